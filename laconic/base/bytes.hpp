@@ -1,0 +1,43 @@
+// base/bytes.hpp — byte buffers and little-endian integers.
+//
+// Every file and wire format of Laconic is little-endian. put() and get() go
+// through memcpy, so alignment never matters; the host must be little-endian.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+namespace laconic {
+
+static_assert(std::endian::native == std::endian::little,
+              "formats are written as memory holds them");
+
+using Bytes = std::vector<std::byte>;
+using ByteView = std::span<const std::byte>;
+
+template <class T>
+ByteView as_bytes(std::span<const T> values) {
+  return std::as_bytes(values);
+}
+
+template <class T>
+void put(Bytes& out, T value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const auto* raw = reinterpret_cast<const std::byte*>(&value);
+  out.insert(out.end(), raw, raw + sizeof value);
+}
+
+// Requires: offset + sizeof(T) <= in.size().
+template <class T>
+T get(ByteView in, std::size_t offset) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  T value;
+  std::memcpy(&value, in.data() + offset, sizeof value);
+  return value;
+}
+
+}  // namespace laconic

@@ -1,0 +1,39 @@
+#include "laconic/base/error.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+namespace laconic {
+
+std::string to_text(const Problems& problems) {
+  std::string text;
+  for (const Problem& p : problems) {
+    if (!text.empty()) text += '\n';
+    text += p.where.empty() ? p.what : p.where + ": " + p.what;
+  }
+  return text;
+}
+
+ConfigError::ConfigError(Problems problems)
+    : std::runtime_error(to_text(problems)), problems_(std::move(problems)) {}
+
+ConfigError::ConfigError(std::string what) : ConfigError(Problems{{"", std::move(what)}}) {}
+
+FileError::FileError(const std::string& path, const std::string& field, const std::string& what,
+                     const std::string& remedy)
+    : std::runtime_error(fmt::format("{}: {}{}{}{}", path, field.empty() ? "" : field + ": ", what,
+                                     remedy.empty() ? "" : "; ", remedy)) {}
+
+SystemError::SystemError(const std::string& path, const std::string& act, int error_number)
+    : std::runtime_error(fmt::format("{}: cannot {}: {}", path, act, std::strerror(error_number))) {
+}
+
+void assertion_failed(const char* condition, const std::string& values,
+                      const std::source_location& where) {
+  throw std::logic_error(fmt::format("{}:{}: {} does not hold ({}); this is a bug in laconic",
+                                     where.file_name(), where.line(), condition, values));
+}
+
+}  // namespace laconic

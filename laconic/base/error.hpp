@@ -1,0 +1,55 @@
+// base/error.hpp — the few kinds of failure, told apart by who has to act.
+//
+// There are no status codes: libtorch throws anyway, and two channels would
+// meet in every function (docs/adr/0004). Nobody catches these on the way up;
+// cli/main does, prints them, and turns them into the exit code.
+#pragma once
+
+#include <source_location>
+#include <stdexcept>
+#include <string>
+
+#include "laconic/base/problem.hpp"
+
+namespace laconic {
+
+inline constexpr int kExitFailure = 1;   // the work failed
+inline constexpr int kExitRefused = 2;   // the request or an input file is not acceptable
+inline constexpr int kExitPeerLost = 3;  // another rank has gone; restart from the checkpoint
+
+// The user asked for something impossible. Carries every reason.
+class ConfigError : public std::runtime_error {
+ public:
+  explicit ConfigError(Problems problems);
+  explicit ConfigError(std::string what);
+  const Problems& problems() const { return problems_; }
+
+ private:
+  Problems problems_;
+};
+
+// A file is missing, truncated, damaged or not what it should be. The message
+// names the file, the field and the remedy, in that order.
+class FileError : public std::runtime_error {
+ public:
+  FileError(const std::string& path, const std::string& field, const std::string& what,
+            const std::string& remedy = "");
+};
+
+// The system refused to read or write: no space, no permission.
+class SystemError : public std::runtime_error {
+ public:
+  SystemError(const std::string& path, const std::string& act, int error_number);
+};
+
+[[noreturn]] void assertion_failed(const char* condition, const std::string& values,
+                                   const std::source_location& where);
+
+}  // namespace laconic
+
+// We are wrong: on in every build type. The second argument is a string with the values involved.
+#define LACONIC_ASSERT(condition, values)                                                 \
+  do {                                                                                    \
+    if (!(condition)) [[unlikely]]                                                        \
+      ::laconic::assertion_failed(#condition, (values), std::source_location::current()); \
+  } while (false)
