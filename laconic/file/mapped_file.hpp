@@ -1,0 +1,35 @@
+// file/mapped_file.hpp — a whole file as read-only memory.
+//
+// Pages are read when touched, so opening a 100 GB dataset costs nothing. The
+// bytes stay valid as long as the object; a file that somebody truncates
+// meanwhile ends the process (SIGBUS), as with every mapping.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "laconic/base/bytes.hpp"
+
+namespace laconic {
+
+class MappedFile {
+ public:
+  MappedFile() = default;
+  // Throws SystemError when the file cannot be opened, FileError when it is not a regular file.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  ByteView bytes() const { return bytes_; }
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  ByteView bytes_;
+};
+
+}  // namespace laconic
