@@ -1,0 +1,295 @@
+#include "laconic/config/read.hpp"
+
+#include <fmt/format.h>
+
+#include <toml++/toml.h>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <set>
+#include <sstream>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr int kDeepestExtends = 16;
+
+std::string position(const std::string& name, const toml::source_region& source) {
+  return fmt::format("{}:{}:{}", name, source.begin.line, source.begin.column);
+}
+
+std::string type_name(const toml::node& node) {
+  std::ostringstream text;
+  text << node.type();
+  return text.str();
+}
+
+std::string with_suggestion(std::string what, const std::string& word,
+                            const std::vector<std::string>& known) {
+  const std::string likely = nearest(word, known);
+  if (!likely.empty()) return what + fmt::format("; did you mean '{}'?", likely);
+  return what + fmt::format(" (known: {})", join(known, ", "));
+}
+
+// Reads the keys of one table into one section: called by Section::visit() with every key there is.
+class SectionReader {
+ public:
+  SectionReader(const toml::table& table, std::string section, const std::string& name,
+                Problems& problems)
+      : table_(table), section_(std::move(section)), name_(name), problems_(problems) {}
+
+  template <class T>
+  void operator()(const char* key, T& value, const char*, Choices choices = {}) {
+    known_.emplace_back(key);
+    const toml::node* node = table_.get(key);
+    if (node == nullptr || !read(*node, key, value)) return;
+    if constexpr (std::is_same_v<T, std::string>) check_choice(*node, key, value, choices);
+  }
+
+  void report_unknown_keys() {
+    for (const auto& [key, node] : table_) {
+      const std::string word(key.str());
+      if (std::find(known_.begin(), known_.end(), word) != known_.end()) continue;
+      problems_.push_back(
+          {position(name_, key.source()),
+           with_suggestion(fmt::format("unknown key '{}' in [{}]", word, section_), word, known_)});
+    }
+  }
+
+ private:
+  bool read(const toml::node& node, const char* key, std::int64_t& value) {
+    return assign(node.value_exact<std::int64_t>(), node, key, "an integer", value);
+  }
+  bool read(const toml::node& node, const char* key, double& value) {
+    const auto whole = node.value_exact<std::int64_t>();
+    const auto number =
+        whole ? std::optional<double>(static_cast<double>(*whole)) : node.value_exact<double>();
+    return assign(number, node, key, "a number", value);
+  }
+  bool read(const toml::node& node, const char* key, bool& value) {
+    return assign(node.value_exact<bool>(), node, key, "true or false", value);
+  }
+  bool read(const toml::node& node, const char* key, std::string& value) {
+    return assign(node.value_exact<std::string>(), node, key, "a text in quotes", value);
+  }
+
+  template <class T>
+  bool assign(const std::optional<T>& found, const toml::node& node, const char* key,
+              const char* wanted, T& value) {
+    if (found) {
+      value = *found;
+    } else {
+      problems_.push_back(
+          {position(name_, node.source()),
+           fmt::format("{}.{} must be {}, not {}", section_, key, wanted, type_name(node))});
+    }
+    return found.has_value();
+  }
+
+  void check_choice(const toml::node& node, const char* key, const std::string& value,
+                    Choices choices) {
+    if (choices.size() == 0) return;
+    const std::vector<std::string> known(choices.begin(), choices.end());
+    if (std::find(known.begin(), known.end(), value) != known.end()) return;
+    problems_.push_back(
+        {position(name_, node.source()),
+         with_suggestion(fmt::format("{}.{} cannot be '{}'", section_, key, value), value, known)});
+  }
+
+  const toml::table& table_;
+  std::string section_;
+  const std::string& name_;
+  Problems& problems_;
+  std::vector<std::string> known_;
+};
+
+// Walks the sections: called by RunConfig::visit().
+class FileReader {
+ public:
+  FileReader(const toml::table& root, const std::string& name) : root_(root), name_(name) {}
+
+  template <class Section>
+  void operator()(const char* key, Section& section) {
+    known_.emplace_back(key);
+    const toml::node* node = root_.get(key);
+    if (node == nullptr) return;
+    const toml::table* table = node->as_table();
+    if (table == nullptr) {
+      problems_.push_back({position(name_, node->source()),
+                           fmt::format("'{}' is a section: write [{}]", key, key)});
+      return;
+    }
+    SectionReader reader(*table, key, name_, problems_);
+    section.visit(reader);
+    reader.report_unknown_keys();
+  }
+
+  Problems finish() {
+    for (const auto& [key, node] : root_) {
+      const std::string word(key.str());
+      if (word == "extends" || std::find(known_.begin(), known_.end(), word) != known_.end())
+        continue;
+      problems_.push_back(
+          {position(name_, key.source()),
+           with_suggestion(fmt::format("unknown section '{}'", word), word, known_)});
+    }
+    return std::move(problems_);
+  }
+
+ private:
+  const toml::table& root_;
+  const std::string& name_;
+  std::vector<std::string> known_;
+  Problems problems_;
+};
+
+Problems apply_table(const toml::table& root, const std::string& name, RunConfig& config) {
+  FileReader reader(root, name);
+  config.visit(reader);
+  return reader.finish();
+}
+
+Problem syntax_problem(const toml::parse_error& error, const std::string& name) {
+  return {position(name, error.source()), std::string(error.description())};
+}
+
+void append(Problems& all, Problems more) {
+  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+std::string resolve_extends(const std::string& what, const std::string& from,
+                            const ConfigSource& source) {
+  constexpr std::string_view kPreset = "preset:";
+  if (what.starts_with(kPreset))
+    return source.presets_folder + "/" + what.substr(kPreset.size()) + ".toml";
+  return (std::filesystem::path(from).parent_path() / what).string();
+}
+
+Problem missing_file(const std::string& path, const ConfigSource& source) {
+  std::vector<std::string> presets;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(source.presets_folder, ignored))
+    presets.push_back(entry.path().stem().string());
+  std::sort(presets.begin(), presets.end());
+  return {path, fmt::format("cannot be read: {}{}", std::strerror(errno),
+                            presets.empty() ? "" : " (presets: " + join(presets, ", ") + ")")};
+}
+
+Problems apply_file(const std::string& path, const ConfigSource& source, int depth,
+                    RunConfig& config) {
+  if (depth > kDeepestExtends)
+    return {{path, fmt::format("extends goes {} files deep: is it a circle?", depth)}};
+  std::ifstream file(path);
+  std::stringstream text;
+  if (!file || !(text << file.rdbuf())) return {missing_file(path, source)};
+  Problems problems;
+  try {
+    const toml::table root = toml::parse(text.str(), path);
+    if (const toml::node* extends = root.get("extends")) {
+      if (const auto what = extends->value_exact<std::string>())
+        append(problems,
+               apply_file(resolve_extends(*what, path, source), source, depth + 1, config));
+      else
+        problems.push_back({position(path, extends->source()), "extends must be a text in quotes"});
+    }
+    append(problems, apply_table(root, path, config));
+  } catch (const toml::parse_error& error) {
+    problems.push_back(syntax_problem(error, path));
+  }
+  return problems;
+}
+
+// Prints one section; called by Section::visit().
+struct SectionWriter {
+  bool with_help;
+  std::string text;
+
+  template <class T>
+  void operator()(const char* key, T& value, const char* help, Choices choices = {}) {
+    std::string line = fmt::format("{} = {}", key, literal(value));
+    if (with_help) {
+      line = fmt::format("{:<28} # {}", line, help);
+      if (choices.size() > 0) line += fmt::format(": {}", fmt::join(choices, " | "));
+    }
+    text += line + "\n";
+  }
+
+  static std::string literal(std::int64_t value) { return fmt::format("{}", value); }
+  static std::string literal(bool value) { return value ? "true" : "false"; }
+  static std::string literal(double value) {
+    std::string digits = fmt::format("{}", value);
+    const bool is_real = digits.find_first_of(".enia") != std::string::npos;  // also inf, nan
+    return is_real ? digits : digits + ".0";
+  }
+  static std::string literal(const std::string& value) {
+    std::ostringstream quoted;
+    quoted << toml::toml_formatter{toml::value<std::string>{value}, toml::format_flags::none};
+    return quoted.str();
+  }
+};
+
+struct FileWriter {
+  bool with_help;
+  std::string text;
+
+  template <class Section>
+  void operator()(const char* key, Section& section) {
+    SectionWriter writer{with_help, {}};
+    section.visit(writer);
+    text += fmt::format("{}[{}]\n{}", text.empty() ? "" : "\n", key, writer.text);
+  }
+};
+
+}  // namespace
+
+Problems apply_toml(std::string_view text, const std::string& name, RunConfig& config) {
+  try {
+    return apply_table(toml::parse(text, name), name, config);
+  } catch (const toml::parse_error& error) {
+    return {syntax_problem(error, name)};
+  }
+}
+
+Problems apply_set(const std::string& assignment, RunConfig& config) {
+  const std::string name = "--set " + assignment;
+  const std::size_t equals = assignment.find('=');
+  const std::string key(trim(std::string_view(assignment).substr(0, equals)));
+  const std::vector<std::string> path = split(key, '.');
+  if (equals == std::string::npos || path.size() != 2 || path[0].empty() || path[1].empty())
+    return {{name, "write section.key=value"}};
+  const std::string value(trim(std::string_view(assignment).substr(equals + 1)));
+  toml::table root;
+  try {
+    root = toml::parse(fmt::format("[{}]\n{} = {}", path[0], path[1], value), name);
+  } catch (const toml::parse_error&) {  // not TOML: an unquoted text such as float64 or data/wiki
+    root.insert_or_assign(path[0], toml::table{{path[1], value}});
+  }
+  Problems problems = apply_table(root, name, config);
+  for (Problem& p : problems) p.where = name;  // line and column of our own rewriting help nobody
+  return problems;
+}
+
+RunConfig read_config(const ConfigSource& source) {
+  RunConfig config;
+  Problems problems;
+  if (!source.path.empty()) problems = apply_file(source.path, source, 0, config);
+  for (const std::string& set : source.sets) append(problems, apply_set(set, config));
+  append(problems, check(config));
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  return config;
+}
+
+std::string to_toml(const RunConfig& config, bool with_help) {
+  RunConfig copy = config;  // visit() is written once, for reading, hence not const
+  FileWriter writer{with_help, {}};
+  copy.visit(writer);
+  return writer.text;
+}
+
+}  // namespace laconic

@@ -1,0 +1,149 @@
+#include "laconic/config/read.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "laconic/base/error.hpp"
+
+namespace laconic {
+namespace {
+
+std::string problems_of(std::string_view toml) {
+  RunConfig config;
+  return to_text(apply_toml(toml, "run.toml", config));
+}
+
+// A folder of files that goes away with the test.
+class ConfigFiles : public testing::Test {
+ protected:
+  ConfigFiles()
+      : folder_(std::filesystem::temp_directory_path() /
+                fmt::format("laconic-config-{}", getpid())) {
+    std::filesystem::create_directories(folder_ / "presets");
+  }
+  ~ConfigFiles() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name) << text;
+    return (folder_ / name).string();
+  }
+  RunConfig read(const std::string& path, std::vector<std::string> sets = {}) {
+    return read_config({path, std::move(sets), (folder_ / "presets").string()});
+  }
+  std::string refusal(const std::string& path, std::vector<std::string> sets = {}) {
+    try {
+      read(path, std::move(sets));
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "(accepted)";
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST(Config, EveryKeyIsReadFromWhatIsPrinted) {
+  RunConfig config;
+  config.run.folder = "odd \"name\" \\ \n";
+  config.run.seed = 7;
+  config.model.dropout = 0.125;
+  config.model.recompute = true;
+  config.optimiser.lr = 1;
+  config.optimiser.schedule = "linear";
+  for (const bool with_help : {false, true}) {
+    RunConfig back;
+    EXPECT_EQ(to_text(apply_toml(to_toml(config, with_help), "printed", back)), "");
+    EXPECT_EQ(to_toml(back, false), to_toml(config, false));
+  }
+}
+
+TEST(Config, UnknownKeysNameLineColumnAndNearestKey) {
+  EXPECT_EQ(problems_of("[model]\nlayer = 3\n  wdith = 2\n"),
+            "run.toml:2:1: unknown key 'layer' in [model]; did you mean 'layers'?\n"
+            "run.toml:3:3: unknown key 'wdith' in [model]; did you mean 'width'?");
+  EXPECT_EQ(problems_of("[optimizer]\nlr = 1"),
+            "run.toml:1:2: unknown section 'optimizer'; did you mean 'optimiser'?");
+}
+
+TEST(Config, WrongTypesAreReportedTogetherWithPosition) {
+  EXPECT_EQ(problems_of(
+                "[model]\nlayers = \"six\"\nrecompute = 1\n[run]\ndtype = \"float16\"\nseed = 1.5"),
+            "run.toml:6:8: run.seed must be an integer, not floating-point\n"
+            "run.toml:5:9: run.dtype cannot be 'float16'; did you mean 'float32'?\n"
+            "run.toml:2:10: model.layers must be an integer, not string\n"
+            "run.toml:3:13: model.recompute must be true or false, not integer");
+}
+
+TEST(Config, SyntaxErrorsNameTheLine) {
+  EXPECT_NE(problems_of("[model]\nlayers = = 3").find("run.toml:2:"), std::string::npos);
+}
+
+TEST(Config, AnIntegerIsAlsoANumber) {
+  RunConfig config;
+  EXPECT_TRUE(apply_toml("[optimiser]\nlr = 1", "x", config).empty());
+  EXPECT_EQ(config.optimiser.lr, 1.0);
+}
+
+TEST(Config, SetTakesTomlOrPlainText) {
+  RunConfig config;
+  EXPECT_TRUE(apply_set("model.layers=3", config).empty());
+  EXPECT_TRUE(apply_set("run.dtype=float64", config).empty());
+  EXPECT_TRUE(apply_set("data.train = data/wiki-2", config).empty());
+  EXPECT_TRUE(apply_set("run.folder=\"a b\"", config).empty());
+  EXPECT_EQ(config.model.layers, 3);
+  EXPECT_EQ(config.run.dtype, "float64");
+  EXPECT_EQ(config.data.train, "data/wiki-2");
+  EXPECT_EQ(config.run.folder, "a b");
+  EXPECT_EQ(to_text(apply_set("model.layrs=3", config)),
+            "--set model.layrs=3: unknown key 'layrs' in [model]; did you mean 'layers'?");
+  for (const char* bad : {"", "=", "model=3", "a.b.c=1", "model.=1", ".x=1", "model.layers"})
+    EXPECT_FALSE(apply_set(bad, config).empty()) << bad;
+}
+
+TEST(Config, ImpossibleSizesAreReportedTogether) {
+  RunConfig config;
+  config.model.heads = 5;
+  config.model.dropout = 1.0;
+  config.train.microbatch = 3;
+  config.optimiser.beta2 = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(to_text(check(config)),
+            "model.heads: heads = 5 does not divide width = 384\n"
+            "model.dropout: dropout = 1 is not in [0, 1)\n"
+            "data.train: no training data: give the prefix that `laconic prepare` wrote\n"
+            "train.microbatch: microbatch = 3 does not divide batch = 8\n"
+            "optimiser.beta2: beta2 = nan is not in [0, 1)");
+}
+
+TEST_F(ConfigFiles, ExtendsIsReadFirstAndSetLast) {
+  write("presets/small.toml", "[model]\nlayers = 2\nwidth = 64\nheads = 2\n[data]\ntrain = \"d\"");
+  write("base.toml", "extends = \"preset:small\"\n[model]\nwidth = 32\ncontext = 16");
+  const std::string path = write("run.toml", "extends = \"base.toml\"\n[model]\ncontext = 8");
+  const RunConfig config = read(path, {"model.heads=4"});
+  EXPECT_EQ(config.model.layers, 2);
+  EXPECT_EQ(config.model.width, 32);
+  EXPECT_EQ(config.model.context, 8);
+  EXPECT_EQ(config.model.heads, 4);
+}
+
+TEST_F(ConfigFiles, CirclesMissingFilesAndPresetsAreRefused) {
+  const std::string circle = write("a.toml", "extends = \"a.toml\"");
+  EXPECT_NE(refusal(circle).find("is it a circle?"), std::string::npos);
+  EXPECT_NE(refusal("/nowhere/x.toml").find("/nowhere/x.toml: cannot be read"), std::string::npos);
+  write("presets/known.toml", "");
+  const std::string unknown = write("b.toml", "extends = \"preset:unknown\"");
+  EXPECT_NE(refusal(unknown).find("(presets: known)"), std::string::npos);
+}
+
+TEST_F(ConfigFiles, ProblemsOfFileOverridesAndValuesComeTogether) {
+  const std::string path =
+      write("run.toml", "[model]\nlayerz = 1\nheads = 7\n[data]\ntrain = \"d\"");
+  const std::string text = refusal(path, {"train.stepz=1"});
+  EXPECT_NE(text.find("layerz"), std::string::npos);
+  EXPECT_NE(text.find("stepz"), std::string::npos);
+  EXPECT_NE(text.find("heads = 7 does not divide width = 384"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace laconic

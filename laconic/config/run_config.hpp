@@ -1,0 +1,185 @@
+// config/run_config.hpp — everything a run can be told, one struct per component.
+//
+// The structs are plain data with working defaults. Each lists its keys once,
+// in visit(); reading, printing, overriding and documenting all walk that
+// list, so a key cannot be read but not shown, or shown but not documented.
+//
+// To add a key: a member with its default, and a line in visit(). If some
+// values are impossible, a line in check() (run_config.cpp).
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "laconic/base/problem.hpp"
+
+namespace laconic {
+
+using Choices = std::initializer_list<const char*>;
+
+struct RunSection {
+  std::string folder = "runs/gpt";
+  std::int64_t seed = 1;
+  std::string device = "cpu";
+  std::string dtype = "float32";
+  std::int64_t threads = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v("folder", folder, "where checkpoints, logs and the resolved configuration go");
+    v("seed", seed, "initialisation, data order and dropout all follow from it");
+    v("device", device, "where tensors live", Choices{"cpu", "cuda"});
+    v("dtype", dtype, "of parameters and arithmetic", Choices{"float32", "float64"});
+    v("threads", threads, "compute threads; 0: one per available core");
+  }
+};
+
+struct ModelSection {
+  std::string kind = "gpt";
+  std::int64_t layers = 6;
+  std::int64_t width = 384;
+  std::int64_t heads = 6;
+  std::int64_t context = 128;
+  std::int64_t vocabulary = 0;
+  double dropout = 0.0;
+  bool recompute = false;
+  std::string start = "";
+
+  template <class V>
+  void visit(V& v) {
+    v("kind", kind, "architecture", Choices{"gpt"});
+    v("layers", layers, "Transformer layers");
+    v("width", width, "of the residual stream");
+    v("heads", heads, "attention heads; must divide width");
+    v("context", context, "tokens per sample, and the longest position");
+    v("vocabulary", vocabulary, "token ids; 0: the tokeniser's size, from the data");
+    v("dropout", dropout, "after embedding, attention and each residual branch");
+    v("recompute", recompute, "keep only block inputs and run forward again in backward");
+    v("start", start, "begin from these weights: a Hugging Face GPT-2 folder or a checkpoint");
+  }
+};
+
+struct DataSection {
+  std::string train = "";
+  std::string valid = "";
+  bool shuffle = true;
+
+  template <class V>
+  void visit(V& v) {
+    v("train", train, "prefix of the prepared training set (PREFIX.bin, PREFIX.idx)");
+    v("valid", valid, "prefix of the prepared validation set; empty: no evaluation");
+    v("shuffle", shuffle, "a new seeded order every epoch");
+  }
+};
+
+struct TrainSection {
+  std::int64_t steps = 1000;
+  std::int64_t batch = 8;
+  std::int64_t microbatch = 0;
+  double clip = 1.0;
+  std::string non_finite = "stop";
+
+  template <class V>
+  void visit(V& v) {
+    v("steps", steps, "optimiser steps in the whole run");
+    v("batch", batch, "samples per step");
+    v("microbatch", microbatch, "samples per forward pass; gradients add up; 0: the whole batch");
+    v("clip", clip, "largest global gradient norm; 0: no clipping");
+    v("non_finite", non_finite,
+      "when loss or gradient norm is not finite: end the run, or skip the update",
+      Choices{"stop", "skip"});
+  }
+};
+
+struct OptimiserSection {
+  std::string kind = "adamw";
+  double lr = 3e-4;
+  double min_lr = 3e-5;
+  std::string schedule = "cosine";
+  std::int64_t warmup = 100;
+  std::int64_t decay_steps = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+
+  template <class V>
+  void visit(V& v) {
+    v("kind", kind, "algorithm", Choices{"adamw"});
+    v("lr", lr, "learning rate after warm-up");
+    v("min_lr", min_lr, "learning rate at the end of the schedule");
+    v("schedule", schedule, "shape between lr and min_lr", Choices{"cosine", "linear", "constant"});
+    v("warmup", warmup, "steps of linear growth from 0 to lr");
+    v("decay_steps", decay_steps, "step at which min_lr is reached; 0: train.steps");
+    v("beta1", beta1, "decay of the first moment");
+    v("beta2", beta2, "decay of the second moment");
+    v("epsilon", epsilon, "added to the root of the second moment");
+    v("weight_decay", weight_decay, "decoupled; not on one-dimensional parameters");
+  }
+};
+
+struct EvaluateSection {
+  std::int64_t every = 0;
+  std::int64_t samples = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v("every", every, "steps between evaluations; 0: only at the end");
+    v("samples", samples, "validation samples per evaluation; 0: all");
+  }
+};
+
+struct CheckpointSection {
+  std::int64_t every = 0;
+  std::int64_t keep = 3;
+
+  template <class V>
+  void visit(V& v) {
+    v("every", every, "steps between checkpoints; 0: only at the end and on interruption");
+    v("keep", keep, "newest checkpoints that stay; 0: all");
+  }
+};
+
+struct ReportSection {
+  std::int64_t every = 1;
+  bool jsonl = true;
+  bool tensorboard = true;
+  bool trace = false;
+
+  template <class V>
+  void visit(V& v) {
+    v("every", every, "steps between lines on the console and in the log");
+    v("jsonl", jsonl, "write FOLDER/log.jsonl");
+    v("tensorboard", tensorboard, "write FOLDER/tensorboard/");
+    v("trace", trace, "write FOLDER/trace.json, for Perfetto or chrome://tracing");
+  }
+};
+
+struct RunConfig {
+  RunSection run;
+  ModelSection model;
+  DataSection data;
+  TrainSection train;
+  OptimiserSection optimiser;
+  EvaluateSection evaluate;
+  CheckpointSection checkpoint;
+  ReportSection report;
+
+  template <class V>
+  void visit(V& v) {
+    v("run", run);
+    v("model", model);
+    v("data", data);
+    v("train", train);
+    v("optimiser", optimiser);
+    v("evaluate", evaluate);
+    v("checkpoint", checkpoint);
+    v("report", report);
+  }
+};
+
+// Every impossible value and combination, named by key ("model.heads").
+Problems check(const RunConfig& config);
+
+}  // namespace laconic
