@@ -1,0 +1,233 @@
+#include "laconic/model/gpt.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+
+#include "laconic/base/error.hpp"
+
+namespace laconic {
+
+namespace {
+
+// Places in a layer where dropout acts; they choose different keys.
+enum class Site : std::uint64_t { embedding, attention, attention_output, mlp_output };
+
+constexpr std::size_t kPerLayer = 12;
+
+std::string layer_name(std::int64_t layer, const char* leaf) {
+  return fmt::format("h.{}.{}", layer, leaf);
+}
+
+Dropout dropout_at(const Microbatch& microbatch, std::int64_t block, Site site) {
+  if (microbatch.dropout == 0 || microbatch.sample_keys.empty()) return {};
+  Dropout dropout{microbatch.dropout, {}};
+  for (const Key key : microbatch.sample_keys)
+    dropout.sample_keys.push_back(
+        derive(key, static_cast<std::uint64_t>(block), static_cast<std::uint64_t>(site)));
+  return dropout;
+}
+
+at::Tensor norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                double epsilon) {
+  return at::layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
+}
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return bias.addmm(x, weight);
+}
+
+// The parameters of one layer, by position in parameter_specs().
+struct LayerView {
+  const Parameter* first;
+  const at::Tensor& operator[](std::size_t i) const { return first[i].value; }
+};
+
+LayerView layer_view(const Gpt& gpt, std::int64_t layer) {
+  return {gpt.parameters.data() + 2 + kPerLayer * static_cast<std::size_t>(layer)};
+}
+
+at::Tensor embed(const Gpt& gpt, const Microbatch& microbatch) {
+  const std::int64_t tokens = microbatch.ids.size(1);
+  LACONIC_ASSERT(tokens <= gpt.shape.context,
+                 fmt::format("{} tokens, context {}", tokens, gpt.shape.context));
+  const at::Tensor rows = gpt.parameters[0].value.index_select(0, microbatch.ids.flatten());
+  const at::Tensor positions = gpt.parameters[1].value.narrow(0, 0, tokens);
+  const at::Tensor x =
+      rows.view({-1, tokens, gpt.shape.width}).add(positions).view({-1, gpt.shape.width});
+  const Dropout dropout = dropout_at(microbatch, 0, Site::embedding);
+  return dropout.probability > 0 ? dropout_add(at::zeros_like(x), x, dropout) : x;
+}
+
+at::Tensor layer(const Gpt& gpt, std::int64_t block, const at::Tensor& x,
+                 const Microbatch& microbatch) {
+  const LayerView p = layer_view(gpt, block - 1);
+  const double epsilon = gpt.shape.norm_epsilon;
+  const at::Tensor qkv = linear(norm(x, p[0], p[1], epsilon), p[2], p[3]);  // [b * t, 3 d]
+  const at::Tensor mixed = causal_attention(qkv, microbatch.ids.size(0), gpt.shape.heads,
+                                            dropout_at(microbatch, block, Site::attention));
+  const at::Tensor y = dropout_add(x, linear(mixed, p[4], p[5]),
+                                   dropout_at(microbatch, block, Site::attention_output));
+  const at::Tensor hidden = gelu(linear(norm(y, p[6], p[7], epsilon), p[8], p[9]));  // [b * t, 4 d]
+  return dropout_add(y, linear(hidden, p[10], p[11]),
+                     dropout_at(microbatch, block, Site::mlp_output));
+}
+
+at::Tensor final_norm(const Gpt& gpt, const at::Tensor& x) {
+  const std::size_t last = gpt.parameters.size();
+  return norm(x, gpt.parameters[last - 2].value, gpt.parameters[last - 1].value,
+              gpt.shape.norm_epsilon);
+}
+
+at::Tensor head(const Gpt& gpt, const at::Tensor& x, const Microbatch& microbatch) {
+  return cross_entropy(final_norm(gpt, x), gpt.parameters[0].value, microbatch.targets.flatten());
+}
+
+void fill(const ParameterSpec& spec, std::uint64_t seed, at::Tensor& value) {
+  if (spec.deviation == 0) {
+    value.fill_(spec.mean);
+    return;
+  }
+  const Key key = derive(derive(key_of(seed), "parameter"), spec.name);
+  const auto draw = [&](auto* data) {
+    at::parallel_for(0, value.numel(), 1 << 14, [&](std::int64_t begin, std::int64_t end) {
+      fill_normal(key, static_cast<std::uint64_t>(begin), spec.mean, spec.deviation,
+                  std::span(data + begin, static_cast<std::size_t>(end - begin)));
+    });
+  };
+  if (value.scalar_type() == at::kDouble)
+    draw(value.data_ptr<double>());
+  else
+    draw(value.data_ptr<float>());
+}
+
+}  // namespace
+
+std::vector<ParameterSpec> parameter_specs(const GptShape& s) {
+  const double usual = 0.02;
+  // Branches add up in the residual stream, two a layer: GPT-2 shrinks what they begin with.
+  const double branch = usual / std::sqrt(2.0 * static_cast<double>(s.layers));
+  std::vector<ParameterSpec> specs = {{"wte.weight", {s.vocabulary, s.width}, 0, usual},
+                                      {"wpe.weight", {s.context, s.width}, 0, usual}};
+  for (std::int64_t i = 0; i < s.layers; ++i) {
+    const auto add = [&](const char* leaf, std::vector<std::int64_t> sizes, double mean,
+                         double deviation) {
+      specs.push_back({layer_name(i, leaf), std::move(sizes), mean, deviation});
+    };
+    add("ln_1.weight", {s.width}, 1, 0);
+    add("ln_1.bias", {s.width}, 0, 0);
+    add("attn.c_attn.weight", {s.width, 3 * s.width}, 0, usual);
+    add("attn.c_attn.bias", {3 * s.width}, 0, 0);
+    add("attn.c_proj.weight", {s.width, s.width}, 0, branch);
+    add("attn.c_proj.bias", {s.width}, 0, 0);
+    add("ln_2.weight", {s.width}, 1, 0);
+    add("ln_2.bias", {s.width}, 0, 0);
+    add("mlp.c_fc.weight", {s.width, 4 * s.width}, 0, usual);
+    add("mlp.c_fc.bias", {4 * s.width}, 0, 0);
+    add("mlp.c_proj.weight", {4 * s.width, s.width}, 0, branch);
+    add("mlp.c_proj.bias", {s.width}, 0, 0);
+  }
+  specs.push_back({"ln_f.weight", {s.width}, 1, 0});
+  specs.push_back({"ln_f.bias", {s.width}, 0, 0});
+  return specs;
+}
+
+std::int64_t parameter_count(const GptShape& shape) {
+  std::int64_t total = 0;
+  for (const ParameterSpec& spec : parameter_specs(shape)) {
+    std::int64_t elements = 1;
+    for (const std::int64_t size : spec.sizes) elements *= size;
+    total += elements;
+  }
+  return total;
+}
+
+Gpt make_empty_gpt(const GptShape& shape, const at::TensorOptions& like) {
+  Gpt gpt{shape, {}};
+  for (const ParameterSpec& spec : parameter_specs(shape))
+    gpt.parameters.push_back({spec.name, at::empty(spec.sizes, like).requires_grad_(true)});
+  return gpt;
+}
+
+Gpt make_gpt(const GptShape& shape, std::uint64_t seed, const at::TensorOptions& like) {
+  Gpt gpt = make_empty_gpt(shape, like);
+  const at::NoGradGuard no_grad;
+  const std::vector<ParameterSpec> specs = parameter_specs(shape);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    at::Tensor host = at::empty(specs[i].sizes, like.device(at::kCPU));
+    fill(specs[i], seed, host);
+    gpt.parameters[i].value.copy_(host);
+  }
+  return gpt;
+}
+
+std::vector<Key> dropout_keys(std::uint64_t seed, std::int64_t step,
+                              const std::vector<std::int64_t>& sample_ids) {
+  const Key root = derive(key_of(seed), "dropout");
+  std::vector<Key> keys;
+  for (const std::int64_t id : sample_ids)
+    keys.push_back(derive(root, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(id)));
+  return keys;
+}
+
+at::Tensor forward_block(const Gpt& gpt, std::int64_t block, const at::Tensor& input,
+                         const Microbatch& microbatch) {
+  if (block == 0) return embed(gpt, microbatch);
+  if (block <= gpt.shape.layers) return layer(gpt, block, input, microbatch);
+  return head(gpt, input, microbatch);
+}
+
+double forward_backward(const Gpt& gpt, const Microbatch& microbatch, double weight,
+                        bool recompute) {
+  const std::int64_t blocks = block_count(gpt.shape);
+  std::vector<at::Tensor> inputs(static_cast<std::size_t>(blocks));
+  std::vector<at::Tensor> outputs(inputs.size());
+  for (std::size_t b = 0; b < inputs.size(); ++b) {
+    if (b > 0) inputs[b] = outputs[b - 1].detach().requires_grad_(true);
+    const bool is_last = b + 1 == inputs.size();
+    // What would be recomputed at once is not worth forgetting: the last block keeps its graph.
+    const at::AutoGradMode keep_graph(!recompute || is_last);
+    outputs[b] = forward_block(gpt, static_cast<std::int64_t>(b), inputs[b], microbatch);
+    // The next block's leaf holds the values; keeping ours too costs nothing but would keep the
+    // storage alive after that block's backward has freed it.
+    if (recompute && b > 0) outputs[b - 1].reset();
+  }
+  const double loss = outputs.back().item<double>();
+  at::Tensor gradient = at::scalar_tensor(weight, outputs.back().options());
+  for (std::size_t b = inputs.size(); b-- > 0;) {
+    if (recompute && b + 1 < inputs.size())
+      outputs[b] = forward_block(gpt, static_cast<std::int64_t>(b), inputs[b], microbatch);
+    outputs[b].backward(gradient);
+    outputs[b].reset();
+    if (b > 0) {
+      gradient = inputs[b].grad();
+      inputs[b].reset();
+    }
+  }
+  return loss;
+}
+
+double forward_loss(const Gpt& gpt, const Microbatch& microbatch) {
+  const at::NoGradGuard no_grad;
+  at::Tensor x;
+  for (std::int64_t b = 0; b < block_count(gpt.shape); ++b)
+    x = forward_block(gpt, b, x, microbatch);
+  return x.item<double>();
+}
+
+at::Tensor forward_logits(const Gpt& gpt, const at::Tensor& ids) {
+  const at::NoGradGuard no_grad;
+  const Microbatch microbatch{ids, {}, {}, 0};
+  at::Tensor x;
+  for (std::int64_t b = 0; b <= gpt.shape.layers; ++b) x = forward_block(gpt, b, x, microbatch);
+  return final_norm(gpt, x).mm(gpt.parameters[0].value.t());
+}
+
+}  // namespace laconic

@@ -1,0 +1,43 @@
+// train/optimiser.hpp — AdamW: the only code that changes parameters.
+//
+// State is two tensors per parameter and a count of updates: all of it goes
+// into the checkpoint, and nothing else is needed to continue bit for bit. A
+// skipped update (non-finite gradient) changes neither.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "laconic/model/gpt.hpp"
+
+namespace laconic {
+
+struct AdamW {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;  // decoupled, and not on one-dimensional parameters
+};
+
+struct OptimiserState {
+  std::int64_t updates = 0;
+  std::vector<at::Tensor> moment1;  // in the order of the parameters
+  std::vector<at::Tensor> moment2;
+};
+
+OptimiserState make_optimiser_state(const std::vector<Parameter>& parameters);
+
+// Euclidean norm over all gradients. Sums fixed chunks in a fixed order, so it does not depend on
+// the number of threads. A parameter without a gradient counts as zero.
+double global_norm(const std::vector<Parameter>& parameters);
+
+// One step. Gradients are multiplied by `gradient_scale` on the way (clipping).
+void apply(const AdamW& adamw, OptimiserState& state, const std::vector<Parameter>& parameters,
+           double lr, double gradient_scale);
+
+// Forgets all gradients, so that the next backward pass sets instead of adds.
+void clear_gradients(const std::vector<Parameter>& parameters);
+
+}  // namespace laconic
