@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "laconic/base/error.hpp"
+#include "laconic/file/descriptor.hpp"
 
 namespace laconic {
 
@@ -23,26 +24,20 @@ AtomicFile::AtomicFile(const std::string& path) : path_(path), temporary_(path +
 }
 
 AtomicFile::~AtomicFile() {
-  if (descriptor_ < 0) return;
-  ::close(descriptor_);
-  ::unlink(temporary_.c_str());
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!is_committed_) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(ByteView bytes) {
   size_ += bytes.size();
   if (buffer_.size() + bytes.size() > kBufferBytes) flush();
+  // A tensor may be larger than the memory that is left: it is never copied whole.
+  if (bytes.size() >= kBufferBytes) return write_all(descriptor_, bytes, temporary_);
   buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
-  if (buffer_.size() > kBufferBytes) flush();
 }
 
 void AtomicFile::flush() {
-  std::size_t done = 0;
-  while (done < buffer_.size()) {
-    const ssize_t n = ::write(descriptor_, buffer_.data() + done, buffer_.size() - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw SystemError(temporary_, "write", errno);
-    done += static_cast<std::size_t>(n);
-  }
+  write_all(descriptor_, buffer_, temporary_);
   buffer_.clear();
 }
 
@@ -52,6 +47,7 @@ void AtomicFile::commit() {
   if (::close(std::exchange(descriptor_, -1)) != 0) throw SystemError(temporary_, "close", errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
     throw SystemError(path_, "rename to", errno);
+  is_committed_ = true;
   sync_folder(std::filesystem::path(path_).parent_path().string());
 }
 

@@ -37,6 +37,7 @@ class AtomicFile {
   std::string path_;
   std::string temporary_;
   int descriptor_ = -1;
+  bool is_committed_ = false;
   std::uint64_t size_ = 0;
   std::vector<std::byte> buffer_;
 };

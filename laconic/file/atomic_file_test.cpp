@@ -1,0 +1,140 @@
+#include "laconic/file/atomic_file.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "laconic/base/error.hpp"
+#include "laconic/file/append_file.hpp"
+#include "laconic/file/temporary_folder.hpp"
+
+namespace laconic {
+namespace {
+
+std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::size_t files_in(const std::string& folder) {
+  return std::distance(std::filesystem::directory_iterator(folder), {});
+}
+
+// Writes stop at `bytes` as they would on a full disk, only with EFBIG. For a scope.
+class SizeLimit {
+ public:
+  explicit SizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~SizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  void (*handler_)(int);
+  rlimit before_{};
+};
+
+TEST(AtomicFile, AppearsAtCommitAndNotBefore) {
+  const TemporaryFolder folder;
+  AtomicFile file(folder / "a");
+  file.write("new");
+  EXPECT_FALSE(std::filesystem::exists(folder / "a"));
+  file.commit();
+  EXPECT_EQ(content(folder / "a"), "new");
+  EXPECT_EQ(files_in(folder.path()), 1u);
+}
+
+TEST(AtomicFile, WithoutCommitLeavesTheOldFileAndNothingElse) {
+  const TemporaryFolder folder;
+  write_atomically(folder / "a", "old");
+  {
+    AtomicFile file(folder / "a");
+    file.write("new");
+  }
+  EXPECT_EQ(content(folder / "a"), "old");
+  EXPECT_EQ(files_in(folder.path()), 1u);
+}
+
+TEST(AtomicFile, SmallAndLargePiecesKeepTheirOrder) {
+  const TemporaryFolder folder;
+  std::string expected;
+  AtomicFile file(folder / "a");
+  for (const std::size_t size : {1u, 3u << 20, 5u, 1u << 20, (1u << 20) - 1, 0u, 2u}) {
+    const std::string piece(size, static_cast<char>('a' + expected.size() % 26));
+    file.write(piece);
+    expected += piece;
+  }
+  EXPECT_EQ(file.size(), expected.size());
+  file.commit();
+  EXPECT_TRUE(content(folder / "a") == expected);
+}
+
+TEST(AtomicFile, RefusedWriteLeavesTheOldFileAndNothingElse) {
+  for (const std::size_t size : {std::size_t{5000}, std::size_t{3} << 20}) {
+    const TemporaryFolder folder;
+    write_atomically(folder / "a", "old");
+    const std::string text(size, 'x');
+    {
+      const SizeLimit limit(4096);
+      EXPECT_THROW(write_atomically(folder / "a", text), SystemError);
+    }
+    EXPECT_EQ(content(folder / "a"), "old");
+    EXPECT_EQ(files_in(folder.path()), 1u);
+  }
+}
+
+TEST(AtomicFile, FullDiskLeavesTheOldFileAndNothingElse) {
+  const TemporaryFolder folder;
+  if (::mount("none", folder.path().c_str(), "tmpfs", 0, "size=64k") != 0)
+    GTEST_SKIP() << "may not mount a small disk here";
+  write_atomically(folder / "a", "old");
+  std::string message;
+  try {
+    write_atomically(folder / "a", std::string(1 << 20, 'x'));
+  } catch (const SystemError& error) {
+    message = error.what();
+  }
+  const std::string kept = content(folder / "a");
+  const std::size_t files = files_in(folder.path());
+  ::umount(folder.path().c_str());
+  EXPECT_NE(message.find("No space left on device"), std::string::npos) << message;
+  EXPECT_EQ(kept, "old");
+  EXPECT_EQ(files, 1u);
+}
+
+TEST(AtomicFile, RenameThatFailsLeavesNothing) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "a/child");  // a file cannot replace it
+  EXPECT_THROW(write_atomically(folder / "a", "new"), SystemError);
+  EXPECT_EQ(files_in(folder.path()), 1u);
+}
+
+TEST(AppendFile, KeepsWhatWasThere) {
+  const TemporaryFolder folder;
+  { AppendFile(folder / "log").write("one\n"); }
+  { AppendFile(folder / "log").write("two\n"); }
+  EXPECT_EQ(content(folder / "log"), "one\ntwo\n");
+}
+
+TEST(AppendFile, SaysWhichFileIsFull) {
+  AppendFile file("/dev/full");
+  try {
+    file.write("x");
+    FAIL();
+  } catch (const SystemError& error) {
+    EXPECT_STREQ(error.what(), "/dev/full: cannot write: No space left on device");
+  }
+}
+
+}  // namespace
+}  // namespace laconic

@@ -1,0 +1,13 @@
+// file/descriptor.hpp — write(2) until everything is written.
+#pragma once
+
+#include <string>
+
+#include "laconic/base/bytes.hpp"
+
+namespace laconic {
+
+// Throws SystemError naming `path`; part of the bytes may have been written then.
+void write_all(int descriptor, ByteView bytes, const std::string& path);
+
+}  // namespace laconic

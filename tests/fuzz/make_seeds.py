@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Writes the seed corpora beside this file. Each seed is named for what it proves."""
+
+import json
+import pathlib
+import struct
+
+CORPUS = pathlib.Path(__file__).parent / "corpus"
+
+
+def put(target, name, content):
+    path = CORPUS / target / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def safetensors(header, data=b"", length=None):
+    text = header if isinstance(header, str) else json.dumps(header, separators=(",", ":"))
+    raw = text.encode()
+    return struct.pack("<Q", len(raw) if length is None else length) + raw + data
+
+
+def tensor(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def safetensors_seeds():
+    one = {"a": tensor("F32", [2], 0, 8)}
+    two = {"__metadata__": {"format": "pt"}, "w": tensor("BF16", [2, 3], 0, 12), "b": tensor("I64", [], 12, 20)}
+    yield "valid-empty", safetensors({})
+    yield "valid-one", safetensors(one, bytes(8))
+    yield "valid-two", safetensors(two, bytes(20))
+    yield "valid-padded", safetensors(json.dumps(one) + "      ", bytes(8))
+    yield "valid-empty-tensor", safetensors({"e": tensor("U8", [0, 7], 0, 0), "a": tensor("U8", [3], 0, 3)}, bytes(3))
+    yield "invalid-short", b"\x02\x00\x00"
+    yield "invalid-length-beyond-file", safetensors(one, bytes(8), length=4000)
+    yield "invalid-length-huge", safetensors(one, bytes(8), length=2**64 - 1)
+    yield "invalid-not-an-object", safetensors("[1,2,3]")
+    yield "invalid-deep", safetensors('{"a":' + "[" * 2000)
+    yield "invalid-key-twice", safetensors('{"a":%s,"a":%s}' % ((json.dumps(one["a"]),) * 2), bytes(8))
+    yield "invalid-overflow", safetensors({"a": tensor("F32", [2**62, 4], 0, 0)})
+    yield "invalid-size-beyond-int64", safetensors({"a": tensor("F32", [2**63], 0, 0)})
+    yield "invalid-negative", safetensors({"a": tensor("F32", [-1], 0, 0)})
+    yield "invalid-fraction", safetensors({"a": tensor("F32", [1.5], 0, 6)}, bytes(6))
+    yield "invalid-overlap", safetensors({"a": tensor("U8", [4], 0, 4), "b": tensor("U8", [4], 2, 6)}, bytes(6))
+    yield "invalid-hole", safetensors({"a": tensor("U8", [2], 0, 2), "b": tensor("U8", [2], 4, 6)}, bytes(6))
+    yield "invalid-rest", safetensors(one, bytes(9))
+    yield "invalid-backwards", safetensors({"a": tensor("U8", [0], 4, 0)}, bytes(4))
+    yield "invalid-three-offsets", safetensors('{"a":{"dtype":"U8","shape":[],"data_offsets":[0,1,1]}}', bytes(1))
+    yield "invalid-metadata-number", safetensors({"__metadata__": {"epoch": 3}})
+    yield "invalid-utf8", struct.pack("<Q", 7) + b'{"\xff":1}'
+
+
+def weight_map_seeds():
+    yield "valid", b'{"metadata":{"total_size":8},"weight_map":{"a":"model-00001-of-00002.safetensors","b":"x"}}'
+    yield "invalid-outside", b'{"weight_map":{"a":"../secret"}}'
+    yield "invalid-twice", b'{"weight_map":{"a":"x","a":"y"}}'
+    yield "invalid-deep", b'{"weight_map":' + b"[" * 500
+    yield "invalid-number", b'{"weight_map":{"a":1e999}}'
+
+
+for seed in safetensors_seeds():
+    put("safetensors", *seed)
+for seed in weight_map_seeds():
+    put("weight_map", *seed)

@@ -1,0 +1,26 @@
+// Every file of a corpus through its fuzz target, in every build: no clang, no libFuzzer.
+// The target traps when a promise is broken, which ends the test.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+
+#include "laconic/file/mapped_file.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+TEST(Replay, EveryFileOfTheCorpus) {
+  const char* source = std::getenv("LACONIC_SOURCE");
+  ASSERT_NE(source, nullptr) << "ctest sets LACONIC_SOURCE";
+  const auto corpus = std::filesystem::path(source) / "tests/fuzz/corpus" / LACONIC_FUZZ_TARGET;
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(corpus)) {
+    SCOPED_TRACE(entry.path().string());
+    const laconic::MappedFile file(entry.path().string());
+    const auto* data = reinterpret_cast<const std::uint8_t*>(file.bytes().data());
+    EXPECT_EQ(LLVMFuzzerTestOneInput(data, file.bytes().size()), 0);
+    ++files;
+  }
+  EXPECT_GT(files, 0);
+}
