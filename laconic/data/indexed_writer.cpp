@@ -1,0 +1,72 @@
+#include "laconic/data/indexed_writer.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+#include "laconic/base/error.hpp"
+#include "laconic/data/index_format.hpp"
+
+namespace laconic {
+
+IndexedWriter::IndexedWriter(const std::string& prefix, std::int64_t vocabulary)
+    : prefix_(prefix),
+      vocabulary_(vocabulary),
+      type_(token_type_for(vocabulary)),
+      bin_(prefix + ".bin"),
+      idx_(prefix + ".idx") {}
+
+void IndexedWriter::add(std::span<const std::int32_t> tokens) {
+  ByteView bytes = as_bytes(tokens);
+  if (type_ == TokenType::uint16) {
+    narrow_.assign(tokens.begin(), tokens.end());
+    bytes = as_bytes(std::span<const std::uint16_t>(narrow_));
+  }
+  checksum_.add(bytes);
+  bin_.write(bytes);
+  tokens_ += tokens.size();
+  open_tokens_ += tokens.size();
+}
+
+void IndexedWriter::end_document() {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (open_tokens_ > kMost)
+    throw ConfigError(fmt::format(
+        "document {} has {} tokens, but the format allows {}; split it (--documents line)",
+        lengths_.size(), open_tokens_, kMost));
+  lengths_.push_back(static_cast<std::int32_t>(std::exchange(open_tokens_, 0)));
+}
+
+Bytes IndexedWriter::index() const {
+  Bytes out;
+  out.reserve(kIndexHeaderBytes + lengths_.size() * 20 + 8);
+  for (const char c : kIndexMagic) put(out, c);
+  put(out, kIndexVersion);
+  put(out, type_);
+  put(out, std::uint64_t{lengths_.size()});
+  put(out, std::uint64_t{lengths_.size() + 1});
+  for (const std::int32_t length : lengths_) put(out, length);
+  std::int64_t pointer = 0;
+  for (const std::int32_t length : lengths_) {
+    put(out, pointer);
+    pointer += std::int64_t{length} * static_cast<std::int64_t>(size_of(type_));
+  }
+  for (std::size_t d = 0; d <= lengths_.size(); ++d) put(out, static_cast<std::int64_t>(d));
+  return out;
+}
+
+Sidecar IndexedWriter::commit(std::string_view tokeniser, std::uint64_t source_bytes) {
+  LACONIC_ASSERT(open_tokens_ == 0, fmt::format("{} tokens in an open document", open_tokens_));
+  const Sidecar sidecar{std::string(tokeniser), vocabulary_,    documents(), tokens(),
+                        source_bytes,           checksum_.hex()};
+  idx_.write(index());
+  std::filesystem::remove(prefix_ + ".idx");
+  bin_.commit();
+  write_atomically(prefix_ + ".json", to_text(sidecar));
+  idx_.commit();
+  return sidecar;
+}
+
+}  // namespace laconic

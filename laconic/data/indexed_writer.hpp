@@ -1,0 +1,52 @@
+// data/indexed_writer.hpp — writes a dataset (indexed.hpp) as a stream; it appears whole.
+//
+// Tokens go to PREFIX.bin.tmp as they come. commit() takes an old PREFIX.idx
+// away, puts .bin and .json in place and .idx last, so whatever happens in
+// between nobody can open a mixture. Without commit() nothing is left behind.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "laconic/base/bytes.hpp"
+#include "laconic/data/checksum.hpp"
+#include "laconic/data/indexed.hpp"
+#include "laconic/data/sidecar.hpp"
+#include "laconic/file/atomic_file.hpp"
+
+namespace laconic {
+
+class IndexedWriter {
+ public:
+  // Throws SystemError, here and below. The vocabulary chooses the type of the tokens.
+  IndexedWriter(const std::string& prefix, std::int64_t vocabulary);
+
+  // Appends to the current document. Requires: 0 <= token < vocabulary.
+  void add(std::span<const std::int32_t> tokens);
+  // A document is one sequence. Throws ConfigError if it has more than 2^31 - 1 tokens.
+  void end_document();
+
+  std::uint64_t documents() const { return lengths_.size(); }
+  std::uint64_t tokens() const { return tokens_; }
+
+  // `source_bytes` is the size of the text behind the tokens. Requires: no open document.
+  Sidecar commit(std::string_view tokeniser, std::uint64_t source_bytes);
+
+ private:
+  Bytes index() const;
+
+  std::string prefix_;
+  std::int64_t vocabulary_;
+  TokenType type_;
+  AtomicFile bin_;
+  AtomicFile idx_;
+  Checksum checksum_;
+  std::uint64_t tokens_ = 0;
+  std::uint64_t open_tokens_ = 0;  // of the current document
+  std::vector<std::int32_t> lengths_;
+  std::vector<std::uint16_t> narrow_;
+};
+
+}  // namespace laconic

@@ -1,0 +1,67 @@
+// data/prepare.hpp — text files to a dataset: `laconic prepare`.
+//
+// Writes PREFIX.bin, .idx and .json (indexed.hpp, sidecar.hpp), the same as
+// PREFIX-valid for what is held back (validation.hpp), and PREFIX.tokeniser/.
+// The result depends on the inputs and options alone, not on the number of
+// threads. Everything appears at the end; a failure before leaves nothing, and an
+// old dataset as it was.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "laconic/base/problem.hpp"
+#include "laconic/data/source.hpp"
+
+namespace laconic {
+
+struct PrepareProgress {
+  std::string_view phase;  // "read", "train", "encode"
+  std::uint64_t bytes_done = 0;
+  std::uint64_t bytes_total = 0;  // 0 while reading: not known yet
+  std::uint64_t tokens = 0;
+};
+
+struct PrepareOptions {
+  std::vector<std::string> inputs;  // files and folders
+  std::string output;               // PREFIX
+  SourceOptions source;
+  std::string tokeniser = "bytes";    // or a path for load_tokeniser
+  std::int32_t train_vocabulary = 0;  // > 0: train BPE of this size on the training text instead
+  bool append_end_of_document = true;
+  double validation_share = 0;
+  int threads = 0;         // 0: as many as the machine has
+  bool overwrite = false;  // replaces a whole old dataset, its PREFIX-valid too
+  std::function<void(const PrepareProgress&)> progress = nullptr;  // called from this thread
+};
+
+struct PartReport {
+  std::string prefix;
+  std::uint64_t documents = 0;
+  std::uint64_t tokens = 0;
+  std::uint64_t bytes = 0;  // of text
+};
+
+struct PrepareReport {
+  PartReport train;
+  PartReport valid;  // all zero without validation
+  std::string tokeniser_folder;
+  std::int32_t vocabulary = 0;
+  std::string note;  // of training the tokeniser; usually empty
+  double seconds = 0;
+
+  std::uint64_t bytes() const { return train.bytes + valid.bytes; }
+  std::uint64_t tokens() const { return train.tokens + valid.tokens; }
+  double tokens_per_byte() const;
+  double megabytes_per_second() const;
+};
+
+// Everything wrong with the options, as far as it shows without reading the inputs.
+Problems check(const PrepareOptions& options);
+
+// Throws ConfigError with all problems, FileError for a bad input, SystemError.
+PrepareReport prepare(const PrepareOptions& options);
+
+}  // namespace laconic

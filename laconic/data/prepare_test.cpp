@@ -1,0 +1,249 @@
+#include "laconic/data/prepare.hpp"
+
+#include <gtest/gtest.h>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/philox.hpp"
+#include "laconic/data/indexed.hpp"
+#include "laconic/data/piece.hpp"
+#include "laconic/data/sidecar.hpp"
+#include "laconic/data/test_data.hpp"
+#include "laconic/data/tokeniser.hpp"
+#include "laconic/data/validation.hpp"
+
+namespace laconic {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+Texts documents_of(const std::string& path, DocumentSplit split = DocumentSplit::file) {
+  Texts texts;
+  for_each_document(path, {split, "text"}, [&](const Document& d) { texts.emplace_back(d.text); });
+  return texts;
+}
+
+// The documents of a dataset as text, without the end of document.
+Texts decoded(const std::string& prefix, const std::string& tokeniser_folder) {
+  const IndexedDataset dataset(prefix);
+  const Tokeniser tokeniser = load_tokeniser(tokeniser_folder);
+  Texts texts;
+  for (std::uint64_t d = 0; d < dataset.index().documents(); ++d) {
+    const auto [begin, end] = dataset.index().document(d);
+    std::vector<std::int64_t> wide(end - begin);
+    dataset.read(begin, wide);
+    std::vector<std::int32_t> tokens(wide.begin(), wide.end());
+    if (!tokens.empty() && tokens.back() == tokeniser.end_of_document()) tokens.pop_back();
+    texts.push_back(tokeniser.decode(tokens));
+  }
+  return texts;
+}
+
+std::string words(std::uint64_t seed, std::size_t count) {
+  const char* const kWords[] = {"the", "cat", "sat", "on", "a", "mat", "naïve", "中文", "42"};
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t draw = word_at(key_of(seed), i);
+    text += kWords[draw % std::size(kWords)];
+    text += draw >> 28 == 0 ? "\n" : " ";
+  }
+  return text;
+}
+
+TEST(Source, TextSplitsIntoFilesLinesAndParagraphs) {
+  const ScratchFolder folder;
+  const std::string path = folder / "a.txt";
+  spill(path, "one\ntwo\r\n\n  \n\nthree\n");
+  EXPECT_EQ(documents_of(path), (Texts{"one\ntwo\r\n\n  \n\nthree\n"}));
+  EXPECT_EQ(documents_of(path, DocumentSplit::line), (Texts{"one", "two", "  ", "three"}));
+  EXPECT_EQ(documents_of(path, DocumentSplit::paragraph), (Texts{"one\ntwo", "three"}));
+  spill(path, "");
+  EXPECT_TRUE(documents_of(path).empty());
+  for (const char* name : {"file", "line", "paragraph"})
+    EXPECT_EQ(to_text(*parse_document_split(name)), name);
+  EXPECT_FALSE(parse_document_split("page").has_value());
+}
+
+TEST(Source, JsonLinesGiveTheirTextAndErrorsTheirLine) {
+  const ScratchFolder folder;
+  const std::string path = folder / "a.jsonl";
+  spill(path, "{\"text\": \"a\\nb\", \"id\": 1}\n\n{\"text\": \"\"}\n{\"text\":\"\\u00e9\"}");
+  EXPECT_EQ(documents_of(path), (Texts{"a\nb", "é"}));
+  const std::pair<const char*, const char*> bad[] = {
+      {"{\"text\": \"a\"}\n{\"text\": ", "a.jsonl:2: not a JSON object"},
+      {"[1]", "a.jsonl:1: not a JSON object"},
+      {"\n\n{\"content\": \"a\"}", "a.jsonl:3: text: missing"},
+      {"{\"text\": 5}", "a.jsonl:1: text: missing, or not a text"},
+      {"{\"text\": \"\xff\"}", "a.jsonl:1: not a JSON object"},
+  };
+  for (const auto& [text, expected] : bad) {
+    spill(path, text);
+    LACONIC_EXPECT_MENTIONS(message_of<FileError>([&] { documents_of(path); }), expected);
+  }
+}
+
+TEST(Source, FoldersAreReadInOrderAndTokenisersLeftOut) {
+  const ScratchFolder folder;
+  for (const char* name : {"b.txt", "a/z.txt", "c.jsonl", "x.md", "old.tokeniser/merges.txt"})
+    spill(folder / name, "x");
+  Problems problems;
+  EXPECT_EQ(find_sources({folder.path(), folder / "x.md"}, problems),
+            (Texts{folder / "a/z.txt", folder / "b.txt", folder / "c.jsonl", folder / "x.md"}));
+  EXPECT_TRUE(problems.empty());
+  spill(folder / "t.txt.xz", "x");
+  find_sources({folder / "none", folder / "t.txt.xz", folder / "old.tokeniser/.."}, problems);
+  EXPECT_EQ(problems.size(), 2u);
+}
+
+TEST(Validation, HoldsBackTheShareAndLosesNothing) {
+  for (const double share : {0.01, 0.05, 0.1, 0.25, 0.5, 0.9}) {
+    for (std::uint64_t documents = 1; documents < 130; ++documents) {
+      std::uint64_t held_back = 0;
+      for (std::uint64_t d = 0; d < documents; ++d) {
+        const SplitText parts =
+            split_document({share, documents}, d, "one two\nthree four five\nsix");
+        ASSERT_EQ(std::string(parts.train) + std::string(parts.valid),
+                  "one two\nthree four five\nsix");
+        held_back += parts.train.empty();
+      }
+      ASSERT_EQ(held_back, static_cast<std::uint64_t>(static_cast<double>(documents) * share));
+    }
+  }
+}
+
+TEST(Validation, AFewDocumentsGiveTheirTailsFromALineBreak) {
+  std::string text;
+  for (int line = 0; line < 100; ++line) text += "ten bytes\n";
+  const SplitText parts = split_document({0.1, 2}, 0, text);
+  EXPECT_EQ(parts.valid.size(), 90u);
+  EXPECT_TRUE(parts.train.ends_with('\n'));
+  const SplitText no_lines = split_document({0.1, 2}, 0, "a b c d e f g h i j k l m n o p q r s t");
+  EXPECT_EQ(no_lines.valid, " s t");
+}
+
+struct PrepareTest : testing::Test {
+  ScratchFolder folder;
+  PrepareOptions options_for(const Texts& inputs, const std::string& output) const {
+    PrepareOptions options;
+    options.inputs = inputs;
+    options.output = folder / output;
+    return options;
+  }
+};
+
+TEST_F(PrepareTest, BytesGoInAndComeOut) {
+  spill(folder / "a.txt", "Hello\n");
+  spill(folder / "b.txt", "world");
+  const PrepareReport report =
+      prepare(options_for({folder / "a.txt", folder / "b.txt"}, "out/deep/d"));
+  EXPECT_EQ(report.train.documents, 2u);
+  EXPECT_EQ(report.train.tokens, 13u);
+  EXPECT_EQ(report.bytes(), 11u);
+  EXPECT_EQ(report.vocabulary, 257);
+  EXPECT_EQ(decoded(folder / "out/deep/d", report.tokeniser_folder), (Texts{"Hello\n", "world"}));
+  EXPECT_EQ(read_sidecar(folder / "out/deep/d")->bytes, 11u);
+  EXPECT_EQ(read_sidecar(folder / "out/deep/d")->tokeniser, "bytes");
+  verify_dataset(folder / "out/deep/d");
+  EXPECT_FALSE(std::filesystem::exists(folder / "out/deep/d-valid.idx"));
+}
+
+TEST_F(PrepareTest, ThreadsAndCutsChangeNoByte) {
+  spill(folder / "big.txt", words(1, 400'000));
+  spill(folder / "small.txt", words(2, 100));
+  Texts bins;
+  for (const int threads : {1, 3}) {
+    PrepareOptions options =
+        options_for({folder / "big.txt", folder / "small.txt"}, "d" + std::to_string(threads));
+    options.train_vocabulary = 400;
+    options.validation_share = 0.1;
+    options.threads = threads;
+    const PrepareReport report = prepare(options);
+    EXPECT_EQ(report.bytes(),
+              slurp(folder / "big.txt").size() + slurp(folder / "small.txt").size());
+    bins.push_back(slurp(options.output + ".bin") + slurp(options.output + "-valid.bin"));
+    const Texts train = decoded(options.output, report.tokeniser_folder);
+    const Texts valid = decoded(options.output + "-valid", report.tokeniser_folder);
+    ASSERT_EQ(train.size(), 2u);
+    EXPECT_EQ(train[0] + valid[0], slurp(folder / "big.txt"));
+  }
+  EXPECT_EQ(bins[0], bins[1]);
+  const Tokeniser tokeniser = load_tokeniser(folder / "d1.tokeniser");
+  const Texts train = decoded(folder / "d1", folder / "d1.tokeniser");
+  EXPECT_EQ(IndexedDataset(folder / "d1").index().document(0).end,
+            tokeniser.encode(train[0]).size() + 1);  // as if it had never been cut
+}
+
+TEST_F(PrepareTest, EndOfDocumentIsOptional) {
+  spill(folder / "a.txt", "ab\ncd\n");
+  PrepareOptions options = options_for({folder / "a.txt"}, "d");
+  options.source.documents = DocumentSplit::line;
+  options.append_end_of_document = false;
+  EXPECT_EQ(prepare(options).tokens(), 4u);
+}
+
+TEST_F(PrepareTest, AllProblemsAreToldAtOnce) {
+  spill(folder / "d.idx", "");
+  PrepareOptions options = options_for({folder / "none"}, "d");
+  options.validation_share = 1.5;
+  options.train_vocabulary = 5;
+  options.threads = -1;
+  options.source.json_key = "";
+  EXPECT_EQ(check(options).size(), 6u) << to_text(check(options));
+  const std::string message = message_of<ConfigError>([&] { prepare(options); });
+  for (const char* part : {"none: no such file", "d.idx: exists already", "5 is not within 257",
+                           "1.5 is not within", "-1 is not within", "json_key"})
+    LACONIC_EXPECT_MENTIONS(message, part);
+}
+
+TEST_F(PrepareTest, RefusesToOverwriteUnlessAllowedAndThenReplacesAll) {
+  spill(folder / "a.txt", words(1, 1000));
+  PrepareOptions options = options_for({folder / "a.txt"}, "d");
+  options.validation_share = 0.2;
+  prepare(options);
+  EXPECT_THROW(prepare(options), ConfigError);
+  options.overwrite = true;
+  options.validation_share = 0;
+  options.train_vocabulary = 300;
+  const PrepareReport report = prepare(options);
+  EXPECT_EQ(decoded(folder / "d", report.tokeniser_folder), (Texts{slurp(folder / "a.txt")}));
+  EXPECT_FALSE(std::filesystem::exists(folder / "d-valid.bin"));
+}
+
+TEST_F(PrepareTest, AFailureLeavesNothingBehind) {
+  spill(folder / "in/a.txt", "fine");
+  spill(folder / "in/b.jsonl", "{\"text\": \"fine\"}\n{broken");
+  const PrepareOptions broken = options_for({folder / "in"}, "d");
+  EXPECT_THROW(prepare(broken), FileError);
+  PrepareOptions empty_part = options_for({folder / "in/a.txt"}, "d");
+  empty_part.validation_share = 0.01;
+  LACONIC_EXPECT_MENTIONS(message_of<ConfigError>([&] { prepare(empty_part); }),
+                          "leaves the validation part empty");
+  // The tokeniser's folder cannot be made: a file is in the way of its parent.
+  std::filesystem::remove(folder / "in/b.jsonl");
+  spill(folder / "blocked", "");
+  EXPECT_ANY_THROW(prepare(options_for({folder / "in/a.txt"}, "blocked/d")));
+  std::size_t entries = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    ++entries;
+  EXPECT_EQ(entries, 2u);  // "in" and "blocked"
+}
+
+TEST_F(PrepareTest, ProgressReachesTheEnd) {
+  spill(folder / "a.txt", words(1, 5000));
+  PrepareOptions options = options_for({folder / "a.txt"}, "d");
+  options.train_vocabulary = 300;
+  PrepareProgress last;
+  Texts phases;
+  options.progress = [&](const PrepareProgress& progress) {
+    if (phases.empty() || phases.back() != progress.phase) phases.emplace_back(progress.phase);
+    last = progress;
+  };
+  const PrepareReport report = prepare(options);
+  EXPECT_EQ(phases, (Texts{"read", "train", "encode"}));
+  EXPECT_EQ(last.bytes_done, last.bytes_total);
+  EXPECT_EQ(last.tokens, report.tokens());
+  EXPECT_GT(report.megabytes_per_second(), 0);
+  EXPECT_LT(report.tokens_per_byte(), 1);
+}
+
+}  // namespace
+}  // namespace laconic

@@ -1,0 +1,86 @@
+#include "laconic/data/sidecar.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "laconic/base/error.hpp"
+#include "laconic/data/checksum.hpp"
+#include "laconic/data/indexed.hpp"
+#include "laconic/file/mapped_file.hpp"
+
+namespace laconic {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr std::uint64_t kFormat = 1;
+constexpr const char* kRemedy = "prepare the data again, or delete this file to go without";
+
+std::uint64_t number_at(const Json& json, const char* field, const std::string& name) {
+  const auto found = json.find(field);
+  if (found == json.end() || !found->is_number_unsigned())
+    throw FileError(name, field, "missing, or not a whole number", kRemedy);
+  return *found;
+}
+
+std::string text_at(const Json& json, const char* field, const std::string& name) {
+  const auto found = json.find(field);
+  if (found == json.end() || !found->is_string())
+    throw FileError(name, field, "missing, or not a text", kRemedy);
+  return *found;
+}
+
+}  // namespace
+
+std::string to_text(const Sidecar& sidecar) {
+  const Json json = {{"format", kFormat},
+                     {"tokeniser", sidecar.tokeniser},
+                     {"vocabulary", sidecar.vocabulary},
+                     {"documents", sidecar.documents},
+                     {"tokens", sidecar.tokens},
+                     {"bytes", sidecar.bytes},
+                     {"bin_xxh3", sidecar.bin_xxh3}};
+  return json.dump(2) + "\n";
+}
+
+Sidecar parse_sidecar(std::string_view text, const std::string& name) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) throw FileError(name, "json", "not a JSON object", kRemedy);
+  if (const std::uint64_t format = number_at(json, "format", name); format != kFormat)
+    throw FileError(name, "format", fmt::format("{}; known is {}", format, kFormat),
+                    "a newer laconic may have written it");
+  Sidecar sidecar;
+  sidecar.tokeniser = text_at(json, "tokeniser", name);
+  sidecar.vocabulary = static_cast<std::int64_t>(number_at(json, "vocabulary", name));
+  sidecar.documents = number_at(json, "documents", name);
+  sidecar.tokens = number_at(json, "tokens", name);
+  sidecar.bytes = number_at(json, "bytes", name);
+  sidecar.bin_xxh3 = text_at(json, "bin_xxh3", name);
+  return sidecar;
+}
+
+std::optional<Sidecar> read_sidecar(const std::string& prefix) {
+  const std::string path = prefix + ".json";
+  if (!std::filesystem::exists(path)) return {};
+  return parse_sidecar(MappedFile(path).text(), path);
+}
+
+void verify_dataset(const std::string& prefix) {
+  const IndexedDataset dataset(prefix);
+  const std::optional<Sidecar> sidecar = read_sidecar(prefix);
+  if (!sidecar)
+    throw FileError(prefix + ".json", "", "missing: there is no checksum to verify against",
+                    "data from elsewhere has none; prepare it with laconic to have one");
+  if (sidecar->tokens != dataset.tokens())
+    throw FileError(prefix + ".json", "tokens",
+                    fmt::format("{}, but the .bin file has {}", sidecar->tokens, dataset.tokens()),
+                    "prepare the data again");
+  if (const std::string sum = checksum_of(dataset.bin()); sum != sidecar->bin_xxh3)
+    throw FileError(prefix + ".bin", "xxh3",
+                    fmt::format("{}, should be {}: the file is damaged", sum, sidecar->bin_xxh3),
+                    "prepare the data again");
+}
+
+}  // namespace laconic

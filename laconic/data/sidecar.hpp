@@ -1,0 +1,35 @@
+// data/sidecar.hpp — PREFIX.json: what Megatron's format does not say about a dataset.
+//
+// Laconic writes it, and does not need it: a dataset from elsewhere has none.
+// With it, loss can be told in bits per byte, a wrong tokeniser is noticed, and
+// the data can be verified.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace laconic {
+
+struct Sidecar {
+  std::string tokeniser;        // TokeniserKind as text
+  std::int64_t vocabulary = 0;  // ids are below this
+  std::uint64_t documents = 0;
+  std::uint64_t tokens = 0;
+  std::uint64_t bytes = 0;  // of source text
+  std::string bin_xxh3;     // checksum of PREFIX.bin
+  bool operator==(const Sidecar&) const = default;
+};
+
+std::string to_text(const Sidecar& sidecar);
+// Throws FileError with the field that is missing or wrong; `name` is for the message.
+Sidecar parse_sidecar(std::string_view text, const std::string& name);
+
+// Empty when PREFIX.json does not exist.
+std::optional<Sidecar> read_sidecar(const std::string& prefix);
+
+// Reads all of PREFIX: the index, and against the sidecar the number of tokens and the checksum.
+// Throws FileError at the first thing that does not agree, or when there is no sidecar.
+void verify_dataset(const std::string& prefix);
+
+}  // namespace laconic

@@ -1,0 +1,137 @@
+#include "laconic/data/source.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/file/mapped_file.hpp"
+
+namespace laconic {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool is_compressed(const fs::path& path) {
+  constexpr std::string_view kEndings[] = {".xz", ".gz", ".zst", ".bz2", ".zip"};
+  return std::ranges::find(kEndings, path.extension().string()) != std::end(kEndings);
+}
+
+std::vector<std::string> files_below(const std::string& folder) {
+  std::vector<std::string> found;
+  for (fs::recursive_directory_iterator at(folder), end; at != end; ++at) {
+    const std::string ending = at->path().extension().string();
+    if (at->is_directory() && ending == ".tokeniser") at.disable_recursion_pending();
+    if (at->is_regular_file() && (ending == ".txt" || ending == ".jsonl"))
+      found.push_back(at->path().string());
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+// Takes the next line off `text`, without its line break.
+std::string_view take_line(std::string_view& text) {
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+// Takes the next run of lines that are not blank off `text`; empty when there is none.
+std::string_view take_paragraph(std::string_view& text) {
+  const char* first = nullptr;
+  const char* last = nullptr;
+  while (!text.empty()) {
+    const std::string_view line = take_line(text);
+    if (!trim(line).empty()) {
+      if (!first) first = line.data();
+      last = line.data() + line.size();
+    } else if (first) {
+      break;
+    }
+  }
+  return {first, static_cast<std::size_t>(last - first)};
+}
+
+std::string text_of_json(std::string_view line, const std::string& key, const std::string& where) {
+  nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object())
+    throw FileError(where, "", "not a JSON object on one line",
+                    "a .jsonl file has one object per line, in UTF-8");
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_string())
+    throw FileError(where, key, "missing, or not a text", "name the key that holds the text");
+  return std::move(found->get_ref<std::string&>());
+}
+
+using Visit = std::function<void(const Document&)>;
+
+void visit_json(const std::shared_ptr<const MappedFile>& file, const std::string& key,
+                const Visit& visit) {
+  std::string_view rest = file->text();
+  for (int number = 1; !rest.empty(); ++number) {
+    const std::string_view line = take_line(rest);
+    if (trim(line).empty()) continue;
+    const auto text = std::make_shared<const std::string>(
+        text_of_json(line, key, fmt::format("{}:{}", file->path(), number)));
+    if (!text->empty()) visit({*text, text});
+  }
+}
+
+}  // namespace
+
+std::string_view to_text(DocumentSplit split) {
+  constexpr std::string_view kNames[] = {"file", "line", "paragraph"};
+  return kNames[static_cast<std::size_t>(split)];
+}
+
+std::optional<DocumentSplit> parse_document_split(std::string_view text) {
+  for (const auto split : {DocumentSplit::file, DocumentSplit::line, DocumentSplit::paragraph})
+    if (text == to_text(split)) return split;
+  return {};
+}
+
+std::vector<std::string> find_sources(const std::vector<std::string>& inputs, Problems& problems) {
+  std::vector<std::string> sources;
+  if (inputs.empty()) problems.push_back({"input", "none given: name text files or folders"});
+  for (const std::string& input : inputs) {
+    if (fs::is_directory(input)) {
+      const std::vector<std::string> found = files_below(input);
+      if (found.empty()) problems.push_back({input, "no *.txt or *.jsonl in this folder"});
+      sources.insert(sources.end(), found.begin(), found.end());
+    } else if (!fs::is_regular_file(input)) {
+      problems.push_back({input, "no such file or folder"});
+    } else if (is_compressed(input)) {
+      problems.push_back({input, "is compressed: unpack it first"});
+    } else {
+      sources.push_back(input);
+    }
+  }
+  return sources;
+}
+
+void for_each_document(const std::string& path, const SourceOptions& options, const Visit& visit) {
+  const auto file = std::make_shared<const MappedFile>(path);
+  std::string_view rest = file->text();
+  if (path.ends_with(".jsonl")) return visit_json(file, options.json_key, visit);
+  switch (options.documents) {
+    case DocumentSplit::file:
+      if (!rest.empty()) visit({rest, file});
+      break;
+    case DocumentSplit::line:
+      while (!rest.empty())
+        if (const auto line = take_line(rest); !line.empty()) visit({line, file});
+      break;
+    case DocumentSplit::paragraph:
+      while (!rest.empty())
+        if (const auto text = take_paragraph(rest); !text.empty()) visit({text, file});
+      break;
+  }
+}
+
+}  // namespace laconic

@@ -1,0 +1,43 @@
+// data/source.hpp — text files as documents.
+//
+// *.jsonl holds one JSON object per line with the text under a key; any other
+// file is text, and is one document, or one per line, or one per paragraph
+// (blank lines separate). Empty documents are skipped. Bytes are passed on as
+// they are, except that a line or paragraph loses its final line break.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "laconic/base/problem.hpp"
+
+namespace laconic {
+
+enum class DocumentSplit { file, line, paragraph };
+std::string_view to_text(DocumentSplit split);
+std::optional<DocumentSplit> parse_document_split(std::string_view text);
+
+struct SourceOptions {
+  DocumentSplit documents = DocumentSplit::file;
+  std::string json_key = "text";
+};
+
+struct Document {
+  std::string_view text;
+  std::shared_ptr<const void> owner;  // keeps the text in memory
+};
+
+// The files behind the inputs, in order. A folder stands for the *.txt and *.jsonl in it and below,
+// sorted by path; folders named *.tokeniser are left out, they hold a merges.txt.
+std::vector<std::string> find_sources(const std::vector<std::string>& inputs, Problems& problems);
+
+// Calls `visit` for every document of the file, in order. Throws SystemError, and FileError as
+// "path:line" for JSON without the text.
+void for_each_document(const std::string& path, const SourceOptions& options,
+                       const std::function<void(const Document&)>& visit);
+
+}  // namespace laconic

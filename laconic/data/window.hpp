@@ -1,0 +1,41 @@
+// data/window.hpp — a dataset as samples of fixed length.
+//
+// Sample s is tokens [s*T, s*T + T]: T inputs, and one more so that targets are
+// the inputs shifted by one. Neighbours share that token; the tail that fills no
+// window is left out. Documents are not told apart: their end is a token.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "laconic/data/indexed.hpp"
+
+namespace laconic {
+
+// (tokens - 1) / window, and 0 for too few tokens. Requires: window > 0.
+std::uint64_t sample_count(std::uint64_t tokens, std::uint64_t window);
+
+// Any number of threads may read at once.
+class WindowedDataset {
+ public:
+  // Reads all tokens once, to know that each is an index into the model's embedding.
+  // Throws ConfigError when there is not even one sample, FileError when a token is not in
+  // [0, vocabulary).
+  WindowedDataset(std::shared_ptr<const IndexedDataset> tokens, std::uint64_t window,
+                  std::int64_t vocabulary);
+
+  std::uint64_t samples() const { return samples_; }
+  std::uint64_t window() const { return window_; }
+  const IndexedDataset& tokens() const { return *tokens_; }
+
+  // Requires: sample < samples(), out.size() == window() + 1.
+  void read(std::uint64_t sample, std::span<std::int64_t> out) const;
+
+ private:
+  std::shared_ptr<const IndexedDataset> tokens_;
+  std::uint64_t window_;
+  std::uint64_t samples_;
+};
+
+}  // namespace laconic
