@@ -153,6 +153,16 @@ void examine_memory(const DoctorFacts& f, Findings& out) {
     out.push_back({Severity::ok, what, ""});
 }
 
+void examine_gpus(const DoctorFacts& f, Findings& out) {
+  if (f.gpus.empty()) return;
+  if (f.torch_has_cuda)
+    out.push_back({Severity::ok, fmt::format("libtorch can use {}", join(f.gpus, "; ")), ""});
+  else
+    out.push_back({Severity::warn,
+                   fmt::format("libtorch {} cannot use {}", f.torch_version, join(f.gpus, "; ")),
+                   "build with -DLACONIC_TORCH=/path/to/a/libtorch/2.x/with/CUDA"});
+}
+
 }  // namespace
 
 double best_gflops(const DoctorFacts& facts, std::string_view dtype, int threads) {
@@ -164,8 +174,9 @@ double best_gflops(const DoctorFacts& facts, std::string_view dtype, int threads
 
 std::vector<Finding> diagnose(const DoctorFacts& facts) {
   Findings findings;
-  for (const auto examine : {examine_processor, examine_threads, examine_blas, examine_product,
-                             examine_scaling, examine_onednn, examine_denormals, examine_memory})
+  for (const auto examine :
+       {examine_processor, examine_threads, examine_blas, examine_product, examine_scaling,
+        examine_onednn, examine_denormals, examine_memory, examine_gpus})
     examine(facts, findings);
   return findings;
 }

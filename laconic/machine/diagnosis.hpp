@@ -50,7 +50,8 @@ struct DoctorFacts {
   double reallocation_gb_per_second = 0;
   bool is_flushing_denormals = true;  // on every compute thread
   double denormal_slowdown = 0;       // of a product fed with them, flushing off; 1: none
-  std::vector<std::string> gpus;
+  std::vector<std::string> gpus;      // as the driver names them
+  bool torch_has_cuda = false;
 };
 
 enum class Severity { ok, warn, bad };

@@ -135,6 +135,14 @@ TEST(Diagnosis, MemoryAndQuota) {
   expect(f, Severity::warn, "1.5 of 4 cores", "CPU limit");
 }
 
+TEST(Diagnosis, AnIdleGpuIsNoticed) {
+  DoctorFacts f = healthy();
+  f.gpus = {"NVIDIA H200"};
+  expect(f, Severity::warn, "cannot use NVIDIA H200", "LACONIC_TORCH");
+  f.torch_has_cuda = true;
+  EXPECT_EQ(finding_on(f, "can use NVIDIA H200").severity, Severity::ok);
+}
+
 TEST(Diagnosis, ReportsHoldTheNumbers) {
   DoctorFacts f = healthy();
   f.environment["OMP_NUM_THREADS"] = "4";
