@@ -7,6 +7,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
+#include <time.h>
 
 #include <algorithm>
 
@@ -72,6 +73,21 @@ std::vector<GemmSpeed> measure_gemms(const DoctorOptions& options, int all_threa
   return speeds;
 }
 
+double thread_cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// The peak, and which share of a core we had while we measured: its loops never wait, so what is
+// missing went to others.
+void measure_peak(DoctorFacts& facts) {
+  const Stopwatch watch;
+  const double before = thread_cpu_seconds();
+  facts.peak = measure_core_peak(0.1);
+  facts.core_share = (thread_cpu_seconds() - before) / watch.seconds();
+}
+
 // On one thread and not flushing, whatever the process does otherwise.
 double measure_denormal_slowdown(const DoctorOptions& options) {
   const ScopedThreads one(1);
@@ -113,7 +129,7 @@ DoctorFacts measure_doctor_facts(const DoctorOptions& options) {
   facts.threads = at::get_num_threads();
   facts.gpus = detect_gpus();
   facts.torch_has_cuda = at::hasCUDA();
-  facts.peak = measure_core_peak();
+  measure_peak(facts);
   facts.gemm = measure_gemms(options, facts.threads);
   facts.blas = examine_blas();
   facts.is_flushing_denormals = compute_threads_are_prepared();

@@ -26,6 +26,7 @@ TEST(Doctor, EveryMeasureIsPositiveAndFinite) {
   EXPECT_EQ(facts.gemm.size(), threads > 1 ? 6u : 3u);
   for (const GemmSpeed& g : facts.gemm) expect_sensible(g.gflops, "product");
   expect_sensible(facts.peak.f32_gflops, "peak");
+  expect_sensible(facts.core_share, "share");
   expect_sensible(facts.bandwidth_one.copy, "copy");
   expect_sensible(facts.bandwidth_all.triad, "triad");
   expect_sensible(facts.reallocation_gb_per_second, "allocation");

@@ -45,6 +45,7 @@ struct DoctorFacts {
   BlasFacts blas;
   CorePeak peak;
   std::vector<GemmSpeed> gemm;
+  double core_share = 0;  // of a core that one busy thread got meanwhile; 1: the machine is idle
   Bandwidth bandwidth_one;
   Bandwidth bandwidth_all;
   double reallocation_gb_per_second = 0;

@@ -181,6 +181,7 @@ std::string to_json(const DoctorFacts& facts, const std::vector<Finding>& findin
         {"f64_gflops", facts.peak.f64_gflops},
         {"clock_ghz", facts.peak.clock_ghz}}},
       {"gemm", gemm_json(facts.gemm)},
+      {"core_share", facts.core_share},
       {"bandwidth_gb_per_second",
        {{"one", bandwidth_json(facts.bandwidth_one)},
         {"all", bandwidth_json(facts.bandwidth_all)}}},
