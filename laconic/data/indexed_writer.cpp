@@ -24,7 +24,7 @@ void IndexedWriter::add(std::span<const std::int32_t> tokens) {
     narrow_.assign(tokens.begin(), tokens.end());
     bytes = as_bytes(std::span<const std::uint16_t>(narrow_));
   }
-  checksum_.add(bytes);
+  checksum_.update(bytes);
   bin_.write(bytes);
   tokens_ += tokens.size();
   open_tokens_ += tokens.size();

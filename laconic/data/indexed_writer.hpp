@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "laconic/base/bytes.hpp"
-#include "laconic/data/checksum.hpp"
 #include "laconic/data/indexed.hpp"
 #include "laconic/data/sidecar.hpp"
 #include "laconic/file/atomic_file.hpp"
+#include "laconic/file/checksum.hpp"
 
 namespace laconic {
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "laconic/base/error.hpp"
-#include "laconic/data/checksum.hpp"
 #include "laconic/data/indexed.hpp"
+#include "laconic/file/checksum.hpp"
 #include "laconic/file/mapped_file.hpp"
 
 namespace laconic {
@@ -77,7 +77,7 @@ void verify_dataset(const std::string& prefix) {
     throw FileError(prefix + ".json", "tokens",
                     fmt::format("{}, but the .bin file has {}", sidecar->tokens, dataset.tokens()),
                     "prepare the data again");
-  if (const std::string sum = checksum_of(dataset.bin()); sum != sidecar->bin_xxh3)
+  if (const std::string sum = checksum_of_file(prefix + ".bin"); sum != sidecar->bin_xxh3)
     throw FileError(prefix + ".bin", "xxh3",
                     fmt::format("{}, should be {}: the file is damaged", sum, sidecar->bin_xxh3),
                     "prepare the data again");

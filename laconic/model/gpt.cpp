@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
@@ -66,18 +67,27 @@ at::Tensor embed(const Gpt& gpt, const Microbatch& microbatch) {
   return dropout.probability > 0 ? dropout_add(at::zeros_like(x), x, dropout) : x;
 }
 
-at::Tensor layer(const Gpt& gpt, std::int64_t block, const at::Tensor& x,
-                 const Microbatch& microbatch) {
-  const LayerView p = layer_view(gpt, block - 1);
+// The two residual branches of a layer around whatever mixes the tokens.
+template <class Attend>
+at::Tensor layer_with(const Gpt& gpt, std::int64_t layer, const at::Tensor& x, const Attend& attend,
+                      const Dropout& attention_dropout, const Dropout& mlp_dropout) {
+  const LayerView p = layer_view(gpt, layer);
   const double epsilon = gpt.shape.norm_epsilon;
   const at::Tensor qkv = linear(norm(x, p[0], p[1], epsilon), p[2], p[3]);  // [b * t, 3 d]
-  const at::Tensor mixed = causal_attention(qkv, microbatch.ids.size(0), gpt.shape.heads,
-                                            dropout_at(microbatch, block, Site::attention));
-  const at::Tensor y = dropout_add(x, linear(mixed, p[4], p[5]),
-                                   dropout_at(microbatch, block, Site::attention_output));
+  const at::Tensor y = dropout_add(x, linear(attend(qkv), p[4], p[5]), attention_dropout);
   const at::Tensor hidden = gelu(linear(norm(y, p[6], p[7], epsilon), p[8], p[9]));  // [b * t, 4 d]
-  return dropout_add(y, linear(hidden, p[10], p[11]),
-                     dropout_at(microbatch, block, Site::mlp_output));
+  return dropout_add(y, linear(hidden, p[10], p[11]), mlp_dropout);
+}
+
+at::Tensor layer(const Gpt& gpt, std::int64_t block, const at::Tensor& x,
+                 const Microbatch& microbatch) {
+  const auto attend = [&](const at::Tensor& qkv) {
+    return causal_attention(qkv, microbatch.ids.size(0), gpt.shape.heads,
+                            dropout_at(microbatch, block, Site::attention));
+  };
+  return layer_with(gpt, block - 1, x, attend,
+                    dropout_at(microbatch, block, Site::attention_output),
+                    dropout_at(microbatch, block, Site::mlp_output));
 }
 
 at::Tensor final_norm(const Gpt& gpt, const at::Tensor& x) {
@@ -228,6 +238,19 @@ at::Tensor forward_logits(const Gpt& gpt, const at::Tensor& ids) {
   at::Tensor x;
   for (std::int64_t b = 0; b <= gpt.shape.layers; ++b) x = forward_block(gpt, b, x, microbatch);
   return final_norm(gpt, x).mm(gpt.parameters[0].value.t());
+}
+
+at::Tensor forward_rows(const Gpt& gpt, std::span<const std::int64_t> ids, std::int64_t first,
+                        const std::function<at::Tensor(std::int64_t, const at::Tensor&)>& attend) {
+  const at::NoGradGuard no_grad;
+  const auto rows = static_cast<std::int64_t>(ids.size());
+  const at::Tensor& table = gpt.parameters[0].value;
+  const at::Tensor host = at::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size()));
+  at::Tensor x = table.index_select(0, host.to(table.device()))
+                     .add(gpt.parameters[1].value.narrow(0, first, rows));
+  for (std::int64_t l = 0; l < gpt.shape.layers; ++l)
+    x = layer_with(gpt, l, x, [&](const at::Tensor& qkv) { return attend(l, qkv); }, {}, {});
+  return table.mv(final_norm(gpt, x.narrow(0, rows - 1, 1)).view({-1}));
 }
 
 }  // namespace laconic

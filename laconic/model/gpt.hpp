@@ -17,6 +17,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -95,5 +97,10 @@ double forward_loss(const Gpt& gpt, const Microbatch& microbatch);
 
 // Logits [b * t, v] of all positions, without gradients.
 at::Tensor forward_logits(const Gpt& gpt, const at::Tensor& ids);
+
+// For decoding one text: runs `ids` at positions first, first + 1, ... through the model with the
+// caller's attention (layer, qkv) -> [rows, d], and returns the logits [v] after the last one.
+at::Tensor forward_rows(const Gpt& gpt, std::span<const std::int64_t> ids, std::int64_t first,
+                        const std::function<at::Tensor(std::int64_t, const at::Tensor&)>& attend);
 
 }  // namespace laconic

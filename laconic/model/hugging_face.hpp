@@ -1,0 +1,51 @@
+// model/hugging_face.hpp — GPT-2 folders as Hugging Face writes and reads them.
+//
+// Reading takes config.json and model.safetensors, one file or shards with an
+// index, with or without the "transformer." prefix on names, in any float
+// type. What would compute something else than our model is refused: another
+// activation, an untied head, a missing or misshapen tensor. All reasons come
+// at once.
+//
+// Parameters already carry Hugging Face's names and layouts (gpt.hpp), so
+// nothing is renamed or transposed on the way out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "laconic/file/safetensors.hpp"
+#include "laconic/model/gpt.hpp"
+
+namespace laconic {
+
+// What config.json says. Throws FileError or ConfigError.
+GptShape read_gpt_shape(const std::string& folder);
+
+// Weights of `folder` into `gpt`, converted to its dtype. Throws FileError, ConfigError.
+// Requires: gpt has the folder's shape.
+void read_gpt_weights(const std::string& folder, Gpt& gpt);
+
+// Shape and weights.
+Gpt read_gpt(const std::string& folder, const at::TensorOptions& like);
+
+// config.json of this shape.
+std::string gpt_config_json(const GptShape& shape, double dropout, Dtype dtype);
+
+struct ExportOptions {
+  Dtype dtype = Dtype::f32;           // f64, f32, f16 or bf16
+  std::uint64_t max_shard_bytes = 0;  // 0: one file
+  double dropout = 0;                 // for config.json
+};
+
+// Writes config.json and the weights. `folder` must exist.
+void write_gpt(const std::string& folder, const Gpt& gpt, const ExportOptions& options);
+
+// Plain copies between tensors and bytes, shared with checkpoints.
+Dtype dtype_of(at::ScalarType type);
+at::ScalarType scalar_type_of(Dtype dtype);
+// A tensor on the CPU, contiguous, of exactly this content. Requires: sizes fit.
+at::Tensor tensor_from_bytes(ByteView bytes, Dtype dtype, const std::vector<std::int64_t>& sizes);
+// Valid as long as `tensor`. Requires: on the CPU, contiguous.
+ByteView bytes_of_tensor(const at::Tensor& tensor);
+
+}  // namespace laconic
