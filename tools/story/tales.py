@@ -77,8 +77,9 @@ def borrowed(scene):
     scene.tell(scene.say("borrow.ask", **names))
     scene.tell(scene.say("borrow.late", **names), scene.aside(a))
     scene.tell(scene.say("borrow.need", **names))
+    food = scene.teller.x.food
     scene.tell(scene.go(a, b.place))
-    scene.tell(scene.say("borrow.sorry", **names), scene.say("forgive", a=a, b=b))
+    scene.tell(scene.say("borrow.sorry", food=food, **names), scene.say("forgive", a=a, b=b, food=food))
     return finish(scene, a, b)
 
 
