@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <utility>
 
 namespace laconic {
 namespace {
