@@ -50,8 +50,10 @@ std::string name_of(const BlasFacts& blas, bool has_openblas) {
 
 BlasFacts examine_blas() {
   BlasFacts blas;
-  blas.path = file_of("sgemm_");
   const auto core = function_named<char*()>("openblas_get_corename");
+  // Debian's libblas.so.3 is a door to libopenblas.so.0, which may come from another folder; where
+  // the kernels are is what counts.
+  blas.path = file_of(core != nullptr ? "openblas_get_corename" : "sgemm_");
   const auto config = function_named<char*()>("openblas_get_config");
   const auto threads = function_named<int()>("openblas_get_num_threads");
   const auto parallel = function_named<int()>("openblas_get_parallel");

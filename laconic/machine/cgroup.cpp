@@ -1,5 +1,6 @@
 #include "laconic/machine/cgroup.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <iterator>

@@ -139,7 +139,7 @@ void examine_onednn(const DoctorFacts& f, Findings& out) {
 void examine_denormals(const DoctorFacts& f, Findings& out) {
   if (f.denormal_slowdown <= 0) return;
   const std::string what =
-      fmt::format("denormals slow a matrix product down {:.1f} times and are {}",
+      fmt::format("a product fed with denormals takes {:.1f} times as long; they are {}",
                   f.denormal_slowdown, f.is_flushing_denormals ? "flushed to zero" : "not flushed");
   if (f.is_flushing_denormals)
     out.push_back({Severity::ok, what, ""});

@@ -57,17 +57,23 @@ void speeds(std::string& out, const DoctorFacts& f) {
   row(out, "allocation",
       fmt::format("{:.1f} GB/s for 64 MB again and again", f.reallocation_gb_per_second));
   row(out, "denormals",
-      fmt::format("{:.1f} times slower, {}", f.denormal_slowdown,
+      fmt::format("{:.1f} times the time, {}", f.denormal_slowdown,
                   f.is_flushing_denormals ? "flushed" : "not flushed"));
+}
+
+// A variable that is as advised needs no words.
+std::string variable_text(const EnvironmentSetting& wanted, const Environment& environment) {
+  const auto found = environment.find(wanted.name);
+  if (found == environment.end())
+    return fmt::format("{} is not set; advised {}: {}", wanted.name, wanted.value, wanted.why);
+  if (found->second == wanted.value) return fmt::format("{}={}", wanted.name, wanted.value);
+  return fmt::format("{}={}; advised {}: {}", wanted.name, found->second, wanted.value, wanted.why);
 }
 
 void variables(std::string& out, const DoctorFacts& f) {
   out += "Environment\n";
-  for (const EnvironmentSetting& wanted : f.advised) {
-    const auto found = f.environment.find(wanted.name);
-    out += fmt::format("  {}={} (advised {}: {})\n", wanted.name,
-                       found == f.environment.end() ? "" : found->second, wanted.value, wanted.why);
-  }
+  for (const EnvironmentSetting& wanted : f.advised)
+    out += fmt::format("  {}\n", variable_text(wanted, f.environment));
 }
 
 nlohmann::json bandwidth_json(const Bandwidth& b) {
@@ -190,7 +196,8 @@ std::string to_json(const DoctorFacts& facts, const std::vector<Finding>& findin
        {{"flushed", facts.is_flushing_denormals}, {"slowdown", facts.denormal_slowdown}}},
       {"environment", environment_json(facts)},
       {"findings", list}};
-  return report.dump(2) + "\n";
+  // A processor's name may hold any bytes.
+  return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace laconic

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <utility>
 
 namespace laconic {
 namespace {
@@ -59,7 +60,7 @@ void want_threads(Settings& settings, int threads) {
       settings.want("OMP_NUM_THREADS", std::to_string(threads), "this worker's share of the cores");
   settings.want("OPENBLAS_NUM_THREADS", count, "same as OMP_NUM_THREADS");
   settings.want("MKL_NUM_THREADS", count, "same as OMP_NUM_THREADS");
-  settings.want("GOMP_SPINCOUNT", "10000",
+  settings.want("GOMP_SPINCOUNT", "1000",
                 "threads that wait for work give up their core after microseconds, not "
                 "milliseconds; matters as soon as something else wants the core");
 }
