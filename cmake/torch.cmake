@@ -33,6 +33,11 @@ if(LACONIC_LIB_torch_cuda)
     "LINKER:--push-state,--no-as-needed,${LACONIC_LIB_torch_cuda},--pop-state")
 endif()
 
+# at::parallel_for is a template with an OpenMP pragma: without the flag it silently runs on one
+# thread. Debian's libtorch uses the system's OpenMP, so this is the same pool.
+target_compile_options(laconic_torch INTERFACE -fopenmp)
+target_link_options(laconic_torch INTERFACE -fopenmp)
+
 # Debian ships OpenBLAS with its own threads and with OpenMP. libtorch's kernels use OpenMP, so the
 # OpenMP build shares their pool; the other one brings a second pool that fights for the cores.
 # An old-style RPATH in our programs also covers what libtorch itself loads.
