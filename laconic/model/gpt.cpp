@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/layer_norm.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -192,36 +191,6 @@ at::Tensor forward_block(const Gpt& gpt, std::int64_t block, const at::Tensor& i
   if (block == 0) return embed(gpt, microbatch);
   if (block <= gpt.shape.layers) return layer(gpt, block, input, microbatch);
   return head(gpt, input, microbatch);
-}
-
-double forward_backward(const Gpt& gpt, const Microbatch& microbatch, double weight,
-                        bool recompute) {
-  const std::int64_t blocks = block_count(gpt.shape);
-  std::vector<at::Tensor> inputs(static_cast<std::size_t>(blocks));
-  std::vector<at::Tensor> outputs(inputs.size());
-  for (std::size_t b = 0; b < inputs.size(); ++b) {
-    if (b > 0) inputs[b] = outputs[b - 1].detach().requires_grad_(true);
-    const bool is_last = b + 1 == inputs.size();
-    // What would be recomputed at once is not worth forgetting: the last block keeps its graph.
-    const at::AutoGradMode keep_graph(!recompute || is_last);
-    outputs[b] = forward_block(gpt, static_cast<std::int64_t>(b), inputs[b], microbatch);
-    // The next block's leaf holds the values; keeping ours too costs nothing but would keep the
-    // storage alive after that block's backward has freed it.
-    if (recompute && b > 0) outputs[b - 1].reset();
-  }
-  const double loss = outputs.back().item<double>();
-  at::Tensor gradient = at::scalar_tensor(weight, outputs.back().options());
-  for (std::size_t b = inputs.size(); b-- > 0;) {
-    if (recompute && b + 1 < inputs.size())
-      outputs[b] = forward_block(gpt, static_cast<std::int64_t>(b), inputs[b], microbatch);
-    outputs[b].backward(gradient);
-    outputs[b].reset();
-    if (b > 0) {
-      gradient = inputs[b].grad();
-      inputs[b].reset();
-    }
-  }
-  return loss;
 }
 
 double forward_loss(const Gpt& gpt, const Microbatch& microbatch) {

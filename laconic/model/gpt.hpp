@@ -87,11 +87,6 @@ std::vector<Key> dropout_keys(std::uint64_t seed, std::int64_t step,
 at::Tensor forward_block(const Gpt& gpt, std::int64_t block, const at::Tensor& input,
                          const Microbatch& microbatch);
 
-// Forward and backward through all blocks; adds `weight` times the gradient of the mean loss to
-// every parameter's grad(). With `recompute`, only block inputs are kept in between.
-double forward_backward(const Gpt& gpt, const Microbatch& microbatch, double weight,
-                        bool recompute);
-
 // Mean loss without gradients.
 double forward_loss(const Gpt& gpt, const Microbatch& microbatch);
 

@@ -18,22 +18,8 @@ at::Tensor some_ids(std::int64_t samples, std::int64_t tokens, std::int64_t voca
   return at::tensor(ids).view({samples, tokens});
 }
 
-Microbatch some_microbatch(std::int64_t samples, double dropout = 0) {
-  const at::Tensor ids = some_ids(samples, kTiny.context + 1, kTiny.vocabulary);
-  std::vector<std::int64_t> names;
-  for (std::int64_t s = 0; s < samples; ++s) names.push_back(100 + s);
-  return {ids.narrow(1, 0, kTiny.context).contiguous(),
-          ids.narrow(1, 1, kTiny.context).contiguous(), dropout_keys(1, 0, names), dropout};
-}
-
 Gpt tiny(at::ScalarType dtype) {
   return make_gpt(kTiny, 11, at::TensorOptions().dtype(dtype));
-}
-
-std::vector<at::Tensor> gradients(const Gpt& gpt) {
-  std::vector<at::Tensor> all;
-  for (const Parameter& p : gpt.parameters) all.push_back(p.value.grad());
-  return all;
 }
 
 TEST(Gpt, ParametersDependOnSeedNameAndIndexAlone) {
@@ -52,60 +38,6 @@ TEST(Gpt, CountsItsParameters) {
   EXPECT_EQ(parameter_count(
                 {.layers = 12, .width = 768, .heads = 12, .context = 1024, .vocabulary = 50257}),
             124439808);
-}
-
-TEST(Gpt, GradientsAreThoseOfFiniteDifferences) {
-  const Gpt gpt = tiny(at::kDouble);
-  const Microbatch microbatch = some_microbatch(2, 0.2);
-  forward_backward(gpt, microbatch, 1, false);
-  for (const Parameter& p : gpt.parameters) {
-    const double step = 1e-5;
-    for (const std::int64_t element : {std::int64_t{0}, p.value.numel() / 2, p.value.numel() - 1}) {
-      double* x = p.value.data_ptr<double>() + element;
-      const double before = *x;
-      *x = before + step;
-      const double above = forward_loss(gpt, microbatch);
-      *x = before - step;
-      const double below = forward_loss(gpt, microbatch);
-      *x = before;
-      const double expected = (above - below) / (2 * step);
-      EXPECT_NEAR(p.value.grad().flatten()[element].item<double>(), expected,
-                  1e-8 + 1e-5 * std::abs(expected))
-          << p.name << "[" << element << "]";
-    }
-  }
-}
-
-TEST(Gpt, RecomputationChangesNoBit) {
-  for (const double dropout : {0.0, 0.3}) {
-    const Gpt kept = tiny(at::kFloat), again = tiny(at::kFloat);
-    const Microbatch microbatch = some_microbatch(3, dropout);
-    EXPECT_EQ(forward_backward(kept, microbatch, 0.5, false),
-              forward_backward(again, microbatch, 0.5, true));
-    const auto a = gradients(kept), b = gradients(again);
-    for (std::size_t i = 0; i < a.size(); ++i)
-      EXPECT_TRUE(a[i].equal(b[i])) << kept.parameters[i].name;
-  }
-}
-
-TEST(Gpt, MicrobatchesAddUpToTheBatch) {
-  const Gpt whole = tiny(at::kDouble), parts = tiny(at::kDouble);
-  const Microbatch batch = some_microbatch(4, 0.1);
-  const double loss = forward_backward(whole, batch, 1, false);
-  double sum = 0;
-  for (std::int64_t s = 0; s < 4; ++s) {
-    const auto at = static_cast<std::size_t>(s);
-    sum += 0.25 * forward_backward(parts,
-                                   {batch.ids.narrow(0, s, 1),
-                                    batch.targets.narrow(0, s, 1),
-                                    {batch.sample_keys[at]},
-                                    batch.dropout},
-                                   0.25, false);
-  }
-  EXPECT_NEAR(sum, loss, 1e-13);
-  const auto a = gradients(whole), b = gradients(parts);
-  for (std::size_t i = 0; i < a.size(); ++i)
-    EXPECT_LT((a[i] - b[i]).abs().max().item<double>(), 1e-13) << whole.parameters[i].name;
 }
 
 TEST(Gpt, ALaterTokenDoesNotChangeAnEarlierLogit) {

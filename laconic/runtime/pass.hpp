@@ -1,0 +1,24 @@
+// runtime/pass.hpp — one microbatch through all blocks, there and back.
+//
+// Autograd works inside a block only: a block's input is a detached leaf, and
+// its gradient is handed to the block before. The seam between two blocks is
+// where later work posts gradients, prefetches, or cuts the pipeline.
+#pragma once
+
+#include "laconic/model/gpt.hpp"
+
+namespace laconic {
+
+class Trace;  // report/trace.hpp
+
+struct PassOptions {
+  bool recompute = false;  // keep only block inputs, and run forward again in backward
+  Trace* trace = nullptr;
+};
+
+// Returns the mean loss of the microbatch and adds `weight` times its gradient to the parameters'
+// grad().
+double forward_backward(const Gpt& gpt, const Microbatch& microbatch, double weight,
+                        const PassOptions& options = {});
+
+}  // namespace laconic

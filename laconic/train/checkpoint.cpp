@@ -1,0 +1,235 @@
+#include "laconic/train/checkpoint.hpp"
+
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "laconic/base/clock.hpp"
+#include "laconic/base/error.hpp"
+#include "laconic/file/atomic_file.hpp"
+#include "laconic/file/checksum.hpp"
+#include "laconic/file/json.hpp"
+#include "laconic/file/safetensors_writer.hpp"
+#include "laconic/model/hugging_face.hpp"
+
+namespace laconic {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFormat = 1;
+constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kWriting = ".writing";
+constexpr const char* kRemedy = "use an older checkpoint, or --resume none to begin anew";
+
+std::string step_name(std::int64_t step) {
+  return fmt::format("{}{:08}", kStepPrefix, step);
+}
+
+// The step of a folder called step-NNN, or nothing.
+std::optional<std::int64_t> step_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const char* begin = name.data() + kStepPrefix.size();
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(begin, end, step);
+  return error == std::errc() && stop == end ? std::optional(step) : std::nullopt;
+}
+
+// Newest first.
+std::vector<fs::path> checkpoints_in(const std::string& folder) {
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.is_directory() && step_of(entry.path())) found.push_back(entry.path());
+  std::sort(found.begin(), found.end(),
+            [](const fs::path& a, const fs::path& b) { return *step_of(a) > *step_of(b); });
+  return found;
+}
+
+void write_moments(const std::string& path, const Gpt& gpt, const OptimiserState& optimiser) {
+  std::vector<SafetensorsSpec> specs;
+  for (const char* moment : {"moment1.", "moment2."})
+    for (const Parameter& p : gpt.parameters)
+      specs.push_back({moment + p.name, dtype_of(p.value.scalar_type()), p.value.sizes().vec()});
+  SafetensorsWriter writer(path, std::move(specs));
+  for (const auto* moments : {&optimiser.moment1, &optimiser.moment2})
+    for (const at::Tensor& m : *moments) writer.write(bytes_of_tensor(m.to(at::kCPU).contiguous()));
+  writer.commit();
+}
+
+void copy_tokeniser(const std::string& from, const fs::path& to) {
+  for (const auto& entry : fs::directory_iterator(from))
+    if (entry.is_regular_file()) fs::copy_file(entry.path(), to / entry.path().filename());
+}
+
+void write_state(const fs::path& folder, const CheckpointSpec& spec, const Gpt& gpt,
+                 const TrainState& state) {
+  nlohmann::ordered_json files;
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(folder)) paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  for (const fs::path& path : paths)
+    files[path.filename().string()] = {{"bytes", fs::file_size(path)},
+                                       {"xxh3", checksum_of_file(path)}};
+  const nlohmann::ordered_json json = {
+      {"format", kFormat},
+      {"step", state.step},
+      {"position", state.position},
+      {"skipped", state.skipped},
+      {"updates", state.optimiser.updates},
+      {"dtype", to_text(dtype_of(gpt.parameters[0].value.scalar_type()))},
+      {"saved", utc_now()},
+      {"files", files},
+      {"config", spec.config_toml}};
+  write_atomically((folder / "state.json").string(), json.dump(2) + "\n");
+}
+
+void remove_old(const CheckpointSpec& spec) {
+  if (spec.keep == 0) return;
+  const std::vector<fs::path> all = checkpoints_in(spec.folder);
+  for (std::size_t i = static_cast<std::size_t>(spec.keep); i < all.size(); ++i) {
+    std::error_code ignored;  // a checkpoint that cannot be removed is no reason to end a run
+    fs::remove_all(all[i], ignored);
+  }
+}
+
+// state.json, with every field the reader relies on checked.
+nlohmann::json read_state(const std::string& folder) {
+  const std::string path = folder + "/state.json";
+  if (!fs::exists(path))
+    throw FileError(folder, "state.json", "is missing: not a Laconic checkpoint",
+                    "to begin from other weights, set model.start");
+  nlohmann::json state = read_json(path);
+  const auto require = [&](const char* key, bool holds) {
+    if (!holds) throw FileError(path, key, "is missing or of another type", kRemedy);
+  };
+  require("", state.is_object());
+  for (const char* key : {"format", "step", "position", "skipped", "updates"})
+    require(key, state.contains(key) && state[key].is_number_integer() &&
+                     state[key].get<std::int64_t>() >= 0);
+  for (const char* key : {"dtype", "config"})
+    require(key, state.contains(key) && state[key].is_string());
+  require("files", state.contains("files") && state["files"].is_object());
+  if (state["format"] != kFormat)
+    throw FileError(path, "format",
+                    fmt::format("is {}, this program reads {}", state["format"].dump(), kFormat),
+                    "use the version that wrote it");
+  return state;
+}
+
+void verify_file(const fs::path& path, const nlohmann::json& expected) {
+  if (!expected.is_object() || !expected.contains("bytes") || !expected.contains("xxh3"))
+    throw FileError(path.string(), "state.json", "has no size and check sum for it", kRemedy);
+  if (!fs::is_regular_file(path)) throw FileError(path.string(), "", "is missing", kRemedy);
+  const std::uint64_t size = fs::file_size(path);
+  if (expected["bytes"] != size)
+    throw FileError(path.string(), "size",
+                    fmt::format("is {} bytes, not {}", size, expected["bytes"].dump()), kRemedy);
+  if (const std::string sum = checksum_of_file(path); expected["xxh3"] != sum)
+    throw FileError(path.string(), "check sum",
+                    fmt::format("is {}, not {}: the file is damaged", sum, expected["xxh3"].dump()),
+                    kRemedy);
+}
+
+void load_moments(const std::string& path, const Gpt& gpt, OptimiserState& optimiser) {
+  const SafetensorsFile file(path);
+  const auto load = [&](const std::string& name, const at::Tensor& like, at::Tensor& into) {
+    const SafetensorsEntry& entry = file.at(name);
+    if (entry.shape != like.sizes().vec())
+      throw FileError(path, name,
+                      fmt::format("has shape [{}], not [{}]", fmt::join(entry.shape, ", "),
+                                  fmt::join(like.sizes(), ", ")),
+                      kRemedy);
+    into.copy_(tensor_from_bytes(file.bytes(entry), entry.dtype, entry.shape));
+  };
+  for (std::size_t i = 0; i < gpt.parameters.size(); ++i) {
+    load("moment1." + gpt.parameters[i].name, gpt.parameters[i].value, optimiser.moment1[i]);
+    load("moment2." + gpt.parameters[i].name, gpt.parameters[i].value, optimiser.moment2[i]);
+  }
+}
+
+}  // namespace
+
+std::string save_checkpoint(const CheckpointSpec& spec, const Gpt& gpt, const TrainState& state) {
+  const fs::path final = fs::path(spec.folder) / step_name(state.step);
+  const fs::path writing = final.string() + std::string(kWriting);
+  try {
+    fs::remove_all(writing);
+    fs::create_directories(writing);
+    write_gpt(writing.string(), gpt,
+              {.dtype = dtype_of(gpt.parameters[0].value.scalar_type()), .dropout = spec.dropout});
+    write_moments((writing / "optimiser.safetensors").string(), gpt, state.optimiser);
+    if (!spec.tokeniser_folder.empty()) copy_tokeniser(spec.tokeniser_folder, writing);
+    write_state(writing, spec, gpt, state);
+    fs::remove_all(final);  // the same step again, after a resume from an older one
+    fs::rename(writing, final);
+    sync_folder(spec.folder);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(writing, ignored);
+    throw;
+  }
+  remove_old(spec);
+  return final.string();
+}
+
+void verify_checkpoint(const std::string& folder) {
+  const nlohmann::json state = read_state(folder);
+  for (const char* needed : {"config.json", "model.safetensors", "optimiser.safetensors"})
+    if (!state["files"].contains(needed))
+      throw FileError(folder, needed, "is not listed in state.json", kRemedy);
+  for (const auto& [name, expected] : state["files"].items()) {
+    if (name.find('/') != std::string::npos)
+      throw FileError(folder + "/state.json", "files", "names a path outside: " + name, kRemedy);
+    verify_file(fs::path(folder) / name, expected);
+  }
+}
+
+std::string find_latest_checkpoint(const std::string& folder, std::vector<std::string>& warnings) {
+  for (const fs::path& path : checkpoints_in(folder)) {
+    try {
+      verify_checkpoint(path.string());
+      return path.string();
+    } catch (const std::exception& error) {
+      warnings.push_back(fmt::format("passing over a damaged checkpoint: {}", error.what()));
+    }
+  }
+  return {};
+}
+
+CheckpointInfo read_checkpoint_info(const std::string& folder) {
+  const nlohmann::json state = read_state(folder);
+  return {state["step"].get<std::int64_t>(), state["config"].get<std::string>()};
+}
+
+bool is_checkpoint(const std::string& folder) {
+  return fs::exists(folder + "/state.json");
+}
+
+void load_checkpoint(const std::string& folder, Gpt& gpt, TrainState& state) {
+  const nlohmann::json json = read_state(folder);
+  const std::string_view dtype = to_text(dtype_of(gpt.parameters[0].value.scalar_type()));
+  if (json["dtype"] != dtype)
+    throw FileError(folder, "dtype",
+                    fmt::format("is {}, the run's is {}", json["dtype"].dump(), dtype),
+                    "set run.dtype to the checkpoint's, or begin a new run with model.start");
+  read_gpt_weights(folder, gpt);
+  const at::NoGradGuard no_grad;
+  state.optimiser = make_optimiser_state(gpt.parameters);
+  load_moments(folder + "/optimiser.safetensors", gpt, state.optimiser);
+  state.step = json["step"].get<std::int64_t>();
+  state.position = json["position"].get<std::int64_t>();
+  state.skipped = json["skipped"].get<std::int64_t>();
+  state.optimiser.updates = json["updates"].get<std::int64_t>();
+}
+
+}  // namespace laconic

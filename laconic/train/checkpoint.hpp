@@ -1,0 +1,61 @@
+// train/checkpoint.hpp — a run on disk: everything needed to go on bit for bit.
+//
+//   FOLDER/step-00000100/
+//     config.json model.safetensors     the model, as Hugging Face reads it
+//     vocab.json merges.txt ...         the tokeniser, when the data has one
+//     optimiser.safetensors             "moment1.NAME", "moment2.NAME"
+//     state.json                        step, data position, check sums of all files
+//
+// A checkpoint is written into a folder of another name, synced, and renamed:
+// under its final name it is whole. Older ones are removed only after that.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "laconic/model/gpt.hpp"
+#include "laconic/train/optimiser.hpp"
+
+namespace laconic {
+
+// Where a run stands. All of it is also what decides the next step.
+struct TrainState {
+  std::int64_t step = 0;      // steps done
+  std::int64_t position = 0;  // samples consumed, over all ranks
+  std::int64_t skipped = 0;   // steps whose update was left out
+  OptimiserState optimiser;
+};
+
+struct CheckpointSpec {
+  std::string folder;            // holds the step-... folders
+  std::int64_t keep = 0;         // newest that stay; 0: all
+  double dropout = 0;            // for config.json
+  std::string config_toml;       // the run's configuration, kept for the reader
+  std::string tokeniser_folder;  // copied along; may be empty
+};
+
+// Returns the folder of the new checkpoint. Throws SystemError (a full disk): what was there stays.
+std::string save_checkpoint(const CheckpointSpec& spec, const Gpt& gpt, const TrainState& state);
+
+// Checks every file against state.json. Throws FileError, SystemError.
+void verify_checkpoint(const std::string& folder);
+
+// The newest checkpoint under `folder` that verifies; empty when there is none. Each damaged one
+// passed over adds a line to `warnings`.
+std::string find_latest_checkpoint(const std::string& folder, std::vector<std::string>& warnings);
+
+struct CheckpointInfo {
+  std::int64_t step = 0;
+  std::string config_toml;
+};
+CheckpointInfo read_checkpoint_info(const std::string& folder);
+
+bool is_checkpoint(const std::string& folder);  // has a state.json
+
+// Parameters and state, in place. Throws FileError when the dtype differs: going on in another
+// precision is not going on. Requires: gpt has the checkpoint's shape.
+void load_checkpoint(const std::string& folder, Gpt& gpt, TrainState& state);
+
+}  // namespace laconic

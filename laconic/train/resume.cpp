@@ -1,0 +1,151 @@
+#include "laconic/train/resume.hpp"
+
+#include <ATen/Context.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/config/read.hpp"
+#include "laconic/model/hugging_face.hpp"
+
+namespace laconic {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::map<std::string, std::string> keys_of(const std::string& toml) {
+  std::map<std::string, std::string> keys;
+  std::string section;
+  for (const std::string& line : split(toml, '\n')) {
+    const std::size_t equals = line.find(" = ");
+    if (line.starts_with("["))
+      section = line.substr(1, line.size() - 2);
+    else if (equals != std::string::npos)
+      keys[section + "." + line.substr(0, equals)] = line.substr(equals + 3);
+  }
+  return keys;
+}
+
+GptShape configured_shape(const RunConfig& config, std::int64_t vocabulary) {
+  const ModelSection& m = config.model;
+  if (!m.start.empty()) {
+    const GptShape shape = read_gpt_shape(m.start);
+    if (m.context > shape.context)
+      throw ConfigError(fmt::format("model.context = {} is more than the {} positions of {}",
+                                    m.context, shape.context, m.start));
+    return shape;
+  }
+  const std::int64_t tokens = m.vocabulary > 0 ? m.vocabulary : vocabulary;
+  if (tokens == 0)
+    throw ConfigError(
+        fmt::format("model.vocabulary = 0 and {}.json does not exist: say how many token ids "
+                    "the data has",
+                    config.data.train));
+  return {.layers = m.layers,
+          .width = m.width,
+          .heads = m.heads,
+          .context = m.context,
+          .vocabulary = tokens};
+}
+
+void require_same_shape(const GptShape& found, const GptShape& wanted, const std::string& folder) {
+  Problems problems;
+  const auto compare = [&](const char* key, std::int64_t has, std::int64_t wants) {
+    if (has != wants)
+      problems.push_back({folder, fmt::format("was made with model.{} = {}, the run asks for {}",
+                                              key, has, wants)});
+  };
+  compare("layers", found.layers, wanted.layers);
+  compare("width", found.width, wanted.width);
+  compare("heads", found.heads, wanted.heads);
+  compare("context", found.context, wanted.context);
+  compare("vocabulary", found.vocabulary, wanted.vocabulary);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+// The checkpoint to continue from; empty: none.
+std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& options,
+                                 Start& start) {
+  if (options.resume != "auto" && options.resume != "none") {
+    verify_checkpoint(options.resume);
+    return options.resume;
+  }
+  const std::string folder = checkpoints_folder(config);
+  std::string latest = find_latest_checkpoint(folder, start.notes);
+  if (options.resume == "auto") return latest;
+  if (latest.empty() && start.notes.empty()) return {};
+  if (!options.overwrite)
+    throw ConfigError(
+        fmt::format("{} already holds a run{}: add --resume auto to continue it, --overwrite to "
+                    "throw it away, or choose another run.folder",
+                    config.run.folder,
+                    latest.empty() ? "" : " (" + fs::path(latest).filename().string() + ")"));
+  fs::remove_all(folder);
+  start.notes = {"threw away the run that was in " + config.run.folder};
+  return {};
+}
+
+void continue_from(const std::string& checkpoint, const RunConfig& config, const GptShape& shape,
+                   Start& start) {
+  require_same_shape(read_gpt_shape(checkpoint), shape, checkpoint);
+  start.gpt = make_empty_gpt(shape, tensor_options(config));
+  load_checkpoint(checkpoint, start.gpt, start.state);
+  start.from = checkpoint;
+  for (const std::string& d :
+       differences(read_checkpoint_info(checkpoint).config_toml, to_toml(config, false)))
+    start.notes.push_back("changed since the checkpoint: " + d);
+}
+
+}  // namespace
+
+std::string checkpoints_folder(const RunConfig& config) {
+  return config.run.folder + "/checkpoints";
+}
+
+at::TensorOptions tensor_options(const RunConfig& config) {
+  const bool is_cuda = config.run.device == "cuda";
+  if (is_cuda && !at::hasCUDA())
+    throw ConfigError(std::string("run.device = \"cuda\", but this libtorch (" LACONIC_TORCH_VERSION
+                                  ") sees no CUDA device: `laconic doctor` says why"));
+  return at::TensorOptions()
+      .dtype(config.run.dtype == "float64" ? at::kDouble : at::kFloat)
+      .device(is_cuda ? at::kCUDA : at::kCPU);
+}
+
+std::vector<std::string> differences(const std::string& before, const std::string& after) {
+  const auto a = keys_of(before), b = keys_of(after);
+  std::vector<std::string> lines;
+  for (const auto& [key, value] : b) {
+    const auto it = a.find(key);
+    if (it == a.end())
+      lines.push_back(fmt::format("{}: (unset) -> {}", key, value));
+    else if (it->second != value)
+      lines.push_back(fmt::format("{}: {} -> {}", key, it->second, value));
+  }
+  return lines;
+}
+
+Start start_run(const RunConfig& config, const StartOptions& options, std::int64_t vocabulary) {
+  Start start;
+  const std::string checkpoint = checkpoint_to_resume(config, options, start);
+  const GptShape shape = configured_shape(config, vocabulary);
+  if (!checkpoint.empty()) {
+    continue_from(checkpoint, config, shape, start);
+    return start;
+  }
+  if (config.model.start.empty()) {
+    start.gpt =
+        make_gpt(shape, static_cast<std::uint64_t>(config.run.seed), tensor_options(config));
+  } else {
+    start.gpt = read_gpt(config.model.start, tensor_options(config));
+    start.from = config.model.start;
+  }
+  start.state.optimiser = make_optimiser_state(start.gpt.parameters);
+  return start;
+}
+
+}  // namespace laconic

@@ -1,0 +1,37 @@
+// train/resume.hpp — which model a run begins with: new, imported, or continued.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "laconic/config/run_config.hpp"
+#include "laconic/model/gpt.hpp"
+#include "laconic/train/checkpoint.hpp"
+
+namespace laconic {
+
+struct StartOptions {
+  std::string resume = "none";  // "none", "auto", or the folder of a checkpoint
+  bool overwrite = false;       // with "none": throw away an older run in the same folder
+};
+
+struct Start {
+  Gpt gpt;
+  TrainState state;
+  std::string from;                // checkpoint or folder of weights; empty: new
+  std::vector<std::string> notes;  // for people: what was passed over, what changed
+};
+
+std::string checkpoints_folder(const RunConfig& config);
+
+// dtype and device of the run. Throws ConfigError when there is no such device here.
+at::TensorOptions tensor_options(const RunConfig& config);
+
+// Finds or makes the model. `vocabulary` is the data's, used when model.vocabulary is 0; 0:
+// unknown. Throws ConfigError, FileError.
+Start start_run(const RunConfig& config, const StartOptions& options, std::int64_t vocabulary);
+
+// Keys that differ between two configurations in TOML, as "section.key: a -> b".
+std::vector<std::string> differences(const std::string& before, const std::string& after);
+
+}  // namespace laconic

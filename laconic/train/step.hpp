@@ -1,0 +1,49 @@
+// train/step.hpp — one training step, top to bottom.
+//
+// Read this file first, then follow the calls in order:
+//
+//   train_step            train/step.cpp
+//     sample_at           data/sampler.hpp        position -> sample id
+//     make_microbatch     train/batch.hpp         samples -> tensors
+//     forward_backward    runtime/pass.hpp        block by block
+//       forward_block     model/gpt.hpp           tensors in, tensors out
+//     global_norm         train/optimiser.hpp     one number over all gradients
+//     learning_rate       train/learning_rate.hpp
+//     apply               train/optimiser.hpp     parameters change here, only here
+#pragma once
+
+#include <cstdint>
+
+#include "laconic/config/run_config.hpp"
+#include "laconic/data/sampler.hpp"
+#include "laconic/data/window.hpp"
+#include "laconic/model/gpt.hpp"
+#include "laconic/train/checkpoint.hpp"
+
+namespace laconic {
+
+class Trace;
+
+struct StepReport {
+  std::int64_t step = 0;  // counted from 1: "step 1" is the first one done
+  double loss = 0;
+  double norm = 0;  // of the gradient, before clipping
+  double lr = 0;
+  bool is_skipped = false;  // loss or norm was not finite, and the update left out
+  std::int64_t tokens = 0;
+  double seconds = 0;
+};
+
+// What a step reads and never changes.
+struct StepPlan {
+  const RunConfig& config;
+  const WindowedDataset& data;
+  SampleOrder order;
+  Trace* trace = nullptr;
+};
+
+// The only function that changes parameters. Throws std::runtime_error when loss or norm is not
+// finite and the configuration says to stop; nothing has changed then.
+StepReport train_step(const StepPlan& plan, const Gpt& gpt, TrainState& state);
+
+}  // namespace laconic
