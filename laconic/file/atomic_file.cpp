@@ -49,9 +49,12 @@ void AtomicFile::flush() {
 void AtomicFile::commit() {
   flush();
   if (::fsync(descriptor_) != 0) throw SystemError(temporary_, "fsync", errno);
-  if (::close(std::exchange(descriptor_, -1)) != 0) throw SystemError(temporary_, "close", errno);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
-    throw SystemError(path_, "rename to", errno);
+  const bool is_closed = ::close(std::exchange(descriptor_, -1)) == 0;
+  if (!is_closed || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int error_number = errno;
+    ::unlink(temporary_.c_str());  // the destructor no longer does
+    throw SystemError(path_, is_closed ? "rename to" : "close", error_number);
+  }
   sync_folder(std::filesystem::path(path_).parent_path().string());
 }
 
