@@ -174,17 +174,31 @@ void IndexedDataset::read(std::uint64_t first, std::span<std::int64_t> out) cons
   });
 }
 
+namespace {
+
+// The inner loop has a constant length so that -O2 vectorises it.
+template <class T>
+IndexedDataset::Extent extent_of(ByteView tokens) {
+  constexpr std::size_t kBlock = 256;
+  T least = std::numeric_limits<T>::max(), greatest = std::numeric_limits<T>::min();
+  const auto take_in = [&](T token) {
+    least = std::min(least, token);
+    greatest = std::max(greatest, token);
+  };
+  std::array<T, kBlock> block;
+  for (; tokens.size() >= sizeof block; tokens = tokens.subspan(sizeof block)) {
+    std::memcpy(block.data(), tokens.data(), sizeof block);
+    for (std::size_t i = 0; i < kBlock; ++i) take_in(block[i]);
+  }
+  for (std::size_t i = 0; i < tokens.size() / sizeof(T); ++i) take_in(item<T>(tokens, i));
+  return {least, greatest};
+}
+
+}  // namespace
+
 IndexedDataset::Extent IndexedDataset::extent() const {
   if (tokens() == 0) return {};
-  return with_type(index_.type(), [&]<class T>(T) {
-    T least = std::numeric_limits<T>::max(), greatest = std::numeric_limits<T>::min();
-    for (std::uint64_t i = 0; i < tokens(); ++i) {
-      const T token = item<T>(bin(), i);
-      least = std::min(least, token);
-      greatest = std::max(greatest, token);
-    }
-    return Extent{least, greatest};
-  });
+  return with_type(index_.type(), [&]<class T>(T) { return extent_of<T>(bin()); });
 }
 
 }  // namespace laconic

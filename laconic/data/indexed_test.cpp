@@ -124,6 +124,20 @@ TEST(Indexed, EveryTokenTypeIsRead) {
   }
 }
 
+TEST(Indexed, ExtentSeesEveryTokenOfEveryBlock) {
+  for (const std::size_t count : {1, 2, 255, 256, 257, 511, 512, 600}) {
+    for (const std::size_t place : {std::size_t{0}, count / 2, count - 1}) {
+      const ScratchFolder folder;
+      Tokens tokens(count, 7);
+      tokens[place] = 299;
+      write(folder / "d", {tokens}, 300);
+      const auto extent = IndexedDataset(folder / "d").extent();
+      EXPECT_EQ(extent.greatest, 299) << count << ' ' << place;
+      EXPECT_EQ(extent.least, count == 1 ? 299 : 7) << count << ' ' << place;
+    }
+  }
+}
+
 TEST(Indexed, ModesAreToleratedAndSkipped) {
   Fields f;
   f.tail = std::string(3, '\1');

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <stdexcept>
+
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
 #include "laconic/data/indexed.hpp"
@@ -120,6 +123,14 @@ TEST(Validation, AFewDocumentsGiveTheirTailsFromALineBreak) {
   EXPECT_EQ(no_lines.valid, " s t");
 }
 
+Texts names_in(const std::string& folder) {
+  Texts names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
 struct PrepareTest : testing::Test {
   ScratchFolder folder;
   PrepareOptions options_for(const Texts& inputs, const std::string& output) const {
@@ -217,14 +228,27 @@ TEST_F(PrepareTest, AFailureLeavesNothingBehind) {
   empty_part.validation_share = 0.01;
   LACONIC_EXPECT_MENTIONS(message_of<ConfigError>([&] { prepare(empty_part); }),
                           "leaves the validation part empty");
-  // The tokeniser's folder cannot be made: a file is in the way of its parent.
-  std::filesystem::remove(folder / "in/b.jsonl");
-  spill(folder / "blocked", "");
+  std::filesystem::remove_all(folder / "in/b.jsonl");
+  spill(folder / "blocked", "");  // a file where a folder should be made
   EXPECT_ANY_THROW(prepare(options_for({folder / "in/a.txt"}, "blocked/d")));
-  std::size_t entries = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path()))
-    ++entries;
-  EXPECT_EQ(entries, 2u);  // "in" and "blocked"
+  EXPECT_EQ(names_in(folder.path()), (Texts{"blocked", "in"}));
+}
+
+TEST_F(PrepareTest, AFailureInTheMiddleOrWhileCommittingLeavesNothingBehind) {
+  spill(folder / "in/a.txt", words(1, 1000));
+  PrepareOptions options = options_for({folder / "in"}, "d");
+  options.validation_share = 0.2;
+  options.progress = [](const PrepareProgress& progress) {
+    if (progress.phase == "encode") throw std::runtime_error("stop");
+  };
+  EXPECT_THROW(prepare(options), std::runtime_error);
+  EXPECT_EQ(names_in(folder.path()), (Texts{"in"}));
+  // A folder in the way of d.bin: the tokeniser and d-valid are in place when that shows.
+  options.progress = [&](const PrepareProgress& progress) {
+    if (progress.phase == "encode") spill(folder / "d.bin/x", "");
+  };
+  EXPECT_THROW(prepare(options), SystemError);
+  EXPECT_EQ(names_in(folder.path()), (Texts{"in"}));
 }
 
 TEST_F(PrepareTest, ProgressReachesTheEnd) {
