@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
