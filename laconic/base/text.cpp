@@ -56,6 +56,16 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
+std::string printable(std::string_view text, std::size_t max_bytes) {
+  std::size_t end = std::min(text.size(), max_bytes);
+  const auto continues = [&](std::size_t i) { return (text[i] & 0xC0) == 0x80; };
+  while (end > 0 && end < text.size() && continues(end)) --end;
+  std::string clean(text.substr(0, end));
+  std::ranges::replace_if(
+      clean, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
+  return end < text.size() ? clean + "..." : clean;
+}
+
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {
   return fmt::format("{}", fmt::join(parts, separator));
 }

@@ -16,6 +16,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
+// For messages: a name from a file nobody vouches for, without control characters (a terminal would
+// obey them, what() would end at a zero) and cut after `max_bytes`, never inside a UTF-8 letter.
+std::string printable(std::string_view text, std::size_t max_bytes = 80);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
 std::string human_bytes(double bytes);        // "12.3 MB" (powers of ten, as links are rated)

@@ -44,5 +44,14 @@ TEST(Text, TrimTakesBlanksOffBothEnds) {
   EXPECT_EQ(trim(" \n"), "");
 }
 
+TEST(Text, PrintableCannotSteerATerminal) {
+  EXPECT_EQ(printable("wte.weight"), "wte.weight");
+  EXPECT_EQ(printable(std::string("a\0\x1b[2Jb\n", 8)), "a??[2Jb?");
+  EXPECT_EQ(printable("aéé", 3), "aé...");
+  EXPECT_EQ(printable("aéé", 4), "aé...");
+  EXPECT_EQ(printable("aéé", 5), "aéé");
+  EXPECT_EQ(printable("abc", 0), "...");
+}
+
 }  // namespace
 }  // namespace laconic

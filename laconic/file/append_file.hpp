@@ -5,6 +5,7 @@
 // file that must be whole is an AtomicFile.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 

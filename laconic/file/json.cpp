@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
 #include "laconic/file/mapped_file.hpp"
 
 namespace laconic {
@@ -26,7 +27,8 @@ class KeyWatch {
     if (event == Event::object_start) open_.emplace_back();
     if (event == Event::object_end) open_.pop_back();
     if (event == Event::key && !open_.back().insert(value.get<std::string>()).second)
-      throw FileError(path_, value.get<std::string>(), "the key is there twice", "remove one");
+      throw FileError(path_, printable(value.get<std::string>()), "the key is there twice",
+                      "remove one");
   }
 
  private:

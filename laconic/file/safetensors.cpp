@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
@@ -60,19 +61,19 @@ std::string_view header_text(ByteView file_bytes, const std::string& path) {
 // The offsets are still those of the JSON here: from the start of the data.
 void check_size(const SafetensorsEntry& entry, std::uint64_t data_bytes, const std::string& path) {
   if (entry.begin > entry.end)
-    throw FileError(path, entry.name,
+    throw FileError(path, printable(entry.name),
                     fmt::format("data_offsets [{}, {}] run backwards", entry.begin, entry.end),
                     kDamaged);
   if (entry.end > data_bytes)
-    throw FileError(path, entry.name,
+    throw FileError(path, printable(entry.name),
                     fmt::format("ends at byte {} of the data, which has {}", entry.end, data_bytes),
                     kIncomplete);
   const auto bytes = bytes_of(entry.dtype, entry.shape);
   if (!bytes)
-    throw FileError(path, entry.name,
+    throw FileError(path, printable(entry.name),
                     fmt::format("shape [{}] is too large", fmt::join(entry.shape, ", ")), kDamaged);
   if (*bytes != entry.end - entry.begin)
-    throw FileError(path, entry.name,
+    throw FileError(path, printable(entry.name),
                     fmt::format("shape [{}] of {} needs {} bytes, data_offsets give {}",
                                 fmt::join(entry.shape, ", "), to_text(entry.dtype), *bytes,
                                 entry.end - entry.begin),
@@ -86,7 +87,7 @@ void check_coverage(const std::vector<SafetensorsEntry>& entries, std::uint64_t 
   for (const SafetensorsEntry& entry : entries) {
     if (entry.begin != covered)
       throw FileError(
-          path, entry.name,
+          path, printable(entry.name),
           fmt::format("starts at byte {} of the data, {} byte {}", entry.begin,
                       entry.begin < covered ? "overlapping what ends at" : "leaving a hole after",
                       covered),
@@ -108,7 +109,8 @@ void index_by_name(SafetensorsHeader& header, const std::string& path) {
   const auto twice = std::ranges::adjacent_find(
       header.by_name, {}, [&](std::size_t i) -> auto& { return entries[i].name; });
   if (twice != header.by_name.end())
-    throw FileError(path, entries[*twice].name, "is named twice in the header", kDamaged);
+    throw FileError(path, printable(entries[*twice].name), "is named twice in the header",
+                    kDamaged);
 }
 
 }  // namespace
@@ -171,7 +173,7 @@ const SafetensorsEntry& SafetensorsFile::at(std::string_view name) const {
   const std::string near = nearest(name, names);
   throw FileError(path(), std::string(name),
                   fmt::format("no such tensor among {}", entries().size()),
-                  near.empty() ? "" : fmt::format("the nearest name is '{}'", near));
+                  near.empty() ? "" : fmt::format("the nearest name is '{}'", printable(near)));
 }
 
 ByteView SafetensorsFile::bytes(const SafetensorsEntry& entry) const {

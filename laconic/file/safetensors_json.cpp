@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
 
 namespace laconic {
 
@@ -42,7 +43,7 @@ class HeaderReader {
     if (place_ != Place::tensor || key_ != "dtype") return unexpected("a text");
     const auto dtype = parse_dtype(value);
     if (!dtype)
-      refuse(fmt::format("dtype '{}' is not known", clipped(value)),
+      refuse(fmt::format("dtype '{}' is not known", printable(value)),
              "use F64, F32, F16, BF16, I64, I32, I16, I8, U8 or BOOL");
     entry_.dtype = *dtype;
     return true;
@@ -68,7 +69,7 @@ class HeaderReader {
       default: key_ = std::move(text);
     }
     if (header_.metadata.contains(key_))
-      refuse(fmt::format("key '{}' is there twice", clipped(key_)));
+      refuse(fmt::format("key '{}' is there twice", printable(key_)));
     return true;
   }
 
@@ -99,16 +100,14 @@ class HeaderReader {
  private:
   static constexpr const char* kRemedy = "the file is damaged; fetch it or write it again";
 
-  static std::string_view clipped(std::string_view text) { return text.substr(0, 80); }
-
   [[noreturn]] void refuse(const std::string& what, const char* remedy = kRemedy) const {
-    throw FileError(path_, name_.empty() ? "header" : std::string(clipped(name_)), what, remedy);
+    throw FileError(path_, name_.empty() ? "header" : printable(name_), what, remedy);
   }
 
   bool unexpected(std::string_view value) const {
     refuse(fmt::format("{} holds {}, which does not belong there",
-                       place_ == Place::root || key_.empty() ? "the header" : clipped(key_),
-                       clipped(value)));
+                       place_ == Place::root || key_.empty() ? "the header" : printable(key_),
+                       printable(value)));
   }
 
   bool start_entry(std::string& text) {
@@ -125,7 +124,7 @@ class HeaderReader {
                  : key_ == "shape"        ? &has_shape_
                  : key_ == "data_offsets" ? &has_offsets_
                                           : nullptr;
-    if (seen == nullptr) refuse(fmt::format("unknown key '{}'", clipped(key_)));
+    if (seen == nullptr) refuse(fmt::format("unknown key '{}'", printable(key_)));
     if (std::exchange(*seen, true)) refuse(fmt::format("key '{}' is there twice", key_));
     return true;
   }

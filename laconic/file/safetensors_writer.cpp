@@ -48,6 +48,7 @@ std::string safetensors_header(const std::vector<SafetensorsSpec>& specs,
   std::string json = fmt::format("{{{}}}", fmt::join(parts, ","));
   json.append((8 - json.size() % 8) % 8, ' ');
   const std::uint64_t length = json.size();
+  LACONIC_ASSERT(length <= kMaxSafetensorsHeaderBytes, fmt::format("a header of {} bytes", length));
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + json;
 }
 

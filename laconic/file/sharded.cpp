@@ -37,10 +37,12 @@ WeightMap parse_weight_map(std::string_view text, const std::string& path) {
   WeightMap map;
   for (const auto& [name, file] : index["weight_map"].items()) {
     if (!file.is_string())
-      throw FileError(path, name, "is not mapped to a file name", "the index is damaged");
+      throw FileError(path, printable(name), "is not mapped to a file name",
+                      "the index is damaged");
     const auto file_name = file.get<std::string>();
     if (!is_plain_name(file_name))
-      throw FileError(path, name, fmt::format("{} is not a plain file name", file.dump()),
+      throw FileError(path, printable(name),
+                      fmt::format("'{}' is not a plain file name", printable(file_name)),
                       "shards lie beside the index; do not trust this one");
     map.emplace(name, file_name);
   }
@@ -67,7 +69,7 @@ void ShardedTensors::open_index(const std::string& path) {
     const auto [shard, is_new] = opened.emplace(file, shards_.size());
     if (is_new) shards_.emplace_back((std::filesystem::path(folder_) / file).string());
     if (shards_[shard->second].find(name) == nullptr)
-      throw FileError(path, name, fmt::format("is not in {} as the index says", file),
+      throw FileError(path, printable(name), fmt::format("is not in {} as the index says", file),
                       "fetch the index and the shards again, from one place");
     place_.emplace(name, shard->second);
   }
@@ -88,7 +90,7 @@ TensorView ShardedTensors::at(std::string_view name) const {
   }
   const std::string near = nearest(name, names());
   throw FileError(folder_, std::string(name), fmt::format("no such tensor among {}", place_.size()),
-                  near.empty() ? "" : fmt::format("the nearest name is '{}'", near));
+                  near.empty() ? "" : fmt::format("the nearest name is '{}'", printable(near)));
 }
 
 }  // namespace laconic

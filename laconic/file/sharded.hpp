@@ -4,6 +4,7 @@
 // it names. Both at once are refused: nobody can say which one is meant.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>

@@ -1,7 +1,11 @@
 #include "laconic/report/console.hpp"
 
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
@@ -153,6 +157,60 @@ TEST(Progress, WithoutUpdatesLeavesNoTrace) {
   Memory memory;
   { Progress progress(2, true, memory.file()); }
   EXPECT_EQ(memory.text(), "");
+}
+
+// Both ends of a terminal that nobody sits at, 40 columns wide.
+class Terminal {
+ public:
+  Terminal() {
+    int terminal = -1;
+    const winsize size{.ws_row = 5, .ws_col = 40};
+    if (::openpty(&screen_, &terminal, nullptr, nullptr, &size) == 0)
+      file_ = ::fdopen(terminal, "w");
+  }
+  ~Terminal() {
+    if (file_ != nullptr) std::fclose(file_);
+    ::close(screen_);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+  std::FILE* file() { return file_; }
+  std::string shown() {
+    std::string text(4096, '\0');
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(screen_, text.data(), 4096), 0)));
+    return text;
+  }
+
+ private:
+  int screen_ = -1;
+  std::FILE* file_ = nullptr;
+};
+
+TEST(Console, ATerminalIsLiveUnlessToldOtherwise) {
+  Terminal terminal;
+  if (terminal.file() == nullptr) GTEST_SKIP() << "no pseudo-terminals here";
+  ::unsetenv("NO_COLOR");
+  ::setenv("TERM", "xterm", 1);
+  EXPECT_TRUE(is_live_terminal(terminal.file()));
+  EXPECT_TRUE(wants_colour(terminal.file()));
+  ::setenv("NO_COLOR", "1", 1);
+  EXPECT_TRUE(is_live_terminal(terminal.file()));
+  EXPECT_FALSE(wants_colour(terminal.file()));
+  ::setenv("TERM", "dumb", 1);
+  EXPECT_FALSE(is_live_terminal(terminal.file()));
+  ::unsetenv("NO_COLOR");
+}
+
+TEST(Progress, FitsTheTerminalItIsOn) {
+  Terminal terminal;
+  if (terminal.file() == nullptr) GTEST_SKIP() << "no pseudo-terminals here";
+  ::setenv("NO_COLOR", "1", 1);
+  Progress progress(2, true, terminal.file());
+  progress.update(1, std::string(100, 'x'));
+  EXPECT_EQ(terminal.shown(), "\r[============>           ]  50% | xxxxx\x1b[K");
+  progress.finish();
+  EXPECT_TRUE(terminal.shown().ends_with("xxxxx\x1b[K\r\n"));
+  ::unsetenv("NO_COLOR");
 }
 
 TEST(Console, APipeIsNoTerminal) {

@@ -59,7 +59,30 @@ def weight_map_seeds():
     yield "invalid-number", b'{"weight_map":{"a":1e999}}'
 
 
-for seed in safetensors_seeds():
-    put("safetensors", *seed)
-for seed in weight_map_seeds():
-    put("weight_map", *seed)
+def jsonl_seeds():
+    yield "valid", b'{"event":"start"}\n{"step":9,"loss":2.5}\n{"step":10}\n{"step":1e999}\n'
+    yield "valid-torn", b'{"step":1}\n{"st'
+    yield "valid-zeros-at-the-end", b'{"step":1}\n' + bytes(16)
+    yield "invalid-middle", b'{}\nnonsense\n{}\n'
+    yield "invalid-deep", b"[" * 1000
+
+
+def toml_seeds():
+    yield "valid", b'# a comment\n[model]\nlayers = 12\nwidth = 0x300\nrate = 3e-4\nnames = ["a", \'b\']\n[[data]]\npath = "x"\n'
+    yield "valid-strings", 'a = """\\u00e9\\n"""\nb = \'\'\'x\'\'\'\n"\u00e9".c = 1979-05-27T07:32:00Z\n'.encode()
+    yield "invalid-deep", b"a = " + b"[" * 1000
+    yield "invalid-deep-tables", b"a = " + b"{b=" * 300
+    yield "invalid-time", b"a = 1979-05-27Tp7:32:00Z\n"
+    yield "invalid-twice", b"a = 1\na = 2\n"
+    yield "invalid-utf8", b'a = "\xff"\n'
+
+
+SEEDS = {
+    "safetensors": safetensors_seeds,
+    "weight_map": weight_map_seeds,
+    "jsonl": jsonl_seeds,
+    "toml": toml_seeds,
+}
+for target, seeds in SEEDS.items():
+    for seed in seeds():
+        put(target, *seed)
