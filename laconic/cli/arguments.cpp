@@ -1,0 +1,254 @@
+#include "laconic/cli/arguments.hpp"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  laconic prepare book.txt --out data/book --train-bpe 4096 --valid 0.05
+  laconic train examples/quickstart/quickstart.toml --set train.steps=200
+  laconic train examples/quickstart/quickstart.toml --resume auto
+  laconic generate runs/quickstart --prompt "The harbour" --temperature 0.8
+  laconic evaluate runs/quickstart --data data/book-valid
+  laconic doctor
+
+Exit status: 0 done, 1 failed, 2 refused (a bad request or input file), 128 + signal when
+interrupted after saving.)";
+
+// Verbs share pieces of their command lines; each piece is added by one function.
+
+void add_config(CLI::App& verb, ConfigFile& config) {
+  verb.add_option("CONFIG", config.path, "TOML file; see `laconic config show` for every key")
+      ->required();
+  verb.add_option("--set", config.sets, "override a key: section.key=value (may be repeated)")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+}
+
+void add_json(CLI::App& verb, std::string& json) {
+  verb.add_option("--json", json, "also write a summary to FILE")->type_name("FILE");
+}
+
+void add_model(CLI::App& verb, ModelArguments& model) {
+  verb.add_option("MODEL", model.path,
+                  "checkpoint, run folder (its newest checkpoint), or Hugging Face GPT-2 folder")
+      ->required();
+  verb.add_option("--device", model.device, "where tensors live")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str();
+  verb.add_option("--dtype", model.dtype, "of the arithmetic")
+      ->check(CLI::IsMember({"float32", "float64"}))
+      ->capture_default_str();
+  verb.add_option("--threads", model.threads, "compute threads; 0: one per available core")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+}
+
+// The words of each verb go straight into its command; `chosen` says which verb was used.
+class Parser {
+ public:
+  Parser()
+      : app_("Laconic trains language models on machines joined by slow networks.", "laconic") {
+    app_.require_subcommand(1);
+    app_.set_version_flag("--version",
+                          "laconic " LACONIC_VERSION " (libtorch " LACONIC_TORCH_VERSION ")");
+    app_.footer(kExamples);
+    app_.get_formatter()->column_width(34);
+    add_train();
+    add_prepare();
+    add_generate();
+    add_evaluate();
+    add_export();
+    add_config_verbs();
+    add_doctor();
+  }
+
+  Command parse(int argc, char** argv) {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      return NoCommand{app_.exit(error) == 0 ? 0 : kExitRefused};
+    }
+    return finish_();
+  }
+
+ private:
+  // Registers a verb and what its use makes of the filled-in command.
+  template <class C>
+  CLI::App& add_verb(const char* name, const char* help, C& command, CLI::App* parent = nullptr) {
+    CLI::App* verb = (parent != nullptr ? parent : &app_)->add_subcommand(name, help);
+    verb->callback([this, &command] { finish_ = [&command]() -> Command { return command; }; });
+    return *verb;
+  }
+
+  void add_train() {
+    CLI::App& verb = add_verb("train", "train a model as a configuration says", train_);
+    add_config(verb, train_.config);
+    verb.add_option("--resume", train_.resume,
+                    "none: begin anew; auto: continue from the newest good checkpoint, if any; or "
+                    "a checkpoint")
+        ->capture_default_str();
+    verb.add_flag("--overwrite", train_.overwrite, "throw away an older run in the same folder");
+    add_json(verb, train_.json);
+  }
+
+  void add_prepare() {
+    CLI::App& verb =
+        add_verb("prepare", "turn text into a dataset: PREFIX.bin and PREFIX.idx", prepare_);
+    PrepareOptions& o = prepare_.options;
+    verb.add_option("INPUT", o.inputs, ".txt and .jsonl files, and folders of them")->required();
+    verb.add_option("--out", o.output, "where to: PREFIX of the files to write")
+        ->required()
+        ->type_name("PREFIX");
+    auto* tokeniser =
+        verb.add_option(
+                "--tokeniser", o.tokeniser,
+                "bytes, or a folder with vocab.json and merges.txt (or encoder.json and vocab.bpe)")
+            ->capture_default_str();
+    verb.add_option("--train-bpe", o.train_vocabulary,
+                    "train a byte-level BPE of SIZE tokens on the input")
+        ->type_name("SIZE")
+        ->excludes(tokeniser);
+    verb.add_option_function<std::string>(
+            "--documents",
+            [&o](const std::string& word) { o.source.documents = *parse_document_split(word); },
+            "what a document is in .txt files")
+        ->check(CLI::IsMember({"file", "line", "paragraph"}))
+        ->default_str("file");
+    verb.add_option("--text-key", o.source.json_key, "key of the text in .jsonl files")
+        ->capture_default_str();
+    verb.add_option("--valid", o.validation_share,
+                    "share of the documents that goes to PREFIX-valid")
+        ->capture_default_str();
+    verb.add_flag("!--no-end-of-document", o.append_end_of_document,
+                  "do not put a token between documents");
+    verb.add_option("--threads", o.threads, "0: as many as the machine has")->capture_default_str();
+    verb.add_flag("--overwrite", o.overwrite, "replace an older dataset of that name");
+    add_json(verb, prepare_.json);
+  }
+
+  void add_generate() {
+    CLI::App& verb = add_verb("generate", "continue a text", generate_);
+    GenerateCommand& c = generate_;
+    add_model(verb, c.model);
+    auto* prompt =
+        verb.add_option_function<std::string>(
+                "--prompt", [&c](const std::string& text) { c.prompt = text; }, "text to continue")
+            ->type_name("TEXT");
+    verb.add_option("--prompt-ids", c.prompt_ids, "token ids to continue, with commas: 5,17,3")
+        ->delimiter(',')
+        ->excludes(prompt);
+    verb.add_option("--tokeniser", c.tokeniser,
+                    "folder or `bytes`; default: what lies beside the model");
+    verb.add_option("--tokens", c.tokens, "how many to make")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    verb.add_option("--temperature", c.temperature,
+                    "below 1 is bolder about likely tokens; 0 is greedy")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    verb.add_option("--top-k", c.top_k, "only the K most likely tokens; 0: all")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    verb.add_option("--top-p", c.top_p, "only the likeliest tokens that together reach P")
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str();
+    verb.add_flag("--greedy", c.greedy, "always the most likely token");
+    verb.add_option("--seed", c.seed, "of the draws")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    verb.add_flag("--stop-at-end", c.stop_at_end, "stop at the end of a document");
+    verb.add_flag("--show-ids", c.show_ids, "print token ids after the text");
+    add_json(verb, c.json);
+  }
+
+  void add_evaluate() {
+    CLI::App& verb =
+        add_verb("evaluate", "loss, perplexity and bits per byte on a dataset", evaluate_);
+    add_model(verb, evaluate_.model);
+    verb.add_option("--data", evaluate_.data, "PREFIX of a prepared dataset")
+        ->required()
+        ->type_name("PREFIX");
+    verb.add_option("--context", evaluate_.context, "tokens per sample; 0: the model's context")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    verb.add_option("--samples", evaluate_.samples, "how many; 0: all")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    verb.add_option("--batch", evaluate_.batch, "samples at a time")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    add_json(verb, evaluate_.json);
+  }
+
+  void add_export() {
+    CLI::App& verb = add_verb("export", "write a model as a Hugging Face GPT-2 folder", export_);
+    verb.add_option("MODEL", export_.model.path, "checkpoint, run folder, or Hugging Face folder")
+        ->required();
+    verb.add_option("FOLDER", export_.folder, "to write; must not exist or be empty")->required();
+    verb.add_option("--dtype", export_.dtype, "of the weights")
+        ->check(CLI::IsMember({"float32", "float64", "float16", "bfloat16"}))
+        ->capture_default_str();
+    verb.add_option("--shard-bytes", export_.shard_bytes,
+                    "split into files of at most N bytes; 0: one file")
+        ->type_name("N");
+  }
+
+  void add_config_verbs() {
+    CLI::App* config = app_.add_subcommand("config", "look at a configuration without running it");
+    config->require_subcommand(1);
+    add_config(add_verb("check", "say everything that is wrong with it", check_, config),
+               check_.config);
+    add_config(add_verb("show", "print it whole, defaults and help included", show_, config),
+               show_.config);
+    show_.show = true;
+  }
+
+  void add_doctor() {
+    CLI::App& verb =
+        add_verb("doctor", "examine this machine: libtorch, BLAS, speed, memory", doctor_);
+    verb.add_option("--threads", doctor_.threads, "0: one per available core")
+        ->check(CLI::Range(0, 4096));
+    add_json(verb, doctor_.json);
+  }
+
+  CLI::App app_;
+  std::function<Command()> finish_;
+  TrainCommand train_;
+  PrepareCommand prepare_;
+  GenerateCommand generate_;
+  EvaluateCommand evaluate_;
+  ExportCommand export_;
+  ConfigCommand check_, show_;
+  DoctorCommand doctor_;
+};
+
+}  // namespace
+
+Command parse_arguments(int argc, char** argv) {
+  return Parser().parse(argc, argv);
+}
+
+std::string presets_folder() {
+  if (const char* set = std::getenv("LACONIC_PRESETS")) return set;
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path bin = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  const fs::path installed = bin / "../share/laconic/presets";
+  if (fs::is_directory(installed)) return installed.lexically_normal().string();
+  // build/bin or build/PRESET/bin inside the source tree
+  for (fs::path up = bin; up.has_relative_path(); up = up.parent_path())
+    if (fs::is_regular_file(up / "presets/gpt-small.toml")) return (up / "presets").string();
+  return "presets";
+}
+
+}  // namespace laconic

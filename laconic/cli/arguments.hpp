@@ -1,0 +1,99 @@
+// cli/arguments.hpp — the command line as a value.
+//
+// Front and worker parse the same words with the same code: the front to
+// refuse what is wrong before anything heavy loads, the worker to act. No
+// libtorch here.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "laconic/data/prepare.hpp"
+
+namespace laconic {
+
+struct ConfigFile {
+  std::string path;
+  std::vector<std::string> sets;  // "section.key=value"
+};
+
+struct TrainCommand {
+  ConfigFile config;
+  std::string resume = "none";
+  bool overwrite = false;
+  std::string json;
+};
+
+// Where and how a model is loaded for use.
+struct ModelArguments {
+  std::string path;  // checkpoint, run folder, or Hugging Face folder
+  std::string device = "cpu";
+  std::string dtype = "float32";
+  int threads = 0;
+};
+
+struct GenerateCommand {
+  ModelArguments model;
+  std::optional<std::string> prompt;
+  std::vector<std::int64_t> prompt_ids;
+  std::string tokeniser;  // empty: the model's own
+  std::int64_t tokens = 200;
+  double temperature = 1.0;
+  std::int64_t top_k = 0;
+  double top_p = 1.0;
+  bool greedy = false;
+  std::int64_t seed = 1;
+  bool stop_at_end = false;
+  bool show_ids = false;
+  std::string json;
+};
+
+struct EvaluateCommand {
+  ModelArguments model;
+  std::string data;
+  std::int64_t context = 0;  // 0: the model's
+  std::int64_t samples = 0;
+  std::int64_t batch = 8;
+  std::string json;
+};
+
+struct ExportCommand {
+  ModelArguments model;
+  std::string folder;
+  std::string dtype = "float32";
+  std::uint64_t shard_bytes = 0;
+};
+
+struct PrepareCommand {
+  PrepareOptions options;
+  std::string json;
+};
+
+struct ConfigCommand {
+  ConfigFile config;
+  bool show = false;
+};
+
+struct DoctorCommand {
+  std::string json;
+  int threads = 0;
+};
+
+// Nothing to do any more: help was printed, or the words made no sense.
+struct NoCommand {
+  int exit_code = 0;
+};
+
+using Command = std::variant<NoCommand, TrainCommand, GenerateCommand, EvaluateCommand,
+                             ExportCommand, PrepareCommand, ConfigCommand, DoctorCommand>;
+
+Command parse_arguments(int argc, char** argv);
+
+// Where "preset:NAME" is looked for: $LACONIC_PRESETS, or presets/ of the source tree or the
+// installation that this program belongs to.
+std::string presets_folder();
+
+}  // namespace laconic

@@ -1,0 +1,121 @@
+// laconic — the program people start. No libtorch: it answers in milliseconds, does what needs no
+// tensor, and becomes laconic-worker for the rest, in the environment that worker must have.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/cli/arguments.hpp"
+#include "laconic/cli/guard.hpp"
+#include "laconic/config/read.hpp"
+#include "laconic/file/atomic_file.hpp"
+#include "laconic/machine/cpu.hpp"
+#include "laconic/machine/environment.hpp"
+#include "laconic/report/console.hpp"
+#include "laconic/report/table.hpp"
+
+namespace laconic {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+RunConfig read(const ConfigFile& file) {
+  return read_config({file.path, file.sets, presets_folder()});
+}
+
+// Replaces this process by the worker, with the same words.
+int become_worker(char** argv, std::int64_t threads) {
+  const fs::path worker = fs::read_symlink("/proc/self/exe").parent_path() / "laconic-worker";
+  const Cpu cpu = detect_cpu();
+  const int count = threads > 0 ? static_cast<int>(threads) : usable_threads(cpu);
+  for (const EnvironmentSetting& s :
+       worker_environment(cpu, count, current_environment(), LACONIC_TORCH_VERSION))
+    ::setenv(s.name.c_str(), s.value.c_str(), 1);
+  ::execv(worker.c_str(), argv);
+  throw SystemError(worker.string(), "run", errno);
+}
+
+int run_config(const ConfigCommand& command) {
+  const RunConfig config = read(command.config);
+  fmt::print("{}", command.show ? to_toml(config, true) : command.config.path + ": no problems\n");
+  return 0;
+}
+
+nlohmann::ordered_json to_json(const PartReport& part) {
+  return {{"prefix", part.prefix},
+          {"documents", part.documents},
+          {"tokens", part.tokens},
+          {"bytes", part.bytes}};
+}
+
+void write_summary(const PrepareCommand& command, const PrepareReport& report) {
+  nlohmann::ordered_json json = {{"command", "prepare"},
+                                 {"vocabulary", report.vocabulary},
+                                 {"tokeniser", report.tokeniser_folder},
+                                 {"train", to_json(report.train)},
+                                 {"valid", to_json(report.valid)},
+                                 {"tokens_per_byte", report.tokens_per_byte()},
+                                 {"seconds", report.seconds},
+                                 {"megabytes_per_second", report.megabytes_per_second()}};
+  write_atomically(command.json, json.dump(2) + "\n");
+}
+
+std::string describe(const PrepareReport& report) {
+  Table table({{"part", Align::left}, {"documents"}, {"bytes"}, {"tokens"}});
+  for (const PartReport* part : {&report.train, &report.valid})
+    if (!part->prefix.empty() && part->documents > 0)
+      table.add({part->prefix, with_commas(static_cast<std::int64_t>(part->documents)),
+                 human_bytes(static_cast<double>(part->bytes)),
+                 with_commas(static_cast<std::int64_t>(part->tokens))});
+  std::string text = to_text(table);
+  text += fmt::format(
+      "vocabulary {}, {:.3f} tokens per byte, {} in {} ({:.1f} MB/s); tokeniser in {}\n",
+      with_commas(report.vocabulary), report.tokens_per_byte(),
+      human_bytes(static_cast<double>(report.bytes())), human_seconds(report.seconds),
+      report.megabytes_per_second(), report.tokeniser_folder);
+  if (!report.note.empty()) text += "note: " + report.note + "\n";
+  return text;
+}
+
+int run_prepare(PrepareCommand command) {
+  const bool is_live = is_live_terminal(stderr);
+  if (is_live)
+    command.options.progress = [](const PrepareProgress& p) {
+      fmt::print(stderr, "\r\033[K{}: {}{}", p.phase,
+                 human_bytes(static_cast<double>(p.bytes_done)),
+                 p.bytes_total > 0 ? " of " + human_bytes(static_cast<double>(p.bytes_total)) : "");
+    };
+  const PrepareReport report = prepare(command.options);
+  if (is_live) fmt::print(stderr, "\r\033[K");
+  fmt::print("{}", describe(report));
+  if (!command.json.empty()) write_summary(command, report);
+  return 0;
+}
+
+int run(const Command& command, char** argv) {
+  if (const auto* c = std::get_if<NoCommand>(&command)) return c->exit_code;
+  if (const auto* c = std::get_if<ConfigCommand>(&command)) return run_config(*c);
+  if (const auto* c = std::get_if<PrepareCommand>(&command)) return run_prepare(*c);
+  if (const auto* c = std::get_if<TrainCommand>(&command))
+    return become_worker(argv, read(c->config).run.threads);
+  if (const auto* c = std::get_if<GenerateCommand>(&command))
+    return become_worker(argv, c->model.threads);
+  if (const auto* c = std::get_if<EvaluateCommand>(&command))
+    return become_worker(argv, c->model.threads);
+  if (const auto* c = std::get_if<ExportCommand>(&command))
+    return become_worker(argv, c->model.threads);
+  return become_worker(argv, std::get<DoctorCommand>(command).threads);
+}
+
+}  // namespace
+}  // namespace laconic
+
+int main(int argc, char** argv) {
+  return laconic::guarded([&] { return laconic::run(laconic::parse_arguments(argc, argv), argv); });
+}

@@ -1,0 +1,73 @@
+// laconic-worker — one rank: everything that needs a tensor. Started by laconic, which sets the
+// environment; started by hand it works too, perhaps slower (`laconic doctor` tells).
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "laconic/base/error.hpp"
+#include "laconic/cli/arguments.hpp"
+#include "laconic/cli/guard.hpp"
+#include "laconic/cli/model_command.hpp"
+#include "laconic/config/read.hpp"
+#include "laconic/doctor/measure.hpp"
+#include "laconic/file/atomic_file.hpp"
+#include "laconic/machine/denormals.hpp"
+#include "laconic/train/loop.hpp"
+
+namespace laconic {
+
+namespace {
+
+volatile std::sig_atomic_t caught_signal = 0;
+
+// The first signal asks the run to save and end; the next one ends it as it always would.
+void catch_signal(int number) {
+  caught_signal = number;
+  std::signal(number, SIG_DFL);
+}
+
+int run_train(const TrainCommand& command) {
+  const RunConfig config =
+      read_config({command.config.path, command.config.sets, presets_folder()});
+  if (config.run.threads > 0) at::set_num_threads(static_cast<int>(config.run.threads));
+  std::signal(SIGINT, catch_signal);
+  std::signal(SIGTERM, catch_signal);
+  const TrainSummary summary =
+      train({.config = config,
+             .start = {.resume = command.resume, .overwrite = command.overwrite},
+             .stop_signal = [] { return static_cast<int>(caught_signal); }});
+  fmt::print("\n{}", to_text(summary));
+  if (!command.json.empty()) write_atomically(command.json, to_json(summary, config));
+  if (summary.signal == 0) return 0;
+  fmt::print("\nstopped by signal {} at step {} of {}; continue with --resume auto\n",
+             summary.signal, summary.step, summary.steps);
+  return 128 + summary.signal;
+}
+
+int run_doctor(const DoctorCommand& command) {
+  const DoctorFacts facts = measure_doctor_facts();
+  const std::vector<Finding> findings = diagnose(facts);
+  fmt::print("{}", to_text(facts, findings));
+  if (!command.json.empty()) write_atomically(command.json, to_json(facts, findings));
+  return 0;
+}
+
+int run(const Command& command) {
+  if (const auto* c = std::get_if<NoCommand>(&command)) return c->exit_code;
+  if (const auto* c = std::get_if<TrainCommand>(&command)) return run_train(*c);
+  if (const auto* c = std::get_if<GenerateCommand>(&command)) return run_generate(*c);
+  if (const auto* c = std::get_if<EvaluateCommand>(&command)) return run_evaluate(*c);
+  if (const auto* c = std::get_if<ExportCommand>(&command)) return run_export(*c);
+  if (const auto* c = std::get_if<DoctorCommand>(&command)) return run_doctor(*c);
+  throw ConfigError("laconic-worker does not have this verb: start laconic instead");
+}
+
+}  // namespace
+}  // namespace laconic
+
+int main(int argc, char** argv) {
+  laconic::flush_denormals();  // before anything starts the thread pool
+  return laconic::guarded([&] { return laconic::run(laconic::parse_arguments(argc, argv)); });
+}
