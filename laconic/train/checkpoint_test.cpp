@@ -1,0 +1,156 @@
+#include "laconic/train/checkpoint.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "laconic/base/error.hpp"
+#include "laconic/file/temporary_folder.hpp"
+
+namespace laconic {
+namespace {
+
+namespace fs = std::filesystem;
+
+const GptShape kShape{.layers = 1, .width = 8, .heads = 2, .context = 4, .vocabulary = 7};
+
+struct Model {
+  Gpt gpt = make_gpt(kShape, 3, at::TensorOptions().dtype(at::kFloat));
+  TrainState state;
+  Model() {
+    state.optimiser = make_optimiser_state(gpt.parameters);
+    state.optimiser.updates = 4;
+    for (at::Tensor& m : state.optimiser.moment1) m.fill_(0.25);
+    for (at::Tensor& v : state.optimiser.moment2) v.fill_(1e-12);
+    state.step = 5;
+    state.position = 80;
+    state.skipped = 1;
+  }
+};
+
+std::string save(const std::string& folder, std::int64_t step, std::int64_t keep = 0) {
+  Model model;
+  model.state.step = step;
+  return save_checkpoint({.folder = folder, .keep = keep, .config_toml = "[run]\nseed = 1\n"},
+                         model.gpt, model.state);
+}
+
+std::string complaint(const std::string& folder) {
+  try {
+    verify_checkpoint(folder);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "(accepted)";
+}
+
+TEST(Checkpoint, WhatIsSavedIsLoadedBitForBit) {
+  const TemporaryFolder folder;
+  const Model saved;
+  const std::string path =
+      save_checkpoint({.folder = folder.path(), .config_toml = "x"}, saved.gpt, saved.state);
+  EXPECT_EQ(fs::path(path).filename(), "step-00000005");
+  Gpt gpt = make_empty_gpt(kShape, at::TensorOptions().dtype(at::kFloat));
+  TrainState state;
+  load_checkpoint(path, gpt, state);
+  EXPECT_EQ(state.step, 5);
+  EXPECT_EQ(state.position, 80);
+  EXPECT_EQ(state.skipped, 1);
+  EXPECT_EQ(state.optimiser.updates, 4);
+  for (std::size_t i = 0; i < gpt.parameters.size(); ++i) {
+    EXPECT_TRUE(gpt.parameters[i].value.equal(saved.gpt.parameters[i].value));
+    EXPECT_TRUE(state.optimiser.moment1[i].equal(saved.state.optimiser.moment1[i]));
+    EXPECT_TRUE(state.optimiser.moment2[i].equal(saved.state.optimiser.moment2[i]));
+  }
+  EXPECT_EQ(read_checkpoint_info(path).config_toml, "x");
+}
+
+TEST(Checkpoint, KeepsTheNewestOnes) {
+  const TemporaryFolder folder;
+  for (std::int64_t step = 1; step <= 12; ++step) save(folder.path(), step, 2);
+  EXPECT_TRUE(fs::exists(folder / "step-00000012"));
+  EXPECT_TRUE(fs::exists(folder / "step-00000011"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 2);
+}
+
+TEST(Checkpoint, TheSameStepCanBeSavedAgain) {
+  const TemporaryFolder folder;
+  save(folder.path(), 3);
+  EXPECT_EQ(complaint(save(folder.path(), 3)), "(accepted)");
+}
+
+TEST(Checkpoint, EveryDamagedFileIsNamedAndPassedOver) {
+  const TemporaryFolder folder;
+  save(folder.path(), 1);
+  for (const char* name : {"model.safetensors", "optimiser.safetensors", "config.json"}) {
+    for (const char* damage : {"flip", "truncate", "remove"}) {
+      const std::string path = save(folder.path(), 2);
+      const std::string file = path + "/" + name;
+      if (damage == std::string("remove")) fs::remove(file);
+      if (damage == std::string("truncate")) fs::resize_file(file, fs::file_size(file) - 1);
+      if (damage == std::string("flip")) {
+        std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+        stream.seekg(static_cast<std::streamoff>(fs::file_size(file) / 2));
+        const char byte = static_cast<char>(stream.peek() ^ 1);
+        stream.put(byte);
+      }
+      EXPECT_NE(complaint(path).find(name), std::string::npos) << damage << ": " << complaint(path);
+      std::vector<std::string> warnings;
+      EXPECT_EQ(fs::path(find_latest_checkpoint(folder.path(), warnings)).filename(),
+                "step-00000001");
+      EXPECT_EQ(warnings.size(), 1u);
+    }
+  }
+}
+
+TEST(Checkpoint, AStateThatIsNotOursIsRefused) {
+  const TemporaryFolder folder;
+  EXPECT_NE(complaint(folder.path()).find("not a Laconic checkpoint"), std::string::npos);
+  const std::string path = save(folder.path(), 1);
+  for (const char* text : {"", "{", "[]", "{}", "{\"format\": 1}", "{\"format\": \"one\"}"}) {
+    std::ofstream(path + "/state.json") << text;
+    EXPECT_NE(complaint(path).find("state.json"), std::string::npos) << text;
+  }
+  std::ofstream(path + "/state.json")
+      << R"({"format": 9, "step": 1, "position": 1, "skipped": 0, "updates": 1, "dtype": "F32", "config": "", "files": {}})";
+  EXPECT_NE(complaint(path).find("format: is 9, this program reads 1"), std::string::npos)
+      << complaint(path);
+}
+
+TEST(Checkpoint, AFullDiskKeepsThePreviousOne) {
+  const TemporaryFolder folder;
+  const std::string before = save(folder.path(), 1, 1);
+  // No file may grow beyond 1000 bytes: writing the model fails as on a full disk.
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{1000, old.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  std::string message;
+  try {
+    save(folder.path(), 2, 1);
+  } catch (const SystemError& error) {
+    message = error.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_NE(message.find("cannot write"), std::string::npos) << message;
+  EXPECT_EQ(complaint(before), "(accepted)");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "left something behind";
+}
+
+TEST(Checkpoint, HalfWrittenOnesAreNotSeen) {
+  const TemporaryFolder folder;
+  save(folder.path(), 1);
+  fs::create_directories(folder / "step-00000009.writing");
+  fs::create_directories(folder / "step-abc");
+  std::vector<std::string> warnings;
+  EXPECT_EQ(fs::path(find_latest_checkpoint(folder.path(), warnings)).filename(), "step-00000001");
+  EXPECT_TRUE(warnings.empty());
+}
+
+}  // namespace
+}  // namespace laconic

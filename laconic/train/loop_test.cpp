@@ -1,0 +1,233 @@
+#include "laconic/train/loop.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "laconic/base/error.hpp"
+#include "laconic/data/prepare.hpp"
+#include "laconic/file/temporary_folder.hpp"
+#include "laconic/model/hugging_face.hpp"
+
+namespace laconic {
+namespace {
+
+// A folder with a small dataset in bytes, and runs beside it.
+class Runs : public testing::Test {
+ protected:
+  Runs() {
+    std::string text;
+    for (int i = 0; i < 400; ++i)
+      text += fmt::format("Line {} of a text that repeats itself. ", i % 37);
+    std::ofstream(folder_ / "text.txt") << text;
+    prepare(
+        {.inputs = {folder_ / "text.txt"}, .output = folder_ / "data", .validation_share = 0.1});
+  }
+
+  RunConfig config(const std::string& name) {
+    RunConfig c;
+    c.run.folder = folder_ / name;
+    c.model.layers = 2;
+    c.model.width = 16;
+    c.model.heads = 2;
+    c.model.context = 24;
+    c.model.dropout = 0.1;
+    c.data.train = folder_ / "data";
+    c.data.valid = folder_ / "data-valid";
+    c.train.steps = 7;
+    c.train.batch = 4;
+    c.train.microbatch = 2;
+    c.optimiser.lr = 1e-2;
+    c.optimiser.min_lr = 1e-3;
+    c.optimiser.warmup = 2;
+    c.report.tensorboard = false;
+    return c;
+  }
+
+  TrainSummary run(const RunConfig& c, const std::string& resume = "none") {
+    return train({.config = c, .start = {.resume = resume}});
+  }
+
+  // The losses in a run's log, by step.
+  std::map<std::int64_t, double> losses(const std::string& name) {
+    std::map<std::int64_t, double> all;
+    std::ifstream file(folder_ / (name + "/log.jsonl"));
+    for (std::string line; std::getline(file, line);) {
+      const nlohmann::json json = nlohmann::json::parse(line);
+      if (!json.contains("loss")) continue;
+      EXPECT_FALSE(all.contains(json["step"])) << "step twice in the log";
+      all[json["step"]] = json["loss"];
+    }
+    return all;
+  }
+
+  static void expect_equal_files(const std::string& a, const std::string& b) {
+    for (const char* name : {"model.safetensors", "optimiser.safetensors"})
+      EXPECT_EQ(bytes(a + "/" + name), bytes(b + "/" + name)) << name;
+  }
+  static std::string bytes(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  const TemporaryFolder folder_;
+};
+
+int stop_at_once() {
+  return 15;
+}
+
+TEST_F(Runs, TheLossFallsAndTheSummaryTellsIt) {
+  RunConfig c = config("a");
+  c.train.steps = 40;
+  const TrainSummary summary = run(c);
+  EXPECT_EQ(summary.step, 40);
+  EXPECT_EQ(summary.tokens, 40 * 4 * 24);
+  const auto loss = losses("a");
+  EXPECT_EQ(loss.size(), 40u);
+  EXPECT_NEAR(loss.at(1), std::log(257.0), 0.2);  // bytes and an end: nothing is known at first
+  EXPECT_LT(loss.at(40), 3.5);
+  ASSERT_TRUE(summary.evaluation);
+  EXPECT_LT(summary.evaluation->loss, 3.5);
+  EXPECT_NEAR(*summary.evaluation->bits_per_byte, summary.evaluation->loss / std::log(2.0), 0.05);
+  const auto json = nlohmann::json::parse(to_json(summary, c));
+  EXPECT_EQ(json["step"], 40);
+  EXPECT_EQ(json["validation_loss"], summary.evaluation->loss);
+}
+
+TEST_F(Runs, AResumedRunEqualsOneThatWasNeverStoppedBitForBit) {
+  for (const char* dtype : {"float32", "float64"}) {
+    for (const bool recompute : {false, true}) {
+      const std::string whole = fmt::format("whole-{}-{}", dtype, recompute),
+                        parts = "parts-" + whole;
+      RunConfig c = config(whole);
+      c.run.dtype = dtype;
+      c.model.recompute = recompute;
+      const TrainSummary straight = run(c);
+      c.run.folder = folder_ / parts;
+      c.checkpoint.every = 1;
+      for (int stop = 0; stop < 3; ++stop) {  // interrupted after each of the first three steps
+        const TrainSummary part =
+            train({.config = c, .start = {.resume = "auto"}, .stop_signal = stop_at_once});
+        EXPECT_EQ(part.signal, 15);
+        EXPECT_EQ(part.step, stop + 1);
+      }
+      const TrainSummary rest = run(c, "auto");
+      EXPECT_EQ(rest.first_step, 3);
+      EXPECT_EQ(losses(parts), losses(whole));
+      EXPECT_EQ(rest.evaluation->loss, straight.evaluation->loss);
+      expect_equal_files(rest.checkpoint, straight.checkpoint);
+    }
+  }
+}
+
+TEST_F(Runs, RecomputationAndReportingDoNotChangeTheRun) {
+  RunConfig c = config("a");
+  const TrainSummary plain = run(c);
+  c.run.folder = folder_ / "b";
+  c.model.recompute = true;
+  c.report.trace = c.report.tensorboard = true;
+  c.evaluate.every = 2;
+  const TrainSummary other = run(c);
+  expect_equal_files(other.checkpoint, plain.checkpoint);
+  EXPECT_NO_THROW(nlohmann::json::parse(bytes(folder_ / "b/trace.json")));
+}
+
+TEST_F(Runs, MicrobatchesOfAnySizeTrainTheSameModel) {
+  RunConfig c = config("a");
+  c.run.dtype = "float64";
+  c.train.microbatch = 0;
+  run(c);
+  const auto expected = losses("a");
+  for (const std::int64_t micro : {1, 2, 4}) {
+    c.run.folder = folder_ / fmt::format("micro-{}", micro);
+    c.train.microbatch = micro;
+    run(c);
+    const auto found = losses(fmt::format("micro-{}", micro));
+    for (const auto& [step, loss] : expected)
+      EXPECT_NEAR(found.at(step), loss, 1e-12) << micro << ", step " << step;
+  }
+}
+
+TEST_F(Runs, AnExistingRunIsNotOverwrittenUnasked) {
+  const RunConfig c = config("a");
+  run(c);
+  EXPECT_THROW(run(c), ConfigError);
+  EXPECT_EQ(losses("a").size(), 7u);
+  EXPECT_EQ(train({.config = c, .start = {.overwrite = true}}).first_step, 0);
+  EXPECT_EQ(losses("a").size(), 7u);
+}
+
+TEST_F(Runs, ResumingAsAnotherModelIsRefusedWithEveryReason) {
+  RunConfig c = config("a");
+  run(c);
+  c.model.layers = 3;
+  c.model.width = 32;
+  try {
+    run(c, "auto");
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("model.layers = 2, the run asks for 3"),
+              std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("model.width = 16, the run asks for 32"),
+              std::string::npos);
+  }
+  c = config("a");
+  c.run.dtype = "float64";
+  EXPECT_THROW(run(c, "auto"), FileError);
+}
+
+TEST_F(Runs, ADamagedCheckpointIsPassedOverAndTheOneBeforeContinues) {
+  RunConfig c = config("a");
+  c.checkpoint.every = 1;
+  const TrainSummary straight = run(c);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(checkpoints_folder(c)), {}),
+            3);  // keep
+  {
+    std::fstream file(straight.checkpoint + "/model.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-5, std::ios::end);
+    file.put('\x55');
+  }
+  const TrainSummary again = run(c, "auto");
+  EXPECT_EQ(again.first_step, 6);
+  EXPECT_EQ(losses("a").size(), 7u);
+  EXPECT_NO_THROW(verify_checkpoint(again.checkpoint));
+}
+
+TEST_F(Runs, ALossThatIsNotFiniteStopsOrIsSkipped) {
+  RunConfig c = config("a");
+  c.optimiser.lr = 1e30;
+  c.optimiser.warmup = 0;
+  c.checkpoint.every = 1;
+  try {
+    run(c);
+    FAIL() << "no complaint";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("not finite"), std::string::npos) << error.what();
+  }
+  c = config("b");
+  c.optimiser.lr = 1e30;
+  c.optimiser.warmup = 0;
+  c.train.non_finite = "skip";
+  const TrainSummary summary = run(c);
+  EXPECT_GT(summary.skipped, 0);
+  EXPECT_EQ(summary.step, 7);
+}
+
+TEST_F(Runs, StartsFromAHuggingFaceFolder) {
+  RunConfig c = config("a");
+  const TrainSummary first = run(c);
+  RunConfig d = config("b");
+  d.model.start = first.checkpoint;
+  d.model.layers = 9;  // the folder's sizes count
+  const TrainSummary second = run(d);
+  EXPECT_EQ(second.first_step, 0);
+  EXPECT_LT(losses("b").at(1), losses("a").at(1));
+}
+
+}  // namespace
+}  // namespace laconic
