@@ -2,16 +2,25 @@
 find_package(fmt REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
-find_package(hwy REQUIRED)
-find_package(tomlplusplus REQUIRED)
 find_package(Threads REQUIRED)
 if(LACONIC_TESTS)
   find_package(GTest REQUIRED)
 endif()
-if(LACONIC_BENCH)
-  find_package(benchmark REQUIRED)
-endif()
 
-# Packages without a CMake file of their own.
-find_library(LACONIC_LIB_PCRE2 pcre2-8 REQUIRED)
+# Libraries whose CMake files are missing or differ between distributions: found by their header.
 find_path(LACONIC_XXHASH_INCLUDE xxhash.h REQUIRED)
+find_path(LACONIC_TOMLPLUSPLUS_INCLUDE toml++/toml.h REQUIRED)
+add_library(tomlplusplus::tomlplusplus INTERFACE IMPORTED)
+target_include_directories(tomlplusplus::tomlplusplus INTERFACE ${LACONIC_TOMLPLUSPLUS_INCLUDE})
+
+find_path(LACONIC_HWY_INCLUDE hwy/highway.h REQUIRED)
+find_library(LACONIC_LIB_HWY hwy REQUIRED)
+add_library(hwy::hwy INTERFACE IMPORTED)
+target_include_directories(hwy::hwy INTERFACE ${LACONIC_HWY_INCLUDE})
+target_link_libraries(hwy::hwy INTERFACE ${LACONIC_LIB_HWY})
+
+find_path(LACONIC_PCRE2_INCLUDE pcre2.h REQUIRED)
+find_library(LACONIC_LIB_PCRE2 pcre2-8 REQUIRED)
+add_library(laconic_pcre2 INTERFACE)
+target_include_directories(laconic_pcre2 SYSTEM INTERFACE ${LACONIC_PCRE2_INCLUDE})
+target_link_libraries(laconic_pcre2 INTERFACE ${LACONIC_LIB_PCRE2})
