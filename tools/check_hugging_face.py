@@ -29,7 +29,7 @@ try:
 except ImportError as error:
     sys.exit(f"check_hugging_face: {error}: pip install torch transformers")
 
-SEED = 7
+SEED = 29  # greedy decoding meets ten different tokens, no two best ones closer than 0.28
 CONTEXT = 32
 VOCABULARY = 61
 SHARD_BYTES = 20_000  # the largest tensor has 16,384
@@ -37,7 +37,7 @@ DOCUMENTS = [50, 1, 77, 36]  # tokens; together five windows and a tail that fil
 PROMPT = [5, 17, 3]
 NEW_TOKENS = 20  # prompt and continuation fit in the context
 
-LOSS_TOLERANCE = 1e-5
+LOSS_TOLERANCE = 1e-6  # float32 agrees to 1e-7 or better; erf instead of tanh in GELU gives 7e-6
 LOGITS_TOLERANCE = 1e-6
 
 
@@ -78,10 +78,10 @@ def make_model():
 
     Positions count most, or greedy decoding would repeat one token and show little.
     """
-    torch.manual_seed(SEED)
     config = GPT2Config(n_layer=3, n_embd=32, n_head=4, n_positions=CONTEXT, vocab_size=VOCABULARY,
-                        bos_token_id=None, eos_token_id=None)
+                        layer_norm_epsilon=1e-3, bos_token_id=None, eos_token_id=None)
     model = GPT2LMHeadModel(config).eval()
+    torch.manual_seed(SEED)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             is_gain = ".ln_" in name and name.endswith("weight")
