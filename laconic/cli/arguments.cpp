@@ -18,7 +18,7 @@ constexpr const char* kExamples = R"(Examples:
   laconic train examples/quickstart/quickstart.toml --set train.steps=200
   laconic train examples/quickstart/quickstart.toml --resume auto
   laconic generate runs/quickstart --prompt "The harbour" --temperature 0.8
-  laconic evaluate runs/quickstart --data data/book-valid
+  laconic evaluate runs/quickstart --data runs/quickstart/data/pellhaven-valid
   laconic doctor
 
 Exit status: 0 done, 1 failed, 2 refused (a bad request or input file), 128 + signal when
@@ -26,9 +26,9 @@ interrupted after saving.)";
 
 // Verbs share pieces of their command lines; each piece is added by one function.
 
-void add_config(CLI::App& verb, ConfigFile& config) {
-  verb.add_option("CONFIG", config.path, "TOML file; see `laconic config show` for every key")
-      ->required();
+void add_config(CLI::App& verb, ConfigFile& config, bool is_required = true) {
+  verb.add_option("CONFIG", config.path, "TOML file; `laconic config show` prints every key")
+      ->required(is_required);
   verb.add_option("--set", config.sets, "override a key: section.key=value (may be repeated)")
       ->allow_extra_args(false)
       ->type_name("KEY=VALUE");
@@ -208,8 +208,10 @@ class Parser {
     config->require_subcommand(1);
     add_config(add_verb("check", "say everything that is wrong with it", check_, config),
                check_.config);
-    add_config(add_verb("show", "print it whole, defaults and help included", show_, config),
-               show_.config);
+    add_config(
+        add_verb("show", "print it whole, with help; without CONFIG: every key and its default",
+                 show_, config),
+        show_.config, false);
     show_.show = true;
   }
 

@@ -42,7 +42,9 @@ int become_worker(char** argv, std::int64_t threads) {
 }
 
 int run_config(const ConfigCommand& command) {
-  const RunConfig config = read(command.config);
+  // Without a file there is nothing to check: every key, its default and its help.
+  const bool is_bare = command.config.path.empty() && command.config.sets.empty();
+  const RunConfig config = is_bare ? RunConfig{} : read(command.config);
   fmt::print("{}", command.show ? to_toml(config, true) : command.config.path + ": no problems\n");
   return 0;
 }

@@ -172,7 +172,9 @@ int run_export(const ExportCommand& command) {
                       : command.dtype == "bfloat16" ? Dtype::bf16
                                                     : Dtype::f32;
   fs::create_directories(command.folder);
-  write_gpt(command.folder, gpt, {.dtype = dtype, .max_shard_bytes = command.shard_bytes});
+  write_gpt(
+      command.folder, gpt,
+      {.dtype = dtype, .max_shard_bytes = command.shard_bytes, .facts = read_gpt_facts(folder)});
   if (has_tokeniser(folder)) load_tokeniser(folder).save(command.folder);
   fmt::print("wrote {} ({}, {} parameters)\n", command.folder, command.dtype,
              with_commas(parameter_count(gpt.shape)));

@@ -45,7 +45,8 @@ inline std::string source_root() {
   return root ? root : ".";
 }
 
-// The unpacked text of NAME.xz in $LACONIC_DATA or ../shared/data; empty when there is none.
+// The unpacked text of NAME.xz in $LACONIC_DATA, or where the data lies beside the checkout; empty
+// when there is none.
 inline std::string real_data(const std::string& name) {
   const char* folder = std::getenv("LACONIC_DATA");
   const std::string path =

@@ -250,7 +250,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 
 struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const Tensor& targets) {
+                        const Tensor& any_targets) {
+    const Tensor targets = any_targets.contiguous();
     const Tensor logits = x.mm(weight.t());  // [rows, vocabulary]
     const std::int64_t rows = logits.size(0), vocabulary = logits.size(1);
     Tensor log_sums = x.new_empty({rows});
@@ -264,8 +265,11 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
           sums[r] = elementwise<scalar_t>().log_sum_exp(data + r * vocabulary, vocabulary);
       });
       double total = 0;  // in row order, whatever the number of threads
-      for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t r = 0; r < rows; ++r) {
+        LACONIC_ASSERT(target[r] >= 0 && target[r] < vocabulary,
+                       "target " + std::to_string(target[r]) + " of " + std::to_string(vocabulary));
         total += static_cast<double>(sums[r] - data[r * vocabulary + target[r]]);
+      }
       *loss.data_ptr<scalar_t>() = static_cast<scalar_t>(total / static_cast<double>(rows));
     });
     context->save_for_backward({x, weight, targets, log_sums});

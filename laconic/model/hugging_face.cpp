@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -223,6 +224,8 @@ GptShape read_gpt_shape(const std::string& folder) {
                  .vocabulary = config.size("vocab_size"),
                  .norm_epsilon = config.number("layer_norm_epsilon", 1e-5)};
   config.require("n_inner", {4 * shape.width});
+  if (!(shape.norm_epsilon > 0))
+    config.problem("layer_norm_epsilon", fmt::format("= {} is not positive", shape.norm_epsilon));
   if (shape.width % shape.heads != 0)
     config.problem("n_head",
                    fmt::format("= {} does not divide n_embd = {}", shape.heads, shape.width));
@@ -247,12 +250,24 @@ Gpt read_gpt(const std::string& folder, const at::TensorOptions& like) {
   return gpt;
 }
 
-std::string gpt_config_json(const GptShape& shape, double dropout, Dtype dtype) {
+GptFolderFacts read_gpt_facts(const std::string& folder) {
+  const nlohmann::json config = read_json(folder + "/config.json");
+  GptFolderFacts facts;
+  if (const auto it = config.find("resid_pdrop"); it != config.end() && it->is_number())
+    facts.dropout = *it;
+  if (const auto it = config.find("eos_token_id"); it != config.end() && it->is_number_integer())
+    facts.end_of_text = *it;
+  return facts;
+}
+
+std::string gpt_config_json(const GptShape& shape, const GptFolderFacts& facts, Dtype dtype) {
   const char* type = dtype == Dtype::f64    ? "float64"
                      : dtype == Dtype::f16  ? "float16"
                      : dtype == Dtype::bf16 ? "bfloat16"
                                             : "float32";
-  const std::int64_t end_of_text = shape.vocabulary - 1;  // where GPT-2 has it
+  // Unless told otherwise, the last id: where GPT-2 has it, and our tokenisers too.
+  const std::int64_t end_of_text =
+      facts.end_of_text >= 0 ? facts.end_of_text : shape.vocabulary - 1;
   return nlohmann::ordered_json{{"architectures", {"GPT2LMHeadModel"}},
                                 {"model_type", "gpt2"},
                                 {"activation_function", "gelu_new"},
@@ -263,9 +278,9 @@ std::string gpt_config_json(const GptShape& shape, double dropout, Dtype dtype) 
                                 {"n_inner", nullptr},
                                 {"vocab_size", shape.vocabulary},
                                 {"layer_norm_epsilon", shape.norm_epsilon},
-                                {"embd_pdrop", dropout},
-                                {"attn_pdrop", dropout},
-                                {"resid_pdrop", dropout},
+                                {"embd_pdrop", facts.dropout},
+                                {"attn_pdrop", facts.dropout},
+                                {"resid_pdrop", facts.dropout},
                                 {"tie_word_embeddings", true},
                                 {"bos_token_id", end_of_text},
                                 {"eos_token_id", end_of_text},
@@ -285,7 +300,7 @@ void write_gpt(const std::string& folder, const Gpt& gpt, const ExportOptions& o
   }
   if (shards.size() > 1) write_index(folder, gpt, files, shards, options.dtype);
   write_atomically(folder + "/config.json",
-                   gpt_config_json(gpt.shape, options.dropout, options.dtype));
+                   gpt_config_json(gpt.shape, options.facts, options.dtype));
 }
 
 }  // namespace laconic

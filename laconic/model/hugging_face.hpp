@@ -28,16 +28,24 @@ void read_gpt_weights(const std::string& folder, Gpt& gpt);
 // Shape and weights.
 Gpt read_gpt(const std::string& folder, const at::TensorOptions& like);
 
+// What config.json tells beside the shape.
+struct GptFolderFacts {
+  double dropout = 0;
+  std::int64_t end_of_text = -1;  // token id; -1: not said
+};
+GptFolderFacts read_gpt_facts(const std::string& folder);
+
 // config.json of this shape.
-std::string gpt_config_json(const GptShape& shape, double dropout, Dtype dtype);
+std::string gpt_config_json(const GptShape& shape, const GptFolderFacts& facts, Dtype dtype);
 
 struct ExportOptions {
   Dtype dtype = Dtype::f32;           // f64, f32, f16 or bf16
   std::uint64_t max_shard_bytes = 0;  // 0: one file
-  double dropout = 0;                 // for config.json
+  GptFolderFacts facts = {};
 };
 
-// Writes config.json and the weights. `folder` must exist.
+// Writes config.json and the weights.
+// Requires: `folder` exists and holds no weights; a stale file would be read before the new ones.
 void write_gpt(const std::string& folder, const Gpt& gpt, const ExportOptions& options);
 
 // Plain copies between tensors and bytes, shared with checkpoints.

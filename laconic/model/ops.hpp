@@ -38,7 +38,7 @@ at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::in
                             const Dropout& dropout);
 
 // Mean over rows of -log softmax(x weight^T)[target]. x: [rows, width], weight: [vocabulary,
-// width], targets: [rows] int64. The logits are never kept twice.
+// width], targets: [rows] int64, each in [0, vocabulary). The logits are never kept twice.
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets);
 
 namespace fused {

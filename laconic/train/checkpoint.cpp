@@ -15,6 +15,7 @@
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/file/checksum.hpp"
 #include "laconic/file/json.hpp"
+#include "laconic/file/mapped_file.hpp"
 #include "laconic/file/safetensors_writer.hpp"
 #include "laconic/model/hugging_face.hpp"
 
@@ -68,7 +69,9 @@ void write_moments(const std::string& path, const Gpt& gpt, const OptimiserState
 
 void copy_tokeniser(const std::string& from, const fs::path& to) {
   for (const auto& entry : fs::directory_iterator(from))
-    if (entry.is_regular_file()) fs::copy_file(entry.path(), to / entry.path().filename());
+    if (entry.is_regular_file())
+      write_atomically((to / entry.path().filename()).string(),
+                       MappedFile(entry.path().string()).text());
 }
 
 void write_state(const fs::path& folder, const CheckpointSpec& spec, const Gpt& gpt,
@@ -93,12 +96,14 @@ void write_state(const fs::path& folder, const CheckpointSpec& spec, const Gpt& 
   write_atomically((folder / "state.json").string(), json.dump(2) + "\n");
 }
 
-void remove_old(const CheckpointSpec& spec) {
+// Later ones than `step` are not ours to count or remove: damaged, or of another attempt.
+void remove_old(const CheckpointSpec& spec, std::int64_t step) {
   if (spec.keep == 0) return;
-  const std::vector<fs::path> all = checkpoints_in(spec.folder);
-  for (std::size_t i = static_cast<std::size_t>(spec.keep); i < all.size(); ++i) {
+  std::int64_t kept = 0;
+  for (const fs::path& path : checkpoints_in(spec.folder)) {
+    if (*step_of(path) > step || ++kept <= spec.keep) continue;
     std::error_code ignored;  // a checkpoint that cannot be removed is no reason to end a run
-    fs::remove_all(all[i], ignored);
+    fs::remove_all(path, ignored);
   }
 }
 
@@ -166,7 +171,8 @@ std::string save_checkpoint(const CheckpointSpec& spec, const Gpt& gpt, const Tr
     fs::remove_all(writing);
     fs::create_directories(writing);
     write_gpt(writing.string(), gpt,
-              {.dtype = dtype_of(gpt.parameters[0].value.scalar_type()), .dropout = spec.dropout});
+              {.dtype = dtype_of(gpt.parameters[0].value.scalar_type()),
+               .facts = {.dropout = spec.dropout}});
     write_moments((writing / "optimiser.safetensors").string(), gpt, state.optimiser);
     if (!spec.tokeniser_folder.empty()) copy_tokeniser(spec.tokeniser_folder, writing);
     write_state(writing, spec, gpt, state);
@@ -178,7 +184,7 @@ std::string save_checkpoint(const CheckpointSpec& spec, const Gpt& gpt, const Tr
     fs::remove_all(writing, ignored);
     throw;
   }
-  remove_old(spec);
+  remove_old(spec, state.step);
   return final.string();
 }
 
@@ -209,6 +215,13 @@ std::string find_latest_checkpoint(const std::string& folder, std::vector<std::s
 CheckpointInfo read_checkpoint_info(const std::string& folder) {
   const nlohmann::json state = read_state(folder);
   return {state["step"].get<std::int64_t>(), state["config"].get<std::string>()};
+}
+
+std::vector<std::string> checkpoints_after(const std::string& folder, std::int64_t step) {
+  std::vector<std::string> later;
+  for (const fs::path& path : checkpoints_in(folder))
+    if (*step_of(path) > step) later.push_back(path.string());
+  return later;
 }
 
 bool is_checkpoint(const std::string& folder) {

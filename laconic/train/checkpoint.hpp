@@ -7,7 +7,7 @@
 //     state.json                        step, data position, check sums of all files
 //
 // A checkpoint is written into a folder of another name, synced, and renamed:
-// under its final name it is whole. Older ones are removed only after that.
+// under its final name it is whole. Older ones are removed only after that, and later ones never.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +51,9 @@ struct CheckpointInfo {
   std::string config_toml;
 };
 CheckpointInfo read_checkpoint_info(const std::string& folder);
+
+// Checkpoints under `folder`, good or damaged, of later steps than `step`. Newest first.
+std::vector<std::string> checkpoints_after(const std::string& folder, std::int64_t step);
 
 bool is_checkpoint(const std::string& folder);  // has a state.json
 

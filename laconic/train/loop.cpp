@@ -126,10 +126,10 @@ class Run {
           open_dataset(config_.data.valid, config_.model.context, start_.gpt.shape.vocabulary));
       token_bytes_ = token_bytes(config_.data.valid);
     }
-    if (options.start.overwrite && start_.state.step == 0) {
+    // Only now, when nothing can be refused any more.
+    for (const std::string& old : start_.replaced) fs::remove_all(old);
+    if (!start_.replaced.empty() && start_.state.step == 0)
       fs::remove_all(config_.run.folder + "/tensorboard");
-      fs::remove(config_.run.folder + "/log.jsonl");
-    }
     fs::create_directories(checkpoints_folder(config_));
     write_atomically(config_.run.folder + "/config.toml", to_toml(config_, true));
     reports_.emplace(config_, start_.state.step);

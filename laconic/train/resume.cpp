@@ -67,26 +67,32 @@ void require_same_shape(const GptShape& found, const GptShape& wanted, const std
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
+// Old checkpoints stand in the way: they go once everything else is known to be fine, if the user
+// said so.
+void replace(std::vector<std::string> old, const RunConfig& config, const StartOptions& options,
+             Start& start) {
+  if (old.empty()) return;
+  if (!options.overwrite)
+    throw ConfigError(fmt::format(
+        "{} already holds {}: add --resume auto to continue from there, --overwrite to throw it "
+        "away, or choose another run.folder",
+        config.run.folder, fs::path(old.front()).filename().string()));
+  start.replaced = std::move(old);
+}
+
 // The checkpoint to continue from; empty: none.
 std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& options,
                                  Start& start) {
-  if (options.resume != "auto" && options.resume != "none") {
-    verify_checkpoint(options.resume);
-    return options.resume;
-  }
   const std::string folder = checkpoints_folder(config);
-  std::string latest = find_latest_checkpoint(folder, start.notes);
-  if (options.resume == "auto") return latest;
-  if (latest.empty() && start.notes.empty()) return {};
-  if (!options.overwrite)
-    throw ConfigError(
-        fmt::format("{} already holds a run{}: add --resume auto to continue it, --overwrite to "
-                    "throw it away, or choose another run.folder",
-                    config.run.folder,
-                    latest.empty() ? "" : " (" + fs::path(latest).filename().string() + ")"));
-  fs::remove_all(folder);
-  start.notes = {"threw away the run that was in " + config.run.folder};
-  return {};
+  if (options.resume == "auto") return find_latest_checkpoint(folder, start.notes);
+  if (options.resume == "none") {
+    replace(checkpoints_after(folder, -1), config, options, start);
+    return {};
+  }
+  verify_checkpoint(options.resume);
+  replace(checkpoints_after(folder, read_checkpoint_info(options.resume).step), config, options,
+          start);
+  return options.resume;
 }
 
 void continue_from(const std::string& checkpoint, const RunConfig& config, const GptShape& shape,

@@ -12,14 +12,15 @@ namespace laconic {
 
 struct StartOptions {
   std::string resume = "none";  // "none", "auto", or the folder of a checkpoint
-  bool overwrite = false;       // with "none": throw away an older run in the same folder
+  bool overwrite = false;       // later checkpoints in the same folder may be thrown away
 };
 
 struct Start {
   Gpt gpt;
   TrainState state;
-  std::string from;                // checkpoint or folder of weights; empty: new
-  std::vector<std::string> notes;  // for people: what was passed over, what changed
+  std::string from;                   // checkpoint or folder of weights; empty: new
+  std::vector<std::string> notes;     // for people: what was passed over, what changed
+  std::vector<std::string> replaced;  // old checkpoints that the user gave up; still there
 };
 
 std::string checkpoints_folder(const RunConfig& config);

@@ -75,6 +75,30 @@ def toml_seeds():
     yield "invalid-time", b"a = 1979-05-27Tp7:32:00Z\n"
     yield "invalid-twice", b"a = 1\na = 2\n"
     yield "invalid-utf8", b'a = "\xff"\n'
+    yield "valid-run", (b'[run]\nfolder = "x\\ny"\nseed = 7\ndtype = "float64"\n[model]\nheads = 5\ndropout = 0.1\n'
+                        b'recompute = true\n[optimiser]\nlr = 1\nepsilon = 1e-300\nmin_lr = inf\nbeta1 = nan\n')
+    yield "invalid-types", b'run = 3\n[model]\nlayers = "six"\n[[data]]\n[train]\nsteps = [1]\nstepz = 1\n'
+
+
+def idx(dtype, lengths, pointers, marks, bin_bytes, version=1, magic=b"MMIDIDX\0\0", counts=None):
+    sequences, documents = counts or (len(lengths), len(marks))
+    return (struct.pack("<H", bin_bytes) + magic + struct.pack("<QBQQ", version, dtype, sequences, documents)
+            + struct.pack(f"<{len(lengths)}i{len(pointers)}q{len(marks)}q", *lengths, *pointers, *marks))
+
+
+def idx_seeds():
+    yield "valid", idx(8, [3, 2], [0, 6], [0, 1, 2], 10)
+    yield "valid-empty", idx(8, [], [], [0], 0)
+    yield "valid-int32", idx(4, [1, 0, 2], [0, 4, 4], [0, 3], 12)
+    yield "valid-modes", idx(8, [3, 2], [0, 6], [0, 1, 2], 10) + b"\0\1"
+    yield "invalid-magic", idx(8, [1], [0], [0, 1], 2, magic=b"MMIDIDX\1\0")
+    yield "invalid-version", idx(8, [1], [0], [0, 1], 2, version=2)
+    yield "invalid-dtype", idx(9, [1], [0], [0, 1], 2)
+    yield "invalid-counts", idx(8, [1], [0], [0, 1], 2, counts=(2**61, 2**61))
+    yield "invalid-length", idx(8, [-1], [0], [0, 1], 2)
+    yield "invalid-pointer", idx(8, [1, 1], [0, 2**62], [0, 2], 4)
+    yield "invalid-mark", idx(8, [1, 1], [0, 2], [0, 9], 4)
+    yield "invalid-short", b"\0\0MMIDIDX"
 
 
 SEEDS = {
@@ -82,6 +106,7 @@ SEEDS = {
     "weight_map": weight_map_seeds,
     "jsonl": jsonl_seeds,
     "toml": toml_seeds,
+    "idx": idx_seeds,
 }
 for target, seeds in SEEDS.items():
     for seed in seeds():

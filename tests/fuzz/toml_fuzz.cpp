@@ -1,18 +1,19 @@
-// toml++, which reads what users write: any text parses or raises parse_error. Once the reader of
-// configurations exists, call that here instead.
+// The reader of configurations: any text gives a configuration or problems, and what was read can
+// be checked, printed and read again.
 #include <cstdint>
+#include <cstdlib>
 #include <string_view>
 
-// toml++ 3.3 asserts that a time starts with a digit before it checks it: "1979-05-27Tp" ends the
-// process (corpus/toml/invalid-time), or is undefined where NDEBUG is set. Without the assertion
-// the check behind it raises parse_error. The real reader has to do the same, header-only.
-#define TOML_ASSERT(condition) static_assert(true)
-#include <toml++/toml.h>
+#include "laconic/config/read.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  try {
-    (void)toml::parse(std::string_view(reinterpret_cast<const char*>(data), size));
-  } catch (const toml::parse_error&) {
-  }
+  laconic::RunConfig config;
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (!laconic::apply_toml(text, "fuzz.toml", config).empty()) return 0;
+  (void)laconic::check(config);
+  laconic::RunConfig again;
+  const std::string printed = laconic::to_toml(config, true);
+  if (!laconic::apply_toml(printed, "printed", again).empty()) std::abort();
+  if (laconic::to_toml(again, true) != printed) std::abort();
   return 0;
 }
