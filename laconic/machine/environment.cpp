@@ -73,6 +73,10 @@ void want_allocator(Settings& settings) {
   settings.want("MALLOC_TRIM_THRESHOLD_", "8589934592", kWhy);
   settings.want("MALLOC_ARENA_MAX", "1",
                 "arenas of other threads cannot hold more than 64 MB and would map the rest anew");
+  settings.want(
+      "GLIBC_TUNABLES", "glibc.malloc.hugetlb=1",
+      "large pages where the kernel grants them on request: fewer misses when passing over "
+      "parameters");
 }
 
 }  // namespace
