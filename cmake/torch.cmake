@@ -48,9 +48,28 @@ if(LACONIC_OPENBLAS_OPENMP)
     "LINKER:--disable-new-dtags,-rpath,${LACONIC_OPENBLAS_OPENMP}")
 endif()
 
-file(STRINGS ${LACONIC_TORCH_INCLUDE}/torch/csrc/api/include/torch/version.h torch_version_lines
-     REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
-string(REGEX REPLACE "[^0-9;]" "" torch_version_lines "${torch_version_lines}")
-string(REPLACE ";" "." LACONIC_TORCH_VERSION "${torch_version_lines}")
+# libtorch from PyPI brings headers of its own {fmt}; without this they would hide the system's, and
+# what they declare is in no library we link.
+if(EXISTS ${LACONIC_TORCH_INCLUDE}/fmt/format.h AND NOT LACONIC_TORCH_INCLUDE STREQUAL "/usr/include")
+  find_path(LACONIC_FMT_INCLUDE fmt/format.h PATHS /usr/include /usr/local/include NO_DEFAULT_PATH REQUIRED)
+  file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/first)
+  file(CREATE_LINK ${LACONIC_FMT_INCLUDE}/fmt ${CMAKE_BINARY_DIR}/first/fmt SYMBOLIC)
+  target_include_directories(laconic_torch BEFORE INTERFACE ${CMAKE_BINARY_DIR}/first)
+endif()
+
+# The header that says the version moved; its three macros did not.
+foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
+  if(EXISTS ${LACONIC_TORCH_INCLUDE}/${header})
+    file(STRINGS ${LACONIC_TORCH_INCLUDE}/${header} version_lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) [0-9]")
+    if(version_lines)
+      string(REGEX REPLACE "[^0-9;]" "" version_lines "${version_lines}")
+      string(REPLACE ";" "." LACONIC_TORCH_VERSION "${version_lines}")
+      break()
+    endif()
+  endif()
+endforeach()
+if(NOT LACONIC_TORCH_VERSION)
+  set(LACONIC_TORCH_VERSION "unknown")
+endif()
 target_compile_definitions(laconic_torch INTERFACE LACONIC_TORCH_VERSION="${LACONIC_TORCH_VERSION}")
 message(STATUS "libtorch: ${LACONIC_TORCH_VERSION} at ${LACONIC_TORCH_INCLUDE}")
