@@ -30,10 +30,10 @@ SystemError::SystemError(const std::string& path, const std::string& act, int er
     : std::runtime_error(fmt::format("{}: cannot {}: {}", path, act, std::strerror(error_number))) {
 }
 
-void assertion_failed(const char* condition, const std::string& values,
-                      const std::source_location& where) {
-  throw std::logic_error(fmt::format("{}:{}: {} does not hold ({}); this is a bug in laconic",
-                                     where.file_name(), where.line(), condition, values));
+void assertion_failed(const char* condition, const std::string& values, const char* file,
+                      int line) {
+  throw std::logic_error(fmt::format("{}:{}: {} does not hold ({}); this is a bug in laconic", file,
+                                     line, condition, values));
 }
 
 }  // namespace laconic

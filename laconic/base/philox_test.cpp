@@ -1,11 +1,12 @@
 #include "laconic/base/philox.hpp"
 
 #include <gtest/gtest.h>
-#include <hwy/highway.h>
 
 #include <cmath>
 #include <numeric>
 #include <vector>
+
+#include "laconic/base/test_target.hpp"
 
 namespace laconic {
 namespace {
@@ -18,20 +19,6 @@ TEST(Philox, EqualsThePublishedKnownAnswers) {
             (PhiloxBlock{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
-}
-
-// Runs `body` once for every instruction set that this processor and build have.
-template <class Body>
-void for_each_target(const Body& body) {
-  std::int64_t targets = hwy::SupportedTargets();
-  while (targets != 0) {
-    const std::int64_t target = targets & -targets;
-    targets ^= target;
-    hwy::SetSupportedTargetsForTest(target);
-    SCOPED_TRACE(hwy::TargetName(target));
-    body();
-  }
-  hwy::SetSupportedTargetsForTest(0);
 }
 
 TEST(Philox, VectorFillsEqualSingleDrawsBitForBitOnEveryTarget) {

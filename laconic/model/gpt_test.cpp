@@ -1,35 +1,22 @@
 #include "laconic/model/gpt.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include "laconic/model/decode.hpp"
+#include "laconic/model/test_gpt.hpp"
 
 namespace laconic {
 namespace {
 
-const GptShape kTiny{.layers = 2, .width = 24, .heads = 3, .context = 10, .vocabulary = 31};
-
-at::Tensor some_ids(std::int64_t samples, std::int64_t tokens, std::int64_t vocabulary) {
-  std::vector<std::int64_t> ids;
-  for (std::int64_t i = 0; i < samples * tokens; ++i)
-    ids.push_back(word_at(key_of(9), static_cast<std::uint64_t>(i)) % vocabulary);
-  return at::tensor(ids).view({samples, tokens});
-}
-
-Gpt tiny(at::ScalarType dtype) {
-  return make_gpt(kTiny, 11, at::TensorOptions().dtype(dtype));
-}
-
 TEST(Gpt, ParametersDependOnSeedNameAndIndexAlone) {
-  const Gpt small = tiny(at::kDouble);
-  GptShape deeper = kTiny;
+  const Gpt small = make_tiny_gpt(at::kDouble);
+  GptShape deeper = kTinyShape;
   deeper.vocabulary = 50;  // more rows: the first ones stay as they were
   const Gpt large = make_gpt(deeper, 11, at::TensorOptions().dtype(at::kDouble));
   EXPECT_TRUE(large.parameters[0].value.narrow(0, 0, 31).equal(small.parameters[0].value));
   EXPECT_TRUE(large.parameters[4].value.equal(small.parameters[4].value));
-  const Gpt rounded = tiny(at::kFloat);
+  const Gpt rounded = make_tiny_gpt(at::kFloat);
   EXPECT_TRUE(rounded.parameters[0].value.equal(small.parameters[0].value.to(at::kFloat)));
 }
 
@@ -41,18 +28,18 @@ TEST(Gpt, CountsItsParameters) {
 }
 
 TEST(Gpt, ALaterTokenDoesNotChangeAnEarlierLogit) {
-  const Gpt gpt = tiny(at::kDouble);
-  at::Tensor ids = some_ids(1, kTiny.context, kTiny.vocabulary);
+  const Gpt gpt = make_tiny_gpt(at::kDouble);
+  at::Tensor ids = some_ids(1, kTinyShape.context);
   const at::Tensor before = forward_logits(gpt, ids);
-  ids[0][7] = (ids[0][7].item<std::int64_t>() + 1) % kTiny.vocabulary;
+  ids[0][7] = (ids[0][7].item<std::int64_t>() + 1) % kTinyShape.vocabulary;
   const at::Tensor after = forward_logits(gpt, ids);
   EXPECT_TRUE(before.narrow(0, 0, 7).equal(after.narrow(0, 0, 7)));
   EXPECT_FALSE(before[7].equal(after[7]));
 }
 
 TEST(Gpt, DecoderGivesTheLogitsOfTheWholeText) {
-  const Gpt gpt = tiny(at::kDouble);
-  const at::Tensor ids = some_ids(1, kTiny.context, kTiny.vocabulary);
+  const Gpt gpt = make_tiny_gpt(at::kDouble);
+  const at::Tensor ids = some_ids(1, kTinyShape.context);
   const at::Tensor all = forward_logits(gpt, ids);
   const std::span<const std::int64_t> text(ids.data_ptr<std::int64_t>(), 10);
   for (const std::size_t prompt : {1, 2, 5, 10}) {

@@ -6,11 +6,11 @@
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
-#include <hwy/highway.h>
 
 #include <functional>
 #include <numeric>
 
+#include "laconic/base/test_target.hpp"
 #include "laconic/model/gpt.hpp"
 
 namespace laconic {
@@ -50,20 +50,14 @@ std::vector<at::Tensor> results(const Operation& operation, const std::vector<at
 void expect_same(const Operation& fused, const Operation& composed,
                  const std::vector<at::Tensor>& inputs) {
   const auto exact = results(composed, inputs, at::kDouble);
-  std::int64_t targets = hwy::SupportedTargets();
-  while (targets != 0) {
-    const std::int64_t target = targets & -targets;
-    targets ^= target;
-    hwy::SetSupportedTargetsForTest(target);
-    SCOPED_TRACE(hwy::TargetName(target));
+  for_each_target([&] {
     const auto in_double = results(fused, inputs, at::kDouble);
     const auto in_float = results(fused, inputs, at::kFloat);
     for (std::size_t i = 0; i < exact.size(); ++i) {
       EXPECT_LT(difference(in_double[i], exact[i]), 1e-13) << "result " << i;
       EXPECT_LT(difference(in_float[i], exact[i]), 3e-6) << "result " << i;
     }
-  }
-  hwy::SetSupportedTargetsForTest(0);
+  });
 }
 
 Dropout some_dropout(double probability, std::int64_t samples) {

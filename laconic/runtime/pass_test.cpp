@@ -1,33 +1,19 @@
 #include "laconic/runtime/pass.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
-#include "laconic/model/gpt.hpp"
+#include "laconic/model/test_gpt.hpp"
 
 namespace laconic {
 namespace {
 
-const GptShape kTiny{.layers = 2, .width = 24, .heads = 3, .context = 10, .vocabulary = 31};
-
-at::Tensor some_ids(std::int64_t samples, std::int64_t tokens, std::int64_t vocabulary) {
-  std::vector<std::int64_t> ids;
-  for (std::int64_t i = 0; i < samples * tokens; ++i)
-    ids.push_back(word_at(key_of(9), static_cast<std::uint64_t>(i)) % vocabulary);
-  return at::tensor(ids).view({samples, tokens});
-}
-
 Microbatch some_microbatch(std::int64_t samples, double dropout = 0) {
-  const at::Tensor ids = some_ids(samples, kTiny.context + 1, kTiny.vocabulary);
+  const at::Tensor ids = some_ids(samples, kTinyShape.context + 1);
   std::vector<std::int64_t> names;
   for (std::int64_t s = 0; s < samples; ++s) names.push_back(100 + s);
-  return {ids.narrow(1, 0, kTiny.context).contiguous(),
-          ids.narrow(1, 1, kTiny.context).contiguous(), dropout_keys(1, 0, names), dropout};
-}
-
-Gpt tiny(at::ScalarType dtype) {
-  return make_gpt(kTiny, 11, at::TensorOptions().dtype(dtype));
+  return {ids.narrow(1, 0, kTinyShape.context).contiguous(),
+          ids.narrow(1, 1, kTinyShape.context).contiguous(), dropout_keys(1, 0, names), dropout};
 }
 
 std::vector<at::Tensor> gradients(const Gpt& gpt) {
@@ -37,7 +23,7 @@ std::vector<at::Tensor> gradients(const Gpt& gpt) {
 }
 
 TEST(Pass, GradientsAreThoseOfFiniteDifferences) {
-  const Gpt gpt = tiny(at::kDouble);
+  const Gpt gpt = make_tiny_gpt(at::kDouble);
   const Microbatch microbatch = some_microbatch(2, 0.2);
   forward_backward(gpt, microbatch, 1);
   for (const Parameter& p : gpt.parameters) {
@@ -60,7 +46,7 @@ TEST(Pass, GradientsAreThoseOfFiniteDifferences) {
 
 TEST(Pass, RecomputationChangesNoBit) {
   for (const double dropout : {0.0, 0.3}) {
-    const Gpt kept = tiny(at::kFloat), again = tiny(at::kFloat);
+    const Gpt kept = make_tiny_gpt(at::kFloat), again = make_tiny_gpt(at::kFloat);
     const Microbatch microbatch = some_microbatch(3, dropout);
     EXPECT_EQ(forward_backward(kept, microbatch, 0.5),
               forward_backward(again, microbatch, 0.5, {.recompute = true}));
@@ -71,7 +57,7 @@ TEST(Pass, RecomputationChangesNoBit) {
 }
 
 TEST(Pass, MicrobatchesAddUpToTheBatch) {
-  const Gpt whole = tiny(at::kDouble), parts = tiny(at::kDouble);
+  const Gpt whole = make_tiny_gpt(at::kDouble), parts = make_tiny_gpt(at::kDouble);
   const Microbatch batch = some_microbatch(4, 0.1);
   const double loss = forward_backward(whole, batch, 1);
   double sum = 0;

@@ -3,10 +3,10 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
-#include <hwy/highway.h>
 
 #include <cmath>
 
+#include "laconic/base/test_target.hpp"
 #include "laconic/train/kernel/update.hpp"
 
 namespace laconic {
@@ -62,11 +62,7 @@ TEST(Optimiser, AdamWFollowsThePaperElementByElement) {
 TEST(Optimiser, EveryInstructionSetGivesTheSameBits) {
   for (const std::int64_t size : {1, 7, 8, 15, 16, 33, 100}) {
     std::vector<float> expected;
-    std::int64_t targets = hwy::SupportedTargets();
-    while (targets != 0) {
-      const std::int64_t target = targets & -targets;
-      targets ^= target;
-      hwy::SetSupportedTargetsForTest(target);
+    for_each_target([&] {
       const at::Tensor p = random(size, "p").to(at::kFloat), g = random(size, "g").to(at::kFloat),
                        m = random(size, "m").to(at::kFloat),
                        v = random(size, "v").abs().to(at::kFloat);
@@ -82,9 +78,8 @@ TEST(Optimiser, EveryInstructionSetGivesTheSameBits) {
                                      .gradient_scale = 0.7});
       const std::vector<float> result(p.data_ptr<float>(), p.data_ptr<float>() + size);
       if (expected.empty()) expected = result;
-      EXPECT_EQ(result, expected) << hwy::TargetName(target) << ", " << size;
-    }
-    hwy::SetSupportedTargetsForTest(0);
+      EXPECT_EQ(result, expected) << size;
+    });
   }
 }
 
