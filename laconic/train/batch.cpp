@@ -3,13 +3,17 @@
 #include <ATen/ops/empty.h>
 
 #include <memory>
+#include <utility>
+
+#include "laconic/data/sidecar.hpp"
 
 namespace laconic {
 
 WindowedDataset open_dataset(const std::string& prefix, std::int64_t context,
                              std::int64_t vocabulary) {
-  return {std::make_shared<IndexedDataset>(prefix), static_cast<std::uint64_t>(context),
-          vocabulary};
+  auto tokens = std::make_shared<IndexedDataset>(prefix);
+  if (read_sidecar(prefix)) verify_dataset(prefix);  // only we write check sums
+  return {std::move(tokens), static_cast<std::uint64_t>(context), vocabulary};
 }
 
 Microbatch make_microbatch(const WindowedDataset& data, const std::vector<std::int64_t>& sample_ids,

@@ -10,7 +10,8 @@
 
 namespace laconic {
 
-// Opens PREFIX as windows of the model's context. Throws ConfigError, FileError, SystemError.
+// Opens PREFIX as windows of the model's context, and reads it all once: the check sum, where there
+// is one, and that every token is in the vocabulary. Throws ConfigError, FileError, SystemError.
 WindowedDataset open_dataset(const std::string& prefix, std::int64_t context,
                              std::int64_t vocabulary);
 

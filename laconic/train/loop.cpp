@@ -287,7 +287,7 @@ std::string to_json(const TrainSummary& s, const RunConfig& config) {
       {"skipped", s.skipped},
       {"parameters", s.parameters},
       {"tokens", s.tokens},
-      {"loss", s.loss},
+      {"loss", s.step > s.first_step ? nlohmann::ordered_json(s.loss) : nlohmann::ordered_json()},
       {"train_seconds", s.train_seconds},
       {"total_seconds", s.total_seconds},
       {"tokens_per_second",

@@ -25,7 +25,7 @@ struct TrainSummary {
   std::int64_t skipped = 0;
   std::int64_t parameters = 0;
   std::int64_t tokens = 0;               // trained on by this run
-  double loss = 0;                       // of the last step
+  double loss = 0;                       // of the last step, if this run made one
   std::optional<Evaluation> evaluation;  // the last one
   double train_seconds = 0;              // in steps alone
   double total_seconds = 0;
