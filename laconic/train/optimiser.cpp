@@ -35,12 +35,14 @@ std::vector<Chunk> chunks_of(const std::vector<Parameter>& parameters) {
   return chunks;
 }
 
+// Threads take chunks in turn, not in halves of the list: biases and matrices lie unevenly in it.
 template <class Body>
 void for_each_chunk(const std::vector<Chunk>& chunks, const Body& body) {
-  at::parallel_for(0, static_cast<std::int64_t>(chunks.size()), 1,
-                   [&](std::int64_t begin, std::int64_t end) {
-                     for (std::int64_t c = begin; c < end; ++c) body(static_cast<std::size_t>(c));
-                   });
+  const auto threads = static_cast<std::size_t>(at::get_num_threads());
+  at::parallel_for(0, at::get_num_threads(), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t)
+      for (auto c = static_cast<std::size_t>(t); c < chunks.size(); c += threads) body(c);
+  });
 }
 
 template <class T>
