@@ -1,6 +1,8 @@
 #include "laconic/cli/arguments.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -23,6 +25,12 @@ constexpr const char* kExamples = R"(Examples:
 
 Exit status: 0 done, 1 failed, 2 refused (a bad request or input file), 128 + signal when
 interrupted after saving.)";
+
+// CLI11's ranges let NaN through.
+std::string refuse_nan(const std::string& text) {
+  char* end = nullptr;
+  return std::isnan(std::strtod(text.c_str(), &end)) ? text + " is not a number" : "";
+}
 
 // Verbs share pieces of their command lines; each piece is added by one function.
 
@@ -75,6 +83,9 @@ class Parser {
   Command parse(int argc, char** argv) {
     try {
       app_.parse(argc, argv);
+    } catch (const CLI::RequiredError& error) {
+      if (!complain_of_verb(argc, argv)) app_.exit(error);
+      return NoCommand{kExitRefused};
     } catch (const CLI::ParseError& error) {
       return NoCommand{app_.exit(error) == 0 ? 0 : kExitRefused};
     }
@@ -82,6 +93,24 @@ class Parser {
   }
 
  private:
+  // True when the reason is a verb that does not exist: CLI11 would only say that one is required.
+  bool complain_of_verb(int argc, char** argv) {
+    CLI::App* app = &app_;
+    for (int i = 1; i < argc && argv[i][0] != '-' && app->get_require_subcommand_min() > 0; ++i) {
+      std::vector<std::string> known;
+      for (const CLI::App* verb : app->get_subcommands(nullptr)) known.push_back(verb->get_name());
+      if (std::find(known.begin(), known.end(), argv[i]) == known.end()) {
+        const std::string likely = nearest(argv[i], known);
+        std::cerr << "laconic: no verb '" << argv[i] << "'"
+                  << (likely.empty() ? "" : "; did you mean '" + likely + "'?")
+                  << " (there are: " << join(known, ", ") << ")\n";
+        return true;
+      }
+      app = app->get_subcommand(argv[i]);
+    }
+    return false;
+  }
+
   // Registers a verb and what its use makes of the filled-in command.
   template <class C>
   CLI::App& add_verb(const char* name, const char* help, C& command, CLI::App* parent = nullptr) {
@@ -155,12 +184,14 @@ class Parser {
     verb.add_option("--temperature", c.temperature,
                     "below 1 is bolder about likely tokens; 0 is greedy")
         ->check(CLI::NonNegativeNumber)
+        ->check(refuse_nan)
         ->capture_default_str();
     verb.add_option("--top-k", c.top_k, "only the K most likely tokens; 0: all")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
     verb.add_option("--top-p", c.top_p, "only the likeliest tokens that together reach P")
         ->check(CLI::Range(0.0, 1.0))
+        ->check(refuse_nan)
         ->capture_default_str();
     verb.add_flag("--greedy", c.greedy, "always the most likely token");
     verb.add_option("--seed", c.seed, "of the draws")

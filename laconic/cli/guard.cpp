@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include "laconic/base/error.hpp"
 
@@ -19,9 +22,24 @@ int complain(const std::string& what, int exit_code) {
   return exit_code;
 }
 
+constexpr const char* kOutOfMemory =
+    "out of memory: try a smaller train.microbatch, or model.recompute = true";
+
+// libtorch appends its call stack, which helps nobody here, and tells a lack of memory as any
+// other error.
+int complain_of_other(std::string what) {
+  if (what.find("can't allocate memory") != std::string::npos ||
+      what.find("not enough memory") != std::string::npos)
+    return complain(kOutOfMemory, kExitFailure);
+  for (const std::string_view stack : {"\nException raised from ", "\nframe #0: "})
+    what.resize(std::min(what.find(stack), what.size()));
+  return complain(what, kExitFailure);
+}
+
 }  // namespace
 
 int guarded(const std::function<int()>& body) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f` is then an error like a full disk
   try {
     return body();
   } catch (const ConfigError& error) {
@@ -31,10 +49,9 @@ int guarded(const std::function<int()>& body) {
   } catch (const FileError& error) {
     return complain(error.what(), kExitRefused);
   } catch (const std::bad_alloc&) {
-    return complain("out of memory: try a smaller train.microbatch, or model.recompute = true",
-                    kExitFailure);
+    return complain(kOutOfMemory, kExitFailure);
   } catch (const std::exception& error) {
-    return complain(error.what(), kExitFailure);
+    return complain_of_other(error.what());
   }
 }
 

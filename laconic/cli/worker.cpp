@@ -13,6 +13,7 @@
 #include "laconic/config/read.hpp"
 #include "laconic/doctor/measure.hpp"
 #include "laconic/file/atomic_file.hpp"
+#include "laconic/machine/cpu.hpp"
 #include "laconic/machine/denormals.hpp"
 #include "laconic/train/loop.hpp"
 
@@ -25,7 +26,13 @@ volatile std::sig_atomic_t caught_signal = 0;
 // The first signal asks the run to save and end; the next one ends it as it always would.
 void catch_signal(int number) {
   caught_signal = number;
-  std::signal(number, SIG_DFL);
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
+
+std::int64_t usable_memory() {
+  const MachineMemory memory = detect_memory();
+  return memory.limit_bytes > 0 ? memory.limit_bytes : memory.total_bytes;
 }
 
 int run_train(const TrainCommand& command) {
@@ -36,7 +43,9 @@ int run_train(const TrainCommand& command) {
   std::signal(SIGTERM, catch_signal);
   const TrainSummary summary =
       train({.config = config,
-             .start = {.resume = command.resume, .overwrite = command.overwrite},
+             .start = {.resume = command.resume,
+                       .overwrite = command.overwrite,
+                       .memory_bytes = usable_memory()},
              .stop_signal = [] { return static_cast<int>(caught_signal); }});
   fmt::print("\n{}", to_text(summary));
   if (!command.json.empty()) write_atomically(command.json, to_json(summary, config));

@@ -191,7 +191,9 @@ Problems apply_file(const std::string& path, const ConfigSource& source, int dep
     return {{path, fmt::format("extends goes {} files deep: is it a circle?", depth)}};
   std::ifstream file(path);
   std::stringstream text;
-  if (!file || !(text << file.rdbuf())) return {missing_file(path, source)};
+  file.peek();  // a folder can be opened, not read; an empty file is fine
+  if (!file.is_open() || file.bad()) return {missing_file(path, source)};
+  if (!file.eof()) text << file.rdbuf();
   Problems problems;
   try {
     const toml::table root = toml::parse(text.str(), path);

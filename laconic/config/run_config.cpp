@@ -60,6 +60,9 @@ void check_model(Checker& c, const ModelSection& model) {
 void check_train(Checker& c, const TrainSection& train) {
   c.at_least("train.steps", train.steps, 0);
   c.at_least("train.batch", train.batch, 1);
+  // Their product, the position at the end, stays inside 64 bits.
+  c.at_most("train.steps", train.steps, std::int64_t{1} << 38);
+  c.at_most("train.batch", train.batch, 1 << 24);
   c.at_least("train.microbatch", train.microbatch, 0);
   if (train.microbatch > 0 && train.batch > 0)
     c.require(

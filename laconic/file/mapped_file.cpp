@@ -14,6 +14,7 @@ namespace laconic {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0 && errno == ENOENT) throw FileError(path, "", "does not exist");
   if (descriptor < 0) throw SystemError(path, "open", errno);
   struct stat status {};
   const bool is_known = ::fstat(descriptor, &status) == 0;

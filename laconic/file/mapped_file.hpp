@@ -15,7 +15,7 @@ namespace laconic {
 class MappedFile {
  public:
   MappedFile() = default;
-  // Throws SystemError when the file cannot be opened, FileError when it is not a regular file.
+  // Throws FileError when there is no such regular file, SystemError when it cannot be opened.
   explicit MappedFile(const std::string& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

@@ -80,7 +80,7 @@ TEST(Sharded, ATensorThatIsElsewhereIsRefused) {
 TEST(Sharded, AMissingShardIsNamed) {
   const TemporaryFolder folder;
   write_atomically(folder / kIndex, R"({"weight_map":{"a":"one"}})");
-  EXPECT_THROW(ShardedTensors tensors(folder.path()), SystemError);
+  EXPECT_THROW(ShardedTensors tensors(folder.path()), FileError);
 }
 
 TEST(Sharded, AnUnknownTensorSuggestsTheNearest) {

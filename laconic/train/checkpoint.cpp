@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 constexpr int kFormat = 1;
 constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kWriting = ".writing";
+constexpr std::string_view kRemoving = ".removing";
 constexpr const char* kRemedy = "use an older checkpoint, or --resume none to begin anew";
 
 std::string step_name(std::int64_t step) {
@@ -98,12 +99,18 @@ void write_state(const fs::path& folder, const CheckpointSpec& spec, const Gpt& 
 
 // Later ones than `step` are not ours to count or remove: damaged, or of another attempt.
 void remove_old(const CheckpointSpec& spec, std::int64_t step) {
-  if (spec.keep == 0) return;
+  std::vector<fs::path> old;
+  for (const auto& entry : fs::directory_iterator(spec.folder))
+    if (entry.path().extension() == kRemoving) old.push_back(entry.path());  // of a killed run
   std::int64_t kept = 0;
-  for (const fs::path& path : checkpoints_in(spec.folder)) {
-    if (*step_of(path) > step || ++kept <= spec.keep) continue;
-    std::error_code ignored;  // a checkpoint that cannot be removed is no reason to end a run
-    fs::remove_all(path, ignored);
+  for (const fs::path& path : checkpoints_in(spec.folder))
+    if (spec.keep > 0 && *step_of(path) <= step && ++kept > spec.keep) old.push_back(path);
+  for (const fs::path& path : old) {
+    try {
+      remove_checkpoint(path.string());
+    } catch (const fs::filesystem_error&) {
+      // A checkpoint that cannot be removed is no reason to end a run.
+    }
   }
 }
 
@@ -164,6 +171,16 @@ void load_moments(const std::string& path, const Gpt& gpt, OptimiserState& optim
 
 }  // namespace
 
+void remove_checkpoint(const std::string& folder) {
+  fs::path removing = folder;
+  if (removing.extension() != kRemoving) {
+    removing += kRemoving;
+    fs::remove_all(removing);
+    fs::rename(folder, removing);
+  }
+  fs::remove_all(removing);
+}
+
 std::string save_checkpoint(const CheckpointSpec& spec, const Gpt& gpt, const TrainState& state) {
   const fs::path final = fs::path(spec.folder) / step_name(state.step);
   const fs::path writing = final.string() + std::string(kWriting);
@@ -176,7 +193,7 @@ std::string save_checkpoint(const CheckpointSpec& spec, const Gpt& gpt, const Tr
     write_moments((writing / "optimiser.safetensors").string(), gpt, state.optimiser);
     if (!spec.tokeniser_folder.empty()) copy_tokeniser(spec.tokeniser_folder, writing);
     write_state(writing, spec, gpt, state);
-    fs::remove_all(final);  // the same step again, after a resume from an older one
+    if (fs::exists(final)) remove_checkpoint(final.string());  // after a resume from an older one
     fs::rename(writing, final);
     sync_folder(spec.folder);
   } catch (...) {

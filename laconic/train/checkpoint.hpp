@@ -52,6 +52,10 @@ struct CheckpointInfo {
 };
 CheckpointInfo read_checkpoint_info(const std::string& folder);
 
+// Renames it to step-NNN.removing first: what carries the final name is whole even if we are
+// killed.
+void remove_checkpoint(const std::string& folder);
+
 // Checkpoints under `folder`, good or damaged, of later steps than `step`. Newest first.
 std::vector<std::string> checkpoints_after(const std::string& folder, std::int64_t step);
 

@@ -35,9 +35,10 @@ class Reports {
  public:
   Reports(const RunConfig& config, std::int64_t first_step)
       : config_(config), progress_(config.train.steps, is_live_terminal(stdout)) {
-    const std::optional<std::int64_t> resumed =
-        first_step > 0 ? std::optional(first_step + 1) : std::nullopt;
     const std::string& folder = config.run.folder;
+    // Also when a run that left no checkpoint begins again.
+    const std::optional<std::int64_t> resumed =
+        fs::exists(folder + "/tensorboard") ? std::optional(first_step + 1) : std::nullopt;
     if (config.report.jsonl) jsonl_.emplace(folder + "/log.jsonl", first_step + 1);
     if (config.report.tensorboard) tensorboard_.emplace(folder + "/tensorboard", resumed);
     if (config.report.trace) trace_.emplace(0);
@@ -126,17 +127,18 @@ class Run {
           open_dataset(config_.data.valid, config_.model.context, start_.gpt.shape.vocabulary));
       token_bytes_ = token_bytes(config_.data.valid);
     }
-    // Only now, when nothing can be refused any more.
-    for (const std::string& old : start_.replaced) fs::remove_all(old);
-    if (!start_.replaced.empty() && start_.state.step == 0)
-      fs::remove_all(config_.run.folder + "/tensorboard");
     fs::create_directories(checkpoints_folder(config_));
+    if (!start_.replaced.empty() && start_.state.step == 0)
+      for (const char* old : {"/tensorboard", "/log.jsonl"})
+        fs::remove_all(config_.run.folder + old);
     write_atomically(config_.run.folder + "/config.toml", to_toml(config_, true));
     reports_.emplace(config_, start_.state.step);
+    // Only now, when nothing can be refused any more.
+    for (const std::string& old : start_.replaced) remove_checkpoint(old);
     summary_.first_step = start_.state.step;
     summary_.steps = config_.train.steps;
     summary_.parameters = parameter_count(start_.gpt.shape);
-    summary_.checkpoint = is_checkpoint(start_.from) ? start_.from : "";
+    summary_.checkpoint = start_.is_resumed ? start_.from : "";
     saved_step_ = summary_.checkpoint.empty() ? -1 : start_.state.step;
   }
 

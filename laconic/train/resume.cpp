@@ -33,6 +33,7 @@ std::map<std::string, std::string> keys_of(const std::string& toml) {
 GptShape configured_shape(const RunConfig& config, std::int64_t vocabulary) {
   const ModelSection& m = config.model;
   if (!m.start.empty()) {
+    if (is_checkpoint(m.start)) verify_checkpoint(m.start);
     const GptShape shape = read_gpt_shape(m.start);
     if (m.context > shape.context)
       throw ConfigError(fmt::format("model.context = {} is more than the {} positions of {}",
@@ -65,6 +66,27 @@ void require_same_shape(const GptShape& found, const GptShape& wanted, const std
   compare("context", found.context, wanted.context);
   compare("vocabulary", found.vocabulary, wanted.vocabulary);
   if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+// Parameters, gradients and both moments, and what forward keeps of each layer at the very least. A
+// run that cannot fit is refused here, before the system runs out of memory and kills somebody.
+void require_memory(const RunConfig& config, const GptShape& shape, std::int64_t memory_bytes) {
+  if (memory_bytes == 0 || config.run.device != "cpu") return;
+  const auto width = static_cast<double>(shape.width), layers = static_cast<double>(shape.layers);
+  const double item = config.run.dtype == "float64" ? 8 : 4;
+  const double parameters = static_cast<double>(shape.vocabulary + shape.context) * width +
+                            layers * (12 * width + 13) * width + 2 * width;
+  const std::int64_t samples =
+      config.train.microbatch > 0 ? config.train.microbatch : config.train.batch;
+  const double activations = static_cast<double>(samples) *
+                             static_cast<double>(config.model.context) * layers * width * item;
+  const double needed = 4 * parameters * item + activations;
+  if (needed <= static_cast<double>(memory_bytes)) return;
+  throw ConfigError(fmt::format(
+      "this run needs at least {}, {} for {} parameters and {} for a microbatch of {}; the machine "
+      "has {}",
+      human_bytes(needed), human_bytes(4 * parameters * item), human_count(parameters),
+      human_bytes(activations), samples, human_bytes(static_cast<double>(memory_bytes))));
 }
 
 // Old checkpoints stand in the way: they go once everything else is known to be fine, if the user
@@ -101,6 +123,7 @@ void continue_from(const std::string& checkpoint, const RunConfig& config, const
   start.gpt = make_empty_gpt(shape, tensor_options(config));
   load_checkpoint(checkpoint, start.gpt, start.state);
   start.from = checkpoint;
+  start.is_resumed = true;
   for (const std::string& d :
        differences(read_checkpoint_info(checkpoint).config_toml, to_toml(config, false)))
     start.notes.push_back("changed since the checkpoint: " + d);
@@ -139,6 +162,7 @@ Start start_run(const RunConfig& config, const StartOptions& options, std::int64
   Start start;
   const std::string checkpoint = checkpoint_to_resume(config, options, start);
   const GptShape shape = configured_shape(config, vocabulary);
+  require_memory(config, shape, options.memory_bytes);
   if (!checkpoint.empty()) {
     continue_from(checkpoint, config, shape, start);
     return start;

@@ -11,14 +11,16 @@
 namespace laconic {
 
 struct StartOptions {
-  std::string resume = "none";  // "none", "auto", or the folder of a checkpoint
-  bool overwrite = false;       // later checkpoints in the same folder may be thrown away
+  std::string resume = "none";    // "none", "auto", or the folder of a checkpoint
+  bool overwrite = false;         // later checkpoints in the same folder may be thrown away
+  std::int64_t memory_bytes = 0;  // what the machine has; 0: unknown
 };
 
 struct Start {
   Gpt gpt;
   TrainState state;
   std::string from;                   // checkpoint or folder of weights; empty: new
+  bool is_resumed = false;            // `from` is a checkpoint that the run goes on from
   std::vector<std::string> notes;     // for people: what was passed over, what changed
   std::vector<std::string> replaced;  // old checkpoints that the user gave up; still there
 };
