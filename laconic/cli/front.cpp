@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <variant>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
@@ -100,7 +101,24 @@ int run_prepare(PrepareCommand command) {
   return 0;
 }
 
+// Hours of work must not end with a summary that cannot be written.
+void check_summary_path(const Command& command) {
+  const std::string json = std::visit(
+      [](const auto& c) -> std::string {
+        if constexpr (requires { c.json; }) return c.json;
+        return {};
+      },
+      command);
+  if (json.empty()) return;
+  const fs::path folder = fs::absolute(json).parent_path();
+  if (!fs::is_directory(folder))
+    throw ConfigError(
+        fmt::format("--json {}: the folder {} does not exist", json, folder.string()));
+  if (fs::is_directory(json)) throw ConfigError(fmt::format("--json {}: is a folder", json));
+}
+
 int run(const Command& command, char** argv) {
+  check_summary_path(command);
   if (const auto* c = std::get_if<NoCommand>(&command)) return c->exit_code;
   if (const auto* c = std::get_if<ConfigCommand>(&command)) return run_config(*c);
   if (const auto* c = std::get_if<PrepareCommand>(&command)) return run_prepare(*c);

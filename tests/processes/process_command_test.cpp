@@ -48,6 +48,7 @@ TEST_F(CommandLine, AWrongLineIsRefusedWithItsReason) {
                {{"generate", "x", "--top-p", "1.5"}, "--top-p"},
                {{"generate", "x", "--prompt", "a", "--prompt-ids", "1"}, "--prompt"},
                {{"train", "nowhere.toml"}, "nowhere.toml: cannot be read: No such file"},
+               {{"train", "run.toml", "--json", "no/such/folder/x.json"}, "does not exist"},
                {{"config", "check", "."}, "Is a directory"}};
   for (const auto& c : cases)
     EXPECT_TRUE(contains(expect_exit(2, c.words).err, c.reason)) << c.reason;
