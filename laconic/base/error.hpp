@@ -1,8 +1,8 @@
 // base/error.hpp — the few kinds of failure, told apart by who has to act.
 //
 // There are no status codes: libtorch throws anyway, and two channels would
-// meet in every function (docs/adr/0004). Nobody catches these on the way up;
-// cli/main does, prints them, and turns them into the exit code.
+// meet in every function (docs/adr/0004). They end in cli/guard.cpp, which prints
+// them and turns them into the exit code.
 #pragma once
 
 #include <stdexcept>

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -175,40 +177,49 @@ std::string resolve_extends(const std::string& what, const std::string& from,
   return (std::filesystem::path(from).parent_path() / what).string();
 }
 
-Problem missing_file(const std::string& path, const ConfigSource& source) {
+// What a file lacked; a file that is not there or is no TOML says nothing about values.
+struct Reading {
+  Problems problems;
+  bool is_whole = true;
+};
+
+Reading unreadable(const std::string& path, int error_number, const ConfigSource& source) {
   std::vector<std::string> presets;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(source.presets_folder, ignored))
-    presets.push_back(entry.path().stem().string());
+  if (std::filesystem::path(path).parent_path() == source.presets_folder)
+    for (const auto& entry : std::filesystem::directory_iterator(source.presets_folder, ignored))
+      presets.push_back(entry.path().stem().string());
   std::sort(presets.begin(), presets.end());
-  return {path, fmt::format("cannot be read: {}{}", std::strerror(errno),
-                            presets.empty() ? "" : " (presets: " + join(presets, ", ") + ")")};
+  const std::string known = presets.empty() ? "" : " (presets: " + join(presets, ", ") + ")";
+  return {{{path, fmt::format("cannot be read: {}{}", std::strerror(error_number), known)}}, false};
 }
 
-Problems apply_file(const std::string& path, const ConfigSource& source, int depth,
-                    RunConfig& config) {
+Reading apply_file(const std::string& path, const ConfigSource& source, int depth,
+                   RunConfig& config) {
   if (depth > kDeepestExtends)
-    return {{path, fmt::format("extends goes {} files deep: is it a circle?", depth)}};
+    return {{{path, fmt::format("extends goes {} files deep: is it a circle?", depth)}}, false};
+  errno = 0;
   std::ifstream file(path);
-  std::stringstream text;
   file.peek();  // a folder can be opened, not read; an empty file is fine
-  if (!file.is_open() || file.bad()) return {missing_file(path, source)};
+  if (!file.is_open() || file.bad()) return unreadable(path, errno, source);
+  std::stringstream text;
   if (!file.eof()) text << file.rdbuf();
-  Problems problems;
+  Reading reading;
   try {
     const toml::table root = toml::parse(text.str(), path);
     if (const toml::node* extends = root.get("extends")) {
       if (const auto what = extends->value_exact<std::string>())
-        append(problems,
-               apply_file(resolve_extends(*what, path, source), source, depth + 1, config));
+        reading = apply_file(resolve_extends(*what, path, source), source, depth + 1, config);
       else
-        problems.push_back({position(path, extends->source()), "extends must be a text in quotes"});
+        reading.problems.push_back(
+            {position(path, extends->source()), "extends must be a text in quotes"});
     }
-    append(problems, apply_table(root, path, config));
+    append(reading.problems, apply_table(root, path, config));
   } catch (const toml::parse_error& error) {
-    problems.push_back(syntax_problem(error, path));
+    reading.problems.push_back(syntax_problem(error, path));
+    reading.is_whole = false;
   }
-  return problems;
+  return reading;
 }
 
 // Prints one section; called by Section::visit().
@@ -252,7 +263,35 @@ struct FileWriter {
   }
 };
 
+// Every key as "section.key" with its value as TOML; walks sections and keys alike.
+struct Flattener {
+  std::map<std::string, std::string> values;
+  std::string section;
+
+  template <class Section>
+  void operator()(const char* key, Section& value) {
+    section = key;
+    value.visit(*this);
+  }
+  template <class T>
+  void operator()(const char* key, T& value, const char*, Choices = {}) {
+    values[section + "." + key] = SectionWriter::literal(value);
+  }
+};
+
 }  // namespace
+
+std::vector<std::string> differences(const RunConfig& before, const RunConfig& after) {
+  RunConfig a = before, b = after;
+  Flattener old, now;
+  a.visit(old);
+  b.visit(now);
+  std::vector<std::string> lines;
+  for (const auto& [key, value] : now.values)
+    if (old.values.at(key) != value)
+      lines.push_back(fmt::format("{}: {} -> {}", key, old.values.at(key), value));
+  return lines;
+}
 
 Problems apply_toml(std::string_view text, const std::string& name, RunConfig& config) {
   try {
@@ -283,11 +322,11 @@ Problems apply_set(const std::string& assignment, RunConfig& config) {
 
 RunConfig read_config(const ConfigSource& source) {
   RunConfig config;
-  Problems problems;
-  if (!source.path.empty()) problems = apply_file(source.path, source, 0, config);
-  for (const std::string& set : source.sets) append(problems, apply_set(set, config));
-  append(problems, check(config));
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  Reading reading;
+  if (!source.path.empty()) reading = apply_file(source.path, source, 0, config);
+  for (const std::string& set : source.sets) append(reading.problems, apply_set(set, config));
+  if (reading.is_whole) append(reading.problems, check(config));
+  if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
   return config;
 }
 

@@ -38,4 +38,7 @@ Problems apply_set(const std::string& assignment, RunConfig& config);
 // The resolved configuration as TOML that read_config() accepts, with each key's help as comment.
 std::string to_toml(const RunConfig& config, bool with_help);
 
+// Keys whose values differ, as "section.key: before -> after".
+std::vector<std::string> differences(const RunConfig& before, const RunConfig& after);
+
 }  // namespace laconic

@@ -74,7 +74,8 @@ void check_train(Checker& c, const TrainSection& train) {
 void check_optimiser(Checker& c, const OptimiserSection& optimiser, const TrainSection& train) {
   c.in_range("optimiser.lr", optimiser.lr, 0, kAnyLarge);
   c.in_range("optimiser.min_lr", optimiser.min_lr, 0, kAnyLarge);
-  c.require(optimiser.min_lr <= optimiser.lr, "optimiser.min_lr",
+  c.require(optimiser.min_lr <= optimiser.lr || optimiser.schedule == "constant",
+            "optimiser.min_lr",
             fmt::format("min_lr = {} is above lr = {}", optimiser.min_lr, optimiser.lr));
   c.at_least("optimiser.warmup", optimiser.warmup, 0);
   c.at_least("optimiser.decay_steps", optimiser.decay_steps, 0);

@@ -74,6 +74,8 @@ struct DataSection {
 };
 
 struct TrainSection {
+  std::int64_t microbatch_size() const { return microbatch > 0 ? microbatch : batch; }
+
   std::int64_t steps = 1000;
   std::int64_t batch = 8;
   std::int64_t microbatch = 0;

@@ -75,6 +75,15 @@ void copy_tokeniser(const std::string& from, const fs::path& to) {
                        MappedFile(entry.path().string()).text());
 }
 
+// Of everything in state.json but the check sum itself, in sorted order.
+std::string checksum_of_state(nlohmann::json state) {
+  state.erase("xxh3");
+  const std::string text = state.dump();
+  Checksum sum;
+  sum.update(as_bytes(std::span(text.data(), text.size())));
+  return sum.hex();
+}
+
 void write_state(const fs::path& folder, const CheckpointSpec& spec, const Gpt& gpt,
                  const TrainState& state) {
   nlohmann::ordered_json files;
@@ -84,16 +93,19 @@ void write_state(const fs::path& folder, const CheckpointSpec& spec, const Gpt& 
   for (const fs::path& path : paths)
     files[path.filename().string()] = {{"bytes", fs::file_size(path)},
                                        {"xxh3", checksum_of_file(path)}};
-  const nlohmann::ordered_json json = {
+  nlohmann::ordered_json json = {
       {"format", kFormat},
       {"step", state.step},
       {"position", state.position},
       {"skipped", state.skipped},
+      {"skipped_in_a_row", state.skipped_in_a_row},
       {"updates", state.optimiser.updates},
       {"dtype", to_text(dtype_of(gpt.parameters[0].value.scalar_type()))},
       {"saved", utc_now()},
+      {"data_xxh3", spec.data_xxh3},
       {"files", files},
       {"config", spec.config_toml}};
+  json["xxh3"] = checksum_of_state(json);
   write_atomically((folder / "state.json").string(), json.dump(2) + "\n");
 }
 
@@ -125,16 +137,19 @@ nlohmann::json read_state(const std::string& folder) {
     if (!holds) throw FileError(path, key, "is missing or of another type", kRemedy);
   };
   require("", state.is_object());
-  for (const char* key : {"format", "step", "position", "skipped", "updates"})
-    require(key, state.contains(key) && state[key].is_number_integer() &&
-                     state[key].get<std::int64_t>() >= 0);
-  for (const char* key : {"dtype", "config"})
-    require(key, state.contains(key) && state[key].is_string());
-  require("files", state.contains("files") && state["files"].is_object());
+  require("format", state.contains("format") && state["format"].is_number_integer());
   if (state["format"] != kFormat)
     throw FileError(path, "format",
                     fmt::format("is {}, this program reads {}", state["format"].dump(), kFormat),
                     "use the version that wrote it");
+  for (const char* key : {"step", "position", "skipped", "skipped_in_a_row", "updates"})
+    require(key, state.contains(key) && state[key].is_number_integer() &&
+                     state[key].get<std::int64_t>() >= 0);
+  for (const char* key : {"dtype", "config", "data_xxh3", "xxh3"})
+    require(key, state.contains(key) && state[key].is_string());
+  require("files", state.contains("files") && state["files"].is_object());
+  if (state["xxh3"] != checksum_of_state(state))
+    throw FileError(path, "check sum", "does not fit: the file is damaged", kRemedy);
   return state;
 }
 
@@ -188,8 +203,7 @@ std::string save_checkpoint(const CheckpointSpec& spec, const Gpt& gpt, const Tr
     fs::remove_all(writing);
     fs::create_directories(writing);
     write_gpt(writing.string(), gpt,
-              {.dtype = dtype_of(gpt.parameters[0].value.scalar_type()),
-               .facts = {.dropout = spec.dropout}});
+              {.dtype = dtype_of(gpt.parameters[0].value.scalar_type()), .facts = spec.facts});
     write_moments((writing / "optimiser.safetensors").string(), gpt, state.optimiser);
     if (!spec.tokeniser_folder.empty()) copy_tokeniser(spec.tokeniser_folder, writing);
     write_state(writing, spec, gpt, state);
@@ -222,7 +236,7 @@ std::string find_latest_checkpoint(const std::string& folder, std::vector<std::s
     try {
       verify_checkpoint(path.string());
       return path.string();
-    } catch (const std::exception& error) {
+    } catch (const FileError& error) {
       warnings.push_back(fmt::format("passing over a damaged checkpoint: {}", error.what()));
     }
   }
@@ -231,7 +245,8 @@ std::string find_latest_checkpoint(const std::string& folder, std::vector<std::s
 
 CheckpointInfo read_checkpoint_info(const std::string& folder) {
   const nlohmann::json state = read_state(folder);
-  return {state["step"].get<std::int64_t>(), state["config"].get<std::string>()};
+  return {state["step"].get<std::int64_t>(), state["config"].get<std::string>(),
+          state["data_xxh3"].get<std::string>()};
 }
 
 std::vector<std::string> checkpoints_after(const std::string& folder, std::int64_t step) {
@@ -259,6 +274,7 @@ void load_checkpoint(const std::string& folder, Gpt& gpt, TrainState& state) {
   state.step = json["step"].get<std::int64_t>();
   state.position = json["position"].get<std::int64_t>();
   state.skipped = json["skipped"].get<std::int64_t>();
+  state.skipped_in_a_row = json["skipped_in_a_row"].get<std::int64_t>();
   state.optimiser.updates = json["updates"].get<std::int64_t>();
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "laconic/model/gpt.hpp"
+#include "laconic/model/hugging_face.hpp"
 #include "laconic/train/optimiser.hpp"
 
 namespace laconic {
@@ -25,13 +26,15 @@ struct TrainState {
   std::int64_t step = 0;      // steps done
   std::int64_t position = 0;  // samples consumed, over all ranks
   std::int64_t skipped = 0;   // steps whose update was left out
+  std::int64_t skipped_in_a_row = 0;
   OptimiserState optimiser;
 };
 
 struct CheckpointSpec {
   std::string folder;            // holds the step-... folders
   std::int64_t keep = 0;         // newest that stay; 0: all
-  double dropout = 0;            // for config.json
+  GptFolderFacts facts;          // for config.json
+  std::string data_xxh3;         // of the training set; empty: not known
   std::string config_toml;       // the run's configuration, kept for the reader
   std::string tokeniser_folder;  // copied along; may be empty
 };
@@ -49,6 +52,7 @@ std::string find_latest_checkpoint(const std::string& folder, std::vector<std::s
 struct CheckpointInfo {
   std::int64_t step = 0;
   std::string config_toml;
+  std::string data_xxh3;
 };
 CheckpointInfo read_checkpoint_info(const std::string& folder);
 

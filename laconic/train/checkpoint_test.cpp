@@ -120,6 +120,24 @@ TEST(Checkpoint, AStateThatIsNotOursIsRefused) {
       << complaint(path);
 }
 
+TEST(Checkpoint, AnyChangeToTheStateIsNoticed) {
+  const TemporaryFolder folder;
+  const std::string path = save(folder.path(), 1);
+  std::ifstream in(path + "/state.json");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  for (const auto& [old, changed] : {std::pair{"\"position\": 80", "\"position\": 84"},
+                                     {"\"updates\": 4", "\"updates\": 5"},
+                                     {"\"config\": \"[run]", "\"config\": \"[ran]"}}) {
+    std::string other = text;
+    ASSERT_NE(other.find(old), std::string::npos) << old;
+    other.replace(other.find(old), std::string(old).size(), changed);
+    std::ofstream(path + "/state.json") << other;
+    EXPECT_NE(complaint(path).find("state.json: check sum"), std::string::npos) << changed;
+  }
+  std::ofstream(path + "/state.json") << text;
+  EXPECT_EQ(complaint(path), "(accepted)");
+}
+
 TEST(Checkpoint, AFullDiskKeepsThePreviousOne) {
   const TemporaryFolder folder;
   const std::string before = save(folder.path(), 1, 1);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <stdexcept>
 
 #include "laconic/model/decode.hpp"
 
@@ -27,6 +28,9 @@ std::vector<std::int64_t> best_ids(std::span<const double> logits, std::size_t c
 }  // namespace
 
 std::int64_t pick_token(std::span<const double> logits, const SamplingRule& rule, double draw) {
+  // With a NaN there is no order of logits to speak of.
+  if (!std::all_of(logits.begin(), logits.end(), [](double x) { return std::isfinite(x); }))
+    throw std::runtime_error("logits are not finite: the model is broken, perhaps it diverged");
   if (rule.temperature == 0) return best_ids(logits, 1)[0];
   const std::size_t count =
       rule.top_k > 0 ? std::min<std::size_t>(static_cast<std::size_t>(rule.top_k), logits.size())

@@ -46,6 +46,13 @@ TEST(PickToken, TopKAndTopPCutTheTail) {
   EXPECT_EQ(shares({.top_p = 1.0}).size(), 4u);
 }
 
+TEST(PickToken, RefusesLogitsThatAreNotFinite) {
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()})
+    for (const double temperature : {0.0, 1.0})
+      EXPECT_THROW(pick_token(std::vector<double>{1, bad, 2}, {.temperature = temperature}, 0.5),
+                   std::runtime_error);
+}
+
 TEST(PickToken, EqualLogitsGoByIdWhenGreedy) {
   const std::vector<double> flat(5, 1.0);
   EXPECT_EQ(pick_token(flat, {.temperature = 0}, 0.99), 0);

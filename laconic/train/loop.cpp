@@ -13,6 +13,7 @@
 #include "laconic/base/text.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/data/sidecar.hpp"
+#include "laconic/data/tokeniser.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/report/console.hpp"
 #include "laconic/report/jsonl.hpp"
@@ -27,8 +28,6 @@ namespace laconic {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kMostSkipsInARow = 10;
 
 // Everything that is told about a run while it runs, to people and to files.
 class Reports {
@@ -112,14 +111,24 @@ class Reports {
   std::optional<Trace> trace_;
 };
 
+// Opens the training data before anything else is made: a wrong path is the likeliest mistake.
+DataFacts facts_of(const std::string& prefix) {
+  if (!fs::exists(prefix + ".idx"))
+    throw FileError(prefix + ".idx", "", "does not exist",
+                    "make it with `laconic prepare`, or correct data.train");
+  const IndexedDataset checked(prefix);
+  const std::optional<Sidecar> sidecar = read_sidecar(prefix);
+  return sidecar ? DataFacts{sidecar->vocabulary, sidecar->bin_xxh3} : DataFacts{};
+}
+
 // One run in progress. Members are in the order in which they come to life.
 class Run {
  public:
   explicit Run(const TrainOptions& options)
       : config_(options.config),
         stop_signal_(options.stop_signal),
-        sidecar_(read_sidecar(config_.data.train)),
-        start_(start_run(config_, options.start, sidecar_ ? sidecar_->vocabulary : 0)),
+        data_(facts_of(config_.data.train)),
+        start_(start_run(config_, options.start, data_)),
         train_(
             open_dataset(config_.data.train, config_.model.context, start_.gpt.shape.vocabulary)) {
     if (!config_.data.valid.empty()) {
@@ -127,13 +136,14 @@ class Run {
           open_dataset(config_.data.valid, config_.model.context, start_.gpt.shape.vocabulary));
       token_bytes_ = token_bytes(config_.data.valid);
     }
+    facts_ = {config_.model.dropout, end_of_text()};
     fs::create_directories(checkpoints_folder(config_));
+    write_atomically(config_.run.folder + "/config.toml", to_toml(config_, true));
+    // Nothing can be refused any more: what the user gave up goes, checkpoints last.
     if (!start_.replaced.empty() && start_.state.step == 0)
       for (const char* old : {"/tensorboard", "/log.jsonl"})
         fs::remove_all(config_.run.folder + old);
-    write_atomically(config_.run.folder + "/config.toml", to_toml(config_, true));
     reports_.emplace(config_, start_.state.step);
-    // Only now, when nothing can be refused any more.
     for (const std::string& old : start_.replaced) remove_checkpoint(old);
     summary_.first_step = start_.state.step;
     summary_.steps = config_.train.steps;
@@ -149,11 +159,19 @@ class Run {
         train_,
         {static_cast<std::uint64_t>(config_.run.seed), train_.samples(), config_.data.shuffle},
         reports_->trace()};
-    while (start_.state.step < config_.train.steps && summary_.signal == 0) {
-      take_step(plan);
-      if (stop_signal_ != nullptr) summary_.signal = stop_signal_();
+    try {
+      while (start_.state.step < config_.train.steps && summary_.signal == 0) {
+        take_step(plan);
+        if (stop_signal_ != nullptr) summary_.signal = stop_signal_();
+      }
+    } catch (const NotFinite& error) {  // the steps before it are good
+      save_now();
+      reports_->finish();
+      throw NotFinite(
+          fmt::format("{}. The state before it is in {}", error.what(), summary_.checkpoint));
     }
-    if (summary_.signal == 0 && evaluated_step_ != start_.state.step) evaluate_now();
+    const bool is_new = start_.state.step > summary_.first_step || !start_.is_resumed;
+    if (is_new && summary_.signal == 0 && evaluated_step_ != start_.state.step) evaluate_now();
     save_now();
     reports_->finish();
     summary_.step = start_.state.step;
@@ -192,11 +210,6 @@ class Run {
     summary_.tokens += report.tokens;
     summary_.train_seconds += report.seconds;
     reports_->step(report);
-    skips_in_a_row_ = report.is_skipped ? skips_in_a_row_ + 1 : 0;
-    if (skips_in_a_row_ >= kMostSkipsInARow)
-      throw std::runtime_error(fmt::format(
-          "{} steps in a row were not finite, the last is step {}: this run does not recover",
-          skips_in_a_row_, report.step));
     if (config_.evaluate.every > 0 && report.step % config_.evaluate.every == 0) evaluate_now();
     if (config_.checkpoint.every > 0 && report.step % config_.checkpoint.every == 0) save_now();
   }
@@ -204,10 +217,8 @@ class Run {
   void evaluate_now() {
     if (!valid_) return;
     const TraceSpan span(trace_or_none(), "evaluate", "evaluate", "compute");
-    const std::int64_t batch =
-        config_.train.microbatch > 0 ? config_.train.microbatch : config_.train.batch;
-    summary_.evaluation =
-        evaluate(start_.gpt, *valid_, config_.evaluate.samples, batch, token_bytes_);
+    summary_.evaluation = evaluate(start_.gpt, *valid_, config_.evaluate.samples,
+                                   config_.train.microbatch_size(), token_bytes_);
     reports_->evaluation(start_.state.step, *summary_.evaluation);
     evaluated_step_ = start_.state.step;
   }
@@ -219,7 +230,8 @@ class Run {
     summary_.checkpoint =
         save_checkpoint({.folder = checkpoints_folder(config_),
                          .keep = config_.checkpoint.keep,
-                         .dropout = config_.model.dropout,
+                         .facts = facts_,
+                         .data_xxh3 = data_.xxh3,
                          .config_toml = to_toml(config_, false),
                          .tokeniser_folder = fs::is_directory(tokeniser) ? tokeniser : ""},
                         start_.gpt, start_.state);
@@ -227,22 +239,29 @@ class Run {
     reports_->line("saved " + summary_.checkpoint);
   }
 
+  // The id that ends a document, for whoever reads config.json; -1: nobody said.
+  std::int64_t end_of_text() const {
+    const std::string tokeniser = config_.data.train + ".tokeniser";
+    if (fs::is_directory(tokeniser)) return load_tokeniser(tokeniser).end_of_document();
+    return start_.from.empty() ? -1 : read_gpt_facts(start_.from).end_of_text;
+  }
+
   Trace& trace_or_none() { return reports_->trace() != nullptr ? *reports_->trace() : disabled_; }
 
   RunConfig config_;
   int (*stop_signal_)();
   Stopwatch watch_;
-  std::optional<Sidecar> sidecar_;
+  DataFacts data_;
   Start start_;
   WindowedDataset train_;
   std::optional<WindowedDataset> valid_;
   std::vector<std::int32_t> token_bytes_;
+  GptFolderFacts facts_;
   std::optional<Reports> reports_;
   Trace disabled_;
   TrainSummary summary_;
   std::int64_t evaluated_step_ = -1;
   std::int64_t saved_step_ = -1;
-  int skips_in_a_row_ = 0;
 };
 
 }  // namespace

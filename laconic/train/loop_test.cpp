@@ -198,24 +198,82 @@ TEST_F(Runs, ADamagedCheckpointIsPassedOverAndTheOneBeforeContinues) {
   EXPECT_NO_THROW(verify_checkpoint(again.checkpoint));
 }
 
-TEST_F(Runs, ALossThatIsNotFiniteStopsOrIsSkipped) {
+TEST_F(Runs, ALossThatIsNotFiniteSavesWhatWasGoodAndStops) {
   RunConfig c = config("a");
   c.optimiser.lr = 1e30;
   c.optimiser.warmup = 0;
-  c.checkpoint.every = 1;
   try {
     run(c);
     FAIL() << "no complaint";
   } catch (const std::runtime_error& error) {
-    EXPECT_NE(std::string(error.what()).find("not finite"), std::string::npos) << error.what();
+    const std::string what = error.what();
+    EXPECT_NE(what.find("not finite"), std::string::npos) << what;
+    EXPECT_NE(what.find("checkpoints/step-0000000"), std::string::npos) << what;
   }
-  c = config("b");
+  std::vector<std::string> warnings;
+  EXPECT_NE(find_latest_checkpoint(checkpoints_folder(c), warnings), "");
+}
+
+TEST_F(Runs, StepsThatAreNotFiniteCanBeSkippedButNotForEver) {
+  RunConfig c = config("b");
   c.optimiser.lr = 1e30;
   c.optimiser.warmup = 0;
   c.train.non_finite = "skip";
   const TrainSummary summary = run(c);
   EXPECT_GT(summary.skipped, 0);
   EXPECT_EQ(summary.step, 7);
+  c.train.steps = 100;  // the count of skips in a row goes on where it was
+  EXPECT_THROW(run(c, "auto"), std::runtime_error);
+  // Step 1 was good, so step 11 would be the tenth that is not.
+  std::vector<std::string> warnings;
+  const std::string latest = find_latest_checkpoint(checkpoints_folder(c), warnings);
+  EXPECT_EQ(std::filesystem::path(latest).filename(), "step-00000010");
+}
+
+TEST_F(Runs, WhenEveryCheckpointIsDamagedNothingBeginsAnewByItself) {
+  RunConfig c = config("a");
+  const TrainSummary first = run(c);
+  std::filesystem::resize_file(first.checkpoint + "/model.safetensors", 100);
+  EXPECT_THROW(run(c, "auto"), FileError);
+  EXPECT_EQ(losses("a").size(), 7u);
+}
+
+TEST_F(Runs, ACheckpointOfAnotherRunDoesNotPushOutOnesOwn) {
+  const TrainSummary other = run(config("other"));
+  RunConfig c = config("mine");
+  c.run.seed = 9;
+  c.train.steps = 2;
+  const TrainSummary mine = run(c);
+  c.train.steps = 9;
+  EXPECT_THROW(run(c, other.checkpoint), ConfigError);
+  EXPECT_NO_THROW(verify_checkpoint(mine.checkpoint));
+}
+
+TEST_F(Runs, ResumingAFinishedRunAddsNothingToItsLog) {
+  const RunConfig c = config("a");
+  run(c);
+  const std::string before = bytes(folder_ / "a/log.jsonl");
+  run(c, "auto");
+  EXPECT_EQ(bytes(folder_ / "a/log.jsonl"), before);
+}
+
+TEST_F(Runs, AMissingDatasetIsTheFirstThingSaid) {
+  RunConfig c = config("a");
+  c.data.train = folder_ / "nowhere";
+  try {
+    run(c);
+    FAIL() << "accepted";
+  } catch (const FileError& error) {
+    EXPECT_NE(std::string(error.what()).find("nowhere.idx: does not exist; make it with"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(Runs, TheCheckpointNamesTheTokenThatEndsADocument) {
+  RunConfig c = config("a");
+  c.model.vocabulary = 300;  // more than the 257 of bytes
+  EXPECT_EQ(read_gpt_facts(run(c).checkpoint).end_of_text, 256);
 }
 
 TEST_F(Runs, StartsFromAHuggingFaceFolder) {

@@ -3,8 +3,8 @@
 #include <ATen/Context.h>
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <filesystem>
-#include <map>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
@@ -16,19 +16,6 @@ namespace laconic {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::map<std::string, std::string> keys_of(const std::string& toml) {
-  std::map<std::string, std::string> keys;
-  std::string section;
-  for (const std::string& line : split(toml, '\n')) {
-    const std::size_t equals = line.find(" = ");
-    if (line.starts_with("["))
-      section = line.substr(1, line.size() - 2);
-    else if (equals != std::string::npos)
-      keys[section + "." + line.substr(0, equals)] = line.substr(equals + 3);
-  }
-  return keys;
-}
 
 GptShape configured_shape(const RunConfig& config, std::int64_t vocabulary) {
   const ModelSection& m = config.model;
@@ -76,8 +63,7 @@ void require_memory(const RunConfig& config, const GptShape& shape, std::int64_t
   const double item = config.run.dtype == "float64" ? 8 : 4;
   const double parameters = static_cast<double>(shape.vocabulary + shape.context) * width +
                             layers * (12 * width + 13) * width + 2 * width;
-  const std::int64_t samples =
-      config.train.microbatch > 0 ? config.train.microbatch : config.train.batch;
+  const std::int64_t samples = config.train.microbatch_size();
   const double activations = static_cast<double>(samples) *
                              static_cast<double>(config.model.context) * layers * width * item;
   const double needed = 4 * parameters * item + activations;
@@ -102,31 +88,45 @@ void replace(std::vector<std::string> old, const RunConfig& config, const StartO
   start.replaced = std::move(old);
 }
 
+std::string newest_good(const std::string& folder, Start& start) {
+  const std::string latest = find_latest_checkpoint(folder, start.notes);
+  if (latest.empty() && !start.notes.empty())
+    throw FileError(folder, "", "no checkpoint there is good:\n" + join(start.notes, "\n"),
+                    "--overwrite without --resume begins anew");
+  return latest;
+}
+
 // The checkpoint to continue from; empty: none.
 std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& options,
                                  Start& start) {
   const std::string folder = checkpoints_folder(config);
-  if (options.resume == "auto") return find_latest_checkpoint(folder, start.notes);
-  if (options.resume == "none") {
-    replace(checkpoints_after(folder, -1), config, options, start);
-    return {};
+  if (options.resume == "auto") return newest_good(folder, start);
+  std::int64_t kept = -1;  // checkpoints after this step stand in the way
+  if (options.resume != "none") {
+    verify_checkpoint(options.resume);
+    const fs::path home = fs::weakly_canonical(options.resume).parent_path();
+    if (home == fs::weakly_canonical(folder)) kept = read_checkpoint_info(options.resume).step;
   }
-  verify_checkpoint(options.resume);
-  replace(checkpoints_after(folder, read_checkpoint_info(options.resume).step), config, options,
-          start);
-  return options.resume;
+  replace(checkpoints_after(folder, kept), config, options, start);
+  return options.resume == "none" ? "" : options.resume;
 }
 
 void continue_from(const std::string& checkpoint, const RunConfig& config, const GptShape& shape,
-                   Start& start) {
-  require_same_shape(read_gpt_shape(checkpoint), shape, checkpoint);
-  start.gpt = make_empty_gpt(shape, tensor_options(config));
+                   const DataFacts& data, Start& start) {
+  const GptShape found = read_gpt_shape(checkpoint);
+  require_same_shape(found, shape, checkpoint);
+  start.gpt = make_empty_gpt(found, tensor_options(config));  // with its own epsilon
   load_checkpoint(checkpoint, start.gpt, start.state);
   start.from = checkpoint;
   start.is_resumed = true;
-  for (const std::string& d :
-       differences(read_checkpoint_info(checkpoint).config_toml, to_toml(config, false)))
+  const CheckpointInfo info = read_checkpoint_info(checkpoint);
+  RunConfig before;
+  apply_toml(info.config_toml, checkpoint, before);  // keys of other versions are passed over
+  for (const std::string& d : differences(before, config))
     start.notes.push_back("changed since the checkpoint: " + d);
+  if (info.data_xxh3 != data.xxh3)
+    start.notes.push_back("the training data is not what the checkpoint was made with: position " +
+                          with_commas(start.state.position) + " now means other samples");
 }
 
 }  // namespace
@@ -140,31 +140,23 @@ at::TensorOptions tensor_options(const RunConfig& config) {
   if (is_cuda && !at::hasCUDA())
     throw ConfigError(std::string("run.device = \"cuda\", but this libtorch (" LACONIC_TORCH_VERSION
                                   ") sees no CUDA device: `laconic doctor` says why"));
+  if (is_cuda) {
+    // Sums of gradients by atomic addition come in any order; a resumed run must not.
+    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  }
   return at::TensorOptions()
       .dtype(config.run.dtype == "float64" ? at::kDouble : at::kFloat)
       .device(is_cuda ? at::kCUDA : at::kCPU);
 }
 
-std::vector<std::string> differences(const std::string& before, const std::string& after) {
-  const auto a = keys_of(before), b = keys_of(after);
-  std::vector<std::string> lines;
-  for (const auto& [key, value] : b) {
-    const auto it = a.find(key);
-    if (it == a.end())
-      lines.push_back(fmt::format("{}: (unset) -> {}", key, value));
-    else if (it->second != value)
-      lines.push_back(fmt::format("{}: {} -> {}", key, it->second, value));
-  }
-  return lines;
-}
-
-Start start_run(const RunConfig& config, const StartOptions& options, std::int64_t vocabulary) {
+Start start_run(const RunConfig& config, const StartOptions& options, const DataFacts& data) {
   Start start;
   const std::string checkpoint = checkpoint_to_resume(config, options, start);
-  const GptShape shape = configured_shape(config, vocabulary);
+  const GptShape shape = configured_shape(config, data.vocabulary);
   require_memory(config, shape, options.memory_bytes);
   if (!checkpoint.empty()) {
-    continue_from(checkpoint, config, shape, start);
+    continue_from(checkpoint, config, shape, data, start);
     return start;
   }
   if (config.model.start.empty()) {

@@ -30,11 +30,14 @@ std::string checkpoints_folder(const RunConfig& config);
 // dtype and device of the run. Throws ConfigError when there is no such device here.
 at::TensorOptions tensor_options(const RunConfig& config);
 
-// Finds or makes the model. `vocabulary` is the data's, used when model.vocabulary is 0; 0:
-// unknown. Throws ConfigError, FileError.
-Start start_run(const RunConfig& config, const StartOptions& options, std::int64_t vocabulary);
+// What a run must know of its data before it has a model.
+struct DataFacts {
+  std::int64_t vocabulary = 0;  // 0: unknown
+  std::string xxh3;             // empty: unknown
+};
 
-// Keys that differ between two configurations in TOML, as "section.key: a -> b".
-std::vector<std::string> differences(const std::string& before, const std::string& after);
+// Finds or makes the model; the data's vocabulary counts when model.vocabulary is 0.
+// Throws ConfigError, FileError.
+Start start_run(const RunConfig& config, const StartOptions& options, const DataFacts& data);
 
 }  // namespace laconic

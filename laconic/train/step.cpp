@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <stdexcept>
 
 #include "laconic/base/clock.hpp"
 #include "laconic/report/trace.hpp"
@@ -14,6 +13,8 @@
 namespace laconic {
 
 namespace {
+
+constexpr std::int64_t kMostSkipsInARow = 10;
 
 AdamW adamw_of(const OptimiserSection& o) {
   return {.beta1 = o.beta1, .beta2 = o.beta2, .epsilon = o.epsilon, .weight_decay = o.weight_decay};
@@ -36,8 +37,7 @@ Microbatch microbatch_at(const StepPlan& plan, const Gpt& gpt, const TrainState&
 // Mean loss of the batch; gradients add up in the parameters.
 double accumulate(const StepPlan& plan, const Gpt& gpt, const TrainState& state, Trace& trace) {
   const std::int64_t batch = plan.config.train.batch;
-  const std::int64_t micro =
-      plan.config.train.microbatch > 0 ? plan.config.train.microbatch : batch;
+  const std::int64_t micro = plan.config.train.microbatch_size();
   const double weight = static_cast<double>(micro) / static_cast<double>(batch);
   double loss = 0;
   for (std::int64_t first = 0; first < batch; first += micro) {
@@ -49,6 +49,20 @@ double accumulate(const StepPlan& plan, const Gpt& gpt, const TrainState& state,
                                       {.recompute = plan.config.model.recompute, .trace = &trace});
   }
   return loss;
+}
+
+// Throws when a step that is not finite, the `in_a_row`-th such, should end the run.
+void refuse_to_go_on(const StepReport& report, const RunConfig& config, std::int64_t in_a_row) {
+  if (config.train.non_finite == "stop")
+    throw NotFinite(fmt::format(
+        "step {}: loss = {}, gradient norm = {}: not finite. Nothing was updated; lower "
+        "optimiser.lr "
+        "({}), raise optimiser.warmup ({}), or set train.non_finite = \"skip\"",
+        report.step, report.loss, report.norm, config.optimiser.lr, config.optimiser.warmup));
+  if (in_a_row == kMostSkipsInARow)
+    throw NotFinite(
+        fmt::format("step {}: the {}th in a row that is not finite: this run does not recover",
+                    report.step, in_a_row));
 }
 
 }  // namespace
@@ -67,21 +81,17 @@ StepReport train_step(const StepPlan& plan, const Gpt& gpt, TrainState& state) {
     report.norm = global_norm(gpt.parameters);
   }
   report.lr = learning_rate(plan.config.optimiser, train.steps, state.step);
-  if (std::isfinite(report.loss) && std::isfinite(report.norm)) {
+  report.is_skipped = !std::isfinite(report.loss) || !std::isfinite(report.norm);
+  if (report.is_skipped) {
+    clear_gradients(gpt.parameters);
+    refuse_to_go_on(report, plan.config, state.skipped_in_a_row + 1);
+    ++state.skipped;
+    ++state.skipped_in_a_row;
+  } else {
     const TraceSpan span(trace, "update", "optimiser", "compute");
     const double scale = train.clip > 0 && report.norm > train.clip ? train.clip / report.norm : 1;
     apply(adamw_of(plan.config.optimiser), state.optimiser, gpt.parameters, report.lr, scale);
-  } else if (train.non_finite == "stop") {
-    clear_gradients(gpt.parameters);
-    throw std::runtime_error(
-        fmt::format("step {}: loss = {}, gradient norm = {}: not finite. Nothing was updated; "
-                    "lower optimiser.lr "
-                    "({}), raise optimiser.warmup ({}), or set train.non_finite = \"skip\"",
-                    report.step, report.loss, report.norm, plan.config.optimiser.lr,
-                    plan.config.optimiser.warmup));
-  } else {
-    report.is_skipped = true;
-    ++state.skipped;
+    state.skipped_in_a_row = 0;
   }
   clear_gradients(gpt.parameters);
   ++state.step;

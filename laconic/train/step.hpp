@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 
 #include "laconic/config/run_config.hpp"
 #include "laconic/data/sampler.hpp"
@@ -42,8 +43,14 @@ struct StepPlan {
   Trace* trace = nullptr;
 };
 
-// The only function that changes parameters. Throws std::runtime_error when loss or norm is not
-// finite and the configuration says to stop; nothing has changed then.
+// Loss or gradient norm is not finite, and the configuration or ten such steps in a row say to
+// stop. The state is as it was before the step.
+class NotFinite : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Throws NotFinite.
 StepReport train_step(const StepPlan& plan, const Gpt& gpt, TrainState& state);
 
 }  // namespace laconic

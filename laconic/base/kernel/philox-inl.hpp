@@ -11,6 +11,10 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
 #include "laconic/base/philox.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -57,6 +61,22 @@ HWY_INLINE void philox_words(Key key, std::uint64_t block, std::uint32_t* HWY_RE
     key.hi += 0xBB67AE85;
   }
   hn::StoreInterleaved4(c0, c1, c2, c3, d, out);
+}
+
+// Calls use(words, begin, count) for runs of words that together are [first, first + total):
+// begin counts from 0. Runs start at block boundaries except perhaps the first.
+template <class Use>
+HWY_INLINE void for_each_word_run(Key key, std::uint64_t first, std::size_t total, const Use& use) {
+  const std::size_t step = 4 * hn::Lanes(PhiloxTag());
+  HWY_ALIGN std::uint32_t words[kPhiloxWords];
+  std::size_t skip = first % 4;
+  std::uint64_t block = first / 4;
+  for (std::size_t done = 0; done < total; block += step / 4, skip = 0) {
+    philox_words(key, block, words);
+    const std::size_t count = std::min(step - skip, total - done);
+    use(words + skip, done, count);
+    done += count;
+  }
 }
 
 }  // namespace laconic::HWY_NAMESPACE

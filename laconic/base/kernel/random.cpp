@@ -20,27 +20,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Double = hn::ScalableTag<double>;
 using Vec = hn::Vec<Double>;
 
-// Calls use(words, begin, count) for runs of words that together are [first, first + total):
-// begin counts from 0. Runs start at block boundaries except perhaps the first.
-template <class Use>
-HWY_INLINE void for_each_run(Key key, std::uint64_t first, std::size_t total, const Use& use) {
-  const std::size_t step = 4 * hn::Lanes(PhiloxTag());
-  HWY_ALIGN std::uint32_t words[kPhiloxWords];
-  std::size_t skip = first % 4;
-  std::uint64_t block = first / 4;
-  for (std::size_t done = 0; done < total; block += step / 4, skip = 0) {
-    philox_words(key, block, words);
-    const std::size_t count = std::min(step - skip, total - done);
-    use(words + skip, done, count);
-    done += count;
-  }
-}
-
 void fill_words(Key key, std::uint64_t first, std::uint32_t* out, std::size_t total) {
-  for_each_run(key, first, total,
-               [&](const std::uint32_t* words, std::size_t begin, std::size_t count) {
-                 std::copy(words, words + count, out + begin);
-               });
+  for_each_word_run(key, first, total,
+                    [&](const std::uint32_t* words, std::size_t begin, std::size_t count) {
+                      std::copy(words, words + count, out + begin);
+                    });
 }
 
 HWY_INLINE Vec to_uniform(hn::Vec<hn::Repartition<std::uint64_t, Double>> bits) {

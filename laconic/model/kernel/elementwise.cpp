@@ -85,24 +85,6 @@ void gelu_backward(const T* x, const T* dy, T* dx, std::int64_t size) {
       dx, size, [](Vec<T> v, Vec<T> g) { return hn::Mul(g, Gelu<T>::slope(v)); }, x, dy);
 }
 
-// Calls use(words, begin, count) with the words first ... first + size - 1 of the stream, a run at
-// a time; begin counts from 0.
-template <class Use>
-HWY_INLINE void for_each_word(Key key, std::uint64_t first, std::int64_t size, const Use& use) {
-  namespace base = laconic::HWY_NAMESPACE;
-  HWY_ALIGN std::uint32_t words[base::kPhiloxWords];
-  const auto step = static_cast<std::int64_t>(4 * hn::Lanes(base::PhiloxTag()));
-  auto skip = static_cast<std::int64_t>(first % 4);
-  std::uint64_t block = first / 4;
-  for (std::int64_t done = 0; done < size;
-       block += static_cast<std::uint64_t>(step / 4), skip = 0) {
-    base::philox_words(key, block, words);
-    const std::int64_t count = std::min(step - skip, size - done);
-    use(words + skip, done, count);
-    done += count;
-  }
-}
-
 template <class T>
 HWY_INLINE Vec<T> dropped(const std::uint32_t* words, Vec<T> x, std::uint32_t threshold, T scale) {
   const Tag<T> d;
@@ -136,13 +118,14 @@ template <class T>
 void dropout_add(const T* residual, const T* x, T* out, std::int64_t size, Key key,
                  std::uint64_t first, DropoutRule rule) {
   const T scale = static_cast<T>(rule.scale);
-  const auto run = [&](const std::uint32_t* words, std::int64_t at, std::int64_t count) {
+  const auto run = [&](const std::uint32_t* words, std::size_t at, std::size_t count) {
+    const auto n = static_cast<std::int64_t>(count);
     if (residual != nullptr)
-      dropout_run<true>(words, residual + at, x + at, out + at, count, rule.threshold, scale);
+      dropout_run<true>(words, residual + at, x + at, out + at, n, rule.threshold, scale);
     else
-      dropout_run<false, T>(words, nullptr, x + at, out + at, count, rule.threshold, scale);
+      dropout_run<false, T>(words, nullptr, x + at, out + at, n, rule.threshold, scale);
   };
-  for_each_word(key, first, size, run);
+  laconic::HWY_NAMESPACE::for_each_word_run(key, first, static_cast<std::size_t>(size), run);
 }
 
 template <class T>
