@@ -11,6 +11,7 @@
 #include "laconic/data/bpe_train.hpp"
 #include "laconic/data/encode_batch.hpp"
 #include "laconic/data/indexed_writer.hpp"
+#include "laconic/data/sidecar.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/data/validation.hpp"
 
@@ -20,12 +21,11 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::int32_t kMostVocabulary = 1 << 24;
 constexpr int kMostThreads = 1024;
 constexpr int kTrain = 0, kValid = 1;  // targets of a batch
 
 std::string valid_prefix(const std::string& prefix) {
-  return prefix + "-valid";
+  return prefix + kValidEnding;
 }
 
 std::vector<std::string> files_of(const std::string& prefix) {
@@ -35,7 +35,7 @@ std::vector<std::string> files_of(const std::string& prefix) {
 std::vector<std::string> all_outputs(const std::string& prefix) {
   std::vector<std::string> paths = files_of(prefix);
   for (std::string& path : files_of(valid_prefix(prefix))) paths.push_back(std::move(path));
-  paths.push_back(prefix + ".tokeniser");
+  paths.push_back(prefix + kTokeniserEnding);
   return paths;
 }
 
@@ -180,7 +180,7 @@ class Preparation {
                         " part empty",
                         split_.share, total_bytes_, split_.documents,
                         writer == &train_ ? "training" : "validation"));
-    report_.tokeniser_folder = options_.output + ".tokeniser";
+    report_.tokeniser_folder = options_.output + kTokeniserEnding;
     // A reader of an old dataset must never meet the new tokeniser.
     for (const std::string& path : all_outputs(options_.output))
       if (options_.overwrite) fs::remove_all(path);

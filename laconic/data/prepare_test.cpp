@@ -53,7 +53,7 @@ std::string words(std::uint64_t seed, std::size_t count) {
 }
 
 TEST(Source, TextSplitsIntoFilesLinesAndParagraphs) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.txt";
   spill(path, "one\ntwo\r\n\n  \n\nthree\n");
   EXPECT_EQ(documents_of(path), (Texts{"one\ntwo\r\n\n  \n\nthree\n"}));
@@ -67,16 +67,17 @@ TEST(Source, TextSplitsIntoFilesLinesAndParagraphs) {
 }
 
 TEST(Source, JsonLinesGiveTheirTextAndErrorsTheirLine) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.jsonl";
   spill(path, "{\"text\": \"a\\nb\", \"id\": 1}\n\n{\"text\": \"\"}\n{\"text\":\"\\u00e9\"}");
   EXPECT_EQ(documents_of(path), (Texts{"a\nb", "é"}));
   const std::pair<const char*, const char*> bad[] = {
-      {"{\"text\": \"a\"}\n{\"text\": ", "a.jsonl:2: not a JSON object"},
+      {"{\"text\": \"a\"}\n{\"text\": ", "a.jsonl:2: is not JSON at byte"},
       {"[1]", "a.jsonl:1: not a JSON object"},
       {"\n\n{\"content\": \"a\"}", "a.jsonl:3: text: missing"},
       {"{\"text\": 5}", "a.jsonl:1: text: missing, or not a text"},
-      {"{\"text\": \"\xff\"}", "a.jsonl:1: not a JSON object"},
+      {"{\"text\": \"\xff\"}", "a.jsonl:1: is not JSON at byte"},
+      {"{\"text\": \"a\", \"text\": \"b\"}", "a.jsonl:1: text: the key is there twice"},
   };
   for (const auto& [text, expected] : bad) {
     spill(path, text);
@@ -85,8 +86,9 @@ TEST(Source, JsonLinesGiveTheirTextAndErrorsTheirLine) {
 }
 
 TEST(Source, FoldersAreReadInOrderAndTokenisersLeftOut) {
-  const ScratchFolder folder;
-  for (const char* name : {"b.txt", "a/z.txt", "c.jsonl", "x.md", "old.tokeniser/merges.txt"})
+  const TemporaryFolder folder;
+  for (const char* name : {"b.txt", "a/z.txt", "c.jsonl", "x.md", "old.tokeniser/merges.txt",
+                           "d.tokeniser.tmp/merges.txt", "d.tokeniser.old.tmp/merges.txt"})
     spill(folder / name, "x");
   Problems problems;
   EXPECT_EQ(find_sources({folder.path(), folder / "x.md"}, problems),
@@ -132,7 +134,7 @@ Texts names_in(const std::string& folder) {
 }
 
 struct PrepareTest : testing::Test {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   PrepareOptions options_for(const Texts& inputs, const std::string& output) const {
     PrepareOptions options;
     options.inputs = inputs;
