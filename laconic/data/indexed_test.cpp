@@ -21,7 +21,8 @@ void write(const std::string& prefix, const std::vector<Tokens>& documents,
     writer.add(tokens);
     writer.end_document();
   }
-  writer.commit("bytes", 123);
+  writer.sync("bytes", 123);
+  writer.commit();
 }
 
 Wide all_tokens(const IndexedDataset& dataset) {

@@ -18,7 +18,8 @@ std::shared_ptr<const IndexedDataset> counting_tokens(const std::string& prefix,
   IndexedWriter writer(prefix, 300);
   writer.add(tokens);
   writer.end_document();
-  writer.commit("bytes", 0);
+  writer.sync("bytes", 0);
+  writer.commit();
   return std::make_shared<const IndexedDataset>(prefix);
 }
 
