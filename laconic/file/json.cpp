@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <set>
+#include <unordered_set>
 #include <vector>
 
 #include "laconic/base/error.hpp"
@@ -33,7 +33,7 @@ class KeyWatch {
 
  private:
   const std::string& path_;
-  std::vector<std::set<std::string>> open_;
+  std::vector<std::unordered_set<std::string>> open_;
 };
 
 }  // namespace
