@@ -56,11 +56,6 @@ void write_json(const std::string& path, const nlohmann::ordered_json& json) {
                      json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
-bool has_tokeniser(const std::string& folder) {
-  return fs::exists(folder + "/vocab.json") || fs::exists(folder + "/laconic_tokeniser.json") ||
-         fs::exists(folder + "/encoder.json");
-}
-
 // The tokeniser for a model; none is fine when only ids go in and out.
 std::optional<Tokeniser> find_tokeniser(const GenerateCommand& command, const std::string& folder) {
   if (!command.tokeniser.empty()) return load_tokeniser(command.tokeniser);

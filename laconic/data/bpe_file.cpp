@@ -8,8 +8,11 @@
 #include <utility>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
 #include "laconic/data/byte_symbol.hpp"
+#include "laconic/data/sidecar.hpp"
 #include "laconic/file/atomic_file.hpp"
+#include "laconic/file/json.hpp"
 #include "laconic/file/mapped_file.hpp"
 
 namespace laconic {
@@ -21,79 +24,44 @@ constexpr std::string_view kVersionLine = "#version";
 
 using IdOfToken = std::unordered_map<std::string, std::int32_t>;  // keys in symbols
 
-// Reads {"token": id, ...} and nothing else, without building a tree of 50,000 nodes. A callback
-// that returns false stops the parse; `what` then says why.
-class TokenReader : public nlohmann::json_sax<nlohmann::json> {
- public:
-  IdOfToken ids;
-  std::string field = "json";
-  std::string what = "not an object of token: id";
+std::string field_of(std::string_view symbols) {
+  return fmt::format("token \"{}\"", printable(symbols));
+}
 
-  bool start_object(std::size_t) override { return depth_++ == 0; }
-  bool end_object() override { return true; }
-  bool key(string_t& text) override {
-    key_ = text;
-    return true;
-  }
-  bool number_unsigned(number_unsigned_t id) override {
-    if (depth_ == 0) return false;
-    if (id > 0x7fffffff) return refuse(fmt::format("id {} is too large", id));
-    if (ids.emplace(key_, static_cast<std::int32_t>(id)).second) return true;
-    return refuse("the token is there twice");
-  }
-  bool number_integer(number_integer_t id) override {
-    return refuse(fmt::format("id {} is negative", id));
-  }
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::json::exception&) override {
-    what = fmt::format("not valid JSON at byte {}; the file may be truncated", position);
-    return false;
-  }
-  bool null() override { return refuse("its id is null"); }
-  bool boolean(bool) override { return refuse("its id is a boolean"); }
-  bool number_float(number_float_t, const string_t&) override {
-    return refuse("its id is no integer");
-  }
-  bool string(string_t&) override { return refuse("its id is a text"); }
-  bool binary(binary_t&) override { return false; }
-  bool start_array(std::size_t) override { return refuse("its id is a list"); }
-  bool end_array() override { return false; }
-
- private:
-  bool refuse(std::string why) {
-    if (depth_ == 0) return false;
-    field = fmt::format("token \"{}\"", key_);
-    what = std::move(why);
-    return false;
-  }
-
-  int depth_ = 0;
-  std::string key_;
-};
+std::int32_t id_in(const nlohmann::json& value, const std::string& symbols,
+                   const std::string& path) {
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() < kMostVocabulary) return value;
+  throw FileError(path, field_of(symbols),
+                  fmt::format("its id {} is not a whole number below {}", printable(value.dump()),
+                              kMostVocabulary),
+                  kRemedy);
+}
 
 IdOfToken parse_tokens(std::string_view text, const std::string& path) {
-  TokenReader reader;
-  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &reader))
-    throw FileError(path, reader.field, reader.what, kRemedy);
-  return std::move(reader.ids);
+  const nlohmann::json json = parse_json(text, path, kRemedy);
+  if (!json.is_object()) throw FileError(path, "", "not an object of token: id", kRemedy);
+  IdOfToken ids;
+  ids.reserve(json.size());
+  for (const auto& [symbols, value] : json.items())
+    ids.emplace(symbols, id_in(value, symbols, path));
+  return ids;
 }
 
 std::vector<std::string> order_by_id(const IdOfToken& ids, const std::string& path) {
   std::vector<std::string> tokens(ids.size());
   std::vector<const std::string*> holder(ids.size());
   for (const auto& [symbols, id] : ids) {
-    const std::string field = fmt::format("token \"{}\"", symbols);
     if (static_cast<std::size_t>(id) >= ids.size())
-      throw FileError(path, field,
+      throw FileError(path, field_of(symbols),
                       fmt::format("id {} with {} tokens; ids must be 0 ... {}, once each", id,
                                   ids.size(), ids.size() - 1),
                       kRemedy);
     if (const std::string* other = std::exchange(holder[id], &symbols))
-      throw FileError(path, field, fmt::format("id {} is also that of \"{}\"", id, *other),
-                      kRemedy);
+      throw FileError(path, field_of(symbols),
+                      fmt::format("id {} is also that of \"{}\"", id, printable(*other)), kRemedy);
     std::optional<std::string> bytes = parse_symbols(symbols);
     if (!bytes || bytes->empty())
-      throw FileError(path, field, "not written in GPT-2's byte symbols",
+      throw FileError(path, field_of(symbols), "not written in GPT-2's byte symbols",
                       "laconic reads byte-level BPE vocabularies only");
     tokens[id] = std::move(*bytes);
   }
@@ -103,8 +71,7 @@ std::vector<std::string> order_by_id(const IdOfToken& ids, const std::string& pa
 std::int32_t require(const IdOfToken& ids, const std::string& symbols, const std::string& what,
                      const std::string& path) {
   const auto found = ids.find(symbols);
-  if (found == ids.end())
-    throw FileError(path, fmt::format("token \"{}\"", symbols), what, kRemedy);
+  if (found == ids.end()) throw FileError(path, field_of(symbols), what, kRemedy);
   return found->second;
 }
 
@@ -125,10 +92,12 @@ struct MergeReader {
     const std::size_t gap = line.find(' ');
     if (gap == std::string_view::npos || gap == 0 || gap + 1 == line.size() ||
         line.find(' ', gap + 1) != std::string_view::npos)
-      throw FileError(names.merges, field, fmt::format("\"{}\" is not two tokens", line), kRemedy);
+      throw FileError(names.merges, field, fmt::format("\"{}\" is not two tokens", printable(line)),
+                      kRemedy);
     if (const auto [twin, is_new] = seen.emplace(line, number); !is_new)
       throw FileError(names.merges, field,
-                      fmt::format("\"{}\" is line {}, too", line, twin->second), kRemedy);
+                      fmt::format("\"{}\" is line {}, too", printable(line), twin->second),
+                      kRemedy);
     const std::string left(line.substr(0, gap)), right(line.substr(gap + 1));
     return {id_of(left, field), id_of(right, field), id_of(left + right, field)};
   }
@@ -137,7 +106,7 @@ struct MergeReader {
     const auto found = ids.find(symbols);
     if (found != ids.end()) return found->second;
     throw FileError(names.merges, field,
-                    fmt::format("\"{}\" is no token of {}", symbols, names.tokens),
+                    fmt::format("\"{}\" is no token of {}", printable(symbols), names.tokens),
                     "the two files must come from the same vocabulary");
   }
 };

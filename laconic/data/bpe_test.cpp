@@ -130,7 +130,7 @@ BpePaths names() {
 
 // A vocabulary of the bytes, "ab" and the end of text, as JSON, changed by `edit`.
 std::string tokens_json(const std::string& from = "", const std::string& to = "") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   write_bpe(train("ab ab\nab", 258), folder.path());
   std::string text = slurp(folder / "vocab.json");
   if (const std::size_t at = text.find(from); !from.empty() && at != std::string::npos)
@@ -139,7 +139,7 @@ std::string tokens_json(const std::string& from = "", const std::string& to = ""
 }
 
 TEST(BpeFile, WhatIsWrittenIsReadBack) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const BpeVocabulary v =
       train("héllo wörld \"quoted\" \\ \t\t \x01\x01 héllo wörld \"quoted\"", 300);
   write_bpe(v, folder.path());
@@ -152,18 +152,18 @@ TEST(BpeFile, EveryDefectIsNamed) {
     std::string tokens, merges, expected;
   };
   const Case cases[] = {
-      {tokens_json().substr(0, 1000), merges, "vocab.json: json: not valid JSON at byte"},
-      {"", merges, "vocab.json: json: not valid JSON"},
-      {"[1, 2]", merges, "vocab.json: json: not an object"},
-      {"7", merges, "vocab.json: json: not an object"},
+      {tokens_json().substr(0, 1000), merges, "vocab.json: is not JSON at byte"},
+      {"", merges, "vocab.json: is not JSON"},
+      {"[1, 2]", merges, "vocab.json: not an object"},
+      {"7", merges, "vocab.json: not an object"},
       {tokens_json("\"ab\":256", "\"ab\":255"), merges, "id 255 is also that of"},
       {tokens_json("\"ab\":256", "\"ab\":900"), merges, "\"ab\": id 900 with 258 tokens"},
-      {tokens_json("\"ab\":256", "\"a\":256"), merges, "\"a\": the token is there twice"},
-      {tokens_json("\"ab\":256", "\"ab\":-1"), merges, "\"ab\": id -1 is negative"},
-      {tokens_json("\"ab\":256", "\"ab\":\"x\""), merges, "\"ab\": its id is a text"},
-      {tokens_json("\"ab\":256", "\"ab\":{}"), merges, "vocab.json"},
-      {tokens_json("\"ab\":256", "\"ab\":1e3"), merges, "\"ab\": its id is no integer"},
-      {tokens_json("\"ab\":256", "\"ab\":9999999999"), merges, "id 9999999999 is too large"},
+      {tokens_json("\"ab\":256", "\"a\":256"), merges, "vocab.json: a: the key is there twice"},
+      {tokens_json("\"ab\":256", "\"ab\":-1"), merges, "\"ab\": its id -1 is not a whole number"},
+      {tokens_json("\"ab\":256", "\"ab\":\"x\""), merges, "\"ab\": its id \"x\" is not a whole"},
+      {tokens_json("\"ab\":256", "\"ab\":{}"), merges, "\"ab\": its id {} is not a whole"},
+      {tokens_json("\"ab\":256", "\"ab\":1e3"), merges, "\"ab\": its id 1000.0 is not a whole"},
+      {tokens_json("\"ab\":256", "\"ab\":9999999999"), merges, "its id 9999999999 is not a whole"},
       {tokens_json("\"ab\":256", "\"a b\":256"), merges, "not written in GPT-2's byte symbols"},
       {tokens_json("\"Q\":", "\"Qu\":"), merges, "token \"Q\": missing; it stands for byte 0x51"},
       {tokens_json("<|endoftext|>", "<|end|>"), merges, "\"<|endoftext|>\": missing"},
@@ -188,7 +188,7 @@ TEST(BpeFile, EveryTruncationIsRefusedOrComplete) {
 }
 
 TEST(BpeFile, AMissingHalfIsNamed) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   LACONIC_EXPECT_MENTIONS(message_of<FileError>([&] { find_bpe_files(folder.path()); }), "neither");
   spill(folder / "vocab.json", "{}");
   LACONIC_EXPECT_MENTIONS(message_of<FileError>([&] { find_bpe_files(folder.path()); }),

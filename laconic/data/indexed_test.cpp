@@ -21,7 +21,8 @@ void write(const std::string& prefix, const std::vector<Tokens>& documents,
     writer.add(tokens);
     writer.end_document();
   }
-  writer.commit("bytes", 123);
+  writer.sync("bytes", 123);
+  writer.commit();
 }
 
 Wide all_tokens(const IndexedDataset& dataset) {
@@ -66,7 +67,7 @@ Index parse(const Fields& f) {
 
 TEST(Indexed, WhatIsWrittenIsReadBackInBothTypes) {
   for (const std::int64_t vocabulary : {257, 65499, 65500, 100000}) {
-    const ScratchFolder folder;
+    const TemporaryFolder folder;
     const auto top = static_cast<std::int32_t>(vocabulary) - 1;
     write(folder / "d", {{1, 2, 3}, {}, {top}, {0, top}}, vocabulary);
     const IndexedDataset dataset(folder / "d");
@@ -81,7 +82,7 @@ TEST(Indexed, WhatIsWrittenIsReadBackInBothTypes) {
 }
 
 TEST(Indexed, TheBytesAreMegatrons) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   write(folder / "d", {{1, 258}}, 300);
   EXPECT_EQ(slurp(folder / "d.bin"), std::string("\1\0\2\1", 4));
   Fields f;
@@ -90,7 +91,7 @@ TEST(Indexed, TheBytesAreMegatrons) {
 }
 
 TEST(Indexed, AnEmptyDatasetIsADataset) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   write(folder / "d", {}, 300);
   EXPECT_EQ(IndexedDataset(folder / "d").tokens(), 0u);
 }
@@ -110,7 +111,7 @@ TEST(Indexed, EveryTokenTypeIsRead) {
       {8, std::string("\x01\x00\xfe\xff", 4), {1, 65534}},
   };
   for (const Case& c : cases) {
-    const ScratchFolder folder;
+    const TemporaryFolder folder;
     Fields f;
     f.type = c.code;
     f.sequences = 1, f.marks = 2, f.lengths = {2}, f.pointers = {0}, f.mark = {0, 1};
@@ -127,7 +128,7 @@ TEST(Indexed, EveryTokenTypeIsRead) {
 TEST(Indexed, ExtentSeesEveryTokenOfEveryBlock) {
   for (const std::size_t count : {1, 2, 255, 256, 257, 511, 512, 600}) {
     for (const std::size_t place : {std::size_t{0}, count / 2, count - 1}) {
-      const ScratchFolder folder;
+      const TemporaryFolder folder;
       Tokens tokens(count, 7);
       tokens[place] = 299;
       write(folder / "d", {tokens}, 300);
@@ -219,7 +220,7 @@ TEST(Indexed, AFlippedBitNeverLeadsOutsideTheFile) {
 }
 
 TEST(Indexed, WithoutCommitNothingIsLeft) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   {
     IndexedWriter writer(folder / "d", 300);
     writer.add(Tokens{1, 2, 3});
@@ -242,8 +243,28 @@ TEST(Sidecar, TextIsReadBackAndDefectsAreNamed) {
   EXPECT_FALSE(read_sidecar("/nowhere/at/all").has_value());
 }
 
+TEST(Sidecar, NumbersOutOfRangeAreRefused) {
+  const Sidecar sidecar{"bpe", 50257, 10, 1000, 4321, "00000000deadbeef"};
+  const auto with = [&](const std::string& field, const std::string& number) {
+    std::string text = to_text(sidecar);
+    const std::size_t at = text.find("\"" + field + "\": ") + field.size() + 4;
+    text.replace(at, text.find(',', at) - at, number);
+    return message_of<FileError>([&] { parse_sidecar(text, "d.json"); });
+  };
+  for (const char* number : {"1", "16777216"}) EXPECT_EQ(with("vocabulary", number), "");
+  for (const char* number : {"0", "-1", "16777217", "4294967297", "18446744073709551615", "2.0"})
+    LACONIC_EXPECT_MENTIONS(with("vocabulary", number), "d.json: vocabulary: ");
+  for (const std::string field : {"documents", "tokens", "bytes"}) {
+    for (const char* number : {"0", "9223372036854775807"}) EXPECT_EQ(with(field, number), "");
+    for (const char* number : {"-1", "1.5", "9223372036854775808", "99999999999999999999", "\"1\""})
+      LACONIC_EXPECT_MENTIONS(with(field, number), "d.json: " + field + ": ");
+  }
+  LACONIC_EXPECT_MENTIONS(with("tokens", "5, \"tokens\": 6"),
+                          "d.json: tokens: the key is there twice");
+}
+
 TEST(Sidecar, VerifyNoticesOneFlippedBit) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   write(folder / "d", {{1, 2, 3, 4}}, 300);
   verify_dataset(folder / "d");
   std::string bin = slurp(folder / "d.bin");

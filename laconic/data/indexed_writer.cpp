@@ -16,7 +16,8 @@ IndexedWriter::IndexedWriter(const std::string& prefix, std::int64_t vocabulary)
       vocabulary_(vocabulary),
       type_(token_type_for(vocabulary)),
       bin_(prefix + ".bin"),
-      idx_(prefix + ".idx") {}
+      idx_(prefix + ".idx"),
+      json_(prefix + ".json") {}
 
 void IndexedWriter::add(std::span<const std::int32_t> tokens) {
   ByteView bytes = as_bytes(tokens);
@@ -57,16 +58,21 @@ Bytes IndexedWriter::index() const {
   return out;
 }
 
-Sidecar IndexedWriter::commit(std::string_view tokeniser, std::uint64_t source_bytes) {
+Sidecar IndexedWriter::sync(std::string_view tokeniser, std::uint64_t source_bytes) {
   LACONIC_ASSERT(open_tokens_ == 0, fmt::format("{} tokens in an open document", open_tokens_));
   const Sidecar sidecar{std::string(tokeniser), vocabulary_,    documents(), tokens(),
                         source_bytes,           checksum_.hex()};
   idx_.write(index());
+  json_.write(to_text(sidecar));
+  for (AtomicFile* file : {&bin_, &idx_, &json_}) file->sync();
+  return sidecar;
+}
+
+void IndexedWriter::commit() {
   std::filesystem::remove(prefix_ + ".idx");
   bin_.commit();
-  write_atomically(prefix_ + ".json", to_text(sidecar));
+  json_.commit();
   idx_.commit();
-  return sidecar;
 }
 
 }  // namespace laconic

@@ -1,8 +1,10 @@
 // data/indexed_writer.hpp — writes a dataset (indexed.hpp) as a stream; it appears whole.
 //
-// Tokens go to PREFIX.bin.tmp as they come. commit() takes an old PREFIX.idx
-// away, puts .bin and .json in place and .idx last, so whatever happens in
-// between nobody can open a mixture. Without commit() nothing is left behind.
+// Tokens go to PREFIX.bin.tmp as they come. sync() completes the three
+// temporary files, which is all that a full disk can refuse, and commit() only
+// renames: it takes an old PREFIX.idx away, puts .bin and .json in place and
+// .idx last, so whatever happens in between nobody can open a mixture. Without
+// commit() nothing is left behind.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +33,10 @@ class IndexedWriter {
   std::uint64_t documents() const { return lengths_.size(); }
   std::uint64_t tokens() const { return tokens_; }
 
-  // `source_bytes` is the size of the text behind the tokens. Requires: no open document.
-  Sidecar commit(std::string_view tokeniser, std::uint64_t source_bytes);
+  // `source_bytes` is the size of the text behind the tokens. Requires: no open document. Once
+  // only.
+  Sidecar sync(std::string_view tokeniser, std::uint64_t source_bytes);
+  void commit();  // Requires: sync() before.
 
  private:
   Bytes index() const;
@@ -42,6 +46,7 @@ class IndexedWriter {
   TokenType type_;
   AtomicFile bin_;
   AtomicFile idx_;
+  AtomicFile json_;
   Checksum checksum_;
   std::uint64_t tokens_ = 0;
   std::uint64_t open_tokens_ = 0;  // of the current document

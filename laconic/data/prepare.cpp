@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <optional>
+#include <ranges>
+#include <system_error>
 #include <utility>
 
 #include "laconic/base/clock.hpp"
@@ -11,6 +13,7 @@
 #include "laconic/data/bpe_train.hpp"
 #include "laconic/data/encode_batch.hpp"
 #include "laconic/data/indexed_writer.hpp"
+#include "laconic/data/sidecar.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/data/validation.hpp"
 
@@ -20,22 +23,35 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::int32_t kMostVocabulary = 1 << 24;
 constexpr int kMostThreads = 1024;
 constexpr int kTrain = 0, kValid = 1;  // targets of a batch
 
 std::string valid_prefix(const std::string& prefix) {
-  return prefix + "-valid";
+  return prefix + kValidEnding;
 }
 
+// Not tokeniser_folder_of(): what is written is never that of another dataset.
+std::string tokeniser_folder(const std::string& prefix) {
+  return prefix + kTokeniserEnding;
+}
+
+std::string temporary(const std::string& path) {
+  return path + ".tmp";
+}
+
+std::string aside(const std::string& path) {
+  return path + ".old.tmp";
+}
+
+// .idx first: without it nobody opens the others.
 std::vector<std::string> files_of(const std::string& prefix) {
-  return {prefix + ".bin", prefix + ".idx", prefix + ".json"};
+  return {prefix + ".idx", prefix + ".bin", prefix + ".json"};
 }
 
 std::vector<std::string> all_outputs(const std::string& prefix) {
   std::vector<std::string> paths = files_of(prefix);
   for (std::string& path : files_of(valid_prefix(prefix))) paths.push_back(std::move(path));
-  paths.push_back(prefix + ".tokeniser");
+  paths.push_back(tokeniser_folder(prefix));
   return paths;
 }
 
@@ -61,20 +77,50 @@ void check_tokeniser(const PrepareOptions& options, Problems& problems) {
                                   options.tokeniser)});
 }
 
-// Removes what has been put in place if a later part of the commit fails.
-class Undo {
+void rename_path(const std::string& from, const std::string& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error) throw SystemError(to, "rename to", error.value());
+}
+
+// Puts new outputs in the place of old ones by renaming alone. Unless it comes to finish(), the new
+// ones are taken away and the old ones put back.
+class Exchange {
  public:
-  ~Undo() {
+  explicit Exchange(std::vector<std::string> paths) : paths_(std::move(paths)) {}
+  ~Exchange() {
     std::error_code ignored;  // a destructor has no one to tell
-    for (const std::string& path : paths_) fs::remove_all(path, ignored);
+    for (const std::string& path : new_) fs::remove_all(path, ignored);
+    for (const std::string& path : old_ | std::views::reverse)
+      fs::rename(aside(path), path, ignored);
   }
-  void add(const std::vector<std::string>& paths) {
-    paths_.insert(paths_.end(), paths.begin(), paths.end());
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  void begin(bool overwrite) {
+    for (const std::string& path : paths_) {
+      if (overwrite && fs::exists(path)) put_aside(path);
+      if (!fs::exists(path)) new_.push_back(path);  // else it is somebody else's
+    }
   }
-  void release() { paths_.clear(); }
+
+  void finish() {
+    new_.clear();
+    old_.clear();
+    std::error_code ignored;  // all is in place; what stays here, the next prepare removes
+    for (const std::string& path : paths_) fs::remove_all(aside(path), ignored);
+  }
 
  private:
+  void put_aside(const std::string& path) {
+    fs::remove_all(aside(path));
+    rename_path(path, aside(path));
+    old_.push_back(path);
+  }
+
   std::vector<std::string> paths_;
+  std::vector<std::string> old_;  // put aside
+  std::vector<std::string> new_;  // put in place, or about to be
 };
 
 class Preparation {
@@ -84,6 +130,12 @@ class Preparation {
     if (!problems.empty()) throw ConfigError(std::move(problems));
     sources_ = find_sources(options.inputs, problems);
   }
+  ~Preparation() {
+    std::error_code ignored;  // a destructor has no one to tell
+    fs::remove_all(temporary(tokeniser_folder(options_.output)), ignored);
+  }
+  Preparation(const Preparation&) = delete;
+  Preparation& operator=(const Preparation&) = delete;
 
   PrepareReport run() {
     measure();
@@ -137,6 +189,8 @@ class Preparation {
   void encode() {
     if (const fs::path folder = fs::path(options_.output).parent_path(); !folder.empty())
       fs::create_directories(folder);
+    // A prepare that was killed may have left some, and of other outputs than ours.
+    for (const std::string& path : all_outputs(options_.output)) fs::remove_all(temporary(path));
     const std::int32_t vocabulary = tokeniser_.vocabulary_size();
     train_.emplace(options_.output, vocabulary);
     if (split_.share > 0) valid_.emplace(valid_prefix(options_.output), vocabulary);
@@ -173,6 +227,17 @@ class Preparation {
   }
 
   void commit() {
+    check_parts();
+    sync();
+    Exchange exchange(all_outputs(options_.output));
+    exchange.begin(options_.overwrite);
+    rename_path(temporary(report_.tokeniser_folder), report_.tokeniser_folder);
+    if (valid_) valid_->commit();
+    train_->commit();
+    exchange.finish();
+  }
+
+  void check_parts() const {
     for (const auto* writer : {&train_, &valid_})
       if (*writer && (*writer)->documents() == 0)
         throw ConfigError(
@@ -180,22 +245,18 @@ class Preparation {
                         " part empty",
                         split_.share, total_bytes_, split_.documents,
                         writer == &train_ ? "training" : "validation"));
-    report_.tokeniser_folder = options_.output + ".tokeniser";
-    // A reader of an old dataset must never meet the new tokeniser.
-    for (const std::string& path : all_outputs(options_.output))
-      if (options_.overwrite) fs::remove_all(path);
-    Undo undo;
-    undo.add({report_.tokeniser_folder});
-    tokeniser_.save(report_.tokeniser_folder);
-    if (valid_) commit_part(*valid_, valid_prefix(options_.output), report_.valid, undo);
-    commit_part(*train_, options_.output, report_.train, undo);
-    undo.release();
   }
 
-  void commit_part(IndexedWriter& writer, const std::string& prefix, PartReport& report,
-                   Undo& undo) {
-    undo.add(files_of(prefix));
-    const Sidecar sidecar = writer.commit(to_text(tokeniser_.kind()), report.bytes);
+  // Everything that needs space, under temporary names: a full disk costs no old dataset.
+  void sync() {
+    report_.tokeniser_folder = tokeniser_folder(options_.output);
+    sync_part(*train_, options_.output, report_.train);
+    if (valid_) sync_part(*valid_, valid_prefix(options_.output), report_.valid);
+    tokeniser_.save(temporary(report_.tokeniser_folder));
+  }
+
+  void sync_part(IndexedWriter& writer, const std::string& prefix, PartReport& report) const {
+    const Sidecar sidecar = writer.sync(to_text(tokeniser_.kind()), report.bytes);
     report.prefix = prefix;
     report.documents = sidecar.documents;
     report.tokens = sidecar.tokens;

@@ -3,8 +3,9 @@
 // Writes PREFIX.bin, .idx and .json (indexed.hpp, sidecar.hpp), the same as
 // PREFIX-valid for what is held back (validation.hpp), and PREFIX.tokeniser/.
 // The result depends on the inputs and options alone, not on the number of
-// threads. Everything appears at the end; a failure before leaves nothing, and an
-// old dataset as it was.
+// threads. Everything is written and synced under temporary names (PREFIX*.tmp)
+// and then renamed, so a failure, a full disk too, leaves nothing and an old
+// dataset as it was. Only a killed process leaves PREFIX*.tmp; the next removes it.
 #pragma once
 
 #include <cstdint>

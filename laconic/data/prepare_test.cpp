@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 
 #include "laconic/base/error.hpp"
@@ -13,6 +14,7 @@
 #include "laconic/data/test_data.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/data/validation.hpp"
+#include "laconic/file/size_limit.hpp"
 
 namespace laconic {
 namespace {
@@ -53,7 +55,7 @@ std::string words(std::uint64_t seed, std::size_t count) {
 }
 
 TEST(Source, TextSplitsIntoFilesLinesAndParagraphs) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.txt";
   spill(path, "one\ntwo\r\n\n  \n\nthree\n");
   EXPECT_EQ(documents_of(path), (Texts{"one\ntwo\r\n\n  \n\nthree\n"}));
@@ -67,16 +69,17 @@ TEST(Source, TextSplitsIntoFilesLinesAndParagraphs) {
 }
 
 TEST(Source, JsonLinesGiveTheirTextAndErrorsTheirLine) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a.jsonl";
   spill(path, "{\"text\": \"a\\nb\", \"id\": 1}\n\n{\"text\": \"\"}\n{\"text\":\"\\u00e9\"}");
   EXPECT_EQ(documents_of(path), (Texts{"a\nb", "é"}));
   const std::pair<const char*, const char*> bad[] = {
-      {"{\"text\": \"a\"}\n{\"text\": ", "a.jsonl:2: not a JSON object"},
+      {"{\"text\": \"a\"}\n{\"text\": ", "a.jsonl:2: is not JSON at byte"},
       {"[1]", "a.jsonl:1: not a JSON object"},
       {"\n\n{\"content\": \"a\"}", "a.jsonl:3: text: missing"},
       {"{\"text\": 5}", "a.jsonl:1: text: missing, or not a text"},
-      {"{\"text\": \"\xff\"}", "a.jsonl:1: not a JSON object"},
+      {"{\"text\": \"\xff\"}", "a.jsonl:1: is not JSON at byte"},
+      {"{\"text\": \"a\", \"text\": \"b\"}", "a.jsonl:1: text: the key is there twice"},
   };
   for (const auto& [text, expected] : bad) {
     spill(path, text);
@@ -85,8 +88,9 @@ TEST(Source, JsonLinesGiveTheirTextAndErrorsTheirLine) {
 }
 
 TEST(Source, FoldersAreReadInOrderAndTokenisersLeftOut) {
-  const ScratchFolder folder;
-  for (const char* name : {"b.txt", "a/z.txt", "c.jsonl", "x.md", "old.tokeniser/merges.txt"})
+  const TemporaryFolder folder;
+  for (const char* name : {"b.txt", "a/z.txt", "c.jsonl", "x.md", "old.tokeniser/merges.txt",
+                           "d.tokeniser.tmp/merges.txt", "d.tokeniser.old.tmp/merges.txt"})
     spill(folder / name, "x");
   Problems problems;
   EXPECT_EQ(find_sources({folder.path(), folder / "x.md"}, problems),
@@ -131,8 +135,29 @@ Texts names_in(const std::string& folder) {
   return names;
 }
 
+using Contents = std::map<std::string, std::string>;
+
+Contents contents_of(const std::string& folder) {
+  Contents contents;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    contents[entry.path().string()] = entry.is_regular_file() ? slurp(entry.path().string()) : "/";
+  return contents;
+}
+
+std::string lines(int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += "a\n";
+  return text;
+}
+
+// The message of the failure, empty when no file was larger than `limit`.
+std::string prepare_within(rlim_t limit, const PrepareOptions& options) {
+  const SizeLimit size_limit(limit);
+  return message_of<SystemError>([&] { prepare(options); });
+}
+
 struct PrepareTest : testing::Test {
-  ScratchFolder folder;
+  TemporaryFolder folder;
   PrepareOptions options_for(const Texts& inputs, const std::string& output) const {
     PrepareOptions options;
     options.inputs = inputs;
@@ -243,12 +268,64 @@ TEST_F(PrepareTest, AFailureInTheMiddleOrWhileCommittingLeavesNothingBehind) {
   };
   EXPECT_THROW(prepare(options), std::runtime_error);
   EXPECT_EQ(names_in(folder.path()), (Texts{"in"}));
-  // A folder in the way of d.bin: the tokeniser and d-valid are in place when that shows.
+  // A folder in the way of d.bin: the tokeniser and d-valid are in place when that shows. It is not
+  // ours, and stays.
   options.progress = [&](const PrepareProgress& progress) {
     if (progress.phase == "encode") spill(folder / "d.bin/x", "");
   };
   EXPECT_THROW(prepare(options), SystemError);
-  EXPECT_EQ(names_in(folder.path()), (Texts{"in"}));
+  EXPECT_EQ(names_in(folder.path()), (Texts{"d.bin", "in"}));
+}
+
+TEST_F(PrepareTest, AFullDiskLeavesAnOldDatasetAsItWas) {
+  for (const DocumentSplit split : {DocumentSplit::file, DocumentSplit::line}) {
+    spill(folder / "in/a.txt", split == DocumentSplit::file ? words(1, 300) : lines(600));
+    PrepareOptions options = options_for({folder / "in"}, std::string(to_text(split)));
+    options.source.documents = split;
+    options.validation_share = 0.2;
+    prepare(options);
+    options.overwrite = true;
+    options.train_vocabulary = 300;
+    const Contents before = contents_of(folder.path());
+    std::string refused;
+    for (rlim_t limit = 8;; limit *= 2) {
+      ASSERT_LT(limit, rlim_t{1} << 20);
+      const std::string message = prepare_within(limit, options);
+      if (message.empty()) break;
+      EXPECT_TRUE(contents_of(folder.path()) == before) << limit << ": " << message;
+      refused += message + "\n";
+    }
+    // The small ones meet the limit at .bin; the last one where the most is written.
+    LACONIC_EXPECT_MENTIONS(refused, ".bin.tmp: cannot write");
+    LACONIC_EXPECT_MENTIONS(refused, split == DocumentSplit::file ? "tokeniser.tmp/" : ".idx.tmp");
+    EXPECT_FALSE(contents_of(folder.path()) == before);
+    verify_dataset(options.output);
+  }
+}
+
+TEST_F(PrepareTest, AFailureWhileRenamingPutsAnOldDatasetBack) {
+  spill(folder / "in/a.txt", words(1, 1000));
+  PrepareOptions options = options_for({folder / "in"}, "d");
+  options.validation_share = 0.2;
+  prepare(options);
+  const Contents before = contents_of(folder.path());
+  options.overwrite = true;
+  options.train_vocabulary = 300;
+  options.progress = [&](const PrepareProgress& progress) {
+    if (progress.phase == "encode") std::filesystem::remove(folder / "d.bin.tmp");
+  };
+  EXPECT_THROW(prepare(options), SystemError);
+  EXPECT_TRUE(contents_of(folder.path()) == before);
+}
+
+TEST_F(PrepareTest, WhatAKilledOneLeftIsRemoved) {
+  spill(folder / "in/a.txt", words(1, 1000));
+  for (const char* left : {"d.bin.tmp", "d-valid.idx.tmp", "d.tokeniser.tmp/vocab.json",
+                           "d-valid.json.old.tmp", "d.tokeniser.old.tmp/merges.txt"})
+    spill(folder / left, "left");
+  prepare(options_for({folder / "in"}, "d"));
+  EXPECT_EQ(names_in(folder.path()), (Texts{"d.bin", "d.idx", "d.json", "d.tokeniser", "in"}));
+  EXPECT_EQ(names_in(folder / "d.tokeniser"), (Texts{"laconic_tokeniser.json"}));
 }
 
 TEST_F(PrepareTest, ProgressReachesTheEnd) {

@@ -3,29 +3,39 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "laconic/base/error.hpp"
 #include "laconic/data/indexed.hpp"
 #include "laconic/file/checksum.hpp"
+#include "laconic/file/json.hpp"
 #include "laconic/file/mapped_file.hpp"
 
 namespace laconic {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 constexpr std::uint64_t kFormat = 1;
 constexpr const char* kRemedy = "prepare the data again, or delete this file to go without";
 
-std::uint64_t number_at(const Json& json, const char* field, const std::string& name) {
+std::uint64_t number_at(const nlohmann::json& json, const char* field, const std::string& name) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();  // others count signed
   const auto found = json.find(field);
-  if (found == json.end() || !found->is_number_unsigned())
-    throw FileError(name, field, "missing, or not a whole number", kRemedy);
+  if (found == json.end() || !found->is_number_unsigned() || found->get<std::uint64_t>() > kMost)
+    throw FileError(name, field, "missing, or not a whole number below 2^63", kRemedy);
   return *found;
 }
 
-std::string text_at(const Json& json, const char* field, const std::string& name) {
+std::int64_t vocabulary_at(const nlohmann::json& json, const std::string& name) {
+  const std::uint64_t vocabulary = number_at(json, "vocabulary", name);
+  if (vocabulary < 1 || vocabulary > kMostVocabulary)
+    throw FileError(name, "vocabulary",
+                    fmt::format("{} is not within 1 ... {}", vocabulary, kMostVocabulary), kRemedy);
+  return static_cast<std::int64_t>(vocabulary);
+}
+
+std::string text_at(const nlohmann::json& json, const char* field, const std::string& name) {
   const auto found = json.find(field);
   if (found == json.end() || !found->is_string())
     throw FileError(name, field, "missing, or not a text", kRemedy);
@@ -35,25 +45,25 @@ std::string text_at(const Json& json, const char* field, const std::string& name
 }  // namespace
 
 std::string to_text(const Sidecar& sidecar) {
-  const Json json = {{"format", kFormat},
-                     {"tokeniser", sidecar.tokeniser},
-                     {"vocabulary", sidecar.vocabulary},
-                     {"documents", sidecar.documents},
-                     {"tokens", sidecar.tokens},
-                     {"bytes", sidecar.bytes},
-                     {"bin_xxh3", sidecar.bin_xxh3}};
+  const nlohmann::ordered_json json = {{"format", kFormat},
+                                       {"tokeniser", sidecar.tokeniser},
+                                       {"vocabulary", sidecar.vocabulary},
+                                       {"documents", sidecar.documents},
+                                       {"tokens", sidecar.tokens},
+                                       {"bytes", sidecar.bytes},
+                                       {"bin_xxh3", sidecar.bin_xxh3}};
   return json.dump(2) + "\n";
 }
 
 Sidecar parse_sidecar(std::string_view text, const std::string& name) {
-  const Json json = Json::parse(text, nullptr, false);
-  if (!json.is_object()) throw FileError(name, "json", "not a JSON object", kRemedy);
+  const nlohmann::json json = parse_json(text, name, kRemedy);
+  if (!json.is_object()) throw FileError(name, "", "not a JSON object", kRemedy);
   if (const std::uint64_t format = number_at(json, "format", name); format != kFormat)
     throw FileError(name, "format", fmt::format("{}; known is {}", format, kFormat),
                     "a newer laconic may have written it");
   Sidecar sidecar;
   sidecar.tokeniser = text_at(json, "tokeniser", name);
-  sidecar.vocabulary = static_cast<std::int64_t>(number_at(json, "vocabulary", name));
+  sidecar.vocabulary = vocabulary_at(json, name);
   sidecar.documents = number_at(json, "documents", name);
   sidecar.tokens = number_at(json, "tokens", name);
   sidecar.bytes = number_at(json, "bytes", name);

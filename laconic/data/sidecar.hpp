@@ -11,9 +11,11 @@
 
 namespace laconic {
 
+inline constexpr std::int32_t kMostVocabulary = 1 << 24;
+
 struct Sidecar {
   std::string tokeniser;        // TokeniserKind as text
-  std::int64_t vocabulary = 0;  // ids are below this
+  std::int64_t vocabulary = 0;  // ids are below this; 1 ... kMostVocabulary in a file
   std::uint64_t documents = 0;
   std::uint64_t tokens = 0;
   std::uint64_t bytes = 0;  // of source text

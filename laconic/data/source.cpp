@@ -8,6 +8,8 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/data/tokeniser.hpp"
+#include "laconic/file/json.hpp"
 #include "laconic/file/mapped_file.hpp"
 
 namespace laconic {
@@ -21,11 +23,18 @@ bool is_compressed(const fs::path& path) {
   return std::ranges::find(kEndings, path.extension().string()) != std::end(kEndings);
 }
 
+// Finished, or left behind by a prepare that was killed.
+bool is_tokeniser(fs::path path) {
+  for (const char* ending : {".tmp", ".old"})
+    if (path.extension() == ending) path.replace_extension();
+  return path.extension() == kTokeniserEnding;
+}
+
 std::vector<std::string> files_below(const std::string& folder) {
   std::vector<std::string> found;
   for (fs::recursive_directory_iterator at(folder), end; at != end; ++at) {
+    if (at->is_directory() && is_tokeniser(at->path())) at.disable_recursion_pending();
     const std::string ending = at->path().extension().string();
-    if (at->is_directory() && ending == ".tokeniser") at.disable_recursion_pending();
     if (at->is_regular_file() && (ending == ".txt" || ending == ".jsonl"))
       found.push_back(at->path().string());
   }
@@ -59,10 +68,9 @@ std::string_view take_paragraph(std::string_view& text) {
 }
 
 std::string text_of_json(std::string_view line, const std::string& key, const std::string& where) {
-  nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-  if (!json.is_object())
-    throw FileError(where, "", "not a JSON object on one line",
-                    "a .jsonl file has one object per line, in UTF-8");
+  constexpr const char* kRemedy = "a .jsonl file has one object per line, in UTF-8";
+  nlohmann::json json = parse_json(line, where, kRemedy);
+  if (!json.is_object()) throw FileError(where, "", "not a JSON object", kRemedy);
   const auto found = json.find(key);
   if (found == json.end() || !found->is_string())
     throw FileError(where, key, "missing, or not a text", "name the key that holds the text");

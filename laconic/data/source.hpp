@@ -32,11 +32,12 @@ struct Document {
 };
 
 // The files behind the inputs, in order. A folder stands for the *.txt and *.jsonl in it and below,
-// sorted by path; folders named *.tokeniser are left out, they hold a merges.txt.
+// sorted by path; folders named *.tokeniser (or *.tokeniser.tmp, which a killed prepare leaves) are
+// left out, they hold a merges.txt.
 std::vector<std::string> find_sources(const std::vector<std::string>& inputs, Problems& problems);
 
 // Calls `visit` for every document of the file, in order. Throws SystemError, and FileError as
-// "path:line" for JSON without the text.
+// "path:line" for a line that parse_json refuses or that is without the text.
 void for_each_document(const std::string& path, const SourceOptions& options,
                        const std::function<void(const Document&)>& visit);
 

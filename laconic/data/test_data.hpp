@@ -1,8 +1,7 @@
-// data/test_data.hpp — for tests only: scratch folders, and the real data where it is at hand.
+// data/test_data.hpp — for tests only: files and messages, and the real data where it is at hand.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -11,24 +10,9 @@
 #include <iterator>
 #include <string>
 
+#include "laconic/file/temporary_folder.hpp"
+
 namespace laconic {
-
-// A folder of its own for each test, removed when the object goes.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "laconic-XXXXXX").string();
-    path_ = ::mkdtemp(pattern.data());
-  }
-  ~ScratchFolder() { std::filesystem::remove_all(path_); }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 inline std::string slurp(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

@@ -7,11 +7,14 @@
 #include <utility>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
 #include "laconic/data/bpe_file.hpp"
 #include "laconic/file/atomic_file.hpp"
-#include "laconic/file/mapped_file.hpp"
+#include "laconic/file/json.hpp"
 
 namespace laconic {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -21,10 +24,10 @@ constexpr const char* kMarker = "/laconic_tokeniser.json";
 // What save() said the folder holds; "bpe" for a folder it did not write.
 std::string saved_kind(const std::string& path) {
   const std::string marker = path + kMarker;
-  if (!std::filesystem::exists(marker)) return "bpe";
-  const auto json = nlohmann::json::parse(MappedFile(marker).text(), nullptr, false);
+  if (!fs::exists(marker)) return "bpe";
+  const nlohmann::json json = read_json(marker);
   if (!json.is_object() || !json.contains("kind") || !json["kind"].is_string())
-    throw FileError(marker, "kind", "missing, or the file is not valid JSON",
+    throw FileError(marker, "kind", "missing, or not a text",
                     "prepare the data again, or delete this file if vocab.json is there");
   return json["kind"];
 }
@@ -80,7 +83,7 @@ std::string Tokeniser::decode(std::span<const std::int32_t> tokens) const {
 }
 
 void Tokeniser::save(const std::string& folder) const {
-  std::filesystem::create_directories(folder);
+  fs::create_directories(folder);
   if (kind() == TokeniserKind::bpe) write_bpe(std::get<1>(form_)->vocabulary(), folder);
   write_atomically(folder + kMarker, fmt::format("{{\"kind\": \"{}\"}}\n", to_text(kind())));
 }
@@ -90,9 +93,21 @@ Tokeniser load_tokeniser(const std::string& path) {
   const std::string kind = saved_kind(path);
   if (kind == "bytes") return Tokeniser();
   if (kind != "bpe")
-    throw FileError(path + kMarker, "kind", fmt::format("\"{}\" is neither bytes nor bpe", kind),
+    throw FileError(path + kMarker, "kind",
+                    fmt::format("\"{}\" is neither bytes nor bpe", printable(kind)),
                     "a newer laconic may have written it");
   return Tokeniser(read_bpe(find_bpe_files(path)));
+}
+
+bool has_tokeniser(const std::string& folder) {
+  return fs::exists(folder + kMarker) || fs::exists(folder + "/vocab.json") ||
+         fs::exists(folder + "/encoder.json");
+}
+
+std::string tokeniser_folder_of(const std::string& prefix) {
+  const std::string own = prefix + kTokeniserEnding;
+  if (fs::exists(own) || !prefix.ends_with(kValidEnding)) return own;
+  return prefix.substr(0, prefix.size() - std::string_view(kValidEnding).size()) + kTokeniserEnding;
 }
 
 }  // namespace laconic

@@ -56,4 +56,14 @@ class Tokeniser {
 // (bpe_file.hpp). Throws FileError.
 Tokeniser load_tokeniser(const std::string& path);
 
+// Whether the folder holds the files of a tokeniser, or at least some of them.
+bool has_tokeniser(const std::string& folder);
+
+inline constexpr const char* kTokeniserEnding = ".tokeniser";
+inline constexpr const char* kValidEnding = "-valid";
+
+// Where the tokeniser of a dataset would be, to read it: PREFIX.tokeniser. A validation set
+// X-valid that has no such folder shares X.tokeniser with the set it was split from.
+std::string tokeniser_folder_of(const std::string& prefix);
+
 }  // namespace laconic

@@ -62,7 +62,7 @@ TEST_F(Gpt2, KnownTextsHaveTheirKnownIds) {
 }
 
 TEST_F(Gpt2, SavingAndLoadingChangesNothing) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   gpt2.save(folder.path());
   const Tokeniser loaded = load_tokeniser(folder.path());
   const std::string text = "Hello, wörld! 中文 \xff\xfe <|endoftext|>";

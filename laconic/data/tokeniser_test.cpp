@@ -76,7 +76,7 @@ TEST(Tokeniser, RefusesIdsOutsideTheVocabulary) {
 }
 
 TEST(Tokeniser, LoadReadsWhatSaveWrote) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   for (const Tokeniser& tokeniser : {Tokeniser(), small_bpe()}) {
     const std::string path = folder / std::string(to_text(tokeniser.kind()));
     tokeniser.save(path);
@@ -89,12 +89,28 @@ TEST(Tokeniser, LoadReadsWhatSaveWrote) {
 }
 
 TEST(Tokeniser, ADamagedOrNewerMarkerIsNamed) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   spill(folder / "laconic_tokeniser.json", "{\"ki");
-  LACONIC_EXPECT_MENTIONS(message_of<FileError>([&] { load_tokeniser(folder.path()); }), "kind");
+  LACONIC_EXPECT_MENTIONS(message_of<FileError>([&] { load_tokeniser(folder.path()); }),
+                          "laconic_tokeniser.json: is not JSON");
+  spill(folder / "laconic_tokeniser.json", "{\"kind\": 5}");
+  LACONIC_EXPECT_MENTIONS(message_of<FileError>([&] { load_tokeniser(folder.path()); }),
+                          "kind: missing, or not a text");
   spill(folder / "laconic_tokeniser.json", "{\"kind\": \"unigram\"}");
   LACONIC_EXPECT_MENTIONS(message_of<FileError>([&] { load_tokeniser(folder.path()); }), "unigram");
   EXPECT_THROW(load_tokeniser(folder / "nowhere"), FileError);
+}
+
+TEST(Tokeniser, AValidationSetSharesTheFolderOfItsTrainingSetUnlessItHasItsOwn) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(tokeniser_folder_of(folder / "d"), folder / "d.tokeniser");
+  EXPECT_EQ(tokeniser_folder_of(folder / "d-valid"), folder / "d.tokeniser");
+  EXPECT_FALSE(has_tokeniser(folder / "d.tokeniser"));
+  for (const char* own : {"d.tokeniser", "d-valid.tokeniser"}) {
+    Tokeniser().save(folder / own);
+    EXPECT_EQ(tokeniser_folder_of(folder / "d-valid"), folder / own);
+    EXPECT_TRUE(has_tokeniser(folder / own));
+  }
 }
 
 TEST(Tokeniser, ThreadsMayShareOne) {

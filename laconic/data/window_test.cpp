@@ -18,12 +18,13 @@ std::shared_ptr<const IndexedDataset> counting_tokens(const std::string& prefix,
   IndexedWriter writer(prefix, 300);
   writer.add(tokens);
   writer.end_document();
-  writer.commit("bytes", 0);
+  writer.sync("bytes", 0);
+  writer.commit();
   return std::make_shared<const IndexedDataset>(prefix);
 }
 
 TEST(Window, EverySampleOfEverySmallDatasetIsItsWindow) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   for (int count = 0; count < 20; ++count) {
     const auto tokens = counting_tokens(folder / "d", count);
     for (std::uint64_t window = 1; window < 22; ++window) {
@@ -49,7 +50,7 @@ TEST(Window, EverySampleOfEverySmallDatasetIsItsWindow) {
 }
 
 TEST(Window, ErrorsHoldTheNumbers) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const auto tokens = counting_tokens(folder / "d", 100);
   const auto too_long = [&] { WindowedDataset(tokens, 100, 300); };
   LACONIC_EXPECT_MENTIONS(message_of<ConfigError>(too_long), "has 100 tokens");

@@ -41,10 +41,14 @@ void AtomicFile::flush() {
   buffer_.clear();
 }
 
-void AtomicFile::commit() {
+void AtomicFile::sync() {
   flush();
   if (::fsync(descriptor_) != 0) throw SystemError(temporary_, "fsync", errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) throw SystemError(temporary_, "close", errno);
+}
+
+void AtomicFile::commit() {
+  if (descriptor_ >= 0) sync();
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
     throw SystemError(path_, "rename to", errno);
   is_committed_ = true;

@@ -2,7 +2,8 @@
 //
 // Bytes go to "PATH.tmp" (buffered); commit() flushes, fsyncs and renames it
 // over PATH, then fsyncs the folder. A crash, a full disk or a destructor
-// without commit() leaves the old PATH as it was.
+// without commit() leaves the old PATH as it was. Files that belong together
+// are all sync()ed before the first commit(): what wants space is done then.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +30,9 @@ class AtomicFile {
     write(std::as_bytes(std::span<const char>(text.data(), text.size())));
   }
   std::uint64_t size() const { return size_; }  // written so far
-  void commit();
+  // Flushes and fsyncs PATH.tmp, and PATH is as it was. Nothing may be written afterwards.
+  void sync();
+  void commit();  // sync()s if nobody has
 
  private:
   void flush();

@@ -2,16 +2,15 @@
 
 #include <gtest/gtest.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "laconic/base/error.hpp"
 #include "laconic/file/append_file.hpp"
+#include "laconic/file/size_limit.hpp"
 #include "laconic/file/temporary_folder.hpp"
 
 namespace laconic {
@@ -25,24 +24,6 @@ std::string content(const std::string& path) {
 std::size_t files_in(const std::string& folder) {
   return std::distance(std::filesystem::directory_iterator(folder), {});
 }
-
-// Writes stop at `bytes` as they would on a full disk, only with EFBIG. For a scope.
-class SizeLimit {
- public:
-  explicit SizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit limit{bytes, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
-  ~SizeLimit() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  void (*handler_)(int);
-  rlimit before_{};
-};
 
 TEST(AtomicFile, AppearsAtCommitAndNotBefore) {
   const TemporaryFolder folder;
@@ -62,6 +43,22 @@ TEST(AtomicFile, WithoutCommitLeavesTheOldFileAndNothingElse) {
     file.write("new");
   }
   EXPECT_EQ(content(folder / "a"), "old");
+  EXPECT_EQ(files_in(folder.path()), 1u);
+}
+
+TEST(AtomicFile, SyncedIsNotYetInPlaceAndCommitNeedsNoMoreSpace) {
+  const TemporaryFolder folder;
+  write_atomically(folder / "a", "old");
+  AtomicFile file(folder / "a");
+  file.write("new");
+  file.sync();
+  EXPECT_EQ(content(folder / "a"), "old");
+  EXPECT_EQ(content(folder / "a.tmp"), "new");
+  {
+    const SizeLimit limit(0);
+    file.commit();
+  }
+  EXPECT_EQ(content(folder / "a"), "new");
   EXPECT_EQ(files_in(folder.path()), 1u);
 }
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <set>
+#include <unordered_set>
 #include <vector>
 
 #include "laconic/base/error.hpp"
@@ -33,12 +33,13 @@ class KeyWatch {
 
  private:
   const std::string& path_;
-  std::vector<std::set<std::string>> open_;
+  std::vector<std::unordered_set<std::string>> open_;
 };
 
 }  // namespace
 
-nlohmann::json parse_json(std::string_view text, const std::string& path) {
+nlohmann::json parse_json(std::string_view text, const std::string& path,
+                          const std::string& remedy) {
   KeyWatch watch(path);
   const auto callback = [&](int depth, Event event, nlohmann::json& value) {
     watch.see(depth, event, value);
@@ -48,7 +49,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& path) {
     return nlohmann::json::parse(text.begin(), text.end(), callback);
   } catch (const nlohmann::json::parse_error& error) {
     throw FileError(path, "", fmt::format("is not JSON at byte {} of {}", error.byte, text.size()),
-                    "the file is damaged or incomplete");
+                    remedy);
   } catch (const nlohmann::json::exception&) {  // a number that no double can hold
     throw FileError(path, "", "holds a number out of range");
   }

@@ -12,8 +12,9 @@ namespace laconic {
 
 inline constexpr int kMaxJsonDepth = 32;
 
-// `path` is only for messages. Throws FileError.
-nlohmann::json parse_json(std::string_view text, const std::string& path);
+// `path` is only for messages, `remedy` for text that is not JSON. Throws FileError.
+nlohmann::json parse_json(std::string_view text, const std::string& path,
+                          const std::string& remedy = "the file is damaged or incomplete");
 // Throws FileError or SystemError.
 nlohmann::json read_json(const std::string& path);
 

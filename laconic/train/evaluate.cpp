@@ -16,11 +16,7 @@ double Evaluation::perplexity() const {
 }
 
 std::vector<std::int32_t> token_bytes(const std::string& prefix) {
-  // A validation set shares the tokeniser of the training set it was split from.
-  std::string folder = prefix + ".tokeniser";
-  constexpr std::string_view kValid = "-valid";
-  if (!std::filesystem::exists(folder) && prefix.ends_with(kValid))
-    folder = prefix.substr(0, prefix.size() - kValid.size()) + ".tokeniser";
+  const std::string folder = tokeniser_folder_of(prefix);
   if (!std::filesystem::exists(folder)) return {};
   const Tokeniser tokeniser = load_tokeniser(folder);
   std::vector<std::int32_t> bytes;
