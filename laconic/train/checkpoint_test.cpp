@@ -1,13 +1,12 @@
 #include "laconic/train/checkpoint.hpp"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 
 #include "laconic/base/error.hpp"
+#include "laconic/file/size_limit.hpp"
 #include "laconic/file/temporary_folder.hpp"
 
 namespace laconic {
@@ -141,20 +140,13 @@ TEST(Checkpoint, AnyChangeToTheStateIsNoticed) {
 TEST(Checkpoint, AFullDiskKeepsThePreviousOne) {
   const TemporaryFolder folder;
   const std::string before = save(folder.path(), 1, 1);
-  // No file may grow beyond 1000 bytes: writing the model fails as on a full disk.
-  rlimit old{};
-  getrlimit(RLIMIT_FSIZE, &old);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit small{1000, old.rlim_max};
-  setrlimit(RLIMIT_FSIZE, &small);
   std::string message;
   try {
+    const SizeLimit full_disk(1000);  // no file may grow beyond it: writing the model fails
     save(folder.path(), 2, 1);
   } catch (const SystemError& error) {
     message = error.what();
   }
-  setrlimit(RLIMIT_FSIZE, &old);
-  std::signal(SIGXFSZ, handler);
   EXPECT_NE(message.find("cannot write"), std::string::npos) << message;
   EXPECT_EQ(complaint(before), "(accepted)");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "left something behind";

@@ -226,14 +226,14 @@ class Run {
   void save_now() {
     if (saved_step_ == start_.state.step) return;
     const TraceSpan span(trace_or_none(), "checkpoint", "checkpoint");
-    const std::string tokeniser = config_.data.train + ".tokeniser";
+    const std::string tokeniser = tokeniser_folder_of(config_.data.train);
     summary_.checkpoint =
         save_checkpoint({.folder = checkpoints_folder(config_),
                          .keep = config_.checkpoint.keep,
                          .facts = facts_,
                          .data_xxh3 = data_.xxh3,
                          .config_toml = to_toml(config_, false),
-                         .tokeniser_folder = fs::is_directory(tokeniser) ? tokeniser : ""},
+                         .tokeniser_folder = has_tokeniser(tokeniser) ? tokeniser : ""},
                         start_.gpt, start_.state);
     saved_step_ = start_.state.step;
     reports_->line("saved " + summary_.checkpoint);
@@ -241,8 +241,8 @@ class Run {
 
   // The id that ends a document, for whoever reads config.json; -1: nobody said.
   std::int64_t end_of_text() const {
-    const std::string tokeniser = config_.data.train + ".tokeniser";
-    if (fs::is_directory(tokeniser)) return load_tokeniser(tokeniser).end_of_document();
+    const std::string tokeniser = tokeniser_folder_of(config_.data.train);
+    if (has_tokeniser(tokeniser)) return load_tokeniser(tokeniser).end_of_document();
     return start_.from.empty() ? -1 : read_gpt_facts(start_.from).end_of_text;
   }
 
