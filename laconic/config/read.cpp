@@ -36,7 +36,7 @@ std::string type_name(const toml::node& node) {
   return text.str();
 }
 
-std::string with_suggestion(std::string what, const std::string& word,
+std::string with_suggestion(const std::string& what, const std::string& word,
                             const std::vector<std::string>& known) {
   const std::string likely = nearest(word, known);
   if (!likely.empty()) return what + fmt::format("; did you mean '{}'?", likely);

@@ -81,7 +81,8 @@ at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::in
   const std::int64_t width = qkv.size(1) / 3;
   const at::Tensor split =  // [3, samples, heads, tokens, head width]
       qkv.view({samples, tokens, 3, heads, width / heads}).permute({2, 0, 3, 1, 4});
-  const double scale = 1 / std::sqrt(static_cast<double>(width / heads));
+  const std::int64_t head_width = width / heads;
+  const double scale = 1 / std::sqrt(static_cast<double>(head_width));
   const at::Tensor future = at::ones({tokens, tokens}, qkv.options().dtype(at::kBool)).triu(1);
   at::Tensor p = split[0].matmul(split[1].transpose(-1, -2)).mul(scale);
   p = p.masked_fill(future, -std::numeric_limits<double>::infinity()).softmax(-1);

@@ -23,14 +23,14 @@ Decoder::Decoder(const Gpt& gpt) : gpt_(gpt) {
 
 at::Tensor Decoder::attend(std::int64_t layer, const at::Tensor& qkv) {
   const GptShape& s = gpt_.shape;
-  const std::int64_t rows = qkv.size(0), seen = length_ + rows;
+  const std::int64_t rows = qkv.size(0), seen = length_ + rows, head_width = s.width / s.heads;
   // [3, heads, rows, head width]
   const at::Tensor parts = qkv.view({rows, 3, s.heads, s.width / s.heads}).permute({1, 2, 0, 3});
   const auto l = static_cast<std::size_t>(layer);
   keys_[l].narrow(1, length_, rows).copy_(parts[1]);
   values_[l].narrow(1, length_, rows).copy_(parts[2]);
   at::Tensor scores = parts[0].matmul(keys_[l].narrow(1, 0, seen).transpose(1, 2));
-  scores.mul_(1 / std::sqrt(static_cast<double>(s.width / s.heads)));
+  scores.mul_(1 / std::sqrt(static_cast<double>(head_width)));
   if (rows > 1) {  // the last row sees everything; earlier ones must not see later ones
     const at::Tensor future = scores.new_ones({rows, seen}, at::kBool).triu(length_ + 1);
     scores.masked_fill_(future, -std::numeric_limits<double>::infinity());

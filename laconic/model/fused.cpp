@@ -100,10 +100,10 @@ void apply_dropout(const Tensor& residual, const Tensor& x, Tensor& out,
 
 struct DropoutAddFunction : torch::autograd::Function<DropoutAddFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& residual, const Tensor& x,
-                        std::vector<std::int64_t> keys, double probability) {
+                        const std::vector<std::int64_t>& keys, double probability) {
     Tensor out = x.new_empty(x.sizes());
     apply_dropout(residual.contiguous(), x.contiguous(), out, keys, probability);
-    context->saved_data["keys"] = std::move(keys);
+    context->saved_data["keys"] = keys;
     context->saved_data["probability"] = probability;
     return out;
   }
@@ -152,7 +152,8 @@ void for_each_head(const HeadLayout& layout, const Body& body) {
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& input, std::int64_t samples,
-                        std::int64_t heads, std::vector<std::int64_t> keys, double probability) {
+                        std::int64_t heads, const std::vector<std::int64_t>& keys,
+                        double probability) {
     const Tensor qkv = input.contiguous();
     const HeadLayout layout{samples, qkv.size(0) / samples, heads, qkv.size(1) / 3 / heads};
     Tensor out = qkv.new_empty({qkv.size(0), layout.width()});
@@ -165,7 +166,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     });
     context->save_for_backward({qkv, log_sums});
     context->saved_data["heads"] = heads;
-    context->saved_data["keys"] = std::move(keys);
+    context->saved_data["keys"] = keys;
     context->saved_data["probability"] = probability;
     return out;
   }
