@@ -76,10 +76,6 @@ void copy_into(at::Tensor& target, const TensorView& source) {
   target.copy_(tensor_from_bytes(source.bytes, source.entry->dtype, source.entry->shape));
 }
 
-bool is_float(Dtype dtype) {
-  return dtype == Dtype::f64 || dtype == Dtype::f32 || dtype == Dtype::f16 || dtype == Dtype::bf16;
-}
-
 // Everything in the folder that keeps it from being this model. `prefix` stands before every name.
 Problems compare(const ShardedTensors& tensors, const GptShape& shape, const std::string& prefix,
                  const std::string& folder) {

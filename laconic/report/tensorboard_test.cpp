@@ -9,10 +9,10 @@
 #include <filesystem>
 
 #include "laconic/base/clock.hpp"
+#include "laconic/base/crc32c.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/file/temporary_folder.hpp"
-#include "laconic/report/crc32c.hpp"
 
 namespace laconic {
 namespace {

@@ -1,4 +1,4 @@
-// machine/denormals.hpp — flush denormal numbers to zero.
+// base/denormals.hpp — flush denormal numbers to zero.
 //
 // Many processors handle denormals (|x| < 1.2e-38 in float) by microcode: a
 // matrix product fed with them runs ten times slower, and gradients of a

@@ -1,4 +1,4 @@
-// report/crc32c.hpp — CRC-32C (Castagnoli), the check sum of TFRecord files.
+// base/crc32c.hpp — CRC-32C (Castagnoli), the check sum of frames and of TFRecord files.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "laconic/report/crc32c.hpp"
+#include "laconic/base/crc32c.hpp"
 
 #include <array>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "laconic/machine/denormals.hpp"
+#include "laconic/base/denormals.hpp"
 
 #include <cstdint>
 

@@ -1,0 +1,26 @@
+#include <stdexcept>
+
+#include "laconic/codec/part.hpp"
+
+namespace laconic::part {
+
+namespace {
+[[noreturn]] void unwritten() {
+  throw std::logic_error("top_k is not written yet");
+}
+}  // namespace
+
+std::size_t encode(const TopK&, const TensorSpec&, const float*, const CodecInput&, std::byte*) {
+  unwritten();
+}
+void check_payload(const TopK&, const TensorSpec&, ByteView) {
+  unwritten();
+}
+void decode(const TopK&, const TensorSpec&, ByteView, const CodecInput&, float*) {
+  unwritten();
+}
+std::vector<Section> sections(const TopK&, const TensorSpec&, ByteView) {
+  unwritten();
+}
+
+}  // namespace laconic::part
