@@ -20,8 +20,11 @@ constexpr std::int64_t kMaxRank = 1 << 16;
 constexpr std::int64_t kMinRotated = 8;
 constexpr std::int64_t kMaxRotated = 4096;
 
-void require(Problems& problems, bool condition, const char* where, std::string what) {
-  if (!condition) problems.push_back({where, std::move(what)});
+// Formats only when there is something to say: readers check every frame.
+template <class... Values>
+void require(Problems& problems, bool condition, const char* where,
+             fmt::format_string<Values...> what, Values&&... values) {
+  if (!condition) problems.push_back({where, fmt::format(what, std::forward<Values>(values)...)});
 }
 
 bool is_half(Dtype dtype) {
@@ -35,8 +38,7 @@ bool is_wire_float(Dtype dtype) {
 void check_one(const Raw&, Problems&) {}
 
 void check_one(const Half& c, Problems& problems) {
-  require(problems, is_half(c.kind), "half.kind",
-          fmt::format("{} is neither f16 nor bf16", name_of(c.kind)));
+  require(problems, is_half(c.kind), "half.kind", "{} is neither f16 nor bf16", name_of(c.kind));
 }
 
 void check_rotation(const Quantise& c, Problems& problems) {
@@ -46,22 +48,20 @@ void check_rotation(const Quantise& c, Problems& problems) {
       problems,
       c.group != ScaleGroup::block || (c.block >= kMinRotated && c.block <= kMaxRotated &&
                                        std::has_single_bit(static_cast<std::uint64_t>(c.block))),
-      "quantise.rotate",
-      fmt::format("block = {} is not a power of two from {} to {}", c.block, kMinRotated,
-                  kMaxRotated));
+      "quantise.rotate", "block = {} is not a power of two from {} to {}", c.block, kMinRotated,
+      kMaxRotated);
   require(problems, c.grid != Grid::artefact, "quantise.rotate",
           "the artefact's quantiser does not rotate");
 }
 
 void check_one(const Quantise& c, Problems& problems) {
-  require(problems, c.bits >= 1 && c.bits <= 8, "quantise.bits",
-          fmt::format("{} is not in 1 ... 8", c.bits));
+  require(problems, c.bits >= 1 && c.bits <= 8, "quantise.bits", "{} is not in 1 ... 8", c.bits);
   if (c.group == ScaleGroup::block)
     require(problems, c.block >= 1 && c.block <= kMaxBlock, "quantise.block",
-            fmt::format("{} is not in 1 ... {}", c.block, kMaxBlock));
+            "{} is not in 1 ... {}", c.block, kMaxBlock);
   else
     require(problems, c.block == 0, "quantise.block",
-            fmt::format("{} has no meaning when groups are rows or channels", c.block));
+            "{} has no meaning when groups are rows or channels", c.block);
   require(problems, c.bits != 1 || c.grid == Grid::ends, "quantise.grid",
           "one bit needs grid=ends: with a level at zero there would be no positive one");
   require(problems, c.rounding == Rounding::nearest || c.grid == Grid::ends, "quantise.rounding",
@@ -73,15 +73,15 @@ void check_one(const Quantise& c, Problems& problems) {
 }
 
 void check_one(const Sign& c, Problems& problems) {
-  require(problems, c.block >= 1 && c.block <= kMaxBlock, "sign.block",
-          fmt::format("{} is not in 1 ... {}", c.block, kMaxBlock));
+  require(problems, c.block >= 1 && c.block <= kMaxBlock, "sign.block", "{} is not in 1 ... {}",
+          c.block, kMaxBlock);
 }
 
-void check_kept(const Kept& kept, const char* where, Problems& problems) {
-  require(problems, kept.count >= 0, where, fmt::format("count = {} is negative", kept.count));
+void check_kept(const Kept& kept, const char* where, const char* count_where, Problems& problems) {
+  require(problems, kept.count >= 0, count_where, "count = {} is negative", kept.count);
   // std::isfinite first: NaN compares false with everything.
   require(problems, std::isfinite(kept.fraction) && kept.fraction > 0 && kept.fraction <= 1, where,
-          fmt::format("keep = {} is not in (0, 1]", kept.fraction));
+          "keep = {} is not in (0, 1]", kept.fraction);
 }
 
 void check_values(const ValueSpec& values, const char* where, Problems& problems) {
@@ -93,27 +93,27 @@ void check_values(const ValueSpec& values, const char* where, Problems& problems
 }
 
 void check_one(const TopK& c, Problems& problems) {
-  check_kept(c.kept, "top_k.keep", problems);
+  check_kept(c.kept, "top_k.keep", "top_k.count", problems);
   check_values(c.values, "top_k.values", problems);
 }
 
 void check_one(const RandomK& c, Problems& problems) {
-  check_kept(c.kept, "random_k.keep", problems);
+  check_kept(c.kept, "random_k.keep", "random_k.count", problems);
   check_values(c.values, "random_k.values", problems);
 }
 
 void check_one(const LowRank& c, Problems& problems) {
-  require(problems, c.rank >= 1 && c.rank <= kMaxRank, "low_rank.rank",
-          fmt::format("{} is not in 1 ... {}", c.rank, kMaxRank));
-  require(problems, is_wire_float(c.factors), "low_rank.factors",
-          fmt::format("{} is not f32, f16 or bf16", name_of(c.factors)));
+  require(problems, c.rank >= 1 && c.rank <= kMaxRank, "low_rank.rank", "{} is not in 1 ... {}",
+          c.rank, kMaxRank);
+  require(problems, is_wire_float(c.factors), "low_rank.factors", "{} is not f32, f16 or bf16",
+          name_of(c.factors));
 }
 
 void check_one(const AutoEncoder& c, Problems& problems) {
-  require(problems, c.code >= 1 && c.code <= kMaxRank, "auto_encoder.code",
-          fmt::format("{} is not in 1 ... {}", c.code, kMaxRank));
-  require(problems, is_wire_float(c.values), "auto_encoder.values",
-          fmt::format("{} is not f32, f16 or bf16", name_of(c.values)));
+  require(problems, c.code >= 1 && c.code <= kMaxRank, "auto_encoder.code", "{} is not in 1 ... {}",
+          c.code, kMaxRank);
+  require(problems, is_wire_float(c.values), "auto_encoder.values", "{} is not f32, f16 or bf16",
+          name_of(c.values));
 }
 
 std::uint64_t ceil_divide(std::uint64_t a, std::uint64_t b) {
@@ -163,18 +163,24 @@ Problems check(const CodecSpec& codec) {
 
 Problems check(const CodecSpec& codec, const TensorSpec& tensor) {
   Problems problems = check(codec);
-  require(problems, tensor.shape.size() <= kMaxDims, "shape",
-          fmt::format("{} dims; at most {}", tensor.shape.size(), kMaxDims));
+  require(problems, tensor.shape.size() <= kMaxDims, "shape", "{} dims; at most {}",
+          tensor.shape.size(), kMaxDims);
   const auto elements = elements_of(tensor.shape);
   require(problems, elements && *elements <= kMaxElements, "shape",
-          fmt::format("[{}] is negative somewhere or has more than 2^48 elements",
-                      fmt::join(tensor.shape, ", ")));
+          "[{}] is negative somewhere or has more than 2^48 elements",
+          fmt::join(tensor.shape, ", "));
   for (const std::int64_t size : tensor.shape)
     require(problems, size <= static_cast<std::int64_t>(kMaxElements), "shape",
-            fmt::format("a dim of {} is beyond 2^48", size));
+            "a dim of {} is beyond 2^48", size);
   require(problems, std::holds_alternative<Raw>(codec) || is_float(tensor.dtype), "dtype",
-          fmt::format("{} is not a float: only raw carries it, not {}", name_of(tensor.dtype),
-                      name_of(codec)));
+          "{} is not a float: only raw carries it, not {}", name_of(tensor.dtype), name_of(codec));
+  // The only codec that may make more numbers than it is given.
+  const auto* learned = std::get_if<AutoEncoder>(&codec);
+  if (learned != nullptr && problems.empty() && *elements > 0)
+    require(problems,
+            matrix_shape(tensor).rows <= kMaxElements / static_cast<std::uint64_t>(learned->code),
+            "auto_encoder.code", "{} numbers for each of {} rows are more than 2^48", learned->code,
+            matrix_shape(tensor).rows);
   return problems;
 }
 
