@@ -70,7 +70,7 @@ TEST(SparseQuantise, DamagedScalesAreNamedAndCountedFromThePayload) {
   EXPECT_EQ(refusal(codec, x.spec, payload), "accepted");
   const std::uint32_t infinite = 0x7F800000u;
   std::memcpy(payload.data() + 12, &infinite, 4);
-  EXPECT_EQ(refusal(codec, x.spec, payload), "values.scales@12");
+  EXPECT_EQ(refusal(codec, x.spec, payload), "payload.values.scale@12");
 }
 
 TEST(SparseQuantise, RandomDamageNeverCrashes) {
