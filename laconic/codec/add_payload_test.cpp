@@ -103,7 +103,7 @@ TEST(AddPayload, WhatDoesNotFitIsRefused) {
     add_payload(codec, x.spec, sum, other);
     FAIL() << "two seeds were added";
   } catch (const WireError& error) {
-    EXPECT_EQ(error.field(), "seed");
+    EXPECT_EQ(error.field(), "payload.seed");
   }
   EXPECT_EQ(sum, before);
   EXPECT_THROW(add_payload(codec, x.spec, sum, ByteView(other).first(12)), WireError);

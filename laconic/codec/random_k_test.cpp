@@ -134,7 +134,7 @@ TEST(RandomK, DamageIsRefusedWithItsField) {
   Bytes bad = good;
   const std::uint32_t nan = 0xFFC00000u;
   std::memcpy(bad.data() + 12, &nan, 4);
-  EXPECT_EQ(refusal(keep_count(3), spec, bad), "values@12");
+  EXPECT_EQ(refusal(keep_count(3), spec, bad), "payload.values@12");
   expect_no_crash(keep_count(30), vector_of(normal_floats(100)), 2000, seeded(4));
 }
 

@@ -219,29 +219,32 @@ TEST(TopK, DamageIsRefusedWithItsField) {
     return refusal(keep_count(k, Half{}), spec, bytes_of_hex(text));
   };
   EXPECT_EQ(refused(1, "01 0A F9 C0 80 3F"), "accepted");
-  EXPECT_EQ(refused(1, "03 0A F9 C0 80 3F"), "method@0");
-  EXPECT_EQ(refused(1, "01 0B F9 C0 80 3F"), "width@1");
-  EXPECT_EQ(refused(1, "00 01 F9 C0 80 3F"), "width@1");
-  EXPECT_EQ(refused(1, "02 30 F9 C0 80 3F"), "width@1");
-  EXPECT_EQ(refused(1, "00 00 F9 C0 80 3F"), "indices@2");  // too short for a bitmap
-  EXPECT_EQ(refused(1, "01 0A FA 00 80 3F"), "indices@2");  // index 1000
-  EXPECT_EQ(refused(1, "01 0A F9 C1 80 3F"), "indices@3");  // padding
-  EXPECT_EQ(refused(1, "01 0A F9 C0 00 80 3F"), "indices@2");
-  EXPECT_EQ(refused(1, "01 0A F9 C0"), "indices@2");
+  EXPECT_EQ(refused(1, "03 0A F9 C0 80 3F"), "payload.method@0");
+  EXPECT_EQ(refused(1, "01 0B F9 C0 80 3F"), "payload.width@1");
+  EXPECT_EQ(refused(1, "00 01 F9 C0 80 3F"), "payload.width@1");
+  EXPECT_EQ(refused(1, "02 30 F9 C0 80 3F"), "payload.width@1");
+  EXPECT_EQ(refused(1, "00 00 F9 C0 80 3F"), "payload.indices@2");  // too short for a bitmap
+  EXPECT_EQ(refused(1, "01 0A FA 00 80 3F"), "payload.indices@2");  // index 1000
+  EXPECT_EQ(refused(1, "01 0A F9 C1 80 3F"), "payload.indices@3");  // padding
+  EXPECT_EQ(refused(1, "01 0A F9 C0 00 80 3F"), "payload.indices@2");
+  EXPECT_EQ(refused(1, "01 0A F9 C0"), "payload.indices@2");
   EXPECT_EQ(refused(1, "01 0A"), "payload@0");
   EXPECT_EQ(refused(1, ""), "payload@0");
-  EXPECT_EQ(refused(1, "01 0A F9 C0 81 FF"), "values@4");  // a NaN nobody writes
-  EXPECT_EQ(refused(1, "02 09 BC E0 80 3F"), "method@0");  // gaps, but fixed is as short
-  EXPECT_EQ(refused(4, "02 02 66 3F 80 3F 80 3F 80 3F 80 3F"), "indices@3");  // cut off
-  EXPECT_EQ(refused(3, "01 0A 00 00 00 00 80 3F 80 3F 80 3F"), "indices@3");  // not rising
-  EXPECT_EQ(refused(1, "02 00 FF FF 80 3F"), "indices@2");                    // ones without end
-  EXPECT_EQ(refused(1, "02 00 00 00 80 3F"), "indices@3");  // bytes after the last gap
+  EXPECT_EQ(refused(1, "01 0A F9 C0 81 FF"), "payload.values@4");  // a NaN nobody writes
+  EXPECT_EQ(refused(1, "02 09 BC E0 80 3F"), "payload.method@0");  // gaps, but fixed is as short
+  EXPECT_EQ(refused(4, "02 02 66 3F 80 3F 80 3F 80 3F 80 3F"), "payload.indices@3");  // cut off
+  EXPECT_EQ(refused(3, "01 0A 00 00 00 00 80 3F 80 3F 80 3F"), "payload.indices@3");  // not rising
+  EXPECT_EQ(refused(1, "02 00 FF FF 80 3F"), "payload.indices@2");  // ones without end
+  EXPECT_EQ(refused(1, "02 00 00 00 80 3F"), "payload.indices@3");  // bytes after the last gap
   EXPECT_EQ(refused(1000, "00 00 00"), "payload@0");
   const TensorSpec two{Dtype::f32, {2}};
   EXPECT_EQ(refusal(keep_count(2, Half{}), two, bytes_of_hex("00 00 80 3F 80 3F")), "accepted");
-  EXPECT_EQ(refusal(keep_count(2, Half{}), two, bytes_of_hex("01 00 80 3F 80 3F")), "method@0");
-  EXPECT_EQ(refusal(keep_count(2, Half{}), two, bytes_of_hex("00 01 80 3F 80 3F")), "width@1");
-  EXPECT_EQ(refusal(keep_count(2, Half{}), two, bytes_of_hex("00 00 03 80 3F 80 3F")), "indices@2");
+  EXPECT_EQ(refusal(keep_count(2, Half{}), two, bytes_of_hex("01 00 80 3F 80 3F")),
+            "payload.method@0");
+  EXPECT_EQ(refusal(keep_count(2, Half{}), two, bytes_of_hex("00 01 80 3F 80 3F")),
+            "payload.width@1");
+  EXPECT_EQ(refusal(keep_count(2, Half{}), two, bytes_of_hex("00 00 03 80 3F 80 3F")),
+            "payload.indices@2");
   EXPECT_EQ(refusal(keep_count(2), {Dtype::f32, {0}}, bytes_of_hex("00")), "payload@0");
 }
 
@@ -253,10 +256,10 @@ TEST(TopK, BitmapsMustHoldExactlyTheRightBits) {
                    bytes_of_hex("00 00 " + std::string(bits) + values));
   };
   EXPECT_EQ(refused("55 02 "), "accepted");
-  EXPECT_EQ(refused("54 02 "), "indices@2");  // four bits
-  EXPECT_EQ(refused("5D 02 "), "indices@3");  // six
-  EXPECT_EQ(refused("55 04 "), "indices@3");  // padding
-  EXPECT_EQ(refused("1F 00 "), "method@0");   // as gaps, one byte
+  EXPECT_EQ(refused("54 02 "), "payload.indices@2");  // four bits
+  EXPECT_EQ(refused("5D 02 "), "payload.indices@3");  // six
+  EXPECT_EQ(refused("55 04 "), "payload.indices@3");  // padding
+  EXPECT_EQ(refused("1F 00 "), "payload.method@0");   // as gaps, one byte
 }
 
 TEST(TopK, GapsWithAnotherParameterAreRefused) {
