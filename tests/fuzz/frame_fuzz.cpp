@@ -1,6 +1,7 @@
 // Any bytes either are frames that keep the promises of wire/frame.hpp or raise WireError, and
 // what is a frame can be explained, and decoded or refused. The check sum would be a wall for a
-// fuzzer, so it is mended first, unless the last byte of the input is odd.
+// fuzzer, so it is mended first, unless the last byte of the input is odd. Explaining takes longest
+// and is done for a quarter of the inputs.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -52,9 +53,9 @@ void read_all(ByteView message) {
   }
 }
 
-// Rows lie one after the other, up to the end or the fault. Throwing is what takes the time here,
-// so read_all() is only asked when it will not.
-void try_message(ByteView message) {
+// Rows lie one after the other, up to the end or the fault, and there is a fault when read_all()
+// says so.
+void check_explanation(ByteView message, bool is_good) {
   const Explanation e = explain(message);
   std::uint64_t at = 0;
   for (const ExplainedField& row : e.rows) {
@@ -62,7 +63,16 @@ void try_message(ByteView message) {
     at += row.bytes;
   }
   require(e.fault ? at <= message.size() : at == message.size());
-  if (!e.fault) read_all(message);
+  require(is_good || e.fault);
+}
+
+bool is_readable(ByteView message) {
+  try {
+    read_all(message);
+    return true;
+  } catch (const WireError&) {
+    return false;
+  }
 }
 
 // Puts a check sum where the lengths say it is, or at the end.
@@ -83,7 +93,9 @@ void mend(Bytes& message) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Bytes message(size);
   if (size > 0) std::memcpy(message.data(), data, size);
-  if (size == 0 || data[size - 1] % 2 == 0) mend(message);
-  try_message(message);
+  const std::uint8_t last = size == 0 ? 0 : data[size - 1];
+  if (last % 2 == 0) mend(message);
+  const bool is_good = is_readable(message);
+  if (last / 2 % 4 == 0) check_explanation(message, is_good);
   return 0;
 }
