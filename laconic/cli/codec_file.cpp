@@ -35,6 +35,10 @@ std::string commas(std::uint64_t value) {
   return with_commas(static_cast<std::int64_t>(value));
 }
 
+std::string count_text(std::size_t count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 void check_output(const std::string& path, bool overwrite, Problems& problems) {
   const fs::path folder = fs::absolute(path).parent_path();
   if (!fs::is_directory(folder))
@@ -367,8 +371,8 @@ int run_codec(const CodecEncodeCommand& command) {
                ratio_text(bytes.size(), message.size())});
   }
   output.commit();
-  fmt::print("{}{}: {} frames, {} bytes for {} ({})\n", to_text(table), command.output,
-             plan.chosen.size(), commas(output.size()), commas(before),
+  fmt::print("{}{}: {}, {} bytes for {} ({})\n", to_text(table), command.output,
+             count_text(plan.chosen.size(), "frame"), commas(output.size()), commas(before),
              ratio_text(before, output.size()));
   return 0;
 }
@@ -415,7 +419,7 @@ int run_codec(const CodecDecodeCommand& command) {
       comparison.add(f, distance_of(f.frame.header.tensor.dtype, original.bytes(f.name), tensor));
   }
   writer.commit();
-  fmt::print("{}{}: {} tensors\n", comparison.text(), command.output, frames.size());
+  fmt::print("{}{}: {}\n", comparison.text(), command.output, count_text(frames.size(), "tensor"));
   if (!command.json.empty()) write_atomically(command.json, comparison.json() + "\n");
   return 0;
 }
