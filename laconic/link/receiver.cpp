@@ -5,6 +5,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/codec/convert.hpp"
+#include "laconic/link/delta_checkpoint.hpp"
 #include "laconic/link/link.hpp"
 #include "laconic/link/reference_record.hpp"
 #include "laconic/link/sample.hpp"

@@ -9,6 +9,7 @@
 #include "laconic/codec/convert.hpp"
 #include "laconic/file/checksum.hpp"
 #include "laconic/file/safetensors.hpp"
+#include "laconic/link/delta_checkpoint.hpp"
 #include "laconic/link/reference_record.hpp"
 
 namespace laconic {
@@ -65,22 +66,42 @@ void ReferenceUpdate::finish() {
   if (kind_ != Reference::f32) write_record(kind_, after_, count_, record_);
 }
 
+namespace {
+
+std::unique_ptr<DeltaStore> make_store(const LinkSpec& link, const char* end,
+                                       std::uint64_t record_bytes) {
+  const auto& delta = std::get<Delta>(link.memory);
+  const std::filesystem::path file =
+      delta.folder.empty() ? "" : std::filesystem::path(delta.folder) / (link.name + "." + end);
+  return std::make_unique<DeltaStore>(DeltaStoreSpec{
+      .path = file.string(), .budget_bytes = delta.budget_bytes, .record_bytes = record_bytes});
+}
+
+}  // namespace
+
 DeltaStore& ensure_store(std::unique_ptr<DeltaStore>& store, const LinkSpec& link, const char* end,
                          const TensorSpec& sample) {
-  const auto& delta = std::get<Delta>(link.memory);
-  const std::uint64_t bytes = record_bytes(delta.reference, elements_of(sample));
-  if (store && store->record_bytes() != bytes)
+  const std::uint64_t bytes =
+      record_bytes(std::get<Delta>(link.memory).reference, elements_of(sample));
+  if (!store) store = make_store(link, end, bytes);
+  if (store->record_bytes() != bytes)
     throw ConfigError(fmt::format(
         "{}: a sample of shape [{}] needs {} bytes for its reference; those before needed {}",
         link.name, fmt::join(sample.shape, ", "), bytes, store->record_bytes()));
-  if (!store)
-    store = std::make_unique<DeltaStore>(DeltaStoreSpec{
-        .path = delta.folder.empty()
-                    ? ""
-                    : (std::filesystem::path(delta.folder) / (link.name + "." + end)).string(),
-        .budget_bytes = delta.budget_bytes,
-        .record_bytes = bytes});
   return *store;
+}
+
+void load_references(std::unique_ptr<DeltaStore>& store, const LinkSpec& link, const char* end,
+                     const std::string& path) {
+  store.reset();
+  const std::string file = path + kReferencesSuffix;
+  if (!std::filesystem::exists(file)) return;  // no sample had been seen
+  if (!std::holds_alternative<Delta>(link.memory))
+    throw FileError(file, "", fmt::format("{} keeps no references", link.name));
+  const std::vector<std::int64_t> shape = SafetensorsFile(file).at("records").shape;
+  if (shape.size() != 2) throw FileError(file, "records", "are not a table");
+  store = make_store(link, end, static_cast<std::uint64_t>(shape[1]));
+  load_records(*store, file);
 }
 
 }  // namespace laconic

@@ -6,6 +6,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
 #include "laconic/file/checksum.hpp"
+#include "laconic/link/delta_checkpoint.hpp"
 #include "laconic/link/link.hpp"
 #include "laconic/link/reference_record.hpp"
 #include "laconic/link/sample.hpp"
