@@ -263,6 +263,7 @@ DeltaStoreStats DeltaStore::stats() const {
   stats.records = stored_;
   stats.bytes = stored_ * slot_bytes_of(spec_.record_bytes);
   stats.budget_bytes = spec_.budget_bytes;
+  stats.ram_bytes = pool_.in_use() * spec_.record_bytes;
   return stats;
 }
 

@@ -53,6 +53,7 @@ struct DeltaStoreStats {
   std::uint64_t records = 0;       // committed
   std::uint64_t bytes = 0;         // of the budget, for these records
   std::uint64_t budget_bytes = 0;  // 0: no limit
+  std::uint64_t ram_bytes = 0;     // of buffers in use: values in RAM, staged, on their way
   std::uint64_t refused = 0;       // stage() calls whose key was not admitted
   std::uint64_t prefetch_hits = 0;
   std::uint64_t waits = 0;  // find() or commit() stood still for the disk
@@ -156,7 +157,7 @@ class DeltaStore {
   std::uint64_t step_ = 0;  // ended so far
   std::size_t stored_ = 0;  // entries with is_stored
   Ticket last_commit_ = 0;  // the last job of the last commit
-  DeltaStoreStats counts_;  // without records, bytes and budget
+  DeltaStoreStats counts_;  // what is counted, not computed
   RecordPool pool_;
   Entries entries_;
   std::vector<Staged> staged_;
