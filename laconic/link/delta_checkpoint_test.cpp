@@ -4,25 +4,28 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <limits>
 #include <random>
+#include <span>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "laconic/base/error.hpp"
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/file/safetensors_writer.hpp"
 #include "laconic/file/size_limit.hpp"
 #include "laconic/file/temporary_folder.hpp"
-#include "laconic/link/delta_store_model.hpp"
+#include "laconic/link/test_delta_store.hpp"
 
 namespace laconic {
 namespace {
 
 constexpr std::uint64_t kHuge = std::numeric_limits<std::uint64_t>::max();
 
-void put_value(DeltaStore& store, std::uint64_t key, std::uint32_t visits, std::uint64_t seed) {
-  const Bytes value = bytes_from(seed, store.record_bytes());
-  std::ranges::copy(value, store.stage(key, visits)->begin());
+void put_seed(DeltaStore& store, std::uint64_t key, std::uint32_t visits, std::uint64_t seed) {
+  put_value(store, key, visits, bytes_from(seed, store.record_bytes()));
 }
 
 std::string saved(DeltaStore& store, const std::string& path) {
@@ -46,14 +49,14 @@ TEST(DeltaCheckpoint, RoundTripBetweenRamAndFileIsExact) {
       const TemporaryFolder folder;
       DeltaStore ram({.record_bytes = record_bytes});
       for (std::uint64_t i = 0; i < count; ++i)
-        put_value(ram, kHuge - i * i, static_cast<std::uint32_t>(~i), i);
+        put_seed(ram, kHuge - i * i, static_cast<std::uint32_t>(~i), i);
       ram.commit();
       const std::string first = saved(ram, folder / "a");
 
       DeltaStore file({.path = folder / "scratch", .record_bytes = record_bytes});
-      put_value(file, 12345, 1, 1);  // replaced
+      put_seed(file, 12345, 1, 1);  // replaced
       file.commit();
-      put_value(file, 54321, 1, 1);  // staged, replaced
+      put_seed(file, 54321, 1, 1);  // staged, replaced
       load_records(file, folder / "a");
       EXPECT_EQ(file.stored_keys(), ram.stored_keys());
       EXPECT_TRUE(saved(file, folder / "b") == first);
@@ -71,12 +74,12 @@ TEST(DeltaCheckpoint, HistoryDoesNotShow) {
   const TemporaryFolder folder;
   DeltaStore one({.record_bytes = 10});
   DeltaStore other({.path = folder / "scratch", .record_bytes = 10});
-  for (std::uint64_t key = 0; key < 50; ++key) put_value(one, key, 2, key);
+  for (std::uint64_t key = 0; key < 50; ++key) put_seed(one, key, 2, key);
   one.commit();
-  for (std::uint64_t key = 60; key-- > 0;) put_value(other, key, 1, 7);
+  for (std::uint64_t key = 60; key-- > 0;) put_seed(other, key, 1, 7);
   other.commit();
   for (std::uint64_t key = 50; key < 60; ++key) other.forget(key);
-  for (std::uint64_t key = 50; key-- > 0;) put_value(other, key, 2, key);
+  for (std::uint64_t key = 50; key-- > 0;) put_seed(other, key, 2, key);
   other.commit();
   EXPECT_TRUE(saved(one, folder / "a") == saved(other, folder / "b"));
 }
@@ -84,11 +87,11 @@ TEST(DeltaCheckpoint, HistoryDoesNotShow) {
 TEST(DeltaCheckpoint, StagedValuesAreNotSavedAndStayStaged) {
   const TemporaryFolder folder;
   DeltaStore store({.record_bytes = 10});
-  put_value(store, 1, 1, 1);
+  put_seed(store, 1, 1, 1);
   store.commit();
   const std::string before = saved(store, folder / "a");
-  put_value(store, 1, 2, 2);
-  put_value(store, 2, 1, 3);
+  put_seed(store, 1, 2, 2);
+  put_seed(store, 2, 1, 3);
   EXPECT_TRUE(saved(store, folder / "b") == before);
   store.commit();
   EXPECT_EQ(store.size(), 2u);
@@ -136,7 +139,7 @@ TEST(DeltaCheckpoint, DelaysOfTheDiskDoNotShowInAThousandSteps) {
 TEST(DeltaCheckpoint, FileThatDoesNotFitIsRefusedAndTheStoreIsAsBefore) {
   const TemporaryFolder folder;
   DeltaStore source({.record_bytes = 10});
-  for (std::uint64_t key = 0; key < 3; ++key) put_value(source, key, 1, key);
+  for (std::uint64_t key = 0; key < 3; ++key) put_seed(source, key, 1, key);
   source.commit();
   save_records(source, folder / "three");
   SafetensorsWriter twice(
@@ -157,7 +160,7 @@ TEST(DeltaCheckpoint, FileThatDoesNotFitIsRefusedAndTheStoreIsAsBefore) {
                 ": records: U8 [3, 10], where this store needs U8 [3, 12]; it belongs "
                 "to another run; use this run's own checkpoint");
   DeltaStore store({.budget_bytes = 2 * 4096, .record_bytes = 10});
-  put_value(store, 77, 1, 1);
+  put_seed(store, 77, 1, 1);
   store.commit();
   EXPECT_EQ(refusal(store, folder / "three"),
             folder / "three" + ": keys: 3 records, where the budget admits 2; raise the budget");
@@ -171,10 +174,10 @@ TEST(DeltaCheckpoint, FileThatDoesNotFitIsRefusedAndTheStoreIsAsBefore) {
 TEST(DeltaCheckpoint, FullDiskLeavesTheOldFile) {
   const TemporaryFolder folder;
   DeltaStore store({.record_bytes = 100'000});
-  put_value(store, 1, 1, 1);
+  put_seed(store, 1, 1, 1);
   store.commit();
   const std::string before = saved(store, folder / "a");
-  for (std::uint64_t key = 0; key < 30; ++key) put_value(store, key, 2, key);
+  for (std::uint64_t key = 0; key < 30; ++key) put_seed(store, key, 2, key);
   store.commit();
   {
     const SizeLimit limit(1'000'000);

@@ -6,7 +6,9 @@
 //
 // Not a mapping, though it looks like the place for one. Records are copied
 // between file and buffer anyway, and with pread() and pwrite() a broken disk is
-// an exception; in a mapping it is SIGBUS, which ends the process. Space is
+// an exception; in a mapping it is SIGBUS, which ends the process. (A mapping
+// copies faster once its pages are there, 23 against 9 GB/s measured, and slower
+// before. Both outrun a disk, on a thread that nobody waits for.) Space is
 // allocated before a slot is handed out: a full disk shows in take_slot(), where
 // nothing has been promised yet.
 //

@@ -1,20 +1,65 @@
-// link/delta_store_model.hpp — for tests: what a delta store means, as two maps.
+// link/test_delta_store.hpp — for tests: the kinds of delta store, and what one means, as two maps.
 //
-// Slow, single-threaded and without any buffer that is used twice. The store must
+// The model is slow, single-threaded and uses no buffer twice. A store must
 // answer like it whatever it keeps where.
 #pragma once
 
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
-#include <string>
+#include <random>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "laconic/base/bytes.hpp"
+#include "laconic/file/temporary_folder.hpp"
 #include "laconic/link/delta_store.hpp"
 
 namespace laconic {
+
+enum class Kind { ram, file, file_with_thread };
+inline constexpr Kind kKinds[] = {Kind::ram, Kind::file, Kind::file_with_thread};
+
+inline DeltaStoreSpec spec_of(Kind kind, const TemporaryFolder& folder, std::uint64_t record_bytes,
+                              std::uint64_t budget_bytes = 0) {
+  return {.path = kind == Kind::ram ? "" : folder / "scratch",
+          .budget_bytes = budget_bytes,
+          .record_bytes = record_bytes,
+          .asynchronous = kind == Kind::file_with_thread};
+}
+
+// Mostly short, at times long enough for the caller to overtake by several steps.
+inline std::function<void()> random_delays(std::uint64_t seed) {
+  return [random = std::make_shared<std::mt19937_64>(seed)] {
+    const auto draw = (*random)() % 64;
+    if (draw == 0) std::this_thread::sleep_for(std::chrono::microseconds(500));
+    if (draw < 8) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    if (draw < 32) std::this_thread::yield();
+  };
+}
+
+inline bool put_value(DeltaStore& store, std::uint64_t key, std::uint32_t visits, ByteView value) {
+  const auto room = store.stage(key, visits);
+  if (room) std::ranges::copy(value, room->begin());
+  return room.has_value();
+}
+
+inline bool is_equal(ByteView a, ByteView b) {
+  return std::ranges::equal(a, b);
+}
+
+inline Bytes stored_value(DeltaStore& store, std::uint64_t key) {
+  Bytes bytes(store.record_bytes());
+  store.read_stored(key, bytes);
+  return bytes;
+}
 
 inline Bytes bytes_from(std::uint64_t seed, std::size_t size) {
   Bytes bytes(size);
