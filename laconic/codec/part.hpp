@@ -62,8 +62,9 @@ std::size_t encode_difference(const Quantise&, const TensorSpec&, const float* x
 void decode_difference(const Quantise&, const TensorSpec&, ByteView, const float* before,
                        float* after, const CodecInput&, float* out);
 
-// The kept values of a sparse codec: a 1-D tensor of `count` elements whose dtype is value_dtype().
-// `field` names them in a WireError, and offsets in it count from `base`.
+// The kept values of a sparse codec: a 1-D tensor whose dtype is value_dtype(). They always take
+// value_bytes(). In a WireError they are "values" or a part of it, and begin at `base`.
+std::uint64_t value_bytes(const ValueSpec&, const TensorSpec& values);
 std::size_t encode_values(const ValueSpec&, const TensorSpec& values, const float*,
                           const CodecInput&, std::byte* out);
 void check_values(const ValueSpec&, const TensorSpec& values, ByteView, std::size_t base);
