@@ -14,7 +14,9 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/cli/codec_command.hpp"
 #include "laconic/codec/codec.hpp"
+#include "laconic/file/atomic_file.hpp"
 #include "laconic/link/link.hpp"
 #include "laconic/report/table.hpp"
 
@@ -215,6 +217,25 @@ std::string to_json(const CodecBenchReport& report) {
   const nlohmann::ordered_json json = {
       {"bytes", report.bytes}, {"copy_seconds", report.copy_seconds}, {"rows", rows}};
   return json.dump(2) + "\n";
+}
+
+int run_codec(const CodecBenchCommand& command) {
+  CodecBenchOptions options{
+      .bytes = command.mebibytes << 20, .columns = command.columns, .rounds = command.rounds};
+  Problems problems;
+  if (options.bytes / 4 < static_cast<std::uint64_t>(command.columns))
+    problems.push_back({"--columns", fmt::format("{} are more than {} MiB hold", command.columns,
+                                                 command.mebibytes)});
+  for (const std::string& text : command.codecs) {
+    options.codecs.push_back(parse_codec(text));
+    if (std::holds_alternative<AutoEncoder>(options.codecs.back()))
+      problems.push_back({text, "is learned: there is nothing to measure without its maps"});
+  }
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  const CodecBenchReport report = bench_codecs(options);
+  fmt::print("{}", to_text(report));
+  if (!command.json.empty()) write_atomically(command.json, to_json(report));
+  return 0;
 }
 
 }  // namespace laconic
