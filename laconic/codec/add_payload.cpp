@@ -92,7 +92,7 @@ void add_payload(const CodecSpec& codec, const TensorSpec& tensor, std::span<std
   if (sum.empty()) return;
   const auto [offset, dtype] = summands_of(codec, tensor);
   if (offset > 0 && get<std::uint64_t>(sum, 0) != get<std::uint64_t>(addend, 0))
-    throw WireError(0, "seed",
+    throw WireError(0, "payload.seed",
                     fmt::format("{} chose other elements than {}", get<std::uint64_t>(addend, 0),
                                 get<std::uint64_t>(sum, 0)));
   const ScopedDenormals flush(true);

@@ -20,7 +20,7 @@ void check_payload(const Half& codec, const TensorSpec& tensor, ByteView payload
   const std::size_t odd = find_odd_nan(codec.kind, payload.data(), count);
   if (odd < count)
     throw WireError(
-        2 * odd, "values",
+        2 * odd, "payload.values",
         fmt::format("{:04x} is not the NaN that is written", get<std::uint16_t>(payload, 2 * odd)));
 }
 

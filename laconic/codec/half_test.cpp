@@ -254,7 +254,8 @@ TEST(Half, WhatIsNotFiniteStaysAndDamageIsRefused) {
         Bytes bad(80, std::byte{0});
         bad[2 * at] = std::byte{0x81};
         bad[2 * at + 1] = std::byte{0xFF};
-        EXPECT_EQ(refusal(Half{kind}, {Dtype::f32, {40}}, bad), fmt::format("values@{}", 2 * at));
+        EXPECT_EQ(refusal(Half{kind}, {Dtype::f32, {40}}, bad),
+                  fmt::format("payload.values@{}", 2 * at));
       }
     });
     expect_no_crash(Half{kind}, x, 500);

@@ -24,7 +24,7 @@ std::uint8_t fixed_width(std::uint64_t elements) {
 }
 
 [[noreturn]] void refuse(std::uint64_t offset, const std::string& what) {
-  throw WireError(kIndexHeader + offset, "indices", what);
+  throw WireError(kIndexHeader + offset, "payload.indices", what);
 }
 
 // --- the Rice parameter.
@@ -158,13 +158,13 @@ void walk_indices(const IndexPlan& plan, ByteView code, std::uint64_t elements, 
 // Method, width and size as far as they can be judged without reading the indices.
 IndexPlan claimed_plan(ByteView header, ByteView code, std::uint64_t elements, std::uint64_t kept) {
   const auto method = get<std::uint8_t>(header, 0), width = get<std::uint8_t>(header, 1);
-  if (method > 2) throw WireError(0, "method", fmt::format("{} is none", method));
+  if (method > 2) throw WireError(0, "payload.method", fmt::format("{} is none", method));
   const IndexPlan plan{static_cast<IndexMethod>(method), width, code.size()};
   const bool is_gaps = plan.method == IndexMethod::gaps;
   const std::uint8_t fixed = fixed_width(elements);
   const int expected = plan.method == IndexMethod::fixed ? fixed : 0;
   if (is_gaps ? width > kMaxRice : width != expected)
-    throw WireError(1, "width", fmt::format("{} does not fit method {}", width, method));
+    throw WireError(1, "payload.width", fmt::format("{} does not fit method {}", width, method));
   const std::uint64_t bits = plan.method == IndexMethod::fixed ? kept * fixed : elements;
   if (!is_gaps && code.size() != bytes_for(bits))
     refuse(0, fmt::format("{} bytes instead of {}", code.size(), bytes_for(bits)));
@@ -214,11 +214,12 @@ IndexPlan check_indices(ByteView header, ByteView code, std::uint64_t elements,
   });
   if (best.method != claimed.method)
     throw WireError(
-        0, "method",
+        0, "payload.method",
         fmt::format("method {} takes {} bytes, method {} only {}", static_cast<int>(claimed.method),
                     claimed.bytes, static_cast<int>(best.method), best.bytes));
   if (best.width != claimed.width)
-    throw WireError(1, "width", fmt::format("{} is shorter than {}", best.width, claimed.width));
+    throw WireError(1, "payload.width",
+                    fmt::format("{} is shorter than {}", best.width, claimed.width));
   return claimed;
 }
 

@@ -130,19 +130,33 @@ void keep_largest(Largest& candidates, std::uint64_t k) {
   candidates.value.resize(kept);
 }
 
+// So many elements equal the guess that there was no room for them all. Then the k-th largest may
+// be one of them, and two passes are enough; if not, nothing is found.
+std::optional<Largest> among_ties(const float* x, std::uint64_t count, std::uint64_t k,
+                                  std::uint32_t threshold) {
+  Found above = collect_all(x, count, {threshold, 0}, k);
+  if (!above.is_complete) return std::nullopt;
+  const std::uint64_t ties = k - above.elements.value.size();
+  if (ties == 0) return std::move(above.elements);
+  return collect_all(x, count, {threshold, ties}, k).elements;
+}
+
+std::optional<Largest> by_sample(const float* x, std::uint64_t count, std::uint64_t k) {
+  const auto guess = guess_threshold(x, count, k);
+  if (!guess) return std::nullopt;
+  Found found = collect_all(x, count, {guess->threshold, kAllTies}, guess->room);
+  if (!found.is_complete) return among_ties(x, count, k, guess->threshold);
+  if (found.elements.value.size() < k) return std::nullopt;
+  keep_largest(found.elements, k);
+  return std::move(found.elements);
+}
+
 }  // namespace
 
 Largest largest(const float* x, std::uint64_t count, std::uint64_t k) {
   if (k == 0) return {};
-  if (count >= kSmall) {
-    if (const auto guess = guess_threshold(x, count, k)) {
-      Found found = collect_all(x, count, {guess->threshold, kAllTies}, guess->room);
-      if (found.is_complete && found.elements.value.size() >= k) {
-        keep_largest(found.elements, k);
-        return std::move(found.elements);
-      }
-    }
-  }
+  if (count >= kSmall)
+    if (auto found = by_sample(x, count, k)) return *std::move(found);
   return collect_all(x, count, exact_cut(x, count, k), k).elements;
 }
 

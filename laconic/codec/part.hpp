@@ -63,7 +63,7 @@ void decode_difference(const Quantise&, const TensorSpec&, ByteView, const float
                        float* after, const CodecInput&, float* out);
 
 // The kept values of a sparse codec: a 1-D tensor whose dtype is value_dtype(). They always take
-// value_bytes(). In a WireError they are "values" or a part of it, and begin at `base`.
+// value_bytes(). In a WireError they are "payload.values" or a part of it, and begin at `base`.
 std::uint64_t value_bytes(const ValueSpec&, const TensorSpec& values);
 std::size_t encode_values(const ValueSpec&, const TensorSpec& values, const float*,
                           const CodecInput&, std::byte* out);

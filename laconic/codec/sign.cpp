@@ -30,7 +30,7 @@ void check_padding(const Layout& layout, ByteView payload) {
   const auto last = std::to_integer<unsigned>(payload.back());
   if (last >> layout.count % 8 != 0)
     throw WireError(
-        payload.size() - 1, "signs",
+        payload.size() - 1, "payload.signs",
         fmt::format("{:02x} has bits after the last of {} elements", last, layout.count));
 }
 
@@ -56,7 +56,7 @@ void check_payload(const Sign& codec, const TensorSpec& tensor, ByteView payload
   for (std::size_t i = 0; i < layout.blocks; ++i) {
     const auto bits = get<std::uint32_t>(payload, 4 * i);
     if (!is_scale(bits))
-      throw WireError(4 * i, "scales",
+      throw WireError(4 * i, "payload.scale",
                       fmt::format("{:08x} is not the mean magnitude of anything", bits));
   }
   check_padding(layout, payload);

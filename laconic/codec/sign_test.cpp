@@ -107,12 +107,12 @@ TEST(Sign, DamageIsRefusedWithItsField) {
   };
   for (const std::uint32_t bits : {0x80000000u, 0xBF800000u, 0x00000001u, 0x007FFFFFu, 0x7F800000u,
                                    0x7FC00001u, 0xFFC00000u, 0x7F800001u})
-    EXPECT_EQ(with_scale(bits), "scales@4") << std::hex << bits;
+    EXPECT_EQ(with_scale(bits), "payload.scale@4") << std::hex << bits;
   for (const std::uint32_t bits : {0u, 0x00800000u, 0x3F800000u, 0x7F7FFFFFu, 0x7FC00000u})
     EXPECT_EQ(with_scale(bits), "accepted") << std::hex << bits;
   Bytes padded = good;
   padded.back() |= std::byte{0x04};
-  EXPECT_EQ(refusal(Sign{8}, spec, padded), "signs@9");
+  EXPECT_EQ(refusal(Sign{8}, spec, padded), "payload.signs@9");
   expect_no_crash(Sign{8}, tensor_of(Dtype::f32, {101}, normal_floats(101)), 3000);
 }
 

@@ -54,9 +54,10 @@ IndexPlan plan_of(const Parts& parts) {
 void check_no_indices(const Parts& parts) {
   for (const std::size_t i : {0, 1})
     if (parts.header[i] != std::byte{0})
-      throw WireError(i, i == 0 ? "method" : "width", "not 0 though all elements are kept");
+      throw WireError(i, i == 0 ? "payload.method" : "payload.width",
+                      "not 0 though all elements are kept");
   if (!parts.indices.empty())
-    throw WireError(kIndexHeader, "indices", "present though all elements are kept");
+    throw WireError(kIndexHeader, "payload.indices", "present though all elements are kept");
 }
 
 std::string meaning_of(const IndexPlan& plan, const Layout& layout) {

@@ -27,16 +27,21 @@ void check_raw(const TensorSpec& values, ByteView payload) {
     throw WireError(0, "payload",
                     fmt::format("{} bytes instead of {}", payload.size(), count * size));
   const std::size_t odd = find_odd_nan(values.dtype, payload.data(), count);
-  if (odd < count) throw WireError(size * odd, "values", "not the NaN that is written");
+  if (odd < count) throw WireError(size * odd, "payload.values", "not the NaN that is written");
 }
 
-// The error of a payload within a payload: what() begins with the field and the offset, which
-// become others.
+// "payload.scale" of a payload within a payload is "payload.values.scale" of the outer one.
+std::string moved(const std::string& field) {
+  constexpr std::string_view kWhole = "payload", kValues = "payload.values";
+  if (field == kWhole || field == kValues) return std::string(kValues);
+  return std::string(kValues) + field.substr(field.starts_with(kWhole) ? kWhole.size() : 0);
+}
+
+// what() begins with the field and the offset, which become others.
 WireError moved(const WireError& error, std::size_t base) {
   const std::string text = error.what();
   const std::string begin = fmt::format("{} at byte {}: ", error.field(), error.offset());
-  const bool is_whole = error.field() == "payload" || error.field() == "values";
-  return {base + error.offset(), is_whole ? "values" : "values." + error.field(),
+  return {base + error.offset(), moved(error.field()),
           text.starts_with(begin) ? text.substr(begin.size()) : text};
 }
 

@@ -68,14 +68,16 @@ bool collect(const float* x, std::size_t count, Candidates& c) {
   const CandidateF32 d;
   const CandidateI32 di;
   const std::size_t lanes = hn::Lanes(d);
-  // Zero is the key of denormals too, but nothing lies below it.
-  const auto below = hn::Set(di, static_cast<std::int32_t>(c.threshold) - 1);
+  const auto threshold = hn::Set(di, static_cast<std::int32_t>(c.threshold));
+  // What is not above this is not looked at. Denormals, whose key is zero, may be: take() knows.
+  auto below = c.ties_left > 0 ? hn::Sub(threshold, hn::Set(di, 1)) : threshold;
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     const auto is_found = hn::Gt(magnitude_of(hn::LoadU(d, x + i)), below);
     if (HWY_LIKELY(hn::AllFalse(di, is_found))) continue;
     take(x + i, static_cast<std::uint32_t>(i), c);
     if (HWY_UNLIKELY(c.size > c.room)) return false;
+    if (c.ties_left == 0) below = threshold;
   }
   for (; i < count; ++i) append(x[i], static_cast<std::uint32_t>(i), c);
   return c.size <= c.room;
