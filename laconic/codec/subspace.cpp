@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,7 @@ class Columns {
         count_(count),
         length_((rows + kStep - 1) / kStep * kStep),
         values_(hwy::AllocateAligned<double>(std::max<std::size_t>(length_ * count, 1))) {
+    if (values_ == nullptr) throw std::bad_alloc();  // Highway returns null
     for (std::size_t c = 0; c < count; ++c) std::fill(column(c) + rows, column(c) + length_, 0.0);
     for_each_band([&](std::size_t begin, std::size_t end) {
       for (std::size_t c = 0; c < count; ++c)

@@ -3,8 +3,8 @@
 // A matrix [rows, r] here is a set of r columns that span a subspace. Columns
 // that depend on those before them become zero, never normalised noise: a
 // product with such noise is no projection, and a matrix of true rank 2 coded
-// with r = 8 would come back wrong (docs/codecs.md). Nothing absolute is added
-// anywhere, so results do not depend on the scale of the input.
+// with r = 8 would come back wrong. Nothing absolute is added anywhere, so
+// results do not depend on the scale of the input.
 //
 // The same bits on every processor. Callers flush denormals.
 #pragma once

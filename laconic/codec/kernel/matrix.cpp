@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "laconic/codec/kernel/tile.hpp"
 
@@ -14,7 +15,9 @@ namespace {
 using Buffer = hwy::AlignedFreeUniquePtr<float[]>;
 
 Buffer floats(std::size_t count) {
-  return hwy::AllocateAligned<float>(std::max<std::size_t>(count, 1));
+  Buffer buffer = hwy::AllocateAligned<float>(std::max<std::size_t>(count, 1));
+  if (buffer == nullptr) throw std::bad_alloc();  // Highway returns null
+  return buffer;
 }
 
 std::size_t tile_width(std::size_t columns) {

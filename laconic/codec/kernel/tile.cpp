@@ -4,7 +4,6 @@
 #define HWY_TARGET_INCLUDE "laconic/codec/kernel/tile.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 //
-#include <hwy/aligned_allocator.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
