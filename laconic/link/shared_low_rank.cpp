@@ -10,6 +10,7 @@
 #include "laconic/base/denormals.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
+#include "laconic/codec/codec.hpp"
 #include "laconic/codec/kernel/matrix.hpp"
 #include "laconic/codec/subspace.hpp"
 
