@@ -37,21 +37,35 @@ bool is_stream(std::uint64_t elements, const float* from, const float* to) {
   return elements * sizeof(float) > kStreamBytes && from != to;
 }
 
-// The random signs of a rotation, drawn for a tile at a time.
-class Signs {
+// The rotation of blocks, with signs drawn for a tile at a time.
+class Rotation {
  public:
-  explicit Signs(std::uint64_t seed) : key_(derive(key_of(seed), kRotationStream)) {}
-  kernel::SignBits from(std::uint64_t element) {
+  explicit Rotation(std::uint64_t seed) : key_(derive(key_of(seed), kRotationStream)) {}
+
+  // Until the next call. Requires: size <= kTile.
+  Source rotated(const float* x, std::uint64_t begin, std::size_t size, std::size_t block) {
+    for (std::size_t i = 0; i < size; i += block)
+      kernel::hadamard().rotate(x + begin + i, std::min(block, size - i), signs(begin + i),
+                                rotated_ + i);
+    return {Memory::none, rotated_, nullptr};
+  }
+  void undo(float* values, std::uint64_t begin, std::size_t size, std::size_t block) {
+    for (std::size_t i = 0; i < size; i += block)
+      kernel::hadamard().unrotate(values + i, std::min(block, size - i), signs(begin + i));
+  }
+
+ private:
+  kernel::SignBits signs(std::uint64_t element) {
     const std::uint64_t tile = element / kTile;
     if (tile != tile_) fill_words(key_, tile * (kTile / 32), words_);
     tile_ = tile;
     return {words_, element % kTile};
   }
 
- private:
   Key key_;
   std::uint64_t tile_ = std::numeric_limits<std::uint64_t>::max();
   std::uint32_t words_[kTile / 32];
+  alignas(64) float rotated_[kTile];
 };
 
 // The levels of all channels, side by side; a row of few columns is repeated to make runs longer.
@@ -65,9 +79,12 @@ class ChannelLevels {
         middles_(run_ + kernel::kSlack) {}
 
   std::uint64_t run() const { return run_; }
-  RunLevels levels() const { return {{}, factors_.data(), steps_.data(), middles_.data()}; }
-  void set(std::uint64_t column, const Level& level) {
-    for (std::uint64_t i = column; i < run_; i += columns_) {
+  RunLevels levels() const {
+    return {nullptr, 0, 0, factors_.data(), steps_.data(), middles_.data()};
+  }
+  void set(const std::vector<Level>& levels) {
+    for (std::uint64_t i = 0; i < run_; ++i) {
+      const Level& level = levels[i % columns_];
       factors_[i] = level.encode_factor;
       steps_[i] = level.step;
       middles_[i] = level.middle;
@@ -143,55 +160,53 @@ class CodeWriter {
   alignas(64) float noise_[kRoom];
 };
 
-Level write_scale(const Quantise& codec, Extremes extremes, std::byte* out) {
-  const float scale = choose_scale(codec, extremes);
-  store_scale(codec.scale, scale, out);
-  return level_of(codec, scale);
-}
-
+// Many groups at a time, so that the processor need not wait for the scale of one before it looks
+// at the next: as many as fit a tile, or one that is larger.
 void encode_runs(const Quantise& codec, const QuantiseLayout& layout, const Source& source,
                  std::uint64_t seed, std::byte* scales, CodeWriter& writer) {
-  const kernel::QuantiseKernel& kernel = kernel::quantise_kernel();
-  Signs signs(seed);
-  alignas(64) float rotated[kTile];
-  for (std::uint64_t begin = 0; begin < layout.elements; begin += layout.run) {
-    const std::uint64_t size = std::min(layout.run, layout.elements - begin);
-    Source run = source.later(begin);
-    if (codec.rotate) {
-      kernel::hadamard().rotate(run.x, size, signs.from(begin), rotated);
-      run = {Memory::none, rotated, nullptr};
-    }
-    const Level level = write_scale(codec, kernel.extremes(run, size), scales);
-    scales += scale_bytes(codec.scale);
-    writer.write(run, size, {level});
+  const std::uint64_t batch = std::max(layout.run, kTile / layout.run * layout.run);
+  Extremes extremes[kTile];
+  Level levels[kTile];
+  Rotation rotation(seed);
+  for (std::uint64_t begin = 0; begin < layout.elements; begin += batch) {
+    const std::uint64_t size = std::min(batch, layout.elements - begin);
+    const std::size_t groups = (size - 1) / layout.run + 1;
+    const Source run =
+        codec.rotate ? rotation.rotated(source.x, begin, size, layout.run) : source.later(begin);
+    kernel::quantise_kernel().extremes(run, size, layout.run, extremes);
+    store_scales(codec, extremes, groups, scales, levels);
+    scales += groups * scale_bytes(codec.scale);
+    writer.write(run, size, {levels, layout.run});
   }
 }
 
-// The extremes of every channel, at the front of the two.
-void find_channel_extremes(const QuantiseLayout& layout, std::uint64_t run, const Source& source,
-                           std::vector<std::int32_t>& magnitudes,
-                           std::vector<std::int32_t>& highests) {
+std::vector<Extremes> channel_extremes(const QuantiseLayout& layout, std::uint64_t run,
+                                       const Source& source) {
+  std::vector<std::int32_t> magnitudes(run + kernel::kSlack, 0);
+  std::vector<std::int32_t> highests(run + kernel::kSlack,
+                                     std::numeric_limits<std::int32_t>::min());
   for (std::uint64_t begin = 0; begin < layout.elements; begin += run)
     kernel::quantise_kernel().raise_extremes(source.later(begin),
                                              std::min(run, layout.elements - begin),
                                              magnitudes.data(), highests.data());
-  for (std::uint64_t i = layout.run; i < run; ++i) {  // rows that were laid side by side
-    magnitudes[i % layout.run] = std::max(magnitudes[i % layout.run], magnitudes[i]);
-    highests[i % layout.run] = std::max(highests[i % layout.run], highests[i]);
+  std::vector<Extremes> extremes(layout.groups,
+                                 Extremes{0, std::numeric_limits<std::int32_t>::min()});
+  for (std::uint64_t i = 0; i < run; ++i) {
+    Extremes& channel = extremes[i % layout.run];
+    channel.magnitude = std::max(channel.magnitude, magnitudes[i]);
+    channel.highest = std::max(channel.highest, highests[i]);
   }
+  return extremes;
 }
 
 void encode_channels(const Quantise& codec, const QuantiseLayout& layout, const Source& source,
                      std::byte* scales, CodeWriter& writer) {
   ChannelLevels channels(layout.run);
   const std::uint64_t run = channels.run();
-  std::vector<std::int32_t> magnitudes(run + kernel::kSlack, 0);
-  std::vector<std::int32_t> highests(run + kernel::kSlack,
-                                     std::numeric_limits<std::int32_t>::min());
-  find_channel_extremes(layout, run, source, magnitudes, highests);
-  for (std::uint64_t column = 0; column < layout.groups; ++column)
-    channels.set(column, write_scale(codec, {magnitudes[column], highests[column]},
-                                     scales + column * scale_bytes(codec.scale)));
+  const std::vector<Extremes> extremes = channel_extremes(layout, run, source);
+  std::vector<Level> levels(layout.groups);
+  store_scales(codec, extremes.data(), layout.groups, scales, levels.data());
+  channels.set(levels);
   for (std::uint64_t begin = 0; begin < layout.elements; begin += run)
     writer.write(source.later(begin), std::min(run, layout.elements - begin), channels.levels());
 }
@@ -222,38 +237,41 @@ class TileReader {
         layout_(layout),
         payload_(payload),
         channels_(codec.group == ScaleGroup::channel ? layout.run : 1),
-        signs_(codec.rotate ? get<std::uint64_t>(payload, 0) : 0) {
+        rotation_(codec.rotate ? get<std::uint64_t>(payload, 0) : 0) {
     if (codec.group != ScaleGroup::channel) return;
-    for (std::uint64_t column = 0; column < layout.groups; ++column)
-      channels_.set(column, level_at(column));
+    std::vector<Level> levels(layout.groups);
+    load_levels(codec, payload.data() + layout.scales_at, layout.groups, levels.data());
+    channels_.set(levels);
   }
 
-  // Until the next call. Requires: begin is a multiple of kTile.
+  // Until the next call. Requires: begin is a multiple of kTile, size <= kTile.
   const float* read(std::uint64_t begin, std::size_t size) {
     const auto bits = static_cast<unsigned>(codec_.bits);
     kernel::pack().unpack(payload_.data() + layout_.codes_at + begin * bits / 8, size, codec_.bits,
                           codes_);
-    const std::uint64_t run = codec_.group == ScaleGroup::channel ? channels_.run() : layout_.run;
-    for (std::size_t i = 0; i < size;) {
-      const std::uint64_t element = begin + i, within = element % run;
-      const std::size_t part = std::min<std::uint64_t>(size - i, run - within);
-      read_part(element, within, i, part);
-      i += part;
-    }
+    if (codec_.group == ScaleGroup::channel)
+      read_rows(begin, size);
+    else
+      read_groups(begin, size);
+    if (codec_.rotate) rotation_.undo(values_, begin, size, layout_.run);
     return values_;
   }
 
  private:
-  void read_part(std::uint64_t element, std::uint64_t within, std::size_t at, std::size_t size) {
-    if (codec_.group == ScaleGroup::channel)
-      return kernel_.dequantise(codes_ + at, size, channels_.levels().later(within), values_ + at);
-    kernel_.dequantise(codes_ + at, size, {level_at(element / layout_.run)}, values_ + at);
-    if (codec_.rotate) kernel::hadamard().unrotate(values_ + at, size, signs_.from(element));
+  void read_groups(std::uint64_t begin, std::size_t size) {
+    const std::uint64_t first = begin / layout_.run, last = (begin + size - 1) / layout_.run;
+    load_levels(codec_, payload_.data() + layout_.scales_at + first * scale_bytes(codec_.scale),
+                last - first + 1, levels_);
+    kernel_.dequantise(codes_, size, {levels_, layout_.run, begin % layout_.run}, values_);
   }
 
-  Level level_at(std::uint64_t group) const {
-    const std::size_t offset = layout_.scales_at + group * scale_bytes(codec_.scale);
-    return level_of(codec_, load_scale(codec_.scale, payload_.data() + offset));
+  void read_rows(std::uint64_t begin, std::size_t size) {
+    for (std::size_t i = 0; i < size;) {
+      const std::uint64_t within = (begin + i) % channels_.run();
+      const std::size_t part = std::min<std::uint64_t>(size - i, channels_.run() - within);
+      kernel_.dequantise(codes_ + i, part, channels_.levels().later(within), values_ + i);
+      i += part;
+    }
   }
 
   const kernel::QuantiseKernel& kernel_ = kernel::quantise_kernel();
@@ -261,7 +279,8 @@ class TileReader {
   const QuantiseLayout& layout_;
   ByteView payload_;
   ChannelLevels channels_;
-  Signs signs_;
+  Rotation rotation_;
+  Level levels_[kTile + 1];  // one per group that a tile meets
   alignas(64) std::uint8_t codes_[kRoom];
   alignas(64) float values_[kRoom];
 };

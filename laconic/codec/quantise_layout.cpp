@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "laconic/base/error.hpp"
 #include "laconic/codec/kernel/pack.hpp"
@@ -27,7 +28,7 @@ QuantiseLayout layout_of(const Quantise& codec, const TensorSpec& tensor) {
 
 namespace {
 
-constexpr std::size_t kChunk = 512;  // codes compared at once
+constexpr std::uint64_t kChunk = 512;  // codes compared at once, at most
 
 // Finds codes that are not what a dead group has.
 class DeadCodes {
@@ -52,10 +53,11 @@ class DeadCodes {
 
   void check_run(std::uint64_t begin, std::uint64_t end, std::uint64_t group) const {
     while (begin < end) {
-      const bool is_whole = begin % 8 == 0 && end - begin >= kChunk;
+      // Eights of codes lie in whole bytes and can be compared at once.
+      const std::uint64_t eights = begin % 8 == 0 ? std::min(end - begin, kChunk) / 8 : 0;
       const std::byte* at = codes_.data() + begin * bits_ / 8;
-      if (is_whole && std::equal(at, at + kChunk / 8 * bits_, chunk_.data()))
-        begin += kChunk;
+      if (eights > 0 && std::memcmp(at, chunk_.data(), eights * bits_) == 0)
+        begin += 8 * eights;
       else
         check_one(begin++, group);
     }

@@ -90,6 +90,37 @@ void write(T value, std::byte* out) {
   std::memcpy(out, &value, sizeof value);
 }
 
+// Without branches on the sign, which is as good as random.
+float choose_scale(const Quantise& codec, Extremes extremes) {
+  const auto magnitude = static_cast<std::uint32_t>(extremes.magnitude);
+  if (magnitude >= kInfinity) return kNan;
+  if (magnitude < kLeastScale) return 0;
+  const auto scale = std::bit_cast<std::uint32_t>(rounded_scale(codec, magnitude));
+  const bool is_positive = extremes.highest == extremes.magnitude;
+  const bool is_turned = is_positive & has_signed_scale(codec);
+  return std::bit_cast<float>(scale ^ static_cast<std::uint32_t>(is_turned) << 31);
+}
+
+void store_scale(ScaleType type, float scale, std::byte* out) {
+  const auto bits = std::bit_cast<std::uint32_t>(scale);
+  const bool is_nan = scale != scale;
+  if (type == ScaleType::f32) return write(is_nan ? kCanonicalNan : bits, out);
+  if (type == ScaleType::pow2)
+    return write(is_nan ? kPow2Nan : static_cast<std::uint8_t>(bits >> kMantissaBits), out);
+  const auto sign = static_cast<std::uint16_t>((bits & kSignBit) >> 16);
+  write(is_nan ? kF16Nan : static_cast<std::uint16_t>(f16_nearest(std::abs(scale)) | sign), out);
+}
+
+Level level_of(const Quantise& codec, float scale) {
+  const bool is_ends = codec.grid == Grid::ends;
+  const float half = static_cast<float>(1 << codec.bits) / 2;
+  const float middle = is_ends ? half - 0.5f : half;  // H or L
+  // Dead groups; with NaN the step makes all of them NaN.
+  if (!(scale != 0) || scale != scale) return {0, scale, is_ends ? 0 : middle};
+  if (codec.grid == Grid::artefact) return artefact_level(scale, half);
+  return {middle / scale, scale / middle, middle};
+}
+
 }  // namespace
 
 std::uint16_t f16_away_from_zero(float magnitude) {
@@ -123,25 +154,6 @@ std::size_t scale_bytes(ScaleType type) {
   return type == ScaleType::f32 ? 4 : type == ScaleType::f16 ? 2 : 1;
 }
 
-float choose_scale(const Quantise& codec, Extremes extremes) {
-  const auto magnitude = static_cast<std::uint32_t>(extremes.magnitude);
-  if (magnitude >= kInfinity) return kNan;
-  if (magnitude < kLeastScale) return 0;
-  const float scale = rounded_scale(codec, magnitude);
-  const bool flip = has_signed_scale(codec) && extremes.highest == extremes.magnitude;
-  return flip ? -scale : scale;
-}
-
-void store_scale(ScaleType type, float scale, std::byte* out) {
-  const auto bits = std::bit_cast<std::uint32_t>(scale);
-  const bool is_nan = scale != scale;
-  if (type == ScaleType::f32) return write(is_nan ? kCanonicalNan : bits, out);
-  if (type == ScaleType::pow2)
-    return write(is_nan ? kPow2Nan : static_cast<std::uint8_t>(bits >> kMantissaBits), out);
-  const auto sign = static_cast<std::uint16_t>((bits & kSignBit) >> 16);
-  write(is_nan ? kF16Nan : static_cast<std::uint16_t>(f16_nearest(std::abs(scale)) | sign), out);
-}
-
 float load_scale(ScaleType type, const std::byte* in) {
   if (type == ScaleType::f32) return read<float>(in);
   if (type == ScaleType::f16) return f16_value(read<std::uint16_t>(in));
@@ -150,14 +162,18 @@ float load_scale(ScaleType type, const std::byte* in) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(exponent) << kMantissaBits);
 }
 
-Level level_of(const Quantise& codec, float scale) {
-  const bool is_ends = codec.grid == Grid::ends;
-  const float half = static_cast<float>(1 << codec.bits) / 2;
-  const float middle = is_ends ? half - 0.5f : half;  // H or L
-  // Dead groups; with NaN the step makes all of them NaN.
-  if (!(scale != 0) || scale != scale) return {0, scale, is_ends ? 0 : middle};
-  if (codec.grid == Grid::artefact) return artefact_level(scale, half);
-  return {middle / scale, scale / middle, middle};
+void store_scales(const Quantise& codec, const Extremes* extremes, std::size_t count,
+                  std::byte* out, Level* levels) {
+  for (std::size_t i = 0; i < count; ++i, out += scale_bytes(codec.scale)) {
+    const float scale = choose_scale(codec, extremes[i]);
+    store_scale(codec.scale, scale, out);
+    levels[i] = level_of(codec, scale);
+  }
+}
+
+void load_levels(const Quantise& codec, const std::byte* in, std::size_t count, Level* levels) {
+  for (std::size_t i = 0; i < count; ++i, in += scale_bytes(codec.scale))
+    levels[i] = level_of(codec, load_scale(codec.scale, in));
 }
 
 std::uint8_t dead_code(const Quantise& codec) {

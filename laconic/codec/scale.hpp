@@ -1,8 +1,8 @@
 // codec/scale.hpp — the number that a group of quantised elements shares, and what follows from it.
 //
 // A scale here is always the f32 that the receiver will read, never the
-// magnitude it was made from: rounding to its stored type happens in
-// choose_scale(), so both ends derive the same Level. Two scales are special:
+// magnitude it was made from: it is rounded to its stored type before anything
+// else, so both ends derive the same Level. Two scales are special:
 // zero, and NaN for a group that held something not finite. The codes of such
 // a dead group are fixed and `encode_factor` is zero.
 #pragma once
@@ -31,10 +31,13 @@ struct Level {
 
 std::size_t scale_bytes(ScaleType type);
 
-float choose_scale(const Quantise& codec, Extremes extremes);
-void store_scale(ScaleType type, float scale, std::byte* out);
+// What both ends do with each of `count` groups: the sender stores the scale that follows from the
+// extremes at `out`, the receiver reads it from `in`.
+void store_scales(const Quantise& codec, const Extremes* extremes, std::size_t count,
+                  std::byte* out, Level* levels);
+void load_levels(const Quantise& codec, const std::byte* in, std::size_t count, Level* levels);
+
 float load_scale(ScaleType type, const std::byte* in);
-Level level_of(const Quantise& codec, float scale);
 
 // The code of every element of a dead group.
 std::uint8_t dead_code(const Quantise& codec);

@@ -76,7 +76,7 @@ HWY_INLINE VecI magnitude_of(VecI bits) {
 }
 
 template <Memory kMemory>
-Extremes extremes_with(const Source& source, std::size_t size) {
+HWY_INLINE Extremes extremes_with(const Source& source, std::size_t size) {
   const TagI d;
   VecI magnitude = hn::Zero(d);
   VecI highest = hn::Set(d, std::numeric_limits<std::int32_t>::min());
@@ -88,8 +88,11 @@ Extremes extremes_with(const Source& source, std::size_t size) {
   return {hn::GetLane(hn::MaxOfLanes(d, magnitude)), hn::GetLane(hn::MaxOfLanes(d, highest))};
 }
 
-Extremes extremes(Source source, std::size_t size) {
-  return with_memory(source.memory, [&](auto m) { return extremes_with<m()>(source, size); });
+void extremes(Source source, std::size_t size, std::size_t group, Extremes* out) {
+  with_memory(source.memory, [&](auto m) {
+    for (std::size_t i = 0; i < size; i += group)
+      *out++ = extremes_with<m()>(source.later(i), std::min(group, size - i));
+  });
 }
 
 template <Memory kMemory>
@@ -117,9 +120,9 @@ struct VecLevel {
 
 struct SameLevel {
   VecLevel level;
-  explicit SameLevel(const RunLevels& levels)
-      : level{hn::Set(Tag(), levels.all.encode_factor), hn::Set(Tag(), levels.all.step),
-              hn::Set(Tag(), levels.all.middle)} {}
+  explicit SameLevel(const Level& all)
+      : level{hn::Set(Tag(), all.encode_factor), hn::Set(Tag(), all.step),
+              hn::Set(Tag(), all.middle)} {}
   HWY_INLINE const VecLevel& at(std::size_t) const { return level; }
 };
 
@@ -187,32 +190,53 @@ HWY_INLINE Vec remembered(const Source& source, std::size_t i, Vec sent, Vec rec
   return canonical(hn::Add(hn::LoadU(Tag(), source.before + i), received));
 }
 
+// Calls part(level, begin, size) for the parts of a run that share a level.
+template <class Part>
+HWY_INLINE void for_each_group(const RunLevels& levels, std::size_t size, const Part& part) {
+  const Level* level = levels.groups;
+  std::size_t room = levels.group - levels.used;
+  for (std::size_t i = 0; i < size; room = levels.group) {
+    const std::size_t count = std::min(room, size - i);
+    part(SameLevel(*level++), i, count);
+    i += count;
+  }
+}
+
 template <Rule kRule, Memory kMemory, class Levels>
-void quantise_with(const QuantiseRun& run) {
-  const Tag d;
-  const Levels levels(run.levels);
-  const Limits limits(kRule, run.bits);
-  std::uint8_t* HWY_RESTRICT codes = run.codes;
-  float* HWY_RESTRICT after = run.after;
-  const float* noise = run.noise;
+HWY_INLINE void quantise_part(const QuantiseRun& run, const Limits& limits, const Levels& levels,
+                              std::size_t begin, std::size_t size) {
+  const TagByte d8;
+  std::uint8_t* HWY_RESTRICT codes = run.codes + begin;
+  float* HWY_RESTRICT after = run.after + begin;
+  const float* noise = run.noise + begin;
   for_each_vector<kMemory>(
-      run.source, run.size, [&](const Source& from, std::size_t i, std::size_t at) {
+      run.source.later(begin), size, [&](const Source& from, std::size_t i, std::size_t at) {
         const Vec v = load<kMemory>(from, i);
         const VecLevel level = levels.at(at);
         const Vec rounded = round_to_code<kRule>(v, level, limits, noise + at);
-        hn::StoreU(hn::TruncateTo(TagByte(), hn::BitCast(TagU(), rounded)), TagByte(), codes + at);
-        if constexpr (kMemory != Memory::none)
-          hn::StoreU(remembered<kMemory>(from, i, v, decoded<kRule>(rounded, level, limits)), d,
-                     after + at);
+        hn::StoreU(hn::TruncateTo(d8, hn::BitCast(TagU(), rounded)), d8, codes + at);
+        if constexpr (kMemory != Memory::none) {
+          const Vec received = decoded<kRule>(rounded, level, limits);
+          hn::StoreU(remembered<kMemory>(from, i, v, received), Tag(), after + at);
+        }
       });
+}
+
+template <Rule kRule, Memory kMemory>
+void quantise_with(const QuantiseRun& run) {
+  const Limits limits(kRule, run.bits);
+  if (run.levels.groups == nullptr)
+    return quantise_part<kRule, kMemory>(run, limits, OwnLevel(run.levels), 0, run.size);
+  if constexpr (kRule != Rule::artefact)  // which has channels only
+    for_each_group(run.levels, run.size,
+                   [&](const SameLevel& level, std::size_t begin, std::size_t size) {
+                     quantise_part<kRule, kMemory>(run, limits, level, begin, size);
+                   });
 }
 
 template <Rule kRule>
 void quantise_by(const QuantiseRun& run) {
-  with_memory(run.source.memory, [&](auto m) {
-    if (run.levels.encode_factors != nullptr) return quantise_with<kRule, m(), OwnLevel>(run);
-    if constexpr (kRule != Rule::artefact) quantise_with<kRule, m(), SameLevel>(run);
-  });
+  with_memory(run.source.memory, [&](auto m) { quantise_with<kRule, m()>(run); });
 }
 
 void quantise(const QuantiseRun& run) {
@@ -228,11 +252,10 @@ void quantise(const QuantiseRun& run) {
 // --- and back
 
 template <class Levels>
-void dequantise_with(const std::uint8_t* HWY_RESTRICT codes, std::size_t size,
-                     const RunLevels& run_levels, float* HWY_RESTRICT out) {
+HWY_INLINE void dequantise_part(const std::uint8_t* HWY_RESTRICT codes, std::size_t size,
+                                const Levels& levels, float* HWY_RESTRICT out) {
   const Tag d;
   const TagI di;
-  const Levels levels(run_levels);
   for (std::size_t i = 0; i < size; i += hn::Lanes(d)) {
     const VecLevel level = levels.at(i);
     const VecI code = hn::PromoteTo(di, hn::LoadU(TagByte(), codes + i));
@@ -241,8 +264,10 @@ void dequantise_with(const std::uint8_t* HWY_RESTRICT codes, std::size_t size,
 }
 
 void dequantise(const std::uint8_t* codes, std::size_t size, const RunLevels& levels, float* out) {
-  if (levels.steps != nullptr) return dequantise_with<OwnLevel>(codes, size, levels, out);
-  dequantise_with<SameLevel>(codes, size, levels, out);
+  if (levels.groups == nullptr) return dequantise_part(codes, size, OwnLevel(levels), out);
+  for_each_group(levels, size, [&](const SameLevel& level, std::size_t begin, std::size_t count) {
+    dequantise_part(codes + begin, count, level, out + begin);
+  });
 }
 
 void fill_noise(Key key, std::uint64_t first, std::size_t size, float* out) {

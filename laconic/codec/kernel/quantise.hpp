@@ -1,7 +1,7 @@
 // codec/kernel/quantise.hpp — the loops of the quantise codec, on runs of elements.
 //
-// A run is a group, a part of one, or (groups of kind channel) a row across
-// many groups. The loops know nothing of bytes and bits: codes are one per
+// A run is any number of consecutive elements: groups, parts of them, or (kind
+// channel) rows across all groups. The loops know nothing of bytes and bits: codes are one per
 // byte, kernel/pack.hpp does the rest. Scratch that only the codec sees (codes,
 // noise, levels per element, and values before they are delivered) needs room
 // for kSlack elements more than the run is long, which may be read and
@@ -36,15 +36,19 @@ struct Source {
   }
 };
 
-// The levels of a run: one for all elements, or one per element.
+// The levels of a run: one per `group` elements, the first of which holds for `group - used` only;
+// or one per element.
 struct RunLevels {
-  Level all;
-  const float* encode_factors = nullptr;  // null: `all` holds for every element
+  const Level* groups = nullptr;
+  std::size_t group = 0;
+  std::size_t used = 0;
+  const float* encode_factors = nullptr;  // these three when `groups` is null
   const float* steps = nullptr;
   const float* middles = nullptr;
+
   RunLevels later(std::size_t by) const {
-    if (encode_factors == nullptr) return *this;
-    return {all, encode_factors + by, steps + by, middles + by};
+    if (groups == nullptr) return {nullptr, 0, 0, encode_factors + by, steps + by, middles + by};
+    return {groups + (used + by) / group, group, (used + by) % group};
   }
 };
 
@@ -73,7 +77,8 @@ struct Sink {
 };
 
 struct QuantiseKernel {
-  Extremes (*extremes)(Source source, std::size_t size);
+  // Of every `group` elements; the last may be fewer.
+  void (*extremes)(Source source, std::size_t size, std::size_t group, Extremes* out);
   // Element by element: those of the source, where they are larger than what is there.
   void (*raise_extremes)(Source source, std::size_t size, std::int32_t* magnitudes,
                          std::int32_t* highests);
