@@ -13,10 +13,10 @@
 #include "laconic/codec/quantise_layout.hpp"
 #include "laconic/codec/scale.hpp"
 
-// Both ways the work goes tile by tile: codes wait, one per byte, until there are kTile of them, a
+// Both ways the work goes tile by tile: codes wait, one per byte, until there is a tile of them, a
 // number that ends on a byte whatever the bits, so groups of any size can follow each other. What
 // goes to the caller's memory (decoded values, or the memory of a link) waits alike: a tile is long
-// enough to be written past the cache. All tiles together stay in the first two levels of it.
+// enough to be written past the cache, and short enough to stay in the nearest one until then.
 
 namespace laconic::part {
 
@@ -27,22 +27,27 @@ using kernel::RunLevels;
 using kernel::Sink;
 using kernel::Source;
 
-constexpr std::size_t kTile = 4096;  // elements; a rotated block fits
-constexpr std::size_t kRoom = kTile + kernel::kSlack;
+constexpr std::size_t kTile = 1024;  // elements; with two memories beside it this fits the L1 cache
+constexpr std::size_t kMaxTile = 4096;  // where rotated blocks are longer
+constexpr std::size_t kRoom = kMaxTile + kernel::kSlack;
 constexpr std::uint64_t kStreamBytes = 4 << 20;  // above this, writing past the cache pays
 constexpr std::uint64_t kRotationStream = 1, kRoundingStream = 2;
+
+std::size_t tile_of(const Quantise& codec) {
+  return codec.rotate ? std::max(kTile, static_cast<std::size_t>(codec.block)) : kTile;
+}
 
 // Where `to` and `from` are the same memory its lines are in the cache already.
 bool is_stream(std::uint64_t elements, const float* from, const float* to) {
   return elements * sizeof(float) > kStreamBytes && from != to;
 }
 
-// The rotation of blocks, with signs drawn for a tile at a time.
+// The rotation of blocks, with signs drawn for several at a time.
 class Rotation {
  public:
   explicit Rotation(std::uint64_t seed) : key_(derive(key_of(seed), kRotationStream)) {}
 
-  // Until the next call. Requires: size <= kTile.
+  // Until the next call. Requires: size <= kMaxTile.
   Source rotated(const float* x, std::uint64_t begin, std::size_t size, std::size_t block) {
     for (std::size_t i = 0; i < size; i += block)
       kernel::hadamard().rotate(x + begin + i, std::min(block, size - i), signs(begin + i),
@@ -56,16 +61,16 @@ class Rotation {
 
  private:
   kernel::SignBits signs(std::uint64_t element) {
-    const std::uint64_t tile = element / kTile;
-    if (tile != tile_) fill_words(key_, tile * (kTile / 32), words_);
-    tile_ = tile;
-    return {words_, element % kTile};
+    const std::uint64_t part = element / kMaxTile;
+    if (part != part_) fill_words(key_, part * (kMaxTile / 32), words_);
+    part_ = part;
+    return {words_, element % kMaxTile};
   }
 
   Key key_;
-  std::uint64_t tile_ = std::numeric_limits<std::uint64_t>::max();
-  std::uint32_t words_[kTile / 32];
-  alignas(64) float rotated_[kTile];
+  std::uint64_t part_ = std::numeric_limits<std::uint64_t>::max();
+  std::uint32_t words_[kMaxTile / 32];
+  alignas(64) float rotated_[kMaxTile];
 };
 
 // The levels of all channels, side by side; a row of few columns is repeated to make runs longer.
@@ -105,6 +110,7 @@ class CodeWriter {
   CodeWriter(const Quantise& codec, std::uint64_t elements, std::uint64_t seed, std::byte* out,
              float* after, bool is_after_stream)
       : codec_(codec),
+        tile_(tile_of(codec)),
         elements_(elements),
         key_(derive(key_of(seed), kRoundingStream)),
         out_(out),
@@ -113,7 +119,7 @@ class CodeWriter {
   void write(Source source, std::uint64_t size, RunLevels levels) {
     while (size > 0) {
       if (fill_ == 0 && is_stochastic()) draw_noise();
-      const std::size_t part = std::min<std::uint64_t>(size, kTile - fill_);
+      const std::size_t part = std::min<std::uint64_t>(size, tile_ - fill_);
       kernel_.quantise({codec_.bits, codec_.grid, source, part,
                         is_stochastic() ? noise_ + fill_ : nullptr, levels, codes_ + fill_,
                         after_ + fill_});
@@ -121,7 +127,7 @@ class CodeWriter {
       levels = levels.later(part);
       size -= part;
       fill_ += part;
-      if (fill_ == kTile) flush();
+      if (fill_ == tile_) flush();
     }
   }
 
@@ -135,7 +141,7 @@ class CodeWriter {
 
   void draw_noise() {
     const std::uint64_t left = elements_ - done_;
-    kernel_.fill_noise(key_, done_, std::min<std::uint64_t>(left, kTile), noise_);
+    kernel_.fill_noise(key_, done_, std::min<std::uint64_t>(left, tile_), noise_);
   }
 
   void flush() {
@@ -149,6 +155,7 @@ class CodeWriter {
 
   const kernel::QuantiseKernel& kernel_ = kernel::quantise_kernel();
   const Quantise& codec_;
+  std::size_t tile_;
   std::uint64_t elements_;
   Key key_;
   std::byte* out_;
@@ -244,7 +251,7 @@ class TileReader {
     channels_.set(levels);
   }
 
-  // Until the next call. Requires: begin is a multiple of kTile, size <= kTile.
+  // Until the next call. Requires: begin is a multiple of tile_of(codec), size at most that.
   const float* read(std::uint64_t begin, std::size_t size) {
     const auto bits = static_cast<unsigned>(codec_.bits);
     kernel::pack().unpack(payload_.data() + layout_.codes_at + begin * bits / 8, size, codec_.bits,
@@ -280,7 +287,7 @@ class TileReader {
   ByteView payload_;
   ChannelLevels channels_;
   Rotation rotation_;
-  Level levels_[kTile + 1];  // one per group that a tile meets
+  Level levels_[kTile + 1];  // one per group that a tile meets; rotated ones are not that short
   alignas(64) std::uint8_t codes_[kRoom];
   alignas(64) float values_[kRoom];
 };
@@ -290,8 +297,9 @@ void decode_to(const Quantise& codec, const TensorSpec& tensor, ByteView payload
   const QuantiseLayout layout = layout_of(codec, tensor);
   if (layout.elements == 0) return;
   TileReader reader(codec, layout, payload);
-  for (std::uint64_t begin = 0; begin < layout.elements; begin += kTile) {
-    const std::size_t size = std::min<std::uint64_t>(kTile, layout.elements - begin);
+  const std::size_t tile = tile_of(codec);
+  for (std::uint64_t begin = 0; begin < layout.elements; begin += tile) {
+    const std::size_t size = std::min<std::uint64_t>(tile, layout.elements - begin);
     kernel::quantise_kernel().deliver(reader.read(begin, size), size, sink.later(begin));
   }
   if (sink.is_stream) hwy::FlushStream();

@@ -49,11 +49,6 @@ float rounded_scale(const Quantise& codec, std::uint32_t magnitude) {
   return kNan;
 }
 
-Level artefact_level(float scale, float half_levels) {
-  const float divisor = f16_value(f16_nearest(scale + kArtefactEpsilon));
-  return {divisor, scale / half_levels, half_levels};
-}
-
 const char* refuse_f32(std::uint32_t bits, bool is_signed) {
   const std::uint32_t magnitude = bits & ~kSignBit;
   if (bits == 0 || bits == kCanonicalNan) return nullptr;
@@ -62,7 +57,7 @@ const char* refuse_f32(std::uint32_t bits, bool is_signed) {
   if (magnitude > kLargestScale) return "above 2^125";
   if (magnitude == 0) return "a negative zero";
   if (magnitude < kLeastScale) return "not zero but below 2^-100";
-  return bits != magnitude && !is_signed ? "negative" : nullptr;
+  return !is_signed && bits != magnitude ? "negative" : nullptr;
 }
 
 const char* refuse_f16(std::uint16_t bits, bool is_signed) {
@@ -71,7 +66,7 @@ const char* refuse_f16(std::uint16_t bits, bool is_signed) {
   if (magnitude > kF16Infinity) return "a NaN other than 7e00";
   if (magnitude == kF16Infinity) return "infinite";
   if (magnitude == 0) return "a negative zero";
-  return bits != magnitude && !is_signed ? "negative" : nullptr;
+  return !is_signed && bits != magnitude ? "negative" : nullptr;
 }
 
 const char* refuse_pow2(std::uint8_t exponent) {
@@ -111,14 +106,23 @@ void store_scale(ScaleType type, float scale, std::byte* out) {
   write(is_nan ? kF16Nan : static_cast<std::uint16_t>(f16_nearest(std::abs(scale)) | sign), out);
 }
 
-Level level_of(const Quantise& codec, float scale) {
+// Without what only the sender needs.
+Level decode_level(const Quantise& codec, float scale) {
   const bool is_ends = codec.grid == Grid::ends;
   const float half = static_cast<float>(1 << codec.bits) / 2;
   const float middle = is_ends ? half - 0.5f : half;  // H or L
-  // Dead groups; with NaN the step makes all of them NaN.
-  if (!(scale != 0) || scale != scale) return {0, scale, is_ends ? 0 : middle};
-  if (codec.grid == Grid::artefact) return artefact_level(scale, half);
-  return {middle / scale, scale / middle, middle};
+  // Dead groups: a step of NaN makes all of them NaN.
+  if (scale == 0 || scale != scale) return {0, scale, is_ends ? 0 : middle};
+  return {0, scale / middle, middle};
+}
+
+Level encode_level(const Quantise& codec, float scale) {
+  Level level = decode_level(codec, scale);
+  if (scale == 0 || scale != scale) return level;
+  level.encode_factor = codec.grid == Grid::artefact
+                            ? f16_value(f16_nearest(scale + kArtefactEpsilon))
+                            : level.middle / scale;
+  return level;
 }
 
 }  // namespace
@@ -167,13 +171,13 @@ void store_scales(const Quantise& codec, const Extremes* extremes, std::size_t c
   for (std::size_t i = 0; i < count; ++i, out += scale_bytes(codec.scale)) {
     const float scale = choose_scale(codec, extremes[i]);
     store_scale(codec.scale, scale, out);
-    levels[i] = level_of(codec, scale);
+    levels[i] = encode_level(codec, scale);
   }
 }
 
 void load_levels(const Quantise& codec, const std::byte* in, std::size_t count, Level* levels) {
   for (std::size_t i = 0; i < count; ++i, in += scale_bytes(codec.scale))
-    levels[i] = level_of(codec, load_scale(codec.scale, in));
+    levels[i] = decode_level(codec, load_scale(codec.scale, in));
 }
 
 std::uint8_t dead_code(const Quantise& codec) {

@@ -35,7 +35,8 @@ std::size_t scale_bytes(ScaleType type);
 // extremes at `out`, the receiver reads it from `in`.
 void store_scales(const Quantise& codec, const Extremes* extremes, std::size_t count,
                   std::byte* out, Level* levels);
-void load_levels(const Quantise& codec, const std::byte* in, std::size_t count, Level* levels);
+void load_levels(const Quantise& codec, const std::byte* in, std::size_t count,
+                 Level* levels);  // encode_factor is left zero
 
 float load_scale(ScaleType type, const std::byte* in);
 
