@@ -118,7 +118,7 @@ void pack_codes(const std::uint8_t* codes, std::size_t count, int bits, std::byt
     case 5: return Stream<5>::pack(codes, count, out);
     case 6: return Stream<6>::pack(codes, count, out);
     case 7: return Stream<7>::pack(codes, count, out);
-    default: std::memcpy(out, codes, count);
+    default: std::copy_n(codes, count, out);
   }
 }
 
@@ -132,7 +132,7 @@ void unpack_codes(const std::byte* from, std::size_t count, int bits, std::uint8
     case 5: return Stream<5>::unpack(in, count, codes);
     case 6: return Stream<6>::unpack(in, count, codes);
     case 7: return Stream<7>::unpack(in, count, codes);
-    default: std::memcpy(codes, in, count);
+    default: std::copy_n(in, count, codes);
   }
 }
 

@@ -158,8 +158,8 @@ struct Limits {
 
 // to_integer + the code without L: its low byte is the code.
 template <Rule kRule>
-HWY_INLINE Vec round_to_code(Vec v, const VecLevel& level, const Limits& limits,
-                             const float* noise) {
+HWY_INLINE Vec round_to_code(Vec v, const VecLevel& level, const Limits& limits, const float* noise,
+                             std::size_t i) {
   const Tag d;
   // Whatever a dead group holds, infinities and NaN too, gets the code of zero.
   v = hn::IfThenElseZero(hn::Ne(level.factor, hn::Zero(d)), v);
@@ -171,7 +171,7 @@ HWY_INLINE Vec round_to_code(Vec v, const VecLevel& level, const Limits& limits,
     y = hn::Mul(v, level.factor);
   }
   if constexpr (kRule == Rule::ends || kRule == Rule::ends_stochastic) y = hn::Add(y, level.middle);
-  if constexpr (kRule == Rule::ends_stochastic) y = hn::Floor(hn::Add(y, hn::LoadU(d, noise)));
+  if constexpr (kRule == Rule::ends_stochastic) y = hn::Floor(hn::Add(y, hn::LoadU(d, noise + i)));
   // Limiting before rounding is the same as after: the limits are integers.
   y = hn::Min(hn::Max(y, limits.low), limits.high);
   return hn::Add(y, limits.to_integer);
@@ -208,12 +208,12 @@ HWY_INLINE void quantise_part(const QuantiseRun& run, const Limits& limits, cons
   const TagByte d8;
   std::uint8_t* HWY_RESTRICT codes = run.codes + begin;
   float* HWY_RESTRICT after = run.after + begin;
-  const float* noise = run.noise + begin;
+  const float* noise = run.noise == nullptr ? nullptr : run.noise + begin;
   for_each_vector<kMemory>(
       run.source.later(begin), size, [&](const Source& from, std::size_t i, std::size_t at) {
         const Vec v = load<kMemory>(from, i);
         const VecLevel level = levels.at(at);
-        const Vec rounded = round_to_code<kRule>(v, level, limits, noise + at);
+        const Vec rounded = round_to_code<kRule>(v, level, limits, noise, at);
         hn::StoreU(hn::TruncateTo(d8, hn::BitCast(TagU(), rounded)), d8, codes + at);
         if constexpr (kMemory != Memory::none) {
           const Vec received = decoded<kRule>(rounded, level, limits);
