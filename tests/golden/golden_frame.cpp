@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 
 #include "laconic/base/crc32c.hpp"
@@ -13,7 +15,16 @@ namespace laconic {
 
 namespace {
 
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::uint64_t kSequence = (7ull << 24) + 2;  // step 7, frame 2
+
+// Ones at `places`, zeros elsewhere.
+std::vector<float> sparse(std::size_t count, const std::vector<std::size_t>& places) {
+  std::vector<float> data(count);
+  for (const std::size_t i : places) data[i] = 1;
+  return data;
+}
 
 template <class Integer>
 void put_all(Bytes& out, const std::vector<float>& data) {
@@ -84,6 +95,18 @@ const std::vector<InvalidFrame>& invalid_frames() {
       {"shape-product-overflows", "raw-2x3", 40, "00000000000001000000000000000100", true},
       {"shape-of-another-size", "raw-2x3", 40, "0300000000000000", true},
       {"changed-on-the-way", "raw-2x3", 60, "01", false},
+      {"half-another-nan", "half-f16-overflow-and-nan", 55, "017e", true},
+      {"quantise-bits-9", "quantise-odd-length", 40, "09", true},
+      {"quantise-infinite-scale", "quantise-odd-length", 58, "0000807f", true},
+      {"quantise-padding", "quantise-odd-length", 68, "01", true},
+      {"quantise-codes-of-a-zero-block", "quantise-odd-length", 67, "fd", true},
+      {"sign-negative-scale", "sign-two-blocks", 52, "000090c0", true},
+      {"sign-padding", "sign-two-blocks", 61, "05", true},
+      {"top_k-method-3", "top_k-fixed", 65, "03", true},
+      {"top_k-width", "top_k-fixed", 66, "0b", true},
+      {"top_k-index-beyond-the-end", "top_k-fixed", 67, "fa00", true},
+      {"top_k-another-count", "top_k-bitmap", 67, "d4", true},
+      {"low_rank-infinite-factor", "low_rank-one", 61, "0000807f", true},
   };
   return all;
 }
