@@ -12,7 +12,7 @@
 #include <cstdlib>
 
 #include "laconic/base/clock.hpp"
-#include "laconic/machine/denormals.hpp"
+#include "laconic/base/denormals.hpp"
 #include "laconic/runtime/pass.hpp"
 #include "laconic/train/loop.hpp"
 #include "laconic/train/optimiser.hpp"

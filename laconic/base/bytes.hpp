@@ -7,8 +7,11 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace laconic {
@@ -16,7 +19,27 @@ namespace laconic {
 static_assert(std::endian::native == std::endian::little,
               "formats are written as memory holds them");
 
-using Bytes = std::vector<std::byte>;
+// resize() and Bytes(n) leave new bytes as they are instead of setting them to zero: a buffer of
+// megabytes is about to be filled anyway.
+template <class T>
+struct UninitialisedAllocator : std::allocator<T> {
+  template <class U>
+  struct rebind {
+    using other = UninitialisedAllocator<U>;
+  };
+  UninitialisedAllocator() = default;
+  template <class U>
+  UninitialisedAllocator(const UninitialisedAllocator<U>&) {}
+  template <class U, class... Arguments>
+  void construct(U* at, Arguments&&... arguments) {
+    if constexpr (sizeof...(Arguments) == 0)
+      ::new (static_cast<void*>(at)) U;
+    else
+      ::new (static_cast<void*>(at)) U(std::forward<Arguments>(arguments)...);
+  }
+};
+
+using Bytes = std::vector<std::byte, UninitialisedAllocator<std::byte>>;
 using ByteView = std::span<const std::byte>;
 
 template <class T>

@@ -30,6 +30,11 @@ SystemError::SystemError(const std::string& path, const std::string& act, int er
     : std::runtime_error(fmt::format("{}: cannot {}: {}", path, act, std::strerror(error_number))) {
 }
 
+WireError::WireError(std::size_t offset, std::string field, const std::string& what)
+    : std::runtime_error(fmt::format("{} at byte {}: {}", field, offset, what)),
+      offset_(offset),
+      field_(std::move(field)) {}
+
 void assertion_failed(const char* condition, const std::string& values, const char* file,
                       int line) {
   throw std::logic_error(fmt::format("{}:{}: {} does not hold ({}); this is a bug in laconic", file,

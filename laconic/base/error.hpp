@@ -5,6 +5,7 @@
 // them and turns them into the exit code.
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -39,6 +40,19 @@ class FileError : public std::runtime_error {
 class SystemError : public std::runtime_error {
  public:
   SystemError(const std::string& path, const std::string& act, int error_number);
+};
+
+// Bytes that came over a wire are not what our writer makes. `offset` counts from the start of what
+// was being read, and the message names the field: "payload.scale at byte 61: 7f800000 is ...".
+class WireError : public std::runtime_error {
+ public:
+  WireError(std::size_t offset, std::string field, const std::string& what);
+  std::size_t offset() const { return offset_; }
+  const std::string& field() const { return field_; }
+
+ private:
+  std::size_t offset_;
+  std::string field_;
 };
 
 [[noreturn]] void assertion_failed(const char* condition, const std::string& values,

@@ -10,6 +10,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/cli/codec_argument.hpp"
 
 namespace laconic {
 
@@ -77,6 +78,7 @@ class Parser {
     add_evaluate();
     add_export();
     add_config_verbs();
+    add_codec_verbs();
     add_doctor();
   }
 
@@ -246,6 +248,22 @@ class Parser {
     show_.show = true;
   }
 
+  void add_codec_verbs() {
+    CLI::App* codec = app_.add_subcommand("codec", "look at codecs, and at frames on disk");
+    codec->require_subcommand(1);
+    add_words(add_verb("list", "every codec with its options and their defaults", list_, codec),
+              list_);
+    add_words(add_verb("show", "what a codec makes of a tensor: bytes, ratio, properties",
+                       show_codec_, codec),
+              show_codec_);
+    add_words(add_verb("encode", "write the tensors of a file as frames", encode_, codec), encode_);
+    add_words(add_verb("inspect", "explain frames byte by byte", inspect_, codec), inspect_);
+    add_words(add_verb("decode", "turn frames back into tensors, and compare", decode_, codec),
+              decode_);
+    add_words(add_verb("bench", "how fast codecs are here, in copies of the tensor", bench_, codec),
+              bench_);
+  }
+
   void add_doctor() {
     CLI::App& verb =
         add_verb("doctor", "examine this machine: libtorch, BLAS, speed, memory", doctor_);
@@ -262,6 +280,12 @@ class Parser {
   EvaluateCommand evaluate_;
   ExportCommand export_;
   ConfigCommand check_, show_;
+  CodecListCommand list_;
+  CodecShowCommand show_codec_;
+  CodecEncodeCommand encode_;
+  CodecInspectCommand inspect_;
+  CodecDecodeCommand decode_;
+  CodecBenchCommand bench_;
   DoctorCommand doctor_;
 };
 

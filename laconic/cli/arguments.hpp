@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "laconic/cli/codec_command.hpp"
 #include "laconic/data/prepare.hpp"
 
 namespace laconic {
@@ -87,8 +88,10 @@ struct NoCommand {
   int exit_code = 0;
 };
 
-using Command = std::variant<NoCommand, TrainCommand, GenerateCommand, EvaluateCommand,
-                             ExportCommand, PrepareCommand, ConfigCommand, DoctorCommand>;
+using Command =
+    std::variant<NoCommand, TrainCommand, GenerateCommand, EvaluateCommand, ExportCommand,
+                 PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand, CodecShowCommand,
+                 CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand, CodecBenchCommand>;
 
 Command parse_arguments(int argc, char** argv);
 

@@ -12,6 +12,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/cli/arguments.hpp"
+#include "laconic/cli/codec_command.hpp"
 #include "laconic/cli/guard.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/file/atomic_file.hpp"
@@ -122,6 +123,12 @@ int run(const Command& command, char** argv) {
   if (const auto* c = std::get_if<NoCommand>(&command)) return c->exit_code;
   if (const auto* c = std::get_if<ConfigCommand>(&command)) return run_config(*c);
   if (const auto* c = std::get_if<PrepareCommand>(&command)) return run_prepare(*c);
+  if (const auto* c = std::get_if<CodecListCommand>(&command)) return run_codec(*c);
+  if (const auto* c = std::get_if<CodecShowCommand>(&command)) return run_codec(*c);
+  if (const auto* c = std::get_if<CodecEncodeCommand>(&command)) return run_codec(*c);
+  if (const auto* c = std::get_if<CodecInspectCommand>(&command)) return run_codec(*c);
+  if (const auto* c = std::get_if<CodecDecodeCommand>(&command)) return run_codec(*c);
+  if (const auto* c = std::get_if<CodecBenchCommand>(&command)) return run_codec(*c);
   if (const auto* c = std::get_if<TrainCommand>(&command))
     return become_worker(argv, read(c->config).run.threads);
   if (const auto* c = std::get_if<GenerateCommand>(&command))

@@ -48,6 +48,8 @@ int guarded(const std::function<int()>& body) {
     return complain(fmt::format("{} problems:\n{}", count, error.what()), kExitRefused);
   } catch (const FileError& error) {
     return complain(error.what(), kExitRefused);
+  } catch (const WireError& error) {
+    return complain(error.what(), kExitRefused);
   } catch (const std::bad_alloc&) {
     return complain(kOutOfMemory, kExitFailure);
   } catch (const std::exception& error) {

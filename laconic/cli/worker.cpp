@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "laconic/base/denormals.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/cli/arguments.hpp"
 #include "laconic/cli/guard.hpp"
@@ -14,7 +15,6 @@
 #include "laconic/doctor/measure.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/machine/cpu.hpp"
-#include "laconic/machine/denormals.hpp"
 #include "laconic/train/loop.hpp"
 
 namespace laconic {

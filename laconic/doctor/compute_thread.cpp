@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "laconic/machine/denormals.hpp"
+#include "laconic/base/denormals.hpp"
 
 namespace laconic {
 namespace {

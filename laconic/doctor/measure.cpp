@@ -12,9 +12,9 @@
 #include <algorithm>
 
 #include "laconic/base/clock.hpp"
+#include "laconic/base/denormals.hpp"
 #include "laconic/doctor/compute_thread.hpp"
 #include "laconic/doctor/gpu.hpp"
-#include "laconic/machine/denormals.hpp"
 
 namespace laconic {
 namespace {

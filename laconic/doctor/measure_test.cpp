@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "laconic/base/denormals.hpp"
 #include "laconic/doctor/compute_thread.hpp"
-#include "laconic/machine/denormals.hpp"
 
 namespace laconic {
 namespace {

@@ -15,22 +15,21 @@ namespace laconic {
 
 namespace {
 
-struct DtypeRow {
+struct Spelling {
   Dtype dtype;
   std::string_view text;
-  std::uint64_t bytes;
 };
 
-constexpr std::array<DtypeRow, 10> kDtypes = {{{Dtype::f64, "F64", 8},
-                                               {Dtype::f32, "F32", 4},
-                                               {Dtype::f16, "F16", 2},
-                                               {Dtype::bf16, "BF16", 2},
-                                               {Dtype::i64, "I64", 8},
-                                               {Dtype::i32, "I32", 4},
-                                               {Dtype::i16, "I16", 2},
-                                               {Dtype::i8, "I8", 1},
-                                               {Dtype::u8, "U8", 1},
-                                               {Dtype::boolean, "BOOL", 1}}};
+constexpr std::array<Spelling, kDtypes> kSpellings = {{{Dtype::f64, "F64"},
+                                                       {Dtype::f32, "F32"},
+                                                       {Dtype::f16, "F16"},
+                                                       {Dtype::bf16, "BF16"},
+                                                       {Dtype::i64, "I64"},
+                                                       {Dtype::i32, "I32"},
+                                                       {Dtype::i16, "I16"},
+                                                       {Dtype::i8, "I8"},
+                                                       {Dtype::u8, "U8"},
+                                                       {Dtype::boolean, "BOOL"}}};
 
 constexpr std::uint64_t kLengthBytes = sizeof(std::uint64_t);
 constexpr const char* kDamaged = "the file is damaged; fetch it or write it again";
@@ -116,26 +115,12 @@ void index_by_name(SafetensorsHeader& header, const std::string& path) {
 }  // namespace
 
 std::string_view to_text(Dtype dtype) {
-  return kDtypes[static_cast<std::size_t>(dtype)].text;
+  return std::ranges::find(kSpellings, dtype, &Spelling::dtype)->text;
 }
 
 std::optional<Dtype> parse_dtype(std::string_view text) {
-  const auto* row = std::ranges::find(kDtypes, text, &DtypeRow::text);
-  return row == kDtypes.end() ? std::nullopt : std::optional(row->dtype);
-}
-
-std::uint64_t bytes_of(Dtype dtype) {
-  return kDtypes[static_cast<std::size_t>(dtype)].bytes;
-}
-
-std::optional<std::uint64_t> bytes_of(Dtype dtype, const std::vector<std::int64_t>& shape) {
-  // The size of an element last, as the official reader does: [2^62, 4, 0] is refused by both.
-  std::uint64_t product = 1;
-  for (const std::int64_t size : shape)
-    if (size < 0 || __builtin_mul_overflow(product, static_cast<std::uint64_t>(size), &product))
-      return std::nullopt;
-  if (__builtin_mul_overflow(product, bytes_of(dtype), &product)) return std::nullopt;
-  return product;
+  const auto* row = std::ranges::find(kSpellings, text, &Spelling::text);
+  return row == kSpellings.end() ? std::nullopt : std::optional(row->dtype);
 }
 
 const SafetensorsEntry* SafetensorsHeader::find(std::string_view name) const {

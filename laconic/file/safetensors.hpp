@@ -16,17 +16,13 @@
 #include <vector>
 
 #include "laconic/base/bytes.hpp"
+#include "laconic/base/dtype.hpp"
 #include "laconic/file/mapped_file.hpp"
 
 namespace laconic {
 
-enum class Dtype { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean };
-
 std::string_view to_text(Dtype dtype);  // "BF16", as the format spells it
 std::optional<Dtype> parse_dtype(std::string_view text);
-std::uint64_t bytes_of(Dtype dtype);
-// Empty when a size is negative or the product leaves 64 bits.
-std::optional<std::uint64_t> bytes_of(Dtype dtype, const std::vector<std::int64_t>& shape);
 
 struct SafetensorsEntry {
   std::string name;

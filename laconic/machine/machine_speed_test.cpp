@@ -5,8 +5,8 @@
 #include <limits>
 #include <thread>
 
+#include "laconic/base/denormals.hpp"
 #include "laconic/machine/bandwidth.hpp"
-#include "laconic/machine/denormals.hpp"
 #include "laconic/machine/peak.hpp"
 
 namespace laconic {

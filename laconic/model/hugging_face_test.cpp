@@ -10,6 +10,7 @@
 #include "laconic/file/json.hpp"
 #include "laconic/file/safetensors_writer.hpp"
 #include "laconic/file/temporary_folder.hpp"
+#include "laconic/tensor/host.hpp"
 
 namespace laconic {
 namespace {
@@ -36,9 +37,9 @@ void write_renamed(const std::string& path, const Gpt& gpt, const std::string& p
   specs.push_back({"lm_head.weight", Dtype::f32, {11, 8}});
   SafetensorsWriter writer(path, specs);
   for (const Parameter& p : gpt.parameters) writer.write(bytes_of_tensor(p.value.detach()));
-  writer.write(Bytes(25));
+  writer.write(Bytes(25, std::byte{}));
   writer.write(is_tied ? bytes_of_tensor(gpt.parameters[0].value.detach())
-                       : ByteView(Bytes(11 * 8 * 4)));
+                       : ByteView(Bytes(11 * 8 * 4, std::byte{})));
   writer.commit();
 }
 

@@ -9,8 +9,8 @@
 #include <system_error>
 
 #include "laconic/base/clock.hpp"
+#include "laconic/base/crc32c.hpp"
 #include "laconic/base/error.hpp"
-#include "laconic/report/crc32c.hpp"
 
 namespace laconic {
 

@@ -101,7 +101,32 @@ def idx_seeds():
     yield "invalid-short", b"\0\0MMIDIDX"
 
 
+def frame_seeds():
+    golden = pathlib.Path(__file__).parent.parent / "golden"
+    for kind, folder in (("valid", "wire"), ("invalid", "invalid")):
+        for path in sorted((golden / folder).glob("*.bin")):
+            yield f"{kind}-{path.stem}", path.read_bytes()
+    several = ("raw-2x3", "top_k-gaps", "sign-two-blocks")
+    yield "valid-three-frames", b"".join((golden / f"wire/{name}.bin").read_bytes() for name in several)
+
+
+PAYLOAD_CASES = 31  # kCases of payload_fuzz.cpp
+
+
+def payload_seeds():
+    data = struct.pack("<16f", *[(-1) ** i * (i + 1) / 8 for i in range(16)])
+    for case in range(PAYLOAD_CASES):
+        yield f"payload-{case:02}", bytes([case, 0]) + data
+        yield f"tensor-{case:02}", bytes([case, 1]) + data
+        yield f"change-{case:02}", bytes([case, 2]) + data
+    special = struct.pack("<8f", float("nan"), float("inf"), -0.0, 1e-40, 3e38, -1e-30, 65520.0, 1.0)
+    for case in range(PAYLOAD_CASES):
+        yield f"special-{case:02}", bytes([case, 1]) + special
+
+
 SEEDS = {
+    "frame": frame_seeds,
+    "payload": payload_seeds,
     "safetensors": safetensors_seeds,
     "weight_map": weight_map_seeds,
     "jsonl": jsonl_seeds,

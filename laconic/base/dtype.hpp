@@ -1,0 +1,38 @@
+// base/dtype.hpp — the element types that files and frames can hold.
+//
+// The numbers are pinned: they are on the wire (docs/wire-format.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace laconic {
+
+enum class Dtype : std::uint8_t {
+  f32 = 1,
+  f16 = 2,
+  bf16 = 3,
+  f64 = 4,
+  i64 = 5,
+  i32 = 6,
+  i16 = 7,
+  i8 = 8,
+  u8 = 9,
+  boolean = 10,
+};
+
+inline constexpr int kDtypes = 10;
+
+// "bf16": how messages and codec texts spell it.
+std::string_view name_of(Dtype dtype);
+std::optional<Dtype> dtype_named(std::string_view name);
+
+bool is_float(Dtype dtype);
+std::uint64_t bytes_of(Dtype dtype);
+// Empty when a size is negative or the product leaves 64 bits.
+std::optional<std::uint64_t> elements_of(const std::vector<std::int64_t>& shape);
+std::optional<std::uint64_t> bytes_of(Dtype dtype, const std::vector<std::int64_t>& shape);
+
+}  // namespace laconic

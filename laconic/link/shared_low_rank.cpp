@@ -1,0 +1,277 @@
+#include "laconic/link/shared_low_rank.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "laconic/base/denormals.hpp"
+#include "laconic/base/error.hpp"
+#include "laconic/base/philox.hpp"
+#include "laconic/codec/codec.hpp"
+#include "laconic/codec/kernel/matrix.hpp"
+#include "laconic/codec/subspace.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr std::uint64_t kStartStream = 4;  // as low_rank's
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr char kSteps[] = "steps";
+
+// A count as two floats that hold it exactly.
+constexpr std::uint64_t kHalfCount = 1 << 24;
+bool is_half_count(float x) {
+  return x >= 0 && x < static_cast<float>(kHalfCount) && x == std::floor(x);
+}
+
+std::string basis_name(const std::string& tensor) {
+  return tensor + ".basis";
+}
+std::string residual_name(const std::string& tensor) {
+  return tensor + ".residual";
+}
+
+}  // namespace
+
+Problems check(const SharedLowRankSpec& spec) {
+  Problems problems = check(LowRank{spec.rank});
+  if (!(spec.min_ratio >= 0) || !std::isfinite(spec.min_ratio))
+    problems.push_back({"min_ratio", fmt::format("{} is not a ratio", spec.min_ratio)});
+  if (spec.warm_up_steps < 0)
+    problems.push_back({"warm_up_steps", fmt::format("{} is negative", spec.warm_up_steps)});
+  return problems;
+}
+
+double low_rank_ratio(std::int64_t rank, const TensorSpec& tensor) {
+  if (tensor.shape.size() < 2 || elements_of(tensor) == 0) return 0;
+  const auto [rows, columns] = matrix_shape(tensor);
+  const std::uint64_t factors = (rows + columns) * effective_rank({rank}, tensor);
+  return static_cast<double>(elements_of(tensor)) / static_cast<double>(factors);
+}
+
+SharedLowRank::SharedLowRank(const SharedLowRankSpec& spec, const std::vector<NamedTensor>& tensors,
+                             int workers)
+    : spec_(spec), workers_(static_cast<float>(workers)) {
+  LACONIC_ASSERT(check(spec).empty() && workers > 0, to_text(check(spec)));
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : tensors) {
+    LACONIC_ASSERT(names.insert(name).second && tensor.dtype == Dtype::f32, name);
+    const auto [rows, columns] = matrix_shape(tensor);
+    const double ratio = low_rank_ratio(spec.rank, tensor);
+    const bool whole = ratio == 0 || ratio < spec.min_ratio;
+    slots_.push_back({.name = name,
+                      .rows = rows,
+                      .columns = columns,
+                      .rank = whole ? 0 : effective_rank({spec.rank}, tensor),
+                      .elements = elements_of(tensor)});
+  }
+}
+
+bool SharedLowRank::is_encoded(std::size_t tensor) const {
+  return slots_[tensor].rank > 0 && steps_ >= static_cast<std::uint64_t>(spec_.warm_up_steps);
+}
+
+std::size_t SharedLowRank::left_size(std::size_t tensor) const {
+  return is_encoded(tensor) ? slots_[tensor].rows * slots_[tensor].rank : 0;
+}
+
+std::size_t SharedLowRank::right_size(std::size_t tensor) const {
+  return is_encoded(tensor) ? slots_[tensor].columns * slots_[tensor].rank : 0;
+}
+
+SharedLowRank::Counts SharedLowRank::counts() const {
+  Counts counts;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    counts.whole += is_encoded(i) ? 0 : slots_[i].elements;
+    counts.left += left_size(i);
+    counts.right += right_size(i);
+  }
+  return counts;
+}
+
+void SharedLowRank::require(Phase phase) const {
+  LACONIC_ASSERT(phase_ == phase, fmt::format("phase {} instead of {}", static_cast<int>(phase_),
+                                              static_cast<int>(phase)));
+}
+
+// --- the three phases
+
+const float* SharedLowRank::input_of(const Slot& slot) const {
+  return spec_.feedback ? slot.input.data() : slot.gradient;
+}
+
+void SharedLowRank::begin_matrix(Slot& slot, float* left) const {
+  const Key key = derive(derive(key_of(spec_.seed), kStartStream), slot.name);
+  if (spec_.feedback) {
+    slot.input.assign(slot.gradient, slot.gradient + slot.elements);
+    for (std::size_t i = 0; i < slot.residual.size(); ++i) slot.input[i] += slot.residual[i];
+  }
+  slot.right = slot.basis;
+  if (slot.right.empty()) {
+    slot.right.resize(slot.columns * slot.rank);
+    draw_start(slot.right.data(), slot.columns, slot.rank, key);
+  }
+  orthonormalise_start(slot.right.data(), slot.columns, slot.rank, key);
+  kernel::multiply(input_of(slot), slot.rows, slot.columns, slot.right.data(), slot.rank, left);
+}
+
+void SharedLowRank::begin(std::span<const float* const> gradients, std::vector<float>& whole,
+                          std::vector<float>& left) {
+  require(Phase::idle);
+  LACONIC_ASSERT(gradients.size() == slots_.size(), fmt::format("{}", gradients.size()));
+  const ScopedDenormals flush(true);
+  whole.resize(counts().whole);
+  left.resize(counts().left);
+  float *to_whole = whole.data(), *to_left = left.data();
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    slot.gradient = gradients[i];
+    if (is_encoded(i))
+      begin_matrix(slot, to_left);
+    else
+      to_whole = std::copy_n(gradients[i], slot.elements, to_whole);
+    to_left += left_size(i);
+  }
+  phase_ = Phase::begun;
+}
+
+// P need not be divided by the number of workers: only its directions count.
+void SharedLowRank::project_matrix(Slot& slot, std::span<const float> left_sum,
+                                   float* right) const {
+  slot.left.assign(left_sum.begin(), left_sum.end());
+  slot.finite = is_finite(slot.left.data(), slot.left.size());
+  if (!slot.finite) return void(std::fill_n(right, slot.columns * slot.rank, kNan));
+  orthonormalise(slot.left.data(), slot.rows, slot.rank);
+  kernel::multiply_transposed(input_of(slot), slot.rows, slot.columns, slot.left.data(), slot.rank,
+                              right);
+}
+
+void SharedLowRank::project(std::span<const float> left_sum, std::vector<float>& right) {
+  require(Phase::begun);
+  LACONIC_ASSERT(left_sum.size() == counts().left, fmt::format("{}", left_sum.size()));
+  const ScopedDenormals flush(true);
+  right.resize(counts().right);
+  std::size_t from = 0, to = 0;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (!is_encoded(i)) continue;
+    project_matrix(slots_[i], left_sum.subspan(from, left_size(i)), right.data() + to);
+    from += left_size(i);
+    to += right_size(i);
+  }
+  phase_ = Phase::projected;
+}
+
+void SharedLowRank::finish_matrix(Slot& slot, std::span<const float> right_sum,
+                                  float* output) const {
+  slot.finite = slot.finite && is_finite(right_sum.data(), right_sum.size());
+  if (!slot.finite) return void(std::fill_n(output, slot.elements, kNan));
+  for (std::size_t i = 0; i < right_sum.size(); ++i) slot.right[i] = right_sum[i] / workers_;
+  kernel::multiply_factors(slot.left.data(), slot.rows, slot.right.data(), slot.columns, slot.rank,
+                           output);
+  for (std::size_t i = 0; i < slot.input.size(); ++i) slot.input[i] -= output[i];
+}
+
+void SharedLowRank::finish(std::span<const float> whole_sum, std::span<const float> right_sum,
+                           std::span<float* const> outputs) {
+  require(Phase::projected);
+  LACONIC_ASSERT(outputs.size() == slots_.size() && whole_sum.size() == counts().whole &&
+                     right_sum.size() == counts().right,
+                 fmt::format("{} {} {}", outputs.size(), whole_sum.size(), right_sum.size()));
+  const ScopedDenormals flush(true);
+  std::size_t whole = 0, right = 0;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    if (is_encoded(i)) {
+      finish_matrix(slot, right_sum.subspan(right, right_size(i)), outputs[i]);
+      right += right_size(i);
+      continue;
+    }
+    for (std::size_t k = 0; k < slot.elements; ++k) outputs[i][k] = whole_sum[whole++] / workers_;
+  }
+  phase_ = Phase::finished;
+}
+
+// --- the end of a step
+
+// By swapping, so that the memory of the last step serves the next.
+void SharedLowRank::commit_matrix(Slot& slot) const {
+  if (!slot.finite) return slot.basis.clear();
+  std::swap(slot.basis, slot.right);
+  if (spec_.feedback) std::swap(slot.residual, slot.input);
+}
+
+void SharedLowRank::commit() {
+  require(Phase::finished);
+  for (std::size_t i = 0; i < slots_.size(); ++i)
+    if (is_encoded(i)) commit_matrix(slots_[i]);
+  ++steps_;
+  phase_ = Phase::idle;
+}
+
+void SharedLowRank::abandon() {
+  phase_ = Phase::idle;
+}
+
+void SharedLowRank::scale_residual(float factor) {
+  require(Phase::idle);
+  const ScopedDenormals flush(true);
+  for (Slot& slot : slots_)
+    for (float& x : slot.residual) x *= factor;
+}
+
+const float* SharedLowRank::residual(std::size_t tensor) const {
+  const std::vector<float>& residual = slots_[tensor].residual;
+  return residual.empty() ? nullptr : residual.data();
+}
+
+// --- state
+
+NamedFloats SharedLowRank::save() const {
+  require(Phase::idle);
+  NamedFloats state;
+  const std::uint64_t low = steps_ % kHalfCount, high = steps_ / kHalfCount;
+  state[kSteps] = {static_cast<float>(low), static_cast<float>(high)};
+  for (const Slot& slot : slots_) {
+    if (!slot.basis.empty()) state[basis_name(slot.name)] = slot.basis;
+    if (!slot.residual.empty()) state[residual_name(slot.name)] = slot.residual;
+  }
+  return state;
+}
+
+void SharedLowRank::load(const NamedFloats& state) {
+  require(Phase::idle);
+  std::vector<Slot> slots = slots_;
+  std::vector<float> steps;
+  std::map<std::string, std::pair<std::vector<float>*, std::size_t>> places;  // and their size
+  places[kSteps] = {&steps, 2};
+  for (Slot& slot : slots) {
+    slot.basis.clear();
+    slot.residual.clear();
+    if (slot.rank == 0) continue;
+    places[basis_name(slot.name)] = {&slot.basis, slot.columns * slot.rank};
+    if (spec_.feedback) places[residual_name(slot.name)] = {&slot.residual, slot.elements};
+  }
+  Problems problems;
+  if (!state.contains(kSteps)) problems.push_back({kSteps, "missing"});
+  for (const auto& [name, values] : state) {
+    const auto place = places.find(name);
+    if (place == places.end())
+      problems.push_back({name, "belongs to no matrix that travels by low rank"});
+    else if (values.size() != place->second.second)
+      problems.push_back(
+          {name, fmt::format("{} numbers instead of {}", values.size(), place->second.second)});
+    else
+      *place->second.first = values;
+  }
+  for (const float half : steps)
+    if (!is_half_count(half)) problems.push_back({kSteps, fmt::format("{} is no count", half)});
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  slots_ = std::move(slots);
+  steps_ = static_cast<std::uint64_t>(steps[0]) + kHalfCount * static_cast<std::uint64_t>(steps[1]);
+}
+
+}  // namespace laconic
