@@ -260,6 +260,8 @@ class Parser {
     add_words(add_verb("inspect", "explain frames byte by byte", inspect_, codec), inspect_);
     add_words(add_verb("decode", "turn frames back into tensors, and compare", decode_, codec),
               decode_);
+    add_words(add_verb("bench", "how fast codecs are here, in copies of the tensor", bench_, codec),
+              bench_);
   }
 
   void add_doctor() {
@@ -283,6 +285,7 @@ class Parser {
   CodecEncodeCommand encode_;
   CodecInspectCommand inspect_;
   CodecDecodeCommand decode_;
+  CodecBenchCommand bench_;
   DoctorCommand doctor_;
 };
 

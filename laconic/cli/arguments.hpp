@@ -91,7 +91,7 @@ struct NoCommand {
 using Command =
     std::variant<NoCommand, TrainCommand, GenerateCommand, EvaluateCommand, ExportCommand,
                  PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand, CodecShowCommand,
-                 CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand>;
+                 CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand, CodecBenchCommand>;
 
 Command parse_arguments(int argc, char** argv);
 

@@ -63,4 +63,18 @@ void add_words(CLI::App& verb, CodecDecodeCommand& command) {
   add_json(verb, command.json);
 }
 
+void add_words(CLI::App& verb, CodecBenchCommand& command) {
+  verb.add_option("SPEC", command.codecs, "codecs to measure; default: a list of usual ones");
+  verb.add_option("--mebibytes", command.mebibytes, "of f32 that are encoded")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  verb.add_option("--columns", command.columns, "of the tensor, a matrix")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  verb.add_option("--rounds", command.rounds, "whose median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  add_json(verb, command.json);
+}
+
 }  // namespace laconic

@@ -14,5 +14,6 @@ void add_words(CLI::App& verb, CodecShowCommand& command);
 void add_words(CLI::App& verb, CodecEncodeCommand& command);
 void add_words(CLI::App& verb, CodecInspectCommand& command);
 void add_words(CLI::App& verb, CodecDecodeCommand& command);
+void add_words(CLI::App& verb, CodecBenchCommand& command);
 
 }  // namespace laconic

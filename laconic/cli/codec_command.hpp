@@ -4,7 +4,7 @@
 // `encode` puts the tensor's position in the file into the sequence number, and `decode` finds the
 // name by it when it is shown the original.
 //
-// To add a verb (bench, say): a command here, its words in codec_argument.cpp, a line in Parser and
+// To add a verb: a command here, its words in codec_argument.cpp, a line in Parser and
 // in Command (arguments), a run_codec() in codec_command.cpp or a file of its own, a line in
 // front.cpp.
 #pragma once
@@ -47,11 +47,20 @@ struct CodecDecodeCommand {
   std::string json;
 };
 
+struct CodecBenchCommand {
+  std::vector<std::string> codecs;  // none: the usual ones
+  std::uint64_t mebibytes = 64;
+  std::int64_t columns = 1024;
+  int rounds = 9;
+  std::string json;
+};
+
 // Exit codes. Throw ConfigError with every problem, FileError or SystemError.
 int run_codec(const CodecListCommand& command);
 int run_codec(const CodecShowCommand& command);
 int run_codec(const CodecEncodeCommand& command);
 int run_codec(const CodecInspectCommand& command);
 int run_codec(const CodecDecodeCommand& command);
+int run_codec(const CodecBenchCommand& command);
 
 }  // namespace laconic

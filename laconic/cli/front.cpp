@@ -128,6 +128,7 @@ int run(const Command& command, char** argv) {
   if (const auto* c = std::get_if<CodecEncodeCommand>(&command)) return run_codec(*c);
   if (const auto* c = std::get_if<CodecInspectCommand>(&command)) return run_codec(*c);
   if (const auto* c = std::get_if<CodecDecodeCommand>(&command)) return run_codec(*c);
+  if (const auto* c = std::get_if<CodecBenchCommand>(&command)) return run_codec(*c);
   if (const auto* c = std::get_if<TrainCommand>(&command))
     return become_worker(argv, read(c->config).run.threads);
   if (const auto* c = std::get_if<GenerateCommand>(&command))

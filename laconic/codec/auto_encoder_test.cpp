@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+#include <stdexcept>
 
 #include "laconic/base/test_target.hpp"
 #include "laconic/codec/test_matrix.hpp"

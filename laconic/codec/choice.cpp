@@ -100,7 +100,6 @@ void Choice::for_each_batch(const Use& use) const {
 
 void Choice::gather(const float* x, float* values) const {
   for_each_batch([&](const std::uint64_t* indices, std::size_t count) {
-    for (std::size_t j = 0; j < count; ++j) __builtin_prefetch(x + indices[j]);
     for (std::size_t j = 0; j < count; ++j) *values++ = x[indices[j]];
   });
 }

@@ -78,6 +78,12 @@ std::size_t encode_difference(const CodecSpec& codec, ConstHostTensor x, const f
 void decode_difference(const CodecSpec& codec, ByteView payload, const float* before, float* after,
                        const CodecInput& input, HostTensor out);
 
+// Whether the numbers in the payload are all finite, without decoding it: scales, kept values,
+// factors. Both ends ask this of the same bytes before they remember anything.
+// Requires: payload passed check_payload().
+bool is_finite(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload);
+bool is_finite(const float* values, std::size_t count);
+
 // sum += addend, both payloads for `tensor`. Throws WireError when they do not fit each other
 // (random_k with two seeds). Requires: is_summable(codec), both passed check_payload().
 void add_payload(const CodecSpec& codec, const TensorSpec& tensor, std::span<std::byte> sum,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "laconic/base/error.hpp"
 #include "laconic/codec/convert.hpp"

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"

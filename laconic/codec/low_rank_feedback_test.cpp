@@ -1,6 +1,9 @@
 // Low rank with what it lost sent later: L1, L2, L3 and L5 of the specification of Optimus-CC.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "laconic/codec/test_matrix.hpp"
 
 namespace laconic {

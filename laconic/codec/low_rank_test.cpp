@@ -1,6 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 
 #include "laconic/base/test_target.hpp"
@@ -74,11 +78,12 @@ TEST(LowRank, TheExampleOfTheWireFormat) {
 // --- C1 to C8 of the specification of Optimus-CC
 
 TEST(LowRank, FullRankIsExact) {
-  for (const auto& [n, m] : {std::pair{40, 24}, {24, 40}, {32, 32}, {1, 50}, {50, 1}}) {
-    const Matrix a = normal_floats(static_cast<std::size_t>(n * m), 2);
-    for (const std::int64_t rank : {std::min(n, m), 100}) {
-      const Coded result =
-          coded({rank}, static_cast<std::size_t>(n), static_cast<std::size_t>(m), a);
+  using Size = std::size_t;
+  for (const auto& [n, m] :
+       {std::pair<Size, Size>{40, 24}, {24, 40}, {32, 32}, {1, 50}, {50, 1}, {30, 600}}) {
+    const Matrix a = normal_floats(n * m, 2);
+    for (const std::int64_t rank : {static_cast<std::int64_t>(std::min(n, m)), INT64_C(100)}) {
+      const Coded result = coded({rank}, n, m, a);
       EXPECT_LE(relative_error(a, result.out), 1e-5) << n << " x " << m << ", rank " << rank;
     }
   }

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "laconic/base/test_target.hpp"
 #include "laconic/codec/subspace.hpp"
 #include "laconic/codec/test_matrix.hpp"

@@ -116,7 +116,8 @@ TEST(Quantise, EveryTargetAgreesWithTheReferenceOnShapes) {
   expect_all_like_reference(cases);
 }
 
-// Sizes around the 4096 elements that are packed at a time, with groups that do not divide them.
+// Sizes around the 1024 or 4096 elements that are packed at a time, and groups that do not divide
+// them.
 TEST(Quantise, EveryTargetAgreesWithTheReferenceAcrossTiles) {
   std::vector<Case> cases;
   for (const int bits : {2, 3, 4, 8})
@@ -127,7 +128,7 @@ TEST(Quantise, EveryTargetAgreesWithTheReferenceAcrossTiles) {
                              "quantise:group=channel,scale=f16,grid=artefact"}) {
       auto codec = std::get<Quantise>(parse_codec(text));
       codec.bits = bits;
-      for (const std::int64_t size : {4095, 4096, 4097, 3 * 4096 + 77})
+      for (const std::int64_t size : {1023, 1024, 1025, 4095, 4096, 4097, 3 * 4096 + 77})
         cases.push_back(make_case(codec, {size}, Data::nan));
       for (const std::vector<std::int64_t>& shape :
            {std::vector<std::int64_t>{4097, 3}, {31, 700}, {3, 5000}})
@@ -224,6 +225,23 @@ TEST(Quantise, AMemoryInOnePassIsAMemoryInSeveral) {
         ASSERT_NO_FATAL_FAILURE(expect_feedback_like_composed(codec, tensor, x, before));
         ASSERT_NO_FATAL_FAILURE(expect_difference_like_composed(codec, tensor, x, before));
       }
+    }
+  });
+}
+
+// In place too, where a group is longer than what is written at a time.
+TEST(Quantise, AMemoryAcrossTilesIsTheSame) {
+  const ScopedDenormals flush(true);
+  const TensorSpec tensor{Dtype::f32, {5, 1501}};
+  const Floats x = make_data(Data::outlier, 5 * 1501), before = normal_data(x.size(), 0.5, 8);
+  for_each_target([&] {
+    for (const char* text : {"quantise:bits=3,block=3000", "quantise:bits=3,group=row",
+                             "quantise:bits=4,group=channel", "quantise:bits=5,block=100",
+                             "quantise:bits=4,block=1000,grid=ends,rounding=stochastic"}) {
+      SCOPED_TRACE(text);
+      const auto codec = std::get<Quantise>(parse_codec(text));
+      expect_feedback_like_composed(codec, tensor, x, before);
+      expect_difference_like_composed(codec, tensor, x, before);
     }
   });
 }

@@ -15,7 +15,7 @@ struct Overloaded : Ts... {
   using Ts::operator()...;
 };
 template <class... Ts>
-Overloaded(Ts...) -> Overloaded<Ts...>;  // clang 14 does not deduce it
+Overloaded(Ts...) -> Overloaded<Ts...>;  // clang 14 does not find this by itself
 
 constexpr std::int64_t kMaxBlock = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxRank = 1 << 16;

@@ -2,6 +2,7 @@
 // all walk that list.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <map>

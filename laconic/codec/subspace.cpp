@@ -3,13 +3,13 @@
 #include <hwy/aligned_allocator.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <new>
 #include <span>
 #include <vector>
 
+#include "laconic/codec/codec.hpp"
 #include "laconic/codec/kernel/projection.hpp"
 
 namespace laconic {
@@ -112,14 +112,6 @@ class Draws {
 
 void draw_start(float* x, std::size_t rows, std::size_t r, Key key) {
   fill_normal(key, 0, 0.0, 1.0, std::span<float>(x, rows * r));
-}
-
-bool is_finite(const float* x, std::size_t count) {
-  constexpr std::uint32_t kExponent = 0x7F800000;
-  bool finite = true;
-  for (std::size_t i = 0; i < count; ++i)
-    finite &= (std::bit_cast<std::uint32_t>(x[i]) & kExponent) != kExponent;
-  return finite;
 }
 
 void orthonormalise(float* x, std::size_t rows, std::size_t r) {

@@ -29,6 +29,4 @@ void orthonormalise_start(float* x, std::size_t rows, std::size_t r, Key key);
 // Element (i, c) is normal number i r + c of the key.
 void draw_start(float* x, std::size_t rows, std::size_t r, Key key);
 
-bool is_finite(const float* x, std::size_t count);
-
 }  // namespace laconic

@@ -74,6 +74,10 @@ std::vector<std::vector<float>> hostile_data(std::size_t n) {
   add([](std::size_t i) { return std::bit_cast<float>(static_cast<unsigned>(i)); });  // denormal
   add([](std::size_t i) { return std::bit_cast<float>(static_cast<unsigned>(i * 2654435761u)); });
   all.push_back(normal_floats(n, 8));
+  // Large exactly where largest() looks for a sample, so that its guess is too high.
+  all.push_back(std::vector<float>(n, 0.5f));
+  for (std::uint64_t i = 0; i < 100; ++i)
+    all.back()[i * 16 + ((i * 0x9E3779B97F4A7C15u >> 32) * 16 >> 32)] = 5.0f;
   return all;
 }
 

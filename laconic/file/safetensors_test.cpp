@@ -94,6 +94,25 @@ TEST(Safetensors, WhatIsWrittenIsRead) {
   }
 }
 
+TEST(Safetensors, WrittenInPiecesIsTheSameFile) {
+  const TemporaryFolder folder;
+  const std::vector<SafetensorsSpec> specs = {{"a", Dtype::u8, {5}}, {"empty", Dtype::u8, {0}}};
+  SafetensorsWriter whole(folder / "whole", specs);
+  whole.write(view("abcde"));
+  whole.write({});
+  whole.commit();
+  SafetensorsWriter pieces(folder / "pieces", specs);
+  for (const char* piece : {"ab", "", "c"}) pieces.write_piece(view(piece));
+  EXPECT_THROW(pieces.write(view("abcde")), std::logic_error);      // the tensor has begun
+  EXPECT_THROW(pieces.write_piece(view("def")), std::logic_error);  // and ends before
+  EXPECT_THROW(pieces.commit(), std::logic_error);
+  pieces.write_piece(view("de"));
+  pieces.write_piece({});
+  pieces.commit();
+  EXPECT_EQ(MappedFile(folder / "pieces").text(), MappedFile(folder / "whole").text());
+  EXPECT_EQ(pieces.checksum(), whole.checksum());
+}
+
 TEST(Safetensors, NoTensorsAtAllIsAFile) {
   const TemporaryFolder folder;
   SafetensorsWriter(folder / "a", {}).commit();

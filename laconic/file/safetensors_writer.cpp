@@ -62,12 +62,26 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Safete
 
 void SafetensorsWriter::write(ByteView bytes) {
   LACONIC_ASSERT(next_ < specs_.size(), fmt::format("all {} tensors are written", specs_.size()));
-  const SafetensorsSpec& spec = specs_[next_++];
+  const SafetensorsSpec& spec = specs_[next_];
   LACONIC_ASSERT(
-      bytes.size() == checked_bytes(spec),
+      written_ == 0 && bytes.size() == checked_bytes(spec),
       fmt::format("{} has {} bytes, given {}", spec.name, checked_bytes(spec), bytes.size()));
+  write_piece(bytes);
+}
+
+void SafetensorsWriter::write_piece(ByteView bytes) {
+  LACONIC_ASSERT(next_ < specs_.size(), fmt::format("all {} tensors are written", specs_.size()));
+  const SafetensorsSpec& spec = specs_[next_];
+  const std::uint64_t size = checked_bytes(spec);
+  LACONIC_ASSERT(
+      bytes.size() <= size - written_,
+      fmt::format("{} has {} bytes, given {} + {}", spec.name, size, written_, bytes.size()));
   file_.write(bytes);
   checksum_.update(bytes);
+  written_ += bytes.size();
+  if (written_ < size) return;
+  written_ = 0;
+  ++next_;
 }
 
 void SafetensorsWriter::commit() {

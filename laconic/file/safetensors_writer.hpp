@@ -36,6 +36,9 @@ class SafetensorsWriter {
 
   // Requires: bytes of the next tensor, as many as its type and shape say.
   void write(ByteView bytes);
+  // The same in pieces, for a tensor that is not in memory as a whole; an empty tensor takes one
+  // empty piece. Requires: no piece reaches into the following tensor.
+  void write_piece(ByteView bytes);
   // Requires: every tensor was written.
   void commit();
   std::string checksum() const { return checksum_.hex(); }  // of the whole file, once committed
@@ -43,7 +46,8 @@ class SafetensorsWriter {
 
  private:
   std::vector<SafetensorsSpec> specs_;
-  std::size_t next_ = 0;
+  std::size_t next_ = 0;       // the tensor that is being written
+  std::uint64_t written_ = 0;  // bytes of it
   AtomicFile file_;
   Checksum checksum_;
 };

@@ -10,6 +10,7 @@
 #include "laconic/base/denormals.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
+#include "laconic/codec/codec.hpp"
 #include "laconic/codec/kernel/matrix.hpp"
 #include "laconic/codec/subspace.hpp"
 
@@ -232,8 +233,8 @@ const float* SharedLowRank::residual(std::size_t tensor) const {
 NamedFloats SharedLowRank::save() const {
   require(Phase::idle);
   NamedFloats state;
-  state[kSteps] = {static_cast<float>(steps_ % kHalfCount),
-                   static_cast<float>(steps_ / kHalfCount)};
+  const std::uint64_t low = steps_ % kHalfCount, high = steps_ / kHalfCount;
+  state[kSteps] = {static_cast<float>(low), static_cast<float>(high)};
   for (const Slot& slot : slots_) {
     if (!slot.basis.empty()) state[basis_name(slot.name)] = slot.basis;
     if (!slot.residual.empty()) state[residual_name(slot.name)] = slot.residual;

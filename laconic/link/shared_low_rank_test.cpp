@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
-#include <numeric>
+#include <stdexcept>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/test_target.hpp"

@@ -48,12 +48,4 @@ struct ExportOptions {
 // Requires: `folder` exists and holds no weights; a stale file would be read before the new ones.
 void write_gpt(const std::string& folder, const Gpt& gpt, const ExportOptions& options);
 
-// Plain copies between tensors and bytes, shared with checkpoints.
-Dtype dtype_of(at::ScalarType type);
-at::ScalarType scalar_type_of(Dtype dtype);
-// A tensor on the CPU, contiguous, of exactly this content. Requires: sizes fit.
-at::Tensor tensor_from_bytes(ByteView bytes, Dtype dtype, const std::vector<std::int64_t>& sizes);
-// Valid as long as `tensor`. Requires: on the CPU, contiguous.
-ByteView bytes_of_tensor(const at::Tensor& tensor);
-
 }  // namespace laconic

@@ -10,6 +10,7 @@
 #include "laconic/file/json.hpp"
 #include "laconic/file/safetensors_writer.hpp"
 #include "laconic/file/temporary_folder.hpp"
+#include "laconic/tensor/host.hpp"
 
 namespace laconic {
 namespace {

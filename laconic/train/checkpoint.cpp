@@ -18,6 +18,7 @@
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/file/safetensors_writer.hpp"
 #include "laconic/model/hugging_face.hpp"
+#include "laconic/tensor/host.hpp"
 
 namespace laconic {
 

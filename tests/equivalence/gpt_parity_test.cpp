@@ -13,6 +13,7 @@
 #include "laconic/model/decode.hpp"
 #include "laconic/model/hugging_face.hpp"
 #include "laconic/runtime/pass.hpp"
+#include "laconic/tensor/host.hpp"
 #include "laconic/train/optimiser.hpp"
 
 namespace laconic {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "laconic/codec/kernel/conversion.hpp"
 #include "laconic/codec/kernel/store-inl.hpp"

@@ -26,7 +26,7 @@ using Vec = hn::Vec<Tag>;
 using VecI = hn::Vec<TagI>;
 static constexpr std::size_t kMostLanes = HWY_MAX_BYTES / sizeof(float);
 static constexpr float kToInteger = 12582912.0f;
-static_assert(kMostLanes <= kSlack || HWY_MAX_BYTES > 64, "x86 and NEON vectors fit the slack");
+static_assert(kMostLanes <= kSlack);
 
 HWY_INLINE Vec canonical(Vec v) {
   return hn::IfThenElse(hn::IsNaN(v), hn::Set(Tag(), std::numeric_limits<float>::quiet_NaN()), v);

@@ -1,10 +1,10 @@
 // codec/kernel/quantise.hpp — the loops of the quantise codec, on runs of elements.
 //
 // A run is any number of consecutive elements: groups, parts of them, or (kind
-// channel) rows across all groups. The loops know nothing of bytes and bits: codes are one per
-// byte, kernel/pack.hpp does the rest. Scratch that only the codec sees (codes,
-// noise, levels per element, and values before they are delivered) needs room
-// for kSlack elements more than the run is long, which may be read and
+// channel) rows across all groups. The loops know nothing of bits: codes are
+// one per byte, kernel/pack.hpp does the rest. Scratch that only the codec sees
+// (codes, noise, levels per element, values before they are delivered) needs
+// room for kSlack elements more than the run is long, which may be read and
 // overwritten; the caller's tensors are touched exactly. All of them call for
 // flushed denormals, as all codecs do.
 #pragma once

@@ -81,14 +81,12 @@ HWY_INLINE void multiply_with(D d, const float* a, std::size_t n, std::size_t m,
 
 void multiply(const float* a, std::size_t n, std::size_t m, const float* q, std::size_t width,
               float* y, std::size_t y_stride, std::size_t used) {
-  if (width == 4)
-    multiply_with<8, 1>(hn::CappedTag<float, 4>(), a, n, m, q, width, y, y_stride, used);
-  else if (width == 8)
-    multiply_with<8, 1>(hn::CappedTag<float, 8>(), a, n, m, q, width, y, y_stride, used);
-  else if constexpr (kWide == kTile)
-    multiply_with<8, 1>(Wide(), a, n, m, q, width, y, y_stride, used);
-  else
-    multiply_with<4, 2>(Wide(), a, n, m, q, width, y, y_stride, used);
+  constexpr int kRows = kWide == kTile ? 8 : 4, kVectors = kWide == kTile ? 1 : 2;
+  const hn::CappedTag<float, 4> four;
+  const hn::CappedTag<float, 8> eight;
+  if (width == 4) return multiply_with<8, 1>(four, a, n, m, q, width, y, y_stride, used);
+  if (width == 8) return multiply_with<8, 1>(eight, a, n, m, q, width, y, y_stride, used);
+  multiply_with<kRows, kVectors>(Wide(), a, n, m, q, width, y, y_stride, used);
 }
 
 // --- q = a^T p. kRows lines of p stay in registers while j runs along as many rows of a. The sums
@@ -144,12 +142,11 @@ HWY_INLINE void accumulate_with(D d, const float* a, std::size_t rows, std::size
 
 void accumulate(const float* a, std::size_t rows, std::size_t m, const float* p, std::size_t width,
                 float* part, float* total) {
-  if (width == 4)
-    accumulate_with(hn::CappedTag<float, 4>(), a, rows, m, p, width, part, total);
-  else if (width == 8)
-    accumulate_with(hn::CappedTag<float, 8>(), a, rows, m, p, width, part, total);
-  else
-    accumulate_with(Wide(), a, rows, m, p, width, part, total);
+  const hn::CappedTag<float, 4> four;
+  const hn::CappedTag<float, 8> eight;
+  if (width == 4) return accumulate_with(four, a, rows, m, p, width, part, total);
+  if (width == 8) return accumulate_with(eight, a, rows, m, p, width, part, total);
+  accumulate_with(Wide(), a, rows, m, p, width, part, total);
 }
 
 // --- out = p q^T. Lanes are columns of the result, so no lane shares a sum.

@@ -1,0 +1,260 @@
+// Delta links when something goes wrong: lost, reordered and damaged frames (T14), references that
+// have drifted apart, numbers that are not finite, full budgets, slow disks (T15), restarts.
+#include <chrono>
+#include <thread>
+
+#include "laconic/base/error.hpp"
+#include "laconic/file/mapped_file.hpp"
+#include "laconic/file/temporary_folder.hpp"
+#include "laconic/link/test_link.hpp"
+
+namespace laconic {
+namespace {
+
+constexpr std::size_t kSample = 96;
+
+TensorSpec batch_of(std::size_t samples) {
+  return {Dtype::f32, {static_cast<std::int64_t>(samples), 8, 12}};
+}
+
+LinkSpec delta_link(Delta delta = {.first = Half{}, .hash_every = 4}) {
+  return {"pp.activation.0-1", parse_codec("quantise:bits=4,block=32"), delta};
+}
+
+Floats activations(const Keys& keys, int epoch) {
+  Floats all;
+  for (const std::uint64_t key : keys) {
+    const Floats one = normal(kSample, 1000 + key) + normal(kSample, 77 * epoch + key, 0.05);
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  return all;
+}
+
+void expect_equal_references(LinkPair& link, const Keys& keys) {
+  for (const std::uint64_t key : keys) {
+    const auto sent = link.sender.references()->find(key);
+    const auto received = link.receiver.references()->find(key);
+    ASSERT_TRUE(sent && received) << key;
+    EXPECT_EQ(sent->visits, received->visits) << key;
+    EXPECT_TRUE(std::ranges::equal(sent->bytes, received->bytes)) << key;
+  }
+}
+
+// What a runtime does with refusals: tell the sender, which sends those samples anew.
+void recover(LinkPair& link, const Keys& keys, int epoch, const Unpacked& unpacked) {
+  Keys again;
+  for (const Refusal& refusal : unpacked.refused) again.push_back(refusal.key);
+  if (again.empty()) return;
+  link.sender.forget(again);
+  const TensorSpec whole = link.tensor;
+  link.tensor = batch_of(again.size());
+  const Floats got = link.send(activations(again, epoch), {.keys = again});
+  EXPECT_LT(relative_error(got, activations(again, epoch)), 0.01);
+  link.tensor = whole;
+  expect_equal_references(link, keys);
+}
+
+struct Fault {
+  const char* name;
+  std::function<void(Bytes&)> act;
+  std::size_t refused;  // of 4 samples
+};
+
+std::size_t frame_at(const Bytes& message, int index) {
+  std::size_t at = 0;
+  for (int i = 0; i < index; ++i) at += read_frame(message, at).size;
+  return at;
+}
+
+TEST(DeltaFault, DamageIsFoundAndRepaired) {
+  const Keys keys{3, 1, 4, 15};
+  const std::vector<Fault> faults = {
+      {"a bit of a payload", [](Bytes& m) { m[frame_at(m, 3) - 9] ^= std::byte{4}; }, 2},
+      {"a bit of the first header", [](Bytes& m) { m[17] ^= std::byte{1}; }, 4},
+      {"the tail cut off", [](Bytes& m) { m.resize(m.size() - 1); }, 1},
+      {"everything cut off", [](Bytes& m) { m.clear(); }, 4},
+      {"a frame dropped",
+       [](Bytes& m) { m.erase(m.begin() + frame_at(m, 1), m.begin() + frame_at(m, 2)); }, 3},
+      {"two frames exchanged",
+       [](Bytes& m) {
+         std::rotate(m.begin() + frame_at(m, 1), m.begin() + frame_at(m, 2),
+                     m.begin() + frame_at(m, 3));
+       },
+       2},
+      {"a frame twice",
+       [](Bytes& m) {
+         const Bytes copy(m.begin(), m.begin() + frame_at(m, 1));
+         m.erase(m.begin() + frame_at(m, 1), m.begin() + frame_at(m, 2));
+         m.insert(m.begin(), copy.begin(), copy.end());
+       },
+       1},
+  };
+  for (const Fault& fault : faults) {
+    SCOPED_TRACE(fault.name);
+    LinkPair link(delta_link(), batch_of(4));
+    for (int epoch = 0; epoch < 6; ++epoch) {
+      link.begin();
+      Bytes message = link.pack(activations(keys, epoch), {.keys = keys});
+      if (epoch % 3 == 2) fault.act(message);
+      Unpacked unpacked;
+      link.unpack(message, {.keys = keys}, &unpacked);
+      EXPECT_EQ(unpacked.refused.size(), epoch % 3 == 2 ? fault.refused : 0);
+      recover(link, keys, epoch, unpacked);
+      link.commit();
+      expect_equal_references(link, keys);
+    }
+  }
+}
+
+// A whole message is lost and nobody notices: the counters do, at the next visit.
+TEST(DeltaFault, ALostMessageIsFoundAtTheNextVisit) {
+  LinkPair link(delta_link(), batch_of(2));
+  const Keys keys{1, 2}, others{3, 4};
+  link.step(activations(keys, 0), {.keys = keys});
+  link.begin();
+  link.pack(activations(keys, 1), {.keys = keys});  // never arrives
+  Unpacked unpacked;
+  link.unpack(link.pack(activations(others, 1), {.keys = others}), {.keys = others}, &unpacked);
+  EXPECT_EQ(unpacked.lost, 2u);
+  EXPECT_TRUE(unpacked.refused.empty());
+  link.commit();
+  link.begin();
+  const Floats got =
+      link.unpack(link.pack(activations(keys, 2), {.keys = keys}), {.keys = keys}, &unpacked);
+  ASSERT_EQ(unpacked.refused.size(), 2u);
+  EXPECT_NE(unpacked.refused[0].why.find("the sender counts 2, here were 1"), std::string::npos)
+      << unpacked.refused[0].why;
+  EXPECT_TRUE(std::isnan(got[0]));
+  recover(link, keys, 2, unpacked);
+}
+
+// Memory that rots, or two ends that compute differently: the periodic hash finds it.
+TEST(DeltaFault, ReferencesThatDifferAreFoundByTheHash) {
+  LinkPair link(delta_link(), batch_of(1));
+  const Keys key{6};
+  link.step(activations(key, 0), {.keys = key});
+  link.receiver.begin(99);
+  const auto staged = link.receiver.references()->stage(6, 1);
+  std::fill(staged->begin(), staged->end(), std::byte{0});
+  link.receiver.commit();
+  int found_after = 0;
+  for (int visit = 1; visit <= 4 && found_after == 0; ++visit) {
+    link.begin();
+    Unpacked unpacked;
+    link.unpack(link.pack(activations(key, visit), {.keys = key}), {.keys = key}, &unpacked);
+    if (!unpacked.refused.empty()) {
+      found_after = visit;
+      EXPECT_NE(unpacked.refused[0].why.find("hash"), std::string::npos);
+      recover(link, key, visit, unpacked);
+    }
+    link.commit();
+  }
+  EXPECT_EQ(found_after, 4);  // hash_every
+}
+
+TEST(DeltaFault, ASampleThatIsNotFiniteStartsAnewAtBothEnds) {
+  LinkPair link(delta_link(), batch_of(2));
+  const Keys keys{1, 2};
+  for (const int bad_visit : {0, 1, 5}) {
+    for (int visit = 0; visit <= bad_visit; ++visit) {
+      Floats x = activations(keys, visit);
+      if (visit == bad_visit) x[7] = std::numeric_limits<float>::infinity();
+      const Floats got = link.step(x, {.keys = keys});
+      EXPECT_EQ(is_finite(got.data(), kSample), visit != bad_visit);
+      EXPECT_TRUE(is_finite(got.data() + kSample, kSample));
+    }
+    EXPECT_FALSE(link.sender.references()->contains(1));
+    EXPECT_FALSE(link.receiver.references()->contains(1));
+    EXPECT_TRUE(link.sender.references()->contains(2));
+    const Floats x = activations(keys, 9);
+    EXPECT_LT(relative_error(link.step(x, {.keys = keys}), x), 0.05);
+    expect_equal_references(link, keys);
+  }
+}
+
+TEST(DeltaFault, BeyondTheBudgetSamplesStandAlone) {
+  LinkPair link(delta_link({.first = Half{}, .budget_bytes = 3 * 4096}), batch_of(1));
+  for (int epoch = 0; epoch < 3; ++epoch)
+    for (std::uint64_t key = 0; key < 6; ++key) {
+      const Keys keys{key};
+      link.step(activations(keys, epoch), {.keys = keys});
+      const Visit visit = read_frame(link.last).header.visit;
+      EXPECT_EQ(visit, key >= 3 ? Visit::alone : epoch == 0 ? Visit::first : Visit::difference);
+    }
+  EXPECT_EQ(link.sender.references()->size(), 3u);
+  EXPECT_EQ(link.receiver.references()->size(), 3u);
+}
+
+// T15 at the level of links: a disk with random delays changes nothing.
+TEST(DeltaFault, ReferencesOnDiskGiveTheSameBitsAsInMemory) {
+  const TemporaryFolder folder;
+  LinkPair memory(delta_link({.first = Half{}, .reference = Reference::bf16}), batch_of(2));
+  LinkPair disk(delta_link({.first = Half{},
+                            .reference = Reference::bf16,
+                            .folder = folder.path(),
+                            .budget_bytes = 1 << 20}),
+                batch_of(2));
+  const auto keys_of = [](int step) {
+    const auto at = static_cast<std::uint64_t>(step);
+    return Keys{at * 7 % 20, (at * 7 + 3) % 20};
+  };
+  for (int step = 0; step < 1000; ++step) {
+    const Keys keys = keys_of(step), next = keys_of(step + 1);
+    const Floats x = activations(keys, step / 10);
+    const Floats wanted = memory.step(x, {.keys = keys});
+    disk.begin();
+    disk.sender.prefetch(next);
+    disk.receiver.prefetch(next);
+    ASSERT_TRUE(same_bits(disk.send(x, {.keys = keys}), wanted)) << step;
+    if (step % 5 == 4) {  // and again, after an overflow
+      disk.abandon();
+      --disk.steps;
+      disk.begin();
+      ASSERT_TRUE(same_bits(disk.send(x, {.keys = keys}), wanted)) << step;
+    }
+    disk.commit();
+  }
+}
+
+TEST(DeltaFault, ACheckpointContinuesBitForBit) {
+  const TemporaryFolder folder;
+  for (const Reference kind : {Reference::f32, Reference::q8}) {
+    const LinkSpec spec = delta_link({.first = Half{}, .reference = kind});
+    LinkPair link(spec, batch_of(2));
+    const Keys a{1, 2}, b{3, 1};
+    link.step(activations(a, 0), {.keys = a});
+    link.step(activations(b, 1), {.keys = b});
+    link.sender.save(folder / "sender");
+    link.receiver.save(folder / "receiver");
+    LinkPair again(spec, batch_of(2));
+    again.sender.load(folder / "sender");
+    again.receiver.load(folder / "receiver");
+    again.steps = link.steps;
+    for (int epoch = 2; epoch < 5; ++epoch)
+      for (const Keys& keys : {a, b}) {
+        const Floats x = activations(keys, epoch);
+        EXPECT_TRUE(same_bits(again.step(x, {.keys = keys}), link.step(x, {.keys = keys})));
+        EXPECT_EQ(again.last, link.last);
+      }
+    again.sender.save(folder / "sender2");
+    link.sender.save(folder / "sender3");
+    EXPECT_TRUE(std::ranges::equal(MappedFile(folder / "sender2.references").bytes(),
+                                   MappedFile(folder / "sender3.references").bytes()));
+  }
+}
+
+TEST(DeltaFault, AnEndWithoutReferencesIsColdNotWrong) {  // a restart that lost one side
+  LinkPair link(delta_link(), batch_of(2));
+  const Keys keys{1, 2};
+  link.step(activations(keys, 0), {.keys = keys});
+  LinkPair fresh(delta_link(), batch_of(2));
+  link.sender.begin(7);
+  fresh.receiver.begin(7);
+  const Bytes message = link.pack(activations(keys, 1), {.keys = keys});
+  Unpacked unpacked;
+  fresh.unpack(message, {.keys = keys}, &unpacked);
+  EXPECT_EQ(unpacked.refused.size(), 2u);
+}
+
+}  // namespace
+}  // namespace laconic

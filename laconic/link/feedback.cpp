@@ -1,0 +1,146 @@
+#include "laconic/link/feedback.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/codec/spec.hpp"
+#include "laconic/file/safetensors_writer.hpp"
+
+namespace laconic {
+
+namespace {
+
+std::size_t count_of(const Feedback::Shape& shape) {
+  return elements_of(TensorSpec{Dtype::f32, shape});
+}
+
+ByteView bytes_of_floats(const std::vector<float>& values) {
+  return as_bytes(std::span<const float>(values));
+}
+
+std::vector<float> floats_of(ByteView bytes) {
+  std::vector<float> values(bytes.size() / sizeof(float));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+template <class T>
+T whole_number(const std::string& text, const std::string& path, const std::string& field) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size())
+    throw FileError(path, printable(field),
+                    fmt::format("'{}' is not a whole number", printable(text)));
+  return value;
+}
+
+Feedback::Shape shape_of(const std::string& text, const std::string& path,
+                         const std::string& field) {
+  Feedback::Shape shape;
+  if (!text.empty())
+    for (const std::string& size : split(text, ','))
+      shape.push_back(whole_number<std::int64_t>(size, path, field));
+  return shape;
+}
+
+}  // namespace
+
+Feedback::Attempt Feedback::attempt(std::uint64_t slot, const Shape& shape, bool with_residual) {
+  Slot& at = slots_[slot];
+  if (at.newest().shape != shape) {
+    at.open = {shape, {}, {}};
+    at.is_open = true;
+  }
+  Values& newest = at.newest();
+  if (with_residual && newest.residual.empty()) newest.residual.assign(count_of(shape), 0.0F);
+  at.attempted.shape = shape;
+  at.attempted.residual.resize(with_residual ? count_of(shape) : 0);
+  at.attempted.basis = newest.basis;
+  return {with_residual ? newest.residual.data() : nullptr,
+          with_residual ? at.attempted.residual.data() : nullptr, &at.attempted.basis};
+}
+
+void Feedback::accept(std::uint64_t slot) {
+  Slot& at = slots_.at(slot);
+  std::swap(at.open, at.attempted);  // what was open becomes room for the next attempt
+  at.is_open = true;
+}
+
+void Feedback::commit() {
+  for (auto& [slot, at] : slots_)
+    if (std::exchange(at.is_open, false)) std::swap(at.committed, at.open);
+}
+
+void Feedback::abandon() {
+  for (auto& [slot, at] : slots_) at.is_open = false;
+}
+
+void Feedback::drop_residuals() {
+  for (auto& [slot, at] : slots_) at.committed.residual.clear();
+}
+
+void Feedback::rescale(float factor) {
+  for (auto& [slot, at] : slots_)
+    for (float& value : at.committed.residual) value *= factor;
+}
+
+double Feedback::norm(std::uint64_t slot) const {
+  const auto at = slots_.find(slot);
+  if (at == slots_.end()) return 0;
+  double sum = 0;
+  for (const float value : at->second.newest().residual) sum += double{value} * value;
+  return std::sqrt(sum);
+}
+
+// Two tensors for each slot, "SLOT.residual" with the shape of its messages and "SLOT.basis".
+void Feedback::save(const std::string& path) const {
+  std::vector<SafetensorsSpec> specs;
+  std::vector<const std::vector<float>*> values;
+  for (const auto& [slot, at] : slots_) {
+    if (!at.committed.residual.empty()) {
+      specs.push_back({fmt::format("{}.residual", slot), Dtype::f32, at.committed.shape});
+      values.push_back(&at.committed.residual);
+    }
+    if (!at.committed.basis.empty()) {
+      specs.push_back({fmt::format("{}.basis", slot),
+                       Dtype::f32,
+                       {static_cast<std::int64_t>(at.committed.basis.size())}});
+      values.push_back(&at.committed.basis);
+    }
+  }
+  SafetensorsMetadata shapes;  // a warm start alone does not tell the shape of its messages
+  for (const auto& [slot, at] : slots_)
+    shapes[fmt::format("{}.shape", slot)] = fmt::format("{}", fmt::join(at.committed.shape, ","));
+  SafetensorsWriter writer(path, specs, shapes);
+  for (const auto* value : values) writer.write(bytes_of_floats(*value));
+  writer.commit();
+}
+
+void Feedback::load(const std::string& path) {
+  const SafetensorsFile file(path);
+  std::map<std::uint64_t, Slot> loaded;
+  for (const auto& [name, text] : file.metadata()) {
+    const std::string stem = split(name, '.')[0];
+    if (name != stem + ".shape")
+      throw FileError(path, printable(name), "is not the shape of a slot");
+    Values& values = loaded[whole_number<std::uint64_t>(stem, path, name)].committed;
+    values.shape = shape_of(text, path, name);
+    if (const auto* entry = file.find(stem + ".residual")) {
+      if (entry->dtype != Dtype::f32 || entry->shape != values.shape)
+        throw FileError(path, entry->name, fmt::format("is not f32 [{}]", text));
+      values.residual = floats_of(file.bytes(*entry));
+    }
+    if (const auto* entry = file.find(stem + ".basis")) {
+      if (entry->dtype != Dtype::f32) throw FileError(path, entry->name, "is not f32");
+      values.basis = floats_of(file.bytes(*entry));
+    }
+  }
+  slots_ = std::move(loaded);
+}
+
+}  // namespace laconic

@@ -1,0 +1,62 @@
+// link/feedback.hpp — residuals and warm starts of a sender, slot by slot.
+//
+// A slot remembers what its last message lost, and where low_rank's next power
+// step starts. A message is an attempt(): it reads the newest values and writes
+// new ones beside them, and only accept() makes these the newest, so that a
+// message that is not finite leaves no trace. What a step accepted is in turn
+// provisional until commit(). A tensor of another shape starts afresh: the
+// last, smaller batch of an epoch does not inherit errors of other elements.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace laconic {
+
+class Feedback {
+ public:
+  using Shape = std::vector<std::int64_t>;
+
+  struct Attempt {
+    const float* before = nullptr;        // the newest residual; null without one
+    float* after = nullptr;               // room for the next
+    std::vector<float>* basis = nullptr;  // a copy of the newest warm start, to be replaced
+  };
+  // Valid until the next call on the slot.
+  Attempt attempt(std::uint64_t slot, const Shape& shape, bool with_residual);
+  // Requires: attempt() was called for the slot since the last accept().
+  void accept(std::uint64_t slot);
+
+  void commit();
+  void abandon();
+  // Requires, for both: no step is open.
+  void drop_residuals();
+  void rescale(float factor);
+
+  double norm(std::uint64_t slot) const;  // of the newest residual; 0 when there is none
+
+  // Requires: no step is open. load() replaces everything; throws FileError.
+  void save(const std::string& path) const;
+  void load(const std::string& path);
+
+ private:
+  struct Values {
+    Shape shape;
+    std::vector<float> residual;
+    std::vector<float> basis;
+  };
+  struct Slot {
+    Values committed;
+    Values open;  // newest, when is_open
+    Values attempted;
+    bool is_open = false;
+
+    Values& newest() { return is_open ? open : committed; }
+    const Values& newest() const { return is_open ? open : committed; }
+  };
+  std::map<std::uint64_t, Slot> slots_;
+};
+
+}  // namespace laconic

@@ -1,0 +1,139 @@
+// link/link.hpp — the two ends of one directed edge, as state machines without a network.
+//
+//     Sender:   tensor -> memory -> codec -> frame(s)        one message
+//     Receiver: frame(s) -> codec -> memory -> tensor
+//
+// What both remember advances in lock-step, because both compute it from the
+// same bytes. A step is a transaction: everything remembered between begin()
+// and commit() is provisional, and abandon() takes it back (an overflow, a lost
+// peer, a loss that is not finite). Evaluation and recomputation go by
+// Use::alone, or do not call pack() at all: neither reads or changes a memory.
+//
+// A message that is not finite changes no memory: a residual stays what it was,
+// a reference is forgotten at both ends, so that its sample starts anew.
+//
+// Host memory only; link/tensor_link.hpp has the same for tensors anywhere.
+// Thread-safety: an end belongs to one thread at a time; two ends share nothing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "laconic/base/bytes.hpp"
+#include "laconic/codec/codec.hpp"
+#include "laconic/link/delta_store.hpp"
+#include "laconic/link/feedback.hpp"
+#include "laconic/link/link_spec.hpp"
+#include "laconic/wire/frame.hpp"
+
+namespace laconic {
+
+enum class Use : std::uint8_t {
+  train,   // as the link's spec says; memory advances
+  bypass,  // raw, memory untouched: the policy does not encode this message
+  alone,   // encoded without memory: evaluation
+};
+
+// How to pack one tensor. Both ends must use the same, from the same plan.
+struct MessageSpec {
+  Use use = Use::train;
+  std::uint64_t slot = 0;               // which residual and warm start (ErrorFeedback)
+  std::span<const std::uint64_t> keys;  // Delta with Use::train: the sample id of each index of
+                                        // dim 0; elsewhere empty
+  LinearMaps maps;                      // auto_encoder
+};
+
+class Sender {
+ public:
+  // Throws ConfigError with every reason of check().
+  explicit Sender(LinkSpec spec);
+
+  const LinkSpec& spec() const { return spec_; }
+
+  // Frames are numbered from 0 in every step. An open step is abandoned.
+  void begin(std::uint64_t step);
+  Bytes pack(ConstHostTensor x, const MessageSpec& message = {});
+  void commit();
+  void abandon();
+
+  // The receiver refused these samples (Unpacked::refused): their next message is a first visit.
+  void forget(std::span<const std::uint64_t> keys);
+  // A hint that these samples come next.
+  void prefetch(std::span<const std::uint64_t> keys);
+  // Residuals are in units of the loss scale: multiply them when it changes.
+  // Requires: no open step.
+  void rescale(float factor);
+
+  // What a checkpoint must hold: `path` and, with references, `path` + ".references".
+  // Requires: no open step. load() throws FileError when the files are not of such a link.
+  void save(const std::string& path);
+  void load(const std::string& path);
+
+  double residual_norm(std::uint64_t slot = 0) const { return feedback_.norm(slot); }
+  DeltaStore* references() { return store_.get(); }  // null unless Delta and a sample was seen
+
+ private:
+  void advance();  // to the next sequence number
+  Bytes pack_one(const CodecSpec& codec, ConstHostTensor x, const MessageSpec& message);
+  Bytes pack_samples(ConstHostTensor x, const MessageSpec& message);
+  void pack_sample(ConstHostTensor x, std::uint64_t key, Bytes& out);
+  void pack_first(ConstHostTensor x, std::uint64_t key, Bytes& out);
+  void pack_difference(ConstHostTensor x, std::uint64_t key, const DeltaStore::Record& record,
+                       Bytes& out);
+  DeltaStore& store_for(const TensorSpec& sample);
+
+  LinkSpec spec_;
+  std::uint64_t sequence_ = 0;
+  Feedback feedback_;
+  std::unique_ptr<DeltaStore> store_;
+};
+
+struct Refusal {
+  std::uint64_t key = 0;
+  std::string why;
+};
+
+struct Unpacked {
+  // Samples that could not be decoded, with Delta only: their part of the tensor is NaN, and the
+  // sender must forget them and send them again. Elsewhere damage throws.
+  std::vector<Refusal> refused;
+  std::uint64_t lost = 0;  // frames that never came, by their numbers
+};
+
+class Receiver {
+ public:
+  explicit Receiver(LinkSpec spec);
+
+  const LinkSpec& spec() const { return spec_; }
+
+  void begin(std::uint64_t step);
+  // Fills `out`. Throws WireError when the message is not one that the other end makes for such a
+  // tensor; with Delta and Use::train the samples concerned are refused instead.
+  Unpacked unpack(ByteView bytes, HostTensor out, const MessageSpec& message = {});
+  void commit();
+  void abandon();
+
+  void prefetch(std::span<const std::uint64_t> keys);
+  void save(const std::string& path);
+  void load(const std::string& path);
+
+  DeltaStore* references() { return store_.get(); }
+
+ private:
+  void unpack_one(ByteView bytes, HostTensor out, const MessageSpec& message);
+  Unpacked unpack_samples(ByteView bytes, HostTensor out, const MessageSpec& message);
+  void unpack_sample(const Frame& frame, std::uint64_t key, HostTensor out, Unpacked& result);
+  void unpack_first(const Frame& frame, std::uint64_t key, HostTensor out);
+  void unpack_difference(const Frame& frame, std::uint64_t key, HostTensor out);
+  DeltaStore& store_for(const TensorSpec& sample);
+
+  LinkSpec spec_;
+  std::uint64_t sequence_ = 0;
+  std::unique_ptr<DeltaStore> store_;
+};
+
+}  // namespace laconic

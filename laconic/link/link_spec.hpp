@@ -1,0 +1,62 @@
+// link/link_spec.hpp — what one directed edge does to its messages, as a value.
+//
+// A link is a codec and a memory. The memory decides what is encoded (the
+// tensor, the tensor plus what was lost before, the change since last time);
+// the codec decides how.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "laconic/base/problem.hpp"
+#include "laconic/codec/spec.hpp"
+
+namespace laconic {
+
+// Every message stands alone.
+struct NoMemory {
+  bool operator==(const NoMemory&) const = default;
+};
+
+// The sender adds what the last message of the same slot lost. Carried from microbatch to
+// microbatch this is Optimus-CC's lazy error propagation; `reset` says how long it lasts.
+enum class Reset : std::uint8_t {
+  never,  // over steps and epochs, as published
+  step,   // forgotten at the start of every step
+};
+struct ErrorFeedback {
+  Reset reset = Reset::never;
+  bool operator==(const ErrorFeedback&) const = default;
+};
+
+// How an end keeps a reference: 4 bytes an element, 2, or about 1 (blocks of 64 with an f32 scale).
+enum class Reference : std::uint8_t { f32, bf16, q8 };
+
+// Both ends keep what the receiver saw last, sample by sample; the difference to it travels
+// (AC-SGD). Worth it only if samples come again.
+struct Delta {
+  CodecSpec first = Half{};  // for samples that have no reference yet
+  Reference reference = Reference::f32;
+  std::string folder;              // where references live on disk; empty: in RAM
+  std::uint64_t budget_bytes = 0;  // for one end; 0: no limit
+  int hash_every = 16;  // visits of a sample between comparisons of both ends' references
+  bool operator==(const Delta&) const = default;
+};
+
+using MemorySpec = std::variant<NoMemory, ErrorFeedback, Delta>;
+
+struct LinkSpec {
+  std::string name;  // "pp.activation.0-1": in logs, meters and checkpoints
+  CodecSpec codec = Raw{};
+  MemorySpec memory = NoMemory{};
+  std::uint64_t seed = 0;  // equal on ranks whose random_k messages are to be summed
+  bool operator==(const LinkSpec&) const = default;
+};
+
+// Every reason why such a link cannot work.
+Problems check(const LinkSpec& link);
+
+std::string to_text(const MemorySpec& memory);  // "delta:first=half,reference=bf16"
+
+}  // namespace laconic

@@ -1,0 +1,246 @@
+#include "laconic/link/link.hpp"
+
+#include "laconic/base/error.hpp"
+#include "laconic/file/safetensors.hpp"
+#include "laconic/file/temporary_folder.hpp"
+#include "laconic/link/test_link.hpp"
+
+namespace laconic {
+namespace {
+
+const TensorSpec kMatrix{Dtype::f32, {24, 40}};
+
+LinkSpec plain(const std::string& codec) {
+  return {"test.link", parse_codec(codec)};
+}
+
+LinkSpec with_feedback(const std::string& codec, Reset reset = Reset::never) {
+  return {"test.link", parse_codec(codec), ErrorFeedback{reset}};
+}
+
+TEST(Link, WithoutMemoryCarriesWhatTheCodecDoes) {
+  const Floats x = normal(24 * 40, 1);
+  for (const char* codec : {"raw", "half", "quantise:bits=4,block=64", "sign", "top_k:keep=0.1",
+                            "random_k:keep=0.5", "low_rank:rank=4"}) {
+    SCOPED_TRACE(codec);
+    LinkPair link(plain(codec), kMatrix);
+    link.begin();
+    const Floats got = link.send(x);
+    const Frame frame = read_frame(link.last);
+    Floats decoded(x.size());
+    decode(frame.header.codec, frame.payload, {}, {kMatrix, decoded.data()});
+    EXPECT_TRUE(same_bits(got, decoded));
+    EXPECT_LT(relative_error(got, x), 1.0);
+  }
+}
+
+std::string refused_field(LinkPair& link, ByteView bytes, const MessageSpec& message = {}) {
+  try {
+    link.unpack(bytes, message);
+  } catch (const WireError& error) {
+    return error.field();
+  }
+  return "";
+}
+
+TEST(Link, AMessageOutOfTurnIsRefused) {
+  const Floats x = normal(24 * 40, 2);
+  LinkPair link(plain("half"), kMatrix);
+  link.begin();
+  const Bytes first = link.pack(x);
+  const Bytes second = link.pack(x);
+  EXPECT_EQ(refused_field(link, second), "sequence");  // a frame was dropped
+  EXPECT_EQ(refused_field(link, first), "");
+  EXPECT_EQ(refused_field(link, first), "sequence");  // and now it comes twice
+  EXPECT_EQ(refused_field(link, second), "");
+  link.begin();
+  EXPECT_EQ(refused_field(link, second), "sequence");  // of the step before
+}
+
+TEST(Link, AMessageForSomethingElseIsRefused) {
+  const Floats x = normal(24 * 40, 3);
+  LinkPair link(plain("half"), kMatrix);
+  link.begin();
+  const Bytes message = link.pack(x);
+  LinkPair other_codec(plain("half:kind=f16"), kMatrix);
+  LinkPair other_shape(plain("half"), {Dtype::f32, {40, 24}});
+  LinkPair other_dtype(plain("half"), {Dtype::f64, {24, 20}});
+  EXPECT_EQ(refused_field(other_codec, message), "codec");
+  EXPECT_EQ(refused_field(other_shape, message), "shape");
+  EXPECT_EQ(refused_field(other_dtype, message), "shape");
+  EXPECT_EQ(refused_field(link, message, {.use = Use::bypass}), "codec");
+  Bytes longer = message;
+  longer.push_back(std::byte{1});
+  EXPECT_EQ(refused_field(link, longer), "frame");
+  for (std::size_t bit = 0; bit < message.size() * 8; bit += 7) {
+    Bytes flipped = message;
+    flipped[bit / 8] ^= std::byte(1 << bit % 8);
+    EXPECT_NE(refused_field(link, flipped), "") << bit;
+  }
+  EXPECT_EQ(refused_field(link, message), "");  // none of that has moved the link
+}
+
+TEST(Link, ImpossibleLinksAreRefusedWithEveryReason) {
+  EXPECT_THROW(Sender({"a/b", AutoEncoder{}, ErrorFeedback{}}), ConfigError);
+  LinkSpec bad{"", Quantise{.bits = 9},
+               Delta{.first = AutoEncoder{}, .folder = "x", .hash_every = 0}};
+  EXPECT_EQ(check(bad).size(), 5u) << to_text(check(bad));
+  EXPECT_TRUE(check(with_feedback("low_rank")).empty());
+  EXPECT_EQ(to_text(MemorySpec(Delta{.reference = Reference::bf16})), "delta:reference=bf16");
+}
+
+// --- error feedback
+
+// L1: what was decoded, plus what is still owed, is what was put in; whatever the policy encodes.
+TEST(ErrorFeedback, NothingIsLostInTheLongRun) {
+  const TemporaryFolder folder;
+  for (const char* codec : {"quantise:bits=2,block=32", "sign", "top_k:keep=0.05",
+                            "random_k:keep=0.05", "low_rank:rank=3", "half"}) {
+    SCOPED_TRACE(codec);
+    LinkPair link(with_feedback(codec), kMatrix);
+    Floats sum_in(24 * 40, 0), sum_out = sum_in;
+    for (int step = 0; step < 6; ++step) {
+      link.begin();
+      for (std::uint64_t microbatch = 0; microbatch < 4; ++microbatch) {
+        const Floats x = normal(24 * 40, 100 + 10 * step + microbatch);
+        const MessageSpec message{.use = microbatch == 1 ? Use::bypass : Use::train};
+        sum_in = sum_in + x;
+        sum_out = sum_out + link.send(x, message);
+      }
+      link.commit();
+    }
+    // What is missing is the residual, which a raw codec would now deliver.
+    link.sender.save(folder / "sender");
+    const SafetensorsFile saved(folder / "sender");
+    Floats residual(24 * 40);
+    std::memcpy(residual.data(), saved.bytes("0.residual").data(), residual.size() * 4);
+    EXPECT_LT(relative_error(sum_out + residual, sum_in), 1e-5);
+    EXPECT_DOUBLE_EQ(link.sender.residual_norm(), norm(residual));
+  }
+}
+
+// L3: the mean of what arrives approaches the mean of what was sent like 1 / N; without memory it
+// does not.
+TEST(ErrorFeedback, TheMeanConvergesAndWithoutMemoryDoesNot) {
+  const Floats x = normal(24 * 40, 5);
+  const auto error_after = [&](const LinkSpec& spec, int messages) {
+    LinkPair link(spec, kMatrix);
+    Floats sum(x.size(), 0);
+    for (int i = 0; i < messages; ++i) sum = sum + link.step(x);
+    for (float& v : sum) v /= static_cast<float>(messages);
+    return relative_error(sum, x);
+  };
+  const std::string codec = "quantise:bits=2,block=64";
+  EXPECT_LT(error_after(with_feedback(codec), 100), 0.2 * error_after(with_feedback(codec), 10));
+  EXPECT_GT(error_after(plain(codec), 100), 0.9 * error_after(plain(codec), 10));
+}
+
+// L4: one message a step, so that the residual acts across steps; Reset::step turns it off.
+TEST(ErrorFeedback, CarriesOverStepsUnlessReset) {
+  const Floats x = normal(24 * 40, 6);
+  LinkPair kept(with_feedback("sign"), kMatrix);
+  LinkPair reset(with_feedback("sign", Reset::step), kMatrix);
+  const Floats first = kept.step(x);
+  EXPECT_TRUE(same_bits(reset.step(x), first));
+  EXPECT_FALSE(same_bits(kept.step(x), first));
+  EXPECT_TRUE(same_bits(reset.step(x), first));
+}
+
+TEST(ErrorFeedback, SlotsAreSeparateAndShapesStartAfresh) {
+  const Floats x = normal(24 * 40, 7);
+  LinkPair link(with_feedback("sign"), kMatrix);
+  const Floats fresh = link.step(x);
+  EXPECT_TRUE(same_bits(link.step(x, {.slot = 1}), fresh));
+  EXPECT_FALSE(same_bits(link.step(x), fresh));
+  link.tensor.shape = {12, 80};
+  EXPECT_TRUE(same_bits(link.step(x), fresh));
+}
+
+// L5: a skipped step leaves every bit as it was, warm start included.
+TEST(ErrorFeedback, AnAbandonedStepNeverWas) {
+  for (const char* codec : {"sign", "low_rank:rank=2", "quantise:bits=3"}) {
+    SCOPED_TRACE(codec);
+    LinkPair skipping(with_feedback(codec), kMatrix), plain_run(with_feedback(codec), kMatrix);
+    for (int step = 0; step < 5; ++step) {
+      const Floats x = normal(24 * 40, 20 + step);
+      skipping.begin();
+      skipping.send(normal(24 * 40, 90 + step));
+      skipping.send(normal(24 * 40, 95 + step));
+      skipping.steps = step;                  // tried again under the same number
+      if (step % 2 == 0) skipping.abandon();  // else by begin() itself
+      EXPECT_TRUE(same_bits(skipping.step(x), plain_run.step(x))) << step;
+    }
+  }
+}
+
+TEST(ErrorFeedback, FollowsTheLossScale) {
+  LinkPair scaled(with_feedback("sign"), kMatrix), plain_run(with_feedback("sign"), kMatrix);
+  Floats x = normal(24 * 40, 8), y = normal(24 * 40, 9);
+  plain_run.step(x);
+  scaled.step(x);
+  scaled.sender.rescale(4.0F);
+  for (float& v : y) v *= 4.0F;
+  Floats got = scaled.step(y);
+  for (float& v : y) v /= 4.0F;
+  for (float& v : got) v /= 4.0F;
+  EXPECT_TRUE(same_bits(got, plain_run.step(y)));
+}
+
+TEST(ErrorFeedback, AMessageThatIsNotFiniteChangesNoMemory) {
+  for (const char* codec : {"sign", "quantise:bits=4", "top_k:keep=0.01", "low_rank:rank=2"})
+    for (const float bad :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      SCOPED_TRACE(codec);
+      LinkPair hit(with_feedback(codec), kMatrix), spared(with_feedback(codec), kMatrix);
+      const Floats x = normal(24 * 40, 10);
+      hit.step(x);
+      spared.step(x);
+      Floats broken = x;
+      for (int i = 0; i < 30; ++i) broken[i] = bad;  // more than top_k keeps
+      const Floats got = hit.step(broken);
+      EXPECT_FALSE(is_finite(got.data(), got.size()));
+      spared.begin();
+      spared.commit();
+      EXPECT_TRUE(same_bits(hit.step(x), spared.step(x)));
+    }
+}
+
+TEST(ErrorFeedback, ACheckpointContinuesBitForBit) {
+  const TemporaryFolder folder;
+  for (const char* codec : {"sign", "low_rank:rank=2"}) {
+    LinkPair link(with_feedback(codec), kMatrix);
+    for (int step = 0; step < 3; ++step) {
+      link.begin();
+      link.send(normal(24 * 40, step));
+      link.send(normal(24 * 40, step), {.slot = 7});
+      link.commit();
+    }
+    link.sender.save(folder / "sender");
+    LinkPair again(with_feedback(codec), kMatrix);
+    again.sender.load(folder / "sender");
+    again.steps = link.steps;
+    for (int step = 3; step < 6; ++step)
+      for (const std::uint64_t slot : {0, 7}) {
+        const Floats x = normal(24 * 40, step);
+        EXPECT_TRUE(same_bits(again.step(x, {.slot = slot}), link.step(x, {.slot = slot})));
+        EXPECT_EQ(again.last, link.last);
+      }
+  }
+}
+
+TEST(Link, EvaluationTouchesNothing) {
+  const Floats x = normal(24 * 40, 11);
+  LinkPair link(with_feedback("sign"), kMatrix), undisturbed(with_feedback("sign"), kMatrix);
+  for (int step = 0; step < 3; ++step) {
+    link.begin();
+    EXPECT_LT(relative_error(link.send(x, {.use = Use::alone}), x), 1.0);
+    EXPECT_TRUE(same_bits(link.send(x, {.use = Use::bypass}), x));
+    undisturbed.begin();
+    EXPECT_TRUE(same_bits(link.send(x), undisturbed.send(x)));
+    link.commit();
+    undisturbed.commit();
+  }
+}
+
+}  // namespace
+}  // namespace laconic

@@ -1,0 +1,205 @@
+#include <fmt/format.h>
+
+#include <limits>
+#include <utility>
+
+#include "laconic/base/error.hpp"
+#include "laconic/codec/convert.hpp"
+#include "laconic/link/delta_checkpoint.hpp"
+#include "laconic/link/link.hpp"
+#include "laconic/link/reference_record.hpp"
+#include "laconic/link/sample.hpp"
+
+namespace laconic {
+
+namespace {
+
+// Refuses a frame for its header's field at `offset` (docs/wire-format.md).
+[[noreturn]] void refuse(const Frame& frame, std::size_t offset, std::string field,
+                         const std::string& why) {
+  const std::size_t start = frame.payload_offset - header_bytes(frame.header);
+  throw WireError(start + offset, std::move(field), why);
+}
+
+// Runs `act` and tells what was wrong with the bytes, or nothing. With a delta link damage is not
+// the end: the sample is sent again.
+template <class Act>
+std::string fault_in(const Act& act) {
+  try {
+    act();
+  } catch (const WireError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+void fill_with_nan(HostTensor out) {
+  const std::size_t count = elements_of(out.spec);
+  FloatScratch nan(count);
+  std::fill_n(nan.data(), count, std::numeric_limits<float>::quiet_NaN());
+  narrow(out.spec.dtype, nan.data(), count, out.data);
+}
+
+std::string text_of(const TensorSpec& tensor) {
+  return fmt::format("{} [{}]", name_of(tensor.dtype), fmt::join(tensor.shape, ", "));
+}
+
+void require_tensor(const Frame& frame, const TensorSpec& expected) {
+  if (frame.header.tensor != expected)
+    refuse(frame, 7, "shape",
+           fmt::format("the frame holds {}, expected {}", text_of(frame.header.tensor),
+                       text_of(expected)));
+}
+
+void require_codec(const Frame& frame, const CodecSpec& expected) {
+  if (frame.header.codec != expected)
+    refuse(frame, 5, "codec",
+           fmt::format("the frame is {}, expected {}", to_text(frame.header.codec),
+                       to_text(expected)));
+}
+
+}  // namespace
+
+Receiver::Receiver(LinkSpec spec) : spec_(std::move(spec)) {
+  Problems problems = check(spec_);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+void Receiver::begin(std::uint64_t step) {
+  abandon();
+  sequence_ = make_sequence(step, 0);
+}
+
+void Receiver::commit() {
+  if (store_) store_->commit();
+}
+
+void Receiver::abandon() {
+  if (store_) store_->abandon();
+}
+
+void Receiver::prefetch(std::span<const std::uint64_t> keys) {
+  if (store_) store_->prefetch(keys);
+}
+
+Unpacked Receiver::unpack(ByteView bytes, HostTensor out, const MessageSpec& message) {
+  const bool has_samples = std::holds_alternative<Delta>(spec_.memory) && message.use == Use::train;
+  if (has_samples) return unpack_samples(bytes, out, message);
+  unpack_one(bytes, out, message);
+  return {};
+}
+
+void Receiver::unpack_one(ByteView bytes, HostTensor out, const MessageSpec& message) {
+  const auto* delta = std::get_if<Delta>(&spec_.memory);
+  const Frame frame = read_frame(bytes);
+  if (frame.header.sequence != sequence_)
+    refuse(frame, 16, "sequence",
+           fmt::format("frame {} of step {}, expected frame {} of step {}",
+                       number_of(frame.header.sequence), step_of(frame.header.sequence),
+                       number_of(sequence_), step_of(sequence_)));
+  require_codec(frame, message.use == Use::bypass ? CodecSpec(Raw{})
+                       : delta != nullptr         ? delta->first
+                                                  : spec_.codec);
+  require_tensor(frame, out.spec);
+  if (frame.header.visit != Visit::alone)
+    refuse(frame, 8, "visit", "a frame with a reference, expected one that stands alone");
+  if (frame.size != bytes.size())
+    throw WireError(frame.size, "frame", fmt::format("{} bytes follow", bytes.size() - frame.size));
+  decode(frame.header.codec, frame.payload, {.maps = message.maps}, out);
+  ++sequence_;
+}
+
+// Frame by frame. A fault costs the sample it hits, and those behind it when the next frame cannot
+// be found any more.
+Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageSpec& message) {
+  const SampleRange samples(spec_.name, out.spec, message.keys.size());
+  ensure_store(store_, spec_, "receiver", samples.spec());
+  Unpacked result;
+  std::size_t offset = 0;
+  std::string broken;  // why no further frame can be found
+  for (std::size_t i = 0; i < message.keys.size(); ++i) {
+    const HostTensor slice{samples.spec(), static_cast<std::byte*>(out.data) + i * samples.bytes()};
+    Frame frame;
+    if (broken.empty())
+      broken = fault_in([&] {
+        frame = read_frame(bytes, offset);
+        offset += frame.size;
+      });
+    const std::string why =
+        broken.empty() ? fault_in([&] { unpack_sample(frame, message.keys[i], slice, result); })
+                       : broken;
+    if (why.empty()) continue;
+    store_->forget(message.keys[i]);
+    fill_with_nan(slice);
+    result.refused.push_back({message.keys[i], why});
+  }
+  return result;
+}
+
+void Receiver::unpack_sample(const Frame& frame, std::uint64_t key, HostTensor out,
+                             Unpacked& result) {
+  const FrameHeader& header = frame.header;
+  if (step_of(header.sequence) != step_of(sequence_))
+    refuse(
+        frame, 16, "sequence",
+        fmt::format("a frame of step {} in step {}", step_of(header.sequence), step_of(sequence_)));
+  if (header.sequence < sequence_)
+    refuse(frame, 16, "sequence",
+           fmt::format("frame {} comes after frame {}", number_of(header.sequence),
+                       number_of(sequence_) - 1));
+  result.lost += header.sequence - sequence_;
+  sequence_ = header.sequence + 1;
+  require_tensor(frame, out.spec);
+  if (header.visit != Visit::alone && header.key != key)
+    refuse(frame, 24, "key",
+           fmt::format("the frame is of sample {}, expected {}", header.key, key));
+  if (header.visit == Visit::difference)
+    unpack_difference(frame, key, out);
+  else
+    unpack_first(frame, key, out);
+}
+
+void Receiver::unpack_first(const Frame& frame, std::uint64_t key, HostTensor out) {
+  const auto& delta = std::get<Delta>(spec_.memory);
+  require_codec(frame, delta.first);
+  decode(delta.first, frame.payload, {}, out);
+  if (frame.header.visit == Visit::alone) return;
+  if (!is_finite(delta.first, out.spec, frame.payload)) return store_->forget(key);
+  const auto staged = store_->stage(key, 1);
+  if (!staged) return;  // our budget is smaller: the next difference is refused
+  const std::size_t count = elements_of(out.spec);
+  FloatScratch decoded(count);
+  decode_to_floats(delta.first, out.spec, frame.payload, {}, decoded.data());
+  write_record(delta.reference, decoded.data(), count, *staged);
+}
+
+void Receiver::unpack_difference(const Frame& frame, std::uint64_t key, HostTensor out) {
+  const auto& delta = std::get<Delta>(spec_.memory);
+  require_codec(frame, spec_.codec);
+  const auto record = store_->find(key);
+  if (!record) refuse(frame, 8, "visit", "a difference to a reference that is not here");
+  if (record->visits != frame.header.visits)
+    refuse(frame, 12, "visits",
+           fmt::format("the sender counts {}, here were {}", frame.header.visits, record->visits));
+  if (frame.header.hash && *frame.header.hash != hash_of(record->bytes))
+    refuse(frame, header_bytes(frame.header) - 8, "hash",
+           fmt::format("the references differ after {} visits", record->visits));
+  check_payload(spec_.codec, out.spec, frame.payload);
+  const std::span<std::byte> staged = store_->stage(key, record->visits + 1).value();
+  ReferenceUpdate update(delta.reference, elements_of(out.spec), record->bytes, staged);
+  decode_difference(spec_.codec, frame.payload, update.before(), update.after(), {}, out);
+  if (is_finite(spec_.codec, out.spec, frame.payload))
+    update.finish();
+  else
+    store_->forget(key);
+}
+
+void Receiver::save(const std::string& path) {
+  if (store_) save_records(*store_, path + kReferencesSuffix);
+}
+
+void Receiver::load(const std::string& path) {
+  load_references(store_, spec_, "receiver", path);
+}
+
+}  // namespace laconic

@@ -1,0 +1,107 @@
+#include "laconic/link/sample.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/philox.hpp"
+#include "laconic/codec/convert.hpp"
+#include "laconic/file/checksum.hpp"
+#include "laconic/file/safetensors.hpp"
+#include "laconic/link/delta_checkpoint.hpp"
+#include "laconic/link/reference_record.hpp"
+
+namespace laconic {
+
+SampleRange::SampleRange(const std::string& link, const TensorSpec& batch, std::size_t keys) {
+  if (batch.shape.empty() || batch.shape[0] != static_cast<std::int64_t>(keys))
+    throw ConfigError(fmt::format("{}: {} sample ids for a tensor of shape [{}]", link, keys,
+                                  fmt::join(batch.shape, ", ")));
+  spec_.dtype = batch.dtype;
+  spec_.shape.assign(batch.shape.begin() + 1, batch.shape.end());
+  bytes_ = elements_of(spec_) * bytes_of(spec_.dtype);
+}
+
+void require_encodable(const std::string& link, const CodecSpec& codec, const TensorSpec& tensor) {
+  Problems problems = check(codec, tensor);
+  for (Problem& problem : problems) problem.where = fmt::format("{}: {}", link, problem.where);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+std::uint64_t message_seed(std::uint64_t link_seed, std::uint64_t sequence) {
+  const Key key = derive(key_of(link_seed), sequence);
+  return std::uint64_t{key.hi} << 32 | key.lo;
+}
+
+std::uint64_t hash_of(ByteView record) {
+  Checksum checksum;
+  checksum.update(record);
+  return checksum.value();
+}
+
+void decode_to_floats(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload,
+                      const CodecInput& input, float* out) {
+  if (tensor.dtype == Dtype::f32) return decode(codec, payload, input, {tensor, out});
+  const std::size_t count = elements_of(tensor);
+  const std::unique_ptr<std::uint64_t[]> room(
+      new std::uint64_t[count * bytes_of(tensor.dtype) / 8 + 1]);  // aligned for any dtype
+  decode(codec, payload, input, {tensor, room.get()});
+  widen(tensor.dtype, room.get(), count, out);
+}
+
+ReferenceUpdate::ReferenceUpdate(Reference kind, std::size_t count, ByteView before,
+                                 std::span<std::byte> after)
+    : kind_(kind), count_(count), record_(after), scratch_(kind == Reference::f32 ? 0 : count) {
+  if (kind == Reference::f32) {
+    before_ = reinterpret_cast<const float*>(before.data());  // records are aligned
+    after_ = reinterpret_cast<float*>(after.data());
+    return;
+  }
+  read_record(kind, before, count, scratch_.data());
+  before_ = after_ = scratch_.data();
+}
+
+void ReferenceUpdate::finish() {
+  if (kind_ != Reference::f32) write_record(kind_, after_, count_, record_);
+}
+
+namespace {
+
+std::unique_ptr<DeltaStore> make_store(const LinkSpec& link, const char* end,
+                                       std::uint64_t record_bytes) {
+  const auto& delta = std::get<Delta>(link.memory);
+  const std::filesystem::path file =
+      delta.folder.empty() ? "" : std::filesystem::path(delta.folder) / (link.name + "." + end);
+  return std::make_unique<DeltaStore>(DeltaStoreSpec{
+      .path = file.string(), .budget_bytes = delta.budget_bytes, .record_bytes = record_bytes});
+}
+
+}  // namespace
+
+DeltaStore& ensure_store(std::unique_ptr<DeltaStore>& store, const LinkSpec& link, const char* end,
+                         const TensorSpec& sample) {
+  const std::uint64_t bytes =
+      record_bytes(std::get<Delta>(link.memory).reference, elements_of(sample));
+  if (!store) store = make_store(link, end, bytes);
+  if (store->record_bytes() != bytes)
+    throw ConfigError(fmt::format(
+        "{}: a sample of shape [{}] needs {} bytes for its reference; those before needed {}",
+        link.name, fmt::join(sample.shape, ", "), bytes, store->record_bytes()));
+  return *store;
+}
+
+void load_references(std::unique_ptr<DeltaStore>& store, const LinkSpec& link, const char* end,
+                     const std::string& path) {
+  store.reset();
+  const std::string file = path + kReferencesSuffix;
+  if (!std::filesystem::exists(file)) return;  // no sample had been seen
+  if (!std::holds_alternative<Delta>(link.memory))
+    throw FileError(file, "", fmt::format("{} keeps no references", link.name));
+  const std::vector<std::int64_t> shape = SafetensorsFile(file).at("records").shape;
+  if (shape.size() != 2) throw FileError(file, "records", "are not a table");
+  store = make_store(link, end, static_cast<std::uint64_t>(shape[1]));
+  load_records(*store, file);
+}
+
+}  // namespace laconic

@@ -1,0 +1,77 @@
+// link/sample.hpp — what both ends of a delta link do alike; only they include this.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "laconic/codec/codec.hpp"
+#include "laconic/link/delta_store.hpp"
+#include "laconic/link/link_spec.hpp"
+
+namespace laconic {
+
+inline constexpr const char* kReferencesSuffix = ".references";
+
+// Room for floats that is not cleared first.
+class FloatScratch {
+ public:
+  explicit FloatScratch(std::size_t count) : values_(count > 0 ? new float[count] : nullptr) {}
+  float* data() { return values_.get(); }
+
+ private:
+  std::unique_ptr<float[]> values_;
+};
+
+// The samples of a microbatch: the slices of dim 0, one for each key.
+class SampleRange {
+ public:
+  // Throws ConfigError when the tensor has no dim 0 of `keys` slices.
+  SampleRange(const std::string& link, const TensorSpec& batch, std::size_t keys);
+  const TensorSpec& spec() const { return spec_; }  // of one slice, without dim 0
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  TensorSpec spec_;
+  std::size_t bytes_ = 0;
+};
+
+// Throws ConfigError naming the link.
+void require_encodable(const std::string& link, const CodecSpec& codec, const TensorSpec& tensor);
+
+// A seed of its own for every frame, the same at all ranks that share the link's seed.
+std::uint64_t message_seed(std::uint64_t link_seed, std::uint64_t sequence);
+
+std::uint64_t hash_of(ByteView record);
+
+// decode(), but the numbers stay f32 whatever the tensor's dtype is.
+void decode_to_floats(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload,
+                      const CodecInput& input, float* out);
+
+// One reference on its way from a stored record to the next: f32 records are used where they lie,
+// others by way of scratch.
+class ReferenceUpdate {
+ public:
+  ReferenceUpdate(Reference kind, std::size_t count, ByteView before, std::span<std::byte> after);
+  const float* before() const { return before_; }
+  float* after() { return after_; }
+  void finish();  // writes the record; not calling it leaves it undefined
+
+ private:
+  Reference kind_;
+  std::size_t count_;
+  std::span<std::byte> record_;
+  FloatScratch scratch_;
+  const float* before_;
+  float* after_;
+};
+
+// The store of an end, made when the first sample tells its size. Throws ConfigError when a later
+// one has another size.
+DeltaStore& ensure_store(std::unique_ptr<DeltaStore>& store, const LinkSpec& link, const char* end,
+                         const TensorSpec& sample);
+// From `path` + kReferencesSuffix, if that was saved.
+void load_references(std::unique_ptr<DeltaStore>& store, const LinkSpec& link, const char* end,
+                     const std::string& path);
+
+}  // namespace laconic

@@ -1,0 +1,196 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/philox.hpp"
+#include "laconic/file/checksum.hpp"
+#include "laconic/link/delta_checkpoint.hpp"
+#include "laconic/link/link.hpp"
+#include "laconic/link/reference_record.hpp"
+#include "laconic/link/sample.hpp"
+
+namespace laconic {
+
+namespace {
+
+void require_valid(const LinkSpec& spec) {
+  Problems problems = check(spec);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+}  // namespace
+
+Sender::Sender(LinkSpec spec) : spec_(std::move(spec)) {
+  require_valid(spec_);
+}
+
+void Sender::begin(std::uint64_t step) {
+  abandon();
+  sequence_ = make_sequence(step, 0);
+  const auto* feedback = std::get_if<ErrorFeedback>(&spec_.memory);
+  if (feedback != nullptr && feedback->reset == Reset::step) feedback_.drop_residuals();
+}
+
+void Sender::advance() {
+  LACONIC_ASSERT(number_of(sequence_) + 1 < kFramesPerStep,
+                 fmt::format("{}: more than {} frames in step {}", spec_.name, kFramesPerStep - 1,
+                             step_of(sequence_)));
+  ++sequence_;
+}
+
+void Sender::commit() {
+  feedback_.commit();
+  if (store_) store_->commit();
+}
+
+void Sender::abandon() {
+  feedback_.abandon();
+  if (store_) store_->abandon();
+}
+
+void Sender::forget(std::span<const std::uint64_t> keys) {
+  for (const std::uint64_t key : keys)
+    if (store_) store_->forget(key);
+}
+
+void Sender::prefetch(std::span<const std::uint64_t> keys) {
+  if (store_) store_->prefetch(keys);
+}
+
+void Sender::rescale(float factor) {
+  feedback_.rescale(factor);
+}
+
+Bytes Sender::pack(ConstHostTensor x, const MessageSpec& message) {
+  if (message.use == Use::bypass) return pack_one(Raw{}, x, message);
+  const auto* delta = std::get_if<Delta>(&spec_.memory);
+  if (delta == nullptr) return pack_one(spec_.codec, x, message);
+  return message.use == Use::train ? pack_samples(x, message) : pack_one(delta->first, x, message);
+}
+
+// One frame for the whole tensor.
+Bytes Sender::pack_one(const CodecSpec& codec, ConstHostTensor x, const MessageSpec& message) {
+  require_encodable(spec_.name, codec, x.spec);
+  const FrameHeader header{.codec = codec, .tensor = x.spec, .sequence = sequence_};
+  CodecInput input{.seed = message_seed(spec_.seed, sequence_), .maps = message.maps};
+  advance();
+  Bytes out;
+  const std::span<std::byte> room = open_frame(out, header);
+  const bool remembers = message.use == Use::train;
+  const bool with_residual = remembers && std::holds_alternative<ErrorFeedback>(spec_.memory);
+  if (!remembers || (!with_residual && !std::holds_alternative<LowRank>(codec))) {
+    close_frame(out, 0, encode(codec, x, input, room));
+    return out;
+  }
+  const Feedback::Attempt attempt = feedback_.attempt(message.slot, x.spec.shape, with_residual);
+  input.basis = attempt.basis;
+  const std::size_t bytes =
+      with_residual ? encode_with_feedback(codec, x, attempt.before, attempt.after, input, room)
+                    : encode(codec, x, input, room);
+  const bool is_sound =
+      with_residual ? is_finite(attempt.after, elements_of(x.spec)) : !attempt.basis->empty();
+  if (is_sound) feedback_.accept(message.slot);
+  close_frame(out, 0, bytes);
+  return out;
+}
+
+Bytes Sender::pack_samples(ConstHostTensor x, const MessageSpec& message) {
+  const SampleRange samples(spec_.name, x.spec, message.keys.size());
+  const auto& delta = std::get<Delta>(spec_.memory);
+  require_encodable(spec_.name, spec_.codec, samples.spec());
+  require_encodable(spec_.name, delta.first, samples.spec());
+  Bytes out;
+  // The longest header with the longer payload of the two codecs: one allocation for the message.
+  FrameHeader widest{.codec = spec_.codec,
+                     .tensor = samples.spec(),
+                     .visit = Visit::difference,
+                     .visits = 1,
+                     .hash = 0};
+  const std::size_t difference_bytes = max_frame_bytes(widest);
+  widest.codec = delta.first;
+  out.reserve(message.keys.size() * std::max(difference_bytes, max_frame_bytes(widest)));
+  store_for(samples.spec());
+  const auto* data = static_cast<const std::byte*>(x.data);
+  for (std::size_t i = 0; i < message.keys.size(); ++i)
+    pack_sample({samples.spec(), data + i * samples.bytes()}, message.keys[i], out);
+  return out;
+}
+
+void Sender::pack_sample(ConstHostTensor x, std::uint64_t key, Bytes& out) {
+  const auto record = store_->find(key);
+  if (record)
+    pack_difference(x, key, *record, out);
+  else
+    pack_first(x, key, out);
+  advance();
+}
+
+void Sender::pack_first(ConstHostTensor x, std::uint64_t key, Bytes& out) {
+  const auto& delta = std::get<Delta>(spec_.memory);
+  const std::size_t start = out.size();
+  const std::size_t count = elements_of(x.spec);
+  const CodecInput input{.seed = message_seed(spec_.seed, sequence_)};
+  // Without room for another reference the sample stands alone, now and at every later visit.
+  const auto staged = store_->stage(key, 1);
+  const bool is_admitted = staged.has_value();
+  const FrameHeader header{.codec = delta.first,
+                           .tensor = x.spec,
+                           .visit = is_admitted ? Visit::first : Visit::alone,
+                           .sequence = sequence_,
+                           .key = is_admitted ? key : 0};
+  const std::span<std::byte> room = open_frame(out, header);
+  const std::size_t bytes = encode(delta.first, x, input, room);
+  const ByteView payload = room.first(bytes);
+  if (is_admitted && is_finite(delta.first, x.spec, payload)) {
+    // The reference is what the receiver decodes, not x.
+    FloatScratch decoded(count);
+    decode_to_floats(delta.first, x.spec, payload, input, decoded.data());
+    write_record(delta.reference, decoded.data(), count, *staged);
+  } else if (is_admitted) {
+    store_->forget(key);
+  }
+  close_frame(out, start, bytes);
+}
+
+void Sender::pack_difference(ConstHostTensor x, std::uint64_t key, const DeltaStore::Record& record,
+                             Bytes& out) {
+  const auto& delta = std::get<Delta>(spec_.memory);
+  const std::size_t start = out.size();
+  FrameHeader header{.codec = spec_.codec,
+                     .tensor = x.spec,
+                     .visit = Visit::difference,
+                     .visits = record.visits,
+                     .sequence = sequence_,
+                     .key = key};
+  if (record.visits % static_cast<std::uint32_t>(delta.hash_every) == 0)
+    header.hash = hash_of(record.bytes);
+  const CodecInput input{.seed = message_seed(spec_.seed, sequence_)};
+  const std::span<std::byte> room = open_frame(out, header);
+  const std::span<std::byte> staged = store_->stage(key, record.visits + 1).value();  // known key
+  ReferenceUpdate update(delta.reference, elements_of(x.spec), record.bytes, staged);
+  const std::size_t bytes =
+      encode_difference(spec_.codec, x, update.before(), update.after(), input, room);
+  if (is_finite(spec_.codec, x.spec, room.first(bytes)))
+    update.finish();
+  else
+    store_->forget(key);
+  close_frame(out, start, bytes);
+}
+
+DeltaStore& Sender::store_for(const TensorSpec& sample) {
+  return ensure_store(store_, spec_, "sender", sample);
+}
+
+void Sender::save(const std::string& path) {
+  feedback_.save(path);
+  if (store_) save_records(*store_, path + kReferencesSuffix);
+}
+
+void Sender::load(const std::string& path) {
+  feedback_.load(path);
+  load_references(store_, spec_, "sender", path);
+}
+
+}  // namespace laconic
