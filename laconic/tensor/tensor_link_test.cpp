@@ -1,5 +1,6 @@
 #include "laconic/tensor/tensor_link.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
@@ -62,6 +63,18 @@ TEST(TensorLink, DeltasWorkOnTransposedBatches) {
     EXPECT_TRUE(link.send(x, {.keys = keys}).equal(x));
     link.sender.commit();
     link.receiver.commit();
+  }
+}
+
+TEST(TensorLink, ATensorOnAGpuArrivesOnAGpu) {
+  if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no CUDA in this libtorch, or no GPU";
+  const LinkSpec spec{"test.link", parse_codec("quantise:bits=4"), ErrorFeedback{}};
+  TensorPair gpu(spec), cpu(spec);
+  const at::Tensor x = counted({64, 40}, at::kFloat).sin();
+  for (int message = 0; message < 3; ++message) {
+    const at::Tensor got = gpu.send(x.to(at::kCUDA));
+    EXPECT_TRUE(got.is_cuda());
+    EXPECT_TRUE(got.cpu().equal(cpu.send(x)));
   }
 }
 
