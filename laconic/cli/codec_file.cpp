@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -11,8 +10,8 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/cli/codec_command.hpp"
+#include "laconic/cli/distance.hpp"
 #include "laconic/codec/codec.hpp"
-#include "laconic/codec/convert.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/file/safetensors.hpp"
@@ -215,46 +214,6 @@ Bytes decode_tensor(const std::string& path, const NamedFrame& named) {
 }
 
 // --- comparison
-
-double element_at(Dtype dtype, ByteView bytes, std::size_t i) {
-  const std::size_t at = i * bytes_of(dtype);
-  switch (dtype) {
-    case Dtype::f64: return get<double>(bytes, at);
-    case Dtype::i64: return static_cast<double>(get<std::int64_t>(bytes, at));
-    case Dtype::i32: return get<std::int32_t>(bytes, at);
-    case Dtype::i16: return get<std::int16_t>(bytes, at);
-    case Dtype::i8: return get<std::int8_t>(bytes, at);
-    case Dtype::u8:
-    case Dtype::boolean: return get<std::uint8_t>(bytes, at);
-    default: break;
-  }
-  float value = 0;
-  widen_bytes(dtype, bytes.data() + at, 1, &value);
-  return value;
-}
-
-// How far y is from x.
-struct Distance {
-  double square_error = 0, square_x = 0, square_y = 0, product = 0, max_error = 0;
-
-  double relative_error() const {
-    return square_error == 0 ? 0 : std::sqrt(square_error / square_x);
-  }
-  double cosine() const { return square_error == 0 ? 1 : product / std::sqrt(square_x * square_y); }
-};
-
-Distance distance_of(Dtype dtype, ByteView x, ByteView y) {
-  Distance d;
-  for (std::size_t i = 0; i < x.size() / bytes_of(dtype); ++i) {
-    const double a = element_at(dtype, x, i), b = element_at(dtype, y, i), error = std::abs(a - b);
-    d.square_error += error * error;
-    d.square_x += a * a;
-    d.square_y += b * b;
-    d.product += a * b;
-    if (!(error <= d.max_error)) d.max_error = error;  // NaN too, and it stays
-  }
-  return d;
-}
 
 // Distances as a table and as JSON.
 class Comparison {
