@@ -54,8 +54,22 @@ struct Digit {
   }
 };
 
+// Clearing and searching the bins of three digits takes longer than this.
+constexpr std::uint64_t kFew = 1024;
+
+Cut exact_cut_of_few(const float* x, std::uint64_t count, std::uint64_t k) {
+  std::array<std::uint32_t, kFew> keys;
+  std::transform(x, x + count, keys.begin(), rank_key);
+  const auto nth = keys.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::nth_element(keys.begin(), nth, keys.begin() + static_cast<std::ptrdiff_t>(count),
+                   std::greater<>());
+  const auto above = std::count_if(keys.begin(), nth, [&](auto key) { return key > *nth; });
+  return {*nth, k - static_cast<std::uint64_t>(above)};
+}
+
 // By three passes over x, whatever it holds. Requires: 0 < k <= count.
 Cut exact_cut(const float* x, std::uint64_t count, std::uint64_t k) {
+  if (count <= kFew) return exact_cut_of_few(x, count, k);
   std::uint32_t prefix = 0;
   int prefix_shift = 31;
   for (const int shift : {20, 10, 0}) {

@@ -86,13 +86,16 @@ TEST(TopK, HostileDataIsSelectedExactly) {
   const auto data = hostile_data(n);
   for (std::size_t which = 0; which < data.size(); ++which) {
     SCOPED_TRACE(which);
-    for (const std::int64_t k : {1, 100, 655, 20000, 65536}) {
-      const Tensor x = vector_of(data[which]);
-      const ScopedDenormals flush(true);
-      const Bytes expected = reference::encode(keep_count(k), x.spec, floats_of(x), {});
-      for_each_target([&] { EXPECT_EQ(encoded(keep_count(k), x), expected) << "k = " << k; });
-      EXPECT_EQ(refusal(keep_count(k), x.spec, expected), "accepted");
-    }
+    for (const std::size_t size :
+         {std::size_t{1024}, std::size_t{1025}, n})  // three ways to select
+      for (const std::int64_t k : {1, 100, 655, 1024, 20000, 65536}) {
+        if (k > static_cast<std::int64_t>(size)) continue;
+        const Tensor x = vector_of({data[which].begin(), data[which].begin() + size});
+        const ScopedDenormals flush(true);
+        const Bytes expected = reference::encode(keep_count(k), x.spec, floats_of(x), {});
+        for_each_target([&] { EXPECT_EQ(encoded(keep_count(k), x), expected) << "k = " << k; });
+        EXPECT_EQ(refusal(keep_count(k), x.spec, expected), "accepted");
+      }
   }
 }
 
