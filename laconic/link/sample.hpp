@@ -55,7 +55,10 @@ class ReferenceUpdate {
   ReferenceUpdate(Reference kind, std::size_t count, ByteView before, std::span<std::byte> after);
   const float* before() const { return before_; }
   float* after() { return after_; }
-  void finish();  // writes the record; not calling it leaves it undefined
+  // Writes the record, which is undefined before. False: rounding made an infinity, so it must not
+  // be kept. An f32 record is not looked at: another pass over it costs a quarter of the work, and
+  // finite differences lead out of its range only from beyond 1e38, where the next one tells.
+  bool finish();
 
  private:
   Reference kind_;
@@ -70,8 +73,10 @@ class ReferenceUpdate {
 // one has another size.
 DeltaStore& ensure_store(std::unique_ptr<DeltaStore>& store, const LinkSpec& link, const char* end,
                          const TensorSpec& sample);
-// From `path` + kReferencesSuffix, if that was saved.
-void load_references(std::unique_ptr<DeltaStore>& store, const LinkSpec& link, const char* end,
-                     const std::string& path);
+// To `path` + kReferencesSuffix and from there. An end that has no store yet saves that too, so
+// that no older file is taken for its own; a link without references removes such a file.
+void save_references(DeltaStore* store, const LinkSpec& link, const std::string& path);
+std::unique_ptr<DeltaStore> load_references(const LinkSpec& link, const char* end,
+                                            const std::string& path);
 
 }  // namespace laconic
