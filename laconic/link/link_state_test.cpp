@@ -1,5 +1,6 @@
 // What the ends of a link remember, in sequences that a caller should not make but can.
 #include <filesystem>
+#include <thread>
 
 #include "laconic/base/error.hpp"
 #include "laconic/file/safetensors_writer.hpp"
@@ -110,6 +111,26 @@ TEST(LinkState, SavingAndRescalingNeedTheEndOfTheStep) {
   delta.send(x, {.keys = kKeys});
   EXPECT_THROW(delta.sender.save(folder / "b"), std::logic_error);
   EXPECT_THROW(delta.receiver.save(folder / "c"), std::logic_error);
+}
+
+TEST(LinkState, LinksOfTwoThreadsDoNotMeet) {
+  const auto run = [](const char* codec) {
+    LinkPair delta({"a", parse_codec(codec), Delta{.hash_every = 1}}, kBatch);
+    LinkPair plain({"b", parse_codec(codec), ErrorFeedback{}}, kBatch);
+    for (int step = 0; step < 20; ++step) {
+      delta.step(normal(64, step), {.keys = kKeys});
+      plain.step(normal(64, step));
+    }
+    return delta.last;
+  };
+  for (const char* codec : {"quantise:bits=4,rotate=true,block=32", "top_k:keep=0.2",
+                            "random_k:keep=0.2", "low_rank:rank=2", "sign"}) {
+    Bytes a, b;
+    std::thread other([&] { a = run(codec); });
+    b = run(codec);
+    other.join();
+    EXPECT_EQ(a, b);
+  }
 }
 
 // --- references
