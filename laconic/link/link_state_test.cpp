@@ -133,6 +133,19 @@ TEST(LinkState, LinksOfTwoThreadsDoNotMeet) {
   }
 }
 
+TEST(LinkState, IntegersHaveNoMemory) {
+  LinkPair plain({"l", Raw{}, ErrorFeedback{}}, {Dtype::i64, {2, 3}});
+  LinkPair delta({"l", Raw{}, Delta{.first = Raw{}}}, plain.tensor);
+  const std::vector<std::int64_t> ids = {1, 2, 3, 4, 5, 6};
+  std::vector<std::int64_t> out(6);
+  EXPECT_THROW(plain.sender.pack({plain.tensor, ids.data()}), ConfigError);
+  EXPECT_THROW(delta.sender.pack({delta.tensor, ids.data()}, {.keys = kKeys}), ConfigError);
+  EXPECT_THROW(delta.receiver.unpack({}, {delta.tensor, out.data()}, {.keys = kKeys}), ConfigError);
+  const Bytes message = plain.sender.pack({plain.tensor, ids.data()}, {.use = Use::bypass});
+  plain.receiver.unpack(message, {plain.tensor, out.data()}, {.use = Use::bypass});
+  EXPECT_EQ(out, ids);
+}
+
 // --- references
 
 // 65504 is finite in f16; bf16 makes 65536 of it, which in f16 is infinite. 1e300 is finite in f64.

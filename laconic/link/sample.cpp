@@ -18,6 +18,7 @@ SampleRange::SampleRange(const std::string& link, const TensorSpec& batch, std::
   if (batch.shape.empty() || batch.shape[0] != static_cast<std::int64_t>(keys))
     throw ConfigError(fmt::format("{}: {} sample ids for a tensor of shape [{}]", link, keys,
                                   fmt::join(batch.shape, ", ")));
+  require_float(link, batch.dtype);
   spec_.dtype = batch.dtype;
   spec_.shape.assign(batch.shape.begin() + 1, batch.shape.end());
   bytes_ = elements_of(spec_) * bytes_of(spec_.dtype);
@@ -27,6 +28,12 @@ void require_encodable(const std::string& link, const CodecSpec& codec, const Te
   Problems problems = check(codec, tensor);
   for (Problem& problem : problems) problem.where = fmt::format("{}: {}", link, problem.where);
   if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+void require_float(const std::string& link, Dtype dtype) {
+  if (!is_float(dtype))
+    throw ConfigError(fmt::format("{}: {} is not a float: only Use::bypass and Use::alone carry it",
+                                  link, name_of(dtype)));
 }
 
 std::uint64_t message_seed(std::uint64_t link_seed, std::uint64_t sequence) {

@@ -26,7 +26,7 @@ class FloatScratch {
 // The samples of a microbatch: the slices of dim 0, one for each key.
 class SampleRange {
  public:
-  // Throws ConfigError when the tensor has no dim 0 of `keys` slices.
+  // Throws ConfigError when the tensor has no dim 0 of `keys` slices, or is not of floats.
   SampleRange(const std::string& link, const TensorSpec& batch, std::size_t keys);
   const TensorSpec& spec() const { return spec_; }  // of one slice, without dim 0
   std::size_t bytes() const { return bytes_; }
@@ -38,6 +38,9 @@ class SampleRange {
 
 // Throws ConfigError naming the link.
 void require_encodable(const std::string& link, const CodecSpec& codec, const TensorSpec& tensor);
+
+// Throws ConfigError when there are no differences or residuals of such numbers.
+void require_float(const std::string& link, Dtype dtype);
 
 // A seed of its own for every frame, the same at all ranks that share the link's seed.
 std::uint64_t message_seed(std::uint64_t link_seed, std::uint64_t sequence);

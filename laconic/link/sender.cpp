@@ -86,13 +86,14 @@ Bytes Sender::pack(ConstHostTensor x, const MessageSpec& message) {
 // One frame for the whole tensor.
 Bytes Sender::pack_one(const CodecSpec& codec, ConstHostTensor x, const MessageSpec& message) {
   require_encodable(spec_.name, codec, x.spec);
+  const bool remembers = message.use == Use::train;
+  const bool with_residual = remembers && std::holds_alternative<ErrorFeedback>(spec_.memory);
+  if (with_residual) require_float(spec_.name, x.spec.dtype);
   const FrameHeader header{.codec = codec, .tensor = x.spec, .sequence = sequence_};
   CodecInput input{.seed = message_seed(spec_.seed, sequence_), .maps = message.maps};
   advance();
   Bytes out;
   const std::span<std::byte> room = open_frame(out, header);
-  const bool remembers = message.use == Use::train;
-  const bool with_residual = remembers && std::holds_alternative<ErrorFeedback>(spec_.memory);
   if (!remembers || (!with_residual && !std::holds_alternative<LowRank>(codec))) {
     close_frame(out, 0, encode(codec, x, input, room));
     return out;
