@@ -227,9 +227,13 @@ int run_codec(const CodecBenchCommand& command) {
     problems.push_back({"--columns", fmt::format("{} are more than {} MiB hold", command.columns,
                                                  command.mebibytes)});
   for (const std::string& text : command.codecs) {
-    options.codecs.push_back(parse_codec(text));
-    if (std::holds_alternative<AutoEncoder>(options.codecs.back()))
-      problems.push_back({text, "is learned: there is nothing to measure without its maps"});
+    try {
+      options.codecs.push_back(parse_codec(text));
+      if (std::holds_alternative<AutoEncoder>(options.codecs.back()))
+        problems.push_back({text, "is learned: there is nothing to measure without its maps"});
+    } catch (const ConfigError& error) {
+      for (const Problem& problem : error.problems()) problems.push_back(problem);
+    }
   }
   if (!problems.empty()) throw ConfigError(std::move(problems));
   const CodecBenchReport report = bench_codecs(options);

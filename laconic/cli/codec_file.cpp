@@ -38,7 +38,9 @@ std::string count_text(std::size_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-void check_output(const std::string& path, bool overwrite, Problems& problems) {
+// `inputs` may be empty texts.
+void check_output(const std::string& path, bool overwrite, const std::vector<std::string>& inputs,
+                  Problems& problems) {
   const fs::path folder = fs::absolute(path).parent_path();
   if (!fs::is_directory(folder))
     problems.push_back({"--output", fmt::format("the folder {} does not exist", folder.string())});
@@ -46,6 +48,10 @@ void check_output(const std::string& path, bool overwrite, Problems& problems) {
     problems.push_back({"--output", fmt::format("{} is a folder", path)});
   else if (fs::exists(path) && !overwrite)
     problems.push_back({"--output", fmt::format("{} exists; --overwrite replaces it", path)});
+  else if (std::ranges::any_of(inputs, [&](const std::string& input) {
+             return fs::exists(path) && !input.empty() && fs::equivalent(path, input);
+           }))
+    problems.push_back({"--output", fmt::format("{} is what is read", path)});
 }
 
 // The maps of auto_encoder are learned; a file of tensors or frames does not have them.
@@ -96,7 +102,7 @@ EncodePlan plan_of(const CodecEncodeCommand& command, const SafetensorsFile& fil
   } catch (const ConfigError& error) {
     problems = error.problems();
   }
-  check_output(command.output, command.overwrite, problems);
+  check_output(command.output, command.overwrite, {command.input}, problems);
   plan.chosen = choose(file, command.tensors, problems);
   for (const std::size_t i : plan.chosen) {
     const SafetensorsEntry& entry = file.entries()[i];
@@ -355,7 +361,7 @@ int run_codec(const CodecDecodeCommand& command) {
   const MappedFile file(command.input);
   std::vector<NamedFrame> frames = read_frames(file);
   Problems problems;
-  check_output(command.output, command.overwrite, problems);
+  check_output(command.output, command.overwrite, {command.input, command.original}, problems);
   check_decodable(frames, problems);
   SafetensorsFile original;
   if (!command.original.empty()) {

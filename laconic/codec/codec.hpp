@@ -79,7 +79,7 @@ void decode_difference(const CodecSpec& codec, ByteView payload, const float* be
                        const CodecInput& input, HostTensor out);
 
 // Whether the numbers in the payload are all finite, without decoding it: scales, kept values,
-// factors. Both ends ask this of the same bytes before they remember anything.
+// factors. What they decode to may still overflow the tensor's dtype.
 // Requires: payload passed check_payload().
 bool is_finite(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload);
 bool is_finite(const float* values, std::size_t count);

@@ -62,6 +62,8 @@ TEST(CodecSpec, BadTextsAreRefusedWithEveryReason) {
   EXPECT_NE(refusal("top_k+sign").find("not sign"), std::string::npos);
   EXPECT_NE(refusal("top_k:keep=nan").find("keep = nan"), std::string::npos);
   EXPECT_NE(refusal("top_k:keep=0"), "accepted");
+  EXPECT_NE(refusal("quantise:bits=9,bolck=8").find("9 is not in 1 ... 8"), std::string::npos);
+  EXPECT_NE(refusal("half:kind=8").find("'8' is not f16 or bf16"), std::string::npos);
   EXPECT_NE(refusal(""), "accepted");
   EXPECT_NE(refusal("raw:bits=1").find("it has none"), std::string::npos);
 }

@@ -171,6 +171,13 @@ requires std::is_enum_v<E> std::string expected(const E&) {
   return fmt::format("{}", fmt::join(Names<E>::kAll, ", "));
 }
 
+// half has no f32; the other codecs with floats on the wire do.
+template <class Codec, class T>
+std::string expected_by(const T& value) {
+  if constexpr (std::is_same_v<Codec, Half>) return "f16 or bf16";
+  return expected(value);
+}
+
 // --- printing
 
 template <class Codec>
@@ -224,8 +231,9 @@ Codec parse_options(std::string_view head, std::string_view text, Problems& prob
     const auto at = given.find(name);
     if (at == given.end()) return;
     if (!read(at->second, value))
-      problems.push_back({fmt::format("{}.{}", head, name),
-                          fmt::format("'{}' is not {}", printable(at->second), expected(value))});
+      problems.push_back(
+          {fmt::format("{}.{}", head, name),
+           fmt::format("'{}' is not {}", printable(at->second), expected_by<Codec>(value))});
     given.erase(at);
   });
   for (const auto& [name, value] : given) {
@@ -296,7 +304,7 @@ void add_help(std::vector<CodecHelp>& all) {
     std::variant_alternative_t<I, CodecSpec> codec;
     CodecHelp help{std::string(name_of(CodecSpec(codec))), std::string(kHelp[I]), {}};
     options(codec, [&](const char* name, auto& value, const char* text) {
-      help.options.push_back({name, expected(value), print(value), text});
+      help.options.push_back({name, expected_by<decltype(codec)>(value), print(value), text});
     });
     all.push_back(std::move(help));
     add_help<I + 1>(all);
@@ -324,7 +332,8 @@ CodecSpec parse_codec(std::string_view text) {
     const auto values = parse_one(parts[1], problems);
     if (codec && values) set_values(*codec, *values, problems);
   }
-  if (problems.empty()) problems = check(*codec);
+  if (codec)  // what could be read is checked beside what could not
+    for (Problem& problem : check(*codec)) problems.push_back(std::move(problem));
   if (!problems.empty()) throw ConfigError(std::move(problems));
   return *codec;
 }

@@ -17,6 +17,7 @@ namespace laconic {
 namespace {
 
 constexpr std::uint64_t kCommitBytes = std::uint64_t{64} << 20;  // of loaded records, at once
+constexpr const char* kDamaged = "the file is damaged; use an older checkpoint";
 constexpr const char* kOtherRun = "it belongs to another run; use this run's own checkpoint";
 
 std::vector<SafetensorsSpec> layout(std::uint64_t records, std::uint64_t record_bytes) {
@@ -50,9 +51,15 @@ std::vector<std::uint64_t> distinct_keys(ByteView bytes, const std::string& path
   std::ranges::sort(sorted);
   const auto twice = std::ranges::adjacent_find(sorted);
   if (twice != sorted.end())
-    throw FileError(path, "keys", fmt::format("key {} stands there twice", *twice),
-                    "the file is damaged; use an older checkpoint");
+    throw FileError(path, "keys", fmt::format("key {} stands there twice", *twice), kDamaged);
   return keys;
+}
+
+void require_visits(ByteView visits, const std::string& path) {
+  for (std::size_t at = 0; at < visits.size(); at += sizeof(std::uint32_t))
+    if (get<std::uint32_t>(visits, at) == 0)
+      throw FileError(path, "visits", fmt::format("record {} has none", at / sizeof(std::uint32_t)),
+                      kDamaged);
 }
 
 }  // namespace
@@ -84,6 +91,7 @@ void load_records(DeltaStore& store, const std::string& path) {
   const std::vector<SafetensorsSpec> specs = layout(count, store.record_bytes());
   const std::vector<std::uint64_t> keys = distinct_keys(tensor(file, specs[0]), path);
   const ByteView visits = tensor(file, specs[1]);
+  require_visits(visits, path);
   const ByteView records = tensor(file, specs[2]);
   if (count > store.max_records())
     throw FileError(

@@ -23,9 +23,9 @@ namespace laconic {
 void save_records(DeltaStore& store, const std::string& path);
 
 // Replaces what the store holds, staged values included. Throws FileError, with the store as it
-// was, when the file is not of this kind, has records of another size, a key twice, or more records
-// than the budget admits. Throws SystemError when the disk is full, with part of the records in the
-// store.
+// was, when the file is not of this kind, has records of another size, a key twice or without a
+// visit, or more records than the budget admits. Throws SystemError when the disk is full, with
+// part of the records in the store.
 void load_records(DeltaStore& store, const std::string& path);
 
 }  // namespace laconic

@@ -56,6 +56,7 @@ std::optional<DeltaStore::Record> DeltaStore::find(std::uint64_t key) {
   Entry& entry = at->second;
   if (entry.staged != kNotStaged) {
     const Staged& staged = staged_[entry.staged];
+    if (!staged.bytes) return std::nullopt;
     return record_of(staged.bytes, staged.visits);
   }
   if (queue_) fetch(*at);
@@ -121,8 +122,12 @@ void DeltaStore::commit() {
     await(last_commit_);  // at most two steps wait to be written: a bound on RAM
   }
   for (std::size_t i = 0; i < staged_.size(); ++i)
-    if (Node* node = staged_[i].node; node != nullptr && node->second.staged == i)
-      publish(staged_[i]);
+    if (Node* node = staged_[i].node; node != nullptr && node->second.staged == i) {
+      if (staged_[i].bytes)
+        publish(staged_[i]);
+      else
+        erase(*node);
+    }
   end_step();
   if (!queue_) return;
   last_commit_ = queue_->last();
@@ -158,6 +163,20 @@ void DeltaStore::forget(std::uint64_t key) {
   for (std::uint32_t i = at->second.staged; i != kNotStaged; i = staged_[i].below)
     staged_[i].node = nullptr;
   erase(*at);
+}
+
+void DeltaStore::stage_forget(std::uint64_t key) {
+  const auto at = entries_.find(key);
+  if (at == entries_.end()) return;
+  if (!at->second.is_stored) return forget(key);
+  staged_.push_back({&*at, nullptr, 0, at->second.staged});
+  at->second.staged = static_cast<std::uint32_t>(staged_.size() - 1);
+}
+
+bool DeltaStore::contains(std::uint64_t key) const {
+  const auto at = entries_.find(key);
+  if (at == entries_.end()) return false;
+  return at->second.staged == kNotStaged || staged_[at->second.staged].bytes != nullptr;
 }
 
 // Requires: nothing in staged_ points to the node, or will be looked at.

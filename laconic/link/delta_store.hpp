@@ -94,7 +94,10 @@ class DeltaStore {
   void commit();   // the end of a step: the staged values are the stored ones
   void abandon();  // the end of a step: they never were, nor the keys staged for the first time
   void forget(std::uint64_t key);  // at once: as never seen, staged or stored
-  void clear();                    // forgets all, and gives memory back
+  // The same in this step: find() no longer sees the key, and commit() forgets it, but abandon()
+  // brings back what was stored.
+  void stage_forget(std::uint64_t key);
+  void clear();  // forgets all, and gives memory back
 
   // A hint that these keys are found in this step or the next. Never blocks.
   void prefetch(std::span<const std::uint64_t> keys);
@@ -106,7 +109,8 @@ class DeltaStore {
   // Requires: the key is stored, and `out` has record_bytes. Keeps nothing in RAM.
   void read_stored(std::uint64_t key, std::span<std::byte> out);
 
-  bool contains(std::uint64_t key) const { return entries_.contains(key); }  // as find() would say
+  bool contains(std::uint64_t key) const;               // as find() would say
+  bool has_staged() const { return !staged_.empty(); }  // a step is under way
   std::uint64_t record_bytes() const { return spec_.record_bytes; }
   std::uint64_t max_records() const { return max_records_; }
   DeltaStoreStats stats() const;
@@ -132,7 +136,7 @@ class DeltaStore {
 
   struct Staged {
     Node* node = nullptr;  // null: forgotten or unstaged
-    RecordBuffer bytes;
+    RecordBuffer bytes;    // null: stage_forget()
     std::uint32_t visits = 0;
     std::uint32_t below = kNotStaged;  // what the same key staged before, in this step
   };

@@ -58,7 +58,7 @@ class Twin {
     if (choice < 34) return stage(key);
     if (choice < 36) return unstage(key);
     if (choice < 37) return forget(key);
-    if (choice < 38) return store_.drain();
+    if (choice < 38) return draw(2) == 0 ? store_.drain() : stage_forget(key);
     prefetch();
   }
 
@@ -100,6 +100,12 @@ class Twin {
     release(key);
     store_.forget(key);
     model_.forget(key);
+    find(key);
+  }
+
+  void stage_forget(std::uint64_t key) {
+    store_.stage_forget(key);
+    model_.stage_forget(key);
     find(key);
   }
 

@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <utility>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
-#include "laconic/codec/spec.hpp"
+#include "laconic/codec/codec.hpp"
+#include "laconic/file/safetensors.hpp"
 #include "laconic/file/safetensors_writer.hpp"
 
 namespace laconic {
@@ -23,9 +25,13 @@ ByteView bytes_of_floats(const std::vector<float>& values) {
   return as_bytes(std::span<const float>(values));
 }
 
-std::vector<float> floats_of(ByteView bytes) {
+std::vector<float> finite_floats(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+  if (entry.dtype != Dtype::f32) throw FileError(file.path(), entry.name, "is not f32");
+  const ByteView bytes = file.bytes(entry);
   std::vector<float> values(bytes.size() / sizeof(float));
   if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  if (!is_finite(values.data(), values.size()))
+    throw FileError(file.path(), entry.name, "has numbers that are not finite");
   return values;
 }
 
@@ -52,17 +58,22 @@ Feedback::Shape shape_of(const std::string& text, const std::string& path,
 
 Feedback::Attempt Feedback::attempt(std::uint64_t slot, const Shape& shape, bool with_residual) {
   Slot& at = slots_[slot];
-  if (at.newest().shape != shape) {
-    at.open = {shape, {}, {}};
-    at.is_open = true;
+  const Values& newest = at.newest();
+  const bool fits = newest.shape == shape;
+  const bool has_residual = fits && !newest.residual.empty();
+  Values& next = at.attempted;
+  next.shape = shape;
+  next.basis = fits ? newest.basis : std::vector<float>();
+  if (!with_residual) {
+    next.residual.clear();
+    return {nullptr, nullptr, &next.basis};
   }
-  Values& newest = at.newest();
-  if (with_residual && newest.residual.empty()) newest.residual.assign(count_of(shape), 0.0F);
-  at.attempted.shape = shape;
-  at.attempted.residual.resize(with_residual ? count_of(shape) : 0);
-  at.attempted.basis = newest.basis;
-  return {with_residual ? newest.residual.data() : nullptr,
-          with_residual ? at.attempted.residual.data() : nullptr, &at.attempted.basis};
+  if (has_residual)
+    next.residual.resize(count_of(shape));
+  else
+    next.residual.assign(count_of(shape), 0.0F);
+  return {has_residual ? newest.residual.data() : next.residual.data(), next.residual.data(),
+          &next.basis};
 }
 
 void Feedback::accept(std::uint64_t slot) {
@@ -85,8 +96,16 @@ void Feedback::drop_residuals() {
 }
 
 void Feedback::rescale(float factor) {
-  for (auto& [slot, at] : slots_)
-    for (float& value : at.committed.residual) value *= factor;
+  for (auto& [slot, at] : slots_) {
+    std::vector<float>& residual = at.committed.residual;
+    for (float& value : residual) value *= factor;
+    // An infinite residual would spoil this message and be kept for the next, for ever.
+    if (!is_finite(residual.data(), residual.size())) residual.clear();
+  }
+}
+
+bool Feedback::has_open() const {
+  return std::ranges::any_of(slots_, [](const auto& slot) { return slot.second.is_open; });
 }
 
 double Feedback::norm(std::uint64_t slot) const {
@@ -115,7 +134,8 @@ void Feedback::save(const std::string& path) const {
   }
   SafetensorsMetadata shapes;  // a warm start alone does not tell the shape of its messages
   for (const auto& [slot, at] : slots_)
-    shapes[fmt::format("{}.shape", slot)] = fmt::format("{}", fmt::join(at.committed.shape, ","));
+    if (!at.committed.residual.empty() || !at.committed.basis.empty())
+      shapes[fmt::format("{}.shape", slot)] = fmt::format("{}", fmt::join(at.committed.shape, ","));
   SafetensorsWriter writer(path, specs, shapes);
   for (const auto* value : values) writer.write(bytes_of_floats(*value));
   writer.commit();
@@ -124,6 +144,7 @@ void Feedback::save(const std::string& path) const {
 void Feedback::load(const std::string& path) {
   const SafetensorsFile file(path);
   std::map<std::uint64_t, Slot> loaded;
+  std::size_t used = 0;
   for (const auto& [name, text] : file.metadata()) {
     const std::string stem = split(name, '.')[0];
     if (name != stem + ".shape")
@@ -131,15 +152,21 @@ void Feedback::load(const std::string& path) {
     Values& values = loaded[whole_number<std::uint64_t>(stem, path, name)].committed;
     values.shape = shape_of(text, path, name);
     if (const auto* entry = file.find(stem + ".residual")) {
-      if (entry->dtype != Dtype::f32 || entry->shape != values.shape)
+      if (entry->shape != values.shape)
         throw FileError(path, entry->name, fmt::format("is not f32 [{}]", text));
-      values.residual = floats_of(file.bytes(*entry));
+      values.residual = finite_floats(file, *entry);
+      ++used;
     }
     if (const auto* entry = file.find(stem + ".basis")) {
-      if (entry->dtype != Dtype::f32) throw FileError(path, entry->name, "is not f32");
-      values.basis = floats_of(file.bytes(*entry));
+      values.basis = finite_floats(file, *entry);
+      ++used;
     }
   }
+  if (used != file.entries().size())
+    throw FileError(path, "",
+                    fmt::format("{} of {} tensors are of no slot: this is not the state "
+                                "of a link",
+                                file.entries().size() - used, file.entries().size()));
   slots_ = std::move(loaded);
 }
 

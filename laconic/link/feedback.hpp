@@ -20,7 +20,7 @@ class Feedback {
   using Shape = std::vector<std::int64_t>;
 
   struct Attempt {
-    const float* before = nullptr;        // the newest residual; null without one
+    const float* before = nullptr;        // the newest residual, or zeros; perhaps where `after` is
     float* after = nullptr;               // room for the next
     std::vector<float>* basis = nullptr;  // a copy of the newest warm start, to be replaced
   };
@@ -33,7 +33,8 @@ class Feedback {
   void abandon();
   // Requires, for both: no step is open.
   void drop_residuals();
-  void rescale(float factor);
+  void rescale(float factor);  // a residual that overflows is dropped
+  bool has_open() const;
 
   double norm(std::uint64_t slot) const;  // of the newest residual; 0 when there is none
 

@@ -9,8 +9,10 @@
 // peer, a loss that is not finite). Evaluation and recomputation go by
 // Use::alone, or do not call pack() at all: neither reads or changes a memory.
 //
-// A message that is not finite changes no memory: a residual stays what it was,
-// a reference is forgotten at both ends, so that its sample starts anew.
+// A message that is not finite changes no residual, and a reference that would
+// not be is forgotten at both ends, so that its sample starts anew; until the
+// commit that is provisional too. forget() and refusals are not: they say that the
+// ends disagree, which no step takes back.
 //
 // Host memory only; link/tensor_link.hpp has the same for tensors anywhere.
 // Thread-safety: an end belongs to one thread at a time; two ends share nothing.
@@ -68,8 +70,9 @@ class Sender {
   // Requires: no open step.
   void rescale(float factor);
 
-  // What a checkpoint must hold: `path` and, with references, `path` + ".references".
-  // Requires: no open step. load() throws FileError when the files are not of such a link.
+  // What a checkpoint must hold: `path` and, with Delta, `path` + ".references".
+  // Requires, for save(): no open step. load() forgets an open step; it throws FileError when the
+  // files are not of such a link, and everything is then as before.
   void save(const std::string& path);
   void load(const std::string& path);
 
@@ -78,6 +81,7 @@ class Sender {
 
  private:
   void advance();  // to the next sequence number
+  void require_closed() const;
   Bytes pack_one(const CodecSpec& codec, ConstHostTensor x, const MessageSpec& message);
   Bytes pack_samples(ConstHostTensor x, const MessageSpec& message);
   void pack_sample(ConstHostTensor x, std::uint64_t key, Bytes& out);
@@ -112,13 +116,14 @@ class Receiver {
 
   void begin(std::uint64_t step);
   // Fills `out`. Throws WireError when the message is not one that the other end makes for such a
-  // tensor; with Delta and Use::train the samples concerned are refused instead.
+  // tensor; with Delta and Use::train the samples concerned are refused instead, unless there are
+  // more frames than samples: then abandon the step.
   Unpacked unpack(ByteView bytes, HostTensor out, const MessageSpec& message = {});
   void commit();
   void abandon();
 
   void prefetch(std::span<const std::uint64_t> keys);
-  void save(const std::string& path);
+  void save(const std::string& path);  // as the sender's, but `path` + ".references" only
   void load(const std::string& path);
 
   DeltaStore* references() { return store_.get(); }

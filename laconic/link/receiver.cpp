@@ -133,6 +133,10 @@ Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageS
     fill_with_nan(slice);
     result.refused.push_back({message.keys[i], why});
   }
+  if (result.refused.empty() && offset != bytes.size())
+    throw WireError(offset, "frame",
+                    fmt::format("{} bytes follow the frames of {} samples", bytes.size() - offset,
+                                message.keys.size()));
   return result;
 }
 
@@ -164,13 +168,13 @@ void Receiver::unpack_first(const Frame& frame, std::uint64_t key, HostTensor ou
   require_codec(frame, delta.first);
   decode(delta.first, frame.payload, {}, out);
   if (frame.header.visit == Visit::alone) return;
-  if (!is_finite(delta.first, out.spec, frame.payload)) return store_->forget(key);
   const auto staged = store_->stage(key, 1);
   if (!staged) return;  // our budget is smaller: the next difference is refused
   const std::size_t count = elements_of(out.spec);
   FloatScratch decoded(count);
   decode_to_floats(delta.first, out.spec, frame.payload, {}, decoded.data());
   write_record(delta.reference, decoded.data(), count, *staged);
+  if (!is_finite(delta.reference, *staged, count)) store_->stage_forget(key);
 }
 
 void Receiver::unpack_difference(const Frame& frame, std::uint64_t key, HostTensor out) {
@@ -188,18 +192,18 @@ void Receiver::unpack_difference(const Frame& frame, std::uint64_t key, HostTens
   const std::span<std::byte> staged = store_->stage(key, record->visits + 1).value();
   ReferenceUpdate update(delta.reference, elements_of(out.spec), record->bytes, staged);
   decode_difference(spec_.codec, frame.payload, update.before(), update.after(), {}, out);
-  if (is_finite(spec_.codec, out.spec, frame.payload))
-    update.finish();
-  else
-    store_->forget(key);
+  const bool is_sound = is_finite(spec_.codec, out.spec, frame.payload) && update.finish();
+  if (!is_sound) store_->stage_forget(key);
 }
 
 void Receiver::save(const std::string& path) {
-  if (store_) save_records(*store_, path + kReferencesSuffix);
+  LACONIC_ASSERT(!store_ || !store_->has_staged(),
+                 fmt::format("{}: step {} is open", spec_.name, step_of(sequence_)));
+  save_references(store_.get(), spec_, path);
 }
 
 void Receiver::load(const std::string& path) {
-  load_references(store_, spec_, "receiver", path);
+  store_ = load_references(spec_, "receiver", path);
 }
 
 }  // namespace laconic

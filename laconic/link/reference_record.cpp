@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "laconic/base/error.hpp"
 #include "laconic/codec/codec.hpp"
 #include "laconic/codec/convert.hpp"
 
@@ -48,6 +49,29 @@ void write_record(Reference kind, const float* values, std::size_t count,
       encode(kEightBits, {tensor, values}, {}, record);
     }
   }
+}
+
+bool is_finite(Reference kind, ByteView record, std::size_t count) {
+  TensorSpec tensor = flat(count);
+  if (kind == Reference::q8) return is_finite(kEightBits, tensor, record);
+  if (kind == Reference::bf16) tensor.dtype = Dtype::bf16;
+  return is_finite(Raw{}, tensor, record);
+}
+
+bool is_record(Reference kind, ByteView record) {
+  if (kind == Reference::f32) return record.size() % 4 == 0;
+  if (kind == Reference::bf16) return record.size() % 2 == 0;
+  constexpr std::size_t kBlock = 64, kBlockBytes = kBlock + sizeof(float);
+  const std::size_t rest = record.size() % kBlockBytes;
+  if (rest > 0 && rest <= sizeof(float)) return false;
+  const std::size_t count =
+      record.size() / kBlockBytes * kBlock + (rest > 0 ? rest - sizeof(float) : 0);
+  try {
+    check_payload(kEightBits, flat(count), record);
+  } catch (const WireError&) {
+    return false;
+  }
+  return true;
 }
 
 }  // namespace laconic

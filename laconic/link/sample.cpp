@@ -18,6 +18,7 @@ SampleRange::SampleRange(const std::string& link, const TensorSpec& batch, std::
   if (batch.shape.empty() || batch.shape[0] != static_cast<std::int64_t>(keys))
     throw ConfigError(fmt::format("{}: {} sample ids for a tensor of shape [{}]", link, keys,
                                   fmt::join(batch.shape, ", ")));
+  require_float(link, batch.dtype);
   spec_.dtype = batch.dtype;
   spec_.shape.assign(batch.shape.begin() + 1, batch.shape.end());
   bytes_ = elements_of(spec_) * bytes_of(spec_.dtype);
@@ -27,6 +28,12 @@ void require_encodable(const std::string& link, const CodecSpec& codec, const Te
   Problems problems = check(codec, tensor);
   for (Problem& problem : problems) problem.where = fmt::format("{}: {}", link, problem.where);
   if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+void require_float(const std::string& link, Dtype dtype) {
+  if (!is_float(dtype))
+    throw ConfigError(fmt::format("{}: {} is not a float: only Use::bypass and Use::alone carry it",
+                                  link, name_of(dtype)));
 }
 
 std::uint64_t message_seed(std::uint64_t link_seed, std::uint64_t sequence) {
@@ -62,8 +69,10 @@ ReferenceUpdate::ReferenceUpdate(Reference kind, std::size_t count, ByteView bef
   before_ = after_ = scratch_.data();
 }
 
-void ReferenceUpdate::finish() {
-  if (kind_ != Reference::f32) write_record(kind_, after_, count_, record_);
+bool ReferenceUpdate::finish() {
+  if (kind_ == Reference::f32) return true;
+  write_record(kind_, after_, count_, record_);
+  return is_finite(kind_, record_, count_);
 }
 
 namespace {
@@ -91,17 +100,39 @@ DeltaStore& ensure_store(std::unique_ptr<DeltaStore>& store, const LinkSpec& lin
   return *store;
 }
 
-void load_references(std::unique_ptr<DeltaStore>& store, const LinkSpec& link, const char* end,
-                     const std::string& path) {
-  store.reset();
+void save_references(DeltaStore* store, const LinkSpec& link, const std::string& path) {
   const std::string file = path + kReferencesSuffix;
-  if (!std::filesystem::exists(file)) return;  // no sample had been seen
-  if (!std::holds_alternative<Delta>(link.memory))
-    throw FileError(file, "", fmt::format("{} keeps no references", link.name));
-  const std::vector<std::int64_t> shape = SafetensorsFile(file).at("records").shape;
+  if (!std::holds_alternative<Delta>(link.memory)) return void(std::filesystem::remove(file));
+  if (store != nullptr) return save_records(*store, file);
+  DeltaStore none({});
+  save_records(none, file);
+}
+
+std::unique_ptr<DeltaStore> load_references(const LinkSpec& link, const char* end,
+                                            const std::string& path) {
+  const std::string file = path + kReferencesSuffix;
+  const auto* delta = std::get_if<Delta>(&link.memory);
+  if (delta == nullptr) {
+    if (std::filesystem::exists(file))
+      throw FileError(file, "", fmt::format("{} keeps no references", link.name));
+    return nullptr;
+  }
+  const SafetensorsFile saved(file);
+  const std::vector<std::int64_t>& shape = saved.at("records").shape;
   if (shape.size() != 2) throw FileError(file, "records", "are not a table");
-  store = make_store(link, end, static_cast<std::uint64_t>(shape[1]));
+  if (saved.at("keys").shape != std::vector{shape[0]})
+    throw FileError(file, "keys", fmt::format("are not {}", shape[0]));
+  if (shape[0] == 0) return nullptr;  // of whatever size: the next sample tells
+  auto store = make_store(link, end, static_cast<std::uint64_t>(shape[1]));
   load_records(*store, file);
+  Bytes record(store->record_bytes());
+  for (const auto& [key, visits] : store->stored_keys()) {
+    store->read_stored(key, record);
+    if (!is_record(delta->reference, record))
+      throw FileError(file, "records", fmt::format("that of sample {} is not a reference", key),
+                      "the file is damaged, or of a link with another kind of reference");
+  }
+  return store;
 }
 
 }  // namespace laconic

@@ -26,7 +26,7 @@ class FloatScratch {
 // The samples of a microbatch: the slices of dim 0, one for each key.
 class SampleRange {
  public:
-  // Throws ConfigError when the tensor has no dim 0 of `keys` slices.
+  // Throws ConfigError when the tensor has no dim 0 of `keys` slices, or is not of floats.
   SampleRange(const std::string& link, const TensorSpec& batch, std::size_t keys);
   const TensorSpec& spec() const { return spec_; }  // of one slice, without dim 0
   std::size_t bytes() const { return bytes_; }
@@ -38,6 +38,9 @@ class SampleRange {
 
 // Throws ConfigError naming the link.
 void require_encodable(const std::string& link, const CodecSpec& codec, const TensorSpec& tensor);
+
+// Throws ConfigError when there are no differences or residuals of such numbers.
+void require_float(const std::string& link, Dtype dtype);
 
 // A seed of its own for every frame, the same at all ranks that share the link's seed.
 std::uint64_t message_seed(std::uint64_t link_seed, std::uint64_t sequence);
@@ -55,7 +58,10 @@ class ReferenceUpdate {
   ReferenceUpdate(Reference kind, std::size_t count, ByteView before, std::span<std::byte> after);
   const float* before() const { return before_; }
   float* after() { return after_; }
-  void finish();  // writes the record; not calling it leaves it undefined
+  // Writes the record, which is undefined before. False: rounding made an infinity, so it must not
+  // be kept. An f32 record is not looked at: another pass over it costs a quarter of the work, and
+  // finite differences lead out of its range only from beyond 1e38, where the next one tells.
+  bool finish();
 
  private:
   Reference kind_;
@@ -70,8 +76,10 @@ class ReferenceUpdate {
 // one has another size.
 DeltaStore& ensure_store(std::unique_ptr<DeltaStore>& store, const LinkSpec& link, const char* end,
                          const TensorSpec& sample);
-// From `path` + kReferencesSuffix, if that was saved.
-void load_references(std::unique_ptr<DeltaStore>& store, const LinkSpec& link, const char* end,
-                     const std::string& path);
+// To `path` + kReferencesSuffix and from there. An end that has no store yet saves that too, so
+// that no older file is taken for its own; a link without references removes such a file.
+void save_references(DeltaStore* store, const LinkSpec& link, const std::string& path);
+std::unique_ptr<DeltaStore> load_references(const LinkSpec& link, const char* end,
+                                            const std::string& path);
 
 }  // namespace laconic

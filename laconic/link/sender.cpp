@@ -20,6 +20,13 @@ void require_valid(const LinkSpec& spec) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
+// Each sample once in `every` visits, but not all in the same one: in an epoch every sample is
+// visited once, and a run of few epochs must compare some of them in each.
+bool is_hashed(std::uint64_t key, std::uint32_t visits, int every) {
+  const std::uint64_t phase = derive(key_of(key), 0).lo;
+  return (phase + visits) % static_cast<std::uint64_t>(every) == 0;
+}
+
 }  // namespace
 
 Sender::Sender(LinkSpec spec) : spec_(std::move(spec)) {
@@ -60,7 +67,13 @@ void Sender::prefetch(std::span<const std::uint64_t> keys) {
 }
 
 void Sender::rescale(float factor) {
+  require_closed();
   feedback_.rescale(factor);
+}
+
+void Sender::require_closed() const {
+  LACONIC_ASSERT(!feedback_.has_open() && (!store_ || !store_->has_staged()),
+                 fmt::format("{}: step {} is open", spec_.name, step_of(sequence_)));
 }
 
 Bytes Sender::pack(ConstHostTensor x, const MessageSpec& message) {
@@ -73,13 +86,14 @@ Bytes Sender::pack(ConstHostTensor x, const MessageSpec& message) {
 // One frame for the whole tensor.
 Bytes Sender::pack_one(const CodecSpec& codec, ConstHostTensor x, const MessageSpec& message) {
   require_encodable(spec_.name, codec, x.spec);
+  const bool remembers = message.use == Use::train;
+  const bool with_residual = remembers && std::holds_alternative<ErrorFeedback>(spec_.memory);
+  if (with_residual) require_float(spec_.name, x.spec.dtype);
   const FrameHeader header{.codec = codec, .tensor = x.spec, .sequence = sequence_};
   CodecInput input{.seed = message_seed(spec_.seed, sequence_), .maps = message.maps};
   advance();
   Bytes out;
   const std::span<std::byte> room = open_frame(out, header);
-  const bool remembers = message.use == Use::train;
-  const bool with_residual = remembers && std::holds_alternative<ErrorFeedback>(spec_.memory);
   if (!remembers || (!with_residual && !std::holds_alternative<LowRank>(codec))) {
     close_frame(out, 0, encode(codec, x, input, room));
     return out;
@@ -143,13 +157,12 @@ void Sender::pack_first(ConstHostTensor x, std::uint64_t key, Bytes& out) {
   const std::span<std::byte> room = open_frame(out, header);
   const std::size_t bytes = encode(delta.first, x, input, room);
   const ByteView payload = room.first(bytes);
-  if (is_admitted && is_finite(delta.first, x.spec, payload)) {
+  if (is_admitted) {
     // The reference is what the receiver decodes, not x.
     FloatScratch decoded(count);
     decode_to_floats(delta.first, x.spec, payload, input, decoded.data());
     write_record(delta.reference, decoded.data(), count, *staged);
-  } else if (is_admitted) {
-    store_->forget(key);
+    if (!is_finite(delta.reference, *staged, count)) store_->stage_forget(key);
   }
   close_frame(out, start, bytes);
 }
@@ -164,18 +177,15 @@ void Sender::pack_difference(ConstHostTensor x, std::uint64_t key, const DeltaSt
                      .visits = record.visits,
                      .sequence = sequence_,
                      .key = key};
-  if (record.visits % static_cast<std::uint32_t>(delta.hash_every) == 0)
-    header.hash = hash_of(record.bytes);
+  if (is_hashed(key, record.visits, delta.hash_every)) header.hash = hash_of(record.bytes);
   const CodecInput input{.seed = message_seed(spec_.seed, sequence_)};
   const std::span<std::byte> room = open_frame(out, header);
   const std::span<std::byte> staged = store_->stage(key, record.visits + 1).value();  // known key
   ReferenceUpdate update(delta.reference, elements_of(x.spec), record.bytes, staged);
   const std::size_t bytes =
       encode_difference(spec_.codec, x, update.before(), update.after(), input, room);
-  if (is_finite(spec_.codec, x.spec, room.first(bytes)))
-    update.finish();
-  else
-    store_->forget(key);
+  const bool is_sound = is_finite(spec_.codec, x.spec, room.first(bytes)) && update.finish();
+  if (!is_sound) store_->stage_forget(key);
   close_frame(out, start, bytes);
 }
 
@@ -184,13 +194,16 @@ DeltaStore& Sender::store_for(const TensorSpec& sample) {
 }
 
 void Sender::save(const std::string& path) {
+  require_closed();
   feedback_.save(path);
-  if (store_) save_records(*store_, path + kReferencesSuffix);
+  save_references(store_.get(), spec_, path);
 }
 
 void Sender::load(const std::string& path) {
-  feedback_.load(path);
-  load_references(store_, spec_, "sender", path);
+  Feedback feedback;
+  feedback.load(path);
+  store_ = load_references(spec_, "sender", path);
+  feedback_ = std::move(feedback);
 }
 
 }  // namespace laconic

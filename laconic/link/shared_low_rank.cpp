@@ -219,8 +219,11 @@ void SharedLowRank::abandon() {
 void SharedLowRank::scale_residual(float factor) {
   require(Phase::idle);
   const ScopedDenormals flush(true);
-  for (Slot& slot : slots_)
+  for (Slot& slot : slots_) {
     for (float& x : slot.residual) x *= factor;
+    // An infinite residual would make every later output NaN.
+    if (!is_finite(slot.residual.data(), slot.residual.size())) slot.residual.clear();
+  }
 }
 
 const float* SharedLowRank::residual(std::size_t tensor) const {

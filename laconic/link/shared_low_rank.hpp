@@ -78,7 +78,7 @@ class SharedLowRank {
   void abandon();  // nothing happens without a step
 
   // Requires, for these: no step is under way.
-  void scale_residual(float factor);
+  void scale_residual(float factor);  // a residual that overflows is dropped
   // Null until a step of that tensor with feedback has been committed.
   const float* residual(std::size_t tensor) const;
   // Everything a step depends on. What is loaded was saved by an object with the same tensors and

@@ -266,6 +266,16 @@ TEST(SharedLowRank, FollowsAChangeOfTheLossScale) {
   }
 }
 
+TEST(SharedLowRank, AResidualThatOverflowsByTheLossScaleIsDropped) {
+  Group group({.rank = 1}, kTensors, 2);
+  group.step(gradients_of(kTensors, 2, 0));
+  for (SharedLowRank& worker : group.workers)
+    for (int i = 0; i < 2; ++i) worker.scale_residual(3e38F);
+  const Tensors out = group.step(gradients_of(kTensors, 2, 1));
+  for (const Matrix& tensor : out)
+    for (const float x : tensor) ASSERT_TRUE(std::isfinite(x));
+}
+
 TEST(SharedLowRank, ARestartContinuesBitForBit) {
   const SharedLowRankSpec spec{.rank = 4, .warm_up_steps = 2};
   Group plain(spec, kTensors, 3), restarted(spec, kTensors, 3);

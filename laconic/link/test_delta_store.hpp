@@ -77,7 +77,7 @@ struct DeltaStoreModel {
   };
   std::uint64_t max_records = std::numeric_limits<std::uint64_t>::max();
   std::map<std::uint64_t, Value> stored;
-  std::map<std::uint64_t, std::vector<Value>> staged;
+  std::map<std::uint64_t, std::vector<std::optional<Value>>> staged;  // empty: stage_forget()
 
   std::optional<Value> find(std::uint64_t key) const {
     if (const auto at = staged.find(key); at != staged.end()) return at->second.back();
@@ -90,8 +90,8 @@ struct DeltaStoreModel {
     return count;
   }
   bool stage(std::uint64_t key, Value value) {
-    if (!find(key) && known() >= max_records) return false;
-    staged[key].push_back(std::move(value));
+    if (!staged.contains(key) && !stored.contains(key) && known() >= max_records) return false;
+    staged[key].emplace_back(std::move(value));
     return true;
   }
   void unstage(std::uint64_t key) {
@@ -101,13 +101,23 @@ struct DeltaStoreModel {
     if (at->second.empty()) staged.erase(at);
   }
   void commit() {
-    for (auto& [key, values] : staged) stored[key] = values.back();
+    for (auto& [key, values] : staged)
+      if (values.back())
+        stored[key] = *values.back();
+      else
+        stored.erase(key);
     staged.clear();
   }
   void abandon() { staged.clear(); }
   void forget(std::uint64_t key) {
     staged.erase(key);
     stored.erase(key);
+  }
+  void stage_forget(std::uint64_t key) {
+    if (stored.contains(key))
+      staged[key].emplace_back();
+    else
+      staged.erase(key);
   }
   std::vector<DeltaStore::StoredKey> stored_keys() const {
     std::vector<DeltaStore::StoredKey> keys;

@@ -150,12 +150,21 @@ TEST_F(CodecCommand, AWrongRequestIsRefusedWithEveryReason) {
   refused({"codec", "lst"}, {"no verb 'lst'; did you mean 'list'?"});
   refused({"codec", "show", "quantize"}, {"did you mean quantise?"});
   refused({"codec", "show", "quantise:bits=9", "--shape", "-1"}, {"9 is not in 1 ... 8", "[-1]"});
+  refused({"codec", "show", "quantise:bits=9,bolck=8"},
+          {"9 is not in 1 ... 8", "did you mean block?"});
+  refused({"codec", "bench", "quantize", "half:kind=f31", "auto_encoder"},
+          {"did you mean quantise?", "'f31' is not f16 or bf16", "learned"});
   refused({"codec", "show", "raw", "--dtype", "f31"}, {"--dtype"});
   refused({"codec", "encode", "half", "x.safetensors", "-o", "no/where", "--tensor", "block.wieght",
            "--tensor", "ids"},
           {"did you mean 'block.weight'?", "ids: i64 is not a float", "does not exist"});
   refused({"codec", "encode", "raw", "x.safetensors", "-o", "x.frames"},
           {"x.frames exists; --overwrite replaces it"});
+  refused({"codec", "encode", "raw", "x.safetensors", "-o", "./x.safetensors", "--overwrite"},
+          {"x.safetensors is what is read"});
+  refused({"codec", "decode", "x.frames", "--compare", "x.safetensors", "-o", "x.safetensors",
+           "--overwrite"},
+          {"x.safetensors is what is read"});
   refused({"codec", "encode", "auto_encoder", "x.safetensors", "-o", "y"}, {"learned"});
   refused({"codec", "encode", "raw", "none.safetensors", "-o", "y"}, {"none.safetensors"});
   refused({"codec", "inspect", "text.txt"}, {"magic at byte 0"});
