@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <memory>
 
 #include "laconic/base/denormals.hpp"
 #include "laconic/base/error.hpp"
@@ -82,6 +84,16 @@ const Quantise* fusable(const CodecSpec& codec) {
   return quantise != nullptr && part::is_fusable(*quantise) ? quantise : nullptr;
 }
 
+// What is remembered. Which NaN a sum makes depends on the processor and on the order in which the
+// compiler adds, so there is only one.
+float remembered(float value) {
+  return value == value ? value : std::numeric_limits<float>::quiet_NaN();
+}
+
+void add_decoded(const float* before, const float* decoded, std::size_t count, float* after) {
+  for (std::size_t i = 0; i < count; ++i) after[i] = remembered(before[i] + decoded[i]);
+}
+
 void require_room(const CodecSpec& codec, const TensorSpec& tensor, std::span<std::byte> out) {
   LACONIC_ASSERT(out.size() >= max_payload_bytes(codec, tensor),
                  fmt::format("{} bytes for {}, which may need {}", out.size(), to_text(codec),
@@ -140,7 +152,7 @@ std::size_t encode_with_feedback(const CodecSpec& codec, ConstHostTensor x, cons
   for (std::size_t i = 0; i < count; ++i) sum.data()[i] = floats.data()[i] + before[i];
   const std::size_t bytes = encode_floats(codec, x.spec, sum.data(), input, out);
   decode_floats(codec, x.spec, out.first(bytes), input, decoded.data());
-  for (std::size_t i = 0; i < count; ++i) after[i] = sum.data()[i] - decoded.data()[i];
+  for (std::size_t i = 0; i < count; ++i) after[i] = remembered(sum.data()[i] - decoded.data()[i]);
   return bytes;
 }
 
@@ -157,7 +169,7 @@ std::size_t encode_difference(const CodecSpec& codec, ConstHostTensor x, const f
   for (std::size_t i = 0; i < count; ++i) difference.data()[i] = floats.data()[i] - before[i];
   const std::size_t bytes = encode_floats(codec, x.spec, difference.data(), input, out);
   decode_floats(codec, x.spec, out.first(bytes), input, difference.data());
-  for (std::size_t i = 0; i < count; ++i) after[i] = before[i] + difference.data()[i];
+  add_decoded(before, difference.data(), count, after);
   return bytes;
 }
 
@@ -174,7 +186,7 @@ void decode_difference(const CodecSpec& codec, ByteView payload, const float* be
   } else {
     Floats difference(count);
     decode_floats(codec, out.spec, payload, input, difference.data());
-    for (std::size_t i = 0; i < count; ++i) after[i] = before[i] + difference.data()[i];
+    add_decoded(before, difference.data(), count, after);
   }
   if (out.data != nullptr && out.data != after) narrow(out.spec.dtype, after, count, out.data);
 }
