@@ -47,6 +47,18 @@ std::size_t raw_bytes(const TensorSpec& tensor) {
   return elements_of(tensor) * bytes_of(tensor.dtype);
 }
 
+// Any bytes will do, but a bool that is neither 0 nor 1 is not one that a program may read.
+void check_raw(const TensorSpec& tensor, ByteView payload) {
+  if (payload.size() != raw_bytes(tensor))
+    throw WireError(0, "payload",
+                    fmt::format("{} bytes instead of {}", payload.size(), raw_bytes(tensor)));
+  if (tensor.dtype != Dtype::boolean) return;
+  const auto odd = std::ranges::find_if(payload, [](std::byte b) { return b > std::byte{1}; });
+  if (odd != payload.end())
+    throw WireError(static_cast<std::size_t>(odd - payload.begin()), "payload.elements",
+                    fmt::format("{} is no boolean", std::to_integer<int>(*odd)));
+}
+
 // For the codecs other than raw: op(codec) with its own type.
 template <class Op>
 auto visit_lossy(const CodecSpec& codec, const Op& op) {
@@ -116,12 +128,7 @@ std::size_t encode(const CodecSpec& codec, ConstHostTensor x, const CodecInput& 
 }
 
 void check_payload(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload) {
-  if (std::holds_alternative<Raw>(codec)) {
-    if (payload.size() != raw_bytes(tensor))
-      throw WireError(0, "payload",
-                      fmt::format("{} bytes instead of {}", payload.size(), raw_bytes(tensor)));
-    return;
-  }
+  if (std::holds_alternative<Raw>(codec)) return check_raw(tensor, payload);
   visit_lossy(codec, [&](const auto& c) { part::check_payload(c, tensor, payload); });
 }
 
