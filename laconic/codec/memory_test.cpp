@@ -128,6 +128,28 @@ TEST(Memory, FeedbackIsTheSumLessWhatArrives) {
   });
 }
 
+// Of the payload, not of what surrounds the numbers in it: a seed may look like anything.
+TEST(Memory, APayloadIsFiniteUnlessANumberInItIsNot) {
+  for (const char* text : kCodecs)
+    for (const Dtype dtype : kFloats)
+      for (const bool is_broken : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} of {}", text, name_of(dtype)));
+        Floats values = normal_floats(3 * 63, 1);
+        if (is_broken) std::fill(values.end() - 5, values.end(), -std::nanf(""));
+        const Tensor x = tensor_of(dtype, {3, 7, 9}, values);
+        const Floats map = normal_floats(45, 3);
+        const CodecInput input{.seed = 0x7FC000007F807F80, .maps = {map.data(), map.data()}};
+        const CodecSpec codec = parse_codec(text);
+        const Bytes payload = encoded(codec, x, input);
+        const Floats back = floats_of(decoded(codec, x.spec, payload, input));
+        const bool is_sound = is_finite(back.data(), back.size());
+        EXPECT_EQ(is_finite(codec, x.spec, payload), is_sound);
+        if (!std::holds_alternative<RandomK>(codec)) {  // which may have left it out
+          EXPECT_EQ(is_sound, !is_broken);
+        }
+      }
+}
+
 // Denormals are flushed within, and whoever called gets his own setting back.
 TEST(Memory, TheCallersTreatmentOfDenormalsStays) {
   const Message m("quantise:bits=4,block=16", Dtype::f32, {3, 7, 9}, Odd::denormal);
