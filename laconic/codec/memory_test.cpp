@@ -64,7 +64,7 @@ struct Message {
     spoil(odd, values, before);
     x = tensor_of(dtype, shape, values);
     map = normal_floats(5 * std::max<std::size_t>(matrix_shape(x.spec).columns, 1), 3);
-    payload.resize(max_payload_bytes(codec, x.spec));
+    payload.assign(max_payload_bytes(codec, x.spec), std::byte{0});
   }
   CodecInput input() const { return {.seed = 9, .maps = {map.data(), map.data()}}; }
   std::size_t count() const { return before.size(); }
@@ -164,6 +164,40 @@ TEST(Memory, TheCallersTreatmentOfDenormalsStays) {
     EXPECT_ANY_THROW(encode(AutoEncoder{5}, m.x.view(), {}, code));  // no maps: thrown inside
     EXPECT_EQ(is_flushing_denormals(), flush);
   }
+}
+
+// Numbers so small that sums, differences and products of them are denormal.
+TEST(Memory, NothingDependsOnTheCallersTreatmentOfDenormals) {
+  for (const char* text : kCodecs)
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f64}) {
+      SCOPED_TRACE(fmt::format("{} of {}", text, name_of(dtype)));
+      Message m(text, dtype, {3, 7, 9}, Odd::none);
+      Floats tiny = floats_of(m.x);
+      for (float& x : tiny) x *= 2e-38f;
+      for (float& x : m.before) x *= 2e-38f;
+      m.x = tensor_of(dtype, {3, 7, 9}, tiny);
+      std::vector<Bytes> bytes;
+      std::vector<std::vector<std::uint32_t>> numbers;
+      for (const bool flush : {false, true}) {
+        const ScopedDenormals scope(flush);
+        Floats residual = m.before, sender = m.before, receiver = m.before;
+        bytes.push_back(encoded(m.codec, m.x, m.input()));
+        numbers.push_back(bits_of(floats_of(decoded(m.codec, m.x.spec, bytes.back(), m.input()))));
+        encode_with_feedback(m.codec, m.x.view(), residual.data(), residual.data(), m.input(),
+                             m.payload);
+        bytes.push_back(m.payload);
+        m.payload.resize(encode_difference(m.codec, m.x.view(), sender.data(), sender.data(),
+                                           m.input(), m.payload));
+        bytes.push_back(m.payload);
+        decode_difference(m.codec, m.payload, receiver.data(), receiver.data(), m.input(),
+                          {m.x.spec, nullptr});
+        for (const Floats& memory : {residual, sender, receiver})
+          numbers.push_back(bits_of(memory));
+        m.payload.assign(max_payload_bytes(m.codec, m.x.spec), std::byte{0});
+      }
+      for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(hex_of(bytes[i]), hex_of(bytes[3 + i])) << i;
+      for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(numbers[i], numbers[4 + i]) << i;
+    }
 }
 
 // --- claims that nobody can hold
