@@ -20,7 +20,15 @@ void flush_denormals(bool enable) {
 }
 
 bool is_flushing_denormals() {
-  return (_mm_getcsr() & kFlushBits) == kFlushBits;
+  return denormal_bits() == kFlushBits;
+}
+
+std::uint64_t denormal_bits() {
+  return _mm_getcsr() & kFlushBits;
+}
+
+void set_denormal_bits(std::uint64_t bits) {
+  _mm_setcsr((_mm_getcsr() & ~kFlushBits) | static_cast<unsigned>(bits));
 }
 
 #elif defined(__aarch64__)
@@ -41,7 +49,15 @@ void flush_denormals(bool enable) {
 }
 
 bool is_flushing_denormals() {
-  return (read_fpcr() & kFlushBit) != 0;
+  return denormal_bits() != 0;
+}
+
+std::uint64_t denormal_bits() {
+  return read_fpcr() & kFlushBit;
+}
+
+void set_denormal_bits(std::uint64_t bits) {
+  flush_denormals(bits != 0);
 }
 
 #else
@@ -51,6 +67,12 @@ void flush_denormals(bool) {}
 bool is_flushing_denormals() {
   return false;
 }
+
+std::uint64_t denormal_bits() {
+  return 0;
+}
+
+void set_denormal_bits(std::uint64_t) {}
 
 #endif
 

@@ -10,6 +10,8 @@
 // Also changes results by at most one denormal: run all ranks alike.
 #pragma once
 
+#include <cstdint>
+
 namespace laconic {
 
 // Nothing happens on processors we do not know (neither x86 nor 64-bit ARM).
@@ -17,18 +19,21 @@ void flush_denormals(bool enable = true);
 
 bool is_flushing_denormals();  // on the calling thread
 
+// The bits of the thread's control register that say so. x86 has one for operands and one for
+// results, and others may have set only one of them.
+std::uint64_t denormal_bits();
+void set_denormal_bits(std::uint64_t bits);
+
 // As it was before, at the end of the scope.
 class ScopedDenormals {
  public:
-  explicit ScopedDenormals(bool flush) : before_(is_flushing_denormals()) {
-    flush_denormals(flush);
-  }
-  ~ScopedDenormals() { flush_denormals(before_); }
+  explicit ScopedDenormals(bool flush) : before_(denormal_bits()) { flush_denormals(flush); }
+  ~ScopedDenormals() { set_denormal_bits(before_); }
   ScopedDenormals(const ScopedDenormals&) = delete;
   ScopedDenormals& operator=(const ScopedDenormals&) = delete;
 
  private:
-  bool before_;
+  std::uint64_t before_;
 };
 
 }  // namespace laconic

@@ -7,6 +7,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/codec/codec.hpp"
 #include "laconic/codec/convert.hpp"
+#include "laconic/codec/factor.hpp"
 #include "laconic/codec/kernel/conversion.hpp"
 
 namespace laconic {
@@ -98,6 +99,9 @@ void add_payload(const CodecSpec& codec, const TensorSpec& tensor, std::span<std
   const ScopedDenormals flush(true);
   add_elements(dtype, sum.data() + offset, addend.data() + offset,
                (sum.size() - offset) / bytes_of(dtype));
+  // A learned code is never infinite: what overflows is NaN, as in encode().
+  if (std::holds_alternative<AutoEncoder>(codec))
+    settle_nan(dtype, sum.size() / bytes_of(dtype), sum.data());
 }
 
 }  // namespace laconic

@@ -90,8 +90,19 @@ TEST(AddPayload, LearnedCodesAreSummedAsFloats) {
   const TensorSpec spec{Dtype::bf16, {3, 8}};  // 3 rows of 2 numbers
   Bytes sum, addend;
   for (int i = 0; i < 6; ++i) put(sum, 1.0f * i), put(addend, 0.5f);
-  add_payload(codec, spec, sum, addend);
+  sum = sum_of(codec, spec, sum, addend);
   for (int i = 0; i < 6; ++i) EXPECT_EQ(get<float>(sum, static_cast<std::size_t>(4 * i)), i + 0.5f);
+}
+
+// An infinity is nothing that this codec writes: what overflows becomes NaN, as in encode().
+TEST(AddPayload, LearnedCodesThatOverflowBecomeNan) {
+  const TensorSpec spec{Dtype::f32, {1, 4}};
+  const Bytes a = bytes_of_hex("FFFF7F7F FFFF7FFF 0000C07F 0000803F");
+  const Bytes b = bytes_of_hex("FFFF7F7F FFFF7FFF 0000803F 0000803F");
+  for_each_target([&] {
+    const Bytes sum = sum_of(AutoEncoder{4}, spec, a, b);
+    EXPECT_EQ(hex_of(sum), "00 00 C0 7F 00 00 C0 7F 00 00 C0 7F 00 00 00 40");
+  });
 }
 
 TEST(AddPayload, WhatDoesNotFitIsRefused) {

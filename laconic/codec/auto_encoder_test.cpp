@@ -100,31 +100,47 @@ TEST(AutoEncoder, TheSumOfCodesDecodesToTheProductOfTheSum) {
   ASSERT_TRUE(is_summable(codec));
   ASSERT_FALSE(is_summable(AutoEncoder{kCode, Dtype::bf16}));
   const Maps maps = random_maps(kCode, kColumns);
-  Matrix whole(kRows * kColumns), codes(kRows * kCode);
+  Matrix whole(kRows * kColumns);
+  Bytes codes(4 * kRows * kCode, std::byte{0});
   for (std::uint64_t worker = 0; worker < 4; ++worker) {
     const Matrix a = normal_floats(kRows * kColumns, 30 + worker);
     const Bytes payload = encoded(codec, tensor_of(Dtype::f32, {kRows, kColumns}, a), maps.input());
     for (std::size_t i = 0; i < whole.size(); ++i) whole[i] += a[i];
-    for (std::size_t i = 0; i < codes.size(); ++i) codes[i] += get<float>(payload, 4 * i);
+    add_payload(codec, matrix_spec(kRows, kColumns), codes, payload);
   }
-  const Tensor back = decoded(codec, matrix_spec(kRows, kColumns),
-                              as_bytes(std::span<const float>(codes)), maps.input());
+  const Tensor back = decoded(codec, matrix_spec(kRows, kColumns), codes, maps.input());
   EXPECT_LE(relative_error(dense_product(whole, kRows, kColumns, maps), floats_of(back)), 1e-6);
 }
 
 TEST(AutoEncoder, WhatIsNotFiniteMakesItsRowNan) {
   const Maps maps = random_maps(3, 4);
+  const auto expect_second_row_nan = [&](float bad, Dtype values) {
+    const Tensor x = tensor_of(Dtype::f32, {2, 4}, {1, 2, 3, 4, bad, bad, -bad, bad});
+    const AutoEncoder codec{3, values};
+    const Matrix back =
+        floats_of(decoded(codec, x.spec, encoded(codec, x, maps.input()), maps.input()));
+    for (std::size_t i = 0; i < 8; ++i)
+      EXPECT_EQ(std::isnan(back[i]), i >= 4) << bad << " " << name_of(values) << " " << i;
+  };
   for (const float bad :
-       {std::numeric_limits<float>::quiet_NaN(), 3e38F, -std::numeric_limits<float>::infinity()})
-    for (const Dtype values : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
-      const Tensor x = tensor_of(Dtype::f32, {2, 4}, {1, 2, 3, 4, bad, bad, -bad, bad});
-      const AutoEncoder codec{3, values};
-      const Matrix back =
-          floats_of(decoded(codec, x.spec, encoded(codec, x, maps.input()), maps.input()));
-      for (std::size_t i = 0; i < 4; ++i) EXPECT_TRUE(std::isfinite(back[i]));
-      for (std::size_t i = 4; i < 8; ++i)
-        EXPECT_TRUE(std::isnan(back[i]) || bad == 3e38F) << bad << " " << name_of(values);
-    }
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()})
+    for (const Dtype values : {Dtype::f32, Dtype::f16, Dtype::bf16})
+      expect_second_row_nan(bad, values);
+  expect_second_row_nan(1e9F, Dtype::f16);  // a code that f16 cannot hold
+}
+
+// The code of a row is 4 x 3e38, which f32 cannot hold; that of the other row is.
+TEST(AutoEncoder, WhatOverflowsInTheProductIsNan) {
+  const Maps maps{Matrix(4, 1.0F), Matrix(4, 0.25F)};
+  const Tensor x = tensor_of(Dtype::f32, {2, 4}, {1, 1, 1, 1, 3e38F, 3e38F, 3e38F, 3e38F});
+  for (const Dtype values : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
+    const AutoEncoder codec{1, values};
+    const Bytes payload = encoded(codec, x, maps.input());
+    EXPECT_EQ(refusal(codec, x.spec, payload), "accepted");
+    EXPECT_FALSE(is_finite(codec, x.spec, payload));
+    const Matrix back = floats_of(decoded(codec, x.spec, payload, maps.input()));
+    for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(std::isnan(back[i]), i >= 4) << i;
+  }
 }
 
 TEST(AutoEncoder, RefusesWhatNoEncoderWrites) {

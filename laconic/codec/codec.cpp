@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <memory>
 
 #include "laconic/base/denormals.hpp"
 #include "laconic/base/error.hpp"
@@ -45,6 +47,18 @@ std::size_t raw_bytes(const TensorSpec& tensor) {
   return elements_of(tensor) * bytes_of(tensor.dtype);
 }
 
+// Any bytes will do, but a bool that is neither 0 nor 1 is not one that a program may read.
+void check_raw(const TensorSpec& tensor, ByteView payload) {
+  if (payload.size() != raw_bytes(tensor))
+    throw WireError(0, "payload",
+                    fmt::format("{} bytes instead of {}", payload.size(), raw_bytes(tensor)));
+  if (tensor.dtype != Dtype::boolean) return;
+  const auto odd = std::ranges::find_if(payload, [](std::byte b) { return b > std::byte{1}; });
+  if (odd != payload.end())
+    throw WireError(static_cast<std::size_t>(odd - payload.begin()), "payload.elements",
+                    fmt::format("{} is no boolean", std::to_integer<int>(*odd)));
+}
+
 // For the codecs other than raw: op(codec) with its own type.
 template <class Op>
 auto visit_lossy(const CodecSpec& codec, const Op& op) {
@@ -82,6 +96,16 @@ const Quantise* fusable(const CodecSpec& codec) {
   return quantise != nullptr && part::is_fusable(*quantise) ? quantise : nullptr;
 }
 
+// What is remembered. Which NaN a sum makes depends on the processor and on the order in which the
+// compiler adds, so there is only one.
+float remembered(float value) {
+  return value == value ? value : std::numeric_limits<float>::quiet_NaN();
+}
+
+void add_decoded(const float* before, const float* decoded, std::size_t count, float* after) {
+  for (std::size_t i = 0; i < count; ++i) after[i] = remembered(before[i] + decoded[i]);
+}
+
 void require_room(const CodecSpec& codec, const TensorSpec& tensor, std::span<std::byte> out) {
   LACONIC_ASSERT(out.size() >= max_payload_bytes(codec, tensor),
                  fmt::format("{} bytes for {}, which may need {}", out.size(), to_text(codec),
@@ -104,12 +128,7 @@ std::size_t encode(const CodecSpec& codec, ConstHostTensor x, const CodecInput& 
 }
 
 void check_payload(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload) {
-  if (std::holds_alternative<Raw>(codec)) {
-    if (payload.size() != raw_bytes(tensor))
-      throw WireError(0, "payload",
-                      fmt::format("{} bytes instead of {}", payload.size(), raw_bytes(tensor)));
-    return;
-  }
+  if (std::holds_alternative<Raw>(codec)) return check_raw(tensor, payload);
   visit_lossy(codec, [&](const auto& c) { part::check_payload(c, tensor, payload); });
 }
 
@@ -140,7 +159,7 @@ std::size_t encode_with_feedback(const CodecSpec& codec, ConstHostTensor x, cons
   for (std::size_t i = 0; i < count; ++i) sum.data()[i] = floats.data()[i] + before[i];
   const std::size_t bytes = encode_floats(codec, x.spec, sum.data(), input, out);
   decode_floats(codec, x.spec, out.first(bytes), input, decoded.data());
-  for (std::size_t i = 0; i < count; ++i) after[i] = sum.data()[i] - decoded.data()[i];
+  for (std::size_t i = 0; i < count; ++i) after[i] = remembered(sum.data()[i] - decoded.data()[i]);
   return bytes;
 }
 
@@ -157,7 +176,7 @@ std::size_t encode_difference(const CodecSpec& codec, ConstHostTensor x, const f
   for (std::size_t i = 0; i < count; ++i) difference.data()[i] = floats.data()[i] - before[i];
   const std::size_t bytes = encode_floats(codec, x.spec, difference.data(), input, out);
   decode_floats(codec, x.spec, out.first(bytes), input, difference.data());
-  for (std::size_t i = 0; i < count; ++i) after[i] = before[i] + difference.data()[i];
+  add_decoded(before, difference.data(), count, after);
   return bytes;
 }
 
@@ -174,7 +193,7 @@ void decode_difference(const CodecSpec& codec, ByteView payload, const float* be
   } else {
     Floats difference(count);
     decode_floats(codec, out.spec, payload, input, difference.data());
-    for (std::size_t i = 0; i < count; ++i) after[i] = before[i] + difference.data()[i];
+    add_decoded(before, difference.data(), count, after);
   }
   if (out.data != nullptr && out.data != after) narrow(out.spec.dtype, after, count, out.data);
 }

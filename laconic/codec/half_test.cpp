@@ -262,5 +262,13 @@ TEST(Half, WhatIsNotFiniteStaysAndDamageIsRefused) {
   }
 }
 
+// A byte that is neither would be read as a bool, of which the language knows only two.
+TEST(Raw, BooleansAreZeroOrOne) {
+  const TensorSpec spec{Dtype::boolean, {4}};
+  EXPECT_EQ(refusal(Raw{}, spec, bytes_of_hex("00 01 01 00")), "accepted");
+  EXPECT_EQ(refusal(Raw{}, spec, bytes_of_hex("00 01 02 FF")), "payload.elements@2");
+  EXPECT_EQ(refusal(Raw{}, {Dtype::u8, {4}}, bytes_of_hex("00 01 02 FF")), "accepted");
+}
+
 }  // namespace
 }  // namespace laconic

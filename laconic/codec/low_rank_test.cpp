@@ -151,6 +151,7 @@ TEST(LowRank, RecoversFromZerosAndFromNumbersThatAreNotFinite) {
     const Coded result = coded({4}, kN, kM, broken, input);
     const bool is_zero = bad == 0.0F;
     for (const float x : result.out) EXPECT_TRUE(is_zero ? x == 0.0F : std::isnan(x));
+    EXPECT_EQ(basis.empty(), !is_zero);
     for (const float x : basis) EXPECT_TRUE(std::isfinite(x));
     EXPECT_LE(relative_error(a, coded({4}, kN, kM, a, input).out), 1e-5);
   }

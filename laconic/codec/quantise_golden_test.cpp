@@ -93,6 +93,8 @@ TEST(QuantiseBytes, OtherScalesAndGrids) {
             {4},
             {1e-31f, -1e-35f, 0, -0.f},
             "00 00 00 00 00 00 00 00 88 88"},
+           {"quantise:bits=4", {1}, {-0x1p-100f}, "00 00 80 0D 00"},
+           {"quantise:bits=4", {1}, {-0x1.fffffep-101f}, "00 00 00 00 80"},
            {"quantise:bits=4,scale=f16", {1}, {-1e-30f}, "01 00 80"},
            {"quantise:bits=4,scale=f16", {1}, {-1e30f}, "FF 7B 00"},
            {"quantise:bits=4", {1}, {-3e38f}, "00 00 00 7E 00"},

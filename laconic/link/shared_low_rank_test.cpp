@@ -244,10 +244,23 @@ TEST(SharedLowRank, ACommittedStepThatIsNotFiniteIsForgotten) {
   bad[5] = std::numeric_limits<float>::quiet_NaN();
   const Tensors broken = group.step({{a}, {bad}});
   for (const float x : broken[0]) EXPECT_TRUE(std::isnan(x));
+  EXPECT_FALSE(group.workers[0].save().contains("matrix.basis"));  // drawn anew
   EXPECT_LE(relative_error(a, group.step({{a}, {a}})[0]), 1e-5);
   const Matrix zero(30 * 20);
   EXPECT_LE(norm(group.step({{zero}, {zero}})[0]), 1e-5);
   EXPECT_LE(relative_error(a, group.step({{a}, {a}})[0]), 1e-5);
+}
+
+// A gradient of lower rank leaves columns of the subspace empty; without a residual nothing but a
+// draw brings them back.
+TEST(SharedLowRank, DirectionsThatWereLostComeBack) {
+  Group group({.rank = 4, .min_ratio = 0, .feedback = false}, one_matrix(30, 20), 2);
+  const Matrix full = matrix_with_spectrum(30, 20, {2.0, 1.0, 1.0, 0.5}, 3);
+  for (const Matrix& poor : {Matrix(30 * 20), matrix_with_spectrum(30, 20, {1.0}, 5)}) {
+    EXPECT_LE(relative_error(full, group.step({{full}, {full}})[0]), 1e-5);
+    group.step({{poor}, {poor}});
+    EXPECT_LE(relative_error(full, group.step({{full}, {full}})[0]), 1e-5);
+  }
 }
 
 TEST(SharedLowRank, FollowsAChangeOfTheLossScale) {
