@@ -7,8 +7,8 @@
 
 #include "laconic/base/philox.hpp"
 #include "laconic/codec/kernel/hadamard.hpp"
+#include "laconic/codec/kernel/level.hpp"
 #include "laconic/codec/kernel/pack.hpp"
-#include "laconic/codec/kernel/quantise.hpp"
 #include "laconic/codec/part.hpp"
 #include "laconic/codec/quantise_layout.hpp"
 #include "laconic/codec/scale.hpp"

@@ -1,4 +1,4 @@
-// codec/kernel/quantise.hpp — the loops of the quantise codec, on runs of elements.
+// codec/kernel/level.hpp — the loops of the quantise codec, on runs of elements.
 //
 // A run is any number of consecutive elements: groups, parts of them, or (kind
 // channel) rows across all groups. The loops know nothing of bits: codes are

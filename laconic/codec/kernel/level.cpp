@@ -1,5 +1,5 @@
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "laconic/codec/kernel/quantise.cpp"
+#define HWY_TARGET_INCLUDE "laconic/codec/kernel/level.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 //
 #include <hwy/highway.h>
@@ -9,7 +9,7 @@
 #include <limits>
 
 #include "laconic/base/kernel/philox-inl.hpp"
-#include "laconic/codec/kernel/quantise.hpp"
+#include "laconic/codec/kernel/level.hpp"
 
 // Rounding adds 1.5 * 2^23, where floats are the integers: the sum is rounded to nearest, ties to
 // even, and its low byte is the code. That the summand is even (with L added too) keeps the ties.
