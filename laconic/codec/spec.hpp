@@ -119,6 +119,10 @@ struct AutoEncoder {
 using CodecSpec = std::variant<Raw, Half, Quantise, Sign, TopK, RandomK, LowRank, AutoEncoder>;
 
 std::string_view name_of(const CodecSpec& codec);  // "top_k"
+std::string_view name_of(ScaleGroup group);
+std::string_view name_of(ScaleType scale);
+std::string_view name_of(Rounding rounding);
+std::string_view name_of(Grid grid);
 
 // Every reason why the spec makes no sense by itself; the second asks whether it can encode such a
 // tensor (an integer tensor can only travel raw).

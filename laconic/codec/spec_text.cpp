@@ -92,9 +92,6 @@ void options(AutoEncoder& c, const Visit& visit) {
 
 // --- single values
 
-std::string print(Dtype value) {
-  return std::string(name_of(value));
-}
 std::string print(bool value) {
   return value ? "true" : "false";
 }
@@ -109,7 +106,7 @@ std::string print(int value) {
 }
 template <class E>
 requires std::is_enum_v<E> std::string print(E value) {
-  return std::string(Names<E>::kAll[static_cast<std::size_t>(value)]);
+  return std::string(name_of(value));
 }
 
 template <class T>
@@ -312,6 +309,19 @@ void add_help(std::vector<CodecHelp>& all) {
 }
 
 }  // namespace
+
+std::string_view name_of(ScaleGroup group) {
+  return Names<ScaleGroup>::kAll[static_cast<std::size_t>(group)];
+}
+std::string_view name_of(ScaleType scale) {
+  return Names<ScaleType>::kAll[static_cast<std::size_t>(scale)];
+}
+std::string_view name_of(Rounding rounding) {
+  return Names<Rounding>::kAll[static_cast<std::size_t>(rounding)];
+}
+std::string_view name_of(Grid grid) {
+  return Names<Grid>::kAll[static_cast<std::size_t>(grid)];
+}
 
 std::string to_text(const CodecSpec& codec) {
   const std::string head = std::visit([](const auto& c) { return print_one(c); }, codec);

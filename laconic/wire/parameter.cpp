@@ -183,27 +183,12 @@ struct Read {
   }
 };
 
-std::string text_of(Dtype value) {
-  return std::string(name_of(value));
-}
-std::string text_of(bool value) {
-  return value ? "true" : "false";
-}
-std::string text_of(ScaleGroup value) {
-  return std::array{"block", "row", "channel"}[static_cast<std::size_t>(value)];
-}
-std::string text_of(ScaleType value) {
-  return std::array{"f32", "f16", "pow2"}[static_cast<std::size_t>(value)];
-}
-std::string text_of(Rounding value) {
-  return std::array{"nearest", "stochastic"}[static_cast<std::size_t>(value)];
-}
-std::string text_of(Grid value) {
-  return std::array{"tread", "ends", "artefact"}[static_cast<std::size_t>(value)];
-}
 template <class T>
 std::string text_of(T value) {
-  return fmt::format("{}", value);
+  if constexpr (std::is_enum_v<T>)
+    return std::string(name_of(value));
+  else
+    return fmt::format("{}", value);
 }
 
 struct Name {
