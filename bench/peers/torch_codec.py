@@ -104,8 +104,9 @@ def low_rank(q):
 
 with torch.no_grad():
     for bits in (8, 6, 4, 3, 2):
-        packed, scale = measure(f"quantise:bits={bits}", "encode", lambda: quantise(x, bits))
-        measure(f"quantise:bits={bits}", "decode", lambda: dequantise(packed, scale, bits))
+        name = "quantise" if bits == 8 else f"quantise:bits={bits}"
+        packed, scale = measure(name, "encode", lambda: quantise(x, bits))
+        measure(name, "decode", lambda: dequantise(packed, scale, bits))
     measure("half", "encode", lambda: x.to(torch.bfloat16))
     measure("half:kind=f16", "encode", lambda: x.to(torch.float16))
     weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8)
@@ -124,9 +125,9 @@ with torch.no_grad():
     packed, scale = measure("delta link, quantise:bits=4", "pack", pack)
     measure("delta link, quantise:bits=4", "unpack", lambda: reference.add_(dequantise(packed, scale, 4)).clone())
     q = torch.randn(1024, 16)
-    measure("low_rank:rank=16", "encode", lambda: low_rank(q))
+    measure("low_rank", "encode", lambda: low_rank(q))
     p, q2 = low_rank(q)
-    measure("low_rank:rank=16", "decode", lambda: p @ q2.t())
+    measure("low_rank", "decode", lambda: p @ q2.t())
 
 products = []
 for size in (1024, 2048, 4096):

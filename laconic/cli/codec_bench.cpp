@@ -18,6 +18,7 @@
 #include "laconic/base/text.hpp"
 #include "laconic/cli/codec_command.hpp"
 #include "laconic/codec/codec.hpp"
+#include "laconic/codec/subspace.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/link/link.hpp"
 #include "laconic/report/table.hpp"
@@ -112,6 +113,20 @@ double flops_of(const CodecSpec& codec, const TensorSpec& tensor, int products) 
          static_cast<double>(effective_rank(*low_rank, tensor));
 }
 
+// The part of low_rank's encode that is no matrix product: its start and its left factor, each made
+// orthonormal.
+void bench_orthonormal(Bench& bench, const LowRank& codec, std::vector<CodecBenchRow>& rows) {
+  const MatrixShape matrix = matrix_shape(bench.tensor());
+  const std::uint64_t rank = effective_rank(codec, bench.tensor());
+  std::vector<float> start(matrix.columns * rank), left(matrix.rows * rank);
+  rows.push_back(bench.measure(to_text(CodecSpec(codec)), "orthonormalise", [&] {
+    std::copy_n(bench.values().begin(), start.size(), start.begin());
+    std::copy_n(bench.values().begin(), left.size(), left.begin());
+    orthonormalise_start(start.data(), matrix.columns, rank, key_of(1));
+    orthonormalise(left.data(), matrix.rows, rank);
+  }));
+}
+
 void bench_codec(Bench& bench, const CodecSpec& codec, std::vector<CodecBenchRow>& rows) {
   Bytes payload(max_payload_bytes(codec, bench.tensor()), std::byte{});
   std::vector<float> basis;
@@ -127,6 +142,8 @@ void bench_codec(Bench& bench, const CodecSpec& codec, std::vector<CodecBenchRow
       bench.measure(to_text(codec), "decode", [&] { decode(codec, encoded, input, bench.out()); });
   row.gigaflops = flops_of(codec, bench.tensor(), 1) / row.seconds / 1e9;
   rows.push_back(row);
+  if (const auto* low_rank = std::get_if<LowRank>(&codec))
+    bench_orthonormal(bench, *low_rank, rows);
 }
 
 // The whole path of a link: difference, codec, reference, frame, check sum and their memory. The

@@ -23,7 +23,7 @@ struct CodecBenchOptions {
 
 struct CodecBenchRow {
   std::string what;     // "quantise:bits=4", "delta link, quantise:bits=4", "CRC-32C"
-  std::string act;      // "encode", "decode", "pack", "unpack", "sum"
+  std::string act;      // "encode", "decode", "orthonormalise", "pack", "unpack", "sum"
   double multiple = 0;  // of the copy's time: median, least and most of the rounds
   double least = 0, most = 0;
   double seconds = 0;    // median
