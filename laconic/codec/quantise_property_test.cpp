@@ -161,6 +161,17 @@ TEST(QuantiseNumbers, TheArtefactHasTheErrorsOfThePaper) {
         << bits;
 }
 
+// The study of compression in model parallelism: channels of 16,384 tokens, mean square errors.
+TEST(QuantiseNumbers, TheArtefactHasTheErrorsOfTheStudy) {
+  const TensorSpec tensor{Dtype::f32, {16384, 16}};
+  const Floats x = normal_data(16384 * 16);
+  for (const auto [bits, mean_square] : {Expected{2, .33}, {4, .020}, {8, 1e-4}}) {
+    const Quantise codec = codec_of("quantise:group=channel,scale=f16,grid=artefact", bits);
+    EXPECT_NEAR(std::pow(relative_error(x, passed(codec, tensor, x)), 2) / mean_square, 1, .2)
+        << bits;
+  }
+}
+
 TEST(QuantiseNumbers, StochasticRoundingHasTwiceTheError) {
   for (const auto [bits, error] : {Expected{2, .95}, {3, .40}, {4, .19}, {6, .045}, {8, .0112}})
     EXPECT_NEAR(
