@@ -115,17 +115,21 @@ Bytes Sender::pack_samples(ConstHostTensor x, const MessageSpec& message) {
   const auto& delta = std::get<Delta>(spec_.memory);
   require_encodable(spec_.name, spec_.codec, samples.spec());
   require_encodable(spec_.name, delta.first, samples.spec());
-  Bytes out;
-  // The longest header with the longer payload of the two codecs: one allocation for the message.
-  FrameHeader widest{.codec = spec_.codec,
-                     .tensor = samples.spec(),
-                     .visit = Visit::difference,
-                     .visits = 1,
-                     .hash = 0};
-  const std::size_t difference_bytes = max_frame_bytes(widest);
-  widest.codec = delta.first;
-  out.reserve(message.keys.size() * std::max(difference_bytes, max_frame_bytes(widest)));
   store_for(samples.spec());
+  // One allocation for the whole message, header by header as long as it can be.
+  FrameHeader longest{.codec = spec_.codec,
+                      .tensor = samples.spec(),
+                      .visit = Visit::difference,
+                      .visits = 1,
+                      .hash = 0};
+  const std::size_t difference_bytes = max_frame_bytes(longest);
+  longest.codec = delta.first;
+  const std::size_t first_bytes = max_frame_bytes(longest);
+  std::size_t bytes = 0;
+  for (const std::uint64_t key : message.keys)
+    bytes += store_->contains(key) ? difference_bytes : first_bytes;
+  Bytes out;
+  out.reserve(bytes);
   const auto* data = static_cast<const std::byte*>(x.data);
   for (std::size_t i = 0; i < message.keys.size(); ++i)
     pack_sample({samples.spec(), data + i * samples.bytes()}, message.keys[i], out);
