@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint64_t kStream = 3;  // docs/wire-format.md, "Random numbers"
 constexpr std::uint64_t kNarrow = std::uint64_t{1} << 32;
+constexpr std::size_t kAhead = 32;  // draws between fetching a word of bits and setting one of them
 
 __extension__ using Wide = unsigned __int128;
 
@@ -33,7 +34,12 @@ class Drawing {
     fill_words(key_, next_word_, std::span(words_).first(draws));
     next_word_ += draws;
     std::uint64_t fresh = 0;
-    for (std::size_t j = 0; j < draws; ++j) fresh += set(words_[j] * elements_ >> 32);
+    for (std::size_t j = 0; j < draws; ++j) {
+      // The bits of a large tensor do not fit the nearer caches.
+      __builtin_prefetch(bits_ + (words_[std::min(j + kAhead, draws - 1)] * elements_ >> 32) / 64,
+                         1);
+      fresh += set(words_[j] * elements_ >> 32);
+    }
     return fresh;
   }
   std::uint64_t wide_round(std::uint64_t wanted) {
@@ -66,7 +72,7 @@ class Drawing {
 }  // namespace
 
 Choice::Choice(std::uint64_t seed, std::uint64_t elements, std::uint64_t k)
-    : kept_(elements / 64 + (elements % 64 != 0 ? 1 : 0)) {
+    : kept_(elements / 64 + (elements % 64 != 0 ? 1 : 0)), is_sparse_(k < elements / 64) {
   std::fill(kept_.begin(), kept_.end(), 0);
   const bool is_few = k <= elements - k;
   Drawing(seed, elements, kept_.data()).draw(is_few ? k : elements - k);
@@ -75,11 +81,13 @@ Choice::Choice(std::uint64_t seed, std::uint64_t elements, std::uint64_t k)
   if (elements % 64 != 0) kept_.back() &= (std::uint64_t{1} << elements % 64) - 1;
 }
 
-// Four indices of each word are written whether they exist or not, which costs less than asking;
-// the few words that hold more take the loop.
-template <class Use>
-void Choice::for_each_batch(const Use& use) const {
-  constexpr std::size_t kBatch = 1024, kAtOnce = 4;
+// kAtOnce indices of each word are written whether they exist or not, which costs less than asking;
+// the words that hold more take the loop. The highest bit is set for the search, so that there is
+// always one to find.
+template <std::size_t kAtOnce, class Use>
+void Choice::for_each_batch_of(const Use& use) const {
+  constexpr std::size_t kBatch = 1024;
+  constexpr std::uint64_t kHighest = std::uint64_t{1} << 63;
   std::array<std::uint64_t, kBatch + 64> batch;
   std::size_t size = 0;
   for (std::size_t at = 0; at < kept_.size(); ++at) {
@@ -88,7 +96,7 @@ void Choice::for_each_batch(const Use& use) const {
     std::size_t j = 0;
     do {
       for (const std::size_t end = j + kAtOnce; j < end; ++j, word &= word - 1)
-        batch[size + j] = 64 * at + static_cast<std::size_t>(std::countr_zero(word));
+        batch[size + j] = 64 * at + static_cast<std::size_t>(__builtin_ctzll(word | kHighest));
     } while (j < count);
     size += count;
     if (size < kBatch) continue;
@@ -96,6 +104,14 @@ void Choice::for_each_batch(const Use& use) const {
     size = 0;
   }
   use(batch.data(), size);
+}
+
+template <class Use>
+void Choice::for_each_batch(const Use& use) const {
+  if (is_sparse_)
+    for_each_batch_of<2>(use);
+  else
+    for_each_batch_of<4>(use);
 }
 
 void Choice::gather(const float* x, float* values) const {

@@ -23,8 +23,11 @@ class Choice {
   // use(indices, count) for batches of kept indices, rising.
   template <class Use>
   void for_each_batch(const Use& use) const;
+  template <std::size_t kAtOnce, class Use>
+  void for_each_batch_of(const Use& use) const;
 
   Scratch<std::uint64_t> kept_;  // bit i mod 64 of word i / 64
+  bool is_sparse_;               // hardly a word has more than two bits
 };
 
 }  // namespace laconic
