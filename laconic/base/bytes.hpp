@@ -24,7 +24,7 @@ static_assert(std::endian::native == std::endian::little,
 template <class T>
 struct UninitialisedAllocator : std::allocator<T> {
   template <class U>
-  struct rebind {
+  struct rebind {  // NOLINT(readability-identifier-naming): what the standard calls it
     using other = UninitialisedAllocator<U>;
   };
   UninitialisedAllocator() = default;

@@ -14,7 +14,7 @@ namespace {
 // early end, since damage is rare. No alignment needed.
 template <class Word>
 bool no_exponent_is_full(const std::byte* bytes, std::size_t count, Word exponent) {
-  constexpr std::size_t kLanes = sizeof(std::uint64_t) / sizeof(Word);
+  constexpr std::size_t kLanes = 8 / sizeof(Word);
   constexpr std::uint64_t kEach = ~std::uint64_t{0} / std::numeric_limits<Word>::max();
   const std::uint64_t exponents = kEach * exponent;
   const std::uint64_t lowest = kEach * static_cast<Word>(exponent & (~exponent + 1u));
