@@ -4,7 +4,7 @@
 // with every instruction set and thread setting (denormals count as zero in
 // all of them). Randomness comes in as a seed; memory between calls (residuals,
 // references, a warm start) belongs to the link and comes in as an argument.
-// No libtorch here: link/ knows tensors and where they live.
+// No libtorch here: tensor/ knows tensors and where they live.
 //
 // All lossy codecs compute in f32; other floats are converted on the way in
 // and out. Numbers that are not finite make what they touch NaN, never

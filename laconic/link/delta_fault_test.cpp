@@ -185,6 +185,32 @@ TEST(DeltaFault, BeyondTheBudgetSamplesStandAlone) {
   EXPECT_EQ(link.receiver.references()->size(), 3u);
 }
 
+// Frames of such samples carry no key: only their place in the message says whose they are.
+TEST(DeltaFault, AFrameThatStandsAloneIsNeverTakenForAnothers) {
+  const Keys keys{1, 2, 3, 4};
+  for (int dropped = 0; dropped < 4; ++dropped) {
+    LinkPair link(delta_link({.first = Raw{}, .budget_bytes = 1}), batch_of(4));  // no references
+    const Floats x = activations(keys, 0);
+    link.begin();
+    Bytes message = link.pack(x, {.keys = keys});
+    message.erase(message.begin() + frame_at(message, dropped),
+                  message.begin() + frame_at(message, dropped + 1));
+    Unpacked unpacked;
+    const Floats got = link.unpack(message, {.keys = keys}, &unpacked);
+    ASSERT_EQ(unpacked.refused.size(), 4u - dropped);
+    for (int i = 0; i < 4; ++i)
+      EXPECT_TRUE(i < dropped ? std::equal(got.begin() + i * kSample,
+                                           got.begin() + (i + 1) * kSample, x.begin() + i * kSample)
+                              : std::isnan(got[i * kSample]))
+          << i << " of " << dropped;
+    Unpacked again;  // and the link goes on
+    EXPECT_TRUE(same_bits(link.unpack(link.pack(x, {.keys = keys}), {.keys = keys}, &again), x) ||
+                !again.refused.empty());
+    link.unpack(link.pack(x, {.keys = keys}), {.keys = keys}, &again);
+    EXPECT_TRUE(again.refused.empty());
+  }
+}
+
 // T15 at the level of links: a disk with random delays changes nothing.
 TEST(DeltaFault, ReferencesOnDiskGiveTheSameBitsAsInMemory) {
   const TemporaryFolder folder;

@@ -14,7 +14,7 @@
 // commit that is provisional too. forget() and refusals are not: they say that the
 // ends disagree, which no step takes back.
 //
-// Host memory only; link/tensor_link.hpp has the same for tensors anywhere.
+// Host memory only; tensor/tensor_link.hpp has the same for tensors anywhere.
 // Thread-safety: an end belongs to one thread at a time; two ends share nothing.
 #pragma once
 
@@ -88,7 +88,6 @@ class Sender {
   void pack_first(ConstHostTensor x, std::uint64_t key, Bytes& out);
   void pack_difference(ConstHostTensor x, std::uint64_t key, const DeltaStore::Record& record,
                        Bytes& out);
-  DeltaStore& store_for(const TensorSpec& sample);
 
   LinkSpec spec_;
   std::uint64_t sequence_ = 0;
@@ -131,10 +130,13 @@ class Receiver {
  private:
   void unpack_one(ByteView bytes, HostTensor out, const MessageSpec& message);
   Unpacked unpack_samples(ByteView bytes, HostTensor out, const MessageSpec& message);
-  void unpack_sample(const Frame& frame, std::uint64_t key, HostTensor out, Unpacked& result);
+  struct Place {  // of a sample in a message from which nothing is missing
+    std::uint64_t key = 0;
+    std::uint64_t sequence = 0;
+  };
+  void unpack_sample(const Frame& frame, Place place, HostTensor out, Unpacked& result);
   void unpack_first(const Frame& frame, std::uint64_t key, HostTensor out);
   void unpack_difference(const Frame& frame, std::uint64_t key, HostTensor out);
-  DeltaStore& store_for(const TensorSpec& sample);
 
   LinkSpec spec_;
   std::uint64_t sequence_ = 0;

@@ -115,6 +115,7 @@ Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageS
   const SampleRange samples(spec_.name, out.spec, message.keys.size());
   ensure_store(store_, spec_, "receiver", samples.spec());
   Unpacked result;
+  const std::uint64_t start = sequence_;
   std::size_t offset = 0;
   std::string broken;  // why no further frame can be found
   for (std::size_t i = 0; i < message.keys.size(); ++i) {
@@ -125,9 +126,10 @@ Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageS
         frame = read_frame(bytes, offset);
         offset += frame.size;
       });
-    const std::string why =
-        broken.empty() ? fault_in([&] { unpack_sample(frame, message.keys[i], slice, result); })
-                       : broken;
+    const std::string why = broken.empty() ? fault_in([&] {
+      unpack_sample(frame, {message.keys[i], start + i}, slice, result);
+    })
+                                           : broken;
     if (why.empty()) continue;
     store_->forget(message.keys[i]);
     fill_with_nan(slice);
@@ -140,8 +142,7 @@ Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageS
   return result;
 }
 
-void Receiver::unpack_sample(const Frame& frame, std::uint64_t key, HostTensor out,
-                             Unpacked& result) {
+void Receiver::unpack_sample(const Frame& frame, Place place, HostTensor out, Unpacked& result) {
   const FrameHeader& header = frame.header;
   if (step_of(header.sequence) != step_of(sequence_))
     refuse(
@@ -154,13 +155,18 @@ void Receiver::unpack_sample(const Frame& frame, std::uint64_t key, HostTensor o
   result.lost += header.sequence - sequence_;
   sequence_ = header.sequence + 1;
   require_tensor(frame, out.spec);
-  if (header.visit != Visit::alone && header.key != key)
+  // A frame that stands alone has no key: behind a gap nobody knows whose it is.
+  if (header.visit == Visit::alone && header.sequence != place.sequence)
+    refuse(frame, 16, "sequence",
+           fmt::format("frame {} stands alone where frame {} was expected",
+                       number_of(header.sequence), number_of(place.sequence)));
+  if (header.visit != Visit::alone && header.key != place.key)
     refuse(frame, 24, "key",
-           fmt::format("the frame is of sample {}, expected {}", header.key, key));
+           fmt::format("the frame is of sample {}, expected {}", header.key, place.key));
   if (header.visit == Visit::difference)
-    unpack_difference(frame, key, out);
+    unpack_difference(frame, place.key, out);
   else
-    unpack_first(frame, key, out);
+    unpack_first(frame, place.key, out);
 }
 
 void Receiver::unpack_first(const Frame& frame, std::uint64_t key, HostTensor out) {

@@ -115,7 +115,7 @@ Bytes Sender::pack_samples(ConstHostTensor x, const MessageSpec& message) {
   const auto& delta = std::get<Delta>(spec_.memory);
   require_encodable(spec_.name, spec_.codec, samples.spec());
   require_encodable(spec_.name, delta.first, samples.spec());
-  store_for(samples.spec());
+  ensure_store(store_, spec_, "sender", samples.spec());
   // One allocation for the whole message, header by header as long as it can be.
   FrameHeader longest{.codec = spec_.codec,
                       .tensor = samples.spec(),
@@ -191,10 +191,6 @@ void Sender::pack_difference(ConstHostTensor x, std::uint64_t key, const DeltaSt
   const bool is_sound = is_finite(spec_.codec, x.spec, room.first(bytes)) && update.finish();
   if (!is_sound) store_->stage_forget(key);
   close_frame(out, start, bytes);
-}
-
-DeltaStore& Sender::store_for(const TensorSpec& sample) {
-  return ensure_store(store_, spec_, "sender", sample);
 }
 
 void Sender::save(const std::string& path) {
