@@ -19,8 +19,8 @@ namespace laconic {
 static_assert(std::endian::native == std::endian::little,
               "formats are written as memory holds them");
 
-// resize() and Bytes(n) leave new bytes as they are instead of setting them to zero: a buffer of
-// megabytes is about to be filled anyway.
+// resize() and Scratch(n) leave new elements as they are instead of setting them to zero: a buffer
+// of megabytes is about to be filled anyway.
 template <class T>
 struct UninitialisedAllocator : std::allocator<T> {
   template <class U>
@@ -39,7 +39,10 @@ struct UninitialisedAllocator : std::allocator<T> {
   }
 };
 
-using Bytes = std::vector<std::byte, UninitialisedAllocator<std::byte>>;
+template <class T>
+using Scratch = std::vector<T, UninitialisedAllocator<T>>;
+
+using Bytes = Scratch<std::byte>;
 using ByteView = std::span<const std::byte>;
 
 template <class T>

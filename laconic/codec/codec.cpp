@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <memory>
 
 #include "laconic/base/denormals.hpp"
 #include "laconic/base/error.hpp"
@@ -15,16 +14,6 @@
 namespace laconic {
 
 namespace {
-
-// Scratch that is not zeroed first: every use fills it before reading.
-class Floats {
- public:
-  explicit Floats(std::size_t count) : values_(new float[std::max<std::size_t>(count, 1)]) {}
-  float* data() { return values_.get(); }
-
- private:
-  std::unique_ptr<float[]> values_;
-};
 
 // The tensor as f32: itself, or a converted copy that lives as long as this.
 class AsFloats {
@@ -39,7 +28,7 @@ class AsFloats {
   const float* data() const { return data_; }
 
  private:
-  Floats copy_;
+  Scratch<float> copy_;
   const float* data_;
 };
 
@@ -141,7 +130,7 @@ void decode(const CodecSpec& codec, ByteView payload, const CodecInput& input, H
   const ScopedDenormals flush(true);
   if (out.spec.dtype == Dtype::f32)
     return decode_floats(codec, out.spec, payload, input, static_cast<float*>(out.data));
-  Floats floats(elements_of(out.spec));
+  Scratch<float> floats(elements_of(out.spec));
   decode_floats(codec, out.spec, payload, input, floats.data());
   narrow(out.spec.dtype, floats.data(), elements_of(out.spec), out.data);
 }
@@ -155,7 +144,7 @@ std::size_t encode_with_feedback(const CodecSpec& codec, ConstHostTensor x, cons
     return part::encode_with_feedback(*quantise, x.spec, floats.data(), before, after, input,
                                       out.data());
   const std::size_t count = elements_of(x.spec);
-  Floats sum(count), decoded(count);
+  Scratch<float> sum(count), decoded(count);
   for (std::size_t i = 0; i < count; ++i) sum.data()[i] = floats.data()[i] + before[i];
   const std::size_t bytes = encode_floats(codec, x.spec, sum.data(), input, out);
   decode_floats(codec, x.spec, out.first(bytes), input, decoded.data());
@@ -172,7 +161,7 @@ std::size_t encode_difference(const CodecSpec& codec, ConstHostTensor x, const f
     return part::encode_difference(*quantise, x.spec, floats.data(), before, after, input,
                                    out.data());
   const std::size_t count = elements_of(x.spec);
-  Floats difference(count);
+  Scratch<float> difference(count);
   for (std::size_t i = 0; i < count; ++i) difference.data()[i] = floats.data()[i] - before[i];
   const std::size_t bytes = encode_floats(codec, x.spec, difference.data(), input, out);
   decode_floats(codec, x.spec, out.first(bytes), input, difference.data());
@@ -191,7 +180,7 @@ void decode_difference(const CodecSpec& codec, ByteView payload, const float* be
     part::decode_difference(*quantise, out.spec, payload, before, after, input, direct);
     if (direct != nullptr) return;
   } else {
-    Floats difference(count);
+    Scratch<float> difference(count);
     decode_floats(codec, out.spec, payload, input, difference.data());
     add_decoded(before, difference.data(), count, after);
   }

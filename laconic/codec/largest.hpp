@@ -6,14 +6,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "laconic/base/bytes.hpp"
 
 namespace laconic {
-
-template <class T>
-using Scratch = std::vector<T, UninitialisedAllocator<T>>;
 
 struct Largest {
   Scratch<std::uint64_t> index;  // rising

@@ -11,7 +11,6 @@ namespace laconic {
 namespace {
 
 using namespace test;
-using Shape = std::vector<std::int64_t>;
 
 RandomK keep_count(std::int64_t count, bool unbiased = false, ValueSpec values = Raw{}) {
   return {{0.01, count}, unbiased, values};
@@ -47,8 +46,7 @@ TEST(RandomK, IsItsReferenceForEveryShapeDtypeAndKindOfValue) {
     for (const Dtype dtype : kFloats)
       for (const ValueSpec& values :
            {ValueSpec(Raw{}), ValueSpec(Half{Dtype::f16}), ValueSpec(Half{Dtype::bf16})})
-        for (const Shape& shape : {Shape{}, Shape{0}, Shape{70}, Shape{3, 0}, Shape{9, 31},
-                                   Shape{2, 3, 50}, Shape{2, 3, 4, 25}}) {
+        for (const auto& shape : kShapes) {
           const std::size_t count = elements_of(TensorSpec{dtype, shape});
           const Tensor x = tensor_of(dtype, shape, normal_floats(count, 12));
           expect_like_reference(RandomK{{0.2, 0}, true, values}, x, seeded(99));

@@ -85,13 +85,7 @@ TEST(SparseQuantise, SectionsCoverThePayload) {
   const Tensor x = tensor_of(Dtype::f32, {500}, normal_floats(500, 25));
   for (const Quantise& values : kValues) {
     const TopK codec{{0.1, 0}, values};
-    const Bytes payload = encoded(codec, x);
-    std::uint64_t end = 0;
-    for (const Section& section : payload_sections(codec, x.spec, payload)) {
-      EXPECT_EQ(section.offset, end);
-      end += section.bytes;
-    }
-    EXPECT_EQ(end, payload.size());
+    expect_sections_cover(codec, x);
   }
 }
 

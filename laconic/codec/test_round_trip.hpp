@@ -18,6 +18,10 @@
 
 namespace laconic::test {
 
+// 0-D to 4-D, some of nothing.
+inline const std::vector<std::vector<std::int64_t>> kShapes = {
+    {}, {0}, {70}, {3, 0}, {9, 31}, {2, 3, 50}, {2, 3, 4, 25}};
+
 inline constexpr Dtype kFloats[] = {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::f64};
 
 // A tensor that owns its elements, made from f32 by rounding.
@@ -133,6 +137,17 @@ inline void expect_no_crash(const CodecSpec& codec, const Tensor& x, int trials,
     } catch (const WireError&) {
     }
   }
+}
+
+// The sections of a payload follow each other without a gap, to its end.
+inline void expect_sections_cover(const CodecSpec& codec, const Tensor& x) {
+  const Bytes payload = encoded(codec, x);
+  std::uint64_t end = 0;
+  for (const Section& section : payload_sections(codec, x.spec, payload)) {
+    EXPECT_EQ(section.offset, end);
+    end += section.bytes;
+  }
+  EXPECT_EQ(end, payload.size());
 }
 
 }  // namespace laconic::test

@@ -14,7 +14,6 @@ namespace laconic {
 namespace {
 
 using namespace test;
-using Shape = std::vector<std::int64_t>;
 
 TopK keep_fraction(double fraction, ValueSpec values = Raw{}) {
   return {{fraction, 0}, values};
@@ -43,8 +42,7 @@ TEST(TopK, IsItsReferenceForEveryShapeDtypeAndKindOfValue) {
     for (const Dtype dtype : kFloats)
       for (const ValueSpec& values :
            {ValueSpec(Raw{}), ValueSpec(Half{Dtype::f16}), ValueSpec(Half{Dtype::bf16})})
-        for (const Shape& shape : {Shape{}, Shape{0}, Shape{70}, Shape{3, 0}, Shape{9, 31},
-                                   Shape{2, 3, 50}, Shape{2, 3, 4, 25}}) {
+        for (const auto& shape : kShapes) {
           const std::size_t count = elements_of(TensorSpec{dtype, shape});
           const Tensor x = tensor_of(dtype, shape, normal_floats(count, 7));
           for (const double fraction : {0.03, 0.3, 1.0})
@@ -343,13 +341,7 @@ TEST(TopK, SectionsCoverThePayload) {
   for (const double fraction : {0.001, 0.05, 0.5, 1.0}) {
     const TopK codec = keep_fraction(fraction, Half{});
     const Tensor x = vector_of(normal_floats(2000));
-    const Bytes payload = encoded(codec, x);
-    std::uint64_t end = 0;
-    for (const Section& section : payload_sections(codec, x.spec, payload)) {
-      EXPECT_EQ(section.offset, end);
-      end += section.bytes;
-    }
-    EXPECT_EQ(end, payload.size());
+    expect_sections_cover(codec, x);
   }
 }
 

@@ -35,7 +35,7 @@ std::string fault_in(const Act& act) {
 
 void fill_with_nan(HostTensor out) {
   const std::size_t count = elements_of(out.spec);
-  FloatScratch nan(count);
+  Scratch<float> nan(count);
   std::fill_n(nan.data(), count, std::numeric_limits<float>::quiet_NaN());
   narrow(out.spec.dtype, nan.data(), count, out.data);
 }
@@ -177,7 +177,7 @@ void Receiver::unpack_first(const Frame& frame, std::uint64_t key, HostTensor ou
   const auto staged = store_->stage(key, 1);
   if (!staged) return;  // our budget is smaller: the next difference is refused
   const std::size_t count = elements_of(out.spec);
-  FloatScratch decoded(count);
+  Scratch<float> decoded(count);
   decode_to_floats(delta.first, out.spec, frame.payload, {}, decoded.data());
   write_record(delta.reference, decoded.data(), count, *staged);
   if (!is_finite(delta.reference, *staged, count)) store_->stage_forget(key);

@@ -13,16 +13,6 @@ namespace laconic {
 
 inline constexpr const char* kReferencesSuffix = ".references";
 
-// Room for floats that is not cleared first.
-class FloatScratch {
- public:
-  explicit FloatScratch(std::size_t count) : values_(count > 0 ? new float[count] : nullptr) {}
-  float* data() { return values_.get(); }
-
- private:
-  std::unique_ptr<float[]> values_;
-};
-
 // The samples of a microbatch: the slices of dim 0, one for each key.
 class SampleRange {
  public:
@@ -67,7 +57,7 @@ class ReferenceUpdate {
   Reference kind_;
   std::size_t count_;
   std::span<std::byte> record_;
-  FloatScratch scratch_;
+  Scratch<float> scratch_;
   const float* before_;
   float* after_;
 };

@@ -163,7 +163,7 @@ void Sender::pack_first(ConstHostTensor x, std::uint64_t key, Bytes& out) {
   const ByteView payload = room.first(bytes);
   if (is_admitted) {
     // The reference is what the receiver decodes, not x.
-    FloatScratch decoded(count);
+    Scratch<float> decoded(count);
     decode_to_floats(delta.first, x.spec, payload, input, decoded.data());
     write_record(delta.reference, decoded.data(), count, *staged);
     if (!is_finite(delta.reference, *staged, count)) store_->stage_forget(key);
