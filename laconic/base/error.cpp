@@ -35,6 +35,10 @@ WireError::WireError(std::size_t offset, std::string field, const std::string& w
       offset_(offset),
       field_(std::move(field)) {}
 
+PeerLost::PeerLost(int peer, const std::string& what) : std::runtime_error(what), peer_(peer) {}
+
+Timeout::Timeout(int peer, const std::string& what) : std::runtime_error(what), peer_(peer) {}
+
 void assertion_failed(const char* condition, const std::string& values, const char* file,
                       int line) {
   throw std::logic_error(fmt::format("{}:{}: {} does not hold ({}); this is a bug in laconic", file,

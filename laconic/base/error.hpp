@@ -55,6 +55,27 @@ class WireError : public std::runtime_error {
   std::string field_;
 };
 
+// Another rank has gone, or this one is going: `peer` says who. The step is lost, the run can be
+// resumed from its last checkpoint.
+class PeerLost : public std::runtime_error {
+ public:
+  PeerLost(int peer, const std::string& what);
+  int peer() const { return peer_; }
+
+ private:
+  int peer_;
+};
+
+// A wait reached its deadline; `peer` is whom it waited for, -1 when nobody in particular.
+class Timeout : public std::runtime_error {
+ public:
+  Timeout(int peer, const std::string& what);
+  int peer() const { return peer_; }
+
+ private:
+  int peer_;
+};
+
 [[noreturn]] void assertion_failed(const char* condition, const std::string& values,
                                    const char* file, int line);
 

@@ -50,6 +50,10 @@ int guarded(const std::function<int()>& body) {
     return complain(error.what(), kExitRefused);
   } catch (const WireError& error) {
     return complain(error.what(), kExitRefused);
+  } catch (const PeerLost& error) {
+    return complain(error.what(), kExitPeerLost);
+  } catch (const Timeout& error) {
+    return complain(error.what(), kExitPeerLost);
   } catch (const std::bad_alloc&) {
     return complain(kOutOfMemory, kExitFailure);
   } catch (const std::exception& error) {

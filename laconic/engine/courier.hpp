@@ -1,0 +1,56 @@
+// engine/courier.hpp — a thread that walks many operations at once.
+//
+// An operation (a collective, as a rule) is a list of small acts, some of which
+// wait for a message. advance() goes as far as it can without waiting. The
+// courier asks the most urgent operations first, sleeps until something
+// arrives, and so keeps every link busy with one thread and no matter how many
+// operations are under way.
+//
+// Thread-safe, except that an operation is only ever touched by the courier
+// between start() and the end of wait().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "laconic/engine/engine.hpp"
+
+namespace laconic {
+
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  // True when it is done. Called from the courier's thread only.
+  virtual bool advance(Engine& engine) = 0;
+  virtual DeadlineKey key() const = 0;
+  virtual Traffic traffic() const = 0;
+  // For messages: "all_reduce of dp.gradient 2, waiting for rank 3".
+  virtual std::string describe() const = 0;
+};
+
+class Courier {
+ public:
+  explicit Courier(Engine& engine);
+  ~Courier();  // stops; operations under way are dropped
+  Courier(const Courier&) = delete;
+  Courier& operator=(const Courier&) = delete;
+
+  Engine& engine();
+
+  void start(std::shared_ptr<Operation> operation);
+  // Until this one, or all, are done. Counts as exposed time of their traffic class. Throws what
+  // advance() threw, or Timeout with describe() when nothing moved for the engine's deadline.
+  // After a failure every operation is dropped, and every later call throws the same.
+  void wait(const std::shared_ptr<Operation>& operation);
+  void wait_all();
+
+ private:
+  struct Body;
+  std::unique_ptr<Body> body_;
+};
+
+// In the calling thread, without a courier.
+void run(Engine& engine, Operation& operation);
+
+}  // namespace laconic

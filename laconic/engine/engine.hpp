@@ -1,0 +1,92 @@
+// engine/engine.hpp — what stands between operations and the transport of one rank.
+//
+//   send ─► outbox, by deadline key ─► segments ─► transport ─► inbox, by tag ─► recv
+//
+// A message that is sent is queued and leaves in the background. Each peer has
+// an outbox of its own, with one thread: the message with the smallest key goes
+// first, cut into segments, and between any two segments a more urgent message
+// may overtake. Receivers match by tag, so ranks need not agree on an order.
+//
+// Every byte is metered by traffic class and peer, and every operation goes into
+// the flight recorder (engine/recorder.hpp), from which the verdict of a hang is
+// made.
+//
+// A failure of a background send is kept and thrown by the next call that
+// concerns the peer, and by flush().
+//
+// Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "laconic/base/bytes.hpp"
+#include "laconic/engine/meter.hpp"
+#include "laconic/engine/recorder.hpp"
+#include "laconic/transport/tag.hpp"
+#include "laconic/transport/transport.hpp"
+
+namespace laconic {
+
+struct EngineOptions {
+  std::size_t segment_bytes = std::size_t{256} << 10;
+  std::chrono::milliseconds deadline{60'000};  // of every wait
+  std::size_t records = 4096;                  // of the flight recorder
+};
+
+// When a message is needed: smaller is sooner. See deadline_key().
+using DeadlineKey = std::uint64_t;
+
+// papers' earliest deadline first: step and block that will wait for the message, with `blocks`
+// blocks in all. Within a block, `rank_in_block` 0..3 orders what is needed there.
+constexpr DeadlineKey deadline_key(std::uint64_t step, std::uint64_t blocks, std::uint64_t block,
+                                   std::uint64_t rank_in_block) {
+  return (step * (blocks + 2) + block) * 4 + rank_in_block;
+}
+
+struct Parcel {
+  Rank to = 0;
+  Tag tag = 0;
+  DeadlineKey key = 0;
+  std::uint64_t raw_bytes = 0;  // what the message would be without encoding, for the meter
+  std::shared_ptr<const Bytes> message;  // shared: one message may go to many
+};
+
+class Engine {
+ public:
+  // Requires: the transport outlives the engine and nobody else listens to it (on_arrival).
+  explicit Engine(Transport& transport, const EngineOptions& options = {});
+  ~Engine();  // what has not left by then is dropped: flush() first
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  Rank rank() const;
+  int size() const;
+  const EngineOptions& options() const;
+  Transport& transport();
+
+  // Queues. Throws PeerLost or Timeout if an earlier send to this peer failed.
+  void send(Parcel parcel);
+  // Waits, until the engine's deadline counted from now. Throws PeerLost, Timeout.
+  Bytes recv(Rank from, Tag tag);
+  // Nothing when it has not arrived whole. The first call for a message posts it in the recorder.
+  std::optional<Bytes> try_recv(Rank from, Tag tag);
+  // Waits until every queued message has been handed over. Throws PeerLost, Timeout.
+  void flush();
+
+  // For whoever walks operations (engine/courier.hpp): counts arrivals and losses; waits until the
+  // count differs from `seen` or the time is up, and returns it.
+  std::uint64_t wait_for_arrival(std::uint64_t seen, Deadline until);
+
+  Meter& meter();
+  FlightRecorder& recorder();
+
+ private:
+  struct Body;
+  std::unique_ptr<Body> body_;
+};
+
+}  // namespace laconic

@@ -1,0 +1,60 @@
+// engine/meter.hpp — every byte that leaves a rank, by traffic class and peer, and where time went.
+//
+// raw: what would have crossed without encoding. wire: what did, frames and
+// segment headers included (not TCP's own). Both are counted at the sender;
+// received bytes are counted too, so that two ranks can be compared.
+//
+// Time: `active` is when at least one operation of the class was under way,
+// `exposed` when the computing thread waited for one. active - exposed was
+// hidden behind computation. `codec` is time spent encoding and decoding.
+//
+// Thread-safe; always on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "laconic/transport/tag.hpp"
+
+namespace laconic {
+
+struct Count {
+  std::uint64_t messages = 0;
+  std::uint64_t raw_bytes = 0;
+  std::uint64_t wire_bytes = 0;
+  Count& operator+=(const Count& other);
+  bool operator==(const Count&) const = default;
+};
+
+struct Times {
+  double active = 0;
+  double exposed = 0;
+  double codec = 0;
+  Times& operator+=(const Times& other);
+};
+
+// Everything counted so far: a value, to be subtracted from a later one.
+struct MeterReading {
+  std::map<std::pair<Traffic, Rank>, Count> sent;      // by receiver
+  std::map<std::pair<Traffic, Rank>, Count> received;  // by sender; raw_bytes stays 0
+  std::map<Traffic, Times> times;
+};
+MeterReading operator-(const MeterReading& later, const MeterReading& earlier);
+Count sent(const MeterReading& reading, Traffic traffic);  // over all peers
+Count sent(const MeterReading& reading);                   // over everything
+
+class Meter {
+ public:
+  void sent(Traffic traffic, Rank to, const Count& count);
+  void received(Traffic traffic, Rank from, const Count& count);
+  void spent(Traffic traffic, const Times& times);
+  MeterReading read() const;
+
+ private:
+  mutable std::mutex mutex_;
+  MeterReading reading_;
+};
+
+}  // namespace laconic

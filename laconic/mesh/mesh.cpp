@@ -1,0 +1,125 @@
+#include "laconic/mesh/mesh.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+
+namespace laconic {
+
+namespace {
+
+int& along(Coord& coord, Axis axis) {
+  if (axis == Axis::pp) return coord.pp;
+  if (axis == Axis::dp) return coord.dp;
+  return coord.tp.at(static_cast<std::size_t>(axis) - static_cast<std::size_t>(Axis::tp0));
+}
+
+}  // namespace
+
+int extent(const Mesh& mesh, Axis axis) {
+  if (axis == Axis::pp) return mesh.pp;
+  if (axis == Axis::dp) return mesh.dp;
+  return mesh.tp.at(static_cast<std::size_t>(axis) - static_cast<std::size_t>(Axis::tp0));
+}
+
+int tp_size(const Mesh& mesh) {
+  return mesh.tp[0] * mesh.tp[1] * mesh.tp[2];
+}
+
+int size(const Mesh& mesh) {
+  return mesh.pp * mesh.dp * tp_size(mesh);
+}
+
+Coord coord_of(const Mesh& mesh, Rank rank) {
+  LACONIC_ASSERT(rank >= 0 && rank < size(mesh), fmt::format("{} of {}", rank, size(mesh)));
+  Coord coord;
+  for (auto axis = kAxes.rbegin(); axis != kAxes.rend(); ++axis) {
+    along(coord, *axis) = rank % extent(mesh, *axis);
+    rank /= extent(mesh, *axis);
+  }
+  return coord;
+}
+
+Rank rank_of(const Mesh& mesh, const Coord& coord) {
+  Rank rank = 0;
+  Coord c = coord;
+  for (const Axis axis : kAxes) rank = rank * extent(mesh, axis) + along(c, axis);
+  return rank;
+}
+
+Group group_of(const Mesh& mesh, Rank rank, Axis axis) {
+  return group_of(mesh, rank, std::vector<Axis>{axis});
+}
+
+Group group_of(const Mesh& mesh, Rank rank, const std::vector<Axis>& axes) {
+  const auto home = [&](Rank r) {  // where r would be at the start of all the axes
+    Coord c = coord_of(mesh, r);
+    for (const Axis axis : axes) along(c, axis) = 0;
+    return c;
+  };
+  Group group;
+  for (Rank r = 0; r < size(mesh); ++r)
+    if (home(r) == home(rank)) group.push_back(r);
+  return group;
+}
+
+std::vector<Group> groups_of(const Mesh& mesh, Axis axis) {
+  std::vector<Group> groups;
+  for (Rank r = 0; r < size(mesh); ++r) {
+    Coord c = coord_of(mesh, r);
+    if (along(c, axis) == 0) groups.push_back(group_of(mesh, r, axis));
+  }
+  return groups;
+}
+
+int member_of(const Group& group, Rank rank) {
+  const auto found = std::find(group.begin(), group.end(), rank);
+  LACONIC_ASSERT(found != group.end(), fmt::format("rank {}", rank));
+  return static_cast<int>(found - group.begin());
+}
+
+std::optional<Rank> neighbour(const Mesh& mesh, Rank rank, Axis axis, int offset) {
+  Coord c = coord_of(mesh, rank);
+  along(c, axis) += offset;
+  if (along(c, axis) < 0 || along(c, axis) >= extent(mesh, axis)) return std::nullopt;
+  return rank_of(mesh, c);
+}
+
+Problems check(const Mesh& mesh, int ranks) {
+  Problems problems;
+  for (const Axis axis : kAxes)
+    if (extent(mesh, axis) < 1)
+      problems.push_back({fmt::format("mesh.{}", name_of(axis)),
+                          fmt::format("is {}, must be at least 1", extent(mesh, axis))});
+  if (problems.empty() && size(mesh) != ranks)
+    problems.push_back(
+        {"mesh", fmt::format("{} needs {} ranks, there are {}", to_text(mesh), size(mesh), ranks)});
+  return problems;
+}
+
+std::string_view name_of(Axis axis) {
+  constexpr std::array<std::string_view, 5> names = {"pp", "dp", "tp0", "tp1", "tp2"};
+  return names.at(static_cast<std::size_t>(axis));
+}
+
+std::string to_text(const Mesh& mesh) {
+  std::vector<std::string> parts;
+  if (mesh.pp > 1) parts.push_back(fmt::format("pp {}", mesh.pp));
+  if (mesh.dp > 1) parts.push_back(fmt::format("dp {}", mesh.dp));
+  if (tp_size(mesh) > 1) {
+    std::string grid;
+    for (const int n : mesh.tp)
+      if (n > 1) grid += fmt::format("{}{}", grid.empty() ? "" : "x", n);
+    parts.push_back("tp " + grid);
+  }
+  return parts.empty() ? "one rank" : join(parts, " x ");
+}
+
+std::string to_text(const Coord& c) {
+  return fmt::format("pp {}, dp {}, tp {},{},{}", c.pp, c.dp, c.tp[0], c.tp[1], c.tp[2]);
+}
+
+}  // namespace laconic

@@ -1,0 +1,85 @@
+// reduce/gradient_sum.hpp — the sum of a gradient over data-parallel ranks, under a policy.
+//
+// One flat buffer per block of the model. The computing thread posts a block as
+// soon as its gradient is complete and goes on with the block before it; the
+// courier carries it. After wait() every buffer holds the sum, with the same
+// bits on every rank.
+//
+//   sum->begin(step);
+//   for each block, last to first: ... backward ... sum->post(block, buffer);
+//   sum->wait();
+//   if (finite) sum->commit(); else sum->abandon();
+//
+// Sums, not means: contributions carry their weight (samples here / samples in
+// all) already, as those of microbatches do. So dp ranks train the same model as
+// one process that takes their shares as microbatches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "laconic/base/dtype.hpp"
+#include "laconic/collective/run.hpp"
+#include "laconic/link/shared_low_rank.hpp"
+
+namespace laconic {
+
+enum class ReduceMethod : std::uint8_t {
+  codec,      // each block by itself, while backward goes on
+  power_sgd,  // the factors of all matrices in two flat sums after backward; the rest exactly
+};
+
+struct GradientPolicy {
+  ReduceMethod method = ReduceMethod::codec;
+  CodecSpec up = Raw{};
+  CodecSpec down = Raw{};
+  bool up_feedback = true;  // without effect on exact codecs
+  bool down_feedback = true;
+  std::int64_t warm_up_steps = 0;  // exact in the first so many steps
+  std::string algorithm = "auto";  // or a name of Algorithm, or "native"
+  std::int64_t rank = 16;          // power_sgd
+  double min_ratio = 1.5;          // power_sgd: matrices that would shrink by less travel whole
+  std::uint64_t seed = 0;
+};
+// Every reason why the policy cannot work for buffers of this dtype, by key ("codec").
+Problems check(const GradientPolicy& policy, Dtype dtype, int members);
+
+// What lies in a block's flat buffer, in order.
+struct BlockLayout {
+  std::string name;
+  std::vector<NamedTensor> tensors;
+};
+std::uint64_t elements_of(const BlockLayout& block);
+
+class GradientSum {
+ public:
+  virtual ~GradientSum() = default;
+  virtual void begin(std::uint64_t step) = 0;
+  // The buffer must stay, untouched, until wait() returns. Each block once a step, in any order,
+  // which need not be the same on all ranks.
+  virtual void post(std::size_t block, std::byte* buffer) = 0;
+  virtual void wait() = 0;
+  virtual void commit() = 0;
+  virtual void abandon() = 0;
+
+  // What this rank remembers, named; what a checkpoint holds of it. Requires: no step is open.
+  virtual NamedFloats save() const = 0;
+  virtual void load(const NamedFloats& state) = 0;  // throws ConfigError with every reason
+};
+
+// `group` is this rank's dp group. With one member every sum is the identity and nothing is lost.
+std::unique_ptr<GradientSum> make_gradient_sum(Courier& courier, const Group& group,
+                                               const GradientPolicy& policy, Traffic traffic,
+                                               const std::vector<BlockLayout>& blocks, Dtype dtype);
+
+// The states that `members` ranks begin with, from those that other ranks saved (by their member).
+// Equally many: as they were. Otherwise what is outstanding in total stays the same: residuals are
+// summed over the old ranks, and each new one takes an equal share; what all ranks share (bases)
+// is taken from the first.
+std::vector<NamedFloats> reshard(const std::vector<NamedFloats>& saved, int members,
+                                 const GradientPolicy& policy,
+                                 const std::vector<BlockLayout>& blocks);
+
+}  // namespace laconic
