@@ -218,7 +218,7 @@ class Run {
     if (!valid_) return;
     const TraceSpan span(trace_or_none(), "evaluate", "evaluate", "compute");
     summary_.evaluation = evaluate(start_.gpt, *valid_, config_.evaluate.samples,
-                                   config_.train.microbatch_size(), token_bytes_);
+                                   config_.microbatch_size(), token_bytes_);
     reports_->evaluation(start_.state.step, *summary_.evaluation);
     evaluated_step_ = start_.state.step;
   }

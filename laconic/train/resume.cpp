@@ -63,7 +63,7 @@ void require_memory(const RunConfig& config, const GptShape& shape, std::int64_t
   const double item = config.run.dtype == "float64" ? 8 : 4;
   const double parameters = static_cast<double>(shape.vocabulary + shape.context) * width +
                             layers * (12 * width + 13) * width + 2 * width;
-  const std::int64_t samples = config.train.microbatch_size();
+  const std::int64_t samples = config.microbatch_size();
   const double activations = static_cast<double>(samples) *
                              static_cast<double>(config.model.context) * layers * width * item;
   const double needed = 4 * parameters * item + activations;

@@ -37,7 +37,7 @@ Microbatch microbatch_at(const StepPlan& plan, const Gpt& gpt, const TrainState&
 // Mean loss of the batch; gradients add up in the parameters.
 double accumulate(const StepPlan& plan, const Gpt& gpt, const TrainState& state, Trace& trace) {
   const std::int64_t batch = plan.config.train.batch;
-  const std::int64_t micro = plan.config.train.microbatch_size();
+  const std::int64_t micro = plan.config.microbatch_size();
   const double weight = static_cast<double>(micro) / static_cast<double>(batch);
   double loss = 0;
   for (std::int64_t first = 0; first < batch; first += micro) {
