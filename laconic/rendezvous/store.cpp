@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -19,6 +20,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{1};
 constexpr milliseconds kLongestPause{50};
+// libtorch counts whole seconds when it connects. By then we know that somebody answers.
+constexpr milliseconds kLeastConnect{2000};
 
 milliseconds until(Deadline deadline) {
   const auto left =
@@ -44,10 +47,10 @@ std::string wait_for_answer(const StoreAddress& address, Deadline deadline) {
       if (answers(candidate, address.port, deadline)) return candidate;
     if (!pause_before_next(pause, deadline)) break;
   }
-  throw Timeout(0,
-                fmt::format("rank 0 at {}:{} did not answer within {:.3g} s; is it running, and "
-                            "can this machine reach it?",
-                            address.host, address.port, static_cast<double>(limit.count()) / 1000));
+  throw Timeout(0, fmt::format("rank 0 at {}:{} did not answer within {:g} s; is it running, and "
+                               "can this machine reach it?",
+                               address.host, address.port,
+                               std::ceil(static_cast<double>(limit.count()) / 10) / 100));
 }
 
 void require_free_port(const StoreAddress& address) {
@@ -64,7 +67,7 @@ c10d::TCPStoreOptions options_of(const StoreAddress& address, Deadline deadline)
   options.isServer = address.hosts_here;
   options.numWorkers = static_cast<std::size_t>(address.clients);
   options.waitWorkers = false;
-  options.timeout = until(deadline);
+  options.timeout = std::max(until(deadline), kLeastConnect);
   return options;
 }
 
