@@ -20,12 +20,13 @@ constexpr const char* kExamples = R"(Examples:
   laconic prepare book.txt --out data/book --train-bpe 4096 --valid 0.05
   laconic train examples/quickstart/quickstart.toml --set train.steps=200
   laconic train examples/quickstart/quickstart.toml --resume auto
+  laconic train mine.toml --set mesh.dp=4 --ranks 4 --max-restarts 3
   laconic generate runs/quickstart --prompt "The harbour" --temperature 0.8
   laconic evaluate runs/quickstart --data runs/quickstart/data/pellhaven-valid
   laconic doctor
 
-Exit status: 0 done, 1 failed, 2 refused (a bad request or input file), 128 + signal when
-interrupted after saving.)";
+Exit status: 0 done, 1 failed, 2 refused (a bad request or input file), 3 another rank was lost,
+128 + signal when interrupted after saving.)";
 
 // CLI11's ranges let NaN through.
 std::string refuse_nan(const std::string& text) {
@@ -128,6 +129,17 @@ class Parser {
                     "a checkpoint")
         ->capture_default_str();
     verb.add_flag("--overwrite", train_.overwrite, "throw away an older run in the same folder");
+    verb.add_option("--ranks", train_.ranks,
+                    "processes to start on this machine, which must be as many as the mesh has; "
+                    "default: that many, or those that torchrun, mpirun or srun has started")
+        ->check(CLI::Range(1, 4096))
+        ->type_name("N");
+    verb.add_option("--max-restarts", train_.max_restarts,
+                    "when a rank fails, start all again from the last good checkpoint, at most N "
+                    "times")
+        ->check(CLI::Range(0, 1000000))
+        ->type_name("N")
+        ->capture_default_str();
     add_json(verb, train_.json);
   }
 

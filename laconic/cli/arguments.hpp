@@ -25,6 +25,8 @@ struct TrainCommand {
   ConfigFile config;
   std::string resume = "none";
   bool overwrite = false;
+  int ranks = 0;         // 0: as many as the mesh has
+  int max_restarts = 0;  // of ranks that we start
   std::string json;
 };
 
