@@ -270,9 +270,9 @@ class Parser {
     CLI::App* lab = app_.add_subcommand("lab", "a slow network on this machine (needs root)");
     lab->require_subcommand(1);
     add_words(add_verb("up", "make hosts and the links between them", lab_up_, lab), lab_up_);
-    add_words(add_verb("run", "start a command on every host, as the ranks of one run", lab_run_,
-                       lab),
-              lab_run_);
+    add_words(
+        add_verb("run", "start a command on every host, as the ranks of one run", lab_run_, lab),
+        lab_run_);
     add_words(add_verb("rate", "change how fast the links are", lab_rate_, lab), lab_rate_);
     add_words(add_verb("status", "hosts, addresses, rates and bytes so far", lab_status_, lab),
               lab_status_);

@@ -18,6 +18,11 @@ namespace laconic {
 
 namespace {
 
+// tbf only limits a rate, and netem, which would delay packets, is missing from many kernels.
+constexpr const char* kLatencyHint =
+    "packets wait only for the rate; for latency add --set network.shape=latency=5ms to `laconic "
+    "train`";
+
 void refuse(const Problems& problems) {
   if (!problems.empty()) throw ConfigError(problems);
 }
@@ -36,8 +41,7 @@ void prepare(const LabSpec& spec) {
 
 FoundLab need_whole_lab(const std::string& name) {
   const std::optional<FoundLab> lab = find_lab(name);
-  if (!lab)
-    throw ConfigError(fmt::format("no lab '{}' is up; `laconic lab up` makes one", name));
+  if (!lab) throw ConfigError(fmt::format("no lab '{}' is up; `laconic lab up` makes one", name));
   if (!lab->is_whole)
     throw ConfigError(fmt::format(
         "the lab '{0}' is there only in part; `laconic lab down --name {0}` removes it", name));
@@ -84,9 +88,10 @@ RunLab find_or_make(const LabRunCommand& command) {
   if (!command.ephemeral && find_lab(command.name))
     return use(need_whole_lab(command.name), command);
   if (!command.ephemeral && !command.hosts && !command.rate)
-    throw ConfigError(fmt::format("no lab '{}' is up: make one with `laconic lab up`, or give "
-                                  "--hosts and --rate for one that ends with this run",
-                                  command.name));
+    throw ConfigError(
+        fmt::format("no lab '{}' is up: make one with `laconic lab up`, or give "
+                    "--hosts and --rate for one that ends with this run",
+                    command.name));
   LabSpec spec = spec_of(command);
   spec.name = name_of_run(::getpid());
   return {std::make_unique<TemporaryLab>(spec), spec.name, spec.hosts};
@@ -100,8 +105,7 @@ int run_lab(const LabUpCommand& command) {
   bring_up(spec);
   fmt::print("{} is up: {} {}, {} to {}, {} each way\n", spec.name, spec.hosts,
              hosts_word(spec.hosts), host_address(0), host_address(spec.hosts - 1), spec.rate);
-  fmt::print("latency is what this machine has, about 50 us; --set network.latency=MS of "
-             "`laconic train` adds to it\n");
+  fmt::print("{}\n", kLatencyHint);
   return 0;
 }
 

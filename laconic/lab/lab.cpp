@@ -116,7 +116,8 @@ Problems check(const LabRights& rights) {
   for (const auto& [tool, path] : {std::pair{"ip", rights.ip}, std::pair{"tc", rights.tc}})
     if (path.empty())
       problems.push_back(
-          {"", fmt::format("laconic lab needs the program {}: install the package iproute2", tool)});
+          {"",
+           fmt::format("laconic lab needs the program {}: install the package iproute2", tool)});
   return problems;
 }
 
@@ -149,9 +150,10 @@ std::optional<FoundLab> find_lab(const std::string& name) {
 
 void bring_up(const LabSpec& spec) {
   if (const std::optional<FoundLab> lab = find_lab(spec.name))
-    throw ConfigError(fmt::format("the lab '{0}' is {1} with {2} hosts; `laconic lab down --name "
-                                  "{0}` removes it",
-                                  spec.name, lab->is_whole ? "up" : "there in part", lab->hosts));
+    throw ConfigError(
+        fmt::format("the lab '{0}' is {1} with {2} hosts; `laconic lab down --name "
+                    "{0}` removes it",
+                    spec.name, lab->is_whole ? "up" : "there in part", lab->hosts));
   walk(up_plan(spec));
 }
 

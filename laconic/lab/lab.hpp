@@ -54,7 +54,7 @@ std::vector<std::string> remove_leftovers();
 struct HostStatus {
   std::string name;  // of its namespace
   std::string address;
-  std::uint64_t bits_per_second = 0;  // 0: unshaped
+  std::uint64_t bits_per_second = 0;                 // 0: unshaped
   std::uint64_t sent_bytes = 0, received_bytes = 0;  // at eth0, since it was made
   std::uint64_t sent_packets = 0, received_packets = 0;
   bool operator==(const HostStatus&) const = default;

@@ -16,7 +16,8 @@ using Words = std::vector<std::string>;
 
 struct LabStep {
   Words words;
-  Words undo;  // what takes it back, with everything that came to stand on it; empty: nothing needed
+  Words
+      undo;  // what takes it back, with everything that came to stand on it; empty: nothing needed
   bool operator==(const LabStep&) const = default;
 };
 

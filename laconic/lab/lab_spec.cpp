@@ -50,8 +50,8 @@ std::optional<int> parse_index(std::string_view text) {
 Problems check(const LabSpec& spec) {
   Problems problems;
   if (!is_good_name(spec.name))
-    problems.push_back({"--name", fmt::format("'{}' is not made of 1 to 32 of a-z, 0-9 and -",
-                                              spec.name)});
+    problems.push_back(
+        {"--name", fmt::format("'{}' is not made of 1 to 32 of a-z, 0-9 and -", spec.name)});
   if (spec.hosts < 1 || spec.hosts > kMostHosts)
     problems.push_back(
         {"--hosts", fmt::format("{} is not between 1 and {}", spec.hosts, kMostHosts)});
@@ -68,12 +68,12 @@ Problems check(const LabSpec& spec) {
 std::optional<std::uint64_t> parse_rate(std::string_view text) {
   if (text == "unshaped") return 0;
   double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number,
-                                            std::chars_format::fixed);
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (error != std::errc()) return std::nullopt;
   const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  const auto* known = std::find_if(kUnits.begin(), kUnits.end(),
-                                   [&](const Unit& u) { return u.text == unit; });
+  const auto* known =
+      std::find_if(kUnits.begin(), kUnits.end(), [&](const Unit& u) { return u.text == unit; });
   if (known == kUnits.end()) return std::nullopt;
   const double bits = number * static_cast<double>(known->bits);
   if (!(bits >= kLeastRate && bits <= kMostRate)) return std::nullopt;

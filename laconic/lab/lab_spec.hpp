@@ -31,16 +31,17 @@ inline constexpr int kMostHosts = 64;
 struct LabSpec {
   std::string name = "lab";
   int hosts = 4;
-  std::string rate = "100mbit";  // of each host's link and direction; "unshaped": what the machine can
-  double queue_ms = 40;          // of data that may wait at the slow end before packets are dropped
+  std::string rate =
+      "100mbit";         // of each host's link and direction; "unshaped": what the machine can
+  double queue_ms = 40;  // of data that may wait at the slow end before packets are dropped
   bool operator==(const LabSpec&) const = default;
 };
 
 // Everything that is wrong with it.
 Problems check(const LabSpec& spec);
 
-// "20mbit", "1.5gbit", "640kbit" in bits per second, 0 for "unshaped"; none when it is no such text,
-// or outside 100 kbit/s to 100 Gbit/s.
+// "20mbit", "1.5gbit", "640kbit" in bits per second, 0 for "unshaped"; none when it is no such
+// text, or outside 100 kbit/s to 100 Gbit/s.
 std::optional<std::uint64_t> parse_rate(std::string_view text);
 std::string rate_to_text(std::uint64_t bits_per_second);  // "20mbit", "unshaped"
 
@@ -69,8 +70,8 @@ struct LabPart {
 };
 std::optional<LabPart> parse_namespace(std::string_view name);
 
-// A lab that lives as long as one `laconic lab run` carries that process in its name, so that others
-// can tell whether it is a leftover: "run-4711".
+// A lab that lives as long as one `laconic lab run` carries that process in its name, so that
+// others can tell whether it is a leftover: "run-4711".
 std::string name_of_run(int process);
 std::optional<int> process_of_run(std::string_view lab);
 

@@ -12,8 +12,8 @@ namespace {
 nlohmann::json parse(std::string_view text, const char* tool) {
   nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_array() || json.empty())
-    throw std::runtime_error(fmt::format("{} says what we do not understand: {}", tool,
-                                         printable(text)));
+    throw std::runtime_error(
+        fmt::format("{} says what we do not understand: {}", tool, printable(text)));
   return json;
 }
 

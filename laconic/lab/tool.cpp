@@ -70,8 +70,8 @@ pid_t spawn(const std::string& path, std::vector<std::string> words, const Spawn
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   pid_t pid = 0;
-  const int error = ::posix_spawn(&pid, path.c_str(), &setting.files, &setting.attributes,
-                                  argv.data(), environ);
+  const int error =
+      ::posix_spawn(&pid, path.c_str(), &setting.files, &setting.attributes, argv.data(), environ);
   if (error != 0) throw SystemError(path, "run", error);
   return pid;
 }
