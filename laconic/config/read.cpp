@@ -123,32 +123,57 @@ class FileReader {
   template <class Section>
   void operator()(const char* key, Section& section) {
     known_.emplace_back(key);
-    const toml::node* node = root_.get(key);
-    if (node == nullptr) return;
-    const toml::table* table = node->as_table();
-    if (table == nullptr) {
-      problems_.push_back({position(name_, node->source()),
-                           fmt::format("'{}' is a section: write [{}]", key, key)});
-      return;
-    }
+    const toml::table* table = table_at(key);
+    if (table == nullptr) return;
     SectionReader reader(*table, key, name_, problems_);
     section.visit(reader);
     reader.report_unknown_keys();
   }
 
   Problems finish() {
-    for (const auto& [key, node] : root_) {
-      const std::string word(key.str());
-      if (word == "extends" || std::find(known_.begin(), known_.end(), word) != known_.end())
-        continue;
-      problems_.push_back(
-          {position(name_, key.source()),
-           with_suggestion(fmt::format("unknown section '{}'", word), word, known_)});
-    }
+    report_unknown_sections(root_, "");
     return std::move(problems_);
   }
 
  private:
+  // The table of a section, whose name may have dots; null when it is not there or is none.
+  const toml::table* table_at(const std::string& section) {
+    const toml::table* table = &root_;
+    for (const std::string& word : split(section, '.')) {
+      const toml::node* node = table->get(word);
+      if (node == nullptr) return nullptr;
+      table = node->as_table();
+      if (table == nullptr) {
+        problems_.push_back({position(name_, node->source()),
+                             fmt::format("'{}' is a section: write [{}]", word, section)});
+        return nullptr;
+      }
+    }
+    return table;
+  }
+
+  bool is_known(const std::string& section) const {
+    return std::find(known_.begin(), known_.end(), section) != known_.end();
+  }
+  bool is_prefix(const std::string& section) const {
+    return std::any_of(known_.begin(), known_.end(),
+                       [&](const std::string& known) { return known.starts_with(section + "."); });
+  }
+
+  void report_unknown_sections(const toml::table& table, const std::string& prefix) {
+    for (const auto& [key, node] : table) {
+      const std::string word = prefix + std::string(key.str());
+      if (word == "extends" || is_known(word)) continue;
+      if (is_prefix(word)) {
+        if (node.is_table()) report_unknown_sections(*node.as_table(), word + ".");
+        continue;
+      }
+      problems_.push_back(
+          {position(name_, key.source()),
+           with_suggestion(fmt::format("unknown section '{}'", word), word, known_)});
+    }
+  }
+
   const toml::table& root_;
   const std::string& name_;
   std::vector<std::string> known_;
@@ -305,15 +330,19 @@ Problems apply_set(const std::string& assignment, RunConfig& config) {
   const std::string name = "--set " + assignment;
   const std::size_t equals = assignment.find('=');
   const std::string key(trim(std::string_view(assignment).substr(0, equals)));
+  const std::size_t dot = key.rfind('.');  // names of sections may have dots, keys have none
   const std::vector<std::string> path = split(key, '.');
-  if (equals == std::string::npos || path.size() != 2 || path[0].empty() || path[1].empty())
+  if (equals == std::string::npos || path.size() < 2 ||
+      std::any_of(path.begin(), path.end(), [](const std::string& word) { return word.empty(); }))
     return {{name, "write section.key=value"}};
   const std::string value(trim(std::string_view(assignment).substr(equals + 1)));
   toml::table root;
   try {
-    root = toml::parse(fmt::format("[{}]\n{} = {}", path[0], path[1], value), name);
+    root = toml::parse(fmt::format("[{}]\n{} = {}", key.substr(0, dot), path.back(), value), name);
   } catch (const toml::parse_error&) {  // not TOML: an unquoted text such as float64 or data/wiki
-    root.insert_or_assign(path[0], toml::table{{path[1], value}});
+    root.insert_or_assign(path.back(), value);
+    for (auto word = path.rbegin() + 1; word != path.rend(); ++word)
+      root = toml::table{{*word, std::move(root)}};
   }
   Problems problems = apply_table(root, name, config);
   for (Problem& p : problems) p.where = name;  // line and column of our own rewriting help nobody

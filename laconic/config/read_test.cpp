@@ -116,6 +116,61 @@ TEST(Config, ImpossibleSizesAreReportedTogether) {
             "optimiser.beta2: beta2 = nan is not in [0, 1)");
 }
 
+TEST(Config, SectionsMayHaveDots) {
+  RunConfig config;
+  EXPECT_TRUE(apply_toml("[dp.gradient]\ncodec = \"sign\"\n", "a.toml", config).empty());
+  EXPECT_EQ(config.dp_gradient.codec, "sign");
+  EXPECT_TRUE(apply_set("dp.gradient.codec=quantise:bits=4", config).empty());
+  EXPECT_EQ(config.dp_gradient.codec, "quantise:bits=4");
+  EXPECT_TRUE(apply_set("dp.gradient.rank=4", config).empty());
+  EXPECT_EQ(config.dp_gradient.rank, 4);
+  RunConfig again;
+  EXPECT_TRUE(apply_toml(to_toml(config, true), "again", again).empty());
+  EXPECT_TRUE(differences(config, again).empty());
+}
+
+TEST(Config, UnknownSectionsBehindADotAreReported) {
+  RunConfig config;
+  const Problems problems =
+      apply_toml("[dp]\nrank = 3\n[dp.gradients]\ncodec = \"raw\"\n", "a.toml", config);
+  ASSERT_EQ(problems.size(), 2U);
+  EXPECT_NE(to_text(problems).find("unknown section 'dp.gradients'; did you mean 'dp.gradient'?"),
+            std::string::npos)
+      << to_text(problems);
+  EXPECT_NE(to_text(problems).find("unknown section 'dp.rank'"), std::string::npos);
+  EXPECT_EQ(apply_toml("dp = 3\n", "a.toml", config).size(), 1U);
+  EXPECT_EQ(apply_set("dp..codec=raw", config).size(), 1U);
+}
+
+TEST(Config, RanksMustShareTheBatch) {
+  RunConfig config;
+  config.data.train = "data";
+  config.train.batch = 12;
+  config.mesh.dp = 5;
+  EXPECT_EQ(to_text(check(config)), "mesh.dp: dp = 5 does not divide train.batch = 12");
+  config.mesh.dp = 3;
+  config.train.microbatch = 3;
+  EXPECT_EQ(to_text(check(config)),
+            "train.microbatch: microbatch = 3 does not divide the 4 samples of a rank "
+            "(train.batch = 12, mesh.dp = 3)");
+  config.train.microbatch = 2;
+  EXPECT_TRUE(check(config).empty());
+}
+
+TEST(Config, NetworkPoliciesAreCheckedTogether) {
+  RunConfig config;
+  config.data.train = "data";
+  config.dp_gradient.codec = "quantise:bits=9";
+  config.dp_gradient.method = "compressed_adam";
+  config.network.deadline = 0;
+  config.local.steps = 7;
+  const std::string text = to_text(check(config));
+  for (const char* part :
+       {"dp.gradient.codec: ", "dp.gradient.warmup: ", "network.deadline: ", "local.steps: ",
+        "train.steps: train.steps = 1000 is not a multiple of local.steps = 7"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+}
+
 TEST_F(ConfigFiles, ExtendsIsReadFirstAndSetLast) {
   write("presets/small.toml", "[model]\nlayers = 2\nwidth = 64\nheads = 2\n[data]\ntrain = \"d\"");
   write("base.toml", "extends = \"preset:small\"\n[model]\nwidth = 32\ncontext = 16");

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <limits>
 
+#include "laconic/base/error.hpp"
+#include "laconic/codec/spec.hpp"
+
 namespace laconic {
 
 namespace {
@@ -64,10 +67,6 @@ void check_train(Checker& c, const TrainSection& train) {
   c.at_most("train.steps", train.steps, std::int64_t{1} << 38);
   c.at_most("train.batch", train.batch, 1 << 24);
   c.at_least("train.microbatch", train.microbatch, 0);
-  if (train.microbatch > 0 && train.batch > 0)
-    c.require(
-        train.batch % train.microbatch == 0, "train.microbatch",
-        fmt::format("microbatch = {} does not divide batch = {}", train.microbatch, train.batch));
   c.in_range("train.clip", train.clip, 0, kAnyLarge);
 }
 
@@ -90,6 +89,71 @@ void check_optimiser(Checker& c, const OptimiserSection& optimiser, const TrainS
   c.in_range("optimiser.weight_decay", optimiser.weight_decay, 0, kAnyLarge);
 }
 
+// How a batch is dealt out to ranks and microbatches.
+void check_shares(Checker& c, const RunConfig& config) {
+  const std::int64_t batch = config.train.batch, dp = config.mesh.dp;
+  c.at_least("mesh.dp", dp, 1);
+  c.at_most("mesh.dp", dp, 4096);
+  if (batch < 1 || dp < 1) return;
+  c.require(batch % dp == 0, "mesh.dp",
+            fmt::format("dp = {} does not divide train.batch = {}", dp, batch));
+  const std::int64_t micro = config.train.microbatch;
+  if (micro < 1 || batch % dp != 0) return;
+  c.require(config.local_batch() % micro == 0, "train.microbatch",
+            dp == 1 ? fmt::format("microbatch = {} does not divide batch = {}", micro, batch)
+                    : fmt::format("microbatch = {} does not divide the {} samples of a rank "
+                                  "(train.batch = {}, mesh.dp = {})",
+                                  micro, config.local_batch(), batch, dp));
+}
+
+void check_codec(Checker& c, const char* key, const std::string& text) {
+  try {
+    parse_codec(text);
+  } catch (const ConfigError& error) {
+    for (const Problem& p : error.problems()) c.require(false, key, p.what);
+  }
+}
+
+void check_network(Checker& c, const RunConfig& config) {
+  const NetworkSection& network = config.network;
+  c.at_least("network.port", network.port, 0);
+  c.at_most("network.port", network.port, 65535);
+  c.in_range("network.deadline", network.deadline, 0.1, 86401);
+  c.at_least("network.segment", network.segment, 1024);
+  c.at_most("network.segment", network.segment, 64 << 20);
+  const DpGradientSection& gradient = config.dp_gradient;
+  check_codec(c, "dp.gradient.codec", gradient.codec);
+  if (!gradient.down.empty()) check_codec(c, "dp.gradient.down", gradient.down);
+  c.at_least("dp.gradient.warmup", gradient.warmup, 0);
+  c.at_least("dp.gradient.rank", gradient.rank, 1);
+  c.in_range("dp.gradient.min_ratio", gradient.min_ratio, 0, kAnyLarge);
+  if (gradient.method == "compressed_adam")
+    c.require(gradient.warmup > 0, "dp.gradient.warmup",
+              "compressed_adam freezes the second moment after warm-up, which must therefore have "
+              "at least one step; a tenth of train.steps is usual");
+}
+
+void check_local(Checker& c, const RunConfig& config) {
+  const LocalSection& local = config.local;
+  c.at_least("local.steps", local.steps, 0);
+  c.in_range("local.outer_lr", local.outer_lr, 0, kAnyLarge);
+  c.in_range("local.outer_momentum", local.outer_momentum, 0, 1);
+  if (local.steps < 1) return;
+  c.require(config.mesh.dp > 1, "local.steps",
+            fmt::format("steps = {} with mesh.dp = 1: there is nobody to agree with", local.steps));
+  c.require(config.dp_gradient.method == "codec", "local.steps",
+            fmt::format("local updates send the change of the parameters, not what "
+                        "dp.gradient.method = \"{}\" sends: set it to \"codec\"",
+                        config.dp_gradient.method));
+  for (const auto& [key, every] : {std::pair{"checkpoint.every", config.checkpoint.every},
+                                   {"train.steps", config.train.steps},
+                                   {"evaluate.every", config.evaluate.every}})
+    c.require(every % local.steps == 0, key,
+              fmt::format("{} = {} is not a multiple of local.steps = {}: only then do all ranks "
+                          "have the same model",
+                          key, every, local.steps));
+}
+
 }  // namespace
 
 Problems check(const RunConfig& config) {
@@ -102,6 +166,7 @@ Problems check(const RunConfig& config) {
   c.require(!config.data.train.empty(), "data.train",
             "no training data: give the prefix that `laconic prepare` wrote");
   check_train(c, config.train);
+  check_shares(c, config);
   check_optimiser(c, config.optimiser, config.train);
   c.at_least("evaluate.every", config.evaluate.every, 0);
   c.at_least("evaluate.samples", config.evaluate.samples, 0);
@@ -110,6 +175,8 @@ Problems check(const RunConfig& config) {
   c.at_least("checkpoint.every", config.checkpoint.every, 0);
   c.at_least("checkpoint.keep", config.checkpoint.keep, 0);
   c.at_least("report.every", config.report.every, 1);
+  check_network(c, config);
+  check_local(c, config);
   return c.problems;
 }
 

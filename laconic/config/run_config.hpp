@@ -74,8 +74,6 @@ struct DataSection {
 };
 
 struct TrainSection {
-  std::int64_t microbatch_size() const { return microbatch > 0 ? microbatch : batch; }
-
   std::int64_t steps = 1000;
   std::int64_t batch = 8;
   std::int64_t microbatch = 0;
@@ -85,8 +83,9 @@ struct TrainSection {
   template <class V>
   void visit(V& v) {
     v("steps", steps, "optimiser steps in the whole run");
-    v("batch", batch, "samples per step");
-    v("microbatch", microbatch, "samples per forward pass; gradients add up; 0: the whole batch");
+    v("batch", batch, "samples per step, over all ranks");
+    v("microbatch", microbatch,
+      "samples per forward pass; gradients add up; 0: all samples that a rank has in a step");
     v("clip", clip, "largest global gradient norm; 0: no clipping");
     v("non_finite", non_finite,
       "when loss or gradient norm is not finite: end the run, or skip the update",
@@ -158,7 +157,92 @@ struct ReportSection {
   }
 };
 
+struct MeshSection {
+  std::int64_t dp = 1;
+
+  template <class V>
+  void visit(V& v) {
+    v("dp", dp, "data-parallel ranks: each takes batch / dp samples of every step");
+  }
+};
+
+// How ranks reach each other.
+struct NetworkSection {
+  std::string transport = "auto";
+  std::string interface = "";
+  std::int64_t port = 0;
+  double deadline = 60;
+  std::int64_t segment = 256 << 10;
+  bool preflight = true;
+  std::string shape = "";
+  std::string faults = "";
+
+  template <class V>
+  void visit(V& v) {
+    v("transport", transport, "what carries messages; auto: gloo, or mpi under mpirun without gloo",
+      Choices{"auto", "in_process", "gloo", "mpi"});
+    v("interface", interface,
+      "network interface or address; empty: the one on the route to the rendezvous host");
+    v("port", port, "of the rendezvous, for ranks that --ranks starts; 0: any free one");
+    v("deadline", deadline, "seconds that any wait for another rank may take");
+    v("segment", segment, "bytes that leave before a more urgent message may overtake");
+    v("preflight", preflight, "measure every pair of ranks before the first step");
+    v("shape", shape, "emulate a slow network, as \"rate=100mbit,latency=5ms\"; empty: as it is");
+    v("faults", faults, "for tests: make the network fail, as \"drop:rank=1,at=17\"");
+  }
+};
+
+// What happens to gradients on their way between data-parallel ranks.
+struct DpGradientSection {
+  std::string method = "codec";
+  std::string codec = "raw";
+  std::string down = "";
+  std::string feedback = "both";
+  std::int64_t warmup = 0;
+  std::string algorithm = "auto";
+  std::int64_t rank = 16;
+  double min_ratio = 1.5;
+  bool overlap = true;
+
+  template <class V>
+  void visit(V& v) {
+    v("method", method,
+      "codec: each block by itself; power_sgd: low-rank factors; compressed_adam: the first moment "
+      "travels, the second is frozen after warm-up",
+      Choices{"codec", "power_sgd", "compressed_adam"});
+    v("codec", codec, "of contributions on their way to the owner (`laconic codec list`)");
+    v("down", down, "codec of the sum on its way back; empty: the same");
+    v("feedback", feedback, "residuals are kept of contributions (up), also of the sum (both)",
+      Choices{"both", "up", "none"});
+    v("warmup", warmup, "steps that travel exactly before the method begins");
+    v("algorithm", algorithm, "of the all-reduce",
+      Choices{"auto", "direct", "ring", "doubling", "native"});
+    v("rank", rank, "power_sgd: columns of the factors");
+    v("min_ratio", min_ratio, "power_sgd: matrices that would shrink by less travel whole");
+    v("overlap", overlap, "gradients of a block leave while the block before is in backward");
+  }
+};
+
+// Several steps of each rank alone, then one common one (DiLoCo).
+struct LocalSection {
+  std::int64_t steps = 0;
+  double outer_lr = 0.7;
+  double outer_momentum = 0.9;
+
+  template <class V>
+  void visit(V& v) {
+    v("steps", steps, "inner steps between two outer ones; 0: ranks agree after every step");
+    v("outer_lr", outer_lr, "learning rate of the outer Nesterov step");
+    v("outer_momentum", outer_momentum, "momentum of the outer Nesterov step");
+  }
+};
+
 struct RunConfig {
+  std::int64_t local_batch() const { return train.batch / mesh.dp; }  // samples of one rank
+  std::int64_t microbatch_size() const {
+    return train.microbatch > 0 ? train.microbatch : local_batch();
+  }
+
   RunSection run;
   ModelSection model;
   DataSection data;
@@ -167,6 +251,10 @@ struct RunConfig {
   EvaluateSection evaluate;
   CheckpointSection checkpoint;
   ReportSection report;
+  MeshSection mesh;
+  NetworkSection network;
+  DpGradientSection dp_gradient;
+  LocalSection local;
 
   template <class V>
   void visit(V& v) {
@@ -178,6 +266,10 @@ struct RunConfig {
     v("evaluate", evaluate);
     v("checkpoint", checkpoint);
     v("report", report);
+    v("mesh", mesh);
+    v("network", network);
+    v("dp.gradient", dp_gradient);
+    v("local", local);
   }
 };
 

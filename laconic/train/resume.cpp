@@ -63,7 +63,7 @@ void require_memory(const RunConfig& config, const GptShape& shape, std::int64_t
   const double item = config.run.dtype == "float64" ? 8 : 4;
   const double parameters = static_cast<double>(shape.vocabulary + shape.context) * width +
                             layers * (12 * width + 13) * width + 2 * width;
-  const std::int64_t samples = config.train.microbatch_size();
+  const std::int64_t samples = config.microbatch_size();
   const double activations = static_cast<double>(samples) *
                              static_cast<double>(config.model.context) * layers * width * item;
   const double needed = 4 * parameters * item + activations;
@@ -99,6 +99,11 @@ std::string newest_good(const std::string& folder, Start& start) {
 // The checkpoint to continue from; empty: none.
 std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& options,
                                  Start& start) {
+  if (options.follows) {
+    if (options.resume == "none") return "";
+    verify_checkpoint(options.resume);
+    return options.resume;
+  }
   const std::string folder = checkpoints_folder(config);
   if (options.resume == "auto") return newest_good(folder, start);
   std::int64_t kept = -1;  // checkpoints after this step stand in the way

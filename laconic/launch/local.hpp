@@ -1,0 +1,44 @@
+// launch/local.hpp — all ranks of a run as processes of this machine.
+//
+// Starts the worker once for each rank, with the variables that torchrun would
+// set (launch/place.hpp reads them), merges what the ranks print, and watches
+// them until all have ended; after a failure it may start all of them again.
+//
+// What rank 0 prints goes on as it is, since it speaks for the run; lines of
+// the others, and what rank 0 has to complain of, begin with "[3] ". On a
+// terminal rank 0 has the terminal itself, so that its progress bar works.
+//
+// One thread, and signals are read, not caught: SIGINT, SIGTERM and SIGCHLD are
+// blocked while it runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "laconic/launch/supervise.hpp"
+#include "laconic/machine/environment.hpp"
+
+namespace laconic {
+
+struct LaunchSpec {
+  std::string program;             // the worker
+  std::vector<std::string> words;  // argv, the name first
+  Environment environment;         // of every rank; variables that say which rank are added
+  int ranks = 1;
+  int port = 0;  // where ranks meet; 0: a free one, another for every attempt
+  int max_restarts = 0;
+  Patience patience;
+  std::string log_folder;          // gets ranks/rank-3.log; empty: no logs
+  std::string checkpoints_folder;  // of the run: tells whether there is one to resume from
+  bool is_terminal = false;        // standard output and error are one whose cursor moves
+  bool has_colour = false;
+};
+
+// Runs until all ranks have ended for good; the exit code of the run. Throws SystemError.
+int launch_local(const LaunchSpec& spec);
+
+// A port on which nobody listens now, below those that systems give to outgoing connections.
+// Throws SystemError when there is none.
+int find_free_port();
+
+}  // namespace laconic
