@@ -64,6 +64,11 @@ void add_words(CLI::App& verb, LabRunCommand& command) {
                   "compute threads of each rank; 0: the machine's cores, divided")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
+  verb.add_option("--grace", command.grace_seconds,
+                  "after a rank has failed, before the others are made to stop")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->type_name("SECONDS");
   verb.add_option("--port", command.port, "where ranks meet, on host 0")
       ->check(CLI::Range(1, 65535))
       ->capture_default_str();

@@ -155,6 +155,7 @@ int run_lab(const LabRunCommand& command) {
                         .ranks_per_host = command.ranks_per_host,
                         .threads = threads,
                         .port = command.port,
+                        .grace_seconds = command.grace_seconds,
                         .words = command.words});
 }
 

@@ -40,6 +40,7 @@ struct LabRunCommand {
   int ranks_per_host = 1;
   int threads = 0;  // of each rank; 0: the machine's, divided
   int port = 29500;
+  double grace_seconds = 10;
   std::vector<std::string> words;
 };
 

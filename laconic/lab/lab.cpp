@@ -111,13 +111,11 @@ LabRights detect_lab_rights() {
 Problems check(const LabRights& rights) {
   Problems problems;
   if (rights.effective_user != 0)
-    problems.push_back(
-        {"", "laconic lab needs root: it makes network namespaces; run it with sudo"});
+    problems.push_back({"", "lab needs root: it makes network namespaces; run it with sudo"});
   for (const auto& [tool, path] : {std::pair{"ip", rights.ip}, std::pair{"tc", rights.tc}})
     if (path.empty())
       problems.push_back(
-          {"",
-           fmt::format("laconic lab needs the program {}: install the package iproute2", tool)});
+          {"", fmt::format("lab needs the program {}: install the package iproute2", tool)});
   return problems;
 }
 

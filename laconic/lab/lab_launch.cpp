@@ -7,13 +7,6 @@
 
 namespace laconic {
 
-namespace {
-
-// Of a command we know nothing about: that its ranks notice a lost peer by themselves is not sure.
-constexpr double kGraceSeconds = 10;
-
-}  // namespace
-
 void place_in_lab(const LabRun& run, const std::string& ip, int rank, ChildSpec& child) {
   const int host = rank / run.ranks_per_host;
   child.program = ip;
@@ -39,7 +32,7 @@ int launch_in_lab(const LabRun& run) {
   spec.environment = current_environment();
   spec.ranks = run.ranks();
   spec.port = run.port;
-  spec.patience.grace_seconds = kGraceSeconds;
+  spec.patience.grace_seconds = run.grace_seconds;
   spec.has_colour = ::isatty(STDOUT_FILENO) == 1;
   spec.adapt = [&](int rank, ChildSpec& child) { place_in_lab(run, ip, rank, child); };
   return launch_local(spec);

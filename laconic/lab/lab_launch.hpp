@@ -21,7 +21,8 @@ struct LabRun {
   int ranks_per_host = 1;
   int threads = 1;  // of one rank
   int port = 29500;
-  Words words;  // the command
+  double grace_seconds = 10;  // after a failure, for the others to end by themselves
+  Words words;                // the command
 
   int ranks() const { return hosts * ranks_per_host; }
 };

@@ -23,8 +23,8 @@ LabStep add_namespace(const std::string& name) {
   return step("ip netns add " + name, {"ip", "netns", "delete", name});
 }
 
-// Without addrgenmode none, IPv6 would look for routers and neighbours, and the counters of the
-// interfaces would hold more than the traffic of the ranks.
+// With an address of its own IPv6 would look for routers and neighbours, and
+// the counters of the interfaces would hold more than the traffic of the ranks.
 void add_bridge(std::vector<LabStep>& plan, const std::string& bridge) {
   plan.push_back(add_namespace(bridge));
   plan.push_back(step(fmt::format(

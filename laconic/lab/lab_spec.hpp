@@ -3,10 +3,10 @@
 // A lab is N hosts, each a network namespace, joined by a bridge in a
 // namespace of its own:
 //
-//   laconic-lab-0            laconic-lab-bridge
-//     eth0 10.77.0.1  ------  host0 \
-//   laconic-lab-1                    br0
-//     eth0 10.77.0.2  ------  host1 /
+//   laconic-lab-0             laconic-lab-bridge
+//     eth0 10.77.0.1  -------  host0 -- br0
+//   laconic-lab-1                        |
+//     eth0 10.77.0.2  -------  host1 ----+
 //
 // Nothing of it appears in the network of the machine, and no packet of it can
 // leave: there is no route out of the namespaces. Both ends of each pair are
