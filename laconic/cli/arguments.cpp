@@ -69,8 +69,7 @@ class Parser {
   Parser()
       : app_("Laconic trains language models on machines joined by slow networks.", "laconic") {
     app_.require_subcommand(1);
-    app_.set_version_flag("--version",
-                          "laconic " LACONIC_VERSION " (libtorch " LACONIC_TORCH_VERSION ")");
+    app_.set_version_flag("--version", "laconic " + version_text());
     app_.footer(kExamples);
     app_.get_formatter()->column_width(34);
     add_train();
@@ -305,6 +304,10 @@ class Parser {
 
 Command parse_arguments(int argc, char** argv) {
   return Parser().parse(argc, argv);
+}
+
+std::string version_text() {
+  return LACONIC_VERSION " (libtorch " LACONIC_TORCH_VERSION ")";
 }
 
 std::string presets_folder() {

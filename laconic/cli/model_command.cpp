@@ -134,8 +134,9 @@ int run_evaluate(const EvaluateCommand& command) {
     throw ConfigError(fmt::format("--context {} is more than the model's {} positions", context,
                                   gpt.shape.context));
   const WindowedDataset data = open_dataset(command.data, context, gpt.shape.vocabulary);
+  World alone;
   const Evaluation e =
-      evaluate(gpt, data, command.samples, command.batch, token_bytes(command.data));
+      evaluate(gpt, data, command.samples, command.batch, token_bytes(command.data), alone);
   fmt::print("{}: loss {:.6f} | perplexity {:.4f}{} | {} samples of {} tokens in {}\n", folder,
              e.loss, e.perplexity(),
              e.bits_per_byte ? fmt::format(" | {:.5f} bits/byte", *e.bits_per_byte) : "",

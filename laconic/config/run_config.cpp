@@ -139,6 +139,8 @@ void check_local(Checker& c, const RunConfig& config) {
   c.in_range("local.outer_lr", local.outer_lr, 0, kAnyLarge);
   c.in_range("local.outer_momentum", local.outer_momentum, 0, 1);
   if (local.steps < 1) return;
+  c.require(config.mesh.dp > 1, "local.steps",
+            fmt::format("steps = {} with mesh.dp = 1: there is nobody to agree with", local.steps));
   c.require(config.dp_gradient.method == "codec", "local.steps",
             fmt::format("local updates send the change of the parameters, not what "
                         "dp.gradient.method = \"{}\" sends: set it to \"codec\"",

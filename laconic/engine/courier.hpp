@@ -4,13 +4,19 @@
 // wait for a message. advance() goes as far as it can without waiting. The
 // courier asks the most urgent operations first, sleeps until something
 // arrives, and so keeps every link busy with one thread and no matter how many
-// operations are under way.
+// operations are under way. An advance() may encode for tens of milliseconds;
+// after each such one the courier begins again with the most urgent operation,
+// those started meanwhile included.
+//
+// The meter gets, per traffic class, the time with at least one operation under
+// way (active) and the time inside wait() and wait_all() (exposed).
 //
 // Thread-safe, except that an operation is only ever touched by the courier
 // between start() and the end of wait().
 #pragma once
 
-#include <cstdint>
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,7 +37,12 @@ class Operation {
 
 class Courier {
  public:
-  explicit Courier(Engine& engine);
+  using Time = std::chrono::steady_clock::time_point;
+  // Called once for every operation that is done, from the courier's thread and before any wait
+  // for it ends; for traces.
+  using OnDone = std::function<void(const Operation&, Time started, Time done)>;
+
+  explicit Courier(Engine& engine, OnDone on_done = {});
   ~Courier();  // stops; operations under way are dropped
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
@@ -40,7 +51,8 @@ class Courier {
 
   void start(std::shared_ptr<Operation> operation);
   // Until this one, or all, are done. Counts as exposed time of their traffic class. Throws what
-  // advance() threw, or Timeout with describe() when nothing moved for the engine's deadline.
+  // advance() threw, or Timeout with describe() when nothing moved for the engine's deadline: no
+  // operation started or ended, no segment came or left.
   // After a failure every operation is dropped, and every later call throws the same.
   void wait(const std::shared_ptr<Operation>& operation);
   void wait_all();
@@ -50,7 +62,7 @@ class Courier {
   std::unique_ptr<Body> body_;
 };
 
-// In the calling thread, without a courier.
+// In the calling thread, without a courier: active and exposed all the time. Throws as wait() does.
 void run(Engine& engine, Operation& operation);
 
 }  // namespace laconic

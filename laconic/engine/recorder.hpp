@@ -6,8 +6,11 @@
 // Recording is always on and costs a lock and a few words.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -34,15 +37,22 @@ struct Record {
 
 class FlightRecorder {
  public:
+  // `capacity` counts operations that are finished; those still open are kept beside them.
   explicit FlightRecorder(std::size_t capacity);
-  std::uint64_t post(Record::Kind kind, Rank peer, Tag tag, std::uint64_t bytes);
+  std::uint64_t post(Record::Kind kind, Rank peer, Tag tag, std::uint64_t bytes);  // its id
+  // Requires: the operation is open.
   void finish(std::uint64_t id, Record::State state, std::uint64_t bytes);
   // Oldest first. Operations that are still open are always there, however old.
   std::vector<Record> records() const;
+  std::int64_t now_ns() const;  // on the clock of the records
 
  private:
-  // (helper's choice)
-  mutable std::mutex mutex_;
+  const std::size_t capacity_;
+  const std::chrono::steady_clock::time_point origin_ = std::chrono::steady_clock::now();
+  mutable std::mutex mutex_;  // guards what follows
+  std::uint64_t next_id_ = 0;
+  std::map<std::uint64_t, Record> open_;
+  std::deque<Record> finished_;  // in the order they did
 };
 
 // One rank's record as it is written to disk and sent to others.
@@ -52,6 +62,7 @@ struct Flight {
   std::string doing;  // "step 17: waiting for dp.gradient 2" in the rank's own words
   std::string error;  // what ended it; empty: nothing
   std::vector<Record> records;
+  std::int64_t taken_ns = 0;  // when, on the clock of the records: FlightRecorder::now_ns()
 };
 std::string to_json(const Flight& flight);
 Flight parse_flight(std::string_view json);  // throws FileError

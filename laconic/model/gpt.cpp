@@ -148,6 +148,12 @@ std::vector<ParameterSpec> parameter_specs(const GptShape& s) {
   return specs;
 }
 
+std::int64_t completing_block(const GptShape& shape, std::size_t p) {
+  if (p < 2) return 0;  // wte, wpe
+  const auto layer = static_cast<std::int64_t>((p - 2) / kPerLayer);
+  return std::min(layer, shape.layers) + 1;
+}
+
 std::int64_t parameter_count(const GptShape& shape) {
   std::int64_t total = 0;
   for (const ParameterSpec& spec : parameter_specs(shape)) {

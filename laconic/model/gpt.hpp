@@ -69,6 +69,10 @@ Gpt make_empty_gpt(const GptShape& shape, const at::TensorOptions& like);
 
 std::int64_t parameter_count(const GptShape& shape);
 
+// The block whose backward completes the gradient of parameter number `p`: for the tied embedding
+// that is block 0, though the head adds to it first.
+std::int64_t completing_block(const GptShape& shape, std::size_t p);
+
 // Part of a batch that goes through the model at once.
 struct Microbatch {
   at::Tensor ids;      // [b, t] int64

@@ -46,11 +46,14 @@ double forward_backward(const Gpt& gpt, const Microbatch& microbatch, double wei
     const auto i = static_cast<std::size_t>(b);
     if (!outputs[i].defined())
       outputs[i] = traced_forward(gpt, b, inputs[i], microbatch, trace, "recompute");
-    const TraceSpan span(trace, kind_of(gpt, b), "backward", "compute");
-    outputs[i].backward(gradient);
-    outputs[i].reset();
-    if (b > 0) gradient = inputs[i].grad();
-    inputs[i].reset();
+    {
+      const TraceSpan span(trace, kind_of(gpt, b), "backward", "compute");
+      outputs[i].backward(gradient);
+      outputs[i].reset();
+      if (b > 0) gradient = inputs[i].grad();
+      inputs[i].reset();
+    }
+    if (options.after_block) options.after_block(b);
   }
   return loss;
 }

@@ -2,8 +2,11 @@
 //
 // Autograd works inside a block only: a block's input is a detached leaf, and
 // its gradient is handed to the block before. The seam between two blocks is
-// where later work posts gradients, prefetches, or cuts the pipeline.
+// where gradients leave for other ranks, and where a pipeline would be cut.
 #pragma once
+
+#include <cstdint>
+#include <functional>
 
 #include "laconic/model/gpt.hpp"
 
@@ -14,6 +17,9 @@ class Trace;  // report/trace.hpp
 struct PassOptions {
   bool recompute = false;  // keep only block inputs, and run forward again in backward
   Trace* trace = nullptr;
+  // Called in backward after each block: its gradients, and those it shares with later blocks, are
+  // complete for this microbatch. What is done there delays the blocks before it.
+  std::function<void(std::int64_t block)> after_block;
 };
 
 // Returns the mean loss of the microbatch and adds `weight` times its gradient to the parameters'

@@ -207,6 +207,7 @@ std::string save_checkpoint(const CheckpointSpec& spec, const Gpt& gpt, const Tr
               {.dtype = dtype_of(gpt.parameters[0].value.scalar_type()), .facts = spec.facts});
     write_moments((writing / "optimiser.safetensors").string(), gpt, state.optimiser);
     if (!spec.tokeniser_folder.empty()) copy_tokeniser(spec.tokeniser_folder, writing);
+    if (spec.add_files) spec.add_files(writing.string());
     write_state(writing, spec, gpt, state);
     if (fs::exists(final)) remove_checkpoint(final.string());  // after a resume from an older one
     fs::rename(writing, final);

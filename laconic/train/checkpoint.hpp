@@ -4,13 +4,16 @@
 //     config.json model.safetensors     the model, as Hugging Face reads it
 //     vocab.json merges.txt ...         the tokeniser, when the data has one
 //     optimiser.safetensors             "moment1.NAME", "moment2.NAME"
-//     state.json                        step, data position, check sums of all files
+//     rank-00003.safetensors ...        what rank 3 alone remembers, if anything
+//     (train/rank_state.hpp) state.json                        step, data position, check sums of
+//     all files
 //
 // A checkpoint is written into a folder of another name, synced, and renamed:
 // under its final name it is whole. Older ones are removed only after that, and later ones never.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +40,7 @@ struct CheckpointSpec {
   std::string data_xxh3;         // of the training set; empty: not known
   std::string config_toml;       // the run's configuration, kept for the reader
   std::string tokeniser_folder;  // copied along; may be empty
+  std::function<void(const std::string& folder)> add_files;  // of other ranks; may be empty
 };
 
 // Returns the folder of the new checkpoint. Throws SystemError (a full disk): what was there stays.

@@ -43,28 +43,52 @@ std::int64_t count_bytes(const at::Tensor& targets,
   return bytes;
 }
 
+// What one batch adds.
+struct BatchSum {
+  double nats = 0;
+  std::int64_t bytes = 0;  // -1: not known
+};
+
+BatchSum evaluate_batch(const Gpt& gpt, const WindowedDataset& data, std::int64_t first,
+                        std::int64_t end, const std::vector<std::int32_t>& bytes_of_token) {
+  std::vector<std::int64_t> ids;
+  for (std::int64_t s = first; s < end; ++s) ids.push_back(s);
+  const Microbatch microbatch = make_microbatch(data, ids, gpt.parameters.front().value.device());
+  return {.nats = forward_loss(gpt, microbatch) * static_cast<double>(microbatch.targets.numel()),
+          .bytes = bytes_of_token.empty() ? -1 : count_bytes(microbatch.targets, bytes_of_token)};
+}
+
+// Of all ranks, in the order of the batches: rank r has made batches r, r + size, ...
+std::vector<BatchSum> in_order(World& world, const std::vector<BatchSum>& mine) {
+  const std::vector<Bytes> all = world.gather(as_bytes(std::span<const BatchSum>(mine)));
+  std::vector<BatchSum> sums;
+  for (std::size_t round = 0; round < all.front().size(); round += sizeof(BatchSum))
+    for (const Bytes& of_rank : all)
+      if (round < of_rank.size()) sums.push_back(get<BatchSum>(of_rank, round));
+  return sums;
+}
+
 }  // namespace
 
 Evaluation evaluate(const Gpt& gpt, const WindowedDataset& data, std::int64_t samples,
-                    std::int64_t batch, const std::vector<std::int32_t>& bytes_of_token) {
+                    std::int64_t batch, const std::vector<std::int32_t>& bytes_of_token,
+                    World& world) {
   const Stopwatch watch;
   Evaluation result;
   const auto available = static_cast<std::int64_t>(data.samples());
   result.samples = samples > 0 ? std::min(samples, available) : available;
-  const auto window = static_cast<std::int64_t>(data.window());
+  std::vector<BatchSum> mine;
+  for (std::int64_t first = world.rank() * batch; first < result.samples;
+       first += world.size() * batch)
+    mine.push_back(
+        evaluate_batch(gpt, data, first, std::min(first + batch, result.samples), bytes_of_token));
   double nats = 0;
   std::int64_t bytes = 0;
-  for (std::int64_t first = 0; first < result.samples; first += batch) {
-    std::vector<std::int64_t> ids;
-    for (std::int64_t s = first; s < std::min(first + batch, result.samples); ++s) ids.push_back(s);
-    const Microbatch microbatch = make_microbatch(data, ids, gpt.parameters.front().value.device());
-    nats += forward_loss(gpt, microbatch) * static_cast<double>(microbatch.targets.numel());
-    if (!bytes_of_token.empty() && bytes >= 0) {
-      const std::int64_t more = count_bytes(microbatch.targets, bytes_of_token);
-      bytes = more < 0 ? -1 : bytes + more;
-    }
+  for (const BatchSum& sum : in_order(world, mine)) {
+    nats += sum.nats;
+    bytes = bytes < 0 || sum.bytes < 0 ? -1 : bytes + sum.bytes;
   }
-  result.tokens = result.samples * window;
+  result.tokens = result.samples * static_cast<std::int64_t>(data.window());
   result.loss = nats / static_cast<double>(result.tokens);
   if (bytes > 0) result.bits_per_byte = nats / std::numbers::ln2 / static_cast<double>(bytes);
   result.seconds = watch.seconds();

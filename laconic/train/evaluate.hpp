@@ -8,6 +8,7 @@
 
 #include "laconic/data/window.hpp"
 #include "laconic/model/gpt.hpp"
+#include "laconic/train/world.hpp"
 
 namespace laconic {
 
@@ -25,8 +26,11 @@ struct Evaluation {
 // dataset has no tokeniser beside it.
 std::vector<std::int32_t> token_bytes(const std::string& prefix);
 
-// The first `samples` samples (0: all), in order, `batch` at a time; no dropout, no gradients.
+// The first `samples` samples (0: all), in order, `batch` at a time; no dropout, no gradients. The
+// ranks of the world take batches in turn and add up in the order of the batches: any number of
+// them gives the same result. Collective.
 Evaluation evaluate(const Gpt& gpt, const WindowedDataset& data, std::int64_t samples,
-                    std::int64_t batch, const std::vector<std::int32_t>& bytes_of_token);
+                    std::int64_t batch, const std::vector<std::int32_t>& bytes_of_token,
+                    World& world);
 
 }  // namespace laconic

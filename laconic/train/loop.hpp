@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "laconic/config/run_config.hpp"
 #include "laconic/train/evaluate.hpp"
 #include "laconic/train/resume.hpp"
+#include "laconic/train/world.hpp"
 
 namespace laconic {
 
@@ -16,6 +18,14 @@ struct TrainOptions {
   StartOptions start;
   // Asked after every step; not 0: a signal, and the run saves and ends.
   int (*stop_signal)() = nullptr;
+  World* world = nullptr;  // null: alone
+};
+
+// What the ranks together sent, by traffic class.
+struct TrafficTotal {
+  Traffic traffic = Traffic::control;
+  Count sent;   // over all ranks
+  Times times;  // mean over ranks
 };
 
 struct TrainSummary {
@@ -31,13 +41,17 @@ struct TrainSummary {
   double total_seconds = 0;
   std::int64_t peak_memory_bytes = 0;
   std::string checkpoint;  // last one written, or resumed from
-  int signal = 0;          // that ended the run early
+  std::string mesh;        // "dp 4"; empty: one rank
+  std::vector<TrafficTotal> traffic;
+  int signal = 0;  // that ended the run early
 };
 
-// Throws ConfigError, FileError, SystemError, std::runtime_error (see train_step).
+// Collective. Rank 0 writes and speaks, the others only compute. Throws ConfigError, FileError,
+// SystemError, PeerLost, Timeout, std::runtime_error (see train_step).
 TrainSummary train(const TrainOptions& options);
 
-std::string to_text(const TrainSummary& summary);                           // the table at the end
+std::string to_text(const TrainSummary& summary);  // the table at the end
+std::string to_text(const std::vector<TrafficTotal>& traffic);
 std::string to_json(const TrainSummary& summary, const RunConfig& config);  // for --json
 
 std::int64_t peak_memory_bytes();  // resident, of this process so far

@@ -109,6 +109,30 @@ void apply_on_device(const kernel::AdamWRule& rule, const AdamW& adamw, Optimise
   }
 }
 
+// Counts one more update.
+kernel::AdamWRule next_rule(const AdamW& adamw, OptimiserState& state, double lr) {
+  ++state.updates;
+  const auto t = static_cast<double>(state.updates);
+  return {.lr = lr,
+          .beta1 = adamw.beta1,
+          .beta2 = adamw.beta2,
+          .epsilon = adamw.epsilon,
+          .correction1 = 1 - std::pow(adamw.beta1, t),
+          .correction2 = 1 - std::pow(adamw.beta2, t)};
+}
+
+void apply_rule(const kernel::AdamWRule& rule, const AdamW& adamw, OptimiserState& state,
+                const std::vector<Parameter>& parameters) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& first = parameters.front().value;
+  if (!first.is_cpu())
+    apply_on_device(rule, adamw, state, parameters);
+  else if (first.scalar_type() == at::kDouble)
+    apply_on_cpu<double>(rule, adamw, state, parameters);
+  else
+    apply_on_cpu<float>(rule, adamw, state, parameters);
+}
+
 }  // namespace
 
 OptimiserState make_optimiser_state(const std::vector<Parameter>& parameters) {
@@ -131,23 +155,17 @@ double global_norm(const std::vector<Parameter>& parameters) {
 
 void apply(const AdamW& adamw, OptimiserState& state, const std::vector<Parameter>& parameters,
            double lr, double gradient_scale) {
-  const at::NoGradGuard no_grad;
-  ++state.updates;
-  const auto t = static_cast<double>(state.updates);
-  const kernel::AdamWRule rule{.lr = lr,
-                               .beta1 = adamw.beta1,
-                               .beta2 = adamw.beta2,
-                               .epsilon = adamw.epsilon,
-                               .correction1 = 1 - std::pow(adamw.beta1, t),
-                               .correction2 = 1 - std::pow(adamw.beta2, t),
-                               .gradient_scale = gradient_scale};
-  const at::Tensor& first = parameters.front().value;
-  if (!first.is_cpu())
-    apply_on_device(rule, adamw, state, parameters);
-  else if (first.scalar_type() == at::kDouble)
-    apply_on_cpu<double>(rule, adamw, state, parameters);
-  else
-    apply_on_cpu<float>(rule, adamw, state, parameters);
+  kernel::AdamWRule rule = next_rule(adamw, state, lr);
+  rule.gradient_scale = gradient_scale;
+  apply_rule(rule, adamw, state, parameters);
+}
+
+void apply_moment(const AdamW& adamw, OptimiserState& state,
+                  const std::vector<Parameter>& parameters, double lr) {
+  kernel::AdamWRule rule = next_rule(adamw, state, lr);
+  rule.beta1 = 0;  // moment1 = "gradient"
+  rule.beta2 = 1;  // moment2 = moment2
+  apply_rule(rule, adamw, state, parameters);
 }
 
 void clear_gradients(const std::vector<Parameter>& parameters) {

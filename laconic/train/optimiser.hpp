@@ -37,6 +37,11 @@ double global_norm(const std::vector<Parameter>& parameters);
 void apply(const AdamW& adamw, OptimiserState& state, const std::vector<Parameter>& parameters,
            double lr, double gradient_scale);
 
+// The same when the new first moment is known already and stands where the gradients were: the
+// second moment stays as it is (compressed_adam).
+void apply_moment(const AdamW& adamw, OptimiserState& state,
+                  const std::vector<Parameter>& parameters, double lr);
+
 // Forgets all gradients, so that the next backward pass sets instead of adds.
 void clear_gradients(const std::vector<Parameter>& parameters);
 

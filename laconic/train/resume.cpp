@@ -99,6 +99,11 @@ std::string newest_good(const std::string& folder, Start& start) {
 // The checkpoint to continue from; empty: none.
 std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& options,
                                  Start& start) {
+  if (options.follows) {
+    if (options.resume == "none") return "";
+    verify_checkpoint(options.resume);
+    return options.resume;
+  }
   const std::string folder = checkpoints_folder(config);
   if (options.resume == "auto") return newest_good(folder, start);
   std::int64_t kept = -1;  // checkpoints after this step stand in the way

@@ -16,16 +16,13 @@ namespace {
 
 constexpr std::int64_t kMostSkipsInARow = 10;
 
-AdamW adamw_of(const OptimiserSection& o) {
-  return {.beta1 = o.beta1, .beta2 = o.beta2, .epsilon = o.epsilon, .weight_decay = o.weight_decay};
-}
-
 Microbatch microbatch_at(const StepPlan& plan, const Gpt& gpt, const TrainState& state,
                          std::int64_t first, std::int64_t samples) {
   std::vector<std::int64_t> ids;
+  const std::int64_t begin = state.position + plan.member * plan.config.local_batch() + first;
   for (std::int64_t s = 0; s < samples; ++s)
-    ids.push_back(static_cast<std::int64_t>(
-        sample_at(plan.order, static_cast<std::uint64_t>(state.position + first + s))));
+    ids.push_back(
+        static_cast<std::int64_t>(sample_at(plan.order, static_cast<std::uint64_t>(begin + s))));
   Microbatch microbatch = make_microbatch(plan.data, ids, gpt.parameters.front().value.device());
   microbatch.dropout = plan.config.model.dropout;
   if (microbatch.dropout > 0)
@@ -34,19 +31,22 @@ Microbatch microbatch_at(const StepPlan& plan, const Gpt& gpt, const TrainState&
   return microbatch;
 }
 
-// Mean loss of the batch; gradients add up in the parameters.
-double accumulate(const StepPlan& plan, const Gpt& gpt, const TrainState& state, Trace& trace) {
-  const std::int64_t batch = plan.config.train.batch;
+// This rank's share of the mean loss; gradients add up in the parameters, and leave block by block
+// during the last microbatch.
+double accumulate(const StepPlan& plan, const Gpt& gpt, UpdateRule& rule, const TrainState& state,
+                  Trace& trace) {
+  const std::int64_t local = plan.config.local_batch();
   const std::int64_t micro = plan.config.microbatch_size();
-  const double weight = static_cast<double>(micro) / static_cast<double>(batch);
+  const double weight = static_cast<double>(micro) / static_cast<double>(rule.samples());
   double loss = 0;
-  for (std::int64_t first = 0; first < batch; first += micro) {
+  for (std::int64_t first = 0; first < local; first += micro) {
     const Microbatch microbatch = [&] {
       const TraceSpan span(trace, "read samples", "data");
       return microbatch_at(plan, gpt, state, first, micro);
     }();
-    loss += weight * forward_backward(gpt, microbatch, weight,
-                                      {.recompute = plan.config.model.recompute, .trace = &trace});
+    PassOptions pass{.recompute = plan.config.model.recompute, .trace = &trace};
+    if (first + micro == local) pass.after_block = [&](std::int64_t b) { rule.block_done(b); };
+    loss += weight * forward_backward(gpt, microbatch, weight, pass);
   }
   return loss;
 }
@@ -67,7 +67,7 @@ void refuse_to_go_on(const StepReport& report, const RunConfig& config, std::int
 
 }  // namespace
 
-StepReport train_step(const StepPlan& plan, const Gpt& gpt, TrainState& state) {
+StepReport train_step(const StepPlan& plan, const Gpt& gpt, UpdateRule& rule, TrainState& state) {
   const Stopwatch watch;
   Trace disabled;
   Trace& trace = plan.trace != nullptr ? *plan.trace : disabled;
@@ -75,28 +75,38 @@ StepReport train_step(const StepPlan& plan, const Gpt& gpt, TrainState& state) {
 
   StepReport report{.step = state.step + 1,
                     .tokens = train.batch * static_cast<std::int64_t>(plan.data.window())};
-  report.loss = accumulate(plan, gpt, state, trace);
-  {
-    const TraceSpan span(trace, "norm", "optimiser", "compute");
-    report.norm = global_norm(gpt.parameters);
-  }
+  rule.begin(state.step);
+  const double loss = accumulate(plan, gpt, rule, state, trace);
+  const Measured measured = [&] {
+    const TraceSpan span(trace, "agree", "optimiser", "compute");
+    return rule.measure(loss, plan.stop_signal != nullptr ? plan.stop_signal() : 0);
+  }();
+  report.loss = measured.loss;
+  report.norm = measured.norm;
+  report.is_common = measured.is_common;
+  report.signal = measured.signal;
   report.lr = learning_rate(plan.config.optimiser, train.steps, state.step);
-  report.is_skipped = !std::isfinite(report.loss) || !std::isfinite(report.norm);
+  report.is_skipped = measured.is_skipped;
   if (report.is_skipped) {
+    rule.abandon();
     clear_gradients(gpt.parameters);
-    refuse_to_go_on(report, plan.config, state.skipped_in_a_row + 1);
+    if (measured.is_common) refuse_to_go_on(report, plan.config, state.skipped_in_a_row + 1);
     ++state.skipped;
     ++state.skipped_in_a_row;
   } else {
     const TraceSpan span(trace, "update", "optimiser", "compute");
     const double scale = train.clip > 0 && report.norm > train.clip ? train.clip / report.norm : 1;
-    apply(adamw_of(plan.config.optimiser), state.optimiser, gpt.parameters, report.lr, scale);
+    rule.apply(state.optimiser, report.lr, scale);
     state.skipped_in_a_row = 0;
   }
   clear_gradients(gpt.parameters);
   ++state.step;
   state.position += train.batch;
   report.seconds = watch.seconds();
+  if (measured.left_out > 0 && train.non_finite == "stop")
+    throw NotFinite(fmt::format(
+        "step {}: in this round {} inner steps of some rank were not finite and were left out",
+        report.step, measured.left_out));
   return report;
 }
 

@@ -7,9 +7,10 @@
 //     make_microbatch     train/batch.hpp         samples -> tensors
 //     forward_backward    runtime/pass.hpp        block by block
 //       forward_block     model/gpt.hpp           tensors in, tensors out
-//     global_norm         train/optimiser.hpp     one number over all gradients
+//       block_done        train/update_rule.hpp   the gradient of a block leaves for other ranks
+//     measure             train/update_rule.hpp   sums arrive; loss and norm, the same on all ranks
 //     learning_rate       train/learning_rate.hpp
-//     apply               train/optimiser.hpp     parameters change here, only here
+//     apply               train/update_rule.hpp   parameters change here, only here
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include "laconic/data/window.hpp"
 #include "laconic/model/gpt.hpp"
 #include "laconic/train/checkpoint.hpp"
+#include "laconic/train/update_rule.hpp"
 
 namespace laconic {
 
@@ -31,7 +33,9 @@ struct StepReport {
   double norm = 0;  // of the gradient, before clipping
   double lr = 0;
   bool is_skipped = false;  // loss or norm was not finite, and the update left out
-  std::int64_t tokens = 0;
+  bool is_common = true;    // loss and norm are those of all ranks, not of this one
+  int signal = 0;           // that a rank was told to stop with
+  std::int64_t tokens = 0;  // of all ranks
   double seconds = 0;
 };
 
@@ -41,6 +45,8 @@ struct StepPlan {
   const WindowedDataset& data;
   SampleOrder order;
   Trace* trace = nullptr;
+  int member = 0;                  // in the dp group: which share of each batch is ours
+  int (*stop_signal)() = nullptr;  // not 0: a signal
 };
 
 // Loss or gradient norm is not finite, and the configuration or ten such steps in a row say to
@@ -50,7 +56,7 @@ class NotFinite : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Throws NotFinite.
-StepReport train_step(const StepPlan& plan, const Gpt& gpt, TrainState& state);
+// Collective: every rank calls it at the same step. Throws NotFinite, PeerLost, Timeout.
+StepReport train_step(const StepPlan& plan, const Gpt& gpt, UpdateRule& rule, TrainState& state);
 
 }  // namespace laconic

@@ -1,0 +1,75 @@
+#include "laconic/engine/meter.hpp"
+
+namespace laconic {
+
+namespace {
+
+Count minus(const Count& a, const Count& b) {
+  return {a.messages - b.messages, a.raw_bytes - b.raw_bytes, a.wire_bytes - b.wire_bytes};
+}
+Times minus(const Times& a, const Times& b) {
+  return {a.active - b.active, a.exposed - b.exposed, a.codec - b.codec};
+}
+
+template <class Key, class Value>
+std::map<Key, Value> minus(std::map<Key, Value> later, const std::map<Key, Value>& earlier) {
+  for (const auto& [key, value] : earlier) later[key] = minus(later[key], value);
+  return later;
+}
+
+}  // namespace
+
+Count& Count::operator+=(const Count& other) {
+  messages += other.messages;
+  raw_bytes += other.raw_bytes;
+  wire_bytes += other.wire_bytes;
+  return *this;
+}
+
+Times& Times::operator+=(const Times& other) {
+  active += other.active;
+  exposed += other.exposed;
+  codec += other.codec;
+  return *this;
+}
+
+MeterReading operator-(const MeterReading& later, const MeterReading& earlier) {
+  return {.sent = minus(later.sent, earlier.sent),
+          .received = minus(later.received, earlier.received),
+          .times = minus(later.times, earlier.times)};
+}
+
+Count sent(const MeterReading& reading, Traffic traffic) {
+  Count sum;
+  for (const auto& [key, count] : reading.sent)
+    if (key.first == traffic) sum += count;
+  return sum;
+}
+
+Count sent(const MeterReading& reading) {
+  Count sum;
+  for (const auto& [key, count] : reading.sent) sum += count;
+  return sum;
+}
+
+void Meter::sent(Traffic traffic, Rank to, const Count& count) {
+  const std::lock_guard lock(mutex_);
+  reading_.sent[{traffic, to}] += count;
+}
+
+void Meter::received(Traffic traffic, Rank from, const Count& count) {
+  const std::lock_guard lock(mutex_);
+  reading_.received[{traffic, from}] += count;
+}
+
+void Meter::spent(Traffic traffic, const Times& times) {
+  const std::lock_guard lock(mutex_);
+  reading_.times[traffic] += times;
+}
+
+MeterReading Meter::read() const {
+  const std::lock_guard lock(mutex_);
+  return reading_;
+}
+
+}  // namespace laconic

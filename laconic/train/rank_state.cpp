@@ -1,0 +1,101 @@
+#include "laconic/train/rank_state.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "laconic/base/clock.hpp"
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/file/atomic_file.hpp"
+#include "laconic/file/mapped_file.hpp"
+#include "laconic/file/safetensors_writer.hpp"
+#include "laconic/tensor/host.hpp"
+
+namespace laconic {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kToken = "/token";  // shows who sees the folder
+constexpr std::uint32_t kUnit = 2;        // of control traffic
+
+std::string file_name(int rank) {
+  return fmt::format("rank-{:05}.safetensors", rank);
+}
+
+void write_tensors(const std::string& path, const RankTensors& tensors) {
+  std::vector<SafetensorsSpec> specs;
+  for (const auto& [name, tensor] : tensors)
+    specs.push_back({name, dtype_of(tensor.scalar_type()), tensor.sizes().vec()});
+  SafetensorsWriter writer(path, std::move(specs));
+  for (const auto& [name, tensor] : tensors) writer.write(bytes_of_tensor(tensor.contiguous()));
+  writer.commit();
+}
+
+RankTensors read_tensors(const std::string& path) {
+  const SafetensorsFile file(path);
+  RankTensors tensors;
+  for (const SafetensorsEntry& entry : file.entries())
+    tensors[entry.name] = tensor_from_bytes(file.bytes(entry), entry.dtype, entry.shape);
+  return tensors;
+}
+
+bool sees(const std::string& folder, const std::string& token) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder + kToken, ignored) &&
+         MappedFile(folder + kToken).text() == token;
+}
+
+// Written to a file of its own first: only the writer knows the format.
+Bytes file_bytes(const RankTensors& tensors, Rank rank) {
+  const fs::path path = fs::temp_directory_path() / fmt::format("laconic-{}-{}", ::getpid(), rank);
+  write_tensors(path.string(), tensors);
+  const MappedFile file(path.string());
+  const ByteView bytes = file.bytes();
+  Bytes copy(bytes.begin(), bytes.end());
+  fs::remove(path);
+  return copy;
+}
+
+}  // namespace
+
+void add_rank_files(World& world, const std::string& folder, const RankTensors& mine) {
+  std::string token = utc_now() + " " + folder;
+  const std::string place = world.first_decides([&] {
+    write_atomically(folder + kToken, token);
+    return fs::absolute(folder).string() + "\n" + token;
+  });
+  const std::size_t end = place.find('\n');
+  const std::string path = place.substr(0, end);
+  token = place.substr(end + 1);
+  const bool is_seen = world.is_first() || sees(path, token);
+  if (is_seen) write_tensors(path + "/" + file_name(world.rank()), mine);
+  const std::vector<int> seen = world.gather_values(is_seen ? 1 : 0);  // and all files are there
+  const Tag tag = make_tag({.traffic = Traffic::control, .unit = kUnit});
+  if (!is_seen) {
+    const auto bytes = std::make_shared<const Bytes>(file_bytes(mine, world.rank()));
+    world.engine().send({.to = 0, .tag = tag, .raw_bytes = bytes->size(), .message = bytes});
+  }
+  if (!world.is_first()) return;
+  fs::remove(path + kToken);
+  for (Rank r = 1; r < world.size(); ++r) {
+    if (seen[static_cast<std::size_t>(r)] != 0) continue;
+    const Bytes bytes = world.engine().recv(r, tag);
+    write_atomically(path + "/" + file_name(r),
+                     {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    read_tensors(path + "/" + file_name(r));  // throws when it was damaged on the way
+  }
+}
+
+std::vector<RankTensors> read_rank_states(const std::string& checkpoint) {
+  std::vector<RankTensors> states;
+  for (int rank = 0;; ++rank) {
+    const std::string path = checkpoint + "/" + file_name(rank);
+    if (!fs::exists(path)) return states;
+    states.push_back(read_tensors(path));
+  }
+}
+
+}  // namespace laconic

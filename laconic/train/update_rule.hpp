@@ -1,0 +1,80 @@
+// train/update_rule.hpp — how the gradients of one rank become an update that fits the others'.
+//
+// train_step() computes; the rule communicates and changes the parameters.
+//
+//   begin ─► backward: block_done(last) ... block_done(0) ─► measure ─► apply or abandon
+//
+//   alone            one process: nothing to agree on
+//   summed           gradients are summed over the dp group (dp.gradient.method codec, power_sgd)
+//   compressed_adam  after warm-up the first moment travels, the second stays as it is
+//   local            ranks step alone; every so many steps their changes are averaged (DiLoCo)
+//
+// After apply() all ranks hold the same parameters bit for bit, with `local` at
+// the end of every round. What a rule remembers between steps is part of the
+// checkpoint: save() and load().
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "laconic/config/run_config.hpp"
+#include "laconic/model/gpt.hpp"
+#include "laconic/reduce/gradient_sum.hpp"
+#include "laconic/train/checkpoint.hpp"
+#include "laconic/train/optimiser.hpp"
+#include "laconic/train/world.hpp"
+
+namespace laconic {
+
+// What a step amounts to before the update.
+struct Measured {
+  double loss = 0;
+  double norm = 0;            // of the gradient, before clipping
+  bool is_skipped = false;    // they are not finite: no update
+  bool is_common = true;      // all ranks have the same values; otherwise they are this rank's
+  int signal = 0;             // that some rank was told to stop with
+  std::int64_t left_out = 0;  // local: inner steps of this round, of all ranks, without an update
+};
+
+// What one rank alone remembers, by name, on the CPU.
+using RankTensors = std::map<std::string, at::Tensor>;
+
+class UpdateRule {
+ public:
+  virtual ~UpdateRule() = default;
+
+  // A rank's gradient is a sum over its samples divided by this many.
+  virtual std::int64_t samples() const = 0;
+  // Whether all ranks have the same parameters after this many steps.
+  virtual bool agrees_after(std::int64_t) const { return true; }
+
+  virtual void begin(std::int64_t step) = 0;
+  // The gradients of this block are complete, and nobody changes them any more.
+  virtual void block_done(std::int64_t block) = 0;
+  // `loss` is this rank's share, `signal` what it was told.
+  virtual Measured measure(double loss, int signal) = 0;
+  virtual void apply(OptimiserState& state, double lr, double gradient_scale) = 0;
+  virtual void abandon() = 0;
+
+  // Requires: between steps. `state` is what is saved besides: where ranks differ in it, their own
+  // is here too.
+  virtual RankTensors save(const OptimiserState& state) const = 0;
+  // From what all ranks saved, perhaps more or fewer than now; empty: begins anew.
+  virtual void load(const std::vector<RankTensors>& saved, OptimiserState& state) = 0;
+};
+
+AdamW adamw_of(const OptimiserSection& optimiser);
+GradientPolicy policy_of(const RunConfig& config);
+
+// Everything that is known to be impossible before a model is there.
+Problems check_parallel(const RunConfig& config);
+
+// Requires: check_parallel(config) is empty; gpt, config and world outlive the rule.
+std::unique_ptr<UpdateRule> make_update_rule(const RunConfig& config, const Gpt& gpt, World& world);
+
+}  // namespace laconic

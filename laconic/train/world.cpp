@@ -1,0 +1,61 @@
+#include "laconic/train/world.hpp"
+
+#include <numeric>
+
+#include "laconic/base/error.hpp"
+#include "laconic/collective/run.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr std::uint32_t kUnit = 1;  // of control traffic; 0 is the start-up's
+
+Bytes bytes_of(std::string_view text) {
+  const ByteView view = as_bytes(std::span(text.data(), text.size()));
+  return {view.begin(), view.end()};
+}
+
+std::string text_of(ByteView bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+World::World(const Mesh& mesh, Courier& courier)
+    : courier_(&courier), rank_(courier.engine().rank()) {
+  everybody_.resize(static_cast<std::size_t>(laconic::size(mesh)));
+  std::iota(everybody_.begin(), everybody_.end(), 0);
+  dp_group_ = group_of(mesh, rank_, Axis::dp);
+  dp_member_ = member_of(dp_group_, rank_);
+}
+
+std::vector<Bytes> World::gather(ByteView mine) {
+  if (is_alone()) return {Bytes(mine.begin(), mine.end())};
+  return gather_all(engine(), everybody_, Traffic::control, kUnit, exchanges_++, mine);
+}
+
+Bytes World::from_first(ByteView mine) {
+  if (is_alone()) return {mine.begin(), mine.end()};
+  return broadcast(engine(), everybody_, Traffic::control, kUnit, exchanges_++, mine);
+}
+
+std::string World::first_decides(const std::function<std::string()>& decide) {
+  if (!is_first()) {
+    const std::string answer = text_of(from_first({}));
+    if (answer.starts_with('!')) throw ConfigError("refused by rank 0: " + answer.substr(1));
+    return answer.substr(1);
+  }
+  std::string answer;
+  try {
+    answer = decide();
+  } catch (const std::exception& error) {
+    from_first(bytes_of(std::string("!") + error.what()));
+    if (!is_alone()) engine().flush();  // this rank is about to go
+    throw;
+  }
+  from_first(bytes_of("=" + answer));
+  return answer;
+}
+
+}  // namespace laconic

@@ -1,0 +1,65 @@
+// train/world.hpp — the other ranks, as training sees them.
+//
+// A run in one process has a world of one, in which every exchange is the
+// identity: training code asks no questions about it. Exchanges are collective:
+// all ranks make the same calls in the same order.
+//
+// One thread only; operations in the background go through courier().
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "laconic/base/bytes.hpp"
+#include "laconic/engine/courier.hpp"
+#include "laconic/mesh/mesh.hpp"
+
+namespace laconic {
+
+class World {
+ public:
+  World() = default;  // alone
+  // Requires: the courier outlives the world; size(mesh) ranks.
+  World(const Mesh& mesh, Courier& courier);
+
+  Rank rank() const { return rank_; }
+  int size() const { return static_cast<int>(everybody_.size()); }
+  bool is_first() const { return rank_ == 0; }  // the one that writes files and talks to people
+  bool is_alone() const { return size() == 1; }
+
+  const Group& dp_group() const { return dp_group_; }
+  int dp_member() const { return dp_member_; }
+
+  // Requires, for both: not alone.
+  Courier& courier() const { return *courier_; }
+  Engine& engine() const { return courier_->engine(); }
+
+  // What every rank brought, by rank. Throws PeerLost, Timeout.
+  std::vector<Bytes> gather(ByteView mine);
+  // What rank 0 brought.
+  Bytes from_first(ByteView mine);
+  // Runs `decide` on rank 0 and gives its answer to all. What it throws is thrown there, and every
+  // other rank refuses with the same words.
+  std::string first_decides(const std::function<std::string()>& decide);
+
+  template <class T>
+  std::vector<T> gather_values(const T& mine) {
+    std::vector<T> all;
+    for (const Bytes& bytes : gather(as_bytes(std::span(&mine, 1))))
+      all.push_back(get<T>(bytes, 0));
+    return all;
+  }
+
+ private:
+  Courier* courier_ = nullptr;
+  Rank rank_ = 0;
+  Group everybody_ = {0};
+  Group dp_group_ = {0};
+  int dp_member_ = 0;
+  std::uint64_t exchanges_ = 0;
+};
+
+}  // namespace laconic
