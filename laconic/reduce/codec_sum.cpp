@@ -1,0 +1,90 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "laconic/base/error.hpp"
+#include "laconic/reduce/method.hpp"
+
+namespace laconic {
+
+namespace {
+
+class CodecSum final : public GradientSum {
+ public:
+  explicit CodecSum(const SumRequest& request)
+      : courier_(request.courier),
+        warm_up_steps_(static_cast<std::uint64_t>(request.policy.warm_up_steps)),
+        blocks_(request.blocks),
+        sizes_(state_sizes(request.policy, blocks_, static_cast<int>(request.group.size()),
+                           member_of(request.group, courier_.engine().rank()))),
+        under_way_(request.blocks.size()) {
+    for (std::size_t b = 0; b < blocks_.size(); ++b)
+      sums_.push_back(std::make_unique<Collective>(
+          courier_.engine(),
+          collective_of(request, static_cast<std::uint32_t>(b), elements_of(blocks_[b]))));
+  }
+
+  void begin(std::uint64_t step) override {
+    step_ = step;
+    std::ranges::fill(under_way_, nullptr);
+    for (const auto& sum : sums_) sum->begin(step);
+  }
+
+  // The next forward wants the first block first, though backward makes it last: with this key
+  // it overtakes what is still queued of the others.
+  void post(std::size_t block, std::byte* buffer) override {
+    LACONIC_ASSERT(under_way_[block] == nullptr, blocks_[block].name);
+    under_way_[block] = sums_[block]->operation(
+        buffer, deadline_key(step_ + 1, blocks_.size(), block, 2), step_ < warm_up_steps_);
+    courier_.start(under_way_[block]);
+  }
+
+  void wait() override {
+    for (const auto& operation : under_way_)
+      if (operation != nullptr) courier_.wait(operation);
+  }
+
+  void commit() override {
+    for (const auto& sum : sums_) sum->commit();
+  }
+  void abandon() override {
+    for (const auto& sum : sums_) sum->abandon();
+  }
+
+  NamedFloats save() const override {
+    NamedFloats state;
+    for (std::size_t b = 0; b < blocks_.size(); ++b) {
+      CollectiveState kept = sums_[b]->save();
+      if (!kept.up.empty()) state[up_name(blocks_[b])] = std::move(kept.up);
+      if (!kept.down.empty()) state[down_name(blocks_[b])] = std::move(kept.down);
+    }
+    return state;
+  }
+
+  void load(const NamedFloats& state) override {
+    require_fit(state, sizes_);
+    const auto found = [&](const std::string& name) {
+      const auto values = state.find(name);
+      return values == state.end() ? std::vector<float>() : values->second;
+    };
+    for (std::size_t b = 0; b < blocks_.size(); ++b)
+      sums_[b]->load({found(up_name(blocks_[b])), found(down_name(blocks_[b]))});
+  }
+
+ private:
+  Courier& courier_;
+  const std::uint64_t warm_up_steps_;
+  const std::vector<BlockLayout> blocks_;
+  const StateSizes sizes_;
+  std::vector<std::unique_ptr<Collective>> sums_;      // by block
+  std::vector<std::shared_ptr<Operation>> under_way_;  // by block; null: not posted
+  std::uint64_t step_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSum> make_codec_sum(const SumRequest& request) {
+  return std::make_unique<CodecSum>(request);
+}
+
+}  // namespace laconic

@@ -1,0 +1,337 @@
+#include "laconic/reduce/gradient_sum.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "laconic/base/error.hpp"
+#include "laconic/engine/segment.hpp"
+#include "laconic/reduce/test_sums.hpp"
+#include "laconic/wire/frame.hpp"
+
+namespace laconic {
+namespace {
+
+using namespace test;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+GradientPolicy policy_of(const std::string& up, const std::string& down = "raw") {
+  return {.up = parse_codec(up), .down = parse_codec(down)};
+}
+
+// --- exact
+
+template <class T>
+void expect_exact(const std::string& algorithm) {
+  for (const int members : kMembers)
+    run_ranks(members, [&](Transport& transport) {
+      Member member(transport, {.algorithm = algorithm}, kBlocks, kDtypeOf<T>);
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        const auto contributions = all_gradients<T>(kBlocks, members, step);
+        auto values = contributions[static_cast<std::size_t>(transport.rank())];
+        member.exchange(step, values);
+        for (std::size_t b = 0; b < kBlocks.size(); ++b) {
+          Blocks<T> parts;
+          for (const auto& rank : contributions) parts.push_back(rank[b]);
+          expect_same<T>({rank_ordered_sum(parts)}, {values[b]},
+                         fmt::format("{} members, step {}", members, step));
+        }
+        member.sum->commit();
+      }
+      EXPECT_TRUE(member.sum->save().empty());
+    });
+}
+
+TEST(GradientSum, AnExactSumIsInTheOrderOfRanks) {
+  expect_exact<float>("auto");
+  expect_exact<double>("auto");
+  expect_exact<float>("direct");
+}
+
+TEST(GradientSum, EveryAlgorithmGivesAllRanksTheSameBits) {
+  for (const std::string algorithm : {"ring", "doubling"})
+    for (const int members : kMembers) {
+      std::vector<Blocks<float>> results(static_cast<std::size_t>(members));
+      run_ranks(members, [&](Transport& transport) {
+        Member member(transport, {.algorithm = algorithm}, kBlocks);
+        auto values = gradients<float>(kBlocks, transport.rank(), 0);
+        member.exchange(0, values);
+        member.sum->commit();
+        results[static_cast<std::size_t>(transport.rank())] = values;
+      });
+      const auto contributions = all_gradients<float>(kBlocks, members, 0);
+      for (const auto& result : results) expect_same(results[0], result, algorithm);
+      for (std::size_t b = 0; b < kBlocks.size(); ++b)
+        for (std::size_t i = 0; i < results[0][b].size(); ++i) {
+          double sum = 0;
+          for (const auto& rank : contributions) sum += rank[b][i];
+          ASSERT_NEAR(results[0][b][i], sum, 1e-5) << algorithm << ", " << members << " members";
+        }
+    }
+}
+
+// --- lossy
+
+// Runs some steps, one of them abandoned, against the model.
+template <class T>
+void expect_as_model(const GradientPolicy& policy, int members) {
+  const std::string name =
+      fmt::format("{} {} {} {}, {} members", to_text(policy.up), to_text(policy.down),
+                  policy.up_feedback, policy.down_feedback, members);
+  std::vector<Blocks<T>> expected;
+  std::vector<NamedFloats> states;
+  SumModel<T> model(policy, kBlocks, members);
+  for (std::uint64_t step = 0; step < 5; ++step) {
+    expected.push_back(model.sum(step, all_gradients<T>(kBlocks, members, step)));
+    step == 2 ? model.abandon() : model.commit();
+  }
+  run_ranks(members, [&](Transport& transport) {
+    Member member(transport, policy, kBlocks, kDtypeOf<T>);
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      auto values = gradients<T>(kBlocks, transport.rank(), step);
+      member.exchange(step, values);
+      step == 2 ? member.sum->abandon() : member.sum->commit();
+      expect_same(expected[step], values, fmt::format("{}, step {}", name, step));
+    }
+    EXPECT_EQ(member.sum->save(), model.state(transport.rank())) << name;
+  });
+}
+
+const std::vector<std::pair<std::string, std::string>> kLossy = {
+    {"quantise:bits=4,block=64", "quantise:bits=4,block=64"},
+    {"quantise:bits=2,block=100", "quantise:bits=8,block=256"},
+    {"half", "half"},
+    {"sign:block=64", "sign:block=128"},
+    {"top_k:keep=0.1", "raw"},
+    {"top_k:keep=0.1+quantise:bits=4", "quantise:bits=4"},
+    {"raw", "quantise:bits=4"}};
+
+TEST(GradientSum, LosesWhatItsModelLoses) {
+  for (const auto& [up, down] : kLossy)
+    for (const int members : kMembers) expect_as_model<float>(policy_of(up, down), members);
+}
+
+TEST(GradientSum, LosesWhatItsModelLosesInDouble) {
+  for (const int members : kMembers)
+    expect_as_model<double>(policy_of("quantise:bits=4", "quantise:bits=6"), members);
+}
+
+TEST(GradientSum, EitherResidualCanBeLeftOut) {
+  for (const auto& [up, down] : {std::pair{true, false}, {false, true}, {false, false}}) {
+    GradientPolicy policy = policy_of("quantise:bits=3", "quantise:bits=3");
+    policy.up_feedback = up;
+    policy.down_feedback = down;
+    expect_as_model<float>(policy, 3);
+  }
+}
+
+TEST(GradientSum, WarmUpIsExact) {
+  GradientPolicy policy = policy_of("quantise:bits=4", "quantise:bits=4");
+  policy.warm_up_steps = 3;
+  for (const int members : kMembers) expect_as_model<float>(policy, members);
+}
+
+// T21 of AC-SGD: nothing is lost but what the residuals hold.
+TEST(GradientSum, WhatWasSentAndWhatIsOwedIsWhatCameIn) {
+  const GradientPolicy policy = policy_of("quantise:bits=3", "quantise:bits=3");
+  for (const int members : kMembers) {
+    std::vector<NamedFloats> states(static_cast<std::size_t>(members));
+    Blocks<float> sums;
+    run_ranks(members, [&](Transport& transport) {
+      Member member(transport, policy, kBlocks);
+      Blocks<float> total;
+      for (std::uint64_t step = 0; step < 4; ++step) {
+        auto values = gradients<float>(kBlocks, transport.rank(), step);
+        member.exchange(step, values);
+        member.sum->commit();
+        total.resize(values.size());
+        for (std::size_t b = 0; b < values.size(); ++b) {
+          total[b].resize(values[b].size());
+          for (std::size_t i = 0; i < values[b].size(); ++i) total[b][i] += values[b][i];
+        }
+      }
+      states[static_cast<std::size_t>(transport.rank())] = member.sum->save();
+      if (transport.rank() == 0) sums = total;
+    });
+    const auto owed = reshard(states, 1, policy, kBlocks)[0];
+    std::vector<std::vector<Blocks<float>>> given;
+    for (std::uint64_t step = 0; step < 4; ++step)
+      given.push_back(all_gradients<float>(kBlocks, members, step));
+    for (std::size_t b = 0; b < kBlocks.size(); ++b)
+      for (std::size_t i = 0; i < sums[b].size(); ++i) {
+        double in = 0;
+        for (const auto& step : given)
+          for (const auto& rank : step) in += rank[b][i];
+        const auto at = owed.find(kBlocks[b].name + ".down");
+        const double rest = at == owed.end() ? 0 : at->second[i];
+        ASSERT_NEAR(sums[b][i] + rest, in, 1e-4) << kBlocks[b].name << " " << i;
+      }
+    if (members > 1) {
+      EXPECT_TRUE(owed.contains("layer.down"));
+    }
+  }
+}
+
+TEST(GradientSum, WhatIsNotFiniteReachesEverybodyAndLeavesNoTrace) {
+  for (const std::string codec : {"raw", "quantise:bits=4", "sign", "top_k:keep=0.1"}) {
+    const GradientPolicy policy = policy_of(codec, codec);
+    run_ranks(3, [&](Transport& transport) {
+      SumModel<float> model(policy, kBlocks, 3);
+      Member member(transport, policy, kBlocks);
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        auto bad = gradients<float>(kBlocks, transport.rank(), 50 + step);
+        if (transport.rank() == 1) bad[1][900 * step] = kInfinity;
+        member.exchange(step, bad);
+        EXPECT_FALSE(std::isfinite(bad[1][900 * step])) << codec;
+        member.sum->abandon();
+        auto values = gradients<float>(kBlocks, transport.rank(), step);
+        member.exchange(step, values);
+        member.sum->commit();
+        expect_same(model.sum(step, all_gradients<float>(kBlocks, 3, step)), values, codec);
+        model.commit();
+      }
+      EXPECT_EQ(member.sum->save(), model.state(transport.rank()));
+    });
+  }
+}
+
+// --- posting
+
+TEST(GradientSum, PostingWaitsForNobody) {
+  std::atomic<bool> posted = false;
+  run_ranks(2, [&](Transport& transport) {
+    Member member(transport, policy_of("quantise:bits=4", "quantise:bits=4"), kBlocks);
+    auto values = gradients<float>(kBlocks, transport.rank(), 0);
+    if (transport.rank() == 1)
+      while (!posted) std::this_thread::yield();
+    member.sum->begin(0);
+    for (std::size_t b = 0; b < values.size(); ++b)
+      member.sum->post(b, reinterpret_cast<std::byte*>(values[b].data()));
+    if (transport.rank() == 0) posted = true;
+    member.sum->wait();
+    member.sum->commit();
+  });
+}
+
+// --- counting
+
+// What the direct sum of a block costs member `self`: its contribution to every chunk but its own,
+// and the sum of its own to everybody.
+Count direct_count(const GradientPolicy& policy, const BlockLayout& block, int members, int self) {
+  const auto offsets = offsets_of(policy, elements_of(block), members);
+  Count count;
+  const auto send = [&](int chunk, const CodecSpec& codec) {
+    const auto c = static_cast<std::size_t>(chunk);
+    const auto elements = static_cast<std::int64_t>(offsets[c + 1] - offsets[c]);
+    const FrameHeader header{.codec = codec, .tensor = {Dtype::f32, {elements}}};
+    count += {1, static_cast<std::uint64_t>(elements) * 4,
+              wire_bytes(max_frame_bytes(header), EngineOptions().segment_bytes)};
+  };
+  for (int other = 0; other < members; ++other) {
+    if (other == self) continue;
+    send(other, policy.up);
+    send(self, policy.down);
+  }
+  return count;
+}
+
+TEST(GradientSum, CountersEqualTheFormulas) {
+  for (const auto& [up, down] : {std::pair{"raw", "raw"},
+                                 {"quantise:bits=4", "quantise:bits=4"},
+                                 {"half", "half"},
+                                 {"sign", "quantise:bits=8"}})
+    for (const int members : {2, 3, 8}) {
+      const GradientPolicy policy = policy_of(up, down);
+      run_ranks(members, [&](Transport& transport) {
+        Member member(transport, policy, kBlocks);
+        auto values = gradients<float>(kBlocks, transport.rank(), 0);
+        member.exchange(0, values);
+        member.engine.flush();
+        Count expected;
+        for (const BlockLayout& block : kBlocks)
+          expected += direct_count(policy, block, members, transport.rank());
+        const Count count = sent(member.engine.meter().read(), Traffic::dp_gradient);
+        EXPECT_EQ(count.messages, expected.messages) << up;
+        EXPECT_EQ(count.raw_bytes, expected.raw_bytes) << up;
+        EXPECT_EQ(count.wire_bytes, expected.wire_bytes) << up;
+        member.sum->commit();
+      });
+    }
+}
+
+// --- state
+
+TEST(GradientSum, ARestartContinuesBitForBit) {
+  const GradientPolicy policy = policy_of("quantise:bits=4", "quantise:bits=4");
+  run_ranks(3, [&](Transport& transport) {
+    Member plain(transport, policy, kBlocks);
+    std::vector<Blocks<float>> expected;
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      expected.push_back(gradients<float>(kBlocks, transport.rank(), step));
+      plain.exchange(step, expected.back());
+      plain.sum->commit();
+    }
+    NamedFloats state;
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      plain.sum = make_gradient_sum(plain.courier, {0, 1, 2}, policy, Traffic::dp_gradient, kBlocks,
+                                    Dtype::f32);
+      plain.sum->load(state);
+      auto values = gradients<float>(kBlocks, transport.rank(), step);
+      plain.exchange(step, values);
+      plain.sum->commit();
+      expect_same(expected[step], values, "after a restart");
+      state = plain.sum->save();
+    }
+  });
+}
+
+TEST(GradientSum, RefusesAStateThatIsNotItsOwn) {
+  run_ranks(2, [&](Transport& transport) {
+    Member member(transport, policy_of("quantise:bits=4", "raw"), kBlocks);
+    auto values = gradients<float>(kBlocks, transport.rank(), 0);
+    member.exchange(0, values);
+    member.sum->commit();
+    const NamedFloats good = member.sum->save();
+    NamedFloats bad = good;
+    bad["embedding.up"].pop_back();
+    bad["head.up"][3] = kInfinity;
+    bad["layer.down"] = {1};
+    try {
+      member.sum->load(bad);
+      FAIL();
+    } catch (const ConfigError& error) {
+      EXPECT_STREQ(error.what(),
+                   "embedding.up: 2414 numbers instead of 2415\n"
+                   "head.up: has numbers that are not finite\n"
+                   "layer.down: is nothing that this policy remembers");
+    }
+    EXPECT_EQ(member.sum->save(), good);
+  });
+}
+
+TEST(GradientSum, ALoneRankPaysWhatIsOwedOnce) {
+  run_ranks(1, [&](Transport& transport) {
+    Member member(transport, policy_of("quantise:bits=4", "quantise:bits=4"), kBlocks);
+    const NamedFloats owed = {{"small.down", {1, 2, 3, 4, 5, 6, 7}}};
+    member.sum->load(owed);
+    const auto given = gradients<float>(kBlocks, 0, 0);
+    for (const bool finite : {false, true}) {
+      auto values = given;
+      member.exchange(0, values);
+      for (std::size_t i = 0; i < 7; ++i)
+        EXPECT_EQ(values[2][i], given[2][i] + owed.at("small.down")[i]);
+      finite ? member.sum->commit() : member.sum->abandon();
+      EXPECT_EQ(member.sum->save(), finite ? NamedFloats() : owed);
+    }
+    auto values = given;
+    member.exchange(1, values);
+    expect_same(given, values, "nothing is owed");
+  });
+}
+
+}  // namespace
+}  // namespace laconic

@@ -1,0 +1,57 @@
+#include "laconic/reduce/method.hpp"
+
+namespace laconic {
+
+namespace {
+
+// The sum of one contribution is itself. What a checkpoint of a larger group says is outstanding
+// is added to the first step, and then nothing is owed any more.
+class LoneSum final : public GradientSum {
+ public:
+  explicit LoneSum(const SumRequest& request)
+      : dtype_(request.dtype),
+        places_(residual_places(request.policy, request.blocks)),
+        sizes_(state_sizes(request.policy, request.blocks, 1, 0)) {}
+
+  void begin(std::uint64_t /*step*/) override {}
+
+  void post(std::size_t block, std::byte* buffer) override {
+    for (const Place& place : places_)
+      if (const auto owed = owed_.find(place.name); place.block == block && owed != owed_.end())
+        add(owed->second, buffer + place.offset * bytes_of(dtype_));
+  }
+
+  void wait() override {}
+  void commit() override { owed_.clear(); }
+  void abandon() override {}
+
+  NamedFloats save() const override { return owed_; }
+  void load(const NamedFloats& state) override {
+    require_fit(state, sizes_);
+    owed_ = state;
+  }
+
+ private:
+  void add(const std::vector<float>& residual, std::byte* to) const {
+    if (dtype_ == Dtype::f64) return add_as<double>(residual, to);
+    add_as<float>(residual, to);
+  }
+  template <class T>
+  static void add_as(const std::vector<float>& residual, std::byte* to) {
+    T* values = reinterpret_cast<T*>(to);
+    for (std::size_t i = 0; i < residual.size(); ++i) values[i] += static_cast<T>(residual[i]);
+  }
+
+  const Dtype dtype_;
+  const std::vector<Place> places_;
+  const StateSizes sizes_;
+  NamedFloats owed_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSum> make_lone_sum(const SumRequest& request) {
+  return std::make_unique<LoneSum>(request);
+}
+
+}  // namespace laconic

@@ -1,0 +1,82 @@
+// reduce/method.hpp — the methods behind make_gradient_sum(), and what they have in common.
+//
+// Every method is a class in a file of its own that nobody else sees:
+//
+//   codec_sum.cpp      one collective per block, under way as soon as the block is posted
+//   native_sum.cpp     the transport's own sum, block by block in an order all ranks share
+//   power_sgd_sum.cpp  factors of all matrices after the last block
+//   lone_sum.cpp       one member: pays what larger groups left owing, then nothing
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "laconic/reduce/gradient_sum.hpp"
+
+namespace laconic {
+
+struct SumRequest {
+  Courier& courier;
+  Group group;
+  GradientPolicy policy;
+  Traffic traffic = Traffic::dp_gradient;
+  std::vector<BlockLayout> blocks;
+  Dtype dtype = Dtype::f32;
+};
+
+std::unique_ptr<GradientSum> make_codec_sum(const SumRequest& request);
+std::unique_ptr<GradientSum> make_native_sum(const SumRequest& request);
+std::unique_ptr<GradientSum> make_power_sgd_sum(const SumRequest& request);
+std::unique_ptr<GradientSum> make_lone_sum(const SumRequest& request);
+
+// --- codec method
+
+bool is_lossy(const CodecSpec& codec);
+// Whether sums of contributions are passed on without encoding them again, so that `down` is idle
+// and the owner of a chunk loses as much of its own contribution as the others of theirs.
+bool passes_sums_on(const GradientPolicy& policy);
+bool has_up_residual(const GradientPolicy& policy);
+bool has_down_residual(const GradientPolicy& policy);
+// Requires: not "native".
+Algorithm algorithm_of(const GradientPolicy& policy);
+// Where chunks begin and end: at multiples of 256 elements and of a quantiser's group, so that
+// none is cut in two.
+std::vector<std::uint64_t> offsets_of(const GradientPolicy& policy, std::uint64_t elements,
+                                      int members);
+// The exact or encoded sum of a buffer by this policy.
+CollectiveSpec collective_of(const Group& group, const GradientPolicy& policy, Traffic traffic,
+                             std::uint32_t unit, std::uint64_t elements, Dtype dtype);
+CollectiveSpec collective_of(const SumRequest& request, std::uint32_t unit, std::uint64_t elements);
+
+// --- states (state.cpp)
+
+// What this rank's contributions to a block have lost, and what the sums that it owns have.
+std::string up_name(const BlockLayout& block);
+std::string down_name(const BlockLayout& block);
+// By power_sgd: what a contribution to a matrix has lost, and where its next power step starts.
+std::string residual_name(const NamedTensor& tensor);
+std::string basis_name(const NamedTensor& tensor);
+
+// A number of floats that belongs at a place in a block's buffer.
+struct Place {
+  std::string name;
+  std::size_t block = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t elements = 0;
+};
+// Where a lone rank's residuals lie: whole blocks (it owns all chunks), or tensors with power_sgd.
+std::vector<Place> residual_places(const GradientPolicy& policy,
+                                   const std::vector<BlockLayout>& blocks);
+
+// All that member number `member` of so many can have in its state.
+using StateSizes = std::map<std::string, std::uint64_t>;
+StateSizes state_sizes(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,
+                       int members, int member);
+// Every name in `state` that is not in `sizes`, has another size there, or a number that is not
+// finite. The second throws ConfigError with them.
+Problems misfits(const NamedFloats& state, const StateSizes& sizes);
+void require_fit(const NamedFloats& state, const StateSizes& sizes);
+
+}  // namespace laconic

@@ -1,0 +1,150 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "laconic/base/error.hpp"
+#include "laconic/reduce/method.hpp"
+
+namespace laconic {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The transport's own sums. They wait inside the transport, so they have a thread of their own
+// and do not hold up the courier; and all ranks must ask for them in the same sequence, so blocks
+// go last to first, the order in which backward makes them, whatever the order of posting.
+class NativeSum final : public GradientSum {
+ public:
+  explicit NativeSum(const SumRequest& request)
+      : engine_(request.courier.engine()),
+        traffic_(request.traffic),
+        next_member_(next_member(request.group, engine_.rank())),
+        members_(request.group.size()),
+        posted_(request.blocks.size(), nullptr) {
+    for (const BlockLayout& block : request.blocks) elements_.push_back(elements_of(block));
+    thread_ = std::thread([this] { work(); });
+  }
+
+  ~NativeSum() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void begin(std::uint64_t /*step*/) override {
+    const std::lock_guard lock(mutex_);
+    std::ranges::fill(posted_, nullptr);
+    to_do_ = posted_.size();
+  }
+
+  void post(std::size_t block, std::byte* buffer) override {
+    {
+      const std::lock_guard lock(mutex_);
+      LACONIC_ASSERT(posted_[block] == nullptr, fmt::format("block {}", block));
+      posted_[block] = buffer;
+    }
+    changed_.notify_all();
+  }
+
+  void wait() override {
+    const auto start = Clock::now();
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return to_do_ == 0 || failure_ != nullptr; });
+    engine_.meter().spent(traffic_, {.exposed = seconds_since(start)});
+    if (failure_ != nullptr) std::rethrow_exception(failure_);
+  }
+
+  void commit() override {}
+  void abandon() override {}
+  NamedFloats save() const override { return {}; }
+  void load(const NamedFloats& state) override { require_fit(state, {}); }
+
+ private:
+  static Rank next_member(const Group& group, Rank rank) {
+    return group[(static_cast<std::size_t>(member_of(group, rank)) + 1) % group.size()];
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    const auto is_ready = [&] { return to_do_ > 0 && posted_[to_do_ - 1] != nullptr; };
+    while (true) {
+      changed_.wait(lock, [&] { return stop_ || (failure_ == nullptr && is_ready()); });
+      if (stop_) return;
+      const std::size_t block = to_do_ - 1;
+      std::byte* buffer = posted_[block];
+      lock.unlock();
+      const std::exception_ptr failure = sum(block, buffer);
+      lock.lock();
+      failure_ = failure;
+      if (failure == nullptr) --to_do_;
+      changed_.notify_all();
+    }
+  }
+
+  std::exception_ptr sum(std::size_t block, std::byte* buffer) {
+    const auto start = Clock::now();
+    try {
+      engine_.transport().sum({reinterpret_cast<float*>(buffer), elements_[block]},
+                              in(engine_.options().deadline));
+    } catch (...) {
+      return std::current_exception();
+    }
+    count(block);
+    engine_.meter().spent(traffic_, {.active = seconds_since(start)});
+    return nullptr;
+  }
+
+  // Nobody sees the messages inside the transport: counted is what any sum must send at least,
+  // 2 (D - 1) / D of the buffer, as if by a ring.
+  void count(std::size_t block) {
+    const std::uint64_t bytes =
+        2 * (members_ - 1) * elements_[block] * bytes_of(Dtype::f32) / members_;
+    engine_.meter().sent(traffic_, next_member_,
+                         {.messages = 1, .raw_bytes = bytes, .wire_bytes = bytes});
+  }
+
+  Engine& engine_;
+  const Traffic traffic_;
+  const Rank next_member_;
+  const std::size_t members_;
+  std::vector<std::uint64_t> elements_;  // by block
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::byte*> posted_;  // by block; null: not yet
+  std::size_t to_do_ = 0;           // blocks of this step whose sum is not complete
+  bool stop_ = false;
+  std::exception_ptr failure_;
+  std::thread thread_;  // last, since it uses all of the above
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSum> make_native_sum(const SumRequest& request) {
+  Transport& transport = request.courier.engine().transport();
+  Problems problems;
+  if (!transport.has_sum())
+    problems.push_back({"algorithm", fmt::format("transport {} has no sum of its own: \"native\" "
+                                                 "cannot be used, \"auto\" can",
+                                                 transport.name())});
+  if (static_cast<int>(request.group.size()) != transport.size())
+    problems.push_back({"algorithm", fmt::format("\"native\" sums over all {} ranks, and the group "
+                                                 "has {}",
+                                                 transport.size(), request.group.size())});
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  return std::make_unique<NativeSum>(request);
+}
+
+}  // namespace laconic

@@ -1,0 +1,258 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "laconic/base/error.hpp"
+#include "laconic/reduce/method.hpp"
+
+namespace laconic {
+
+namespace {
+
+// SharedLowRank counts its steps for a warm-up of its own. Ours goes by the step of the run, so
+// that both methods mean the same by it; the count stays out of our state.
+constexpr char kSteps[] = "steps";
+const std::vector<float> kNoSteps = {0, 0};
+
+// A flat buffer that is summed once a step; without elements there is nothing to do.
+class FlatSum {
+ public:
+  FlatSum(const SumRequest& request, std::uint32_t unit, std::size_t elements) {
+    if (elements > 0)
+      sum_ = std::make_unique<Collective>(request.courier.engine(),
+                                          collective_of(request, unit, elements));
+  }
+
+  void begin(std::uint64_t step) {
+    if (sum_) sum_->begin(step);
+    operation_ = nullptr;
+    is_done_ = sum_ == nullptr;
+  }
+  // `values` is full: now it may leave.
+  void start(DeadlineKey key) {
+    if (sum_) operation_ = sum_->operation(reinterpret_cast<std::byte*>(values.data()), key);
+  }
+  bool advance(Engine& engine) {
+    if (!is_done_) is_done_ = operation_->advance(engine);
+    return is_done_;
+  }
+  bool is_done() const { return is_done_; }
+  std::string describe() const { return operation_ ? operation_->describe() : "nothing"; }
+  void commit() {
+    if (sum_) sum_->commit();
+  }
+  void abandon() {
+    if (sum_) sum_->abandon();
+  }
+
+  std::vector<float> values;
+
+ private:
+  std::unique_ptr<Collective> sum_;
+  std::shared_ptr<Operation> operation_;
+  bool is_done_ = true;
+};
+
+// The gradient of one tensor, where it lies in its block.
+struct TensorPlace {
+  std::size_t block = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t elements = 0;
+};
+
+// One step after another of PowerSGD, each as one operation for the courier:
+//
+//   begin ─► whole ──────────────────────────────┐
+//        └─► left ─► project ─► right ───────────┴─► finish
+class PowerSgd final : public Operation {
+ public:
+  explicit PowerSgd(const SumRequest& request)
+      : tensors_(all_tensors(request.blocks)),
+        shared_({.rank = request.policy.rank,
+                 .min_ratio = request.policy.min_ratio,
+                 .feedback = request.policy.up_feedback,
+                 .seed = request.policy.seed},
+                tensors_, static_cast<int>(request.group.size())),
+        members_(static_cast<float>(request.group.size())),
+        traffic_(request.traffic),
+        blocks_(request.blocks.size()),
+        whole_(request, unit(0), shared_.counts().whole),
+        left_(request, unit(1), shared_.counts().left),
+        right_(request, unit(2), shared_.counts().right) {
+    for (std::size_t b = 0; b < request.blocks.size(); ++b) place_block(request.blocks[b], b);
+  }
+
+  SharedLowRank& shared() { return shared_; }
+
+  void begin(std::uint64_t step) {
+    shared_.abandon();
+    key_ = deadline_key(step + 1, blocks_, 0, 2);  // everything is there at once, or nothing
+    phase_ = Phase::posted;
+    for (FlatSum* sum : sums()) sum->begin(step);
+  }
+  // Requires: no call of advance() is to come until the next begin().
+  void set_buffers(const std::vector<std::byte*>& blocks) {
+    gradients_.clear();
+    for (const TensorPlace& place : places_)
+      gradients_.push_back(reinterpret_cast<float*>(blocks[place.block]) + place.offset);
+  }
+  void commit() {
+    shared_.commit();
+    for (FlatSum* sum : sums()) sum->commit();
+  }
+  void abandon() {
+    shared_.abandon();
+    for (FlatSum* sum : sums()) sum->abandon();
+  }
+
+  bool advance(Engine& engine) override {
+    if (phase_ == Phase::posted) start();
+    whole_.advance(engine);
+    if (phase_ == Phase::left && left_.advance(engine)) {
+      project();
+      whole_.advance(engine);  // what came meanwhile
+    }
+    if (phase_ != Phase::right || !right_.advance(engine) || !whole_.is_done()) return false;
+    finish();
+    return true;
+  }
+
+  DeadlineKey key() const override { return key_; }
+  Traffic traffic() const override { return traffic_; }
+  std::string describe() const override {
+    const FlatSum& slowest = phase_ == Phase::left ? left_ : right_.is_done() ? whole_ : right_;
+    return fmt::format("power_sgd: {}", slowest.describe());
+  }
+
+ private:
+  enum class Phase { posted, left, right };
+
+  static std::vector<NamedTensor> all_tensors(const std::vector<BlockLayout>& blocks) {
+    std::vector<NamedTensor> all;
+    for (const BlockLayout& block : blocks)
+      all.insert(all.end(), block.tensors.begin(), block.tensors.end());
+    return all;
+  }
+  // Of the tag: after those of the blocks.
+  std::uint32_t unit(std::uint32_t number) const {
+    return static_cast<std::uint32_t>(blocks_) + number;
+  }
+  std::array<FlatSum*, 3> sums() { return {&whole_, &left_, &right_}; }
+
+  void place_block(const BlockLayout& block, std::size_t index) {
+    std::uint64_t offset = 0;
+    for (const NamedTensor& tensor : block.tensors) {
+      places_.push_back({index, offset, elements_of(tensor.tensor)});
+      offset += places_.back().elements;
+    }
+  }
+
+  void start() {
+    const std::vector<const float*> inputs(gradients_.begin(), gradients_.end());
+    shared_.begin(inputs, whole_.values, left_.values);
+    left_.start(key_);
+    whole_.start(key_ + 1);  // has until right is there
+    phase_ = Phase::left;
+  }
+
+  void project() {
+    shared_.project(left_.values, right_.values);
+    right_.start(key_);
+    phase_ = Phase::right;
+  }
+
+  // SharedLowRank gives means and we owe sums. The residual of a rank is its contribution minus the
+  // mean; over all ranks that adds up to the sum of contributions minus our output, so what is
+  // outstanding is right as it stands. What travelled whole is taken from its sum, which a
+  // division and a product might not give back.
+  void finish() {
+    shared_.finish(whole_.values, right_.values, gradients_);
+    const float* whole = whole_.values.data();
+    for (std::size_t t = 0; t < places_.size(); ++t) {
+      const std::uint64_t elements = places_[t].elements;
+      if (shared_.is_encoded(t)) {
+        for (std::uint64_t i = 0; i < elements; ++i) gradients_[t][i] *= members_;
+      } else {
+        std::copy_n(whole, elements, gradients_[t]);
+        whole += elements;
+      }
+    }
+  }
+
+  std::vector<NamedTensor> tensors_;
+  SharedLowRank shared_;
+  const float members_;
+  const Traffic traffic_;
+  const std::size_t blocks_;
+  FlatSum whole_, left_, right_;
+  std::vector<TensorPlace> places_;  // by tensor
+  std::vector<float*> gradients_;    // by tensor; of the present step
+  DeadlineKey key_ = 0;
+  Phase phase_ = Phase::posted;
+};
+
+class PowerSgdSum final : public GradientSum {
+ public:
+  explicit PowerSgdSum(const SumRequest& request)
+      : courier_(request.courier),
+        warm_up_steps_(static_cast<std::uint64_t>(request.policy.warm_up_steps)),
+        exact_(warm_up_steps_ > 0 ? make_codec_sum(request) : nullptr),
+        power_sgd_(std::make_shared<PowerSgd>(request)),
+        buffers_(request.blocks.size()) {}
+
+  // Blocks of the warm-up travel one by one, while backward goes on.
+  void begin(std::uint64_t step) override {
+    is_warm_up_ = step < warm_up_steps_;
+    if (is_warm_up_) return exact_->begin(step);
+    power_sgd_->begin(step);
+    std::ranges::fill(buffers_, nullptr);
+    missing_ = buffers_.size();
+  }
+
+  void post(std::size_t block, std::byte* buffer) override {
+    if (is_warm_up_) return exact_->post(block, buffer);
+    LACONIC_ASSERT(buffers_[block] == nullptr, fmt::format("block {}", block));
+    buffers_[block] = buffer;
+    if (--missing_ > 0) return;
+    power_sgd_->set_buffers(buffers_);
+    courier_.start(power_sgd_);
+  }
+
+  void wait() override {
+    if (is_warm_up_) return exact_->wait();
+    LACONIC_ASSERT(missing_ == 0, fmt::format("{} blocks not posted", missing_));
+    courier_.wait(power_sgd_);
+  }
+
+  void commit() override { is_warm_up_ ? exact_->commit() : power_sgd_->commit(); }
+  void abandon() override { is_warm_up_ ? exact_->abandon() : power_sgd_->abandon(); }
+
+  NamedFloats save() const override {
+    NamedFloats state = power_sgd_->shared().save();
+    state.erase(kSteps);
+    return state;
+  }
+  void load(const NamedFloats& state) override {
+    NamedFloats with_steps = state;
+    with_steps[kSteps] = kNoSteps;
+    power_sgd_->shared().load(with_steps);
+  }
+
+ private:
+  Courier& courier_;
+  const std::uint64_t warm_up_steps_;
+  const std::unique_ptr<GradientSum> exact_;
+  const std::shared_ptr<PowerSgd> power_sgd_;
+  std::vector<std::byte*> buffers_;  // by block; null: not posted
+  std::size_t missing_ = 0;
+  bool is_warm_up_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSum> make_power_sgd_sum(const SumRequest& request) {
+  return std::make_unique<PowerSgdSum>(request);
+}
+
+}  // namespace laconic

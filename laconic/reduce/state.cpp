@@ -1,0 +1,100 @@
+#include <fmt/format.h>
+
+#include "laconic/base/error.hpp"
+#include "laconic/codec/codec.hpp"
+#include "laconic/reduce/method.hpp"
+
+namespace laconic {
+
+namespace {
+
+// Of `members` ranks, what number `member` remembers of each block.
+void add_codec_sizes(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,
+                     int members, int member, StateSizes& sizes) {
+  const auto own = static_cast<std::size_t>(member);
+  for (const BlockLayout& block : blocks) {
+    const auto offsets = offsets_of(policy, elements_of(block), members);
+    if (has_up_residual(policy)) sizes[up_name(block)] = offsets.back();
+    if (has_down_residual(policy)) sizes[down_name(block)] = offsets[own + 1] - offsets[own];
+  }
+}
+
+void add_power_sgd_sizes(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,
+                         StateSizes& sizes) {
+  for (const BlockLayout& block : blocks)
+    for (const NamedTensor& tensor : block.tensors) {
+      const double ratio = low_rank_ratio(policy.rank, tensor.tensor);
+      if (ratio == 0 || ratio < policy.min_ratio) continue;
+      sizes[basis_name(tensor)] =
+          matrix_shape(tensor.tensor).columns * effective_rank({policy.rank}, tensor.tensor);
+      if (policy.up_feedback) sizes[residual_name(tensor)] = elements_of(tensor.tensor);
+    }
+}
+
+}  // namespace
+
+std::string up_name(const BlockLayout& block) {
+  return block.name + ".up";
+}
+std::string down_name(const BlockLayout& block) {
+  return block.name + ".down";
+}
+std::string residual_name(const NamedTensor& tensor) {
+  return tensor.name + ".residual";
+}
+std::string basis_name(const NamedTensor& tensor) {
+  return tensor.name + ".basis";
+}
+
+std::vector<Place> residual_places(const GradientPolicy& policy,
+                                   const std::vector<BlockLayout>& blocks) {
+  std::vector<Place> places;
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    if (policy.method == ReduceMethod::codec) {
+      places.push_back({down_name(blocks[b]), b, 0, elements_of(blocks[b])});
+      continue;
+    }
+    std::uint64_t offset = 0;
+    for (const NamedTensor& tensor : blocks[b].tensors) {
+      places.push_back({residual_name(tensor), b, offset, elements_of(tensor.tensor)});
+      offset += places.back().elements;
+    }
+  }
+  return places;
+}
+
+StateSizes state_sizes(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,
+                       int members, int member) {
+  StateSizes sizes;
+  if (members == 1) {
+    for (const Place& place : residual_places(policy, blocks)) sizes[place.name] = place.elements;
+    return sizes;
+  }
+  if (policy.method == ReduceMethod::codec)
+    add_codec_sizes(policy, blocks, members, member, sizes);
+  else
+    add_power_sgd_sizes(policy, blocks, sizes);
+  return sizes;
+}
+
+Problems misfits(const NamedFloats& state, const StateSizes& sizes) {
+  Problems problems;
+  for (const auto& [name, values] : state) {
+    const auto size = sizes.find(name);
+    if (size == sizes.end())
+      problems.push_back({name, "is nothing that this policy remembers"});
+    else if (values.size() != size->second)
+      problems.push_back(
+          {name, fmt::format("{} numbers instead of {}", values.size(), size->second)});
+    else if (!is_finite(values.data(), values.size()))
+      problems.push_back({name, "has numbers that are not finite"});
+  }
+  return problems;
+}
+
+void require_fit(const NamedFloats& state, const StateSizes& sizes) {
+  Problems problems = misfits(state, sizes);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
+}  // namespace laconic
