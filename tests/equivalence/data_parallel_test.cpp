@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "laconic/base/error.hpp"
+#include "laconic/config/read.hpp"
 #include "laconic/data/prepare.hpp"
 #include "laconic/engine/courier.hpp"
 #include "laconic/file/safetensors.hpp"
