@@ -94,9 +94,12 @@ Problems check(const Mesh& mesh, int ranks) {
     if (extent(mesh, axis) < 1)
       problems.push_back({fmt::format("mesh.{}", name_of(axis)),
                           fmt::format("is {}, must be at least 1", extent(mesh, axis))});
-  if (problems.empty() && size(mesh) != ranks)
+  if (!problems.empty()) return problems;
+  double needed = 1;  // a product of ints may not be an int, and must not come round to `ranks`
+  for (const Axis axis : kAxes) needed *= extent(mesh, axis);
+  if (needed != ranks)
     problems.push_back(
-        {"mesh", fmt::format("{} needs {} ranks, there are {}", to_text(mesh), size(mesh), ranks)});
+        {"mesh", fmt::format("{} needs {:.0f} ranks, there are {}", to_text(mesh), needed, ranks)});
   return problems;
 }
 
@@ -109,12 +112,10 @@ std::string to_text(const Mesh& mesh) {
   std::vector<std::string> parts;
   if (mesh.pp > 1) parts.push_back(fmt::format("pp {}", mesh.pp));
   if (mesh.dp > 1) parts.push_back(fmt::format("dp {}", mesh.dp));
-  if (tp_size(mesh) > 1) {
-    std::string grid;
-    for (const int n : mesh.tp)
-      if (n > 1) grid += fmt::format("{}{}", grid.empty() ? "" : "x", n);
-    parts.push_back("tp " + grid);
-  }
+  std::string grid;
+  for (const int n : mesh.tp)
+    if (n > 1) grid += fmt::format("{}{}", grid.empty() ? "" : "x", n);
+  if (!grid.empty()) parts.push_back("tp " + grid);
   return parts.empty() ? "one rank" : join(parts, " x ");
 }
 

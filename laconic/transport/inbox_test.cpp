@@ -1,0 +1,199 @@
+#include "laconic/transport/inbox.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "laconic/base/error.hpp"
+
+namespace laconic {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kRanks = 3;
+const Deadline kPast = std::chrono::steady_clock::now() - milliseconds(100);
+
+Deadline patience() {
+  return in(milliseconds(30'000));
+}
+
+Bytes letter(char c) {
+  return Bytes(1, static_cast<std::byte>(c));
+}
+
+char letter_in(const Bytes& message) {
+  return message.size() == 1 ? static_cast<char>(message[0]) : '?';
+}
+
+TEST(Inbox, GivesMessagesOfOneAddressInTheirOrder) {
+  Inbox inbox(0, kRanks);
+  for (const char c : {'a', 'b', 'c'}) inbox.put(1, 7, letter(c));
+  inbox.put(2, 7, letter('x'));
+  inbox.put(1, 8, letter('y'));
+  EXPECT_EQ(letter_in(inbox.take(2, 7, kPast)), 'x');
+  for (const char c : {'a', 'b', 'c'}) EXPECT_EQ(letter_in(inbox.take(1, 7, kPast)), c);
+  EXPECT_EQ(letter_in(inbox.take(1, 8, kPast)), 'y');
+}
+
+TEST(Inbox, DeadlineInThePastStillDeliversWhatHasArrived) {
+  Inbox inbox(0, kRanks);
+  EXPECT_THROW(inbox.take(1, 7, kPast), Timeout);
+  inbox.put(1, 7, letter('a'));
+  EXPECT_EQ(letter_in(inbox.take(1, 7, kPast)), 'a');
+  EXPECT_THROW(inbox.take(1, 7, kPast), Timeout);
+}
+
+TEST(Inbox, NoDeadlineAtAllIsADeadlineToo) {
+  Inbox inbox(0, kRanks);
+  std::thread sender([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    inbox.put(1, 7, letter('a'));
+  });
+  EXPECT_EQ(letter_in(inbox.take(1, 7, Deadline::max())), 'a');
+  sender.join();
+}
+
+TEST(Inbox, TimeoutNamesWhoWaitedForWhatFromWhom) {
+  Inbox inbox(0, kRanks);
+  try {
+    inbox.take(2, Tag{1} << 56 | Tag{2} << 40 | Tag{4182} << 12, in(milliseconds(5)));
+    FAIL();
+  } catch (const Timeout& e) {
+    EXPECT_EQ(e.peer(), 2);
+    EXPECT_STREQ(e.what(), "rank 0 waited in vain for dp.gradient 2 #4182 from rank 2");
+  }
+}
+
+TEST(Inbox, LostPeerStillDeliversWhatItSentAndTheFirstReasonCounts) {
+  Inbox inbox(0, kRanks);
+  inbox.put(1, 7, letter('a'));
+  inbox.lose(1, "the cable burnt");
+  inbox.lose(1, "something else");
+  EXPECT_EQ(inbox.loss_of(1), "the cable burnt");
+  EXPECT_FALSE(inbox.loss_of(2).has_value());
+  EXPECT_EQ(letter_in(inbox.take(1, 7, patience())), 'a');
+  try {
+    inbox.take(1, 7, patience());
+    FAIL();
+  } catch (const PeerLost& e) {
+    EXPECT_EQ(e.peer(), 1);
+    EXPECT_STREQ(e.what(), "rank 1 is lost: the cable burnt");
+  }
+  EXPECT_THROW(inbox.try_take(1, 7), PeerLost);
+  EXPECT_THROW(inbox.require_present(1), PeerLost);
+  EXPECT_NO_THROW(inbox.require_present(2));
+  EXPECT_FALSE(inbox.try_take(2, 7).has_value());
+}
+
+TEST(Inbox, ClosedOneDeliversNothingAndTakesNothingIn) {
+  Inbox inbox(0, kRanks);
+  inbox.put(1, 7, letter('a'));
+  inbox.close();
+  inbox.put(1, 8, letter('b'));
+  for (const Tag tag : {7, 8}) {
+    try {
+      inbox.take(1, tag, patience());
+      FAIL();
+    } catch (const PeerLost& e) {
+      EXPECT_EQ(e.peer(), 0);
+    }
+  }
+  EXPECT_THROW(inbox.require_present(1), PeerLost);
+}
+
+// What ends the wait of each of three threads: a message, a loss, the closing.
+TEST(Inbox, EveryKindOfEventWakesThoseItConcerns) {
+  Inbox inbox(0, kRanks);
+  std::atomic<int> ended = 0;
+  std::thread served([&] {
+    EXPECT_EQ(letter_in(inbox.take(1, 7, patience())), 'a');
+    ++ended;
+  });
+  std::thread bereft([&] {
+    EXPECT_THROW(inbox.take(2, 7, patience()), PeerLost);
+    ++ended;
+  });
+  std::thread last([&] {
+    EXPECT_THROW(inbox.take(1, 8, patience()), PeerLost);
+    ++ended;
+  });
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_EQ(ended, 0);
+  inbox.put(1, 7, letter('a'));
+  served.join();
+  inbox.lose(2, "gone");
+  bereft.join();
+  EXPECT_EQ(ended, 2);
+  inbox.close();
+  last.join();
+}
+
+TEST(Inbox, TwoMessagesServeTwoWhoWaitForTheSame) {
+  for (int round = 0; round < 50; ++round) {
+    Inbox inbox(0, kRanks);
+    std::thread first([&] { inbox.take(1, 7, patience()); });
+    std::thread second([&] { inbox.take(1, 7, patience()); });
+    if (round % 2 == 0) std::this_thread::sleep_for(milliseconds(1));
+    inbox.put(1, 7, letter('a'));
+    inbox.put(1, 7, letter('b'));
+    first.join();
+    second.join();
+    EXPECT_FALSE(inbox.try_take(1, 7).has_value());
+  }
+}
+
+TEST(Inbox, ListenerHearsMessagesLossesAndTheClosingOnceEach) {
+  Inbox inbox(0, kRanks);
+  int calls = 0;
+  inbox.on_arrival([&] { ++calls; });
+  inbox.put(1, 7, letter('a'));
+  EXPECT_EQ(calls, 1);
+  inbox.lose(1, "gone");
+  inbox.lose(1, "gone again");
+  EXPECT_EQ(calls, 2);
+  inbox.close();
+  inbox.close();
+  EXPECT_EQ(calls, 3);
+  inbox.put(2, 7, letter('a'));
+  EXPECT_EQ(calls, 3);
+}
+
+TEST(Inbox, ListenerMayLookIntoTheInbox) {
+  Inbox inbox(0, kRanks);
+  std::string seen;
+  inbox.on_arrival([&] {
+    if (const auto message = inbox.try_take(1, 7)) seen += letter_in(*message);
+  });
+  for (const char c : {'a', 'b', 'c'}) inbox.put(1, 7, letter(c));
+  EXPECT_EQ(seen, "abc");
+}
+
+TEST(Inbox, RemovingTheListenerWaitsForTheCallThatIsUnderWay) {
+  Inbox inbox(0, kRanks);
+  std::atomic<bool> is_inside = false, has_ended = false;
+  inbox.on_arrival([&] {
+    is_inside = true;
+    std::this_thread::sleep_for(milliseconds(30));
+    has_ended = true;
+  });
+  std::thread sender([&] { inbox.put(1, 7, letter('a')); });
+  while (!is_inside) std::this_thread::yield();
+  inbox.on_arrival({});
+  EXPECT_TRUE(has_ended);
+  sender.join();
+}
+
+TEST(Inbox, TagsByTheHundredThousandCostLittleEach) {
+  Inbox inbox(0, kRanks);
+  constexpr Tag kTags = 100'000;
+  const auto start = std::chrono::steady_clock::now();
+  for (Tag tag = 0; tag < kTags; ++tag) inbox.put(1, tag << 12, letter('a'));
+  for (Tag tag = kTags; tag-- > 0;) inbox.take(1, tag << 12, kPast);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+}
+
+}  // namespace
+}  // namespace laconic
