@@ -40,3 +40,14 @@ if(MPI_CXX_FOUND)
   target_link_libraries(laconic_mpi INTERFACE -Wl,--push-state,--as-needed ${MPI_CXX_LIBRARIES}
                         -Wl,--pop-state)
 endif()
+
+# Optional: without it there is no transport between processes but MPI.
+find_path(LACONIC_GLOO_INCLUDE gloo/transport/tcp/device.h)
+find_library(LACONIC_LIB_GLOO gloo)
+if(LACONIC_GLOO_INCLUDE AND LACONIC_LIB_GLOO)
+  add_library(laconic_gloo INTERFACE)
+  target_include_directories(laconic_gloo SYSTEM INTERFACE ${LACONIC_GLOO_INCLUDE})
+  target_link_libraries(laconic_gloo INTERFACE ${LACONIC_LIB_GLOO})
+else()
+  message(STATUS "gloo: not found (apt install libgloo-dev); building without it")
+endif()
