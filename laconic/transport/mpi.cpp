@@ -35,8 +35,7 @@ constexpr microseconds kLongest{1000};
 
 struct Outgoing {
   Rank to = 0;
-  Tag tag = 0;
-  Bytes message;
+  Bytes message;  // with its tag
   bool is_farewell = false;
 };
 
@@ -75,14 +74,12 @@ class Mpi final : public Transport {
   void send(Rank to, Tag tag, ByteView message, Deadline deadline) override {
     LACONIC_ASSERT(message.size() <= kLargest, fmt::format("{} bytes", message.size()));
     inbox_->require_present(to);
-    Bytes copy;
-    copy.reserve(message.size() + sizeof(Tag));
-    copy.assign(message.begin(), message.end());
-    if (to == rank()) return inbox_->put(to, tag, std::move(copy));
+    if (to == rank()) return inbox_->put(to, tag, copy_of(message));
+    Bytes copy = with_tag(message, tag);
     std::unique_lock lock(mutex_);
     std::size_t& unsent = unsent_.at(static_cast<std::size_t>(to));
-    unsent += copy.size() + sizeof(Tag);
-    post({to, tag, std::move(copy)});
+    unsent += copy.size();
+    post({to, std::move(copy)});
     const auto may_return = [&] { return is_over_ || unsent <= kWindow; };
     const bool is_in_time = moved_.wait_until(lock, deadline, may_return);
     lock.unlock();
@@ -188,7 +185,7 @@ class Mpi final : public Transport {
       if (next.is_farewell)
         wires_->begin_farewell(next.to);
       else
-        wires_->begin_send(next.to, next.tag, std::move(next.message));
+        wires_->begin_send(next.to, std::move(next.message));
     return !outbox.empty();
   }
 
