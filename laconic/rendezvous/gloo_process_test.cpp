@@ -130,6 +130,24 @@ TEST(GlooProcesses, AStoppedRankIsLateAndNothingWorse) {
   for (Rank r = 0; r < 3; ++r) EXPECT_EQ(ranks.wait(r), 0) << r;
 }
 
+TEST(GlooProcesses, WhoSendsToAStoppedRankIsLetGoWhenItIsKilled) {
+  RankProcesses ranks(3, [](Transport& t) {
+    meet_all(t, kReady);
+    if (t.rank() == kVictim) ::raise(SIGSTOP);
+    std::this_thread::sleep_for(milliseconds(100));
+    // Half of a fragment is with the kernel by then, which gloo does not wake.
+    require(accused_by<PeerLost>([&] { t.send(kVictim, kNoise, flood(), patience()); }) == kVictim,
+            "send did not end with the rank");
+    talk(t, 1 - t.rank());
+  });
+  std::this_thread::sleep_for(milliseconds(600));
+  ranks.signal(kVictim, SIGKILL);
+  const auto start = Clock::now();
+  EXPECT_EQ(ranks.wait(0), 0);
+  EXPECT_EQ(ranks.wait(1), 0);
+  EXPECT_LT(Clock::now() - start, milliseconds(5000));
+}
+
 TEST(GlooProcesses, TheEndDoesNotWaitForAStoppedRank) {
   RankProcesses ranks(3, [](Transport& t) {
     meet_all(t, kReady);
