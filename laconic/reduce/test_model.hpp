@@ -113,7 +113,7 @@ class SumModel {
     if (!workers_.empty()) {
       state = workers_[w].save();
       state.erase("steps");
-    } else if (is_begun_) {
+    } else if (is_begun_) {  // never with one member
       for (std::size_t b = 0; b < blocks_.size(); ++b) add_block_state(b, w, state);
     }
     return state;
@@ -215,15 +215,14 @@ class SumModel {
   }
 
   void add_block_state(std::size_t block, std::size_t member, NamedFloats& state) const {
-    const auto offsets =
-        offsets_of(policy_, elements_of(blocks_[block]), static_cast<int>(members_));
+    const BlockLayout& layout = blocks_[block];
+    const int members = static_cast<int>(members_);
+    const StateSizes sizes = state_sizes(policy_, {layout}, members, static_cast<int>(member));
     const Memory& memory = committed_[block];
-    if (has_up_residual(policy_)) state[up_name(blocks_[block])] = memory.up[member];
-    const auto at = [&](std::size_t i) {
-      return memory.down.begin() + static_cast<std::ptrdiff_t>(offsets[i]);
-    };
-    if (has_down_residual(policy_) && offsets[member] < offsets[member + 1])
-      state[down_name(blocks_[block])].assign(at(member), at(member + 1));
+    if (sizes.contains(up_name(layout))) state[up_name(layout)] = memory.up[member];
+    if (!sizes.contains(down_name(layout))) return;
+    const std::uint64_t from = offsets_of(policy_, elements_of(layout), members)[member];
+    state[down_name(layout)] = part_of(memory.down, {from, sizes.at(down_name(layout))});
   }
 
   // --- power_sgd
