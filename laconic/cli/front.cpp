@@ -81,7 +81,6 @@ int run_train(const TrainCommand& command, char** argv) {
   const std::optional<Place> place = find_place(current_environment());
   const TrainPlan plan = plan_train(command, config, place);
   if (plan.workers > 0) return launch_workers(command, config, plan.workers, argv);
-  if (place && place->size > 1 && place->rank == 0) fmt::print(stderr, "{}\n", to_text(*place));
   return become_worker(argv, config.run.threads, plan.sharing);
 }
 
