@@ -11,6 +11,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/cli/codec_argument.hpp"
+#include "laconic/cli/lab_argument.hpp"
 
 namespace laconic {
 
@@ -79,6 +80,7 @@ class Parser {
     add_export();
     add_config_verbs();
     add_codec_verbs();
+    add_lab_verbs();
     add_doctor();
   }
 
@@ -275,6 +277,19 @@ class Parser {
               bench_);
   }
 
+  void add_lab_verbs() {
+    CLI::App* lab = app_.add_subcommand("lab", "a slow network on this machine (needs root)");
+    lab->require_subcommand(1);
+    add_words(add_verb("up", "make hosts and the links between them", lab_up_, lab), lab_up_);
+    add_words(
+        add_verb("run", "start a command on every host, as the ranks of one run", lab_run_, lab),
+        lab_run_);
+    add_words(add_verb("rate", "change how fast the links are", lab_rate_, lab), lab_rate_);
+    add_words(add_verb("status", "hosts, addresses, rates and bytes so far", lab_status_, lab),
+              lab_status_);
+    add_words(add_verb("down", "remove a lab", lab_down_, lab), lab_down_);
+  }
+
   void add_doctor() {
     CLI::App& verb =
         add_verb("doctor", "examine this machine: libtorch, BLAS, speed, memory", doctor_);
@@ -297,6 +312,11 @@ class Parser {
   CodecInspectCommand inspect_;
   CodecDecodeCommand decode_;
   CodecBenchCommand bench_;
+  LabUpCommand lab_up_;
+  LabRunCommand lab_run_;
+  LabRateCommand lab_rate_;
+  LabStatusCommand lab_status_;
+  LabDownCommand lab_down_;
   DoctorCommand doctor_;
 };
 

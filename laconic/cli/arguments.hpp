@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "laconic/cli/codec_command.hpp"
+#include "laconic/cli/lab_command.hpp"
 #include "laconic/data/prepare.hpp"
 
 namespace laconic {
@@ -93,7 +94,8 @@ struct NoCommand {
 using Command =
     std::variant<NoCommand, TrainCommand, GenerateCommand, EvaluateCommand, ExportCommand,
                  PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand, CodecShowCommand,
-                 CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand, CodecBenchCommand>;
+                 CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand, CodecBenchCommand,
+                 LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand, LabRunCommand>;
 
 Command parse_arguments(int argc, char** argv);
 

@@ -16,6 +16,7 @@
 #include "laconic/cli/arguments.hpp"
 #include "laconic/cli/codec_command.hpp"
 #include "laconic/cli/guard.hpp"
+#include "laconic/cli/lab_command.hpp"
 #include "laconic/cli/train_plan.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/file/atomic_file.hpp"
@@ -182,6 +183,11 @@ int run(const Command& command, char** argv) {
   if (const auto* c = std::get_if<CodecInspectCommand>(&command)) return run_codec(*c);
   if (const auto* c = std::get_if<CodecDecodeCommand>(&command)) return run_codec(*c);
   if (const auto* c = std::get_if<CodecBenchCommand>(&command)) return run_codec(*c);
+  if (const auto* c = std::get_if<LabUpCommand>(&command)) return run_lab(*c);
+  if (const auto* c = std::get_if<LabRunCommand>(&command)) return run_lab(*c);
+  if (const auto* c = std::get_if<LabRateCommand>(&command)) return run_lab(*c);
+  if (const auto* c = std::get_if<LabStatusCommand>(&command)) return run_lab(*c);
+  if (const auto* c = std::get_if<LabDownCommand>(&command)) return run_lab(*c);
   if (const auto* c = std::get_if<TrainCommand>(&command)) return run_train(*c, argv);
   if (const auto* c = std::get_if<GenerateCommand>(&command))
     return become_worker(argv, c->model.threads);

@@ -32,14 +32,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// SIGINT, SIGTERM and SIGCHLD as something to read.
+// SIGINT, SIGTERM, SIGHUP and SIGCHLD as something to read.
 class Signals {
  public:
   Signals() {
     std::signal(SIGCHLD, SIG_DFL);  // who starts us may ignore it, and nobody could be waited for
     sigset_t set;
     ::sigemptyset(&set);
-    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) ::sigaddset(&set, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&set, signal);
     ::sigprocmask(SIG_BLOCK, &set, &before_);
     descriptor_ = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (descriptor_ < 0) throw SystemError("signals", "read", errno);
@@ -154,6 +154,7 @@ class Attempt {
     for (int rank = 0; rank < spec_.ranks; ++rank) {
       ChildSpec child{spec_.program, words, environment, rank == 0 && spec_.is_terminal};
       child.environment["RANK"] = child.environment["LOCAL_RANK"] = std::to_string(rank);
+      if (spec_.adapt) spec_.adapt(rank, child);
       processes_.push_back({Child(child), RankLog(spec_.log_folder, rank, title), {}, {}});
     }
     states_.resize(processes_.size());

@@ -38,7 +38,7 @@ GlooPeer::GlooPeer(gloo::Context& context, Rank self, Rank peer, Inbox& inbox, A
       memory_((kSlots + kSendSlots) * kFragmentBytes + 1),
       buffer_(context.createUnboundBuffer(memory_.data(), memory_.size())) {
   bell_ = alarm_.add([this] { buffer_->abortWaitSend(); });
-  receiver_ = std::thread([this] { receive(); });
+  if (post_first_receives()) receiver_ = std::thread([this] { receive(); });
 }
 
 GlooPeer::~GlooPeer() {
@@ -196,10 +196,20 @@ void GlooPeer::post_receive(std::uint64_t fragment) {
   buffer_->recv(peer_, fragment % kSlots, offset_of(receive_slot(fragment)), kFragmentBytes);
 }
 
-void GlooPeer::receive() {
+// Before anything is sent: whoever hears from us can then answer without waiting for credits.
+bool GlooPeer::post_first_receives() {
   try {
     buffer_->recv(peer_, kSentinelSlot, memory_.size() - 1, 1);
     for (std::uint64_t fragment = 0; fragment < kSlots; ++fragment) post_receive(fragment);
+    return true;
+  } catch (const std::exception& error) {
+    lose(without_place(error.what()));
+    return false;
+  }
+}
+
+void GlooPeer::receive() {
+  try {
     for (std::uint64_t fragment = 0;; ++fragment) {
       if (!buffer_->waitRecv(kForever)) return;
       take_fragment({receive_slot(fragment), kFragmentBytes});

@@ -20,6 +20,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -81,6 +82,7 @@ class GlooPeer {
   void say(Kind kind);
   [[noreturn]] void connection_broke(const std::string& why);
 
+  bool post_first_receives();  // false when the peer is lost already
   void post_receive(std::uint64_t fragment);
   void receive();
   void take_fragment(ByteView fragment);
