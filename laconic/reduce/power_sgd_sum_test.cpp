@@ -183,6 +183,24 @@ TEST(PowerSgdSum, LosesWhatItsModelLoses) {
     }
 }
 
+TEST(PowerSgdSum, BlockByBlockGivesTheSameBits) {
+  for (const int members : {2, 3, 8}) {
+    GradientPolicy policy = power_sgd(4, 1);
+    std::vector<NamedFloats> flat_states, states;
+    const auto flat = sums_of(policy, kBlocks, members, 5, normal_gradients, &flat_states);
+    policy.by_block = true;
+    const auto sums = sums_of(policy, kBlocks, members, 5, normal_gradients, &states);
+    for (std::size_t step = 0; step < 5; ++step) expect_same(flat[step], sums[step], "by block");
+    EXPECT_EQ(states, flat_states);
+    run_ranks(members, [&](Transport& transport) {
+      Member member(transport, policy, kBlocks);
+      const NamedFloats& state = states[static_cast<std::size_t>(transport.rank())];
+      member.sum->load(state);
+      EXPECT_EQ(member.sum->save(), state);
+    });
+  }
+}
+
 TEST(PowerSgdSum, WhatIsNotFiniteReachesEverybodyAndLeavesNoTrace) {
   run_ranks(3, [&](Transport& transport) {
     SumModel<float> model(power_sgd(), kBlocks, 3);
