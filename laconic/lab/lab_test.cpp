@@ -38,12 +38,17 @@ TEST(Rate, IsRefusedWithoutUnitOrSense) {
 }
 
 TEST(Bucket, HoldsFourMillisecondsAndQueuesWhatWasAsked) {
-  EXPECT_EQ(bucket_of(100'000'000, 40), (Bucket{100'000'000, 50'000, 550'000}));
-  EXPECT_EQ(bucket_of(1'000'000'000, 10), (Bucket{1'000'000'000, 500'000, 1'750'000}));
+  EXPECT_EQ(port_bucket(100'000'000, 40), (Bucket{100'000'000, 50'000, 550'000}));
+  EXPECT_EQ(port_bucket(1'000'000'000, 10), (Bucket{1'000'000'000, 500'000, 1'750'000}));
+}
+
+TEST(Bucket, OfAHostHoldsAMebibyteMoreThanPassesAtOnce) {
+  EXPECT_EQ(host_bucket(20'000'000, 40), (Bucket{20'000'000, 10'000, 10'000 + (1 << 20)}));
+  EXPECT_EQ(host_bucket(1'000'000'000, 40), port_bucket(1'000'000'000, 40));
 }
 
 TEST(Bucket, NeverFallsBelowWhatPacketsNeed) {
-  const Bucket slow = bucket_of(100'000, 1);
+  const Bucket slow = port_bucket(100'000, 1);
   EXPECT_GE(slow.burst_bytes, 2u * 1514);
   EXPECT_GE(slow.limit_bytes - slow.burst_bytes, 32u * 1514);
 }
@@ -78,15 +83,17 @@ ip -n laconic-lab-bridge link add host0 type veth peer name eth0 netns laconic-l
 ip -n laconic-lab-bridge link set host0 addrgenmode none master br0 up
 ip -n laconic-lab-0 address add 10.77.0.1/24 dev eth0
 ip -n laconic-lab-0 link set eth0 addrgenmode none up
+ip -n laconic-lab-0 route replace 10.77.0.0/24 dev eth0 congctl cubic
 ip netns add laconic-lab-1
 ip -n laconic-lab-1 link set lo up
 ip -n laconic-lab-bridge link add host1 type veth peer name eth0 netns laconic-lab-1
 ip -n laconic-lab-bridge link set host1 addrgenmode none master br0 up
 ip -n laconic-lab-1 address add 10.77.0.2/24 dev eth0
 ip -n laconic-lab-1 link set eth0 addrgenmode none up
-tc -n laconic-lab-0 qdisc replace dev eth0 root tbf rate 100000000bit burst 50000 limit 550000
+ip -n laconic-lab-1 route replace 10.77.0.0/24 dev eth0 congctl cubic
+tc -n laconic-lab-0 qdisc replace dev eth0 root tbf rate 100000000bit burst 50000 limit 1098576
 tc -n laconic-lab-bridge qdisc replace dev host0 root tbf rate 100000000bit burst 50000 limit 550000
-tc -n laconic-lab-1 qdisc replace dev eth0 root tbf rate 100000000bit burst 50000 limit 550000
+tc -n laconic-lab-1 qdisc replace dev eth0 root tbf rate 100000000bit burst 50000 limit 1098576
 tc -n laconic-lab-bridge qdisc replace dev host1 root tbf rate 100000000bit burst 50000 limit 550000
 )");
 }
@@ -131,7 +138,7 @@ TEST(RatePlan, ChangesBothEndsOfEveryLink) {
   EXPECT_EQ(
       to_text(rate_plan({"lab", 1, "20mbit", 50})),
       "tc -n laconic-lab-0 qdisc replace dev eth0 root tbf rate 20000000bit burst 10000 limit "
-      "135000\n"
+      "1058576\n"
       "tc -n laconic-lab-bridge qdisc replace dev host0 root tbf rate 20000000bit burst 10000 "
       "limit 135000\n");
   EXPECT_EQ(to_text(rate_plan({"lab", 1, "unshaped", 50})),
