@@ -1,6 +1,7 @@
 // laconic — the program people start. No libtorch: it answers in milliseconds, does what needs no
 // tensor, and becomes laconic-worker for the rest, in the environment that worker must have.
 #include <fmt/format.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,25 +41,33 @@ std::string worker_program() {
   return fs::read_symlink("/proc/self/exe").parent_path() / "laconic-worker";
 }
 
-// `threads` 0: the cores of this machine, divided among the workers that share it.
-std::vector<EnvironmentSetting> settings_of_worker(std::int64_t threads, int sharing = 1) {
-  const Cpu cpu = detect_cpu();
-  const int count =
-      threads > 0 ? static_cast<int>(threads) : std::max(1, usable_threads(cpu) / sharing);
-  return worker_environment(cpu, count, current_environment(), LACONIC_TORCH_VERSION);
+// Processors that a process may use; 0: unknown.
+int affinity_of(pid_t process) {
+  cpu_set_t set;
+  return ::sched_getaffinity(process, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
 }
 
-// Replaces this process by the worker, with the same words.
+std::vector<EnvironmentSetting> settings_of_worker(const Cpu& cpu, int threads) {
+  return worker_environment(cpu, threads, current_environment(), LACONIC_TORCH_VERSION);
+}
+
+// Replaces this process by the worker, with the same words. `threads` 0: the cores, shared with
+// other workers here.
 int become_worker(char** argv, std::int64_t threads, int sharing = 1) {
-  for (const EnvironmentSetting& s : settings_of_worker(threads, sharing))
+  const Cpu cpu = detect_cpu();
+  const int count = threads > 0 ? static_cast<int>(threads)
+                                : threads_per_worker(usable_threads(cpu), sharing, affinity_of(0),
+                                                     affinity_of(::getppid()));
+  for (const EnvironmentSetting& s : settings_of_worker(cpu, count))
     ::setenv(s.name.c_str(), s.value.c_str(), 1);
   const std::string worker = worker_program();
   ::execv(worker.c_str(), argv);
   throw SystemError(worker, "run", errno);
 }
 
-// Ranks that have lost another say so within the deadline of the network, and need a little to end.
-constexpr double kSecondsToEnd = 5;
+// Ranks that have lost another notice within the deadline of the network; then they collect the
+// records of what each was doing.
+constexpr double kSecondsToEnd = 10;
 
 int launch_workers(const TrainCommand& command, const RunConfig& config, int workers, char** argv) {
   LaunchSpec spec{.program = worker_program(),
@@ -72,7 +81,10 @@ int launch_workers(const TrainCommand& command, const RunConfig& config, int wor
                   .is_terminal = is_live_terminal(stdout) && is_live_terminal(stderr),
                   .has_colour = wants_colour(stdout) && wants_colour(stderr)};
   for (char** word = argv; *word != nullptr; ++word) spec.words.emplace_back(*word);
-  for (const EnvironmentSetting& s : settings_of_worker(config.run.threads, workers))
+  const Cpu cpu = detect_cpu();
+  const int threads = config.run.threads > 0 ? static_cast<int>(config.run.threads)
+                                             : std::max(1, usable_threads(cpu) / workers);
+  for (const EnvironmentSetting& s : settings_of_worker(cpu, threads))
     spec.environment[s.name] = s.value;
   return launch_local(spec);
 }
@@ -82,7 +94,6 @@ int run_train(const TrainCommand& command, char** argv) {
   const std::optional<Place> place = find_place(current_environment());
   const TrainPlan plan = plan_train(command, config, place);
   if (plan.workers > 0) return launch_workers(command, config, plan.workers, argv);
-  if (place && place->size > 1 && place->rank == 0) fmt::print(stderr, "{}\n", to_text(*place));
   return become_worker(argv, config.run.threads, plan.sharing);
 }
 

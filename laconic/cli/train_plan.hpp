@@ -22,4 +22,9 @@ struct TrainPlan {
 TrainPlan plan_train(const TrainCommand& command, const RunConfig& config,
                      const std::optional<Place>& place);
 
+// Compute threads for each of `sharing` workers on this machine, where this process may use
+// `usable` cores. A launcher may have divided them already: then our affinity mask has fewer
+// processors than that of our parent, and the division is kept. Pure.
+int threads_per_worker(int usable, int sharing, int mask, int parents_mask);
+
 }  // namespace laconic

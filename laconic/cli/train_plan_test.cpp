@@ -82,5 +82,17 @@ TEST(TrainPlan, ContradictionsAreRefusedWithTheNumbers) {
             "2");
 }
 
+TEST(TrainPlan, CoresAreDividedUnlessTheLauncherHasDoneSo) {
+  EXPECT_EQ(threads_per_worker(32, 1, 32, 32), 32);
+  EXPECT_EQ(threads_per_worker(32, 4, 32, 32), 8);
+  EXPECT_EQ(threads_per_worker(32, 3, 64, 64), 10);  // two hardware threads for each core
+  EXPECT_EQ(threads_per_worker(2, 4, 2, 2), 1);
+  EXPECT_EQ(threads_per_worker(4, 4, 4, 4), 1);     // a container with four of many
+  EXPECT_EQ(threads_per_worker(8, 4, 8, 32), 8);    // --map-by slot:PE=8
+  EXPECT_EQ(threads_per_worker(16, 4, 16, 32), 8);  // --bind-to socket: two workers on each
+  EXPECT_EQ(threads_per_worker(1, 2, 1, 32), 1);    // --bind-to core
+  EXPECT_EQ(threads_per_worker(8, 2, 0, 0), 4);     // masks unknown
+}
+
 }  // namespace
 }  // namespace laconic

@@ -17,8 +17,9 @@ constexpr std::string_view kRun = "run-";
 constexpr std::uint64_t kLeastRate = 100'000;
 constexpr std::uint64_t kMostRate = 100'000'000'000;
 constexpr double kBurstSeconds = 4e-3;
-constexpr std::uint64_t kLeastBurst = 4096;   // two full packets: less would stop the link
-constexpr std::uint64_t kLeastQueue = 49152;  // 32 full packets: TCP cannot live with fewer
+constexpr std::uint64_t kLeastBurst = 4096;       // two full packets: less would stop the link
+constexpr std::uint64_t kLeastPortQueue = 49152;  // 32 full packets: TCP cannot live with fewer
+constexpr std::uint64_t kLeastHostQueue = 1 << 20;
 
 struct Unit {
   std::string_view text;
@@ -43,6 +44,15 @@ std::optional<int> parse_index(std::string_view text) {
   if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
   if (std::to_string(value) != text) return std::nullopt;
   return value;
+}
+
+Bucket make_bucket(std::uint64_t bits_per_second, double queue_ms, std::uint64_t least_queue) {
+  const double bytes_per_second = static_cast<double>(bits_per_second) / 8;
+  const auto burst = static_cast<std::uint64_t>(bytes_per_second * kBurstSeconds);
+  const auto queue = static_cast<std::uint64_t>(bytes_per_second * queue_ms * 1e-3);
+  Bucket bucket{bits_per_second, std::max(burst, kLeastBurst), 0};
+  bucket.limit_bytes = bucket.burst_bytes + std::max(queue, least_queue);
+  return bucket;
 }
 
 }  // namespace
@@ -89,13 +99,12 @@ std::string rate_to_text(std::uint64_t bits_per_second) {
                      best->text);
 }
 
-Bucket bucket_of(std::uint64_t bits_per_second, double queue_ms) {
-  const double bytes_per_second = static_cast<double>(bits_per_second) / 8;
-  const auto burst = static_cast<std::uint64_t>(bytes_per_second * kBurstSeconds);
-  const auto queue = static_cast<std::uint64_t>(bytes_per_second * queue_ms * 1e-3);
-  Bucket bucket{bits_per_second, std::max(burst, kLeastBurst), 0};
-  bucket.limit_bytes = bucket.burst_bytes + std::max(queue, kLeastQueue);
-  return bucket;
+Bucket port_bucket(std::uint64_t bits_per_second, double queue_ms) {
+  return make_bucket(bits_per_second, queue_ms, kLeastPortQueue);
+}
+
+Bucket host_bucket(std::uint64_t bits_per_second, double queue_ms) {
+  return make_bucket(bits_per_second, queue_ms, kLeastHostQueue);
 }
 
 std::string host_namespace(const std::string& lab, int host) {

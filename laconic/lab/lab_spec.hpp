@@ -56,7 +56,11 @@ struct Bucket {
 // The burst is 4 ms of the rate: less, and a timer that fires late on a busy machine loses rate for
 // good; more, and short messages travel for nothing. (Segments that offloading has glued together
 // may be larger than the burst: the kernel cuts them.) Requires: bits_per_second > 0.
-Bucket bucket_of(std::uint64_t bits_per_second, double queue_ms);
+Bucket port_bucket(std::uint64_t bits_per_second,
+                   double queue_ms);  // at the bridge, as in a switch
+// A host queues at least 1 MiB: TCP holds back by itself there, and a real card never drops what
+// its own host sends.
+Bucket host_bucket(std::uint64_t bits_per_second, double queue_ms);
 
 std::string host_namespace(const std::string& lab, int host);  // "laconic-lab-0"
 std::string bridge_namespace(const std::string& lab);          // "laconic-lab-bridge"

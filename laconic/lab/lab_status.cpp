@@ -39,7 +39,8 @@ std::uint64_t read_rate(std::string_view tc_json) {
 }
 
 std::string to_text(const LabStatus& status) {
-  std::string text = fmt::format("{}: {} hosts\n", status.name, status.hosts.size());
+  std::string text = fmt::format("{}: {} host{}\n", status.name, status.hosts.size(),
+                                 status.hosts.size() == 1 ? "" : "s");
   for (const HostStatus& host : status.hosts)
     text += fmt::format("  {:<20} {:<12} {:>9}  sent {:>9}  received {:>9}\n", host.name,
                         host.address, rate_to_text(host.bits_per_second),
