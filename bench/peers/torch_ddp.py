@@ -40,7 +40,7 @@ def arguments():
     parser.add_argument("--hook", choices=["none", "fp16", "powersgd"], default="none")
     parser.add_argument("--rank", type=int, default=16, help="of PowerSGD's factors")
     parser.add_argument("--powersgd-start", type=int, default=2, help="steps before PowerSGD begins")
-    parser.add_argument("--bucket-mb", type=float, default=25)
+    parser.add_argument("--bucket-mb", type=float, default=25, help="of gradients that are reduced together; powersgd: all of them")
     parser.add_argument("--data", help="PREFIX of a prepared dataset")
     parser.add_argument("--weights", help="Hugging Face GPT-2 folder to start from")
     parser.add_argument("--make-weights", metavar="FOLDER")
@@ -166,6 +166,11 @@ def main():
         raise SystemExit(f"a batch of {options.batch} is not divided by {ranks} ranks")
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     dist.init_process_group("gloo")
+    if options.hook == "powersgd":
+        # Its second all-reduce starts when the first has ended, and over gloo ranks that have several buckets under way start
+        # them in different orders, which ends the run. One bucket, and so no overlap, is the only way it works.
+        options.bucket_mb = 1024
+        dist._DEFAULT_FIRST_BUCKET_BYTES = 1 << 30
     masks = [name for name, _ in model.named_buffers()]  # of bools, which gloo cannot send, and the same everywhere
     nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, masks)
     model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=options.bucket_mb, gradient_as_bucket_view=True)
