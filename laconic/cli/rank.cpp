@@ -93,6 +93,7 @@ void look_at_network(Transport& transport, const RunConfig& config, const Place&
                  .version = version_text(),
                  .config_text = common_text(config)},
                 {.deadline = deadline_of(config.network), .measure = config.network.preflight});
+  if (!report.problems.empty()) throw ConfigError(report.problems);
   if (transport.rank() != 0) return;
   fmt::print("{}\n{}", to_text(place), to_text(report));
   std::fflush(stdout);

@@ -77,7 +77,7 @@ int run_doctor(const DoctorCommand& command) {
   return 0;
 }
 
-int run(const Command& command) {
+int dispatch(const Command& command) {
   if (const auto* c = std::get_if<NoCommand>(&command)) return c->exit_code;
   if (const auto* c = std::get_if<TrainCommand>(&command)) return run_train(*c);
   if (const auto* c = std::get_if<GenerateCommand>(&command)) return run_generate(*c);
@@ -92,5 +92,5 @@ int run(const Command& command) {
 
 int main(int argc, char** argv) {
   laconic::flush_denormals();  // before anything starts the thread pool
-  return laconic::guarded([&] { return laconic::run(laconic::parse_arguments(argc, argv)); });
+  return laconic::guarded([&] { return laconic::dispatch(laconic::parse_arguments(argc, argv)); });
 }
