@@ -21,7 +21,7 @@ constexpr std::uint64_t kSentinelSlot = 1'000'000;
 // yet handed over can be overtaken; two fragments keep a link busy.
 constexpr std::size_t kStagedBytes = 2 * kFragmentBytes;
 // Posting a receive wakes the peer, so small fragments are answered together.
-constexpr std::uint64_t kPostTogether = kSlots / 2;
+constexpr std::uint64_t kPostTogether = 4;
 constexpr std::size_t kPostBytes = 64 * 1024;
 // gloo adds it to a clock that counts nanoseconds, so it cannot be much longer.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365 * 10);

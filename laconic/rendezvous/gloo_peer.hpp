@@ -39,7 +39,7 @@ class UnboundBuffer;
 
 namespace laconic {
 
-inline constexpr int kSlots = 8;
+inline constexpr int kSlots = 16;
 inline constexpr std::size_t kFragmentHeaderBytes = 32;
 // A segment of the engine with its headers is one fragment.
 inline constexpr std::size_t kFragmentPayload = 256 * 1024 + 1024 - kFragmentHeaderBytes;

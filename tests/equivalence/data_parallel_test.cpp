@@ -13,6 +13,7 @@
 #include "laconic/engine/courier.hpp"
 #include "laconic/file/safetensors.hpp"
 #include "laconic/file/temporary_folder.hpp"
+#include "laconic/reduce/test_model.hpp"
 #include "laconic/runtime/pass.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/train/batch.hpp"
@@ -175,6 +176,48 @@ TEST_F(DataParallel, InSinglePrecisionTheResultIsTheRankOrderedSumBitForBit) {
       c.train.microbatch = micro;
       const TrainSummary together = run(c);
       EXPECT_TRUE(same_bits(parameters(together.checkpoint, c), model_of(c, sum_in_rank_order)));
+    }
+}
+
+// What SumModel loses, in the one process of model_of().
+Reduce lose_like(const RunConfig& c, const std::vector<BlockLayout>& layouts) {
+  const auto model =
+      std::make_shared<test::SumModel<float>>(policy_of(c), layouts, static_cast<int>(c.mesh.dp));
+  return [model](std::vector<FlatBlocks>& by_rank, std::int64_t step) {
+    const auto floats = [](const at::Tensor& buffer) {
+      return std::vector<float>(buffer.data_ptr<float>(),
+                                buffer.data_ptr<float>() + buffer.numel());
+    };
+    std::vector<std::vector<std::vector<float>>> inputs;
+    for (const FlatBlocks& blocks : by_rank) {
+      inputs.emplace_back();
+      for (std::size_t b = 0; b < blocks.size(); ++b)
+        inputs.back().push_back(floats(blocks.buffer(b)));
+    }
+    const auto sums = model->sum(static_cast<std::uint64_t>(step), inputs);
+    for (std::size_t b = 0; b < sums.size(); ++b)
+      std::copy(sums[b].begin(), sums[b].end(), by_rank.front().buffer(b).data_ptr<float>());
+    model->commit();
+  };
+}
+
+TEST_F(DataParallel, ALossyCodecIsAModelOfTheSameLossInOneProcess) {
+  const std::vector<std::vector<std::string>> policies = {
+      {"codec=quantise:bits=4"},
+      {"codec=half", "feedback=none"},
+      {"codec=top_k:keep=0.05", "down=quantise:bits=8", "feedback=up"},
+      {"codec=sign", "warmup=1"},
+      {"method=power_sgd", "rank=2"}};
+  for (std::size_t i = 0; i < policies.size(); ++i)
+    for (const std::int64_t dp : {2, 3}) {
+      RunConfig c = config(fmt::format("lossy{}-{}", i, dp), dp);
+      for (const std::string& set : policies[i])
+        ASSERT_TRUE(apply_set("dp.gradient." + set, c).empty()) << set;
+      SCOPED_TRACE(fmt::format("{}, dp {}", policies[i].front(), dp));
+      const TrainSummary together = run(c);
+      const Gpt gpt = make_gpt(read_gpt_shape(together.checkpoint), 1, tensor_options(c));
+      EXPECT_TRUE(same_bits(parameters(together.checkpoint, c),
+                            model_of(c, lose_like(c, block_layouts(gpt)))));
     }
 }
 
