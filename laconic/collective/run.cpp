@@ -13,8 +13,9 @@ namespace laconic {
 
 namespace {
 
-// Small enough that a lane is added while the next comes, large enough that headers do not count.
-constexpr std::uint64_t kLaneBytes = std::uint64_t{2} << 20;
+// Of a chunk in a lane. Small enough that one lane is added while the next comes, and that a raw
+// message is one segment of the engine, which then need not put it together.
+constexpr std::uint64_t kSliceBytes = std::uint64_t{248} << 10;
 constexpr std::uint64_t kMostLanes = 1 << 12;  // a tag has so many parts
 constexpr std::uint64_t kGrain = 1024;         // blocks of codecs should not be cut
 
@@ -37,8 +38,8 @@ std::string name_of(const CollectiveSpec& spec) {
 std::uint64_t lane_count(const CollectiveSpec& spec) {
   if (spec.kind == CollectiveKind::all_to_all || spec.offsets.empty()) return 1;
   const std::uint64_t elements = spec.offsets.back();
-  const std::uint64_t most =
-      spec.lane_elements > 0 ? spec.lane_elements : kLaneBytes / bytes_of(spec.dtype);
+  const std::uint64_t chosen = (spec.offsets.size() - 1) * kSliceBytes / bytes_of(spec.dtype);
+  const std::uint64_t most = spec.lane_elements > 0 ? spec.lane_elements : std::max(chosen, kGrain);
   return std::clamp<std::uint64_t>(elements / most + (elements % most > 0 ? 1 : 0), 1, kMostLanes);
 }
 

@@ -205,6 +205,39 @@ TEST(ErrorFeedback, AMessageThatIsNotFiniteChangesNoMemory) {
     }
 }
 
+TEST(ErrorFeedback, AResidualCanBeReadAndSetElementByElement) {
+  const LinkSpec spec{"dp.gradient", parse_codec("quantise:bits=2"), ErrorFeedback{}};
+  LinkPair one(spec, {Dtype::f32, {100}}), other(spec, {Dtype::f32, {100}});
+  EXPECT_TRUE(one.sender.residual().empty());
+  const Floats x = normal(100, 1);
+  const Floats decoded = one.step(x);
+  const auto residual = one.sender.residual();
+  ASSERT_EQ(residual.size(), 100u);
+  for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(residual[i], x[i] - decoded[i]);
+  other.step(normal(100, 9));
+  other.sender.set_residual(0, {100}, residual);
+  EXPECT_TRUE(same_bits(one.step(x), other.step(x)));
+  other.sender.set_residual(0, {100}, {});
+  EXPECT_TRUE(other.sender.residual().empty());
+  other.sender.set_residual(0, {2}, Floats{1, std::numeric_limits<float>::infinity()});
+  EXPECT_TRUE(other.sender.residual().empty());
+  EXPECT_THROW(other.sender.set_residual(0, {2}, Floats{1}), std::logic_error);
+}
+
+TEST(ErrorFeedback, AResidualIsNotSetInAnOpenStep) {
+  LinkPair link({"dp.gradient", parse_codec("sign"), ErrorFeedback{}}, {Dtype::f32, {4}});
+  link.begin();
+  link.send({1, 2, 3, 4});
+  EXPECT_THROW(link.sender.set_residual(0, {4}, {}), std::logic_error);
+}
+
+TEST(Link, FramesAreNumberedByTheCallerWhereItCounts) {
+  LinkPair link({"dp.gradient", Raw{}, NoMemory{}}, {Dtype::f32, {1}});
+  link.begin();
+  EXPECT_EQ(read_frame(link.pack({1}, {.number = 7})).header.sequence, make_sequence(0, 7));
+  EXPECT_EQ(read_frame(link.pack({1})).header.sequence, make_sequence(0, 0));
+}
+
 TEST(ErrorFeedback, ACheckpointContinuesBitForBit) {
   const TemporaryFolder folder;
   for (const char* codec : {"sign", "low_rank:rank=2"}) {

@@ -57,7 +57,11 @@ std::vector<std::unique_ptr<Transport>> make_in_process(int size) {
 }
 
 void run_ranks(int size, const std::function<void(Transport&)>& body) {
-  const auto transports = make_in_process(size);
+  run_ranks(make_in_process(size), body);
+}
+
+void run_ranks(const std::vector<std::unique_ptr<Transport>>& transports,
+               const std::function<void(Transport&)>& body) {
   std::mutex mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;
