@@ -186,6 +186,21 @@ TEST(Courier, AfterALongAdvanceAnUrgentOperationThatCanGoOnDoes) {
   EXPECT_EQ(log.names(), (std::vector<std::string>{"hold", "urgent", "late"}));
 }
 
+TEST(Courier, OperationsThatTakeLongForNothingStarveNobody) {
+  Lone lone;
+  Log log;
+  Courier courier(lone.engine);
+  for (const DeadlineKey key : {1, 2, 3})
+    courier.start(std::make_shared<Scripted>("slow", key, [](Engine&) {
+      std::this_thread::sleep_for(milliseconds(1));
+      return false;
+    }));
+  const auto last = logged(log, "last", 9);
+  courier.start(last);
+  courier.wait(last);
+  EXPECT_EQ(log.names(), (std::vector<std::string>{"last"}));
+}
+
 TEST(Courier, ThrowsWhatAnOperationThrewToEverybody) {
   Lone lone;
   Courier courier(lone.engine);
