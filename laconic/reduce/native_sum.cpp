@@ -6,18 +6,13 @@
 #include <mutex>
 #include <thread>
 
+#include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/reduce/method.hpp"
 
 namespace laconic {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // The transport's own sums. They wait inside the transport, so they have a thread of their own
 // and do not hold up the courier; and all ranks must ask for them in the same sequence, so blocks
@@ -59,10 +54,11 @@ class NativeSum final : public GradientSum {
   }
 
   void wait() override {
-    const auto start = Clock::now();
+    const Stopwatch clock;
     std::unique_lock lock(mutex_);
+    LACONIC_ASSERT(std::ranges::find(posted_, nullptr) == posted_.end(), "a block is not posted");
     changed_.wait(lock, [&] { return to_do_ == 0 || failure_ != nullptr; });
-    engine_.meter().spent(traffic_, {.exposed = seconds_since(start)});
+    engine_.meter().spent(traffic_, {.exposed = clock.seconds()});
     if (failure_ != nullptr) std::rethrow_exception(failure_);
   }
 
@@ -94,7 +90,7 @@ class NativeSum final : public GradientSum {
   }
 
   std::exception_ptr sum(std::size_t block, std::byte* buffer) {
-    const auto start = Clock::now();
+    const Stopwatch clock;
     try {
       engine_.transport().sum({reinterpret_cast<float*>(buffer), elements_[block]},
                               in(engine_.options().deadline));
@@ -102,7 +98,7 @@ class NativeSum final : public GradientSum {
       return std::current_exception();
     }
     count(block);
-    engine_.meter().spent(traffic_, {.active = seconds_since(start)});
+    engine_.meter().spent(traffic_, {.active = clock.seconds()});
     return nullptr;
   }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "laconic/base/clock.hpp"
+#include "laconic/base/denormals.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/reduce/method.hpp"
 
@@ -130,14 +132,14 @@ class PowerSgd final : public Operation {
   }
 
   bool advance(Engine& engine) override {
-    if (phase_ == Phase::posted) start();
+    if (phase_ == Phase::posted) timed(engine, [this] { start(); });
     whole_.advance(engine);
     if (phase_ == Phase::left && left_.advance(engine)) {
-      project();
+      timed(engine, [this] { project(); });
       whole_.advance(engine);  // what came meanwhile
     }
     if (phase_ != Phase::right || !right_.advance(engine) || !whole_.is_done()) return false;
-    finish();
+    timed(engine, [this] { finish(); });
     return true;
   }
 
@@ -150,6 +152,13 @@ class PowerSgd final : public Operation {
 
  private:
   enum class Phase { posted, left, right };
+
+  template <class Work>
+  void timed(Engine& engine, const Work& work) const {
+    const Stopwatch clock;
+    work();
+    engine.meter().spent(traffic_, {.codec = clock.seconds()});
+  }
 
   static std::vector<NamedTensor> tensors_of(const std::vector<BlockLayout>& blocks, Span span) {
     std::vector<NamedTensor> all;
@@ -194,6 +203,7 @@ class PowerSgd final : public Operation {
   // division and a product might not give back.
   void finish() {
     shared_.finish(whole_.values, right_.values, gradients_);
+    const ScopedDenormals flush(true);
     const float* whole = whole_.values.data();
     for (std::size_t t = 0; t < places_.size(); ++t) {
       const std::uint64_t elements = places_[t].elements;

@@ -79,10 +79,10 @@ TEST(Reshard, EquallyManyRanksContinueAsTheyWere) {
 
 TEST(Reshard, WhatIsOutstandingStaysTheSame) {
   for (const GradientPolicy& policy : policies())
-    for (const int before : {2, 3, 4, 8})
+    for (const int before : {2, 3, 4, 8}) {
+      const auto states = some_states(policy, before);
+      const auto expected = owed(policy, states);
       for (const int after : kMembers) {
-        const auto states = some_states(policy, before);
-        const auto expected = owed(policy, states);
         const auto actual = owed(policy, reshard(states, after, policy, kBlocks));
         double outstanding = 0;
         for (std::size_t b = 0; b < expected.size(); ++b)
@@ -94,19 +94,21 @@ TEST(Reshard, WhatIsOutstandingStaysTheSame) {
           }
         EXPECT_GT(outstanding, 1) << text_of(policy);
       }
+    }
 }
 
 // From one rank that has not yet paid.
 TEST(Reshard, ALoneRankHandsOnWhatItOwes) {
-  for (const GradientPolicy& policy : policies())
+  for (const GradientPolicy& policy : policies()) {
+    const auto lone = reshard(some_states(policy, 4), 1, policy, kBlocks);
+    const auto expected = owed(policy, lone);
     for (const int after : kMembers) {
-      const auto lone = reshard(some_states(policy, 4), 1, policy, kBlocks);
-      const auto expected = owed(policy, lone);
       const auto actual = owed(policy, reshard(lone, after, policy, kBlocks));
       for (std::size_t b = 0; b < expected.size(); ++b)
         for (std::size_t i = 0; i < expected[b].size(); ++i)
           ASSERT_NEAR(actual[b][i], expected[b][i], 1.2e-7 * std::abs(expected[b][i]));
     }
+  }
 }
 
 // Shares are equal: no rank is handed more than its part, nor less.
@@ -146,9 +148,10 @@ TEST(Reshard, NothingBecomesNothing) {
 TEST(Reshard, NewRanksGoOnWithoutLosingAnything) {
   for (const GradientPolicy& policy : policies()) {
     if (!policy.up_feedback || !policy.down_feedback) continue;
-    for (const int before : {2, 3})
+    for (const int before : {2, 3}) {
+      const auto old = some_states(policy, before);
       for (const int after : kMembers) {
-        const auto states = reshard(some_states(policy, before), after, policy, kBlocks);
+        const auto states = reshard(old, after, policy, kBlocks);
         std::vector<NamedFloats> saved(states.size());
         Blocks<float> sums;
         run_ranks(after, [&](Transport& transport) {
@@ -172,6 +175,7 @@ TEST(Reshard, NewRanksGoOnWithoutLosingAnything) {
                 << text_of(policy) << ", " << before << " to " << after << ", block " << b;
           }
       }
+    }
   }
 }
 

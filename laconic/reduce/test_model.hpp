@@ -11,6 +11,7 @@
 #include <numeric>
 #include <vector>
 
+#include "laconic/base/denormals.hpp"
 #include "laconic/codec/codec.hpp"
 #include "laconic/collective/plan.hpp"
 #include "laconic/link/sample.hpp"
@@ -82,6 +83,7 @@ class SumModel {
 
   // Contributions by rank, then by block.
   Buffers sum(std::uint64_t step, const std::vector<Buffers>& contributions) {
+    const ScopedDenormals flush(true);  // as collectives do
     step_ = step;
     open_ = committed_;
     is_exact_ = members_ == 1 || step < static_cast<std::uint64_t>(policy_.warm_up_steps);
