@@ -24,3 +24,30 @@ find_library(LACONIC_LIB_PCRE2 pcre2-8 REQUIRED)
 add_library(laconic_pcre2 INTERFACE)
 target_include_directories(laconic_pcre2 SYSTEM INTERFACE ${LACONIC_PCRE2_INCLUDE})
 target_link_libraries(laconic_pcre2 INTERFACE ${LACONIC_LIB_PCRE2})
+
+# MPI, any that speaks version 3, is taken when it is there. ON makes it a must, OFF leaves it.
+set(LACONIC_MPI AUTO CACHE STRING "MPI transport: AUTO, ON or OFF")
+set_property(CACHE LACONIC_MPI PROPERTY STRINGS AUTO ON OFF)
+if(LACONIC_MPI STREQUAL AUTO)
+  find_package(MPI 3.0 QUIET COMPONENTS CXX)
+elseif(LACONIC_MPI)
+  find_package(MPI 3.0 REQUIRED COMPONENTS CXX)
+endif()
+# Not MPI::MPI_CXX: its flags would reach everybody who uses a transport and spoil the precompiled
+# header, and programs that never ask for MPI should not load it.
+add_library(laconic_mpi INTERFACE)
+if(MPI_CXX_FOUND)
+  target_link_libraries(laconic_mpi INTERFACE -Wl,--push-state,--as-needed ${MPI_CXX_LIBRARIES}
+                        -Wl,--pop-state)
+endif()
+
+# Optional: without it there is no transport between processes but MPI.
+find_path(LACONIC_GLOO_INCLUDE gloo/transport/tcp/device.h)
+find_library(LACONIC_LIB_GLOO gloo)
+if(LACONIC_GLOO_INCLUDE AND LACONIC_LIB_GLOO)
+  add_library(laconic_gloo INTERFACE)
+  target_include_directories(laconic_gloo SYSTEM INTERFACE ${LACONIC_GLOO_INCLUDE})
+  target_link_libraries(laconic_gloo INTERFACE ${LACONIC_LIB_GLOO})
+else()
+  message(STATUS "gloo: not found (apt install libgloo-dev); building without it")
+endif()

@@ -35,6 +35,11 @@ WireError::WireError(std::size_t offset, std::string field, const std::string& w
       offset_(offset),
       field_(std::move(field)) {}
 
+WireError::WireError(const std::string& whose, const WireError& error)
+    : std::runtime_error(fmt::format("{}: {}", whose, error.what())),
+      offset_(error.offset()),
+      field_(error.field()) {}
+
 PeerLost::PeerLost(int peer, const std::string& what) : std::runtime_error(what), peer_(peer) {}
 
 Timeout::Timeout(int peer, const std::string& what) : std::runtime_error(what), peer_(peer) {}

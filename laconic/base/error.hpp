@@ -47,6 +47,8 @@ class SystemError : public std::runtime_error {
 class WireError : public std::runtime_error {
  public:
   WireError(std::size_t offset, std::string field, const std::string& what);
+  // The same, with whose bytes they were in front: "dp.gradient 2 #17 from rank 3: CRC-32C at ...".
+  WireError(const std::string& whose, const WireError& error);
   std::size_t offset() const { return offset_; }
   const std::string& field() const { return field_; }
 

@@ -14,11 +14,17 @@
 // encoded once, with the member's residual; on the way down (`seal`) the owner
 // encodes the sum once, with its own residual. A contribution that does not
 // cross a link, the owner's own, is not encoded. Codecs that are summable are
-// added without decoding, and the sum is passed on without encoding it again.
+// added without decoding, and the sum is passed on without encoding it again
+// (then the owner's contribution is encoded too, and has a residual).
 // With algorithms where partial sums travel (ring, doubling) a codec must be raw
 // or summable: anything else would be encoded at every hop; check() says so.
 //
-// All members end with the same bits.
+// A large buffer goes in lanes: lane l has the l-th slice of every chunk and a
+// walk of its own through the plan, so that one lane is added while the next
+// is on its way. A codec sees one slice of one chunk at a time.
+//
+// All members end with the same bits. Sums of raw values flush denormals, in
+// every thread alike.
 #pragma once
 
 #include <cstdint>
@@ -48,14 +54,32 @@ struct CollectiveSpec {
   bool up_feedback = false;    // residuals of contributions (worker error)
   bool down_feedback = false;  // residual of the owner's sum (server error)
   std::uint64_t seed = 0;
+  std::uint64_t lane_elements = 0;  // at most so many in a lane, roughly; 0: choose
 };
 // Every reason why such a collective cannot work.
 Problems check(const CollectiveSpec& spec);
 
+// The slice of each chunk in each lane: lanes_of(spec)[lane][chunk]. All members cut alike; an
+// all_to_all, whose offsets may differ by member (chunks that a member neither brings nor gets need
+// no room), has one lane.
+struct Slice {
+  std::uint64_t offset = 0;  // in the buffer
+  std::uint64_t elements = 0;
+  bool operator==(const Slice&) const = default;
+};
+std::vector<std::vector<Slice>> lanes_of(const CollectiveSpec& spec);
+
+// The links that the slice of a chunk takes from `member`: as a contribution, and as its sealed
+// sum. What a sender with such a spec loses is exactly what the collective loses.
+LinkSpec up_link(const CollectiveSpec& spec, int member, int lane, int chunk);
+LinkSpec down_link(const CollectiveSpec& spec, int lane, int chunk);
+// Whether payloads are added as they are: a summable codec that is not raw, in a sum.
+bool adds_payloads(const CollectiveSpec& spec);
+
 // What one member remembers, element by element of the buffer. Empty: nothing yet.
 struct CollectiveState {
-  std::vector<float> up;    // whole buffer; zero where this member is the owner
-  std::vector<float> down;  // this member's own chunk
+  std::vector<float> up;    // whole buffer; zero where this member encodes nothing
+  std::vector<float> down;  // the chunk that this member seals
   bool operator==(const CollectiveState&) const = default;
 };
 
@@ -75,7 +99,7 @@ class Collective {
   void commit();
   void abandon();
 
-  // Requires: no step is open.
+  // Requires: no step is open. load() throws ConfigError when sizes are not those of the spec.
   CollectiveState save() const;
   void load(const CollectiveState& state);
 
@@ -85,7 +109,8 @@ class Collective {
 };
 
 // --- small things, at once and in the calling thread. `number` tells calls apart: the same on all
-// members, different from call to call.
+// members, different from call to call. They return when what they wait for has come; what others
+// still need from here may be queued, so flush() before the engine goes.
 
 // What every member brought, by member.
 std::vector<Bytes> gather_all(Engine& engine, const Group& group, Traffic traffic,

@@ -90,7 +90,8 @@ struct Courier::Body {
   struct UnderWay {
     std::shared_ptr<Operation> operation;
     Time started;
-    std::uint64_t round = 0;  // the last in which it was advanced
+    std::uint64_t round = 0;       // the last in which it was advanced
+    std::uint64_t long_round = 0;  // the last in which that took long
   };
   using ClassTimes = std::array<double, kTrafficClasses>;
 
@@ -100,7 +101,8 @@ struct Courier::Body {
   // The courier's thread.
   void work();
   bool wait_for_work();
-  bool advance_round();
+  void advance_round();
+  void look_again_before(Order order);
   std::optional<std::pair<Order, UnderWay>> next_of_round();
   void finish(Order order);
   void sleep(std::uint64_t seen);
@@ -135,7 +137,8 @@ void Courier::Body::work() {
   try {
     while (wait_for_work()) {
       const std::uint64_t seen = engine.wait_for_arrival(0, {});
-      if (advance_round()) sleep(seen);
+      advance_round();
+      sleep(seen);
     }
   } catch (...) {
     fail(std::current_exception());
@@ -149,20 +152,27 @@ bool Courier::Body::wait_for_work() {
   return !is_stopping;
 }
 
-// Advances every operation once, the most urgent first. False when it broke off after a long
-// advance, for then a more urgent one may be able to go on.
-bool Courier::Body::advance_round() {
+// Advances every operation, the most urgent first.
+void Courier::Body::advance_round() {
   ++round;
   while (const auto next = next_of_round()) {
     const auto& [order, entry] = *next;
     const Time begin = now();
     const bool is_done = entry.operation->advance(engine);
     const Time end = now();
+    if (end - begin >= kLongAdvance) look_again_before(order);
     if (is_done && on_done) on_done(*entry.operation, entry.started, end);
     if (is_done) finish(order);
-    if (end - begin >= kLongAdvance) return false;
   }
-  return true;
+}
+
+// Operations that are more urgent may be able to go on by now. Once a round for each that took
+// long, so that those behind it have their turn too.
+void Courier::Body::look_again_before(Order order) {
+  const std::lock_guard lock(mutex);
+  const auto here = under_way.find(order);
+  if (std::exchange(here->second.long_round, round) == round) return;
+  for (auto it = under_way.begin(); it != here; ++it) it->second.round = 0;
 }
 
 std::optional<std::pair<Order, Courier::Body::UnderWay>> Courier::Body::next_of_round() {

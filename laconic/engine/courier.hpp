@@ -5,8 +5,8 @@
 // courier asks the most urgent operations first, sleeps until something
 // arrives, and so keeps every link busy with one thread and no matter how many
 // operations are under way. An advance() may encode for tens of milliseconds;
-// after each such one the courier begins again with the most urgent operation,
-// those started meanwhile included.
+// after it the courier looks first at all that is more urgent, what was started
+// meanwhile included, and only then at what is less.
 //
 // The meter gets, per traffic class, the time with at least one operation under
 // way (active) and the time inside wait() and wait_all() (exposed).

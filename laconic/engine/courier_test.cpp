@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/engine/test_message.hpp"
 #include "laconic/transport/in_process.hpp"
@@ -9,52 +15,374 @@
 namespace laconic {
 namespace {
 
-// Waits for one message.
-class Expect : public Operation {
+using std::chrono::milliseconds;
+
+EngineOptions with_deadline(int ms) {
+  return {.segment_bytes = 64, .deadline = milliseconds(ms), .records = 64};
+}
+
+// Does what the test says at every advance.
+class Scripted : public Operation {
  public:
-  Expect(Rank from, Tag tag, DeadlineKey key) : from_(from), tag_(tag), key_(key) {}
-  bool advance(Engine& engine) override {
-    if (auto message = engine.try_recv(from_, tag_))
-      got_ = std::move(*message);
-    else
-      return false;
-    return true;
-  }
+  using Script = std::function<bool(Engine&)>;
+  Scripted(std::string name, DeadlineKey key, Script script, Traffic traffic = Traffic::dp_gradient)
+      : name_(std::move(name)), key_(key), script_(std::move(script)), traffic_(traffic) {}
+
+  bool advance(Engine& engine) override { return script_(engine); }
   DeadlineKey key() const override { return key_; }
-  Traffic traffic() const override { return fields_of(tag_).traffic; }
-  std::string describe() const override {
-    return "recv of " + to_text(tag_) + " from rank " + std::to_string(from_);
-  }
-  const Bytes& got() const { return got_; }
+  Traffic traffic() const override { return traffic_; }
+  std::string describe() const override { return name_; }
 
  private:
-  Rank from_;
-  Tag tag_;
+  std::string name_;
   DeadlineKey key_;
-  Bytes got_;
+  Script script_;
+  Traffic traffic_;
 };
+
+std::shared_ptr<Operation> expect(Rank from, Tag tag, const Bytes& message, DeadlineKey key = 0) {
+  return std::make_shared<Scripted>("recv of " + to_text(tag), key, [=](Engine& engine) {
+    const std::optional<Bytes> got = engine.try_recv(from, tag);
+    if (got) {
+      EXPECT_EQ(*got, message);
+    }
+    return got.has_value();
+  });
+}
+
+std::shared_ptr<Operation> never(const std::string& name, DeadlineKey key = 0) {
+  return std::make_shared<Scripted>(name, key, [](Engine&) { return false; });
+}
+
+// An operation that ends when somebody says so.
+struct Switch {
+  std::atomic<bool> is_on = false;
+  std::shared_ptr<Operation> operation(Traffic traffic = Traffic::dp_gradient) {
+    return std::make_shared<Scripted>(
+        "switch", 0, [this](Engine&) { return is_on.load(); }, traffic);
+  }
+  void turn_on(Engine& engine) {
+    is_on = true;
+    engine.wake();
+  }
+};
+
+struct Lone {  // one rank, in this thread
+  explicit Lone(int deadline_ms = 20'000)
+      : transports(make_in_process(2)), engine(*transports[0], with_deadline(deadline_ms)) {}
+  std::vector<std::unique_ptr<Transport>> transports;
+  Engine engine;
+};
+
+// In the order in which operations were first advanced.
+class Log {
+ public:
+  void add(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    names_.push_back(name);
+  }
+  std::vector<std::string> names() const {
+    const std::lock_guard lock(mutex_);
+    return names_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::string> names_;
+};
+
+std::shared_ptr<Operation> logged(Log& log, const std::string& name, DeadlineKey key) {
+  return std::make_shared<Scripted>(name, key, [&log, name](Engine&) {
+    log.add(name);
+    return true;
+  });
+}
+
+// Keeps the courier busy, as encoding would, until `go` is set; tells by `busy` that it does.
+std::shared_ptr<Operation> hold(Log& log, DeadlineKey key, std::promise<void>& busy,
+                                std::shared_future<void> go) {
+  return std::make_shared<Scripted>("hold", key, [&log, &busy, go](Engine&) {
+    log.add("hold");
+    busy.set_value();
+    go.wait();
+    std::this_thread::sleep_for(milliseconds(2));
+    return true;
+  });
+}
 
 TEST(Courier, WalksManyOperationsAtOnce) {
   run_ranks(3, [](Transport& transport) {
-    Engine engine(transport);
+    constexpr std::uint64_t kOperations = 300;
+    Engine engine(transport, with_deadline(20'000));
     Courier courier(engine);
-    std::vector<std::shared_ptr<Expect>> operations;
-    for (std::uint64_t i = 0; i < 100; ++i)
+    std::vector<std::shared_ptr<Operation>> operations;
+    for (std::uint64_t i = 0; i < kOperations; ++i)
       for (Rank r = 0; r < 3; ++r) {
         if (r == engine.rank()) continue;
-        operations.push_back(std::make_shared<Expect>(r, gradient_tag(i), 100 - i));
+        operations.push_back(expect(r, gradient_tag(i), message_of(i, i), kOperations - i));
         courier.start(operations.back());
+        engine.send(parcel_to(r, gradient_tag(kOperations - 1 - i),
+                              message_of(kOperations - 1 - i, kOperations - 1 - i), i));
       }
-    for (std::uint64_t i = 0; i < 100; ++i)
-      for (Rank r = 0; r < 3; ++r)
-        if (r != engine.rank())
-          engine.send(parcel_to(r, gradient_tag(i), message_of(1000, i), 100 - i));
     courier.wait(operations.front());
+    courier.wait(operations.back());
     courier.wait_all();
-    for (std::size_t i = 0; i < operations.size(); ++i)
-      EXPECT_EQ(operations[i]->got(), message_of(1000, i / 2));
+    for (const auto& operation : operations) courier.wait(operation);
+    engine.flush();
+    EXPECT_EQ(engine.meter().read().received.size(), 2U);
+  });
+}
+
+TEST(Courier, ManyThreadsMayStartAndWait) {
+  run_ranks(2, [](Transport& transport) {
+    Engine engine(transport, with_deadline(20'000));
+    Courier courier(engine);
+    std::vector<std::thread> threads;
+    for (std::uint32_t t = 0; t < 4; ++t)
+      threads.emplace_back([&, t] {
+        for (std::uint64_t i = 0; i < 100; ++i) {
+          const auto operation =
+              expect(1 - engine.rank(), gradient_tag(i, t), message_of(200, i + t), i);
+          courier.start(operation);
+          engine.send(parcel_to(1 - engine.rank(), gradient_tag(i, t), message_of(200, i + t)));
+          courier.wait(operation);
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
     engine.flush();
   });
+}
+
+TEST(Courier, LooksAtTheMostUrgentFirst) {
+  Lone lone;
+  Log log;
+  Courier courier(lone.engine);
+  std::promise<void> busy, go;
+  courier.start(hold(log, 50, busy, go.get_future()));
+  busy.get_future().wait();
+  for (const DeadlineKey key : {30, 10, 20, 60, 10})
+    courier.start(logged(log, std::to_string(key), key));
+  go.set_value();
+  courier.wait_all();
+  EXPECT_EQ(log.names(), (std::vector<std::string>{"hold", "10", "10", "20", "30", "60"}));
+}
+
+TEST(Courier, AfterALongAdvanceAnUrgentOperationThatCanGoOnDoes) {
+  Lone lone;
+  Log log;
+  Courier courier(lone.engine);
+  std::atomic<bool> is_ready = false;
+  courier.start(std::make_shared<Scripted>("urgent", 1, [&](Engine&) {
+    if (is_ready) log.add("urgent");
+    return is_ready.load();
+  }));
+  std::promise<void> busy, go;
+  courier.start(hold(log, 50, busy, go.get_future()));
+  busy.get_future().wait();
+  courier.start(logged(log, "late", 60));
+  is_ready = true;  // as if its message had come while the other was encoding
+  go.set_value();
+  courier.wait_all();
+  EXPECT_EQ(log.names(), (std::vector<std::string>{"hold", "urgent", "late"}));
+}
+
+TEST(Courier, OperationsThatTakeLongForNothingStarveNobody) {
+  Lone lone;
+  Log log;
+  Courier courier(lone.engine);
+  for (const DeadlineKey key : {1, 2, 3})
+    courier.start(std::make_shared<Scripted>("slow", key, [](Engine&) {
+      std::this_thread::sleep_for(milliseconds(1));
+      return false;
+    }));
+  const auto last = logged(log, "last", 9);
+  courier.start(last);
+  courier.wait(last);
+  EXPECT_EQ(log.names(), (std::vector<std::string>{"last"}));
+}
+
+TEST(Courier, ThrowsWhatAnOperationThrewToEverybody) {
+  Lone lone;
+  Courier courier(lone.engine);
+  const auto other = never("other");
+  courier.start(other);
+  courier.start(std::make_shared<Scripted>(
+      "bad", 5, [](Engine&) -> bool { throw WireError(7, "payload", "is rotten"); }));
+  EXPECT_THROW(courier.wait(other), WireError);
+  EXPECT_THROW(courier.wait_all(), WireError);
+  EXPECT_THROW(courier.start(never("third")), WireError);
+  EXPECT_EQ(other.use_count(), 1);  // dropped
+}
+
+TEST(Courier, NamesWhatIsUnderWayWhenNothingMoves) {
+  Lone lone(50);
+  Courier courier(lone.engine);
+  courier.start(never("all_reduce of dp.gradient 2, waiting for rank 3", 2));
+  courier.start(never("all_reduce of dp.gradient 1, waiting for rank 2", 1));
+  std::string text;
+  try {
+    courier.wait_all();
+  } catch (const Timeout& timeout) {
+    text = timeout.what();
+    EXPECT_EQ(timeout.peer(), -1);
+  }
+  EXPECT_EQ(text,
+            "rank 0: nothing moved for 50 ms; under way: all_reduce of dp.gradient 1, waiting for "
+            "rank 2; all_reduce of dp.gradient 2, waiting for rank 3");
+}
+
+TEST(Courier, NamesAtMostEight) {
+  Lone lone(50);
+  Courier courier(lone.engine);
+  for (int i = 0; i < 10; ++i) courier.start(never("op " + std::to_string(i), 1));
+  try {
+    courier.wait_all();
+    ADD_FAILURE();
+  } catch (const Timeout& timeout) {
+    EXPECT_NE(std::string(timeout.what()).find("; op 7; and 2 more"), std::string::npos)
+        << timeout.what();
+  }
+}
+
+TEST(Courier, WaitsAsLongAsSomethingMoves) {
+  run_ranks(2, [](Transport& transport) {
+    Engine engine(transport, with_deadline(400));
+    if (engine.rank() == 1) {
+      for (std::uint64_t i = 0; i < 5; ++i) {
+        std::this_thread::sleep_for(milliseconds(130));
+        engine.send(parcel_to(0, gradient_tag(i), message_of(10, i)));
+      }
+      return engine.flush();
+    }
+    Courier courier(engine);
+    for (std::uint64_t i = 0; i < 5; ++i)
+      courier.start(expect(1, gradient_tag(i), message_of(10, i)));
+    courier.wait_all();  // 650 ms, longer than the deadline
+  });
+}
+
+TEST(Courier, IdleTimeIsNoTimeout) {
+  Lone lone(50);
+  Courier courier(lone.engine);
+  std::this_thread::sleep_for(milliseconds(120));
+  Switch light;
+  const auto operation = light.operation();
+  courier.start(operation);
+  light.turn_on(lone.engine);
+  courier.wait(operation);
+}
+
+TEST(Courier, APeerThatDiesEndsEveryWait) {
+  run_ranks(2, [](Transport& transport) {
+    Engine engine(transport, with_deadline(20'000));
+    if (engine.rank() == 1) return transport.close();
+    Courier courier(engine);
+    courier.start(expect(1, gradient_tag(1), {}));
+    try {
+      courier.wait_all();
+      ADD_FAILURE();
+    } catch (const PeerLost& lost) {
+      EXPECT_EQ(lost.peer(), 1);
+    }
+  });
+}
+
+TEST(Courier, ActiveTimeIsAUnionAndExposedTimeIsInsideWaits) {
+  Lone lone;
+  Courier courier(lone.engine);
+  Switch one, two, control;
+  const Stopwatch watch;
+  courier.start(one.operation());
+  courier.start(two.operation());
+  courier.start(control.operation(Traffic::control));
+  std::this_thread::sleep_for(milliseconds(60));
+  control.turn_on(lone.engine);
+  one.turn_on(lone.engine);
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_EQ(lone.engine.meter().read().times.count(Traffic::dp_gradient), 0U);  // still active
+  std::thread later([&] {
+    std::this_thread::sleep_for(milliseconds(30));
+    two.turn_on(lone.engine);
+  });
+  const Stopwatch waited;
+  courier.wait_all();
+  const double waiting = waited.seconds();
+  const double all = watch.seconds();
+  later.join();
+  auto times = lone.engine.meter().read().times;
+  EXPECT_GE(times[Traffic::dp_gradient].active, 0.1);
+  EXPECT_LE(times[Traffic::dp_gradient].active, all);  // the sum of both would be longer
+  EXPECT_GT(times[Traffic::dp_gradient].exposed, 0.0);
+  EXPECT_LE(times[Traffic::dp_gradient].exposed, waiting);
+  EXPECT_GE(times[Traffic::control].active, 0.06);
+  EXPECT_EQ(times[Traffic::control].exposed, 0.0);  // was done before anybody waited
+}
+
+TEST(Courier, WaitingForOneExposesItsClass) {
+  Lone lone;
+  Courier courier(lone.engine);
+  Switch one, two;
+  const auto gradient = one.operation();
+  courier.start(gradient);
+  courier.start(two.operation(Traffic::control));
+  std::thread later([&] {
+    std::this_thread::sleep_for(milliseconds(30));
+    one.turn_on(lone.engine);
+  });
+  courier.wait(gradient);
+  later.join();
+  auto times = lone.engine.meter().read().times;
+  EXPECT_GE(times[Traffic::dp_gradient].exposed, 0.02);
+  EXPECT_EQ(times[Traffic::control].exposed, 0.0);
+}
+
+TEST(Courier, TellsWhenAnOperationWasUnderWay) {
+  Lone lone;
+  std::vector<std::string> done;  // read after the wait, which comes after the last call
+  {
+    Courier courier(lone.engine,
+                    [&](const Operation& operation, Courier::Time begin, Courier::Time end) {
+                      EXPECT_GE(end - begin, milliseconds(0));
+                      done.push_back(operation.describe());
+                    });
+    for (int i = 0; i < 10; ++i) {
+      courier.start(std::make_shared<Scripted>(std::to_string(i), 0, [](Engine&) { return true; }));
+      courier.wait_all();
+      EXPECT_EQ(done.size(), static_cast<std::size_t>(i + 1));
+    }
+    courier.start(never("dropped"));
+  }
+  EXPECT_EQ(done.size(), 10U);
+}
+
+TEST(Courier, DropsWhatIsUnderWayWhenItEnds) {
+  Lone lone;
+  const auto operation = never("endless");
+  {
+    Courier courier(lone.engine);
+    courier.start(operation);
+  }
+  EXPECT_EQ(operation.use_count(), 1);
+}
+
+TEST(Run, WalksOneOperationInTheCallingThread) {
+  run_ranks(2, [](Transport& transport) {
+    Engine engine(transport, with_deadline(20'000));
+    if (engine.rank() == 1) {
+      std::this_thread::sleep_for(milliseconds(30));
+      engine.send(parcel_to(0, gradient_tag(1), message_of(1000, 1)));
+      return engine.flush();
+    }
+    run(engine, *expect(1, gradient_tag(1), message_of(1000, 1)));
+    const Times times = engine.meter().read().times.at(Traffic::dp_gradient);
+    EXPECT_GT(times.exposed, 0.0);
+    EXPECT_EQ(times.active, times.exposed);
+  });
+}
+
+TEST(Run, EndsWithTheDeadline) {
+  Lone lone(50);
+  EXPECT_THROW(run(lone.engine, *never("this")), Timeout);
 }
 
 }  // namespace

@@ -85,8 +85,8 @@ class Engine {
   // Nothing when it has not arrived whole. The first call for a message posts it in the recorder.
   // Throws PeerLost, WireError.
   std::optional<Bytes> try_recv(Rank from, Tag tag);
-  // Waits until every queued message has been handed over. Throws PeerLost; Timeout when nothing
-  // left for the engine's deadline.
+  // Waits until every queued message has been handed over. Throws PeerLost; Timeout when a segment
+  // did not leave within the engine's deadline.
   void flush();
 
   // For whoever walks operations (engine/courier.hpp): counts arrivals, losses, failures of sends

@@ -2,28 +2,370 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <thread>
+
 #include "laconic/base/error.hpp"
+#include "laconic/engine/test_gate.hpp"
 #include "laconic/engine/test_message.hpp"
 #include "laconic/transport/in_process.hpp"
 
 namespace laconic {
 namespace {
 
-EngineOptions small_segments(std::size_t bytes = 16) {
-  return {.segment_bytes = bytes, .deadline = std::chrono::milliseconds(5'000), .records = 64};
+using std::chrono::milliseconds;
+
+EngineOptions options_of(std::size_t segment_bytes, milliseconds deadline = milliseconds(20'000)) {
+  return {.segment_bytes = segment_bytes, .deadline = deadline, .records = 64};
+}
+
+// Two ranks in this thread: 0 sends through a gate, 1 receives.
+struct Pair {
+  explicit Pair(const EngineOptions& options)
+      : transports(make_in_process(2)),
+        gate(*transports[0]),
+        sender(gate, options),
+        receiver(*transports[1], options) {}
+
+  std::vector<std::unique_ptr<Transport>> transports;
+  Gate gate;
+  Engine sender;
+  Engine receiver;
+};
+
+template <class Error, class Act>
+std::string message_of_error(const Act& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
 }
 
 TEST(Engine, CarriesMessagesOfEverySizeAroundASegment) {
   run_ranks(2, [](Transport& transport) {
-    Engine engine(transport, small_segments());
-    for (std::size_t bytes = 0; bytes <= 50; ++bytes) {
-      if (engine.rank() == 0)
-        engine.send(parcel_to(1, gradient_tag(bytes), message_of(bytes, bytes)));
-      else
-        EXPECT_EQ(engine.recv(0, gradient_tag(bytes)), message_of(bytes, bytes)) << bytes;
+    for (const std::size_t segment : {1U, 7U, 16U}) {
+      Engine engine(transport, options_of(segment));
+      for (std::size_t bytes = 0; bytes <= 50; ++bytes) {
+        const Tag tag = gradient_tag(100 * segment + bytes);
+        if (engine.rank() == 0)
+          engine.send(parcel_to(1, tag, message_of(bytes, bytes)));
+        else
+          EXPECT_EQ(engine.recv(0, tag), message_of(bytes, bytes)) << bytes;
+      }
+      engine.flush();
     }
+  });
+}
+
+TEST(Engine, AnUrgentMessageOvertakesBetweenTwoSegments) {
+  Pair pair(options_of(10));
+  const Tag big = gradient_tag(1), urgent = gradient_tag(2);
+  pair.sender.send(parcel_to(1, big, message_of(50, 1), 9));
+  pair.gate.wait_for(1);  // its first segment is on the way
+  pair.sender.send(parcel_to(1, urgent, message_of(15, 2), 1));
+  pair.gate.let_pass(7);
+  EXPECT_EQ(pair.receiver.recv(0, urgent), message_of(15, 2));
+  EXPECT_EQ(pair.receiver.recv(0, big), message_of(50, 1));
+  EXPECT_EQ(pair.gate.wait_for(7), (std::vector<Tag>{big, urgent, urgent, big, big, big, big}));
+}
+
+TEST(Engine, EqualKeysLeaveInTheOrderOfQueuing) {
+  Pair pair(options_of(10));
+  std::vector<Tag> tags;
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    tags.push_back(gradient_tag(100 - i));
+    pair.sender.send(parcel_to(1, tags.back(), message_of(5, i), 3));
+  }
+  pair.gate.let_pass(20);
+  EXPECT_EQ(pair.gate.wait_for(20), tags);
+}
+
+TEST(Engine, AnUrgentMessageLendsItsKeyToEarlierOnesOfItsTag) {
+  Pair pair(options_of(10));
+  const Tag shared = gradient_tag(1), other = gradient_tag(2);
+  pair.sender.send(parcel_to(1, shared, message_of(20, 1), 9));
+  pair.gate.wait_for(1);
+  pair.sender.send(parcel_to(1, other, message_of(10, 2), 5));
+  pair.sender.send(parcel_to(1, shared, message_of(10, 3), 9));
+  pair.sender.send(parcel_to(1, shared, message_of(10, 4), 1));
+  pair.gate.let_pass(5);
+  EXPECT_EQ(pair.gate.wait_for(5), (std::vector<Tag>{shared, shared, shared, shared, other}));
+  EXPECT_EQ(pair.receiver.recv(0, shared), message_of(20, 1));
+  EXPECT_EQ(pair.receiver.recv(0, shared), message_of(10, 3));
+  EXPECT_EQ(pair.receiver.recv(0, shared), message_of(10, 4));
+}
+
+TEST(Engine, APeerThatIsSlowHoldsUpNoOther) {
+  run_ranks(3, [](Transport& transport) {
+    Gate gate(transport);
+    Engine engine(gate, options_of(10));
+    if (engine.rank() != 0) {
+      EXPECT_EQ(engine.recv(0, gradient_tag(0)), message_of(10, 0));
+      return;
+    }
+    for (const Rank to : {1, 2}) engine.send(parcel_to(to, gradient_tag(0), message_of(10, 0)));
+    gate.wait_for(2);  // both are with the transport at the same time
+    gate.let_pass(2);
     engine.flush();
   });
+}
+
+TEST(Engine, ThousandsOfMessagesFromManyThreadsArriveWhole) {
+  constexpr int kThreads = 4;
+  constexpr std::uint64_t kMessages = 300;
+  run_ranks(3, [](Transport& transport) {
+    Engine engine(transport, options_of(64));
+    const auto bytes_of = [](std::uint64_t i) { return (i * 37) % 500; };
+    std::vector<std::thread> threads;
+    for (std::uint32_t t = 0; t < kThreads; ++t)
+      threads.emplace_back([&, t] {
+        for (std::uint64_t i = 0; i < kMessages; ++i)
+          for (Rank to = 0; to < 3; ++to)
+            engine.send(
+                parcel_to(to, gradient_tag(i, t), message_of(bytes_of(i), i + t), i * 7 % 5));
+        for (std::uint64_t i = kMessages; i-- > 0;)
+          for (Rank from = 0; from < 3; ++from)
+            EXPECT_EQ(engine.recv(from, gradient_tag(i, t)), message_of(bytes_of(i), i + t));
+      });
+    for (std::thread& thread : threads) thread.join();
+    engine.flush();
+    Count expected;
+    for (std::uint64_t i = 0; i < kMessages; ++i)
+      expected += {3 * kThreads, 3 * kThreads * 2 * bytes_of(i),
+                   3 * kThreads * wire_bytes(bytes_of(i), 64)};
+    EXPECT_EQ(sent(engine.meter().read()), expected);
+  });
+}
+
+TEST(Engine, TwoWhoWaitForTheSameTagGetAMessageEach) {
+  run_ranks(2, [](Transport& transport) {
+    Engine engine(transport, options_of(8));
+    if (engine.rank() == 0) {
+      for (std::uint64_t i = 0; i < 200; ++i)
+        engine.send(parcel_to(1, gradient_tag(0), message_of(100, i)));
+      engine.flush();
+      return;
+    }
+    std::mutex mutex;
+    std::multiset<Bytes> got, expected;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&] {
+        for (int i = 0; i < 50; ++i) {
+          Bytes message = engine.recv(0, gradient_tag(0));
+          const std::lock_guard lock(mutex);
+          got.insert(std::move(message));
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    for (std::uint64_t i = 0; i < 200; ++i) expected.insert(message_of(100, i));
+    EXPECT_EQ(got, expected);
+  });
+}
+
+TEST(Engine, CarriesALongMessageInBothDirectionsAtOnce) {
+#ifdef __SANITIZE_THREAD__
+  constexpr std::size_t kBytes = std::size_t{2} << 20;  // minutes, otherwise
+#else
+  constexpr std::size_t kBytes = std::size_t{64} << 20;
+#endif
+  run_ranks(2, [](Transport& transport) {
+    Engine engine(transport);
+    const Bytes message = message_of(kBytes, 1);
+    engine.send(parcel_to(1 - engine.rank(), gradient_tag(0), message));
+    EXPECT_TRUE(engine.recv(1 - engine.rank(), gradient_tag(0)) == message);
+    engine.flush();
+  });
+}
+
+TEST(Engine, OneMessageMayGoToMany) {
+  run_ranks(4, [](Transport& transport) {
+    Engine engine(transport, options_of(16));
+    if (engine.rank() > 0) {
+      EXPECT_EQ(engine.recv(0, gradient_tag(1)), message_of(100, 1));
+      return;
+    }
+    Parcel parcel = parcel_to(0, gradient_tag(1), message_of(100, 1));
+    for (parcel.to = 0; parcel.to < 4; ++parcel.to) engine.send(parcel);
+    EXPECT_EQ(engine.recv(0, gradient_tag(1)), message_of(100, 1));
+    engine.flush();
+    parcel.message.reset();
+  });
+}
+
+TEST(Engine, MetersWhatLeftAndWhatCame) {
+  Pair pair(options_of(10));
+  const std::vector<std::size_t> sizes = {0, 1, 9, 10, 11, 35};
+  Count out, in;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    pair.sender.send(parcel_to(1, gradient_tag(i), message_of(sizes[i], i)));
+    out += {1, 2 * sizes[i], wire_bytes(sizes[i], 10)};
+    in += {1, 0, wire_bytes(sizes[i], 10)};
+  }
+  EXPECT_EQ(sent(pair.sender.meter().read()), Count{});  // the gate is shut
+  const MeterReading before = pair.sender.meter().read();
+  pair.gate.let_pass(100);
+  pair.sender.flush();
+  for (std::size_t i = 0; i < sizes.size(); ++i) pair.receiver.recv(0, gradient_tag(i));
+  const MeterReading left = pair.sender.meter().read() - before;
+  EXPECT_EQ(left.sent, (std::map{std::pair{std::pair{Traffic::dp_gradient, 1}, out}}));
+  EXPECT_EQ(sent(left, Traffic::dp_gradient), out);
+  EXPECT_EQ(sent(left, Traffic::control), Count{});
+  const MeterReading came = pair.receiver.meter().read();
+  EXPECT_EQ(came.received, (std::map{std::pair{std::pair{Traffic::dp_gradient, 0}, in}}));
+  EXPECT_EQ(sent(came), Count{});
+}
+
+TEST(Engine, RecordsFromQueuingToLeavingAndFromAskingToHaving) {
+  Pair pair(options_of(10));
+  EXPECT_EQ(pair.receiver.try_recv(0, gradient_tag(3)), std::nullopt);
+  EXPECT_EQ(pair.receiver.try_recv(0, gradient_tag(3)), std::nullopt);
+  pair.sender.send(parcel_to(1, gradient_tag(3), message_of(25, 0)));
+  const auto only = [](Engine& engine) {
+    const std::vector<Record> records = engine.recorder().records();
+    EXPECT_EQ(records.size(), 1U);
+    return records.at(0);
+  };
+  EXPECT_EQ(only(pair.sender).state, Record::State::posted);
+  EXPECT_EQ(only(pair.receiver).state, Record::State::posted);
+  pair.gate.let_pass(3);
+  pair.sender.flush();
+  pair.receiver.recv(0, gradient_tag(3));
+  for (Engine* engine : {&pair.sender, &pair.receiver}) {
+    const Record record = only(*engine);
+    EXPECT_EQ(record.kind, engine->rank() == 0 ? Record::Kind::send : Record::Kind::recv);
+    EXPECT_EQ(record.state, Record::State::done);
+    EXPECT_EQ(record.peer, 1 - engine->rank());
+    EXPECT_EQ(record.tag, gradient_tag(3));
+    EXPECT_EQ(record.bytes, 25U);
+  }
+}
+
+TEST(Engine, AWaitEndsWithTheDeadlineAndCanBeTakenUpAgain) {
+  Pair pair(options_of(10, milliseconds(60)));
+  EXPECT_EQ(message_of_error<Timeout>([&] { pair.receiver.recv(0, gradient_tag(4)); }),
+            "rank 1 waited in vain for dp.gradient 2 #4 from rank 0");
+  pair.gate.let_pass(1);
+  pair.sender.send(parcel_to(1, gradient_tag(4), message_of(20, 4)));
+  pair.gate.wait_for(2);
+  EXPECT_EQ(
+      message_of_error<Timeout>([&] { pair.receiver.recv(0, gradient_tag(4)); }),
+      "rank 1 waited in vain for dp.gradient 2 #4 from rank 0, of which 10 B of 20 B had come");
+  EXPECT_EQ(pair.receiver.recorder().records().size(), 1U);
+  EXPECT_EQ(pair.receiver.recorder().records().at(0).state, Record::State::posted);
+}
+
+TEST(Engine, ADeadlineBeginsAnewWithEverySegment) {
+  Pair pair(options_of(10, milliseconds(600)));
+  pair.sender.send(parcel_to(1, gradient_tag(4), message_of(40, 4)));
+  std::thread slowly([&] {
+    for (int i = 0; i < 4; ++i) {
+      std::this_thread::sleep_for(milliseconds(200));
+      pair.gate.let_pass(1);
+    }
+  });
+  EXPECT_EQ(pair.receiver.recv(0, gradient_tag(4)), message_of(40, 4));
+  slowly.join();
+}
+
+TEST(Engine, ASendThatFailsIsToldByTheNextCallAboutThePeer) {
+  Pair pair(options_of(10, milliseconds(60)));
+  pair.receiver.send(parcel_to(0, gradient_tag(9), message_of(5, 9)));
+  pair.receiver.flush();
+  pair.sender.send(parcel_to(1, gradient_tag(1), message_of(5, 1)));
+  pair.sender.send(parcel_to(1, gradient_tag(2), message_of(5, 2)));
+  EXPECT_EQ(message_of_error<Timeout>([&] { pair.sender.flush(); }), "the gate stayed shut");
+  EXPECT_THROW(pair.sender.flush(), Timeout);  // and again
+  EXPECT_THROW(pair.sender.send(parcel_to(1, gradient_tag(3), {})), Timeout);
+  // What came before can still be had; only what would have to be waited for cannot.
+  EXPECT_EQ(pair.sender.recv(1, gradient_tag(9)), message_of(5, 9));
+  EXPECT_THROW(pair.sender.try_recv(1, gradient_tag(10)), Timeout);
+  EXPECT_THROW(pair.sender.recv(1, gradient_tag(10)), Timeout);
+  pair.gate.let_pass(1);  // other peers are not concerned
+  pair.sender.send(parcel_to(0, gradient_tag(1), message_of(5, 1)));
+  EXPECT_EQ(pair.sender.recv(0, gradient_tag(1)), message_of(5, 1));
+  EXPECT_EQ(sent(pair.sender.meter().read()).messages, 1U);
+}
+
+TEST(Engine, AFailedSendWakesWhoWaitsForThePeer) {
+  Pair pair(options_of(10, milliseconds(300)));
+  const std::uint64_t seen = pair.sender.wait_for_arrival(0, {});
+  pair.sender.send(parcel_to(1, gradient_tag(1), message_of(5, 1)));
+  EXPECT_NE(pair.sender.wait_for_arrival(seen, in(milliseconds(20'000))), seen);
+  EXPECT_THROW(pair.sender.try_recv(1, gradient_tag(10)), Timeout);
+}
+
+TEST(Engine, APeerThatDiesEndsWaitsAndNamesIt) {
+  run_ranks(3, [](Transport& transport) {
+    Engine engine(transport, options_of(10));
+    if (engine.rank() == 2) {
+      engine.send(parcel_to(0, gradient_tag(1), message_of(35, 1)));
+      engine.flush();
+      transport.close();
+      return;
+    }
+    try {
+      if (engine.rank() == 0) {
+        EXPECT_EQ(engine.recv(2, gradient_tag(1)), message_of(35, 1));
+      }
+      engine.recv(2, gradient_tag(2));
+      ADD_FAILURE() << "got a message from a dead rank";
+    } catch (const PeerLost& lost) {
+      EXPECT_EQ(lost.peer(), 2);
+    }
+    EXPECT_EQ(engine.recorder().records().back().state, Record::State::failed);
+    const Rank other = 1 - engine.rank();  // the living still talk
+    engine.send(parcel_to(other, gradient_tag(5), message_of(35, 5)));
+    EXPECT_EQ(engine.recv(other, gradient_tag(5)), message_of(35, 5));
+    engine.send(parcel_to(2, gradient_tag(6), message_of(35, 6)));
+    EXPECT_THROW(engine.flush(), PeerLost);
+  });
+}
+
+TEST(Engine, RefusesWhatIsNoSegment) {
+  const auto transports = make_in_process(2);
+  Engine engine(*transports[1], options_of(10));
+  transports[0]->send(1, gradient_tag(1), message_of(3, 1), in(milliseconds(1000)));
+  transports[0]->send(1, gradient_tag(2), message_of(300, 1), in(milliseconds(1000)));
+  EXPECT_THROW(engine.recv(0, gradient_tag(1)), WireError);
+  EXPECT_THROW(engine.try_recv(0, gradient_tag(2)), WireError);
+  EXPECT_EQ(engine.meter().read().received.size(), 0U);
+  for (const Record& record : engine.recorder().records())
+    EXPECT_EQ(record.state, Record::State::failed);
+}
+
+TEST(Engine, DropsWhatHasNotLeftWhenItEnds) {
+  const auto transports = make_in_process(2);
+  Gate gate(*transports[0]);
+  auto engine = std::make_unique<Engine>(gate, options_of(10));
+  engine->send(parcel_to(1, gradient_tag(1), message_of(100, 1)));
+  gate.wait_for(1);
+  std::thread end([&] { engine.reset(); });
+  std::this_thread::sleep_for(milliseconds(20));
+  gate.let_pass(1);
+  end.join();
+  EXPECT_TRUE(transports[1]->try_recv(0, gradient_tag(1)).has_value());
+  EXPECT_FALSE(transports[1]->try_recv(0, gradient_tag(1)).has_value());
+}
+
+TEST(Meter, ReadingsAreSubtracted) {
+  Meter meter;
+  meter.sent(Traffic::control, 1, {1, 10, 5});
+  meter.spent(Traffic::control, {.active = 3, .exposed = 2, .codec = 1});
+  const MeterReading before = meter.read();
+  meter.sent(Traffic::control, 1, {2, 20, 6});
+  meter.sent(Traffic::preflight, 2, {1, 1, 1});
+  meter.received(Traffic::control, 0, {4, 0, 9});
+  meter.spent(Traffic::control, {.active = 0.5, .exposed = 0.25, .codec = 0.125});
+  const MeterReading step = meter.read() - before;
+  EXPECT_EQ(sent(step, Traffic::control), (Count{2, 20, 6}));
+  EXPECT_EQ(sent(step), (Count{3, 21, 7}));
+  EXPECT_EQ(step.received.at({Traffic::control, 0}), (Count{4, 0, 9}));
+  EXPECT_EQ(step.times.at(Traffic::control).active, 0.5);
+  EXPECT_EQ(step.times.at(Traffic::control).exposed, 0.25);
+  EXPECT_EQ(step.times.at(Traffic::control).codec, 0.125);
 }
 
 }  // namespace

@@ -100,11 +100,12 @@ void Outbox::fail(std::exception_ptr why, std::unique_lock<std::mutex>& lock) {
     events_.failed(message.record, message.parcel.message->size());
 }
 
+// A send that takes too long fails by itself. Twice its deadline is for a transport that forgets.
 void Outbox::flush() {
   std::unique_lock lock(mutex_);
   while (failure_ == nullptr && !queue_.empty()) {
     const std::uint64_t seen = left_;
-    const bool has_moved = moved_.wait_until(lock, in(options_.deadline), [&] {
+    const bool has_moved = moved_.wait_until(lock, in(2 * options_.deadline), [&] {
       return left_ != seen || queue_.empty() || failure_ != nullptr;
     });
     if (!has_moved)

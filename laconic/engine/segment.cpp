@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "laconic/base/error.hpp"
 
@@ -24,12 +25,12 @@ constexpr std::uint32_t kLast = 2;
 
 std::size_t cut_segment(ByteView message, std::size_t offset, std::size_t segment_bytes,
                         Bytes& out) {
-  const std::size_t end = std::min(message.size(), offset + segment_bytes);
+  const std::size_t slice = std::min(message.size() - offset, segment_bytes);
+  const std::size_t end = offset + slice;
   const bool is_first = offset == 0;
-  out.clear();
-  out.reserve(end - offset + kSegmentTrailer);
-  out.insert(out.end(), message.begin() + static_cast<std::ptrdiff_t>(offset),
-             message.begin() + static_cast<std::ptrdiff_t>(end));
+  out.reserve(slice + kSegmentTrailer);
+  out.resize(slice);
+  if (slice > 0) std::memcpy(out.data(), message.data() + offset, slice);
   put(out, kMagic);
   put(out, (is_first ? kFirst : 0) | (end == message.size() ? kLast : 0));
   put(out, std::uint64_t{is_first ? message.size() : offset});
@@ -82,7 +83,9 @@ void Assembly::append(const Bytes& slice) {
   if (needed > message_.capacity())
     message_.reserve(std::max<std::size_t>(
         needed, std::min<std::uint64_t>(total_, std::max(kMaxAdvance, 2 * message_.capacity()))));
-  message_.insert(message_.end(), slice.begin(), slice.end());
+  const std::size_t offset = message_.size();
+  message_.resize(needed);
+  if (!slice.empty()) std::memcpy(message_.data() + offset, slice.data(), slice.size());
 }
 
 }  // namespace laconic

@@ -116,6 +116,22 @@ double Feedback::norm(std::uint64_t slot) const {
   return std::sqrt(sum);
 }
 
+std::span<const float> Feedback::residual(std::uint64_t slot) const {
+  const auto at = slots_.find(slot);
+  if (at == slots_.end()) return {};
+  return at->second.newest().residual;
+}
+
+void Feedback::set_residual(std::uint64_t slot, const Shape& shape, std::span<const float> values) {
+  LACONIC_ASSERT(values.empty() || values.size() == count_of(shape),
+                 fmt::format("{} values for {} elements", values.size(), count_of(shape)));
+  Values& committed = slots_[slot].committed;
+  committed.shape = shape;
+  committed.residual.clear();
+  if (is_finite(values.data(), values.size()))
+    committed.residual.assign(values.begin(), values.end());
+}
+
 // Two tensors for each slot, "SLOT.residual" with the shape of its messages and "SLOT.basis".
 void Feedback::save(const std::string& path) const {
   std::vector<SafetensorsSpec> specs;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,11 @@ class Feedback {
   bool has_open() const;
 
   double norm(std::uint64_t slot) const;  // of the newest residual; 0 when there is none
+  // The newest residual, empty when there is none; valid until the next call that changes any.
+  std::span<const float> residual(std::uint64_t slot) const;
+  // For the next message, of this shape; without values the slot starts afresh. What is not finite
+  // is no residual. Requires: no step is open, as many values as the shape has elements or none.
+  void set_residual(std::uint64_t slot, const Shape& shape, std::span<const float> values);
 
   // Requires: no step is open. load() replaces everything; throws FileError.
   void save(const std::string& path) const;

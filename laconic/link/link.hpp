@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,6 +48,8 @@ struct MessageSpec {
   std::span<const std::uint64_t> keys;  // Delta with Use::train: the sample id of each index of
                                         // dim 0; elsewhere empty
   LinearMaps maps;                      // auto_encoder
+  // Sender, not with samples: the number of the frame within the step, when the caller counts.
+  std::optional<std::uint32_t> number = {};
 };
 
 class Sender {
@@ -77,6 +80,10 @@ class Sender {
   void load(const std::string& path);
 
   double residual_norm(std::uint64_t slot = 0) const { return feedback_.norm(slot); }
+  // The residual itself, element by element; see link/feedback.hpp. Requires, to set: no open step.
+  std::span<const float> residual(std::uint64_t slot = 0) const { return feedback_.residual(slot); }
+  void set_residual(std::uint64_t slot, const std::vector<std::int64_t>& shape,
+                    std::span<const float> values);
   DeltaStore* references() { return store_.get(); }  // null unless Delta and a sample was seen
 
  private:

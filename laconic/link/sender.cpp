@@ -71,6 +71,12 @@ void Sender::rescale(float factor) {
   feedback_.rescale(factor);
 }
 
+void Sender::set_residual(std::uint64_t slot, const std::vector<std::int64_t>& shape,
+                          std::span<const float> values) {
+  require_closed();
+  feedback_.set_residual(slot, shape, values);
+}
+
 void Sender::require_closed() const {
   LACONIC_ASSERT(!feedback_.has_open() && (!store_ || !store_->has_staged()),
                  fmt::format("{}: step {} is open", spec_.name, step_of(sequence_)));
@@ -89,9 +95,11 @@ Bytes Sender::pack_one(const CodecSpec& codec, ConstHostTensor x, const MessageS
   const bool remembers = message.use == Use::train;
   const bool with_residual = remembers && std::holds_alternative<ErrorFeedback>(spec_.memory);
   if (with_residual) require_float(spec_.name, x.spec.dtype);
-  const FrameHeader header{.codec = codec, .tensor = x.spec, .sequence = sequence_};
-  CodecInput input{.seed = message_seed(spec_.seed, sequence_), .maps = message.maps};
-  advance();
+  const std::uint64_t sequence =
+      message.number ? make_sequence(step_of(sequence_), *message.number) : sequence_;
+  const FrameHeader header{.codec = codec, .tensor = x.spec, .sequence = sequence};
+  CodecInput input{.seed = message_seed(spec_.seed, sequence), .maps = message.maps};
+  if (!message.number) advance();
   Bytes out;
   const std::span<std::byte> room = open_frame(out, header);
   if (!remembers || (!with_residual && !std::holds_alternative<LowRank>(codec))) {

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/philox.hpp"
 #include "laconic/codec/codec.hpp"
 #include "laconic/reduce/method.hpp"
 
@@ -162,9 +163,7 @@ bool has_down_residual(const GradientPolicy& policy) {
 }
 
 Algorithm algorithm_of(const GradientPolicy& policy) {
-  for (const Algorithm algorithm : algorithms_of(CollectiveKind::all_reduce))
-    if (name_of(algorithm) == policy.algorithm) return algorithm;
-  return Algorithm::direct;
+  return algorithm_named(policy.algorithm).value_or(Algorithm::direct);
 }
 
 namespace {
@@ -185,26 +184,32 @@ std::uint64_t grain_of(const GradientPolicy& policy) {
 
 std::vector<std::uint64_t> offsets_of(const GradientPolicy& policy, std::uint64_t elements,
                                       int members) {
-  const Plan plan = make_plan(CollectiveKind::all_reduce, algorithm_of(policy), members);
-  return cut(elements, plan.chunks, grain_of(policy));
+  const int chunks = chunks_of(CollectiveKind::all_reduce, algorithm_of(policy), members);
+  return cut(elements, chunks, grain_of(policy));
 }
 
-CollectiveSpec collective_of(const SumRequest& request, std::uint32_t unit,
-                             std::uint64_t elements) {
-  const GradientPolicy& policy = request.policy;
+CollectiveSpec collective_of(const Group& group, const GradientPolicy& policy, Traffic traffic,
+                             std::uint32_t unit, std::uint64_t elements, Dtype dtype) {
   CollectiveSpec spec;
-  spec.traffic = request.traffic;
+  spec.traffic = traffic;
   spec.unit = unit;
   spec.algorithm = algorithm_of(policy);
-  spec.group = request.group;
-  spec.dtype = request.dtype;
-  spec.offsets = offsets_of(policy, elements, static_cast<int>(request.group.size()));
+  spec.group = group;
+  spec.dtype = dtype;
+  spec.offsets = offsets_of(policy, elements, static_cast<int>(group.size()));
   spec.up = policy.up;
   spec.down = passes_sums_on(policy) ? CodecSpec{Raw{}} : policy.down;
   spec.up_feedback = has_up_residual(policy);
   spec.down_feedback = has_down_residual(policy);
-  spec.seed = policy.seed;
+  const Key key = derive(key_of(policy.seed), unit);  // blocks draw apart
+  spec.seed = std::uint64_t{key.hi} << 32 | key.lo;
   return spec;
+}
+
+CollectiveSpec collective_of(const SumRequest& request, std::uint32_t unit,
+                             std::uint64_t elements) {
+  return collective_of(request.group, request.policy, request.traffic, unit, elements,
+                       request.dtype);
 }
 
 }  // namespace laconic

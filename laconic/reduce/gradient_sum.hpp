@@ -28,7 +28,7 @@ namespace laconic {
 
 enum class ReduceMethod : std::uint8_t {
   codec,      // each block by itself, while backward goes on
-  power_sgd,  // the factors of all matrices in two flat sums after backward; the rest exactly
+  power_sgd,  // factors of matrices; the rest exactly
 };
 
 struct GradientPolicy {
@@ -41,6 +41,9 @@ struct GradientPolicy {
   std::string algorithm = "auto";  // or a name of Algorithm, or "native"
   std::int64_t rank = 16;          // power_sgd
   double min_ratio = 1.5;          // power_sgd: matrices that would shrink by less travel whole
+  // power_sgd: the factors of each block in sums of its own while backward goes on, instead of
+  // those of all blocks in two flat ones afterwards. The same bits, in more messages.
+  bool by_block = false;
   std::uint64_t seed = 0;
 };
 // Every reason why the policy cannot work for buffers of this dtype, by key ("codec").

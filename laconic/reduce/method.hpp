@@ -46,6 +46,8 @@ Algorithm algorithm_of(const GradientPolicy& policy);
 std::vector<std::uint64_t> offsets_of(const GradientPolicy& policy, std::uint64_t elements,
                                       int members);
 // The exact or encoded sum of a buffer by this policy.
+CollectiveSpec collective_of(const Group& group, const GradientPolicy& policy, Traffic traffic,
+                             std::uint32_t unit, std::uint64_t elements, Dtype dtype);
 CollectiveSpec collective_of(const SumRequest& request, std::uint32_t unit, std::uint64_t elements);
 
 // --- states (state.cpp)

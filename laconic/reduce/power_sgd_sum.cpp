@@ -13,7 +13,6 @@ namespace {
 // SharedLowRank counts its steps for a warm-up of its own. Ours goes by the step of the run, so
 // that both methods mean the same by it; the count stays out of our state.
 constexpr char kSteps[] = "steps";
-const std::vector<float> kNoSteps = {0, 0};
 
 // A flat buffer that is summed once a step; without elements there is nothing to do.
 class FlatSum {
@@ -54,6 +53,12 @@ class FlatSum {
   bool is_done_ = true;
 };
 
+// Consecutive blocks whose factors travel together.
+struct Span {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
 // The gradient of one tensor, where it lies in its block.
 struct TensorPlace {
   std::size_t block = 0;
@@ -61,14 +66,15 @@ struct TensorPlace {
   std::uint64_t elements = 0;
 };
 
-// One step after another of PowerSGD, each as one operation for the courier:
+// PowerSGD for some blocks, each step as one operation for the courier:
 //
 //   begin ─► whole ──────────────────────────────┐
 //        └─► left ─► project ─► right ───────────┴─► finish
 class PowerSgd final : public Operation {
  public:
-  explicit PowerSgd(const SumRequest& request)
-      : tensors_(all_tensors(request.blocks)),
+  PowerSgd(const SumRequest& request, Span span)
+      : span_(span),
+        tensors_(tensors_of(request.blocks, span)),
         shared_({.rank = request.policy.rank,
                  .min_ratio = request.policy.min_ratio,
                  .feedback = request.policy.up_feedback,
@@ -79,24 +85,27 @@ class PowerSgd final : public Operation {
         blocks_(request.blocks.size()),
         whole_(request, unit(0), shared_.counts().whole),
         left_(request, unit(1), shared_.counts().left),
-        right_(request, unit(2), shared_.counts().right) {
-    for (std::size_t b = 0; b < request.blocks.size(); ++b) place_block(request.blocks[b], b);
+        right_(request, unit(2), shared_.counts().right),
+        buffers_(blocks_) {
+    for (std::size_t b = 0; b < span.count; ++b)
+      place_block(request.blocks[span.first + b], span.first + b);
   }
-
-  SharedLowRank& shared() { return shared_; }
 
   void begin(std::uint64_t step) {
     shared_.abandon();
-    key_ = deadline_key(step + 1, blocks_, 0, 2);  // everything is there at once, or nothing
+    key_ = deadline_key(step + 1, blocks_, span_.first, 2);
     phase_ = Phase::posted;
+    missing_ = span_.count;
+    std::ranges::fill(buffers_, nullptr);
     for (FlatSum* sum : sums()) sum->begin(step);
   }
-  // Requires: no call of advance() is to come until the next begin().
-  void set_buffers(const std::vector<std::byte*>& blocks) {
-    gradients_.clear();
-    for (const TensorPlace& place : places_)
-      gradients_.push_back(reinterpret_cast<float*>(blocks[place.block]) + place.offset);
+  // True with the last block: now the courier can have it.
+  bool post(std::size_t block, std::byte* buffer) {
+    LACONIC_ASSERT(buffers_[block] == nullptr, fmt::format("block {}", block));
+    buffers_[block] = reinterpret_cast<float*>(buffer);
+    return --missing_ == 0;
   }
+  bool is_posted() const { return missing_ == 0; }
   void commit() {
     shared_.commit();
     for (FlatSum* sum : sums()) sum->commit();
@@ -104,6 +113,20 @@ class PowerSgd final : public Operation {
   void abandon() {
     shared_.abandon();
     for (FlatSum* sum : sums()) sum->abandon();
+  }
+
+  NamedFloats save() const {
+    NamedFloats state = shared_.save();
+    state.erase(kSteps);
+    return state;
+  }
+  // What it needs of the state of all blocks, which fits.
+  void load(const NamedFloats& state) {
+    NamedFloats own = {{kSteps, {0, 0}}};
+    for (const NamedTensor& tensor : tensors_)
+      for (const std::string& name : {residual_name(tensor), basis_name(tensor)})
+        if (const auto values = state.find(name); values != state.end()) own.insert(*values);
+    shared_.load(own);
   }
 
   bool advance(Engine& engine) override {
@@ -128,15 +151,15 @@ class PowerSgd final : public Operation {
  private:
   enum class Phase { posted, left, right };
 
-  static std::vector<NamedTensor> all_tensors(const std::vector<BlockLayout>& blocks) {
+  static std::vector<NamedTensor> tensors_of(const std::vector<BlockLayout>& blocks, Span span) {
     std::vector<NamedTensor> all;
-    for (const BlockLayout& block : blocks)
-      all.insert(all.end(), block.tensors.begin(), block.tensors.end());
+    for (std::size_t b = span.first; b < span.first + span.count; ++b)
+      all.insert(all.end(), blocks[b].tensors.begin(), blocks[b].tensors.end());
     return all;
   }
-  // Of the tag: after those of the blocks.
-  std::uint32_t unit(std::uint32_t number) const {
-    return static_cast<std::uint32_t>(blocks_) + number;
+  // Of the tag: after those of the blocks, three for every block.
+  std::uint32_t unit(std::size_t number) const {
+    return static_cast<std::uint32_t>(blocks_ + 3 * span_.first + number);
   }
   std::array<FlatSum*, 3> sums() { return {&whole_, &left_, &right_}; }
 
@@ -149,6 +172,9 @@ class PowerSgd final : public Operation {
   }
 
   void start() {
+    gradients_.clear();
+    for (const TensorPlace& place : places_)
+      gradients_.push_back(buffers_[place.block] + place.offset);
     const std::vector<const float*> inputs(gradients_.begin(), gradients_.end());
     shared_.begin(inputs, whole_.values, left_.values);
     left_.start(key_);
@@ -180,14 +206,18 @@ class PowerSgd final : public Operation {
     }
   }
 
-  std::vector<NamedTensor> tensors_;
+  const Span span_;
+  const std::vector<NamedTensor> tensors_;
   SharedLowRank shared_;
   const float members_;
   const Traffic traffic_;
   const std::size_t blocks_;
   FlatSum whole_, left_, right_;
   std::vector<TensorPlace> places_;  // by tensor
-  std::vector<float*> gradients_;    // by tensor; of the present step
+  // Of the present step.
+  std::vector<float*> buffers_;  // by block; null: not posted
+  std::size_t missing_ = 0;
+  std::vector<float*> gradients_;  // by tensor
   DeadlineKey key_ = 0;
   Phase phase_ = Phase::posted;
 };
@@ -198,54 +228,62 @@ class PowerSgdSum final : public GradientSum {
       : courier_(request.courier),
         warm_up_steps_(static_cast<std::uint64_t>(request.policy.warm_up_steps)),
         exact_(warm_up_steps_ > 0 ? make_codec_sum(request) : nullptr),
-        power_sgd_(std::make_shared<PowerSgd>(request)),
-        buffers_(request.blocks.size()) {}
+        sizes_(state_sizes(request.policy, request.blocks, static_cast<int>(request.group.size()),
+                           member_of(request.group, courier_.engine().rank()))) {
+    const std::size_t blocks = request.blocks.size();
+    const std::size_t together = request.policy.by_block ? 1 : blocks;
+    for (std::size_t b = 0; b < blocks; b += together)
+      parts_.push_back(std::make_shared<PowerSgd>(request, Span{b, together}));
+    for (std::size_t b = 0; b < blocks; ++b) part_of_block_.push_back(parts_[b / together]);
+  }
 
   // Blocks of the warm-up travel one by one, while backward goes on.
   void begin(std::uint64_t step) override {
     is_warm_up_ = step < warm_up_steps_;
     if (is_warm_up_) return exact_->begin(step);
-    power_sgd_->begin(step);
-    std::ranges::fill(buffers_, nullptr);
-    missing_ = buffers_.size();
+    for (const auto& part : parts_) part->begin(step);
   }
 
   void post(std::size_t block, std::byte* buffer) override {
     if (is_warm_up_) return exact_->post(block, buffer);
-    LACONIC_ASSERT(buffers_[block] == nullptr, fmt::format("block {}", block));
-    buffers_[block] = buffer;
-    if (--missing_ > 0) return;
-    power_sgd_->set_buffers(buffers_);
-    courier_.start(power_sgd_);
+    const auto& part = part_of_block_[block];
+    if (part->post(block, buffer)) courier_.start(part);
   }
 
   void wait() override {
     if (is_warm_up_) return exact_->wait();
-    LACONIC_ASSERT(missing_ == 0, fmt::format("{} blocks not posted", missing_));
-    courier_.wait(power_sgd_);
+    for (const auto& part : parts_) {
+      LACONIC_ASSERT(part->is_posted(), "not all blocks are posted");
+      courier_.wait(part);
+    }
   }
 
-  void commit() override { is_warm_up_ ? exact_->commit() : power_sgd_->commit(); }
-  void abandon() override { is_warm_up_ ? exact_->abandon() : power_sgd_->abandon(); }
+  void commit() override {
+    if (is_warm_up_) return exact_->commit();
+    for (const auto& part : parts_) part->commit();
+  }
+  void abandon() override {
+    if (is_warm_up_) return exact_->abandon();
+    for (const auto& part : parts_) part->abandon();
+  }
 
   NamedFloats save() const override {
-    NamedFloats state = power_sgd_->shared().save();
-    state.erase(kSteps);
+    NamedFloats state;
+    for (const auto& part : parts_) state.merge(part->save());
     return state;
   }
   void load(const NamedFloats& state) override {
-    NamedFloats with_steps = state;
-    with_steps[kSteps] = kNoSteps;
-    power_sgd_->shared().load(with_steps);
+    require_fit(state, sizes_);
+    for (const auto& part : parts_) part->load(state);
   }
 
  private:
   Courier& courier_;
   const std::uint64_t warm_up_steps_;
   const std::unique_ptr<GradientSum> exact_;
-  const std::shared_ptr<PowerSgd> power_sgd_;
-  std::vector<std::byte*> buffers_;  // by block; null: not posted
-  std::size_t missing_ = 0;
+  const StateSizes sizes_;
+  std::vector<std::shared_ptr<PowerSgd>> parts_;
+  std::vector<std::shared_ptr<PowerSgd>> part_of_block_;
   bool is_warm_up_ = false;
 };
 

@@ -53,43 +53,32 @@ Totals outstanding(const std::vector<NamedFloats>& saved, const GradientPolicy& 
   return is_any ? totals : Totals();
 }
 
-// The new residuals of a block. The owner of a chunk has no up residual there, since its own
-// contribution is not encoded: its share is what it adds to the sum, `down`.
-struct Shares {
-  Shares(const GradientPolicy& policy, int members, const std::vector<std::uint64_t>& offsets)
-      : owner_encodes(passes_sums_on(policy)) {
-    const bool has_up = members > 1 && has_up_residual(policy);
-    const bool has_down = members == 1 || has_down_residual(policy);
-    for (int w = 0; w < members; ++w) {
-      const auto own = static_cast<std::size_t>(w);
-      up.emplace_back(has_up ? offsets.back() : 0);
-      down.emplace_back(has_down ? offsets[own + 1] - offsets[own] : 0);
-    }
-  }
-
-  std::vector<float*> takers(std::size_t owner, std::uint64_t from) {
-    std::vector<float*> takers;
-    for (std::size_t w = 0; w < up.size(); ++w)
-      if (!up[w].empty() && (w != owner || owner_encodes)) takers.push_back(up[w].data() + from);
-    if (!down[owner].empty()) takers.push_back(down[owner].data());
-    return takers;
-  }
-
-  bool owner_encodes;
-  std::vector<std::vector<float>> up, down;  // by member
-};
+// Who may have a part of a chunk: those who encode a contribution to it, and with `down` its owner,
+// whose own contribution is not encoded (unless sums are passed on) and who adds to the sum
+// instead. The states have room.
+std::vector<float*> takers_of(std::size_t owner, std::uint64_t from, const BlockLayout& block,
+                              bool owner_encodes, std::vector<NamedFloats>& states) {
+  std::vector<float*> takers;
+  for (std::size_t w = 0; w < states.size(); ++w)
+    if (const auto up = states[w].find(up_name(block));
+        up != states[w].end() && (w != owner || owner_encodes))
+      takers.push_back(up->second.data() + from);
+  if (const auto down = states[owner].find(down_name(block)); down != states[owner].end())
+    takers.push_back(down->second.data());
+  return takers;
+}
 
 void divide_block(const Totals& totals, const GradientPolicy& policy, const BlockLayout& block,
                   std::vector<NamedFloats>& states) {
   const int members = static_cast<int>(states.size());
+  for (int w = 0; w < members; ++w)
+    for (const auto& [name, size] : state_sizes(policy, {block}, members, w))
+      states[static_cast<std::size_t>(w)][name].resize(size);
   const auto offsets = offsets_of(policy, totals.size(), members);
-  Shares shares(policy, members, offsets);
-  for (std::size_t chunk = 0; chunk + 1 < offsets.size(); ++chunk)
-    if (offsets[chunk] < offsets[chunk + 1])
-      share_out(totals, offsets[chunk], offsets[chunk + 1], shares.takers(chunk, offsets[chunk]));
-  for (std::size_t w = 0; w < states.size(); ++w) {
-    if (!shares.up[w].empty()) states[w][up_name(block)] = std::move(shares.up[w]);
-    if (!shares.down[w].empty()) states[w][down_name(block)] = std::move(shares.down[w]);
+  for (std::size_t chunk = 0; chunk + 1 < offsets.size(); ++chunk) {
+    const std::uint64_t from = offsets[chunk], to = offsets[chunk + 1];
+    if (from < to)
+      share_out(totals, from, to, takers_of(chunk, from, block, passes_sums_on(policy), states));
   }
 }
 

@@ -14,8 +14,11 @@ void add_codec_sizes(const GradientPolicy& policy, const std::vector<BlockLayout
   const auto own = static_cast<std::size_t>(member);
   for (const BlockLayout& block : blocks) {
     const auto offsets = offsets_of(policy, elements_of(block), members);
-    if (has_up_residual(policy)) sizes[up_name(block)] = offsets.back();
-    if (has_down_residual(policy)) sizes[down_name(block)] = offsets[own + 1] - offsets[own];
+    const std::uint64_t elements = offsets.back();
+    const std::uint64_t owned = own + 1 < offsets.size() ? offsets[own + 1] - offsets[own] : 0;
+    const bool encodes = passes_sums_on(policy) ? elements > 0 : owned < elements;
+    if (has_up_residual(policy) && encodes) sizes[up_name(block)] = elements;
+    if (has_down_residual(policy) && owned > 0) sizes[down_name(block)] = owned;
   }
 }
 

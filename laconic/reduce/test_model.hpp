@@ -8,19 +8,26 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
+#include <numeric>
 #include <vector>
 
 #include "laconic/codec/codec.hpp"
 #include "laconic/collective/plan.hpp"
+#include "laconic/link/sample.hpp"
 #include "laconic/link/shared_low_rank.hpp"
 #include "laconic/reduce/gradient_sum.hpp"
 #include "laconic/reduce/method.hpp"
+#include "laconic/wire/frame.hpp"
 
 namespace laconic::test {
 
 template <class T>
 inline constexpr Dtype kDtypeOf = sizeof(T) == 4 ? Dtype::f32 : Dtype::f64;
+
+template <class T>
+TensorSpec flat(std::size_t elements) {
+  return {kDtypeOf<T>, {static_cast<std::int64_t>(elements)}};
+}
 
 template <class T>
 std::vector<T> rank_ordered_sum(const std::vector<std::vector<T>>& parts) {
@@ -30,25 +37,30 @@ std::vector<T> rank_ordered_sum(const std::vector<std::vector<T>>& parts) {
   return sum;
 }
 
-// What arrives of `x` when it is sent after what was lost before; nothing is changed but
-// `residual`, if there is one, and that only when all of it is finite.
+// `x` as it is sent after what was lost before. `residual`, if there is one, becomes what is lost
+// now, unless that is not finite.
 template <class T>
-std::vector<T> arrived(const CodecSpec& codec, const std::vector<T>& x, std::uint64_t seed,
-                       std::vector<float>* residual) {
-  if (x.empty() || !is_lossy(codec)) return x;
-  const TensorSpec tensor{kDtypeOf<T>, {static_cast<std::int64_t>(x.size())}};
-  Bytes payload(max_payload_bytes(codec, tensor));
+Bytes payload_of(const CodecSpec& codec, const std::vector<T>& x, std::uint64_t seed,
+                 std::vector<float>* residual) {
+  const TensorSpec tensor = flat<T>(x.size());
   const CodecInput input{.seed = seed};
-  std::vector<T> out(x.size());
+  Bytes payload(max_payload_bytes(codec, tensor));
   if (residual == nullptr) {
     payload.resize(encode(codec, {tensor, x.data()}, input, payload));
-  } else {
-    std::vector<float> after(x.size());
-    payload.resize(encode_with_feedback(codec, {tensor, x.data()}, residual->data(), after.data(),
-                                        input, payload));
-    if (is_finite(after.data(), after.size())) *residual = after;
+    return payload;
   }
-  decode(codec, payload, input, {tensor, out.data()});
+  std::vector<float> after(x.size());
+  payload.resize(encode_with_feedback(codec, {tensor, x.data()}, residual->data(), after.data(),
+                                      input, payload));
+  if (is_finite(after.data(), after.size())) *residual = after;
+  return payload;
+}
+
+template <class T>
+std::vector<T> decoded(const CodecSpec& codec, const Bytes& payload, std::size_t elements) {
+  std::vector<T> out(elements);
+  const TensorSpec tensor = flat<T>(elements);
+  decode(codec, payload, {}, {tensor, out.data()});
   return out;
 }
 
@@ -79,7 +91,7 @@ class SumModel {
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
       Buffers parts;
       for (const Buffers& rank : contributions) parts.push_back(rank[b]);
-      sums.push_back(is_exact_ ? rank_ordered_sum(parts) : sum_of_chunks(b, parts));
+      sums.push_back(is_exact_ ? rank_ordered_sum(parts) : sum_of_block(b, parts));
     }
     return sums;
   }
@@ -101,67 +113,116 @@ class SumModel {
     if (!workers_.empty()) {
       state = workers_[w].save();
       state.erase("steps");
-    } else if (is_begun_) {
+    } else if (is_begun_) {  // never with one member
       for (std::size_t b = 0; b < blocks_.size(); ++b) add_block_state(b, w, state);
     }
     return state;
   }
 
  private:
-  // Of a block. A rank's `up` is zero in its own chunk; `down` is all owners' side by side.
+  // Of a block. `up` is zero where a rank encodes nothing; `down` is all owners' side by side.
   struct Memory {
     std::vector<std::vector<float>> up;  // by rank
     std::vector<float> down;
   };
 
-  std::vector<std::uint64_t> offsets(std::size_t block) const {
-    return offsets_of(policy_, elements_of(blocks_[block]), static_cast<int>(members_));
+  // How the block travels; only seeds and slices are taken from it.
+  CollectiveSpec spec_of(std::size_t block) const {
+    Group group(members_);
+    std::iota(group.begin(), group.end(), 0);
+    return collective_of(group, policy_, Traffic::dp_gradient, static_cast<std::uint32_t>(block),
+                         elements_of(blocks_[block]), kDtypeOf<T>);
   }
 
-  std::vector<T> sum_of_chunks(std::size_t block, const Buffers& parts) {
-    const auto offsets = this->offsets(block);
-    std::vector<T> sum;
-    for (std::size_t owner = 0; owner < members_; ++owner) {
-      const std::vector<T> chunk =
-          sum_of_chunk(block, owner, offsets[owner], offsets[owner + 1], parts);
-      sum.insert(sum.end(), chunk.begin(), chunk.end());
-    }
+  std::vector<T> sum_of_block(std::size_t block, const Buffers& parts) {
+    const CollectiveSpec spec = spec_of(block);
+    std::vector<T> sum(elements_of(blocks_[block]));
+    const auto lanes = lanes_of(spec);
+    for (std::size_t lane = 0; lane < lanes.size(); ++lane)
+      for (std::size_t chunk = 0; chunk < members_; ++chunk) {
+        const Slice& slice = lanes[lane][chunk];
+        if (slice.elements == 0) continue;
+        const Way way{spec, block, static_cast<int>(lane), static_cast<int>(chunk), slice};
+        const std::vector<T> values =
+            passes_sums_on(policy_) ? sum_of_payloads(way, parts) : sum_at_owner(way, parts);
+        std::ranges::copy(values, sum.begin() + static_cast<std::ptrdiff_t>(slice.offset));
+      }
     return sum;
   }
 
-  std::vector<T> sum_of_chunk(std::size_t block, std::size_t owner, std::uint64_t from,
-                              std::uint64_t to, const Buffers& parts) {
-    const auto slice = [&](const auto& all) {
-      return std::vector(all.begin() + static_cast<std::ptrdiff_t>(from),
-                         all.begin() + static_cast<std::ptrdiff_t>(to));
-    };
-    const auto with = [&](std::vector<float>& all, bool feedback, const auto& send) {
-      std::vector<float> residual = slice(all);
-      const std::vector<T> out = send(feedback ? &residual : nullptr);
-      std::copy(residual.begin(), residual.end(), all.begin() + static_cast<std::ptrdiff_t>(from));
-      return out;
-    };
-    Memory& memory = open_[block];
+  // Which part of which block, and by whom it is summed.
+  struct Way {
+    const CollectiveSpec& spec;
+    std::size_t block;
+    int lane, chunk;
+    Slice slice;
+  };
+  template <class U>
+  static std::vector<U> part_of(const std::vector<U>& all, const Slice& slice) {
+    const auto from = all.begin() + static_cast<std::ptrdiff_t>(slice.offset);
+    return {from, from + static_cast<std::ptrdiff_t>(slice.elements)};
+  }
+
+  // `send` gets the residual of the slice, to change it, or null.
+  template <class Send>
+  static auto with_residual(std::vector<float>& all, const Slice& slice, bool feedback,
+                            const Send& send) {
+    std::vector<float> residual = part_of(all, slice);
+    const auto result = send(feedback ? &residual : nullptr);
+    std::ranges::copy(residual, all.begin() + static_cast<std::ptrdiff_t>(slice.offset));
+    return result;
+  }
+
+  std::uint64_t seed_of(const LinkSpec& link) const {
+    return message_seed(link.seed, make_sequence(step_, 0));
+  }
+
+  Bytes contribution(const Way& way, std::size_t member, const std::vector<T>& whole) {
+    const LinkSpec link = up_link(way.spec, static_cast<int>(member), way.lane, way.chunk);
+    return with_residual(open_[way.block].up[member], way.slice, has_up_residual(policy_),
+                         [&](std::vector<float>* residual) {
+                           return payload_of(policy_.up, part_of(whole, way.slice), seed_of(link),
+                                             residual);
+                         });
+  }
+
+  // Every contribution but the owner's is encoded, and so is their sum.
+  std::vector<T> sum_at_owner(const Way& way, const Buffers& parts) {
+    const std::size_t elements = way.slice.elements;
     Buffers came;
-    for (std::size_t w = 0; w < members_; ++w)
-      came.push_back(w == owner ? slice(parts[w])
-                                : with(memory.up[w], has_up_residual(policy_), [&](auto* residual) {
-                                    return arrived(policy_.up, slice(parts[w]), 0, residual);
-                                  }));
-    return with(memory.down, has_down_residual(policy_), [&](auto* residual) {
-      return arrived(policy_.down, rank_ordered_sum(came), 0, residual);
-    });
+    for (std::size_t w = 0; w < members_; ++w) {
+      const bool is_exact = static_cast<int>(w) == way.chunk || !is_lossy(policy_.up);
+      came.push_back(is_exact ? part_of(parts[w], way.slice)
+                              : decoded<T>(policy_.up, contribution(way, w, parts[w]), elements));
+    }
+    const std::vector<T> sum = rank_ordered_sum(came);
+    if (!is_lossy(policy_.down)) return sum;
+    const LinkSpec link = down_link(way.spec, way.lane, way.chunk);
+    return with_residual(open_[way.block].down, way.slice, has_down_residual(policy_),
+                         [&](std::vector<float>* residual) {
+                           const Bytes sealed =
+                               payload_of(policy_.down, sum, seed_of(link), residual);
+                           return decoded<T>(policy_.down, sealed, elements);
+                         });
+  }
+
+  // Every contribution is encoded, and the sum of payloads is the payload of the sum.
+  std::vector<T> sum_of_payloads(const Way& way, const Buffers& parts) {
+    Bytes sum = contribution(way, 0, parts[0]);
+    for (std::size_t w = 1; w < members_; ++w)
+      add_payload(policy_.up, flat<T>(way.slice.elements), sum, contribution(way, w, parts[w]));
+    return decoded<T>(policy_.up, sum, way.slice.elements);
   }
 
   void add_block_state(std::size_t block, std::size_t member, NamedFloats& state) const {
-    const auto offsets = this->offsets(block);
+    const BlockLayout& layout = blocks_[block];
+    const int members = static_cast<int>(members_);
+    const StateSizes sizes = state_sizes(policy_, {layout}, members, static_cast<int>(member));
     const Memory& memory = committed_[block];
-    if (has_up_residual(policy_)) state[up_name(blocks_[block])] = memory.up[member];
-    const auto at = [&](std::size_t i) {
-      return memory.down.begin() + static_cast<std::ptrdiff_t>(offsets[i]);
-    };
-    if (has_down_residual(policy_) && offsets[member] < offsets[member + 1])
-      state[down_name(blocks_[block])].assign(at(member), at(member + 1));
+    if (sizes.contains(up_name(layout))) state[up_name(layout)] = memory.up[member];
+    if (!sizes.contains(down_name(layout))) return;
+    const std::uint64_t from = offsets_of(policy_, elements_of(layout), members)[member];
+    state[down_name(layout)] = part_of(memory.down, {from, sizes.at(down_name(layout))});
   }
 
   // --- power_sgd

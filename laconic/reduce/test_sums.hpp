@@ -70,6 +70,7 @@ struct Member {
     sum->begin(step);
     for (const std::size_t b : order) sum->post(b, reinterpret_cast<std::byte*>(values[b].data()));
     sum->wait();
+    engine.flush();  // others may wait for what is still queued when this rank has gone
   }
 
   Engine engine;
@@ -88,6 +89,16 @@ void expect_same(const Blocks<T>& expected, const Blocks<T>& actual, const std::
           << where << ", block " << b << ", element " << i << ": " << expected[b][i] << " and "
           << actual[b][i];
     }
+}
+
+inline void expect_same_state(const NamedFloats& expected, const NamedFloats& actual,
+                              const std::string& where) {
+  for (const auto& [name, values] : actual) EXPECT_TRUE(expected.contains(name)) << name << where;
+  for (const auto& [name, values] : expected) {
+    ASSERT_TRUE(actual.contains(name)) << name << ", " << where;
+    ASSERT_EQ(actual.at(name).size(), values.size()) << name << ", " << where;
+    expect_same<float>({values}, {actual.at(name)}, name + ", " + where);
+  }
 }
 
 inline constexpr int kMembers[] = {1, 2, 3, 4, 8};

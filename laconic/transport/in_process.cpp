@@ -24,7 +24,7 @@ class InProcess final : public Transport {
 
   void send(Rank to, Tag tag, ByteView message, Deadline) override {
     mine().require_present(to);
-    inbox(to).put(rank_, tag, Bytes(message.begin(), message.end()));
+    inbox(to).put(rank_, tag, copy_of(message));
   }
   Bytes recv(Rank from, Tag tag, Deadline deadline) override {
     return mine().take(from, tag, deadline);
@@ -57,7 +57,11 @@ std::vector<std::unique_ptr<Transport>> make_in_process(int size) {
 }
 
 void run_ranks(int size, const std::function<void(Transport&)>& body) {
-  const auto transports = make_in_process(size);
+  run_ranks(make_in_process(size), body);
+}
+
+void run_ranks(const std::vector<std::unique_ptr<Transport>>& transports,
+               const std::function<void(Transport&)>& body) {
   std::mutex mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;

@@ -11,7 +11,9 @@ namespace {
 class InProcessConformance : public testing::TestWithParam<ConformanceCheck> {};
 
 TEST_P(InProcessConformance, Holds) {
-  GetParam().run({.name = "in_process", .run = run_ranks, .largest = std::uint64_t{256} << 20});
+  GetParam().run({.name = "in_process",
+                  .run = [](int size, const auto& body) { run_ranks(size, body); },
+                  .largest = std::uint64_t{256} << 20});
 }
 
 INSTANTIATE_TEST_SUITE_P(InProcess, InProcessConformance, testing::ValuesIn(conformance_checks()),

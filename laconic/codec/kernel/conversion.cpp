@@ -262,8 +262,11 @@ void add(float* sum, const float* addend, std::size_t count) {
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes)
-    hn::StoreU(hn::Add(hn::LoadU(d, sum + i), hn::LoadU(d, addend + i)), d, sum + i);
-  for (; i < count; ++i) sum[i] += addend[i];
+    hn::StoreU(canonical(d, hn::Add(hn::LoadU(d, sum + i), hn::LoadU(d, addend + i))), d, sum + i);
+  for (; i < count; ++i) {
+    const float value = sum[i] + addend[i];
+    sum[i] = value == value ? value : std::numeric_limits<float>::quiet_NaN();
+  }
 }
 
 const Conversion* conversion_table() {

@@ -20,7 +20,8 @@ struct Conversion {
   Convert narrow_f16, narrow_bf16, narrow_f64;  // from f32
   Convert copy_f32;                             // NaN becomes canonical
   FindNan find_odd_nan_f16, find_odd_nan_bf16, find_odd_nan_f32;
-  // sum[i] += addend[i]; f32, aligned as floats are.
+  // sum[i] += addend[i]; f32, aligned as floats are. Which NaN a sum makes depends on the order of
+  // its addends and on the compiler; here it is the canonical one.
   void (*add)(float* sum, const float* addend, std::size_t count);
 };
 

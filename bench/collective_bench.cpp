@@ -1,0 +1,265 @@
+// bench/collective_bench.cpp — how long an all-reduce takes, and how near it comes to its link.
+//
+//   collective_bench [--bytes N] [--codec C] [--feedback] [--algorithm A] [--rounds N]
+//                    [--ranks N] [--shape TEXT] [--limit-mbit R] [--lane-elements N]
+//                    [--segment-bytes N] [--json FILE]
+//
+// With RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment it is one rank of a gloo
+// run; otherwise --ranks threads, over a network of the given --shape (transport/shape.hpp).
+// --algorithm native is the transport's own sum. --limit-mbit is what one rank's link carries, by
+// iperf3 for instance: `of_limit` is the share of it that the bytes on the wire used.
+//
+// A round begins when all ranks have met in a barrier, and lasts as long as it does at the slowest.
+// Rank 0 prints one JSON object: median, least and most seconds, bytes by its meter.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "laconic/base/clock.hpp"
+#include "laconic/base/error.hpp"
+#include "laconic/base/philox.hpp"
+#include "laconic/collective/run.hpp"
+#include "laconic/rendezvous/open.hpp"
+#include "laconic/transport/in_process.hpp"
+#include "laconic/transport/shaped.hpp"
+
+namespace {
+
+using laconic::Algorithm;
+using laconic::Collective;
+using laconic::CollectiveKind;
+using laconic::CollectiveSpec;
+using laconic::Engine;
+using laconic::Group;
+using laconic::Traffic;
+using laconic::Transport;
+
+constexpr int kWarmUpRounds = 2;
+
+struct Options {
+  std::uint64_t bytes = std::uint64_t{16} << 20;
+  std::string codec = "raw";
+  bool feedback = false;
+  std::string algorithm = "direct";
+  int rounds = 10;
+  int ranks = 4;
+  std::string shape;
+  double limit_mbit = 0;
+  std::uint64_t lane_elements = 0;
+  std::size_t segment_bytes = laconic::EngineOptions{}.segment_bytes;
+  std::string json;
+};
+
+Options parse(int count, char** words) {
+  Options o;
+  for (int i = 1; i < count; ++i) {
+    const std::string word = words[i];
+    if (word == "--feedback") {
+      o.feedback = true;
+      continue;
+    }
+    if (i + 1 == count) throw laconic::ConfigError(word + " needs a value");
+    const std::string value = words[++i];
+    if (word == "--bytes")
+      o.bytes = std::stoull(value);
+    else if (word == "--codec")
+      o.codec = value;
+    else if (word == "--algorithm")
+      o.algorithm = value;
+    else if (word == "--rounds")
+      o.rounds = std::stoi(value);
+    else if (word == "--ranks")
+      o.ranks = std::stoi(value);
+    else if (word == "--shape")
+      o.shape = value;
+    else if (word == "--limit-mbit")
+      o.limit_mbit = std::stod(value);
+    else if (word == "--lane-elements")
+      o.lane_elements = std::stoull(value);
+    else if (word == "--segment-bytes")
+      o.segment_bytes = std::stoull(value);
+    else if (word == "--json")
+      o.json = value;
+    else
+      throw laconic::ConfigError(word + " is not an option");
+  }
+  return o;
+}
+
+Group everybody(int ranks) {
+  Group group;
+  for (int rank = 0; rank < ranks; ++rank) group.push_back(rank);
+  return group;
+}
+
+CollectiveSpec spec_of(const Options& o, int ranks) {
+  CollectiveSpec spec;
+  spec.traffic = Traffic::dp_gradient;
+  spec.algorithm = laconic::algorithm_named(o.algorithm).value_or(Algorithm::direct);
+  spec.group = everybody(ranks);
+  const int chunks = laconic::chunks_of(spec.kind, spec.algorithm, ranks);
+  spec.offsets = laconic::cut(o.bytes / sizeof(float), chunks, 256);
+  spec.up = spec.down = laconic::parse_codec(o.codec);
+  spec.up_feedback = spec.down_feedback = o.feedback;
+  spec.lane_elements = o.lane_elements;
+  if (auto problems = check(spec); !problems.empty()) throw laconic::ConfigError(problems);
+  return spec;
+}
+
+// --- one rank
+
+class Bench {
+ public:
+  Bench(Transport& transport, const Options& options)
+      : options_(options),
+        transport_(transport),
+        engine_(transport, {.segment_bytes = options.segment_bytes}),
+        sum_(engine_, spec_of(options, transport.size())),
+        values_(options.bytes / sizeof(float)),
+        buffer_(values_.size()) {
+    const auto key = laconic::derive(laconic::key_of(7), static_cast<std::uint64_t>(rank()));
+    laconic::fill_normal(key, 0, 0.0, 1.0, std::span<float>(values_));
+  }
+
+  nlohmann::json run() {
+    std::vector<double> seconds;
+    for (int round = 0; round < kWarmUpRounds; ++round) slowest(time_round());
+    engine_.flush();
+    const auto before = engine_.meter().read();
+    for (int round = 0; round < options_.rounds; ++round) seconds.push_back(slowest(time_round()));
+    engine_.flush();
+    const auto spent = engine_.meter().read() - before;
+    barrier(engine_, everybody(engine_.size()), Traffic::control, 1, number_++);
+    engine_.flush();
+    return rank() == 0 ? report(seconds, spent) : nlohmann::json{};
+  }
+
+ private:
+  int rank() const { return engine_.rank(); }
+
+  double time_round() {
+    buffer_ = values_;
+    barrier(engine_, everybody(engine_.size()), Traffic::control, 0, number_);
+    const laconic::Stopwatch watch;
+    if (options_.algorithm == "native") {
+      transport_.sum(buffer_, laconic::in(std::chrono::minutes(5)));
+      return watch.seconds();
+    }
+    sum_.begin(number_);
+    laconic::run(engine_, *sum_.operation(reinterpret_cast<std::byte*>(buffer_.data()), 1));
+    sum_.commit();
+    return watch.seconds();
+  }
+
+  double slowest(double seconds) {
+    const auto mine = laconic::as_bytes(std::span<const double>(&seconds, 1));
+    for (const auto& bytes :
+         gather_all(engine_, everybody(engine_.size()), Traffic::control, 2, number_++, mine))
+      seconds = std::max(seconds, laconic::get<double>(bytes, 0));
+    return seconds;
+  }
+
+  nlohmann::json report(std::vector<double> seconds, const laconic::MeterReading& spent) const {
+    std::ranges::sort(seconds);
+    const auto count = laconic::sent(spent, Traffic::dp_gradient);
+    const double median = seconds[seconds.size() / 2];
+    const double wire = static_cast<double>(count.wire_bytes) / options_.rounds;
+    const auto times = spent.times.find(Traffic::dp_gradient);
+    nlohmann::json result{{"transport", transport_.name()},
+                          {"shape", options_.shape},
+                          {"ranks", engine_.size()},
+                          {"bytes", options_.bytes},
+                          {"codec", options_.codec},
+                          {"algorithm", options_.algorithm},
+                          {"rounds", options_.rounds},
+                          {"median_s", median},
+                          {"least_s", seconds.front()},
+                          {"most_s", seconds.back()},
+                          {"wire_bytes_per_round", wire},
+                          {"messages", count.messages / options_.rounds},
+                          {"lanes", lanes_of(sum_.spec()).size()}};
+    if (times != spent.times.end())
+      result["codec_s_per_round"] = times->second.codec / options_.rounds;
+    if (options_.limit_mbit > 0)
+      result["of_limit"] = limit_bytes(wire) * 8 / (options_.limit_mbit * 1e6) / median;
+    return result;
+  }
+
+  // What must leave a rank: by the meter, or by the formula where the engine does not see it.
+  double limit_bytes(double wire) const {
+    if (options_.algorithm != "native") return wire;
+    const double n = engine_.size();
+    return 2 * (n - 1) / n * static_cast<double>(options_.bytes);
+  }
+
+  const Options& options_;
+  Transport& transport_;
+  Engine engine_;
+  Collective sum_;
+  std::vector<float> values_, buffer_;
+  std::uint64_t number_ = 0;
+};
+
+// --- all ranks
+
+nlohmann::json with_threads(const Options& options) {
+  std::vector<std::thread> threads;
+  nlohmann::json result;
+  std::exception_ptr failure;
+  for (auto& transport : laconic::make_in_process(options.ranks))
+    threads.emplace_back([&, below = std::move(transport)]() mutable {
+      try {
+        if (!options.shape.empty())
+          below = make_shaped(std::move(below), laconic::parse_shape(options.shape));
+        nlohmann::json mine = Bench(*below, options).run();
+        if (below->rank() == 0) result = std::move(mine);
+      } catch (...) {
+        if (below->rank() == 0) failure = std::current_exception();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  if (failure != nullptr) std::rethrow_exception(failure);
+  return result;
+}
+
+nlohmann::json with_gloo(const Options& options) {
+  const auto variable = [](const char* name, const char* fallback) {
+    const char* value = std::getenv(name);
+    return std::string(value != nullptr ? value : fallback);
+  };
+  laconic::Meeting meeting;
+  meeting.rank = std::stoi(variable("RANK", "0"));
+  meeting.size = std::stoi(variable("WORLD_SIZE", "1"));
+  meeting.host = variable("MASTER_ADDR", "127.0.0.1");
+  meeting.port = std::stoi(variable("MASTER_PORT", "29500"));
+  const auto store = laconic::meet(meeting);
+  auto transport = laconic::make_gloo(meeting, *store);
+  if (!options.shape.empty())
+    transport = make_shaped(std::move(transport), laconic::parse_shape(options.shape));
+  return Bench(*transport, options).run();
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    const Options options = parse(count, words);
+    const auto result = std::getenv("RANK") != nullptr ? with_gloo(options) : with_threads(options);
+    if (result.is_null()) return 0;
+    fmt::print("{}\n", result.dump());
+    if (!options.json.empty()) std::ofstream(options.json) << result.dump(2) << '\n';
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "collective_bench: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,360 @@
+#include "laconic/collective/run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/philox.hpp"
+#include "laconic/collective/walk.hpp"
+
+namespace laconic {
+
+namespace {
+
+// Small enough that a lane is added while the next comes, large enough that headers do not count.
+constexpr std::uint64_t kLaneBytes = std::uint64_t{2} << 20;
+constexpr std::uint64_t kMostLanes = 1 << 12;  // a tag has so many parts
+constexpr std::uint64_t kGrain = 1024;         // blocks of codecs should not be cut
+
+std::size_t index(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+bool is_raw(const CodecSpec& codec) {
+  return std::holds_alternative<Raw>(codec);
+}
+
+bool is_sum(CollectiveKind kind) {
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;
+}
+
+std::string name_of(const CollectiveSpec& spec) {
+  return fmt::format("{} {}", name_of(spec.traffic), spec.unit);
+}
+
+std::uint64_t lane_count(const CollectiveSpec& spec) {
+  if (spec.kind == CollectiveKind::all_to_all || spec.offsets.empty()) return 1;
+  const std::uint64_t elements = spec.offsets.back();
+  const std::uint64_t most =
+      spec.lane_elements > 0 ? spec.lane_elements : kLaneBytes / bytes_of(spec.dtype);
+  return std::clamp<std::uint64_t>(elements / most + (elements % most > 0 ? 1 : 0), 1, kMostLanes);
+}
+
+LinkSpec make_link(std::string name, const CodecSpec& codec, bool has_feedback, Key key) {
+  LinkSpec link{.name = std::move(name), .codec = codec};
+  if (has_feedback && !is_raw(codec)) link.memory = ErrorFeedback{};
+  link.seed = std::uint64_t{key.hi} << 32 | key.lo;
+  return link;
+}
+
+// --- check
+
+void check_group(const CollectiveSpec& spec, Problems& problems) {
+  if (spec.group.empty()) problems.push_back({"group", "has no members"});
+  Group sorted = spec.group;
+  std::ranges::sort(sorted);
+  if (!sorted.empty() && sorted.front() < 0)
+    problems.push_back({"group", fmt::format("{} is no rank", sorted.front())});
+  const auto twice = std::ranges::adjacent_find(sorted);
+  if (twice != sorted.end())
+    problems.push_back({"group", fmt::format("rank {} is there twice", *twice)});
+}
+
+void check_offsets(const CollectiveSpec& spec, Problems& problems) {
+  const int members = static_cast<int>(spec.group.size());
+  const int chunks = chunks_of(spec.kind, spec.algorithm, members);
+  if (chunks == 0) return;
+  if (spec.offsets.size() != index(chunks) + 1)
+    return problems.push_back({"offsets", fmt::format("{} of them for {} chunks of {} members",
+                                                      spec.offsets.size(), chunks, members)});
+  if (spec.offsets.front() != 0 || !std::ranges::is_sorted(spec.offsets) ||
+      spec.offsets.back() > kMaxElements)
+    problems.push_back(
+        {"offsets", fmt::format("{} do not cut a buffer in order", fmt::join(spec.offsets, ", "))});
+}
+
+void check_codec(const CollectiveSpec& spec, const char* where, const CodecSpec& codec,
+                 Problems& problems) {
+  for (const Problem& problem : check(codec, TensorSpec{spec.dtype, {1024}}))
+    problems.push_back({where, fmt::format("{}: {}", problem.where, problem.what)});
+  if (std::holds_alternative<LowRank>(codec) || std::holds_alternative<AutoEncoder>(codec))
+    problems.push_back(
+        {where, fmt::format("{} encodes matrices, and chunks are none", laconic::name_of(codec))});
+}
+
+void check_sum(const CollectiveSpec& spec, Problems& problems) {
+  if (spec.dtype == Dtype::f16 || spec.dtype == Dtype::bf16 || spec.dtype == Dtype::boolean)
+    problems.push_back({"dtype", fmt::format("sums of {} would be rounded at every addition",
+                                             laconic::name_of(spec.dtype))});
+  if (spec.algorithm == Algorithm::direct) return;
+  if (!is_summable(spec.up))
+    problems.push_back({"up", fmt::format("{} cannot be added without decoding, so {} would encode "
+                                          "it at every hop; use direct",
+                                          to_text(spec.up), name_of(spec.algorithm))});
+  if (spec.algorithm == Algorithm::doubling && is_raw(spec.up) && !is_raw(spec.down))
+    problems.push_back(
+        {"down", fmt::format("{}, but doubling has no way down; use direct", to_text(spec.down))});
+}
+
+}  // namespace
+
+Problems check(const CollectiveSpec& spec) {
+  Problems problems;
+  check_group(spec, problems);
+  if (spec.unit >= 1U << 16)
+    problems.push_back({"unit", fmt::format("{} is not below 65536", spec.unit)});
+  const auto known = algorithms_of(spec.kind);
+  if (std::ranges::find(known, spec.algorithm) == known.end())
+    problems.push_back(
+        {"algorithm", fmt::format("{} has no {}", name_of(spec.kind), name_of(spec.algorithm))});
+  else
+    check_offsets(spec, problems);
+  check_codec(spec, "up", spec.up, problems);
+  check_codec(spec, "down", spec.down, problems);
+  if (is_sum(spec.kind)) check_sum(spec, problems);
+  return problems;
+}
+
+std::vector<std::vector<Slice>> lanes_of(const CollectiveSpec& spec) {
+  const std::uint64_t count = lane_count(spec);
+  std::vector<std::vector<Slice>> lanes(count);
+  for (std::size_t chunk = 0; chunk + 1 < spec.offsets.size(); ++chunk) {
+    const std::uint64_t start = spec.offsets[chunk];
+    const auto cuts = cut(spec.offsets[chunk + 1] - start, static_cast<int>(count), kGrain);
+    for (std::size_t lane = 0; lane < count; ++lane)
+      lanes[lane].push_back({start + cuts[lane], cuts[lane + 1] - cuts[lane]});
+  }
+  return lanes;
+}
+
+bool adds_payloads(const CollectiveSpec& spec) {
+  return is_sum(spec.kind) && is_summable(spec.up) && !is_raw(spec.up);
+}
+
+// Payloads are only added when all members drew the same elements; elsewhere each draws its own.
+LinkSpec up_link(const CollectiveSpec& spec, int member, int lane, int chunk) {
+  const int drawn_by = adds_payloads(spec) ? 0 : 1 + member;
+  const Key key = derive(derive(key_of(spec.seed), index(lane), index(chunk)), index(drawn_by), 0);
+  return make_link(fmt::format("{} up lane {} chunk {}", name_of(spec), lane, chunk), spec.up,
+                   spec.up_feedback, key);
+}
+
+LinkSpec down_link(const CollectiveSpec& spec, int lane, int chunk) {
+  const Key key = derive(derive(key_of(spec.seed), index(lane), index(chunk)), 0, 1);
+  return make_link(fmt::format("{} down lane {} chunk {}", name_of(spec), lane, chunk), spec.down,
+                   spec.down_feedback, key);
+}
+
+// --- one operation
+
+namespace {
+
+class Round final : public Operation {
+ public:
+  // `owner` keeps everything that is only referred to.
+  Round(std::shared_ptr<void> owner, bool& is_under_way, Journey journey, std::vector<Lane>& lanes)
+      : owner_(std::move(owner)), is_under_way_(is_under_way), journey_(std::move(journey)) {
+    walks_.reserve(lanes.size());
+    for (Lane& lane : lanes)
+      walks_.emplace_back(journey_, lane, static_cast<std::uint32_t>(walks_.size()));
+    ended_.resize(walks_.size(), false);
+    is_under_way_ = true;
+  }
+  ~Round() override {
+    if (!is_done_) is_under_way_ = false;
+  }
+
+  bool advance(Engine& engine) override {
+    is_done_ = true;
+    for (std::size_t i = 0; i < walks_.size(); ++i) {
+      if (!ended_[i]) ended_[i] = walks_[i].advance(engine);
+      is_done_ = is_done_ && ended_[i];
+    }
+    engine.meter().spent(traffic(), {.codec = std::exchange(journey_.codec_seconds, 0.0)});
+    if (is_done_) is_under_way_ = false;
+    return is_done_;
+  }
+
+  DeadlineKey key() const override { return journey_.key; }
+  Traffic traffic() const override { return journey_.spec.traffic; }
+  std::string describe() const override;
+
+ private:
+  std::shared_ptr<void> owner_;
+  bool& is_under_way_;
+  Journey journey_;
+  std::vector<LaneWalk> walks_;
+  std::vector<bool> ended_;
+  bool is_done_ = false;
+};
+
+std::string Round::describe() const {
+  const std::string text = fmt::format("{} of {} #{}", name_of(journey_.spec.kind),
+                                       name_of(journey_.spec), journey_.operation);
+  const auto at = std::ranges::find(ended_, false);
+  if (at == ended_.end()) return text;
+  const auto lane = static_cast<std::size_t>(at - ended_.begin());
+  return fmt::format("{}, waiting for rank {} in lane {} of {}", text, walks_[lane].waits_for(),
+                     lane, walks_.size());
+}
+
+}  // namespace
+
+// --- the collective
+
+struct Collective::Body {
+  Body(Engine& its_engine, const CollectiveSpec& its_spec);
+
+  const std::vector<Hop>& hops() const { return plan.by_member[index(self)]; }
+  std::uint64_t elements() const { return spec.offsets.empty() ? 0 : spec.offsets.back(); }
+  Slice sealed_slice() const;
+  Lane make_lane(int lane, const std::vector<Slice>& slices) const;
+  void require_idle(const char* what) const;
+
+  // act(sender, slice, is_up) for every link of this member.
+  template <class Act>
+  void for_each_link(const Act& act);
+
+  Engine& engine;
+  const CollectiveSpec spec;
+  const int self;
+  const Plan plan;
+  int sealed = kNoChunk;  // the chunk that this member seals
+  std::vector<Lane> lanes;
+  std::uint64_t step = 0;
+  std::uint32_t in_step = 0;     // operations made in the step
+  std::uint64_t operations = 0;  // and in all
+  bool is_begun = false;
+  bool is_under_way = false;
+};
+
+Collective::Body::Body(Engine& its_engine, const CollectiveSpec& its_spec)
+    : engine(its_engine),
+      spec(its_spec),
+      self(member_of(its_spec.group, its_engine.rank())),
+      plan(make_plan(its_spec.kind, its_spec.algorithm, static_cast<int>(its_spec.group.size()))) {
+  const auto seal = std::ranges::find(hops(), Act::seal, &Hop::act);
+  if (seal != hops().end()) sealed = seal->chunk;
+  for (const auto& slices : lanes_of(spec))
+    lanes.push_back(make_lane(static_cast<int>(lanes.size()), slices));
+}
+
+Lane Collective::Body::make_lane(int lane, const std::vector<Slice>& slices) const {
+  Lane made;
+  made.slices = slices;
+  for (const Slice& slice : slices)
+    made.tensors.push_back({spec.dtype, {static_cast<std::int64_t>(slice.elements)}});
+  made.up.resize(slices.size());
+  for (const Hop& hop : hops()) {
+    if (hop.act != Act::encode && !(hop.act == Act::add_own && adds_payloads(spec))) continue;
+    auto& sender = made.up[index(hop.chunk)];
+    if (!sender) sender.emplace(up_link(spec, self, lane, hop.chunk));
+  }
+  if (sealed != kNoChunk) made.down.emplace(down_link(spec, lane, sealed));
+  return made;
+}
+
+Slice Collective::Body::sealed_slice() const {
+  if (sealed == kNoChunk) return {};
+  const std::uint64_t start = spec.offsets[index(sealed)];
+  return {start, spec.offsets[index(sealed) + 1] - start};
+}
+
+void Collective::Body::require_idle(const char* what) const {
+  LACONIC_ASSERT(!is_under_way, fmt::format("{} of {}: an operation is under way at {}",
+                                            name_of(spec.kind), name_of(spec), what));
+}
+
+template <class Act>
+void Collective::Body::for_each_link(const Act& act) {
+  for (Lane& lane : lanes) {
+    for (std::size_t chunk = 0; chunk < lane.up.size(); ++chunk)
+      if (lane.up[chunk]) act(*lane.up[chunk], lane.slices[chunk], true);
+    if (lane.down) act(*lane.down, lane.slices[index(sealed)], false);
+  }
+}
+
+Collective::Collective(Engine& engine, const CollectiveSpec& spec) {
+  const Problems problems = check(spec);
+  LACONIC_ASSERT(problems.empty(), to_text(problems));
+  body_ = std::make_shared<Body>(engine, spec);
+}
+
+Collective::~Collective() = default;
+
+const CollectiveSpec& Collective::spec() const {
+  return body_->spec;
+}
+
+void Collective::begin(std::uint64_t step) {
+  body_->require_idle("begin");
+  body_->step = step;
+  body_->in_step = 0;
+  body_->is_begun = true;
+  body_->for_each_link([&](Sender& sender, const Slice&, bool) { sender.begin(step); });
+}
+
+std::shared_ptr<Operation> Collective::operation(std::byte* buffer, DeadlineKey key, bool exact) {
+  body_->require_idle("operation");
+  LACONIC_ASSERT(body_->is_begun, fmt::format("{}: no step is open", name_of(body_->spec)));
+  Journey journey{.spec = body_->spec,
+                  .hops = body_->hops(),
+                  .buffer = buffer,
+                  .key = key,
+                  .operation = body_->operations++,
+                  .sequence = make_sequence(body_->step, body_->in_step++),
+                  .exact = exact};
+  return std::make_shared<Round>(body_, body_->is_under_way, std::move(journey), body_->lanes);
+}
+
+void Collective::commit() {
+  body_->require_idle("commit");
+  body_->is_begun = false;
+  body_->for_each_link([](Sender& sender, const Slice&, bool) { sender.commit(); });
+}
+
+// Also after a failure, when an operation may never end.
+void Collective::abandon() {
+  body_->is_begun = false;
+  body_->for_each_link([](Sender& sender, const Slice&, bool) { sender.abandon(); });
+}
+
+CollectiveState Collective::save() const {
+  LACONIC_ASSERT(!body_->is_begun, fmt::format("{}: a step is open", name_of(body_->spec)));
+  CollectiveState state;
+  const Slice sealed = body_->sealed_slice();
+  body_->for_each_link([&](Sender& sender, const Slice& slice, bool is_up) {
+    const std::span<const float> residual = sender.residual();
+    if (residual.empty()) return;
+    std::vector<float>& all = is_up ? state.up : state.down;
+    all.resize(is_up ? body_->elements() : sealed.elements, 0.0F);
+    const std::uint64_t start = is_up ? slice.offset : slice.offset - sealed.offset;
+    std::ranges::copy(residual, all.begin() + static_cast<std::ptrdiff_t>(start));
+  });
+  return state;
+}
+
+void Collective::load(const CollectiveState& state) {
+  LACONIC_ASSERT(!body_->is_begun, fmt::format("{}: a step is open", name_of(body_->spec)));
+  const Slice sealed = body_->sealed_slice();
+  Problems problems;
+  const auto check_size = [&](const char* way, std::size_t got, std::uint64_t wanted) {
+    if (got != 0 && got != wanted)
+      problems.push_back(
+          {name_of(body_->spec), fmt::format("{} residuals {}, expected {}", got, way, wanted)});
+  };
+  check_size("up", state.up.size(), body_->elements());
+  check_size("down", state.down.size(), sealed.elements);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  body_->for_each_link([&](Sender& sender, const Slice& slice, bool is_up) {
+    const std::span<const float> all = is_up ? state.up : state.down;
+    const std::uint64_t start = is_up ? slice.offset : slice.offset - sealed.offset;
+    if (std::holds_alternative<NoMemory>(sender.spec().memory)) return;
+    sender.set_residual(0, {static_cast<std::int64_t>(slice.elements)},
+                        all.empty() ? all : all.subspan(start, slice.elements));
+  });
+}
+
+}  // namespace laconic

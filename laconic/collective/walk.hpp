@@ -1,0 +1,98 @@
+// collective/walk.hpp — one member's way through a plan, for one lane of one operation.
+//
+// What takes time is done once: a raw addend is added from the message where it
+// arrived, the first addend of a sum is the sum, and a sum that the member's own
+// values have joined goes on in the buffer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "laconic/collective/run.hpp"
+#include "laconic/link/link.hpp"
+
+namespace laconic {
+
+// What a lane is from operation to operation.
+struct Lane {
+  std::vector<Slice> slices;              // by chunk, as the rest
+  std::vector<TensorSpec> tensors;        // 1-D
+  std::vector<std::optional<Sender>> up;  // where this member encodes
+  std::optional<Sender> down;             // where it seals, which is at most one chunk
+};
+
+// What the lanes of an operation have in common.
+struct Journey {
+  const CollectiveSpec& spec;
+  const std::vector<Hop>& hops;
+  std::byte* buffer = nullptr;
+  DeadlineKey key = 0;
+  std::uint64_t operation = 0;  // counted over all steps: in tags
+  std::uint64_t sequence = 0;   // of all its frames
+  bool exact = false;
+  double codec_seconds = 0;
+  Bytes scratch;
+};
+
+class LaneWalk {
+ public:
+  LaneWalk(Journey& journey, Lane& lane, std::uint32_t part);
+
+  // As far as it goes without waiting; true at the end. Throws WireError naming the sender.
+  bool advance(Engine& engine);
+  // Requires: not at the end.
+  Rank waits_for() const;
+
+ private:
+  struct Sum {
+    std::shared_ptr<Bytes> bytes;
+    std::size_t offset = 0;     // of the elements in them
+    bool is_in_values = false;  // instead
+    bool is_empty() const { return bytes == nullptr && !is_in_values; }
+  };
+
+  bool act(Engine& engine, const Hop& hop);
+  void send(Engine& engine, const Hop& hop);
+  bool receive(Engine& engine, const Hop& hop);
+  void act_here(const Hop& hop);
+  void encode(int chunk);
+  void seal(int chunk);
+  void store(int chunk);
+  void add(int chunk);
+  void add_decoded(int chunk);
+  void add_own(int chunk);
+  void finish_sum(int chunk);
+  void end();
+
+  // Where payloads are added.
+  void add_payload_of(int chunk, ByteView payload);
+  std::shared_ptr<Bytes>& contribution(int chunk);
+
+  MessageSpec message_spec() const;
+  FrameHeader header_of(const CodecSpec& codec, int chunk) const;
+  const CodecSpec& codec_of_message() const;
+  const TensorSpec& tensor(int chunk) const;
+  std::byte* values(int chunk) const;
+  Bytes pack(Sender& sender, int chunk) const;
+  std::shared_ptr<Bytes> take_message();
+
+  Journey& journey_;
+  Lane& lane_;
+  const Tag tag_;
+  const bool adds_payloads_;
+  std::size_t at_ = 0;
+  Rank from_ = -1;  // whose message is at hand
+  std::shared_ptr<Bytes> message_;
+  bool is_sent_ = false;  // so that nobody may change it
+  Frame frame_;           // of a message that came
+  Sum sum_;
+  // Where payloads are added: the frame of what this member has of a chunk.
+  std::shared_ptr<Bytes> held_;
+  int held_chunk_ = kNoChunk;
+  bool is_decoded_ = true;  // false: the buffer does not have the sum that is held
+};
+
+}  // namespace laconic

@@ -1,0 +1,90 @@
+#include <gtest/gtest.h>
+
+#include "laconic/base/error.hpp"
+#include "laconic/rendezvous/test_ranks.hpp"
+#include "laconic/transport/conformance.hpp"
+
+namespace laconic {
+namespace {
+
+using std::chrono::milliseconds;
+
+class GlooConformance : public testing::TestWithParam<ConformanceCheck> {};
+
+TEST_P(GlooConformance, Holds) {
+  GetParam().run({.name = "gloo", .run = run_gloo_threads});
+}
+
+INSTANTIATE_TEST_SUITE_P(Gloo, GlooConformance, testing::ValuesIn(conformance_checks()),
+                         name_of_check);
+
+TEST(Gloo, OneRankIsAWorldToo) {
+  run_gloo_threads(1, [](Transport& t) {
+    t.send(0, 5, Bytes(3), in(milliseconds(100)));
+    EXPECT_EQ(t.recv(0, 5, in(milliseconds(100))).size(), 3u);
+    std::vector<float> values = {1, 2};
+    t.sum(values, in(milliseconds(100)));
+    EXPECT_EQ(values, (std::vector<float>{1, 2}));
+  });
+}
+
+TEST(Gloo, WhatWasSentBeforeTheEndStillArrives) {
+  constexpr std::size_t kBytes = 3 << 20;  // more than the slots hold
+  run_gloo_threads(2, [](Transport& t) {
+    if (t.rank() == 0) {
+      for (int i = 0; i < 4; ++i)
+        t.send(1, 5, Bytes(kBytes, std::byte{9}), in(milliseconds(30'000)));
+      return;  // destroyed at once
+    }
+    std::this_thread::sleep_for(milliseconds(100));
+    for (int i = 0; i < 4; ++i)
+      EXPECT_EQ(t.recv(0, 5, in(milliseconds(30'000))), Bytes(kBytes, std::byte{9}));
+    EXPECT_THROW(t.recv(0, 5, in(milliseconds(30'000))), PeerLost);
+  });
+}
+
+TEST(Gloo, TwoAttemptsOfARunShareATableOfAnAgent) {
+  const int port = free_port();
+  const Store agent({"127.0.0.1", port, true, 2}, in(milliseconds(10'000)));
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    std::vector<std::thread> ranks;
+    for (Rank r = 0; r < 2; ++r)
+      ranks.emplace_back([&, r] {
+        Meeting meeting = test_meeting(r, 2, port);
+        meeting.agent_store = true;
+        meeting.attempt = attempt;
+        // The first to come must not take the last attempt's notes for those of this one.
+        if (r == 0) std::this_thread::sleep_for(milliseconds(100));
+        run_one_gloo_rank(meeting, [](Transport& t) {
+          t.send(1 - t.rank(), 1, Bytes(4), in(milliseconds(10'000)));
+          EXPECT_EQ(t.recv(1 - t.rank(), 1, in(milliseconds(10'000))).size(), 4u);
+        });
+      });
+    for (std::thread& rank : ranks) rank.join();
+  }
+}
+
+TEST(Gloo, ARankThatNeverComesIsNamed) {
+  const int port = free_port();
+  Meeting meeting = test_meeting(0, 3, port);
+  meeting.deadline = milliseconds(300);
+  const auto store = meet(meeting);
+  try {
+    make_gloo(meeting, *store);
+    FAIL() << "somebody answered";
+  } catch (const Timeout& error) {
+    EXPECT_EQ(error.peer(), 1);
+    EXPECT_NE(std::string(error.what()).find("the addresses of rank 1"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Gloo, AnInterfaceThatIsNotThereIsRefused) {
+  Meeting meeting = test_meeting(0, 2, free_port());
+  meeting.interface = "nosuch7";
+  const auto store = meet(meeting);
+  EXPECT_THROW(make_gloo(meeting, *store), ConfigError);
+}
+
+}  // namespace
+}  // namespace laconic

@@ -1,0 +1,174 @@
+#include <fmt/format.h>
+#include <gloo/allreduce.h>
+#include <gloo/context.h>
+#include <gloo/math.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/pair.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "laconic/base/error.hpp"
+#include "laconic/rendezvous/gloo_context.hpp"
+#include "laconic/rendezvous/gloo_peer.hpp"
+#include "laconic/rendezvous/open.hpp"
+#include "laconic/rendezvous/route.hpp"
+
+namespace laconic {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long the end waits for peers to see the goodbye, and with it everything sent before. One that
+// is stopped or cut off does not get more.
+constexpr milliseconds kLinger{2000};
+// A sum that breaks may notice before the thread that learns who is lost.
+constexpr milliseconds kTimeToLearnWho{200};
+
+class GlooTransport final : public Transport {
+ public:
+  GlooTransport(const Meeting& meeting, Store& store, const Interface& interface);
+  ~GlooTransport() override;
+
+  Rank rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view name() const override { return "gloo"; }
+
+  void send(Rank to, Tag tag, ByteView message, Deadline deadline) override {
+    inbox_.require_present(to);
+    if (to == rank_)
+      inbox_.put(to, tag, Bytes(message.begin(), message.end()));
+    else
+      peer(to).send(tag, message, deadline);
+  }
+  Bytes recv(Rank from, Tag tag, Deadline deadline) override {
+    return inbox_.take(from, tag, deadline);
+  }
+  std::optional<Bytes> try_recv(Rank from, Tag tag) override { return inbox_.try_take(from, tag); }
+  void on_arrival(std::function<void()> wake) override { inbox_.on_arrival(std::move(wake)); }
+
+  bool has_sum() const override { return true; }
+  void sum(std::span<float> values, Deadline deadline) override;
+
+  void close() override;
+
+ private:
+  GlooPeer& peer(Rank rank) { return *peers_.at(static_cast<std::size_t>(rank)); }
+  void connect(const Meeting& meeting, Store& store, const Interface& interface);
+  [[noreturn]] void sum_failed(const std::string& why, Deadline deadline);
+  void crashed();
+
+  const Rank rank_;
+  const int size_;
+  Inbox inbox_;
+  Alarm alarm_;
+  std::shared_ptr<gloo::Context> messages_;  // before the peers, whose buffers belong to it
+  std::shared_ptr<gloo::Context> sums_;      // apart: a sum that fails takes its connections along
+  std::mutex sum_mutex_;
+  std::vector<std::unique_ptr<GlooPeer>> peers_;  // by rank; none for this one
+};
+
+GlooTransport::GlooTransport(const Meeting& meeting, Store& store, const Interface& interface)
+    : rank_(meeting.rank), size_(meeting.size), inbox_(meeting.rank, meeting.size) {
+  peers_.resize(static_cast<std::size_t>(size_));
+  if (size_ > 1) connect(meeting, store, interface);
+}
+
+void GlooTransport::connect(const Meeting& meeting, Store& store, const Interface& interface) {
+  const Deadline deadline = in(meeting.deadline);
+  const auto device = make_gloo_device(interface);
+  const std::string wire = gloo_wire();
+  messages_ = connect_gloo(meeting, store, interface, device, "messages", wire, deadline);
+  sums_ = connect_gloo(meeting, store, interface, device, "sums", wire, deadline);
+  for (Rank r = 0; r < size_; ++r)
+    if (r != rank_)
+      peers_[static_cast<std::size_t>(r)] =
+          std::make_unique<GlooPeer>(*messages_, rank_, r, inbox_, alarm_, [this] { crashed(); });
+}
+
+GlooTransport::~GlooTransport() {
+  close();
+  const Deadline deadline = in(kLinger);
+  for (const auto& peer : peers_)
+    if (peer) peer->wait_until_seen(deadline);
+  for (const auto& peer : peers_)
+    if (peer) peer->stop();
+  // The connections end before the buffers: gloo would look for those again and again.
+  for (const auto& context : {messages_, sums_})
+    for (Rank r = 0; context && r < size_; ++r)
+      if (r != rank_) context->getPair(r).reset();
+}
+
+void GlooTransport::close() {
+  inbox_.close();
+  for (const auto& peer : peers_)
+    if (peer) peer->leave();
+}
+
+// A sum cannot end without everybody. What a peer gave to a sum before it said goodbye may still
+// be on its way, so only a crash ends the sums.
+void GlooTransport::crashed() {
+  abandon(*sums_);
+}
+
+void GlooTransport::sum(std::span<float> values, Deadline deadline) {
+  const std::lock_guard lock(sum_mutex_);
+  if (size_ == 1 || values.empty()) return;
+  const auto left =
+      std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
+  if (left <= milliseconds::zero()) throw Timeout(-1, "no time is left for a sum over all ranks");
+  gloo::AllreduceOptions options(sums_);
+  options.setOutput(values.data(), values.size());
+  options.setReduceFunction(
+      static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<float>));
+  options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
+  options.setTimeout(left);
+  try {
+    gloo::allreduce(options);
+  } catch (const std::exception& error) {
+    sum_failed(without_place(error.what()), deadline);
+  }
+}
+
+void GlooTransport::sum_failed(const std::string& why, Deadline deadline) {
+  const Deadline patience = in(kTimeToLearnWho);
+  do {
+    for (Rank r = 0; r < size_; ++r)
+      if (r != rank_) inbox_.require_present(r);
+    std::this_thread::sleep_for(milliseconds{5});
+  } while (std::chrono::steady_clock::now() < patience);
+  const std::string text = fmt::format("a sum over all ranks failed at rank {}: {}", rank_, why);
+  if (std::chrono::steady_clock::now() >= deadline) throw Timeout(-1, text);
+  throw PeerLost(-1, text);
+}
+
+RouteWish wish_of(const Meeting& meeting) {
+  if (!meeting.interface.empty()) return {"network.interface", meeting.interface};
+  const char* const name = std::getenv("GLOO_SOCKET_IFNAME");
+  return {"GLOO_SOCKET_IFNAME", name == nullptr ? "" : name};
+}
+
+// A handler of the program's own is left alone: it gets EPIPE as well.
+void ignore_broken_pipes() {
+  struct sigaction current {};
+  if (::sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL)
+    std::signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace
+
+bool has_gloo() {
+  return true;
+}
+
+std::unique_ptr<Transport> make_gloo(const Meeting& meeting, Store& store) {
+  ignore_broken_pipes();
+  const Interface interface = choose_route(meeting.host, meeting.port, wish_of(meeting));
+  return std::make_unique<GlooTransport>(meeting, store, interface);
+}
+
+}  // namespace laconic

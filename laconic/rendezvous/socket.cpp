@@ -1,0 +1,158 @@
+#include "laconic/rendezvous/socket.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+
+#include "laconic/base/error.hpp"
+
+namespace laconic {
+namespace {
+
+class Socket {
+ public:
+  Socket(int family, int type) : descriptor_(::socket(family, type | SOCK_CLOEXEC, 0)) {}
+  ~Socket() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  int operator*() const { return descriptor_; }
+  explicit operator bool() const { return descriptor_ >= 0; }
+
+ private:
+  int descriptor_;
+};
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+Addresses look_up(const std::string& host, int port, int flags, int* error) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* list = nullptr;
+  *error = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  return Addresses(*error == 0 ? list : nullptr);
+}
+
+Addresses numeric(const std::string& address, int port) {
+  int error = 0;
+  return look_up(address, port, AI_NUMERICHOST, &error);
+}
+
+std::string text_of(const sockaddr* address, socklen_t length) {
+  std::array<char, NI_MAXHOST> text{};
+  if (::getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0)
+    return "";
+  return text.data();
+}
+
+bool binds(int family, int port) {
+  const Socket socket(family, SOCK_STREAM);
+  if (!socket) return true;  // no such family here: nobody can take its ports either
+  const int on = 1;
+  ::setsockopt(*socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_storage any{};
+  any.ss_family = static_cast<sa_family_t>(family);
+  socklen_t length = sizeof(sockaddr_in);
+  if (family == AF_INET6) {
+    ::setsockopt(*socket, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    reinterpret_cast<sockaddr_in6&>(any).sin6_port = htons(static_cast<std::uint16_t>(port));
+    length = sizeof(sockaddr_in6);
+  } else {
+    reinterpret_cast<sockaddr_in&>(any).sin_port = htons(static_cast<std::uint16_t>(port));
+  }
+  if (::bind(*socket, reinterpret_cast<const sockaddr*>(&any), length) == 0)
+    return ::listen(*socket, 1) == 0 || errno != EADDRINUSE;
+  return errno != EADDRINUSE;
+}
+
+bool connects_before(const Socket& socket, Deadline deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      deadline - std::chrono::steady_clock::now());
+  pollfd ready{*socket, POLLOUT, 0};
+  if (::poll(&ready, 1, static_cast<int>(std::clamp<long long>(left.count(), 0, 60'000))) != 1)
+    return false;
+  int error = 0;
+  socklen_t length = sizeof error;
+  return ::getsockopt(*socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
+}
+
+}  // namespace
+
+std::vector<std::string> resolve(const std::string& host, int port) {
+  int error = 0;
+  const Addresses list = look_up(host, port, AI_ADDRCONFIG, &error);
+  // Without any network but loopback AI_ADDRCONFIG may leave nothing.
+  const Addresses all = list ? nullptr : look_up(host, port, 0, &error);
+  if (!list && !all)
+    throw ConfigError(
+        fmt::format("cannot resolve MASTER_ADDR '{}': {}", host, ::gai_strerror(error)));
+  std::vector<std::string> addresses;
+  for (const addrinfo* a = (list ? list : all).get(); a != nullptr; a = a->ai_next)
+    if (const std::string text = text_of(a->ai_addr, a->ai_addrlen);
+        std::find(addresses.begin(), addresses.end(), text) == addresses.end())
+      addresses.push_back(text);
+  std::stable_partition(addresses.begin(), addresses.end(), [](const std::string& address) {
+    return address.find(':') == std::string::npos;
+  });
+  return addresses;
+}
+
+bool answers(const std::string& address, int port, Deadline deadline) {
+  const Addresses to = numeric(address, port);
+  if (!to) return false;
+  const Socket socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK);
+  if (!socket) return false;
+  if (::connect(*socket, to->ai_addr, to->ai_addrlen) == 0) return true;
+  return errno == EINPROGRESS && connects_before(socket, deadline);
+}
+
+bool is_port_free(int port) {
+  return binds(AF_INET, port) && binds(AF_INET6, port);
+}
+
+int free_port() {
+  const Socket socket(AF_INET, SOCK_STREAM);
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  socklen_t length = sizeof any;
+  auto* const address = reinterpret_cast<sockaddr*>(&any);
+  if (!socket || ::bind(*socket, address, length) != 0 ||
+      ::getsockname(*socket, address, &length) != 0)
+    throw SystemError("a socket", "bind", errno);
+  return ntohs(any.sin_port);
+}
+
+std::string local_address_towards(const std::string& address, int port) {
+  const Addresses to = numeric(address, port);
+  if (!to) return "";
+  const Socket socket(to->ai_family, SOCK_DGRAM);
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  // Connecting a datagram socket sends nothing: it only asks the routing table.
+  if (!socket || ::connect(*socket, to->ai_addr, to->ai_addrlen) != 0 ||
+      ::getsockname(*socket, reinterpret_cast<sockaddr*>(&own), &length) != 0)
+    return "";
+  return text_of(reinterpret_cast<const sockaddr*>(&own), length);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
+}
+
+}  // namespace laconic
