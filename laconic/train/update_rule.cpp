@@ -383,6 +383,7 @@ GradientPolicy policy_of(const RunConfig& config) {
           .algorithm = g.algorithm,
           .rank = g.rank,
           .min_ratio = g.min_ratio,
+          .by_block = g.by_block,
           .seed = static_cast<std::uint64_t>(config.run.seed)};
 }
 
