@@ -44,7 +44,7 @@ void step(const Gpt& gpt, OptimiserState& state, const Microbatch& microbatch, T
   times.total.push_back(1e3 * watch.seconds());
 }
 
-int run(char** argv) {
+int bench(char** argv) {
   const GptShape shape{.layers = std::atoll(argv[1]),
                        .width = std::atoll(argv[2]),
                        .heads = std::atoll(argv[3]),
@@ -89,5 +89,5 @@ int main(int argc, char** argv) {
     return 2;
   }
   laconic::flush_denormals();
-  return laconic::run(argv);
+  return laconic::bench(argv);
 }
