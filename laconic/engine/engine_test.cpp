@@ -350,6 +350,49 @@ TEST(Engine, DropsWhatHasNotLeftWhenItEnds) {
   EXPECT_FALSE(transports[1]->try_recv(0, gradient_tag(1)).has_value());
 }
 
+// Everybody sends to everybody, then waits for everybody; rank `lazy` does nothing, or only sends.
+std::string verdict_of_hang(Rank lazy, bool does_send) {
+  std::mutex mutex;
+  std::vector<Flight> flights;
+  run_ranks(4, [&](Transport& transport) {
+    Engine engine(transport, options_of(10, milliseconds(1000)));
+    const Rank self = engine.rank();
+    Flight flight{.rank = self, .host = "here", .doing = "step 17"};
+    try {
+      for (Rank r = 0; r < 4; ++r)
+        if (r != self && (self != lazy || does_send))
+          engine.send(parcel_to(r, gradient_tag(17), message_of(25, 0)));
+      for (Rank r = 0; r < 4; ++r)
+        if (r != self && self != lazy) engine.recv(r, gradient_tag(17));
+      engine.flush();
+    } catch (const std::exception& error) {
+      flight.error = error.what();
+    }
+    flight.records = engine.recorder().records();
+    flight.taken_ns = engine.recorder().now_ns();
+    const std::lock_guard lock(mutex);
+    flights.push_back(parse_flight(to_json(flight)));
+  });
+  const std::string text = verdict(flights, 4);
+  return text.substr(0, text.find('\n'));
+}
+
+TEST(Engine, ItsRecordsNameTheRankThatHoldsUpTheOthers) {
+  std::vector<std::thread> hangs;  // all at once, since each lasts a deadline
+  for (Rank lazy = 0; lazy < 4; ++lazy) {
+    hangs.emplace_back([lazy] {
+      const std::string line = verdict_of_hang(lazy, false);
+      EXPECT_TRUE(line.starts_with("rank " + std::to_string(lazy) + " never ")) << line;
+      EXPECT_NE(line.find("dp.gradient 2 #17"), std::string::npos) << line;
+    });
+    hangs.emplace_back([lazy] {
+      const std::string line = verdict_of_hang(lazy, true);
+      EXPECT_TRUE(line.starts_with("rank " + std::to_string(lazy) + " never posted recv")) << line;
+    });
+  }
+  for (std::thread& hang : hangs) hang.join();
+}
+
 TEST(Meter, ReadingsAreSubtracted) {
   Meter meter;
   meter.sent(Traffic::control, 1, {1, 10, 5});

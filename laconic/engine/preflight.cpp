@@ -116,6 +116,7 @@ class Participant {
   void exchange_facts();
   void introduce(Rank peer, Deadline until);
   void measure();
+  void measure(const std::pair<Rank, Rank>& pair);
   void probe(Rank peer);
   void answer(Rank peer);
   double round_trip(Rank peer, const Bytes& message);
@@ -186,16 +187,20 @@ void Participant::introduce(Rank peer, Deadline until) {
 
 void Participant::measure() {
   for (const auto& round : pairings(transport_.size()))
-    for (const auto& [low, high] : round) {
-      if (low != self() && high != self()) continue;
-      const Rank peer = low == self() ? high : low;
-      if (!can_reach(peer)) continue;
-      guarded(peer, [&] {
-        if (self() == low) probe(peer);
-        answer(peer);
-        if (self() == high) probe(peer);
-      });
-    }
+    for (const auto& pair : round)
+      if (pair.first == self() || pair.second == self()) measure(pair);
+}
+
+// The lower rank goes first.
+void Participant::measure(const std::pair<Rank, Rank>& pair) {
+  const bool is_first = pair.first == self();
+  const Rank peer = is_first ? pair.second : pair.first;
+  if (!can_reach(peer)) return;
+  guarded(peer, [&] {
+    if (is_first) probe(peer);
+    answer(peer);
+    if (!is_first) probe(peer);
+  });
 }
 
 // Sends until it has seen enough; an empty message ends it.
