@@ -87,7 +87,8 @@ void check_codec(const CollectiveSpec& spec, const char* where, const CodecSpec&
 
 void check_sum(const CollectiveSpec& spec, Problems& problems) {
   if (spec.dtype == Dtype::f16 || spec.dtype == Dtype::bf16 || spec.dtype == Dtype::boolean)
-    problems.push_back({"dtype", fmt::format("sums of {} would be rounded at every addition",
+    problems.push_back({"dtype", fmt::format("there are no sums of {}, which would be rounded at "
+                                             "every addition: use f32, f64 or integers",
                                              laconic::name_of(spec.dtype))});
   if (spec.algorithm == Algorithm::direct) return;
   if (!is_summable(spec.up))
