@@ -79,6 +79,7 @@ TEST(GlooProcesses, AKilledRankIsNamedAndTheOthersGoOn) {
       require(Clock::now() - start < milliseconds(2000), "it took long");
       talk(t, 1 - t.rank());
     });
+    ranks.wait_until_ready();
     const auto after = word_at(key_of(7), static_cast<std::uint64_t>(round)) % 200;
     std::this_thread::sleep_for(milliseconds(after));
     ranks.signal(kVictim, SIGKILL);
@@ -94,7 +95,7 @@ TEST(GlooProcesses, ARankKilledWhileTheyConnectIsNamedToo) {
         [](Transport& t) {  // it may be over before, or just here
           accused_by<PeerLost>([&] { t.recv(kVictim, kNever, patience()); });
         },
-        false);
+        milliseconds(400));
     std::this_thread::sleep_for(
         milliseconds(word_at(key_of(8), static_cast<std::uint64_t>(round)) % 60));
     ranks.signal(kVictim, SIGKILL);
@@ -112,7 +113,8 @@ TEST(GlooProcesses, ASumEndsWhenARankIsKilled) {
     // Others leave as soon as they have noticed, so that any of them may be the first one missed.
     require(accused != t.rank() && accused >= 0, "the sum accuses nobody");
   });
-  std::this_thread::sleep_for(milliseconds(400));
+  ranks.wait_until_ready();
+  std::this_thread::sleep_for(milliseconds(200));
   ranks.signal(kVictim, SIGKILL);
   for (const Rank r : {0, 1, 3}) EXPECT_EQ(ranks.wait(r), 0) << r;
 }
@@ -148,6 +150,7 @@ TEST(GlooProcesses, AStoppedRankIsLateAndNothingWorse) {
     require(accused_by<PeerLost>([&] { t.recv(kVictim, kNever, patience()); }) == kVictim,
             "it did not end");
   });
+  ranks.wait_until_ready();
   std::this_thread::sleep_for(milliseconds(900));
   ranks.signal(kVictim, SIGCONT);
   for (Rank r = 0; r < 3; ++r) EXPECT_EQ(ranks.wait(r), 0) << r;
@@ -163,6 +166,7 @@ TEST(GlooProcesses, WhoSendsToAStoppedRankIsLetGoWhenItIsKilled) {
             "send did not end with the rank");
     talk(t, 1 - t.rank());
   });
+  ranks.wait_until_ready();
   std::this_thread::sleep_for(milliseconds(600));
   ranks.signal(kVictim, SIGKILL);
   const auto start = Clock::now();

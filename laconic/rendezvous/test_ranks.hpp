@@ -60,13 +60,20 @@ inline void run_gloo_threads(int size, const RankBody& body) {
 // that returns ends its process with 0, one that throws with 1.
 class RankProcesses {
  public:
-  // Returns when all ranks are connected, unless told not to wait.
-  RankProcesses(int size, const RankBody& body, bool waits = true) {
+  RankProcesses(int size, const RankBody& body,
+                std::chrono::milliseconds deadline = std::chrono::milliseconds(30'000)) {
     const int port = free_port();
     if (::pipe(ready_) != 0) throw std::runtime_error("no pipe");
-    for (Rank r = 0; r < size; ++r) pids_.push_back(start(test_meeting(r, size, port), body));
+    for (Rank r = 0; r < size; ++r) {
+      Meeting meeting = test_meeting(r, size, port);
+      meeting.deadline = deadline;
+      pids_.push_back(start(meeting, body));
+    }
+  }
+  // Until all ranks are connected.
+  void wait_until_ready() {
     char sign = 0;
-    for (Rank r = 0; waits && r < size; ++r) EXPECT_EQ(::read(ready_[0], &sign, 1), 1);
+    for (std::size_t i = 0; i < pids_.size(); ++i) EXPECT_EQ(::read(ready_[0], &sign, 1), 1);
   }
   ~RankProcesses() {
     for (Rank r = 0; r < static_cast<Rank>(pids_.size()); ++r)
