@@ -106,4 +106,5 @@ def main():
     print(json.dumps({**best, "peak_mb": peak}))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/cli/codec_argument.hpp"
+#include "laconic/cli/lab_argument.hpp"
 
 namespace laconic {
 
@@ -20,12 +21,13 @@ constexpr const char* kExamples = R"(Examples:
   laconic prepare book.txt --out data/book --train-bpe 4096 --valid 0.05
   laconic train examples/quickstart/quickstart.toml --set train.steps=200
   laconic train examples/quickstart/quickstart.toml --resume auto
+  laconic train mine.toml --set mesh.dp=4 --ranks 4 --max-restarts 3
   laconic generate runs/quickstart --prompt "The harbour" --temperature 0.8
   laconic evaluate runs/quickstart --data runs/quickstart/data/pellhaven-valid
   laconic doctor
 
-Exit status: 0 done, 1 failed, 2 refused (a bad request or input file), 128 + signal when
-interrupted after saving.)";
+Exit status: 0 done, 1 failed, 2 refused (a bad request or input file), 3 another rank was lost,
+128 + signal when interrupted after saving.)";
 
 // CLI11's ranges let NaN through.
 std::string refuse_nan(const std::string& text) {
@@ -68,8 +70,7 @@ class Parser {
   Parser()
       : app_("Laconic trains language models on machines joined by slow networks.", "laconic") {
     app_.require_subcommand(1);
-    app_.set_version_flag("--version",
-                          "laconic " LACONIC_VERSION " (libtorch " LACONIC_TORCH_VERSION ")");
+    app_.set_version_flag("--version", "laconic " + version_text());
     app_.footer(kExamples);
     app_.get_formatter()->column_width(34);
     add_train();
@@ -79,6 +80,7 @@ class Parser {
     add_export();
     add_config_verbs();
     add_codec_verbs();
+    add_lab_verbs();
     add_doctor();
   }
 
@@ -129,6 +131,17 @@ class Parser {
                     "a checkpoint")
         ->capture_default_str();
     verb.add_flag("--overwrite", train_.overwrite, "throw away an older run in the same folder");
+    verb.add_option("--ranks", train_.ranks,
+                    "processes to start on this machine, which must be as many as the mesh has; "
+                    "default: that many, or those that torchrun, mpirun or srun has started")
+        ->check(CLI::Range(1, 4096))
+        ->type_name("N");
+    verb.add_option("--max-restarts", train_.max_restarts,
+                    "when a rank fails, start all again from the last good checkpoint, at most N "
+                    "times")
+        ->check(CLI::Range(0, 1000000))
+        ->type_name("N")
+        ->capture_default_str();
     add_json(verb, train_.json);
   }
 
@@ -264,6 +277,19 @@ class Parser {
               bench_);
   }
 
+  void add_lab_verbs() {
+    CLI::App* lab = app_.add_subcommand("lab", "a slow network on this machine (needs root)");
+    lab->require_subcommand(1);
+    add_words(add_verb("up", "make hosts and the links between them", lab_up_, lab), lab_up_);
+    add_words(
+        add_verb("run", "start a command on every host, as the ranks of one run", lab_run_, lab),
+        lab_run_);
+    add_words(add_verb("rate", "change how fast the links are", lab_rate_, lab), lab_rate_);
+    add_words(add_verb("status", "hosts, addresses, rates and bytes so far", lab_status_, lab),
+              lab_status_);
+    add_words(add_verb("down", "remove a lab", lab_down_, lab), lab_down_);
+  }
+
   void add_doctor() {
     CLI::App& verb =
         add_verb("doctor", "examine this machine: libtorch, BLAS, speed, memory", doctor_);
@@ -286,6 +312,11 @@ class Parser {
   CodecInspectCommand inspect_;
   CodecDecodeCommand decode_;
   CodecBenchCommand bench_;
+  LabUpCommand lab_up_;
+  LabRunCommand lab_run_;
+  LabRateCommand lab_rate_;
+  LabStatusCommand lab_status_;
+  LabDownCommand lab_down_;
   DoctorCommand doctor_;
 };
 
@@ -293,6 +324,10 @@ class Parser {
 
 Command parse_arguments(int argc, char** argv) {
   return Parser().parse(argc, argv);
+}
+
+std::string version_text() {
+  return LACONIC_VERSION " (libtorch " LACONIC_TORCH_VERSION ")";
 }
 
 std::string presets_folder() {

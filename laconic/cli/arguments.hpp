@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "laconic/cli/codec_command.hpp"
+#include "laconic/cli/lab_command.hpp"
 #include "laconic/data/prepare.hpp"
 
 namespace laconic {
@@ -25,6 +26,8 @@ struct TrainCommand {
   ConfigFile config;
   std::string resume = "none";
   bool overwrite = false;
+  int ranks = 0;         // 0: as many as the mesh has
+  int max_restarts = 0;  // of ranks that we start
   std::string json;
 };
 
@@ -91,9 +94,12 @@ struct NoCommand {
 using Command =
     std::variant<NoCommand, TrainCommand, GenerateCommand, EvaluateCommand, ExportCommand,
                  PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand, CodecShowCommand,
-                 CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand, CodecBenchCommand>;
+                 CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand, CodecBenchCommand,
+                 LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand, LabRunCommand>;
 
 Command parse_arguments(int argc, char** argv);
+
+std::string version_text();  // "0.1.0 (libtorch 1.13.1)"
 
 // Where "preset:NAME" is looked for: $LACONIC_PRESETS, or presets/ of the source tree or the
 // installation that this program belongs to.

@@ -1,8 +1,10 @@
 // laconic — the program people start. No libtorch: it answers in milliseconds, does what needs no
 // tensor, and becomes laconic-worker for the rest, in the environment that worker must have.
 #include <fmt/format.h>
+#include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -14,8 +16,12 @@
 #include "laconic/cli/arguments.hpp"
 #include "laconic/cli/codec_command.hpp"
 #include "laconic/cli/guard.hpp"
+#include "laconic/cli/lab_command.hpp"
+#include "laconic/cli/train_plan.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/file/atomic_file.hpp"
+#include "laconic/launch/local.hpp"
+#include "laconic/launch/place.hpp"
 #include "laconic/machine/cpu.hpp"
 #include "laconic/machine/environment.hpp"
 #include "laconic/report/console.hpp"
@@ -31,16 +37,64 @@ RunConfig read(const ConfigFile& file) {
   return read_config({file.path, file.sets, presets_folder()});
 }
 
-// Replaces this process by the worker, with the same words.
-int become_worker(char** argv, std::int64_t threads) {
-  const fs::path worker = fs::read_symlink("/proc/self/exe").parent_path() / "laconic-worker";
+std::string worker_program() {
+  return fs::read_symlink("/proc/self/exe").parent_path() / "laconic-worker";
+}
+
+// Processors that a process may use; 0: unknown.
+int affinity_of(pid_t process) {
+  cpu_set_t set;
+  return ::sched_getaffinity(process, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
+std::vector<EnvironmentSetting> settings_of_worker(const Cpu& cpu, int threads) {
+  return worker_environment(cpu, threads, current_environment(), LACONIC_TORCH_VERSION);
+}
+
+// Replaces this process by the worker, with the same words. `threads` 0: the cores, shared with
+// other workers here.
+int become_worker(char** argv, std::int64_t threads, int sharing = 1) {
   const Cpu cpu = detect_cpu();
-  const int count = threads > 0 ? static_cast<int>(threads) : usable_threads(cpu);
-  for (const EnvironmentSetting& s :
-       worker_environment(cpu, count, current_environment(), LACONIC_TORCH_VERSION))
+  const int count = threads > 0 ? static_cast<int>(threads)
+                                : threads_per_worker(usable_threads(cpu), sharing, affinity_of(0),
+                                                     affinity_of(::getppid()));
+  for (const EnvironmentSetting& s : settings_of_worker(cpu, count))
     ::setenv(s.name.c_str(), s.value.c_str(), 1);
+  const std::string worker = worker_program();
   ::execv(worker.c_str(), argv);
-  throw SystemError(worker.string(), "run", errno);
+  throw SystemError(worker, "run", errno);
+}
+
+// Ranks that have lost another notice within the deadline of the network; then they collect the
+// records of what each was doing.
+constexpr double kSecondsToEnd = 10;
+
+int launch_workers(const TrainCommand& command, const RunConfig& config, int workers, char** argv) {
+  LaunchSpec spec{.program = worker_program(),
+                  .environment = current_environment(),
+                  .ranks = workers,
+                  .port = static_cast<int>(config.network.port),
+                  .max_restarts = command.max_restarts,
+                  .patience = {.grace_seconds = config.network.deadline + kSecondsToEnd},
+                  .log_folder = config.run.folder,
+                  .checkpoints_folder = config.run.folder + "/checkpoints",
+                  .is_terminal = is_live_terminal(stdout) && is_live_terminal(stderr),
+                  .has_colour = wants_colour(stdout) && wants_colour(stderr)};
+  for (char** word = argv; *word != nullptr; ++word) spec.words.emplace_back(*word);
+  const Cpu cpu = detect_cpu();
+  const int threads = config.run.threads > 0 ? static_cast<int>(config.run.threads)
+                                             : std::max(1, usable_threads(cpu) / workers);
+  for (const EnvironmentSetting& s : settings_of_worker(cpu, threads))
+    spec.environment[s.name] = s.value;
+  return launch_local(spec);
+}
+
+int run_train(const TrainCommand& command, char** argv) {
+  const RunConfig config = read(command.config);
+  const std::optional<Place> place = find_place(current_environment());
+  const TrainPlan plan = plan_train(command, config, place);
+  if (plan.workers > 0) return launch_workers(command, config, plan.workers, argv);
+  return become_worker(argv, config.run.threads, plan.sharing);
 }
 
 int run_config(const ConfigCommand& command) {
@@ -129,8 +183,12 @@ int run(const Command& command, char** argv) {
   if (const auto* c = std::get_if<CodecInspectCommand>(&command)) return run_codec(*c);
   if (const auto* c = std::get_if<CodecDecodeCommand>(&command)) return run_codec(*c);
   if (const auto* c = std::get_if<CodecBenchCommand>(&command)) return run_codec(*c);
-  if (const auto* c = std::get_if<TrainCommand>(&command))
-    return become_worker(argv, read(c->config).run.threads);
+  if (const auto* c = std::get_if<LabUpCommand>(&command)) return run_lab(*c);
+  if (const auto* c = std::get_if<LabRunCommand>(&command)) return run_lab(*c);
+  if (const auto* c = std::get_if<LabRateCommand>(&command)) return run_lab(*c);
+  if (const auto* c = std::get_if<LabStatusCommand>(&command)) return run_lab(*c);
+  if (const auto* c = std::get_if<LabDownCommand>(&command)) return run_lab(*c);
+  if (const auto* c = std::get_if<TrainCommand>(&command)) return run_train(*c, argv);
   if (const auto* c = std::get_if<GenerateCommand>(&command))
     return become_worker(argv, c->model.threads);
   if (const auto* c = std::get_if<EvaluateCommand>(&command))

@@ -11,10 +11,13 @@
 #include "laconic/cli/arguments.hpp"
 #include "laconic/cli/guard.hpp"
 #include "laconic/cli/model_command.hpp"
+#include "laconic/cli/rank.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/doctor/measure.hpp"
 #include "laconic/file/atomic_file.hpp"
+#include "laconic/launch/place.hpp"
 #include "laconic/machine/cpu.hpp"
+#include "laconic/machine/environment.hpp"
 #include "laconic/train/loop.hpp"
 
 namespace laconic {
@@ -35,23 +38,34 @@ std::int64_t usable_memory() {
   return memory.limit_bytes > 0 ? memory.limit_bytes : memory.total_bytes;
 }
 
+// Alone, as one rank of those that somebody has started, or with all ranks as threads.
+TrainSummary train_somehow(const TrainOptions& options, const std::optional<Place>& place) {
+  if (place && place->size > 1) return train_as_rank(options, *place);
+  if (options.config.mesh.dp > 1 && options.config.network.transport == "in_process")
+    return train_in_threads(options);
+  return train(options);
+}
+
 int run_train(const TrainCommand& command) {
   const RunConfig config =
       read_config({command.config.path, command.config.sets, presets_folder()});
   if (config.run.threads > 0) at::set_num_threads(static_cast<int>(config.run.threads));
   std::signal(SIGINT, catch_signal);
   std::signal(SIGTERM, catch_signal);
-  const TrainSummary summary =
-      train({.config = config,
-             .start = {.resume = command.resume,
-                       .overwrite = command.overwrite,
-                       .memory_bytes = usable_memory()},
-             .stop_signal = [] { return static_cast<int>(caught_signal); }});
-  fmt::print("\n{}", to_text(summary));
-  if (!command.json.empty()) write_atomically(command.json, to_json(summary, config));
+  const std::optional<Place> place = find_place(current_environment());
+  const bool is_first = !place || place->rank == 0;
+  const TrainOptions options{.config = config,
+                             .start = {.resume = command.resume,
+                                       .overwrite = command.overwrite,
+                                       .memory_bytes = usable_memory()},
+                             .stop_signal = [] { return static_cast<int>(caught_signal); }};
+  const TrainSummary summary = train_somehow(options, place);
+  if (is_first) fmt::print("\n{}", to_text(summary));
+  if (is_first && !command.json.empty()) write_atomically(command.json, to_json(summary, config));
   if (summary.signal == 0) return 0;
-  fmt::print("\nstopped by signal {} at step {} of {}; continue with --resume auto\n",
-             summary.signal, summary.step, summary.steps);
+  if (is_first)
+    fmt::print("\nstopped by signal {} at step {} of {}; continue with --resume auto\n",
+               summary.signal, summary.step, summary.steps);
   return 128 + summary.signal;
 }
 
@@ -63,7 +77,7 @@ int run_doctor(const DoctorCommand& command) {
   return 0;
 }
 
-int run(const Command& command) {
+int dispatch(const Command& command) {
   if (const auto* c = std::get_if<NoCommand>(&command)) return c->exit_code;
   if (const auto* c = std::get_if<TrainCommand>(&command)) return run_train(*c);
   if (const auto* c = std::get_if<GenerateCommand>(&command)) return run_generate(*c);
@@ -78,5 +92,5 @@ int run(const Command& command) {
 
 int main(int argc, char** argv) {
   laconic::flush_denormals();  // before anything starts the thread pool
-  return laconic::guarded([&] { return laconic::run(laconic::parse_arguments(argc, argv)); });
+  return laconic::guarded([&] { return laconic::dispatch(laconic::parse_arguments(argc, argv)); });
 }

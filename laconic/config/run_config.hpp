@@ -202,6 +202,7 @@ struct DpGradientSection {
   std::string algorithm = "auto";
   std::int64_t rank = 16;
   double min_ratio = 1.5;
+  bool by_block = false;
   bool overlap = true;
 
   template <class V>
@@ -219,6 +220,8 @@ struct DpGradientSection {
       Choices{"auto", "direct", "ring", "doubling", "native"});
     v("rank", rank, "power_sgd: columns of the factors");
     v("min_ratio", min_ratio, "power_sgd: matrices that would shrink by less travel whole");
+    v("by_block", by_block,
+      "power_sgd: a block's factors leave by themselves, during backward, instead of all together");
     v("overlap", overlap, "gradients of a block leave while the block before is in backward");
   }
 };

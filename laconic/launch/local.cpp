@@ -32,14 +32,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// SIGINT, SIGTERM and SIGCHLD as something to read.
+// SIGINT, SIGTERM, SIGHUP and SIGCHLD as something to read.
 class Signals {
  public:
   Signals() {
     std::signal(SIGCHLD, SIG_DFL);  // who starts us may ignore it, and nobody could be waited for
     sigset_t set;
     ::sigemptyset(&set);
-    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) ::sigaddset(&set, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&set, signal);
     ::sigprocmask(SIG_BLOCK, &set, &before_);
     descriptor_ = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (descriptor_ < 0) throw SystemError("signals", "read", errno);
@@ -107,11 +107,11 @@ class RankLog {
       : path_(folder.empty() ? "" : fmt::format("{}/ranks/rank-{}.log", folder, rank)),
         title_(std::move(title)) {}
 
-  void write(std::string_view bytes) {
+  void write(const std::string& line) {
     if (path_.empty()) return;
     try {
       if (!file_) open();
-      file_->write(bytes);
+      file_->write(line + '\n');
     } catch (const std::exception&) {
       path_.clear();
     }
@@ -154,6 +154,7 @@ class Attempt {
     for (int rank = 0; rank < spec_.ranks; ++rank) {
       ChildSpec child{spec_.program, words, environment, rank == 0 && spec_.is_terminal};
       child.environment["RANK"] = child.environment["LOCAL_RANK"] = std::to_string(rank);
+      if (spec_.adapt) spec_.adapt(rank, child);
       processes_.push_back({Child(child), RankLog(spec_.log_folder, rank, title), {}, {}});
     }
     states_.resize(processes_.size());
@@ -188,8 +189,9 @@ class Attempt {
     pass_on(rank);  // what it said last
     process.child.close_output();
     process.child.close_error();
-    pass_on_line(rank, STDOUT_FILENO, process.output.take_rest());
-    pass_on_line(rank, STDERR_FILENO, process.error.take_rest());
+    for (const auto& [to, cutter] :
+         {std::pair(STDOUT_FILENO, &process.output), std::pair(STDERR_FILENO, &process.error)})
+      if (const std::string rest = cutter->take_rest(); !rest.empty()) pass_on_line(rank, to, rest);
     RankState& state = states_[static_cast<std::size_t>(rank)];
     state = {.has_ended = true,
              .exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
@@ -250,14 +252,14 @@ class Attempt {
     ssize_t count = 0;
     while ((count = ::read(from, buffer, sizeof buffer)) > 0) {
       const std::string_view bytes(buffer, static_cast<std::size_t>(count));
-      process.log.write(bytes);
-      for (const std::string& line : cutter.take(bytes)) voice_.pass_on(rank, to, line);
+      for (const std::string& line : cutter.take(bytes)) pass_on_line(rank, to, line);
     }
     return count < 0 && (errno == EAGAIN || errno == EINTR);
   }
 
   void pass_on_line(int rank, int to, const std::string& line) {
-    if (!line.empty()) voice_.pass_on(rank, to, line);
+    processes_[static_cast<std::size_t>(rank)].log.write(line);
+    voice_.pass_on(rank, to, line);
   }
 
   const LaunchSpec& spec_;

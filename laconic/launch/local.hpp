@@ -8,13 +8,15 @@
 // the others, and what rank 0 has to complain of, begin with "[3] ". On a
 // terminal rank 0 has the terminal itself, so that its progress bar works.
 //
-// One thread, and signals are read, not caught: SIGINT, SIGTERM and SIGCHLD are
-// blocked while it runs.
+// One thread, and signals are read, not caught: SIGINT, SIGTERM, SIGHUP and SIGCHLD
+// are blocked while it runs.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "laconic/launch/child.hpp"
 #include "laconic/launch/supervise.hpp"
 #include "laconic/machine/environment.hpp"
 
@@ -32,6 +34,8 @@ struct LaunchSpec {
   std::string checkpoints_folder;  // of the run: tells whether there is one to resume from
   bool is_terminal = false;        // standard output and error are one whose cursor moves
   bool has_colour = false;
+  // The last word on the process of a rank, where it is not like the others; may be empty.
+  std::function<void(int rank, ChildSpec& child)> adapt;
 };
 
 // Runs until all ranks have ended for good; the exit code of the run. Throws SystemError.

@@ -138,7 +138,7 @@ std::unique_ptr<GradientSum> make_gradient_sum(Courier& courier, const Group& gr
   Problems problems = check(policy, dtype, static_cast<int>(group.size()));
   if (!problems.empty()) throw ConfigError(std::move(problems));
   const SumRequest request{courier, group, policy, traffic, blocks, dtype};
-  if (group.size() == 1) return make_lone_sum(request);
+  if (group.size() == 1) return make_lone_sum(request.policy, request.blocks, request.dtype);
   if (policy.method == ReduceMethod::power_sgd) return make_power_sgd_sum(request);
   if (is_native(policy)) return make_native_sum(request);
   return make_codec_sum(request);

@@ -83,6 +83,10 @@ std::unique_ptr<GradientSum> make_gradient_sum(Courier& courier, const Group& gr
                                                const GradientPolicy& policy, Traffic traffic,
                                                const std::vector<BlockLayout>& blocks, Dtype dtype);
 
+// For one rank, without a network: adds to its first step what a larger group left outstanding.
+std::unique_ptr<GradientSum> make_lone_sum(const GradientPolicy& policy,
+                                           const std::vector<BlockLayout>& blocks, Dtype dtype);
+
 // The states that `members` ranks begin with, from those that other ranks saved (by their member).
 // Equally many: as they were. Otherwise what is outstanding in total stays the same: residuals are
 // summed over the old ranks, and each new one takes an equal share; what all ranks share (bases)

@@ -8,10 +8,10 @@ namespace {
 // is added to the first step, and then nothing is owed any more.
 class LoneSum final : public GradientSum {
  public:
-  explicit LoneSum(const SumRequest& request)
-      : dtype_(request.dtype),
-        places_(residual_places(request.policy, request.blocks)),
-        sizes_(state_sizes(request.policy, request.blocks, 1, 0)) {}
+  LoneSum(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks, Dtype dtype)
+      : dtype_(dtype),
+        places_(residual_places(policy, blocks)),
+        sizes_(state_sizes(policy, blocks, 1, 0)) {}
 
   void begin(std::uint64_t /*step*/) override {}
 
@@ -50,8 +50,9 @@ class LoneSum final : public GradientSum {
 
 }  // namespace
 
-std::unique_ptr<GradientSum> make_lone_sum(const SumRequest& request) {
-  return std::make_unique<LoneSum>(request);
+std::unique_ptr<GradientSum> make_lone_sum(const GradientPolicy& policy,
+                                           const std::vector<BlockLayout>& blocks, Dtype dtype) {
+  return std::make_unique<LoneSum>(policy, blocks, dtype);
 }
 
 }  // namespace laconic

@@ -29,7 +29,6 @@ struct SumRequest {
 std::unique_ptr<GradientSum> make_codec_sum(const SumRequest& request);
 std::unique_ptr<GradientSum> make_native_sum(const SumRequest& request);
 std::unique_ptr<GradientSum> make_power_sgd_sum(const SumRequest& request);
-std::unique_ptr<GradientSum> make_lone_sum(const SumRequest& request);
 
 // --- codec method
 

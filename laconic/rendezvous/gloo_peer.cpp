@@ -16,9 +16,13 @@ namespace laconic {
 namespace {
 
 constexpr std::size_t kFragmentBytes = kFragmentHeaderBytes + kFragmentPayload;
-// Goodbyes do not wait for room: there are two at most, one of each kind.
-constexpr int kSendSlots = kSlots + 2;
 constexpr std::uint64_t kSentinelSlot = 1'000'000;
+// What may wait here for the socket. The engine sends the urgent first, and only what it has not
+// yet handed over can be overtaken; two fragments keep a link busy.
+constexpr std::size_t kStagedBytes = 2 * kFragmentBytes;
+// Posting a receive wakes the peer, so small fragments are answered together.
+constexpr std::uint64_t kPostTogether = 4;
+constexpr std::size_t kPostBytes = 64 * 1024;
 // gloo adds it to a clock that counts nanoseconds, so it cannot be much longer.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365 * 10);
 
@@ -73,7 +77,7 @@ void GlooPeer::send(Tag tag, ByteView message, Deadline deadline) {
     do {
       const ByteView part =
           message.subspan(offset, std::min(kFragmentPayload, message.size() - offset));
-      wait_for_room(tag, deadline);
+      wait_for_room(tag, sizeof(Header) + part.size(), deadline);
       post({Kind::message, tag, message.size(), offset}, part);
       offset += part.size();
     } while (offset < message.size());
@@ -108,12 +112,14 @@ void GlooPeer::end_turn() {
   state_changed_.notify_one();
 }
 
-void GlooPeer::wait_for_room(Tag tag, Deadline deadline) {
-  for (;;) {
-    {
-      const std::lock_guard lock(posting_);
-      if (posted_ - completed_ < kSlots) return;
-    }
+bool GlooPeer::has_room(std::size_t bytes) {
+  const std::lock_guard lock(posting_);
+  if (posted_ == completed_) return true;
+  return posted_ - completed_ < kSlots && staged_bytes_ + bytes <= kStagedBytes;
+}
+
+void GlooPeer::wait_for_room(Tag tag, std::size_t bytes, Deadline deadline) {
+  while (!has_room(bytes)) {
     alarm_.set(bell_, deadline);
     bool is_done = false;
     try {
@@ -124,10 +130,15 @@ void GlooPeer::wait_for_room(Tag tag, Deadline deadline) {
     }
     alarm_.clear(bell_);
     if (is_done)
-      ++completed_;
+      note_completion();
     else
       refuse_to_wait(tag, deadline);
   }
+}
+
+void GlooPeer::note_completion() {
+  const std::lock_guard lock(posting_);
+  staged_bytes_ -= sizes_[completed_++ % kSendSlots];
 }
 
 // The wait was let go: because the peer is lost, because we leave, or because it is time; or late,
@@ -149,7 +160,9 @@ void GlooPeer::post(const Header& header, ByteView payload) {
   } catch (const std::exception& error) {
     connection_broke(error.what());
   }
-  ++posted_;
+  const std::size_t bytes = sizeof header + payload.size();
+  sizes_[posted_++ % kSendSlots] = bytes;
+  staged_bytes_ += bytes;
 }
 
 void GlooPeer::say(Kind kind) {
@@ -209,11 +222,15 @@ bool GlooPeer::post_first_receives() {
 }
 
 void GlooPeer::receive() {
+  std::uint64_t posted = 0;  // again, of those received
+  std::size_t unposted_bytes = 0;
   try {
     for (std::uint64_t fragment = 0;; ++fragment) {
       if (!buffer_->waitRecv(kForever)) return;
-      take_fragment({receive_slot(fragment), kFragmentBytes});
-      post_receive(fragment);
+      unposted_bytes += take_fragment({receive_slot(fragment), kFragmentBytes});
+      if (fragment + 1 - posted < kPostTogether && unposted_bytes < kPostBytes) continue;
+      while (posted <= fragment) post_receive(posted++);
+      unposted_bytes = 0;
     }
   } catch (const std::exception& error) {
     lose(without_place(error.what()));
@@ -228,20 +245,20 @@ void GlooPeer::lose(const std::string& why) {
   if (is_crash) on_crash_();
 }
 
-void GlooPeer::take_fragment(ByteView fragment) {
+std::size_t GlooPeer::take_fragment(ByteView fragment) {
   const auto header = get<Header>(fragment, 0);
   switch (header.kind) {
-    case Kind::message: take_part(header, fragment.subspan(sizeof header)); return;
+    case Kind::message: return take_part(header, fragment.subspan(sizeof header));
     case Kind::goodbye:
       inbox_.lose(peer_, "it closed its transport");
       say(Kind::goodbye_seen);
-      return;
-    case Kind::goodbye_seen: mark_seen(); return;
+      return 0;
+    case Kind::goodbye_seen: mark_seen(); return 0;
   }
   throw WireError(0, "fragment.kind", fmt::format("{} is none", static_cast<int>(header.kind)));
 }
 
-void GlooPeer::take_part(const Header& header, ByteView payload) {
+std::size_t GlooPeer::take_part(const Header& header, ByteView payload) {
   if (header.offset == 0) {
     assembled_.clear();
     assembled_.resize(header.message_bytes);
@@ -256,6 +273,7 @@ void GlooPeer::take_part(const Header& header, ByteView payload) {
   assembled_bytes_ += bytes;
   if (assembled_bytes_ == assembled_.size())
     inbox_.put(peer_, header.tag, std::exchange(assembled_, {}));
+  return bytes;
 }
 
 }  // namespace laconic

@@ -18,6 +18,7 @@
 //    receiver drops a message whose rest never came when the next begins.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -38,7 +39,7 @@ class UnboundBuffer;
 
 namespace laconic {
 
-inline constexpr int kSlots = 8;
+inline constexpr int kSlots = 16;
 inline constexpr std::size_t kFragmentHeaderBytes = 32;
 // A segment of the engine with its headers is one fragment.
 inline constexpr std::size_t kFragmentPayload = 256 * 1024 + 1024 - kFragmentHeaderBytes;
@@ -73,10 +74,14 @@ class GlooPeer {
     std::uint64_t offset = 0;  // of this fragment in the message
   };
   static_assert(sizeof(Header) == kFragmentHeaderBytes);
+  // Goodbyes do not wait for room: there are two at most, one of each kind.
+  static constexpr int kSendSlots = kSlots + 2;
 
   void take_turn(Deadline deadline);
   void end_turn();
-  void wait_for_room(Tag tag, Deadline deadline);
+  bool has_room(std::size_t bytes);
+  void wait_for_room(Tag tag, std::size_t bytes, Deadline deadline);
+  void note_completion();
   void refuse_to_wait(Tag tag, Deadline deadline);
   void post(const Header& header, ByteView payload);
   void say(Kind kind);
@@ -85,8 +90,9 @@ class GlooPeer {
   bool post_first_receives();  // false when the peer is lost already
   void post_receive(std::uint64_t fragment);
   void receive();
-  void take_fragment(ByteView fragment);
-  void take_part(const Header& header, ByteView payload);
+  // Return the bytes of the message that it held.
+  std::size_t take_fragment(ByteView fragment);
+  std::size_t take_part(const Header& header, ByteView payload);
   void lose(const std::string& why);
   void mark_seen();
 
@@ -109,9 +115,11 @@ class GlooPeer {
   bool is_leaving_ = false;  // goodbye was said
   bool is_seen_ = false;     // and heard, or there is nobody to hear it
 
-  std::mutex posting_;
-  std::uint64_t posted_ = 0;     // fragments; under posting_
-  std::uint64_t completed_ = 0;  // of them; belongs to whoever has the turn
+  std::mutex posting_;           // of what follows
+  std::uint64_t posted_ = 0;     // fragments
+  std::uint64_t completed_ = 0;  // of them: the socket has taken them; counted by who has the turn
+  std::array<std::size_t, kSendSlots> sizes_{};
+  std::size_t staged_bytes_ = 0;  // posted and not completed
 
   Bytes assembled_;  // the message whose fragments are coming in; the receiving thread's
   std::uint64_t assembled_bytes_ = 0;

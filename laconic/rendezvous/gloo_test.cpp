@@ -43,6 +43,34 @@ TEST(Gloo, WhatWasSentBeforeTheEndStillArrives) {
   });
 }
 
+TEST(Gloo, CloseLetsGoOfASum) {
+  run_gloo_threads(2, [](Transport& t) {
+    if (t.rank() == 1) {  // never joins the sum
+      t.recv(0, 1, in(milliseconds(30'000)));
+      return;
+    }
+    std::thread closer([&] {
+      std::this_thread::sleep_for(milliseconds(50));
+      t.send(1, 1, {}, in(milliseconds(1000)));
+      t.close();
+    });
+    std::vector<float> values(1000);
+    EXPECT_THROW(t.sum(values, in(milliseconds(30'000))), PeerLost);
+    closer.join();
+  });
+}
+
+TEST(Gloo, ASumThatSomebodyMissesTimesOutAndMessagesGoOn) {
+  run_gloo_threads(2, [](Transport& t) {
+    std::vector<float> values(1000);
+    if (t.rank() == 0) {
+      EXPECT_THROW(t.sum(values, in(milliseconds(60))), Timeout);
+    }
+    t.send(1 - t.rank(), 1, Bytes(9), in(milliseconds(30'000)));
+    EXPECT_EQ(t.recv(1 - t.rank(), 1, in(milliseconds(30'000))).size(), 9u);
+  });
+}
+
 TEST(Gloo, TwoAttemptsOfARunShareATableOfAnAgent) {
   const int port = free_port();
   const Store agent({"127.0.0.1", port, true, 2}, in(milliseconds(10'000)));

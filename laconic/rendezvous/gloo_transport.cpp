@@ -5,10 +5,12 @@
 #include <gloo/transport/device.h>
 #include <gloo/transport/pair.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -69,6 +71,7 @@ class GlooTransport final : public Transport {
   std::shared_ptr<gloo::Context> messages_;  // before the peers, whose buffers belong to it
   std::shared_ptr<gloo::Context> sums_;      // apart: a sum that fails takes its connections along
   std::mutex sum_mutex_;
+  std::atomic<bool> is_summing_ = false;
   std::vector<std::unique_ptr<GlooPeer>> peers_;  // by rank; none for this one
 };
 
@@ -107,6 +110,8 @@ void GlooTransport::close() {
   inbox_.close();
   for (const auto& peer : peers_)
     if (peer) peer->leave();
+  // Of a sum that has ended here the last bytes may still be on their way to others.
+  if (is_summing_) abandon(*sums_);
 }
 
 // A sum cannot end without everybody. What a peer gave to a sum before it said goodbye may still
@@ -127,9 +132,12 @@ void GlooTransport::sum(std::span<float> values, Deadline deadline) {
       static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<float>));
   options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
   options.setTimeout(left);
+  is_summing_ = true;
   try {
     gloo::allreduce(options);
+    is_summing_ = false;
   } catch (const std::exception& error) {
+    is_summing_ = false;
     sum_failed(without_place(error.what()), deadline);
   }
 }

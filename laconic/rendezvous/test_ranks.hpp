@@ -9,7 +9,9 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -58,9 +60,13 @@ inline void run_gloo_threads(int size, const RankBody& body) {
 // that returns ends its process with 0, one that throws with 1.
 class RankProcesses {
  public:
-  RankProcesses(int size, const RankBody& body) {
+  // Returns when all ranks are connected, unless told not to wait.
+  RankProcesses(int size, const RankBody& body, bool waits = true) {
     const int port = free_port();
+    if (::pipe(ready_) != 0) throw std::runtime_error("no pipe");
     for (Rank r = 0; r < size; ++r) pids_.push_back(start(test_meeting(r, size, port), body));
+    char sign = 0;
+    for (Rank r = 0; waits && r < size; ++r) EXPECT_EQ(::read(ready_[0], &sign, 1), 1);
   }
   ~RankProcesses() {
     for (Rank r = 0; r < static_cast<Rank>(pids_.size()); ++r)
@@ -68,6 +74,7 @@ class RankProcesses {
         signal(r, SIGKILL);
         wait(r);
       }
+    for (const int end : ready_) ::close(end);
   }
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
@@ -82,12 +89,14 @@ class RankProcesses {
   }
 
  private:
-  static pid_t start(const Meeting& meeting, const RankBody& body) {
+  pid_t start(const Meeting& meeting, const RankBody& body) {
     const pid_t child = ::fork();
     if (child != 0) return child;
     int code = 1;
     try {
-      run_one_gloo_rank(meeting, body);
+      run_one_gloo_rank(meeting, [&](Transport& transport) {
+        if (::write(ready_[1], "!", 1) == 1) body(transport);
+      });
       code = testing::Test::HasFailure() ? 1 : 0;
     } catch (const std::exception& error) {
       std::fprintf(stderr, "rank %d: %s\n", meeting.rank, error.what());
@@ -98,6 +107,7 @@ class RankProcesses {
   pid_t& pid(Rank rank) { return pids_.at(static_cast<std::size_t>(rank)); }
 
   std::vector<pid_t> pids_;
+  int ready_[2] = {-1, -1};
 };
 
 }  // namespace laconic

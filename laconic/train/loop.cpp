@@ -247,8 +247,10 @@ class Run {
     }
     require_equal_models(start_.gpt, world_, start_.state.step);
     rule_ = make_update_rule(config_, start_.gpt, world_);
-    rule_->load(start_.is_resumed ? read_rank_states(start_.from) : std::vector<RankTensors>(),
-                start_.state.optimiser);
+    const std::string note =
+        rule_->load(start_.is_resumed ? read_rank_states(start_.from) : std::vector<RankTensors>(),
+                    start_.state.optimiser);
+    if (!note.empty()) start_.notes.push_back(note);
     facts_ = {config_.model.dropout, end_of_text()};
     if (world_.is_first()) prepare_folder();
     reports_.emplace(config_, start_.state.step, world_);

@@ -19,21 +19,60 @@ Dtype dtype_of(const RunConfig& config) {
   return config.run.dtype == "float64" ? Dtype::f64 : Dtype::f32;
 }
 
-RankTensors tensors_of(const NamedFloats& values) {
+// Residuals are in units of what travels; the prefix of their names says which.
+constexpr std::string_view kGradient = "gradient.", kMoment = "moment.", kChange = "change.";
+
+std::string_view unit_of(const RunConfig& config) {
+  if (config.local.steps > 0) return kChange;
+  return config.dp_gradient.method == "compressed_adam" ? kMoment : kGradient;
+}
+
+RankTensors tensors_of(const NamedFloats& values, std::string_view unit) {
   RankTensors tensors;
   for (const auto& [name, floats] : values)
-    tensors["sum." + name] = tensor_from_bytes(as_bytes(std::span<const float>(floats)), Dtype::f32,
-                                               {static_cast<std::int64_t>(floats.size())});
+    tensors[std::string(unit) + name] =
+        tensor_from_bytes(as_bytes(std::span<const float>(floats)), Dtype::f32,
+                          {static_cast<std::int64_t>(floats.size())});
   return tensors;
 }
 
-NamedFloats floats_of(const RankTensors& tensors) {
+NamedFloats floats_of(const RankTensors& tensors, std::string_view unit) {
   NamedFloats values;
   for (const auto& [name, tensor] : tensors)
-    if (name.starts_with("sum."))
-      values[name.substr(4)] = {tensor.data_ptr<float>(),
-                                tensor.data_ptr<float>() + tensor.numel()};
+    if (name.starts_with(unit))
+      values[name.substr(unit.size())] = {tensor.data_ptr<float>(),
+                                          tensor.data_ptr<float>() + tensor.numel()};
   return values;
+}
+
+bool has_residuals(const RankTensors& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const auto& item) {
+    for (const std::string_view unit : {kGradient, kMoment, kChange})
+      if (item.first.starts_with(unit)) return true;
+    return false;
+  });
+}
+
+// Gives `sum` this member's part of what was saved. What another policy left is of no use to this
+// one: then it begins with nothing, and the note says so.
+std::string load_sum(GradientSum& sum, const std::vector<RankTensors>& saved, int members,
+                     int member, const RunConfig& config, const std::vector<BlockLayout>& layouts) {
+  std::vector<NamedFloats> states;
+  for (const RankTensors& tensors : saved) states.push_back(floats_of(tensors, unit_of(config)));
+  const bool is_empty = std::all_of(states.begin(), states.end(),
+                                    [](const NamedFloats& state) { return state.empty(); });
+  if (is_empty)
+    return !saved.empty() && has_residuals(saved.front())
+               ? "residuals of the checkpoint belong to another dp.gradient policy: dropped"
+               : "";
+  try {
+    sum.load(
+        reshard(states, members, policy_of(config), layouts)[static_cast<std::size_t>(member)]);
+    return "";
+  } catch (const ConfigError& error) {
+    return fmt::format("residuals of the checkpoint do not fit dp.gradient: dropped ({})",
+                       error.problems().front().what);
+  }
 }
 
 // What ranks tell each other about a step.
@@ -77,18 +116,43 @@ class Alone final : public UpdateRule {
   void begin(std::int64_t) override {}
   void block_done(std::int64_t) override {}
   Measured measure(double loss, int signal) override {
+    if (owed_ != nullptr) add_owed();
     return common(loss, global_norm(gpt_.parameters), signal);
   }
   void apply(OptimiserState& state, double lr, double scale) override {
     laconic::apply(adamw_of(config_.optimiser), state, gpt_.parameters, lr, scale);
+    owed_.reset();
   }
   void abandon() override {}
-  RankTensors save(const OptimiserState&) const override { return {}; }
-  void load(const std::vector<RankTensors>&, OptimiserState&) override {}
+
+  RankTensors save(const OptimiserState&) const override {
+    return owed_ != nullptr ? tensors_of(owed_->save(), kGradient) : RankTensors();
+  }
+  // What more ranks left outstanding goes into the first step.
+  std::string load(const std::vector<RankTensors>& saved, OptimiserState&) override {
+    if (saved.empty() || !has_residuals(saved.front())) return "";
+    if (unit_of(config_) != kGradient)
+      return "residuals of the checkpoint are no gradients: dropped";
+    const std::vector<BlockLayout> layouts = block_layouts(gpt_);
+    owed_ = make_lone_sum(policy_of(config_), layouts, dtype_of(config_));
+    std::string note = load_sum(*owed_, saved, 1, 0, config_, layouts);
+    if (!note.empty()) owed_.reset();
+    return note;
+  }
 
  private:
+  void add_owed() {
+    const FlatBlocks blocks(gpt_);
+    for (std::size_t b = 0; b < blocks.size(); ++b) {
+      blocks.take_gradients(gpt_, b);
+      owed_->post(b, blocks.data(b));
+    }
+    blocks.give_gradients(gpt_);
+  }
+
   const RunConfig& config_;
   const Gpt& gpt_;
+  std::unique_ptr<GradientSum> owed_;  // after a resume from more ranks, until it is paid
 };
 
 // What the rules with a sum over the dp group have in common.
@@ -103,13 +167,11 @@ class WithSum : public UpdateRule {
         sum_(make_gradient_sum(world.courier(), world.dp_group(), policy_of(config),
                                Traffic::dp_gradient, layouts_, dtype_of(config))) {}
 
-  RankTensors save(const OptimiserState&) const override { return tensors_of(sum_->save()); }
-  void load(const std::vector<RankTensors>& saved, OptimiserState&) override {
-    if (saved.empty()) return;
-    std::vector<NamedFloats> states;
-    for (const RankTensors& tensors : saved) states.push_back(floats_of(tensors));
-    const std::vector<NamedFloats> now = reshard(states, members(), policy_of(config_), layouts_);
-    sum_->load(now[static_cast<std::size_t>(world_.dp_member())]);
+  RankTensors save(const OptimiserState&) const override {
+    return tensors_of(sum_->save(), unit_of(config_));
+  }
+  std::string load(const std::vector<RankTensors>& saved, OptimiserState&) override {
+    return load_sum(*sum_, saved, members(), world_.dp_member(), config_, layouts_);
   }
 
  protected:
@@ -237,10 +299,10 @@ class Local final : public WithSum {
     }
     return tensors;
   }
-  void load(const std::vector<RankTensors>& saved, OptimiserState& state) override {
+  std::string load(const std::vector<RankTensors>& saved, OptimiserState& state) override {
     remember_start();
-    if (saved.empty()) return;
-    WithSum::load(saved, state);
+    if (saved.empty()) return "";
+    const std::string note = WithSum::load(saved, state);
     const at::NoGradGuard no_grad;
     for (std::size_t p = 0; p < gpt_.parameters.size(); ++p) {
       const std::string& name = gpt_.parameters[p].name;
@@ -249,6 +311,7 @@ class Local final : public WithSum {
       if (const auto found = saved.front().find("outer." + name); found != saved.front().end())
         momentum_.part(p).copy_(found->second);
     }
+    return note;
   }
 
  private:
@@ -290,6 +353,7 @@ class Local final : public WithSum {
       if (const auto found = mine.find(name); found != mine.end()) moment.copy_(found->second);
       return;
     }
+    if (!saved.front().contains(name)) return;  // of a run without local steps: all ranks' already
     at::Tensor mean = moment.zero_();
     for (const RankTensors& tensors : saved)
       if (const auto found = tensors.find(name); found != tensors.end())
@@ -319,6 +383,7 @@ GradientPolicy policy_of(const RunConfig& config) {
           .algorithm = g.algorithm,
           .rank = g.rank,
           .min_ratio = g.min_ratio,
+          .by_block = g.by_block,
           .seed = static_cast<std::uint64_t>(config.run.seed)};
 }
 

@@ -64,8 +64,9 @@ class UpdateRule {
   // Requires: between steps. `state` is what is saved besides: where ranks differ in it, their own
   // is here too.
   virtual RankTensors save(const OptimiserState& state) const = 0;
-  // From what all ranks saved, perhaps more or fewer than now; empty: begins anew.
-  virtual void load(const std::vector<RankTensors>& saved, OptimiserState& state) = 0;
+  // From what all ranks saved, perhaps more or fewer than now; empty: begins anew. Returns a note
+  // for people when something could not be used.
+  virtual std::string load(const std::vector<RankTensors>& saved, OptimiserState& state) = 0;
 };
 
 AdamW adamw_of(const OptimiserSection& optimiser);

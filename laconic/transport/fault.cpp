@@ -138,7 +138,7 @@ FaultSpecs strike(const FaultSpecs& faults, std::vector<std::uint64_t>& counts, 
 }
 
 std::optional<Bytes> damaged(const FaultSpecs& faults, ByteView message) {
-  Bytes rest(message.begin(), message.end());
+  Bytes rest = copy_of(message);
   for (const FaultSpec& fault : faults) {
     if (fault.kind == FaultKind::drop) return std::nullopt;
     if (fault.kind == FaultKind::flip) flip(rest, fault.amount);

@@ -24,7 +24,7 @@ class InProcess final : public Transport {
 
   void send(Rank to, Tag tag, ByteView message, Deadline) override {
     mine().require_present(to);
-    inbox(to).put(rank_, tag, Bytes(message.begin(), message.end()));
+    inbox(to).put(rank_, tag, copy_of(message));
   }
   Bytes recv(Rank from, Tag tag, Deadline deadline) override {
     return mine().take(from, tag, deadline);

@@ -19,7 +19,7 @@ std::vector<std::unique_ptr<Transport>> make_in_process(int size);
 // others are let go (their transports close), and the exception of the rank that failed first
 // is thrown again.
 void run_ranks(int size, const std::function<void(Transport&)>& body);
-// The same over transports that are there already, decorated ones for instance.
+// The same over these: decorated ones, for instance.
 void run_ranks(const std::vector<std::unique_ptr<Transport>>& transports,
                const std::function<void(Transport&)>& body);
 

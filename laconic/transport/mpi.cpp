@@ -28,15 +28,18 @@ constexpr std::size_t kLargest = (std::size_t{1} << 31) - 1 - sizeof(Tag);  // M
 constexpr std::size_t kSlice = std::size_t{1} << 26;  // floats of one native sum
 constexpr std::chrono::seconds kPatience{10};         // for the leave of the others
 
-// How long the thread sleeps when nothing moved, from one time to the next.
+// How long the thread sleeps when nothing moved, from one time to the next. MPI cuts a large
+// message into pieces and moves one or two in each call: while one is under way we first ask again
+// a few times. (Not by yielding: on a loaded machine that costs a whole time slice, a short sleep
+// does not.)
+constexpr int kAttempts = 20;
 constexpr microseconds kShortest{20};
 constexpr microseconds kLongestWhenBusy{100};  // a transfer is under way and needs us
 constexpr microseconds kLongest{1000};
 
 struct Outgoing {
   Rank to = 0;
-  Tag tag = 0;
-  Bytes message;
+  Bytes message;  // with its tag
   bool is_farewell = false;
 };
 
@@ -75,14 +78,12 @@ class Mpi final : public Transport {
   void send(Rank to, Tag tag, ByteView message, Deadline deadline) override {
     LACONIC_ASSERT(message.size() <= kLargest, fmt::format("{} bytes", message.size()));
     inbox_->require_present(to);
-    Bytes copy;
-    copy.reserve(message.size() + sizeof(Tag));
-    copy.assign(message.begin(), message.end());
-    if (to == rank()) return inbox_->put(to, tag, std::move(copy));
+    if (to == rank()) return inbox_->put(to, tag, copy_of(message));
+    Bytes copy = with_tag(message, tag);
     std::unique_lock lock(mutex_);
     std::size_t& unsent = unsent_.at(static_cast<std::size_t>(to));
-    unsent += copy.size() + sizeof(Tag);
-    post({to, tag, std::move(copy)});
+    unsent += copy.size();
+    post({to, std::move(copy)});
     const auto may_return = [&] { return is_over_ || unsent <= kWindow; };
     const bool is_in_time = moved_.wait_until(lock, deadline, may_return);
     lock.unlock();
@@ -167,10 +168,12 @@ class Mpi final : public Transport {
     const bool has_begun = begin_posted();
     const bool has_moved = wires_->progress(
         *inbox_, [&](Rank to, std::size_t bytes) { note_sent(to, bytes); }, [&] { note_sum(); });
-    if (has_begun || has_moved)
+    if (has_begun || has_moved) {
       pause_ = kShortest;
-    else
+      idle_turns_ = 0;
+    } else if (++idle_turns_ > kAttempts || !wires_->is_busy()) {
       sleep();
+    }
   }
 
   bool begin_posted() {
@@ -188,7 +191,7 @@ class Mpi final : public Transport {
       if (next.is_farewell)
         wires_->begin_farewell(next.to);
       else
-        wires_->begin_send(next.to, next.tag, std::move(next.message));
+        wires_->begin_send(next.to, std::move(next.message));
     return !outbox.empty();
   }
 
@@ -234,6 +237,7 @@ class Mpi final : public Transport {
   bool is_closed_ = false;
   bool is_over_ = false;  // closed, or MPI has failed
   microseconds pause_ = kShortest;
+  int idle_turns_ = 0;
   std::thread thread_;
 };
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <limits>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -34,6 +34,13 @@ MPI_Comm duplicate_of_world() {
 
 }  // namespace
 
+Bytes with_tag(ByteView message, Tag tag) {
+  Bytes bytes(message.size() + sizeof tag);
+  if (!message.empty()) std::memcpy(bytes.data(), message.data(), message.size());
+  std::memcpy(bytes.data() + message.size(), &tag, sizeof tag);
+  return bytes;
+}
+
 MpiWires::MpiWires(int* argc, char*** argv) {
   int is_started = 0, threads = 0;
   MPI_Initialized(&is_started);
@@ -54,8 +61,7 @@ void MpiWires::finalise() {
   MPI_Finalize();
 }
 
-void MpiWires::begin_send(Rank to, Tag tag, Bytes message) {
-  put(message, tag);
+void MpiWires::begin_send(Rank to, Bytes message) {
   begin(to, kMessage, std::move(message));
 }
 

@@ -21,6 +21,8 @@
 
 namespace laconic {
 
+Bytes with_tag(ByteView message, Tag tag);
+
 class MpiWires {
  public:
   MpiWires(int* argc, char*** argv);  // starts MPI; throws ConfigError
@@ -32,7 +34,7 @@ class MpiWires {
   Rank rank() const { return rank_; }
   int size() const { return size_; }
 
-  void begin_send(Rank to, Tag tag, Bytes message);
+  void begin_send(Rank to, Bytes message);  // Requires: made by with_tag()
   void begin_farewell(Rank to);
   void begin_sum(std::vector<float>& values);  // in place. Requires: no other is under way
 

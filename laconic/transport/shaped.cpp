@@ -22,26 +22,25 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Time = Clock::time_point;
 
-// One rate. Times are absolute, so that errors of sleeping do not add up: `free_at_` is when the
-// last byte so far will have left, and the next message starts there if the wire has been waited
-// for without a pause. Otherwise it starts now. A pause is measured from the moment the last sender
-// was let go, not from free_at_: it may have been woken late, which is not its fault.
+// One rate. `free_at_` is when the last byte so far will have left; the next message starts there,
+// or now if that is past. Two things would make the rate lower than it is: sleeps last longer than
+// they should, and a sender needs a moment to come back with its next message, for which the
+// buffers of a real network make up. Both are given back: the message starts that much in the past.
+// Idle time is not: never more is given back than was overslept, and kPause.
 class Wire {
  public:
   // Waits until the message has left, and says when that was due; nothing when it cannot leave
   // before the deadline (waits until then) or the wire is closed.
   std::optional<Time> carry(std::chrono::nanoseconds duration, Deadline deadline) {
     std::unique_lock lock(mutex_);
-    const Time end = start() + duration;
+    const Time now = Clock::now();
+    const Time end = start(now) + duration;
     if (end > deadline) {
       closing_.wait_until(lock, deadline, [&] { return is_closed_; });
       return std::nullopt;
     }
     free_at_ = end;
-    ++waiting_;
-    closing_.wait_until(lock, end, [&] { return is_closed_; });
-    --waiting_;
-    let_go_at_ = Clock::now();
+    end > now ? wait_until(end, lock) : let_go(now, std::min(overslept_, now - end));
     if (is_closed_) return std::nullopt;
     return end;
   }
@@ -53,17 +52,32 @@ class Wire {
   }
 
  private:
-  Time start() const {
-    constexpr std::chrono::microseconds kPause{100};
+  static constexpr std::chrono::microseconds kPause{100};
+
+  Time start(Time now) const {
+    if (free_at_ >= now || waiting_ > 0) return free_at_;
+    const Clock::duration pause = now - let_go_at_;
+    return pause < kPause ? std::max(free_at_, now - overslept_ - pause) : now;
+  }
+
+  void wait_until(Time end, std::unique_lock<std::mutex>& lock) {
+    ++waiting_;
+    closing_.wait_until(lock, end, [&] { return is_closed_; });
+    --waiting_;
     const Time now = Clock::now();
-    const bool is_kept_busy = waiting_ > 0 || now - let_go_at_ < kPause;
-    return is_kept_busy ? free_at_ : std::max(free_at_, now);
+    let_go(now, now - end);
+  }
+
+  void let_go(Time now, Clock::duration overslept) {
+    let_go_at_ = now;
+    overslept_ = overslept;
   }
 
   std::mutex mutex_;
   std::condition_variable closing_;
   Time free_at_ = Clock::now();
-  Time let_go_at_{};
+  Time let_go_at_{};              // the last sender
+  Clock::duration overslept_{0};  // and not given back yet
   int waiting_ = 0;
   bool is_closed_ = false;
 };
@@ -96,7 +110,7 @@ class Lane {
     last_due_ = std::max(last_due_, left_at + shape_.latency + next_jitter());
     // The deadline was for leaving; handing over comes later and may take a while too.
     const Deadline handed_over = std::max(deadline, last_due_ + std::chrono::seconds(10));
-    queue_.push_back({last_due_, tag, Bytes(message.begin(), message.end()), handed_over});
+    queue_.push_back({last_due_, tag, copy_of(message), handed_over});
     changed_.notify_one();
   }
 
@@ -179,7 +193,7 @@ class Shaped final : public Transport {
     Lane& lane = *lanes_.at(static_cast<std::size_t>(to));
     lane.require_whole();
     const LinkShape& shape = shape_of(spec_, rank(), to);
-    const auto left_at = wire_to(to).carry(time_on_wire(shape, message.size()), deadline);
+    const auto left_at = leave(shape, to, message.size(), deadline);
     if (is_closed_) throw PeerLost(rank(), fmt::format("rank {} has closed its transport", rank()));
     if (!left_at)
       throw Timeout(to, fmt::format("rank {} could not send {} ({} bytes) to rank {} in time",
@@ -209,8 +223,10 @@ class Shaped final : public Transport {
     return std::make_unique<Lane>(*below_, to, shape_of(spec_, rank(), to), key);
   }
 
-  Wire& wire_to(Rank to) {
-    return wires_[spec_.egress == Egress::host ? 0 : static_cast<std::size_t>(to)];
+  std::optional<Time> leave(const LinkShape& shape, Rank to, std::size_t bytes, Deadline deadline) {
+    if (shape.bits_per_second == 0) return Clock::now();
+    Wire& wire = wires_[spec_.egress == Egress::host ? 0 : static_cast<std::size_t>(to)];
+    return wire.carry(time_on_wire(shape, bytes), deadline);
   }
 
   const std::unique_ptr<Transport> below_;

@@ -33,12 +33,21 @@ double seconds_of(const std::function<void()>& act) {
 }
 
 // The machine may be busy with other things, which only ever makes it slower: the quickest of a
-// few attempts counts, unless one of them was quick enough before.
+// few attempts counts, unless one of them was quick enough before. Between them the wires rest.
 double quickest(double enough, const std::function<double()>& attempt) {
   double best = attempt();
-  for (int i = 0; i < 9 && best > enough; ++i) best = std::min(best, attempt());
+  for (int i = 0; i < 15 && best > enough; ++i) {
+    std::this_thread::sleep_for(milliseconds(1));
+    best = std::min(best, attempt());
+  }
   return best;
 }
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr double kSlack = 20;  // such a build is slow itself; that it is not too quick still holds
+#else
+constexpr double kSlack = 1;
+#endif
 
 void send_many(Transport& t, Rank to, Tag tag, int messages, std::size_t bytes) {
   const Bytes message(bytes);
@@ -68,13 +77,13 @@ TEST(Shaped, KeepsToItsRateWithinThreePercent) {
     const double seconds = quickest(
         0.0515, [&] { return seconds_of([&] { send_many(*ranks[0], 1, 1, messages, bytes); }); });
     EXPECT_GE(seconds, 0.0485) << bytes;
-    EXPECT_LE(seconds, 0.0515) << bytes;
+    EXPECT_LE(seconds, kSlack * 0.0515) << bytes;
   }
 }
 
 TEST(Shaped, SmallPausesOfASenderDoNotAddUpToALowerRate) {
   const auto ranks = make_ranks(2, "rate=1gbit");
-  const double seconds = quickest(0.0515, [&] {  // 100 x 62,500 bytes at 1 Gbit/s: 50 ms
+  const double seconds = quickest(kSlack * 0.0515, [&] {  // 100 x 62,500 bytes at 1 Gbit/s: 50 ms
     return seconds_of([&] {
       const Bytes message(62'500);
       for (int i = 0; i < 100; ++i) {
@@ -86,7 +95,7 @@ TEST(Shaped, SmallPausesOfASenderDoNotAddUpToALowerRate) {
     });
   });
   EXPECT_GE(seconds, 0.0485);
-  EXPECT_LE(seconds, 0.0515);
+  EXPECT_LE(seconds, kSlack * 0.0515);
 }
 
 TEST(Shaped, IdleTimeIsNotSavedUp) {
@@ -96,11 +105,28 @@ TEST(Shaped, IdleTimeIsNotSavedUp) {
   EXPECT_GE(seconds_of([&] { send_many(*ranks[0], 1, 1, 1, 125'000); }), 0.0099);
 }
 
+// A sender that comes every 80 us with little could otherwise save up as much as it liked. (What it
+// overslept it may save, so that the slowest attempt counts.)
+TEST(Shaped, PausesThatAreShortAreNotSavedUpEither) {
+  const auto ranks = make_ranks(2, "rate=100mbit");
+  double slowest = 0;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    for (int i = 0; i < 300; ++i) {
+      send_many(*ranks[0], 1, 1, 1, 12);  // 1 us
+      const auto start = Clock::now();
+      while (Clock::now() - start < std::chrono::microseconds(80)) {
+      }
+    }
+    slowest = std::max(slowest, seconds_of([&] { send_many(*ranks[0], 1, 1, 1, 125'000); }));
+  }
+  EXPECT_GE(slowest, 0.009);
+}
+
 TEST(Shaped, LatencyComesOnTopOfTheTimeOnTheWire) {
   const auto ranks = make_ranks(2, "rate=100mbit,latency=10ms");
   Tag tag = 0;
   double sending = 0;
-  const double seconds = quickest(0.016, [&] {
+  const double seconds = quickest(kSlack * 0.016, [&] {
     ++tag;
     return seconds_of([&] {
       sending = seconds_of([&] { send_many(*ranks[0], 1, tag, 1, 62'500); });  // 5 ms
@@ -109,13 +135,13 @@ TEST(Shaped, LatencyComesOnTopOfTheTimeOnTheWire) {
   });
   EXPECT_GE(sending, 0.0049);
   EXPECT_GE(seconds, 0.015);
-  EXPECT_LE(seconds, 0.016);
+  EXPECT_LE(seconds, kSlack * 0.016);
 }
 
 TEST(Shaped, LatencyDoesNotLowerTheRate) {
   const auto ranks = make_ranks(2, "rate=100mbit,latency=20ms");
   Tag tag = 0;
-  const double seconds = quickest(0.0715, [&] {
+  const double seconds = quickest(kSlack * 0.0715, [&] {
     ++tag;
     return seconds_of([&] {
       send_many(*ranks[0], 1, tag, 50, 12'500);
@@ -123,14 +149,14 @@ TEST(Shaped, LatencyDoesNotLowerTheRate) {
     });
   });
   EXPECT_GE(seconds, 0.069);
-  EXPECT_LE(seconds, 0.0715);
+  EXPECT_LE(seconds, kSlack * 0.0715);
 }
 
 // Both directions at once take as long as one.
 TEST(Shaped, IsFullDuplex) {
   const auto ranks = make_ranks(2, "rate=100mbit");
   Tag tag = 0;
-  const double seconds = quickest(0.0525, [&] {
+  const double seconds = quickest(kSlack * 0.0525, [&] {
     ++tag;
     return seconds_of([&] {
       run_ranks(ranks, [&](Transport& t) {
@@ -141,12 +167,12 @@ TEST(Shaped, IsFullDuplex) {
     });
   });
   EXPECT_GE(seconds, 0.0485);
-  EXPECT_LE(seconds, 0.0525);
+  EXPECT_LE(seconds, kSlack * 0.0525);
 }
 
 TEST(Shaped, ThreadsShareTheRateOfALink) {
   const auto ranks = make_ranks(2, "rate=100mbit");
-  const double seconds = quickest(0.0515, [&] {
+  const double seconds = quickest(kSlack * 0.0515, [&] {
     return seconds_of([&] {
       std::thread other([&] { send_many(*ranks[0], 1, 1, 25, 12'500); });
       send_many(*ranks[0], 1, 2, 25, 12'500);
@@ -154,7 +180,7 @@ TEST(Shaped, ThreadsShareTheRateOfALink) {
     });
   });
   EXPECT_GE(seconds, 0.0485);
-  EXPECT_LE(seconds, 0.0515);
+  EXPECT_LE(seconds, kSlack * 0.0515);
 }
 
 double seconds_to_two_receivers(const std::string& network) {
@@ -170,15 +196,15 @@ TEST(Shaped, LinksHaveRatesOfTheirOwnAndAHostHasOne) {
   const auto quickest_of = [](double enough, const std::string& network) {
     return quickest(enough, [&] { return seconds_to_two_receivers(network); });
   };
-  const double by_link = quickest_of(0.022, "rate=100mbit");
+  const double by_link = quickest_of(kSlack * 0.022, "rate=100mbit");
   EXPECT_GE(by_link, 0.0194);
-  EXPECT_LE(by_link, 0.022);
-  const double by_host = quickest_of(0.042, "rate=100mbit,egress=host");
+  EXPECT_LE(by_link, kSlack * 0.022);
+  const double by_host = quickest_of(kSlack * 0.042, "rate=100mbit,egress=host");
   EXPECT_GE(by_host, 0.0388);
-  EXPECT_LE(by_host, 0.042);
-  const double one_slow = quickest_of(0.042, "rate=1gbit; 0>2: rate=50mbit");
+  EXPECT_LE(by_host, kSlack * 0.042);
+  const double one_slow = quickest_of(kSlack * 0.042, "rate=1gbit; 0>2: rate=50mbit");
   EXPECT_GE(one_slow, 0.0388);
-  EXPECT_LE(one_slow, 0.042);
+  EXPECT_LE(one_slow, kSlack * 0.042);
 }
 
 TEST(Shaped, JitterDelaysByAtMostItselfAndKeepsTheOrder) {
@@ -193,7 +219,7 @@ TEST(Shaped, JitterDelaysByAtMostItselfAndKeepsTheOrder) {
     EXPECT_GE(delays.back(), 0.002);
   }
   std::ranges::sort(delays);
-  EXPECT_LE(delays[8], 0.008);  // the median: a single one may have met a busy machine
+  EXPECT_LE(delays[8], kSlack * 0.008);  // the median: a single one may have met a busy machine
   EXPECT_GE(delays.back() - delays.front(), 0.002);
   for (std::uint8_t i = 0; i < 100; ++i)
     ranks[0]->send(1, 2, Bytes(1, static_cast<std::byte>(i)), patience());

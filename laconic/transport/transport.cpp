@@ -1,8 +1,16 @@
 #include "laconic/transport/transport.hpp"
 
+#include <cstring>
+
 #include "laconic/base/error.hpp"
 
 namespace laconic {
+
+Bytes copy_of(ByteView message) {
+  Bytes copy(message.size());
+  if (!message.empty()) std::memcpy(copy.data(), message.data(), message.size());
+  return copy;
+}
 
 void Transport::sum(std::span<float>, Deadline) {
   LACONIC_ASSERT(has_sum(), std::string(name()));

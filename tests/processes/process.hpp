@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct ProcessSpec {
   std::string folder;                    // to start in, and where stdout and stderr are kept
   std::uint64_t largest_file_bytes = 0;  // RLIMIT_FSIZE; 0: none
   std::uint64_t memory_bytes = 0;        // RLIMIT_AS; 0: none
+  std::map<std::string, std::string> environment = {};  // beside what we have ourselves
 };
 
 struct Outcome {
@@ -36,6 +38,7 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   void send(int signal) const;
+  pid_t pid() const { return pid_; }
   bool has_ended();
   // Kills it, and throws, when the time is up.
   Outcome wait(double seconds = 60);

@@ -1,0 +1,17 @@
+// cli/rank.hpp — this process as one rank of several: meets the others, looks at the network,
+// trains, and when a rank is lost says which and why.
+#pragma once
+
+#include "laconic/launch/place.hpp"
+#include "laconic/train/loop.hpp"
+
+namespace laconic {
+
+// Throws what train() throws. PeerLost, Timeout and WireError carry the verdict of all ranks'
+// flight recorders, which is also written to FOLDER/flight/.
+TrainSummary train_as_rank(TrainOptions options, const Place& place);
+
+// Ranks are threads of this process, mesh.dp of them; the summary of rank 0.
+TrainSummary train_in_threads(const TrainOptions& options);
+
+}  // namespace laconic

@@ -1,0 +1,326 @@
+// Any number of data-parallel ranks trains the model that one process trains.
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "laconic/base/error.hpp"
+#include "laconic/config/read.hpp"
+#include "laconic/data/prepare.hpp"
+#include "laconic/engine/courier.hpp"
+#include "laconic/file/safetensors.hpp"
+#include "laconic/file/temporary_folder.hpp"
+#include "laconic/reduce/test_model.hpp"
+#include "laconic/runtime/pass.hpp"
+#include "laconic/tensor/host.hpp"
+#include "laconic/train/batch.hpp"
+#include "laconic/train/flat_blocks.hpp"
+#include "laconic/train/learning_rate.hpp"
+#include "laconic/train/loop.hpp"
+#include "laconic/train/step.hpp"
+#include "laconic/transport/in_process.hpp"
+
+namespace laconic {
+namespace {
+
+// Sums the ranks' gradients of a step: by rank, the flat buffer of each block.
+using Reduce = std::function<void(std::vector<FlatBlocks>& by_rank, std::int64_t step)>;
+
+void sum_in_rank_order(std::vector<FlatBlocks>& by_rank, std::int64_t) {
+  for (std::size_t b = 0; b < by_rank.front().size(); ++b)
+    for (std::size_t r = 1; r < by_rank.size(); ++r)
+      by_rank.front().buffer(b).add_(by_rank[r].buffer(b));
+}
+
+class DataParallel : public testing::Test {
+ protected:
+  DataParallel() {
+    std::string text;
+    for (int i = 0; i < 700; ++i)
+      text += fmt::format("Line {} of a text that repeats itself. ", i % 37);
+    std::ofstream(folder_ / "text.txt") << text;
+    prepare(
+        {.inputs = {folder_ / "text.txt"}, .output = folder_ / "data", .validation_share = 0.1});
+  }
+
+  RunConfig config(const std::string& name, std::int64_t dp) {
+    RunConfig c;
+    c.run.folder = folder_ / name;
+    c.model = {.layers = 2, .width = 16, .heads = 2, .context = 24, .dropout = 0.1};
+    c.data.train = folder_ / "data";
+    c.data.valid = folder_ / "data-valid";
+    c.train.steps = 4;
+    c.train.batch = 24;
+    c.optimiser.lr = 1e-2;
+    c.optimiser.min_lr = 1e-3;
+    c.optimiser.warmup = 2;
+    c.report.tensorboard = false;
+    c.mesh.dp = dp;
+    return c;
+  }
+
+  // All ranks as threads; the summary of rank 0.
+  static TrainSummary run(const RunConfig& c, const std::string& resume = "none") {
+    TrainSummary first;
+    run_ranks(static_cast<int>(c.mesh.dp), [&](Transport& transport) {
+      Engine engine(transport, {.deadline = std::chrono::seconds(20)});
+      Courier courier(engine);
+      World world(Mesh{.dp = transport.size()}, courier);
+      const TrainSummary summary =
+          train({.config = c, .start = {.resume = resume}, .world = &world});
+      engine.flush();
+      if (transport.rank() == 0) first = summary;
+    });
+    return first;
+  }
+
+  // The same run in one process, rank after rank, with gradients summed by `reduce`.
+  static std::vector<at::Tensor> model_of(const RunConfig& c, const Reduce& reduce) {
+    Start start = start_run(c, {.resume = "none", .follows = true}, {257, ""});
+    const WindowedDataset data = open_dataset(c.data.train, c.model.context, 257);
+    const SampleOrder order{static_cast<std::uint64_t>(c.run.seed), data.samples(), true};
+    std::vector<FlatBlocks> by_rank;
+    for (std::int64_t r = 0; r < c.mesh.dp; ++r) by_rank.emplace_back(start.gpt);
+    for (std::int64_t step = 0; step < c.train.steps; ++step) {
+      for (std::int64_t r = 0; r < c.mesh.dp; ++r) {
+        accumulate(c, start.gpt, data, order, step, r);
+        for (std::size_t b = 0; b < by_rank.front().size(); ++b)
+          by_rank[static_cast<std::size_t>(r)].take_gradients(start.gpt, b);
+        clear_gradients(start.gpt.parameters);
+      }
+      {
+        const at::NoGradGuard no_grad;
+        reduce(by_rank, step);
+      }
+      by_rank.front().give_gradients(start.gpt);
+      const double norm = global_norm(start.gpt.parameters);
+      apply(adamw_of(c.optimiser), start.state.optimiser, start.gpt.parameters,
+            learning_rate(c.optimiser, c.train.steps, step),
+            norm > c.train.clip ? c.train.clip / norm : 1);
+      clear_gradients(start.gpt.parameters);
+    }
+    std::vector<at::Tensor> values;
+    for (const Parameter& p : start.gpt.parameters) values.push_back(p.value.detach());
+    return values;
+  }
+
+  static void accumulate(const RunConfig& c, const Gpt& gpt, const WindowedDataset& data,
+                         const SampleOrder& order, std::int64_t step, std::int64_t rank) {
+    const std::int64_t micro = c.microbatch_size();
+    const double weight = static_cast<double>(micro) / static_cast<double>(c.train.batch);
+    for (std::int64_t first = 0; first < c.local_batch(); first += micro) {
+      std::vector<std::int64_t> ids;
+      for (std::int64_t s = 0; s < micro; ++s)
+        ids.push_back(static_cast<std::int64_t>(
+            sample_at(order, static_cast<std::uint64_t>(step * c.train.batch +
+                                                        rank * c.local_batch() + first + s))));
+      Microbatch microbatch = make_microbatch(data, ids, at::kCPU);
+      microbatch.dropout = c.model.dropout;
+      microbatch.sample_keys = dropout_keys(static_cast<std::uint64_t>(c.run.seed), step, ids);
+      forward_backward(gpt, microbatch, weight);
+    }
+  }
+
+  // Parameters of a checkpoint, in the order of the model.
+  static std::vector<at::Tensor> parameters(const std::string& checkpoint, const RunConfig& c) {
+    Gpt gpt = make_empty_gpt(read_gpt_shape(checkpoint), tensor_options(c));
+    TrainState state;
+    load_checkpoint(checkpoint, gpt, state);
+    std::vector<at::Tensor> values;
+    for (const Parameter& p : gpt.parameters) values.push_back(p.value.detach());
+    return values;
+  }
+
+  static double largest_difference(const std::vector<at::Tensor>& a,
+                                   const std::vector<at::Tensor>& b) {
+    EXPECT_EQ(a.size(), b.size());
+    double most = 0;
+    for (std::size_t p = 0; p < a.size(); ++p)
+      most = std::max(most, a[p].sub(b[p]).abs().max().item<double>());
+    return most;
+  }
+
+  static bool same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+    bool same = a.size() == b.size();
+    for (std::size_t p = 0; same && p < a.size(); ++p) same = a[p].equal(b[p]);
+    return same;
+  }
+
+  const TemporaryFolder folder_;
+};
+
+TEST_F(DataParallel, InDoublePrecisionAnyNumberOfRanksTrainsTheSameModel) {
+  RunConfig one = config("one", 1);
+  one.run.dtype = "float64";
+  const TrainSummary alone = train({.config = one});
+  const auto expected = parameters(alone.checkpoint, one);
+  for (const std::int64_t dp : {2, 3, 4, 8}) {
+    SCOPED_TRACE(dp);
+    RunConfig c = config(fmt::format("dp{}", dp), dp);
+    c.run.dtype = "float64";
+    const TrainSummary together = run(c);
+    EXPECT_NEAR(together.loss, alone.loss, 1e-12);
+    EXPECT_NEAR(together.evaluation->loss, alone.evaluation->loss, 1e-12);
+    EXPECT_LT(largest_difference(parameters(together.checkpoint, c), expected), 1e-12);
+  }
+}
+
+TEST_F(DataParallel, InSinglePrecisionTheResultIsTheRankOrderedSumBitForBit) {
+  for (const std::int64_t dp : {2, 3, 4, 8})
+    for (const std::int64_t micro : {0, 1}) {
+      SCOPED_TRACE(fmt::format("dp {}, microbatch {}", dp, micro));
+      RunConfig c = config(fmt::format("dp{}-{}", dp, micro), dp);
+      c.train.microbatch = micro;
+      const TrainSummary together = run(c);
+      EXPECT_TRUE(same_bits(parameters(together.checkpoint, c), model_of(c, sum_in_rank_order)));
+    }
+}
+
+// What SumModel loses, in the one process of model_of().
+Reduce lose_like(const RunConfig& c, const std::vector<BlockLayout>& layouts) {
+  const auto model =
+      std::make_shared<test::SumModel<float>>(policy_of(c), layouts, static_cast<int>(c.mesh.dp));
+  return [model](std::vector<FlatBlocks>& by_rank, std::int64_t step) {
+    const auto floats = [](const at::Tensor& buffer) {
+      return std::vector<float>(buffer.data_ptr<float>(),
+                                buffer.data_ptr<float>() + buffer.numel());
+    };
+    std::vector<std::vector<std::vector<float>>> inputs;
+    for (const FlatBlocks& blocks : by_rank) {
+      inputs.emplace_back();
+      for (std::size_t b = 0; b < blocks.size(); ++b)
+        inputs.back().push_back(floats(blocks.buffer(b)));
+    }
+    const auto sums = model->sum(static_cast<std::uint64_t>(step), inputs);
+    for (std::size_t b = 0; b < sums.size(); ++b)
+      std::copy(sums[b].begin(), sums[b].end(), by_rank.front().buffer(b).data_ptr<float>());
+    model->commit();
+  };
+}
+
+TEST_F(DataParallel, ALossyCodecIsAModelOfTheSameLossInOneProcess) {
+  const std::vector<std::vector<std::string>> policies = {
+      {"codec=quantise:bits=4"},
+      {"codec=half", "feedback=none"},
+      {"codec=top_k:keep=0.05", "down=quantise:bits=8", "feedback=up"},
+      {"codec=sign", "warmup=1"},
+      {"method=power_sgd", "rank=2"}};
+  for (std::size_t i = 0; i < policies.size(); ++i)
+    for (const std::int64_t dp : {2, 3}) {
+      RunConfig c = config(fmt::format("lossy{}-{}", i, dp), dp);
+      for (const std::string& set : policies[i])
+        ASSERT_TRUE(apply_set("dp.gradient." + set, c).empty()) << set;
+      SCOPED_TRACE(fmt::format("{}, dp {}", policies[i].front(), dp));
+      const TrainSummary together = run(c);
+      const Gpt gpt = make_gpt(read_gpt_shape(together.checkpoint), 1, tensor_options(c));
+      EXPECT_TRUE(same_bits(parameters(together.checkpoint, c),
+                            model_of(c, lose_like(c, block_layouts(gpt)))));
+    }
+}
+
+TEST_F(DataParallel, OverlapChangesNothing) {
+  RunConfig c = config("with", 3);
+  const auto with = parameters(run(c).checkpoint, c);
+  c.run.folder = folder_ / "without";
+  c.dp_gradient.overlap = false;
+  EXPECT_TRUE(same_bits(parameters(run(c).checkpoint, c), with));
+}
+
+// Every policy: interrupted after some steps and resumed, the run is the one that never stopped.
+TEST_F(DataParallel, EveryPolicyResumesBitForBit) {
+  const std::vector<std::vector<std::pair<std::string, std::string>>> policies = {
+      {{"dp.gradient.codec", "quantise:bits=4"}},
+      {{"dp.gradient.codec", "top_k:keep=0.1"}, {"dp.gradient.feedback", "up"}},
+      {{"dp.gradient.method", "power_sgd"}, {"dp.gradient.rank", "2"}},
+      {{"dp.gradient.method", "compressed_adam"},
+       {"dp.gradient.codec", "sign"},
+       {"dp.gradient.warmup", "2"}},
+      {{"local.steps", "2"}, {"dp.gradient.codec", "quantise:bits=8"}}};
+  for (std::size_t i = 0; i < policies.size(); ++i) {
+    RunConfig c = config(fmt::format("whole{}", i), 3);
+    c.train.steps = 6;
+    c.evaluate.every = 0;
+    for (const auto& [key, value] : policies[i])
+      ASSERT_TRUE(apply_set(key + "=" + value, c).empty()) << key;
+    SCOPED_TRACE(c.dp_gradient.method + " " + c.dp_gradient.codec);
+    const auto whole = parameters(run(c).checkpoint, c);
+    RunConfig parts = c;
+    parts.run.folder = folder_ / fmt::format("parts{}", i);
+    for (const std::int64_t steps : {2, 4, 6}) {
+      parts.train.steps = steps;
+      parts.optimiser.decay_steps = 6;
+      run(parts, "auto");
+    }
+    const std::string last = parts.run.folder + "/checkpoints/step-00000006";
+    EXPECT_TRUE(same_bits(parameters(last, c), whole));
+  }
+}
+
+TEST_F(DataParallel, ACheckpointWithResidualsReloadsAtAnyNumberOfRanks) {
+  RunConfig c = config("a", 4);
+  c.dp_gradient.codec = "quantise:bits=2";
+  c.train.steps = 3;
+  const std::string from = run(c).checkpoint;
+  for (const std::int64_t dp : {1, 2, 3, 8}) {
+    SCOPED_TRACE(dp);
+    RunConfig other = c;
+    other.mesh.dp = dp;
+    other.train.steps = 6;
+    other.run.folder = folder_ / fmt::format("to{}", dp);
+    const TrainSummary summary = run(other, from);
+    EXPECT_EQ(summary.first_step, 3);
+    EXPECT_EQ(summary.step, 6);
+    EXPECT_LT(summary.loss, std::log(257.0));
+  }
+}
+
+TEST_F(DataParallel, AGradientThatIsNotFiniteIsSkippedByAllAndLeavesNoTrace) {
+  RunConfig c = config("a", 2);
+  c.dp_gradient.codec = "quantise:bits=4";
+  c.train.non_finite = "skip";
+  c.optimiser.lr = c.optimiser.min_lr = 1e30;  // the second step's loss is not finite
+  c.optimiser.warmup = 0;
+  c.train.steps = 3;
+  EXPECT_GT(run(c).skipped, 0);
+}
+
+TEST_F(DataParallel, RanksThatBeginWithDifferentModelsAreRefused) {
+  RunConfig c = config("a", 2);
+  try {
+    run_ranks(2, [&](Transport& transport) {
+      Engine engine(transport, {.deadline = std::chrono::seconds(20)});
+      Courier courier(engine);
+      World world(Mesh{.dp = 2}, courier);
+      RunConfig mine = c;
+      mine.run.seed += transport.rank();
+      train({.config = mine, .world = &world});
+    });
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("rank 1 and rank 0 hold different models"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(DataParallel, ARefusalOfRankZeroIsEverybodysRefusal) {
+  const RunConfig c = config("a", 2);
+  run(c);
+  try {
+    run(c);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("already holds step-00000004"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(DataParallel, AMeshOfAnotherSizeIsRefused) {
+  EXPECT_THROW(train({.config = config("a", 4)}), ConfigError);
+}
+
+}  // namespace
+}  // namespace laconic

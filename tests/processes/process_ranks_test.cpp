@@ -1,0 +1,226 @@
+// Runs of several ranks, each a process: launched here, by mpirun, or as torchrun would; killed,
+// restarted, misled.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+
+#include "laconic/base/clock.hpp"
+#include "laconic/launch/local.hpp"
+#include "tests/processes/workplace.hpp"
+
+namespace laconic {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kDeadline = 6;
+constexpr double kSlack = 12;  // seconds to collect records and end, on a machine that is busy
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+class Ranks : public Workplace {
+ protected:
+  Ranks() { prepare(); }
+
+  // Twelve steps of twelve samples on three ranks into `run`.
+  static Words train(const std::string& run, const Words& more = {}) {
+    return Words{"train", "run.toml",
+                 "--set", "train.batch=12",
+                 "--set", "train.steps=12",
+                 "--set", "network.preflight=false",
+                 "--set", fmt::format("network.deadline={}", kDeadline),
+                 "--set", "run.folder=" + run} +
+           more;
+  }
+  static Words on_three(const std::string& run, const Words& more = {}) {
+    return train(run, Words{"--set", "mesh.dp=3", "--ranks", "3"} + more);
+  }
+
+  // The process of a rank among the children of a launcher; 0 while there is none.
+  static pid_t pid_of_rank(pid_t launcher, int rank) {
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      const std::string stat = read_text(entry.path() / "stat");
+      const std::size_t name_end = stat.rfind(')');
+      if (name_end == std::string::npos) continue;
+      if (std::atoi(stat.c_str() + name_end + 4) != launcher) continue;
+      const std::string environment = read_text(entry.path() / "environ");
+      if (has(environment, fmt::format("LOCAL_RANK={}", rank) + '\0'))
+        return std::atoi(entry.path().filename().c_str());
+    }
+    return 0;
+  }
+
+  void kill_rank(Process& launcher, int rank) const {
+    pid_t pid = 0;
+    ASSERT_TRUE(
+        wait_until(launcher, [&] { return (pid = pid_of_rank(launcher.pid(), rank)) > 0; }));
+    ::kill(pid, SIGKILL);
+  }
+};
+
+TEST_F(Ranks, TrainLikeOneAnotherEveryTime) {
+  const Outcome outcome = expect_exit(0, on_three("runs/a"));
+  expect_exit(0, on_three("runs/b"));
+  expect_same_end("runs/a", "runs/b", 12);
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_FALSE(has(outcome.out, "\n[1] ")) << outcome.out;  // rank 0 speaks for all
+  EXPECT_TRUE(has(outcome.out, "rank 0 of 3, 0 of 3 on this machine")) << outcome.out;
+}
+
+TEST_F(Ranks, WhenOneIsKilledTheOthersStopInTimeAndNameIt) {
+  const Words endless = {"--set", "train.steps=1000000", "--resume", "auto"};
+  for (int rank = 0; rank < 3; ++rank)
+    for (const std::int64_t step : {0, 5}) {
+      const std::string run = fmt::format("runs/{}-{}", rank, step);
+      Process process(spec(on_three(run, endless)));
+      if (step > 0) ASSERT_TRUE(wait_for_step(process, run, step));
+      kill_rank(process, rank);
+      const Stopwatch watch;
+      const Outcome outcome = process.wait(60);
+      EXPECT_LT(watch.seconds(), kDeadline + kSlack) << to_text(outcome);
+      EXPECT_EQ(outcome.exit_code, 137) << to_text(outcome);
+      EXPECT_TRUE(has(outcome.err, fmt::format("rank {} was killed by signal 9", rank)));
+      EXPECT_FALSE(has(outcome.err, "made to stop")) << to_text(outcome);
+      for (int other = 0; other < 3; ++other) {
+        if (other == rank) continue;
+        const std::string log = text(fmt::format("{}/ranks/rank-{}.log", run, other));
+        EXPECT_TRUE(has(log, fmt::format("rank {}", rank))) << other << ": " << log;
+      }
+    }
+}
+
+TEST_F(Ranks, ARunKilledAgainAndAgainEndsAsOneLeftAlone) {
+  const Words steps = {"--set", "train.steps=60", "--set", "checkpoint.every=4"};
+  expect_exit(0, on_three("runs/undisturbed", steps));
+  Process process(spec(on_three("runs/a", steps + Words{"--max-restarts", "5"})));
+  for (int life = 0; life < 3; ++life) {
+    ASSERT_TRUE(wait_for_step(process, "runs/a", 10 + 15 * life)) << to_text(process.wait());
+    kill_rank(process, life);
+    ASSERT_TRUE(wait_until(process, [&] {
+      return has(text("process.err"), fmt::format("restart {} of 5", life + 1));
+    })) << to_text(process.wait());
+  }
+  const Outcome outcome = process.wait(60);
+  EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
+  expect_same_end("runs/a", "runs/undisturbed", 60);
+}
+
+TEST_F(Ranks, AnInterruptedRunSavesAndGoesOnAsIfNothingHadHappened) {
+  Process process(spec(on_three("runs/a", {"--set", "train.steps=1000000"})));
+  ASSERT_TRUE(wait_for_step(process, "runs/a", 9));
+  process.send(SIGINT);
+  const Outcome outcome = process.wait(30);
+  EXPECT_EQ(outcome.exit_code, 128 + SIGINT) << to_text(outcome);
+  EXPECT_EQ(outcome.err, "");
+  ASSERT_FALSE(steps_saved("runs/a").empty());
+  const std::int64_t end = steps_saved("runs/a").back() + 3;
+  const Words steps = {"--set", fmt::format("train.steps={}", end)};
+  expect_exit(0, on_three("runs/a", steps + Words{"--resume", "auto"}));
+  expect_exit(0, on_three("runs/undisturbed", steps));
+  expect_same_end("runs/a", "runs/undisturbed", end);
+}
+
+TEST_F(Ranks, MpirunStartsThemToo) {
+  const std::string mpirun = "/usr/bin/mpirun";
+  if (!fs::exists(mpirun)) GTEST_SKIP() << "no mpirun here";
+  const Words two = {"--set", "mesh.dp=2"};
+  expect_exit(0, train("runs/here", two));
+  ProcessSpec spec = this->spec(train("runs/mpi", two));
+  spec.words = Words{mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "2"} + spec.words;
+  const Outcome outcome = Process(spec).wait(60);
+  EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
+  EXPECT_TRUE(has(outcome.out, "(OpenMPI)")) << to_text(outcome);
+  expect_same_end("runs/here", "runs/mpi", 12);
+}
+
+// The environment that torchrun gives a process.
+ProcessSpec under_torchrun(ProcessSpec spec, int rank, int size, const std::string& host,
+                           int port) {
+  spec.folder += fmt::format("/host-{}", rank);
+  spec.environment = {{"RANK", std::to_string(rank)},
+                      {"WORLD_SIZE", std::to_string(size)},
+                      {"LOCAL_RANK", std::to_string(rank)},
+                      {"LOCAL_WORLD_SIZE", std::to_string(size)},
+                      {"MASTER_ADDR", host},
+                      {"MASTER_PORT", std::to_string(port)},
+                      {"TORCHELASTIC_RUN_ID", "none"},
+                      {"TORCHELASTIC_RESTART_COUNT", "0"}};
+  fs::create_directories(spec.folder);
+  spec.words[2] = "../run.toml";
+  spec.words.insert(spec.words.end(),
+                    {"--set", "data.train=../data", "--set", "data.valid=../data-valid"});
+  return spec;
+}
+
+TEST_F(Ranks, SoDoesTorchrun) {
+  const Words two = {"--set", "mesh.dp=2"};
+  expect_exit(0, train("runs/here", two));
+  const int port = find_free_port();
+  const ProcessSpec rank = spec(train("../runs/torch", two));
+  Process one(under_torchrun(rank, 1, 2, "127.0.0.1", port));
+  Process zero(under_torchrun(rank, 0, 2, "127.0.0.1", port));
+  for (Process* process : {&zero, &one}) {
+    const Outcome outcome = process->wait(60);
+    EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
+  }
+  EXPECT_TRUE(has(text("host-0/process.out"), "(torchrun)"));
+  expect_same_end("runs/here", "runs/torch", 12);
+}
+
+TEST_F(Ranks, AWrongHostNameIsNamed) {
+  const ProcessSpec rank =
+      spec(train("../runs/a", {"--set", "mesh.dp=2", "--set", "network.deadline=2"}));
+  const Stopwatch watch;
+  const Outcome outcome =
+      Process(under_torchrun(rank, 1, 2, "no-such-host.invalid", 29555)).wait(60);
+  EXPECT_LT(watch.seconds(), 2 + kSlack);
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_TRUE(has(outcome.err, "no-such-host.invalid")) << to_text(outcome);
+}
+
+TEST_F(Ranks, ARankThatNeverComesIsNamed) {
+  const ProcessSpec rank =
+      spec(train("../runs/a", {"--set", "mesh.dp=3", "--set", "network.deadline=2"}));
+  const int port = find_free_port();
+  Process zero(under_torchrun(rank, 0, 3, "127.0.0.1", port));
+  Process two(under_torchrun(rank, 2, 3, "127.0.0.1", port));
+  for (Process* process : {&zero, &two}) {
+    const Outcome outcome = process->wait(30);
+    EXPECT_EQ(outcome.exit_code, 3) << to_text(outcome);
+    EXPECT_TRUE(has(outcome.err, "rank 1")) << to_text(outcome);
+  }
+}
+
+TEST_F(Ranks, TwoRunsOnOnePortDoNotMix) {
+  const std::string port = fmt::format("network.port={}", find_free_port());
+  const Words endless = {"--set", "train.steps=1000000", "--set", port};
+  Process first(spec(on_three("runs/a", endless)));
+  ASSERT_TRUE(wait_for_step(first, "runs/a", 3));
+  ProcessSpec late = spec(on_three("runs/b", endless));
+  fs::create_directories(folder_ / "late");
+  late.folder = folder_ / "late";
+  late.words[2] = "../run.toml";
+  late.words =
+      late.words + Words{"--set", "data.train=../data", "--set", "data.valid=../data-valid"};
+  const Outcome outcome = Process(late).wait(60);
+  EXPECT_NE(outcome.exit_code, 0) << to_text(outcome);
+  EXPECT_TRUE(has(outcome.err, port.substr(13))) << to_text(outcome);
+  EXPECT_FALSE(first.has_ended());
+  const std::int64_t seen = losses("runs/a").rbegin()->first;
+  EXPECT_TRUE(wait_for_step(first, "runs/a", seen + 5));  // unimpressed
+  first.send(SIGTERM);
+  EXPECT_EQ(first.wait(30).exit_code, 128 + SIGTERM);
+}
+
+}  // namespace
+}  // namespace laconic
