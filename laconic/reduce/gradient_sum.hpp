@@ -13,6 +13,9 @@
 // Sums, not means: contributions carry their weight (samples here / samples in
 // all) already, as those of microbatches do. So dp ranks train the same model as
 // one process that takes their shares as microbatches.
+//
+// When wait() returns, the sums are here; what other ranks need from here may still be queued, so
+// flush() the engine before it goes. A sum belongs to one thread, the computing one.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +41,11 @@ struct GradientPolicy {
   bool up_feedback = true;  // without effect on exact codecs
   bool down_feedback = true;
   std::int64_t warm_up_steps = 0;  // exact in the first so many steps
-  std::string algorithm = "auto";  // or a name of Algorithm, or "native"
-  std::int64_t rank = 16;          // power_sgd
-  double min_ratio = 1.5;          // power_sgd: matrices that would shrink by less travel whole
+  // Or a name of Algorithm, or "native". "auto" is direct, so that sums are in the order of ranks
+  // whatever the size of a block.
+  std::string algorithm = "auto";
+  std::int64_t rank = 16;  // power_sgd
+  double min_ratio = 1.5;  // power_sgd: matrices that would shrink by less travel whole
   // power_sgd: the factors of each block in sums of its own while backward goes on, instead of
   // those of all blocks in two flat ones afterwards. The same bits, in more messages.
   bool by_block = false;
@@ -60,8 +65,8 @@ class GradientSum {
  public:
   virtual ~GradientSum() = default;
   virtual void begin(std::uint64_t step) = 0;
-  // The buffer must stay, untouched, until wait() returns. Each block once a step, in any order,
-  // which need not be the same on all ranks.
+  // The buffer must stay, untouched, until wait() returns. Every block once a step, in any order,
+  // which need not be the same on all ranks. Encodes nothing and waits for nobody.
   virtual void post(std::size_t block, std::byte* buffer) = 0;
   virtual void wait() = 0;
   virtual void commit() = 0;
@@ -72,7 +77,8 @@ class GradientSum {
   virtual void load(const NamedFloats& state) = 0;  // throws ConfigError with every reason
 };
 
-// `group` is this rank's dp group. With one member every sum is the identity and nothing is lost.
+// `group` is this rank's dp group. With one member every sum is the identity, but for the first
+// step after load(), which adds what was outstanding. Throws ConfigError with every reason.
 std::unique_ptr<GradientSum> make_gradient_sum(Courier& courier, const Group& group,
                                                const GradientPolicy& policy, Traffic traffic,
                                                const std::vector<BlockLayout>& blocks, Dtype dtype);
@@ -84,7 +90,7 @@ std::unique_ptr<GradientSum> make_lone_sum(const GradientPolicy& policy,
 // The states that `members` ranks begin with, from those that other ranks saved (by their member).
 // Equally many: as they were. Otherwise what is outstanding in total stays the same: residuals are
 // summed over the old ranks, and each new one takes an equal share; what all ranks share (bases)
-// is taken from the first.
+// is taken from the first. Throws ConfigError when the states are not of this policy.
 std::vector<NamedFloats> reshard(const std::vector<NamedFloats>& saved, int members,
                                  const GradientPolicy& policy,
                                  const std::vector<BlockLayout>& blocks);
