@@ -243,18 +243,20 @@ class Attempt {
     if (!pass_on_from(rank, child.error(), STDERR_FILENO)) child.close_error();
   }
 
-  // False when no more will come.
+  // False when no more will come. Takes all that a pipe holds, but not for ever from a rank that
+  // prints faster than we do: signals and other ranks want their turn.
   bool pass_on_from(int rank, int from, int to) {
     if (from < 0) return true;
     RankProcess& process = processes_[static_cast<std::size_t>(rank)];
     LineCutter& cutter = to == STDOUT_FILENO ? process.output : process.error;
     char buffer[16 << 10];
-    ssize_t count = 0;
-    while ((count = ::read(from, buffer, sizeof buffer)) > 0) {
+    for (int reads = 0; reads < 64; ++reads) {
+      const ssize_t count = ::read(from, buffer, sizeof buffer);
+      if (count <= 0) return count < 0 && (errno == EAGAIN || errno == EINTR);
       const std::string_view bytes(buffer, static_cast<std::size_t>(count));
       for (const std::string& line : cutter.take(bytes)) pass_on_line(rank, to, line);
     }
-    return count < 0 && (errno == EAGAIN || errno == EINTR);
+    return true;
   }
 
   void pass_on_line(int rank, int to, const std::string& line) {

@@ -268,6 +268,15 @@ TEST_F(Launch, TheSecondSignalKills) {
   expect_gone(ranks);
 }
 
+TEST_F(Launch, ARankThatPrintsWithoutEndKeepsNobodyFromInterrupting) {
+  ProcessSpec spec = launcher("2", {{"STAND_IN_0", "chatter and so on"}, {"STAND_IN", "sleep 60"}});
+  spec.largest_file_bytes = 1'000'000'000;
+  Process process(spec);
+  ASSERT_TRUE(comes_true([&] { return text("process.out").size() > 200'000; }));
+  process.send(SIGINT);
+  EXPECT_EQ(process.wait(10).exit_code, 128 + SIGINT);
+}
+
 TEST_F(Launch, RanksGoWithALauncherThatIsKilled) {
   Process process(launcher("3", {{"STAND_IN", "deaf; pid .; sleep 60"}}));
   const std::vector<int> ranks = pids(3);

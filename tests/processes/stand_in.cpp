@@ -76,6 +76,10 @@ const std::map<std::string, Deed> kDeeds = {
        print(stdout,
              fmt::format("terminal: {} {}\n", ::isatty(STDOUT_FILENO), ::isatty(STDERR_FILENO)));
      }},
+    {"chatter",
+     [](const std::string& text) {
+       while (true) print(stdout, text + "\n");
+     }},
     {"sleep", [](const std::string& seconds) { nap(std::stod(seconds)); }},
     {"exit", [](const std::string& code) { std::exit(std::stoi(code)); }},
     {"kill", [](const std::string& signal) { ::raise(std::stoi(signal)); }},
