@@ -199,7 +199,8 @@ def training(rates, work):
                     continue
                 say(f"{rate}, round {number + 1} of {rounds}, {name}")
                 try:
-                    rows.setdefault((rate, name), []).append(run(rate, WARMUP, steps))
+                    row = run(rate, WARMUP, steps)
+                    rows.setdefault((rate, name), []).append(row)
                 except Failed as error:
                     say(f"{name}: {error}")
                     notes[name] = f"{rate}: {error}"

@@ -114,7 +114,11 @@ TEST_F(LabOfAUser, IsRefusedTwiceAndUsedOnlyAsItIs) {
 TEST_F(LabOfAUser, TakenDownIsGoneWithWhatRanInside) {
   Process process(
       spec({"lab", "run", "--name", name_, "--", "sh", "-c", "touch began.$RANK; exec sleep 60"}));
-  ASSERT_TRUE(wait_until(process, [&] { return fs::exists(*this / "began.2"); }));
+  const auto has_begun = [&] {
+    return fs::exists(*this / "began.0") && fs::exists(*this / "began.1") &&
+           fs::exists(*this / "began.2");
+  };
+  ASSERT_TRUE(wait_until(process, has_begun));
   fs::create_directory(*this / "elsewhere");  // where its output is not the run's
   const Outcome down =
       Process({.words = {program(), "lab", "down", "--name", name_}, .folder = *this / "elsewhere"})
