@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <thread>
 
@@ -15,6 +16,7 @@
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/rendezvous/open.hpp"
+#include "laconic/train/update_rule.hpp"
 #include "laconic/transport/faulty.hpp"
 #include "laconic/transport/in_process.hpp"
 #include "laconic/transport/mpi.hpp"
@@ -63,16 +65,28 @@ std::string transport_name(const NetworkSection& network) {
   return has_gloo() || !has_mpi() ? "gloo" : "mpi";
 }
 
-// Problems of shape and faults are told before anybody is met.
+// Everything that is known to be impossible before anybody is met. All ranks find the same.
+void require_possible(const RunConfig& config, int ranks) {
+  Problems problems = check(mesh_of(config), ranks);
+  if (problems.empty()) problems = check_parallel(config);
+  const auto add = [&](const char* key, const auto& find) {
+    try {
+      for (Problem& p : find()) problems.push_back({key, std::move(p.what)});
+    } catch (const ConfigError& error) {
+      for (const Problem& p : error.problems()) problems.push_back({key, p.what});
+    }
+  };
+  add("network.shape", [&] { return check(parse_shape(config.network.shape), ranks); });
+  add("network.faults", [&] { return check(parse_faults(config.network.faults), ranks); });
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
 std::unique_ptr<Transport> decorated(std::unique_ptr<Transport> transport,
                                      const NetworkSection& network) {
-  const ShapeSpec shape = parse_shape(network.shape);
-  const FaultSpecs faults = parse_faults(network.faults);
-  Problems problems = check(shape, transport->size());
-  for (Problem& p : check(faults, transport->size())) problems.push_back(std::move(p));
-  if (!problems.empty()) throw ConfigError(std::move(problems));
-  if (!network.shape.empty()) transport = make_shaped(std::move(transport), shape);
-  if (!network.faults.empty()) transport = make_faulty(std::move(transport), faults);
+  if (!network.shape.empty())
+    transport = make_shaped(std::move(transport), parse_shape(network.shape));
+  if (!network.faults.empty())
+    transport = make_faulty(std::move(transport), parse_faults(network.faults));
   return transport;
 }
 
@@ -163,23 +177,38 @@ std::vector<Flight> collect_flights(const Flight& mine, int size, const RunConfi
   return flights;
 }
 
-// The failure in the words of all ranks. The lowest that is left writes them down.
-std::string explain(const std::string& error, Engine& engine, const RunConfig& config, Store* store,
+Flight flight_of(const std::string& error, World& world) {
+  return {.rank = world.rank(),
+          .host = host_name(),
+          .doing = world.doing(),
+          .error = error,
+          .records = world.engine().recorder().records(),
+          .taken_ns = world.engine().recorder().now_ns()};
+}
+
+// The failure in the words of all ranks. The lowest that has lost another writes them down.
+std::string explain(const std::string& error, World& world, const RunConfig& config, Store* store,
                     fs::file_time_type since) {
-  const Flight mine{.rank = engine.rank(),
-                    .host = host_name(),
-                    .error = error,
-                    .records = engine.recorder().records()};
+  const Flight mine = flight_of(error, world);
   leave_flight(config, mine, store);
-  const std::vector<Flight> flights = collect_flights(mine, engine.size(), config, store, since);
-  const std::string text = verdict(flights, engine.size());
-  if (flights.front().rank != mine.rank) return error;
+  const std::vector<Flight> flights = collect_flights(mine, world.size(), config, store, since);
+  const std::string text = verdict(flights, world.size());
+  const auto writer = std::find_if(flights.begin(), flights.end(),
+                                   [](const Flight& flight) { return !flight.is_cause; });
+  if (writer->rank != mine.rank) return error;
   try {
     write_atomically(flight_folder(config) + "/verdict.txt", text);
   } catch (const std::exception&) {
   }
   return fmt::format("{}\n{}\n(the records of {} ranks are in {})", error,
                      text.substr(0, text.find('\n')), flights.size(), flight_folder(config));
+}
+
+// This rank fails by itself. The others lose it, and will want to know why.
+void leave_cause(const std::string& error, World& world, const RunConfig& config, Store* store) {
+  Flight mine = flight_of(error, world);
+  mine.is_cause = true;
+  leave_flight(config, mine, store);
 }
 
 TrainSummary train_over(Transport& transport, TrainOptions options, Store* store) {
@@ -196,9 +225,17 @@ TrainSummary train_over(Transport& transport, TrainOptions options, Store* store
     engine.flush();
     return summary;
   } catch (const PeerLost& error) {
-    throw PeerLost(error.peer(), explain(error.what(), engine, config, store, since));
+    throw PeerLost(error.peer(), explain(error.what(), world, config, store, since));
   } catch (const Timeout& error) {
-    throw Timeout(error.peer(), explain(error.what(), engine, config, store, since));
+    throw Timeout(error.peer(), explain(error.what(), world, config, store, since));
+  } catch (const WireError& error) {  // damaged on the way: no refusal, it may go well next time
+    leave_cause(error.what(), world, config, store);
+    throw std::runtime_error(error.what());
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::exception& error) {
+    leave_cause(error.what(), world, config, store);
+    throw;
   }
 }
 
@@ -206,8 +243,7 @@ TrainSummary train_over(Transport& transport, TrainOptions options, Store* store
 
 TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   const RunConfig& config = options.config;
-  if (Problems problems = check(mesh_of(config), place.size); !problems.empty())
-    throw ConfigError(std::move(problems));
+  require_possible(config, place.size);
   const bool is_mpi = transport_name(config.network) == "mpi";
   const Meeting meeting = meeting_of(place, config.network);
   const std::unique_ptr<Store> store = is_mpi ? nullptr : meet(meeting);
@@ -218,6 +254,7 @@ TrainSummary train_as_rank(TrainOptions options, const Place& place) {
 }
 
 TrainSummary train_in_threads(const TrainOptions& options) {
+  require_possible(options.config, size(mesh_of(options.config)));
   std::vector<std::unique_ptr<Transport>> transports =
       make_in_process(size(mesh_of(options.config)));
   for (std::unique_ptr<Transport>& transport : transports)

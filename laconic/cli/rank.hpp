@@ -7,8 +7,9 @@
 
 namespace laconic {
 
-// Throws what train() throws. PeerLost, Timeout and WireError carry the verdict of all ranks'
-// flight recorders, which is also written to FOLDER/flight/.
+// Throws what train() throws. PeerLost and Timeout carry the verdict of all ranks' flight
+// recorders, which is also written to FOLDER/flight/; a rank that fails by itself leaves its record
+// there for the others. A message that was damaged on the way is a std::runtime_error here.
 TrainSummary train_as_rank(TrainOptions options, const Place& place);
 
 // Ranks are threads of this process, mesh.dp of them; the summary of rank 0.

@@ -37,6 +37,8 @@ T field(const nlohmann::json& object, const char* key) {
   if (found == object.end()) throw FileError(kWhere, key, "is missing");
   if constexpr (std::is_same_v<T, std::string>) {
     if (found->is_string()) return found->template get<std::string>();
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (found->is_boolean()) return found->template get<bool>();
   } else if (found->is_number_unsigned()) {
     if (std::in_range<T>(found->template get<std::uint64_t>())) return found->template get<T>();
   } else if (found->is_number_integer()) {
@@ -75,7 +77,8 @@ std::string to_json(const Flight& flight) {
   for (const Record& record : flight.records) records.push_back(json_of(record));
   const nlohmann::json json = {{"rank", flight.rank},         {"host", flight.host},
                                {"doing", flight.doing},       {"error", flight.error},
-                               {"taken_ns", flight.taken_ns}, {"records", records}};
+                               {"taken_ns", flight.taken_ns}, {"is_cause", flight.is_cause},
+                               {"records", records}};
   // Bytes that are not UTF-8, in an error message say, must not cost us the record.
   return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -89,6 +92,7 @@ Flight parse_flight(std::string_view text) {
   flight.doing = field<std::string>(json, "doing");
   flight.error = field<std::string>(json, "error");
   flight.taken_ns = field<std::int64_t>(json, "taken_ns");
+  flight.is_cause = field<bool>(json, "is_cause");
   const auto records = json.find("records");
   if (records == json.end() || !records->is_array())
     throw FileError(kWhere, "records", "is not a list");

@@ -79,7 +79,8 @@ Flight sample() {
                 .doing = "step 17: waiting for dp.gradient 2",
                 .error = "line\nbreak",
                 .records = {},
-                .taken_ns = 123};
+                .taken_ns = 123,
+                .is_cause = true};
   for (const Kind kind : {Kind::send, Kind::recv})
     for (const State state : {State::posted, State::done, State::failed})
       flight.records.push_back({.id = flight.records.size(),
@@ -101,6 +102,7 @@ TEST(Flight, IsReadBackAsItWasWritten) {
   EXPECT_EQ(after.doing, before.doing);
   EXPECT_EQ(after.error, before.error);
   EXPECT_EQ(after.taken_ns, before.taken_ns);
+  EXPECT_EQ(after.is_cause, before.is_cause);
   EXPECT_EQ(after.records, before.records);
 }
 
@@ -130,6 +132,7 @@ TEST(Flight, ThatIsNotOneIsRefusedByItsField) {
   EXPECT_NE(refusal("\"send\"", "\"sent\"").find("kind"), std::string::npos);
   EXPECT_NE(refusal("\"posted\"", "7").find("state"), std::string::npos);
   EXPECT_NE(refusal("\"bytes\": 1", "\"bytes\": -1").find("bytes"), std::string::npos);
+  EXPECT_NE(refusal("\"is_cause\": true", "\"is_cause\": 1").find("is_cause"), std::string::npos);
   EXPECT_NE(refusal("\"records\": [", "\"records\": [1,").find("records"), std::string::npos);
   EXPECT_NE(refusal("\"records\"", "\"recordz\"").find("records"), std::string::npos);
   EXPECT_THROW(parse_flight(good.substr(0, good.size() / 2)), FileError);

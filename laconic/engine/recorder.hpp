@@ -63,6 +63,7 @@ struct Flight {
   std::string error;  // what ended it; empty: nothing
   std::vector<Record> records;
   std::int64_t taken_ns = 0;  // when, on the clock of the records: FlightRecorder::now_ns()
+  bool is_cause = false;      // it failed by itself: it was not another rank that went
 };
 std::string to_json(const Flight& flight);
 Flight parse_flight(std::string_view json);  // throws FileError

@@ -306,6 +306,9 @@ std::string Inquest::text_of(const Cause& cause) const {
 std::string Inquest::first_line() const {
   const std::set<Rank> gone = missing();
   if (flights_.empty()) return "no rank left a record";
+  // Whatever the others wait for: this is why it does not come.
+  for (const auto& [rank, flight] : flights_)
+    if (flight->is_cause) return fmt::format("rank {} failed by itself: {}", rank, flight->error);
   if (!gone.empty() && !waiting_directly(gone).empty()) return text_of_missing(gone);
   const std::vector<Cause> all = causes();
   if (!all.empty()) return text_of(all.front());

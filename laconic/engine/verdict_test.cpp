@@ -36,6 +36,10 @@ class Story {
     flights_.at(rank).error = error;
     return *this;
   }
+  Story& fails_by_itself(Rank rank, const std::string& error) {
+    flights_.at(rank).is_cause = true;
+    return fails(rank, error);
+  }
   Story& forgets(Rank rank) {  // the oldest
     auto& records = flights_.at(rank).records;
     records.erase(records.begin());
@@ -317,6 +321,13 @@ TEST(Verdict, OfThreeRanksBlamesWhoeverDoesNotWait) {
       EXPECT_EQ(line, "no rank waits for another");
     }
   }
+}
+
+TEST(Verdict, ARankThatFailedByItselfIsTheCauseWhoeverWaitsForWhom) {
+  Story story(3);
+  story.sends(1, 2, 1).waits(0, 2, 4).waits(1, 0, 5).fails(0, "rank 2 is lost").dies(1);
+  story.fails_by_itself(2, "CRC-32C at byte 48");
+  EXPECT_EQ(story.line(), "rank 2 failed by itself: CRC-32C at byte 48");
 }
 
 }  // namespace

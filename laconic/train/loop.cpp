@@ -342,6 +342,7 @@ class Run {
   }
 
   void take_step(const StepPlan& plan) {
+    world_.set_doing(fmt::format("step {}", start_.state.step + 1));
     const MeterReading before = world_.is_alone() ? MeterReading() : world_.engine().meter().read();
     const StepReport report = train_step(plan, start_.gpt, *rule_, start_.state);
     summary_.loss = report.loss;
@@ -360,6 +361,7 @@ class Run {
 
   void evaluate_now() {
     if (!valid_) return;
+    world_.set_doing(fmt::format("evaluating after step {}", start_.state.step));
     const TraceSpan span(trace_or_none(), "evaluate", "evaluate", "compute");
     summary_.evaluation = evaluate(start_.gpt, *valid_, config_.evaluate.samples,
                                    config_.microbatch_size(), token_bytes_, world_);
@@ -369,6 +371,7 @@ class Run {
 
   void save_now() {
     if (saved_step_ == start_.state.step) return;
+    world_.set_doing(fmt::format("saving step {}", start_.state.step));
     const TraceSpan span(trace_or_none(), "checkpoint", "checkpoint");
     require_equal_models(start_.gpt, world_, start_.state.step);
     const RankTensors mine = rule_->save(start_.state.optimiser);

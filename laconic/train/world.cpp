@@ -10,6 +10,7 @@ namespace laconic {
 namespace {
 
 constexpr std::uint32_t kUnit = 1;  // of control traffic; 0 is the start-up's
+constexpr char kDecided = '=', kRefused = '!', kFailed = '?';  // what an answer begins with
 
 Bytes bytes_of(std::string_view text) {
   const ByteView view = as_bytes(std::span(text.data(), text.size()));
@@ -43,18 +44,33 @@ Bytes World::from_first(ByteView mine) {
 std::string World::first_decides(const std::function<std::string()>& decide) {
   if (!is_first()) {
     const std::string answer = text_of(from_first({}));
-    if (answer.starts_with('!')) throw ConfigError("refused by rank 0: " + answer.substr(1));
+    if (answer.starts_with(kRefused)) throw ConfigError("refused by rank 0: " + answer.substr(1));
+    if (answer.starts_with(kFailed)) throw PeerLost(0, "rank 0 failed: " + answer.substr(1));
     return answer.substr(1);
   }
+  // This rank is about to go: whoever waits must know before.
+  const auto tell = [&](char kind, const std::exception& error) {
+    from_first(bytes_of(kind + std::string(error.what())));
+    if (!is_alone()) engine().flush();
+  };
   std::string answer;
   try {
     answer = decide();
+  } catch (const PeerLost&) {  // nobody listens any more
+    throw;
+  } catch (const Timeout&) {
+    throw;
+  } catch (const ConfigError& error) {
+    tell(kRefused, error);
+    throw;
+  } catch (const FileError& error) {
+    tell(kRefused, error);
+    throw;
   } catch (const std::exception& error) {
-    from_first(bytes_of(std::string("!") + error.what()));
-    if (!is_alone()) engine().flush();  // this rank is about to go
+    tell(kFailed, error);
     throw;
   }
-  from_first(bytes_of("=" + answer));
+  from_first(bytes_of(kDecided + answer));
   return answer;
 }
 

@@ -37,12 +37,16 @@ class World {
   Courier& courier() const { return *courier_; }
   Engine& engine() const { return courier_->engine(); }
 
+  // What this rank is at, in words, for whoever reads about its end: "step 17".
+  void set_doing(std::string what) { doing_ = std::move(what); }
+  const std::string& doing() const { return doing_; }
+
   // What every rank brought, by rank. Throws PeerLost, Timeout.
   std::vector<Bytes> gather(ByteView mine);
   // What rank 0 brought.
   Bytes from_first(ByteView mine);
-  // Runs `decide` on rank 0 and gives its answer to all. What it throws is thrown there, and every
-  // other rank refuses with the same words.
+  // Runs `decide` on rank 0 and gives its answer to all. What it throws is thrown there; every
+  // other rank refuses with the same words, or, if rank 0 has failed, has lost it.
   std::string first_decides(const std::function<std::string()>& decide);
 
   template <class T>
@@ -60,6 +64,7 @@ class World {
   Group dp_group_ = {0};
   int dp_member_ = 0;
   std::uint64_t exchanges_ = 0;
+  std::string doing_ = "beginning";
 };
 
 }  // namespace laconic
