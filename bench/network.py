@@ -20,8 +20,8 @@ BIN = ROOT / "build/bin"
 PYTHON = "/usr/bin/python3"
 HOSTS = 4
 # name of the rate: rounds, timed steps of a round, seconds of iperf3
-RATES = {"20mbit": (1, 2, 5), "100mbit": (3, 3, 5), "1gbit": (3, 6, 3), "unshaped": (3, 8, 3)}
-WARMUP = 3  # steps before the timed ones, for all; PowerSGD and compressed_adam begin after two of them
+RATES = {"20mbit": (1, 2, 5), "100mbit": (2, 3, 5), "1gbit": (2, 6, 3), "unshaped": (2, 8, 3)}
+WARMUP = 1  # steps before the timed ones, unless a contestant needs more
 LOSS_STEPS = 60  # of the comparison of losses, which does not depend on the rate and runs unshaped
 TIMEOUT = 1800
 
@@ -29,18 +29,21 @@ MODEL = {"layers": 6, "width": 384, "heads": 6, "context": 128, "vocabulary": 81
 LEARNING_RATE = 3e-4
 
 # What `laconic train` does with gradients: the table to change. "mean": a step of this policy is not like the next, so that
-# the mean over the timed steps counts, and they are made a multiple of the period.
+# the mean over the timed steps counts, and they are made a multiple of the period. "warmup": steps before the timed
+# ones, where more are needed. "loss": what else is set where losses are compared. "rates": not at the others.
 POLICIES = {
     "laconic, raw": {"set": {"dp.gradient.codec": "raw"}},
-    "laconic, raw, no overlap": {"set": {"dp.gradient.codec": "raw", "dp.gradient.overlap": "false"}},
-    "laconic, quantise:bits=4, feedback": {"set": {"dp.gradient.codec": "quantise:bits=4", "dp.gradient.feedback": "both"}},
-    "laconic, power_sgd rank 16": {"set": {"dp.gradient.method": "power_sgd", "dp.gradient.rank": "16", "dp.gradient.warmup": "2"}},
-    "laconic, compressed_adam bits 1": {"set": {"dp.gradient.method": "compressed_adam", "dp.gradient.codec": "quantise:bits=1",
-                                                "dp.gradient.warmup": "2"}},
-    "laconic, top_k 1 %": {"set": {"dp.gradient.codec": "top_k:keep=0.01", "dp.gradient.feedback": "both"}},
-    "laconic, local steps 8": {"set": {"local.steps": "8", "dp.gradient.codec": "quantise:bits=4"}, "mean": 8},
+    "laconic, raw, no overlap": {"set": {"dp.gradient.codec": "raw", "dp.gradient.overlap": "false"}, "rates": ["1gbit"]},
+    "laconic, 4 bits": {"set": {"dp.gradient.codec": "quantise:bits=4"}},
+    "laconic, 3 bits": {"set": {"dp.gradient.codec": "quantise:bits=3"}},
+    "laconic, power_sgd rank 32, 8 bits": {"set": {"dp.gradient.method": "power_sgd", "dp.gradient.rank": "32",
+                                                   "dp.gradient.codec": "quantise:bits=8", "dp.gradient.by_block": "true"}},
+    "laconic, compressed_adam, sign": {"set": {"dp.gradient.method": "compressed_adam", "dp.gradient.codec": "sign",
+                                               "dp.gradient.warmup": "1"}, "loss": {"dp.gradient.warmup": "10"}},
 }
-PEERS = {"DDP": [], "DDP, fp16 hook": ["--hook", "fp16"], "DDP, PowerSGD hook rank 16": ["--hook", "powersgd", "--rank", "16"]}
+# DDP's PowerSGD needs two plain steps first.
+PEERS = {"DDP": {"words": []}, "DDP, fp16 hook": {"words": ["--hook", "fp16"]},
+         "DDP, PowerSGD hook rank 32": {"words": ["--hook", "powersgd", "--rank", "32"], "warmup": 3}}
 COLLECTIVES = {"plain": ["--codec", "raw"], "native": ["--codec", "raw", "--algorithm", "native"],
                "quantise:bits=4": ["--codec", "quantise:bits=4"]}
 
@@ -118,10 +121,11 @@ class Work:
                 "exposed": statistics.mean(row["exposed_seconds"] for row in timed), "losses": [row["loss"] for row in rows]}
 
     def contestants(self):
-        for name, words in PEERS.items():
-            yield name, lambda rate, warmup, steps, words=words: self.peer(rate, words, warmup, steps)
+        """Name, what its table says, and what runs it."""
+        for name, peer in PEERS.items():
+            yield name, peer, lambda rate, warmup, steps, peer=peer: self.peer(rate, peer["words"], warmup, steps)
         for name, policy in POLICIES.items():
-            yield name, lambda rate, warmup, steps, policy=policy: self.ours(rate, policy, warmup, steps)
+            yield name, policy, lambda rate, warmup, steps, policy=policy: self.ours(rate, policy, warmup, steps)
 
 
 def say(text):
@@ -194,12 +198,12 @@ def training(rates, work):
     for rate in rates:
         rounds, steps, _ = RATES[rate]
         for number in range(rounds):
-            for name, run in work.contestants():
-                if name in notes:
+            for name, facts, run in work.contestants():
+                if name in notes or rate not in facts.get("rates", rates):
                     continue
                 say(f"{rate}, round {number + 1} of {rounds}, {name}")
                 try:
-                    row = run(rate, WARMUP, steps)
+                    row = run(rate, facts.get("warmup", WARMUP), steps)
                     rows.setdefault((rate, name), []).append(row)
                 except Failed as error:
                     say(f"{name}: {error}")
@@ -229,12 +233,16 @@ def losses(work, notes):
     lines = [f"### Loss after {LOSS_STEPS} steps", "", "Unshaped; same initial weights, same samples in the same order, same optimiser. "
              "Mean of the last five steps.", "", "| | loss | against DDP |", "|---|--:|--:|"]
     reference = None
-    for name, run in work.contestants():
-        if name in notes:
+    for name, facts, _ in work.contestants():
+        if name in notes or "rates" in facts:
             continue
         say(f"loss, {name}")
         try:
-            loss = statistics.mean(run("unshaped", 0, LOSS_STEPS)["losses"][-5:])
+            if "words" in facts:
+                found = work.peer("unshaped", facts["words"], 0, LOSS_STEPS)
+            else:
+                found = work.ours("unshaped", {**facts, "set": {**facts["set"], **facts.get("loss", {})}}, 0, LOSS_STEPS)
+            loss = statistics.mean(found["losses"][-5:])
         except Failed as error:
             notes[name] = f"loss: {error}"
             continue
