@@ -133,10 +133,12 @@ struct Courier::Body {
   std::thread thread;
 };
 
+// The count is taken first: what is started, or a stop, between it and the sleep ends the sleep.
 void Courier::Body::work() {
   try {
-    while (wait_for_work()) {
+    for (;;) {
       const std::uint64_t seen = engine.wait_for_arrival(0, {});
+      if (!wait_for_work()) return;
       advance_round();
       sleep(seen);
     }

@@ -386,5 +386,26 @@ TEST(Run, EndsWithTheDeadline) {
   EXPECT_THROW(run(lone.engine, *never("this")), Timeout);
 }
 
+// Whenever it comes, also just before the courier looks how much has arrived: others look all the
+// time, so that it is often held up there.
+TEST(Courier, StopsAtOnceAtAnyMoment) {
+  Lone lone(8000);
+  std::atomic<bool> is_over = false;
+  std::vector<std::thread> others;
+  for (int i = 0; i < 3; ++i)
+    others.emplace_back([&] {
+      while (!is_over) lone.engine.wait_for_arrival(~std::uint64_t{0}, {});
+    });
+  const Stopwatch clock;
+  while (clock.seconds() < 0.5) {
+    Courier courier(lone.engine);
+    courier.start(never("long"));
+    std::this_thread::yield();
+  }
+  EXPECT_LT(clock.seconds(), 6);
+  is_over = true;
+  for (std::thread& other : others) other.join();
+}
+
 }  // namespace
 }  // namespace laconic
