@@ -60,6 +60,19 @@ TEST(Gloo, CloseLetsGoOfASum) {
   });
 }
 
+TEST(Gloo, ClosedRanksDoNotSum) {
+  run_gloo_threads(2, [](Transport& t) {
+    std::vector<float> values(1000, 1);
+    t.close();
+    try {
+      t.sum(values, in(milliseconds(10'000)));
+      ADD_FAILURE() << "it summed";
+    } catch (const PeerLost& lost) {
+      EXPECT_EQ(lost.peer(), t.rank());
+    }
+  });
+}
+
 TEST(Gloo, ASumThatSomebodyMissesTimesOutAndMessagesGoOn) {
   run_gloo_threads(2, [](Transport& t) {
     std::vector<float> values(1000);
