@@ -13,6 +13,7 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <random>
 #include <span>
@@ -141,6 +142,8 @@ std::string ranks_in(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + join(texts, ", ");
 }
 
+constexpr std::size_t kMostComplaints = 1000;  // that we remember
+
 // One life of all ranks, from their start until the last has ended.
 class Attempt {
  public:
@@ -261,7 +264,13 @@ class Attempt {
 
   void pass_on_line(int rank, int to, const std::string& line) {
     processes_[static_cast<std::size_t>(rank)].log.write(line);
-    voice_.pass_on(rank, to, line);
+    if (to == STDOUT_FILENO || !is_echo(rank, line)) voice_.pass_on(rank, to, line);
+  }
+
+  // What all ranks complain of in the same words is told once; the logs have the rest.
+  bool is_echo(int rank, const std::string& line) {
+    if (spec_.log_folder.empty() || complaints_.size() >= kMostComplaints) return false;
+    return complaints_.emplace(line, rank).first->second != rank;
   }
 
   const LaunchSpec& spec_;
@@ -271,6 +280,7 @@ class Attempt {
   Stopwatch clock_;
   std::vector<RankProcess> processes_;
   RankStates states_;
+  std::map<std::string, int> complaints_;  // lines, and the rank that was first with each
   Pressure pressure_ = Pressure::none;
   bool has_told_ = false;
 };
