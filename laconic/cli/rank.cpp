@@ -241,6 +241,22 @@ TrainSummary train_over(Transport& transport, TrainOptions options, Store* store
 
 }  // namespace
 
+namespace {
+
+// Who has started us need not be MPI, which then knows of one rank only.
+std::unique_ptr<Transport> mpi_at(const Place& place) {
+  std::unique_ptr<Transport> transport = make_mpi();
+  if (transport->size() != place.size || transport->rank() != place.rank)
+    throw ConfigError({{"network.transport",
+                        fmt::format("to MPI this is rank {} of {}, to {} rank {} of {}: start the "
+                                    "ranks with mpirun",
+                                    transport->rank(), transport->size(), place.source, place.rank,
+                                    place.size)}});
+  return transport;
+}
+
+}  // namespace
+
 TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   const RunConfig& config = options.config;
   require_possible(config, place.size);
@@ -248,7 +264,7 @@ TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   const Meeting meeting = meeting_of(place, config.network);
   const std::unique_ptr<Store> store = is_mpi ? nullptr : meet(meeting);
   const std::unique_ptr<Transport> transport =
-      decorated(is_mpi ? make_mpi() : make_gloo(meeting, *store), config.network);
+      decorated(is_mpi ? mpi_at(place) : make_gloo(meeting, *store), config.network);
   look_at_network(*transport, config, place);
   return train_over(*transport, std::move(options), store.get());
 }
