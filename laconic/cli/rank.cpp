@@ -14,6 +14,7 @@
 #include "laconic/config/read.hpp"
 #include "laconic/engine/preflight.hpp"
 #include "laconic/file/atomic_file.hpp"
+#include "laconic/file/checksum.hpp"
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/rendezvous/open.hpp"
 #include "laconic/train/update_rule.hpp"
@@ -93,19 +94,28 @@ std::unique_ptr<Transport> decorated(std::unique_ptr<Transport> transport,
 // What has to be the same everywhere: not how a machine is equipped, or where its files are.
 std::string common_text(RunConfig config) {
   config.run.threads = 0;
+  config.run.folder = "";
   config.network.interface.clear();
   config.data.train = config.data.valid = "";
   return to_toml(config, false);
 }
 
+std::string digest_of(const std::string& text) {
+  Checksum sum;
+  sum.update(as_bytes(std::span(text.data(), text.size())));
+  return sum.hex();
+}
+
 void look_at_network(Transport& transport, const RunConfig& config, const Place& place) {
+  const std::string text = common_text(config);
   const PreflightReport report =
       preflight(transport,
                 {.rank = transport.rank(),
                  .host = host_name(),
                  .pid = ::getpid(),
                  .version = version_text(),
-                 .config_text = common_text(config)},
+                 .config_digest = digest_of(text),
+                 .config_text = text},
                 {.deadline = deadline_of(config.network), .measure = config.network.preflight});
   if (!report.problems.empty()) throw ConfigError(report.problems);
   if (transport.rank() != 0) return;

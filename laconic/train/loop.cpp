@@ -96,6 +96,7 @@ class Reports {
   void finish() {
     if (progress_) progress_->finish();
     if (!trace_) return;
+    fs::create_directories(config_.run.folder);  // another machine may not have it
     const std::string of_rank = rank_ == 0 ? "" : fmt::format("-rank-{}", rank_);
     trace_->write(fmt::format("{}/trace{}.json", config_.run.folder, of_rank));
   }
