@@ -280,7 +280,7 @@ class Run {
       save_now();
       reports_->finish();
       throw NotFinite(
-          fmt::format("{}. The state before it is in {}", error.what(), summary_.checkpoint));
+          fmt::format("{}. The last good state is in {}", error.what(), summary_.checkpoint));
     }
     const bool is_new = start_.state.step > summary_.first_step || !start_.is_resumed;
     if (is_new && summary_.signal == 0 && evaluated_step_ != start_.state.step) evaluate_now();
