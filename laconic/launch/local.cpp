@@ -312,6 +312,8 @@ void tell_ends(const Voice& voice, const RankStates& states, const Verdict& verd
 bool is_free(int port) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket < 0) throw SystemError("socket", "open", errno);
+  const int yes = 1;  // connections of a run that has just ended do not count
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = INADDR_ANY;
@@ -333,6 +335,13 @@ int find_free_port() {
 }
 
 int launch_local(const LaunchSpec& spec) {
+  // Rank 0 would find out too, but the others would talk to whoever is there. Ranks that are
+  // adapted may meet in another network.
+  if (spec.port > 0 && !spec.adapt && !is_free(spec.port))
+    throw ConfigError({{"network.port",
+                        fmt::format("{} on this machine is in use, perhaps by another run: choose "
+                                    "another, or 0 for any",
+                                    spec.port)}});
   const Voice voice(spec);
   Signals signals;
   Interruption interruption;

@@ -1,7 +1,9 @@
 // Launching, with a stand-in for the worker: what ranks print, how they end, who is blamed, and who
 // is started again.
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <pty.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -232,6 +234,23 @@ TEST_F(Launch, ARunThatHasSavedGoesOnFromThere) {
             "words: train a.toml --overwrite\n"
             "words: train a.toml --overwrite\n"
             "words: train a.toml --resume auto\n");
+}
+
+TEST_F(Launch, APortInUseIsRefusedBeforeAnyRankIsStarted) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(socket, 1), 0);
+  ASSERT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  const Outcome outcome = launch("2 port=" + port, {{"STAND_IN", "say hello"}});
+  ::close(socket);
+  EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_NE(outcome.err.find(port + " on this machine is in use"), std::string::npos);
 }
 
 TEST_F(Launch, RestartsAreCountedAndTheLastFailureCounts) {

@@ -229,6 +229,16 @@ TEST_F(Ranks, AnInterruptedRunSavesAndGoesOnAsIfNothingHadHappened) {
   expect_same_end("runs/a", "runs/undisturbed", end);
 }
 
+TEST_F(Ranks, ATerminalThatIsClosedCostsNoStep) {
+  Process process(spec(on_three("runs/a", {"--set", "train.steps=1000000"})));
+  ASSERT_TRUE(wait_for_step(process, "runs/a", 5)) << to_text(process.wait());
+  process.send(SIGHUP);
+  const Outcome outcome = process.wait(30);
+  EXPECT_EQ(outcome.exit_code, 128 + SIGHUP) << to_text(outcome);
+  ASSERT_FALSE(steps_saved("runs/a").empty());
+  EXPECT_EQ(steps_saved("runs/a").back(), losses("runs/a").rbegin()->first);
+}
+
 TEST_F(Ranks, MpirunStartsThemToo) {
   const std::string mpirun = "/usr/bin/mpirun";
   if (!fs::exists(mpirun)) GTEST_SKIP() << "no mpirun here";
