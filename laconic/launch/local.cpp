@@ -37,6 +37,7 @@ namespace fs = std::filesystem;
 class Signals {
  public:
   Signals() {
+    std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error that we clean up after
     std::signal(SIGCHLD, SIG_DFL);  // who starts us may ignore it, and nobody could be waited for
     sigset_t set;
     ::sigemptyset(&set);
