@@ -55,6 +55,9 @@ struct CollectiveSpec {
   bool down_feedback = false;  // residual of the owner's sum (server error)
   std::uint64_t seed = 0;
   std::uint64_t lane_elements = 0;  // at most so many in a lane, roughly; 0: choose
+  // For the meter: how many raw bytes a byte of the buffer stands for, where the buffer is itself
+  // an encoding of something longer (factors of matrices).
+  double raw_per_byte = 1;
 };
 // Every reason why such a collective cannot work.
 Problems check(const CollectiveSpec& spec);

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include <cmath>
+
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/collective/message.hpp"
@@ -90,8 +92,15 @@ void LaneWalk::send(Engine& engine, const Hop& hop) {
   engine.send({.to = journey_.spec.group[index(hop.peer)],
                .tag = tag_,
                .key = journey_.key,
-               .raw_bytes = elements_of(what) * bytes_of(what.dtype),
+               .raw_bytes = raw_bytes_of(what),
                .message = message_});
+}
+
+std::uint64_t LaneWalk::raw_bytes_of(const TensorSpec& what) const {
+  const std::uint64_t bytes = elements_of(what) * bytes_of(what.dtype);
+  if (journey_.spec.raw_per_byte == 1) return bytes;
+  return static_cast<std::uint64_t>(
+      std::llround(static_cast<double>(bytes) * journey_.spec.raw_per_byte));
 }
 
 bool LaneWalk::receive(Engine& engine, const Hop& hop) {

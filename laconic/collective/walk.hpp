@@ -56,6 +56,7 @@ class LaneWalk {
 
   bool act(Engine& engine, const Hop& hop);
   void send(Engine& engine, const Hop& hop);
+  std::uint64_t raw_bytes_of(const TensorSpec& what) const;
   bool receive(Engine& engine, const Hop& hop);
   void act_here(const Hop& hop);
   void encode(int chunk);

@@ -86,7 +86,7 @@ void check_algorithm(const GradientPolicy& policy, Dtype dtype, Problems& proble
     return problems.push_back(
         {"algorithm", fmt::format("'{}' is none of {}", policy.algorithm, fmt::join(names, ", "))});
   if (is_native(policy)) return check_native(policy, dtype, problems);
-  if (policy.method == ReduceMethod::power_sgd || algorithm_of(policy) == Algorithm::direct) return;
+  if (algorithm_of(policy) == Algorithm::direct) return;
   for (const CodecSpec& codec : {policy.up, policy.down})
     if (is_lossy(codec) && !passes_sums_on(policy))
       return problems.push_back(
@@ -101,11 +101,6 @@ void check_power_sgd(const GradientPolicy& policy, Dtype dtype, Problems& proble
     problems.push_back({problem.where.ends_with("rank") ? "rank" : problem.where, problem.what});
   if (dtype != Dtype::f32)
     problems.push_back({"method", fmt::format("power_sgd works on f32, not {}", name_of(dtype))});
-  if (is_lossy(policy.up) || is_lossy(policy.down))
-    problems.push_back(
-        {"codec", fmt::format("power_sgd sends its factors as they are: {} has no "
-                              "effect, leave it out or use method = \"codec\"",
-                              to_text(is_lossy(policy.up) ? policy.up : policy.down))});
 }
 
 }  // namespace
@@ -117,10 +112,8 @@ Problems check(const GradientPolicy& policy, Dtype dtype, int members) {
     problems.push_back({"method", fmt::format("gradients are f32 or f64, not {}", name_of(dtype))});
   if (policy.warm_up_steps < 0)
     problems.push_back({"warmup", fmt::format("{} is negative", policy.warm_up_steps)});
-  if (policy.method == ReduceMethod::power_sgd)
-    check_power_sgd(policy, dtype, problems);
-  else
-    check_codecs(policy, dtype, problems);
+  if (policy.method == ReduceMethod::power_sgd) check_power_sgd(policy, dtype, problems);
+  check_codecs(policy, dtype, problems);
   check_algorithm(policy, dtype, problems);
   return problems;
 }

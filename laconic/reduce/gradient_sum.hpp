@@ -47,7 +47,8 @@ struct GradientPolicy {
   std::int64_t rank = 16;  // power_sgd
   double min_ratio = 1.5;  // power_sgd: matrices that would shrink by less travel whole
   // power_sgd: the factors of each block in sums of its own while backward goes on, instead of
-  // those of all blocks in two flat ones afterwards. The same bits, in more messages.
+  // those of all blocks in two flat ones afterwards. With exact factors the same bits, in more
+  // messages.
   bool by_block = false;
   std::uint64_t seed = 0;
 };

@@ -71,7 +71,7 @@ TEST(GradientPolicy, NativeSumsAreExactSumsOfFloats) {
 
 TEST(GradientPolicy, ACodecThatWouldNeverBeUsedIsRefused) {
   expect_refused(with_codec("random_k:keep=0.1", "half"), {{"down", "passed on"}});
-  expect_refused({.method = ReduceMethod::power_sgd, .up = Half{}}, {{"codec", "power_sgd"}});
+  expect_refused({.method = ReduceMethod::power_sgd, .up = LowRank{}}, {{"codec", "low_rank"}});
 }
 
 TEST(GradientPolicy, SaysEverythingAtOnce) {

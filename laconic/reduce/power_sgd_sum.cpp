@@ -19,10 +19,13 @@ constexpr char kSteps[] = "steps";
 // A flat buffer that is summed once a step; without elements there is nothing to do.
 class FlatSum {
  public:
-  FlatSum(const SumRequest& request, std::uint32_t unit, std::size_t elements) {
-    if (elements > 0)
-      sum_ = std::make_unique<Collective>(request.courier.engine(),
-                                          collective_of(request, unit, elements));
+  // `raw_elements`: what the buffer stands for, for the meter.
+  FlatSum(const SumRequest& request, std::uint32_t unit, std::size_t elements,
+          double raw_elements) {
+    if (elements == 0) return;
+    CollectiveSpec spec = collective_of(request, unit, elements);
+    spec.raw_per_byte = raw_elements / static_cast<double>(elements);
+    sum_ = std::make_unique<Collective>(request.courier.engine(), spec);
   }
 
   void begin(std::uint64_t step) {
@@ -55,6 +58,18 @@ class FlatSum {
   bool is_done_ = true;
 };
 
+// Everything that is no factor travels as it is.
+SumRequest exactly(SumRequest request) {
+  request.policy.up = request.policy.down = Raw{};
+  return request;
+}
+
+// What a factor loses is in the residual of its matrix already, which is taken from what came out.
+SumRequest without_feedback(SumRequest request) {
+  request.policy.up_feedback = request.policy.down_feedback = false;
+  return request;
+}
+
 // Consecutive blocks whose factors travel together.
 struct Span {
   std::size_t first = 0;
@@ -85,9 +100,12 @@ class PowerSgd final : public Operation {
         members_(static_cast<float>(request.group.size())),
         traffic_(request.traffic),
         blocks_(request.blocks.size()),
-        whole_(request, unit(0), shared_.counts().whole),
-        left_(request, unit(1), shared_.counts().left),
-        right_(request, unit(2), shared_.counts().right),
+        whole_(exactly(request), unit(0), shared_.counts().whole,
+               static_cast<double>(shared_.counts().whole)),
+        left_(without_feedback(request), unit(1), shared_.counts().left,
+              elements_in_matrices() / 2),
+        right_(without_feedback(request), unit(2), shared_.counts().right,
+               elements_in_matrices() / 2),
         buffers_(blocks_) {
     for (std::size_t b = 0; b < span.count; ++b)
       place_block(request.blocks[span.first + b], span.first + b);
@@ -166,6 +184,11 @@ class PowerSgd final : public Operation {
       all.insert(all.end(), blocks[b].tensors.begin(), blocks[b].tensors.end());
     return all;
   }
+  double elements_in_matrices() const {
+    std::uint64_t elements = 0;
+    for (const NamedTensor& tensor : tensors_) elements += elements_of(tensor.tensor);
+    return static_cast<double>(elements - shared_.counts().whole);
+  }
   // Of the tag: after those of the blocks, three for every block.
   std::uint32_t unit(std::size_t number) const {
     return static_cast<std::uint32_t>(blocks_ + 3 * span_.first + number);
@@ -237,7 +260,7 @@ class PowerSgdSum final : public GradientSum {
   explicit PowerSgdSum(const SumRequest& request)
       : courier_(request.courier),
         warm_up_steps_(static_cast<std::uint64_t>(request.policy.warm_up_steps)),
-        exact_(warm_up_steps_ > 0 ? make_codec_sum(request) : nullptr),
+        exact_(warm_up_steps_ > 0 ? make_codec_sum(exactly(request)) : nullptr),
         sizes_(state_sizes(request.policy, request.blocks, static_cast<int>(request.group.size()),
                            member_of(request.group, courier_.engine().rank()))) {
     const std::size_t blocks = request.blocks.size();

@@ -240,6 +240,19 @@ class SumModel {
                                             tensors, static_cast<int>(members_)));
   }
 
+  // A factor: encoded like a block of its own, without feedback.
+  std::vector<float> sum_of_flat(const std::vector<std::vector<float>>& parts) const {
+    if (parts[0].empty()) return {};
+    GradientPolicy policy = policy_;
+    policy.method = ReduceMethod::codec;
+    policy.up_feedback = policy.down_feedback = false;
+    SumModel<float> flat_model(policy, {{"factor", {{"factor", flat<float>(parts[0].size())}}}},
+                               static_cast<int>(members_));
+    std::vector<std::vector<std::vector<float>>> contributions;
+    for (const std::vector<float>& part : parts) contributions.push_back({part});
+    return flat_model.sum(step_, contributions)[0];
+  }
+
   Buffers sum_of_factors(const std::vector<Buffers>& contributions) {
     std::vector<std::vector<float>> whole(members_), left(members_), right(members_);
     std::vector<std::vector<std::vector<float>>> values(members_);
@@ -250,9 +263,9 @@ class SumModel {
       const std::vector<const float*> inputs(places[w].begin(), places[w].end());
       workers_[w].begin(inputs, whole[w], left[w]);
     }
-    const std::vector<float> left_sum = rank_ordered_sum(left), whole_sum = rank_ordered_sum(whole);
+    const std::vector<float> left_sum = sum_of_flat(left), whole_sum = rank_ordered_sum(whole);
     for (std::size_t w = 0; w < members_; ++w) workers_[w].project(left_sum, right[w]);
-    const std::vector<float> right_sum = rank_ordered_sum(right);
+    const std::vector<float> right_sum = sum_of_flat(right);
     for (std::size_t w = 0; w < members_; ++w) workers_[w].finish(whole_sum, right_sum, places[w]);
     std::size_t tensor = 0, from = 0;
     for (const BlockLayout& block : blocks_)

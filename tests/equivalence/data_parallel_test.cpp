@@ -207,7 +207,8 @@ TEST_F(DataParallel, ALossyCodecIsAModelOfTheSameLossInOneProcess) {
       {"codec=half", "feedback=none"},
       {"codec=top_k:keep=0.05", "down=quantise:bits=8", "feedback=up"},
       {"codec=sign", "warmup=1"},
-      {"method=power_sgd", "rank=2"}};
+      {"method=power_sgd", "rank=2"},
+      {"method=power_sgd", "rank=4", "codec=quantise:bits=8"}};
   for (std::size_t i = 0; i < policies.size(); ++i)
     for (const std::int64_t dp : {2, 3}) {
       RunConfig c = config(fmt::format("lossy{}-{}", i, dp), dp);
