@@ -69,7 +69,20 @@ int become_worker(char** argv, std::int64_t threads, int sharing = 1) {
 // records of what each was doing.
 constexpr double kSecondsToEnd = 10;
 
+// A wrong path is the likeliest mistake, and ranks need seconds to say so.
+void require_data(const DataSection& data) {
+  Problems problems;
+  for (const auto& [key, prefix] :
+       {std::pair{"data.train", data.train}, std::pair{"data.valid", data.valid}})
+    if (!prefix.empty() && !fs::exists(prefix + ".idx"))
+      problems.push_back({key, fmt::format("{}.idx does not exist: make it with `laconic prepare`, "
+                                           "or correct {}",
+                                           prefix, key)});
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+}
+
 int launch_workers(const TrainCommand& command, const RunConfig& config, int workers, char** argv) {
+  require_data(config.data);
   LaunchSpec spec{.program = worker_program(),
                   .environment = current_environment(),
                   .ranks = workers,

@@ -14,6 +14,7 @@
 #include "laconic/config/read.hpp"
 #include "laconic/engine/preflight.hpp"
 #include "laconic/file/atomic_file.hpp"
+#include "laconic/file/checksum.hpp"
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/rendezvous/open.hpp"
 #include "laconic/train/update_rule.hpp"
@@ -93,19 +94,28 @@ std::unique_ptr<Transport> decorated(std::unique_ptr<Transport> transport,
 // What has to be the same everywhere: not how a machine is equipped, or where its files are.
 std::string common_text(RunConfig config) {
   config.run.threads = 0;
+  config.run.folder = "";
   config.network.interface.clear();
   config.data.train = config.data.valid = "";
   return to_toml(config, false);
 }
 
+std::string digest_of(const std::string& text) {
+  Checksum sum;
+  sum.update(as_bytes(std::span(text.data(), text.size())));
+  return sum.hex();
+}
+
 void look_at_network(Transport& transport, const RunConfig& config, const Place& place) {
+  const std::string text = common_text(config);
   const PreflightReport report =
       preflight(transport,
                 {.rank = transport.rank(),
                  .host = host_name(),
                  .pid = ::getpid(),
                  .version = version_text(),
-                 .config_text = common_text(config)},
+                 .config_digest = digest_of(text),
+                 .config_text = text},
                 {.deadline = deadline_of(config.network), .measure = config.network.preflight});
   if (!report.problems.empty()) throw ConfigError(report.problems);
   if (transport.rank() != 0) return;
@@ -241,6 +251,22 @@ TrainSummary train_over(Transport& transport, TrainOptions options, Store* store
 
 }  // namespace
 
+namespace {
+
+// Who has started us need not be MPI, which then knows of one rank only.
+std::unique_ptr<Transport> mpi_at(const Place& place) {
+  std::unique_ptr<Transport> transport = make_mpi();
+  if (transport->size() != place.size || transport->rank() != place.rank)
+    throw ConfigError({{"network.transport",
+                        fmt::format("to MPI this is rank {} of {}, to {} rank {} of {}: start the "
+                                    "ranks with mpirun",
+                                    transport->rank(), transport->size(), place.source, place.rank,
+                                    place.size)}});
+  return transport;
+}
+
+}  // namespace
+
 TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   const RunConfig& config = options.config;
   require_possible(config, place.size);
@@ -248,7 +274,7 @@ TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   const Meeting meeting = meeting_of(place, config.network);
   const std::unique_ptr<Store> store = is_mpi ? nullptr : meet(meeting);
   const std::unique_ptr<Transport> transport =
-      decorated(is_mpi ? make_mpi() : make_gloo(meeting, *store), config.network);
+      decorated(is_mpi ? mpi_at(place) : make_gloo(meeting, *store), config.network);
   look_at_network(*transport, config, place);
   return train_over(*transport, std::move(options), store.get());
 }

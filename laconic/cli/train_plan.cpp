@@ -46,6 +46,11 @@ void check_place(const TrainCommand& command, const RunConfig& config, const Pla
 
 void check_ranks(const TrainCommand& command, const RunConfig& config, Problems& problems) {
   const Mesh mesh = mesh_of(config);
+  if (config.network.transport == "mpi" && size(mesh) > 1)
+    problems.push_back({"network.transport",
+                        fmt::format("mpi needs ranks that MPI has started: `mpirun -np {} laconic "
+                                    "train ...`",
+                                    size(mesh))});
   if (command.ranks == 0 || command.ranks == size(mesh)) return;
   problems.push_back(
       {"mesh",

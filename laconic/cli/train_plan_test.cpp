@@ -44,6 +44,13 @@ TEST(TrainPlan, OneRankIsThisProcess) {
   EXPECT_EQ(plan_train(command(0, 2), config(1), std::nullopt).workers, 1);
 }
 
+TEST(TrainPlan, MpiNeedsItsOwnLauncher) {
+  EXPECT_NE(refusal(command(0), config(2, "mpi"), std::nullopt).find("mpirun -np 2"),
+            std::string::npos);
+  EXPECT_EQ(refusal(command(0), config(1, "mpi"), std::nullopt), "no refusal");
+  EXPECT_EQ(refusal(command(0), config(2, "mpi"), place(2, 1)), "no refusal");
+}
+
 TEST(TrainPlan, TheMeshSaysHowManyWorkersToStart) {
   for (const int ranks : {0, 4}) {
     const TrainPlan plan = plan_train(command(ranks), config(4), std::nullopt);

@@ -29,8 +29,14 @@ volatile std::sig_atomic_t caught_signal = 0;
 // The first signal asks the run to save and end; the next one ends it as it always would.
 void catch_signal(int number) {
   caught_signal = number;
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
+}
+
+void catch_signals() {
+  std::signal(SIGINT, catch_signal);
+  std::signal(SIGTERM, catch_signal);
+  // A terminal that is closed; under nohup it does not matter.
+  if (std::signal(SIGHUP, catch_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
 }
 
 std::int64_t usable_memory() {
@@ -50,8 +56,7 @@ int run_train(const TrainCommand& command) {
   const RunConfig config =
       read_config({command.config.path, command.config.sets, presets_folder()});
   if (config.run.threads > 0) at::set_num_threads(static_cast<int>(config.run.threads));
-  std::signal(SIGINT, catch_signal);
-  std::signal(SIGTERM, catch_signal);
+  catch_signals();
   const std::optional<Place> place = find_place(current_environment());
   const bool is_first = !place || place->rank == 0;
   const TrainOptions options{.config = config,

@@ -48,6 +48,7 @@ void prepare(pid_t parent, const Pipe& output, const Pipe& error) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kCannotStart);  // it died before the line above
   ::setpgid(0, 0);
+  std::signal(SIGPIPE, SIG_DFL);
   std::signal(SIGTTOU, SIG_IGN);  // a terminal may stop whom it does not know for writing to it
   sigset_t none;
   ::sigemptyset(&none);

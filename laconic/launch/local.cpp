@@ -13,6 +13,7 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <random>
 #include <span>
@@ -36,6 +37,7 @@ namespace fs = std::filesystem;
 class Signals {
  public:
   Signals() {
+    std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error that we clean up after
     std::signal(SIGCHLD, SIG_DFL);  // who starts us may ignore it, and nobody could be waited for
     sigset_t set;
     ::sigemptyset(&set);
@@ -140,6 +142,8 @@ std::string ranks_in(const std::vector<int>& ranks) {
   for (const int rank : ranks) texts.push_back(std::to_string(rank));
   return (ranks.size() == 1 ? "rank " : "ranks ") + join(texts, ", ");
 }
+
+constexpr std::size_t kMostComplaints = 1000;  // that we remember
 
 // One life of all ranks, from their start until the last has ended.
 class Attempt {
@@ -261,7 +265,13 @@ class Attempt {
 
   void pass_on_line(int rank, int to, const std::string& line) {
     processes_[static_cast<std::size_t>(rank)].log.write(line);
-    voice_.pass_on(rank, to, line);
+    if (to == STDOUT_FILENO || !is_echo(rank, line)) voice_.pass_on(rank, to, line);
+  }
+
+  // What all ranks complain of in the same words is told once; the logs have the rest.
+  bool is_echo(int rank, const std::string& line) {
+    if (spec_.log_folder.empty() || complaints_.size() >= kMostComplaints) return false;
+    return complaints_.emplace(line, rank).first->second != rank;
   }
 
   const LaunchSpec& spec_;
@@ -271,6 +281,7 @@ class Attempt {
   Stopwatch clock_;
   std::vector<RankProcess> processes_;
   RankStates states_;
+  std::map<std::string, int> complaints_;  // lines, and the rank that was first with each
   Pressure pressure_ = Pressure::none;
   bool has_told_ = false;
 };
@@ -302,6 +313,8 @@ void tell_ends(const Voice& voice, const RankStates& states, const Verdict& verd
 bool is_free(int port) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket < 0) throw SystemError("socket", "open", errno);
+  const int yes = 1;  // connections of a run that has just ended do not count
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = INADDR_ANY;
@@ -323,6 +336,13 @@ int find_free_port() {
 }
 
 int launch_local(const LaunchSpec& spec) {
+  // Rank 0 would find out too, but the others would talk to whoever is there. Ranks that are
+  // adapted may meet in another network.
+  if (spec.port > 0 && !spec.adapt && !is_free(spec.port))
+    throw ConfigError({{"network.port",
+                        fmt::format("{} on this machine is in use, perhaps by another run: choose "
+                                    "another, or 0 for any",
+                                    spec.port)}});
   const Voice voice(spec);
   Signals signals;
   Interruption interruption;

@@ -38,7 +38,8 @@ struct LaunchSpec {
   std::function<void(int rank, ChildSpec& child)> adapt;
 };
 
-// Runs until all ranks have ended for good; the exit code of the run. Throws SystemError.
+// Runs until all ranks have ended for good; the exit code of the run. Throws SystemError, and
+// ConfigError when the port is in use.
 int launch_local(const LaunchSpec& spec);
 
 // A port on which nobody listens now, below those that systems give to outgoing connections.

@@ -52,6 +52,7 @@ std::string_view meaning_of(int exit_code) {
     case kExitRefused: return "refused";
     case kExitPeerLost: return "lost another rank";
     case 127: return "cannot be started";
+    case 128 + SIGHUP:
     case 128 + SIGINT:
     case 128 + SIGTERM: return "interrupted, saved";
     default: return "";

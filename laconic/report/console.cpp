@@ -90,6 +90,8 @@ std::string to_text(const Bar& bar, std::size_t columns, bool has_colour) {
 }
 
 bool is_live_terminal(std::FILE* out) {
+  // OpenMPI gives every rank a terminal of its own, and passes on what it reads there.
+  if (std::getenv("OMPI_COMM_WORLD_RANK") != nullptr) return false;
   const char* term = std::getenv("TERM");
   return ::isatty(::fileno(out)) == 1 && term != nullptr && std::string_view(term) != "dumb";
 }

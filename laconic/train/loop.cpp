@@ -96,6 +96,7 @@ class Reports {
   void finish() {
     if (progress_) progress_->finish();
     if (!trace_) return;
+    fs::create_directories(config_.run.folder);  // another machine may not have it
     const std::string of_rank = rank_ == 0 ? "" : fmt::format("-rank-{}", rank_);
     trace_->write(fmt::format("{}/trace{}.json", config_.run.folder, of_rank));
   }
@@ -279,7 +280,7 @@ class Run {
       save_now();
       reports_->finish();
       throw NotFinite(
-          fmt::format("{}. The state before it is in {}", error.what(), summary_.checkpoint));
+          fmt::format("{}. The last good state is in {}", error.what(), summary_.checkpoint));
     }
     const bool is_new = start_.state.step > summary_.first_step || !start_.is_resumed;
     if (is_new && summary_.signal == 0 && evaluated_step_ != start_.state.step) evaluate_now();

@@ -101,6 +101,9 @@ std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& op
                                  Start& start) {
   if (options.follows) {
     if (options.resume == "none") return "";
+    if (!is_checkpoint(options.resume))
+      throw FileError(options.resume, "", "is where rank 0 goes on from, but cannot be seen here",
+                      "use a run.folder that all machines share, or copy the checkpoint there");
     verify_checkpoint(options.resume);
     return options.resume;
   }

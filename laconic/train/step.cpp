@@ -107,6 +107,10 @@ StepReport train_step(const StepPlan& plan, const Gpt& gpt, UpdateRule& rule, Tr
     throw NotFinite(fmt::format(
         "step {}: in this round {} inner steps of some rank were not finite and were left out",
         report.step, measured.left_out));
+  if (measured.in_a_row >= kMostSkipsInARow)
+    throw NotFinite(fmt::format(
+        "step {}: the last {} inner steps of every rank were not finite: this run does not recover",
+        report.step, measured.in_a_row));
   return report;
 }
 

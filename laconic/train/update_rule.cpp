@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "laconic/base/error.hpp"
 #include "laconic/tensor/host.hpp"
@@ -80,6 +81,7 @@ struct StepNote {
   double loss = 0;
   double square = 0;  // of the norm of this rank's own gradient
   std::int64_t skipped = 0;
+  std::int64_t in_a_row = 0;
   std::int64_t signal = 0;
 };
 
@@ -87,6 +89,7 @@ struct Agreed {
   double loss = 0;  // summed in rank order
   double square = 0;
   std::int64_t skipped = 0;
+  std::int64_t in_a_row = std::numeric_limits<std::int64_t>::max();  // least of all ranks
   int signal = 0;
 };
 
@@ -96,6 +99,7 @@ Agreed agree(World& world, const StepNote& mine) {
     all.loss += note.loss;
     all.square += note.square;
     all.skipped += note.skipped;
+    all.in_a_row = std::min(all.in_a_row, note.in_a_row);
     all.signal = std::max(all.signal, static_cast<int>(note.signal));
   }
   return all;
@@ -275,12 +279,16 @@ class Local final : public WithSum {
     Measured here = common(loss, global_norm(gpt_.parameters), 0);
     here.is_common = false;
     left_out_ += here.is_skipped ? 1 : 0;
+    in_a_row_ = here.is_skipped ? in_a_row_ + 1 : 0;
     if (!agrees_after(step_ + 1)) return here;
-    const Agreed all =
-        agree(world_, {.loss = loss, .skipped = std::exchange(left_out_, 0), .signal = signal});
+    const Agreed all = agree(world_, {.loss = loss,
+                                      .skipped = std::exchange(left_out_, 0),
+                                      .in_a_row = in_a_row_,
+                                      .signal = signal});
     here.loss = all.loss / members();
     here.signal = all.signal;
     here.left_out = all.skipped;
+    here.in_a_row = all.in_a_row;
     return here;
   }
   void apply(OptimiserState& state, double lr, double scale) override {
@@ -364,6 +372,7 @@ class Local final : public WithSum {
   FlatBlocks momentum_;  // of the outer step
   std::int64_t step_ = 0;
   std::int64_t left_out_ = 0;  // inner steps of this rank in this round
+  std::int64_t in_a_row_ = 0;  // and the last ones without a good one between
 };
 
 }  // namespace

@@ -39,6 +39,7 @@ struct Measured {
   bool is_common = true;      // all ranks have the same values; otherwise they are this rank's
   int signal = 0;             // that some rank was told to stop with
   std::int64_t left_out = 0;  // local: inner steps of this round, of all ranks, without an update
+  std::int64_t in_a_row = 0;  // local: the last so many inner steps of every rank, at least
 };
 
 // What one rank alone remembers, by name, on the CPU.

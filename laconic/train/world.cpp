@@ -44,7 +44,7 @@ Bytes World::from_first(ByteView mine) {
 std::string World::first_decides(const std::function<std::string()>& decide) {
   if (!is_first()) {
     const std::string answer = text_of(from_first({}));
-    if (answer.starts_with(kRefused)) throw ConfigError("refused by rank 0: " + answer.substr(1));
+    if (answer.starts_with(kRefused)) throw ConfigError(answer.substr(1));
     if (answer.starts_with(kFailed)) throw PeerLost(0, "rank 0 failed: " + answer.substr(1));
     return answer.substr(1);
   }

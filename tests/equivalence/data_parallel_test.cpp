@@ -288,6 +288,24 @@ TEST_F(DataParallel, AGradientThatIsNotFiniteIsSkippedByAllAndLeavesNoTrace) {
   EXPECT_GT(run(c).skipped, 0);
 }
 
+TEST_F(DataParallel, LocalUpdatesThatNeverRecoverEndTheRunOnAllRanks) {
+  RunConfig c = config("a", 2);
+  c.local.steps = 4;
+  c.checkpoint.every = 0;
+  c.train.non_finite = "skip";
+  c.optimiser.lr = c.optimiser.min_lr = 1e30;
+  c.optimiser.warmup = 0;
+  c.train.steps = 40;
+  try {
+    run(c);
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("does not recover. The last good state is in"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST_F(DataParallel, RanksThatBeginWithDifferentModelsAreRefused) {
   RunConfig c = config("a", 2);
   try {

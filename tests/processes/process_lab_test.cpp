@@ -141,6 +141,17 @@ TEST_F(LabOfAUser, OfOneRunEndsWithItWhateverSignalInterrupts) {
   }
 }
 
+TEST_F(LabOfAUser, OfOneRunEndsWithItWhenNobodyReadsAnyMore) {
+  const char* endless = "echo $PPID > began.$RANK; while echo still here; do sleep 0.02; done";
+  ProcessSpec piped = spec(run_of_its_own({"sh", "-c", endless}));
+  piped.words.insert(piped.words.begin(), {"/bin/sh", "-c", "\"$@\" | head -n 1", "sh"});
+  const Outcome outcome = Process(piped).wait(30);
+  EXPECT_TRUE(contains(outcome.out, "still here\n")) << to_text(outcome);
+  EXPECT_TRUE(contains(outcome.err, "standard output: cannot write")) << to_text(outcome);
+  const std::string keeper = text("began.0");
+  EXPECT_EQ(namespaces("run-" + keeper.substr(0, keeper.find('\n'))), 0);
+}
+
 TEST_F(LabOfAUser, OfAKilledRunIsRemovedByTheNextCommand) {
   std::unique_ptr<Process> process;
   const std::string lab = start_long_run(process);

@@ -1,7 +1,9 @@
 // Launching, with a stand-in for the worker: what ranks print, how they end, who is blamed, and who
 // is started again.
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <pty.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,6 +107,16 @@ TEST_F(Launch, EveryRankHasALogOfAllItPrinted) {
         EXPECT_NE(log.find(part), std::string::npos) << log;
     }
   }
+}
+
+TEST_F(Launch, WhatAllComplainOfIsToldOnceAndLoggedByEach) {
+  const Outcome outcome = launch("3 logs=runs/a", {{"STAND_IN", "complain no; complain no"}});
+  const std::set<std::string> lines = lines_of(outcome.err);
+  EXPECT_EQ(lines.size(), 2U) << outcome.err;  // of one rank, whichever was first, and the end
+  EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 2) << outcome.err;
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_NE(text(fmt::format("runs/a/ranks/rank-{}.log", rank)).find("no\nno\n"),
+              std::string::npos);
 }
 
 TEST_F(Launch, RanksFindTheirPlaceInTheEnvironment) {
@@ -224,6 +236,23 @@ TEST_F(Launch, ARunThatHasSavedGoesOnFromThere) {
             "words: train a.toml --resume auto\n");
 }
 
+TEST_F(Launch, APortInUseIsRefusedBeforeAnyRankIsStarted) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(socket, 1), 0);
+  ASSERT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  const Outcome outcome = launch("2 port=" + port, {{"STAND_IN", "say hello"}});
+  ::close(socket);
+  EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_NE(outcome.err.find(port + " on this machine is in use"), std::string::npos);
+}
+
 TEST_F(Launch, RestartsAreCountedAndTheLastFailureCounts) {
   const Outcome outcome =
       launch("2 restarts=2",
@@ -293,6 +322,7 @@ class FrontLaunch : public Launch {
     fs::create_directory(folder_ / "bin");
     fs::copy_file(program(), folder_ / "bin/laconic");
     fs::copy_file(STAND_IN, folder_ / "bin/laconic-worker");
+    for (const char* name : {"data.idx", "data-valid.idx"}) write_text(folder_ / name, "");
   }
 
   ProcessSpec front(const std::string& more, const Scripts& environment) const {
@@ -318,6 +348,15 @@ TEST_F(FrontLaunch, StartsAsManyWorkersAsTheMeshHas) {
                                      "[1] WORLD_SIZE=2", "[1] " + count}));
     EXPECT_TRUE(fs::exists(folder_ / "runs/a/ranks/rank-1.log"));
   }
+}
+
+TEST_F(FrontLaunch, DataThatIsNotThereIsMissedBeforeAnyRankIsStarted) {
+  const Outcome outcome =
+      train("--set mesh.dp=2 --set data.train=none --set data.valid=neither", {{"STAND_IN", ""}});
+  EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
+  for (const char* part : {"none.idx does not exist", "neither.idx does not exist"})
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  EXPECT_FALSE(fs::exists(folder_ / "runs"));
 }
 
 TEST_F(FrontLaunch, OneRankOrRanksThatAreThreadsAreOneWorker) {

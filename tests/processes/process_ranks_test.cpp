@@ -60,11 +60,24 @@ class Ranks : public Workplace {
     return 0;
   }
 
-  void kill_rank(Process& launcher, int rank) const {
+  static Words endless() { return {"--set", "train.steps=1000000", "--resume", "auto"}; }
+
+  void send_to_rank(Process& launcher, int rank, int signal) const {
     pid_t pid = 0;
     ASSERT_TRUE(
         wait_until(launcher, [&] { return (pid = pid_of_rank(launcher.pid(), rank)) > 0; }));
-    ::kill(pid, SIGKILL);
+    ::kill(pid, signal);
+  }
+  void kill_rank(Process& launcher, int rank) const { send_to_rank(launcher, rank, SIGKILL); }
+
+  void expect_end_of_killed(Process& launcher, int rank) const {
+    kill_rank(launcher, rank);
+    const Stopwatch watch;
+    const Outcome outcome = launcher.wait(60);
+    EXPECT_LT(watch.seconds(), kDeadline + kSlack) << to_text(outcome);
+    EXPECT_EQ(outcome.exit_code, 137) << to_text(outcome);
+    EXPECT_TRUE(has(outcome.err, fmt::format("rank {} was killed by signal 9", rank)));
+    EXPECT_FALSE(has(outcome.err, "made to stop")) << to_text(outcome);
   }
 };
 
@@ -78,25 +91,111 @@ TEST_F(Ranks, TrainLikeOneAnotherEveryTime) {
 }
 
 TEST_F(Ranks, WhenOneIsKilledTheOthersStopInTimeAndNameIt) {
-  const Words endless = {"--set", "train.steps=1000000", "--resume", "auto"};
-  for (int rank = 0; rank < 3; ++rank)
-    for (const std::int64_t step : {0, 5}) {
-      const std::string run = fmt::format("runs/{}-{}", rank, step);
-      Process process(spec(on_three(run, endless)));
-      if (step > 0) ASSERT_TRUE(wait_for_step(process, run, step));
-      kill_rank(process, rank);
-      const Stopwatch watch;
-      const Outcome outcome = process.wait(60);
-      EXPECT_LT(watch.seconds(), kDeadline + kSlack) << to_text(outcome);
-      EXPECT_EQ(outcome.exit_code, 137) << to_text(outcome);
-      EXPECT_TRUE(has(outcome.err, fmt::format("rank {} was killed by signal 9", rank)));
-      EXPECT_FALSE(has(outcome.err, "made to stop")) << to_text(outcome);
-      for (int other = 0; other < 3; ++other) {
-        if (other == rank) continue;
-        const std::string log = text(fmt::format("{}/ranks/rank-{}.log", run, other));
-        EXPECT_TRUE(has(log, fmt::format("rank {}", rank))) << other << ": " << log;
-      }
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string run = fmt::format("runs/{}", rank);
+    Process process(spec(on_three(run, endless())));
+    ASSERT_TRUE(wait_for_step(process, run, 5)) << to_text(process.wait());
+    expect_end_of_killed(process, rank);
+    for (int other = 0; other < 3; ++other) {
+      if (other == rank) continue;
+      const std::string log = text(fmt::format("{}/ranks/rank-{}.log", run, other));
+      EXPECT_TRUE(has(log, fmt::format("rank {}", rank))) << other << ": " << log;
     }
+    EXPECT_TRUE(
+        text(run + "/flight/verdict.txt").starts_with(fmt::format("rank {} left no record", rank)))
+        << text(run + "/flight/verdict.txt");
+  }
+}
+
+// Ranks that still look for each other give up with whomever they were talking to, who need not be
+// the one that died; the launcher names that one.
+TEST_F(Ranks, WhenOneIsKilledBeforeAllAreConnectedTheLauncherNamesIt) {
+  for (int rank = 0; rank < 3; ++rank) {
+    Process process(spec(on_three(fmt::format("runs/{}", rank), endless())));
+    expect_end_of_killed(process, rank);
+  }
+}
+
+TEST_F(Ranks, WhenOneIsKilledWhileAllSaveTheCheckpointBeforeStays) {
+  const Words residuals = {"--set", "dp.gradient.codec=quantise:bits=4", "--set",
+                           "checkpoint.every=1"};
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string run = fmt::format("runs/{}", rank);
+    Process process(spec(on_three(run, endless() + residuals)));
+    ASSERT_TRUE(wait_for_step(process, run, 3)) << to_text(process.wait());
+    ASSERT_TRUE(wait_until(process, [&] {
+      std::error_code ignored;
+      for (const auto& entry : fs::directory_iterator(folder_ / (run + "/checkpoints"), ignored))
+        if (entry.path().extension() == ".writing") return true;
+      return false;
+    }));
+    expect_end_of_killed(process, rank);
+    const std::int64_t end = steps_saved(run).back() + 2;
+    expect_exit(0, on_three(run, residuals + Words{"--set", fmt::format("train.steps={}", end),
+                                                   "--resume", "auto"}));
+    for (const auto& entry : fs::directory_iterator(folder_ / (run + "/checkpoints")))
+      EXPECT_TRUE(entry.path().extension().empty()) << entry.path();
+  }
+}
+
+TEST_F(Ranks, OneThatHangsIsNamed) {
+  const std::string run = "runs/a";
+  Process process(spec(on_three(run, endless() + Words{"--set", "network.deadline=2"})));
+  ASSERT_TRUE(wait_for_step(process, run, 5)) << to_text(process.wait());
+  send_to_rank(process, 1, SIGSTOP);
+  const Stopwatch watch;
+  const std::string verdict = "rank 1 left no record";
+  ASSERT_TRUE(wait_until(process, [&] { return has(text("process.err"), verdict); }))
+      << to_text(process.wait());
+  EXPECT_LT(watch.seconds(), 2 + kSlack);
+  send_to_rank(process, 1, SIGKILL);  // the launcher would, later
+  process.wait(60);
+  EXPECT_TRUE(text(run + "/flight/verdict.txt").starts_with(verdict));
+}
+
+TEST_F(Ranks, AMessageThatChangedOnTheWayIsNamedAndTheRunStartedAgain) {
+  const Outcome outcome = laconic(on_three(
+      "runs/a", {"--set", "network.faults=flip:rank=1,at=17,bit=300", "--max-restarts", "1"}));
+  EXPECT_EQ(outcome.exit_code, 1) << to_text(outcome);
+  EXPECT_TRUE(has(outcome.err, "from rank 1: ")) << to_text(outcome);
+  EXPECT_TRUE(has(outcome.err, "restart 1 of 1")) << to_text(outcome);
+  const std::string verdict = text("runs/a/flight/verdict.txt");
+  EXPECT_TRUE(has(verdict.substr(0, verdict.find('\n')), "failed by itself: ")) << verdict;
+  EXPECT_TRUE(has(verdict, ": step 1\n")) << verdict;
+}
+
+TEST_F(Ranks, AMessageThatNeverComesIsNamed) {
+  const Outcome outcome = laconic(on_three(
+      "runs/a", {"--set", "network.faults=drop:rank=1,at=17", "--set", "network.deadline=2"}));
+  EXPECT_EQ(outcome.exit_code, 3) << to_text(outcome);
+  const std::string verdict = text("runs/a/flight/verdict.txt");
+  EXPECT_TRUE(has(verdict.substr(0, verdict.find('\n')), "from rank 1 left but did not reach rank"))
+      << verdict;
+}
+
+TEST_F(Ranks, AFullDiskIsTheFailureOfWhoMetIt) {
+  ProcessSpec limited = spec(on_three("runs/a", {"--max-restarts", "1"}));
+  limited.largest_file_bytes = 20'000;  // model.safetensors has more
+  const Outcome outcome = Process(limited).wait(60);
+  EXPECT_EQ(outcome.exit_code, 1) << to_text(outcome);
+  EXPECT_TRUE(has(outcome.err, "model.safetensors.tmp: cannot write: File too large"));
+  EXPECT_TRUE(has(outcome.err, "restart 1 of 1")) << to_text(outcome);
+  EXPECT_TRUE(has(outcome.err, "rank 0   ended with exit code 1 (failed)")) << to_text(outcome);
+  for (int other : {1, 2})
+    EXPECT_TRUE(has(outcome.err, fmt::format("rank {}   ended with exit code 3", other)));
+  EXPECT_TRUE(fs::is_empty(folder_ / "runs/a/checkpoints"));
+}
+
+TEST_F(Ranks, ARequestThatCannotBeMetIsRefusedOnceWithEveryReason) {
+  const Outcome outcome = laconic(
+      on_three("runs/a", {"--set", "network.faults=flip:rank=7,at=1,bit=1", "--set",
+                          "network.shape=rate=fast", "--set", "dp.gradient.codec=low_rank"}));
+  EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
+  for (const std::string part : {"network.faults: ", "network.shape: ", "dp.gradient.codec: "}) {
+    const std::size_t at = outcome.err.find(part);
+    EXPECT_NE(at, std::string::npos) << part << to_text(outcome);
+    EXPECT_EQ(at, outcome.err.rfind(part)) << part << to_text(outcome);
+  }
 }
 
 TEST_F(Ranks, ARunKilledAgainAndAgainEndsAsOneLeftAlone) {
@@ -128,6 +227,16 @@ TEST_F(Ranks, AnInterruptedRunSavesAndGoesOnAsIfNothingHadHappened) {
   expect_exit(0, on_three("runs/a", steps + Words{"--resume", "auto"}));
   expect_exit(0, on_three("runs/undisturbed", steps));
   expect_same_end("runs/a", "runs/undisturbed", end);
+}
+
+TEST_F(Ranks, ATerminalThatIsClosedCostsNoStep) {
+  Process process(spec(on_three("runs/a", {"--set", "train.steps=1000000"})));
+  ASSERT_TRUE(wait_for_step(process, "runs/a", 5)) << to_text(process.wait());
+  process.send(SIGHUP);
+  const Outcome outcome = process.wait(30);
+  EXPECT_EQ(outcome.exit_code, 128 + SIGHUP) << to_text(outcome);
+  ASSERT_FALSE(steps_saved("runs/a").empty());
+  EXPECT_EQ(steps_saved("runs/a").back(), losses("runs/a").rbegin()->first);
 }
 
 TEST_F(Ranks, MpirunStartsThemToo) {
@@ -199,6 +308,61 @@ TEST_F(Ranks, ARankThatNeverComesIsNamed) {
     EXPECT_EQ(outcome.exit_code, 3) << to_text(outcome);
     EXPECT_TRUE(has(outcome.err, "rank 1")) << to_text(outcome);
   }
+}
+
+TEST_F(Ranks, ConfigurationsThatDifferAreRefusedByKey) {
+  const int port = find_free_port();
+  const Words two = {"--set", "mesh.dp=2"};
+  Process zero(under_torchrun(spec(train("a", two)), 0, 2, "127.0.0.1", port));
+  Process one(under_torchrun(spec(train("b", two + Words{"--set", "optimiser.lr=0.02"})), 1, 2,
+                             "127.0.0.1", port));
+  for (Process* process : {&zero, &one}) {
+    const Outcome outcome = process->wait(60);
+    EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
+    EXPECT_TRUE(has(outcome.err, "optimiser.lr: is 0.02 on rank 1")) << to_text(outcome);
+    EXPECT_FALSE(has(outcome.err, "run.folder")) << to_text(outcome);  // may be another
+  }
+}
+
+// Another machine: the folder of rank 0 is empty there.
+ProcessSpec without_the_folder_of_rank_0(ProcessSpec spec) {
+  spec.words = Words{"/usr/bin/unshare",
+                     "-m",
+                     "/bin/sh",
+                     "-c",
+                     "mount -t tmpfs none ../host-0 && exec \"$@\"",
+                     "sh"} +
+               spec.words;
+  return spec;
+}
+
+TEST_F(Ranks, WhoDoesNotSeeTheRunsFolderSavesWithTheOthersButCannotResume) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can hide a folder";
+  const Words residuals = {"--set", "mesh.dp=2", "--set", "dp.gradient.codec=quantise:bits=4"};
+  expect_exit(0, train("runs/here", residuals));
+  const auto run_apart = [&](const Words& more) {
+    const ProcessSpec rank =
+        spec(train("run", residuals + Words{"--set", "report.trace=true"} + more));
+    const int port = find_free_port();
+    Process zero(under_torchrun(rank, 0, 2, "127.0.0.1", port));
+    Process one(without_the_folder_of_rank_0(under_torchrun(rank, 1, 2, "127.0.0.1", port)));
+    const Outcome outcome = one.wait(60);
+    return std::pair(zero.wait(60), outcome);
+  };
+  const auto [zero, one] = run_apart({});
+  if (has(one.err, "unshare") || has(one.err, "mount")) GTEST_SKIP() << one.err;
+  EXPECT_EQ(zero.exit_code, 0) << to_text(zero);
+  EXPECT_EQ(one.exit_code, 0) << to_text(one);
+  expect_same_end("runs/here", "host-0/run", 12);
+  for (const char* file : {"/rank-00000.safetensors", "/rank-00001.safetensors"})
+    EXPECT_TRUE(text(checkpoint("runs/here", 12) + file) ==
+                text(checkpoint("host-0/run", 12) + file));
+  EXPECT_FALSE(fs::exists(folder_ / (checkpoint("host-0/run", 12) + "/token")));
+  EXPECT_TRUE(fs::exists(folder_ / "host-1/run/trace-rank-1.json"));
+  const Outcome refused = run_apart({"--resume", "auto"}).second;
+  EXPECT_EQ(refused.exit_code, 2) << to_text(refused);
+  EXPECT_TRUE(has(refused.err, "step-00000012")) << to_text(refused);
+  EXPECT_TRUE(has(refused.err, "cannot be seen here")) << to_text(refused);
 }
 
 TEST_F(Ranks, TwoRunsOnOnePortDoNotMix) {
