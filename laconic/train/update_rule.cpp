@@ -20,6 +20,14 @@ Dtype dtype_of(const RunConfig& config) {
   return config.run.dtype == "float64" ? Dtype::f64 : Dtype::f32;
 }
 
+// What "auto" means: messages that may be added on the way go round in a ring, where each link
+// carries one stream, which fills it better than all at once to all (bench/results).
+std::string algorithm_of(const DpGradientSection& gradient) {
+  const bool is_plain = gradient.method == "codec" && gradient.codec == "raw" &&
+                        (gradient.down.empty() || gradient.down == "raw");
+  return gradient.algorithm == "auto" ? (is_plain ? "ring" : "direct") : gradient.algorithm;
+}
+
 // Residuals are in units of what travels; the prefix of their names says which.
 constexpr std::string_view kGradient = "gradient.", kMoment = "moment.", kChange = "change.";
 
@@ -389,7 +397,7 @@ GradientPolicy policy_of(const RunConfig& config) {
           .up_feedback = g.feedback != "none",
           .down_feedback = g.feedback == "both",
           .warm_up_steps = g.warmup,
-          .algorithm = g.algorithm,
+          .algorithm = algorithm_of(g),
           .rank = g.rank,
           .min_ratio = g.min_ratio,
           .by_block = g.by_block,
