@@ -171,6 +171,34 @@ TEST(CollectiveFault, NamesTheSenderOfADamagedSmallMessage) {
   EXPECT_TRUE(deaths[0].starts_with("control 7 #3 from rank 1: ")) << deaths[0];
 }
 
+TEST(CollectiveFault, AfterAFailureAbandonedStepsCanBeTakenAgain) {
+  std::atomic<int> failures = 0;
+  const auto deaths = deaths_of(2, "flip:rank=1,at=0,bit=4000", [&](Engine& engine) {
+    Collective collective(engine, gradient_spec(Algorithm::direct, 2));
+    std::vector<float> buffer(6000, 1.0F);
+    if (engine.rank() == 1) {
+      collective.begin(0);
+      const auto operation = collective.operation(bytes_in(buffer), 0);
+      operation->advance(engine);  // sends what it has
+      collective.abandon();
+    } else {
+      collective.begin(0);
+      const auto operation = collective.operation(bytes_in(buffer), 0);
+      try {
+        run(engine, *operation);
+      } catch (const WireError&) {
+        ++failures;
+      }
+      collective.abandon();
+    }
+    buffer.assign(6000, 1.0F);
+    step_once(engine, collective, 1, bytes_in(buffer));
+    EXPECT_EQ(buffer, std::vector<float>(6000, 2.0F));
+  });
+  EXPECT_EQ(failures, 1);
+  EXPECT_EQ(deaths, std::vector<std::string>(2));
+}
+
 }  // namespace
 
 }  // namespace laconic

@@ -169,11 +169,9 @@ class Round final : public Operation {
   }
 
   bool advance(Engine& engine) override {
-    is_done_ = true;
-    for (std::size_t i = 0; i < walks_.size(); ++i) {
+    for (std::size_t i = 0; i < walks_.size(); ++i)
       if (!ended_[i]) ended_[i] = walks_[i].advance(engine);
-      is_done_ = is_done_ && ended_[i];
-    }
+    is_done_ = std::ranges::find(ended_, false) == ended_.end();
     engine.meter().spent(traffic(), {.codec = std::exchange(journey_.codec_seconds, 0.0)});
     if (is_done_) is_under_way_ = false;
     return is_done_;

@@ -104,13 +104,14 @@ struct Courier::Body {
   void advance_round();
   void look_again_before(Order order);
   std::optional<std::pair<Order, UnderWay>> next_of_round();
-  void finish(Order order);
+  void end_advance(Order order, bool is_done);
   void sleep(std::uint64_t seen);
   Deadline still_until();
   std::vector<std::string> describe_all();
   void fail(std::exception_ptr why);
 
   // Requires: the lock.
+  void remove(std::map<Order, UnderWay>::iterator entry);
   void end_clock(Traffic traffic, Time at);
   ClassTimes active_until(Time at) const;
   void rethrow() const;
@@ -124,6 +125,7 @@ struct Courier::Body {
   std::condition_variable changed;
   std::map<Order, UnderWay> under_way;
   std::map<const Operation*, Order> orders;
+  const Operation* advancing = nullptr;
   std::uint64_t sequence = 0;
   Time last_change = now();  // when an operation started or ended
   std::array<ActiveClock, kTrafficClasses> clocks;
@@ -133,10 +135,12 @@ struct Courier::Body {
   std::thread thread;
 };
 
+// The count is taken first: what is started, or a stop, between it and the sleep ends the sleep.
 void Courier::Body::work() {
   try {
-    while (wait_for_work()) {
+    for (;;) {
       const std::uint64_t seen = engine.wait_for_arrival(0, {});
+      if (!wait_for_work()) return;
       advance_round();
       sleep(seen);
     }
@@ -162,7 +166,7 @@ void Courier::Body::advance_round() {
     const Time end = now();
     if (end - begin >= kLongAdvance) look_again_before(order);
     if (is_done && on_done) on_done(*entry.operation, entry.started, end);
-    if (is_done) finish(order);
+    end_advance(order, is_done);
   }
 }
 
@@ -171,6 +175,7 @@ void Courier::Body::advance_round() {
 void Courier::Body::look_again_before(Order order) {
   const std::lock_guard lock(mutex);
   const auto here = under_way.find(order);
+  if (here == under_way.end()) return;  // dropped meanwhile
   if (std::exchange(here->second.long_round, round) == round) return;
   for (auto it = under_way.begin(); it != here; ++it) it->second.round = 0;
 }
@@ -179,20 +184,30 @@ std::optional<std::pair<Order, Courier::Body::UnderWay>> Courier::Body::next_of_
   const std::lock_guard lock(mutex);
   if (is_stopping) return std::nullopt;
   for (auto& [order, entry] : under_way)
-    if (std::exchange(entry.round, round) != round) return std::pair{order, entry};
+    if (std::exchange(entry.round, round) != round) {
+      advancing = entry.operation.get();
+      return std::pair{order, entry};
+    }
   return std::nullopt;
 }
 
-void Courier::Body::finish(Order order) {
+void Courier::Body::end_advance(Order order, bool is_done) {
   {
     const std::lock_guard lock(mutex);
+    advancing = nullptr;
     const auto found = under_way.find(order);
-    last_change = now();
-    end_clock(found->second.operation->traffic(), last_change);
-    orders.erase(found->second.operation.get());
-    under_way.erase(found);
+    const bool is_dropped = found == under_way.end();
+    if (!is_done && !is_dropped) return;
+    if (!is_dropped) remove(found);
   }
   changed.notify_all();
+}
+
+void Courier::Body::remove(std::map<Order, UnderWay>::iterator entry) {
+  last_change = now();
+  end_clock(entry->second.operation->traffic(), last_change);
+  orders.erase(entry->second.operation.get());
+  under_way.erase(entry);
 }
 
 // Until something arrives. Requires: every operation has been advanced since the count was `seen`.
@@ -219,6 +234,7 @@ void Courier::Body::fail(std::exception_ptr why) {
   {
     const std::lock_guard lock(mutex);
     failure = std::move(why);
+    advancing = nullptr;
     for (const auto& [order, entry] : under_way) end_clock(entry.operation->traffic(), now());
     under_way.clear();
     orders.clear();
@@ -294,6 +310,14 @@ void Courier::wait_all() {
     if (after[i] > before[i])
       body_->engine.meter().spent(static_cast<Traffic>(i), {.exposed = after[i] - before[i]});
   body_->rethrow();
+}
+
+void Courier::drop(const std::shared_ptr<Operation>& operation) {
+  std::unique_lock lock(body_->mutex);
+  if (const auto found = body_->orders.find(operation.get()); found != body_->orders.end())
+    body_->remove(body_->under_way.find(found->second));
+  body_->changed.notify_all();
+  body_->changed.wait(lock, [&] { return body_->advancing != operation.get(); });
 }
 
 void run(Engine& engine, Operation& operation) {

@@ -12,7 +12,7 @@
 // way (active) and the time inside wait() and wait_all() (exposed).
 //
 // Thread-safe, except that an operation is only ever touched by the courier
-// between start() and the end of wait().
+// between start() and the end of wait() or drop().
 #pragma once
 
 #include <chrono>
@@ -56,6 +56,10 @@ class Courier {
   // After a failure every operation is dropped, and every later call throws the same.
   void wait(const std::shared_ptr<Operation>& operation);
   void wait_all();
+  // Ends it as it is, if it is under way: when this returns, the courier does not touch it any
+  // more, nor what it writes to. For those whose buffers go before the courier does; the other
+  // ranks are not told.
+  void drop(const std::shared_ptr<Operation>& operation);
 
  private:
   struct Body;

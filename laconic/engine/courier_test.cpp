@@ -386,5 +386,70 @@ TEST(Run, EndsWithTheDeadline) {
   EXPECT_THROW(run(lone.engine, *never("this")), Timeout);
 }
 
+// Whenever it comes, also just before the courier looks how much has arrived: others look all the
+// time, so that it is often held up there.
+TEST(Courier, StopsAtOnceAtAnyMoment) {
+  Lone lone(8000);
+  std::atomic<bool> is_over = false;
+  std::vector<std::thread> others;
+  for (int i = 0; i < 3; ++i)
+    others.emplace_back([&] {
+      while (!is_over) lone.engine.wait_for_arrival(~std::uint64_t{0}, {});
+    });
+  const Stopwatch clock;
+  while (clock.seconds() < 0.5) {
+    Courier courier(lone.engine);
+    courier.start(never("long"));
+    std::this_thread::yield();
+  }
+  EXPECT_LT(clock.seconds(), 6);
+  is_over = true;
+  for (std::thread& other : others) other.join();
+}
+
+TEST(Courier, DoesNotTouchWhatWasDropped) {
+  Lone lone;
+  Courier courier(lone.engine);
+  for (int i = 0; i < 200; ++i) {
+    auto buffer = std::make_unique<std::atomic<int>>(0);
+    std::atomic<bool> is_under_way = false;
+    const auto writer = std::make_shared<Scripted>("writer", 0, [&, b = buffer.get()](Engine&) {
+      is_under_way = true;
+      for (int k = 0; k < 1000; ++k) ++*b;
+      return false;
+    });
+    Switch other;
+    const auto stays = other.operation();
+    courier.start(stays);
+    courier.start(writer);
+    while (!is_under_way) std::this_thread::yield();
+    lone.engine.wake();
+    courier.drop(writer);
+    const int seen = *buffer;
+    EXPECT_EQ(seen % 1000, 0);  // not in the middle of it
+    lone.engine.wake();
+    other.turn_on(lone.engine);
+    courier.wait(stays);  // what is left goes on
+    EXPECT_EQ(*buffer, seen);
+    courier.wait(writer);  // and nobody waits for what was dropped
+  }
+  EXPECT_GT(lone.engine.meter().read().times[Traffic::dp_gradient].active, 0);
+}
+
+TEST(Courier, DropsWhatIsDoneOrFailedOrWasNeverStarted) {
+  Lone lone;
+  Courier courier(lone.engine);
+  const auto done = std::make_shared<Scripted>("done", 0, [](Engine&) { return true; });
+  courier.drop(done);
+  courier.start(done);
+  courier.wait(done);
+  courier.drop(done);
+  const auto bad = std::make_shared<Scripted>(
+      "bad", 0, [](Engine&) -> bool { throw PeerLost(1, "rank 1 is lost"); });
+  courier.start(bad);
+  EXPECT_THROW(courier.wait(bad), PeerLost);
+  courier.drop(bad);
+}
+
 }  // namespace
 }  // namespace laconic

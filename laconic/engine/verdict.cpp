@@ -183,11 +183,14 @@ std::optional<Cause> Inquest::cause_of(const Message& m) const {
   const Rank peer = awaited_of(m);
   const auto flight = flights_.find(peer);
   if (flight == flights_.end()) return std::nullopt;
+  const Cause astray{Cause::Kind::astray, peer, m, held_up_by(waiter_of(m)).size() + 1, age_of(m)};
   const bool is_chain = waits_.contains(peer);
   if (is_astray(m) || (is_failed_send(m) && !is_chain && flight->second->error.empty()))
-    return Cause{Cause::Kind::astray, peer, m, held_up_by(waiter_of(m)).size() + 1, age_of(m)};
+    return astray;
   if (is_chain) return std::nullopt;
-  return Cause{Cause::Kind::late, peer, *first_undone_by(peer), held_up_by(peer).size(), age_of(m)};
+  const std::optional<Message> undone = first_undone_by(peer);
+  if (!undone) return astray;  // a send that the peer may have taken so long ago that it forgot
+  return Cause{Cause::Kind::late, peer, *undone, held_up_by(peer).size(), age_of(m)};
 }
 
 std::vector<Cause> Inquest::causes() const {

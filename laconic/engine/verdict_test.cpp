@@ -243,6 +243,14 @@ TEST(Verdict, WhatHasLeftARingIsNotTakenForUndone) {
   EXPECT_EQ(story.line(), "rank 1 never sent dp.gradient 2 #3 to rank 2");
 }
 
+// The receiver may have taken it so long ago that it has forgotten.
+TEST(Verdict, ASendThatIsOlderThanTheReceiversRingIsToldAsItStands) {
+  Story story(2);
+  story.sends(0, 1, 1, State::posted).receives(1, 0, 1).sends(1, 0, 2).receives(0, 1, 2).forgets(1);
+  EXPECT_EQ(story.line(),
+            "message dp.gradient 2 #1 of 1.2 MB from rank 0 to rank 1 was queued but has not left");
+}
+
 TEST(Verdict, ARankThatFailedWhileNobodyWaitsIsNamed) {
   EXPECT_EQ(Story(2).sends(0, 1, 1).fails(1, "out of memory").line(),
             "rank 1 failed: out of memory");

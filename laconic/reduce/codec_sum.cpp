@@ -24,6 +24,14 @@ class CodecSum final : public GradientSum {
           collective_of(request, static_cast<std::uint32_t>(b), elements_of(blocks_[b]))));
   }
 
+  // Buffers may go with the sum, and the courier stays.
+  ~CodecSum() override {
+    for (const auto& operation : under_way_)
+      if (operation != nullptr) courier_.drop(operation);
+  }
+  CodecSum(const CodecSum&) = delete;
+  CodecSum& operator=(const CodecSum&) = delete;
+
   void begin(std::uint64_t step) override {
     step_ = step;
     std::ranges::fill(under_way_, nullptr);

@@ -66,8 +66,9 @@ class GradientSum {
  public:
   virtual ~GradientSum() = default;
   virtual void begin(std::uint64_t step) = 0;
-  // The buffer must stay, untouched, until wait() returns. Every block once a step, in any order,
-  // which need not be the same on all ranks. Encodes nothing and waits for nobody.
+  // The buffer must stay, untouched, until wait() returns or the sum is gone. Every block once a
+  // step, in any order, which need not be the same on all ranks. Encodes nothing and waits for
+  // nobody.
   virtual void post(std::size_t block, std::byte* buffer) = 0;
   virtual void wait() = 0;
   virtual void commit() = 0;

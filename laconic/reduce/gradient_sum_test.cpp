@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "laconic/base/error.hpp"
 #include "laconic/engine/segment.hpp"
@@ -347,6 +348,39 @@ TEST(GradientSum, ALoneRankPaysWhatIsOwedOnce) {
     member.exchange(1, values);
     expect_same(given, values, "nothing is owed");
   });
+}
+
+// --- ending
+
+// As when the computing thread throws between post() and wait(): its buffers go with the sum, while
+// the courier stays and the others' messages still come.
+TEST(GradientSum, NobodyTouchesTheBuffersOfASumThatIsGone) {
+  for (const GradientPolicy& policy :
+       {GradientPolicy{}, policy_of("quantise:bits=4", "quantise:bits=4"),
+        GradientPolicy{.method = ReduceMethod::power_sgd, .rank = 4},
+        GradientPolicy{.method = ReduceMethod::power_sgd, .rank = 4, .by_block = true}}) {
+    const auto transports = make_in_process(2);
+    Member gone(*transports[0], policy, kBlocks);
+    auto values = gradients<float>(kBlocks, 0, 0);
+    gone.sum->begin(0);
+    for (std::size_t b = 0; b < values.size(); ++b)
+      gone.sum->post(b, reinterpret_cast<std::byte*>(values[b].data()));
+    gone.sum.reset();
+    for (auto& block : values) std::ranges::fill(block, 7.0F);
+    const auto untouched = values;
+
+    {
+      Member other(*transports[1], policy, kBlocks);
+      auto others = gradients<float>(kBlocks, 1, 0);
+      other.sum->begin(0);
+      for (std::size_t b = 0; b < others.size(); ++b)
+        other.sum->post(b, reinterpret_cast<std::byte*>(others[b].data()));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      EXPECT_NO_THROW(gone.engine.flush());
+      other.sum.reset();
+    }
+    expect_same(untouched, values, to_text(policy.up));
+  }
 }
 
 }  // namespace

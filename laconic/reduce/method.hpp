@@ -66,6 +66,7 @@ struct Place {
   std::uint64_t elements = 0;
 };
 // Where a lone rank's residuals lie: whole blocks (it owns all chunks), or tensors with power_sgd.
+// Nowhere, when ranks of this policy remember nothing.
 std::vector<Place> residual_places(const GradientPolicy& policy,
                                    const std::vector<BlockLayout>& blocks);
 

@@ -270,6 +270,13 @@ class PowerSgdSum final : public GradientSum {
     for (std::size_t b = 0; b < blocks; ++b) part_of_block_.push_back(parts_[b / together]);
   }
 
+  // Buffers may go with the sum, and the courier stays.
+  ~PowerSgdSum() override {
+    for (const auto& part : parts_) courier_.drop(part);
+  }
+  PowerSgdSum(const PowerSgdSum&) = delete;
+  PowerSgdSum& operator=(const PowerSgdSum&) = delete;
+
   // Blocks of the warm-up travel one by one, while backward goes on.
   void begin(std::uint64_t step) override {
     is_warm_up_ = step < warm_up_steps_;

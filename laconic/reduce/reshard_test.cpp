@@ -194,5 +194,21 @@ TEST(Reshard, RefusesStatesThatDoNotFit) {
   }
 }
 
+// What one rank still owes cannot be shared among ranks that remember nothing.
+TEST(Reshard, APolicyWithoutMemoriesRefusesWhatIsOutstanding) {
+  const NamedFloats lone = {{"small.down", std::vector<float>(7, 1.0F)}};
+  for (const GradientPolicy& policy :
+       {GradientPolicy{},
+        GradientPolicy{
+            .up = Half{}, .down = Half{}, .up_feedback = false, .down_feedback = false}}) {
+    for (const int members : {1, 3})
+      EXPECT_THROW(reshard({lone}, members, policy, kBlocks), ConfigError) << members;
+    EXPECT_THROW(make_lone_sum(policy, kBlocks, Dtype::f32)->load(lone), ConfigError);
+  }
+  const NamedFloats bias = {{"bias.residual", std::vector<float>(44, 1.0F)}};  // travels whole
+  const GradientPolicy power{.method = ReduceMethod::power_sgd, .rank = 4};
+  EXPECT_THROW(reshard({bias}, 3, power, kBlocks), ConfigError);
+}
+
 }  // namespace
 }  // namespace laconic

@@ -22,12 +22,17 @@ void add_codec_sizes(const GradientPolicy& policy, const std::vector<BlockLayout
   }
 }
 
+// By power_sgd; the others travel whole and owe nothing.
+bool is_factored(const GradientPolicy& policy, const NamedTensor& tensor) {
+  const double ratio = low_rank_ratio(policy.rank, tensor.tensor);
+  return ratio != 0 && ratio >= policy.min_ratio;
+}
+
 void add_power_sgd_sizes(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,
                          StateSizes& sizes) {
   for (const BlockLayout& block : blocks)
     for (const NamedTensor& tensor : block.tensors) {
-      const double ratio = low_rank_ratio(policy.rank, tensor.tensor);
-      if (ratio == 0 || ratio < policy.min_ratio) continue;
+      if (!is_factored(policy, tensor)) continue;
       sizes[basis_name(tensor)] =
           matrix_shape(tensor.tensor).columns * effective_rank({policy.rank}, tensor.tensor);
       if (policy.up_feedback) sizes[residual_name(tensor)] = elements_of(tensor.tensor);
@@ -54,13 +59,16 @@ std::vector<Place> residual_places(const GradientPolicy& policy,
   std::vector<Place> places;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     if (policy.method == ReduceMethod::codec) {
-      places.push_back({down_name(blocks[b]), b, 0, elements_of(blocks[b])});
+      if (has_up_residual(policy) || has_down_residual(policy))
+        places.push_back({down_name(blocks[b]), b, 0, elements_of(blocks[b])});
       continue;
     }
     std::uint64_t offset = 0;
     for (const NamedTensor& tensor : blocks[b].tensors) {
-      places.push_back({residual_name(tensor), b, offset, elements_of(tensor.tensor)});
-      offset += places.back().elements;
+      const std::uint64_t elements = elements_of(tensor.tensor);
+      if (policy.up_feedback && is_factored(policy, tensor))
+        places.push_back({residual_name(tensor), b, offset, elements});
+      offset += elements;
     }
   }
   return places;

@@ -8,10 +8,12 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "laconic/base/error.hpp"
+#include "laconic/rendezvous/complaint.hpp"
 #include "laconic/rendezvous/socket.hpp"
 
 namespace laconic {
@@ -21,6 +23,9 @@ using std::chrono::milliseconds;
 
 // gloo waits five times its time-out for a connection.
 constexpr int kGlooPatience = 5;
+constexpr milliseconds kLookForComplaints{100};
+// More than kLookForComplaints and what else ranks may be apart.
+constexpr milliseconds kTimeToComplain{300};
 
 // What a rank tells the others: the wire first, so that another version can still be named.
 struct Card {
@@ -117,32 +122,87 @@ std::shared_ptr<gloo::transport::Device> make_gloo_device(const Interface& inter
   }
 }
 
+namespace {
+
+struct Connecting {
+  const Meeting& meeting;
+  Store& store;
+  const Interface& interface;
+  const std::string& purpose;
+  const std::string& wire;
+  Deadline deadline;
+};
+
+std::string key_of(const Connecting& c, Rank rank) {
+  return fmt::format("laconic/gloo/{}/{}/{}/{}", c.meeting.run_id, c.meeting.attempt, c.purpose,
+                     rank);
+}
+
+// Not longer than until that rank says that it gave up.
+Card card_of(const Connecting& c, Rank rank, Complaints& complaints) {
+  const Awaited awaited{rank, fmt::format("the addresses of rank {}", rank)};
+  for (;;) {
+    const Deadline until = std::min<Deadline>(c.deadline, in(kLookForComplaints));
+    try {
+      return read_card(c.store.get(key_of(c, rank), until, awaited), c.meeting.size);
+    } catch (const Timeout&) {
+      if (until == c.deadline) throw;
+    }
+    if (complaints.of(rank)) throw PeerLost(rank, fmt::format("rank {} gave up", rank));
+  }
+}
+
+std::shared_ptr<FullMesh> connect_all(const Connecting& c, Complaints& complaints,
+                                      std::shared_ptr<gloo::transport::Device> device) {
+  const Meeting& meeting = c.meeting;
+  const auto left =
+      std::chrono::duration_cast<milliseconds>(c.deadline - std::chrono::steady_clock::now());
+  auto mesh = std::make_shared<FullMesh>(meeting.rank, meeting.size, std::move(device),
+                                         std::max(left, milliseconds{1}));
+  c.store.set(key_of(c, meeting.rank),
+              to_bytes(Card{c.wire, host_name(), c.interface.address, mesh->listen()}));
+  for (Rank r = 0; r < meeting.size; ++r) {
+    if (r == meeting.rank) continue;
+    const Card card = card_of(c, r, complaints);
+    require_same_wire(meeting, c.wire, r, card);
+    try {
+      mesh->getPair(r)->connect(card.places[static_cast<std::size_t>(meeting.rank)]);
+    } catch (const std::exception& error) {
+      cannot_connect(meeting, c.interface, r, card, c.deadline, without_place(error.what()));
+    }
+  }
+  return mesh;
+}
+
+// Others come to their end at about the same time; whoever is missing behind them is named. The
+// store, if it is here, stays that long for them. Returns when `mine` is the whole story.
+void give_up(Complaints& complaints, const Complaint& mine) {
+  complaints.tell(mine);
+  const Complaint before = complaints.cause_of(mine);  // now: the store may go meanwhile
+  std::this_thread::sleep_for(kTimeToComplain);
+  const Complaint cause = complaints.cause_of(before);
+  if (cause.about == mine.about) return;
+  throw PeerLost(cause.about, fmt::format("{}; which gave up because: {}", mine.why, cause.why));
+}
+
+}  // namespace
+
 std::shared_ptr<gloo::Context> connect_gloo(const Meeting& meeting, Store& store,
                                             const Interface& interface,
                                             std::shared_ptr<gloo::transport::Device> device,
                                             const std::string& purpose, const std::string& wire,
                                             Deadline deadline) {
-  const auto key_of_rank = [&](Rank r) {
-    return fmt::format("laconic/gloo/{}/{}/{}/{}", meeting.run_id, meeting.attempt, purpose, r);
-  };
-  const auto left =
-      std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
-  auto mesh = std::make_shared<FullMesh>(meeting.rank, meeting.size, std::move(device),
-                                         std::max(left, milliseconds{1}));
-  store.set(key_of_rank(meeting.rank),
-            to_bytes(Card{wire, host_name(), interface.address, mesh->listen()}));
-  for (Rank r = 0; r < meeting.size; ++r) {
-    if (r == meeting.rank) continue;
-    const Awaited awaited{r, fmt::format("the addresses of rank {}", r)};
-    const Card card = read_card(store.get(key_of_rank(r), deadline, awaited), meeting.size);
-    require_same_wire(meeting, wire, r, card);
-    try {
-      mesh->getPair(r)->connect(card.places[static_cast<std::size_t>(meeting.rank)]);
-    } catch (const std::exception& error) {
-      cannot_connect(meeting, interface, r, card, deadline, without_place(error.what()));
-    }
+  Complaints complaints(meeting, store);
+  try {
+    return connect_all({meeting, store, interface, purpose, wire, deadline}, complaints,
+                       std::move(device));
+  } catch (const PeerLost& lost) {
+    give_up(complaints, {lost.peer(), lost.what()});
+    throw;
+  } catch (const Timeout& late) {
+    give_up(complaints, {late.peer(), late.what()});
+    throw;
   }
-  return mesh;
 }
 
 void abandon(gloo::Context& context) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "laconic/base/error.hpp"
+#include "laconic/rendezvous/complaint.hpp"
 #include "laconic/rendezvous/test_ranks.hpp"
 #include "laconic/transport/conformance.hpp"
 
@@ -60,6 +61,19 @@ TEST(Gloo, CloseLetsGoOfASum) {
   });
 }
 
+TEST(Gloo, ClosedRanksDoNotSum) {
+  run_gloo_threads(2, [](Transport& t) {
+    std::vector<float> values(1000, 1);
+    t.close();
+    try {
+      t.sum(values, in(milliseconds(10'000)));
+      ADD_FAILURE() << "it summed";
+    } catch (const PeerLost& lost) {
+      EXPECT_EQ(lost.peer(), t.rank());
+    }
+  });
+}
+
 TEST(Gloo, ASumThatSomebodyMissesTimesOutAndMessagesGoOn) {
   run_gloo_threads(2, [](Transport& t) {
     std::vector<float> values(1000);
@@ -105,6 +119,53 @@ TEST(Gloo, ARankThatNeverComesIsNamed) {
     EXPECT_NE(std::string(error.what()).find("the addresses of rank 1"), std::string::npos)
         << error.what();
   }
+}
+
+TEST(Gloo, WhoWaitsForARankThatGaveUpNamesWhomThatOneMissed) {
+  const int port = free_port();
+  const Meeting here = test_meeting(0, 4, port), there = test_meeting(1, 4, port);
+  const auto store = meet(here), store_there = meet(there);
+  Complaints(there, *store_there).tell({3, "no answer from rank 3"});
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    make_gloo(here, *store);
+    FAIL() << "somebody answered";
+  } catch (const PeerLost& error) {
+    EXPECT_EQ(error.peer(), 3);
+    EXPECT_NE(std::string(error.what()).find("rank 1 gave up"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("no answer from rank 3"), std::string::npos);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, here.deadline / 2);
+}
+
+TEST(Complaints, LeadFromRankToRankAndEndWhereNobodyComplains) {
+  const int port = free_port();
+  std::vector<Meeting> meetings;
+  std::vector<std::unique_ptr<Store>> stores;
+  for (Rank r = 0; r < 4; ++r) {
+    meetings.push_back(test_meeting(r, 4, port));
+    stores.push_back(meet(meetings.back()));
+  }
+  const auto complaints = [&](std::size_t rank) {
+    return Complaints(meetings[rank], *stores[rank]);
+  };
+  const auto tell = [&](Rank rank, const Complaint& complaint) {
+    Complaints own = complaints(static_cast<std::size_t>(rank));
+    own.tell(complaint);
+    EXPECT_TRUE(own.of(rank));  // writing alone does not wait until it is done
+  };
+  EXPECT_FALSE(complaints(0).of(1));
+  EXPECT_EQ(complaints(0).cause_of({1, "mine"}).why, "mine");
+  tell(1, {2, "two, of course"});
+  ASSERT_TRUE(complaints(0).of(1));
+  EXPECT_EQ(complaints(0).of(1)->about, 2);
+  EXPECT_EQ(complaints(0).of(1)->why, "two, of course");
+  tell(2, {3, ""});
+  EXPECT_EQ(complaints(0).cause_of({1, "mine"}).about, 3);
+  tell(3, {2, "each other"});  // comes to an end
+  EXPECT_GE(complaints(0).cause_of({1, "mine"}).about, 2);
+  tell(3, {0, "me"});  // nobody names himself
+  EXPECT_EQ(complaints(0).cause_of({1, "mine"}).about, 3);
 }
 
 TEST(Gloo, AnInterfaceThatIsNotThereIsRefused) {

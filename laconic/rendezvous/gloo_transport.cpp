@@ -122,6 +122,7 @@ void GlooTransport::crashed() {
 
 void GlooTransport::sum(std::span<float> values, Deadline deadline) {
   const std::lock_guard lock(sum_mutex_);
+  inbox_.require_present(rank_);
   if (size_ == 1 || values.empty()) return;
   const auto left =
       std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
@@ -134,6 +135,7 @@ void GlooTransport::sum(std::span<float> values, Deadline deadline) {
   options.setTimeout(left);
   is_summing_ = true;
   try {
+    inbox_.require_present(rank_);  // after the line above: either this sees close(), or that us
     gloo::allreduce(options);
     is_summing_ = false;
   } catch (const std::exception& error) {

@@ -13,8 +13,10 @@
 #include <mutex>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "laconic/base/error.hpp"
 #include "laconic/rendezvous/open.hpp"
 #include "laconic/rendezvous/socket.hpp"
 
@@ -57,7 +59,10 @@ inline void run_gloo_threads(int size, const RankBody& body) {
 }
 
 // Ranks are processes. The program that starts them must not have threads: they are forked. A body
-// that returns ends its process with 0, one that throws with 1.
+// that returns ends its process with 0; one that throws with 1, or with kAccuses + peer when that
+// names a rank.
+constexpr int kAccuses = 100;
+
 class RankProcesses {
  public:
   RankProcesses(int size, const RankBody& body,
@@ -69,19 +74,23 @@ class RankProcesses {
       meeting.deadline = deadline;
       pids_.push_back(start(meeting, body));
     }
+    ::close(std::exchange(ready_[1], -1));  // so that reading ends when all of them are gone
   }
-  // Until all ranks are connected.
-  void wait_until_ready() {
+  // Waits until all ranks are connected, or so many are gone that they never will be.
+  bool are_ready() {
     char sign = 0;
-    for (std::size_t i = 0; i < pids_.size(); ++i) EXPECT_EQ(::read(ready_[0], &sign, 1), 1);
+    std::size_t ready = 0;
+    while (ready < pids_.size() && ::read(ready_[0], &sign, 1) == 1) ++ready;
+    return ready == pids_.size();
   }
+  void wait_until_ready() { EXPECT_TRUE(are_ready()) << "not all ranks could connect"; }
   ~RankProcesses() {
     for (Rank r = 0; r < static_cast<Rank>(pids_.size()); ++r)
       if (pid(r) > 0) {
         signal(r, SIGKILL);
         wait(r);
       }
-    for (const int end : ready_) ::close(end);
+    ::close(ready_[0]);
   }
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
@@ -99,13 +108,16 @@ class RankProcesses {
   pid_t start(const Meeting& meeting, const RankBody& body) {
     const pid_t child = ::fork();
     if (child != 0) return child;
+    const bool had_failed = testing::Test::HasFailure();  // in the parent: none of the child's
     int code = 1;
     try {
       run_one_gloo_rank(meeting, [&](Transport& transport) {
         if (::write(ready_[1], "!", 1) == 1) body(transport);
       });
-      code = testing::Test::HasFailure() ? 1 : 0;
+      code = testing::Test::HasFailure() && !had_failed ? 1 : 0;
     } catch (const std::exception& error) {
+      if (const auto* lost = dynamic_cast<const PeerLost*>(&error)) code = kAccuses + lost->peer();
+      if (const auto* late = dynamic_cast<const Timeout*>(&error)) code = kAccuses + late->peer();
       std::fprintf(stderr, "rank %d: %s\n", meeting.rank, error.what());
     }
     std::fflush(nullptr);
