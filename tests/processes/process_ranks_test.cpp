@@ -297,17 +297,19 @@ TEST_F(Ranks, AWrongHostNameIsNamed) {
   EXPECT_TRUE(has(outcome.err, "no-such-host.invalid")) << to_text(outcome);
 }
 
+// By whoever gives up first; the other may have lost that one by then.
 TEST_F(Ranks, ARankThatNeverComesIsNamed) {
-  const ProcessSpec rank =
-      spec(train("../runs/a", {"--set", "mesh.dp=3", "--set", "network.deadline=2"}));
+  const ProcessSpec rank = spec(train("../runs/a", {"--set", "mesh.dp=3"}));
   const int port = find_free_port();
   Process zero(under_torchrun(rank, 0, 3, "127.0.0.1", port));
   Process two(under_torchrun(rank, 2, 3, "127.0.0.1", port));
+  std::string all;
   for (Process* process : {&zero, &two}) {
-    const Outcome outcome = process->wait(30);
+    const Outcome outcome = process->wait(60);
     EXPECT_EQ(outcome.exit_code, 3) << to_text(outcome);
-    EXPECT_TRUE(has(outcome.err, "rank 1")) << to_text(outcome);
+    all += outcome.err;
   }
+  EXPECT_TRUE(has(all, "rank 1")) << all;
 }
 
 TEST_F(Ranks, ConfigurationsThatDifferAreRefusedByKey) {
