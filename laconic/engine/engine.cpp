@@ -140,6 +140,7 @@ std::optional<Bytes> Engine::Body::take(Rank from, Tag tag) {
   try {
     if (std::optional<Bytes> message = assemble(inbox, incoming, from, tag)) return message;
     throw_failure_to(from);
+    if (const std::optional<PeerLost> death = transport.death()) throw PeerLost(*death);
   } catch (...) {
     recorder.finish(incoming.record, Record::State::failed, incoming.assembly.bytes());
     inbox.incoming.erase(found);

@@ -21,6 +21,9 @@
 // A failure of a background send is kept and thrown by the next call that
 // concerns the peer, and by flush().
 //
+// A rank that dies ends every wait here, also for messages of others: what all ranks do together
+// will not come to an end, and the sooner everybody knows who it was the better.
+//
 // Thread-safe.
 #pragma once
 

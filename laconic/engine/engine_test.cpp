@@ -336,6 +336,24 @@ TEST(Engine, RefusesWhatIsNoSegment) {
     EXPECT_EQ(record.state, Record::State::failed);
 }
 
+TEST(Engine, TheDeathOfAnyRankEndsEveryWait) {
+  const auto transports = make_in_process(3);
+  Gate gate(*transports[0]);
+  Engine engine(gate, options_of(10));
+  Engine other(*transports[1], options_of(10));
+  other.send(parcel_to(0, gradient_tag(0), message_of(25, 0)));
+  other.flush();
+  EXPECT_EQ(engine.try_recv(1, gradient_tag(1)), std::nullopt);
+  gate.let_die(2);
+  EXPECT_EQ(engine.recv(1, gradient_tag(0)), message_of(25, 0));  // what has come can be had
+  try {
+    engine.recv(1, gradient_tag(1));  // though it is rank 1 that we wait for
+    FAIL();
+  } catch (const PeerLost& error) {
+    EXPECT_EQ(error.peer(), 2);
+  }
+}
+
 TEST(Engine, DropsWhatHasNotLeftWhenItEnds) {
   const auto transports = make_in_process(2);
   Gate gate(*transports[0]);

@@ -37,6 +37,11 @@ class Gate final : public Transport {
   std::optional<Bytes> try_recv(Rank from, Tag tag) override { return under_.try_recv(from, tag); }
   void on_arrival(std::function<void()> wake) override { under_.on_arrival(std::move(wake)); }
   void close() override { under_.close(); }
+  std::optional<PeerLost> death() const override {
+    return dead_ < 0 ? std::nullopt : std::optional(PeerLost(dead_, "it died"));
+  }
+
+  void let_die(Rank peer) { dead_ = peer; }  // for the eyes of whoever asks
 
   void let_pass(int segments) {
     {
@@ -57,6 +62,7 @@ class Gate final : public Transport {
   std::mutex mutex_;
   std::condition_variable changed_;
   int permits_ = 0;
+  Rank dead_ = -1;
   std::vector<Tag> asked_;
 };
 

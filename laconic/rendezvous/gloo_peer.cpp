@@ -250,7 +250,7 @@ std::size_t GlooPeer::take_fragment(ByteView fragment) {
   switch (header.kind) {
     case Kind::message: return take_part(header, fragment.subspan(sizeof header));
     case Kind::goodbye:
-      inbox_.lose(peer_, "it closed its transport");
+      inbox_.lose(peer_, "it closed its transport", Inbox::End::goodbye);
       say(Kind::goodbye_seen);
       return 0;
     case Kind::goodbye_seen: mark_seen(); return 0;

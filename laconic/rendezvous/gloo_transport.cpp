@@ -51,6 +51,7 @@ class GlooTransport final : public Transport {
     return inbox_.take(from, tag, deadline);
   }
   std::optional<Bytes> try_recv(Rank from, Tag tag) override { return inbox_.try_take(from, tag); }
+  std::optional<PeerLost> death() const override { return inbox_.death(); }
   void on_arrival(std::function<void()> wake) override { inbox_.on_arrival(std::move(wake)); }
 
   bool has_sum() const override { return true; }

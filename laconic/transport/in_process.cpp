@@ -30,12 +30,15 @@ class InProcess final : public Transport {
     return mine().take(from, tag, deadline);
   }
   std::optional<Bytes> try_recv(Rank from, Tag tag) override { return mine().try_take(from, tag); }
+  std::optional<PeerLost> death() const override {
+    return (*inboxes_)[static_cast<std::size_t>(rank_)]->death();
+  }
   void on_arrival(std::function<void()> wake) override { mine().on_arrival(std::move(wake)); }
 
   void close() override {
     mine().close();
     for (Rank r = 0; r < size(); ++r)
-      if (r != rank_) inbox(r).lose(rank_, "it closed its transport");
+      if (r != rank_) inbox(r).lose(rank_, "it closed its transport", Inbox::End::goodbye);
   }
 
  private:

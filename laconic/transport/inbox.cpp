@@ -28,15 +28,23 @@ void Inbox::put(Rank from, Tag tag, Bytes message) {
   call_listener();
 }
 
-void Inbox::lose(Rank peer, const std::string& why) {
+void Inbox::lose(Rank peer, const std::string& why, End end) {
   {
     const std::lock_guard lock(mutex_);
     auto& loss = losses_.at(static_cast<std::size_t>(peer));
     if (loss || is_closed_) return;
     loss = why;
+    if (end == End::death && !first_death_) first_death_ = peer;
     wake_all();
   }
   call_listener();
+}
+
+std::optional<PeerLost> Inbox::death() const {
+  const std::lock_guard lock(mutex_);
+  if (!first_death_) return std::nullopt;
+  return PeerLost(*first_death_, fmt::format("rank {} is lost: {}", *first_death_,
+                                             *losses_[static_cast<std::size_t>(*first_death_)]));
 }
 
 void Inbox::close() {

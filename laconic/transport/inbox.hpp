@@ -34,7 +34,9 @@ class Inbox {
 
   void put(Rank from, Tag tag, Bytes message);  // into a closed inbox: dropped
   // No further message will come from `peer`, because of `why`. Only the first reason counts.
-  void lose(Rank peer, const std::string& why);
+  enum class End : std::uint8_t { goodbye, death };
+  void lose(Rank peer, const std::string& why, End end = End::death);
+  std::optional<PeerLost> death() const;  // see Transport
   // From now on everybody who waits, or would, gets PeerLost about this rank itself.
   void close();
 
@@ -73,6 +75,7 @@ class Inbox {
   std::unordered_map<Address, std::list<Bytes>, HashOfAddress> messages_;
   std::list<Waiter> waiters_;  // one per thread that waits: few
   std::vector<std::optional<std::string>> losses_;
+  std::optional<Rank> first_death_;
   bool is_closed_ = false;
   std::mutex listener_mutex_;  // held during the call, so that on_arrival({}) waits for it
   std::function<void()> listener_;

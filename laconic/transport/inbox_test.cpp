@@ -186,6 +186,19 @@ TEST(Inbox, RemovingTheListenerWaitsForTheCallThatIsUnderWay) {
   sender.join();
 }
 
+TEST(Inbox, TellsADeathFromAGoodbye) {
+  Inbox inbox(0, 4);
+  inbox.lose(1, "it closed its transport", Inbox::End::goodbye);
+  EXPECT_FALSE(inbox.death());
+  inbox.lose(1, "connection reset");  // what follows a goodbye is not news
+  EXPECT_FALSE(inbox.death());
+  inbox.lose(3, "connection reset");
+  inbox.lose(2, "connection reset");
+  ASSERT_TRUE(inbox.death());
+  EXPECT_EQ(inbox.death()->peer(), 3);
+  EXPECT_STREQ(inbox.death()->what(), "rank 3 is lost: connection reset");
+}
+
 TEST(Inbox, TagsByTheHundredThousandCostLittleEach) {
   Inbox inbox(0, kRanks);
   constexpr Tag kTags = 100'000;

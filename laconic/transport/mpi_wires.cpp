@@ -158,7 +158,7 @@ bool MpiWires::finish_arrivals(Inbox& inbox) {
 void MpiWires::deliver(Rank from, Arriving arrived, Inbox& inbox) {
   if (arrived.is_farewell) {
     ++left_;
-    return inbox.lose(from, "it closed its transport");
+    return inbox.lose(from, "it closed its transport", Inbox::End::goodbye);
   }
   const std::size_t size = arrived.message.size();
   LACONIC_ASSERT(size >= sizeof(Tag), fmt::format("{} bytes from rank {}", size, from));

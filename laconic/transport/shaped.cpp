@@ -205,6 +205,7 @@ class Shaped final : public Transport {
     return below_->recv(from, tag, deadline);
   }
   std::optional<Bytes> try_recv(Rank from, Tag tag) override { return below_->try_recv(from, tag); }
+  std::optional<PeerLost> death() const override { return below_->death(); }
   void on_arrival(std::function<void()> wake) override { below_->on_arrival(std::move(wake)); }
 
   void close() override {

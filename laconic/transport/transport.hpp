@@ -26,6 +26,7 @@
 #include <string_view>
 
 #include "laconic/base/bytes.hpp"
+#include "laconic/base/error.hpp"
 #include "laconic/mesh/mesh.hpp"
 
 namespace laconic {
@@ -68,6 +69,10 @@ class Transport {
   // rank, in an order of its own. One call at a time, the same sequence of calls on all ranks.
   virtual bool has_sum() const { return false; }
   virtual void sum(std::span<float> values, Deadline deadline);  // Requires: has_sum()
+
+  // The first peer that went without saying goodbye, if one did: it died, and whatever all ranks do
+  // together will not end, though the others can still be talked to.
+  virtual std::optional<PeerLost> death() const { return std::nullopt; }
 
   // Tells the peers that this rank goes, and lets go of every wait here (they throw PeerLost with
   // this rank as the peer). Destruction does it too.
