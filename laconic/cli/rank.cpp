@@ -3,19 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <thread>
-
-#include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
-#include "laconic/base/text.hpp"
 #include "laconic/cli/arguments.hpp"
+#include "laconic/cli/flights.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/engine/preflight.hpp"
-#include "laconic/file/atomic_file.hpp"
 #include "laconic/file/checksum.hpp"
-#include "laconic/file/mapped_file.hpp"
 #include "laconic/rendezvous/open.hpp"
 #include "laconic/train/update_rule.hpp"
 #include "laconic/transport/faulty.hpp"
@@ -26,15 +19,6 @@
 namespace laconic {
 
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr std::chrono::seconds kFlightPatience{3};  // for the records of other ranks
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
-}
 
 std::chrono::milliseconds deadline_of(const NetworkSection& network) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(network.deadline * 1000));
@@ -123,110 +107,12 @@ void look_at_network(Transport& transport, const RunConfig& config, const Place&
   std::fflush(stdout);
 }
 
-// --- after a failure
-
-std::string flight_folder(const RunConfig& config) {
-  return config.run.folder + "/flight";
-}
-
-std::string flight_file(const RunConfig& config, Rank rank) {
-  return fmt::format("{}/rank-{}.json", flight_folder(config), rank);
-}
-
-std::string flight_key(Rank rank) {
-  return fmt::format("flight/{}", rank);
-}
-
-// Through the store as well as the folder: either may be out of reach.
-void leave_flight(const RunConfig& config, const Flight& flight, Store* store) {
-  const std::string json = to_json(flight);
-  try {
-    fs::create_directories(flight_folder(config));
-    write_atomically(flight_file(config, flight.rank), json);
-  } catch (const std::exception&) {  // not worth hiding the failure that brought us here
-  }
-  try {
-    if (store != nullptr)
-      store->set(flight_key(flight.rank), as_bytes(std::span(json.data(), json.size())));
-  } catch (const std::exception&) {
-  }
-}
-
-std::optional<Flight> find_flight(Rank rank, const RunConfig& config, Store* store,
-                                  fs::file_time_type since) {
-  try {
-    const std::string path = flight_file(config, rank);
-    if (fs::exists(path) && fs::last_write_time(path) >= since)
-      return parse_flight(MappedFile(path).text());
-  } catch (const std::exception&) {
-  }
-  try {
-    if (store == nullptr || !store->exists(flight_key(rank))) return std::nullopt;
-    const Bytes json = store->get(flight_key(rank), in(std::chrono::seconds(1)));
-    return parse_flight({reinterpret_cast<const char*>(json.data()), json.size()});
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
-}
-
-// All that can be had within some seconds: the others fail within moments of each other, too.
-std::vector<Flight> collect_flights(const Flight& mine, int size, const RunConfig& config,
-                                    Store* store, fs::file_time_type since) {
-  std::map<Rank, Flight> found = {{mine.rank, mine}};
-  const Stopwatch watch;
-  while (static_cast<int>(found.size()) < size &&
-         watch.seconds() < static_cast<double>(kFlightPatience.count())) {
-    for (Rank r = 0; r < size; ++r)
-      if (!found.contains(r))
-        if (std::optional<Flight> flight = find_flight(r, config, store, since))
-          found.emplace(r, std::move(*flight));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  std::vector<Flight> flights;
-  for (auto& [rank, flight] : found) flights.push_back(std::move(flight));
-  return flights;
-}
-
-Flight flight_of(const std::string& error, World& world) {
-  return {.rank = world.rank(),
-          .host = host_name(),
-          .doing = world.doing(),
-          .error = error,
-          .records = world.engine().recorder().records(),
-          .taken_ns = world.engine().recorder().now_ns()};
-}
-
-// The failure in the words of all ranks. The lowest that has lost another writes them down.
-std::string explain(const std::string& error, World& world, const RunConfig& config, Store* store,
-                    fs::file_time_type since) {
-  const Flight mine = flight_of(error, world);
-  leave_flight(config, mine, store);
-  const std::vector<Flight> flights = collect_flights(mine, world.size(), config, store, since);
-  const std::string text = verdict(flights, world.size());
-  const auto writer = std::find_if(flights.begin(), flights.end(),
-                                   [](const Flight& flight) { return !flight.is_cause; });
-  if (writer->rank != mine.rank) return error;
-  try {
-    write_atomically(flight_folder(config) + "/verdict.txt", text);
-  } catch (const std::exception&) {
-  }
-  return fmt::format("{}\n{}\n(the records of {} ranks are in {})", error,
-                     text.substr(0, text.find('\n')), flights.size(), flight_folder(config));
-}
-
-// This rank fails by itself. The others lose it, and will want to know why.
-void leave_cause(const std::string& error, World& world, const RunConfig& config, Store* store) {
-  Flight mine = flight_of(error, world);
-  mine.is_cause = true;
-  leave_flight(config, mine, store);
-}
-
 TrainSummary train_over(Transport& transport, TrainOptions options, Store* store) {
-  const fs::file_time_type since = fs::file_time_type::clock::now();
   const RunConfig& config = options.config;
   Engine engine(transport, engine_options(config.network));
   Courier courier(engine);
   World world(mesh_of(config), courier);
+  Flights flights(world, config.run.folder, store);
   options.world = &world;
   try {
     TrainSummary summary = train(options);
@@ -235,23 +121,19 @@ TrainSummary train_over(Transport& transport, TrainOptions options, Store* store
     engine.flush();
     return summary;
   } catch (const PeerLost& error) {
-    throw PeerLost(error.peer(), explain(error.what(), world, config, store, since));
+    throw PeerLost(error.peer(), flights.explain(error.what()));
   } catch (const Timeout& error) {
-    throw Timeout(error.peer(), explain(error.what(), world, config, store, since));
+    throw Timeout(error.peer(), flights.explain(error.what()));
   } catch (const WireError& error) {  // damaged on the way: no refusal, it may go well next time
-    leave_cause(error.what(), world, config, store);
+    flights.leave_cause(error.what());
     throw std::runtime_error(error.what());
   } catch (const ConfigError&) {
     throw;
   } catch (const std::exception& error) {
-    leave_cause(error.what(), world, config, store);
+    flights.leave_cause(error.what());
     throw;
   }
 }
-
-}  // namespace
-
-namespace {
 
 // Who has started us need not be MPI, which then knows of one rank only.
 std::unique_ptr<Transport> mpi_at(const Place& place) {

@@ -30,8 +30,7 @@ constexpr std::chrono::seconds kPatience{10};         // for the leave of the ot
 
 // How long the thread sleeps when nothing moved, from one time to the next. MPI cuts a large
 // message into pieces and moves one or two in each call: while one is under way we first ask again
-// a few times. (Not by yielding: on a loaded machine that costs a whole time slice, a short sleep
-// does not.)
+// a few times.
 constexpr int kAttempts = 20;
 constexpr microseconds kShortest{20};
 constexpr microseconds kLongestWhenBusy{100};  // a transfer is under way and needs us

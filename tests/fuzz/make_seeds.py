@@ -155,7 +155,42 @@ def message_seeds():
     yield "bytes", b"\0\3\x24" + bytes([len(frame)]) + frame
 
 
+def segment_seeds():
+    def segment(slice, flags, place, magic=0x3147534C):
+        body = slice + struct.pack("<IIQ", magic, flags, place)
+        return struct.pack("<H", len(body)) + body
+
+    yield "empty-message", segment(b"", 3, 0)
+    yield "one-segment", segment(b"abc", 3, 3)
+    yield "three-segments", segment(b"abc", 1, 7) + segment(b"def", 0, 3) + segment(b"g", 2, 6)
+    yield "two-messages", segment(b"a", 3, 1) + segment(b"bc", 1, 3) + segment(b"d", 2, 2)
+    yield "gap", segment(b"abc", 1, 7) + segment(b"g", 2, 6)
+    yield "longer-than-promised", segment(b"abc", 1, 4) + segment(b"def", 2, 3)
+    yield "promises-much", segment(b"abc", 1, 2**63) + segment(b"d", 0, 3)
+    yield "begins-twice", segment(b"abc", 1, 7) + segment(b"abc", 1, 7)
+    yield "begins-in-the-middle", segment(b"abc", 2, 4)
+    yield "other-magic", segment(b"abc", 3, 3, magic=0x3247534C)
+    yield "flag-of-the-future", segment(b"abc", 7, 3)
+    yield "without-trailer", struct.pack("<H", 3) + b"abc"
+
+
+def flight_seeds():
+    record = {"id": 4, "kind": "recv", "state": "posted", "peer": 1, "tag": 1 << 56, "name": "", "bytes": 0, "posted_ns": 5,
+              "finished_ns": 0}
+    flight = {"rank": 2, "host": "a", "doing": "step 3", "error": "lost", "taken_ns": 9, "is_cause": False, "records": [record]}
+    yield "one-record", json.dumps(flight).encode()
+    yield "cause", json.dumps({**flight, "is_cause": True, "records": []}).encode()
+    for name, change in {"peer-beyond-int": {"peer": 2**40}, "peer-outside": {"peer": 99}, "negative-peer": {"peer": -1},
+                         "unknown-kind": {"kind": "put"}, "tag-of-no-class": {"tag": 2**64 - 1}}.items():
+        yield name, json.dumps({**flight, "records": [{**record, **change}]}).encode()
+    yield "rank-outside", json.dumps({**flight, "rank": 7}).encode()
+    yield "records-are-no-list", json.dumps({**flight, "records": {}}).encode()
+    yield "no-json", b"{"
+
+
 SEEDS = {
+    "flight": flight_seeds,
+    "segment": segment_seeds,
     "frame": frame_seeds,
     "message": message_seeds,
     "payload": payload_seeds,
