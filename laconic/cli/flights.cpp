@@ -1,7 +1,6 @@
 #include "laconic/cli/flights.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +10,7 @@
 #include "laconic/base/clock.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/file/mapped_file.hpp"
+#include "laconic/rendezvous/socket.hpp"
 
 namespace laconic {
 
@@ -33,11 +33,6 @@ void try_to(const Act& act) {
 }
 
 }  // namespace
-
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
-}
 
 Flights::Flights(World& world, const std::string& run_folder, Store* store)
     : world_(world),

@@ -17,8 +17,6 @@
 
 namespace laconic {
 
-std::string host_name();
-
 class Flights {
  public:
   // `store` may be null. Records that are older than this object are not believed.

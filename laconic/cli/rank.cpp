@@ -10,6 +10,7 @@
 #include "laconic/engine/preflight.hpp"
 #include "laconic/file/checksum.hpp"
 #include "laconic/rendezvous/open.hpp"
+#include "laconic/rendezvous/socket.hpp"
 #include "laconic/train/update_rule.hpp"
 #include "laconic/transport/faulty.hpp"
 #include "laconic/transport/in_process.hpp"
