@@ -94,13 +94,13 @@ Child::Child(Child&& other) noexcept
 Child::~Child() {
   close_output();
   close_error();
-  if (pid_ == 0) return;
+  if (pid_ <= 0) return;
   send(SIGKILL);
   ::waitpid(pid_, nullptr, 0);
 }
 
 void Child::send(int signal) const {
-  if (pid_ != 0) ::kill(pid_, signal);
+  if (pid_ > 0) ::kill(pid_, signal);
 }
 
 std::optional<int> Child::take_status() {

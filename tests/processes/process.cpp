@@ -71,7 +71,7 @@ Process::~Process() {
 }
 
 void Process::send(int signal) const {
-  if (!has_ended_) ::kill(pid_, signal);
+  if (!has_ended_ && pid_ > 0) ::kill(pid_, signal);
 }
 
 bool Process::has_ended() {
