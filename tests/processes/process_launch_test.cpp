@@ -449,23 +449,19 @@ class Terminal {
 };
 
 TEST_F(FrontLaunch, OnATerminalRankZeroHasItAndCtrlCReachesEveryRankOnce) {
-  Terminal terminal(front("--set mesh.dp=2", {
-    {
-      "STAND_IN", "tty;
-                      if (!terminal.is_open()) GTEST_SKIP()
-                      << "no terminals here: is /dev/pts mounted?";
-      obey "}, {" NO_COLOR ", " 1 "}}));
-          terminal.read_until("[1] ready");
-      const std::string before = terminal.read_until("\nready");
-      EXPECT_NE(before.find("terminal: 1 1"), std::string::npos) << before;
-      EXPECT_NE(before.find("\r\033[K[1] terminal: 0 0"), std::string::npos) << before;
-      terminal.type("\003");
-      const std::string after = terminal.read_until("[1] signals: ");
-      EXPECT_EQ(terminal.exit_code(), 128 + SIGINT) << after;
-      const std::string all = terminal.read_until("no such text");
-      EXPECT_NE(all.find("[1] signals: 1\r"), std::string::npos) << all;
-      EXPECT_NE(all.find("signals: 1\r"), all.rfind("signals: 1\r")) << all;  // rank 0's too
-    }
+  Terminal terminal(front("--set mesh.dp=2", {{"STAND_IN", "tty; obey"}, {"NO_COLOR", "1"}}));
+  if (!terminal.is_open()) GTEST_SKIP() << "no terminals here: is /dev/pts mounted?";
+  terminal.read_until("[1] ready");
+  const std::string before = terminal.read_until("\nready");
+  EXPECT_NE(before.find("terminal: 1 1"), std::string::npos) << before;
+  EXPECT_NE(before.find("\r\033[K[1] terminal: 0 0"), std::string::npos) << before;
+  terminal.type("\003");
+  const std::string after = terminal.read_until("[1] signals: ");
+  EXPECT_EQ(terminal.exit_code(), 128 + SIGINT) << after;
+  const std::string all = terminal.read_until("no such text");
+  EXPECT_NE(all.find("[1] signals: 1\r"), std::string::npos) << all;
+  EXPECT_NE(all.find("signals: 1\r"), all.rfind("signals: 1\r")) << all;  // rank 0's too
+}
 
 }  // namespace
 }  // namespace laconic
