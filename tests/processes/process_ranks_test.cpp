@@ -90,6 +90,20 @@ TEST_F(Ranks, TrainLikeOneAnotherEveryTime) {
   EXPECT_TRUE(has(outcome.out, "rank 0 of 3, 0 of 3 on this machine")) << outcome.out;
 }
 
+// Threads were compared with one process (tests/equivalence), so processes are too.
+TEST_F(Ranks, TrainOverGlooWhatThreadsTrain) {
+  for (const char* codec : {"raw", "quantise:bits=4"}) {
+    const Words policy = {"--set", fmt::format("dp.gradient.codec={}", codec), "--set",
+                          "dp.gradient.algorithm=direct"};
+    Words threads = policy;
+    threads.insert(threads.end(), {"--set", "network.transport=in_process"});
+    const std::string name = fmt::format("runs/{}", codec[0]);
+    expect_exit(0, on_three(name + "-processes", policy));
+    expect_exit(0, on_three(name + "-threads", threads));
+    expect_same_end(name + "-processes", name + "-threads", 12);
+  }
+}
+
 TEST_F(Ranks, WhenOneIsKilledTheOthersStopInTimeAndNameIt) {
   for (int rank = 0; rank < 3; ++rank) {
     const std::string run = fmt::format("runs/{}", rank);
