@@ -8,23 +8,19 @@
 #include <mutex>
 
 #include "laconic/base/error.hpp"
+#include "laconic/transport/decorator.hpp"
 
 namespace laconic {
 
 namespace {
 
-class Faulty final : public Transport {
+class Faulty final : public Decorator {
  public:
   Faulty(std::unique_ptr<Transport> below, FaultSpecs faults)
-      : below_(std::move(below)),
+      : Decorator("faulty", std::move(below)),
         faults_(std::move(faults)),
-        name_(fmt::format("faulty {}", below_->name())),
         counts_(faults_.size()) {}
   ~Faulty() override { close(); }
-
-  Rank rank() const override { return below_->rank(); }
-  int size() const override { return below_->size(); }
-  std::string_view name() const override { return name_; }
 
   void send(Rank to, Tag tag, ByteView message, Deadline deadline) override {
     const FaultSpecs struck = count_send(to, tag);
@@ -32,13 +28,6 @@ class Faulty final : public Transport {
     for (const FaultSpec& fault : struck) suffer(fault);
     if (const auto rest = damaged(struck, message)) below_->send(to, tag, *rest, deadline);
   }
-  Bytes recv(Rank from, Tag tag, Deadline deadline) override {
-    return below_->recv(from, tag, deadline);
-  }
-  std::optional<Bytes> try_recv(Rank from, Tag tag) override { return below_->try_recv(from, tag); }
-  std::optional<PeerLost> death() const override { return below_->death(); }
-  void on_arrival(std::function<void()> wake) override { below_->on_arrival(std::move(wake)); }
-
   void close() override {
     {
       const std::lock_guard lock(mutex_);
@@ -63,9 +52,7 @@ class Faulty final : public Transport {
     closing_.wait_for(lock, std::chrono::milliseconds(fault.amount), [&] { return is_closed_; });
   }
 
-  const std::unique_ptr<Transport> below_;
   const FaultSpecs faults_;
-  const std::string name_;
   std::mutex mutex_;
   std::condition_variable closing_;
   std::vector<std::uint64_t> counts_;

@@ -13,6 +13,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
+#include "laconic/transport/decorator.hpp"
 #include "laconic/transport/tag.hpp"
 
 namespace laconic {
@@ -171,22 +172,17 @@ class Lane {
   std::thread thread_;  // last: it uses all the others
 };
 
-class Shaped final : public Transport {
+class Shaped final : public Decorator {
  public:
   Shaped(std::unique_ptr<Transport> below, const ShapeSpec& spec)
-      : below_(std::move(below)),
+      : Decorator("shaped", std::move(below)),
         spec_(spec),
-        name_(fmt::format("shaped {}", below_->name())),
         wires_(static_cast<std::size_t>(below_->size())),
         lanes_(static_cast<std::size_t>(below_->size())) {
     for (Rank to = 0; to < size(); ++to)
       if (to != rank()) lanes_[static_cast<std::size_t>(to)] = make_lane(to);
   }
   ~Shaped() override { close(); }
-
-  Rank rank() const override { return below_->rank(); }
-  int size() const override { return below_->size(); }
-  std::string_view name() const override { return name_; }
 
   void send(Rank to, Tag tag, ByteView message, Deadline deadline) override {
     if (to == rank()) return below_->send(to, tag, message, deadline);
@@ -200,13 +196,6 @@ class Shaped final : public Transport {
                                     rank(), to_text(tag), message.size(), to));
     lane.add(*left_at, tag, message, deadline);
   }
-
-  Bytes recv(Rank from, Tag tag, Deadline deadline) override {
-    return below_->recv(from, tag, deadline);
-  }
-  std::optional<Bytes> try_recv(Rank from, Tag tag) override { return below_->try_recv(from, tag); }
-  std::optional<PeerLost> death() const override { return below_->death(); }
-  void on_arrival(std::function<void()> wake) override { below_->on_arrival(std::move(wake)); }
 
   void close() override {
     const std::lock_guard lock(closing_);
@@ -230,9 +219,7 @@ class Shaped final : public Transport {
     return wire.carry(time_on_wire(shape, bytes), deadline);
   }
 
-  const std::unique_ptr<Transport> below_;
   const ShapeSpec spec_;
-  const std::string name_;
   std::vector<Wire> wires_;                   // by receiver; one alone for egress=host
   std::vector<std::unique_ptr<Lane>> lanes_;  // by receiver
   std::mutex closing_;
