@@ -43,6 +43,7 @@ struct ModelSection {
   std::int64_t context = 128;
   std::int64_t vocabulary = 0;
   double dropout = 0.0;
+  bool dropout_by_sample = false;
   bool recompute = false;
   std::string start = "";
 
@@ -55,6 +56,8 @@ struct ModelSection {
     v("context", context, "tokens per sample, and the longest position");
     v("vocabulary", vocabulary, "token ids; 0: the tokeniser's size, from the data");
     v("dropout", dropout, "after embedding, attention and each residual branch");
+    v("dropout_by_sample", dropout_by_sample,
+      "a sample's masks are the same in every epoch, so that its activations change less");
     v("recompute", recompute, "keep only block inputs and run forward again in backward");
     v("start", start, "begin from these weights: a Hugging Face GPT-2 folder or a checkpoint");
   }
@@ -64,12 +67,18 @@ struct DataSection {
   std::string train = "";
   std::string valid = "";
   bool shuffle = true;
+  std::int64_t shards = 0;
 
   template <class V>
   void visit(V& v) {
     v("train", train, "prefix of the prepared training set (PREFIX.bin, PREFIX.idx)");
     v("valid", valid, "prefix of the prepared validation set; empty: no evaluation");
     v("shuffle", shuffle, "a new seeded order every epoch");
+    v("shards", shards,
+      "parts of the data that are shuffled each by itself, an equal share of every batch from "
+      "each; "
+      "0: mesh.dp where links remember samples, which must then come to the same ranks again, "
+      "elsewhere 1");
   }
 };
 
@@ -158,11 +167,101 @@ struct ReportSection {
 };
 
 struct MeshSection {
+  std::int64_t pp = 1;
   std::int64_t dp = 1;
 
   template <class V>
   void visit(V& v) {
+    v("pp", pp, "pipeline ranks: each holds a part of the layers");
     v("dp", dp, "data-parallel ranks: each takes batch / dp samples of every step");
+  }
+};
+
+// Who computes what when, along the layers.
+struct PipelineSection {
+  std::string schedule = "1f1b";
+  std::int64_t chunks = 1;
+  std::string split = "auto";
+
+  template <class V>
+  void visit(V& v) {
+    v("schedule", schedule,
+      "gpipe, 1f1b, interleaved, zero_bubble, or file:PATH (`laconic schedule` shows and compares "
+      "them)");
+    v("chunks", chunks, "stages of each rank; interleaved needs at least 2, the others 1");
+    v("split", split,
+      "layers of each stage, as \"2,3,3,2\" or [2, 3, 3, 2]; auto: equal work, as counted; "
+      "measured: as timed before the first step");
+  }
+};
+
+// What happens to activations on their way to the next stage.
+struct PpActivationSection {
+  std::string codec = "raw";
+  std::string memory = "none";
+  std::string first = "half";
+  std::string reference = "bf16";
+  std::string store = "ram";
+  std::int64_t budget = 0;
+  std::int64_t hash_every = 16;
+
+  template <class V>
+  void visit(V& v) {
+    v("codec", codec, "of activations, or of their changes (`laconic codec list`)");
+    v("memory", memory,
+      "delta: both ends remember each sample's last activations, and the change travels (AC-SGD)",
+      Choices{"none", "delta"});
+    v("first", first, "delta: codec of samples that are not remembered yet");
+    v("reference", reference, "delta: how they are remembered", Choices{"f32", "bf16", "q8"});
+    v("store", store, "delta: where: ram, or a folder on a disk of each machine");
+    v("budget", budget,
+      "delta: bytes for one end of one boundary; samples that find no room travel as first visits; "
+      "0: no limit");
+    v("hash_every", hash_every, "delta: visits of a sample between comparisons of both ends");
+  }
+};
+
+// What happens to gradients on their way to the stage before.
+struct PpGradientSection {
+  std::string codec = "raw";
+  std::string memory = "none";
+  std::string when = "always";
+  bool reset = false;
+  std::string first = "half";
+  std::string reference = "bf16";
+  std::string store = "ram";
+  std::int64_t budget = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v("codec", codec, "of gradients at stage boundaries (`laconic codec list`)");
+    v("memory", memory,
+      "feedback: what a message lost goes into the next one (Optimus-CC's lazy error propagation); "
+      "delta: as in pp.activation",
+      Choices{"none", "feedback", "delta"});
+    v("when", when,
+      "which are encoded; epilogue: after the receiver's last forward; critical: those on the "
+      "critical path, as estimated from measured costs; the others travel whole",
+      Choices{"always", "epilogue", "critical"});
+    v("reset", reset, "feedback: forget at the start of every step");
+    v("first", first, "delta: codec of samples that are not remembered yet");
+    v("reference", reference, "delta: how they are remembered", Choices{"f32", "bf16", "q8"});
+    v("store", store, "delta: where: ram, or a folder on a disk of each machine");
+    v("budget", budget, "delta: bytes for one end of one boundary; 0: no limit");
+  }
+};
+
+// The gradient of the embedding, which the first and the last stage share.
+struct EmbeddingTiedSection {
+  bool fused = true;
+  std::string codec = "raw";
+
+  template <class V>
+  void visit(V& v) {
+    v("fused", fused,
+      "one sum over both stages and all data-parallel ranks, instead of one over each and then one "
+      "over the pair; without a pipeline there is nothing to fuse");
+    v("codec", codec, "of the sum between first and last stage");
   }
 };
 
@@ -204,6 +303,7 @@ struct DpGradientSection {
   double min_ratio = 1.5;
   bool by_block = false;
   bool overlap = true;
+  std::string stages = "all";
 
   template <class V>
   void visit(V& v) {
@@ -223,6 +323,10 @@ struct DpGradientSection {
     v("by_block", by_block,
       "power_sgd: a block's factors leave by themselves, during backward, instead of all together");
     v("overlap", overlap, "gradients of a block leave while the block before is in backward");
+    v("stages", stages,
+      "pipeline ranks whose gradients are encoded; the others' travel whole: all, the first so "
+      "many "
+      "(\"3\"), a fraction of them (\"0.75\"), or auto: those whose sums would end last");
   }
 };
 
@@ -255,6 +359,10 @@ struct RunConfig {
   CheckpointSection checkpoint;
   ReportSection report;
   MeshSection mesh;
+  PipelineSection pipeline;
+  PpActivationSection pp_activation;
+  PpGradientSection pp_gradient;
+  EmbeddingTiedSection embedding_tied;
   NetworkSection network;
   DpGradientSection dp_gradient;
   LocalSection local;
@@ -270,6 +378,10 @@ struct RunConfig {
     v("checkpoint", checkpoint);
     v("report", report);
     v("mesh", mesh);
+    v("pipeline", pipeline);
+    v("pp.activation", pp_activation);
+    v("pp.gradient", pp_gradient);
+    v("embedding.tied", embedding_tied);
     v("network", network);
     v("dp.gradient", dp_gradient);
     v("local", local);

@@ -51,15 +51,15 @@ struct LayerView {
 };
 
 LayerView layer_view(const Gpt& gpt, std::int64_t layer) {
-  return {gpt.parameters.data() + 2 + kPerLayer * static_cast<std::size_t>(layer)};
+  return {gpt.parameters.data() + gpt.places[2 + kPerLayer * static_cast<std::size_t>(layer)]};
 }
 
 at::Tensor embed(const Gpt& gpt, const Microbatch& microbatch) {
   const std::int64_t tokens = microbatch.ids.size(1);
   LACONIC_ASSERT(tokens <= gpt.shape.context,
                  fmt::format("{} tokens, context {}", tokens, gpt.shape.context));
-  const at::Tensor rows = gpt.parameters[0].value.index_select(0, microbatch.ids.flatten());
-  const at::Tensor positions = gpt.parameters[1].value.narrow(0, 0, tokens);
+  const at::Tensor rows = gpt.value(0).index_select(0, microbatch.ids.flatten());
+  const at::Tensor positions = gpt.value(1).narrow(0, 0, tokens);
   const at::Tensor x =
       rows.view({-1, tokens, gpt.shape.width}).add(positions).view({-1, gpt.shape.width});
   const Dropout dropout = dropout_at(microbatch, 0, Site::embedding);
@@ -90,13 +90,19 @@ at::Tensor layer(const Gpt& gpt, std::int64_t block, const at::Tensor& x,
 }
 
 at::Tensor final_norm(const Gpt& gpt, const at::Tensor& x) {
-  const std::size_t last = gpt.parameters.size();
-  return norm(x, gpt.parameters[last - 2].value, gpt.parameters[last - 1].value,
-              gpt.shape.norm_epsilon);
+  const std::size_t last = gpt.places.size();
+  return norm(x, gpt.value(last - 2), gpt.value(last - 1), gpt.shape.norm_epsilon);
 }
 
 at::Tensor head(const Gpt& gpt, const at::Tensor& x, const Microbatch& microbatch) {
-  return cross_entropy(final_norm(gpt, x), gpt.parameters[0].value, microbatch.targets.flatten());
+  return cross_entropy(final_norm(gpt, x), gpt.head_embedding, microbatch.targets.flatten());
+}
+
+// The block that a parameter belongs to; the tied embedding to block 0.
+std::int64_t first_user(const GptShape& shape, std::size_t p) {
+  if (p < 2) return 0;  // wte, wpe
+  const auto layer = static_cast<std::int64_t>((p - 2) / kPerLayer);
+  return std::min(layer, shape.layers) + 1;
 }
 
 void fill(const ParameterSpec& spec, std::uint64_t seed, at::Tensor& value) {
@@ -148,10 +154,21 @@ std::vector<ParameterSpec> parameter_specs(const GptShape& s) {
   return specs;
 }
 
-std::int64_t completing_block(const GptShape& shape, std::size_t p) {
-  if (p < 2) return 0;  // wte, wpe
-  const auto layer = static_cast<std::int64_t>((p - 2) / kPerLayer);
-  return std::min(layer, shape.layers) + 1;
+std::int64_t completing_block(const Gpt& gpt, const Parameter& parameter) {
+  if (is_copy(gpt, parameter)) return block_count(gpt.shape) - 1;
+  return first_user(gpt.shape, parameter.number);
+}
+
+void fold_tied_gradient(const Gpt& gpt) {
+  if (!gpt.holds(0) || !gpt.head_embedding.defined() || !gpt.head_embedding.grad().defined())
+    return;
+  const at::NoGradGuard no_grad;
+  at::Tensor head = gpt.head_embedding, embedding = gpt.value(0);
+  if (embedding.grad().defined())
+    embedding.mutable_grad().add_(head.grad());
+  else
+    embedding.mutable_grad() = head.grad();
+  head.mutable_grad().reset();
 }
 
 std::int64_t parameter_count(const GptShape& shape) {
@@ -164,21 +181,31 @@ std::int64_t parameter_count(const GptShape& shape) {
   return total;
 }
 
-Gpt make_empty_gpt(const GptShape& shape, const at::TensorOptions& like) {
-  Gpt gpt{shape, {}};
-  for (const ParameterSpec& spec : parameter_specs(shape))
-    gpt.parameters.push_back({spec.name, at::empty(spec.sizes, like).requires_grad_(true)});
+Gpt make_empty_gpt(const GptShape& shape, const at::TensorOptions& like, const HeldBlocks& held) {
+  Gpt gpt{.shape = shape, .parameters = {}, .held = held, .places = {}, .head_embedding = {}};
+  const std::int64_t head = block_count(shape) - 1;
+  const std::vector<ParameterSpec> specs = parameter_specs(shape);
+  for (std::size_t p = 0; p < specs.size(); ++p) {
+    gpt.places.push_back(gpt.parameters.size());
+    if (gpt.holds(first_user(shape, p)) || (p == 0 && gpt.holds(head)))
+      gpt.parameters.push_back(
+          {specs[p].name, at::empty(specs[p].sizes, like).requires_grad_(true), p});
+  }
+  if (gpt.holds(head))
+    gpt.head_embedding = gpt.holds(0) ? gpt.value(0).detach().requires_grad_(true) : gpt.value(0);
   return gpt;
 }
 
-Gpt make_gpt(const GptShape& shape, std::uint64_t seed, const at::TensorOptions& like) {
-  Gpt gpt = make_empty_gpt(shape, like);
+Gpt make_gpt(const GptShape& shape, std::uint64_t seed, const at::TensorOptions& like,
+             const HeldBlocks& held) {
+  Gpt gpt = make_empty_gpt(shape, like, held);
   const at::NoGradGuard no_grad;
   const std::vector<ParameterSpec> specs = parameter_specs(shape);
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    at::Tensor host = at::empty(specs[i].sizes, like.device(at::kCPU));
-    fill(specs[i], seed, host);
-    gpt.parameters[i].value.copy_(host);
+  for (Parameter& parameter : gpt.parameters) {
+    const ParameterSpec& spec = specs[parameter.number];
+    at::Tensor host = at::empty(spec.sizes, like.device(at::kCPU));
+    fill(spec, seed, host);
+    parameter.value.copy_(host);
   }
   return gpt;
 }
@@ -209,20 +236,20 @@ double forward_loss(const Gpt& gpt, const Microbatch& microbatch) {
 
 at::Tensor forward_logits(const Gpt& gpt, const at::Tensor& ids) {
   const at::NoGradGuard no_grad;
-  const Microbatch microbatch{ids, {}, {}, 0};
+  const Microbatch microbatch{.ids = ids, .targets = {}, .sample_keys = {}};
   at::Tensor x;
   for (std::int64_t b = 0; b <= gpt.shape.layers; ++b) x = forward_block(gpt, b, x, microbatch);
-  return final_norm(gpt, x).mm(gpt.parameters[0].value.t());
+  return final_norm(gpt, x).mm(gpt.value(0).t());
 }
 
 at::Tensor forward_rows(const Gpt& gpt, std::span<const std::int64_t> ids, std::int64_t first,
                         const std::function<at::Tensor(std::int64_t, const at::Tensor&)>& attend) {
   const at::NoGradGuard no_grad;
   const auto rows = static_cast<std::int64_t>(ids.size());
-  const at::Tensor& table = gpt.parameters[0].value;
+  const at::Tensor& table = gpt.value(0);
   const at::Tensor host = at::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size()));
-  at::Tensor x = table.index_select(0, host.to(table.device()))
-                     .add(gpt.parameters[1].value.narrow(0, first, rows));
+  at::Tensor x =
+      table.index_select(0, host.to(table.device())).add(gpt.value(1).narrow(0, first, rows));
   for (std::int64_t l = 0; l < gpt.shape.layers; ++l)
     x = layer_with(gpt, l, x, [&](const at::Tensor& qkv) { return attend(l, qkv); }, {}, {});
   return table.mv(final_norm(gpt, x.narrow(0, rows - 1, 1)).view({-1}));

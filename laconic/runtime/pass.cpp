@@ -53,6 +53,7 @@ double forward_backward(const Gpt& gpt, const Microbatch& microbatch, double wei
       if (b > 0) gradient = inputs[i].grad();
       inputs[i].reset();
     }
+    if (b == 0) fold_tied_gradient(gpt);
     if (options.after_block) options.after_block(b);
   }
   return loss;

@@ -12,7 +12,7 @@ std::vector<BlockLayout> block_layouts(const Gpt& gpt) {
   std::vector<BlockLayout> layouts(static_cast<std::size_t>(block_count(gpt.shape)));
   for (std::size_t b = 0; b < layouts.size(); ++b) layouts[b].name = fmt::format("block{}", b);
   for (std::size_t p = 0; p < gpt.parameters.size(); ++p)
-    layouts[static_cast<std::size_t>(completing_block(gpt.shape, p))].tensors.push_back(
+    layouts[static_cast<std::size_t>(completing_block(gpt, gpt.parameters[p]))].tensors.push_back(
         {gpt.parameters[p].name, spec_of(gpt.parameters[p].value)});
   return layouts;
 }
@@ -21,7 +21,7 @@ FlatBlocks::FlatBlocks(const Gpt& gpt)
     : members_(static_cast<std::size_t>(block_count(gpt.shape))), parts_(gpt.parameters.size()) {
   const at::NoGradGuard no_grad;
   for (std::size_t p = 0; p < gpt.parameters.size(); ++p)
-    members_[static_cast<std::size_t>(completing_block(gpt.shape, p))].push_back(p);
+    members_[static_cast<std::size_t>(completing_block(gpt, gpt.parameters[p]))].push_back(p);
   const auto options = gpt.parameters.front().value.options().device(at::kCPU);
   for (const auto& members : members_) {
     std::int64_t elements = 0;

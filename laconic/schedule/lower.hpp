@@ -1,0 +1,26 @@
+// schedule/lower.hpp — passes from schedule to schedule: what compute implies, made explicit.
+#pragma once
+
+#include "laconic/schedule/schedule.hpp"
+
+namespace laconic {
+
+// Adds sends right after what they send and receives right before what needs them. Neighbours on
+// the same rank hand over without a message. Leaves schedules that have some alone (a file may
+// place them by itself).
+Schedule with_communication(Schedule schedule);
+
+// Adds R after the action that completes each stage's gradients.
+Schedule with_reductions(Schedule schedule);
+
+// Adds one P per rank, after its last forward: what it starts has all of the remaining backward to
+// end.
+Schedule with_prefetch(Schedule schedule);
+
+// All of them, in this order: what the runtime walks.
+Schedule lowered(Schedule schedule);
+
+// The compute actions alone.
+Schedule compute_only(Schedule schedule);
+
+}  // namespace laconic

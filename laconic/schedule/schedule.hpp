@@ -1,0 +1,95 @@
+// schedule/schedule.hpp — a pipeline schedule as plain data.
+//
+// A schedule is a list of actions for each pipeline rank, in the order in which
+// that rank performs them. Pure functions build it, lower it (lower.hpp), check
+// it (check.hpp), time it (estimate.hpp), draw it (gantt.hpp) and print it; the
+// runtime only walks it. The text form is the contract:
+//
+//     rank 0:  F0 F1 B0 F2 B1 B2         after one_forward_one_backward()
+//     rank 0:  F0 >a0 F1 >a1 <g0 B0 ..   after with_communication()
+//
+// A stage is a range of the model's blocks. Stage s lives on rank s % ranks, so
+// with more stages than ranks each rank has several, its chunks, and the text
+// says which: "2F0" is the forward of microbatch 0 on stage 2.
+//
+// Time is not here: a schedule says what comes after what. Gradients add up over
+// microbatches in the order of the list, and every builder takes microbatches of
+// a stage in ascending order, so that the sum has the bits of one process.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "laconic/base/problem.hpp"
+
+namespace laconic {
+
+enum class Op : std::uint8_t {
+  forward,           // F   needs the activation of the stage before
+  backward,          // B   needs the gradient of the stage after; both halves at once
+  backward_input,    // I   the half that the stage before waits for
+  backward_weight,   // W   the half that only this stage's parameters wait for
+  send_activation,   // >a  of this stage's output
+  recv_activation,   // <a  of this stage's input
+  send_gradient,     // >g  of this stage's input
+  recv_gradient,     // <g  of this stage's output
+  reduce_gradients,  // R   the stage's gradients are complete: sums over other ranks may begin
+  prefetch,          // P   what links will remember of the next step's samples may be read
+};
+
+struct Action {
+  Op op = Op::forward;
+  int stage = 0;
+  int microbatch = 0;  // 0 where there is none (R, P)
+  auto operator<=>(const Action&) const = default;
+};
+
+struct PipelineShape {
+  int ranks = 1;
+  int stages = 1;  // a multiple of `ranks`
+  int microbatches = 1;
+  bool operator==(const PipelineShape&) const = default;
+};
+constexpr int rank_of_stage(const PipelineShape& shape, int stage) {
+  return stage % shape.ranks;
+}
+constexpr int chunks_of(const PipelineShape& shape) {
+  return shape.stages / shape.ranks;
+}
+// Between stage `edge` and the next. Edges between stages of one rank need no message.
+constexpr int edge_count(const PipelineShape& shape) {
+  return shape.stages - 1;
+}
+
+struct Schedule {
+  PipelineShape shape;
+  std::vector<std::vector<Action>> by_rank;
+  bool operator==(const Schedule&) const = default;
+};
+
+enum class ScheduleKind : std::uint8_t { gpipe, one_f_one_b, interleaved, zero_bubble };
+std::string_view name_of(ScheduleKind kind);  // "gpipe" "1f1b" "interleaved" "zero_bubble"
+// Throws ConfigError with the names there are.
+ScheduleKind parse_schedule_kind(std::string_view name);
+
+// Every reason why there is no such schedule (interleaved needs a number of microbatches that
+// `ranks` divides, and more than one chunk; the others exactly one).
+Problems check(ScheduleKind kind, const PipelineShape& shape);
+
+// Compute actions only. Requires: check(kind, shape) is empty.
+Schedule build(ScheduleKind kind, const PipelineShape& shape);
+Schedule all_forward_all_backward(const PipelineShape& shape);  // GPipe
+Schedule one_forward_one_backward(const PipelineShape& shape);  // 1F1B
+Schedule interleaved(const PipelineShape& shape);               // 1F1B over chunks
+Schedule zero_bubble(const PipelineShape& shape);  // 1F1B with W where ranks would be idle (ZB-H1)
+
+// One line per rank. parse(to_text(s)) == s. Lines that are empty or begin with # are passed over;
+// ranks, stages and microbatches follow from what the lines hold.
+std::string to_text(const Schedule& schedule);
+std::string to_text(const Action& action, bool with_stage = false);  // ">a3", "2F0"
+Schedule parse_schedule(std::string_view text);  // throws ConfigError with every reason
+
+}  // namespace laconic
