@@ -24,11 +24,31 @@ std::string text_of(ByteView bytes) {
 }  // namespace
 
 World::World(const Mesh& mesh, Courier& courier)
-    : courier_(&courier), rank_(courier.engine().rank()) {
+    : courier_(&courier), rank_(courier.engine().rank()), mesh_(mesh) {
   everybody_.resize(static_cast<std::size_t>(laconic::size(mesh)));
   std::iota(everybody_.begin(), everybody_.end(), 0);
+  coord_ = coord_of(mesh, rank_);
   dp_group_ = group_of(mesh, rank_, Axis::dp);
-  dp_member_ = member_of(dp_group_, rank_);
+  pp_group_ = group_of(mesh, rank_, Axis::pp);
+}
+
+Group World::tied_pair() const {
+  const Rank first = pp_group_.front(), last = pp_group_.back();
+  if (rank_ != first && rank_ != last) return {};
+  return first == last ? Group{first} : Group{first, last};
+}
+
+Group World::tied_group() const {
+  Group group;
+  for (const Rank rank : everybody_) {
+    Coord coord = coord_of(mesh_, rank);
+    const bool is_holder = coord.pp == 0 || coord.pp == mesh_.pp - 1;
+    coord.dp = coord_.dp;
+    coord.pp = coord_.pp;
+    if (is_holder && coord == coord_) group.push_back(rank);
+  }
+  const bool is_member = coord_.pp == 0 || coord_.pp == mesh_.pp - 1;
+  return is_member ? group : Group();
 }
 
 std::vector<Bytes> World::gather(ByteView mine) {

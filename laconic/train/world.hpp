@@ -30,8 +30,18 @@ class World {
   bool is_first() const { return rank_ == 0; }  // the one that writes files and talks to people
   bool is_alone() const { return size() == 1; }
 
+  const Mesh& mesh() const { return mesh_; }
+  const Coord& coord() const { return coord_; }
+  // Ranks with the same part of the model.
   const Group& dp_group() const { return dp_group_; }
-  int dp_member() const { return dp_member_; }
+  int dp_member() const { return coord_.dp; }
+  // Ranks that make up one model, first part to last.
+  const Group& pp_group() const { return pp_group_; }
+  int pp_member() const { return coord_.pp; }
+  // All holders of the tied embedding, first and last part: of the same replica, or of all. Without
+  // a pipeline the rank alone, or its dp group. Empty where this rank is none.
+  Group tied_pair() const;
+  Group tied_group() const;
 
   // Requires, for both: not alone.
   Courier& courier() const { return *courier_; }
@@ -61,8 +71,10 @@ class World {
   Courier* courier_ = nullptr;
   Rank rank_ = 0;
   Group everybody_ = {0};
+  Mesh mesh_;
+  Coord coord_;
   Group dp_group_ = {0};
-  int dp_member_ = 0;
+  Group pp_group_ = {0};
   std::uint64_t exchanges_ = 0;
   std::string doing_ = "beginning";
 };
