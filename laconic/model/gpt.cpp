@@ -98,13 +98,6 @@ at::Tensor head(const Gpt& gpt, const at::Tensor& x, const Microbatch& microbatc
   return cross_entropy(final_norm(gpt, x), gpt.head_embedding, microbatch.targets.flatten());
 }
 
-// The block that a parameter belongs to; the tied embedding to block 0.
-std::int64_t first_user(const GptShape& shape, std::size_t p) {
-  if (p < 2) return 0;  // wte, wpe
-  const auto layer = static_cast<std::int64_t>((p - 2) / kPerLayer);
-  return std::min(layer, shape.layers) + 1;
-}
-
 void fill(const ParameterSpec& spec, std::uint64_t seed, at::Tensor& value) {
   if (spec.deviation == 0) {
     value.fill_(spec.mean);
@@ -154,9 +147,15 @@ std::vector<ParameterSpec> parameter_specs(const GptShape& s) {
   return specs;
 }
 
+std::int64_t first_block(const GptShape& shape, std::size_t p) {
+  if (p < 2) return 0;  // wte, wpe
+  const auto layer = static_cast<std::int64_t>((p - 2) / kPerLayer);
+  return std::min(layer, shape.layers) + 1;
+}
+
 std::int64_t completing_block(const Gpt& gpt, const Parameter& parameter) {
   if (is_copy(gpt, parameter)) return block_count(gpt.shape) - 1;
-  return first_user(gpt.shape, parameter.number);
+  return first_block(gpt.shape, parameter.number);
 }
 
 void fold_tied_gradient(const Gpt& gpt) {
@@ -187,7 +186,7 @@ Gpt make_empty_gpt(const GptShape& shape, const at::TensorOptions& like, const H
   const std::vector<ParameterSpec> specs = parameter_specs(shape);
   for (std::size_t p = 0; p < specs.size(); ++p) {
     gpt.places.push_back(gpt.parameters.size());
-    if (gpt.holds(first_user(shape, p)) || (p == 0 && gpt.holds(head)))
+    if (gpt.holds(first_block(shape, p)) || (p == 0 && gpt.holds(head)))
       gpt.parameters.push_back(
           {specs[p].name, at::empty(specs[p].sizes, like).requires_grad_(true), p});
   }

@@ -100,6 +100,9 @@ inline bool is_copy(const Gpt& gpt, const Parameter& parameter) {
   return is_tied(parameter) && !gpt.holds(0);
 }
 
+// The first block that uses parameter number `p`, which is the one it belongs to.
+std::int64_t first_block(const GptShape& shape, std::size_t p);
+
 // The held block whose backward completes the gradient of a parameter: for the tied embedding that
 // is block 0, though the head adds to it first, or the head, where that alone is held.
 std::int64_t completing_block(const Gpt& gpt, const Parameter& parameter);

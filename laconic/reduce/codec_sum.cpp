@@ -42,8 +42,8 @@ class CodecSum final : public GradientSum {
   // it overtakes what is still queued of the others.
   void post(std::size_t block, std::byte* buffer) override {
     LACONIC_ASSERT(under_way_[block] == nullptr, blocks_[block].name);
-    under_way_[block] = sums_[block]->operation(
-        buffer, deadline_key(step_ + 1, blocks_.size(), block, 2), step_ < warm_up_steps_);
+    under_way_[block] =
+        sums_[block]->operation(buffer, deadline_key(step_ + 1, block, 2), step_ < warm_up_steps_);
     courier_.start(under_way_[block]);
   }
 

@@ -113,7 +113,7 @@ class PowerSgd final : public Operation {
 
   void begin(std::uint64_t step) {
     shared_.abandon();
-    key_ = deadline_key(step + 1, blocks_, span_.first, 2);
+    key_ = deadline_key(step + 1, span_.first, 2);
     phase_ = Phase::posted;
     missing_ = span_.count;
     std::ranges::fill(buffers_, nullptr);

@@ -67,6 +67,7 @@ class EdgeSender {
   void abandon();
 
   Sender& link() { return sender_; }
+  const EdgeSpec& spec() const { return spec_; }
   std::uint64_t resent() const { return resent_; }  // samples, so far
 
  private:
@@ -101,6 +102,7 @@ class EdgeReceiver {
   void abandon();
 
   Receiver& link() { return receiver_; }
+  const EdgeSpec& spec() const { return spec_; }
   std::uint64_t refused() const { return refused_; }  // samples, so far: desynchronised or damaged
 
  private:

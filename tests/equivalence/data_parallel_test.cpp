@@ -14,7 +14,7 @@
 #include "laconic/file/safetensors.hpp"
 #include "laconic/file/temporary_folder.hpp"
 #include "laconic/reduce/test_model.hpp"
-#include "laconic/runtime/pass.hpp"
+#include "laconic/runtime/stage.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/flat_blocks.hpp"
