@@ -25,9 +25,7 @@ Microbatch microbatch_at(const StepPlan& plan, const Gpt& gpt, const TrainState&
         static_cast<std::int64_t>(sample_at(plan.order, static_cast<std::uint64_t>(begin + s))));
   Microbatch microbatch = make_microbatch(plan.data, ids, gpt.parameters.front().value.device());
   microbatch.dropout = plan.config.model.dropout;
-  if (microbatch.dropout > 0)
-    microbatch.sample_keys =
-        dropout_keys(static_cast<std::uint64_t>(plan.config.run.seed), state.step, ids);
+  if (microbatch.dropout > 0) microbatch.sample_keys = dropout_keys(plan.config, state.step, ids);
   return microbatch;
 }
 
