@@ -209,12 +209,13 @@ Gpt make_gpt(const GptShape& shape, std::uint64_t seed, const at::TensorOptions&
   return gpt;
 }
 
-std::vector<Key> dropout_keys(std::uint64_t seed, std::int64_t step,
+std::vector<Key> dropout_keys(std::uint64_t seed, std::optional<std::int64_t> step,
                               const std::vector<std::int64_t>& sample_ids) {
-  const Key root = derive(key_of(seed), "dropout");
+  const Key root = derive(key_of(seed), step ? "dropout" : "dropout by sample");
+  const auto when = static_cast<std::uint64_t>(step.value_or(0));
   std::vector<Key> keys;
   for (const std::int64_t id : sample_ids)
-    keys.push_back(derive(root, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(id)));
+    keys.push_back(derive(root, when, static_cast<std::uint64_t>(id)));
   return keys;
 }
 

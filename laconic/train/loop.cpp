@@ -49,7 +49,8 @@ class Run {
         common_(start_together(options, data_, world)),
         start_(common_.start),
         train_(
-            open_dataset(config_.data.train, config_.model.context, start_.gpt.shape.vocabulary)) {
+            open_dataset(config_.data.train, config_.model.context, start_.gpt.shape.vocabulary)),
+        order_(sample_order(config_, train_.samples(), start_.state.position)) {
     if (!config_.data.valid.empty()) {
       valid_.emplace(
           open_dataset(config_.data.valid, config_.model.context, start_.gpt.shape.vocabulary));
@@ -77,13 +78,8 @@ class Run {
 
   TrainSummary go() {
     introduce();
-    const StepPlan plan{
-        config_,
-        train_,
-        {static_cast<std::uint64_t>(config_.run.seed), train_.samples(), config_.data.shuffle},
-        reports_->trace(),
-        world_.dp_member(),
-        stop_signal_};
+    const StepPlan plan{config_,     train_, order_, reports_->trace(), world_.dp_member(),
+                        stop_signal_};
     try {
       while (start_.state.step < config_.train.steps && summary_.signal == 0) take_step(plan);
     } catch (const NotFinite& error) {  // the steps before it are good
@@ -320,6 +316,7 @@ class Run {
   CommonStart common_;
   Start& start_;
   WindowedDataset train_;
+  SampleOrder order_;
   std::optional<WindowedDataset> valid_;
   std::vector<std::int32_t> token_bytes_;
   std::unique_ptr<UpdateRule> rule_;

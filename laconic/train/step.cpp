@@ -34,8 +34,7 @@ PipelineInput input_of(const StepPlan& plan, const Gpt& gpt, const TrainState& s
       .samples = {ids.begin(), ids.end()}};
   input.microbatch.dropout = plan.config.model.dropout;
   if (input.microbatch.dropout > 0)
-    input.microbatch.sample_keys =
-        dropout_keys(static_cast<std::uint64_t>(plan.config.run.seed), state.step, ids);
+    input.microbatch.sample_keys = dropout_keys(plan.config, state.step, ids);
   return input;
 }
 
