@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::uint32_t kAllReceived = 0xFFF;  // tag part: the receiver will not ask any more
 constexpr std::uint64_t kEvaluationsInFlight = 4;
+constexpr std::uint64_t kEvaluationNumbers = 1 << 24;  // see EdgeMessage
 
 bool is_delta(const LinkSpec& link) {
   return std::holds_alternative<Delta>(link.memory);
@@ -322,7 +323,8 @@ double Pipeline::evaluate(const Microbatch& microbatch, std::uint64_t number) {
   const at::Tensor& like = gpt_.parameters.front().value;
   const TensorSpec boundary{.dtype = dtype_of(like.scalar_type()),
                             .shape = {microbatch.ids.numel(), gpt_.shape.width}};
-  const EdgeMessage message{.microbatch = static_cast<int>(number & 0xFFFFFFF),
+  const EdgeMessage message{.microbatch = static_cast<int>(number % kEvaluationNumbers),
+                            .use = Use::bypass,
                             .is_evaluation = true};
   at::Tensor x;
   for (int s = rank_; s < shape.stages; s += shape.ranks) {

@@ -79,7 +79,7 @@ struct ComputeTimes {
     double mean() const { return count > 0 ? seconds / static_cast<double>(count) : 0; }
   };
   Total forward, backward, backward_input, backward_weight;
-  double waiting = 0;  // for activations and gradients
+  double waiting = 0;  // for activations and gradients, unpacking them included
 };
 
 class Pipeline {
