@@ -47,7 +47,8 @@ Actions one_by_one(const PipelineShape& shape, int rank) {
 
 // --- zero bubble. The order of F and I is that of F and B in 1F1B; since I is shorter than B, the
 // gradient reaches the first stage sooner. A W stands where there would be no room for the next
-// forward (`room` activations), and between the last I's, where the rank would wait.
+// forward (`room` activations: on every rank as many as 1F1B needs on the first, so that late ranks
+// can put W off until early ones are done), and between the last I's, where the rank would wait.
 
 Actions with_halves(const PipelineShape& shape, int rank, int room) {
   Actions list;
@@ -188,7 +189,7 @@ Schedule interleaved(const PipelineShape& shape) {
 Schedule zero_bubble(const PipelineShape& shape) {
   require(ScheduleKind::zero_bubble, shape);
   return for_each_rank(shape, [&](int rank) {
-    return with_halves(shape, rank, std::min(shape.ranks - rank, shape.microbatches));
+    return with_halves(shape, rank, std::min(shape.ranks, shape.microbatches));
   });
 }
 
