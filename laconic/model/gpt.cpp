@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "laconic/base/error.hpp"
+#include "laconic/model/linear.hpp"
 
 namespace laconic {
 
@@ -40,10 +41,6 @@ at::Tensor norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   return at::layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
 }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return bias.addmm(x, weight);
-}
-
 // The parameters of one layer, by position in parameter_specs().
 struct LayerView {
   const Parameter* first;
@@ -66,16 +63,25 @@ at::Tensor embed(const Gpt& gpt, const Microbatch& microbatch) {
   return dropout.probability > 0 ? dropout_add(at::zeros_like(x), x, dropout) : x;
 }
 
+// What training adds to a layer.
+struct Branches {
+  Dropout attention, mlp;  // of the branches' outputs
+  DeferredWeights* deferred = nullptr;
+};
+
 // The two residual branches of a layer around whatever mixes the tokens.
 template <class Attend>
 at::Tensor layer_with(const Gpt& gpt, std::int64_t layer, const at::Tensor& x, const Attend& attend,
-                      const Dropout& attention_dropout, const Dropout& mlp_dropout) {
+                      const Branches& branches = {}) {
   const LayerView p = layer_view(gpt, layer);
   const double epsilon = gpt.shape.norm_epsilon;
-  const at::Tensor qkv = linear(norm(x, p[0], p[1], epsilon), p[2], p[3]);  // [b * t, 3 d]
-  const at::Tensor y = dropout_add(x, linear(attend(qkv), p[4], p[5]), attention_dropout);
-  const at::Tensor hidden = gelu(linear(norm(y, p[6], p[7], epsilon), p[8], p[9]));  // [b * t, 4 d]
-  return dropout_add(y, linear(hidden, p[10], p[11]), mlp_dropout);
+  const auto map = [&](const at::Tensor& from, std::size_t i) {
+    return linear(from, p[i], p[i + 1], branches.deferred);
+  };
+  const at::Tensor qkv = map(norm(x, p[0], p[1], epsilon), 2);  // [b * t, 3 d]
+  const at::Tensor y = dropout_add(x, map(attend(qkv), 4), branches.attention);
+  const at::Tensor hidden = gelu(map(norm(y, p[6], p[7], epsilon), 8));  // [b * t, 4 d]
+  return dropout_add(y, map(hidden, 10), branches.mlp);
 }
 
 at::Tensor layer(const Gpt& gpt, std::int64_t block, const at::Tensor& x,
@@ -85,8 +91,9 @@ at::Tensor layer(const Gpt& gpt, std::int64_t block, const at::Tensor& x,
                             dropout_at(microbatch, block, Site::attention));
   };
   return layer_with(gpt, block - 1, x, attend,
-                    dropout_at(microbatch, block, Site::attention_output),
-                    dropout_at(microbatch, block, Site::mlp_output));
+                    {.attention = dropout_at(microbatch, block, Site::attention_output),
+                     .mlp = dropout_at(microbatch, block, Site::mlp_output),
+                     .deferred = microbatch.deferred});
 }
 
 at::Tensor final_norm(const Gpt& gpt, const at::Tensor& x) {
@@ -95,7 +102,8 @@ at::Tensor final_norm(const Gpt& gpt, const at::Tensor& x) {
 }
 
 at::Tensor head(const Gpt& gpt, const at::Tensor& x, const Microbatch& microbatch) {
-  return cross_entropy(final_norm(gpt, x), gpt.head_embedding, microbatch.targets.flatten());
+  return cross_entropy(final_norm(gpt, x), gpt.head_embedding, microbatch.targets.flatten(),
+                       microbatch.deferred);
 }
 
 void fill(const ParameterSpec& spec, std::uint64_t seed, at::Tensor& value) {
@@ -251,7 +259,7 @@ at::Tensor forward_rows(const Gpt& gpt, std::span<const std::int64_t> ids, std::
   at::Tensor x =
       table.index_select(0, host.to(table.device())).add(gpt.value(1).narrow(0, first, rows));
   for (std::int64_t l = 0; l < gpt.shape.layers; ++l)
-    x = layer_with(gpt, l, x, [&](const at::Tensor& qkv) { return attend(l, qkv); }, {}, {});
+    x = layer_with(gpt, l, x, [&](const at::Tensor& qkv) { return attend(l, qkv); });
   return table.mv(final_norm(gpt, x.narrow(0, rows - 1, 1)).view({-1}));
 }
 
