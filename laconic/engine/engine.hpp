@@ -88,6 +88,9 @@ class Engine {
   // Nothing when it has not arrived whole. The first call for a message posts it in the recorder.
   // Throws PeerLost, WireError.
   std::optional<Bytes> try_recv(Rank from, Tag tag);
+  // The same for a message that may never be sent: it is posted when its first segment is here, so
+  // that nobody is blamed for what nobody owes.
+  std::optional<Bytes> poll(Rank from, Tag tag);
   // Waits until every queued message has been handed over. Throws PeerLost; Timeout when a segment
   // did not leave within the engine's deadline.
   void flush();
