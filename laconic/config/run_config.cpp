@@ -176,7 +176,7 @@ void check_schedule(Checker& c, const PipelineSection& pipeline) {
   try {
     const ScheduleKind kind = parse_schedule_kind(schedule);
     const bool has_chunks = kind == ScheduleKind::interleaved;
-    c.require(!has_chunks || pipeline.chunks >= 2, "pipeline.chunks",
+    c.require(!has_chunks || pipeline.chunks != 1, "pipeline.chunks",
               fmt::format("chunks = {}: interleaved needs at least 2", pipeline.chunks));
     c.require(has_chunks || pipeline.chunks <= 1, "pipeline.chunks",
               fmt::format("chunks = {}: {} has 1 stage on each rank, only interleaved has more",

@@ -81,7 +81,7 @@ class DataParallel : public testing::Test {
   static std::vector<at::Tensor> model_of(const RunConfig& c, const Reduce& reduce) {
     Start start = start_run(c, {.resume = "none", .follows = true}, {257, ""});
     const WindowedDataset data = open_dataset(c.data.train, c.model.context, 257);
-    const SampleOrder order{static_cast<std::uint64_t>(c.run.seed), data.samples(), true};
+    const SampleOrder order = sample_order(c, data.samples(), 0);
     std::vector<FlatBlocks> by_rank;
     for (std::int64_t r = 0; r < c.mesh.dp; ++r) by_rank.emplace_back(start.gpt);
     for (std::int64_t step = 0; step < c.train.steps; ++step) {
@@ -153,18 +153,24 @@ class DataParallel : public testing::Test {
 };
 
 TEST_F(DataParallel, InDoublePrecisionAnyNumberOfRanksTrainsTheSameModel) {
-  RunConfig one = config("one", 1);
-  one.run.dtype = "float64";
-  const TrainSummary alone = train({.config = one});
-  const auto expected = parameters(alone.checkpoint, one);
-  for (const std::int64_t dp : {2, 3, 4, 8}) {
-    SCOPED_TRACE(dp);
-    RunConfig c = config(fmt::format("dp{}", dp), dp);
-    c.run.dtype = "float64";
-    const TrainSummary together = run(c);
-    EXPECT_NEAR(together.loss, alone.loss, 1e-12);
-    EXPECT_NEAR(together.evaluation->loss, alone.evaluation->loss, 1e-12);
-    EXPECT_LT(largest_difference(parameters(together.checkpoint, c), expected), 1e-12);
+  for (const std::int64_t shards : {0, 24}) {
+    const auto layout = [&](std::int64_t dp) {
+      RunConfig c = config(fmt::format("dp{}-{}", dp, shards), dp);
+      c.run.dtype = "float64";
+      c.data.shards = shards;
+      return c;
+    };
+    const RunConfig one = layout(1);
+    const TrainSummary alone = train({.config = one});
+    const auto expected = parameters(alone.checkpoint, one);
+    for (const std::int64_t dp : {2, 3, 4, 8}) {
+      SCOPED_TRACE(fmt::format("dp {}, shards {}", dp, shards));
+      const RunConfig c = layout(dp);
+      const TrainSummary together = run(c);
+      EXPECT_NEAR(together.loss, alone.loss, 1e-12);
+      EXPECT_NEAR(together.evaluation->loss, alone.evaluation->loss, 1e-12);
+      EXPECT_LT(largest_difference(parameters(together.checkpoint, c), expected), 1e-12);
+    }
   }
 }
 
