@@ -9,23 +9,10 @@ namespace {
 
 using Actions = std::vector<Action>;
 
-bool is_compute(const Action& action) {
-  return action.op <= Op::backward_weight;
-}
-
-bool is_message(const Action& action) {
-  return action.op >= Op::send_activation && action.op <= Op::recv_gradient;
-}
-
 template <class Predicate>
 bool has_any(const Schedule& schedule, const Predicate& is_one) {
   return std::ranges::any_of(
       schedule.by_rank, [&](const Actions& list) { return std::ranges::any_of(list, is_one); });
-}
-
-// Whether what passes between a stage and the next travels between ranks.
-bool is_wire(const PipelineShape& shape, int edge) {
-  return edge >= 0 && edge < edge_count(shape) && shape.ranks > 1;
 }
 
 void add_with_messages(Actions& list, const PipelineShape& shape, const Action& action) {
@@ -33,10 +20,10 @@ void add_with_messages(Actions& list, const PipelineShape& shape, const Action& 
   const bool moves = is_forward || action.op == Op::backward || action.op == Op::backward_input;
   const int before = action.stage - 1, after = action.stage;  // edges
   const auto add = [&](Op op) { list.push_back({op, action.stage, action.microbatch}); };
-  if (moves && is_wire(shape, is_forward ? before : after))
+  if (moves && crosses_ranks(shape, is_forward ? before : after))
     add(is_forward ? Op::recv_activation : Op::recv_gradient);
   list.push_back(action);
-  if (moves && is_wire(shape, is_forward ? after : before))
+  if (moves && crosses_ranks(shape, is_forward ? after : before))
     add(is_forward ? Op::send_activation : Op::send_gradient);
 }
 
@@ -56,7 +43,7 @@ std::map<int, std::size_t> ends_of_stages(const Actions& list) {
 }  // namespace
 
 Schedule with_communication(Schedule schedule) {
-  if (has_any(schedule, is_message)) return schedule;
+  if (has_any(schedule, [](const Action& a) { return is_message(a.op); })) return schedule;
   for (Actions& list : schedule.by_rank) {
     Actions lowered;
     for (const Action& action : list) add_with_messages(lowered, schedule.shape, action);
@@ -102,7 +89,7 @@ Schedule lowered(Schedule schedule) {
 
 Schedule compute_only(Schedule schedule) {
   for (Actions& list : schedule.by_rank)
-    std::erase_if(list, [](const Action& action) { return !is_compute(action); });
+    std::erase_if(list, [](const Action& action) { return !is_compute(action.op); });
   return schedule;
 }
 
