@@ -15,8 +15,8 @@ struct GanttOptions {
 };
 // One line per rank (and wire, and rank whose sums take time): microbatch numbers in boxes as long
 // as they last, dots where idle, a time axis below. A column shows what happens in the middle of
-// its time, so that a box narrower than one may be missing, and a name that does not fit its box
-// is shortened to its letter. Requires: columns >= 40.
+// its time, so that a box narrower than one may be missing. From a name that does not fit its box
+// the stage goes first and then the microbatch. Requires: columns >= 40.
 std::string gantt_text(const Schedule& schedule, const Timing& timing,
                        const GanttOptions& options = {});
 
