@@ -57,7 +57,7 @@ class Run {
       token_bytes_ = token_bytes(config_.data.valid);
     }
     require_equal_models(start_.gpt, world_, start_.state.step);
-    rule_ = make_update_rule(config_, start_.gpt, world_);
+    rule_ = make_update_rule(config_, start_.gpt, world_, common_.decisions.encoded_ranks);
     const std::string note =
         rule_->load(start_.is_resumed ? read_rank_states(start_.from) : std::vector<RankTensors>(),
                     start_.state.optimiser);

@@ -1,4 +1,5 @@
 // Any number of data-parallel ranks trains the model that one process trains.
+#include <ATen/ops/scalar_tensor.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -111,6 +112,7 @@ class DataParallel : public testing::Test {
                          const SampleOrder& order, std::int64_t step, std::int64_t rank) {
     const std::int64_t micro = c.microbatch_size();
     const double weight = static_cast<double>(micro) / static_cast<double>(c.train.batch);
+    Stage stage(gpt, {0, block_count(gpt.shape)}, {});
     for (std::int64_t first = 0; first < c.local_batch(); first += micro) {
       std::vector<std::int64_t> ids;
       for (std::int64_t s = 0; s < micro; ++s)
@@ -120,8 +122,10 @@ class DataParallel : public testing::Test {
       Microbatch microbatch = make_microbatch(data, ids, at::kCPU);
       microbatch.dropout = c.model.dropout;
       microbatch.sample_keys = dropout_keys(static_cast<std::uint64_t>(c.run.seed), step, ids);
-      forward_backward(gpt, microbatch, weight);
+      const at::Tensor loss = stage.forward(0, microbatch, {});
+      stage.backward(0, at::scalar_tensor(weight, loss.options()), {});
     }
+    fold_tied_gradient(gpt);
   }
 
   // Parameters of a checkpoint, in the order of the model.
