@@ -152,7 +152,23 @@ TEST(Deferred, EveryOrderOfHalvesGivesTheBitsOfAnUndividedBackward) {
       }
 }
 
-// Large enough that matrix products go by blocks and threads.
+TEST(Deferred, OneForSeveralMicrobatchesRunsThemInTheirOrder) {
+  const Setting setting{.dtype = at::kFloat, .dropout = 0.2, .microbatches = 4};
+  Halves parts(setting);
+  DeferredWeights deferred;
+  for (int m = 0; m < setting.microbatches; ++m) parts.pass(m, &deferred);
+  deferred.run();
+  expect_same_bits(parts.gradients(), undivided(setting).gradients());
+}
+
+void expect_undivided_bits(const Setting& setting) {
+  SCOPED_TRACE(text_of(setting));
+  const Halves whole = undivided(setting);
+  const Halves parts = divided(setting, "IIWW");
+  expect_same_bits(parts.handed, whole.handed);
+  expect_same_bits(parts.gradients(), whole.gradients());
+}
+
 TEST(Deferred, BitsAreTheSameInAnyShape) {
   const Key key = derive(key_of(8), "shapes");
   const auto draw = [&](std::uint64_t i, std::int64_t least, std::int64_t most) {
@@ -160,20 +176,25 @@ TEST(Deferred, BitsAreTheSameInAnyShape) {
   };
   for (std::uint64_t i = 0; i < 12; ++i) {
     const std::int64_t heads = draw(4 * i, 1, 5);
-    const Setting setting{.shape = {.layers = 1,
-                                    .width = heads * draw(4 * i + 1, 1, 40),
-                                    .heads = heads,
-                                    .context = draw(4 * i + 2, 1, 150),
-                                    .vocabulary = draw(4 * i + 3, 2, 900)},
-                          .dtype = i % 2 == 0 ? at::kFloat : at::kDouble,
-                          .dropout = i % 3 == 0 ? 0.1 : 0.0,
-                          .microbatches = 2};
-    SCOPED_TRACE(text_of(setting));
-    const Halves whole = undivided(setting);
-    const Halves parts = divided(setting, "IIWW");
-    expect_same_bits(parts.handed, whole.handed);
-    expect_same_bits(parts.gradients(), whole.gradients());
+    expect_undivided_bits({.shape = {.layers = 1,
+                                     .width = heads * draw(4 * i + 1, 1, 40),
+                                     .heads = heads,
+                                     .context = draw(4 * i + 2, 1, 150),
+                                     .vocabulary = draw(4 * i + 3, 2, 900)},
+                           .dtype = i % 2 == 0 ? at::kFloat : at::kDouble,
+                           .dropout = i % 3 == 0 ? 0.1 : 0.0,
+                           .microbatches = 2});
   }
+}
+
+// Products over so many rows are summed in pieces: a fused multiply-and-add into grad(), the same
+// for few rows, would give other bits.
+TEST(Deferred, BitsAreTheSameForManyRows) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble})
+    expect_undivided_bits(
+        {.shape = {.layers = 1, .width = 32, .heads = 1, .context = 1000, .vocabulary = 50},
+         .dtype = dtype,
+         .microbatches = 2});
 }
 
 TEST(Deferred, TheFirstHalfCompletesNormsAndPositionsAndTouchesNoLinearMap) {
