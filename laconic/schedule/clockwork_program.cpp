@@ -19,9 +19,6 @@ bool is_send(Op op) {
 bool is_receive(Op op) {
   return op == Op::recv_activation || op == Op::recv_gradient;
 }
-bool is_compute(Op op) {
-  return op <= Op::backward_weight;
-}
 
 // Activations leave over the edge behind their stage and gradients over the one before it.
 int edge_of(const Action& message) {
@@ -53,7 +50,7 @@ class Compiler {
   Program compile() {
     program_.shape = shape();
     program_.by_rank.resize(schedule_.by_rank.size());
-    number([](Op op) { return is_compute(op); }, EventKind::compute);
+    number(is_compute, EventKind::compute);
     number(is_send, EventKind::message);
     number([](Op op) { return op == Op::reduce_gradients; }, EventKind::reduction);
     if (exchange_ == Exchange::paired) find_meetings();
@@ -133,7 +130,7 @@ class Compiler {
       const int at = static_cast<int>(i), event = event_at_[index(rank)][i];
       if (is_compute(action.op)) steps.push_back({StepKind::compute, event, at});
       if (action.op == Op::reduce_gradients) steps.push_back({StepKind::reduce, event, at});
-      if (is_send(action.op) || is_receive(action.op)) add_message_step(rank, action, at);
+      if (is_message(action.op)) add_message_step(rank, action, at);
     }
   }
 

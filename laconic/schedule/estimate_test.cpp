@@ -160,7 +160,7 @@ TEST(Estimate, EncodedGradientsCostWhatTheEdgeSays) {
 // Rank 1 of three has an activation for rank 2 and a gradient for rank 0 ready in turn. Through
 // one outlet they queue; on wires of their own they do not.
 TEST(Estimate, HostsShareOneOutlet) {
-  const Schedule schedule = make(ScheduleKind::one_f_one_b, 3, 2);
+  const Schedule schedule = make(ScheduleKind::one_f_one_b, 3, 6);
   Costs costs = with_messages(4, 4);
   const double pairs = estimate(schedule, costs).makespan;
   costs.wiring = Wiring::hosts;
@@ -229,7 +229,7 @@ TEST(Estimate, NothingBeginsBeforeItsInput) {
       for (int n = 1; n <= 7; ++n) {
         const Timing t = estimate(make(ScheduleKind::one_f_one_b, p, n), costs);
         const auto of = [&](Op op, int stage, int k) {
-          const auto& spans = op <= Op::backward_weight ? t.compute : t.messages;
+          const auto& spans = is_compute(op) ? t.compute : t.messages;
           return *std::ranges::find(spans, Action{op, stage, k}, &Span::action);
         };
         for (int s = 0; s + 1 < p; ++s)

@@ -99,8 +99,8 @@ Schedule build(ScheduleKind kind, const PipelineShape& shape);
 Schedule all_forward_all_backward(const PipelineShape& shape);  // GPipe
 Schedule one_forward_one_backward(const PipelineShape& shape);  // 1F1B
 Schedule interleaved(const PipelineShape& shape);               // 1F1B over chunks
-// 1F1B with W where ranks would be idle. An activation is held until its W is done, and no rank
-// holds more of them than in 1F1B: min(ranks - rank, microbatches).
+// 1F1B with W where ranks would be idle (ZB-H1). An activation is held until its W is done, and no
+// rank holds more of them than 1F1B does on the first: min(ranks, microbatches).
 Schedule zero_bubble(const PipelineShape& shape);
 
 // One line per rank; an action names its stage when some rank has several. parse(to_text(s)) == s,

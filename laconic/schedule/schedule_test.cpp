@@ -43,8 +43,8 @@ int expected_peak(ScheduleKind kind, const PipelineShape& shape, int rank) {
   const int p = shape.ranks, n = shape.microbatches, v = chunks_of(shape);
   switch (kind) {
     case ScheduleKind::gpipe: return n;
-    case ScheduleKind::one_f_one_b:
-    case ScheduleKind::zero_bubble: return std::min(p - rank, n);
+    case ScheduleKind::one_f_one_b: return std::min(p - rank, n);
+    case ScheduleKind::zero_bubble: return std::min(p, n);
     case ScheduleKind::interleaved: return n == p ? n * v : (v - 1) * p + 2 * (p - 1 - rank) + 1;
   }
   return 0;
@@ -149,11 +149,11 @@ TEST(Schedule, ZeroBubbleAsText) {
   const Schedule built = build(ScheduleKind::zero_bubble, {3, 3, 4});
   EXPECT_EQ(to_text(built),
             "rank 0:  F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3\n"
-            "rank 1:  F0 F1 I0 W0 F2 I1 W1 F3 I2 W2 I3 W3\n"
-            "rank 2:  F0 I0 W0 F1 I1 W1 F2 I2 W2 F3 I3 W3\n");
+            "rank 1:  F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3\n"
+            "rank 2:  F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3\n");
   EXPECT_EQ(to_text(lowered(build(ScheduleKind::zero_bubble, {2, 2, 2}))),
             "rank 0:  F0 >a0 F1 >a1 P <g0 I0 W0 <g1 I1 W1 R\n"
-            "rank 1:  <a0 F0 I0 >g0 W0 <a1 F1 P I1 >g1 W1 R\n");
+            "rank 1:  <a0 F0 I0 >g0 <a1 F1 P I1 >g1 W0 W1 R\n");
 }
 
 TEST(Schedule, InterleavedAsText) {
