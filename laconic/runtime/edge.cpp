@@ -4,12 +4,13 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <memory>
 #include <numeric>
 #include <utility>
 
-#include "laconic/base/crc32c.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/runtime/edge_message.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/tensor/tensor_link.hpp"
 
@@ -19,106 +20,8 @@ namespace {
 
 constexpr DeadlineKey kAtOnce = 0;  // for requests: a stage stands still until they are answered
 
-Problems problems_of(const EdgeSpec& spec, int ranks) {
-  Problems problems = check(spec.link);
-  const auto add = [&](const char* where, std::string what) {
-    problems.push_back({fmt::format("{}: {}", spec.link.name, where), std::move(what)});
-  };
-  if (spec.edge >= kEvaluationUnit)
-    add("edge", fmt::format("{} is not below {}", spec.edge, kEvaluationUnit));
-  if (spec.peer < 0 || spec.peer >= ranks)
-    add("peer", fmt::format("rank {} of {}", spec.peer, ranks));
-  constexpr int kMost = kFramesPerStep / (kEdgeTurns + 1);
-  if (spec.microbatches < 1 || spec.microbatches > kMost)
-    add("microbatches", fmt::format("{} is not from 1 to {}", spec.microbatches, kMost));
-  return problems;
-}
-
-EdgeSpec checked(EdgeSpec spec, const Engine& engine) {
-  Problems problems = problems_of(spec, engine.size());
-  if (!problems.empty()) throw ConfigError(std::move(problems));
-  return spec;
-}
-
-bool has_delta(const EdgeSpec& spec) {
-  return std::holds_alternative<Delta>(spec.link.memory);
-}
-bool goes_by_sample(const EdgeSpec& spec, const EdgeMessage& message) {
-  return has_delta(spec) && message.use == Use::train;
-}
-
-void require_sound(const EdgeSpec& spec, const EdgeMessage& message) {
-  const int end = message.is_evaluation ? static_cast<int>(kFramesPerStep) : spec.microbatches;
-  LACONIC_ASSERT(message.microbatch >= 0 && message.microbatch < end,
-                 fmt::format("{}: microbatch {} of {}", spec.link.name, message.microbatch, end));
-  LACONIC_ASSERT(!message.is_evaluation || message.use != Use::train,
-                 fmt::format("{}: evaluation of microbatch {} would change what is remembered",
-                             spec.link.name, message.microbatch));
-  if (message.samples.size() > max_samples(spec))
-    throw ConfigError(
-        fmt::format("{}: {} samples in a microbatch; with {} microbatches a step "
-                    "there are numbers for the frames of {}",
-                    spec.link.name, message.samples.size(), spec.microbatches, max_samples(spec)));
-}
-
-// [samples * tokens, width] as [samples, tokens, width].
-TensorSpec by_sample(const EdgeSpec& spec, const TensorSpec& rows, std::size_t samples) {
-  const auto count = static_cast<std::int64_t>(samples);
-  if (rows.shape.empty() || count == 0 || rows.shape[0] % count != 0)
-    throw ConfigError(fmt::format("{}: {} samples cannot share the rows of a tensor [{}]",
-                                  spec.link.name, count, fmt::join(rows.shape, ", ")));
-  TensorSpec result = rows;
-  result.shape[0] /= count;
-  result.shape.insert(result.shape.begin(), count);
-  return result;
-}
-
-MessageSpec message_spec(const EdgeSpec& spec, const EdgeMessage& message) {
-  MessageSpec result{.use = message.use, .slot = message.slot};
-  if (goes_by_sample(spec, message)) result.keys = message.samples;
-  result.number = frame_number(spec, message);
-  return result;
-}
-
-Tag tag_of(const EdgeSpec& spec, std::uint64_t step, const EdgeMessage& message,
-           std::uint32_t part) {
-  const auto microbatch = static_cast<std::uint64_t>(message.microbatch);
-  const auto microbatches = static_cast<std::uint64_t>(spec.microbatches);
-  return make_tag({.traffic = spec.traffic,
-                   .unit = spec.edge + (message.is_evaluation ? kEvaluationUnit : 0),
-                   .number = message.is_evaluation ? microbatch : step * microbatches + microbatch,
-                   .part = part});
-}
-
-Bytes write_request(const std::vector<std::size_t>& indices) {
-  Bytes request;
-  for (const std::size_t index : indices) put(request, static_cast<std::uint32_t>(index));
-  put(request, crc32c(request));
-  return request;
-}
-
-// Nothing when it is not a request for some of so many samples.
-std::optional<std::vector<std::size_t>> read_request(ByteView request, std::size_t samples) {
-  if (request.size() < 8 || request.size() % 4 != 0) return std::nullopt;
-  const std::size_t end = request.size() - 4;
-  if (get<std::uint32_t>(request, end) != crc32c(request.first(end))) return std::nullopt;
-  std::vector<std::size_t> indices;
-  for (std::size_t at = 0; at < end; at += 4) {
-    indices.push_back(get<std::uint32_t>(request, at));
-    if (indices.back() >= samples) return std::nullopt;
-  }
-  return indices;
-}
-
 at::Tensor index_tensor(const std::vector<std::size_t>& indices) {
   return at::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()));
-}
-
-std::vector<std::uint64_t> samples_at(std::span<const std::uint64_t> samples,
-                                      const std::vector<std::size_t>& indices) {
-  std::vector<std::uint64_t> result;
-  for (const std::size_t index : indices) result.push_back(samples[index]);
-  return result;
 }
 
 // Of refused samples, in the whole message: `indices` says where those of the part were.
@@ -140,6 +43,35 @@ auto received(bool is_repairable, const Act& act) -> decltype(act()) {
   }
 }
 
+struct Awaited {
+  Rank from = 0;
+  Tag tag = 0;
+};
+
+// Until `is_there`, which is asked after every arrival.
+template <class IsThere>
+void wait_until(Engine& engine, Awaited awaited, const std::function<void()>& serve,
+                const IsThere& is_there) {
+  const std::chrono::milliseconds limit = engine.options().deadline;
+  Deadline until = in(limit);
+  for (std::uint64_t moved = engine.moved();;) {
+    // The count is taken first: what arrives from here on ends the sleep.
+    const std::uint64_t seen = engine.wait_for_arrival(0, {});
+    if (is_there()) return;
+    serve();
+    if (moved != engine.moved()) {
+      moved = engine.moved();
+      until = in(limit);
+    } else if (std::chrono::steady_clock::now() >= until) {
+      throw Timeout(awaited.from,
+                    fmt::format("rank {} waited in vain for {} from rank {}: nothing moved for {}",
+                                engine.rank(), to_text(awaited.tag), awaited.from,
+                                human_seconds(static_cast<double>(limit.count()) / 1e3)));
+    }
+    engine.wait_for_arrival(seen, until);
+  }
+}
+
 template <class Act>
 auto timed_codec(Engine& engine, Traffic traffic, const Act& act) {
   const Stopwatch watch;
@@ -150,29 +82,8 @@ auto timed_codec(Engine& engine, Traffic traffic, const Act& act) {
 
 }  // namespace
 
-Tag message_tag(const EdgeSpec& spec, std::uint64_t step, const EdgeMessage& message,
-                std::uint32_t turn) {
-  return tag_of(spec, step, message, 2 * turn);
-}
-
-Tag request_tag(const EdgeSpec& spec, std::uint64_t step, const EdgeMessage& message,
-                std::uint32_t turn) {
-  return tag_of(spec, step, message, 2 * turn - 1);
-}
-
-std::size_t max_samples(const EdgeSpec& spec) {
-  return kFramesPerStep / (static_cast<std::size_t>(spec.microbatches) * (kEdgeTurns + 1));
-}
-
-std::uint32_t frame_number(const EdgeSpec& spec, const EdgeMessage& message, std::uint32_t turn) {
-  const auto microbatch = static_cast<std::uint32_t>(message.microbatch);
-  if (message.is_evaluation) return microbatch;
-  const auto stride = static_cast<std::uint32_t>(max_samples(spec));
-  return (microbatch * (kEdgeTurns + 1) + turn) * stride;
-}
-
 EdgeSender::EdgeSender(Engine& engine, EdgeSpec spec)
-    : engine_(engine), spec_(checked(std::move(spec), engine)), sender_(spec_.link) {}
+    : engine_(engine), spec_(checked(std::move(spec), engine.size())), sender_(spec_.link) {}
 
 void EdgeSender::begin(std::uint64_t step) {
   kept_.clear();
@@ -247,7 +158,7 @@ void EdgeSender::abandon() {
 }
 
 EdgeReceiver::EdgeReceiver(Engine& engine, EdgeSpec spec)
-    : engine_(engine), spec_(checked(std::move(spec), engine)), receiver_(spec_.link) {}
+    : engine_(engine), spec_(checked(std::move(spec), engine.size())), receiver_(spec_.link) {}
 
 void EdgeReceiver::begin(std::uint64_t step) {
   abandon();
@@ -285,12 +196,11 @@ void EdgeReceiver::arrived(Tag tag, Bytes message) {
 Bytes EdgeReceiver::wait(Tag tag, const std::function<void()>& serve) {
   const Stopwatch waited;
   expect(tag);
-  look();
-  if (!posted_.at(tag)) {
-    arrived(tag,
-            received(has_delta(spec_), [&] { return wait_for(engine_, spec_.peer, tag, serve); }));
-    engine_.meter().spent(spec_.traffic, {.exposed = waited.seconds()});
-  }
+  wait_until(engine_, {spec_.peer, tag}, serve, [&] {
+    look();
+    return posted_.at(tag).has_value();
+  });
+  engine_.meter().spent(spec_.traffic, {.exposed = waited.seconds()});
   return std::move(*posted_.extract(tag).mapped());
 }
 
@@ -379,24 +289,12 @@ void EdgeReceiver::abandon() {
 }
 
 Bytes wait_for(Engine& engine, Rank from, Tag tag, const std::function<void()>& serve) {
-  const std::chrono::milliseconds limit = engine.options().deadline;
-  Deadline until = in(limit);
-  for (std::uint64_t moved = engine.moved();;) {
-    // The count is taken first: what arrives from here on ends the sleep.
-    const std::uint64_t seen = engine.wait_for_arrival(0, {});
-    if (std::optional<Bytes> message = engine.try_recv(from, tag)) return std::move(*message);
-    serve();
-    if (moved != engine.moved()) {
-      moved = engine.moved();
-      until = in(limit);
-    } else if (std::chrono::steady_clock::now() >= until) {
-      throw Timeout(from,
-                    fmt::format("rank {} waited in vain for {} from rank {}: nothing moved for {}",
-                                engine.rank(), to_text(tag), from,
-                                human_seconds(static_cast<double>(limit.count()) / 1e3)));
-    }
-    engine.wait_for_arrival(seen, until);
-  }
+  std::optional<Bytes> message;
+  wait_until(engine, {from, tag}, serve, [&] {
+    message = engine.try_recv(from, tag);
+    return message.has_value();
+  });
+  return std::move(*message);
 }
 
 }  // namespace laconic

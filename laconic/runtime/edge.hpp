@@ -137,9 +137,9 @@ class EdgeReceiver {
   // the sender. `serve` is called whenever something arrives: it answers for the senders of this
   // rank. The time of unpacking is metered as codec time, that of waiting as exposed. Active is the
   // time in which at least one message of this edge was posted or waited for, and had not come as
-  // far as this end has looked: it does in every post() and recv(). Asks for refused samples again,
-  // at most kEdgeTurns times; then, and on any damage of another memory, throws WireError. Throws
-  // PeerLost, Timeout.
+  // far as this end has looked: in post() and while it waits, not during computation. Asks for
+  // refused samples again, at most kEdgeTurns times; then, and on any damage of another memory,
+  // throws WireError. Throws PeerLost, Timeout.
   at::Tensor recv(const TensorSpec& expected, at::Device device, const EdgeMessage& message,
                   const std::function<void()>& serve);
   void commit();  // Requires: what was posted was received

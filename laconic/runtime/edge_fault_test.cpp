@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "laconic/base/error.hpp"
-#include "laconic/engine/test_gate.hpp"
 #include "laconic/runtime/edge.hpp"
 #include "laconic/runtime/test_edge.hpp"
 
@@ -248,76 +247,6 @@ TEST(EdgeFault, ALostMessageIsATimeoutThatNamesIt) {
         << texts[1];
     EXPECT_NE(texts[0].find("pp.gradient 3 #5 from rank 1"), std::string::npos) << texts[0];
   }
-}
-
-constexpr TagFields kAnyTag{.traffic = Traffic::control, .unit = 7, .number = 1};
-
-Tag numbered(std::uint64_t number) {
-  return make_tag({.traffic = Traffic::control, .unit = 7, .number = number});
-}
-
-void send_byte(Engine& engine, Rank to, Tag tag) {
-  engine.send({.to = to, .tag = tag, .message = std::make_shared<const Bytes>(1)});
-}
-
-// Many waits that end as soon as they begin: a wake-up that was lost would cost a deadline.
-TEST(EdgeWait, NoWakeUpIsLost) {
-  const auto begin = std::chrono::steady_clock::now();
-  run_ranks(2, [&](Transport& transport) {
-    Engine engine(transport);
-    const Rank other = 1 - engine.rank();
-    std::uint64_t served = 0;
-    for (std::uint64_t i = 0; i < 3000; ++i) {
-      if (engine.rank() == 0) send_byte(engine, other, numbered(i));
-      wait_for(engine, other, numbered(i), [&] { ++served; });
-      if (engine.rank() == 1) send_byte(engine, other, numbered(i));
-    }
-    EXPECT_LT(served, 3000u * 10) << "it turns round instead of sleeping";
-    engine.flush();
-  });
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
-}
-
-TEST(EdgeWait, OthersAreServedMeanwhileAndTheDeadlineBeginsAnewWhenSomethingMoves) {
-  run_ranks(2, [&](Transport& transport) {
-    Engine engine(transport, {.deadline = milliseconds(150)});
-    if (engine.rank() == 0) {
-      for (std::uint64_t i = 1; i <= 6; ++i) {
-        std::this_thread::sleep_for(milliseconds(50));
-        send_byte(engine, 1, numbered(i));
-      }
-      send_byte(engine, 1, make_tag(kAnyTag));
-      engine.flush();
-      return;
-    }
-    std::uint64_t next = 1;
-    const auto serve = [&] {
-      while (next <= 5 && engine.poll(0, numbered(next + 1))) ++next;
-    };
-    EXPECT_EQ(wait_for(engine, 0, numbered(1), serve).size(), 1u);
-    wait_for(engine, 0, make_tag(kAnyTag), serve);  // 300 ms in all
-    EXPECT_GE(next, 5u);
-  });
-}
-
-TEST(EdgeWait, TheDeathOfAnyRankEndsIt) {
-  const auto transports = make_in_process(3);
-  Gate gate(*transports[0]);
-  Engine engine(gate, {.deadline = milliseconds(20'000)});
-  std::thread death([&] {
-    std::this_thread::sleep_for(milliseconds(30));
-    transports[2]->close();  // wakes
-  });
-  int served = 0;
-  try {
-    wait_for(engine, 1, numbered(1), [&] {
-      if (++served == 1) gate.let_die(2);
-    });
-    ADD_FAILURE();
-  } catch (const PeerLost& error) {
-    EXPECT_EQ(error.peer(), 2);
-  }
-  death.join();
 }
 
 }  // namespace

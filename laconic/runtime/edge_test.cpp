@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
-#include <limits>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -18,8 +18,6 @@
 
 namespace laconic {
 namespace {
-
-using std::chrono::milliseconds;
 
 // `samples` samples in an order of its own for every epoch. `dropped` of them are missing in the
 // first, so that cold and warm ones meet in the second.
@@ -383,34 +381,6 @@ TEST(Edge, TagsAndFrameNumbersAreDistinct) {
   for (auto at = numbers.begin(); at != numbers.end(); ++at)
     EXPECT_LE(*at + most, std::next(at) == numbers.end() ? kFramesPerStep : *std::next(at));
   EXPECT_EQ(to_text(message_tag(spec, 3, {.microbatch = 2}, 1)), "pp.activation 3 #17.2");
-}
-
-TEST(Edge, TimeIsActiveFromPostingAndExposedInWaiting) {
-  const Course course{.activation = {"pp.activation.0-1", Half{}, NoMemory{}},
-                      .keys = {{{0}, {1}}}};
-  run_ranks(2, [&](Transport& transport) {
-    Ends ends(course, transport);
-    ends.sender.begin(0);
-    ends.receiver.begin(0);
-    if (ends.engine.rank() == 0) {
-      for (int i = 0; i < 2; ++i) {
-        std::this_thread::sleep_for(milliseconds(60));
-        ends.sender.send(activations({1}, 0), {.microbatch = i}, 0);
-      }
-      ends.engine.flush();
-      EXPECT_GT(ends.engine.meter().read().times.at(Traffic::pp_activation).codec, 0);
-      return;
-    }
-    ends.receiver.post(0);
-    ends.receiver.post(1);
-    ends.receiver.recv(rows_of(1), at::kCPU, {.microbatch = 0}, [] {});
-    std::this_thread::sleep_for(milliseconds(120));  // computes; the second has come meanwhile
-    ends.receiver.recv(rows_of(1), at::kCPU, {.microbatch = 1}, [] {});
-    const Times times = ends.engine.meter().read().times.at(Traffic::pp_activation);
-    EXPECT_GT(times.exposed, 0.04);
-    EXPECT_GT(times.active, times.exposed + 0.1);
-    EXPECT_GT(times.codec, 0);
-  });
 }
 
 }  // namespace
