@@ -44,17 +44,15 @@ GradientSends select_always(const Schedule& lowered) {
   return sends;
 }
 
+// All activations that a rank takes come from the one rank that all its gradients go to, so that
+// any of them travels against any of these.
 GradientSends select_epilogue(const Schedule& lowered) {
   GradientSends sends = none_of(lowered.shape);
-  for (const auto& actions : lowered.by_rank) {
-    std::vector<bool> may_come(index(lowered.shape.ranks), false);  // an activation, from this rank
+  for (const auto& actions : lowered.by_rank)
     for (auto action = actions.rbegin(); action != actions.rend(); ++action) {
-      if (action->op != Op::recv_activation && action->op != Op::send_gradient) continue;
-      const std::size_t peer = index(rank_of_stage(lowered.shape, action->stage - 1));
-      if (action->op == Op::recv_activation) may_come[peer] = true;
-      if (action->op == Op::send_gradient && !may_come[peer]) select(sends, *action);
+      if (action->op == Op::recv_activation) break;
+      if (action->op == Op::send_gradient) select(sends, *action);
     }
-  }
   return sends;
 }
 
