@@ -62,7 +62,7 @@ class Walker {
         ranks_(program.by_rank.size()),
         waiting_(program.events.size(), kNone),
         entered_(program.meetings.size(), kNone) {
-    last_on_.assign(4 * program.by_rank.size(), kNone);
+    last_on_.assign(3 * program.by_rank.size(), kNone);
     for (const Event& event : program.events)
       walk_.seconds.push_back(seconds_of(costs, event.action));
     walk_.begin.assign(program.events.size(), kNotYet);
@@ -146,10 +146,9 @@ class Walker {
     return false;
   }
 
+  // With wires between pairs no message comes through the outlet, so that sums have it alone.
   bool reduce(int rank, int event, double now) {
-    const bool has_own_wire = costs_.wiring == Wiring::pairs;
-    const int own = 3 * program_.shape.ranks + rank;
-    begin(event, now, ranks_[index(rank)].last, {has_own_wire ? own : outlet(rank), kNone});
+    begin(event, now, ranks_[index(rank)].last, {outlet(rank), kNone});
     return true;
   }
 
@@ -202,7 +201,7 @@ class Walker {
   std::vector<RankState> ranks_;
   std::vector<int> waiting_;  // by event: the rank that sleeps until it begins
   std::vector<int> entered_;  // by meeting: the rank that came first
-  std::vector<int> last_on_;  // by wire: onward, back, outlets, those of reductions
+  std::vector<int> last_on_;  // by wire: onward, back, outlets
   using Wake = std::pair<double, int>;
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
 };
