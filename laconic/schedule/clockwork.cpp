@@ -62,8 +62,7 @@ class Walker {
         ranks_(program.by_rank.size()),
         waiting_(program.events.size(), kNone),
         entered_(program.meetings.size(), kNone) {
-    const int ranks = program.shape.ranks;
-    last_on_.assign(index(ranks * ranks + 2 * ranks), kNone);
+    last_on_.assign(3 * program.by_rank.size(), kNone);
     for (const Event& event : program.events)
       walk_.seconds.push_back(seconds_of(costs, event.action));
     walk_.begin.assign(program.events.size(), kNotYet);
@@ -147,11 +146,9 @@ class Walker {
     return false;
   }
 
+  // With wires between pairs no message comes through the outlet, so that sums have it alone.
   bool reduce(int rank, int event, double now) {
-    const int ranks = program_.shape.ranks;
-    const bool has_own_wire = costs_.wiring == Wiring::pairs;
-    begin(event, now, ranks_[index(rank)].last,
-          {has_own_wire ? ranks * ranks + ranks + rank : outlet(rank), kNone});
+    begin(event, now, ranks_[index(rank)].last, {outlet(rank), kNone});
     return true;
   }
 
@@ -165,13 +162,17 @@ class Walker {
 
   using Wires = std::array<int, 2>;
 
-  int outlet(int rank) const { return program_.shape.ranks * program_.shape.ranks + rank; }
+  int outlet(int rank) const { return 2 * program_.shape.ranks + rank; }
 
+  // Stages go round the ranks, so a rank has two neighbours, of which one comes next; or one, when
+  // there are two ranks.
   Wires wires_between(int from, int to) const {
+    const int ranks = program_.shape.ranks;
     if (costs_.wiring == Wiring::hosts)
       return {outlet(from), costs_.full_duplex ? kNone : outlet(to)};
-    if (!costs_.full_duplex && from > to) std::swap(from, to);
-    return {from * program_.shape.ranks + to, kNone};
+    const bool is_onward = ranks == 2 ? from == 0 : to == (from + 1) % ranks;
+    if (!costs_.full_duplex) return {is_onward ? from : to, kNone};
+    return {is_onward ? from : ranks + from, kNone};
   }
 
   void begin(int event, double now, const std::vector<Awaited>& after, const Wires& wires) {
@@ -200,7 +201,7 @@ class Walker {
   std::vector<RankState> ranks_;
   std::vector<int> waiting_;  // by event: the rank that sleeps until it begins
   std::vector<int> entered_;  // by meeting: the rank that came first
-  std::vector<int> last_on_;  // by wire: pairs, outlets, wires of reductions
+  std::vector<int> last_on_;  // by wire: onward, back, outlets
   using Wake = std::pair<double, int>;
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
 };

@@ -285,15 +285,20 @@ TEST(Estimate, ReductionsBeginWithTheLastGradientAndEndTheStep) {
   EXPECT_EQ(t.makespan, (4 + 2) * 3 + 7);
 }
 
-// The sum of the last rank's chunk begins while its gradients still have to leave.
+// The sum of rank 1's second chunk begins while gradients of its first still have to leave.
 TEST(Estimate, ReductionsHoldUpMessagesOnlyOnASharedOutlet) {
   const Schedule schedule = make(ScheduleKind::interleaved, 2, 2, 2);
   Costs costs = with_messages(0.1, 0.1);
-  const double free_sums = estimate(schedule, costs).makespan;
-  costs.stages = {{1, 2, 1, 1, 0}, {1, 2, 1, 1, 0}, {1, 2, 1, 1, 0}, {1, 2, 1, 1, 50}};
-  EXPECT_LT(estimate(schedule, costs).makespan, free_sums + 50);
+  const double end_of_rank_0 = estimate(schedule, costs).compute_end[0];
+  costs.stages.assign(4, costs.stages[0]);
+  costs.stages[3].reduction = 50;
+  EXPECT_EQ(estimate(schedule, costs).compute_end[0], end_of_rank_0);
   costs.wiring = Wiring::hosts;
-  EXPECT_GE(estimate(schedule, costs).makespan, 50 + 2 * 2 + 2);
+  const Timing shared = estimate(schedule, costs);
+  const Span sum =
+      *std::ranges::find(shared.reductions, Action{Op::reduce_gradients, 3, 0}, &Span::action);
+  EXPECT_EQ(sum.end, sum.begin + 50);
+  EXPECT_GT(shared.compute_end[0], sum.end);
 }
 
 // Finishing times of four stages under Megatron's exchange, found by another simulator.

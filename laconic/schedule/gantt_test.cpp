@@ -48,6 +48,13 @@ TEST(Gantt, DrawsBoxesAsLongAsTheyLast) {
             "       |0                  |5\n");
 }
 
+// 40 columns for 3 seconds: the middle of the fourteenth is later than one second.
+TEST(Gantt, AColumnShowsWhatHappensInTheMiddleOfItsTime) {
+  const Schedule schedule = lowered(one_forward_one_backward({1, 1, 1}));
+  const std::string text = gantt_text(schedule, estimate(schedule, some_costs()), {.columns = 47});
+  EXPECT_EQ(columns_of(text.substr(7, text.find("B0") - 7)), 13u) << text;
+}
+
 TEST(Gantt, IsExactlyAsWideAsAsked) {
   for (int columns = 40; columns <= 240; ++columns)
     for (const ScheduleKind kind :

@@ -44,17 +44,15 @@ GradientSends select_always(const Schedule& lowered) {
   return sends;
 }
 
+// All activations that a rank takes come from the one rank that all its gradients go to, so that
+// any of them travels against any of these.
 GradientSends select_epilogue(const Schedule& lowered) {
   GradientSends sends = none_of(lowered.shape);
-  for (const auto& actions : lowered.by_rank) {
-    std::vector<bool> may_come(index(lowered.shape.ranks), false);  // an activation, from this rank
+  for (const auto& actions : lowered.by_rank)
     for (auto action = actions.rbegin(); action != actions.rend(); ++action) {
-      if (action->op != Op::recv_activation && action->op != Op::send_gradient) continue;
-      const std::size_t peer = index(rank_of_stage(lowered.shape, action->stage - 1));
-      if (action->op == Op::recv_activation) may_come[peer] = true;
-      if (action->op == Op::send_gradient && !may_come[peer]) select(sends, *action);
+      if (action->op == Op::recv_activation) break;
+      if (action->op == Op::send_gradient) select(sends, *action);
     }
-  }
   return sends;
 }
 
@@ -80,8 +78,7 @@ class CriticalPath {
     while (encode_critical()) {
     }
     const part::Walk best = part::walk(program_, costs_);
-    longest_ = (1 + kTolerance) * best.last_end;
-    take_back(spare_of(best));
+    take_back(spare_of(best), (1 + kTolerance) * best.last_end);
     return std::move(costs_.encoded);
   }
 
@@ -115,16 +112,24 @@ class CriticalPath {
     return spare;
   }
 
-  // All of them, or of each half what can be. Whole messages never make others spare, so one pass
-  // is enough.
-  void take_back(const std::vector<Action>& sends) {
-    for (const Action& send : sends) encoded(send) = false;
-    if (sends.empty() || part::walk(program_, costs_).last_end <= longest_) return;
-    for (const Action& send : sends) encoded(send) = true;
-    if (sends.size() == 1) return;
-    const auto middle = sends.begin() + static_cast<std::ptrdiff_t>(sends.size() / 2);
-    take_back({sends.begin(), middle});
-    take_back({middle, sends.end()});
+  // As many at once as goes well; a message that travels whole makes no other one spare, so what
+  // has once been needed stays needed.
+  void take_back(std::vector<Action> spare, double longest) {
+    std::size_t batch = spare.size();
+    while (!spare.empty()) {
+      batch = std::clamp<std::size_t>(batch, 1, spare.size());
+      const auto end = spare.begin() + static_cast<std::ptrdiff_t>(batch);
+      for (auto send = spare.begin(); send != end; ++send) encoded(*send) = false;
+      const part::Walk walk = part::walk(program_, costs_);
+      if (walk.last_end <= longest) {
+        spare = spare_of(walk);
+        batch *= 2;
+        continue;
+      }
+      for (auto send = spare.begin(); send != end; ++send) encoded(*send) = true;
+      if (batch == 1) spare.erase(spare.begin());  // the order on a wire has changed
+      batch /= 2;
+    }
   }
 
   std::vector<bool>::reference encoded(const Action& send) {
@@ -133,7 +138,6 @@ class CriticalPath {
 
   part::Program program_;
   Costs costs_;
-  double longest_ = 0;
 };
 
 double end_of_sums(const std::vector<double>& slack, const std::vector<double>& exact,

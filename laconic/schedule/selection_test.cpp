@@ -317,6 +317,17 @@ TEST(Selection, LateRanksHaveTimeForTheirSums) {
     }
 }
 
+// Sums that hold up messages on a shared outlet would make the slack that they are to use.
+TEST(Selection, SlackIsWhatItIsBeforeAnySum) {
+  const Schedule schedule = lowered(interleaved({2, 4, 2}));
+  Costs costs = engine(0.1, Exchange::asynchronous, true);
+  costs.wiring = Wiring::hosts;
+  const std::vector<double> slack = slack_of_ranks(schedule, costs);
+  costs.stages[0].reduction = 50;
+  EXPECT_EQ(slack_of_ranks(schedule, costs), slack);
+  EXPECT_GT(estimate(schedule, costs).compute_end[0], 50);
+}
+
 double end_by_hand(const std::vector<double>& slack, const std::vector<double>& exact,
                    const std::vector<double>& encoded, int k) {
   double end = 0;
