@@ -127,7 +127,8 @@ TEST(PipelineConfig, BoundariesAreCheckedTogether) {
        "pp.activation.budget: budget = -1 is below 0\n"
        "pp.activation.hash_every: hash_every = 0 is below 1\n"
        "pp.gradient.store: store is empty: write ram, or a folder\n"
-       "dp.gradient.stages: stages is empty: write all, a number, a fraction, or auto"},
+       "dp.gradient.stages: stages = \"\" is none of all, auto, a number of ranks (\"3\"), a "
+       "fraction (\"0.75\")"},
       {{"pp.gradient.memory=delta", "pp.gradient.store=/scratch"},
        "pp.gradient.budget: budget = 0: references in the folder /scratch need a limit in bytes"},
       {{"pp.gradient.memory=delta", "pp.gradient.store=/scratch", "pp.gradient.budget=1000"}, ""},

@@ -8,6 +8,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/codec/spec.hpp"
+#include "laconic/config/stage_choice.hpp"
 #include "laconic/schedule/partition.hpp"
 #include "laconic/schedule/schedule.hpp"
 
@@ -224,8 +225,8 @@ void check_network(Checker& c, const RunConfig& config) {
   c.at_least("dp.gradient.warmup", gradient.warmup, 0);
   c.at_least("dp.gradient.rank", gradient.rank, 1);
   c.in_range("dp.gradient.min_ratio", gradient.min_ratio, 0, kAnyLarge);
-  c.require(!gradient.stages.empty(), "dp.gradient.stages",
-            "stages is empty: write all, a number, a fraction, or auto");
+  for (const Problem& p : check_stage_choice(gradient.stages, config.mesh.pp))
+    c.require(false, "dp.gradient.stages", p.what);
   if (gradient.method == "compressed_adam")
     c.require(gradient.warmup > 0, "dp.gradient.warmup",
               "compressed_adam freezes the second moment after warm-up, which must therefore have "

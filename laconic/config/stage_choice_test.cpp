@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "laconic/base/error.hpp"
+#include "laconic/config/run_config.hpp"
 
 namespace laconic {
 namespace {
@@ -54,6 +57,12 @@ TEST(StageChoice, MoreRanksThanThereAreIsRefusedWithBothNumbers) {
   const Problems problems = check_stage_choice("5", 4);
   ASSERT_EQ(problems.size(), 1U);
   EXPECT_EQ(problems[0].what, "stages = 5 of 4 pipeline ranks (mesh.pp)");
+  RunConfig config;
+  config.mesh.pp = 4;
+  config.dp_gradient.stages = "5";
+  const Problems all = check(config);
+  EXPECT_EQ(std::ranges::count(all, Problem{"dp.gradient.stages", problems[0].what}), 1)
+      << to_text(all);
 }
 
 }  // namespace

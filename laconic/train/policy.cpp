@@ -89,8 +89,6 @@ GradientPolicy tied_policy_of(const RunConfig& config) {
 
 Problems check_parallel(const RunConfig& config) {
   Problems problems;
-  add_under("dp.gradient.stages", check_stage_choice(config.dp_gradient.stages, config.mesh.pp),
-            problems);
   if (config.mesh.dp > 1 || config.mesh.pp > 1)
     add_under("dp.gradient",
               check(policy_of(config), dtype_of(config), static_cast<int>(config.mesh.dp)),

@@ -24,7 +24,8 @@ int encoded_ranks(const RunConfig& config, std::optional<int> automatic);
 // dp.gradient.algorithm.
 GradientPolicy tied_policy_of(const RunConfig& config);
 
-// Everything about sums that is known to be impossible before a model is there.
+// Everything about sums that is known to be impossible before a model is there. Requires:
+// check(config) is empty.
 Problems check_parallel(const RunConfig& config);
 
 }  // namespace laconic

@@ -55,13 +55,32 @@ TEST(SelectiveStages, AFractionAndAutoAreNumbersOfStages) {
   }
 }
 
-TEST(SelectiveStages, WhatCannotBeIsRefusedByKey) {
+TEST(PipelineRules, PlainSumsGoInARingUnlessTheUserSaysOtherwise) {
+  const Mesh mesh{.pp = 4, .dp = 2};
+  const struct {
+    std::vector<std::string> sets;
+    const char *first, *last, *tied;  // stages, and the embedding
+  } rows[] = {
+      {{}, "ring", "ring", "ring"},
+      {{"dp.gradient.algorithm=direct"}, "direct", "direct", "direct"},
+      {{"dp.gradient.codec=sign"}, "direct", "ring", "ring"},
+      {{"dp.gradient.method=power_sgd"}, "direct", "ring", "ring"},
+      {{"embedding.tied.codec=half"}, "ring", "ring", "direct"},
+      {{"embedding.tied.codec=half", "dp.gradient.algorithm=ring"}, "ring", "ring", "direct"}};
+  for (const auto& [sets, first, last, tied] : rows) {
+    const RunConfig config = config_for(mesh, sets);
+    const std::string where = fmt::format("{}", fmt::join(sets, " "));
+    EXPECT_EQ(policy_of(config, 0, 1).algorithm, first) << where;
+    EXPECT_EQ(policy_of(config, 1, 1).algorithm, last) << where;
+    EXPECT_EQ(tied_policy_of(config).algorithm, tied) << where;
+  }
+}
+
+TEST(PipelineRules, WhatCannotBeIsRefusedByKey) {
   const struct {
     std::vector<std::string> sets;
     const char* where;
   } rows[] = {
-      {{"dp.gradient.stages=\"5\""}, "dp.gradient.stages"},
-      {{"dp.gradient.stages=\"most\""}, "dp.gradient.stages"},
       {{"dp.gradient.algorithm=native"}, "dp.gradient.algorithm"},
       {{"embedding.tied.codec=low_rank:rank=4"}, "embedding.tied.codec"},
       {{"dp.gradient.method=compressed_adam", "dp.gradient.warmup=1", "embedding.tied.fused=false"},
