@@ -3,6 +3,8 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/report/trace.hpp"
@@ -21,12 +23,19 @@ bool is_delta(const LinkSpec& link) {
   return std::holds_alternative<Delta>(link.memory);
 }
 
-// One end of the two links of an edge: a stage sends activations and receives gradients, or the
-// other way round.
-LinkSpec named(LinkSpec link, const char* traffic, int edge) {
+// Low rank starts each power step from the last one, also where nothing else is remembered.
+bool remembers(const LinkSpec& link) {
+  return !std::holds_alternative<NoMemory>(link.memory) ||
+         std::holds_alternative<LowRank>(link.codec);
+}
+
+// The link of one edge. Ranks of one machine may be given the same folder.
+LinkSpec named(LinkSpec link, const char* traffic, int edge, Rank rank) {
   link.name = fmt::format("{}.{}", traffic, edge);
-  if (auto* delta = std::get_if<Delta>(&link.memory); delta != nullptr && !delta->folder.empty())
-    delta->folder += "/" + link.name;
+  if (auto* delta = std::get_if<Delta>(&link.memory); delta != nullptr && !delta->folder.empty()) {
+    delta->folder += fmt::format("/rank-{:05}", rank);
+    std::filesystem::create_directories(delta->folder);
+  }
   return link;
 }
 
@@ -38,12 +47,13 @@ struct Pipeline::Edge {
       : sends_activations(!is_upper),
         has_gradient_delta(is_delta(plan.gradient)),
         tag{.traffic = Traffic::pp_gradient, .unit = static_cast<std::uint32_t>(number)},
-        sender(engine, spec(plan, number, peer, !is_upper)),
-        receiver(engine, spec(plan, number, peer, is_upper)) {}
+        sender(engine, spec(engine, plan, number, peer, !is_upper)),
+        receiver(engine, spec(engine, plan, number, peer, is_upper)) {}
 
-  static EdgeSpec spec(const PipelinePlan& plan, int number, Rank peer, bool is_activation) {
-    return {.link = is_activation ? named(plan.activation, "pp.activation", number)
-                                  : named(plan.gradient, "pp.gradient", number),
+  static EdgeSpec spec(const Engine& engine, const PipelinePlan& plan, int number, Rank peer,
+                       bool is_activation) {
+    return {.link = is_activation ? named(plan.activation, "pp.activation", number, engine.rank())
+                                  : named(plan.gradient, "pp.gradient", number, engine.rank()),
             .traffic = is_activation ? Traffic::pp_activation : Traffic::pp_gradient,
             .edge = static_cast<std::uint32_t>(number),
             .peer = peer,
@@ -339,8 +349,7 @@ double Pipeline::evaluate(const Microbatch& microbatch, std::uint64_t number) {
 }
 
 bool Pipeline::has_memory() const {
-  return !edges_.empty() && (!std::holds_alternative<NoMemory>(plan_.activation.memory) ||
-                             !std::holds_alternative<NoMemory>(plan_.gradient.memory));
+  return !edges_.empty() && (remembers(plan_.activation) || remembers(plan_.gradient));
 }
 
 void Pipeline::save(const std::string& prefix) {
