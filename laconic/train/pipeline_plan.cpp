@@ -25,7 +25,8 @@ namespace laconic {
 namespace {
 
 constexpr std::string_view kFile = "file:";
-constexpr int kTimings = 3;  // of every block; the best counts
+constexpr std::int64_t kMostBlocks = 1 << 15;  // tags have a number for each
+constexpr int kTimings = 3;                    // of every block; the best counts
 
 PipelineShape shape_of(const RunConfig& config) {
   const int ranks = static_cast<int>(config.mesh.pp);
@@ -306,6 +307,14 @@ Costs costs_of(const RunConfig& config, const GptShape& shape, const PipelineDec
   const auto seconds = [&](const CodecSpec& codec) {
     return static_cast<double>(max_payload_bytes(codec, tensor)) / link.bytes_per_second;
   };
+  const SumBytes sums = sum_bytes(config, shape, plan_of(config, decisions));
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {  // of a rank's stages the first, with all
+    const std::size_t rank = s % sums.exact.size();
+    const bool is_encoded = static_cast<int>(rank) < decisions.encoded_ranks;
+    if (s == rank)
+      costs.stages[s].reduction =
+          (is_encoded ? sums.encoded : sums.exact)[rank] / link.bytes_per_second;
+  }
   const CodecSpec gradient = gradient_link(config).codec;
   costs.edges = {{.activation = seconds(activation_link(config).codec),
                   .gradient = seconds(config.pp_gradient.when == "always" ? gradient : Raw{}),
@@ -315,7 +324,14 @@ Costs costs_of(const RunConfig& config, const GptShape& shape, const PipelineDec
 
 PipelineDecisions decide_pipeline(const RunConfig& config, const GptShape& shape,
                                   const LinkFacts& link, const at::TensorOptions& options) {
-  PipelineDecisions d{.schedule = schedule_of(config)};
+  PipelineDecisions d{.schedule = schedule_of(config),
+                      .split = {shape.layers},
+                      .encoded = {},
+                      .encoded_ranks = static_cast<int>(config.mesh.pp)};
+  if (config.stages() == 1) return d;
+  if (block_count(shape) > kMostBlocks)
+    throw ConfigError({{"mesh.pp", fmt::format("{} layers are more than a pipeline can have ({})",
+                                               shape.layers, kMostBlocks - 2)}});
   const std::vector<BlockTimes> times =
       needs_times(config) ? measure_blocks(config, shape, options)
                           : std::vector<BlockTimes>(static_cast<std::size_t>(block_count(shape)));
@@ -324,7 +340,6 @@ PipelineDecisions decide_pipeline(const RunConfig& config, const GptShape& shape
   const Costs costs = costs_of(config, shape, d, times, link);
   if (config.pp_gradient.when != "always")
     d.encoded = select_gradient_sends(complete, parse_when(config.pp_gradient.when), costs);
-  d.encoded_ranks = static_cast<int>(config.mesh.pp);
   if (config.dp_gradient.stages == "auto" && config.mesh.dp > 1) {
     const SumBytes bytes = sum_bytes(config, shape, plan_of(config, d));
     d.encoded_ranks = ranks_worth_encoding(slack_of_ranks(complete, costs),

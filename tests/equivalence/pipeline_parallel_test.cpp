@@ -447,12 +447,10 @@ TEST_F(PipelineParallel, WhatCannotBeIsRefusedWithItsReason) {
            {{"mesh.pp=4", "pipeline.schedule=interleaved", "pipeline.chunks=2",
              "train.microbatch=8"},
             "2"},
-           {{"mesh.pp=2", "train.microbatch=8",
-             "pipeline.schedule=file:" + (folder_ / "dead.txt")},
+           {{"mesh.pp=2", "train.microbatch=8", "pipeline.schedule=file:" + (folder_ / "dead.txt")},
             "rank 0"},
            {{"mesh.pp=2", "pipeline.schedule=file:/nowhere"}, "cannot read /nowhere"},
-           {{"mesh.pp=2", "train.microbatch=4",
-             "pipeline.schedule=file:" + (folder_ / "dead.txt")},
+           {{"mesh.pp=2", "train.microbatch=4", "pipeline.schedule=file:" + (folder_ / "dead.txt")},
             "the file has 2 microbatches, the run 4"},
        }) {
     RunConfig c = config("a", 1);
