@@ -1,0 +1,188 @@
+"""Pipelines in a lab: runs them, reads what they measured, looks for a rate. For bench/pipeline.py.
+
+`Lab` runs; `DryLab` prints the commands and invents times, which no table may keep.
+"""
+
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import network
+from network import BIN, ROOT, Failed
+from pipeline_settings import config_text, set_words
+
+MODEL = {"layers": 8, "width": 256, "heads": 4, "context": 128}
+VOCABULARY = 2048
+LEARNING_RATE = 3e-4
+# Of what is trained on: 6.5 steps of the batch without replicas, 3.25 of that with two, so that epochs are short.
+SAMPLES = 208
+DEADLINE = 600
+RUN_FOLDER = "RUN_FOLDER"  # in a value: a folder of the run's own, gone afterwards
+
+
+class Mesh:
+    """Hosts of one rank each, and the batch that they share."""
+
+    def __init__(self, pp, dp, microbatch=4, microbatches=8):
+        self.pp, self.dp, self.microbatch, self.microbatches = pp, dp, microbatch, microbatches
+        self.hosts = pp * dp
+        self.batch = microbatch * microbatches * dp
+
+    def __str__(self):
+        return f"pp {self.pp} x dp {self.dp}, {self.microbatches} microbatches of {self.microbatch}"
+
+    def sets(self):
+        return {"mesh.pp": self.pp, "mesh.dp": self.dp, "train.batch": self.batch, "train.microbatch": self.microbatch}
+
+
+def say(text):
+    print(f"pipeline: {text}", file=sys.stderr, flush=True)
+
+
+def by_epoch(rows, samples, mesh):
+    """Steps of the first epoch but the very first, and steps of later ones; one that has both is in neither.
+
+    Every replica goes through a shard of its own, as many samples of each step as of the others'.
+    """
+    shard, share = samples // mesh.dp, mesh.batch // mesh.dp
+    first = [row for row in rows if 1 < row["step"] and row["step"] * share <= shard]
+    later = [row for row in rows if (row["step"] - 1) * share >= shard]
+    return first, later
+
+
+def seconds_of(rows):
+    return statistics.median(row["seconds"] for row in rows)
+
+
+def traffic_of(summary, *classes):
+    """Sums over the named traffic classes, all ranks and the whole run."""
+    chosen = [t for t in summary["traffic"] if t["class"] in classes]
+    return {key: sum(t[key] for t in chosen) for key in ("raw_bytes", "wire_bytes", "messages", "codec_seconds")}
+
+
+def sent_per_step(summary):
+    """Bytes that all ranks together send in a step, agreement included."""
+    return sum(t["wire_bytes"] for t in summary["traffic"] if t["class"] != "preflight") / summary["step"]
+
+
+def computing_per_step(summary, mesh):
+    """Seconds a rank computes in a step, forward and backward, by rank."""
+    return [mesh.microbatches * (r["forward_seconds"] + r["backward_seconds"]) for r in summary["pipeline"]["ranks"]]
+
+
+def rate_text(megabits):
+    return f"{max(100, round(1000 * megabits))}kbit"
+
+
+def megabits(rate):
+    number, unit = float(rate[:-4]), rate[-4:]
+    return number * {"kbit": 1e-3, "mbit": 1, "gbit": 1e3}[unit]
+
+
+def find_rate(measure, unshaped, times, start, is_enough, tries=6):
+    """A rate at which a step takes about `times` as long as unshaped.
+
+    A step is taken to be `unshaped` + k / rate; k follows from the last rate that was measured. `is_enough`
+    judges the step's seconds / unshaped. Returns the rate's text and all that was tried.
+    """
+    rate, tried = start, []
+    for _ in range(tries):
+        seconds = measure(rate_text(rate))
+        tried.append((rate_text(rate), seconds / unshaped))
+        if is_enough(seconds / unshaped):
+            return rate_text(rate), tried
+        # Where a step is hardly slower, k is all noise: then only go down quickly.
+        k = max(seconds - unshaped, 0.05 * unshaped) * rate
+        rate = max(k / ((times - 1) * unshaped), rate / 20)
+    raise Failed(f"no rate makes steps {times} times as long: tried " + ", ".join(f"{r}: {x:.2f}" for r, x in tried))
+
+
+class Lab:
+    """The dataset and the runs on it."""
+
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        self.data = self.folder / "some"
+        self.samples = SAMPLES
+        self.prepare()
+
+    def prepare(self):
+        """The vocabulary is learnt from the whole corpus, the samples are from its beginning."""
+        words = [BIN / "laconic", "prepare", "--documents", "paragraph", "--out"]
+        corpus = ROOT / "examples/quickstart/corpus"
+        self.call(*words, self.folder / "all", "--train-bpe", VOCABULARY, corpus)
+        text = "".join(path.read_text() for path in sorted(corpus.glob("*.txt")))
+        whole = json.loads((self.folder / "all.json").read_text())
+        wanted = (SAMPLES + 0.5) * MODEL["context"] * len(text) / whole["tokens"]
+        (self.folder / "some.txt").write_text(text[:int(wanted)])
+        self.call(*words, self.data, "--tokeniser", self.folder / "all.tokeniser", self.folder / "some.txt")
+        tokens = json.loads((self.folder / "some.json").read_text())["tokens"]
+        self.samples = (tokens - 1) // MODEL["context"]
+
+    @staticmethod
+    def call(*words):
+        subprocess.run(list(map(str, words)), check=True, capture_output=True, cwd=ROOT)
+
+    def command(self, setting, steps, mesh, folder, more):
+        sets = {"run.folder": f"{folder}/run", "run.threads": 1, **{f"model.{k}": v for k, v in MODEL.items()},
+                "data.train": self.data, "train.steps": steps, **mesh.sets(), "optimiser.lr": LEARNING_RATE,
+                "optimiser.schedule": "constant", "optimiser.warmup": 0, "report.tensorboard": "false",
+                "network.preflight": "false", "network.deadline": DEADLINE,
+                **{key: str(value).replace(RUN_FOLDER, str(folder)) for key, value in {**setting["set"], **more}.items()}}
+        return [BIN / "laconic", "train", f"{folder}/mine.toml", *set_words(sets), "--json", f"{folder}/summary.json"]
+
+    def train(self, rate, setting, steps, mesh, more=None):
+        """Rows of the log, the summary, and seconds of an update on rank 0 where there is a trace."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            pathlib.Path(folder, "mine.toml").write_text(config_text(setting))
+            network.in_lab(rate, self.command(setting, steps, mesh, folder, more or {}), {}, mesh.hosts)
+            summary = json.loads(pathlib.Path(folder, "summary.json").read_text())
+            log = [json.loads(line) for line in pathlib.Path(folder, "run/log.jsonl").read_text().splitlines()]
+            trace = pathlib.Path(folder, "run/trace.json")
+            update = update_seconds(json.loads(trace.read_text())) if trace.exists() else None
+        rows = [row for row in log if "loss" in row]
+        if len(rows) != steps or "pipeline" not in summary:
+            raise Failed(f"{len(rows)} of {steps} steps are in the log" if "pipeline" in summary else "this build has no pipeline")
+        return {"rows": rows, "summary": summary, "update": update}
+
+    def payload_rate(self, rate, seconds=4):
+        """bit/s that TCP carries from one host to the next, by iperf3."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            return 1e6 * network.iperf(rate, seconds, folder)["alone"]
+
+
+def update_seconds(trace):
+    spans = [e["dur"] * 1e-6 for e in trace["traceEvents"] if e.get("name") == "update" and "dur" in e]
+    return statistics.median(spans) if spans else 0.0
+
+
+class DryLab(Lab):
+    """Invents a second of computing a step and bytes that follow from names alone: enough for every table to be made."""
+
+    def prepare(self):
+        pass
+
+    def train(self, rate, setting, steps, mesh, more=None):
+        print(" ".join(map(str, [BIN / "laconic", "lab", "run", "--ephemeral", "--hosts", mesh.hosts, "--rate", rate, "--threads",
+                                 1, "--", *self.command(setting, steps, mesh, "FOLDER", more or {})])))
+        more = more or {}
+        has_preset, codec = "preset" in setting, setting["set"].get("pp.activation.codec", "raw")
+        shrink = 7 if has_preset or "bits=" in codec else 2 if "half" in codec else 1
+        message = mesh.microbatch * MODEL["context"] * MODEL["width"] * 4 / shrink
+        count = steps * mesh.microbatches * (mesh.pp - 1) * mesh.dp
+        classes = {"pp.activation": count * message, "pp.gradient": count * message, "embedding.tied": steps * 2e6 / shrink}
+        waiting = 0 if rate == "unshaped" else 22 * message * 8 / (1e6 * megabits(rate))
+        rows = [{"step": s + 1, "loss": 7.0, "seconds": 1 + waiting, "wire_bytes": 8 * message, "exposed_seconds": waiting}
+                for s in range(steps)]
+        summary = {"step": steps, "traffic": [{"class": name, "raw_bytes": shrink * size, "wire_bytes": size, "messages": count,
+                                               "codec_seconds": 0.01 * steps} for name, size in classes.items()],
+                   "pipeline": {"reference_wait_seconds": 0.0, "references": 0, "reference_bytes": 0, "repaired": 0,
+                                "ranks": [{"forward_seconds": 0.02, "backward_seconds": 0.04, "waiting_seconds": 0.0}] * mesh.hosts}}
+        return {"rows": rows, "summary": summary, "update": 0.01}
+
+    def payload_rate(self, rate, seconds=4):
+        print(f"iperf3 from host 1 to host 0 at {rate}, {seconds} s")
+        return 0.956e6 * megabits(rate)
