@@ -269,28 +269,26 @@ def stores(lab, notes):
 
 
 def schedule_words(kind, mesh, chunks, costs, out):
-    """`laconic schedule` with costs by stage where they differ, in seconds."""
+    """`laconic schedule` with costs by rank, in seconds; those of a rank are over all its chunks."""
     listed = lambda values: ",".join(f"{v:.6g}" for v in values)
     return [BIN / "laconic", "schedule", kind, "--ranks", mesh.pp, "--microbatches", mesh.microbatches, "--chunks", chunks,
-            "--forward", listed(costs["forward"]), "--backward", listed(costs["backward"]),
-            "--backward-input", listed(costs["backward_input"]), "--backward-weight", listed(costs["backward_weight"]),
+            "--forward", listed(costs["forward"]), "--backward", listed(costs["backward"]), "--weight-share", f"{costs['weight_share']:.4g}",
             "--activation", f"{costs['activation']:.6g}", "--gradient", f"{costs['gradient']:.6g}",
             "--latency", f"{LATENCY:.6g}", "--step", f"{costs['step']:.6g}", "--wiring", "hosts", "--json", out]
 
 
 def costs_of(run, mesh, chunks, bits_per_second):
-    """What one run measured, by stage: those of a rank with several stages are taken to cost the same."""
-    summary, stages = run["summary"], mesh.pp * chunks
-    ranks = [summary["pipeline"]["ranks"][s % mesh.pp] for s in range(stages)]
-    messages = summary["step"] * mesh.microbatches * (stages - 1)
+    """What one run measured. The summary's times are of one stage, a rank's several taken as one."""
+    summary = run["summary"]
+    ranks = summary["pipeline"]["ranks"][::mesh.dp]  # of the first replica: they count along dp first
+    messages = summary["step"] * mesh.microbatches * (mesh.pp * chunks - 1) * mesh.dp
     seconds = lambda name, count: 8 * traffic_of(summary, name)["wire_bytes"] / count / bits_per_second
-    half = lambda r, key: r.get(key, r["backward_seconds"] / 2)
-    return {"forward": [r["forward_seconds"] for r in ranks], "backward": [r["backward_seconds"] for r in ranks],
-            "backward_input": [half(r, "backward_input_seconds") for r in ranks],
-            "backward_weight": [half(r, "backward_weight_seconds") for r in ranks],
+    backward = sum(r["backward_seconds"] for r in ranks)
+    return {"forward": [chunks * r["forward_seconds"] for r in ranks], "backward": [chunks * r["backward_seconds"] for r in ranks],
+            "weight_share": sum(r.get("backward_weight_seconds", r["backward_seconds"] / 2) for r in ranks) / backward,
             "activation": seconds("pp.activation", messages), "gradient": seconds("pp.gradient", messages),
             # The first and the last stage each send the embedding's gradient once, when all is done.
-            "step": (run["update"] or 0) + seconds("embedding.tied", 2 * summary["step"])}
+            "step": (run["update"] or 0) + seconds("embedding.tied", 2 * mesh.dp * summary["step"])}
 
 
 def estimated(kind, mesh, chunks, costs, is_dry=False):
@@ -302,7 +300,7 @@ def estimated(kind, mesh, chunks, costs, is_dry=False):
         done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
         if done.returncode != 0:
             raise Failed(f"laconic schedule: {(done.stderr.splitlines() or ['no reason was given'])[-1][:200]}")
-        return json.loads(pathlib.Path(folder, "schedule.json").read_text())["makespan"]
+        return json.loads(pathlib.Path(folder, "schedule.json").read_text())["makespan_seconds"]
 
 
 def estimate(lab, notes, steps_out):
