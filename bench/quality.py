@@ -166,7 +166,7 @@ class Run:
         if summary["step"] < summary["steps"]:
             return {**row, "state": "interrupted", "step": summary["step"]}
         return {**row, "state": "done", "resumed_at": summary["first_step"], "validation_loss": summary["validation_loss"],
-                "train_seconds": summary["train_seconds"], "traffic": summary["traffic"], "pipeline": summary.get("pipeline", {}),
+                "train_seconds": summary["train_seconds"], "links": links_of(summary["config"]), "traffic": summary["traffic"], "pipeline": summary.get("pipeline", {}),
                 **curves((self.folder / "run/log.jsonl").read_text())}
 
     def clear(self):
@@ -197,6 +197,18 @@ def curves(log):
     groups = [losses[i:i + SMOOTHED] for i in range(0, len(losses), SMOOTHED)]
     return {"validation": [[row["step"], row["validation_loss"]] for row in rows if "validation_loss" in row],
             "loss": [[group[-1][0], sum(loss for _, loss in group) / len(group)] for group in groups]}
+
+
+def links_of(toml):
+    """What travels between stages, of a resolved configuration: "pp.activation.codec" and its like to a text."""
+    values, section = {}, ""
+    for line in toml.splitlines():
+        if line.startswith("["):
+            section = line.strip().strip("[]")
+        elif section.startswith("pp.") and "=" in line:
+            key, value = line.split("=", 1)
+            values[f"{section}.{key.strip()}"] = value.split("  #")[0].strip().strip('"')
+    return values
 
 
 def base_folder(out):
