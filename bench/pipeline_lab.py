@@ -82,22 +82,34 @@ def megabits(rate):
     return number * {"kbit": 1e-3, "mbit": 1, "gbit": 1e3}[unit]
 
 
-def find_rate(measure, unshaped, times, start, is_enough, tries=6):
+def find_rate(measure, unshaped, times, start, is_enough, tries=8):
     """A rate at which a step takes about `times` as long as unshaped.
 
-    A step is taken to be `unshaped` + k / rate; k follows from the last rate that was measured. `is_enough`
-    judges the step's seconds / unshaped. Returns the rate's text and all that was tried.
+    Seconds are about straight over 1 / rate, so the next rate lies on the line through the nearest ones on either side;
+    while there is but one side, through `unshaped`. `is_enough` judges the step's seconds / unshaped. Returns the
+    rate's text and all that was tried.
     """
-    rate, tried = start, []
+    rate, tried, below, above = start, [], None, None
     for _ in range(tries):
-        seconds = measure(rate_text(rate))
-        tried.append((rate_text(rate), seconds / unshaped))
-        if is_enough(seconds / unshaped):
+        ratio = measure(rate_text(rate)) / unshaped
+        tried.append((rate_text(rate), ratio))
+        if is_enough(ratio):
             return rate_text(rate), tried
-        # Where a step is hardly slower, k is all noise: then only go down quickly.
-        k = max(seconds - unshaped, 0.05 * unshaped) * rate
-        rate = max(k / ((times - 1) * unshaped), rate / 20)
+        if ratio < times:
+            below = (1 / rate, ratio)
+        else:
+            above = (1 / rate, ratio)
+        rate = 1 / next_inverse(below, above, times)
     raise Failed(f"no rate makes steps {times} times as long: tried " + ", ".join(f"{r}: {x:.2f}" for r, x in tried))
+
+
+def next_inverse(below, above, times):
+    """1 / rate to try next, of those that were too fast and too slow so far, each (1 / rate, ratio)."""
+    if below and above:
+        return below[0] + (above[0] - below[0]) * (times - below[1]) / (above[1] - below[1])
+    inverse, ratio = below or above
+    # Where a step is hardly slower, its excess is all noise: then only go on quickly.
+    return inverse * min((times - 1) / max(ratio - 1, 0.05), 20)
 
 
 class Lab:
