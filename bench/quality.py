@@ -167,7 +167,7 @@ class Run:
             return {**row, "state": "interrupted", "step": summary["step"]}
         return {**row, "state": "done", "resumed_at": summary["first_step"], "validation_loss": summary["validation_loss"],
                 "train_seconds": summary["train_seconds"], "links": links_of(summary["config"]), "traffic": summary["traffic"], "pipeline": summary.get("pipeline", {}),
-                **curves((self.folder / "run/log.jsonl").read_text())}
+                **curves((self.folder / "run/log.jsonl").read_text(), summary["first_step"])}
 
     def clear(self):
         """Checkpoints hold all references; only the log is of use."""
@@ -190,12 +190,17 @@ def newest_checkpoint(run_folder):
     return found[-1] if found else None
 
 
-def curves(log):
-    """Of log.jsonl: validation losses by step, and training losses, each the mean of some steps."""
+def curves(log, first_step):
+    """Of log.jsonl: validation losses by step, and training losses, each the mean of some steps.
+
+    Traffic is counted since `first_step`, where the run was taken up again, and so are samples of evaluations.
+    """
     rows = [json.loads(line) for line in log.splitlines()]
     losses = [(row["step"], row["loss"]) for row in rows if row.get("loss") is not None]
     groups = [losses[i:i + SMOOTHED] for i in range(0, len(losses), SMOOTHED)]
-    return {"validation": [[row["step"], row["validation_loss"]] for row in rows if "validation_loss" in row],
+    evaluations = [row for row in rows if "validation_loss" in row]
+    return {"validation": [[row["step"], row["validation_loss"]] for row in evaluations],
+            "validated_samples": sum(row["validation_samples"] for row in evaluations if row["step"] > first_step),
             "loss": [[group[-1][0], sum(loss for _, loss in group) / len(group)] for group in groups]}
 
 
@@ -393,7 +398,8 @@ def main(words):
         print("\n".join(" ".join(run.command()) for run in queue))
         return 0
     is_all = work(options, queue, results, deadline)
-    say("all runs are done" if is_all else "the time is over; start again for the rest")
+    failed = sum(row["state"] == "failed" for row in results.facts["runs"].values())
+    say(("no run is left" if is_all else "the time is over; start again for the rest") + (f"; {failed} have failed" if failed else ""))
     return 0
 
 

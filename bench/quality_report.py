@@ -41,11 +41,19 @@ def differences(rows, base):
     return [mine[seed] - other[seed] for seed in sorted(mine) if seed in other]
 
 
-def ratio_of(rows, *classes):
-    """Raw bytes / wire bytes of the whole runs, the first epoch included."""
-    chosen = [t for row in rows.values() for t in row["traffic"] if t["class"] in classes]
-    wire = sum(t["wire_bytes"] for t in chosen)
-    return sum(t["raw_bytes"] for t in chosen) / wire if wire else None
+def evaluation_bytes(row):
+    """Activations of evaluations travel whole, and are counted with those of training."""
+    return row["validated_samples"] * MODEL["context"] * MODEL["width"] * 4 * (row["mesh"][0] - 1)
+
+
+def ratio_of(rows, name):
+    """Raw bytes / wire bytes of a traffic class in training, the first epoch included (if the run was not taken up again later)."""
+    raw = wire = 0
+    for row in rows.values():
+        also = evaluation_bytes(row) if name == "pp.activation" else 0
+        for t in (t for t in row["traffic"] if t["class"] == name):
+            raw, wire = raw + t["raw_bytes"] - also, wire + t["wire_bytes"] - also
+    return raw / wire if wire > 0 else None
 
 
 def around(values, digits=4, sign=""):
@@ -158,7 +166,8 @@ class Composer:
     def estimate(self, row, rate, activation):
         size = lambda codec: self.message_bytes(codec, row["mesh"])
         bits = 0.956e6 * megabits(rate)  # what TCP carries
-        wire = lambda name: sum(t["wire_bytes"] for t in row["traffic"] if t["class"] == name)
+        counted = row["steps"] - row["resumed_at"]
+        wire = lambda name: sum(t["wire_bytes"] for t in row["traffic"] if t["class"] == name) / counted
         pp, dp = row["mesh"]
         # When all gradients are encoded they are simply shorter; else the schedule has to know which.
         gradient, when = row["links"]["pp.gradient.codec"], row["links"]["pp.gradient.when"]
@@ -166,8 +175,8 @@ class Composer:
         whole = "raw" if shorter else gradient
         words = ["schedule", "1f1b", "--ranks", pp, "--microbatches", MICROBATCHES, "--forward", f"{self.forward:.6g}", "--backward", f"{self.backward:.6g}",
                  "--activation", f"{8 * size(activation) / bits:.6g}", "--gradient", f"{8 * size(whole) / bits:.6g}", *shorter,
-                 "--reduction", f"{8 * wire('dp.gradient') / row['steps'] / (pp * dp) / bits:.6g}",
-                 "--step", f"{8 * wire('embedding.tied') / row['steps'] / (2 * dp) / bits:.6g}", "--latency", 70e-6, "--wiring", "hosts"]
+                 "--reduction", f"{8 * wire('dp.gradient') / (pp * dp) / bits:.6g}",
+                 "--step", f"{8 * wire('embedding.tied') / (2 * dp) / bits:.6g}", "--latency", 70e-6, "--wiring", "hosts"]
         return self.ask(words)["makespan_seconds"]
 
     def message_bytes(self, codec, mesh):
@@ -232,7 +241,7 @@ def study_part(facts, study, options, stem, folder):
         return f"![{title}]({path.name})"
 
     lines = [f"## {study}", "", f"WikiText-2, {what}: {row['samples']} samples of {MODEL['context']} tokens, {row['steps']} steps of {row['batch']}, "
-             f"{facts['about'].get('epochs')} epochs; GPT of {MODEL['layers']} layers, width {MODEL['width']}, one stage a layer, {MICROBATCHES} microbatches; validation on "
+             f"{row['steps'] * row['batch'] / row['samples']:.1f} epochs; GPT of {MODEL['layers']} layers, width {MODEL['width']}, one stage a layer, {MICROBATCHES} microbatches; validation on "
              f"{quality.VALIDATION_SAMPLES} samples. Medians over seeds, in brackets the least and the most.", "", *losses_table(found), *noise_line(found)]
     finals = folder / f"{stem}-{study}-final.svg"
     draw_finals(finals, "Validation loss at the end: median, least and most of the seeds", found)
@@ -244,6 +253,8 @@ def study_part(facts, study, options, stem, folder):
 
 def seconds_parts(found, options, draw):
     composer = Composer(options, found)
+    if composer.measured is None and composer.forward == 0:
+        return ["No loss over seconds: no run without encoding says how long computing takes; give --forward and --backward.", ""]
     lines = [composer.how(), ""]
     for rate in options.links.split(","):
         try:
