@@ -31,6 +31,7 @@ EPOCHS = 6  # of the whole runs of `end-to-end`
 HALF = 2.0  # `optimus`: a step takes twice as long as unshaped, so that communication is half of it
 COST_RATES = ("100mbit", "unshaped")
 ESTIMATE_RATES = ("20mbit", "100mbit")
+ESTIMATE_STEPS = 8  # the first is slow, and means over the run should not show it
 LATENCY = 70e-6  # seconds, of a small message over gloo (transport_bench)
 TARGETS = {"ac-sgd over fp32": 4.3, "ac-sgd over 16 bits": 2.2, "of its unshaped speed": 0.8, "end-to-end over fp32": 4.9,
            "optimus-cc over base": 1.45, "codec share": 0.05, "estimate error": 0.15}
@@ -319,7 +320,7 @@ def estimate(lab, notes, steps_out):
                 say(f"estimate, {rate}, {kind}")
                 try:
                     runs.setdefault((rate, kind), []).append(
-                        lab.train(rate, settings.whole(), WARMUP + TIMED, STAGES, {"pipeline.schedule": kind, "report.trace": "true", **sets}))
+                        lab.train(rate, settings.whole(), ESTIMATE_STEPS, STAGES, {"pipeline.schedule": kind, "report.trace": "true", **sets}))
                 except Failed as error:
                     notes[rate, kind] = str(error)
     for (rate, kind), found in runs.items():

@@ -64,8 +64,8 @@ def traffic_of(summary, *classes):
 
 
 def sent_per_step(summary):
-    """Bytes that all ranks together send in a step, agreement included."""
-    return sum(t["wire_bytes"] for t in summary["traffic"] if t["class"] != "preflight") / summary["step"]
+    """Bytes that all ranks together send in a step; not what agreement takes, which is little, and checkpoints, with which it is counted."""
+    return sum(t["wire_bytes"] for t in summary["traffic"] if t["class"] not in ("control", "preflight")) / summary["step"]
 
 
 def computing_per_step(summary, mesh):
