@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import network
 from network import BIN, ROOT, Failed
@@ -20,6 +21,7 @@ LEARNING_RATE = 3e-4
 # Of what is trained on: 6.5 steps of the batch without replicas, 3.25 of that with two, so that epochs are short.
 SAMPLES = 208
 DEADLINE = 600
+LAB = "pipeline"  # name of the lab
 RUN_FOLDER = "RUN_FOLDER"  # in a value: a folder of the run's own, gone afterwards
 
 
@@ -150,7 +152,7 @@ class Lab:
         """Rows of the log, the summary, and seconds of an update on rank 0 where there is a trace."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             pathlib.Path(folder, "mine.toml").write_text(config_text(setting))
-            network.in_lab(rate, self.command(setting, steps, mesh, folder, more or {}), {}, mesh.hosts)
+            run_in_lab(rate, self.command(setting, steps, mesh, folder, more or {}), mesh.hosts, folder, steps)
             summary = json.loads(pathlib.Path(folder, "summary.json").read_text())
             log = [json.loads(line) for line in pathlib.Path(folder, "run/log.jsonl").read_text().splitlines()]
             trace = pathlib.Path(folder, "run/trace.json")
@@ -166,6 +168,45 @@ class Lab:
             return 1e6 * network.iperf(rate, seconds, folder)["alone"]
 
 
+def lab(verb, *words, may_fail=False):
+    done = subprocess.run([str(BIN / "laconic"), "lab", verb, *words, "--name", LAB], capture_output=True, text=True, cwd=ROOT)
+    if done.returncode != 0 and not may_fail:
+        raise Failed(f"lab {verb}: {network.reason_in(done.stderr)[:200]}")
+
+
+def run_in_lab(rate, command, hosts, folder, steps):
+    """Runs it in a lab that is there for this run. Once the last step is in the log, the links are let go: the checkpoint,
+    which nobody measures, would take minutes."""
+    lab("down", may_fail=True)  # of a benchmark that was killed
+    lab("up", "--hosts", str(hosts), "--rate", rate)
+    try:
+        watch(start_in_lab(command, folder), pathlib.Path(folder, "run/log.jsonl"), steps, rate != "unshaped")
+    finally:
+        lab("down")
+
+
+def start_in_lab(command, folder):
+    words = [str(BIN / "laconic"), "lab", "run", "--name", LAB, "--threads", "1", "--", *map(str, command)]
+    with open(pathlib.Path(folder, "errors.txt"), "w+") as errors:
+        return subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors), errors.name
+
+
+def watch(started, log, steps, is_slow):
+    process, errors = started
+    deadline = time.monotonic() + network.TIMEOUT
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+        if is_slow and log.exists() and log.read_text().count("\n") >= steps:
+            lab("rate", "unshaped", may_fail=True)  # it would only take longer
+            is_slow = False
+    if process.poll() is None:
+        process.terminate()
+        process.wait()
+        raise Failed(f"not done after {network.TIMEOUT} s")
+    if process.returncode != 0:
+        raise Failed(f"exit code {process.returncode}: {network.reason_in(pathlib.Path(errors).read_text())[:200]}")
+
+
 def update_seconds(trace):
     spans = [e["dur"] * 1e-6 for e in trace["traceEvents"] if e.get("name") == "update" and "dur" in e]
     return statistics.median(spans) if spans else 0.0
@@ -178,8 +219,9 @@ class DryLab(Lab):
         pass
 
     def train(self, rate, setting, steps, mesh, more=None):
-        print(" ".join(map(str, [BIN / "laconic", "lab", "run", "--ephemeral", "--hosts", mesh.hosts, "--rate", rate, "--threads",
-                                 1, "--", *self.command(setting, steps, mesh, "FOLDER", more or {})])))
+        print(f"{BIN}/laconic lab up --name {LAB} --hosts {mesh.hosts} --rate {rate}")
+        print(" ".join(map(str, [BIN / "laconic", "lab", "run", "--name", LAB, "--threads", 1, "--",
+                                 *self.command(setting, steps, mesh, "FOLDER", more or {})])))
         more = more or {}
         has_preset, codec = "preset" in setting, setting["set"].get("pp.activation.codec", "raw")
         shrink = 7 if has_preset or "bits=" in codec else 2 if "half" in codec else 1

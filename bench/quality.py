@@ -166,7 +166,8 @@ class Run:
         if summary["step"] < summary["steps"]:
             return {**row, "state": "interrupted", "step": summary["step"]}
         return {**row, "state": "done", "resumed_at": summary["first_step"], "validation_loss": summary["validation_loss"],
-                "train_seconds": summary["train_seconds"], "links": links_of(summary["config"]), "traffic": summary["traffic"], "pipeline": summary.get("pipeline", {}),
+                "train_seconds": summary["train_seconds"], "traffic": summary["traffic"],
+                "links": links_of(summary["config"]), "pipeline": summary.get("pipeline", {}),
                 **curves((self.folder / "run/log.jsonl").read_text(), summary["first_step"])}
 
     def clear(self):

@@ -63,8 +63,8 @@ def around(values, digits=4, sign=""):
 
 
 def losses_table(found):
-    lines = ["| setting | seeds | validation loss | perplexity | against uncompressed, same seed | activations shorter | gradients shorter | between replicas |",
-             "|---|--:|--:|--:|--:|--:|--:|--:|"]
+    lines = ["| setting | seeds | validation loss | perplexity | against uncompressed, same seed | activations shorter | "
+             "gradients shorter | between replicas |", "|---|--:|--:|--:|--:|--:|--:|--:|"]
     for name, rows in found.items():
         losses = list(final_losses(rows).values())
         base = found.get(baseline_of(name), {})
@@ -127,7 +127,8 @@ def draw_finals(path, title, found):
     points = "".join(f"{i} {statistics.median(v)} {min(v)} {max(v)}\n" for i, name in enumerate(names)
                      for v in [list(final_losses(found[name]).values())])
     ticks = ", ".join(f"'{name}' {i}" for i, name in enumerate(names))
-    gnuplot(beginning(path, title, "", "validation loss at the end") + f"set xtics ({ticks}) rotate by -35\nset xrange [-0.5:{len(names) - 0.5}]\nunset key\n"
+    gnuplot(beginning(path, title, "", "validation loss at the end")
+            + f"set xtics ({ticks}) rotate by -35\nset xrange [-0.5:{len(names) - 0.5}]\nunset key\n"
             f"$d << EOD\n{points}EOD\nplot $d using 1:2:3:4 with yerrorbars pointtype 7 linewidth 2\n", path)
 
 
@@ -144,9 +145,11 @@ class Composer:
 
     def how(self):
         if self.measured is not None:
-            return f"Composed: losses of these runs, and seconds a step that `bench/run pipeline` measured in a lab with its own model ({self.options.steps.name})."
-        return (f"Composed: losses of these runs, and seconds a step that `laconic schedule` estimates for 1f1b with hosts' links, {1e3 * self.forward:.1f} ms "
-                f"of forward and {1e3 * self.backward:.1f} ms of backward a stage and microbatch, and the bytes that these settings send. Nothing was timed at these rates.")
+            return ("Composed: losses of these runs, and seconds a step that `bench/run pipeline` measured in a lab with its own model "
+                    f"({self.options.steps.name}).")
+        return ("Composed: losses of these runs, and seconds a step that `laconic schedule` estimates for 1f1b with hosts' links, "
+                f"{1e3 * self.forward:.1f} ms of forward and {1e3 * self.backward:.1f} ms of backward a stage and microbatch, and the bytes "
+                "that these settings send. Nothing was timed at these rates.")
 
     def seconds(self, name, row, rate):
         """(first epoch, later), or none where it is not known."""
@@ -173,7 +176,8 @@ class Composer:
         gradient, when = row["links"]["pp.gradient.codec"], row["links"]["pp.gradient.when"]
         shorter = [] if when == "always" else ["--when", when, "--ratio", f"{size('raw') / size(gradient):.4g}"]
         whole = "raw" if shorter else gradient
-        words = ["schedule", "1f1b", "--ranks", pp, "--microbatches", MICROBATCHES, "--forward", f"{self.forward:.6g}", "--backward", f"{self.backward:.6g}",
+        words = ["schedule", "1f1b", "--ranks", pp, "--microbatches", MICROBATCHES,
+                 "--forward", f"{self.forward:.6g}", "--backward", f"{self.backward:.6g}",
                  "--activation", f"{8 * size(activation) / bits:.6g}", "--gradient", f"{8 * size(whole) / bits:.6g}", *shorter,
                  "--reduction", f"{8 * wire('dp.gradient') / (pp * dp) / bits:.6g}",
                  "--step", f"{8 * wire('embedding.tied') / (2 * dp) / bits:.6g}", "--latency", 70e-6, "--wiring", "hosts"]
@@ -186,7 +190,8 @@ class Composer:
 
     def ask(self, words):
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run(list(map(str, [self.options.laconic, *words, "--json", f"{folder}/answer.json"])), capture_output=True, text=True)
+            done = subprocess.run(list(map(str, [self.options.laconic, *words, "--json", f"{folder}/answer.json"])),
+                                  capture_output=True, text=True)
             if done.returncode != 0:
                 raise RuntimeError(f"laconic {words[0]}: {(done.stderr.splitlines() or ['no reason was given'])[-1][:200]}")
             return json.loads(pathlib.Path(folder, "answer.json").read_text())
@@ -240,13 +245,15 @@ def study_part(facts, study, options, stem, folder):
         draw_curves(path, title, x, curves, extra)
         return f"![{title}]({path.name})"
 
-    lines = [f"## {study}", "", f"WikiText-2, {what}: {row['samples']} samples of {MODEL['context']} tokens, {row['steps']} steps of {row['batch']}, "
-             f"{row['steps'] * row['batch'] / row['samples']:.1f} epochs; GPT of {MODEL['layers']} layers, width {MODEL['width']}, one stage a layer, {MICROBATCHES} microbatches; validation on "
-             f"{quality.VALIDATION_SAMPLES} samples. Medians over seeds, in brackets the least and the most.", "", *losses_table(found), *noise_line(found)]
+    lines = [f"## {study}", "", f"WikiText-2, {what}: {row['samples']} samples of {MODEL['context']} tokens, {row['steps']} steps of "
+             f"{row['batch']}, {row['steps'] * row['batch'] / row['samples']:.1f} epochs; GPT of {MODEL['layers']} layers, width "
+             f"{MODEL['width']}, one stage a layer, {MICROBATCHES} microbatches; validation on {quality.VALIDATION_SAMPLES} samples. "
+             "Medians over seeds, in brackets the least and the most.", "", *losses_table(found), *noise_line(found)]
     finals = folder / f"{stem}-{study}-final.svg"
     draw_finals(finals, "Validation loss at the end: median, least and most of the seeds", found)
     lines += [f"![final losses]({finals.name})", "", "### Loss over steps", ""]
-    lines += [draw(f"steps-{group}", "Median of the seeds", "steps", [(n, middle_curve(found[n], "validation")) for n in names if n in found])
+    lines += [draw(f"steps-{group}", "Median of the seeds", "steps",
+                   [(n, middle_curve(found[n], "validation")) for n in names if n in found])
               for group, names in DRAWN.items() if any(n in found for n in names)]
     return [*lines, "", *seconds_parts(found, options, draw), *missing_lines(facts, study)]
 
