@@ -13,7 +13,7 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/denormals.hpp"
-#include "laconic/runtime/pass.hpp"
+#include "laconic/runtime/stage.hpp"
 #include "laconic/train/loop.hpp"
 #include "laconic/train/optimiser.hpp"
 

@@ -12,6 +12,7 @@
 #include "laconic/base/text.hpp"
 #include "laconic/cli/codec_argument.hpp"
 #include "laconic/cli/lab_argument.hpp"
+#include "laconic/cli/schedule_argument.hpp"
 
 namespace laconic {
 
@@ -81,6 +82,7 @@ class Parser {
     add_config_verbs();
     add_codec_verbs();
     add_lab_verbs();
+    add_schedule();
     add_doctor();
   }
 
@@ -290,6 +292,11 @@ class Parser {
     add_words(add_verb("down", "remove a lab", lab_down_, lab), lab_down_);
   }
 
+  void add_schedule() {
+    add_words(add_verb("schedule", "time, draw and compare pipeline schedules", schedule_),
+              schedule_);
+  }
+
   void add_doctor() {
     CLI::App& verb =
         add_verb("doctor", "examine this machine: libtorch, BLAS, speed, memory", doctor_);
@@ -317,6 +324,7 @@ class Parser {
   LabRateCommand lab_rate_;
   LabStatusCommand lab_status_;
   LabDownCommand lab_down_;
+  ScheduleCommand schedule_;
   DoctorCommand doctor_;
 };
 

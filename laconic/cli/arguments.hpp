@@ -13,6 +13,7 @@
 
 #include "laconic/cli/codec_command.hpp"
 #include "laconic/cli/lab_command.hpp"
+#include "laconic/cli/schedule_command.hpp"
 #include "laconic/data/prepare.hpp"
 
 namespace laconic {
@@ -95,7 +96,8 @@ using Command =
     std::variant<NoCommand, TrainCommand, GenerateCommand, EvaluateCommand, ExportCommand,
                  PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand, CodecShowCommand,
                  CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand, CodecBenchCommand,
-                 LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand, LabRunCommand>;
+                 LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand, LabRunCommand,
+                 ScheduleCommand>;
 
 Command parse_arguments(int argc, char** argv);
 

@@ -135,8 +135,14 @@ int run_evaluate(const EvaluateCommand& command) {
                                   gpt.shape.context));
   const WindowedDataset data = open_dataset(command.data, context, gpt.shape.vocabulary);
   World alone;
+  const std::vector<std::int32_t> bytes_of_token = token_bytes(command.data);
   const Evaluation e =
-      evaluate(gpt, data, command.samples, command.batch, token_bytes(command.data), alone);
+      evaluate([&](const Microbatch& m, std::uint64_t) { return forward_loss(gpt, m); }, data,
+               {.samples = command.samples,
+                .batch = command.batch,
+                .device = gpt.parameters.front().value.device(),
+                .bytes_of_token = bytes_of_token},
+               alone);
   fmt::print("{}: loss {:.6f} | perplexity {:.4f}{} | {} samples of {} tokens in {}\n", folder,
              e.loss, e.perplexity(),
              e.bits_per_byte ? fmt::format(" | {:.5f} bits/byte", *e.bits_per_byte) : "",

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "laconic/base/error.hpp"
 #include "laconic/cli/arguments.hpp"
 #include "laconic/cli/flights.hpp"
@@ -11,7 +14,7 @@
 #include "laconic/file/checksum.hpp"
 #include "laconic/rendezvous/open.hpp"
 #include "laconic/rendezvous/socket.hpp"
-#include "laconic/train/update_rule.hpp"
+#include "laconic/train/together.hpp"
 #include "laconic/transport/faulty.hpp"
 #include "laconic/transport/in_process.hpp"
 #include "laconic/transport/mpi.hpp"
@@ -28,10 +31,6 @@ std::chrono::milliseconds deadline_of(const NetworkSection& network) {
 EngineOptions engine_options(const NetworkSection& network) {
   return {.segment_bytes = static_cast<std::size_t>(network.segment),
           .deadline = deadline_of(network)};
-}
-
-Mesh mesh_of(const RunConfig& config) {
-  return {.dp = static_cast<int>(config.mesh.dp)};
 }
 
 Meeting meeting_of(const Place& place, const NetworkSection& network) {
@@ -53,8 +52,7 @@ std::string transport_name(const NetworkSection& network) {
 
 // Everything that is known to be impossible before anybody is met. All ranks find the same.
 void require_possible(const RunConfig& config, int ranks) {
-  Problems problems = check(mesh_of(config), ranks);
-  if (problems.empty()) problems = check_parallel(config);
+  Problems problems = check_mesh(config, ranks);
   const auto add = [&](const char* key, const auto& find) {
     try {
       for (Problem& p : find()) problems.push_back({key, std::move(p.what)});
@@ -91,7 +89,27 @@ std::string digest_of(const std::string& text) {
   return sum.hex();
 }
 
-void look_at_network(Transport& transport, const RunConfig& config, const Place& place) {
+// Between neighbours in the pipeline: the slowest rate and the median latency count.
+LinkFacts facts_of(const PreflightReport& report, const Mesh& mesh) {
+  LinkFacts facts;
+  std::vector<double> latencies;
+  for (Rank from = 0; from < size(mesh); ++from)
+    for (const int offset : {-1, 1}) {
+      const std::optional<Rank> to = neighbour(mesh, from, Axis::pp, offset);
+      if (!to || report.mbit_per_s.empty()) continue;
+      const auto f = static_cast<std::size_t>(from), t = static_cast<std::size_t>(*to);
+      const double rate = report.mbit_per_s[f][t] * 1e6 / 8;
+      if (!std::isfinite(rate)) continue;
+      if (facts.bytes_per_second == 0 || rate < facts.bytes_per_second)
+        facts.bytes_per_second = rate;
+      latencies.push_back(report.latency_ms[f][t] / 1e3);
+    }
+  std::sort(latencies.begin(), latencies.end());
+  if (!latencies.empty()) facts.latency = latencies[latencies.size() / 2];
+  return facts;
+}
+
+LinkFacts look_at_network(Transport& transport, const RunConfig& config, const Place& place) {
   const std::string text = common_text(config);
   const PreflightReport report =
       preflight(transport,
@@ -103,9 +121,11 @@ void look_at_network(Transport& transport, const RunConfig& config, const Place&
                  .config_text = text},
                 {.deadline = deadline_of(config.network), .measure = config.network.preflight});
   if (!report.problems.empty()) throw ConfigError(report.problems);
-  if (transport.rank() != 0) return;
-  fmt::print("{}\n{}", to_text(place), to_text(report));
-  std::fflush(stdout);
+  if (transport.rank() == 0) {
+    fmt::print("{}\n{}", to_text(place), to_text(report));
+    std::fflush(stdout);
+  }
+  return facts_of(report, mesh_of(config));
 }
 
 TrainSummary train_over(Transport& transport, TrainOptions options, Store* store) {
@@ -158,7 +178,7 @@ TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   const std::unique_ptr<Store> store = is_mpi ? nullptr : meet(meeting);
   const std::unique_ptr<Transport> transport =
       decorated(is_mpi ? mpi_at(place) : make_gloo(meeting, *store), config.network);
-  look_at_network(*transport, config, place);
+  options.link = look_at_network(*transport, config, place);
   return train_over(*transport, std::move(options), store.get());
 }
 

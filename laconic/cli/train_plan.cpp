@@ -12,7 +12,7 @@ namespace laconic {
 namespace {
 
 Mesh mesh_of(const RunConfig& config) {
-  return {.dp = static_cast<int>(config.mesh.dp)};
+  return {.pp = static_cast<int>(config.mesh.pp), .dp = static_cast<int>(config.mesh.dp)};
 }
 
 std::string needs(const Mesh& mesh) {

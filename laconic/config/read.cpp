@@ -57,6 +57,13 @@ class SectionReader {
     if (node == nullptr || !read(*node, key, value)) return;
     if constexpr (std::is_same_v<T, std::string>) check_choice(*node, key, value, choices);
   }
+  void operator()(const char* key, std::string& value, const char*, AlsoAsList) {
+    known_.emplace_back(key);
+    const toml::node* node = table_.get(key);
+    if (node == nullptr) return;
+    const toml::array* list = node->as_array();
+    list != nullptr ? read_list(*list, key, value) : read(*node, key, value);
+  }
 
   void report_unknown_keys() {
     for (const auto& [key, node] : table_) {
@@ -83,6 +90,18 @@ class SectionReader {
   }
   bool read(const toml::node& node, const char* key, std::string& value) {
     return assign(node.value_exact<std::string>(), node, key, "a text in quotes", value);
+  }
+
+  bool read_list(const toml::array& list, const char* key, std::string& value) {
+    std::vector<std::string> numbers;
+    for (const toml::node& node : list) {
+      std::int64_t number = 0;
+      if (!assign(node.value_exact<std::int64_t>(), node, key, "a list of integers", number))
+        return false;
+      numbers.push_back(std::to_string(number));
+    }
+    value = join(numbers, ",");
+    return true;
   }
 
   template <class T>
@@ -261,6 +280,9 @@ struct SectionWriter {
     }
     text += line + "\n";
   }
+  void operator()(const char* key, std::string& value, const char* help, AlsoAsList) {
+    (*this)(key, value, help);
+  }
 
   static std::string literal(std::int64_t value) { return fmt::format("{}", value); }
   static std::string literal(bool value) { return value ? "true" : "false"; }
@@ -302,6 +324,9 @@ struct Flattener {
   void operator()(const char* key, T& value, const char*, Choices = {}) {
     values[section + "." + key] = SectionWriter::literal(value);
   }
+  void operator()(const char* key, std::string& value, const char* help, AlsoAsList) {
+    (*this)(key, value, help);
+  }
 };
 
 }  // namespace
@@ -336,15 +361,19 @@ Problems apply_set(const std::string& assignment, RunConfig& config) {
       std::any_of(path.begin(), path.end(), [](const std::string& word) { return word.empty(); }))
     return {{name, "write section.key=value"}};
   const std::string value(trim(std::string_view(assignment).substr(equals + 1)));
-  toml::table root;
+  toml::table text{{path.back(), value}};
+  for (auto word = path.rbegin() + 1; word != path.rend(); ++word)
+    text = toml::table{{*word, std::move(text)}};
+  Problems problems;
   try {
-    root = toml::parse(fmt::format("[{}]\n{} = {}", key.substr(0, dot), path.back(), value), name);
+    problems = apply_table(
+        toml::parse(fmt::format("[{}]\n{} = {}", key.substr(0, dot), path.back(), value), name),
+        name, config);
+    // A number where a text is wanted: dp.gradient.stages=0.75.
+    if (!problems.empty() && apply_table(text, name, config).empty()) return {};
   } catch (const toml::parse_error&) {  // not TOML: an unquoted text such as float64 or data/wiki
-    root.insert_or_assign(path.back(), value);
-    for (auto word = path.rbegin() + 1; word != path.rend(); ++word)
-      root = toml::table{{*word, std::move(root)}};
+    problems = apply_table(text, name, config);
   }
-  Problems problems = apply_table(root, name, config);
   for (Problem& p : problems) p.where = name;  // line and column of our own rewriting help nobody
   return problems;
 }

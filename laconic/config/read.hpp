@@ -32,7 +32,7 @@ RunConfig read_config(const ConfigSource& source);
 // messages. The pure core of read_config(); also what the fuzzer feeds.
 Problems apply_toml(std::string_view text, const std::string& name, RunConfig& config);
 
-// "section.key=value"; the value is TOML, or else taken as a plain text.
+// "section.key=value"; the value is TOML, or else, and where a text is wanted, a plain text.
 Problems apply_set(const std::string& assignment, RunConfig& config);
 
 // The resolved configuration as TOML that read_config() accepts, with each key's help as comment.

@@ -102,6 +102,36 @@ TEST(Config, SetTakesTomlOrPlainText) {
     EXPECT_FALSE(apply_set(bad, config).empty()) << bad;
 }
 
+TEST(Config, ATextThatIsAListMayBeWrittenAsOne) {
+  for (const char* value : {"[2, 3, 3, 2]", "\"2,3,3,2\"", "[ 2,3,\n3,2, ]"}) {
+    RunConfig config;
+    EXPECT_EQ(to_text(apply_toml(std::string("[pipeline]\nsplit = ") + value, "x", config)), "");
+    EXPECT_EQ(config.pipeline.split, "2,3,3,2");
+    RunConfig back;
+    EXPECT_TRUE(apply_toml(to_toml(config, true), "printed", back).empty());
+    EXPECT_TRUE(differences(config, back).empty());
+  }
+  EXPECT_EQ(problems_of("[pipeline]\nsplit = [2, \"3\"]"),
+            "run.toml:2:13: pipeline.split must be a list of integers, not string");
+  EXPECT_EQ(problems_of("[pipeline]\nsplit = 4"),
+            "run.toml:2:9: pipeline.split must be a text in quotes, not integer");
+  EXPECT_EQ(problems_of("[run]\nfolder = [1]"),
+            "run.toml:2:10: run.folder must be a text in quotes, not array");
+}
+
+TEST(Config, SetTakesListsAndNumbersWhereTextsAreWanted) {
+  for (const char* value : {"2,3,3,2", "[2,3,3,2]", "\"2,3,3,2\""}) {
+    RunConfig config;
+    EXPECT_EQ(to_text(apply_set(std::string("pipeline.split=") + value, config)), "");
+    EXPECT_EQ(config.pipeline.split, "2,3,3,2");
+  }
+  RunConfig config;
+  EXPECT_EQ(to_text(apply_set("dp.gradient.stages=0.75", config)), "");
+  EXPECT_EQ(config.dp_gradient.stages, "0.75");
+  EXPECT_EQ(to_text(apply_set("run.seed=1.5", config)),
+            "--set run.seed=1.5: run.seed must be an integer, not floating-point");
+}
+
 TEST(Config, ImpossibleSizesAreReportedTogether) {
   RunConfig config;
   config.model.heads = 5;

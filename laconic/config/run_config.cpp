@@ -4,9 +4,13 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "laconic/base/error.hpp"
 #include "laconic/codec/spec.hpp"
+#include "laconic/config/stage_choice.hpp"
+#include "laconic/schedule/partition.hpp"
+#include "laconic/schedule/schedule.hpp"
 
 namespace laconic {
 
@@ -14,32 +18,28 @@ namespace {
 
 class Checker {
  public:
-  void at_least(const char* key, std::int64_t value, std::int64_t least) {
+  void at_least(const std::string& key, std::int64_t value, std::int64_t least) {
     require(value >= least, key, fmt::format("{} = {} is below {}", leaf(key), value, least));
   }
-  void at_most(const char* key, std::int64_t value, std::int64_t most) {
+  void at_most(const std::string& key, std::int64_t value, std::int64_t most) {
     require(value <= most, key, fmt::format("{} = {} is above {}", leaf(key), value, most));
   }
   // Also refuses NaN.
-  void in_range(const char* key, double value, double least, double below) {
+  void in_range(const std::string& key, double value, double least, double below) {
     require(value >= least && value < below, key,
             fmt::format("{} = {} is not in [{}, {})", leaf(key), value, least, below));
   }
-  void require(bool holds, const char* key, std::string what) {
+  void require(bool holds, const std::string& key, std::string what) {
     if (!holds) problems.push_back({key, std::move(what)});
   }
 
   Problems problems;
 
  private:
-  static const char* leaf(const char* key) {
-    const char* name = key;
-    for (const char* c = key; *c != '\0'; ++c)
-      if (*c == '.') name = c + 1;
-    return name;
-  }
+  static std::string leaf(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 };
 
+constexpr std::int64_t kMostRanks = 4096;  // along one axis
 constexpr double kAnyLarge = std::numeric_limits<double>::infinity();
 
 void check_model(Checker& c, const ModelSection& model) {
@@ -93,7 +93,7 @@ void check_optimiser(Checker& c, const OptimiserSection& optimiser, const TrainS
 void check_shares(Checker& c, const RunConfig& config) {
   const std::int64_t batch = config.train.batch, dp = config.mesh.dp;
   c.at_least("mesh.dp", dp, 1);
-  c.at_most("mesh.dp", dp, 4096);
+  c.at_most("mesh.dp", dp, kMostRanks);
   if (batch < 1 || dp < 1) return;
   c.require(batch % dp == 0, "mesh.dp",
             fmt::format("dp = {} does not divide train.batch = {}", dp, batch));
@@ -106,12 +106,110 @@ void check_shares(Checker& c, const RunConfig& config) {
                                   micro, config.local_batch(), batch, dp));
 }
 
-void check_codec(Checker& c, const char* key, const std::string& text) {
+// Whole shards must come to one rank, and an equal share of every batch from each.
+void check_shards(Checker& c, const RunConfig& config) {
+  const std::int64_t shards = config.data.shards, dp = config.mesh.dp, batch = config.train.batch;
+  c.at_least("data.shards", shards, 0);
+  if (shards < 1 || dp < 1 || batch < 1) return;
+  c.require(batch % shards == 0, "data.shards",
+            fmt::format("shards = {} does not divide train.batch = {}", shards, batch));
+  c.require(!config.remembers_samples() || shards % dp == 0, "data.shards",
+            fmt::format("shards = {} is not a multiple of mesh.dp = {}: samples that links "
+                        "remember would come to other ranks",
+                        shards, dp));
+}
+
+// Nothing where the text is no codec, which is then reported.
+std::optional<CodecSpec> check_codec(Checker& c, const std::string& key, const std::string& text) {
   try {
-    parse_codec(text);
+    return parse_codec(text);
   } catch (const ConfigError& error) {
     for (const Problem& p : error.problems()) c.require(false, key, p.what);
+    return std::nullopt;
   }
+}
+
+bool is_learned(const std::optional<CodecSpec>& codec) {
+  return codec && std::holds_alternative<AutoEncoder>(*codec);
+}
+
+// What the links of activations and of gradients have in common.
+template <class Section>
+void check_boundary(Checker& c, const std::string& section, const Section& link) {
+  for (const auto& [leaf, text] : {std::pair{"codec", link.codec}, {"first", link.first}}) {
+    const std::string key = fmt::format("{}.{}", section, leaf);
+    c.require(!is_learned(check_codec(c, key, text)), key,
+              "auto_encoder needs maps that both ends learn, and stage boundaries have none: use "
+              "quantise");
+  }
+  c.at_least(section + ".budget", link.budget, 0);
+  c.require(!link.store.empty(), section + ".store", "store is empty: write ram, or a folder");
+  c.require(link.memory != "delta" || link.store == "ram" || link.budget > 0, section + ".budget",
+            fmt::format("budget = {}: references in the folder {} need a limit in bytes",
+                        link.budget, link.store));
+}
+
+void check_tied(Checker& c, const EmbeddingTiedSection& tied) {
+  const char* key = "embedding.tied.codec";
+  const std::optional<CodecSpec> codec = check_codec(c, key, tied.codec);
+  if (!codec) return;
+  c.require(!is_learned(codec) && !std::holds_alternative<LowRank>(*codec), key,
+            fmt::format("{} encodes matrices, and sums are made of flat pieces: use quantise",
+                        name_of(*codec)));
+  const auto* quantise = std::get_if<Quantise>(&*codec);
+  if (quantise != nullptr)
+    c.require(quantise->group == ScaleGroup::block, key,
+              fmt::format("group={} needs rows and columns, and sums are made of flat pieces: use "
+                          "group=block",
+                          name_of(quantise->group)));
+}
+
+constexpr std::string_view kScheduleFile = "file:";
+
+void check_schedule(Checker& c, const PipelineSection& pipeline) {
+  const std::string& schedule = pipeline.schedule;
+  c.at_least("pipeline.chunks", pipeline.chunks, 1);
+  c.at_most("pipeline.chunks", pipeline.chunks, kMostRanks);
+  if (schedule.starts_with(kScheduleFile)) {
+    c.require(schedule != kScheduleFile, "pipeline.schedule", "file: has no path behind it");
+    return;
+  }
+  try {
+    const ScheduleKind kind = parse_schedule_kind(schedule);
+    const bool has_chunks = kind == ScheduleKind::interleaved;
+    c.require(!has_chunks || pipeline.chunks != 1, "pipeline.chunks",
+              fmt::format("chunks = {}: interleaved needs at least 2", pipeline.chunks));
+    c.require(has_chunks || pipeline.chunks <= 1, "pipeline.chunks",
+              fmt::format("chunks = {}: {} has 1 stage on each rank, only interleaved has more",
+                          pipeline.chunks, schedule));
+  } catch (const ConfigError& error) {
+    for (const Problem& p : error.problems())
+      c.require(false, "pipeline.schedule", p.what + "; or file:PATH");
+  }
+}
+
+// Interleaved takes microbatches in rounds, one for each rank.
+void check_rounds(Checker& c, const RunConfig& config) {
+  const std::int64_t pp = config.mesh.pp, dp = config.mesh.dp, batch = config.train.batch;
+  if (config.pipeline.schedule != "interleaved" || pp < 1 || dp < 1 || batch < dp) return;
+  const std::int64_t local = config.local_batch(), size = config.microbatch_size();
+  if (batch % dp != 0 || size < 1 || local % size != 0) return;
+  c.require(config.microbatches() % pp == 0, "pipeline.schedule",
+            fmt::format("interleaved needs a number of microbatches that mesh.pp = {} divides, and "
+                        "the {} samples of a rank in microbatches of {} make {}",
+                        pp, local, size, config.microbatches()));
+}
+
+void check_pipeline(Checker& c, const RunConfig& config) {
+  c.at_least("mesh.pp", config.mesh.pp, 1);
+  c.at_most("mesh.pp", config.mesh.pp, kMostRanks);
+  check_schedule(c, config.pipeline);
+  check_rounds(c, config);
+  check_boundary(c, "pp.activation", config.pp_activation);
+  c.at_least("pp.activation.hash_every", config.pp_activation.hash_every, 1);
+  c.at_most("pp.activation.hash_every", config.pp_activation.hash_every, 1 << 30);
+  check_boundary(c, "pp.gradient", config.pp_gradient);
+  check_tied(c, config.embedding_tied);
 }
 
 void check_network(Checker& c, const RunConfig& config) {
@@ -127,6 +225,8 @@ void check_network(Checker& c, const RunConfig& config) {
   c.at_least("dp.gradient.warmup", gradient.warmup, 0);
   c.at_least("dp.gradient.rank", gradient.rank, 1);
   c.in_range("dp.gradient.min_ratio", gradient.min_ratio, 0, kAnyLarge);
+  for (const Problem& p : check_stage_choice(gradient.stages, config.mesh.pp))
+    c.require(false, "dp.gradient.stages", p.what);
   if (gradient.method == "compressed_adam")
     c.require(gradient.warmup > 0, "dp.gradient.warmup",
               "compressed_adam freezes the second moment after warm-up, which must therefore have "
@@ -156,6 +256,27 @@ void check_local(Checker& c, const RunConfig& config) {
 
 }  // namespace
 
+Problems check_stages(const RunConfig& config, std::int64_t layers) {
+  const std::int64_t pp = config.mesh.pp, chunks = config.pipeline.chunks;
+  Checker c;
+  if (layers < 1 || pp < 1 || pp > kMostRanks || chunks < 1 || chunks > kMostRanks) return {};
+  c.require(config.stages() <= layers + 2, "mesh.pp",
+            fmt::format("pp = {} with pipeline.chunks = {} makes {} stages of at least one block, "
+                        "and the model has {}: {} layers, an embedding and a head",
+                        pp, chunks, config.stages(), layers + 2, layers));
+  const std::string& text = config.pipeline.split;
+  if (text == "auto" || text == "measured") return c.problems;
+  try {
+    for (const Problem& p :
+         check_split(parse_split(text), layers, static_cast<int>(config.stages())))
+      c.require(false, "pipeline.split", p.what);
+  } catch (const ConfigError& error) {
+    for (const Problem& p : error.problems())
+      c.require(false, "pipeline.split", p.what + "; or auto, or measured");
+  }
+  return c.problems;
+}
+
 Problems check(const RunConfig& config) {
   Checker c;
   c.require(!config.run.folder.empty(), "run.folder", "folder is empty");
@@ -167,6 +288,10 @@ Problems check(const RunConfig& config) {
             "no training data: give the prefix that `laconic prepare` wrote");
   check_train(c, config.train);
   check_shares(c, config);
+  check_shards(c, config);
+  check_pipeline(c, config);
+  if (config.model.start.empty())
+    for (Problem& p : check_stages(config, config.model.layers)) c.problems.push_back(std::move(p));
   check_optimiser(c, config.optimiser, config.train);
   c.at_least("evaluate.every", config.evaluate.every, 0);
   c.at_least("evaluate.samples", config.evaluate.samples, 0);

@@ -17,6 +17,8 @@
 namespace laconic {
 
 using Choices = std::initializer_list<const char*>;
+// Of a text: also written as a list of whole numbers, [2, 3] for "2,3".
+struct AlsoAsList {};
 
 struct RunSection {
   std::string folder = "runs/gpt";
@@ -94,7 +96,8 @@ struct TrainSection {
     v("steps", steps, "optimiser steps in the whole run");
     v("batch", batch, "samples per step, over all ranks");
     v("microbatch", microbatch,
-      "samples per forward pass; gradients add up; 0: all samples that a rank has in a step");
+      "samples per forward pass; gradients add up; 0: all samples that a rank has in a step, or 1 "
+      "in a pipeline");
     v("clip", clip, "largest global gradient norm; 0: no clipping");
     v("non_finite", non_finite,
       "when loss or gradient norm is not finite: end the run, or skip the update",
@@ -191,7 +194,8 @@ struct PipelineSection {
     v("chunks", chunks, "stages of each rank; interleaved needs at least 2, the others 1");
     v("split", split,
       "layers of each stage, as \"2,3,3,2\" or [2, 3, 3, 2]; auto: equal work, as counted; "
-      "measured: as timed before the first step");
+      "measured: as timed before the first step",
+      AlsoAsList{});
   }
 };
 
@@ -345,9 +349,22 @@ struct LocalSection {
 };
 
 struct RunConfig {
+  // Requires, for all of these: check() is empty.
   std::int64_t local_batch() const { return train.batch / mesh.dp; }  // samples of one rank
   std::int64_t microbatch_size() const {
-    return train.microbatch > 0 ? train.microbatch : local_batch();
+    if (train.microbatch > 0) return train.microbatch;
+    return mesh.pp > 1 ? 1 : local_batch();
+  }
+  std::int64_t microbatches() const { return local_batch() / microbatch_size(); }  // of a rank
+  std::int64_t stages() const { return mesh.pp * pipeline.chunks; }
+  // Whether what travels depends on what ranks saw of a sample before.
+  bool remembers_samples() const {
+    return pp_activation.memory == "delta" || pp_gradient.memory == "delta";
+  }
+  // Not a matter of mesh.pp: without a pipeline samples come in the same order.
+  std::int64_t shards() const {
+    if (data.shards > 0) return data.shards;
+    return remembers_samples() ? mesh.dp : 1;
   }
 
   RunSection run;
@@ -390,5 +407,8 @@ struct RunConfig {
 
 // Every impossible value and combination, named by key ("model.heads").
 Problems check(const RunConfig& config);
+// The part of it that asks for the model's layers. With model.start a folder decides those, and
+// check() leaves this to whoever has read it.
+Problems check_stages(const RunConfig& config, std::int64_t layers);
 
 }  // namespace laconic

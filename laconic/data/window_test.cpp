@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <map>
 #include <set>
 
 #include "laconic/base/error.hpp"
@@ -88,6 +90,93 @@ TEST(Sampler, EpochsAndSeedsDifferAndUnshuffledIsCounting) {
   }
   EXPECT_LT(same_epoch, 10);
   EXPECT_LT(same_seed, 10);
+}
+
+// Every order of up to 20 samples, 6 shards and 4 samples of each in a batch.
+void for_every_small_order(const std::function<void(const SampleOrder&)>& expect) {
+  for (std::uint64_t shards = 1; shards <= 6; ++shards)
+    for (std::uint64_t samples = shards; samples <= 20; ++samples)
+      for (std::uint64_t share = 1; share <= 4; ++share)
+        for (const bool shuffle : {false, true}) {
+          const SampleOrder order{7, samples, shuffle, shards, shards * share};
+          SCOPED_TRACE(testing::Message() << samples << " samples, " << shards << " shards of "
+                                          << share << ", shuffle " << shuffle);
+          ASSERT_TRUE(check(order).empty());
+          expect(order);
+        }
+}
+
+TEST(Sampler, EveryEpochOfAShardVisitsEachOfItsSamplesOnce) {
+  for_every_small_order([](const SampleOrder& order) {
+    std::map<std::pair<std::uint64_t, std::uint64_t>, std::multiset<std::uint64_t>> seen;
+    const std::uint64_t batches = 3 * order.samples;
+    for (std::uint64_t position = 0; position < batches * order.batch; ++position)
+      seen[{place_of(order, position).shard, epoch_of(order, position)}].insert(
+          sample_at(order, position));
+    for (std::uint64_t shard = 0; shard < order.shards; ++shard) {
+      std::multiset<std::uint64_t> all;
+      for (std::uint64_t i = shard; i < order.samples; i += order.shards) all.insert(i);
+      ASSERT_EQ(shard_size(order, shard), all.size());
+      for (std::uint64_t epoch = 0; epoch < 3; ++epoch) {
+        const auto found = seen.at({shard, epoch});
+        ASSERT_EQ(found, all) << "shard " << shard << ", epoch " << epoch;
+      }
+    }
+  });
+}
+
+TEST(Sampler, ARankSeesItsOwnShardsAlone) {
+  for_every_small_order([](const SampleOrder& order) {
+    for (std::uint64_t dp = 1; dp <= order.shards; ++dp) {
+      if (order.shards % dp != 0) continue;
+      const std::uint64_t local = order.batch / dp, shards = order.shards / dp;
+      for (std::uint64_t position = 0; position < 40 * order.batch; ++position) {
+        const std::uint64_t member = position % order.batch / local;
+        ASSERT_EQ(sample_at(order, position) % order.shards / shards, member) << "dp " << dp;
+      }
+    }
+  });
+}
+
+TEST(Sampler, OneShardIsTheOrderWithoutShardsWhateverTheBatch) {
+  for (const bool shuffle : {false, true})
+    for (std::uint64_t batch = 1; batch < 9; ++batch)
+      for (std::uint64_t position = 0; position < 100; ++position)
+        ASSERT_EQ(sample_at({5, 13, shuffle, 1, batch}, position),
+                  sample_at({5, 13, shuffle}, position));
+}
+
+// What runs of before had, which must continue as they began.
+TEST(Sampler, TheOrderIsFixedForever) {
+  const auto first = [](const SampleOrder& order) {
+    std::vector<std::uint64_t> ids;
+    for (std::uint64_t position = 0; position < 16; ++position)
+      ids.push_back(sample_at(order, position));
+    return ids;
+  };
+  EXPECT_EQ(first({42, 10, true}),
+            (std::vector<std::uint64_t>{1, 4, 7, 8, 6, 3, 9, 5, 2, 0, 2, 7, 3, 8, 9, 1}));
+  EXPECT_EQ(first({42, 10, true, 2, 4}),
+            (std::vector<std::uint64_t>{2, 8, 7, 5, 6, 4, 1, 3, 0, 4, 9, 9, 2, 6, 7, 5}));
+}
+
+TEST(Sampler, ShardsAreShuffledDifferently) {
+  const SampleOrder order{1, 2000, true, 2, 2};
+  int same = 0;
+  for (std::uint64_t i = 0; i < 1000; ++i)
+    same += sample_at(order, 2 * i) + 1 == sample_at(order, 2 * i + 1);
+  EXPECT_LT(same, 10);
+}
+
+TEST(Sampler, ImpossibleOrdersAreRefusedWithTheNumbers) {
+  EXPECT_EQ(to_text(check(SampleOrder{1, 0})), "data: an order of no samples");
+  EXPECT_EQ(to_text(check(SampleOrder{1, 2, true, 3, 8})),
+            "data.shards: shards = 3 does not divide a batch of 8\n"
+            "data.shards: shards = 3, but there are only 2 samples");
+  EXPECT_EQ(to_text(check(SampleOrder{1, 9, true, 3})),
+            "data.shards: shards = 3 does not divide a batch of 0");
+  EXPECT_EQ(to_text(check(SampleOrder{1, 9, true, 0, 4})),
+            "data.shards: shards = 0: there is at least one");
 }
 
 TEST(Sampler, BatchesTileThePositions) {

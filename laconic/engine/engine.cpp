@@ -18,7 +18,7 @@ namespace {
 
 // A message that somebody has asked for.
 struct Incoming {
-  std::uint64_t record = 0;
+  std::optional<std::uint64_t> record;  // none: nothing has come, and nobody owes it
   Assembly assembly;
 };
 
@@ -51,7 +51,7 @@ struct Engine::Body {
   void throw_failure_to(Rank peer);
   void send_to_self(const Parcel& parcel);
   void left(const Parcel& parcel, std::uint64_t record);
-  std::optional<Bytes> take(Rank from, Tag tag);
+  std::optional<Bytes> take(Rank from, Tag tag, bool is_owed);
   std::optional<Bytes> assemble(PeerInbox& inbox, Incoming& incoming, Rank from, Tag tag);
   std::pair<std::uint64_t, std::uint64_t> progress(Rank from, Tag tag);  // bytes here, of
 
@@ -131,21 +131,24 @@ void Engine::Body::send_to_self(const Parcel& parcel) {
   left(parcel, record);
 }
 
-std::optional<Bytes> Engine::Body::take(Rank from, Tag tag) {
+std::optional<Bytes> Engine::Body::take(Rank from, Tag tag, bool is_owed) {
   PeerInbox& inbox = inboxes.at(static_cast<std::size_t>(from));
   const std::lock_guard lock(inbox.mutex);
-  const auto [found, is_new] = inbox.incoming.try_emplace(tag);
+  const auto found = inbox.incoming.try_emplace(tag).first;
   Incoming& incoming = found->second;
-  if (is_new) incoming.record = recorder.post(Record::Kind::recv, from, tag, 0);
+  if (is_owed && !incoming.record)
+    incoming.record = recorder.post(Record::Kind::recv, from, tag, 0);
   try {
     if (std::optional<Bytes> message = assemble(inbox, incoming, from, tag)) return message;
     throw_failure_to(from);
     if (const std::optional<PeerLost> death = transport.death()) throw PeerLost(*death);
   } catch (...) {
-    recorder.finish(incoming.record, Record::State::failed, incoming.assembly.bytes());
+    if (incoming.record)
+      recorder.finish(*incoming.record, Record::State::failed, incoming.assembly.bytes());
     inbox.incoming.erase(found);
     throw;
   }
+  if (!incoming.record) inbox.incoming.erase(found);
   return std::nullopt;
 }
 
@@ -153,11 +156,12 @@ std::optional<Bytes> Engine::Body::take(Rank from, Tag tag) {
 std::optional<Bytes> Engine::Body::assemble(PeerInbox& inbox, Incoming& incoming, Rank from,
                                             Tag tag) {
   while (std::optional<Bytes> segment = transport.try_recv(from, tag)) {
+    if (!incoming.record) incoming.record = recorder.post(Record::Kind::recv, from, tag, 0);
     std::optional<Bytes> message = incoming.assembly.add(std::move(*segment));
     ++moved;
     if (!message) continue;
     meter.received(fields_of(tag).traffic, from, {1, 0, incoming.assembly.wire_bytes()});
-    recorder.finish(incoming.record, Record::State::done, message->size());
+    recorder.finish(*incoming.record, Record::State::done, message->size());
     inbox.incoming.erase(tag);
     return message;
   }
@@ -224,7 +228,11 @@ void Engine::send(Parcel parcel) {
 }
 
 std::optional<Bytes> Engine::try_recv(Rank from, Tag tag) {
-  return body_->take(from, tag);
+  return body_->take(from, tag, true);
+}
+
+std::optional<Bytes> Engine::poll(Rank from, Tag tag) {
+  return body_->take(from, tag, false);
 }
 
 Bytes Engine::recv(Rank from, Tag tag) {

@@ -51,11 +51,11 @@ struct EngineOptions {
 // When a message is needed: smaller is sooner. See deadline_key().
 using DeadlineKey = std::uint64_t;
 
-// papers' earliest deadline first: step and block that will wait for the message, with `blocks`
-// blocks in all. Within a block, `rank_in_block` 0..3 orders what is needed there.
-constexpr DeadlineKey deadline_key(std::uint64_t step, std::uint64_t blocks, std::uint64_t block,
+// Earliest deadline first: the step and the block that will wait for the message, and within a
+// block what is needed first (rank_in_block 0..3). Whatever sends it, one scale for all.
+constexpr DeadlineKey deadline_key(std::uint64_t step, std::uint64_t block,
                                    std::uint64_t rank_in_block) {
-  return (step * (blocks + 2) + block) * 4 + rank_in_block;
+  return step << 20 | block << 2 | rank_in_block;
 }
 
 struct Parcel {
@@ -88,6 +88,9 @@ class Engine {
   // Nothing when it has not arrived whole. The first call for a message posts it in the recorder.
   // Throws PeerLost, WireError.
   std::optional<Bytes> try_recv(Rank from, Tag tag);
+  // The same for a message that may never be sent: it is posted when its first segment is here, so
+  // that nobody is blamed for what nobody owes.
+  std::optional<Bytes> poll(Rank from, Tag tag);
   // Waits until every queued message has been handed over. Throws PeerLost; Timeout when a segment
   // did not leave within the engine's deadline.
   void flush();

@@ -324,6 +324,26 @@ TEST(Engine, APeerThatDiesEndsWaitsAndNamesIt) {
   });
 }
 
+TEST(Engine, WhatIsPolledIsPostedWhenItComesAndNotBefore) {
+  Pair pair(options_of(10));
+  for (std::uint64_t number = 0; number < 100; ++number)
+    EXPECT_EQ(pair.receiver.poll(0, gradient_tag(number)), std::nullopt);
+  EXPECT_TRUE(pair.receiver.recorder().records().empty());
+  pair.sender.send(parcel_to(1, gradient_tag(3), message_of(25, 0)));
+  pair.gate.let_pass(1);
+  pair.gate.wait_for(2);
+  EXPECT_EQ(pair.receiver.poll(0, gradient_tag(3)), std::nullopt);
+  ASSERT_EQ(pair.receiver.recorder().records().size(), 1U);
+  EXPECT_EQ(pair.receiver.recorder().records()[0].state, Record::State::posted);
+  pair.gate.let_pass(2);
+  pair.sender.flush();
+  EXPECT_EQ(pair.receiver.poll(0, gradient_tag(3)), message_of(25, 0));
+  EXPECT_EQ(pair.receiver.recorder().records().at(0).state, Record::State::done);
+  pair.transports[0]->send(1, gradient_tag(4), message_of(300, 1), in(milliseconds(1000)));
+  EXPECT_THROW(pair.receiver.poll(0, gradient_tag(4)), WireError);
+  EXPECT_EQ(pair.receiver.recorder().records().at(1).state, Record::State::failed);
+}
+
 TEST(Engine, RefusesWhatIsNoSegment) {
   const auto transports = make_in_process(2);
   Engine engine(*transports[1], options_of(10));

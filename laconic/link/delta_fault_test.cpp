@@ -48,7 +48,7 @@ void recover(LinkPair& link, const Keys& keys, int epoch, const Unpacked& unpack
   link.sender.forget(again);
   const TensorSpec whole = link.tensor;
   link.tensor = batch_of(again.size());
-  const Floats got = link.send(activations(again, epoch), {.keys = again});
+  const Floats got = link.send(activations(again, epoch), {.keys = again, .is_answer = true});
   EXPECT_LT(relative_error(got, activations(again, epoch)), 0.01);
   link.tensor = whole;
   expect_equal_references(link, keys);
@@ -204,11 +204,105 @@ TEST(DeltaFault, AFrameThatStandsAloneIsNeverTakenForAnothers) {
                               : std::isnan(got[i * kSample]))
           << i << " of " << dropped;
     Unpacked again;  // and the link goes on
-    EXPECT_TRUE(same_bits(link.unpack(link.pack(x, {.keys = keys}), {.keys = keys}, &again), x) ||
+    const MessageSpec answer{.keys = keys, .is_answer = true};
+    EXPECT_TRUE(same_bits(link.unpack(link.pack(x, answer), answer, &again), x) ||
                 !again.refused.empty());
-    link.unpack(link.pack(x, {.keys = keys}), {.keys = keys}, &again);
+    link.unpack(link.pack(x, answer), answer, &again);
     EXPECT_TRUE(again.refused.empty());
   }
+}
+
+// A boundary's sender is ahead: it has packed further messages, some with the same sample, before
+// it hears of a refusal. The caller counts, and the ends agree when all is answered.
+TEST(DeltaFault, WhatWasPackedBeforeTheSenderForgotIsRefusedToo) {
+  const Keys first{2, 1}, second{3, 1}, third{1, 1};
+  for (const bool is_warm : {false, true}) {
+    LinkPair link(delta_link(), batch_of(2));
+    if (is_warm) {
+      link.step(activations(first, 0), {.keys = first});
+      link.step(activations(second, 0), {.keys = second});
+    }
+    link.begin();
+    Bytes a = link.pack(activations(first, 1), {.keys = first, .number = 0});
+    const Bytes b = link.pack(activations(second, 2), {.keys = second, .number = 100});
+    const Bytes c = link.pack(activations(third, 3), {.keys = third, .number = 200});
+    a.back() ^= std::byte{1};
+    const auto answer = [&](const Keys& all, int epoch, const Unpacked& unpacked,
+                            std::uint32_t number) {
+      Keys again;
+      for (const Refusal& refusal : unpacked.refused) {
+        again.push_back(refusal.key);
+        EXPECT_EQ(refusal.key, all[refusal.index]);
+      }
+      link.tensor = batch_of(again.size());
+      link.sender.forget(again);
+      const MessageSpec message{.keys = again, .number = number, .is_answer = true};
+      const Floats x = activations(again, epoch);
+      EXPECT_LT(relative_error(link.send(x, message), x), 0.05);
+      link.tensor = batch_of(2);
+    };
+    Unpacked unpacked;
+    link.unpack(a, {.keys = first, .number = 0}, &unpacked);
+    ASSERT_EQ(unpacked.refused.size(), 1u);
+    answer(first, 1, unpacked, 50);
+    link.unpack(b, {.keys = second, .number = 100}, &unpacked);
+    ASSERT_EQ(unpacked.refused.size(), 1u);
+    EXPECT_EQ(unpacked.refused[0].index, 1u);
+    EXPECT_EQ(unpacked.lost, 0u);
+    answer(second, 2, unpacked, 150);
+    link.unpack(c, {.keys = third, .number = 200}, &unpacked);
+    ASSERT_EQ(unpacked.refused.size(), 2u);
+    answer(third, 3, unpacked, 250);
+    link.commit();
+    expect_equal_references(link, {1, 2, 3});
+    link.step(activations(first, 4), {.keys = first});  // the next step begins with a clean slate
+  }
+}
+
+TEST(DeltaFault, CountedMessagesComeInAnyOrderAndFramesOfOthersAreRefused) {
+  const Keys a{1, 2}, b{3, 4};
+  LinkPair link(delta_link(), batch_of(2));
+  link.begin();
+  const Bytes first = link.pack(activations(a, 0), {.keys = a, .number = 7});
+  const Bytes second = link.pack(activations(b, 0), {.keys = b, .number = 3});
+  Unpacked unpacked;
+  link.unpack(second, {.keys = b, .number = 3}, &unpacked);
+  EXPECT_TRUE(unpacked.refused.empty());
+  link.unpack(first, {.keys = a, .number = 7}, &unpacked);
+  EXPECT_TRUE(unpacked.refused.empty());
+  for (const std::uint32_t number : {1u, 4u, 5u, 6u, 8u}) {
+    link.begin();
+    --link.steps;
+    link.unpack(link.pack(activations(a, 0), {.keys = a, .number = 7}),
+                {.keys = a, .number = number}, &unpacked);
+    EXPECT_FALSE(unpacked.refused.empty()) << number;
+    EXPECT_NE(unpacked.refused[0].why.find("sequence"), std::string::npos)
+        << unpacked.refused[0].why;
+  }
+}
+
+// One end has lost a reference. The place that it freed there is taken by another sample, for which
+// the other end must find room too.
+TEST(DeltaFault, AFullBudgetRecoversFromEndsThatCameApart) {
+  LinkPair link(delta_link({.first = Half{}, .budget_bytes = 2 * 4096, .hash_every = 1}),
+                batch_of(1));
+  for (const std::uint64_t key : {1, 2}) {
+    const Keys keys{key};
+    link.step(activations(keys, 0), {.keys = keys});
+  }
+  link.sender.forget(Keys{1});
+  for (int epoch = 1; epoch < 4; ++epoch)
+    for (const std::uint64_t key : {3, 1, 2}) {
+      const Keys keys{key};
+      link.begin();
+      Unpacked unpacked;
+      link.unpack(link.pack(activations(keys, epoch), {.keys = keys}), {.keys = keys}, &unpacked);
+      EXPECT_TRUE(epoch < 3 || unpacked.refused.empty()) << key;
+      recover(link, key == 2 ? keys : Keys{}, epoch, unpacked);
+      link.commit();
+    }
+  expect_equal_references(link, {2, 3});
+  EXPECT_EQ(link.receiver.references()->size(), 2u);
 }
 
 // T15 at the level of links: a disk with random delays changes nothing.

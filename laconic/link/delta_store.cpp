@@ -215,6 +215,10 @@ void DeltaStore::prefetch(std::span<const std::uint64_t> keys) {
   }
 }
 
+void DeltaStore::set_before_io(std::function<void()> before_io) {
+  if (queue_) queue_->set_before_job(std::move(before_io));
+}
+
 void DeltaStore::drain() {
   if (queue_) queue_->wait(queue_->last());
 }

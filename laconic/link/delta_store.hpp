@@ -102,6 +102,7 @@ class DeltaStore {
   // A hint that these keys are found in this step or the next. Never blocks.
   void prefetch(std::span<const std::uint64_t> keys);
   void drain();  // until all that was committed is in the file
+  void set_before_io(std::function<void()> before_io);  // DeltaStoreSpec's, from now on; for tests
 
   // Committed records. Not what this step has staged.
   std::size_t size() const { return stored_; }

@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,8 +49,17 @@ struct MessageSpec {
   std::span<const std::uint64_t> keys;  // Delta with Use::train: the sample id of each index of
                                         // dim 0; elsewhere empty
   LinearMaps maps;                      // auto_encoder
-  // Sender, not with samples: the number of the frame within the step, when the caller counts.
+  // The number of the message's first frame within the step, when the caller counts: for messages
+  // that are unpacked in another order than they were packed. The frames of a message follow each
+  // other; no number may come twice.
   std::optional<std::uint32_t> number = {};
+  // Receiver, with samples: they were refused, and this is them again. See Unpacked::refused.
+  bool is_answer = false;
+};
+
+struct SamplePlace {  // of a sample in a message from which nothing is missing
+  std::uint64_t key = 0;
+  std::uint64_t sequence = 0;
 };
 
 class Sender {
@@ -91,9 +101,9 @@ class Sender {
   void require_closed() const;
   Bytes pack_one(const CodecSpec& codec, ConstHostTensor x, const MessageSpec& message);
   Bytes pack_samples(ConstHostTensor x, const MessageSpec& message);
-  void pack_sample(ConstHostTensor x, std::uint64_t key, Bytes& out);
-  void pack_first(ConstHostTensor x, std::uint64_t key, Bytes& out);
-  void pack_difference(ConstHostTensor x, std::uint64_t key, const DeltaStore::Record& record,
+  void pack_sample(ConstHostTensor x, SamplePlace place, Bytes& out);
+  void pack_first(ConstHostTensor x, SamplePlace place, Bytes& out);
+  void pack_difference(ConstHostTensor x, SamplePlace place, const DeltaStore::Record& record,
                        Bytes& out);
 
   LinkSpec spec_;
@@ -105,11 +115,14 @@ class Sender {
 struct Refusal {
   std::uint64_t key = 0;
   std::string why;
+  std::size_t index = 0;  // in dim 0 of the message: a key may be there twice
 };
 
 struct Unpacked {
   // Samples that could not be decoded, with Delta only: their part of the tensor is NaN, and the
-  // sender must forget them and send them again. Elsewhere damage throws.
+  // sender must forget them and send them again, as an answer (MessageSpec::is_answer). Elsewhere
+  // damage throws. Once refused, a sample is refused in all further messages of the step but
+  // answers, however sound: nobody here knows if those were packed before the sender forgot.
   std::vector<Refusal> refused;
   std::uint64_t lost = 0;  // frames that never came, by their numbers
 };
@@ -137,16 +150,14 @@ class Receiver {
  private:
   void unpack_one(ByteView bytes, HostTensor out, const MessageSpec& message);
   Unpacked unpack_samples(ByteView bytes, HostTensor out, const MessageSpec& message);
-  struct Place {  // of a sample in a message from which nothing is missing
-    std::uint64_t key = 0;
-    std::uint64_t sequence = 0;
-  };
-  void unpack_sample(const Frame& frame, Place place, HostTensor out, Unpacked& result);
+  void unpack_sample(const Frame& frame, SamplePlace place, HostTensor out);
+  std::uint64_t first_sequence(const MessageSpec& message) const;
   void unpack_first(const Frame& frame, std::uint64_t key, HostTensor out);
   void unpack_difference(const Frame& frame, std::uint64_t key, HostTensor out);
 
   LinkSpec spec_;
   std::uint64_t sequence_ = 0;
+  std::set<std::uint64_t> refused_;  // keys, in this step
   std::unique_ptr<DeltaStore> store_;
 };
 

@@ -70,7 +70,7 @@ TEST(LinkState, ARefusalInAnAbandonedStepLeavesEndsThatAgree) {
   link.unpack(message, {.keys = kKeys}, &unpacked);
   ASSERT_EQ(unpacked.refused.size(), 2u);
   link.sender.forget(kKeys);
-  link.send(x, {.keys = kKeys});
+  link.send(x, {.keys = kKeys, .is_answer = true});
   link.abandon();
   EXPECT_EQ(visit_of(link, x), Visit::first);
   EXPECT_EQ(visit_of(link, x), Visit::difference);

@@ -58,6 +58,31 @@ void require_codec(const Frame& frame, const CodecSpec& expected) {
                        to_text(expected)));
 }
 
+// Of the frames of a message that may still come.
+struct SequenceRange {
+  std::uint64_t next = 0;
+  std::uint64_t end = 0;
+};
+
+// Returns how many frames before this one never came.
+std::uint64_t take_sequence(const Frame& frame, SequenceRange& range) {
+  const std::uint64_t sequence = frame.header.sequence;
+  if (step_of(sequence) != step_of(range.end - 1))
+    refuse(frame, 16, "sequence",
+           fmt::format("a frame of step {} in step {}", step_of(sequence), step_of(range.end - 1)));
+  if (sequence < range.next)
+    refuse(frame, 16, "sequence",
+           fmt::format("frame {} comes after frame {}", number_of(sequence),
+                       number_of(range.next - 1)));
+  if (sequence >= range.end)
+    refuse(frame, 16, "sequence",
+           fmt::format("frame {} in a message that ends with frame {}", number_of(sequence),
+                       number_of(range.end - 1)));
+  const std::uint64_t lost = sequence - range.next;
+  range.next = sequence + 1;
+  return lost;
+}
+
 }  // namespace
 
 Receiver::Receiver(LinkSpec spec) : spec_(std::move(spec)) {
@@ -71,10 +96,12 @@ void Receiver::begin(std::uint64_t step) {
 }
 
 void Receiver::commit() {
+  refused_.clear();
   if (store_) store_->commit();
 }
 
 void Receiver::abandon() {
+  refused_.clear();
   if (store_) store_->abandon();
 }
 
@@ -92,11 +119,12 @@ Unpacked Receiver::unpack(ByteView bytes, HostTensor out, const MessageSpec& mes
 void Receiver::unpack_one(ByteView bytes, HostTensor out, const MessageSpec& message) {
   const auto* delta = std::get_if<Delta>(&spec_.memory);
   const Frame frame = read_frame(bytes);
-  if (frame.header.sequence != sequence_)
+  const std::uint64_t expected = first_sequence(message);
+  if (frame.header.sequence != expected)
     refuse(frame, 16, "sequence",
            fmt::format("frame {} of step {}, expected frame {} of step {}",
                        number_of(frame.header.sequence), step_of(frame.header.sequence),
-                       number_of(sequence_), step_of(sequence_)));
+                       number_of(expected), step_of(expected)));
   require_codec(frame, message.use == Use::bypass ? CodecSpec(Raw{})
                        : delta != nullptr         ? delta->first
                                                   : spec_.codec);
@@ -106,7 +134,11 @@ void Receiver::unpack_one(ByteView bytes, HostTensor out, const MessageSpec& mes
   if (frame.size != bytes.size())
     throw WireError(frame.size, "frame", fmt::format("{} bytes follow", bytes.size() - frame.size));
   decode(frame.header.codec, frame.payload, {.maps = message.maps}, out);
-  ++sequence_;
+  if (!message.number) ++sequence_;
+}
+
+std::uint64_t Receiver::first_sequence(const MessageSpec& message) const {
+  return message.number ? make_sequence(step_of(sequence_), *message.number) : sequence_;
 }
 
 // Frame by frame. A fault costs the sample it hits, and those behind it when the next frame cannot
@@ -114,11 +146,16 @@ void Receiver::unpack_one(ByteView bytes, HostTensor out, const MessageSpec& mes
 Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageSpec& message) {
   const SampleRange samples(spec_.name, out.spec, message.keys.size());
   ensure_store(store_, spec_, "receiver", samples.spec());
+  if (message.is_answer)
+    for (const std::uint64_t key : message.keys) refused_.erase(key);
   Unpacked result;
-  const std::uint64_t start = sequence_;
+  const std::uint64_t first = first_sequence(message);
+  SequenceRange sequences{
+      first, message.number ? first + message.keys.size() : make_sequence(step_of(first) + 1, 0)};
   std::size_t offset = 0;
   std::string broken;  // why no further frame can be found
   for (std::size_t i = 0; i < message.keys.size(); ++i) {
+    const std::uint64_t key = message.keys[i];
     const HostTensor slice{samples.spec(), static_cast<std::byte*>(out.data) + i * samples.bytes()};
     Frame frame;
     if (broken.empty())
@@ -127,14 +164,20 @@ Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageS
         offset += frame.size;
       });
     const std::string why = broken.empty() ? fault_in([&] {
-      unpack_sample(frame, {message.keys[i], start + i}, slice, result);
+      result.lost += take_sequence(frame, sequences);
+      if (refused_.contains(key))
+        refuse(frame, 24, "key", fmt::format("sample {} was refused before in this step", key));
+      unpack_sample(frame, {key, first + i}, slice);
     })
                                            : broken;
     if (why.empty()) continue;
-    store_->forget(message.keys[i]);
+    store_->forget(key);
+    refused_.insert(key);
     fill_with_nan(slice);
-    result.refused.push_back({message.keys[i], why});
+    result.refused.push_back({key, why, i});
   }
+  if (!message.number) sequence_ = sequences.next;
+  if (message.is_answer) refused_.insert(message.keys.begin(), message.keys.end());
   if (result.refused.empty() && offset != bytes.size())
     throw WireError(offset, "frame",
                     fmt::format("{} bytes follow the frames of {} samples", bytes.size() - offset,
@@ -142,18 +185,8 @@ Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageS
   return result;
 }
 
-void Receiver::unpack_sample(const Frame& frame, Place place, HostTensor out, Unpacked& result) {
+void Receiver::unpack_sample(const Frame& frame, SamplePlace place, HostTensor out) {
   const FrameHeader& header = frame.header;
-  if (step_of(header.sequence) != step_of(sequence_))
-    refuse(
-        frame, 16, "sequence",
-        fmt::format("a frame of step {} in step {}", step_of(header.sequence), step_of(sequence_)));
-  if (header.sequence < sequence_)
-    refuse(frame, 16, "sequence",
-           fmt::format("frame {} comes after frame {}", number_of(header.sequence),
-                       number_of(sequence_) - 1));
-  result.lost += header.sequence - sequence_;
-  sequence_ = header.sequence + 1;
   require_tensor(frame, out.spec);
   // A frame that stands alone has no key: behind a gap nobody knows whose it is.
   if (header.visit == Visit::alone && header.sequence != place.sequence)
@@ -173,7 +206,9 @@ void Receiver::unpack_first(const Frame& frame, std::uint64_t key, HostTensor ou
   const auto& delta = std::get<Delta>(spec_.memory);
   require_codec(frame, delta.first);
   decode(delta.first, frame.payload, {}, out);
-  if (frame.header.visit == Visit::alone) return;
+  // The sender has no reference and no room for one. If there is one here the ends have come apart,
+  // and it only takes up the place of another that the sender does have.
+  if (frame.header.visit == Visit::alone) return store_->forget(key);
   const auto staged = store_->stage(key, 1);
   if (!staged) return;  // our budget is smaller: the next difference is refused
   const std::size_t count = elements_of(out.spec);

@@ -19,6 +19,13 @@ RecordQueue::~RecordQueue() {
   thread_.join();
 }
 
+// The thread looks at it during a job only, and sees the change when it takes the next one.
+void RecordQueue::set_before_job(std::function<void()> before_job) {
+  wait_until_idle();
+  const std::lock_guard lock(mutex_);
+  before_job_ = std::move(before_job);
+}
+
 RecordQueue::Ticket RecordQueue::submit(RecordJob job) {
   ++submitted_;
   {

@@ -45,6 +45,7 @@ class RecordQueue {
   RecordQueue(const RecordQueue&) = delete;
   RecordQueue& operator=(const RecordQueue&) = delete;
 
+  void set_before_job(std::function<void()> before_job);  // for the jobs from now on
   Ticket submit(RecordJob job);
   bool is_done(Ticket ticket) const { return ticket <= done_.load(std::memory_order_acquire); }
   void wait(Ticket ticket);  // throws what ended the work

@@ -139,32 +139,37 @@ Bytes Sender::pack_samples(ConstHostTensor x, const MessageSpec& message) {
   Bytes out;
   out.reserve(bytes);
   const auto* data = static_cast<const std::byte*>(x.data);
-  for (std::size_t i = 0; i < message.keys.size(); ++i)
-    pack_sample({samples.spec(), data + i * samples.bytes()}, message.keys[i], out);
+  for (std::size_t i = 0; i < message.keys.size(); ++i) {
+    const ConstHostTensor sample{samples.spec(), data + i * samples.bytes()};
+    const std::uint64_t sequence =
+        message.number ? make_sequence(step_of(sequence_), *message.number) + i : sequence_;
+    pack_sample(sample, {message.keys[i], sequence}, out);
+    if (!message.number) advance();
+  }
   return out;
 }
 
-void Sender::pack_sample(ConstHostTensor x, std::uint64_t key, Bytes& out) {
-  const auto record = store_->find(key);
+void Sender::pack_sample(ConstHostTensor x, SamplePlace place, Bytes& out) {
+  const auto record = store_->find(place.key);
   if (record)
-    pack_difference(x, key, *record, out);
+    pack_difference(x, place, *record, out);
   else
-    pack_first(x, key, out);
-  advance();
+    pack_first(x, place, out);
 }
 
-void Sender::pack_first(ConstHostTensor x, std::uint64_t key, Bytes& out) {
+void Sender::pack_first(ConstHostTensor x, SamplePlace place, Bytes& out) {
+  const auto [key, sequence] = place;
   const auto& delta = std::get<Delta>(spec_.memory);
   const std::size_t start = out.size();
   const std::size_t count = elements_of(x.spec);
-  const CodecInput input{.seed = message_seed(spec_.seed, sequence_)};
+  const CodecInput input{.seed = message_seed(spec_.seed, sequence)};
   // Without room for another reference the sample stands alone, now and at every later visit.
   const auto staged = store_->stage(key, 1);
   const bool is_admitted = staged.has_value();
   const FrameHeader header{.codec = delta.first,
                            .tensor = x.spec,
                            .visit = is_admitted ? Visit::first : Visit::alone,
-                           .sequence = sequence_,
+                           .sequence = sequence,
                            .key = is_admitted ? key : 0};
   const std::span<std::byte> room = open_frame(out, header);
   const std::size_t bytes = encode(delta.first, x, input, room);
@@ -179,18 +184,19 @@ void Sender::pack_first(ConstHostTensor x, std::uint64_t key, Bytes& out) {
   close_frame(out, start, bytes);
 }
 
-void Sender::pack_difference(ConstHostTensor x, std::uint64_t key, const DeltaStore::Record& record,
+void Sender::pack_difference(ConstHostTensor x, SamplePlace place, const DeltaStore::Record& record,
                              Bytes& out) {
+  const auto [key, sequence] = place;
   const auto& delta = std::get<Delta>(spec_.memory);
   const std::size_t start = out.size();
   FrameHeader header{.codec = spec_.codec,
                      .tensor = x.spec,
                      .visit = Visit::difference,
                      .visits = record.visits,
-                     .sequence = sequence_,
+                     .sequence = sequence,
                      .key = key};
   if (is_hashed(key, record.visits, delta.hash_every)) header.hash = hash_of(record.bytes);
-  const CodecInput input{.seed = message_seed(spec_.seed, sequence_)};
+  const CodecInput input{.seed = message_seed(spec_.seed, sequence)};
   const std::span<std::byte> room = open_frame(out, header);
   const std::span<std::byte> staged = store_->stage(key, record.visits + 1).value();  // known key
   ReferenceUpdate update(delta.reference, elements_of(x.spec), record.bytes, staged);

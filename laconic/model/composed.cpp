@@ -11,7 +11,7 @@
 #include <cmath>
 #include <limits>
 
-#include "laconic/base/error.hpp"
+#include "laconic/model/linear.hpp"
 #include "laconic/model/ops.hpp"
 
 namespace laconic::composed {
@@ -91,8 +91,9 @@ at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::in
   return p.matmul(split[2]).transpose(1, 2).reshape({samples * tokens, width});
 }
 
-at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets) {
-  return at::nll_loss(x.matmul(weight.t()).log_softmax(-1), targets);
+at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
+                         DeferredWeights* deferred) {
+  return at::nll_loss(transposed_linear(x, weight, deferred).log_softmax(-1), targets);
 }
 
 }  // namespace laconic::composed

@@ -6,9 +6,17 @@
 // DeferredWeights in forward (Microbatch::deferred), their backward computes the
 // gradient of the input and notes what the weights' will need. run() then does
 // that, and adds to the weights' grad() what an undivided backward would have
-// added, bit for bit.
+// added, bit for bit, provided that microbatches run() in the order in which they
+// would have gone backward: floating-point sums depend on it.
 //
 // Norms, positions and the embedding's rows are cheap and stay in the first half.
+//
+// What waiting costs: both factors of every product stay in memory from the first
+// half to the second. That is 16 widths a token and layer at most (the inputs, 7, which
+// an undivided backward frees as it goes, and the gradients of the outputs, 9,
+// which it holds one at a time), and width + vocabulary a token for the head.
+// Without dropout a gradient noted may be the very tensor that was given to
+// backward(): leave it alone until run().
 //
 // Thread-safety: autograd may note from a thread of its own (a GPU's); run() and
 // the forward pass belong to one thread at a time, and after backward has returned.
@@ -16,6 +24,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -28,12 +37,22 @@ class DeferredWeights {
     at::Tensor weight, bias;
     at::Tensor left, right;
   };
+
+  DeferredWeights() = default;
+  DeferredWeights(const DeferredWeights&) = delete;
+  DeferredWeights& operator=(const DeferredWeights&) = delete;
+
   void add(Product product);
   // In the order of add(). Nothing is left afterwards.
   void run();
   bool is_empty() const;
 
+  // For what may live longer, a graph for instance: expires with this.
+  std::weak_ptr<DeferredWeights> handle() { return self_; }
+
  private:
+  // Owns nothing: it is there to expire.
+  const std::shared_ptr<DeferredWeights> self_{this, [](DeferredWeights*) {}};
   mutable std::mutex mutex_;
   std::vector<Product> products_;
 };

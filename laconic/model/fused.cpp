@@ -1,6 +1,7 @@
 // The operations of model/ops.hpp as single passes on the CPU, with backward written by hand.
 //
-// The only file that includes libtorch's custom_function.h, which costs nine seconds to compile.
+// The only file that includes libtorch's custom_function.h, which costs nine seconds to compile;
+// linear.cpp, whose backward is written by hand too, does with less.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -10,6 +11,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/model/kernel/elementwise.hpp"
+#include "laconic/model/linear.hpp"
 #include "laconic/model/ops.hpp"
 
 namespace laconic::fused {
@@ -249,15 +251,15 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   }
 };
 
+// From the logits on, [rows, vocabulary]. The caller gives them away: backward turns these very
+// numbers into their gradients, and the product that they come from does not need them.
 struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const Tensor& any_targets) {
+  static Tensor forward(AutogradContext* context, const Tensor& logits, const Tensor& any_targets) {
     const Tensor targets = any_targets.contiguous();
-    const Tensor logits = x.mm(weight.t());  // [rows, vocabulary]
     const std::int64_t rows = logits.size(0), vocabulary = logits.size(1);
-    Tensor log_sums = x.new_empty({rows});
-    Tensor loss = x.new_empty({});
-    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "cross_entropy", [&] {
+    Tensor log_sums = logits.new_empty({rows});
+    Tensor loss = logits.new_empty({});
+    AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "cross_entropy", [&] {
       const auto* data = logits.data_ptr<scalar_t>();
       auto* sums = log_sums.data_ptr<scalar_t>();
       const auto* target = targets.data_ptr<std::int64_t>();
@@ -273,21 +275,20 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
       }
       *loss.data_ptr<scalar_t>() = static_cast<scalar_t>(total / static_cast<double>(rows));
     });
-    context->save_for_backward({x, weight, targets, log_sums});
-    // Not a saved variable: backward turns these very numbers into their gradients.
-    context->saved_data["logits"] = logits;
+    context->save_for_backward({targets, log_sums});
+    context->saved_data["logits"] = logits.detach();  // a saved variable could not be given away
     return loss;
   }
 
   static tensor_list backward(AutogradContext* context, tensor_list gradients) {
     const auto saved = context->get_saved_variables();
-    const Tensor &x = saved[0], &weight = saved[1], &targets = saved[2], &log_sums = saved[3];
+    const Tensor &targets = saved[0], &log_sums = saved[1];
     Tensor logits = context->saved_data["logits"].toTensor();
-    LACONIC_ASSERT(logits.numel() > 0 || x.numel() == 0, "backward through the loss ran twice");
-    context->saved_data["logits"] = Tensor(x.new_empty({0}));
+    LACONIC_ASSERT(logits.defined(), "backward through the loss ran twice");
+    context->saved_data["logits"] = Tensor();
     const std::int64_t rows = logits.size(0), vocabulary = logits.size(1);
     const double scale = gradients[0].item<double>() / static_cast<double>(rows);
-    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "cross_entropy_backward", [&] {
+    AT_DISPATCH_FLOATING_TYPES(logits.scalar_type(), "cross_entropy_backward", [&] {
       auto* data = logits.data_ptr<scalar_t>();
       const auto* sums = log_sums.data_ptr<scalar_t>();
       const auto* target = targets.data_ptr<std::int64_t>();
@@ -297,7 +298,7 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
                                                          target[r], static_cast<scalar_t>(scale));
       });
     });
-    return {logits.mm(weight), logits.t().mm(x), {}};
+    return {logits, {}};
   }
 };
 
@@ -318,8 +319,9 @@ Tensor causal_attention(const Tensor& qkv, std::int64_t samples, std::int64_t he
                                   dropout.probability);
 }
 
-Tensor cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets) {
-  return CrossEntropyFunction::apply(x, weight, targets);
+Tensor cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
+                     DeferredWeights* deferred) {
+  return CrossEntropyFunction::apply(transposed_linear(x, weight, deferred), targets);
 }
 
 }  // namespace laconic::fused

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "laconic/base/error.hpp"
+#include "laconic/model/linear.hpp"
 
 namespace laconic {
 
@@ -40,10 +41,6 @@ at::Tensor norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor&
   return at::layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
 }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return bias.addmm(x, weight);
-}
-
 // The parameters of one layer, by position in parameter_specs().
 struct LayerView {
   const Parameter* first;
@@ -66,16 +63,25 @@ at::Tensor embed(const Gpt& gpt, const Microbatch& microbatch) {
   return dropout.probability > 0 ? dropout_add(at::zeros_like(x), x, dropout) : x;
 }
 
+// What training adds to a layer.
+struct Branches {
+  Dropout attention, mlp;  // of the branches' outputs
+  DeferredWeights* deferred = nullptr;
+};
+
 // The two residual branches of a layer around whatever mixes the tokens.
 template <class Attend>
 at::Tensor layer_with(const Gpt& gpt, std::int64_t layer, const at::Tensor& x, const Attend& attend,
-                      const Dropout& attention_dropout, const Dropout& mlp_dropout) {
+                      const Branches& branches = {}) {
   const LayerView p = layer_view(gpt, layer);
   const double epsilon = gpt.shape.norm_epsilon;
-  const at::Tensor qkv = linear(norm(x, p[0], p[1], epsilon), p[2], p[3]);  // [b * t, 3 d]
-  const at::Tensor y = dropout_add(x, linear(attend(qkv), p[4], p[5]), attention_dropout);
-  const at::Tensor hidden = gelu(linear(norm(y, p[6], p[7], epsilon), p[8], p[9]));  // [b * t, 4 d]
-  return dropout_add(y, linear(hidden, p[10], p[11]), mlp_dropout);
+  const auto map = [&](const at::Tensor& from, std::size_t i) {
+    return linear(from, p[i], p[i + 1], branches.deferred);
+  };
+  const at::Tensor qkv = map(norm(x, p[0], p[1], epsilon), 2);  // [b * t, 3 d]
+  const at::Tensor y = dropout_add(x, map(attend(qkv), 4), branches.attention);
+  const at::Tensor hidden = gelu(map(norm(y, p[6], p[7], epsilon), 8));  // [b * t, 4 d]
+  return dropout_add(y, map(hidden, 10), branches.mlp);
 }
 
 at::Tensor layer(const Gpt& gpt, std::int64_t block, const at::Tensor& x,
@@ -85,8 +91,9 @@ at::Tensor layer(const Gpt& gpt, std::int64_t block, const at::Tensor& x,
                             dropout_at(microbatch, block, Site::attention));
   };
   return layer_with(gpt, block - 1, x, attend,
-                    dropout_at(microbatch, block, Site::attention_output),
-                    dropout_at(microbatch, block, Site::mlp_output));
+                    {.attention = dropout_at(microbatch, block, Site::attention_output),
+                     .mlp = dropout_at(microbatch, block, Site::mlp_output),
+                     .deferred = microbatch.deferred});
 }
 
 at::Tensor final_norm(const Gpt& gpt, const at::Tensor& x) {
@@ -95,14 +102,8 @@ at::Tensor final_norm(const Gpt& gpt, const at::Tensor& x) {
 }
 
 at::Tensor head(const Gpt& gpt, const at::Tensor& x, const Microbatch& microbatch) {
-  return cross_entropy(final_norm(gpt, x), gpt.head_embedding, microbatch.targets.flatten());
-}
-
-// The block that a parameter belongs to; the tied embedding to block 0.
-std::int64_t first_user(const GptShape& shape, std::size_t p) {
-  if (p < 2) return 0;  // wte, wpe
-  const auto layer = static_cast<std::int64_t>((p - 2) / kPerLayer);
-  return std::min(layer, shape.layers) + 1;
+  return cross_entropy(final_norm(gpt, x), gpt.head_embedding, microbatch.targets.flatten(),
+                       microbatch.deferred);
 }
 
 void fill(const ParameterSpec& spec, std::uint64_t seed, at::Tensor& value) {
@@ -154,9 +155,15 @@ std::vector<ParameterSpec> parameter_specs(const GptShape& s) {
   return specs;
 }
 
+std::int64_t first_block(const GptShape& shape, std::size_t p) {
+  if (p < 2) return 0;  // wte, wpe
+  const auto layer = static_cast<std::int64_t>((p - 2) / kPerLayer);
+  return std::min(layer, shape.layers) + 1;
+}
+
 std::int64_t completing_block(const Gpt& gpt, const Parameter& parameter) {
   if (is_copy(gpt, parameter)) return block_count(gpt.shape) - 1;
-  return first_user(gpt.shape, parameter.number);
+  return first_block(gpt.shape, parameter.number);
 }
 
 void fold_tied_gradient(const Gpt& gpt) {
@@ -187,7 +194,7 @@ Gpt make_empty_gpt(const GptShape& shape, const at::TensorOptions& like, const H
   const std::vector<ParameterSpec> specs = parameter_specs(shape);
   for (std::size_t p = 0; p < specs.size(); ++p) {
     gpt.places.push_back(gpt.parameters.size());
-    if (gpt.holds(first_user(shape, p)) || (p == 0 && gpt.holds(head)))
+    if (gpt.holds(first_block(shape, p)) || (p == 0 && gpt.holds(head)))
       gpt.parameters.push_back(
           {specs[p].name, at::empty(specs[p].sizes, like).requires_grad_(true), p});
   }
@@ -210,12 +217,13 @@ Gpt make_gpt(const GptShape& shape, std::uint64_t seed, const at::TensorOptions&
   return gpt;
 }
 
-std::vector<Key> dropout_keys(std::uint64_t seed, std::int64_t step,
+std::vector<Key> dropout_keys(std::uint64_t seed, std::optional<std::int64_t> step,
                               const std::vector<std::int64_t>& sample_ids) {
-  const Key root = derive(key_of(seed), "dropout");
+  const Key root = derive(key_of(seed), step ? "dropout" : "dropout by sample");
+  const auto when = static_cast<std::uint64_t>(step.value_or(0));
   std::vector<Key> keys;
   for (const std::int64_t id : sample_ids)
-    keys.push_back(derive(root, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(id)));
+    keys.push_back(derive(root, when, static_cast<std::uint64_t>(id)));
   return keys;
 }
 
@@ -251,7 +259,7 @@ at::Tensor forward_rows(const Gpt& gpt, std::span<const std::int64_t> ids, std::
   at::Tensor x =
       table.index_select(0, host.to(table.device())).add(gpt.value(1).narrow(0, first, rows));
   for (std::int64_t l = 0; l < gpt.shape.layers; ++l)
-    x = layer_with(gpt, l, x, [&](const at::Tensor& qkv) { return attend(l, qkv); }, {}, {});
+    x = layer_with(gpt, l, x, [&](const at::Tensor& qkv) { return attend(l, qkv); });
   return table.mv(final_norm(gpt, x.narrow(0, rows - 1, 1)).view({-1}));
 }
 

@@ -23,6 +23,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -100,6 +101,9 @@ inline bool is_copy(const Gpt& gpt, const Parameter& parameter) {
   return is_tied(parameter) && !gpt.holds(0);
 }
 
+// The first block that uses parameter number `p`, which is the one it belongs to.
+std::int64_t first_block(const GptShape& shape, std::size_t p);
+
 // The held block whose backward completes the gradient of a parameter: for the tied embedding that
 // is block 0, though the head adds to it first, or the head, where that alone is held.
 std::int64_t completing_block(const Gpt& gpt, const Parameter& parameter);
@@ -113,15 +117,16 @@ class DeferredWeights;  // model/deferred.hpp
 struct Microbatch {
   at::Tensor ids;      // [b, t] int64
   at::Tensor targets;  // [b, t] int64
-  // For dropout: one key per sample, from (seed, step, sample id). Empty: no dropout.
+  // For dropout: one key per sample, see dropout_keys(). Empty: no dropout.
   std::vector<Key> sample_keys;
   double dropout = 0;
   // Takes what backward leaves for later; null: nothing. Must live until then.
   DeferredWeights* deferred = nullptr;
 };
 
-// Keys of the samples with these ids at this step.
-std::vector<Key> dropout_keys(std::uint64_t seed, std::int64_t step,
+// Keys of the samples with these ids at this step; without a step, those that a sample has at every
+// step (model.dropout_by_sample).
+std::vector<Key> dropout_keys(std::uint64_t seed, std::optional<std::int64_t> step,
                               const std::vector<std::int64_t>& sample_ids);
 
 // One block. `input` is the output of the block before (undefined for block 0). The last block

@@ -1,6 +1,8 @@
 #include "laconic/model/gpt.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include "laconic/model/decode.hpp"
@@ -35,6 +37,42 @@ TEST(Gpt, ALaterTokenDoesNotChangeAnEarlierLogit) {
   const at::Tensor after = forward_logits(gpt, ids);
   EXPECT_TRUE(before.narrow(0, 0, 7).equal(after.narrow(0, 0, 7)));
   EXPECT_FALSE(before[7].equal(after[7]));
+}
+
+// What dropout leaves of one text's embedding: a row for each key.
+at::Tensor embedded(const Gpt& gpt, const std::vector<Key>& keys) {
+  const at::Tensor ids = some_ids(1, kTinyShape.context);
+  const auto samples = static_cast<std::int64_t>(keys.size());
+  return forward_block(gpt, 0, {}, {ids.repeat({samples, 1}), {}, keys, 0.5}).view({samples, -1});
+}
+
+TEST(Gpt, DropoutWithoutAStepIsTheSamplesOwn) {
+  const Gpt gpt = make_tiny_gpt(at::kDouble);
+  const std::vector<std::int64_t> ids{3, 4}, swapped{4, 3};
+  const at::Tensor masks = embedded(gpt, dropout_keys(1, std::nullopt, ids));
+  EXPECT_FALSE(masks[0].equal(masks[1]));
+  const at::Tensor again = embedded(gpt, dropout_keys(1, std::nullopt, swapped));
+  EXPECT_TRUE(masks[0].equal(again[1]));
+  EXPECT_TRUE(masks[1].equal(again[0]));
+  EXPECT_FALSE(masks.equal(embedded(gpt, dropout_keys(2, std::nullopt, ids))));
+  for (std::int64_t step = 0; step < 5; ++step) {
+    const at::Tensor of_step = embedded(gpt, dropout_keys(1, step, ids));
+    EXPECT_FALSE(of_step.equal(masks)) << step;
+    EXPECT_FALSE(of_step.equal(embedded(gpt, dropout_keys(1, step + 1, ids)))) << step;
+  }
+}
+
+TEST(Gpt, DropoutOfASampleDiffersFromLayerToLayer) {
+  Gpt gpt = make_tiny_gpt(at::kDouble);
+  const at::NoGradGuard no_grad;
+  for (Parameter& p : gpt.parameters) p.value.fill_(0.1);  // layers are alike, but for their masks
+  Microbatch microbatch{some_ids(1, kTinyShape.context), {}, {}, 0.5};
+  const at::Tensor x = at::ones({kTinyShape.context, kTinyShape.width}, at::kDouble);
+  const auto output = [&](std::int64_t block) { return forward_block(gpt, block, x, microbatch); };
+  EXPECT_TRUE(output(1).equal(output(2)));
+  microbatch.sample_keys = dropout_keys(1, std::nullopt, {3});
+  EXPECT_TRUE(output(1).equal(output(1)));
+  EXPECT_FALSE(output(1).equal(output(2)));
 }
 
 TEST(Gpt, DecoderGivesTheLogitsOfTheWholeText) {

@@ -115,15 +115,22 @@ void require_tied_head(const ShardedTensors& tensors, const std::string& prefix,
                     "differs from wte.weight: an untied head is not supported");
 }
 
-// Parameters cut in consecutive runs of at most `most` bytes (0: one run), by index.
-std::vector<std::pair<std::size_t, std::size_t>> shards_of(const Gpt& gpt, Dtype dtype,
-                                                           std::uint64_t most) {
-  std::vector<std::pair<std::size_t, std::size_t>> shards;
+std::uint64_t bytes_of(const ParameterSpec& spec, Dtype dtype) {
+  std::uint64_t bytes = laconic::bytes_of(dtype);
+  for (const std::int64_t size : spec.sizes) bytes *= static_cast<std::uint64_t>(size);
+  return bytes;
+}
+
+using Shard = std::pair<std::size_t, std::size_t>;  // parameters by number: begin, end
+
+// Parameters cut in consecutive runs of at most `most` bytes (0: one run).
+std::vector<Shard> shards_of(const std::vector<ParameterSpec>& parameters, Dtype dtype,
+                             std::uint64_t most) {
+  std::vector<Shard> shards;
   std::size_t begin = 0;
   std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < gpt.parameters.size(); ++i) {
-    const std::uint64_t size =
-        static_cast<std::uint64_t>(gpt.parameters[i].value.numel()) * bytes_of(dtype);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const std::uint64_t size = bytes_of(parameters[i], dtype);
     if (most > 0 && i > begin && bytes + size > most) {
       shards.emplace_back(begin, i);
       begin = i;
@@ -131,31 +138,31 @@ std::vector<std::pair<std::size_t, std::size_t>> shards_of(const Gpt& gpt, Dtype
     }
     bytes += size;
   }
-  shards.emplace_back(begin, gpt.parameters.size());
+  shards.emplace_back(begin, parameters.size());
   return shards;
 }
 
-void write_shard(const std::string& path, const Gpt& gpt, std::pair<std::size_t, std::size_t> range,
-                 Dtype dtype) {
+void write_shard(const std::string& path, const std::vector<ParameterSpec>& parameters,
+                 const ParameterSource& source, Shard shard, Dtype dtype) {
   std::vector<SafetensorsSpec> specs;
-  for (std::size_t i = range.first; i < range.second; ++i)
-    specs.push_back({gpt.parameters[i].name, dtype, gpt.parameters[i].value.sizes().vec()});
+  for (std::size_t i = shard.first; i < shard.second; ++i)
+    specs.push_back({parameters[i].name, dtype, parameters[i].sizes});
   // Hugging Face refuses a file whose metadata does not name the framework.
   SafetensorsWriter writer(path, std::move(specs), {{"format", "pt"}});
-  for (std::size_t i = range.first; i < range.second; ++i)
-    writer.write(bytes_of_tensor(
-        gpt.parameters[i].value.detach().to(at::kCPU, scalar_type_of(dtype)).contiguous()));
+  for (std::size_t i = shard.first; i < shard.second; ++i)
+    writer.write(bytes_of_tensor(source(i).to(at::kCPU, scalar_type_of(dtype)).contiguous()));
   writer.commit();
 }
 
-void write_index(const std::string& folder, const Gpt& gpt, const std::vector<std::string>& files,
-                 const std::vector<std::pair<std::size_t, std::size_t>>& shards, Dtype dtype) {
+void write_index(const std::string& folder, const std::vector<ParameterSpec>& parameters,
+                 const std::vector<std::string>& files, const std::vector<Shard>& shards,
+                 Dtype dtype) {
   nlohmann::ordered_json map;
   std::uint64_t total = 0;
   for (std::size_t s = 0; s < shards.size(); ++s) {
     for (std::size_t i = shards[s].first; i < shards[s].second; ++i) {
-      map[gpt.parameters[i].name] = files[s];
-      total += static_cast<std::uint64_t>(gpt.parameters[i].value.numel()) * bytes_of(dtype);
+      map[parameters[i].name] = files[s];
+      total += bytes_of(parameters[i], dtype);
     }
   }
   const nlohmann::ordered_json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
@@ -244,18 +251,24 @@ std::string gpt_config_json(const GptShape& shape, const GptFolderFacts& facts, 
          "\n";
 }
 
-void write_gpt(const std::string& folder, const Gpt& gpt, const ExportOptions& options) {
-  const auto shards = shards_of(gpt, options.dtype, options.max_shard_bytes);
+void write_gpt(const std::string& folder, const GptShape& shape, const ParameterSource& source,
+               const ExportOptions& options) {
+  const std::vector<ParameterSpec> parameters = parameter_specs(shape);
+  const std::vector<Shard> shards = shards_of(parameters, options.dtype, options.max_shard_bytes);
   std::vector<std::string> files;
   for (std::size_t s = 0; s < shards.size(); ++s) {
     files.push_back(shards.size() == 1
                         ? "model.safetensors"
                         : fmt::format("model-{:05}-of-{:05}.safetensors", s + 1, shards.size()));
-    write_shard(folder + "/" + files.back(), gpt, shards[s], options.dtype);
+    write_shard(folder + "/" + files.back(), parameters, source, shards[s], options.dtype);
   }
-  if (shards.size() > 1) write_index(folder, gpt, files, shards, options.dtype);
-  write_atomically(folder + "/config.json",
-                   gpt_config_json(gpt.shape, options.facts, options.dtype));
+  if (shards.size() > 1) write_index(folder, parameters, files, shards, options.dtype);
+  write_atomically(folder + "/config.json", gpt_config_json(shape, options.facts, options.dtype));
+}
+
+void write_gpt(const std::string& folder, const Gpt& gpt, const ExportOptions& options) {
+  write_gpt(
+      folder, gpt.shape, [&](std::size_t p) { return gpt.value(p).detach(); }, options);
 }
 
 }  // namespace laconic

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "laconic/file/safetensors.hpp"
@@ -44,8 +45,14 @@ struct ExportOptions {
   GptFolderFacts facts = {};
 };
 
-// Writes config.json and the weights.
+// Gives parameter number `p`; asked in ascending order, once for each.
+using ParameterSource = std::function<at::Tensor(std::size_t p)>;
+
+// Writes config.json and the weights, one at a time.
 // Requires: `folder` exists and holds no weights; a stale file would be read before the new ones.
+void write_gpt(const std::string& folder, const GptShape& shape, const ParameterSource& source,
+               const ExportOptions& options);
+// The same of a whole model.
 void write_gpt(const std::string& folder, const Gpt& gpt, const ExportOptions& options);
 
 }  // namespace laconic

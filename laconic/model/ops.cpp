@@ -27,9 +27,10 @@ at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::in
                        : composed::causal_attention(qkv, samples, heads, dropout);
 }
 
-at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets) {
-  return can_fuse(x) ? fused::cross_entropy(x, weight, targets)
-                     : composed::cross_entropy(x, weight, targets);
+at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
+                         DeferredWeights* deferred) {
+  return can_fuse(x) ? fused::cross_entropy(x, weight, targets, deferred)
+                     : composed::cross_entropy(x, weight, targets, deferred);
 }
 
 }  // namespace laconic

@@ -20,6 +20,8 @@ class Tensor;
 
 namespace laconic {
 
+class DeferredWeights;  // model/deferred.hpp
+
 // Dropout at one place of the model. The mask of a sample depends on its key and the element's
 // index within the sample, so it does not matter which rank, microbatch or recomputation asks.
 struct Dropout {
@@ -38,15 +40,18 @@ at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::in
                             const Dropout& dropout);
 
 // Mean over rows of -log softmax(x weight^T)[target]. x: [rows, width], weight: [vocabulary,
-// width], targets: [rows] int64, each in [0, vocabulary). The logits are never kept twice.
-at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets);
+// width], targets: [rows] int64, each in [0, vocabulary). The logits are never kept twice. With
+// `deferred` backward leaves the weight's gradient to it, as model/linear.hpp says.
+at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
+                         DeferredWeights* deferred = nullptr);
 
 namespace fused {
 at::Tensor gelu(const at::Tensor& x);
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout);
 at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::int64_t heads,
                             const Dropout& dropout);
-at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets);
+at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
+                         DeferredWeights* deferred = nullptr);
 }  // namespace fused
 
 namespace composed {
@@ -54,7 +59,8 @@ at::Tensor gelu(const at::Tensor& x);
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout);
 at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::int64_t heads,
                             const Dropout& dropout);
-at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets);
+at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
+                         DeferredWeights* deferred = nullptr);
 
 // [samples, elements] of zeros and 1 / (1 - p), of x's dtype and device.
 at::Tensor dropout_mask(const at::Tensor& like, const Dropout& dropout, std::int64_t elements);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "laconic/base/error.hpp"
 #include "laconic/reduce/method.hpp"
@@ -17,11 +18,14 @@ class CodecSum final : public GradientSum {
         blocks_(request.blocks),
         sizes_(state_sizes(request.policy, blocks_, static_cast<int>(request.group.size()),
                            member_of(request.group, courier_.engine().rank()))),
+        sums_(request.blocks.size()),
         under_way_(request.blocks.size()) {
-    for (std::size_t b = 0; b < blocks_.size(); ++b)
-      sums_.push_back(std::make_unique<Collective>(
-          courier_.engine(),
-          collective_of(request, static_cast<std::uint32_t>(b), elements_of(blocks_[b]))));
+    for (std::size_t b = 0; b < blocks_.size(); ++b) {
+      const std::uint64_t elements = elements_of(blocks_[b]);
+      if (elements > 0)
+        sums_[b].emplace(courier_.engine(),
+                         collective_of(request, static_cast<std::uint32_t>(b), elements));
+    }
   }
 
   // Buffers may go with the sum, and the courier stays.
@@ -35,15 +39,16 @@ class CodecSum final : public GradientSum {
   void begin(std::uint64_t step) override {
     step_ = step;
     std::ranges::fill(under_way_, nullptr);
-    for (const auto& sum : sums_) sum->begin(step);
+    for (auto& sum : sums_)
+      if (sum) sum->begin(step);
   }
 
   // The next forward wants the first block first, though backward makes it last: with this key
   // it overtakes what is still queued of the others.
   void post(std::size_t block, std::byte* buffer) override {
-    LACONIC_ASSERT(under_way_[block] == nullptr, blocks_[block].name);
-    under_way_[block] = sums_[block]->operation(
-        buffer, deadline_key(step_ + 1, blocks_.size(), block, 2), step_ < warm_up_steps_);
+    LACONIC_ASSERT(sums_[block] && under_way_[block] == nullptr, blocks_[block].name);
+    under_way_[block] =
+        sums_[block]->operation(buffer, deadline_key(step_ + 1, block, 2), step_ < warm_up_steps_);
     courier_.start(under_way_[block]);
   }
 
@@ -53,15 +58,18 @@ class CodecSum final : public GradientSum {
   }
 
   void commit() override {
-    for (const auto& sum : sums_) sum->commit();
+    for (auto& sum : sums_)
+      if (sum) sum->commit();
   }
   void abandon() override {
-    for (const auto& sum : sums_) sum->abandon();
+    for (auto& sum : sums_)
+      if (sum) sum->abandon();
   }
 
   NamedFloats save() const override {
     NamedFloats state;
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
+      if (!sums_[b]) continue;
       CollectiveState kept = sums_[b]->save();
       if (!kept.up.empty()) state[up_name(blocks_[b])] = std::move(kept.up);
       if (!kept.down.empty()) state[down_name(blocks_[b])] = std::move(kept.down);
@@ -76,7 +84,7 @@ class CodecSum final : public GradientSum {
       return values == state.end() ? std::vector<float>() : values->second;
     };
     for (std::size_t b = 0; b < blocks_.size(); ++b)
-      sums_[b]->load({found(up_name(blocks_[b])), found(down_name(blocks_[b]))});
+      if (sums_[b]) sums_[b]->load({found(up_name(blocks_[b])), found(down_name(blocks_[b]))});
   }
 
  private:
@@ -84,7 +92,7 @@ class CodecSum final : public GradientSum {
   const std::uint64_t warm_up_steps_;
   const std::vector<BlockLayout> blocks_;
   const StateSizes sizes_;
-  std::vector<std::unique_ptr<Collective>> sums_;      // by block
+  std::vector<std::optional<Collective>> sums_;        // by block; nothing: without elements
   std::vector<std::shared_ptr<Operation>> under_way_;  // by block; null: not posted
   std::uint64_t step_ = 0;
 };

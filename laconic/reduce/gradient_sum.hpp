@@ -55,7 +55,8 @@ struct GradientPolicy {
 // Every reason why the policy cannot work for buffers of this dtype, by key ("codec").
 Problems check(const GradientPolicy& policy, Dtype dtype, int members);
 
-// What lies in a block's flat buffer, in order.
+// What lies in a block's flat buffer, in order; nothing, where the block is another rank's. Blocks
+// are numbered as in the whole model, so that messages of several sums compare in urgency.
 struct BlockLayout {
   std::string name;
   std::vector<NamedTensor> tensors;
@@ -66,9 +67,9 @@ class GradientSum {
  public:
   virtual ~GradientSum() = default;
   virtual void begin(std::uint64_t step) = 0;
-  // The buffer must stay, untouched, until wait() returns or the sum is gone. Every block once a
-  // step, in any order, which need not be the same on all ranks. Encodes nothing and waits for
-  // nobody.
+  // The buffer must stay, untouched, until wait() returns or the sum is gone. Every block that has
+  // elements once a step, in any order, which need not be the same on all ranks. Encodes nothing
+  // and waits for nobody.
   virtual void post(std::size_t block, std::byte* buffer) = 0;
   virtual void wait() = 0;
   virtual void commit() = 0;

@@ -125,6 +125,43 @@ TEST(GradientSum, LosesWhatItsModelLosesInDouble) {
     expect_as_model<double>(policy_of("quantise:bits=4", "quantise:bits=6"), members);
 }
 
+// A rank of a pipeline has only some blocks of the model; those it has not are never posted.
+TEST(GradientSum, BlocksWithoutElementsAreNobodysBusiness) {
+  const std::vector<BlockLayout> blocks = {{"nothing", {}}, kBlocks[1], {"none", {}}, kBlocks[3]};
+  GradientPolicy factors = policy_of("raw");
+  factors.method = ReduceMethod::power_sgd;
+  factors.rank = 2;
+  GradientPolicy by_block = factors;
+  by_block.by_block = true;
+  factors.warm_up_steps = 1;
+  for (const GradientPolicy& policy :
+       {GradientPolicy{}, policy_of("quantise:bits=4", "quantise:bits=4"), factors, by_block})
+    for (const int members : {1, 3}) {
+      std::vector<Blocks<float>> sums(static_cast<std::size_t>(members));
+      run_ranks(members, [&](Transport& transport) {
+        Member member(transport, policy, blocks);
+        auto& values = sums[static_cast<std::size_t>(transport.rank())];
+        for (std::uint64_t step = 0; step < 3; ++step) {
+          values = gradients<float>(blocks, transport.rank(), step);
+          member.sum->begin(step);
+          for (const std::size_t b : {3, 1})
+            member.sum->post(b, reinterpret_cast<std::byte*>(values[b].data()));
+          member.sum->wait();
+          member.engine.flush();
+          step == 1 ? member.sum->abandon() : member.sum->commit();
+        }
+        member.sum->load(member.sum->save());
+        for (const auto& [name, state] : member.sum->save())
+          EXPECT_FALSE(name.starts_with("no")) << name;
+      });
+      for (const auto& values : sums) expect_same(sums[0], values, "with empty blocks");
+      const bool is_exact = policy.method == ReduceMethod::codec && policy.up == CodecSpec{Raw{}};
+      Blocks<float> contributions;
+      for (int r = 0; r < members; ++r) contributions.push_back(gradients<float>(blocks, r, 2)[1]);
+      EXPECT_EQ(sums[0][1] == rank_ordered_sum(contributions), is_exact || members == 1);
+    }
+}
+
 TEST(GradientSum, LargeBlocksTravelInLanes) {
   const std::vector<BlockLayout> blocks = {{"large", {{"matrix", {Dtype::f32, {560, 1000}}}}},
                                            {"small", {{"vector", {Dtype::f32, {300}}}}}};

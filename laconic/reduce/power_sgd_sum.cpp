@@ -107,15 +107,17 @@ class PowerSgd final : public Operation {
         right_(without_feedback(request), unit(2), shared_.counts().right,
                elements_in_matrices() / 2),
         buffers_(blocks_) {
-    for (std::size_t b = 0; b < span.count; ++b)
-      place_block(request.blocks[span.first + b], span.first + b);
+    for (std::size_t b = span.first; b < span.first + span.count; ++b) {
+      place_block(request.blocks[b], b);
+      if (!request.blocks[b].tensors.empty()) ++filled_;
+    }
   }
 
   void begin(std::uint64_t step) {
     shared_.abandon();
-    key_ = deadline_key(step + 1, blocks_, span_.first, 2);
+    key_ = deadline_key(step + 1, span_.first, 2);
     phase_ = Phase::posted;
-    missing_ = span_.count;
+    missing_ = filled_;
     std::ranges::fill(buffers_, nullptr);
     for (FlatSum* sum : sums()) sum->begin(step);
   }
@@ -247,6 +249,7 @@ class PowerSgd final : public Operation {
   const std::size_t blocks_;
   FlatSum whole_, left_, right_;
   std::vector<TensorPlace> places_;  // by tensor
+  std::size_t filled_ = 0;           // blocks that have tensors
   // Of the present step.
   std::vector<float*> buffers_;  // by block; null: not posted
   std::size_t missing_ = 0;
@@ -265,9 +268,16 @@ class PowerSgdSum final : public GradientSum {
                            member_of(request.group, courier_.engine().rank()))) {
     const std::size_t blocks = request.blocks.size();
     const std::size_t together = request.policy.by_block ? 1 : blocks;
-    for (std::size_t b = 0; b < blocks; b += together)
-      parts_.push_back(std::make_shared<PowerSgd>(request, Span{b, together}));
-    for (std::size_t b = 0; b < blocks; ++b) part_of_block_.push_back(parts_[b / together]);
+    part_of_block_.resize(blocks);
+    for (std::size_t first = 0; first < blocks; first += together) {
+      const auto begin = request.blocks.begin() + static_cast<std::ptrdiff_t>(first);
+      if (std::all_of(begin, begin + static_cast<std::ptrdiff_t>(together),
+                      [](const BlockLayout& block) { return block.tensors.empty(); }))
+        continue;
+      parts_.push_back(std::make_shared<PowerSgd>(request, Span{first, together}));
+      std::fill_n(part_of_block_.begin() + static_cast<std::ptrdiff_t>(first), together,
+                  parts_.back());
+    }
   }
 
   // Buffers may go with the sum, and the courier stays.
@@ -323,7 +333,7 @@ class PowerSgdSum final : public GradientSum {
   const std::unique_ptr<GradientSum> exact_;
   const StateSizes sizes_;
   std::vector<std::shared_ptr<PowerSgd>> parts_;
-  std::vector<std::shared_ptr<PowerSgd>> part_of_block_;
+  std::vector<std::shared_ptr<PowerSgd>> part_of_block_;  // null: without tensors
   bool is_warm_up_ = false;
 };
 

@@ -12,10 +12,17 @@
 // of a step goes through wait_for(), which serves all senders of the rank.
 //
 //   tag part 0   the message          sender -> receiver
-//   tag part 1   samples to resend    receiver -> sender
-//   tag part 2   the samples, anew    sender -> receiver, and so on in turns
+//   tag part 1   samples to resend    receiver -> sender: u32 index ..., u32 CRC-32C of these
+//   tag part 2   the samples, anew    sender -> receiver; parts 3 and 4, 5 and 6 are further turns
 //
 // The tag's unit is the edge, its number counts messages: step * microbatches + microbatch.
+// Evaluation has units of its own, edge + kEvaluationUnit, and its number is the microbatch.
+// Frames are numbered by microbatch and turn (frame_number()), not in the order of packing: a
+// sender that is three microbatches ahead when it is asked confuses nobody.
+//
+// A request that cannot be read is answered by an empty message, which the receiver refuses whole
+// and asks again. What is damaged so that the engine cannot put it together counts as empty too.
+// A message that never comes is a Timeout.
 //
 // Not thread-safe: ends belong to the computing thread.
 #pragma once
@@ -25,20 +32,25 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "laconic/base/clock.hpp"
 #include "laconic/engine/engine.hpp"
 #include "laconic/link/link.hpp"
 #include "laconic/tensor/tensor_link.hpp"
 
 namespace laconic {
 
+inline constexpr std::uint32_t kEvaluationUnit = 0x8000;
+inline constexpr std::uint32_t kEdgeTurns = 3;  // how often samples are asked for again
+
 struct EdgeSpec {
   LinkSpec link;
   Traffic traffic = Traffic::pp_activation;
-  std::uint32_t edge = 0;  // tag unit
+  std::uint32_t edge = 0;  // tag unit, < kEvaluationUnit
   Rank peer = 0;
   int microbatches = 1;  // of a step
 };
@@ -47,9 +59,24 @@ struct EdgeSpec {
 struct EdgeMessage {
   int microbatch = 0;
   Use use = Use::train;
-  std::span<const std::uint64_t> samples;  // ids, one per slice of dim 0; used by Delta alone
-  std::uint64_t slot = 0;                  // residual (ErrorFeedback)
+  // Ids, in the order of the rows of the tensor; each has equally many rows, its tokens. Needed by
+  // a delta link with Use::train, which sees the tensor as [samples, tokens, ...]; the others take
+  // it as it is and look at none.
+  std::span<const std::uint64_t> samples = {};
+  std::uint64_t slot = 0;  // residual (ErrorFeedback)
+  // Outside of steps: no begin() is needed, `microbatch` may be any number from 0 to 2^24 - 1.
+  // Requires: not Use::train.
+  bool is_evaluation = false;
 };
+
+// turn 0 is the message itself. Pure.
+Tag message_tag(const EdgeSpec& spec, std::uint64_t step, const EdgeMessage& message,
+                std::uint32_t turn = 0);
+Tag request_tag(const EdgeSpec& spec, std::uint64_t step, const EdgeMessage& message,
+                std::uint32_t turn);  // turn 1 and on
+std::uint32_t frame_number(const EdgeSpec& spec, const EdgeMessage& message,
+                           std::uint32_t turn = 0);
+std::size_t max_samples(const EdgeSpec& spec);  // of a message, so that frames have numbers
 
 class EdgeSender {
  public:
@@ -57,25 +84,40 @@ class EdgeSender {
 
   void begin(std::uint64_t step);
   // Packs now, and returns; the bytes leave by their deadline key. The time of packing is metered
-  // as codec time. With a delta memory keeps `x` until the step ends or release().
+  // as codec time. With a delta memory keeps the numbers of `x` until the step ends or release():
+  // do not write to it. `x` is [rows, width], on any device, and may be part of a graph.
   void send(const at::Tensor& x, const EdgeMessage& message, DeadlineKey key);
-  // The receiver will not ask for this microbatch any more.
+  // The receiver will not ask for this microbatch any more: something came back that it made of it.
   void release(int microbatch);
-  // Answers requests that have arrived. Never waits. Throws PeerLost, WireError.
+  // Answers requests that have arrived. Never waits. Throws PeerLost, Timeout.
   void serve();
+  // The end of the step at this end. Requires, with a delta memory: the receiver has all messages,
+  // as it has when the gradients of all microbatches have come back.
   void commit();
   void abandon();
 
   Sender& link() { return sender_; }
-  std::uint64_t resent() const { return resent_; }  // samples, so far
+  const EdgeSpec& spec() const { return spec_; }
+  std::uint64_t resent() const { return resent_; }   // samples, so far
+  std::size_t kept() const { return kept_.size(); }  // messages that can still be asked for
 
  private:
   struct Kept {
-    at::Tensor tensor;
+    at::Tensor tensor;  // on the host, [samples, tokens, ...]
     std::vector<std::uint64_t> samples;
     DeadlineKey key = 0;
     std::uint32_t turn = 0;  // resends so far
   };
+  struct Outgoing {
+    Tag tag = 0;
+    DeadlineKey key = 0;
+    std::uint64_t raw_bytes = 0;
+  };
+  std::optional<Bytes> poll_request(const EdgeMessage& message, std::uint32_t turn);
+  void answer(int microbatch, Kept& kept, const Bytes& request);
+  Bytes pack_timed(const at::Tensor& x, const MessageSpec& message);
+  void queue(const Outgoing& outgoing, Bytes message);
+
   Engine& engine_;
   EdgeSpec spec_;
   Sender sender_;
@@ -86,32 +128,55 @@ class EdgeSender {
 
 class EdgeReceiver {
  public:
-  EdgeReceiver(Engine& engine, EdgeSpec spec);
+  EdgeReceiver(Engine& engine, EdgeSpec spec);  // throws ConfigError
 
   void begin(std::uint64_t step);
-  // Says that it will be waited for, so that a hang can name it; does not wait.
+  // Says that it will be waited for, so that a hang can name it; does not wait. Throws as recv().
   void post(int microbatch);
-  // Waits for the message. `serve` is called whenever something arrives: it answers for the
-  // senders of this rank. The time of waiting is metered as exposed, that of unpacking as codec
-  // time. Asks for refused samples again, at most three times; then, and on any damage of another
-  // memory, throws WireError. Throws PeerLost, Timeout.
+  // Waits for the message and returns it as a tensor of `expected`, which is [rows, width] as at
+  // the sender. `serve` is called whenever something arrives: it answers for the senders of this
+  // rank. The time of unpacking is metered as codec time, that of waiting as exposed. Active is the
+  // time in which at least one message of this edge was posted or waited for, and had not come as
+  // far as this end has looked: in post() and while it waits, not during computation. Asks for
+  // refused samples again, at most kEdgeTurns times; then, and on any damage of another memory,
+  // throws WireError. Throws PeerLost, Timeout.
   at::Tensor recv(const TensorSpec& expected, at::Device device, const EdgeMessage& message,
                   const std::function<void()>& serve);
-  void commit();
+  void commit();  // Requires: what was posted was received
   void abandon();
 
   Receiver& link() { return receiver_; }
+  const EdgeSpec& spec() const { return spec_; }
   std::uint64_t refused() const { return refused_; }  // samples, so far: desynchronised or damaged
 
  private:
+  void expect(Tag tag);
+  void look();
+  void arrived(Tag tag, Bytes message);
+  Bytes wait(Tag tag, const std::function<void()>& serve);
+  at::Tensor unpack_whole(ByteView bytes, const TensorSpec& expected, at::Device device,
+                          const EdgeMessage& message);
+  at::Tensor recv_samples(const Bytes& bytes, const TensorSpec& expected,
+                          const EdgeMessage& message, const std::function<void()>& serve);
+  UnpackedTensor unpack_samples(const Bytes& bytes, TensorSpec expected, const EdgeMessage& message,
+                                std::uint32_t turn, const std::vector<std::size_t>& indices);
+  void ask(const EdgeMessage& message, std::uint32_t turn, const std::vector<std::size_t>& indices);
+  [[noreturn]] void give_up(const EdgeMessage& message, const std::vector<std::size_t>& missing,
+                            const std::string& why) const;
+
   Engine& engine_;
   EdgeSpec spec_;
   Receiver receiver_;
   std::uint64_t step_ = 0;
+  std::map<Tag, std::optional<Bytes>> posted_;  // with the message, when it has come
+  std::size_t under_way_ = 0;                   // of these, have not
+  Stopwatch active_;                            // since the first of them
   std::uint64_t refused_ = 0;
 };
 
-// Waits for a message as Engine::recv() does, and calls `serve` after every arrival meanwhile.
+// Waits for a message as Engine::recv() does, and calls `serve` after every arrival meanwhile; not
+// when the message is there. Throws Timeout when nothing moved for the engine's deadline: no
+// segment came or left, whosever it was.
 Bytes wait_for(Engine& engine, Rank from, Tag tag, const std::function<void()>& serve);
 
 }  // namespace laconic

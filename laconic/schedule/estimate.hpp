@@ -11,10 +11,16 @@
 //           that it receives
 //
 // Sends never hold up the computation, unless exchange is `paired`: then a send
-// and the receive that stands next to it with the same peer are one blocking
-// operation that both ranks enter together and leave when both messages are
-// through, as Megatron's steady state does; and all other messages block both
-// sides, too.
+// and the receive that stands next to it with the same peer, in the lists of
+// both, are one blocking operation that both ranks enter together and leave when
+// both messages are through, as Megatron's steady state does; and all other
+// messages block both sides, too. Not every schedule can be run that way: where W
+// or another chunk stands between send and receive, two ranks may end up sending
+// to each other, each waiting for the other to receive.
+//
+// Left out: contention at the receiving end of full duplex hosts, the time that
+// encoding takes (add it to the stage that does it), and everything that is not
+// the same in each step.
 #pragma once
 
 #include <vector>
@@ -55,13 +61,15 @@ struct Costs {
 };
 // Every reason why they do not fit the shape.
 Problems check(const Costs& costs, const PipelineShape& shape);
+// The same, and where a paired exchange would never end. Requires: check(lowered) is empty.
+Problems check(const Costs& costs, const Schedule& lowered);
 
 // When something happened: compute on a rank, a message on a wire, or a sum.
 struct Span {
   Action action;  // of the rank that acts; for messages the send
   int rank = 0;
-  double begin = 0;
-  double end = 0;
+  double begin = 0;  // of a message: its first byte is on the wire
+  double end = 0;    // of a message: the receiver has it, so latency is included
 };
 
 struct Timing {
@@ -75,7 +83,8 @@ struct Timing {
   std::vector<Span> reductions;
 };
 
-// Requires: check(schedule) and check(costs, shape) are empty; `schedule` is lowered.
+// Requires: check(schedule) and check(costs, schedule) are empty; `schedule` is lowered. Throws
+// ConfigError where a paired exchange never ends.
 Timing estimate(const Schedule& schedule, const Costs& costs);
 
 }  // namespace laconic

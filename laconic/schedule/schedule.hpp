@@ -40,6 +40,16 @@ enum class Op : std::uint8_t {
   prefetch,          // P   what links will remember of the next step's samples may be read
 };
 
+constexpr bool is_compute(Op op) {
+  return op <= Op::backward_weight;
+}
+constexpr bool is_message(Op op) {
+  return op >= Op::send_activation && op <= Op::recv_gradient;
+}
+constexpr bool has_microbatch(Op op) {
+  return op != Op::reduce_gradients && op != Op::prefetch;
+}
+
 struct Action {
   Op op = Op::forward;
   int stage = 0;
@@ -63,6 +73,11 @@ constexpr int chunks_of(const PipelineShape& shape) {
 constexpr int edge_count(const PipelineShape& shape) {
   return shape.stages - 1;
 }
+// Whether `edge` is one, and lies between two ranks.
+constexpr bool crosses_ranks(const PipelineShape& shape, int edge) {
+  return edge >= 0 && edge < edge_count(shape) &&
+         rank_of_stage(shape, edge) != rank_of_stage(shape, edge + 1);
+}
 
 struct Schedule {
   PipelineShape shape;
@@ -84,12 +99,21 @@ Schedule build(ScheduleKind kind, const PipelineShape& shape);
 Schedule all_forward_all_backward(const PipelineShape& shape);  // GPipe
 Schedule one_forward_one_backward(const PipelineShape& shape);  // 1F1B
 Schedule interleaved(const PipelineShape& shape);               // 1F1B over chunks
-Schedule zero_bubble(const PipelineShape& shape);  // 1F1B with W where ranks would be idle (ZB-H1)
+// 1F1B with W where ranks would be idle (ZB-H1). An activation is held until its W is done, and no
+// rank holds more of them than 1F1B does on the first: min(ranks, microbatches).
+Schedule zero_bubble(const PipelineShape& shape);
 
-// One line per rank. parse(to_text(s)) == s. Lines that are empty or begin with # are passed over;
-// ranks, stages and microbatches follow from what the lines hold.
+// One line per rank; an action names its stage when some rank has several. parse(to_text(s)) == s,
+// if every action has a rank that holds its stage. R and P have no microbatch: "R", "2R".
+//
+// In what is parsed, lines that are empty or begin with # are passed over; lines of ranks may come
+// in any order; messages, R and P may all be there or be left to lower.hpp. Ranks, stages and
+// microbatches follow from what the lines hold: as many stages as ranks unless actions name
+// theirs, which all of them do or none. Whether it can be run is check.hpp's question.
 std::string to_text(const Schedule& schedule);
+bool names_stages(const Schedule& schedule);                         // whether its text does
 std::string to_text(const Action& action, bool with_stage = false);  // ">a3", "2F0"
-Schedule parse_schedule(std::string_view text);  // throws ConfigError with every reason
+// Throws ConfigError with every reason: the line, the word and what is wrong with it.
+Schedule parse_schedule(std::string_view text);
 
 }  // namespace laconic

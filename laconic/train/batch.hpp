@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "laconic/config/run_config.hpp"
+#include "laconic/data/sampler.hpp"
 #include "laconic/data/window.hpp"
 #include "laconic/model/gpt.hpp"
 
@@ -14,6 +16,14 @@ namespace laconic {
 // is one, and that every token is in the vocabulary. Throws ConfigError, FileError, SystemError.
 WindowedDataset open_dataset(const std::string& prefix, std::int64_t context,
                              std::int64_t vocabulary);
+
+// The order in which a run at this position (of samples, since its start) takes them. Throws
+// ConfigError when its shards do not go with the data, or with where it stands.
+SampleOrder sample_order(const RunConfig& config, std::uint64_t samples, std::int64_t position);
+
+// Keys of dropout at this step (model/gpt.hpp), which model.dropout_by_sample leaves out.
+std::vector<Key> dropout_keys(const RunConfig& config, std::int64_t step,
+                              const std::vector<std::int64_t>& sample_ids);
 
 // These samples, on the device, without dropout.
 Microbatch make_microbatch(const WindowedDataset& data, const std::vector<std::int64_t>& sample_ids,

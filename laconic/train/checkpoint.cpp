@@ -58,14 +58,16 @@ std::vector<fs::path> checkpoints_in(const std::string& folder) {
   return found;
 }
 
-void write_moments(const std::string& path, const Gpt& gpt, const OptimiserState& optimiser) {
+void write_moments(const std::string& path, const ModelSource& model) {
+  const std::vector<ParameterSpec> parameters = parameter_specs(model.shape);
   std::vector<SafetensorsSpec> specs;
   for (const char* moment : {"moment1.", "moment2."})
-    for (const Parameter& p : gpt.parameters)
-      specs.push_back({moment + p.name, dtype_of(p.value.scalar_type()), p.value.sizes().vec()});
+    for (const ParameterSpec& p : parameters)
+      specs.push_back({moment + p.name, model.dtype, p.sizes});
   SafetensorsWriter writer(path, std::move(specs));
-  for (const auto* moments : {&optimiser.moment1, &optimiser.moment2})
-    for (const at::Tensor& m : *moments) writer.write(bytes_of_tensor(m.to(at::kCPU).contiguous()));
+  for (const Part part : {Part::moment1, Part::moment2})
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+      writer.write(bytes_of_tensor(model.tensor(part, p).to(at::kCPU).contiguous()));
   writer.commit();
 }
 
@@ -85,7 +87,7 @@ std::string checksum_of_state(nlohmann::json state) {
   return sum.hex();
 }
 
-void write_state(const fs::path& folder, const CheckpointSpec& spec, const Gpt& gpt,
+void write_state(const fs::path& folder, const CheckpointSpec& spec, Dtype dtype,
                  const TrainState& state) {
   nlohmann::ordered_json files;
   std::vector<fs::path> paths;
@@ -94,18 +96,18 @@ void write_state(const fs::path& folder, const CheckpointSpec& spec, const Gpt& 
   for (const fs::path& path : paths)
     files[path.filename().string()] = {{"bytes", fs::file_size(path)},
                                        {"xxh3", checksum_of_file(path)}};
-  nlohmann::ordered_json json = {
-      {"format", kFormat},
-      {"step", state.step},
-      {"position", state.position},
-      {"skipped", state.skipped},
-      {"skipped_in_a_row", state.skipped_in_a_row},
-      {"updates", state.optimiser.updates},
-      {"dtype", to_text(dtype_of(gpt.parameters[0].value.scalar_type()))},
-      {"saved", utc_now()},
-      {"data_xxh3", spec.data_xxh3},
-      {"files", files},
-      {"config", spec.config_toml}};
+  nlohmann::ordered_json json = {{"format", kFormat},
+                                 {"step", state.step},
+                                 {"position", state.position},
+                                 {"skipped", state.skipped},
+                                 {"skipped_in_a_row", state.skipped_in_a_row},
+                                 {"updates", state.optimiser.updates},
+                                 {"dtype", to_text(dtype)},
+                                 {"saved", utc_now()},
+                                 {"data_xxh3", spec.data_xxh3},
+                                 {"files", files},
+                                 {"config", spec.config_toml}};
+  if (!spec.pipeline.empty()) json["pipeline"] = spec.pipeline;
   json["xxh3"] = checksum_of_state(json);
   write_atomically((folder / "state.json").string(), json.dump(2) + "\n");
 }
@@ -197,18 +199,29 @@ void remove_checkpoint(const std::string& folder) {
   fs::remove_all(removing);
 }
 
-std::string save_checkpoint(const CheckpointSpec& spec, const Gpt& gpt, const TrainState& state) {
+ModelSource source_of(const Gpt& gpt, const OptimiserState& optimiser) {
+  return {.shape = gpt.shape,
+          .dtype = dtype_of(gpt.parameters.front().value.scalar_type()),
+          .tensor = [&](Part part, std::size_t p) {
+            if (part == Part::value) return gpt.value(p).detach();
+            return (part == Part::moment1 ? optimiser.moment1 : optimiser.moment2)[gpt.places[p]];
+          }};
+}
+
+std::string save_checkpoint(const CheckpointSpec& spec, const ModelSource& model,
+                            const TrainState& state) {
   const fs::path final = fs::path(spec.folder) / step_name(state.step);
   const fs::path writing = final.string() + std::string(kWriting);
   try {
     fs::remove_all(writing);
     fs::create_directories(writing);
-    write_gpt(writing.string(), gpt,
-              {.dtype = dtype_of(gpt.parameters[0].value.scalar_type()), .facts = spec.facts});
-    write_moments((writing / "optimiser.safetensors").string(), gpt, state.optimiser);
+    write_gpt(writing.string(), model.shape,
+              [&](std::size_t p) { return model.tensor(Part::value, p); },
+              {.dtype = model.dtype, .facts = spec.facts});
+    write_moments((writing / "optimiser.safetensors").string(), model);
     if (!spec.tokeniser_folder.empty()) copy_tokeniser(spec.tokeniser_folder, writing);
     if (spec.add_files) spec.add_files(writing.string());
-    write_state(writing, spec, gpt, state);
+    write_state(writing, spec, model.dtype, state);
     if (fs::exists(final)) remove_checkpoint(final.string());  // after a resume from an older one
     fs::rename(writing, final);
     sync_folder(spec.folder);
@@ -248,7 +261,7 @@ std::string find_latest_checkpoint(const std::string& folder, std::vector<std::s
 CheckpointInfo read_checkpoint_info(const std::string& folder) {
   const nlohmann::json state = read_state(folder);
   return {state["step"].get<std::int64_t>(), state["config"].get<std::string>(),
-          state["data_xxh3"].get<std::string>()};
+          state["data_xxh3"].get<std::string>(), state.value("pipeline", std::string())};
 }
 
 std::vector<std::string> checkpoints_after(const std::string& folder, std::int64_t step) {

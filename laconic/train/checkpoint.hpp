@@ -8,6 +8,9 @@
 //     (train/rank_state.hpp) state.json                        step, data position, check sums of
 //     all files
 //
+// Parameters and moments are those of the whole model, whatever part of it a
+// rank held: a checkpoint does not depend on the mesh that made it.
+//
 // A checkpoint is written into a folder of another name, synced, and renamed:
 // under its final name it is whole. Older ones are removed only after that, and later ones never.
 #pragma once
@@ -40,11 +43,23 @@ struct CheckpointSpec {
   std::string data_xxh3;         // of the training set; empty: not known
   std::string config_toml;       // the run's configuration, kept for the reader
   std::string tokeniser_folder;  // copied along; may be empty
+  std::string pipeline;  // what was decided about it (train/pipeline_plan.hpp); may be empty
   std::function<void(const std::string& folder)> add_files;  // of other ranks; may be empty
 };
 
+// Parameters and moments of the whole model, wherever they are: asked for one part after the other,
+// in each in ascending order of numbers.
+enum class Part : std::uint8_t { value, moment1, moment2 };
+struct ModelSource {
+  GptShape shape;
+  Dtype dtype = Dtype::f32;
+  std::function<at::Tensor(Part part, std::size_t p)> tensor;
+};
+ModelSource source_of(const Gpt& gpt, const OptimiserState& optimiser);  // whole, and here
+
 // Returns the folder of the new checkpoint. Throws SystemError (a full disk): what was there stays.
-std::string save_checkpoint(const CheckpointSpec& spec, const Gpt& gpt, const TrainState& state);
+std::string save_checkpoint(const CheckpointSpec& spec, const ModelSource& model,
+                            const TrainState& state);
 
 // Checks every file against state.json. Throws FileError, SystemError.
 void verify_checkpoint(const std::string& folder);
@@ -57,6 +72,7 @@ struct CheckpointInfo {
   std::int64_t step = 0;
   std::string config_toml;
   std::string data_xxh3;
+  std::string pipeline;
 };
 CheckpointInfo read_checkpoint_info(const std::string& folder);
 
@@ -69,8 +85,9 @@ std::vector<std::string> checkpoints_after(const std::string& folder, std::int64
 
 bool is_checkpoint(const std::string& folder);  // has a state.json
 
-// Parameters and state, in place. Throws FileError when the dtype differs: going on in another
-// precision is not going on. Requires: gpt has the checkpoint's shape.
+// Parameters and state, in place; of a part of the model only what it holds. Throws FileError when
+// the dtype differs: going on in another precision is not going on. Requires: gpt has the
+// checkpoint's shape.
 void load_checkpoint(const std::string& folder, Gpt& gpt, TrainState& state);
 
 }  // namespace laconic

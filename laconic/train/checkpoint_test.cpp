@@ -34,7 +34,7 @@ std::string save(const std::string& folder, std::int64_t step, std::int64_t keep
   Model model;
   model.state.step = step;
   return save_checkpoint({.folder = folder, .keep = keep, .config_toml = "[run]\nseed = 1\n"},
-                         model.gpt, model.state);
+                         source_of(model.gpt, model.state.optimiser), model.state);
 }
 
 std::string complaint(const std::string& folder) {
@@ -50,7 +50,8 @@ TEST(Checkpoint, WhatIsSavedIsLoadedBitForBit) {
   const TemporaryFolder folder;
   const Model saved;
   const std::string path =
-      save_checkpoint({.folder = folder.path(), .config_toml = "x"}, saved.gpt, saved.state);
+      save_checkpoint({.folder = folder.path(), .config_toml = "x"},
+                      source_of(saved.gpt, saved.state.optimiser), saved.state);
   EXPECT_EQ(fs::path(path).filename(), "step-00000005");
   Gpt gpt = make_empty_gpt(kShape, at::TensorOptions().dtype(at::kFloat));
   TrainState state;

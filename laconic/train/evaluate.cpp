@@ -49,39 +49,44 @@ struct BatchSum {
   std::int64_t bytes = 0;  // -1: not known
 };
 
-BatchSum evaluate_batch(const Gpt& gpt, const WindowedDataset& data, std::int64_t first,
-                        std::int64_t end, const std::vector<std::int32_t>& bytes_of_token) {
+BatchSum evaluate_batch(const ForwardLoss& loss, const WindowedDataset& data,
+                        const EvaluationSpec& spec, std::int64_t first, std::int64_t end,
+                        std::uint64_t number) {
   std::vector<std::int64_t> ids;
   for (std::int64_t s = first; s < end; ++s) ids.push_back(s);
-  const Microbatch microbatch = make_microbatch(data, ids, gpt.parameters.front().value.device());
-  return {.nats = forward_loss(gpt, microbatch) * static_cast<double>(microbatch.targets.numel()),
-          .bytes = bytes_of_token.empty() ? -1 : count_bytes(microbatch.targets, bytes_of_token)};
+  const Microbatch microbatch = make_microbatch(data, ids, spec.device);
+  const std::vector<std::int32_t>& table = spec.bytes_of_token;
+  return {.nats = loss(microbatch, number) * static_cast<double>(microbatch.targets.numel()),
+          .bytes = table.empty() ? -1 : count_bytes(microbatch.targets, table)};
 }
 
-// Of all ranks, in the order of the batches: rank r has made batches r, r + size, ...
+// Of all replicas, in the order of the batches: replica d has made batches d, d + dp, ...
 std::vector<BatchSum> in_order(World& world, const std::vector<BatchSum>& mine) {
   const std::vector<Bytes> all = world.gather(as_bytes(std::span<const BatchSum>(mine)));
+  std::vector<const Bytes*> of_replicas;
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (coord_of(world.mesh(), static_cast<Rank>(r)).pp == world.mesh().pp - 1)
+      of_replicas.push_back(&all[r]);
   std::vector<BatchSum> sums;
-  for (std::size_t round = 0; round < all.front().size(); round += sizeof(BatchSum))
-    for (const Bytes& of_rank : all)
-      if (round < of_rank.size()) sums.push_back(get<BatchSum>(of_rank, round));
+  for (std::size_t round = 0; round < of_replicas.front()->size(); round += sizeof(BatchSum))
+    for (const Bytes* of_replica : of_replicas)
+      if (round < of_replica->size()) sums.push_back(get<BatchSum>(*of_replica, round));
   return sums;
 }
 
 }  // namespace
 
-Evaluation evaluate(const Gpt& gpt, const WindowedDataset& data, std::int64_t samples,
-                    std::int64_t batch, const std::vector<std::int32_t>& bytes_of_token,
-                    World& world) {
+Evaluation evaluate(const ForwardLoss& loss, const WindowedDataset& data,
+                    const EvaluationSpec& spec, World& world) {
   const Stopwatch watch;
   Evaluation result;
   const auto available = static_cast<std::int64_t>(data.samples());
-  result.samples = samples > 0 ? std::min(samples, available) : available;
+  result.samples = spec.samples > 0 ? std::min(spec.samples, available) : available;
   std::vector<BatchSum> mine;
-  for (std::int64_t first = world.rank() * batch; first < result.samples;
-       first += world.size() * batch)
-    mine.push_back(
-        evaluate_batch(gpt, data, first, std::min(first + batch, result.samples), bytes_of_token));
+  for (std::int64_t first = world.dp_member() * spec.batch; first < result.samples;
+       first += world.mesh().dp * spec.batch)
+    mine.push_back(evaluate_batch(loss, data, spec, first,
+                                  std::min(first + spec.batch, result.samples), mine.size()));
   double nats = 0;
   std::int64_t bytes = 0;
   for (const BatchSum& sum : in_order(world, mine)) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,11 +27,19 @@ struct Evaluation {
 // dataset has no tokeniser beside it.
 std::vector<std::int32_t> token_bytes(const std::string& prefix);
 
+// What evaluates: the mean loss of a microbatch, `number` counting them.
+using ForwardLoss = std::function<double(const Microbatch& microbatch, std::uint64_t number)>;
+
 // The first `samples` samples (0: all), in order, `batch` at a time; no dropout, no gradients. The
-// ranks of the world take batches in turn and add up in the order of the batches: any number of
-// them gives the same result. Collective.
-Evaluation evaluate(const Gpt& gpt, const WindowedDataset& data, std::int64_t samples,
-                    std::int64_t batch, const std::vector<std::int32_t>& bytes_of_token,
-                    World& world);
+// replicas of the model take batches in turn, and what their last ranks found is added up in the
+// order of the batches: any mesh gives the same result. Collective.
+struct EvaluationSpec {
+  std::int64_t samples = 0;
+  std::int64_t batch = 8;
+  at::Device device = at::kCPU;
+  const std::vector<std::int32_t>& bytes_of_token;
+};
+Evaluation evaluate(const ForwardLoss& loss, const WindowedDataset& data,
+                    const EvaluationSpec& spec, World& world);
 
 }  // namespace laconic

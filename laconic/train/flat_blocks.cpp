@@ -8,20 +8,22 @@
 
 namespace laconic {
 
-std::vector<BlockLayout> block_layouts(const Gpt& gpt) {
+std::vector<BlockLayout> block_layouts(const Gpt& gpt, Choose choose) {
   std::vector<BlockLayout> layouts(static_cast<std::size_t>(block_count(gpt.shape)));
   for (std::size_t b = 0; b < layouts.size(); ++b) layouts[b].name = fmt::format("block{}", b);
-  for (std::size_t p = 0; p < gpt.parameters.size(); ++p)
-    layouts[static_cast<std::size_t>(completing_block(gpt, gpt.parameters[p]))].tensors.push_back(
-        {gpt.parameters[p].name, spec_of(gpt.parameters[p].value)});
+  for (const Parameter& p : gpt.parameters)
+    if (choose(p))
+      layouts[static_cast<std::size_t>(completing_block(gpt, p))].tensors.push_back(
+          {p.name, spec_of(p.value)});
   return layouts;
 }
 
-FlatBlocks::FlatBlocks(const Gpt& gpt)
+FlatBlocks::FlatBlocks(const Gpt& gpt, Choose choose)
     : members_(static_cast<std::size_t>(block_count(gpt.shape))), parts_(gpt.parameters.size()) {
   const at::NoGradGuard no_grad;
   for (std::size_t p = 0; p < gpt.parameters.size(); ++p)
-    members_[static_cast<std::size_t>(completing_block(gpt, gpt.parameters[p]))].push_back(p);
+    if (choose(gpt.parameters[p]))
+      members_[static_cast<std::size_t>(completing_block(gpt, gpt.parameters[p]))].push_back(p);
   const auto options = gpt.parameters.front().value.options().device(at::kCPU);
   for (const auto& members : members_) {
     std::int64_t elements = 0;
@@ -54,6 +56,7 @@ void FlatBlocks::take_gradients(const Gpt& gpt, std::size_t block) const {
 void FlatBlocks::give_gradients(const Gpt& gpt) const {
   const at::NoGradGuard no_grad;
   for (std::size_t p = 0; p < gpt.parameters.size(); ++p) {
+    if (!parts_[p].defined()) continue;
     at::Tensor value = gpt.parameters[p].value;
     value.mutable_grad() = parts_[p].to(value.device());  // the view itself on the CPU
   }

@@ -9,6 +9,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/data/prepare.hpp"
+#include "laconic/data/test_data.hpp"
 #include "laconic/file/temporary_folder.hpp"
 #include "laconic/model/hugging_face.hpp"
 
@@ -45,6 +46,13 @@ class Runs : public testing::Test {
     c.optimiser.warmup = 2;
     c.report.tensorboard = false;
     return c;
+  }
+
+  // Another dataset: 4 samples and no more.
+  std::string four_samples() {
+    std::ofstream(folder_ / "short.txt") << std::string(2 * 24, 'a') + std::string(2 * 24, 'b');
+    prepare({.inputs = {folder_ / "short.txt"}, .output = folder_ / "short"});
+    return folder_ / "short";
   }
 
   TrainSummary run(const RunConfig& c, const std::string& resume = "none") {
@@ -274,6 +282,42 @@ TEST_F(Runs, TheCheckpointNamesTheTokenThatEndsADocument) {
   RunConfig c = config("a");
   c.model.vocabulary = 300;  // more than the 257 of bytes
   EXPECT_EQ(read_gpt_facts(run(c).checkpoint).end_of_text, 256);
+}
+
+TEST_F(Runs, DropoutBySampleIsTheSameInEveryEpoch) {
+  RunConfig c = config("by-step");
+  c.data.train = four_samples();
+  c.data.shuffle = false;
+  c.optimiser.lr = c.optimiser.min_lr = 0;  // one model, one batch: only masks can differ
+  run(c);
+  const auto by_step = losses("by-step");
+  c.run.folder = folder_ / "by-sample";
+  c.model.dropout_by_sample = true;
+  run(c);
+  const auto by_sample = losses("by-sample");
+  for (std::int64_t step = 2; step <= 7; ++step) {
+    EXPECT_NE(by_step.at(step), by_step.at(1)) << step;
+    EXPECT_EQ(by_sample.at(step), by_sample.at(1)) << step;
+  }
+}
+
+TEST_F(Runs, ShardsDecideTheOrderAndMustGoWithTheData) {
+  RunConfig c = config("whole");
+  run(c);
+  c.run.folder = folder_ / "shards";
+  c.data.shards = 2;
+  run(c);
+  EXPECT_NE(losses("shards"), losses("whole"));
+
+  c.train.batch = 8;  // the run stands at sample 28
+  c.train.steps = 9;
+  LACONIC_EXPECT_MENTIONS(message_of<ConfigError>([&] { run(c, "auto"); }),
+                          "at sample 28, which is no whole number of batches of 8");
+  c.run.folder = folder_ / "few";
+  c.data.train = four_samples();
+  c.data.shards = 8;
+  LACONIC_EXPECT_MENTIONS(message_of<ConfigError>([&] { run(c); }),
+                          "shards = 8, but there are only 4 samples");
 }
 
 TEST_F(Runs, StartsFromAHuggingFaceFolder) {

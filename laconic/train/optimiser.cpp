@@ -46,7 +46,7 @@ void for_each_chunk(const std::vector<Chunk>& chunks, const Body& body) {
 }
 
 template <class T>
-double norm_on_cpu(const std::vector<Parameter>& parameters) {
+std::vector<double> squares_on_cpu(const std::vector<Parameter>& parameters) {
   const std::vector<Chunk> chunks = chunks_of(parameters);
   std::vector<at::Tensor> gradients;
   for (const Parameter& p : parameters)
@@ -56,17 +56,19 @@ double norm_on_cpu(const std::vector<Parameter>& parameters) {
     const T* data = gradients[chunks[c].parameter].data_ptr<T>();
     sums[c] = kernel::update<T>().sum_of_squares(data + chunks[c].first, chunks[c].size);
   });
-  return std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
+  std::vector<double> squares(parameters.size());
+  for (std::size_t c = 0; c < chunks.size(); ++c) squares[chunks[c].parameter] += sums[c];
+  return squares;
 }
 
-double norm_on_device(const std::vector<Parameter>& parameters) {
-  double sum = 0;
+std::vector<double> squares_on_device(const std::vector<Parameter>& parameters) {
+  std::vector<double> squares;
   for (const Parameter& p : parameters) {
-    if (!p.value.grad().defined()) continue;
-    const double norm = p.value.grad().norm().item<double>();
-    sum += norm * norm;
+    const at::Tensor& gradient = p.value.grad();
+    const double norm = gradient.defined() ? gradient.norm().item<double>() : 0;
+    squares.push_back(norm * norm);
   }
-  return std::sqrt(sum);
+  return squares;
 }
 
 double decay_of(const AdamW& adamw, const at::Tensor& parameter) {
@@ -145,12 +147,20 @@ OptimiserState make_optimiser_state(const std::vector<Parameter>& parameters) {
   return state;
 }
 
-double global_norm(const std::vector<Parameter>& parameters) {
+std::vector<double> squared_norms(const std::vector<Parameter>& parameters) {
   const at::NoGradGuard no_grad;
   const at::Tensor& first = parameters.front().value;
-  if (!first.is_cpu()) return norm_on_device(parameters);
-  return first.scalar_type() == at::kDouble ? norm_on_cpu<double>(parameters)
-                                            : norm_on_cpu<float>(parameters);
+  if (!first.is_cpu()) return squares_on_device(parameters);
+  return first.scalar_type() == at::kDouble ? squares_on_cpu<double>(parameters)
+                                            : squares_on_cpu<float>(parameters);
+}
+
+double norm_of(const std::vector<double>& squares) {
+  return std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+}
+
+double global_norm(const std::vector<Parameter>& parameters) {
+  return norm_of(squared_norms(parameters));
 }
 
 void apply(const AdamW& adamw, OptimiserState& state, const std::vector<Parameter>& parameters,

@@ -29,8 +29,14 @@ struct OptimiserState {
 
 OptimiserState make_optimiser_state(const std::vector<Parameter>& parameters);
 
-// Euclidean norm over all gradients. Sums fixed chunks in a fixed order, so it does not depend on
-// the number of threads. A parameter without a gradient counts as zero.
+// The square of the norm of each gradient, in the order of the parameters. Sums fixed chunks of
+// each in a fixed order, so it depends neither on the number of threads nor on what other
+// parameters there are. A parameter without a gradient counts as zero.
+std::vector<double> squared_norms(const std::vector<Parameter>& parameters);
+// The norm of them all: adds from first to last. Whoever has the squares of a whole model in the
+// order of their numbers gets the same bits, however many ranks they came from.
+double norm_of(const std::vector<double>& squares);
+// Euclidean norm over all gradients: norm_of(squared_norms(parameters)).
 double global_norm(const std::vector<Parameter>& parameters);
 
 // One step. Gradients are multiplied by `gradient_scale` on the way (clipping).

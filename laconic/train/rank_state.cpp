@@ -61,31 +61,38 @@ Bytes file_bytes(const RankTensors& tensors, Rank rank) {
 
 }  // namespace
 
-void add_rank_files(World& world, const std::string& folder, const RankTensors& mine) {
-  std::string token = utc_now() + " " + folder;
+RankFolder find_rank_folder(World& world, const std::string& folder) {
+  const std::string token = utc_now() + " " + folder;
   const std::string place = world.first_decides([&] {
     write_atomically(folder + kToken, token);
     return fs::absolute(folder).string() + "\n" + token;
   });
   const std::size_t end = place.find('\n');
-  const std::string path = place.substr(0, end);
-  token = place.substr(end + 1);
-  const bool is_seen = world.is_first() || sees(path, token);
-  if (is_seen) write_tensors(path + "/" + file_name(world.rank()), mine);
-  const std::vector<int> seen = world.gather_values(is_seen ? 1 : 0);  // and all files are there
+  RankFolder found{.path = place.substr(0, end), .is_seen_by_all = true, .seen = {}};
+  found.is_seen = world.is_first() || sees(found.path, place.substr(end + 1));
+  for (const int is_seen : world.gather_values(found.is_seen ? 1 : 0)) {
+    found.seen.push_back(is_seen != 0);
+    found.is_seen_by_all &= is_seen != 0;
+  }
+  if (world.is_first()) fs::remove(found.path + kToken);
+  return found;
+}
+
+void add_rank_files(World& world, const RankFolder& folder, const RankTensors& mine) {
+  if (folder.is_seen) write_tensors(folder.path + "/" + file_name(world.rank()), mine);
+  world.gather({});  // the files of those who see it are there
   const Tag tag = make_tag({.traffic = Traffic::control, .unit = kUnit});
-  if (!is_seen) {
+  if (!folder.is_seen) {
     const auto bytes = std::make_shared<const Bytes>(file_bytes(mine, world.rank()));
     world.engine().send({.to = 0, .tag = tag, .raw_bytes = bytes->size(), .message = bytes});
   }
   if (!world.is_first()) return;
-  fs::remove(path + kToken);
   for (Rank r = 1; r < world.size(); ++r) {
-    if (seen[static_cast<std::size_t>(r)] != 0) continue;
+    if (folder.seen[static_cast<std::size_t>(r)]) continue;
     const Bytes bytes = world.engine().recv(r, tag);
-    write_atomically(path + "/" + file_name(r),
+    write_atomically(folder.path + "/" + file_name(r),
                      {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-    read_tensors(path + "/" + file_name(r));  // throws when it was damaged on the way
+    read_tensors(folder.path + "/" + file_name(r));  // throws when it was damaged on the way
   }
 }
 

@@ -15,8 +15,18 @@
 
 namespace laconic {
 
+// The folder that rank 0 is filling, as the others see it.
+struct RankFolder {
+  std::string path;      // absolute, on rank 0's machine
+  bool is_seen = false;  // from here
+  bool is_seen_by_all = false;
+  std::vector<bool> seen;  // by rank
+};
 // Collective. `folder` counts on rank 0 only.
-void add_rank_files(World& world, const std::string& folder, const RankTensors& mine);
+RankFolder find_rank_folder(World& world, const std::string& folder);
+
+// Collective.
+void add_rank_files(World& world, const RankFolder& folder, const RankTensors& mine);
 
 // What all ranks saved there, by rank; empty when there is nothing. Throws FileError.
 std::vector<RankTensors> read_rank_states(const std::string& checkpoint);

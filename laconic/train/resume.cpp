@@ -57,12 +57,20 @@ void require_same_shape(const GptShape& found, const GptShape& wanted, const std
 
 // Parameters, gradients and both moments, and what forward keeps of each layer at the very least. A
 // run that cannot fit is refused here, before the system runs out of memory and kills somebody.
-void require_memory(const RunConfig& config, const GptShape& shape, std::int64_t memory_bytes) {
+void require_memory(const RunConfig& config, const GptShape& shape, const HeldBlocks& held,
+                    std::int64_t memory_bytes) {
   if (memory_bytes == 0 || config.run.device != "cpu") return;
-  const auto width = static_cast<double>(shape.width), layers = static_cast<double>(shape.layers);
+  const auto is_held = [&](std::int64_t block) {
+    return held.empty() || held[static_cast<std::size_t>(block)];
+  };
+  const auto width = static_cast<double>(shape.width);
+  double layers = 0;
+  for (std::int64_t b = 1; b <= shape.layers; ++b) layers += is_held(b) ? 1 : 0;
   const double item = config.run.dtype == "float64" ? 8 : 4;
-  const double parameters = static_cast<double>(shape.vocabulary + shape.context) * width +
-                            layers * (12 * width + 13) * width + 2 * width;
+  const double ends = is_held(0) || is_held(shape.layers + 1)
+                          ? static_cast<double>(shape.vocabulary + shape.context) * width
+                          : 0;
+  const double parameters = ends + layers * (12 * width + 13) * width + 2 * width;
   const std::int64_t samples = config.microbatch_size();
   const double activations = static_cast<double>(samples) *
                              static_cast<double>(config.model.context) * layers * width * item;
@@ -120,19 +128,16 @@ std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& op
 }
 
 void continue_from(const std::string& checkpoint, const RunConfig& config, const GptShape& shape,
-                   const DataFacts& data, Start& start) {
+                   const HeldBlocks& held, const DataFacts& data, Start& start) {
   const GptShape found = read_gpt_shape(checkpoint);
   require_same_shape(found, shape, checkpoint);
-  start.gpt = make_empty_gpt(found, tensor_options(config));  // with its own epsilon
+  start.gpt = make_empty_gpt(found, tensor_options(config), held);  // with its own epsilon
   load_checkpoint(checkpoint, start.gpt, start.state);
   start.from = checkpoint;
   start.is_resumed = true;
-  const CheckpointInfo info = read_checkpoint_info(checkpoint);
-  RunConfig before;
-  apply_toml(info.config_toml, checkpoint, before);  // keys of other versions are passed over
-  for (const std::string& d : differences(before, config))
-    start.notes.push_back("changed since the checkpoint: " + d);
-  if (info.data_xxh3 != data.xxh3)
+  for (const std::string& change : changes_since(checkpoint, config))
+    start.notes.push_back("changed since the checkpoint: " + change);
+  if (read_checkpoint_info(checkpoint).data_xxh3 != data.xxh3)
     start.notes.push_back("the training data is not what the checkpoint was made with: position " +
                           with_commas(start.state.position) + " now means other samples");
 }
@@ -158,20 +163,30 @@ at::TensorOptions tensor_options(const RunConfig& config) {
       .device(is_cuda ? at::kCUDA : at::kCPU);
 }
 
-Start start_run(const RunConfig& config, const StartOptions& options, const DataFacts& data) {
+std::vector<std::string> changes_since(const std::string& checkpoint, const RunConfig& config) {
+  RunConfig before;
+  // Keys of other versions are passed over.
+  apply_toml(read_checkpoint_info(checkpoint).config_toml, checkpoint, before);
+  return differences(before, config);
+}
+
+Start start_run(const RunConfig& config, const StartOptions& options, const DataFacts& data,
+                const HeldBy& held_by) {
   Start start;
   const std::string checkpoint = checkpoint_to_resume(config, options, start);
   const GptShape shape = configured_shape(config, data.vocabulary);
-  require_memory(config, shape, options.memory_bytes);
+  const HeldBlocks held = held_by ? held_by(shape, checkpoint) : HeldBlocks();
+  require_memory(config, shape, held, options.memory_bytes);
   if (!checkpoint.empty()) {
-    continue_from(checkpoint, config, shape, data, start);
+    continue_from(checkpoint, config, shape, held, data, start);
     return start;
   }
   if (config.model.start.empty()) {
     start.gpt =
-        make_gpt(shape, static_cast<std::uint64_t>(config.run.seed), tensor_options(config));
+        make_gpt(shape, static_cast<std::uint64_t>(config.run.seed), tensor_options(config), held);
   } else {
-    start.gpt = read_gpt(config.model.start, tensor_options(config));
+    start.gpt = make_empty_gpt(shape, tensor_options(config), held);
+    read_gpt_weights(config.model.start, start.gpt);
     start.from = config.model.start;
   }
   start.state.optimiser = make_optimiser_state(start.gpt.parameters);

@@ -1,6 +1,7 @@
 // train/resume.hpp — which model a run begins with: new, imported, or continued.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,10 @@ struct StartOptions {
   bool overwrite = false;         // later checkpoints in the same folder may be thrown away
   std::int64_t memory_bytes = 0;  // what the machine has; 0: unknown
 };
+
+// Which blocks this rank shall hold, once the model's shape is known, and which checkpoint it goes
+// on from, if any.
+using HeldBy = std::function<HeldBlocks(const GptShape& shape, const std::string& checkpoint)>;
 
 struct Start {
   Gpt gpt;
@@ -39,6 +44,10 @@ struct DataFacts {
 
 // Finds or makes the model; the data's vocabulary counts when model.vocabulary is 0.
 // Throws ConfigError, FileError.
-Start start_run(const RunConfig& config, const StartOptions& options, const DataFacts& data);
+Start start_run(const RunConfig& config, const StartOptions& options, const DataFacts& data,
+                const HeldBy& held_by = {});
+
+// Keys in which the checkpoint's configuration differs from the run's: "pipeline.split: ...".
+std::vector<std::string> changes_since(const std::string& checkpoint, const RunConfig& config);
 
 }  // namespace laconic

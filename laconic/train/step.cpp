@@ -6,7 +6,6 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/report/trace.hpp"
-#include "laconic/runtime/pass.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/learning_rate.hpp"
 
@@ -16,39 +15,49 @@ namespace {
 
 constexpr std::int64_t kMostSkipsInARow = 10;
 
-Microbatch microbatch_at(const StepPlan& plan, const Gpt& gpt, const TrainState& state,
-                         std::int64_t first, std::int64_t samples) {
+// Of microbatch `number` of this rank, in the step that begins at `position`.
+std::vector<std::int64_t> ids_of(const StepPlan& plan, std::int64_t position, std::int64_t number) {
+  const std::int64_t micro = plan.config.microbatch_size();
+  const std::int64_t begin = position + plan.member * plan.config.local_batch() + number * micro;
   std::vector<std::int64_t> ids;
-  const std::int64_t begin = state.position + plan.member * plan.config.local_batch() + first;
-  for (std::int64_t s = 0; s < samples; ++s)
+  for (std::int64_t s = 0; s < micro; ++s)
     ids.push_back(
         static_cast<std::int64_t>(sample_at(plan.order, static_cast<std::uint64_t>(begin + s))));
-  Microbatch microbatch = make_microbatch(plan.data, ids, gpt.parameters.front().value.device());
-  microbatch.dropout = plan.config.model.dropout;
-  if (microbatch.dropout > 0)
-    microbatch.sample_keys =
-        dropout_keys(static_cast<std::uint64_t>(plan.config.run.seed), state.step, ids);
-  return microbatch;
+  return ids;
+}
+
+PipelineInput input_of(const StepPlan& plan, const Gpt& gpt, const TrainState& state,
+                       std::int64_t number) {
+  const std::vector<std::int64_t> ids = ids_of(plan, state.position, number);
+  PipelineInput input{
+      .microbatch = make_microbatch(plan.data, ids, gpt.parameters.front().value.device()),
+      .samples = {ids.begin(), ids.end()}};
+  input.microbatch.dropout = plan.config.model.dropout;
+  if (input.microbatch.dropout > 0)
+    input.microbatch.sample_keys = dropout_keys(plan.config, state.step, ids);
+  return input;
 }
 
 // This rank's share of the mean loss; gradients add up in the parameters, and leave block by block
-// during the last microbatch.
-double accumulate(const StepPlan& plan, const Gpt& gpt, UpdateRule& rule, const TrainState& state,
-                  Trace& trace) {
-  const std::int64_t local = plan.config.local_batch();
-  const std::int64_t micro = plan.config.microbatch_size();
-  const double weight = static_cast<double>(micro) / static_cast<double>(rule.samples());
-  double loss = 0;
-  for (std::int64_t first = 0; first < local; first += micro) {
-    const Microbatch microbatch = [&] {
-      const TraceSpan span(trace, "read samples", "data");
-      return microbatch_at(plan, gpt, state, first, micro);
-    }();
-    PassOptions pass{.recompute = plan.config.model.recompute, .trace = &trace};
-    if (first + micro == local) pass.after_block = [&](std::int64_t b) { rule.block_done(b); };
-    loss += weight * forward_backward(gpt, microbatch, weight, pass);
+// when the last microbatch has added to them.
+double accumulate(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
+                  const TrainState& state, Trace& trace) {
+  std::vector<PipelineInput> inputs;
+  std::vector<std::vector<std::uint64_t>> next;
+  {
+    const TraceSpan span(trace, "read samples", "data");
+    for (std::int64_t m = 0; m < plan.config.microbatches(); ++m) {
+      inputs.push_back(input_of(plan, gpt, state, m));
+      const auto ids = ids_of(plan, state.position + plan.config.train.batch, m);
+      next.emplace_back(ids.begin(), ids.end());
+    }
   }
-  return loss;
+  return pipeline.run({.step = static_cast<std::uint64_t>(state.step),
+                       .inputs = inputs,
+                       .weight = static_cast<double>(plan.config.microbatch_size()) /
+                                 static_cast<double>(rule.samples()),
+                       .next_samples = next,
+                       .block_done = [&](std::int64_t b) { rule.block_done(b); }});
 }
 
 // Throws when a step that is not finite, the `in_a_row`-th such, should end the run.
@@ -67,7 +76,8 @@ void refuse_to_go_on(const StepReport& report, const RunConfig& config, std::int
 
 }  // namespace
 
-StepReport train_step(const StepPlan& plan, const Gpt& gpt, UpdateRule& rule, TrainState& state) {
+StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
+                      TrainState& state) {
   const Stopwatch watch;
   Trace disabled;
   Trace& trace = plan.trace != nullptr ? *plan.trace : disabled;
@@ -76,7 +86,7 @@ StepReport train_step(const StepPlan& plan, const Gpt& gpt, UpdateRule& rule, Tr
   StepReport report{.step = state.step + 1,
                     .tokens = train.batch * static_cast<std::int64_t>(plan.data.window())};
   rule.begin(state.step);
-  const double loss = accumulate(plan, gpt, rule, state, trace);
+  const double loss = accumulate(plan, gpt, pipeline, rule, state, trace);
   const Measured measured = [&] {
     const TraceSpan span(trace, "agree", "optimiser", "compute");
     return rule.measure(loss, plan.stop_signal != nullptr ? plan.stop_signal() : 0);
@@ -89,6 +99,7 @@ StepReport train_step(const StepPlan& plan, const Gpt& gpt, UpdateRule& rule, Tr
   report.is_skipped = measured.is_skipped;
   if (report.is_skipped) {
     rule.abandon();
+    pipeline.abandon();
     clear_gradients(gpt.parameters);
     if (measured.is_common) refuse_to_go_on(report, plan.config, state.skipped_in_a_row + 1);
     ++state.skipped;
@@ -97,6 +108,7 @@ StepReport train_step(const StepPlan& plan, const Gpt& gpt, UpdateRule& rule, Tr
     const TraceSpan span(trace, "update", "optimiser", "compute");
     const double scale = train.clip > 0 && report.norm > train.clip ? train.clip / report.norm : 1;
     rule.apply(state.optimiser, report.lr, scale);
+    pipeline.commit();
     state.skipped_in_a_row = 0;
   }
   clear_gradients(gpt.parameters);

@@ -5,12 +5,14 @@
 //   train_step            train/step.cpp
 //     sample_at           data/sampler.hpp        position -> sample id
 //     make_microbatch     train/batch.hpp         samples -> tensors
-//     forward_backward    runtime/pass.hpp        block by block
+//     Pipeline::run       runtime/pipeline.hpp    walks this rank's part of the schedule
 //       forward_block     model/gpt.hpp           tensors in, tensors out
+//       EdgeSender::send  runtime/edge.hpp        activations and gradients leave for neighbours
 //       block_done        train/update_rule.hpp   the gradient of a block leaves for other ranks
 //     measure             train/update_rule.hpp   sums arrive; loss and norm, the same on all ranks
 //     learning_rate       train/learning_rate.hpp
 //     apply               train/update_rule.hpp   parameters change here, only here
+//     commit              runtime/pipeline.hpp    what links have remembered stays
 #pragma once
 
 #include <cstdint>
@@ -20,6 +22,7 @@
 #include "laconic/data/sampler.hpp"
 #include "laconic/data/window.hpp"
 #include "laconic/model/gpt.hpp"
+#include "laconic/runtime/pipeline.hpp"
 #include "laconic/train/checkpoint.hpp"
 #include "laconic/train/update_rule.hpp"
 
@@ -57,6 +60,7 @@ class NotFinite : public std::runtime_error {
 };
 
 // Collective: every rank calls it at the same step. Throws NotFinite, PeerLost, Timeout.
-StepReport train_step(const StepPlan& plan, const Gpt& gpt, UpdateRule& rule, TrainState& state);
+StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
+                      TrainState& state);
 
 }  // namespace laconic

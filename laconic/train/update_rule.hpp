@@ -5,13 +5,14 @@
 //   begin ─► backward: block_done(last) ... block_done(0) ─► measure ─► apply or abandon
 //
 //   alone            one process: nothing to agree on
-//   summed           gradients are summed over the dp group (dp.gradient.method codec, power_sgd)
+//   summed           gradients are summed over the dp group (dp.gradient.method codec, power_sgd),
+//                    the tied embedding over both ends of the pipeline (gradient_exchange.hpp)
 //   compressed_adam  after warm-up the first moment travels, the second stays as it is
 //   local            ranks step alone; every so many steps their changes are averaged (DiLoCo)
 //
-// After apply() all ranks hold the same parameters bit for bit, with `local` at
-// the end of every round. What a rule remembers between steps is part of the
-// checkpoint: save() and load().
+// After apply() all replicas hold the same parameters bit for bit, with `local` at
+// the end of every round, and both ends of a pipeline the same tied embedding. What a rule
+// remembers between steps is part of the checkpoint: save() and load().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,14 +20,15 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
 #include "laconic/model/gpt.hpp"
-#include "laconic/reduce/gradient_sum.hpp"
 #include "laconic/train/checkpoint.hpp"
 #include "laconic/train/optimiser.hpp"
+#include "laconic/train/policy.hpp"
 #include "laconic/train/world.hpp"
 
 namespace laconic {
@@ -55,9 +57,11 @@ class UpdateRule {
   virtual bool agrees_after(std::int64_t) const { return true; }
 
   virtual void begin(std::int64_t step) = 0;
-  // The gradients of this block are complete, and nobody changes them any more.
+  // The gradients of this block, which the rank holds, are complete, and nobody changes them any
+  // more. Every held block once a step, in any order.
   virtual void block_done(std::int64_t block) = 0;
-  // `loss` is this rank's share, `signal` what it was told.
+  // `loss` is this rank's share, so 0 on all ranks of a pipeline but the last; `signal` what it was
+  // told.
   virtual Measured measure(double loss, int signal) = 0;
   virtual void apply(OptimiserState& state, double lr, double gradient_scale) = 0;
   virtual void abandon() = 0;
@@ -66,17 +70,16 @@ class UpdateRule {
   // is here too.
   virtual RankTensors save(const OptimiserState& state) const = 0;
   // From what all ranks saved, perhaps more or fewer than now; empty: begins anew. Returns a note
-  // for people when something could not be used.
+  // for people, the same on all ranks, when something could not be used. Collective.
   virtual std::string load(const std::vector<RankTensors>& saved, OptimiserState& state) = 0;
 };
 
 AdamW adamw_of(const OptimiserSection& optimiser);
-GradientPolicy policy_of(const RunConfig& config);
 
-// Everything that is known to be impossible before a model is there.
-Problems check_parallel(const RunConfig& config);
-
-// Requires: check_parallel(config) is empty; gpt, config and world outlive the rule.
-std::unique_ptr<UpdateRule> make_update_rule(const RunConfig& config, const Gpt& gpt, World& world);
+// `automatic`: how many pipeline ranks encode when dp.gradient.stages is "auto", and only then of
+// any use. Requires: check_parallel(config) is empty; gpt, config and world outlive the rule; gpt
+// holds what the rank has of the model, the first rank of a pipeline block 0 and the last the head.
+std::unique_ptr<UpdateRule> make_update_rule(const RunConfig& config, const Gpt& gpt, World& world,
+                                             std::optional<int> automatic = std::nullopt);
 
 }  // namespace laconic

@@ -23,6 +23,23 @@ std::string text_of(ByteView bytes) {
 
 }  // namespace
 
+Group tied_group(const Mesh& mesh, Rank rank) {
+  const auto is_end = [&](Rank r) {
+    const int pp = coord_of(mesh, r).pp;
+    return pp == 0 || pp == mesh.pp - 1;
+  };
+  Group group = group_of(mesh, rank, {Axis::pp, Axis::dp});
+  std::erase_if(group, [&](Rank r) { return !is_end(r); });
+  return is_end(rank) ? group : Group();
+}
+
+Group tied_pair(const Mesh& mesh, Rank rank) {
+  Group pair = tied_group(mesh, rank);
+  const int replica = coord_of(mesh, rank).dp;
+  std::erase_if(pair, [&](Rank r) { return coord_of(mesh, r).dp != replica; });
+  return pair;
+}
+
 World::World(const Mesh& mesh, Courier& courier)
     : courier_(&courier), rank_(courier.engine().rank()), mesh_(mesh) {
   everybody_.resize(static_cast<std::size_t>(laconic::size(mesh)));
@@ -32,28 +49,16 @@ World::World(const Mesh& mesh, Courier& courier)
   pp_group_ = group_of(mesh, rank_, Axis::pp);
 }
 
-Group World::tied_pair() const {
-  const Rank first = pp_group_.front(), last = pp_group_.back();
-  if (rank_ != first && rank_ != last) return {};
-  return first == last ? Group{first} : Group{first, last};
-}
-
-Group World::tied_group() const {
-  Group group;
-  for (const Rank rank : everybody_) {
-    Coord coord = coord_of(mesh_, rank);
-    const bool is_holder = coord.pp == 0 || coord.pp == mesh_.pp - 1;
-    coord.dp = coord_.dp;
-    coord.pp = coord_.pp;
-    if (is_holder && coord == coord_) group.push_back(rank);
-  }
-  const bool is_member = coord_.pp == 0 || coord_.pp == mesh_.pp - 1;
-  return is_member ? group : Group();
-}
-
 std::vector<Bytes> World::gather(ByteView mine) {
   if (is_alone()) return {Bytes(mine.begin(), mine.end())};
   return gather_all(engine(), everybody_, Traffic::control, kUnit, exchanges_++, mine);
+}
+
+// The count of exchanges is the same everywhere, so that replicas may use it side by side.
+std::vector<Bytes> World::gather_replica(ByteView mine) {
+  const std::uint64_t number = exchanges_++;
+  if (pp_group_.size() == 1) return {Bytes(mine.begin(), mine.end())};
+  return gather_all(engine(), pp_group_, Traffic::control, kUnit, number, mine);
 }
 
 Bytes World::from_first(ByteView mine) {

@@ -19,6 +19,13 @@
 
 namespace laconic {
 
+// All holders of the tied embedding, first and last part of the pipeline, in rank order: of the
+// same replica, or of all. Without a pipeline the rank alone, or its dp group. Always those that
+// have the tp coordinates of `rank`: another shard is another parameter. Empty where `rank` holds
+// none.
+Group tied_pair(const Mesh& mesh, Rank rank);
+Group tied_group(const Mesh& mesh, Rank rank);
+
 class World {
  public:
   World() = default;  // alone
@@ -38,10 +45,9 @@ class World {
   // Ranks that make up one model, first part to last.
   const Group& pp_group() const { return pp_group_; }
   int pp_member() const { return coord_.pp; }
-  // All holders of the tied embedding, first and last part: of the same replica, or of all. Without
-  // a pipeline the rank alone, or its dp group. Empty where this rank is none.
-  Group tied_pair() const;
-  Group tied_group() const;
+  // See above.
+  Group tied_pair() const { return laconic::tied_pair(mesh_, rank_); }
+  Group tied_group() const { return laconic::tied_group(mesh_, rank_); }
 
   // Requires, for both: not alone.
   Courier& courier() const { return *courier_; }
@@ -53,6 +59,9 @@ class World {
 
   // What every rank brought, by rank. Throws PeerLost, Timeout.
   std::vector<Bytes> gather(ByteView mine);
+  // What every rank of the same replica brought, first part of the pipeline to last. Collective:
+  // the other replicas gather, too, each by itself.
+  std::vector<Bytes> gather_replica(ByteView mine);
   // What rank 0 brought.
   Bytes from_first(ByteView mine);
   // Runs `decide` on rank 0 and gives its answer to all. What it throws is thrown there; every

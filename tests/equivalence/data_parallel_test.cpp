@@ -1,4 +1,5 @@
 // Any number of data-parallel ranks trains the model that one process trains.
+#include <ATen/ops/scalar_tensor.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@
 #include "laconic/file/safetensors.hpp"
 #include "laconic/file/temporary_folder.hpp"
 #include "laconic/reduce/test_model.hpp"
-#include "laconic/runtime/pass.hpp"
+#include "laconic/runtime/stage.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/flat_blocks.hpp"
@@ -81,7 +82,7 @@ class DataParallel : public testing::Test {
   static std::vector<at::Tensor> model_of(const RunConfig& c, const Reduce& reduce) {
     Start start = start_run(c, {.resume = "none", .follows = true}, {257, ""});
     const WindowedDataset data = open_dataset(c.data.train, c.model.context, 257);
-    const SampleOrder order{static_cast<std::uint64_t>(c.run.seed), data.samples(), true};
+    const SampleOrder order = sample_order(c, data.samples(), 0);
     std::vector<FlatBlocks> by_rank;
     for (std::int64_t r = 0; r < c.mesh.dp; ++r) by_rank.emplace_back(start.gpt);
     for (std::int64_t step = 0; step < c.train.steps; ++step) {
@@ -111,6 +112,7 @@ class DataParallel : public testing::Test {
                          const SampleOrder& order, std::int64_t step, std::int64_t rank) {
     const std::int64_t micro = c.microbatch_size();
     const double weight = static_cast<double>(micro) / static_cast<double>(c.train.batch);
+    Stage stage(gpt, {0, block_count(gpt.shape)}, {});
     for (std::int64_t first = 0; first < c.local_batch(); first += micro) {
       std::vector<std::int64_t> ids;
       for (std::int64_t s = 0; s < micro; ++s)
@@ -120,8 +122,10 @@ class DataParallel : public testing::Test {
       Microbatch microbatch = make_microbatch(data, ids, at::kCPU);
       microbatch.dropout = c.model.dropout;
       microbatch.sample_keys = dropout_keys(static_cast<std::uint64_t>(c.run.seed), step, ids);
-      forward_backward(gpt, microbatch, weight);
+      const at::Tensor loss = stage.forward(0, microbatch, {});
+      stage.backward(0, at::scalar_tensor(weight, loss.options()), {});
     }
+    fold_tied_gradient(gpt);
   }
 
   // Parameters of a checkpoint, in the order of the model.
@@ -153,18 +157,24 @@ class DataParallel : public testing::Test {
 };
 
 TEST_F(DataParallel, InDoublePrecisionAnyNumberOfRanksTrainsTheSameModel) {
-  RunConfig one = config("one", 1);
-  one.run.dtype = "float64";
-  const TrainSummary alone = train({.config = one});
-  const auto expected = parameters(alone.checkpoint, one);
-  for (const std::int64_t dp : {2, 3, 4, 8}) {
-    SCOPED_TRACE(dp);
-    RunConfig c = config(fmt::format("dp{}", dp), dp);
-    c.run.dtype = "float64";
-    const TrainSummary together = run(c);
-    EXPECT_NEAR(together.loss, alone.loss, 1e-12);
-    EXPECT_NEAR(together.evaluation->loss, alone.evaluation->loss, 1e-12);
-    EXPECT_LT(largest_difference(parameters(together.checkpoint, c), expected), 1e-12);
+  for (const std::int64_t shards : {0, 24}) {
+    const auto layout = [&](std::int64_t dp) {
+      RunConfig c = config(fmt::format("dp{}-{}", dp, shards), dp);
+      c.run.dtype = "float64";
+      c.data.shards = shards;
+      return c;
+    };
+    const RunConfig one = layout(1);
+    const TrainSummary alone = train({.config = one});
+    const auto expected = parameters(alone.checkpoint, one);
+    for (const std::int64_t dp : {2, 3, 4, 8}) {
+      SCOPED_TRACE(fmt::format("dp {}, shards {}", dp, shards));
+      const RunConfig c = layout(dp);
+      const TrainSummary together = run(c);
+      EXPECT_NEAR(together.loss, alone.loss, 1e-12);
+      EXPECT_NEAR(together.evaluation->loss, alone.evaluation->loss, 1e-12);
+      EXPECT_LT(largest_difference(parameters(together.checkpoint, c), expected), 1e-12);
+    }
   }
 }
 

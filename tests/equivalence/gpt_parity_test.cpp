@@ -12,7 +12,7 @@
 #include "laconic/file/safetensors.hpp"
 #include "laconic/model/decode.hpp"
 #include "laconic/model/hugging_face.hpp"
-#include "laconic/runtime/pass.hpp"
+#include "laconic/runtime/stage.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/train/optimiser.hpp"
 

@@ -188,7 +188,23 @@ def flight_seeds():
     yield "no-json", b"{"
 
 
+def schedule_seeds():
+    yield "valid", b"# 1F1B\nrank 0:  F0 F1 B0 B1\nrank 1:  F0 B0 F1 B1\n"
+    yield "valid-messages", b"rank 0:  F0 >a0 P <g0 B0 R\nrank 1:  <a0 F0 P B0 >g0 R\n"
+    yield "valid-chunks", b"rank 0: 0F0 0>a0 2<a0 2F0 2B0 2>g0 0<g0 0B0\nrank 1: 1<a0 1F0 1>a0 1<g0 1B0 1>g0\n"
+    yield "valid-halves", b"rank 0: F0 F1 I0 W0 I1 W1\r\nrank 1: F0 I0 F1 I1 W0 W1\r\n"
+    yield "valid-ranks-in-any-order", b"rank 1: F0 B0\n\n\trank 0 :F0\tB0"
+    yield "fault-cycle", b"rank 0: <g0 F0 >a0 B0\nrank 1: <a0 F0 B0 >g0\n"
+    yield "fault-order", b"rank 0: F0 F1 B0 B1\nrank 1: F1 F0 B0 B1\n"
+    yield "fault-missing", b"rank 0: F0 R B0 F99999 W7 P P\n"
+    yield "fault-astray", b"rank 0: 1F0 1>a0 0<a0\nrank 1: 0B0 3F0 3P\n"
+    yield "invalid-words", b"rank 0: F 2 >b0 R0 F0x 1F1F1 \xff\0 F18446744073709551616\n"
+    yield "invalid-lines", b"rank : F0\nrank -1: F0\nrank 0 F0\nrank 7: F0\nrank 7: F0\n:\n"
+    yield "invalid-stages", b"rank 0: 0F0 F1\nrank 1: 2F0\n"
+
+
 SEEDS = {
+    "schedule": schedule_seeds,
     "flight": flight_seeds,
     "segment": segment_seeds,
     "frame": frame_seeds,

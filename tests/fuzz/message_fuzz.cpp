@@ -230,7 +230,8 @@ class Trial {
   }
 
   void send_genuine(Input& input, Use use) {
-    MessageSpec spec{.use = use, .slot = input.byte() % 2u};
+    // An answer, since some of its samples may have been refused before in this step.
+    MessageSpec spec{.use = use, .slot = input.byte() % 2u, .is_answer = true};
     const std::vector<std::uint64_t> keys = keys_of(input);
     if (use == Use::train) spec.keys = keys;
     const bool agree = do_references_agree(keys) && (is_pristine_ || !has_budget_);

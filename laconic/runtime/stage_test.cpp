@@ -1,4 +1,4 @@
-#include "laconic/runtime/pass.hpp"
+#include "laconic/runtime/stage.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ std::vector<at::Tensor> gradients(const Gpt& gpt) {
   return all;
 }
 
-TEST(Pass, GradientsAreThoseOfFiniteDifferences) {
+TEST(Stage, GradientsAreThoseOfFiniteDifferences) {
   const Gpt gpt = make_tiny_gpt(at::kDouble);
   const Microbatch microbatch = some_microbatch(2, 0.2);
   forward_backward(gpt, microbatch, 1);
@@ -44,7 +44,7 @@ TEST(Pass, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
-TEST(Pass, RecomputationChangesNoBit) {
+TEST(Stage, RecomputationChangesNoBit) {
   for (const double dropout : {0.0, 0.3}) {
     const Gpt kept = make_tiny_gpt(at::kFloat), again = make_tiny_gpt(at::kFloat);
     const Microbatch microbatch = some_microbatch(3, dropout);
@@ -56,7 +56,7 @@ TEST(Pass, RecomputationChangesNoBit) {
   }
 }
 
-TEST(Pass, MicrobatchesAddUpToTheBatch) {
+TEST(Stage, MicrobatchesAddUpToTheBatch) {
   const Gpt whole = make_tiny_gpt(at::kDouble), parts = make_tiny_gpt(at::kDouble);
   const Microbatch batch = some_microbatch(4, 0.1);
   const double loss = forward_backward(whole, batch, 1);

@@ -1,0 +1,302 @@
+#include "laconic/cli/schedule_command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "laconic/base/error.hpp"
+#include "laconic/cli/schedule_report.hpp"
+#include "laconic/file/atomic_file.hpp"
+#include "laconic/file/mapped_file.hpp"
+#include "laconic/lab/lab_spec.hpp"
+#include "laconic/report/console.hpp"
+#include "laconic/schedule/check.hpp"
+#include "laconic/schedule/gantt.hpp"
+#include "laconic/schedule/lower.hpp"
+
+namespace laconic {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Some hundred bytes each, and nobody can look at more.
+constexpr int kMostForwards = 1'000'000;
+constexpr std::uintmax_t kMostFileBytes = 64 << 20;
+
+constexpr std::array<ScheduleKind, 4> kKinds = {ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
+                                                ScheduleKind::interleaved,
+                                                ScheduleKind::zero_bubble};
+
+void refuse(const Problems& problems) {
+  if (!problems.empty()) throw ConfigError(problems);
+}
+
+// --- what was asked
+
+// Large enough for everything, small enough for sums of a million.
+constexpr double kMost = 1e15;
+
+void check_number(Problems& problems, const char* option, double value, double least) {
+  if (!(value >= least && value <= kMost))
+    problems.push_back({option, fmt::format("{} is not from {} to {}", value, least, kMost)});
+}
+
+// Ranks have numbers below a thousand in files as well.
+void check_count(Problems& problems, const char* option, const std::optional<int>& count,
+                 int most) {
+  if (count && (*count < 1 || *count > most))
+    problems.push_back({option, fmt::format("{} is not from 1 to {}", *count, most)});
+}
+
+void check_output(Problems& problems, const char* option, const std::string& path) {
+  if (path.empty()) return;
+  const fs::path folder = fs::absolute(path).parent_path();
+  if (!fs::is_directory(folder))
+    problems.push_back({option, fmt::format("the folder {} does not exist", folder.string())});
+  else if (fs::is_directory(path))
+    problems.push_back({option, fmt::format("{} is a folder", path)});
+}
+
+Problems check_numbers(const ScheduleCommand& c) {
+  Problems problems;
+  check_number(problems, "--forward", c.forward, 0);
+  check_number(problems, "--backward", c.backward, 0);
+  check_number(problems, "--activation", c.activation, 0);
+  check_number(problems, "--gradient", c.gradient.value_or(0), 0);
+  check_number(problems, "--latency", c.latency, 0);
+  check_number(problems, "--reduction", c.reduction, 0);
+  check_number(problems, "--step", c.step, 0);
+  check_number(problems, "--bytes", c.bytes.value_or(0), 0);
+  check_number(problems, "--ratio", c.ratio, 1);
+  if (!(c.weight_share >= 0 && c.weight_share <= 1))
+    problems.push_back({"--weight-share", fmt::format("{} is not from 0 to 1", c.weight_share)});
+  return problems;
+}
+
+void check_rate(Problems& problems, const ScheduleCommand& command) {
+  if (command.bytes && command.rate.empty())
+    problems.push_back({"--bytes", "needs --rate, as in --rate 100mbit"});
+  if (!command.rate.empty() && parse_rate(command.rate).value_or(0) == 0)
+    problems.push_back({"--rate", fmt::format("'{}' is not a rate from 100kbit to 100gbit, as in "
+                                              "20mbit or 1.5gbit",
+                                              command.rate)});
+}
+
+Problems check_words(const ScheduleCommand& command) {
+  Problems problems = check_numbers(command);
+  check_rate(problems, command);
+  check_count(problems, "--ranks", command.ranks, 1000);
+  check_count(problems, "--microbatches", command.microbatches, kMostForwards);
+  check_count(problems, "--chunks", command.chunks, 1000);
+  check_output(problems, "--svg", command.svg);
+  if (command.compare && (command.text || command.lowered || command.gantt || command.messages ||
+                          !command.svg.empty()))
+    problems.push_back({"--compare", "prints a table of all kinds and draws none of them"});
+  if (command.compare && !command.what.empty())
+    problems.push_back({"--compare", fmt::format("compares all kinds, not '{}'", command.what)});
+  try {
+    parse_when(command.when);
+  } catch (const ConfigError& error) {
+    problems.push_back({"--when", error.what()});
+  }
+  return problems;
+}
+
+PipelineShape shape_for(ScheduleKind kind, const ScheduleCommand& command, bool is_compared) {
+  const int ranks = command.ranks.value_or(4);
+  const bool is_interleaved = kind == ScheduleKind::interleaved;
+  int chunks = command.chunks.value_or(is_interleaved ? 2 : 1);
+  if (is_compared && !is_interleaved) chunks = 1;
+  const int microbatches = command.microbatches.value_or(2 * ranks);
+  const int stages = ranks * chunks;
+  if (stages > kMostForwards / microbatches)
+    throw ConfigError(
+        fmt::format("{} ranks, {} chunks and {} microbatches are more than {} "
+                    "forwards",
+                    ranks, chunks, microbatches, kMostForwards));
+  return {ranks, stages, microbatches};
+}
+
+Costs costs_for(const ScheduleCommand& command, const PipelineShape& shape) {
+  Costs costs;
+  const double backward = command.backward / chunks_of(shape);
+  costs.stages = {{.forward = command.forward / chunks_of(shape),
+                   .backward = backward,
+                   .backward_input = backward * (1 - command.weight_share),
+                   .backward_weight = backward * command.weight_share,
+                   .reduction = command.reduction / chunks_of(shape)}};
+  EdgeCost edge{command.activation, command.gradient.value_or(command.activation), 0};
+  if (command.bytes) {
+    const auto rate = static_cast<double>(*parse_rate(command.rate));
+    edge.activation = edge.gradient = 8 * *command.bytes / rate;
+  }
+  edge.encoded_gradient = edge.gradient / command.ratio;
+  costs.edges = {edge};
+  costs.latency = command.latency;
+  costs.step = command.step;
+  costs.wiring = command.wiring == "hosts" ? Wiring::hosts : Wiring::pairs;
+  costs.full_duplex = !command.half_duplex;
+  costs.exchange = command.paired ? Exchange::paired : Exchange::asynchronous;
+  return costs;
+}
+
+// --- one schedule
+
+Problems check_given_shape(const ScheduleCommand& command, const PipelineShape& shape) {
+  Problems problems;
+  const auto compare = [&](const char* option, const std::optional<int>& asked, int is) {
+    if (asked && *asked != is)
+      problems.push_back(
+          {option, fmt::format("{} was asked for, and {} has {}", *asked, command.what, is)});
+  };
+  compare("--ranks", command.ranks, shape.ranks);
+  compare("--microbatches", command.microbatches, shape.microbatches);
+  compare("--chunks", command.chunks, chunks_of(shape));
+  return problems;
+}
+
+Schedule read_schedule(const ScheduleCommand& command) {
+  const MappedFile file(command.what);
+  if (file.bytes().size() > kMostFileBytes)
+    throw FileError(command.what, "size",
+                    fmt::format("{} bytes are more than {}", file.bytes().size(), kMostFileBytes));
+  Problems problems;
+  try {
+    const Schedule schedule = parse_schedule(file.text());
+    problems = check_given_shape(command, schedule.shape);
+    if (problems.empty()) return schedule;
+  } catch (const ConfigError& error) {
+    for (const Problem& problem : error.problems())
+      problems.push_back({problem.where.empty()
+                              ? command.what
+                              : fmt::format("{}, {}", command.what, problem.where),
+                          problem.what});
+  }
+  throw ConfigError(std::move(problems));
+}
+
+bool looks_like_a_file(const std::string& what) {
+  return what.find('/') != std::string::npos || what.find('.') != std::string::npos ||
+         fs::exists(what);
+}
+
+Schedule make_schedule(const ScheduleCommand& command) {
+  const std::string what = command.what.empty() ? "1f1b" : command.what;
+  const auto is_what = [&](ScheduleKind kind) { return name_of(kind) == what; };
+  if (std::ranges::none_of(kKinds, is_what) && looks_like_a_file(what))
+    return read_schedule(command);
+  const ScheduleKind kind = parse_schedule_kind(what);
+  const PipelineShape shape = shape_for(kind, command, false);
+  refuse(check(kind, shape));
+  return build(kind, shape);
+}
+
+// The picture is what a person needs first; the list of reasons follows from the guard.
+Schedule lowered_if_sound(const Schedule& schedule) {
+  Problems problems = check(schedule);
+  if (problems.empty()) {
+    Schedule whole = lowered(schedule);
+    problems = check(whole);
+    if (problems.empty()) return whole;
+  }
+  fmt::print("{}", picture_of_fault(schedule));
+  throw ConfigError(std::move(problems));
+}
+
+int columns_of(const ScheduleCommand& command) {
+  if (command.columns > 0) return command.columns;
+  if (!is_live_terminal(stdout)) return 100;
+  return std::max(40, static_cast<int>(std::min<std::size_t>(terminal_columns(stdout), 10000)));
+}
+
+void print_schedule(const ScheduleCommand& command, const Schedule& schedule,
+                    const TimedSchedule& timed) {
+  if (command.text) fmt::print("{}", to_text(compute_only(schedule)));
+  if (command.lowered) fmt::print("{}", to_text(timed.lowered));
+  if ((command.text || command.lowered) && !command.gantt) return;
+  fmt::print("{}\n{}",
+             gantt_text(timed.lowered, timed.timing,
+                        {columns_of(command), command.messages, wants_colour(stdout)}),
+             describe(timed));
+}
+
+int run_one(const ScheduleCommand& command) {
+  const Schedule schedule = make_schedule(command);
+  Schedule whole = lowered_if_sound(schedule);
+  const Costs costs = costs_for(command, whole.shape);
+  refuse(check(costs, whole));
+  const std::string name = command.what.empty() ? "1f1b" : command.what;
+  const TimedSchedule timed =
+      time_schedule(name, std::move(whole), costs, parse_when(command.when));
+  print_schedule(command, schedule, timed);
+  if (!command.svg.empty())
+    write_atomically(command.svg, gantt_svg(timed.lowered, timed.timing, name));
+  if (!command.json.empty()) {
+    nlohmann::ordered_json json = {{"command", "schedule"}};
+    json.update(to_json(timed));
+    write_atomically(command.json, json.dump(2) + "\n");
+  }
+  return 0;
+}
+
+// --- all kinds
+
+struct Comparison {
+  std::vector<TimedSchedule> timed;   // the fastest first
+  std::vector<std::string> left_out;  // with the reason
+};
+
+// Times that differ in their last digits are one; fewer activations then count.
+bool is_better(const TimedSchedule& a, const TimedSchedule& b) {
+  const double difference = a.timing.makespan - b.timing.makespan;
+  if (std::abs(difference) > 1e-9 * b.timing.makespan) return difference < 0;
+  return most_live(a) < most_live(b);
+}
+
+Comparison compare(const ScheduleCommand& command) {
+  Comparison all;
+  for (const ScheduleKind kind : kKinds) {
+    const PipelineShape shape = shape_for(kind, command, true);
+    Problems problems = check(kind, shape);
+    if (problems.empty()) {
+      Schedule whole = lowered(build(kind, shape));
+      const Costs costs = costs_for(command, shape);
+      problems = check(costs, whole);
+      if (problems.empty())
+        all.timed.push_back(time_schedule(std::string(name_of(kind)), std::move(whole), costs,
+                                          parse_when(command.when)));
+    }
+    if (!problems.empty())
+      all.left_out.push_back(fmt::format("{}: left out, {}", name_of(kind), problems[0].what));
+  }
+  std::ranges::stable_sort(all.timed, is_better);
+  return all;
+}
+
+int run_compare(const ScheduleCommand& command) {
+  const Comparison all = compare(command);
+  fmt::print("{}", describe(all.timed));
+  for (const std::string& line : all.left_out) fmt::print("{}\n", line);
+  if (command.json.empty()) return 0;
+  nlohmann::ordered_json json = {{"command", "schedule --compare"},
+                                 {"schedules", nlohmann::ordered_json::array()},
+                                 {"left_out", all.left_out}};
+  for (const TimedSchedule& timed : all.timed) json["schedules"].push_back(to_json(timed));
+  write_atomically(command.json, json.dump(2) + "\n");
+  return 0;
+}
+
+}  // namespace
+
+int run_schedule(const ScheduleCommand& command) {
+  refuse(check_words(command));
+  return command.compare ? run_compare(command) : run_one(command);
+}
+
+}  // namespace laconic

@@ -1,0 +1,48 @@
+// cli/schedule_command.hpp — `laconic schedule`: pipeline schedules without a run.
+//
+// Needs no libtorch, so it all happens in the front. Seconds of forward and
+// backward are those of a rank, over all of its chunks: so kinds with different
+// numbers of chunks can be compared.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace laconic {
+
+struct ScheduleCommand {
+  std::string what;  // a kind or a file; empty: 1f1b
+  std::optional<int> ranks;
+  std::optional<int> microbatches;
+  std::optional<int> chunks;
+
+  double forward = 1;
+  double backward = 2;
+  double weight_share = 0.5;  // of backward, for kinds that split it
+  double activation = 0;
+  std::optional<double> gradient;  // as long as an activation
+  double ratio = 8;                // how many times shorter an encoded gradient is
+  std::optional<double> bytes;     // of a message, with `rate` instead of seconds
+  std::string rate;
+  double latency = 0;
+  double reduction = 0;  // of a rank
+  double step = 0;
+  std::string wiring = "pairs";
+  bool half_duplex = false;
+  bool paired = false;
+  std::string when = "never";
+
+  bool compare = false;
+  bool lowered = false;
+  bool text = false;
+  bool gantt = false;
+  bool messages = false;
+  int columns = 0;  // 0: the terminal's
+  std::string svg;
+  std::string json;
+};
+
+// The exit code. Throws ConfigError with every problem, FileError or SystemError.
+int run_schedule(const ScheduleCommand& command);
+
+}  // namespace laconic

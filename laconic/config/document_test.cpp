@@ -1,0 +1,114 @@
+// What is written about keys outside of the code: presets and docs/config.md.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+
+#include "laconic/base/error.hpp"
+#include "laconic/config/read.hpp"
+
+namespace laconic {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path source_folder() {
+  const char* source = std::getenv("LACONIC_SOURCE");
+  return source != nullptr ? source : ".";
+}
+
+std::vector<fs::path> presets() {
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(source_folder() / "presets"))
+    paths.push_back(entry.path());
+  return paths;
+}
+
+std::string refusal(const fs::path& preset, std::vector<std::string> sets) {
+  sets.insert(sets.begin(), "data.train=data");
+  try {
+    read_config({preset.string(), std::move(sets), (source_folder() / "presets").string()});
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Presets, AllAreAcceptedInEveryMesh) {
+  ASSERT_GE(presets().size(), 7U);
+  for (const fs::path& preset : presets())
+    for (const char* mesh : {"", "mesh.pp=2", "mesh.dp=2", "mesh.pp=4"})
+      EXPECT_EQ(refusal(preset, mesh[0] == 0 ? std::vector<std::string>{"run.seed=1"}
+                                             : std::vector<std::string>{mesh, "train.batch=16"}),
+                "")
+          << preset << " with " << mesh;
+}
+
+TEST(Presets, ThoseOfPipelinesSayWhatTheyAreNamedFor) {
+  const auto preset = [](const std::string& name) {
+    const fs::path folder = source_folder() / "presets";
+    return read_config({(folder / (name + ".toml")).string(),
+                        {"data.train=data", "mesh.pp=2", "mesh.dp=2"},
+                        folder.string()});
+  };
+  EXPECT_TRUE(preset("ac-sgd").remembers_samples());
+  EXPECT_TRUE(preset("ac-sgd").model.dropout_by_sample);
+  EXPECT_EQ(preset("ac-sgd").shards(), 2);
+  EXPECT_EQ(preset("optimus-cc").pp_gradient.memory, "feedback");
+  EXPECT_EQ(preset("optimus-cc").shards(), 1);
+  EXPECT_FALSE(preset("rotated").remembers_samples());
+}
+
+// Every "section.key", without sections' structure.
+struct KeyCollector {
+  std::set<std::string> keys;
+  std::string section;
+
+  template <class Section>
+  void operator()(const char* key, Section& value) {
+    section = key;
+    value.visit(*this);
+  }
+  template <class T, class... Hint>
+  void operator()(const char* key, T&, const char*, Hint...) {
+    keys.insert(section + "." + key);
+  }
+};
+
+// Rows "| `key` | `default` |" under a heading "### [section], ...": a key without a dot belongs to
+// the first section of the heading.
+std::map<std::string, std::string> documented_defaults() {
+  std::ifstream file(source_folder() / "docs/config.md");
+  const std::regex heading("### \\[([a-z.]+)\\].*"), row("\\| `([a-z_0-9.]+)` \\| `([^`]*)` \\|.*");
+  std::map<std::string, std::string> defaults;
+  std::string section;
+  std::smatch match;
+  for (std::string line; std::getline(file, line);) {
+    if (std::regex_match(line, match, heading)) section = match[1];
+    if (!std::regex_match(line, match, row)) continue;
+    const std::string key = match[1];
+    defaults[key.find('.') == std::string::npos ? section + "." + key : key] = match[2];
+  }
+  return defaults;
+}
+
+TEST(Document, ListsEveryKeyWithItsDefaultAndNoOther) {
+  RunConfig config;
+  KeyCollector collector;
+  config.visit(collector);
+  const std::map<std::string, std::string> documented = documented_defaults();
+  for (const std::string& key : collector.keys)
+    EXPECT_TRUE(documented.contains(key)) << key << " is not in docs/config.md";
+  for (const auto& [key, value] : documented) {
+    RunConfig same;
+    EXPECT_EQ(to_text(apply_set(key + "=" + value, same)), "");
+    EXPECT_EQ(differences(config, same), std::vector<std::string>()) << key;
+  }
+}
+
+}  // namespace
+}  // namespace laconic

@@ -1,0 +1,25 @@
+// model/linear.hpp — products of activations and weights, whose backward can be cut in two.
+//
+// Without `deferred` these are ATen's operations, on any device. With it the values
+// are the same, and backward computes the gradient of x alone: those of weight
+// and bias are noted in *deferred, which must still be there then.
+// Requires, with `deferred`: weight and bias are leaves that require a gradient.
+#pragma once
+
+namespace at {
+class Tensor;
+}
+
+namespace laconic {
+
+class DeferredWeights;  // model/deferred.hpp
+
+// x weight + bias. x: [rows, in], weight: [in, out], bias: [out].
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  DeferredWeights* deferred = nullptr);
+
+// x weight^T. x: [rows, in], weight: [out, in].
+at::Tensor transposed_linear(const at::Tensor& x, const at::Tensor& weight,
+                             DeferredWeights* deferred = nullptr);
+
+}  // namespace laconic

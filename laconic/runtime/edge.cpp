@@ -1,0 +1,300 @@
+#include "laconic/runtime/edge.hpp"
+
+#include <ATen/ops/tensor.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/runtime/edge_message.hpp"
+#include "laconic/tensor/host.hpp"
+#include "laconic/tensor/tensor_link.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr DeadlineKey kAtOnce = 0;  // for requests: a stage stands still until they are answered
+
+at::Tensor index_tensor(const std::vector<std::size_t>& indices) {
+  return at::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()));
+}
+
+// Of refused samples, in the whole message: `indices` says where those of the part were.
+std::vector<std::size_t> indices_of(const std::vector<Refusal>& refused,
+                                    const std::vector<std::size_t>& indices) {
+  std::vector<std::size_t> result;
+  for (const Refusal& refusal : refused) result.push_back(indices[refusal.index]);
+  return result;
+}
+
+// What `act` receives, or an empty message when that cannot be put together and `is_repairable`.
+template <class Act>
+auto received(bool is_repairable, const Act& act) -> decltype(act()) {
+  try {
+    return act();
+  } catch (const WireError&) {
+    if (!is_repairable) throw;
+    return Bytes{};
+  }
+}
+
+struct Awaited {
+  Rank from = 0;
+  Tag tag = 0;
+};
+
+// Until `is_there`, which is asked after every arrival.
+template <class IsThere>
+void wait_until(Engine& engine, Awaited awaited, const std::function<void()>& serve,
+                const IsThere& is_there) {
+  const std::chrono::milliseconds limit = engine.options().deadline;
+  Deadline until = in(limit);
+  for (std::uint64_t moved = engine.moved();;) {
+    // The count is taken first: what arrives from here on ends the sleep.
+    const std::uint64_t seen = engine.wait_for_arrival(0, {});
+    if (is_there()) return;
+    serve();
+    if (moved != engine.moved()) {
+      moved = engine.moved();
+      until = in(limit);
+    } else if (std::chrono::steady_clock::now() >= until) {
+      throw Timeout(awaited.from,
+                    fmt::format("rank {} waited in vain for {} from rank {}: nothing moved for {}",
+                                engine.rank(), to_text(awaited.tag), awaited.from,
+                                human_seconds(static_cast<double>(limit.count()) / 1e3)));
+    }
+    engine.wait_for_arrival(seen, until);
+  }
+}
+
+template <class Act>
+auto timed_codec(Engine& engine, Traffic traffic, const Act& act) {
+  const Stopwatch watch;
+  auto result = act();
+  engine.meter().spent(traffic, {.codec = watch.seconds()});
+  return result;
+}
+
+}  // namespace
+
+EdgeSender::EdgeSender(Engine& engine, EdgeSpec spec)
+    : engine_(engine), spec_(checked(std::move(spec), engine.size())), sender_(spec_.link) {}
+
+void EdgeSender::begin(std::uint64_t step) {
+  kept_.clear();
+  step_ = step;
+  sender_.begin(step);
+}
+
+void EdgeSender::send(const at::Tensor& x, const EdgeMessage& message, DeadlineKey key) {
+  require_sound(spec_, message);
+  at::Tensor host = on_host(x);
+  const Outgoing outgoing{message_tag(spec_, step_, message), key,
+                          static_cast<std::uint64_t>(host.nbytes())};
+  if (!goes_by_sample(spec_, message))
+    return queue(outgoing, pack_timed(host, message_spec(spec_, message)));
+  host = host.view(by_sample(spec_, spec_of(host), message.samples.size()).shape);
+  queue(outgoing, pack_timed(host, message_spec(spec_, message)));
+  kept_[message.microbatch] = {
+      host, {message.samples.begin(), message.samples.end()}, key, /*turn=*/0};
+}
+
+Bytes EdgeSender::pack_timed(const at::Tensor& x, const MessageSpec& message) {
+  return timed_codec(engine_, spec_.traffic, [&] { return pack(sender_, x, message); });
+}
+
+void EdgeSender::queue(const Outgoing& outgoing, Bytes message) {
+  engine_.send({.to = spec_.peer,
+                .tag = outgoing.tag,
+                .key = outgoing.key,
+                .raw_bytes = outgoing.raw_bytes,
+                .message = std::make_shared<const Bytes>(std::move(message))});
+}
+
+void EdgeSender::release(int microbatch) {
+  kept_.erase(microbatch);
+}
+
+void EdgeSender::serve() {
+  for (auto& [microbatch, kept] : kept_)
+    while (kept.turn < kEdgeTurns) {
+      const auto request = poll_request({.microbatch = microbatch}, kept.turn + 1);
+      if (!request) break;
+      answer(microbatch, kept, *request);
+    }
+}
+
+std::optional<Bytes> EdgeSender::poll_request(const EdgeMessage& message, std::uint32_t turn) {
+  const Tag tag = request_tag(spec_, step_, message, turn);
+  return received(true, [&] { return engine_.poll(spec_.peer, tag); });
+}
+
+// Without encoding nothing would have been refused, so no raw bytes are counted.
+void EdgeSender::answer(int microbatch, Kept& kept, const Bytes& request) {
+  const EdgeMessage message{.microbatch = microbatch};
+  const Outgoing outgoing{message_tag(spec_, step_, message, ++kept.turn), kept.key};
+  const auto indices = read_request(request, kept.samples.size());
+  if (!indices) return queue(outgoing, {});
+  const std::vector<std::uint64_t> keys = samples_at(kept.samples, *indices);
+  sender_.forget(keys);
+  queue(outgoing, pack_timed(kept.tensor.index_select(0, index_tensor(*indices)),
+                             {.keys = keys, .number = frame_number(spec_, message, kept.turn)}));
+  resent_ += keys.size();
+}
+
+void EdgeSender::commit() {
+  kept_.clear();
+  sender_.commit();
+}
+
+void EdgeSender::abandon() {
+  kept_.clear();
+  sender_.abandon();
+}
+
+EdgeReceiver::EdgeReceiver(Engine& engine, EdgeSpec spec)
+    : engine_(engine), spec_(checked(std::move(spec), engine.size())), receiver_(spec_.link) {}
+
+void EdgeReceiver::begin(std::uint64_t step) {
+  abandon();
+  step_ = step;
+  receiver_.begin(step);
+}
+
+void EdgeReceiver::post(int microbatch) {
+  const EdgeMessage message{.microbatch = microbatch};
+  require_sound(spec_, message);
+  expect(message_tag(spec_, step_, message));
+  look();
+}
+
+void EdgeReceiver::expect(Tag tag) {
+  if (!posted_.try_emplace(tag).second) return;
+  if (under_way_++ == 0) active_ = Stopwatch();
+}
+
+// What of the posted has come by now.
+void EdgeReceiver::look() {
+  for (const auto& [tag, message] : posted_) {
+    if (message) continue;
+    std::optional<Bytes> came =
+        received(has_delta(spec_), [&] { return engine_.try_recv(spec_.peer, tag); });
+    if (came) arrived(tag, std::move(*came));
+  }
+}
+
+void EdgeReceiver::arrived(Tag tag, Bytes message) {
+  posted_.at(tag) = std::move(message);
+  if (--under_way_ == 0) engine_.meter().spent(spec_.traffic, {.active = active_.seconds()});
+}
+
+Bytes EdgeReceiver::wait(Tag tag, const std::function<void()>& serve) {
+  const Stopwatch waited;
+  expect(tag);
+  wait_until(engine_, {spec_.peer, tag}, serve, [&] {
+    look();
+    return posted_.at(tag).has_value();
+  });
+  engine_.meter().spent(spec_.traffic, {.exposed = waited.seconds()});
+  return std::move(*posted_.extract(tag).mapped());
+}
+
+at::Tensor EdgeReceiver::recv(const TensorSpec& expected, at::Device device,
+                              const EdgeMessage& message, const std::function<void()>& serve) {
+  require_sound(spec_, message);
+  const Bytes bytes = wait(message_tag(spec_, step_, message), serve);
+  if (!goes_by_sample(spec_, message)) return unpack_whole(bytes, expected, device, message);
+  const TensorSpec samples = by_sample(spec_, expected, message.samples.size());
+  return recv_samples(bytes, samples, message, serve).view(expected.shape).to(device);
+}
+
+at::Tensor EdgeReceiver::unpack_whole(ByteView bytes, const TensorSpec& expected, at::Device device,
+                                      const EdgeMessage& message) {
+  try {
+    return timed_codec(engine_, spec_.traffic, [&] {
+      return unpack(receiver_, bytes, expected, device, message_spec(spec_, message)).tensor;
+    });
+  } catch (const WireError& error) {
+    throw WireError(
+        fmt::format("{} from rank {}", to_text(message_tag(spec_, step_, message)), spec_.peer),
+        error);
+  }
+}
+
+at::Tensor EdgeReceiver::recv_samples(const Bytes& bytes, const TensorSpec& expected,
+                                      const EdgeMessage& message,
+                                      const std::function<void()>& serve) {
+  std::vector<std::size_t> missing(message.samples.size());
+  std::iota(missing.begin(), missing.end(), std::size_t{0});
+  UnpackedTensor part = unpack_samples(bytes, expected, message, 0, missing);
+  const at::Tensor whole = part.tensor;
+  for (std::uint32_t turn = 1; !part.refused.empty(); ++turn) {
+    missing = indices_of(part.refused, missing);
+    if (turn > kEdgeTurns) give_up(message, missing, part.refused[0].why);
+    ask(message, turn, missing);
+    const Bytes answer = wait(message_tag(spec_, step_, message, turn), serve);
+    part = unpack_samples(answer, expected, message, turn, missing);
+    whole.index_copy_(0, index_tensor(missing), part.tensor);
+  }
+  return whole;
+}
+
+UnpackedTensor EdgeReceiver::unpack_samples(const Bytes& bytes, TensorSpec expected,
+                                            const EdgeMessage& message, std::uint32_t turn,
+                                            const std::vector<std::size_t>& indices) {
+  expected.shape[0] = static_cast<std::int64_t>(indices.size());
+  const std::vector<std::uint64_t> keys = samples_at(message.samples, indices);
+  const MessageSpec spec{
+      .keys = keys, .number = frame_number(spec_, message, turn), .is_answer = turn > 0};
+  UnpackedTensor part = timed_codec(
+      engine_, spec_.traffic, [&] { return unpack(receiver_, bytes, expected, at::kCPU, spec); });
+  refused_ += part.refused.size();
+  return part;
+}
+
+void EdgeReceiver::ask(const EdgeMessage& message, std::uint32_t turn,
+                       const std::vector<std::size_t>& indices) {
+  engine_.send({.to = spec_.peer,
+                .tag = request_tag(spec_, step_, message, turn),
+                .key = kAtOnce,
+                .message = std::make_shared<const Bytes>(write_request(indices))});
+}
+
+void EdgeReceiver::give_up(const EdgeMessage& message, const std::vector<std::size_t>& missing,
+                           const std::string& why) const {
+  throw WireError(
+      0, "samples",
+      fmt::format("{}, step {}, microbatch {}: after {} further attempts rank {} has not got {} of "
+                  "{} samples from rank {}: {}; the first because: {}",
+                  spec_.link.name, step_, message.microbatch, kEdgeTurns, engine_.rank(),
+                  missing.size(), message.samples.size(), spec_.peer,
+                  fmt::join(samples_at(message.samples, missing), ", "), why));
+}
+
+void EdgeReceiver::commit() {
+  LACONIC_ASSERT(posted_.empty(), fmt::format("{}: {} was posted and not received", spec_.link.name,
+                                              to_text(posted_.begin()->first)));
+  receiver_.commit();
+}
+
+void EdgeReceiver::abandon() {
+  posted_.clear();
+  under_way_ = 0;
+  receiver_.abandon();
+}
+
+Bytes wait_for(Engine& engine, Rank from, Tag tag, const std::function<void()>& serve) {
+  std::optional<Bytes> message;
+  wait_until(engine, {from, tag}, serve, [&] {
+    message = engine.try_recv(from, tag);
+    return message.has_value();
+  });
+  return std::move(*message);
+}
+
+}  // namespace laconic

@@ -1,0 +1,134 @@
+#include "laconic/runtime/edge_message.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <variant>
+
+#include "laconic/base/crc32c.hpp"
+#include "laconic/base/error.hpp"
+
+namespace laconic {
+
+namespace {
+
+Problems problems_of(const EdgeSpec& spec, int ranks) {
+  Problems problems = check(spec.link);
+  const auto add = [&](const char* where, std::string what) {
+    problems.push_back({fmt::format("{}: {}", spec.link.name, where), std::move(what)});
+  };
+  if (spec.edge >= kEvaluationUnit)
+    add("edge", fmt::format("{} is not below {}", spec.edge, kEvaluationUnit));
+  if (spec.peer < 0 || spec.peer >= ranks)
+    add("peer", fmt::format("rank {} of {}", spec.peer, ranks));
+  constexpr int kMost = kFramesPerStep / (kEdgeTurns + 1);
+  if (spec.microbatches < 1 || spec.microbatches > kMost)
+    add("microbatches", fmt::format("{} is not from 1 to {}", spec.microbatches, kMost));
+  return problems;
+}
+
+Tag tag_of(const EdgeSpec& spec, std::uint64_t step, const EdgeMessage& message,
+           std::uint32_t part) {
+  const auto microbatch = static_cast<std::uint64_t>(message.microbatch);
+  const auto microbatches = static_cast<std::uint64_t>(spec.microbatches);
+  return make_tag({.traffic = spec.traffic,
+                   .unit = spec.edge + (message.is_evaluation ? kEvaluationUnit : 0),
+                   .number = message.is_evaluation ? microbatch : step * microbatches + microbatch,
+                   .part = part});
+}
+
+}  // namespace
+
+Tag message_tag(const EdgeSpec& spec, std::uint64_t step, const EdgeMessage& message,
+                std::uint32_t turn) {
+  return tag_of(spec, step, message, 2 * turn);
+}
+
+Tag request_tag(const EdgeSpec& spec, std::uint64_t step, const EdgeMessage& message,
+                std::uint32_t turn) {
+  return tag_of(spec, step, message, 2 * turn - 1);
+}
+
+std::size_t max_samples(const EdgeSpec& spec) {
+  return kFramesPerStep / (static_cast<std::size_t>(spec.microbatches) * (kEdgeTurns + 1));
+}
+
+std::uint32_t frame_number(const EdgeSpec& spec, const EdgeMessage& message, std::uint32_t turn) {
+  const auto microbatch = static_cast<std::uint32_t>(message.microbatch);
+  if (message.is_evaluation) return microbatch;
+  const auto stride = static_cast<std::uint32_t>(max_samples(spec));
+  return (microbatch * (kEdgeTurns + 1) + turn) * stride;
+}
+
+EdgeSpec checked(EdgeSpec spec, int ranks) {
+  Problems problems = problems_of(spec, ranks);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  return spec;
+}
+
+bool has_delta(const EdgeSpec& spec) {
+  return std::holds_alternative<Delta>(spec.link.memory);
+}
+bool goes_by_sample(const EdgeSpec& spec, const EdgeMessage& message) {
+  return has_delta(spec) && message.use == Use::train;
+}
+
+void require_sound(const EdgeSpec& spec, const EdgeMessage& message) {
+  const int end = message.is_evaluation ? static_cast<int>(kFramesPerStep) : spec.microbatches;
+  LACONIC_ASSERT(message.microbatch >= 0 && message.microbatch < end,
+                 fmt::format("{}: microbatch {} of {}", spec.link.name, message.microbatch, end));
+  LACONIC_ASSERT(!message.is_evaluation || message.use != Use::train,
+                 fmt::format("{}: evaluation of microbatch {} would change what is remembered",
+                             spec.link.name, message.microbatch));
+  if (message.samples.size() > max_samples(spec))
+    throw ConfigError(
+        fmt::format("{}: {} samples in a microbatch; with {} microbatches a step "
+                    "there are numbers for the frames of {}",
+                    spec.link.name, message.samples.size(), spec.microbatches, max_samples(spec)));
+}
+
+TensorSpec by_sample(const EdgeSpec& spec, const TensorSpec& rows, std::size_t samples) {
+  const auto count = static_cast<std::int64_t>(samples);
+  if (rows.shape.empty() || count == 0 || rows.shape[0] % count != 0)
+    throw ConfigError(fmt::format("{}: {} samples cannot share the rows of a tensor [{}]",
+                                  spec.link.name, count, fmt::join(rows.shape, ", ")));
+  TensorSpec result = rows;
+  result.shape[0] /= count;
+  result.shape.insert(result.shape.begin(), count);
+  return result;
+}
+
+MessageSpec message_spec(const EdgeSpec& spec, const EdgeMessage& message) {
+  MessageSpec result{.use = message.use, .slot = message.slot};
+  if (goes_by_sample(spec, message)) result.keys = message.samples;
+  result.number = frame_number(spec, message);
+  return result;
+}
+
+std::vector<std::uint64_t> samples_at(std::span<const std::uint64_t> samples,
+                                      const std::vector<std::size_t>& indices) {
+  std::vector<std::uint64_t> result;
+  for (const std::size_t index : indices) result.push_back(samples[index]);
+  return result;
+}
+
+Bytes write_request(const std::vector<std::size_t>& indices) {
+  Bytes request;
+  for (const std::size_t index : indices) put(request, static_cast<std::uint32_t>(index));
+  put(request, crc32c(request));
+  return request;
+}
+
+std::optional<std::vector<std::size_t>> read_request(ByteView request, std::size_t samples) {
+  if (request.size() < 8 || request.size() % 4 != 0) return std::nullopt;
+  const std::size_t end = request.size() - 4;
+  if (get<std::uint32_t>(request, end) != crc32c(request.first(end))) return std::nullopt;
+  std::vector<std::size_t> indices;
+  for (std::size_t at = 0; at < end; at += 4) {
+    indices.push_back(get<std::uint32_t>(request, at));
+    if (indices.back() >= samples) return std::nullopt;
+  }
+  return indices;
+}
+
+}  // namespace laconic

@@ -1,0 +1,89 @@
+// runtime/stage.hpp — a range of blocks of the model, and what is alive between its forward and
+// backward.
+//
+// Autograd works inside a block only: a block's input is a detached leaf, and
+// its gradient is handed to the block before. The seam between two blocks is
+// where gradients leave for other ranks, and where a pipeline is cut: a stage is
+// the blocks between two cuts.
+//
+// Microbatches are known by their number within the step. forward() keeps what
+// backward() of the same number needs, and backward() lets it go; with the
+// backward in halves, backward_weight() does.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "laconic/model/deferred.hpp"
+#include "laconic/model/gpt.hpp"
+#include "laconic/schedule/partition.hpp"
+
+namespace laconic {
+
+class Trace;  // report/trace.hpp
+
+struct StageOptions {
+  bool recompute = false;  // keep only block inputs, and run forward again in backward
+  bool is_split = false;   // backward comes in halves
+  Trace* trace = nullptr;
+};
+
+class Stage {
+ public:
+  // Called in backward after each block, last to first: this microbatch has added all it adds to
+  // the gradients of the block's parameters. What is done there delays the blocks before it.
+  using AfterBlock = std::function<void(std::int64_t block)>;
+
+  // Requires: gpt holds the blocks and outlives the stage.
+  Stage(const Gpt& gpt, BlockRange blocks, const StageOptions& options);
+
+  bool is_first() const { return blocks_.begin == 0; }
+  bool is_last() const { return blocks_.end == block_count(gpt_.shape); }
+  const BlockRange& blocks() const { return blocks_; }
+
+  // `input` is what the stage before has put out; undefined for the first stage. Returns the
+  // output, without a graph; at the last stage that is the mean loss.
+  at::Tensor forward(int number, const Microbatch& microbatch, const at::Tensor& input);
+  // Without keeping anything.
+  at::Tensor forward_only(const Microbatch& microbatch, const at::Tensor& input) const;
+
+  // Adds to the parameters' grad(). `gradient` is that of the output. Returns that of the input,
+  // undefined at the first stage.
+  at::Tensor backward(int number, const at::Tensor& gradient, const AfterBlock& after_block);
+  // The halves. Requires: is_split.
+  at::Tensor backward_input(int number, const at::Tensor& gradient);
+  void backward_weight(int number, const AfterBlock& after_block);
+
+  std::size_t live() const { return cells_.size(); }  // microbatches that something is kept of
+  void clear() { cells_.clear(); }                    // after a failure
+
+ private:
+  struct Block {
+    at::Tensor input, output;
+    std::unique_ptr<DeferredWeights> deferred;
+  };
+  struct Cell {
+    Microbatch microbatch;
+    std::vector<Block> blocks;
+  };
+
+  at::Tensor forward_in(Cell& cell, std::size_t b, const char* category) const;
+  Cell& cell_of(int number);
+  at::Tensor backward_through(Cell& cell, at::Tensor gradient, bool with_weights,
+                              const AfterBlock& after_block) const;
+
+  const Gpt& gpt_;
+  BlockRange blocks_;
+  StageOptions options_;
+  std::map<int, Cell> cells_;
+};
+
+// One microbatch through all blocks, there and back: returns its mean loss, and adds `weight` times
+// its gradient to the parameters' grad(). What a pipeline does with one stage and one microbatch.
+double forward_backward(const Gpt& gpt, const Microbatch& microbatch, double weight,
+                        const StageOptions& options = {});
+
+}  // namespace laconic

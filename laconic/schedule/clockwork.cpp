@@ -1,0 +1,233 @@
+// walk(): events in the order of their time.
+//
+// Each rank does at once all that takes no time and then sleeps until its
+// computation ends or what it waits for arrives. Ranks wake up by time, so wires
+// are asked for in the order of time, too: who asks first is served first, and a
+// wire is no more than the event that had it last.
+#include "laconic/schedule/clockwork.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <utility>
+
+namespace laconic::part {
+
+namespace {
+
+std::size_t index(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+const EdgeCost& cost_of_edge(const Costs& costs, int edge) {
+  static constexpr EdgeCost kFree;
+  if (costs.edges.empty()) return kFree;
+  return costs.edges.size() == 1 ? costs.edges[0] : costs.edges[index(edge)];
+}
+
+double seconds_of(const Costs& costs, const Action& action) {
+  const StageCost& stage = cost_of_stage(costs, action.stage);
+  switch (action.op) {
+    case Op::forward: return stage.forward;
+    case Op::backward: return stage.backward;
+    case Op::backward_input: return stage.backward_input;
+    case Op::backward_weight: return stage.backward_weight;
+    case Op::reduce_gradients: return stage.reduction;
+    case Op::send_activation: return cost_of_edge(costs, action.stage).activation;
+    case Op::send_gradient: {
+      const EdgeCost& edge = cost_of_edge(costs, action.stage - 1);
+      const bool is_encoded = !costs.encoded.empty() &&
+                              costs.encoded[index(action.stage - 1)][index(action.microbatch)];
+      return is_encoded ? edge.encoded_gradient : edge.gradient;
+    }
+    default: return 0;
+  }
+}
+
+struct Awaited {
+  int event = 0;
+  double lag = 0;
+};
+
+struct RankState {
+  std::size_t at = 0;
+  std::vector<Awaited> last;  // what the rank's present follows from
+};
+
+class Walker {
+ public:
+  Walker(const Program& program, const Costs& costs)
+      : program_(program),
+        costs_(costs),
+        ranks_(program.by_rank.size()),
+        waiting_(program.events.size(), kNone),
+        entered_(program.meetings.size(), kNone) {
+    last_on_.assign(3 * program.by_rank.size(), kNone);
+    for (const Event& event : program.events)
+      walk_.seconds.push_back(seconds_of(costs, event.action));
+    walk_.begin.assign(program.events.size(), kNotYet);
+    walk_.end.assign(program.events.size(), kNotYet);
+  }
+
+  Walk run() {
+    for (int rank = 0; rank < program_.shape.ranks; ++rank) wakes_.push({0, rank});
+    while (!wakes_.empty()) {
+      const auto [now, rank] = wakes_.top();
+      wakes_.pop();
+      while (act(rank, now)) ++ranks_[index(rank)].at;
+    }
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+      walk_.stuck_at.push_back(ranks_[rank].at == program_.by_rank[rank].size()
+                                   ? kNone
+                                   : static_cast<int>(ranks_[rank].at));
+    return std::move(walk_);
+  }
+
+ private:
+  static constexpr double kNotYet = -1;
+
+  // False: the rank sleeps, or has come to its end. Who sleeps has stepped on already, except
+  // before what has not begun yet.
+  bool act(int rank, double now) {
+    RankState& self = ranks_[index(rank)];
+    const std::vector<Step>& steps = program_.by_rank[index(rank)];
+    if (self.at == steps.size()) return false;
+    const Step& step = steps[self.at];
+    switch (step.kind) {
+      case StepKind::compute: return compute(rank, step.index, now);
+      case StepKind::send: return send(rank, step.index, now);
+      case StepKind::receive: return receive(rank, step.index, now);
+      case StepKind::meet: return meet(rank, step.index, now);
+      case StepKind::reduce: return reduce(rank, step.index, now);
+    }
+    return false;
+  }
+
+  bool compute(int rank, int event, double now) {
+    begin(event, now, ranks_[index(rank)].last, {kNone, kNone});
+    ranks_[index(rank)].last = {{event, 0}};
+    return sleep_until(rank, walk_.end[index(event)]);
+  }
+
+  bool send(int rank, int event, double now) {
+    const int peer = program_.events[index(event)].peer;
+    begin(event, now, ranks_[index(rank)].last, wires_between(rank, peer));
+    if (waiting_[index(event)] != kNone) wakes_.push({arrival(event), peer});
+    return true;
+  }
+
+  bool receive(int rank, int event, double now) {
+    if (walk_.begin[index(event)] == kNotYet) {
+      waiting_[index(event)] = rank;
+      return false;
+    }
+    ranks_[index(rank)].last.push_back({event, costs_.latency});
+    return arrival(event) <= now || sleep_until(rank, arrival(event));
+  }
+
+  bool meet(int rank, int which, double now) {
+    const Meeting& meeting = program_.meetings[index(which)];
+    const int first = std::exchange(entered_[index(which)], rank);
+    if (first == kNone) return false;
+    std::vector<Awaited> before = ranks_[index(rank)].last;
+    before.insert(before.end(), ranks_[index(first)].last.begin(), ranks_[index(first)].last.end());
+    std::vector<Awaited> after;
+    double leave = now;
+    for (const int event : meeting.messages) {
+      const Event& message = program_.events[index(event)];
+      begin(event, now, before, wires_between(message.rank, message.peer));
+      after.push_back({event, costs_.latency});
+      leave = std::max(leave, arrival(event));
+    }
+    for (const int member : meeting.ranks) {
+      ranks_[index(member)].last = after;
+      sleep_until(member, leave);
+    }
+    return false;
+  }
+
+  // With wires between pairs no message comes through the outlet, so that sums have it alone.
+  bool reduce(int rank, int event, double now) {
+    begin(event, now, ranks_[index(rank)].last, {outlet(rank), kNone});
+    return true;
+  }
+
+  bool sleep_until(int rank, double time) {
+    ++ranks_[index(rank)].at;
+    wakes_.push({time, rank});
+    return false;
+  }
+
+  // --- time and wires
+
+  using Wires = std::array<int, 2>;
+
+  int outlet(int rank) const { return 2 * program_.shape.ranks + rank; }
+
+  // Stages go round the ranks, so a rank has two neighbours, of which one comes next; or one, when
+  // there are two ranks.
+  Wires wires_between(int from, int to) const {
+    const int ranks = program_.shape.ranks;
+    if (costs_.wiring == Wiring::hosts)
+      return {outlet(from), costs_.full_duplex ? kNone : outlet(to)};
+    const bool is_onward = ranks == 2 ? from == 0 : to == (from + 1) % ranks;
+    if (!costs_.full_duplex) return {is_onward ? from : to, kNone};
+    return {is_onward ? from : ranks + from, kNone};
+  }
+
+  void begin(int event, double now, const std::vector<Awaited>& after, const Wires& wires) {
+    double begin = now;
+    for (const Awaited& wait : after) walk_.waits.push_back({wait.event, event, wait.lag});
+    for (const int wire : wires) {
+      if (wire == kNone) continue;
+      const int last = std::exchange(last_on_[index(wire)], event);
+      if (last == kNone) continue;
+      walk_.waits.push_back({last, event, 0});
+      begin = std::max(begin, walk_.end[index(last)]);
+    }
+    walk_.begin[index(event)] = begin;
+    walk_.end[index(event)] = begin + walk_.seconds[index(event)];
+    walk_.last_end = std::max(walk_.last_end, arrival(event));
+  }
+
+  double arrival(int event) const {
+    const bool is_message = program_.events[index(event)].kind == EventKind::message;
+    return walk_.end[index(event)] + (is_message ? costs_.latency : 0);
+  }
+
+  const Program& program_;
+  const Costs& costs_;
+  Walk walk_;
+  std::vector<RankState> ranks_;
+  std::vector<int> waiting_;  // by event: the rank that sleeps until it begins
+  std::vector<int> entered_;  // by meeting: the rank that came first
+  std::vector<int> last_on_;  // by wire: onward, back, outlets
+  using Wake = std::pair<double, int>;
+  std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
+};
+
+}  // namespace
+
+const StageCost& cost_of_stage(const Costs& costs, int stage) {
+  return costs.stages.size() == 1 ? costs.stages[0] : costs.stages[index(stage)];
+}
+
+Walk walk(const Program& program, const Costs& costs) {
+  return Walker(program, costs).run();
+}
+
+// Waits stand by `later` in the order in which those began, and nothing waits for what has not
+// begun: from behind, the latest end of `later` is final before it is used.
+std::vector<double> slack_of_events(const Program& program, const Walk& walk, const Costs& costs) {
+  std::vector<double> latest(program.events.size(), walk.last_end);
+  for (std::size_t i = 0; i < latest.size(); ++i)
+    if (program.events[i].kind == EventKind::message) latest[i] -= costs.latency;
+  for (auto wait = walk.waits.rbegin(); wait != walk.waits.rend(); ++wait) {
+    const std::size_t later = index(wait->later), earlier = index(wait->earlier);
+    latest[earlier] = std::min(latest[earlier], latest[later] - walk.seconds[later] - wait->lag);
+  }
+  for (std::size_t i = 0; i < latest.size(); ++i) latest[i] -= walk.end[i];
+  return latest;
+}
+
+}  // namespace laconic::part

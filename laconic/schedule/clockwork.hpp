@@ -1,0 +1,79 @@
+// schedule/clockwork.hpp — the walk behind estimate.hpp and selection.hpp: what took how long, and
+// who waited for whom.
+//
+// Two acts, so that a selection can walk one schedule many times: compile()
+// numbers what takes time (events) and finds who sends what to whom; walk() runs
+// the clock. The walk remembers each wait that it found, "this begins no earlier
+// than that ends", and an event's begin is the latest of its waits. So the waits
+// are the schedule as a graph, with the order that the wires came to, and slack is
+// one pass over them from behind.
+//
+// What one could get wrong: a message ends here when its wire is free again. It
+// arrives `latency` later, which is the lag of a wait for it.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "laconic/schedule/estimate.hpp"
+
+namespace laconic::part {
+
+inline constexpr int kNone = -1;
+
+enum class EventKind : std::uint8_t { compute, message, reduction };
+
+struct Event {
+  EventKind kind = EventKind::compute;
+  Action action;  // for messages the send
+  int rank = 0;   // that acts
+  int peer = kNone;
+};
+
+// Both ranks enter it together and leave it together: a blocking message, or two that are
+// exchanged. By rank of the sender, which is the order on a half duplex wire.
+struct Meeting {
+  std::array<int, 2> ranks = {kNone, kNone};
+  std::vector<int> messages;  // events
+};
+
+enum class StepKind : std::uint8_t { compute, send, receive, meet, reduce };
+
+struct Step {
+  StepKind kind = StepKind::compute;
+  int index = 0;   // of the event, or of the meeting
+  int action = 0;  // where in the rank's list
+};
+
+struct Program {
+  PipelineShape shape;
+  std::vector<std::vector<Step>> by_rank;
+  std::vector<Event> events;  // compute by rank and in its order; then messages, then reductions
+  std::vector<Meeting> meetings;
+};
+
+// Requires: check(lowered) is empty.
+Program compile(const Schedule& lowered, Exchange exchange);
+
+struct Wait {  // begin of `later` >= end of `earlier` + lag
+  int earlier = 0;
+  int later = 0;
+  double lag = 0;
+};
+
+struct Walk {
+  std::vector<double> seconds, begin, end;  // by event
+  std::vector<Wait> waits;                  // by `later`, in the order in which those began
+  std::vector<int> stuck_at;                // by rank: the step that it never left, or kNone
+  double last_end = 0;                      // of everything, arrivals included, before Costs::step
+};
+
+// Requires: check(costs, program.shape) is empty.
+Walk walk(const Program& program, const Costs& costs);
+
+// How much later each event could end without moving last_end, the order on the wires kept.
+std::vector<double> slack_of_events(const Program& program, const Walk& walk, const Costs& costs);
+
+const StageCost& cost_of_stage(const Costs& costs, int stage);
+
+}  // namespace laconic::part

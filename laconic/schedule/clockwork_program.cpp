@@ -1,0 +1,164 @@
+// compile(): a schedule as numbered events and steps.
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "laconic/schedule/clockwork.hpp"
+
+namespace laconic::part {
+
+namespace {
+
+std::size_t index(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+bool is_send(Op op) {
+  return op == Op::send_activation || op == Op::send_gradient;
+}
+bool is_receive(Op op) {
+  return op == Op::recv_activation || op == Op::recv_gradient;
+}
+
+// Activations leave over the edge behind their stage and gradients over the one before it.
+int edge_of(const Action& message) {
+  const bool is_behind = message.op == Op::send_activation || message.op == Op::recv_gradient;
+  return is_behind ? message.stage : message.stage - 1;
+}
+
+int peer_of(const PipelineShape& shape, const Action& message) {
+  const int edge = edge_of(message);
+  return rank_of_stage(shape, message.stage == edge ? edge + 1 : edge);
+}
+
+// A slot for each message that could be: both ends of it come to the same.
+std::size_t slot_of(const PipelineShape& shape, const Action& message) {
+  const bool is_gradient = message.op == Op::send_gradient || message.op == Op::recv_gradient;
+  return index((2 * edge_of(message) + (is_gradient ? 1 : 0)) * shape.microbatches +
+               message.microbatch);
+}
+
+class Compiler {
+ public:
+  Compiler(const Schedule& schedule, Exchange exchange) : schedule_(schedule), exchange_(exchange) {
+    const std::size_t slots = index(2 * edge_count(shape()) * shape().microbatches);
+    message_.assign(slots, kNone);
+    sent_at_.assign(slots, kNone);
+    taken_at_.assign(slots, kNone);
+  }
+
+  Program compile() {
+    program_.shape = shape();
+    program_.by_rank.resize(schedule_.by_rank.size());
+    number(is_compute, EventKind::compute);
+    number(is_send, EventKind::message);
+    number([](Op op) { return op == Op::reduce_gradients; }, EventKind::reduction);
+    if (exchange_ == Exchange::paired) find_meetings();
+    for (int rank = 0; rank < shape().ranks; ++rank) list_steps(rank);
+    return std::move(program_);
+  }
+
+ private:
+  const PipelineShape& shape() const { return schedule_.shape; }
+  const std::vector<Action>& actions(int rank) const { return schedule_.by_rank[index(rank)]; }
+
+  template <class Wanted>
+  void number(Wanted wanted, EventKind kind) {
+    event_at_.resize(schedule_.by_rank.size());
+    for (int rank = 0; rank < shape().ranks; ++rank) {
+      event_at_[index(rank)].resize(actions(rank).size(), kNone);
+      for (std::size_t i = 0; i < actions(rank).size(); ++i)
+        if (wanted(actions(rank)[i].op)) add_event(kind, rank, i);
+    }
+  }
+
+  void add_event(EventKind kind, int rank, std::size_t at) {
+    const Action& action = actions(rank)[at];
+    const int event = static_cast<int>(program_.events.size());
+    const bool is_message = kind == EventKind::message;
+    program_.events.push_back({kind, action, rank, is_message ? peer_of(shape(), action) : kNone});
+    event_at_[index(rank)][at] = event;
+    if (is_message) message_[slot_of(shape(), action)] = event;
+  }
+
+  // A send and a receive that are neighbours in the lists of both ranks are exchanged; everything
+  // else meets alone. (Neighbours in one list only are no pair: one side would wait for what the
+  // other does before it gets there.) P and R take no time of the rank and separate nothing.
+  void find_meetings() {
+    meeting_.assign(message_.size(), kNone);
+    std::vector<std::vector<Action>> dense = schedule_.by_rank;
+    for (std::vector<Action>& list : dense) {
+      std::erase_if(list, [](const Action& action) { return action.op > Op::recv_gradient; });
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        if (is_send(list[i].op)) sent_at_[slot_of(shape(), list[i])] = static_cast<int>(i);
+        if (is_receive(list[i].op)) taken_at_[slot_of(shape(), list[i])] = static_cast<int>(i);
+      }
+    }
+    for (const std::vector<Action>& list : dense)
+      for (std::size_t i = 0; i + 1 < list.size(); ++i) join_neighbours(list[i], list[i + 1]);
+    for (std::size_t slot = 0; slot < message_.size(); ++slot)
+      if (message_[slot] != kNone && meeting_[slot] == kNone) add_meeting({slot});
+    last_lister_.assign(program_.meetings.size(), kNone);
+  }
+
+  void join_neighbours(const Action& a, const Action& b) {
+    const bool is_pair = (is_send(a.op) && is_receive(b.op)) || (is_receive(a.op) && is_send(b.op));
+    if (!is_pair || peer_of(shape(), a) != peer_of(shape(), b)) return;
+    const std::size_t sent = slot_of(shape(), is_send(a.op) ? a : b);
+    const std::size_t taken = slot_of(shape(), is_send(a.op) ? b : a);
+    if (meeting_[sent] != kNone || meeting_[taken] != kNone) return;
+    if (std::abs(taken_at_[sent] - sent_at_[taken]) == 1) add_meeting({sent, taken});
+  }
+
+  void add_meeting(const std::vector<std::size_t>& slots) {
+    Meeting meeting;
+    for (const std::size_t slot : slots) {
+      meeting_[slot] = static_cast<int>(program_.meetings.size());
+      meeting.messages.push_back(message_[slot]);
+    }
+    std::ranges::sort(meeting.messages, {}, [this](int event) { return rank_of(event); });
+    const Event& first = program_.events[index(meeting.messages[0])];
+    meeting.ranks = {first.rank, first.peer};
+    program_.meetings.push_back(std::move(meeting));
+  }
+  int rank_of(int event) const { return program_.events[index(event)].rank; }
+
+  void list_steps(int rank) {
+    std::vector<Step>& steps = program_.by_rank[index(rank)];
+    for (std::size_t i = 0; i < actions(rank).size(); ++i) {
+      const Action& action = actions(rank)[i];
+      const int at = static_cast<int>(i), event = event_at_[index(rank)][i];
+      if (is_compute(action.op)) steps.push_back({StepKind::compute, event, at});
+      if (action.op == Op::reduce_gradients) steps.push_back({StepKind::reduce, event, at});
+      if (is_message(action.op)) add_message_step(rank, action, at);
+    }
+  }
+
+  // Of the two actions of an exchange the first one enters it.
+  void add_message_step(int rank, const Action& action, int at) {
+    const std::size_t slot = slot_of(shape(), action);
+    std::vector<Step>& steps = program_.by_rank[index(rank)];
+    if (exchange_ == Exchange::asynchronous) {
+      const StepKind kind = is_send(action.op) ? StepKind::send : StepKind::receive;
+      steps.push_back({kind, message_[slot], at});
+    } else if (std::exchange(last_lister_[index(meeting_[slot])], rank) != rank) {
+      steps.push_back({StepKind::meet, meeting_[slot], at});
+    }
+  }
+
+  const Schedule& schedule_;
+  Exchange exchange_;
+  Program program_;
+  std::vector<std::vector<int>> event_at_;  // by rank and position
+  // By slot.
+  std::vector<int> message_, sent_at_, taken_at_, meeting_;
+  std::vector<int> last_lister_;  // by meeting: the rank whose steps have it already
+};
+
+}  // namespace
+
+Program compile(const Schedule& lowered, Exchange exchange) {
+  return Compiler(lowered, exchange).compile();
+}
+
+}  // namespace laconic::part

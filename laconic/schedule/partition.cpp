@@ -1,0 +1,157 @@
+#include "laconic/schedule/partition.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// Equal costs that were added in another order differ by this much, and must not break a tie.
+constexpr double kRounding = 1 + 1e-12;
+
+using Table = std::vector<std::vector<double>>;  // [stages left][first block]
+
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+// Times a power of two, so that no square can overflow.
+std::vector<double> scaled(std::vector<double> costs) {
+  const double largest = *std::ranges::max_element(costs);
+  if (largest > 0)
+    for (double& cost : costs) cost = std::scalbn(cost, -std::ilogb(largest));
+  return costs;
+}
+
+Table sums_of_ranges(const std::vector<double>& costs) {
+  Table sums(costs.size() + 1, std::vector<double>(costs.size() + 1, 0));
+  for (std::size_t begin = 0; begin < costs.size(); ++begin)
+    for (std::size_t end = begin; end < costs.size(); ++end)
+      sums[begin][end + 1] = sums[begin][end] + costs[end];
+  return sums;
+}
+
+// The best of the blocks from `begin` on in so many stages, for all of both. `join` makes the value
+// of a stage's sum and the best of the rest; what must not be is kNever.
+template <class Join>
+Table best_of_rest(const Table& sums, int stages, const Join& join) {
+  const std::size_t blocks = sums.size() - 1;
+  Table best(index(stages) + 1, std::vector<double>(blocks + 1, kNever));
+  best[0][blocks] = 0;
+  for (std::size_t left = 1; left < best.size(); ++left)
+    for (std::size_t begin = 0; begin < blocks; ++begin)
+      for (std::size_t end = begin + 1; end <= blocks; ++end)
+        best[left][begin] =
+            std::min(best[left][begin], join(sums[begin][end], best[left - 1][end]));
+  return best;
+}
+
+void require(const std::vector<double>& costs, int stages) {
+  LACONIC_ASSERT(stages >= 1 && costs.size() >= index(stages),
+                 fmt::format("{} blocks in {} stages", costs.size(), stages));
+  for (const double cost : costs)
+    LACONIC_ASSERT(std::isfinite(cost) && cost >= 0, fmt::format("a block costs {}", cost));
+}
+
+std::int64_t parse_layers(std::string_view text, std::string_view word) {
+  std::int64_t layers = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), layers);
+  if (error != std::errc{} || end != word.data() + word.size() || layers < 0)
+    throw ConfigError(
+        fmt::format("'{}' in the split '{}' is no number of layers; expected is a "
+                    "list like 2,3,3,2",
+                    printable(word), printable(text)));
+  return layers;
+}
+
+}  // namespace
+
+// Three questions, each under the answer of the one before: the smallest maximum; with no stage
+// above it, the smallest sum of squares; and with both, the longest first stage, then the longest
+// second, and so on.
+std::vector<BlockRange> partition(const std::vector<double>& block_costs, int stages) {
+  require(block_costs, stages);
+  const Table sums = sums_of_ranges(scaled(block_costs));
+  const double largest = best_of_rest(
+      sums, stages, [](double sum, double rest) { return std::max(sum, rest); })[index(stages)][0];
+  const auto squares = [&](double sum, double rest) {
+    return sum <= largest * kRounding ? sum * sum + rest : kNever;
+  };
+  const Table best = best_of_rest(sums, stages, squares);
+
+  std::vector<BlockRange> ranges;
+  std::size_t begin = 0;
+  for (std::size_t left = index(stages); left > 0; --left) {
+    std::size_t end = block_costs.size();
+    while (squares(sums[begin][end], best[left - 1][end]) > best[left][begin] * kRounding) --end;
+    ranges.push_back({static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end)});
+    begin = end;
+  }
+  return ranges;
+}
+
+// Multiply-adds of forward times three: backward has two products for each of forward's. A layer
+// has 12 width^2 of weights, and attention's two products over half of the context on average; the
+// head is one product with the vocabulary. Looking an embedding up multiplies nothing.
+std::vector<double> counted_costs(std::int64_t layers, std::int64_t width, std::int64_t context,
+                                  std::int64_t vocabulary) {
+  const auto w = static_cast<double>(width);
+  const double layer = 12 * w * w + w * static_cast<double>(context);
+  std::vector<double> costs(index(layers), 3 * layer);
+  costs.insert(costs.begin(), 0);
+  costs.push_back(3 * w * static_cast<double>(vocabulary));
+  return costs;
+}
+
+std::vector<std::int64_t> parse_split(std::string_view text) {
+  std::vector<std::int64_t> layers;
+  for (const std::string& word : split(text, ',')) layers.push_back(parse_layers(text, trim(word)));
+  return layers;
+}
+
+Problems check_split(const std::vector<std::int64_t>& split, std::int64_t layers, int stages) {
+  Problems problems;
+  const auto problem = [&](std::string what) { problems.push_back({"split", std::move(what)}); };
+  if (split.size() != index(stages))
+    problem(fmt::format("{} numbers for {} stages", split.size(), stages));
+  std::int64_t left = layers;
+  for (std::size_t stage = 0; stage < split.size(); ++stage) {
+    const bool is_end = stage == 0 || stage + 1 == split.size();
+    if (split[stage] == 0 && !is_end)
+      problem(fmt::format("stage {} has no layer; only the first and the last of {} may have none",
+                          stage, split.size()));
+    if (split[stage] < 0)
+      problem(fmt::format("stage {} has {} layers", stage, split[stage]));
+    else
+      left = split[stage] <= left ? left - split[stage] : -1;
+  }
+  if (left != 0)
+    problem(fmt::format("{} is no split of {} layers", fmt::join(split, " + "), layers));
+  return problems;
+}
+
+std::vector<BlockRange> ranges_of_split(const std::vector<std::int64_t>& split) {
+  std::vector<BlockRange> ranges;
+  std::int64_t begin = 0;
+  for (std::size_t stage = 0; stage < split.size(); ++stage) {
+    std::int64_t end = begin + split[stage];
+    if (stage == 0) ++end;                 // the embedding
+    if (stage + 1 == split.size()) ++end;  // the head
+    ranges.push_back({begin, end});
+    begin = end;
+  }
+  return ranges;
+}
+
+}  // namespace laconic

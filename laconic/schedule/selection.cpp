@@ -1,0 +1,193 @@
+#include "laconic/schedule/selection.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/schedule/clockwork.hpp"
+
+namespace laconic {
+
+namespace {
+
+// Of the makespan: sums of some hundred thousand terms in double are far closer than this.
+constexpr double kTolerance = 1e-9;
+
+constexpr std::array<std::pair<When, std::string_view>, 4> kNames = {{
+    {When::always, "always"},
+    {When::epilogue, "epilogue"},
+    {When::critical, "critical"},
+    {When::never, "never"},
+}};
+
+std::size_t index(int i) {
+  return static_cast<std::size_t>(i);
+}
+
+GradientSends none_of(const PipelineShape& shape) {
+  return GradientSends(index(edge_count(shape)), std::vector<bool>(index(shape.microbatches)));
+}
+
+// A gradient that stage s sends travels over the edge into stage s - 1.
+void select(GradientSends& sends, const Action& send) {
+  sends[index(send.stage - 1)][index(send.microbatch)] = true;
+}
+
+GradientSends select_always(const Schedule& lowered) {
+  GradientSends sends = none_of(lowered.shape);
+  for (const auto& actions : lowered.by_rank)
+    for (const Action& action : actions)
+      if (action.op == Op::send_gradient) select(sends, action);
+  return sends;
+}
+
+// All activations that a rank takes come from the one rank that all its gradients go to, so that
+// any of them travels against any of these.
+GradientSends select_epilogue(const Schedule& lowered) {
+  GradientSends sends = none_of(lowered.shape);
+  for (const auto& actions : lowered.by_rank)
+    for (auto action = actions.rbegin(); action != actions.rend(); ++action) {
+      if (action->op == Op::recv_activation) break;
+      if (action->op == Op::send_gradient) select(sends, *action);
+    }
+  return sends;
+}
+
+struct Seconds {
+  double whole = 0;
+  double encoded = 0;
+};
+
+Seconds seconds_of(const Action& gradient, const Costs& costs) {
+  if (costs.edges.empty()) return {};
+  const EdgeCost& edge = costs.edges[costs.edges.size() == 1 ? 0 : index(gradient.stage - 1)];
+  return {edge.gradient, edge.encoded_gradient};
+}
+
+class CriticalPath {
+ public:
+  CriticalPath(const Schedule& lowered, Costs costs)
+      : program_(part::compile(lowered, costs.exchange)), costs_(std::move(costs)) {
+    costs_.encoded = none_of(lowered.shape);
+  }
+
+  GradientSends select() {
+    while (encode_critical()) {
+    }
+    const part::Walk best = part::walk(program_, costs_);
+    take_back(spare_of(best), (1 + kTolerance) * best.last_end);
+    return std::move(costs_.encoded);
+  }
+
+ private:
+  // False: there was nothing left to encode.
+  bool encode_critical() {
+    const part::Walk walk = part::walk(program_, costs_);
+    const std::vector<double> slack = part::slack_of_events(program_, walk, costs_);
+    bool has_changed = false;
+    for (std::size_t i = 0; i < slack.size(); ++i) {
+      const Action& action = program_.events[i].action;
+      if (action.op != Op::send_gradient || slack[i] > kTolerance * walk.last_end) continue;
+      if (encoded(action) || seconds_of(action, costs_).encoded >= walk.seconds[i]) continue;
+      has_changed = encoded(action) = true;
+    }
+    return has_changed;
+  }
+
+  // Those that each could travel whole; maybe not all at once.
+  std::vector<Action> spare_of(const part::Walk& walk) {
+    const std::vector<double> slack = part::slack_of_events(program_, walk, costs_);
+    std::vector<Action> spare;
+    for (std::size_t i = 0; i < slack.size(); ++i) {
+      const Action& action = program_.events[i].action;
+      if (action.op != Op::send_gradient || !encoded(action)) continue;
+      const Seconds seconds = seconds_of(action, costs_);
+      if (slack[i] >= seconds.whole - seconds.encoded - kTolerance * walk.last_end)
+        spare.push_back(action);
+    }
+    std::ranges::stable_sort(spare, {}, &Action::microbatch);
+    return spare;
+  }
+
+  // As many at once as goes well; a message that travels whole makes no other one spare, so what
+  // has once been needed stays needed.
+  void take_back(std::vector<Action> spare, double longest) {
+    std::size_t batch = spare.size();
+    while (!spare.empty()) {
+      batch = std::clamp<std::size_t>(batch, 1, spare.size());
+      const auto end = spare.begin() + static_cast<std::ptrdiff_t>(batch);
+      for (auto send = spare.begin(); send != end; ++send) encoded(*send) = false;
+      const part::Walk walk = part::walk(program_, costs_);
+      if (walk.last_end <= longest) {
+        spare = spare_of(walk);
+        batch *= 2;
+        continue;
+      }
+      for (auto send = spare.begin(); send != end; ++send) encoded(*send) = true;
+      if (batch == 1) spare.erase(spare.begin());  // the order on a wire has changed
+      batch /= 2;
+    }
+  }
+
+  std::vector<bool>::reference encoded(const Action& send) {
+    return costs_.encoded[index(send.stage - 1)][index(send.microbatch)];
+  }
+
+  part::Program program_;
+  Costs costs_;
+};
+
+double end_of_sums(const std::vector<double>& slack, const std::vector<double>& exact,
+                   const std::vector<double>& encoded, std::size_t ranks_encoded) {
+  double end = 0;
+  for (std::size_t rank = 0; rank < slack.size(); ++rank)
+    end = std::max(end, (rank < ranks_encoded ? encoded[rank] : exact[rank]) - slack[rank]);
+  return end;
+}
+
+}  // namespace
+
+std::string_view name_of(When when) {
+  return std::ranges::find(kNames, when, [](const auto& entry) { return entry.first; })->second;
+}
+
+When parse_when(std::string_view name) {
+  std::vector<std::string> names;
+  for (const auto& [when, known] : kNames) {
+    if (known == name) return when;
+    names.emplace_back(known);
+  }
+  throw ConfigError("'" + printable(name) + "' does not say when: there are " + join(names, ", "));
+}
+
+GradientSends select_gradient_sends(const Schedule& lowered, When when, const Costs& costs) {
+  switch (when) {
+    case When::always: return select_always(lowered);
+    case When::epilogue: return select_epilogue(lowered);
+    case When::critical: return CriticalPath(lowered, costs).select();
+    case When::never: break;
+  }
+  return none_of(lowered.shape);
+}
+
+std::vector<double> slack_of_ranks(const Schedule& lowered, const Costs& costs) {
+  Costs without_sums = costs;
+  for (StageCost& stage : without_sums.stages) stage.reduction = 0;
+  std::vector<double> slack = estimate(lowered, without_sums).compute_end;
+  const double last = std::ranges::max(slack);
+  for (double& end : slack) end = last - end;
+  return slack;
+}
+
+int ranks_worth_encoding(const std::vector<double>& slack, const std::vector<double>& exact,
+                         const std::vector<double>& encoded) {
+  const double all = end_of_sums(slack, exact, encoded, slack.size());
+  std::size_t ranks = 0;
+  while (end_of_sums(slack, exact, encoded, ranks) > all + kTolerance * std::abs(all)) ++ranks;
+  return static_cast<int>(ranks);
+}
+
+}  // namespace laconic

@@ -1,0 +1,64 @@
+// train/pipeline_plan.hpp — what a run decides about its pipeline before the first step.
+//
+// Most of a plan follows from the configuration. What does not (times that were
+// measured, a schedule read from a file) is decided by rank 0 and told to all as
+// a text, which also goes into checkpoints: a run that goes on does as it did.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "laconic/config/run_config.hpp"
+#include "laconic/runtime/pipeline.hpp"
+#include "laconic/schedule/selection.hpp"
+
+namespace laconic {
+
+// Between neighbours in the pipeline, as the pre-flight measured it.
+struct LinkFacts {
+  double bytes_per_second = 0;  // 0: not known, as if there were no limit
+  double latency = 0;           // seconds
+};
+
+struct PipelineDecisions {
+  Schedule schedule;                // compute actions
+  std::vector<std::int64_t> split;  // layers of each stage
+  GradientSends encoded;            // pp.gradient; empty: all
+  int encoded_ranks = 0;            // dp.gradient.stages: the first so many pipeline ranks
+  bool operator==(const PipelineDecisions&) const = default;
+};
+std::string to_json(const PipelineDecisions& decisions);
+PipelineDecisions parse_decisions(std::string_view json);  // throws ConfigError
+
+// What is impossible, as far as the configuration alone tells. Reads the schedule's file, if there
+// is one.
+Problems check_pipeline(const RunConfig& config);
+
+// Seconds of forward and of backward of one block of each kind for a microbatch of the run, on one
+// model layer: the best of a few.
+struct BlockTimes {
+  double forward = 0;
+  double backward = 0;
+};
+std::vector<BlockTimes> measure_blocks(const RunConfig& config, const GptShape& shape,
+                                       const at::TensorOptions& options);
+
+// What estimate() needs, from the times of the blocks (by block) and the links.
+Costs costs_of(const RunConfig& config, const GptShape& shape, const PipelineDecisions& decisions,
+               const std::vector<BlockTimes>& blocks, const LinkFacts& link);
+
+// Measures only if the configuration asks for something that depends on it.
+// Requires: check_pipeline(config) is empty. Throws ConfigError when the model does not fit.
+PipelineDecisions decide_pipeline(const RunConfig& config, const GptShape& shape,
+                                  const LinkFacts& link, const at::TensorOptions& options);
+
+PipelinePlan plan_of(const RunConfig& config, const PipelineDecisions& decisions);
+
+// Bytes that references of all samples would take at one end of a boundary, and whether the budget
+// lets them: for a note at the start. 0: no references.
+std::uint64_t reference_bytes(const RunConfig& config, const GptShape& shape,
+                              std::uint64_t samples);
+
+}  // namespace laconic

@@ -1,0 +1,44 @@
+// train/reports.hpp — everything that is told about a run while it runs, to people and to files.
+//
+// Rank 0 speaks and writes; the others at most leave a trace.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "laconic/config/run_config.hpp"
+#include "laconic/engine/meter.hpp"
+#include "laconic/report/console.hpp"
+#include "laconic/report/jsonl.hpp"
+#include "laconic/report/tensorboard.hpp"
+#include "laconic/report/trace.hpp"
+#include "laconic/train/evaluate.hpp"
+#include "laconic/train/step.hpp"
+#include "laconic/train/world.hpp"
+
+namespace laconic {
+
+class Reports {
+ public:
+  Reports(const RunConfig& config, std::int64_t first_step, const World& world);
+
+  Trace* trace() { return trace_ ? &*trace_ : nullptr; }
+  void line(const std::string& text);
+  // `wire` is what this rank did to the network in the step; null: there is none.
+  void step(const StepReport& report, const MeterReading* wire);
+  void evaluation(std::int64_t step, const Evaluation& evaluation);
+  void finish();
+
+ private:
+  void write_step(const StepReport& report, const StepLine& line);
+
+  const RunConfig& config_;
+  Rank rank_;
+  std::optional<Progress> progress_;  // on the rank that speaks
+  std::optional<JsonLines> jsonl_;
+  std::optional<TensorboardWriter> tensorboard_;
+  std::optional<Trace> trace_;
+};
+
+}  // namespace laconic

@@ -1,0 +1,200 @@
+#include "laconic/train/summary.hpp"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
+
+#include "laconic/base/clock.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/config/read.hpp"
+#include "laconic/report/table.hpp"
+
+namespace laconic {
+
+namespace {
+
+struct PlainTraffic {  // one traffic class of one rank, as it travels
+  Count sent;
+  Times times;
+};
+
+struct PlainPipeline {  // one rank's part
+  RankTimes times;
+  std::uint64_t repaired = 0, references = 0, reference_bytes = 0, not_admitted = 0;
+  double reference_wait_seconds = 0;
+};
+
+}  // namespace
+
+std::int64_t peak_memory_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+}
+
+std::vector<TrafficTotal> total_traffic(World& world) {
+  if (world.is_alone()) return {};
+  const MeterReading reading = world.engine().meter().read();
+  std::vector<PlainTraffic> mine(kTrafficClasses);
+  for (int t = 0; t < kTrafficClasses; ++t) {
+    const auto traffic = static_cast<Traffic>(t);
+    mine[static_cast<std::size_t>(t)].sent = sent(reading, traffic);
+    if (const auto found = reading.times.find(traffic); found != reading.times.end())
+      mine[static_cast<std::size_t>(t)].times = found->second;
+  }
+  std::vector<TrafficTotal> totals(kTrafficClasses);
+  for (const Bytes& bytes : world.gather(as_bytes(std::span<const PlainTraffic>(mine))))
+    for (std::size_t t = 0; t < totals.size(); ++t) {
+      const auto of_rank = get<PlainTraffic>(bytes, t * sizeof(PlainTraffic));
+      totals[t].traffic = static_cast<Traffic>(t);
+      totals[t].sent += of_rank.sent;
+      const double share = 1.0 / world.size();
+      totals[t].times += {.active = of_rank.times.active * share,
+                          .exposed = of_rank.times.exposed * share,
+                          .codec = of_rank.times.codec * share};
+    }
+  std::erase_if(totals, [](const TrafficTotal& total) { return total.sent.messages == 0; });
+  return totals;
+}
+
+PipelineTotal total_pipeline(World& world, Pipeline& pipeline) {
+  PipelineTotal total;
+  if (world.mesh().pp == 1) return total;
+  const ComputeTimes& times = pipeline.times();
+  const DeltaStoreStats stats = pipeline.references();
+  const PlainPipeline mine{
+      .times = {.forward = times.forward.mean(),
+                .backward = times.backward.mean() + times.backward_input.mean() +
+                            times.backward_weight.mean(),
+                .waiting = times.waiting},
+      .repaired = pipeline.repaired(),
+      .references = stats.records,
+      .reference_bytes = stats.bytes,
+      .not_admitted = stats.refused,
+      .reference_wait_seconds = stats.seconds_waited};
+  for (const PlainPipeline& of_rank : world.gather_values(mine)) {
+    total.ranks.push_back(of_rank.times);
+    total.repaired += of_rank.repaired;
+    total.references += of_rank.references;
+    total.reference_bytes += of_rank.reference_bytes;
+    total.not_admitted += of_rank.not_admitted;
+    total.reference_wait_seconds += of_rank.reference_wait_seconds;
+  }
+  return total;
+}
+
+namespace {
+
+void add_pipeline(const PipelineTotal& p, Table& table) {
+  if (p.references > 0)
+    table.add({"references of samples",
+               fmt::format("{} in {}", with_commas(static_cast<std::int64_t>(p.references)),
+                           human_bytes(static_cast<double>(p.reference_bytes)))});
+  if (p.not_admitted > 0)
+    table.add(
+        {"visits without room for one", with_commas(static_cast<std::int64_t>(p.not_admitted))});
+  if (p.reference_wait_seconds > 0)
+    table.add({"waiting for references", human_seconds(p.reference_wait_seconds)});
+  if (p.repaired > 0)
+    table.add({"samples sent again", with_commas(static_cast<std::int64_t>(p.repaired))});
+}
+
+nlohmann::ordered_json json_of(const PipelineTotal& p) {
+  nlohmann::ordered_json json = {{"repaired", p.repaired},
+                                 {"references", p.references},
+                                 {"reference_bytes", p.reference_bytes},
+                                 {"not_admitted", p.not_admitted},
+                                 {"reference_wait_seconds", p.reference_wait_seconds},
+                                 {"ranks", nlohmann::ordered_json::array()}};
+  for (const RankTimes& r : p.ranks)
+    json["ranks"].push_back({{"forward_seconds", r.forward},
+                             {"backward_seconds", r.backward},
+                             {"waiting_seconds", r.waiting}});
+  return json;
+}
+
+}  // namespace
+
+std::string to_text(const TrainSummary& s) {
+  Table table({{"what", Align::left}, {"value", Align::right}});
+  table.add({"steps", fmt::format("{} of {}", s.step, s.steps)});
+  if (s.skipped > 0) table.add({"updates left out", std::to_string(s.skipped)});
+  table.add({"parameters", with_commas(s.parameters)});
+  table.add({"tokens trained on", with_commas(s.tokens)});
+  if (s.step > s.first_step) table.add({"training loss, last step", fmt::format("{:.4f}", s.loss)});
+  if (s.evaluation) {
+    table.add({"validation loss", fmt::format("{:.4f}", s.evaluation->loss)});
+    table.add({"validation perplexity", fmt::format("{:.2f}", s.evaluation->perplexity())});
+    if (s.evaluation->bits_per_byte)
+      table.add({"validation bits per byte", fmt::format("{:.4f}", *s.evaluation->bits_per_byte)});
+  }
+  if (s.train_seconds > 0)
+    table.add({"tokens per second", with_commas(static_cast<std::int64_t>(
+                                        static_cast<double>(s.tokens) / s.train_seconds))});
+  table.add({"time in steps", human_seconds(s.train_seconds)});
+  table.add({"time in all", human_seconds(s.total_seconds)});
+  table.add({"peak memory", human_bytes(static_cast<double>(s.peak_memory_bytes))});
+  add_pipeline(s.pipeline, table);
+  return to_text(table) + (s.traffic.empty() ? "" : "\n" + to_text(s.traffic));
+}
+
+std::string to_text(const std::vector<TrafficTotal>& traffic) {
+  Table table({{"traffic", Align::left},
+               {"messages"},
+               {"raw"},
+               {"wire"},
+               {"ratio"},
+               {"under way"},
+               {"exposed"},
+               {"codec"}});
+  for (const TrafficTotal& t : traffic)
+    table.add({std::string(name_of(t.traffic)),
+               with_commas(static_cast<std::int64_t>(t.sent.messages)),
+               human_bytes(static_cast<double>(t.sent.raw_bytes)),
+               human_bytes(static_cast<double>(t.sent.wire_bytes)),
+               fmt::format("{:.1f}x", static_cast<double>(t.sent.raw_bytes) /
+                                          static_cast<double>(t.sent.wire_bytes)),
+               human_seconds(t.times.active), human_seconds(t.times.exposed),
+               human_seconds(t.times.codec)});
+  return to_text(table);
+}
+
+std::string to_json(const TrainSummary& s, const RunConfig& config) {
+  nlohmann::ordered_json json = {
+      {"command", "train"},
+      {"finished", utc_now()},
+      {"first_step", s.first_step},
+      {"step", s.step},
+      {"steps", s.steps},
+      {"skipped", s.skipped},
+      {"parameters", s.parameters},
+      {"tokens", s.tokens},
+      {"loss", s.step > s.first_step ? nlohmann::ordered_json(s.loss) : nlohmann::ordered_json()},
+      {"train_seconds", s.train_seconds},
+      {"total_seconds", s.total_seconds},
+      {"tokens_per_second",
+       s.train_seconds > 0 ? static_cast<double>(s.tokens) / s.train_seconds : 0},
+      {"peak_memory_bytes", s.peak_memory_bytes},
+      {"checkpoint", s.checkpoint},
+      {"signal", s.signal}};
+  if (s.evaluation) {
+    json["validation_loss"] = s.evaluation->loss;
+    json["perplexity"] = s.evaluation->perplexity();
+    if (s.evaluation->bits_per_byte) json["bits_per_byte"] = *s.evaluation->bits_per_byte;
+  }
+  json["traffic"] = nlohmann::ordered_json::array();
+  for (const TrafficTotal& t : s.traffic)
+    json["traffic"].push_back({{"class", name_of(t.traffic)},
+                               {"messages", t.sent.messages},
+                               {"raw_bytes", t.sent.raw_bytes},
+                               {"wire_bytes", t.sent.wire_bytes},
+                               {"active_seconds", t.times.active},
+                               {"exposed_seconds", t.times.exposed},
+                               {"codec_seconds", t.times.codec}});
+  if (!s.pipeline.ranks.empty()) json["pipeline"] = json_of(s.pipeline);
+  json["config"] = to_toml(config, false);
+  return json.dump(2) + "\n";
+}
+
+}  // namespace laconic

@@ -1,0 +1,70 @@
+// train/summary.hpp — what a run amounted to.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "laconic/config/run_config.hpp"
+#include "laconic/engine/meter.hpp"
+#include "laconic/runtime/pipeline.hpp"
+#include "laconic/train/evaluate.hpp"
+#include "laconic/train/world.hpp"
+
+namespace laconic {
+
+// What the ranks together sent, by traffic class.
+struct TrafficTotal {
+  Traffic traffic = Traffic::control;
+  Count sent;   // over all ranks
+  Times times;  // mean over ranks
+};
+
+// One rank's part of a pipeline: seconds of one microbatch on average, over all its stages.
+struct RankTimes {
+  double forward = 0;
+  double backward = 0;  // both halves
+  double waiting = 0;   // for neighbours, in the whole run
+};
+
+// Of all ranks together.
+struct PipelineTotal {
+  std::vector<RankTimes> ranks;  // by rank; empty without a pipeline
+  std::uint64_t repaired = 0;    // samples that an end did not understand and got again
+  std::uint64_t references = 0;  // samples remembered, over all ends
+  std::uint64_t reference_bytes = 0;
+  std::uint64_t not_admitted = 0;     // visits of samples for which there was no room
+  double reference_wait_seconds = 0;  // that somebody stood still for the disk
+};
+
+struct TrainSummary {
+  std::int64_t first_step = 0;  // done before this run
+  std::int64_t step = 0;        // done now
+  std::int64_t steps = 0;       // asked for
+  std::int64_t skipped = 0;
+  std::int64_t parameters = 0;
+  std::int64_t tokens = 0;               // trained on by this run
+  double loss = 0;                       // of the last step, if this run made one
+  std::optional<Evaluation> evaluation;  // the last one
+  double train_seconds = 0;              // in steps alone
+  double total_seconds = 0;
+  std::int64_t peak_memory_bytes = 0;
+  std::string checkpoint;  // last one written, or resumed from
+  std::string mesh;        // "pp 2 x dp 4"; empty: one rank
+  std::vector<TrafficTotal> traffic;
+  PipelineTotal pipeline;
+  int signal = 0;  // that ended the run early
+};
+
+// Collective.
+std::vector<TrafficTotal> total_traffic(World& world);
+PipelineTotal total_pipeline(World& world, Pipeline& pipeline);
+
+std::string to_text(const TrainSummary& summary);  // the table at the end
+std::string to_text(const std::vector<TrafficTotal>& traffic);
+std::string to_json(const TrainSummary& summary, const RunConfig& config);  // for --json
+
+std::int64_t peak_memory_bytes();  // resident, of this process so far
+
+}  // namespace laconic
