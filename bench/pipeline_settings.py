@@ -42,8 +42,9 @@ def rotated_bits(forward, backward):
     return {"set": {"pp.activation.codec": turned(forward), "pp.gradient.codec": turned(backward), "embedding.tied.codec": TIED}}
 
 
-def low_rank(rank, memory, when):
-    return {"set": {"pp.gradient.codec": f"low_rank:rank={rank}", "pp.gradient.memory": memory, "pp.gradient.when": when}}
+def low_rank(rank, memory, when, reset=False):
+    return {"set": {"pp.gradient.codec": f"low_rank:rank={rank}", "pp.gradient.memory": memory, "pp.gradient.when": when,
+                    "pp.gradient.reset": str(reset).lower()}}
 
 
 def end_to_end():

@@ -27,35 +27,46 @@ import time
 import pipeline_settings as settings
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MODEL = {"layers": 4, "width": 256, "heads": 4, "context": 128}
-VOCABULARY = 8192
-BATCH, MICROBATCHES = 32, 4
+BATCH = 32
 EPOCHS, SEEDS = 4, (1, 2, 3)
-EVALUATIONS = 4  # an epoch
-VALIDATION_SAMPLES = 512
+EVALUATIONS = 2  # an epoch
+VALIDATION_SAMPLES = 256
 SMOOTHED = 20  # steps that one point of a curve of training losses is the mean of
-# "from scratch" on the whole corpus; "fine-tune" on its second half, from a model trained on the first.
-STUDIES = {"scratch": {"optimiser.lr": 1e-3, "optimiser.min_lr": 1e-4, "optimiser.warmup": 100},
-           "fine-tune": {"optimiser.lr": 1e-4, "optimiser.min_lr": 1e-5, "optimiser.warmup": 50}}
-BITS = ((2, 4), (3, 6), (4, 8))
+SMALL = {"layers": 4, "width": 256, "heads": 4, "context": 128}
+TINY = {"layers": 3, "width": 64, "heads": 4, "context": 32}
+# "scratch": on the whole corpus. "fine-tune": on its second half, from a model trained on the first. "low-rank": many
+# microbatches a step, over whose gradients lost parts are carried, and a model that two cores can train meanwhile.
+STUDIES = {"scratch": {"model": SMALL, "vocabulary": 8192, "microbatches": 4,
+                       "set": {"optimiser.lr": 1e-3, "optimiser.min_lr": 1e-4, "optimiser.warmup": 100}},
+           "fine-tune": {"model": SMALL, "vocabulary": 8192, "microbatches": 4,
+                         "set": {"optimiser.lr": 1e-4, "optimiser.min_lr": 1e-5, "optimiser.warmup": 50}},
+           "low-rank": {"model": TINY, "vocabulary": 512, "microbatches": 16,
+                        "set": {"optimiser.lr": 1e-3, "optimiser.min_lr": 1e-5, "optimiser.warmup": 100}}}
+BITS = ((2, 4), (3, 6), (4, 6), (4, 8))
 STAGES, REPLICAS = (4, 1), (4, 2)
 
-SETTINGS = {
+BY_SAMPLE = {
     "uncompressed": (STAGES, settings.whole()),
     **{f"ac-sgd fw{f} bw{b}": (STAGES, settings.delta(f, b)) for f, b in BITS},
     **{f"DirectQ fw{f} bw{b}": (STAGES, settings.direct(f, b)) for f, b in BITS},
-    "rotated fw2 bw4": (STAGES, settings.rotated_bits(2, 4)),
     "rotated fw4 bw8": (STAGES, settings.rotated()),
-    "CB rank 4, no feedback": (STAGES, settings.low_rank(4, "none", "always")),
-    "CB rank 4, feedback": (STAGES, settings.low_rank(4, "feedback", "always")),
     "uncompressed, dp 2": (REPLICAS, settings.whole()),
-    "optimus-cc, dp 2": (REPLICAS, settings.optimus()),
     "end-to-end, dp 2": (REPLICAS, settings.end_to_end()),
 }
+LOW_RANK = {
+    "uncompressed": (STAGES, settings.whole()),
+    "CB rank 8, always, no feedback": (STAGES, settings.low_rank(8, "none", "always")),
+    "CB rank 8, always, feedback within a step": (STAGES, settings.low_rank(8, "feedback", "always", reset=True)),
+    "CB rank 8, always, feedback for ever": (STAGES, settings.low_rank(8, "feedback", "always")),
+    "CB rank 8, epilogue, feedback for ever": (STAGES, settings.low_rank(8, "feedback", "epilogue")),
+    "uncompressed, dp 2": (REPLICAS, settings.whole()),
+    "optimus-cc, dp 2": (REPLICAS, settings.optimus()),
+}
+SETTINGS = {"scratch": BY_SAMPLE, "fine-tune": BY_SAMPLE, "low-rank": LOW_RANK}
 
 
-def baseline_of(name):
-    return "uncompressed, dp 2" if SETTINGS[name][0] == REPLICAS else "uncompressed"
+def baseline_of(study, name):
+    return "uncompressed, dp 2" if SETTINGS[study][name][0] == REPLICAS else "uncompressed"
 
 
 def say(text):
@@ -86,7 +97,12 @@ def halves(text):
     return text[:middle], text[middle:]
 
 
-def prepare(out, laconic):
+def beginning(text, share):
+    """So much of it, up to a line's end."""
+    return text if share >= 1 else text[:text.index("\n", int(share * len(text))) + 1]
+
+
+def prepare(out, laconic, vocabulary, share):
     """Prefixes of the datasets: train, valid, and the two halves of train. Made once."""
     data = out / "data"
     prefixes = {name: data / name for name in ("train", "valid", "before", "after")}
@@ -95,17 +111,18 @@ def prepare(out, laconic):
     source = corpus()
     data.mkdir(parents=True, exist_ok=True)
     texts = {name: lzma.open(source / f"{name}.txt.xz", "rt", encoding="utf-8").read() for name in ("train", "valid")}
+    texts["train"] = beginning(texts["train"], share)
     texts["before"], texts["after"] = halves(texts["train"])
     for name, text in texts.items():
         (data / f"{name}.txt").write_text(text, encoding="utf-8")
-        words = ["--train-bpe", VOCABULARY] if name == "train" else ["--tokeniser", data / "train.tokeniser"]
+        words = ["--train-bpe", vocabulary] if name == "train" else ["--tokeniser", data / "train.tokeniser"]
         subprocess.run(list(map(str, [laconic, "prepare", data / f"{name}.txt", "--out", prefixes[name], "--overwrite", *words])),
                        check=True, capture_output=True)
     return prefixes
 
 
-def samples_of(prefix):
-    return (json.loads(prefix.with_suffix(".json").read_text())["tokens"] - 1) // MODEL["context"]
+def samples_of(prefix, context):
+    return (json.loads(prefix.with_suffix(".json").read_text())["tokens"] - 1) // context
 
 
 def steps_of(samples, epochs):
@@ -118,7 +135,8 @@ class Run:
 
     def __init__(self, options, study, name, seed, prefixes, samples):
         self.options, self.study, self.name, self.seed, self.samples = options, study, name, seed, samples
-        self.mesh, self.setting = SETTINGS[name]
+        self.mesh, self.setting = SETTINGS[study][name]
+        self.model = STUDIES[study]["model"]
         self.prefixes = prefixes
         self.key = key_of(study, name, seed)
         self.folder = folder_of(options.out, study, name, seed)
@@ -129,16 +147,17 @@ class Run:
         """What both ends of all boundaries remember, in memory and once more in the last checkpoint."""
         if self.setting.get("preset") != "ac-sgd":
             return 0
-        return self.samples * MODEL["context"] * MODEL["width"] * 2 * 2 * (self.mesh[0] - 1)
+        return self.samples * self.model["context"] * self.model["width"] * 2 * 2 * (self.mesh[0] - 1)
 
     def sets(self):
         pp, dp = self.mesh
-        train = self.prefixes["train" if self.study == "scratch" else "after"]
-        start = {} if self.study == "scratch" else {"model.start": newest_checkpoint(base_folder(self.options.out))}
+        train = self.prefixes["after" if self.study == "fine-tune" else "train"]
+        start = {} if self.study != "fine-tune" else {"model.start": newest_checkpoint(base_folder(self.options.out))}
         return {"run.folder": self.folder / "run", "run.seed": self.seed, "run.device": self.options.device, "run.threads": 1,
-                **{f"model.{key}": value for key, value in MODEL.items()}, **start,
+                **{f"model.{key}": value for key, value in self.model.items()}, **start,
                 "data.train": train, "data.valid": self.prefixes["valid"], "train.steps": self.steps, "train.batch": BATCH,
-                "train.microbatch": BATCH // dp // MICROBATCHES, **STUDIES[self.study], "mesh.pp": pp, "mesh.dp": dp,
+                "train.microbatch": BATCH // dp // STUDIES[self.study]["microbatches"], **STUDIES[self.study]["set"],
+                "optimiser.warmup": min(STUDIES[self.study]["set"]["optimiser.warmup"], self.steps // 10), "mesh.pp": pp, "mesh.dp": dp,
                 "evaluate.every": max(1, self.samples // BATCH // EVALUATIONS), "evaluate.samples": VALIDATION_SAMPLES,
                 "checkpoint.keep": 1, "report.tensorboard": "false", "network.transport": "in_process", "network.deadline": 600,
                 **self.setting["set"]}
@@ -166,8 +185,7 @@ class Run:
         if summary["step"] < summary["steps"]:
             return {**row, "state": "interrupted", "step": summary["step"]}
         return {**row, "state": "done", "resumed_at": summary["first_step"], "validation_loss": summary["validation_loss"],
-                "train_seconds": summary["train_seconds"], "traffic": summary["traffic"],
-                "links": links_of(summary["config"]), "pipeline": summary.get("pipeline", {}),
+                "train_seconds": summary["train_seconds"], "links": links_of(summary["config"]), "traffic": summary["traffic"], "pipeline": summary.get("pipeline", {}),
                 **curves((self.folder / "run/log.jsonl").read_text(), summary["first_step"])}
 
     def clear(self):
@@ -223,10 +241,10 @@ def base_folder(out):
 
 def make_base(options, prefixes, deadline):
     """The model that `fine-tune` begins from: one rank, the first half of the corpus. False: not done in time."""
-    folder, samples = base_folder(options.out), samples_of(prefixes["before"])
-    sets = {"run.folder": folder, "run.device": options.device, **{f"model.{key}": value for key, value in MODEL.items()},
+    folder, samples = base_folder(options.out), samples_of(prefixes["before"], SMALL["context"])
+    sets = {"run.folder": folder, "run.device": options.device, **{f"model.{key}": value for key, value in SMALL.items()},
             "data.train": prefixes["before"], "data.valid": prefixes["valid"], "train.batch": BATCH,
-            "train.steps": steps_of(samples, options.epochs), **STUDIES["scratch"], "evaluate.samples": VALIDATION_SAMPLES,
+            "train.steps": steps_of(samples, options.epochs), **STUDIES["scratch"]["set"], "evaluate.samples": VALIDATION_SAMPLES,
             "checkpoint.keep": 1, "report.tensorboard": "false"}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "mine.toml").write_text("")
@@ -342,16 +360,16 @@ def about(options):
     graphics = answer("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") if options.device == "cuda" else ""
     cpu = next((line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
     facts = {"machine": f"{cpu}, {os.cpu_count()} threads; {platform.platform()}", "graphics": graphics, "device": options.device,
-             "jobs": options.jobs, "epochs": options.epochs, "version": answer(options.laconic, "--version"),
+             "jobs": options.jobs, "epochs": options.epochs, "share": options.share, "version": answer(options.laconic, "--version"),
              "commit": options.commit or answer("git", "rev-parse", "--short", "HEAD")}
     return {key: value for key, value in facts.items() if value}
 
 
 def runs_of(options, prefixes):
     """Seeds outermost: what is there after a while has all settings."""
-    samples = samples_of(prefixes["train" if options.study == "scratch" else "after"])
+    samples = samples_of(prefixes["after" if options.study == "fine-tune" else "train"], STUDIES[options.study]["model"]["context"])
     return [Run(options, options.study, name, seed, prefixes, samples)
-            for seed in options.seeds for name in SETTINGS if options.only in name]
+            for seed in options.seeds for name in SETTINGS[options.study] if options.only in name]
 
 
 def parse(words):
@@ -362,6 +380,7 @@ def parse(words):
     parser.add_argument("--minutes", type=float, default=1e6, help="end by itself before so many have passed")
     parser.add_argument("--grace", type=float, default=45, help="seconds of them for saving what is not done")
     parser.add_argument("--study", choices=STUDIES, default="scratch")
+    parser.add_argument("--share", type=float, default=1, help="train on this much of the corpus, from its beginning")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--seeds", type=lambda text: [int(s) for s in text.split(",")], default=list(SEEDS), help="as 1,2,3")
     parser.add_argument("--only", default="", help="settings whose name contains this")
@@ -389,7 +408,7 @@ def main(words):
         return quality_report.report(options)
     deadline = began + 60 * options.minutes - options.grace
     options.out.mkdir(parents=True, exist_ok=True)
-    prefixes = prepare(options.out, options.laconic)
+    prefixes = prepare(options.out, options.laconic, STUDIES[options.study]["vocabulary"], options.share)
     if options.study == "fine-tune" and not make_base(options, prefixes, deadline):
         say("the time is over before the model that fine-tuning begins from is done; start again")
         return 0
