@@ -29,17 +29,11 @@ def direct(forward, backward):
 
 def delta(forward, backward):
     """AC-SGD, changes of activations in so many bits."""
-    return {"preset": "ac-sgd", "set": {"pp.activation.codec": quantised(forward), "pp.gradient.codec": quantised(backward),
-                                        "embedding.tied.codec": TIED}}
+    return {"preset": "ac-sgd", "set": {"pp.activation.codec": quantised(forward), "pp.gradient.codec": quantised(backward)}}
 
 
 def rotated():
-    return {"preset": "rotated", "set": {"embedding.tied.codec": TIED}}
-
-
-def rotated_bits(forward, backward):
-    turned = lambda bits: f"quantise:bits={bits},block=32,rotate=true"
-    return {"set": {"pp.activation.codec": turned(forward), "pp.gradient.codec": turned(backward), "embedding.tied.codec": TIED}}
+    return {"preset": "rotated", "set": {}}
 
 
 def low_rank(rank, memory, when, reset=False):
@@ -49,7 +43,7 @@ def low_rank(rank, memory, when, reset=False):
 
 def end_to_end():
     """AC-SGD between stages, 4 bits between replicas: all that the preset says."""
-    return {"preset": "ac-sgd", "set": {"embedding.tied.codec": TIED}}
+    return {"preset": "ac-sgd", "set": {}}
 
 
 def optimus():

@@ -65,8 +65,8 @@ LOW_RANK = {
 SETTINGS = {"scratch": BY_SAMPLE, "fine-tune": BY_SAMPLE, "low-rank": LOW_RANK}
 
 
-def baseline_of(study, name):
-    return "uncompressed, dp 2" if SETTINGS[study][name][0] == REPLICAS else "uncompressed"
+def baseline_of(name):
+    return "uncompressed, dp 2" if name.endswith("dp 2") else "uncompressed"
 
 
 def say(text):

@@ -10,21 +10,23 @@ import sys
 import tempfile
 
 import quality
-from quality import MICROBATCHES, MODEL, ROOT, SETTINGS, baseline_of
+from quality import ROOT, SETTINGS, STUDIES, baseline_of
+
+NAMES = [name for of_study in SETTINGS.values() for name in of_study]
 
 CLASSES = ("pp.activation", "pp.gradient", "embedding.tied", "dp.gradient")
 # What bench/run pipeline calls the same setting.
 LAB_NAMES = {"uncompressed": "fp32", "DirectQ fw4 bw8": "DirectQ, 4 and 8 bits", "ac-sgd fw4 bw8": "ac-sgd", "rotated fw4 bw8": "rotated",
              "uncompressed, dp 2": "fp32", "end-to-end, dp 2": "ac-sgd, 4 bits between replicas", "optimus-cc, dp 2": "CB, epilogue + FE + SC"}
 # Curves of one drawing. Not all at once: nobody could tell fourteen lines apart.
-DRAWN = {"ac-sgd": ["uncompressed", *(n for n in SETTINGS if n.startswith(("ac-sgd", "DirectQ")))],
-         "others": ["uncompressed", *(n for n in SETTINGS if n.startswith(("rotated", "CB")))],
-         "dp-2": [n for n in SETTINGS if n.endswith("dp 2")]}
+DRAWN = {"ac-sgd": ["uncompressed", *(n for n in NAMES if n.startswith(("ac-sgd", "DirectQ")))],
+         "others": ["uncompressed", *(n for n in NAMES if n.startswith(("rotated", "CB")))],
+         "dp-2": [n for n in NAMES if n.endswith("dp 2")]}
 
 
 def rows_of(facts, study):
     """Setting to its rows by seed, of runs that are done, in the order of the settings."""
-    found = {name: {} for name in SETTINGS}
+    found = {name: {} for name in SETTINGS[study]}
     for row in facts["runs"].values():
         if row["study"] == study and row["state"] == "done" and row["setting"] in found:
             found[row["setting"]][row["seed"]] = row
@@ -43,7 +45,8 @@ def differences(rows, base):
 
 def evaluation_bytes(row):
     """Activations of evaluations travel whole, and are counted with those of training."""
-    return row["validated_samples"] * MODEL["context"] * MODEL["width"] * 4 * (row["mesh"][0] - 1)
+    model = STUDIES[row["study"]]["model"]
+    return row["validated_samples"] * model["context"] * model["width"] * 4 * (row["mesh"][0] - 1)
 
 
 def ratio_of(rows, name):
@@ -167,7 +170,7 @@ class Composer:
         return (steps.get(f"{lab}, first epoch", later), later) if later else None
 
     def estimate(self, row, rate, activation):
-        size = lambda codec: self.message_bytes(codec, row["mesh"])
+        size = lambda codec: self.message_bytes(codec, row)
         bits = 0.956e6 * megabits(rate)  # what TCP carries
         counted = row["steps"] - row["resumed_at"]
         wire = lambda name: sum(t["wire_bytes"] for t in row["traffic"] if t["class"] == name) / counted
@@ -176,15 +179,17 @@ class Composer:
         gradient, when = row["links"]["pp.gradient.codec"], row["links"]["pp.gradient.when"]
         shorter = [] if when == "always" else ["--when", when, "--ratio", f"{size('raw') / size(gradient):.4g}"]
         whole = "raw" if shorter else gradient
-        words = ["schedule", "1f1b", "--ranks", pp, "--microbatches", MICROBATCHES,
+        words = ["schedule", "1f1b", "--ranks", pp, "--microbatches", STUDIES[row["study"]]["microbatches"],
                  "--forward", f"{self.forward:.6g}", "--backward", f"{self.backward:.6g}",
                  "--activation", f"{8 * size(activation) / bits:.6g}", "--gradient", f"{8 * size(whole) / bits:.6g}", *shorter,
                  "--reduction", f"{8 * wire('dp.gradient') / (pp * dp) / bits:.6g}",
                  "--step", f"{8 * wire('embedding.tied') / (2 * dp) / bits:.6g}", "--latency", 70e-6, "--wiring", "hosts"]
         return self.ask(words)["makespan_seconds"]
 
-    def message_bytes(self, codec, mesh):
-        shape = f"{quality.BATCH // mesh[1] // MICROBATCHES},{MODEL['context']},{MODEL['width']}"
+    def message_bytes(self, codec, row):
+        study = STUDIES[row["study"]]
+        samples = row["batch"] // row["mesh"][1] // study["microbatches"]
+        shape = f"{samples},{study['model']['context']},{study['model']['width']}"
         facts = self.ask(["codec", "show", codec, "--shape", shape])
         return facts["payload_bytes"] + facts["frame_overhead_bytes"]
 
@@ -238,18 +243,21 @@ def study_part(facts, study, options, stem, folder):
     if not found:
         return []
     row = next(iter(next(iter(found.values())).values()))
-    what = "from scratch" if study == "scratch" else "fine-tuned on the second half of the text, from a model trained on the first"
+    what = "fine-tuned on the second half of the text, from a model trained on the first" if study == "fine-tune" else "from scratch"
+    model, microbatches = STUDIES[study]["model"], STUDIES[study]["microbatches"]
 
     def draw(name, title, x, curves, extra=""):
-        path = folder / f"{stem}-{study}-{name}.svg"
+        path = folder / f"{stem}-{name}.svg"
         draw_curves(path, title, x, curves, extra)
         return f"![{title}]({path.name})"
 
-    lines = [f"## {study}", "", f"WikiText-2, {what}: {row['samples']} samples of {MODEL['context']} tokens, {row['steps']} steps of "
-             f"{row['batch']}, {row['steps'] * row['batch'] / row['samples']:.1f} epochs; GPT of {MODEL['layers']} layers, width "
-             f"{MODEL['width']}, one stage a layer, {MICROBATCHES} microbatches; validation on {quality.VALIDATION_SAMPLES} samples. "
+    share = facts["about"].get("share", 1)
+    corpus = "WikiText-2" if share >= 1 else f"The first {100 * share:.1f} % of WikiText-2"
+    lines = [f"## {study}", "", f"{corpus}, {what}: {row['samples']} samples of {model['context']} tokens, {row['steps']} steps of "
+             f"{row['batch']}, {row['steps'] * row['batch'] / row['samples']:.1f} epochs; GPT of {model['layers']} layers, width "
+             f"{model['width']}, four stages, {microbatches} microbatches; validation on {quality.VALIDATION_SAMPLES} samples. "
              "Medians over seeds, in brackets the least and the most.", "", *losses_table(found), *noise_line(found)]
-    finals = folder / f"{stem}-{study}-final.svg"
+    finals = folder / f"{stem}-final.svg"
     draw_finals(finals, "Validation loss at the end: median, least and most of the seeds", found)
     lines += [f"![final losses]({finals.name})", "", "### Loss over steps", ""]
     lines += [draw(f"steps-{group}", "Median of the seeds", "steps",
@@ -271,20 +279,24 @@ def seconds_parts(found, options, draw):
     return lines
 
 
-def free_stem(folder):
-    stem = f"{datetime.date.today().isoformat()}-quality"
+def free_stem(folder, study):
+    stem = f"{datetime.date.today().isoformat()}-quality-{study}"
     names = (stem if number == 1 else f"{stem}-{number}" for number in range(1, 1000))
     return next(name for name in names if not (folder / f"{name}.md").exists())
 
 
 def report(options, folder=ROOT / "bench/results"):
+    """A file for each study of which there are runs."""
     facts = json.loads((options.out / "results.json").read_text())
-    stem = free_stem(folder)
-    lines = ["# quality: what encoding at stage boundaries does to the loss", "", *header(facts, options),
-             "| setting | what is set |", "|---|---|",
-             *(f"| {name} | mesh {mesh[0]} x {mesh[1]}; {quality.settings.described(setting)} |" for name, (mesh, setting) in SETTINGS.items()), ""]
-    for study in quality.STUDIES:
-        lines += study_part(facts, study, options, stem, folder)
-    (folder / f"{stem}.md").write_text("\n".join(lines))
-    print(f"wrote {folder / stem}.md", file=sys.stderr)
+    for study, of_study in SETTINGS.items():
+        stem = free_stem(folder, study)
+        part = study_part(facts, study, options, stem, folder)
+        if not part:
+            continue
+        lines = [f"# quality, {study}: what encoding at stage boundaries does to the loss", "", *header(facts, options),
+                 "| setting | what is set |", "|---|---|",
+                 *(f"| {name} | mesh {mesh[0]} x {mesh[1]}; {quality.settings.described(setting)} |" for name, (mesh, setting) in of_study.items()),
+                 "", *part]
+        (folder / f"{stem}.md").write_text("\n".join(lines))
+        print(f"wrote {folder / stem}.md", file=sys.stderr)
     return 0
