@@ -338,7 +338,11 @@ void Pipeline::settle(std::uint64_t step) {
     TagFields fields = edge->tag;
     fields.number = step;
     fields.part = kAllReceived;
-    wait_for(*engine_, edge->sender.spec().peer, make_tag(fields), [this] { serve(); });
+    try {
+      wait_for(*engine_, edge->sender.spec().peer, make_tag(fields), [this] { serve(); });
+    } catch (const WireError&) {
+      // Damaged on the way, but here: that it has come is all it says.
+    }
   }
 }
 

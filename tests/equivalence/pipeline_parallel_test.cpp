@@ -279,6 +279,16 @@ TEST_F(PipelineParallel, ADamagedActivationIsSentAgainAndCounted) {
   EXPECT_LE(summary.pipeline.repaired, 2U);  // the samples of a microbatch
 }
 
+// Of gradients the receiver says that it has all: rank 0 sends nothing else of this traffic.
+TEST_F(PipelineParallel, ADamagedAcknowledgementIsOneNevertheless) {
+  for (const int bit : {5, 90}) {
+    RunConfig c = config(fmt::format("a{}", bit), 2);
+    set(c, {"pp.gradient.codec=quantise:bits=4", "pp.gradient.memory=delta",
+            fmt::format("network.faults=flip:rank=0,traffic=pp.gradient,at=1,bit={}", bit)});
+    EXPECT_EQ(run(c).step, 3);
+  }
+}
+
 TEST_F(PipelineParallel, AStepThatIsNotFiniteLeavesNoTraceInLinks) {
   RunConfig c = config("a", 3);
   c.data.train = folder_ / "few";
