@@ -349,6 +349,10 @@ PipelineDecisions decide_pipeline(const RunConfig& config, const GptShape& shape
   return d;
 }
 
+bool still_holds(const PipelineDecisions& decisions, const RunConfig& config) {
+  return !is_file(config) || schedule_of(config) == decisions.schedule;
+}
+
 PipelinePlan plan_of(const RunConfig& config, const PipelineDecisions& decisions) {
   return {.schedule = lowered(decisions.schedule),
           .stages = ranges_of_split(decisions.split),
@@ -357,9 +361,8 @@ PipelinePlan plan_of(const RunConfig& config, const PipelineDecisions& decisions
           .gradient = gradient_link(config)};
 }
 
-std::uint64_t reference_bytes(const RunConfig& config, const GptShape& shape,
+std::uint64_t reference_bytes(const LinkSpec& link, const RunConfig& config, const GptShape& shape,
                               std::uint64_t samples) {
-  const LinkSpec link = activation_link(config);
   const auto* delta = std::get_if<Delta>(&link.memory);
   if (delta == nullptr) return 0;
   const auto elements = static_cast<std::uint64_t>(config.model.context * shape.width);

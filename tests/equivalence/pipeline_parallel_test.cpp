@@ -267,6 +267,24 @@ TEST_F(PipelineParallel, ReferencesOnDiskAreThoseInRam) {
   EXPECT_TRUE(model_bytes(run(c).checkpoint) == model_bytes(in_ram.checkpoint));
 }
 
+TEST_F(PipelineParallel, ABudgetThatIsTooSmallIsSaidOfBothLinks) {
+  RunConfig c = config("a", 2, 2);
+  c.train.steps = 1;
+  c.optimiser.warmup = 1;
+  set(c, {"pp.activation.memory=delta", "pp.gradient.memory=delta", "pp.activation.budget=400000",
+          "pp.gradient.budget=77824"});
+  testing::internal::CaptureStdout();
+  run(c);
+  const std::string said = testing::internal::GetCapturedStdout();
+  // 377 samples in two shards, one page of 4096 bytes each.
+  for (const char* line :
+       {"references of pp.activation: 774.1 kB for 189 samples at each end of a boundary, in ram; "
+        "pp.activation.budget = 400.0 kB has room for 52 % of them",
+        "references of pp.gradient: 774.1 kB for 189 samples at each end of a boundary, in ram; "
+        "pp.gradient.budget = 77.8 kB has room for 10 % of them"})
+    EXPECT_NE(said.find(line), std::string::npos) << said;
+}
+
 TEST_F(PipelineParallel, ADamagedActivationIsSentAgainAndCounted) {
   RunConfig c = config("a", 2);
   c.data.train = folder_ / "few";

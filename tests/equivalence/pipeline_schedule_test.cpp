@@ -49,6 +49,20 @@ TEST_F(ScheduleFile, MicrobatchesMayComeInAnyOrder) {
     }
 }
 
+TEST_F(ScheduleFile, ARunThatGoesOnReadsTheFileAgain) {
+  const std::string in_turns = "rank 0: F0 F1 B0 F2 B1 F3 B2 B3\nrank 1: F0 B0 F1 B1 F2 B2 F3 B3\n";
+  const std::string at_once = "rank 0: F0 F1 F2 F3 B0 B1 B2 B3\nrank 1: F0 B0 F1 B1 F2 B2 F3 B3\n";
+  RunConfig c = by(in_turns, 2);
+  const auto schedule_after = [&](std::int64_t steps) {
+    c.train.steps = steps;
+    return parse_decisions(read_checkpoint_info(run(c, "auto").checkpoint).pipeline).schedule;
+  };
+  EXPECT_EQ(schedule_after(2), parse_schedule(in_turns));
+  EXPECT_EQ(schedule_after(3), parse_schedule(in_turns));
+  std::ofstream(c.pipeline.schedule.substr(5)) << at_once;
+  EXPECT_EQ(schedule_after(4), parse_schedule(at_once));
+}
+
 TEST_F(ScheduleFile, TheTiedGradientWaitsForTheHeadWhereverItComes) {
   const TrainSummary alone = train({.config = precise("one", 1)});
   const std::string forward = "rank 0: 0F0 1F0 0F1 1F1 0F2 1F2 0F3 1F3 ";
