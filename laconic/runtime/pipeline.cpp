@@ -34,7 +34,12 @@ LinkSpec named(LinkSpec link, const char* traffic, int edge, Rank rank) {
   link.name = fmt::format("{}.{}", traffic, edge);
   if (auto* delta = std::get_if<Delta>(&link.memory); delta != nullptr && !delta->folder.empty()) {
     delta->folder += fmt::format("/rank-{:05}", rank);
-    std::filesystem::create_directories(delta->folder);
+    std::error_code error;
+    std::filesystem::create_directories(delta->folder, error);
+    if (error)
+      throw ConfigError(
+          {{fmt::format("{}.store", traffic), fmt::format("rank {} cannot make the folder {}: {}",
+                                                          rank, delta->folder, error.message())}});
   }
   return link;
 }

@@ -267,6 +267,20 @@ TEST_F(PipelineParallel, ReferencesOnDiskAreThoseInRam) {
   EXPECT_TRUE(model_bytes(run(c).checkpoint) == model_bytes(in_ram.checkpoint));
 }
 
+TEST_F(PipelineParallel, AStoreThatCannotBeIsRefusedByItsKey) {
+  RunConfig c = config("a", 2);
+  std::ofstream(folder_ / "file") << "no folder";
+  set(c, {"pp.activation.memory=delta", "pp.activation.budget=100000",
+          "pp.activation.store=" + (folder_ / "file")});
+  try {
+    run(c);
+    ADD_FAILURE();
+  } catch (const ConfigError& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("pp.activation.store: rank "))
+        << error.what();
+  }
+}
+
 TEST_F(PipelineParallel, ABudgetThatIsTooSmallIsSaidOfBothLinks) {
   RunConfig c = config("a", 2, 2);
   c.train.steps = 1;
