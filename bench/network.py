@@ -61,9 +61,15 @@ def in_lab(rate, command, environment, hosts=HOSTS):
     except subprocess.TimeoutExpired:
         raise Failed(f"not done after {TIMEOUT} s")
     if done.returncode != 0:
-        reasons = [line for line in done.stderr.splitlines() if not line.startswith(("laconic: rank", "  rank", "laconic: how"))]
-        raise Failed(f"exit code {done.returncode}: {(reasons or ['no reason was given'])[-1].strip()[:200]}")
+        raise Failed(f"exit code {done.returncode}: {reason_in(done.stderr)[:200]}")
     return done.stdout
+
+
+def reason_in(errors):
+    """The last line that is neither about who ended how nor from a rank that only lost another."""
+    lines = [line for line in errors.splitlines() if line.strip() and not line.startswith(("laconic: rank", "  rank", "laconic: how"))]
+    own = [line for line in lines if " is lost: " not in line and "records of" not in line]
+    return (own or lines or ["no reason was given"])[-1].strip()
 
 
 def last_json(text):

@@ -24,6 +24,14 @@ CLI::Option* add_seconds(CLI::App& verb, const char* name, std::optional<double>
       ->type_name("SECONDS");
 }
 
+void add_seconds(CLI::App& verb, const char* name, std::vector<double>& seconds, const char* help) {
+  verb.add_option(name, seconds, help)
+      ->capture_default_str()
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("SECONDS");
+}
+
 void add_shape(CLI::App& verb, ScheduleCommand& command) {
   add_number(verb, "--ranks", command.ranks, "of the pipeline; default: 4, or the file's");
   add_number(verb, "--microbatches", command.microbatches,
@@ -33,7 +41,8 @@ void add_shape(CLI::App& verb, ScheduleCommand& command) {
 }
 
 void add_costs(CLI::App& verb, ScheduleCommand& command) {
-  add_seconds(verb, "--forward", command.forward, "of a microbatch on a rank, all its chunks");
+  add_seconds(verb, "--forward", command.forward,
+              "of a microbatch on a rank, all its chunks; as 1,1,1,2 by rank");
   add_seconds(verb, "--backward", command.backward, "the same, both halves");
   verb.add_option("--weight-share", command.weight_share,
                   "of backward that is the weights' half, where a schedule splits it")

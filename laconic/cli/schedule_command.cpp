@@ -65,8 +65,8 @@ void check_output(Problems& problems, const char* option, const std::string& pat
 
 Problems check_numbers(const ScheduleCommand& c) {
   Problems problems;
-  check_number(problems, "--forward", c.forward, 0);
-  check_number(problems, "--backward", c.backward, 0);
+  for (const double s : c.forward) check_number(problems, "--forward", s, 0);
+  for (const double s : c.backward) check_number(problems, "--backward", s, 0);
   check_number(problems, "--activation", c.activation, 0);
   check_number(problems, "--gradient", c.gradient.value_or(0), 0);
   check_number(problems, "--latency", c.latency, 0);
@@ -123,14 +123,37 @@ PipelineShape shape_for(ScheduleKind kind, const ScheduleCommand& command, bool 
   return {ranks, stages, microbatches};
 }
 
+// A chunk's share of what a rank takes; `seconds` are by rank, or one for all.
+double of_chunk(const std::vector<double>& seconds, const PipelineShape& shape, int stage) {
+  const auto rank = static_cast<std::size_t>(rank_of_stage(shape, stage));
+  return seconds[seconds.size() == 1 ? 0 : rank] / chunks_of(shape);
+}
+
+void require_one_or_all(const char* option, const std::vector<double>& seconds, int ranks) {
+  if (seconds.size() != 1 && seconds.size() != static_cast<std::size_t>(ranks))
+    throw ConfigError(
+        Problems{{option, fmt::format("{} values for {} ranks: give one, or one for each rank",
+                                      seconds.size(), ranks)}});
+}
+
+std::vector<StageCost> stage_costs(const ScheduleCommand& command, const PipelineShape& shape) {
+  require_one_or_all("--forward", command.forward, shape.ranks);
+  require_one_or_all("--backward", command.backward, shape.ranks);
+  std::vector<StageCost> stages;
+  for (int stage = 0; stage < shape.stages; ++stage) {
+    const double backward = of_chunk(command.backward, shape, stage);
+    stages.push_back({.forward = of_chunk(command.forward, shape, stage),
+                      .backward = backward,
+                      .backward_input = backward * (1 - command.weight_share),
+                      .backward_weight = backward * command.weight_share,
+                      .reduction = command.reduction / chunks_of(shape)});
+  }
+  return stages;
+}
+
 Costs costs_for(const ScheduleCommand& command, const PipelineShape& shape) {
   Costs costs;
-  const double backward = command.backward / chunks_of(shape);
-  costs.stages = {{.forward = command.forward / chunks_of(shape),
-                   .backward = backward,
-                   .backward_input = backward * (1 - command.weight_share),
-                   .backward_weight = backward * command.weight_share,
-                   .reduction = command.reduction / chunks_of(shape)}};
+  costs.stages = stage_costs(command, shape);
   EdgeCost edge{command.activation, command.gradient.value_or(command.activation), 0};
   if (command.bytes) {
     const auto rate = static_cast<double>(*parse_rate(command.rate));

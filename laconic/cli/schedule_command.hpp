@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace laconic {
 
@@ -16,8 +17,8 @@ struct ScheduleCommand {
   std::optional<int> microbatches;
   std::optional<int> chunks;
 
-  double forward = 1;
-  double backward = 2;
+  std::vector<double> forward = {1};  // by rank, or one for all; so is backward
+  std::vector<double> backward = {2};
   double weight_share = 0.5;  // of backward, for kinds that split it
   double activation = 0;
   std::optional<double> gradient;  // as long as an activation

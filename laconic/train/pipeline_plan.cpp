@@ -346,7 +346,8 @@ PipelineDecisions decide_pipeline(const RunConfig& config, const GptShape& shape
   const Costs costs = costs_of(config, shape, d, times, link);
   if (config.pp_gradient.when != "always")
     d.encoded = select_gradient_sends(complete, parse_when(config.pp_gradient.when), costs);
-  if (config.dp_gradient.stages == "auto" && config.mesh.dp > 1) {
+  // Without a rate there is nothing to choose by: all ranks encode.
+  if (config.dp_gradient.stages == "auto" && config.mesh.dp > 1 && link.bytes_per_second > 0) {
     const SumBytes bytes = sum_bytes(config, shape, plan_of(config, d));
     d.encoded_ranks = ranks_worth_encoding(slack_of_ranks(complete, costs),
                                            divided(bytes.exact, link.bytes_per_second),

@@ -66,6 +66,15 @@ TEST_F(ScheduleVerb, SecondsFollowFromBytesAndRate) {
   EXPECT_NEAR(nlohmann::json::parse(text("b.json"))["makespan_seconds"].get<double>(), 8, 1e-9);
 }
 
+// Two microbatches: the last rank takes twice as long, and the others as before.
+TEST_F(ScheduleVerb, SecondsMayDifferByRank) {
+  expect_exit(0, {"schedule", "gpipe", "--ranks", "3", "--microbatches", "2", "--forward", "1,1,2",
+                  "--backward", "2,2,4", "--json", "r.json"});
+  const auto json = nlohmann::json::parse(text("r.json"));
+  EXPECT_EQ(json["busy_seconds"].get<std::vector<double>>(), (std::vector<double>{6, 6, 12}));
+  EXPECT_NEAR(json["makespan_seconds"].get<double>(), 2 + 12 + 4, 1e-9);
+}
+
 TEST_F(ScheduleVerb, ADeadlockIsDrawnAndRefused) {
   write_text(folder_ / "dead.schedule",
              "rank 0: F0 >a0 <g0 B0 F1 >a1 <g1 B1\nrank 1: <a0 F0 <a1 F1 B0 >g0 B1 >g1\n");
@@ -89,6 +98,8 @@ TEST_F(ScheduleVerb, RefusesWithTheReason) {
       {{"--ranks", "2147483647"}, "--ranks: 2147483647 is not from 1 to 1000"},
       {{"--ranks", "1000", "--microbatches", "1001"}, "are more than 1000000 forwards"},
       {{"--forward", "nan"}, "--forward: nan is not from 0"},
+      {{"--forward", "1,1,nan,1"}, "--forward: nan is not from 0"},
+      {{"--backward", "1,2,3"}, "--backward: 3 values for 4 ranks"},
       {{"--ratio", "0.5"}, "--ratio: 0.5 is not from 1"},
       {{"--weight-share", "2"}, "--weight-share: 2 is not from 0 to 1"},
       {{"--when", "maybe"}, "always, epilogue, critical, never"},
