@@ -12,7 +12,7 @@ namespace laconic {
 // there for the others. A message that was damaged on the way is a std::runtime_error here.
 TrainSummary train_as_rank(TrainOptions options, const Place& place);
 
-// Ranks are threads of this process, mesh.dp of them; the summary of rank 0.
+// Ranks are threads of this process, as many as the mesh has; the summary of rank 0.
 TrainSummary train_in_threads(const TrainOptions& options);
 
 }  // namespace laconic

@@ -34,7 +34,12 @@ LinkSpec named(LinkSpec link, const char* traffic, int edge, Rank rank) {
   link.name = fmt::format("{}.{}", traffic, edge);
   if (auto* delta = std::get_if<Delta>(&link.memory); delta != nullptr && !delta->folder.empty()) {
     delta->folder += fmt::format("/rank-{:05}", rank);
-    std::filesystem::create_directories(delta->folder);
+    std::error_code error;
+    std::filesystem::create_directories(delta->folder, error);
+    if (error)
+      throw ConfigError(
+          {{fmt::format("{}.store", traffic), fmt::format("rank {} cannot make the folder {}: {}",
+                                                          rank, delta->folder, error.message())}});
   }
   return link;
 }
@@ -63,6 +68,7 @@ struct Pipeline::Edge {
   bool sends_activations;  // and receives gradients
   bool has_gradient_delta;
   TagFields tag;
+  std::vector<int> awaited;  // microbatches, in the order in which the list takes them
   EdgeSender sender;
   EdgeReceiver receiver;
 };
@@ -94,6 +100,8 @@ struct Pipeline::Walk {
   std::map<Place, at::Tensor> outputs;  // to be sent
   std::map<Place, at::Tensor> above;    // gradients of outputs: received or handed over
   std::map<Place, at::Tensor> below;    // gradients of inputs: to be sent
+  std::map<int, std::size_t> taken;     // by edge: messages received
+  bool is_embedding_done = false, is_head_done = false;
   double loss = 0;
 
   const PipelineShape& shape() const { return pipeline.plan_.schedule.shape; }
@@ -109,7 +117,9 @@ struct Pipeline::Walk {
   void forward(const Action& a);
   void backward(const Action& a, bool completes_stage);
   void pass_down(const Action& a, at::Tensor gradient);
-  Stage::AfterBlock hook(bool completes_stage) const;
+  Stage::AfterBlock hook(bool completes_stage);
+  void complete(std::int64_t block);
+  void announce(std::int64_t block) const;
   at::Tensor gradient_of_output(const Action& a);
   EdgeMessage message(const Action& a, int edge, bool is_activation) const;
   void send(const Action& a, bool is_activation);
@@ -166,12 +176,26 @@ at::Tensor Pipeline::Walk::gradient_of_output(const Action& a) {
   return at::scalar_tensor(step.weight, like.options().requires_grad(false));
 }
 
-Stage::AfterBlock Pipeline::Walk::hook(bool completes_stage) const {
+Stage::AfterBlock Pipeline::Walk::hook(bool completes_stage) {
   if (!completes_stage) return {};
-  return [this](std::int64_t block) {
-    if (block == 0) fold_tied_gradient(pipeline.gpt_);
-    if (step.block_done) step.block_done(block);
-  };
+  return [this](std::int64_t block) { complete(block); };
+}
+
+// A rank that holds both ends has not got the tied gradient before both have added to it, and a
+// schedule may put the head's W last.
+void Pipeline::Walk::complete(std::int64_t block) {
+  const std::int64_t head = block_count(pipeline.gpt_.shape) - 1;
+  is_embedding_done |= block == 0;
+  is_head_done |= block == head;
+  if (block != 0) announce(block);
+  const bool is_end = block == 0 || block == head;
+  if (!is_end || !is_embedding_done || (!is_head_done && pipeline.gpt_.holds(head))) return;
+  fold_tied_gradient(pipeline.gpt_);
+  announce(0);
+}
+
+void Pipeline::Walk::announce(std::int64_t block) const {
+  if (step.block_done) step.block_done(block);
 }
 
 void Pipeline::Walk::backward(const Action& a, bool completes_stage) {
@@ -222,7 +246,8 @@ at::Tensor Pipeline::Walk::recv(const Action& a, bool is_activation) {
                                        [this] { pipeline.serve(); });
   pipeline.times_.waiting += watch.seconds();
   if (!is_activation) at.sender.release(a.microbatch);  // its activation has been understood
-  if (a.microbatch + 1 < shape().microbatches) at.receiver.post(a.microbatch + 1);
+  const std::size_t next = ++taken[edge];
+  if (next < at.awaited.size()) at.receiver.post(at.awaited[next]);
   return tensor;
 }
 
@@ -256,6 +281,10 @@ Pipeline::Pipeline(const Gpt& gpt, PipelinePlan plan, Engine* engine, const Grou
     edges_[e] = std::make_unique<Edge>(
         *engine, plan_, e, ranks[static_cast<std::size_t>(is_upper ? lower : upper)], is_upper);
   }
+  for (const Action& a : list) {
+    if (a.op == Op::recv_activation) edge_at(a.stage - 1)->awaited.push_back(a.microbatch);
+    if (a.op == Op::recv_gradient) edge_at(a.stage)->awaited.push_back(a.microbatch);
+  }
 }
 
 Pipeline::~Pipeline() = default;
@@ -278,9 +307,15 @@ double Pipeline::run(const PipelineStep& step) {
   for (const auto& [number, edge] : edges_) {
     edge->sender.begin(step.step);
     edge->receiver.begin(step.step);
-    edge->receiver.post(0);
+    edge->receiver.post(edge->awaited.front());
   }
-  Walk walk{.pipeline = *this, .step = step, .inputs = {}, .outputs = {}, .above = {}, .below = {}};
+  Walk walk{.pipeline = *this,
+            .step = step,
+            .inputs = {},
+            .outputs = {},
+            .above = {},
+            .below = {},
+            .taken = {}};
   const std::vector<Action>& list = plan_.schedule.by_rank[static_cast<std::size_t>(rank_)];
   for (std::size_t i = 0; i < list.size(); ++i)
     walk.act(list[i], i == last_gradient_[static_cast<std::size_t>(list[i].stage)]);
@@ -308,7 +343,11 @@ void Pipeline::settle(std::uint64_t step) {
     TagFields fields = edge->tag;
     fields.number = step;
     fields.part = kAllReceived;
-    wait_for(*engine_, edge->sender.spec().peer, make_tag(fields), [this] { serve(); });
+    try {
+      wait_for(*engine_, edge->sender.spec().peer, make_tag(fields), [this] { serve(); });
+    } catch (const WireError&) {
+      // Damaged on the way, but here: that it has come is all it says.
+    }
   }
 }
 

@@ -184,22 +184,26 @@ class Run {
         join(layers, "+"), described(config_.pp_activation.codec, config_.pp_activation.memory),
         described(config_.pp_gradient.codec, config_.pp_gradient.memory),
         config_.pp_gradient.when == "always" ? "" : " (" + config_.pp_gradient.when + ")"));
-    if (config_.pp_activation.memory == "delta") introduce_references();
+    introduce_references("pp.activation", pipeline_->plan().activation);
+    introduce_references("pp.gradient", pipeline_->plan().gradient);
   }
 
-  void introduce_references() {
-    const std::uint64_t samples = train_.samples() / static_cast<std::uint64_t>(config_.shards());
-    const std::uint64_t needed = reference_bytes(config_, start_.gpt.shape, samples);
-    const auto budget = static_cast<std::uint64_t>(config_.pp_activation.budget);
-    const double room = budget == 0 ? 1 : static_cast<double>(budget) / static_cast<double>(needed);
+  void introduce_references(const char* section, const LinkSpec& link) {
+    const auto* delta = std::get_if<Delta>(&link.memory);
+    if (delta == nullptr) return;
+    const auto shards = static_cast<std::uint64_t>(config_.shards());
+    const std::uint64_t samples = (train_.samples() + shards - 1) / shards;
+    const std::uint64_t needed = reference_bytes(link, config_, start_.gpt.shape, samples);
+    const auto budget = static_cast<double>(delta->budget_bytes);
+    const double room = budget == 0 ? 1 : budget / static_cast<double>(needed);
     reports_->line(fmt::format(
-        "references: {} for {} samples at each end of a boundary, in {}{}",
+        "references of {}: {} for {} samples at each end of a boundary, in {}{}", section,
         human_bytes(static_cast<double>(needed)), with_commas(static_cast<std::int64_t>(samples)),
-        config_.pp_activation.store,
+        delta->folder.empty() ? "ram" : delta->folder,
         room >= 1 ? ""
-                  : fmt::format("; pp.activation.budget = {} has room for {:.0f} % of them, the "
+                  : fmt::format("; {}.budget = {} has room for {:.0f} % of them, the "
                                 "others travel as first visits every time",
-                                human_bytes(static_cast<double>(budget)), 100 * room)));
+                                section, human_bytes(budget), 100 * room)));
   }
 
   std::string describe_gradients() const {

@@ -178,6 +178,11 @@ std::vector<double> divided(std::vector<double> bytes, double rate) {
   return bytes;
 }
 
+// Until a GPU has come so far: it is given work, and the host goes on.
+void wait_for(const at::Tensor& tensor) {
+  if (!tensor.is_cpu()) (void)tensor.flatten()[0].item<double>();
+}
+
 bool needs_times(const RunConfig& config) {
   return config.pipeline.split == "measured" || config.pp_gradient.when == "critical" ||
          (config.dp_gradient.stages == "auto" && config.mesh.dp > 1);
@@ -270,13 +275,14 @@ std::vector<BlockTimes> measure_blocks(const RunConfig& config, const GptShape& 
       stages.push_back(std::make_unique<Stage>(gpt, BlockRange{first, first + 1}, StageOptions{}));
       const Stopwatch watch;
       x = stages[b]->forward(0, microbatch, x);
-      if (b == 2) (void)x.item<double>();  // waits for a GPU
+      wait_for(x);
       best[b].forward = std::min(best[b].forward, watch.seconds());
     }
     at::Tensor gradient = at::scalar_tensor(1.0, x.options());
     for (std::size_t b = 3; b-- > 0;) {
       const Stopwatch watch;
       gradient = stages[b]->backward(0, gradient, {});
+      wait_for(gradient.defined() ? gradient : gpt.value(0).grad());
       best[b].backward = std::min(best[b].backward, watch.seconds());
     }
   }
@@ -350,6 +356,10 @@ PipelineDecisions decide_pipeline(const RunConfig& config, const GptShape& shape
   return d;
 }
 
+bool still_holds(const PipelineDecisions& decisions, const RunConfig& config) {
+  return !is_file(config) || schedule_of(config) == decisions.schedule;
+}
+
 PipelinePlan plan_of(const RunConfig& config, const PipelineDecisions& decisions) {
   return {.schedule = lowered(decisions.schedule),
           .stages = ranges_of_split(decisions.split),
@@ -358,9 +368,8 @@ PipelinePlan plan_of(const RunConfig& config, const PipelineDecisions& decisions
           .gradient = gradient_link(config)};
 }
 
-std::uint64_t reference_bytes(const RunConfig& config, const GptShape& shape,
+std::uint64_t reference_bytes(const LinkSpec& link, const RunConfig& config, const GptShape& shape,
                               std::uint64_t samples) {
-  const LinkSpec link = activation_link(config);
   const auto* delta = std::get_if<Delta>(&link.memory);
   if (delta == nullptr) return 0;
   const auto elements = static_cast<std::uint64_t>(config.model.context * shape.width);

@@ -54,11 +54,15 @@ Costs costs_of(const RunConfig& config, const GptShape& shape, const PipelineDec
 PipelineDecisions decide_pipeline(const RunConfig& config, const GptShape& shape,
                                   const LinkFacts& link, const at::TensorOptions& options);
 
+// Whether a run that goes on can do by what was decided before: not if the schedule's file says
+// something else by now. Requires: no key was changed that decisions depend on.
+bool still_holds(const PipelineDecisions& decisions, const RunConfig& config);
+
 PipelinePlan plan_of(const RunConfig& config, const PipelineDecisions& decisions);
 
-// Bytes that references of all samples would take at one end of a boundary, and whether the budget
-// lets them: for a note at the start. 0: no references.
-std::uint64_t reference_bytes(const RunConfig& config, const GptShape& shape,
+// Bytes of the budget that references of so many samples take at one end of such a link; 0: it has
+// none.
+std::uint64_t reference_bytes(const LinkSpec& link, const RunConfig& config, const GptShape& shape,
                               std::uint64_t samples);
 
 }  // namespace laconic

@@ -89,10 +89,12 @@ CommonStart start_together(const TrainOptions& options, const DataFacts& data, W
     const std::vector<std::string> changes =
         checkpoint.empty() ? std::vector<std::string>() : changes_since(checkpoint, config);
     const std::string before = checkpoint.empty() ? "" : read_checkpoint_info(checkpoint).pipeline;
-    common.has_links = !before.empty() && has_same_links(changes);
-    common.decisions = !before.empty() && asks_the_same(changes)
-                           ? parse_decisions(before)
-                           : decide_pipeline(config, shape, options.link, tensor_options(config));
+    bool goes_on = !before.empty() && asks_the_same(changes);
+    if (goes_on) common.decisions = parse_decisions(before);
+    goes_on = goes_on && still_holds(common.decisions, config);
+    common.has_links = goes_on && has_same_links(changes);
+    if (!goes_on)
+      common.decisions = decide_pipeline(config, shape, options.link, tensor_options(config));
     return held_here(config, common.decisions, shape, world);
   };
   const std::string answer = world.first_decides([&] {

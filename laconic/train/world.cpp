@@ -1,6 +1,10 @@
 #include "laconic/train/world.hpp"
 
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <numeric>
+#include <thread>
 
 #include "laconic/base/error.hpp"
 #include "laconic/collective/run.hpp"
@@ -9,7 +13,8 @@ namespace laconic {
 
 namespace {
 
-constexpr std::uint32_t kUnit = 1;  // of control traffic; 0 is the start-up's
+constexpr std::uint32_t kUnit = 1;      // of control traffic; 0 is the start-up's
+constexpr std::uint32_t kDecision = 4;  // of control traffic
 constexpr char kDecided = '=', kRefused = '!', kFailed = '?';  // what an answer begins with
 
 Bytes bytes_of(std::string_view text) {
@@ -61,25 +66,71 @@ std::vector<Bytes> World::gather_replica(ByteView mine) {
   return gather_all(engine(), pp_group_, Traffic::control, kUnit, number, mine);
 }
 
-Bytes World::from_first(ByteView mine) {
-  if (is_alone()) return {mine.begin(), mine.end()};
-  return broadcast(engine(), everybody_, Traffic::control, kUnit, exchanges_++, mine);
+// All decisions have one tag: they are made one after the other, and messages of a tag keep their
+// order, so that an answer is never taken for that of an outer decision.
+void World::tell_all(ByteView message) {
+  if (is_alone()) return;
+  const auto shared = std::make_shared<const Bytes>(message.begin(), message.end());
+  const Tag tag = make_tag({.traffic = Traffic::control, .unit = kDecision});
+  for (Rank to = 1; to < size(); ++to)
+    engine().send({.to = to, .tag = tag, .raw_bytes = message.size(), .message = shared});
+}
+
+// While it lives, the others get an empty message several times in every deadline.
+class World::StillDeciding {
+ public:
+  explicit StillDeciding(World& world) {
+    if (!world.is_alone()) thread_ = std::thread([this, &world] { tell(world); });
+  }
+  StillDeciding(const StillDeciding&) = delete;
+  StillDeciding& operator=(const StillDeciding&) = delete;
+  ~StillDeciding() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    over_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void tell(World& world) {
+    const auto pause = world.engine().options().deadline / 4;
+    std::unique_lock lock(mutex_);
+    while (!over_.wait_for(lock, pause, [this] { return is_over_; })) {
+      try {
+        world.tell_all({});
+      } catch (const std::exception&) {
+        return;  // somebody is lost: whoever decides will hear of it, too
+      }
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
+
+std::string World::decided_by_first() {
+  const Tag tag = make_tag({.traffic = Traffic::control, .unit = kDecision});
+  std::string answer;
+  while (answer.empty()) answer = text_of(engine().recv(0, tag));
+  if (answer.starts_with(kRefused)) throw ConfigError(answer.substr(1));
+  if (answer.starts_with(kFailed)) throw PeerLost(0, "rank 0 failed: " + answer.substr(1));
+  return answer.substr(1);
 }
 
 std::string World::first_decides(const std::function<std::string()>& decide) {
-  if (!is_first()) {
-    const std::string answer = text_of(from_first({}));
-    if (answer.starts_with(kRefused)) throw ConfigError(answer.substr(1));
-    if (answer.starts_with(kFailed)) throw PeerLost(0, "rank 0 failed: " + answer.substr(1));
-    return answer.substr(1);
-  }
+  if (!is_first()) return decided_by_first();
   // This rank is about to go: whoever waits must know before.
   const auto tell = [&](char kind, const std::exception& error) {
-    from_first(bytes_of(kind + std::string(error.what())));
+    tell_all(bytes_of(kind + std::string(error.what())));
     if (!is_alone()) engine().flush();
   };
   std::string answer;
   try {
+    const StillDeciding still(*this);
     answer = decide();
   } catch (const PeerLost&) {  // nobody listens any more
     throw;
@@ -95,7 +146,7 @@ std::string World::first_decides(const std::function<std::string()>& decide) {
     tell(kFailed, error);
     throw;
   }
-  from_first(bytes_of(kDecided + answer));
+  tell_all(bytes_of(kDecided + answer));
   return answer;
 }
 

@@ -62,10 +62,11 @@ class World {
   // What every rank of the same replica brought, first part of the pipeline to last. Collective:
   // the other replicas gather, too, each by itself.
   std::vector<Bytes> gather_replica(ByteView mine);
-  // What rank 0 brought.
-  Bytes from_first(ByteView mine);
   // Runs `decide` on rank 0 and gives its answer to all. What it throws is thrown there; every
-  // other rank refuses with the same words, or, if rank 0 has failed, has lost it.
+  // other rank refuses with the same words, or, if rank 0 has failed, has lost it. However long it
+  // takes (a checkpoint that is collected over a slow network), rank 0 lets the others know that it
+  // is still at it, and their deadlines begin anew. `decide` may be collective itself, also by
+  // first_decides().
   std::string first_decides(const std::function<std::string()>& decide);
 
   template <class T>
@@ -77,6 +78,11 @@ class World {
   }
 
  private:
+  class StillDeciding;
+
+  std::string decided_by_first();
+  void tell_all(ByteView message);
+
   Courier* courier_ = nullptr;
   Rank rank_ = 0;
   Group everybody_ = {0};

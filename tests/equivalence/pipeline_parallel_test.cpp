@@ -1,116 +1,21 @@
 // Any pipeline trains the model that one process trains.
 #include <ATen/ops/scalar_tensor.h>
-#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <deque>
-#include <filesystem>
 #include <fstream>
 
-#include "laconic/base/error.hpp"
-#include "laconic/config/read.hpp"
-#include "laconic/data/prepare.hpp"
-#include "laconic/engine/courier.hpp"
-#include "laconic/file/mapped_file.hpp"
-#include "laconic/file/temporary_folder.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/tensor/tensor_link.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/learning_rate.hpp"
-#include "laconic/train/loop.hpp"
-#include "laconic/train/together.hpp"
 #include "laconic/train/update_rule.hpp"
-#include "laconic/transport/faulty.hpp"
-#include "laconic/transport/in_process.hpp"
+#include "pipeline_ranks.hpp"
 
 namespace laconic {
 namespace {
-
-class PipelineParallel : public testing::Test {
- protected:
-  // `data` has 377 samples; `few` has 36, so that each comes again after two or three steps.
-  PipelineParallel() {
-    for (const auto& [name, lines] : {std::pair{"data", 260}, {"few", 26}}) {
-      std::string text;
-      for (int i = 0; i < lines; ++i)
-        text += fmt::format("Line {} of a text that repeats itself. ", i % 37);
-      std::ofstream(folder_ / "text.txt") << text;
-      prepare(
-          {.inputs = {folder_ / "text.txt"}, .output = folder_ / name, .validation_share = 0.1});
-    }
-  }
-
-  RunConfig config(const std::string& name, std::int64_t pp, std::int64_t dp = 1) {
-    RunConfig c;
-    c.run.folder = folder_ / name;
-    c.model = {.layers = 6, .width = 16, .heads = 2, .context = 24, .dropout = 0.1};
-    c.data.train = folder_ / "data";
-    c.data.valid = folder_ / "data-valid";
-    c.train.steps = 3;
-    c.train.batch = 16;
-    c.train.microbatch = 2;
-    c.optimiser.lr = 1e-2;
-    c.optimiser.min_lr = 1e-3;
-    c.optimiser.warmup = 2;
-    c.report.tensorboard = false;
-    c.mesh.pp = pp;
-    c.mesh.dp = dp;
-    return c;
-  }
-
-  static void set(RunConfig& c, const std::vector<std::string>& assignments) {
-    for (const std::string& set : assignments) {
-      const Problems problems = apply_set(set, c);
-      ASSERT_TRUE(problems.empty()) << to_text(problems);
-    }
-  }
-
-  // All ranks as threads; the summary of rank 0.
-  static TrainSummary run(const RunConfig& c, const std::string& resume = "none") {
-    TrainSummary first;
-    const Problems problems = check(c);
-    EXPECT_TRUE(problems.empty()) << to_text(problems);
-    std::vector<std::unique_ptr<Transport>> transports = make_in_process(size(mesh_of(c)));
-    for (std::unique_ptr<Transport>& transport : transports)
-      transport = make_faulty(std::move(transport), parse_faults(c.network.faults));
-    run_ranks(transports, [&](Transport& transport) {
-      Engine engine(transport, {.deadline = std::chrono::seconds(20)});
-      Courier courier(engine);
-      World world(mesh_of(c), courier);
-      const TrainSummary summary =
-          train({.config = c, .start = {.resume = resume}, .world = &world});
-      engine.flush();
-      world.gather({});
-      engine.flush();
-      if (transport.rank() == 0) first = summary;
-    });
-    return first;
-  }
-
-  static std::string model_bytes(const std::string& checkpoint) {
-    std::string bytes;
-    for (const char* file : {"/model.safetensors", "/optimiser.safetensors"})
-      bytes += MappedFile(checkpoint + file).text();
-    return bytes;
-  }
-
-  static double largest_difference(const std::string& a, const std::string& b, const RunConfig& c) {
-    Gpt left = make_empty_gpt(read_gpt_shape(a), tensor_options(c)), right = left;
-    right = make_empty_gpt(left.shape, tensor_options(c));
-    read_gpt_weights(a, left);
-    read_gpt_weights(b, right);
-    const at::NoGradGuard no_grad;
-    double most = 0;
-    for (std::size_t p = 0; p < left.parameters.size(); ++p)
-      most = std::max(
-          most, left.parameters[p].value.sub(right.parameters[p].value).abs().max().item<double>());
-    return most;
-  }
-
-  const TemporaryFolder folder_;
-};
 
 // Parameters, moments and losses: the files of the checkpoint are the same, byte for byte.
 TEST_F(PipelineParallel, EveryScheduleTrainsTheModelOfOneProcessBitForBit) {
@@ -362,6 +267,38 @@ TEST_F(PipelineParallel, ReferencesOnDiskAreThoseInRam) {
   EXPECT_TRUE(model_bytes(run(c).checkpoint) == model_bytes(in_ram.checkpoint));
 }
 
+TEST_F(PipelineParallel, AStoreThatCannotBeIsRefusedByItsKey) {
+  RunConfig c = config("a", 2);
+  std::ofstream(folder_ / "file") << "no folder";
+  set(c, {"pp.activation.memory=delta", "pp.activation.budget=100000",
+          "pp.activation.store=" + (folder_ / "file")});
+  try {
+    run(c);
+    ADD_FAILURE();
+  } catch (const ConfigError& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("pp.activation.store: rank "))
+        << error.what();
+  }
+}
+
+TEST_F(PipelineParallel, ABudgetThatIsTooSmallIsSaidOfBothLinks) {
+  RunConfig c = config("a", 2, 2);
+  c.train.steps = 1;
+  c.optimiser.warmup = 1;
+  set(c, {"pp.activation.memory=delta", "pp.gradient.memory=delta", "pp.activation.budget=400000",
+          "pp.gradient.budget=77824"});
+  testing::internal::CaptureStdout();
+  run(c);
+  const std::string said = testing::internal::GetCapturedStdout();
+  // 377 samples in two shards, one page of 4096 bytes each.
+  for (const char* line :
+       {"references of pp.activation: 774.1 kB for 189 samples at each end of a boundary, in ram; "
+        "pp.activation.budget = 400.0 kB has room for 52 % of them",
+        "references of pp.gradient: 774.1 kB for 189 samples at each end of a boundary, in ram; "
+        "pp.gradient.budget = 77.8 kB has room for 10 % of them"})
+    EXPECT_NE(said.find(line), std::string::npos) << said;
+}
+
 TEST_F(PipelineParallel, ADamagedActivationIsSentAgainAndCounted) {
   RunConfig c = config("a", 2);
   c.data.train = folder_ / "few";
@@ -372,6 +309,16 @@ TEST_F(PipelineParallel, ADamagedActivationIsSentAgainAndCounted) {
   EXPECT_EQ(summary.step, 6);
   EXPECT_GE(summary.pipeline.repaired, 1U);
   EXPECT_LE(summary.pipeline.repaired, 2U);  // the samples of a microbatch
+}
+
+// Of gradients the receiver says that it has all: rank 0 sends nothing else of this traffic.
+TEST_F(PipelineParallel, ADamagedAcknowledgementIsOneNevertheless) {
+  for (const int bit : {5, 90}) {
+    RunConfig c = config(fmt::format("a{}", bit), 2);
+    set(c, {"pp.gradient.codec=quantise:bits=4", "pp.gradient.memory=delta",
+            fmt::format("network.faults=flip:rank=0,traffic=pp.gradient,at=1,bit={}", bit)});
+    EXPECT_EQ(run(c).step, 3);
+  }
 }
 
 TEST_F(PipelineParallel, AStepThatIsNotFiniteLeavesNoTraceInLinks) {

@@ -51,6 +51,15 @@ TEST_F(PipelineProcesses, TrainOverGlooWhatThreadsTrain) {
   }
 }
 
+TEST_F(PipelineProcesses, ThreadsNeedNoReplicas) {
+  expect_exit(0, Words{"train", "run.toml"} +
+                     sets({"mesh.pp=2", "network.transport=in_process", "run.folder=runs/threads",
+                           "train.batch=8", "train.steps=8"}));
+  expect_exit(0, Words{"train", "run.toml"} + sets({"mesh.pp=2", "run.folder=runs/processes",
+                                                    "train.batch=8", "train.steps=8"}));
+  expect_same_end("runs/threads", "runs/processes", 8);
+}
+
 TEST_F(PipelineProcesses, GoOnAfterAKillAsIfNothingHadBeen) {
   for (const auto& policy : {kAcSgd, kOptimusCc}) {
     const std::string name = fmt::format("runs/{}", policy.size());

@@ -1,0 +1,108 @@
+// tests/equivalence/pipeline_ranks.hpp — small runs over pipelines, their ranks as threads.
+#pragma once
+
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "laconic/base/error.hpp"
+#include "laconic/config/read.hpp"
+#include "laconic/data/prepare.hpp"
+#include "laconic/engine/courier.hpp"
+#include "laconic/file/mapped_file.hpp"
+#include "laconic/file/temporary_folder.hpp"
+#include "laconic/train/loop.hpp"
+#include "laconic/train/together.hpp"
+#include "laconic/transport/faulty.hpp"
+#include "laconic/transport/in_process.hpp"
+
+namespace laconic {
+
+class PipelineParallel : public testing::Test {
+ protected:
+  // `data` has 377 samples; `few` has 36, so that each comes again after two or three steps.
+  PipelineParallel() {
+    for (const auto& [name, lines] : {std::pair{"data", 260}, {"few", 26}}) {
+      std::string text;
+      for (int i = 0; i < lines; ++i)
+        text += fmt::format("Line {} of a text that repeats itself. ", i % 37);
+      std::ofstream(folder_ / "text.txt") << text;
+      prepare(
+          {.inputs = {folder_ / "text.txt"}, .output = folder_ / name, .validation_share = 0.1});
+    }
+  }
+
+  RunConfig config(const std::string& name, std::int64_t pp, std::int64_t dp = 1) {
+    RunConfig c;
+    c.run.folder = folder_ / name;
+    c.model = {.layers = 6, .width = 16, .heads = 2, .context = 24, .dropout = 0.1};
+    c.data.train = folder_ / "data";
+    c.data.valid = folder_ / "data-valid";
+    c.train.steps = 3;
+    c.train.batch = 16;
+    c.train.microbatch = 2;
+    c.optimiser.lr = 1e-2;
+    c.optimiser.min_lr = 1e-3;
+    c.optimiser.warmup = 2;
+    c.report.tensorboard = false;
+    c.mesh.pp = pp;
+    c.mesh.dp = dp;
+    return c;
+  }
+
+  static void set(RunConfig& c, const std::vector<std::string>& assignments) {
+    for (const std::string& set : assignments) {
+      const Problems problems = apply_set(set, c);
+      ASSERT_TRUE(problems.empty()) << to_text(problems);
+    }
+  }
+
+  // All ranks as threads; the summary of rank 0.
+  static TrainSummary run(const RunConfig& c, const std::string& resume = "none") {
+    TrainSummary first;
+    const Problems problems = check(c);
+    EXPECT_TRUE(problems.empty()) << to_text(problems);
+    std::vector<std::unique_ptr<Transport>> transports = make_in_process(size(mesh_of(c)));
+    for (std::unique_ptr<Transport>& transport : transports)
+      transport = make_faulty(std::move(transport), parse_faults(c.network.faults));
+    run_ranks(transports, [&](Transport& transport) {
+      Engine engine(transport, {.deadline = std::chrono::seconds(20)});
+      Courier courier(engine);
+      World world(mesh_of(c), courier);
+      const TrainSummary summary =
+          train({.config = c, .start = {.resume = resume}, .world = &world});
+      engine.flush();
+      world.gather({});
+      engine.flush();
+      if (transport.rank() == 0) first = summary;
+    });
+    return first;
+  }
+
+  static std::string model_bytes(const std::string& checkpoint) {
+    std::string bytes;
+    for (const char* file : {"/model.safetensors", "/optimiser.safetensors"})
+      bytes += MappedFile(checkpoint + file).text();
+    return bytes;
+  }
+
+  static double largest_difference(const std::string& a, const std::string& b, const RunConfig& c) {
+    Gpt left = make_empty_gpt(read_gpt_shape(a), tensor_options(c)), right = left;
+    right = make_empty_gpt(left.shape, tensor_options(c));
+    read_gpt_weights(a, left);
+    read_gpt_weights(b, right);
+    const at::NoGradGuard no_grad;
+    double most = 0;
+    for (std::size_t p = 0; p < left.parameters.size(); ++p)
+      most = std::max(
+          most, left.parameters[p].value.sub(right.parameters[p].value).abs().max().item<double>());
+    return most;
+  }
+
+  const TemporaryFolder folder_;
+};
+
+}  // namespace laconic

@@ -1,0 +1,80 @@
+// Schedules that nobody builds, but that a file may hold.
+#include <fstream>
+
+#include "pipeline_ranks.hpp"
+
+namespace laconic {
+namespace {
+
+class ScheduleFile : public PipelineParallel {
+ protected:
+  // In double precision, so that the order in which microbatches add up does not show.
+  RunConfig precise(const std::string& name, std::int64_t pp) {
+    RunConfig c = config(name, pp);
+    c.run.dtype = "float64";
+    c.train.microbatch = 4;
+    return c;
+  }
+  RunConfig by(const std::string& text, std::int64_t pp, std::int64_t chunks = 1) {
+    const std::string name = fmt::format("own{}", count_++);
+    std::ofstream(folder_ / (name + ".txt")) << text;
+    RunConfig c = precise(name, pp);
+    c.pipeline.schedule = "file:" + (folder_ / (name + ".txt"));
+    c.pipeline.chunks = chunks;
+    return c;
+  }
+
+ private:
+  int count_ = 0;
+};
+
+TEST_F(ScheduleFile, MicrobatchesMayComeInAnyOrder) {
+  const TrainSummary alone = train({.config = precise("one", 1)});
+  for (const char* text : {"rank 0: F0 F1 F2 F3 B3 B2 B1 B0\nrank 1: F0 F1 F2 F3 B3 B2 B1 B0\n",
+                           "rank 0: F2 F0 F3 F1 B2 B0 B3 B1\nrank 1: F2 B2 F0 B0 F3 B3 F1 B1\n",
+                           "rank 0: F3 F2 I3 F1 I2 W2 F0 I1 W3 W1 B0\n"
+                           "rank 1: F3 B3 F2 I2 F1 B1 F0 W2 B0\n"})
+    for (const char* memory : {"none", "delta"}) {
+      SCOPED_TRACE(fmt::format("{}, {}", text, memory));
+      RunConfig c = by(text, 2);
+      c.pp_activation.memory = c.pp_gradient.memory = memory;
+      c.pp_activation.first = c.pp_gradient.first = "raw";
+      if (std::string(memory) == "none") {
+        EXPECT_LT(largest_difference(run(c).checkpoint, alone.checkpoint, c), 1e-12);
+      } else {
+        c.data.train = folder_ / "few";
+        c.train.steps = 7;
+        EXPECT_EQ(run(c).pipeline.repaired, 0U);
+      }
+    }
+}
+
+TEST_F(ScheduleFile, ARunThatGoesOnReadsTheFileAgain) {
+  const std::string in_turns = "rank 0: F0 F1 B0 F2 B1 F3 B2 B3\nrank 1: F0 B0 F1 B1 F2 B2 F3 B3\n";
+  const std::string at_once = "rank 0: F0 F1 F2 F3 B0 B1 B2 B3\nrank 1: F0 B0 F1 B1 F2 B2 F3 B3\n";
+  RunConfig c = by(in_turns, 2);
+  const auto schedule_after = [&](std::int64_t steps) {
+    c.train.steps = steps;
+    return parse_decisions(read_checkpoint_info(run(c, "auto").checkpoint).pipeline).schedule;
+  };
+  EXPECT_EQ(schedule_after(2), parse_schedule(in_turns));
+  EXPECT_EQ(schedule_after(3), parse_schedule(in_turns));
+  std::ofstream(c.pipeline.schedule.substr(5)) << at_once;
+  EXPECT_EQ(schedule_after(4), parse_schedule(at_once));
+}
+
+TEST_F(ScheduleFile, TheTiedGradientWaitsForTheHeadWhereverItComes) {
+  const TrainSummary alone = train({.config = precise("one", 1)});
+  const std::string forward = "rank 0: 0F0 1F0 0F1 1F1 0F2 1F2 0F3 1F3 ";
+  const std::string inputs = "1I0 0I0 1I1 0I1 1I2 0I2 1I3 0I3 ";
+  for (const std::string& text : {forward + inputs + "0W0 0W1 0W2 0W3 1W0 1W1 1W2 1W3\n",
+                                  forward + inputs + "0W0 0W1 0W2 1W0 1W1 1W2 0W3 1W3\n",
+                                  forward + inputs + "1W0 1W1 1W2 1W3 0W0 0W1 0W2 0W3\n"}) {
+    SCOPED_TRACE(text);
+    const RunConfig c = by(text, 1, 2);
+    EXPECT_LT(largest_difference(train({.config = c}).checkpoint, alone.checkpoint, c), 1e-12);
+  }
+}
+
+}  // namespace
+}  // namespace laconic
