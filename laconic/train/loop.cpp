@@ -191,8 +191,8 @@ class Run {
   void introduce_references(const char* section, const LinkSpec& link) {
     const auto* delta = std::get_if<Delta>(&link.memory);
     if (delta == nullptr) return;
-    const auto shards = static_cast<std::uint64_t>(config_.shards());
-    const std::uint64_t samples = (train_.samples() + shards - 1) / shards;
+    const auto replicas = static_cast<std::uint64_t>(config_.mesh.dp);
+    const std::uint64_t samples = (train_.samples() + replicas - 1) / replicas;
     const std::uint64_t needed = reference_bytes(link, config_, start_.gpt.shape, samples);
     const auto budget = static_cast<double>(delta->budget_bytes);
     const double room = budget == 0 ? 1 : budget / static_cast<double>(needed);
