@@ -34,7 +34,7 @@ EPOCHS = 6  # of the whole runs of `end-to-end`
 HALF = 2.0  # `optimus`: a step takes twice as long as unshaped, so that communication is half of it
 COST_RATES = ("100mbit", "unshaped")
 ESTIMATE_RATES = ("20mbit", "100mbit")
-ESTIMATE_STEPS = 8  # the first is slow, and means over the run should not show it
+ESTIMATE_STEPS = 6  # the first is slow, and means over the run should not show it
 LATENCY = 70e-6  # seconds, of a small message over gloo (transport_bench)
 TARGETS = {"ac-sgd over fp32": 4.3, "ac-sgd over 16 bits": 2.2, "of its unshaped speed": 0.8, "end-to-end over fp32": 4.9,
            "optimus-cc over base": 1.45, "codec share": 0.05, "estimate error": 0.15}
@@ -275,7 +275,7 @@ def schedule_words(kind, mesh, chunks, costs, out):
     return [BIN / "laconic", "schedule", kind, "--ranks", mesh.pp, "--microbatches", mesh.microbatches, "--chunks", chunks,
             "--forward", listed(costs["forward"]), "--backward", listed(costs["backward"]), "--weight-share", f"{costs['weight_share']:.4g}",
             "--activation", f"{costs['activation']:.6g}", "--gradient", f"{costs['gradient']:.6g}",
-            "--latency", f"{LATENCY:.6g}", "--step", f"{costs['step']:.6g}", "--wiring", "hosts", "--json", out]
+            "--latency", f"{LATENCY:.6g}", "--step", f"{costs['step']:.6g}", "--wiring", "switched", "--json", out]
 
 
 def costs_of(run, mesh, chunks, bits_per_second):

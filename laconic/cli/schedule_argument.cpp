@@ -65,9 +65,11 @@ void add_costs(CLI::App& verb, ScheduleCommand& command) {
 }
 
 void add_engine(CLI::App& verb, ScheduleCommand& command) {
-  verb.add_option("--wiring", command.wiring,
-                  "pairs: ranks have a wire each; hosts: one outlet for all that a rank sends")
-      ->check(CLI::IsMember({"pairs", "hosts"}))
+  verb.add_option(
+          "--wiring", command.wiring,
+          "pairs: ranks have a wire each; hosts: one outlet for all that a rank sends; switched: "
+          "an outlet and an inlet, shared evenly by what goes through at once")
+      ->check(CLI::IsMember({"pairs", "hosts", "switched"}))
       ->capture_default_str();
   verb.add_flag("--half-duplex", command.half_duplex, "a wire carries one way at a time");
   verb.add_flag("--paired", command.paired,

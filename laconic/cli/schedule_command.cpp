@@ -163,7 +163,9 @@ Costs costs_for(const ScheduleCommand& command, const PipelineShape& shape) {
   costs.edges = {edge};
   costs.latency = command.latency;
   costs.step = command.step;
-  costs.wiring = command.wiring == "hosts" ? Wiring::hosts : Wiring::pairs;
+  costs.wiring = command.wiring == "hosts"      ? Wiring::hosts
+                 : command.wiring == "switched" ? Wiring::switched
+                                                : Wiring::pairs;
   costs.full_duplex = !command.half_duplex;
   costs.exchange = command.paired ? Exchange::paired : Exchange::asynchronous;
   return costs;

@@ -25,25 +25,6 @@ const EdgeCost& cost_of_edge(const Costs& costs, int edge) {
   return costs.edges.size() == 1 ? costs.edges[0] : costs.edges[index(edge)];
 }
 
-double seconds_of(const Costs& costs, const Action& action) {
-  const StageCost& stage = cost_of_stage(costs, action.stage);
-  switch (action.op) {
-    case Op::forward: return stage.forward;
-    case Op::backward: return stage.backward;
-    case Op::backward_input: return stage.backward_input;
-    case Op::backward_weight: return stage.backward_weight;
-    case Op::reduce_gradients: return stage.reduction;
-    case Op::send_activation: return cost_of_edge(costs, action.stage).activation;
-    case Op::send_gradient: {
-      const EdgeCost& edge = cost_of_edge(costs, action.stage - 1);
-      const bool is_encoded = !costs.encoded.empty() &&
-                              costs.encoded[index(action.stage - 1)][index(action.microbatch)];
-      return is_encoded ? edge.encoded_gradient : edge.gradient;
-    }
-    default: return 0;
-  }
-}
-
 struct Awaited {
   int event = 0;
   double lag = 0;
@@ -64,7 +45,7 @@ class Walker {
         entered_(program.meetings.size(), kNone) {
     last_on_.assign(3 * program.by_rank.size(), kNone);
     for (const Event& event : program.events)
-      walk_.seconds.push_back(seconds_of(costs, event.action));
+      walk_.seconds.push_back(seconds_of_event(costs, event.action));
     walk_.begin.assign(program.events.size(), kNotYet);
     walk_.end.assign(program.events.size(), kNotYet);
   }
@@ -168,7 +149,7 @@ class Walker {
   // there are two ranks.
   Wires wires_between(int from, int to) const {
     const int ranks = program_.shape.ranks;
-    if (costs_.wiring == Wiring::hosts)
+    if (costs_.wiring != Wiring::pairs)
       return {outlet(from), costs_.full_duplex ? kNone : outlet(to)};
     const bool is_onward = ranks == 2 ? from == 0 : to == (from + 1) % ranks;
     if (!costs_.full_duplex) return {is_onward ? from : to, kNone};
@@ -210,6 +191,25 @@ class Walker {
 
 const StageCost& cost_of_stage(const Costs& costs, int stage) {
   return costs.stages.size() == 1 ? costs.stages[0] : costs.stages[index(stage)];
+}
+
+double seconds_of_event(const Costs& costs, const Action& action) {
+  const StageCost& stage = cost_of_stage(costs, action.stage);
+  switch (action.op) {
+    case Op::forward: return stage.forward;
+    case Op::backward: return stage.backward;
+    case Op::backward_input: return stage.backward_input;
+    case Op::backward_weight: return stage.backward_weight;
+    case Op::reduce_gradients: return stage.reduction;
+    case Op::send_activation: return cost_of_edge(costs, action.stage).activation;
+    case Op::send_gradient: {
+      const EdgeCost& edge = cost_of_edge(costs, action.stage - 1);
+      const bool is_encoded = !costs.encoded.empty() &&
+                              costs.encoded[index(action.stage - 1)][index(action.microbatch)];
+      return is_encoded ? edge.encoded_gradient : edge.gradient;
+    }
+    default: return 0;
+  }
 }
 
 Walk walk(const Program& program, const Costs& costs) {

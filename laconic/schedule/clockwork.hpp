@@ -70,10 +70,13 @@ struct Walk {
 
 // Requires: check(costs, program.shape) is empty.
 Walk walk(const Program& program, const Costs& costs);
+// The same for Wiring::switched, without waits. Requires: exchange is asynchronous.
+Walk flow(const Program& program, const Costs& costs);
 
 // How much later each event could end without moving last_end, the order on the wires kept.
 std::vector<double> slack_of_events(const Program& program, const Walk& walk, const Costs& costs);
 
 const StageCost& cost_of_stage(const Costs& costs, int stage);
+double seconds_of_event(const Costs& costs, const Action& action);
 
 }  // namespace laconic::part

@@ -143,6 +143,11 @@ Problems check(const Costs& costs, const PipelineShape& shape) {
   check_encoded(problems, costs, shape);
   check_seconds(problems, "costs.latency", costs.latency);
   check_seconds(problems, "costs.step", costs.step);
+  if (costs.wiring == Wiring::switched &&
+      (!costs.full_duplex || costs.exchange == Exchange::paired))
+    problems.push_back({"costs.wiring",
+                        "switched goes with full duplex and sends that do not "
+                        "block only"});
   return problems;
 }
 
@@ -155,7 +160,8 @@ Problems check(const Costs& costs, const Schedule& lowered) {
 
 Timing estimate(const Schedule& schedule, const Costs& costs) {
   const Program program = part::compile(schedule, costs.exchange);
-  const Walk walk = part::walk(program, costs);
+  const Walk walk =
+      costs.wiring == Wiring::switched ? part::flow(program, costs) : part::walk(program, costs);
   Problems stuck = describe_stuck(schedule, program, walk);
   if (!stuck.empty()) throw ConfigError(std::move(stuck));
   return timing_of(schedule, costs, program, walk);

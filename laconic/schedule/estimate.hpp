@@ -6,9 +6,12 @@
 // its messages in the order in which they are ready. Which messages share a wire
 // is the wiring:
 //
-//   pairs   every ordered pair of ranks has its own (full duplex), or every pair one (half)
-//   hosts   all that a rank sends goes through its one outlet; with half duplex also all
-//           that it receives
+//   pairs     every ordered pair of ranks has its own (full duplex), or every pair one (half)
+//   hosts     all that a rank sends goes through its one outlet; with half duplex also all
+//             that it receives
+//   switched  the same with an inlet for all that it receives, and messages of different
+//             pairs do not queue but share both evenly, as TCP does over a switch. Nearest to
+//             what is measured, but without slack: select_gradient_sends() takes it as hosts
 //
 // Sends never hold up the computation, unless exchange is `paired`: then a send
 // and the receive that stands next to it with the same peer, in the lists of
@@ -18,9 +21,8 @@
 // or another chunk stands between send and receive, two ranks may end up sending
 // to each other, each waiting for the other to receive.
 //
-// Left out: contention at the receiving end of full duplex hosts, the time that
-// encoding takes (add it to the stage that does it), and everything that is not
-// the same in each step.
+// Left out: the time that encoding takes (add it to the stage that does it), and everything that is
+// not the same in each step.
 #pragma once
 
 #include <vector>
@@ -29,7 +31,7 @@
 
 namespace laconic {
 
-enum class Wiring : std::uint8_t { pairs, hosts };
+enum class Wiring : std::uint8_t { pairs, hosts, switched };
 enum class Exchange : std::uint8_t { asynchronous, paired };
 
 struct StageCost {

@@ -173,6 +173,52 @@ TEST(Estimate, HostsShareOneOutlet) {
     EXPECT_GE(of_rank_1[i].begin, of_rank_1[i - 1].end);
 }
 
+// A sender of two, and a receiver of two, halve them.
+TEST(Estimate, SwitchedMessagesShareOutletsAndInlets) {
+  const Schedule schedule = parse_schedule("rank 0: F0 B0\nrank 1: F0 B0\n");
+  Costs costs = with_messages(4, 6);
+  costs.wiring = Wiring::switched;
+  const double alone = estimate(lowered(schedule), costs).makespan;
+  costs.wiring = Wiring::hosts;
+  EXPECT_EQ(alone, estimate(lowered(schedule), costs).makespan);  // nothing to share
+
+  // Both neighbours of rank 1 send to it at once: an inlet of full rate takes twice as long.
+  const Schedule meeting =
+      parse_schedule("rank 0: F0 F1 B0 B1\nrank 1: F0 F1 B0 B1\nrank 2: F0 F1 B0 B1\n");
+  costs.stages = {{.forward = 1, .backward = 1}};
+  costs.edges = {{.activation = 2, .gradient = 2}};
+  costs.wiring = Wiring::switched;
+  for (const Span& span : estimate(lowered(meeting), costs).messages) {
+    EXPECT_GE(span.end - span.begin, 2 - 1e-9);
+    EXPECT_LE(span.end - span.begin, 4 + 1e-9);
+  }
+}
+
+TEST(Estimate, SwitchedIsNeverFasterThanWiresOfTheirOwnAndAsFastWithoutMessages) {
+  for (const ScheduleKind kind :
+       {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::zero_bubble})
+    for (int ranks = 1; ranks <= 6; ++ranks)
+      for (int microbatches = 1; microbatches <= 8; ++microbatches) {
+        const Schedule schedule = make(kind, ranks, microbatches);
+        SCOPED_TRACE(to_text(schedule));
+        for (const double c : {0.0, 0.3, 2.0}) {
+          Costs costs = with_messages(c, c);
+          const double pairs = estimate(schedule, costs).makespan;
+          costs.wiring = Wiring::switched;
+          const Timing timing = estimate(schedule, costs);
+          EXPECT_GE(timing.makespan, pairs - 1e-9);
+          if (c == 0) EXPECT_NEAR(timing.makespan, pairs, 1e-9);
+        }
+      }
+}
+
+TEST(Estimate, SwitchedRefusesWhatItCannotTime) {
+  Costs costs{.stages = {StageCost{}}};
+  costs.wiring = Wiring::switched;
+  costs.full_duplex = false;
+  EXPECT_EQ(check(costs, PipelineShape{2, 2, 2}).size(), 1U);
+}
+
 bool overlap(const Span& a, const Span& b) {
   return a.begin < b.end - 1e-12 && b.begin < a.end - 1e-12;
 }
