@@ -115,8 +115,6 @@ class Pipeline {
   std::uint64_t repaired() const;
   // Of all delta stores of this rank.
   DeltaStoreStats references();
-  // Norms of what gradient links of this rank owe, by edge.
-  std::vector<std::pair<int, double>> residual_norms() const;
 
  private:
   struct Edge;
