@@ -173,25 +173,29 @@ TEST(Estimate, HostsShareOneOutlet) {
     EXPECT_GE(of_rank_1[i].begin, of_rank_1[i - 1].end);
 }
 
-// A sender of two, and a receiver of two, halve them.
-TEST(Estimate, SwitchedMessagesShareOutletsAndInlets) {
-  const Schedule schedule = parse_schedule("rank 0: F0 B0\nrank 1: F0 B0\n");
+TEST(Estimate, SwitchedMessagesThatMeetNobodyAreThoseOfHosts) {
+  const Schedule schedule = lowered(parse_schedule("rank 0: F0 B0\nrank 1: F0 B0\n"));
   Costs costs = with_messages(4, 6);
-  costs.wiring = Wiring::switched;
-  const double alone = estimate(lowered(schedule), costs).makespan;
   costs.wiring = Wiring::hosts;
-  EXPECT_EQ(alone, estimate(lowered(schedule), costs).makespan);  // nothing to share
-
-  // Both neighbours of rank 1 send to it at once: an inlet of full rate takes twice as long.
-  const Schedule meeting =
-      parse_schedule("rank 0: F0 F1 B0 B1\nrank 1: F0 F1 B0 B1\nrank 2: F0 F1 B0 B1\n");
-  costs.stages = {{.forward = 1, .backward = 1}};
-  costs.edges = {{.activation = 2, .gradient = 2}};
+  const double hosts = estimate(schedule, costs).makespan;
   costs.wiring = Wiring::switched;
-  for (const Span& span : estimate(lowered(meeting), costs).messages) {
-    EXPECT_GE(span.end - span.begin, 2 - 1e-9);
-    EXPECT_LE(span.end - span.begin, 4 + 1e-9);
+  EXPECT_EQ(estimate(schedule, costs).makespan, hosts);
+}
+
+// 6.24 is what a simulation in steps of 2 ms says, written apart from this one; messages that queue
+// for outlets alone take 4.96.
+TEST(Estimate, SwitchedMessagesShareOutletsAndInlets) {
+  Costs costs = with_messages(0.2197, 0.2197);
+  costs.stages = {{.forward = 0.03, .backward = 0.06}};
+  costs.wiring = Wiring::switched;
+  const Timing timing = estimate(make(ScheduleKind::one_f_one_b, 4, 8), costs);
+  EXPECT_NEAR(timing.makespan, 6.24, 0.02);
+  double longest = 0;
+  for (const Span& span : timing.messages) {
+    EXPECT_GE(span.end - span.begin, 0.2197 - 1e-9);
+    longest = std::max(longest, span.end - span.begin);
   }
+  EXPECT_NEAR(longest, 2 * 0.2197, 0.1);  // one of two all the way, more or less
 }
 
 TEST(Estimate, SwitchedIsNeverFasterThanWiresOfTheirOwnAndAsFastWithoutMessages) {
