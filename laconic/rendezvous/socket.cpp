@@ -80,12 +80,18 @@ bool binds(int family, int port) {
   return errno != EADDRINUSE;
 }
 
-bool connects_before(const Socket& socket, Deadline deadline) {
+bool ready_before(const Socket& socket, short event, Deadline deadline) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
       deadline - std::chrono::steady_clock::now());
-  pollfd ready{*socket, POLLOUT, 0};
-  if (::poll(&ready, 1, static_cast<int>(std::clamp<long long>(left.count(), 0, 60'000))) != 1)
-    return false;
+  pollfd ready{*socket, event, 0};
+  return ::poll(&ready, 1, static_cast<int>(std::clamp<long long>(left.count(), 0, 60'000))) == 1;
+}
+
+// `socket` does not block.
+bool connects_before(const Socket& socket, const addrinfo& to, Deadline deadline) {
+  if (!socket) return false;
+  if (::connect(*socket, to.ai_addr, to.ai_addrlen) == 0) return true;
+  if (errno != EINPROGRESS || !ready_before(socket, POLLOUT, deadline)) return false;
   int error = 0;
   socklen_t length = sizeof error;
   return ::getsockopt(*socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
@@ -116,9 +122,15 @@ bool answers(const std::string& address, int port, Deadline deadline) {
   const Addresses to = numeric(address, port);
   if (!to) return false;
   const Socket socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK);
-  if (!socket) return false;
-  if (::connect(*socket, to->ai_addr, to->ai_addrlen) == 0) return true;
-  return errno == EINPROGRESS && connects_before(socket, deadline);
+  return connects_before(socket, *to, deadline);
+}
+
+bool knock(const std::string& address, int port, Deadline deadline) {
+  const Addresses to = numeric(address, port);
+  if (!to) return false;
+  const Socket socket(to->ai_family, SOCK_STREAM | SOCK_NONBLOCK);
+  return connects_before(socket, *to, deadline) && ::shutdown(*socket, SHUT_WR) == 0 &&
+         ready_before(socket, POLLIN, deadline);
 }
 
 bool is_port_free(int port) {

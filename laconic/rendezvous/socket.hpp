@@ -16,6 +16,10 @@ std::vector<std::string> resolve(const std::string& host, int port);
 // Whether something accepts connections there, now. `address` is numeric.
 bool answers(const std::string& address, int port, Deadline deadline);
 
+// Connects, says nothing, and waits until the other side has hung up: a server accepts in order, so
+// it has then accepted every connection that was made before. False when the deadline passed.
+bool knock(const std::string& address, int port, Deadline deadline);
+
 // Whether this machine can listen on the port, on all its addresses.
 bool is_port_free(int port);
 

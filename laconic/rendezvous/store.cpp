@@ -22,6 +22,7 @@ constexpr milliseconds kFirstPause{1};
 constexpr milliseconds kLongestPause{50};
 // libtorch counts whole seconds when it connects. By then we know that somebody answers.
 constexpr milliseconds kLeastConnect{2000};
+constexpr milliseconds kLongestKnock{2000};
 
 milliseconds until(Deadline deadline) {
   const auto left =
@@ -71,6 +72,13 @@ c10d::TCPStoreOptions options_of(const StoreAddress& address, Deadline deadline)
   return options;
 }
 
+// libtorch 1.13 opens a second connection for each client, never uses it, and ends the process when
+// it is reset; which happens when the table goes away before it has accepted it. A table that does
+// not hang up in time is no reason to fail: nothing else depends on it.
+void wait_until_accepted(const std::string& host, int port, Deadline deadline) {
+  knock(host, port, std::min<Deadline>(deadline, std::chrono::steady_clock::now() + kLongestKnock));
+}
+
 void require_port_number(int port) {
   if (port >= 1 && port <= 65535) return;
   throw ConfigError(fmt::format("MASTER_PORT = {} is not a port: 1 to 65535 are", port));
@@ -113,6 +121,7 @@ Store::Store(const StoreAddress& address, Deadline deadline) : address_(address)
     throw Timeout(
         0, fmt::format("no rendezvous at {}: {}", where(), Client::first_line(error.what())));
   }
+  wait_until_accepted(host, address.port, deadline);
 }
 
 Store::~Store() = default;
