@@ -254,6 +254,16 @@ void check_local(Checker& c, const RunConfig& config) {
                           key, every, local.steps));
 }
 
+void check_steering(Checker& c, const SteeringSection& steering) {
+  c.at_least("steering.after", steering.after, 2);
+  c.at_least("steering.every", steering.every, 1);
+  c.at_least("steering.shadow", steering.shadow, 0);
+  c.at_least("steering.patience", steering.patience, 1);
+  c.in_range("steering.min_cosine", steering.min_cosine, -1, 1);
+  c.in_range("steering.max_error", steering.max_error, 0, kAnyLarge);
+  c.in_range("steering.max_residual", steering.max_residual, 0, kAnyLarge);
+}
+
 }  // namespace
 
 Problems check_stages(const RunConfig& config, std::int64_t layers) {
@@ -302,6 +312,7 @@ Problems check(const RunConfig& config) {
   c.at_least("report.every", config.report.every, 1);
   check_network(c, config);
   check_local(c, config);
+  check_steering(c, config.steering);
   return c.problems;
 }
 

@@ -146,11 +146,14 @@ struct EvaluateSection {
 struct CheckpointSection {
   std::int64_t every = 0;
   std::int64_t keep = 3;
+  bool at_end = true;
 
   template <class V>
   void visit(V& v) {
     v("every", every, "steps between checkpoints; 0: only at the end and on interruption");
     v("keep", keep, "newest checkpoints that stay; 0: all");
+    v("at_end", at_end,
+      "also when all steps are done; false: for measuring, where nobody wants it");
   }
 };
 
@@ -348,6 +351,40 @@ struct LocalSection {
   }
 };
 
+// What a run may change about its messages while it runs.
+struct SteeringSection {
+  std::string bypass = "never";
+  std::int64_t after = 8;
+  std::string guard = "off";
+  std::int64_t every = 20;
+  std::int64_t shadow = 0;
+  double min_cosine = 0.5;
+  double max_error = 1.0;
+  double max_residual = 10.0;
+  std::int64_t patience = 2;
+
+  template <class V>
+  void visit(V& v) {
+    v("bypass", bypass,
+      "auto: after so many steps messages of a class travel whole from then on, if encoding them "
+      "costs more time than it saves, as measured; the run then depends on the machine",
+      Choices{"never", "auto"});
+    v("after", after, "bypass: steps that are measured before it is decided");
+    v("guard", guard,
+      "watch: compare what is sent with what the receiver gets, and warn; fallback: also raise the "
+      "bits, or send whole",
+      Choices{"off", "watch", "fallback"});
+    v("every", every, "guard: steps between those that are looked at");
+    v("shadow", shadow,
+      "steps between shadow steps, whose gradient is computed once more without any loss and "
+      "compared; 0: none");
+    v("min_cosine", min_cosine, "guard: least cosine of decoded and true messages of a class");
+    v("max_error", max_error, "guard: largest norm of what is lost, by that of the true messages");
+    v("max_residual", max_residual, "guard: largest norm of what is owed, by that of the messages");
+    v("patience", patience, "guard: looks in a row that must be bad before it acts");
+  }
+};
+
 struct RunConfig {
   // Requires, for all of these: check() is empty.
   std::int64_t local_batch() const { return train.batch / mesh.dp; }  // samples of one rank
@@ -383,6 +420,7 @@ struct RunConfig {
   NetworkSection network;
   DpGradientSection dp_gradient;
   LocalSection local;
+  SteeringSection steering;
 
   template <class V>
   void visit(V& v) {
@@ -402,6 +440,7 @@ struct RunConfig {
     v("network", network);
     v("dp.gradient", dp_gradient);
     v("local", local);
+    v("steering", steering);
   }
 };
 

@@ -90,7 +90,7 @@ class Run {
     }
     const bool is_new = start_.state.step > summary_.first_step || !start_.is_resumed;
     if (is_new && summary_.signal == 0 && evaluated_step_ != start_.state.step) evaluate_now();
-    save_now();
+    if (config_.checkpoint.at_end || summary_.signal != 0) save_now();
     summary_.traffic = total_traffic(world_);
     summary_.pipeline = total_pipeline(world_, *pipeline_);
     reports_->finish();

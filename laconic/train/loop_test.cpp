@@ -265,6 +265,16 @@ TEST_F(Runs, ResumingAFinishedRunAddsNothingToItsLog) {
   EXPECT_EQ(bytes(folder_ / "a/log.jsonl"), before);
 }
 
+TEST_F(Runs, TheLastCheckpointCanBeLeftOut) {
+  RunConfig c = config("measured");
+  c.checkpoint.at_end = false;
+  EXPECT_EQ(run(c).checkpoint, "");
+  c = config("saved-on-the-way");
+  c.checkpoint.at_end = false;
+  c.checkpoint.every = 5;
+  EXPECT_TRUE(run(c).checkpoint.ends_with("step-00000005"));
+}
+
 TEST_F(Runs, AMissingDatasetIsTheFirstThingSaid) {
   RunConfig c = config("a");
   c.data.train = folder_ / "nowhere";

@@ -1,0 +1,31 @@
+// link/fidelity.hpp — how much of a message its receiver gets, measured where it is packed.
+//
+// The sender knows the true tensor and can decode what it sends. What it finds is
+// summed, message by message, into a value that adds up over links and ranks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace laconic {
+
+// Sums over messages that were looked at; norms are squared.
+struct Fidelity {
+  std::uint64_t messages = 0;
+  double truth = 0;     // ||x||^2: the tensor as computed
+  double decoded = 0;   // ||y||^2: what the receiver makes of the message
+  double product = 0;   // <x, y>
+  double error = 0;     // ||y - x||^2
+  double residual = 0;  // ||e||^2: what the sender still owes afterwards
+
+  Fidelity& operator+=(const Fidelity& other);
+  double cosine() const;          // of y and x; 1 when nothing was looked at
+  double relative_error() const;  // ||y - x|| / ||x||
+  double residual_ratio() const;  // ||e|| / ||x||
+  bool operator==(const Fidelity&) const = default;
+};
+
+// Of one message.
+Fidelity compare(std::span<const float> truth, std::span<const float> decoded);
+
+}  // namespace laconic

@@ -1,0 +1,25 @@
+// link/treatment.hpp — what happens to messages beside what their policy says, decided while
+// training.
+//
+// A policy says how a class of messages is encoded. It may turn out not to pay (the
+// link is faster than the codec: messages are bypassed) or not to be good enough
+// (the guard raises the bits). Both are a Treatment: a value that all ranks agree
+// on between two steps, and that is part of the checkpoint.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "laconic/codec/spec.hpp"
+
+namespace laconic {
+
+struct Treatment {
+  bool is_bypassed = false;        // travels whole, what links remember stays as it is
+  std::optional<CodecSpec> codec;  // instead of the policy's; not looked at when bypassed
+  bool operator==(const Treatment&) const = default;
+};
+
+std::string to_text(const Treatment& treatment);  // "as configured", "bypassed", "quantise:bits=6"
+
+}  // namespace laconic

@@ -1,0 +1,80 @@
+// study/trial.hpp — one measured run, as a value: what is run, and what came of it.
+//
+// A study is a list of trials, made by a pure function. The runner runs those that
+// have no outcome yet, one after the other, and keeps each outcome in a file of its
+// own: an interrupted study goes on where it was. Pages are pure functions of
+// outcomes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace laconic {
+
+enum class Program : std::uint8_t {
+  laconic,  // `laconic train`
+  ddp,      // PyTorch's DistributedDataParallel, by bench/peers/torch_ddp.py
+};
+
+struct Trial {
+  std::string part;    // of the report: "bandwidth", "end-to-end", ...
+  std::string method;  // what is compared: "fp32", "ac-sgd, 4 and 6 bits", "DDP, fp16 hook"
+  std::string rate;    // of each host's link: "100mbit", "unshaped"; "none": not in a lab at all
+  int round = 1;       // rounds alternate over methods, so that a slow minute hits all alike
+  Program program = Program::laconic;
+  int hosts = 4;       // one rank on each
+  std::string model;   // which of the study's models and datasets (study/work.hpp)
+  std::string preset;  // laconic: what the configuration extends; may be empty
+  std::map<std::string, std::string> set;  // laconic: keys; ddp: options without their dashes
+  std::int64_t warmup = 1;                 // steps before those that count
+  std::int64_t steps = 3;                  // that count
+  bool operator==(const Trial&) const = default;
+};
+// "bandwidth/100mbit/ac-sgd-4-and-6-bits/1": names its file; unique in a study.
+std::string id_of(const Trial& trial);
+
+struct StepRow {
+  std::int64_t step = 0;  // from 1
+  double seconds = 0;
+  double loss = 0;
+  double wire_bytes = 0;       // sent by rank 0, by its own meter; ddp: not known, 0
+  double exposed_seconds = 0;  // rank 0 waited for the network; ddp: not known, 0
+  bool operator==(const StepRow&) const = default;
+};
+
+// Of the whole run.
+struct ClassTotal {
+  std::string traffic;  // "pp.activation"
+  double messages = 0;
+  double raw_bytes = 0;                                               // all ranks
+  double wire_bytes = 0;                                              // all ranks
+  double active_seconds = 0, exposed_seconds = 0, codec_seconds = 0;  // mean over ranks
+  bool operator==(const ClassTotal&) const = default;
+};
+
+struct Outcome {
+  Trial trial;
+  std::string failure;               // why there are no numbers; empty: it went well
+  std::string commit;                // of the program
+  std::string machine;               // one line
+  std::string began;                 // "2026-11-15T18:00:00Z"
+  double seconds = 0;                // of the whole process
+  std::vector<std::string> command;  // as a user would type it
+  std::vector<StepRow> steps;        // all, warm-up included
+  std::vector<ClassTotal> traffic;   // laconic
+  double interface_sent_bytes = 0;   // all hosts' eth0, whole run, by the kernel; 0: not in a lab
+  double interface_packets = 0;
+  std::vector<double> computing_seconds;  // by rank: forward and backward of one microbatch
+  double samples = 0;                     // in the dataset
+  std::vector<std::string> notes;         // what the run said of bypassing and alarms
+  bool operator==(const Outcome&) const = default;
+};
+std::string to_json(const Outcome& outcome);
+Outcome parse_outcome(const std::string& json);  // throws FileError
+
+// Of the steps that count.
+double median_seconds(const Outcome& outcome);
+
+}  // namespace laconic
