@@ -306,7 +306,7 @@ def estimated(kind, mesh, chunks, costs, is_dry=False):
 
 def estimate(lab, notes, steps_out):
     """Steps as measured against `laconic schedule`, given the costs that the same runs measured"""
-    lines = [f"fp32, {STAGES}. Computing is each rank's mean over the run; messages are their bytes by iperf3's rate, "
+    lines = [f"fp32, {STAGES}. Computing is each rank's mean over the run; messages are their bytes by the rate that iperf3 finds with links busy both ways, "
              f"with {1e6 * LATENCY:.0f} us; the step's end is rank 0's update and the embedding's sum.", "",
              "| rate | schedule | measured ms | estimated ms | error | 15 % |", "|---|---|--:|--:|--:|---|"]
     bits = {rate: lab.payload_rate(rate) for rate in ESTIMATE_RATES}
