@@ -1,8 +1,10 @@
 # laconic_library(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH])
 # laconic_test(name SOURCES a_test.cpp ... [DEPS ...] [LINK ...] [TORCH] [LABELS slow])
+# laconic_test_support(name SOURCES a.cpp ... [DEPS ...] [LINK ...])
 #
 # A library is a folder. DEPS are other folders and must obey cmake/law.txt; LINK is for
-# third-party libraries. TORCH adds libtorch and the shared precompiled header.
+# third-party libraries. TORCH adds libtorch and the shared precompiled header. What several tests
+# share is a test support: listed as a source of each, it would be compiled once for each.
 
 file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/law.txt law_lines REGEX "^[a-z_]+:")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/law.txt)
@@ -26,20 +28,40 @@ endfunction()
 
 # Warnings, sanitizers and the precompiled header, the same for every target: a shared
 # precompiled header is only reusable between targets that compile alike.
-function(laconic_compile_like_all target torch)
+function(laconic_compile_like_all target torch test)
   target_compile_options(${target} PRIVATE ${LACONIC_FLAGS})
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(${target} PUBLIC fmt::fmt)
   if(torch)
     target_link_libraries(${target} PUBLIC laconic_torch)
   endif()
-  if(LACONIC_PCH)
-    if(torch)
-      target_precompile_headers(${target} REUSE_FROM laconic_pch_tensor)
-    else()
-      target_precompile_headers(${target} REUSE_FROM laconic_pch_std)
-    endif()
+  set(kind std)
+  if(torch)
+    set(kind tensor)
   endif()
+  if(test)
+    # Most of a test's compile time is optimisation of what runs once.
+    target_compile_options(${target} PRIVATE ${LACONIC_TEST_FLAGS})
+    set(kind test_${kind})
+  endif()
+  if(LACONIC_PCH)
+    target_precompile_headers(${target} REUSE_FROM laconic_pch_${kind})
+  endif()
+  if(LACONIC_UNITY AND NOT test)
+    laconic_unite(${target})
+  endif()
+endfunction()
+
+# Compiles the sources of a target together, a few at a time: templates they have in common, of
+# nlohmann/json and {fmt} above all, are then instantiated once. Kernels stay alone, because Highway
+# includes each of them again for every instruction set.
+function(laconic_unite target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "^kernel/")
+  # A source that is included looks like a header, whose types may not have file-local members.
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 function(laconic_library name)
@@ -47,7 +69,7 @@ function(laconic_library name)
   laconic_check_law(${name} ${ARG_DEPS})
   add_library(laconic_${name} STATIC ${ARG_SOURCES})
   add_library(laconic::${name} ALIAS laconic_${name})
-  laconic_compile_like_all(laconic_${name} ${ARG_TORCH})
+  laconic_compile_like_all(laconic_${name} ${ARG_TORCH} FALSE)
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(laconic_${name} PUBLIC laconic::${dep})
   endforeach()
@@ -55,14 +77,28 @@ function(laconic_library name)
 endfunction()
 
 function(laconic_program name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;TEST" "" "SOURCES;DEPS;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
-  laconic_compile_like_all(${name} ${ARG_TORCH})
+  laconic_compile_like_all(${name} ${ARG_TORCH} ${ARG_TEST})
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${name} PRIVATE laconic::${dep})
   endforeach()
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+endfunction()
+
+function(laconic_test_support name)
+  if(NOT LACONIC_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LINK" ${ARGN})
+  # Objects, not an archive: nothing names the tests in it, so the linker would leave them out.
+  add_library(${name} OBJECT ${ARG_SOURCES})
+  laconic_compile_like_all(${name} FALSE TRUE)
+  foreach(dep IN LISTS ARG_DEPS)
+    target_link_libraries(${name} PUBLIC laconic::${dep})
+  endforeach()
+  target_link_libraries(${name} PUBLIC ${ARG_LINK} GTest::gtest)
 endfunction()
 
 # One ctest entry per binary: loading libtorch costs half a second each time.
@@ -71,12 +107,12 @@ function(laconic_test name)
     return()
   endif()
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS;LINK;LABELS" ${ARGN})
-  laconic_program(${name}_test SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS}
-                  LINK ${ARG_LINK} GTest::gtest GTest::gtest_main
-                  $<$<BOOL:${ARG_TORCH}>:laconic_torch>)
-  if(ARG_TORCH AND LACONIC_PCH)
-    set_target_properties(${name}_test PROPERTIES PRECOMPILE_HEADERS_REUSE_FROM laconic_pch_tensor)
+  set(torch "")
+  if(ARG_TORCH)
+    set(torch TORCH)
   endif()
+  laconic_program(${name}_test SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS}
+                  LINK ${ARG_LINK} GTest::gtest GTest::gtest_main ${torch} TEST)
   set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   if(ARG_TORCH)
     list(APPEND ARG_LABELS tensor)

@@ -1,17 +1,30 @@
-# Two precompiled headers, each built once and reused by every target of its kind: std + fmt, and
-# the same with ATen/core/Tensor.h. Never torch/torch.h: it would make every file slower.
+# Precompiled headers, each built once and reused by every target of its kind: std + fmt, the same
+# with ATen/core/Tensor.h, and both again with GoogleTest and the flags of tests. Never
+# torch/torch.h: it would make every file slower.
 if(NOT LACONIC_PCH)
   return()
 endif()
 file(WRITE ${CMAKE_BINARY_DIR}/pch.cpp.in "// Only here to own the precompiled header.\n")
-foreach(kind std tensor)
+set(kinds std tensor)
+if(LACONIC_TESTS)
+  list(APPEND kinds test_std test_tensor)
+endif()
+foreach(kind IN LISTS kinds)
+  set(pch laconic_pch_${kind})
   configure_file(${CMAKE_BINARY_DIR}/pch.cpp.in ${CMAKE_BINARY_DIR}/pch_${kind}.cpp COPYONLY)
-  add_library(laconic_pch_${kind} STATIC ${CMAKE_BINARY_DIR}/pch_${kind}.cpp)
-  target_compile_options(laconic_pch_${kind} PRIVATE ${LACONIC_FLAGS})
-  target_link_libraries(laconic_pch_${kind} PUBLIC fmt::fmt)
-  target_precompile_headers(laconic_pch_${kind} PRIVATE
+  add_library(${pch} STATIC ${CMAKE_BINARY_DIR}/pch_${kind}.cpp)
+  target_compile_options(${pch} PRIVATE ${LACONIC_FLAGS})
+  target_link_libraries(${pch} PUBLIC fmt::fmt)
+  target_precompile_headers(${pch} PRIVATE
     <algorithm> <array> <chrono> <cstddef> <cstdint> <filesystem> <functional> <map> <memory>
     <optional> <span> <string> <string_view> <utility> <variant> <vector> <fmt/format.h>)
+  if(kind MATCHES "tensor")
+    target_link_libraries(${pch} PUBLIC laconic_torch)
+    target_precompile_headers(${pch} PRIVATE <ATen/core/Tensor.h>)
+  endif()
+  if(kind MATCHES "^test_")
+    target_compile_options(${pch} PRIVATE ${LACONIC_TEST_FLAGS})
+    target_link_libraries(${pch} PUBLIC GTest::gtest)
+    target_precompile_headers(${pch} PRIVATE <gtest/gtest.h>)
+  endif()
 endforeach()
-target_link_libraries(laconic_pch_tensor PUBLIC laconic_torch)
-target_precompile_headers(laconic_pch_tensor PRIVATE <ATen/core/Tensor.h>)

@@ -21,6 +21,10 @@ ConfigError::ConfigError(Problems problems)
 
 ConfigError::ConfigError(std::string what) : ConfigError(Problems{{"", std::move(what)}}) {}
 
+void refuse(const Problems& problems) {
+  if (!problems.empty()) throw ConfigError(problems);
+}
+
 FileError::FileError(const std::string& path, const std::string& field, const std::string& what,
                      const std::string& remedy)
     : std::runtime_error(fmt::format("{}: {}{}{}{}", path, field.empty() ? "" : field + ": ", what,

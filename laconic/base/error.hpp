@@ -28,6 +28,9 @@ class ConfigError : public std::runtime_error {
   Problems problems_;
 };
 
+// Throws ConfigError unless there are none.
+void refuse(const Problems& problems);
+
 // A file is missing, truncated, damaged or not what it should be. The message
 // names the file, the field and the remedy, in that order.
 class FileError : public std::runtime_error {

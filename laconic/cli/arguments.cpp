@@ -46,7 +46,7 @@ void add_config(CLI::App& verb, ConfigFile& config, bool is_required = true) {
       ->type_name("KEY=VALUE");
 }
 
-void add_json(CLI::App& verb, std::string& json) {
+void add_summary(CLI::App& verb, std::string& json) {
   verb.add_option("--json", json, "also write a summary to FILE")->type_name("FILE");
 }
 
@@ -144,7 +144,7 @@ class Parser {
         ->check(CLI::Range(0, 1000000))
         ->type_name("N")
         ->capture_default_str();
-    add_json(verb, train_.json);
+    add_summary(verb, train_.json);
   }
 
   void add_prepare() {
@@ -179,7 +179,7 @@ class Parser {
                   "do not put a token between documents");
     verb.add_option("--threads", o.threads, "0: as many as the machine has")->capture_default_str();
     verb.add_flag("--overwrite", o.overwrite, "replace an older dataset of that name");
-    add_json(verb, prepare_.json);
+    add_summary(verb, prepare_.json);
   }
 
   void add_generate() {
@@ -216,7 +216,7 @@ class Parser {
         ->capture_default_str();
     verb.add_flag("--stop-at-end", c.stop_at_end, "stop at the end of a document");
     verb.add_flag("--show-ids", c.show_ids, "print token ids after the text");
-    add_json(verb, c.json);
+    add_summary(verb, c.json);
   }
 
   void add_evaluate() {
@@ -235,7 +235,7 @@ class Parser {
     verb.add_option("--batch", evaluate_.batch, "samples at a time")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
-    add_json(verb, evaluate_.json);
+    add_summary(verb, evaluate_.json);
   }
 
   void add_export() {
@@ -302,7 +302,7 @@ class Parser {
         add_verb("doctor", "examine this machine: libtorch, BLAS, speed, memory", doctor_);
     verb.add_option("--threads", doctor_.threads, "0: one per available core")
         ->check(CLI::Range(0, 4096));
-    add_json(verb, doctor_.json);
+    add_summary(verb, doctor_.json);
   }
 
   CLI::App app_;

@@ -18,10 +18,6 @@ namespace laconic {
 
 namespace {
 
-std::string commas(std::uint64_t value) {
-  return with_commas(static_cast<std::int64_t>(value));
-}
-
 // The problems of the text and of the codec for this tensor, all at once.
 CodecSpec parse_for(const std::string& text, const TensorSpec& tensor) {
   CodecSpec codec;
@@ -124,6 +120,10 @@ std::string without_titles(const std::string& text) {
 }
 
 }  // namespace
+
+std::string commas(std::uint64_t value) {
+  return with_commas(static_cast<std::int64_t>(value));
+}
 
 int run_codec(const CodecListCommand&) {
   Table table({{"codec", Align::left},

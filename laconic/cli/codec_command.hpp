@@ -63,4 +63,6 @@ int run_codec(const CodecInspectCommand& command);
 int run_codec(const CodecDecodeCommand& command);
 int run_codec(const CodecBenchCommand& command);
 
+std::string commas(std::uint64_t value);  // "1,234,567", for sizes
+
 }  // namespace laconic

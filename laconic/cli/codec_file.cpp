@@ -30,10 +30,6 @@ std::string shape_text(const TensorSpec& tensor) {
   return fmt::format("[{}]", fmt::join(tensor.shape, ", "));
 }
 
-std::string commas(std::uint64_t value) {
-  return with_commas(static_cast<std::int64_t>(value));
-}
-
 std::string count_text(std::size_t count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
@@ -222,7 +218,7 @@ Bytes decode_tensor(const std::string& path, const NamedFrame& named) {
 // --- comparison
 
 // Distances as a table and as JSON.
-class Comparison {
+class FrameComparison {
  public:
   void add(const NamedFrame& f) {
     json_["tensors"].push_back({{"name", f.name}, {"codec", to_text(f.frame.header.codec)}});
@@ -374,7 +370,7 @@ int run_codec(const CodecDecodeCommand& command) {
   for (const NamedFrame& f : frames)
     specs.push_back({f.name, f.frame.header.tensor.dtype, f.frame.header.tensor.shape});
   SafetensorsWriter writer(command.output, specs);
-  Comparison comparison;
+  FrameComparison comparison;
   for (const NamedFrame& f : frames) {
     const Bytes tensor = decode_tensor(command.input, f);
     writer.write(tensor);

@@ -23,10 +23,6 @@ constexpr const char* kLatencyHint =
     "packets wait only for the rate; for latency add --set network.shape=latency=5ms to `laconic "
     "train`";
 
-void refuse(const Problems& problems) {
-  if (!problems.empty()) throw ConfigError(problems);
-}
-
 // What every verb that acts begins with.
 void prepare(const LabSpec& spec) {
   Problems problems = check(spec);

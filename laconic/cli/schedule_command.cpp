@@ -33,10 +33,6 @@ constexpr std::array<ScheduleKind, 4> kKinds = {ScheduleKind::gpipe, ScheduleKin
                                                 ScheduleKind::interleaved,
                                                 ScheduleKind::zero_bubble};
 
-void refuse(const Problems& problems) {
-  if (!problems.empty()) throw ConfigError(problems);
-}
-
 // --- what was asked
 
 // Large enough for everything, small enough for sums of a million.
@@ -272,7 +268,7 @@ int run_one(const ScheduleCommand& command) {
 
 // --- all kinds
 
-struct Comparison {
+struct ScheduleComparison {
   std::vector<TimedSchedule> timed;   // the fastest first
   std::vector<std::string> left_out;  // with the reason
 };
@@ -284,8 +280,8 @@ bool is_better(const TimedSchedule& a, const TimedSchedule& b) {
   return most_live(a) < most_live(b);
 }
 
-Comparison compare(const ScheduleCommand& command) {
-  Comparison all;
+ScheduleComparison compare(const ScheduleCommand& command) {
+  ScheduleComparison all;
   for (const ScheduleKind kind : kKinds) {
     const PipelineShape shape = shape_for(kind, command, true);
     Problems problems = check(kind, shape);
@@ -305,7 +301,7 @@ Comparison compare(const ScheduleCommand& command) {
 }
 
 int run_compare(const ScheduleCommand& command) {
-  const Comparison all = compare(command);
+  const ScheduleComparison all = compare(command);
   fmt::print("{}", describe(all.timed));
   for (const std::string& line : all.left_out) fmt::print("{}\n", line);
   if (command.json.empty()) return 0;

@@ -16,8 +16,8 @@ namespace {
 using kernel::Candidates;
 using kernel::rank_key;
 
-constexpr std::uint64_t kChunk = std::uint64_t{1} << 31;  // what one collect() may see
-constexpr std::uint64_t kSmall = 1 << 16;                 // not worth a sample
+constexpr std::uint64_t kMostAtOnce = std::uint64_t{1} << 31;  // what one collect() may see
+constexpr std::uint64_t kSmall = 1 << 16;                      // not worth a sample
 constexpr std::uint64_t kMaxSamples = 1 << 16;
 constexpr std::uint64_t kAllTies = ~std::uint64_t{0};
 
@@ -92,9 +92,9 @@ Found collect_all(const float* x, std::uint64_t count, Cut cut, std::uint64_t ro
   found.elements.value.resize(room + kernel::kCandidateSlack);
   Candidates c{cut.threshold, cut.ties, room, index.data(), found.elements.value.data(), 0};
   found.elements.index.reserve(room);
-  for (std::uint64_t begin = 0; begin < count && found.is_complete; begin += kChunk) {
+  for (std::uint64_t begin = 0; begin < count && found.is_complete; begin += kMostAtOnce) {
     const std::size_t before = c.size;
-    found.is_complete = kernel::collect(x + begin, std::min(kChunk, count - begin), c);
+    found.is_complete = kernel::collect(x + begin, std::min(kMostAtOnce, count - begin), c);
     if (!found.is_complete) break;
     for (std::size_t i = before; i < c.size; ++i) found.elements.index.push_back(begin + index[i]);
   }

@@ -28,7 +28,7 @@ QuantiseLayout layout_of(const Quantise& codec, const TensorSpec& tensor) {
 
 namespace {
 
-constexpr std::uint64_t kChunk = 512;  // codes compared at once, at most
+constexpr std::uint64_t kChunkCodes = 512;  // codes compared at once, at most
 
 // Finds codes that are not what a dead group has.
 class DeadCodes {
@@ -38,9 +38,9 @@ class DeadCodes {
         dead_(dead_code(codec)),
         codes_at_(layout.codes_at),
         codes_(payload.subspan(layout.codes_at)) {
-    std::array<std::uint8_t, kChunk> dead;
+    std::array<std::uint8_t, kChunkCodes> dead;
     dead.fill(dead_);
-    kernel::pack().pack(dead.data(), kChunk, codec.bits, chunk_.data());
+    kernel::pack().pack(dead.data(), kChunkCodes, codec.bits, chunk_.data());
   }
 
   void check_one(std::uint64_t element, std::uint64_t group) const {
@@ -54,7 +54,7 @@ class DeadCodes {
   void check_run(std::uint64_t begin, std::uint64_t end, std::uint64_t group) const {
     while (begin < end) {
       // Eights of codes lie in whole bytes and can be compared at once.
-      const std::uint64_t eights = begin % 8 == 0 ? std::min(end - begin, kChunk) / 8 : 0;
+      const std::uint64_t eights = begin % 8 == 0 ? std::min(end - begin, kChunkCodes) / 8 : 0;
       const std::byte* at = codes_.data() + begin * bits_ / 8;
       if (eights > 0 && std::memcmp(at, chunk_.data(), eights * bits_) == 0)
         begin += 8 * eights;
@@ -75,7 +75,7 @@ class DeadCodes {
   std::uint8_t dead_;
   std::size_t codes_at_;
   ByteView codes_;
-  std::array<std::byte, kChunk> chunk_;
+  std::array<std::byte, kChunkCodes> chunk_;
 };
 
 bool is_dead(float scale) {

@@ -12,19 +12,19 @@ namespace {
 
 constexpr std::size_t kSeedBytes = 8;
 
-struct Layout {
+struct RandomKLayout {
   std::uint64_t elements, kept;
   TensorSpec values;
   std::uint64_t bytes;  // of the payload
 };
 
-Layout layout_of(const RandomK& codec, const TensorSpec& tensor) {
+RandomKLayout layout_of(const RandomK& codec, const TensorSpec& tensor) {
   const std::uint64_t elements = elements_of(tensor);
   const std::uint64_t kept = kept_count(codec.kept, elements);
   return {elements, kept, value_tensor(tensor.dtype, kept), max_payload_bytes(codec, tensor)};
 }
 
-void rescale(const Layout& layout, Scratch<float>& values) {
+void rescale(const RandomKLayout& layout, Scratch<float>& values) {
   const auto factor =
       static_cast<float>(static_cast<double>(layout.elements) / static_cast<double>(layout.kept));
   for (float& value : values) value *= factor;
@@ -34,7 +34,7 @@ void rescale(const Layout& layout, Scratch<float>& values) {
 
 std::size_t encode(const RandomK& codec, const TensorSpec& tensor, const float* x,
                    const CodecInput& input, std::byte* out) {
-  const Layout layout = layout_of(codec, tensor);
+  const RandomKLayout layout = layout_of(codec, tensor);
   if (layout.kept == 0) return 0;
   Scratch<float> values(layout.kept);
   Choice(input.seed, layout.elements, layout.kept).gather(x, values.data());
@@ -44,7 +44,7 @@ std::size_t encode(const RandomK& codec, const TensorSpec& tensor, const float* 
 }
 
 void check_payload(const RandomK& codec, const TensorSpec& tensor, ByteView payload) {
-  const Layout layout = layout_of(codec, tensor);
+  const RandomKLayout layout = layout_of(codec, tensor);
   if (payload.size() != layout.bytes)
     throw WireError(0, "payload",
                     fmt::format("{} bytes instead of {}", payload.size(), layout.bytes));
@@ -54,7 +54,7 @@ void check_payload(const RandomK& codec, const TensorSpec& tensor, ByteView payl
 
 void decode(const RandomK& codec, const TensorSpec& tensor, ByteView payload,
             const CodecInput& input, float* out) {
-  const Layout layout = layout_of(codec, tensor);
+  const RandomKLayout layout = layout_of(codec, tensor);
   if (layout.kept == 0) return;
   Scratch<float> values(layout.kept);
   decode_values(codec.values, layout.values, payload.subspan(kSeedBytes), input, values.data());
@@ -64,7 +64,7 @@ void decode(const RandomK& codec, const TensorSpec& tensor, ByteView payload,
 }
 
 std::vector<Section> sections(const RandomK& codec, const TensorSpec& tensor, ByteView payload) {
-  const Layout layout = layout_of(codec, tensor);
+  const RandomKLayout layout = layout_of(codec, tensor);
   if (layout.kept == 0) return {};
   std::vector<Section> all = {
       {"seed", 0, kSeedBytes,

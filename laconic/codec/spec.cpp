@@ -266,6 +266,10 @@ bool has_fixed_size(const CodecSpec& codec) {
   return !std::holds_alternative<TopK>(codec);
 }
 
+bool is_raw(const CodecSpec& codec) {
+  return std::holds_alternative<Raw>(codec);
+}
+
 bool is_summable(const CodecSpec& codec) {
   if (const auto* random = std::get_if<RandomK>(&codec))
     return std::holds_alternative<Raw>(random->values);

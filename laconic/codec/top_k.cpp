@@ -11,13 +11,13 @@ namespace laconic::part {
 
 namespace {
 
-struct Layout {
+struct TopKLayout {
   std::uint64_t elements, kept;
   TensorSpec values;
   std::uint64_t value_bytes;
 };
 
-Layout layout_of(const TopK& codec, const TensorSpec& tensor) {
+TopKLayout layout_of(const TopK& codec, const TensorSpec& tensor) {
   const std::uint64_t elements = elements_of(tensor);
   const std::uint64_t kept = kept_count(codec.kept, elements);
   TensorSpec values = value_tensor(tensor.dtype, kept);
@@ -35,7 +35,7 @@ struct Parts {
   ByteView header, indices, values;
 };
 
-Parts split(const Layout& layout, ByteView payload) {
+Parts split(const TopKLayout& layout, ByteView payload) {
   if (payload.size() < kIndexHeader + layout.value_bytes)
     throw WireError(
         0, "payload",
@@ -60,7 +60,7 @@ void check_no_indices(const Parts& parts) {
     throw WireError(kIndexHeader, "payload.indices", "present though all elements are kept");
 }
 
-std::string meaning_of(const IndexPlan& plan, const Layout& layout) {
+std::string meaning_of(const IndexPlan& plan, const TopKLayout& layout) {
   switch (plan.method) {
     case IndexMethod::bitmap: return fmt::format("bitmap of {} elements", layout.elements);
     case IndexMethod::fixed: return fmt::format("{} of {} bits", layout.kept, plan.width);
@@ -74,7 +74,7 @@ std::string meaning_of(const IndexPlan& plan, const Layout& layout) {
 
 std::size_t encode(const TopK& codec, const TensorSpec& tensor, const float* x,
                    const CodecInput& input, std::byte* out) {
-  const Layout layout = layout_of(codec, tensor);
+  const TopKLayout layout = layout_of(codec, tensor);
   if (layout.kept == 0) return 0;
   if (layout.kept == layout.elements) {
     put_header({}, out);
@@ -90,7 +90,7 @@ std::size_t encode(const TopK& codec, const TensorSpec& tensor, const float* x,
 }
 
 void check_payload(const TopK& codec, const TensorSpec& tensor, ByteView payload) {
-  const Layout layout = layout_of(codec, tensor);
+  const TopKLayout layout = layout_of(codec, tensor);
   if (layout.kept == 0) {
     if (!payload.empty())
       throw WireError(0, "payload", fmt::format("{} bytes instead of none", payload.size()));
@@ -106,7 +106,7 @@ void check_payload(const TopK& codec, const TensorSpec& tensor, ByteView payload
 
 void decode(const TopK& codec, const TensorSpec& tensor, ByteView payload, const CodecInput& input,
             float* out) {
-  const Layout layout = layout_of(codec, tensor);
+  const TopKLayout layout = layout_of(codec, tensor);
   if (layout.kept == 0) return;
   const Parts parts = split(layout, payload);
   if (layout.kept == layout.elements)
@@ -118,7 +118,7 @@ void decode(const TopK& codec, const TensorSpec& tensor, ByteView payload, const
 }
 
 std::vector<Section> sections(const TopK& codec, const TensorSpec& tensor, ByteView payload) {
-  const Layout layout = layout_of(codec, tensor);
+  const TopKLayout layout = layout_of(codec, tensor);
   if (layout.kept == 0) return {};
   const Parts parts = split(layout, payload);
   std::vector<Section> all = {{"method", 0, 1, "0 bitmap, 1 fixed, 2 gaps"},

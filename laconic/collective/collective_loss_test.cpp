@@ -10,16 +10,13 @@
 #include <mutex>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/index.hpp"
 #include "laconic/collective/test_collective.hpp"
 #include "laconic/link/link.hpp"
 
 namespace laconic {
 
 namespace {
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // --- the model
 

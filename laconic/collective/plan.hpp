@@ -48,6 +48,10 @@ struct Hop {
   bool operator==(const Hop&) const = default;
 };
 
+constexpr bool has_peer(Act act) {
+  return act == Act::encode || act == Act::send || act == Act::receive;
+}
+
 enum class CollectiveKind : std::uint8_t {
   all_reduce,
   reduce_scatter,  // member i ends with the sum of chunk i; the rest of its buffer is undefined

@@ -15,6 +15,7 @@
 #include <set>
 #include <utility>
 
+#include "laconic/base/index.hpp"
 #include "laconic/collective/plan.hpp"
 
 namespace laconic {
@@ -22,10 +23,6 @@ namespace laconic {
 namespace {
 
 constexpr int kNothing = -1;  // undefined values, no message, no sum
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 class Expressions {
  public:
@@ -275,10 +272,6 @@ class Walk {
 };
 
 // --- what must hold before anybody can walk
-
-bool has_peer(Act act) {
-  return act == Act::encode || act == Act::send || act == Act::receive;
-}
 
 Problems check_hop(const Plan& plan, int member, std::size_t at) {
   const Hop& hop = plan.by_member[index(member)][at];

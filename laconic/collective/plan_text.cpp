@@ -16,10 +16,6 @@ namespace {
 
 constexpr char kSigns[] = "es><!+o=";
 
-bool has_peer(Act act) {
-  return act == Act::encode || act == Act::send || act == Act::receive;
-}
-
 bool is_giving(Act act) {
   return act == Act::encode || act == Act::seal || act == Act::send;
 }

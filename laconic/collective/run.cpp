@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/index.hpp"
 #include "laconic/base/philox.hpp"
 #include "laconic/collective/walk.hpp"
 
@@ -18,14 +19,6 @@ namespace {
 constexpr std::uint64_t kSliceBytes = std::uint64_t{248} << 10;
 constexpr std::uint64_t kMostLanes = 1 << 12;  // a tag has so many parts
 constexpr std::uint64_t kGrain = 1024;         // blocks of codecs should not be cut
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
-
-bool is_raw(const CodecSpec& codec) {
-  return std::holds_alternative<Raw>(codec);
-}
 
 bool is_sum(CollectiveKind kind) {
   return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;

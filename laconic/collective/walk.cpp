@@ -9,6 +9,7 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
+#include "laconic/base/index.hpp"
 #include "laconic/collective/message.hpp"
 
 namespace laconic {
@@ -17,14 +18,6 @@ namespace {
 
 const CodecSpec kRaw = Raw{};
 const TensorSpec kNoElements{Dtype::u8, {0}};  // what a barrier sends
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
-
-bool is_raw(const CodecSpec& codec) {
-  return std::holds_alternative<Raw>(codec);
-}
 
 bool has_seal(const CollectiveSpec& spec) {
   return spec.kind == CollectiveKind::all_gather || spec.kind == CollectiveKind::broadcast ||

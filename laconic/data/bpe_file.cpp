@@ -19,7 +19,7 @@ namespace laconic {
 
 namespace {
 
-constexpr const char* kRemedy = "fetch the vocabulary again";
+constexpr const char* kFetchAgain = "fetch the vocabulary again";
 constexpr std::string_view kVersionLine = "#version";
 
 using IdOfToken = std::unordered_map<std::string, std::int32_t>;  // keys in symbols
@@ -34,12 +34,12 @@ std::int32_t id_in(const nlohmann::json& value, const std::string& symbols,
   throw FileError(path, field_of(symbols),
                   fmt::format("its id {} is not a whole number below {}", printable(value.dump()),
                               kMostVocabulary),
-                  kRemedy);
+                  kFetchAgain);
 }
 
 IdOfToken parse_tokens(std::string_view text, const std::string& path) {
-  const nlohmann::json json = parse_json(text, path, kRemedy);
-  if (!json.is_object()) throw FileError(path, "", "not an object of token: id", kRemedy);
+  const nlohmann::json json = parse_json(text, path, kFetchAgain);
+  if (!json.is_object()) throw FileError(path, "", "not an object of token: id", kFetchAgain);
   IdOfToken ids;
   ids.reserve(json.size());
   for (const auto& [symbols, value] : json.items())
@@ -55,10 +55,11 @@ std::vector<std::string> order_by_id(const IdOfToken& ids, const std::string& pa
       throw FileError(path, field_of(symbols),
                       fmt::format("id {} with {} tokens; ids must be 0 ... {}, once each", id,
                                   ids.size(), ids.size() - 1),
-                      kRemedy);
+                      kFetchAgain);
     if (const std::string* other = std::exchange(holder[id], &symbols))
       throw FileError(path, field_of(symbols),
-                      fmt::format("id {} is also that of \"{}\"", id, printable(*other)), kRemedy);
+                      fmt::format("id {} is also that of \"{}\"", id, printable(*other)),
+                      kFetchAgain);
     std::optional<std::string> bytes = parse_symbols(symbols);
     if (!bytes || bytes->empty())
       throw FileError(path, field_of(symbols), "not written in GPT-2's byte symbols",
@@ -71,7 +72,7 @@ std::vector<std::string> order_by_id(const IdOfToken& ids, const std::string& pa
 std::int32_t require(const IdOfToken& ids, const std::string& symbols, const std::string& what,
                      const std::string& path) {
   const auto found = ids.find(symbols);
-  if (found == ids.end()) throw FileError(path, field_of(symbols), what, kRemedy);
+  if (found == ids.end()) throw FileError(path, field_of(symbols), what, kFetchAgain);
   return found->second;
 }
 
@@ -93,11 +94,11 @@ struct MergeReader {
     if (gap == std::string_view::npos || gap == 0 || gap + 1 == line.size() ||
         line.find(' ', gap + 1) != std::string_view::npos)
       throw FileError(names.merges, field, fmt::format("\"{}\" is not two tokens", printable(line)),
-                      kRemedy);
+                      kFetchAgain);
     if (const auto [twin, is_new] = seen.emplace(line, number); !is_new)
       throw FileError(names.merges, field,
                       fmt::format("\"{}\" is line {}, too", printable(line), twin->second),
-                      kRemedy);
+                      kFetchAgain);
     const std::string left(line.substr(0, gap)), right(line.substr(gap + 1));
     return {id_of(left, field), id_of(right, field), id_of(left + right, field)};
   }

@@ -14,7 +14,7 @@ namespace laconic {
 
 namespace {
 
-constexpr const char* kRemedy = "prepare the data again";
+constexpr const char* kPrepareAgain = "prepare the data again";
 
 // Calls act(T{}) with the C++ type of the tokens.
 template <class Act>
@@ -41,7 +41,7 @@ ByteView take(ByteView& rest, std::uint64_t count, std::size_t size, const std::
     throw FileError(name, field,
                     fmt::format("{} entries of {} bytes do not fit into the {} bytes left", count,
                                 size, rest.size()),
-                    kRemedy);
+                    kPrepareAgain);
   const ByteView taken = rest.first(static_cast<std::size_t>(count) * size);
   rest = rest.subspan(taken.size());
   return taken;
@@ -72,15 +72,17 @@ Index parse_index(ByteView bytes, std::uint64_t bin_bytes, const std::string& na
   if (bytes.size() < kIndexHeaderBytes)
     throw FileError(
         name, "header",
-        fmt::format("{} bytes; the header alone is {}", bytes.size(), kIndexHeaderBytes), kRemedy);
+        fmt::format("{} bytes; the header alone is {}", bytes.size(), kIndexHeaderBytes),
+        kPrepareAgain);
   if (std::memcmp(bytes.data(), kIndexMagic.data(), kIndexMagic.size()) != 0)
     throw FileError(name, "magic", "not a Megatron index", "give the prefix of a .bin/.idx pair");
   if (const auto version = get<std::uint64_t>(bytes, 9); version != kIndexVersion)
     throw FileError(name, "version", fmt::format("{}; known is {}", version, kIndexVersion),
-                    kRemedy);
+                    kPrepareAgain);
   const auto code = get<std::uint8_t>(bytes, 17);
   if (!is_known(code))
-    throw FileError(name, "token type", fmt::format("code {} is no integer type", code), kRemedy);
+    throw FileError(name, "token type", fmt::format("code {} is no integer type", code),
+                    kPrepareAgain);
 
   Index index;
   index.type_ = static_cast<TokenType>(code);
@@ -91,7 +93,7 @@ Index parse_index(ByteView bytes, std::uint64_t bin_bytes, const std::string& na
   index.pointers_ = take(rest, index.sequences_, 8, name, "pointers");
   index.marks_ = take(rest, marks, 8, name, "document marks");
   if (!rest.empty() && rest.size() != index.sequences_)
-    throw FileError(name, "end", fmt::format("{} bytes too many", rest.size()), kRemedy);
+    throw FileError(name, "end", fmt::format("{} bytes too many", rest.size()), kPrepareAgain);
   index.check_sequences(bin_bytes, name);
   index.check_marks(name);
   index.documents_ = marks - 1;
@@ -106,11 +108,12 @@ void Index::check_sequences(std::uint64_t bin_bytes, const std::string& name) {
     const auto pointer = item<std::int64_t>(pointers_, s);
     if (length < 0)
       throw FileError(name, "lengths", fmt::format("sequence {} has {} tokens", s, length),
-                      kRemedy);
+                      kPrepareAgain);
     if (pointer < 0 || static_cast<std::uint64_t>(pointer) != expected)
       throw FileError(
           name, "pointers",
-          fmt::format("sequence {} is at byte {}, should be at {}", s, pointer, expected), kRemedy);
+          fmt::format("sequence {} is at byte {}, should be at {}", s, pointer, expected),
+          kPrepareAgain);
     const std::uint64_t bytes = static_cast<std::uint64_t>(length) * size;
     if (bytes > bin_bytes - expected)
       throw FileError(
@@ -130,7 +133,7 @@ void Index::check_sequences(std::uint64_t bin_bytes, const std::string& name) {
 void Index::check_marks(const std::string& name) const {
   const std::uint64_t count = marks_.size() / 8;
   const auto refuse = [&](const std::string& what) {
-    throw FileError(name, "document marks", what, kRemedy);
+    throw FileError(name, "document marks", what, kPrepareAgain);
   };
   if (count == 0) refuse("there are none; the least is the single mark 0");
   std::int64_t before = 0;

@@ -17,13 +17,14 @@ namespace laconic {
 namespace {
 
 constexpr std::uint64_t kFormat = 1;
-constexpr const char* kRemedy = "prepare the data again, or delete this file to go without";
+constexpr const char* kPrepareOrDelete =
+    "prepare the data again, or delete this file to go without";
 
 std::uint64_t number_at(const nlohmann::json& json, const char* field, const std::string& name) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();  // others count signed
   const auto found = json.find(field);
   if (found == json.end() || !found->is_number_unsigned() || found->get<std::uint64_t>() > kMost)
-    throw FileError(name, field, "missing, or not a whole number below 2^63", kRemedy);
+    throw FileError(name, field, "missing, or not a whole number below 2^63", kPrepareOrDelete);
   return *found;
 }
 
@@ -31,14 +32,15 @@ std::int64_t vocabulary_at(const nlohmann::json& json, const std::string& name) 
   const std::uint64_t vocabulary = number_at(json, "vocabulary", name);
   if (vocabulary < 1 || vocabulary > kMostVocabulary)
     throw FileError(name, "vocabulary",
-                    fmt::format("{} is not within 1 ... {}", vocabulary, kMostVocabulary), kRemedy);
+                    fmt::format("{} is not within 1 ... {}", vocabulary, kMostVocabulary),
+                    kPrepareOrDelete);
   return static_cast<std::int64_t>(vocabulary);
 }
 
 std::string text_at(const nlohmann::json& json, const char* field, const std::string& name) {
   const auto found = json.find(field);
   if (found == json.end() || !found->is_string())
-    throw FileError(name, field, "missing, or not a text", kRemedy);
+    throw FileError(name, field, "missing, or not a text", kPrepareOrDelete);
   return *found;
 }
 
@@ -56,8 +58,8 @@ std::string to_text(const Sidecar& sidecar) {
 }
 
 Sidecar parse_sidecar(std::string_view text, const std::string& name) {
-  const nlohmann::json json = parse_json(text, name, kRemedy);
-  if (!json.is_object()) throw FileError(name, "", "not a JSON object", kRemedy);
+  const nlohmann::json json = parse_json(text, name, kPrepareOrDelete);
+  if (!json.is_object()) throw FileError(name, "", "not a JSON object", kPrepareOrDelete);
   if (const std::uint64_t format = number_at(json, "format", name); format != kFormat)
     throw FileError(name, "format", fmt::format("{}; known is {}", format, kFormat),
                     "a newer laconic may have written it");

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<const char*, 2> kKinds = {"send", "recv"};
 constexpr std::array<const char*, 3> kStates = {"posted", "done", "failed"};
-constexpr const char* kWhere = "flight";
+constexpr const char* kFlight = "flight";
 
 // `name` is for people; `tag` is what is read back.
 nlohmann::json json_of(const Record& r) {
@@ -34,7 +34,7 @@ nlohmann::json json_of(const Record& r) {
 template <class T>
 T field(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
-  if (found == object.end()) throw FileError(kWhere, key, "is missing");
+  if (found == object.end()) throw FileError(kFlight, key, "is missing");
   if constexpr (std::is_same_v<T, std::string>) {
     if (found->is_string()) return found->template get<std::string>();
   } else if constexpr (std::is_same_v<T, bool>) {
@@ -44,7 +44,7 @@ T field(const nlohmann::json& object, const char* key) {
   } else if (found->is_number_integer()) {
     if (std::in_range<T>(found->template get<std::int64_t>())) return found->template get<T>();
   }
-  throw FileError(kWhere, key, "has a value that cannot be");
+  throw FileError(kFlight, key, "has a value that cannot be");
 }
 
 template <std::size_t N>
@@ -53,11 +53,11 @@ std::size_t choice(const nlohmann::json& object, const char* key,
   const auto text = field<std::string>(object, key);
   for (std::size_t i = 0; i < N; ++i)
     if (text == names[i]) return i;
-  throw FileError(kWhere, key, "has a value that cannot be");
+  throw FileError(kFlight, key, "has a value that cannot be");
 }
 
 Record parse_record(const nlohmann::json& json) {
-  if (!json.is_object()) throw FileError(kWhere, "records", "holds something else than objects");
+  if (!json.is_object()) throw FileError(kFlight, "records", "holds something else than objects");
   Record r;
   r.id = field<std::uint64_t>(json, "id");
   r.kind = static_cast<Record::Kind>(choice(json, "kind", kKinds));
@@ -84,8 +84,8 @@ std::string to_json(const Flight& flight) {
 }
 
 Flight parse_flight(std::string_view text) {
-  const nlohmann::json json = parse_json(text, kWhere);
-  if (!json.is_object()) throw FileError(kWhere, "", "is not an object");
+  const nlohmann::json json = parse_json(text, kFlight);
+  if (!json.is_object()) throw FileError(kFlight, "", "is not an object");
   Flight flight;
   flight.rank = field<Rank>(json, "rank");
   flight.host = field<std::string>(json, "host");
@@ -95,7 +95,7 @@ Flight parse_flight(std::string_view text) {
   flight.is_cause = field<bool>(json, "is_cause");
   const auto records = json.find("records");
   if (records == json.end() || !records->is_array())
-    throw FileError(kWhere, "records", "is not a list");
+    throw FileError(kFlight, "records", "is not a list");
   for (const nlohmann::json& record : *records) flight.records.push_back(parse_record(record));
   return flight;
 }

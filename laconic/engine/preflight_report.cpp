@@ -102,16 +102,16 @@ void compare_configs(const Party& usual, const Party& other, Problems& problems)
                      printable(usual.front()->config_digest))});
 }
 
-constexpr const char* kWhere = "pre-flight";
+constexpr const char* kPreflight = "pre-flight";
 
 // Runs `read` on the parsed text; whatever does not fit is a FileError.
 template <class Read>
 auto read_strictly(std::string_view text, const Read& read) {
-  const nlohmann::json json = parse_json(text, kWhere);
+  const nlohmann::json json = parse_json(text, kPreflight);
   try {
     return read(json);
   } catch (const nlohmann::json::exception& error) {
-    throw FileError(kWhere, "", printable(error.what()), "are all ranks of one version?");
+    throw FileError(kPreflight, "", printable(error.what()), "are all ranks of one version?");
   }
 }
 
@@ -228,7 +228,7 @@ PreflightReport parse_preflight_report(std::string_view text) {
     for (const auto* table : {&report.latency_ms, &report.mbit_per_s})
       if (table->size() != size || std::any_of(table->begin(), table->end(),
                                                [&](const auto& row) { return row.size() != size; }))
-        throw FileError(kWhere, "latency_ms, mbit_per_s", "is not a square of all ranks");
+        throw FileError(kPreflight, "latency_ms, mbit_per_s", "is not a square of all ranks");
     return report;
   });
 }

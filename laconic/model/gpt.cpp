@@ -80,7 +80,7 @@ at::Tensor layer_with(const Gpt& gpt, std::int64_t layer, const at::Tensor& x, c
   };
   const at::Tensor qkv = map(norm(x, p[0], p[1], epsilon), 2);  // [b * t, 3 d]
   const at::Tensor y = dropout_add(x, map(attend(qkv), 4), branches.attention);
-  const at::Tensor hidden = gelu(map(norm(y, p[6], p[7], epsilon), 8));  // [b * t, 4 d]
+  const at::Tensor hidden = laconic::gelu(map(norm(y, p[6], p[7], epsilon), 8));  // [b * t, 4 d]
   return dropout_add(y, map(hidden, 10), branches.mlp);
 }
 

@@ -5,6 +5,7 @@
 // are asked for in the order of time, too: who asks first is served first, and a
 // wire is no more than the event that had it last.
 #include "laconic/schedule/clockwork.hpp"
+#include "laconic/base/index.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -14,10 +15,6 @@
 namespace laconic::part {
 
 namespace {
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 const EdgeCost& cost_of_edge(const Costs& costs, int edge) {
   static constexpr EdgeCost kFree;

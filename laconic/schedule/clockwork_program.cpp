@@ -3,15 +3,12 @@
 #include <cstdlib>
 #include <utility>
 
+#include "laconic/base/index.hpp"
 #include "laconic/schedule/clockwork.hpp"
 
 namespace laconic::part {
 
 namespace {
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 bool is_send(Op op) {
   return op == Op::send_activation || op == Op::send_gradient;

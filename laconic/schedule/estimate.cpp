@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/index.hpp"
 #include "laconic/schedule/clockwork.hpp"
 
 namespace laconic {
@@ -16,10 +17,6 @@ using part::EventKind;
 using part::kNone;
 using part::Program;
 using part::Walk;
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // --- what is wrong with costs
 

@@ -8,14 +8,11 @@
 #include <numeric>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/index.hpp"
 #include "laconic/schedule/lower.hpp"
 
 namespace laconic {
 namespace {
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 Schedule make(ScheduleKind kind, int ranks, int microbatches, int chunks = 1) {
   return lowered(build(kind, {ranks, ranks * chunks, microbatches}));
@@ -211,7 +208,9 @@ TEST(Estimate, SwitchedIsNeverFasterThanWiresOfTheirOwnAndAsFastWithoutMessages)
           costs.wiring = Wiring::switched;
           const Timing timing = estimate(schedule, costs);
           EXPECT_GE(timing.makespan, pairs - 1e-9);
-          if (c == 0) EXPECT_NEAR(timing.makespan, pairs, 1e-9);
+          if (c == 0) {
+            EXPECT_NEAR(timing.makespan, pairs, 1e-9);
+          }
         }
       }
 }

@@ -10,6 +10,7 @@
 #include <map>
 #include <queue>
 
+#include "laconic/base/index.hpp"
 #include "laconic/schedule/clockwork.hpp"
 
 namespace laconic::part {
@@ -18,10 +19,6 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kDone = 1e-12;  // of a message: what rounding may leave of it
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // The messages of an ordered pair; a rank's sums are a flow to nobody.
 struct Flow {

@@ -18,14 +18,14 @@ constexpr double kGap = 26;    // between ranks, where messages are seen
 constexpr double kLetter = 7;  // how wide one is at most
 constexpr double kSumHeight = 6;
 
-struct Look {
+struct Colour {
   Op op;
   const char* fill;
   const char* name;
 };
 
 // From light to dark, so that a print without colour still tells them apart.
-constexpr std::array<Look, 4> kLooks = {{
+constexpr std::array<Colour, 4> kColours = {{
     {Op::forward, "#e6f0fa", "F forward"},
     {Op::backward, "#8fbf8f", "B backward"},
     {Op::backward_input, "#b5d8a8", "I backward of the input"},
@@ -33,7 +33,7 @@ constexpr std::array<Look, 4> kLooks = {{
 }};
 
 const char* fill_of(Op op) {
-  return std::ranges::find(kLooks, op, &Look::op)->fill;
+  return std::ranges::find(kColours, op, &Colour::op)->fill;
 }
 
 std::string escaped(const std::string& text) {
@@ -136,12 +136,12 @@ class Document {
   void legend() {
     double at = kMargin;
     const double y = bottom() + 42;
-    for (const Look& look : kLooks) {
+    for (const Colour& colour : kColours) {
       out_ += fmt::format(
           "<rect x=\"{:g}\" y=\"{:g}\" width=\"14\" height=\"14\" fill=\"{}\" "
           "stroke=\"#444444\" stroke-width=\"0.6\"/>\n",
-          at, y - 11, look.fill);
-      text(at + 19, y, look.name);
+          at, y - 11, colour.fill);
+      text(at + 19, y, colour.name);
       at += 185;
     }
     text(at, y, "full line: activation, dashed: gradient, dark bar: sums");

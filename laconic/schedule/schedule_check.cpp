@@ -11,16 +11,13 @@
 #include <optional>
 #include <set>
 
+#include "laconic/base/index.hpp"
 #include "laconic/schedule/lower.hpp"
 #include "laconic/schedule/schedule_fault.hpp"
 
 namespace laconic {
 
 namespace {
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 // --- what must hold before anything can be looked up
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/index.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/schedule/clockwork.hpp"
 
@@ -22,10 +23,6 @@ constexpr std::array<std::pair<When, std::string_view>, 4> kNames = {{
     {When::critical, "critical"},
     {When::never, "never"},
 }};
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 GradientSends none_of(const PipelineShape& shape) {
   return GradientSends(index(edge_count(shape)), std::vector<bool>(index(shape.microbatches)));

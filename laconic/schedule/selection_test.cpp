@@ -7,14 +7,11 @@
 #include <set>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/index.hpp"
 #include "laconic/schedule/lower.hpp"
 
 namespace laconic {
 namespace {
-
-std::size_t index(int i) {
-  return static_cast<std::size_t>(i);
-}
 
 Schedule one_f_one_b(int ranks, int microbatches) {
   return lowered(one_forward_one_backward({ranks, ranks, microbatches}));

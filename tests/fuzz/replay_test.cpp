@@ -12,8 +12,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
 TEST(Replay, EveryFileOfTheCorpus) {
   const char* source = std::getenv("LACONIC_SOURCE");
-  ASSERT_NE(source, nullptr) << "ctest sets LACONIC_SOURCE";
-  const auto corpus = std::filesystem::path(source) / "tests/fuzz/corpus" / LACONIC_FUZZ_TARGET;
+  const char* target = std::getenv("LACONIC_FUZZ_TARGET");
+  ASSERT_TRUE(source && target) << "ctest sets LACONIC_SOURCE and LACONIC_FUZZ_TARGET";
+  const auto corpus = std::filesystem::path(source) / "tests/fuzz/corpus" / target;
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(corpus)) {
     SCOPED_TRACE(entry.path().string());
