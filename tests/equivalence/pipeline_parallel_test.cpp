@@ -1,15 +1,24 @@
 // Any pipeline trains the model that one process trains.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
 
+#include "laconic/file/size_limit.hpp"
 #include "lossy_model.hpp"
 #include "pipeline_ranks.hpp"
 
 namespace laconic {
 namespace {
+
+void flip_bit(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  const auto middle = static_cast<std::streamoff>(std::filesystem::file_size(path) / 2);
+  file.seekg(middle);
+  const auto byte = static_cast<char>(file.get() ^ 1);
+  file.seekp(middle).put(byte);
+}
 
 // Parameters, moments and losses: the files of the checkpoint are the same, byte for byte.
 TEST_F(PipelineParallel, EveryScheduleTrainsTheModelOfOneProcessBitForBit) {
@@ -171,6 +180,63 @@ TEST_F(PipelineParallel, WhatLinksRememberIsPartOfACheckpoint) {
     }
     EXPECT_TRUE(model_bytes(c.run.folder + "/checkpoints/step-00000006") == whole);
   }
+}
+
+// Of every rank: residuals of sums, residuals of links, references of both ends.
+TEST_F(PipelineParallel, ADamagedFileOfAnyRankIsNamedAndTheCheckpointBeforeIsTaken) {
+  RunConfig c = config("a", 2, 2);
+  c.data.train = folder_ / "few";
+  c.train.steps = 4;
+  c.checkpoint.every = 2;
+  set(c, {"pp.activation.codec=quantise:bits=4", "pp.activation.memory=delta",
+          "pp.gradient.codec=low_rank:rank=2", "pp.gradient.memory=feedback",
+          "dp.gradient.codec=quantise:bits=4"});
+  const std::string newest = run(c).checkpoint, good = model_bytes(newest);
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(newest))
+    if (entry.path().filename().string().starts_with("rank-"))
+      files.push_back(entry.path().filename());
+  EXPECT_EQ(files.size(), 12U) << fmt::format("{}", fmt::join(files, "\n"));
+  for (const std::string& file : files) {
+    SCOPED_TRACE(file);
+    flip_bit(newest + "/" + file);
+    try {
+      run(c, newest);
+      ADD_FAILURE() << "a damaged file was read";
+    } catch (const std::exception& error) {
+      EXPECT_NE(std::string(error.what()).find(file + ": check sum"), std::string::npos)
+          << error.what();
+    }
+    testing::internal::CaptureStdout();
+    const TrainSummary again = run(c, "auto");
+    const std::string said = testing::internal::GetCapturedStdout();
+    EXPECT_NE(said.find("passing over a damaged checkpoint: " + newest), std::string::npos) << said;
+    EXPECT_NE(said.find(file), std::string::npos) << said;
+    EXPECT_EQ(again.first_step, 2);
+    EXPECT_TRUE(model_bytes(newest) == good);
+  }
+}
+
+// The references of an activation link outgrow every other file of the checkpoint after some steps.
+TEST_F(PipelineParallel, ADiskThatIsFullOfReferencesCostsOneCheckpointOnly) {
+  RunConfig c = config("whole", 2);
+  c.model.layers = 2;
+  c.train.steps = 8;
+  c.checkpoint.every = 4;
+  set(c, {"pp.activation.codec=quantise:bits=4", "pp.activation.memory=delta",
+          "pp.activation.reference=f32"});
+  const std::string whole = model_bytes(run(c).checkpoint);
+  c.run.folder = folder_ / "full";
+  try {
+    const SizeLimit limit(150'000);  // 64 samples fit, 128 do not
+    run(c);
+    ADD_FAILURE() << "the disk was not full";
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find(".pp.activation."), std::string::npos) << error.what();
+  }
+  const TrainSummary on = run(c, "auto");
+  EXPECT_EQ(on.first_step, 4);
+  EXPECT_TRUE(model_bytes(on.checkpoint) == whole);
 }
 
 TEST_F(PipelineParallel, ReferencesOnDiskAreThoseInRam) {
