@@ -4,9 +4,9 @@
 //     config.json model.safetensors     the model, as Hugging Face reads it
 //     vocab.json merges.txt ...         the tokeniser, when the data has one
 //     optimiser.safetensors             "moment1.NAME", "moment2.NAME"
-//     rank-00003.safetensors ...        what rank 3 alone remembers, if anything
-//     (train/rank_state.hpp) state.json                        step, data position, check sums of
-//     all files
+//     rank-00003.safetensors            what rank 3 alone remembers, if anything: train/rank_state
+//     rank-00003.pp.*                   and its ends of pipeline links: train/loop
+//     state.json                        step, data position, check sums of all files
 //
 // Parameters and moments are those of the whole model, whatever part of it a
 // rank held: a checkpoint does not depend on the mesh that made it.

@@ -1,21 +1,24 @@
 // Any pipeline trains the model that one process trains.
-#include <ATen/ops/scalar_tensor.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <deque>
 #include <fstream>
 
-#include "laconic/tensor/host.hpp"
-#include "laconic/tensor/tensor_link.hpp"
-#include "laconic/train/batch.hpp"
-#include "laconic/train/learning_rate.hpp"
-#include "laconic/train/update_rule.hpp"
+#include "laconic/file/size_limit.hpp"
+#include "lossy_model.hpp"
 #include "pipeline_ranks.hpp"
 
 namespace laconic {
 namespace {
+
+void flip_bit(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  const auto middle = static_cast<std::streamoff>(std::filesystem::file_size(path) / 2);
+  file.seekg(middle);
+  const auto byte = static_cast<char>(file.get() ^ 1);
+  file.seekp(middle).put(byte);
+}
 
 // Parameters, moments and losses: the files of the checkpoint are the same, byte for byte.
 TEST_F(PipelineParallel, EveryScheduleTrainsTheModelOfOneProcessBitForBit) {
@@ -76,113 +79,6 @@ TEST_F(PipelineParallel, AnyNumberOfMicrobatchesIsThatOfOneProcess) {
   }
 }
 
-// A run in one process that loses what the links of a pipeline lose: stage after stage, with the
-// two ends of each link between.
-class LossyModel {
- public:
-  LossyModel(const RunConfig& config, const WindowedDataset& data)
-      : config_(config),
-        data_(data),
-        start_(start_run(config, {.resume = "none", .follows = true}, {257, ""})),
-        decisions_(decide_pipeline(config, start_.gpt.shape, {}, tensor_options(config))),
-        plan_(plan_of(config, decisions_)) {
-    for (std::size_t s = 0; s < plan_.stages.size(); ++s)
-      stages_.emplace_back(start_.gpt, plan_.stages[s], StageOptions{});
-    for (std::size_t e = 0; e + 1 < plan_.stages.size(); ++e) {
-      up_.emplace_back(named(plan_.activation, "pp.activation", e));
-      down_.emplace_back(named(plan_.gradient, "pp.gradient", e));
-    }
-  }
-
-  void step(std::int64_t number) {
-    for (std::vector<Link>* links : {&up_, &down_})
-      for (Link& link : *links) link.begin(static_cast<std::uint64_t>(number));
-    for (std::int64_t m = 0; m < config_.microbatches(); ++m) pass(number, m);
-    fold_tied_gradient(start_.gpt);
-    const double norm = global_norm(start_.gpt.parameters);
-    apply(adamw_of(config_.optimiser), start_.state.optimiser, start_.gpt.parameters,
-          learning_rate(config_.optimiser, config_.train.steps, number),
-          norm > config_.train.clip ? config_.train.clip / norm : 1);
-    clear_gradients(start_.gpt.parameters);
-    for (std::vector<Link>* links : {&up_, &down_})
-      for (Link& link : *links) link.commit();
-  }
-
-  const Gpt& gpt() const { return start_.gpt; }
-
- private:
-  struct Link {
-    explicit Link(const LinkSpec& spec) : sender(spec), receiver(spec) {}
-    void begin(std::uint64_t step) {
-      sender.begin(step);
-      receiver.begin(step);
-    }
-    void commit() {
-      sender.commit();
-      receiver.commit();
-    }
-    Sender sender;
-    Receiver receiver;
-  };
-
-  static LinkSpec named(LinkSpec link, const char* traffic, std::size_t edge) {
-    link.name = fmt::format("{}.{}", traffic, edge);
-    return link;
-  }
-
-  at::Tensor over(Link& link, const at::Tensor& x, Use use, std::int64_t microbatch,
-                  const std::vector<std::uint64_t>& ids) {
-    const bool by_sample =
-        std::holds_alternative<Delta>(link.sender.spec().memory) && use == Use::train;
-    const auto samples = static_cast<std::int64_t>(ids.size());
-    const at::Tensor viewed = by_sample ? x.reshape({samples, -1, x.size(1)}) : x;
-    const EdgeSpec edge{.link = link.sender.spec(),
-                        .microbatches = static_cast<int>(config_.microbatches())};
-    const MessageSpec message{
-        .use = use,
-        .keys = by_sample ? std::span<const std::uint64_t>(ids) : std::span<const std::uint64_t>(),
-        .number = frame_number(edge, {.microbatch = static_cast<int>(microbatch)})};
-    const Bytes bytes = pack(link.sender, viewed, message);
-    return unpack(link.receiver, bytes, spec_of(viewed), at::kCPU, message).tensor.view(x.sizes());
-  }
-
-  void pass(std::int64_t step, std::int64_t microbatch) {
-    const std::int64_t micro = config_.microbatch_size();
-    const SampleOrder order = sample_order(config_, data_.samples(), 0);
-    std::vector<std::int64_t> ids;
-    for (std::int64_t s = 0; s < micro; ++s)
-      ids.push_back(static_cast<std::int64_t>(sample_at(
-          order, static_cast<std::uint64_t>(step * config_.train.batch + microbatch * micro + s))));
-    const std::vector<std::uint64_t> keys(ids.begin(), ids.end());
-    Microbatch input = make_microbatch(data_, ids, at::kCPU);
-    input.dropout = config_.model.dropout;
-    input.sample_keys = dropout_keys(config_, step, ids);
-    at::Tensor x;
-    for (std::size_t s = 0; s < stages_.size(); ++s) {
-      x = stages_[s].forward(0, input, x);
-      if (s + 1 < stages_.size()) x = over(up_[s], x, Use::train, microbatch, keys);
-    }
-    const double weight = static_cast<double>(micro) / static_cast<double>(config_.train.batch);
-    at::Tensor gradient = at::scalar_tensor(weight, x.options());
-    for (std::size_t s = stages_.size(); s-- > 0;) {
-      gradient = stages_[s].backward(0, gradient, {});
-      if (s == 0) break;
-      const bool is_encoded = decisions_.encoded.empty() ||
-                              decisions_.encoded[s - 1][static_cast<std::size_t>(microbatch)];
-      gradient =
-          over(down_[s - 1], gradient, is_encoded ? Use::train : Use::bypass, microbatch, keys);
-    }
-  }
-
-  RunConfig config_;
-  const WindowedDataset& data_;
-  Start start_;
-  PipelineDecisions decisions_;
-  PipelinePlan plan_;
-  std::deque<Stage> stages_;
-  std::vector<Link> up_, down_;
-};
-
 struct LossyCase {
   const char* name;
   std::vector<std::string> sets;
@@ -236,6 +132,38 @@ TEST_F(PipelineParallel, ALossyPipelineIsAModelOfTheSameLossInOneProcess) {
     }
 }
 
+// Losses rather than weights: Adam makes as much of a gradient that is rounding alone, like that of
+// the keys' bias, as of any other.
+TEST_F(PipelineParallel, WhatLosesNothingOrLittleTrainsWithTheLossesOfOneProcess) {
+  struct Case {
+    const char* name;
+    std::vector<std::string> sets;
+    double bound;
+  };
+  const auto with = [&](const std::string& name, std::int64_t pp) {
+    RunConfig c = config(name, pp);
+    c.data.train = folder_ / "few";
+    c.train.steps = 12;
+    return c;
+  };
+  const TrainSummary alone = train({.config = with("one", 1)});
+  ASSERT_LT(alone.loss, 4);
+  for (const Case& near : std::vector<Case>{
+           {"full rank",
+            {"pp.gradient.codec=low_rank:rank=16", "pp.gradient.memory=feedback"},
+            1e-5},
+           {"eight bits",
+            {"pp.activation.codec=quantise:bits=8", "pp.gradient.codec=quantise:bits=8"},
+            0.01}}) {  // 3e-4
+    SCOPED_TRACE(near.name);
+    RunConfig c = with(near.name, 3);
+    set(c, near.sets);
+    const TrainSummary together = run(c);
+    EXPECT_NEAR(together.loss, alone.loss, near.bound);
+    EXPECT_NEAR(together.evaluation->loss, alone.evaluation->loss, near.bound);
+  }
+}
+
 TEST_F(PipelineParallel, WhatLinksRememberIsPartOfACheckpoint) {
   for (const LossyCase& lossy : kLossy) {
     SCOPED_TRACE(lossy.name);
@@ -252,6 +180,63 @@ TEST_F(PipelineParallel, WhatLinksRememberIsPartOfACheckpoint) {
     }
     EXPECT_TRUE(model_bytes(c.run.folder + "/checkpoints/step-00000006") == whole);
   }
+}
+
+// Of every rank: residuals of sums, residuals of links, references of both ends.
+TEST_F(PipelineParallel, ADamagedFileOfAnyRankIsNamedAndTheCheckpointBeforeIsTaken) {
+  RunConfig c = config("a", 2, 2);
+  c.data.train = folder_ / "few";
+  c.train.steps = 4;
+  c.checkpoint.every = 2;
+  set(c, {"pp.activation.codec=quantise:bits=4", "pp.activation.memory=delta",
+          "pp.gradient.codec=low_rank:rank=2", "pp.gradient.memory=feedback",
+          "dp.gradient.codec=quantise:bits=4"});
+  const std::string newest = run(c).checkpoint, good = model_bytes(newest);
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(newest))
+    if (entry.path().filename().string().starts_with("rank-"))
+      files.push_back(entry.path().filename());
+  EXPECT_EQ(files.size(), 12U) << fmt::format("{}", fmt::join(files, "\n"));
+  for (const std::string& file : files) {
+    SCOPED_TRACE(file);
+    flip_bit(newest + "/" + file);
+    try {
+      run(c, newest);
+      ADD_FAILURE() << "a damaged file was read";
+    } catch (const std::exception& error) {
+      EXPECT_NE(std::string(error.what()).find(file + ": check sum"), std::string::npos)
+          << error.what();
+    }
+    testing::internal::CaptureStdout();
+    const TrainSummary again = run(c, "auto");
+    const std::string said = testing::internal::GetCapturedStdout();
+    EXPECT_NE(said.find("passing over a damaged checkpoint: " + newest), std::string::npos) << said;
+    EXPECT_NE(said.find(file), std::string::npos) << said;
+    EXPECT_EQ(again.first_step, 2);
+    EXPECT_TRUE(model_bytes(newest) == good);
+  }
+}
+
+// The references of an activation link outgrow every other file of the checkpoint after some steps.
+TEST_F(PipelineParallel, ADiskThatIsFullOfReferencesCostsOneCheckpointOnly) {
+  RunConfig c = config("whole", 2);
+  c.model.layers = 2;
+  c.train.steps = 8;
+  c.checkpoint.every = 4;
+  set(c, {"pp.activation.codec=quantise:bits=4", "pp.activation.memory=delta",
+          "pp.activation.reference=f32"});
+  const std::string whole = model_bytes(run(c).checkpoint);
+  c.run.folder = folder_ / "full";
+  try {
+    const SizeLimit limit(150'000);  // 64 samples fit, 128 do not
+    run(c);
+    ADD_FAILURE() << "the disk was not full";
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find(".pp.activation."), std::string::npos) << error.what();
+  }
+  const TrainSummary on = run(c, "auto");
+  EXPECT_EQ(on.first_step, 4);
+  EXPECT_TRUE(model_bytes(on.checkpoint) == whole);
 }
 
 TEST_F(PipelineParallel, ReferencesOnDiskAreThoseInRam) {

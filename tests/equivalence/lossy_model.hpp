@@ -1,0 +1,187 @@
+// tests/equivalence/lossy_model.hpp — a run in one process that loses what the links of a pipeline
+// lose.
+//
+// Stage after stage, with the two ends of each link between. That a pipeline trains the same bits
+// is a test of its own (PipelineParallel.ALossyPipelineIsAModelOfTheSameLossInOneProcess); with it,
+// what a test sees at a boundary here is what happens at a boundary there.
+#pragma once
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <fmt/format.h>
+
+#include <deque>
+#include <functional>
+#include <optional>
+
+#include "laconic/link/reference_record.hpp"
+#include "laconic/tensor/host.hpp"
+#include "laconic/tensor/tensor_link.hpp"
+#include "laconic/train/batch.hpp"
+#include "laconic/train/learning_rate.hpp"
+#include "laconic/train/pipeline_plan.hpp"
+#include "laconic/train/resume.hpp"
+#include "laconic/train/update_rule.hpp"
+
+namespace laconic {
+
+// One message over a boundary, once it has arrived.
+struct Crossing {
+  bool is_gradient = false;
+  std::size_t edge = 0;
+  std::int64_t microbatch = 0;
+  at::Tensor given, arrived;
+  // What the sender held of these samples before. Undefined if it keeps none, or not of all.
+  at::Tensor reference;
+  std::span<const float> residual;  // of the sender, after this message
+};
+using Watch = std::function<void(const Crossing&)>;
+
+class LossyModel {
+ public:
+  LossyModel(const RunConfig& config, const WindowedDataset& data, Watch watch = {})
+      : config_(config),
+        data_(data),
+        watch_(std::move(watch)),
+        start_(start_run(config, {.resume = "none", .follows = true}, {257, ""})),
+        decisions_(decide_pipeline(config, start_.gpt.shape, {}, tensor_options(config))),
+        plan_(plan_of(config, decisions_)) {
+    for (std::size_t s = 0; s < plan_.stages.size(); ++s)
+      stages_.emplace_back(start_.gpt, plan_.stages[s], StageOptions{});
+    for (std::size_t e = 0; e + 1 < plan_.stages.size(); ++e) {
+      up_.emplace_back(named(plan_.activation, "pp.activation", e));
+      down_.emplace_back(named(plan_.gradient, "pp.gradient", e));
+    }
+  }
+
+  // Returns the mean loss.
+  double step(std::int64_t number) {
+    for (std::vector<Link>* links : {&up_, &down_})
+      for (Link& link : *links) link.begin(static_cast<std::uint64_t>(number));
+    double loss = 0;
+    for (std::int64_t m = 0; m < config_.microbatches(); ++m) loss += pass(number, m);
+    fold_tied_gradient(start_.gpt);
+    const double norm = global_norm(start_.gpt.parameters);
+    apply(adamw_of(config_.optimiser), start_.state.optimiser, start_.gpt.parameters,
+          learning_rate(config_.optimiser, config_.train.steps, number),
+          norm > config_.train.clip ? config_.train.clip / norm : 1);
+    clear_gradients(start_.gpt.parameters);
+    for (std::vector<Link>* links : {&up_, &down_})
+      for (Link& link : *links) link.commit();
+    return loss / static_cast<double>(config_.microbatches());
+  }
+
+  const Gpt& gpt() const { return start_.gpt; }
+
+ private:
+  struct Link {
+    explicit Link(const LinkSpec& spec) : sender(spec), receiver(spec) {}
+    void begin(std::uint64_t step) {
+      sender.begin(step);
+      receiver.begin(step);
+    }
+    void commit() {
+      sender.commit();
+      receiver.commit();
+    }
+    Sender sender;
+    Receiver receiver;
+  };
+
+  static LinkSpec named(LinkSpec link, const char* traffic, std::size_t edge) {
+    link.name = fmt::format("{}.{}", traffic, edge);
+    return link;
+  }
+
+  struct Route {
+    bool is_gradient = false;
+    std::size_t edge = 0;
+    Use use = Use::train;
+    std::int64_t microbatch = 0;
+  };
+
+  at::Tensor over(const Route& route, const at::Tensor& x, const std::vector<std::uint64_t>& ids) {
+    Link& link = (route.is_gradient ? down_ : up_)[route.edge];
+    const bool by_sample =
+        std::holds_alternative<Delta>(link.sender.spec().memory) && route.use == Use::train;
+    const auto samples = static_cast<std::int64_t>(ids.size());
+    const at::Tensor viewed = by_sample ? x.reshape({samples, -1, x.size(1)}) : x;
+    const EdgeSpec edge{.link = link.sender.spec(),
+                        .microbatches = static_cast<int>(config_.microbatches())};
+    const MessageSpec message{
+        .use = route.use,
+        .keys = by_sample ? std::span<const std::uint64_t>(ids) : std::span<const std::uint64_t>(),
+        .number = frame_number(edge, {.microbatch = static_cast<int>(route.microbatch)})};
+    const at::Tensor reference = watch_ ? held(link.sender, x, message.keys) : at::Tensor();
+    const Bytes bytes = pack(link.sender, viewed, message);
+    const at::Tensor arrived =
+        unpack(link.receiver, bytes, spec_of(viewed), at::kCPU, message).tensor.view(x.sizes());
+    if (watch_)
+      watch_({.is_gradient = route.is_gradient,
+              .edge = route.edge,
+              .microbatch = route.microbatch,
+              .given = x,
+              .arrived = arrived,
+              .reference = reference,
+              .residual = link.sender.residual()});
+    return arrived;
+  }
+
+  // The references of these samples, as one tensor like `x`. Requires: `x` is f32.
+  static at::Tensor held(Sender& sender, const at::Tensor& x, std::span<const std::uint64_t> keys) {
+    DeltaStore* store = sender.references();
+    if (store == nullptr || keys.empty()) return {};
+    const at::Tensor found = at::empty(x.sizes(), x.options());
+    const std::size_t count = static_cast<std::size_t>(x.numel()) / keys.size();
+    const Reference kind = std::get<Delta>(sender.spec().memory).reference;
+    for (std::size_t k = 0; k < keys.size(); ++k) {
+      const auto record = store->find(keys[k]);
+      if (!record) return {};
+      read_record(kind, record->bytes, count, found.data_ptr<float>() + k * count);
+    }
+    return found;
+  }
+
+  // Returns the loss of the microbatch.
+  double pass(std::int64_t step, std::int64_t microbatch) {
+    const std::int64_t micro = config_.microbatch_size();
+    const SampleOrder order = sample_order(config_, data_.samples(), 0);
+    std::vector<std::int64_t> ids;
+    for (std::int64_t s = 0; s < micro; ++s)
+      ids.push_back(static_cast<std::int64_t>(sample_at(
+          order, static_cast<std::uint64_t>(step * config_.train.batch + microbatch * micro + s))));
+    const std::vector<std::uint64_t> keys(ids.begin(), ids.end());
+    Microbatch input = make_microbatch(data_, ids, at::kCPU);
+    input.dropout = config_.model.dropout;
+    input.sample_keys = dropout_keys(config_, step, ids);
+    at::Tensor x;
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      x = stages_[s].forward(0, input, x);
+      if (s + 1 < stages_.size()) x = over({false, s, Use::train, microbatch}, x, keys);
+    }
+    const double loss = x.item<double>();
+    const double weight = static_cast<double>(micro) / static_cast<double>(config_.train.batch);
+    at::Tensor gradient = at::scalar_tensor(weight, x.options());
+    for (std::size_t s = stages_.size(); s-- > 0;) {
+      gradient = stages_[s].backward(0, gradient, {});
+      if (s == 0) break;
+      const bool is_encoded = decisions_.encoded.empty() ||
+                              decisions_.encoded[s - 1][static_cast<std::size_t>(microbatch)];
+      gradient =
+          over({true, s - 1, is_encoded ? Use::train : Use::bypass, microbatch}, gradient, keys);
+    }
+    return loss;
+  }
+
+  RunConfig config_;
+  const WindowedDataset& data_;
+  Watch watch_;
+  Start start_;
+  PipelineDecisions decisions_;
+  PipelinePlan plan_;
+  std::deque<Stage> stages_;
+  std::vector<Link> up_, down_;
+};
+
+}  // namespace laconic
