@@ -14,9 +14,9 @@ std::string milliseconds(double seconds) {
 
 std::string text_of(const LinkRate& rate) {
   const double bits = 8 * rate.bytes_per_second;
-  return (rate.is_at_least ? "at least " : "") + (bits >= 1e9
-                                                      ? fmt::format("{:.3g} Gbit/s", bits / 1e9)
-                                                      : fmt::format("{:.3g} Mbit/s", bits / 1e6));
+  const std::string text = bits >= 1e9 ? fmt::format("{:.3g} Gbit/s", bits / 1e9)
+                                       : fmt::format("{:.3g} Mbit/s", bits / 1e6);
+  return text + (rate.is_at_least ? " or more" : "");
 }
 
 // The rank that the others wait for.
