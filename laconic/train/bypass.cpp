@@ -19,10 +19,15 @@ std::string text_of(const LinkRate& rate) {
   return text + (rate.is_at_least ? " or more" : "");
 }
 
-// The rank that the others wait for.
-const ClassCosts& busiest(const std::vector<ClassCosts>& ranks) {
-  return *std::ranges::max_element(
-      ranks, {}, [](const ClassCosts& c) { return std::pair(c.raw_bytes, c.codec_seconds); });
+// What is sent, packed and waited for may be on different ranks: the slowest of each counts.
+ClassCosts slowest(const std::vector<ClassCosts>& ranks) {
+  ClassCosts most;
+  for (const ClassCosts& c : ranks)
+    for (const auto field : {&ClassCosts::messages, &ClassCosts::raw_bytes, &ClassCosts::wire_bytes,
+                             &ClassCosts::codec_seconds, &ClassCosts::whole_seconds,
+                             &ClassCosts::exposed_seconds, &ClassCosts::active_seconds})
+      most.*field = std::max(most.*field, c.*field);
+  return most;
 }
 
 }  // namespace
@@ -45,7 +50,7 @@ BypassAnswer answer(const BypassQuestion& question) {
     return answer;
   };
   if (question.ranks.empty()) return undecided("nothing of it was measured");
-  const ClassCosts& c = busiest(question.ranks);
+  const ClassCosts c = slowest(question.ranks);
   if (c.messages <= 0) return undecided("nothing of it was sent in the steps that were measured");
   const LinkRate rate = rate_for(question.bytes_per_second, c);
   if (rate.bytes_per_second <= 0) return undecided("nobody knows how fast the links are");

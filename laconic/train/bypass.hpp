@@ -1,9 +1,11 @@
 // train/bypass.hpp — whether encoding a class of messages pays, from what was measured. Pure.
 //
-// Of a step on the busiest rank are known: C, the time spent encoding and decoding;
-// R and B, the bytes before and after encoding; E, how long computation waited for
-// the class; r, the rate of the link; and W, what packing whole messages would
-// take. What the step waits for, with messages encoded and whole, is predicted as
+// Of a step are known, each on the rank that has most of it (an activation is
+// packed by one rank and waited for by the next): C, the time spent encoding and
+// decoding; R and B, the bytes before and after encoding; E, how long computation
+// waited for the class; r, the rate of the link; and W, what packing whole messages
+// would take. What the step waits for, with messages encoded and whole, is
+// predicted as
 //
 //   in the computing thread        hidden  = max(0, B/r - E)
 //   (messages between stages)      encoded = C + min(B/r, E)

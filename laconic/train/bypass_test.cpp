@@ -83,10 +83,16 @@ TEST(Bypass, WhatIsHiddenDoesNotCount) {
   EXPECT_TRUE(is_bypassed(Traffic::dp_gradient, 1e7 * kMbit, c, 0.5));
 }
 
-TEST(Bypass, TheBusiestRankCounts) {
-  ClassCosts idle;
-  const BypassAnswer found =
-      answer({Traffic::pp_activation, {idle, costs(), idle}, 1e7 * kMbit, 0});
+// One rank sends and packs, another unpacks and waits.
+TEST(Bypass, TheSlowestRankCountsOfEachThing) {
+  ClassCosts idle, packs = costs(), waits;
+  waits.exposed_seconds = packs.exposed_seconds;
+  waits.active_seconds = packs.active_seconds;
+  packs.exposed_seconds = packs.active_seconds = 0;
+  for (const double rate : {0.0, 10 * kMbit, 1000 * kMbit, 1e7 * kMbit})
+    EXPECT_EQ(answer({Traffic::pp_activation, {idle, waits, packs}, rate, 0}).line,
+              answer({Traffic::pp_activation, {costs()}, rate, 0}).line);
+  const BypassAnswer found = answer({Traffic::pp_activation, {idle, packs, waits}, 1e7 * kMbit, 0});
   EXPECT_TRUE(found.is_bypassed);
   EXPECT_NEAR(found.encoded_seconds, 0.04, 1e-3);
   EXPECT_NEAR(found.whole_seconds, 0.004, 1e-3);

@@ -288,6 +288,7 @@ TEST_F(PipelineParallel, ALossyPipelineThatIsSteeredIsThatModelToo) {
 
 TEST_F(PipelineParallel, BypassedFromTheBeginningItIsThePlainOne) {
   RunConfig c = config("plain", 2, 2);
+  c.data.shards = 2;  // as links that remember samples have it
   const std::string plain = model_bytes(run(c).checkpoint);
   c.run.folder = folder_ / "bypassed";
   set(c,
