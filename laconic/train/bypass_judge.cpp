@@ -92,7 +92,7 @@ bool is_encoded(Traffic traffic, const RunConfig& config) {
 BypassJudge::BypassJudge(const RunConfig& config, const GptShape& shape, World& world,
                          const LinkFacts& link, Steering& steering, std::int64_t first_step)
     : config_(config), shape_(shape), world_(world), link_(link), steering_(steering) {
-  begin_ = std::max(first_step + 1, config.dp_gradient.warmup);
+  begin_ = std::max(first_step, config.dp_gradient.warmup) + 1;
   end_ = begin_ + std::max(config.steering.after, 2 * config.local.steps);
   is_waiting_ =
       config.steering.bypass == "auto" && !world.is_alone() && !steering.state().is_bypass_decided;

@@ -1,8 +1,8 @@
 // train/bypass_judge.hpp — steering.bypass = "auto": measures some steps, and decides once.
 //
-// The first step of a run is not counted (memory is touched, caches fill), nor are
-// steps in which sums are exact anyway (dp.gradient.warmup). Then steering.after
-// steps are, all ranks tell what they spent, rank 0 answers for every class that is
+// Steps in which sums are exact anyway (dp.gradient.warmup) are not counted, nor is
+// the first in which they are not (memory is touched, caches fill). Then
+// steering.after steps are, all ranks tell what they spent, rank 0 answers for every class that is
 // encoded (train/bypass.hpp), and all do as it says. A checkpoint says that it has
 // been decided: a run that goes on keeps to it.
 //
