@@ -49,6 +49,10 @@ class LocalRule final : public UpdateRule {
   }
   void abandon() override { finish_step(); }  // this replica's inner step alone is left out
 
+  void treat(Traffic traffic, const Treatment& treatment) override {
+    exchange_.treat(traffic, treatment);
+  }
+
   RankTensors save(const OptimiserState& state) const override;
   std::string load(const std::vector<RankTensors>& saved, OptimiserState& state) override;
 

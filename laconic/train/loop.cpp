@@ -15,9 +15,11 @@
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/report/trace.hpp"
 #include "laconic/train/batch.hpp"
+#include "laconic/train/bypass_judge.hpp"
 #include "laconic/train/collect.hpp"
 #include "laconic/train/rank_state.hpp"
 #include "laconic/train/reports.hpp"
+#include "laconic/train/steering.hpp"
 #include "laconic/train/step.hpp"
 #include "laconic/train/together.hpp"
 #include "laconic/train/update_rule.hpp"
@@ -45,6 +47,7 @@ class Run {
       : config_(options.config),
         world_(world),
         stop_signal_(options.stop_signal),
+        changes_(options.changes),
         data_(facts_of(config_.data.train)),
         common_(start_together(options, data_, world)),
         start_(common_.start),
@@ -66,6 +69,7 @@ class Run {
     if (world_.is_first()) prepare_folder();
     reports_.emplace(config_, start_.state.step, world_);
     make_pipeline();
+    judge_.emplace(config_, start_.gpt.shape, world_, options.link, *steering_, start_.state.step);
     if (world_.is_first())
       for (const std::string& old : start_.replaced) remove_checkpoint(old);
     summary_.first_step = start_.state.step;
@@ -93,6 +97,8 @@ class Run {
     if (config_.checkpoint.at_end || summary_.signal != 0) save_now();
     summary_.traffic = total_traffic(world_);
     summary_.pipeline = total_pipeline(world_, *pipeline_);
+    for (const auto& [traffic, treatment] : steering_->state().treatments)
+      summary_.treatments.emplace_back(name_of(traffic), to_text(treatment));
     reports_->finish();
     summary_.step = start_.state.step;
     summary_.skipped = start_.state.skipped;
@@ -116,6 +122,7 @@ class Run {
         start_.gpt, plan_of(config_, common_.decisions),
         world_.is_alone() ? nullptr : &world_.engine(), world_.pp_group(), world_.pp_member(),
         PipelineOptions{.recompute = config_.model.recompute, .trace = reports_->trace()});
+    steering_.emplace(*pipeline_, *rule_, common_.steering);
     if (!start_.is_resumed || !has_memory()) return;
     const std::string note = load_links();
     if (!note.empty()) start_.notes.push_back(note);
@@ -220,6 +227,8 @@ class Run {
 
   void take_step(const StepPlan& plan) {
     world_.set_doing(fmt::format("step {}", start_.state.step + 1));
+    if (const auto changes = changes_.find(start_.state.step); changes != changes_.end())
+      for (const auto& [traffic, treatment] : changes->second) steering_->treat(traffic, treatment);
     const MeterReading before = world_.is_alone() ? MeterReading() : world_.engine().meter().read();
     const StepReport report = train_step(plan, start_.gpt, *pipeline_, *rule_, start_.state);
     summary_.loss = report.loss;
@@ -231,6 +240,8 @@ class Run {
     } else {
       const MeterReading wire = world_.engine().meter().read() - before;
       reports_->step(report, &wire);
+      for (const std::string& line : judge_->step_done(report.step, wire))
+        reports_->note(report.step, line);
     }
     if (config_.evaluate.every > 0 && report.step % config_.evaluate.every == 0) evaluate_now();
     if (config_.checkpoint.every > 0 && report.step % config_.checkpoint.every == 0) save_now();
@@ -300,7 +311,8 @@ class Run {
             .data_xxh3 = data_.xxh3,
             .config_toml = to_toml(config_, false),
             .tokeniser_folder = has_tokeniser(tokeniser) ? tokeniser : "",
-            .pipeline = config_.mesh.pp > 1 ? to_json(common_.decisions) : ""};
+            .pipeline = config_.mesh.pp > 1 ? to_json(common_.decisions) : "",
+            .steering = steering_->state() == SteeringState() ? "" : to_json(steering_->state())};
   }
 
   // The id that ends a document, for whoever reads config.json; -1: nobody said.
@@ -315,6 +327,7 @@ class Run {
   RunConfig config_;
   World& world_;
   int (*stop_signal_)();
+  std::map<std::int64_t, Treatments> changes_;
   Stopwatch watch_;
   DataFacts data_;
   CommonStart common_;
@@ -327,6 +340,8 @@ class Run {
   GptFolderFacts facts_;
   std::optional<Reports> reports_;
   std::unique_ptr<Pipeline> pipeline_;
+  std::optional<Steering> steering_;
+  std::optional<BypassJudge> judge_;
   Trace disabled_;
   TrainSummary summary_;
   std::int64_t evaluated_step_ = -1;

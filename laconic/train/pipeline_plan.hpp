@@ -16,10 +16,11 @@
 
 namespace laconic {
 
-// Between neighbours in the pipeline, as the pre-flight measured it.
+// As the pre-flight measured it. A rate of 0 is not known, as if there were no limit.
 struct LinkFacts {
-  double bytes_per_second = 0;  // 0: not known, as if there were no limit
-  double latency = 0;           // seconds
+  double bytes_per_second = 0;          // between neighbours in the pipeline, the slowest
+  double latency = 0;                   // there, in seconds
+  double slowest_bytes_per_second = 0;  // between any two ranks
 };
 
 struct PipelineDecisions {
@@ -57,6 +58,10 @@ PipelineDecisions decide_pipeline(const RunConfig& config, const GptShape& shape
 // Whether a run that goes on can do by what was decided before: not if the schedule's file says
 // something else by now. Requires: no key was changed that decisions depend on.
 bool still_holds(const PipelineDecisions& decisions, const RunConfig& config);
+
+// What the configuration says of messages between stages (pp.activation, pp.gradient).
+LinkSpec activation_link(const RunConfig& config);
+LinkSpec gradient_link(const RunConfig& config);
 
 PipelinePlan plan_of(const RunConfig& config, const PipelineDecisions& decisions);
 

@@ -45,6 +45,11 @@ void Reports::line(const std::string& text) {
   if (progress_) progress_->line(text);
 }
 
+void Reports::note(std::int64_t step, const std::string& text) {
+  line(text);
+  if (jsonl_) jsonl_->write({{"step", step}, {"note", text}, {"time", utc_now()}});
+}
+
 void Reports::step(const StepReport& r, const MeterReading* wire) {
   if (!progress_) return;
   const double speed = static_cast<double>(r.tokens) / r.seconds;

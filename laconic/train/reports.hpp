@@ -25,6 +25,8 @@ class Reports {
 
   Trace* trace() { return trace_ ? &*trace_ : nullptr; }
   void line(const std::string& text);
+  // A line that the log keeps, too: something was decided after this step.
+  void note(std::int64_t step, const std::string& text);
   // `wire` is what this rank did to the network in the step; null: there is none.
   void step(const StepReport& report, const MeterReading* wire);
   void evaluation(std::int64_t step, const Evaluation& evaluation);

@@ -41,6 +41,9 @@ class SummedRule : public UpdateRule {
   Measured measure(double loss, int signal) override;
   void apply(OptimiserState& state, double lr, double scale) override;
   void abandon() override { exchange_.abandon(); }
+  void treat(Traffic traffic, const Treatment& treatment) override {
+    exchange_.treat(traffic, treatment);
+  }
   RankTensors save(const OptimiserState&) const override { return exchange_.save(); }
   std::string load(const std::vector<RankTensors>& saved, OptimiserState&) override;
 

@@ -54,6 +54,8 @@ struct TrainSummary {
   std::string mesh;        // "pp 2 x dp 4"; empty: one rank
   std::vector<TrafficTotal> traffic;
   PipelineTotal pipeline;
+  // Classes that are not treated as configured in the end: {"dp.gradient", "bypassed"}.
+  std::vector<std::pair<std::string, std::string>> treatments;
   int signal = 0;  // that ended the run early
 };
 

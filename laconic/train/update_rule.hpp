@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
+#include "laconic/link/treatment.hpp"
 #include "laconic/model/gpt.hpp"
 #include "laconic/train/checkpoint.hpp"
 #include "laconic/train/optimiser.hpp"
@@ -65,6 +66,11 @@ class UpdateRule {
   virtual Measured measure(double loss, int signal) = 0;
   virtual void apply(OptimiserState& state, double lr, double gradient_scale) = 0;
   virtual void abandon() = 0;
+
+  // From the next step on sums of dp.gradient or embedding.tied are treated so, instead of how they
+  // were (reduce/gradient_sum.hpp); other classes are none of a rule's. The same on all ranks.
+  // Throws ConfigError. Requires: between steps.
+  virtual void treat(Traffic traffic, const Treatment& treatment) = 0;
 
   // Requires: between steps. `state` is what is saved besides: where ranks differ in it, their own
   // is here too.

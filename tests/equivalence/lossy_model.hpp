@@ -72,6 +72,18 @@ class LossyModel {
     return loss / static_cast<double>(config_.microbatches());
   }
 
+  // As Pipeline::treat().
+  void treat(Traffic traffic, const Treatment& treatment) {
+    const bool is_up = traffic == Traffic::pp_activation;
+    (is_up ? is_up_whole_ : is_down_whole_) = treatment.is_bypassed;
+    const CodecSpec codec =
+        codec_under(treatment, is_up ? plan_.activation.codec : plan_.gradient.codec);
+    for (Link& link : is_up ? up_ : down_) {
+      link.sender.recode(codec);
+      link.receiver.recode(codec);
+    }
+  }
+
   const Gpt& gpt() const { return start_.gpt; }
 
  private:
@@ -158,7 +170,8 @@ class LossyModel {
     at::Tensor x;
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       x = stages_[s].forward(0, input, x);
-      if (s + 1 < stages_.size()) x = over({false, s, Use::train, microbatch}, x, keys);
+      if (s + 1 < stages_.size())
+        x = over({false, s, is_up_whole_ ? Use::bypass : Use::train, microbatch}, x, keys);
     }
     const double loss = x.item<double>();
     const double weight = static_cast<double>(micro) / static_cast<double>(config_.train.batch);
@@ -166,8 +179,9 @@ class LossyModel {
     for (std::size_t s = stages_.size(); s-- > 0;) {
       gradient = stages_[s].backward(0, gradient, {});
       if (s == 0) break;
-      const bool is_encoded = decisions_.encoded.empty() ||
-                              decisions_.encoded[s - 1][static_cast<std::size_t>(microbatch)];
+      const bool is_encoded =
+          !is_down_whole_ && (decisions_.encoded.empty() ||
+                              decisions_.encoded[s - 1][static_cast<std::size_t>(microbatch)]);
       gradient =
           over({true, s - 1, is_encoded ? Use::train : Use::bypass, microbatch}, gradient, keys);
     }
@@ -182,6 +196,7 @@ class LossyModel {
   PipelinePlan plan_;
   std::deque<Stage> stages_;
   std::vector<Link> up_, down_;
+  bool is_up_whole_ = false, is_down_whole_ = false;
 };
 
 }  // namespace laconic

@@ -132,6 +132,7 @@ TEST_F(PipelineParallel, ALossyPipelineIsAModelOfTheSameLossInOneProcess) {
     }
 }
 
+<<<<<<< HEAD
 // Losses rather than weights: Adam makes as much of a gradient that is rounding alone, like that of
 // the keys' bias, as of any other.
 TEST_F(PipelineParallel, WhatLosesNothingOrLittleTrainsWithTheLossesOfOneProcess) {
@@ -161,6 +162,81 @@ TEST_F(PipelineParallel, WhatLosesNothingOrLittleTrainsWithTheLossesOfOneProcess
     const TrainSummary together = run(c);
     EXPECT_NEAR(together.loss, alone.loss, near.bound);
     EXPECT_NEAR(together.evaluation->loss, alone.evaluation->loss, near.bound);
+=======
+const Treatment kBypassed{.is_bypassed = true};
+const Treatment kFiner{.codec = Quantise{.bits = 8}};
+
+// A class is bypassed, recoded, and goes back to what it was.
+std::map<std::int64_t, Treatments> changes_of(const LossyCase& lossy) {
+  const bool has_activation = lossy.sets.front().starts_with("pp.activation");
+  const Traffic one = has_activation ? Traffic::pp_activation : Traffic::pp_gradient;
+  return {{1, {{one, kBypassed}}},
+          {3, {{one, kFiner}, {Traffic::pp_gradient, kBypassed}}},
+          {5, {{one, {}}, {Traffic::pp_gradient, {}}}}};
+}
+
+TEST_F(PipelineParallel, ALossyPipelineThatIsSteeredIsThatModelToo) {
+  for (const LossyCase& lossy : kLossy) {
+    SCOPED_TRACE(lossy.name);
+    RunConfig c = config(fmt::format("{}-steered", lossy.name), 3);
+    c.data.train = folder_ / "few";
+    c.train.steps = 7;
+    set(c, lossy.sets);
+    const auto changes = changes_of(lossy);
+    const TrainSummary together = run(c, "none", changes);
+    const WindowedDataset data = open_dataset(c.data.train, c.model.context, 257);
+    LossyModel model(c, data);
+    for (std::int64_t step = 0; step < c.train.steps; ++step) {
+      if (const auto found = changes.find(step); found != changes.end())
+        for (const auto& [traffic, treatment] : found->second) model.treat(traffic, treatment);
+      model.step(step);
+    }
+    Gpt found = make_empty_gpt(model.gpt().shape, tensor_options(c));
+    read_gpt_weights(together.checkpoint, found);
+    for (std::size_t p = 0; p < found.parameters.size(); ++p)
+      EXPECT_TRUE(found.parameters[p].value.equal(model.gpt().parameters[p].value))
+          << found.parameters[p].name;
+  }
+}
+
+TEST_F(PipelineParallel, BypassedFromTheBeginningItIsThePlainOne) {
+  RunConfig c = config("plain", 2, 2);
+  c.data.shards = 2;  // as links that remember samples have it
+  const std::string plain = model_bytes(run(c).checkpoint);
+  c.run.folder = folder_ / "bypassed";
+  set(c,
+      {"pp.activation.codec=quantise:bits=2", "pp.activation.memory=delta",
+       "pp.gradient.codec=quantise:bits=2", "dp.gradient.codec=sign", "embedding.tied.codec=sign"});
+  Treatments all;
+  for (const Traffic traffic : kTreatable) all[traffic] = kBypassed;
+  const TrainSummary whole = run(c, "none", {{0, all}});
+  EXPECT_TRUE(model_bytes(whole.checkpoint) == plain);
+  EXPECT_EQ(whole.treatments.size(), 4U);
+}
+
+TEST_F(PipelineParallel, TreatmentsArePartOfACheckpoint) {
+  for (const LossyCase& lossy : kLossy) {
+    SCOPED_TRACE(lossy.name);
+    RunConfig c = config(fmt::format("{}-treated", lossy.name), 2, 2);
+    c.data.train = folder_ / "few";
+    c.train.steps = 6;
+    c.steering.bypass = "auto";  // that a treatment may stay
+    c.steering.after = 1000;
+    set(c, lossy.sets);
+    set(c, {"dp.gradient.codec=quantise:bits=3", "embedding.tied.codec=sign"});
+    auto changes = changes_of(lossy);
+    changes[1][Traffic::dp_gradient] = {.codec = Quantise{.bits = 5}};
+    changes[2][Traffic::dp_gradient] = kBypassed;
+    changes[3][Traffic::embedding_tied] = {.codec = Quantise{.bits = 4}};
+    const std::string whole = model_bytes(run(c, "none", changes).checkpoint);
+    c.run.folder = folder_ / fmt::format("{}-treated-parts", lossy.name);
+    c.optimiser.decay_steps = 6;
+    for (const std::int64_t steps : {2, 4, 6}) {
+      c.train.steps = steps;
+      run(c, "auto", changes);
+    }
+    EXPECT_TRUE(model_bytes(c.run.folder + "/checkpoints/step-00000006") == whole);
+>>>>>>> steer
   }
 }
 
