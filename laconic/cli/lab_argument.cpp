@@ -86,6 +86,9 @@ void add_words(CLI::App& verb, LabReportCommand& command) {
   verb.add_option("--part", command.parts, "only this part (may be repeated)")
       ->allow_extra_args(false)
       ->type_name("NAME");
+  verb.add_option("--rate", command.rates, "only links of this rate (may be repeated)")
+      ->allow_extra_args(false)
+      ->type_name("RATE");
   verb.add_option("--method", command.method, "only methods whose name contains TEXT")
       ->type_name("TEXT");
   verb.add_option("--deadline", command.deadline_seconds, "after which a trial has failed")

@@ -37,6 +37,7 @@ std::string command_text(const LabReportCommand& command, const std::string& out
   std::string text = fmt::format("laconic lab report --size {} --out {}", command.size, out);
   for (const std::string& part : command.parts)
     text += part.find(' ') == std::string::npos ? " --part " + part : " --part '" + part + "'";
+  for (const std::string& rate : command.rates) text += " --rate " + rate;
   if (!command.method.empty()) text += fmt::format(" --method '{}'", command.method);
   return text;
 }
@@ -164,7 +165,7 @@ int tell_end(const StudyEnd& end, std::size_t trials, const std::string& again) 
 int run_lab(const LabReportCommand& command) {
   const std::vector<Trial> all =
       lab_report_trials(command.size == "full" ? Size::full : Size::brief);
-  const std::vector<Trial> trials = chosen(all, command.parts, command.method);
+  const std::vector<Trial> trials = chosen(all, {command.parts, command.rates, command.method});
   if (command.list) {
     fmt::print("{}", to_text(trials));
     return 0;

@@ -13,6 +13,7 @@ struct LabReportCommand {
   std::string size = "short";
   std::string out;                 // empty: docs/results/DATE
   std::vector<std::string> parts;  // empty: all
+  std::vector<std::string> rates;  // empty: all
   std::string method;              // part of its name; empty: all
   double deadline_seconds = 1800;  // of one trial
   bool list = false;

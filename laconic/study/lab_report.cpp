@@ -265,6 +265,12 @@ std::string in_small_letters(std::string text) {
   return text;
 }
 
+std::string unknown(const std::string& name, const std::vector<std::string>& known) {
+  const std::string likely = nearest(name, known);
+  return fmt::format("there is no '{}' in a report of this size{}; there are: {}", name,
+                     likely.empty() ? "" : ": did you mean '" + likely + "'?", join(known, ", "));
+}
+
 // How many times fewer bytes, roughly.
 double shrinkage(const std::string& codec) {
   if (codec.starts_with("quantise:bits=")) return 32 / (std::atof(codec.c_str() + 14) + 0.5);
@@ -281,6 +287,8 @@ std::string value_of(const Trial& trial, const std::string& key, const std::stri
 int number_of(const Trial& trial, const std::string& key) {
   return std::atoi(value_of(trial, key, "1").c_str());
 }
+
+constexpr double kReplicasParameters = 13.8e6;
 
 // Megabits that pass the busiest link of a step one after the other.
 double replica_megabits(const Trial& trial, double parameters) {
@@ -307,7 +315,7 @@ double boundary_megabits(const Trial& trial) {
 
 double step_megabits(const Trial& trial) {
   if (trial.program == Program::ddp || trial.model == "replicas")
-    return replica_megabits(trial, 13.8e6) * (trial.program == Program::ddp ? 1.5 : 1);
+    return replica_megabits(trial, kReplicasParameters) * (trial.program == Program::ddp ? 1.5 : 1);
   const double sums = number_of(trial, "mesh.dp") > 1 ? replica_megabits(trial, 2.2e6) : 0;
   return boundary_megabits(trial) + sums;
 }
@@ -338,40 +346,48 @@ std::vector<std::string> parts_of(const std::vector<Trial>& trials) {
   return parts;
 }
 
-std::vector<Trial> chosen(const std::vector<Trial>& trials, const std::vector<std::string>& parts,
-                          const std::string& method) {
-  const std::vector<std::string> known = parts_of(trials);
+std::vector<Trial> chosen(const std::vector<Trial>& trials, const Choice& choice) {
+  const auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  std::vector<std::string> rates;
+  for (const Trial& trial : trials)
+    if (!has(rates, trial.rate)) rates.push_back(trial.rate);
   Problems problems;
-  for (const std::string& part : parts)
-    if (std::find(known.begin(), known.end(), part) == known.end()) {
-      const std::string likely = nearest(part, known);
-      problems.push_back(
-          {"--part", fmt::format("there is no '{}' in a report of this size{}; "
-                                 "there are: {}",
-                                 part, likely.empty() ? "" : ": did you mean '" + likely + "'?",
-                                 join(known, ", "))});
-    }
+  const auto refuse_others = [&](const char* option, const std::vector<std::string>& wanted,
+                                 const std::vector<std::string>& known) {
+    for (const std::string& name : wanted)
+      if (!has(known, name)) problems.push_back({option, unknown(name, known)});
+  };
+  refuse_others("--part", choice.parts, parts_of(trials));
+  refuse_others("--rate", choice.rates, rates);
   if (!problems.empty()) throw ConfigError(std::move(problems));
-  const std::string wanted = in_small_letters(method);
+  const std::string method = in_small_letters(choice.method);
   std::vector<Trial> found;
   for (const Trial& trial : trials)
-    if ((parts.empty() || std::find(parts.begin(), parts.end(), trial.part) != parts.end()) &&
-        in_small_letters(trial.method).find(wanted) != std::string::npos)
+    if ((choice.parts.empty() || has(choice.parts, trial.part)) &&
+        (choice.rates.empty() || has(choice.rates, trial.rate)) &&
+        in_small_letters(trial.method).find(method) != std::string::npos)
       found.push_back(trial);
   if (found.empty())
-    throw ConfigError({{"--method", fmt::format("no method of these parts has '{}' in its name; "
-                                                "--list shows them",
-                                                method)}});
+    throw ConfigError(
+        fmt::format("no trial of these parts and rates has '{}' in the name of its method; --list "
+                    "shows them",
+                    choice.method));
   return found;
 }
 
 double estimated_seconds(const Trial& trial) {
-  const double steps = static_cast<double>(trial.warmup + trial.steps);
-  const double start = (trial.program == Program::ddp ? 9 : 4) + 0.3 * trial.hosts;
+  const bool is_ddp = trial.program == Program::ddp;
   const std::uint64_t rate = parse_rate(trial.rate).value_or(0);
-  const double travelling =
-      rate > 0 ? step_megabits(trial) * 1e6 / (0.956 * static_cast<double>(rate)) : 0;
-  return start + (needs_preflight(trial) ? 3 : 0) + steps * (computing_seconds(trial) + travelling);
+  const auto travelling = [&](double megabits) {
+    return rate > 0 ? megabits * 1e6 / (0.956 * static_cast<double>(rate)) : 0;
+  };
+  double seconds = 3 + 0.35 * trial.hosts + (needs_preflight(trial) ? 3 : 0);
+  // Python takes longer to start, and DDP then sends the whole model, twice over its first link.
+  if (is_ddp) seconds += 5 + travelling(2 * 32e-6 * kReplicasParameters);
+  return seconds + static_cast<double>(trial.warmup + trial.steps) *
+                       (computing_seconds(trial) + travelling(step_megabits(trial)));
 }
 
 double estimated_seconds(const std::vector<Trial>& trials) {

@@ -26,11 +26,15 @@ std::vector<Trial> lab_report_trials(Size size);
 // The names of all parts.
 std::vector<std::string> parts_of(const std::vector<Trial>& trials);
 
-// Those of the given parts whose method contains `method`, whatever the case of its letters; empty:
-// all. Throws ConfigError that names the nearest for a part that is none, and says so when nothing
-// is left.
-std::vector<Trial> chosen(const std::vector<Trial>& trials, const std::vector<std::string>& parts,
-                          const std::string& method);
+// Some of them; what is empty leaves all.
+struct Choice {
+  std::vector<std::string> parts;
+  std::vector<std::string> rates;
+  std::string method;  // somewhere in its name, whatever the case of its letters
+};
+// Throws ConfigError that names the nearest for a part or rate that is none, and when nothing is
+// left.
+std::vector<Trial> chosen(const std::vector<Trial>& trials, const Choice& choice);
 
 // Rough, from what a step computes and sends, on two cores that do nothing else: for people who
 // wonder how long it will take, and for nothing else.

@@ -192,34 +192,42 @@ TEST(LabReport, IsEstimatedToTakeLongerOnSlowerLinksAndLessWithFewerBytes) {
 
 TEST(ChosenTrials, AreThoseOfThePartsAndMethodsThatWereNamed) {
   const std::vector<Trial> all = lab_report_trials(Size::full);
-  EXPECT_EQ(chosen(all, {}, ""), all);
+  EXPECT_EQ(chosen(all, {}), all);
   Names parts, methods;
-  for (const Trial& trial : chosen(all, {"loss", "data-parallel"}, "powersgd")) {
+  for (const Trial& trial :
+       chosen(all, {.parts = {"loss", "data-parallel"}, .method = "powersgd"})) {
     parts.insert(trial.part);
     methods.insert(trial.method);
   }
   EXPECT_EQ(parts, (Names{"loss", "data-parallel"}));
   EXPECT_EQ(methods, (Names{"DDP, PowerSGD hook rank 32", "laconic, PowerSGD rank 32, 8 bits"}));
+  for (const Trial& trial : chosen(all, {.rates = {"20mbit"}})) EXPECT_EQ(trial.rate, "20mbit");
 }
 
 TEST(ChosenTrials, RefusePartsAndMethodsThatAreNone) {
   const std::vector<Trial> all = lab_report_trials(Size::full);
-  const auto reason = [&](const std::vector<std::string>& parts, const std::string& method) {
+  const auto reason = [&](const Choice& choice) {
     try {
-      chosen(all, parts, method);
+      chosen(all, choice);
       return std::string();
     } catch (const ConfigError& error) {
-      return to_text(error.problems());
+      return std::string(error.what());
     }
   };
-  EXPECT_NE(reason({"bandwith"}, "").find("did you mean 'bandwidth'?"), std::string::npos);
-  EXPECT_NE(reason({"tables"}, "").find("there are: bandwidth, end-to-end"), std::string::npos);
-  EXPECT_NE(reason({"loss"}, "fp32").find("no method of these parts has 'fp32'"),
-            std::string::npos);
+  const struct {
+    Choice choice;
+    const char* reason;
+  } cases[] = {{{.parts = {"bandwith"}}, "did you mean 'bandwidth'?"},
+               {{.parts = {"tables"}}, "there are: bandwidth, end-to-end"},
+               {{.rates = {"1000mbit"}}, "there is no '1000mbit' in a report of this size"},
+               {{.parts = {"loss"}, .method = "fp32"}, "has 'fp32' in the name"},
+               {{.parts = {"loss"}, .rates = {"20mbit"}}, "no trial of these parts and rates"}};
+  for (const auto& c : cases)
+    EXPECT_NE(reason(c.choice).find(c.reason), std::string::npos) << reason(c.choice);
 }
 
 TEST(ListOfTrials, HasALineForEachAndATotal) {
-  const std::vector<Trial> some = chosen(lab_report_trials(Size::brief), {"optimus-cc"}, "");
+  const std::vector<Trial> some = chosen(lab_report_trials(Size::brief), {.parts = {"optimus-cc"}});
   const std::string text = to_text(some);
   for (const Trial& trial : some) EXPECT_NE(text.find(id_of(trial)), std::string::npos);
   EXPECT_NE(text.find("3 trials, about "), std::string::npos) << text;

@@ -92,9 +92,8 @@ class Watch {
 
 ProcessEnd run_to_end(const std::vector<std::string>& words, const Environment& environment,
                       const std::string& log, double deadline_seconds) {
-  const std::string& name = words.at(0);
-  const std::string program = name.find('/') == std::string::npos ? find_tool(name) : name;
-  if (program.empty()) throw SystemError(name, "run", ENOENT);
+  const std::string program = find_tool(words.at(0));
+  if (program.empty()) throw SystemError(words[0], "run", ENOENT);
   return Watch({program, words, environment}, log, deadline_seconds).run();
 }
 
