@@ -160,6 +160,17 @@ int tell_end(const StudyEnd& end, std::size_t trials, const std::string& again) 
   return failures > 0 ? kExitFailure : 0;
 }
 
+// What is in the folder, of this call or an earlier one, and what could not be run.
+std::vector<Outcome> outcomes_for_pages(const std::string& out, const std::vector<Trial>& all,
+                                        const StudyEnd& end) {
+  std::vector<Outcome> outcomes = read_outcomes(out, all);
+  if (outcomes.empty() && end.outcomes.empty())
+    throw ConfigError(fmt::format("there are no outcomes in {}/raw to write pages of", out));
+  for (const Outcome& outcome : end.outcomes)
+    if (!outcome.failure.empty() && !has_failed(outcome)) outcomes.push_back(outcome);
+  return outcomes;
+}
+
 }  // namespace
 
 int run_lab(const LabReportCommand& command) {
@@ -172,10 +183,15 @@ int run_lab(const LabReportCommand& command) {
   }
   const std::string out =
       command.out.empty() ? "docs/results/" + utc_now().substr(0, 10) : command.out;
-  const std::string again = command_text(command, out);
+  StudyEnd end;
   int exit_code = 0;
-  if (!command.pages_only)
-    exit_code = tell_end(run_trials(command, out, trials), trials.size(), again);
+  if (!command.pages_only) {
+    end = run_trials(command, out, trials);
+    exit_code = tell_end(end, trials.size(), command_text(command, out));
+    if (end.signal != 0) return exit_code;
+  }
+  const std::vector<Outcome> outcomes = outcomes_for_pages(out, all, end);
+  fmt::print("{} outcomes are in {}/raw\n", outcomes.size(), out);
   return exit_code;
 }
 

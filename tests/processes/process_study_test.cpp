@@ -146,7 +146,8 @@ TEST_F(LabReportCommandLine, RefusesWithTheReason) {
   } cases[] = {{{"lab", "report", "--size", "huge"}, "--size"},
                {{"lab", "report", "--part", "optimuscc"}, "did you mean 'optimus-cc'?"},
                {{"lab", "report", "--method", "abacus"}, "has 'abacus' in the name"},
-               {{"lab", "report", "--deadline", "0"}, "--deadline"}};
+               {{"lab", "report", "--deadline", "0"}, "--deadline"},
+               {{"lab", "report", "--pages-only", "--out", "nowhere"}, "no outcomes in nowhere"}};
   for (const auto& c : cases)
     EXPECT_TRUE(contains(expect_exit(2, c.words).err, c.reason)) << c.reason;
 }
