@@ -3,7 +3,8 @@
 //   stand_in_study OUT LACONIC [retry]
 //
 // The first trial goes well, the second fails while a file `broken` is in the current folder, the
-// third waits as long as a file `slow` is there. Each adds a line to the file `ran`.
+// third waits as long as a file `slow` is there. Each adds a line to the file `ran`,
+// and leaves in `keeper` which process keeps its lab.
 #include <fmt/format.h>
 
 #include "laconic/cli/guard.hpp"
@@ -14,6 +15,7 @@ namespace laconic {
 namespace {
 
 constexpr const char* kScript = R"(
+echo $PPID > keeper
 echo NAME >> ran
 echo 'bypass: said by NAME'
 [ NAME = second ] && [ -e broken ] && echo 'it is broken' >&2 && exit 9
