@@ -39,6 +39,8 @@ std::string command_text(const LabReportCommand& command, const std::string& out
     text += part.find(' ') == std::string::npos ? " --part " + part : " --part '" + part + "'";
   for (const std::string& rate : command.rates) text += " --rate " + rate;
   if (!command.method.empty()) text += fmt::format(" --method '{}'", command.method);
+  if (command.deadline_seconds != LabReportCommand{}.deadline_seconds)
+    text += fmt::format(" --deadline {}", command.deadline_seconds);
   return text;
 }
 

@@ -176,7 +176,7 @@ std::vector<Outcome> read_outcomes(const std::string& out, const std::vector<Tri
     }
   };
   for (const Trial& trial : order) take(outcome_path(out, trial));
-  while (!names.empty()) take(*names.begin());
+  while (!names.empty()) take(std::string(*names.begin()));  // which is erased
   return outcomes;
 }
 
