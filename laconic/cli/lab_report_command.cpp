@@ -119,6 +119,11 @@ void tell_failures(const std::vector<Outcome>& outcomes) {
     if (!outcome.failure.empty()) fmt::print("  {}: {}\n", id_of(outcome.trial), outcome.failure);
 }
 
+std::vector<Trial> own_weights(std::vector<Trial> trials) {
+  for (Trial& trial : trials) trial = without_weights(std::move(trial));
+  return trials;
+}
+
 StudyEnd run_trials(const LabReportCommand& command, const std::string& out,
                     const std::vector<Trial>& trials) {
   refuse_or_warn();
@@ -130,7 +135,7 @@ StudyEnd run_trials(const LabReportCommand& command, const std::string& out,
   prepare_work(places, trials);
   return run_study(
       {.out = out,
-       .trials = trials,
+       .trials = places.python.empty() ? own_weights(trials) : trials,
        .environment = quiet_environment(current_environment()),
        .commit = commit_text(places.source),
        .machine = machine_text(),
@@ -193,7 +198,7 @@ int run_lab(const LabReportCommand& command) {
     if (end.signal != 0) return exit_code;
   }
   const std::vector<Outcome> outcomes = outcomes_for_pages(out, all, end);
-  fmt::print("{} outcomes are in {}/raw\n", outcomes.size(), out);
+  fmt::print("{} outcomes, of {}/raw\n", outcomes.size(), out);
   return exit_code;
 }
 

@@ -184,6 +184,11 @@ double samples_of(const Places& places, const std::string& model) {
   return static_cast<double>((json.at("tokens").get<std::int64_t>() - 1) / shape_of(model).context);
 }
 
+Trial without_weights(Trial trial) {
+  if (trial.model == "replicas" && trial.program == Program::laconic) trial.set["model.start"] = "";
+  return trial;
+}
+
 bool needs_preflight(const Trial& trial) {
   const auto is = [&](const char* key, const char* value) {
     const auto found = trial.set.find(key);
@@ -215,7 +220,7 @@ std::map<std::string, std::string> keys_of(const Trial& trial, const Places& pla
     keys["train.batch"] = std::to_string(kReplicasBatch);
     keys["data.shuffle"] = "false";  // the order of the peer
   }
-  if (trial.model == "replicas" && !places.python.empty()) {
+  if (trial.model == "replicas" && !trial.set.contains("model.start")) {
     keys["model.start"] = weights_of(places);
   } else {
     for (const auto& [name, value] : {std::pair{"layers", shape.layers},

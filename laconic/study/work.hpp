@@ -36,6 +36,10 @@ void prepare_work(const Places& places, const std::vector<Trial>& trials);
 // In the dataset of a model. Throws FileError when there is none.
 double samples_of(const Places& places, const std::string& model);
 
+// The trial where there are no weights of the peer: one of Laconic draws its own, which its outcome
+// shows, so that it is run again once there are. Pure.
+Trial without_weights(Trial trial);
+
 // What is measured before the first step decides something in it.
 bool needs_preflight(const Trial& trial);
 

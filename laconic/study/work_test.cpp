@@ -45,11 +45,13 @@ TEST(CommandOfATrial, BeginsFromTheWeightsOfThePeerWhereThereAreSome) {
   EXPECT_FALSE(keys.contains("model.layers"));
   EXPECT_EQ(keys["data.shuffle"], "false");
   EXPECT_EQ(keys["train.batch"], "8");
-  Places alone = kPlaces;
-  alone.python = "";
-  keys = keys_of(trial, alone, "f");
-  EXPECT_FALSE(keys.contains("model.start"));
+  keys = keys_of(without_weights(trial), kPlaces, "f");
+  EXPECT_EQ(keys["model.start"], "");
   EXPECT_EQ(keys["model.width"], "384");
+  EXPECT_NE(without_weights(trial), trial);
+  for (const Trial& other :
+       {Trial{.model = "pipeline"}, Trial{.program = Program::ddp, .model = "replicas"}})
+    EXPECT_EQ(without_weights(other), other);
 }
 
 TEST(CommandOfATrial, OutsideALabStartsItsRanksItself) {
