@@ -149,7 +149,7 @@ def train(model, options, rank, ranks):
     sent, received = (now - then for now, then in zip(counters(options.interface), before))
     mean = torch.tensor(losses)
     dist.all_reduce(mean)
-    return times[options.warmup:], (mean / ranks).tolist(), sent / options.steps, received / options.steps
+    return times, (mean / ranks).tolist(), sent / options.steps, received / options.steps
 
 
 def main():
@@ -177,11 +177,12 @@ def main():
     register_hook(model, options)
     times, losses, sent, received = train(model, options, rank, ranks)
     if rank == 0:
-        step = statistics.median(times)
+        timed = times[options.warmup:]
+        step = statistics.median(timed)
         print(json.dumps({"hook": options.hook, "ranks": ranks, "threads": torch.get_num_threads(), "bucket_mb": options.bucket_mb,
-                          "step_ms": 1e3 * step, "step_ms_least": 1e3 * min(times), "step_ms_most": 1e3 * max(times),
+                          "step_ms": 1e3 * step, "step_ms_least": 1e3 * min(timed), "step_ms_most": 1e3 * max(timed),
                           "tokens_per_second": options.batch * options.context / step,
-                          "loss": losses[-1], "losses": losses, "sent_bytes_per_step": sent,
+                          "loss": losses[-1], "losses": losses, "seconds": times, "sent_bytes_per_step": sent,
                           "received_bytes_per_step": received}), flush=True)
     dist.barrier()
 

@@ -290,6 +290,9 @@ class Parser {
     add_words(add_verb("status", "hosts, addresses, rates and bytes so far", lab_status_, lab),
               lab_status_);
     add_words(add_verb("down", "remove a lab", lab_down_, lab), lab_down_);
+    add_words(add_verb("report", "measure methods against each other, and write a report",
+                       lab_report_, lab),
+              lab_report_);
   }
 
   void add_schedule() {
@@ -324,6 +327,7 @@ class Parser {
   LabRateCommand lab_rate_;
   LabStatusCommand lab_status_;
   LabDownCommand lab_down_;
+  LabReportCommand lab_report_;
   ScheduleCommand schedule_;
   DoctorCommand doctor_;
 };

@@ -13,6 +13,7 @@
 
 #include "laconic/cli/codec_command.hpp"
 #include "laconic/cli/lab_command.hpp"
+#include "laconic/cli/lab_report_command.hpp"
 #include "laconic/cli/schedule_command.hpp"
 #include "laconic/data/prepare.hpp"
 
@@ -97,7 +98,7 @@ using Command =
                  PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand, CodecShowCommand,
                  CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand, CodecBenchCommand,
                  LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand, LabRunCommand,
-                 ScheduleCommand>;
+                 LabReportCommand, ScheduleCommand>;
 
 Command parse_arguments(int argc, char** argv);
 

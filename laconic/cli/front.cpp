@@ -17,6 +17,7 @@
 #include "laconic/cli/codec_command.hpp"
 #include "laconic/cli/guard.hpp"
 #include "laconic/cli/lab_command.hpp"
+#include "laconic/cli/lab_report_command.hpp"
 #include "laconic/cli/train_plan.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/file/atomic_file.hpp"
@@ -201,6 +202,7 @@ int run(const Command& command, char** argv) {
   if (const auto* c = std::get_if<LabRateCommand>(&command)) return run_lab(*c);
   if (const auto* c = std::get_if<LabStatusCommand>(&command)) return run_lab(*c);
   if (const auto* c = std::get_if<LabDownCommand>(&command)) return run_lab(*c);
+  if (const auto* c = std::get_if<LabReportCommand>(&command)) return run_lab(*c);
   if (const auto* c = std::get_if<ScheduleCommand>(&command)) return run_schedule(*c);
   if (const auto* c = std::get_if<TrainCommand>(&command)) return run_train(*c, argv);
   if (const auto* c = std::get_if<GenerateCommand>(&command))

@@ -72,6 +72,32 @@ void add_words(CLI::App& verb, LabRunCommand& command) {
   verb.add_option("--port", command.port, "where ranks meet, on host 0")
       ->check(CLI::Range(1, 65535))
       ->capture_default_str();
+  verb.add_option("--json", command.json,
+                  "write to FILE what each host sent and received during the run")
+      ->type_name("FILE");
+}
+
+void add_words(CLI::App& verb, LabReportCommand& command) {
+  verb.add_option("--size", command.size, "short takes less than ten minutes, full takes hours")
+      ->check(CLI::IsMember({"short", "full"}))
+      ->capture_default_str();
+  verb.add_option("--out", command.out, "where to; default: docs/results/ and the date")
+      ->type_name("FOLDER");
+  verb.add_option("--part", command.parts, "only this part (may be repeated)")
+      ->allow_extra_args(false)
+      ->type_name("NAME");
+  verb.add_option("--rate", command.rates, "only links of this rate (may be repeated)")
+      ->allow_extra_args(false)
+      ->type_name("RATE");
+  verb.add_option("--method", command.method, "only methods whose name contains TEXT")
+      ->type_name("TEXT");
+  verb.add_option("--deadline", command.deadline_seconds, "after which a trial has failed")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->type_name("SECONDS");
+  verb.add_flag("--list", command.list, "only list the trials, and how long they may take");
+  verb.add_flag("--retry", command.retry, "run those again that have failed");
+  verb.add_flag("--pages-only", command.pages_only, "run nothing, and write the pages anew");
 }
 
 }  // namespace laconic

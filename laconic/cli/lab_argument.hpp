@@ -2,6 +2,7 @@
 #pragma once
 
 #include "laconic/cli/lab_command.hpp"
+#include "laconic/cli/lab_report_command.hpp"
 
 namespace CLI {
 class App;
@@ -14,5 +15,6 @@ void add_words(CLI::App& verb, LabDownCommand& command);
 void add_words(CLI::App& verb, LabRateCommand& command);
 void add_words(CLI::App& verb, LabStatusCommand& command);
 void add_words(CLI::App& verb, LabRunCommand& command);
+void add_words(CLI::App& verb, LabReportCommand& command);
 
 }  // namespace laconic

@@ -146,13 +146,19 @@ int run_lab(const LabRunCommand& command) {
   const int ranks = lab.hosts * command.ranks_per_host;
   const int threads =
       command.threads > 0 ? command.threads : std::max(1, usable_threads(detect_cpu()) / ranks);
-  return launch_in_lab({.lab = lab.name,
-                        .hosts = lab.hosts,
-                        .ranks_per_host = command.ranks_per_host,
-                        .threads = threads,
-                        .port = command.port,
-                        .grace_seconds = command.grace_seconds,
-                        .words = command.words});
+  const LabRun run{.lab = lab.name,
+                   .hosts = lab.hosts,
+                   .ranks_per_host = command.ranks_per_host,
+                   .threads = threads,
+                   .port = command.port,
+                   .grace_seconds = command.grace_seconds,
+                   .words = command.words};
+  if (command.json.empty()) return launch_in_lab(run);
+  const LabStatus before = read_status(need_whole_lab(lab.name));
+  const int exit_code = launch_in_lab(run);
+  if (const std::optional<FoundLab> still = find_lab(lab.name); still && still->is_whole)
+    write_atomically(command.json, to_json({counted_since(before, read_status(*still))}));
+  return exit_code;
 }
 
 }  // namespace laconic

@@ -41,6 +41,7 @@ struct LabRunCommand {
   int threads = 0;  // of each rank; 0: the machine's, divided
   int port = 29500;
   double grace_seconds = 10;
+  std::string json;  // gets what the interfaces counted during the run
   std::vector<std::string> words;
 };
 

@@ -17,6 +17,8 @@ class BlockedSignals {
   BlockedSignals& operator=(const BlockedSignals&) = delete;
 
   static bool is_pending();  // one of the three
+  // One that is pending, which then has been answered; 0: none is.
+  static int take();
 
  private:
   sigset_t before_;

@@ -87,11 +87,15 @@ void end_processes_in(const std::string& name) {
   for (const int process : processes_in(name)) ::kill(process, SIGKILL);
 }
 
-// Numbers of processes are used again: one that is no laconic does not keep a lab.
+// Numbers of processes are used again: one that is no laconic does not keep a lab, nor does one
+// that has ended and that nobody has waited for yet.
 bool runs_laconic(int process) {
-  std::ifstream file(fmt::format("/proc/{}/comm", process));
-  std::string name;
-  return std::getline(file, name) && name == "laconic";
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string line;  // "4711 (laconic) S ..."
+  if (!std::getline(file, line)) return false;
+  const std::string name = " (laconic) ";
+  const std::size_t at = line.find(name);
+  return at != std::string::npos && line.at(at + name.size()) != 'Z';
 }
 
 void sort_parts(FoundLab& lab) {

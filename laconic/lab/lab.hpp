@@ -65,6 +65,8 @@ struct LabStatus {
   std::vector<HostStatus> hosts;
 };
 LabStatus read_status(const FoundLab& lab);
+// Pure: what was counted between the two. Requires: of the same lab.
+LabStatus counted_since(const LabStatus& before, LabStatus now);
 std::string to_text(const LabStatus& status);
 std::string to_json(const std::vector<LabStatus>& labs);
 

@@ -38,6 +38,18 @@ std::uint64_t read_rate(std::string_view tc_json) {
   return 0;
 }
 
+LabStatus counted_since(const LabStatus& before, LabStatus now) {
+  for (std::size_t i = 0; i < now.hosts.size(); ++i) {
+    HostStatus& host = now.hosts[i];
+    const HostStatus& then = before.hosts.at(i);
+    host.sent_bytes -= then.sent_bytes;
+    host.received_bytes -= then.received_bytes;
+    host.sent_packets -= then.sent_packets;
+    host.received_packets -= then.received_packets;
+  }
+  return now;
+}
+
 std::string to_text(const LabStatus& status) {
   std::string text = fmt::format("{}: {} host{}\n", status.name, status.hosts.size(),
                                  status.hosts.size() == 1 ? "" : "s");

@@ -268,9 +268,48 @@ TEST(Tool, ThatIsNowhereIsNamed) {
   }
 }
 
+TEST(Tool, ThatIsAPathIsWhereItSays) {
+  EXPECT_EQ(find_tool("/bin/sh"), "/bin/sh");
+  EXPECT_EQ(find_tool("/bin/no-such-tool-of-ours"), "");
+  EXPECT_EQ(find_tool("./sh"), "");
+  EXPECT_EQ(run_tool({"/bin/sh", "-c", "echo here"}).output, "here\n");
+}
+
 TEST(Tool, DoesNotInheritTheSignalsWeBlock) {
   const BlockedSignals blocked;
   EXPECT_EQ(run_tool({"sh", "-c", "kill -TERM $$; echo alive"}).exit_code, 128 + SIGTERM);
+}
+
+TEST(BlockedSignals, CanBeTakenAndThenDoNotAct) {
+  const BlockedSignals blocked;
+  EXPECT_EQ(BlockedSignals::take(), 0);
+  ::raise(SIGTERM);
+  EXPECT_EQ(BlockedSignals::take(), SIGTERM);
+  EXPECT_FALSE(BlockedSignals::is_pending());
+  EXPECT_EQ(BlockedSignals::take(), 0);
+}
+
+TEST(StatusOfALab, CountsSinceAnEarlierOne) {
+  const LabStatus before{"a",
+                         {{.name = "h",
+                           .sent_bytes = 10,
+                           .received_bytes = 20,
+                           .sent_packets = 1,
+                           .received_packets = 2}}};
+  const LabStatus now{"a",
+                      {{.name = "h",
+                        .bits_per_second = 5,
+                        .sent_bytes = 110,
+                        .received_bytes = 220,
+                        .sent_packets = 4,
+                        .received_packets = 7}}};
+  const HostStatus host = counted_since(before, now).hosts.at(0);
+  EXPECT_EQ(host, (HostStatus{.name = "h",
+                              .bits_per_second = 5,
+                              .sent_bytes = 100,
+                              .received_bytes = 200,
+                              .sent_packets = 3,
+                              .received_packets = 5}));
 }
 
 TEST(BlockedSignalsDeathTest, LetASignalActOnlyAfterwards) {

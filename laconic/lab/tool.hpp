@@ -16,7 +16,7 @@ struct ToolOutcome {
   std::string error;   // standard error, without the newline at its end
 };
 
-// Where `name` is: in PATH, or where only root looks. Empty when nowhere.
+// Where `name` is: in PATH, or where only root looks; a path is where it says. Empty when nowhere.
 std::string find_tool(const std::string& name);
 
 // The first word is looked for by find_tool(). Throws SystemError when it cannot be started.

@@ -74,7 +74,7 @@ struct Outcome {
 std::string to_json(const Outcome& outcome);
 Outcome parse_outcome(const std::string& json);  // throws FileError
 
-// Of the steps that count.
+// Of the steps that count; 0 where there are none.
 double median_seconds(const Outcome& outcome);
 
 }  // namespace laconic

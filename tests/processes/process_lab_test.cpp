@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <memory>
@@ -95,6 +96,24 @@ TEST_F(LabOfAUser, CountsBytesAndChangesItsRate) {
   EXPECT_GE(hosts[1]["sent_bytes"], 50 * 1000);
   EXPECT_GE(hosts[0]["received_bytes"], 50 * 1000);
   EXPECT_LT(hosts[2]["received_bytes"], 50 * 1000);
+}
+
+TEST_F(LabOfAUser, CountsBytesOfOneRun) {
+  const Words command = {
+      "lab",    "run",
+      "--name", name_,
+      "--json", "run.json",
+      "--",     "bash",
+      "-c",     "[ $RANK = 1 ] || exit 0; head -c 1000 /dev/zero > /dev/udp/10.77.0.1/9"};
+  std::uint64_t most = 0;
+  for (int round = 0; round < 2; ++round) {  // the second does not count what the first sent
+    expect_exit(0, command);
+    const nlohmann::json host = nlohmann::json::parse(text("run.json"))["labs"][0]["hosts"][1];
+    EXPECT_GE(host["sent_bytes"], 1000);
+    most = std::max(most, host["sent_bytes"].get<std::uint64_t>());
+    fs::remove(*this / "run.json");
+  }
+  EXPECT_LT(most, 2000u);
 }
 
 TEST_F(LabOfAUser, HasNoWayOutAndLeavesNoTraceInTheMachinesNetwork) {

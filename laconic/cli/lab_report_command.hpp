@@ -1,0 +1,27 @@
+// cli/lab_report_command.hpp — `laconic lab report`: every trial of a report, one after the other.
+//
+// All of it happens in the front: trials are commands of their own (study/work.hpp), and what a
+// reader of the report would type to see one again.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace laconic {
+
+struct LabReportCommand {
+  std::string size = "short";
+  std::string out;                 // empty: docs/results/DATE
+  std::vector<std::string> parts;  // empty: all
+  std::vector<std::string> rates;  // empty: all
+  std::string method;              // part of its name; empty: all
+  double deadline_seconds = 1800;  // of one trial
+  bool list = false;
+  bool retry = false;
+  bool pages_only = false;
+};
+
+// The exit code. Throws ConfigError with every problem, SystemError or std::runtime_error.
+int run_lab(const LabReportCommand& command);
+
+}  // namespace laconic

@@ -1,0 +1,47 @@
+// study/lab_report.hpp — the trials of `laconic lab report`, as plain data.
+//
+// A trial is named by part, rate, method and round, and pages find it by these names. To add a
+// method, add a row to a table in lab_report.cpp; docs/lab-report.md says what each part is for.
+//
+// Links that remember samples only pay from the second epoch on: their trials take one epoch, and
+// the step between, to warm up, and the rows of the first epoch stay in the outcome.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "laconic/study/trial.hpp"
+
+namespace laconic {
+
+enum class Size : std::uint8_t {
+  brief,  // "short": the fewest methods and steps that show something, in less than ten minutes
+  full,   // hours
+};
+
+// In the order in which they are run: by part, then rate, then round, in which methods alternate.
+std::vector<Trial> lab_report_trials(Size size);
+
+// The names of all parts.
+std::vector<std::string> parts_of(const std::vector<Trial>& trials);
+
+// Some of them; what is empty leaves all.
+struct Choice {
+  std::vector<std::string> parts;
+  std::vector<std::string> rates;
+  std::string method;  // somewhere in its name, whatever the case of its letters
+};
+// Throws ConfigError that names the nearest for a part or rate that is none, and when nothing is
+// left.
+std::vector<Trial> chosen(const std::vector<Trial>& trials, const Choice& choice);
+
+// Rough, from what a step computes and sends, on two cores that do nothing else: for people who
+// wonder how long it will take, and for nothing else.
+double estimated_seconds(const Trial& trial);
+double estimated_seconds(const std::vector<Trial>& trials);
+
+// One line for each trial and a total, for --list.
+std::string to_text(const std::vector<Trial>& trials);
+
+}  // namespace laconic

@@ -1,0 +1,237 @@
+#include "laconic/study/lab_report.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "laconic/base/error.hpp"
+#include "laconic/config/read.hpp"
+#include "laconic/lab/lab_spec.hpp"
+#include "laconic/study/work.hpp"
+
+namespace laconic {
+namespace {
+
+using Names = std::set<std::string>;
+
+const Size kSizes[] = {Size::brief, Size::full};
+
+std::string source() {
+  return std::getenv("LACONIC_SOURCE");
+}
+
+Places places() {
+  return {.laconic = "laconic", .python = "python3", .source = source(), .work = "out/work"};
+}
+
+RunConfig config_of(const Trial& trial) {
+  ConfigSource from{.presets_folder = source() + "/presets"};
+  if (!trial.preset.empty()) from.path = from.presets_folder + "/" + trial.preset + ".toml";
+  for (const auto& [key, value] : keys_of(trial, places(), "folder"))
+    from.sets.push_back(key + "=" + value);
+  return read_config(from);
+}
+
+Names methods_of(Size size, const std::string& part, const std::string& rate) {
+  Names names;
+  for (const Trial& trial : lab_report_trials(size))
+    if (trial.part == part && trial.rate == rate) names.insert(trial.method);
+  return names;
+}
+
+Names rates_of(Size size, const std::string& part) {
+  Names names;
+  for (const Trial& trial : lab_report_trials(size))
+    if (trial.part == part) names.insert(trial.rate);
+  return names;
+}
+
+TEST(LabReport, HasTrialsWhoseNamesAreTheirOwn) {
+  for (const Size size : kSizes) {
+    Names ids;
+    for (const Trial& trial : lab_report_trials(size))
+      EXPECT_TRUE(ids.insert(id_of(trial)).second) << id_of(trial);
+  }
+}
+
+TEST(LabReport, AsksForRunsThatCanBe) {
+  for (const Size size : kSizes)
+    for (const Trial& trial : lab_report_trials(size)) {
+      SCOPED_TRACE(id_of(trial));
+      EXPECT_GE(trial.steps, 2);
+      EXPECT_TRUE(trial.rate == "none" || parse_rate(trial.rate));
+      if (trial.program == Program::ddp) continue;
+      RunConfig config;
+      ASSERT_NO_THROW(config = config_of(trial));
+      EXPECT_EQ(config.mesh.pp * config.mesh.dp, trial.hosts);
+      EXPECT_EQ(config.train.steps, trial.warmup + trial.steps);
+      EXPECT_FALSE(config.checkpoint.at_end);
+      const bool is_measured = config.dp_gradient.stages == "auto" ||
+                               config.pp_gradient.when == "critical" ||
+                               config.steering.bypass == "auto";
+      EXPECT_EQ(config.network.preflight, is_measured);
+    }
+}
+
+TEST(LabReport, CountsStepsOfLaterEpochsWhereLinksRemember) {
+  for (const Size size : kSizes)
+    for (const Trial& trial : lab_report_trials(size)) {
+      if (trial.program == Program::ddp || trial.part.find("loss") != std::string::npos) continue;
+      SCOPED_TRACE(id_of(trial));
+      const RunConfig config = config_of(trial);
+      if (config.remembers_samples()) {
+        EXPECT_GE(trial.warmup * config.train.batch, kPipelineSamples);
+        EXPECT_GT(kPipelineSamples, (trial.warmup - 1) * config.train.batch *
+                                        (config.steering.bypass == "auto" ? 0 : 1));
+        EXPECT_GE(trial.steps, 3);
+      } else if (config.steering.bypass != "auto") {
+        EXPECT_EQ(trial.warmup, 1);
+      }
+      if (config.steering.bypass == "auto") {
+        EXPECT_GT(trial.warmup, config.steering.after);
+      }
+      EXPECT_LT(config.dp_gradient.warmup, trial.warmup + 1);
+    }
+}
+
+// Pages look for these names.
+TEST(LabReport, HasThePartsMethodsAndRatesThatPagesShow) {
+  const Names bandwidth = {"fp32",
+                           "fp16",
+                           "DirectQ, 3 and 6 bits",
+                           "DirectQ, 4 and 8 bits",
+                           "AC-SGD, 2 and 4 bits",
+                           "AC-SGD, 3 and 6 bits",
+                           "AC-SGD, 4 and 8 bits",
+                           "ac-sgd",
+                           "rotated",
+                           "ac-sgd, bypass auto"};
+  const Names end_to_end = {"nothing", "activations only", "gradients only", "both"};
+  const Names optimus = {
+      "base", "CB", "CB + LEP", "CB + LEP + FE", "CB + LEP + FE + SC", "CB + LEP, critical"};
+  const Names replicas = {"DDP",
+                          "DDP, 5 MB buckets",
+                          "DDP, fp16 hook",
+                          "DDP, PowerSGD hook rank 32",
+                          "laconic, raw",
+                          "laconic, 4 bits",
+                          "laconic, 3 bits",
+                          "laconic, PowerSGD rank 32, 8 bits",
+                          "laconic, compressed Adam, sign",
+                          "laconic, 4 bits, bypass auto"};
+  const Names schedules = {"gpipe", "1f1b", "zero_bubble", "interleaved"};
+  const std::map<std::string, std::pair<Names, Names>> parts = {
+      {"bandwidth",
+       {bandwidth, {"unshaped", "10gbit", "1gbit", "500mbit", "300mbit", "100mbit", "50mbit"}}},
+      {"end-to-end", {end_to_end, {"100mbit", "50mbit", "unshaped"}}},
+      {"optimus-cc", {optimus, {"138mbit", "50mbit"}}},
+      {"data-parallel", {replicas, {"unshaped", "1gbit", "300mbit", "100mbit", "20mbit"}}},
+      {"loss", {replicas, {"unshaped"}}},
+      {"optimus-cc loss", {optimus, {"unshaped"}}}};
+  for (const auto& [part, expected] : parts) {
+    EXPECT_EQ(rates_of(Size::full, part), expected.second) << part;
+    for (const std::string& rate : expected.second)
+      EXPECT_EQ(methods_of(Size::full, part, rate), expected.first) << part << " " << rate;
+  }
+  EXPECT_EQ(rates_of(Size::full, "honesty"), (Names{"none", "100mbit", "20mbit"}));
+  EXPECT_EQ(methods_of(Size::full, "honesty", "none"), (Names{"fp32", "ac-sgd"}));
+  for (const char* rate : {"100mbit", "20mbit"})
+    EXPECT_EQ(methods_of(Size::full, "honesty", rate), schedules);
+  EXPECT_EQ(rates_of(Size::brief, "bandwidth"), (Names{"unshaped", "100mbit", "50mbit"}));
+  EXPECT_EQ(rates_of(Size::brief, "end-to-end"), (Names{"50mbit"}));
+  EXPECT_EQ(rates_of(Size::brief, "optimus-cc"), (Names{"138mbit"}));
+  EXPECT_EQ(rates_of(Size::brief, "data-parallel"), (Names{"1gbit", "100mbit"}));
+}
+
+TEST(LabReport, IsShorterWhenShortButOfTheSameKind) {
+  for (const Trial& brief : lab_report_trials(Size::brief)) {
+    EXPECT_EQ(brief.round, 1);
+    EXPECT_TRUE(methods_of(Size::full, brief.part, brief.rate).contains(brief.method))
+        << id_of(brief);
+  }
+  // Of ten minutes, with preparations.
+  EXPECT_LT(estimated_seconds(lab_report_trials(Size::brief)), 540);
+  EXPECT_GT(estimated_seconds(lab_report_trials(Size::full)), 3600);
+}
+
+TEST(LabReport, AlternatesMethodsInsideARound) {
+  const std::vector<Trial> trials = lab_report_trials(Size::full);
+  std::map<std::string, int> rounds;  // begun, by part and rate
+  std::string last;
+  for (const Trial& trial : trials) {
+    const std::string key = trial.part + " " + trial.rate;
+    const bool is_new = key != last || rounds[key] != trial.round;
+    if (is_new) {
+      EXPECT_EQ(trial.round, ++rounds[key]) << id_of(trial);
+    }
+    last = key;
+  }
+  for (const auto& [key, count] : rounds)
+    EXPECT_EQ(count, key.find("loss") == std::string::npos ? 2 : 1) << key;
+}
+
+TEST(LabReport, IsEstimatedToTakeLongerOnSlowerLinksAndLessWithFewerBytes) {
+  const auto at = [](const std::string& part, const std::string& method, const std::string& rate) {
+    for (const Trial& trial : lab_report_trials(Size::full))
+      if (trial.part == part && trial.method == method && trial.rate == rate)
+        return estimated_seconds(trial) / static_cast<double>(trial.warmup + trial.steps);
+    ADD_FAILURE() << part << method << rate;
+    return 0.0;
+  };
+  EXPECT_GT(at("bandwidth", "fp32", "50mbit"), at("bandwidth", "fp32", "100mbit"));
+  EXPECT_GT(at("bandwidth", "fp32", "100mbit"), at("bandwidth", "fp32", "unshaped"));
+  EXPECT_GT(at("bandwidth", "fp32", "50mbit"), at("bandwidth", "fp16", "50mbit"));
+  EXPECT_GT(at("bandwidth", "fp16", "50mbit"), at("bandwidth", "DirectQ, 4 and 8 bits", "50mbit"));
+  EXPECT_GT(at("data-parallel", "DDP", "20mbit"), at("data-parallel", "DDP, fp16 hook", "20mbit"));
+  EXPECT_GT(at("data-parallel", "laconic, raw", "20mbit"),
+            at("data-parallel", "laconic, 4 bits", "20mbit"));
+  EXPECT_GT(at("end-to-end", "nothing", "50mbit"), at("end-to-end", "both", "50mbit"));
+}
+
+TEST(ChosenTrials, AreThoseOfThePartsAndMethodsThatWereNamed) {
+  const std::vector<Trial> all = lab_report_trials(Size::full);
+  EXPECT_EQ(chosen(all, {}), all);
+  Names parts, methods;
+  for (const Trial& trial :
+       chosen(all, {.parts = {"loss", "data-parallel"}, .method = "powersgd"})) {
+    parts.insert(trial.part);
+    methods.insert(trial.method);
+  }
+  EXPECT_EQ(parts, (Names{"loss", "data-parallel"}));
+  EXPECT_EQ(methods, (Names{"DDP, PowerSGD hook rank 32", "laconic, PowerSGD rank 32, 8 bits"}));
+  for (const Trial& trial : chosen(all, {.rates = {"20mbit"}})) EXPECT_EQ(trial.rate, "20mbit");
+}
+
+TEST(ChosenTrials, RefusePartsAndMethodsThatAreNone) {
+  const std::vector<Trial> all = lab_report_trials(Size::full);
+  const auto reason = [&](const Choice& choice) {
+    try {
+      chosen(all, choice);
+      return std::string();
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+  };
+  const struct {
+    Choice choice;
+    const char* reason;
+  } cases[] = {{{.parts = {"bandwith"}}, "did you mean 'bandwidth'?"},
+               {{.parts = {"tables"}}, "there are: bandwidth, end-to-end"},
+               {{.rates = {"1000mbit"}}, "there is no '1000mbit' in a report of this size"},
+               {{.parts = {"loss"}, .method = "fp32"}, "has 'fp32' in the name"},
+               {{.parts = {"loss"}, .rates = {"20mbit"}}, "no trial of these parts and rates"}};
+  for (const auto& c : cases)
+    EXPECT_NE(reason(c.choice).find(c.reason), std::string::npos) << reason(c.choice);
+}
+
+TEST(ListOfTrials, HasALineForEachAndATotal) {
+  const std::vector<Trial> some = chosen(lab_report_trials(Size::brief), {.parts = {"optimus-cc"}});
+  const std::string text = to_text(some);
+  for (const Trial& trial : some) EXPECT_NE(text.find(id_of(trial)), std::string::npos);
+  EXPECT_NE(text.find("3 trials, about "), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace laconic

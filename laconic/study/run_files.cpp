@@ -1,0 +1,135 @@
+#include "laconic/study/run_files.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/file/json.hpp"
+
+namespace laconic {
+
+namespace {
+
+double number(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found == json.end()) return 0;
+  if (found->is_null()) return std::numeric_limits<double>::quiet_NaN();
+  return found->get<double>();
+}
+
+void add_note(const std::string& note, Outcome& outcome) {
+  if (std::find(outcome.notes.begin(), outcome.notes.end(), note) == outcome.notes.end())
+    outcome.notes.push_back(note);
+}
+
+// Evaluations and notes are in the log too.
+void read_log(const std::string& log, Outcome& outcome) {
+  for (const std::string& line : split(log, '\n')) {
+    if (line.empty()) continue;
+    const nlohmann::json json = parse_json(line, "log.jsonl");
+    if (const auto note = json.find("note"); note != json.end() && note->is_string())
+      add_note(note->get<std::string>(), outcome);
+    if (json.contains("loss"))
+      outcome.steps.push_back({.step = json.at("step"),
+                               .seconds = number(json, "seconds"),
+                               .loss = number(json, "loss"),
+                               .wire_bytes = number(json, "wire_bytes"),
+                               .exposed_seconds = number(json, "exposed_seconds")});
+  }
+}
+
+void read_summary(const std::string& summary, Outcome& outcome) {
+  const nlohmann::json json = parse_json(summary, "summary.json");
+  for (const nlohmann::json& total : json.at("traffic"))
+    outcome.traffic.push_back({.traffic = total.at("class"),
+                               .messages = number(total, "messages"),
+                               .raw_bytes = number(total, "raw_bytes"),
+                               .wire_bytes = number(total, "wire_bytes"),
+                               .active_seconds = number(total, "active_seconds"),
+                               .exposed_seconds = number(total, "exposed_seconds"),
+                               .codec_seconds = number(total, "codec_seconds")});
+  if (const auto pipeline = json.find("pipeline"); pipeline != json.end())
+    for (const nlohmann::json& rank : pipeline->at("ranks"))
+      outcome.computing_seconds.push_back(number(rank, "forward_seconds") +
+                                          number(rank, "backward_seconds"));
+}
+
+void read_lab(const std::string& lab, Outcome& outcome) {
+  const nlohmann::json json = parse_json(lab, "lab.json");
+  for (const nlohmann::json& host : json.at("labs").at(0).at("hosts")) {
+    outcome.interface_sent_bytes += number(host, "sent_bytes");
+    outcome.interface_packets += number(host, "sent_packets");
+  }
+}
+
+// The one line of JSON that bench/peers/torch_ddp.py prints.
+void read_peer(const std::string& output, Outcome& outcome) {
+  std::string last;
+  for (const std::string& line : split(output, '\n'))
+    if (line.starts_with("{")) last = line;
+  const nlohmann::json json = parse_json(last, "what rank 0 printed");
+  const nlohmann::json &seconds = json.at("seconds"), &losses = json.at("losses");
+  for (std::size_t i = 0; i < std::min(seconds.size(), losses.size()); ++i)
+    outcome.steps.push_back({.step = static_cast<std::int64_t>(i) + 1,
+                             .seconds = seconds[i].get<double>(),
+                             .loss = losses[i].is_null() ? std::numeric_limits<double>::quiet_NaN()
+                                                         : losses[i].get<double>()});
+}
+
+void read_notes(const std::string& output, Outcome& outcome) {
+  for (const std::string& line : split(output, '\n'))
+    if (line.starts_with("bypass:") || line.starts_with("guard:")) add_note(line, outcome);
+}
+
+void read_all(const RunTexts& texts, Outcome& outcome) {
+  read_notes(texts.output, outcome);
+  if (outcome.trial.program == Program::ddp) {
+    read_peer(texts.output, outcome);
+  } else {
+    read_log(texts.log, outcome);
+    read_summary(texts.summary, outcome);
+  }
+  if (outcome.trial.rate != "none") read_lab(texts.lab, outcome);
+}
+
+}  // namespace
+
+void read_run(const RunTexts& texts, Outcome& outcome) {
+  try {
+    read_all(texts, outcome);
+  } catch (const nlohmann::json::exception& error) {
+    throw FileError("what the trial has left", "", error.what());
+  }
+  const std::int64_t wanted = outcome.trial.warmup + outcome.trial.steps;
+  for (std::size_t i = 0; i < outcome.steps.size(); ++i)
+    if (outcome.steps[i].step != static_cast<std::int64_t>(i) + 1)
+      throw std::runtime_error(
+          fmt::format("step {} of the log stands where {} should", outcome.steps[i].step, i + 1));
+  if (static_cast<std::int64_t>(outcome.steps.size()) != wanted)
+    throw std::runtime_error(
+        fmt::format("{} of {} steps are in the log", outcome.steps.size(), wanted));
+}
+
+std::string failure_reason(int exit_code, std::string_view errors) {
+  std::string any, own;
+  for (const std::string& line : split(errors, '\n')) {
+    if (trim(line).empty() || line.starts_with("laconic: rank") || line.starts_with("  rank") ||
+        line.starts_with("laconic: how") || line.starts_with("laconic: ending") ||
+        line.starts_with("laconic: killing"))
+      continue;
+    any = trim(line);
+    if (line.find(" is lost: ") == std::string::npos &&
+        line.find("records of") == std::string::npos)
+      own = any;
+  }
+  const std::string& reason = own.empty() ? any : own;
+  return fmt::format("exit code {}: {}", exit_code,
+                     reason.empty() ? "no reason was given" : printable(reason, 300));
+}
+
+}  // namespace laconic

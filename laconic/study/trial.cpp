@@ -1,0 +1,176 @@
+#include "laconic/study/trial.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "laconic/base/error.hpp"
+#include "laconic/file/json.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr const char* kFile = "outcome of a trial";  // for messages
+
+// "AC-SGD, 4 and 8 bits" as "ac-sgd-4-and-8-bits".
+std::string slug(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      result += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    else if (!result.empty() && result.back() != '-')
+      result += '-';
+  }
+  while (!result.empty() && result.back() == '-') result.pop_back();
+  return result;
+}
+
+const char* name_of(Program program) {
+  return program == Program::laconic ? "laconic" : "ddp";
+}
+
+Program parse_program(const std::string& name) {
+  for (const Program program : {Program::laconic, Program::ddp})
+    if (name == name_of(program)) return program;
+  throw FileError(kFile, "trial.program", fmt::format("'{}' is no program", name));
+}
+
+nlohmann::ordered_json json_of(const Trial& t) {
+  return {{"part", t.part},     {"method", t.method}, {"rate", t.rate},
+          {"round", t.round},   {"hosts", t.hosts},   {"program", name_of(t.program)},
+          {"model", t.model},   {"preset", t.preset}, {"set", t.set},
+          {"warmup", t.warmup}, {"steps", t.steps}};
+}
+
+Trial trial_in(const nlohmann::json& json) {
+  return {.part = json.at("part"),
+          .method = json.at("method"),
+          .rate = json.at("rate"),
+          .round = json.at("round"),
+          .program = parse_program(json.at("program")),
+          .hosts = json.at("hosts"),
+          .model = json.at("model"),
+          .preset = json.at("preset"),
+          .set = json.at("set"),
+          .warmup = json.at("warmup"),
+          .steps = json.at("steps")};
+}
+
+// A number that is not finite is null in JSON: a loss can be.
+double number_in(const nlohmann::json& json, const char* key) {
+  const nlohmann::json& value = json.at(key);
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+nlohmann::ordered_json json_of(const StepRow& row) {
+  return {{"step", row.step},
+          {"seconds", row.seconds},
+          {"loss", row.loss},
+          {"wire_bytes", row.wire_bytes},
+          {"exposed_seconds", row.exposed_seconds}};
+}
+
+StepRow row_in(const nlohmann::json& json) {
+  return {.step = json.at("step"),
+          .seconds = number_in(json, "seconds"),
+          .loss = number_in(json, "loss"),
+          .wire_bytes = number_in(json, "wire_bytes"),
+          .exposed_seconds = number_in(json, "exposed_seconds")};
+}
+
+nlohmann::ordered_json json_of(const ClassTotal& total) {
+  return {{"class", total.traffic},
+          {"messages", total.messages},
+          {"raw_bytes", total.raw_bytes},
+          {"wire_bytes", total.wire_bytes},
+          {"active_seconds", total.active_seconds},
+          {"exposed_seconds", total.exposed_seconds},
+          {"codec_seconds", total.codec_seconds}};
+}
+
+ClassTotal total_in(const nlohmann::json& json) {
+  return {.traffic = json.at("class"),
+          .messages = number_in(json, "messages"),
+          .raw_bytes = number_in(json, "raw_bytes"),
+          .wire_bytes = number_in(json, "wire_bytes"),
+          .active_seconds = number_in(json, "active_seconds"),
+          .exposed_seconds = number_in(json, "exposed_seconds"),
+          .codec_seconds = number_in(json, "codec_seconds")};
+}
+
+template <class T>
+nlohmann::ordered_json list_of(const std::vector<T>& values) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const T& value : values) list.push_back(json_of(value));
+  return list;
+}
+
+Outcome outcome_in(const nlohmann::json& json) {
+  Outcome outcome{.trial = trial_in(json.at("trial")),
+                  .failure = json.at("failure"),
+                  .commit = json.at("commit"),
+                  .machine = json.at("machine"),
+                  .began = json.at("began"),
+                  .seconds = number_in(json, "seconds"),
+                  .command = json.at("command"),
+                  .interface_sent_bytes = number_in(json, "interface_sent_bytes"),
+                  .interface_packets = number_in(json, "interface_packets"),
+                  .computing_seconds = json.at("computing_seconds"),
+                  .samples = number_in(json, "samples"),
+                  .notes = json.at("notes")};
+  for (const nlohmann::json& row : json.at("steps")) outcome.steps.push_back(row_in(row));
+  for (const nlohmann::json& total : json.at("traffic")) outcome.traffic.push_back(total_in(total));
+  return outcome;
+}
+
+}  // namespace
+
+std::string id_of(const Trial& trial) {
+  return fmt::format("{}/{}/{}/{}", slug(trial.part), slug(trial.rate), slug(trial.method),
+                     trial.round);
+}
+
+std::string to_json(const Outcome& o) {
+  const nlohmann::ordered_json json = {{"trial", json_of(o.trial)},
+                                       {"failure", o.failure},
+                                       {"commit", o.commit},
+                                       {"machine", o.machine},
+                                       {"began", o.began},
+                                       {"seconds", o.seconds},
+                                       {"command", o.command},
+                                       {"steps", list_of(o.steps)},
+                                       {"traffic", list_of(o.traffic)},
+                                       {"interface_sent_bytes", o.interface_sent_bytes},
+                                       {"interface_packets", o.interface_packets},
+                                       {"computing_seconds", o.computing_seconds},
+                                       {"samples", o.samples},
+                                       {"notes", o.notes}};
+  // What a program has printed need not be UTF-8.
+  return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+Outcome parse_outcome(const std::string& json) {
+  const nlohmann::json parsed = parse_json(json, kFile);
+  try {
+    return outcome_in(parsed);
+  } catch (const nlohmann::json::exception& error) {
+    throw FileError(kFile, "", error.what(), "remove the file, and the trial is run again");
+  }
+}
+
+double median_seconds(const Outcome& outcome) {
+  std::vector<double> seconds;
+  for (const StepRow& row : outcome.steps)
+    if (row.step > outcome.trial.warmup) seconds.push_back(row.seconds);
+  if (seconds.empty()) return 0;
+  std::sort(seconds.begin(), seconds.end());
+  const std::size_t middle = seconds.size() / 2;
+  return seconds.size() % 2 == 1 ? seconds[middle] : (seconds[middle - 1] + seconds[middle]) / 2;
+}
+
+}  // namespace laconic

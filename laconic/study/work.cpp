@@ -1,0 +1,271 @@
+#include "laconic/study/work.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/file/atomic_file.hpp"
+#include "laconic/file/json.hpp"
+#include "laconic/file/mapped_file.hpp"
+#include "laconic/lab/tool.hpp"
+
+namespace laconic {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+struct Shape {
+  std::string name;
+  int layers, width, heads, context, vocabulary;
+};
+
+constexpr const char* kLearningRate = "0.0003";
+constexpr int kReplicasBatch = 8;
+
+const Shape& shape_of(const std::string& model) {
+  static const Shape shapes[] = {{"pipeline", 8, 256, 4, 128, 2048},
+                                 {"replicas", 6, 384, 6, 128, 8192}};
+  for (const Shape& shape : shapes)
+    if (shape.name == model) return shape;
+  throw std::invalid_argument(fmt::format("no model '{}'", model));
+}
+
+std::string prefix_of(const Places& places, const std::string& model) {
+  return places.work + "/" + model;
+}
+std::string weights_of(const Places& places) {
+  return places.work + "/weights";
+}
+std::string defaults_of(const Places& places) {
+  return places.work + "/defaults.toml";
+}
+std::string peer_of(const Places& places) {
+  return places.source + "/bench/peers/torch_ddp.py";
+}
+
+void append(Words& words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+Words shape_words(const Shape& shape) {
+  Words words;
+  for (const auto& [name, value] : {std::pair{"layers", shape.layers},
+                                    {"width", shape.width},
+                                    {"heads", shape.heads},
+                                    {"context", shape.context},
+                                    {"vocabulary", shape.vocabulary},
+                                    {"batch", kReplicasBatch}})
+    append(words, {fmt::format("--{}", name), std::to_string(value)});
+  return words;
+}
+
+void run_or_throw(const Words& words) {
+  const ToolOutcome outcome = run_tool(words);
+  if (outcome.exit_code != 0)
+    throw std::runtime_error(
+        fmt::format("{}: exit code {}: {}", join(words, " "), outcome.exit_code, outcome.error));
+}
+
+bool has_dataset(const std::string& prefix) {
+  return fs::exists(prefix + ".idx") && fs::exists(prefix + ".json");
+}
+
+void prepare_dataset(const Places& places, const Words& more) {
+  Words words = {places.laconic, "prepare", "--documents", "paragraph", "--overwrite"};
+  append(words, more);
+  run_or_throw(words);
+}
+
+std::string corpus_of(const Places& places) {
+  return places.source + "/examples/quickstart/corpus";
+}
+
+// The beginning of the corpus, as long as so many samples; the vocabulary is that of all of it.
+void prepare_pipeline(const Places& places) {
+  const Shape& shape = shape_of("pipeline");
+  const std::string prefix = prefix_of(places, shape.name), all = prefix + "-all";
+  prepare_dataset(
+      places, {corpus_of(places), "--train-bpe", std::to_string(shape.vocabulary), "--out", all});
+  std::vector<std::string> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(corpus_of(places)))
+    if (entry.path().extension() == ".txt") files.push_back(entry.path().string());
+  std::sort(files.begin(), files.end());
+  std::string text;
+  for (const std::string& file : files) text += MappedFile(file).text();
+  const double tokens = read_json(all + ".json").at("tokens");
+  const double share = (kPipelineSamples + 0.5) * shape.context / tokens;
+  text.resize(static_cast<std::size_t>(share * static_cast<double>(text.size())));
+  write_atomically(prefix + ".txt", text);
+  prepare_dataset(places, {prefix + ".txt", "--tokeniser", all + ".tokeniser", "--out", prefix});
+}
+
+void prepare_replicas(const Places& places) {
+  const Shape& shape = shape_of("replicas");
+  prepare_dataset(places, {corpus_of(places), "--train-bpe", std::to_string(shape.vocabulary),
+                           "--out", prefix_of(places, shape.name)});
+}
+
+void make_weights(const Places& places) {
+  Words words = {places.python, peer_of(places), "--make-weights", weights_of(places)};
+  append(words, shape_words(shape_of("replicas")));
+  run_or_throw(words);
+}
+
+Words in_lab(const Trial& trial, const Places& places, const std::string& folder) {
+  return {places.laconic,
+          "lab",
+          "run",
+          "--ephemeral",
+          "--hosts",
+          std::to_string(trial.hosts),
+          "--rate",
+          trial.rate,
+          "--threads",
+          "1",
+          "--json",
+          folder + "/lab.json",
+          "--"};
+}
+
+Words train_words(const Trial& trial, const Places& places, const std::string& folder) {
+  Words words = {places.laconic, "train",
+                 trial.preset.empty()
+                     ? defaults_of(places)
+                     : fmt::format("{}/presets/{}.toml", places.source, trial.preset)};
+  for (const auto& [key, value] : keys_of(trial, places, folder))
+    append(words, {"--set", key + "=" + value});
+  append(words, {"--json", folder + "/summary.json"});
+  return words;
+}
+
+Words peer_words(const Trial& trial, const Places& places) {
+  Words words = {"env"};
+  for (const auto& [name, value] : places.peer_setting) words.push_back(name + "=" + value);
+  append(words, {places.python, peer_of(places)});
+  append(words, shape_words(shape_of(trial.model)));
+  append(words, {"--data", prefix_of(places, trial.model), "--weights", weights_of(places), "--lr",
+                 kLearningRate, "--warmup", std::to_string(trial.warmup), "--steps",
+                 std::to_string(trial.steps)});
+  for (const auto& [name, value] : trial.set) append(words, {"--" + name, value});
+  return words;
+}
+
+bool begins_with_any(const std::string& text, const std::vector<std::string>& beginnings) {
+  return std::any_of(beginnings.begin(), beginnings.end(),
+                     [&](const std::string& beginning) { return text.starts_with(beginning); });
+}
+
+}  // namespace
+
+void prepare_work(const Places& places, const std::vector<Trial>& trials) {
+  fs::create_directories(places.work);
+  write_atomically(defaults_of(places), "# All defaults: the command line says the rest.\n");
+  const auto uses = [&](const std::string& model) {
+    return std::any_of(trials.begin(), trials.end(),
+                       [&](const Trial& trial) { return trial.model == model; });
+  };
+  if (uses("pipeline") && !has_dataset(prefix_of(places, "pipeline"))) prepare_pipeline(places);
+  if (!uses("replicas")) return;
+  if (!has_dataset(prefix_of(places, "replicas"))) prepare_replicas(places);
+  // The configuration is written last.
+  if (!places.python.empty() && !fs::exists(weights_of(places) + "/config.json"))
+    make_weights(places);
+}
+
+double samples_of(const Places& places, const std::string& model) {
+  const nlohmann::json json = read_json(prefix_of(places, model) + ".json");
+  return static_cast<double>((json.at("tokens").get<std::int64_t>() - 1) / shape_of(model).context);
+}
+
+Trial without_weights(Trial trial) {
+  if (trial.model == "replicas" && trial.program == Program::laconic) trial.set["model.start"] = "";
+  return trial;
+}
+
+bool needs_preflight(const Trial& trial) {
+  const auto is = [&](const char* key, const char* value) {
+    const auto found = trial.set.find(key);
+    return found != trial.set.end() && found->second == value;
+  };
+  // The preset leaves it to the estimate which stages are worth it.
+  const bool chooses_stages =
+      trial.preset == "optimus-cc" && !trial.set.contains("dp.gradient.stages");
+  return chooses_stages || is("dp.gradient.stages", "auto") || is("pp.gradient.when", "critical") ||
+         is("steering.bypass", "auto");
+}
+
+std::map<std::string, std::string> keys_of(const Trial& trial, const Places& places,
+                                           const std::string& folder) {
+  const Shape& shape = shape_of(trial.model);
+  std::map<std::string, std::string> keys = {
+      {"run.folder", folder + "/run"},
+      {"run.threads", "1"},
+      {"data.train", prefix_of(places, trial.model)},
+      {"train.steps", std::to_string(trial.warmup + trial.steps)},
+      {"optimiser.lr", kLearningRate},
+      {"optimiser.schedule", "constant"},
+      {"optimiser.warmup", "0"},
+      {"report.tensorboard", "false"},
+      {"checkpoint.at_end", "false"},  // it would have to cross the slow links
+      {"network.preflight", needs_preflight(trial) ? "true" : "false"},
+      {"network.deadline", "600"}};
+  if (trial.model == "replicas") {
+    keys["train.batch"] = std::to_string(kReplicasBatch);
+    keys["data.shuffle"] = "false";  // the order of the peer
+  }
+  if (trial.model == "replicas" && !trial.set.contains("model.start")) {
+    keys["model.start"] = weights_of(places);
+  } else {
+    for (const auto& [name, value] : {std::pair{"layers", shape.layers},
+                                      {"width", shape.width},
+                                      {"heads", shape.heads},
+                                      {"context", shape.context},
+                                      {"vocabulary", shape.vocabulary}})
+      keys[fmt::format("model.{}", name)] = std::to_string(value);
+  }
+  for (const auto& [key, value] : trial.set) keys[key] = value;
+  return keys;
+}
+
+std::vector<std::string> command_of(const Trial& trial, const Places& places,
+                                    const std::string& folder) {
+  Words words = trial.program == Program::laconic ? train_words(trial, places, folder)
+                                                  : peer_words(trial, places);
+  if (trial.rate == "none") {
+    append(words, {"--ranks", std::to_string(trial.hosts)});
+    return words;
+  }
+  Words all = in_lab(trial, places, folder);
+  append(all, words);
+  return all;
+}
+
+Environment quiet_environment(Environment environment) {
+  static const std::vector<std::string> loud = {
+      "OMP_",    "GOMP_",  "OPENBLAS_",  "MKL_",    "KMP_",     "ONEDNN_",   "DNNL_",
+      "MALLOC_", "GLIBC_", "LOCAL_",     "MASTER_", "GLOO_",    "TP_SOCKET", "NCCL_",
+      "TORCH",   "SLURM_", "OMPI_COMM_", "PMI",     "LACONIC_", "LD_PRELOAD"};
+  std::erase_if(environment, [](const auto& setting) {
+    const std::string& name = setting.first;
+    return begins_with_any(name, loud) || name == "RANK" || name == "WORLD_SIZE";
+  });
+  return environment;
+}
+
+Environment peer_setting(const std::vector<EnvironmentSetting>& advised, const std::string& blas) {
+  Environment setting;
+  for (const EnvironmentSetting& s : advised)  // threads are the lab's business
+    if (!begins_with_any(s.name, {"MALLOC", "GLIBC", "GOMP"}) && !s.name.ends_with("_NUM_THREADS"))
+      setting[s.name] = s.value;
+  if (!blas.empty()) setting["LD_LIBRARY_PATH"] = blas;
+  return setting;
+}
+
+}  // namespace laconic

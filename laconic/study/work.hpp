@@ -1,0 +1,61 @@
+// study/work.hpp — what the trials of a report have in common: two models, their data, and the
+// command line that a trial becomes.
+//
+// Command lines are made by a pure function and kept with each outcome, so that any of them can be
+// typed again. Both programs train the same model from the same weights on the same samples in the
+// same order, with the same BLAS kernels and one thread. Settings of the allocator are Laconic's
+// own: PyTorch gets the ones that its users have.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "laconic/machine/environment.hpp"
+#include "laconic/study/trial.hpp"
+
+namespace laconic {
+
+// Of the model "pipeline". So few that an epoch is short: links that remember are measured in the
+// second.
+inline constexpr int kPipelineSamples = 208;
+
+// Where everything is. Paths stand in commands as they stand here.
+struct Places {
+  std::string laconic;       // the program
+  std::string python;        // one that has PyTorch; empty: there is none, and no weights from it
+  std::string source;        // the source tree: corpus, presets and bench/peers are in it
+  std::string work;          // OUT/work
+  Environment peer_setting;  // of peer_setting()
+};
+
+// Makes what these trials need and places.work does not have yet: datasets, initial weights, an
+// empty configuration. Throws std::runtime_error with the command and what it said.
+void prepare_work(const Places& places, const std::vector<Trial>& trials);
+
+// In the dataset of a model. Throws FileError when there is none.
+double samples_of(const Places& places, const std::string& model);
+
+// The trial where there are no weights of the peer: one of Laconic draws its own, which its outcome
+// shows, so that it is run again once there are. Pure.
+Trial without_weights(Trial trial);
+
+// What is measured before the first step decides something in it.
+bool needs_preflight(const Trial& trial);
+
+// What `laconic train` is told, "section.key" to value; what the trial sets wins. Pure.
+std::map<std::string, std::string> keys_of(const Trial& trial, const Places& places,
+                                           const std::string& folder);
+
+// Every word of it. What it writes is in `folder`: run/log.jsonl, summary.json, lab.json; `ddp`
+// prints instead of the first two. Pure.
+std::vector<std::string> command_of(const Trial& trial, const Places& places,
+                                    const std::string& folder);
+
+// What trials inherit: nothing that changes their threads, their libraries or their ranks. Pure.
+Environment quiet_environment(Environment environment);
+// What PyTorch needs to multiply as fast as Laconic does. `advised` is worker_environment() of an
+// empty environment, `blas` the folder of an OpenBLAS that uses OpenMP; empty: none. Pure.
+Environment peer_setting(const std::vector<EnvironmentSetting>& advised, const std::string& blas);
+
+}  // namespace laconic

@@ -1,0 +1,119 @@
+#include "laconic/study/work.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "laconic/base/text.hpp"
+
+namespace laconic {
+namespace {
+
+const Places kPlaces = {.laconic = "bin/laconic",
+                        .python = "/usr/bin/python3",
+                        .source = ".",
+                        .work = "out/work",
+                        .peer_setting = {{"OPENBLAS_CORETYPE", "Haswell"}}};
+
+TEST(CommandOfATrial, TrainsInALabOfItsOwn) {
+  const Trial trial{.rate = "50mbit",
+                    .hosts = 4,
+                    .model = "pipeline",
+                    .preset = "ac-sgd",
+                    .set = {{"mesh.pp", "4"}, {"run.threads", "2"}},
+                    .warmup = 7,
+                    .steps = 3};
+  const std::string text = join(command_of(trial, kPlaces, "out/work/run"), " ");
+  EXPECT_TRUE(
+      text.starts_with("bin/laconic lab run --ephemeral --hosts 4 --rate 50mbit --threads 1 "
+                       "--json out/work/run/lab.json -- bin/laconic train "
+                       "./presets/ac-sgd.toml --set "))
+      << text;
+  for (const char* part :
+       {" --set mesh.pp=4 ", " --set train.steps=10 ", " --set run.threads=2 ",
+        " --set model.layers=8 ", " --set model.width=256 ", " --set model.vocabulary=2048 ",
+        " --set data.train=out/work/pipeline ", " --set run.folder=out/work/run/run ",
+        " --set network.preflight=false ", " --set checkpoint.at_end=false ",
+        " --set optimiser.lr=0.0003 ", " --json out/work/run/summary.json"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+}
+
+TEST(CommandOfATrial, BeginsFromTheWeightsOfThePeerWhereThereAreSome) {
+  const Trial trial{.rate = "unshaped", .model = "replicas"};
+  auto keys = keys_of(trial, kPlaces, "f");
+  EXPECT_EQ(keys["model.start"], "out/work/weights");
+  EXPECT_FALSE(keys.contains("model.layers"));
+  EXPECT_EQ(keys["data.shuffle"], "false");
+  EXPECT_EQ(keys["train.batch"], "8");
+  keys = keys_of(without_weights(trial), kPlaces, "f");
+  EXPECT_EQ(keys["model.start"], "");
+  EXPECT_EQ(keys["model.width"], "384");
+  EXPECT_NE(without_weights(trial), trial);
+  for (const Trial& other :
+       {Trial{.model = "pipeline"}, Trial{.program = Program::ddp, .model = "replicas"}})
+    EXPECT_EQ(without_weights(other), other);
+}
+
+TEST(CommandOfATrial, OutsideALabStartsItsRanksItself) {
+  const Trial trial{.rate = "none", .hosts = 4, .model = "pipeline"};
+  const auto words = command_of(trial, kPlaces, "f");
+  EXPECT_EQ((std::vector(words.begin(), words.begin() + 3)),
+            (std::vector<std::string>{"bin/laconic", "train", "out/work/defaults.toml"}));
+  EXPECT_EQ((std::vector(words.end() - 2, words.end())),
+            (std::vector<std::string>{"--ranks", "4"}));
+}
+
+TEST(CommandOfATrial, GivesThePeerTheSameModelDataAndKernels) {
+  const Trial trial{.rate = "20mbit",
+                    .program = Program::ddp,
+                    .hosts = 4,
+                    .model = "replicas",
+                    .set = {{"hook", "fp16"}},
+                    .warmup = 1,
+                    .steps = 2};
+  const std::string text = join(command_of(trial, kPlaces, "f"), " ");
+  EXPECT_NE(text.find(" -- env OPENBLAS_CORETYPE=Haswell /usr/bin/python3 "
+                      "./bench/peers/torch_ddp.py --layers 6 --width 384 --heads 6 --context 128 "
+                      "--vocabulary 8192 --batch 8 --data out/work/replicas --weights "
+                      "out/work/weights --lr 0.0003 --warmup 1 --steps 2 --hook fp16"),
+            std::string::npos)
+      << text;
+}
+
+TEST(Preflight, IsAskedForWhereSomethingFollowsFromIt) {
+  EXPECT_FALSE(needs_preflight({.preset = "ac-sgd"}));
+  EXPECT_FALSE(needs_preflight({.set = {{"pp.gradient.when", "epilogue"}}}));
+  EXPECT_FALSE(needs_preflight({.preset = "optimus-cc", .set = {{"dp.gradient.stages", "0.75"}}}));
+  EXPECT_TRUE(needs_preflight({.preset = "optimus-cc"}));
+  EXPECT_TRUE(needs_preflight({.set = {{"dp.gradient.stages", "auto"}}}));
+  EXPECT_TRUE(needs_preflight({.set = {{"pp.gradient.when", "critical"}}}));
+  EXPECT_TRUE(needs_preflight({.set = {{"steering.bypass", "auto"}}}));
+}
+
+TEST(EnvironmentOfTrials, LeavesOutWhatWouldChangeThem) {
+  EXPECT_EQ(quiet_environment({{"PATH", "/bin"},
+                               {"OMP_NUM_THREADS", "7"},
+                               {"OPENBLAS_CORETYPE", "Prescott"},
+                               {"MALLOC_ARENA_MAX", "9"},
+                               {"RANK", "3"},
+                               {"RANKING", "first"},
+                               {"WORLD_SIZE", "4"},
+                               {"MASTER_ADDR", "there"},
+                               {"LD_PRELOAD", "evil.so"},
+                               {"HOME", "/root"}}),
+            (Environment{{"PATH", "/bin"}, {"RANKING", "first"}, {"HOME", "/root"}}));
+}
+
+TEST(EnvironmentOfTrials, GivesThePeerKernelsButNotOurAllocator) {
+  EXPECT_EQ(peer_setting({{"OPENBLAS_CORETYPE", "Haswell", ""},
+                          {"OMP_NUM_THREADS", "1", ""},
+                          {"GOMP_SPINCOUNT", "1000", ""},
+                          {"MALLOC_ARENA_MAX", "1", ""},
+                          {"GLIBC_TUNABLES", "x", ""}},
+                         "/blas"),
+            (Environment{{"OPENBLAS_CORETYPE", "Haswell"}, {"LD_LIBRARY_PATH", "/blas"}}));
+  EXPECT_EQ(peer_setting({}, ""), Environment{});
+}
+
+}  // namespace
+}  // namespace laconic
