@@ -38,7 +38,20 @@ std::string ticks_text(const Figure& figure) {
 std::string kind_text(const Figure& figure) {
   if (figure.kind != FigureKind::stacked) return "";
   return "set style data histograms\nset style histogram rowstacked\nset style fill solid 0.9\n"
-         "set boxwidth 0.75\nset yrange [0:*]\n";
+         "set boxwidth 0.75\n";
+}
+
+// Speeds begin at 0, or small differences would look large; ticks keep off the frame.
+std::string ranges_text(const Figure& figure) {
+  std::string text;
+  if (figure.kind != FigureKind::lines && !figure.log_y) text += "set yrange [0:*]\n";
+  if (figure.log_x && !figure.ticks.empty()) {
+    const auto [least, most] =
+        std::minmax_element(figure.ticks.begin(), figure.ticks.end(),
+                            [](const Tick& a, const Tick& b) { return a.x < b.x; });
+    text += fmt::format("set xrange [{:g}:{:g}]\n", least->x / 1.5, most->x * 1.5);
+  }
+  return text;
 }
 
 std::string plot_of_curve(const Figure& figure, std::size_t index) {
@@ -51,8 +64,10 @@ std::string plot_of_curve(const Figure& figure, std::size_t index) {
           "{} using 1:2:3:4 with yerrorlines linewidth 2 pointtype {} linecolor rgb '{}' title {}",
           source, index + 4, colour, title);
     case FigureKind::lines:
-      return fmt::format("{} using 1:2 with lines linewidth 2 linecolor rgb '{}' title {}", source,
-                         colour, title);
+      // Dashes, so that a curve that lies on another is seen.
+      return fmt::format(
+          "{} using 1:2 with lines linewidth 2 dashtype {} linecolor rgb '{}' title {}", source,
+          index + 1, colour, title);
     case FigureKind::stacked:
       return fmt::format("{} using 2 linecolor rgb '{}' title {}", source, colour, title);
   }
@@ -88,16 +103,16 @@ std::string script_text(const Figure& figure) {
     plots += (plots.empty() ? "" : ", \\\n  ") + plot_of_curve(figure, i);
   }
   return fmt::format(
-      "set terminal svg size 960,540 dynamic noenhanced background rgb 'white' font 'sans,13'\n"
+      "set terminal svg size 1080,540 dynamic noenhanced background rgb 'white' font 'sans,13'\n"
       "set output '{0}.svg'\n"
       "set title {1}\nset xlabel {2}\nset ylabel {3}\n"
-      "set grid\nset key outside right top\n{4}{5}{6}{7}"
+      "set grid\nset key outside right top Left reverse samplen 3\n{4}{5}{6}{7}"
       "plot {8}\n"
-      "set terminal pngcairo size 960,540 noenhanced background rgb 'white' font 'sans,11'\n"
+      "set terminal pngcairo size 1080,540 noenhanced background rgb 'white' font 'sans,11'\n"
       "set output '{0}.png'\nreplot\n",
       figure.name, quoted(figure.title), quoted(figure.x_label), quoted(figure.y_label),
       figure.log_x ? "set logscale x 10\n" : "", figure.log_y ? "set logscale y 10\n" : "",
-      kind_text(figure), ticks_text(figure), plots);
+      kind_text(figure), ticks_text(figure) + ranges_text(figure), plots);
 }
 
 std::vector<std::string> curves_to_draw(std::vector<std::string> names,

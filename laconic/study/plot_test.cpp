@@ -24,21 +24,23 @@ Figure small() {
 TEST(Plot, TheScriptDrawsTwice) {
   EXPECT_EQ(
       script_text(small()),
-      "set terminal svg size 960,540 dynamic noenhanced background rgb 'white' font 'sans,13'\n"
+      "set terminal svg size 1080,540 dynamic noenhanced background rgb 'white' font 'sans,13'\n"
       "set output 'small.svg'\n"
       "set title 'It''s small'\n"
       "set xlabel 'link, Mbit/s'\n"
       "set ylabel 'samples/s'\n"
       "set grid\n"
-      "set key outside right top\n"
+      "set key outside right top Left reverse samplen 3\n"
       "set logscale x 10\n"
       "set xtics ('10mbit' 10, '100mbit' 100)\n"
+      "set yrange [0:*]\n"
+      "set xrange [6.66667:150]\n"
       "plot 1 with lines dashtype 2 linecolor rgb '#444444' notitle, \\\n"
       "  'small.dat' index 0 using 1:2:3:4 with yerrorlines linewidth 2 pointtype 4 linecolor rgb "
       "'#D55E00' title 'fp32', \\\n"
       "  'small.dat' index 1 using 1:2:3:4 with yerrorlines linewidth 2 pointtype 5 linecolor rgb "
       "'#0072B2' title 'ac_sgd'\n"
-      "set terminal pngcairo size 960,540 noenhanced background rgb 'white' font 'sans,11'\n"
+      "set terminal pngcairo size 1080,540 noenhanced background rgb 'white' font 'sans,11'\n"
       "set output 'small.png'\n"
       "replot\n");
 }

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "laconic/lab/lab_spec.hpp"
 #include "laconic/study/report_pages.hpp"
@@ -27,6 +26,19 @@ std::string speed_up_table(const std::vector<Case>& cases, const std::string& ba
         return text(ratio_of(seconds_of(*other), seconds_of(one, which)), 2, "x");
       },
       true);
+}
+
+// Of a step, all ranks, mean over the run. A run that never sent such a thing sent 0.
+Spread megabytes_of_class(const Case& one, const std::string& traffic) {
+  std::vector<double> values;
+  for (const Outcome& outcome : one.rounds) {
+    double bytes = 0;
+    for (const ClassTotal& total : outcome.traffic) {
+      if (total.traffic == traffic) bytes += total.wire_bytes;
+    }
+    values.push_back(bytes / static_cast<double>(outcome.steps.size()) / 1e6);
+  }
+  return spread_of(values);
 }
 
 }  // namespace
@@ -77,7 +89,7 @@ Figure speed_figure(const Outcomes& outcomes) {
   Figure figure;
   figure.name = "speed";
   figure.title = "Training speed over the bandwidth of each link (measured)";
-  figure.x_label = "link, Mbit/s";
+  figure.x_label = "rate of each link";
   figure.y_label = "samples/s";
   figure.log_x = true;
   figure.ticks = rate_ticks(rates_of(cases));
@@ -115,13 +127,8 @@ Figure bytes_figure(const Outcomes& outcomes) {
   for (const std::string& name : classes) {
     Curve curve{name, {}};
     for (std::size_t bar = 0; bar < bars.size(); ++bar) {
-      const Outcome& outcome = bars[bar]->rounds.front();
-      double bytes = 0;
-      for (const ClassTotal& total : outcome.traffic) {
-        if (total.traffic == name && std::isfinite(total.wire_bytes)) bytes += total.wire_bytes;
-      }
-      const double megabytes = bytes / static_cast<double>(outcome.steps.size()) / 1e6;
-      curve.points.push_back({static_cast<double>(bar), megabytes, megabytes, megabytes});
+      const Spread sent = megabytes_of_class(*bars[bar], name);
+      curve.points.push_back({static_cast<double>(bar), sent.median, sent.least, sent.most});
     }
     figure.curves.push_back(std::move(curve));
   }

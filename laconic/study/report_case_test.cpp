@@ -128,7 +128,7 @@ TEST(StudyCase, OfAPeerTheMeterIsNotKnown) {
   EXPECT_FALSE(is_known(first_rank_bytes(peer)));
   EXPECT_FALSE(is_known(wire_bytes_per_step(peer)));
   EXPECT_TRUE(is_known(interface_bytes_per_step(peer)));
-  EXPECT_DOUBLE_EQ(tokens_per_second(peer).median, 8 * 128);
+  EXPECT_DOUBLE_EQ(tokens_per_second(peer).median, 128 * 128);
 }
 
 // Per step: activations 90 and gradients 60 over three edges, the embedding 60 at both ends, sums

@@ -21,6 +21,11 @@ const Case* find_method(const std::vector<Case>& cases, const std::string& metho
   return found == cases.end() ? nullptr : &*found;
 }
 
+// No more than there are. A little is added, so that all steps are done after their sum.
+std::size_t steps_in(double seconds, double of_one, std::size_t most) {
+  return std::min(most, static_cast<std::size_t>(std::floor(seconds / of_one + 1e-9)));
+}
+
 std::string speed_tables(const std::vector<Case>& cases, const Drawn& drawn) {
   std::string page = "## Tokens a second (measured)\n\n";
   page += figure_text(drawn, "tokens", "Tokens a second over the bandwidth of each link");
@@ -69,9 +74,12 @@ std::string equal_steps(const Outcomes& outcomes, const std::vector<Case>& losse
 std::string equal_seconds(const Outcomes& outcomes, const std::vector<Case>& speeds,
                           const Drawn& drawn) {
   std::string page =
-      "## Loss after equally many seconds (composed)\n\nLosses by step are those of part \"loss\", "
-      "placed at the seconds that a step was measured to take at each rate. Seconds are as many as "
-      "the fastest needs for all its steps, so that nothing is carried on beyond what was "
+      "## Loss after equally many seconds (composed)\n\nLosses by step are those of the first "
+      "round of part \"loss\", placed at the seconds that a step was measured to take at each "
+      "rate; "
+      "in brackets, at the seconds of the fastest and the slowest round. Seconds are as many as "
+      "the "
+      "fastest method needs for all its steps, so that nothing is carried on beyond what was "
       "measured.\n\n";
   page += figure_text(drawn, "loss", fmt::format("Loss over seconds at {} (composed)", kLossRate));
   for (const std::string& rate : rates_of(speeds)) {
@@ -81,12 +89,12 @@ std::string equal_seconds(const Outcomes& outcomes, const std::vector<Case>& spe
     page += fmt::format("### {}, after {:.1f} s\n\n", rate, seconds);
     std::vector<std::vector<std::string>> rows;
     for (const ComposedLoss& one : composed) {
-      const double done = std::floor(seconds / one.step_seconds + 1e-9);
-      const auto loss = loss_after(one, seconds);
-      rows.push_back({one.method, fmt::format("{:.0f}", done),
-                      loss       ? fmt::format("{:.4f}", *loss)
-                      : done < 1 ? "no step is done yet"
-                                 : "diverged"});
+      const std::size_t done = steps_after(one, seconds);
+      const Spread loss = loss_after(one, seconds);
+      rows.push_back({one.method, fmt::format("{}", done),
+                      is_known(loss) ? text(loss, 4)
+                      : done == 0    ? "no step is done yet"
+                                     : "diverged"});
     }
     page += markdown_table({{"", Align::left}, {"steps done"}, {"loss"}}, rows);
   }
@@ -105,7 +113,7 @@ std::vector<ComposedLoss> composed_losses(const Outcomes& outcomes, const std::s
       return other.method == one.method;
     });
     if (is_there || !is_known(seconds) || seconds.median <= 0) continue;
-    composed.push_back({one.method, seconds.median, one.rounds.front()});
+    composed.push_back({one.method, seconds, one.rounds.front()});
   }
   return composed;
 }
@@ -113,16 +121,27 @@ std::vector<ComposedLoss> composed_losses(const Outcomes& outcomes, const std::s
 double common_seconds(const std::vector<ComposedLoss>& losses) {
   double least = 0;
   for (const ComposedLoss& one : losses) {
-    const double all = one.step_seconds * static_cast<double>(one.losses.steps.size());
+    const double all = one.step_seconds.median * static_cast<double>(one.losses.steps.size());
     least = least == 0 ? all : std::min(least, all);
   }
   return least;
 }
 
-// A little is added, so that all steps of the fastest are done after their sum.
-std::optional<double> loss_after(const ComposedLoss& losses, double seconds) {
-  return loss_at(losses.losses,
-                 static_cast<std::size_t>(std::floor(seconds / losses.step_seconds + 1e-9)));
+std::size_t steps_after(const ComposedLoss& losses, double seconds) {
+  return steps_in(seconds, losses.step_seconds.median, losses.losses.steps.size());
+}
+
+Spread loss_after(const ComposedLoss& losses, double seconds) {
+  const Spread& step = losses.step_seconds;
+  const auto loss = loss_at(losses.losses, steps_after(losses, seconds));
+  if (!loss) return {};
+  Spread result = {*loss, *loss, *loss, step.rounds};
+  for (const double other : {step.least, step.most}) {
+    const auto bound = loss_at(losses.losses, steps_in(seconds, other, losses.losses.steps.size()));
+    result.least = std::min(result.least, bound.value_or(*loss));
+    result.most = std::max(result.most, bound.value_or(*loss));
+  }
+  return result;
 }
 
 std::optional<double> loss_excess_percent(const Outcomes& outcomes, const std::string& method) {
@@ -141,7 +160,7 @@ Figure tokens_figure(const Outcomes& outcomes) {
   Figure figure;
   figure.name = "tokens";
   figure.title = "Data-parallel training over the bandwidth of each link (measured)";
-  figure.x_label = "link, Mbit/s";
+  figure.x_label = "rate of each link";
   figure.y_label = "tokens/s";
   figure.log_x = true;
   figure.log_y = true;
@@ -169,7 +188,8 @@ Figure loss_figure(const Outcomes& outcomes) {
     for (std::size_t step = 1; step <= one.losses.steps.size(); ++step) {
       const auto loss = loss_at(one.losses, step);
       if (!loss) break;
-      curve.points.push_back({static_cast<double>(step) * one.step_seconds, *loss, *loss, *loss});
+      curve.points.push_back(
+          {static_cast<double>(step) * one.step_seconds.median, *loss, *loss, *loss});
     }
     if (!curve.points.empty()) figure.curves.push_back(std::move(curve));
   }

@@ -122,7 +122,9 @@ std::string estimate_section(const Outcomes& outcomes) {
       "thirds backward; messages by their bytes at 1448 / 1514 of the link's rate, and {:.0f} us "
       "of "
       "latency; at the end the shared embedding's gradient. Left out: encoding, the update, and "
-      "ranks that share processors. Unshaped links cost only latency.\n\n",
+      "that "
+      "ranks compete for processors at some times more than at others. Unshaped links cost only "
+      "latency.\n\n",
       1e6 * kLatency);
   const std::vector<Prediction> predictions = predictions_of(outcomes);
   if (predictions.empty())

@@ -69,18 +69,23 @@ std::optional<double> saved_seconds(const Payment& payment);
 // The rate of a link, in bit/s, at which the network takes as long for the bytes that are saved as
 // the codec for saving them. None when either is not above 0.
 std::optional<double> break_even_bits(double saved_bytes, double codec_seconds);
+// Where encoding made steps longer: every case; or a line for each rate.
 std::string losing_sentences(const Outcomes& outcomes);
+std::string losing_summary(const Outcomes& outcomes);
 
 // Losses by step, placed at the seconds that steps of this rate were measured to take.
 struct ComposedLoss {
   std::string method;
-  double step_seconds = 0;
-  Outcome losses;
+  Spread step_seconds;
+  Outcome losses;  // the first round's
 };
 std::vector<ComposedLoss> composed_losses(const Outcomes& outcomes, const std::string& rate);
 // The longest time for which every one of them has losses.
 double common_seconds(const std::vector<ComposedLoss>& losses);
-std::optional<double> loss_after(const ComposedLoss& losses, double seconds);
+// Its least and most are those at the fastest and the slowest round's seconds. Unknown where no
+// step is done yet, and where losses are not finite.
+Spread loss_after(const ComposedLoss& losses, double seconds);
+std::size_t steps_after(const ComposedLoss& losses, double seconds);
 // Against DDP's after equally many steps, in per cent; none where one is not known.
 std::optional<double> loss_excess_percent(const Outcomes& outcomes, const std::string& method);
 

@@ -2,9 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <functional>
 
-#include "laconic/lab/lab_spec.hpp"
 #include "laconic/study/report_pages.hpp"
 
 namespace laconic {
@@ -49,13 +48,70 @@ bool is_within_spread(const Payment& payment) {
   return payment.gain.most >= 1;
 }
 
+// A loss must not be rounded away.
+int gain_digits(const Payment& payment) {
+  return payment.gain.median < 1 && payment.gain.median > 0.99 ? 4 : 2;
+}
+
+std::string sentence_of(const Payment& payment) {
+  return fmt::format("{} **{}x**{}", title_of(payment),
+                     number_text(payment.gain.median, gain_digits(payment)),
+                     is_within_spread(payment) ? " (within the spread)" : "");
+}
+
+// What was compared at one rate in one part, and what of it lost.
+struct RateLosses {
+  std::string part, rate;
+  std::size_t compared = 0;
+  std::vector<Payment> lost;
+};
+
+std::vector<RateLosses> losses_by_rate(const std::vector<Payment>& payments) {
+  std::vector<RateLosses> all;
+  for (const Payment& payment : payments) {
+    if (!is_known(payment.gain)) continue;
+    if (all.empty() || all.back().part != payment.part || all.back().rate != payment.rate) {
+      all.push_back({payment.part, payment.rate, 0, {}});
+    }
+    ++all.back().compared;
+    if (loses(payment)) all.back().lost.push_back(payment);
+  }
+  return all;
+}
+
+// How many lost, then a line for each rate at which some did.
+std::string statement(const Outcomes& outcomes,
+                      const std::function<std::string(const RateLosses&)>& line) {
+  const std::vector<RateLosses> all = losses_by_rate(payments_of(outcomes));
+  std::size_t compared = 0, lost = 0;
+  std::string lines;
+  for (const RateLosses& at : all) {
+    compared += at.compared;
+    lost += at.lost.size();
+    if (!at.lost.empty()) lines += fmt::format("- {}, {}: {}\n", at.part, at.rate, line(at));
+  }
+  if (compared == 0) {
+    return "Nothing can be said of where compression does not help: no method was measured beside "
+           "what is sent whole.\n\n";
+  }
+  if (lost == 0) {
+    return fmt::format(
+        "None of the {} cases that were measured lost against sending everything whole.\n\n",
+        compared);
+  }
+  return fmt::format(
+      "**Encoding made steps longer in {} of {} measured cases**, against sending everything whole "
+      "at the same rate:\n\n{}\n",
+      lost, compared, lines);
+}
+
 std::vector<std::string> row_of(const Payment& payment) {
   const auto saved = saved_seconds(payment);
   const bool knows_cost = is_known(payment.saved_bytes) && is_known(payment.codec_seconds);
   const auto even = knows_cost
                         ? break_even_bits(payment.saved_bytes.median, payment.codec_seconds.median)
                         : std::nullopt;
-  const std::string gain = text(payment.gain, 2, "x");
+  const std::string gain = text(payment.gain, gain_digits(payment), "x");
   const std::string verdict = !is_known(payment.gain)     ? "–"
                               : !loses(payment)           ? "pays"
                               : is_within_spread(payment) ? "**loses**, within the spread"
@@ -129,37 +185,20 @@ std::optional<double> break_even_bits(double saved_bytes, double codec_seconds) 
 }
 
 std::string losing_sentences(const Outcomes& outcomes) {
-  const std::vector<Payment> payments = payments_of(outcomes);
-  const auto compared = std::count_if(payments.begin(), payments.end(),
-                                      [](const Payment& p) { return is_known(p.gain); });
-  if (compared == 0) {
-    return "Nothing can be said of where compression does not help: no method was measured beside "
-           "what is sent whole.\n\n";
-  }
-  std::vector<Payment> lost;
-  std::copy_if(payments.begin(), payments.end(), std::back_inserter(lost), loses);
-  if (lost.empty()) {
-    return fmt::format(
-        "None of the {} cases that were measured lost against sending everything "
-        "whole.\n\n",
-        compared);
-  }
-  std::string text_ = fmt::format(
-      "**Encoding made steps longer in {} of {} measured cases**, against sending everything whole "
-      "at the same rate:\n\n",
-      lost.size(), compared);
-  std::map<std::pair<std::string, std::string>, std::vector<std::string>> by_rate;
-  std::vector<std::pair<std::string, std::string>> order;
-  for (const Payment& payment : lost) {
-    const auto key = std::pair(payment.part, payment.rate);
-    if (!by_rate.contains(key)) order.push_back(key);
-    by_rate[key].push_back(fmt::format("{} **{:.2f}x**{}", title_of(payment), payment.gain.median,
-                                       is_within_spread(payment) ? " (within the spread)" : ""));
-  }
-  for (const auto& key : order) {
-    text_ += fmt::format("- {}, {}: {}\n", key.first, key.second, fmt::join(by_rate[key], "; "));
-  }
-  return text_ + "\n";
+  return statement(outcomes, [](const RateLosses& at) {
+    std::vector<std::string> cases;
+    for (const Payment& payment : at.lost) cases.push_back(sentence_of(payment));
+    return fmt::format("{}", fmt::join(cases, "; "));
+  });
+}
+
+std::string losing_summary(const Outcomes& outcomes) {
+  return statement(outcomes, [](const RateLosses& at) {
+    const auto worst = std::min_element(
+        at.lost.begin(), at.lost.end(),
+        [](const Payment& a, const Payment& b) { return a.gain.median < b.gain.median; });
+    return fmt::format("{} of {}, at worst {}", at.lost.size(), at.compared, sentence_of(*worst));
+  });
 }
 
 Figure gain_figure(const Outcomes& outcomes) {
@@ -169,7 +208,7 @@ Figure gain_figure(const Outcomes& outcomes) {
   Figure figure;
   figure.name = "gain";
   figure.title = "Speed against fp32 at the same rate (measured); below the dashed line it loses";
-  figure.x_label = "link, Mbit/s";
+  figure.x_label = "rate of each link";
   figure.y_label = "times as fast as fp32";
   figure.log_x = true;
   figure.has_line_at_one = true;

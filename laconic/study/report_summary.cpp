@@ -88,6 +88,27 @@ std::string notes_section(const Outcomes& outcomes) {
   return list.empty() ? "" : "## What runs said of themselves\n\n" + list + "\n";
 }
 
+// Side by side when all are there, so that they fit on a screen.
+std::string summary_figures(const Drawn& drawn, const std::string& prefix) {
+  const std::vector<std::pair<std::string, std::string>> figures = {
+      {"speed", "A pipeline of four stages: samples a second over the rate of each link"},
+      {"loss", fmt::format("Data-parallel: loss over seconds at {} (composed)", kLossRate)},
+      {"bytes", "The pipeline: MB that all ranks send in a step, by traffic class"}};
+  std::vector<Column> captions;
+  std::vector<std::string> images;
+  std::string sentences;
+  for (const auto& [name, caption] : figures) {
+    const std::string path = prefix + "figures/" + name;
+    captions.push_back({caption, Align::left});
+    images.push_back(fmt::format("[![{}]({}.svg)]({}.png)", name, path, path));
+    sentences += figure_text(drawn, name, caption, prefix);
+  }
+  const bool has_all = std::all_of(figures.begin(), figures.end(), [&](const auto& figure) {
+    return std::find(drawn.names.begin(), drawn.names.end(), figure.first) != drawn.names.end();
+  });
+  return has_all ? markdown_table(captions, {images}) : sentences;
+}
+
 // Machines and commits that trials name, where they are not the report's.
 std::string strangers(const Outcomes& outcomes, const ReportFacts& facts) {
   std::vector<std::string> lines;
@@ -165,20 +186,13 @@ std::string summary_page(const Outcomes& outcomes, const ReportFacts& facts, con
   std::string page = fmt::format(
       "# Results\n\n{}, {}; commit {}. All numbers, commands and raw data: [{}]({}README.md).\n\n",
       facts.date, facts.machine, facts.commit, facts.date, prefix);
-  page += figure_text(
-      drawn, "speed",
-      "Samples a second of a pipeline of four stages, over the bandwidth of each link", prefix);
-  page += figure_text(drawn, "loss",
-                      fmt::format("Loss over seconds at {}, data-parallel (composed)", kLossRate),
-                      prefix);
-  page += figure_text(drawn, "bytes",
-                      "What all ranks of the pipeline send in a step, by traffic class", prefix);
+  page += summary_figures(drawn, prefix);
   page +=
       "## Against PyTorch's DDP\n\nTokens a second at each rate; bytes that all hosts send, by the "
       "kernel's counters; loss after equally many steps. In brackets the least and the most of n "
       "rounds.\n\n";
   page += peers_table(outcomes);
-  page += "## Where compression does not help\n\n" + losing_sentences(outcomes);
+  page += "## Where compression does not help\n\n" + losing_summary(outcomes);
   return page + fmt::format("[Does it pay?]({}pays.md) has every case. ", prefix) +
          targets_line(outcomes, prefix);
 }

@@ -90,7 +90,7 @@ inline Outcome invented_peer(Invented wanted) {
   wanted.pp = 1;
   Outcome outcome = invented(wanted);
   outcome.trial.program = Program::ddp;
-  outcome.trial.set = {{"batch", "8"}, {"context", "128"}};
+  outcome.trial.set = {{"batch", "128"}, {"context", "128"}};
   outcome.trial.hosts = 4;
   outcome.command = {"python3", "torch_ddp.py", "--steps", "3"};
   outcome.traffic.clear();
