@@ -161,9 +161,9 @@ std::vector<StepRow> steps_of(const Outcome& outcome, Which which) {
   for (const StepRow& row : outcome.steps) {
     const auto step = static_cast<double>(row.step);
     const bool is_first = remembers && share > 0 && row.step > 1 && step * share <= shard;
-    const bool is_later = remembers ? share > 0 && shard > 0 && (step - 1) * share >= shard
-                                    : row.step > outcome.trial.warmup;
-    if (which == Which::first_epoch ? is_first : is_later) steps.push_back(row);
+    const bool is_later = !remembers || (share > 0 && shard > 0 && (step - 1) * share >= shard);
+    const bool is_counted = is_later && row.step > outcome.trial.warmup;
+    if (which == Which::first_epoch ? is_first : is_counted) steps.push_back(row);
   }
   return steps;
 }
@@ -205,8 +205,13 @@ Spread samples_per_second(const Case& one, Which which) {
   });
 }
 
-Spread tokens_per_second(const Case& one) {
-  const double context = shape_of(one.rounds.front()).context;
+Spread tokens_per_second(const Case& one, const std::vector<Case>& part) {
+  double context = shape_of(one.rounds.front()).context;
+  for (const Case& other : part) {
+    if (context > 0) break;
+    const Outcome& outcome = other.rounds.front();
+    if (outcome.trial.model == one.rounds.front().trial.model) context = shape_of(outcome).context;
+  }
   return context > 0 ? scaled(samples_per_second(one), context) : Spread{};
 }
 

@@ -4,8 +4,7 @@
 // samples is slower in its first epoch, when there is nothing to remember yet. Of
 // such a run the steps of later epochs count, and those of the first are a row of
 // their own; a step that has samples of both is in neither, and the very first
-// step, which allocates, in none. Of any other run all steps after the warm-up
-// count.
+// step, which allocates, in none. Steps of the warm-up never count.
 //
 // Numbers that a run did not leave behind are absent (no rounds, no value), never 0.
 #pragma once
@@ -65,7 +64,9 @@ Spread seconds_of(const Case& one, Which which = Which::counted);
 Spread exposed_share(const Case& one, Which which = Which::counted);  // of the step, rank 0
 Spread first_rank_bytes(const Case& one, Which which = Which::counted);
 Spread samples_per_second(const Case& one, Which which = Which::counted);
-Spread tokens_per_second(const Case& one);
+// A command that starts from weights does not say how many tokens a sample has: then another of the
+// part that trains the same model does.
+Spread tokens_per_second(const Case& one, const std::vector<Case>& part);
 
 // Means over all steps of the run, the first epoch included.
 Spread wire_bytes_per_step(const Case& one);       // all ranks, without control and preflight

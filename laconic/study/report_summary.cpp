@@ -14,9 +14,8 @@ namespace {
 const std::vector<std::string> kSummaryRates = {"unshaped", "1gbit", "100mbit", "20mbit"};
 
 std::string peers_table(const Outcomes& outcomes) {
-  std::vector<Case> cases = cases_of(outcomes, "data-parallel");
+  const std::vector<Case> cases = cases_of(outcomes, "data-parallel");
   if (cases.empty()) return not_measured("data-parallel");
-  const std::vector<Case> losses = cases_of(outcomes, "loss");
   std::vector<std::string> rates;
   for (const std::string& rate : rates_of(cases)) {
     if (std::find(kSummaryRates.begin(), kSummaryRates.end(), rate) != kSummaryRates.end()) {
@@ -33,7 +32,7 @@ std::string peers_table(const Outcomes& outcomes) {
     std::string bytes = "–";
     for (const std::string& rate : rates) {
       const Case* one = find_case(cases, method, rate);
-      row.push_back(one ? text(tokens_per_second(*one), 0) : "not measured");
+      row.push_back(one ? text(tokens_per_second(*one, cases), 0) : "not measured");
       const Spread sent = one ? scaled(interface_bytes_per_step(*one), 1e-6) : Spread{};
       if (is_known(sent)) bytes = text(sent);
     }
@@ -129,15 +128,15 @@ std::string strangers(const Outcomes& outcomes, const ReportFacts& facts) {
 }  // namespace
 
 std::string commands_text(const Outcomes& outcomes) {
-  std::string text_;
+  std::string lines;
   for (const Outcome& outcome : outcomes) {
     std::vector<std::string> words;
     for (const std::string& word : outcome.command) words.push_back(shell_word(word));
-    text_ += fmt::format("# {}{}\n{}\n\n", described(outcome.trial),
+    lines += fmt::format("# {}{}\n{}\n\n", described(outcome.trial),
                          outcome.failure.empty() ? "" : ": failed",
                          words.empty() ? "# no command is known" : join(words, " "));
   }
-  return text_;
+  return lines;
 }
 
 std::vector<Figure> figures_of(const Outcomes& outcomes) {
@@ -188,8 +187,10 @@ std::string summary_page(const Outcomes& outcomes, const ReportFacts& facts, con
       facts.date, facts.machine, facts.commit, facts.date, prefix);
   page += summary_figures(drawn, prefix);
   page +=
-      "## Against PyTorch's DDP\n\nTokens a second at each rate; bytes that all hosts send, by the "
-      "kernel's counters; loss after equally many steps. In brackets the least and the most of n "
+      "## Against PyTorch's DDP\n\nTokens a second at each rate; MB that all hosts send in a step "
+      "at "
+      "the slowest of them, by the kernel's counters; loss after equally many steps. In brackets "
+      "the least and the most of n "
       "rounds.\n\n";
   page += peers_table(outcomes);
   page += "## Where compression does not help\n\n" + losing_summary(outcomes);

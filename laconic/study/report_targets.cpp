@@ -35,25 +35,37 @@ std::string reason_of(const Case& one, const Case& base) {
   return reason;
 }
 
-// `own` against `base`, both from the same part; either may be missing.
-Target speed_target(std::string name, double wanted, const Case* own, const Case* base,
-                    std::string source) {
-  Target target{std::move(name),        at_least(wanted), "–", std::move(source), "",
+std::string source_of(const std::string& page, const std::string& rate) {
+  return rate.empty() ? fmt::format("[{0}]({0}.md)", page)
+                      : fmt::format("[{0}]({0}.md), {1}", page, rate);
+}
+
+// `own` against `base` in the same part, judged at `rate`; other rates are shown beside it.
+Target speed_target(std::string name, double wanted, const std::vector<Case>& cases,
+                    const std::string& own, const std::string& base, const std::string& rate,
+                    const std::string& page) {
+  Target target{std::move(name),        at_least(wanted), "–", source_of(page, rate), "",
                 Judgement::not_measured};
-  const Spread ratio = own && base ? ratio_of(seconds_of(*base), seconds_of(*own)) : Spread{};
+  const auto ratio_at = [&](const std::string& at) {
+    const Case* mine = find_case(cases, own, at);
+    const Case* other = find_case(cases, base, at);
+    return mine && other ? ratio_of(seconds_of(*other), seconds_of(*mine)) : Spread{};
+  };
+  const Spread ratio = ratio_at(rate);
   if (!is_known(ratio)) {
     target.why = "one of the two was not measured";
     return target;
   }
   target.number = text(ratio, 2, "x");
+  for (const std::string& at : rates_of(cases)) {
+    const Spread there = at == rate ? Spread{} : ratio_at(at);
+    if (is_known(there)) target.number += fmt::format("; {}: {:.2f}x", at, there.median);
+  }
   target.judgement = ratio.median >= wanted ? Judgement::met : Judgement::missed;
-  if (target.judgement == Judgement::missed) target.why = reason_of(*own, *base);
+  if (target.judgement == Judgement::missed) {
+    target.why = reason_of(*find_case(cases, own, rate), *find_case(cases, base, rate));
+  }
   return target;
-}
-
-std::string source_of(const std::string& page, const std::string& rate) {
-  return rate.empty() ? fmt::format("[{0}]({0}.md)", page)
-                      : fmt::format("[{0}]({0}.md), {1}", page, rate);
 }
 
 // The slowest at which all of these methods were measured; empty when there is none.
@@ -89,9 +101,7 @@ void add_stage_targets(const Outcomes& outcomes, std::vector<Target>& targets) {
         "ac-sgd against {}, a step after the first epoch, where fp32 has at most a fifth "
         "of its unshaped speed",
         base);
-    const Case* own = find_case(cases, "ac-sgd", rate);
-    Target target =
-        speed_target(name, wanted, own, find_case(cases, base, rate), source_of("bandwidth", rate));
+    Target target = speed_target(name, wanted, cases, "ac-sgd", base, rate, "bandwidth");
     if (!rate.empty() && share == 0) {
       target.judgement = Judgement::not_measured;
       target.why = "fp32 was not measured unshaped";
@@ -105,19 +115,31 @@ void add_stage_targets(const Outcomes& outcomes, std::vector<Target>& targets) {
   }
 }
 
+// Where communication is nearest to half of a step, which the measures were made for.
+std::string nearest_to_half(const std::vector<Case>& cases, const std::string& base) {
+  std::string nearest;
+  double least = 1;
+  for (const std::string& rate : rates_of(cases)) {
+    const Case* one = find_case(cases, base, rate);
+    const Spread share = one ? exposed_share(*one) : Spread{};
+    if (!is_known(share)) continue;
+    const double apart = std::abs(share.median - 0.5);
+    if (nearest.empty() || apart < least) nearest = rate, least = apart;
+  }
+  return nearest;
+}
+
 void add_replica_targets(const Outcomes& outcomes, std::vector<Target>& targets) {
   const std::vector<Case> whole = cases_of(outcomes, "end-to-end");
-  const std::string rate = slowest_common(whole, {"both", "nothing"});
-  targets.push_back(
-      speed_target("end to end: \"both\" against \"nothing\", a step after the first epoch", 4.9,
-                   find_case(whole, "both", rate), find_case(whole, "nothing", rate),
-                   source_of("end-to-end", rate)));
+  targets.push_back(speed_target(
+      "end to end: \"both\" against \"nothing\", a step after the first epoch, slowest rate", 4.9,
+      whole, "both", "nothing", slowest_common(whole, {"both", "nothing"}), "end-to-end"));
   const std::vector<Case> optimus = cases_of(outcomes, "optimus-cc");
   const std::string all = "CB + LEP + FE + SC";
-  const std::string half = slowest_common(optimus, {all, "base"});
-  targets.push_back(speed_target(fmt::format("optimus-cc: \"{}\" against \"base\"", all), 1.45,
-                                 find_case(optimus, all, half), find_case(optimus, "base", half),
-                                 source_of("optimus-cc", half)));
+  targets.push_back(speed_target(
+      fmt::format("optimus-cc: \"{}\" against \"base\", where base waits for about half of a step",
+                  all),
+      1.45, optimus, all, "base", nearest_to_half(optimus, "base"), "optimus-cc"));
 }
 
 Target own_speed_target(const Outcomes& outcomes) {
@@ -192,9 +214,9 @@ Target policy_target(const Outcomes& outcomes, const std::string& rate, double w
   }
   Target target = speed_target(
       fmt::format("best policy whose loss is within 0.5 % of DDP's, against DDP at {}", rate),
-      wanted, best, peer, source_of("data-parallel", rate));
+      wanted, cases, best ? best->method : "", "DDP", rate, "data-parallel");
   if (best) {
-    target.number += ": " + best->method;
+    target.number = best->method + ": " + target.number;
   } else if (knows_losses && peer) {
     target.judgement = Judgement::missed;
     target.why = "no policy's loss is within 0.5 %";
