@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "laconic/schedule/estimate.hpp"
+#include "laconic/schedule/lower.hpp"
 #include "laconic/study/test_outcomes.hpp"
 
 namespace laconic {
@@ -192,6 +194,29 @@ TEST(StudyPages, APredictionIsTheWalkOfTheSchedule) {
   EXPECT_NEAR(*predicted_seconds(outcome), 2 * one_way + 4 * 0.03 + 6 * 70e-6, 1e-3);
 }
 
+// What a rank sends to both sides shares its outlet: 1f1b takes longer than with a wire for each
+// pair.
+TEST(StudyPages, APredictionIsOfHostsBehindASwitch) {
+  Outcome outcome = invented({.part = "honesty", .method = "1f1b", .rate = kRate});
+  for (ClassTotal& total : outcome.traffic) {
+    total.wire_bytes = 24 * kSecondsBytes * static_cast<double>(outcome.steps.size());
+  }
+  const Schedule schedule = lowered(one_forward_one_backward({4, 4, 8}));
+  Costs costs;
+  costs.stages = {{0.01, 0.02, 0.01, 0.01, 0}};
+  costs.edges = {{1, 1, 0}};
+  costs.latency = 70e-6;
+  costs.wiring = Wiring::switched;
+  EXPECT_NEAR(*predicted_seconds(outcome), estimate(schedule, costs).makespan, 1e-6);
+  costs.wiring = Wiring::pairs;
+  EXPECT_GT(*predicted_seconds(outcome), 1.1 * estimate(schedule, costs).makespan);
+  // The embedding's gradient at the end, a second of it from either side.
+  const double without = *predicted_seconds(outcome);
+  const double bytes = 2 * kSecondsBytes * static_cast<double>(outcome.steps.size());
+  outcome.traffic.push_back({"embedding.tied", 1, bytes, bytes, 0, 0, 0});
+  EXPECT_NEAR(*predicted_seconds(outcome), without + 1, 1e-6);
+}
+
 TEST(StudyPages, WithoutMeasurementsThereIsNoPrediction) {
   const Outcome good = invented({.part = "honesty", .method = "1f1b"});
   EXPECT_TRUE(predicted_seconds(good));
@@ -314,6 +339,20 @@ TEST(StudyPages, BypassMayBeSlowerWithinTheSpread) {
   EXPECT_EQ(target.judgement, Judgement::missed);
   EXPECT_EQ(target.number, "100mbit: 0.83x (0.76–0.91, n 1)");
   EXPECT_EQ(target.why, "steps are longer at 100mbit by 20.0 %");
+}
+
+TEST(StudyPages, RawMayNotBeSlowerEvenWithinTheSpread) {
+  const auto peer = [](int round, double seconds) {
+    return invented_peer(
+        {.part = "data-parallel", .method = "DDP", .round = round, .seconds = seconds});
+  };
+  const Outcomes outcomes = {
+      peer(1, 1), peer(2, 1.2),
+      invented(
+          {.part = "data-parallel", .method = "laconic, raw", .seconds = 1.155, .pp = 1, .dp = 4})};
+  const Target target = target_of(targets_of(outcomes), "\"laconic, raw\"");
+  EXPECT_EQ(target.judgement, Judgement::missed);
+  EXPECT_EQ(target.why, "steps are longer at 100mbit by 5.0 %, within the spread");
 }
 
 TEST(StudyPages, ThePolicyMustKeepTheLoss) {
