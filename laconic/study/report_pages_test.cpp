@@ -20,6 +20,13 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
+const Target& target_of(const std::vector<Target>& targets, const std::string& beginning) {
+  for (const Target& target : targets) {
+    if (target.name.starts_with(beginning)) return target;
+  }
+  throw std::runtime_error("no target begins with " + beginning);
+}
+
 // 1448 of 1514 bytes are payload, so that 8e6 x 1448 / 1514 bytes take a second at 64mbit.
 constexpr const char* kRate = "64mbit";
 constexpr double kSecondsBytes = 8e6 * 1448 / 1514;
@@ -176,6 +183,23 @@ TEST(StudyPages, HeadersAreTakenOffTheCounters) {
   EXPECT_TRUE(contains(page, "| **+7.0 %** |")) << page;
 }
 
+// 50 MB of probing are on the interface and nowhere in the totals.
+TEST(StudyPages, AProbeIsNoFaultOfTheMeter) {
+  Outcome probed = invented({.method = "probed"});
+  probed.trial.set["network.preflight"] = "true";
+  probed.interface_sent_bytes += 50e6;
+  const std::string page = honesty_page({invented({}), probed});
+  EXPECT_TRUE(
+      contains(page, "**1 of 1 runs are within 3 %** after headers. Not counted among them: 1 "))
+      << page;
+  EXPECT_TRUE(contains(page, " %, with the probe |")) << page;
+  const std::string name = "byte meter";
+  EXPECT_EQ(target_of(targets_of({invented({}), probed}), name).judgement, Judgement::met);
+  probed.traffic.push_back({"preflight", 1, 50e6, 50e6, 0, 0, 0});  // now it is in the totals
+  probed.interface_sent_bytes += 50e6;                              // and as much again is not
+  EXPECT_EQ(target_of(targets_of({invented({}), probed}), name).judgement, Judgement::missed);
+}
+
 TEST(StudyPages, WithoutCountersThereIsNoCheck) {
   EXPECT_TRUE(meter_checks({invented({.rate = "none"}), invented_peer({})}).empty());
 }
@@ -269,13 +293,6 @@ TEST(StudyPages, ALossThatIsNoNumberDiverged) {
   Outcome outcome = invented({.part = "optimus-cc loss", .method = "CB", .dp = 2});
   for (StepRow& row : outcome.steps) row.loss = std::numeric_limits<double>::quiet_NaN();
   EXPECT_TRUE(contains(optimus_page({outcome}), "| CB | diverged | – |"));
-}
-
-const Target& target_of(const std::vector<Target>& targets, const std::string& beginning) {
-  for (const Target& target : targets) {
-    if (target.name.starts_with(beginning)) return target;
-  }
-  throw std::runtime_error("no target begins with " + beginning);
 }
 
 Outcome later(const std::string& method, const std::string& rate, double seconds) {
