@@ -15,6 +15,7 @@
 #include "laconic/machine/cpu.hpp"
 #include "laconic/machine/environment.hpp"
 #include "laconic/study/lab_report.hpp"
+#include "laconic/study/report.hpp"
 #include "laconic/study/run.hpp"
 #include "laconic/study/work.hpp"
 
@@ -178,6 +179,29 @@ std::vector<Outcome> outcomes_for_pages(const std::string& out, const std::vecto
   return outcomes;
 }
 
+// Every value that differs, in the order in which they came: a study that went on after a change
+// says so.
+std::string all_of(const std::vector<Outcome>& outcomes, std::string Outcome::*member) {
+  std::vector<std::string> values;
+  for (const Outcome& outcome : outcomes)
+    if (const std::string& value = outcome.*member;
+        !value.empty() && std::find(values.begin(), values.end(), value) == values.end())
+      values.push_back(value);
+  return join(values, "; ");
+}
+
+ReportFacts facts_of(const LabReportCommand& command, const std::string& out,
+                     const std::vector<Outcome>& outcomes) {
+  std::string began;
+  for (const Outcome& outcome : outcomes)
+    if (!outcome.began.empty() && (began.empty() || outcome.began < began)) began = outcome.began;
+  return {.date = began.substr(0, 10),
+          .machine = all_of(outcomes, &Outcome::machine),
+          .commit = all_of(outcomes, &Outcome::commit),
+          .command = command_text(command, out),
+          .size = command.size};
+}
+
 }  // namespace
 
 int run_lab(const LabReportCommand& command) {
@@ -198,7 +222,8 @@ int run_lab(const LabReportCommand& command) {
     if (end.signal != 0) return exit_code;
   }
   const std::vector<Outcome> outcomes = outcomes_for_pages(out, all, end);
-  fmt::print("{} outcomes, of {}/raw\n", outcomes.size(), out);
+  write_report(out, outcomes, facts_of(command, out, outcomes));
+  fmt::print("{}/README.md, from {} outcomes in {}/raw\n", out, outcomes.size(), out);
   return exit_code;
 }
 

@@ -1,0 +1,62 @@
+// study/plot.hpp — a figure as a value, and the gnuplot script and data that draw it.
+//
+// The script reads NAME.dat, curve after curve by `index`, and writes NAME.svg
+// and NAME.png, all beside itself. Pure: nothing is drawn here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace laconic {
+
+inline constexpr std::size_t kMostCurves = 8;  // more than that nobody can tell apart
+
+struct Point {
+  double x = 0;
+  double y = 0;
+  double least = 0;  // ends of the error bar
+  double most = 0;
+  bool operator==(const Point&) const = default;
+};
+
+struct Curve {
+  std::string name;
+  std::vector<Point> points;
+  bool operator==(const Curve&) const = default;
+};
+
+struct Tick {
+  double x = 0;
+  std::string label;
+  bool operator==(const Tick&) const = default;
+};
+
+enum class FigureKind : std::uint8_t {
+  ranges,   // points joined by lines, with error bars
+  lines,    // lines alone
+  stacked,  // bars: a tick is a bar, curves are what it is made of
+};
+
+struct Figure {
+  std::string name;  // of its files
+  std::string title, x_label, y_label;
+  FigureKind kind = FigureKind::ranges;
+  bool log_x = false;
+  bool log_y = false;
+  bool has_line_at_one = false;
+  std::vector<Tick> ticks;    // of the x axis; empty: gnuplot's own
+  std::vector<Curve> curves;  // at most kMostCurves
+};
+
+bool has_data(const Figure& figure);
+std::string data_text(const Figure& figure);
+// Requires: has_data(figure), at most kMostCurves.
+std::string script_text(const Figure& figure);
+
+// Those to draw, in their order: as many as may be, those of `dispensable` left out first, in the
+// order in which they stand there, then the last ones.
+std::vector<std::string> curves_to_draw(std::vector<std::string> names,
+                                        const std::vector<std::string>& dispensable);
+
+}  // namespace laconic

@@ -1,0 +1,35 @@
+// study/report.hpp — the lab report: pages, figures and commands of a folder, from outcomes.
+//
+//   FOLDER/README.md           what is where, machine, commit, command, failures
+//   FOLDER/bandwidth.md ...    one page for each part
+//   FOLDER/figures/NAME.*      data, gnuplot script, SVG and PNG
+//   FOLDER/commands.txt        every command of every trial
+//   FOLDER/raw/                the outcomes as JSON: put there by whoever ran them, not by this
+//   FOLDER/../README.md        the page people read; of size "full" only
+//   FOLDER/summary.md          the same page of any other size
+//
+// Only write_report() touches the disk and calls gnuplot; without gnuplot the pages say so, and
+// scripts and data are there all the same. Written twice from the same outcomes, pages are the
+// same.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "laconic/study/trial.hpp"
+
+namespace laconic {
+
+struct ReportFacts {
+  std::string date;     // "2026-11-15"
+  std::string machine;  // one line
+  std::string commit;
+  std::string command;  // that made the report
+  std::string size;     // "full", "short"
+};
+
+// Makes the folder if it is missing. Throws SystemError.
+void write_report(const std::string& folder, const std::vector<Outcome>& outcomes,
+                  const ReportFacts& facts);
+
+}  // namespace laconic

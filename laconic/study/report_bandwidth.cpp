@@ -1,0 +1,174 @@
+// Part "bandwidth": a pipeline of four stages over links from fast to slow.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "laconic/lab/lab_spec.hpp"
+#include "laconic/study/report_pages.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr const char* kPart = "bandwidth";
+// Left out of drawings first: their neighbours show the same.
+const std::vector<std::string> kDispensable = {"DirectQ, 3 and 6 bits", "AC-SGD, 3 and 6 bits"};
+
+std::string speed_up_table(const std::vector<Case>& cases, const std::string& base) {
+  if (std::none_of(cases.begin(), cases.end(), [&](const Case& c) { return c.method == base; })) {
+    return fmt::format("{} was not measured, so there is nothing to compare with.\n\n", base);
+  }
+  return method_by_rate(
+      cases,
+      [&](const Case& one, Which which) {
+        const Case* other = find_case(cases, base, one.rate);
+        if (!other) return fmt::format("{} not measured", base);
+        return text(ratio_of(seconds_of(*other), seconds_of(one, which)), 2, "x");
+      },
+      true);
+}
+
+// Of a step, all ranks, mean over the run. A run that never sent such a thing sent 0.
+Spread megabytes_of_class(const Case& one, const std::string& traffic) {
+  std::vector<double> values;
+  for (const Outcome& outcome : one.rounds) {
+    double bytes = 0;
+    for (const ClassTotal& total : outcome.traffic) {
+      if (total.traffic == traffic) bytes += total.wire_bytes;
+    }
+    values.push_back(bytes / static_cast<double>(outcome.steps.size()) / 1e6);
+  }
+  return spread_of(values);
+}
+
+}  // namespace
+
+std::string how_to_read() {
+  return "A round's figure is the median of its steps; shown is the median over rounds, in "
+         "brackets the least and the most of them and how many rounds there were (n). Of a ratio "
+         "the brackets hold the worst and the best that rounds of both could have met. A dash: "
+         "the runs have no such number.\n\n";
+}
+
+std::vector<Tick> rate_ticks(const std::vector<std::string>& rates) {
+  double fastest = 0;
+  for (const std::string& rate : rates) {
+    fastest = std::max(fastest, static_cast<double>(parse_rate(rate).value_or(0)) / 1e6);
+  }
+  std::vector<Tick> ticks;
+  for (const std::string& rate : rates) {
+    const auto bits = parse_rate(rate);
+    if (!bits) continue;  // not in a lab
+    ticks.push_back(
+        {*bits > 0 ? static_cast<double>(*bits) / 1e6 : 10 * std::max(fastest, 1.0), rate});
+  }
+  return ticks;
+}
+
+std::vector<Curve> curves_over_rates(const std::vector<Case>& cases,
+                                     const std::vector<std::string>& methods,
+                                     const std::function<Spread(const Case&)>& value) {
+  const std::vector<Tick> ticks = rate_ticks(rates_of(cases));
+  std::vector<Curve> curves;
+  for (const std::string& method : methods) {
+    Curve curve{method, {}};
+    for (const Tick& tick : ticks) {
+      const Case* one = find_case(cases, method, tick.label);
+      const Spread spread = one ? value(*one) : Spread{};
+      if (is_known(spread)) {
+        curve.points.push_back({tick.x, spread.median, spread.least, spread.most});
+      }
+    }
+    if (!curve.points.empty()) curves.push_back(std::move(curve));
+  }
+  return curves;
+}
+
+Figure speed_figure(const Outcomes& outcomes) {
+  const std::vector<Case> cases = cases_of(outcomes, kPart);
+  Figure figure;
+  figure.name = "speed";
+  figure.title = "Training speed over the bandwidth of each link (measured)";
+  figure.x_label = "rate of each link";
+  figure.y_label = "samples/s";
+  figure.log_x = true;
+  figure.ticks = rate_ticks(rates_of(cases));
+  figure.curves = curves_over_rates(cases, curves_to_draw(methods_of(cases), kDispensable),
+                                    [](const Case& one) { return samples_per_second(one); });
+  return figure;
+}
+
+// At the loss's rate if it was measured, else at the slowest one.
+Figure bytes_figure(const Outcomes& outcomes) {
+  const std::vector<Case> cases = cases_of(outcomes, kPart);
+  const std::vector<std::string> rates = rates_of(cases);
+  const bool has_rate = std::find(rates.begin(), rates.end(), kLossRate) != rates.end();
+  const std::string rate = has_rate ? kLossRate : rates.empty() ? "" : rates.back();
+  Figure figure;
+  figure.name = "bytes";
+  figure.title =
+      fmt::format("What all ranks send in a step at {}, by traffic class (measured)", rate);
+  figure.y_label = "MB a step";
+  figure.kind = FigureKind::stacked;
+  std::vector<const Case*> bars;
+  std::vector<std::string> classes;
+  for (const std::string& method : methods_of(cases)) {
+    const Case* one = find_case(cases, method, rate);
+    if (!one || one->rounds.front().traffic.empty() || one->rounds.front().steps.empty()) continue;
+    figure.ticks.push_back({static_cast<double>(bars.size()), method});
+    bars.push_back(one);
+    for (const ClassTotal& total : one->rounds.front().traffic) {
+      if (std::find(classes.begin(), classes.end(), total.traffic) == classes.end()) {
+        classes.push_back(total.traffic);
+      }
+    }
+  }
+  classes = curves_to_draw(classes, {"preflight", "control"});
+  for (const std::string& name : classes) {
+    Curve curve{name, {}};
+    for (std::size_t bar = 0; bar < bars.size(); ++bar) {
+      const Spread sent = megabytes_of_class(*bars[bar], name);
+      curve.points.push_back({static_cast<double>(bar), sent.median, sent.least, sent.most});
+    }
+    figure.curves.push_back(std::move(curve));
+  }
+  return figure;
+}
+
+std::string bandwidth_page(const Outcomes& outcomes, const Drawn& drawn) {
+  const std::vector<Case> cases = cases_of(outcomes, kPart);
+  std::string page = "# Speed over bandwidth\n\n";
+  if (cases.empty()) return page + not_measured(kPart);
+  page +=
+      "A pipeline of four stages, each on a host of its own; every host's link has the rate "
+      "of the column. All numbers on this page are measured.\n\n" +
+      how_to_read() +
+      "Methods whose links remember samples have two rows: later epochs, and the first, in "
+      "which nothing is remembered yet. A step with samples of both counts in neither.\n\n";
+  page += figure_text(drawn, "speed", "Samples a second over the bandwidth of each link");
+  page += "## Samples a second\n\n";
+  page += method_by_rate(
+      cases, [](const Case& c, Which w) { return text(samples_per_second(c, w)); }, true);
+  page += "## Seconds of a step\n\n";
+  page += method_by_rate(
+      cases, [](const Case& c, Which w) { return text(seconds_of(c, w)); }, true);
+  page += "## Against fp32\n\n" + speed_up_table(cases, "fp32");
+  page += "## Against fp16\n\n" + speed_up_table(cases, "fp16");
+  page += "## Share of a step in which rank 0 waits for the network, per cent\n\n";
+  page += method_by_rate(
+      cases, [](const Case& c, Which w) { return text(scaled(exposed_share(c, w), 100), 0); },
+      true);
+  page += "## Bytes on the wire\n\nMB that rank 0 sends in a step, by the program's meter:\n\n";
+  page += method_by_rate(
+      cases, [](const Case& c, Which w) { return text(scaled(first_rank_bytes(c, w), 1e-6)); },
+      true);
+  page +=
+      "MB that all ranks send in a step, mean over the whole run, first epoch included, without "
+      "agreement between ranks and the probe before the first step:\n\n";
+  page += method_by_rate(
+      cases, [](const Case& c, Which) { return text(scaled(wire_bytes_per_step(c), 1e-6)); },
+      false);
+  return page + figure_text(drawn, "bytes", "What all ranks send in a step, by traffic class");
+}
+
+}  // namespace laconic

@@ -1,0 +1,90 @@
+// study/report_case.hpp — the rounds of one method at one rate, and what they measured.
+//
+// What one could get wrong: which steps count. A method whose links remember
+// samples is slower in its first epoch, when there is nothing to remember yet. Of
+// such a run the steps of later epochs count, and those of the first are a row of
+// their own; a step that has samples of both is in neither, and the very first
+// step, which allocates, in none. Steps of the warm-up never count.
+//
+// Numbers that a run did not leave behind are absent (no rounds, no value), never 0.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "laconic/study/statistics.hpp"
+#include "laconic/study/trial.hpp"
+
+namespace laconic {
+
+struct Case {
+  std::string part, method, rate;
+  std::vector<Outcome> rounds;  // those that went well, at least one
+};
+// Of one part, in the order of their first outcome.
+std::vector<Case> cases_of(const std::vector<Outcome>& outcomes, const std::string& part);
+const Case* find_case(const std::vector<Case>& cases, const std::string& method,
+                      const std::string& rate);
+// In order, each once.
+std::vector<std::string> methods_of(const std::vector<Case>& cases);
+std::vector<std::string> rates_of(const std::vector<Case>& cases);  // fastest first, see below
+
+// "none" (not in a lab) before "unshaped" before rates from the fastest to the slowest.
+std::vector<std::string> sorted_rates(std::vector<std::string> rates);
+// Bits per second of payload that TCP carries over a link of that rate; none where it has no rate.
+std::optional<double> payload_bits(const std::string& rate);
+
+// A key's value: what the trial sets, or else what its command says (`--set key=value`,
+// `--key value`).
+std::optional<std::string> setting_of(const Outcome& outcome, const std::string& key);
+
+struct RunShape {  // of the ranks and the batch
+  int pp = 1;
+  int dp = 1;
+  int chunks = 1;
+  double batch = 0;       // samples of a step, all ranks; 0: not known
+  double microbatch = 0;  // 0: not known
+  double context = 0;     // tokens of a sample; 0: not known
+};
+RunShape shape_of(const Outcome& outcome);
+// How many a replica's batch is cut into; 0 when that is not known.
+int microbatches_of(const RunShape& shape);
+
+bool has_memory(const Trial& trial);
+
+enum class Which : std::uint8_t { counted, first_epoch };
+// Of a run without memory no step is of the first epoch.
+std::vector<StepRow> steps_of(const Outcome& outcome, Which which);
+
+// Over rounds, of the medians of their steps.
+Spread over_steps(const Case& one, Which which, const std::function<double(const StepRow&)>& value);
+Spread seconds_of(const Case& one, Which which = Which::counted);
+Spread exposed_share(const Case& one, Which which = Which::counted);  // of the step, rank 0
+Spread first_rank_bytes(const Case& one, Which which = Which::counted);
+Spread samples_per_second(const Case& one, Which which = Which::counted);
+// A command that starts from weights does not say how many tokens a sample has: then another of the
+// part that trains the same model does.
+Spread tokens_per_second(const Case& one, const std::vector<Case>& part);
+
+// Means over all steps of the run, the first epoch included.
+Spread wire_bytes_per_step(const Case& one);       // all ranks, without control and preflight
+Spread codec_seconds_per_step(const Case& one);    // a rank's encoding and decoding
+Spread interface_bytes_per_step(const Case& one);  // all hosts, by the kernel's counters
+
+// What the busiest outlet sends in a step; see the source for which that is.
+struct OutletBytes {
+  double raw = 0;
+  double wire = 0;
+};
+OutletBytes busiest_outlet(const Outcome& outcome);
+
+// Mean of at most five losses, the last of them at `step` (from 1); none when there is no such
+// step or a loss is not finite.
+std::optional<double> loss_at(const Outcome& outcome, std::size_t step);
+Spread final_loss(const Case& one, std::size_t step);
+// The number of steps that all rounds of all of these have.
+std::size_t common_steps(const std::vector<Case>& cases);
+
+}  // namespace laconic

@@ -1,0 +1,211 @@
+// Parts "data-parallel" and "loss": Laconic and PyTorch's DDP on the same model, data and links.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "laconic/study/report_pages.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr const char* kSpeed = "data-parallel";
+constexpr const char* kLoss = "loss";
+constexpr const char* kPeer = "DDP";
+const std::vector<std::string> kDispensable = {"DDP, 5 MB buckets", "laconic, 3 bits"};
+
+const Case* find_method(const std::vector<Case>& cases, const std::string& method) {
+  const auto found = std::find_if(cases.begin(), cases.end(),
+                                  [&](const Case& one) { return one.method == method; });
+  return found == cases.end() ? nullptr : &*found;
+}
+
+// No more than there are. A little is added, so that all steps are done after their sum.
+std::size_t steps_in(double seconds, double of_one, std::size_t most) {
+  return std::min(most, static_cast<std::size_t>(std::floor(seconds / of_one + 1e-9)));
+}
+
+std::string speed_tables(const std::vector<Case>& cases, const Drawn& drawn) {
+  std::string page = "## Tokens a second (measured)\n\n";
+  page += figure_text(drawn, "tokens", "Tokens a second over the bandwidth of each link");
+  page += method_by_rate(
+      cases, [&](const Case& c, Which) { return text(tokens_per_second(c, cases)); }, false);
+  page += "## Seconds of a step (measured)\n\n";
+  page += method_by_rate(
+      cases, [](const Case& c, Which) { return text(seconds_of(c)); }, false);
+  page += "## Against DDP (measured)\n\n";
+  page += method_by_rate(
+      cases,
+      [&](const Case& c, Which) -> std::string {
+        const Case* peer = find_case(cases, kPeer, c.rate);
+        if (!peer) return "DDP not measured";
+        return text(ratio_of(seconds_of(*peer), seconds_of(c)), 2, "x");
+      },
+      false);
+  page +=
+      "## MB on the wire a step, all hosts (measured)\n\nBy the counters of the hosts' interfaces, "
+      "headers and acknowledgements included, for both programs alike. Counters are of the whole "
+      "run, from the first connection to the last, nothing subtracted, divided by all of its "
+      "steps, warm-up included: what is sent once weighs more in short runs.\n\n";
+  return page +
+         method_by_rate(
+             cases,
+             [](const Case& c, Which) { return text(scaled(interface_bytes_per_step(c), 1e-6)); },
+             false);
+}
+
+std::string equal_steps(const Outcomes& outcomes, const std::vector<Case>& losses) {
+  const std::size_t steps = common_steps(losses);
+  std::string page = fmt::format(
+      "## Loss after equally many steps (measured)\n\nMean of the last five losses, after {} "
+      "steps:\n\n",
+      steps);
+  std::vector<std::vector<std::string>> rows;
+  for (const Case& one : losses) {
+    const Spread loss = final_loss(one, steps);
+    const auto excess = loss_excess_percent(outcomes, one.method);
+    rows.push_back({one.method, is_known(loss) ? text(loss, 4) : "diverged",
+                    excess ? fmt::format("{:+.2f} %", *excess) : "–"});
+  }
+  return page + markdown_table({{"", Align::left}, {"loss"}, {"against DDP"}}, rows);
+}
+
+std::string equal_seconds(const Outcomes& outcomes, const std::vector<Case>& speeds,
+                          const Drawn& drawn) {
+  std::string page =
+      "## Loss after equally many seconds (composed)\n\nLosses by step are those of the first "
+      "round of part \"loss\", placed at the seconds that a step was measured to take at each "
+      "rate; "
+      "in brackets, at the seconds of the fastest and the slowest round. Seconds are as many as "
+      "the "
+      "fastest method needs for all its steps, so that nothing is carried on beyond what was "
+      "measured.\n\n";
+  page += figure_text(drawn, "loss", fmt::format("Loss over seconds at {} (composed)", kLossRate));
+  for (const std::string& rate : rates_of(speeds)) {
+    const std::vector<ComposedLoss> composed = composed_losses(outcomes, rate);
+    if (composed.empty()) continue;
+    const double seconds = common_seconds(composed);
+    page += fmt::format("### {}, after {:.1f} s\n\n", rate, seconds);
+    std::vector<std::vector<std::string>> rows;
+    for (const ComposedLoss& one : composed) {
+      const std::size_t done = steps_after(one, seconds);
+      const Spread loss = loss_after(one, seconds);
+      rows.push_back({one.method, fmt::format("{}", done),
+                      is_known(loss) ? text(loss, 4)
+                      : done == 0    ? "no step is done yet"
+                                     : "diverged"});
+    }
+    page += markdown_table({{"", Align::left}, {"steps done"}, {"loss"}}, rows);
+  }
+  return page;
+}
+
+}  // namespace
+
+std::vector<ComposedLoss> composed_losses(const Outcomes& outcomes, const std::string& rate) {
+  const std::vector<Case> speeds = cases_of(outcomes, kSpeed);
+  std::vector<ComposedLoss> composed;
+  for (const Case& one : cases_of(outcomes, kLoss)) {
+    const Case* speed = find_case(speeds, one.method, rate);
+    const Spread seconds = speed ? seconds_of(*speed) : Spread{};
+    const bool is_there = std::any_of(composed.begin(), composed.end(), [&](const auto& other) {
+      return other.method == one.method;
+    });
+    if (is_there || !is_known(seconds) || seconds.median <= 0) continue;
+    composed.push_back({one.method, seconds, one.rounds.front()});
+  }
+  return composed;
+}
+
+double common_seconds(const std::vector<ComposedLoss>& losses) {
+  double least = 0;
+  for (const ComposedLoss& one : losses) {
+    const double all = one.step_seconds.median * static_cast<double>(one.losses.steps.size());
+    least = least == 0 ? all : std::min(least, all);
+  }
+  return least;
+}
+
+std::size_t steps_after(const ComposedLoss& losses, double seconds) {
+  return steps_in(seconds, losses.step_seconds.median, losses.losses.steps.size());
+}
+
+Spread loss_after(const ComposedLoss& losses, double seconds) {
+  const Spread& step = losses.step_seconds;
+  const auto loss = loss_at(losses.losses, steps_after(losses, seconds));
+  if (!loss) return {};
+  Spread result = {*loss, *loss, *loss, step.rounds};
+  for (const double other : {step.least, step.most}) {
+    const auto bound = loss_at(losses.losses, steps_in(seconds, other, losses.losses.steps.size()));
+    result.least = std::min(result.least, bound.value_or(*loss));
+    result.most = std::max(result.most, bound.value_or(*loss));
+  }
+  return result;
+}
+
+std::optional<double> loss_excess_percent(const Outcomes& outcomes, const std::string& method) {
+  const std::vector<Case> losses = cases_of(outcomes, kLoss);
+  const Case* own = find_method(losses, method);
+  const Case* peer = find_method(losses, kPeer);
+  if (!own || !peer) return {};
+  const std::size_t steps = common_steps(losses);
+  const Spread ratio = ratio_of(final_loss(*own, steps), final_loss(*peer, steps));
+  if (!is_known(ratio)) return {};
+  return 100 * (ratio.median - 1);
+}
+
+Figure tokens_figure(const Outcomes& outcomes) {
+  const std::vector<Case> cases = cases_of(outcomes, kSpeed);
+  Figure figure;
+  figure.name = "tokens";
+  figure.title = "Data-parallel training over the bandwidth of each link (measured)";
+  figure.x_label = "rate of each link";
+  figure.y_label = "tokens/s";
+  figure.log_x = true;
+  figure.log_y = true;
+  figure.ticks = rate_ticks(rates_of(cases));
+  figure.curves = curves_over_rates(cases, curves_to_draw(methods_of(cases), kDispensable),
+                                    [&](const Case& one) { return tokens_per_second(one, cases); });
+  return figure;
+}
+
+Figure loss_figure(const Outcomes& outcomes) {
+  Figure figure;
+  figure.name = "loss";
+  figure.title = fmt::format("Loss over time at {} (composed of losses and step times)", kLossRate);
+  figure.x_label = "seconds";
+  figure.y_label = "loss, mean of five steps";
+  figure.kind = FigureKind::lines;
+  figure.log_x = true;
+  const std::vector<ComposedLoss> composed = composed_losses(outcomes, kLossRate);
+  std::vector<std::string> names;
+  for (const ComposedLoss& one : composed) names.push_back(one.method);
+  names = curves_to_draw(names, kDispensable);
+  for (const ComposedLoss& one : composed) {
+    if (std::find(names.begin(), names.end(), one.method) == names.end()) continue;
+    Curve curve{one.method, {}};
+    for (std::size_t step = 1; step <= one.losses.steps.size(); ++step) {
+      const auto loss = loss_at(one.losses, step);
+      if (!loss) break;
+      curve.points.push_back(
+          {static_cast<double>(step) * one.step_seconds.median, *loss, *loss, *loss});
+    }
+    if (!curve.points.empty()) figure.curves.push_back(std::move(curve));
+  }
+  return figure;
+}
+
+std::string data_parallel_page(const Outcomes& outcomes, const Drawn& drawn) {
+  const std::vector<Case> speeds = cases_of(outcomes, kSpeed);
+  const std::vector<Case> losses = cases_of(outcomes, kLoss);
+  std::string page = "# Data-parallel training, against PyTorch's DDP\n\n" + how_to_read();
+  page += speeds.empty() ? not_measured(kSpeed) : speed_tables(speeds, drawn);
+  page += losses.empty() ? not_measured(kLoss) : equal_steps(outcomes, losses);
+  if (speeds.empty() || losses.empty()) {
+    return page + "Losses after equally many seconds need both parts.\n";
+  }
+  return page + equal_seconds(outcomes, speeds, drawn);
+}
+
+}  // namespace laconic

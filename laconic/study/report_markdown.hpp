@@ -1,0 +1,36 @@
+// study/report_markdown.hpp — tables, links and figures of a page.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "laconic/report/table.hpp"
+#include "laconic/study/report_case.hpp"
+
+namespace laconic {
+
+// A pipe in a cell is escaped. Requires: one cell per column.
+std::string markdown_table(const std::vector<Column>& columns,
+                           const std::vector<std::vector<std::string>>& rows);
+
+// Rows are methods, columns rates. A method with memory has a second row for its first epoch, if
+// `has_epochs`.
+using CellOf = std::function<std::string(const Case&, Which)>;
+std::string method_by_rate(const std::vector<Case>& cases, const CellOf& cell, bool has_epochs);
+
+// Which figures there are as drawings, and why the others are not.
+struct Drawn {
+  std::vector<std::string> names;     // "speed"
+  std::vector<std::string> has_data;  // of all figures that could be drawn
+  std::string reason;                 // "gnuplot is not installed"
+};
+// The figure with a link to its PNG and its data, or the sentence that stands in for it. `prefix`
+// leads from the page to the dated folder: "" or "2026-11-15/".
+std::string figure_text(const Drawn& drawn, const std::string& name, const std::string& caption,
+                        const std::string& prefix = "");
+
+// "One has not been run." for a page whose part has no outcome that went well.
+std::string not_measured(const std::string& part);
+
+}  // namespace laconic

@@ -1,0 +1,128 @@
+// study/report_pages.hpp — the pages and figures of a report, each a pure function of outcomes.
+//
+// A page never fails for want of outcomes: what was not measured has a sentence
+// in its place. What is not measured but worked out of measurements says
+// "composed", what a model of the network says "predicted".
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "laconic/study/plot.hpp"
+#include "laconic/study/report.hpp"
+#include "laconic/study/report_markdown.hpp"
+#include "laconic/study/trial.hpp"
+
+namespace laconic {
+
+using Outcomes = std::vector<Outcome>;
+
+// What stands in brackets; every page with numbers says it once.
+std::string how_to_read();
+
+std::string bandwidth_page(const Outcomes& outcomes, const Drawn& drawn);
+std::string end_to_end_page(const Outcomes& outcomes);
+std::string optimus_page(const Outcomes& outcomes);
+std::string data_parallel_page(const Outcomes& outcomes, const Drawn& drawn);
+std::string pays_page(const Outcomes& outcomes, const Drawn& drawn);
+std::string honesty_page(const Outcomes& outcomes);
+std::string targets_page(const Outcomes& outcomes);
+// Of the dated folder: what is where, what was run on what, and what failed.
+std::string contents_page(const Outcomes& outcomes, const ReportFacts& facts);
+// The page people read. `prefix` leads from it to the dated folder.
+std::string summary_page(const Outcomes& outcomes, const ReportFacts& facts, const Drawn& drawn,
+                         const std::string& prefix);
+// Every command of every trial, as one would type it.
+std::string commands_text(const Outcomes& outcomes);
+
+// All of them; one without data has no curves with points.
+std::vector<Figure> figures_of(const Outcomes& outcomes);
+Figure speed_figure(const Outcomes& outcomes);
+Figure tokens_figure(const Outcomes& outcomes);
+Figure loss_figure(const Outcomes& outcomes);  // composed, at kLossRate
+Figure bytes_figure(const Outcomes& outcomes);
+Figure gain_figure(const Outcomes& outcomes);
+inline constexpr const char* kLossRate = "100mbit";
+
+// --- What pages have in common
+
+// Where rates stand on an axis, in Mbit/s; "unshaped" ten times as far as the fastest.
+std::vector<Tick> rate_ticks(const std::vector<std::string>& rates);
+// A curve over rates for each method; cases without a number are left out.
+std::vector<Curve> curves_over_rates(const std::vector<Case>& cases,
+                                     const std::vector<std::string>& methods,
+                                     const std::function<Spread(const Case&)>& value);
+
+// Whether encoding was worth it: one method at one rate against what is sent whole.
+struct Payment {
+  std::string part, method, rate, baseline;
+  bool is_first_epoch = false;
+  Spread gain;           // seconds of the baseline's step / of this one's
+  Spread codec_seconds;  // a step, of a rank; unknown for a first epoch
+  Spread saved_bytes;    // a step, of the busiest outlet: raw - wire; likewise
+};
+std::vector<Payment> payments_of(const Outcomes& outcomes);
+bool loses(const Payment& payment);
+// Seconds a step that the busiest outlet is free earlier; none where the link has no rate.
+std::optional<double> saved_seconds(const Payment& payment);
+// The rate of a link, in bit/s, at which the network takes as long for the bytes that are saved as
+// the codec for saving them. None when either is not above 0.
+std::optional<double> break_even_bits(double saved_bytes, double codec_seconds);
+// Where encoding made steps longer: every case; or a line for each rate.
+std::string losing_sentences(const Outcomes& outcomes);
+std::string losing_summary(const Outcomes& outcomes);
+
+// Losses by step, placed at the seconds that steps of this rate were measured to take.
+struct ComposedLoss {
+  std::string method;
+  Spread step_seconds;
+  Outcome losses;  // the first round's
+};
+std::vector<ComposedLoss> composed_losses(const Outcomes& outcomes, const std::string& rate);
+// The longest time for which every one of them has losses.
+double common_seconds(const std::vector<ComposedLoss>& losses);
+// Its least and most are those at the fastest and the slowest round's seconds. Unknown where no
+// step is done yet, and where losses are not finite.
+Spread loss_after(const ComposedLoss& losses, double seconds);
+std::size_t steps_after(const ComposedLoss& losses, double seconds);
+// Against DDP's after equally many steps, in per cent; none where one is not known.
+std::optional<double> loss_excess_percent(const Outcomes& outcomes, const std::string& method);
+
+// Bytes by our own meter and by the kernel's of one run.
+struct MeterCheck {
+  std::string part, method, rate;
+  int round = 1;
+  double meter = 0;      // wire bytes of all classes and ranks
+  double interface = 0;  // all hosts' eth0, headers included
+  double headers = 0;    // of the packets that were counted
+  // The network was probed before the first step, and totals of the run do not have those bytes:
+  // shown, but no test of the meter.
+  bool has_probe = false;
+};
+std::vector<MeterCheck> meter_checks(const Outcomes& outcomes);
+double header_bytes(double packets);
+double difference(const MeterCheck& check);     // (interface - headers) / meter - 1
+double expected_interface_bytes(double meter);  // full packets, without acknowledgements
+inline constexpr double kMeterTolerance = 0.03;
+
+// A step as schedule/estimate.hpp has it, fed with what the run measured.
+struct Prediction {
+  std::string part, method, rate;
+  Spread measured, predicted;  // seconds
+};
+std::vector<Prediction> predictions_of(const Outcomes& outcomes);
+double error_of(const Prediction& prediction);  // predicted / measured - 1
+// None when the run lacks what it takes, or there is no such schedule.
+std::optional<double> predicted_seconds(const Outcome& outcome);
+inline constexpr double kEstimateTolerance = 0.15;
+
+// In doubt nothing was measured: that is the value of what was left out.
+enum class Judgement : std::uint8_t { not_measured, met, missed };
+struct Target {
+  std::string name, wanted, number, source, why;
+  Judgement judgement = Judgement::not_measured;
+};
+std::vector<Target> targets_of(const Outcomes& outcomes);
+
+}  // namespace laconic

@@ -1,0 +1,254 @@
+// Does it pay? Bytes saved, seconds spent on saving them, and what came of it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "laconic/study/report_pages.hpp"
+
+namespace laconic {
+
+namespace {
+
+struct Baseline {
+  const char* part;
+  const char* method;
+};
+constexpr Baseline kBaselines[] = {{"bandwidth", "fp32"},
+                                   {"end-to-end", "nothing"},
+                                   {"optimus-cc", "base"},
+                                   {"data-parallel", "laconic, raw"}};
+
+Spread saved_bytes_of(const Case& one) {
+  std::vector<double> values;
+  for (const Outcome& outcome : one.rounds) {
+    const OutletBytes bytes = busiest_outlet(outcome);
+    if (bytes.raw > 0) values.push_back(bytes.raw - bytes.wire);
+  }
+  return spread_of(values);
+}
+
+// What is sent whole is a baseline, whatever else is set; peers have no codec of ours.
+bool is_encoded(const Case& one, const std::string& baseline) {
+  return one.rounds.front().trial.program == Program::laconic && one.rate != "none" &&
+         !one.method.starts_with(baseline);
+}
+
+std::string rate_of_bits(double bits) {
+  return bits >= 1e9 ? fmt::format("{:.3g} Gbit/s", bits / 1e9)
+                     : fmt::format("{:.3g} Mbit/s", bits / 1e6);
+}
+
+std::string title_of(const Payment& payment) {
+  return payment.is_first_epoch ? payment.method + ", first epoch" : payment.method;
+}
+
+// Whether rounds of both sides lie on the same side of 1.
+bool is_within_spread(const Payment& payment) {
+  return payment.gain.most >= 1;
+}
+
+// A loss must not be rounded away.
+int gain_digits(const Payment& payment) {
+  return payment.gain.median < 1 && payment.gain.median > 0.99 ? 4 : 2;
+}
+
+std::string sentence_of(const Payment& payment) {
+  return fmt::format("{} **{}x**{}", title_of(payment),
+                     number_text(payment.gain.median, gain_digits(payment)),
+                     is_within_spread(payment) ? " (within the spread)" : "");
+}
+
+// What was compared at one rate in one part, and what of it lost.
+struct RateLosses {
+  std::string part, rate;
+  std::size_t compared = 0;
+  std::vector<Payment> lost;
+};
+
+std::vector<RateLosses> losses_by_rate(const std::vector<Payment>& payments) {
+  std::vector<RateLosses> all;
+  for (const Payment& payment : payments) {
+    if (!is_known(payment.gain)) continue;
+    if (all.empty() || all.back().part != payment.part || all.back().rate != payment.rate) {
+      all.push_back({payment.part, payment.rate, 0, {}});
+    }
+    ++all.back().compared;
+    if (loses(payment)) all.back().lost.push_back(payment);
+  }
+  return all;
+}
+
+// How many lost, then a line for each rate at which some did.
+std::string statement(const Outcomes& outcomes,
+                      const std::function<std::string(const RateLosses&)>& line) {
+  const std::vector<RateLosses> all = losses_by_rate(payments_of(outcomes));
+  std::size_t compared = 0, lost = 0;
+  std::string lines;
+  for (const RateLosses& at : all) {
+    compared += at.compared;
+    lost += at.lost.size();
+    if (!at.lost.empty()) lines += fmt::format("- {}, {}: {}\n", at.part, at.rate, line(at));
+  }
+  if (compared == 0) {
+    return "Nothing can be said of where compression does not help: no method was measured beside "
+           "what is sent whole.\n\n";
+  }
+  if (lost == 0) {
+    return fmt::format(
+        "None of the {} cases that were measured lost against sending everything whole.\n\n",
+        compared);
+  }
+  return fmt::format(
+      "**Encoding made steps longer in {} of {} measured cases**, against sending everything whole "
+      "at the same rate:\n\n{}\n",
+      lost, compared, lines);
+}
+
+std::vector<std::string> row_of(const Payment& payment) {
+  const auto saved = saved_seconds(payment);
+  const bool knows_cost = is_known(payment.saved_bytes) && is_known(payment.codec_seconds);
+  const auto even = knows_cost
+                        ? break_even_bits(payment.saved_bytes.median, payment.codec_seconds.median)
+                        : std::nullopt;
+  const std::string gain = text(payment.gain, gain_digits(payment), "x");
+  const std::string verdict = !is_known(payment.gain)     ? "–"
+                              : !loses(payment)           ? "pays"
+                              : is_within_spread(payment) ? "**loses**, within the spread"
+                                                          : "**loses**";
+  return {payment.rate,
+          title_of(payment),
+          saved ? fmt::format("{:.1f}", 1e3 * *saved) : "–",
+          text(scaled(payment.codec_seconds, 1e3), 1),
+          is_known(payment.gain) && loses(payment) ? "**" + gain + "**" : gain,
+          even ? rate_of_bits(*even) : "–",
+          verdict};
+}
+
+std::string table_of(const std::vector<Payment>& payments) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Payment& payment : payments) rows.push_back(row_of(payment));
+  return markdown_table({{"rate", Align::left},
+                         {"", Align::left},
+                         {"network ms saved a step (composed)"},
+                         {"codec ms a step (measured)"},
+                         {"gain (measured)"},
+                         {"break-even link (composed)"},
+                         {"", Align::left}},
+                        rows);
+}
+
+}  // namespace
+
+std::vector<Payment> payments_of(const Outcomes& outcomes) {
+  std::vector<Payment> payments;
+  for (const auto& [part, baseline] : kBaselines) {
+    const std::vector<Case> cases = cases_of(outcomes, part);
+    for (const std::string& rate : rates_of(cases)) {
+      const Case* base = find_case(cases, baseline, rate);
+      for (const std::string& method : methods_of(cases)) {
+        const Case* one = find_case(cases, method, rate);
+        if (!one || !is_encoded(*one, baseline)) continue;
+        const Spread whole = base ? seconds_of(*base) : Spread{};
+        payments.push_back({part, method, rate, baseline, false, ratio_of(whole, seconds_of(*one)),
+                            codec_seconds_per_step(*one), saved_bytes_of(*one)});
+        if (!has_memory(one->rounds.front().trial)) continue;
+        payments.push_back({part,
+                            method,
+                            rate,
+                            baseline,
+                            true,
+                            ratio_of(whole, seconds_of(*one, Which::first_epoch)),
+                            {},
+                            {}});
+      }
+    }
+  }
+  return payments;
+}
+
+bool loses(const Payment& payment) {
+  return is_known(payment.gain) && payment.gain.median < 1;
+}
+
+std::optional<double> saved_seconds(const Payment& payment) {
+  const auto bits = payload_bits(payment.rate);
+  if (!bits || !is_known(payment.saved_bytes)) return {};
+  return 8 * payment.saved_bytes.median / *bits;
+}
+
+std::optional<double> break_even_bits(double saved_bytes, double codec_seconds) {
+  if (!(saved_bytes > 0) || !(codec_seconds > 0)) return {};
+  const double of_payload = 8 * saved_bytes / codec_seconds;
+  // 1 Gbit/s carries so much payload; the same share holds at any rate.
+  return of_payload * 1e9 / *payload_bits("1gbit");
+}
+
+std::string losing_sentences(const Outcomes& outcomes) {
+  return statement(outcomes, [](const RateLosses& at) {
+    std::vector<std::string> cases;
+    for (const Payment& payment : at.lost) cases.push_back(sentence_of(payment));
+    return fmt::format("{}", fmt::join(cases, "; "));
+  });
+}
+
+std::string losing_summary(const Outcomes& outcomes) {
+  return statement(outcomes, [](const RateLosses& at) {
+    const auto worst = std::min_element(
+        at.lost.begin(), at.lost.end(),
+        [](const Payment& a, const Payment& b) { return a.gain.median < b.gain.median; });
+    return fmt::format("{} of {}, at worst {}", at.lost.size(), at.compared, sentence_of(*worst));
+  });
+}
+
+Figure gain_figure(const Outcomes& outcomes) {
+  const std::vector<Case> cases = cases_of(outcomes, "bandwidth");
+  std::vector<std::string> methods = methods_of(cases);
+  std::erase(methods, "fp32");
+  Figure figure;
+  figure.name = "gain";
+  figure.title = "Speed against fp32 at the same rate (measured); below the dashed line it loses";
+  figure.x_label = "rate of each link";
+  figure.y_label = "times as fast as fp32";
+  figure.log_x = true;
+  figure.has_line_at_one = true;
+  figure.ticks = rate_ticks(rates_of(cases));
+  methods = curves_to_draw(methods, {"DirectQ, 3 and 6 bits"});
+  figure.curves = curves_over_rates(cases, methods, [&](const Case& one) {
+    const Case* base = find_case(cases, "fp32", one.rate);
+    return base ? ratio_of(seconds_of(*base), seconds_of(one)) : Spread{};
+  });
+  return figure;
+}
+
+std::string pays_page(const Outcomes& outcomes, const Drawn& drawn) {
+  std::string page = "# Does it pay?\n\n" + how_to_read();
+  page +=
+      "- **Network time saved** (composed): raw bytes less wire bytes of the busiest host's "
+      "outlet, "
+      "over the payload that a link of the rate carries (1448 of 1514 bytes). Totals are of all "
+      "ranks, so a host's share follows from its place: activations leave every stage but the "
+      "last, "
+      "gradients every stage but the first, the shared embedding's gradient both ends; sums "
+      "between "
+      "replicas load all alike. A mean over the run, first epoch included. It is what the outlet "
+      "no longer sends, not what the step must become shorter by: computing may hide it.\n"
+      "- **Codec time** (measured): encoding and decoding of a rank in a step, mean over ranks and "
+      "run.\n"
+      "- **Gain** (measured): step time of what is sent whole over step time of this, same rate.\n"
+      "- **Break-even** (composed): the link at which the two times are equal. On faster links the "
+      "codec takes longer than the bytes would.\n\n";
+  page += "## Where it does not help\n\n" + losing_sentences(outcomes);
+  page += figure_text(drawn, "gain", "Speed against fp32 at the same rate");
+  const std::vector<Payment> payments = payments_of(outcomes);
+  for (const auto& [part, baseline] : kBaselines) {
+    page += fmt::format("## {}, against \"{}\"\n\n", part, baseline);
+    std::vector<Payment> of_part;
+    std::copy_if(payments.begin(), payments.end(), std::back_inserter(of_part),
+                 [&, name = part](const Payment& payment) { return payment.part == name; });
+    page += of_part.empty() ? not_measured(part) : table_of(of_part);
+  }
+  return page;
+}
+
+}  // namespace laconic
