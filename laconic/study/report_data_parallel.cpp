@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kSpeed = "data-parallel";
 constexpr const char* kLoss = "loss";
 constexpr const char* kPeer = "DDP";
-const std::vector<std::string> kDispensable = {"DDP, 5 MB buckets", "laconic, 3 bits"};
+const std::vector<std::string> kDispensableReplicas = {"DDP, 5 MB buckets", "laconic, 3 bits"};
 
 const Case* find_method(const std::vector<Case>& cases, const std::string& method) {
   const auto found = std::find_if(cases.begin(), cases.end(),
@@ -165,7 +165,7 @@ Figure tokens_figure(const Outcomes& outcomes) {
   figure.log_x = true;
   figure.log_y = true;
   figure.ticks = rate_ticks(rates_of(cases));
-  figure.curves = curves_over_rates(cases, curves_to_draw(methods_of(cases), kDispensable),
+  figure.curves = curves_over_rates(cases, curves_to_draw(methods_of(cases), kDispensableReplicas),
                                     [&](const Case& one) { return tokens_per_second(one, cases); });
   return figure;
 }
@@ -181,7 +181,7 @@ Figure loss_figure(const Outcomes& outcomes) {
   const std::vector<ComposedLoss> composed = composed_losses(outcomes, kLossRate);
   std::vector<std::string> names;
   for (const ComposedLoss& one : composed) names.push_back(one.method);
-  names = curves_to_draw(names, kDispensable);
+  names = curves_to_draw(names, kDispensableReplicas);
   for (const ComposedLoss& one : composed) {
     if (std::find(names.begin(), names.end(), one.method) == names.end()) continue;
     Curve curve{one.method, {}};
