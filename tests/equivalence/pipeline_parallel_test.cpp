@@ -132,7 +132,6 @@ TEST_F(PipelineParallel, ALossyPipelineIsAModelOfTheSameLossInOneProcess) {
     }
 }
 
-<<<<<<< HEAD
 // Losses rather than weights: Adam makes as much of a gradient that is rounding alone, like that of
 // the keys' bias, as of any other.
 TEST_F(PipelineParallel, WhatLosesNothingOrLittleTrainsWithTheLossesOfOneProcess) {
@@ -162,7 +161,9 @@ TEST_F(PipelineParallel, WhatLosesNothingOrLittleTrainsWithTheLossesOfOneProcess
     const TrainSummary together = run(c);
     EXPECT_NEAR(together.loss, alone.loss, near.bound);
     EXPECT_NEAR(together.evaluation->loss, alone.evaluation->loss, near.bound);
-=======
+  }
+}
+
 const Treatment kBypassed{.is_bypassed = true};
 const Treatment kFiner{.codec = Quantise{.bits = 8}};
 
@@ -236,7 +237,6 @@ TEST_F(PipelineParallel, TreatmentsArePartOfACheckpoint) {
       run(c, "auto", changes);
     }
     EXPECT_TRUE(model_bytes(c.run.folder + "/checkpoints/step-00000006") == whole);
->>>>>>> steer
   }
 }
 
