@@ -66,6 +66,17 @@ class CodecSum final : public GradientSum {
       if (sum) sum->abandon();
   }
 
+  void watch(bool looks) override {
+    for (auto& sum : sums_)
+      if (sum) sum->watch(looks);
+  }
+  Fidelity seen() const override {
+    Fidelity all;
+    for (const auto& sum : sums_)
+      if (sum) all += sum->seen();
+    return all;
+  }
+
   NamedFloats save() const override {
     NamedFloats state;
     for (std::size_t b = 0; b < blocks_.size(); ++b) {

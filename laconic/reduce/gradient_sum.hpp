@@ -75,6 +75,12 @@ class GradientSum {
   virtual void commit() = 0;
   virtual void abandon() = 0;
 
+  // Whether this rank looks at what it sends, in steps that begin from here on; true also forgets
+  // what was seen before. What travels exactly is not looked at. Requires, for both: nothing is
+  // under way.
+  virtual void watch(bool /*looks*/) {}
+  virtual Fidelity seen() const { return {}; }
+
   // What this rank remembers, named; what a checkpoint holds of it. Requires: no step is open.
   virtual NamedFloats save() const = 0;
   virtual void load(const NamedFloats& state) = 0;  // throws ConfigError with every reason

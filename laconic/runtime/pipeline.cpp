@@ -196,6 +196,17 @@ double Pipeline::evaluate(const Microbatch& microbatch, std::uint64_t number) {
   return stages_.back() != nullptr ? x.item<double>() : 0;
 }
 
+void Pipeline::watch(bool looks) {
+  for (const auto& [number, edge] : edges_) edge->sender.watch(looks);
+}
+
+std::map<Traffic, Fidelity> Pipeline::seen() const {
+  std::map<Traffic, Fidelity> all;
+  for (const auto& [number, edge] : edges_)
+    if (edge->sender.seen().messages > 0) all[edge->sender.spec().traffic] += edge->sender.seen();
+  return all;
+}
+
 bool Pipeline::has_memory() const {
   return !edges_.empty() && (remembers(plan_.activation) || remembers(plan_.gradient));
 }

@@ -110,6 +110,11 @@ class Pipeline {
   void save(const std::string& prefix);
   void load(const std::string& prefix);
 
+  // Whether to look at what is sent, in steps that begin from here on; true also forgets what was
+  // seen before.
+  void watch(bool looks);
+  std::map<Traffic, Fidelity> seen() const;  // of this rank's messages; classes that had any
+
   const ComputeTimes& times() const { return times_; }
   // Samples that an end did not understand, and that were sent again as first visits.
   std::uint64_t repaired() const;

@@ -102,6 +102,20 @@ void GradientExchange::abandon() {
   if (tied_sum_) tied_sum_->abandon();
 }
 
+void GradientExchange::watch(bool looks) {
+  sum_->watch(looks);
+  if (tied_sum_) tied_sum_->watch(looks);
+}
+
+std::map<Traffic, Fidelity> GradientExchange::seen() const {
+  std::map<Traffic, Fidelity> all;
+  if (const Fidelity seen = sum_->seen(); seen.messages > 0) all[Traffic::dp_gradient] = seen;
+  if (!tied_sum_) return all;
+  if (const Fidelity seen = tied_sum_->seen(); seen.messages > 0)
+    all[Traffic::embedding_tied] = seen;
+  return all;
+}
+
 const at::Tensor& GradientExchange::part(std::size_t p) const {
   return is_tied_over_stages(p) ? tied_ : blocks_.part(p);
 }

@@ -18,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,6 +55,10 @@ class GradientExchange {
   void wait();
   void commit();
   void abandon();
+
+  // Whether to look at what is sent from here on, and what was seen: see GradientSum.
+  void watch(bool looks);
+  std::map<Traffic, Fidelity> seen() const;
 
   // Where parameter `p` lies in the buffers, in its own shape.
   const at::Tensor& part(std::size_t p) const;

@@ -48,6 +48,8 @@ class LocalRule final : public UpdateRule {
     finish_step();
   }
   void abandon() override { finish_step(); }  // this replica's inner step alone is left out
+  void watch(bool looks) override { exchange_.watch(looks); }
+  std::map<Traffic, Fidelity> seen() const override { return exchange_.seen(); }
 
   RankTensors save(const OptimiserState& state) const override;
   std::string load(const std::vector<RankTensors>& saved, OptimiserState& state) override;

@@ -41,6 +41,8 @@ class SummedRule : public UpdateRule {
   Measured measure(double loss, int signal) override;
   void apply(OptimiserState& state, double lr, double scale) override;
   void abandon() override { exchange_.abandon(); }
+  void watch(bool looks) override { exchange_.watch(looks); }
+  std::map<Traffic, Fidelity> seen() const override { return exchange_.seen(); }
   RankTensors save(const OptimiserState&) const override { return exchange_.save(); }
   std::string load(const std::vector<RankTensors>& saved, OptimiserState&) override;
 

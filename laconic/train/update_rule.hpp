@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
+#include "laconic/link/fidelity.hpp"
 #include "laconic/model/gpt.hpp"
 #include "laconic/train/checkpoint.hpp"
 #include "laconic/train/optimiser.hpp"
@@ -65,6 +66,11 @@ class UpdateRule {
   virtual Measured measure(double loss, int signal) = 0;
   virtual void apply(OptimiserState& state, double lr, double gradient_scale) = 0;
   virtual void abandon() = 0;
+
+  // Whether to look at what is sent in steps that begin from here on, and what was seen of this
+  // rank's messages; true also forgets what was seen before. Requires: between steps.
+  virtual void watch(bool /*looks*/) {}
+  virtual std::map<Traffic, Fidelity> seen() const { return {}; }
 
   // Requires: between steps. `state` is what is saved besides: where ranks differ in it, their own
   // is here too.
