@@ -67,6 +67,9 @@ class GradientSum {
  public:
   virtual ~GradientSum() = default;
   virtual void begin(std::uint64_t step) = 0;
+  // Begins a step that must be abandoned: contributions are summed exactly, and nothing that is
+  // outstanding is added. What is remembered stays as it is.
+  virtual void begin_shadow(std::uint64_t step) { begin(step); }
   // The buffer must stay, untouched, until wait() returns or the sum is gone. Every block that has
   // elements once a step, in any order, which need not be the same on all ranks. Encodes nothing
   // and waits for nobody.

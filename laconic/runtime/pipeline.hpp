@@ -66,6 +66,9 @@ struct PipelineStep {
   double weight = 1;                      // of each microbatch's mean loss in the step's
   // Of the next step, by microbatch; empty: not known.
   std::span<const std::vector<std::uint64_t>> next_samples;
+  // Everything travels whole and nothing is remembered, whatever the plan says; tags are those of
+  // the step. Requires: all ranks have ended such a run before any begins the next, and abandon it.
+  bool is_shadow = false;
   // The gradients of a block are complete, the tied one's two shares folded where both are here.
   std::function<void(std::int64_t block)> block_done;
 };

@@ -102,7 +102,7 @@ EdgeMessage Pipeline::Walk::message(const Action& a, int edge, bool is_activatio
       !is_activation && !encoded.empty() &&
       !encoded[static_cast<std::size_t>(edge)][static_cast<std::size_t>(a.microbatch)];
   return {.microbatch = a.microbatch,
-          .use = is_whole ? Use::bypass : Use::train,
+          .use = is_whole || step.is_shadow ? Use::bypass : Use::train,
           .samples = step.inputs[static_cast<std::size_t>(a.microbatch)].samples};
 }
 

@@ -67,6 +67,11 @@ void GradientExchange::begin(std::int64_t step) {
   if (tied_sum_) tied_sum_->begin(static_cast<std::uint64_t>(step));
 }
 
+void GradientExchange::begin_shadow(std::int64_t step) {
+  sum_->begin_shadow(static_cast<std::uint64_t>(step));
+  if (tied_sum_) tied_sum_->begin_shadow(static_cast<std::uint64_t>(step));
+}
+
 void GradientExchange::take(std::int64_t block) {
   blocks_.take_gradients(gpt_, static_cast<std::size_t>(block));
   if (is_fused_ && tied_place_ && completing_block(gpt_, gpt_.parameters[*tied_place_]) == block)

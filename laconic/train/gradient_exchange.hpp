@@ -46,6 +46,7 @@ class GradientExchange {
   }
 
   void begin(std::int64_t step);
+  void begin_shadow(std::int64_t step);  // see GradientSum
   // Copies the gradients of a held block into the buffers.
   void take(std::int64_t block);
   // What the buffers hold of a held block, or of all, may leave.

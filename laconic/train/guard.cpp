@@ -166,7 +166,8 @@ std::string to_json(const GuardState& state) {
 GuardState guard_state_from(const std::string& text) {
   try {
     GuardState state;
-    for (const auto& [name, json] : nlohmann::json::parse(text).items())
+    const nlohmann::json all = nlohmann::json::parse(text);
+    for (const auto& [name, json] : all.items())
       state[traffic_named(name)] = {.looks = json.at("looks"),
                                     .bad_in_a_row = json.at("bad_in_a_row"),
                                     .first = reading_from(json.at("first")),

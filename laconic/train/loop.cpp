@@ -16,6 +16,7 @@
 #include "laconic/report/trace.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/collect.hpp"
+#include "laconic/train/guarding.hpp"
 #include "laconic/train/rank_state.hpp"
 #include "laconic/train/reports.hpp"
 #include "laconic/train/step.hpp"
@@ -78,8 +79,14 @@ class Run {
 
   TrainSummary go() {
     introduce();
-    const StepPlan plan{config_,     train_, order_, reports_->trace(), world_.dp_member(),
-                        stop_signal_};
+    const StepPlan plan{
+        .config = config_,
+        .data = train_,
+        .order = order_,
+        .trace = reports_->trace(),
+        .member = world_.dp_member(),
+        .stop_signal = stop_signal_,
+        .before_update = [this](const Measured& m) { guarding_->before_update(m); }};
     try {
       while (start_.state.step < config_.train.steps && summary_.signal == 0) take_step(plan);
     } catch (const NotFinite& error) {  // the steps before it are good
@@ -93,6 +100,7 @@ class Run {
     if (config_.checkpoint.at_end || summary_.signal != 0) save_now();
     summary_.traffic = total_traffic(world_);
     summary_.pipeline = total_pipeline(world_, *pipeline_);
+    summary_.guard = guarding_->summary();
     reports_->finish();
     summary_.step = start_.state.step;
     summary_.skipped = start_.state.skipped;
@@ -220,6 +228,7 @@ class Run {
 
   void take_step(const StepPlan& plan) {
     world_.set_doing(fmt::format("step {}", start_.state.step + 1));
+    guarding_->before_step(plan, start_.state);
     const MeterReading before = world_.is_alone() ? MeterReading() : world_.engine().meter().read();
     const StepReport report = train_step(plan, start_.gpt, *pipeline_, *rule_, start_.state);
     summary_.loss = report.loss;
@@ -232,6 +241,7 @@ class Run {
       const MeterReading wire = world_.engine().meter().read() - before;
       reports_->step(report, &wire);
     }
+    guarding_->after_step(report);
     if (config_.evaluate.every > 0 && report.step % config_.evaluate.every == 0) evaluate_now();
     if (config_.checkpoint.every > 0 && report.step % config_.checkpoint.every == 0) save_now();
   }

@@ -37,6 +37,7 @@ class SummedRule : public UpdateRule {
 
   std::int64_t samples() const override { return config_.train.batch; }
   void begin(std::int64_t step) override { exchange_.begin(step); }
+  void begin_shadow(std::int64_t step) override { exchange_.begin_shadow(step); }
   void block_done(std::int64_t block) override;
   Measured measure(double loss, int signal) override;
   void apply(OptimiserState& state, double lr, double scale) override;

@@ -58,6 +58,9 @@ class UpdateRule {
   virtual bool agrees_after(std::int64_t) const { return true; }
 
   virtual void begin(std::int64_t step) = 0;
+  // Begins a step that must be abandoned: after measure() the gradients are what they would be if
+  // nothing were lost on the way, nor anything outstanding. Requires: alone or summed.
+  virtual void begin_shadow(std::int64_t step) = 0;
   // The gradients of this block, which the rank holds, are complete, and nobody changes them any
   // more. Every held block once a step, in any order.
   virtual void block_done(std::int64_t block) = 0;
