@@ -218,7 +218,7 @@ struct Collective::Body {
   void for_each_link(const Act& act);
 
   Engine& engine;
-  const CollectiveSpec spec;
+  CollectiveSpec spec;  // constant but for the codecs
   const int self;
   const Plan plan;
   int sealed = kNoChunk;  // the chunk that this member seals
@@ -333,6 +333,22 @@ void Collective::watch(bool looks) {
 Fidelity Collective::seen() const {
   body_->require_idle("seen");
   return body_->seen;
+}
+
+void Collective::recode(const CodecSpec& up, const CodecSpec& down) {
+  LACONIC_ASSERT(!body_->is_begun, fmt::format("{}: a step is open", name_of(body_->spec)));
+  CollectiveSpec changed = body_->spec;
+  changed.up = up;
+  changed.down = down;
+  Problems problems = check(changed);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  LACONIC_ASSERT(adds_payloads(changed) == adds_payloads(body_->spec) &&
+                     is_raw(up) == is_raw(body_->spec.up) &&
+                     is_raw(down) == is_raw(body_->spec.down),
+                 fmt::format("{}: {} and {}", name_of(changed), to_text(up), to_text(down)));
+  body_->for_each_link(
+      [&](Sender& sender, const Slice&, bool is_up) { sender.recode(is_up ? up : down); });
+  body_->spec = std::move(changed);
 }
 
 CollectiveState Collective::save() const {

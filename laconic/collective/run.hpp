@@ -108,6 +108,11 @@ class Collective {
   void watch(bool looks);
   Fidelity seen() const;
 
+  // Other codecs from the next operation on, on all members; residuals and the cut stay. Throws
+  // ConfigError with every reason, and nothing has changed. Requires: no step is open; payloads are
+  // added as before or not at all as before (adds_payloads()); a codec that is raw stays raw.
+  void recode(const CodecSpec& up, const CodecSpec& down);
+
   // Requires: no step is open. load() throws ConfigError when sizes are not those of the spec.
   CollectiveState save() const;
   void load(const CollectiveState& state);

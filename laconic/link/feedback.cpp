@@ -95,6 +95,10 @@ void Feedback::drop_residuals() {
   for (auto& [slot, at] : slots_) at.committed.residual.clear();
 }
 
+void Feedback::drop_bases() {
+  for (auto& [slot, at] : slots_) at.committed.basis.clear();
+}
+
 void Feedback::rescale(float factor) {
   for (auto& [slot, at] : slots_) {
     std::vector<float>& residual = at.committed.residual;

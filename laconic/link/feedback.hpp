@@ -32,8 +32,9 @@ class Feedback {
 
   void commit();
   void abandon();
-  // Requires, for both: no step is open.
+  // Requires, for these: no step is open.
   void drop_residuals();
+  void drop_bases();
   void rescale(float factor);  // a residual that overflows is dropped
   bool has_open() const;
 

@@ -87,6 +87,11 @@ class Sender {
   // Residuals are in units of the loss scale: multiply them when it changes.
   // Requires: no open step.
   void rescale(float factor);
+  // Another codec from the next step on, which the other end must be told too: frames of the wrong
+  // one are refused. Residuals and references stay, since they do not depend on the codec; warm
+  // starts of low_rank begin anew when the kind changes. Throws ConfigError, and nothing has
+  // changed. Requires: no open step.
+  void recode(const CodecSpec& codec);
 
   // What a checkpoint must hold: `path` and, with Delta, `path` + ".references".
   // Requires, for save(): no open step. load() forgets an open step; it throws FileError when the
@@ -152,7 +157,8 @@ class Receiver {
   void abandon();
 
   void prefetch(std::span<const std::uint64_t> keys);
-  void save(const std::string& path);  // as the sender's, but `path` + ".references" only
+  void recode(const CodecSpec& codec);  // as the sender's
+  void save(const std::string& path);   // as the sender's, but `path` + ".references" only
   void load(const std::string& path);
 
   DeltaStore* references() { return store_.get(); }

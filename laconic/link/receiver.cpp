@@ -109,6 +109,16 @@ void Receiver::prefetch(std::span<const std::uint64_t> keys) {
   if (store_) store_->prefetch(keys);
 }
 
+void Receiver::recode(const CodecSpec& codec) {
+  LACONIC_ASSERT(!store_ || !store_->has_staged(),
+                 fmt::format("{}: step {} is open", spec_.name, step_of(sequence_)));
+  LinkSpec changed = spec_;
+  changed.codec = codec;
+  Problems problems = check(changed);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  spec_ = std::move(changed);
+}
+
 Unpacked Receiver::unpack(ByteView bytes, HostTensor out, const MessageSpec& message) {
   const bool has_samples = std::holds_alternative<Delta>(spec_.memory) && message.use == Use::train;
   if (has_samples) return unpack_samples(bytes, out, message);

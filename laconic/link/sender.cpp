@@ -77,6 +77,15 @@ void Sender::rescale(float factor) {
   feedback_.rescale(factor);
 }
 
+void Sender::recode(const CodecSpec& codec) {
+  require_closed();
+  LinkSpec changed = spec_;
+  changed.codec = codec;
+  require_valid(changed);
+  if (codec.index() != spec_.codec.index()) feedback_.drop_bases();
+  spec_ = std::move(changed);
+}
+
 void Sender::set_residual(std::uint64_t slot, const std::vector<std::int64_t>& shape,
                           std::span<const float> values) {
   require_closed();

@@ -4,7 +4,8 @@
 // A policy says how a class of messages is encoded. It may turn out not to pay (the
 // link is faster than the codec: messages are bypassed) or not to be good enough
 // (the guard raises the bits). Both are a Treatment: a value that all ranks agree
-// on between two steps, and that is part of the checkpoint.
+// on between two steps, and that is part of the checkpoint. Another codec is another
+// lossy one: what shall travel whole is bypassed.
 #pragma once
 
 #include <optional>
@@ -19,6 +20,9 @@ struct Treatment {
   std::optional<CodecSpec> codec;  // instead of the policy's; not looked at when bypassed
   bool operator==(const Treatment&) const = default;
 };
+
+// What is encoded by, unless bypassed.
+CodecSpec codec_under(const Treatment& treatment, const CodecSpec& configured);
 
 std::string to_text(const Treatment& treatment);  // "as configured", "bypassed", "quantise:bits=6"
 

@@ -14,6 +14,7 @@ class CodecSum final : public GradientSum {
  public:
   explicit CodecSum(const SumRequest& request)
       : courier_(request.courier),
+        policy_(request.policy),
         warm_up_steps_(static_cast<std::uint64_t>(request.policy.warm_up_steps)),
         blocks_(request.blocks),
         sizes_(state_sizes(request.policy, blocks_, static_cast<int>(request.group.size()),
@@ -23,8 +24,9 @@ class CodecSum final : public GradientSum {
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
       const std::uint64_t elements = elements_of(blocks_[b]);
       if (elements > 0)
-        sums_[b].emplace(courier_.engine(),
-                         collective_of(request, static_cast<std::uint32_t>(b), elements));
+        sums_[b].emplace(
+            courier_.engine(),
+            collective_of(request, request.first_unit + static_cast<std::uint32_t>(b), elements));
     }
   }
 
@@ -77,6 +79,14 @@ class CodecSum final : public GradientSum {
     return all;
   }
 
+  // Where chunks begin and end stays, so that residuals lie where they did.
+  void treat(const Treatment& treatment) override {
+    const auto [up, down] =
+        codecs_of(treatment.codec ? recoded(policy_, *treatment.codec) : policy_);
+    for (auto& sum : sums_)
+      if (sum) sum->recode(up, down);
+  }
+
   NamedFloats save() const override {
     NamedFloats state;
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
@@ -100,6 +110,7 @@ class CodecSum final : public GradientSum {
 
  private:
   Courier& courier_;
+  const GradientPolicy policy_;
   const std::uint64_t warm_up_steps_;
   const std::vector<BlockLayout> blocks_;
   const StateSizes sizes_;

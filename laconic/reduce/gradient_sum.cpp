@@ -118,6 +118,30 @@ Problems check(const GradientPolicy& policy, Dtype dtype, int members) {
   return problems;
 }
 
+GradientPolicy recoded(GradientPolicy policy, const CodecSpec& codec) {
+  if (is_lossy(policy.up)) policy.up = codec;
+  if (is_lossy(policy.down)) policy.down = codec;
+  return policy;
+}
+
+Problems check(const Treatment& treatment, const GradientPolicy& policy, Dtype dtype, int members) {
+  if (treatment.is_bypassed || !treatment.codec) return {};
+  const std::string codec = to_text(*treatment.codec);
+  if (!is_lossy(*treatment.codec))
+    return {{"codec", "raw instead of a codec: what shall travel whole is bypassed"}};
+  if (!is_lossy(policy.up) && !is_lossy(policy.down))
+    return {{"codec",
+             fmt::format("{} instead of raw: messages that lose nothing stay as they are", codec)}};
+  const GradientPolicy changed = recoded(policy, *treatment.codec);
+  Problems problems = check(changed, dtype, members);
+  if (problems.empty() && passes_sums_on(changed) != passes_sums_on(policy))
+    problems.push_back({"codec", fmt::format("{} instead of {}: sums of the one are passed on as "
+                                             "they are and sums of the other are not, so that "
+                                             "residuals would lie elsewhere",
+                                             codec, to_text(policy.up))});
+  return problems;
+}
+
 std::uint64_t elements_of(const BlockLayout& block) {
   std::uint64_t elements = 0;
   for (const NamedTensor& tensor : block.tensors) elements += elements_of(tensor.tensor);
@@ -132,9 +156,11 @@ std::unique_ptr<GradientSum> make_gradient_sum(Courier& courier, const Group& gr
   if (!problems.empty()) throw ConfigError(std::move(problems));
   const SumRequest request{courier, group, policy, traffic, blocks, dtype};
   if (group.size() == 1) return make_lone_sum(request.policy, request.blocks, request.dtype);
-  if (policy.method == ReduceMethod::power_sgd) return make_power_sgd_sum(request);
+  if (policy.method == ReduceMethod::power_sgd)
+    return make_steered_sum(request, make_power_sgd_sum(request));
   if (is_native(policy)) return make_native_sum(request);
-  return make_codec_sum(request);
+  if (!is_lossy(policy.up) && !is_lossy(policy.down)) return make_codec_sum(request);
+  return make_steered_sum(request, make_codec_sum(request));
 }
 
 // --- what the methods have in common
@@ -181,6 +207,10 @@ std::vector<std::uint64_t> offsets_of(const GradientPolicy& policy, std::uint64_
   return cut(elements, chunks, grain_of(policy));
 }
 
+CodecPair codecs_of(const GradientPolicy& policy) {
+  return {policy.up, passes_sums_on(policy) ? CodecSpec{Raw{}} : policy.down};
+}
+
 CollectiveSpec collective_of(const Group& group, const GradientPolicy& policy, Traffic traffic,
                              std::uint32_t unit, std::uint64_t elements, Dtype dtype) {
   CollectiveSpec spec;
@@ -190,8 +220,9 @@ CollectiveSpec collective_of(const Group& group, const GradientPolicy& policy, T
   spec.group = group;
   spec.dtype = dtype;
   spec.offsets = offsets_of(policy, elements, static_cast<int>(group.size()));
-  spec.up = policy.up;
-  spec.down = passes_sums_on(policy) ? CodecSpec{Raw{}} : policy.down;
+  const CodecPair codecs = codecs_of(policy);
+  spec.up = codecs.up;
+  spec.down = codecs.down;
   spec.up_feedback = has_up_residual(policy);
   spec.down_feedback = has_down_residual(policy);
   const Key key = derive(key_of(policy.seed), unit);  // blocks draw apart

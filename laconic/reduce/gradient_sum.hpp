@@ -26,6 +26,7 @@
 #include "laconic/base/dtype.hpp"
 #include "laconic/collective/run.hpp"
 #include "laconic/link/shared_low_rank.hpp"
+#include "laconic/link/treatment.hpp"
 
 namespace laconic {
 
@@ -44,7 +45,8 @@ struct GradientPolicy {
   // Or a name of Algorithm, or "native". "auto" is direct, so that sums are in the order of ranks
   // whatever the size of a block.
   std::string algorithm = "auto";
-  std::int64_t rank = 16;  // power_sgd
+  std::string whole_algorithm = "auto";  // of sums that a treatment lets travel whole
+  std::int64_t rank = 16;                // power_sgd
   double min_ratio = 1.5;  // power_sgd: matrices that would shrink by less travel whole
   // power_sgd: the factors of each block in sums of its own while backward goes on, instead of
   // those of all blocks in two flat ones afterwards. With exact factors the same bits, in more
@@ -54,6 +56,11 @@ struct GradientPolicy {
 };
 // Every reason why the policy cannot work for buffers of this dtype, by key ("codec").
 Problems check(const GradientPolicy& policy, Dtype dtype, int members);
+// The policy with another codec in the place of every lossy one: of power_sgd, that of the factors.
+GradientPolicy recoded(GradientPolicy policy, const CodecSpec& codec);
+// Every reason why sums of this policy cannot be treated so, by key as above. To bypass is always
+// possible; another codec must be lossy, as what it replaces is, and be added the same way.
+Problems check(const Treatment& treatment, const GradientPolicy& policy, Dtype dtype, int members);
 
 // What lies in a block's flat buffer, in order; nothing, where the block is another rank's. Blocks
 // are numbered as in the whole model, so that messages of several sums compare in urgency.
@@ -83,6 +90,13 @@ class GradientSum {
   // under way.
   virtual void watch(bool /*looks*/) {}
   virtual Fidelity seen() const { return {}; }
+
+  // From the next step on, instead of as before; the same on all ranks. Sums that lose nothing are
+  // what they were. With another codec residuals go on. Bypassed sums are those of contributions
+  // and of all that is outstanding: residuals leave with the first of them that is committed, so
+  // that nothing owed is lost for ever, and none arise until sums are encoded again. Low-rank bases
+  // stay. Throws ConfigError as check() says. Requires: no step is open.
+  virtual void treat(const Treatment& treatment) = 0;
 
   // What this rank remembers, named; what a checkpoint holds of it. Requires: no step is open.
   virtual NamedFloats save() const = 0;

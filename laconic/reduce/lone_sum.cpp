@@ -20,12 +20,13 @@ class LoneSum final : public GradientSum {
     if (is_shadow_) return;
     for (const Place& place : places_)
       if (const auto owed = owed_.find(place.name); place.block == block && owed != owed_.end())
-        add(owed->second, buffer + place.offset * bytes_of(dtype_));
+        add_floats(owed->second, dtype_, buffer + place.offset * bytes_of(dtype_));
   }
 
   void wait() override {}
   void commit() override { owed_.clear(); }
   void abandon() override {}
+  void treat(const Treatment&) override {}
 
   NamedFloats save() const override { return owed_; }
   void load(const NamedFloats& state) override {
@@ -34,16 +35,6 @@ class LoneSum final : public GradientSum {
   }
 
  private:
-  void add(const std::vector<float>& residual, std::byte* to) const {
-    if (dtype_ == Dtype::f64) return add_as<double>(residual, to);
-    add_as<float>(residual, to);
-  }
-  template <class T>
-  static void add_as(const std::vector<float>& residual, std::byte* to) {
-    T* values = reinterpret_cast<T*>(to);
-    for (std::size_t i = 0; i < residual.size(); ++i) values[i] += static_cast<T>(residual[i]);
-  }
-
   const Dtype dtype_;
   const std::vector<Place> places_;
   const StateSizes sizes_;

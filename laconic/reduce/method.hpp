@@ -6,6 +6,8 @@
 //   native_sum.cpp     the transport's own sum, block by block in an order all ranks share
 //   power_sgd_sum.cpp  factors of all matrices after the last block
 //   lone_sum.cpp       one member: pays what larger groups left owing, then nothing
+//   steered_sum.cpp    any lossy one of these and a whole one beside it, between which treatments
+//                      choose
 #pragma once
 
 #include <map>
@@ -24,11 +26,18 @@ struct SumRequest {
   Traffic traffic = Traffic::dp_gradient;
   std::vector<BlockLayout> blocks;
   Dtype dtype = Dtype::f32;
+  std::uint32_t first_unit = 0;  // of tags
 };
 
 std::unique_ptr<GradientSum> make_codec_sum(const SumRequest& request);
 std::unique_ptr<GradientSum> make_native_sum(const SumRequest& request);
 std::unique_ptr<GradientSum> make_power_sgd_sum(const SumRequest& request);
+// The sum of a policy that loses something; `encoded` is by codec or power_sgd, and is never told
+// to bypass.
+std::unique_ptr<GradientSum> make_steered_sum(const SumRequest& request,
+                                              std::unique_ptr<GradientSum> encoded);
+// Tags of methods have units below this one; those of whole sums begin here.
+std::uint32_t whole_unit(const std::vector<BlockLayout>& blocks);
 
 // --- codec method
 
@@ -44,6 +53,11 @@ Algorithm algorithm_of(const GradientPolicy& policy);
 // none is cut in two.
 std::vector<std::uint64_t> offsets_of(const GradientPolicy& policy, std::uint64_t elements,
                                       int members);
+// Of the messages of a sum. Requires: not "native".
+struct CodecPair {
+  CodecSpec up, down;
+};
+CodecPair codecs_of(const GradientPolicy& policy);
 // The exact or encoded sum of a buffer by this policy.
 CollectiveSpec collective_of(const Group& group, const GradientPolicy& policy, Traffic traffic,
                              std::uint32_t unit, std::uint64_t elements, Dtype dtype);
@@ -69,6 +83,13 @@ struct Place {
 // Nowhere, when ranks of this policy remember nothing.
 std::vector<Place> residual_places(const GradientPolicy& policy,
                                    const std::vector<BlockLayout>& blocks);
+
+// Where what member number `member` of so many owes lies, by the names in its state. Places may
+// overlap: it owes the sum of what is there.
+std::vector<Place> owed_places(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,
+                               int members, int member);
+// buffer[i] += values[i]
+void add_floats(const std::vector<float>& values, Dtype dtype, std::byte* buffer);
 
 // All that member number `member` of so many can have in its state.
 using StateSizes = std::map<std::string, std::uint64_t>;

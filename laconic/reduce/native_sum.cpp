@@ -67,6 +67,7 @@ class NativeSum final : public GradientSum {
 
   void commit() override {}
   void abandon() override {}
+  void treat(const Treatment&) override {}
   NamedFloats save() const override { return {}; }
   void load(const NamedFloats& state) override { require_fit(state, {}); }
 

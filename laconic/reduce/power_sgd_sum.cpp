@@ -49,6 +49,9 @@ class FlatSum {
   void abandon() {
     if (sum_) sum_->abandon();
   }
+  void recode(const CodecPair& codecs) {
+    if (sum_) sum_->recode(codecs.up, codecs.down);
+  }
 
   void watch(bool looks) {
     if (sum_) sum_->watch(looks);
@@ -153,6 +156,11 @@ class PowerSgd final : public Operation {
     Fidelity all = seen_;
     for (const FlatSum* sum : {&whole_, &left_, &right_}) all += sum->seen();
     return all;
+  }
+
+  void recode(const CodecPair& codecs) {
+    left_.recode(codecs);
+    right_.recode(codecs);
   }
 
   NamedFloats save() const {
@@ -281,6 +289,7 @@ class PowerSgdSum final : public GradientSum {
  public:
   explicit PowerSgdSum(const SumRequest& request)
       : courier_(request.courier),
+        policy_(request.policy),
         warm_up_steps_(static_cast<std::uint64_t>(request.policy.warm_up_steps)),
         exact_(warm_up_steps_ > 0 ? make_codec_sum(exactly(request)) : nullptr),
         sizes_(state_sizes(request.policy, request.blocks, static_cast<int>(request.group.size()),
@@ -345,6 +354,12 @@ class PowerSgdSum final : public GradientSum {
     return all;
   }
 
+  void treat(const Treatment& treatment) override {
+    const CodecPair codecs =
+        codecs_of(treatment.codec ? recoded(policy_, *treatment.codec) : policy_);
+    for (const auto& part : parts_) part->recode(codecs);
+  }
+
   NamedFloats save() const override {
     NamedFloats state;
     for (const auto& part : parts_) state.merge(part->save());
@@ -357,6 +372,7 @@ class PowerSgdSum final : public GradientSum {
 
  private:
   Courier& courier_;
+  const GradientPolicy policy_;
   const std::uint64_t warm_up_steps_;
   const std::unique_ptr<GradientSum> exact_;
   const StateSizes sizes_;

@@ -74,6 +74,37 @@ std::vector<Place> residual_places(const GradientPolicy& policy,
   return places;
 }
 
+std::vector<Place> owed_places(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,
+                               int members, int member) {
+  if (members == 1 || policy.method == ReduceMethod::power_sgd)
+    return residual_places(policy, blocks);
+  const auto own = static_cast<std::size_t>(member);
+  std::vector<Place> places;
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
+    const auto offsets = offsets_of(policy, elements_of(blocks[b]), members);
+    StateSizes sizes;
+    add_codec_sizes(policy, {blocks[b]}, members, member, sizes);
+    for (const auto& [name, elements] : sizes)
+      places.push_back({name, b, name == down_name(blocks[b]) ? offsets[own] : 0, elements});
+  }
+  return places;
+}
+
+namespace {
+
+template <class T>
+void add_as(const std::vector<float>& values, std::byte* buffer) {
+  T* to = reinterpret_cast<T*>(buffer);
+  for (std::size_t i = 0; i < values.size(); ++i) to[i] += static_cast<T>(values[i]);
+}
+
+}  // namespace
+
+void add_floats(const std::vector<float>& values, Dtype dtype, std::byte* buffer) {
+  if (dtype == Dtype::f64) return add_as<double>(values, buffer);
+  add_as<float>(values, buffer);
+}
+
 StateSizes state_sizes(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,
                        int members, int member) {
   StateSizes sizes;

@@ -71,7 +71,10 @@ class SumModel {
   using Buffers = std::vector<std::vector<T>>;  // by block
 
   SumModel(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks, int members)
-      : policy_(policy), blocks_(blocks), members_(static_cast<std::size_t>(members)) {
+      : configured_(policy),
+        policy_(policy),
+        blocks_(blocks),
+        members_(static_cast<std::size_t>(members)) {
     if (policy.method == ReduceMethod::power_sgd) make_workers();
     for (const BlockLayout& block : blocks_) {
       Memory memory;
@@ -86,19 +89,24 @@ class SumModel {
     const ScopedDenormals flush(true);  // as collectives do
     step_ = step;
     open_ = committed_;
-    is_exact_ = members_ == 1 || step < static_cast<std::uint64_t>(policy_.warm_up_steps);
+    is_exact_ =
+        members_ == 1 || is_bypassed_ || step < static_cast<std::uint64_t>(policy_.warm_up_steps);
     if (!is_exact_ && policy_.method == ReduceMethod::power_sgd)
       return sum_of_factors(contributions);
     Buffers sums;
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
       Buffers parts;
-      for (const Buffers& rank : contributions) parts.push_back(rank[b]);
+      for (std::size_t w = 0; w < members_; ++w) {
+        parts.push_back(contributions[w][b]);
+        if (is_bypassed_) add_owed(w, b, parts.back());
+      }
       sums.push_back(is_exact_ ? rank_ordered_sum(parts) : sum_of_block(b, parts));
     }
     return sums;
   }
 
   void commit() {
+    if (is_bypassed_) pay();
     if (is_exact_) return;
     committed_ = open_;
     is_begun_ = true;
@@ -106,6 +114,12 @@ class SumModel {
   }
   void abandon() {
     for (SharedLowRank& worker : workers_) worker.abandon();
+  }
+
+  void treat(const Treatment& treatment) {
+    policy_ = !treatment.is_bypassed && treatment.codec ? recoded(configured_, *treatment.codec)
+                                                        : configured_;
+    is_bypassed_ = treatment.is_bypassed && members_ > 1;
   }
 
   // What the member must save.
@@ -122,6 +136,39 @@ class SumModel {
   }
 
  private:
+  // What a rank owes to a block is part of what it contributes when that travels whole.
+  void add_owed(std::size_t member, std::size_t block, std::vector<T>& values) const {
+    if (workers_.empty()) {
+      const auto offsets = offsets_of(configured_, values.size(), static_cast<int>(members_));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] += static_cast<T>(committed_[block].up[member][i]);
+        if (i >= offsets[member] && i < offsets[member + 1])
+          values[i] += static_cast<T>(committed_[block].down[i]);
+      }
+      return;
+    }
+    std::size_t tensor = 0, at = 0;
+    for (std::size_t b = 0; b < block; ++b) tensor += blocks_[b].tensors.size();
+    for (const NamedTensor& t : blocks_[block].tensors) {
+      const float* residual = workers_[member].residual(tensor++);
+      for (std::uint64_t i = 0; i < elements_of(t.tensor); ++i, ++at)
+        if (residual != nullptr) values[at] += static_cast<T>(residual[i]);
+    }
+  }
+
+  void pay() {
+    for (Memory& memory : committed_) {
+      for (auto& up : memory.up) std::ranges::fill(up, 0.0F);
+      std::ranges::fill(memory.down, 0.0F);
+    }
+    is_begun_ = false;
+    for (SharedLowRank& worker : workers_) {
+      NamedFloats state = worker.save();
+      std::erase_if(state, [](const auto& item) { return item.first.ends_with(".residual"); });
+      worker.load(state);
+    }
+  }
+
   // Of a block. `up` is zero where a rank encodes nothing; `down` is all owners' side by side.
   struct Memory {
     std::vector<std::vector<float>> up;  // by rank
@@ -132,8 +179,11 @@ class SumModel {
   CollectiveSpec spec_of(std::size_t block) const {
     Group group(members_);
     std::iota(group.begin(), group.end(), 0);
-    return collective_of(group, policy_, Traffic::dp_gradient, static_cast<std::uint32_t>(block),
-                         elements_of(blocks_[block]), kDtypeOf<T>);
+    CollectiveSpec spec =
+        collective_of(group, policy_, Traffic::dp_gradient, static_cast<std::uint32_t>(block),
+                      elements_of(blocks_[block]), kDtypeOf<T>);
+    spec.offsets = offsets_of(configured_, elements_of(blocks_[block]), static_cast<int>(members_));
+    return spec;
   }
 
   std::vector<T> sum_of_block(std::size_t block, const Buffers& parts) {
@@ -219,11 +269,11 @@ class SumModel {
   void add_block_state(std::size_t block, std::size_t member, NamedFloats& state) const {
     const BlockLayout& layout = blocks_[block];
     const int members = static_cast<int>(members_);
-    const StateSizes sizes = state_sizes(policy_, {layout}, members, static_cast<int>(member));
+    const StateSizes sizes = state_sizes(configured_, {layout}, members, static_cast<int>(member));
     const Memory& memory = committed_[block];
     if (sizes.contains(up_name(layout))) state[up_name(layout)] = memory.up[member];
     if (!sizes.contains(down_name(layout))) return;
-    const std::uint64_t from = offsets_of(policy_, elements_of(layout), members)[member];
+    const std::uint64_t from = offsets_of(configured_, elements_of(layout), members)[member];
     state[down_name(layout)] = part_of(memory.down, {from, sizes.at(down_name(layout))});
   }
 
@@ -293,7 +343,9 @@ class SumModel {
     return places;
   }
 
-  const GradientPolicy policy_;
+  const GradientPolicy configured_;
+  GradientPolicy policy_;  // as treated
+  bool is_bypassed_ = false;
   const std::vector<BlockLayout> blocks_;
   const std::size_t members_;
   std::vector<Memory> committed_, open_;  // by block

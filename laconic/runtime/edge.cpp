@@ -116,6 +116,11 @@ void EdgeSender::queue(const Outgoing& outgoing, Bytes message) {
                 .message = std::make_shared<const Bytes>(std::move(message))});
 }
 
+void EdgeSender::recode(const CodecSpec& codec) {
+  sender_.recode(codec);
+  spec_.link.codec = codec;
+}
+
 void EdgeSender::release(int microbatch) {
   kept_.erase(microbatch);
 }
@@ -291,6 +296,11 @@ void EdgeReceiver::abandon() {
   posted_.clear();
   under_way_ = 0;
   receiver_.abandon();
+}
+
+void EdgeReceiver::recode(const CodecSpec& codec) {
+  receiver_.recode(codec);
+  spec_.link.codec = codec;
 }
 
 Bytes wait_for(Engine& engine, Rank from, Tag tag, const std::function<void()>& serve) {

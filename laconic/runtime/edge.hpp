@@ -91,6 +91,8 @@ class EdgeSender {
   void send(const at::Tensor& x, const EdgeMessage& message, DeadlineKey key);
   // The receiver will not ask for this microbatch any more: something came back that it made of it.
   void release(int microbatch);
+  // Another codec from the next step on, at both ends: see link/link.hpp.
+  void recode(const CodecSpec& codec);
   // Answers requests that have arrived. Never waits. Throws PeerLost, Timeout.
   void serve();
   // The end of the step at this end. Requires, with a delta memory: the receiver has all messages,
@@ -152,6 +154,7 @@ class EdgeReceiver {
                   const std::function<void()>& serve);
   void commit();  // Requires: what was posted was received
   void abandon();
+  void recode(const CodecSpec& codec);  // as the sender's
 
   Receiver& link() { return receiver_; }
   const EdgeSpec& spec() const { return spec_; }

@@ -207,8 +207,34 @@ std::map<Traffic, Fidelity> Pipeline::seen() const {
   return all;
 }
 
+Treatment Pipeline::treatment_of(Traffic traffic) const {
+  const auto found = treatments_.find(traffic);
+  return found == treatments_.end() ? Treatment{} : found->second;
+}
+
+void Pipeline::treat(Traffic traffic, const Treatment& treatment) {
+  const bool is_activation = traffic == Traffic::pp_activation;
+  if (!is_activation && traffic != Traffic::pp_gradient) return;
+  const CodecSpec codec =
+      codec_under(treatment, is_activation ? plan_.activation.codec : plan_.gradient.codec);
+  for (const auto& [number, edge] : edges_) {
+    if (edge->sends_activations == is_activation)
+      edge->sender.recode(codec);
+    else
+      edge->receiver.recode(codec);
+  }
+  treatments_[traffic] = treatment;
+}
+
+// A treatment may bring a codec that remembers, or take it away for a while.
 bool Pipeline::has_memory() const {
-  return !edges_.empty() && (remembers(plan_.activation) || remembers(plan_.gradient));
+  const auto remembers_now = [&](LinkSpec link, Traffic traffic) {
+    if (remembers(link)) return true;
+    link.codec = codec_under(treatment_of(traffic), link.codec);
+    return remembers(link);
+  };
+  return !edges_.empty() && (remembers_now(plan_.activation, Traffic::pp_activation) ||
+                             remembers_now(plan_.gradient, Traffic::pp_gradient));
 }
 
 void Pipeline::save(const std::string& prefix) {

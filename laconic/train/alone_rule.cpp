@@ -22,6 +22,7 @@ class AloneRule final : public UpdateRule {
     owed_.reset();
   }
   void abandon() override {}
+  void treat(Traffic, const Treatment&) override {}
 
   RankTensors save(const OptimiserState&) const override {
     return owed_ != nullptr ? tensors_of(owed_->save(), std::string(kGradient)) : RankTensors();

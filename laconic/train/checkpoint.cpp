@@ -108,6 +108,7 @@ void write_state(const fs::path& folder, const CheckpointSpec& spec, Dtype dtype
                                  {"files", files},
                                  {"config", spec.config_toml}};
   if (!spec.pipeline.empty()) json["pipeline"] = spec.pipeline;
+  if (!spec.steering.empty()) json["steering"] = spec.steering;
   json["xxh3"] = checksum_of_state(json);
   write_atomically((folder / "state.json").string(), json.dump(2) + "\n");
 }
@@ -261,7 +262,8 @@ std::string find_latest_checkpoint(const std::string& folder, std::vector<std::s
 CheckpointInfo read_checkpoint_info(const std::string& folder) {
   const nlohmann::json state = read_state(folder);
   return {state["step"].get<std::int64_t>(), state["config"].get<std::string>(),
-          state["data_xxh3"].get<std::string>(), state.value("pipeline", std::string())};
+          state["data_xxh3"].get<std::string>(), state.value("pipeline", std::string()),
+          state.value("steering", std::string())};
 }
 
 std::vector<std::string> checkpoints_after(const std::string& folder, std::int64_t step) {

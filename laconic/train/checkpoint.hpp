@@ -44,6 +44,7 @@ struct CheckpointSpec {
   std::string config_toml;       // the run's configuration, kept for the reader
   std::string tokeniser_folder;  // copied along; may be empty
   std::string pipeline;  // what was decided about it (train/pipeline_plan.hpp); may be empty
+  std::string steering;  // and about its messages since (train/steering.hpp); may be empty
   std::function<void(const std::string& folder)> add_files;  // of other ranks; may be empty
 };
 
@@ -73,6 +74,7 @@ struct CheckpointInfo {
   std::string config_toml;
   std::string data_xxh3;
   std::string pipeline;
+  std::string steering;
 };
 CheckpointInfo read_checkpoint_info(const std::string& folder);
 

@@ -160,6 +160,12 @@ void GradientExchange::sum_tied_in_replica(std::int64_t step) {
   give_tied();
 }
 
+// Ranks of a pipeline that do not encode (dp.gradient.stages) have nothing to be treated.
+void GradientExchange::treat(Traffic traffic, const Treatment& treatment) {
+  if (traffic == Traffic::dp_gradient) sum_->treat(treatment);
+  if (traffic == Traffic::embedding_tied && tied_sum_) tied_sum_->treat(treatment);
+}
+
 RankTensors GradientExchange::save() const {
   const std::string unit(unit_of(config_));
   RankTensors tensors = tensors_of(sum_->save(), unit);

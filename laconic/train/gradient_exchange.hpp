@@ -70,6 +70,9 @@ class GradientExchange {
   // do without a pipeline. Requires: not fused; outside of begin ... commit.
   void sum_tied_in_replica(std::int64_t step);
 
+  // See UpdateRule. Requires: outside of begin ... commit.
+  void treat(Traffic traffic, const Treatment& treatment);
+
   RankTensors save() const;
   // From what all ranks saved; with another number of stages residuals are dropped. Returns a note.
   std::string load(const std::vector<RankTensors>& saved);

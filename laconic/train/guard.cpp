@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
+#include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 
 namespace laconic {
@@ -87,7 +87,7 @@ GuardReading reading_from(const nlohmann::json& json) {
 Traffic traffic_named(const std::string& name) {
   for (int t = 0; t < kTrafficClasses; ++t)
     if (name_of(static_cast<Traffic>(t)) == name) return static_cast<Traffic>(t);
-  throw std::runtime_error(fmt::format("'{}' is no class of messages", printable(name)));
+  throw ConfigError({{"steering", fmt::format("'{}' is no class of messages", printable(name))}});
 }
 
 }  // namespace
@@ -176,7 +176,7 @@ GuardState guard_state_from(const std::string& text) {
                                     .worst = reading_from(json.at("worst"))};
     return state;
   } catch (const nlohmann::json::exception& error) {
-    throw std::runtime_error(fmt::format("no state of a guard: {}", error.what()));
+    throw ConfigError({{"steering", fmt::format("no state of a guard: {}", error.what())}});
   }
 }
 

@@ -96,7 +96,7 @@ std::string to_text(const Alarm& alarm);
 std::vector<Alarm> judge(const GuardSpec& spec, GuardState& state, std::int64_t step,
                          const std::map<Traffic, Look>& looks);
 
-// For checkpoints; guard_state_from(to_json(s)) == s. Throws std::runtime_error when it is none.
+// For checkpoints; guard_state_from(to_json(s)) == s. Throws ConfigError when it is none.
 std::string to_json(const GuardState& state);
 GuardState guard_state_from(const std::string& json);
 

@@ -5,7 +5,8 @@
 
 #include <cmath>
 #include <limits>
-#include <stdexcept>
+
+#include "laconic/base/error.hpp"
 
 namespace laconic {
 namespace {
@@ -214,7 +215,7 @@ TEST(Guard, TheStateSurvivesACheckpoint) {
   EXPECT_EQ(guard_state_from(to_json(GuardState())), GuardState());
   for (const char* broken : {"", "[1]", "{\"pp.activation\": 3}", "{\"nobody\": {}}",
                              "{\"pp.gradient\": {\"looks\": 1}}"})
-    EXPECT_THROW(guard_state_from(broken), std::runtime_error) << broken;
+    EXPECT_THROW(guard_state_from(broken), ConfigError) << broken;
 }
 
 TEST(Guard, TheSpecIsWhatTheConfigurationSays) {

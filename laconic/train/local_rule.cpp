@@ -53,6 +53,10 @@ class LocalRule final : public UpdateRule {
   void watch(bool looks) override { exchange_.watch(looks); }
   std::map<Traffic, Fidelity> seen() const override { return exchange_.seen(); }
 
+  void treat(Traffic traffic, const Treatment& treatment) override {
+    exchange_.treat(traffic, treatment);
+  }
+
   RankTensors save(const OptimiserState& state) const override;
   std::string load(const std::vector<RankTensors>& saved, OptimiserState& state) override;
 

@@ -19,6 +19,7 @@
 #include "laconic/train/guarding.hpp"
 #include "laconic/train/rank_state.hpp"
 #include "laconic/train/reports.hpp"
+#include "laconic/train/steering.hpp"
 #include "laconic/train/step.hpp"
 #include "laconic/train/together.hpp"
 #include "laconic/train/update_rule.hpp"
@@ -124,6 +125,9 @@ class Run {
         start_.gpt, plan_of(config_, common_.decisions),
         world_.is_alone() ? nullptr : &world_.engine(), world_.pp_group(), world_.pp_member(),
         PipelineOptions{.recompute = config_.model.recompute, .trace = reports_->trace()});
+    steering_.emplace(*pipeline_, *rule_, common_.steering);
+    guarding_.emplace(
+        Guarding::Parts{config_, world_, start_.gpt, *pipeline_, *rule_, *steering_, *reports_});
     if (!start_.is_resumed || !has_memory()) return;
     const std::string note = load_links();
     if (!note.empty()) start_.notes.push_back(note);
@@ -310,7 +314,8 @@ class Run {
             .data_xxh3 = data_.xxh3,
             .config_toml = to_toml(config_, false),
             .tokeniser_folder = has_tokeniser(tokeniser) ? tokeniser : "",
-            .pipeline = config_.mesh.pp > 1 ? to_json(common_.decisions) : ""};
+            .pipeline = config_.mesh.pp > 1 ? to_json(common_.decisions) : "",
+            .steering = steering_->state() == SteeringState() ? "" : to_json(steering_->state())};
   }
 
   // The id that ends a document, for whoever reads config.json; -1: nobody said.
@@ -337,6 +342,8 @@ class Run {
   GptFolderFacts facts_;
   std::optional<Reports> reports_;
   std::unique_ptr<Pipeline> pipeline_;
+  std::optional<Steering> steering_;
+  std::optional<Guarding> guarding_;
   Trace disabled_;
   TrainSummary summary_;
   std::int64_t evaluated_step_ = -1;

@@ -90,6 +90,8 @@ MemorySpec delta_of(const std::string& first, const std::string& reference,
                .hash_every = static_cast<int>(hash_every)};
 }
 
+}  // namespace
+
 LinkSpec activation_link(const RunConfig& config) {
   const PpActivationSection& a = config.pp_activation;
   LinkSpec link{.name = "pp.activation",
@@ -114,6 +116,8 @@ LinkSpec gradient_link(const RunConfig& config) {
     link.memory = ErrorFeedback{.reset = g.reset ? Reset::step : Reset::never};
   return link;
 }
+
+namespace {
 
 TensorSpec boundary_of(const RunConfig& config, const GptShape& shape) {
   return {.dtype = config.run.dtype == "float64" ? Dtype::f64 : Dtype::f32,

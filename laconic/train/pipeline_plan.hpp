@@ -58,6 +58,10 @@ PipelineDecisions decide_pipeline(const RunConfig& config, const GptShape& shape
 // something else by now. Requires: no key was changed that decisions depend on.
 bool still_holds(const PipelineDecisions& decisions, const RunConfig& config);
 
+// What the configuration says of messages between stages (pp.activation, pp.gradient).
+LinkSpec activation_link(const RunConfig& config);
+LinkSpec gradient_link(const RunConfig& config);
+
 PipelinePlan plan_of(const RunConfig& config, const PipelineDecisions& decisions);
 
 // Bytes of the budget that references of so many samples take at one end of such a link; 0: it has

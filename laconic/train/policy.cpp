@@ -58,6 +58,7 @@ GradientPolicy policy_of(const RunConfig& config) {
           .down_feedback = g.feedback == "both",
           .warm_up_steps = g.warmup,
           .algorithm = algorithm_of(g.algorithm, is_plain(g)),
+          .whole_algorithm = algorithm_of(g.algorithm, true),
           .rank = g.rank,
           .min_ratio = g.min_ratio,
           .by_block = g.by_block,
@@ -84,6 +85,7 @@ GradientPolicy tied_policy_of(const RunConfig& config) {
           .down = codec,
           .warm_up_steps = config.dp_gradient.warmup,
           .algorithm = algorithm_of(is_plain ? config.dp_gradient.algorithm : "auto", is_plain),
+          .whole_algorithm = algorithm_of(config.dp_gradient.algorithm, true),
           .seed = static_cast<std::uint64_t>(config.run.seed)};
 }
 

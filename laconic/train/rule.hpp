@@ -44,6 +44,9 @@ class SummedRule : public UpdateRule {
   void abandon() override { exchange_.abandon(); }
   void watch(bool looks) override { exchange_.watch(looks); }
   std::map<Traffic, Fidelity> seen() const override { return exchange_.seen(); }
+  void treat(Traffic traffic, const Treatment& treatment) override {
+    exchange_.treat(traffic, treatment);
+  }
   RankTensors save(const OptimiserState&) const override { return exchange_.save(); }
   std::string load(const std::vector<RankTensors>& saved, OptimiserState&) override;
 

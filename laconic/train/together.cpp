@@ -84,11 +84,15 @@ Problems check_mesh(const RunConfig& config, int ranks) {
 
 CommonStart start_together(const TrainOptions& options, const DataFacts& data, World& world) {
   CommonStart common;
+  std::vector<std::string> notes;
   const RunConfig& config = options.config;
   const auto decide = [&](const GptShape& shape, const std::string& checkpoint) {
     const std::vector<std::string> changes =
         checkpoint.empty() ? std::vector<std::string>() : changes_since(checkpoint, config);
-    const std::string before = checkpoint.empty() ? "" : read_checkpoint_info(checkpoint).pipeline;
+    const CheckpointInfo info =
+        checkpoint.empty() ? CheckpointInfo() : read_checkpoint_info(checkpoint);
+    const std::string& before = info.pipeline;
+    common.steering = still_good(parse_steering(info.steering), changes, config, notes);
     bool goes_on = !before.empty() && asks_the_same(changes);
     if (goes_on) common.decisions = parse_decisions(before);
     goes_on = goes_on && still_holds(common.decisions, config);
@@ -99,16 +103,20 @@ CommonStart start_together(const TrainOptions& options, const DataFacts& data, W
   };
   const std::string answer = world.first_decides([&] {
     common.start = start_run(config, options.start, data, decide);
+    common.start.notes.insert(common.start.notes.end(), notes.begin(), notes.end());
     const std::string from =
         common.start.is_resumed ? fs::absolute(common.start.from).string() : "none";
-    return nlohmann::json{
-        {"from", from}, {"has_links", common.has_links}, {"pipeline", to_json(common.decisions)}}
+    return nlohmann::json{{"from", from},
+                          {"has_links", common.has_links},
+                          {"pipeline", to_json(common.decisions)},
+                          {"steering", to_json(common.steering)}}
         .dump();
   });
   if (world.is_first()) return common;
   const nlohmann::json decided = nlohmann::json::parse(answer);
   common.decisions = parse_decisions(decided["pipeline"].get<std::string>());
   common.has_links = decided["has_links"];
+  common.steering = parse_steering(decided["steering"].get<std::string>());
   StartOptions follow = options.start;
   follow.follows = true;
   follow.resume = decided["from"];

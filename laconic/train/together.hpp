@@ -5,6 +5,7 @@
 #include "laconic/train/loop.hpp"
 #include "laconic/train/pipeline_plan.hpp"
 #include "laconic/train/resume.hpp"
+#include "laconic/train/steering.hpp"
 #include "laconic/train/world.hpp"
 
 namespace laconic {
@@ -19,6 +20,7 @@ struct CommonStart {
   PipelineDecisions decisions;
   // The checkpoint was made by the same pipeline: what its links remembered is ours.
   bool has_links = false;
+  SteeringState steering;  // what its messages undergo, as far as that is still good
 };
 
 // Rank 0 looks at the run's folder and decides; the others do as it does. Collective. Throws

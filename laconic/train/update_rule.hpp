@@ -26,6 +26,7 @@
 
 #include "laconic/config/run_config.hpp"
 #include "laconic/link/fidelity.hpp"
+#include "laconic/link/treatment.hpp"
 #include "laconic/model/gpt.hpp"
 #include "laconic/train/checkpoint.hpp"
 #include "laconic/train/optimiser.hpp"
@@ -74,6 +75,11 @@ class UpdateRule {
   // rank's messages; true also forgets what was seen before. Requires: between steps.
   virtual void watch(bool /*looks*/) {}
   virtual std::map<Traffic, Fidelity> seen() const { return {}; }
+
+  // From the next step on sums of dp.gradient or embedding.tied are treated so, instead of how they
+  // were (reduce/gradient_sum.hpp); other classes are none of a rule's. The same on all ranks.
+  // Throws ConfigError. Requires: between steps.
+  virtual void treat(Traffic traffic, const Treatment& treatment) = 0;
 
   // Requires: between steps. `state` is what is saved besides: where ranks differ in it, their own
   // is here too.

@@ -195,6 +195,75 @@ TEST(PipelineRules, ARunThatIsResumedIsTheOneThatNeverStopped) {
     }
 }
 
+const Treatment kBypassed{.is_bypassed = true};
+
+// With nothing owed yet the updates are those of a run that never encodes.
+TEST(TreatedRules, BypassedFromTheBeginningTheyAreThePlainOnes) {
+  for (const Mesh& mesh : {Mesh{.dp = 3}, Mesh{.pp = 2, .dp = 2}}) {
+    const auto plain = run_rules({mesh, config_for(mesh), 4});
+    for (const auto& sets : std::vector<std::vector<std::string>>{
+             {"dp.gradient.codec=quantise:bits=2", "embedding.tied.codec=sign"},
+             {"dp.gradient.method=power_sgd", "dp.gradient.rank=1"}}) {
+      RuleRun run{mesh, config_for(mesh, sets), 4};
+      for (const Traffic traffic : {Traffic::dp_gradient, Traffic::embedding_tied})
+        run.changes.push_back({0, traffic, kBypassed});
+      const auto ranks = run_rules(run);
+      for (std::size_t r = 0; r < ranks.size(); ++r) {
+        SCOPED_TRACE(to_text(mesh) + sets.front() + to_text(ranks[r].coord));
+        expect_same_tensors(plain[r].values, ranks[r].values, "values");
+        EXPECT_FALSE(has_residual(ranks[r].saved));
+      }
+    }
+  }
+}
+
+TEST(TreatedRules, MomentsAndChangesTravelWholeToo) {
+  const Mesh mesh{.dp = 2};
+  const std::pair<const char*, std::vector<std::string>> rows[] = {
+      {"dp.gradient.codec=sign", {"dp.gradient.method=compressed_adam", "dp.gradient.warmup=1"}},
+      {"dp.gradient.codec=quantise:bits=2", {"local.steps=2"}}};
+  for (const auto& [codec, sets] : rows) {
+    const auto plain = run_rules({mesh, config_for(mesh, with(sets, "dp.gradient.codec=raw")), 6});
+    RuleRun run{mesh, config_for(mesh, with(sets, codec)), 6};
+    const auto encoded = run_rules(run);
+    run.changes = {{0, Traffic::dp_gradient, kBypassed}};
+    const auto whole = run_rules(run);
+    expect_same_tensors(plain[0].values, whole[0].values, codec);
+    EXPECT_FALSE(encoded[0].values.at(0).equal(whole[0].values.at(0))) << codec;
+  }
+}
+
+// Replicas and ends stay together, and a run that is resumed on either side of the change is the
+// one that never stopped.
+TEST(TreatedRules, AreResumedAcrossAChange) {
+  const Treatment finer{.codec = parse_codec("quantise:bits=6")};
+  for (const auto& sets : std::vector<std::vector<std::string>>{
+           {"dp.gradient.codec=quantise:bits=3", "embedding.tied.codec=quantise:bits=3"},
+           {"dp.gradient.method=power_sgd", "dp.gradient.rank=2", "dp.gradient.codec=sign",
+            "embedding.tied.codec=sign"},
+           {"dp.gradient.method=compressed_adam", "dp.gradient.codec=sign", "dp.gradient.warmup=1",
+            "embedding.tied.codec=quantise:bits=4"}})
+    for (const std::int64_t stop : {2, 3, 4}) {
+      const Mesh mesh{.pp = 2, .dp = 2};
+      SCOPED_TRACE(fmt::format("{}, stopped at {}", fmt::join(sets, " "), stop));
+      const std::vector<RuleRun::Change> changes = {{1, Traffic::dp_gradient, finer},
+                                                    {3, Traffic::dp_gradient, kBypassed},
+                                                    {3, Traffic::embedding_tied, finer},
+                                                    {5, Traffic::dp_gradient, {}}};
+      RuleRun whole{mesh, config_for(mesh, sets), 7};
+      whole.changes = changes;
+      const auto expected = run_rules(whole);
+      expect_lock_step(expected);
+      RuleRun first{mesh, whole.config, stop}, second{mesh, whole.config, 7 - stop};
+      first.changes = second.changes = changes;
+      second.first_step = stop;
+      second.from = run_rules(first);
+      const auto resumed = run_rules(second);
+      for (std::size_t r = 0; r < resumed.size(); ++r)
+        expect_same_tensors(expected[r].values, resumed[r].values, to_text(resumed[r].coord));
+    }
+}
+
 // Over all ranks and elements, what sums still owe: those of blocks, and the tied one.
 double outstanding(const std::vector<Ended>& ranks, const std::string& prefix) {
   double total = 0;

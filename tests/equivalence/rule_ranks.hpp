@@ -87,6 +87,13 @@ struct RuleRun {
   std::int64_t first_step = 0;
   std::vector<Ended> from = {};
   std::vector<RankTensors> saved = {};  // instead of those in `from`
+  // What happens to a class before a step, and when a run goes on, what had happened by then.
+  struct Change {
+    std::int64_t step = 0;
+    Traffic traffic = Traffic::dp_gradient;
+    Treatment treatment;
+  };
+  std::vector<Change> changes = {};
 };
 
 inline RunConfig config_for(const Mesh& mesh, const std::vector<std::string>& sets = {}) {
@@ -156,6 +163,9 @@ class RankOfRules {
   }
 
   void take_step(std::int64_t step) {
+    for (const RuleRun::Change& change : run_.changes)
+      if (change.step == step || (step == run_.first_step && change.step < step))
+        rule_->treat(change.traffic, change.treatment);
     rule_->begin(step);
     for (const Parameter& p : gpt_.parameters) {
       at::Tensor value = p.value;
