@@ -20,6 +20,7 @@ class Guarded : public PipelineParallel {
     c.data.valid = "";
     c.train.steps = 4;
     c.steering.every = c.steering.patience = 1;
+    if (dp == 3) c.train.batch = 12;
     set(c, sets);
     return c;
   }
@@ -77,17 +78,17 @@ class Guarded : public PipelineParallel {
 // One bit for activations of all sizes: levels as far out as the largest of a block.
 TEST_F(Guarded, ABadCodecIsFoundByAllRanksAtTheSameStepAndTheBitsAreRaised) {
   const Sets sets = {"pp.activation.codec=quantise:bits=1,grid=ends", "steering.guard=fallback",
-                     "steering.patience=2"};
+                     "steering.max_error=0.5", "steering.patience=2"};
   for (const int dp : {1, 2}) {
     const std::string name = fmt::format("raised-{}", dp);
     const RunConfig c = guarded(name, 3, dp, sets);
     const auto ranks = run_all(c);
-    EXPECT_EQ(alarms_of(ranks), "2: pp.activation quantise:bits=2,grid=ends");
+    ASSERT_EQ(alarms_of(ranks), "2: pp.activation quantise:bits=2,grid=ends");
     const Alarm& alarm = ranks[0].guard.alarms[0];
     ASSERT_EQ(alarm.crossed.size(), 1U);
     EXPECT_EQ(alarm.crossed[0].threshold, "steering.max_error");
-    EXPECT_GT(alarm.crossed[0].value, 1);
-    EXPECT_LT(ranks[0].guard.classes.at(Traffic::pp_activation).last.relative_error, 1);
+    EXPECT_GT(alarm.crossed[0].value, 0.5);
+    EXPECT_LT(ranks[0].guard.classes.at(Traffic::pp_activation).last.relative_error, 0.5);
 
     // The same as two steps by one bit, and two by two bits.
     RunConfig other = guarded(name + "-by-hand", 3, dp, {sets[0]});
@@ -176,7 +177,7 @@ TEST_F(Guarded, AGoodCodecNeverAlarmsAndLookingChangesNoBit) {
     EXPECT_EQ(alarms_of(ranks), "");
     EXPECT_EQ(ranks[0].guard.classes.size(), 4U);
     for (const auto& [traffic, watch] : ranks[0].guard.classes) {
-      EXPECT_GT(watch.worst.cosine, 0.999) << name_of(traffic);
+      EXPECT_GT(watch.worst.cosine, 0.99) << name_of(traffic);
       EXPECT_EQ(watch.looks, 6) << name_of(traffic);
     }
     c.run.folder = folder_ / fmt::format("plain-{}", guard);
@@ -190,7 +191,7 @@ TEST_F(Guarded, WatchWarnsAndDoesNothing) {
       guarded("watch", 2, 1,
               {"pp.gradient.codec=top_k:keep=0.001", "steering.guard=watch", "steering.every=2"});
   const auto ranks = run_all(c);
-  EXPECT_EQ(alarms_of(ranks), "2: pp.gradient bypassed | 4: pp.gradient bypassed");
+  ASSERT_EQ(alarms_of(ranks), "2: pp.gradient bypassed | 4: pp.gradient bypassed");
   EXPECT_FALSE(ranks[0].guard.alarms[0].is_followed);
   const auto notes = lines_with(c, "note");
   ASSERT_EQ(notes.size(), 2U);
@@ -289,7 +290,6 @@ TEST_F(Guarded, AStepWithAShadowIsTheSameBitForBit) {
     RunConfig c = guarded(fmt::format("shadow-{}", number), pp, dp, sets);
     c.data.train = folder_ / "few";
     c.train.steps = 6;
-    if (dp == 3) c.train.batch = 12;
     const std::string where = sets.empty() ? "alone" : sets.front();
     c.steering.shadow = 2;
     const auto ranks = run_all(c);
@@ -305,7 +305,7 @@ TEST_F(Guarded, AStepWithAShadowIsTheSameBitForBit) {
       if (sets.empty())
         EXPECT_NEAR(summary.guard.shadow->cosine, 1, 1e-12);
       else
-        EXPECT_LT(summary.guard.shadow->cosine, 0.99999) << where;
+        EXPECT_LT(summary.guard.shadow->cosine, 1 - 1e-8) << where;
     }
   }
 }
@@ -325,9 +325,10 @@ TEST_F(Guarded, AShadowIsTheStepOfARunThatLosesNothing) {
   int number = 0;
   for (const auto& [sets, pp, dp] : rows) {
     RunConfig c = guarded(fmt::format("lossy-{}", number), pp, dp, sets);
-    set(c, {"run.dtype=float32", "train.steps=1", "steering.shadow=1"});
+    set(c, {"train.steps=1", "optimiser.warmup=1", "steering.shadow=1"});
     run_all(c);
-    RunConfig exact = guarded(fmt::format("exact-{}", number++), pp, dp, {"train.steps=1"});
+    RunConfig exact =
+        guarded(fmt::format("exact-{}", number++), pp, dp, {"train.steps=1", "optimiser.warmup=1"});
     run_all(exact);
     const auto lossy_step = lines_with(c, "loss").at(1),
                exact_step = lines_with(exact, "loss").at(1);
