@@ -89,9 +89,17 @@ std::string digest_of(const std::string& text) {
   return sum.hex();
 }
 
+double slowest_of(const PreflightReport& report) {
+  double slowest = 0;
+  for (const std::vector<double>& row : report.mbit_per_s)
+    for (const double mbit : row)
+      if (std::isfinite(mbit) && mbit > 0 && (slowest == 0 || mbit < slowest)) slowest = mbit;
+  return slowest * 1e6 / 8;
+}
+
 // Between neighbours in the pipeline: the slowest rate and the median latency count.
 LinkFacts facts_of(const PreflightReport& report, const Mesh& mesh) {
-  LinkFacts facts;
+  LinkFacts facts{.slowest_bytes_per_second = slowest_of(report)};
   std::vector<double> latencies;
   for (Rank from = 0; from < size(mesh); ++from)
     for (const int offset : {-1, 1}) {

@@ -46,9 +46,11 @@ Treatment rung_above(const RunConfig& config, Traffic traffic, const Treatment& 
   return next;
 }
 
-bool Guarding::is_looked_at(std::int64_t step) const {
+bool Guarding::is_due(std::int64_t step) const {
   const SteeringSection& steering = parts_.config.steering;
-  return steering.guard != "off" && !parts_.world.is_alone() && step % steering.every == 0;
+  const bool is_measured = steering.bypass == "auto" && !parts_.steering.state().is_bypass_decided;
+  return steering.guard != "off" && !parts_.world.is_alone() && !is_measured &&
+         step % steering.every == 0;
 }
 
 void Guarding::look(bool looks) {
@@ -60,7 +62,8 @@ void Guarding::before_step(const StepPlan& plan, const TrainState& state) {
   const std::int64_t step = state.step + 1, every = parts_.config.steering.shadow;
   if (every > 0 && step % every == 0)
     shadow_ = shadow_step(plan, parts_.gpt, parts_.pipeline, parts_.rule, state);
-  if (is_looked_at(step)) look(true);
+  is_looking_ = is_due(step);
+  if (is_looking_) look(true);
 }
 
 void Guarding::before_update(const Measured& measured) {
@@ -69,7 +72,7 @@ void Guarding::before_update(const Measured& measured) {
 }
 
 void Guarding::after_step(const StepReport& report) {
-  if (is_looked_at(report.step)) {
+  if (is_looking_) {
     look(false);
     judge_looks(report.step);
   }

@@ -3,7 +3,8 @@
 // Every steering.every steps all senders look at what they send; what they saw is
 // gathered, added in the order of ranks and judged by every rank alike
 // (train/guard.hpp). With "fallback" what an alarm proposes is done before the next
-// step (train/steering.hpp). Every steering.shadow steps the gradient is compared with that
+// step (train/steering.hpp). As long as a bypass is being measured nobody looks, since looking
+// takes time. Every steering.shadow steps the gradient is compared with that
 // of a shadow step (train/shadow.hpp). Neither changes what a step computes.
 //
 //   before_step ─► train_step: ... before_update ... ─► after_step
@@ -51,7 +52,7 @@ class Guarding {
   GuardSummary summary() const;
 
  private:
-  bool is_looked_at(std::int64_t step) const;
+  bool is_due(std::int64_t step) const;
   void look(bool looks);
   std::map<Traffic, Look> gather_looks();
   void judge_looks(std::int64_t step);
@@ -61,7 +62,8 @@ class Guarding {
   Parts parts_;
   GuardState state_;
   std::vector<Alarm> alarms_;
-  std::optional<ShadowStep> shadow_;      // of the step under way
+  bool is_looking_ = false;               // at the step under way
+  std::optional<ShadowStep> shadow_;      // of it
   std::optional<ShadowReport> compared_;  // with it
   std::optional<ShadowReport> last_shadow_;
   double worst_shadow_cosine_ = 1;

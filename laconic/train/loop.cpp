@@ -15,6 +15,7 @@
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/report/trace.hpp"
 #include "laconic/train/batch.hpp"
+#include "laconic/train/bypass_judge.hpp"
 #include "laconic/train/collect.hpp"
 #include "laconic/train/guarding.hpp"
 #include "laconic/train/rank_state.hpp"
@@ -47,6 +48,7 @@ class Run {
       : config_(options.config),
         world_(world),
         stop_signal_(options.stop_signal),
+        changes_(options.changes),
         data_(facts_of(config_.data.train)),
         common_(start_together(options, data_, world)),
         start_(common_.start),
@@ -68,6 +70,7 @@ class Run {
     if (world_.is_first()) prepare_folder();
     reports_.emplace(config_, start_.state.step, world_);
     make_pipeline();
+    judge_.emplace(config_, start_.gpt.shape, world_, options.link, *steering_, start_.state.step);
     if (world_.is_first())
       for (const std::string& old : start_.replaced) remove_checkpoint(old);
     summary_.first_step = start_.state.step;
@@ -102,6 +105,8 @@ class Run {
     summary_.traffic = total_traffic(world_);
     summary_.pipeline = total_pipeline(world_, *pipeline_);
     summary_.guard = guarding_->summary();
+    for (const auto& [traffic, treatment] : steering_->state().treatments)
+      summary_.treatments.emplace_back(name_of(traffic), to_text(treatment));
     reports_->finish();
     summary_.step = start_.state.step;
     summary_.skipped = start_.state.skipped;
@@ -232,6 +237,8 @@ class Run {
 
   void take_step(const StepPlan& plan) {
     world_.set_doing(fmt::format("step {}", start_.state.step + 1));
+    if (const auto changes = changes_.find(start_.state.step); changes != changes_.end())
+      for (const auto& [traffic, treatment] : changes->second) steering_->treat(traffic, treatment);
     guarding_->before_step(plan, start_.state);
     const MeterReading before = world_.is_alone() ? MeterReading() : world_.engine().meter().read();
     const StepReport report = train_step(plan, start_.gpt, *pipeline_, *rule_, start_.state);
@@ -244,6 +251,8 @@ class Run {
     } else {
       const MeterReading wire = world_.engine().meter().read() - before;
       reports_->step(report, &wire);
+      for (const std::string& line : judge_->step_done(report.step, wire))
+        reports_->note(report.step, line);
     }
     guarding_->after_step(report);
     if (config_.evaluate.every > 0 && report.step % config_.evaluate.every == 0) evaluate_now();
@@ -330,6 +339,7 @@ class Run {
   RunConfig config_;
   World& world_;
   int (*stop_signal_)();
+  std::map<std::int64_t, Treatments> changes_;
   Stopwatch watch_;
   DataFacts data_;
   CommonStart common_;
@@ -344,6 +354,7 @@ class Run {
   std::unique_ptr<Pipeline> pipeline_;
   std::optional<Steering> steering_;
   std::optional<Guarding> guarding_;
+  std::optional<BypassJudge> judge_;
   Trace disabled_;
   TrainSummary summary_;
   std::int64_t evaluated_step_ = -1;

@@ -4,6 +4,7 @@
 #include "laconic/config/run_config.hpp"
 #include "laconic/train/pipeline_plan.hpp"
 #include "laconic/train/resume.hpp"
+#include "laconic/train/steering.hpp"
 #include "laconic/train/summary.hpp"
 #include "laconic/train/world.hpp"
 
@@ -16,6 +17,9 @@ struct TrainOptions {
   int (*stop_signal)() = nullptr;
   World* world = nullptr;  // null: alone
   LinkFacts link;          // rank 0's count
+  // Before the step after so many, classes are treated so, the same on all ranks: for whoever
+  // steers from outside. A run that goes on finds earlier ones in its checkpoint.
+  std::map<std::int64_t, Treatments> changes;
 };
 
 // Collective. Rank 0 writes and speaks, the others only compute. Throws ConfigError, FileError,

@@ -16,10 +16,11 @@
 
 namespace laconic {
 
-// Between neighbours in the pipeline, as the pre-flight measured it.
+// As the pre-flight measured it. A rate of 0 is not known, as if there were no limit.
 struct LinkFacts {
-  double bytes_per_second = 0;  // 0: not known, as if there were no limit
-  double latency = 0;           // seconds
+  double bytes_per_second = 0;          // between neighbours in the pipeline, the slowest
+  double latency = 0;                   // there, in seconds
+  double slowest_bytes_per_second = 0;  // between any two ranks
 };
 
 struct PipelineDecisions {

@@ -45,6 +45,11 @@ void Reports::line(const std::string& text) {
   if (progress_) progress_->line(text);
 }
 
+void Reports::note(std::int64_t step, const std::string& text) {
+  line(text);
+  if (jsonl_) jsonl_->write({{"step", step}, {"note", text}, {"time", utc_now()}});
+}
+
 void Reports::step(const StepReport& r, const MeterReading* wire) {
   if (!progress_) return;
   const double speed = static_cast<double>(r.tokens) / r.seconds;
@@ -93,11 +98,6 @@ void Reports::readings(std::int64_t step, const Readings& readings) {
     }
   if (jsonl_) jsonl_->write(json);
   if (tensorboard_) tensorboard_->write(step, scalars);
-}
-
-void Reports::note(std::int64_t step, const std::string& text) {
-  line(text);
-  if (jsonl_) jsonl_->write({{"step", step}, {"note", text}});
 }
 
 void Reports::finish() {

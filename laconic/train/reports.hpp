@@ -30,13 +30,13 @@ class Reports {
 
   Trace* trace() { return trace_ ? &*trace_ : nullptr; }
   void line(const std::string& text);
+  // A line that the log keeps, too: something was decided after this step.
+  void note(std::int64_t step, const std::string& text);
   // `wire` is what this rank did to the network in the step; null: there is none.
   void step(const StepReport& report, const MeterReading* wire);
   void evaluation(std::int64_t step, const Evaluation& evaluation);
   // What the guard has read of a step.
   void readings(std::int64_t step, const Readings& readings);
-  // Something that happened after so many steps: a line, and in the log.
-  void note(std::int64_t step, const std::string& text);
   void finish();
 
  private:

@@ -66,6 +66,8 @@ struct TrainSummary {
   std::vector<TrafficTotal> traffic;
   PipelineTotal pipeline;
   GuardSummary guard;
+  // Classes that are not treated as configured in the end: {"dp.gradient", "bypassed"}.
+  std::vector<std::pair<std::string, std::string>> treatments;
   int signal = 0;  // that ended the run early
 };
 

@@ -108,6 +108,17 @@ class LossyModel {
       for (Link& link : *links) link.commit();
   }
 
+  void treat(Traffic traffic, const Treatment& treatment) {
+    const bool is_up = traffic == Traffic::pp_activation;
+    (is_up ? is_up_whole_ : is_down_whole_) = treatment.is_bypassed;
+    const CodecSpec codec =
+        codec_under(treatment, is_up ? plan_.activation.codec : plan_.gradient.codec);
+    for (Link& link : is_up ? up_ : down_) {
+      link.sender.recode(codec);
+      link.receiver.recode(codec);
+    }
+  }
+
   const Gpt& gpt() const { return start_.gpt; }
 
  private:
@@ -160,15 +171,17 @@ class LossyModel {
     at::Tensor x;
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       x = stages_[s].forward(0, input, x);
-      if (s + 1 < stages_.size()) x = over(up_[s], x, Use::train, microbatch, keys);
+      if (s + 1 < stages_.size())
+        x = over(up_[s], x, is_up_whole_ ? Use::bypass : Use::train, microbatch, keys);
     }
     const double weight = static_cast<double>(micro) / static_cast<double>(config_.train.batch);
     at::Tensor gradient = at::scalar_tensor(weight, x.options());
     for (std::size_t s = stages_.size(); s-- > 0;) {
       gradient = stages_[s].backward(0, gradient, {});
       if (s == 0) break;
-      const bool is_encoded = decisions_.encoded.empty() ||
-                              decisions_.encoded[s - 1][static_cast<std::size_t>(microbatch)];
+      const bool is_encoded =
+          !is_down_whole_ && (decisions_.encoded.empty() ||
+                              decisions_.encoded[s - 1][static_cast<std::size_t>(microbatch)]);
       gradient =
           over(down_[s - 1], gradient, is_encoded ? Use::train : Use::bypass, microbatch, keys);
     }
@@ -181,6 +194,7 @@ class LossyModel {
   PipelinePlan plan_;
   std::deque<Stage> stages_;
   std::vector<Link> up_, down_;
+  bool is_up_whole_ = false, is_down_whole_ = false;
 };
 
 struct LossyCase {
@@ -234,6 +248,81 @@ TEST_F(PipelineParallel, ALossyPipelineIsAModelOfTheSameLossInOneProcess) {
         EXPECT_TRUE(found.parameters[p].value.equal(model.gpt().parameters[p].value))
             << found.parameters[p].name;
     }
+}
+
+const Treatment kBypassed{.is_bypassed = true};
+const Treatment kFiner{.codec = Quantise{.bits = 8}};
+
+// A class is bypassed, recoded, and goes back to what it was.
+std::map<std::int64_t, Treatments> changes_of(const LossyCase& lossy) {
+  const bool has_activation = lossy.sets.front().starts_with("pp.activation");
+  const Traffic one = has_activation ? Traffic::pp_activation : Traffic::pp_gradient;
+  return {{1, {{one, kBypassed}}},
+          {3, {{one, kFiner}, {Traffic::pp_gradient, kBypassed}}},
+          {5, {{one, {}}, {Traffic::pp_gradient, {}}}}};
+}
+
+TEST_F(PipelineParallel, ALossyPipelineThatIsSteeredIsThatModelToo) {
+  for (const LossyCase& lossy : kLossy) {
+    SCOPED_TRACE(lossy.name);
+    RunConfig c = config(fmt::format("{}-steered", lossy.name), 3);
+    c.data.train = folder_ / "few";
+    c.train.steps = 7;
+    set(c, lossy.sets);
+    const auto changes = changes_of(lossy);
+    const TrainSummary together = run(c, "none", changes);
+    const WindowedDataset data = open_dataset(c.data.train, c.model.context, 257);
+    LossyModel model(c, data);
+    for (std::int64_t step = 0; step < c.train.steps; ++step) {
+      if (const auto found = changes.find(step); found != changes.end())
+        for (const auto& [traffic, treatment] : found->second) model.treat(traffic, treatment);
+      model.step(step);
+    }
+    Gpt found = make_empty_gpt(model.gpt().shape, tensor_options(c));
+    read_gpt_weights(together.checkpoint, found);
+    for (std::size_t p = 0; p < found.parameters.size(); ++p)
+      EXPECT_TRUE(found.parameters[p].value.equal(model.gpt().parameters[p].value))
+          << found.parameters[p].name;
+  }
+}
+
+TEST_F(PipelineParallel, BypassedFromTheBeginningItIsThePlainOne) {
+  RunConfig c = config("plain", 2, 2);
+  const std::string plain = model_bytes(run(c).checkpoint);
+  c.run.folder = folder_ / "bypassed";
+  set(c,
+      {"pp.activation.codec=quantise:bits=2", "pp.activation.memory=delta",
+       "pp.gradient.codec=quantise:bits=2", "dp.gradient.codec=sign", "embedding.tied.codec=sign"});
+  Treatments all;
+  for (const Traffic traffic : kTreatable) all[traffic] = kBypassed;
+  const TrainSummary whole = run(c, "none", {{0, all}});
+  EXPECT_TRUE(model_bytes(whole.checkpoint) == plain);
+  EXPECT_EQ(whole.treatments.size(), 4U);
+}
+
+TEST_F(PipelineParallel, TreatmentsArePartOfACheckpoint) {
+  for (const LossyCase& lossy : kLossy) {
+    SCOPED_TRACE(lossy.name);
+    RunConfig c = config(fmt::format("{}-treated", lossy.name), 2, 2);
+    c.data.train = folder_ / "few";
+    c.train.steps = 6;
+    c.steering.bypass = "auto";  // that a treatment may stay
+    c.steering.after = 1000;
+    set(c, lossy.sets);
+    set(c, {"dp.gradient.codec=quantise:bits=3", "embedding.tied.codec=sign"});
+    auto changes = changes_of(lossy);
+    changes[1][Traffic::dp_gradient] = {.codec = Quantise{.bits = 5}};
+    changes[2][Traffic::dp_gradient] = kBypassed;
+    changes[3][Traffic::embedding_tied] = {.codec = Quantise{.bits = 4}};
+    const std::string whole = model_bytes(run(c, "none", changes).checkpoint);
+    c.run.folder = folder_ / fmt::format("{}-treated-parts", lossy.name);
+    c.optimiser.decay_steps = 6;
+    for (const std::int64_t steps : {2, 4, 6}) {
+      c.train.steps = steps;
+      run(c, "auto", changes);
+    }
+    EXPECT_TRUE(model_bytes(c.run.folder + "/checkpoints/step-00000006") == whole);
+  }
 }
 
 TEST_F(PipelineParallel, WhatLinksRememberIsPartOfACheckpoint) {

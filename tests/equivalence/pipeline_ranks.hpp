@@ -61,7 +61,8 @@ class PipelineParallel : public testing::Test {
   }
 
   // All ranks as threads; the summary of rank 0.
-  static TrainSummary run(const RunConfig& c, const std::string& resume = "none") {
+  static TrainSummary run(const RunConfig& c, const std::string& resume = "none",
+                          const std::map<std::int64_t, Treatments>& changes = {}) {
     TrainSummary first;
     const Problems problems = check(c);
     EXPECT_TRUE(problems.empty()) << to_text(problems);
@@ -73,7 +74,7 @@ class PipelineParallel : public testing::Test {
       Courier courier(engine);
       World world(mesh_of(c), courier);
       const TrainSummary summary =
-          train({.config = c, .start = {.resume = resume}, .world = &world});
+          train({.config = c, .start = {.resume = resume}, .world = &world, .changes = changes});
       engine.flush();
       world.gather({});
       engine.flush();

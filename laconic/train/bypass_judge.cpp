@@ -1,0 +1,176 @@
+#include "laconic/train/bypass_judge.hpp"
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "laconic/base/clock.hpp"
+#include "laconic/link/link.hpp"
+#include "laconic/train/policy.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr std::uint64_t kMostTried = std::uint64_t{16} << 20;  // bytes
+
+bool is_lossy(const CodecSpec& codec) {
+  return !std::holds_alternative<Raw>(codec);
+}
+bool is_lossy(const LinkSpec& link) {
+  return is_lossy(link.codec) || std::holds_alternative<Delta>(link.memory);
+}
+bool is_lossy(const GradientPolicy& policy) {
+  return policy.method == ReduceMethod::power_sgd || is_lossy(policy.up) || is_lossy(policy.down);
+}
+
+// Seconds that a whole message of so many bytes takes to pack and to unpack, a byte: the best of a
+// few.
+double whole_seconds_per_byte(std::uint64_t bytes) {
+  const std::uint64_t elements = std::clamp<std::uint64_t>(bytes, 4, kMostTried) / sizeof(float);
+  const TensorSpec tensor{Dtype::f32, {static_cast<std::int64_t>(elements)}};
+  std::vector<float> from(elements, 1.0F), to(elements);
+  Sender sender({.name = "trial"});
+  Receiver receiver({.name = "trial"});
+  double best = 0;
+  for (std::uint64_t round = 0; round < 4; ++round) {
+    sender.begin(round);
+    receiver.begin(round);
+    const Stopwatch clock;
+    receiver.unpack(sender.pack({tensor, from.data()}), {tensor, to.data()});
+    if (round == 1 || (round > 1 && clock.seconds() < best)) best = clock.seconds();
+  }
+  return best / static_cast<double>(elements * sizeof(float));
+}
+
+// Of a delta memory, once samples come again: what is left of a byte.
+double share_of_difference(const LinkSpec& link, const RunConfig& config, const GptShape& shape) {
+  const TensorSpec sample{.dtype = dtype_of(config), .shape = {config.model.context, shape.width}};
+  const FrameHeader header{
+      .codec = link.codec, .tensor = sample, .visit = Visit::difference, .visits = 1};
+  return static_cast<double>(max_frame_bytes(header)) /
+         static_cast<double>(elements_of(sample) * bytes_of(sample.dtype));
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// Ranks of one machine share its cores. What a second of codec time costs a computation that wants
+// all of them.
+double background_cost(World& world) {
+  const std::string host = host_name();
+  const ByteView mine = as_bytes(std::span(host.data(), host.size()));
+  int here = 0;
+  for (const Bytes& name : world.gather(mine)) here += std::ranges::equal(name, mine) ? 1 : 0;
+  const int threads = at::get_num_threads();
+  const bool has_free_core = here * threads < static_cast<int>(std::thread::hardware_concurrency());
+  const double cost = has_free_core ? 0 : 1.0 / threads;
+  double most = 0;
+  for (const double of_rank : world.gather_values(cost)) most = std::max(most, of_rank);
+  return most;
+}
+
+}  // namespace
+
+bool is_encoded(Traffic traffic, const RunConfig& config) {
+  switch (traffic) {
+    case Traffic::pp_activation: return config.mesh.pp > 1 && is_lossy(activation_link(config));
+    case Traffic::pp_gradient: return config.mesh.pp > 1 && is_lossy(gradient_link(config));
+    case Traffic::dp_gradient: return config.mesh.dp > 1 && is_lossy(policy_of(config));
+    case Traffic::embedding_tied: return config.mesh.pp > 1 && is_lossy(tied_policy_of(config));
+    default: return false;
+  }
+}
+
+BypassJudge::BypassJudge(const RunConfig& config, const GptShape& shape, World& world,
+                         const LinkFacts& link, Steering& steering, std::int64_t first_step)
+    : config_(config), shape_(shape), world_(world), link_(link), steering_(steering) {
+  begin_ = std::max(first_step + 1, config.dp_gradient.warmup);
+  end_ = begin_ + std::max(config.steering.after, 2 * config.local.steps);
+  is_waiting_ =
+      config.steering.bypass == "auto" && !world.is_alone() && !steering.state().is_bypass_decided;
+}
+
+std::vector<std::string> BypassJudge::step_done(std::int64_t step, const MeterReading& spent) {
+  if (!is_waiting_ || step <= begin_) return {};
+  add(spent);
+  if (step < end_) return {};
+  is_waiting_ = false;
+  return decide();
+}
+
+void BypassJudge::add(const MeterReading& spent) {
+  for (const Traffic traffic : kTreatable) {
+    counts_[traffic] += sent(spent, traffic);
+    if (const auto found = spent.times.find(traffic); found != spent.times.end())
+      times_[traffic] += found->second;
+  }
+}
+
+// A step of this rank, on average.
+ClassCosts BypassJudge::costs_of(Traffic traffic) const {
+  const auto steps = static_cast<double>(end_ - begin_);
+  const Count& count = counts_.at(traffic);
+  const auto found = times_.find(traffic);
+  const Times times = found == times_.end() ? Times() : found->second;
+  const auto raw = static_cast<double>(count.raw_bytes);
+  auto wire = static_cast<double>(count.wire_bytes);
+  if (is_in_computing_thread(traffic)) {
+    const LinkSpec link =
+        traffic == Traffic::pp_activation ? activation_link(config_) : gradient_link(config_);
+    if (std::holds_alternative<Delta>(link.memory))
+      wire = std::min(wire, raw * share_of_difference(link, config_, shape_));
+  }
+  const double a_byte =
+      count.messages > 0 ? whole_seconds_per_byte(count.raw_bytes / count.messages) : 0;
+  return {.messages = static_cast<double>(count.messages) / steps,
+          .raw_bytes = raw / steps,
+          .wire_bytes = wire / steps,
+          .codec_seconds = times.codec / steps,
+          .whole_seconds = raw * a_byte / steps,
+          .exposed_seconds = times.exposed / steps,
+          .active_seconds = times.active / steps};
+}
+
+BypassQuestion BypassJudge::question(Traffic traffic, const std::vector<Bytes>& costs,
+                                     double background_cost) const {
+  BypassQuestion question{.traffic = traffic, .background_cost = background_cost};
+  question.bytes_per_second =
+      is_in_computing_thread(traffic) ? link_.bytes_per_second : link_.slowest_bytes_per_second;
+  const auto at = static_cast<std::size_t>(std::ranges::find(kTreatable, traffic) - kTreatable);
+  for (const Bytes& bytes : costs)
+    question.ranks.push_back(get<ClassCosts>(bytes, at * sizeof(ClassCosts)));
+  return question;
+}
+
+std::vector<std::string> BypassJudge::decide() {
+  std::vector<ClassCosts> mine;
+  for (const Traffic traffic : kTreatable) mine.push_back(costs_of(traffic));
+  const std::vector<Bytes> costs = world_.gather(as_bytes(std::span<const ClassCosts>(mine)));
+  const double background = background_cost(world_);
+  const std::string decided = world_.first_decides([&] {
+    nlohmann::json json = {{"whole", nlohmann::json::array()}, {"lines", nlohmann::json::array()}};
+    for (std::size_t t = 0; t < std::size(kTreatable); ++t) {
+      const Traffic traffic = kTreatable[t];
+      if (!is_encoded(traffic, config_) || steering_.treatment_of(traffic).is_bypassed) continue;
+      const BypassAnswer found = answer(question(traffic, costs, background));
+      if (found.is_bypassed) json["whole"].push_back(t);
+      json["lines"].push_back(found.line);
+    }
+    return json.dump();
+  });
+  const nlohmann::json json = nlohmann::json::parse(decided);
+  for (const std::size_t t : json["whole"].get<std::vector<std::size_t>>())
+    steering_.treat(kTreatable[t], {.is_bypassed = true});
+  steering_.set_bypass_decided();
+  return json["lines"].get<std::vector<std::string>>();
+}
+
+}  // namespace laconic
