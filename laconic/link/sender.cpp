@@ -139,9 +139,10 @@ Bytes Sender::pack_one(const CodecSpec& codec, ConstHostTensor x, const MessageS
   return out;
 }
 
-// Decodes it as the receiver will.
+// Decodes it as the receiver will; a sender may lack the decoder of learned maps, and then cannot.
 void Sender::look_at_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
                              const MessageSpec& message, double residual) const {
+  if (std::holds_alternative<AutoEncoder>(codec) && message.maps.decoder == nullptr) return;
   Scratch<float> decoded(elements_of(x.spec));
   decode_to_floats(codec, x.spec, payload, {.maps = message.maps}, decoded.data());
   look(x, decoded.data(), residual);
