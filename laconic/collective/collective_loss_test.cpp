@@ -45,6 +45,11 @@ class Model {
     for (Sender& sender : down_) sender.abandon();
   }
 
+  void watch(Fidelity* seen) {
+    for (Sender& sender : up_) sender.watch(seen);
+    for (Sender& sender : down_) sender.watch(seen);
+  }
+
   // The sum that all members get.
   std::vector<float> all_reduce(const Buffers<float>& in) {
     std::vector<float> out(spec_.offsets.back());
@@ -203,6 +208,53 @@ void expect_model(const CollectiveSpec& spec) {
       step == 2 ? collective.abandon() : collective.commit();
     }
   });
+}
+
+// The same numbers in another order: doubles round.
+void expect_same_sums(const Fidelity& expected, const Fidelity& actual, const std::string& where) {
+  EXPECT_EQ(actual.messages, expected.messages) << where;
+  EXPECT_NEAR(actual.truth, expected.truth, 1e-9 * expected.truth) << where;
+  EXPECT_NEAR(actual.decoded, expected.decoded, 1e-9 * expected.truth) << where;
+  EXPECT_NEAR(actual.product, expected.product, 1e-9 * expected.truth) << where;
+  EXPECT_NEAR(actual.error, expected.error, 1e-9 * expected.truth) << where;
+  EXPECT_NEAR(actual.residual, expected.residual, 1e-9 * expected.truth) << where;
+}
+
+// Three steps, of which the second is exact; the third is looked at, and before it the first was.
+TEST(LossyCollective, MembersSeeWhatTheirLinksLose) {
+  for (const Loss& loss : kLosses)
+    for (const int members : {2, 3}) {
+      const CollectiveSpec spec = lossy_spec(loss, members, 3000);
+      const std::string where = fmt::format("{} up, {} down, {}", loss.up, loss.down, members);
+      Model model(spec);
+      Fidelity expected, before;
+      for (const std::uint64_t step : {0, 2}) {
+        model.watch(step == 2 ? &expected : &before);
+        model.begin(step);
+        model.all_reduce(inputs(members, 3000, step));
+        model.commit();
+      }
+      std::mutex mutex;
+      Fidelity seen;
+      run_members(members, [&](Engine& engine) {
+        Collective collective(engine, spec);
+        for (std::uint64_t step = 0; step < 3; ++step) {
+          collective.watch(true);
+          auto buffer = inputs(members, 3000, step)[index(engine.rank())];
+          step_once(engine, collective, step, bytes_in(buffer), step == 1);
+          EXPECT_EQ(collective.seen() == Fidelity(), step == 1) << where;
+        }
+        const Fidelity mine = collective.seen();
+        collective.watch(false);
+        auto buffer = inputs(members, 3000, 3)[index(engine.rank())];
+        step_once(engine, collective, 3, bytes_in(buffer));
+        EXPECT_EQ(collective.seen(), mine) << where;
+        const std::lock_guard lock(mutex);
+        seen += mine;
+      });
+      EXPECT_GT(seen.messages, 0U) << where;
+      expect_same_sums(expected, seen, where);
+    }
 }
 
 TEST(LossyCollective, LosesWhatItsLinksLoseAndNothingElse) {

@@ -221,6 +221,8 @@ struct Collective::Body {
   std::uint64_t operations = 0;  // and in all
   bool is_begun = false;
   bool is_under_way = false;
+  Fidelity
+      seen;  // written by the thread that walks; nobody reads it while an operation is under way
 };
 
 Collective::Body::Body(Engine& its_engine, const CollectiveSpec& its_spec)
@@ -312,6 +314,18 @@ void Collective::commit() {
 void Collective::abandon() {
   body_->is_begun = false;
   body_->for_each_link([](Sender& sender, const Slice&, bool) { sender.abandon(); });
+}
+
+void Collective::watch(bool looks) {
+  body_->require_idle("watch");
+  if (looks) body_->seen = {};
+  Fidelity* const seen = looks ? &body_->seen : nullptr;
+  body_->for_each_link([&](Sender& sender, const Slice&, bool) { sender.watch(seen); });
+}
+
+Fidelity Collective::seen() const {
+  body_->require_idle("seen");
+  return body_->seen;
 }
 
 void Collective::recode(const CodecSpec& up, const CodecSpec& down) {

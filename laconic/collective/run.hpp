@@ -36,6 +36,7 @@
 #include "laconic/codec/codec.hpp"
 #include "laconic/collective/plan.hpp"
 #include "laconic/engine/courier.hpp"
+#include "laconic/link/fidelity.hpp"
 #include "laconic/link/link_spec.hpp"
 #include "laconic/mesh/mesh.hpp"
 
@@ -101,6 +102,11 @@ class Collective {
   std::shared_ptr<Operation> operation(std::byte* buffer, DeadlineKey key, bool exact = false);
   void commit();
   void abandon();
+
+  // Whether this member looks at what it sends from here on, contributions and sealed sums alike;
+  // true also forgets what was seen before. Requires, for both: no operation is under way.
+  void watch(bool looks);
+  Fidelity seen() const;
 
   // Other codecs from the next operation on, on all members; residuals and the cut stay. Throws
   // ConfigError with every reason, and nothing has changed. Requires: no step is open; payloads are

@@ -254,7 +254,29 @@ void check_local(Checker& c, const RunConfig& config) {
                           key, every, local.steps));
 }
 
-void check_steering(Checker& c, const SteeringSection& steering) {
+// What a guard can look at, and a shadow be compared with.
+void check_guard(Checker& c, const RunConfig& config) {
+  const SteeringSection& s = config.steering;
+  const std::int64_t local = config.local.steps;
+  if (s.guard != "off" && local > 0)
+    c.require(s.every % local == 0, "steering.every",
+              fmt::format("every = {} is not a multiple of local.steps = {}: only then do sums "
+                          "of changes travel in steps that are looked at",
+                          s.every, local));
+  if (s.shadow == 0) return;
+  c.require(
+      local == 0, "steering.shadow",
+      fmt::format("shadow = {} with local.steps = {}: every replica follows its own gradient, "
+                  "and there is no common one to compare",
+                  s.shadow, local));
+  c.require(config.dp_gradient.method != "compressed_adam", "steering.shadow",
+            fmt::format("shadow = {} with dp.gradient.method = \"compressed_adam\": after warm-up "
+                        "moments travel, and there is no common gradient to compare",
+                        s.shadow));
+}
+
+void check_steering(Checker& c, const RunConfig& config) {
+  const SteeringSection& steering = config.steering;
   c.at_least("steering.after", steering.after, 2);
   c.at_least("steering.every", steering.every, 1);
   c.at_least("steering.shadow", steering.shadow, 0);
@@ -262,6 +284,7 @@ void check_steering(Checker& c, const SteeringSection& steering) {
   c.in_range("steering.min_cosine", steering.min_cosine, -1, 1);
   c.in_range("steering.max_error", steering.max_error, 0, kAnyLarge);
   c.in_range("steering.max_residual", steering.max_residual, 0, kAnyLarge);
+  if (steering.every >= 1 && config.local.steps >= 0) check_guard(c, config);
 }
 
 }  // namespace
@@ -312,7 +335,7 @@ Problems check(const RunConfig& config) {
   c.at_least("report.every", config.report.every, 1);
   check_network(c, config);
   check_local(c, config);
-  check_steering(c, config.steering);
+  check_steering(c, config);
   return c.problems;
 }
 

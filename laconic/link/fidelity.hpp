@@ -2,6 +2,10 @@
 //
 // The sender knows the true tensor and can decode what it sends. What it finds is
 // summed, message by message, into a value that adds up over links and ranks.
+//
+// The true tensor is what was computed, not what is encoded: with error feedback a
+// message also carries what earlier ones owed, and that counts as error here, though
+// over many messages nothing is lost. Look at the residual there.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +20,7 @@ struct Fidelity {
   double decoded = 0;   // ||y||^2: what the receiver makes of the message
   double product = 0;   // <x, y>
   double error = 0;     // ||y - x||^2
-  double residual = 0;  // ||e||^2: what the sender still owes afterwards
+  double residual = 0;  // ||e||^2: what the sender still owes afterwards; 0 without feedback
 
   Fidelity& operator+=(const Fidelity& other);
   double cosine() const;          // of y and x; 1 when nothing was looked at
@@ -25,7 +29,10 @@ struct Fidelity {
   bool operator==(const Fidelity&) const = default;
 };
 
-// Of one message.
+// A squared norm.
+double square_of(std::span<const float> values);
+
+// Of one message. Requires: equally many.
 Fidelity compare(std::span<const float> truth, std::span<const float> decoded);
 
 }  // namespace laconic

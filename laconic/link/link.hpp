@@ -31,6 +31,7 @@
 #include "laconic/codec/codec.hpp"
 #include "laconic/link/delta_store.hpp"
 #include "laconic/link/feedback.hpp"
+#include "laconic/link/fidelity.hpp"
 #include "laconic/link/link_spec.hpp"
 #include "laconic/wire/frame.hpp"
 
@@ -79,6 +80,10 @@ class Sender {
   void forget(std::span<const std::uint64_t> keys);
   // A hint that these samples come next.
   void prefetch(std::span<const std::uint64_t> keys);
+  // From here on adds to `seen` how much the receiver gets of every message of Use::train that
+  // loses something; null: does not look, and costs nothing. Messages that are not finite say
+  // nothing of a codec and are not counted.
+  void watch(Fidelity* seen) { seen_ = seen; }
   // Residuals are in units of the loss scale: multiply them when it changes.
   // Requires: no open step.
   void rescale(float factor);
@@ -110,11 +115,16 @@ class Sender {
   void pack_first(ConstHostTensor x, SamplePlace place, Bytes& out);
   void pack_difference(ConstHostTensor x, SamplePlace place, const DeltaStore::Record& record,
                        Bytes& out);
+  void look_at_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
+                       const MessageSpec& message, double residual) const;
+  void look_at_update(ConstHostTensor x, const float* after) const;
+  void look(ConstHostTensor x, const float* decoded, double residual) const;
 
   LinkSpec spec_;
   std::uint64_t sequence_ = 0;
   Feedback feedback_;
   std::unique_ptr<DeltaStore> store_;
+  Fidelity* seen_ = nullptr;  // where it is told how much receivers get
 };
 
 struct Refusal {

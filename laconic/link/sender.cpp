@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
+#include "laconic/codec/convert.hpp"
 #include "laconic/file/checksum.hpp"
 #include "laconic/link/delta_checkpoint.hpp"
 #include "laconic/link/link.hpp"
@@ -25,6 +27,10 @@ void require_valid(const LinkSpec& spec) {
 bool is_hashed(std::uint64_t key, std::uint32_t visits, int every) {
   const std::uint64_t phase = derive(key_of(key), 0).lo;
   return (phase + visits) % static_cast<std::uint64_t>(every) == 0;
+}
+
+bool is_lossy(const CodecSpec& codec) {
+  return !std::holds_alternative<Raw>(codec);
 }
 
 }  // namespace
@@ -112,7 +118,10 @@ Bytes Sender::pack_one(const CodecSpec& codec, ConstHostTensor x, const MessageS
   Bytes out;
   const std::span<std::byte> room = open_frame(out, header);
   if (!remembers || (!with_residual && !std::holds_alternative<LowRank>(codec))) {
-    close_frame(out, 0, encode(codec, x, input, room));
+    const std::size_t bytes = encode(codec, x, input, room);
+    if (remembers && seen_ != nullptr && is_lossy(codec))
+      look_at_payload(codec, x, room.first(bytes), message, 0);
+    close_frame(out, 0, bytes);
     return out;
   }
   const Feedback::Attempt attempt = feedback_.attempt(message.slot, x.spec.shape, with_residual);
@@ -123,8 +132,34 @@ Bytes Sender::pack_one(const CodecSpec& codec, ConstHostTensor x, const MessageS
   const bool is_sound =
       with_residual ? is_finite(attempt.after, elements_of(x.spec)) : !attempt.basis->empty();
   if (is_sound) feedback_.accept(message.slot);
+  if (seen_ != nullptr && is_lossy(codec))
+    look_at_payload(codec, x, room.first(bytes), message,
+                    with_residual ? square_of(feedback_.residual(message.slot)) : 0);
   close_frame(out, 0, bytes);
   return out;
+}
+
+// Decodes it as the receiver will; a sender may lack the decoder of learned maps, and then cannot.
+void Sender::look_at_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
+                             const MessageSpec& message, double residual) const {
+  if (std::holds_alternative<AutoEncoder>(codec) && message.maps.decoder == nullptr) return;
+  Scratch<float> decoded(elements_of(x.spec));
+  decode_to_floats(codec, x.spec, payload, {.maps = message.maps}, decoded.data());
+  look(x, decoded.data(), residual);
+}
+
+void Sender::look(ConstHostTensor x, const float* decoded, double residual) const {
+  const std::size_t count = elements_of(x.spec);
+  Scratch<float> wide;
+  if (x.spec.dtype != Dtype::f32) {
+    wide.resize(count);
+    widen(x.spec.dtype, x.data, count, wide.data());
+  }
+  const float* truth = wide.empty() ? static_cast<const float*>(x.data) : wide.data();
+  Fidelity found = compare({truth, count}, {decoded, count});
+  if (!std::isfinite(found.truth)) return;
+  found.residual = residual;
+  *seen_ += found;
 }
 
 Bytes Sender::pack_samples(ConstHostTensor x, const MessageSpec& message) {
@@ -190,6 +225,7 @@ void Sender::pack_first(ConstHostTensor x, SamplePlace place, Bytes& out) {
     write_record(delta.reference, decoded.data(), count, *staged);
     if (!is_finite(delta.reference, *staged, count)) store_->stage_forget(key);
   }
+  if (seen_ != nullptr && is_lossy(delta.first)) look_at_payload(delta.first, x, payload, {}, 0);
   close_frame(out, start, bytes);
 }
 
@@ -211,9 +247,21 @@ void Sender::pack_difference(ConstHostTensor x, SamplePlace place, const DeltaSt
   ReferenceUpdate update(delta.reference, elements_of(x.spec), record.bytes, staged);
   const std::size_t bytes =
       encode_difference(spec_.codec, x, update.before(), update.after(), input, room);
+  if (seen_ != nullptr && is_lossy(spec_.codec)) look_at_update(x, update.after());
   const bool is_sound = is_finite(spec_.codec, x.spec, room.first(bytes)) && update.finish();
   if (!is_sound) store_->stage_forget(key);
   close_frame(out, start, bytes);
+}
+
+// Receivers hand on the new reference, before it is rounded for keeping, in the tensor's own dtype.
+void Sender::look_at_update(ConstHostTensor x, const float* after) const {
+  if (x.spec.dtype == Dtype::f32) return look(x, after, 0);
+  const std::size_t count = elements_of(x.spec);
+  Scratch<std::uint64_t> narrowed(count * bytes_of(x.spec.dtype) / 8 + 1);  // aligned for any dtype
+  Scratch<float> decoded(count);
+  narrow(x.spec.dtype, after, count, narrowed.data());
+  widen(x.spec.dtype, narrowed.data(), count, decoded.data());
+  look(x, decoded.data(), 0);
 }
 
 void Sender::save(const std::string& path) {

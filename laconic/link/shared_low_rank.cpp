@@ -148,6 +148,15 @@ void SharedLowRank::project_matrix(Slot& slot, std::span<const float> left_sum,
   orthonormalise(slot.left.data(), slot.rows, slot.rank);
   kernel::multiply_transposed(input_of(slot), slot.rows, slot.columns, slot.left.data(), slot.rank,
                               right);
+  if (seen_ != nullptr) look(slot, right);
+}
+
+// Now, since the output may come to lie where the gradient is.
+void SharedLowRank::look(Slot& slot, const float* right) const {
+  std::vector<float> share(slot.elements);
+  kernel::multiply_factors(slot.left.data(), slot.rows, right, slot.columns, slot.rank,
+                           share.data());
+  slot.seen = compare({slot.gradient, slot.elements}, share);
 }
 
 void SharedLowRank::project(std::span<const float> left_sum, std::vector<float>& right) {
@@ -173,6 +182,9 @@ void SharedLowRank::finish_matrix(Slot& slot, std::span<const float> right_sum,
   kernel::multiply_factors(slot.left.data(), slot.rows, slot.right.data(), slot.columns, slot.rank,
                            output);
   for (std::size_t i = 0; i < slot.input.size(); ++i) slot.input[i] -= output[i];
+  if (seen_ == nullptr) return;
+  slot.seen.residual = square_of(slot.input);
+  *seen_ += slot.seen;
 }
 
 void SharedLowRank::finish(std::span<const float> whole_sum, std::span<const float> right_sum,
@@ -214,6 +226,11 @@ void SharedLowRank::commit() {
 
 void SharedLowRank::abandon() {
   phase_ = Phase::idle;
+}
+
+void SharedLowRank::watch(Fidelity* seen) {
+  require(Phase::idle);
+  seen_ = seen;
 }
 
 void SharedLowRank::scale_residual(float factor) {

@@ -26,6 +26,7 @@
 
 #include "laconic/base/problem.hpp"
 #include "laconic/codec/spec.hpp"
+#include "laconic/link/fidelity.hpp"
 
 namespace laconic {
 
@@ -77,6 +78,14 @@ class SharedLowRank {
   void commit();   // Requires: finish() has been called.
   void abandon();  // nothing happens without a step
 
+  // In steps that begin from here on finish() adds to `seen` how much of each matrix gets through;
+  // null: does not look. The output is a mean over workers, and by how much this worker's own
+  // gradient differs from it says more about the data than about the factors. So what counts as
+  // decoded is this worker's share in the output, P P^T A_w, with P as all workers have it; what is
+  // true is its gradient; and the residual is its own. What a codec of the factors loses is for
+  // whoever sends them to see. Requires: no step is under way.
+  void watch(Fidelity* seen);
+
   // Requires, for these: no step is under way.
   void scale_residual(float factor);  // a residual that overflows is dropped
   // Null until a step of that tensor with feedback has been committed.
@@ -99,6 +108,7 @@ class SharedLowRank {
     const float* gradient = nullptr;
     std::vector<float> input, left, right;  // A_w (with feedback), P, Q
     bool finite = true;
+    Fidelity seen;  // when watched
   };
 
   const float* input_of(const Slot& slot) const;
@@ -106,6 +116,7 @@ class SharedLowRank {
   std::size_t right_size(std::size_t tensor) const;
   void begin_matrix(Slot& slot, float* left) const;
   void project_matrix(Slot& slot, std::span<const float> left_sum, float* right) const;
+  void look(Slot& slot, const float* right) const;
   void finish_matrix(Slot& slot, std::span<const float> right_sum, float* output) const;
   void commit_matrix(Slot& slot) const;
   void require(Phase phase) const;
@@ -115,6 +126,7 @@ class SharedLowRank {
   std::vector<Slot> slots_;
   std::uint64_t steps_ = 0;  // committed
   Phase phase_ = Phase::idle;
+  Fidelity* seen_ = nullptr;  // where it is told how much of a matrix gets through
 };
 
 }  // namespace laconic

@@ -335,6 +335,41 @@ TEST(SharedLowRank, IsTheSameOnEveryTarget) {
   });
 }
 
+// Of one worker the share in the output is the output.
+TEST(SharedLowRank, AWatchedWorkerSeesItsShareInTheOutputAndItsResidual) {
+  for (const bool feedback : {false, true})
+    for (const std::size_t count : {1U, 3U}) {
+      Group group({.rank = 6, .feedback = feedback}, kTensors, count);
+      group.step(gradients_of(kTensors, count, 0));
+      std::vector<Fidelity> seen(count);
+      for (std::size_t w = 0; w < count; ++w) group.workers[w].watch(&seen[w]);
+      const std::vector<Tensors> gradients = gradients_of(kTensors, count, 1);
+      const Tensors output = group.step(gradients);
+      for (std::size_t w = 0; w < count; ++w) {
+        Fidelity expected;
+        for (std::size_t t = 0; t < kTensors.size(); ++t) {
+          if (!group.workers[w].is_encoded(t)) continue;
+          Fidelity one = compare(gradients[w][t], output[t]);
+          const float* residual = group.workers[w].residual(t);
+          if (residual != nullptr) one.residual = square_of({residual, gradients[w][t].size()});
+          expected += one;
+        }
+        EXPECT_EQ(seen[w].messages, 2U);
+        EXPECT_EQ(seen[w].truth, expected.truth);
+        EXPECT_EQ(seen[w].residual, expected.residual);
+        EXPECT_EQ(seen[w].residual > 0, feedback);
+        if (count == 1)
+          EXPECT_EQ(seen[w], expected);
+        else  // of the others' there is nothing in it
+          EXPECT_GT(seen[w].cosine(), expected.cosine());
+        group.workers[w].watch(nullptr);
+      }
+      const std::vector<Fidelity> before = seen;
+      group.step(gradients);
+      EXPECT_EQ(seen, before);
+    }
+}
+
 TEST(SharedLowRank, PhasesComeInOrder) {
   SharedLowRank worker({.rank = 2}, one_matrix(8, 8), 1);
   std::vector<float> right;

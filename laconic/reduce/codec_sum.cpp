@@ -68,6 +68,17 @@ class CodecSum final : public GradientSum {
       if (sum) sum->abandon();
   }
 
+  void watch(bool looks) override {
+    for (auto& sum : sums_)
+      if (sum) sum->watch(looks);
+  }
+  Fidelity seen() const override {
+    Fidelity all;
+    for (const auto& sum : sums_)
+      if (sum) all += sum->seen();
+    return all;
+  }
+
   // Where chunks begin and end stays, so that residuals lie where they did.
   void treat(const Treatment& treatment) override {
     const auto [up, down] =

@@ -74,6 +74,9 @@ class GradientSum {
  public:
   virtual ~GradientSum() = default;
   virtual void begin(std::uint64_t step) = 0;
+  // Begins a step that must be abandoned: contributions are summed exactly, and nothing that is
+  // outstanding is added. What is remembered stays as it is.
+  virtual void begin_shadow(std::uint64_t step) { begin(step); }
   // The buffer must stay, untouched, until wait() returns or the sum is gone. Every block that has
   // elements once a step, in any order, which need not be the same on all ranks. Encodes nothing
   // and waits for nobody.
@@ -81,6 +84,12 @@ class GradientSum {
   virtual void wait() = 0;
   virtual void commit() = 0;
   virtual void abandon() = 0;
+
+  // Whether this rank looks at what it sends, in steps that begin from here on; true also forgets
+  // what was seen before. What travels exactly is not looked at. Requires, for both: nothing is
+  // under way.
+  virtual void watch(bool /*looks*/) {}
+  virtual Fidelity seen() const { return {}; }
 
   // From the next step on, instead of as before; the same on all ranks. Sums that lose nothing are
   // what they were. With another codec residuals go on. Bypassed sums are those of contributions

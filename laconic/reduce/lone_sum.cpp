@@ -13,9 +13,11 @@ class LoneSum final : public GradientSum {
         places_(residual_places(policy, blocks)),
         sizes_(state_sizes(policy, blocks, 1, 0)) {}
 
-  void begin(std::uint64_t /*step*/) override {}
+  void begin(std::uint64_t /*step*/) override { is_shadow_ = false; }
+  void begin_shadow(std::uint64_t /*step*/) override { is_shadow_ = true; }
 
   void post(std::size_t block, std::byte* buffer) override {
+    if (is_shadow_) return;
     for (const Place& place : places_)
       if (const auto owed = owed_.find(place.name); place.block == block && owed != owed_.end())
         add_floats(owed->second, dtype_, buffer + place.offset * bytes_of(dtype_));
@@ -37,6 +39,7 @@ class LoneSum final : public GradientSum {
   const std::vector<Place> places_;
   const StateSizes sizes_;
   NamedFloats owed_;
+  bool is_shadow_ = false;
 };
 
 }  // namespace

@@ -53,6 +53,11 @@ class FlatSum {
     if (sum_) sum_->recode(codecs.up, codecs.down);
   }
 
+  void watch(bool looks) {
+    if (sum_) sum_->watch(looks);
+  }
+  Fidelity seen() const { return sum_ ? sum_->seen() : Fidelity(); }
+
   std::vector<float> values;
 
  private:
@@ -138,6 +143,19 @@ class PowerSgd final : public Operation {
   void abandon() {
     shared_.abandon();
     for (FlatSum* sum : sums()) sum->abandon();
+  }
+
+  // Matrices, and their factors where a codec spoils them further. P is orthonormal, so that the
+  // norms of both are of one kind.
+  void watch(bool looks) {
+    if (looks) seen_ = {};
+    shared_.watch(looks ? &seen_ : nullptr);
+    for (FlatSum* sum : sums()) sum->watch(looks);
+  }
+  Fidelity seen() const {
+    Fidelity all = seen_;
+    for (const FlatSum* sum : {&whole_, &left_, &right_}) all += sum->seen();
+    return all;
   }
 
   void recode(const CodecPair& codecs) {
@@ -264,6 +282,7 @@ class PowerSgd final : public Operation {
   std::vector<float*> gradients_;  // by tensor
   DeadlineKey key_ = 0;
   Phase phase_ = Phase::posted;
+  Fidelity seen_;  // of the matrices; written by the courier's thread
 };
 
 class PowerSgdSum final : public GradientSum {
@@ -324,6 +343,15 @@ class PowerSgdSum final : public GradientSum {
   void abandon() override {
     if (is_warm_up_) return exact_->abandon();
     for (const auto& part : parts_) part->abandon();
+  }
+
+  void watch(bool looks) override {
+    for (const auto& part : parts_) part->watch(looks);
+  }
+  Fidelity seen() const override {
+    Fidelity all;
+    for (const auto& part : parts_) all += part->seen();
+    return all;
   }
 
   void treat(const Treatment& treatment) override {

@@ -288,5 +288,38 @@ TEST(PowerSgdSum, CountersEqualTheFormulas) {
     });
 }
 
+// Three matrices of kBlocks are long enough for low rank.
+TEST(PowerSgdSum, WatchedMembersSeeMatricesAndFactorsThatLoseSomething) {
+  const struct {
+    const char* factors;
+    std::int64_t warm_up;
+    std::uint64_t least, most;  // messages of a rank and step
+  } rows[] = {{"raw", 0, 3, 3}, {"quantise:bits=4", 0, 4, 100}, {"raw", 1, 0, 0}};
+  for (const auto& [factors, warm_up, least, most] : rows)
+    for (const bool by_block : {false, true}) {
+      GradientPolicy policy = power_sgd(4, warm_up);
+      policy.by_block = by_block;
+      policy.up = policy.down = parse_codec(factors);
+      run_ranks(3, [&](Transport& transport) {
+        Member member(transport, policy, kBlocks);
+        member.sum->watch(true);
+        Blocks<float> values = gradients<float>(kBlocks, transport.rank(), 0);
+        member.exchange(0, values);
+        const Fidelity seen = member.sum->seen();
+        member.sum->commit();
+        EXPECT_GE(seen.messages, least) << factors;
+        EXPECT_LE(seen.messages, most) << factors;
+        EXPECT_EQ(seen.residual > 0, most > 0) << factors;
+        member.sum->watch(false);
+        values = gradients<float>(kBlocks, transport.rank(), 1);
+        member.exchange(1, values);
+        member.sum->commit();
+        EXPECT_EQ(member.sum->seen(), seen) << "not watched";
+        member.sum->watch(true);
+        EXPECT_EQ(member.sum->seen(), Fidelity());
+      });
+    }
+}
+
 }  // namespace
 }  // namespace laconic

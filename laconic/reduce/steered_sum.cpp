@@ -23,9 +23,17 @@ class SteeredSum final : public GradientSum {
                             member_of(request.group, request.courier.engine().rank()))),
         encoded_(std::move(encoded)) {}
 
-  void begin(std::uint64_t step) override { now().begin(step); }
+  void begin(std::uint64_t step) override {
+    is_shadow_ = false;
+    now().begin(step);
+  }
+  void begin_shadow(std::uint64_t step) override {
+    is_shadow_ = true;
+    make_whole();
+    whole_->begin(step);
+  }
   void post(std::size_t block, std::byte* buffer) override {
-    if (is_bypassed_) add_owed(block, buffer);
+    if (is_bypassed_ && !is_shadow_) add_owed(block, buffer);
     now().post(block, buffer);
   }
   void wait() override { now().wait(); }
@@ -35,14 +43,20 @@ class SteeredSum final : public GradientSum {
     encoded_->load(without_residuals(encoded_->save()));
     owed_.clear();
   }
-  void abandon() override { now().abandon(); }
+  void abandon() override {
+    now().abandon();
+    is_shadow_ = false;
+  }
+
+  void watch(bool looks) override { encoded_->watch(looks); }
+  Fidelity seen() const override { return encoded_->seen(); }
 
   void treat(const Treatment& treatment) override {
     Problems problems = check(treatment, request_.policy, request_.dtype, members_);
     if (!problems.empty()) throw ConfigError(std::move(problems));
     encoded_->treat({.codec = codec_of(treatment)});
     is_bypassed_ = treatment.is_bypassed;
-    if (is_bypassed_ && whole_ == nullptr) whole_ = make_codec_sum(wholly(request_));
+    if (is_bypassed_) make_whole();
     look_for_owed();
   }
 
@@ -53,7 +67,11 @@ class SteeredSum final : public GradientSum {
   }
 
  private:
-  GradientSum& now() { return is_bypassed_ ? *whole_ : *encoded_; }
+  GradientSum& now() { return is_bypassed_ || is_shadow_ ? *whole_ : *encoded_; }
+
+  void make_whole() {
+    if (whole_ == nullptr) whole_ = make_codec_sum(wholly(request_));
+  }
 
   static std::optional<CodecSpec> codec_of(const Treatment& treatment) {
     return treatment.is_bypassed ? std::nullopt : treatment.codec;
@@ -79,7 +97,8 @@ class SteeredSum final : public GradientSum {
   const std::unique_ptr<GradientSum> encoded_;
   std::unique_ptr<GradientSum> whole_;  // from the first time on that it is needed
   bool is_bypassed_ = false;
-  NamedFloats owed_;  // by the state's names; bypassed, until it is paid
+  bool is_shadow_ = false;  // the step under way
+  NamedFloats owed_;        // by the state's names; bypassed, until it is paid
 };
 
 }  // namespace

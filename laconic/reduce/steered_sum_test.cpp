@@ -90,6 +90,42 @@ void expect_model(const Row& row, const std::vector<Change>& plan, int members) 
   });
 }
 
+// A shadow in front of every step, whatever is owed and whichever way sums go: the plain sum, and
+// the steps after it are those of a model that has never heard of shadows.
+TEST(SteeredSum, AShadowIsThePlainSumAndLeavesNoTrace) {
+  constexpr int kRanks = 3;
+  for (const Row& row : rows())
+    for (const auto& plan : plans(row.another.codec ? row.another : kBypassed))
+      run_ranks(kRanks, [&](Transport& transport) {
+        Member member(transport, row.policy, kBlocks);
+        SumModel<float> model(row.policy, kBlocks, kRanks), plain({}, kBlocks, kRanks);
+        for (std::uint64_t step = 0; step < kSteps; ++step) {
+          for (const Change& change : plan)
+            if (change.step == step) {
+              member.sum->treat(change.treatment);
+              model.treat(change.treatment);
+            }
+          const std::string where = fmt::format("{}, step {}", row.name, step);
+          const auto all = all_gradients<float>(kBlocks, kRanks, step);
+          auto shadow = gradients<float>(kBlocks, transport.rank(), step), values = shadow;
+          member.sum->watch(true);
+          member.sum->begin_shadow(step);
+          for (std::size_t b = 0; b < shadow.size(); ++b)
+            member.sum->post(b, reinterpret_cast<std::byte*>(shadow[b].data()));
+          member.sum->wait();
+          EXPECT_EQ(member.sum->seen(), Fidelity()) << where;
+          member.sum->abandon();
+          expect_same(plain.sum(step, all), shadow, "shadow of " + where);
+          plain.commit();
+          member.exchange(step, values);
+          expect_same(model.sum(step, all), values, where);
+          member.sum->commit();
+          model.commit();
+          expect_same_state(model.state(transport.rank()), member.sum->save(), where);
+        }
+      });
+}
+
 TEST(SteeredSum, IsThatOfAModelInOneProcessWhateverItIsTold) {
   for (const Row& row : rows())
     for (const auto& plan : plans(row.another))

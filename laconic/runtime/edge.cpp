@@ -152,6 +152,11 @@ void EdgeSender::answer(int microbatch, Kept& kept, const Bytes& request) {
   resent_ += keys.size();
 }
 
+void EdgeSender::watch(bool looks) {
+  if (looks) seen_ = {};
+  sender_.watch(looks ? &seen_ : nullptr);
+}
+
 void EdgeSender::commit() {
   kept_.clear();
   sender_.commit();

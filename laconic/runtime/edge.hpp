@@ -81,6 +81,8 @@ std::size_t max_samples(const EdgeSpec& spec);  // of a message, so that frames 
 class EdgeSender {
  public:
   EdgeSender(Engine& engine, EdgeSpec spec);  // throws ConfigError
+  EdgeSender(const EdgeSender&) = delete;     // the link knows where seen() is
+  EdgeSender& operator=(const EdgeSender&) = delete;
 
   void begin(std::uint64_t step);
   // Packs now, and returns; the bytes leave by their deadline key. The time of packing is metered
@@ -97,6 +99,11 @@ class EdgeSender {
   // as it has when the gradients of all microbatches have come back.
   void commit();
   void abandon();
+
+  // Whether to look at what is sent from here on; true also forgets what was seen before. The time
+  // that takes is metered as codec time, too. Samples that are sent again count again.
+  void watch(bool looks);
+  const Fidelity& seen() const { return seen_; }
 
   Sender& link() { return sender_; }
   const EdgeSpec& spec() const { return spec_; }
@@ -126,6 +133,7 @@ class EdgeSender {
   std::uint64_t step_ = 0;
   std::map<int, Kept> kept_;  // by microbatch
   std::uint64_t resent_ = 0;
+  Fidelity seen_;
 };
 
 class EdgeReceiver {

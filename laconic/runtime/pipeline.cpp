@@ -128,7 +128,7 @@ double Pipeline::run(const PipelineStep& step) {
   const std::vector<Action>& list = plan_.schedule.by_rank[static_cast<std::size_t>(rank_)];
   for (std::size_t i = 0; i < list.size(); ++i)
     walk.act(list[i], i == last_gradient_[static_cast<std::size_t>(list[i].stage)]);
-  settle(step.step);
+  if (!step.is_shadow) settle(step.step);
   return walk.loss;
 }
 
@@ -194,6 +194,17 @@ double Pipeline::evaluate(const Microbatch& microbatch, std::uint64_t number) {
   // What has not left yet is in memory: let it not be everything.
   if (engine_ != nullptr && number % kEvaluationsInFlight == 0) engine_->flush();
   return stages_.back() != nullptr ? x.item<double>() : 0;
+}
+
+void Pipeline::watch(bool looks) {
+  for (const auto& [number, edge] : edges_) edge->sender.watch(looks);
+}
+
+std::map<Traffic, Fidelity> Pipeline::seen() const {
+  std::map<Traffic, Fidelity> all;
+  for (const auto& [number, edge] : edges_)
+    if (edge->sender.seen().messages > 0) all[edge->sender.spec().traffic] += edge->sender.seen();
+  return all;
 }
 
 Treatment Pipeline::treatment_of(Traffic traffic) const {

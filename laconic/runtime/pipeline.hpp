@@ -67,6 +67,9 @@ struct PipelineStep {
   double weight = 1;                      // of each microbatch's mean loss in the step's
   // Of the next step, by microbatch; empty: not known.
   std::span<const std::vector<std::uint64_t>> next_samples;
+  // Everything travels whole and nothing is remembered, whatever the plan says; tags are those of
+  // the step. Requires: all ranks have ended such a run before any begins the next, and abandon it.
+  bool is_shadow = false;
   // The gradients of a block are complete, the tied one's two shares folded where both are here.
   std::function<void(std::int64_t block)> block_done;
 };
@@ -110,6 +113,11 @@ class Pipeline {
   bool has_memory() const;
   void save(const std::string& prefix);
   void load(const std::string& prefix);
+
+  // Whether to look at what is sent, in steps that begin from here on; true also forgets what was
+  // seen before.
+  void watch(bool looks);
+  std::map<Traffic, Fidelity> seen() const;  // of this rank's messages; classes that had any
 
   // From the next step on, messages of pp.activation or pp.gradient are treated so, instead of how
   // they were; the same on all ranks of the pipeline. `Treatment{}` is as the plan says. Memories

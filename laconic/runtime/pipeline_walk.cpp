@@ -106,7 +106,7 @@ EdgeMessage Pipeline::Walk::message(const Action& a, int edge, bool is_activatio
       pipeline.treatment_of(is_activation ? Traffic::pp_activation : Traffic::pp_gradient)
           .is_bypassed;
   return {.microbatch = a.microbatch,
-          .use = is_whole ? Use::bypass : Use::train,
+          .use = is_whole || step.is_shadow ? Use::bypass : Use::train,
           .samples = step.inputs[static_cast<std::size_t>(a.microbatch)].samples};
 }
 

@@ -10,10 +10,11 @@ class AloneRule final : public UpdateRule {
   AloneRule(const RunConfig& config, const Gpt& gpt) : config_(config), gpt_(gpt) {}
 
   std::int64_t samples() const override { return config_.train.batch; }
-  void begin(std::int64_t) override {}
+  void begin(std::int64_t) override { is_shadow_ = false; }
+  void begin_shadow(std::int64_t) override { is_shadow_ = true; }
   void block_done(std::int64_t) override {}
   Measured measure(double loss, int signal) override {
-    if (owed_ != nullptr) add_owed();
+    if (owed_ != nullptr && !is_shadow_) add_owed();
     return measured_by_all(loss, global_norm(gpt_.parameters), signal);
   }
   void apply(OptimiserState& state, double lr, double scale) override {
@@ -54,6 +55,7 @@ class AloneRule final : public UpdateRule {
   const RunConfig& config_;
   const Gpt& gpt_;
   std::unique_ptr<GradientSum> owed_;  // after a resume from more ranks, until it is paid
+  bool is_shadow_ = false;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "laconic/base/error.hpp"
 #include "laconic/train/rule.hpp"
 
 namespace laconic {
@@ -24,6 +25,7 @@ class CompressedAdamRule final : public SummedRule {
     is_warm_ = step >= config_.dp_gradient.warmup;
     SummedRule::begin(step);
   }
+  void begin_shadow(std::int64_t) override { LACONIC_ASSERT(false, "nobody sums gradients"); }
   void block_done(std::int64_t block) override {
     if (!is_warm_) SummedRule::block_done(block);
   }

@@ -67,6 +67,11 @@ void GradientExchange::begin(std::int64_t step) {
   if (tied_sum_) tied_sum_->begin(static_cast<std::uint64_t>(step));
 }
 
+void GradientExchange::begin_shadow(std::int64_t step) {
+  sum_->begin_shadow(static_cast<std::uint64_t>(step));
+  if (tied_sum_) tied_sum_->begin_shadow(static_cast<std::uint64_t>(step));
+}
+
 void GradientExchange::take(std::int64_t block) {
   blocks_.take_gradients(gpt_, static_cast<std::size_t>(block));
   if (is_fused_ && tied_place_ && completing_block(gpt_, gpt_.parameters[*tied_place_]) == block)
@@ -100,6 +105,20 @@ void GradientExchange::commit() {
 void GradientExchange::abandon() {
   sum_->abandon();
   if (tied_sum_) tied_sum_->abandon();
+}
+
+void GradientExchange::watch(bool looks) {
+  sum_->watch(looks);
+  if (tied_sum_) tied_sum_->watch(looks);
+}
+
+std::map<Traffic, Fidelity> GradientExchange::seen() const {
+  std::map<Traffic, Fidelity> all;
+  if (const Fidelity seen = sum_->seen(); seen.messages > 0) all[Traffic::dp_gradient] = seen;
+  if (!tied_sum_) return all;
+  if (const Fidelity seen = tied_sum_->seen(); seen.messages > 0)
+    all[Traffic::embedding_tied] = seen;
+  return all;
 }
 
 const at::Tensor& GradientExchange::part(std::size_t p) const {

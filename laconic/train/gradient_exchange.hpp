@@ -18,6 +18,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,7 @@ class GradientExchange {
   }
 
   void begin(std::int64_t step);
+  void begin_shadow(std::int64_t step);  // see GradientSum
   // Copies the gradients of a held block into the buffers.
   void take(std::int64_t block);
   // What the buffers hold of a held block, or of all, may leave.
@@ -54,6 +56,10 @@ class GradientExchange {
   void wait();
   void commit();
   void abandon();
+
+  // Whether to look at what is sent from here on, and what was seen: see GradientSum.
+  void watch(bool looks);
+  std::map<Traffic, Fidelity> seen() const;
 
   // Where parameter `p` lies in the buffers, in its own shape.
   const at::Tensor& part(std::size_t p) const;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "laconic/base/error.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/train/residual_state.hpp"
 #include "laconic/train/rule.hpp"
@@ -32,6 +33,7 @@ class LocalRule final : public UpdateRule {
   std::int64_t samples() const override { return config_.local_batch(); }
   bool agrees_after(std::int64_t step) const override { return step % config_.local.steps == 0; }
   void begin(std::int64_t step) override { step_ = step; }
+  void begin_shadow(std::int64_t) override { LACONIC_ASSERT(false, "nobody sums gradients"); }
   void block_done(std::int64_t) override {}
   Measured measure(double loss, int signal) override {
     exchange_.sum_tied_in_replica(step_);
@@ -48,6 +50,8 @@ class LocalRule final : public UpdateRule {
     finish_step();
   }
   void abandon() override { finish_step(); }  // this replica's inner step alone is left out
+  void watch(bool looks) override { exchange_.watch(looks); }
+  std::map<Traffic, Fidelity> seen() const override { return exchange_.seen(); }
 
   void treat(Traffic traffic, const Treatment& treatment) override {
     exchange_.treat(traffic, treatment);

@@ -17,6 +17,7 @@
 #include "laconic/train/batch.hpp"
 #include "laconic/train/bypass_judge.hpp"
 #include "laconic/train/collect.hpp"
+#include "laconic/train/guarding.hpp"
 #include "laconic/train/rank_state.hpp"
 #include "laconic/train/reports.hpp"
 #include "laconic/train/steering.hpp"
@@ -82,8 +83,14 @@ class Run {
 
   TrainSummary go() {
     introduce();
-    const StepPlan plan{config_,     train_, order_, reports_->trace(), world_.dp_member(),
-                        stop_signal_};
+    const StepPlan plan{
+        .config = config_,
+        .data = train_,
+        .order = order_,
+        .trace = reports_->trace(),
+        .member = world_.dp_member(),
+        .stop_signal = stop_signal_,
+        .before_update = [this](const Measured& m) { guarding_->before_update(m); }};
     try {
       while (start_.state.step < config_.train.steps && summary_.signal == 0) take_step(plan);
     } catch (const NotFinite& error) {  // the steps before it are good
@@ -97,6 +104,7 @@ class Run {
     if (config_.checkpoint.at_end || summary_.signal != 0) save_now();
     summary_.traffic = total_traffic(world_);
     summary_.pipeline = total_pipeline(world_, *pipeline_);
+    summary_.guard = guarding_->summary();
     for (const auto& [traffic, treatment] : steering_->state().treatments)
       summary_.treatments.emplace_back(name_of(traffic), to_text(treatment));
     reports_->finish();
@@ -123,6 +131,8 @@ class Run {
         world_.is_alone() ? nullptr : &world_.engine(), world_.pp_group(), world_.pp_member(),
         PipelineOptions{.recompute = config_.model.recompute, .trace = reports_->trace()});
     steering_.emplace(*pipeline_, *rule_, common_.steering);
+    guarding_.emplace(
+        Guarding::Parts{config_, world_, start_.gpt, *pipeline_, *rule_, *steering_, *reports_});
     if (!start_.is_resumed || !has_memory()) return;
     const std::string note = load_links();
     if (!note.empty()) start_.notes.push_back(note);
@@ -229,6 +239,7 @@ class Run {
     world_.set_doing(fmt::format("step {}", start_.state.step + 1));
     if (const auto changes = changes_.find(start_.state.step); changes != changes_.end())
       for (const auto& [traffic, treatment] : changes->second) steering_->treat(traffic, treatment);
+    guarding_->before_step(plan, start_.state);
     const MeterReading before = world_.is_alone() ? MeterReading() : world_.engine().meter().read();
     const StepReport report = train_step(plan, start_.gpt, *pipeline_, *rule_, start_.state);
     summary_.loss = report.loss;
@@ -243,6 +254,7 @@ class Run {
       for (const std::string& line : judge_->step_done(report.step, wire))
         reports_->note(report.step, line);
     }
+    guarding_->after_step(report);
     if (config_.evaluate.every > 0 && report.step % config_.evaluate.every == 0) evaluate_now();
     if (config_.checkpoint.every > 0 && report.step % config_.checkpoint.every == 0) save_now();
   }
@@ -341,6 +353,7 @@ class Run {
   std::optional<Reports> reports_;
   std::unique_ptr<Pipeline> pipeline_;
   std::optional<Steering> steering_;
+  std::optional<Guarding> guarding_;
   std::optional<BypassJudge> judge_;
   Trace disabled_;
   TrainSummary summary_;

@@ -87,6 +87,19 @@ void Reports::evaluation(std::int64_t step, const Evaluation& e) {
   if (tensorboard_) tensorboard_->write(step, scalars);
 }
 
+void Reports::readings(std::int64_t step, const Readings& readings) {
+  if (readings.empty()) return;
+  nlohmann::ordered_json json = {{"step", step}, {"guard", nlohmann::ordered_json::object()}};
+  std::vector<Scalar> scalars;
+  for (const auto& [name, numbers] : readings)
+    for (const Scalar& number : numbers) {
+      json["guard"][name][number.tag] = number.value;
+      scalars.push_back({fmt::format("guard/{}/{}", name, number.tag), number.value});
+    }
+  if (jsonl_) jsonl_->write(json);
+  if (tensorboard_) tensorboard_->write(step, scalars);
+}
+
 void Reports::finish() {
   if (progress_) progress_->finish();
   if (!trace_) return;

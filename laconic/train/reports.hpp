@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "laconic/config/run_config.hpp"
 #include "laconic/engine/meter.hpp"
@@ -19,6 +21,9 @@
 
 namespace laconic {
 
+// Named numbers, by what they are of: {"pp.activation", {{"cosine", 0.98}}}.
+using Readings = std::vector<std::pair<std::string, std::vector<Scalar>>>;
+
 class Reports {
  public:
   Reports(const RunConfig& config, std::int64_t first_step, const World& world);
@@ -30,6 +35,8 @@ class Reports {
   // `wire` is what this rank did to the network in the step; null: there is none.
   void step(const StepReport& report, const MeterReading* wire);
   void evaluation(std::int64_t step, const Evaluation& evaluation);
+  // What the guard has read of a step.
+  void readings(std::int64_t step, const Readings& readings);
   void finish();
 
  private:

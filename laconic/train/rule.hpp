@@ -37,10 +37,13 @@ class SummedRule : public UpdateRule {
 
   std::int64_t samples() const override { return config_.train.batch; }
   void begin(std::int64_t step) override { exchange_.begin(step); }
+  void begin_shadow(std::int64_t step) override { exchange_.begin_shadow(step); }
   void block_done(std::int64_t block) override;
   Measured measure(double loss, int signal) override;
   void apply(OptimiserState& state, double lr, double scale) override;
   void abandon() override { exchange_.abandon(); }
+  void watch(bool looks) override { exchange_.watch(looks); }
+  std::map<Traffic, Fidelity> seen() const override { return exchange_.seen(); }
   void treat(Traffic traffic, const Treatment& treatment) override {
     exchange_.treat(traffic, treatment);
   }

@@ -78,6 +78,7 @@ std::string to_json(const SteeringState& state) {
     json["treatments"][section_of(traffic)] =
         treatment.is_bypassed ? nlohmann::ordered_json{{"bypassed", true}}
                               : nlohmann::ordered_json{{"codec", to_text(*treatment.codec)}};
+  if (!state.guard.empty()) json["guard"] = to_json(state.guard);
   return json.dump();
 }
 
@@ -96,6 +97,7 @@ SteeringState parse_steering(std::string_view text) {
       if (!treatment.is_bypassed)
         treatment.codec = parse_codec(entry.at("codec").get<std::string>());
     }
+    if (json.contains("guard")) state.guard = guard_state_from(json["guard"].get<std::string>());
   } catch (const nlohmann::json::exception& error) {
     throw unreadable(error.what());
   }
@@ -122,14 +124,18 @@ SteeringState still_good(const SteeringState& before, const std::vector<std::str
                                 name_of(traffic), to_text(treatment), why));
   }
   for (const Traffic traffic : kTreatable)
-    if (std::ranges::any_of(changes, [&](const std::string& c) { return touches(c, traffic); }))
+    if (std::ranges::any_of(changes, [&](const std::string& c) { return touches(c, traffic); })) {
       good.is_bypass_decided = false;
+      good.guard.erase(traffic);
+    }
+  if (config.steering.guard == "off") good.guard.clear();
   return good;
 }
 
 Steering::Steering(Pipeline& pipeline, UpdateRule& rule, SteeringState state)
-    : pipeline_(pipeline), rule_(rule), state_({.is_bypass_decided = state.is_bypass_decided}) {
-  for (const auto& [traffic, treatment] : state.treatments) treat(traffic, treatment);
+    : pipeline_(pipeline), rule_(rule), state_(std::move(state)) {
+  const Treatments treatments = state_.treatments;
+  for (const auto& [traffic, treatment] : treatments) treat(traffic, treatment);
 }
 
 void Steering::treat(Traffic traffic, const Treatment& treatment) {

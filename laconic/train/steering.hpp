@@ -16,6 +16,7 @@
 #include "laconic/config/run_config.hpp"
 #include "laconic/link/treatment.hpp"
 #include "laconic/runtime/pipeline.hpp"
+#include "laconic/train/guard.hpp"
 #include "laconic/train/update_rule.hpp"
 
 namespace laconic {
@@ -34,6 +35,7 @@ Problems check(Traffic traffic, const Treatment& treatment, const RunConfig& con
 struct SteeringState {
   Treatments treatments;
   bool is_bypass_decided = false;  // and will not be again (steering.bypass)
+  GuardState guard;                // what it has seen so far (steering.guard)
   bool operator==(const SteeringState&) const = default;
 };
 std::string to_json(const SteeringState& state);
@@ -58,6 +60,7 @@ class Steering {
   Treatment treatment_of(Traffic traffic) const;
   const SteeringState& state() const { return state_; }
   void set_bypass_decided() { state_.is_bypass_decided = true; }
+  void set_guard(const GuardState& guard) { state_.guard = guard; }
 
  private:
   Pipeline& pipeline_;

@@ -41,13 +41,14 @@ PipelineInput input_of(const StepPlan& plan, const Gpt& gpt, const TrainState& s
 // This rank's share of the mean loss; gradients add up in the parameters, and leave block by block
 // when the last microbatch has added to them.
 double accumulate(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
-                  const TrainState& state, Trace& trace) {
+                  const TrainState& state, Trace& trace, bool is_shadow = false) {
   std::vector<PipelineInput> inputs;
   std::vector<std::vector<std::uint64_t>> next;
   {
     const TraceSpan span(trace, "read samples", "data");
     for (std::int64_t m = 0; m < plan.config.microbatches(); ++m) {
       inputs.push_back(input_of(plan, gpt, state, m));
+      if (is_shadow) continue;  // the real step tells what comes next
       const auto ids = ids_of(plan, state.position + plan.config.train.batch, m);
       next.emplace_back(ids.begin(), ids.end());
     }
@@ -57,6 +58,7 @@ double accumulate(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, Upda
                        .weight = static_cast<double>(plan.config.microbatch_size()) /
                                  static_cast<double>(rule.samples()),
                        .next_samples = next,
+                       .is_shadow = is_shadow,
                        .block_done = [&](std::int64_t b) { rule.block_done(b); }});
 }
 
@@ -75,6 +77,25 @@ void refuse_to_go_on(const StepReport& report, const RunConfig& config, std::int
 }
 
 }  // namespace
+
+ShadowStep shadow_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
+                       const TrainState& state) {
+  Trace disabled;
+  Trace& trace = plan.trace != nullptr ? *plan.trace : disabled;
+  const TraceSpan span(trace, "shadow", "optimiser", "compute");
+  ShadowStep shadow{.step = state.step + 1, .measured = {}, .gradients = {}};
+  rule.begin_shadow(state.step);
+  const double loss = accumulate(plan, gpt, pipeline, rule, state, trace, /*is_shadow=*/true);
+  shadow.measured = rule.measure(loss, 0);
+  for (const Parameter& p : gpt.parameters) {
+    const at::Tensor& gradient = p.value.grad();
+    shadow.gradients.push_back(gradient.defined() ? gradient.clone() : at::Tensor());
+  }
+  rule.abandon();
+  pipeline.abandon();
+  clear_gradients(gpt.parameters);
+  return shadow;
+}
 
 StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
                       TrainState& state) {
@@ -107,6 +128,7 @@ StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, 
   } else {
     const TraceSpan span(trace, "update", "optimiser", "compute");
     const double scale = train.clip > 0 && report.norm > train.clip ? train.clip / report.norm : 1;
+    if (plan.before_update) plan.before_update(measured);
     rule.apply(state.optimiser, report.lr, scale);
     pipeline.commit();
     state.skipped_in_a_row = 0;

@@ -16,7 +16,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <stdexcept>
+#include <vector>
 
 #include "laconic/config/run_config.hpp"
 #include "laconic/data/sampler.hpp"
@@ -50,6 +52,8 @@ struct StepPlan {
   Trace* trace = nullptr;
   int member = 0;                  // in the dp group: which share of each batch is ours
   int (*stop_signal)() = nullptr;  // not 0: a signal
+  // The gradients are those of all ranks, finite, and not used yet; may be empty.
+  std::function<void(const Measured&)> before_update;
 };
 
 // Loss or gradient norm is not finite, and the configuration or ten such steps in a row say to
@@ -58,6 +62,18 @@ class NotFinite : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+
+// What the coming step would compute if nothing were lost between ranks.
+struct ShadowStep {
+  std::int64_t step = 0;  // counted from 1
+  Measured measured;
+  std::vector<at::Tensor> gradients;  // by parameter, copies
+};
+// Computes that, and leaves everything as it was: the step then does what it would have done
+// anyway, bit for bit. Collective. Requires: neither local steps nor compressed_adam. Throws
+// PeerLost, Timeout.
+ShadowStep shadow_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
+                       const TrainState& state);
 
 // Collective: every rank calls it at the same step. Throws NotFinite, PeerLost, Timeout.
 StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,

@@ -116,6 +116,37 @@ nlohmann::ordered_json json_of(const PipelineTotal& p) {
 
 }  // namespace
 
+namespace {
+
+nlohmann::ordered_json json_of(const GuardReading& r) {
+  return {{"cosine", r.cosine},
+          {"relative_error", r.relative_error},
+          {"residual_ratio", r.residual_ratio}};
+}
+
+nlohmann::ordered_json json_of(const GuardSummary& guard) {
+  nlohmann::ordered_json json = {{"classes", nlohmann::ordered_json::object()},
+                                 {"alarms", nlohmann::ordered_json::array()}};
+  for (const auto& [traffic, watch] : guard.classes)
+    json["classes"][std::string(name_of(traffic))] = {
+        {"step", watch.step}, {"last", json_of(watch.last)}, {"worst", json_of(watch.worst)}};
+  for (const Alarm& alarm : guard.alarms)
+    json["alarms"].push_back({{"step", alarm.step},
+                              {"class", name_of(alarm.traffic)},
+                              {"followed", alarm.is_followed},
+                              {"treatment", to_text(alarm.proposed)},
+                              {"text", to_text(alarm)}});
+  if (guard.shadow)
+    json["shadow"] = {{"step", guard.shadow->step},
+                      {"cosine", guard.shadow->cosine},
+                      {"norm_ratio", guard.shadow->norm_ratio},
+                      {"loss_difference", guard.shadow->loss_difference},
+                      {"worst_cosine", guard.worst_shadow_cosine}};
+  return json;
+}
+
+}  // namespace
+
 std::string to_text(const TrainSummary& s) {
   Table table({{"what", Align::left}, {"value", Align::right}});
   table.add({"steps", fmt::format("{} of {}", s.step, s.steps)});
@@ -137,7 +168,29 @@ std::string to_text(const TrainSummary& s) {
   table.add({"peak memory", human_bytes(static_cast<double>(s.peak_memory_bytes))});
   add_pipeline(s.pipeline, table);
   for (const auto& [name, treatment] : s.treatments) table.add({name, treatment});
-  return to_text(table) + (s.traffic.empty() ? "" : "\n" + to_text(s.traffic));
+  return to_text(table) + (s.traffic.empty() ? "" : "\n" + to_text(s.traffic)) +
+         (s.guard.is_empty() ? "" : "\n" + to_text(s.guard));
+}
+
+std::string to_text(const GuardSummary& guard) {
+  Table table({{"guarded", Align::left},
+               {"cosine"},
+               {"worst"},
+               {"relative error"},
+               {"worst"},
+               {"residual"},
+               {"worst"}});
+  const auto number = [](double value) { return fmt::format("{:.4g}", value); };
+  for (const auto& [traffic, watch] : guard.classes)
+    table.add({std::string(name_of(traffic)), number(watch.last.cosine), number(watch.worst.cosine),
+               number(watch.last.relative_error), number(watch.worst.relative_error),
+               number(watch.last.residual_ratio), number(watch.worst.residual_ratio)});
+  if (guard.shadow)
+    table.add({"step", number(guard.shadow->cosine), number(guard.worst_shadow_cosine), "-", "-",
+               "-", "-"});
+  std::string text = to_text(table);
+  for (const Alarm& alarm : guard.alarms) text += to_text(alarm) + "\n";
+  return text;
 }
 
 std::string to_text(const std::vector<TrafficTotal>& traffic) {
@@ -196,6 +249,7 @@ std::string to_json(const TrainSummary& s, const RunConfig& config) {
   json["treatments"] = nlohmann::ordered_json::object();
   for (const auto& [name, treatment] : s.treatments) json["treatments"][name] = treatment;
   if (!s.pipeline.ranks.empty()) json["pipeline"] = json_of(s.pipeline);
+  if (!s.guard.is_empty()) json["guard"] = json_of(s.guard);
   json["config"] = to_toml(config, false);
   return json.dump(2) + "\n";
 }

@@ -10,6 +10,8 @@
 #include "laconic/engine/meter.hpp"
 #include "laconic/runtime/pipeline.hpp"
 #include "laconic/train/evaluate.hpp"
+#include "laconic/train/guard.hpp"
+#include "laconic/train/shadow.hpp"
 #include "laconic/train/world.hpp"
 
 namespace laconic {
@@ -38,6 +40,15 @@ struct PipelineTotal {
   double reference_wait_seconds = 0;  // that somebody stood still for the disk
 };
 
+// What the guard saw (train/guarding.hpp).
+struct GuardSummary {
+  GuardState classes;                  // that were looked at
+  std::vector<Alarm> alarms;           // of this run
+  std::optional<ShadowReport> shadow;  // the last
+  double worst_shadow_cosine = 1;
+  bool is_empty() const { return classes.empty() && !shadow; }
+};
+
 struct TrainSummary {
   std::int64_t first_step = 0;  // done before this run
   std::int64_t step = 0;        // done now
@@ -54,6 +65,7 @@ struct TrainSummary {
   std::string mesh;        // "pp 2 x dp 4"; empty: one rank
   std::vector<TrafficTotal> traffic;
   PipelineTotal pipeline;
+  GuardSummary guard;
   // Classes that are not treated as configured in the end: {"dp.gradient", "bypassed"}.
   std::vector<std::pair<std::string, std::string>> treatments;
   int signal = 0;  // that ended the run early
@@ -65,6 +77,7 @@ PipelineTotal total_pipeline(World& world, Pipeline& pipeline);
 
 std::string to_text(const TrainSummary& summary);  // the table at the end
 std::string to_text(const std::vector<TrafficTotal>& traffic);
+std::string to_text(const GuardSummary& guard);
 std::string to_json(const TrainSummary& summary, const RunConfig& config);  // for --json
 
 std::int64_t peak_memory_bytes();  // resident, of this process so far

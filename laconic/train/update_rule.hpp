@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
+#include "laconic/link/fidelity.hpp"
 #include "laconic/link/treatment.hpp"
 #include "laconic/model/gpt.hpp"
 #include "laconic/train/checkpoint.hpp"
@@ -58,6 +59,9 @@ class UpdateRule {
   virtual bool agrees_after(std::int64_t) const { return true; }
 
   virtual void begin(std::int64_t step) = 0;
+  // Begins a step that must be abandoned: after measure() the gradients are what they would be if
+  // nothing were lost on the way, nor anything outstanding. Requires: alone or summed.
+  virtual void begin_shadow(std::int64_t step) = 0;
   // The gradients of this block, which the rank holds, are complete, and nobody changes them any
   // more. Every held block once a step, in any order.
   virtual void block_done(std::int64_t block) = 0;
@@ -66,6 +70,11 @@ class UpdateRule {
   virtual Measured measure(double loss, int signal) = 0;
   virtual void apply(OptimiserState& state, double lr, double gradient_scale) = 0;
   virtual void abandon() = 0;
+
+  // Whether to look at what is sent in steps that begin from here on, and what was seen of this
+  // rank's messages; true also forgets what was seen before. Requires: between steps.
+  virtual void watch(bool /*looks*/) {}
+  virtual std::map<Traffic, Fidelity> seen() const { return {}; }
 
   // From the next step on sums of dp.gradient or embedding.tied are treated so, instead of how they
   // were (reduce/gradient_sum.hpp); other classes are none of a rule's. The same on all ranks.
