@@ -117,17 +117,20 @@ LinkFacts facts_of(const PreflightReport& report, const Mesh& mesh) {
   return facts;
 }
 
-LinkFacts look_at_network(Transport& transport, const RunConfig& config, const Place& place) {
+// What the pre-flight sends is counted like all else.
+LinkFacts look_at_network(Transport& transport, const RunConfig& config, const Place& place,
+                          Meter& meter) {
   const std::string text = common_text(config);
-  const PreflightReport report =
-      preflight(transport,
-                {.rank = transport.rank(),
-                 .host = host_name(),
-                 .pid = ::getpid(),
-                 .version = version_text(),
-                 .config_digest = digest_of(text),
-                 .config_text = text},
-                {.deadline = deadline_of(config.network), .measure = config.network.preflight});
+  const PreflightReport report = preflight(transport,
+                                           {.rank = transport.rank(),
+                                            .host = host_name(),
+                                            .pid = ::getpid(),
+                                            .version = version_text(),
+                                            .config_digest = digest_of(text),
+                                            .config_text = text},
+                                           {.deadline = deadline_of(config.network),
+                                            .measure = config.network.preflight,
+                                            .meter = &meter});
   if (!report.problems.empty()) throw ConfigError(report.problems);
   if (transport.rank() == 0) {
     fmt::print("{}\n{}", to_text(place), to_text(report));
@@ -136,9 +139,11 @@ LinkFacts look_at_network(Transport& transport, const RunConfig& config, const P
   return facts_of(report, mesh_of(config));
 }
 
-TrainSummary train_over(Transport& transport, TrainOptions options, Store* store) {
+TrainSummary train_over(Transport& transport, TrainOptions options, Store* store,
+                        const MeterReading& so_far) {
   const RunConfig& config = options.config;
   Engine engine(transport, engine_options(config.network));
+  engine.meter().include(so_far);
   Courier courier(engine);
   World world(mesh_of(config), courier);
   Flights flights(world, config.run.folder, store);
@@ -186,8 +191,9 @@ TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   const std::unique_ptr<Store> store = is_mpi ? nullptr : meet(meeting);
   const std::unique_ptr<Transport> transport =
       decorated(is_mpi ? mpi_at(place) : make_gloo(meeting, *store), config.network);
-  options.link = look_at_network(*transport, config, place);
-  return train_over(*transport, std::move(options), store.get());
+  Meter before;
+  options.link = look_at_network(*transport, config, place, before);
+  return train_over(*transport, std::move(options), store.get(), before.read());
 }
 
 TrainSummary train_in_threads(const TrainOptions& options) {
@@ -198,7 +204,7 @@ TrainSummary train_in_threads(const TrainOptions& options) {
     transport = decorated(std::move(transport), options.config.network);
   TrainSummary first;
   run_ranks(transports, [&](Transport& transport) {
-    TrainSummary summary = train_over(transport, options, nullptr);
+    TrainSummary summary = train_over(transport, options, nullptr, {});
     if (transport.rank() == 0) first = std::move(summary);
   });
   return first;

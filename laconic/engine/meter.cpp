@@ -67,6 +67,13 @@ void Meter::spent(Traffic traffic, const Times& times) {
   reading_.times[traffic] += times;
 }
 
+void Meter::include(const MeterReading& reading) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, count] : reading.sent) reading_.sent[key] += count;
+  for (const auto& [key, count] : reading.received) reading_.received[key] += count;
+  for (const auto& [traffic, times] : reading.times) reading_.times[traffic] += times;
+}
+
 MeterReading Meter::read() const {
   const std::lock_guard lock(mutex_);
   return reading_;

@@ -50,6 +50,8 @@ class Meter {
   void sent(Traffic traffic, Rank to, const Count& count);
   void received(Traffic traffic, Rank from, const Count& count);
   void spent(Traffic traffic, const Times& times);
+  // What another meter has counted, from before there was this one.
+  void include(const MeterReading& reading);
   MeterReading read() const;
 
  private:

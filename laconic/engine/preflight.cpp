@@ -110,6 +110,8 @@ class Participant {
   static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank); }
   Rank self() const { return transport_.rank(); }
   bool can_reach(Rank peer) const;
+  void send(Rank peer, Tag tag, ByteView bytes, Deadline until);
+  Bytes recv(Rank peer, Tag tag, Deadline until);
   void guarded(Rank peer, const std::function<void()>& act);
   void for_each_peer(const std::function<void(Rank)>& act);
 
@@ -134,6 +136,19 @@ class Participant {
   std::vector<RankFacts> facts_;
   Findings findings_;
 };
+
+void Participant::send(Rank peer, Tag tag, ByteView bytes, Deadline until) {
+  transport_.send(peer, tag, bytes, until);
+  if (options_.meter != nullptr)
+    options_.meter->sent(Traffic::preflight, peer, {1, bytes.size(), bytes.size()});
+}
+
+Bytes Participant::recv(Rank peer, Tag tag, Deadline until) {
+  Bytes bytes = transport_.recv(peer, tag, until);
+  if (options_.meter != nullptr)
+    options_.meter->received(Traffic::preflight, peer, {1, 0, bytes.size()});
+  return bytes;
+}
 
 bool Participant::can_reach(Rank peer) const {
   return std::none_of(findings_.failures.begin(), findings_.failures.end(),
@@ -176,11 +191,11 @@ void Participant::introduce(Rank peer, Deadline until) {
     mine = facts_[index(self())];
   }
   if (peer != 0) mine.config_text.clear();
-  transport_.send(peer, tag, bytes_of(to_json(mine)), until);
-  RankFacts theirs = parse_rank_facts(text_of(transport_.recv(peer, tag, until)));
+  send(peer, tag, bytes_of(to_json(mine)), until);
+  RankFacts theirs = parse_rank_facts(text_of(recv(peer, tag, until)));
   theirs.rank = peer;
-  transport_.send(peer, tag, {}, until);
-  transport_.recv(peer, tag, until);
+  send(peer, tag, {}, until);
+  recv(peer, tag, until);
   const std::lock_guard lock(mutex_);
   facts_[index(peer)] = theirs;
 }
@@ -208,21 +223,21 @@ void Participant::probe(Rank peer) {
   const double ping = median_ping(peer);
   findings_.latency_ms[index(peer)] = 1e3 * ping / 2;
   findings_.mbit_per_s[index(peer)] = megabits_per_second(peer, ping);
-  transport_.send(peer, tag_of(Act::measure), {}, in(options_.deadline));
+  send(peer, tag_of(Act::measure), {}, in(options_.deadline));
 }
 
 void Participant::answer(Rank peer) {
   const Tag tag = tag_of(Act::measure);
   const Bytes yes(1, std::byte{1});
-  while (!transport_.recv(peer, tag, in(kPatience * options_.deadline)).empty())
-    transport_.send(peer, tag, yes, in(options_.deadline));
+  while (!recv(peer, tag, in(kPatience * options_.deadline)).empty())
+    send(peer, tag, yes, in(options_.deadline));
 }
 
 double Participant::round_trip(Rank peer, const Bytes& message) {
   const Tag tag = tag_of(Act::measure);
   const Stopwatch watch;
-  transport_.send(peer, tag, message, in(options_.deadline));
-  transport_.recv(peer, tag, in(kPatience * options_.deadline));
+  send(peer, tag, message, in(options_.deadline));
+  recv(peer, tag, in(kPatience * options_.deadline));
   return watch.seconds();
 }
 
@@ -252,15 +267,14 @@ PreflightReport Participant::lead() {
   std::vector<Findings> all(size_);
   const Deadline until = in(2 * kPatience * options_.deadline);
   for_each_peer([&](Rank peer) {
-    const Bytes bytes = transport_.recv(peer, tag_of(Act::findings), until);
+    const Bytes bytes = recv(peer, tag_of(Act::findings), until);
     all[index(peer)] = parse_findings(text_of(bytes), peer, size_);
   });
   all[0] = findings_;
   const PreflightReport report = report_of(all);
   const std::string json = to_json(report);
-  for_each_peer([&](Rank peer) {
-    transport_.send(peer, tag_of(Act::report), bytes_of(json), in(options_.deadline));
-  });
+  for_each_peer(
+      [&](Rank peer) { send(peer, tag_of(Act::report), bytes_of(json), in(options_.deadline)); });
   return report;
 }
 
@@ -268,10 +282,9 @@ PreflightReport Participant::follow() {
   std::optional<PreflightReport> report;
   if (can_reach(0))
     guarded(0, [&] {
-      transport_.send(0, tag_of(Act::findings), bytes_of(to_json(findings_)),
-                      in(options_.deadline));
+      send(0, tag_of(Act::findings), bytes_of(to_json(findings_)), in(options_.deadline));
       report = parse_preflight_report(
-          text_of(transport_.recv(0, tag_of(Act::report), in(3 * kPatience * options_.deadline))));
+          text_of(recv(0, tag_of(Act::report), in(3 * kPatience * options_.deadline))));
     });
   if (report) return *report;
   std::vector<Findings> mine(size_);

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "laconic/base/problem.hpp"
+#include "laconic/engine/meter.hpp"
 #include "laconic/transport/transport.hpp"
 
 namespace laconic {
@@ -53,7 +54,8 @@ std::vector<std::vector<std::pair<Rank, Rank>>> pairings(int size);
 struct PreflightOptions {
   // Of the first act; later ones wait a few times as long, for ranks that were held up by others.
   std::chrono::milliseconds deadline{30'000};
-  bool measure = true;  // false: facts only
+  bool measure = true;     // false: facts only
+  Meter* meter = nullptr;  // counts what this rank sends and takes, if there is one
 };
 
 // A pair that could not do its part of the pre-flight, as one of them saw it.

@@ -193,6 +193,27 @@ TEST(Preflight, MeasuresTheRateOfEachDirection) {
   EXPECT_LT(rates[1][0], 17);
 }
 
+TEST(Preflight, WhatItSendsIsCounted) {
+  std::mutex mutex;
+  std::map<Rank, MeterReading> readings;
+  run_ranks(3, [&](Transport& transport) {
+    Meter meter;
+    preflight(transport, facts_of(transport.rank()), {.meter = &meter});
+    const std::lock_guard lock(mutex);
+    readings[transport.rank()] = meter.read();
+  });
+  for (const auto& [rank, reading] : readings)
+    for (const auto& [to, count] : reading.sent) {
+      const Count& taken = readings.at(to.second).received.at({Traffic::preflight, rank});
+      EXPECT_EQ(taken.wire_bytes, count.wire_bytes) << rank << " to " << to.second;
+      EXPECT_GE(count.wire_bytes, 16U << 10);
+    }
+  Meter other;
+  other.include(readings.at(0));
+  other.include(readings.at(0));
+  EXPECT_EQ(sent(other.read()).wire_bytes, 2 * sent(readings.at(0)).wire_bytes);
+}
+
 TEST(Preflight, MayOnlyCompareFacts) {
   run_ranks(3, [](Transport& transport) {
     const PreflightReport report =

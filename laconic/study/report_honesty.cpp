@@ -84,22 +84,10 @@ std::string meter_section(const Outcomes& outcomes) {
   const std::vector<MeterCheck> checks = meter_checks(outcomes);
   if (checks.empty())
     return page + "No run of Laconic in a lab has ended well, so there is nothing to compare.\n\n";
-  const auto count = [&](const auto& is) {
-    return std::count_if(checks.begin(), checks.end(), is);
-  };
-  const auto probed = count([](const MeterCheck& check) { return check.has_probe; });
-  const auto within = count([](const MeterCheck& check) {
-    return !check.has_probe && is_within(difference(check), kMeterTolerance);
+  const auto within = std::count_if(checks.begin(), checks.end(), [](const MeterCheck& check) {
+    return is_within(difference(check), kMeterTolerance);
   });
-  page += fmt::format("**{} of {} runs are within 3 %** after headers.", within,
-                      checks.size() - static_cast<std::size_t>(probed));
-  if (probed > 0) {
-    page += fmt::format(
-        " Not counted among them: {} that probed the network before their first step, whose bytes "
-        "are on the interface but not in the run's totals.",
-        probed);
-  }
-  page += "\n\n";
+  page += fmt::format("**{} of {} runs are within 3 %** after headers.\n\n", within, checks.size());
   std::vector<std::vector<std::string>> rows;
   for (const MeterCheck& check : checks) {
     const double apart = difference(check);
@@ -110,9 +98,7 @@ std::string meter_section(const Outcomes& outcomes) {
                     number_text(check.interface / check.meter, 4),
                     fmt::format("{:.3f}", expected_interface_bytes(check.meter) / 1e6),
                     fmt::format("{:.3f}", check.headers / 1e6),
-                    check.has_probe                     ? shown + ", with the probe"
-                    : is_within(apart, kMeterTolerance) ? shown
-                                                        : "**" + shown + "**"});
+                    is_within(apart, kMeterTolerance) ? shown : "**" + shown + "**"});
   }
   return page + markdown_table({{"part", Align::left},
                                 {"rate", Align::left},
@@ -218,13 +204,8 @@ std::vector<MeterCheck> meter_checks(const Outcomes& outcomes) {
     if (!(meter > 0) || !(outcome.interface_sent_bytes > 0) || !(outcome.interface_packets > 0)) {
       continue;
     }
-    const bool has_total =
-        std::any_of(outcome.traffic.begin(), outcome.traffic.end(),
-                    [](const ClassTotal& total) { return total.traffic == "preflight"; });
-    const bool has_probe = setting_of(outcome, "network.preflight") == "true" && !has_total;
     checks.push_back({trial.part, trial.method, trial.rate, trial.round, meter,
-                      outcome.interface_sent_bytes, header_bytes(outcome.interface_packets),
-                      has_probe});
+                      outcome.interface_sent_bytes, header_bytes(outcome.interface_packets)});
   }
   return checks;
 }

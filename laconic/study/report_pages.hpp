@@ -96,9 +96,6 @@ struct MeterCheck {
   double meter = 0;      // wire bytes of all classes and ranks
   double interface = 0;  // all hosts' eth0, headers included
   double headers = 0;    // of the packets that were counted
-  // The network was probed before the first step, and totals of the run do not have those bytes:
-  // shown, but no test of the meter.
-  bool has_probe = false;
 };
 std::vector<MeterCheck> meter_checks(const Outcomes& outcomes);
 double header_bytes(double packets);

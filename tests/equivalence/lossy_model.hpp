@@ -27,7 +27,7 @@
 namespace laconic {
 
 // One message over a boundary, once it has arrived.
-struct Crossing {
+struct Passage {
   bool is_gradient = false;
   std::size_t edge = 0;
   std::int64_t microbatch = 0;
@@ -36,7 +36,7 @@ struct Crossing {
   at::Tensor reference;
   std::span<const float> residual;  // of the sender, after this message
 };
-using Watch = std::function<void(const Crossing&)>;
+using Watch = std::function<void(const Passage&)>;
 
 class LossyModel {
  public:

@@ -115,7 +115,7 @@ struct Propagation {
   Mean telescope;  // || sum out + e_last - sum g - e_before || / || sum g ||, in a step
   at::Tensor x, e, given, arrived, owed;
 
-  void forward(const Crossing& m) {
+  void forward(const Passage& m) {
     if (m.microbatch > 0 && e.defined()) {
       cosine.add(laconic::cosine(e, x.sub(m.arrived)));
       magnitude.add(std::abs(laconic::cosine(e, x.sub(m.arrived))));
@@ -123,7 +123,7 @@ struct Propagation {
     x = m.arrived;
   }
 
-  void backward(const Crossing& m) {
+  void backward(const Passage& m) {
     if (m.microbatch == 0) {
       given = arrived = at::Tensor();
       owed = e.defined() ? e : at::empty_like(m.given).zero_();
@@ -141,7 +141,7 @@ struct Propagation {
 using Propagations = std::array<Propagation, kBoundaries>;
 
 Watch watch(Propagations& boundaries) {
-  return [&](const Crossing& m) {
+  return [&](const Passage& m) {
     if (m.is_gradient)
       boundaries[m.edge].backward(m);
     else
@@ -185,7 +185,7 @@ Watch watch(Approaches& boundaries, std::int64_t epochs) {
     boundary.error.resize(static_cast<std::size_t>(epochs));
   }
   return
-      [&boundaries, visited = std::array<std::int64_t, kBoundaries>()](const Crossing& m) mutable {
+      [&boundaries, visited = std::array<std::int64_t, kBoundaries>()](const Passage& m) mutable {
         if (m.is_gradient) return;
         const auto epoch =
             static_cast<std::size_t>(visited[m.edge]++ / (kStepsPerEpoch * kMicrobatches));
