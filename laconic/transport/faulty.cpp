@@ -28,13 +28,12 @@ class Faulty final : public Decorator {
     for (const FaultSpec& fault : struck) suffer(fault);
     if (const auto rest = damaged(struck, message)) below_->send(to, tag, *rest, deadline);
   }
+  // In this order: a send that is let go before would still find an open transport below.
   void close() override {
-    {
-      const std::lock_guard lock(mutex_);
-      is_closed_ = true;
-      closing_.notify_all();
-    }
     below_->close();
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    closing_.notify_all();
   }
 
  private:
