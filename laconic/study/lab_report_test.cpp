@@ -124,8 +124,9 @@ TEST(LabReport, HasThePartsMethodsAndRatesThatPagesShow) {
   const Names schedules = {"gpipe", "1f1b", "zero_bubble", "interleaved"};
   const std::map<std::string, std::pair<Names, Names>> parts = {
       {"bandwidth",
-       {bandwidth, {"unshaped", "10gbit", "1gbit", "500mbit", "300mbit", "100mbit", "50mbit"}}},
-      {"end-to-end", {end_to_end, {"100mbit", "50mbit", "unshaped"}}},
+       {bandwidth,
+        {"unshaped", "10gbit", "1gbit", "500mbit", "300mbit", "100mbit", "50mbit", "14mbit"}}},
+      {"end-to-end", {end_to_end, {"unshaped", "100mbit", "50mbit", "14mbit"}}},
       {"optimus-cc", {optimus, {"138mbit", "50mbit"}}},
       {"data-parallel", {replicas, {"unshaped", "1gbit", "300mbit", "100mbit", "20mbit"}}},
       {"loss", {replicas, {"unshaped"}}},
@@ -139,7 +140,7 @@ TEST(LabReport, HasThePartsMethodsAndRatesThatPagesShow) {
   EXPECT_EQ(methods_of(Size::full, "honesty", "none"), (Names{"fp32", "ac-sgd"}));
   for (const char* rate : {"100mbit", "20mbit"})
     EXPECT_EQ(methods_of(Size::full, "honesty", rate), schedules);
-  EXPECT_EQ(rates_of(Size::brief, "bandwidth"), (Names{"unshaped", "100mbit", "50mbit"}));
+  EXPECT_EQ(rates_of(Size::brief, "bandwidth"), (Names{"unshaped", "100mbit", "14mbit"}));
   EXPECT_EQ(rates_of(Size::brief, "end-to-end"), (Names{"50mbit"}));
   EXPECT_EQ(rates_of(Size::brief, "optimus-cc"), (Names{"138mbit"}));
   EXPECT_EQ(rates_of(Size::brief, "data-parallel"), (Names{"1gbit", "100mbit"}));

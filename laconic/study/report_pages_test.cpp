@@ -48,11 +48,11 @@ TEST(StudyPages, CellsOfTheSweepAreExact) {
   // 32 samples in 4 and in 8 seconds.
   EXPECT_TRUE(contains(page,
                        "| fp32 | not measured | 6.00 (4.00–8.00, n 2) |\n"
-                       "| fp16 | 32.0 (32.0–32.0, n 1) | 16.0 (16.0–16.0, n 1) |\n"))
+                       "| fp16 | 32.0 (n 1) | 16.0 (n 1) |\n"))
       << page;
   EXPECT_TRUE(contains(page, "| fp16 | fp32 not measured | 3.00x (2.00–4.00, n 1) |\n")) << page;
   EXPECT_TRUE(contains(page, "| fp32 | not measured | 25 (25–25, n 2) |\n")) << page;
-  EXPECT_TRUE(contains(page, "| fp16 | 24.0 (24.0–24.0, n 1) | 12.0 (12.0–12.0, n 1) |\n")) << page;
+  EXPECT_TRUE(contains(page, "| fp16 | 24.0 (n 1) | 12.0 (n 1) |\n")) << page;
   EXPECT_FALSE(contains(page, "first epoch |"));
 }
 
@@ -63,8 +63,8 @@ TEST(StudyPages, MethodsWithMemoryHaveARowForTheFirstEpoch) {
   for (std::size_t i = 2; i < outcome.steps.size(); ++i) outcome.steps[i].seconds = 2;
   const std::string page = bandwidth_page({outcome}, {});
   EXPECT_TRUE(contains(page,
-                       "| ac-sgd | 16.0 (16.0–16.0, n 1) |\n"
-                       "| ac-sgd, first epoch | 8.00 (8.00–8.00, n 1) |\n"))
+                       "| ac-sgd | 16.0 (n 1) |\n"
+                       "| ac-sgd, first epoch | 8.00 (n 1) |\n"))
       << page;
   EXPECT_TRUE(contains(page, "fp32 was not measured, so there is nothing to compare with."));
 }
@@ -114,7 +114,7 @@ TEST(StudyPages, WhatIsSavedAndWhatItCosts) {
   EXPECT_DOUBLE_EQ(payments[0].gain.median, 2.5);
   EXPECT_FALSE(loses(payments[0]));
   EXPECT_TRUE(contains(pays_page(outcomes, {}),
-                       "| 64mbit | rotated | 7000.0 | 500.0 (500.0–500.0, n 1) | 2.50x "
+                       "| 64mbit | rotated | 7000.0 | 500.0 (n 1) | 2.50x "
                        "(2.50–2.50, n 1) | 896 Mbit/s | pays |"))
       << pays_page(outcomes, {});
 }
@@ -275,7 +275,7 @@ TEST(StudyPages, LossesAreComposedWithStepTimes) {
   const std::string page = data_parallel_page(outcomes, {});
   EXPECT_TRUE(contains(page, "### 100mbit, after 20.0 s")) << page;
   EXPECT_TRUE(contains(page,
-                       "| DDP | 5 | 9.7000 (9.7000–9.7000, n 1) |\n| laconic, 4 bits | 10 | 9.2000 "
+                       "| DDP | 5 | 9.7000 (n 1) |\n| laconic, 4 bits | 10 | 9.2000 "
                        "(9.2000–9.2000, n 1) |"))
       << page;
   EXPECT_TRUE(composed_losses(outcomes, "1gbit").empty());
@@ -303,11 +303,11 @@ TEST(StudyPages, TargetsOfTheSweepAreAtItsSlowestRate) {
   std::vector<Target> targets = targets_of(outcomes);
   EXPECT_EQ(target_of(targets, "ac-sgd against fp32").judgement, Judgement::met);
   EXPECT_EQ(target_of(targets, "ac-sgd against fp32").number,
-            "5.00x (5.00–5.00, n 1); unshaped: 1.00x; 100mbit: 3.33x");
+            "5.00x (n 1); unshaped: 1.00x; 100mbit: 3.33x");
   EXPECT_EQ(target_of(targets, "ac-sgd against fp16").judgement, Judgement::missed);
   EXPECT_TRUE(
       contains(target_of(targets, "ac-sgd against fp16").why, "a step of ac-sgd takes 2000 ms"));
-  EXPECT_EQ(target_of(targets, "ac-sgd at 100mbit").number, "83 % (83–83, n 1)");
+  EXPECT_EQ(target_of(targets, "ac-sgd at 100mbit").number, "83 % (n 1)");
   EXPECT_EQ(target_of(targets, "ac-sgd at 100mbit").judgement, Judgement::met);
   outcomes[2] = invented({.rate = "50mbit", .seconds = 4});  // a quarter of its unshaped speed
   targets = targets_of(outcomes);
@@ -330,7 +330,7 @@ TEST(StudyPages, OptimusIsJudgedWhereCommunicationIsHalf) {
   const Outcomes outcomes = {run("base", "138mbit", 2, 0.9), run("base", "50mbit", 4, 3),
                              run(all, "138mbit", 1.6, 0.2), run(all, "50mbit", 2, 1)};
   const Target target = target_of(targets_of(outcomes), "optimus-cc");
-  EXPECT_EQ(target.number, "1.25x (1.25–1.25, n 1); 50mbit: 2.00x");
+  EXPECT_EQ(target.number, "1.25x (n 1); 50mbit: 2.00x");
   EXPECT_EQ(target.judgement, Judgement::missed);
   EXPECT_EQ(target.why,
             "a step of CB + LEP + FE + SC takes 1600 ms at 138mbit: rank 0 waits 200 ms of it for "
@@ -350,18 +350,41 @@ TEST(StudyPages, BypassMayBeSlowerWithinTheSpread) {
   EXPECT_EQ(target.why, "steps are longer at 100mbit by 20.0 %");
 }
 
-TEST(StudyPages, RawMayNotBeSlowerEvenWithinTheSpread) {
-  const auto peer = [](int round, double seconds) {
-    return invented_peer(
-        {.part = "data-parallel", .method = "DDP", .round = round, .seconds = seconds});
+TEST(StudyPages, RawMayBeSlowerByAHundredthOnly) {
+  const auto judged = [](double seconds) {
+    return target_of(targets_of({invented_peer({.part = "data-parallel", .method = "DDP"}),
+                                 invented({.part = "data-parallel",
+                                           .method = "laconic, raw",
+                                           .seconds = seconds,
+                                           .pp = 1,
+                                           .dp = 4})}),
+                     "\"laconic, raw\"");
   };
-  const Outcomes outcomes = {
-      peer(1, 1), peer(2, 1.2),
-      invented(
-          {.part = "data-parallel", .method = "laconic, raw", .seconds = 1.155, .pp = 1, .dp = 4})};
-  const Target target = target_of(targets_of(outcomes), "\"laconic, raw\"");
-  EXPECT_EQ(target.judgement, Judgement::missed);
-  EXPECT_EQ(target.why, "steps are longer at 100mbit by 5.0 %, within the spread");
+  EXPECT_EQ(judged(1.005).judgement, Judgement::met);
+  EXPECT_EQ(judged(1.05).judgement, Judgement::missed);
+  EXPECT_EQ(judged(1.05).why, "steps are longer at 100mbit by 5.0 %");
+}
+
+// Of six epochs the first takes 4 s a step, the others 1 s: 1.5 s on average.
+TEST(StudyPages, EndToEndTheFirstEpochCounts) {
+  const auto run = [](const std::string& method, const std::string& rate, double seconds) {
+    return invented({.part = "end-to-end",
+                     .method = method,
+                     .rate = rate,
+                     .seconds = seconds,
+                     .steps = 4,
+                     .dp = 2,
+                     .preset = method == "both" ? "ac-sgd" : ""});
+  };
+  Outcomes outcomes = {run("nothing", "unshaped", 1), run("nothing", "14mbit", 9),
+                       run("both", "14mbit", 1)};
+  outcomes[2].steps[1].seconds = 4;
+  EXPECT_EQ(target_of(targets_of(outcomes), "end to end").number, "6.00x (n 1)");
+  EXPECT_EQ(target_of(targets_of(outcomes), "end to end").judgement, Judgement::met);
+  outcomes[2].steps[1].seconds = 7;  // 4.5x
+  EXPECT_EQ(target_of(targets_of(outcomes), "end to end").judgement, Judgement::missed);
+  outcomes[1] = run("nothing", "14mbit", 4.5);
+  EXPECT_EQ(target_of(targets_of(outcomes), "end to end").judgement, Judgement::not_measured);
 }
 
 TEST(StudyPages, ThePolicyMustKeepTheLoss) {
@@ -380,7 +403,7 @@ TEST(StudyPages, ThePolicyMustKeepTheLoss) {
       bad};
   const std::vector<Target> targets = targets_of(outcomes);
   const std::string name = "best policy whose loss is within 0.5 % of DDP's, against DDP at ";
-  EXPECT_EQ(target_of(targets, name + "100mbit").number, "laconic, 4 bits: 4.00x (4.00–4.00, n 1)");
+  EXPECT_EQ(target_of(targets, name + "100mbit").number, "laconic, 4 bits: 4.00x (n 1)");
   EXPECT_EQ(target_of(targets, name + "100mbit").judgement, Judgement::met);
   EXPECT_EQ(target_of(targets, name + "20mbit").judgement, Judgement::not_measured);
   EXPECT_EQ(target_of(targets, "\"laconic, raw\"").judgement, Judgement::missed);

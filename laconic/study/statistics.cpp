@@ -63,6 +63,8 @@ std::string number_text(double value, int digits) {
 
 std::string text(const Spread& spread, int digits, const std::string& unit) {
   if (!is_known(spread)) return kDash;
+  if (spread.least == spread.most)
+    return fmt::format("{}{} (n {})", number_text(spread.median, digits), unit, spread.rounds);
   return fmt::format("{}{} ({}–{}, n {})", number_text(spread.median, digits), unit,
                      number_text(spread.least, digits), number_text(spread.most, digits),
                      spread.rounds);

@@ -38,7 +38,7 @@ bool overlap(const Spread& a, const Spread& b);
 
 // Digits after the point; a dash for what is not finite.
 std::string number_text(double value, int digits);
-// "12.3 (11.9–12.8, n 3)"; a dash when unknown.
+// "12.3 (11.9–12.8, n 3)", "12.3 (n 1)"; a dash when unknown.
 std::string text(const Spread& spread, int digits, const std::string& unit = "");
 // Digits such that three or more figures are shown: 0.123, 12.3, 1235.
 int digits_for(double value);
