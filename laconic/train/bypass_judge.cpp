@@ -112,7 +112,9 @@ BypassJudge::BypassJudge(const Parts& parts, std::int64_t first_step) : parts_(p
   const bool is_asked = config.steering.bypass == "auto" && !parts_.world.is_alone() &&
                         !parts_.steering.state().is_bypass_decided;
   is_waiting_ = is_asked && end_ <= config.train.steps;
-  if (is_asked && !is_waiting_)
+  const bool is_any_encoded = std::ranges::any_of(
+      kTreatable, [&](Traffic traffic) { return is_encoded(traffic, config, 0, parts_.encoded); });
+  if (is_asked && is_any_encoded && !is_waiting_)
     note_ = fmt::format(
         "steering.bypass = \"auto\" will not decide anything: it measures until step {}, and "
         "train.steps = {}; lower steering.after ({})",

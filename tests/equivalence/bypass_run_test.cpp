@@ -141,6 +141,12 @@ TEST_F(BypassRuns, WhatNobodyEncodesIsNotAskedAbout) {
 
 // Nobody measures for nothing, and so the guard need not wait.
 TEST_F(BypassRuns, ARunTooShortToDecideSaysSoAndIsGuarded) {
+  RunConfig plain = config("plain", 2, 2);  // nothing to decide about
+  plain.train.steps = 1;
+  plain.steering.bypass = "auto";
+  testing::internal::CaptureStdout();
+  run_all(plain, 1e12);
+  EXPECT_EQ(testing::internal::GetCapturedStdout().find("will not decide"), std::string::npos);
   for (const bool is_short : {true, false}) {
     RunConfig c = dear(is_short ? "short" : "long");
     c.train.steps = is_short ? 2 : 3;
