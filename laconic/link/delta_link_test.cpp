@@ -270,5 +270,40 @@ TEST(DeltaLink, WrongKeysAndSizesAreRefused) {
   EXPECT_THROW(link.pack(x, {.keys = two}), ConfigError);
 }
 
+// A hint given in one step is for the next, whatever begins or is abandoned between them.
+TEST(DeltaLink, WhatWasPrefetchedIsThereInTheNextStep) {
+  for (const bool has_shadow : {false, true}) {
+    const TemporaryFolder folder;
+    const Keys early{0, 1, 2, 3}, late{10, 11, 12, 13};
+    LinkPair link(delta_link("quantise:bits=4",
+                             {.first = Raw{}, .folder = folder.path(), .budget_bytes = 1 << 20}),
+                  batch_of(4));
+    const auto drain = [&] {
+      link.sender.references()->drain();
+      link.receiver.references()->drain();
+    };
+    link.step(activations(early, 0), {.keys = early});
+    drain();
+    for (int step = 0; step < 3; ++step) {  // until the early ones are in the file alone
+      link.step(activations(late, step), {.keys = late});
+      drain();
+    }
+    link.begin();
+    link.send(activations(late, 3), {.keys = late});
+    link.sender.prefetch(early);
+    link.receiver.prefetch(early);
+    link.commit();
+    drain();
+    if (has_shadow) {
+      link.begin();
+      link.send(activations(early, 1), {.use = Use::bypass});
+      link.abandon();
+    }
+    link.step(activations(early, 1), {.keys = early});
+    for (const DeltaStore* store : {link.sender.references(), link.receiver.references()})
+      EXPECT_EQ(store->stats().prefetch_hits, early.size()) << has_shadow;
+  }
+}
+
 }  // namespace
 }  // namespace laconic

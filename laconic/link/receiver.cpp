@@ -102,7 +102,7 @@ void Receiver::commit() {
 
 void Receiver::abandon() {
   refused_.clear();
-  if (store_) store_->abandon();
+  if (store_ && store_->has_staged()) store_->abandon();  // see Sender::abandon()
 }
 
 void Receiver::prefetch(std::span<const std::uint64_t> keys) {

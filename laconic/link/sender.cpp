@@ -60,7 +60,8 @@ void Sender::commit() {
 
 void Sender::abandon() {
   feedback_.abandon();
-  if (store_) store_->abandon();
+  // Without a step under way there is nothing to end, and what was prefetched for the next stays.
+  if (store_ && store_->has_staged()) store_->abandon();
 }
 
 void Sender::forget(std::span<const std::uint64_t> keys) {

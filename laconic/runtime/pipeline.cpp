@@ -118,6 +118,7 @@ double Pipeline::run(const PipelineStep& step) {
     edge->receiver.begin(step.step);
     edge->receiver.post(edge->awaited.front());
   }
+  const ComputeTimes before = times_;
   Walk walk{.pipeline = *this,
             .step = step,
             .inputs = {},
@@ -128,7 +129,9 @@ double Pipeline::run(const PipelineStep& step) {
   const std::vector<Action>& list = plan_.schedule.by_rank[static_cast<std::size_t>(rank_)];
   for (std::size_t i = 0; i < list.size(); ++i)
     walk.act(list[i], i == last_gradient_[static_cast<std::size_t>(list[i].stage)]);
-  if (!step.is_shadow) settle(step.step);
+  // Whole gradients are not asked for again.
+  if (!step.is_shadow && !treatment_of(Traffic::pp_gradient).is_bypassed) settle(step.step);
+  if (step.is_shadow) times_ = before;
   return walk.loss;
 }
 

@@ -74,7 +74,7 @@ struct PipelineStep {
   std::function<void(std::int64_t block)> block_done;
 };
 
-// What a rank has spent on computing, for estimates and reports.
+// What a rank has spent on computing, shadows not counted, for estimates and reports.
 struct ComputeTimes {
   struct Total {
     double seconds = 0;

@@ -137,10 +137,13 @@ at::Tensor Pipeline::Walk::recv(const Action& a, bool is_activation) {
 }
 
 void Pipeline::Walk::prefetch() {
+  const auto uses_references = [&](const EdgeSpec& end) {
+    return !pipeline.treatment_of(end.traffic).is_bypassed;
+  };
   for (const auto& [number, edge] : pipeline.edges_)
     for (const std::vector<std::uint64_t>& samples : step.next_samples) {
-      edge->sender.link().prefetch(samples);
-      edge->receiver.link().prefetch(samples);
+      if (uses_references(edge->sender.spec())) edge->sender.link().prefetch(samples);
+      if (uses_references(edge->receiver.spec())) edge->receiver.link().prefetch(samples);
     }
 }
 

@@ -1,6 +1,7 @@
 #include "laconic/train/bypass_judge.hpp"
 
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -79,23 +80,45 @@ double background_cost(World& world) {
 
 }  // namespace
 
-bool is_encoded(Traffic traffic, const RunConfig& config) {
+bool is_encoded(Traffic traffic, const RunConfig& config, int pp, int encoded) {
   switch (traffic) {
     case Traffic::pp_activation: return config.mesh.pp > 1 && is_lossy(activation_link(config));
     case Traffic::pp_gradient: return config.mesh.pp > 1 && is_lossy(gradient_link(config));
-    case Traffic::dp_gradient: return config.mesh.dp > 1 && is_lossy(policy_of(config));
+    case Traffic::dp_gradient:
+      return config.mesh.dp > 1 && is_lossy(policy_of(config, pp, encoded));
     case Traffic::embedding_tied: return config.mesh.pp > 1 && is_lossy(tied_policy_of(config));
     default: return false;
   }
 }
 
-BypassJudge::BypassJudge(const RunConfig& config, const GptShape& shape, World& world,
-                         const LinkFacts& link, Steering& steering, std::int64_t first_step)
-    : config_(config), shape_(shape), world_(world), link_(link), steering_(steering) {
+double encoded_gradients(const PipelinePlan& plan, int pp) {
+  if (plan.encoded.empty()) return 1;
+  const PipelineShape& shape = plan.schedule.shape;
+  double all = 0, encoded = 0;
+  for (int e = 0; e < edge_count(shape); ++e) {
+    if (rank_of_stage(shape, e + 1) != pp || rank_of_stage(shape, e) == pp) continue;
+    for (const bool is_encoded : plan.encoded[static_cast<std::size_t>(e)]) {
+      all += 1;
+      encoded += is_encoded ? 1 : 0;
+    }
+  }
+  return all > 0 ? encoded / all : 0;
+}
+
+BypassJudge::BypassJudge(const Parts& parts, std::int64_t first_step) : parts_(parts) {
+  const RunConfig& config = parts_.config;
   begin_ = std::max(first_step, config.dp_gradient.warmup) + 1;
   end_ = begin_ + std::max(config.steering.after, 2 * config.local.steps);
-  is_waiting_ =
-      config.steering.bypass == "auto" && !world.is_alone() && !steering.state().is_bypass_decided;
+  const bool is_asked = config.steering.bypass == "auto" && !parts_.world.is_alone() &&
+                        !parts_.steering.state().is_bypass_decided;
+  is_waiting_ = is_asked && end_ <= config.train.steps;
+  const bool is_any_encoded = std::ranges::any_of(
+      kTreatable, [&](Traffic traffic) { return is_encoded(traffic, config, 0, parts_.encoded); });
+  if (is_asked && is_any_encoded && !is_waiting_)
+    note_ = fmt::format(
+        "steering.bypass = \"auto\" will not decide anything: it measures until step {}, and "
+        "train.steps = {}; lower steering.after ({})",
+        end_, config.train.steps, config.steering.after);
 }
 
 std::vector<std::string> BypassJudge::step_done(std::int64_t step, const MeterReading& spent) {
@@ -114,6 +137,27 @@ void BypassJudge::add(const MeterReading& spent) {
   }
 }
 
+// Sums of other places may be exact, and those of this one not.
+bool BypassJudge::is_encoded_here(Traffic traffic) const {
+  return is_encoded(traffic, parts_.config, parts_.world.pp_member(), parts_.encoded);
+}
+
+// As they will be once samples come again.
+double BypassJudge::wire_bytes(Traffic traffic) const {
+  const Count& count = counts_.at(traffic);
+  const auto wire = static_cast<double>(count.wire_bytes);
+  if (!is_in_computing_thread(traffic)) return wire;
+  const bool is_activation = traffic == Traffic::pp_activation;
+  LinkSpec link = is_activation ? activation_link(parts_.config) : gradient_link(parts_.config);
+  if (!std::holds_alternative<Delta>(link.memory)) return wire;
+  link.codec = codec_under(parts_.steering.treatment_of(traffic), link.codec);
+  const double encoded =
+      is_activation ? 1 : encoded_gradients(parts_.plan, parts_.world.pp_member());
+  const double left =
+      1 - encoded + encoded * share_of_difference(link, parts_.config, parts_.shape);
+  return std::min(wire, left * static_cast<double>(count.raw_bytes));
+}
+
 // A step of this rank, on average.
 ClassCosts BypassJudge::costs_of(Traffic traffic) const {
   const auto steps = static_cast<double>(end_ - begin_);
@@ -121,29 +165,24 @@ ClassCosts BypassJudge::costs_of(Traffic traffic) const {
   const auto found = times_.find(traffic);
   const Times times = found == times_.end() ? Times() : found->second;
   const auto raw = static_cast<double>(count.raw_bytes);
-  auto wire = static_cast<double>(count.wire_bytes);
-  if (is_in_computing_thread(traffic)) {
-    const LinkSpec link =
-        traffic == Traffic::pp_activation ? activation_link(config_) : gradient_link(config_);
-    if (std::holds_alternative<Delta>(link.memory))
-      wire = std::min(wire, raw * share_of_difference(link, config_, shape_));
-  }
   const double a_byte =
       count.messages > 0 ? whole_seconds_per_byte(count.raw_bytes / count.messages) : 0;
-  return {.messages = static_cast<double>(count.messages) / steps,
-          .raw_bytes = raw / steps,
-          .wire_bytes = wire / steps,
-          .codec_seconds = times.codec / steps,
-          .whole_seconds = raw * a_byte / steps,
-          .exposed_seconds = times.exposed / steps,
-          .active_seconds = times.active / steps};
+  const ClassCosts measured{.messages = static_cast<double>(count.messages) / steps,
+                            .raw_bytes = raw / steps,
+                            .wire_bytes = wire_bytes(traffic) / steps,
+                            .codec_seconds = times.codec / steps,
+                            .whole_seconds = raw * a_byte / steps,
+                            .exposed_seconds = times.exposed / steps,
+                            .active_seconds = times.active / steps};
+  return parts_.costs ? parts_.costs(traffic, measured) : measured;
 }
 
 BypassQuestion BypassJudge::question(Traffic traffic, const std::vector<Bytes>& costs,
                                      double background_cost) const {
   BypassQuestion question{.traffic = traffic, .background_cost = background_cost};
-  question.bytes_per_second =
-      is_in_computing_thread(traffic) ? link_.bytes_per_second : link_.slowest_bytes_per_second;
+  question.bytes_per_second = is_in_computing_thread(traffic)
+                                  ? parts_.link.bytes_per_second
+                                  : parts_.link.slowest_bytes_per_second;
   const auto at = static_cast<std::size_t>(std::ranges::find(kTreatable, traffic) - kTreatable);
   for (const Bytes& bytes : costs)
     question.ranks.push_back(get<ClassCosts>(bytes, at * sizeof(ClassCosts)));
@@ -152,14 +191,19 @@ BypassQuestion BypassJudge::question(Traffic traffic, const std::vector<Bytes>& 
 
 std::vector<std::string> BypassJudge::decide() {
   std::vector<ClassCosts> mine;
-  for (const Traffic traffic : kTreatable) mine.push_back(costs_of(traffic));
-  const std::vector<Bytes> costs = world_.gather(as_bytes(std::span<const ClassCosts>(mine)));
-  const double background = background_cost(world_);
-  const std::string decided = world_.first_decides([&] {
+  for (const Traffic traffic : kTreatable)
+    mine.push_back(is_encoded_here(traffic) ? costs_of(traffic) : ClassCosts());
+  World& world = parts_.world;
+  const std::vector<Bytes> costs = world.gather(as_bytes(std::span<const ClassCosts>(mine)));
+  const double background = background_cost(world);
+  const std::string decided = world.first_decides([&] {
     nlohmann::json json = {{"whole", nlohmann::json::array()}, {"lines", nlohmann::json::array()}};
     for (std::size_t t = 0; t < std::size(kTreatable); ++t) {
       const Traffic traffic = kTreatable[t];
-      if (!is_encoded(traffic, config_) || steering_.treatment_of(traffic).is_bypassed) continue;
+      // The first rank of a pipeline encodes if any does.
+      if (!is_encoded(traffic, parts_.config, 0, parts_.encoded) ||
+          parts_.steering.treatment_of(traffic).is_bypassed)
+        continue;
       const BypassAnswer found = answer(question(traffic, costs, background));
       if (found.is_bypassed) json["whole"].push_back(t);
       json["lines"].push_back(found.line);
@@ -168,8 +212,8 @@ std::vector<std::string> BypassJudge::decide() {
   });
   const nlohmann::json json = nlohmann::json::parse(decided);
   for (const std::size_t t : json["whole"].get<std::vector<std::size_t>>())
-    steering_.treat(kTreatable[t], {.is_bypassed = true});
-  steering_.set_bypass_decided();
+    parts_.steering.treat(kTreatable[t], {.is_bypassed = true});
+  parts_.steering.set_bypass_decided();
   return json["lines"].get<std::vector<std::string>>();
 }
 

@@ -8,10 +8,16 @@
 //
 // With a delta memory most messages of the first epoch are first visits, which are
 // longer than what comes later. So their length is not what was measured but what
-// the codec makes of a difference.
+// the codec makes of a difference; of messages that travel whole by pp.gradient.when
+// it is what it is.
+//
+// What one could get wrong: ranks that sum exactly (dp.gradient.stages) have bytes and no
+// codec time. They say nothing of what encoding costs, and do not count.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,14 +29,36 @@
 
 namespace laconic {
 
-// Whether messages of the class lose something by their policy on this mesh.
-bool is_encoded(Traffic traffic, const RunConfig& config);
+// Whether messages of the class lose something by their policy on this mesh, at place `pp` of a
+// pipeline whose first `encoded` ranks encode sums (dp.gradient.stages).
+bool is_encoded(Traffic traffic, const RunConfig& config, int pp, int encoded);
+
+// Of the messages of pp.gradient that the rank at place `pp` sends, the share that is encoded.
+double encoded_gradients(const PipelinePlan& plan, int pp);
+
+// What counts instead of what was measured: for tests, which must not depend on the clock.
+using CostsOf = std::function<ClassCosts(Traffic, const ClassCosts& measured)>;
 
 class BypassJudge {
  public:
-  // Requires: all of these outlive it.
-  BypassJudge(const RunConfig& config, const GptShape& shape, World& world, const LinkFacts& link,
-              Steering& steering, std::int64_t first_step);
+  // What a run is made of. Requires: all of it outlives the judge.
+  struct Parts {
+    const RunConfig& config;
+    const GptShape& shape;
+    World& world;
+    const PipelinePlan& plan;
+    Steering& steering;
+    LinkFacts link;
+    int encoded = 0;  // so many first ranks of a pipeline encode sums
+    CostsOf costs;    // may be empty
+  };
+  // Of a run that goes on after `first_step` steps.
+  BypassJudge(const Parts& parts, std::int64_t first_step);
+
+  // Steps are being measured, or will be: who adds to their time waits.
+  bool is_waiting() const { return is_waiting_; }
+  // Why this run will not come to decide anything, though it should; empty: it will.
+  const std::string& note() const { return note_; }
 
   // After `step` steps in all; `spent` by this rank in the last one. Collective. Returns what was
   // decided, if anything was: a line for every class.
@@ -41,16 +69,15 @@ class BypassJudge {
   std::vector<std::string> decide();
   BypassQuestion question(Traffic traffic, const std::vector<Bytes>& costs,
                           double background_cost) const;
+  bool is_encoded_here(Traffic traffic) const;
+  double wire_bytes(Traffic traffic) const;
   ClassCosts costs_of(Traffic traffic) const;
 
-  const RunConfig& config_;
-  const GptShape& shape_;
-  World& world_;
-  const LinkFacts link_;
-  Steering& steering_;
+  const Parts parts_;
   std::int64_t begin_ = 0;  // steps done before the first that counts
   std::int64_t end_ = 0;
-  bool is_waiting_ = false;  // something can still be decided
+  bool is_waiting_ = false;  // something will still be decided
+  std::string note_;
   std::map<Traffic, Count> counts_;
   std::map<Traffic, Times> times_;
 };

@@ -11,8 +11,8 @@
 // and with power_sgd the same for the codec of its factors. What is treated in another way begins
 // anew: drift is measured from the first three looks since.
 //
-// All ranks judge the same numbers in the same order, so that they decide alike. The state is part
-// of the checkpoint: patience must not begin again where a run goes on.
+// All ranks judge the same numbers in the same order; what rank 0 comes to is done. The state is
+// part of the checkpoint: patience must not begin again where a run goes on.
 #pragma once
 
 #include <cstdint>

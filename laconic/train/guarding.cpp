@@ -48,8 +48,7 @@ Treatment rung_above(const RunConfig& config, Traffic traffic, const Treatment& 
 
 bool Guarding::is_due(std::int64_t step) const {
   const SteeringSection& steering = parts_.config.steering;
-  const bool is_measured = steering.bypass == "auto" && !parts_.steering.state().is_bypass_decided;
-  return steering.guard != "off" && !parts_.world.is_alone() && !is_measured &&
+  return steering.guard != "off" && !parts_.world.is_alone() && !parts_.judge.is_waiting() &&
          step % steering.every == 0;
 }
 
@@ -60,8 +59,11 @@ void Guarding::look(bool looks) {
 
 void Guarding::before_step(const StepPlan& plan, const TrainState& state) {
   const std::int64_t step = state.step + 1, every = parts_.config.steering.shadow;
-  if (every > 0 && step % every == 0)
+  if (every > 0 && step % every == 0) {
     shadow_ = shadow_step(plan, parts_.gpt, parts_.pipeline, parts_.rule, state);
+    // What is still queued would be counted, and waited for, in the step itself.
+    if (!parts_.world.is_alone()) parts_.world.engine().flush();
+  }
   is_looking_ = is_due(step);
   if (is_looking_) look(true);
 }
@@ -103,13 +105,27 @@ std::map<Traffic, Look> Guarding::gather_looks() {
   return looks;
 }
 
+// All ranks have the same numbers, but a processor that rounds in another way may be on the other
+// side of a threshold with them.
+SteeringState Guarding::as_first_judged(const std::vector<Alarm>& alarms) {
+  return parse_steering(parts_.world.first_decides([&] {
+    SteeringState mine{.treatments = {}, .guard = state_};
+    for (const Alarm& alarm : alarms)
+      if (alarm.is_followed) mine.treatments[alarm.traffic] = alarm.proposed;
+    return to_json(mine);
+  }));
+}
+
 void Guarding::judge_looks(std::int64_t step) {
   const std::map<Traffic, Look> looks = gather_looks();
   const std::vector<Alarm> alarms =
       judge(guard_spec_of(parts_.config.steering), state_, step, looks);
+  const SteeringState decided = as_first_judged(alarms);
+  state_ = decided.guard;
   tell_looks(step, looks);
+  for (const auto& [traffic, treatment] : decided.treatments)
+    parts_.steering.treat(traffic, treatment);
   for (const Alarm& alarm : alarms) {
-    if (alarm.is_followed) parts_.steering.treat(alarm.traffic, alarm.proposed);
     parts_.reports.note(step, to_text(alarm));
     alarms_.push_back(alarm);
   }

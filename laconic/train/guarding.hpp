@@ -1,11 +1,11 @@
 // train/guarding.hpp — the guard in a run: which steps are looked at, what is told, what follows.
 //
 // Every steering.every steps all senders look at what they send; what they saw is
-// gathered, added in the order of ranks and judged by every rank alike
-// (train/guard.hpp). With "fallback" what an alarm proposes is done before the next
-// step (train/steering.hpp). As long as a bypass is being measured nobody looks, since looking
-// takes time. Every steering.shadow steps the gradient is compared with that
-// of a shadow step (train/shadow.hpp). Neither changes what a step computes.
+// gathered, added in the order of ranks and judged (train/guard.hpp). Every rank judges, to tell
+// of it; what counts, and with "fallback" is done before the next step
+// (train/steering.hpp), is what rank 0 came to. As long as a bypass is being measured nobody looks,
+// since looking takes time. Every steering.shadow steps the gradient is compared with that of a
+// shadow step (train/shadow.hpp). Neither changes what a step computes.
 //
 //   before_step ─► train_step: ... before_update ... ─► after_step
 #pragma once
@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "laconic/config/run_config.hpp"
+#include "laconic/train/bypass_judge.hpp"
 #include "laconic/train/guard.hpp"
 #include "laconic/train/reports.hpp"
 #include "laconic/train/shadow.hpp"
@@ -39,6 +40,7 @@ class Guarding {
     Pipeline& pipeline;
     UpdateRule& rule;
     Steering& steering;
+    const BypassJudge& judge;
     Reports& reports;
   };
   explicit Guarding(const Parts& parts) : parts_(parts), state_(parts.steering.state().guard) {}
@@ -55,6 +57,7 @@ class Guarding {
   bool is_due(std::int64_t step) const;
   void look(bool looks);
   std::map<Traffic, Look> gather_looks();
+  SteeringState as_first_judged(const std::vector<Alarm>& alarms);
   void judge_looks(std::int64_t step);
   void tell_looks(std::int64_t step, const std::map<Traffic, Look>& looks);
   void tell_shadow();

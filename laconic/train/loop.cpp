@@ -18,6 +18,7 @@
 #include "laconic/train/bypass_judge.hpp"
 #include "laconic/train/collect.hpp"
 #include "laconic/train/guarding.hpp"
+#include "laconic/train/policy.hpp"
 #include "laconic/train/rank_state.hpp"
 #include "laconic/train/reports.hpp"
 #include "laconic/train/steering.hpp"
@@ -69,8 +70,7 @@ class Run {
     facts_ = {config_.model.dropout, end_of_text()};
     if (world_.is_first()) prepare_folder();
     reports_.emplace(config_, start_.state.step, world_);
-    make_pipeline();
-    judge_.emplace(config_, start_.gpt.shape, world_, options.link, *steering_, start_.state.step);
+    make_pipeline(options);
     if (world_.is_first())
       for (const std::string& old : start_.replaced) remove_checkpoint(old);
     summary_.first_step = start_.state.step;
@@ -125,14 +125,25 @@ class Run {
         fs::remove_all(config_.run.folder + old);
   }
 
-  void make_pipeline() {
+  void make_pipeline(const TrainOptions& options) {
     pipeline_ = std::make_unique<Pipeline>(
         start_.gpt, plan_of(config_, common_.decisions),
         world_.is_alone() ? nullptr : &world_.engine(), world_.pp_group(), world_.pp_member(),
         PipelineOptions{.recompute = config_.model.recompute, .trace = reports_->trace()});
     steering_.emplace(*pipeline_, *rule_, common_.steering);
-    guarding_.emplace(
-        Guarding::Parts{config_, world_, start_.gpt, *pipeline_, *rule_, *steering_, *reports_});
+    judge_.emplace(
+        BypassJudge::Parts{.config = config_,
+                           .shape = start_.gpt.shape,
+                           .world = world_,
+                           .plan = pipeline_->plan(),
+                           .steering = *steering_,
+                           .link = options.link,
+                           .encoded = encoded_ranks(config_, common_.decisions.encoded_ranks),
+                           .costs = options.costs},
+        start_.state.step);
+    if (!judge_->note().empty()) start_.notes.push_back(judge_->note());
+    guarding_.emplace(Guarding::Parts{config_, world_, start_.gpt, *pipeline_, *rule_, *steering_,
+                                      *judge_, *reports_});
     if (!start_.is_resumed || !has_memory()) return;
     const std::string note = load_links();
     if (!note.empty()) start_.notes.push_back(note);
@@ -353,8 +364,8 @@ class Run {
   std::optional<Reports> reports_;
   std::unique_ptr<Pipeline> pipeline_;
   std::optional<Steering> steering_;
-  std::optional<Guarding> guarding_;
   std::optional<BypassJudge> judge_;
+  std::optional<Guarding> guarding_;
   Trace disabled_;
   TrainSummary summary_;
   std::int64_t evaluated_step_ = -1;

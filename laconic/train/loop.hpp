@@ -2,6 +2,7 @@
 #pragma once
 
 #include "laconic/config/run_config.hpp"
+#include "laconic/train/bypass_judge.hpp"
 #include "laconic/train/pipeline_plan.hpp"
 #include "laconic/train/resume.hpp"
 #include "laconic/train/steering.hpp"
@@ -20,6 +21,7 @@ struct TrainOptions {
   // Before the step after so many, classes are treated so, the same on all ranks: for whoever
   // steers from outside. A run that goes on finds earlier ones in its checkpoint.
   std::map<std::int64_t, Treatments> changes;
+  CostsOf costs = {};  // by which a bypass is judged (train/bypass_judge.hpp); empty: as measured
 };
 
 // Collective. Rank 0 writes and speaks, the others only compute. Throws ConfigError, FileError,

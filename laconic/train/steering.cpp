@@ -128,6 +128,9 @@ SteeringState still_good(const SteeringState& before, const std::vector<std::str
       good.is_bypass_decided = false;
       good.guard.erase(traffic);
     }
+  // What is not asked, or was taken back, is decided anew once it is asked.
+  if (config.steering.bypass != "auto" || good.treatments.size() < before.treatments.size())
+    good.is_bypass_decided = false;
   if (config.steering.guard == "off") good.guard.clear();
   return good;
 }

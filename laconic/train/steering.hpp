@@ -4,8 +4,9 @@
 // class; Steering brings it to the links and sums of this rank, remembers it for
 // the checkpoint, and applies it again when a run goes on. What one could get wrong:
 // all ranks must treat the same class in the same way between the same two steps,
-// since a message says how it is encoded and its receiver expects nothing else. So
-// decisions come from World::first_decides(), never from what one rank has measured.
+// and nothing in a message says that they do not: sums would wait for each other until
+// the deadline. So decisions come from World::first_decides(), never from what one
+// rank has measured.
 #pragma once
 
 #include <map>
@@ -43,7 +44,8 @@ SteeringState parse_steering(std::string_view json);  // throws ConfigError; "" 
 
 // What of a checkpoint's state is still good. `changes` are the keys that the configuration has
 // changed since ("dp.gradient.codec: ..."): a class whose policy or mesh they touch goes by its
-// new policy, and so does everything when nobody steers any more. Tells what was dropped.
+// new policy, and so does everything when nobody steers any more. Whoever drops something, or does
+// not ask for a bypass, has it decided anew when he asks again. Tells what was dropped.
 SteeringState still_good(const SteeringState& before, const std::vector<std::string>& changes,
                          const RunConfig& config, std::vector<std::string>& notes);
 

@@ -85,20 +85,69 @@ TEST(Steering, WhatACheckpointSaysIsGoodUntilItsPolicyChanges) {
   notes.clear();
   RunConfig nobody = config;
   nobody.steering.bypass = "never";
-  EXPECT_TRUE(
-      still_good(before, {"steering.bypass: auto, now never"}, nobody, notes).treatments.empty());
+  EXPECT_EQ(still_good(before, {"steering.bypass: auto, now never"}, nobody, notes),
+            SteeringState());
   EXPECT_EQ(notes.size(), 2U);
+}
+
+// Otherwise a run that goes on with "auto" again would stay as it was dropped for ever.
+TEST(Steering, ABypassIsDecidedAnewAfterItWasNotAskedForOrDropped) {
+  const SteeringState before{.treatments = {{Traffic::pp_activation, kBypassed}},
+                             .is_bypass_decided = true};
+  std::vector<std::string> notes;
+  RunConfig guarded = config_of(kLossy);
+  guarded.steering.bypass = "never";
+  guarded.steering.guard = "fallback";
+  const SteeringState kept =
+      still_good(before, {"steering.bypass: auto, now never"}, guarded, notes);
+  EXPECT_EQ(kept.treatments, before.treatments);
+  EXPECT_FALSE(kept.is_bypass_decided);
+
+  // A codec that its class cannot have: no key has changed, but the treatment is not good.
+  const SteeringState refused{.treatments = {{Traffic::pp_gradient, {.codec = Raw{}}}},
+                              .is_bypass_decided = true};
+  const SteeringState dropped = still_good(refused, {}, config_of(kLossy), notes);
+  EXPECT_TRUE(dropped.treatments.empty());
+  EXPECT_FALSE(dropped.is_bypass_decided);
 }
 
 TEST(Steering, ClassesThatLoseNothingAreNotAskedAbout) {
   for (const Traffic traffic : kTreatable) {
-    EXPECT_FALSE(is_encoded(traffic, config_of({}))) << name_of(traffic);
-    EXPECT_TRUE(is_encoded(traffic, config_of(kLossy))) << name_of(traffic);
+    EXPECT_FALSE(is_encoded(traffic, config_of({}), 0, 2)) << name_of(traffic);
+    EXPECT_TRUE(is_encoded(traffic, config_of(kLossy), 0, 2)) << name_of(traffic);
   }
-  EXPECT_TRUE(is_encoded(Traffic::dp_gradient, config_of({"dp.gradient.method=power_sgd"})));
+  EXPECT_TRUE(is_encoded(Traffic::dp_gradient, config_of({"dp.gradient.method=power_sgd"}), 0, 2));
   RunConfig alone = config_of(kLossy);
   alone.mesh = {.pp = 1, .dp = 1};
-  for (const Traffic traffic : kTreatable) EXPECT_FALSE(is_encoded(traffic, alone));
+  for (const Traffic traffic : kTreatable) EXPECT_FALSE(is_encoded(traffic, alone, 0, 1));
+}
+
+TEST(Steering, OnlyTheFirstRanksEncodeSumsAndOtherClassesDoNotCare) {
+  for (const char* method : {"method=codec", "method=power_sgd"}) {
+    RunConfig config = config_of(kLossy);
+    EXPECT_TRUE(apply_set(std::string("dp.gradient.") + method, config).empty());
+    for (const int encoded : {0, 1, 2})
+      for (const int pp : {0, 1}) {
+        for (const Traffic traffic : kTreatable) {
+          const bool expected = traffic != Traffic::dp_gradient || pp < encoded;
+          EXPECT_EQ(is_encoded(traffic, config, pp, encoded), expected)
+              << name_of(traffic) << " at " << pp << " of " << encoded;
+        }
+      }
+  }
+}
+
+TEST(Steering, OfGradientsBetweenStagesTheShareThatIsEncodedCounts) {
+  PipelinePlan plan{.schedule = one_forward_one_backward({3, 3, 4}),
+                    .stages = {},
+                    .encoded = {},
+                    .activation = {},
+                    .gradient = {}};
+  for (const int pp : {0, 1, 2}) EXPECT_EQ(encoded_gradients(plan, pp), 1);
+  plan.encoded = {{true, false, false, false}, {true, true, true, false}};
+  EXPECT_EQ(encoded_gradients(plan, 0), 0);  // sends none
+  EXPECT_EQ(encoded_gradients(plan, 1), 0.25);
+  EXPECT_EQ(encoded_gradients(plan, 2), 0.75);
 }
 
 }  // namespace

@@ -71,11 +71,11 @@ struct ShadowStep {
 };
 // Computes that, and leaves everything as it was: the step then does what it would have done
 // anyway, bit for bit. Collective. Requires: neither local steps nor compressed_adam. Throws
-// PeerLost, Timeout.
+// PeerLost, Timeout; WireError when a message is damaged, since whole ones are not kept for repair.
 ShadowStep shadow_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
                        const TrainState& state);
 
-// Collective: every rank calls it at the same step. Throws NotFinite, PeerLost, Timeout.
+// Collective: every rank calls it at the same step. Throws NotFinite, PeerLost, Timeout, WireError.
 StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
                       TrainState& state);
 

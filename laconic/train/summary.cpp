@@ -35,6 +35,7 @@ std::int64_t peak_memory_bytes() {
 
 std::vector<TrafficTotal> total_traffic(World& world) {
   if (world.is_alone()) return {};
+  world.engine().flush();  // what is still queued was not counted yet
   const MeterReading reading = world.engine().meter().read();
   std::vector<PlainTraffic> mine(kTrafficClasses);
   for (int t = 0; t < kTrafficClasses; ++t) {

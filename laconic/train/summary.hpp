@@ -71,7 +71,8 @@ struct TrainSummary {
   int signal = 0;  // that ended the run early
 };
 
-// Collective.
+// Collective. Every message that was sent is in it, also if it has not left yet. Throws PeerLost,
+// Timeout.
 std::vector<TrafficTotal> total_traffic(World& world);
 PipelineTotal total_pipeline(World& world, Pipeline& pipeline);
 

@@ -212,6 +212,33 @@ TEST_F(Guarded, WatchWarnsAndDoesNothing) {
   EXPECT_EQ(to_text(plain[0]).find("guarded"), std::string::npos);
 }
 
+// Ranks that come to another judgement, here by other thresholds, do and remember what the first
+// came to.
+TEST_F(Guarded, WhatTheFirstRankJudgesAllDo) {
+  const RunConfig strict =
+      guarded("judged", 2, 2,
+              {"pp.activation.codec=quantise:bits=4", "dp.gradient.codec=quantise:bits=4",
+               "steering.guard=fallback", "steering.max_error=0.000001", "steering.every=2"});
+  std::vector<TrainSummary> ranks(4);
+  run_ranks(4, [&](Transport& transport) {
+    RunConfig c = strict;
+    if (transport.rank() > 0) c.steering.max_error = 1e6;
+    Engine engine(transport, {.deadline = std::chrono::seconds(20)});
+    Courier courier(engine);
+    World world(mesh_of(c), courier);
+    ranks[static_cast<std::size_t>(transport.rank())] = train({.config = c, .world = &world});
+    engine.flush();
+    world.gather({});
+    engine.flush();
+  });
+  const std::vector<std::pair<std::string, std::string>> expected = {{"dp.gradient", "quantise"},
+                                                                     {"pp.activation", "quantise"}};
+  for (const TrainSummary& summary : ranks) {
+    EXPECT_EQ(summary.treatments, expected);
+    EXPECT_EQ(summary.guard.classes, ranks[0].guard.classes);
+  }
+}
+
 // The checkpoint lies between the two bad looks that make the alarm, or after the alarm.
 TEST_F(Guarded, AResumedRunGoesOnWithPatienceAndTreatmentBitForBit) {
   const struct {
