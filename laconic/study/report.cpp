@@ -70,13 +70,14 @@ void write_report(const std::string& folder, const std::vector<Outcome>& outcome
   write("targets.md", targets_page(outcomes));
   write("commands.txt", commands_text(outcomes));
   write("README.md", contents_page(outcomes, facts));
-  if (facts.size != "full") {
-    write("summary.md", summary_page(outcomes, facts, drawn, ""));
-    return;
-  }
-  const auto dated = std::filesystem::absolute(folder).lexically_normal();
-  const auto name = dated.has_filename() ? dated.filename() : dated.parent_path().filename();
-  write("../README.md", summary_page(outcomes, facts, drawn, name.string() + "/"));
+  write("summary.md", summary_page(outcomes, facts, drawn, ""));
+  if (facts.size != "full" || !facts.is_whole) return;
+  auto dated = std::filesystem::absolute(folder).lexically_normal();
+  if (!dated.has_filename()) dated = dated.parent_path();
+  // Anywhere else a README.md beside the folder is somebody else's.
+  const auto results = dated.parent_path();
+  if (results.filename() != "results" || results.parent_path().filename() != "docs") return;
+  write("../README.md", summary_page(outcomes, facts, drawn, dated.filename().string() + "/"));
 }
 
 }  // namespace laconic

@@ -190,6 +190,14 @@ Spread exposed_share(const Case& one, Which which) {
                     [](const StepRow& row) { return row.exposed_seconds / row.seconds; });
 }
 
+std::optional<double> communication_share(const std::vector<Case>& part, const std::string& method,
+                                          const std::string& rate) {
+  const Case* fast = find_case(part, method, "unshaped");
+  const Case* slow = find_case(part, method, rate);
+  const Spread ratio = fast && slow ? ratio_of(seconds_of(*fast), seconds_of(*slow)) : Spread{};
+  return is_known(ratio) ? std::optional<double>(1 - ratio.median) : std::nullopt;
+}
+
 Spread first_rank_bytes(const Case& one, Which which) {
   if (one.rounds.front().trial.program == Program::ddp) return {};
   return over_steps(one, which, [](const StepRow& row) { return row.wire_bytes; });

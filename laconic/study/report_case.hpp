@@ -62,6 +62,10 @@ std::vector<StepRow> steps_of(const Outcome& outcome, Which which);
 Spread over_steps(const Case& one, Which which, const std::function<double(const StepRow&)>& value);
 Spread seconds_of(const Case& one, Which which = Which::counted);
 Spread exposed_share(const Case& one, Which which = Which::counted);  // of the step, rank 0
+// Of the step of `method` at `rate`: 1 - its unshaped step over this one; what the bubble, other
+// ranks and encoding take is in both. None where one of the two was not measured.
+std::optional<double> communication_share(const std::vector<Case>& part, const std::string& method,
+                                          const std::string& rate);
 Spread first_rank_bytes(const Case& one, Which which = Which::counted);
 Spread samples_per_second(const Case& one, Which which = Which::counted);
 // A command that starts from weights does not say how many tokens a sample has: then another of the

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "laconic/study/report_pages.hpp"
 
@@ -13,6 +14,7 @@ namespace {
 constexpr const char* kSpeed = "data-parallel";
 constexpr const char* kLoss = "loss";
 constexpr const char* kPeer = "DDP";
+constexpr const char* kWhole = "laconic, raw";
 const std::vector<std::string> kDispensableReplicas = {"DDP, 5 MB buckets", "laconic, 3 bits"};
 
 const Case* find_method(const std::vector<Case>& cases, const std::string& method) {
@@ -21,9 +23,29 @@ const Case* find_method(const std::vector<Case>& cases, const std::string& metho
   return found == cases.end() ? nullptr : &*found;
 }
 
+// Steps that a loss run sends whole before its method begins.
+std::size_t whole_steps_of(const Outcome& losses) {
+  const auto number = [&](const char* key, const char* otherwise) {
+    return static_cast<std::size_t>(std::atoi(setting_of(losses, key).value_or(otherwise).c_str()));
+  };
+  if (setting_of(losses, "hook") == "powersgd") return number("powersgd-start", "2");
+  const bool has_warmup = setting_of(losses, "dp.gradient.method") == "compressed_adam";
+  return has_warmup ? number("dp.gradient.warmup", "0") : 0;
+}
+
+double seconds_until(const ComposedLoss& one, std::size_t step, double Spread::*which) {
+  const std::size_t whole = std::min(step, one.whole_steps);
+  return static_cast<double>(whole) * one.whole_seconds.*which +
+         static_cast<double>(step - whole) * one.step_seconds.*which;
+}
+
 // No more than there are. A little is added, so that all steps are done after their sum.
-std::size_t steps_in(double seconds, double of_one, std::size_t most) {
-  return std::min(most, static_cast<std::size_t>(std::floor(seconds / of_one + 1e-9)));
+std::size_t steps_in(const ComposedLoss& one, double seconds, double Spread::*which) {
+  std::size_t done = 0;
+  while (done < one.losses.steps.size() &&
+         seconds_until(one, done + 1, which) <= seconds * (1 + 1e-9))
+    ++done;
+  return done;
 }
 
 std::string speed_tables(const std::vector<Case>& cases, const Drawn& drawn) {
@@ -76,8 +98,9 @@ std::string equal_seconds(const Outcomes& outcomes, const std::vector<Case>& spe
   std::string page =
       "## Loss after equally many seconds (composed)\n\nLosses by step are those of the first "
       "round of part \"loss\", placed at the seconds that a step was measured to take at each "
-      "rate; "
-      "in brackets, at the seconds of the fastest and the slowest round. Seconds are as many as "
+      "rate. Steps that a method sends whole before it begins (compressed Adam, DDP's PowerSGD "
+      "hook) are placed at the seconds of \"laconic, raw\" or DDP. "
+      "In brackets, at the seconds of the fastest and the slowest round. Seconds are as many as "
       "the "
       "fastest method needs for all its steps, so that nothing is carried on beyond what was "
       "measured.\n\n";
@@ -113,7 +136,13 @@ std::vector<ComposedLoss> composed_losses(const Outcomes& outcomes, const std::s
       return other.method == one.method;
     });
     if (is_there || !is_known(seconds) || seconds.median <= 0) continue;
-    composed.push_back({one.method, seconds, one.rounds.front()});
+    const Outcome& losses = one.rounds.front();
+    const std::size_t whole_steps = whole_steps_of(losses);
+    const Case* whole =
+        find_case(speeds, losses.trial.program == Program::ddp ? kPeer : kWhole, rate);
+    const Spread whole_seconds = whole ? seconds_of(*whole) : Spread{};
+    if (whole_steps > 0 && !is_known(whole_seconds)) continue;
+    composed.push_back({one.method, seconds, losses, whole_steps, whole_seconds});
   }
   return composed;
 }
@@ -121,23 +150,22 @@ std::vector<ComposedLoss> composed_losses(const Outcomes& outcomes, const std::s
 double common_seconds(const std::vector<ComposedLoss>& losses) {
   double least = 0;
   for (const ComposedLoss& one : losses) {
-    const double all = one.step_seconds.median * static_cast<double>(one.losses.steps.size());
+    const double all = seconds_until(one, one.losses.steps.size(), &Spread::median);
     least = least == 0 ? all : std::min(least, all);
   }
   return least;
 }
 
 std::size_t steps_after(const ComposedLoss& losses, double seconds) {
-  return steps_in(seconds, losses.step_seconds.median, losses.losses.steps.size());
+  return steps_in(losses, seconds, &Spread::median);
 }
 
 Spread loss_after(const ComposedLoss& losses, double seconds) {
-  const Spread& step = losses.step_seconds;
   const auto loss = loss_at(losses.losses, steps_after(losses, seconds));
   if (!loss) return {};
-  Spread result = {*loss, *loss, *loss, step.rounds};
-  for (const double other : {step.least, step.most}) {
-    const auto bound = loss_at(losses.losses, steps_in(seconds, other, losses.losses.steps.size()));
+  Spread result = {*loss, *loss, *loss, losses.step_seconds.rounds};
+  for (const auto which : {&Spread::least, &Spread::most}) {
+    const auto bound = loss_at(losses.losses, steps_in(losses, seconds, which));
     result.least = std::min(result.least, bound.value_or(*loss));
     result.most = std::max(result.most, bound.value_or(*loss));
   }
@@ -188,8 +216,7 @@ Figure loss_figure(const Outcomes& outcomes) {
     for (std::size_t step = 1; step <= one.losses.steps.size(); ++step) {
       const auto loss = loss_at(one.losses, step);
       if (!loss) break;
-      curve.points.push_back(
-          {static_cast<double>(step) * one.step_seconds.median, *loss, *loss, *loss});
+      curve.points.push_back({seconds_until(one, step, &Spread::median), *loss, *loss, *loss});
     }
     if (!curve.points.empty()) figure.curves.push_back(std::move(curve));
   }

@@ -73,11 +73,15 @@ std::optional<double> break_even_bits(double saved_bytes, double codec_seconds);
 std::string losing_sentences(const Outcomes& outcomes);
 std::string losing_summary(const Outcomes& outcomes);
 
-// Losses by step, placed at the seconds that steps of this rate were measured to take.
+// Losses by step, placed at the seconds that steps of this rate were measured to take. What some
+// methods send in their first steps is whole: these take as long as those of the same program that
+// sends all whole.
 struct ComposedLoss {
   std::string method;
   Spread step_seconds;
   Outcome losses;  // the first round's
+  std::size_t whole_steps = 0;
+  Spread whole_seconds = {};  // of one of these
 };
 std::vector<ComposedLoss> composed_losses(const Outcomes& outcomes, const std::string& rate);
 // The longest time for which every one of them has losses.

@@ -51,7 +51,7 @@ TEST(StudyPages, CellsOfTheSweepAreExact) {
                        "| fp16 | 32.0 (n 1) | 16.0 (n 1) |\n"))
       << page;
   EXPECT_TRUE(contains(page, "| fp16 | fp32 not measured | 3.00x (2.00–4.00, n 1) |\n")) << page;
-  EXPECT_TRUE(contains(page, "| fp32 | not measured | 25 (25–25, n 2) |\n")) << page;
+  EXPECT_TRUE(contains(page, "| fp32 | not measured | 25 (n 2) |\n")) << page;
   EXPECT_TRUE(contains(page, "| fp16 | 24.0 (n 1) | 12.0 (n 1) |\n")) << page;
   EXPECT_FALSE(contains(page, "first epoch |"));
 }
@@ -115,7 +115,7 @@ TEST(StudyPages, WhatIsSavedAndWhatItCosts) {
   EXPECT_FALSE(loses(payments[0]));
   EXPECT_TRUE(contains(pays_page(outcomes, {}),
                        "| 64mbit | rotated | 7000.0 | 500.0 (n 1) | 2.50x "
-                       "(2.50–2.50, n 1) | 896 Mbit/s | pays |"))
+                       "(n 1) | 896 Mbit/s | pays |"))
       << pays_page(outcomes, {});
 }
 
@@ -134,7 +134,7 @@ TEST(StudyPages, LosingCasesAreBold) {
             "whole at the same rate:\n\n"
             "- bandwidth, 100mbit: rotated **0.50x**; fp16 **0.91x** (within the spread)\n\n");
   const std::string page = pays_page(outcomes, {});
-  EXPECT_TRUE(contains(page, "| **0.50x (0.50–0.50, n 2)** | – | **loses** |")) << page;
+  EXPECT_TRUE(contains(page, "| **0.50x (n 2)** | – | **loses** |")) << page;
   EXPECT_TRUE(contains(page, "| **0.91x (0.77–1.11, n 2)** | – | **loses**, within the spread |"));
   EXPECT_TRUE(contains(summary_page(outcomes, {}, {}, ""),
                        "- bandwidth, 100mbit: 2 of 3, at worst rotated **0.50x**\n"));
@@ -276,9 +276,36 @@ TEST(StudyPages, LossesAreComposedWithStepTimes) {
   EXPECT_TRUE(contains(page, "### 100mbit, after 20.0 s")) << page;
   EXPECT_TRUE(contains(page,
                        "| DDP | 5 | 9.7000 (n 1) |\n| laconic, 4 bits | 10 | 9.2000 "
-                       "(9.2000–9.2000, n 1) |"))
+                       "(n 1) |"))
       << page;
   EXPECT_TRUE(composed_losses(outcomes, "1gbit").empty());
+}
+
+// Ten steps whole, of 4 s as raw's, then steps of 1 s.
+TEST(StudyPages, StepsBeforeAMethodBeginsTakeAsLongAsThoseOfWhatIsSentWhole) {
+  const std::string adam = "laconic, compressed Adam, sign", hook = "DDP, PowerSGD hook rank 32";
+  Outcome losses = invented({.part = "loss", .method = adam, .rate = "unshaped", .steps = 19});
+  losses.trial.set["dp.gradient.method"] = "compressed_adam";
+  losses.trial.set["dp.gradient.warmup"] = "10";
+  Outcome peers = invented_peer({.part = "loss", .method = hook, .rate = "unshaped", .steps = 19});
+  peers.trial.set["hook"] = "powersgd";
+  Outcomes outcomes = {losses,
+                       peers,
+                       invented({.part = "data-parallel", .method = adam, .seconds = 1}),
+                       invented_peer({.part = "data-parallel", .method = hook, .seconds = 2}),
+                       invented({.part = "data-parallel", .method = "laconic, raw", .seconds = 4}),
+                       invented_peer({.part = "data-parallel", .method = "DDP", .seconds = 5})};
+  const std::vector<ComposedLoss> composed = composed_losses(outcomes, "100mbit");
+  ASSERT_EQ(composed.size(), 2u);
+  EXPECT_DOUBLE_EQ(common_seconds(composed), 2 * 5 + 18 * 2);  // of 50 and 46
+  EXPECT_EQ(steps_after(composed[0], 8), 2u);
+  EXPECT_EQ(steps_after(composed[0], 39.9), 9u);
+  EXPECT_EQ(steps_after(composed[0], 45), 15u);
+  EXPECT_EQ(steps_after(composed[1], 10), 2u);
+  EXPECT_EQ(steps_after(composed[1], 14), 4u);
+  EXPECT_EQ(loss_figure(outcomes).curves[0].points[10].x, 41);
+  outcomes.resize(4);  // nothing to place the first steps at
+  EXPECT_TRUE(composed_losses(outcomes, "100mbit").empty());
 }
 
 TEST(StudyPages, ALossThatIsNoNumberDiverged) {
@@ -327,15 +354,25 @@ TEST(StudyPages, OptimusIsJudgedWhereCommunicationIsHalf) {
                      .dp = 2});
   };
   const std::string all = "CB + LEP + FE + SC";
-  const Outcomes outcomes = {run("base", "138mbit", 2, 0.9), run("base", "50mbit", 4, 3),
-                             run(all, "138mbit", 1.6, 0.2), run(all, "50mbit", 2, 1)};
+  // What rank 0 waits for is not what is asked: the bubble is in it.
+  Outcomes outcomes = {run("base", "138mbit", 2, 1.4), run("base", "50mbit", 4, 2),
+                       run(all, "138mbit", 1.6, 0.2), run(all, "50mbit", 2, 1),
+                       run("base", "unshaped", 1.1, 0.4)};
   const Target target = target_of(targets_of(outcomes), "optimus-cc");
-  EXPECT_EQ(target.number, "1.25x (n 1); 50mbit: 2.00x");
+  EXPECT_EQ(target.number,
+            "1.25x (n 1); 50mbit: 2.00x; communication is 45 % of base's step (composed)");
   EXPECT_EQ(target.judgement, Judgement::missed);
   EXPECT_EQ(target.why,
             "a step of CB + LEP + FE + SC takes 1600 ms at 138mbit: rank 0 waits 200 ms of it for "
             "others and the network, a rank spends 0 ms on encoding and decoding; with neither it "
             "would be 1.43x (composed)");
+  outcomes[4] = run("base", "unshaped", 1.36, 0.4);  // 32 % at 138mbit, 66 % at 50mbit
+  const Target none = target_of(targets_of(outcomes), "optimus-cc");
+  EXPECT_EQ(none.judgement, Judgement::not_measured);
+  EXPECT_EQ(none.why, "no rate at which communication is 35 to 65 % of base's step");
+  outcomes.pop_back();
+  EXPECT_EQ(target_of(targets_of(outcomes), "optimus-cc").why,
+            "base was not measured both unshaped and at a rate");
 }
 
 TEST(StudyPages, BypassMayBeSlowerWithinTheSpread) {
@@ -347,22 +384,31 @@ TEST(StudyPages, BypassMayBeSlowerWithinTheSpread) {
   const Target target = target_of(targets_of(outcomes), name);
   EXPECT_EQ(target.judgement, Judgement::missed);
   EXPECT_EQ(target.number, "100mbit: 0.83x (0.76–0.91, n 1)");
-  EXPECT_EQ(target.why, "steps are longer at 100mbit by 20.0 %");
+  EXPECT_EQ(target.why, "steps are longer at 100mbit by 20.0 %, and one round has no spread");
 }
 
-TEST(StudyPages, RawMayBeSlowerByAHundredthOnly) {
-  const auto judged = [](double seconds) {
-    return target_of(targets_of({invented_peer({.part = "data-parallel", .method = "DDP"}),
-                                 invented({.part = "data-parallel",
-                                           .method = "laconic, raw",
-                                           .seconds = seconds,
-                                           .pp = 1,
-                                           .dp = 4})}),
-                     "\"laconic, raw\"");
+TEST(StudyPages, RawIsJudgedByMediansAloneAndItsSpreadIsTold) {
+  const auto judged = [](const std::vector<double>& peers, const std::vector<double>& ours) {
+    Outcomes outcomes;
+    for (const double seconds : peers)
+      outcomes.push_back(
+          invented_peer({.part = "data-parallel", .method = "DDP", .seconds = seconds}));
+    for (const double seconds : ours)
+      outcomes.push_back(invented({.part = "data-parallel",
+                                   .method = "laconic, raw",
+                                   .seconds = seconds,
+                                   .pp = 1,
+                                   .dp = 4}));
+    return target_of(targets_of(outcomes), "\"laconic, raw\"");
   };
-  EXPECT_EQ(judged(1.005).judgement, Judgement::met);
-  EXPECT_EQ(judged(1.05).judgement, Judgement::missed);
-  EXPECT_EQ(judged(1.05).why, "steps are longer at 100mbit by 5.0 %");
+  EXPECT_EQ(judged({1}, {1}).judgement, Judgement::met);
+  EXPECT_EQ(judged({1}, {1.005}).judgement, Judgement::missed);
+  EXPECT_EQ(judged({1}, {1.005}).why,
+            "steps are longer at 100mbit by 0.5 %, and one round has no spread");
+  EXPECT_EQ(judged({1, 1.2}, {1.1, 1.2}).judgement, Judgement::missed);
+  EXPECT_EQ(judged({1, 1.2}, {1.1, 1.2}).why,
+            "steps are longer at 100mbit by 4.5 %, within the spread");
+  EXPECT_EQ(judged({1, 1}, {1.1, 1.2}).why, "steps are longer at 100mbit by 15.0 %");
 }
 
 // Of six epochs the first takes 4 s a step, the others 1 s: 1.5 s on average.
@@ -407,7 +453,8 @@ TEST(StudyPages, ThePolicyMustKeepTheLoss) {
   EXPECT_EQ(target_of(targets, name + "100mbit").judgement, Judgement::met);
   EXPECT_EQ(target_of(targets, name + "20mbit").judgement, Judgement::not_measured);
   EXPECT_EQ(target_of(targets, "\"laconic, raw\"").judgement, Judgement::missed);
-  EXPECT_EQ(target_of(targets, "\"laconic, raw\"").why, "steps are longer at 100mbit by 12.5 %");
+  EXPECT_EQ(target_of(targets, "\"laconic, raw\"").why,
+            "steps are longer at 100mbit by 12.5 %, and one round has no spread");
 }
 
 TEST(StudyPages, CommandsCanBeTypedAgain) {

@@ -161,22 +161,21 @@ bool has_outcome(const std::string& out, const Trial& trial, Outcome& outcome) {
   return outcome.trial == trial;
 }
 
-std::vector<Outcome> read_outcomes(const std::string& out, const std::vector<Trial>& order) {
+std::vector<Outcome> read_outcomes(const std::string& out, const std::vector<Trial>& trials) {
   std::vector<Outcome> outcomes;
-  std::set<std::string> names;
+  std::set<std::string> others;
   std::error_code none;  // no folder, no outcomes
   for (const fs::directory_entry& entry : fs::directory_iterator(out + "/raw", none))
-    if (entry.path().extension() == ".json") names.insert(entry.path().string());
-  const auto take = [&](const std::string& path) {
-    if (names.erase(path) == 0) return;
-    try {
-      outcomes.push_back(parse_outcome(text_of(path)));
-    } catch (const FileError& error) {
-      fmt::print(stderr, "laconic: {} is left out: {}\n", path, error.what());
-    }
-  };
-  for (const Trial& trial : order) take(outcome_path(out, trial));
-  while (!names.empty()) take(std::string(*names.begin()));  // which is erased
+    if (entry.path().extension() == ".json") others.insert(entry.path().string());
+  for (const Trial& trial : trials) {
+    Outcome outcome;
+    if (!has_outcome(out, trial, outcome)) continue;
+    others.erase(outcome_path(out, trial));
+    outcomes.push_back(std::move(outcome));
+  }
+  for (const std::string& path : others)
+    fmt::print(stderr, "laconic: {} is left out: not the outcome of a trial of this report\n",
+               path);
   return outcomes;
 }
 

@@ -92,14 +92,21 @@ TEST_F(StudyOfShells, EndsATrialWhoseTimeIsUpAndGoesOn) {
   EXPECT_EQ(ran, std::vector<std::string>{"a"});
 }
 
-TEST_F(StudyOfShells, LeavesOutcomesThatAreReadInTheOrderOfTrialsWithoutDamagedOnes) {
+TEST_F(StudyOfShells, LeavesOutcomesThatAreReadInTheOrderOfTrialsWithoutOthers) {
   study.trials = {trial_of("b"), trial_of("a"), trial_of("x"), trial_of("y")};
   run();
   write_atomically(study.out + "/raw/p_none_a_1.json", "{");
+  Trial changed = trial_of("x");
+  changed.steps = 2;
   std::vector<std::string> methods;
-  for (const Outcome& outcome : read_outcomes(study.out, {trial_of("y"), trial_of("a")}))
+  ::testing::internal::CaptureStderr();
+  for (const Outcome& outcome :
+       read_outcomes(study.out, {trial_of("y"), trial_of("a"), changed, trial_of("b")}))
     methods.push_back(outcome.trial.method);
-  EXPECT_EQ(methods, (std::vector<std::string>{"y", "b", "x"}));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(methods, (std::vector<std::string>{"y", "b"}));
+  for (const char* name : {"/raw/p_none_a_1.json is left out", "/raw/p_none_x_1.json is left out"})
+    EXPECT_NE(said.find(name), std::string::npos) << said;
   EXPECT_TRUE(read_outcomes(folder / "nowhere", {}).empty());
   Outcome outcome;
   EXPECT_FALSE(has_outcome(study.out, trial_of("a"), outcome));
