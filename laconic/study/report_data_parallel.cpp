@@ -48,6 +48,21 @@ std::size_t steps_in(const ComposedLoss& one, double seconds, double Spread::*wh
   return done;
 }
 
+// How the peer was run, and what its clock leaves out.
+std::string conditions(const std::vector<Case>& cases) {
+  std::string versions;
+  for (const Case& one : cases)
+    if (versions.empty()) versions = one.rounds.front().versions;
+  return fmt::format(
+      "The peer is {} over gloo, one thread a rank, with the BLAS and the kernels that Laconic "
+      "uses; buckets of 25 MB unless the method names others, reduced while the backward pass goes "
+      "on (the PowerSGD hook only works with a single bucket, and so without that); the allocator "
+      "as PyTorch's users have it, unless the method says that it has the settings that Laconic "
+      "makes for itself. A step of Laconic's includes reading its data and the agreement between "
+      "ranks; the clock of DDP runs from the forward pass to the end of the update.\n\n",
+      versions.empty() ? "PyTorch's DDP" : versions + ", DDP");
+}
+
 std::string speed_tables(const std::vector<Case>& cases, const Drawn& drawn) {
   std::string page = "## Tokens a second (measured)\n\n";
   page += figure_text(drawn, "tokens", "Tokens a second over the bandwidth of each link");
@@ -66,14 +81,16 @@ std::string speed_tables(const std::vector<Case>& cases, const Drawn& drawn) {
       },
       false);
   page +=
-      "## MB on the wire a step, all hosts (measured)\n\nBy the counters of the hosts' interfaces, "
-      "headers and acknowledgements included, for both programs alike. Counters are of the whole "
-      "run, from the first connection to the last, nothing subtracted, divided by all of its "
-      "steps, warm-up included: what is sent once weighs more in short runs.\n\n";
+      "## MB on the wire a step, all hosts\n\nOf steps that count, headers and acknowledgements "
+      "included. DDP (measured): the kernel's counters of all hosts' interfaces, read before and "
+      "after these steps. Laconic (composed): its meter's bytes of these steps, times what the "
+      "same counters have for each byte of the meter over the whole run. What is sent once, such "
+      "as "
+      "the copy of the model with which DDP starts, is in neither.\n\n";
   return page +
          method_by_rate(
              cases,
-             [](const Case& c, Which) { return text(scaled(interface_bytes_per_step(c), 1e-6)); },
+             [](const Case& c, Which) { return text(scaled(network_bytes_per_step(c), 1e-6)); },
              false);
 }
 
@@ -81,7 +98,8 @@ std::string equal_steps(const Outcomes& outcomes, const std::vector<Case>& losse
   const std::size_t steps = common_steps(losses);
   std::string page = fmt::format(
       "## Loss after equally many steps (measured)\n\nMean of the last five losses, after {} "
-      "steps:\n\n",
+      "steps of "
+      "one seed:\n\n",
       steps);
   std::vector<std::vector<std::string>> rows;
   for (const Case& one : losses) {
@@ -227,7 +245,7 @@ std::string data_parallel_page(const Outcomes& outcomes, const Drawn& drawn) {
   const std::vector<Case> speeds = cases_of(outcomes, kSpeed);
   const std::vector<Case> losses = cases_of(outcomes, kLoss);
   std::string page = "# Data-parallel training, against PyTorch's DDP\n\n" + how_to_read();
-  page += speeds.empty() ? not_measured(kSpeed) : speed_tables(speeds, drawn);
+  page += speeds.empty() ? not_measured(kSpeed) : conditions(speeds) + speed_tables(speeds, drawn);
   page += losses.empty() ? not_measured(kLoss) : equal_steps(outcomes, losses);
   if (speeds.empty() || losses.empty()) {
     return page + "Losses after equally many seconds need both parts.\n";

@@ -47,6 +47,10 @@ inline constexpr const char* kLossRate = "100mbit";
 
 // --- What pages have in common
 
+// What communication_share() is, and a cell of it in per cent.
+std::string communication_note();
+std::string communication_text(const std::vector<Case>& part, const Case& one);
+
 // Where rates stand on an axis, in Mbit/s; "unshaped" ten times as far as the fastest.
 std::vector<Tick> rate_ticks(const std::vector<std::string>& rates);
 // A curve over rates for each method; cases without a number are left out.
@@ -58,12 +62,16 @@ std::vector<Curve> curves_over_rates(const std::vector<Case>& cases,
 struct Payment {
   std::string part, method, rate, baseline;
   bool is_first_epoch = false;
-  Spread gain;           // seconds of the baseline's step / of this one's
-  Spread codec_seconds;  // a step, of a rank; unknown for a first epoch
-  Spread saved_bytes;    // a step, of the busiest outlet: raw - wire; likewise
+  Spread gain;                     // seconds of the baseline's step / of this one's
+  Spread codec_seconds;            // a step, of a rank; unknown for a first epoch
+  Spread saved_bytes;              // a step, of the busiest outlet: raw - wire; likewise
+  double whole_codec_seconds = 0;  // of the baseline's step, which copies and sums too
 };
 std::vector<Payment> payments_of(const Outcomes& outcomes);
 bool loses(const Payment& payment);
+// Between which neighbouring rates the measured gain of one method crosses 1. Requires: payments of
+// one method in the order of rates, without first epochs.
+std::string measured_break_even(const std::vector<Payment>& payments);
 // Seconds a step that the busiest outlet is free earlier; none where the link has no rate.
 std::optional<double> saved_seconds(const Payment& payment);
 // The rate of a link, in bit/s, at which the network takes as long for the bytes that are saved as

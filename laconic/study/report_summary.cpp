@@ -33,7 +33,7 @@ std::string peers_table(const Outcomes& outcomes) {
     for (const std::string& rate : rates) {
       const Case* one = find_case(cases, method, rate);
       row.push_back(one ? text(tokens_per_second(*one, cases), 0) : "not measured");
-      const Spread sent = one ? scaled(interface_bytes_per_step(*one), 1e-6) : Spread{};
+      const Spread sent = one ? scaled(network_bytes_per_step(*one), 1e-6) : Spread{};
       if (is_known(sent)) bytes = text(sent);
     }
     row.push_back(bytes);
@@ -188,8 +188,8 @@ std::string summary_page(const Outcomes& outcomes, const ReportFacts& facts, con
   page += summary_figures(drawn, prefix);
   page +=
       "## Against PyTorch's DDP\n\nTokens a second at each rate; MB that all hosts send in a step "
-      "at "
-      "the slowest of them, by the kernel's counters; loss after equally many steps. In brackets "
+      "at the slowest of them, headers included (DDP: measured, Laconic: composed); loss after "
+      "equally many steps. In brackets "
       "the least and the most of n "
       "rounds.\n\n";
   page += peers_table(outcomes);
