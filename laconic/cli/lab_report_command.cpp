@@ -162,11 +162,8 @@ StudyEnd run_trials(const LabReportCommand& command, const std::string& out,
        .estimate = [](const Trial& trial) { return estimated_seconds(trial); }});
 }
 
-bool was_run(const Outcome& outcome) {
-  return !outcome.failure.starts_with("skipped");
-}
 bool has_failed(const Outcome& outcome) {
-  return !outcome.failure.empty() && was_run(outcome);
+  return !outcome.failure.empty() && !was_skipped(outcome);
 }
 
 int tell_end(const StudyEnd& end, std::size_t trials, const std::string& again) {
@@ -190,7 +187,7 @@ std::vector<Outcome> outcomes_for_pages(const std::string& out, const std::vecto
     throw ConfigError(fmt::format(
         "there are no outcomes of trials of this size in {}/raw to write pages of", out));
   for (const Outcome& outcome : end.outcomes)
-    if (!outcome.failure.empty() && !has_failed(outcome)) outcomes.push_back(outcome);
+    if (was_skipped(outcome)) outcomes.push_back(outcome);
   return outcomes;
 }
 
@@ -215,8 +212,7 @@ ReportFacts facts_of(const LabReportCommand& command, const std::string& out,
           .commit = all_of(outcomes, &Outcome::commit),
           .command = command_text(command, out),
           .size = command.size,
-          .is_whole = static_cast<std::size_t>(
-                          std::count_if(outcomes.begin(), outcomes.end(), was_run)) == all.size()};
+          .trials = all.size()};
 }
 
 // Sizes share names of trials, so they do not share a folder.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -68,10 +69,12 @@ void write_report(const std::string& folder, const std::vector<Outcome>& outcome
   write("pays.md", pays_page(outcomes, drawn));
   write("honesty.md", honesty_page(outcomes));
   write("targets.md", targets_page(outcomes));
-  write("commands.txt", commands_text(outcomes));
+  write("commands.txt", commands_text(outcomes, facts));
   write("README.md", contents_page(outcomes, facts));
   write("summary.md", summary_page(outcomes, facts, drawn, ""));
-  if (facts.size != "full" || !facts.is_whole) return;
+  const auto skipped = std::count_if(outcomes.begin(), outcomes.end(), was_skipped);
+  const std::size_t ended = outcomes.size() - static_cast<std::size_t>(skipped);
+  if (facts.size != "full" || ended < facts.trials) return;
   auto dated = std::filesystem::absolute(folder).lexically_normal();
   if (!dated.has_filename()) dated = dated.parent_path();
   // Anywhere else a README.md beside the folder is somebody else's.

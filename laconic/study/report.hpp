@@ -13,6 +13,7 @@
 // same.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,9 @@ struct ReportFacts {
   std::string date;     // "2026-11-15"
   std::string machine;  // one line
   std::string commit;
-  std::string command;    // that made the report
-  std::string size;       // "full", "short"
-  bool is_whole = false;  // every trial of that size has an outcome
+  std::string command;     // that made the report
+  std::string size;        // "full", "short"
+  std::size_t trials = 0;  // of a report of that size
 };
 
 // Makes the folder if it is missing. Throws SystemError.

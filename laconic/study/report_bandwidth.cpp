@@ -150,7 +150,7 @@ Figure bytes_figure(const Outcomes& outcomes) {
 std::string bandwidth_page(const Outcomes& outcomes, const Drawn& drawn) {
   const std::vector<Case> cases = cases_of(outcomes, kPart);
   std::string page = "# Speed over bandwidth\n\n";
-  if (cases.empty()) return page + not_measured(kPart);
+  if (cases.empty()) return page + not_measured(outcomes, kPart);
   page +=
       "A pipeline of four stages, each on a host of its own; every host's link has the rate "
       "of the column. Numbers on this page are measured, unless they are called composed.\n\n" +

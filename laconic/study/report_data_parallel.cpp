@@ -245,8 +245,9 @@ std::string data_parallel_page(const Outcomes& outcomes, const Drawn& drawn) {
   const std::vector<Case> speeds = cases_of(outcomes, kSpeed);
   const std::vector<Case> losses = cases_of(outcomes, kLoss);
   std::string page = "# Data-parallel training, against PyTorch's DDP\n\n" + how_to_read();
-  page += speeds.empty() ? not_measured(kSpeed) : conditions(speeds) + speed_tables(speeds, drawn);
-  page += losses.empty() ? not_measured(kLoss) : equal_steps(outcomes, losses);
+  page += speeds.empty() ? not_measured(outcomes, kSpeed)
+                         : conditions(speeds) + speed_tables(speeds, drawn);
+  page += losses.empty() ? not_measured(outcomes, kLoss) : equal_steps(outcomes, losses);
   if (speeds.empty() || losses.empty()) {
     return page + "Losses after equally many seconds need both parts.\n";
   }

@@ -33,8 +33,8 @@ std::string contents_page(const Outcomes& outcomes, const ReportFacts& facts);
 // The page people read. `prefix` leads from it to the dated folder.
 std::string summary_page(const Outcomes& outcomes, const ReportFacts& facts, const Drawn& drawn,
                          const std::string& prefix);
-// Every command of every trial, as one would type it.
-std::string commands_text(const Outcomes& outcomes);
+// Every command of every trial, as one would type it, after what they need.
+std::string commands_text(const Outcomes& outcomes, const ReportFacts& facts);
 
 // All of them; one without data has no curves with points.
 std::vector<Figure> figures_of(const Outcomes& outcomes);

@@ -356,6 +356,14 @@ TEST(StudyPages, StepsBeforeAMethodBeginsTakeAsLongAsThoseOfWhatIsSentWhole) {
   EXPECT_TRUE(composed_losses(outcomes, "100mbit").empty());
 }
 
+TEST(StudyPages, APartThatFailedIsNotAPartThatWasNotRun) {
+  Outcome failed = invented({});
+  failed.failure = "lost";
+  EXPECT_TRUE(
+      contains(bandwidth_page({failed}, {}), "No run of part \"bandwidth\" has ended well"));
+  EXPECT_TRUE(contains(optimus_page({failed}), "Nothing of part \"optimus-cc loss\" was run: "));
+}
+
 TEST(StudyPages, ALossThatIsNoNumberDiverged) {
   Outcome outcome = invented({.part = "optimus-cc loss", .method = "CB", .dp = 2});
   for (StepRow& row : outcome.steps) row.loss = std::numeric_limits<double>::quiet_NaN();
@@ -515,22 +523,30 @@ TEST(StudyPages, ThePolicyMustKeepTheLoss) {
 
 TEST(StudyPages, CommandsCanBeTypedAgain) {
   Outcome outcome = invented({});
-  outcome.command = {"laconic", "train", "my file.toml", "--set", "a.b=it's"};
+  outcome.command = {"laconic",  "train",  "my file.toml",       "--set",
+                     "a.b=it's", "--json", "my out/run/lab.json"};
   outcome.failure = "refused";
-  EXPECT_EQ(commands_text({outcome}),
-            "# bandwidth, 100mbit, fp32, round 1: failed\n"
-            "laconic train 'my file.toml' --set 'a.b=it'\\''s'\n\n");
+  const std::string text = commands_text({outcome}, {.command = "laconic study"});
+  EXPECT_TRUE(contains(text, "#   laconic study\n"));
+  EXPECT_TRUE(contains(text,
+                       "\nmkdir -p 'my out/run'\n\n"
+                       "# bandwidth, 100mbit, fp32, round 1: failed\n"
+                       "laconic train 'my file.toml' --set 'a.b=it'\\''s' --json "
+                       "'my out/run/lab.json'\n\n"))
+      << text;
 }
 
 TEST(StudyPages, FailuresAreListedWithTheirReasons) {
   Outcome failed = invented({.round = 2});
   failed.failure = "exit code 3: rank 2 is lost";
   failed.commit = "fff0000";
-  const ReportFacts facts = {"2026-11-15", "a machine", "abc1234", "laconic study", "short"};
-  const std::string page = contents_page({invented({}), failed}, facts);
-  EXPECT_TRUE(contains(page, "- runs: 2, of which 1 failed"));
+  const ReportFacts facts = {"2026-11-15", "a machine", "abc1234", "laconic study", "short", 4};
+  Outcome skipped = invented({.round = 3});
+  skipped.failure = "skipped: no PyTorch";
+  const std::string page = contents_page({invented({}), failed, skipped}, facts);
+  EXPECT_TRUE(contains(page, "- 3 of 4 trials; 1 failed; 1 skipped\n"));
   EXPECT_TRUE(contains(page, "- bandwidth, 100mbit, fp32, round 2: exit code 3: rank 2 is lost\n"));
-  EXPECT_TRUE(contains(page, "- some runs are of commit fff0000\n"));
+  EXPECT_TRUE(contains(page, "- of commit fff0000: 1 of 3 runs\n"));
   EXPECT_TRUE(contains(contents_page({invented({})}, facts), "## Runs that failed\n\nNone.\n"));
 }
 

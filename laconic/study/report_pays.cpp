@@ -318,7 +318,8 @@ std::string pays_page(const Outcomes& outcomes, const Drawn& drawn) {
     std::vector<Payment> of_part;
     std::copy_if(payments.begin(), payments.end(), std::back_inserter(of_part),
                  [&, name = part](const Payment& payment) { return payment.part == name; });
-    page += of_part.empty() ? not_measured(part) : table_of(of_part) + break_even_table(of_part);
+    page += of_part.empty() ? not_measured(outcomes, part)
+                            : table_of(of_part) + break_even_table(of_part);
   }
   return page;
 }

@@ -64,7 +64,7 @@ constexpr const char* kBytesNote =
 std::string end_to_end_page(const Outcomes& outcomes) {
   const std::vector<Case> cases = cases_of(outcomes, "end-to-end");
   std::string page = "# End to end: activations and gradients encoded\n\n";
-  if (cases.empty()) return page + not_measured("end-to-end");
+  if (cases.empty()) return page + not_measured(outcomes, "end-to-end");
   page +=
       "Four stages, two replicas of each, eight hosts: \"activations only\" encodes what stages "
       "send each other, \"gradients only\" what replicas do. Numbers are measured, unless they are "
@@ -84,11 +84,11 @@ std::string optimus_page(const Outcomes& outcomes) {
       "step's length depends on. Numbers are measured, unless they are called composed.\n\n" +
       how_to_read();
   page += "## Step time\n\n";
-  page += cases.empty() ? not_measured("optimus-cc")
+  page += cases.empty() ? not_measured(outcomes, "optimus-cc")
                         : kBytesNote + communication_note() + without_base(cases, "base") +
                               step_table(cases, "base");
   page += "## Loss\n\n";
-  if (losses.empty()) return page + not_measured("optimus-cc loss");
+  if (losses.empty()) return page + not_measured(outcomes, "optimus-cc loss");
   const std::size_t steps = common_steps(losses);
   const auto loss_of_base = [&]() -> Spread {
     for (const Case& one : losses) {

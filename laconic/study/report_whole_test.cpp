@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 constexpr double kEndless = std::numeric_limits<double>::infinity();
-const ReportFacts kFacts = {"2026-11-15", "a machine", "abc1234", "laconic study --out x",
-                            "full",       true};
+const ReportFacts kFacts = {
+    "2026-11-15", "a machine", "abc1234", "laconic study --out x", "full", 1};
 const std::vector<std::string> kPages = {"README.md",        "bandwidth.md", "end-to-end.md",
                                          "optimus-cc.md",    "pays.md",      "honesty.md",
                                          "data-parallel.md", "targets.md",   "commands.txt"};
@@ -94,7 +94,8 @@ TEST(StudyReport, AWholeStudyIsAFolder) {
   for (const std::string& page : kPages) {
     EXPECT_TRUE(fs::exists(folder + "/" + page)) << page;
     expect_links(folder + "/" + page);
-    EXPECT_EQ(read(folder + "/" + page).find("No run of part"), std::string::npos) << page;
+    for (const char* missing : {"No run of part", "Nothing of part"})
+      EXPECT_EQ(read(folder + "/" + page).find(missing), std::string::npos) << page;
   }
   expect_links(folder + "/summary.md");
   if (!kept) expect_links(results + "/README.md");
@@ -129,7 +130,7 @@ TEST(StudyReport, ASecondTimeItIsTheSame) {
   TemporaryFolder temporary;
   const std::vector<Outcome> outcomes = testing::invented_study();
   for (const char* name : {"a", "b"})
-    write_report(temporary / name, outcomes, {"d", "m", "c", "w", "short", false});
+    write_report(temporary / name, outcomes, {"d", "m", "c", "w", "short", 1});
   for (const std::string& page : kPages) {
     EXPECT_EQ(read(temporary / ("a/" + page)), read(temporary / ("b/" + page)));
   }
@@ -140,7 +141,7 @@ TEST(StudyReport, OnlyAWholeFullOneInDocsResultsReplacesThePagePeopleRead) {
   const FailingGnuplot failing;
   ReportFacts brief = kFacts, half = kFacts;
   brief.size = "short";
-  half.is_whole = false;
+  half.trials = testing::invented_study().size() + 1;
   const struct {
     ReportFacts facts;
     const char* beside;
@@ -161,13 +162,13 @@ TEST(StudyReport, OnlyAWholeFullOneInDocsResultsReplacesThePagePeopleRead) {
 
 TEST(StudyReport, OfNothingItHasSentences) {
   TemporaryFolder temporary;
-  write_report(temporary / "docs/results/2026-11-15/", {}, kFacts);
+  write_report(temporary / "2026-11-15/", {}, kFacts);
   for (const std::string& page : kPages) {
-    if (page != "commands.txt") expect_links(temporary / ("docs/results/2026-11-15/" + page));
+    if (page != "commands.txt") expect_links(temporary / ("2026-11-15/" + page));
   }
-  expect_links(temporary / "docs/results/README.md");
-  const std::string page = read(temporary / "docs/results/2026-11-15/bandwidth.md");
-  EXPECT_NE(page.find("No run of part \"bandwidth\" has ended well"), std::string::npos);
+  expect_links(temporary / "2026-11-15/summary.md");
+  const std::string page = read(temporary / "2026-11-15/bandwidth.md");
+  EXPECT_NE(page.find("Nothing of part \"bandwidth\" was run: "), std::string::npos);
   for (const Target& target : targets_of({})) {
     EXPECT_EQ(target.judgement, Judgement::not_measured) << target.name;
     EXPECT_FALSE(target.why.empty()) << target.name;

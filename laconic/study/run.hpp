@@ -4,9 +4,10 @@
 //   OUT/logs/ID.txt    what a trial printed, if it failed
 //   OUT/work/          datasets, and the run in progress; of no use afterwards
 //
-// A trial has an outcome when its file holds that very trial: one whose settings have changed is
-// run again. What fails is an outcome too. SIGINT, SIGTERM or SIGHUP ends the trial in progress,
-// lab included, and leaves no outcome of it: the next call begins with it.
+// A trial is done when its file holds that very trial and its command, folders aside: one whose
+// settings have changed is run again; one of another commit is not, and that is said. What fails is
+// an outcome too. SIGINT, SIGTERM or SIGHUP ends the trial in progress, lab included, and leaves no
+// outcome of it: the next call begins with it.
 #pragma once
 
 #include <functional>

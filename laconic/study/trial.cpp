@@ -167,6 +167,10 @@ Outcome parse_outcome(const std::string& json) {
   }
 }
 
+bool was_skipped(const Outcome& outcome) {
+  return outcome.failure.starts_with("skipped");
+}
+
 double median_seconds(const Outcome& outcome) {
   std::vector<double> seconds;
   for (const StepRow& row : outcome.steps)

@@ -76,6 +76,9 @@ struct Outcome {
 std::string to_json(const Outcome& outcome);
 Outcome parse_outcome(const std::string& json);  // throws FileError
 
+// It could not be run here at all: its failure begins with "skipped". It has no file.
+bool was_skipped(const Outcome& outcome);
+
 // Of the steps that count; 0 where there are none.
 double median_seconds(const Outcome& outcome);
 
