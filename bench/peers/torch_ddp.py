@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import pathlib
+import platform
 import statistics
 import struct
 import time
@@ -146,10 +147,12 @@ def train(model, options, rank, ranks):
         adamw.zero_grad(set_to_none=True)
         times.append(time.perf_counter() - begin)
         losses.append(loss.item())
+    dist.barrier()  # what other ranks still send counts too
     sent, received = (now - then for now, then in zip(counters(options.interface), before))
-    mean = torch.tensor(losses)
+    mean, of_all = torch.tensor(losses), torch.tensor([float(sent)], dtype=torch.float64)
     dist.all_reduce(mean)
-    return times, (mean / ranks).tolist(), sent / options.steps, received / options.steps
+    dist.all_reduce(of_all)
+    return times, (mean / ranks).tolist(), sent / options.steps, received / options.steps, of_all.item() / options.steps
 
 
 def main():
@@ -175,7 +178,7 @@ def main():
     nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, masks)
     model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=options.bucket_mb, gradient_as_bucket_view=True)
     register_hook(model, options)
-    times, losses, sent, received = train(model, options, rank, ranks)
+    times, losses, sent, received, sent_by_all = train(model, options, rank, ranks)
     if rank == 0:
         timed = times[options.warmup:]
         step = statistics.median(timed)
@@ -183,7 +186,8 @@ def main():
                           "step_ms": 1e3 * step, "step_ms_least": 1e3 * min(timed), "step_ms_most": 1e3 * max(timed),
                           "tokens_per_second": options.batch * options.context / step,
                           "loss": losses[-1], "losses": losses, "seconds": times, "sent_bytes_per_step": sent,
-                          "received_bytes_per_step": received}), flush=True)
+                          "received_bytes_per_step": received, "sent_bytes_per_step_all": sent_by_all,
+                          "versions": f"PyTorch {torch.__version__}, Python {platform.python_version()}"}), flush=True)
     dist.barrier()
 
 

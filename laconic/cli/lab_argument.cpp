@@ -81,7 +81,7 @@ void add_words(CLI::App& verb, LabReportCommand& command) {
   verb.add_option("--size", command.size, "short takes less than ten minutes, full takes hours")
       ->check(CLI::IsMember({"short", "full"}))
       ->capture_default_str();
-  verb.add_option("--out", command.out, "where to; default: docs/results/ and the date")
+  verb.add_option("--out", command.out, "where to; default: docs/results/DATE, of short DATE-short")
       ->type_name("FOLDER");
   verb.add_option("--part", command.parts, "only this part (may be repeated)")
       ->allow_extra_args(false)

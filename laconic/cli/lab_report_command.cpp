@@ -103,7 +103,8 @@ Places find_places(const std::string& out, const std::vector<Trial>& trials) {
           .python = has_replicas ? find_python() : "",
           .source = source_folder(),
           .work = out + "/work",
-          .peer_setting = peer_setting(advised, find_blas())};
+          .peer_setting = peer_setting(advised, find_blas()),
+          .allocator = allocator_setting(advised)};
 }
 
 void refuse_or_warn() {
@@ -118,6 +119,16 @@ void refuse_or_warn() {
 void tell_failures(const std::vector<Outcome>& outcomes) {
   for (const Outcome& outcome : outcomes)
     if (!outcome.failure.empty()) fmt::print("  {}: {}\n", id_of(outcome.trial), outcome.failure);
+}
+
+// Each as it is, and as it is where there is no PyTorch.
+std::vector<Trial> with_and_without_weights(const std::vector<Trial>& trials) {
+  std::vector<Trial> both;
+  for (const Trial& trial : trials) {
+    both.push_back(trial);
+    if (const Trial other = without_weights(trial); !(other == trial)) both.push_back(other);
+  }
+  return both;
 }
 
 std::vector<Trial> own_weights(std::vector<Trial> trials) {
@@ -152,7 +163,7 @@ StudyEnd run_trials(const LabReportCommand& command, const std::string& out,
 }
 
 bool has_failed(const Outcome& outcome) {
-  return !outcome.failure.empty() && !outcome.failure.starts_with("skipped");
+  return !outcome.failure.empty() && !was_skipped(outcome);
 }
 
 int tell_end(const StudyEnd& end, std::size_t trials, const std::string& again) {
@@ -171,11 +182,12 @@ int tell_end(const StudyEnd& end, std::size_t trials, const std::string& again) 
 // What is in the folder, of this call or an earlier one, and what could not be run.
 std::vector<Outcome> outcomes_for_pages(const std::string& out, const std::vector<Trial>& all,
                                         const StudyEnd& end) {
-  std::vector<Outcome> outcomes = read_outcomes(out, all);
+  std::vector<Outcome> outcomes = read_outcomes(out, with_and_without_weights(all));
   if (outcomes.empty() && end.outcomes.empty())
-    throw ConfigError(fmt::format("there are no outcomes in {}/raw to write pages of", out));
+    throw ConfigError(fmt::format(
+        "there are no outcomes of trials of this size in {}/raw to write pages of", out));
   for (const Outcome& outcome : end.outcomes)
-    if (!outcome.failure.empty() && !has_failed(outcome)) outcomes.push_back(outcome);
+    if (was_skipped(outcome)) outcomes.push_back(outcome);
   return outcomes;
 }
 
@@ -191,7 +203,7 @@ std::string all_of(const std::vector<Outcome>& outcomes, std::string Outcome::*m
 }
 
 ReportFacts facts_of(const LabReportCommand& command, const std::string& out,
-                     const std::vector<Outcome>& outcomes) {
+                     const std::vector<Trial>& all, const std::vector<Outcome>& outcomes) {
   std::string began;
   for (const Outcome& outcome : outcomes)
     if (!outcome.began.empty() && (began.empty() || outcome.began < began)) began = outcome.began;
@@ -199,7 +211,13 @@ ReportFacts facts_of(const LabReportCommand& command, const std::string& out,
           .machine = all_of(outcomes, &Outcome::machine),
           .commit = all_of(outcomes, &Outcome::commit),
           .command = command_text(command, out),
-          .size = command.size};
+          .size = command.size,
+          .trials = all.size()};
+}
+
+// Sizes share names of trials, so they do not share a folder.
+std::string default_folder(const std::string& size) {
+  return "docs/results/" + utc_now().substr(0, 10) + (size == "full" ? "" : "-" + size);
 }
 
 }  // namespace
@@ -212,8 +230,7 @@ int run_lab(const LabReportCommand& command) {
     fmt::print("{}", to_text(trials));
     return 0;
   }
-  const std::string out =
-      command.out.empty() ? "docs/results/" + utc_now().substr(0, 10) : command.out;
+  const std::string out = command.out.empty() ? default_folder(command.size) : command.out;
   StudyEnd end;
   int exit_code = 0;
   if (!command.pages_only) {
@@ -222,7 +239,7 @@ int run_lab(const LabReportCommand& command) {
     if (end.signal != 0) return exit_code;
   }
   const std::vector<Outcome> outcomes = outcomes_for_pages(out, all, end);
-  write_report(out, outcomes, facts_of(command, out, outcomes));
+  write_report(out, outcomes, facts_of(command, out, all, outcomes));
   fmt::print("{}/README.md, from {} outcomes in {}/raw\n", out, outcomes.size(), out);
   return exit_code;
 }

@@ -11,7 +11,7 @@ namespace laconic {
 
 struct LabReportCommand {
   std::string size = "short";
-  std::string out;                 // empty: docs/results/DATE
+  std::string out;                 // empty: docs/results/DATE or DATE-short
   std::vector<std::string> parts;  // empty: all
   std::vector<std::string> rates;  // empty: all
   std::string method;              // part of its name; empty: all

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -68,15 +69,18 @@ void write_report(const std::string& folder, const std::vector<Outcome>& outcome
   write("pays.md", pays_page(outcomes, drawn));
   write("honesty.md", honesty_page(outcomes));
   write("targets.md", targets_page(outcomes));
-  write("commands.txt", commands_text(outcomes));
+  write("commands.txt", commands_text(outcomes, facts));
   write("README.md", contents_page(outcomes, facts));
-  if (facts.size != "full") {
-    write("summary.md", summary_page(outcomes, facts, drawn, ""));
-    return;
-  }
-  const auto dated = std::filesystem::absolute(folder).lexically_normal();
-  const auto name = dated.has_filename() ? dated.filename() : dated.parent_path().filename();
-  write("../README.md", summary_page(outcomes, facts, drawn, name.string() + "/"));
+  write("summary.md", summary_page(outcomes, facts, drawn, ""));
+  const auto skipped = std::count_if(outcomes.begin(), outcomes.end(), was_skipped);
+  const std::size_t ended = outcomes.size() - static_cast<std::size_t>(skipped);
+  if (facts.size != "full" || ended < facts.trials) return;
+  auto dated = std::filesystem::absolute(folder).lexically_normal();
+  if (!dated.has_filename()) dated = dated.parent_path();
+  // Anywhere else a README.md beside the folder is somebody else's.
+  const auto results = dated.parent_path();
+  if (results.filename() != "results" || results.parent_path().filename() != "docs") return;
+  write("../README.md", summary_page(outcomes, facts, drawn, dated.filename().string() + "/"));
 }
 
 }  // namespace laconic

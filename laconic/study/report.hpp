@@ -5,14 +5,15 @@
 //   FOLDER/figures/NAME.*      data, gnuplot script, SVG and PNG
 //   FOLDER/commands.txt        every command of every trial
 //   FOLDER/raw/                the outcomes as JSON: put there by whoever ran them, not by this
-//   FOLDER/../README.md        the page people read; of size "full" only
-//   FOLDER/summary.md          the same page of any other size
+//   FOLDER/summary.md          the page people read
+//   docs/results/README.md     the same; of a whole study of size "full" in a folder of that one
 //
 // Only write_report() touches the disk and calls gnuplot; without gnuplot the pages say so, and
 // scripts and data are there all the same. Written twice from the same outcomes, pages are the
 // same.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,9 @@ struct ReportFacts {
   std::string date;     // "2026-11-15"
   std::string machine;  // one line
   std::string commit;
-  std::string command;  // that made the report
-  std::string size;     // "full", "short"
+  std::string command;     // that made the report
+  std::string size;        // "full", "short"
+  std::size_t trials = 0;  // of a report of that size
 };
 
 // Makes the folder if it is missing. Throws SystemError.

@@ -46,9 +46,20 @@ Spread megabytes_of_class(const Case& one, const std::string& traffic) {
 
 std::string how_to_read() {
   return "A round's figure is the median of its steps; shown is the median over rounds, in "
-         "brackets the least and the most of them and how many rounds there were (n). Of a ratio "
+         "brackets the least and the most of them and how many rounds there were (n); of a single "
+         "round, which has no spread, the least and the most of its steps. Of a ratio "
          "the brackets hold the worst and the best that rounds of both could have met. A dash: "
          "the runs have no such number.\n\n";
+}
+
+std::string communication_note() {
+  return "Communication is 1 less the unshaped step over the step at this rate: what links of that "
+         "rate add to it.\n\n";
+}
+
+std::string communication_text(const std::vector<Case>& part, const Case& one) {
+  const auto share = communication_share(part, one.method, one.rate);
+  return share && one.rate != "unshaped" ? number_text(100 * *share, 0) : "–";
 }
 
 std::vector<Tick> rate_ticks(const std::vector<std::string>& rates) {
@@ -139,10 +150,10 @@ Figure bytes_figure(const Outcomes& outcomes) {
 std::string bandwidth_page(const Outcomes& outcomes, const Drawn& drawn) {
   const std::vector<Case> cases = cases_of(outcomes, kPart);
   std::string page = "# Speed over bandwidth\n\n";
-  if (cases.empty()) return page + not_measured(kPart);
+  if (cases.empty()) return page + not_measured(outcomes, kPart);
   page +=
       "A pipeline of four stages, each on a host of its own; every host's link has the rate "
-      "of the column. All numbers on this page are measured.\n\n" +
+      "of the column. Numbers on this page are measured, unless they are called composed.\n\n" +
       how_to_read() +
       "Methods whose links remember samples have two rows: later epochs, and the first, in "
       "which nothing is remembered yet. A step with samples of both counts in neither.\n\n";
@@ -155,10 +166,16 @@ std::string bandwidth_page(const Outcomes& outcomes, const Drawn& drawn) {
       cases, [](const Case& c, Which w) { return text(seconds_of(c, w)); }, true);
   page += "## Against fp32\n\n" + speed_up_table(cases, "fp32");
   page += "## Against fp16\n\n" + speed_up_table(cases, "fp16");
-  page += "## Share of a step in which rank 0 waits for the network, per cent\n\n";
+  page +=
+      "## Share of a step in which rank 0 waits for other ranks and the network, per cent\n\nThe "
+      "bubble of the pipeline is in it, and so is waiting for cores that ranks share.\n\n";
   page += method_by_rate(
       cases, [](const Case& c, Which w) { return text(scaled(exposed_share(c, w), 100), 0); },
       true);
+  page +=
+      "## Share of a step that is communication, per cent (composed)\n\n" + communication_note();
+  page += method_by_rate(
+      cases, [&](const Case& c, Which) { return communication_text(cases, c); }, false);
   page += "## Bytes on the wire\n\nMB that rank 0 sends in a step, by the program's meter:\n\n";
   page += method_by_rate(
       cases, [](const Case& c, Which w) { return text(scaled(first_rank_bytes(c, w), 1e-6)); },

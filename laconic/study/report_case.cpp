@@ -170,12 +170,15 @@ std::vector<StepRow> steps_of(const Outcome& outcome, Which which) {
 
 Spread over_steps(const Case& one, Which which,
                   const std::function<double(const StepRow&)>& value) {
-  return over_rounds(one, [&](const Outcome& outcome) -> std::optional<double> {
+  Spread steps;  // of the last round
+  Spread rounds = over_rounds(one, [&](const Outcome& outcome) -> std::optional<double> {
     std::vector<double> values;
     for (const StepRow& row : steps_of(outcome, which)) values.push_back(value(row));
-    const Spread steps = spread_of(values);
+    steps = spread_of(values);
     return is_known(steps) ? std::optional<double>(steps.median) : std::nullopt;
   });
+  if (one.rounds.size() == 1) rounds.least_step = steps.least, rounds.most_step = steps.most;
+  return rounds;
 }
 
 Spread seconds_of(const Case& one, Which which) {
@@ -190,6 +193,14 @@ Spread exposed_share(const Case& one, Which which) {
                     [](const StepRow& row) { return row.exposed_seconds / row.seconds; });
 }
 
+std::optional<double> communication_share(const std::vector<Case>& part, const std::string& method,
+                                          const std::string& rate) {
+  const Case* fast = find_case(part, method, "unshaped");
+  const Case* slow = find_case(part, method, rate);
+  const Spread ratio = fast && slow ? ratio_of(seconds_of(*fast), seconds_of(*slow)) : Spread{};
+  return is_known(ratio) ? std::optional<double>(1 - ratio.median) : std::nullopt;
+}
+
 Spread first_rank_bytes(const Case& one, Which which) {
   if (one.rounds.front().trial.program == Program::ddp) return {};
   return over_steps(one, which, [](const StepRow& row) { return row.wire_bytes; });
@@ -198,11 +209,16 @@ Spread first_rank_bytes(const Case& one, Which which) {
 Spread samples_per_second(const Case& one, Which which) {
   const double batch = shape_of(one.rounds.front()).batch;
   if (batch <= 0) return {};
-  return over_rounds(one, [&](const Outcome& outcome) -> std::optional<double> {
+  Spread rounds = over_rounds(one, [&](const Outcome& outcome) -> std::optional<double> {
     const Spread seconds = seconds_of({one.part, one.method, one.rate, {outcome}}, which);
     if (!is_known(seconds) || seconds.median <= 0) return {};
     return batch / seconds.median;
   });
+  if (const Spread seconds = seconds_of(one, which); seconds.least_step > 0) {
+    rounds.least_step = batch / seconds.most_step;
+    rounds.most_step = batch / seconds.least_step;
+  }
+  return rounds;
 }
 
 Spread tokens_per_second(const Case& one, const std::vector<Case>& part) {
@@ -234,10 +250,24 @@ Spread codec_seconds_per_step(const Case& one) {
   });
 }
 
-Spread interface_bytes_per_step(const Case& one) {
+// Rows are of rank 0, totals of all ranks.
+Spread network_bytes_per_step(const Case& one) {
   return over_rounds(one, [](const Outcome& outcome) -> std::optional<double> {
-    if (outcome.interface_sent_bytes <= 0 || outcome.steps.empty()) return {};
-    return outcome.interface_sent_bytes / static_cast<double>(outcome.steps.size());
+    if (outcome.trial.program == Program::ddp) {
+      if (!(outcome.counted_sent_bytes > 0)) return {};
+      return outcome.counted_sent_bytes;
+    }
+    double metered = 0, trained = 0, first_rank = 0;
+    for (const ClassTotal& total : outcome.traffic) {
+      metered += total.wire_bytes;
+      trained += is_training(total) ? total.wire_bytes : 0;
+    }
+    for (const StepRow& row : outcome.steps) first_rank += row.wire_bytes;
+    const Spread step =
+        first_rank_bytes({outcome.trial.part, outcome.trial.method, outcome.trial.rate, {outcome}});
+    if (!is_known(step) || !(metered > 0) || !(first_rank > 0)) return {};
+    if (!(outcome.interface_sent_bytes > 0)) return {};
+    return step.median * trained / first_rank * outcome.interface_sent_bytes / metered;
   });
 }
 

@@ -62,6 +62,10 @@ std::vector<StepRow> steps_of(const Outcome& outcome, Which which);
 Spread over_steps(const Case& one, Which which, const std::function<double(const StepRow&)>& value);
 Spread seconds_of(const Case& one, Which which = Which::counted);
 Spread exposed_share(const Case& one, Which which = Which::counted);  // of the step, rank 0
+// Of the step of `method` at `rate`: 1 - its unshaped step over this one; what the bubble, other
+// ranks and encoding take is in both. None where one of the two was not measured.
+std::optional<double> communication_share(const std::vector<Case>& part, const std::string& method,
+                                          const std::string& rate);
 Spread first_rank_bytes(const Case& one, Which which = Which::counted);
 Spread samples_per_second(const Case& one, Which which = Which::counted);
 // A command that starts from weights does not say how many tokens a sample has: then another of the
@@ -69,9 +73,13 @@ Spread samples_per_second(const Case& one, Which which = Which::counted);
 Spread tokens_per_second(const Case& one, const std::vector<Case>& part);
 
 // Means over all steps of the run, the first epoch included.
-Spread wire_bytes_per_step(const Case& one);       // all ranks, without control and preflight
-Spread codec_seconds_per_step(const Case& one);    // a rank's encoding and decoding
-Spread interface_bytes_per_step(const Case& one);  // all hosts, by the kernel's counters
+Spread wire_bytes_per_step(const Case& one);     // all ranks, without control and preflight
+Spread codec_seconds_per_step(const Case& one);  // a rank's encoding and decoding
+
+// Of a step that counts, all hosts, headers and acknowledgements included. Of DDP measured by the
+// kernel's counters around these steps; of Laconic composed: its meter's bytes of these steps,
+// times what the kernel's counters have of the meter's bytes over the whole run.
+Spread network_bytes_per_step(const Case& one);
 
 // What the busiest outlet sends in a step; see the source for which that is.
 struct OutletBytes {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "laconic/study/report_pages.hpp"
 
@@ -13,6 +14,7 @@ namespace {
 constexpr const char* kSpeed = "data-parallel";
 constexpr const char* kLoss = "loss";
 constexpr const char* kPeer = "DDP";
+constexpr const char* kWhole = "laconic, raw";
 const std::vector<std::string> kDispensableReplicas = {"DDP, 5 MB buckets", "laconic, 3 bits"};
 
 const Case* find_method(const std::vector<Case>& cases, const std::string& method) {
@@ -21,9 +23,44 @@ const Case* find_method(const std::vector<Case>& cases, const std::string& metho
   return found == cases.end() ? nullptr : &*found;
 }
 
+// Steps that a loss run sends whole before its method begins.
+std::size_t whole_steps_of(const Outcome& losses) {
+  const auto number = [&](const char* key, const char* otherwise) {
+    return static_cast<std::size_t>(std::atoi(setting_of(losses, key).value_or(otherwise).c_str()));
+  };
+  if (setting_of(losses, "hook") == "powersgd") return number("powersgd-start", "2");
+  const bool has_warmup = setting_of(losses, "dp.gradient.method") == "compressed_adam";
+  return has_warmup ? number("dp.gradient.warmup", "0") : 0;
+}
+
+double seconds_until(const ComposedLoss& one, std::size_t step, double Spread::*which) {
+  const std::size_t whole = std::min(step, one.whole_steps);
+  return static_cast<double>(whole) * one.whole_seconds.*which +
+         static_cast<double>(step - whole) * one.step_seconds.*which;
+}
+
 // No more than there are. A little is added, so that all steps are done after their sum.
-std::size_t steps_in(double seconds, double of_one, std::size_t most) {
-  return std::min(most, static_cast<std::size_t>(std::floor(seconds / of_one + 1e-9)));
+std::size_t steps_in(const ComposedLoss& one, double seconds, double Spread::*which) {
+  std::size_t done = 0;
+  while (done < one.losses.steps.size() &&
+         seconds_until(one, done + 1, which) <= seconds * (1 + 1e-9))
+    ++done;
+  return done;
+}
+
+// How the peer was run, and what its clock leaves out.
+std::string conditions(const std::vector<Case>& cases) {
+  std::string versions;
+  for (const Case& one : cases)
+    if (versions.empty()) versions = one.rounds.front().versions;
+  return fmt::format(
+      "The peer is {} over gloo, one thread a rank, with the BLAS and the kernels that Laconic "
+      "uses; buckets of 25 MB unless the method names others, reduced while the backward pass goes "
+      "on (the PowerSGD hook only works with a single bucket, and so without that); the allocator "
+      "as PyTorch's users have it, unless the method says that it has the settings that Laconic "
+      "makes for itself. A step of Laconic's includes reading its data and the agreement between "
+      "ranks; the clock of DDP runs from the forward pass to the end of the update.\n\n",
+      versions.empty() ? "PyTorch's DDP" : versions + ", DDP");
 }
 
 std::string speed_tables(const std::vector<Case>& cases, const Drawn& drawn) {
@@ -44,14 +81,16 @@ std::string speed_tables(const std::vector<Case>& cases, const Drawn& drawn) {
       },
       false);
   page +=
-      "## MB on the wire a step, all hosts (measured)\n\nBy the counters of the hosts' interfaces, "
-      "headers and acknowledgements included, for both programs alike. Counters are of the whole "
-      "run, from the first connection to the last, nothing subtracted, divided by all of its "
-      "steps, warm-up included: what is sent once weighs more in short runs.\n\n";
+      "## MB on the wire a step, all hosts\n\nOf steps that count, headers and acknowledgements "
+      "included. DDP (measured): the kernel's counters of all hosts' interfaces, read before and "
+      "after these steps. Laconic (composed): its meter's bytes of these steps, times what the "
+      "same counters have for each byte of the meter over the whole run. What is sent once, such "
+      "as "
+      "the copy of the model with which DDP starts, is in neither.\n\n";
   return page +
          method_by_rate(
              cases,
-             [](const Case& c, Which) { return text(scaled(interface_bytes_per_step(c), 1e-6)); },
+             [](const Case& c, Which) { return text(scaled(network_bytes_per_step(c), 1e-6)); },
              false);
 }
 
@@ -59,7 +98,8 @@ std::string equal_steps(const Outcomes& outcomes, const std::vector<Case>& losse
   const std::size_t steps = common_steps(losses);
   std::string page = fmt::format(
       "## Loss after equally many steps (measured)\n\nMean of the last five losses, after {} "
-      "steps:\n\n",
+      "steps of "
+      "one seed:\n\n",
       steps);
   std::vector<std::vector<std::string>> rows;
   for (const Case& one : losses) {
@@ -76,8 +116,9 @@ std::string equal_seconds(const Outcomes& outcomes, const std::vector<Case>& spe
   std::string page =
       "## Loss after equally many seconds (composed)\n\nLosses by step are those of the first "
       "round of part \"loss\", placed at the seconds that a step was measured to take at each "
-      "rate; "
-      "in brackets, at the seconds of the fastest and the slowest round. Seconds are as many as "
+      "rate. Steps that a method sends whole before it begins (compressed Adam, DDP's PowerSGD "
+      "hook) are placed at the seconds of \"laconic, raw\" or DDP. "
+      "In brackets, at the seconds of the fastest and the slowest round. Seconds are as many as "
       "the "
       "fastest method needs for all its steps, so that nothing is carried on beyond what was "
       "measured.\n\n";
@@ -113,7 +154,13 @@ std::vector<ComposedLoss> composed_losses(const Outcomes& outcomes, const std::s
       return other.method == one.method;
     });
     if (is_there || !is_known(seconds) || seconds.median <= 0) continue;
-    composed.push_back({one.method, seconds, one.rounds.front()});
+    const Outcome& losses = one.rounds.front();
+    const std::size_t whole_steps = whole_steps_of(losses);
+    const Case* whole =
+        find_case(speeds, losses.trial.program == Program::ddp ? kPeer : kWhole, rate);
+    const Spread whole_seconds = whole ? seconds_of(*whole) : Spread{};
+    if (whole_steps > 0 && !is_known(whole_seconds)) continue;
+    composed.push_back({one.method, seconds, losses, whole_steps, whole_seconds});
   }
   return composed;
 }
@@ -121,23 +168,22 @@ std::vector<ComposedLoss> composed_losses(const Outcomes& outcomes, const std::s
 double common_seconds(const std::vector<ComposedLoss>& losses) {
   double least = 0;
   for (const ComposedLoss& one : losses) {
-    const double all = one.step_seconds.median * static_cast<double>(one.losses.steps.size());
+    const double all = seconds_until(one, one.losses.steps.size(), &Spread::median);
     least = least == 0 ? all : std::min(least, all);
   }
   return least;
 }
 
 std::size_t steps_after(const ComposedLoss& losses, double seconds) {
-  return steps_in(seconds, losses.step_seconds.median, losses.losses.steps.size());
+  return steps_in(losses, seconds, &Spread::median);
 }
 
 Spread loss_after(const ComposedLoss& losses, double seconds) {
-  const Spread& step = losses.step_seconds;
   const auto loss = loss_at(losses.losses, steps_after(losses, seconds));
   if (!loss) return {};
-  Spread result = {*loss, *loss, *loss, step.rounds};
-  for (const double other : {step.least, step.most}) {
-    const auto bound = loss_at(losses.losses, steps_in(seconds, other, losses.losses.steps.size()));
+  Spread result = {*loss, *loss, *loss, losses.step_seconds.rounds};
+  for (const auto which : {&Spread::least, &Spread::most}) {
+    const auto bound = loss_at(losses.losses, steps_in(losses, seconds, which));
     result.least = std::min(result.least, bound.value_or(*loss));
     result.most = std::max(result.most, bound.value_or(*loss));
   }
@@ -188,8 +234,7 @@ Figure loss_figure(const Outcomes& outcomes) {
     for (std::size_t step = 1; step <= one.losses.steps.size(); ++step) {
       const auto loss = loss_at(one.losses, step);
       if (!loss) break;
-      curve.points.push_back(
-          {static_cast<double>(step) * one.step_seconds.median, *loss, *loss, *loss});
+      curve.points.push_back({seconds_until(one, step, &Spread::median), *loss, *loss, *loss});
     }
     if (!curve.points.empty()) figure.curves.push_back(std::move(curve));
   }
@@ -200,8 +245,9 @@ std::string data_parallel_page(const Outcomes& outcomes, const Drawn& drawn) {
   const std::vector<Case> speeds = cases_of(outcomes, kSpeed);
   const std::vector<Case> losses = cases_of(outcomes, kLoss);
   std::string page = "# Data-parallel training, against PyTorch's DDP\n\n" + how_to_read();
-  page += speeds.empty() ? not_measured(kSpeed) : speed_tables(speeds, drawn);
-  page += losses.empty() ? not_measured(kLoss) : equal_steps(outcomes, losses);
+  page += speeds.empty() ? not_measured(outcomes, kSpeed)
+                         : conditions(speeds) + speed_tables(speeds, drawn);
+  page += losses.empty() ? not_measured(outcomes, kLoss) : equal_steps(outcomes, losses);
   if (speeds.empty() || losses.empty()) {
     return page + "Losses after equally many seconds need both parts.\n";
   }

@@ -124,7 +124,9 @@ std::string estimate_section(const Outcomes& outcomes) {
       "latency; at the end the shared embedding's gradient. Left out: encoding, the update, and "
       "that "
       "ranks compete for processors at some times more than at others. Unshaped links cost only "
-      "latency.\n\n",
+      "latency. Computing and bytes are means over the whole run, its first step included; "
+      "measured "
+      "step times are medians of the steps that count.\n\n",
       1e6 * kLatency);
   const std::vector<Prediction> predictions = predictions_of(outcomes);
   if (predictions.empty())

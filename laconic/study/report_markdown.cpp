@@ -90,7 +90,13 @@ std::string figure_text(const Drawn& drawn, const std::string& name, const std::
   return fmt::format("{}: nothing to draw, the runs that it needs are missing.\n\n", caption);
 }
 
-std::string not_measured(const std::string& part) {
+std::string not_measured(const std::vector<Outcome>& outcomes, const std::string& part) {
+  if (std::none_of(outcomes.begin(), outcomes.end(),
+                   [&](const Outcome& one) { return one.trial.part == part; }))
+    return fmt::format(
+        "Nothing of part \"{}\" was run: a report of this size has none of it, or other parts were "
+        "asked for.\n\n",
+        part);
   return fmt::format("No run of part \"{}\" has ended well, so there are no numbers here.\n\n",
                      part);
 }

@@ -30,7 +30,7 @@ struct Drawn {
 std::string figure_text(const Drawn& drawn, const std::string& name, const std::string& caption,
                         const std::string& prefix = "");
 
-// "One has not been run." for a page whose part has no outcome that went well.
-std::string not_measured(const std::string& part);
+// The sentence for a page whose part has no outcome that went well.
+std::string not_measured(const std::vector<Outcome>& outcomes, const std::string& part);
 
 }  // namespace laconic

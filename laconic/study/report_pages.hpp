@@ -33,8 +33,8 @@ std::string contents_page(const Outcomes& outcomes, const ReportFacts& facts);
 // The page people read. `prefix` leads from it to the dated folder.
 std::string summary_page(const Outcomes& outcomes, const ReportFacts& facts, const Drawn& drawn,
                          const std::string& prefix);
-// Every command of every trial, as one would type it.
-std::string commands_text(const Outcomes& outcomes);
+// Every command of every trial, as one would type it, after what they need.
+std::string commands_text(const Outcomes& outcomes, const ReportFacts& facts);
 
 // All of them; one without data has no curves with points.
 std::vector<Figure> figures_of(const Outcomes& outcomes);
@@ -47,6 +47,10 @@ inline constexpr const char* kLossRate = "100mbit";
 
 // --- What pages have in common
 
+// What communication_share() is, and a cell of it in per cent.
+std::string communication_note();
+std::string communication_text(const std::vector<Case>& part, const Case& one);
+
 // Where rates stand on an axis, in Mbit/s; "unshaped" ten times as far as the fastest.
 std::vector<Tick> rate_ticks(const std::vector<std::string>& rates);
 // A curve over rates for each method; cases without a number are left out.
@@ -58,12 +62,16 @@ std::vector<Curve> curves_over_rates(const std::vector<Case>& cases,
 struct Payment {
   std::string part, method, rate, baseline;
   bool is_first_epoch = false;
-  Spread gain;           // seconds of the baseline's step / of this one's
-  Spread codec_seconds;  // a step, of a rank; unknown for a first epoch
-  Spread saved_bytes;    // a step, of the busiest outlet: raw - wire; likewise
+  Spread gain;                     // seconds of the baseline's step / of this one's
+  Spread codec_seconds;            // a step, of a rank; unknown for a first epoch
+  Spread saved_bytes;              // a step, of the busiest outlet: raw - wire; likewise
+  double whole_codec_seconds = 0;  // of the baseline's step, which copies and sums too
 };
 std::vector<Payment> payments_of(const Outcomes& outcomes);
 bool loses(const Payment& payment);
+// Between which neighbouring rates the measured gain of one method crosses 1. Requires: payments of
+// one method in the order of rates, without first epochs.
+std::string measured_break_even(const std::vector<Payment>& payments);
 // Seconds a step that the busiest outlet is free earlier; none where the link has no rate.
 std::optional<double> saved_seconds(const Payment& payment);
 // The rate of a link, in bit/s, at which the network takes as long for the bytes that are saved as
@@ -73,11 +81,15 @@ std::optional<double> break_even_bits(double saved_bytes, double codec_seconds);
 std::string losing_sentences(const Outcomes& outcomes);
 std::string losing_summary(const Outcomes& outcomes);
 
-// Losses by step, placed at the seconds that steps of this rate were measured to take.
+// Losses by step, placed at the seconds that steps of this rate were measured to take. What some
+// methods send in their first steps is whole: these take as long as those of the same program that
+// sends all whole.
 struct ComposedLoss {
   std::string method;
   Spread step_seconds;
   Outcome losses;  // the first round's
+  std::size_t whole_steps = 0;
+  Spread whole_seconds = {};  // of one of these
 };
 std::vector<ComposedLoss> composed_losses(const Outcomes& outcomes, const std::string& rate);
 // The longest time for which every one of them has losses.

@@ -51,7 +51,7 @@ TEST(StudyPages, CellsOfTheSweepAreExact) {
                        "| fp16 | 32.0 (n 1) | 16.0 (n 1) |\n"))
       << page;
   EXPECT_TRUE(contains(page, "| fp16 | fp32 not measured | 3.00x (2.00–4.00, n 1) |\n")) << page;
-  EXPECT_TRUE(contains(page, "| fp32 | not measured | 25 (25–25, n 2) |\n")) << page;
+  EXPECT_TRUE(contains(page, "| fp32 | not measured | 25 (n 2) |\n")) << page;
   EXPECT_TRUE(contains(page, "| fp16 | 24.0 (n 1) | 12.0 (n 1) |\n")) << page;
   EXPECT_FALSE(contains(page, "first epoch |"));
 }
@@ -99,7 +99,7 @@ TEST(StudyPages, BreakEvenIsWhereTheCodecTakesAsLongAsTheBytes) {
 // 24 s less 3 s of all ranks' bytes are 7 s less of one's.
 TEST(StudyPages, WhatIsSavedAndWhatItCosts) {
   const Outcomes outcomes = {
-      invented({.rate = kRate, .seconds = 10}),
+      invented({.rate = kRate, .seconds = 10, .codec_seconds = 0.1}),
       invented({.method = "rotated",
                 .rate = kRate,
                 .seconds = 4,
@@ -115,7 +115,7 @@ TEST(StudyPages, WhatIsSavedAndWhatItCosts) {
   EXPECT_FALSE(loses(payments[0]));
   EXPECT_TRUE(contains(pays_page(outcomes, {}),
                        "| 64mbit | rotated | 7000.0 | 500.0 (n 1) | 2.50x "
-                       "(2.50–2.50, n 1) | 896 Mbit/s | pays |"))
+                       "(n 1) | 1.12 Gbit/s | pays |"))
       << pays_page(outcomes, {});
 }
 
@@ -130,11 +130,11 @@ TEST(StudyPages, LosingCasesAreBold) {
       invented({.method = "DirectQ, 4 and 8 bits", .seconds = 0.5}),
   };
   EXPECT_EQ(losing_sentences(outcomes),
-            "**Encoding made steps longer in 2 of 3 measured cases**, against sending everything "
-            "whole at the same rate:\n\n"
+            "**Encoding made steps longer in 2 of 3 measured cases**, methods at rates, against "
+            "sending everything whole at the same rate:\n\n"
             "- bandwidth, 100mbit: rotated **0.50x**; fp16 **0.91x** (within the spread)\n\n");
   const std::string page = pays_page(outcomes, {});
-  EXPECT_TRUE(contains(page, "| **0.50x (0.50–0.50, n 2)** | – | **loses** |")) << page;
+  EXPECT_TRUE(contains(page, "| **0.50x (n 2)** | – | **loses** |")) << page;
   EXPECT_TRUE(contains(page, "| **0.91x (0.77–1.11, n 2)** | – | **loses**, within the spread |"));
   EXPECT_TRUE(contains(summary_page(outcomes, {}, {}, ""),
                        "- bandwidth, 100mbit: 2 of 3, at worst rotated **0.50x**\n"));
@@ -146,12 +146,60 @@ TEST(StudyPages, ASmallLossIsNotRoundedAway) {
   EXPECT_TRUE(contains(losing_sentences(outcomes), "fp16 **0.9990x**"));
 }
 
+TEST(StudyPages, WinsMustBeMoreThanNoise) {
+  const auto verdict = [](const std::vector<double>& whole, const std::vector<double>& encoded) {
+    Outcomes outcomes;
+    for (const double seconds : whole) outcomes.push_back(invented({.seconds = seconds}));
+    for (const double seconds : encoded)
+      outcomes.push_back(invented({.method = "fp16", .seconds = seconds}));
+    const std::string page = pays_page(outcomes, {});
+    const std::size_t row = page.find("| 100mbit | fp16 |"), end = page.find(" |\n", row);
+    return page.substr(page.rfind("| ", end - 1) + 2, end - page.rfind("| ", end - 1) - 2);
+  };
+  EXPECT_EQ(verdict({1.04}, {1}), "no difference seen");
+  EXPECT_EQ(verdict({1.06}, {1}), "pays");
+  EXPECT_EQ(verdict({1}, {1.01}), "**loses**");
+  EXPECT_EQ(verdict({1, 1.2}, {1.01, 1.02}), "pays, within the spread");
+  EXPECT_EQ(verdict({1.03, 1.04}, {1, 1.01}), "pays");
+  EXPECT_EQ(verdict({1, 1.2}, {1.11, 1.12}), "**loses**, within the spread");
+}
+
+TEST(StudyPages, TheMeasuredBreakEvenLiesBetweenNeighbours) {
+  const auto payments = [](const std::vector<double>& gains) {
+    const char* rates[] = {"unshaped", "1gbit", "100mbit", "20mbit"};
+    std::vector<Payment> all;
+    for (std::size_t i = 0; i < gains.size(); ++i)
+      all.push_back({"bandwidth",
+                     "fp16",
+                     rates[i],
+                     "fp32",
+                     false,
+                     gains[i] > 0 ? Spread{gains[i], gains[i], gains[i], 1} : Spread{},
+                     {},
+                     {}});
+    return all;
+  };
+  EXPECT_EQ(measured_break_even(payments({0.8, 0.9, 1.5, 2})), "between 1gbit and 100mbit");
+  EXPECT_EQ(measured_break_even(payments({0.8, 0, 1.5})), "between unshaped and 100mbit");
+  EXPECT_EQ(measured_break_even(payments({1.1, 0.9, 1.5})),
+            "between unshaped and 1gbit; between 1gbit and 100mbit");
+  EXPECT_EQ(measured_break_even(payments({1, 1.5})), "pays at every rate measured");
+  EXPECT_EQ(measured_break_even(payments({0.9, 0.5})), "loses at every rate measured");
+  EXPECT_EQ(measured_break_even(payments({0, 0})), "");
+}
+
 TEST(StudyPages, AFirstEpochMayLoseAlone) {
   Outcome outcome = invented({.method = "ac-sgd", .steps = 4, .preset = "ac-sgd"});
   outcome.steps[1].seconds = 4;
   for (std::size_t i = 2; i < outcome.steps.size(); ++i) outcome.steps[i].seconds = 1;
   const Outcomes outcomes = {invented({.seconds = 2}), outcome};
-  EXPECT_TRUE(contains(losing_sentences(outcomes), "1 of 2 measured cases"));
+  EXPECT_TRUE(contains(losing_sentences(outcomes),
+                       "in 0 of 1 measured cases**, methods at rates, and in 1 first "
+                       "epochs, against"));
+  EXPECT_TRUE(
+      contains(losing_summary(outcomes),
+               "- bandwidth, 100mbit: first epochs: 1, at worst ac-sgd, first epoch **0.50x**"))
+      << losing_summary(outcomes);
   EXPECT_TRUE(contains(losing_sentences(outcomes), "ac-sgd, first epoch **0.50x**"));
 }
 
@@ -276,9 +324,44 @@ TEST(StudyPages, LossesAreComposedWithStepTimes) {
   EXPECT_TRUE(contains(page, "### 100mbit, after 20.0 s")) << page;
   EXPECT_TRUE(contains(page,
                        "| DDP | 5 | 9.7000 (n 1) |\n| laconic, 4 bits | 10 | 9.2000 "
-                       "(9.2000–9.2000, n 1) |"))
+                       "(n 1) |"))
       << page;
   EXPECT_TRUE(composed_losses(outcomes, "1gbit").empty());
+}
+
+// Ten steps whole, of 4 s as raw's, then steps of 1 s.
+TEST(StudyPages, StepsBeforeAMethodBeginsTakeAsLongAsThoseOfWhatIsSentWhole) {
+  const std::string adam = "laconic, compressed Adam, sign", hook = "DDP, PowerSGD hook rank 32";
+  Outcome losses = invented({.part = "loss", .method = adam, .rate = "unshaped", .steps = 19});
+  losses.trial.set["dp.gradient.method"] = "compressed_adam";
+  losses.trial.set["dp.gradient.warmup"] = "10";
+  Outcome peers = invented_peer({.part = "loss", .method = hook, .rate = "unshaped", .steps = 19});
+  peers.trial.set["hook"] = "powersgd";
+  Outcomes outcomes = {losses,
+                       peers,
+                       invented({.part = "data-parallel", .method = adam, .seconds = 1}),
+                       invented_peer({.part = "data-parallel", .method = hook, .seconds = 2}),
+                       invented({.part = "data-parallel", .method = "laconic, raw", .seconds = 4}),
+                       invented_peer({.part = "data-parallel", .method = "DDP", .seconds = 5})};
+  const std::vector<ComposedLoss> composed = composed_losses(outcomes, "100mbit");
+  ASSERT_EQ(composed.size(), 2u);
+  EXPECT_DOUBLE_EQ(common_seconds(composed), 2 * 5 + 18 * 2);  // of 50 and 46
+  EXPECT_EQ(steps_after(composed[0], 8), 2u);
+  EXPECT_EQ(steps_after(composed[0], 39.9), 9u);
+  EXPECT_EQ(steps_after(composed[0], 45), 15u);
+  EXPECT_EQ(steps_after(composed[1], 10), 2u);
+  EXPECT_EQ(steps_after(composed[1], 14), 4u);
+  EXPECT_EQ(loss_figure(outcomes).curves[0].points[10].x, 41);
+  outcomes.resize(4);  // nothing to place the first steps at
+  EXPECT_TRUE(composed_losses(outcomes, "100mbit").empty());
+}
+
+TEST(StudyPages, APartThatFailedIsNotAPartThatWasNotRun) {
+  Outcome failed = invented({});
+  failed.failure = "lost";
+  EXPECT_TRUE(
+      contains(bandwidth_page({failed}, {}), "No run of part \"bandwidth\" has ended well"));
+  EXPECT_TRUE(contains(optimus_page({failed}), "Nothing of part \"optimus-cc loss\" was run: "));
 }
 
 TEST(StudyPages, ALossThatIsNoNumberDiverged) {
@@ -327,15 +410,25 @@ TEST(StudyPages, OptimusIsJudgedWhereCommunicationIsHalf) {
                      .dp = 2});
   };
   const std::string all = "CB + LEP + FE + SC";
-  const Outcomes outcomes = {run("base", "138mbit", 2, 0.9), run("base", "50mbit", 4, 3),
-                             run(all, "138mbit", 1.6, 0.2), run(all, "50mbit", 2, 1)};
+  // What rank 0 waits for is not what is asked: the bubble is in it.
+  Outcomes outcomes = {run("base", "138mbit", 2, 1.4), run("base", "50mbit", 4, 2),
+                       run(all, "138mbit", 1.6, 0.2), run(all, "50mbit", 2, 1),
+                       run("base", "unshaped", 1.1, 0.4)};
   const Target target = target_of(targets_of(outcomes), "optimus-cc");
-  EXPECT_EQ(target.number, "1.25x (n 1); 50mbit: 2.00x");
+  EXPECT_EQ(target.number,
+            "1.25x (n 1); 50mbit: 2.00x; communication is 45 % of base's step (composed)");
   EXPECT_EQ(target.judgement, Judgement::missed);
   EXPECT_EQ(target.why,
             "a step of CB + LEP + FE + SC takes 1600 ms at 138mbit: rank 0 waits 200 ms of it for "
             "others and the network, a rank spends 0 ms on encoding and decoding; with neither it "
             "would be 1.43x (composed)");
+  outcomes[4] = run("base", "unshaped", 1.36, 0.4);  // 32 % at 138mbit, 66 % at 50mbit
+  const Target none = target_of(targets_of(outcomes), "optimus-cc");
+  EXPECT_EQ(none.judgement, Judgement::not_measured);
+  EXPECT_EQ(none.why, "no rate at which communication is 35 to 65 % of base's step");
+  outcomes.pop_back();
+  EXPECT_EQ(target_of(targets_of(outcomes), "optimus-cc").why,
+            "base was not measured both unshaped and at a rate");
 }
 
 TEST(StudyPages, BypassMayBeSlowerWithinTheSpread) {
@@ -346,23 +439,32 @@ TEST(StudyPages, BypassMayBeSlowerWithinTheSpread) {
   outcomes[2] = later("ac-sgd, bypass auto", "100mbit", 1.32);
   const Target target = target_of(targets_of(outcomes), name);
   EXPECT_EQ(target.judgement, Judgement::missed);
-  EXPECT_EQ(target.number, "100mbit: 0.83x (0.76–0.91, n 1)");
-  EXPECT_EQ(target.why, "steps are longer at 100mbit by 20.0 %");
+  EXPECT_EQ(target.number, "100mbit: 0.83x (0.76–0.91, n 1) against fp32");
+  EXPECT_EQ(target.why, "steps are longer at 100mbit by 20.0 %, and one round has no spread");
 }
 
-TEST(StudyPages, RawMayBeSlowerByAHundredthOnly) {
-  const auto judged = [](double seconds) {
-    return target_of(targets_of({invented_peer({.part = "data-parallel", .method = "DDP"}),
-                                 invented({.part = "data-parallel",
-                                           .method = "laconic, raw",
-                                           .seconds = seconds,
-                                           .pp = 1,
-                                           .dp = 4})}),
-                     "\"laconic, raw\"");
+TEST(StudyPages, RawIsJudgedByMediansAloneAndItsSpreadIsTold) {
+  const auto judged = [](const std::vector<double>& peers, const std::vector<double>& ours) {
+    Outcomes outcomes;
+    for (const double seconds : peers)
+      outcomes.push_back(
+          invented_peer({.part = "data-parallel", .method = "DDP", .seconds = seconds}));
+    for (const double seconds : ours)
+      outcomes.push_back(invented({.part = "data-parallel",
+                                   .method = "laconic, raw",
+                                   .seconds = seconds,
+                                   .pp = 1,
+                                   .dp = 4}));
+    return target_of(targets_of(outcomes), "\"laconic, raw\"");
   };
-  EXPECT_EQ(judged(1.005).judgement, Judgement::met);
-  EXPECT_EQ(judged(1.05).judgement, Judgement::missed);
-  EXPECT_EQ(judged(1.05).why, "steps are longer at 100mbit by 5.0 %");
+  EXPECT_EQ(judged({1}, {1}).judgement, Judgement::met);
+  EXPECT_EQ(judged({1}, {1.005}).judgement, Judgement::missed);
+  EXPECT_EQ(judged({1}, {1.005}).why,
+            "steps are longer at 100mbit by 0.5 %, and one round has no spread");
+  EXPECT_EQ(judged({1, 1.2}, {1.1, 1.2}).judgement, Judgement::missed);
+  EXPECT_EQ(judged({1, 1.2}, {1.1, 1.2}).why,
+            "steps are longer at 100mbit by 4.5 %, within the spread");
+  EXPECT_EQ(judged({1, 1}, {1.1, 1.2}).why, "steps are longer at 100mbit by 15.0 %");
 }
 
 // Of six epochs the first takes 4 s a step, the others 1 s: 1.5 s on average.
@@ -394,7 +496,9 @@ TEST(StudyPages, ThePolicyMustKeepTheLoss) {
   Outcome bad = ours("loss", "laconic, sign", 1);
   for (StepRow& row : bad.steps) row.loss *= 1.01;
   const Outcomes outcomes = {
-      invented_peer({.part = "data-parallel", .method = "DDP", .seconds = 8}),
+      invented_peer({.part = "data-parallel", .method = "DDP", .seconds = 8.5}),
+      invented_peer({.part = "data-parallel", .method = "DDP, 5 MB buckets", .seconds = 8}),
+      invented_peer({.part = "data-parallel", .method = "DDP, fp16 hook", .seconds = 4}),
       ours("data-parallel", "laconic, raw", 9),
       ours("data-parallel", "laconic, 4 bits", 2),
       ours("data-parallel", "laconic, sign", 1),
@@ -402,32 +506,47 @@ TEST(StudyPages, ThePolicyMustKeepTheLoss) {
       ours("loss", "laconic, 4 bits", 1),
       bad};
   const std::vector<Target> targets = targets_of(outcomes);
-  const std::string name = "best policy whose loss is within 0.5 % of DDP's, against DDP at ";
-  EXPECT_EQ(target_of(targets, name + "100mbit").number, "laconic, 4 bits: 4.00x (n 1)");
+  const std::string name =
+      "best policy whose loss is at most 0.5 % above DDP's, against the fastest DDP that sends "
+      "whole "
+      "gradients, at ";
+  EXPECT_EQ(
+      target_of(targets, name + "100mbit").number,
+      "laconic, 4 bits (loss +0.00 % after 4 steps, one seed) against DDP, 5 MB buckets: 4.00x "
+      "(n 1); beside it DDP, fp16 hook: 2.00x (n 1)");
   EXPECT_EQ(target_of(targets, name + "100mbit").judgement, Judgement::met);
   EXPECT_EQ(target_of(targets, name + "20mbit").judgement, Judgement::not_measured);
   EXPECT_EQ(target_of(targets, "\"laconic, raw\"").judgement, Judgement::missed);
-  EXPECT_EQ(target_of(targets, "\"laconic, raw\"").why, "steps are longer at 100mbit by 12.5 %");
+  EXPECT_EQ(target_of(targets, "\"laconic, raw\"").why,
+            "steps are longer at 100mbit by 12.5 %, and one round has no spread");
 }
 
 TEST(StudyPages, CommandsCanBeTypedAgain) {
   Outcome outcome = invented({});
-  outcome.command = {"laconic", "train", "my file.toml", "--set", "a.b=it's"};
+  outcome.command = {"laconic",  "train",  "my file.toml",       "--set",
+                     "a.b=it's", "--json", "my out/run/lab.json"};
   outcome.failure = "refused";
-  EXPECT_EQ(commands_text({outcome}),
-            "# bandwidth, 100mbit, fp32, round 1: failed\n"
-            "laconic train 'my file.toml' --set 'a.b=it'\\''s'\n\n");
+  const std::string text = commands_text({outcome}, {.command = "laconic study"});
+  EXPECT_TRUE(contains(text, "#   laconic study\n"));
+  EXPECT_TRUE(contains(text,
+                       "\nmkdir -p 'my out/run'\n\n"
+                       "# bandwidth, 100mbit, fp32, round 1: failed\n"
+                       "laconic train 'my file.toml' --set 'a.b=it'\\''s' --json "
+                       "'my out/run/lab.json'\n\n"))
+      << text;
 }
 
 TEST(StudyPages, FailuresAreListedWithTheirReasons) {
   Outcome failed = invented({.round = 2});
   failed.failure = "exit code 3: rank 2 is lost";
   failed.commit = "fff0000";
-  const ReportFacts facts = {"2026-11-15", "a machine", "abc1234", "laconic study", "short"};
-  const std::string page = contents_page({invented({}), failed}, facts);
-  EXPECT_TRUE(contains(page, "- runs: 2, of which 1 failed"));
+  const ReportFacts facts = {"2026-11-15", "a machine", "abc1234", "laconic study", "short", 4};
+  Outcome skipped = invented({.round = 3});
+  skipped.failure = "skipped: no PyTorch";
+  const std::string page = contents_page({invented({}), failed, skipped}, facts);
+  EXPECT_TRUE(contains(page, "- 3 of 4 trials; 1 failed; 1 skipped\n"));
   EXPECT_TRUE(contains(page, "- bandwidth, 100mbit, fp32, round 2: exit code 3: rank 2 is lost\n"));
-  EXPECT_TRUE(contains(page, "- some runs are of commit fff0000\n"));
+  EXPECT_TRUE(contains(page, "- of commit fff0000: 1 of 3 runs\n"));
   EXPECT_TRUE(contains(contents_page({invented({})}, facts), "## Runs that failed\n\nNone.\n"));
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include "laconic/study/report_pages.hpp"
 
@@ -43,9 +44,21 @@ std::string title_of(const Payment& payment) {
   return payment.is_first_epoch ? payment.method + ", first epoch" : payment.method;
 }
 
-// Whether rounds of both sides lie on the same side of 1.
+// Whether rounds of both sides lie on either side of 1.
 bool is_within_spread(const Payment& payment) {
-  return payment.gain.most >= 1;
+  return payment.gain.least <= 1 && payment.gain.most >= 1;
+}
+
+constexpr double kSmallGain = 1.05;
+
+// A gain of a single round has nothing to show that it is one, unless it is large. A loss stays a
+// loss.
+std::string verdict_of(const Payment& payment) {
+  if (!is_known(payment.gain)) return "–";
+  const bool is_near = payment.gain.rounds > 1 && is_within_spread(payment);
+  if (loses(payment)) return is_near ? "**loses**, within the spread" : "**loses**";
+  if (payment.gain.rounds == 1 && payment.gain.median < kSmallGain) return "no difference seen";
+  return is_near ? "pays, within the spread" : "pays";
 }
 
 // A loss must not be rounded away.
@@ -62,8 +75,9 @@ std::string sentence_of(const Payment& payment) {
 // What was compared at one rate in one part, and what of it lost.
 struct RateLosses {
   std::string part, rate;
-  std::size_t compared = 0;
+  std::size_t compared = 0;  // methods; first epochs are not counted
   std::vector<Payment> lost;
+  std::vector<Payment> lost_first_epochs;
 };
 
 std::vector<RateLosses> losses_by_rate(const std::vector<Payment>& payments) {
@@ -71,10 +85,12 @@ std::vector<RateLosses> losses_by_rate(const std::vector<Payment>& payments) {
   for (const Payment& payment : payments) {
     if (!is_known(payment.gain)) continue;
     if (all.empty() || all.back().part != payment.part || all.back().rate != payment.rate) {
-      all.push_back({payment.part, payment.rate, 0, {}});
+      all.push_back({payment.part, payment.rate, 0, {}, {}});
     }
-    ++all.back().compared;
-    if (loses(payment)) all.back().lost.push_back(payment);
+    RateLosses& at = all.back();
+    at.compared += payment.is_first_epoch ? 0 : 1;
+    if (loses(payment))
+      (payment.is_first_epoch ? at.lost_first_epochs : at.lost).push_back(payment);
   }
   return all;
 }
@@ -83,46 +99,68 @@ std::vector<RateLosses> losses_by_rate(const std::vector<Payment>& payments) {
 std::string statement(const Outcomes& outcomes,
                       const std::function<std::string(const RateLosses&)>& line) {
   const std::vector<RateLosses> all = losses_by_rate(payments_of(outcomes));
-  std::size_t compared = 0, lost = 0;
+  std::size_t compared = 0, lost = 0, first_epochs = 0;
   std::string lines;
   for (const RateLosses& at : all) {
     compared += at.compared;
     lost += at.lost.size();
-    if (!at.lost.empty()) lines += fmt::format("- {}, {}: {}\n", at.part, at.rate, line(at));
+    first_epochs += at.lost_first_epochs.size();
+    if (!at.lost.empty() || !at.lost_first_epochs.empty())
+      lines += fmt::format("- {}, {}: {}\n", at.part, at.rate, line(at));
   }
   if (compared == 0) {
     return "Nothing can be said of where compression does not help: no method was measured beside "
            "what is sent whole.\n\n";
   }
-  if (lost == 0) {
+  if (lines.empty()) {
     return fmt::format(
-        "None of the {} cases that were measured lost against sending everything whole.\n\n",
+        "None of the {} cases that were measured, methods at rates, lost against sending "
+        "everything "
+        "whole.\n\n",
         compared);
   }
+  const std::string more =
+      first_epochs == 0 ? "" : fmt::format(", and in {} first epochs", first_epochs);
   return fmt::format(
-      "**Encoding made steps longer in {} of {} measured cases**, against sending everything whole "
-      "at the same rate:\n\n{}\n",
-      lost, compared, lines);
+      "**Encoding made steps longer in {} of {} measured cases**, methods at rates{}, against "
+      "sending everything whole at the same rate:\n\n{}\n",
+      lost, compared, more, lines);
 }
 
 std::vector<std::string> row_of(const Payment& payment) {
   const auto saved = saved_seconds(payment);
   const bool knows_cost = is_known(payment.saved_bytes) && is_known(payment.codec_seconds);
-  const auto even = knows_cost
-                        ? break_even_bits(payment.saved_bytes.median, payment.codec_seconds.median)
-                        : std::nullopt;
+  const auto even =
+      knows_cost ? break_even_bits(payment.saved_bytes.median,
+                                   payment.codec_seconds.median - payment.whole_codec_seconds)
+                 : std::nullopt;
   const std::string gain = text(payment.gain, gain_digits(payment), "x");
-  const std::string verdict = !is_known(payment.gain)     ? "–"
-                              : !loses(payment)           ? "pays"
-                              : is_within_spread(payment) ? "**loses**, within the spread"
-                                                          : "**loses**";
   return {payment.rate,
           title_of(payment),
           saved ? fmt::format("{:.1f}", 1e3 * *saved) : "–",
           text(scaled(payment.codec_seconds, 1e3), 1),
           is_known(payment.gain) && loses(payment) ? "**" + gain + "**" : gain,
           even ? rate_of_bits(*even) : "–",
-          verdict};
+          verdict_of(payment)};
+}
+
+// Of every method of one part.
+std::string break_even_table(const std::vector<Payment>& payments) {
+  std::vector<std::pair<std::string, std::vector<Payment>>> methods;
+  for (const Payment& payment : payments) {
+    if (payment.is_first_epoch) continue;
+    auto same = std::find_if(methods.begin(), methods.end(),
+                             [&](const auto& method) { return method.first == payment.method; });
+    if (same == methods.end()) same = methods.insert(same, {payment.method, {}});
+    same->second.push_back(payment);
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [name, of_method] : methods) {
+    const std::string even = measured_break_even(of_method);
+    if (!even.empty()) rows.push_back({name, even});
+  }
+  if (rows.empty()) return "";
+  return markdown_table({{"", Align::left}, {"break-even (measured)", Align::left}}, rows);
 }
 
 std::string table_of(const std::vector<Payment>& payments) {
@@ -151,7 +189,8 @@ std::vector<Payment> payments_of(const Outcomes& outcomes) {
         if (!one || !is_encoded(*one, baseline)) continue;
         const Spread whole = base ? seconds_of(*base) : Spread{};
         payments.push_back({part, method, rate, baseline, false, ratio_of(whole, seconds_of(*one)),
-                            codec_seconds_per_step(*one), saved_bytes_of(*one)});
+                            codec_seconds_per_step(*one), saved_bytes_of(*one),
+                            base ? codec_seconds_per_step(*base).median : 0});
         if (!has_memory(one->rounds.front().trial)) continue;
         payments.push_back({part,
                             method,
@@ -171,6 +210,21 @@ bool loses(const Payment& payment) {
   return is_known(payment.gain) && payment.gain.median < 1;
 }
 
+std::string measured_break_even(const std::vector<Payment>& payments) {
+  std::vector<std::string> crossings;
+  const Payment* last = nullptr;
+  for (const Payment& payment : payments) {
+    if (!is_known(payment.gain)) continue;
+    if (last && loses(*last) != loses(payment))
+      crossings.push_back(fmt::format("between {} and {}", last->rate, payment.rate));
+    last = &payment;
+  }
+  if (!last) return "";
+  if (crossings.empty())
+    return loses(*last) ? "loses at every rate measured" : "pays at every rate measured";
+  return fmt::format("{}", fmt::join(crossings, "; "));
+}
+
 std::optional<double> saved_seconds(const Payment& payment) {
   const auto bits = payload_bits(payment.rate);
   if (!bits || !is_known(payment.saved_bytes)) return {};
@@ -187,17 +241,27 @@ std::optional<double> break_even_bits(double saved_bytes, double codec_seconds) 
 std::string losing_sentences(const Outcomes& outcomes) {
   return statement(outcomes, [](const RateLosses& at) {
     std::vector<std::string> cases;
-    for (const Payment& payment : at.lost) cases.push_back(sentence_of(payment));
+    for (const auto* lost : {&at.lost, &at.lost_first_epochs})
+      for (const Payment& payment : *lost) cases.push_back(sentence_of(payment));
     return fmt::format("{}", fmt::join(cases, "; "));
   });
 }
 
 std::string losing_summary(const Outcomes& outcomes) {
   return statement(outcomes, [](const RateLosses& at) {
-    const auto worst = std::min_element(
-        at.lost.begin(), at.lost.end(),
-        [](const Payment& a, const Payment& b) { return a.gain.median < b.gain.median; });
-    return fmt::format("{} of {}, at worst {}", at.lost.size(), at.compared, sentence_of(*worst));
+    const auto worst = [](const std::vector<Payment>& lost) {
+      return sentence_of(*std::min_element(
+          lost.begin(), lost.end(),
+          [](const Payment& a, const Payment& b) { return a.gain.median < b.gain.median; }));
+    };
+    std::vector<std::string> parts;
+    if (!at.lost.empty())
+      parts.push_back(
+          fmt::format("{} of {}, at worst {}", at.lost.size(), at.compared, worst(at.lost)));
+    if (!at.lost_first_epochs.empty())
+      parts.push_back(fmt::format("first epochs: {}, at worst {}", at.lost_first_epochs.size(),
+                                  worst(at.lost_first_epochs)));
+    return fmt::format("{}", fmt::join(parts, "; "));
   });
 }
 
@@ -236,8 +300,16 @@ std::string pays_page(const Outcomes& outcomes, const Drawn& drawn) {
       "- **Codec time** (measured): encoding and decoding of a rank in a step, mean over ranks and "
       "run.\n"
       "- **Gain** (measured): step time of what is sent whole over step time of this, same rate.\n"
-      "- **Break-even** (composed): the link at which the two times are equal. On faster links the "
-      "codec takes longer than the bytes would.\n\n";
+      "- **Break-even** (composed): the link at which network time saved equals codec time, less "
+      "what "
+      "the codec of the baseline takes; both are means over the run. On faster links the codec "
+      "takes "
+      "longer than the bytes would. Below each table (measured): the neighbouring rates between "
+      "which "
+      "the gain crosses 1.\n"
+      "- **Verdicts**: \"within the spread\" where rounds of the two lie among each other. A gain "
+      "of "
+      "less than 5 % in a single round, which has no spread, is \"no difference seen\".\n\n";
   page += "## Where it does not help\n\n" + losing_sentences(outcomes);
   page += figure_text(drawn, "gain", "Speed against fp32 at the same rate");
   const std::vector<Payment> payments = payments_of(outcomes);
@@ -246,7 +318,8 @@ std::string pays_page(const Outcomes& outcomes, const Drawn& drawn) {
     std::vector<Payment> of_part;
     std::copy_if(payments.begin(), payments.end(), std::back_inserter(of_part),
                  [&, name = part](const Payment& payment) { return payment.part == name; });
-    page += of_part.empty() ? not_measured(part) : table_of(of_part);
+    page += of_part.empty() ? not_measured(outcomes, part)
+                            : table_of(of_part) + break_even_table(of_part);
   }
   return page;
 }

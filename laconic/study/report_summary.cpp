@@ -2,6 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <map>
+#include <set>
 
 #include "laconic/base/text.hpp"
 #include "laconic/study/report_pages.hpp"
@@ -15,7 +19,7 @@ const std::vector<std::string> kSummaryRates = {"unshaped", "1gbit", "100mbit", 
 
 std::string peers_table(const Outcomes& outcomes) {
   const std::vector<Case> cases = cases_of(outcomes, "data-parallel");
-  if (cases.empty()) return not_measured("data-parallel");
+  if (cases.empty()) return not_measured(outcomes, "data-parallel");
   std::vector<std::string> rates;
   for (const std::string& rate : rates_of(cases)) {
     if (std::find(kSummaryRates.begin(), kSummaryRates.end(), rate) != kSummaryRates.end()) {
@@ -33,7 +37,7 @@ std::string peers_table(const Outcomes& outcomes) {
     for (const std::string& rate : rates) {
       const Case* one = find_case(cases, method, rate);
       row.push_back(one ? text(tokens_per_second(*one, cases), 0) : "not measured");
-      const Spread sent = one ? scaled(interface_bytes_per_step(*one), 1e-6) : Spread{};
+      const Spread sent = one ? scaled(network_bytes_per_step(*one), 1e-6) : Spread{};
       if (is_known(sent)) bytes = text(sent);
     }
     row.push_back(bytes);
@@ -44,9 +48,13 @@ std::string peers_table(const Outcomes& outcomes) {
   return markdown_table(columns, rows);
 }
 
-std::size_t failures_in(const Outcomes& outcomes) {
-  return static_cast<std::size_t>(std::count_if(
-      outcomes.begin(), outcomes.end(), [](const Outcome& one) { return !one.failure.empty(); }));
+// "31 of 31 trials; 0 failed; 0 skipped"
+std::string counts_of(const Outcomes& outcomes, const ReportFacts& facts) {
+  const auto skipped = std::count_if(outcomes.begin(), outcomes.end(), was_skipped);
+  const auto failed = std::count_if(outcomes.begin(), outcomes.end(),
+                                    [](const Outcome& one) { return !one.failure.empty(); });
+  return fmt::format("{} of {} trials; {} failed; {} skipped", outcomes.size(), facts.trials,
+                     failed - skipped, skipped);
 }
 
 std::string targets_line(const Outcomes& outcomes, const std::string& prefix) {
@@ -110,25 +118,42 @@ std::string summary_figures(const Drawn& drawn, const std::string& prefix) {
 
 // Machines and commits that trials name, where they are not the report's.
 std::string strangers(const Outcomes& outcomes, const ReportFacts& facts) {
-  std::vector<std::string> lines;
-  const auto add = [&](const std::string& line) {
-    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
-  };
+  std::map<std::string, std::size_t> commits, machines;
   for (const Outcome& outcome : outcomes) {
-    if (!outcome.commit.empty() && outcome.commit != facts.commit) {
-      add(fmt::format("- some runs are of commit {}\n", outcome.commit));
-    }
-    if (!outcome.machine.empty() && outcome.machine != facts.machine) {
-      add(fmt::format("- some runs are of another machine: {}\n", outcome.machine));
-    }
+    if (!outcome.commit.empty() && outcome.commit != facts.commit) ++commits[outcome.commit];
+    if (!outcome.machine.empty() && outcome.machine != facts.machine) ++machines[outcome.machine];
   }
-  return join(lines, "");
+  std::string lines;
+  for (const auto& [commit, count] : commits)
+    lines += fmt::format("- of commit {}: {} of {} runs\n", commit, count, outcomes.size());
+  for (const auto& [machine, count] : machines)
+    lines += fmt::format("- of {}: {} of {} runs\n", machine, count, outcomes.size());
+  return lines;
+}
+
+// What has to be there before any of the commands.
+std::string commands_header(const Outcomes& outcomes, const ReportFacts& facts) {
+  std::set<std::string> folders;
+  for (const Outcome& outcome : outcomes)
+    for (std::size_t i = 0; i + 1 < outcome.command.size(); ++i)
+      if (outcome.command[i] == "--json")
+        folders.insert(std::filesystem::path(outcome.command[i + 1]).parent_path().string());
+  std::string text = fmt::format(
+      "# As root, for the labs, in the folder in which this was called:\n#   {}\n"
+      "# which makes datasets and weights before its first trial and keeps them in work/. Trials "
+      "inherit\n# no variable that changes threads, libraries, allocator or ranks (OMP_*, "
+      "MALLOC_*, "
+      "RANK, ...).\n",
+      facts.command);
+  for (const std::string& folder : folders)
+    text += fmt::format("mkdir -p {}\n", shell_word(folder));
+  return text + "\n";
 }
 
 }  // namespace
 
-std::string commands_text(const Outcomes& outcomes) {
-  std::string lines;
+std::string commands_text(const Outcomes& outcomes, const ReportFacts& facts) {
+  std::string lines = commands_header(outcomes, facts);
   for (const Outcome& outcome : outcomes) {
     std::vector<std::string> words;
     for (const std::string& word : outcome.command) words.push_back(shell_word(word));
@@ -146,10 +171,9 @@ std::vector<Figure> figures_of(const Outcomes& outcomes) {
 
 std::string contents_page(const Outcomes& outcomes, const ReportFacts& facts) {
   std::string page = fmt::format(
-      "# Lab report, {}\n\n- machine: {}\n- commit: {}\n- command: `{}`\n- size: {}\n{}- runs: {}, "
-      "of which {} failed\n\n",
+      "# Lab report, {}\n\n- machine: {}\n- commit: {}\n- command: `{}`\n- size: {}\n{}- {}\n\n",
       facts.date, facts.machine, facts.commit, facts.command, facts.size,
-      strangers(outcomes, facts), outcomes.size(), failures_in(outcomes));
+      strangers(outcomes, facts), counts_of(outcomes, facts));
   page +=
       "| Page | |\n|---|---|\n"
       "| [targets](targets.md) | what was wanted, and whether it came true |\n"
@@ -188,8 +212,8 @@ std::string summary_page(const Outcomes& outcomes, const ReportFacts& facts, con
   page += summary_figures(drawn, prefix);
   page +=
       "## Against PyTorch's DDP\n\nTokens a second at each rate; MB that all hosts send in a step "
-      "at "
-      "the slowest of them, by the kernel's counters; loss after equally many steps. In brackets "
+      "at the slowest of them, headers included (DDP: measured, Laconic: composed); loss after "
+      "equally many steps. In brackets "
       "the least and the most of n "
       "rounds.\n\n";
   page += peers_table(outcomes);

@@ -22,7 +22,8 @@ namespace fs = std::filesystem;
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 constexpr double kEndless = std::numeric_limits<double>::infinity();
-const ReportFacts kFacts = {"2026-11-15", "a machine", "abc1234", "laconic study --out x", "full"};
+const ReportFacts kFacts = {
+    "2026-11-15", "a machine", "abc1234", "laconic study --out x", "full", 1};
 const std::vector<std::string> kPages = {"README.md",        "bandwidth.md", "end-to-end.md",
                                          "optimus-cc.md",    "pays.md",      "honesty.md",
                                          "data-parallel.md", "targets.md",   "commands.txt"};
@@ -86,17 +87,18 @@ class FailingGnuplot {
 TEST(StudyReport, AWholeStudyIsAFolder) {
   TemporaryFolder temporary;
   const char* kept = std::getenv("LACONIC_REPORT_SAMPLE");  // to look at it
-  const std::string results = kept ? kept : temporary / "it's here";
+  const std::string results = kept ? kept : temporary / "it's here/docs/results";
   const std::string folder = results + "/2026-11-15";
   const std::vector<Outcome> outcomes = testing::invented_study();
   write_report(folder, outcomes, kFacts);
   for (const std::string& page : kPages) {
     EXPECT_TRUE(fs::exists(folder + "/" + page)) << page;
     expect_links(folder + "/" + page);
-    EXPECT_EQ(read(folder + "/" + page).find("No run of part"), std::string::npos) << page;
+    for (const char* missing : {"No run of part", "Nothing of part"})
+      EXPECT_EQ(read(folder + "/" + page).find(missing), std::string::npos) << page;
   }
-  EXPECT_FALSE(fs::exists(folder + "/summary.md"));
-  expect_links(results + "/README.md");
+  expect_links(folder + "/summary.md");
+  if (!kept) expect_links(results + "/README.md");
   expect_numbers_alone(results);
   for (const Figure& figure : figures_of(outcomes)) {
     EXPECT_TRUE(has_data(figure)) << figure.name;
@@ -113,14 +115,14 @@ TEST(StudyReport, AWholeStudyIsAFolder) {
 TEST(StudyReport, WithoutDrawingsThereAreSentencesAndData) {
   const FailingGnuplot failing;
   TemporaryFolder temporary;
-  write_report(temporary / "results/2026-11-15", testing::invented_study(), kFacts);
-  const std::string page = read(temporary / "results/README.md");
+  write_report(temporary / "docs/results/2026-11-15", testing::invented_study(), kFacts);
+  const std::string page = read(temporary / "docs/results/README.md");
   EXPECT_NE(page.find("not drawn, since gnuplot ended with code 3; the "
                       "[data](2026-11-15/figures/speed.dat) are there."),
             std::string::npos)
       << page;
-  expect_links(temporary / "results/README.md");
-  EXPECT_TRUE(fs::exists(temporary / "results/2026-11-15/figures/speed.gp"));
+  expect_links(temporary / "docs/results/README.md");
+  EXPECT_TRUE(fs::exists(temporary / "docs/results/2026-11-15/figures/speed.gp"));
 }
 
 TEST(StudyReport, ASecondTimeItIsTheSame) {
@@ -128,31 +130,45 @@ TEST(StudyReport, ASecondTimeItIsTheSame) {
   TemporaryFolder temporary;
   const std::vector<Outcome> outcomes = testing::invented_study();
   for (const char* name : {"a", "b"})
-    write_report(temporary / name, outcomes, {"d", "m", "c", "w", "short"});
+    write_report(temporary / name, outcomes, {"d", "m", "c", "w", "short", 1});
   for (const std::string& page : kPages) {
     EXPECT_EQ(read(temporary / ("a/" + page)), read(temporary / ("b/" + page)));
   }
 }
 
-TEST(StudyReport, AShortOneLeavesThePagePeopleReadAlone) {
+// A README.md beside the folder is only replaced by a whole study, and only where it is ours.
+TEST(StudyReport, OnlyAWholeFullOneInDocsResultsReplacesThePagePeopleRead) {
   const FailingGnuplot failing;
-  TemporaryFolder temporary;
-  ReportFacts facts = kFacts;
-  facts.size = "short";
-  write_report(temporary / "results/2026-11-15", testing::invented_study(), facts);
-  EXPECT_FALSE(fs::exists(temporary / "results/README.md"));
-  expect_links(temporary / "results/2026-11-15/summary.md");
+  ReportFacts brief = kFacts, half = kFacts;
+  brief.size = "short";
+  half.trials = testing::invented_study().size() + 1;
+  const struct {
+    ReportFacts facts;
+    const char* beside;
+    bool is_replaced;
+  } cases[] = {{kFacts, "docs/results", true}, {kFacts, "results", false},
+               {kFacts, "docs/result", false}, {kFacts, "", false},
+               {brief, "docs/results", false}, {half, "docs/results", false}};
+  for (const auto& c : cases) {
+    TemporaryFolder temporary;
+    const fs::path beside = fs::path(temporary.path()) / c.beside;
+    fs::create_directories(beside);
+    std::ofstream(beside / "README.md") << "mine";
+    write_report(beside / "2026-11-15/", testing::invented_study(), c.facts);
+    EXPECT_EQ(read(beside / "README.md") != "mine", c.is_replaced) << beside;
+    expect_links(beside / "2026-11-15/summary.md");
+  }
 }
 
 TEST(StudyReport, OfNothingItHasSentences) {
   TemporaryFolder temporary;
-  write_report(temporary / "results/2026-11-15/", {}, kFacts);
+  write_report(temporary / "2026-11-15/", {}, kFacts);
   for (const std::string& page : kPages) {
-    if (page != "commands.txt") expect_links(temporary / ("results/2026-11-15/" + page));
+    if (page != "commands.txt") expect_links(temporary / ("2026-11-15/" + page));
   }
-  expect_links(temporary / "results/README.md");
-  const std::string page = read(temporary / "results/2026-11-15/bandwidth.md");
-  EXPECT_NE(page.find("No run of part \"bandwidth\" has ended well"), std::string::npos);
+  expect_links(temporary / "2026-11-15/summary.md");
+  const std::string page = read(temporary / "2026-11-15/bandwidth.md");
+  EXPECT_NE(page.find("Nothing of part \"bandwidth\" was run: "), std::string::npos);
   for (const Target& target : targets_of({})) {
     EXPECT_EQ(target.judgement, Judgement::not_measured) << target.name;
     EXPECT_FALSE(target.why.empty()) << target.name;

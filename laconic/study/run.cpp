@@ -32,6 +32,10 @@ std::string log_path(const std::string& out, const Trial& trial) {
   return fmt::format("{}/logs/{}.txt", out, file_stem(trial));
 }
 
+std::string run_folder(const Study& study) {
+  return study.out + "/work/run";
+}
+
 std::string text_of(const std::string& path) {
   return fs::is_regular_file(path) ? std::string(MappedFile(path).text()) : std::string();
 }
@@ -64,7 +68,7 @@ void read_what_is_left(const std::string& folder, const ProcessEnd& end, Outcome
 }
 
 Ran run_trial(const Study& study, const Trial& trial) {
-  const std::string folder = study.out + "/work/run", log = log_path(study.out, trial);
+  const std::string folder = run_folder(study), log = log_path(study.out, trial);
   fs::remove_all(folder);
   fs::create_directories(folder);
   fs::remove(log);
@@ -109,8 +113,36 @@ class Progress {
   double done_ = 0, left_ = 0;
 };
 
+// The study may be called from another folder: "data.train=out/work/pipeline" is
+// "data.train=pipeline".
+std::string without_folders(const std::string& word) {
+  const std::size_t slash = word.rfind('/');
+  if (slash == std::string::npos) return word;
+  const std::size_t equals = word.find('=');
+  return (equals < slash ? word.substr(0, equals + 1) : "") + word.substr(slash + 1);
+}
+
+bool is_same_command(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const std::string& one, const std::string& other) {
+                      return without_folders(one) == without_folders(other);
+                    });
+}
+
 bool is_done(const Study& study, const Trial& trial, Outcome& outcome) {
-  return has_outcome(study.out, trial, outcome) && (outcome.failure.empty() || !study.retry);
+  return has_outcome(study.out, trial, outcome) &&
+         is_same_command(outcome.command, study.command(trial, run_folder(study))) &&
+         (outcome.failure.empty() || !study.retry);
+}
+
+void tell_other_commits(const Study& study) {
+  std::size_t others = 0;
+  Outcome outcome;
+  for (const Trial& trial : study.trials)
+    if (is_done(study, trial, outcome) && outcome.commit != study.commit) ++others;
+  if (others > 0)
+    fmt::print("{} outcomes that are there are of another commit than {}, and are not run again\n",
+               others, study.commit);
 }
 
 double estimate_of_rest(const Study& study) {
@@ -161,22 +193,21 @@ bool has_outcome(const std::string& out, const Trial& trial, Outcome& outcome) {
   return outcome.trial == trial;
 }
 
-std::vector<Outcome> read_outcomes(const std::string& out, const std::vector<Trial>& order) {
+std::vector<Outcome> read_outcomes(const std::string& out, const std::vector<Trial>& trials) {
   std::vector<Outcome> outcomes;
-  std::set<std::string> names;
+  std::set<std::string> others;
   std::error_code none;  // no folder, no outcomes
   for (const fs::directory_entry& entry : fs::directory_iterator(out + "/raw", none))
-    if (entry.path().extension() == ".json") names.insert(entry.path().string());
-  const auto take = [&](const std::string& path) {
-    if (names.erase(path) == 0) return;
-    try {
-      outcomes.push_back(parse_outcome(text_of(path)));
-    } catch (const FileError& error) {
-      fmt::print(stderr, "laconic: {} is left out: {}\n", path, error.what());
-    }
-  };
-  for (const Trial& trial : order) take(outcome_path(out, trial));
-  while (!names.empty()) take(std::string(*names.begin()));  // which is erased
+    if (entry.path().extension() == ".json") others.insert(entry.path().string());
+  for (const Trial& trial : trials) {
+    Outcome outcome;
+    if (!has_outcome(out, trial, outcome)) continue;
+    others.erase(outcome_path(out, trial));
+    outcomes.push_back(std::move(outcome));
+  }
+  for (const std::string& path : others)
+    fmt::print(stderr, "laconic: {} is left out: not the outcome of a trial of this report\n",
+               path);
   return outcomes;
 }
 
@@ -184,6 +215,7 @@ StudyEnd run_study(const Study& study) {
   const BlockedSignals blocked;  // until the last lab is gone
   make_folders(study.out);
   StudyEnd end;
+  tell_other_commits(study);
   Progress progress(estimate_of_rest(study));
   for (std::size_t i = 0; i < study.trials.size(); ++i) {
     if (end.signal = BlockedSignals::take(); end.signal != 0) break;

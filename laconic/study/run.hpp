@@ -4,9 +4,10 @@
 //   OUT/logs/ID.txt    what a trial printed, if it failed
 //   OUT/work/          datasets, and the run in progress; of no use afterwards
 //
-// A trial has an outcome when its file holds that very trial: one whose settings have changed is
-// run again. What fails is an outcome too. SIGINT, SIGTERM or SIGHUP ends the trial in progress,
-// lab included, and leaves no outcome of it: the next call begins with it.
+// A trial is done when its file holds that very trial and its command, folders aside: one whose
+// settings have changed is run again; one of another commit is not, and that is said. What fails is
+// an outcome too. SIGINT, SIGTERM or SIGHUP ends the trial in progress, lab included, and leaves no
+// outcome of it: the next call begins with it.
 #pragma once
 
 #include <functional>
@@ -62,9 +63,10 @@ std::string file_stem(const Trial& trial);
 // damaged counts as none.
 bool has_outcome(const std::string& out, const Trial& trial, Outcome& outcome);
 
-// All outcomes in OUT/raw: first those of `order`, in its order, then the others by name. Damaged
-// files are left out.
-std::vector<Outcome> read_outcomes(const std::string& out, const std::vector<Trial>& order);
+// The outcomes in OUT/raw of these very trials, in their order. Other files there are left out, and
+// standard error names them: damaged ones, and those of other settings or of a report of another
+// size.
+std::vector<Outcome> read_outcomes(const std::string& out, const std::vector<Trial>& trials);
 
 // Says on standard output how it goes. Requires: the caller holds the lock of the folder, no other
 // thread runs. Throws SystemError when the folder cannot be written to.

@@ -79,6 +79,8 @@ void read_peer(const std::string& output, Outcome& outcome) {
                              .seconds = seconds[i].get<double>(),
                              .loss = losses[i].is_null() ? std::numeric_limits<double>::quiet_NaN()
                                                          : losses[i].get<double>()});
+  outcome.counted_sent_bytes = json.at("sent_bytes_per_step_all").get<double>();
+  outcome.versions = json.at("versions").get<std::string>();
 }
 
 void read_notes(const std::string& output, Outcome& outcome) {

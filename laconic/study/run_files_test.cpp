@@ -57,11 +57,14 @@ TEST(FilesOfARun, OutsideALabHaveNoCounters) {
 
 TEST(FilesOfARun, OfDdpAreALineOfJson) {
   Outcome outcome = outcome_for(Program::ddp);
-  read_run(
-      {"", "", kLab, "a warning\n{\"old\": 1}\n{\"seconds\": [3, 2.5], \"losses\": [9, 8]}\nbye\n"},
-      outcome);
+  read_run({"", "", kLab,
+            "a warning\n{\"old\": 1}\n{\"seconds\": [3, 2.5], \"losses\": [9, 8], "
+            "\"sent_bytes_per_step_all\": 40, \"versions\": \"PyTorch 1, Python 3\"}\nbye\n"},
+           outcome);
   EXPECT_EQ(outcome.steps, (std::vector<StepRow>{{1, 3, 9, 0, 0}, {2, 2.5, 8, 0, 0}}));
   EXPECT_EQ(outcome.interface_sent_bytes, 120);
+  EXPECT_EQ(outcome.counted_sent_bytes, 40);
+  EXPECT_EQ(outcome.versions, "PyTorch 1, Python 3");
 }
 
 TEST(FilesOfARun, ThatLackAStepOrAreDamagedAreRefused) {

@@ -22,15 +22,18 @@ class StudyOfShells : public testing::Test {
     study.environment = current_environment();
     study.commit = "abc";
     study.machine = "here";
-    study.command = [this](const Trial& trial, const std::string& work) {
-      ran.push_back(trial.method);
+    study.command = [this](const Trial&, const std::string& work) {
       return std::vector<std::string>{
           "sh", "-c",
           script + "\nmkdir " + work + "/run; echo '{\"traffic\": []}' > " + work +
               "/summary.json; echo '{\"step\": 1, \"loss\": 3, \"seconds\": 2}' > " + work +
-              "/run/log.jsonl"};
+              "/run/log.jsonl",
+          more};
     };
-    study.samples = [](const Trial&) { return 5.0; };
+    study.samples = [this](const Trial& trial) {  // asked when a trial is run
+      ran.push_back(trial.method);
+      return 5.0;
+    };
     study.obstacle = [](const Trial& trial) { return trial.method == "c" ? "skipped: no c" : ""; };
     study.estimate = [](const Trial&) { return 1.0; };
     for (const char* method : {"a", "b", "c"}) study.trials.push_back(trial_of(method));
@@ -45,7 +48,7 @@ class StudyOfShells : public testing::Test {
   }
 
   TemporaryFolder folder;
-  std::string script;
+  std::string script, more = "a.b=/here/c";
   std::vector<std::string> ran;
   Study study;
 };
@@ -76,6 +79,28 @@ TEST_F(StudyOfShells, RunsAgainWhatHasChanged) {
   EXPECT_EQ(end.outcomes[1].trial, study.trials[1]);
 }
 
+TEST_F(StudyOfShells, RunsAgainWhatHasAnotherCommandButForFolders) {
+  run();
+  more = "a.b=there/c";
+  run();
+  EXPECT_EQ(ran, std::vector<std::string>{});
+  for (const char* other : {"a.b=there/d", "a.c=there/d", "a.b=d", ""}) {
+    more = other;
+    run();
+    EXPECT_EQ(ran, (std::vector<std::string>{"a", "b"})) << other;
+  }
+}
+
+TEST_F(StudyOfShells, TellsOfOutcomesOfAnotherCommitAndKeepsThem) {
+  run();
+  study.commit = "def";
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run().outcomes[0].commit, "abc");
+  EXPECT_NE(::testing::internal::GetCapturedStdout().find(
+                "2 outcomes that are there are of another commit than def"),
+            std::string::npos);
+}
+
 TEST_F(StudyOfShells, EndsATrialWhoseTimeIsUpAndGoesOn) {
   study.deadline_seconds = 0.2;
   script = "[ -e " + folder.path() + "/seen ] || { touch " + folder.path() +
@@ -92,14 +117,21 @@ TEST_F(StudyOfShells, EndsATrialWhoseTimeIsUpAndGoesOn) {
   EXPECT_EQ(ran, std::vector<std::string>{"a"});
 }
 
-TEST_F(StudyOfShells, LeavesOutcomesThatAreReadInTheOrderOfTrialsWithoutDamagedOnes) {
+TEST_F(StudyOfShells, LeavesOutcomesThatAreReadInTheOrderOfTrialsWithoutOthers) {
   study.trials = {trial_of("b"), trial_of("a"), trial_of("x"), trial_of("y")};
   run();
   write_atomically(study.out + "/raw/p_none_a_1.json", "{");
+  Trial changed = trial_of("x");
+  changed.steps = 2;
   std::vector<std::string> methods;
-  for (const Outcome& outcome : read_outcomes(study.out, {trial_of("y"), trial_of("a")}))
+  ::testing::internal::CaptureStderr();
+  for (const Outcome& outcome :
+       read_outcomes(study.out, {trial_of("y"), trial_of("a"), changed, trial_of("b")}))
     methods.push_back(outcome.trial.method);
-  EXPECT_EQ(methods, (std::vector<std::string>{"y", "b", "x"}));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(methods, (std::vector<std::string>{"y", "b"}));
+  for (const char* name : {"/raw/p_none_a_1.json is left out", "/raw/p_none_x_1.json is left out"})
+    EXPECT_NE(said.find(name), std::string::npos) << said;
   EXPECT_TRUE(read_outcomes(folder / "nowhere", {}).empty());
   Outcome outcome;
   EXPECT_FALSE(has_outcome(study.out, trial_of("a"), outcome));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "laconic/base/error.hpp"
@@ -44,7 +45,10 @@ bool is_known(const Spread& spread) {
 Spread scaled(const Spread& spread, double scale) {
   const double a = spread.least * scale;
   const double b = spread.most * scale;
-  return {spread.median * scale, std::min(a, b), std::max(a, b), spread.rounds};
+  const double c = spread.least_step * scale;
+  const double d = spread.most_step * scale;
+  return {spread.median * scale, std::min(a, b), std::max(a, b),
+          spread.rounds,         std::min(c, d), std::max(c, d)};
 }
 
 Spread ratio_of(const Spread& numerator, const Spread& denominator) {
@@ -63,6 +67,10 @@ std::string number_text(double value, int digits) {
 
 std::string text(const Spread& spread, int digits, const std::string& unit) {
   if (!is_known(spread)) return kDash;
+  if (spread.rounds == 1 && spread.least_step < spread.most_step)
+    return fmt::format("{}{} (steps {}–{}, n 1)", number_text(spread.median, digits), unit,
+                       number_text(spread.least_step, digits),
+                       number_text(spread.most_step, digits));
   if (spread.least == spread.most)
     return fmt::format("{}{} (n {})", number_text(spread.median, digits), unit, spread.rounds);
   return fmt::format("{}{} ({}–{}, n {})", number_text(spread.median, digits), unit,

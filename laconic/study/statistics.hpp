@@ -22,6 +22,10 @@ struct Spread {
   double least = 0;
   double most = 0;
   std::size_t rounds = 0;
+  // Of a single round, which has no spread: the least and the most of its steps. Only shown; what
+  // is made from two such numbers has none. Equal: not known.
+  double least_step = 0;
+  double most_step = 0;
   bool operator==(const Spread&) const = default;
 };
 // Of those that are finite.
@@ -38,7 +42,7 @@ bool overlap(const Spread& a, const Spread& b);
 
 // Digits after the point; a dash for what is not finite.
 std::string number_text(double value, int digits);
-// "12.3 (11.9–12.8, n 3)", "12.3 (n 1)"; a dash when unknown.
+// "12.3 (11.9–12.8, n 3)", "12.3 (steps 12.1–12.9, n 1)", "12.3 (n 1)"; a dash when unknown.
 std::string text(const Spread& spread, int digits, const std::string& unit = "");
 // Digits such that three or more figures are shown: 0.123, 12.3, 1235.
 int digits_for(double value);

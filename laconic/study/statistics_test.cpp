@@ -47,6 +47,10 @@ TEST(Statistics, SpreadsOverlapWhenRoundsLieAmongEachOther) {
 TEST(Statistics, TextsCarryMedianSpreadAndRounds) {
   EXPECT_EQ(text(Spread{2, 1, 3, 3}, 1), "2.0 (1.0–3.0, n 3)");
   EXPECT_EQ(text(Spread{2, 1, 3, 3}, 2, "x"), "2.00x (1.00–3.00, n 3)");
+  EXPECT_EQ(text(Spread{2, 2, 2, 1, 1.5, 3}, 1), "2.0 (steps 1.5–3.0, n 1)");
+  EXPECT_EQ(text(scaled(Spread{2, 2, 2, 1, 1.5, 3}, 10), 0), "20 (steps 15–30, n 1)");
+  EXPECT_EQ(text(ratio_of({2, 2, 2, 1, 1, 3}, {1, 1, 1, 1, 1, 2}), 1), "2.0 (n 1)");
+  EXPECT_EQ(text(Spread{2, 2, 2, 1}, 1), "2.0 (n 1)");
   EXPECT_EQ(text(Spread{}, 2), "–");
   EXPECT_EQ(number_text(kNothing, 2), "–");
   EXPECT_EQ(number_text(kEndless, 2), "–");

@@ -120,6 +120,8 @@ Outcome outcome_in(const nlohmann::json& json) {
                   .command = json.at("command"),
                   .interface_sent_bytes = number_in(json, "interface_sent_bytes"),
                   .interface_packets = number_in(json, "interface_packets"),
+                  .counted_sent_bytes = number_in(json, "counted_sent_bytes"),
+                  .versions = json.at("versions"),
                   .computing_seconds = json.at("computing_seconds"),
                   .samples = number_in(json, "samples"),
                   .notes = json.at("notes")};
@@ -147,6 +149,8 @@ std::string to_json(const Outcome& o) {
                                        {"traffic", list_of(o.traffic)},
                                        {"interface_sent_bytes", o.interface_sent_bytes},
                                        {"interface_packets", o.interface_packets},
+                                       {"counted_sent_bytes", o.counted_sent_bytes},
+                                       {"versions", o.versions},
                                        {"computing_seconds", o.computing_seconds},
                                        {"samples", o.samples},
                                        {"notes", o.notes}};
@@ -161,6 +165,10 @@ Outcome parse_outcome(const std::string& json) {
   } catch (const nlohmann::json::exception& error) {
     throw FileError(kFile, "", error.what(), "remove the file, and the trial is run again");
   }
+}
+
+bool was_skipped(const Outcome& outcome) {
+  return outcome.failure.starts_with("skipped");
 }
 
 double median_seconds(const Outcome& outcome) {

@@ -66,6 +66,8 @@ struct Outcome {
   std::vector<ClassTotal> traffic;   // laconic
   double interface_sent_bytes = 0;   // all hosts' eth0, whole run, by the kernel; 0: not in a lab
   double interface_packets = 0;
+  double counted_sent_bytes = 0;  // ddp: of a step that counts, all hosts' eth0; 0: not known
+  std::string versions;           // ddp: "PyTorch 1.13.1, Python 3.11.2"
   std::vector<double> computing_seconds;  // by rank: forward and backward of one microbatch
   double samples = 0;                     // in the dataset
   std::vector<std::string> notes;         // what the run said of bypassing and alarms
@@ -73,6 +75,9 @@ struct Outcome {
 };
 std::string to_json(const Outcome& outcome);
 Outcome parse_outcome(const std::string& json);  // throws FileError
+
+// It could not be run here at all: its failure begins with "skipped". It has no file.
+bool was_skipped(const Outcome& outcome);
 
 // Of the steps that count; 0 where there are none.
 double median_seconds(const Outcome& outcome);

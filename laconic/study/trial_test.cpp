@@ -33,6 +33,8 @@ Outcome some_outcome() {
   o.traffic = {{"pp.activation", 96, 5e8, 4e7, 1.5, 0.5, 0.125}, {"control", 3, 1, 2, 3, 4, 5}};
   o.interface_sent_bytes = 123456789012.0;
   o.interface_packets = 98765;
+  o.counted_sent_bytes = 4321;
+  o.versions = "PyTorch 1, Python 3";
   o.computing_seconds = {0.07, 0.08};
   o.samples = 208;
   o.notes = {"bypass: pp.activation travels whole", "guard: fine"};

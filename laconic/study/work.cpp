@@ -145,15 +145,22 @@ Words train_words(const Trial& trial, const Places& places, const std::string& f
   return words;
 }
 
+constexpr const char* kAllocator = "allocator";  // of a trial, no option of the peer
+const std::vector<std::string> kAllocatorNames = {"MALLOC", "GLIBC"};
+
 Words peer_words(const Trial& trial, const Places& places) {
   Words words = {"env"};
-  for (const auto& [name, value] : places.peer_setting) words.push_back(name + "=" + value);
+  Environment setting = places.peer_setting;
+  if (trial.set.contains(kAllocator))
+    setting.insert(places.allocator.begin(), places.allocator.end());
+  for (const auto& [name, value] : setting) words.push_back(name + "=" + value);
   append(words, {places.python, peer_of(places)});
   append(words, shape_words(shape_of(trial.model)));
   append(words, {"--data", prefix_of(places, trial.model), "--weights", weights_of(places), "--lr",
                  kLearningRate, "--warmup", std::to_string(trial.warmup), "--steps",
                  std::to_string(trial.steps)});
-  for (const auto& [name, value] : trial.set) append(words, {"--" + name, value});
+  for (const auto& [name, value] : trial.set)
+    if (name != kAllocator) append(words, {"--" + name, value});
   return words;
 }
 
@@ -262,9 +269,17 @@ Environment quiet_environment(Environment environment) {
 Environment peer_setting(const std::vector<EnvironmentSetting>& advised, const std::string& blas) {
   Environment setting;
   for (const EnvironmentSetting& s : advised)  // threads are the lab's business
-    if (!begins_with_any(s.name, {"MALLOC", "GLIBC", "GOMP"}) && !s.name.ends_with("_NUM_THREADS"))
+    if (!begins_with_any(s.name, kAllocatorNames) && !s.name.starts_with("GOMP") &&
+        !s.name.ends_with("_NUM_THREADS"))
       setting[s.name] = s.value;
   if (!blas.empty()) setting["LD_LIBRARY_PATH"] = blas;
+  return setting;
+}
+
+Environment allocator_setting(const std::vector<EnvironmentSetting>& advised) {
+  Environment setting;
+  for (const EnvironmentSetting& s : advised)
+    if (begins_with_any(s.name, kAllocatorNames)) setting[s.name] = s.value;
   return setting;
 }
 

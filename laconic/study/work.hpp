@@ -4,7 +4,7 @@
 // Command lines are made by a pure function and kept with each outcome, so that any of them can be
 // typed again. Both programs train the same model from the same weights on the same samples in the
 // same order, with the same BLAS kernels and one thread. Settings of the allocator are Laconic's
-// own: PyTorch gets the ones that its users have.
+// own: PyTorch gets the ones that its users have, unless the trial sets "allocator".
 #pragma once
 
 #include <map>
@@ -27,6 +27,7 @@ struct Places {
   std::string source;        // the source tree: corpus, presets and bench/peers are in it
   std::string work;          // OUT/work
   Environment peer_setting;  // of peer_setting()
+  Environment allocator;     // of allocator_setting()
 };
 
 // Makes what these trials need and places.work does not have yet: datasets, initial weights, an
@@ -57,5 +58,7 @@ Environment quiet_environment(Environment environment);
 // What PyTorch needs to multiply as fast as Laconic does. `advised` is worker_environment() of an
 // empty environment, `blas` the folder of an OpenBLAS that uses OpenMP; empty: none. Pure.
 Environment peer_setting(const std::vector<EnvironmentSetting>& advised, const std::string& blas);
+// What Laconic sets for itself and PyTorch's users do not have. Pure.
+Environment allocator_setting(const std::vector<EnvironmentSetting>& advised);
 
 }  // namespace laconic

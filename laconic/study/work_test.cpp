@@ -13,7 +13,8 @@ const Places kPlaces = {.laconic = "bin/laconic",
                         .python = "/usr/bin/python3",
                         .source = ".",
                         .work = "out/work",
-                        .peer_setting = {{"OPENBLAS_CORETYPE", "Haswell"}}};
+                        .peer_setting = {{"OPENBLAS_CORETYPE", "Haswell"}},
+                        .allocator = {{"MALLOC_ARENA_MAX", "1"}}};
 
 TEST(CommandOfATrial, TrainsInALabOfItsOwn) {
   const Trial trial{.rate = "50mbit",
@@ -80,6 +81,18 @@ TEST(CommandOfATrial, GivesThePeerTheSameModelDataAndKernels) {
       << text;
 }
 
+TEST(CommandOfATrial, GivesThePeerOurAllocatorWhereItIsAskedFor) {
+  const Trial trial{.rate = "20mbit",
+                    .program = Program::ddp,
+                    .model = "replicas",
+                    .set = {{"allocator", "ours"}}};
+  const std::string text = join(command_of(trial, kPlaces, "f"), " ");
+  EXPECT_NE(text.find(" -- env MALLOC_ARENA_MAX=1 OPENBLAS_CORETYPE=Haswell /usr/bin/python3 "),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("allocator"), std::string::npos) << text;
+}
+
 TEST(Preflight, IsAskedForWhereSomethingFollowsFromIt) {
   EXPECT_FALSE(needs_preflight({.preset = "ac-sgd"}));
   EXPECT_FALSE(needs_preflight({.set = {{"pp.gradient.when", "epilogue"}}}));
@@ -113,6 +126,11 @@ TEST(EnvironmentOfTrials, GivesThePeerKernelsButNotOurAllocator) {
                          "/blas"),
             (Environment{{"OPENBLAS_CORETYPE", "Haswell"}, {"LD_LIBRARY_PATH", "/blas"}}));
   EXPECT_EQ(peer_setting({}, ""), Environment{});
+  EXPECT_EQ(allocator_setting({{"OPENBLAS_CORETYPE", "Haswell", ""},
+                               {"GOMP_SPINCOUNT", "1000", ""},
+                               {"MALLOC_ARENA_MAX", "1", ""},
+                               {"GLIBC_TUNABLES", "x", ""}}),
+            (Environment{{"MALLOC_ARENA_MAX", "1"}, {"GLIBC_TUNABLES", "x"}}));
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ TEST_F(LabReportCommandLine, ListsItsTrialsWithoutRunningAny) {
   const Outcome outcome =
       expect_exit(0, {"lab", "report", "--list", "--part", "optimus-cc", "--size", "full"});
   EXPECT_TRUE(contains(outcome.out, "optimus-cc/138mbit/cb-lep-fe-sc/2")) << outcome.out;
-  EXPECT_TRUE(contains(outcome.out, "24 trials, about ")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "36 trials, about ")) << outcome.out;
   EXPECT_FALSE(contains(outcome.out, "bandwidth/"));
   EXPECT_FALSE(fs::exists(*this / "docs"));
 }
@@ -147,7 +147,8 @@ TEST_F(LabReportCommandLine, RefusesWithTheReason) {
                {{"lab", "report", "--part", "optimuscc"}, "did you mean 'optimus-cc'?"},
                {{"lab", "report", "--method", "abacus"}, "has 'abacus' in the name"},
                {{"lab", "report", "--deadline", "0"}, "--deadline"},
-               {{"lab", "report", "--pages-only", "--out", "nowhere"}, "no outcomes in nowhere"}};
+               {{"lab", "report", "--pages-only", "--out", "nowhere"},
+                "of this size in nowhere/raw to write pages of"}};
   for (const auto& c : cases)
     EXPECT_TRUE(contains(expect_exit(2, c.words).err, c.reason)) << c.reason;
 }
