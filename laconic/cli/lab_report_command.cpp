@@ -102,7 +102,7 @@ Places find_places(const std::string& out, const std::vector<Trial>& trials) {
   return {.laconic = as_typed(fs::read_symlink("/proc/self/exe")),
           .python = has_replicas ? find_python() : "",
           .source = source_folder(),
-          .work = out + "/work",
+          .work = out + "/scratch",
           .peer_setting = peer_setting(advised, find_blas()),
           .allocator = allocator_setting(advised)};
 }

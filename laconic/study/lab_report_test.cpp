@@ -23,7 +23,7 @@ std::string source() {
 }
 
 Places places() {
-  return {.laconic = "laconic", .python = "python3", .source = source(), .work = "out/work"};
+  return {.laconic = "laconic", .python = "python3", .source = source(), .work = "out/scratch"};
 }
 
 RunConfig config_of(const Trial& trial) {

@@ -140,7 +140,8 @@ std::string commands_header(const Outcomes& outcomes, const ReportFacts& facts) 
         folders.insert(std::filesystem::path(outcome.command[i + 1]).parent_path().string());
   std::string text = fmt::format(
       "# As root, for the labs, in the folder in which this was called:\n#   {}\n"
-      "# which makes datasets and weights before its first trial and keeps them in work/. Trials "
+      "# which makes datasets and weights before its first trial and keeps them in scratch/. "
+      "Trials "
       "inherit\n# no variable that changes threads, libraries, allocator or ranks (OMP_*, "
       "MALLOC_*, "
       "RANK, ...).\n",

@@ -33,7 +33,7 @@ std::string log_path(const std::string& out, const Trial& trial) {
 }
 
 std::string run_folder(const Study& study) {
-  return study.out + "/work/run";
+  return study.out + "/scratch/run";
 }
 
 std::string text_of(const std::string& path) {
@@ -41,9 +41,9 @@ std::string text_of(const std::string& path) {
 }
 
 void make_folders(const std::string& out) {
-  for (const char* name : {"raw", "logs", "work"}) fs::create_directories(fs::path(out) / name);
+  for (const char* name : {"raw", "logs", "scratch"}) fs::create_directories(fs::path(out) / name);
   // What is worth keeping is committed with the pages; this is not.
-  write_atomically(out + "/.gitignore", "/work/\n/logs/\n/.lock\n");
+  write_atomically(out + "/.gitignore", "/scratch/\n/logs/\n/.lock\n");
 }
 
 // One trial; nothing when a signal ended it.
@@ -113,7 +113,7 @@ class Progress {
   double done_ = 0, left_ = 0;
 };
 
-// The study may be called from another folder: "data.train=out/work/pipeline" is
+// The study may be called from another folder: "data.train=out/scratch/pipeline" is
 // "data.train=pipeline".
 std::string without_folders(const std::string& word) {
   const std::size_t slash = word.rfind('/');

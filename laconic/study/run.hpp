@@ -2,7 +2,7 @@
 //
 //   OUT/raw/ID.json    the outcome of a trial, written when it has ended
 //   OUT/logs/ID.txt    what a trial printed, if it failed
-//   OUT/work/          datasets, and the run in progress; of no use afterwards
+//   OUT/scratch/       datasets, and the run in progress; of no use afterwards
 //
 // A trial is done when its file holds that very trial and its command, folders aside: one whose
 // settings have changed is run again; one of another commit is not, and that is said. What fails is

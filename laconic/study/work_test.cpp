@@ -12,7 +12,7 @@ namespace {
 const Places kPlaces = {.laconic = "bin/laconic",
                         .python = "/usr/bin/python3",
                         .source = ".",
-                        .work = "out/work",
+                        .work = "out/scratch",
                         .peer_setting = {{"OPENBLAS_CORETYPE", "Haswell"}},
                         .allocator = {{"MALLOC_ARENA_MAX", "1"}}};
 
@@ -24,25 +24,25 @@ TEST(CommandOfATrial, TrainsInALabOfItsOwn) {
                     .set = {{"mesh.pp", "4"}, {"run.threads", "2"}},
                     .warmup = 7,
                     .steps = 3};
-  const std::string text = join(command_of(trial, kPlaces, "out/work/run"), " ");
+  const std::string text = join(command_of(trial, kPlaces, "out/scratch/run"), " ");
   EXPECT_TRUE(
       text.starts_with("bin/laconic lab run --ephemeral --hosts 4 --rate 50mbit --threads 1 "
-                       "--json out/work/run/lab.json -- bin/laconic train "
+                       "--json out/scratch/run/lab.json -- bin/laconic train "
                        "./presets/ac-sgd.toml --set "))
       << text;
   for (const char* part :
        {" --set mesh.pp=4 ", " --set train.steps=10 ", " --set run.threads=2 ",
         " --set model.layers=8 ", " --set model.width=256 ", " --set model.vocabulary=2048 ",
-        " --set data.train=out/work/pipeline ", " --set run.folder=out/work/run/run ",
+        " --set data.train=out/scratch/pipeline ", " --set run.folder=out/scratch/run/run ",
         " --set network.preflight=false ", " --set checkpoint.at_end=false ",
-        " --set optimiser.lr=0.0003 ", " --json out/work/run/summary.json"})
+        " --set optimiser.lr=0.0003 ", " --json out/scratch/run/summary.json"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
 }
 
 TEST(CommandOfATrial, BeginsFromTheWeightsOfThePeerWhereThereAreSome) {
   const Trial trial{.rate = "unshaped", .model = "replicas"};
   auto keys = keys_of(trial, kPlaces, "f");
-  EXPECT_EQ(keys["model.start"], "out/work/weights");
+  EXPECT_EQ(keys["model.start"], "out/scratch/weights");
   EXPECT_FALSE(keys.contains("model.layers"));
   EXPECT_EQ(keys["data.shuffle"], "false");
   EXPECT_EQ(keys["train.batch"], "8");
@@ -59,7 +59,7 @@ TEST(CommandOfATrial, OutsideALabStartsItsRanksItself) {
   const Trial trial{.rate = "none", .hosts = 4, .model = "pipeline"};
   const auto words = command_of(trial, kPlaces, "f");
   EXPECT_EQ((std::vector(words.begin(), words.begin() + 3)),
-            (std::vector<std::string>{"bin/laconic", "train", "out/work/defaults.toml"}));
+            (std::vector<std::string>{"bin/laconic", "train", "out/scratch/defaults.toml"}));
   EXPECT_EQ((std::vector(words.end() - 2, words.end())),
             (std::vector<std::string>{"--ranks", "4"}));
 }
@@ -75,8 +75,8 @@ TEST(CommandOfATrial, GivesThePeerTheSameModelDataAndKernels) {
   const std::string text = join(command_of(trial, kPlaces, "f"), " ");
   EXPECT_NE(text.find(" -- env OPENBLAS_CORETYPE=Haswell /usr/bin/python3 "
                       "./bench/peers/torch_ddp.py --layers 6 --width 384 --heads 6 --context 128 "
-                      "--vocabulary 8192 --batch 8 --data out/work/replicas --weights "
-                      "out/work/weights --lr 0.0003 --warmup 1 --steps 2 --hook fp16"),
+                      "--vocabulary 8192 --batch 8 --data out/scratch/replicas --weights "
+                      "out/scratch/weights --lr 0.0003 --warmup 1 --steps 2 --hook fp16"),
             std::string::npos)
       << text;
 }
