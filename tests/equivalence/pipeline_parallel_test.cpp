@@ -111,6 +111,14 @@ const std::vector<LossyCase> kLossy = {
      {"pp.gradient.codec=top_k:keep=0.1", "pp.gradient.memory=feedback", "pp.gradient.reset=true"}},
 };
 
+void expect_weights(const RunConfig& config, const std::string& checkpoint, const Gpt& expected) {
+  Gpt found = make_empty_gpt(expected.shape, tensor_options(config));
+  read_gpt_weights(checkpoint, found);
+  for (std::size_t p = 0; p < found.parameters.size(); ++p)
+    EXPECT_TRUE(found.parameters[p].value.equal(expected.parameters[p].value))
+        << found.parameters[p].name;
+}
+
 TEST_F(PipelineParallel, ALossyPipelineIsAModelOfTheSameLossInOneProcess) {
   for (const LossyCase& lossy : kLossy)
     for (const char* kind : {"gpipe", "1f1b", "zero_bubble"}) {
@@ -124,11 +132,7 @@ TEST_F(PipelineParallel, ALossyPipelineIsAModelOfTheSameLossInOneProcess) {
       const WindowedDataset data = open_dataset(c.data.train, c.model.context, 257);
       LossyModel model(c, data);
       for (std::int64_t step = 0; step < c.train.steps; ++step) model.step(step);
-      Gpt found = make_empty_gpt(model.gpt().shape, tensor_options(c));
-      read_gpt_weights(together.checkpoint, found);
-      for (std::size_t p = 0; p < found.parameters.size(); ++p)
-        EXPECT_TRUE(found.parameters[p].value.equal(model.gpt().parameters[p].value))
-            << found.parameters[p].name;
+      expect_weights(c, together.checkpoint, model.gpt());
     }
 }
 
@@ -192,11 +196,7 @@ TEST_F(PipelineParallel, ALossyPipelineThatIsSteeredIsThatModelToo) {
         for (const auto& [traffic, treatment] : found->second) model.treat(traffic, treatment);
       model.step(step);
     }
-    Gpt found = make_empty_gpt(model.gpt().shape, tensor_options(c));
-    read_gpt_weights(together.checkpoint, found);
-    for (std::size_t p = 0; p < found.parameters.size(); ++p)
-      EXPECT_TRUE(found.parameters[p].value.equal(model.gpt().parameters[p].value))
-          << found.parameters[p].name;
+    expect_weights(c, together.checkpoint, model.gpt());
   }
 }
 
