@@ -3,73 +3,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
+#include <tuple>
 
-#include "laconic/study/report_pages.hpp"
+#include "laconic/study/report_target.hpp"
 
 namespace laconic {
 
 namespace {
 
 constexpr double kFifth = 0.2;
-constexpr double kLossTolerancePercent = 0.5;
 constexpr double kLeastHalf = 0.35, kMostHalf = 0.65;  // what "about half" means
 constexpr double kEpochs = 6;                          // of a run whose first epoch counts too
-
-std::string at_least(double value) {
-  return fmt::format("at least {:g}x", value);
-}
-
-// Where a step's time goes, and what would be left to gain if network and codec took none of it.
-std::string reason_of(const Case& one, const Case& base) {
-  const double step = seconds_of(one).median;
-  const double waiting = exposed_share(one).median * step;
-  const double codec = codec_seconds_per_step(one).median;
-  const double rest = step - waiting - codec;
-  std::string reason = fmt::format(
-      "a step of {} takes {:.0f} ms at {}: rank 0 waits {:.0f} ms of it for others and the "
-      "network, a "
-      "rank spends {:.0f} ms on encoding and decoding",
-      one.method, 1e3 * step, one.rate, 1e3 * waiting, 1e3 * codec);
-  if (rest > 0) {
-    reason += fmt::format("; with neither it would be {:.2f}x (composed)",
-                          seconds_of(base).median / rest);
-  }
-  return reason;
-}
-
-std::string source_of(const std::string& page, const std::string& rate) {
-  return rate.empty() ? fmt::format("[{0}]({0}.md)", page)
-                      : fmt::format("[{0}]({0}.md), {1}", page, rate);
-}
-
-// `own` against `base` in the same part, judged at `rate`; other rates are shown beside it.
-Target speed_target(std::string name, double wanted, const std::vector<Case>& cases,
-                    const std::string& own, const std::string& base, const std::string& rate,
-                    const std::string& page) {
-  Target target{std::move(name),        at_least(wanted), "–", source_of(page, rate), "",
-                Judgement::not_measured};
-  const auto ratio_at = [&](const std::string& at) {
-    const Case* mine = find_case(cases, own, at);
-    const Case* other = find_case(cases, base, at);
-    return mine && other ? ratio_of(seconds_of(*other), seconds_of(*mine)) : Spread{};
-  };
-  const Spread ratio = ratio_at(rate);
-  if (!is_known(ratio)) {
-    target.why = "one of the two was not measured";
-    return target;
-  }
-  target.number = text(ratio, 2, "x");
-  for (const std::string& at : rates_of(cases)) {
-    const Spread there = at == rate ? Spread{} : ratio_at(at);
-    if (is_known(there)) target.number += fmt::format("; {}: {:.2f}x", at, there.median);
-  }
-  target.judgement = ratio.median >= wanted ? Judgement::met : Judgement::missed;
-  if (target.judgement == Judgement::missed) {
-    target.why = reason_of(*find_case(cases, own, rate), *find_case(cases, base, rate));
-  }
-  return target;
-}
+constexpr double kCodecShare = 0.05;
 
 // The slowest at which all of these methods were measured; empty when there is none.
 std::string slowest_common(const std::vector<Case>& cases,
@@ -108,20 +53,6 @@ void require_slow_links(const std::vector<Case>& cases, const std::string& base,
                                 "the sweep has no such rate: at {}, its slowest, {} has {:.0f} % "
                                 "of its unshaped speed",
                                 rate, base, 100 * share);
-}
-
-void add_stage_targets(const Outcomes& outcomes, std::vector<Target>& targets) {
-  const std::vector<Case> cases = cases_of(outcomes, "bandwidth");
-  const std::string rate = slowest_common(cases, {"fp32"});
-  for (const auto& [base, wanted] : {std::pair("fp32", 4.3), std::pair("fp16", 2.2)}) {
-    const std::string name = fmt::format(
-        "ac-sgd against {}, a step after the first epoch, where fp32 has at most a fifth "
-        "of its unshaped speed",
-        base);
-    Target target = speed_target(name, wanted, cases, "ac-sgd", base, rate, "bandwidth");
-    require_slow_links(cases, "fp32", rate, target);
-    targets.push_back(std::move(target));
-  }
 }
 
 // A step of a run of kEpochs, the first of them included.
@@ -188,133 +119,74 @@ Target optimus_target(const std::vector<Case>& cases) {
   return target;
 }
 
-void add_replica_targets(const Outcomes& outcomes, std::vector<Target>& targets) {
-  targets.push_back(end_to_end_target(cases_of(outcomes, "end-to-end")));
-  targets.push_back(optimus_target(cases_of(outcomes, "optimus-cc")));
+// A rank's encoding and decoding, of what it computes in a step: forward and backward of all
+// microbatches, mean over ranks.
+Spread codec_share(const Case& one) {
+  std::vector<double> computing;
+  for (const Outcome& outcome : one.rounds) {
+    const int microbatches = microbatches_of(shape_of(outcome));
+    if (!outcome.computing_seconds.empty() && microbatches > 0)
+      computing.push_back(microbatches * mean_of(outcome.computing_seconds));
+  }
+  return ratio_of(codec_seconds_per_step(one), spread_of(computing));
 }
 
-Target own_speed_target(const Outcomes& outcomes) {
-  const std::vector<Case> cases = cases_of(outcomes, "bandwidth");
-  const Case* slow = find_case(cases, "ac-sgd", "100mbit");
-  const Case* fast = find_case(cases, "ac-sgd", "unshaped");
-  Target target{"ac-sgd at 100mbit, of its own unshaped speed",
-                "at least 80 %",
+Target codec_cost_target(const std::vector<Case>& stages) {
+  Target target{"encoding and decoding of ac-sgd (4 bits forward, 6 back), of what a rank computes",
+                "under 5 %",
                 "–",
-                source_of("bandwidth", "100mbit"),
+                source_of("bandwidth", "every rate"),
                 "",
                 Judgement::not_measured};
-  const Spread share = slow && fast ? ratio_of(seconds_of(*fast), seconds_of(*slow)) : Spread{};
-  if (!is_known(share)) {
-    target.why = "one of the two rates was not measured";
-    return target;
-  }
-  target.number = text(scaled(share, 100), 0, " %");
-  target.judgement = share.median >= 0.8 ? Judgement::met : Judgement::missed;
-  if (target.judgement == Judgement::missed) {
-    target.why = fmt::format(
-        "rank 0 waits {:.0f} % of a step for others and the network at 100mbit, "
-        "{:.0f} % unshaped",
-        100 * exposed_share(*slow).median, 100 * exposed_share(*fast).median);
-  }
-  return target;
-}
-
-// All of these send whole gradients.
-const std::vector<std::string> kWholePeers = {"DDP", "DDP, 5 MB buckets",
-                                              "DDP, our allocator settings"};
-
-const Case* fastest_of(const std::vector<Case>& cases, const std::string& rate,
-                       const std::function<bool(const std::string&)>& is_candidate) {
-  const Case* fastest = nullptr;
-  for (const Case& one : cases) {
-    if (one.rate != rate || !is_candidate(one.method) || !is_known(seconds_of(one))) continue;
-    if (!fastest || seconds_of(one).median < seconds_of(*fastest).median) fastest = &one;
-  }
-  return fastest;
-}
-
-const Case* fastest_whole_peer(const std::vector<Case>& cases, const std::string& rate) {
-  return fastest_of(cases, rate, [](const std::string& method) {
-    return std::find(kWholePeers.begin(), kWholePeers.end(), method) != kWholePeers.end();
-  });
-}
-
-const Case* fastest_hook(const std::vector<Case>& cases, const std::string& rate) {
-  return fastest_of(cases, rate, [](const std::string& method) {
-    return method.starts_with("DDP") && method.find(" hook") != std::string::npos;
-  });
-}
-
-// What the rounds say of a difference between medians.
-std::string certainty(const Spread& a, const Spread& b) {
-  if (std::min(a.rounds, b.rounds) < 2) return ", and one round has no spread";
-  return overlap(a, b) ? ", within the spread" : "";
-}
-
-// At every rate at which both were measured. `base_at` finds what `own` is compared with at a rate.
-// `may_overlap`: slower within the spread counts as met.
-Target never_slower(std::string name, const std::vector<Case>& cases, const std::string& own,
-                    const std::function<const Case*(const std::string& rate)>& base_at,
-                    const std::string& page, bool may_overlap) {
-  Target target{std::move(name),
-                may_overlap ? "at least 1x, within the spread" : "at least 1x",
-                "–",
-                source_of(page, "every rate"),
-                "",
-                Judgement::not_measured};
-  std::vector<std::string> numbers, slower;
-  for (const std::string& rate : rates_of(cases)) {
-    const Case* mine = find_case(cases, own, rate);
-    const Case* other = base_at(rate);
-    const Spread ratio = mine && other ? ratio_of(seconds_of(*other), seconds_of(*mine)) : Spread{};
-    if (!is_known(ratio)) continue;
-    numbers.push_back(fmt::format("{}: {} against {}", rate, text(ratio, 2, "x"), other->method));
-    const Spread ours = seconds_of(*mine), theirs = seconds_of(*other);
-    if (ratio.median >= 1 || (may_overlap && overlap(ours, theirs))) continue;
-    slower.push_back(fmt::format("{} by {:.1f} %{}", rate, 100 * (1 / ratio.median - 1),
-                                 certainty(ours, theirs)));
+  std::vector<std::string> numbers, dear;
+  for (const std::string& rate : rates_of(stages)) {
+    const Case* one = find_case(stages, "ac-sgd", rate);
+    const Spread share = one ? codec_share(*one) : Spread{};
+    if (!is_known(share)) continue;
+    numbers.push_back(fmt::format("{}: {}", rate, text(scaled(share, 100), 1, " %")));
+    if (share.median >= kCodecShare) dear.push_back(rate);
   }
   if (numbers.empty()) {
-    target.why = "they were not both measured at any rate";
+    target.why = "no run has both times";
     return target;
   }
   target.number = fmt::format("{}", fmt::join(numbers, "; "));
-  target.judgement = slower.empty() ? Judgement::met : Judgement::missed;
-  if (!slower.empty()) target.why = fmt::format("steps are longer at {}", fmt::join(slower, "; "));
+  target.judgement = dear.empty() ? Judgement::met : Judgement::missed;
+  if (!dear.empty()) target.why = fmt::format("more at {}", fmt::join(dear, ", "));
   return target;
 }
 
-// The fastest of ours whose loss after equally many steps is not above DDP's by more. A lower loss
-// is welcome, however much lower.
-Target policy_target(const Outcomes& outcomes, const std::string& rate, double wanted) {
-  const std::vector<Case> cases = cases_of(outcomes, "data-parallel");
-  bool knows_losses = false;
-  const Case* best = fastest_of(cases, rate, [&](const std::string& method) {
-    const auto excess =
-        method.starts_with("laconic") ? loss_excess_percent(outcomes, method) : std::nullopt;
-    knows_losses = knows_losses || excess;
-    return excess && *excess <= kLossTolerancePercent;
-  });
-  const Case* peer = fastest_whole_peer(cases, rate);
-  Target target = speed_target(
-      fmt::format(
-          "best policy whose loss is at most 0.5 % above DDP's, against the fastest DDP that "
-          "sends whole gradients, at {}",
-          rate),
-      wanted, cases, best ? best->method : "", peer ? peer->method : "", rate, "data-parallel");
-  if (best && peer) {
-    target.number =
-        fmt::format("{} (loss {:+.2f} % after {} steps, one seed) against {}: {}", best->method,
-                    *loss_excess_percent(outcomes, best->method),
-                    common_steps(cases_of(outcomes, "loss")), peer->method, target.number);
-    if (const Case* hook = fastest_hook(cases, rate))
-      target.number += fmt::format("; beside it {}: {}", hook->method,
-                                   text(ratio_of(seconds_of(*peer), seconds_of(*hook)), 2, "x"));
-  } else if (knows_losses && peer) {
-    target.judgement = Judgement::missed;
-    target.why = "no policy's loss is at most 0.5 % above";
+void add_stage_targets(const Outcomes& outcomes, std::vector<Target>& targets) {
+  const std::vector<Case> cases = cases_of(outcomes, "bandwidth");
+  const std::string rate = slowest_common(cases, {"fp32"});
+  for (const auto& [base, wanted] : {std::pair("fp32", 4.3), std::pair("fp16", 2.2)}) {
+    const std::string name = fmt::format(
+        "ac-sgd against {}, a step after the first epoch, where fp32 has at most a fifth "
+        "of its unshaped speed",
+        base);
+    Target target = speed_target(name, wanted, cases, "ac-sgd", base, rate, "bandwidth");
+    require_slow_links(cases, "fp32", rate, target);
+    targets.push_back(std::move(target));
   }
-  return target;
+  targets.push_back(end_to_end_target(cases_of(outcomes, "end-to-end")));
+  targets.push_back(optimus_target(cases_of(outcomes, "optimus-cc")));
+  targets.push_back(own_speed_target("ac-sgd at 100mbit, of its own unshaped speed", cases,
+                                     "ac-sgd", "bandwidth"));
+  targets.push_back(codec_cost_target(cases));
+}
+
+// Encoding that does not pay is dropped, so that nobody loses by asking for it.
+void add_bypass_targets(const Outcomes& outcomes, std::vector<Target>& targets) {
+  for (const auto& [page, own, base] :
+       {std::tuple("bandwidth", "ac-sgd, bypass auto", "fp32"),
+        std::tuple("data-parallel", "laconic, 4 bits, bypass auto", "laconic, raw")}) {
+    const std::vector<Case> cases = cases_of(outcomes, page);
+    const auto case_of = [&](const char* method) -> CaseAt {
+      return [&cases, method](const std::string& rate) { return find_case(cases, method, rate); };
+    };
+    targets.push_back(never_slower(fmt::format("\"{}\" never slower than {}", own, base), cases,
+                                   case_of(own), case_of(base), page, true));
+  }
 }
 
 Target meter_target(const Outcomes& outcomes) {
@@ -383,18 +255,7 @@ std::vector<Target> targets_of(const Outcomes& outcomes) {
   std::vector<Target> targets;
   add_stage_targets(outcomes, targets);
   add_replica_targets(outcomes, targets);
-  targets.push_back(own_speed_target(outcomes));
-  const std::vector<Case> replicas = cases_of(outcomes, "data-parallel");
-  targets.push_back(never_slower(
-      "\"laconic, raw\" never slower than the fastest DDP that sends whole gradients", replicas,
-      "laconic, raw", [&](const std::string& rate) { return fastest_whole_peer(replicas, rate); },
-      "data-parallel", false));
-  targets.push_back(policy_target(outcomes, "100mbit", 3.2));
-  targets.push_back(policy_target(outcomes, "20mbit", 8));
-  const std::vector<Case> stages = cases_of(outcomes, "bandwidth");
-  targets.push_back(never_slower(
-      "\"ac-sgd, bypass auto\" never slower than fp32", stages, "ac-sgd, bypass auto",
-      [&](const std::string& rate) { return find_case(stages, "fp32", rate); }, "bandwidth", true));
+  add_bypass_targets(outcomes, targets);
   targets.push_back(meter_target(outcomes));
   targets.push_back(estimate_target(outcomes));
   return targets;
