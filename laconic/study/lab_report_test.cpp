@@ -9,6 +9,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/lab/lab_spec.hpp"
+#include "laconic/study/trial_estimate.hpp"
 #include "laconic/study/work.hpp"
 
 namespace laconic {
