@@ -38,6 +38,7 @@ struct Part {
   Layout layout;
   std::vector<Method> methods;
   std::vector<std::string> rates;
+  int rounds = 2;
   std::int64_t loss_steps = 0;  // of a part that is about losses, where all steps count
 };
 
@@ -131,6 +132,9 @@ std::vector<Method> without_bypass(std::vector<Method> methods) {
   return methods;
 }
 
+// Losses are the same in every round: these parts have one. So has a rate at which a step waits for
+// its link for most of a minute: rounds differ less there than the steps of one, and another would
+// take a quarter of an hour.
 std::vector<Part> full_parts() {
   return {
       {"bandwidth",
@@ -152,9 +156,27 @@ std::vector<Part> full_parts() {
        "replicas",
        kReplicas,
        replica_methods(),
-       {"unshaped", "1gbit", "300mbit", "100mbit", "20mbit"}},
-      {"loss", "replicas", kReplicas, without_bypass(replica_methods()), {"unshaped"}, 60},
-      {"optimus-cc loss", "pipeline", kFewTokens, optimus_methods(), {kHalfWaiting}, 60},
+       {"unshaped", "1gbit", "300mbit", "100mbit"}},
+      {.name = "data-parallel",
+       .model = "replicas",
+       .layout = kReplicas,
+       .methods = replica_methods(),
+       .rates = {"20mbit"},
+       .rounds = 1},
+      {.name = "loss",
+       .model = "replicas",
+       .layout = kReplicas,
+       .methods = without_bypass(replica_methods()),
+       .rates = {"unshaped"},
+       .rounds = 1,
+       .loss_steps = 60},
+      {.name = "optimus-cc loss",
+       .model = "pipeline",
+       .layout = kFewTokens,
+       .methods = optimus_methods(),
+       .rates = {kHalfWaiting},
+       .rounds = 1,
+       .loss_steps = 60},
       {"honesty", "pipeline", kStages, named(bandwidth_methods(), {"fp32", "ac-sgd"}), {"none"}},
       {"honesty", "pipeline", kStages, schedule_methods(), {"100mbit", "20mbit"}}};
 }
@@ -166,16 +188,18 @@ std::vector<Part> brief_parts() {
       {"optimus-cc", "pipeline", kFewTokens, named(optimus_methods(), {"base"}), {"unshaped"}},
       {"optimus-cc", "pipeline", kFewTokens, optimus_methods(), {kHalfWaiting}},
       {"data-parallel", "replicas", kReplicas, replica_methods(), {"1gbit", "100mbit"}},
-      {"loss",
-       "replicas",
-       kReplicas,
-       named(replica_methods(), {"DDP", "laconic, raw", "laconic, 4 bits"}),
-       {"unshaped"},
-       20},
+      {.name = "loss",
+       .model = "replicas",
+       .layout = kReplicas,
+       .methods = named(replica_methods(), {"DDP", "laconic, raw", "laconic, 4 bits"}),
+       .rates = {"unshaped"},
+       .loss_steps = 20},
       {"honesty", "pipeline", kStages, named(bandwidth_methods(), {"fp32"}), {"none"}},
       {"honesty", "pipeline", kStages, schedule_methods(), {"100mbit"}}};
-  for (Part& part : parts)
+  for (Part& part : parts) {
+    part.rounds = 1;
     std::erase_if(part.methods, [](const Method& method) { return !method.is_brief; });
+  }
   return parts;
 }
 
@@ -194,12 +218,10 @@ std::string unknown(const std::string& name, const std::vector<std::string>& kno
 
 std::vector<Trial> lab_report_trials(Size size) {
   std::vector<Trial> trials;
-  const int rounds = size == Size::full ? 2 : 1;
   const Counted counted = size == Size::full ? Counted{} : Counted{3, 2};
   for (const Part& part : size == Size::full ? full_parts() : brief_parts())
     for (const std::string& rate : part.rates)
-      // Losses are the same in every round.
-      for (int round = 1; round <= (part.loss_steps > 0 ? 1 : rounds); ++round)
+      for (int round = 1; round <= part.rounds; ++round)
         for (const Method& method : part.methods)
           trials.push_back(trial_of(part, method, rate, round, counted));
   return trials;
