@@ -1,8 +1,9 @@
-// The pages about pipelines: "bandwidth", and "optimus-cc" with its losses.
+// The pages about pipelines, "bandwidth" and "optimus-cc" with its losses, and figures over rates.
 #include <gtest/gtest.h>
 
 #include <limits>
 
+#include "laconic/study/report_figure.hpp"
 #include "laconic/study/report_pages.hpp"
 #include "laconic/study/test_outcomes.hpp"
 
@@ -47,6 +48,18 @@ TEST(StudyPages, MethodsWithMemoryHaveARowForTheFirstEpoch) {
 TEST(StudyPages, UnshapedStandsBeyondTheFastestRate) {
   EXPECT_EQ(rate_ticks({"none", "unshaped", "10gbit", "50mbit"}),
             (std::vector<Tick>{{100000, "unshaped"}, {10000, "10gbit"}, {50, "50mbit"}}));
+}
+
+TEST(StudyPages, AFigureOverRatesHasCurvesOfWhatHasNumbers) {
+  const Outcomes outcomes = {invented({.seconds = 2}), invented({.rate = "unshaped"}),
+                             invented({.method = "fp16"})};
+  const std::vector<Case> cases = cases_of(outcomes, "bandwidth");
+  const Figure figure = figure_over_rates(cases, {"fp32", "fp16", "rotated"}, [](const Case& one) {
+    return one.method == "fp16" ? Spread{} : seconds_of(one);
+  });
+  EXPECT_TRUE(figure.log_x);
+  EXPECT_EQ(figure.ticks, rate_ticks({"unshaped", "100mbit"}));
+  EXPECT_EQ(figure.curves, (std::vector<Curve>{{"fp32", {{1000, 1, 1, 1}, {100, 2, 2, 2}}}}));
 }
 
 TEST(StudyPages, APartThatFailedIsNotAPartThatWasNotRun) {
