@@ -17,6 +17,7 @@
 #include "laconic/study/lab_report.hpp"
 #include "laconic/study/report.hpp"
 #include "laconic/study/run.hpp"
+#include "laconic/study/trial_estimate.hpp"
 #include "laconic/study/work.hpp"
 
 namespace laconic {

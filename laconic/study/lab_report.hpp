@@ -1,7 +1,8 @@
 // study/lab_report.hpp — the trials of `laconic lab report`, as plain data.
 //
 // A trial is named by part, rate, method and round, and pages find it by these names. To add a
-// method, add a row to a table in lab_report.cpp; docs/lab-report.md says what each part is for.
+// method, add a row to a table in lab_report_methods.cpp; docs/lab-report.md says what each part is
+// for.
 //
 // Links that remember samples only pay from the second epoch on: their trials take one epoch, and
 // the step between, to warm up, and the rows of the first epoch stay in the outcome.
@@ -36,12 +37,7 @@ struct Choice {
 // left.
 std::vector<Trial> chosen(const std::vector<Trial>& trials, const Choice& choice);
 
-// Rough, from what a step computes and sends, on two cores that do nothing else: for people who
-// wonder how long it will take, and for nothing else.
-double estimated_seconds(const Trial& trial);
-double estimated_seconds(const std::vector<Trial>& trials);
-
-// One line for each trial and a total, for --list.
+// One line for each trial and a total, with how long they may take, for --list.
 std::string to_text(const std::vector<Trial>& trials);
 
 }  // namespace laconic

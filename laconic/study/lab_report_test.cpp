@@ -9,6 +9,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/lab/lab_spec.hpp"
+#include "laconic/study/trial_estimate.hpp"
 #include "laconic/study/work.hpp"
 
 namespace laconic {
@@ -203,8 +204,12 @@ TEST(LabReport, AlternatesMethodsInsideARound) {
     }
     last = key;
   }
-  for (const auto& [key, count] : rounds)
-    EXPECT_EQ(count, key.find("loss") == std::string::npos ? 2 : 1) << key;
+  // Where another would be the same, or take too long.
+  const auto has_one = [](const std::string& key) {
+    return key.find("loss") != std::string::npos || key == "data-parallel 20mbit";
+  };
+  for (const auto& [key, count] : rounds) EXPECT_EQ(count, has_one(key) ? 1 : 2) << key;
+  EXPECT_TRUE(rounds.contains("data-parallel 20mbit"));
 }
 
 TEST(LabReport, IsEstimatedToTakeLongerOnSlowerLinksAndLessWithFewerBytes) {

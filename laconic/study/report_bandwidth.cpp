@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "laconic/lab/lab_spec.hpp"
+#include "laconic/study/report_figure.hpp"
 #include "laconic/study/report_pages.hpp"
 
 namespace laconic {
@@ -62,51 +62,13 @@ std::string communication_text(const std::vector<Case>& part, const Case& one) {
   return share && one.rate != "unshaped" ? number_text(100 * *share, 0) : "–";
 }
 
-std::vector<Tick> rate_ticks(const std::vector<std::string>& rates) {
-  double fastest = 0;
-  for (const std::string& rate : rates) {
-    fastest = std::max(fastest, static_cast<double>(parse_rate(rate).value_or(0)) / 1e6);
-  }
-  std::vector<Tick> ticks;
-  for (const std::string& rate : rates) {
-    const auto bits = parse_rate(rate);
-    if (!bits) continue;  // not in a lab
-    ticks.push_back(
-        {*bits > 0 ? static_cast<double>(*bits) / 1e6 : 10 * std::max(fastest, 1.0), rate});
-  }
-  return ticks;
-}
-
-std::vector<Curve> curves_over_rates(const std::vector<Case>& cases,
-                                     const std::vector<std::string>& methods,
-                                     const std::function<Spread(const Case&)>& value) {
-  const std::vector<Tick> ticks = rate_ticks(rates_of(cases));
-  std::vector<Curve> curves;
-  for (const std::string& method : methods) {
-    Curve curve{method, {}};
-    for (const Tick& tick : ticks) {
-      const Case* one = find_case(cases, method, tick.label);
-      const Spread spread = one ? value(*one) : Spread{};
-      if (is_known(spread)) {
-        curve.points.push_back({tick.x, spread.median, spread.least, spread.most});
-      }
-    }
-    if (!curve.points.empty()) curves.push_back(std::move(curve));
-  }
-  return curves;
-}
-
 Figure speed_figure(const Outcomes& outcomes) {
   const std::vector<Case> cases = cases_of(outcomes, kPart);
-  Figure figure;
+  Figure figure = figure_over_rates(cases, curves_to_draw(methods_of(cases), kDispensablePipelines),
+                                    [](const Case& one) { return samples_per_second(one); });
   figure.name = "speed";
   figure.title = "Training speed over the bandwidth of each link (measured)";
-  figure.x_label = "rate of each link";
   figure.y_label = "samples/s";
-  figure.log_x = true;
-  figure.ticks = rate_ticks(rates_of(cases));
-  figure.curves = curves_over_rates(cases, curves_to_draw(methods_of(cases), kDispensablePipelines),
-                                    [](const Case& one) { return samples_per_second(one); });
   return figure;
 }
 

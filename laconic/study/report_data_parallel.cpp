@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "laconic/study/report_figure.hpp"
 #include "laconic/study/report_pages.hpp"
 
 namespace laconic {
@@ -203,16 +204,12 @@ std::optional<double> loss_excess_percent(const Outcomes& outcomes, const std::s
 
 Figure tokens_figure(const Outcomes& outcomes) {
   const std::vector<Case> cases = cases_of(outcomes, kSpeed);
-  Figure figure;
+  Figure figure = figure_over_rates(cases, curves_to_draw(methods_of(cases), kDispensableReplicas),
+                                    [&](const Case& one) { return tokens_per_second(one, cases); });
   figure.name = "tokens";
   figure.title = "Data-parallel training over the bandwidth of each link (measured)";
-  figure.x_label = "rate of each link";
   figure.y_label = "tokens/s";
-  figure.log_x = true;
   figure.log_y = true;
-  figure.ticks = rate_ticks(rates_of(cases));
-  figure.curves = curves_over_rates(cases, curves_to_draw(methods_of(cases), kDispensableReplicas),
-                                    [&](const Case& one) { return tokens_per_second(one, cases); });
   return figure;
 }
 

@@ -51,13 +51,6 @@ inline constexpr const char* kLossRate = "100mbit";
 std::string communication_note();
 std::string communication_text(const std::vector<Case>& part, const Case& one);
 
-// Where rates stand on an axis, in Mbit/s; "unshaped" ten times as far as the fastest.
-std::vector<Tick> rate_ticks(const std::vector<std::string>& rates);
-// A curve over rates for each method; cases without a number are left out.
-std::vector<Curve> curves_over_rates(const std::vector<Case>& cases,
-                                     const std::vector<std::string>& methods,
-                                     const std::function<Spread(const Case&)>& value);
-
 // Whether encoding was worth it: one method at one rate against what is sent whole.
 struct Payment {
   std::string part, method, rate, baseline;

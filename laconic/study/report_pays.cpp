@@ -5,6 +5,7 @@
 #include <functional>
 #include <iterator>
 
+#include "laconic/study/report_figure.hpp"
 #include "laconic/study/report_pages.hpp"
 
 namespace laconic {
@@ -269,19 +270,15 @@ Figure gain_figure(const Outcomes& outcomes) {
   const std::vector<Case> cases = cases_of(outcomes, "bandwidth");
   std::vector<std::string> methods = methods_of(cases);
   std::erase(methods, "fp32");
-  Figure figure;
-  figure.name = "gain";
-  figure.title = "Speed against fp32 at the same rate (measured); below the dashed line it loses";
-  figure.x_label = "rate of each link";
-  figure.y_label = "times as fast as fp32";
-  figure.log_x = true;
-  figure.has_line_at_one = true;
-  figure.ticks = rate_ticks(rates_of(cases));
   methods = curves_to_draw(methods, {"DirectQ, 3 and 6 bits"});
-  figure.curves = curves_over_rates(cases, methods, [&](const Case& one) {
+  Figure figure = figure_over_rates(cases, methods, [&](const Case& one) {
     const Case* base = find_case(cases, "fp32", one.rate);
     return base ? ratio_of(seconds_of(*base), seconds_of(one)) : Spread{};
   });
+  figure.name = "gain";
+  figure.title = "Speed against fp32 at the same rate (measured); below the dashed line it loses";
+  figure.y_label = "times as fast as fp32";
+  figure.has_line_at_one = true;
   return figure;
 }
 

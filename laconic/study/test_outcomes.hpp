@@ -15,6 +15,14 @@
 
 namespace laconic::testing {
 
+// 1448 of 1514 bytes are payload, so that so many take a second at this rate.
+inline constexpr const char* kRate = "64mbit";
+inline constexpr double kSecondsBytes = 8e6 * 1448 / 1514;
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 struct Invented {
   std::string part = "bandwidth";
   std::string method = "fp32";

@@ -1,0 +1,71 @@
+// The page "data-parallel": losses over time.
+#include <gtest/gtest.h>
+
+#include "laconic/study/report_pages.hpp"
+#include "laconic/study/test_outcomes.hpp"
+
+namespace laconic {
+namespace {
+
+using testing::contains;
+using testing::invented;
+using testing::invented_peer;
+
+TEST(StudyPages, LossesAreComposedWithStepTimes) {
+  const auto losses_of = [](const std::string& method, double slope) {
+    Outcome outcome = invented({.part = "loss", .method = method, .rate = "unshaped", .steps = 9});
+    for (StepRow& row : outcome.steps) row.loss = 10 - slope * static_cast<double>(row.step);
+    return outcome;
+  };
+  const Outcomes outcomes = {
+      losses_of("DDP", 0.1), losses_of("laconic, 4 bits", 0.1),
+      invented_peer({.part = "data-parallel", .method = "DDP", .seconds = 4}),
+      invented(
+          {.part = "data-parallel", .method = "laconic, 4 bits", .seconds = 2, .pp = 1, .dp = 4})};
+  const std::vector<ComposedLoss> composed = composed_losses(outcomes, "100mbit");
+  ASSERT_EQ(composed.size(), 2u);
+  EXPECT_DOUBLE_EQ(common_seconds(composed), 20);                      // ten steps of the faster
+  EXPECT_DOUBLE_EQ(loss_after(composed[0], 20).median, 10 - 0.1 * 3);  // five steps, their mean
+  EXPECT_DOUBLE_EQ(loss_after(composed[1], 20).median,
+                   10 - 0.1 * 8);  // ten steps, mean of the last five
+  EXPECT_FALSE(is_known(loss_after(composed[0], 3)));
+  EXPECT_NEAR(*loss_excess_percent(outcomes, "laconic, 4 bits"), 0, 1e-12);
+  EXPECT_FALSE(loss_excess_percent(outcomes, "laconic, raw"));
+  const std::string page = data_parallel_page(outcomes, {});
+  EXPECT_TRUE(contains(page, "### 100mbit, after 20.0 s")) << page;
+  EXPECT_TRUE(contains(page,
+                       "| DDP | 5 | 9.7000 (n 1) |\n| laconic, 4 bits | 10 | 9.2000 "
+                       "(n 1) |"))
+      << page;
+  EXPECT_TRUE(composed_losses(outcomes, "1gbit").empty());
+}
+
+// Ten steps whole, of 4 s as raw's, then steps of 1 s.
+TEST(StudyPages, StepsBeforeAMethodBeginsTakeAsLongAsThoseOfWhatIsSentWhole) {
+  const std::string adam = "laconic, compressed Adam, sign", hook = "DDP, PowerSGD hook rank 32";
+  Outcome losses = invented({.part = "loss", .method = adam, .rate = "unshaped", .steps = 19});
+  losses.trial.set["dp.gradient.method"] = "compressed_adam";
+  losses.trial.set["dp.gradient.warmup"] = "10";
+  Outcome peers = invented_peer({.part = "loss", .method = hook, .rate = "unshaped", .steps = 19});
+  peers.trial.set["hook"] = "powersgd";
+  Outcomes outcomes = {losses,
+                       peers,
+                       invented({.part = "data-parallel", .method = adam, .seconds = 1}),
+                       invented_peer({.part = "data-parallel", .method = hook, .seconds = 2}),
+                       invented({.part = "data-parallel", .method = "laconic, raw", .seconds = 4}),
+                       invented_peer({.part = "data-parallel", .method = "DDP", .seconds = 5})};
+  const std::vector<ComposedLoss> composed = composed_losses(outcomes, "100mbit");
+  ASSERT_EQ(composed.size(), 2u);
+  EXPECT_DOUBLE_EQ(common_seconds(composed), 2 * 5 + 18 * 2);  // of 50 and 46
+  EXPECT_EQ(steps_after(composed[0], 8), 2u);
+  EXPECT_EQ(steps_after(composed[0], 39.9), 9u);
+  EXPECT_EQ(steps_after(composed[0], 45), 15u);
+  EXPECT_EQ(steps_after(composed[1], 10), 2u);
+  EXPECT_EQ(steps_after(composed[1], 14), 4u);
+  EXPECT_EQ(loss_figure(outcomes).curves[0].points[10].x, 41);
+  outcomes.resize(4);  // nothing to place the first steps at
+  EXPECT_TRUE(composed_losses(outcomes, "100mbit").empty());
+}
+
+}  // namespace
+}  // namespace laconic
