@@ -3,7 +3,7 @@
 //   FOLDER/README.md           what is where, machine, commit, command, failures
 //   FOLDER/bandwidth.md ...    one page for each part
 //   FOLDER/figures/NAME.*      data, gnuplot script, SVG and PNG
-//   FOLDER/commands.txt        every command of every trial
+//   FOLDER/commands.txt        what makes the data, then every command of every trial
 //   FOLDER/raw/                the outcomes as JSON: put there by whoever ran them, not by this
 //   FOLDER/summary.md          the page people read
 //   docs/results/README.md     the same; of a whole study of size "full" in a folder of that one

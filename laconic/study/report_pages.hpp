@@ -33,7 +33,7 @@ std::string contents_page(const Outcomes& outcomes, const ReportFacts& facts);
 // The page people read. `prefix` leads from it to the dated folder.
 std::string summary_page(const Outcomes& outcomes, const ReportFacts& facts, const Drawn& drawn,
                          const std::string& prefix);
-// Every command of every trial, as one would type it, after what they need.
+// Lines for a shell, to be run in their order: what makes the data, then every trial's command.
 std::string commands_text(const Outcomes& outcomes, const ReportFacts& facts);
 
 // All of them; one without data has no curves with points.
@@ -46,6 +46,9 @@ Figure gain_figure(const Outcomes& outcomes);
 inline constexpr const char* kLossRate = "100mbit";
 
 // --- What pages have in common
+
+// "bandwidth, 100mbit, fp32, round 2"
+std::string described(const Trial& trial);
 
 // What communication_share() is, and a cell of it in per cent.
 std::string communication_note();

@@ -2,10 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <filesystem>
 #include <map>
-#include <set>
 
 #include "laconic/base/text.hpp"
 #include "laconic/study/report_pages.hpp"
@@ -69,22 +66,6 @@ std::string targets_line(const Outcomes& outcomes, const std::string& prefix) {
       count(Judgement::not_measured));
 }
 
-std::string described(const Trial& trial) {
-  return fmt::format("{}, {}, {}, round {}", trial.part, trial.rate, trial.method, trial.round);
-}
-
-std::string shell_word(const std::string& word) {
-  const bool is_plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("_-+=./:,@%").find(static_cast<char>(c)) != std::string_view::npos;
-  });
-  if (is_plain) return word;
-  std::string quoted = "'";
-  for (const char letter : word)
-    quoted += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
-  return quoted + "'";
-}
-
 std::string notes_section(const Outcomes& outcomes) {
   std::string list;
   for (const Outcome& outcome : outcomes) {
@@ -131,38 +112,10 @@ std::string strangers(const Outcomes& outcomes, const ReportFacts& facts) {
   return lines;
 }
 
-// What has to be there before any of the commands.
-std::string commands_header(const Outcomes& outcomes, const ReportFacts& facts) {
-  std::set<std::string> folders;
-  for (const Outcome& outcome : outcomes)
-    for (std::size_t i = 0; i + 1 < outcome.command.size(); ++i)
-      if (outcome.command[i] == "--json")
-        folders.insert(std::filesystem::path(outcome.command[i + 1]).parent_path().string());
-  std::string text = fmt::format(
-      "# As root, for the labs, in the folder in which this was called:\n#   {}\n"
-      "# which makes datasets and weights before its first trial and keeps them in scratch/. "
-      "Trials "
-      "inherit\n# no variable that changes threads, libraries, allocator or ranks (OMP_*, "
-      "MALLOC_*, "
-      "RANK, ...).\n",
-      facts.command);
-  for (const std::string& folder : folders)
-    text += fmt::format("mkdir -p {}\n", shell_word(folder));
-  return text + "\n";
-}
-
 }  // namespace
 
-std::string commands_text(const Outcomes& outcomes, const ReportFacts& facts) {
-  std::string lines = commands_header(outcomes, facts);
-  for (const Outcome& outcome : outcomes) {
-    std::vector<std::string> words;
-    for (const std::string& word : outcome.command) words.push_back(shell_word(word));
-    lines += fmt::format("# {}{}\n{}\n\n", described(outcome.trial),
-                         outcome.failure.empty() ? "" : ": failed",
-                         words.empty() ? "# no command is known" : join(words, " "));
-  }
-  return lines;
+std::string described(const Trial& trial) {
+  return fmt::format("{}, {}, {}, round {}", trial.part, trial.rate, trial.method, trial.round);
 }
 
 std::vector<Figure> figures_of(const Outcomes& outcomes) {
@@ -185,7 +138,7 @@ std::string contents_page(const Outcomes& outcomes, const ReportFacts& facts) {
       "| [pays](pays.md) | does it pay? every case in which it loses |\n"
       "| [honesty](honesty.md) | our meter against the kernel's, predicted against measured |\n"
       "| [raw](raw/) | every run's outcome as JSON: all numbers here are made from these |\n"
-      "| [commands.txt](commands.txt) | every command of every run |\n"
+      "| [commands.txt](commands.txt) | what makes the data, and every command of every run |\n"
       "| [figures](figures/) | drawings, with their data and gnuplot scripts |\n\n";
   page +=
       "**Measured** is what a clock, the program's meter or the kernel's counters said. "

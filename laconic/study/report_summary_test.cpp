@@ -3,6 +3,7 @@
 
 #include "laconic/study/report_pages.hpp"
 #include "laconic/study/test_outcomes.hpp"
+#include "laconic/study/work.hpp"
 
 namespace laconic {
 namespace {
@@ -23,6 +24,38 @@ TEST(StudyPages, CommandsCanBeTypedAgain) {
                        "laconic train 'my file.toml' --set 'a.b=it'\\''s' --json "
                        "'my out/run/lab.json'\n\n"))
       << text;
+}
+
+// Where things are is only known from the commands of trials.
+TEST(StudyPages, CommandsBeginWithWhatMakesTheirData) {
+  Places places = {.laconic = "build/bin/laconic",
+                   .python = "/usr/bin/python3",
+                   .source = ".",
+                   .work = "my out/scratch"};
+  const std::vector<Trial> trials = {
+      {.rate = "50mbit", .model = "pipeline"},
+      {.rate = "50mbit", .program = Program::ddp, .model = "replicas"}};
+  const auto text_of = [&] {
+    Outcomes outcomes;
+    for (const Trial& trial : trials)
+      outcomes.push_back({.trial = trial, .command = command_of(trial, places, "my out/run")});
+    return commands_text(outcomes, {});
+  };
+  const auto preparation = [&] {
+    std::string lines;
+    for (const std::string& line : preparation_of(places, trials)) lines += line + "\n";
+    return lines + "mkdir -p 'my out/run'\n\n# ";
+  };
+  const std::string to_root = "\ncd \"$(git -c 'safe.directory=*' rev-parse --show-toplevel)\"\n";
+  const std::string text = text_of();
+  EXPECT_TRUE(contains(text, preparation())) << text;
+  ASSERT_TRUE(contains(text, to_root)) << text;
+  EXPECT_LT(text.find(to_root), text.find("\nmkdir"));
+  // Called from somewhere else.
+  places.source = "/there";
+  places.laconic = "/there/build/bin/laconic";
+  EXPECT_TRUE(contains(text_of(), preparation())) << text_of();
+  EXPECT_FALSE(contains(text_of(), "\ncd ")) << text_of();
 }
 
 TEST(StudyPages, FailuresAreListedWithTheirReasons) {

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string_view>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
@@ -26,6 +28,7 @@ struct Shape {
   int layers, width, heads, context, vocabulary;
 };
 
+constexpr const char* kDefaults = "# All defaults: the command line says the rest.";
 constexpr const char* kLearningRate = "0.0003";
 constexpr int kReplicasBatch = 8;
 
@@ -77,45 +80,90 @@ bool has_dataset(const std::string& prefix) {
   return fs::exists(prefix + ".idx") && fs::exists(prefix + ".json");
 }
 
-void prepare_dataset(const Places& places, const Words& more) {
-  Words words = {places.laconic, "prepare", "--documents", "paragraph", "--overwrite"};
-  append(words, more);
-  run_or_throw(words);
+bool uses_model(const std::vector<Trial>& trials, const std::string& model) {
+  return std::any_of(trials.begin(), trials.end(),
+                     [&](const Trial& trial) { return trial.model == model; });
 }
 
 std::string corpus_of(const Places& places) {
   return places.source + "/examples/quickstart/corpus";
 }
 
-// The beginning of the corpus, as long as so many samples; the vocabulary is that of all of it.
-void prepare_pipeline(const Places& places) {
+Words dataset_words(const Places& places, const Words& more) {
+  Words words = {places.laconic, "prepare", "--documents", "paragraph", "--overwrite"};
+  append(words, more);
+  return words;
+}
+
+// The pipeline has the beginning of the corpus, but the vocabulary of all of it.
+Words vocabulary_words(const Places& places) {
   const Shape& shape = shape_of("pipeline");
-  const std::string prefix = prefix_of(places, shape.name), all = prefix + "-all";
-  prepare_dataset(
-      places, {corpus_of(places), "--train-bpe", std::to_string(shape.vocabulary), "--out", all});
+  return dataset_words(places, {corpus_of(places), "--train-bpe", std::to_string(shape.vocabulary),
+                                "--out", prefix_of(places, shape.name) + "-all"});
+}
+
+Words pipeline_words(const Places& places) {
+  const std::string prefix = prefix_of(places, "pipeline");
+  return dataset_words(
+      places, {prefix + ".txt", "--tokeniser", prefix + "-all.tokeniser", "--out", prefix});
+}
+
+Words replicas_words(const Places& places) {
+  const Shape& shape = shape_of("replicas");
+  return dataset_words(places, {corpus_of(places), "--train-bpe", std::to_string(shape.vocabulary),
+                                "--out", prefix_of(places, shape.name)});
+}
+
+Words weights_words(const Places& places) {
+  Words words = {places.python, peer_of(places), "--make-weights", weights_of(places)};
+  append(words, shape_words(shape_of("replicas")));
+  return words;
+}
+
+// Of so many samples and a half, since the text is cut by bytes.
+std::int64_t pipeline_tokens() {
+  return (2 * kPipelineSamples + 1) * shape_of("pipeline").context / 2;
+}
+
+void prepare_pipeline(const Places& places) {
+  run_or_throw(vocabulary_words(places));
   std::vector<std::string> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(corpus_of(places)))
     if (entry.path().extension() == ".txt") files.push_back(entry.path().string());
   std::sort(files.begin(), files.end());
   std::string text;
   for (const std::string& file : files) text += MappedFile(file).text();
-  const double tokens = read_json(all + ".json").at("tokens");
-  const double share = (kPipelineSamples + 0.5) * shape.context / tokens;
-  text.resize(static_cast<std::size_t>(share * static_cast<double>(text.size())));
+  const std::string prefix = prefix_of(places, "pipeline");
+  const auto tokens = read_json(prefix + "-all.json").at("tokens").get<std::int64_t>();
+  const auto bytes = static_cast<std::int64_t>(text.size());
+  text.resize(static_cast<std::size_t>(pipeline_tokens() * bytes / tokens));
   write_atomically(prefix + ".txt", text);
-  prepare_dataset(places, {prefix + ".txt", "--tokeniser", all + ".tokeniser", "--out", prefix});
+  run_or_throw(pipeline_words(places));
 }
 
-void prepare_replicas(const Places& places) {
-  const Shape& shape = shape_of("replicas");
-  prepare_dataset(places, {corpus_of(places), "--train-bpe", std::to_string(shape.vocabulary),
-                           "--out", prefix_of(places, shape.name)});
+// The same by tools that every shell has.
+std::vector<std::string> pipeline_lines(const Places& places) {
+  const std::string prefix = prefix_of(places, "pipeline");
+  const std::string corpus = shell_line({corpus_of(places)});
+  return {shell_line(vocabulary_words(places)),
+          fmt::format(R"(tokens=$(sed -n 's/.*"tokens": *\([0-9]*\).*/\1/p' {}))",
+                      shell_line({prefix + "-all.json"})),
+          fmt::format("bytes=$(cat {}/*.txt | wc -c)", corpus),
+          fmt::format("cat {}/*.txt | head -c $(({} * bytes / tokens)) > {}", corpus,
+                      pipeline_tokens(), shell_line({prefix + ".txt"})),
+          shell_line(pipeline_words(places))};
 }
 
-void make_weights(const Places& places) {
-  Words words = {places.python, peer_of(places), "--make-weights", weights_of(places)};
-  append(words, shape_words(shape_of("replicas")));
-  run_or_throw(words);
+std::string shell_word(const std::string& word) {
+  const bool is_plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_-+=./:,@%").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (is_plain) return word;
+  std::string quoted = "'";
+  for (const char letter : word)
+    quoted += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return quoted + "'";
 }
 
 Words in_lab(const Trial& trial, const Places& places, const std::string& folder) {
@@ -173,17 +221,31 @@ bool begins_with_any(const std::string& text, const std::vector<std::string>& be
 
 void prepare_work(const Places& places, const std::vector<Trial>& trials) {
   fs::create_directories(places.work);
-  write_atomically(defaults_of(places), "# All defaults: the command line says the rest.\n");
-  const auto uses = [&](const std::string& model) {
-    return std::any_of(trials.begin(), trials.end(),
-                       [&](const Trial& trial) { return trial.model == model; });
-  };
-  if (uses("pipeline") && !has_dataset(prefix_of(places, "pipeline"))) prepare_pipeline(places);
-  if (!uses("replicas")) return;
-  if (!has_dataset(prefix_of(places, "replicas"))) prepare_replicas(places);
+  write_atomically(defaults_of(places), fmt::format("{}\n", kDefaults));
+  if (uses_model(trials, "pipeline") && !has_dataset(prefix_of(places, "pipeline")))
+    prepare_pipeline(places);
+  if (!uses_model(trials, "replicas")) return;
+  if (!has_dataset(prefix_of(places, "replicas"))) run_or_throw(replicas_words(places));
   // The configuration is written last.
   if (!places.python.empty() && !fs::exists(weights_of(places) + "/config.json"))
-    make_weights(places);
+    run_or_throw(weights_words(places));
+}
+
+std::vector<std::string> preparation_of(const Places& places, const std::vector<Trial>& trials) {
+  std::vector<std::string> lines = {
+      shell_line({"mkdir", "-p", places.work}),
+      fmt::format("echo '{}' > {}", kDefaults, shell_line({defaults_of(places)}))};
+  if (uses_model(trials, "pipeline")) append(lines, pipeline_lines(places));
+  if (!uses_model(trials, "replicas")) return lines;
+  lines.push_back(shell_line(replicas_words(places)));
+  if (!places.python.empty()) lines.push_back(shell_line(weights_words(places)));
+  return lines;
+}
+
+std::string shell_line(const std::vector<std::string>& words) {
+  std::vector<std::string> typed;
+  for (const std::string& word : words) typed.push_back(shell_word(word));
+  return join(typed, " ");
 }
 
 double samples_of(const Places& places, const std::string& model) {

@@ -33,6 +33,11 @@ struct Places {
 // Makes what these trials need and places.work does not have yet: datasets, initial weights, an
 // empty configuration. Throws std::runtime_error with the command and what it said.
 void prepare_work(const Places& places, const std::vector<Trial>& trials);
+// The same as lines for a shell, which make everything anew. Pure.
+std::vector<std::string> preparation_of(const Places& places, const std::vector<Trial>& trials);
+
+// As one would type them. Pure.
+std::string shell_line(const std::vector<std::string>& words);
 
 // In the dataset of a model. Throws FileError when there is none.
 double samples_of(const Places& places, const std::string& model);

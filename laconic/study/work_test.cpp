@@ -93,6 +93,29 @@ TEST(CommandOfATrial, GivesThePeerOurAllocatorWhereItIsAskedFor) {
   EXPECT_EQ(text.find("allocator"), std::string::npos) << text;
 }
 
+TEST(Preparation, IsLinesForAShell) {
+  const std::vector<Trial> trials = {{.model = "pipeline"}, {.model = "replicas"}};
+  const std::string prepare = "bin/laconic prepare --documents paragraph --overwrite ";
+  const std::vector<std::string> lines = {
+      "mkdir -p out/scratch",
+      "echo '# All defaults: the command line says the rest.' > out/scratch/defaults.toml",
+      prepare + "./examples/quickstart/corpus --train-bpe 2048 --out out/scratch/pipeline-all",
+      R"(tokens=$(sed -n 's/.*"tokens": *\([0-9]*\).*/\1/p' out/scratch/pipeline-all.json))",
+      "bytes=$(cat ./examples/quickstart/corpus/*.txt | wc -c)",
+      "cat ./examples/quickstart/corpus/*.txt | head -c $((26688 * bytes / tokens)) > "
+      "out/scratch/pipeline.txt",
+      prepare + "out/scratch/pipeline.txt --tokeniser out/scratch/pipeline-all.tokeniser --out "
+                "out/scratch/pipeline",
+      prepare + "./examples/quickstart/corpus --train-bpe 8192 --out out/scratch/replicas",
+      "/usr/bin/python3 ./bench/peers/torch_ddp.py --make-weights out/scratch/weights --layers 6 "
+      "--width 384 --heads 6 --context 128 --vocabulary 8192 --batch 8"};
+  EXPECT_EQ(preparation_of(kPlaces, trials), lines);
+  EXPECT_EQ(preparation_of(kPlaces, {trials[0]}), (std::vector(lines.begin(), lines.begin() + 7)));
+  Places without_python = kPlaces;
+  without_python.python = "";
+  EXPECT_EQ(preparation_of(without_python, trials), (std::vector(lines.begin(), lines.end() - 1)));
+}
+
 TEST(Preflight, IsAskedForWhereSomethingFollowsFromIt) {
   EXPECT_FALSE(needs_preflight({.preset = "ac-sgd"}));
   EXPECT_FALSE(needs_preflight({.set = {{"pp.gradient.when", "epilogue"}}}));
