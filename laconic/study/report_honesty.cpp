@@ -87,7 +87,8 @@ std::string meter_section(const Outcomes& outcomes) {
   const auto within = std::count_if(checks.begin(), checks.end(), [](const MeterCheck& check) {
     return is_within(difference(check), kMeterTolerance);
   });
-  page += fmt::format("**{} of {} runs are within 3 %** after headers.\n\n", within, checks.size());
+  page += fmt::format("**{} of {} runs {} within 3 %** after headers.\n\n", within, checks.size(),
+                      within == 1 ? "is" : "are");
   std::vector<std::vector<std::string>> rows;
   for (const MeterCheck& check : checks) {
     const double apart = difference(check);

@@ -32,7 +32,7 @@ TEST(StudyPages, HeadersAreTakenOffTheCounters) {
   far.trial.method = "far";
   far.interface_sent_bytes += 50e3;
   const std::string page = honesty_page({outcome, far});
-  EXPECT_TRUE(contains(page, "**1 of 2 runs are within 3 %**")) << page;
+  EXPECT_TRUE(contains(page, "**1 of 2 runs is within 3 %**")) << page;
   EXPECT_TRUE(contains(page, "| 1.000 | 1.086 | 1.0860 | 1.046 | 0.066 | +2.0 % |")) << page;
   EXPECT_TRUE(contains(page, "| **+7.0 %** |")) << page;
 }

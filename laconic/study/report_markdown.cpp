@@ -90,6 +90,10 @@ std::string figure_text(const Drawn& drawn, const std::string& name, const std::
   return fmt::format("{}: nothing to draw, the runs that it needs are missing.\n\n", caption);
 }
 
+std::string with_count(std::int64_t count, const char* one, const char* many) {
+  return fmt::format("{} {}", count, count == 1 ? one : many);
+}
+
 std::string not_measured(const std::vector<Outcome>& outcomes, const std::string& part) {
   if (std::none_of(outcomes.begin(), outcomes.end(),
                    [&](const Outcome& one) { return one.trial.part == part; }))

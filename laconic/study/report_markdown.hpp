@@ -1,6 +1,7 @@
-// study/report_markdown.hpp — tables, links and figures of a page.
+// study/report_markdown.hpp — tables, links, figures and sentences of a page.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -29,6 +30,9 @@ struct Drawn {
 // leads from the page to the dated folder: "" or "2026-11-15/".
 std::string figure_text(const Drawn& drawn, const std::string& name, const std::string& caption,
                         const std::string& prefix = "");
+
+// "1 is", "2 are": a number and the word that agrees with it.
+std::string with_count(std::int64_t count, const char* one, const char* many);
 
 // The sentence for a page whose part has no outcome that went well.
 std::string not_measured(const std::vector<Outcome>& outcomes, const std::string& part);

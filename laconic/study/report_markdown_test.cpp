@@ -25,5 +25,11 @@ TEST(StudyPages, AFigureIsALinkOrASentence) {
             "Gain: nothing to draw, the runs that it needs are missing.\n\n");
 }
 
+TEST(StudyPages, WordsAgreeWithTheirNumber) {
+  EXPECT_EQ(with_count(0, "is", "are"), "0 are");
+  EXPECT_EQ(with_count(1, "is", "are"), "1 is");
+  EXPECT_EQ(with_count(2, "is", "are"), "2 are");
+}
+
 }  // namespace
 }  // namespace laconic

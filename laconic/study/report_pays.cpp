@@ -114,14 +114,14 @@ std::string statement(const Outcomes& outcomes,
            "what is sent whole.\n\n";
   }
   if (lines.empty()) {
-    return fmt::format(
-        "None of the {} cases that were measured, methods at rates, lost against sending "
-        "everything "
-        "whole.\n\n",
-        compared);
+    const std::string many =
+        fmt::format("None of the {} cases that were measured, methods at rates, lost", compared);
+    return (compared == 1 ? "The one case that was measured did not lose" : many) +
+           " against sending everything whole.\n\n";
   }
-  const std::string more =
-      first_epochs == 0 ? "" : fmt::format(", and in {} first epochs", first_epochs);
+  const std::string epochs =
+      with_count(static_cast<std::int64_t>(first_epochs), "first epoch", "first epochs");
+  const std::string more = first_epochs == 0 ? "" : ", and in " + epochs;
   return fmt::format(
       "**Encoding made steps longer in {} of {} measured cases**, methods at rates{}, against "
       "sending everything whole at the same rate:\n\n{}\n",

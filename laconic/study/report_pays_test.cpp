@@ -123,7 +123,7 @@ TEST(StudyPages, AFirstEpochMayLoseAlone) {
   const Outcomes outcomes = {invented({.seconds = 2}), outcome};
   EXPECT_TRUE(contains(losing_sentences(outcomes),
                        "in 0 of 1 measured cases**, methods at rates, and in 1 first "
-                       "epochs, against"));
+                       "epoch, against"));
   EXPECT_TRUE(
       contains(losing_summary(outcomes),
                "- bandwidth, 100mbit: first epochs: 1, at worst ac-sgd, first epoch **0.50x**"))
@@ -132,8 +132,11 @@ TEST(StudyPages, AFirstEpochMayLoseAlone) {
 }
 
 TEST(StudyPages, WithoutLosersItIsSaid) {
-  const Outcomes outcomes = {invented({.seconds = 2}), invented({.method = "fp16", .seconds = 1})};
-  EXPECT_TRUE(contains(losing_sentences(outcomes), "None of the 1 cases"));
+  Outcomes outcomes = {invented({.seconds = 2}), invented({.method = "fp16", .seconds = 1})};
+  EXPECT_EQ(losing_sentences(outcomes),
+            "The one case that was measured did not lose against sending everything whole.\n\n");
+  outcomes.push_back(invented({.method = "rotated", .seconds = 1}));
+  EXPECT_TRUE(contains(losing_sentences(outcomes), "None of the 2 cases that were measured, "));
   EXPECT_TRUE(contains(losing_sentences({}), "Nothing can be said"));
   // Without its baseline a method neither wins nor loses.
   EXPECT_TRUE(contains(losing_sentences({outcomes[1]}), "Nothing can be said"));

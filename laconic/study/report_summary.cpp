@@ -60,10 +60,10 @@ std::string targets_line(const Outcomes& outcomes, const std::string& prefix) {
     return std::count_if(targets.begin(), targets.end(),
                          [&](const Target& target) { return target.judgement == judgement; });
   };
-  return fmt::format(
-      "Of {} [targets]({}targets.md) {} are met, {} are not, {} were not measured.\n\n",
-      targets.size(), prefix, count(Judgement::met), count(Judgement::missed),
-      count(Judgement::not_measured));
+  return fmt::format("Of {} [targets]({}targets.md) {} met, {} not, {} not measured.\n\n",
+                     targets.size(), prefix, with_count(count(Judgement::met), "is", "are"),
+                     with_count(count(Judgement::missed), "is", "are"),
+                     with_count(count(Judgement::not_measured), "was", "were"));
 }
 
 std::string notes_section(const Outcomes& outcomes) {

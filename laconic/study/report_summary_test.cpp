@@ -72,5 +72,15 @@ TEST(StudyPages, FailuresAreListedWithTheirReasons) {
   EXPECT_TRUE(contains(contents_page({invented({})}, facts), "## Runs that failed\n\nNone.\n"));
 }
 
+// Our meter agrees with the counters; a step of so many seconds is not the one that was predicted.
+TEST(StudyPages, TheSummaryCountsTargets) {
+  EXPECT_TRUE(contains(summary_page({invented({.seconds = 100})}, {}, {}, ""),
+                       " [targets](targets.md) 1 is met, 1 is not, "));
+  const std::string all = std::to_string(targets_of({}).size());
+  EXPECT_TRUE(contains(summary_page({}, {}, {}, "there/"),
+                       "Of " + all + " [targets](there/targets.md) 0 are met, 0 are not, " + all +
+                           " were not measured.\n"));
+}
+
 }  // namespace
 }  // namespace laconic
