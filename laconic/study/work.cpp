@@ -32,12 +32,18 @@ constexpr const char* kDefaults = "# All defaults: the command line says the res
 constexpr const char* kLearningRate = "0.0003";
 constexpr int kReplicasBatch = 8;
 
-const Shape& shape_of(const std::string& model) {
+const Shape* find_shape(const std::string& model) {
   static const Shape shapes[] = {{"pipeline", 8, 256, 4, 128, 2048},
                                  {"replicas", 6, 384, 6, 128, 8192}};
   for (const Shape& shape : shapes)
-    if (shape.name == model) return shape;
-  throw std::invalid_argument(fmt::format("no model '{}'", model));
+    if (shape.name == model) return &shape;
+  return nullptr;
+}
+
+const Shape& shape_of(const std::string& model) {
+  const Shape* shape = find_shape(model);
+  if (!shape) throw std::invalid_argument(fmt::format("no model '{}'", model));
+  return *shape;
 }
 
 std::string prefix_of(const Places& places, const std::string& model) {
@@ -194,7 +200,6 @@ Words train_words(const Trial& trial, const Places& places, const std::string& f
 }
 
 constexpr const char* kAllocator = "allocator";  // of a trial, no option of the peer
-const std::vector<std::string> kAllocatorNames = {"MALLOC", "GLIBC"};
 
 Words peer_words(const Trial& trial, const Places& places) {
   Words words = {"env"};
@@ -212,12 +217,14 @@ Words peer_words(const Trial& trial, const Places& places) {
   return words;
 }
 
-bool begins_with_any(const std::string& text, const std::vector<std::string>& beginnings) {
-  return std::any_of(beginnings.begin(), beginnings.end(),
-                     [&](const std::string& beginning) { return text.starts_with(beginning); });
-}
-
 }  // namespace
+
+std::string description_of(const std::string& model) {
+  const Shape* shape = find_shape(model);
+  if (!shape) return "";
+  return fmt::format("{} layers of width {}, {} heads, a context of {} tokens, a vocabulary of {}",
+                     shape->layers, shape->width, shape->heads, shape->context, shape->vocabulary);
+}
 
 void prepare_work(const Places& places, const std::vector<Trial>& trials) {
   fs::create_directories(places.work);
@@ -314,35 +321,6 @@ std::vector<std::string> command_of(const Trial& trial, const Places& places,
   Words all = in_lab(trial, places, folder);
   append(all, words);
   return all;
-}
-
-Environment quiet_environment(Environment environment) {
-  static const std::vector<std::string> loud = {
-      "OMP_",    "GOMP_",  "OPENBLAS_",  "MKL_",    "KMP_",     "ONEDNN_",   "DNNL_",
-      "MALLOC_", "GLIBC_", "LOCAL_",     "MASTER_", "GLOO_",    "TP_SOCKET", "NCCL_",
-      "TORCH",   "SLURM_", "OMPI_COMM_", "PMI",     "LACONIC_", "LD_PRELOAD"};
-  std::erase_if(environment, [](const auto& setting) {
-    const std::string& name = setting.first;
-    return begins_with_any(name, loud) || name == "RANK" || name == "WORLD_SIZE";
-  });
-  return environment;
-}
-
-Environment peer_setting(const std::vector<EnvironmentSetting>& advised, const std::string& blas) {
-  Environment setting;
-  for (const EnvironmentSetting& s : advised)  // threads are the lab's business
-    if (!begins_with_any(s.name, kAllocatorNames) && !s.name.starts_with("GOMP") &&
-        !s.name.ends_with("_NUM_THREADS"))
-      setting[s.name] = s.value;
-  if (!blas.empty()) setting["LD_LIBRARY_PATH"] = blas;
-  return setting;
-}
-
-Environment allocator_setting(const std::vector<EnvironmentSetting>& advised) {
-  Environment setting;
-  for (const EnvironmentSetting& s : advised)
-    if (begins_with_any(s.name, kAllocatorNames)) setting[s.name] = s.value;
-  return setting;
 }
 
 }  // namespace laconic

@@ -30,6 +30,9 @@ struct Places {
   Environment allocator;     // of allocator_setting()
 };
 
+// "8 layers of width 256, 4 heads, ..."; empty for a model that there is none of. Pure.
+std::string description_of(const std::string& model);
+
 // Makes what these trials need and places.work does not have yet: datasets, initial weights, an
 // empty configuration. Throws std::runtime_error with the command and what it said.
 void prepare_work(const Places& places, const std::vector<Trial>& trials);

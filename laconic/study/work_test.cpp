@@ -104,8 +104,9 @@ TEST(Preparation, IsLinesForAShell) {
       "bytes=$(cat ./examples/quickstart/corpus/*.txt | wc -c)",
       "cat ./examples/quickstart/corpus/*.txt | head -c $((26688 * bytes / tokens)) > "
       "out/scratch/pipeline.txt",
-      prepare + "out/scratch/pipeline.txt --tokeniser out/scratch/pipeline-all.tokeniser --out "
-                "out/scratch/pipeline",
+      prepare +
+          "out/scratch/pipeline.txt --tokeniser out/scratch/pipeline-all.tokeniser --out "
+          "out/scratch/pipeline",
       prepare + "./examples/quickstart/corpus --train-bpe 8192 --out out/scratch/replicas",
       "/usr/bin/python3 ./bench/peers/torch_ddp.py --make-weights out/scratch/weights --layers 6 "
       "--width 384 --heads 6 --context 128 --vocabulary 8192 --batch 8"};
@@ -124,6 +125,14 @@ TEST(Preflight, IsAskedForWhereSomethingFollowsFromIt) {
   EXPECT_TRUE(needs_preflight({.set = {{"dp.gradient.stages", "auto"}}}));
   EXPECT_TRUE(needs_preflight({.set = {{"pp.gradient.when", "critical"}}}));
   EXPECT_TRUE(needs_preflight({.set = {{"steering.bypass", "auto"}}}));
+}
+
+TEST(DescriptionOfAModel, IsOfItsShape) {
+  EXPECT_EQ(description_of("pipeline"),
+            "8 layers of width 256, 4 heads, a context of 128 tokens, a vocabulary of 2048");
+  EXPECT_EQ(description_of("replicas"),
+            "6 layers of width 384, 6 heads, a context of 128 tokens, a vocabulary of 8192");
+  EXPECT_EQ(description_of("mine"), "");
 }
 
 TEST(EnvironmentOfTrials, LeavesOutWhatWouldChangeThem) {
