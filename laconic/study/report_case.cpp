@@ -151,6 +151,10 @@ bool has_memory(const Trial& trial) {
   return trial.preset == "ac-sgd";
 }
 
+bool bypasses(const Trial& trial) {
+  return trial.set.contains("steering.bypass");
+}
+
 // Every replica goes through a shard of its own, as many samples of each step as of the others'.
 std::vector<StepRow> steps_of(const Outcome& outcome, Which which) {
   const bool remembers = has_memory(outcome.trial);
@@ -238,6 +242,16 @@ Spread wire_bytes_per_step(const Case& one) {
     for (const ClassTotal& total : outcome.traffic)
       bytes += is_training(total) ? total.wire_bytes : 0;
     return bytes / static_cast<double>(outcome.steps.size());
+  });
+}
+
+Spread saved_bytes_per_step(const Case& one) {
+  return over_rounds(one, [](const Outcome& outcome) -> std::optional<double> {
+    if (outcome.traffic.empty() || outcome.steps.empty()) return {};
+    double bytes = 0;
+    for (const ClassTotal& total : outcome.traffic)
+      bytes += is_training(total) ? total.raw_bytes - total.wire_bytes : 0;
+    return bytes / std::max(1, outcome.trial.hosts) / static_cast<double>(outcome.steps.size());
   });
 }
 

@@ -53,6 +53,8 @@ RunShape shape_of(const Outcome& outcome);
 int microbatches_of(const RunShape& shape);
 
 bool has_memory(const Trial& trial);
+// May stop encoding in the middle of its run: then its totals are mostly of what it did before.
+bool bypasses(const Trial& trial);
 
 enum class Which : std::uint8_t { counted, first_epoch };
 // Of a run without memory no step is of the first epoch.
@@ -74,6 +76,7 @@ Spread tokens_per_second(const Case& one, const std::vector<Case>& part);
 
 // Means over all steps of the run, the first epoch included.
 Spread wire_bytes_per_step(const Case& one);     // all ranks, without control and preflight
+Spread saved_bytes_per_step(const Case& one);    // raw - wire of the same, of a mean rank
 Spread codec_seconds_per_step(const Case& one);  // a rank's encoding and decoding
 
 // Of a step that counts, all hosts, headers and acknowledgements included. Of DDP measured by the

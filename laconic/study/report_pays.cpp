@@ -129,15 +129,12 @@ std::string statement(const Outcomes& outcomes,
 }
 
 std::vector<std::string> row_of(const Payment& payment) {
-  const auto saved = saved_seconds(payment);
-  const bool knows_cost = is_known(payment.saved_bytes) && is_known(payment.codec_seconds);
-  const auto even =
-      knows_cost ? break_even_bits(payment.saved_bytes.median,
-                                   payment.codec_seconds.median - payment.whole_codec_seconds)
-                 : std::nullopt;
+  const auto saved = saved_seconds(payment), step = payment.saved_step_seconds;
+  const auto even = composed_break_even(payment);
   const std::string gain = text(payment.gain, gain_digits(payment), "x");
   return {payment.rate,
           title_of(payment),
+          step ? fmt::format("{:+.1f}", 1e3 * *step) : "–",
           saved ? fmt::format("{:.1f}", 1e3 * *saved) : "–",
           text(scaled(payment.codec_seconds, 1e3), 1),
           is_known(payment.gain) && loses(payment) ? "**" + gain + "**" : gain,
@@ -169,12 +166,32 @@ std::string table_of(const std::vector<Payment>& payments) {
   for (const Payment& payment : payments) rows.push_back(row_of(payment));
   return markdown_table({{"rate", Align::left},
                          {"", Align::left},
-                         {"network ms saved a step (composed)"},
+                         {"step ms saved (measured)"},
+                         {"network ms saved (composed)"},
                          {"codec ms a step (measured)"},
                          {"gain (measured)"},
                          {"break-even link (composed)"},
                          {"", Align::left}},
                         rows);
+}
+
+// Of a codec's seconds, what must be left when the baseline's are taken off: less than that is no
+// more than the noise of both.
+constexpr double kLeastCodecShare = 0.2;
+
+Payment payment_of(const Case& one, const Case* base, const std::string& baseline, Which which) {
+  const Spread own = seconds_of(one, which);
+  const Spread whole = base ? seconds_of(*base) : Spread{};
+  const bool is_first_epoch = which == Which::first_epoch;
+  Payment payment{one.part,       one.method,           one.rate, baseline,
+                  is_first_epoch, ratio_of(whole, own), {},       {}};
+  if (is_known(own) && is_known(whole)) payment.saved_step_seconds = whole.median - own.median;
+  if (is_first_epoch || bypasses(one.rounds.front().trial)) return payment;
+  payment.codec_seconds = codec_seconds_per_step(one);
+  payment.saved_bytes = saved_bytes_of(one);
+  payment.mean_saved_bytes = saved_bytes_per_step(one);
+  payment.whole_codec_seconds = base ? codec_seconds_per_step(*base).median : 0;
+  return payment;
 }
 
 }  // namespace
@@ -188,19 +205,9 @@ std::vector<Payment> payments_of(const Outcomes& outcomes) {
       for (const std::string& method : methods_of(cases)) {
         const Case* one = find_case(cases, method, rate);
         if (!one || !is_encoded(*one, baseline)) continue;
-        const Spread whole = base ? seconds_of(*base) : Spread{};
-        payments.push_back({part, method, rate, baseline, false, ratio_of(whole, seconds_of(*one)),
-                            codec_seconds_per_step(*one), saved_bytes_of(*one),
-                            base ? codec_seconds_per_step(*base).median : 0});
-        if (!has_memory(one->rounds.front().trial)) continue;
-        payments.push_back({part,
-                            method,
-                            rate,
-                            baseline,
-                            true,
-                            ratio_of(whole, seconds_of(*one, Which::first_epoch)),
-                            {},
-                            {}});
+        payments.push_back(payment_of(*one, base, baseline, Which::counted));
+        if (has_memory(one->rounds.front().trial))
+          payments.push_back(payment_of(*one, base, baseline, Which::first_epoch));
       }
     }
   }
@@ -237,6 +244,14 @@ std::optional<double> break_even_bits(double saved_bytes, double codec_seconds) 
   const double of_payload = 8 * saved_bytes / codec_seconds;
   // 1 Gbit/s carries so much payload; the same share holds at any rate.
   return of_payload * 1e9 / *payload_bits("1gbit");
+}
+
+std::optional<double> composed_break_even(const Payment& payment) {
+  if (!is_known(payment.mean_saved_bytes) || !is_known(payment.codec_seconds)) return {};
+  const double codec = payment.codec_seconds.median;
+  const double more = codec - payment.whole_codec_seconds;
+  if (more < kLeastCodecShare * codec) return {};
+  return break_even_bits(payment.mean_saved_bytes.median, more);
 }
 
 std::string losing_sentences(const Outcomes& outcomes) {
@@ -285,6 +300,7 @@ Figure gain_figure(const Outcomes& outcomes) {
 std::string pays_page(const Outcomes& outcomes, const Drawn& drawn) {
   std::string page = "# Does it pay?\n\n" + how_to_read();
   page +=
+      "- **Step time saved** (measured): the step of what is sent whole less this one, same rate.\n"
       "- **Network time saved** (composed): raw bytes less wire bytes of the busiest host's "
       "outlet, "
       "over the payload that a link of the rate carries (1448 of 1514 bytes). Totals are of all "
@@ -297,13 +313,15 @@ std::string pays_page(const Outcomes& outcomes, const Drawn& drawn) {
       "- **Codec time** (measured): encoding and decoding of a rank in a step, mean over ranks and "
       "run.\n"
       "- **Gain** (measured): step time of what is sent whole over step time of this, same rate.\n"
-      "- **Break-even** (composed): the link at which network time saved equals codec time, less "
-      "what "
-      "the codec of the baseline takes; both are means over the run. On faster links the codec "
-      "takes "
-      "longer than the bytes would. Below each table (measured): the neighbouring rates between "
-      "which "
-      "the gain crosses 1.\n"
+      "- **Break-even** (composed): the link at which the bytes that a mean rank saves, all ranks' "
+      "over their number, take as long as its codec does, less what the codec of the baseline "
+      "takes; both are means over the run. On faster links the codec takes longer than the bytes "
+      "would. A dash where less than 20 % of the codec's time is left after that: it would be "
+      "noise over noise. Below each table (measured): the neighbouring rates between which the "
+      "gain crosses 1.\n"
+      "- **Methods that bypass** have dashes for network time, codec time and break-even: their "
+      "totals are of the whole run, and so of the steps before they decided, while their step "
+      "times are of those after.\n"
       "- **Verdicts**: \"within the spread\" where rounds of the two lie among each other. A gain "
       "of "
       "less than 5 % in a single round, which has no spread, is \"no difference seen\".\n\n";
