@@ -78,7 +78,8 @@ std::optional<double> saved_seconds(const Payment& payment);
 std::optional<double> break_even_bits(double saved_bytes, double codec_seconds);
 // The same of a mean rank, whose codec must take clearly more time than the baseline's.
 std::optional<double> composed_break_even(const Payment& payment);
-// Where encoding made steps longer: every case; or a line for each rate.
+// Where encoding made steps longer: every case; or a line for each part, which also says at which
+// rates nothing gains.
 std::string losing_sentences(const Outcomes& outcomes);
 std::string losing_summary(const Outcomes& outcomes);
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 
 #include "laconic/study/report_figure.hpp"
@@ -67,9 +66,8 @@ int gain_digits(const Payment& payment) {
   return payment.gain.median < 1 && payment.gain.median > 0.99 ? 4 : 2;
 }
 
-std::string sentence_of(const Payment& payment) {
-  return fmt::format("{} **{}x**{}", title_of(payment),
-                     number_text(payment.gain.median, gain_digits(payment)),
+std::string sentence_of(const Payment& payment, const std::string& title) {
+  return fmt::format("{} **{}x**{}", title, number_text(payment.gain.median, gain_digits(payment)),
                      is_within_spread(payment) ? " (within the spread)" : "");
 }
 
@@ -77,8 +75,9 @@ std::string sentence_of(const Payment& payment) {
 struct RateLosses {
   std::string part, rate;
   std::size_t compared = 0;  // methods; first epochs are not counted
-  std::vector<Payment> lost;
-  std::vector<Payment> lost_first_epochs;
+  bool has_gain = false;     // one of these gains 5 %
+  std::vector<Payment> lost = {};
+  std::vector<Payment> lost_first_epochs = {};
 };
 
 std::vector<RateLosses> losses_by_rate(const std::vector<Payment>& payments) {
@@ -86,38 +85,37 @@ std::vector<RateLosses> losses_by_rate(const std::vector<Payment>& payments) {
   for (const Payment& payment : payments) {
     if (!is_known(payment.gain)) continue;
     if (all.empty() || all.back().part != payment.part || all.back().rate != payment.rate) {
-      all.push_back({payment.part, payment.rate, 0, {}, {}});
+      all.push_back({.part = payment.part, .rate = payment.rate});
     }
     RateLosses& at = all.back();
-    at.compared += payment.is_first_epoch ? 0 : 1;
+    if (!payment.is_first_epoch) {
+      ++at.compared;
+      at.has_gain = at.has_gain || payment.gain.median >= kSmallGain;
+    }
     if (loses(payment))
       (payment.is_first_epoch ? at.lost_first_epochs : at.lost).push_back(payment);
   }
   return all;
 }
 
-// How many lost, then a line for each rate at which some did.
-std::string statement(const Outcomes& outcomes,
-                      const std::function<std::string(const RateLosses&)>& line) {
-  const std::vector<RateLosses> all = losses_by_rate(payments_of(outcomes));
+// How many lost, then these lines.
+std::string statement(const std::vector<RateLosses>& all, const std::string& lines) {
   std::size_t compared = 0, lost = 0, first_epochs = 0;
-  std::string lines;
   for (const RateLosses& at : all) {
     compared += at.compared;
     lost += at.lost.size();
     first_epochs += at.lost_first_epochs.size();
-    if (!at.lost.empty() || !at.lost_first_epochs.empty())
-      lines += fmt::format("- {}, {}: {}\n", at.part, at.rate, line(at));
   }
   if (compared == 0) {
     return "Nothing can be said of where compression does not help: no method was measured beside "
            "what is sent whole.\n\n";
   }
-  if (lines.empty()) {
+  if (lost == 0 && first_epochs == 0) {
     const std::string many =
         fmt::format("None of the {} cases that were measured, methods at rates, lost", compared);
-    return (compared == 1 ? "The one case that was measured did not lose" : many) +
-           " against sending everything whole.\n\n";
+    return fmt::format("{} against sending everything whole.\n\n{}{}",
+                       compared == 1 ? "The one case that was measured did not lose" : many, lines,
+                       lines.empty() ? "" : "\n");
   }
   const std::string epochs =
       with_count(static_cast<std::int64_t>(first_epochs), "first epoch", "first epochs");
@@ -126,6 +124,40 @@ std::string statement(const Outcomes& outcomes,
       "**Encoding made steps longer in {} of {} measured cases**, methods at rates{}, against "
       "sending everything whole at the same rate:\n\n{}\n",
       lost, compared, more, lines);
+}
+
+// Requires: not empty.
+std::string worst_of(const std::vector<Payment>& lost) {
+  const Payment& worst = *std::min_element(
+      lost.begin(), lost.end(),
+      [](const Payment& a, const Payment& b) { return a.gain.median < b.gain.median; });
+  return sentence_of(worst, fmt::format("{} at {}", title_of(worst), worst.rate));
+}
+
+// What there is to say against encoding in one part, over all its rates; empty: nothing.
+std::string part_line(const std::vector<RateLosses>& all, const std::string& part) {
+  std::size_t compared = 0;
+  std::vector<std::string> gainless, statements;
+  std::vector<Payment> lost, first_epochs;
+  for (const RateLosses& at : all) {
+    if (at.part != part) continue;
+    compared += at.compared;
+    if (at.compared > 0 && !at.has_gain) gainless.push_back(at.rate);
+    lost.insert(lost.end(), at.lost.begin(), at.lost.end());
+    first_epochs.insert(first_epochs.end(), at.lost_first_epochs.begin(),
+                        at.lost_first_epochs.end());
+  }
+  if (!gainless.empty())
+    statements.push_back(fmt::format("nothing gains 5 % at {}", fmt::join(gainless, ", ")));
+  if (!lost.empty())
+    statements.push_back(fmt::format(
+        "{} of {} lost, at worst {}", lost.size(),
+        with_count(static_cast<std::int64_t>(compared), "case", "cases"), worst_of(lost)));
+  if (!first_epochs.empty())
+    statements.push_back(fmt::format("of first epochs {} lost, at worst {}", first_epochs.size(),
+                                     worst_of(first_epochs)));
+  if (statements.empty()) return "";
+  return fmt::format("- {}: {}\n", part, fmt::join(statements, "; "));
 }
 
 std::vector<std::string> row_of(const Payment& payment) {
@@ -255,30 +287,23 @@ std::optional<double> composed_break_even(const Payment& payment) {
 }
 
 std::string losing_sentences(const Outcomes& outcomes) {
-  return statement(outcomes, [](const RateLosses& at) {
+  const std::vector<RateLosses> all = losses_by_rate(payments_of(outcomes));
+  std::string lines;
+  for (const RateLosses& at : all) {
     std::vector<std::string> cases;
     for (const auto* lost : {&at.lost, &at.lost_first_epochs})
-      for (const Payment& payment : *lost) cases.push_back(sentence_of(payment));
-    return fmt::format("{}", fmt::join(cases, "; "));
-  });
+      for (const Payment& payment : *lost) cases.push_back(sentence_of(payment, title_of(payment)));
+    if (!cases.empty())
+      lines += fmt::format("- {}, {}: {}\n", at.part, at.rate, fmt::join(cases, "; "));
+  }
+  return statement(all, lines);
 }
 
 std::string losing_summary(const Outcomes& outcomes) {
-  return statement(outcomes, [](const RateLosses& at) {
-    const auto worst = [](const std::vector<Payment>& lost) {
-      return sentence_of(*std::min_element(
-          lost.begin(), lost.end(),
-          [](const Payment& a, const Payment& b) { return a.gain.median < b.gain.median; }));
-    };
-    std::vector<std::string> parts;
-    if (!at.lost.empty())
-      parts.push_back(
-          fmt::format("{} of {}, at worst {}", at.lost.size(), at.compared, worst(at.lost)));
-    if (!at.lost_first_epochs.empty())
-      parts.push_back(fmt::format("first epochs: {}, at worst {}", at.lost_first_epochs.size(),
-                                  worst(at.lost_first_epochs)));
-    return fmt::format("{}", fmt::join(parts, "; "));
-  });
+  const std::vector<RateLosses> all = losses_by_rate(payments_of(outcomes));
+  std::string lines;
+  for (const Baseline& baseline : kBaselines) lines += part_line(all, baseline.part);
+  return statement(all, lines);
 }
 
 Figure gain_figure(const Outcomes& outcomes) {

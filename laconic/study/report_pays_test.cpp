@@ -95,8 +95,43 @@ TEST(StudyPages, LosingCasesAreBold) {
   const std::string page = pays_page(outcomes, {});
   EXPECT_TRUE(contains(page, "| **0.50x (n 2)** | – | **loses** |")) << page;
   EXPECT_TRUE(contains(page, "| **0.91x (0.77–1.11, n 2)** | – | **loses**, within the spread |"));
-  EXPECT_TRUE(contains(summary_page(outcomes, {}, {}, ""),
-                       "- bandwidth, 100mbit: 2 of 3, at worst rotated **0.50x**\n"));
+}
+
+TEST(StudyPages, TheSummaryHasALineForEachPart) {
+  const auto run = [](const std::string& method, const std::string& rate, double seconds) {
+    return invented({.method = method, .rate = rate, .seconds = seconds});
+  };
+  Outcomes outcomes = {
+      run("fp32", "unshaped", 1), run("fp16", "unshaped", 0.99), run("rotated", "unshaped", 2),
+      run("fp32", "100mbit", 4),  run("fp16", "100mbit", 2),     run("rotated", "100mbit", 5),
+      run("fp32", "14mbit", 8),   run("fp16", "14mbit", 4),      run("rotated", "14mbit", 2)};
+  const std::string bandwidth =
+      "- bandwidth: nothing gains 5 % at unshaped; 2 of 6 cases lost, at worst rotated at unshaped "
+      "**0.50x**\n";
+  EXPECT_EQ(losing_summary(outcomes),
+            "**Encoding made steps longer in 2 of 6 measured cases**, methods at rates, against "
+            "sending everything whole at the same rate:\n\n" +
+                bandwidth + "\n");
+  EXPECT_TRUE(contains(summary_page(outcomes, {}, {}, ""), bandwidth));
+  for (Outcome other : {invented({.method = "nothing", .seconds = 1}),
+                        invented({.method = "both", .seconds = 1.25})}) {
+    other.trial.part = "end-to-end";
+    outcomes.push_back(other);
+  }
+  EXPECT_TRUE(contains(losing_summary(outcomes),
+                       bandwidth +
+                           "- end-to-end: nothing gains 5 % at 100mbit; 1 of 1 case lost, at worst "
+                           "both at 100mbit **0.80x**\n\n"))
+      << losing_summary(outcomes);
+}
+
+// It does not lose, but is not worth it either.
+TEST(StudyPages, TheSummarySaysWhereNothingGains) {
+  const Outcomes outcomes = {invented({.seconds = 1.04}), invented({.method = "fp16"})};
+  EXPECT_EQ(losing_summary(outcomes),
+            "The one case that was measured did not lose against sending everything whole.\n\n"
+            "- bandwidth: nothing gains 5 % at 100mbit\n\n");
+  EXPECT_FALSE(contains(losing_sentences(outcomes), "- bandwidth"));
 }
 
 TEST(StudyPages, ASmallLossIsNotRoundedAway) {
@@ -157,7 +192,8 @@ TEST(StudyPages, AFirstEpochMayLoseAlone) {
                        "epoch, against"));
   EXPECT_TRUE(
       contains(losing_summary(outcomes),
-               "- bandwidth, 100mbit: first epochs: 1, at worst ac-sgd, first epoch **0.50x**"))
+               "- bandwidth: of first epochs 1 lost, at worst ac-sgd, first epoch at 100mbit "
+               "**0.50x**\n"))
       << losing_summary(outcomes);
   EXPECT_TRUE(contains(losing_sentences(outcomes), "ac-sgd, first epoch **0.50x**"));
 }
