@@ -15,6 +15,8 @@ constexpr const char* kPart = "bandwidth";
 const std::vector<std::string> kDispensablePipelines = {"DirectQ, 3 and 6 bits",
                                                         "AC-SGD, 3 and 6 bits"};
 
+constexpr const char* kRunMean = "mean over the run, first epoch included";
+
 std::string speed_up_table(const std::vector<Case>& cases, const std::string& base) {
   if (std::none_of(cases.begin(), cases.end(), [&](const Case& c) { return c.method == base; })) {
     return fmt::format("{} was not measured, so there is nothing to compare with.\n\n", base);
@@ -72,7 +74,8 @@ Figure speed_figure(const Outcomes& outcomes) {
   return figure;
 }
 
-// At the loss's rate if it was measured, else at the slowest one.
+// At the loss's rate if it was measured, else at the slowest one. What a method that bypasses sent
+// before it decided is not what it sends in a step; nor is the probe, nor agreement between ranks.
 Figure bytes_figure(const Outcomes& outcomes) {
   const std::vector<Case> cases = cases_of(outcomes, kPart);
   const std::vector<std::string> rates = rates_of(cases);
@@ -80,24 +83,25 @@ Figure bytes_figure(const Outcomes& outcomes) {
   const std::string rate = has_rate ? kLossRate : rates.empty() ? "" : rates.back();
   Figure figure;
   figure.name = "bytes";
-  figure.title =
-      fmt::format("What all ranks send in a step at {}, by traffic class (measured)", rate);
+  figure.title = fmt::format("What all ranks send in a step at {} (measured; {})", rate, kRunMean);
   figure.y_label = "MB a step";
   figure.kind = FigureKind::stacked;
   std::vector<const Case*> bars;
   std::vector<std::string> classes;
   for (const std::string& method : methods_of(cases)) {
     const Case* one = find_case(cases, method, rate);
-    if (!one || one->rounds.front().traffic.empty() || one->rounds.front().steps.empty()) continue;
+    if (!one || bypasses(one->rounds.front().trial)) continue;
+    if (one->rounds.front().traffic.empty() || one->rounds.front().steps.empty()) continue;
     figure.ticks.push_back({static_cast<double>(bars.size()), method});
     bars.push_back(one);
     for (const ClassTotal& total : one->rounds.front().traffic) {
+      if (total.traffic == "preflight" || total.traffic == "control") continue;
       if (std::find(classes.begin(), classes.end(), total.traffic) == classes.end()) {
         classes.push_back(total.traffic);
       }
     }
   }
-  classes = curves_to_draw(classes, {"preflight", "control"});
+  classes = curves_to_draw(classes, {});
   for (const std::string& name : classes) {
     Curve curve{name, {}};
     for (std::size_t bar = 0; bar < bars.size(); ++bar) {
@@ -144,11 +148,17 @@ std::string bandwidth_page(const Outcomes& outcomes, const Drawn& drawn) {
       true);
   page +=
       "MB that all ranks send in a step, mean over the whole run, first epoch included, without "
-      "agreement between ranks and the probe before the first step:\n\n";
+      "agreement between ranks and the probe before the first step (of a method that bypasses, "
+      "mostly of steps before it decided):\n\n";
   page += method_by_rate(
       cases, [](const Case& c, Which) { return text(scaled(wire_bytes_per_step(c), 1e-6)); },
       false);
-  return page + figure_text(drawn, "bytes", "What all ranks send in a step, by traffic class");
+  return page +
+         figure_text(
+             drawn, "bytes",
+             fmt::format(
+                 "What all ranks send in a step, by traffic class; {}; without methods that bypass",
+                 kRunMean));
 }
 
 }  // namespace laconic

@@ -62,6 +62,19 @@ TEST(StudyPages, AFigureOverRatesHasCurvesOfWhatHasNumbers) {
   EXPECT_EQ(figure.curves, (std::vector<Curve>{{"fp32", {{1000, 1, 1, 1}, {100, 2, 2, 2}}}}));
 }
 
+TEST(StudyPages, BytesOfAStepAreThoseOfTraining) {
+  Outcome probed = invented({.method = "fp16", .wire_bytes = 12e6});
+  probed.traffic.push_back({"preflight", 1, 1e9, 1e9, 0, 0, 0});
+  probed.traffic.push_back({"control", 1, 1e9, 1e9, 0, 0, 0});
+  Outcome bypass = invented({.method = "ac-sgd, bypass auto", .preset = "ac-sgd"});
+  bypass.trial.set["steering.bypass"] = "auto";
+  const Figure figure = bytes_figure({invented({}), probed, bypass});
+  EXPECT_TRUE(contains(figure.title, "mean over the run, first epoch included")) << figure.title;
+  EXPECT_EQ(figure.ticks, (std::vector<Tick>{{0, "fp32"}, {1, "fp16"}}));
+  EXPECT_EQ(figure.curves, (std::vector<Curve>{{"pp.activation", {{0, 12, 12, 12}, {1, 6, 6, 6}}},
+                                               {"pp.gradient", {{0, 12, 12, 12}, {1, 6, 6, 6}}}}));
+}
+
 TEST(StudyPages, APartThatFailedIsNotAPartThatWasNotRun) {
   Outcome failed = invented({});
   failed.failure = "lost";

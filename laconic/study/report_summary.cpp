@@ -81,7 +81,9 @@ std::string summary_figures(const Drawn& drawn, const std::string& prefix) {
   const std::vector<std::pair<std::string, std::string>> figures = {
       {"speed", "A pipeline of four stages: samples a second over the rate of each link"},
       {"loss", fmt::format("Data-parallel: loss over seconds at {} (composed)", kLossRate)},
-      {"bytes", "The pipeline: MB that all ranks send in a step, by traffic class"}};
+      {"bytes",
+       "The pipeline: MB that all ranks send in a step, by traffic class; mean over the run, first "
+       "epoch included"}};
   std::vector<Column> captions;
   std::vector<std::string> images;
   std::string sentences;
