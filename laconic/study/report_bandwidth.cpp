@@ -95,7 +95,7 @@ Figure bytes_figure(const Outcomes& outcomes) {
     figure.ticks.push_back({static_cast<double>(bars.size()), method});
     bars.push_back(one);
     for (const ClassTotal& total : one->rounds.front().traffic) {
-      if (total.traffic == "preflight" || total.traffic == "control") continue;
+      if (!is_training(total)) continue;
       if (std::find(classes.begin(), classes.end(), total.traffic) == classes.end()) {
         classes.push_back(total.traffic);
       }

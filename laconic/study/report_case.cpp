@@ -36,10 +36,6 @@ double either(const Outcome& outcome, const std::string& ours, const std::string
   return own ? *own : number_in(setting_of(outcome, peers)).value_or(0);
 }
 
-bool is_training(const ClassTotal& total) {
-  return total.traffic != "control" && total.traffic != "preflight";
-}
-
 // Over rounds; none of those for which it is not known.
 Spread over_rounds(const Case& one,
                    const std::function<std::optional<double>(const Outcome&)>& value) {
@@ -233,6 +229,10 @@ Spread tokens_per_second(const Case& one, const std::vector<Case>& part) {
     if (outcome.trial.model == one.rounds.front().trial.model) context = shape_of(outcome).context;
   }
   return context > 0 ? scaled(samples_per_second(one), context) : Spread{};
+}
+
+bool is_training(const ClassTotal& total) {
+  return total.traffic != "control" && total.traffic != "preflight";
 }
 
 Spread wire_bytes_per_step(const Case& one) {

@@ -74,8 +74,11 @@ Spread samples_per_second(const Case& one, Which which = Which::counted);
 // part that trains the same model does.
 Spread tokens_per_second(const Case& one, const std::vector<Case>& part);
 
+// Of a step, rather than agreement between ranks or the probe before the first.
+bool is_training(const ClassTotal& total);
+
 // Means over all steps of the run, the first epoch included.
-Spread wire_bytes_per_step(const Case& one);     // all ranks, without control and preflight
+Spread wire_bytes_per_step(const Case& one);     // all ranks, training alone
 Spread saved_bytes_per_step(const Case& one);    // raw - wire of the same, of a mean rank
 Spread codec_seconds_per_step(const Case& one);  // a rank's encoding and decoding
 
