@@ -46,6 +46,14 @@ Spread over_rounds(const Case& one,
   return spread_of(values);
 }
 
+// Of rows from `begin` until before `end`. Requires: not empty.
+std::optional<double> mean_loss(const Outcome& outcome, std::size_t begin, std::size_t end) {
+  std::vector<double> losses;
+  for (std::size_t i = begin; i < end; ++i) losses.push_back(outcome.steps[i].loss);
+  const double mean = mean_of(losses);
+  return std::isfinite(mean) ? std::optional<double>(mean) : std::nullopt;
+}
+
 void add_once(std::vector<std::string>& list, const std::string& text) {
   if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
 }
@@ -314,16 +322,18 @@ OutletBytes busiest_outlet(const Outcome& outcome) {
 
 std::optional<double> loss_at(const Outcome& outcome, std::size_t step) {
   if (step == 0 || step > outcome.steps.size()) return {};
-  std::vector<double> losses;
-  for (std::size_t i = step - std::min(step, kLossSteps); i < step; ++i) {
-    losses.push_back(outcome.steps[i].loss);
-  }
-  const double mean = mean_of(losses);
-  return std::isfinite(mean) ? std::optional<double>(mean) : std::nullopt;
+  return mean_loss(outcome, step - std::min(step, kLossSteps), step);
 }
 
 Spread final_loss(const Case& one, std::size_t step) {
   return over_rounds(one, [&](const Outcome& outcome) { return loss_at(outcome, step); });
+}
+
+std::optional<double> centred_loss_at(const Outcome& outcome, std::size_t step) {
+  const std::size_t all = outcome.steps.size();
+  if (step == 0 || step > all) return {};
+  const std::size_t reach = std::min({kLossReach, step - 1, all - step});
+  return mean_loss(outcome, step - 1 - reach, step + reach);
 }
 
 std::size_t common_steps(const std::vector<Case>& cases) {

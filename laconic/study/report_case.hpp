@@ -98,6 +98,11 @@ OutletBytes busiest_outlet(const Outcome& outcome);
 // step or a loss is not finite.
 std::optional<double> loss_at(const Outcome& outcome, std::size_t step);
 Spread final_loss(const Case& one, std::size_t step);
+// Mean of the losses from two steps before `step` to two after it; near the first and the last step
+// of fewer, as many on either side. Losses fall, and fastest at first: a mean of those before alone
+// would be too high, most of all where few steps are done.
+std::optional<double> centred_loss_at(const Outcome& outcome, std::size_t step);
+inline constexpr std::size_t kLossReach = 2;
 // The number of steps that all rounds of all of these have.
 std::size_t common_steps(const std::vector<Case>& cases);
 

@@ -203,5 +203,22 @@ TEST(StudyCase, LossesAreMeansOfFive) {
   EXPECT_FALSE(loss_at(outcome, 7));
 }
 
+TEST(StudyCase, CentredLossesAreMeansOfAsManyOnEitherSide) {
+  Outcome outcome = invented({});
+  outcome.steps.clear();
+  for (int step = 1; step <= 7; ++step) outcome.steps.push_back({step, 1, 1.0 * step * step, 0, 0});
+  EXPECT_DOUBLE_EQ(*centred_loss_at(outcome, 1), 1);
+  EXPECT_DOUBLE_EQ(*centred_loss_at(outcome, 2), (1 + 4 + 9) / 3.0);
+  EXPECT_DOUBLE_EQ(*centred_loss_at(outcome, 3), (1 + 4 + 9 + 16 + 25) / 5.0);
+  EXPECT_DOUBLE_EQ(*centred_loss_at(outcome, 5), (9 + 16 + 25 + 36 + 49) / 5.0);
+  EXPECT_DOUBLE_EQ(*centred_loss_at(outcome, 6), (25 + 36 + 49) / 3.0);
+  EXPECT_DOUBLE_EQ(*centred_loss_at(outcome, 7), 49);
+  EXPECT_FALSE(centred_loss_at(outcome, 0));
+  EXPECT_FALSE(centred_loss_at(outcome, 8));
+  outcome.steps[6].loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(centred_loss_at(outcome, 5));
+  EXPECT_TRUE(centred_loss_at(outcome, 4));
+}
+
 }  // namespace
 }  // namespace laconic

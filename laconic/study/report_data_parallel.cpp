@@ -119,10 +119,12 @@ std::string equal_seconds(const Outcomes& outcomes, const std::vector<Case>& spe
       "round of part \"loss\", placed at the seconds that a step was measured to take at each "
       "rate. Steps that a method sends whole before it begins (compressed Adam, DDP's PowerSGD "
       "hook) are placed at the seconds of \"laconic, raw\" or DDP. "
+      "A loss is the mean of the step's own and of those of two steps on either side (near the "
+      "first and the last step of fewer, as many on both), since a mean of earlier losses alone "
+      "would be against methods that have done few steps. "
       "In brackets, at the seconds of the fastest and the slowest round. Seconds are as many as "
-      "the "
-      "fastest method needs for all its steps, so that nothing is carried on beyond what was "
-      "measured.\n\n";
+      "the fastest method needs for all but its last two steps, so that nothing is carried on "
+      "beyond what was measured.\n\n";
   page += figure_text(drawn, "loss", fmt::format("Loss over seconds at {} (composed)", kLossRate));
   for (const std::string& rate : rates_of(speeds)) {
     const std::vector<ComposedLoss> composed = composed_losses(outcomes, rate);
@@ -169,8 +171,10 @@ std::vector<ComposedLoss> composed_losses(const Outcomes& outcomes, const std::s
 double common_seconds(const std::vector<ComposedLoss>& losses) {
   double least = 0;
   for (const ComposedLoss& one : losses) {
-    const double all = seconds_until(one, one.losses.steps.size(), &Spread::median);
-    least = least == 0 ? all : std::min(least, all);
+    const std::size_t all = one.losses.steps.size();
+    const std::size_t steps = all > kLossReach ? all - kLossReach : all;
+    const double seconds = seconds_until(one, steps, &Spread::median);
+    least = least == 0 ? seconds : std::min(least, seconds);
   }
   return least;
 }
@@ -180,11 +184,11 @@ std::size_t steps_after(const ComposedLoss& losses, double seconds) {
 }
 
 Spread loss_after(const ComposedLoss& losses, double seconds) {
-  const auto loss = loss_at(losses.losses, steps_after(losses, seconds));
+  const auto loss = centred_loss_at(losses.losses, steps_after(losses, seconds));
   if (!loss) return {};
   Spread result = {*loss, *loss, *loss, losses.step_seconds.rounds};
   for (const auto which : {&Spread::least, &Spread::most}) {
-    const auto bound = loss_at(losses.losses, steps_in(losses, seconds, which));
+    const auto bound = centred_loss_at(losses.losses, steps_in(losses, seconds, which));
     result.least = std::min(result.least, bound.value_or(*loss));
     result.most = std::max(result.most, bound.value_or(*loss));
   }
@@ -218,7 +222,7 @@ Figure loss_figure(const Outcomes& outcomes) {
   figure.name = "loss";
   figure.title = fmt::format("Loss over time at {} (composed of losses and step times)", kLossRate);
   figure.x_label = "seconds";
-  figure.y_label = "loss, mean of five steps";
+  figure.y_label = "loss, mean of the step and two on either side";
   figure.kind = FigureKind::lines;
   figure.log_x = true;
   const std::vector<ComposedLoss> composed = composed_losses(outcomes, kLossRate);
@@ -229,7 +233,7 @@ Figure loss_figure(const Outcomes& outcomes) {
     if (std::find(names.begin(), names.end(), one.method) == names.end()) continue;
     Curve curve{one.method, {}};
     for (std::size_t step = 1; step <= one.losses.steps.size(); ++step) {
-      const auto loss = loss_at(one.losses, step);
+      const auto loss = centred_loss_at(one.losses, step);
       if (!loss) break;
       curve.points.push_back({seconds_until(one, step, &Spread::median), *loss, *loss, *loss});
     }

@@ -94,10 +94,12 @@ struct ComposedLoss {
   Spread whole_seconds = {};  // of one of these
 };
 std::vector<ComposedLoss> composed_losses(const Outcomes& outcomes, const std::string& rate);
-// The longest time for which every one of them has losses.
+// When the first of them has done all but its last two steps (all, where it has fewer than three):
+// until then every one of them has losses on either side of its step.
 double common_seconds(const std::vector<ComposedLoss>& losses);
-// Its least and most are those at the fastest and the slowest round's seconds. Unknown where no
-// step is done yet, and where losses are not finite.
+// The centred loss of the last step that is done by then; its least and most are those at the
+// fastest and the slowest round's seconds. Unknown where no step is done yet, and where losses are
+// not finite.
 Spread loss_after(const ComposedLoss& losses, double seconds);
 std::size_t steps_after(const ComposedLoss& losses, double seconds);
 // Against DDP's after equally many steps, in per cent; none where one is not known.
