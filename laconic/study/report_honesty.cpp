@@ -47,7 +47,19 @@ std::optional<ScheduleKind> kind_of(const Outcome& outcome) {
   }
 }
 
+// Encoding and decoding between stages, of a microbatch in one stage: only known as a mean of
+// ranks.
+double stage_codec_seconds(const Outcome& outcome, const PipelineShape& pipeline, int chunks) {
+  double seconds = 0;
+  for (const ClassTotal& total : outcome.traffic) {
+    if (total.traffic == "pp.activation" || total.traffic == "pp.gradient")
+      seconds += total.codec_seconds;
+  }
+  return seconds / static_cast<double>(outcome.steps.size()) / pipeline.microbatches / chunks;
+}
+
 // Times of a run are of one stage, a rank's several taken as one; ranks count along dp first.
+// Half of the codec's time is taken as forward's, half as backward's, which receive and send alike.
 Costs costs_of(const Outcome& outcome, const RunShape& shape, const PipelineShape& pipeline) {
   const auto bits = payload_bits(outcome.trial.rate);
   const double steps = static_cast<double>(outcome.steps.size());
@@ -55,6 +67,7 @@ Costs costs_of(const Outcome& outcome, const RunShape& shape, const PipelineShap
     return bits && count > 0 ? 8 * bytes_of(outcome, traffic) / count / *bits : 0.0;
   };
   const double messages = steps * pipeline.microbatches * edge_count(pipeline) * shape.dp;
+  const double codec = stage_codec_seconds(outcome, pipeline, shape.chunks) / 2;
   Costs costs;
   costs.wiring = Wiring::switched;
   costs.latency = kLatency;
@@ -62,7 +75,8 @@ Costs costs_of(const Outcome& outcome, const RunShape& shape, const PipelineShap
     const auto rank = static_cast<std::size_t>(rank_of_stage(pipeline, stage) * shape.dp);
     const double computing = outcome.computing_seconds[rank];
     const double backward = (1 - kForwardShare) * computing;
-    costs.stages.push_back({kForwardShare * computing, backward, backward / 2, backward / 2, 0});
+    costs.stages.push_back({kForwardShare * computing + codec, backward + codec,
+                            backward / 2 + codec, backward / 2, 0});
   }
   costs.edges = {{seconds("pp.activation", messages), seconds("pp.gradient", messages), 0}};
   // The first and the last stage each send the embedding's gradient once, when all is done.
@@ -119,15 +133,14 @@ std::string estimate_section(const Outcomes& outcomes) {
       "## Predicted and measured step time\n\nPredicted by the walk of `laconic schedule` with "
       "wiring "
       "\"switched\": each rank's computing as the same run measured it, a third of it forward and "
-      "two "
-      "thirds backward; messages by their bytes at 1448 / 1514 of the link's rate, and {:.0f} us "
-      "of "
-      "latency; at the end the shared embedding's gradient. Left out: encoding, the update, and "
-      "that "
-      "ranks compete for processors at some times more than at others. Unshaped links cost only "
-      "latency. Computing and bytes are means over the whole run, its first step included; "
-      "measured "
-      "step times are medians of the steps that count.\n\n",
+      "two thirds backward; to each of the two half of what a rank spends on encoding and "
+      "decoding between stages, mean over ranks; messages by their bytes at 1448 / 1514 of the "
+      "link's rate, and {:.0f} us of latency; at the end the shared embedding's gradient. Left "
+      "out: the update, and that ranks compete for processors at some times more than at others. "
+      "Unshaped links cost only latency. Computing, encoding and bytes are means over the whole "
+      "run, its first step included; measured step times are medians of the steps that count. "
+      "Methods whose links remember samples are therefore left out, since the bytes of their first "
+      "epoch differ, and so are methods that bypass.\n\n",
       1e6 * kLatency);
   const std::vector<Prediction> predictions = predictions_of(outcomes);
   if (predictions.empty())
@@ -232,8 +245,8 @@ std::vector<Prediction> predictions_of(const Outcomes& outcomes) {
   std::vector<Prediction> predictions;
   for (const char* part : {"honesty", "bandwidth"}) {
     for (const Case& one : cases_of(outcomes, part)) {
-      const bool is_sweep = one.part == "bandwidth";
-      if (one.rate == "none" || (is_sweep && one.method != "fp32")) continue;
+      const Trial& trial = one.rounds.front().trial;
+      if (one.rate == "none" || has_memory(trial) || bypasses(trial)) continue;
       std::vector<double> values;
       for (const Outcome& outcome : one.rounds) {
         if (const auto seconds = predicted_seconds(outcome)) values.push_back(*seconds);

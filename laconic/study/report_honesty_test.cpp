@@ -55,6 +55,31 @@ TEST(StudyPages, APredictionIsTheWalkOfTheSchedule) {
   EXPECT_NEAR(*predicted_seconds(outcome), 2 * one_way + 4 * 0.03 + 6 * 70e-6, 1e-3);
 }
 
+// 0.8 s of a step in 8 microbatches: 0.1 s each, half of it forward and half backward.
+TEST(StudyPages, APredictionHasTheTimeOfEncoding) {
+  Outcome outcome =
+      invented({.part = "honesty", .method = "gpipe", .rate = "unshaped", .codec_seconds = 0.8});
+  EXPECT_NEAR(*predicted_seconds(outcome), 11 * 0.13 + 6 * 70e-6, 1e-9);
+  outcome.traffic.push_back({"embedding.tied", 1, 0, 0, 0, 0, 100});  // not between stages
+  EXPECT_NEAR(*predicted_seconds(outcome), 11 * 0.13 + 6 * 70e-6, 1e-9);
+}
+
+// Bytes are means over a run: of little use where its first epoch, or its first steps, differ.
+TEST(StudyPages, WhatSendsTheSameInEveryStepIsPredicted) {
+  Outcome bypass = invented({.method = "rotated, bypass auto"});
+  bypass.trial.set["steering.bypass"] = "auto";
+  const Outcomes outcomes = {invented({}),
+                             invented({.method = "fp16"}),
+                             invented({.method = "rotated"}),
+                             invented({.method = "ac-sgd", .steps = 4, .preset = "ac-sgd"}),
+                             bypass,
+                             invented({.method = "rotated", .rate = "none"}),
+                             invented({.part = "honesty", .method = "1f1b"})};
+  std::vector<std::string> methods;
+  for (const Prediction& one : predictions_of(outcomes)) methods.push_back(one.method);
+  EXPECT_EQ(methods, (std::vector<std::string>{"1f1b", "fp32", "fp16", "rotated"}));
+}
+
 // What a rank sends to both sides shares its outlet: 1f1b takes longer than with a wire for each
 // pair.
 TEST(StudyPages, APredictionIsOfHostsBehindASwitch) {

@@ -242,8 +242,8 @@ Target estimate_target(const Outcomes& outcomes) {
       near == static_cast<std::ptrdiff_t>(all.size()) ? Judgement::met : Judgement::missed;
   if (target.judgement == Judgement::missed) {
     target.why = fmt::format(
-        "farthest: {}, {}, {}; the walk leaves out the update, encoding and that "
-        "ranks compete for processors",
+        "farthest: {}, {}, {}; the walk leaves out the update and that ranks compete for "
+        "processors",
         worst.part, worst.rate, worst.method);
   }
   return target;
