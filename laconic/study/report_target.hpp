@@ -20,8 +20,8 @@ std::string source_of(const std::string& page, const std::string& rate);
 Target speed_target(std::string name, double wanted, const std::vector<Case>& cases,
                     const std::string& own, const std::string& base, const std::string& rate,
                     const std::string& page);
-// Where a step's time goes, and what would be left to gain if network and codec took none of it.
-std::string reason_of(const Case& one, const Case& base);
+// Where a step's time goes. Waiting and encoding overlap, so they say nothing of what is left.
+std::string reason_of(const Case& one);
 
 using CaseAt = std::function<const Case*(const std::string& rate)>;
 // At every rate at which both were measured. `own_at` and `base_at` find what is compared at a

@@ -77,7 +77,7 @@ Target end_to_end_target(const std::vector<Case>& cases) {
   const Spread ratio = ratio_of(seconds_of(base), seconds_over_epochs(own));
   target.number = text(ratio, 2, "x");
   target.judgement = ratio.median >= 4.9 ? Judgement::met : Judgement::missed;
-  target.why = target.judgement == Judgement::missed ? reason_of(own, base) : "";
+  target.why = target.judgement == Judgement::missed ? reason_of(own) : "";
   require_slow_links(cases, "nothing", rate, target);
   return target;
 }

@@ -79,8 +79,7 @@ TEST(StudyPages, OptimusIsJudgedWhereCommunicationIsHalf) {
   EXPECT_EQ(target.judgement, Judgement::missed);
   EXPECT_EQ(target.why,
             "a step of CB + LEP + FE + SC takes 1600 ms at 138mbit: rank 0 waits 200 ms of it for "
-            "others and the network, a rank spends 0 ms on encoding and decoding; with neither it "
-            "would be 1.43x (composed)");
+            "others and the network, a rank spends 0 ms on encoding and decoding");
   outcomes[4] = run("base", "unshaped", 1.36, 0.4);  // 32 % at 138mbit, 66 % at 50mbit
   const Target none = target_of(targets_of(outcomes), "optimus-cc");
   EXPECT_EQ(none.judgement, Judgement::not_measured);
