@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -72,9 +71,7 @@ void write_report(const std::string& folder, const std::vector<Outcome>& outcome
   write("commands.txt", commands_text(outcomes, facts));
   write("README.md", contents_page(outcomes, facts));
   write("summary.md", summary_page(outcomes, facts, drawn, ""));
-  const auto skipped = std::count_if(outcomes.begin(), outcomes.end(), was_skipped);
-  const std::size_t ended = outcomes.size() - static_cast<std::size_t>(skipped);
-  if (facts.size != "full" || ended < facts.trials) return;
+  if (facts.size != "full" || !is_complete(outcomes, facts)) return;
   auto dated = std::filesystem::absolute(folder).lexically_normal();
   if (!dated.has_filename()) dated = dated.parent_path();
   // Anywhere else a README.md beside the folder is somebody else's.

@@ -6,7 +6,8 @@
 //   FOLDER/commands.txt        what makes the data, then every command of every trial
 //   FOLDER/raw/                the outcomes as JSON: put there by whoever ran them, not by this
 //   FOLDER/summary.md          the page people read
-//   docs/results/README.md     the same; of a whole study of size "full" in a folder of that one
+//   docs/results/README.md     the same; of a whole study of size "full" in a folder of that one,
+//                              in which no trial has failed
 //
 // Only write_report() touches the disk and calls gnuplot; without gnuplot the pages say so, and
 // scripts and data are there all the same. Written twice from the same outcomes, pages are the

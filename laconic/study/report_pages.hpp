@@ -47,6 +47,9 @@ inline constexpr const char* kLossRate = "100mbit";
 
 // --- What pages have in common
 
+// All trials of the report have ended well: none has failed, was skipped or is missing.
+bool is_complete(const Outcomes& outcomes, const ReportFacts& facts);
+
 // "bandwidth, 100mbit, fp32, round 2"
 std::string described(const Trial& trial);
 

@@ -116,6 +116,12 @@ std::string strangers(const Outcomes& outcomes, const ReportFacts& facts) {
 
 }  // namespace
 
+bool is_complete(const Outcomes& outcomes, const ReportFacts& facts) {
+  return outcomes.size() >= facts.trials &&
+         std::all_of(outcomes.begin(), outcomes.end(),
+                     [](const Outcome& one) { return one.failure.empty(); });
+}
+
 std::string described(const Trial& trial) {
   return fmt::format("{}, {}, {}, round {}", trial.part, trial.rate, trial.method, trial.round);
 }
@@ -165,6 +171,8 @@ std::string summary_page(const Outcomes& outcomes, const ReportFacts& facts, con
   std::string page = fmt::format(
       "# Results\n\n{}, {}; commit {}. All numbers, commands and raw data: [{}]({}README.md).\n\n",
       facts.date, facts.machine, facts.commit, facts.date, prefix);
+  if (!is_complete(outcomes, facts))
+    page += fmt::format("Not all of it was measured: {}.\n\n", counts_of(outcomes, facts));
   page += summary_figures(drawn, prefix);
   page +=
       "## Against PyTorch's DDP\n\nTokens a second at each rate; MB that all hosts send in a step "

@@ -72,6 +72,25 @@ TEST(StudyPages, FailuresAreListedWithTheirReasons) {
   EXPECT_TRUE(contains(contents_page({invented({})}, facts), "## Runs that failed\n\nNone.\n"));
 }
 
+TEST(StudyPages, TheSummarySaysWhatIsMissing) {
+  const ReportFacts facts = {.size = "full", .trials = 2};
+  Outcomes outcomes = {invented({}), invented({.round = 2})};
+  const auto line = [&] {
+    const std::string page = summary_page(outcomes, facts, {}, "");
+    const std::size_t at = page.find("Not all of it was measured: ");
+    return at == std::string::npos ? "" : page.substr(at, page.find('\n', at) - at);
+  };
+  EXPECT_TRUE(is_complete(outcomes, facts));
+  EXPECT_EQ(line(), "");
+  outcomes[1].failure = "lost";
+  EXPECT_FALSE(is_complete(outcomes, facts));
+  EXPECT_EQ(line(), "Not all of it was measured: 2 of 2 trials; 1 failed; 0 skipped.");
+  outcomes[1].failure = "skipped: no PyTorch";
+  EXPECT_EQ(line(), "Not all of it was measured: 2 of 2 trials; 0 failed; 1 skipped.");
+  outcomes.pop_back();
+  EXPECT_EQ(line(), "Not all of it was measured: 1 of 2 trials; 0 failed; 0 skipped.");
+}
+
 // Our meter agrees with the counters; a step of so many seconds is not the one that was predicted.
 TEST(StudyPages, TheSummaryCountsTargets) {
   EXPECT_TRUE(contains(summary_page({invented({.seconds = 100})}, {}, {}, ""),

@@ -136,7 +136,8 @@ TEST(StudyReport, ASecondTimeItIsTheSame) {
   }
 }
 
-// A README.md beside the folder is only replaced by a whole study, and only where it is ours.
+// A README.md beside the folder is only replaced by a whole study without failures, and only where
+// it is ours.
 TEST(StudyReport, OnlyAWholeFullOneInDocsResultsReplacesThePagePeopleRead) {
   const FailingGnuplot failing;
   ReportFacts brief = kFacts, half = kFacts;
@@ -146,15 +147,19 @@ TEST(StudyReport, OnlyAWholeFullOneInDocsResultsReplacesThePagePeopleRead) {
     ReportFacts facts;
     const char* beside;
     bool is_replaced;
-  } cases[] = {{kFacts, "docs/results", true}, {kFacts, "results", false},
-               {kFacts, "docs/result", false}, {kFacts, "", false},
-               {brief, "docs/results", false}, {half, "docs/results", false}};
+    const char* failure = "";  // of its last trial
+  } cases[] = {{kFacts, "docs/results", true},         {kFacts, "results", false},
+               {kFacts, "docs/result", false},         {kFacts, "", false},
+               {brief, "docs/results", false},         {half, "docs/results", false},
+               {kFacts, "docs/results", false, "lost"}};
   for (const auto& c : cases) {
     TemporaryFolder temporary;
     const fs::path beside = fs::path(temporary.path()) / c.beside;
     fs::create_directories(beside);
     std::ofstream(beside / "README.md") << "mine";
-    write_report(beside / "2026-11-15/", testing::invented_study(), c.facts);
+    std::vector<Outcome> outcomes = testing::invented_study();
+    outcomes.back().failure = c.failure;
+    write_report(beside / "2026-11-15/", outcomes, c.facts);
     EXPECT_EQ(read(beside / "README.md") != "mine", c.is_replaced) << beside;
     expect_links(beside / "2026-11-15/summary.md");
   }
