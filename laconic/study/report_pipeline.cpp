@@ -80,7 +80,9 @@ std::string optimus_page(const Outcomes& outcomes) {
   page +=
       "CB: low-rank gradients between stages. LEP: what a message lost goes into the next. FE: "
       "one sum for the embedding that the first and the last stage share. SC: low-rank sums "
-      "between replicas, on some stages. \"critical\": those gradients are encoded that the "
+      "between replicas, on some stages. \"CB + LEP + FE + SC\" is what was published; "
+      "\"optimus-cc\" is the preset of that name, which also sends the factors of these sums and "
+      "the embedding's gradient in 8 bits. \"critical\": those gradients are encoded that the "
       "step's length depends on. Numbers are measured, unless they are called composed.\n\n" +
       how_to_read();
   page += "## Step time\n\n";

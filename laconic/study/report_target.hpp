@@ -25,7 +25,8 @@ std::string reason_of(const Case& one);
 
 using CaseAt = std::function<const Case*(const std::string& rate)>;
 // At every rate at which both were measured. `own_at` and `base_at` find what is compared at a
-// rate. `may_overlap`: slower within the spread counts as met.
+// rate. `may_overlap`: slower within the spread counts as met, but for medians far apart, and is
+// told.
 Target never_slower(std::string name, const std::vector<Case>& cases, const CaseAt& own_at,
                     const CaseAt& base_at, const std::string& page, bool may_overlap);
 

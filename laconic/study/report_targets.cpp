@@ -96,14 +96,10 @@ std::string nearest_to_half(const std::vector<Case>& cases, const std::string& b
 }
 
 Target optimus_target(const std::vector<Case>& cases) {
-  const std::string all = "CB + LEP + FE + SC";
   const std::string rate = nearest_to_half(cases, "base");
-  Target target = speed_target(
-      fmt::format(
-          "optimus-cc: \"{}\" against \"base\", where communication is about half of base's "
-          "step",
-          all),
-      1.45, cases, all, "base", rate, "optimus-cc");
+  Target target =
+      speed_target("optimus-cc against \"base\", where communication is about half of base's step",
+                   1.45, cases, "optimus-cc", "base", rate, "optimus-cc");
   if (rate.empty()) {
     target.why = "base was not measured both unshaped and at a rate";
     return target;
@@ -184,8 +180,9 @@ void add_bypass_targets(const Outcomes& outcomes, std::vector<Target>& targets) 
     const auto case_of = [&](const char* method) -> CaseAt {
       return [&cases, method](const std::string& rate) { return find_case(cases, method, rate); };
     };
-    targets.push_back(never_slower(fmt::format("\"{}\" never slower than {}", own, base), cases,
-                                   case_of(own), case_of(base), page, true));
+    targets.push_back(
+        never_slower(fmt::format("\"{}\" never slower than {}, steps after it decided", own, base),
+                     cases, case_of(own), case_of(base), page, true));
   }
 }
 
@@ -278,7 +275,7 @@ std::string targets_page(const Outcomes& outcomes) {
                          {"measured", Align::left},
                          {"where", Align::left},
                          {"", Align::left},
-                         {"why not", Align::left}},
+                         {"remarks", Align::left}},
                         rows);
 }
 

@@ -61,6 +61,7 @@ inline Outcome invented(const Invented& wanted) {
   trial.preset = wanted.preset;
   trial.steps = wanted.steps;
   trial.set = {{"mesh.pp", std::to_string(wanted.pp)}, {"mesh.dp", std::to_string(wanted.dp)}};
+  if (contains(wanted.method, "bypass")) trial.set["steering.bypass"] = "auto";
   outcome.commit = "abc1234";
   outcome.machine = "a machine";
   // Where nothing but the command knows them.
@@ -206,8 +207,8 @@ inline std::vector<Outcome> invented_study() {
     add(all, invented_rounds("end-to-end", method, "50mbit", 4, 2));
   }
   double shrink = 1;
-  for (const char* name :
-       {"base", "CB", "CB + LEP", "CB + LEP + FE", "CB + LEP + FE + SC", "CB + LEP, critical"}) {
+  for (const char* name : {"base", "CB", "CB + LEP", "CB + LEP + FE", "CB + LEP + FE + SC",
+                           "optimus-cc", "CB + LEP, critical"}) {
     add(all, invented_rounds("optimus-cc", {name, shrink, 0.02}, "200mbit", 4, 2));
     add(all, invented_rounds("optimus-cc loss", {name, shrink, 0.02}, "unshaped", 4, 2));
     shrink += 0.3;
