@@ -120,7 +120,7 @@ std::string bandwidth_page(const Outcomes& outcomes, const Drawn& drawn) {
   page +=
       "A pipeline of four stages, each on a host of its own; every host's link has the rate "
       "of the column. Numbers on this page are measured, unless they are called composed.\n\n" +
-      how_to_read() +
+      setting_text(outcomes, {kPart}) + how_to_read() +
       "Methods whose links remember samples have two rows: later epochs, and the first, in "
       "which nothing is remembered yet. A step with samples of both counts in neither.\n\n";
   page += figure_text(drawn, "speed", "Samples a second over the bandwidth of each link");

@@ -245,7 +245,8 @@ Figure loss_figure(const Outcomes& outcomes) {
 std::string data_parallel_page(const Outcomes& outcomes, const Drawn& drawn) {
   const std::vector<Case> speeds = cases_of(outcomes, kSpeed);
   const std::vector<Case> losses = cases_of(outcomes, kLoss);
-  std::string page = "# Data-parallel training, against PyTorch's DDP\n\n" + how_to_read();
+  std::string page = "# Data-parallel training, against PyTorch's DDP\n\n" +
+                     setting_text(outcomes, {kSpeed, kLoss}) + how_to_read();
   page += speeds.empty() ? not_measured(outcomes, kSpeed)
                          : conditions(speeds) + speed_tables(speeds, drawn);
   page += losses.empty() ? not_measured(outcomes, kLoss) : equal_steps(outcomes, losses);

@@ -263,8 +263,8 @@ double error_of(const Prediction& prediction) {
 }
 
 std::string honesty_page(const Outcomes& outcomes) {
-  return "# Honesty: our numbers against others\n\n" + how_to_read() + meter_section(outcomes) +
-         estimate_section(outcomes) + lab_section(outcomes);
+  return "# Honesty: our numbers against others\n\n" + setting_text(outcomes) + how_to_read() +
+         meter_section(outcomes) + estimate_section(outcomes) + lab_section(outcomes);
 }
 
 }  // namespace laconic

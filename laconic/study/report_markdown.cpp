@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "laconic/base/error.hpp"
+#include "laconic/study/work.hpp"
 
 namespace laconic {
 
@@ -27,6 +29,18 @@ std::string row_text(const std::vector<std::string>& cells) {
 
 bool contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
+}
+
+// "a batch of 32 in microbatches of 4 on 4 ranks"
+std::string batch_text(const Outcome& outcome) {
+  const RunShape shape = shape_of(outcome);
+  std::string words = shape.batch > 0 ? fmt::format("a batch of {:g}", shape.batch) : "";
+  if (shape.batch > 0 && shape.microbatch > 0)
+    words += fmt::format(" in microbatches of {:g}", shape.microbatch);
+  words += fmt::format("{}{} ranks", words.empty() ? "" : " on ", outcome.trial.hosts);
+  if (shape.batch > 0 && outcome.trial.model == "replicas")
+    words += fmt::format(" (a rank's share of the batch is {:g} samples)", shape.batch / shape.dp);
+  return words;
 }
 
 bool has_memory(const std::vector<Case>& cases, const std::string& method) {
@@ -92,6 +106,32 @@ std::string figure_text(const Drawn& drawn, const std::string& name, const std::
 
 std::string with_count(std::int64_t count, const char* one, const char* many) {
   return fmt::format("{} {}", count, count == 1 ? one : many);
+}
+
+std::string setting_text(const std::vector<Outcome>& outcomes,
+                         const std::vector<std::string>& parts) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> models;  // with their batches
+  for (const Outcome& outcome : outcomes) {
+    const Trial& trial = outcome.trial;
+    if (!outcome.failure.empty() || trial.rate == "none") continue;
+    if (!parts.empty() && !contains(parts, trial.part)) continue;
+    auto same = std::find_if(models.begin(), models.end(),
+                             [&](const auto& model) { return model.first == trial.model; });
+    if (same == models.end()) same = models.insert(same, {trial.model, {}});
+    const std::string batch = batch_text(outcome);
+    if (!contains(same->second, batch)) same->second.push_back(batch);
+  }
+  if (models.empty()) return "";
+  std::vector<std::string> settings;
+  for (const auto& [model, batches] : models) {
+    const std::string description = description_of(model);
+    settings.push_back(fmt::format("{}{}", description.empty() ? "" : description + ", ",
+                                   fmt::join(batches, " or ")));
+  }
+  return fmt::format(
+      "Setting: {}; ranks have one thread each, in network namespaces of one machine, whose cores "
+      "they share; links have no latency but that of queues.\n\n",
+      fmt::join(settings, "; "));
 }
 
 std::string not_measured(const std::vector<Outcome>& outcomes, const std::string& part) {

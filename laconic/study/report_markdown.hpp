@@ -34,6 +34,11 @@ std::string figure_text(const Drawn& drawn, const std::string& name, const std::
 // "1 is", "2 are": a number and the word that agrees with it.
 std::string with_count(std::int64_t count, const char* one, const char* many);
 
+// What was trained on what: models and batches of runs of these parts (of all, where none is named)
+// that went well, as far as they are known, in one sentence. Empty: no run in a lab.
+std::string setting_text(const std::vector<Outcome>& outcomes,
+                         const std::vector<std::string>& parts = {});
+
 // The sentence for a page whose part has no outcome that went well.
 std::string not_measured(const std::vector<Outcome>& outcomes, const std::string& part);
 

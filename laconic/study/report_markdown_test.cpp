@@ -4,8 +4,13 @@
 
 #include <stdexcept>
 
+#include "laconic/study/test_outcomes.hpp"
+
 namespace laconic {
 namespace {
+
+using testing::invented;
+using testing::invented_peer;
 
 TEST(StudyPages, ATableEscapesPipes) {
   EXPECT_EQ(markdown_table({{"name", Align::left}, {"value"}}, {{"a|b", "1"}, {"c\nd", ""}}),
@@ -29,6 +34,35 @@ TEST(StudyPages, WordsAgreeWithTheirNumber) {
   EXPECT_EQ(with_count(0, "is", "are"), "0 are");
   EXPECT_EQ(with_count(1, "is", "are"), "1 is");
   EXPECT_EQ(with_count(2, "is", "are"), "2 are");
+}
+
+TEST(StudyPages, TheSettingIsWhatIsKnownOfIt) {
+  const std::string end =
+      "; ranks have one thread each, in network namespaces of one machine, whose cores they share; "
+      "links have no latency but that of queues.\n\n";
+  const std::string pipeline =
+      "8 layers of width 256, 4 heads, a context of 128 tokens, a vocabulary of 2048, ";
+  const std::string replicas =
+      "6 layers of width 384, 6 heads, a context of 128 tokens, a vocabulary of 8192, a batch of 8 "
+      "on 4 ranks (a rank's share of the batch is 2 samples)";
+  Outcome stages = invented({}), both = invented({.part = "end-to-end", .dp = 2});
+  stages.trial.model = both.trial.model = "pipeline";
+  Outcome peer = invented_peer({.part = "data-parallel", .method = "DDP"});
+  peer.trial.model = "replicas";
+  peer.trial.set["batch"] = "8";
+  const std::vector<Outcome> all = {stages, stages, both, peer};
+  EXPECT_EQ(setting_text(all, {"bandwidth"}),
+            "Setting: " + pipeline + "a batch of 32 in microbatches of 4 on 4 ranks" + end);
+  EXPECT_EQ(setting_text(all),
+            "Setting: " + pipeline +
+                "a batch of 32 in microbatches of 4 on 4 ranks or a batch of 64 in microbatches of "
+                "4 on 8 ranks; " +
+                replicas + end);
+  EXPECT_EQ(setting_text(all, {"loss"}), "");
+  Outcome bare = invented({.method = "mine"}), failed = stages;
+  bare.command.clear();
+  failed.failure = "lost";
+  EXPECT_EQ(setting_text({bare, failed, invented({.rate = "none"})}), "Setting: 4 ranks" + end);
 }
 
 }  // namespace

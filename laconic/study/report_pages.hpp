@@ -18,7 +18,7 @@ namespace laconic {
 
 using Outcomes = std::vector<Outcome>;
 
-// What stands in brackets; every page with numbers says it once.
+// What stands in brackets; every page with numbers says it once, after setting_text().
 std::string how_to_read();
 
 std::string bandwidth_page(const Outcomes& outcomes, const Drawn& drawn);

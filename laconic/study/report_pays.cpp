@@ -323,7 +323,9 @@ Figure gain_figure(const Outcomes& outcomes) {
 }
 
 std::string pays_page(const Outcomes& outcomes, const Drawn& drawn) {
-  std::string page = "# Does it pay?\n\n" + how_to_read();
+  std::vector<std::string> parts;
+  for (const Baseline& baseline : kBaselines) parts.emplace_back(baseline.part);
+  std::string page = "# Does it pay?\n\n" + setting_text(outcomes, parts) + how_to_read();
   page +=
       "- **Step time saved** (measured): the step of what is sent whole less this one, same rate.\n"
       "- **Network time saved** (composed): raw bytes less wire bytes of the busiest host's "

@@ -69,7 +69,7 @@ std::string end_to_end_page(const Outcomes& outcomes) {
       "Four stages, two replicas of each, eight hosts: \"activations only\" encodes what stages "
       "send each other, \"gradients only\" what replicas do. Numbers are measured, unless they are "
       "called composed.\n\n" +
-      how_to_read() + kBytesNote + communication_note();
+      setting_text(outcomes, {"end-to-end"}) + how_to_read() + kBytesNote + communication_note();
   return page + without_base(cases, "nothing") + step_table(cases, "nothing");
 }
 
@@ -84,7 +84,7 @@ std::string optimus_page(const Outcomes& outcomes) {
       "\"optimus-cc\" is the preset of that name, which also sends the factors of these sums and "
       "the embedding's gradient in 8 bits. \"critical\": those gradients are encoded that the "
       "step's length depends on. Numbers are measured, unless they are called composed.\n\n" +
-      how_to_read();
+      setting_text(outcomes, {"optimus-cc", "optimus-cc loss"}) + how_to_read();
   page += "## Step time\n\n";
   page += cases.empty() ? not_measured(outcomes, "optimus-cc")
                         : kBytesNote + communication_note() + without_base(cases, "base") +

@@ -173,7 +173,7 @@ std::string summary_page(const Outcomes& outcomes, const ReportFacts& facts, con
       facts.date, facts.machine, facts.commit, facts.date, prefix);
   if (!is_complete(outcomes, facts))
     page += fmt::format("Not all of it was measured: {}.\n\n", counts_of(outcomes, facts));
-  page += summary_figures(drawn, prefix);
+  page += setting_text(outcomes) + summary_figures(drawn, prefix);
   page +=
       "## Against PyTorch's DDP\n\nTokens a second at each rate; MB that all hosts send in a step "
       "at the slowest of them, headers included (DDP: measured, Laconic: composed); loss after "

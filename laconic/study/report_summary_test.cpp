@@ -91,6 +91,18 @@ TEST(StudyPages, TheSummarySaysWhatIsMissing) {
   EXPECT_EQ(line(), "Not all of it was measured: 1 of 2 trials; 0 failed; 0 skipped.");
 }
 
+TEST(StudyPages, EveryPageWithNumbersSaysItsSetting) {
+  const Outcomes outcomes = testing::invented_study();
+  for (const std::string& page :
+       {bandwidth_page(outcomes, {}), end_to_end_page(outcomes), optimus_page(outcomes),
+        data_parallel_page(outcomes, {}), pays_page(outcomes, {}), honesty_page(outcomes),
+        targets_page(outcomes), summary_page(outcomes, {}, {}, "")}) {
+    const std::size_t at = page.find("\n\nSetting: ");
+    ASSERT_NE(at, std::string::npos) << page.substr(0, 60);
+    EXPECT_EQ(page.find("\nSetting: ", at + 2), std::string::npos) << page.substr(0, 60);
+  }
+}
+
 // Our meter agrees with the counters; a step of so many seconds is not the one that was predicted.
 TEST(StudyPages, TheSummaryCountsTargets) {
   EXPECT_TRUE(contains(summary_page({invented({.seconds = 100})}, {}, {}, ""),

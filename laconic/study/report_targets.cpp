@@ -269,7 +269,8 @@ std::string targets_page(const Outcomes& outcomes) {
     rows.push_back({target.name, target.wanted, target.number, target.source,
                     judgement_text(target.judgement), target.why});
   }
-  return "# Targets\n\nWhat was wanted before anything was measured.\n\n" + how_to_read() +
+  return "# Targets\n\nWhat was wanted before anything was measured.\n\n" + setting_text(outcomes) +
+         how_to_read() +
          markdown_table({{"target", Align::left},
                          {"wanted", Align::left},
                          {"measured", Align::left},
