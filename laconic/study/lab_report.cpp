@@ -184,7 +184,7 @@ std::vector<Part> full_parts() {
 std::vector<Part> brief_parts() {
   std::vector<Part> parts = {
       {"bandwidth", "pipeline", kStages, bandwidth_methods(), {"unshaped", "100mbit", kVerySlow}},
-      {"end-to-end", "pipeline", kBoth, end_to_end_methods(), {"50mbit"}},
+      {"end-to-end", "pipeline", kBoth, end_to_end_methods(), {"100mbit"}},
       {"optimus-cc", "pipeline", kFewTokens, named(optimus_methods(), {"base"}), {"unshaped"}},
       {"optimus-cc", "pipeline", kFewTokens, optimus_methods(), {kHalfWaiting}},
       {"data-parallel", "replicas", kReplicas, replica_methods(), {"1gbit", "100mbit"}},

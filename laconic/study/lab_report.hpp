@@ -21,7 +21,8 @@ enum class Size : std::uint8_t {
   full,   // hours
 };
 
-// In the order in which they are run: by part, then rate, then round, in which methods alternate.
+// In the order in which they are run: by part, then round, then rate, at which methods take turns.
+// Rounds of a part thus lie as far apart as possible, since a machine is not alike at all times.
 std::vector<Trial> lab_report_trials(Size size);
 
 // The names of all parts.
