@@ -16,7 +16,9 @@ constexpr const char* kSpeed = "data-parallel";
 constexpr const char* kLoss = "loss";
 constexpr const char* kPeer = "DDP";
 constexpr const char* kWhole = "laconic, raw";
-const std::vector<std::string> kDispensableReplicas = {"DDP, 5 MB buckets", "laconic, 3 bits"};
+const std::vector<std::string> kDispensableReplicas = {
+    "DDP, 5 MB buckets", "laconic, 3 bits", "DDP, fp16 hook, 5 MB buckets",
+    "DDP, our allocator settings", "laconic, 16 bits"};
 
 const Case* find_method(const std::vector<Case>& cases, const std::string& method) {
   const auto found = std::find_if(cases.begin(), cases.end(),
