@@ -365,11 +365,16 @@ def about(options):
     return {key: value for key, value in facts.items() if value}
 
 
+def chosen(names, words):
+    """In their own order; a word that is a name means that one alone."""
+    return [name for name in names if not words or name in words or any(word in name for word in words if word not in names)]
+
+
 def runs_of(options, prefixes):
     """Seeds outermost: what is there after a while has all settings."""
     samples = samples_of(prefixes["after" if options.study == "fine-tune" else "train"], STUDIES[options.study]["model"]["context"])
     return [Run(options, options.study, name, seed, prefixes, samples)
-            for seed in options.seeds for name in SETTINGS[options.study] if options.only in name]
+            for seed in options.seeds for name in chosen(SETTINGS[options.study], options.only)]
 
 
 def parse(words):
@@ -383,7 +388,7 @@ def parse(words):
     parser.add_argument("--share", type=float, default=1, help="train on this much of the corpus, from its beginning")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--seeds", type=lambda text: [int(s) for s in text.split(",")], default=list(SEEDS), help="as 1,2,3")
-    parser.add_argument("--only", default="", help="settings whose name contains this")
+    parser.add_argument("--only", action="append", default=[], help="the setting of this name, or those whose name contains it; may be repeated")
     parser.add_argument("--retry", action="store_true", help="also what failed before")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/bin", help="folder of the program")
     parser.add_argument("--commit", default="", help="to be noted, where there is no git")

@@ -295,7 +295,8 @@ def report(options, folder=ROOT / "bench/results"):
             continue
         lines = [f"# quality, {study}: what encoding at stage boundaries does to the loss", "", *header(facts, options),
                  "| setting | what is set |", "|---|---|",
-                 *(f"| {name} | mesh {mesh[0]} x {mesh[1]}; {quality.settings.described(setting)} |" for name, (mesh, setting) in of_study.items()),
+                 *(f"| {name} | mesh {mesh[0]} x {mesh[1]}; {quality.settings.described(setting)} |" for name, (mesh, setting) in of_study.items()
+                   if name in rows_of(facts, study)),
                  "", *part]
         (folder / f"{stem}.md").write_text("\n".join(lines))
         print(f"wrote {folder / stem}.md", file=sys.stderr)

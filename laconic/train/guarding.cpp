@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "laconic/train/policy.hpp"
@@ -10,6 +11,12 @@
 namespace laconic {
 
 namespace {
+
+// JSON has no infinity.
+double told_norm(double square) {
+  const double norm = std::sqrt(square);
+  return std::isfinite(norm) ? std::min(norm, kBeyond) : kBeyond;
+}
 
 // As configured, without those that lose nothing.
 std::vector<CodecSpec> lossy_codecs(const RunConfig& config, Traffic traffic) {
@@ -140,6 +147,7 @@ void Guarding::tell_looks(std::int64_t step, const std::map<Traffic, Look>& look
                         {{"cosine", now.cosine},
                          {"relative_error", now.relative_error},
                          {"residual_ratio", now.residual_ratio},
+                         {"residual_norm", told_norm(look.seen.residual)},
                          {"cosine_drift", drift.cosine},
                          {"relative_error_drift", drift.relative_error},
                          {"residual_ratio_drift", drift.residual_ratio}}});

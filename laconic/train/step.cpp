@@ -118,6 +118,7 @@ StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, 
   report.signal = measured.signal;
   report.lr = learning_rate(plan.config.optimiser, train.steps, state.step);
   report.is_skipped = measured.is_skipped;
+  double beside = 0;  // seconds that are no part of the step
   if (report.is_skipped) {
     rule.abandon();
     pipeline.abandon();
@@ -128,7 +129,11 @@ StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, 
   } else {
     const TraceSpan span(trace, "update", "optimiser", "compute");
     const double scale = train.clip > 0 && report.norm > train.clip ? train.clip / report.norm : 1;
-    if (plan.before_update) plan.before_update(measured);
+    if (plan.before_update) {
+      const Stopwatch hook;
+      plan.before_update(measured);
+      beside = hook.seconds();
+    }
     rule.apply(state.optimiser, report.lr, scale);
     pipeline.commit();
     state.skipped_in_a_row = 0;
@@ -136,7 +141,7 @@ StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, 
   clear_gradients(gpt.parameters);
   ++state.step;
   state.position += train.batch;
-  report.seconds = watch.seconds();
+  report.seconds = watch.seconds() - beside;
   if (measured.left_out > 0 && train.non_finite == "stop")
     throw NotFinite(fmt::format(
         "step {}: in this round {} inner steps of some rank were not finite and were left out",

@@ -52,7 +52,8 @@ struct StepPlan {
   Trace* trace = nullptr;
   int member = 0;                  // in the dp group: which share of each batch is ours
   int (*stop_signal)() = nullptr;  // not 0: a signal
-  // The gradients are those of all ranks, finite, and not used yet; may be empty.
+  // The gradients are those of all ranks, finite, and not used yet; may be empty. Its time is not
+  // the step's.
   std::function<void(const Measured&)> before_update;
 };
 

@@ -201,6 +201,7 @@ TEST_F(Guarded, WatchWarnsAndDoesNothing) {
   const auto& reading = readings.at(4)["guard"]["pp.gradient"];
   EXPECT_EQ(reading["cosine"], ranks[0].guard.classes.at(Traffic::pp_gradient).last.cosine);
   EXPECT_TRUE(reading.contains("residual_ratio_drift"));
+  EXPECT_EQ(reading["residual_norm"], 0);  // nothing remembers what was lost
   const auto json = nlohmann::json::parse(to_json(ranks[0], c));
   EXPECT_EQ(json["guard"]["alarms"].size(), 2U);
   EXPECT_EQ(json["guard"]["alarms"][1]["class"], "pp.gradient");
