@@ -134,7 +134,7 @@ TEST_F(LabReportCommandLine, ListsItsTrialsWithoutRunningAny) {
   const Outcome outcome =
       expect_exit(0, {"lab", "report", "--list", "--part", "optimus-cc", "--size", "full"});
   EXPECT_TRUE(contains(outcome.out, "optimus-cc/138mbit/cb-lep-fe-sc/2")) << outcome.out;
-  EXPECT_TRUE(contains(outcome.out, "36 trials, about ")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "28 trials, about ")) << outcome.out;
   EXPECT_FALSE(contains(outcome.out, "bandwidth/"));
   EXPECT_FALSE(fs::exists(*this / "docs"));
 }
