@@ -2,15 +2,14 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/tensor/host.hpp"
+#include "laconic/train/control_unit.hpp"
 
 namespace laconic {
 
 namespace {
 
-constexpr std::uint32_t kUnit = 3;  // of control traffic
-
 Tag tag_of(std::uint64_t number) {
-  return make_tag({.traffic = Traffic::control, .unit = kUnit, .number = number});
+  return make_tag({.traffic = Traffic::control, .unit = kCollectUnit, .number = number});
 }
 
 at::Tensor held(const Gpt& gpt, const OptimiserState& optimiser, Part part, std::size_t place) {

@@ -11,6 +11,7 @@
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/file/safetensors_writer.hpp"
 #include "laconic/tensor/host.hpp"
+#include "laconic/train/control_unit.hpp"
 
 namespace laconic {
 
@@ -19,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kToken = "/token";  // shows who sees the folder
-constexpr std::uint32_t kUnit = 2;        // of control traffic
 
 std::string file_name(int rank) {
   return fmt::format("rank-{:05}.safetensors", rank);
@@ -81,7 +81,7 @@ RankFolder find_rank_folder(World& world, const std::string& folder) {
 void add_rank_files(World& world, const RankFolder& folder, const RankTensors& mine) {
   if (folder.is_seen) write_tensors(folder.path + "/" + file_name(world.rank()), mine);
   world.gather({});  // the files of those who see it are there
-  const Tag tag = make_tag({.traffic = Traffic::control, .unit = kUnit});
+  const Tag tag = make_tag({.traffic = Traffic::control, .unit = kRankStateUnit});
   if (!folder.is_seen) {
     const auto bytes = std::make_shared<const Bytes>(file_bytes(mine, world.rank()));
     world.engine().send({.to = 0, .tag = tag, .raw_bytes = bytes->size(), .message = bytes});

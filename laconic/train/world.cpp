@@ -8,13 +8,12 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/collective/run.hpp"
+#include "laconic/train/control_unit.hpp"
 
 namespace laconic {
 
 namespace {
 
-constexpr std::uint32_t kUnit = 1;      // of control traffic; 0 is the start-up's
-constexpr std::uint32_t kDecision = 4;  // of control traffic
 constexpr char kDecided = '=', kRefused = '!', kFailed = '?';  // what an answer begins with
 
 Bytes bytes_of(std::string_view text) {
@@ -56,14 +55,14 @@ World::World(const Mesh& mesh, Courier& courier)
 
 std::vector<Bytes> World::gather(ByteView mine) {
   if (is_alone()) return {Bytes(mine.begin(), mine.end())};
-  return gather_all(engine(), everybody_, Traffic::control, kUnit, exchanges_++, mine);
+  return gather_all(engine(), everybody_, Traffic::control, kExchangeUnit, exchanges_++, mine);
 }
 
 // The count of exchanges is the same everywhere, so that replicas may use it side by side.
 std::vector<Bytes> World::gather_replica(ByteView mine) {
   const std::uint64_t number = exchanges_++;
   if (pp_group_.size() == 1) return {Bytes(mine.begin(), mine.end())};
-  return gather_all(engine(), pp_group_, Traffic::control, kUnit, number, mine);
+  return gather_all(engine(), pp_group_, Traffic::control, kExchangeUnit, number, mine);
 }
 
 // All decisions have one tag: they are made one after the other, and messages of a tag keep their
@@ -71,7 +70,7 @@ std::vector<Bytes> World::gather_replica(ByteView mine) {
 void World::tell_all(ByteView message) {
   if (is_alone()) return;
   const auto shared = std::make_shared<const Bytes>(message.begin(), message.end());
-  const Tag tag = make_tag({.traffic = Traffic::control, .unit = kDecision});
+  const Tag tag = make_tag({.traffic = Traffic::control, .unit = kDecisionUnit});
   for (Rank to = 1; to < size(); ++to)
     engine().send({.to = to, .tag = tag, .raw_bytes = message.size(), .message = shared});
 }
@@ -113,7 +112,7 @@ class World::StillDeciding {
 };
 
 std::string World::decided_by_first() {
-  const Tag tag = make_tag({.traffic = Traffic::control, .unit = kDecision});
+  const Tag tag = make_tag({.traffic = Traffic::control, .unit = kDecisionUnit});
   std::string answer;
   while (answer.empty()) answer = text_of(engine().recv(0, tag));
   if (answer.starts_with(kRefused)) throw ConfigError(answer.substr(1));
