@@ -1,10 +1,12 @@
-# laconic_library(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH])
+# laconic_library(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH] [COLD])
+# laconic_program(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH] [COLD])
 # laconic_test(name SOURCES a_test.cpp ... [DEPS ...] [LINK ...] [TORCH] [LABELS slow])
 # laconic_test_support(name SOURCES a.cpp ... [DEPS ...] [LINK ...])
 #
 # A library is a folder. DEPS are other folders and must obey cmake/law.txt; LINK is for
-# third-party libraries. TORCH adds libtorch and the shared precompiled header. What several tests
-# share is a test support: listed as a source of each, it would be compiled once for each.
+# third-party libraries. TORCH adds libtorch and the shared precompiled header. COLD is for what runs
+# once, where compiling costs more than it could save. What several tests share is a test support:
+# listed as a source of each, it would be compiled once for each.
 
 file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/law.txt law_lines REGEX "^[a-z_]+:")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/law.txt)
@@ -47,7 +49,7 @@ function(laconic_compile_like_all target torch test)
   if(LACONIC_PCH)
     target_precompile_headers(${target} REUSE_FROM laconic_pch_${kind})
   endif()
-  if(LACONIC_UNITY AND NOT test)
+  if(LACONIC_UNITY)
     laconic_unite(${target})
   endif()
 endfunction()
@@ -56,7 +58,7 @@ endfunction()
 # nlohmann/json and {fmt} above all, are then instantiated once. Kernels stay alone, because Highway
 # includes each of them again for every instruction set.
 function(laconic_unite target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "^kernel/")
   # A source that is included looks like a header, whose types may not have file-local members.
@@ -64,12 +66,19 @@ function(laconic_unite target)
   set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
+function(laconic_cool target is_cold)
+  if(is_cold AND CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${target} PRIVATE -O1)
+  endif()
+endfunction()
+
 function(laconic_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;COLD" "" "SOURCES;DEPS;LINK" ${ARGN})
   laconic_check_law(${name} ${ARG_DEPS})
   add_library(laconic_${name} STATIC ${ARG_SOURCES})
   add_library(laconic::${name} ALIAS laconic_${name})
   laconic_compile_like_all(laconic_${name} ${ARG_TORCH} FALSE)
+  laconic_cool(laconic_${name} ${ARG_COLD})
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(laconic_${name} PUBLIC laconic::${dep})
   endforeach()
@@ -77,9 +86,10 @@ function(laconic_library name)
 endfunction()
 
 function(laconic_program name)
-  cmake_parse_arguments(ARG "TORCH;TEST" "" "SOURCES;DEPS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;COLD;TEST" "" "SOURCES;DEPS;LINK" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   laconic_compile_like_all(${name} ${ARG_TORCH} ${ARG_TEST})
+  laconic_cool(${name} ${ARG_COLD})
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${name} PRIVATE laconic::${dep})
   endforeach()

@@ -11,8 +11,8 @@ namespace laconic::part {
 
 namespace {
 
-struct Shape {
-  Shape(const AutoEncoder& codec, const TensorSpec& tensor)
+struct EncoderShape {
+  EncoderShape(const AutoEncoder& codec, const TensorSpec& tensor)
       : rows(elements_of(tensor) == 0 ? 0 : matrix_shape(tensor).rows),
         columns(matrix_shape(tensor).columns),
         code(static_cast<std::size_t>(codec.code)),
@@ -25,7 +25,7 @@ struct Shape {
 };
 
 // E[code, columns] as [columns, code].
-std::vector<float> transposed(const float* encoder, const Shape& shape) {
+std::vector<float> transposed(const float* encoder, const EncoderShape& shape) {
   std::vector<float> result(shape.columns * shape.code);
   for (std::size_t j = 0; j < shape.columns; ++j)
     for (std::size_t c = 0; c < shape.code; ++c)
@@ -37,7 +37,7 @@ std::vector<float> transposed(const float* encoder, const Shape& shape) {
 
 std::size_t encode(const AutoEncoder& codec, const TensorSpec& tensor, const float* x,
                    const CodecInput& input, std::byte* out) {
-  const Shape shape(codec, tensor);
+  const EncoderShape shape(codec, tensor);
   if (shape.values() == 0) return 0;
   LACONIC_ASSERT(input.maps.encoder != nullptr, to_text(codec));
   const std::vector<float> map = transposed(input.maps.encoder, shape);
@@ -49,7 +49,7 @@ std::size_t encode(const AutoEncoder& codec, const TensorSpec& tensor, const flo
 }
 
 void check_payload(const AutoEncoder& codec, const TensorSpec& tensor, ByteView payload) {
-  const Shape shape(codec, tensor);
+  const EncoderShape shape(codec, tensor);
   if (payload.size() != shape.bytes())
     throw WireError(0, "payload",
                     fmt::format("{} bytes instead of {}: a code of {} for each of {} rows",
@@ -62,7 +62,7 @@ void check_payload(const AutoEncoder& codec, const TensorSpec& tensor, ByteView 
 
 void decode(const AutoEncoder& codec, const TensorSpec& tensor, ByteView payload,
             const CodecInput& input, float* out) {
-  const Shape shape(codec, tensor);
+  const EncoderShape shape(codec, tensor);
   if (shape.values() == 0) return;
   LACONIC_ASSERT(input.maps.decoder != nullptr, to_text(codec));
   std::vector<float> z(shape.values());
@@ -72,7 +72,7 @@ void decode(const AutoEncoder& codec, const TensorSpec& tensor, ByteView payload
 }
 
 std::vector<Section> sections(const AutoEncoder& codec, const TensorSpec& tensor, ByteView) {
-  const Shape shape(codec, tensor);
+  const EncoderShape shape(codec, tensor);
   return {{"values", 0, shape.bytes(),
            fmt::format("{} x {} {}, one code per row of the matrix", shape.rows, shape.code,
                        name_of(codec.values))}};

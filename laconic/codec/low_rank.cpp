@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::uint64_t kStartStream = 4;
 
-struct Shape {
-  Shape(const LowRank& codec, const TensorSpec& tensor)
+struct FactorShape {
+  FactorShape(const LowRank& codec, const TensorSpec& tensor)
       : rows(matrix_shape(tensor).rows),
         columns(matrix_shape(tensor).columns),
         rank(effective_rank(codec, tensor)),
@@ -31,7 +31,7 @@ struct Shape {
 };
 
 // The subspace to begin with: that of the last call, or one drawn from the seed.
-std::vector<float> start_of(const Shape& shape, const CodecInput& input) {
+std::vector<float> start_of(const FactorShape& shape, const CodecInput& input) {
   const Key key = derive(key_of(input.seed), kStartStream);
   const std::size_t size = shape.columns * shape.rank;
   std::vector<float> start;
@@ -48,7 +48,8 @@ std::vector<float> start_of(const Shape& shape, const CodecInput& input) {
 // P (rows * rank) and Q (columns * rank) of one step of subspace iteration. False if a number is
 // not finite: an element of x that is not makes its whole row of x Q so, since nothing times an
 // infinity or NaN is finite.
-bool factorise(const Shape& shape, const float* x, std::vector<float>& p, std::vector<float>& q) {
+bool factorise(const FactorShape& shape, const float* x, std::vector<float>& p,
+               std::vector<float>& q) {
   kernel::multiply(x, shape.rows, shape.columns, q.data(), shape.rank, p.data());
   if (!is_finite(p.data(), p.size())) return false;
   orthonormalise(p.data(), shape.rows, shape.rank);
@@ -56,7 +57,7 @@ bool factorise(const Shape& shape, const float* x, std::vector<float>& p, std::v
   return is_finite(q.data(), q.size());
 }
 
-bool write_factors(const Shape& shape, Dtype dtype, const std::vector<float>& p,
+bool write_factors(const FactorShape& shape, Dtype dtype, const std::vector<float>& p,
                    const std::vector<float>& q, std::byte* out) {
   put_factors(dtype, p.data(), p.size(), out);
   put_factors(dtype, q.data(), q.size(), out + p.size() * shape.width);
@@ -68,7 +69,7 @@ bool write_factors(const Shape& shape, Dtype dtype, const std::vector<float>& p,
 
 std::size_t encode(const LowRank& codec, const TensorSpec& tensor, const float* x,
                    const CodecInput& input, std::byte* out) {
-  const Shape shape(codec, tensor);
+  const FactorShape shape(codec, tensor);
   if (shape.factors() == 0) return 0;
   std::vector<float> q = start_of(shape, input), p(shape.rows * shape.rank);
   const bool finite = factorise(shape, x, p, q);
@@ -81,7 +82,7 @@ std::size_t encode(const LowRank& codec, const TensorSpec& tensor, const float* 
 }
 
 void check_payload(const LowRank& codec, const TensorSpec& tensor, ByteView payload) {
-  const Shape shape(codec, tensor);
+  const FactorShape shape(codec, tensor);
   if (payload.size() != shape.bytes())
     throw WireError(
         0, "payload",
@@ -98,7 +99,7 @@ void check_payload(const LowRank& codec, const TensorSpec& tensor, ByteView payl
 
 void decode(const LowRank& codec, const TensorSpec& tensor, ByteView payload, const CodecInput&,
             float* out) {
-  const Shape shape(codec, tensor);
+  const FactorShape shape(codec, tensor);
   std::vector<float> factors(shape.factors());
   get_factors(codec.factors, payload.data(), factors.size(), factors.data());
   kernel::multiply_factors(factors.data(), shape.rows, factors.data() + shape.rows * shape.rank,
@@ -106,7 +107,7 @@ void decode(const LowRank& codec, const TensorSpec& tensor, ByteView payload, co
 }
 
 std::vector<Section> sections(const LowRank& codec, const TensorSpec& tensor, ByteView) {
-  const Shape shape(codec, tensor);
+  const FactorShape shape(codec, tensor);
   const std::size_t split = shape.rows * shape.rank * shape.width;
   const auto meaning = [&](std::size_t rows, const char* of) {
     return fmt::format("{} x {} {}, one row per {} of the matrix", rows, shape.rank,

@@ -38,6 +38,10 @@ inline Tensor tensor_of(Dtype dtype, std::vector<std::int64_t> shape, const std:
   return tensor;
 }
 
+inline Tensor vector_of(const std::vector<float>& x) {
+  return tensor_of(Dtype::f32, {static_cast<std::int64_t>(x.size())}, x);
+}
+
 inline std::vector<float> floats_of(const Tensor& tensor) {
   std::vector<float> x(elements_of(tensor.spec));
   widen(tensor.spec.dtype, tensor.storage.data(), x.size(), x.data());

@@ -21,9 +21,6 @@ TopK keep_fraction(double fraction, ValueSpec values = Raw{}) {
 TopK keep_count(std::int64_t count, ValueSpec values = Raw{}) {
   return {{0.01, count}, values};
 }
-Tensor vector_of(const std::vector<float>& x) {
-  return tensor_of(Dtype::f32, {static_cast<std::int64_t>(x.size())}, x);
-}
 
 TEST(TopK, IsItsReferenceForEverySizeAndNumber) {
   for_each_target([&] {

@@ -4,13 +4,10 @@
 
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_view.hpp"
 
 namespace laconic {
 namespace {
-
-ByteView view(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
 
 // The value of nothing is in xxHash's own documentation of XXH3-64 with seed 0.
 TEST(Checksum, OfNothingIsThePublishedValue) {

@@ -9,7 +9,7 @@
 namespace laconic {
 namespace {
 
-std::string refusal(const std::string& text) {
+std::string json_refusal(const std::string& text) {
   try {
     parse_json(text, "x");
   } catch (const FileError& error) {
@@ -23,16 +23,17 @@ TEST(Json, ReadsWhatIsThere) {
 }
 
 TEST(Json, RefusesWhatTheLibraryWouldLetPass) {
-  EXPECT_EQ(refusal(R"({"a":1,"a":2})"), "x: a: the key is there twice; remove one");
-  EXPECT_EQ(refusal(R"([{"b":{"a":1,"a":2}}])"), "x: a: the key is there twice; remove one");
-  EXPECT_EQ(refusal(std::string(100, '[')), "x: nested deeper than 32");
+  EXPECT_EQ(json_refusal(R"({"a":1,"a":2})"), "x: a: the key is there twice; remove one");
+  EXPECT_EQ(json_refusal(R"([{"b":{"a":1,"a":2}}])"), "x: a: the key is there twice; remove one");
+  EXPECT_EQ(json_refusal(std::string(100, '[')), "x: nested deeper than 32");
 }
 
 TEST(Json, SaysWhereItIsDamaged) {
-  EXPECT_EQ(refusal(R"({"a":)"),
+  EXPECT_EQ(json_refusal(R"({"a":)"),
             "x: is not JSON at byte 6 of 5; the file is damaged or incomplete");
-  EXPECT_EQ(refusal("{} x"), "x: is not JSON at byte 4 of 4; the file is damaged or incomplete");
-  EXPECT_EQ(refusal("[1e999]"), "x: holds a number out of range");
+  EXPECT_EQ(json_refusal("{} x"),
+            "x: is not JSON at byte 4 of 4; the file is damaged or incomplete");
+  EXPECT_EQ(json_refusal("[1e999]"), "x: holds a number out of range");
 }
 
 }  // namespace

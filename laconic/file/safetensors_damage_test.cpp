@@ -4,13 +4,10 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/file/safetensors.hpp"
+#include "laconic/file/test_view.hpp"
 
 namespace laconic {
 namespace {
-
-ByteView view(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
 
 std::string file_of(std::string_view json, std::size_t data_bytes) {
   const std::uint64_t length = json.size();

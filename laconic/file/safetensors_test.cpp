@@ -5,13 +5,10 @@
 #include "laconic/base/error.hpp"
 #include "laconic/file/safetensors_writer.hpp"
 #include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_view.hpp"
 
 namespace laconic {
 namespace {
-
-ByteView view(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
 
 std::string from_hex(std::string_view hex) {
   std::string bytes;

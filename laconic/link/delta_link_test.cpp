@@ -42,11 +42,6 @@ Keys shuffled(std::size_t count, std::uint64_t seed) {
   return keys;
 }
 
-Bytes record(DeltaStore* store, std::uint64_t key) {
-  const auto found = store->find(key);
-  return found ? Bytes(found->bytes.begin(), found->bytes.end()) : Bytes();
-}
-
 void expect_equal_references(LinkPair& link, const Keys& keys) {
   for (const std::uint64_t key : keys) {
     const auto sent = link.sender.references()->find(key);

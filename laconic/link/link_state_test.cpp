@@ -23,11 +23,6 @@ LinkSpec feedback_link(const std::string& codec = "sign") {
   return {"pp.gradient.1-0", parse_codec(codec), ErrorFeedback{}};
 }
 
-Bytes record(DeltaStore* store, std::uint64_t key) {
-  const auto found = store->find(key);
-  return found ? Bytes(found->bytes.begin(), found->bytes.end()) : Bytes();
-}
-
 Visit visit_of(LinkPair& link, const Floats& x) {
   link.step(x, {.keys = kKeys});
   return read_frame(link.last).header.visit;

@@ -8,8 +8,6 @@
 namespace laconic {
 namespace {
 
-const TensorSpec kMatrix{Dtype::f32, {24, 40}};
-
 LinkSpec plain(const std::string& codec) {
   return {"test.link", parse_codec(codec)};
 }

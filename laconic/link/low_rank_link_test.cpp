@@ -11,11 +11,9 @@
 namespace laconic {
 namespace {
 
-constexpr std::size_t kRows = 24, kColumns = 40, kElements = kRows * kColumns;
 constexpr std::uint64_t kMessages = 5;  // of a step
 constexpr unsigned kSubsets = 1U << kMessages;
 constexpr unsigned kEpilogue = 1U << (kMessages - 1);  // the last of a step alone
-const TensorSpec kMatrix{Dtype::f32, {kRows, kColumns}};
 
 LinkSpec low_rank(std::int64_t rank = 3, MemorySpec memory = ErrorFeedback{}) {
   return {"pp.gradient.1-0", LowRank{rank}, memory};
@@ -27,11 +25,6 @@ MessageSpec message_of(unsigned subset, std::uint64_t number) {
 
 Floats gradient(std::uint64_t step, std::uint64_t number) {
   return normal(kElements, 1000 + 10 * step + number);
-}
-
-Floats residual_of(const LinkPair& link) {
-  const auto residual = link.sender.residual();
-  return residual.empty() ? Floats(kElements) : Floats(residual.begin(), residual.end());
 }
 
 Floats scaled(Floats x, float factor) {

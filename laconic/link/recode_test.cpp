@@ -8,19 +8,12 @@
 namespace laconic {
 namespace {
 
-constexpr std::size_t kRows = 12, kColumns = 20, kElements = kRows * kColumns;
-const TensorSpec kMatrix{Dtype::f32, {kRows, kColumns}};
 const CodecSpec kCoarse = Quantise{.bits = 2};
 const CodecSpec kFine = Quantise{.bits = 6};
 
 void recode(LinkPair& link, const CodecSpec& codec) {
   link.sender.recode(codec);
   link.receiver.recode(codec);
-}
-
-Floats residual_of(const LinkPair& link) {
-  const auto residual = link.sender.residual();
-  return {residual.begin(), residual.end()};
 }
 
 TEST(Recode, ResidualsGoOn) {

@@ -61,6 +61,9 @@ auto on_target(std::int64_t target, const Act& act) {
   return result;
 }
 
+constexpr std::size_t kRows = 24, kColumns = 40, kElements = kRows * kColumns;
+inline const TensorSpec kMatrix{Dtype::f32, {kRows, kColumns}};
+
 struct LinkPair {
   Sender sender;
   Receiver receiver;
@@ -111,5 +114,17 @@ struct LinkPair {
     return out;
   }
 };
+
+// Of a kMatrix; zeros before anything was sent.
+inline Floats residual_of(const LinkPair& link) {
+  const auto residual = link.sender.residual();
+  return residual.empty() ? Floats(kElements) : Floats(residual.begin(), residual.end());
+}
+
+// Empty when there is none.
+inline Bytes record(DeltaStore* store, std::uint64_t key) {
+  const auto found = store->find(key);
+  return found ? Bytes(found->bytes.begin(), found->bytes.end()) : Bytes();
+}
 
 }  // namespace laconic

@@ -7,8 +7,8 @@
 namespace laconic {
 namespace {
 
-constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
-constexpr double kEndless = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TEST(Statistics, TheMedianIsInTheMiddle) {
   EXPECT_EQ(median_of({3, 1, 2}), 2);
@@ -19,9 +19,9 @@ TEST(Statistics, TheMedianIsInTheMiddle) {
 
 TEST(Statistics, ASpreadKnowsItsRounds) {
   EXPECT_EQ(spread_of({3, 1, 2}), (Spread{2, 1, 3, 3}));
-  EXPECT_EQ(spread_of({kNothing, 5, kEndless}), (Spread{5, 5, 5, 1}));
+  EXPECT_EQ(spread_of({kNan, 5, kInfinity}), (Spread{5, 5, 5, 1}));
   EXPECT_FALSE(is_known(spread_of({})));
-  EXPECT_FALSE(is_known(spread_of({kNothing})));
+  EXPECT_FALSE(is_known(spread_of({kNan})));
 }
 
 TEST(Statistics, ARatioHoldsTheWorstAndTheBest) {
@@ -52,8 +52,8 @@ TEST(Statistics, TextsCarryMedianSpreadAndRounds) {
   EXPECT_EQ(text(ratio_of({2, 2, 2, 1, 1, 3}, {1, 1, 1, 1, 1, 2}), 1), "2.0 (n 1)");
   EXPECT_EQ(text(Spread{2, 2, 2, 1}, 1), "2.0 (n 1)");
   EXPECT_EQ(text(Spread{}, 2), "–");
-  EXPECT_EQ(number_text(kNothing, 2), "–");
-  EXPECT_EQ(number_text(kEndless, 2), "–");
+  EXPECT_EQ(number_text(kNan, 2), "–");
+  EXPECT_EQ(number_text(kInfinity, 2), "–");
 }
 
 TEST(Statistics, DigitsFollowTheSize) {
