@@ -1,12 +1,13 @@
 # laconic_library(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH] [COLD])
 # laconic_program(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH] [COLD])
-# laconic_test(name SOURCES a_test.cpp ... [DEPS ...] [LINK ...] [TORCH] [LABELS slow])
+# laconic_test(name SOURCES a_test.cpp ... [DEPS ...] [LINK ...] [TORCH] [LABELS slow openmp])
 # laconic_test_support(name SOURCES a.cpp ... [DEPS ...] [LINK ...])
 #
 # A library is a folder. DEPS are other folders and must obey cmake/law.txt; LINK is for
 # third-party libraries. TORCH adds libtorch and the shared precompiled header. COLD is for what runs
 # once, where compiling costs more than it could save. What several tests share is a test support:
-# listed as a source of each, it would be compiled once for each.
+# listed as a source of each, it would be compiled once for each. Tests labelled `slow` run with --all,
+# those labelled `openmp` ask for several threads by themselves and are left out under tsan.
 
 file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/law.txt law_lines REGEX "^[a-z_]+:")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/law.txt)

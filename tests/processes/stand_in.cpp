@@ -82,7 +82,11 @@ const std::map<std::string, Deed> kDeeds = {
      }},
     {"sleep", [](const std::string& seconds) { nap(std::stod(seconds)); }},
     {"exit", [](const std::string& code) { std::exit(std::stoi(code)); }},
-    {"kill", [](const std::string& signal) { ::raise(std::stoi(signal)); }},
+    {"kill",
+     [](const std::string& signal) {
+       std::signal(std::stoi(signal), SIG_DFL);  // a sanitizer would catch some of them
+       ::raise(std::stoi(signal));
+     }},
     {"save", [](const std::string& folder) { fs::create_directories(folder); }},
     {"pid",
      [](const std::string& folder) {
