@@ -15,7 +15,7 @@
 #include "laconic/base/denormals.hpp"
 #include "laconic/runtime/stage.hpp"
 #include "laconic/train/loop.hpp"
-#include "laconic/train/optimiser.hpp"
+#include "laconic/update/optimiser.hpp"
 
 namespace laconic {
 namespace {
@@ -29,15 +29,16 @@ struct Times {
   std::vector<double> pass, norm, update, total;
 };
 
-void step(const Gpt& gpt, OptimiserState& state, const Microbatch& microbatch, Times& times) {
+void step(Weights& weights, OptimiserState& state, const Batch& batch, const Pass& pass,
+          Times& times) {
   const Stopwatch watch;
-  forward_backward(gpt, microbatch, 1);
+  forward_backward(weights, batch, pass, 1);
   const double after_pass = watch.seconds();
-  const double norm = global_norm(gpt.parameters);
+  const double norm = global_norm(weights.parameters);
   const double after_norm = watch.seconds();
-  apply({}, state, gpt.parameters, 1e-4, norm > 1 ? 1 / norm : 1);
+  apply({}, state, weights.parameters, 1e-4, norm > 1 ? 1 / norm : 1);
   const double after_update = watch.seconds();
-  clear_gradients(gpt.parameters);
+  clear_gradients(weights);
   times.pass.push_back(1e3 * after_pass);
   times.norm.push_back(1e3 * (after_norm - after_pass));
   times.update.push_back(1e3 * (after_update - after_norm));
@@ -53,18 +54,18 @@ int bench(char** argv) {
   const std::int64_t batch = std::atoll(argv[6]);
   const double dropout = std::atof(argv[7]);
   const int steps = std::atoi(argv[8]);
-  const Gpt gpt = make_gpt(shape, 1, at::TensorOptions().dtype(at::kFloat));
-  OptimiserState state = make_optimiser_state(gpt.parameters);
+  Weights weights = make_weights(shape, 1, at::TensorOptions().dtype(at::kFloat));
+  OptimiserState state = make_optimiser_state(weights.parameters);
   std::vector<std::int64_t> names;
   for (std::int64_t s = 0; s < batch; ++s) names.push_back(s);
   Times times;
   for (int i = 0; i < steps + 2; ++i) {
     if (i == 2) times = {};  // the first two warm up
     const at::Tensor ids = at::randint(shape.vocabulary, {batch, shape.context + 1}, at::kLong);
-    step(gpt, state,
-         {ids.narrow(1, 0, shape.context).contiguous(),
-          ids.narrow(1, 1, shape.context).contiguous(), dropout_keys(1, i, names), dropout},
-         times);
+    step(weights, state,
+         {{"ids", ids.narrow(1, 0, shape.context).contiguous()},
+          {"targets", ids.narrow(1, 1, shape.context).contiguous()}},
+         {.dropout = dropout, .sample_keys = dropout_keys(1, i, names)}, times);
   }
   fmt::print(
       "{{\"threads\": {}, \"pass_ms\": {:.2f}, \"norm_ms\": {:.2f}, \"adamw_ms\": {:.2f}, "

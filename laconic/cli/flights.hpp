@@ -13,7 +13,7 @@
 
 #include "laconic/engine/recorder.hpp"
 #include "laconic/rendezvous/store.hpp"
-#include "laconic/train/world.hpp"
+#include "laconic/world/world.hpp"
 
 namespace laconic {
 

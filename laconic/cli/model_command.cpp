@@ -10,13 +10,13 @@
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/checkpoint/resume.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/model/hugging_face.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/evaluate.hpp"
 #include "laconic/train/generate.hpp"
-#include "laconic/train/resume.hpp"
 
 namespace laconic {
 
@@ -41,12 +41,12 @@ std::string model_folder(const std::string& path) {
   return latest;
 }
 
-Gpt load_model(const ModelArguments& arguments, const std::string& folder) {
+Weights load_model(const ModelArguments& arguments, const std::string& folder) {
   RunConfig config;
   config.run.device = arguments.device;
   config.run.dtype = arguments.dtype;
   if (arguments.threads > 0) at::set_num_threads(arguments.threads);
-  return read_gpt(folder, tensor_options(config));
+  return read_model(folder, tensor_options(config));
 }
 
 void write_json(const std::string& path, const nlohmann::ordered_json& json) {
@@ -68,7 +68,7 @@ std::optional<Tokeniser> find_tokeniser(const GenerateCommand& command, const st
 
 std::vector<std::int64_t> prompt_of(const GenerateCommand& command,
                                     const std::optional<Tokeniser>& tokeniser,
-                                    const GptShape& shape) {
+                                    const Family& family) {
   std::vector<std::int64_t> ids = command.prompt_ids;
   if (ids.empty()) {
     const std::vector<std::int32_t> encoded = tokeniser->encode(command.prompt.value_or(""));
@@ -78,9 +78,9 @@ std::vector<std::int64_t> prompt_of(const GenerateCommand& command,
   }
   Problems problems;
   for (const std::int64_t id : ids)
-    if (id < 0 || id >= shape.vocabulary)
+    if (id < 0 || id >= vocabulary_of(family))
       problems.push_back(
-          {"prompt", fmt::format("token id {} is not in [0, {})", id, shape.vocabulary)});
+          {"prompt", fmt::format("token id {} is not in [0, {})", id, vocabulary_of(family))});
   if (!problems.empty()) throw ConfigError(std::move(problems));
   return ids;
 }
@@ -99,8 +99,8 @@ std::string text_of(const std::optional<Tokeniser>& tokeniser,
 int run_generate(const GenerateCommand& command) {
   const std::string folder = model_folder(command.model.path);
   const std::optional<Tokeniser> tokeniser = find_tokeniser(command, folder);
-  const Gpt gpt = load_model(command.model, folder);
-  GenerateRequest request{.prompt = prompt_of(command, tokeniser, gpt.shape),
+  const Weights weights = load_model(command.model, folder);
+  GenerateRequest request{.prompt = prompt_of(command, tokeniser, weights.family),
                           .tokens = command.tokens,
                           .rule = {.temperature = command.greedy ? 0 : command.temperature,
                                    .top_k = command.top_k,
@@ -109,7 +109,7 @@ int run_generate(const GenerateCommand& command) {
   if (command.stop_at_end && tokeniser) request.stop = tokeniser->end_of_document();
   if (command.prompt) fmt::print("{}", *command.prompt);
   const Stopwatch watch;
-  const std::vector<std::int64_t> ids = generate(gpt, request, [&](std::int64_t id) {
+  const std::vector<std::int64_t> ids = generate(weights, request, [&](std::int64_t id) {
     fmt::print("{}", tokeniser ? text_of(tokeniser, {id}) : fmt::format("{} ", id));
     std::fflush(stdout);
   });
@@ -128,21 +128,22 @@ int run_generate(const GenerateCommand& command) {
 
 int run_evaluate(const EvaluateCommand& command) {
   const std::string folder = model_folder(command.model.path);
-  const Gpt gpt = load_model(command.model, folder);
-  const std::int64_t context = command.context > 0 ? command.context : gpt.shape.context;
-  if (context > gpt.shape.context)
+  const Weights weights = load_model(command.model, folder);
+  const std::int64_t context = command.context > 0 ? command.context : context_of(weights.family);
+  if (context > context_of(weights.family))
     throw ConfigError(fmt::format("--context {} is more than the model's {} positions", context,
-                                  gpt.shape.context));
-  const WindowedDataset data = open_dataset(command.data, context, gpt.shape.vocabulary);
+                                  context_of(weights.family)));
+  const WindowedDataset data = open_dataset(command.data, context, vocabulary_of(weights.family));
   World alone;
   const std::vector<std::int32_t> bytes_of_token = token_bytes(command.data);
-  const Evaluation e =
-      evaluate([&](const Microbatch& m, std::uint64_t) { return forward_loss(gpt, m); }, data,
-               {.samples = command.samples,
-                .batch = command.batch,
-                .device = gpt.parameters.front().value.device(),
-                .bytes_of_token = bytes_of_token},
-               alone);
+  const Evaluation e = evaluate(
+      [&](const Batch& batch, std::uint64_t) { return forward_loss(weights, batch); }, data,
+      {.task = Causal{},
+       .samples = command.samples,
+       .batch = command.batch,
+       .device = weights.device(),
+       .bytes_of_token = bytes_of_token},
+      alone);
   fmt::print("{}: loss {:.6f} | perplexity {:.4f}{} | {} samples of {} tokens in {}\n", folder,
              e.loss, e.perplexity(),
              e.bits_per_byte ? fmt::format(" | {:.5f} bits/byte", *e.bits_per_byte) : "",
@@ -168,18 +169,18 @@ int run_export(const ExportCommand& command) {
         fmt::format("{} exists and is not empty: choose another folder", command.folder));
   ModelArguments arguments = command.model;
   arguments.dtype = "float64";  // holds every type exactly
-  const Gpt gpt = load_model(arguments, folder);
+  const Weights weights = load_model(arguments, folder);
   const Dtype dtype = command.dtype == "float64"    ? Dtype::f64
                       : command.dtype == "float16"  ? Dtype::f16
                       : command.dtype == "bfloat16" ? Dtype::bf16
                                                     : Dtype::f32;
   fs::create_directories(command.folder);
-  write_gpt(
-      command.folder, gpt,
-      {.dtype = dtype, .max_shard_bytes = command.shard_bytes, .facts = read_gpt_facts(folder)});
+  write_model(
+      command.folder, weights,
+      {.dtype = dtype, .max_shard_bytes = command.shard_bytes, .facts = read_folder_facts(folder)});
   if (has_tokeniser(folder)) load_tokeniser(folder).save(command.folder);
   fmt::print("wrote {} ({}, {} parameters)\n", command.folder, command.dtype,
-             with_commas(parameter_count(gpt.shape)));
+             with_commas(parameter_count(weights.spec)));
   return 0;
 }
 

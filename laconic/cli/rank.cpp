@@ -14,7 +14,7 @@
 #include "laconic/file/checksum.hpp"
 #include "laconic/rendezvous/open.hpp"
 #include "laconic/rendezvous/socket.hpp"
-#include "laconic/train/together.hpp"
+#include "laconic/train/common_start.hpp"
 #include "laconic/transport/faulty.hpp"
 #include "laconic/transport/in_process.hpp"
 #include "laconic/transport/mpi.hpp"

@@ -18,8 +18,8 @@
 #include "laconic/launch/place.hpp"
 #include "laconic/machine/cpu.hpp"
 #include "laconic/machine/environment.hpp"
+#include "laconic/train/common_start.hpp"
 #include "laconic/train/loop.hpp"
-#include "laconic/train/together.hpp"
 
 namespace laconic {
 

@@ -66,6 +66,15 @@ Group group_of(const Mesh& mesh, Rank rank, const std::vector<Axis>& axes) {
   return group;
 }
 
+Group group_at(const Mesh& mesh, Rank rank, const std::vector<int>& places, bool of_all_replicas) {
+  Group group =
+      of_all_replicas ? group_of(mesh, rank, {Axis::pp, Axis::dp}) : group_of(mesh, rank, Axis::pp);
+  std::erase_if(group, [&](Rank r) {
+    return std::find(places.begin(), places.end(), coord_of(mesh, r).pp) == places.end();
+  });
+  return group;
+}
+
 std::vector<Group> groups_of(const Mesh& mesh, Axis axis) {
   std::vector<Group> groups;
   for (Rank r = 0; r < size(mesh); ++r) {

@@ -54,6 +54,9 @@ Rank rank_of(const Mesh& mesh, const Coord& coord);
 // The ranks that differ from `rank` only along these axes, in rank order, `rank` included.
 Group group_of(const Mesh& mesh, Rank rank, Axis axis);
 Group group_of(const Mesh& mesh, Rank rank, const std::vector<Axis>& axes);
+// The ranks at these places along pp that have the tp coordinates of `rank` (another shard is
+// another tensor), in rank order: of its own replica, or of all.
+Group group_at(const Mesh& mesh, Rank rank, const std::vector<int>& places, bool of_all_replicas);
 // All groups along an axis; every rank is in exactly one. Ordered by their first rank.
 std::vector<Group> groups_of(const Mesh& mesh, Axis axis);
 // The place of `rank` in the group. Requires: it is there.

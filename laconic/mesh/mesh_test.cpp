@@ -192,5 +192,65 @@ TEST(Mesh, RankOutsideTheMeshIsOurMistake) {
   EXPECT_THROW(member_of({0, 2}, 1), std::logic_error);
 }
 
+std::vector<Mesh> all_meshes() {
+  std::vector<Mesh> meshes;
+  for (int pp = 1; pp <= 4; ++pp)
+    for (int dp = 1; dp <= 3; ++dp)
+      for (int tp0 = 1; tp0 <= 2; ++tp0)
+        for (int tp1 = 1; tp1 <= 2; ++tp1) meshes.push_back({pp, dp, {tp0, tp1, 1}});
+  return meshes;
+}
+
+// By definition: the ends of the pipeline, at the same tensor coordinates.
+Group holders(const Mesh& mesh, Rank rank, bool of_all_replicas) {
+  const Coord mine = coord_of(mesh, rank);
+  Group group;
+  for (const int pp : {0, mesh.pp - 1})
+    for (int dp = 0; dp < mesh.dp; ++dp)
+      if (of_all_replicas || dp == mine.dp)
+        group.push_back(rank_of(mesh, {.pp = pp, .dp = dp, .tp = mine.tp}));
+  if (mesh.pp == 1) group.resize(group.size() / 2);  // both ends are one
+  return mine.pp == 0 || mine.pp == mesh.pp - 1 ? group : Group();
+}
+
+Group ends_of(const Mesh& mesh, Rank rank, bool of_all_replicas) {
+  const int pp = coord_of(mesh, rank).pp;
+  if (pp != 0 && pp != mesh.pp - 1) return {};
+  return group_at(mesh, rank, {0, mesh.pp - 1}, of_all_replicas);
+}
+
+TEST(Mesh, GroupsAtPlacesHaveTheSameTensorCoordinates) {
+  for (const Mesh& mesh : all_meshes())
+    for (Rank rank = 0; rank < size(mesh); ++rank) {
+      EXPECT_EQ(ends_of(mesh, rank, true), holders(mesh, rank, true))
+          << to_text(mesh) << " " << rank;
+      EXPECT_EQ(ends_of(mesh, rank, false), holders(mesh, rank, false))
+          << to_text(mesh) << " " << rank;
+    }
+}
+
+TEST(Mesh, ThereAreAsManyGroupsOfBothEndsAsTensorRanksAndEachHasTwoPerReplica) {
+  for (const Mesh& mesh : all_meshes()) {
+    std::set<Group> groups, pairs;
+    for (Rank rank = 0; rank < size(mesh); ++rank) {
+      groups.insert(ends_of(mesh, rank, true));
+      pairs.insert(ends_of(mesh, rank, false));
+    }
+    groups.erase(Group());
+    pairs.erase(Group());
+    const auto tensor_ranks = static_cast<std::size_t>(tp_size(mesh));
+    const auto replicas = static_cast<std::size_t>(mesh.dp);
+    EXPECT_EQ(groups.size(), tensor_ranks) << to_text(mesh);
+    EXPECT_EQ(pairs.size(), tensor_ranks * replicas) << to_text(mesh);
+    const std::size_t ends = mesh.pp == 1 ? 1 : 2;
+    std::set<Rank> members;
+    for (const Group& group : groups) {
+      EXPECT_EQ(group.size(), ends * replicas) << to_text(mesh);
+      members.insert(group.begin(), group.end());
+    }
+    EXPECT_EQ(members.size(), ends * replicas * tensor_ranks) << to_text(mesh);  // none in two
+  }
+}
+
 }  // namespace
 }  // namespace laconic

@@ -9,31 +9,27 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
-#include "laconic/model/gpt.hpp"
+#include "laconic/model/key_value_cache.hpp"
+#include "laconic/model/weights.hpp"
 
 namespace laconic {
 
 class Decoder {
  public:
-  // Requires: gpt outlives the decoder.
-  explicit Decoder(const Gpt& gpt);
+  // Requires: the weights hold all blocks and outlive the decoder.
+  explicit Decoder(const Weights& weights);
 
-  std::int64_t length() const { return length_; }
-  void reset() { length_ = 0; }
+  std::int64_t length() const { return cache_.length; }
+  void reset() { cache_.length = 0; }
 
   // Reads these tokens and returns the logits [vocabulary] after the last one.
   // Requires: 1 <= ids.size() <= context - length().
   at::Tensor read(std::span<const std::int64_t> ids);
 
  private:
-  at::Tensor attend(std::int64_t layer, const at::Tensor& qkv);
-
-  const Gpt& gpt_;
-  std::int64_t length_ = 0;
-  std::vector<at::Tensor> keys_;    // per layer [heads, context, head width]
-  std::vector<at::Tensor> values_;  // likewise
+  const Weights& weights_;
+  KeyValueCache cache_;
 };
 
 }  // namespace laconic

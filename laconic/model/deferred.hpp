@@ -3,7 +3,7 @@
 // The stage before waits for the gradient of a stage's input; nobody but the
 // optimiser waits for the gradients of its weights. Linear maps and the head, where
 // nearly all the work of the second kind is, can put it off: given a
-// DeferredWeights in forward (Microbatch::deferred), their backward computes the
+// DeferredWeights in forward (Pass::deferred), their backward computes the
 // gradient of the input and notes what the weights' will need. run() then does
 // that, and adds to the weights' grad() what an undivided backward would have
 // added, bit for bit, provided that microbatches run() in the order in which they

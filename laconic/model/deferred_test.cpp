@@ -11,6 +11,8 @@
 #include <deque>
 
 #include "laconic/model/linear.hpp"
+#include "laconic/model/model.hpp"
+#include "laconic/model/ops.hpp"
 #include "laconic/model/test_gpt.hpp"
 
 namespace laconic {
@@ -38,14 +40,17 @@ at::Tensor random(std::vector<std::int64_t> sizes, const char* name) {
   return x;
 }
 
-Microbatch microbatch_of(const Setting& setting, int number, DeferredWeights* deferred) {
+Batch batch_of(const Setting& setting, int number) {
   const std::int64_t samples = 2, tokens = setting.shape.context;
   const at::Tensor ids =
       some_ids(samples, tokens + 1).roll(number).remainder(setting.shape.vocabulary);
-  return {.ids = ids.narrow(1, 0, tokens).contiguous(),
-          .targets = ids.narrow(1, 1, tokens).contiguous(),
+  return {{"ids", ids.narrow(1, 0, tokens).contiguous()},
+          {"targets", ids.narrow(1, 1, tokens).contiguous()}};
+}
+
+Pass pass_of(const Setting& setting, int number, DeferredWeights* deferred) {
+  return {.dropout = setting.dropout,
           .sample_keys = dropout_keys(3, number, {5, 6}),
-          .dropout = setting.dropout,
           .deferred = deferred};
 }
 
@@ -54,36 +59,39 @@ Microbatch microbatch_of(const Setting& setting, int number, DeferredWeights* de
 class Halves {
  public:
   explicit Halves(const Setting& setting)
-      : gpt(make_gpt(setting.shape, 11, at::TensorOptions().dtype(setting.dtype))),
+      : weights(make_weights(setting.shape, 11, at::TensorOptions().dtype(setting.dtype))),
         setting_(setting) {}
 
   // Forward, and the first half of backward: or all of it, when there is nothing to defer to.
   void pass(int number, DeferredWeights* deferred) {
-    const Microbatch microbatch = microbatch_of(setting_, number, deferred);
-    const std::int64_t last = block_count(gpt.shape) - 1;
-    std::vector<at::Tensor> inputs{{}}, outputs;
+    const Batch batch = batch_of(setting_, number);
+    const Pass pass = pass_of(setting_, number, deferred);
+    const std::int64_t last = block_count(weights.spec) - 1;
+    std::vector<Seam> inputs{{}}, outputs;
     for (std::int64_t b = 0; b <= last; ++b) {
       const at::AutoGradMode keep_graph(!setting_.recompute);
-      outputs.push_back(forward_block(gpt, b, inputs.back(), microbatch));
-      inputs.push_back(outputs.back().detach().requires_grad_(true));
+      outputs.push_back(forward_block(weights, b, inputs.back(), batch, pass));
+      inputs.push_back({outputs.back()[0].detach().requires_grad_(true)});
     }
-    at::Tensor gradient = at::scalar_tensor(0.25, outputs.back().options());
+    at::Tensor gradient = at::scalar_tensor(0.25, outputs.back()[0].options());
     for (std::int64_t b = last; b >= 0; --b) {
       const auto i = static_cast<std::size_t>(b);
-      if (setting_.recompute) outputs[i] = forward_block(gpt, b, inputs[i], microbatch);
-      outputs[i].backward(gradient);
-      if (b > 0) handed.push_back(gradient = inputs[i].grad());
+      if (setting_.recompute) outputs[i] = forward_block(weights, b, inputs[i], batch, pass);
+      backward(outputs[i], {gradient});
+      if (b > 0) handed.push_back(gradient = inputs[i][0].grad());
     }
   }
 
+  // As they stand in the leaves.
   std::vector<at::Tensor> gradients() const {
     std::vector<at::Tensor> all;
-    for (const Parameter& parameter : gpt.parameters) all.push_back(parameter.value.grad());
-    all.push_back(gpt.head_embedding.grad());
+    for (const Parameter& parameter : weights.parameters) all.push_back(parameter.value.grad());
+    all.push_back(head().grad());
     return all;
   }
+  const at::Tensor& head() const { return weights.leaf(block_count(weights.spec) - 1, 0); }
 
-  Gpt gpt;
+  Weights weights;
   std::vector<at::Tensor> handed;
 
  private:
@@ -204,40 +212,47 @@ TEST(Deferred, TheFirstHalfCompletesNormsAndPositionsAndTouchesNoLinearMap) {
   DeferredWeights deferred;
   parts.pass(0, &deferred);
   int complete = 0;
-  for (std::size_t p = 0; p < whole.gpt.parameters.size(); ++p) {
-    const std::string& name = whole.gpt.parameters[p].name;
-    const at::Tensor& gradient = parts.gpt.parameters[p].value.grad();
+  for (std::size_t p = 0; p < whole.weights.parameters.size(); ++p) {
+    const std::string& name = whole.weights.parameters[p].name;
+    const at::Tensor& gradient = parts.weights.parameters[p].value.grad();
     const bool waits = name.find(".c_") != std::string::npos;
     EXPECT_EQ(gradient.defined(), !waits) << name;
     if (waits) continue;
-    EXPECT_TRUE(gradient.equal(whole.gpt.parameters[p].value.grad())) << name;
+    EXPECT_TRUE(gradient.equal(whole.weights.parameters[p].value.grad())) << name;
     ++complete;
   }
   EXPECT_EQ(complete, 2 + 4 * kTinyShape.layers + 2);
-  EXPECT_FALSE(parts.gpt.head_embedding.grad().defined());
+  EXPECT_FALSE(parts.head().grad().defined());
 }
 
-double loss_of(const Gpt& gpt, const Setting& setting) {
-  return forward_loss(gpt, microbatch_of(setting, 0, nullptr));
+double loss_of(const Weights& weights, const Setting& setting) {
+  const at::NoGradGuard no_grad;
+  Seam seam;
+  for (std::int64_t b = 0; b < block_count(weights.spec); ++b)
+    seam = forward_block(weights, b, seam, batch_of(setting, 0), pass_of(setting, 0, nullptr));
+  return seam[0].item<double>();
 }
 
 TEST(Deferred, GradientsOfBothHalvesAreFiniteDifferencesOfTheLoss) {
   const Setting setting{.dropout = 0.2};
   Halves parts = divided(setting, "IW");
-  fold_tied_gradient(parts.gpt);
+  for (std::int64_t b = 0; b < block_count(parts.weights.spec); ++b)
+    collect_gradients(parts.weights, b);
+  for (std::size_t p = 0; p < parts.weights.parameters.size(); ++p)
+    complete_gradient(parts.weights, p);
   const at::NoGradGuard no_grad;
-  for (std::size_t p = 0; p < parts.gpt.parameters.size(); ++p) {
-    const Parameter& parameter = parts.gpt.parameters[p];
+  for (std::size_t p = 0; p < parts.weights.parameters.size(); ++p) {
+    const Parameter& parameter = parts.weights.parameters[p];
     const at::Tensor direction = random(parameter.value.sizes().vec(), parameter.name.c_str());
     const double step = 1e-5;
     at::Tensor value = parameter.value;
     value.add_(direction, step);
-    const double above = loss_of(parts.gpt, setting);
+    const double above = loss_of(parts.weights, setting);
     value.sub_(direction, 2 * step);
-    const double below = loss_of(parts.gpt, setting);
+    const double below = loss_of(parts.weights, setting);
     value.add_(direction, step);
     const double slope = 0.25 * (above - below) / (2 * step);  // pass() weighs the loss so
-    EXPECT_NEAR((value.grad() * direction).sum().item<double>(), slope,
+    EXPECT_NEAR((parameter.gradient * direction).sum().item<double>(), slope,
                 1e-7 * std::max(1.0, std::abs(slope)))
         << parameter.name;
   }

@@ -14,75 +14,30 @@
 #include "laconic/file/json.hpp"
 #include "laconic/file/safetensors_writer.hpp"
 #include "laconic/file/sharded.hpp"
+#include "laconic/model/folder_convention.hpp"
 #include "laconic/tensor/host.hpp"
 
 namespace laconic {
 
 namespace {
 
-constexpr std::string_view kPrefix = "transformer.";
-
-// Reads config.json and remembers everything that is wrong with it.
-class ConfigReader {
- public:
-  explicit ConfigReader(const std::string& path) : path_(path), json_(read_json(path)) {
-    if (!json_.is_object()) throw FileError(path, "", "is not a JSON object");
-  }
-
-  std::int64_t size(const char* key) {
-    const auto it = json_.find(key);
-    if (it != json_.end() && it->is_number_integer() && it->get<std::int64_t>() > 0 &&
-        it->get<std::int64_t>() <= (1 << 24))
-      return it->get<std::int64_t>();
-    problem(key, it == json_.end() ? "is missing"
-                                   : fmt::format("= {} is not a possible size", it->dump()));
-    return 1;
-  }
-
-  double number(const char* key, double otherwise) {
-    const auto it = json_.find(key);
-    if (it == json_.end()) return otherwise;
-    if (it->is_number()) return it->get<double>();
-    problem(key, fmt::format("= {} is not a number", it->dump()));
-    return otherwise;
-  }
-
-  // Absent or null is fine; anything else must be one of `accepted`.
-  void require(const char* key, std::initializer_list<nlohmann::json> accepted) {
-    const auto it = json_.find(key);
-    if (it == json_.end() || it->is_null()) return;
-    if (std::find(accepted.begin(), accepted.end(), *it) != accepted.end()) return;
-    problem(key, fmt::format("= {} is not supported", it->dump()));
-  }
-
-  void problem(const std::string& key, const std::string& what) {
-    problems_.push_back({path_ + ": " + key, what});
-  }
-  void finish() {
-    if (!problems_.empty()) throw ConfigError(std::move(problems_));
-  }
-
- private:
-  std::string path_;
-  nlohmann::json json_;
-  Problems problems_;
-};
-
-// Masks that old versions stored beside the weights.
-bool is_buffer(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
-}
-
 void copy_into(at::Tensor& target, const TensorView& source) {
   target.copy_(tensor_from_bytes(source.bytes, source.entry->dtype, source.entry->shape));
 }
 
+bool is_ignored(const FolderConvention& convention, std::string_view name) {
+  return std::ranges::any_of(convention.ignored_ends,
+                             [&](const std::string& end) { return name.ends_with(end); });
+}
+
 // Everything in the folder that keeps it from being this model. `prefix` stands before every name.
-Problems compare(const ShardedTensors& tensors, const GptShape& shape, const std::string& prefix,
+Problems compare(const ShardedTensors& tensors, const ModelSpec& model,
+                 const FolderConvention& convention, const std::string& prefix,
                  const std::string& folder) {
   Problems problems;
-  std::vector<std::string> expected = {"lm_head.weight"};
-  for (const ParameterSpec& spec : parameter_specs(shape)) {
+  std::vector<std::string> expected;
+  for (const auto& [copy, parameter] : convention.copies) expected.push_back(copy);
+  for (const ParameterSpec& spec : model.parameters) {
     const std::string name = prefix + spec.name;
     expected.push_back(name);
     if (!tensors.contains(name)) {
@@ -100,25 +55,35 @@ Problems compare(const ShardedTensors& tensors, const GptShape& shape, const std
   }
   std::sort(expected.begin(), expected.end());
   for (const std::string& name : tensors.names())
-    if (!is_buffer(name) && !std::binary_search(expected.begin(), expected.end(), name))
-      problems.push_back({folder + ": " + name, "is not a parameter of GPT-2"});
+    if (!is_ignored(convention, name) &&
+        !std::binary_search(expected.begin(), expected.end(), name))
+      problems.push_back(
+          {folder + ": " + name, fmt::format("is not a parameter of {}", convention.family)});
   return problems;
 }
 
-void require_tied_head(const ShardedTensors& tensors, const std::string& prefix,
-                       const std::string& folder) {
-  if (!tensors.contains("lm_head.weight")) return;
-  const ByteView head = tensors.at("lm_head.weight").bytes;
-  const ByteView table = tensors.at(prefix + "wte.weight").bytes;
-  if (head.size() != table.size() || std::memcmp(head.data(), table.data(), head.size()) != 0)
-    throw FileError(folder, "lm_head.weight",
-                    "differs from wte.weight: an untied head is not supported");
+// What repeats a parameter must be equal to it.
+void require_tied(const ShardedTensors& tensors, const FolderConvention& convention,
+                  const std::string& prefix, const std::string& folder) {
+  for (const auto& [copy, parameter] : convention.copies) {
+    if (!tensors.contains(copy)) continue;
+    const ByteView head = tensors.at(copy).bytes;
+    const ByteView table = tensors.at(prefix + parameter).bytes;
+    if (head.size() != table.size() || std::memcmp(head.data(), table.data(), head.size()) != 0)
+      throw FileError(folder, copy,
+                      fmt::format("differs from {}: an untied head is not supported", parameter));
+  }
+}
+
+const char* name_of_type(Dtype dtype) {
+  return dtype == Dtype::f64    ? "float64"
+         : dtype == Dtype::f16  ? "float16"
+         : dtype == Dtype::bf16 ? "bfloat16"
+                                : "float32";
 }
 
 std::uint64_t bytes_of(const ParameterSpec& spec, Dtype dtype) {
-  std::uint64_t bytes = laconic::bytes_of(dtype);
-  for (const std::int64_t size : spec.sizes) bytes *= static_cast<std::uint64_t>(size);
-  return bytes;
+  return laconic::bytes_of(dtype) * static_cast<std::uint64_t>(elements_of(spec));
 }
 
 using Shard = std::pair<std::size_t, std::size_t>;  // parameters by number: begin, end
@@ -171,50 +136,79 @@ void write_index(const std::string& folder, const std::vector<ParameterSpec>& pa
 
 }  // namespace
 
-GptShape read_gpt_shape(const std::string& folder) {
-  ConfigReader config(folder + "/config.json");
+FolderConfig::FolderConfig(const std::string& path) : path_(path), json_(read_json(path)) {
+  if (!json_.is_object()) throw FileError(path, "", "is not a JSON object");
+}
+
+std::string FolderConfig::text(const char* key) const {
+  const auto it = json_.find(key);
+  return it != json_.end() && it->is_string() ? it->get<std::string>() : "";
+}
+
+std::int64_t FolderConfig::size(const char* key) {
+  const auto it = json_.find(key);
+  if (it != json_.end() && it->is_number_integer() && it->get<std::int64_t>() > 0 &&
+      it->get<std::int64_t>() <= (1 << 24))
+    return it->get<std::int64_t>();
+  problem(key, it == json_.end() ? "is missing"
+                                 : fmt::format("= {} is not a possible size", it->dump()));
+  return 1;
+}
+
+double FolderConfig::number(const char* key, double otherwise) {
+  const auto it = json_.find(key);
+  if (it == json_.end()) return otherwise;
+  if (it->is_number()) return it->get<double>();
+  problem(key, fmt::format("= {} is not a number", it->dump()));
+  return otherwise;
+}
+
+void FolderConfig::require(const char* key, std::initializer_list<nlohmann::json> accepted) {
+  const auto it = json_.find(key);
+  if (it == json_.end() || it->is_null()) return;
+  if (std::find(accepted.begin(), accepted.end(), *it) != accepted.end()) return;
+  problem(key, fmt::format("= {} is not supported", it->dump()));
+}
+
+void FolderConfig::problem(const std::string& key, const std::string& what) {
+  problems_.push_back({path_ + ": " + key, what});
+}
+
+void FolderConfig::finish() {
+  if (!problems_.empty()) throw ConfigError(std::move(problems_));
+}
+
+Family read_family(const std::string& folder) {
+  FolderConfig config(folder + "/config.json");
   config.require("model_type", {"gpt2"});
-  config.require("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
-  config.require("tie_word_embeddings", {true});
-  config.require("scale_attn_weights", {true});
-  config.require("scale_attn_by_inverse_layer_idx", {false});
-  config.require("add_cross_attention", {false});
-  GptShape shape{.layers = config.size("n_layer"),
-                 .width = config.size("n_embd"),
-                 .heads = config.size("n_head"),
-                 .context = config.size("n_positions"),
-                 .vocabulary = config.size("vocab_size"),
-                 .norm_epsilon = config.number("layer_norm_epsilon", 1e-5)};
-  config.require("n_inner", {4 * shape.width});
-  if (!(shape.norm_epsilon > 0))
-    config.problem("layer_norm_epsilon", fmt::format("= {} is not positive", shape.norm_epsilon));
-  if (shape.width % shape.heads != 0)
-    config.problem("n_head",
-                   fmt::format("= {} does not divide n_embd = {}", shape.heads, shape.width));
+  const Family family = read_gpt_shape(config);
   config.finish();
-  return shape;
+  return family;
 }
 
-void read_gpt_weights(const std::string& folder, Gpt& gpt) {
+void read_weights(const std::string& folder, Weights& weights) {
   const ShardedTensors tensors(folder);
-  const bool has_prefix = tensors.contains(std::string(kPrefix) + "wte.weight");
-  const std::string prefix(has_prefix ? kPrefix : "");
-  Problems problems = compare(tensors, gpt.shape, prefix, folder);
+  const FolderConvention convention =
+      std::visit([](const auto& shape) { return convention_of(shape); }, weights.family);
+  const bool has_prefix =
+      tensors.contains(convention.prefix + weights.spec.parameters.front().name);
+  const std::string prefix = has_prefix ? convention.prefix : "";
+  Problems problems = compare(tensors, weights.spec, convention, prefix, folder);
   if (!problems.empty()) throw ConfigError(std::move(problems));
-  require_tied_head(tensors, prefix, folder);
+  require_tied(tensors, convention, prefix, folder);
   const at::NoGradGuard no_grad;
-  for (Parameter& p : gpt.parameters) copy_into(p.value, tensors.at(prefix + p.name));
+  for (Parameter& p : weights.parameters) copy_into(p.value, tensors.at(prefix + p.name));
 }
 
-Gpt read_gpt(const std::string& folder, const at::TensorOptions& like) {
-  Gpt gpt = make_empty_gpt(read_gpt_shape(folder), like);
-  read_gpt_weights(folder, gpt);
-  return gpt;
+Weights read_model(const std::string& folder, const at::TensorOptions& like) {
+  Weights weights = make_empty_weights(read_family(folder), like);
+  read_weights(folder, weights);
+  return weights;
 }
 
-GptFolderFacts read_gpt_facts(const std::string& folder) {
+FolderFacts read_folder_facts(const std::string& folder) {
   const nlohmann::json config = read_json(folder + "/config.json");
-  GptFolderFacts facts;
+  FolderFacts facts;
   if (const auto it = config.find("resid_pdrop"); it != config.end() && it->is_number())
     facts.dropout = *it;
   if (const auto it = config.find("eos_token_id"); it != config.end() && it->is_number_integer())
@@ -222,38 +216,17 @@ GptFolderFacts read_gpt_facts(const std::string& folder) {
   return facts;
 }
 
-std::string gpt_config_json(const GptShape& shape, const GptFolderFacts& facts, Dtype dtype) {
-  const char* type = dtype == Dtype::f64    ? "float64"
-                     : dtype == Dtype::f16  ? "float16"
-                     : dtype == Dtype::bf16 ? "bfloat16"
-                                            : "float32";
-  // Unless told otherwise, the last id: where GPT-2 has it, and our tokenisers too.
-  const std::int64_t end_of_text =
-      facts.end_of_text >= 0 ? facts.end_of_text : shape.vocabulary - 1;
-  return nlohmann::ordered_json{{"architectures", {"GPT2LMHeadModel"}},
-                                {"model_type", "gpt2"},
-                                {"activation_function", "gelu_new"},
-                                {"n_layer", shape.layers},
-                                {"n_embd", shape.width},
-                                {"n_head", shape.heads},
-                                {"n_positions", shape.context},
-                                {"n_inner", nullptr},
-                                {"vocab_size", shape.vocabulary},
-                                {"layer_norm_epsilon", shape.norm_epsilon},
-                                {"embd_pdrop", facts.dropout},
-                                {"attn_pdrop", facts.dropout},
-                                {"resid_pdrop", facts.dropout},
-                                {"tie_word_embeddings", true},
-                                {"bos_token_id", end_of_text},
-                                {"eos_token_id", end_of_text},
-                                {"torch_dtype", type}}
+std::string config_json(const Family& family, const FolderFacts& facts, Dtype dtype) {
+  return std::visit(
+             [&](const auto& shape) { return config_json(shape, facts, name_of_type(dtype)); },
+             family)
              .dump(2) +
          "\n";
 }
 
-void write_gpt(const std::string& folder, const GptShape& shape, const ParameterSource& source,
-               const ExportOptions& options) {
-  const std::vector<ParameterSpec> parameters = parameter_specs(shape);
+void write_model(const std::string& folder, const Family& family, const ParameterSource& source,
+                 const ExportOptions& options) {
+  const std::vector<ParameterSpec> parameters = model_spec(family, context_of(family)).parameters;
   const std::vector<Shard> shards = shards_of(parameters, options.dtype, options.max_shard_bytes);
   std::vector<std::string> files;
   for (std::size_t s = 0; s < shards.size(); ++s) {
@@ -263,12 +236,12 @@ void write_gpt(const std::string& folder, const GptShape& shape, const Parameter
     write_shard(folder + "/" + files.back(), parameters, source, shards[s], options.dtype);
   }
   if (shards.size() > 1) write_index(folder, parameters, files, shards, options.dtype);
-  write_atomically(folder + "/config.json", gpt_config_json(shape, options.facts, options.dtype));
+  write_atomically(folder + "/config.json", config_json(family, options.facts, options.dtype));
 }
 
-void write_gpt(const std::string& folder, const Gpt& gpt, const ExportOptions& options) {
-  write_gpt(
-      folder, gpt.shape, [&](std::size_t p) { return gpt.value(p).detach(); }, options);
+void write_model(const std::string& folder, const Weights& weights, const ExportOptions& options) {
+  write_model(
+      folder, weights.family, [&](std::size_t p) { return weights.value(p).detach(); }, options);
 }
 
 }  // namespace laconic

@@ -1,12 +1,12 @@
-// model/hugging_face.hpp — GPT-2 folders as Hugging Face writes and reads them.
+// model/hugging_face.hpp — folders of models as Hugging Face writes and reads them.
 //
 // Reading takes config.json and model.safetensors, one file or shards with an
-// index, with or without the "transformer." prefix on names, in any float
-// type. What would compute something else than our model is refused: another
+// index, with or without a prefix on names ("transformer."), in any float type.
+// What would compute something else than our model is refused: another
 // activation, an untied head, a missing or misshapen tensor. All reasons come
 // at once.
 //
-// Parameters already carry Hugging Face's names and layouts (gpt.hpp), so
+// Parameters already carry Hugging Face's names and layouts (architecture/), so
 // nothing is renamed or transposed on the way out.
 #pragma once
 
@@ -15,34 +15,34 @@
 #include <string>
 
 #include "laconic/file/safetensors.hpp"
-#include "laconic/model/gpt.hpp"
+#include "laconic/model/weights.hpp"
 
 namespace laconic {
 
 // What config.json says. Throws FileError or ConfigError.
-GptShape read_gpt_shape(const std::string& folder);
+Family read_family(const std::string& folder);
 
-// Weights of `folder` into `gpt`, converted to its dtype. Throws FileError, ConfigError.
-// Requires: gpt has the folder's shape.
-void read_gpt_weights(const std::string& folder, Gpt& gpt);
+// Weights of `folder` into `weights`, converted to its dtype. Throws FileError, ConfigError.
+// Requires: they are of the folder's family.
+void read_weights(const std::string& folder, Weights& weights);
 
-// Shape and weights.
-Gpt read_gpt(const std::string& folder, const at::TensorOptions& like);
+// Family and weights.
+Weights read_model(const std::string& folder, const at::TensorOptions& like);
 
-// What config.json tells beside the shape.
-struct GptFolderFacts {
+// What config.json tells beside the family.
+struct FolderFacts {
   double dropout = 0;
   std::int64_t end_of_text = -1;  // token id; -1: not said
 };
-GptFolderFacts read_gpt_facts(const std::string& folder);
+FolderFacts read_folder_facts(const std::string& folder);
 
-// config.json of this shape.
-std::string gpt_config_json(const GptShape& shape, const GptFolderFacts& facts, Dtype dtype);
+// config.json of this family.
+std::string config_json(const Family& family, const FolderFacts& facts, Dtype dtype);
 
 struct ExportOptions {
   Dtype dtype = Dtype::f32;           // f64, f32, f16 or bf16
   std::uint64_t max_shard_bytes = 0;  // 0: one file
-  GptFolderFacts facts = {};
+  FolderFacts facts = {};
 };
 
 // Gives parameter number `p`; asked in ascending order, once for each.
@@ -50,9 +50,9 @@ using ParameterSource = std::function<at::Tensor(std::size_t p)>;
 
 // Writes config.json and the weights, one at a time.
 // Requires: `folder` exists and holds no weights; a stale file would be read before the new ones.
-void write_gpt(const std::string& folder, const GptShape& shape, const ParameterSource& source,
-               const ExportOptions& options);
-// The same of a whole model.
-void write_gpt(const std::string& folder, const Gpt& gpt, const ExportOptions& options);
+void write_model(const std::string& folder, const Family& family, const ParameterSource& source,
+                 const ExportOptions& options);
+// The same. Requires: all blocks are held.
+void write_model(const std::string& folder, const Weights& weights, const ExportOptions& options);
 
 }  // namespace laconic

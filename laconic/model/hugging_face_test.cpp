@@ -17,35 +17,35 @@ namespace {
 
 const GptShape kShape{.layers = 2, .width = 8, .heads = 2, .context = 5, .vocabulary = 11};
 
-Gpt some_gpt() {
-  return make_gpt(kShape, 3, at::TensorOptions().dtype(at::kFloat));
+Weights some_weights() {
+  return make_weights(kShape, 3, at::TensorOptions().dtype(at::kFloat));
 }
 
-void expect_equal(const Gpt& a, const Gpt& b) {
+void expect_equal(const Weights& a, const Weights& b) {
   ASSERT_EQ(a.parameters.size(), b.parameters.size());
   for (std::size_t i = 0; i < a.parameters.size(); ++i)
     EXPECT_TRUE(a.parameters[i].value.equal(b.parameters[i].value)) << a.parameters[i].name;
 }
 
 // Writes the parameters under other names, with extra tensors.
-void write_renamed(const std::string& path, const Gpt& gpt, const std::string& prefix,
+void write_renamed(const std::string& path, const Weights& weights, const std::string& prefix,
                    bool is_tied) {
   std::vector<SafetensorsSpec> specs;
-  for (const Parameter& p : gpt.parameters)
+  for (const Parameter& p : weights.parameters)
     specs.push_back({prefix + p.name, Dtype::f32, p.value.sizes().vec()});
   specs.push_back({prefix + "h.0.attn.bias", Dtype::u8, {1, 1, 5, 5}});
   specs.push_back({"lm_head.weight", Dtype::f32, {11, 8}});
   SafetensorsWriter writer(path, specs);
-  for (const Parameter& p : gpt.parameters) writer.write(bytes_of_tensor(p.value.detach()));
+  for (const Parameter& p : weights.parameters) writer.write(bytes_of_tensor(p.value.detach()));
   writer.write(Bytes(25, std::byte{}));
-  writer.write(is_tied ? bytes_of_tensor(gpt.parameters[0].value.detach())
+  writer.write(is_tied ? bytes_of_tensor(weights.parameters[0].value.detach())
                        : ByteView(Bytes(11 * 8 * 4, std::byte{})));
   writer.commit();
 }
 
 std::string refusal(const std::string& folder) {
   try {
-    read_gpt(folder, at::TensorOptions().dtype(at::kFloat));
+    read_model(folder, at::TensorOptions().dtype(at::kFloat));
   } catch (const std::exception& error) {
     return error.what();
   }
@@ -64,27 +64,27 @@ void edit_config(const std::string& folder, const std::string& key, const nlohma
 TEST(HuggingFace, WhatIsWrittenIsRead) {
   for (const std::uint64_t shard : {0, 1, 500, 1 << 20}) {
     const TemporaryFolder folder;
-    write_gpt(folder.path(), some_gpt(), {.max_shard_bytes = shard});
-    EXPECT_EQ(read_gpt_shape(folder.path()), kShape);
-    expect_equal(read_gpt(folder.path(), at::TensorOptions().dtype(at::kFloat)), some_gpt());
+    write_model(folder.path(), some_weights(), {.max_shard_bytes = shard});
+    EXPECT_EQ(read_family(folder.path()), Family(kShape));
+    expect_equal(read_model(folder.path(), at::TensorOptions().dtype(at::kFloat)), some_weights());
   }
 }
 
 TEST(HuggingFace, SmallerTypesRoundOnTheWayOut) {
   const TemporaryFolder folder;
-  write_gpt(folder.path(), some_gpt(), {.dtype = Dtype::bf16});
-  const Gpt back = read_gpt(folder.path(), at::TensorOptions().dtype(at::kDouble));
-  const at::Tensor expected = some_gpt().parameters[0].value.to(at::kBFloat16).to(at::kDouble);
+  write_model(folder.path(), some_weights(), {.dtype = Dtype::bf16});
+  const Weights back = read_model(folder.path(), at::TensorOptions().dtype(at::kDouble));
+  const at::Tensor expected = some_weights().parameters[0].value.to(at::kBFloat16).to(at::kDouble);
   EXPECT_TRUE(back.parameters[0].value.equal(expected));
 }
 
 TEST(HuggingFace, PrefixedNamesMasksAndATiedHeadAreAccepted) {
   for (const char* prefix : {"", "transformer."}) {
     const TemporaryFolder folder;
-    write_gpt(folder.path(), some_gpt(), {});
-    write_renamed(folder / "model.safetensors", some_gpt(), prefix, true);
-    expect_equal(read_gpt(folder.path(), at::TensorOptions().dtype(at::kFloat)), some_gpt());
-    write_renamed(folder / "model.safetensors", some_gpt(), prefix, false);
+    write_model(folder.path(), some_weights(), {});
+    write_renamed(folder / "model.safetensors", some_weights(), prefix, true);
+    expect_equal(read_model(folder.path(), at::TensorOptions().dtype(at::kFloat)), some_weights());
+    write_renamed(folder / "model.safetensors", some_weights(), prefix, false);
     EXPECT_NE(refusal(folder.path()).find("lm_head.weight: differs from wte.weight"),
               std::string::npos);
   }
@@ -92,7 +92,7 @@ TEST(HuggingFace, PrefixedNamesMasksAndATiedHeadAreAccepted) {
 
 TEST(HuggingFace, AnotherModelIsRefusedWithEveryReason) {
   const TemporaryFolder folder;
-  write_gpt(folder.path(), some_gpt(), {});
+  write_model(folder.path(), some_weights(), {});
   edit_config(folder.path(), "activation_function", "relu");
   edit_config(folder.path(), "n_head", 3);
   edit_config(folder.path(), "n_layer", nlohmann::json(nlohmann::json::value_t::discarded));
@@ -105,7 +105,7 @@ TEST(HuggingFace, AnotherModelIsRefusedWithEveryReason) {
 
 TEST(HuggingFace, TensorsThatDoNotFitAreNamedTogether) {
   const TemporaryFolder folder;
-  write_gpt(folder.path(), some_gpt(), {});
+  write_model(folder.path(), some_weights(), {});
   edit_config(folder.path(), "n_layer", 3);
   edit_config(folder.path(), "vocab_size", 12);
   const std::string text = refusal(folder.path());

@@ -17,7 +17,7 @@ using at::Tensor;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
-enum class Layout { in_out, out_in };
+enum class WeightLayout { in_out, out_in };
 
 // What autograd runs for a linear map whose weights wait.
 //
@@ -30,7 +30,7 @@ enum class Layout { in_out, out_in };
 // The one edge goes to x. There is none to weight and bias: nothing comes to them from here.
 class DeferredLinear : public torch::autograd::Node {
  public:
-  DeferredLinear(const Tensor& x, const Tensor& weight, const Tensor& bias, Layout layout,
+  DeferredLinear(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout,
                  DeferredWeights& deferred)
       : Node(torch::autograd::collect_next_edges(x)),
         x_(x, false),
@@ -46,7 +46,7 @@ class DeferredLinear : public torch::autograd::Node {
     if (!gradient.defined()) return {Tensor()};
     note(x, weight, gradient);
     if (!task_should_compute_output(0)) return {Tensor()};
-    return {gradient.mm(layout_ == Layout::in_out ? weight.t() : weight)};
+    return {gradient.mm(layout_ == WeightLayout::in_out ? weight.t() : weight)};
   }
 
   void release_variables() override {
@@ -61,23 +61,23 @@ class DeferredLinear : public torch::autograd::Node {
     LACONIC_ASSERT(deferred, "backward of [" + std::to_string(x.size(0)) + ", " +
                                  std::to_string(x.size(1)) +
                                  "] rows whose DeferredWeights has gone");
-    if (layout_ == Layout::in_out)
+    if (layout_ == WeightLayout::in_out)
       deferred->add({.weight = weight, .bias = bias_.unpack(), .left = x, .right = gradient});
     else
       deferred->add({.weight = weight, .bias = {}, .left = gradient, .right = x});
   }
 
   SavedVariable x_, weight_, bias_;
-  Layout layout_;
+  WeightLayout layout_;
   std::weak_ptr<DeferredWeights> deferred_;
 };
 
-Tensor product(const Tensor& x, const Tensor& weight, const Tensor& bias, Layout layout) {
-  return layout == Layout::in_out ? bias.addmm(x, weight) : x.mm(weight.t());
+Tensor product(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
+  return layout == WeightLayout::in_out ? bias.addmm(x, weight) : x.mm(weight.t());
 }
 
-Tensor deferred_product(const Tensor& x, const Tensor& weight, const Tensor& bias, Layout layout,
-                        DeferredWeights& deferred) {
+Tensor deferred_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        WeightLayout layout, DeferredWeights& deferred) {
   for (const Tensor& value : {weight, bias})
     LACONIC_ASSERT(!value.defined() || (value.is_leaf() && value.requires_grad()),
                    "a weight of " + std::to_string(value.numel()) +
@@ -98,13 +98,13 @@ Tensor deferred_product(const Tensor& x, const Tensor& weight, const Tensor& bia
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               DeferredWeights* deferred) {
-  return deferred == nullptr ? product(x, weight, bias, Layout::in_out)
-                             : deferred_product(x, weight, bias, Layout::in_out, *deferred);
+  return deferred == nullptr ? product(x, weight, bias, WeightLayout::in_out)
+                             : deferred_product(x, weight, bias, WeightLayout::in_out, *deferred);
 }
 
 Tensor transposed_linear(const Tensor& x, const Tensor& weight, DeferredWeights* deferred) {
-  return deferred == nullptr ? product(x, weight, {}, Layout::out_in)
-                             : deferred_product(x, weight, {}, Layout::out_in, *deferred);
+  return deferred == nullptr ? product(x, weight, {}, WeightLayout::out_in)
+                             : deferred_product(x, weight, {}, WeightLayout::out_in, *deferred);
 }
 
 }  // namespace laconic

@@ -5,15 +5,16 @@
 
 #include <vector>
 
-#include "laconic/model/gpt.hpp"
+#include "laconic/base/philox.hpp"
+#include "laconic/model/weights.hpp"
 
 namespace laconic {
 
 inline constexpr GptShape kTinyShape{
     .layers = 2, .width = 24, .heads = 3, .context = 10, .vocabulary = 31};
 
-inline Gpt make_tiny_gpt(at::ScalarType dtype) {
-  return make_gpt(kTinyShape, 11, at::TensorOptions().dtype(dtype));
+inline Weights make_tiny_weights(at::ScalarType dtype) {
+  return make_weights(kTinyShape, 11, at::TensorOptions().dtype(dtype));
 }
 
 // [samples, tokens], the same at every call.

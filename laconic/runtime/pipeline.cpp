@@ -17,6 +17,8 @@ namespace {
 constexpr std::uint32_t kAllReceived = 0xFFF;  // tag part: the receiver will not ask any more
 constexpr std::uint64_t kEvaluationsInFlight = 4;
 constexpr std::uint64_t kEvaluationNumbers = 1 << 24;  // see EdgeMessage
+// Tag units of an edge's tensors: the edge's number, and so much more for each further one.
+constexpr std::uint32_t kUnitsOfATensor = 0x1000;
 
 // Low rank starts each power step from the last one, also where nothing else is remembered.
 bool remembers(const LinkSpec& link) {
@@ -25,8 +27,8 @@ bool remembers(const LinkSpec& link) {
 }
 
 // The link of one edge. Ranks of one machine may be given the same folder.
-LinkSpec named(LinkSpec link, const char* traffic, int edge, Rank rank) {
-  link.name = fmt::format("{}.{}", traffic, edge);
+LinkSpec named(LinkSpec link, const std::string& traffic, const std::string& place, Rank rank) {
+  link.name = fmt::format("{}.{}", traffic, place);
   if (auto* delta = std::get_if<Delta>(&link.memory); delta != nullptr && !delta->folder.empty()) {
     delta->folder += fmt::format("/rank-{:05}", rank);
     std::error_code error;
@@ -39,47 +41,89 @@ LinkSpec named(LinkSpec link, const char* traffic, int edge, Rank rank) {
   return link;
 }
 
-}  // namespace
-
-EdgeSpec Pipeline::Edge::spec(const Engine& engine, const PipelinePlan& plan, int number, Rank peer,
-                              bool is_activation) {
-  return {.link = is_activation ? named(plan.activation, "pp.activation", number, engine.rank())
-                                : named(plan.gradient, "pp.gradient", number, engine.rank()),
-          .traffic = is_activation ? Traffic::pp_activation : Traffic::pp_gradient,
-          .edge = static_cast<std::uint32_t>(number),
+// One tensor of a seam on its way over an edge. The first has the name of the edge alone.
+EdgeSpec edge_spec(const Engine& engine, const PipelinePlan& plan, int number, Rank peer,
+                   const std::vector<SeamTensor>& seam, std::size_t tensor, bool is_activation) {
+  const Traffic traffic = is_activation ? Traffic::pp_activation : Traffic::pp_gradient;
+  const std::string place =
+      tensor == 0 ? std::to_string(number) : fmt::format("{}.{}", number, seam[tensor].name);
+  return {.link = named(is_activation ? plan.activation : plan.gradient,
+                        std::string(name_of(traffic)), place, engine.rank()),
+          .traffic = traffic,
+          .edge = static_cast<std::uint32_t>(number) +
+                  static_cast<std::uint32_t>(tensor) * kUnitsOfATensor,
           .peer = peer,
           .microbatches = plan.schedule.shape.microbatches};
 }
 
-PipelinePlan plan_for_one(const GptShape& shape, int microbatches) {
+// A treatment may bring a codec that remembers, or take it away for a while.
+bool remembers_under(const Treatment& treatment, LinkSpec link) {
+  if (remembers(link)) return true;
+  link.codec = codec_under(treatment, link.codec);
+  return remembers(link);
+}
+
+}  // namespace
+
+Pipeline::Edge::Edge(Engine& engine, const PipelinePlan& plan, const std::vector<SeamTensor>& seam,
+                     int number, Rank other, bool is_upper)
+    : peer(other),
+      sends_activations(!is_upper),
+      has_gradient_delta(std::holds_alternative<Delta>(plan.gradient.memory)),
+      tag{.traffic = Traffic::pp_gradient, .unit = static_cast<std::uint32_t>(number)} {
+  for (std::size_t t = 0; t < seam.size(); ++t)
+    ends.push_back(
+        std::make_unique<Ends>(engine, edge_spec(engine, plan, number, peer, seam, t, !is_upper),
+                               edge_spec(engine, plan, number, peer, seam, t, is_upper)));
+}
+
+void Pipeline::Edge::begin(std::uint64_t step) {
+  for (const auto& end : ends) {
+    end->sender.begin(step);
+    end->receiver.begin(step);
+  }
+  post(awaited.front());
+}
+
+void Pipeline::Edge::post(int microbatch) {
+  for (const auto& end : ends) end->receiver.post(microbatch);
+}
+
+PipelinePlan plan_for_one(const ModelSpec& spec, int microbatches) {
   return {.schedule = lowered(one_forward_one_backward({1, 1, microbatches})),
-          .stages = {{0, block_count(shape)}},
+          .stages = {{0, block_count(spec)}},
           .encoded = {},
           .activation = {},
           .gradient = {}};
 }
 
-HeldBlocks held_blocks(const PipelinePlan& plan, std::int64_t blocks, int rank) {
-  HeldBlocks held(static_cast<std::size_t>(blocks), false);
+std::vector<int> ranks_of_blocks(const PipelinePlan& plan) {
+  std::vector<int> ranks;
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    if (rank_of_stage(plan.schedule.shape, static_cast<int>(s)) == rank)
-      for (std::int64_t b = plan.stages[s].begin; b < plan.stages[s].end; ++b)
-        held[static_cast<std::size_t>(b)] = true;
+    for (std::int64_t b = plan.stages[s].begin; b < plan.stages[s].end; ++b)
+      ranks.push_back(rank_of_stage(plan.schedule.shape, static_cast<int>(s)));
+  return ranks;
+}
+
+HeldBlocks held_blocks(const PipelinePlan& plan, int rank) {
+  HeldBlocks held;
+  for (const int holder : ranks_of_blocks(plan)) held.push_back(holder == rank);
   return held;
 }
 
-Pipeline::Pipeline(const Gpt& gpt, PipelinePlan plan, Engine* engine, const Group& ranks, int rank,
-                   const PipelineOptions& options)
-    : gpt_(gpt), plan_(std::move(plan)), engine_(engine), rank_(rank) {
+Pipeline::Pipeline(Weights& weights, PipelinePlan plan, Engine* engine, const Group& ranks,
+                   int rank, const PipelineOptions& options)
+    : weights_(weights), plan_(std::move(plan)), engine_(engine), rank_(rank) {
   const PipelineShape& shape = plan_.schedule.shape;
   const std::vector<Action>& list = plan_.schedule.by_rank[static_cast<std::size_t>(rank)];
   StageOptions stage_options{.recompute = options.recompute, .trace = options.trace};
   for (const Action& a : list) stage_options.is_split |= a.op == Op::backward_weight;
   stages_.resize(static_cast<std::size_t>(shape.stages));
   last_gradient_.resize(stages_.size());
-  for (int s = rank; s < shape.stages; s += shape.ranks)
-    stages_[static_cast<std::size_t>(s)] =
-        std::make_unique<Stage>(gpt, plan_.stages[static_cast<std::size_t>(s)], stage_options);
+  for (int s = 0; s < shape.stages; ++s)
+    if (rank_of_stage(shape, s) == rank)
+      stages_[static_cast<std::size_t>(s)] = std::make_unique<Stage>(
+          weights, plan_.stages[static_cast<std::size_t>(s)], stage_options);
   for (std::size_t i = 0; i < list.size(); ++i)
     if (list[i].op == Op::backward || list[i].op == Op::backward_weight)
       last_gradient_[static_cast<std::size_t>(list[i].stage)] = i;
@@ -87,8 +131,9 @@ Pipeline::Pipeline(const Gpt& gpt, PipelinePlan plan, Engine* engine, const Grou
     const int lower = rank_of_stage(shape, e), upper = rank_of_stage(shape, e + 1);
     if (lower == upper || (lower != rank && upper != rank)) continue;
     const bool is_upper = upper == rank;
-    edges_[e] = std::make_unique<Edge>(
-        *engine, plan_, e, ranks[static_cast<std::size_t>(is_upper ? lower : upper)], is_upper);
+    edges_[e] =
+        std::make_unique<Edge>(*engine, plan_, seam_at(e), e,
+                               ranks[static_cast<std::size_t>(is_upper ? lower : upper)], is_upper);
   }
   for (const Action& a : list) {
     if (a.op == Op::recv_activation) edge_at(a.stage - 1)->awaited.push_back(a.microbatch);
@@ -106,57 +151,64 @@ Pipeline::Edge* Pipeline::edge_at(int edge) {
   return edges_.at(edge).get();
 }
 
+const std::vector<SeamTensor>& Pipeline::seam_at(int edge) const {
+  const BlockRange& below = plan_.stages[static_cast<std::size_t>(edge)];
+  return weights_.spec.blocks[static_cast<std::size_t>(below.end - 1)].out;
+}
+
+std::vector<TensorSpec> Pipeline::boundary_of(int edge, std::int64_t samples) const {
+  std::vector<TensorSpec> specs;
+  for (const SeamTensor& tensor : seam_at(edge)) {
+    const std::int64_t width = tensor.per_sample.back();
+    specs.push_back({.dtype = dtype_of(weights_.dtype()),
+                     .shape = {samples * elements_of(tensor) / width, width}});
+  }
+  return specs;
+}
+
 void Pipeline::serve() {
-  for (const auto& [number, edge] : edges_) edge->sender.serve();
+  for (const auto& [number, edge] : edges_)
+    for (const auto& ends : edge->ends) ends->sender.serve();
 }
 
 double Pipeline::run(const PipelineStep& step) {
   LACONIC_ASSERT(static_cast<int>(step.inputs.size()) == plan_.schedule.shape.microbatches,
                  fmt::format("{} microbatches", step.inputs.size()));
-  for (const auto& [number, edge] : edges_) {
-    edge->sender.begin(step.step);
-    edge->receiver.begin(step.step);
-    edge->receiver.post(edge->awaited.front());
-  }
+  for (const auto& [number, edge] : edges_) edge->begin(step.step);
   const ComputeTimes before = times_;
-  Walk walk{.pipeline = *this,
-            .step = step,
-            .inputs = {},
-            .outputs = {},
-            .above = {},
-            .below = {},
-            .taken = {}};
+  Walk walk{.pipeline = *this, .step = step};
+  walk.is_done.resize(weights_.spec.blocks.size());
+  walk.is_announced.resize(weights_.spec.blocks.size());
   const std::vector<Action>& list = plan_.schedule.by_rank[static_cast<std::size_t>(rank_)];
   for (std::size_t i = 0; i < list.size(); ++i)
     walk.act(list[i], i == last_gradient_[static_cast<std::size_t>(list[i].stage)]);
-  // Whole gradients are not asked for again.
-  if (!step.is_shadow && !treatment_of(Traffic::pp_gradient).is_bypassed) settle(step.step);
+  if (!step.is_shadow) settle(step.step);
   if (step.is_shadow) times_ = before;
   return walk.loss;
 }
 
-// Of activations the sender knows that they were understood, since their gradients came back. Of
-// gradients it must be told, if it may be asked for them again.
+// A sender of activations knows that they were understood, since their gradients came back. A
+// sender of gradients must be told, if it may be asked for them again; bypassed ones never are.
 void Pipeline::settle(std::uint64_t step) {
-  for (const auto& [number, edge] : edges_) {
-    if (!edge->has_gradient_delta) continue;
-    TagFields fields = edge->tag;
+  const auto tag_of = [&](const Edge& edge) {
+    TagFields fields = edge.tag;
     fields.number = step;
     fields.part = kAllReceived;
-    const Rank peer = edge->sender.spec().peer;
-    if (edge->sends_activations)
-      engine_->send({.to = peer,
-                     .tag = make_tag(fields),
+    return make_tag(fields);
+  };
+  const auto is_told = [](const Edge& edge) {
+    return edge.has_gradient_delta && !edge.gradient.is_bypassed;
+  };
+  for (const auto& [number, edge] : edges_)
+    if (is_told(*edge) && edge->sends_activations)
+      engine_->send({.to = edge->peer,
+                     .tag = tag_of(*edge),
                      .key = deadline_key(step, 0, 0),
                      .message = std::make_shared<const Bytes>()});
-  }
   for (const auto& [number, edge] : edges_) {
-    if (!edge->has_gradient_delta || edge->sends_activations) continue;
-    TagFields fields = edge->tag;
-    fields.number = step;
-    fields.part = kAllReceived;
+    if (!is_told(*edge) || edge->sends_activations) continue;
     try {
-      wait_for(*engine_, edge->sender.spec().peer, make_tag(fields), [this] { serve(); });
+      wait_for(*engine_, edge->peer, tag_of(*edge), [this] { serve(); });
     } catch (const WireError&) {
       // Damaged on the way, but here: that it has come is all it says.
     }
@@ -164,99 +216,81 @@ void Pipeline::settle(std::uint64_t step) {
 }
 
 void Pipeline::commit() {
-  for (const auto& [number, edge] : edges_) {
-    edge->sender.commit();
-    edge->receiver.commit();
-  }
+  for (const auto& [number, edge] : edges_)
+    for (const auto& ends : edge->ends) {
+      ends->sender.commit();
+      ends->receiver.commit();
+    }
 }
 
 void Pipeline::abandon() {
-  for (const auto& [number, edge] : edges_) {
-    edge->sender.abandon();
-    edge->receiver.abandon();
-  }
+  for (const auto& [number, edge] : edges_)
+    for (const auto& ends : edge->ends) {
+      ends->sender.abandon();
+      ends->receiver.abandon();
+    }
   for (const auto& stage : stages_)
     if (stage != nullptr) stage->clear();
 }
 
-double Pipeline::evaluate(const Microbatch& microbatch, std::uint64_t number) {
+double Pipeline::evaluate(const Batch& batch, std::uint64_t number) {
   const PipelineShape& shape = plan_.schedule.shape;
-  const at::Tensor& like = gpt_.parameters.front().value;
-  const TensorSpec boundary{.dtype = dtype_of(like.scalar_type()),
-                            .shape = {microbatch.ids.numel(), gpt_.shape.width}};
   const EdgeMessage message{.microbatch = static_cast<int>(number % kEvaluationNumbers),
                             .use = Use::bypass,
                             .is_evaluation = true};
-  at::Tensor x;
-  for (int s = rank_; s < shape.stages; s += shape.ranks) {
-    if (s > 0 && edges_.contains(s - 1))
-      x = edge_at(s - 1)->receiver.recv(boundary, like.device(), message, [this] { serve(); });
-    x = stage_of(s).forward_only(microbatch, x);
-    if (edges_.contains(s)) edge_at(s)->sender.send(x, message, 0);
+  Seam seam;
+  for (int s = 0; s < shape.stages; ++s) {
+    if (rank_of_stage(shape, s) != rank_) continue;
+    if (edges_.contains(s - 1)) {
+      const std::vector<TensorSpec> expected = boundary_of(s - 1, batch.samples());
+      seam.clear();
+      for (std::size_t t = 0; t < expected.size(); ++t)
+        seam.push_back(as_samples(edge_at(s - 1)->ends[t]->receiver.recv(
+                                      expected[t], weights_.device(), message, [this] { serve(); }),
+                                  seam_at(s - 1)[t]));
+    }
+    seam = stage_of(s).forward_only(batch, seam);
+    if (edges_.contains(s))
+      for (std::size_t t = 0; t < seam.size(); ++t)
+        edge_at(s)->ends[t]->sender.send(as_rows(seam[t]), message, 0);
   }
   // What has not left yet is in memory: let it not be everything.
   if (engine_ != nullptr && number % kEvaluationsInFlight == 0) engine_->flush();
-  return stages_.back() != nullptr ? x.item<double>() : 0;
+  return stages_.back() != nullptr ? seam[0].item<double>() : 0;
 }
 
-void Pipeline::watch(bool looks) {
-  for (const auto& [number, edge] : edges_) edge->sender.watch(looks);
-}
-
-std::map<Traffic, Fidelity> Pipeline::seen() const {
-  std::map<Traffic, Fidelity> all;
+void Pipeline::add_links(LinkRegistry& registry) {
   for (const auto& [number, edge] : edges_)
-    if (edge->sender.seen().messages > 0) all[edge->sender.spec().traffic] += edge->sender.seen();
-  return all;
-}
-
-Treatment Pipeline::treatment_of(Traffic traffic) const {
-  const auto found = treatments_.find(traffic);
-  return found == treatments_.end() ? Treatment{} : found->second;
-}
-
-void Pipeline::treat(Traffic traffic, const Treatment& treatment) {
-  const bool is_activation = traffic == Traffic::pp_activation;
-  if (!is_activation && traffic != Traffic::pp_gradient) return;
-  const CodecSpec codec =
-      codec_under(treatment, is_activation ? plan_.activation.codec : plan_.gradient.codec);
-  for (const auto& [number, edge] : edges_) {
-    if (edge->sends_activations == is_activation)
-      edge->sender.recode(codec);
-    else
-      edge->receiver.recode(codec);
-  }
-  treatments_[traffic] = treatment;
-}
-
-// A treatment may bring a codec that remembers, or take it away for a while.
-bool Pipeline::has_memory() const {
-  const auto remembers_now = [&](LinkSpec link, Traffic traffic) {
-    if (remembers(link)) return true;
-    link.codec = codec_under(treatment_of(traffic), link.codec);
-    return remembers(link);
-  };
-  return !edges_.empty() && (remembers_now(plan_.activation, Traffic::pp_activation) ||
-                             remembers_now(plan_.gradient, Traffic::pp_gradient));
-}
-
-void Pipeline::save(const std::string& prefix) {
-  for (const auto& [number, edge] : edges_) {
-    edge->sender.link().save(prefix + edge->sender.spec().link.name + ".sender");
-    edge->receiver.link().save(prefix + edge->receiver.spec().link.name + ".receiver");
-  }
-}
-
-void Pipeline::load(const std::string& prefix) {
-  for (const auto& [number, edge] : edges_) {
-    edge->sender.link().load(prefix + edge->sender.spec().link.name + ".sender");
-    edge->receiver.link().load(prefix + edge->receiver.spec().link.name + ".receiver");
-  }
+    for (const auto& ends : edge->ends) {
+      const auto add = [&, edge = edge.get()](auto& end, const char* role, LinkControl control) {
+        const Traffic traffic = end.spec().traffic;
+        const LinkSpec& configured =
+            traffic == Traffic::pp_activation ? plan_.activation : plan_.gradient;
+        control.traffic = traffic;
+        control.name = end.spec().link.name + role;
+        control.treat = [&end, &configured, edge, traffic](const Treatment& treatment) {
+          end.recode(codec_under(treatment, configured.codec));
+          edge->treatment_of(traffic) = treatment;
+        };
+        control.has_memory = [&configured, edge, traffic] {
+          return remembers_under(edge->treatment_of(traffic), configured);
+        };
+        control.save = [&end](const std::string& path) { end.link().save(path); };
+        control.load = [&end](const std::string& path) { end.link().load(path); };
+        registry.add(std::move(control));
+      };
+      EdgeSender& sender = ends->sender;
+      add(sender, ".sender",
+          {.watch = [&sender](bool watches) { sender.watch(watches); },
+           .seen = [&sender] { return sender.seen(); }});
+      add(ends->receiver, ".receiver", {});
+    }
 }
 
 std::uint64_t Pipeline::repaired() const {
   std::uint64_t samples = 0;
-  for (const auto& [number, edge] : edges_) samples += edge->receiver.refused();
+  for (const auto& [number, edge] : edges_)
+    for (const auto& ends : edge->ends) samples += ends->receiver.refused();
   return samples;
 }
 
@@ -273,10 +307,11 @@ DeltaStoreStats Pipeline::references() {
     total.waits += stats.waits;
     total.seconds_waited += stats.seconds_waited;
   };
-  for (const auto& [number, edge] : edges_) {
-    add(edge->sender.link().references());
-    add(edge->receiver.link().references());
-  }
+  for (const auto& [number, edge] : edges_)
+    for (const auto& ends : edge->ends) {
+      add(ends->sender.link().references());
+      add(ends->receiver.link().references());
+    }
   return total;
 }
 

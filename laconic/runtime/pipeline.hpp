@@ -30,6 +30,7 @@
 #include "laconic/link/treatment.hpp"
 #include "laconic/mesh/mesh.hpp"
 #include "laconic/runtime/edge.hpp"
+#include "laconic/runtime/link_registry.hpp"
 #include "laconic/runtime/stage.hpp"
 #include "laconic/schedule/estimate.hpp"
 #include "laconic/schedule/schedule.hpp"
@@ -45,10 +46,12 @@ struct PipelinePlan {
   LinkSpec gradient;
 };
 // One rank, one stage: F0 B0 F1 B1 ...
-PipelinePlan plan_for_one(const GptShape& shape, int microbatches);
+PipelinePlan plan_for_one(const ModelSpec& spec, int microbatches);
 
+// The rank of the pipeline that holds each block.
+std::vector<int> ranks_of_blocks(const PipelinePlan& plan);
 // Blocks that a rank holds.
-HeldBlocks held_blocks(const PipelinePlan& plan, std::int64_t blocks, int rank);
+HeldBlocks held_blocks(const PipelinePlan& plan, int rank);
 
 struct PipelineOptions {
   bool recompute = false;
@@ -57,7 +60,8 @@ struct PipelineOptions {
 
 // One microbatch with the names of its samples.
 struct PipelineInput {
-  Microbatch microbatch;
+  Batch batch;
+  Pass pass = {};
   std::vector<std::uint64_t> samples;
 };
 
@@ -70,7 +74,7 @@ struct PipelineStep {
   // Everything travels whole and nothing is remembered, whatever the plan says; tags are those of
   // the step. Requires: all ranks have ended such a run before any begins the next, and abandon it.
   bool is_shadow = false;
-  // The gradients of a block are complete, the tied one's two shares folded where both are here.
+  // The gradients of the parameters that a block completes (model/weights.hpp) are there.
   std::function<void(std::int64_t block)> block_done;
 };
 
@@ -89,41 +93,26 @@ struct ComputeTimes {
 class Pipeline {
  public:
   // `engine` is null and `ranks` {0} when alone. `ranks` are the pipeline's, by their place in it.
-  // Throws ConfigError when links cannot be as the plan says.
-  Pipeline(const Gpt& gpt, PipelinePlan plan, Engine* engine, const Group& ranks, int rank,
+  // Throws ConfigError when links cannot be as the plan says. Requires: the weights hold the blocks
+  // of this rank and outlive the pipeline.
+  Pipeline(Weights& weights, PipelinePlan plan, Engine* engine, const Group& ranks, int rank,
            const PipelineOptions& options = {});
   ~Pipeline();
 
   const PipelinePlan& plan() const { return plan_; }
-  bool is_first() const { return rank_ == 0; }
-  bool is_last() const { return rank_ + 1 == plan_.schedule.shape.ranks; }
 
-  // Returns this rank's share of the loss: 0 but at the last stage. Throws PeerLost, Timeout,
+  // Returns this rank's share of the loss: 0 but where the last stage is. Throws PeerLost, Timeout,
   // WireError. What links have remembered is provisional until commit() or abandon().
   double run(const PipelineStep& step);
   void commit();
   void abandon();
 
-  // The mean loss of a microbatch, without gradients and memories, whole; 0 but at the last stage.
-  // All ranks call it for the same microbatches in the same order; `number` counts them.
-  double evaluate(const Microbatch& microbatch, std::uint64_t number);
+  // The mean loss of a microbatch, without gradients and memories, whole; 0 but where the last
+  // stage is. All ranks call it for the same microbatches in the same order; `number` counts them.
+  double evaluate(const Batch& batch, std::uint64_t number);
 
-  // What links remember. Files are FOLDER/PREFIX + name of the link, in a folder that exists.
-  // Requires: no step is open. load() throws FileError when something there is not of such links.
-  bool has_memory() const;
-  void save(const std::string& prefix);
-  void load(const std::string& prefix);
-
-  // Whether to look at what is sent, in steps that begin from here on; true also forgets what was
-  // seen before.
-  void watch(bool looks);
-  std::map<Traffic, Fidelity> seen() const;  // of this rank's messages; classes that had any
-
-  // From the next step on, messages of pp.activation or pp.gradient are treated so, instead of how
-  // they were; the same on all ranks of the pipeline. `Treatment{}` is as the plan says. Memories
-  // stay: see link/link.hpp. Other classes do not concern a pipeline. Throws ConfigError when links
-  // cannot be so. Requires: no step is open; before load(), for a run that goes on.
-  void treat(Traffic traffic, const Treatment& treatment);
+  // This rank's ends of links.
+  void add_links(LinkRegistry& registry);
 
   const ComputeTimes& times() const { return times_; }
   // Samples that an end did not understand, and that were sent again as first visits.
@@ -139,16 +128,17 @@ class Pipeline {
   Edge* edge_at(int edge);
   void serve();
   void settle(std::uint64_t step);
-  Treatment treatment_of(Traffic traffic) const;
+  // What crosses an edge, and how links see it for so many samples.
+  const std::vector<SeamTensor>& seam_at(int edge) const;
+  std::vector<TensorSpec> boundary_of(int edge, std::int64_t samples) const;
 
-  const Gpt& gpt_;
+  Weights& weights_;
   PipelinePlan plan_;
   Engine* engine_;
   int rank_;
   std::vector<std::unique_ptr<Stage>> stages_;  // by stage; null where another rank's
   std::map<int, std::unique_ptr<Edge>> edges_;  // by edge; those to other ranks
   std::vector<std::size_t> last_gradient_;      // by stage: place in the list
-  std::map<Traffic, Treatment> treatments_;
   ComputeTimes times_;
 };
 

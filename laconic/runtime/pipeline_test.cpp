@@ -9,17 +9,15 @@ namespace {
 
 PipelineInput some_input() {
   const at::Tensor ids = some_ids(2, kTinyShape.context + 1);
-  return {.microbatch = {ids.narrow(1, 0, kTinyShape.context).contiguous(),
-                         ids.narrow(1, 1, kTinyShape.context).contiguous(),
-                         {},
-                         0},
+  return {.batch = {{"ids", ids.narrow(1, 0, kTinyShape.context).contiguous()},
+                    {"targets", ids.narrow(1, 1, kTinyShape.context).contiguous()}},
           .samples = {0, 1}};
 }
 
 // Estimates and reports are about steps.
 TEST(Pipeline, TimesAreWithoutShadows) {
-  const Gpt gpt = make_tiny_gpt(at::kFloat);
-  Pipeline pipeline(gpt, plan_for_one(gpt.shape, 2), nullptr, {0}, 0);
+  Weights weights = make_tiny_weights(at::kFloat);
+  Pipeline pipeline(weights, plan_for_one(weights.spec, 2), nullptr, {0}, 0);
   const std::vector<PipelineInput> inputs = {some_input(), some_input()};
   for (std::uint64_t step = 0; step < 3; ++step) {
     PipelineStep shadow{.step = step, .inputs = inputs, .next_samples = {}, .block_done = {}};

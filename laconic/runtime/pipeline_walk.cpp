@@ -3,19 +3,31 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
+#include <algorithm>
+
 #include "laconic/base/clock.hpp"
 #include "laconic/tensor/host.hpp"
 
 namespace laconic {
 
+at::Tensor as_rows(const at::Tensor& tensor) {
+  return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)});
+}
+
+at::Tensor as_samples(const at::Tensor& rows, const SeamTensor& tensor) {
+  std::vector<std::int64_t> sizes = {-1};
+  sizes.insert(sizes.end(), tensor.per_sample.begin(), tensor.per_sample.end());
+  return rows.view(sizes);
+}
+
 void Pipeline::Walk::act(const Action& a, bool completes_stage) {
-  const Place place{a.stage, a.microbatch};
+  const Cell cell{a.stage, a.microbatch};
   switch (a.op) {
     case Op::forward: return forward(a);
     case Op::backward: return backward(a, completes_stage);
     case Op::backward_input: {
       const Stopwatch watch;
-      at::Tensor gradient =
+      Seam gradient =
           pipeline.stage_of(a.stage).backward_input(a.microbatch, gradient_of_output(a));
       pipeline.times_.backward_input.add(watch.seconds());
       return pass_down(a, std::move(gradient));
@@ -27,34 +39,33 @@ void Pipeline::Walk::act(const Action& a, bool completes_stage) {
       return;
     }
     case Op::send_activation: return send(a, true);
-    case Op::recv_activation: inputs[place] = recv(a, true); return;
+    case Op::recv_activation: inputs[cell] = recv(a, true); return;
     case Op::send_gradient: return send(a, false);
-    case Op::recv_gradient: above[place] = recv(a, false); return;
+    case Op::recv_gradient: above[cell] = recv(a, false); return;
     case Op::reduce_gradients: return;  // every block's has been announced by then
     case Op::prefetch: return prefetch();
   }
 }
 
 void Pipeline::Walk::forward(const Action& a) {
-  const Place place{a.stage, a.microbatch};
+  const Cell cell{a.stage, a.microbatch};
   Stage& stage = pipeline.stage_of(a.stage);
+  const PipelineInput& input = step.inputs[static_cast<std::size_t>(a.microbatch)];
   const Stopwatch watch;
-  at::Tensor output =
-      stage.forward(a.microbatch, step.inputs[static_cast<std::size_t>(a.microbatch)].microbatch,
-                    take(inputs, place));
-  if (stage.is_last()) loss += step.weight * output.item<double>();
+  Seam output = stage.forward(a.microbatch, input.batch, input.pass, take(inputs, cell));
+  if (stage.is_last()) loss += step.weight * output[0].item<double>();
   pipeline.times_.forward.add(watch.seconds());
   if (stage.is_last()) return;
   if (is_neighbour_here(a.stage + 1))
     inputs[{a.stage + 1, a.microbatch}] = std::move(output);
   else
-    outputs[place] = std::move(output);
+    outputs[cell] = std::move(output);
 }
 
-at::Tensor Pipeline::Walk::gradient_of_output(const Action& a) {
+Seam Pipeline::Walk::gradient_of_output(const Action& a) {
   if (a.stage + 1 < shape().stages) return take(above, {a.stage, a.microbatch});
-  const at::Tensor& like = pipeline.gpt_.parameters.front().value;
-  return at::scalar_tensor(step.weight, like.options().requires_grad(false));
+  const at::Tensor& like = pipeline.weights_.parameters.front().value;
+  return {at::scalar_tensor(step.weight, like.options().requires_grad(false))};
 }
 
 Stage::AfterBlock Pipeline::Walk::hook(bool completes_stage) {
@@ -62,32 +73,45 @@ Stage::AfterBlock Pipeline::Walk::hook(bool completes_stage) {
   return [this](std::int64_t block) { complete(block); };
 }
 
-// A rank that holds both ends has not got the tied gradient before both have added to it, and a
-// schedule may put the head's W last.
+// A block that completes a parameter which other blocks of this rank use, too, waits for those: a
+// schedule may put the W of a later stage last. So each block that is done is asked about, and then
+// the blocks that may have waited for it.
 void Pipeline::Walk::complete(std::int64_t block) {
-  const std::int64_t head = block_count(pipeline.gpt_.shape) - 1;
-  is_embedding_done |= block == 0;
-  is_head_done |= block == head;
-  if (block != 0) announce(block);
-  const bool is_end = block == 0 || block == head;
-  if (!is_end || !is_embedding_done || (!is_head_done && pipeline.gpt_.holds(head))) return;
-  fold_tied_gradient(pipeline.gpt_);
-  announce(0);
+  is_done[static_cast<std::size_t>(block)] = true;
+  announce_if_complete(block);
+  const Weights& weights = pipeline.weights_;
+  for (const Leaf& leaf : weights.leaves[static_cast<std::size_t>(block)])
+    announce_if_complete(completing_block(weights, weights.parameters[leaf.place]));
 }
 
-void Pipeline::Walk::announce(std::int64_t block) const {
+void Pipeline::Walk::announce_if_complete(std::int64_t block) {
+  Weights& weights = pipeline.weights_;
+  if (is_announced[static_cast<std::size_t>(block)]) return;
+  const auto is_waiting_for = [&](std::int64_t user) {
+    return weights.holds(user) && !is_done[static_cast<std::size_t>(user)];
+  };
+  if (is_waiting_for(block)) return;
+  std::vector<std::size_t> completed;
+  for (const Leaf& leaf : weights.leaves[static_cast<std::size_t>(block)]) {
+    const Parameter& parameter = weights.parameters[leaf.place];
+    if (completing_block(weights, parameter) != block) continue;
+    if (std::ranges::any_of(users_of(weights.spec, parameter.number), is_waiting_for)) return;
+    completed.push_back(leaf.place);
+  }
+  for (const std::size_t place : completed) complete_gradient(weights, place);
+  is_announced[static_cast<std::size_t>(block)] = true;
   if (step.block_done) step.block_done(block);
 }
 
 void Pipeline::Walk::backward(const Action& a, bool completes_stage) {
   const Stopwatch watch;
-  at::Tensor gradient = pipeline.stage_of(a.stage).backward(a.microbatch, gradient_of_output(a),
-                                                            hook(completes_stage));
+  Seam gradient = pipeline.stage_of(a.stage).backward(a.microbatch, gradient_of_output(a),
+                                                      hook(completes_stage));
   pipeline.times_.backward.add(watch.seconds());
   pass_down(a, std::move(gradient));
 }
 
-void Pipeline::Walk::pass_down(const Action& a, at::Tensor gradient) {
+void Pipeline::Walk::pass_down(const Action& a, Seam gradient) {
   if (a.stage == 0) return;
   if (is_neighbour_here(a.stage - 1))
     above[{a.stage - 1, a.microbatch}] = std::move(gradient);
@@ -101,10 +125,8 @@ EdgeMessage Pipeline::Walk::message(const Action& a, int edge, bool is_activatio
   const bool is_selected =
       is_activation || encoded.empty() ||
       encoded[static_cast<std::size_t>(edge)][static_cast<std::size_t>(a.microbatch)];
-  const bool is_whole =
-      !is_selected ||
-      pipeline.treatment_of(is_activation ? Traffic::pp_activation : Traffic::pp_gradient)
-          .is_bypassed;
+  Edge& at = *pipeline.edge_at(edge);
+  const bool is_whole = !is_selected || (is_activation ? at.activation : at.gradient).is_bypassed;
   return {.microbatch = a.microbatch,
           .use = is_whole || step.is_shadow ? Use::bypass : Use::train,
           .samples = step.inputs[static_cast<std::size_t>(a.microbatch)].samples};
@@ -113,38 +135,43 @@ EdgeMessage Pipeline::Walk::message(const Action& a, int edge, bool is_activatio
 void Pipeline::Walk::send(const Action& a, bool is_activation) {
   const int edge = is_activation ? a.stage : a.stage - 1;
   Edge& at = *pipeline.edge_at(edge);
-  const at::Tensor tensor = take(is_activation ? outputs : below, {a.stage, a.microbatch});
+  const Seam seam = take(is_activation ? outputs : below, {a.stage, a.microbatch});
   // Before all that only the next step waits for.
   const DeadlineKey key = deadline_key(step.step, 0, 0);
-  at.sender.send(tensor, message(a, edge, is_activation), key);
+  for (std::size_t t = 0; t < seam.size(); ++t)
+    at.ends[t]->sender.send(as_rows(seam[t]), message(a, edge, is_activation), key);
 }
 
-at::Tensor Pipeline::Walk::recv(const Action& a, bool is_activation) {
+Seam Pipeline::Walk::recv(const Action& a, bool is_activation) {
   const int edge = is_activation ? a.stage - 1 : a.stage;
   Edge& at = *pipeline.edge_at(edge);
-  const at::Tensor& like = pipeline.gpt_.parameters.front().value;
-  const auto& input = step.inputs[static_cast<std::size_t>(a.microbatch)].microbatch;
-  const TensorSpec expected{.dtype = dtype_of(like.scalar_type()),
-                            .shape = {input.ids.numel(), pipeline.gpt_.shape.width}};
+  const auto samples = step.inputs[static_cast<std::size_t>(a.microbatch)].batch.samples();
+  const std::vector<TensorSpec> expected = pipeline.boundary_of(edge, samples);
+  const std::vector<SeamTensor>& tensors = pipeline.seam_at(edge);
+  Seam seam;
   const Stopwatch watch;
-  at::Tensor tensor = at.receiver.recv(expected, like.device(), message(a, edge, is_activation),
-                                       [this] { pipeline.serve(); });
+  for (std::size_t t = 0; t < expected.size(); ++t)
+    seam.push_back(as_samples(
+        at.ends[t]->receiver.recv(expected[t], pipeline.weights_.device(),
+                                  message(a, edge, is_activation), [this] { pipeline.serve(); }),
+        tensors[t]));
   pipeline.times_.waiting += watch.seconds();
-  if (!is_activation) at.sender.release(a.microbatch);  // its activation has been understood
+  if (!is_activation)  // its activation has been understood
+    for (const auto& ends : at.ends) ends->sender.release(a.microbatch);
   const std::size_t next = ++taken[edge];
-  if (next < at.awaited.size()) at.receiver.post(at.awaited[next]);
-  return tensor;
+  if (next < at.awaited.size()) at.post(at.awaited[next]);
+  return seam;
 }
 
 void Pipeline::Walk::prefetch() {
-  const auto uses_references = [&](const EdgeSpec& end) {
-    return !pipeline.treatment_of(end.traffic).is_bypassed;
-  };
   for (const auto& [number, edge] : pipeline.edges_)
-    for (const std::vector<std::uint64_t>& samples : step.next_samples) {
-      if (uses_references(edge->sender.spec())) edge->sender.link().prefetch(samples);
-      if (uses_references(edge->receiver.spec())) edge->receiver.link().prefetch(samples);
-    }
+    for (const auto& ends : edge->ends)
+      for (const std::vector<std::uint64_t>& samples : step.next_samples) {
+        if (!edge->treatment_of(ends->sender.spec().traffic).is_bypassed)
+          ends->sender.link().prefetch(samples);
+        if (!edge->treatment_of(ends->receiver.spec().traffic).is_bypassed)
+          ends->receiver.link().prefetch(samples);
+      }
 }
 
 }  // namespace laconic

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -11,61 +12,77 @@
 
 namespace laconic {
 
-// This rank's ends of the two links between stage `edge` and the next.
+// This rank's ends of the links between stage `edge` and the next: two for each tensor of the seam,
+// activations up and gradients down.
 struct Pipeline::Edge {
-  Edge(Engine& engine, const PipelinePlan& plan, int number, Rank peer, bool is_upper)
-      : sends_activations(!is_upper),
-        has_gradient_delta(std::holds_alternative<Delta>(plan.gradient.memory)),
-        tag{.traffic = Traffic::pp_gradient, .unit = static_cast<std::uint32_t>(number)},
-        sender(engine, spec(engine, plan, number, peer, !is_upper)),
-        receiver(engine, spec(engine, plan, number, peer, is_upper)) {}
+  // One tensor's. Its tag unit tells it from the edge's others.
+  struct Ends {
+    Ends(Engine& engine, const EdgeSpec& sent, const EdgeSpec& received)
+        : sender(engine, sent), receiver(engine, received) {}
+    EdgeSender sender;
+    EdgeReceiver receiver;
+  };
 
-  static EdgeSpec spec(const Engine& engine, const PipelinePlan& plan, int number, Rank peer,
-                       bool is_activation);
+  Edge(Engine& engine, const PipelinePlan& plan, const std::vector<SeamTensor>& seam, int number,
+       Rank peer, bool is_upper);
 
+  void begin(std::uint64_t step);
+  void post(int microbatch);
+  Traffic sent() const { return sends_activations ? Traffic::pp_activation : Traffic::pp_gradient; }
+  Treatment& treatment_of(Traffic traffic) {
+    return traffic == Traffic::pp_activation ? activation : gradient;
+  }
+
+  Rank peer;
   bool sends_activations;  // and receives gradients
   bool has_gradient_delta;
+  Treatment activation, gradient;  // what a run has changed about them
   TagFields tag;
   std::vector<int> awaited;  // microbatches, in the order in which the list takes them
-  EdgeSender sender;
-  EdgeReceiver receiver;
+  std::vector<std::unique_ptr<Ends>> ends;  // by tensor
 };
 
 // What is under way in one step.
 struct Pipeline::Walk {
-  using Place = std::pair<int, int>;  // stage, microbatch
+  using Cell = std::pair<int, int>;  // stage, microbatch
 
   Pipeline& pipeline;
   const PipelineStep& step;
-  std::map<Place, at::Tensor> inputs;   // of forward: received or handed over
-  std::map<Place, at::Tensor> outputs;  // to be sent
-  std::map<Place, at::Tensor> above;    // gradients of outputs: received or handed over
-  std::map<Place, at::Tensor> below;    // gradients of inputs: to be sent
-  std::map<int, std::size_t> taken;     // by edge: messages received
-  bool is_embedding_done = false, is_head_done = false;
+  std::map<Cell, Seam> inputs = {};       // of forward: received or handed over
+  std::map<Cell, Seam> outputs = {};      // to be sent
+  std::map<Cell, Seam> above = {};        // gradients of outputs: received or handed over
+  std::map<Cell, Seam> below = {};        // gradients of inputs: to be sent
+  std::map<int, std::size_t> taken = {};  // by edge: messages received
+  std::vector<bool> is_done = {};         // by block: backward of the last microbatch
+  std::vector<bool> is_announced = {};    // by block
   double loss = 0;
 
   const PipelineShape& shape() const { return pipeline.plan_.schedule.shape; }
   bool is_neighbour_here(int stage) const {
     return stage >= 0 && stage < shape().stages && rank_of_stage(shape(), stage) == pipeline.rank_;
   }
-  static at::Tensor take(std::map<Place, at::Tensor>& from, Place place) {
-    auto node = from.extract(place);
-    return node.empty() ? at::Tensor() : std::move(node.mapped());
+  static Seam take(std::map<Cell, Seam>& from, Cell cell) {
+    auto node = from.extract(cell);
+    return node.empty() ? Seam() : std::move(node.mapped());
   }
 
   void act(const Action& action, bool completes_stage);
   void forward(const Action& a);
   void backward(const Action& a, bool completes_stage);
-  void pass_down(const Action& a, at::Tensor gradient);
+  void pass_down(const Action& a, Seam gradient);
   Stage::AfterBlock hook(bool completes_stage);
   void complete(std::int64_t block);
-  void announce(std::int64_t block) const;
-  at::Tensor gradient_of_output(const Action& a);
+  void announce_if_complete(std::int64_t block);
+  Seam gradient_of_output(const Action& a);
   EdgeMessage message(const Action& a, int edge, bool is_activation) const;
   void send(const Action& a, bool is_activation);
-  at::Tensor recv(const Action& a, bool is_activation);
+  Seam recv(const Action& a, bool is_activation);
   void prefetch();
 };
+
+// A tensor of a seam as links see it: a matrix of rows, each sample the same number of them.
+at::Tensor as_rows(const at::Tensor& tensor);
+// And back. Requires: it is of so many samples.
+at::Tensor as_samples(const at::Tensor& rows, const SeamTensor& tensor);
 
 }  // namespace laconic

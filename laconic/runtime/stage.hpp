@@ -8,7 +8,9 @@
 //
 // Microbatches are known by their number within the step. forward() keeps what
 // backward() of the same number needs, and backward() lets it go; with the
-// backward in halves, backward_weight() does.
+// backward in halves, backward_weight() does. Gradients of parameters add up in
+// the leaves of the weights (model/weights.hpp), and are complete when all blocks that
+// use a parameter have been gone through for the last time.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +20,7 @@
 #include <vector>
 
 #include "laconic/model/deferred.hpp"
-#include "laconic/model/gpt.hpp"
+#include "laconic/model/model.hpp"
 #include "laconic/schedule/partition.hpp"
 
 namespace laconic {
@@ -37,24 +39,23 @@ class Stage {
   // the gradients of the block's parameters. What is done there delays the blocks before it.
   using AfterBlock = std::function<void(std::int64_t block)>;
 
-  // Requires: gpt holds the blocks and outlives the stage.
-  Stage(const Gpt& gpt, BlockRange blocks, const StageOptions& options);
+  // Requires: the weights hold the blocks and outlive the stage.
+  Stage(Weights& weights, BlockRange blocks, const StageOptions& options);
 
   bool is_first() const { return blocks_.begin == 0; }
-  bool is_last() const { return blocks_.end == block_count(gpt_.shape); }
+  bool is_last() const { return blocks_.end == block_count(weights_.spec); }
   const BlockRange& blocks() const { return blocks_; }
 
-  // `input` is what the stage before has put out; undefined for the first stage. Returns the
-  // output, without a graph; at the last stage that is the mean loss.
-  at::Tensor forward(int number, const Microbatch& microbatch, const at::Tensor& input);
+  // `input` is what the stage before has put out; empty for the first stage. Returns the output,
+  // without a graph; at the last stage that is the mean loss.
+  Seam forward(int number, const Batch& batch, const Pass& pass, const Seam& input);
   // Without keeping anything.
-  at::Tensor forward_only(const Microbatch& microbatch, const at::Tensor& input) const;
+  Seam forward_only(const Batch& batch, const Seam& input) const;
 
-  // Adds to the parameters' grad(). `gradient` is that of the output. Returns that of the input,
-  // undefined at the first stage.
-  at::Tensor backward(int number, const at::Tensor& gradient, const AfterBlock& after_block);
+  // `gradient` is that of the output. Returns that of the input, empty at the first stage.
+  Seam backward(int number, const Seam& gradient, const AfterBlock& after_block);
   // The halves. Requires: is_split.
-  at::Tensor backward_input(int number, const at::Tensor& gradient);
+  Seam backward_input(int number, const Seam& gradient);
   void backward_weight(int number, const AfterBlock& after_block);
 
   std::size_t live() const { return cells_.size(); }  // microbatches that something is kept of
@@ -62,28 +63,31 @@ class Stage {
 
  private:
   struct Block {
-    at::Tensor input, output;
+    Seam input, output;
     std::unique_ptr<DeferredWeights> deferred;
   };
   struct Cell {
-    Microbatch microbatch;
+    Batch batch;
+    Pass pass;
     std::vector<Block> blocks;
   };
 
-  at::Tensor forward_in(Cell& cell, std::size_t b, const char* category) const;
+  std::string_view kind_of(std::int64_t block) const;
+  Seam forward_in(Cell& cell, std::size_t b, const char* category) const;
   Cell& cell_of(int number);
-  at::Tensor backward_through(Cell& cell, at::Tensor gradient, bool with_weights,
-                              const AfterBlock& after_block) const;
+  Seam backward_through(Cell& cell, Seam gradient, bool with_weights,
+                        const AfterBlock& after_block);
 
-  const Gpt& gpt_;
+  Weights& weights_;
   BlockRange blocks_;
   StageOptions options_;
   std::map<int, Cell> cells_;
 };
 
-// One microbatch through all blocks, there and back: returns its mean loss, and adds `weight` times
-// its gradient to the parameters' grad(). What a pipeline does with one stage and one microbatch.
-double forward_backward(const Gpt& gpt, const Microbatch& microbatch, double weight,
+// One microbatch through all blocks, there and back: returns its mean loss, and makes `weight`
+// times its gradient the parameters' gradient. What a pipeline does with one stage and one
+// microbatch.
+double forward_backward(Weights& weights, const Batch& batch, const Pass& pass, double weight,
                         const StageOptions& options = {});
 
 }  // namespace laconic

@@ -1,6 +1,7 @@
 #include "laconic/runtime/stage.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include "laconic/model/test_gpt.hpp"
@@ -8,36 +9,47 @@
 namespace laconic {
 namespace {
 
-Microbatch some_microbatch(std::int64_t samples, double dropout = 0) {
+struct Input {
+  Batch batch;
+  Pass pass;
+};
+
+Input some_input(std::int64_t samples, double dropout = 0) {
   const at::Tensor ids = some_ids(samples, kTinyShape.context + 1);
   std::vector<std::int64_t> names;
   for (std::int64_t s = 0; s < samples; ++s) names.push_back(100 + s);
-  return {ids.narrow(1, 0, kTinyShape.context).contiguous(),
-          ids.narrow(1, 1, kTinyShape.context).contiguous(), dropout_keys(1, 0, names), dropout};
+  return {{{"ids", ids.narrow(1, 0, kTinyShape.context).contiguous()},
+           {"targets", ids.narrow(1, 1, kTinyShape.context).contiguous()}},
+          {.dropout = dropout, .sample_keys = dropout_keys(1, 0, names)}};
 }
 
-std::vector<at::Tensor> gradients(const Gpt& gpt) {
+std::vector<at::Tensor> gradients(const Weights& weights) {
   std::vector<at::Tensor> all;
-  for (const Parameter& p : gpt.parameters) all.push_back(p.value.grad());
+  for (const Parameter& p : weights.parameters) all.push_back(p.gradient);
   return all;
 }
 
+double loss_of(Weights& weights, const Input& input) {
+  Stage stage(weights, {0, block_count(weights.spec)}, {});
+  return stage.forward(0, input.batch, input.pass, {})[0].item<double>();
+}
+
 TEST(Stage, GradientsAreThoseOfFiniteDifferences) {
-  const Gpt gpt = make_tiny_gpt(at::kDouble);
-  const Microbatch microbatch = some_microbatch(2, 0.2);
-  forward_backward(gpt, microbatch, 1);
-  for (const Parameter& p : gpt.parameters) {
+  Weights weights = make_tiny_weights(at::kDouble);
+  const Input input = some_input(2, 0.2);
+  forward_backward(weights, input.batch, input.pass, 1);
+  for (const Parameter& p : weights.parameters) {
     const double step = 1e-5;
     for (const std::int64_t element : {std::int64_t{0}, p.value.numel() / 2, p.value.numel() - 1}) {
       double* x = p.value.data_ptr<double>() + element;
       const double before = *x;
       *x = before + step;
-      const double above = forward_loss(gpt, microbatch);
+      const double above = loss_of(weights, input);
       *x = before - step;
-      const double below = forward_loss(gpt, microbatch);
+      const double below = loss_of(weights, input);
       *x = before;
       const double expected = (above - below) / (2 * step);
-      EXPECT_NEAR(p.value.grad().flatten()[element].item<double>(), expected,
+      EXPECT_NEAR(p.gradient.flatten()[element].item<double>(), expected,
                   1e-8 + 1e-5 * std::abs(expected))
           << p.name << "[" << element << "]";
     }
@@ -46,10 +58,10 @@ TEST(Stage, GradientsAreThoseOfFiniteDifferences) {
 
 TEST(Stage, RecomputationChangesNoBit) {
   for (const double dropout : {0.0, 0.3}) {
-    const Gpt kept = make_tiny_gpt(at::kFloat), again = make_tiny_gpt(at::kFloat);
-    const Microbatch microbatch = some_microbatch(3, dropout);
-    EXPECT_EQ(forward_backward(kept, microbatch, 0.5),
-              forward_backward(again, microbatch, 0.5, {.recompute = true}));
+    Weights kept = make_tiny_weights(at::kFloat), again = make_tiny_weights(at::kFloat);
+    const Input input = some_input(3, dropout);
+    EXPECT_EQ(forward_backward(kept, input.batch, input.pass, 0.5),
+              forward_backward(again, input.batch, input.pass, 0.5, {.recompute = true}));
     const auto a = gradients(kept), b = gradients(again);
     for (std::size_t i = 0; i < a.size(); ++i)
       EXPECT_TRUE(a[i].equal(b[i])) << kept.parameters[i].name;
@@ -57,23 +69,32 @@ TEST(Stage, RecomputationChangesNoBit) {
 }
 
 TEST(Stage, MicrobatchesAddUpToTheBatch) {
-  const Gpt whole = make_tiny_gpt(at::kDouble), parts = make_tiny_gpt(at::kDouble);
-  const Microbatch batch = some_microbatch(4, 0.1);
-  const double loss = forward_backward(whole, batch, 1);
+  Weights whole = make_tiny_weights(at::kDouble), parts = make_tiny_weights(at::kDouble);
+  const Input input = some_input(4, 0.1);
+  const double loss = forward_backward(whole, input.batch, input.pass, 1);
   double sum = 0;
-  for (std::int64_t s = 0; s < 4; ++s) {
-    const auto at = static_cast<std::size_t>(s);
-    sum += 0.25 * forward_backward(parts,
-                                   {batch.ids.narrow(0, s, 1),
-                                    batch.targets.narrow(0, s, 1),
-                                    {batch.sample_keys[at]},
-                                    batch.dropout},
-                                   0.25);
-  }
+  for (std::int64_t s = 0; s < 4; ++s)
+    sum += 0.25 *
+           forward_backward(parts,
+                            {{"ids", input.batch["ids"].narrow(0, s, 1)},
+                             {"targets", input.batch["targets"].narrow(0, s, 1)}},
+                            {.dropout = input.pass.dropout,
+                             .sample_keys = {input.pass.sample_keys[static_cast<std::size_t>(s)]}},
+                            0.25);
   EXPECT_NEAR(sum, loss, 1e-13);
   const auto a = gradients(whole), b = gradients(parts);
   for (std::size_t i = 0; i < a.size(); ++i)
     EXPECT_LT((a[i] - b[i]).abs().max().item<double>(), 1e-13) << whole.parameters[i].name;
+}
+
+// A block's seam may hold several tensors, one of which a block may only pass on.
+TEST(Backward, GoesThroughAllTensorsOfASeamAtOnce) {
+  const at::Tensor memory = at::full({2, 3}, 2.0).requires_grad_(true);
+  const at::Tensor x = at::full({2, 3}, 3.0).requires_grad_(true);
+  const Seam out = {memory, memory * x};  // the first as it came
+  backward(out, {at::full({2, 3}, 10.0), at::full({2, 3}, 1.0)});
+  EXPECT_TRUE(memory.grad().equal(at::full({2, 3}, 10.0 + 3)));
+  EXPECT_TRUE(x.grad().equal(at::full({2, 3}, 2.0)));
 }
 
 }  // namespace

@@ -104,16 +104,6 @@ std::vector<BlockRange> partition(const std::vector<double>& block_costs, int st
 // Multiply-adds of forward times three: backward has two products for each of forward's. A layer
 // has 12 width^2 of weights, and attention's two products over half of the context on average; the
 // head is one product with the vocabulary. Looking an embedding up multiplies nothing.
-std::vector<double> counted_costs(std::int64_t layers, std::int64_t width, std::int64_t context,
-                                  std::int64_t vocabulary) {
-  const auto w = static_cast<double>(width);
-  const double layer = 12 * w * w + w * static_cast<double>(context);
-  std::vector<double> costs(index(layers), 3 * layer);
-  costs.insert(costs.begin(), 0);
-  costs.push_back(3 * w * static_cast<double>(vocabulary));
-  return costs;
-}
-
 std::vector<std::int64_t> parse_split(std::string_view text) {
   std::vector<std::int64_t> layers;
   for (const std::string& word : split(text, ',')) layers.push_back(parse_layers(text, trim(word)));

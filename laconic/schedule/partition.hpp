@@ -21,11 +21,6 @@ struct BlockRange {
 // Requires: costs.size() >= stages >= 1, no cost negative or not finite.
 std::vector<BlockRange> partition(const std::vector<double>& block_costs, int stages);
 
-// Forward and backward of a GPT's blocks (embedding, layers, head) in multiply-adds per token:
-// counted, not measured.
-std::vector<double> counted_costs(std::int64_t layers, std::int64_t width, std::int64_t context,
-                                  std::int64_t vocabulary);
-
 // "2,3,3,2": layers of each stage; the embedding comes with the first, the head with the last.
 // Throws ConfigError when it is no such list.
 std::vector<std::int64_t> parse_split(std::string_view text);

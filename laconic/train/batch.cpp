@@ -41,19 +41,30 @@ std::vector<Key> dropout_keys(const RunConfig& config, std::int64_t step,
                                         : dropout_keys(seed, step, sample_ids);
 }
 
-Microbatch make_microbatch(const WindowedDataset& data, const std::vector<std::int64_t>& sample_ids,
-                           at::Device device) {
-  const auto samples = static_cast<std::int64_t>(sample_ids.size());
-  const auto tokens = static_cast<std::int64_t>(data.window());
-  const at::Tensor ids = at::empty({samples, tokens}, at::kLong);
-  const at::Tensor targets = at::empty({samples, tokens}, at::kLong);
-  std::vector<std::int64_t> window(data.window() + 1);
-  for (std::int64_t s = 0; s < samples; ++s) {
-    data.read(static_cast<std::uint64_t>(sample_ids[static_cast<std::size_t>(s)]), window);
-    std::copy(window.begin(), window.end() - 1, ids.data_ptr<std::int64_t>() + s * tokens);
-    std::copy(window.begin() + 1, window.end(), targets.data_ptr<std::int64_t>() + s * tokens);
+Task task_of(const RunConfig&) {
+  return Causal{};
+}
+
+Batch make_batch(const Task& task, const WindowedDataset& data,
+                 const std::vector<std::int64_t>& sample_ids, at::Device device) {
+  const std::vector<FieldSpec> fields = fields_of(task, static_cast<std::int64_t>(data.window()));
+  std::vector<at::Tensor> tensors;
+  for (const FieldSpec& field : fields) {
+    std::vector<std::int64_t> sizes = {static_cast<std::int64_t>(sample_ids.size())};
+    sizes.insert(sizes.end(), field.per_sample.begin(), field.per_sample.end());
+    tensors.push_back(at::empty(sizes, at::kLong));
   }
-  return {ids.to(device), targets.to(device), {}, 0};
+  for (std::size_t s = 0; s < sample_ids.size(); ++s) {
+    std::vector<std::span<std::int64_t>> rows;
+    for (const at::Tensor& tensor : tensors) {
+      const auto elements = static_cast<std::size_t>(tensor.numel()) / sample_ids.size();
+      rows.emplace_back(tensor.data_ptr<std::int64_t>() + s * elements, elements);
+    }
+    read_sample(task, data, static_cast<std::uint64_t>(sample_ids[s]), rows);
+  }
+  Batch batch;
+  for (std::size_t f = 0; f < fields.size(); ++f) batch.add(fields[f].name, tensors[f].to(device));
+  return batch;
 }
 
 }  // namespace laconic

@@ -7,8 +7,9 @@
 
 #include "laconic/config/run_config.hpp"
 #include "laconic/data/sampler.hpp"
+#include "laconic/data/task.hpp"
 #include "laconic/data/window.hpp"
-#include "laconic/model/gpt.hpp"
+#include "laconic/model/model.hpp"
 
 namespace laconic {
 
@@ -21,12 +22,15 @@ WindowedDataset open_dataset(const std::string& prefix, std::int64_t context,
 // ConfigError when its shards do not go with the data, or with where it stands.
 SampleOrder sample_order(const RunConfig& config, std::uint64_t samples, std::int64_t position);
 
-// Keys of dropout at this step (model/gpt.hpp), which model.dropout_by_sample leaves out.
+// Keys of dropout at this step (model/model.hpp), which model.dropout_by_sample leaves out.
 std::vector<Key> dropout_keys(const RunConfig& config, std::int64_t step,
                               const std::vector<std::int64_t>& sample_ids);
 
-// These samples, on the device, without dropout.
-Microbatch make_microbatch(const WindowedDataset& data, const std::vector<std::int64_t>& sample_ids,
-                           at::Device device);
+// What the configuration asks of samples.
+Task task_of(const RunConfig& config);
+
+// These samples as the task sees them, on the device.
+Batch make_batch(const Task& task, const WindowedDataset& data,
+                 const std::vector<std::int64_t>& sample_ids, at::Device device);
 
 }  // namespace laconic

@@ -54,23 +54,31 @@ BatchSum evaluate_batch(const ForwardLoss& loss, const WindowedDataset& data,
                         std::uint64_t number) {
   std::vector<std::int64_t> ids;
   for (std::int64_t s = first; s < end; ++s) ids.push_back(s);
-  const Microbatch microbatch = make_microbatch(data, ids, spec.device);
+  const Batch batch = make_batch(spec.task, data, ids, spec.device);
+  const at::Tensor& predicted = batch[predicted_field(spec.task)];
   const std::vector<std::int32_t>& table = spec.bytes_of_token;
-  return {.nats = loss(microbatch, number) * static_cast<double>(microbatch.targets.numel()),
-          .bytes = table.empty() ? -1 : count_bytes(microbatch.targets, table)};
+  return {.nats = loss(batch, number) * static_cast<double>(predicted.numel()),
+          .bytes = table.empty() ? -1 : count_bytes(predicted, table)};
 }
 
-// Of all replicas, in the order of the batches: replica d has made batches d, d + dp, ...
+// What all replicas found, in the order of the batches: replica d has made batches d, d + dp, ...
+// Of its ranks the one with the last stage knows the loss, and the others say 0.
 std::vector<BatchSum> in_order(World& world, const std::vector<BatchSum>& mine) {
   const std::vector<Bytes> all = world.gather(as_bytes(std::span<const BatchSum>(mine)));
-  std::vector<const Bytes*> of_replicas;
-  for (std::size_t r = 0; r < all.size(); ++r)
-    if (coord_of(world.mesh(), static_cast<Rank>(r)).pp == world.mesh().pp - 1)
-      of_replicas.push_back(&all[r]);
+  std::vector<std::vector<BatchSum>> replicas(static_cast<std::size_t>(world.mesh().dp));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const int dp = coord_of(world.mesh(), static_cast<Rank>(r)).dp;
+    std::vector<BatchSum>& replica = replicas[static_cast<std::size_t>(dp)];
+    replica.resize(all[r].size() / sizeof(BatchSum));
+    for (std::size_t i = 0; i < replica.size(); ++i) {
+      const auto found = get<BatchSum>(all[r], i * sizeof(BatchSum));
+      replica[i] = {.nats = replica[i].nats + found.nats, .bytes = found.bytes};
+    }
+  }
   std::vector<BatchSum> sums;
-  for (std::size_t round = 0; round < of_replicas.front()->size(); round += sizeof(BatchSum))
-    for (const Bytes* of_replica : of_replicas)
-      if (round < of_replica->size()) sums.push_back(get<BatchSum>(*of_replica, round));
+  for (std::size_t i = 0; i < replicas.front().size(); ++i)
+    for (const std::vector<BatchSum>& replica : replicas)
+      if (i < replica.size()) sums.push_back(replica[i]);
   return sums;
 }
 

@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "laconic/data/task.hpp"
 #include "laconic/data/window.hpp"
-#include "laconic/model/gpt.hpp"
-#include "laconic/train/world.hpp"
+#include "laconic/model/model.hpp"
+#include "laconic/world/world.hpp"
 
 namespace laconic {
 
@@ -28,12 +29,13 @@ struct Evaluation {
 std::vector<std::int32_t> token_bytes(const std::string& prefix);
 
 // What evaluates: the mean loss of a microbatch, `number` counting them.
-using ForwardLoss = std::function<double(const Microbatch& microbatch, std::uint64_t number)>;
+using ForwardLoss = std::function<double(const Batch& batch, std::uint64_t number)>;
 
 // The first `samples` samples (0: all), in order, `batch` at a time; no dropout, no gradients. The
-// replicas of the model take batches in turn, and what their last ranks found is added up in the
-// order of the batches: any mesh gives the same result. Collective.
+// replicas of the model take batches in turn, and what they found is added up in the order of the
+// batches: any mesh gives the same result. Collective.
 struct EvaluationSpec {
+  Task task;
   std::int64_t samples = 0;
   std::int64_t batch = 8;
   at::Device device = at::kCPU;

@@ -53,12 +53,12 @@ std::int64_t pick_token(std::span<const double> logits, const SamplingRule& rule
   return ids[last - 1];
 }
 
-std::vector<std::int64_t> generate(const Gpt& gpt, const GenerateRequest& request,
+std::vector<std::int64_t> generate(const Weights& weights, const GenerateRequest& request,
                                    const std::function<void(std::int64_t)>& each) {
-  const auto context = static_cast<std::size_t>(gpt.shape.context);
+  const auto context = static_cast<std::size_t>(context_of(weights.family));
   const Key key = derive(key_of(request.seed), "generate");
   std::vector<std::int64_t> text = request.prompt;
-  Decoder decoder(gpt);
+  Decoder decoder(weights);
   std::size_t read =
       text.size() > context ? text.size() - context : 0;  // what the decoder has seen
   for (std::int64_t i = 0; i < request.tokens; ++i) {

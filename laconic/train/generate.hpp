@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "laconic/model/gpt.hpp"
+#include "laconic/model/weights.hpp"
 
 namespace laconic {
 
@@ -34,7 +34,7 @@ struct GenerateRequest {
 
 // Ids after the prompt. Each is also given to `each` as soon as it is known. When the context is
 // full, the last half of the text is read anew, so length is not limited.
-std::vector<std::int64_t> generate(const Gpt& gpt, const GenerateRequest& request,
+std::vector<std::int64_t> generate(const Weights& weights, const GenerateRequest& request,
                                    const std::function<void(std::int64_t)>& each);
 
 }  // namespace laconic

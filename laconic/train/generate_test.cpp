@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include "laconic/model/model.hpp"
+
 namespace laconic {
 namespace {
 
@@ -58,33 +60,34 @@ TEST(PickToken, EqualLogitsGoByIdWhenGreedy) {
   EXPECT_EQ(pick_token(flat, {.temperature = 0}, 0.99), 0);
 }
 
-Gpt tiny() {
-  return make_gpt({.layers = 1, .width = 16, .heads = 2, .context = 8, .vocabulary = 13}, 5,
-                  at::TensorOptions().dtype(at::kDouble));
+Weights tiny() {
+  return make_weights(
+      GptShape{.layers = 1, .width = 16, .heads = 2, .context = 8, .vocabulary = 13}, 5,
+      at::TensorOptions().dtype(at::kDouble));
 }
 
 TEST(Generate, IsTheSameForTheSameSeedAndRunsBeyondTheContext) {
-  const Gpt gpt = tiny();
+  const Weights weights = tiny();
   const GenerateRequest request{.prompt = {1, 2, 3}, .tokens = 40, .seed = 7};
   std::vector<std::int64_t> streamed;
-  const auto ids = generate(gpt, request, [&](std::int64_t id) { streamed.push_back(id); });
+  const auto ids = generate(weights, request, [&](std::int64_t id) { streamed.push_back(id); });
   EXPECT_EQ(ids.size(), 40u);
   EXPECT_EQ(streamed, ids);
-  EXPECT_EQ(generate(gpt, request, [](std::int64_t) {}), ids);
+  EXPECT_EQ(generate(weights, request, [](std::int64_t) {}), ids);
   GenerateRequest other = request;
   other.seed = 8;
-  EXPECT_NE(generate(gpt, other, [](std::int64_t) {}), ids);
+  EXPECT_NE(generate(weights, other, [](std::int64_t) {}), ids);
 }
 
 TEST(Generate, GreedyTakesTheBestLogitOfTheWholeText) {
-  const Gpt gpt = tiny();
-  const auto ids = generate(gpt, {.prompt = {4, 5}, .tokens = 6, .rule = {.temperature = 0}},
+  const Weights weights = tiny();
+  const auto ids = generate(weights, {.prompt = {4, 5}, .tokens = 6, .rule = {.temperature = 0}},
                             [](std::int64_t) {});
   std::vector<std::int64_t> text = {4, 5};
   for (const std::int64_t id : ids) {
     const at::Tensor input = at::empty({1, static_cast<std::int64_t>(text.size())}, at::kLong);
     std::copy(text.begin(), text.end(), input.data_ptr<std::int64_t>());
-    EXPECT_EQ(forward_logits(gpt, input)[static_cast<std::int64_t>(text.size()) - 1]
+    EXPECT_EQ(forward_logits(weights, input)[static_cast<std::int64_t>(text.size()) - 1]
                   .argmax()
                   .item<std::int64_t>(),
               id);
@@ -93,13 +96,13 @@ TEST(Generate, GreedyTakesTheBestLogitOfTheWholeText) {
 }
 
 TEST(Generate, ALongPromptKeepsItsEndAndAStopTokenEnds) {
-  const Gpt gpt = tiny();
+  const Weights weights = tiny();
   std::vector<std::int64_t> prompt(30);
   for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<std::int64_t>(i % 13);
   const std::vector<std::int64_t> tail(prompt.end() - 8, prompt.end());
   const auto make = [&](std::vector<std::int64_t> p, std::int64_t stop) {
     return generate(
-        gpt, {.prompt = std::move(p), .tokens = 10, .rule = {.temperature = 0}, .stop = stop},
+        weights, {.prompt = std::move(p), .tokens = 10, .rule = {.temperature = 0}, .stop = stop},
         [](std::int64_t) {});
   };
   const auto ids = make(prompt, -1);

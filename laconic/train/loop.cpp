@@ -9,22 +9,23 @@
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/checkpoint/collect.hpp"
+#include "laconic/checkpoint/rank_state.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/data/sidecar.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/file/atomic_file.hpp"
+#include "laconic/policy/class_policy.hpp"
 #include "laconic/report/trace.hpp"
+#include "laconic/steer/bypass_judge.hpp"
+#include "laconic/steer/guarding.hpp"
+#include "laconic/steer/steering.hpp"
 #include "laconic/train/batch.hpp"
-#include "laconic/train/bypass_judge.hpp"
-#include "laconic/train/collect.hpp"
-#include "laconic/train/guarding.hpp"
-#include "laconic/train/policy.hpp"
-#include "laconic/train/rank_state.hpp"
+#include "laconic/train/common_start.hpp"
 #include "laconic/train/reports.hpp"
-#include "laconic/train/steering.hpp"
 #include "laconic/train/step.hpp"
-#include "laconic/train/together.hpp"
-#include "laconic/train/update_rule.hpp"
+#include "laconic/update/residual_state.hpp"
+#include "laconic/update/update_rule.hpp"
 
 namespace laconic {
 
@@ -51,22 +52,18 @@ class Run {
         stop_signal_(options.stop_signal),
         changes_(options.changes),
         data_(facts_of(config_.data.train)),
-        common_(start_together(options, data_, world)),
+        common_(start_all_ranks(options, data_, world)),
         start_(common_.start),
-        train_(
-            open_dataset(config_.data.train, config_.model.context, start_.gpt.shape.vocabulary)),
+        train_(open_dataset(config_.data.train, config_.model.context,
+                            vocabulary_of(start_.weights.family))),
         order_(sample_order(config_, train_.samples(), start_.state.position)) {
     if (!config_.data.valid.empty()) {
-      valid_.emplace(
-          open_dataset(config_.data.valid, config_.model.context, start_.gpt.shape.vocabulary));
+      valid_.emplace(open_dataset(config_.data.valid, config_.model.context,
+                                  vocabulary_of(start_.weights.family)));
       token_bytes_ = token_bytes(config_.data.valid);
     }
-    require_equal_models(start_.gpt, world_, start_.state.step);
-    rule_ = make_update_rule(config_, start_.gpt, world_, common_.decisions.encoded_ranks);
-    const std::string note =
-        rule_->load(start_.is_resumed ? read_rank_states(start_.from) : std::vector<RankTensors>(),
-                    start_.state.optimiser);
-    if (!note.empty()) start_.notes.push_back(note);
+    require_equal_models(start_.weights, world_, start_.state.step);
+    make_rule();
     facts_ = {config_.model.dropout, end_of_text()};
     if (world_.is_first()) prepare_folder();
     reports_.emplace(config_, start_.state.step, world_);
@@ -75,7 +72,7 @@ class Run {
       for (const std::string& old : start_.replaced) remove_checkpoint(old);
     summary_.first_step = start_.state.step;
     summary_.steps = config_.train.steps;
-    summary_.parameters = parameter_count(start_.gpt.shape);
+    summary_.parameters = parameter_count(start_.weights.spec);
     summary_.checkpoint = start_.is_resumed ? start_.from : "";
     if (!world_.is_alone()) summary_.mesh = to_text(world_.mesh());
     saved_step_ = summary_.checkpoint.empty() ? -1 : start_.state.step;
@@ -125,15 +122,39 @@ class Run {
         fs::remove_all(config_.run.folder + old);
   }
 
+  void make_rule() {
+    const PipelinePlan plan = plan_of(config_, common_.decisions);
+    rule_ =
+        make_update_rule({.config = config_,
+                          .weights = start_.weights,
+                          .world = world_,
+                          .shared = shared_parameters(start_.weights.spec, ranks_of_blocks(plan)),
+                          .encoded = encoded_ranks(config_, common_.decisions.encoded_ranks)});
+    rule_->add_links(links_);
+    const std::vector<RankTensors> saved =
+        start_.is_resumed ? read_rank_states(start_.from) : std::vector<RankTensors>();
+    rule_->load(saved, start_.state.optimiser);
+    const std::string note = first_note(links_.restore(saved));
+    if (!note.empty()) start_.notes.push_back(note);
+  }
+
+  // The first that any rank has to say. Collective.
+  std::string first_note(const std::string& mine) {
+    for (const Bytes& bytes : world_.gather(as_bytes(std::span(mine.data(), mine.size()))))
+      if (!bytes.empty()) return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    return "";
+  }
+
   void make_pipeline(const TrainOptions& options) {
     pipeline_ = std::make_unique<Pipeline>(
-        start_.gpt, plan_of(config_, common_.decisions),
+        start_.weights, plan_of(config_, common_.decisions),
         world_.is_alone() ? nullptr : &world_.engine(), world_.pp_group(), world_.pp_member(),
         PipelineOptions{.recompute = config_.model.recompute, .trace = reports_->trace()});
-    steering_.emplace(*pipeline_, *rule_, common_.steering);
+    pipeline_->add_links(links_);
+    steering_.emplace(links_, common_.steering);
     judge_.emplace(
         BypassJudge::Parts{.config = config_,
-                           .shape = start_.gpt.shape,
+                           .spec = start_.weights.spec,
                            .world = world_,
                            .plan = pipeline_->plan(),
                            .steering = *steering_,
@@ -142,14 +163,25 @@ class Run {
                            .costs = options.costs},
         start_.state.step);
     if (!judge_->note().empty()) start_.notes.push_back(judge_->note());
-    guarding_.emplace(Guarding::Parts{config_, world_, start_.gpt, *pipeline_, *rule_, *steering_,
-                                      *judge_, *reports_});
+    guarding_.emplace(Guarding::Parts{
+        .config = config_,
+        .world = world_,
+        .weights = start_.weights,
+        .links = links_,
+        .steering = *steering_,
+        .judge = *judge_,
+        .reports = {
+            .line = [this](const std::string& text) { reports_->line(text); },
+            .note = [this](std::int64_t step,
+                           const std::string& text) { reports_->note(step, text); },
+            .readings = [this](std::int64_t step,
+                               const Readings& readings) { reports_->readings(step, readings); }}});
     if (!start_.is_resumed || !has_memory()) return;
     const std::string note = load_links();
     if (!note.empty()) start_.notes.push_back(note);
   }
 
-  bool has_memory() const { return config_.mesh.pp > 1 && pipeline_->has_memory(); }
+  bool has_memory() const { return links_.has_memory(); }
 
   // Where the ends of this rank's links are in a checkpoint.
   std::string links_in(const std::string& folder) const {
@@ -162,7 +194,7 @@ class Run {
     for (const int there : world_.gather_values(is_there ? 1 : 0))
       if (there == 0)
         return "the checkpoint has nothing that these links remember: they begin anew";
-    pipeline_->load(links_in(start_.from));
+    links_.load(links_in(start_.from));
     return "";
   }
   bool has_link_files(const std::string& folder) const {
@@ -173,13 +205,11 @@ class Run {
   }
 
   void introduce() {
-    const GptShape& s = start_.gpt.shape;
-    reports_->line(
-        fmt::format("model: GPT, {} layers, width {}, {} heads, {} tokens, vocabulary {}: {} "
-                    "parameters, {} on {}",
-                    s.layers, s.width, s.heads, config_.model.context, s.vocabulary,
-                    human_count(static_cast<double>(summary_.parameters)), config_.run.dtype,
-                    config_.run.device));
+    const Family& family = start_.weights.family;
+    reports_->line(fmt::format("model: {}, {} tokens, vocabulary {}: {} parameters, {} on {}",
+                               to_text(family), config_.model.context, vocabulary_of(family),
+                               human_count(static_cast<double>(summary_.parameters)),
+                               config_.run.dtype, config_.run.device));
     const double epochs = static_cast<double>(config_.train.steps * config_.train.batch) /
                           static_cast<double>(train_.samples());
     reports_->line(
@@ -221,7 +251,7 @@ class Run {
     if (delta == nullptr) return;
     const auto replicas = static_cast<std::uint64_t>(config_.mesh.dp);
     const std::uint64_t samples = (train_.samples() + replicas - 1) / replicas;
-    const std::uint64_t needed = reference_bytes(link, config_, start_.gpt.shape, samples);
+    const std::uint64_t needed = reference_bytes(link, boundary(), samples);
     const auto budget = static_cast<double>(delta->budget_bytes);
     const double room = budget == 0 ? 1 : budget / static_cast<double>(needed);
     reports_->line(fmt::format(
@@ -232,6 +262,12 @@ class Run {
                   : fmt::format("; {}.budget = {} has room for {:.0f} % of them, the "
                                 "others travel as first visits every time",
                                 section, human_bytes(budget), 100 * room)));
+  }
+
+  // What travels between the first two stages.
+  const std::vector<SeamTensor>& boundary() const {
+    const BlockRange& first = pipeline_->plan().stages.front();
+    return start_.weights.spec.blocks[static_cast<std::size_t>(first.end - 1)].out;
   }
 
   std::string describe_gradients() const {
@@ -250,9 +286,11 @@ class Run {
     world_.set_doing(fmt::format("step {}", start_.state.step + 1));
     if (const auto changes = changes_.find(start_.state.step); changes != changes_.end())
       for (const auto& [traffic, treatment] : changes->second) steering_->treat(traffic, treatment);
-    guarding_->before_step(plan, start_.state);
+    guarding_->before_step(start_.state.step + 1, [&] {
+      return shadow_step(plan, start_.weights, *pipeline_, *rule_, start_.state);
+    });
     const MeterReading before = world_.is_alone() ? MeterReading() : world_.engine().meter().read();
-    const StepReport report = train_step(plan, start_.gpt, *pipeline_, *rule_, start_.state);
+    const StepReport report = train_step(plan, start_.weights, *pipeline_, *rule_, start_.state);
     summary_.loss = report.loss;
     summary_.tokens += report.tokens;
     summary_.train_seconds += report.seconds;
@@ -265,7 +303,7 @@ class Run {
       for (const std::string& line : judge_->step_done(report.step, wire))
         reports_->note(report.step, line);
     }
-    guarding_->after_step(report);
+    guarding_->after_step(report.step);
     if (config_.evaluate.every > 0 && report.step % config_.evaluate.every == 0) evaluate_now();
     if (config_.checkpoint.every > 0 && report.step % config_.checkpoint.every == 0) save_now();
   }
@@ -274,14 +312,16 @@ class Run {
     if (!valid_) return;
     world_.set_doing(fmt::format("evaluating after step {}", start_.state.step));
     const TraceSpan span(trace_or_none(), "evaluate", "evaluate", "compute");
-    summary_.evaluation = evaluate(
-        [&](const Microbatch& m, std::uint64_t number) { return pipeline_->evaluate(m, number); },
-        *valid_,
-        {.samples = config_.evaluate.samples,
-         .batch = config_.microbatch_size(),
-         .device = start_.gpt.parameters.front().value.device(),
-         .bytes_of_token = token_bytes_},
-        world_);
+    summary_.evaluation =
+        evaluate([&](const Batch& batch,
+                     std::uint64_t number) { return pipeline_->evaluate(batch, number); },
+                 *valid_,
+                 {.task = task_of(config_),
+                  .samples = config_.evaluate.samples,
+                  .batch = config_.microbatch_size(),
+                  .device = start_.weights.device(),
+                  .bytes_of_token = token_bytes_},
+                 world_);
     reports_->evaluation(start_.state.step, *summary_.evaluation);
     evaluated_step_ = start_.state.step;
   }
@@ -290,22 +330,24 @@ class Run {
     if (saved_step_ == start_.state.step) return;
     world_.set_doing(fmt::format("saving step {}", start_.state.step));
     const TraceSpan span(trace_or_none(), "checkpoint", "checkpoint");
-    require_equal_models(start_.gpt, world_, start_.state.step);
-    const RankTensors mine = rule_->save(start_.state.optimiser);
+    require_equal_models(start_.weights, world_, start_.state.step);
+    RankTensors mine = rule_->save(start_.state.optimiser);
+    mine.merge(links_.tensors());
+    add_mesh(world_.mesh(), mine);
     bool has_files = has_memory();
     for (const int has : world_.gather_values(mine.empty() ? 0 : 1)) has_files |= has != 0;
     const std::uint64_t number = collections_++;
     if (!world_.is_first()) {
-      if (config_.mesh.pp > 1) give(world_, start_.gpt, start_.state.optimiser, number);
+      if (config_.mesh.pp > 1) give(world_, start_.weights, start_.state.optimiser, number);
       if (has_files) add_files("", mine);
     }
     summary_.checkpoint = world_.first_decides([&] {
       CheckpointSpec spec = checkpoint_spec();
       if (has_files) spec.add_files = [&](const std::string& folder) { add_files(folder, mine); };
       const ModelSource source = config_.mesh.pp > 1
-                                     ? collecting_source(world_, pipeline_->plan(), start_.gpt,
+                                     ? collecting_source(world_, pipeline_->plan(), start_.weights,
                                                          start_.state.optimiser, number)
-                                     : source_of(start_.gpt, start_.state.optimiser);
+                                     : source_of(start_.weights, start_.state.optimiser);
       return save_checkpoint(spec, source, start_.state);
     });
     saved_step_ = start_.state.step;
@@ -319,7 +361,7 @@ class Run {
     add_rank_files(world_, place, mine);
     if (!has_memory()) return;
     if (place.is_seen_by_all)
-      pipeline_->save(links_in(place.path));
+      links_.save(links_in(place.path));
     else
       reports_->line("note: not every rank sees " + place.path +
                      ": what links remember is not saved, and begins anew after a resume");
@@ -342,7 +384,7 @@ class Run {
   std::int64_t end_of_text() const {
     const std::string tokeniser = tokeniser_folder_of(config_.data.train);
     if (has_tokeniser(tokeniser)) return load_tokeniser(tokeniser).end_of_document();
-    return start_.from.empty() ? -1 : read_gpt_facts(start_.from).end_of_text;
+    return start_.from.empty() ? -1 : read_folder_facts(start_.from).end_of_text;
   }
 
   Trace& trace_or_none() { return reports_->trace() != nullptr ? *reports_->trace() : disabled_; }
@@ -360,7 +402,8 @@ class Run {
   std::optional<WindowedDataset> valid_;
   std::vector<std::int32_t> token_bytes_;
   std::unique_ptr<UpdateRule> rule_;
-  GptFolderFacts facts_;
+  LinkRegistry links_;  // of rule and pipeline
+  FolderFacts facts_;
   std::optional<Reports> reports_;
   std::unique_ptr<Pipeline> pipeline_;
   std::optional<Steering> steering_;

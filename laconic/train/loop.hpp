@@ -1,13 +1,13 @@
 // train/loop.hpp — a whole training run: start, steps, evaluations, checkpoints, reports, end.
 #pragma once
 
+#include "laconic/checkpoint/resume.hpp"
 #include "laconic/config/run_config.hpp"
-#include "laconic/train/bypass_judge.hpp"
+#include "laconic/steer/bypass_judge.hpp"
+#include "laconic/steer/steering.hpp"
 #include "laconic/train/pipeline_plan.hpp"
-#include "laconic/train/resume.hpp"
-#include "laconic/train/steering.hpp"
 #include "laconic/train/summary.hpp"
-#include "laconic/train/world.hpp"
+#include "laconic/world/world.hpp"
 
 namespace laconic {
 

@@ -291,7 +291,7 @@ TEST_F(Runs, AMissingDatasetIsTheFirstThingSaid) {
 TEST_F(Runs, TheCheckpointNamesTheTokenThatEndsADocument) {
   RunConfig c = config("a");
   c.model.vocabulary = 300;  // more than the 257 of bytes
-  EXPECT_EQ(read_gpt_facts(run(c).checkpoint).end_of_text, 256);
+  EXPECT_EQ(read_folder_facts(run(c).checkpoint).end_of_text, 256);
 }
 
 TEST_F(Runs, DropoutBySampleIsTheSameInEveryEpoch) {

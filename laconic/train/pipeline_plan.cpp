@@ -7,25 +7,28 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <sstream>
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/link/reference_record.hpp"
+#include "laconic/policy/class_policy.hpp"
 #include "laconic/reduce/gradient_sum.hpp"
 #include "laconic/schedule/check.hpp"
 #include "laconic/schedule/lower.hpp"
 #include "laconic/schedule/partition.hpp"
-#include "laconic/train/update_rule.hpp"
+#include "laconic/train/batch.hpp"
 
 namespace laconic {
 
 namespace {
 
 constexpr std::string_view kFile = "file:";
-constexpr std::int64_t kMostBlocks = 1 << 15;  // tags have a number for each
+constexpr std::int64_t kMostBlocks = 1 << 12;  // tags have a number for each
 constexpr int kTimings = 3;                    // of every block; the best counts
 
 PipelineShape shape_of(const RunConfig& config) {
@@ -79,55 +82,25 @@ Problems check_file(const RunConfig& config) {
   return problems;
 }
 
-MemorySpec delta_of(const std::string& first, const std::string& reference,
-                    const std::string& store, std::int64_t budget, std::int64_t hash_every) {
-  return Delta{.first = parse_codec(first),
-               .reference = reference == "f32"    ? Reference::f32
-                            : reference == "bf16" ? Reference::bf16
-                                                  : Reference::q8,
-               .folder = store == "ram" ? "" : store,
-               .budget_bytes = static_cast<std::uint64_t>(budget),
-               .hash_every = static_cast<int>(hash_every)};
-}
-
-}  // namespace
-
-LinkSpec activation_link(const RunConfig& config) {
-  const PpActivationSection& a = config.pp_activation;
-  LinkSpec link{.name = "pp.activation",
-                .codec = parse_codec(a.codec),
-                .memory = NoMemory{},
-                .seed = static_cast<std::uint64_t>(config.run.seed)};
-  if (a.memory == "delta")
-    link.memory = delta_of(a.first, a.reference, a.store, a.budget, a.hash_every);
-  return link;
-}
-
-LinkSpec gradient_link(const RunConfig& config) {
-  const PpGradientSection& g = config.pp_gradient;
-  LinkSpec link{.name = "pp.gradient",
-                .codec = parse_codec(g.codec),
-                .memory = NoMemory{},
-                .seed = static_cast<std::uint64_t>(config.run.seed)};
-  if (g.memory == "delta")
-    link.memory =
-        delta_of(g.first, g.reference, g.store, g.budget, config.pp_activation.hash_every);
-  else if (g.memory == "feedback")
-    link.memory = ErrorFeedback{.reset = g.reset ? Reset::step : Reset::never};
-  return link;
-}
-
-namespace {
-
-TensorSpec boundary_of(const RunConfig& config, const GptShape& shape) {
-  return {.dtype = config.run.dtype == "float64" ? Dtype::f64 : Dtype::f32,
-          .shape = {config.microbatch_size() * config.model.context, shape.width}};
+// Everything that crosses a boundary behind this block for one microbatch, as links see it.
+std::vector<TensorSpec> boundary_of(const RunConfig& config, const BlockSpec& block) {
+  std::vector<TensorSpec> specs;
+  for (const SeamTensor& tensor : block.out) {
+    const std::int64_t width = tensor.per_sample.back();
+    specs.push_back({.dtype = dtype_of(config),
+                     .shape = {config.microbatch_size() * elements_of(tensor) / width, width}});
+  }
+  return specs;
 }
 
 std::vector<double> sums_of(const std::vector<BlockTimes>& blocks) {
   std::vector<double> sums;
   for (const BlockTimes& b : blocks) sums.push_back(b.forward + b.backward);
   return sums;
+}
+
+std::int64_t layers_of(const ModelSpec& spec) {
+  return block_count(spec) - 2;
 }
 
 std::vector<std::int64_t> split_of(const std::vector<BlockRange>& ranges, std::int64_t layers) {
@@ -143,8 +116,7 @@ struct SumBytes {
 };
 
 double encoded_bytes(const GradientPolicy& policy, const ParameterSpec& p) {
-  std::int64_t elements = 1;
-  for (const std::int64_t size : p.sizes) elements *= size;
+  const std::int64_t elements = elements_of(p);
   const auto whole = static_cast<double>(4 * elements);
   if (policy.method == ReduceMethod::codec)
     return static_cast<double>(
@@ -156,23 +128,24 @@ double encoded_bytes(const GradientPolicy& policy, const ParameterSpec& p) {
   return whole / factors >= policy.min_ratio ? factors : whole;
 }
 
-SumBytes sum_bytes(const RunConfig& config, const GptShape& shape, const PipelinePlan& plan) {
+SumBytes sum_bytes(const RunConfig& config, const ModelSpec& spec, const PipelinePlan& plan) {
   const auto ranks = static_cast<std::size_t>(config.mesh.pp);
   const double passes =
       2 * static_cast<double>(config.mesh.dp - 1) / static_cast<double>(config.mesh.dp);
   SumBytes bytes{std::vector<double>(ranks), std::vector<double>(ranks)};
-  const std::vector<ParameterSpec> specs = parameter_specs(shape);
   const GradientPolicy policy = policy_of(config);
-  for (std::size_t r = 0; r < ranks; ++r) {
-    const HeldBlocks held = held_blocks(plan, block_count(shape), static_cast<int>(r));
-    for (std::size_t p = 0; p < specs.size(); ++p) {
-      if (!held[static_cast<std::size_t>(first_block(shape, p))]) continue;
-      if (p == 0 && config.mesh.pp > 1 && config.embedding_tied.fused) continue;
-      std::int64_t elements = 1;
-      for (const std::int64_t size : specs[p].sizes) elements *= size;
-      bytes.exact[r] += passes * static_cast<double>(4 * elements);
-      bytes.encoded[r] += passes * encoded_bytes(policy, specs[p]);
-    }
+  const std::vector<int> rank_of_block = ranks_of_blocks(plan);
+  std::set<std::size_t> fused;
+  if (config.embedding_tied.fused)
+    for (const SharedParameters& set : shared_parameters(spec, rank_of_block))
+      fused.insert(set.parameters.begin(), set.parameters.end());
+  for (std::size_t p = 0; p < spec.parameters.size(); ++p) {
+    if (fused.contains(p)) continue;
+    const int rank = rank_of_block[static_cast<std::size_t>(first_user(spec, p))];
+    const auto whole = static_cast<double>(4 * elements_of(spec.parameters[p]));
+    bytes.exact[static_cast<std::size_t>(rank)] += passes * whole;
+    bytes.encoded[static_cast<std::size_t>(rank)] +=
+        passes * encoded_bytes(policy, spec.parameters[p]);
   }
   return bytes;
 }
@@ -192,26 +165,30 @@ bool needs_times(const RunConfig& config) {
          (config.dp_gradient.stages == "auto" && config.mesh.dp > 1);
 }
 
-std::vector<std::int64_t> decide_split(const RunConfig& config, const GptShape& shape,
+std::vector<double> counted_costs(const ModelSpec& spec) {
+  std::vector<double> costs;
+  for (const BlockSpec& block : spec.blocks) costs.push_back(block.multiply_adds);
+  return costs;
+}
+
+std::vector<std::int64_t> decide_split(const RunConfig& config, const ModelSpec& spec,
                                        const std::vector<BlockTimes>& times) {
   const int stages = shape_of(config).stages;
   const std::string& split = config.pipeline.split;
   if (split != "auto" && split != "measured") {
     const std::vector<std::int64_t> given = parse_split(split);
-    Problems problems = check_split(given, shape.layers, stages);
+    Problems problems = check_split(given, layers_of(spec), stages);
     for (Problem& p : problems) p.where = "pipeline.split";
     if (!problems.empty()) throw ConfigError(std::move(problems));
     return given;
   }
-  if (block_count(shape) < stages)
-    throw ConfigError({{"mesh.pp", fmt::format("{} stages, but the model has {} blocks (an "
-                                               "embedding, {} layers, a head)",
-                                               stages, block_count(shape), shape.layers)}});
-  const std::vector<double> costs =
-      split == "measured"
-          ? sums_of(times)
-          : counted_costs(shape.layers, shape.width, config.model.context, shape.vocabulary);
-  return split_of(partition(costs, stages), shape.layers);
+  if (block_count(spec) < stages)
+    throw ConfigError({{"mesh.pp", fmt::format("{} stages, but the model has {} blocks ({}, {} "
+                                               "layers, {})",
+                                               stages, block_count(spec), spec.blocks.front().name,
+                                               layers_of(spec), spec.blocks.back().name)}});
+  const std::vector<double> costs = split == "measured" ? sums_of(times) : counted_costs(spec);
+  return split_of(partition(costs, stages), layers_of(spec));
 }
 
 }  // namespace
@@ -260,43 +237,68 @@ Problems check_pipeline(const RunConfig& config) {
   return problems;
 }
 
-std::vector<BlockTimes> measure_blocks(const RunConfig& config, const GptShape& shape,
+namespace {
+
+// The first block of each kind, in the order of the chain.
+std::vector<std::int64_t> blocks_of_each_kind(const ModelSpec& spec) {
+  std::vector<std::int64_t> first;
+  std::set<std::string> kinds;
+  for (std::size_t b = 0; b < spec.blocks.size(); ++b)
+    if (kinds.insert(spec.blocks[b].kind).second) first.push_back(static_cast<std::int64_t>(b));
+  return first;
+}
+
+Batch random_batch(const RunConfig& config, const Family& family, at::Device device) {
+  Batch batch;
+  for (const FieldSpec& field : fields_of(task_of(config), config.model.context)) {
+    std::vector<std::int64_t> sizes = {config.microbatch_size()};
+    sizes.insert(sizes.end(), field.per_sample.begin(), field.per_sample.end());
+    batch.add(field.name, at::randint(0, vocabulary_of(family), sizes, at::kLong).to(device));
+  }
+  return batch;
+}
+
+}  // namespace
+
+// Only one block of each kind is made. What one kind puts out another takes: the chain holds also
+// without the blocks between.
+std::vector<BlockTimes> measure_blocks(const RunConfig& config, const Family& family,
                                        const at::TensorOptions& options) {
-  GptShape one = shape;
-  one.layers = 1;
-  const Gpt gpt = make_gpt(one, 1, options);
-  const at::Tensor ids =
-      at::randint(0, shape.vocabulary, {config.microbatch_size(), config.model.context}, at::kLong);
-  const Microbatch microbatch{
-      .ids = ids.to(options.device()), .targets = ids.to(options.device()), .sample_keys = {}};
-  std::vector<BlockTimes> best(
-      3, {std::numeric_limits<double>::max(), std::numeric_limits<double>::max()});
+  const ModelSpec spec = model_spec(family, config.model.context);
+  const std::vector<std::int64_t> chosen = blocks_of_each_kind(spec);
+  HeldBlocks held(spec.blocks.size(), false);
+  for (const std::int64_t b : chosen) held[static_cast<std::size_t>(b)] = true;
+  Weights weights = make_weights(family, 1, options, held, config.model.context);
+  const Batch batch = random_batch(config, family, options.device());
+  constexpr double kLongest = std::numeric_limits<double>::max();
+  std::map<std::string, BlockTimes> best;
+  for (const BlockSpec& block : spec.blocks) best[block.kind] = {kLongest, kLongest};
   for (int round = 0; round < kTimings; ++round) {
-    at::Tensor x;
+    Seam seam;
     std::vector<std::unique_ptr<Stage>> stages;
-    for (std::size_t b = 0; b < 3; ++b) {
-      const auto first = static_cast<std::int64_t>(b);
-      stages.push_back(std::make_unique<Stage>(gpt, BlockRange{first, first + 1}, StageOptions{}));
+    for (const std::int64_t b : chosen) {
+      double& shortest = best[spec.blocks[static_cast<std::size_t>(b)].kind].forward;
+      stages.push_back(std::make_unique<Stage>(weights, BlockRange{b, b + 1}, StageOptions{}));
       const Stopwatch watch;
-      x = stages[b]->forward(0, microbatch, x);
-      wait_for(x);
-      best[b].forward = std::min(best[b].forward, watch.seconds());
+      seam = stages.back()->forward(0, batch, {}, seam);
+      wait_for(seam.front());
+      shortest = std::min(shortest, watch.seconds());
     }
-    at::Tensor gradient = at::scalar_tensor(1.0, x.options());
-    for (std::size_t b = 3; b-- > 0;) {
+    Seam gradient = {at::scalar_tensor(1.0, seam.front().options())};
+    for (std::size_t i = chosen.size(); i-- > 0;) {
+      double& shortest = best[spec.blocks[static_cast<std::size_t>(chosen[i])].kind].backward;
       const Stopwatch watch;
-      gradient = stages[b]->backward(0, gradient, {});
-      wait_for(gradient.defined() ? gradient : gpt.value(0).grad());
-      best[b].backward = std::min(best[b].backward, watch.seconds());
+      gradient = stages[i]->backward(0, gradient, {});
+      wait_for(gradient.empty() ? weights.leaves.front().front().sum : gradient.front());
+      shortest = std::min(shortest, watch.seconds());
     }
   }
-  std::vector<BlockTimes> times(static_cast<std::size_t>(block_count(shape)), best[1]);
-  times.front() = best[0];
-  times.back() = best[2];
+  std::vector<BlockTimes> times;
+  for (const BlockSpec& block : spec.blocks) times.push_back(best[block.kind]);
   return times;
 }
 
-Costs costs_of(const RunConfig& config, const GptShape& shape, const PipelineDecisions& decisions,
+Costs costs_of(const RunConfig& config, const ModelSpec& spec, const PipelineDecisions& decisions,
                const std::vector<BlockTimes>& blocks, const LinkFacts& link) {
   Costs costs{.stages = {},
               .edges = {},
@@ -313,46 +315,58 @@ Costs costs_of(const RunConfig& config, const GptShape& shape, const PipelineDec
     costs.stages.push_back(cost);
   }
   if (link.bytes_per_second <= 0) return costs;
-  const TensorSpec tensor = boundary_of(config, shape);
-  const auto seconds = [&](const CodecSpec& codec) {
-    return static_cast<double>(max_payload_bytes(codec, tensor)) / link.bytes_per_second;
-  };
-  const SumBytes sums = sum_bytes(config, shape, plan_of(config, decisions));
-  for (std::size_t s = 0; s < costs.stages.size(); ++s) {  // of a rank's stages the first, with all
-    const std::size_t rank = s % sums.exact.size();
-    const bool is_encoded = static_cast<int>(rank) < decisions.encoded_ranks;
-    if (s == rank)
+  const PipelinePlan plan = plan_of(config, decisions);
+  const SumBytes sums = sum_bytes(config, spec, plan);
+  std::set<int> counted;  // the first stage of a rank has the sums of all its stages
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    const int rank = rank_of_stage(plan.schedule.shape, static_cast<int>(s));
+    const bool is_encoded = rank < decisions.encoded_ranks;
+    if (counted.insert(rank).second)
       costs.stages[s].reduction =
-          (is_encoded ? sums.encoded : sums.exact)[rank] / link.bytes_per_second;
+          (is_encoded ? sums.encoded : sums.exact)[static_cast<std::size_t>(rank)] /
+          link.bytes_per_second;
   }
-  const CodecSpec gradient = gradient_link(config).codec;
-  costs.edges = {{.activation = seconds(activation_link(config).codec),
-                  .gradient = seconds(config.pp_gradient.when == "always" ? gradient : Raw{}),
-                  .encoded_gradient = seconds(gradient)}};
+  const CodecSpec activation = activation_link(config).codec,
+                  gradient = gradient_link(config).codec;
+  for (std::size_t s = 0; s + 1 < plan.stages.size(); ++s) {
+    const std::vector<TensorSpec> tensors =
+        boundary_of(config, spec.blocks[static_cast<std::size_t>(plan.stages[s].end - 1)]);
+    const auto seconds = [&](const CodecSpec& codec) {
+      double bytes = 0;
+      for (const TensorSpec& tensor : tensors)
+        bytes += static_cast<double>(max_payload_bytes(codec, tensor));
+      return bytes / link.bytes_per_second;
+    };
+    costs.edges.push_back(
+        {.activation = seconds(activation),
+         .gradient = seconds(config.pp_gradient.when == "always" ? gradient : Raw{}),
+         .encoded_gradient = seconds(gradient)});
+  }
   return costs;
 }
 
-PipelineDecisions decide_pipeline(const RunConfig& config, const GptShape& shape,
+PipelineDecisions decide_pipeline(const RunConfig& config, const Family& family,
                                   const LinkFacts& link, const at::TensorOptions& options) {
+  const ModelSpec spec = model_spec(family, config.model.context);
   PipelineDecisions d{.schedule = schedule_of(config),
-                      .split = {shape.layers},
+                      .split = {layers_of(spec)},
                       .encoded = {},
                       .encoded_ranks = static_cast<int>(config.mesh.pp)};
   if (config.stages() == 1) return d;
-  if (block_count(shape) > kMostBlocks)
+  if (block_count(spec) > kMostBlocks)
     throw ConfigError({{"mesh.pp", fmt::format("{} layers are more than a pipeline can have ({})",
-                                               shape.layers, kMostBlocks - 2)}});
-  const std::vector<BlockTimes> times =
-      needs_times(config) ? measure_blocks(config, shape, options)
-                          : std::vector<BlockTimes>(static_cast<std::size_t>(block_count(shape)));
-  d.split = decide_split(config, shape, times);
+                                               layers_of(spec), kMostBlocks - 2)}});
+  const std::vector<BlockTimes> times = needs_times(config)
+                                            ? measure_blocks(config, family, options)
+                                            : std::vector<BlockTimes>(spec.blocks.size());
+  d.split = decide_split(config, spec, times);
   const Schedule complete = lowered(d.schedule);
-  const Costs costs = costs_of(config, shape, d, times, link);
+  const Costs costs = costs_of(config, spec, d, times, link);
   if (config.pp_gradient.when != "always")
     d.encoded = select_gradient_sends(complete, parse_when(config.pp_gradient.when), costs);
   // Without a rate there is nothing to choose by: all ranks encode.
   if (config.dp_gradient.stages == "auto" && config.mesh.dp > 1 && link.bytes_per_second > 0) {
-    const SumBytes bytes = sum_bytes(config, shape, plan_of(config, d));
+    const SumBytes bytes = sum_bytes(config, spec, plan_of(config, d));
     d.encoded_ranks = ranks_worth_encoding(slack_of_ranks(complete, costs),
                                            divided(bytes.exact, link.bytes_per_second),
                                            divided(bytes.encoded, link.bytes_per_second));
@@ -372,13 +386,17 @@ PipelinePlan plan_of(const RunConfig& config, const PipelineDecisions& decisions
           .gradient = gradient_link(config)};
 }
 
-std::uint64_t reference_bytes(const LinkSpec& link, const RunConfig& config, const GptShape& shape,
+std::uint64_t reference_bytes(const LinkSpec& link, const std::vector<SeamTensor>& seam,
                               std::uint64_t samples) {
   const auto* delta = std::get_if<Delta>(&link.memory);
   if (delta == nullptr) return 0;
-  const auto elements = static_cast<std::uint64_t>(config.model.context * shape.width);
-  const std::uint64_t bytes = record_bytes(delta->reference, elements);
-  return samples * ((bytes + 4095) / 4096 * 4096);
+  std::uint64_t of_a_sample = 0;
+  for (const SeamTensor& tensor : seam) {
+    const std::uint64_t bytes =
+        record_bytes(delta->reference, static_cast<std::uint64_t>(elements_of(tensor)));
+    of_a_sample += (bytes + 4095) / 4096 * 4096;
+  }
+  return samples * of_a_sample;
 }
 
 }  // namespace laconic

@@ -11,21 +11,15 @@
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
+#include "laconic/policy/link_facts.hpp"
 #include "laconic/runtime/pipeline.hpp"
 #include "laconic/schedule/selection.hpp"
 
 namespace laconic {
 
-// As the pre-flight measured it. A rate of 0 is not known, as if there were no limit.
-struct LinkFacts {
-  double bytes_per_second = 0;          // between neighbours in the pipeline, the slowest
-  double latency = 0;                   // there, in seconds
-  double slowest_bytes_per_second = 0;  // between any two ranks
-};
-
 struct PipelineDecisions {
   Schedule schedule;                // compute actions
-  std::vector<std::int64_t> split;  // layers of each stage
+  std::vector<std::int64_t> split;  // layers of each stage: blocks without the first and the last
   GradientSends encoded;            // pp.gradient; empty: all
   int encoded_ranks = 0;            // dp.gradient.stages: the first so many pipeline ranks
   bool operator==(const PipelineDecisions&) const = default;
@@ -37,37 +31,33 @@ PipelineDecisions parse_decisions(std::string_view json);  // throws ConfigError
 // is one.
 Problems check_pipeline(const RunConfig& config);
 
-// Seconds of forward and of backward of one block of each kind for a microbatch of the run, on one
-// model layer: the best of a few.
+// Seconds of forward and of backward of a block, for a microbatch of the run.
 struct BlockTimes {
   double forward = 0;
   double backward = 0;
 };
-std::vector<BlockTimes> measure_blocks(const RunConfig& config, const GptShape& shape,
+// By block: those of one kind are measured once, and the best of a few counts.
+std::vector<BlockTimes> measure_blocks(const RunConfig& config, const Family& family,
                                        const at::TensorOptions& options);
 
 // What estimate() needs, from the times of the blocks (by block) and the links.
-Costs costs_of(const RunConfig& config, const GptShape& shape, const PipelineDecisions& decisions,
+Costs costs_of(const RunConfig& config, const ModelSpec& spec, const PipelineDecisions& decisions,
                const std::vector<BlockTimes>& blocks, const LinkFacts& link);
 
 // Measures only if the configuration asks for something that depends on it.
 // Requires: check_pipeline(config) is empty. Throws ConfigError when the model does not fit.
-PipelineDecisions decide_pipeline(const RunConfig& config, const GptShape& shape,
+PipelineDecisions decide_pipeline(const RunConfig& config, const Family& family,
                                   const LinkFacts& link, const at::TensorOptions& options);
 
 // Whether a run that goes on can do by what was decided before: not if the schedule's file says
 // something else by now. Requires: no key was changed that decisions depend on.
 bool still_holds(const PipelineDecisions& decisions, const RunConfig& config);
 
-// What the configuration says of messages between stages (pp.activation, pp.gradient).
-LinkSpec activation_link(const RunConfig& config);
-LinkSpec gradient_link(const RunConfig& config);
-
 PipelinePlan plan_of(const RunConfig& config, const PipelineDecisions& decisions);
 
-// Bytes of the budget that references of so many samples take at one end of such a link; 0: it has
-// none.
-std::uint64_t reference_bytes(const LinkSpec& link, const RunConfig& config, const GptShape& shape,
+// Bytes of the budget that references of so many samples take at one end of such a link, over which
+// `seam` travels; 0: it has none.
+std::uint64_t reference_bytes(const LinkSpec& link, const std::vector<SeamTensor>& seam,
                               std::uint64_t samples);
 
 }  // namespace laconic

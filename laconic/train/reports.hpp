@@ -15,14 +15,12 @@
 #include "laconic/report/jsonl.hpp"
 #include "laconic/report/tensorboard.hpp"
 #include "laconic/report/trace.hpp"
+#include "laconic/steer/guarding.hpp"
 #include "laconic/train/evaluate.hpp"
 #include "laconic/train/step.hpp"
-#include "laconic/train/world.hpp"
+#include "laconic/world/world.hpp"
 
 namespace laconic {
-
-// Named numbers, by what they are of: {"pp.activation", {{"cosine", 0.98}}}.
-using Readings = std::vector<std::pair<std::string, std::vector<Scalar>>>;
 
 class Reports {
  public:

@@ -7,7 +7,7 @@
 #include "laconic/base/clock.hpp"
 #include "laconic/report/trace.hpp"
 #include "laconic/train/batch.hpp"
-#include "laconic/train/learning_rate.hpp"
+#include "laconic/update/learning_rate.hpp"
 
 namespace laconic {
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kMostSkipsInARow = 10;
 
-// Of microbatch `number` of this rank, in the step that begins at `position`.
+// The samples of microbatch `number` of this rank, in the step that begins at `position`.
 std::vector<std::int64_t> ids_of(const StepPlan& plan, std::int64_t position, std::int64_t number) {
   const std::int64_t micro = plan.config.microbatch_size();
   const std::int64_t begin = position + plan.member * plan.config.local_batch() + number * micro;
@@ -26,28 +26,26 @@ std::vector<std::int64_t> ids_of(const StepPlan& plan, std::int64_t position, st
   return ids;
 }
 
-PipelineInput input_of(const StepPlan& plan, const Gpt& gpt, const TrainState& state,
+PipelineInput input_of(const StepPlan& plan, const Weights& weights, const TrainState& state,
                        std::int64_t number) {
   const std::vector<std::int64_t> ids = ids_of(plan, state.position, number);
-  PipelineInput input{
-      .microbatch = make_microbatch(plan.data, ids, gpt.parameters.front().value.device()),
-      .samples = {ids.begin(), ids.end()}};
-  input.microbatch.dropout = plan.config.model.dropout;
-  if (input.microbatch.dropout > 0)
-    input.microbatch.sample_keys = dropout_keys(plan.config, state.step, ids);
+  PipelineInput input{.batch = make_batch(task_of(plan.config), plan.data, ids, weights.device()),
+                      .pass = {.dropout = plan.config.model.dropout},
+                      .samples = {ids.begin(), ids.end()}};
+  if (input.pass.dropout > 0) input.pass.sample_keys = dropout_keys(plan.config, state.step, ids);
   return input;
 }
 
 // This rank's share of the mean loss; gradients add up in the parameters, and leave block by block
 // when the last microbatch has added to them.
-double accumulate(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
+double accumulate(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,
                   const TrainState& state, Trace& trace, bool is_shadow = false) {
   std::vector<PipelineInput> inputs;
   std::vector<std::vector<std::uint64_t>> next;
   {
     const TraceSpan span(trace, "read samples", "data");
     for (std::int64_t m = 0; m < plan.config.microbatches(); ++m) {
-      inputs.push_back(input_of(plan, gpt, state, m));
+      inputs.push_back(input_of(plan, weights, state, m));
       if (is_shadow) continue;  // the real step tells what comes next
       const auto ids = ids_of(plan, state.position + plan.config.train.batch, m);
       next.emplace_back(ids.begin(), ids.end());
@@ -78,26 +76,24 @@ void refuse_to_go_on(const StepReport& report, const RunConfig& config, std::int
 
 }  // namespace
 
-ShadowStep shadow_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
+ShadowStep shadow_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,
                        const TrainState& state) {
   Trace disabled;
   Trace& trace = plan.trace != nullptr ? *plan.trace : disabled;
   const TraceSpan span(trace, "shadow", "optimiser", "compute");
   ShadowStep shadow{.step = state.step + 1, .measured = {}, .gradients = {}};
   rule.begin_shadow(state.step);
-  const double loss = accumulate(plan, gpt, pipeline, rule, state, trace, /*is_shadow=*/true);
+  const double loss = accumulate(plan, weights, pipeline, rule, state, trace, /*is_shadow=*/true);
   shadow.measured = rule.measure(loss, 0);
-  for (const Parameter& p : gpt.parameters) {
-    const at::Tensor& gradient = p.value.grad();
-    shadow.gradients.push_back(gradient.defined() ? gradient.clone() : at::Tensor());
-  }
+  for (const Parameter& p : weights.parameters)
+    shadow.gradients.push_back(p.gradient.defined() ? p.gradient.clone() : at::Tensor());
   rule.abandon();
   pipeline.abandon();
-  clear_gradients(gpt.parameters);
+  clear_gradients(weights);
   return shadow;
 }
 
-StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
+StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,
                       TrainState& state) {
   const Stopwatch watch;
   Trace disabled;
@@ -107,9 +103,9 @@ StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, 
   StepReport report{.step = state.step + 1,
                     .tokens = train.batch * static_cast<std::int64_t>(plan.data.window())};
   rule.begin(state.step);
-  const double loss = accumulate(plan, gpt, pipeline, rule, state, trace);
+  const double loss = accumulate(plan, weights, pipeline, rule, state, trace);
   const Measured measured = [&] {
-    const TraceSpan span(trace, "agree", "optimiser", "compute");
+    const TraceSpan span(trace, "reduce", "optimiser", "compute");
     return rule.measure(loss, plan.stop_signal != nullptr ? plan.stop_signal() : 0);
   }();
   report.loss = measured.loss;
@@ -122,7 +118,7 @@ StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, 
   if (report.is_skipped) {
     rule.abandon();
     pipeline.abandon();
-    clear_gradients(gpt.parameters);
+    clear_gradients(weights);
     if (measured.is_common) refuse_to_go_on(report, plan.config, state.skipped_in_a_row + 1);
     ++state.skipped;
     ++state.skipped_in_a_row;
@@ -138,7 +134,7 @@ StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, 
     pipeline.commit();
     state.skipped_in_a_row = 0;
   }
-  clear_gradients(gpt.parameters);
+  clear_gradients(weights);
   ++state.step;
   state.position += train.batch;
   report.seconds = watch.seconds() - beside;

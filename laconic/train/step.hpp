@@ -4,14 +4,14 @@
 //
 //   train_step            train/step.cpp
 //     sample_at           data/sampler.hpp        position -> sample id
-//     make_microbatch     train/batch.hpp         samples -> tensors
+//     make_batch          train/batch.hpp         samples -> tensors
 //     Pipeline::run       runtime/pipeline.hpp    walks this rank's part of the schedule
-//       forward_block     model/gpt.hpp           tensors in, tensors out
+//       forward_block     model/model.hpp         tensors in, tensors out
 //       EdgeSender::send  runtime/edge.hpp        activations and gradients leave for neighbours
-//       block_done        train/update_rule.hpp   the gradient of a block leaves for other ranks
-//     measure             train/update_rule.hpp   sums arrive; loss and norm, the same on all ranks
-//     learning_rate       train/learning_rate.hpp
-//     apply               train/update_rule.hpp   parameters change here, only here
+//       block_done        update/update_rule.hpp  the gradient of a block leaves for other ranks
+//     measure             update/update_rule.hpp  sums arrive; loss and norm, the same on all ranks
+//     learning_rate       update/learning_rate.hpp
+//     apply               update/update_rule.hpp  parameters change here, only here
 //     commit              runtime/pipeline.hpp    what links have remembered stays
 #pragma once
 
@@ -20,13 +20,14 @@
 #include <stdexcept>
 #include <vector>
 
+#include "laconic/checkpoint/checkpoint.hpp"
 #include "laconic/config/run_config.hpp"
 #include "laconic/data/sampler.hpp"
 #include "laconic/data/window.hpp"
-#include "laconic/model/gpt.hpp"
+#include "laconic/model/model.hpp"
 #include "laconic/runtime/pipeline.hpp"
-#include "laconic/train/checkpoint.hpp"
-#include "laconic/train/update_rule.hpp"
+#include "laconic/steer/shadow.hpp"
+#include "laconic/update/update_rule.hpp"
 
 namespace laconic {
 
@@ -64,20 +65,15 @@ class NotFinite : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What the coming step would compute if nothing were lost between ranks.
-struct ShadowStep {
-  std::int64_t step = 0;  // counted from 1
-  Measured measured;
-  std::vector<at::Tensor> gradients;  // by parameter, copies
-};
-// Computes that, and leaves everything as it was: the step then does what it would have done
-// anyway, bit for bit. Collective. Requires: neither local steps nor compressed_adam. Throws
-// PeerLost, Timeout; WireError when a message is damaged, since whole ones are not kept for repair.
-ShadowStep shadow_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
+// Computes what the coming step would compute if nothing were lost between ranks, and leaves
+// everything as it was: the step then does what it would have done anyway, bit for bit. Collective.
+// Requires: neither local steps nor compressed_adam. Throws PeerLost, Timeout; WireError when a
+// message is damaged, since whole ones are not kept for repair.
+ShadowStep shadow_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,
                        const TrainState& state);
 
 // Collective: every rank calls it at the same step. Throws NotFinite, PeerLost, Timeout, WireError.
-StepReport train_step(const StepPlan& plan, const Gpt& gpt, Pipeline& pipeline, UpdateRule& rule,
+StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,
                       TrainState& state);
 
 }  // namespace laconic

@@ -9,10 +9,9 @@
 #include "laconic/config/run_config.hpp"
 #include "laconic/engine/meter.hpp"
 #include "laconic/runtime/pipeline.hpp"
+#include "laconic/steer/guarding.hpp"
 #include "laconic/train/evaluate.hpp"
-#include "laconic/train/guard.hpp"
-#include "laconic/train/shadow.hpp"
-#include "laconic/train/world.hpp"
+#include "laconic/world/world.hpp"
 
 namespace laconic {
 
@@ -38,15 +37,6 @@ struct PipelineTotal {
   std::uint64_t reference_bytes = 0;
   std::uint64_t not_admitted = 0;     // visits of samples for which there was no room
   double reference_wait_seconds = 0;  // that somebody stood still for the disk
-};
-
-// What the guard saw (train/guarding.hpp).
-struct GuardSummary {
-  GuardState classes;                  // that were looked at
-  std::vector<Alarm> alarms;           // of this run
-  std::optional<ShadowReport> shadow;  // the last
-  double worst_shadow_cosine = 1;
-  bool is_empty() const { return classes.empty() && !shadow; }
 };
 
 struct TrainSummary {

@@ -14,15 +14,16 @@
 #include "laconic/engine/courier.hpp"
 #include "laconic/file/safetensors.hpp"
 #include "laconic/file/temporary_folder.hpp"
+#include "laconic/policy/class_policy.hpp"
 #include "laconic/reduce/test_model.hpp"
 #include "laconic/runtime/stage.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/train/batch.hpp"
-#include "laconic/train/flat_blocks.hpp"
-#include "laconic/train/learning_rate.hpp"
 #include "laconic/train/loop.hpp"
 #include "laconic/train/step.hpp"
 #include "laconic/transport/in_process.hpp"
+#include "laconic/update/flat_blocks.hpp"
+#include "laconic/update/learning_rate.hpp"
 
 namespace laconic {
 namespace {
@@ -84,57 +85,58 @@ class DataParallel : public testing::Test {
     const WindowedDataset data = open_dataset(c.data.train, c.model.context, 257);
     const SampleOrder order = sample_order(c, data.samples(), 0);
     std::vector<FlatBlocks> by_rank;
-    for (std::int64_t r = 0; r < c.mesh.dp; ++r) by_rank.emplace_back(start.gpt);
+    for (std::int64_t r = 0; r < c.mesh.dp; ++r) by_rank.emplace_back(start.weights);
     for (std::int64_t step = 0; step < c.train.steps; ++step) {
       for (std::int64_t r = 0; r < c.mesh.dp; ++r) {
-        accumulate(c, start.gpt, data, order, step, r);
+        accumulate(c, start.weights, data, order, step, r);
         for (std::size_t b = 0; b < by_rank.front().size(); ++b)
-          by_rank[static_cast<std::size_t>(r)].take_gradients(start.gpt, b);
-        clear_gradients(start.gpt.parameters);
+          by_rank[static_cast<std::size_t>(r)].take_gradients(start.weights, b);
+        clear_gradients(start.weights);
       }
       {
         const at::NoGradGuard no_grad;
         reduce(by_rank, step);
       }
-      by_rank.front().give_gradients(start.gpt);
-      const double norm = global_norm(start.gpt.parameters);
-      apply(adamw_of(c.optimiser), start.state.optimiser, start.gpt.parameters,
+      by_rank.front().give_gradients(start.weights);
+      const double norm = global_norm(start.weights.parameters);
+      apply(adamw_of(c.optimiser), start.state.optimiser, start.weights.parameters,
             learning_rate(c.optimiser, c.train.steps, step),
             norm > c.train.clip ? c.train.clip / norm : 1);
-      clear_gradients(start.gpt.parameters);
+      clear_gradients(start.weights);
     }
     std::vector<at::Tensor> values;
-    for (const Parameter& p : start.gpt.parameters) values.push_back(p.value.detach());
+    for (const Parameter& p : start.weights.parameters) values.push_back(p.value.detach());
     return values;
   }
 
-  static void accumulate(const RunConfig& c, const Gpt& gpt, const WindowedDataset& data,
+  static void accumulate(const RunConfig& c, Weights& weights, const WindowedDataset& data,
                          const SampleOrder& order, std::int64_t step, std::int64_t rank) {
     const std::int64_t micro = c.microbatch_size();
     const double weight = static_cast<double>(micro) / static_cast<double>(c.train.batch);
-    Stage stage(gpt, {0, block_count(gpt.shape)}, {});
+    Stage stage(weights, {0, block_count(weights.spec)}, {});
     for (std::int64_t first = 0; first < c.local_batch(); first += micro) {
       std::vector<std::int64_t> ids;
       for (std::int64_t s = 0; s < micro; ++s)
         ids.push_back(static_cast<std::int64_t>(
             sample_at(order, static_cast<std::uint64_t>(step * c.train.batch +
                                                         rank * c.local_batch() + first + s))));
-      Microbatch microbatch = make_microbatch(data, ids, at::kCPU);
-      microbatch.dropout = c.model.dropout;
-      microbatch.sample_keys = dropout_keys(static_cast<std::uint64_t>(c.run.seed), step, ids);
-      const at::Tensor loss = stage.forward(0, microbatch, {});
-      stage.backward(0, at::scalar_tensor(weight, loss.options()), {});
+      const Pass pass{
+          .dropout = c.model.dropout,
+          .sample_keys = dropout_keys(static_cast<std::uint64_t>(c.run.seed), step, ids)};
+      const Batch batch = make_batch(task_of(c), data, ids, at::kCPU);
+      const at::Tensor loss = stage.forward(0, batch, pass, {})[0];
+      stage.backward(0, {at::scalar_tensor(weight, loss.options())}, {});
     }
-    fold_tied_gradient(gpt);
+    for (std::size_t p = 0; p < weights.parameters.size(); ++p) complete_gradient(weights, p);
   }
 
   // Parameters of a checkpoint, in the order of the model.
   static std::vector<at::Tensor> parameters(const std::string& checkpoint, const RunConfig& c) {
-    Gpt gpt = make_empty_gpt(read_gpt_shape(checkpoint), tensor_options(c));
+    Weights weights = make_empty_weights(read_family(checkpoint), tensor_options(c));
     TrainState state;
-    load_checkpoint(checkpoint, gpt, state);
+    load_checkpoint(checkpoint, weights, state);
     std::vector<at::Tensor> values;
-    for (const Parameter& p : gpt.parameters) values.push_back(p.value.detach());
+    for (const Parameter& p : weights.parameters) values.push_back(p.value.detach());
     return values;
   }
 
@@ -227,9 +229,9 @@ TEST_F(DataParallel, ALossyCodecIsAModelOfTheSameLossInOneProcess) {
         ASSERT_TRUE(apply_set("dp.gradient." + set, c).empty()) << set;
       SCOPED_TRACE(fmt::format("{}, dp {}", policies[i].front(), dp));
       const TrainSummary together = run(c);
-      const Gpt gpt = make_gpt(read_gpt_shape(together.checkpoint), 1, tensor_options(c));
+      const Weights weights = make_weights(read_family(together.checkpoint), 1, tensor_options(c));
       EXPECT_TRUE(same_bits(parameters(together.checkpoint, c),
-                            model_of(c, lose_like(c, block_layouts(gpt)))));
+                            model_of(c, lose_like(c, block_layouts(weights)))));
     }
 }
 

@@ -14,7 +14,7 @@
 #include "laconic/model/hugging_face.hpp"
 #include "laconic/runtime/stage.hpp"
 #include "laconic/tensor/host.hpp"
-#include "laconic/train/optimiser.hpp"
+#include "laconic/update/optimiser.hpp"
 
 namespace laconic {
 namespace {
@@ -35,14 +35,14 @@ class Golden {
       : folder_(source_root() + "/tests/golden/gpt/" + name),
         expected_(folder_ + "/expected.safetensors") {}
 
-  Gpt gpt(Precision precision) const {
-    return read_gpt(folder_, at::TensorOptions().dtype(precision.dtype));
+  Weights weights(Precision precision) const {
+    return read_model(folder_, at::TensorOptions().dtype(precision.dtype));
   }
   at::Tensor expected(const std::string& name) const {
     const SafetensorsEntry& entry = expected_.at(name);
     return tensor_from_bytes(expected_.bytes(entry), entry.dtype, entry.shape);
   }
-  Microbatch microbatch() const { return {expected("ids"), expected("targets"), {}, 0}; }
+  Batch batch() const { return {{"ids", expected("ids")}, {"targets", expected("targets")}}; }
 
  private:
   std::string folder_;
@@ -79,16 +79,16 @@ void for_each_case(const Body& body) {
 
 TEST(GptParity, LogitsAreThoseOfPyTorch) {
   for_each_case([](const Golden& golden, Precision precision) {
-    const at::Tensor logits = forward_logits(golden.gpt(precision), golden.expected("ids"));
+    const at::Tensor logits = forward_logits(golden.weights(precision), golden.expected("ids"));
     expect_near(logits, golden, "logits", precision);
   });
 }
 
 TEST(GptParity, DecodingTokenByTokenGivesThemToo) {
   for_each_case([](const Golden& golden, Precision precision) {
-    const Gpt gpt = golden.gpt(precision);
+    Weights weights = golden.weights(precision);
     const at::Tensor ids = golden.expected("ids"), expected = golden.expected("logits");
-    Decoder decoder(gpt);  // reads the first sample
+    Decoder decoder(weights);  // reads the first sample
     for (std::int64_t t = 0; t < ids.size(1); ++t) {
       const at::Tensor logits = decoder.read(std::span(ids.data_ptr<std::int64_t>() + t, 1));
       EXPECT_LT(relative_error(logits, expected[t]), precision.tolerance) << "token " << t;
@@ -100,12 +100,13 @@ TEST(GptParity, LossAndEveryGradientAreThoseOfPyTorch) {
   for (const bool recompute : {false, true}) {
     SCOPED_TRACE(recompute ? "recompute" : "keep");
     for_each_case([&](const Golden& golden, Precision precision) {
-      const Gpt gpt = golden.gpt(precision);
-      const double loss = forward_backward(gpt, golden.microbatch(), 1, {.recompute = recompute});
+      Weights weights = golden.weights(precision);
+      const double loss =
+          forward_backward(weights, golden.batch(), {}, 1, {.recompute = recompute});
       expect_near(loss, golden.expected("loss").item<double>(), precision, "loss");
-      expect_near(forward_loss(gpt, golden.microbatch()), loss, precision, "forward_loss");
-      for (const Parameter& p : gpt.parameters)
-        expect_near(p.value.grad(), golden, "gradient." + p.name, precision);
+      expect_near(forward_loss(weights, golden.batch()), loss, precision, "forward_loss");
+      for (const Parameter& p : weights.parameters)
+        expect_near(p.gradient, golden, "gradient." + p.name, precision);
     });
   }
 }
@@ -135,21 +136,21 @@ TEST(GptParity, FiveStepsOfAdamWAreThoseOfPyTorch) {
   for (const char* name : kCases) {
     SCOPED_TRACE(name);
     const Golden golden(name);
-    const Gpt gpt = golden.gpt(kDouble);
-    OptimiserState state = make_optimiser_state(gpt.parameters);
+    Weights weights = golden.weights(kDouble);
+    OptimiserState state = make_optimiser_state(weights.parameters);
     const at::Tensor rates = golden.expected("step.rates"), losses = golden.expected("step.losses"),
                      norms = golden.expected("step.norms");
     ASSERT_EQ(rates.numel(), 5);
     for (std::int64_t step = 0; step < rates.numel(); ++step) {
       SCOPED_TRACE("step " + std::to_string(step));
-      const double loss = forward_backward(gpt, golden.microbatch(), 1);
-      const double norm = global_norm(gpt.parameters);
+      const double loss = forward_backward(weights, golden.batch(), {}, 1);
+      const double norm = global_norm(weights.parameters);
       expect_near(loss, losses[step].item<double>(), kDouble, "loss");
       expect_near(norm, norms[step].item<double>(), kDouble, "norm");
-      apply(adamw, state, gpt.parameters, rates[step].item<double>(), clip_scale(norm));
-      clear_gradients(gpt.parameters);
+      apply(adamw, state, weights.parameters, rates[step].item<double>(), clip_scale(norm));
+      clear_gradients(weights);
     }
-    for (const Parameter& p : gpt.parameters) expect_updated(p, golden);
+    for (const Parameter& p : weights.parameters) expect_updated(p, golden);
   }
 }
 

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "laconic/train/guarding.hpp"
+#include "laconic/steer/guarding.hpp"
 #include "pipeline_ranks.hpp"
 
 namespace laconic {

@@ -15,14 +15,14 @@
 #include <functional>
 #include <optional>
 
+#include "laconic/checkpoint/resume.hpp"
 #include "laconic/link/reference_record.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/tensor/tensor_link.hpp"
 #include "laconic/train/batch.hpp"
-#include "laconic/train/learning_rate.hpp"
 #include "laconic/train/pipeline_plan.hpp"
-#include "laconic/train/resume.hpp"
-#include "laconic/train/update_rule.hpp"
+#include "laconic/update/learning_rate.hpp"
+#include "laconic/update/update_rule.hpp"
 
 namespace laconic {
 
@@ -45,10 +45,10 @@ class LossyModel {
         data_(data),
         watch_(std::move(watch)),
         start_(start_run(config, {.resume = "none", .follows = true}, {257, ""})),
-        decisions_(decide_pipeline(config, start_.gpt.shape, {}, tensor_options(config))),
+        decisions_(decide_pipeline(config, start_.weights.family, {}, tensor_options(config))),
         plan_(plan_of(config, decisions_)) {
     for (std::size_t s = 0; s < plan_.stages.size(); ++s)
-      stages_.emplace_back(start_.gpt, plan_.stages[s], StageOptions{});
+      stages_.emplace_back(start_.weights, plan_.stages[s], StageOptions{});
     for (std::size_t e = 0; e + 1 < plan_.stages.size(); ++e) {
       up_.emplace_back(named(plan_.activation, "pp.activation", e));
       down_.emplace_back(named(plan_.gradient, "pp.gradient", e));
@@ -61,18 +61,19 @@ class LossyModel {
       for (Link& link : *links) link.begin(static_cast<std::uint64_t>(number));
     double loss = 0;
     for (std::int64_t m = 0; m < config_.microbatches(); ++m) loss += pass(number, m);
-    fold_tied_gradient(start_.gpt);
-    const double norm = global_norm(start_.gpt.parameters);
-    apply(adamw_of(config_.optimiser), start_.state.optimiser, start_.gpt.parameters,
+    for (std::size_t p = 0; p < start_.weights.parameters.size(); ++p)
+      complete_gradient(start_.weights, p);
+    const double norm = global_norm(start_.weights.parameters);
+    apply(adamw_of(config_.optimiser), start_.state.optimiser, start_.weights.parameters,
           learning_rate(config_.optimiser, config_.train.steps, number),
           norm > config_.train.clip ? config_.train.clip / norm : 1);
-    clear_gradients(start_.gpt.parameters);
+    clear_gradients(start_.weights);
     for (std::vector<Link>* links : {&up_, &down_})
       for (Link& link : *links) link.commit();
     return loss / static_cast<double>(config_.microbatches());
   }
 
-  // As Pipeline::treat().
+  // As LinkRegistry::treat().
   void treat(Traffic traffic, const Treatment& treatment) {
     const bool is_up = traffic == Traffic::pp_activation;
     (is_up ? is_up_whole_ : is_down_whole_) = treatment.is_bypassed;
@@ -84,7 +85,7 @@ class LossyModel {
     }
   }
 
-  const Gpt& gpt() const { return start_.gpt; }
+  const Weights& weights() const { return start_.weights; }
 
  private:
   struct Link {
@@ -113,7 +114,10 @@ class LossyModel {
     std::int64_t microbatch = 0;
   };
 
-  at::Tensor over(const Route& route, const at::Tensor& x, const std::vector<std::uint64_t>& ids) {
+  // `of_samples` is [samples, tokens, width]; links see its rows.
+  at::Tensor over(const Route& route, const at::Tensor& of_samples,
+                  const std::vector<std::uint64_t>& ids) {
+    const at::Tensor x = of_samples.reshape({-1, of_samples.size(-1)});
     Link& link = (route.is_gradient ? down_ : up_)[route.edge];
     const bool by_sample =
         std::holds_alternative<Delta>(link.sender.spec().memory) && route.use == Use::train;
@@ -137,7 +141,7 @@ class LossyModel {
               .arrived = arrived,
               .reference = reference,
               .residual = link.sender.residual()});
-    return arrived;
+    return arrived.view(of_samples.sizes());
   }
 
   // The references of these samples, as one tensor like `x`. Requires: `x` is f32.
@@ -164,12 +168,12 @@ class LossyModel {
       ids.push_back(static_cast<std::int64_t>(sample_at(
           order, static_cast<std::uint64_t>(step * config_.train.batch + microbatch * micro + s))));
     const std::vector<std::uint64_t> keys(ids.begin(), ids.end());
-    Microbatch input = make_microbatch(data_, ids, at::kCPU);
-    input.dropout = config_.model.dropout;
-    input.sample_keys = dropout_keys(config_, step, ids);
+    const Batch batch = make_batch(task_of(config_), data_, ids, at::kCPU);
+    const Pass how{.dropout = config_.model.dropout,
+                   .sample_keys = dropout_keys(config_, step, ids)};
     at::Tensor x;
     for (std::size_t s = 0; s < stages_.size(); ++s) {
-      x = stages_[s].forward(0, input, x);
+      x = stages_[s].forward(0, batch, how, s == 0 ? Seam() : Seam{x})[0];
       if (s + 1 < stages_.size())
         x = over({false, s, is_up_whole_ ? Use::bypass : Use::train, microbatch}, x, keys);
     }
@@ -177,8 +181,9 @@ class LossyModel {
     const double weight = static_cast<double>(micro) / static_cast<double>(config_.train.batch);
     at::Tensor gradient = at::scalar_tensor(weight, x.options());
     for (std::size_t s = stages_.size(); s-- > 0;) {
-      gradient = stages_[s].backward(0, gradient, {});
+      const Seam of_input = stages_[s].backward(0, {gradient}, {});
       if (s == 0) break;
+      gradient = of_input[0];
       const bool is_encoded =
           !is_down_whole_ && (decisions_.encoded.empty() ||
                               decisions_.encoded[s - 1][static_cast<std::size_t>(microbatch)]);

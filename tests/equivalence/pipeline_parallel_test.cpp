@@ -9,6 +9,8 @@
 #include "lossy_model.hpp"
 #include "pipeline_ranks.hpp"
 
+#include "laconic/policy/class_policy.hpp"
+
 namespace laconic {
 namespace {
 
@@ -111,9 +113,9 @@ const std::vector<LossyCase> kLossy = {
      {"pp.gradient.codec=top_k:keep=0.1", "pp.gradient.memory=feedback", "pp.gradient.reset=true"}},
 };
 
-void expect_weights(const RunConfig& config, const std::string& checkpoint, const Gpt& expected) {
-  Gpt found = make_empty_gpt(expected.shape, tensor_options(config));
-  read_gpt_weights(checkpoint, found);
+void expect_weights(const RunConfig& config, const std::string& checkpoint,
+                    const Weights& expected) {
+  const Weights found = read_model(checkpoint, tensor_options(config));
   for (std::size_t p = 0; p < found.parameters.size(); ++p)
     EXPECT_TRUE(found.parameters[p].value.equal(expected.parameters[p].value))
         << found.parameters[p].name;
@@ -132,7 +134,7 @@ TEST_F(PipelineParallel, ALossyPipelineIsAModelOfTheSameLossInOneProcess) {
       const WindowedDataset data = open_dataset(c.data.train, c.model.context, 257);
       LossyModel model(c, data);
       for (std::int64_t step = 0; step < c.train.steps; ++step) model.step(step);
-      expect_weights(c, together.checkpoint, model.gpt());
+      expect_weights(c, together.checkpoint, model.weights());
     }
 }
 
@@ -196,7 +198,7 @@ TEST_F(PipelineParallel, ALossyPipelineThatIsSteeredIsThatModelToo) {
         for (const auto& [traffic, treatment] : found->second) model.treat(traffic, treatment);
       model.step(step);
     }
-    expect_weights(c, together.checkpoint, model.gpt());
+    expect_weights(c, together.checkpoint, model.weights());
   }
 }
 
@@ -209,7 +211,7 @@ TEST_F(PipelineParallel, BypassedFromTheBeginningItIsThePlainOne) {
       {"pp.activation.codec=quantise:bits=2", "pp.activation.memory=delta",
        "pp.gradient.codec=quantise:bits=2", "dp.gradient.codec=sign", "embedding.tied.codec=sign"});
   Treatments all;
-  for (const Traffic traffic : kTreatable) all[traffic] = kBypassed;
+  for (const Traffic traffic : kClassesWithPolicy) all[traffic] = kBypassed;
   const TrainSummary whole = run(c, "none", {{0, all}});
   EXPECT_TRUE(model_bytes(whole.checkpoint) == plain);
   EXPECT_EQ(whole.treatments.size(), 4U);

@@ -14,8 +14,8 @@
 #include "laconic/engine/courier.hpp"
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/file/temporary_folder.hpp"
+#include "laconic/train/common_start.hpp"
 #include "laconic/train/loop.hpp"
-#include "laconic/train/together.hpp"
 #include "laconic/transport/faulty.hpp"
 #include "laconic/transport/in_process.hpp"
 
@@ -91,10 +91,7 @@ class PipelineParallel : public testing::Test {
   }
 
   static double largest_difference(const std::string& a, const std::string& b, const RunConfig& c) {
-    Gpt left = make_empty_gpt(read_gpt_shape(a), tensor_options(c)), right = left;
-    right = make_empty_gpt(left.shape, tensor_options(c));
-    read_gpt_weights(a, left);
-    read_gpt_weights(b, right);
+    const Weights left = read_model(a, tensor_options(c)), right = read_model(b, tensor_options(c));
     const at::NoGradGuard no_grad;
     double most = 0;
     for (std::size_t p = 0; p < left.parameters.size(); ++p)

@@ -70,9 +70,9 @@ TEST(PipelineRules, PlainSumsGoInARingUnlessTheUserSaysOtherwise) {
   for (const auto& [sets, first, last, tied] : rows) {
     const RunConfig config = config_for(mesh, sets);
     const std::string where = fmt::format("{}", fmt::join(sets, " "));
-    EXPECT_EQ(policy_of(config, 0, 1).algorithm, first) << where;
-    EXPECT_EQ(policy_of(config, 1, 1).algorithm, last) << where;
-    EXPECT_EQ(tied_policy_of(config).algorithm, tied) << where;
+    EXPECT_EQ(policy_of(config, {0, 1}).algorithm, first) << where;
+    EXPECT_EQ(policy_of(config, {1, 1}).algorithm, last) << where;
+    EXPECT_EQ(shared_policy_of(config).algorithm, tied) << where;
   }
 }
 

@@ -18,8 +18,10 @@
 #include "laconic/base/philox.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/engine/courier.hpp"
-#include "laconic/train/update_rule.hpp"
+#include "laconic/policy/class_policy.hpp"
 #include "laconic/transport/in_process.hpp"
+#include "laconic/update/residual_state.hpp"
+#include "laconic/update/update_rule.hpp"
 
 namespace laconic::test {
 
@@ -28,10 +30,15 @@ inline constexpr GptShape kShape{
     .layers = 4, .width = 16, .heads = 2, .context = 12, .vocabulary = 96};
 
 // Contiguous parts, as equal as can be.
+inline std::vector<int> rank_of_block(int pp) {
+  const auto blocks = static_cast<int>(kShape.layers + 2);
+  std::vector<int> ranks;
+  for (int b = 0; b < blocks; ++b) ranks.push_back(b * pp / blocks);
+  return ranks;
+}
 inline HeldBlocks held_blocks(int pp, int part) {
-  const auto blocks = static_cast<int>(block_count(kShape));
   HeldBlocks held;
-  for (int b = 0; b < blocks; ++b) held.push_back(b * pp / blocks == part);
+  for (const int rank : rank_of_block(pp)) held.push_back(rank == part);
   return held;
 }
 
@@ -61,8 +68,8 @@ inline at::Tensor whole_gradient(const Parameter& p, std::int64_t step, int repl
 
 // Whole numbers where the order of a sum depends on the mesh.
 inline at::Tensor tied_whole_gradient(const Parameter& p, std::int64_t step, int replica, End end) {
-  return is_tied(p) ? whole_gradient(p, step, replica, end)
-                    : random_gradient(p, step, replica, end);
+  return p.number == 0 ? whole_gradient(p, step, replica, end)
+                       : random_gradient(p, step, replica, end);
 }
 
 // What one rank ends with. By number of the parameter.
@@ -113,25 +120,33 @@ class RankOfRules {
   RankOfRules(const RuleRun& run, World& world)
       : run_(run),
         world_(world),
-        gpt_(make_gpt(
+        weights_(make_weights(
             kShape, 5,
             at::TensorOptions().dtype(run.config.run.dtype == "float64" ? at::kDouble : at::kFloat),
             held_blocks(run.mesh.pp, world.pp_member()))),
-        state_(make_optimiser_state(gpt_.parameters)),
-        rule_(make_update_rule(run.config, gpt_, world, run.automatic)) {
+        state_(make_optimiser_state(weights_.parameters)),
+        rule_(make_update_rule(
+            {.config = run.config,
+             .weights = weights_,
+             .world = world,
+             .shared = shared_parameters(weights_.spec, rank_of_block(run.mesh.pp)),
+             .encoded = encoded_ranks(run.config, run.automatic)})) {
+    rule_->add_links(links_);
     continue_from();
   }
 
   Ended go() {
     ended_.coord = world_.coord();
     for (std::int64_t s = run_.first_step; s < run_.first_step + run_.steps; ++s) take_step(s);
-    for (std::size_t p = 0; p < gpt_.parameters.size(); ++p) {
-      const std::size_t number = gpt_.parameters[p].number;
-      ended_.values[number] = gpt_.parameters[p].value.detach();
+    for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
+      const std::size_t number = weights_.parameters[p].number;
+      ended_.values[number] = weights_.parameters[p].value.detach();
       ended_.moment1[number] = state_.moment1[p];
       ended_.moment2[number] = state_.moment2[p];
     }
     ended_.saved = rule_->save(state_);
+    ended_.saved.merge(links_.tensors());
+    add_mesh(run_.mesh, ended_.saved);
     return ended_;
   }
 
@@ -143,53 +158,52 @@ class RankOfRules {
     const at::NoGradGuard no_grad;
     for (const Ended& rank : run_.from) {
       state_.updates = run_.first_step;
-      for (std::size_t p = 0; p < gpt_.parameters.size(); ++p) {
-        const auto found = rank.values.find(gpt_.parameters[p].number);
+      for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
+        const auto found = rank.values.find(weights_.parameters[p].number);
         if (found == rank.values.end()) continue;
-        gpt_.parameters[p].value.copy_(found->second);
+        weights_.parameters[p].value.copy_(found->second);
         state_.moment1[p].copy_(rank.moment1.at(found->first));
         state_.moment2[p].copy_(rank.moment2.at(found->first));
       }
     }
-    ended_.note = rule_->load(saved, state_);
+    rule_->load(saved, state_);
+    ended_.note = links_.restore(saved);
   }
 
   at::Tensor gradient_of(const Parameter& p, std::int64_t step) const {
     const int replica = world_.dp_member();
-    const bool has_head = gpt_.holds(block_count(kShape) - 1);
-    if (!is_tied(p) || !has_head) return run_.gradient(p, step, replica, End::embedding);
+    const bool has_head = weights_.holds((kShape.layers + 2) - 1);
+    if (!p.number == 0 || !has_head) return run_.gradient(p, step, replica, End::embedding);
     const at::Tensor head = run_.gradient(p, step, replica, End::head);
-    return gpt_.holds(0) ? run_.gradient(p, step, replica, End::embedding).add_(head) : head;
+    return weights_.holds(0) ? run_.gradient(p, step, replica, End::embedding).add_(head) : head;
   }
 
   void take_step(std::int64_t step) {
     for (const RuleRun::Change& change : run_.changes)
       if (change.step == step || (step == run_.first_step && change.step < step))
-        rule_->treat(change.traffic, change.treatment);
+        links_.treat(change.traffic, change.treatment);
     rule_->begin(step);
-    for (const Parameter& p : gpt_.parameters) {
-      at::Tensor value = p.value;
-      value.mutable_grad() = gradient_of(p, step);
-    }
-    for (std::int64_t b = block_count(kShape); b-- > 0;)
-      if (gpt_.holds(b)) rule_->block_done(b);
+    for (Parameter& p : weights_.parameters) p.gradient = gradient_of(p, step);
+    for (std::int64_t b = (kShape.layers + 2); b-- > 0;)
+      if (weights_.holds(b)) rule_->block_done(b);
     const bool is_last = world_.pp_member() == run_.mesh.pp - 1;
     const Measured measured = rule_->measure(is_last ? 1 + 0.1 * world_.dp_member() : 0, 0);
     ended_.measured.push_back(measured);
     const double clip = run_.config.train.clip;
-    for (const Parameter& p : gpt_.parameters) ended_.gradients[p.number] = p.value.grad().clone();
+    for (const Parameter& p : weights_.parameters) ended_.gradients[p.number] = p.gradient.clone();
     if (measured.is_skipped)
       rule_->abandon();
     else
       rule_->apply(state_, 0.01, measured.norm > clip ? clip / measured.norm : 1);
-    clear_gradients(gpt_.parameters);
+    clear_gradients(weights_);
   }
 
   const RuleRun& run_;
   World& world_;
-  Gpt gpt_;
+  Weights weights_;
   OptimiserState state_;
   std::unique_ptr<UpdateRule> rule_;
+  LinkRegistry links_;
   Ended ended_;
 };
 

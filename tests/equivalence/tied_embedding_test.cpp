@@ -12,8 +12,8 @@ const std::string kInRankOrder = "dp.gradient.algorithm=direct";
 
 // The sum by hand: first all of one end in the order of replicas, then `join`.
 at::Tensor tied_gradient(int replica, End end, const GradientOf& gradient) {
-  const Gpt gpt = make_gpt(kShape, 5, at::TensorOptions().dtype(at::kFloat));
-  return gradient(gpt.parameters[0], 0, replica, end);
+  const Weights weights = make_weights(kShape, 5, at::TensorOptions().dtype(at::kFloat));
+  return gradient(weights.parameters[0], 0, replica, end);
 }
 at::Tensor sum_at(End end, int dp, const GradientOf& gradient) {
   at::Tensor sum = tied_gradient(0, end, gradient);
@@ -187,7 +187,7 @@ TEST(TiedEmbedding, ANumberThatIsNotFiniteAtOneEndIsSkippedByAll) {
   const Mesh mesh{.pp = 3, .dp = 2};
   const GradientOf damaged = [](const Parameter& p, std::int64_t step, int replica, End end) {
     at::Tensor gradient = random_gradient(p, step, replica, end);
-    if (is_tied(p) && end == End::head && replica == 1 && step == 1) gradient[3][4] = NAN;
+    if (p.number == 0 && end == End::head && replica == 1 && step == 1) gradient[3][4] = NAN;
     return gradient;
   };
   for (const char* codec : {"raw", "quantise:bits=4"})

@@ -1,0 +1,42 @@
+// architecture/family.hpp — which kind of model, and how large: a value.
+//
+// A family is a closed set of shapes: std::visit finds what was forgotten. To
+// add one: a struct here and a line in the variant, its spec in a file of its own
+// (gpt_spec.cpp), and its forward in laconic/model. Nothing else knows families by name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "laconic/base/problem.hpp"
+
+namespace laconic {
+
+struct GptShape {
+  std::int64_t layers = 0;
+  std::int64_t width = 0;
+  std::int64_t heads = 0;
+  std::int64_t context = 0;  // positions; a sample may have fewer tokens
+  std::int64_t vocabulary = 0;
+  double norm_epsilon = 1e-5;
+  bool operator==(const GptShape&) const = default;
+};
+
+using Family = std::variant<GptShape>;
+
+std::int64_t context_of(const Family& family);     // the longest sample, in tokens
+std::int64_t vocabulary_of(const Family& family);  // token ids are below this
+
+// "GPT, 6 layers, width 384, 6 heads"
+std::string to_text(const Family& family);
+
+// Sizes by their key in the section [model] of a configuration: {"layers", 6}.
+std::vector<std::pair<std::string, std::int64_t>> sizes_of(const Family& family);
+
+// Every size in which `found` is not what the run asks for. `folder` says where it was found.
+Problems compare(const Family& found, const Family& wanted, const std::string& folder);
+
+}  // namespace laconic

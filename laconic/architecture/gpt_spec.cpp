@@ -1,0 +1,79 @@
+// GPT-2. Names and layouts of parameters are Hugging Face's (weights of linear maps are [in, out]),
+// so a checkpoint is readable by others as it is.
+//
+//   embedding   ids                 -> x [tokens, width]
+//   layer i     x                   -> x
+//   head        x, targets          -> mean loss; uses wte.weight again
+#include "laconic/architecture/gpt_spec.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <numeric>
+
+namespace laconic {
+
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+std::vector<ParameterSpec> layer_parameters(const GptShape& s, std::int64_t layer) {
+  // Branches add up in the residual stream, two a layer: GPT-2 shrinks what they begin with.
+  const double branch = kDeviation / std::sqrt(2.0 * static_cast<double>(s.layers));
+  std::vector<ParameterSpec> specs;
+  const auto add = [&](const char* leaf, std::vector<std::int64_t> sizes, double mean,
+                       double deviation) {
+    specs.push_back({fmt::format("h.{}.{}", layer, leaf), std::move(sizes), mean, deviation});
+  };
+  add("ln_1.weight", {s.width}, 1, 0);
+  add("ln_1.bias", {s.width}, 0, 0);
+  add("attn.c_attn.weight", {s.width, 3 * s.width}, 0, kDeviation);
+  add("attn.c_attn.bias", {3 * s.width}, 0, 0);
+  add("attn.c_proj.weight", {s.width, s.width}, 0, branch);
+  add("attn.c_proj.bias", {s.width}, 0, 0);
+  add("ln_2.weight", {s.width}, 1, 0);
+  add("ln_2.bias", {s.width}, 0, 0);
+  add("mlp.c_fc.weight", {s.width, 4 * s.width}, 0, kDeviation);
+  add("mlp.c_fc.bias", {4 * s.width}, 0, 0);
+  add("mlp.c_proj.weight", {4 * s.width, s.width}, 0, branch);
+  add("mlp.c_proj.bias", {s.width}, 0, 0);
+  return specs;
+}
+
+}  // namespace
+
+ModelSpec gpt_spec(const GptShape& s, std::int64_t tokens) {
+  const auto width = static_cast<double>(s.width), length = static_cast<double>(tokens);
+  const std::vector<SeamTensor> stream = {{"x", {tokens, s.width}}};
+  ModelSpec spec;
+  // Takes the parameters over, and returns their numbers.
+  const auto take = [&](std::vector<ParameterSpec> parameters) {
+    std::vector<std::size_t> numbers(parameters.size());
+    std::iota(numbers.begin(), numbers.end(), spec.parameters.size());
+    for (ParameterSpec& p : parameters) spec.parameters.push_back(std::move(p));
+    return numbers;
+  };
+  spec.blocks.push_back({.name = "embedding",
+                         .kind = "embedding",
+                         .uses = take({{"wte.weight", {s.vocabulary, s.width}, 0, kDeviation},
+                                       {"wpe.weight", {s.context, s.width}, 0, kDeviation}}),
+                         .out = stream,
+                         .multiply_adds = 0});
+  for (std::int64_t layer = 0; layer < s.layers; ++layer)
+    spec.blocks.push_back({.name = fmt::format("layer {}", layer),
+                           .kind = "layer",
+                           .uses = take(layer_parameters(s, layer)),
+                           .out = stream,
+                           .multiply_adds = length * (12 * width * width + width * length)});
+  std::vector<std::size_t> of_head =
+      take({{"ln_f.weight", {s.width}, 1, 0}, {"ln_f.bias", {s.width}, 0, 0}});
+  of_head.insert(of_head.begin(), 0);  // wte.weight
+  spec.blocks.push_back({.name = "head",
+                         .kind = "head",
+                         .uses = std::move(of_head),
+                         .out = {},
+                         .multiply_adds = length * width * static_cast<double>(s.vocabulary)});
+  return spec;
+}
+
+}  // namespace laconic

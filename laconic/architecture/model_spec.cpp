@@ -1,0 +1,85 @@
+#include "laconic/architecture/model_spec.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "laconic/architecture/gpt_spec.hpp"
+#include "laconic/base/error.hpp"
+
+namespace laconic {
+
+namespace {
+
+std::int64_t product_of(const std::vector<std::int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+bool uses(const BlockSpec& block, std::size_t parameter) {
+  return std::ranges::binary_search(block.uses, parameter);
+}
+
+}  // namespace
+
+ModelSpec model_spec(const Family& family, std::int64_t tokens) {
+  struct Visitor {
+    std::int64_t tokens;
+    ModelSpec operator()(const GptShape& shape) const { return gpt_spec(shape, tokens); }
+  };
+  return std::visit(Visitor{tokens}, family);
+}
+
+std::int64_t elements_of(const ParameterSpec& parameter) {
+  return product_of(parameter.sizes);
+}
+
+std::int64_t elements_of(const SeamTensor& tensor) {
+  return product_of(tensor.per_sample);
+}
+
+std::int64_t block_count(const ModelSpec& spec) {
+  return static_cast<std::int64_t>(spec.blocks.size());
+}
+
+std::int64_t parameter_count(const ModelSpec& spec) {
+  std::int64_t total = 0;
+  for (const ParameterSpec& parameter : spec.parameters) total += elements_of(parameter);
+  return total;
+}
+
+std::vector<std::int64_t> users_of(const ModelSpec& spec, std::size_t parameter) {
+  std::vector<std::int64_t> users;
+  for (std::size_t b = 0; b < spec.blocks.size(); ++b)
+    if (uses(spec.blocks[b], parameter)) users.push_back(static_cast<std::int64_t>(b));
+  return users;
+}
+
+std::int64_t first_user(const ModelSpec& spec, std::size_t parameter) {
+  const auto found = std::ranges::find_if(
+      spec.blocks, [&](const BlockSpec& block) { return uses(block, parameter); });
+  LACONIC_ASSERT(found != spec.blocks.end(),
+                 "no block uses parameter " + std::to_string(parameter));
+  return found - spec.blocks.begin();
+}
+
+std::vector<SharedParameters> shared_parameters(const ModelSpec& spec,
+                                                const std::vector<int>& rank_of_block) {
+  std::vector<SharedParameters> sets;
+  for (std::size_t p = 0; p < spec.parameters.size(); ++p) {
+    const std::vector<std::int64_t> users = users_of(spec, p);
+    std::vector<int> holders;
+    for (const std::int64_t block : users)
+      holders.push_back(rank_of_block[static_cast<std::size_t>(block)]);
+    std::ranges::sort(holders);
+    holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
+    if (holders.size() < 2) continue;
+    const auto same = std::ranges::find(sets, holders, &SharedParameters::holders);
+    if (same != sets.end())
+      same->parameters.push_back(p);
+    else
+      sets.push_back({{p}, holders, users.front()});
+  }
+  return sets;
+}
+
+}  // namespace laconic

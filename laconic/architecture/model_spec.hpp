@@ -1,0 +1,79 @@
+// architecture/model_spec.hpp — a model as data: its parameters, and the blocks that use them.
+//
+// A block is the unit of pipelining, recomputation and gradient traffic. Blocks
+// form a chain: each takes the seam that the one before puts out, the first takes
+// the batch alone, and the last returns the loss. Who wants to know how a model is
+// cut, what it weighs or what crosses a boundary asks here, without libtorch;
+// laconic/model computes.
+//
+// A parameter that several blocks use is shared: each has a leaf of its own, and
+// the gradient is the sum over all of them, wherever they are. That is all there
+// is to a tied embedding.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "laconic/architecture/family.hpp"
+#include "laconic/mesh/layout.hpp"
+
+namespace laconic {
+
+struct ParameterSpec {
+  std::string name;
+  std::vector<std::int64_t> sizes;  // of the whole tensor, whoever holds a part of it
+  // What it begins with: a normal distribution, every element a pure function of (seed, name,
+  // index).
+  double mean = 0;
+  double deviation = 0;
+  Layout layout = {};  // replicated: nobody cuts parameters yet
+};
+std::int64_t elements_of(const ParameterSpec& parameter);
+
+// A tensor that a block hands to the next, as [samples, per_sample...].
+struct SeamTensor {
+  std::string name;
+  std::vector<std::int64_t> per_sample;
+  bool operator==(const SeamTensor&) const = default;
+};
+std::int64_t elements_of(const SeamTensor& tensor);  // of one sample
+
+struct BlockSpec {
+  std::string name;               // "layer 3": for people
+  std::string kind;               // "layer": blocks of one kind cost the same
+  std::vector<std::size_t> uses;  // parameters by number, ascending
+  std::vector<SeamTensor> out;    // empty: this block returns the loss
+  double multiply_adds = 0;       // forward of one sample; what is no matrix product counts nothing
+};
+
+struct ModelSpec {
+  std::vector<ParameterSpec> parameters;  // in the order in which blocks first use them
+  std::vector<BlockSpec> blocks;
+};
+
+// For samples of so many tokens.
+ModelSpec model_spec(const Family& family, std::int64_t tokens);
+
+std::int64_t block_count(const ModelSpec& spec);
+std::int64_t parameter_count(const ModelSpec& spec);  // elements of all parameters
+
+// The blocks that use a parameter, in ascending order.
+std::vector<std::int64_t> users_of(const ModelSpec& spec, std::size_t parameter);
+// The first of them. Where several ranks hold a parameter, the one with this block speaks for it,
+// in norms and in checkpoints.
+std::int64_t first_user(const ModelSpec& spec, std::size_t parameter);
+
+// Parameters that lie on the same several ranks of a pipeline, all of which add to their gradients.
+struct SharedParameters {
+  std::vector<std::size_t> parameters;  // by number, ascending
+  std::vector<int> holders;             // places in the pipeline, ascending; at least two
+  std::int64_t first_user = 0;          // the first block that uses any of them
+  bool operator==(const SharedParameters&) const = default;
+};
+// `rank_of_block` is the place in the pipeline that holds each block. Sets come in the order of
+// their first user.
+std::vector<SharedParameters> shared_parameters(const ModelSpec& spec,
+                                                const std::vector<int>& rank_of_block);
+
+}  // namespace laconic

@@ -1,0 +1,91 @@
+#include "laconic/architecture/model_spec.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace laconic {
+namespace {
+
+constexpr GptShape kShape{.layers = 3, .width = 8, .heads = 2, .context = 6, .vocabulary = 11};
+
+TEST(ModelSpec, GptHasTheNumbersOfParametersThatGptTwoHas) {
+  const Family small =
+      GptShape{.layers = 12, .width = 768, .heads = 12, .context = 1024, .vocabulary = 50257};
+  EXPECT_EQ(parameter_count(model_spec(small, 1024)), 124'439'808);  // as published
+}
+
+TEST(ModelSpec, EveryParameterIsUsedAndBlocksListTheirsInAscendingOrder) {
+  const ModelSpec spec = model_spec(kShape, 6);
+  std::set<std::size_t> used;
+  for (const BlockSpec& block : spec.blocks) {
+    EXPECT_TRUE(std::ranges::is_sorted(block.uses)) << block.name;
+    used.insert(block.uses.begin(), block.uses.end());
+  }
+  EXPECT_EQ(used.size(), spec.parameters.size());
+  EXPECT_EQ(*used.rbegin(), spec.parameters.size() - 1);
+}
+
+TEST(ModelSpec, BlocksFormAChainThatEndsInTheLoss) {
+  const ModelSpec spec = model_spec(kShape, 4);
+  ASSERT_EQ(block_count(spec), 5);
+  for (std::size_t b = 0; b + 1 < spec.blocks.size(); ++b) {
+    ASSERT_EQ(spec.blocks[b].out.size(), 1U);
+    EXPECT_EQ(spec.blocks[b].out[0].per_sample, (std::vector<std::int64_t>{4, 8}));
+    EXPECT_EQ(elements_of(spec.blocks[b].out[0]), 32);
+  }
+  EXPECT_TRUE(spec.blocks.back().out.empty());
+  EXPECT_EQ(spec.blocks[2].name, "layer 1");
+  EXPECT_EQ(spec.blocks[2].kind, "layer");
+}
+
+TEST(ModelSpec, WorkIsCountedPerSampleAndGrowsWithItsLength) {
+  const ModelSpec spec = model_spec(kShape, 4), longer = model_spec(kShape, 6);
+  EXPECT_EQ(spec.blocks[1].multiply_adds, 4.0 * (12 * 64 + 8 * 4));
+  EXPECT_EQ(spec.blocks[4].multiply_adds, 4.0 * 8 * 11);
+  EXPECT_GT(longer.blocks[1].multiply_adds, spec.blocks[1].multiply_adds * 6 / 4);
+}
+
+TEST(ModelSpec, OnlyTheTokenEmbeddingOfAGptIsShared) {
+  const ModelSpec spec = model_spec(kShape, 6);
+  EXPECT_EQ(users_of(spec, 0), (std::vector<std::int64_t>{0, 4}));
+  EXPECT_EQ(first_user(spec, 0), 0);
+  for (std::size_t p = 1; p < spec.parameters.size(); ++p) EXPECT_EQ(users_of(spec, p).size(), 1U);
+}
+
+TEST(SharedParameters, AreThoseOfSeveralRanks) {
+  const ModelSpec spec = model_spec(kShape, 6);
+  EXPECT_TRUE(shared_parameters(spec, {0, 0, 0, 0, 0}).empty());
+  // A V: the first rank has both ends.
+  EXPECT_TRUE(shared_parameters(spec, {0, 1, 1, 0, 0}).empty());
+  const SharedParameters ends{.parameters = {0}, .holders = {0, 2}, .first_user = 0};
+  EXPECT_EQ(shared_parameters(spec, {0, 0, 1, 1, 2}), std::vector{ends});
+}
+
+TEST(SharedParameters, OfTheSameRanksComeTogether) {
+  ModelSpec spec;
+  spec.parameters.resize(3);
+  // Two parameters between ranks 0 and 1, one between ranks 0, 1 and 2.
+  spec.blocks = {{.name = "a", .uses = {0, 1}},
+                 {.name = "b", .uses = {0, 1, 2}},
+                 {.name = "c", .uses = {2}},
+                 {.name = "d", .uses = {2}}};
+  const std::vector<SharedParameters> sets = shared_parameters(spec, {0, 1, 2, 0});
+  ASSERT_EQ(sets.size(), 2U);
+  EXPECT_EQ(sets[0], (SharedParameters{{0, 1}, {0, 1}, 0}));
+  EXPECT_EQ(sets[1], (SharedParameters{{2}, {0, 1, 2}, 1}));
+}
+
+TEST(Family, SaysEverySizeThatDiffers) {
+  const GptShape found = kShape;
+  GptShape wanted = kShape;
+  wanted.layers = 4;
+  wanted.vocabulary = 12;
+  const Problems problems = compare(found, wanted, "runs/a");
+  ASSERT_EQ(problems.size(), 2U);
+  EXPECT_EQ(problems[0].what, "was made with model.layers = 3, the run asks for 4");
+  EXPECT_EQ(problems[1].what, "was made with model.vocabulary = 11, the run asks for 12");
+}
+
+}  // namespace
+}  // namespace laconic

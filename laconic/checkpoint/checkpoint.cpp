@@ -1,0 +1,302 @@
+#include "laconic/checkpoint/checkpoint.hpp"
+
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "laconic/base/clock.hpp"
+#include "laconic/base/error.hpp"
+#include "laconic/file/atomic_file.hpp"
+#include "laconic/file/checksum.hpp"
+#include "laconic/file/json.hpp"
+#include "laconic/file/mapped_file.hpp"
+#include "laconic/file/safetensors_writer.hpp"
+#include "laconic/model/hugging_face.hpp"
+#include "laconic/tensor/host.hpp"
+
+namespace laconic {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFormat = 1;
+constexpr std::string_view kStepPrefix = "step-";
+constexpr std::string_view kWriting = ".writing";
+constexpr std::string_view kRemoving = ".removing";
+constexpr const char* kRemedy = "use an older checkpoint, or --resume none to begin anew";
+
+std::string step_name(std::int64_t step) {
+  return fmt::format("{}{:08}", kStepPrefix, step);
+}
+
+// The step of a folder called step-NNN, or nothing.
+std::optional<std::int64_t> step_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  std::int64_t step = 0;
+  const char* begin = name.data() + kStepPrefix.size();
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(begin, end, step);
+  return error == std::errc() && stop == end ? std::optional(step) : std::nullopt;
+}
+
+// Newest first.
+std::vector<fs::path> checkpoints_in(const std::string& folder) {
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (entry.is_directory() && step_of(entry.path())) found.push_back(entry.path());
+  std::sort(found.begin(), found.end(),
+            [](const fs::path& a, const fs::path& b) { return *step_of(a) > *step_of(b); });
+  return found;
+}
+
+void write_moments(const std::string& path, const ModelSource& model) {
+  const std::vector<ParameterSpec> parameters =
+      model_spec(model.family, context_of(model.family)).parameters;
+  std::vector<SafetensorsSpec> specs;
+  for (const char* moment : {"moment1.", "moment2."})
+    for (const ParameterSpec& p : parameters)
+      specs.push_back({moment + p.name, model.dtype, p.sizes});
+  SafetensorsWriter writer(path, std::move(specs));
+  for (const Part part : {Part::moment1, Part::moment2})
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+      writer.write(bytes_of_tensor(model.tensor(part, p).to(at::kCPU).contiguous()));
+  writer.commit();
+}
+
+void copy_tokeniser(const std::string& from, const fs::path& to) {
+  for (const auto& entry : fs::directory_iterator(from))
+    if (entry.is_regular_file())
+      write_atomically((to / entry.path().filename()).string(),
+                       MappedFile(entry.path().string()).text());
+}
+
+// Of everything in state.json but the check sum itself, in sorted order.
+std::string checksum_of_state(nlohmann::json state) {
+  state.erase("xxh3");
+  const std::string text = state.dump();
+  Checksum sum;
+  sum.update(as_bytes(std::span(text.data(), text.size())));
+  return sum.hex();
+}
+
+void write_state(const fs::path& folder, const CheckpointSpec& spec, Dtype dtype,
+                 const TrainState& state) {
+  nlohmann::ordered_json files;
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(folder)) paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  for (const fs::path& path : paths)
+    files[path.filename().string()] = {{"bytes", fs::file_size(path)},
+                                       {"xxh3", checksum_of_file(path)}};
+  nlohmann::ordered_json json = {{"format", kFormat},
+                                 {"step", state.step},
+                                 {"position", state.position},
+                                 {"skipped", state.skipped},
+                                 {"skipped_in_a_row", state.skipped_in_a_row},
+                                 {"updates", state.optimiser.updates},
+                                 {"dtype", to_text(dtype)},
+                                 {"saved", utc_now()},
+                                 {"data_xxh3", spec.data_xxh3},
+                                 {"files", files},
+                                 {"config", spec.config_toml}};
+  if (!spec.pipeline.empty()) json["pipeline"] = spec.pipeline;
+  if (!spec.steering.empty()) json["steering"] = spec.steering;
+  json["xxh3"] = checksum_of_state(json);
+  write_atomically((folder / "state.json").string(), json.dump(2) + "\n");
+}
+
+// Later ones than `step` are not ours to count or remove: damaged, or of another attempt.
+void remove_old(const CheckpointSpec& spec, std::int64_t step) {
+  std::vector<fs::path> old;
+  for (const auto& entry : fs::directory_iterator(spec.folder))
+    if (entry.path().extension() == kRemoving) old.push_back(entry.path());  // of a killed run
+  std::int64_t kept = 0;
+  for (const fs::path& path : checkpoints_in(spec.folder))
+    if (spec.keep > 0 && *step_of(path) <= step && ++kept > spec.keep) old.push_back(path);
+  for (const fs::path& path : old) {
+    try {
+      remove_checkpoint(path.string());
+    } catch (const fs::filesystem_error&) {
+      // A checkpoint that cannot be removed is no reason to end a run.
+    }
+  }
+}
+
+// state.json, with every field the reader relies on checked.
+nlohmann::json read_state(const std::string& folder) {
+  const std::string path = folder + "/state.json";
+  if (!fs::exists(path))
+    throw FileError(folder, "state.json", "is missing: not a Laconic checkpoint",
+                    "to begin from other weights, set model.start");
+  nlohmann::json state = read_json(path);
+  const auto require = [&](const char* key, bool holds) {
+    if (!holds) throw FileError(path, key, "is missing or of another type", kRemedy);
+  };
+  require("", state.is_object());
+  require("format", state.contains("format") && state["format"].is_number_integer());
+  if (state["format"] != kFormat)
+    throw FileError(path, "format",
+                    fmt::format("is {}, this program reads {}", state["format"].dump(), kFormat),
+                    "use the version that wrote it");
+  for (const char* key : {"step", "position", "skipped", "skipped_in_a_row", "updates"})
+    require(key, state.contains(key) && state[key].is_number_integer() &&
+                     state[key].get<std::int64_t>() >= 0);
+  for (const char* key : {"dtype", "config", "data_xxh3", "xxh3"})
+    require(key, state.contains(key) && state[key].is_string());
+  require("files", state.contains("files") && state["files"].is_object());
+  if (state["xxh3"] != checksum_of_state(state))
+    throw FileError(path, "check sum", "does not fit: the file is damaged", kRemedy);
+  return state;
+}
+
+void verify_file(const fs::path& path, const nlohmann::json& expected) {
+  if (!expected.is_object() || !expected.contains("bytes") || !expected.contains("xxh3"))
+    throw FileError(path.string(), "state.json", "has no size and check sum for it", kRemedy);
+  if (!fs::is_regular_file(path)) throw FileError(path.string(), "", "is missing", kRemedy);
+  const std::uint64_t size = fs::file_size(path);
+  if (expected["bytes"] != size)
+    throw FileError(path.string(), "size",
+                    fmt::format("is {} bytes, not {}", size, expected["bytes"].dump()), kRemedy);
+  if (const std::string sum = checksum_of_file(path); expected["xxh3"] != sum)
+    throw FileError(path.string(), "check sum",
+                    fmt::format("is {}, not {}: the file is damaged", sum, expected["xxh3"].dump()),
+                    kRemedy);
+}
+
+void load_moments(const std::string& path, const Weights& weights, OptimiserState& optimiser) {
+  const SafetensorsFile file(path);
+  const auto load = [&](const std::string& name, const at::Tensor& like, at::Tensor& into) {
+    const SafetensorsEntry& entry = file.at(name);
+    if (entry.shape != like.sizes().vec())
+      throw FileError(path, name,
+                      fmt::format("has shape [{}], not [{}]", fmt::join(entry.shape, ", "),
+                                  fmt::join(like.sizes(), ", ")),
+                      kRemedy);
+    into.copy_(tensor_from_bytes(file.bytes(entry), entry.dtype, entry.shape));
+  };
+  for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
+    load("moment1." + weights.parameters[i].name, weights.parameters[i].value,
+         optimiser.moment1[i]);
+    load("moment2." + weights.parameters[i].name, weights.parameters[i].value,
+         optimiser.moment2[i]);
+  }
+}
+
+}  // namespace
+
+void remove_checkpoint(const std::string& folder) {
+  fs::path removing = folder;
+  if (removing.extension() != kRemoving) {
+    removing += kRemoving;
+    fs::remove_all(removing);
+    fs::rename(folder, removing);
+  }
+  fs::remove_all(removing);
+}
+
+ModelSource source_of(const Weights& weights, const OptimiserState& optimiser) {
+  return {
+      .family = weights.family,
+      .dtype = dtype_of(weights.dtype()),
+      .tensor = [&](Part part, std::size_t p) {
+        if (part == Part::value) return weights.value(p).detach();
+        return (part == Part::moment1 ? optimiser.moment1 : optimiser.moment2)[weights.places[p]];
+      }};
+}
+
+std::string save_checkpoint(const CheckpointSpec& spec, const ModelSource& model,
+                            const TrainState& state) {
+  const fs::path final = fs::path(spec.folder) / step_name(state.step);
+  const fs::path writing = final.string() + std::string(kWriting);
+  try {
+    fs::remove_all(writing);
+    fs::create_directories(writing);
+    write_model(writing.string(), model.family,
+                [&](std::size_t p) { return model.tensor(Part::value, p); },
+                {.dtype = model.dtype, .facts = spec.facts});
+    write_moments((writing / "optimiser.safetensors").string(), model);
+    if (!spec.tokeniser_folder.empty()) copy_tokeniser(spec.tokeniser_folder, writing);
+    if (spec.add_files) spec.add_files(writing.string());
+    write_state(writing, spec, model.dtype, state);
+    if (fs::exists(final)) remove_checkpoint(final.string());  // after a resume from an older one
+    fs::rename(writing, final);
+    sync_folder(spec.folder);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(writing, ignored);
+    throw;
+  }
+  remove_old(spec, state.step);
+  return final.string();
+}
+
+void verify_checkpoint(const std::string& folder) {
+  const nlohmann::json state = read_state(folder);
+  for (const char* needed : {"config.json", "model.safetensors", "optimiser.safetensors"})
+    if (!state["files"].contains(needed))
+      throw FileError(folder, needed, "is not listed in state.json", kRemedy);
+  for (const auto& [name, expected] : state["files"].items()) {
+    if (name.find('/') != std::string::npos)
+      throw FileError(folder + "/state.json", "files", "names a path outside: " + name, kRemedy);
+    verify_file(fs::path(folder) / name, expected);
+  }
+}
+
+std::string find_latest_checkpoint(const std::string& folder, std::vector<std::string>& warnings) {
+  for (const fs::path& path : checkpoints_in(folder)) {
+    try {
+      verify_checkpoint(path.string());
+      return path.string();
+    } catch (const FileError& error) {
+      warnings.push_back(fmt::format("passing over a damaged checkpoint: {}", error.what()));
+    }
+  }
+  return {};
+}
+
+CheckpointInfo read_checkpoint_info(const std::string& folder) {
+  const nlohmann::json state = read_state(folder);
+  return {state["step"].get<std::int64_t>(), state["config"].get<std::string>(),
+          state["data_xxh3"].get<std::string>(), state.value("pipeline", std::string()),
+          state.value("steering", std::string())};
+}
+
+std::vector<std::string> checkpoints_after(const std::string& folder, std::int64_t step) {
+  std::vector<std::string> later;
+  for (const fs::path& path : checkpoints_in(folder))
+    if (*step_of(path) > step) later.push_back(path.string());
+  return later;
+}
+
+bool is_checkpoint(const std::string& folder) {
+  return fs::exists(folder + "/state.json");
+}
+
+void load_checkpoint(const std::string& folder, Weights& weights, TrainState& state) {
+  const nlohmann::json json = read_state(folder);
+  const std::string_view dtype = to_text(dtype_of(weights.dtype()));
+  if (json["dtype"] != dtype)
+    throw FileError(folder, "dtype",
+                    fmt::format("is {}, the run's is {}", json["dtype"].dump(), dtype),
+                    "set run.dtype to the checkpoint's, or begin a new run with model.start");
+  read_weights(folder, weights);
+  const at::NoGradGuard no_grad;
+  state.optimiser = make_optimiser_state(weights.parameters);
+  load_moments(folder + "/optimiser.safetensors", weights, state.optimiser);
+  state.step = json["step"].get<std::int64_t>();
+  state.position = json["position"].get<std::int64_t>();
+  state.skipped = json["skipped"].get<std::int64_t>();
+  state.skipped_in_a_row = json["skipped_in_a_row"].get<std::int64_t>();
+  state.optimiser.updates = json["updates"].get<std::int64_t>();
+}
+
+}  // namespace laconic

@@ -1,0 +1,95 @@
+// checkpoint/checkpoint.hpp — a run on disk: everything needed to go on bit for bit.
+//
+//   FOLDER/step-00000100/
+//     config.json model.safetensors     the model, as Hugging Face reads it
+//     vocab.json merges.txt ...         the tokeniser, when the data has one
+//     optimiser.safetensors             "moment1.NAME", "moment2.NAME"
+//     rank-00003.safetensors            what rank 3 alone remembers, if anything (rank_state.hpp)
+//     rank-00003.pp.*                   and its ends of links (runtime/link_registry.hpp)
+//     state.json                        step, data position, check sums of all files
+//
+// Parameters and moments are those of the whole model, whatever part of it a
+// rank held: a checkpoint does not depend on the mesh that made it.
+//
+// A checkpoint is written into a folder of another name, synced, and renamed:
+// under its final name it is whole. Older ones are removed only after that, and later ones never.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "laconic/model/hugging_face.hpp"
+#include "laconic/update/optimiser.hpp"
+
+namespace laconic {
+
+// Where a run stands. All of it is also what decides the next step.
+struct TrainState {
+  std::int64_t step = 0;      // steps done
+  std::int64_t position = 0;  // samples consumed, over all ranks
+  std::int64_t skipped = 0;   // steps whose update was left out
+  std::int64_t skipped_in_a_row = 0;
+  OptimiserState optimiser;
+};
+
+struct CheckpointSpec {
+  std::string folder;            // holds the step-... folders
+  std::int64_t keep = 0;         // newest that stay; 0: all
+  FolderFacts facts;             // for config.json
+  std::string data_xxh3;         // of the training set; empty: not known
+  std::string config_toml;       // the run's configuration, kept for the reader
+  std::string tokeniser_folder;  // copied along; may be empty
+  std::string pipeline;  // what was decided about it (train/pipeline_plan.hpp); may be empty
+  std::string steering;  // and about its messages since (steer/steering.hpp); may be empty
+  std::function<void(const std::string& folder)> add_files;  // of other ranks; may be empty
+};
+
+// Parameters and moments of the whole model, wherever they are: asked for one part after the other,
+// in each in ascending order of numbers.
+enum class Part : std::uint8_t { value, moment1, moment2 };
+struct ModelSource {
+  Family family;
+  Dtype dtype = Dtype::f32;
+  std::function<at::Tensor(Part part, std::size_t p)> tensor;
+};
+// Requires: all blocks are held here.
+ModelSource source_of(const Weights& weights, const OptimiserState& optimiser);
+
+// Returns the folder of the new checkpoint. Throws SystemError (a full disk): what was there stays.
+std::string save_checkpoint(const CheckpointSpec& spec, const ModelSource& model,
+                            const TrainState& state);
+
+// Checks every file against state.json. Throws FileError, SystemError.
+void verify_checkpoint(const std::string& folder);
+
+// The newest checkpoint under `folder` that verifies; empty when there is none. Each damaged one
+// passed over adds a line to `warnings`.
+std::string find_latest_checkpoint(const std::string& folder, std::vector<std::string>& warnings);
+
+struct CheckpointInfo {
+  std::int64_t step = 0;
+  std::string config_toml;
+  std::string data_xxh3;
+  std::string pipeline;
+  std::string steering;
+};
+CheckpointInfo read_checkpoint_info(const std::string& folder);
+
+// Renames it to step-NNN.removing first: what carries the final name is whole even if we are
+// killed.
+void remove_checkpoint(const std::string& folder);
+
+// Checkpoints under `folder`, good or damaged, of later steps than `step`. Newest first.
+std::vector<std::string> checkpoints_after(const std::string& folder, std::int64_t step);
+
+bool is_checkpoint(const std::string& folder);  // has a state.json
+
+// Parameters and state, in place; of a part of the model only what it holds. Throws FileError when
+// the dtype differs: going on in another precision is not going on. Requires: weights of the
+// checkpoint's family.
+void load_checkpoint(const std::string& folder, Weights& weights, TrainState& state);
+
+}  // namespace laconic

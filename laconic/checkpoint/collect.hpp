@@ -1,0 +1,23 @@
+// checkpoint/collect.hpp — a model whose parts are on many ranks, brought to rank 0 piece by piece.
+//
+// Rank 0 asks for parameters and moments in the order in which a checkpoint holds
+// them; each comes from the rank that has it, one at a time, so that nobody needs
+// room for the whole. Of replicas the first gives, of the tied embedding's two
+// holders the one with the embedding.
+#pragma once
+
+#include "laconic/checkpoint/checkpoint.hpp"
+#include "laconic/runtime/pipeline.hpp"
+#include "laconic/world/world.hpp"
+
+namespace laconic {
+
+// On rank 0: give() runs on the others meanwhile. Throws PeerLost, Timeout.
+// Requires: everything outlives the source; `number` is new with every collection.
+ModelSource collecting_source(World& world, const PipelinePlan& plan, const Weights& weights,
+                              const OptimiserState& optimiser, std::uint64_t number);
+// On all others.
+void give(World& world, const Weights& weights, const OptimiserState& optimiser,
+          std::uint64_t number);
+
+}  // namespace laconic

@@ -1,0 +1,185 @@
+#include "laconic/checkpoint/resume.hpp"
+
+#include <ATen/Context.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/config/read.hpp"
+#include "laconic/model/hugging_face.hpp"
+
+namespace laconic {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+Family configured_family(const RunConfig& config, std::int64_t vocabulary) {
+  const ModelSection& m = config.model;
+  if (!m.start.empty()) {
+    if (is_checkpoint(m.start)) verify_checkpoint(m.start);
+    const Family family = read_family(m.start);
+    if (m.context > context_of(family))
+      throw ConfigError(fmt::format("model.context = {} is more than the {} positions of {}",
+                                    m.context, context_of(family), m.start));
+    return family;
+  }
+  const std::int64_t tokens = m.vocabulary > 0 ? m.vocabulary : vocabulary;
+  if (tokens == 0)
+    throw ConfigError(
+        fmt::format("model.vocabulary = 0 and {}.json does not exist: say how many token ids "
+                    "the data has",
+                    config.data.train));
+  return GptShape{.layers = m.layers,
+                  .width = m.width,
+                  .heads = m.heads,
+                  .context = m.context,
+                  .vocabulary = tokens};
+}
+
+// Parameters, gradients and both moments, and what forward keeps of each block at the very least. A
+// run that cannot fit is refused here, before the system runs out of memory and kills somebody.
+void require_memory(const RunConfig& config, const ModelSpec& spec, const HeldBlocks& held,
+                    std::int64_t memory_bytes) {
+  if (memory_bytes == 0 || config.run.device != "cpu") return;
+  std::set<std::size_t> used;
+  std::int64_t kept = 0;  // elements of a sample
+  for (std::size_t b = 0; b < spec.blocks.size(); ++b) {
+    if (!held.empty() && !held[b]) continue;
+    used.insert(spec.blocks[b].uses.begin(), spec.blocks[b].uses.end());
+    for (const SeamTensor& tensor : spec.blocks[b].out) kept += elements_of(tensor);
+  }
+  double parameters = 0;
+  for (const std::size_t p : used)
+    parameters += static_cast<double>(elements_of(spec.parameters[p]));
+  const double item = config.run.dtype == "float64" ? 8 : 4;
+  const std::int64_t samples = config.microbatch_size();
+  const double activations = static_cast<double>(samples * kept) * item;
+  const double needed = 4 * parameters * item + activations;
+  if (needed <= static_cast<double>(memory_bytes)) return;
+  throw ConfigError(fmt::format(
+      "this run needs at least {}, {} for {} parameters and {} for a microbatch of {}; the machine "
+      "has {}",
+      human_bytes(needed), human_bytes(4 * parameters * item), human_count(parameters),
+      human_bytes(activations), samples, human_bytes(static_cast<double>(memory_bytes))));
+}
+
+// Old checkpoints stand in the way: they go once everything else is known to be fine, if the user
+// said so.
+void replace(std::vector<std::string> old, const RunConfig& config, const StartOptions& options,
+             Start& start) {
+  if (old.empty()) return;
+  if (!options.overwrite)
+    throw ConfigError(fmt::format(
+        "{} already holds {}: add --resume auto to continue from there, --overwrite to throw it "
+        "away, or choose another run.folder",
+        config.run.folder, fs::path(old.front()).filename().string()));
+  start.replaced = std::move(old);
+}
+
+std::string newest_good(const std::string& folder, Start& start) {
+  const std::string latest = find_latest_checkpoint(folder, start.notes);
+  if (latest.empty() && !start.notes.empty())
+    throw FileError(folder, "", "no checkpoint there is good:\n" + join(start.notes, "\n"),
+                    "--overwrite without --resume begins anew");
+  return latest;
+}
+
+// The checkpoint to continue from; empty: none.
+std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& options,
+                                 Start& start) {
+  if (options.follows) {
+    if (options.resume == "none") return "";
+    if (!is_checkpoint(options.resume))
+      throw FileError(options.resume, "", "is where rank 0 goes on from, but cannot be seen here",
+                      "use a run.folder that all machines share, or copy the checkpoint there");
+    verify_checkpoint(options.resume);
+    return options.resume;
+  }
+  const std::string folder = checkpoints_folder(config);
+  if (options.resume == "auto") return newest_good(folder, start);
+  std::int64_t kept = -1;  // checkpoints after this step stand in the way
+  if (options.resume != "none") {
+    verify_checkpoint(options.resume);
+    const fs::path home = fs::weakly_canonical(options.resume).parent_path();
+    if (home == fs::weakly_canonical(folder)) kept = read_checkpoint_info(options.resume).step;
+  }
+  replace(checkpoints_after(folder, kept), config, options, start);
+  return options.resume == "none" ? "" : options.resume;
+}
+
+void continue_from(const std::string& checkpoint, const RunConfig& config, const Family& family,
+                   const HeldBlocks& held, const DataFacts& data, Start& start) {
+  const Family found = read_family(checkpoint);
+  Problems problems = compare(found, family, checkpoint);
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  // What is found has its own epsilon.
+  start.weights = make_empty_weights(found, tensor_options(config), held, config.model.context);
+  load_checkpoint(checkpoint, start.weights, start.state);
+  start.from = checkpoint;
+  start.is_resumed = true;
+  for (const std::string& change : changes_since(checkpoint, config))
+    start.notes.push_back("changed since the checkpoint: " + change);
+  if (read_checkpoint_info(checkpoint).data_xxh3 != data.xxh3)
+    start.notes.push_back("the training data is not what the checkpoint was made with: position " +
+                          with_commas(start.state.position) + " now means other samples");
+}
+
+}  // namespace
+
+std::string checkpoints_folder(const RunConfig& config) {
+  return config.run.folder + "/checkpoints";
+}
+
+at::TensorOptions tensor_options(const RunConfig& config) {
+  const bool is_cuda = config.run.device == "cuda";
+  if (is_cuda && !at::hasCUDA())
+    throw ConfigError(std::string("run.device = \"cuda\", but this libtorch (" LACONIC_TORCH_VERSION
+                                  ") sees no CUDA device: `laconic doctor` says why"));
+  if (is_cuda) {
+    // Sums of gradients by atomic addition come in any order; a resumed run must not.
+    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+  }
+  return at::TensorOptions()
+      .dtype(config.run.dtype == "float64" ? at::kDouble : at::kFloat)
+      .device(is_cuda ? at::kCUDA : at::kCPU);
+}
+
+std::vector<std::string> changes_since(const std::string& checkpoint, const RunConfig& config) {
+  RunConfig before;
+  // Keys of other versions are passed over.
+  apply_toml(read_checkpoint_info(checkpoint).config_toml, checkpoint, before);
+  return differences(before, config);
+}
+
+Start start_run(const RunConfig& config, const StartOptions& options, const DataFacts& data,
+                const HeldBy& held_by) {
+  Start start;
+  const std::string checkpoint = checkpoint_to_resume(config, options, start);
+  const Family family = configured_family(config, data.vocabulary);
+  const ModelSpec spec = model_spec(family, config.model.context);
+  const HeldBlocks held = held_by ? held_by(family, checkpoint) : HeldBlocks();
+  require_memory(config, spec, held, options.memory_bytes);
+  if (!checkpoint.empty()) {
+    continue_from(checkpoint, config, family, held, data, start);
+    return start;
+  }
+  const at::TensorOptions like = tensor_options(config);
+  if (config.model.start.empty()) {
+    start.weights = make_weights(family, static_cast<std::uint64_t>(config.run.seed), like, held,
+                                 config.model.context);
+  } else {
+    start.weights = make_empty_weights(family, like, held, config.model.context);
+    read_weights(config.model.start, start.weights);
+    start.from = config.model.start;
+  }
+  start.state.optimiser = make_optimiser_state(start.weights.parameters);
+  return start;
+}
+
+}  // namespace laconic

@@ -1,0 +1,52 @@
+// checkpoint/resume.hpp — which model a run begins with: new, imported, or continued.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "laconic/checkpoint/checkpoint.hpp"
+#include "laconic/config/run_config.hpp"
+
+namespace laconic {
+
+struct StartOptions {
+  std::string resume = "none";    // "none", "auto", or the folder of a checkpoint
+  bool follows = false;           // another rank has decided: `resume` is "none" or a folder
+  bool overwrite = false;         // later checkpoints in the same folder may be thrown away
+  std::int64_t memory_bytes = 0;  // what the machine has; 0: unknown
+};
+
+// Which blocks this rank shall hold, once the model is known, and which checkpoint it goes on from,
+// if any.
+using HeldBy = std::function<HeldBlocks(const Family& family, const std::string& checkpoint)>;
+
+struct Start {
+  Weights weights;
+  TrainState state;
+  std::string from;                   // checkpoint or folder of weights; empty: new
+  bool is_resumed = false;            // `from` is a checkpoint that the run goes on from
+  std::vector<std::string> notes;     // for people: what was passed over, what changed
+  std::vector<std::string> replaced;  // old checkpoints that the user gave up; still there
+};
+
+std::string checkpoints_folder(const RunConfig& config);
+
+// dtype and device of the run. Throws ConfigError when there is no such device here.
+at::TensorOptions tensor_options(const RunConfig& config);
+
+// What a run must know of its data before it has a model.
+struct DataFacts {
+  std::int64_t vocabulary = 0;  // 0: unknown
+  std::string xxh3;             // empty: unknown
+};
+
+// Finds or makes the model; the data's vocabulary counts when model.vocabulary is 0.
+// Throws ConfigError, FileError.
+Start start_run(const RunConfig& config, const StartOptions& options, const DataFacts& data,
+                const HeldBy& held_by = {});
+
+// Keys in which the checkpoint's configuration differs from the run's: "pipeline.split: ...".
+std::vector<std::string> changes_since(const std::string& checkpoint, const RunConfig& config);
+
+}  // namespace laconic

@@ -1,0 +1,32 @@
+// model/key_value_cache.hpp — keys and values of the tokens that a decoder has read, layer by
+// layer.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace laconic {
+
+struct CacheShape {
+  std::int64_t layers = 0;
+  std::int64_t heads = 0;
+  std::int64_t context = 0;
+  std::int64_t head_width = 0;
+};
+
+struct KeyValueCache {
+  CacheShape shape;
+  std::int64_t length = 0;         // tokens
+  std::vector<at::Tensor> keys;    // per layer [heads, context, head width]
+  std::vector<at::Tensor> values;  // likewise
+};
+KeyValueCache make_cache(const CacheShape& shape, const at::TensorOptions& like);
+
+// Causal attention of new rows, of which all layers see the same, to themselves and to all that the
+// cache holds. qkv: [rows, 3 * width], q then k then v, each head by head. Returns [rows, width].
+// The length stays: it is the same for all layers.
+at::Tensor attend(KeyValueCache& cache, std::int64_t layer, const at::Tensor& qkv);
+
+}  // namespace laconic

@@ -1,0 +1,66 @@
+#include "laconic/model/model.hpp"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+
+#include "laconic/base/error.hpp"
+#include "laconic/model/gpt.hpp"
+
+namespace laconic {
+
+const at::Tensor& Batch::operator[](std::string_view name) const {
+  const auto found = std::ranges::find(fields_, name, [](const auto& f) { return f.first; });
+  LACONIC_ASSERT(found != fields_.end(), "the batch has no field " + std::string(name));
+  return found->second;
+}
+
+std::vector<Key> dropout_keys(std::uint64_t seed, std::optional<std::int64_t> step,
+                              const std::vector<std::int64_t>& sample_ids) {
+  const Key root = derive(key_of(seed), step ? "dropout" : "dropout by sample");
+  const auto when = static_cast<std::uint64_t>(step.value_or(0));
+  std::vector<Key> keys;
+  for (const std::int64_t id : sample_ids)
+    keys.push_back(derive(root, when, static_cast<std::uint64_t>(id)));
+  return keys;
+}
+
+Seam forward_block(const Weights& weights, std::int64_t block, const Seam& in, const Batch& batch,
+                   const Pass& pass) {
+  return std::visit(
+      [&](const auto& shape) { return forward_block(shape, weights, block, in, batch, pass); },
+      weights.family);
+}
+
+void backward(const Seam& outputs, const Seam& gradients) {
+  LACONIC_ASSERT(outputs.size() == gradients.size(), std::to_string(outputs.size()) + " outputs, " +
+                                                         std::to_string(gradients.size()) +
+                                                         " gradients");
+  torch::autograd::variable_list roots, seeds;
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    if (outputs[i].requires_grad()) {
+      roots.push_back(outputs[i]);
+      seeds.push_back(gradients[i]);
+    }
+  if (!roots.empty()) torch::autograd::backward(roots, seeds);
+}
+
+double forward_loss(const Weights& weights, const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  Seam seam;
+  for (std::int64_t b = 0; b < block_count(weights.spec); ++b)
+    seam = forward_block(weights, b, seam, batch, {});
+  return seam[0].item<double>();
+}
+
+at::Tensor forward_logits(const Weights& weights, const at::Tensor& ids) {
+  const at::NoGradGuard no_grad;
+  Seam seam;
+  for (std::int64_t b = 0; b + 1 < block_count(weights.spec); ++b)
+    seam = forward_block(weights, b, seam, {{"ids", ids}}, {});
+  return std::visit([&](const auto& shape) { return logits_of(shape, weights, seam); },
+                    weights.family);
+}
+
+}  // namespace laconic

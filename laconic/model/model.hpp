@@ -1,0 +1,75 @@
+// model/model.hpp — a model's forward pass, block by block.
+//
+// A block is a function on tensors: it takes the seam that the block before put
+// out and returns its own. Autograd never reaches across: a block's input is a
+// detached leaf (runtime/stage.hpp). What a family computes is in a file of its own
+// (gpt.hpp); everybody else calls forward_block().
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "laconic/base/philox.hpp"
+#include "laconic/model/weights.hpp"
+
+namespace laconic {
+
+class DeferredWeights;  // model/deferred.hpp
+
+// What one block hands to the next: few tensors, as BlockSpec::out lists them. Dim 0 is the sample.
+// Before the first block it is empty, and after the last it holds the mean loss, a scalar.
+using Seam = std::vector<at::Tensor>;
+
+// Samples that go through the model at once, as named fields: "ids", "targets". Which there are is
+// the task's business (data/task.hpp). Dim 0 is the sample.
+class Batch {
+ public:
+  Batch() = default;
+  Batch(std::initializer_list<std::pair<std::string, at::Tensor>> fields) : fields_(fields) {}
+
+  void add(std::string name, at::Tensor field) {
+    fields_.emplace_back(std::move(name), std::move(field));
+  }
+  // Requires: it is there.
+  const at::Tensor& operator[](std::string_view name) const;
+  std::int64_t samples() const { return fields_.front().second.size(0); }
+
+ private:
+  std::vector<std::pair<std::string, at::Tensor>> fields_;
+};
+
+// How a forward pass is meant.
+struct Pass {
+  double dropout = 0;
+  std::vector<Key> sample_keys = {};  // for dropout: one per sample, see dropout_keys(); or none
+  // Takes what backward leaves for later; null: nothing. Must live until then.
+  DeferredWeights* deferred = nullptr;
+};
+
+// Keys of the samples with these ids at this step; without a step, those that a sample has at every
+// step (model.dropout_by_sample).
+std::vector<Key> dropout_keys(std::uint64_t seed, std::optional<std::int64_t> step,
+                              const std::vector<std::int64_t>& sample_ids);
+
+// One block. Requires: it is held.
+Seam forward_block(const Weights& weights, std::int64_t block, const Seam& in, const Batch& batch,
+                   const Pass& pass);
+
+// Runs autograd from several tensors at once; gradients go to the leaves' grad(). An output that
+// nothing depends on by a leaf is passed over. Requires: equally many.
+void backward(const Seam& outputs, const Seam& gradients);
+
+// Mean loss without gradients. Requires: all blocks are held.
+double forward_loss(const Weights& weights, const Batch& batch);
+
+// Logits [rows, vocabulary] of all positions, without gradients. Requires: as above.
+at::Tensor forward_logits(const Weights& weights, const at::Tensor& ids);
+
+}  // namespace laconic

@@ -1,0 +1,139 @@
+#include "laconic/model/weights.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/philox.hpp"
+
+namespace laconic {
+
+namespace {
+
+void fill(const ParameterSpec& spec, std::uint64_t seed, at::Tensor& value) {
+  if (spec.deviation == 0) {
+    value.fill_(spec.mean);
+    return;
+  }
+  const Key key = derive(derive(key_of(seed), "parameter"), spec.name);
+  const auto draw = [&](auto* data) {
+    at::parallel_for(0, value.numel(), 1 << 14, [&](std::int64_t begin, std::int64_t end) {
+      fill_normal(key, static_cast<std::uint64_t>(begin), spec.mean, spec.deviation,
+                  std::span(data + begin, static_cast<std::size_t>(end - begin)));
+    });
+  };
+  if (value.scalar_type() == at::kDouble)
+    draw(value.data_ptr<double>());
+  else
+    draw(value.data_ptr<float>());
+}
+
+// Of the blocks that use a parameter, the held ones.
+std::vector<std::int64_t> held_users(const Weights& weights, std::size_t number) {
+  std::vector<std::int64_t> users = users_of(weights.spec, number);
+  std::erase_if(users, [&](std::int64_t block) { return !weights.holds(block); });
+  return users;
+}
+
+// The first block that uses a parameter has the parameter itself, the others a view of it.
+void make_leaves(Weights& weights) {
+  std::vector<bool> is_taken(weights.parameters.size(), false);
+  weights.leaves.resize(weights.spec.blocks.size());
+  for (std::size_t b = 0; b < weights.leaves.size(); ++b) {
+    if (!weights.holds(static_cast<std::int64_t>(b))) continue;
+    for (const std::size_t number : weights.spec.blocks[b].uses) {
+      const std::size_t place = weights.places[number];
+      const at::Tensor& value = weights.parameters[place].value;
+      weights.leaves[b].push_back(
+          {place, is_taken[place] ? value.detach().requires_grad_(true) : value, {}});
+      is_taken[place] = true;
+    }
+  }
+}
+
+// The first gradient becomes the sum without a copy, if it has the sum's type. Later ones are added
+// in place, as autograd would in grad().
+void add_gradient(at::Tensor gradient, at::ScalarType type, at::Tensor& sum) {
+  if (sum.defined())
+    sum.add_(gradient);
+  else
+    sum = gradient.scalar_type() == type ? std::move(gradient) : gradient.to(type);
+}
+
+}  // namespace
+
+Weights make_empty_weights(const Family& family, const at::TensorOptions& like,
+                           const HeldBlocks& held, std::int64_t tokens) {
+  Weights weights{.family = family,
+                  .spec = model_spec(family, tokens > 0 ? tokens : context_of(family)),
+                  .parameters = {},
+                  .held = held,
+                  .places = {},
+                  .leaves = {},
+                  .sum_type = c10::typeMetaToScalarType(like.dtype())};
+  const std::vector<ParameterSpec>& specs = weights.spec.parameters;
+  for (std::size_t p = 0; p < specs.size(); ++p) {
+    LACONIC_ASSERT(is_replicated(specs[p].layout), specs[p].name + " is cut, and nobody cuts yet");
+    weights.places.push_back(weights.parameters.size());
+    if (!held_users(weights, p).empty())
+      weights.parameters.push_back(
+          {specs[p].name, at::empty(specs[p].sizes, like).requires_grad_(true), p});
+  }
+  make_leaves(weights);
+  return weights;
+}
+
+Weights make_weights(const Family& family, std::uint64_t seed, const at::TensorOptions& like,
+                     const HeldBlocks& held, std::int64_t tokens) {
+  Weights weights = make_empty_weights(family, like, held, tokens);
+  const at::NoGradGuard no_grad;
+  for (Parameter& parameter : weights.parameters) {
+    const ParameterSpec& spec = weights.spec.parameters[parameter.number];
+    at::Tensor host = at::empty(spec.sizes, like.device(at::kCPU));
+    fill(spec, seed, host);
+    parameter.value.copy_(host);
+  }
+  return weights;
+}
+
+bool is_copy(const Weights& weights, const Parameter& parameter) {
+  return !weights.holds(first_user(weights.spec, parameter.number));
+}
+
+std::int64_t completing_block(const Weights& weights, const Parameter& parameter) {
+  return held_users(weights, parameter.number).front();
+}
+
+void collect_gradients(Weights& weights, std::int64_t block) {
+  const at::NoGradGuard no_grad;
+  for (Leaf& leaf : weights.leaves[static_cast<std::size_t>(block)]) {
+    at::Tensor& gradient = leaf.value.mutable_grad();
+    if (gradient.defined())
+      add_gradient(std::exchange(gradient, at::Tensor()), weights.sum_type, leaf.sum);
+  }
+}
+
+void complete_gradient(Weights& weights, std::size_t place) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& gradient = weights.parameters[place].gradient;
+  for (std::vector<Leaf>& leaves : weights.leaves)
+    for (Leaf& leaf : leaves)
+      if (leaf.place == place && leaf.sum.defined())
+        add_gradient(std::exchange(leaf.sum, at::Tensor()), weights.sum_type, gradient);
+}
+
+void clear_gradients(Weights& weights) {
+  for (Parameter& parameter : weights.parameters) parameter.gradient.reset();
+  for (std::vector<Leaf>& leaves : weights.leaves)
+    for (Leaf& leaf : leaves) {
+      leaf.sum.reset();
+      leaf.value.mutable_grad().reset();
+    }
+}
+
+}  // namespace laconic

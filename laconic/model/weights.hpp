@@ -1,0 +1,88 @@
+// model/weights.hpp — the tensors of a model, or of the blocks that a rank holds.
+//
+// A block sees its parameters as leaves: tensors of its own that autograd writes
+// gradients to. A parameter that one held block uses is its own leaf; one that
+// several use has a leaf in each, on the same memory, so that what they add to the
+// gradient stays apart. A pipeline can do no other, since the blocks may lie on
+// several ranks; so this is how it is done everywhere, and sums have the same bits.
+//
+// Gradients do not add up in grad(). After each backward of a block
+// collect_gradients() takes them out of the leaves and adds them to sums of their
+// own precision; complete_gradient() then adds the sums of a parameter's blocks, first
+// block first.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "laconic/architecture/model_spec.hpp"
+
+namespace laconic {
+
+struct Parameter {
+  std::string name;
+  at::Tensor value;        // a leaf that requires a gradient
+  std::size_t number = 0;  // in ModelSpec::parameters
+  // Over all microbatches of a step and all held blocks, once it is complete; undefined: none.
+  at::Tensor gradient = {};
+};
+
+// A parameter as one block sees it.
+struct Leaf {
+  std::size_t place = 0;  // in Weights::parameters
+  at::Tensor value;
+  at::Tensor sum;  // gradients of microbatches so far; undefined: none
+};
+
+// Which blocks somebody holds, by block; empty: all.
+using HeldBlocks = std::vector<bool>;
+
+struct Weights {
+  Family family;
+  ModelSpec spec;
+  std::vector<Parameter> parameters;  // those that held blocks use, in ascending order of numbers
+  HeldBlocks held;
+  std::vector<std::size_t> places;        // by number: in `parameters`, if it is there
+  std::vector<std::vector<Leaf>> leaves;  // by block, as BlockSpec::uses lists them
+  at::ScalarType sum_type = at::kFloat;   // what gradients add up in
+
+  // Requires: parameter number `p` is held.
+  const at::Tensor& value(std::size_t p) const { return parameters[places[p]].value; }
+  // The parameter that BlockSpec::uses lists at `i`. Requires: the block is held.
+  const at::Tensor& leaf(std::int64_t block, std::size_t i) const {
+    return leaves[static_cast<std::size_t>(block)][i].value;
+  }
+  bool holds(std::int64_t block) const {
+    return held.empty() || held[static_cast<std::size_t>(block)];
+  }
+  at::Device device() const { return parameters.front().value.device(); }
+  at::ScalarType dtype() const { return parameters.front().value.scalar_type(); }
+};
+
+// `like` gives dtype and device, `tokens` the length of samples; 0: the family's context. Gradients
+// add up in that dtype, too, until somebody sets another `sum_type`.
+Weights make_weights(const Family& family, std::uint64_t seed, const at::TensorOptions& like,
+                     const HeldBlocks& held = {}, std::int64_t tokens = 0);
+// The same without values: for reading a checkpoint into.
+Weights make_empty_weights(const Family& family, const at::TensorOptions& like,
+                           const HeldBlocks& held = {}, std::int64_t tokens = 0);
+
+// Another rank holds the first block that uses the parameter, and speaks for it.
+bool is_copy(const Weights& weights, const Parameter& parameter);
+
+// The first held block that uses the parameter. Backward goes from the last block to the first, so
+// it completes the gradient, unless a schedule puts off other blocks' weights for longer.
+std::int64_t completing_block(const Weights& weights, const Parameter& parameter);
+
+// Adds what backward of a block has left in the grad() of its leaves to their sums.
+void collect_gradients(Weights& weights, std::int64_t block);
+// Adds the sums of its leaves to the gradient of the parameter at `place`. Requires: backward of
+// all held blocks that use it is done.
+void complete_gradient(Weights& weights, std::size_t place);
+// Forgets all gradients, complete or not.
+void clear_gradients(Weights& weights);
+
+}  // namespace laconic

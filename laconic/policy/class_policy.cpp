@@ -1,0 +1,224 @@
+#include "laconic/policy/class_policy.hpp"
+
+#include <fmt/format.h>
+
+#include "laconic/base/error.hpp"
+#include "laconic/config/stage_choice.hpp"
+
+namespace laconic {
+
+namespace {
+
+bool is_plain(const DpGradientSection& gradient) {
+  return gradient.method == "codec" && gradient.codec == "raw" &&
+         (gradient.down.empty() || gradient.down == "raw");
+}
+
+// What "auto" means: messages that may be added on the way go round in a ring, where each link
+// carries one stream, which fills it better than all at once to all (bench/results).
+std::string algorithm_of(const std::string& algorithm, bool is_plain) {
+  return algorithm != "auto" ? algorithm : is_plain ? "ring" : "direct";
+}
+
+void add_under(const std::string& section, const Problems& found, Problems& problems) {
+  for (const Problem& p : found)
+    problems.push_back({p.where.empty() ? section : section + "." + p.where, p.what});
+}
+
+// Members of a sum over the stages that share a parameter, at least: two, with all their replicas
+// if it is fused.
+int members_of_shared(const RunConfig& config) {
+  return static_cast<int>(config.embedding_tied.fused ? 2 * config.mesh.dp : 2);
+}
+
+void check_shared(const RunConfig& config, Problems& problems) {
+  const EmbeddingTiedSection& tied = config.embedding_tied;
+  Problems found = check(shared_policy_of(config), dtype_of(config), members_of_shared(config));
+  add_under("embedding.tied", found, problems);
+  if (config.dp_gradient.method == "compressed_adam" && !tied.fused)
+    problems.push_back({"embedding.tied.fused",
+                        fmt::format("fused = false with dp.gradient.method = \"compressed_adam\" "
+                                    "and mesh.pp = {}: moments of both ends go into one sum",
+                                    config.mesh.pp)});
+  if (config.local.steps > 0 && tied.codec != "raw")
+    problems.push_back(
+        {"embedding.tied.codec",
+         fmt::format("codec = \"{}\" with local.steps = {}: gradients of inner steps and changes "
+                     "of rounds take the same way, and one residual cannot serve both: use raw",
+                     tied.codec, config.local.steps)});
+}
+
+MemorySpec delta_of(const std::string& first, const std::string& reference,
+                    const std::string& store, std::int64_t budget, std::int64_t hash_every) {
+  return Delta{.first = parse_codec(first),
+               .reference = reference == "f32"    ? Reference::f32
+                            : reference == "bf16" ? Reference::bf16
+                                                  : Reference::q8,
+               .folder = store == "ram" ? "" : store,
+               .budget_bytes = static_cast<std::uint64_t>(budget),
+               .hash_every = static_cast<int>(hash_every)};
+}
+
+Problems under(const std::string& section, Problems problems) {
+  for (Problem& problem : problems)
+    problem.where = problem.where.empty() ? section : section + "." + problem.where;
+  return problems;
+}
+
+Problems check_link(LinkSpec link, const CodecSpec& codec) {
+  if (std::holds_alternative<Raw>(codec))
+    return {{"codec", "raw instead of a codec: what shall travel whole is bypassed"}};
+  if (std::holds_alternative<Raw>(link.codec))
+    return {{"codec", fmt::format("{} instead of raw: messages that lose nothing stay as they are",
+                                  to_text(codec))}};
+  link.codec = codec;
+  Problems problems = check(link);
+  for (Problem& problem : problems) problem.where = "codec";
+  return problems;
+}
+
+bool is_lossy(const CodecSpec& codec) {
+  return !std::holds_alternative<Raw>(codec);
+}
+
+}  // namespace
+
+Dtype dtype_of(const RunConfig& config) {
+  return config.run.dtype == "float64" ? Dtype::f64 : Dtype::f32;
+}
+
+GradientPolicy policy_of(const RunConfig& config) {
+  const DpGradientSection& g = config.dp_gradient;
+  return {.method = g.method == "power_sgd" ? ReduceMethod::power_sgd : ReduceMethod::codec,
+          .up = parse_codec(g.codec),
+          .down = parse_codec(g.down.empty() ? g.codec : g.down),
+          .up_feedback = g.feedback != "none",
+          .down_feedback = g.feedback == "both",
+          .warm_up_steps = g.warmup,
+          .algorithm = algorithm_of(g.algorithm, is_plain(g)),
+          .whole_algorithm = algorithm_of(g.algorithm, true),
+          .rank = g.rank,
+          .min_ratio = g.min_ratio,
+          .by_block = g.by_block,
+          .seed = static_cast<std::uint64_t>(config.run.seed)};
+}
+
+GradientPolicy policy_of(const RunConfig& config, const SumPlace& place) {
+  if (place.pp < place.encoded) return policy_of(config);
+  return {.algorithm = algorithm_of(config.dp_gradient.algorithm, true),
+          .seed = static_cast<std::uint64_t>(config.run.seed)};
+}
+
+int encoded_ranks(const RunConfig& config, std::optional<int> automatic) {
+  const StageChoice choice = parse_stage_choice(config.dp_gradient.stages);
+  LACONIC_ASSERT(choice.kind != StageChoice::Kind::automatic || automatic.has_value(),
+                 "nobody said what auto comes to");
+  return encoded_ranks(choice, static_cast<int>(config.mesh.pp), automatic.value_or(0));
+}
+
+GradientPolicy shared_policy_of(const RunConfig& config) {
+  const CodecSpec codec = parse_codec(config.embedding_tied.codec);
+  const bool is_plain = config.embedding_tied.codec == "raw";
+  return {.up = codec,
+          .down = codec,
+          .warm_up_steps = config.dp_gradient.warmup,
+          .algorithm = algorithm_of(is_plain ? config.dp_gradient.algorithm : "auto", is_plain),
+          .whole_algorithm = algorithm_of(config.dp_gradient.algorithm, true),
+          .seed = static_cast<std::uint64_t>(config.run.seed)};
+}
+
+Problems check_parallel(const RunConfig& config) {
+  Problems problems;
+  if (config.mesh.dp > 1 || config.mesh.pp > 1)
+    add_under("dp.gradient",
+              check(policy_of(config), dtype_of(config), static_cast<int>(config.mesh.dp)),
+              problems);
+  if (config.mesh.pp == 1) return problems;
+  if (config.dp_gradient.algorithm == "native")
+    problems.push_back(
+        {"dp.gradient.algorithm",
+         fmt::format("\"native\" sums over all {} ranks, and each of the {} parts of a pipeline "
+                     "has {}: use \"auto\"",
+                     config.mesh.pp * config.mesh.dp, config.mesh.pp, config.mesh.dp)});
+  check_shared(config, problems);
+  return problems;
+}
+
+LinkSpec activation_link(const RunConfig& config) {
+  const PpActivationSection& a = config.pp_activation;
+  LinkSpec link{.name = "pp.activation",
+                .codec = parse_codec(a.codec),
+                .memory = NoMemory{},
+                .seed = static_cast<std::uint64_t>(config.run.seed)};
+  if (a.memory == "delta")
+    link.memory = delta_of(a.first, a.reference, a.store, a.budget, a.hash_every);
+  return link;
+}
+
+LinkSpec gradient_link(const RunConfig& config) {
+  const PpGradientSection& g = config.pp_gradient;
+  LinkSpec link{.name = "pp.gradient",
+                .codec = parse_codec(g.codec),
+                .memory = NoMemory{},
+                .seed = static_cast<std::uint64_t>(config.run.seed)};
+  if (g.memory == "delta")
+    link.memory =
+        delta_of(g.first, g.reference, g.store, g.budget, config.pp_activation.hash_every);
+  else if (g.memory == "feedback")
+    link.memory = ErrorFeedback{.reset = g.reset ? Reset::step : Reset::never};
+  return link;
+}
+
+std::optional<ClassPolicy> class_policy(Traffic traffic, const RunConfig& config,
+                                        const SumPlace& place) {
+  const bool has_stages = config.mesh.pp > 1, has_replicas = config.mesh.dp > 1;
+  switch (traffic) {
+    case Traffic::pp_activation: return ClassPolicy{traffic, has_stages, activation_link(config)};
+    case Traffic::pp_gradient: return ClassPolicy{traffic, has_stages, gradient_link(config)};
+    case Traffic::dp_gradient:
+      return ClassPolicy{traffic, has_replicas, policy_of(config, place),
+                         static_cast<int>(config.mesh.dp)};
+    case Traffic::embedding_tied:
+      return ClassPolicy{traffic, has_stages, shared_policy_of(config), members_of_shared(config)};
+    case Traffic::control:
+    case Traffic::preflight:
+    case Traffic::embedding_rows:
+    case Traffic::tp_activation:
+    case Traffic::tp_gradient:
+    case Traffic::tp_weight: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::vector<CodecSpec> lossy_codecs(const ClassPolicy& policy) {
+  std::vector<CodecSpec> codecs;
+  if (const auto* link = std::get_if<LinkSpec>(&policy.how)) codecs = {link->codec};
+  if (const auto* sum = std::get_if<GradientPolicy>(&policy.how)) codecs = {sum->up, sum->down};
+  std::erase_if(codecs, [](const CodecSpec& codec) { return !is_lossy(codec); });
+  return codecs;
+}
+
+bool is_lossy(const ClassPolicy& policy) {
+  if (!lossy_codecs(policy).empty()) return true;
+  if (const auto* link = std::get_if<LinkSpec>(&policy.how))
+    return std::holds_alternative<Delta>(link->memory);
+  return std::get<GradientPolicy>(policy.how).method == ReduceMethod::power_sgd;
+}
+
+bool is_encoded(Traffic traffic, const RunConfig& config, const SumPlace& place) {
+  const std::optional<ClassPolicy> policy = class_policy(traffic, config, place);
+  return policy && policy->is_used && is_lossy(*policy);
+}
+
+Problems check(Traffic traffic, const Treatment& treatment, const RunConfig& config) {
+  const std::string section(name_of(traffic));
+  const std::optional<ClassPolicy> policy = class_policy(traffic, config);
+  if (!policy) return {{section, "has no policy that could be changed"}};
+  if (treatment.is_bypassed || !treatment.codec) return {};
+  if (const auto* link = std::get_if<LinkSpec>(&policy->how))
+    return under(section, check_link(*link, *treatment.codec));
+  return under(section, check(treatment, std::get<GradientPolicy>(policy->how), dtype_of(config),
+                              policy->members));
+}
+
+}  // namespace laconic

@@ -1,0 +1,76 @@
+#include "laconic/policy/class_policy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace laconic {
+namespace {
+
+RunConfig grid(int pp, int dp) {
+  RunConfig config;
+  config.mesh.pp = pp;
+  config.mesh.dp = dp;
+  return config;
+}
+
+TEST(ClassPolicy, TheListOfClassesWithAPolicyIsWhole) {
+  for (int t = 0; t < kTrafficClasses; ++t) {
+    const auto traffic = static_cast<Traffic>(t);
+    EXPECT_EQ(class_policy(traffic, RunConfig()).has_value(),
+              std::ranges::find(kClassesWithPolicy, traffic) != kClassesWithPolicy.end())
+        << name_of(traffic);
+  }
+}
+
+struct SectionNames {
+  std::vector<std::string> names;
+  template <class Section>
+  void operator()(const char* name, Section&) {
+    names.emplace_back(name);
+  }
+};
+
+// Sections of the configuration are called as the classes: messages to people rely on it.
+TEST(ClassPolicy, EveryClassWithAPolicyHasASectionOfItsName) {
+  SectionNames sections;
+  RunConfig config;
+  config.visit(sections);
+  for (const Traffic traffic : kClassesWithPolicy)
+    EXPECT_NE(std::ranges::find(sections.names, name_of(traffic)), sections.names.end())
+        << name_of(traffic);
+}
+
+TEST(ClassPolicy, IsUsedWhereTheMeshHasSuchMessages) {
+  for (const auto& [pp, dp] : {std::pair{1, 1}, {1, 4}, {4, 1}, {2, 2}})
+    for (const Traffic traffic : kClassesWithPolicy) {
+      const bool is_sum_of_replicas = traffic == Traffic::dp_gradient;
+      EXPECT_EQ(class_policy(traffic, grid(pp, dp))->is_used, is_sum_of_replicas ? dp > 1 : pp > 1)
+          << name_of(traffic) << " " << pp << " x " << dp;
+    }
+}
+
+TEST(ClassPolicy, RanksThatDoNotEncodeHaveExactSums) {
+  RunConfig config = grid(4, 2);
+  config.dp_gradient.codec = "quantise:bits=4";
+  EXPECT_TRUE(is_lossy(*class_policy(Traffic::dp_gradient, config, {.pp = 1, .encoded = 2})));
+  EXPECT_FALSE(is_lossy(*class_policy(Traffic::dp_gradient, config, {.pp = 2, .encoded = 2})));
+}
+
+TEST(ClassPolicy, LossyCodecsAreThoseOfBothWays) {
+  RunConfig config = grid(2, 2);
+  EXPECT_TRUE(lossy_codecs(*class_policy(Traffic::dp_gradient, config)).empty());
+  config.dp_gradient.codec = "quantise:bits=4";
+  config.dp_gradient.down = "half";
+  EXPECT_EQ(lossy_codecs(*class_policy(Traffic::dp_gradient, config)),
+            (std::vector{parse_codec("quantise:bits=4"), parse_codec("half")}));
+}
+
+TEST(ClassPolicy, AClassWithoutOneRefusesToBeTreated) {
+  const Problems problems = check(Traffic::control, {.is_bypassed = true}, grid(2, 2));
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].where, "control");
+}
+
+}  // namespace
+}  // namespace laconic

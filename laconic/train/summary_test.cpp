@@ -1,0 +1,43 @@
+#include "laconic/train/summary.hpp"
+
+#include <gtest/gtest.h>
+
+#include "laconic/transport/in_process.hpp"
+#include "laconic/transport/shaped.hpp"
+
+namespace laconic {
+namespace {
+
+TEST(Summary, TotalsHaveWhatIsStillQueued) {
+  std::vector<std::unique_ptr<Transport>> transports = make_in_process(2);
+  for (std::unique_ptr<Transport>& transport : transports)
+    transport = make_shaped(std::move(transport), parse_shape("rate=2mbit"));
+  run_ranks(transports, [](Transport& transport) {
+    constexpr std::uint64_t kMessages = 3, kBytes = 20'000;
+    Engine engine(transport, {.deadline = std::chrono::seconds(20)});
+    Courier courier(engine);
+    World world({.dp = 2}, courier);
+    const Rank other = 1 - transport.rank();
+    const auto tag = [](std::uint64_t number) {
+      return make_tag({.traffic = Traffic::dp_gradient, .number = number});
+    };
+    const auto message = std::make_shared<const Bytes>(kBytes);
+    for (std::uint64_t m = 0; m < kMessages; ++m)
+      engine.send({.to = other,
+                   .tag = tag(m),
+                   .key = deadline_key(m, 0, 0),
+                   .raw_bytes = kBytes,
+                   .message = message});
+    std::uint64_t counted = 0;
+    for (const TrafficTotal& total : total_traffic(world))
+      if (total.traffic == Traffic::dp_gradient) counted = total.sent.messages;
+    EXPECT_EQ(counted, 2 * kMessages);
+    for (std::uint64_t m = 0; m < kMessages; ++m) engine.recv(other, tag(m));
+    engine.flush();
+    world.gather({});
+    engine.flush();
+  });
+}
+
+}  // namespace
+}  // namespace laconic

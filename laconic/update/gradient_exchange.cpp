@@ -1,0 +1,261 @@
+#include "laconic/update/gradient_exchange.hpp"
+
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "laconic/base/error.hpp"
+#include "laconic/policy/class_policy.hpp"
+#include "laconic/tensor/host.hpp"
+#include "laconic/update/residual_state.hpp"
+
+namespace laconic {
+
+namespace {
+
+bool is_holder(const SharedParameters& set, const World& world) {
+  return std::ranges::find(set.holders, world.pp_member()) != set.holders.end();
+}
+
+ParameterNumbers fused_parameters(const RuleRequest& request, bool is_fused) {
+  ParameterNumbers numbers;
+  if (is_fused)
+    for (const SharedParameters& set : request.shared)
+      numbers.insert(set.parameters.begin(), set.parameters.end());
+  return numbers;
+}
+
+std::byte* data_of(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data_ptr());
+}
+
+// Whether the block completes the parameter at `place` on this rank.
+bool completes(const Weights& weights, std::int64_t block, std::size_t place) {
+  return completing_block(weights, weights.parameters[place]) == block;
+}
+
+}  // namespace
+
+GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused)
+    : config_(request.config),
+      weights_(request.weights),
+      world_(request.world),
+      is_fused_(is_fused),
+      blocks_(request.weights, fused_parameters(request, is_fused)),
+      layouts_(block_layouts(request.weights, fused_parameters(request, is_fused))),
+      policy_(policy_of(config_, {.pp = world_.pp_member(), .encoded = request.encoded})),
+      sum_(make_gradient_sum(world_.courier(), world_.dp_group(), policy_, Traffic::dp_gradient,
+                             layouts_, dtype_of(config_))) {
+  for (const SharedParameters& set : request.shared)
+    if (is_holder(set, world_)) shared_.push_back(make_shared(set));
+  for (std::size_t i = 1; i < shared_.size(); ++i)
+    LACONIC_ASSERT(shared_[i - 1].set.first_user != shared_[i].set.first_user,
+                   fmt::format("two sets of shared parameters begin in block {}: their messages "
+                               "would have the same tags",
+                               shared_[i].set.first_user));
+}
+
+// In the place of the first block that uses them, on all holders: messages of all have the same
+// unit, and are as urgent as that block of the next step.
+GradientExchange::Shared GradientExchange::make_shared(const SharedParameters& set) const {
+  Shared shared{.set = set,
+                .places = {},
+                .group = group_at(world_.mesh(), world_.rank(), set.holders, is_fused_),
+                .layouts = std::vector<BlockLayout>(weights_.spec.blocks.size()),
+                .buffer = {},
+                .parts = {},
+                .sum = nullptr};
+  const auto first = static_cast<std::size_t>(set.first_user);
+  BlockLayout& layout = shared.layouts[first];
+  layout.name = weights_.spec.blocks[first].name + (is_fused_ ? "" : "_pair");
+  std::int64_t elements = 0;
+  for (const std::size_t number : set.parameters) {
+    shared.places.push_back(weights_.places[number]);
+    const Parameter& parameter = weights_.parameters[shared.places.back()];
+    layout.tensors.push_back({parameter.name, spec_of(parameter.value)});
+    elements += parameter.value.numel();
+  }
+  shared.buffer =
+      at::zeros({elements}, at::TensorOptions().dtype(weights_.sum_type).device(at::kCPU));
+  std::int64_t begin = 0;
+  for (const std::size_t place : shared.places) {
+    const at::Tensor& value = weights_.parameters[place].value;
+    shared.parts.push_back(shared.buffer.narrow(0, begin, value.numel()).view(value.sizes()));
+    begin += value.numel();
+  }
+  shared.sum = make_gradient_sum(world_.courier(), shared.group, shared_policy_of(config_),
+                                 Traffic::embedding_tied, shared.layouts, dtype_of(config_));
+  return shared;
+}
+
+int GradientExchange::contributors(std::size_t p) const {
+  for (const Shared& shared : shared_)
+    if (std::ranges::find(shared.places, p) != shared.places.end())
+      return static_cast<int>(shared.set.holders.size()) * members();
+  return members();
+}
+
+void GradientExchange::begin(std::int64_t step) {
+  sum_->begin(static_cast<std::uint64_t>(step));
+  for (Shared& shared : shared_) {
+    shared.sum->begin(static_cast<std::uint64_t>(step));
+    shared.ready = 0;
+  }
+}
+
+void GradientExchange::begin_shadow(std::int64_t step) {
+  sum_->begin_shadow(static_cast<std::uint64_t>(step));
+  for (Shared& shared : shared_) {
+    shared.sum->begin_shadow(static_cast<std::uint64_t>(step));
+    shared.ready = 0;
+  }
+}
+
+void GradientExchange::take(std::int64_t block) {
+  blocks_.take_gradients(weights_, static_cast<std::size_t>(block));
+  if (!is_fused_) return;
+  for (Shared& shared : shared_)
+    for (std::size_t i = 0; i < shared.places.size(); ++i)
+      if (completes(weights_, block, shared.places[i]))
+        copy_gradient(weights_.parameters[shared.places[i]], shared.parts[i]);
+}
+
+void GradientExchange::post(std::int64_t block) {
+  const auto b = static_cast<std::size_t>(block);
+  if (is_fused_)
+    for (Shared& shared : shared_) {
+      const std::size_t before = shared.ready;
+      for (const std::size_t place : shared.places)
+        shared.ready += completes(weights_, block, place) ? 1 : 0;
+      if (shared.ready > before && shared.ready == shared.places.size()) post_shared(shared);
+    }
+  if (!blocks_.is_empty(b)) sum_->post(b, blocks_.data(b));
+}
+
+void GradientExchange::post_shared(Shared& shared) {
+  shared.sum->post(static_cast<std::size_t>(shared.set.first_user), data_of(shared.buffer));
+}
+
+void GradientExchange::post_all() {
+  for (std::int64_t b = block_count(weights_.spec); b-- > 0;)
+    if (weights_.holds(b)) post(b);
+}
+
+// Unfused, what the replicas summed goes through the buffer of the set.
+void GradientExchange::wait() {
+  sum_->wait();
+  if (!is_fused_)
+    for (Shared& shared : shared_) {
+      for (std::size_t i = 0; i < shared.places.size(); ++i)
+        shared.parts[i].copy_(blocks_.part(shared.places[i]));
+      post_shared(shared);
+    }
+  for (Shared& shared : shared_) {
+    shared.sum->wait();
+    for (std::size_t i = 0; !is_fused_ && i < shared.places.size(); ++i)
+      blocks_.part(shared.places[i]).copy_(shared.parts[i]);
+  }
+}
+
+void GradientExchange::commit() {
+  sum_->commit();
+  for (Shared& shared : shared_) shared.sum->commit();
+}
+
+void GradientExchange::abandon() {
+  sum_->abandon();
+  for (Shared& shared : shared_) shared.sum->abandon();
+}
+
+const at::Tensor& GradientExchange::part(std::size_t p) const {
+  if (is_fused_)
+    for (const Shared& shared : shared_)
+      for (std::size_t i = 0; i < shared.places.size(); ++i)
+        if (shared.places[i] == p) return shared.parts[i];
+  return blocks_.part(p);
+}
+
+void GradientExchange::give_gradients() const {
+  blocks_.give_gradients(weights_);
+  if (!is_fused_) return;
+  for (const Shared& shared : shared_)
+    for (std::size_t i = 0; i < shared.places.size(); ++i)
+      weights_.parameters[shared.places[i]].gradient = shared.parts[i].to(weights_.device());
+}
+
+void GradientExchange::sum_shared_in_replica(std::int64_t step) {
+  LACONIC_ASSERT(!is_fused_ || shared_.empty(), "fused");
+  for (Shared& shared : shared_) {
+    for (std::size_t i = 0; i < shared.places.size(); ++i)
+      copy_gradient(weights_.parameters[shared.places[i]], shared.parts[i]);
+    shared.sum->begin(static_cast<std::uint64_t>(step));
+    post_shared(shared);
+    shared.sum->wait();
+    shared.sum->commit();
+    for (std::size_t i = 0; i < shared.places.size(); ++i)
+      weights_.parameters[shared.places[i]].gradient = shared.parts[i].to(weights_.device());
+  }
+}
+
+// Ranks of a pipeline that do not encode (dp.gradient.stages) have nothing to be treated.
+void GradientExchange::add_links(LinkRegistry& registry) {
+  const auto add = [&](GradientSum& sum, LinkControl control, std::string prefix) {
+    control.treat = [&sum](const Treatment& treatment) { sum.treat(treatment); };
+    control.watch = [&sum](bool watches) { sum.watch(watches); };
+    control.seen = [&sum] { return sum.seen(); };
+    control.tensors = [&sum, prefix = std::move(prefix)] { return tensors_of(sum.save(), prefix); };
+    registry.add(std::move(control));
+  };
+  const std::string unit(unit_of(config_));
+  add(*sum_,
+      {.traffic = Traffic::dp_gradient,
+       .name = std::string(name_of(Traffic::dp_gradient)),
+       .restore = [this](const std::vector<RankTensors>& saved) { return restore_sum(saved); }},
+      unit);
+  for (const Shared& shared : shared_)
+    add(*shared.sum,
+        {.traffic = Traffic::embedding_tied,
+         .name = std::string(name_of(Traffic::embedding_tied)),
+         .restore =
+             [this, &shared](const std::vector<RankTensors>& saved) {
+               return restore_shared(shared, saved);
+             }},
+        std::string(kShared) + unit);
+}
+
+// Residuals belong to a stage: with another number of stages they are dropped.
+std::string GradientExchange::restore_sum(const std::vector<RankTensors>& saved) const {
+  if (saved.empty()) return "";
+  const Mesh before = mesh_of(saved);
+  const int pp = world_.mesh().pp;
+  if (before.pp != pp) return note_of_other_pipeline(saved, before.pp, pp);
+  const Rank peer = rank_of(before, {.pp = world_.pp_member()});  // then, of the first replica
+  return load_sum({.sum = *sum_,
+                   .policy = policy_,
+                   .layouts = layouts_,
+                   .members = members(),
+                   .member = world_.dp_member(),
+                   .prefix = std::string(unit_of(config_))},
+                  those_of(saved, group_of(before, peer, Axis::dp)));
+}
+
+// Unfused, the holders of all replicas remember the same, since they add the same.
+std::string GradientExchange::restore_shared(const Shared& shared,
+                                             const std::vector<RankTensors>& saved) const {
+  if (saved.empty()) return "";
+  const Mesh before = mesh_of(saved);
+  const int pp = world_.mesh().pp;
+  if (before.pp != pp) return note_of_other_pipeline(saved, before.pp, pp);
+  const Rank peer = rank_of(before, {.pp = world_.pp_member()});
+  return load_sum({.sum = *shared.sum,
+                   .policy = shared_policy_of(config_),
+                   .layouts = shared.layouts,
+                   .members = static_cast<int>(shared.group.size()),
+                   .member = member_of(shared.group, world_.rank()),
+                   .prefix = std::string(kShared) + std::string(unit_of(config_))},
+                  those_of(saved, group_at(before, peer, shared.set.holders, is_fused_)));
+}
+
+}  // namespace laconic

@@ -1,0 +1,97 @@
+// update/gradient_exchange.hpp — all sums that a rank's gradients go through, as one.
+//
+// Every block of the rank over its dp group, by the policy of its stage; and, in a
+// pipeline, parameters that several stages share (architecture/model_spec.hpp) over
+// all stages that hold them. With a gradient F_d on the first of two stages and L_d
+// on the last, of replica d:
+//
+//   fused    ΣF_d + ΣL_d in one sum over all 2 D holders. The parameters are in no
+//            dp buffer; they leave when their local gradients are complete.
+//   unfused  with their blocks over the dp group at each stage, then those sums over
+//            the holders in each replica.
+//
+// Either way all stages get the same bits, whatever the codecs. Without a pipeline
+// nothing is shared: a parameter goes with its block.
+//
+//   begin ─► take, post: each held block ─► wait ─► commit or abandon
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "laconic/config/run_config.hpp"
+#include "laconic/reduce/gradient_sum.hpp"
+#include "laconic/runtime/link_registry.hpp"
+#include "laconic/update/flat_blocks.hpp"
+#include "laconic/update/update_rule.hpp"
+#include "laconic/world/world.hpp"
+
+namespace laconic {
+
+class GradientExchange {
+ public:
+  // Requires: what the request names outlives it.
+  GradientExchange(const RuleRequest& request, bool is_fused);
+
+  int members() const { return static_cast<int>(world_.dp_group().size()); }
+  // How many ranks add something to what becomes of the parameter at place `p`.
+  int contributors(std::size_t p) const;
+
+  void begin(std::int64_t step);
+  void begin_shadow(std::int64_t step);  // see GradientSum
+  // Copies the gradients of a held block into the buffers.
+  void take(std::int64_t block);
+  // What the buffers hold of a held block, or of all, may leave.
+  void post(std::int64_t block);
+  void post_all();
+  // The buffers hold the sums.
+  void wait();
+  void commit();
+  void abandon();
+
+  // Where the parameter at place `p` lies in the buffers, in its own shape.
+  const at::Tensor& part(std::size_t p) const;
+  // What the buffers hold becomes the gradients.
+  void give_gradients() const;
+
+  // Sums gradients of shared parameters over the stages of this replica alone, apart from all else;
+  // nothing to do without a pipeline. Requires: not fused; outside of begin ... commit.
+  void sum_shared_in_replica(std::int64_t step);
+
+  // The sums of this rank, with what they remember.
+  void add_links(LinkRegistry& registry);
+
+ private:
+  // One set of parameters, where this rank is among its holders.
+  struct Shared {
+    SharedParameters set;
+    std::vector<std::size_t> places;  // in Weights::parameters
+    Group group;
+    std::vector<BlockLayout> layouts;  // all but one are empty
+    at::Tensor buffer;                 // flat
+    std::vector<at::Tensor> parts;     // by parameter of the set: views of the buffer
+    std::unique_ptr<GradientSum> sum;
+    std::size_t ready = 0;  // parameters that may leave in this step
+  };
+
+  Shared make_shared(const SharedParameters& set) const;
+  void post_shared(Shared& shared);
+  std::string restore_sum(const std::vector<RankTensors>& saved) const;
+  std::string restore_shared(const Shared& shared, const std::vector<RankTensors>& saved) const;
+
+  const RunConfig& config_;
+  Weights& weights_;
+  World& world_;
+  const bool is_fused_;
+  const FlatBlocks blocks_;  // but for what is fused
+  const std::vector<BlockLayout> layouts_;
+  const GradientPolicy policy_;
+  const std::unique_ptr<GradientSum> sum_;
+  std::vector<Shared> shared_;
+};
+
+}  // namespace laconic

@@ -1,0 +1,55 @@
+#include "laconic/update/learning_rate.hpp"
+
+#include <gtest/gtest.h>
+
+namespace laconic {
+namespace {
+
+OptimiserSection with(const char* schedule, std::int64_t warmup) {
+  OptimiserSection o;
+  o.lr = 1.0;
+  o.min_lr = 0.1;
+  o.schedule = schedule;
+  o.warmup = warmup;
+  return o;
+}
+
+TEST(LearningRate, WarmsUpLinearlyToItsPeak) {
+  for (const char* schedule : {"cosine", "linear", "constant"}) {
+    const OptimiserSection o = with(schedule, 4);
+    EXPECT_DOUBLE_EQ(learning_rate(o, 100, 0), 0.25);
+    EXPECT_DOUBLE_EQ(learning_rate(o, 100, 3), 1.0);
+    EXPECT_DOUBLE_EQ(learning_rate(o, 100, 4), 1.0);
+  }
+}
+
+TEST(LearningRate, ReachesItsEndAtTheLastStepAndStaysThere) {
+  EXPECT_DOUBLE_EQ(learning_rate(with("cosine", 0), 11, 5), 0.55);
+  EXPECT_DOUBLE_EQ(learning_rate(with("linear", 0), 11, 5), 0.55);
+  EXPECT_NEAR(learning_rate(with("linear", 0), 11, 1), 0.91, 1e-15);
+  for (const char* schedule : {"cosine", "linear"}) {
+    EXPECT_NEAR(learning_rate(with(schedule, 3), 11, 10), 0.1, 1e-15);
+    EXPECT_NEAR(learning_rate(with(schedule, 3), 11, 50), 0.1, 1e-15);
+  }
+  EXPECT_DOUBLE_EQ(learning_rate(with("constant", 0), 11, 50), 1.0);
+}
+
+TEST(LearningRate, FollowsItsOwnLengthWhenItHasOne) {
+  OptimiserSection o = with("linear", 0);
+  o.decay_steps = 21;
+  EXPECT_DOUBLE_EQ(learning_rate(o, 1000, 10), 0.55);
+}
+
+TEST(LearningRate, NeverRisesAfterWarmUpAndIsDefinedForTheShortestRuns) {
+  for (const char* schedule : {"cosine", "linear"}) {
+    for (std::int64_t steps = 1; steps < 30; ++steps) {
+      const OptimiserSection o = with(schedule, std::min<std::int64_t>(steps, 3));
+      for (std::int64_t s = o.warmup + 1; s < steps; ++s)
+        EXPECT_LE(learning_rate(o, steps, s), learning_rate(o, steps, s - 1));
+      EXPECT_GT(learning_rate(o, steps, steps - 1), 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace laconic

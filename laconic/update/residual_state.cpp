@@ -1,0 +1,134 @@
+#include "laconic/update/residual_state.hpp"
+
+#include <ATen/ops/tensor.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "laconic/base/error.hpp"
+#include "laconic/tensor/host.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr char kMesh[] = "mesh";
+
+bool is_residual(std::string_view name) {
+  if (name.starts_with(kShared)) name.remove_prefix(kShared.size());
+  return name.starts_with(kGradient) || name.starts_with(kMoment) || name.starts_with(kChange);
+}
+
+// Several sums over shared parameters have one prefix, and tell theirs by the names of blocks.
+bool is_of(const std::vector<BlockLayout>& layouts, std::string_view name) {
+  return std::ranges::any_of(layouts, [&](const BlockLayout& layout) {
+    return !layout.name.empty() && name.starts_with(layout.name + ".");
+  });
+}
+
+NamedFloats floats_of(const RankTensors& tensors, const std::string& prefix,
+                      const std::vector<BlockLayout>& layouts) {
+  NamedFloats values;
+  for (const auto& [name, tensor] : tensors)
+    if (name.starts_with(prefix) &&
+        (!prefix.starts_with(kShared) || is_of(layouts, name.substr(prefix.size()))))
+      values[name.substr(prefix.size())] = {tensor.data_ptr<float>(),
+                                            tensor.data_ptr<float>() + tensor.numel()};
+  return values;
+}
+
+// Whether the same sum has left anything in another unit.
+bool has_others(const std::vector<RankTensors>& saved, const std::string& prefix) {
+  const bool is_shared = prefix.starts_with(kShared);
+  for (const RankTensors& tensors : saved)
+    for (const auto& [name, tensor] : tensors)
+      if (is_residual(name) && name.starts_with(kShared) == is_shared) return true;
+  return false;
+}
+
+}  // namespace
+
+std::string_view unit_of(const RunConfig& config) {
+  if (config.local.steps > 0) return kChange;
+  return config.dp_gradient.method == "compressed_adam" ? kMoment : kGradient;
+}
+
+RankTensors tensors_of(const NamedFloats& values, const std::string& prefix) {
+  RankTensors tensors;
+  for (const auto& [name, floats] : values)
+    tensors[prefix + name] = tensor_from_bytes(as_bytes(std::span<const float>(floats)), Dtype::f32,
+                                               {static_cast<std::int64_t>(floats.size())});
+  return tensors;
+}
+
+bool has_residuals(const std::vector<RankTensors>& saved) {
+  return std::ranges::any_of(saved, [](const RankTensors& tensors) {
+    return std::ranges::any_of(tensors, [](const auto& item) { return is_residual(item.first); });
+  });
+}
+
+void add_mesh(const Mesh& mesh, RankTensors& tensors) {
+  if (mesh.pp == 1 || tensors.empty()) return;
+  tensors[kMesh] = at::tensor(std::vector<std::int64_t>{mesh.pp, mesh.dp});
+}
+
+Mesh mesh_of(const std::vector<RankTensors>& saved) {
+  const int ranks = static_cast<int>(saved.size());
+  Mesh mesh{.dp = ranks};
+  const auto found =
+      std::ranges::find_if(saved, [](const RankTensors& t) { return t.contains(kMesh); });
+  if (found == saved.end()) return mesh;
+  const at::Tensor& extents = found->at(kMesh);
+  if (extents.scalar_type() != at::kLong || extents.numel() != 2)
+    throw ConfigError(fmt::format("mesh of the checkpoint has {} numbers of {}, not 2 of int64",
+                                  extents.numel(), c10::toString(extents.scalar_type())));
+  mesh.pp = static_cast<int>(extents.data_ptr<std::int64_t>()[0]);
+  mesh.dp = static_cast<int>(extents.data_ptr<std::int64_t>()[1]);
+  Problems problems = check(mesh, ranks);
+  for (Problem& problem : problems) problem.where = "mesh of the checkpoint";
+  if (!problems.empty()) throw ConfigError(std::move(problems));
+  return mesh;
+}
+
+std::vector<RankTensors> those_of(const std::vector<RankTensors>& saved, const Group& ranks) {
+  std::vector<RankTensors> theirs;
+  for (const Rank rank : ranks) theirs.push_back(saved[static_cast<std::size_t>(rank)]);
+  return theirs;
+}
+
+std::vector<RankTensors> by_replica(const std::vector<RankTensors>& saved, const Mesh& mesh) {
+  std::vector<RankTensors> replicas(static_cast<std::size_t>(mesh.dp));
+  for (std::size_t r = 0; r < saved.size(); ++r) {
+    const int dp = coord_of(mesh, static_cast<Rank>(r)).dp;
+    replicas[static_cast<std::size_t>(dp)].insert(saved[r].begin(), saved[r].end());
+  }
+  return replicas;
+}
+
+std::string load_sum(const SumState& state, const std::vector<RankTensors>& saved) {
+  std::vector<NamedFloats> states;
+  for (const RankTensors& tensors : saved)
+    states.push_back(floats_of(tensors, state.prefix, state.layouts));
+  if (std::ranges::all_of(states, [](const NamedFloats& s) { return s.empty(); }))
+    return has_others(saved, state.prefix)
+               ? "residuals of the checkpoint belong to another dp.gradient policy: dropped"
+               : "";
+  try {
+    const auto parts = reshard(states, state.members, state.policy, state.layouts);
+    state.sum.load(parts[static_cast<std::size_t>(state.member)]);
+    return "";
+  } catch (const ConfigError& error) {
+    return fmt::format("residuals of the checkpoint do not fit {}: dropped ({})",
+                       state.prefix.starts_with(kShared) ? "embedding.tied" : "dp.gradient",
+                       error.problems().front().what);
+  }
+}
+
+std::string note_of_other_pipeline(const std::vector<RankTensors>& saved, int before, int now) {
+  if (!has_residuals(saved)) return "";
+  return fmt::format(
+      "residuals of the checkpoint are those of mesh.pp = {}, and this run has {}: dropped", before,
+      now);
+}
+
+}  // namespace laconic

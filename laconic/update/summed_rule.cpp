@@ -1,0 +1,58 @@
+#include <cmath>
+#include <string_view>
+
+#include "laconic/update/rule.hpp"
+
+namespace laconic {
+
+Measured measured_by_all(double loss, double norm, int signal) {
+  return {.loss = loss,
+          .norm = norm,
+          .is_skipped = !std::isfinite(loss) || !std::isfinite(norm),
+          .signal = signal};
+}
+
+SummedRule::SummedRule(const RuleRequest& request, bool is_fused)
+    : config_(request.config),
+      weights_(request.weights),
+      world_(request.world),
+      exchange_(request, is_fused) {}
+
+void SummedRule::block_done(std::int64_t block) {
+  exchange_.take(block);
+  if (config_.dp_gradient.overlap) exchange_.post(block);
+}
+
+// Without a pipeline every rank has the whole gradient in the end, so that the agreement can hide
+// behind the sums. With one nobody has, and the squares, which are known only after the sums,
+// travel with the rest of the agreement: one exchange either way.
+Measured SummedRule::measure(double loss, int signal) {
+  if (!config_.dp_gradient.overlap) exchange_.post_all();
+  const StepShare note{.loss = loss, .signal = signal};
+  if (world_.mesh().pp == 1) {
+    const ReducedStep all = reduce_step(world_, note);
+    wait_for_sums();
+    return measured_by_all(all.loss, global_norm(weights_.parameters), all.signal);
+  }
+  wait_for_sums();
+  const bool speaks = world_.dp_member() == 0;  // for all replicas: they have the same sums
+  const ReducedStep all =
+      reduce_step(world_, note, speaks ? squares_of(weights_) : std::vector<NumberedSquare>());
+  return measured_by_all(all.loss, all.norm, all.signal);
+}
+
+void SummedRule::wait_for_sums() {
+  exchange_.wait();
+  exchange_.give_gradients();
+}
+
+void SummedRule::apply(OptimiserState& state, double lr, double scale) {
+  exchange_.commit();
+  laconic::apply(adamw_of(config_.optimiser), state, weights_.parameters, lr, scale);
+}
+
+std::unique_ptr<UpdateRule> make_summed_rule(const RuleRequest& request) {
+  return std::make_unique<SummedRule>(request, request.config.embedding_tied.fused);
+}
+
+}  // namespace laconic

@@ -1,0 +1,19 @@
+#include "laconic/update/update_rule.hpp"
+
+#include "laconic/update/rule.hpp"
+
+namespace laconic {
+
+AdamW adamw_of(const OptimiserSection& o) {
+  return {.beta1 = o.beta1, .beta2 = o.beta2, .epsilon = o.epsilon, .weight_decay = o.weight_decay};
+}
+
+std::unique_ptr<UpdateRule> make_update_rule(const RuleRequest& request) {
+  const RunConfig& config = request.config;
+  if (request.world.is_alone()) return make_alone_rule(request);
+  if (config.local.steps > 0) return make_local_rule(request);
+  if (config.dp_gradient.method == "compressed_adam") return make_compressed_adam_rule(request);
+  return make_summed_rule(request);
+}
+
+}  // namespace laconic

@@ -1,0 +1,91 @@
+// update/update_rule.hpp — how the gradients of one rank become an update that fits the others'.
+//
+// train_step() computes; the rule communicates and changes the parameters.
+//
+//   begin ─► backward: block_done(last) ... block_done(0) ─► measure ─► apply or abandon
+//
+//   alone            one process: nothing to agree on
+//   summed           gradients are summed over the dp group (dp.gradient.method codec, power_sgd),
+//                    shared parameters over their stages, too (gradient_exchange.hpp)
+//   compressed_adam  after warm-up the first moment travels, the second stays as it is
+//   local            ranks step alone; every so many steps their changes are averaged (DiLoCo)
+//
+// After apply() all replicas hold the same parameters bit for bit, with `local` at
+// the end of every round, and so do the stages that share one. What a rule and its
+// sums remember between steps is part of the checkpoint.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "laconic/config/run_config.hpp"
+#include "laconic/model/weights.hpp"
+#include "laconic/runtime/link_registry.hpp"
+#include "laconic/update/optimiser.hpp"
+#include "laconic/world/world.hpp"
+
+namespace laconic {
+
+// What a step amounts to before the update.
+struct Measured {
+  double loss = 0;
+  double norm = 0;            // of the gradient, before clipping
+  bool is_skipped = false;    // they are not finite: no update
+  bool is_common = true;      // all ranks have the same values; otherwise they are this rank's
+  int signal = 0;             // that some rank was told to stop with
+  std::int64_t left_out = 0;  // local: inner steps of this round, of all ranks, without an update
+  std::int64_t in_a_row = 0;  // local: the last so many inner steps of every rank, at least
+};
+
+class UpdateRule {
+ public:
+  virtual ~UpdateRule() = default;
+
+  // A rank's gradient is a sum over its samples divided by this many.
+  virtual std::int64_t samples() const = 0;
+  // Whether all ranks have the same parameters after this many steps.
+  virtual bool agrees_after(std::int64_t) const { return true; }
+
+  virtual void begin(std::int64_t step) = 0;
+  // Begins a step that must be abandoned: after measure() the gradients are what they would be if
+  // nothing were lost on the way, nor anything outstanding. Requires: alone or summed.
+  virtual void begin_shadow(std::int64_t step) = 0;
+  // The gradients of this block, which the rank holds, are complete, and nobody changes them any
+  // more. Every held block once a step, in any order.
+  virtual void block_done(std::int64_t block) = 0;
+  // `loss` is this rank's share, so 0 on all ranks of a pipeline but the last; `signal` what it was
+  // told.
+  virtual Measured measure(double loss, int signal) = 0;
+  virtual void apply(OptimiserState& state, double lr, double gradient_scale) = 0;
+  virtual void abandon() = 0;
+
+  // The sums of this rank; none, when alone.
+  virtual void add_links(LinkRegistry& registry) = 0;
+
+  // What the rule itself remembers beside its sums, where ranks differ in it. Requires: between
+  // steps. `state` is what is saved besides.
+  virtual RankTensors save(const OptimiserState& /*state*/) const { return {}; }
+  // From what all ranks saved, perhaps more or fewer than now; empty: begins anew.
+  virtual void load(const std::vector<RankTensors>& /*saved*/, OptimiserState& /*state*/) {}
+};
+
+AdamW adamw_of(const OptimiserSection& optimiser);
+
+// What a rule is made of.
+struct RuleRequest {
+  const RunConfig& config;
+  Weights& weights;  // what the rank holds of the model
+  World& world;
+  std::vector<SharedParameters> shared = {};  // over the ranks of a pipeline
+  int encoded = 1;                            // so many first ranks of a pipeline encode
+};
+// Requires: check_parallel(config) is empty; config, weights and world outlive the rule.
+std::unique_ptr<UpdateRule> make_update_rule(const RuleRequest& request);
+
+}  // namespace laconic

@@ -1,0 +1,14 @@
+// world/control_unit.hpp — units of control traffic while training: no two senders share a tag.
+#pragma once
+
+#include <cstdint>
+
+namespace laconic {
+
+// 0 is the start-up's.
+constexpr std::uint32_t kExchangeUnit = 1;   // what all ranks tell each other (train/world.hpp)
+constexpr std::uint32_t kRankStateUnit = 2;  // what a rank keeps for itself (train/rank_state.hpp)
+constexpr std::uint32_t kCollectUnit = 3;    // tensors for a checkpoint (train/collect.hpp)
+constexpr std::uint32_t kDecisionUnit = 4;   // what one rank decides for all (train/world.hpp)
+
+}  // namespace laconic

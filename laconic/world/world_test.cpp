@@ -1,0 +1,65 @@
+#include "laconic/world/world.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "laconic/base/error.hpp"
+#include "laconic/transport/in_process.hpp"
+#include "laconic/transport/shaped.hpp"
+
+namespace laconic {
+namespace {
+
+// Ranks whose deadline is short against what rank 0 is at.
+void with_deadline(std::chrono::milliseconds deadline, const std::function<void(World&)>& body) {
+  run_ranks(4, [&](Transport& transport) {
+    Engine engine(transport, {.deadline = deadline});
+    Courier courier(engine);
+    World world({.pp = 2, .dp = 2}, courier);
+    body(world);
+    engine.flush();
+    world.gather({});
+    engine.flush();
+  });
+}
+
+TEST(World, NobodyLosesPatienceWhileTheFirstDecides) {
+  using std::chrono::milliseconds;
+  with_deadline(milliseconds(800), [](World& world) {
+    const auto slowly = [](const char* answer) {
+      std::this_thread::sleep_for(milliseconds(1800));
+      return std::string(answer);
+    };
+    EXPECT_EQ(world.first_decides([&] { return slowly("one"); }), "one");
+    // A decision within a decision, and an exchange of all there.
+    const auto inner = [&] {
+      EXPECT_EQ(world.first_decides([&] { return slowly("inner"); }), "inner");
+      EXPECT_EQ(world.gather_values(world.rank()), (std::vector<int>{0, 1, 2, 3}));
+    };
+    if (!world.is_first()) inner();
+    EXPECT_EQ(world.first_decides([&] {
+      inner();
+      return slowly("outer");
+    }),
+              "outer");
+  });
+}
+
+TEST(World, WhatTheFirstRefusesAllRefuse) {
+  with_deadline(std::chrono::seconds(10), [](World& world) {
+    const auto refuse = []() -> std::string { throw ConfigError("3 is not 4"); };
+    try {
+      world.first_decides(refuse);
+      ADD_FAILURE() << world.rank();
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(std::string(error.what()), "3 is not 4") << world.rank();
+    }
+    EXPECT_EQ(world.first_decides([] { return std::string("and on"); }), "and on");
+  });
+}
+
+// Messages that take their time to leave are counted when they have.
+}  // namespace
+}  // namespace laconic
