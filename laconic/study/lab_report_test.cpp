@@ -276,16 +276,16 @@ TEST(ChosenTrials, AreThoseOfThePartsAndMethodsThatWereNamed) {
 
 TEST(ChosenTrials, RefusePartsAndMethodsThatAreNone) {
   const std::vector<Trial> all = lab_report_trials(Size::full);
-  const auto reason = [&](const Choice& choice) {
+  const auto reason = [&](const TrialFilter& filter) {
     try {
-      chosen(all, choice);
+      chosen(all, filter);
       return std::string();
     } catch (const ConfigError& error) {
       return std::string(error.what());
     }
   };
   const struct {
-    Choice choice;
+    TrialFilter filter;
     const char* reason;
   } cases[] = {{{.parts = {"bandwith"}}, "did you mean 'bandwidth'?"},
                {{.parts = {"tables"}}, "there are: bandwidth, end-to-end"},
@@ -293,7 +293,7 @@ TEST(ChosenTrials, RefusePartsAndMethodsThatAreNone) {
                {{.parts = {"loss"}, .method = "fp32"}, "has 'fp32' in the name"},
                {{.parts = {"loss"}, .rates = {"20mbit"}}, "no trial of these parts and rates"}};
   for (const auto& c : cases)
-    EXPECT_NE(reason(c.choice).find(c.reason), std::string::npos) << reason(c.choice);
+    EXPECT_NE(reason(c.filter).find(c.reason), std::string::npos) << reason(c.filter);
 }
 
 TEST(ListOfTrials, HasALineForEachAndATotal) {
