@@ -43,8 +43,8 @@ std::string model_folder(const std::string& path) {
 
 Gpt load_model(const ModelArguments& arguments, const std::string& folder) {
   RunConfig config;
-  config.run.device = arguments.device;
-  config.run.dtype = arguments.dtype;
+  config.run.device = value_in(kDeviceNames, arguments.device).value();
+  config.run.dtype = value_in(kRunDtypeNames, arguments.dtype).value();
   if (arguments.threads > 0) at::set_num_threads(arguments.threads);
   return read_gpt(folder, tensor_options(config));
 }
@@ -167,12 +167,9 @@ int run_export(const ExportCommand& command) {
     throw ConfigError(
         fmt::format("{} exists and is not empty: choose another folder", command.folder));
   ModelArguments arguments = command.model;
-  arguments.dtype = "float64";  // holds every type exactly
+  arguments.dtype = name_in(kRunDtypeNames, Dtype::f64);  // holds every type exactly
   const Gpt gpt = load_model(arguments, folder);
-  const Dtype dtype = command.dtype == "float64"    ? Dtype::f64
-                      : command.dtype == "float16"  ? Dtype::f16
-                      : command.dtype == "bfloat16" ? Dtype::bf16
-                                                    : Dtype::f32;
+  const Dtype dtype = value_in(kDtypeLongNames, command.dtype).value();
   fs::create_directories(command.folder);
   write_gpt(
       command.folder, gpt,

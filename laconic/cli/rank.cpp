@@ -45,9 +45,9 @@ Meeting meeting_of(const Place& place, const NetworkSection& network) {
           .deadline = deadline_of(network)};
 }
 
-std::string transport_name(const NetworkSection& network) {
-  if (network.transport != "auto") return network.transport;
-  return has_gloo() || !has_mpi() ? "gloo" : "mpi";
+TransportKind transport_of(const NetworkSection& network) {
+  if (network.transport != TransportKind::automatic) return network.transport;
+  return has_gloo() || !has_mpi() ? TransportKind::gloo : TransportKind::mpi;
 }
 
 // Everything that is known to be impossible before anybody is met. All ranks find the same.
@@ -186,7 +186,7 @@ std::unique_ptr<Transport> mpi_at(const Place& place) {
 TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   const RunConfig& config = options.config;
   require_possible(config, place.size);
-  const bool is_mpi = transport_name(config.network) == "mpi";
+  const bool is_mpi = transport_of(config.network) == TransportKind::mpi;
   const Meeting meeting = meeting_of(place, config.network);
   const std::unique_ptr<Store> store = is_mpi ? nullptr : meet(meeting);
   const std::unique_ptr<Transport> transport =

@@ -51,7 +51,7 @@ TEST(Config, EveryKeyIsReadFromWhatIsPrinted) {
   config.model.dropout = 0.125;
   config.model.recompute = true;
   config.optimiser.lr = 1;
-  config.optimiser.schedule = "linear";
+  config.optimiser.schedule = LearningRateShape::linear;
   for (const bool with_help : {false, true}) {
     RunConfig back;
     EXPECT_EQ(to_text(apply_toml(to_toml(config, with_help), "printed", back)), "");
@@ -93,7 +93,7 @@ TEST(Config, SetTakesTomlOrPlainText) {
   EXPECT_TRUE(apply_set("data.train = data/wiki-2", config).empty());
   EXPECT_TRUE(apply_set("run.folder=\"a b\"", config).empty());
   EXPECT_EQ(config.model.layers, 3);
-  EXPECT_EQ(config.run.dtype, "float64");
+  EXPECT_EQ(config.run.dtype, Dtype::f64);
   EXPECT_EQ(config.data.train, "data/wiki-2");
   EXPECT_EQ(config.run.folder, "a b");
   EXPECT_EQ(to_text(apply_set("model.layrs=3", config)),
@@ -191,7 +191,7 @@ TEST(Config, NetworkPoliciesAreCheckedTogether) {
   RunConfig config;
   config.data.train = "data";
   config.dp_gradient.codec = "quantise:bits=9";
-  config.dp_gradient.method = "compressed_adam";
+  config.dp_gradient.method = GradientMethod::compressed_adam;
   config.network.deadline = 0;
   config.local.steps = 7;
   const std::string text = to_text(check(config));

@@ -71,8 +71,8 @@ TEST(LabReport, AsksForRunsThatCanBe) {
       EXPECT_EQ(config.train.steps, trial.warmup + trial.steps);
       EXPECT_FALSE(config.checkpoint.at_end);
       const bool is_measured = config.dp_gradient.stages == "auto" ||
-                               config.pp_gradient.when == "critical" ||
-                               config.steering.bypass == "auto";
+                               config.pp_gradient.when == When::critical ||
+                               config.steering.bypass == BypassMode::automatic;
       EXPECT_EQ(config.network.preflight, is_measured);
     }
 }
@@ -86,7 +86,7 @@ TEST(LabReport, CountsStepsOfLaterEpochsWhereLinksRemember) {
       if (config.remembers_samples()) {
         EXPECT_GE(trial.warmup * config.train.batch, kPipelineSamples);
       }
-      if (config.steering.bypass == "auto") {
+      if (config.steering.bypass == BypassMode::automatic) {
         EXPECT_GT(trial.warmup, config.steering.after);
       }
       EXPECT_LT(config.dp_gradient.warmup, trial.warmup + 1);

@@ -36,7 +36,7 @@ class AloneRule final : public UpdateRule {
       return "residuals of the checkpoint are no gradients: dropped";
     const GradientPolicy policy = policy_of(config_);
     const std::vector<BlockLayout> layouts = block_layouts(gpt_);
-    owed_ = make_lone_sum(policy, layouts, dtype_of(config_));
+    owed_ = make_lone_sum(policy, layouts, config_.run.dtype);
     std::string note = load_sum({*owed_, policy, layouts, 1, 0, std::string(kGradient)}, saved);
     if (!note.empty()) owed_.reset();
     return note;

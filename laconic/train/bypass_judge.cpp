@@ -50,7 +50,7 @@ double whole_seconds_per_byte(std::uint64_t bytes) {
 
 // Of a delta memory, once samples come again: what is left of a byte.
 double share_of_difference(const LinkSpec& link, const RunConfig& config, const GptShape& shape) {
-  const TensorSpec sample{.dtype = dtype_of(config), .shape = {config.model.context, shape.width}};
+  const TensorSpec sample{.dtype = config.run.dtype, .shape = {config.model.context, shape.width}};
   const FrameHeader header{
       .codec = link.codec, .tensor = sample, .visit = Visit::difference, .visits = 1};
   return static_cast<double>(max_frame_bytes(header)) /
@@ -109,8 +109,8 @@ BypassJudge::BypassJudge(const Parts& parts, std::int64_t first_step) : parts_(p
   const RunConfig& config = parts_.config;
   begin_ = std::max(first_step, config.dp_gradient.warmup) + 1;
   end_ = begin_ + std::max(config.steering.after, 2 * config.local.steps);
-  const bool is_asked = config.steering.bypass == "auto" && !parts_.world.is_alone() &&
-                        !parts_.steering.state().is_bypass_decided;
+  const bool is_asked = config.steering.bypass == BypassMode::automatic &&
+                        !parts_.world.is_alone() && !parts_.steering.state().is_bypass_decided;
   is_waiting_ = is_asked && end_ <= config.train.steps;
   const bool is_any_encoded = std::ranges::any_of(
       kTreatable, [&](Traffic traffic) { return is_encoded(traffic, config, 0, parts_.encoded); });

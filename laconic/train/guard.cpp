@@ -93,7 +93,7 @@ Traffic traffic_named(const std::string& name) {
 }  // namespace
 
 GuardSpec guard_spec_of(const SteeringSection& s) {
-  return {.acts = s.guard == "fallback",
+  return {.acts = s.guard == GuardMode::fallback,
           .min_cosine = s.min_cosine,
           .max_error = s.max_error,
           .max_residual = s.max_residual,

@@ -174,12 +174,12 @@ class Run {
 
   void introduce() {
     const GptShape& s = start_.gpt.shape;
-    reports_->line(
-        fmt::format("model: GPT, {} layers, width {}, {} heads, {} tokens, vocabulary {}: {} "
-                    "parameters, {} on {}",
-                    s.layers, s.width, s.heads, config_.model.context, s.vocabulary,
-                    human_count(static_cast<double>(summary_.parameters)), config_.run.dtype,
-                    config_.run.device));
+    reports_->line(fmt::format(
+        "model: GPT, {} layers, width {}, {} heads, {} tokens, vocabulary {}: {} "
+        "parameters, {} on {}",
+        s.layers, s.width, s.heads, config_.model.context, s.vocabulary,
+        human_count(static_cast<double>(summary_.parameters)),
+        name_in(kRunDtypeNames, config_.run.dtype), name_in(kDeviceNames, config_.run.device)));
     const double epochs = static_cast<double>(config_.train.steps * config_.train.batch) /
                           static_cast<double>(train_.samples());
     reports_->line(
@@ -203,15 +203,19 @@ class Run {
   void introduce_pipeline() {
     std::vector<std::string> layers;
     for (const std::int64_t l : common_.decisions.split) layers.push_back(std::to_string(l));
-    const auto described = [](const std::string& codec, const std::string& memory) {
-      return memory == "none" ? codec : codec + " with " + memory;
+    const auto described = [](const std::string& codec, LinkMemory memory) {
+      return memory == LinkMemory::none
+                 ? codec
+                 : fmt::format("{} with {}", codec, name_in(kLinkMemoryNames, memory));
     };
     reports_->line(fmt::format(
         "pipeline: {}, {} microbatches of {}, layers {}; activations by {}, gradients by {}{}",
         config_.pipeline.schedule, config_.microbatches(), config_.microbatch_size(),
         join(layers, "+"), described(config_.pp_activation.codec, config_.pp_activation.memory),
         described(config_.pp_gradient.codec, config_.pp_gradient.memory),
-        config_.pp_gradient.when == "always" ? "" : " (" + config_.pp_gradient.when + ")"));
+        config_.pp_gradient.when == When::always
+            ? ""
+            : fmt::format(" ({})", name_of(config_.pp_gradient.when))));
     introduce_references("pp.activation", pipeline_->plan().activation);
     introduce_references("pp.gradient", pipeline_->plan().gradient);
   }
@@ -227,7 +231,7 @@ class Run {
     reports_->line(fmt::format(
         "references of {}: {} for {} samples at each end of a boundary, in {}{}", section,
         human_bytes(static_cast<double>(needed)), with_commas(static_cast<std::int64_t>(samples)),
-        delta->folder.empty() ? "ram" : delta->folder,
+        delta->folder.empty() ? kInRam : delta->folder,
         room >= 1 ? ""
                   : fmt::format("; {}.budget = {} has room for {:.0f} % of them, the "
                                 "others travel as first visits every time",
@@ -236,9 +240,9 @@ class Run {
 
   std::string describe_gradients() const {
     const DpGradientSection& g = config_.dp_gradient;
-    std::string text = g.method == "power_sgd"
+    std::string text = g.method == GradientMethod::power_sgd
                            ? fmt::format("gradients by power_sgd, rank {}", g.rank)
-                       : g.method == "compressed_adam"
+                       : g.method == GradientMethod::compressed_adam
                            ? fmt::format("first moments by {} after {} steps", g.codec, g.warmup)
                            : fmt::format("gradients by {}", g.codec);
     if (config_.local.steps > 0)

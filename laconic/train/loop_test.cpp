@@ -146,7 +146,7 @@ TEST_F(Runs, RecomputationAndReportingDoNotChangeTheRun) {
 
 TEST_F(Runs, MicrobatchesOfAnySizeTrainTheSameModel) {
   RunConfig c = config("a");
-  c.run.dtype = "float64";
+  c.run.dtype = Dtype::f64;
   c.train.microbatch = 0;
   run(c);
   const auto expected = losses("a");
@@ -184,7 +184,7 @@ TEST_F(Runs, ResumingAsAnotherModelIsRefusedWithEveryReason) {
               std::string::npos);
   }
   c = config("a");
-  c.run.dtype = "float64";
+  c.run.dtype = Dtype::f64;
   EXPECT_THROW(run(c, "auto"), FileError);
 }
 
@@ -226,7 +226,7 @@ TEST_F(Runs, StepsThatAreNotFiniteCanBeSkippedButNotForEver) {
   RunConfig c = config("b");
   c.optimiser.lr = 1e30;
   c.optimiser.warmup = 0;
-  c.train.non_finite = "skip";
+  c.train.non_finite = NonFinite::skip;
   const TrainSummary summary = run(c);
   EXPECT_GT(summary.skipped, 0);
   EXPECT_EQ(summary.step, 7);

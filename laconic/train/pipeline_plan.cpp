@@ -13,6 +13,7 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
+#include "laconic/config/stage_choice.hpp"
 #include "laconic/link/reference_record.hpp"
 #include "laconic/reduce/gradient_sum.hpp"
 #include "laconic/schedule/check.hpp"
@@ -79,13 +80,11 @@ Problems check_file(const RunConfig& config) {
   return problems;
 }
 
-MemorySpec delta_of(const std::string& first, const std::string& reference,
-                    const std::string& store, std::int64_t budget, std::int64_t hash_every) {
+MemorySpec delta_of(const std::string& first, Reference reference, const std::string& store,
+                    std::int64_t budget, std::int64_t hash_every) {
   return Delta{.first = parse_codec(first),
-               .reference = reference == "f32"    ? Reference::f32
-                            : reference == "bf16" ? Reference::bf16
-                                                  : Reference::q8,
-               .folder = store == "ram" ? "" : store,
+               .reference = reference,
+               .folder = store == kInRam ? "" : store,
                .budget_bytes = static_cast<std::uint64_t>(budget),
                .hash_every = static_cast<int>(hash_every)};
 }
@@ -98,7 +97,7 @@ LinkSpec activation_link(const RunConfig& config) {
                 .codec = parse_codec(a.codec),
                 .memory = NoMemory{},
                 .seed = static_cast<std::uint64_t>(config.run.seed)};
-  if (a.memory == "delta")
+  if (a.memory == LinkMemory::delta)
     link.memory = delta_of(a.first, a.reference, a.store, a.budget, a.hash_every);
   return link;
 }
@@ -109,10 +108,10 @@ LinkSpec gradient_link(const RunConfig& config) {
                 .codec = parse_codec(g.codec),
                 .memory = NoMemory{},
                 .seed = static_cast<std::uint64_t>(config.run.seed)};
-  if (g.memory == "delta")
+  if (g.memory == LinkMemory::delta)
     link.memory =
         delta_of(g.first, g.reference, g.store, g.budget, config.pp_activation.hash_every);
-  else if (g.memory == "feedback")
+  else if (g.memory == LinkMemory::feedback)
     link.memory = ErrorFeedback{.reset = g.reset ? Reset::step : Reset::never};
   return link;
 }
@@ -120,7 +119,7 @@ LinkSpec gradient_link(const RunConfig& config) {
 namespace {
 
 TensorSpec boundary_of(const RunConfig& config, const GptShape& shape) {
-  return {.dtype = config.run.dtype == "float64" ? Dtype::f64 : Dtype::f32,
+  return {.dtype = config.run.dtype,
           .shape = {config.microbatch_size() * config.model.context, shape.width}};
 }
 
@@ -188,15 +187,15 @@ void wait_for(const at::Tensor& tensor) {
 }
 
 bool needs_times(const RunConfig& config) {
-  return config.pipeline.split == "measured" || config.pp_gradient.when == "critical" ||
-         (config.dp_gradient.stages == "auto" && config.mesh.dp > 1);
+  return config.pipeline.split == kSplitMeasured || config.pp_gradient.when == When::critical ||
+         (is_automatic(config.dp_gradient.stages) && config.mesh.dp > 1);
 }
 
 std::vector<std::int64_t> decide_split(const RunConfig& config, const GptShape& shape,
                                        const std::vector<BlockTimes>& times) {
   const int stages = shape_of(config).stages;
   const std::string& split = config.pipeline.split;
-  if (split != "auto" && split != "measured") {
+  if (split != kSplitAuto && split != kSplitMeasured) {
     const std::vector<std::int64_t> given = parse_split(split);
     Problems problems = check_split(given, shape.layers, stages);
     for (Problem& p : problems) p.where = "pipeline.split";
@@ -208,7 +207,7 @@ std::vector<std::int64_t> decide_split(const RunConfig& config, const GptShape& 
                                                "embedding, {} layers, a head)",
                                                stages, block_count(shape), shape.layers)}});
   const std::vector<double> costs =
-      split == "measured"
+      split == kSplitMeasured
           ? sums_of(times)
           : counted_costs(shape.layers, shape.width, config.model.context, shape.vocabulary);
   return split_of(partition(costs, stages), shape.layers);
@@ -327,7 +326,7 @@ Costs costs_of(const RunConfig& config, const GptShape& shape, const PipelineDec
   }
   const CodecSpec gradient = gradient_link(config).codec;
   costs.edges = {{.activation = seconds(activation_link(config).codec),
-                  .gradient = seconds(config.pp_gradient.when == "always" ? gradient : Raw{}),
+                  .gradient = seconds(config.pp_gradient.when == When::always ? gradient : Raw{}),
                   .encoded_gradient = seconds(gradient)}};
   return costs;
 }
@@ -348,10 +347,10 @@ PipelineDecisions decide_pipeline(const RunConfig& config, const GptShape& shape
   d.split = decide_split(config, shape, times);
   const Schedule complete = lowered(d.schedule);
   const Costs costs = costs_of(config, shape, d, times, link);
-  if (config.pp_gradient.when != "always")
-    d.encoded = select_gradient_sends(complete, parse_when(config.pp_gradient.when), costs);
+  if (config.pp_gradient.when != When::always)
+    d.encoded = select_gradient_sends(complete, config.pp_gradient.when, costs);
   // Without a rate there is nothing to choose by: all ranks encode.
-  if (config.dp_gradient.stages == "auto" && config.mesh.dp > 1 && link.bytes_per_second > 0) {
+  if (is_automatic(config.dp_gradient.stages) && config.mesh.dp > 1 && link.bytes_per_second > 0) {
     const SumBytes bytes = sum_bytes(config, shape, plan_of(config, d));
     d.encoded_ranks = ranks_worth_encoding(slack_of_ranks(complete, costs),
                                            divided(bytes.exact, link.bytes_per_second),

@@ -9,15 +9,21 @@ namespace laconic {
 
 namespace {
 
-bool is_plain(const DpGradientSection& gradient) {
-  return gradient.method == "codec" && gradient.codec == "raw" &&
-         (gradient.down.empty() || gradient.down == "raw");
+bool is_raw(const std::string& codec) {
+  return std::holds_alternative<Raw>(parse_codec(codec));
 }
 
-// What "auto" means: messages that may be added on the way go round in a ring, where each link
-// carries one stream, which fills it better than all at once to all (bench/results).
-std::string algorithm_of(const std::string& algorithm, bool is_plain) {
-  return algorithm != "auto" ? algorithm : is_plain ? "ring" : "direct";
+bool is_plain(const DpGradientSection& gradient) {
+  return gradient.method == GradientMethod::codec && is_raw(gradient.codec) &&
+         (gradient.down.empty() || is_raw(gradient.down));
+}
+
+// The name of an algorithm. "auto": messages that may be added on the way go round in a ring, where
+// each link carries one stream, which fills it better than all at once to all (bench/results).
+std::string algorithm_of(AllReduceKind kind, bool is_plain) {
+  if (kind == AllReduceKind::automatic)
+    kind = is_plain ? AllReduceKind::ring : AllReduceKind::direct;
+  return std::string(name_in(kAllReduceKindNames, kind));
 }
 
 void add_under(const std::string& section, const Problems& found, Problems& problems) {
@@ -27,15 +33,15 @@ void add_under(const std::string& section, const Problems& found, Problems& prob
 
 void check_tied(const RunConfig& config, Problems& problems) {
   const EmbeddingTiedSection& tied = config.embedding_tied;
-  Problems found = check(tied_policy_of(config), dtype_of(config),
+  Problems found = check(tied_policy_of(config), config.run.dtype,
                          static_cast<int>(tied.fused ? 2 * config.mesh.dp : 2));
   add_under("embedding.tied", found, problems);
-  if (config.dp_gradient.method == "compressed_adam" && !tied.fused)
+  if (config.dp_gradient.method == GradientMethod::compressed_adam && !tied.fused)
     problems.push_back({"embedding.tied.fused",
                         fmt::format("fused = false with dp.gradient.method = \"compressed_adam\" "
                                     "and mesh.pp = {}: moments of both ends go into one sum",
                                     config.mesh.pp)});
-  if (config.local.steps > 0 && tied.codec != "raw")
+  if (config.local.steps > 0 && !is_raw(tied.codec))
     problems.push_back(
         {"embedding.tied.codec",
          fmt::format("codec = \"{}\" with local.steps = {}: gradients of inner steps and changes "
@@ -45,17 +51,14 @@ void check_tied(const RunConfig& config, Problems& problems) {
 
 }  // namespace
 
-Dtype dtype_of(const RunConfig& config) {
-  return config.run.dtype == "float64" ? Dtype::f64 : Dtype::f32;
-}
-
 GradientPolicy policy_of(const RunConfig& config) {
   const DpGradientSection& g = config.dp_gradient;
-  return {.method = g.method == "power_sgd" ? ReduceMethod::power_sgd : ReduceMethod::codec,
+  return {.method =
+              g.method == GradientMethod::power_sgd ? ReduceMethod::power_sgd : ReduceMethod::codec,
           .up = parse_codec(g.codec),
           .down = parse_codec(g.down.empty() ? g.codec : g.down),
-          .up_feedback = g.feedback != "none",
-          .down_feedback = g.feedback == "both",
+          .up_feedback = g.feedback != FeedbackOf::none,
+          .down_feedback = g.feedback == FeedbackOf::both,
           .warm_up_steps = g.warmup,
           .algorithm = algorithm_of(g.algorithm, is_plain(g)),
           .whole_algorithm = algorithm_of(g.algorithm, true),
@@ -80,11 +83,12 @@ int encoded_ranks(const RunConfig& config, std::optional<int> automatic) {
 
 GradientPolicy tied_policy_of(const RunConfig& config) {
   const CodecSpec codec = parse_codec(config.embedding_tied.codec);
-  const bool is_plain = config.embedding_tied.codec == "raw";
+  const bool is_plain = std::holds_alternative<Raw>(codec);
   return {.up = codec,
           .down = codec,
           .warm_up_steps = config.dp_gradient.warmup,
-          .algorithm = algorithm_of(is_plain ? config.dp_gradient.algorithm : "auto", is_plain),
+          .algorithm = algorithm_of(
+              is_plain ? config.dp_gradient.algorithm : AllReduceKind::automatic, is_plain),
           .whole_algorithm = algorithm_of(config.dp_gradient.algorithm, true),
           .seed = static_cast<std::uint64_t>(config.run.seed)};
 }
@@ -93,10 +97,10 @@ Problems check_parallel(const RunConfig& config) {
   Problems problems;
   if (config.mesh.dp > 1 || config.mesh.pp > 1)
     add_under("dp.gradient",
-              check(policy_of(config), dtype_of(config), static_cast<int>(config.mesh.dp)),
+              check(policy_of(config), config.run.dtype, static_cast<int>(config.mesh.dp)),
               problems);
   if (config.mesh.pp == 1) return problems;
-  if (config.dp_gradient.algorithm == "native")
+  if (config.dp_gradient.algorithm == AllReduceKind::native)
     problems.push_back(
         {"dp.gradient.algorithm",
          fmt::format("\"native\" sums over all {} ranks, and each of the {} parts of a pipeline "

@@ -9,8 +9,6 @@
 
 namespace laconic {
 
-Dtype dtype_of(const RunConfig& config);
-
 // Of ranks that encode (dp.gradient).
 GradientPolicy policy_of(const RunConfig& config);
 // Of the ranks at place `pp` of their pipelines, when the first `encoded` encode: the same, or

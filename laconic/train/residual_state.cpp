@@ -41,7 +41,7 @@ bool has_others(const std::vector<RankTensors>& saved, const std::string& prefix
 
 std::string_view unit_of(const RunConfig& config) {
   if (config.local.steps > 0) return kChange;
-  return config.dp_gradient.method == "compressed_adam" ? kMoment : kGradient;
+  return config.dp_gradient.method == GradientMethod::compressed_adam ? kMoment : kGradient;
 }
 
 RankTensors tensors_of(const NamedFloats& values, const std::string& prefix) {

@@ -10,6 +10,7 @@
 #include "laconic/base/text.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/model/hugging_face.hpp"
+#include "laconic/tensor/host.hpp"
 
 namespace laconic {
 
@@ -59,14 +60,14 @@ void require_same_shape(const GptShape& found, const GptShape& wanted, const std
 // run that cannot fit is refused here, before the system runs out of memory and kills somebody.
 void require_memory(const RunConfig& config, const GptShape& shape, const HeldBlocks& held,
                     std::int64_t memory_bytes) {
-  if (memory_bytes == 0 || config.run.device != "cpu") return;
+  if (memory_bytes == 0 || config.run.device != Device::cpu) return;
   const auto is_held = [&](std::int64_t block) {
     return held.empty() || held[static_cast<std::size_t>(block)];
   };
   const auto width = static_cast<double>(shape.width);
   double layers = 0;
   for (std::int64_t b = 1; b <= shape.layers; ++b) layers += is_held(b) ? 1 : 0;
-  const double item = config.run.dtype == "float64" ? 8 : 4;
+  const auto item = static_cast<double>(bytes_of(config.run.dtype));
   const double ends = is_held(0) || is_held(shape.layers + 1)
                           ? static_cast<double>(shape.vocabulary + shape.context) * width
                           : 0;
@@ -149,7 +150,7 @@ std::string checkpoints_folder(const RunConfig& config) {
 }
 
 at::TensorOptions tensor_options(const RunConfig& config) {
-  const bool is_cuda = config.run.device == "cuda";
+  const bool is_cuda = config.run.device == Device::cuda;
   if (is_cuda && !at::hasCUDA())
     throw ConfigError(std::string("run.device = \"cuda\", but this libtorch (" LACONIC_TORCH_VERSION
                                   ") sees no CUDA device: `laconic doctor` says why"));
@@ -159,7 +160,7 @@ at::TensorOptions tensor_options(const RunConfig& config) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
   }
   return at::TensorOptions()
-      .dtype(config.run.dtype == "float64" ? at::kDouble : at::kFloat)
+      .dtype(scalar_type_of(config.run.dtype))
       .device(is_cuda ? at::kCUDA : at::kCPU);
 }
 

@@ -62,11 +62,11 @@ Problems check(Traffic traffic, const Treatment& treatment, const RunConfig& con
     case Traffic::pp_gradient:
       return under(section, check_link(gradient_link(config), *treatment.codec));
     case Traffic::dp_gradient:
-      return under(section, check(treatment, policy_of(config), dtype_of(config),
+      return under(section, check(treatment, policy_of(config), config.run.dtype,
                                   static_cast<int>(config.mesh.dp)));
     default:
       return under(section,
-                   check(treatment, tied_policy_of(config), dtype_of(config),
+                   check(treatment, tied_policy_of(config), config.run.dtype,
                          static_cast<int>(config.embedding_tied.fused ? 2 * config.mesh.dp : 2)));
   }
 }
@@ -106,7 +106,8 @@ SteeringState parse_steering(std::string_view text) {
 
 SteeringState still_good(const SteeringState& before, const std::vector<std::string>& changes,
                          const RunConfig& config, std::vector<std::string>& notes) {
-  const bool is_steered = config.steering.bypass == "auto" || config.steering.guard == "fallback";
+  const bool is_steered = config.steering.bypass == BypassMode::automatic ||
+                          config.steering.guard == GuardMode::fallback;
   SteeringState good = before;
   for (const auto& [traffic, treatment] : before.treatments) {
     const bool is_changed = std::ranges::any_of(
@@ -129,9 +130,10 @@ SteeringState still_good(const SteeringState& before, const std::vector<std::str
       good.guard.erase(traffic);
     }
   // What is not asked, or was taken back, is decided anew once it is asked.
-  if (config.steering.bypass != "auto" || good.treatments.size() < before.treatments.size())
+  if (config.steering.bypass != BypassMode::automatic ||
+      good.treatments.size() < before.treatments.size())
     good.is_bypass_decided = false;
-  if (config.steering.guard == "off") good.guard.clear();
+  if (config.steering.guard == GuardMode::off) good.guard.clear();
   return good;
 }
 

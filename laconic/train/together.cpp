@@ -70,10 +70,6 @@ Digests digests_of(const Gpt& gpt) {
 
 }  // namespace
 
-Mesh mesh_of(const RunConfig& config) {
-  return {.pp = static_cast<int>(config.mesh.pp), .dp = static_cast<int>(config.mesh.dp)};
-}
-
 Problems check_mesh(const RunConfig& config, int ranks) {
   Problems problems = check(mesh_of(config), ranks);
   if (!problems.empty()) return problems;

@@ -13,7 +13,8 @@ std::unique_ptr<UpdateRule> make_update_rule(const RunConfig& config, const Gpt&
   if (world.is_alone()) return make_alone_rule(config, gpt);
   const RuleRequest request{config, gpt, world, encoded_ranks(config, automatic)};
   if (config.local.steps > 0) return make_local_rule(request);
-  if (config.dp_gradient.method == "compressed_adam") return make_compressed_adam_rule(request);
+  if (config.dp_gradient.method == GradientMethod::compressed_adam)
+    return make_compressed_adam_rule(request);
   return make_summed_rule(request);
 }
 

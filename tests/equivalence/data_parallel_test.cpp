@@ -160,7 +160,7 @@ TEST_F(DataParallel, InDoublePrecisionAnyNumberOfRanksTrainsTheSameModel) {
   for (const std::int64_t shards : {0, 24}) {
     const auto layout = [&](std::int64_t dp) {
       RunConfig c = config(fmt::format("dp{}-{}", dp, shards), dp);
-      c.run.dtype = "float64";
+      c.run.dtype = Dtype::f64;
       c.data.shards = shards;
       return c;
     };
@@ -184,7 +184,7 @@ TEST_F(DataParallel, InSinglePrecisionTheResultIsTheRankOrderedSumBitForBit) {
       SCOPED_TRACE(fmt::format("dp {}, microbatch {}", dp, micro));
       RunConfig c = config(fmt::format("dp{}-{}", dp, micro), dp);
       c.train.microbatch = micro;
-      c.dp_gradient.algorithm = "direct";
+      c.dp_gradient.algorithm = AllReduceKind::direct;
       const TrainSummary together = run(c);
       EXPECT_TRUE(same_bits(parameters(together.checkpoint, c), model_of(c, sum_in_rank_order)));
     }
@@ -292,7 +292,7 @@ TEST_F(DataParallel, ACheckpointWithResidualsReloadsAtAnyNumberOfRanks) {
 TEST_F(DataParallel, AGradientThatIsNotFiniteIsSkippedByAllAndLeavesNoTrace) {
   RunConfig c = config("a", 2);
   c.dp_gradient.codec = "quantise:bits=4";
-  c.train.non_finite = "skip";
+  c.train.non_finite = NonFinite::skip;
   c.optimiser.lr = c.optimiser.min_lr = 1e30;  // the second step's loss is not finite
   c.optimiser.warmup = 0;
   c.train.steps = 3;
@@ -303,7 +303,7 @@ TEST_F(DataParallel, LocalUpdatesThatNeverRecoverEndTheRunOnAllRanks) {
   RunConfig c = config("a", 2);
   c.local.steps = 4;
   c.checkpoint.every = 0;
-  c.train.non_finite = "skip";
+  c.train.non_finite = NonFinite::skip;
   c.optimiser.lr = c.optimiser.min_lr = 1e30;
   c.optimiser.warmup = 0;
   c.train.steps = 40;

@@ -205,7 +205,7 @@ TEST_F(Guarded, AGoodCodecNeverAlarmsAndLookingChangesNoBit) {
       EXPECT_EQ(watch.looks, 6) << name_of(traffic);
     }
     c.run.folder = folder_ / fmt::format("plain-{}", guard);
-    c.steering.guard = "off";
+    c.steering.guard = GuardMode::off;
     EXPECT_EQ(model_bytes(run_all(c)[0].checkpoint), model_bytes(ranks[0].checkpoint));
   }
 }
@@ -231,7 +231,7 @@ TEST_F(Guarded, WatchWarnsAndDoesNothing) {
   EXPECT_EQ(json["guard"]["alarms"][1]["class"], "pp.gradient");
   EXPECT_NE(to_text(ranks[0]).find("guarded"), std::string::npos);
   c.run.folder = folder_ / "unwatched";
-  c.steering.guard = "off";
+  c.steering.guard = GuardMode::off;
   const auto plain = run_all(c);
   EXPECT_EQ(model_bytes(plain[0].checkpoint), model_bytes(ranks[0].checkpoint));
   EXPECT_EQ(to_text(plain[0]).find("guarded"), std::string::npos);
@@ -440,7 +440,7 @@ TEST_F(Guarded, LocalStepsAndMomentsAreWatchedWhereTheyTravel) {
   int number = 0;
   for (const auto& [sets, looks] : rows) {
     RunConfig c = guarded(fmt::format("rules-{}", number++), 1, 2, sets);
-    c.steering.guard = "fallback";
+    c.steering.guard = GuardMode::fallback;
     const auto ranks = run_all(c);
     EXPECT_EQ(alarms_of(ranks), "");
     ASSERT_EQ(ranks[0].guard.classes.size(), 1U);

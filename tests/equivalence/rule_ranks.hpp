@@ -113,10 +113,10 @@ class RankOfRules {
   RankOfRules(const RuleRun& run, World& world)
       : run_(run),
         world_(world),
-        gpt_(make_gpt(
-            kShape, 5,
-            at::TensorOptions().dtype(run.config.run.dtype == "float64" ? at::kDouble : at::kFloat),
-            held_blocks(run.mesh.pp, world.pp_member()))),
+        gpt_(make_gpt(kShape, 5,
+                      at::TensorOptions().dtype(run.config.run.dtype == Dtype::f64 ? at::kDouble
+                                                                                   : at::kFloat),
+                      held_blocks(run.mesh.pp, world.pp_member()))),
         state_(make_optimiser_state(gpt_.parameters)),
         rule_(make_update_rule(run.config, gpt_, world, run.automatic)) {
     continue_from();
