@@ -81,7 +81,7 @@ std::vector<std::int64_t> prompt_of(const GenerateCommand& command,
     if (id < 0 || id >= shape.vocabulary)
       problems.push_back(
           {"prompt", fmt::format("token id {} is not in [0, {})", id, shape.vocabulary)});
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
   return ids;
 }
 

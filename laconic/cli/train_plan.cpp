@@ -63,7 +63,7 @@ TrainPlan plan_train(const TrainCommand& command, const RunConfig& config,
     check_place(command, config, *place, problems);
   else
     check_ranks(command, config, problems);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
   if (place) return {.sharing = place->local_size};
   const int workers =
       config.network.transport == TransportKind::in_process ? 1 : size(mesh_of(config));

@@ -216,10 +216,6 @@ Problem syntax_problem(const toml::parse_error& error, const std::string& name) 
   return {position(name, error.source()), std::string(error.description())};
 }
 
-void append(Problems& all, Problems more) {
-  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-}
-
 std::string resolve_extends(const std::string& what, const std::string& from,
                             const ConfigSource& source) {
   constexpr std::string_view kPreset = "preset:";
@@ -395,8 +391,7 @@ Problems apply_set(const std::string& assignment, RunConfig& config) {
   } catch (const toml::parse_error&) {  // not TOML: an unquoted text such as float64 or data/wiki
     problems = apply_table(text, name, config);
   }
-  for (Problem& p : problems) p.where = name;  // line and column of our own rewriting help nobody
-  return problems;
+  return all_at(name, std::move(problems));  // lines of our own rewriting help nobody
 }
 
 RunConfig read_config(const ConfigSource& source) {
@@ -405,7 +400,7 @@ RunConfig read_config(const ConfigSource& source) {
   if (!source.path.empty()) reading = apply_file(source.path, source, 0, config);
   for (const std::string& set : source.sets) append(reading.problems, apply_set(set, config));
   if (reading.is_whole) append(reading.problems, check(config));
-  if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
+  refuse(reading.problems);
   return config;
 }
 

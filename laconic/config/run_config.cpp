@@ -330,8 +330,7 @@ Problems check(const RunConfig& config) {
   check_shares(c, config);
   check_shards(c, config);
   check_pipeline(c, config);
-  if (config.model.start.empty())
-    for (Problem& p : check_stages(config, config.model.layers)) c.problems.push_back(std::move(p));
+  if (config.model.start.empty()) append(c.problems, check_stages(config, config.model.layers));
   check_optimiser(c, config.optimiser, config.train);
   c.at_least("evaluate.every", config.evaluate.every, 0);
   c.at_least("evaluate.samples", config.evaluate.samples, 0);

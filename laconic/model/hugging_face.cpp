@@ -58,9 +58,7 @@ class ConfigReader {
   void problem(const std::string& key, const std::string& what) {
     problems_.push_back({path_ + ": " + key, what});
   }
-  void finish() {
-    if (!problems_.empty()) throw ConfigError(std::move(problems_));
-  }
+  void finish() { refuse(problems_); }
 
  private:
   std::string path_;
@@ -199,8 +197,7 @@ void read_gpt_weights(const std::string& folder, Gpt& gpt) {
   const ShardedTensors tensors(folder);
   const bool has_prefix = tensors.contains(std::string(kPrefix) + "wte.weight");
   const std::string prefix(has_prefix ? kPrefix : "");
-  Problems problems = compare(tensors, gpt.shape, prefix, folder);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(compare(tensors, gpt.shape, prefix, folder));
   require_tied_head(tensors, prefix, folder);
   const at::NoGradGuard no_grad;
   for (Parameter& p : gpt.parameters) copy_into(p.value, tensors.at(prefix + p.name));

@@ -137,8 +137,7 @@ Problems misfits(const NamedFloats& state, const StateSizes& sizes) {
 }
 
 void require_fit(const NamedFloats& state, const StateSizes& sizes) {
-  Problems problems = misfits(state, sizes);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(misfits(state, sizes));
 }
 
 }  // namespace laconic

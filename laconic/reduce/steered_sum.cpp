@@ -52,8 +52,7 @@ class SteeredSum final : public GradientSum {
   Fidelity seen() const override { return encoded_->seen(); }
 
   void treat(const Treatment& treatment) override {
-    Problems problems = check(treatment, request_.policy, request_.dtype, members_);
-    if (!problems.empty()) throw ConfigError(std::move(problems));
+    refuse(check(treatment, request_.policy, request_.dtype, members_));
     encoded_->treat({.codec = codec_of(treatment)});
     is_bypassed_ = treatment.is_bypassed;
     if (is_bypassed_) make_whole();

@@ -257,7 +257,7 @@ std::vector<Trial> chosen(const std::vector<Trial>& trials, const TrialFilter& f
   };
   refuse_others("--part", filter.parts, parts_of(trials));
   refuse_others("--rate", filter.rates, rates);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
   const std::string method = in_small_letters(filter.method);
   std::vector<Trial> found;
   for (const Trial& trial : trials)

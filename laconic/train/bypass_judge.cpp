@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,7 @@
 #include <thread>
 
 #include "laconic/base/clock.hpp"
+#include "laconic/base/host_name.hpp"
 #include "laconic/link/link.hpp"
 #include "laconic/train/policy.hpp"
 
@@ -55,12 +55,6 @@ double share_of_difference(const LinkSpec& link, const RunConfig& config, const 
       .codec = link.codec, .tensor = sample, .visit = Visit::difference, .visits = 1};
   return static_cast<double>(max_frame_bytes(header)) /
          static_cast<double>(elements_of(sample) * bytes_of(sample.dtype));
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 // Ranks of one machine share its cores. What a second of codec time costs a computation that wants

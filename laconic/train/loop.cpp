@@ -382,8 +382,7 @@ class Run {
 TrainSummary train(const TrainOptions& options) {
   World alone;
   World& world = options.world != nullptr ? *options.world : alone;
-  Problems problems = check_mesh(options.config, world.size());
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(check_mesh(options.config, world.size()));
   return Run(options, world).go();
 }
 

@@ -75,7 +75,7 @@ Problems check_file(const RunConfig& config) {
     if (!problems.empty() && schedule.shape == shape_of(config))
       problems.back().what += "\n" + picture_of_fault(complete);
   } catch (const ConfigError& error) {
-    for (const Problem& p : error.problems()) problems.push_back({"pipeline.schedule", p.what});
+    append(problems, all_at("pipeline.schedule", error.problems()));
   }
   return problems;
 }
@@ -197,9 +197,7 @@ std::vector<std::int64_t> decide_split(const RunConfig& config, const GptShape& 
   const std::string& split = config.pipeline.split;
   if (split != kSplitAuto && split != kSplitMeasured) {
     const std::vector<std::int64_t> given = parse_split(split);
-    Problems problems = check_split(given, shape.layers, stages);
-    for (Problem& p : problems) p.where = "pipeline.split";
-    if (!problems.empty()) throw ConfigError(std::move(problems));
+    refuse(all_at("pipeline.split", check_split(given, shape.layers, stages)));
     return given;
   }
   if (block_count(shape) < stages)
@@ -255,7 +253,7 @@ Problems check_pipeline(const RunConfig& config) {
   if (config.mesh.pp == 1) return problems;
   for (const auto& [section, link] : {std::pair{"pp.activation", activation_link(config)},
                                       {"pp.gradient", gradient_link(config)}})
-    for (const Problem& p : check(link)) problems.push_back({section, p.what});
+    append(problems, all_at(section, check(link)));
   return problems;
 }
 

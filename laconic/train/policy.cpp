@@ -26,16 +26,11 @@ std::string algorithm_of(AllReduceKind kind, bool is_plain) {
   return std::string(name_in(kAllReduceKindNames, kind));
 }
 
-void add_under(const std::string& section, const Problems& found, Problems& problems) {
-  for (const Problem& p : found)
-    problems.push_back({p.where.empty() ? section : section + "." + p.where, p.what});
-}
-
 void check_tied(const RunConfig& config, Problems& problems) {
   const EmbeddingTiedSection& tied = config.embedding_tied;
   Problems found = check(tied_policy_of(config), config.run.dtype,
                          static_cast<int>(tied.fused ? 2 * config.mesh.dp : 2));
-  add_under("embedding.tied", found, problems);
+  append(problems, under("embedding.tied", std::move(found)));
   if (config.dp_gradient.method == GradientMethod::compressed_adam && !tied.fused)
     problems.push_back({"embedding.tied.fused",
                         fmt::format("fused = false with dp.gradient.method = \"compressed_adam\" "
@@ -96,9 +91,8 @@ GradientPolicy tied_policy_of(const RunConfig& config) {
 Problems check_parallel(const RunConfig& config) {
   Problems problems;
   if (config.mesh.dp > 1 || config.mesh.pp > 1)
-    add_under("dp.gradient",
-              check(policy_of(config), config.run.dtype, static_cast<int>(config.mesh.dp)),
-              problems);
+    append(problems, under("dp.gradient", check(policy_of(config), config.run.dtype,
+                                                static_cast<int>(config.mesh.dp))));
   if (config.mesh.pp == 1) return problems;
   if (config.dp_gradient.algorithm == AllReduceKind::native)
     problems.push_back(

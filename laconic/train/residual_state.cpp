@@ -75,9 +75,7 @@ Mesh mesh_of(const std::vector<RankTensors>& saved) {
                                   extents.numel(), c10::toString(extents.scalar_type())));
   mesh.pp = static_cast<int>(extents.data_ptr<std::int64_t>()[0]);
   mesh.dp = static_cast<int>(extents.data_ptr<std::int64_t>()[1]);
-  Problems problems = check(mesh, ranks);
-  for (Problem& problem : problems) problem.where = "mesh of the checkpoint";
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(all_at("mesh of the checkpoint", check(mesh, ranks)));
   return mesh;
 }
 

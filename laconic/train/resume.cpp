@@ -53,7 +53,7 @@ void require_same_shape(const GptShape& found, const GptShape& wanted, const std
   compare("heads", found.heads, wanted.heads);
   compare("context", found.context, wanted.context);
   compare("vocabulary", found.vocabulary, wanted.vocabulary);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
 }
 
 // Parameters, gradients and both moments, and what forward keeps of each layer at the very least. A

@@ -20,17 +20,11 @@ std::string section_of(Traffic traffic) {
 }
 
 Traffic class_named(const std::string& name) {
-  const auto found = std::ranges::find(kTreatable, name, section_of);
-  if (found == std::end(kTreatable))
+  const std::optional<Traffic> traffic = traffic_named(name);
+  if (!traffic || std::ranges::find(kTreatable, *traffic) == std::end(kTreatable))
     throw ConfigError(
         {{"steering", fmt::format("the checkpoint treats '{}', which has no policy", name)}});
-  return *found;
-}
-
-Problems under(const std::string& section, Problems problems) {
-  for (Problem& problem : problems)
-    problem.where = problem.where.empty() ? section : section + "." + problem.where;
-  return problems;
+  return *traffic;
 }
 
 Problems check_link(LinkSpec link, const CodecSpec& codec) {
@@ -40,9 +34,7 @@ Problems check_link(LinkSpec link, const CodecSpec& codec) {
     return {{"codec", fmt::format("{} instead of raw: messages that lose nothing stay as they are",
                                   to_text(codec))}};
   link.codec = codec;
-  Problems problems = check(link);
-  for (Problem& problem : problems) problem.where = "codec";
-  return problems;
+  return all_at("codec", check(link));
 }
 
 bool touches(const std::string& change, Traffic traffic) {

@@ -74,7 +74,7 @@ Problems check_mesh(const RunConfig& config, int ranks) {
   Problems problems = check(mesh_of(config), ranks);
   if (!problems.empty()) return problems;
   problems = check_parallel(config);
-  for (Problem& p : check_pipeline(config)) problems.push_back(std::move(p));
+  append(problems, check_pipeline(config));
   return problems;
 }
 
