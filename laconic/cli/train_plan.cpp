@@ -73,7 +73,8 @@ TrainPlan plan_train(const TrainCommand& command, const RunConfig& config,
 
 int threads_per_worker(int usable, int sharing, int mask, int parents_mask) {
   const bool is_bound = mask > 0 && mask < parents_mask;
-  // Of all the processors, ours alone: mpirun may bind two workers to the same half of a machine.
+  // Counts only the processors of our own mask: mpirun may bind two workers to the same half of a
+  // machine.
   const double share =
       is_bound ? static_cast<double>(parents_mask) / mask / sharing : 1.0 / sharing;
   return std::max(1, static_cast<int>(usable * std::min(1.0, share)));

@@ -89,10 +89,6 @@ std::vector<LabStep> rate_plan(const LabSpec& spec) {
   return plan;
 }
 
-std::vector<LabStep> down_plan(const LabSpec& spec) {
-  return down_plan(namespaces_of(spec));
-}
-
 std::vector<LabStep> down_plan(const std::vector<std::string>& namespaces) {
   std::vector<LabStep> plan;
   for (auto name = namespaces.rbegin(); name != namespaces.rend(); ++name)

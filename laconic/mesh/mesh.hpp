@@ -54,8 +54,6 @@ Rank rank_of(const Mesh& mesh, const Coord& coord);
 // The ranks that differ from `rank` only along these axes, in rank order, `rank` included.
 Group group_of(const Mesh& mesh, Rank rank, Axis axis);
 Group group_of(const Mesh& mesh, Rank rank, const std::vector<Axis>& axes);
-// All groups along an axis; every rank is in exactly one. Ordered by their first rank.
-std::vector<Group> groups_of(const Mesh& mesh, Axis axis);
 // The place of `rank` in the group. Requires: it is there.
 int member_of(const Group& group, Rank rank);
 

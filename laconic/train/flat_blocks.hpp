@@ -38,7 +38,6 @@ class FlatBlocks {
 
   std::size_t size() const { return buffers_.size(); }
   bool is_empty(std::size_t block) const { return members_[block].empty(); }
-  const std::vector<std::size_t>& parameters_of(std::size_t block) const { return members_[block]; }
   std::byte* data(std::size_t block) const;
   const at::Tensor& buffer(std::size_t block) const { return buffers_[block]; }
   // Where parameter `p` lies, in its own shape; undefined, if it was not chosen.

@@ -10,7 +10,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/data/prepare.hpp"
 #include "laconic/data/test_data.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "laconic/model/hugging_face.hpp"
 
 namespace laconic {

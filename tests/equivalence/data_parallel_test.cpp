@@ -13,7 +13,7 @@
 #include "laconic/data/prepare.hpp"
 #include "laconic/engine/courier.hpp"
 #include "laconic/file/safetensors.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "laconic/reduce/test_model.hpp"
 #include "laconic/runtime/stage.hpp"
 #include "laconic/tensor/host.hpp"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "laconic/file/size_limit.hpp"
+#include "laconic/file/test_size_limit.hpp"
 #include "lossy_model.hpp"
 #include "pipeline_ranks.hpp"
 

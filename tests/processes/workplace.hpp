@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "tests/processes/process.hpp"
 
 namespace laconic {
