@@ -107,9 +107,9 @@ TEST_F(Runs, TheLossFallsAndTheSummaryTellsIt) {
 }
 
 TEST_F(Runs, AResumedRunEqualsOneThatWasNeverStoppedBitForBit) {
-  for (const char* dtype : {"float32", "float64"}) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
     for (const bool recompute : {false, true}) {
-      const std::string whole = fmt::format("whole-{}-{}", dtype, recompute),
+      const std::string whole = fmt::format("whole-{}-{}", name_of(dtype), recompute),
                         parts = "parts-" + whole;
       RunConfig c = config(whole);
       c.run.dtype = dtype;

@@ -257,7 +257,8 @@ TEST_F(DataParallel, EveryPolicyResumesBitForBit) {
     c.evaluate.every = 0;
     for (const auto& [key, value] : policies[i])
       ASSERT_TRUE(apply_set(key + "=" + value, c).empty()) << key;
-    SCOPED_TRACE(c.dp_gradient.method + " " + c.dp_gradient.codec);
+    SCOPED_TRACE(fmt::format("{} {}", name_in(kGradientMethodNames, c.dp_gradient.method),
+                             c.dp_gradient.codec));
     const auto whole = parameters(run(c).checkpoint, c);
     RunConfig parts = c;
     parts.run.folder = folder_ / fmt::format("parts{}", i);
