@@ -46,7 +46,9 @@ void encode_passes(const laconic::Tokeniser& tokeniser, std::string_view text, i
 
 void train(std::string_view text) {
   const laconic::Stopwatch watch;
-  const auto result = laconic::train_bpe(std::span(&text, 1), 8192);
+  laconic::PieceCounts pieces;
+  pieces.add(text);
+  const auto result = laconic::train_bpe(pieces, 8192);
   fmt::print("train   {:8.1f} s  {} tokens\n", watch.seconds(), result.vocabulary.tokens.size());
 }
 

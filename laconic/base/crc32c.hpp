@@ -12,7 +12,7 @@ namespace laconic {
 
 std::uint32_t crc32c(ByteView bytes);
 
-// Of bytes that come in pieces: crc32c(crc32c(a), b) is the sum of a followed by b.
+// Goes on with bytes that come in pieces: crc32c(crc32c(a), b) is the sum of a followed by b.
 std::uint32_t crc32c(std::uint32_t previous, ByteView bytes);
 
 // The same by tables alone: for processors without the instruction, and to test the others against.

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "laconic/base/named.hpp"
+
 namespace laconic {
 
 enum class Dtype : std::uint8_t {
@@ -24,6 +26,12 @@ enum class Dtype : std::uint8_t {
 };
 
 inline constexpr int kDtypes = 10;
+
+// How configurations and commands spell those that a model may have: as PyTorch does.
+inline constexpr auto kDtypeLongNames = std::to_array<Named<Dtype>>({{Dtype::f32, "float32"},
+                                                                     {Dtype::f64, "float64"},
+                                                                     {Dtype::f16, "float16"},
+                                                                     {Dtype::bf16, "bfloat16"}});
 
 // "bf16": how messages and codec texts spell it.
 std::string_view name_of(Dtype dtype);

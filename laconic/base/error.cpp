@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace laconic {
@@ -14,6 +15,20 @@ std::string to_text(const Problems& problems) {
     text += p.where.empty() ? p.what : p.where + ": " + p.what;
   }
   return text;
+}
+
+void append(Problems& all, Problems more) {
+  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+Problems under(const std::string& section, Problems problems) {
+  for (Problem& p : problems) p.where = p.where.empty() ? section : section + "." + p.where;
+  return problems;
+}
+
+Problems all_at(const std::string& where, Problems problems) {
+  for (Problem& p : problems) p.where = where;
+  return problems;
 }
 
 ConfigError::ConfigError(Problems problems)

@@ -53,10 +53,6 @@ double uniform_at(Key key, std::uint64_t index) {
   return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;
 }
 
-double normal_at(Key key, std::uint64_t index) {
-  return inverse_normal(uniform_at(key, index));
-}
-
 namespace {
 
 // a[0] + r (a[1] + r (a[2] + ...)), a multiply and an add at a time.

@@ -37,7 +37,6 @@ Key derive(Key parent, std::string_view name);
 
 std::uint32_t word_at(Key key, std::uint64_t index);
 double uniform_at(Key key, std::uint64_t index);
-double normal_at(Key key, std::uint64_t index);
 
 // Quantile function of the standard normal, |error| < 1e-15 relative (Wichura's AS 241).
 // Requires: 0 < p < 1.

@@ -21,6 +21,10 @@ TEST(Philox, EqualsThePublishedKnownAnswers) {
             (PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
+double normal_at(Key key, std::uint64_t index) {
+  return inverse_normal(uniform_at(key, index));
+}
+
 TEST(Philox, VectorFillsEqualSingleDrawsBitForBitOnEveryTarget) {
   const Key key = derive(key_of(7), "wte.weight");
   // Starts around block borders and the carry out of the 32-bit block counter.

@@ -20,4 +20,11 @@ using Problems = std::vector<Problem>;
 // One line per problem, "where: what".
 std::string to_text(const Problems& problems);
 
+void append(Problems& all, Problems more);
+// The same problems, each under a section: "codec" becomes "dp.gradient.codec", and what was
+// nowhere is at the section itself.
+Problems under(const std::string& section, Problems problems);
+// The same problems, all at one place.
+Problems all_at(const std::string& where, Problems problems);
+
 }  // namespace laconic

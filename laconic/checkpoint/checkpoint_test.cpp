@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "laconic/base/error.hpp"
-#include "laconic/file/size_limit.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
+#include "laconic/file/test_size_limit.hpp"
 
 namespace laconic {
 namespace {

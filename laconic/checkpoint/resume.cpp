@@ -11,6 +11,7 @@
 #include "laconic/base/text.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/model/hugging_face.hpp"
+#include "laconic/tensor/host.hpp"
 
 namespace laconic {
 
@@ -45,7 +46,7 @@ Family configured_family(const RunConfig& config, std::int64_t vocabulary) {
 // run that cannot fit is refused here, before the system runs out of memory and kills somebody.
 void require_memory(const RunConfig& config, const ModelSpec& spec, const HeldBlocks& held,
                     std::int64_t memory_bytes) {
-  if (memory_bytes == 0 || config.run.device != "cpu") return;
+  if (memory_bytes == 0 || config.run.device != Device::cpu) return;
   std::set<std::size_t> used;
   std::int64_t kept = 0;  // elements of a sample
   for (std::size_t b = 0; b < spec.blocks.size(); ++b) {
@@ -56,7 +57,7 @@ void require_memory(const RunConfig& config, const ModelSpec& spec, const HeldBl
   double parameters = 0;
   for (const std::size_t p : used)
     parameters += static_cast<double>(elements_of(spec.parameters[p]));
-  const double item = config.run.dtype == "float64" ? 8 : 4;
+  const auto item = static_cast<double>(bytes_of(config.run.dtype));
   const std::int64_t samples = config.microbatch_size();
   const double activations = static_cast<double>(samples * kept) * item;
   const double needed = 4 * parameters * item + activations;
@@ -115,8 +116,7 @@ std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& op
 void continue_from(const std::string& checkpoint, const RunConfig& config, const Family& family,
                    const HeldBlocks& held, const DataFacts& data, Start& start) {
   const Family found = read_family(checkpoint);
-  Problems problems = compare(found, family, checkpoint);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(compare(found, family, checkpoint));
   // What is found has its own epsilon.
   start.weights = make_empty_weights(found, tensor_options(config), held, config.model.context);
   load_checkpoint(checkpoint, start.weights, start.state);
@@ -136,7 +136,7 @@ std::string checkpoints_folder(const RunConfig& config) {
 }
 
 at::TensorOptions tensor_options(const RunConfig& config) {
-  const bool is_cuda = config.run.device == "cuda";
+  const bool is_cuda = config.run.device == Device::cuda;
   if (is_cuda && !at::hasCUDA())
     throw ConfigError(std::string("run.device = \"cuda\", but this libtorch (" LACONIC_TORCH_VERSION
                                   ") sees no CUDA device: `laconic doctor` says why"));
@@ -146,7 +146,7 @@ at::TensorOptions tensor_options(const RunConfig& config) {
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
   }
   return at::TensorOptions()
-      .dtype(config.run.dtype == "float64" ? at::kDouble : at::kFloat)
+      .dtype(scalar_type_of(config.run.dtype))
       .device(is_cuda ? at::kCUDA : at::kCPU);
 }
 

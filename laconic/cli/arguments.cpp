@@ -13,6 +13,7 @@
 #include "laconic/cli/codec_argument.hpp"
 #include "laconic/cli/lab_argument.hpp"
 #include "laconic/cli/schedule_argument.hpp"
+#include "laconic/config/option.hpp"
 
 namespace laconic {
 
@@ -55,10 +56,10 @@ void add_model(CLI::App& verb, ModelArguments& model) {
                   "checkpoint, run folder (its newest checkpoint), or Hugging Face GPT-2 folder")
       ->required();
   verb.add_option("--device", model.device, "where tensors live")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->check(CLI::IsMember(names_in(kDeviceNames)))
       ->capture_default_str();
   verb.add_option("--dtype", model.dtype, "of the arithmetic")
-      ->check(CLI::IsMember({"float32", "float64"}))
+      ->check(CLI::IsMember(names_in(kRunDtypeNames)))
       ->capture_default_str();
   verb.add_option("--threads", model.threads, "compute threads; 0: one per available core")
       ->check(CLI::Range(0, 4096))
@@ -244,7 +245,7 @@ class Parser {
         ->required();
     verb.add_option("FOLDER", export_.folder, "to write; must not exist or be empty")->required();
     verb.add_option("--dtype", export_.dtype, "of the weights")
-        ->check(CLI::IsMember({"float32", "float64", "float16", "bfloat16"}))
+        ->check(CLI::IsMember(names_in(kDtypeLongNames)))
         ->capture_default_str();
     verb.add_option("--shard-bytes", export_.shard_bytes,
                     "split into files of at most N bytes; 0: one file")

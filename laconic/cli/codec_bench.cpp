@@ -265,10 +265,10 @@ int run_codec(const CodecBenchCommand& command) {
       if (std::holds_alternative<AutoEncoder>(options.codecs.back()))
         problems.push_back({text, "is learned: there is nothing to measure without its maps"});
     } catch (const ConfigError& error) {
-      for (const Problem& problem : error.problems()) problems.push_back(problem);
+      append(problems, error.problems());
     }
   }
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
   const CodecBenchReport report = bench_codecs(options);
   fmt::print("{}", to_text(report));
   if (!command.json.empty()) write_atomically(command.json, to_json(report));

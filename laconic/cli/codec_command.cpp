@@ -27,8 +27,8 @@ CodecSpec parse_for(const std::string& text, const TensorSpec& tensor) {
   } catch (const ConfigError& error) {
     problems = error.problems();  // and whether raw could carry such a tensor
   }
-  for (Problem& p : check(codec, tensor)) problems.push_back(std::move(p));
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  append(problems, check(codec, tensor));
+  refuse(problems);
   return codec;
 }
 

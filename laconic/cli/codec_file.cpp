@@ -56,10 +56,6 @@ void check_stateless(const CodecSpec& codec, const std::string& where, Problems&
     problems.push_back({where, "auto_encoder needs the maps that a run has learned"});
 }
 
-void throw_if_any(Problems problems) {
-  if (!problems.empty()) throw ConfigError(std::move(problems));
-}
-
 // --- encode
 
 // Positions in the file of the tensors that are wanted.
@@ -105,7 +101,7 @@ EncodePlan plan_of(const CodecEncodeCommand& command, const SafetensorsFile& fil
     for (const Problem& p : check(plan.codec, {entry.dtype, entry.shape}))
       problems.push_back({printable(entry.name), p.what});
   }
-  throw_if_any(std::move(problems));
+  refuse(problems);
   return plan;
 }
 
@@ -364,7 +360,7 @@ int run_codec(const CodecDecodeCommand& command) {
     original = SafetensorsFile(command.original);
     name_after(original, frames, problems);
   }
-  throw_if_any(std::move(problems));
+  refuse(problems);
 
   std::vector<SafetensorsSpec> specs;
   for (const NamedFrame& f : frames)

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "laconic/base/clock.hpp"
+#include "laconic/base/host_name.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/rendezvous/socket.hpp"

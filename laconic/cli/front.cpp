@@ -79,7 +79,7 @@ void require_data(const DataSection& data) {
       problems.push_back({key, fmt::format("{}.idx does not exist: make it with `laconic prepare`, "
                                            "or correct {}",
                                            prefix, key)});
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
 }
 
 int launch_workers(const TrainCommand& command, const RunConfig& config, int workers, char** argv) {

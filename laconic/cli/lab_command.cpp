@@ -26,7 +26,7 @@ constexpr const char* kLatencyHint =
 // What every verb that acts begins with.
 void prepare(const LabSpec& spec) {
   Problems problems = check(spec);
-  for (const Problem& problem : check(detect_lab_rights())) problems.push_back(problem);
+  append(problems, check(detect_lab_rights()));
   if (process_of_run(spec.name))
     problems.push_back({"--name", fmt::format("'{}' is the name of a run's own lab", spec.name)});
   refuse(problems);

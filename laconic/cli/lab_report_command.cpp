@@ -109,8 +109,7 @@ Places find_places(const std::string& out, const std::vector<Trial>& trials) {
 }
 
 void refuse_or_warn() {
-  const Problems problems = check(detect_lab_rights());
-  if (!problems.empty()) throw ConfigError(problems);
+  refuse(check(detect_lab_rights()));
   if (find_tool("gnuplot").empty())
     fmt::print(stderr,
                "laconic: gnuplot is not installed, and the report will have no figures; install "

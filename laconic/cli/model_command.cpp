@@ -43,8 +43,8 @@ std::string model_folder(const std::string& path) {
 
 Weights load_model(const ModelArguments& arguments, const std::string& folder) {
   RunConfig config;
-  config.run.device = arguments.device;
-  config.run.dtype = arguments.dtype;
+  config.run.device = value_in(kDeviceNames, arguments.device).value();
+  config.run.dtype = value_in(kRunDtypeNames, arguments.dtype).value();
   if (arguments.threads > 0) at::set_num_threads(arguments.threads);
   return read_model(folder, tensor_options(config));
 }
@@ -81,7 +81,7 @@ std::vector<std::int64_t> prompt_of(const GenerateCommand& command,
     if (id < 0 || id >= vocabulary_of(family))
       problems.push_back(
           {"prompt", fmt::format("token id {} is not in [0, {})", id, vocabulary_of(family))});
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
   return ids;
 }
 
@@ -168,12 +168,9 @@ int run_export(const ExportCommand& command) {
     throw ConfigError(
         fmt::format("{} exists and is not empty: choose another folder", command.folder));
   ModelArguments arguments = command.model;
-  arguments.dtype = "float64";  // holds every type exactly
+  arguments.dtype = name_in(kRunDtypeNames, Dtype::f64);  // holds every type exactly
   const Weights weights = load_model(arguments, folder);
-  const Dtype dtype = command.dtype == "float64"    ? Dtype::f64
-                      : command.dtype == "float16"  ? Dtype::f16
-                      : command.dtype == "bfloat16" ? Dtype::bf16
-                                                    : Dtype::f32;
+  const Dtype dtype = value_in(kDtypeLongNames, command.dtype).value();
   fs::create_directories(command.folder);
   write_model(
       command.folder, weights,

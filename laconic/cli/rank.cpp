@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/host_name.hpp"
 #include "laconic/cli/arguments.hpp"
 #include "laconic/cli/flights.hpp"
 #include "laconic/config/read.hpp"
@@ -45,9 +46,9 @@ Meeting meeting_of(const Place& place, const NetworkSection& network) {
           .deadline = deadline_of(network)};
 }
 
-std::string transport_name(const NetworkSection& network) {
-  if (network.transport != "auto") return network.transport;
-  return has_gloo() || !has_mpi() ? "gloo" : "mpi";
+TransportKind transport_of(const NetworkSection& network) {
+  if (network.transport != TransportKind::automatic) return network.transport;
+  return has_gloo() || !has_mpi() ? TransportKind::gloo : TransportKind::mpi;
 }
 
 // Everything that is known to be impossible before anybody is met. All ranks find the same.
@@ -55,14 +56,14 @@ void require_possible(const RunConfig& config, int ranks) {
   Problems problems = check_mesh(config, ranks);
   const auto add = [&](const char* key, const auto& find) {
     try {
-      for (Problem& p : find()) problems.push_back({key, std::move(p.what)});
+      append(problems, all_at(key, find()));
     } catch (const ConfigError& error) {
-      for (const Problem& p : error.problems()) problems.push_back({key, p.what});
+      append(problems, all_at(key, error.problems()));
     }
   };
   add("network.shape", [&] { return check(parse_shape(config.network.shape), ranks); });
   add("network.faults", [&] { return check(parse_faults(config.network.faults), ranks); });
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
 }
 
 std::unique_ptr<Transport> decorated(std::unique_ptr<Transport> transport,
@@ -131,7 +132,7 @@ LinkFacts look_at_network(Transport& transport, const RunConfig& config, const P
                                            {.deadline = deadline_of(config.network),
                                             .measure = config.network.preflight,
                                             .meter = &meter});
-  if (!report.problems.empty()) throw ConfigError(report.problems);
+  refuse(report.problems);
   if (transport.rank() == 0) {
     fmt::print("{}\n{}", to_text(place), to_text(report));
     std::fflush(stdout);
@@ -186,7 +187,7 @@ std::unique_ptr<Transport> mpi_at(const Place& place) {
 TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   const RunConfig& config = options.config;
   require_possible(config, place.size);
-  const bool is_mpi = transport_name(config.network) == "mpi";
+  const bool is_mpi = transport_of(config.network) == TransportKind::mpi;
   const Meeting meeting = meeting_of(place, config.network);
   const std::unique_ptr<Store> store = is_mpi ? nullptr : meet(meeting);
   const std::unique_ptr<Transport> transport =

@@ -11,10 +11,6 @@ namespace laconic {
 
 namespace {
 
-Mesh mesh_of(const RunConfig& config) {
-  return {.pp = static_cast<int>(config.mesh.pp), .dp = static_cast<int>(config.mesh.dp)};
-}
-
 std::string needs(const Mesh& mesh) {
   const int ranks = size(mesh);
   return ranks == 1 ? "one rank is all it has"
@@ -32,7 +28,7 @@ void check_place(const TrainCommand& command, const RunConfig& config, const Pla
                                        "by {}, which would have to start them again",
                                        place.source)});
   const Mesh mesh = mesh_of(config);
-  if (config.network.transport == "in_process") {
+  if (config.network.transport == TransportKind::in_process) {
     if (place.size > 1)
       problems.push_back(
           {"network.transport", fmt::format("in_process keeps all ranks in one process, but {} has "
@@ -46,7 +42,7 @@ void check_place(const TrainCommand& command, const RunConfig& config, const Pla
 
 void check_ranks(const TrainCommand& command, const RunConfig& config, Problems& problems) {
   const Mesh mesh = mesh_of(config);
-  if (config.network.transport == "mpi" && size(mesh) > 1)
+  if (config.network.transport == TransportKind::mpi && size(mesh) > 1)
     problems.push_back({"network.transport",
                         fmt::format("mpi needs ranks that MPI has started: `mpirun -np {} laconic "
                                     "train ...`",
@@ -67,16 +63,18 @@ TrainPlan plan_train(const TrainCommand& command, const RunConfig& config,
     check_place(command, config, *place, problems);
   else
     check_ranks(command, config, problems);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
   if (place) return {.sharing = place->local_size};
-  const int workers = config.network.transport == "in_process" ? 1 : size(mesh_of(config));
+  const int workers =
+      config.network.transport == TransportKind::in_process ? 1 : size(mesh_of(config));
   // A single one needs nobody to watch it, unless it is to be started again.
   return {.workers = workers > 1 || command.max_restarts > 0 ? workers : 0, .sharing = workers};
 }
 
 int threads_per_worker(int usable, int sharing, int mask, int parents_mask) {
   const bool is_bound = mask > 0 && mask < parents_mask;
-  // Of all the processors, ours alone: mpirun may bind two workers to the same half of a machine.
+  // Counts only the processors of our own mask: mpirun may bind two workers to the same half of a
+  // machine.
   const double share =
       is_bound ? static_cast<double>(parents_mask) / mask / sharing : 1.0 / sharing;
   return std::max(1, static_cast<int>(usable * std::min(1.0, share)));

@@ -7,7 +7,7 @@
 namespace laconic {
 namespace {
 
-RunConfig config(int dp, const std::string& transport = "auto") {
+RunConfig config(int dp, TransportKind transport = TransportKind::automatic) {
   RunConfig config;
   config.mesh.dp = dp;
   config.network.transport = transport;
@@ -45,10 +45,10 @@ TEST(TrainPlan, OneRankIsThisProcess) {
 }
 
 TEST(TrainPlan, MpiNeedsItsOwnLauncher) {
-  EXPECT_NE(refusal(command(0), config(2, "mpi"), std::nullopt).find("mpirun -np 2"),
+  EXPECT_NE(refusal(command(0), config(2, TransportKind::mpi), std::nullopt).find("mpirun -np 2"),
             std::string::npos);
-  EXPECT_EQ(refusal(command(0), config(1, "mpi"), std::nullopt), "no refusal");
-  EXPECT_EQ(refusal(command(0), config(2, "mpi"), place(2, 1)), "no refusal");
+  EXPECT_EQ(refusal(command(0), config(1, TransportKind::mpi), std::nullopt), "no refusal");
+  EXPECT_EQ(refusal(command(0), config(2, TransportKind::mpi), place(2, 1)), "no refusal");
 }
 
 TEST(TrainPlan, TheMeshSaysHowManyWorkersToStart) {
@@ -60,9 +60,10 @@ TEST(TrainPlan, TheMeshSaysHowManyWorkersToStart) {
 }
 
 TEST(TrainPlan, RanksThatAreThreadsNeedOneProcess) {
-  EXPECT_EQ(plan_train(command(4), config(4, "in_process"), std::nullopt).workers, 0);
-  EXPECT_EQ(plan_train(command(4, 1), config(4, "in_process"), std::nullopt).workers, 1);
-  EXPECT_EQ(plan_train(command(0), config(4, "in_process"), place(1, 1)).workers, 0);
+  EXPECT_EQ(plan_train(command(4), config(4, TransportKind::in_process), std::nullopt).workers, 0);
+  EXPECT_EQ(plan_train(command(4, 1), config(4, TransportKind::in_process), std::nullopt).workers,
+            1);
+  EXPECT_EQ(plan_train(command(0), config(4, TransportKind::in_process), place(1, 1)).workers, 0);
 }
 
 TEST(TrainPlan, UnderALauncherWeAreOneWorker) {
@@ -82,7 +83,7 @@ TEST(TrainPlan, ContradictionsAreRefusedWithTheNumbers) {
             "mesh: dp 4 needs 4 ranks, Slurm has started 2");
   EXPECT_EQ(refusal(command(0), config(1), place(2, 2)),
             "mesh: one rank is all it has, Slurm has started 2");
-  EXPECT_EQ(refusal(command(0, 1), config(2, "in_process"), place(2, 2)),
+  EXPECT_EQ(refusal(command(0, 1), config(2, TransportKind::in_process), place(2, 2)),
             "--max-restarts: is for ranks that we start ourselves; these were started by Slurm, "
             "which would have to start them again\n"
             "network.transport: in_process keeps all ranks in one process, but Slurm has started "

@@ -48,7 +48,8 @@ std::int64_t usable_memory() {
 // Alone, as one rank of those that somebody has started, or with all ranks as threads.
 TrainSummary train_somehow(const TrainOptions& options, const std::optional<Place>& place) {
   if (place && place->size > 1) return train_as_rank(options, *place);
-  if (size(mesh_of(options.config)) > 1 && options.config.network.transport == "in_process")
+  if (size(mesh_of(options.config)) > 1 &&
+      options.config.network.transport == TransportKind::in_process)
     return train_in_threads(options);
   return train(options);
 }

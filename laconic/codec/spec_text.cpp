@@ -343,8 +343,8 @@ CodecSpec parse_codec(std::string_view text) {
     if (codec && values) set_values(*codec, *values, problems);
   }
   if (codec)  // what could be read is checked beside what could not
-    for (Problem& problem : check(*codec)) problems.push_back(std::move(problem));
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+    append(problems, check(*codec));
+  refuse(problems);
   return *codec;
 }
 

@@ -333,8 +333,7 @@ void Collective::recode(const CodecSpec& up, const CodecSpec& down) {
   CollectiveSpec changed = body_->spec;
   changed.up = up;
   changed.down = down;
-  Problems problems = check(changed);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(check(changed));
   LACONIC_ASSERT(adds_payloads(changed) == adds_payloads(body_->spec) &&
                      is_raw(up) == is_raw(body_->spec.up) &&
                      is_raw(down) == is_raw(body_->spec.down),
@@ -370,7 +369,7 @@ void Collective::load(const CollectiveState& state) {
   };
   check_size("up", state.up.size(), body_->elements());
   check_size("down", state.down.size(), sealed.elements);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
   body_->for_each_link([&](Sender& sender, const Slice& slice, bool is_up) {
     const std::span<const float> all = is_up ? state.up : state.down;
     const std::uint64_t start = is_up ? slice.offset : slice.offset - sealed.offset;

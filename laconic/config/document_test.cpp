@@ -58,7 +58,7 @@ TEST(Presets, ThoseOfPipelinesSayWhatTheyAreNamedFor) {
   EXPECT_TRUE(preset("ac-sgd").remembers_samples());
   EXPECT_TRUE(preset("ac-sgd").model.dropout_by_sample);
   EXPECT_EQ(preset("ac-sgd").shards(), 2);
-  EXPECT_EQ(preset("optimus-cc").pp_gradient.memory, "feedback");
+  EXPECT_EQ(preset("optimus-cc").pp_gradient.memory, LinkMemory::feedback);
   EXPECT_EQ(preset("optimus-cc").shards(), 1);
   EXPECT_FALSE(preset("rotated").remembers_samples());
 }
@@ -74,7 +74,7 @@ struct KeyCollector {
     value.visit(*this);
   }
   template <class T, class... Hint>
-  void operator()(const char* key, T&, const char*, Hint...) {
+  void operator()(const char* key, T&, const char*, const Hint&...) {
     keys.insert(section + "." + key);
   }
 };

@@ -51,11 +51,21 @@ class SectionReader {
       : table_(table), section_(std::move(section)), name_(name), problems_(problems) {}
 
   template <class T>
-  void operator()(const char* key, T& value, const char*, Choices choices = {}) {
+  void operator()(const char* key, T& value, const char*) {
+    known_.emplace_back(key);
+    if (const toml::node* node = table_.get(key)) read(*node, key, value);
+  }
+  template <class E, std::size_t kSize>
+  void operator()(const char* key, E& value, const char*,
+                  const std::array<Named<E>, kSize>& names) {
     known_.emplace_back(key);
     const toml::node* node = table_.get(key);
-    if (node == nullptr || !read(*node, key, value)) return;
-    if constexpr (std::is_same_v<T, std::string>) check_choice(*node, key, value, choices);
+    std::string word;
+    if (node == nullptr || !read(*node, key, word)) return;
+    if (const std::optional<E> found = value_in(names, word))
+      value = *found;
+    else
+      report_unknown_name(*node, key, word, names_in(names));
   }
   void operator()(const char* key, std::string& value, const char*, AlsoAsList) {
     known_.emplace_back(key);
@@ -117,14 +127,11 @@ class SectionReader {
     return found.has_value();
   }
 
-  void check_choice(const toml::node& node, const char* key, const std::string& value,
-                    Choices choices) {
-    if (choices.size() == 0) return;
-    const std::vector<std::string> known(choices.begin(), choices.end());
-    if (std::find(known.begin(), known.end(), value) != known.end()) return;
+  void report_unknown_name(const toml::node& node, const char* key, const std::string& word,
+                           const std::vector<std::string>& known) {
     problems_.push_back(
         {position(name_, node.source()),
-         with_suggestion(fmt::format("{}.{} cannot be '{}'", section_, key, value), value, known)});
+         with_suggestion(fmt::format("{}.{} cannot be '{}'", section_, key, word), word, known)});
   }
 
   const toml::table& table_;
@@ -209,10 +216,6 @@ Problem syntax_problem(const toml::parse_error& error, const std::string& name) 
   return {position(name, error.source()), std::string(error.description())};
 }
 
-void append(Problems& all, Problems more) {
-  all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
-}
-
 std::string resolve_extends(const std::string& what, const std::string& from,
                             const ConfigSource& source) {
   constexpr std::string_view kPreset = "preset:";
@@ -272,16 +275,21 @@ struct SectionWriter {
   std::string text;
 
   template <class T>
-  void operator()(const char* key, T& value, const char* help, Choices choices = {}) {
-    std::string line = fmt::format("{} = {}", key, literal(value));
-    if (with_help) {
-      line = fmt::format("{:<28} # {}", line, help);
-      if (choices.size() > 0) line += fmt::format(": {}", fmt::join(choices, " | "));
-    }
-    text += line + "\n";
+  void operator()(const char* key, T& value, const char* help) {
+    add_line(key, literal(value), help);
+  }
+  template <class E, std::size_t kSize>
+  void operator()(const char* key, E& value, const char* help,
+                  const std::array<Named<E>, kSize>& names) {
+    add_line(key, literal(value, names), fmt::format("{}: {}", help, join(names_in(names), " | ")));
   }
   void operator()(const char* key, std::string& value, const char* help, AlsoAsList) {
     (*this)(key, value, help);
+  }
+
+  void add_line(const char* key, const std::string& value, const std::string& help) {
+    const std::string line = fmt::format("{} = {}", key, value);
+    text += (with_help ? fmt::format("{:<28} # {}", line, help) : line) + "\n";
   }
 
   static std::string literal(std::int64_t value) { return fmt::format("{}", value); }
@@ -295,6 +303,10 @@ struct SectionWriter {
     std::ostringstream quoted;
     quoted << toml::toml_formatter{toml::value<std::string>{value}, toml::format_flags::none};
     return quoted.str();
+  }
+  template <class E, std::size_t kSize>
+  static std::string literal(E value, const std::array<Named<E>, kSize>& names) {
+    return literal(std::string(name_in(names, value)));
   }
 };
 
@@ -321,8 +333,13 @@ struct Flattener {
     value.visit(*this);
   }
   template <class T>
-  void operator()(const char* key, T& value, const char*, Choices = {}) {
+  void operator()(const char* key, T& value, const char*) {
     values[section + "." + key] = SectionWriter::literal(value);
+  }
+  template <class E, std::size_t kSize>
+  void operator()(const char* key, E& value, const char*,
+                  const std::array<Named<E>, kSize>& names) {
+    values[section + "." + key] = SectionWriter::literal(value, names);
   }
   void operator()(const char* key, std::string& value, const char* help, AlsoAsList) {
     (*this)(key, value, help);
@@ -374,8 +391,7 @@ Problems apply_set(const std::string& assignment, RunConfig& config) {
   } catch (const toml::parse_error&) {  // not TOML: an unquoted text such as float64 or data/wiki
     problems = apply_table(text, name, config);
   }
-  for (Problem& p : problems) p.where = name;  // line and column of our own rewriting help nobody
-  return problems;
+  return all_at(name, std::move(problems));  // lines of our own rewriting help nobody
 }
 
 RunConfig read_config(const ConfigSource& source) {
@@ -384,7 +400,7 @@ RunConfig read_config(const ConfigSource& source) {
   if (!source.path.empty()) reading = apply_file(source.path, source, 0, config);
   for (const std::string& set : source.sets) append(reading.problems, apply_set(set, config));
   if (reading.is_whole) append(reading.problems, check(config));
-  if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
+  refuse(reading.problems);
   return config;
 }
 

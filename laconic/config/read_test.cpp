@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "laconic/base/error.hpp"
 
@@ -51,12 +52,78 @@ TEST(Config, EveryKeyIsReadFromWhatIsPrinted) {
   config.model.dropout = 0.125;
   config.model.recompute = true;
   config.optimiser.lr = 1;
-  config.optimiser.schedule = "linear";
+  config.optimiser.schedule = LearningRateShape::linear;
   for (const bool with_help : {false, true}) {
     RunConfig back;
     EXPECT_EQ(to_text(apply_toml(to_toml(config, with_help), "printed", back)), "");
     EXPECT_EQ(to_toml(back, false), to_toml(config, false));
   }
+}
+
+// Every key that has a fixed set of values, with their names.
+struct NamedKeys {
+  std::map<std::string, std::vector<std::string>> names;
+  std::string section;
+
+  template <class Section>
+  void operator()(const char* key, Section& value) {
+    section = key;
+    value.visit(*this);
+  }
+  template <class T, class... Mark>
+  void operator()(const char*, T&, const char*, const Mark&...) {}
+  template <class E, std::size_t kSize>
+  void operator()(const char* key, E&, const char*, const std::array<Named<E>, kSize>& table) {
+    names[section + "." + key] = names_in(table);
+  }
+};
+
+TEST(Config, EveryNameOfAValueIsReadAndPrintedAgain) {
+  RunConfig config;
+  NamedKeys keys;
+  config.visit(keys);
+  ASSERT_EQ(keys.names.size(), 17U);
+  for (const auto& [key, names] : keys.names)
+    for (const std::string& name : names) {
+      SCOPED_TRACE(key + " = " + name);
+      RunConfig changed;
+      ASSERT_EQ(to_text(apply_set(key + "=" + name, changed)), "");
+      const std::string line = key.substr(key.rfind('.') + 1) + " = \"" + name + "\"\n";
+      EXPECT_NE(to_toml(changed, false).find(line), std::string::npos);
+      EXPECT_LE(differences(config, changed).size(), 1U);
+      RunConfig again;
+      EXPECT_EQ(to_text(apply_toml(to_toml(changed, true), "printed", again)), "");
+      EXPECT_EQ(differences(changed, again), std::vector<std::string>());
+    }
+}
+
+TEST(Config, OtherNamesAreRefusedWithTheNearestAndChangeNothing) {
+  const struct {
+    const char* set;
+    const char* what;
+  } cases[] = {
+      {"run.device=cdua", "run.device cannot be 'cdua'; did you mean 'cuda'?"},
+      {"run.dtype=bfloat16", "run.dtype cannot be 'bfloat16'; did you mean 'float32'?"},
+      // Names that the enum has, but not the key.
+      {"pp.activation.memory=feedback",
+       "pp.activation.memory cannot be 'feedback' (known: none, delta)"},
+      {"pp.gradient.when=never",
+       "pp.gradient.when cannot be 'never' (known: always, epilogue, critical)"},
+      {"steering.guard=3", "steering.guard must be a text in quotes, not integer"},
+  };
+  for (const auto& c : cases) {
+    RunConfig config;
+    const Problems problems = apply_set(c.set, config);
+    ASSERT_EQ(problems.size(), 1U) << c.set;
+    EXPECT_EQ(problems[0].what, c.what);
+    EXPECT_EQ(differences({}, config), std::vector<std::string>()) << c.set;
+  }
+}
+
+TEST(Config, AMeshIsWhatTheConfigurationAsksFor) {
+  RunConfig config;
+  config.mesh = {.pp = 3, .dp = 5};
+  EXPECT_EQ(mesh_of(config), (Mesh{.pp = 3, .dp = 5}));
 }
 
 TEST(Config, UnknownKeysNameLineColumnAndNearestKey) {
@@ -93,7 +160,7 @@ TEST(Config, SetTakesTomlOrPlainText) {
   EXPECT_TRUE(apply_set("data.train = data/wiki-2", config).empty());
   EXPECT_TRUE(apply_set("run.folder=\"a b\"", config).empty());
   EXPECT_EQ(config.model.layers, 3);
-  EXPECT_EQ(config.run.dtype, "float64");
+  EXPECT_EQ(config.run.dtype, Dtype::f64);
   EXPECT_EQ(config.data.train, "data/wiki-2");
   EXPECT_EQ(config.run.folder, "a b");
   EXPECT_EQ(to_text(apply_set("model.layrs=3", config)),
@@ -191,7 +258,7 @@ TEST(Config, NetworkPoliciesAreCheckedTogether) {
   RunConfig config;
   config.data.train = "data";
   config.dp_gradient.codec = "quantise:bits=9";
-  config.dp_gradient.method = "compressed_adam";
+  config.dp_gradient.method = GradientMethod::compressed_adam;
   config.network.deadline = 0;
   config.local.steps = 7;
   const std::string text = to_text(check(config));

@@ -73,7 +73,7 @@ void check_train(Checker& c, const TrainSection& train) {
 void check_optimiser(Checker& c, const OptimiserSection& optimiser, const TrainSection& train) {
   c.in_range("optimiser.lr", optimiser.lr, 0, kAnyLarge);
   c.in_range("optimiser.min_lr", optimiser.min_lr, 0, kAnyLarge);
-  c.require(optimiser.min_lr <= optimiser.lr || optimiser.schedule == "constant",
+  c.require(optimiser.min_lr <= optimiser.lr || optimiser.schedule == LearningRateShape::constant,
             "optimiser.min_lr",
             fmt::format("min_lr = {} is above lr = {}", optimiser.min_lr, optimiser.lr));
   c.at_least("optimiser.warmup", optimiser.warmup, 0);
@@ -144,7 +144,8 @@ void check_boundary(Checker& c, const std::string& section, const Section& link)
   }
   c.at_least(section + ".budget", link.budget, 0);
   c.require(!link.store.empty(), section + ".store", "store is empty: write ram, or a folder");
-  c.require(link.memory != "delta" || link.store == "ram" || link.budget > 0, section + ".budget",
+  c.require(link.memory != LinkMemory::delta || link.store == kInRam || link.budget > 0,
+            section + ".budget",
             fmt::format("budget = {}: references in the folder {} need a limit in bytes",
                         link.budget, link.store));
 }
@@ -191,7 +192,9 @@ void check_schedule(Checker& c, const PipelineSection& pipeline) {
 // Interleaved takes microbatches in rounds, one for each rank.
 void check_rounds(Checker& c, const RunConfig& config) {
   const std::int64_t pp = config.mesh.pp, dp = config.mesh.dp, batch = config.train.batch;
-  if (config.pipeline.schedule != "interleaved" || pp < 1 || dp < 1 || batch < dp) return;
+  if (config.pipeline.schedule != name_of(ScheduleKind::interleaved) || pp < 1 || dp < 1 ||
+      batch < dp)
+    return;
   const std::int64_t local = config.local_batch(), size = config.microbatch_size();
   if (batch % dp != 0 || size < 1 || local % size != 0) return;
   c.require(config.microbatches() % pp == 0, "pipeline.schedule",
@@ -227,7 +230,7 @@ void check_network(Checker& c, const RunConfig& config) {
   c.in_range("dp.gradient.min_ratio", gradient.min_ratio, 0, kAnyLarge);
   for (const Problem& p : check_stage_choice(gradient.stages, config.mesh.pp))
     c.require(false, "dp.gradient.stages", p.what);
-  if (gradient.method == "compressed_adam")
+  if (gradient.method == GradientMethod::compressed_adam)
     c.require(gradient.warmup > 0, "dp.gradient.warmup",
               "compressed_adam freezes the second moment after warm-up, which must therefore have "
               "at least one step; a tenth of train.steps is usual");
@@ -241,10 +244,10 @@ void check_local(Checker& c, const RunConfig& config) {
   if (local.steps < 1) return;
   c.require(config.mesh.dp > 1, "local.steps",
             fmt::format("steps = {} with mesh.dp = 1: there is nobody to agree with", local.steps));
-  c.require(config.dp_gradient.method == "codec", "local.steps",
+  c.require(config.dp_gradient.method == GradientMethod::codec, "local.steps",
             fmt::format("local updates send the change of the parameters, not what "
                         "dp.gradient.method = \"{}\" sends: set it to \"codec\"",
-                        config.dp_gradient.method));
+                        name_in(kGradientMethodNames, config.dp_gradient.method)));
   for (const auto& [key, every] : {std::pair{"checkpoint.every", config.checkpoint.every},
                                    {"train.steps", config.train.steps},
                                    {"evaluate.every", config.evaluate.every}})
@@ -258,7 +261,7 @@ void check_local(Checker& c, const RunConfig& config) {
 void check_guard(Checker& c, const RunConfig& config) {
   const SteeringSection& s = config.steering;
   const std::int64_t local = config.local.steps;
-  if (s.guard != "off" && local > 0)
+  if (s.guard != GuardMode::off && local > 0)
     c.require(s.every % local == 0, "steering.every",
               fmt::format("every = {} is not a multiple of local.steps = {}: only then do sums "
                           "of changes travel in steps that are looked at",
@@ -269,7 +272,7 @@ void check_guard(Checker& c, const RunConfig& config) {
       fmt::format("shadow = {} with local.steps = {}: every replica follows its own gradient, "
                   "and there is no common one to compare",
                   s.shadow, local));
-  c.require(config.dp_gradient.method != "compressed_adam", "steering.shadow",
+  c.require(config.dp_gradient.method != GradientMethod::compressed_adam, "steering.shadow",
             fmt::format("shadow = {} with dp.gradient.method = \"compressed_adam\": after warm-up "
                         "moments travel, and there is no common gradient to compare",
                         s.shadow));
@@ -289,6 +292,10 @@ void check_steering(Checker& c, const RunConfig& config) {
 
 }  // namespace
 
+Mesh mesh_of(const RunConfig& config) {
+  return {.pp = static_cast<int>(config.mesh.pp), .dp = static_cast<int>(config.mesh.dp)};
+}
+
 Problems check_stages(const RunConfig& config, std::int64_t layers) {
   const std::int64_t pp = config.mesh.pp, chunks = config.pipeline.chunks;
   Checker c;
@@ -298,7 +305,7 @@ Problems check_stages(const RunConfig& config, std::int64_t layers) {
                         "and the model has {}: {} layers, an embedding and a head",
                         pp, chunks, config.stages(), layers + 2, layers));
   const std::string& text = config.pipeline.split;
-  if (text == "auto" || text == "measured") return c.problems;
+  if (text == kSplitAuto || text == kSplitMeasured) return c.problems;
   try {
     for (const Problem& p :
          check_split(parse_split(text), layers, static_cast<int>(config.stages())))
@@ -323,8 +330,7 @@ Problems check(const RunConfig& config) {
   check_shares(c, config);
   check_shards(c, config);
   check_pipeline(c, config);
-  if (config.model.start.empty())
-    for (Problem& p : check_stages(config, config.model.layers)) c.problems.push_back(std::move(p));
+  if (config.model.start.empty()) append(c.problems, check_stages(config, config.model.layers));
   check_optimiser(c, config.optimiser, config.train);
   c.at_least("evaluate.every", config.evaluate.every, 0);
   c.at_least("evaluate.samples", config.evaluate.samples, 0);

@@ -4,41 +4,48 @@
 // in visit(); reading, printing, overriding and documenting all walk that
 // list, so a key cannot be read but not shown, or shown but not documented.
 //
-// To add a key: a member with its default, and a line in visit(). If some
-// values are impossible, a line in check() (run_config.cpp).
+// To add a key: a member with its default, and a line in visit(). If it has a fixed set of values,
+// an enum and its names in config/option.hpp. If some values are impossible, a line in check()
+// (run_config.cpp).
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 
 #include "laconic/base/problem.hpp"
+#include "laconic/config/option.hpp"
+#include "laconic/mesh/mesh.hpp"
 
 namespace laconic {
 
-using Choices = std::initializer_list<const char*>;
-// Of a text: also written as a list of whole numbers, [2, 3] for "2,3".
+// A mark in visit(): the text may also be written as a list of whole numbers, [2, 3] for "2,3".
 struct AlsoAsList {};
+
+// pp.*.store when references are kept in memory; anything else is a folder.
+inline constexpr const char* kInRam = "ram";
+// pipeline.split when it is no list of layers.
+inline constexpr const char* kSplitAuto = "auto";
+inline constexpr const char* kSplitMeasured = "measured";
 
 struct RunSection {
   std::string folder = "runs/gpt";
   std::int64_t seed = 1;
-  std::string device = "cpu";
-  std::string dtype = "float32";
+  Device device = Device::cpu;
+  Dtype dtype = Dtype::f32;
   std::int64_t threads = 0;
 
   template <class V>
   void visit(V& v) {
     v("folder", folder, "where checkpoints, logs and the resolved configuration go");
     v("seed", seed, "initialisation, data order and dropout all follow from it");
-    v("device", device, "where tensors live", Choices{"cpu", "cuda"});
-    v("dtype", dtype, "of parameters and arithmetic", Choices{"float32", "float64"});
+    v("device", device, "where tensors live", kDeviceNames);
+    v("dtype", dtype, "of parameters and arithmetic", kRunDtypeNames);
     v("threads", threads, "compute threads; 0: one per available core");
   }
 };
 
 struct ModelSection {
-  std::string kind = "gpt";
+  ModelKind kind = ModelKind::gpt;
   std::int64_t layers = 6;
   std::int64_t width = 384;
   std::int64_t heads = 6;
@@ -51,7 +58,7 @@ struct ModelSection {
 
   template <class V>
   void visit(V& v) {
-    v("kind", kind, "architecture", Choices{"gpt"});
+    v("kind", kind, "architecture", kModelKindNames);
     v("layers", layers, "Transformer layers");
     v("width", width, "of the residual stream");
     v("heads", heads, "attention heads; must divide width");
@@ -89,7 +96,7 @@ struct TrainSection {
   std::int64_t batch = 8;
   std::int64_t microbatch = 0;
   double clip = 1.0;
-  std::string non_finite = "stop";
+  NonFinite non_finite = NonFinite::stop;
 
   template <class V>
   void visit(V& v) {
@@ -100,16 +107,15 @@ struct TrainSection {
       "in a pipeline");
     v("clip", clip, "largest global gradient norm; 0: no clipping");
     v("non_finite", non_finite,
-      "when loss or gradient norm is not finite: end the run, or skip the update",
-      Choices{"stop", "skip"});
+      "when loss or gradient norm is not finite: end the run, or skip the update", kNonFiniteNames);
   }
 };
 
 struct OptimiserSection {
-  std::string kind = "adamw";
+  OptimiserKind kind = OptimiserKind::adamw;
   double lr = 3e-4;
   double min_lr = 3e-5;
-  std::string schedule = "cosine";
+  LearningRateShape schedule = LearningRateShape::cosine;
   std::int64_t warmup = 100;
   std::int64_t decay_steps = 0;
   double beta1 = 0.9;
@@ -119,10 +125,10 @@ struct OptimiserSection {
 
   template <class V>
   void visit(V& v) {
-    v("kind", kind, "algorithm", Choices{"adamw"});
+    v("kind", kind, "algorithm", kOptimiserKindNames);
     v("lr", lr, "learning rate after warm-up");
     v("min_lr", min_lr, "learning rate at the end of the schedule");
-    v("schedule", schedule, "shape between lr and min_lr", Choices{"cosine", "linear", "constant"});
+    v("schedule", schedule, "shape between lr and min_lr", kLearningRateShapeNames);
     v("warmup", warmup, "steps of linear growth from 0 to lr");
     v("decay_steps", decay_steps, "step at which min_lr is reached; 0: train.steps");
     v("beta1", beta1, "decay of the first moment");
@@ -187,7 +193,7 @@ struct MeshSection {
 struct PipelineSection {
   std::string schedule = "1f1b";
   std::int64_t chunks = 1;
-  std::string split = "auto";
+  std::string split = kSplitAuto;
 
   template <class V>
   void visit(V& v) {
@@ -205,10 +211,10 @@ struct PipelineSection {
 // What happens to activations on their way to the next stage.
 struct PpActivationSection {
   std::string codec = "raw";
-  std::string memory = "none";
+  LinkMemory memory = LinkMemory::none;
   std::string first = "half";
-  std::string reference = "bf16";
-  std::string store = "ram";
+  Reference reference = Reference::bf16;
+  std::string store = kInRam;
   std::int64_t budget = 0;
   std::int64_t hash_every = 16;
 
@@ -217,9 +223,9 @@ struct PpActivationSection {
     v("codec", codec, "of activations, or of their changes (`laconic codec list`)");
     v("memory", memory,
       "delta: both ends remember each sample's last activations, and the change travels (AC-SGD)",
-      Choices{"none", "delta"});
+      kActivationMemoryNames);
     v("first", first, "delta: codec of samples that are not remembered yet");
-    v("reference", reference, "delta: how they are remembered", Choices{"f32", "bf16", "q8"});
+    v("reference", reference, "delta: how they are remembered", kReferenceNames);
     v("store", store, "delta: where: ram, or a folder on a disk of each machine");
     v("budget", budget,
       "delta: bytes for one end of one boundary; samples that find no room travel as first visits; "
@@ -231,12 +237,12 @@ struct PpActivationSection {
 // What happens to gradients on their way to the stage before.
 struct PpGradientSection {
   std::string codec = "raw";
-  std::string memory = "none";
-  std::string when = "always";
+  LinkMemory memory = LinkMemory::none;
+  When when = When::always;
   bool reset = false;
   std::string first = "half";
-  std::string reference = "bf16";
-  std::string store = "ram";
+  Reference reference = Reference::bf16;
+  std::string store = kInRam;
   std::int64_t budget = 0;
 
   template <class V>
@@ -245,14 +251,14 @@ struct PpGradientSection {
     v("memory", memory,
       "feedback: what a message lost goes into the next one (Optimus-CC's lazy error propagation); "
       "delta: as in pp.activation",
-      Choices{"none", "feedback", "delta"});
+      kLinkMemoryNames);
     v("when", when,
       "which are encoded; epilogue: after the receiver's last forward; critical: those on the "
       "critical path, as estimated from measured costs; the others travel whole",
-      Choices{"always", "epilogue", "critical"});
+      kGradientWhenNames);
     v("reset", reset, "feedback: forget at the start of every step");
     v("first", first, "delta: codec of samples that are not remembered yet");
-    v("reference", reference, "delta: how they are remembered", Choices{"f32", "bf16", "q8"});
+    v("reference", reference, "delta: how they are remembered", kReferenceNames);
     v("store", store, "delta: where: ram, or a folder on a disk of each machine");
     v("budget", budget, "delta: bytes for one end of one boundary; 0: no limit");
   }
@@ -274,7 +280,7 @@ struct EmbeddingTiedSection {
 
 // How ranks reach each other.
 struct NetworkSection {
-  std::string transport = "auto";
+  TransportKind transport = TransportKind::automatic;
   std::string interface = "";
   std::int64_t port = 0;
   double deadline = 60;
@@ -286,7 +292,7 @@ struct NetworkSection {
   template <class V>
   void visit(V& v) {
     v("transport", transport, "what carries messages; auto: gloo, or mpi under mpirun without gloo",
-      Choices{"auto", "in_process", "gloo", "mpi"});
+      kTransportKindNames);
     v("interface", interface,
       "network interface or address; empty: the one on the route to the rendezvous host");
     v("port", port, "of the rendezvous, for ranks that --ranks starts; 0: any free one");
@@ -300,12 +306,12 @@ struct NetworkSection {
 
 // What happens to gradients on their way between data-parallel ranks.
 struct DpGradientSection {
-  std::string method = "codec";
+  GradientMethod method = GradientMethod::codec;
   std::string codec = "raw";
   std::string down = "";
-  std::string feedback = "both";
+  FeedbackOf feedback = FeedbackOf::both;
   std::int64_t warmup = 0;
-  std::string algorithm = "auto";
+  AllReduceKind algorithm = AllReduceKind::automatic;
   std::int64_t rank = 16;
   double min_ratio = 1.5;
   bool by_block = false;
@@ -317,14 +323,13 @@ struct DpGradientSection {
     v("method", method,
       "codec: each block by itself; power_sgd: low-rank factors; compressed_adam: the first moment "
       "travels, the second is frozen after warm-up",
-      Choices{"codec", "power_sgd", "compressed_adam"});
+      kGradientMethodNames);
     v("codec", codec, "of contributions on their way to the owner (`laconic codec list`)");
     v("down", down, "codec of the sum on its way back; empty: the same");
     v("feedback", feedback, "residuals are kept of contributions (up), also of the sum (both)",
-      Choices{"both", "up", "none"});
+      kFeedbackOfNames);
     v("warmup", warmup, "steps that travel exactly before the method begins");
-    v("algorithm", algorithm, "of the all-reduce",
-      Choices{"auto", "direct", "ring", "doubling", "native"});
+    v("algorithm", algorithm, "of the all-reduce", kAllReduceKindNames);
     v("rank", rank, "power_sgd: columns of the factors");
     v("min_ratio", min_ratio, "power_sgd: matrices that would shrink by less travel whole");
     v("by_block", by_block,
@@ -353,9 +358,9 @@ struct LocalSection {
 
 // What a run may change about its messages while it runs.
 struct SteeringSection {
-  std::string bypass = "never";
+  BypassMode bypass = BypassMode::never;
   std::int64_t after = 8;
-  std::string guard = "off";
+  GuardMode guard = GuardMode::off;
   std::int64_t every = 20;
   std::int64_t shadow = 0;
   double min_cosine = 0.5;
@@ -368,12 +373,12 @@ struct SteeringSection {
     v("bypass", bypass,
       "auto: after so many steps messages of a class travel whole from then on, if encoding them "
       "costs more time than it saves, as measured; the run then depends on the machine",
-      Choices{"never", "auto"});
+      kBypassModeNames);
     v("after", after, "bypass: steps that are measured before it is decided");
     v("guard", guard,
       "watch: compare what is sent with what the receiver gets, and warn; fallback: also raise the "
       "bits, or send whole",
-      Choices{"off", "watch", "fallback"});
+      kGuardModeNames);
     v("every", every, "guard: steps between those that are looked at");
     v("shadow", shadow,
       "steps between shadow steps, whose gradient is computed once more without any loss and "
@@ -396,7 +401,7 @@ struct RunConfig {
   std::int64_t stages() const { return mesh.pp * pipeline.chunks; }
   // Whether what travels depends on what ranks saw of a sample before.
   bool remembers_samples() const {
-    return pp_activation.memory == "delta" || pp_gradient.memory == "delta";
+    return pp_activation.memory == LinkMemory::delta || pp_gradient.memory == LinkMemory::delta;
   }
   // Not a matter of mesh.pp: without a pipeline samples come in the same order.
   std::int64_t shards() const {
@@ -443,6 +448,9 @@ struct RunConfig {
     v("steering", steering);
   }
 };
+
+// The ranks that the configuration asks for. Requires: check() is empty.
+Mesh mesh_of(const RunConfig& config);
 
 // Every impossible value and combination, named by key ("model.heads").
 Problems check(const RunConfig& config);

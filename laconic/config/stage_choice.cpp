@@ -42,6 +42,10 @@ StageChoice parse_stage_choice(std::string_view text) {
   return choice;
 }
 
+bool is_automatic(std::string_view text) {
+  return parse_stage_choice(text).kind == StageChoice::Kind::automatic;
+}
+
 Problems check_stage_choice(std::string_view text, std::int64_t pp) {
   try {
     const StageChoice choice = parse_stage_choice(text);

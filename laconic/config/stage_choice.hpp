@@ -28,6 +28,8 @@ struct StageChoice {
 };
 
 StageChoice parse_stage_choice(std::string_view text);  // throws ConfigError
+// Whether somebody who knows the costs must choose. Throws ConfigError.
+bool is_automatic(std::string_view text);
 
 // Every reason why it cannot be a choice among `pp` ranks, the text's own faults included.
 Problems check_stage_choice(std::string_view text, std::int64_t pp);

@@ -8,14 +8,14 @@
 #include "laconic/data/bpe_file.hpp"
 #include "laconic/data/bpe_train.hpp"
 #include "laconic/data/byte_symbol.hpp"
+#include "laconic/data/test_bpe.hpp"
 #include "laconic/data/test_data.hpp"
 
 namespace laconic {
 namespace {
 
 BpeVocabulary train(std::string_view text, std::int32_t size) {
-  const std::string_view texts[] = {text};
-  return train_bpe(texts, size).vocabulary;
+  return train_bpe_on(text, size).vocabulary;
 }
 
 std::vector<std::string> learned(const BpeVocabulary& vocabulary) {
@@ -36,11 +36,10 @@ TEST(BpeTrain, RunsOfOneByteAreCountedAsHuggingFaceCountsThem) {
 }
 
 TEST(BpeTrain, StopsWithANoteWhenNoPairOccursTwice) {
-  const std::string_view texts[] = {"abab"};
-  const BpeTraining result = train_bpe(texts, 1000);
+  const BpeTraining result = train_bpe_on("abab", 1000);
   EXPECT_EQ(result.vocabulary.tokens.size(), 258u);
   LACONIC_EXPECT_MENTIONS(result.note, "258 tokens, not 1000");
-  EXPECT_TRUE(train_bpe(texts, 258).note.empty());
+  EXPECT_TRUE(train_bpe_on("abab", 258).note.empty());
 }
 
 TEST(BpeTrain, IdsAreBytesThenMergesThenTheEndOfText) {

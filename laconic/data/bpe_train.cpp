@@ -175,10 +175,4 @@ BpeTraining train_bpe(const PieceCounts& pieces, std::int32_t vocabulary_size) {
   return result;
 }
 
-BpeTraining train_bpe(std::span<const std::string_view> texts, std::int32_t vocabulary_size) {
-  PieceCounts pieces;
-  for (const std::string_view text : texts) pieces.add(text);
-  return train_bpe(pieces, vocabulary_size);
-}
-
 }  // namespace laconic

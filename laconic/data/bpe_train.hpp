@@ -39,6 +39,5 @@ struct BpeTraining {
 
 // The least size is 257: the bytes and the end of text. Throws ConfigError below that.
 BpeTraining train_bpe(const PieceCounts& pieces, std::int32_t vocabulary_size);
-BpeTraining train_bpe(std::span<const std::string_view> texts, std::int32_t vocabulary_size);
 
 }  // namespace laconic

@@ -58,12 +58,6 @@ std::size_t size_of(TokenType type) {
   return with_type(type, [](auto zero) { return sizeof zero; });
 }
 
-std::string_view to_text(TokenType type) {
-  constexpr std::array<std::string_view, 9> kNames = {"",      "uint8", "int8", "int16", "int32",
-                                                      "int64", "",      "",     "uint16"};
-  return kNames[static_cast<std::size_t>(type)];
-}
-
 TokenType token_type_for(std::int64_t vocabulary) {
   return vocabulary < 65500 ? TokenType::uint16 : TokenType::int32;
 }

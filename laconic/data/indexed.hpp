@@ -37,7 +37,6 @@ enum class TokenType : std::uint8_t {
   uint16 = 8,
 };
 std::size_t size_of(TokenType type);
-std::string_view to_text(TokenType type);
 // What Megatron chooses: uint16 below 65500 tokens, else int32.
 TokenType token_type_for(std::int64_t vocabulary);
 

@@ -127,7 +127,7 @@ class Preparation {
  public:
   explicit Preparation(const PrepareOptions& options) : options_(options) {
     Problems problems = check(options);
-    if (!problems.empty()) throw ConfigError(std::move(problems));
+    refuse(problems);
     sources_ = find_sources(options.inputs, problems);
   }
   ~Preparation() {

@@ -14,7 +14,7 @@
 #include "laconic/data/test_data.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/data/validation.hpp"
-#include "laconic/file/size_limit.hpp"
+#include "laconic/file/test_size_limit.hpp"
 
 namespace laconic {
 namespace {

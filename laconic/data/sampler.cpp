@@ -47,8 +47,4 @@ std::uint64_t sample_at(const SampleOrder& order, std::uint64_t position) {
   return within * order.shards + shard;
 }
 
-PositionRange positions_of_batch(std::uint64_t batch, std::uint64_t batch_size) {
-  return {batch * batch_size, (batch + 1) * batch_size};
-}
-
 }  // namespace laconic

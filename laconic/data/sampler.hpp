@@ -47,13 +47,4 @@ std::uint64_t shard_size(const SampleOrder& order, std::uint64_t shard);
 std::uint64_t epoch_of(const SampleOrder& order, std::uint64_t position);  // of its shard
 std::uint64_t sample_at(const SampleOrder& order, std::uint64_t position);
 
-struct PositionRange {
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-  bool operator==(const PositionRange&) const = default;
-};
-
-// Batch b covers positions [b * size, (b + 1) * size).
-PositionRange positions_of_batch(std::uint64_t batch, std::uint64_t batch_size);
-
 }  // namespace laconic

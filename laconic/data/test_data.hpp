@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string>
 
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 
 namespace laconic {
 

@@ -6,7 +6,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
-#include "laconic/data/bpe_train.hpp"
+#include "laconic/data/test_bpe.hpp"
 #include "laconic/data/test_data.hpp"
 
 namespace laconic {
@@ -18,8 +18,7 @@ constexpr std::string_view kText =
     "the cat sat on the mat, the rat sat on the cat; 1234 1234 \n\n  the end — the énd, thé end";
 
 Tokeniser small_bpe() {
-  const std::string_view texts[] = {kText};
-  return Tokeniser(train_bpe(texts, 300).vocabulary);
+  return Tokeniser(train_bpe_on(kText, 300).vocabulary);
 }
 
 std::string random_bytes(std::uint64_t seed, std::size_t size) {

@@ -179,12 +179,5 @@ TEST(Sampler, ImpossibleOrdersAreRefusedWithTheNumbers) {
             "data.shards: shards = 0: there is at least one");
 }
 
-TEST(Sampler, BatchesTileThePositions) {
-  for (std::uint64_t size = 1; size < 9; ++size)
-    for (std::uint64_t batch = 0; batch < 9; ++batch)
-      EXPECT_EQ(positions_of_batch(batch, size).end, positions_of_batch(batch + 1, size).begin);
-  EXPECT_EQ(positions_of_batch(3, 8), (PositionRange{24, 32}));
-}
-
 }  // namespace
 }  // namespace laconic

@@ -18,10 +18,6 @@ void on_every_thread(const Act& act) {
 
 }  // namespace
 
-void prepare_compute_threads() {
-  on_every_thread([] { flush_denormals(); });
-}
-
 bool compute_threads_are_prepared() {
   std::atomic<bool> all = true;
   on_every_thread([&] {

@@ -1,14 +1,12 @@
-// doctor/compute_thread.hpp — denormals flushed on libtorch's pool as well.
+// doctor/compute_thread.hpp — whether denormals are flushed on libtorch's pool as well.
 //
-// Where flush_denormals() came first in main(), these change nothing; they are
-// for programs that could not do that, and for the doctor who verifies it.
-// libtorch's kernels and OpenBLAS (OpenMP build) share one pool for each
-// thread that calls them, so this must be called on every such thread.
+// They are where flush_denormals() came first in main(). libtorch's kernels and
+// OpenBLAS (OpenMP build) share one pool for each thread that calls them, so
+// the answer is for the calling thread and its pool.
 #pragma once
 
 namespace laconic {
 
-void prepare_compute_threads();       // the caller and its pool
 bool compute_threads_are_prepared();  // all of them flush denormals
 
 }  // namespace laconic

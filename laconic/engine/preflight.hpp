@@ -2,7 +2,7 @@
 // links?
 //
 //   const PreflightReport report = preflight(transport, facts, options);   // on every rank
-//   if (!report.problems.empty()) throw ConfigError(report.problems);
+//   refuse(report.problems);
 //   if (transport.rank() == 0) print(to_text(report));
 //
 // Three acts, straight over the transport (no engine yet) and in the traffic

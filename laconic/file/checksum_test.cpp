@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "laconic/file/atomic_file.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "laconic/file/test_view.hpp"
 
 namespace laconic {

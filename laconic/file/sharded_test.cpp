@@ -4,7 +4,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/file/safetensors_writer.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 
 namespace laconic {
 namespace {

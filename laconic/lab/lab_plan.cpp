@@ -12,13 +12,6 @@ LabStep step(std::string_view line, Words undo = {}) {
   return {split(line, ' '), std::move(undo)};
 }
 
-// The namespaces of a lab: the bridge's, then the hosts'.
-std::vector<std::string> namespaces_of(const LabSpec& spec) {
-  std::vector<std::string> names = {bridge_namespace(spec.name)};
-  for (int i = 0; i < spec.hosts; ++i) names.push_back(host_namespace(spec.name, i));
-  return names;
-}
-
 LabStep add_namespace(const std::string& name) {
   return step("ip netns add " + name, {"ip", "netns", "delete", name});
 }
@@ -87,10 +80,6 @@ std::vector<LabStep> rate_plan(const LabSpec& spec) {
     }
   }
   return plan;
-}
-
-std::vector<LabStep> down_plan(const LabSpec& spec) {
-  return down_plan(namespaces_of(spec));
 }
 
 std::vector<LabStep> down_plan(const std::vector<std::string>& namespaces) {

@@ -24,8 +24,7 @@ struct LabStep {
 // Requires of all: check(spec) found nothing.
 std::vector<LabStep> up_plan(const LabSpec& spec);
 std::vector<LabStep> rate_plan(const LabSpec& spec);  // on a lab that is up
-std::vector<LabStep> down_plan(const LabSpec& spec);  // of a lab that is whole
-// The same for namespaces that were found: a lab may be there in part.
+// For namespaces that were found, the bridge's first: a lab may be there in part.
 std::vector<LabStep> down_plan(const std::vector<std::string>& namespaces);
 
 // One line for each step, the words with blanks between them.

@@ -109,7 +109,9 @@ TEST(UpPlan, UndoesWhatItMakesAndThatIsWhatTheDownPlanDoes) {
     const std::vector<LabStep> plan = up_plan(spec);
     for (auto step = plan.rbegin(); step != plan.rend(); ++step)
       if (!step->undo.empty()) undone.push_back({step->undo, {}});
-    EXPECT_EQ(undone, down_plan(spec));
+    std::vector<std::string> namespaces = {bridge_namespace("x")};
+    for (int host = 0; host < hosts; ++host) namespaces.push_back(host_namespace("x", host));
+    EXPECT_EQ(undone, down_plan(namespaces));
   }
 }
 
@@ -129,7 +131,7 @@ TEST(UpPlan, NeverTouchesTheNetworkOfTheMachine) {
 }
 
 TEST(DownPlan, RemovesHostsBeforeTheBridge) {
-  EXPECT_EQ(to_text(down_plan(LabSpec{"lab", 2, "20mbit", 40})),
+  EXPECT_EQ(to_text(down_plan({"laconic-lab-bridge", "laconic-lab-0", "laconic-lab-1"})),
             "ip netns delete laconic-lab-1\nip netns delete laconic-lab-0\n"
             "ip netns delete laconic-lab-bridge\n");
 }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/host_name.hpp"
 
 namespace laconic {
 
@@ -33,20 +34,18 @@ class Variables {
     int number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (error != std::errc() || end != value.data() + value.size())
-      refuse(fmt::format("{}={} is not a number", name, value));
+      add_problem(fmt::format("{}={} is not a number", name, value));
     else if (number < least || number > most)
-      refuse(fmt::format("{}={} is not {}", name, value,
-                         most == kMost ? fmt::format("at least {}", least)
-                                       : fmt::format("between {} and {}", least, most)));
+      add_problem(fmt::format("{}={} is not {}", name, value,
+                              most == kMost ? fmt::format("at least {}", least)
+                                            : fmt::format("between {} and {}", least, most)));
     else
       return number;
     return std::nullopt;
   }
 
-  void refuse(std::string what) { problems_.push_back({"", std::move(what)}); }
-  void done() const {
-    if (!problems_.empty()) throw ConfigError(problems_);
-  }
+  void add_problem(std::string what) { problems_.push_back({"", std::move(what)}); }
+  const Problems& problems() const { return problems_; }
 
  private:
   const Environment& environment_;
@@ -59,25 +58,22 @@ bool read_pair(Variables& variables, const std::string& rank, const std::string&
                int& rank_out, int& size_out) {
   for (const auto& [one, other] : {std::pair(rank, size), std::pair(size, rank)})
     if (variables.has(one) && !variables.has(other))
-      variables.refuse(fmt::format("{}={} but {} is not set", one, variables.text(one), other));
+      variables.add_problem(
+          fmt::format("{}={} but {} is not set", one, variables.text(one), other));
   const std::optional<int> r = variables.number(rank);
   const std::optional<int> s = variables.number(size, 1);
   if (!r || !s) return false;
   if (*r >= *s)
-    variables.refuse(fmt::format("{}={} but {}={}: ranks count from 0", rank, *r, size, *s));
+    variables.add_problem(fmt::format("{}={} but {}={}: ranks count from 0", rank, *r, size, *s));
   rank_out = *r;
   size_out = *s;
   return true;
 }
 
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
 void check_local(Variables& variables, const Place& place, const std::string& local_size) {
   if (place.local_size > place.size)
-    variables.refuse(fmt::format("{}={} but there are {} ranks in all", local_size,
-                                 place.local_size, place.size));
+    variables.add_problem(fmt::format("{}={} but there are {} ranks in all", local_size,
+                                      place.local_size, place.size));
 }
 
 // MASTER_ADDR and MASTER_PORT over what the source itself gave (an empty host: nothing).
@@ -87,7 +83,7 @@ void read_meeting_point(Variables& variables, Place& place) {
   if (!place.host.empty()) return;
   place.host = "127.0.0.1";
   if (place.local_size < place.size)
-    variables.refuse(fmt::format(
+    variables.add_problem(fmt::format(
         "{} ranks, {} of them on this machine, but MASTER_ADDR is not set: set it to the host of "
         "rank 0, and MASTER_PORT to a port that is free there",
         place.size, place.local_size));
@@ -209,8 +205,9 @@ void read_slurm_local(Variables& variables, Place& place) {
   const int node = variables.number("SLURM_NODEID").value_or(0);
   place.local_size = tasks_on_node(variables.text(tasks), node).value_or(place.local_rank + 1);
   if (place.local_rank >= place.local_size)
-    variables.refuse(fmt::format("SLURM_LOCALID={} but {}={} has {} on node {}", place.local_rank,
-                                 tasks, variables.text(tasks), place.local_size, node));
+    variables.add_problem(fmt::format("SLURM_LOCALID={} but {}={} has {} on node {}",
+                                      place.local_rank, tasks, variables.text(tasks),
+                                      place.local_size, node));
   check_local(variables, place, tasks);
 }
 
@@ -228,7 +225,8 @@ std::optional<Place> find_slurm(Variables& variables) {
   if (!read_pair(variables, "SLURM_PROCID", size, place.rank, place.size)) return place;
   read_slurm_local(variables, place);
   if (place.host.empty() && variables.has(nodes) && !variables.has("MASTER_ADDR"))
-    variables.refuse(fmt::format("{}={} is not a list of hosts", nodes, variables.text(nodes)));
+    variables.add_problem(
+        fmt::format("{}={} is not a list of hosts", nodes, variables.text(nodes)));
   else
     read_meeting_point(variables, place);
   return place;
@@ -240,9 +238,9 @@ void check_lone_size(Variables& variables, const std::optional<Place>& place) {
   const auto size = variables.number("WORLD_SIZE", 1);
   if (!size || *size == 1) return;
   if (!place)
-    variables.refuse(fmt::format("WORLD_SIZE={} but RANK is not set", *size));
+    variables.add_problem(fmt::format("WORLD_SIZE={} but RANK is not set", *size));
   else if (*size != place->size)
-    variables.refuse(
+    variables.add_problem(
         fmt::format("WORLD_SIZE={} but {} started {} ranks", *size, place->source, place->size));
 }
 
@@ -260,7 +258,7 @@ std::optional<Place> find_place(const Environment& environment) {
   Variables variables(environment);
   std::optional<Place> place = find_any(variables);
   check_lone_size(variables, place);
-  variables.done();
+  refuse(variables.problems());
   return place;
 }
 

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 
 namespace laconic {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/file/mapped_file.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "laconic/link/test_link.hpp"
 
 namespace laconic {

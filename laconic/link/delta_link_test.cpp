@@ -3,7 +3,7 @@
 #include <set>
 
 #include "laconic/base/error.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "laconic/link/test_link.hpp"
 
 namespace laconic {

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "laconic/link/delta_store.hpp"
 #include "laconic/link/test_delta_store.hpp"
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "laconic/base/error.hpp"
-#include "laconic/file/size_limit.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
+#include "laconic/file/test_size_limit.hpp"
 #include "laconic/link/test_delta_store.hpp"
 
 namespace laconic {

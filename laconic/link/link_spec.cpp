@@ -8,8 +8,6 @@ namespace laconic {
 
 namespace {
 
-constexpr const char* kReferences[] = {"f32", "bf16", "q8"};
-
 bool is_learned(const CodecSpec& codec) {
   return std::holds_alternative<AutoEncoder>(codec);
 }
@@ -57,7 +55,7 @@ std::string to_text(const MemorySpec& memory) {
   std::vector<std::string> parts;
   if (delta.first != Delta{}.first) parts.push_back("first=" + to_text(delta.first));
   if (delta.reference != Reference::f32)
-    parts.push_back(fmt::format("reference={}", kReferences[static_cast<int>(delta.reference)]));
+    parts.push_back(fmt::format("reference={}", name_in(kReferenceNames, delta.reference)));
   if (!delta.folder.empty()) parts.push_back("folder=" + delta.folder);
   if (delta.budget_bytes != 0) parts.push_back(fmt::format("budget_bytes={}", delta.budget_bytes));
   if (delta.hash_every != Delta{}.hash_every)

@@ -9,6 +9,7 @@
 #include <string>
 #include <variant>
 
+#include "laconic/base/named.hpp"
 #include "laconic/base/problem.hpp"
 #include "laconic/codec/spec.hpp"
 
@@ -32,6 +33,8 @@ struct ErrorFeedback {
 
 // How an end keeps a reference: 4 bytes an element, 2, or about 1 (blocks of 64 with an f32 scale).
 enum class Reference : std::uint8_t { f32, bf16, q8 };
+inline constexpr auto kReferenceNames = std::to_array<Named<Reference>>(
+    {{Reference::f32, "f32"}, {Reference::bf16, "bf16"}, {Reference::q8, "q8"}});
 
 // Both ends keep what the receiver saw last, sample by sample; the difference to it travels
 // (AC-SGD). Worth it only if samples come again.

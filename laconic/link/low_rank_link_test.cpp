@@ -5,7 +5,7 @@
 
 #include <limits>
 
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "laconic/link/test_link.hpp"
 
 namespace laconic {

@@ -86,8 +86,7 @@ std::uint64_t take_sequence(const Frame& frame, SequenceRange& range) {
 }  // namespace
 
 Receiver::Receiver(LinkSpec spec) : spec_(std::move(spec)) {
-  Problems problems = check(spec_);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(check(spec_));
 }
 
 void Receiver::begin(std::uint64_t step) {
@@ -114,8 +113,7 @@ void Receiver::recode(const CodecSpec& codec) {
                  fmt::format("{}: step {} is open", spec_.name, step_of(sequence_)));
   LinkSpec changed = spec_;
   changed.codec = codec;
-  Problems problems = check(changed);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(check(changed));
   spec_ = std::move(changed);
 }
 

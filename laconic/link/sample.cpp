@@ -27,7 +27,7 @@ SampleRange::SampleRange(const std::string& link, const TensorSpec& batch, std::
 void require_encodable(const std::string& link, const CodecSpec& codec, const TensorSpec& tensor) {
   Problems problems = check(codec, tensor);
   for (Problem& problem : problems) problem.where = fmt::format("{}: {}", link, problem.where);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
 }
 
 void require_float(const std::string& link, Dtype dtype) {

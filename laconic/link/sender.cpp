@@ -18,8 +18,7 @@ namespace laconic {
 namespace {
 
 void require_valid(const LinkSpec& spec) {
-  Problems problems = check(spec);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(check(spec));
 }
 
 // Each sample once in `every` visits, but not all in the same one: in an epoch every sample is

@@ -289,7 +289,7 @@ void SharedLowRank::load(const NamedFloats& state) {
   }
   for (const float half : steps)
     if (!is_half_count(half)) problems.push_back({kSteps, fmt::format("{} is no count", half)});
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
   slots_ = std::move(slots);
   steps_ = static_cast<std::uint64_t>(steps[0]) + kHalfCount * static_cast<std::uint64_t>(steps[1]);
 }

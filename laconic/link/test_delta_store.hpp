@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "laconic/base/bytes.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "laconic/link/delta_store.hpp"
 
 namespace laconic {

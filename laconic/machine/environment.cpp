@@ -25,8 +25,7 @@ class Settings {
                        is_same ? why + " (was set already)"
                                : fmt::format("set by the user and respected; Laconic would set {}: "
                                              "{}",
-                                             value, why),
-                       true});
+                                             value, why)});
     }
     return list_.back().value;
   }

@@ -21,8 +21,7 @@ using Environment = std::map<std::string, std::string>;
 struct EnvironmentSetting {
   std::string name;
   std::string value;
-  std::string why;        // one clause, for people
-  bool is_users = false;  // was set already and is respected
+  std::string why;  // one clause, for people; also whether the user has set it already
   bool operator==(const EnvironmentSetting&) const = default;
 };
 

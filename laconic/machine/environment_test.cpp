@@ -59,7 +59,6 @@ TEST(Environment, WhatTheUserSetIsRespectedAndSaid) {
       sapphire_rapids(), 4, {{"OPENBLAS_CORETYPE", "Zen"}, {"OMP_NUM_THREADS", "2"}});
   const auto core = find(settings, "OPENBLAS_CORETYPE");
   EXPECT_EQ(core->value, "Zen");
-  EXPECT_TRUE(core->is_users);
   EXPECT_NE(core->why.find("SkylakeX"), std::string::npos) << core->why;
   EXPECT_NE(core->why.find("user"), std::string::npos) << core->why;
 }
@@ -68,7 +67,7 @@ TEST(Environment, OtherPoolsFollowTheUsersThreads) {
   const auto settings = worker_environment(sapphire_rapids(), 4, {{"OMP_NUM_THREADS", "2"}});
   EXPECT_EQ(find(settings, "OPENBLAS_NUM_THREADS")->value, "2");
   EXPECT_EQ(find(settings, "MKL_NUM_THREADS")->value, "2");
-  EXPECT_FALSE(find(settings, "MKL_NUM_THREADS")->is_users);
+  EXPECT_EQ(find(settings, "MKL_NUM_THREADS")->why.find("set already"), std::string::npos);
 }
 
 TEST(Environment, AppliedTwiceNothingChanges) {
@@ -80,7 +79,7 @@ TEST(Environment, AppliedTwiceNothingChanges) {
   for (std::size_t i = 0; i < first.size(); ++i) {
     EXPECT_EQ(first[i].value, second[i].value);
     EXPECT_FALSE(first[i].why.empty());
-    EXPECT_TRUE(second[i].is_users);
+    EXPECT_EQ(second[i].why, first[i].why + " (was set already)");
   }
 }
 

@@ -75,15 +75,6 @@ Group group_at(const Mesh& mesh, Rank rank, const std::vector<int>& places, bool
   return group;
 }
 
-std::vector<Group> groups_of(const Mesh& mesh, Axis axis) {
-  std::vector<Group> groups;
-  for (Rank r = 0; r < size(mesh); ++r) {
-    Coord c = coord_of(mesh, r);
-    if (along(c, axis) == 0) groups.push_back(group_of(mesh, r, axis));
-  }
-  return groups;
-}
-
 int member_of(const Group& group, Rank rank) {
   const auto found = std::find(group.begin(), group.end(), rank);
   LACONIC_ASSERT(found != group.end(), fmt::format("rank {}", rank));

@@ -57,8 +57,6 @@ Group group_of(const Mesh& mesh, Rank rank, const std::vector<Axis>& axes);
 // The ranks at these places along pp that have the tp coordinates of `rank` (another shard is
 // another tensor), in rank order: of its own replica, or of all.
 Group group_at(const Mesh& mesh, Rank rank, const std::vector<int>& places, bool of_all_replicas);
-// All groups along an axis; every rank is in exactly one. Ordered by their first rank.
-std::vector<Group> groups_of(const Mesh& mesh, Axis axis);
 // The place of `rank` in the group. Requires: it is there.
 int member_of(const Group& group, Rank rank);
 

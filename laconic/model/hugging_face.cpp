@@ -175,7 +175,7 @@ void FolderConfig::problem(const std::string& key, const std::string& what) {
 }
 
 void FolderConfig::finish() {
-  if (!problems_.empty()) throw ConfigError(std::move(problems_));
+  refuse(problems_);
 }
 
 Family read_family(const std::string& folder) {
@@ -193,8 +193,7 @@ void read_weights(const std::string& folder, Weights& weights) {
   const bool has_prefix =
       tensors.contains(convention.prefix + weights.spec.parameters.front().name);
   const std::string prefix = has_prefix ? convention.prefix : "";
-  Problems problems = compare(tensors, weights.spec, convention, prefix, folder);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(compare(tensors, weights.spec, convention, prefix, folder));
   require_tied(tensors, convention, prefix, folder);
   const at::NoGradGuard no_grad;
   for (Parameter& p : weights.parameters) copy_into(p.value, tensors.at(prefix + p.name));

@@ -9,7 +9,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/file/json.hpp"
 #include "laconic/file/safetensors_writer.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "laconic/tensor/host.hpp"
 
 namespace laconic {

@@ -9,20 +9,25 @@ namespace laconic {
 
 namespace {
 
+bool is_lossy(const CodecSpec& codec) {
+  return !std::holds_alternative<Raw>(codec);
+}
+
+bool is_lossy_text(const std::string& codec) {
+  return is_lossy(parse_codec(codec));
+}
+
 bool is_plain(const DpGradientSection& gradient) {
-  return gradient.method == "codec" && gradient.codec == "raw" &&
-         (gradient.down.empty() || gradient.down == "raw");
+  return gradient.method == GradientMethod::codec && !is_lossy_text(gradient.codec) &&
+         (gradient.down.empty() || !is_lossy_text(gradient.down));
 }
 
-// What "auto" means: messages that may be added on the way go round in a ring, where each link
-// carries one stream, which fills it better than all at once to all (bench/results).
-std::string algorithm_of(const std::string& algorithm, bool is_plain) {
-  return algorithm != "auto" ? algorithm : is_plain ? "ring" : "direct";
-}
-
-void add_under(const std::string& section, const Problems& found, Problems& problems) {
-  for (const Problem& p : found)
-    problems.push_back({p.where.empty() ? section : section + "." + p.where, p.what});
+// The name of an algorithm. "auto": messages that may be added on the way go round in a ring, where
+// each link carries one stream, which fills it better than all at once to all (bench/results).
+std::string algorithm_of(AllReduceKind kind, bool is_plain) {
+  if (kind == AllReduceKind::automatic)
+    kind = is_plain ? AllReduceKind::ring : AllReduceKind::direct;
+  return std::string(name_in(kAllReduceKindNames, kind));
 }
 
 // Members of a sum over the stages that share a parameter, at least: two, with all their replicas
@@ -33,14 +38,14 @@ int members_of_shared(const RunConfig& config) {
 
 void check_shared(const RunConfig& config, Problems& problems) {
   const EmbeddingTiedSection& tied = config.embedding_tied;
-  Problems found = check(shared_policy_of(config), dtype_of(config), members_of_shared(config));
-  add_under("embedding.tied", found, problems);
-  if (config.dp_gradient.method == "compressed_adam" && !tied.fused)
+  Problems found = check(shared_policy_of(config), config.run.dtype, members_of_shared(config));
+  append(problems, under("embedding.tied", std::move(found)));
+  if (config.dp_gradient.method == GradientMethod::compressed_adam && !tied.fused)
     problems.push_back({"embedding.tied.fused",
                         fmt::format("fused = false with dp.gradient.method = \"compressed_adam\" "
                                     "and mesh.pp = {}: moments of both ends go into one sum",
                                     config.mesh.pp)});
-  if (config.local.steps > 0 && tied.codec != "raw")
+  if (config.local.steps > 0 && is_lossy_text(tied.codec))
     problems.push_back(
         {"embedding.tied.codec",
          fmt::format("codec = \"{}\" with local.steps = {}: gradients of inner steps and changes "
@@ -48,21 +53,13 @@ void check_shared(const RunConfig& config, Problems& problems) {
                      tied.codec, config.local.steps)});
 }
 
-MemorySpec delta_of(const std::string& first, const std::string& reference,
-                    const std::string& store, std::int64_t budget, std::int64_t hash_every) {
+MemorySpec delta_of(const std::string& first, Reference reference, const std::string& store,
+                    std::int64_t budget, std::int64_t hash_every) {
   return Delta{.first = parse_codec(first),
-               .reference = reference == "f32"    ? Reference::f32
-                            : reference == "bf16" ? Reference::bf16
-                                                  : Reference::q8,
-               .folder = store == "ram" ? "" : store,
+               .reference = reference,
+               .folder = store == kInRam ? "" : store,
                .budget_bytes = static_cast<std::uint64_t>(budget),
                .hash_every = static_cast<int>(hash_every)};
-}
-
-Problems under(const std::string& section, Problems problems) {
-  for (Problem& problem : problems)
-    problem.where = problem.where.empty() ? section : section + "." + problem.where;
-  return problems;
 }
 
 Problems check_link(LinkSpec link, const CodecSpec& codec) {
@@ -72,28 +69,19 @@ Problems check_link(LinkSpec link, const CodecSpec& codec) {
     return {{"codec", fmt::format("{} instead of raw: messages that lose nothing stay as they are",
                                   to_text(codec))}};
   link.codec = codec;
-  Problems problems = check(link);
-  for (Problem& problem : problems) problem.where = "codec";
-  return problems;
-}
-
-bool is_lossy(const CodecSpec& codec) {
-  return !std::holds_alternative<Raw>(codec);
+  return all_at("codec", check(link));
 }
 
 }  // namespace
 
-Dtype dtype_of(const RunConfig& config) {
-  return config.run.dtype == "float64" ? Dtype::f64 : Dtype::f32;
-}
-
 GradientPolicy policy_of(const RunConfig& config) {
   const DpGradientSection& g = config.dp_gradient;
-  return {.method = g.method == "power_sgd" ? ReduceMethod::power_sgd : ReduceMethod::codec,
+  return {.method =
+              g.method == GradientMethod::power_sgd ? ReduceMethod::power_sgd : ReduceMethod::codec,
           .up = parse_codec(g.codec),
           .down = parse_codec(g.down.empty() ? g.codec : g.down),
-          .up_feedback = g.feedback != "none",
-          .down_feedback = g.feedback == "both",
+          .up_feedback = g.feedback != FeedbackOf::none,
+          .down_feedback = g.feedback == FeedbackOf::both,
           .warm_up_steps = g.warmup,
           .algorithm = algorithm_of(g.algorithm, is_plain(g)),
           .whole_algorithm = algorithm_of(g.algorithm, true),
@@ -118,11 +106,12 @@ int encoded_ranks(const RunConfig& config, std::optional<int> automatic) {
 
 GradientPolicy shared_policy_of(const RunConfig& config) {
   const CodecSpec codec = parse_codec(config.embedding_tied.codec);
-  const bool is_plain = config.embedding_tied.codec == "raw";
+  const bool is_plain = !is_lossy(codec);
   return {.up = codec,
           .down = codec,
           .warm_up_steps = config.dp_gradient.warmup,
-          .algorithm = algorithm_of(is_plain ? config.dp_gradient.algorithm : "auto", is_plain),
+          .algorithm = algorithm_of(
+              is_plain ? config.dp_gradient.algorithm : AllReduceKind::automatic, is_plain),
           .whole_algorithm = algorithm_of(config.dp_gradient.algorithm, true),
           .seed = static_cast<std::uint64_t>(config.run.seed)};
 }
@@ -130,11 +119,10 @@ GradientPolicy shared_policy_of(const RunConfig& config) {
 Problems check_parallel(const RunConfig& config) {
   Problems problems;
   if (config.mesh.dp > 1 || config.mesh.pp > 1)
-    add_under("dp.gradient",
-              check(policy_of(config), dtype_of(config), static_cast<int>(config.mesh.dp)),
-              problems);
+    append(problems, under("dp.gradient", check(policy_of(config), config.run.dtype,
+                                                static_cast<int>(config.mesh.dp))));
   if (config.mesh.pp == 1) return problems;
-  if (config.dp_gradient.algorithm == "native")
+  if (config.dp_gradient.algorithm == AllReduceKind::native)
     problems.push_back(
         {"dp.gradient.algorithm",
          fmt::format("\"native\" sums over all {} ranks, and each of the {} parts of a pipeline "
@@ -150,7 +138,7 @@ LinkSpec activation_link(const RunConfig& config) {
                 .codec = parse_codec(a.codec),
                 .memory = NoMemory{},
                 .seed = static_cast<std::uint64_t>(config.run.seed)};
-  if (a.memory == "delta")
+  if (a.memory == LinkMemory::delta)
     link.memory = delta_of(a.first, a.reference, a.store, a.budget, a.hash_every);
   return link;
 }
@@ -161,10 +149,10 @@ LinkSpec gradient_link(const RunConfig& config) {
                 .codec = parse_codec(g.codec),
                 .memory = NoMemory{},
                 .seed = static_cast<std::uint64_t>(config.run.seed)};
-  if (g.memory == "delta")
+  if (g.memory == LinkMemory::delta)
     link.memory =
         delta_of(g.first, g.reference, g.store, g.budget, config.pp_activation.hash_every);
-  else if (g.memory == "feedback")
+  else if (g.memory == LinkMemory::feedback)
     link.memory = ErrorFeedback{.reset = g.reset ? Reset::step : Reset::never};
   return link;
 }
@@ -217,7 +205,7 @@ Problems check(Traffic traffic, const Treatment& treatment, const RunConfig& con
   if (treatment.is_bypassed || !treatment.codec) return {};
   if (const auto* link = std::get_if<LinkSpec>(&policy->how))
     return under(section, check_link(*link, *treatment.codec));
-  return under(section, check(treatment, std::get<GradientPolicy>(policy->how), dtype_of(config),
+  return under(section, check(treatment, std::get<GradientPolicy>(policy->how), config.run.dtype,
                               policy->members));
 }
 

@@ -21,8 +21,6 @@
 
 namespace laconic {
 
-Dtype dtype_of(const RunConfig& config);
-
 // Which ranks of a pipeline a sum over replicas is asked for: those at place `pp`, when the first
 // `encoded` ranks encode (dp.gradient.stages).
 struct SumPlace {

@@ -152,8 +152,7 @@ std::unique_ptr<GradientSum> make_gradient_sum(Courier& courier, const Group& gr
                                                const GradientPolicy& policy, Traffic traffic,
                                                const std::vector<BlockLayout>& blocks,
                                                Dtype dtype) {
-  Problems problems = check(policy, dtype, static_cast<int>(group.size()));
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(check(policy, dtype, static_cast<int>(group.size())));
   const SumRequest request{courier, group, policy, traffic, blocks, dtype};
   if (group.size() == 1) return make_lone_sum(request.policy, request.blocks, request.dtype);
   if (policy.method == ReduceMethod::power_sgd)

@@ -18,7 +18,7 @@ class LoneSum final : public GradientSum {
 
   void post(std::size_t block, std::byte* buffer) override {
     if (is_shadow_) return;
-    for (const Place& place : places_)
+    for (const ResidualSlice& place : places_)
       if (const auto owed = owed_.find(place.name); place.block == block && owed != owed_.end())
         add_floats(owed->second, dtype_, buffer + place.offset * bytes_of(dtype_));
   }
@@ -36,7 +36,7 @@ class LoneSum final : public GradientSum {
 
  private:
   const Dtype dtype_;
-  const std::vector<Place> places_;
+  const std::vector<ResidualSlice> places_;
   const StateSizes sizes_;
   NamedFloats owed_;
   bool is_shadow_ = false;

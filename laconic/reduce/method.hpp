@@ -73,7 +73,7 @@ std::string residual_name(const NamedTensor& tensor);
 std::string basis_name(const NamedTensor& tensor);
 
 // A number of floats that belongs at a place in a block's buffer.
-struct Place {
+struct ResidualSlice {
   std::string name;
   std::size_t block = 0;
   std::uint64_t offset = 0;
@@ -81,13 +81,14 @@ struct Place {
 };
 // Where a lone rank's residuals lie: whole blocks (it owns all chunks), or tensors with power_sgd.
 // Nowhere, when ranks of this policy remember nothing.
-std::vector<Place> residual_places(const GradientPolicy& policy,
-                                   const std::vector<BlockLayout>& blocks);
+std::vector<ResidualSlice> residual_places(const GradientPolicy& policy,
+                                           const std::vector<BlockLayout>& blocks);
 
 // Where what member number `member` of so many owes lies, by the names in its state. Places may
 // overlap: it owes the sum of what is there.
-std::vector<Place> owed_places(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,
-                               int members, int member);
+std::vector<ResidualSlice> owed_places(const GradientPolicy& policy,
+                                       const std::vector<BlockLayout>& blocks, int members,
+                                       int member);
 // buffer[i] += values[i]
 void add_floats(const std::vector<float>& values, Dtype dtype, std::byte* buffer);
 

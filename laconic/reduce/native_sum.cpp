@@ -148,7 +148,7 @@ std::unique_ptr<GradientSum> make_native_sum(const SumRequest& request) {
     problems.push_back({"algorithm", fmt::format("\"native\" sums over all {} ranks, and the group "
                                                  "has {}",
                                                  transport.size(), request.group.size())});
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
   return std::make_unique<NativeSum>(request);
 }
 

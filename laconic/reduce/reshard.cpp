@@ -109,7 +109,7 @@ void require_all_fit(const std::vector<NamedFloats>& saved, const GradientPolicy
     for (const Problem& problem :
          misfits(saved[static_cast<std::size_t>(w)], state_sizes(policy, blocks, members, w)))
       problems.push_back({fmt::format("member {}: {}", w, problem.where), problem.what});
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
 }
 
 }  // namespace

@@ -54,9 +54,9 @@ std::string basis_name(const NamedTensor& tensor) {
   return tensor.name + ".basis";
 }
 
-std::vector<Place> residual_places(const GradientPolicy& policy,
-                                   const std::vector<BlockLayout>& blocks) {
-  std::vector<Place> places;
+std::vector<ResidualSlice> residual_places(const GradientPolicy& policy,
+                                           const std::vector<BlockLayout>& blocks) {
+  std::vector<ResidualSlice> places;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     if (policy.method == ReduceMethod::codec) {
       if (has_up_residual(policy) || has_down_residual(policy))
@@ -74,12 +74,13 @@ std::vector<Place> residual_places(const GradientPolicy& policy,
   return places;
 }
 
-std::vector<Place> owed_places(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,
-                               int members, int member) {
+std::vector<ResidualSlice> owed_places(const GradientPolicy& policy,
+                                       const std::vector<BlockLayout>& blocks, int members,
+                                       int member) {
   if (members == 1 || policy.method == ReduceMethod::power_sgd)
     return residual_places(policy, blocks);
   const auto own = static_cast<std::size_t>(member);
-  std::vector<Place> places;
+  std::vector<ResidualSlice> places;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     const auto offsets = offsets_of(policy, elements_of(blocks[b]), members);
     StateSizes sizes;
@@ -109,7 +110,8 @@ StateSizes state_sizes(const GradientPolicy& policy, const std::vector<BlockLayo
                        int members, int member) {
   StateSizes sizes;
   if (members == 1) {
-    for (const Place& place : residual_places(policy, blocks)) sizes[place.name] = place.elements;
+    for (const ResidualSlice& place : residual_places(policy, blocks))
+      sizes[place.name] = place.elements;
     return sizes;
   }
   if (policy.method == ReduceMethod::codec)
@@ -135,8 +137,7 @@ Problems misfits(const NamedFloats& state, const StateSizes& sizes) {
 }
 
 void require_fit(const NamedFloats& state, const StateSizes& sizes) {
-  Problems problems = misfits(state, sizes);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(misfits(state, sizes));
 }
 
 }  // namespace laconic

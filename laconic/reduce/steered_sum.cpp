@@ -52,8 +52,7 @@ class SteeredSum final : public GradientSum {
   Fidelity seen() const override { return encoded_->seen(); }
 
   void treat(const Treatment& treatment) override {
-    Problems problems = check(treatment, request_.policy, request_.dtype, members_);
-    if (!problems.empty()) throw ConfigError(std::move(problems));
+    refuse(check(treatment, request_.policy, request_.dtype, members_));
     encoded_->treat({.codec = codec_of(treatment)});
     is_bypassed_ = treatment.is_bypassed;
     if (is_bypassed_) make_whole();
@@ -81,19 +80,19 @@ class SteeredSum final : public GradientSum {
 
   void add_owed(std::size_t block, std::byte* buffer) const {
     const ScopedDenormals flush(true);  // as sums do
-    for (const Place& place : places_)
+    for (const ResidualSlice& place : places_)
       if (const auto owed = owed_.find(place.name); place.block == block && owed != owed_.end())
         add_floats(owed->second, request_.dtype, buffer + place.offset * bytes_of(request_.dtype));
   }
 
   NamedFloats without_residuals(NamedFloats state) const {
-    for (const Place& place : places_) state.erase(place.name);
+    for (const ResidualSlice& place : places_) state.erase(place.name);
     return state;
   }
 
   const SumRequest request_;
   const int members_;
-  const std::vector<Place> places_;
+  const std::vector<ResidualSlice> places_;
   const std::unique_ptr<GradientSum> encoded_;
   std::unique_ptr<GradientSum> whole_;  // from the first time on that it is needed
   bool is_bypassed_ = false;

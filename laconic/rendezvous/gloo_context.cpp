@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/host_name.hpp"
 #include "laconic/rendezvous/complaint.hpp"
 #include "laconic/rendezvous/socket.hpp"
 

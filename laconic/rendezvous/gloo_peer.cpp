@@ -32,22 +32,22 @@ std::string gloo_wire() {
   return fmt::format("laconic gloo 1, {} slots of {} bytes", kSlots, kFragmentBytes);
 }
 
-GlooPeer::GlooPeer(gloo::Context& context, Rank self, Rank peer, Inbox& inbox, Alarm& alarm,
+GlooPeer::GlooPeer(gloo::Context& context, Rank self, Rank peer, Inbox& inbox, Watchdog& watchdog,
                    std::function<void()> on_crash)
     : self_(self),
       peer_(peer),
       inbox_(inbox),
-      alarm_(alarm),
+      watchdog_(watchdog),
       on_crash_(std::move(on_crash)),
       memory_((kSlots + kSendSlots) * kFragmentBytes + 1),
       buffer_(context.createUnboundBuffer(memory_.data(), memory_.size())) {
-  bell_ = alarm_.add([this] { buffer_->abortWaitSend(); });
+  bell_ = watchdog_.add([this] { buffer_->abortWaitSend(); });
   if (post_first_receives()) receiver_ = std::thread([this] { receive(); });
 }
 
 GlooPeer::~GlooPeer() {
   stop();
-  alarm_.remove(bell_);
+  watchdog_.remove(bell_);
 }
 
 void GlooPeer::stop() {
@@ -120,15 +120,15 @@ bool GlooPeer::has_room(std::size_t bytes) {
 
 void GlooPeer::wait_for_room(Tag tag, std::size_t bytes, Deadline deadline) {
   while (!has_room(bytes)) {
-    alarm_.set(bell_, deadline);
+    watchdog_.set(bell_, deadline);
     bool is_done = false;
     try {
       is_done = buffer_->waitSend(kForever);
     } catch (const std::exception& error) {
-      alarm_.clear(bell_);
+      watchdog_.clear(bell_);
       connection_broke(error.what());
     }
-    alarm_.clear(bell_);
+    watchdog_.clear(bell_);
     if (is_done)
       note_completion();
     else
@@ -142,7 +142,7 @@ void GlooPeer::note_completion() {
 }
 
 // The wait was let go: because the peer is lost, because we leave, or because it is time; or late,
-// by the alarm of an earlier wait.
+// by the watchdog of an earlier wait.
 void GlooPeer::refuse_to_wait(Tag tag, Deadline deadline) {
   inbox_.require_present(peer_);
   if (std::chrono::steady_clock::now() < deadline) return;

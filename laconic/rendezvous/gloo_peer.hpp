@@ -9,7 +9,7 @@
 //
 // What one could get wrong about gloo:
 //  - A wait of its own that times out closes the connections to *all* peers. So
-//    its waits here have no end, and an Alarm lets them go when ours is over.
+//    its waits here have no end, and a Watchdog lets them go when ours is over.
 //  - When a connection breaks it tells only operations that have not begun: a
 //    fragment of which half has come, or gone, waits for ever. So one receive
 //    is posted that nobody ever sends to, on the same buffer as all others.
@@ -27,7 +27,7 @@
 #include <string>
 #include <thread>
 
-#include "laconic/rendezvous/alarm.hpp"
+#include "laconic/rendezvous/watchdog.hpp"
 #include "laconic/transport/inbox.hpp"
 
 namespace gloo {
@@ -50,7 +50,7 @@ std::string gloo_wire();
 class GlooPeer {
  public:
   // `on_crash` is called once, from a thread of this peer, when it goes without a goodbye.
-  GlooPeer(gloo::Context& context, Rank self, Rank peer, Inbox& inbox, Alarm& alarm,
+  GlooPeer(gloo::Context& context, Rank self, Rank peer, Inbox& inbox, Watchdog& watchdog,
            std::function<void()> on_crash);
   ~GlooPeer();
   GlooPeer(const GlooPeer&) = delete;
@@ -103,11 +103,11 @@ class GlooPeer {
   const Rank self_;
   const Rank peer_;
   Inbox& inbox_;
-  Alarm& alarm_;
+  Watchdog& watchdog_;
   const std::function<void()> on_crash_;
   Bytes memory_;  // receive slots, then those to send from, then one byte for the sentinel
   std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
-  Alarm::Place bell_;
+  Watchdog::Place bell_;
 
   std::mutex state_mutex_;
   std::condition_variable state_changed_;

@@ -108,7 +108,7 @@ Problems check(const Meeting& meeting) {
 }  // namespace
 
 std::unique_ptr<Store> meet(const Meeting& meeting) {
-  if (Problems problems = check(meeting); !problems.empty()) throw ConfigError(std::move(problems));
+  refuse(check(meeting));
   const Deadline deadline = in(meeting.deadline);
   const StoreAddress address{meeting.host, meeting.port, meeting.rank == 0 && !meeting.agent_store,
                              meeting.size};

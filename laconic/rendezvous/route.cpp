@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/host_name.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/rendezvous/socket.hpp"
 
@@ -100,10 +101,6 @@ Interface choose_by_route(const RouteFacts& facts, const RouteWish& wish,
   refuse(facts, wish, "nothing is left");
 }
 
-bool is_loopback_text(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-}
-
 }  // namespace
 
 Interface choose_interface(const RouteFacts& facts, const RouteWish& wish) {
@@ -134,7 +131,7 @@ std::vector<Interface> list_interfaces() {
 }
 
 Interface choose_route(const std::string& host, int port, const RouteWish& wish) {
-  RouteFacts facts{list_interfaces(), "", is_loopback_text(host)};
+  RouteFacts facts{list_interfaces(), "", is_loopback(host)};
   for (const std::string& address : resolve(host, port)) {
     facts.towards_host = local_address_towards(address, port);
     if (!facts.towards_host.empty()) break;

@@ -162,9 +162,4 @@ std::string local_address_towards(const std::string& address, int port) {
   return text_of(reinterpret_cast<const sockaddr*>(&own), length);
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown host";
-}
-
 }  // namespace laconic

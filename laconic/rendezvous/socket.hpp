@@ -30,6 +30,4 @@ int free_port();
 // The local address that packets to `address` (numeric) leave from; empty where there is no route.
 std::string local_address_towards(const std::string& address, int port);
 
-std::string host_name();  // of this machine
-
 }  // namespace laconic

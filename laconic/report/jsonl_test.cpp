@@ -8,7 +8,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/file/mapped_file.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 
 namespace laconic {
 namespace {

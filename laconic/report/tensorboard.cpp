@@ -11,6 +11,7 @@
 #include "laconic/base/clock.hpp"
 #include "laconic/base/crc32c.hpp"
 #include "laconic/base/error.hpp"
+#include "laconic/base/host_name.hpp"
 
 namespace laconic {
 
@@ -58,12 +59,6 @@ Bytes event_at(double unix_seconds, std::int64_t step) {
     put_varint(out, static_cast<std::uint64_t>(step));
   }
   return out;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
-  return name.data();
 }
 
 std::string new_event_path(const std::string& folder) {

@@ -11,7 +11,7 @@
 #include "laconic/base/clock.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/file/mapped_file.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 
 namespace laconic {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "laconic/file/json.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 
 namespace laconic {
 namespace {

@@ -61,8 +61,7 @@ std::uint32_t frame_number(const EdgeSpec& spec, const EdgeMessage& message, std
 }
 
 EdgeSpec checked(EdgeSpec spec, int ranks) {
-  Problems problems = problems_of(spec, ranks);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems_of(spec, ranks));
   return spec;
 }
 

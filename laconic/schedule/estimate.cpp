@@ -159,8 +159,7 @@ Timing estimate(const Schedule& schedule, const Costs& costs) {
   const Program program = part::compile(schedule, costs.exchange);
   const Walk walk =
       costs.wiring == Wiring::switched ? part::flow(program, costs) : part::walk(program, costs);
-  Problems stuck = describe_stuck(schedule, program, walk);
-  if (!stuck.empty()) throw ConfigError(std::move(stuck));
+  refuse(describe_stuck(schedule, program, walk));
   return timing_of(schedule, costs, program, walk);
 }
 

@@ -57,7 +57,7 @@ class Parser {
     check_ranks();
     check_stages();
     if (schedule_.shape.microbatches < 1) problem_of_file("no action has a microbatch");
-    if (!problems_.empty()) throw ConfigError(std::move(problems_));
+    refuse(problems_);
     return std::move(schedule_);
   }
 

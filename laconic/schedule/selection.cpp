@@ -17,13 +17,6 @@ namespace {
 // Of the makespan: sums of some hundred thousand terms in double are far closer than this.
 constexpr double kTolerance = 1e-9;
 
-constexpr std::array<std::pair<When, std::string_view>, 4> kNames = {{
-    {When::always, "always"},
-    {When::epilogue, "epilogue"},
-    {When::critical, "critical"},
-    {When::never, "never"},
-}};
-
 GradientSends none_of(const PipelineShape& shape) {
   return GradientSends(index(edge_count(shape)), std::vector<bool>(index(shape.microbatches)));
 }
@@ -148,16 +141,13 @@ double end_of_sums(const std::vector<double>& slack, const std::vector<double>& 
 }  // namespace
 
 std::string_view name_of(When when) {
-  return std::ranges::find(kNames, when, [](const auto& entry) { return entry.first; })->second;
+  return name_in(kWhenNames, when);
 }
 
 When parse_when(std::string_view name) {
-  std::vector<std::string> names;
-  for (const auto& [when, known] : kNames) {
-    if (known == name) return when;
-    names.emplace_back(known);
-  }
-  throw ConfigError("'" + printable(name) + "' does not say when: there are " + join(names, ", "));
+  if (const auto when = value_in(kWhenNames, name)) return *when;
+  throw ConfigError("'" + printable(name) + "' does not say when: there are " +
+                    join(names_in(kWhenNames), ", "));
 }
 
 GradientSends select_gradient_sends(const Schedule& lowered, When when, const Costs& costs) {

@@ -8,15 +8,10 @@
 #include <vector>
 
 #include "laconic/schedule/estimate.hpp"
+#include "laconic/schedule/when.hpp"
 
 namespace laconic {
 
-enum class When : std::uint8_t {
-  always,
-  epilogue,  // those that no activation travels against any more
-  critical,  // those on the critical path, as estimate() sees it
-  never,
-};
 std::string_view name_of(When when);
 When parse_when(std::string_view name);  // throws ConfigError
 

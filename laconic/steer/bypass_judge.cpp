@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,7 @@
 #include <thread>
 
 #include "laconic/base/clock.hpp"
+#include "laconic/base/host_name.hpp"
 #include "laconic/link/link.hpp"
 #include "laconic/policy/class_policy.hpp"
 
@@ -45,19 +45,13 @@ double share_of_difference(const LinkSpec& link, const RunConfig& config, const 
   const auto last = static_cast<std::size_t>(plan.stages.front().end - 1);
   double frames = 0, raw = 0;
   for (const SeamTensor& tensor : spec.blocks[last].out) {
-    const TensorSpec sample{.dtype = dtype_of(config), .shape = tensor.per_sample};
+    const TensorSpec sample{.dtype = config.run.dtype, .shape = tensor.per_sample};
     const FrameHeader header{
         .codec = link.codec, .tensor = sample, .visit = Visit::difference, .visits = 1};
     frames += static_cast<double>(max_frame_bytes(header));
     raw += static_cast<double>(elements_of(sample) * bytes_of(sample.dtype));
   }
   return frames / raw;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 // Ranks of one machine share its cores. What a second of codec time costs a computation that wants
@@ -95,8 +89,8 @@ BypassJudge::BypassJudge(const Parts& parts, std::int64_t first_step) : parts_(p
   const RunConfig& config = parts_.config;
   begin_ = std::max(first_step, config.dp_gradient.warmup) + 1;
   end_ = begin_ + std::max(config.steering.after, 2 * config.local.steps);
-  const bool is_asked = config.steering.bypass == "auto" && !parts_.world.is_alone() &&
-                        !parts_.steering.state().is_bypass_decided;
+  const bool is_asked = config.steering.bypass == BypassMode::automatic &&
+                        !parts_.world.is_alone() && !parts_.steering.state().is_bypass_decided;
   is_waiting_ = is_asked && end_ <= config.train.steps;
   const bool is_any_encoded = std::ranges::any_of(kClassesWithPolicy, [&](Traffic traffic) {
     return is_encoded(traffic, config, {0, parts_.encoded});

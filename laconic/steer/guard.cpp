@@ -84,16 +84,15 @@ GuardReading reading_from(const nlohmann::json& json) {
   return {json.at("cosine"), json.at("relative_error"), json.at("residual_ratio")};
 }
 
-Traffic traffic_named(const std::string& name) {
-  for (int t = 0; t < kTrafficClasses; ++t)
-    if (name_of(static_cast<Traffic>(t)) == name) return static_cast<Traffic>(t);
+Traffic class_of(const std::string& name) {
+  if (const auto traffic = traffic_named(name)) return *traffic;
   throw ConfigError({{"steering", fmt::format("'{}' is no class of messages", printable(name))}});
 }
 
 }  // namespace
 
 GuardSpec guard_spec_of(const SteeringSection& s) {
-  return {.acts = s.guard == "fallback",
+  return {.acts = s.guard == GuardMode::fallback,
           .min_cosine = s.min_cosine,
           .max_error = s.max_error,
           .max_residual = s.max_residual,
@@ -168,12 +167,12 @@ GuardState guard_state_from(const std::string& text) {
     GuardState state;
     const nlohmann::json all = nlohmann::json::parse(text);
     for (const auto& [name, json] : all.items())
-      state[traffic_named(name)] = {.looks = json.at("looks"),
-                                    .bad_in_a_row = json.at("bad_in_a_row"),
-                                    .first = reading_from(json.at("first")),
-                                    .step = json.at("step"),
-                                    .last = reading_from(json.at("last")),
-                                    .worst = reading_from(json.at("worst"))};
+      state[class_of(name)] = {.looks = json.at("looks"),
+                               .bad_in_a_row = json.at("bad_in_a_row"),
+                               .first = reading_from(json.at("first")),
+                               .step = json.at("step"),
+                               .last = reading_from(json.at("last")),
+                               .worst = reading_from(json.at("worst"))};
     return state;
   } catch (const nlohmann::json::exception& error) {
     throw ConfigError({{"steering", fmt::format("no state of a guard: {}", error.what())}});

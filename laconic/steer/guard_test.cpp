@@ -219,15 +219,18 @@ TEST(Guard, TheStateSurvivesACheckpoint) {
 }
 
 TEST(Guard, TheSpecIsWhatTheConfigurationSays) {
-  const SteeringSection steering{
-      .guard = "fallback", .min_cosine = 0.25, .max_error = 0.5, .max_residual = 3, .patience = 5};
+  const SteeringSection steering{.guard = GuardMode::fallback,
+                                 .min_cosine = 0.25,
+                                 .max_error = 0.5,
+                                 .max_residual = 3,
+                                 .patience = 5};
   const GuardSpec spec = guard_spec_of(steering);
   EXPECT_TRUE(spec.acts);
   EXPECT_EQ(spec.min_cosine, 0.25);
   EXPECT_EQ(spec.max_error, 0.5);
   EXPECT_EQ(spec.max_residual, 3);
   EXPECT_EQ(spec.patience, 5);
-  EXPECT_FALSE(guard_spec_of({.guard = "watch"}).acts);
+  EXPECT_FALSE(guard_spec_of({.guard = GuardMode::watch}).acts);
 }
 
 }  // namespace

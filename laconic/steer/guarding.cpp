@@ -39,8 +39,8 @@ Treatment rung_above(const RunConfig& config, Traffic traffic, const Treatment& 
 
 bool Guarding::is_due(std::int64_t step) const {
   const SteeringSection& steering = parts_.config.steering;
-  return steering.guard != "off" && !parts_.world.is_alone() && !parts_.judge.is_waiting() &&
-         step % steering.every == 0;
+  return steering.guard != GuardMode::off && !parts_.world.is_alone() &&
+         !parts_.judge.is_waiting() && step % steering.every == 0;
 }
 
 void Guarding::look(bool looks) {

@@ -19,11 +19,11 @@ std::string section_of(Traffic traffic) {
 }
 
 Traffic class_named(const std::string& name) {
-  const auto found = std::ranges::find(kClassesWithPolicy, name, section_of);
-  if (found == std::end(kClassesWithPolicy))
+  const std::optional<Traffic> traffic = traffic_named(name);
+  if (!traffic || std::ranges::find(kClassesWithPolicy, *traffic) == kClassesWithPolicy.end())
     throw ConfigError(
         {{"steering", fmt::format("the checkpoint treats '{}', which has no policy", name)}});
-  return *found;
+  return *traffic;
 }
 
 bool touches(const std::string& change, Traffic traffic) {
@@ -67,7 +67,8 @@ SteeringState parse_steering(std::string_view text) {
 
 SteeringState still_good(const SteeringState& before, const std::vector<std::string>& changes,
                          const RunConfig& config, std::vector<std::string>& notes) {
-  const bool is_steered = config.steering.bypass == "auto" || config.steering.guard == "fallback";
+  const bool is_steered = config.steering.bypass == BypassMode::automatic ||
+                          config.steering.guard == GuardMode::fallback;
   SteeringState good = before;
   for (const auto& [traffic, treatment] : before.treatments) {
     const bool is_changed = std::ranges::any_of(
@@ -90,9 +91,10 @@ SteeringState still_good(const SteeringState& before, const std::vector<std::str
       good.guard.erase(traffic);
     }
   // What is not asked, or was taken back, is decided anew once it is asked.
-  if (config.steering.bypass != "auto" || good.treatments.size() < before.treatments.size())
+  if (config.steering.bypass != BypassMode::automatic ||
+      good.treatments.size() < before.treatments.size())
     good.is_bypass_decided = false;
-  if (config.steering.guard == "off") good.guard.clear();
+  if (config.steering.guard == GuardMode::off) good.guard.clear();
   return good;
 }
 

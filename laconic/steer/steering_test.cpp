@@ -16,7 +16,7 @@ const Treatment kFiner{.codec = Quantise{.bits = 6}};
 RunConfig config_of(const std::vector<std::string>& sets) {
   RunConfig config;
   config.mesh = {.pp = 2, .dp = 2};
-  config.steering.bypass = "auto";
+  config.steering.bypass = BypassMode::automatic;
   for (const std::string& set : sets) EXPECT_TRUE(apply_set(set, config).empty()) << set;
   return config;
 }
@@ -85,7 +85,7 @@ TEST(Steering, WhatACheckpointSaysIsGoodUntilItsPolicyChanges) {
 
   notes.clear();
   RunConfig nobody = config;
-  nobody.steering.bypass = "never";
+  nobody.steering.bypass = BypassMode::never;
   EXPECT_EQ(still_good(before, {"steering.bypass: auto, now never"}, nobody, notes),
             SteeringState());
   EXPECT_EQ(notes.size(), 2U);
@@ -97,8 +97,8 @@ TEST(Steering, ABypassIsDecidedAnewAfterItWasNotAskedForOrDropped) {
                              .is_bypass_decided = true};
   std::vector<std::string> notes;
   RunConfig guarded = config_of(kLossy);
-  guarded.steering.bypass = "never";
-  guarded.steering.guard = "fallback";
+  guarded.steering.bypass = BypassMode::never;
+  guarded.steering.guard = GuardMode::fallback;
   const SteeringState kept =
       still_good(before, {"steering.bypass: auto, now never"}, guarded, notes);
   EXPECT_EQ(kept.treatments, before.treatments);

@@ -242,7 +242,7 @@ std::vector<std::string> parts_of(const std::vector<Trial>& trials) {
   return parts;
 }
 
-std::vector<Trial> chosen(const std::vector<Trial>& trials, const Choice& choice) {
+std::vector<Trial> chosen(const std::vector<Trial>& trials, const TrialFilter& filter) {
   const auto has = [](const std::vector<std::string>& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
@@ -255,21 +255,21 @@ std::vector<Trial> chosen(const std::vector<Trial>& trials, const Choice& choice
     for (const std::string& name : wanted)
       if (!has(known, name)) problems.push_back({option, unknown(name, known)});
   };
-  refuse_others("--part", choice.parts, parts_of(trials));
-  refuse_others("--rate", choice.rates, rates);
-  if (!problems.empty()) throw ConfigError(std::move(problems));
-  const std::string method = in_small_letters(choice.method);
+  refuse_others("--part", filter.parts, parts_of(trials));
+  refuse_others("--rate", filter.rates, rates);
+  refuse(problems);
+  const std::string method = in_small_letters(filter.method);
   std::vector<Trial> found;
   for (const Trial& trial : trials)
-    if ((choice.parts.empty() || has(choice.parts, trial.part)) &&
-        (choice.rates.empty() || has(choice.rates, trial.rate)) &&
+    if ((filter.parts.empty() || has(filter.parts, trial.part)) &&
+        (filter.rates.empty() || has(filter.rates, trial.rate)) &&
         in_small_letters(trial.method).find(method) != std::string::npos)
       found.push_back(trial);
   if (found.empty())
     throw ConfigError(
         fmt::format("no trial of these parts and rates has '{}' in the name of its method; --list "
                     "shows them",
-                    choice.method));
+                    filter.method));
   return found;
 }
 

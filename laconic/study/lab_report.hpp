@@ -29,14 +29,14 @@ std::vector<Trial> lab_report_trials(Size size);
 std::vector<std::string> parts_of(const std::vector<Trial>& trials);
 
 // Some of them; what is empty leaves all.
-struct Choice {
+struct TrialFilter {
   std::vector<std::string> parts;
   std::vector<std::string> rates;
   std::string method;  // somewhere in its name, whatever the case of its letters
 };
 // Throws ConfigError that names the nearest for a part or rate that is none, and when nothing is
 // left.
-std::vector<Trial> chosen(const std::vector<Trial>& trials, const Choice& choice);
+std::vector<Trial> chosen(const std::vector<Trial>& trials, const TrialFilter& filter);
 
 // One line for each trial and a total, with how long they may take, for --list.
 std::string to_text(const std::vector<Trial>& trials);

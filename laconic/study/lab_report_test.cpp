@@ -71,8 +71,8 @@ TEST(LabReport, AsksForRunsThatCanBe) {
       EXPECT_EQ(config.train.steps, trial.warmup + trial.steps);
       EXPECT_FALSE(config.checkpoint.at_end);
       const bool is_measured = config.dp_gradient.stages == "auto" ||
-                               config.pp_gradient.when == "critical" ||
-                               config.steering.bypass == "auto";
+                               config.pp_gradient.when == When::critical ||
+                               config.steering.bypass == BypassMode::automatic;
       EXPECT_EQ(config.network.preflight, is_measured);
     }
 }
@@ -86,7 +86,7 @@ TEST(LabReport, CountsStepsOfLaterEpochsWhereLinksRemember) {
       if (config.remembers_samples()) {
         EXPECT_GE(trial.warmup * config.train.batch, kPipelineSamples);
       }
-      if (config.steering.bypass == "auto") {
+      if (config.steering.bypass == BypassMode::automatic) {
         EXPECT_GT(trial.warmup, config.steering.after);
       }
       EXPECT_LT(config.dp_gradient.warmup, trial.warmup + 1);
@@ -276,16 +276,16 @@ TEST(ChosenTrials, AreThoseOfThePartsAndMethodsThatWereNamed) {
 
 TEST(ChosenTrials, RefusePartsAndMethodsThatAreNone) {
   const std::vector<Trial> all = lab_report_trials(Size::full);
-  const auto reason = [&](const Choice& choice) {
+  const auto reason = [&](const TrialFilter& filter) {
     try {
-      chosen(all, choice);
+      chosen(all, filter);
       return std::string();
     } catch (const ConfigError& error) {
       return std::string(error.what());
     }
   };
   const struct {
-    Choice choice;
+    TrialFilter filter;
     const char* reason;
   } cases[] = {{{.parts = {"bandwith"}}, "did you mean 'bandwidth'?"},
                {{.parts = {"tables"}}, "there are: bandwidth, end-to-end"},
@@ -293,7 +293,7 @@ TEST(ChosenTrials, RefusePartsAndMethodsThatAreNone) {
                {{.parts = {"loss"}, .method = "fp32"}, "has 'fp32' in the name"},
                {{.parts = {"loss"}, .rates = {"20mbit"}}, "no trial of these parts and rates"}};
   for (const auto& c : cases)
-    EXPECT_NE(reason(c.choice).find(c.reason), std::string::npos) << reason(c.choice);
+    EXPECT_NE(reason(c.filter).find(c.reason), std::string::npos) << reason(c.filter);
 }
 
 TEST(ListOfTrials, HasALineForEachAndATotal) {

@@ -9,7 +9,7 @@
 #include <limits>
 #include <sstream>
 
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "laconic/lab/tool.hpp"
 #include "laconic/study/report.hpp"
 #include "laconic/study/report_pages.hpp"

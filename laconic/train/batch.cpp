@@ -30,7 +30,7 @@ SampleOrder sample_order(const RunConfig& config, std::uint64_t samples, std::in
          fmt::format("the run stands at sample {}, which is no whole number of batches of {}: with "
                      "data.shards = {} the batch cannot change so",
                      position, config.train.batch, config.shards())});
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(problems);
   return order;
 }
 

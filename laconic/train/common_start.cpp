@@ -72,15 +72,11 @@ std::vector<std::uint64_t> digests_of(const Weights& weights) {
 
 }  // namespace
 
-Mesh mesh_of(const RunConfig& config) {
-  return {.pp = static_cast<int>(config.mesh.pp), .dp = static_cast<int>(config.mesh.dp)};
-}
-
 Problems check_mesh(const RunConfig& config, int ranks) {
   Problems problems = check(mesh_of(config), ranks);
   if (!problems.empty()) return problems;
   problems = check_parallel(config);
-  for (Problem& p : check_pipeline(config)) problems.push_back(std::move(p));
+  append(problems, check_pipeline(config));
   return problems;
 }
 

@@ -10,8 +10,6 @@
 
 namespace laconic {
 
-Mesh mesh_of(const RunConfig& config);
-
 // What the configuration asks of so many ranks and cannot be.
 Problems check_mesh(const RunConfig& config, int ranks);
 

@@ -209,7 +209,8 @@ class Run {
     reports_->line(fmt::format("model: {}, {} tokens, vocabulary {}: {} parameters, {} on {}",
                                to_text(family), config_.model.context, vocabulary_of(family),
                                human_count(static_cast<double>(summary_.parameters)),
-                               config_.run.dtype, config_.run.device));
+                               name_in(kRunDtypeNames, config_.run.dtype),
+                               name_in(kDeviceNames, config_.run.device)));
     const double epochs = static_cast<double>(config_.train.steps * config_.train.batch) /
                           static_cast<double>(train_.samples());
     reports_->line(
@@ -233,15 +234,19 @@ class Run {
   void introduce_pipeline() {
     std::vector<std::string> layers;
     for (const std::int64_t l : common_.decisions.split) layers.push_back(std::to_string(l));
-    const auto described = [](const std::string& codec, const std::string& memory) {
-      return memory == "none" ? codec : codec + " with " + memory;
+    const auto described = [](const std::string& codec, LinkMemory memory) {
+      return memory == LinkMemory::none
+                 ? codec
+                 : fmt::format("{} with {}", codec, name_in(kLinkMemoryNames, memory));
     };
     reports_->line(fmt::format(
         "pipeline: {}, {} microbatches of {}, layers {}; activations by {}, gradients by {}{}",
         config_.pipeline.schedule, config_.microbatches(), config_.microbatch_size(),
         join(layers, "+"), described(config_.pp_activation.codec, config_.pp_activation.memory),
         described(config_.pp_gradient.codec, config_.pp_gradient.memory),
-        config_.pp_gradient.when == "always" ? "" : " (" + config_.pp_gradient.when + ")"));
+        config_.pp_gradient.when == When::always
+            ? ""
+            : fmt::format(" ({})", name_of(config_.pp_gradient.when))));
     introduce_references("pp.activation", pipeline_->plan().activation);
     introduce_references("pp.gradient", pipeline_->plan().gradient);
   }
@@ -257,7 +262,7 @@ class Run {
     reports_->line(fmt::format(
         "references of {}: {} for {} samples at each end of a boundary, in {}{}", section,
         human_bytes(static_cast<double>(needed)), with_commas(static_cast<std::int64_t>(samples)),
-        delta->folder.empty() ? "ram" : delta->folder,
+        delta->folder.empty() ? kInRam : delta->folder,
         room >= 1 ? ""
                   : fmt::format("; {}.budget = {} has room for {:.0f} % of them, the "
                                 "others travel as first visits every time",
@@ -272,9 +277,9 @@ class Run {
 
   std::string describe_gradients() const {
     const DpGradientSection& g = config_.dp_gradient;
-    std::string text = g.method == "power_sgd"
+    std::string text = g.method == GradientMethod::power_sgd
                            ? fmt::format("gradients by power_sgd, rank {}", g.rank)
-                       : g.method == "compressed_adam"
+                       : g.method == GradientMethod::compressed_adam
                            ? fmt::format("first moments by {} after {} steps", g.codec, g.warmup)
                            : fmt::format("gradients by {}", g.codec);
     if (config_.local.steps > 0)
@@ -421,8 +426,7 @@ class Run {
 TrainSummary train(const TrainOptions& options) {
   World alone;
   World& world = options.world != nullptr ? *options.world : alone;
-  Problems problems = check_mesh(options.config, world.size());
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(check_mesh(options.config, world.size()));
   return Run(options, world).go();
 }
 

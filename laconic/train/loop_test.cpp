@@ -10,7 +10,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/data/prepare.hpp"
 #include "laconic/data/test_data.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "laconic/model/hugging_face.hpp"
 
 namespace laconic {
@@ -107,9 +107,9 @@ TEST_F(Runs, TheLossFallsAndTheSummaryTellsIt) {
 }
 
 TEST_F(Runs, AResumedRunEqualsOneThatWasNeverStoppedBitForBit) {
-  for (const char* dtype : {"float32", "float64"}) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
     for (const bool recompute : {false, true}) {
-      const std::string whole = fmt::format("whole-{}-{}", dtype, recompute),
+      const std::string whole = fmt::format("whole-{}-{}", name_of(dtype), recompute),
                         parts = "parts-" + whole;
       RunConfig c = config(whole);
       c.run.dtype = dtype;
@@ -146,7 +146,7 @@ TEST_F(Runs, RecomputationAndReportingDoNotChangeTheRun) {
 
 TEST_F(Runs, MicrobatchesOfAnySizeTrainTheSameModel) {
   RunConfig c = config("a");
-  c.run.dtype = "float64";
+  c.run.dtype = Dtype::f64;
   c.train.microbatch = 0;
   run(c);
   const auto expected = losses("a");
@@ -184,7 +184,7 @@ TEST_F(Runs, ResumingAsAnotherModelIsRefusedWithEveryReason) {
               std::string::npos);
   }
   c = config("a");
-  c.run.dtype = "float64";
+  c.run.dtype = Dtype::f64;
   EXPECT_THROW(run(c, "auto"), FileError);
 }
 
@@ -226,7 +226,7 @@ TEST_F(Runs, StepsThatAreNotFiniteCanBeSkippedButNotForEver) {
   RunConfig c = config("b");
   c.optimiser.lr = 1e30;
   c.optimiser.warmup = 0;
-  c.train.non_finite = "skip";
+  c.train.non_finite = NonFinite::skip;
   const TrainSummary summary = run(c);
   EXPECT_GT(summary.skipped, 0);
   EXPECT_EQ(summary.step, 7);

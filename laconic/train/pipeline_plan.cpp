@@ -15,6 +15,7 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
+#include "laconic/config/stage_choice.hpp"
 #include "laconic/link/reference_record.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/reduce/gradient_sum.hpp"
@@ -77,7 +78,7 @@ Problems check_file(const RunConfig& config) {
     if (!problems.empty() && schedule.shape == shape_of(config))
       problems.back().what += "\n" + picture_of_fault(complete);
   } catch (const ConfigError& error) {
-    for (const Problem& p : error.problems()) problems.push_back({"pipeline.schedule", p.what});
+    append(problems, all_at("pipeline.schedule", error.problems()));
   }
   return problems;
 }
@@ -87,7 +88,7 @@ std::vector<TensorSpec> boundary_of(const RunConfig& config, const BlockSpec& bl
   std::vector<TensorSpec> specs;
   for (const SeamTensor& tensor : block.out) {
     const std::int64_t width = tensor.per_sample.back();
-    specs.push_back({.dtype = dtype_of(config),
+    specs.push_back({.dtype = config.run.dtype,
                      .shape = {config.microbatch_size() * elements_of(tensor) / width, width}});
   }
   return specs;
@@ -161,8 +162,8 @@ void wait_for(const at::Tensor& tensor) {
 }
 
 bool needs_times(const RunConfig& config) {
-  return config.pipeline.split == "measured" || config.pp_gradient.when == "critical" ||
-         (config.dp_gradient.stages == "auto" && config.mesh.dp > 1);
+  return config.pipeline.split == kSplitMeasured || config.pp_gradient.when == When::critical ||
+         (is_automatic(config.dp_gradient.stages) && config.mesh.dp > 1);
 }
 
 std::vector<double> counted_costs(const ModelSpec& spec) {
@@ -175,11 +176,9 @@ std::vector<std::int64_t> decide_split(const RunConfig& config, const ModelSpec&
                                        const std::vector<BlockTimes>& times) {
   const int stages = shape_of(config).stages;
   const std::string& split = config.pipeline.split;
-  if (split != "auto" && split != "measured") {
+  if (split != kSplitAuto && split != kSplitMeasured) {
     const std::vector<std::int64_t> given = parse_split(split);
-    Problems problems = check_split(given, layers_of(spec), stages);
-    for (Problem& p : problems) p.where = "pipeline.split";
-    if (!problems.empty()) throw ConfigError(std::move(problems));
+    refuse(all_at("pipeline.split", check_split(given, layers_of(spec), stages)));
     return given;
   }
   if (block_count(spec) < stages)
@@ -187,7 +186,7 @@ std::vector<std::int64_t> decide_split(const RunConfig& config, const ModelSpec&
                                                "layers, {})",
                                                stages, block_count(spec), spec.blocks.front().name,
                                                layers_of(spec), spec.blocks.back().name)}});
-  const std::vector<double> costs = split == "measured" ? sums_of(times) : counted_costs(spec);
+  const std::vector<double> costs = split == kSplitMeasured ? sums_of(times) : counted_costs(spec);
   return split_of(partition(costs, stages), layers_of(spec));
 }
 
@@ -233,7 +232,7 @@ Problems check_pipeline(const RunConfig& config) {
   if (config.mesh.pp == 1) return problems;
   for (const auto& [section, link] : {std::pair{"pp.activation", activation_link(config)},
                                       {"pp.gradient", gradient_link(config)}})
-    for (const Problem& p : check(link)) problems.push_back({section, p.what});
+    append(problems, all_at(section, check(link)));
   return problems;
 }
 
@@ -339,7 +338,7 @@ Costs costs_of(const RunConfig& config, const ModelSpec& spec, const PipelineDec
     };
     costs.edges.push_back(
         {.activation = seconds(activation),
-         .gradient = seconds(config.pp_gradient.when == "always" ? gradient : Raw{}),
+         .gradient = seconds(config.pp_gradient.when == When::always ? gradient : Raw{}),
          .encoded_gradient = seconds(gradient)});
   }
   return costs;
@@ -362,10 +361,10 @@ PipelineDecisions decide_pipeline(const RunConfig& config, const Family& family,
   d.split = decide_split(config, spec, times);
   const Schedule complete = lowered(d.schedule);
   const Costs costs = costs_of(config, spec, d, times, link);
-  if (config.pp_gradient.when != "always")
-    d.encoded = select_gradient_sends(complete, parse_when(config.pp_gradient.when), costs);
+  if (config.pp_gradient.when != When::always)
+    d.encoded = select_gradient_sends(complete, config.pp_gradient.when, costs);
   // Without a rate there is nothing to choose by: all ranks encode.
-  if (config.dp_gradient.stages == "auto" && config.mesh.dp > 1 && link.bytes_per_second > 0) {
+  if (is_automatic(config.dp_gradient.stages) && config.mesh.dp > 1 && link.bytes_per_second > 0) {
     const SumBytes bytes = sum_bytes(config, spec, plan_of(config, d));
     d.encoded_ranks = ranks_worth_encoding(slack_of_ranks(complete, costs),
                                            divided(bytes.exact, link.bytes_per_second),

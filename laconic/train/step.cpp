@@ -62,7 +62,7 @@ double accumulate(const StepPlan& plan, Weights& weights, Pipeline& pipeline, Up
 
 // Throws when a step that is not finite, the `in_a_row`-th such, should end the run.
 void refuse_to_go_on(const StepReport& report, const RunConfig& config, std::int64_t in_a_row) {
-  if (config.train.non_finite == "stop")
+  if (config.train.non_finite == NonFinite::stop)
     throw NotFinite(fmt::format(
         "step {}: loss = {}, gradient norm = {}: not finite. Nothing was updated; lower "
         "optimiser.lr "
@@ -138,7 +138,7 @@ StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline
   ++state.step;
   state.position += train.batch;
   report.seconds = watch.seconds() - beside;
-  if (measured.left_out > 0 && train.non_finite == "stop")
+  if (measured.left_out > 0 && train.non_finite == NonFinite::stop)
     throw NotFinite(fmt::format(
         "step {}: in this round {} inner steps of some rank were not finite and were left out",
         report.step, measured.left_out));

@@ -36,12 +36,6 @@ std::optional<FaultKind> kind_named(std::string_view name) {
   return std::nullopt;
 }
 
-std::optional<Traffic> traffic_named(std::string_view name) {
-  for (int i = 0; i < kTrafficClasses; ++i)
-    if (name_of(static_cast<Traffic>(i)) == name) return static_cast<Traffic>(i);
-  return std::nullopt;
-}
-
 std::vector<std::string> kind_names() {
   std::vector<std::string> names;
   for (const KindText& kind : kKinds) names.emplace_back(kind.name);
@@ -173,7 +167,7 @@ FaultSpecs parse_faults(std::string_view text) {
   Problems problems;
   FaultSpecs faults;
   for (const Clause& clause : parse_clauses(text, problems)) read_fault(clause, faults, problems);
-  if (!problems.empty()) throw ConfigError(problems);
+  refuse(problems);
   return faults;
 }
 

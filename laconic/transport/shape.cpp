@@ -222,7 +222,7 @@ ShapeSpec parse_shape(std::string_view text) {
     if (clause.head.empty()) read_general(clause, spec, problems);
   for (const Clause& clause : clauses)
     if (!clause.head.empty()) read_link(clause, spec, problems);
-  if (!problems.empty()) throw ConfigError(problems);
+  refuse(problems);
   return spec;
 }
 

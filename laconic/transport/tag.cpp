@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "laconic/base/error.hpp"
@@ -19,6 +20,12 @@ constexpr std::uint64_t kNumbers = std::uint64_t{1} << 28;
 
 std::string_view name_of(Traffic traffic) {
   return kNames.at(static_cast<std::size_t>(traffic));
+}
+
+std::optional<Traffic> traffic_named(std::string_view name) {
+  const auto found = std::ranges::find(kNames, name);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<Traffic>(found - kNames.begin());
 }
 
 Tag make_tag(const TagFields& f) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -33,6 +34,7 @@ enum class Traffic : std::uint8_t {
 };
 inline constexpr int kTrafficClasses = 10;
 std::string_view name_of(Traffic traffic);  // "dp.gradient"
+std::optional<Traffic> traffic_named(std::string_view name);
 
 struct TagFields {
   Traffic traffic = Traffic::control;

@@ -51,10 +51,16 @@ TEST(Tag, UnknownClassesPrintToo) {
 
 TEST(Tag, EveryClassHasANameOfItsOwn) {
   std::set<std::string_view> names;
-  for (int i = 0; i < kTrafficClasses; ++i) names.insert(name_of(static_cast<Traffic>(i)));
+  for (int i = 0; i < kTrafficClasses; ++i) {
+    const auto traffic = static_cast<Traffic>(i);
+    names.insert(name_of(traffic));
+    EXPECT_EQ(traffic_named(name_of(traffic)), traffic);
+  }
   EXPECT_EQ(names.size(), static_cast<std::size_t>(kTrafficClasses));
   EXPECT_EQ(name_of(Traffic::preflight), "preflight");
   EXPECT_EQ(name_of(Traffic::embedding_rows), "embedding.rows");
+  for (const char* name : {"", "dp", "dp.gradient.codec", "DP.gradient"})
+    EXPECT_EQ(traffic_named(name), std::nullopt) << name;
 }
 
 TEST(Tag, UnitAndPartOutsideTheirRangeAreOurMistake) {

@@ -47,7 +47,7 @@ class AloneRule final : public UpdateRule {
       return "residuals of the checkpoint are no gradients: dropped";
     const GradientPolicy policy = policy_of(config_);
     const std::vector<BlockLayout> layouts = block_layouts(weights_);
-    outstanding_ = make_lone_sum(policy, layouts, dtype_of(config_));
+    outstanding_ = make_lone_sum(policy, layouts, config_.run.dtype);
     std::string note = load_sum({.sum = *outstanding_,
                                  .policy = policy,
                                  .layouts = layouts,

@@ -5,7 +5,7 @@
 namespace laconic {
 namespace {
 
-OptimiserSection with(const char* schedule, std::int64_t warmup) {
+OptimiserSection with(LearningRateShape schedule, std::int64_t warmup) {
   OptimiserSection o;
   o.lr = 1.0;
   o.min_lr = 0.1;
@@ -15,7 +15,8 @@ OptimiserSection with(const char* schedule, std::int64_t warmup) {
 }
 
 TEST(LearningRate, WarmsUpLinearlyToItsPeak) {
-  for (const char* schedule : {"cosine", "linear", "constant"}) {
+  for (LearningRateShape schedule :
+       {LearningRateShape::cosine, LearningRateShape::linear, LearningRateShape::constant}) {
     const OptimiserSection o = with(schedule, 4);
     EXPECT_DOUBLE_EQ(learning_rate(o, 100, 0), 0.25);
     EXPECT_DOUBLE_EQ(learning_rate(o, 100, 3), 1.0);
@@ -24,24 +25,24 @@ TEST(LearningRate, WarmsUpLinearlyToItsPeak) {
 }
 
 TEST(LearningRate, ReachesItsEndAtTheLastStepAndStaysThere) {
-  EXPECT_DOUBLE_EQ(learning_rate(with("cosine", 0), 11, 5), 0.55);
-  EXPECT_DOUBLE_EQ(learning_rate(with("linear", 0), 11, 5), 0.55);
-  EXPECT_NEAR(learning_rate(with("linear", 0), 11, 1), 0.91, 1e-15);
-  for (const char* schedule : {"cosine", "linear"}) {
+  EXPECT_DOUBLE_EQ(learning_rate(with(LearningRateShape::cosine, 0), 11, 5), 0.55);
+  EXPECT_DOUBLE_EQ(learning_rate(with(LearningRateShape::linear, 0), 11, 5), 0.55);
+  EXPECT_NEAR(learning_rate(with(LearningRateShape::linear, 0), 11, 1), 0.91, 1e-15);
+  for (LearningRateShape schedule : {LearningRateShape::cosine, LearningRateShape::linear}) {
     EXPECT_NEAR(learning_rate(with(schedule, 3), 11, 10), 0.1, 1e-15);
     EXPECT_NEAR(learning_rate(with(schedule, 3), 11, 50), 0.1, 1e-15);
   }
-  EXPECT_DOUBLE_EQ(learning_rate(with("constant", 0), 11, 50), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(with(LearningRateShape::constant, 0), 11, 50), 1.0);
 }
 
 TEST(LearningRate, FollowsItsOwnLengthWhenItHasOne) {
-  OptimiserSection o = with("linear", 0);
+  OptimiserSection o = with(LearningRateShape::linear, 0);
   o.decay_steps = 21;
   EXPECT_DOUBLE_EQ(learning_rate(o, 1000, 10), 0.55);
 }
 
 TEST(LearningRate, NeverRisesAfterWarmUpAndIsDefinedForTheShortestRuns) {
-  for (const char* schedule : {"cosine", "linear"}) {
+  for (LearningRateShape schedule : {LearningRateShape::cosine, LearningRateShape::linear}) {
     for (std::int64_t steps = 1; steps < 30; ++steps) {
       const OptimiserSection o = with(schedule, std::min<std::int64_t>(steps, 3));
       for (std::int64_t s = o.warmup + 1; s < steps; ++s)

@@ -50,7 +50,7 @@ bool has_others(const std::vector<RankTensors>& saved, const std::string& prefix
 
 std::string_view unit_of(const RunConfig& config) {
   if (config.local.steps > 0) return kChange;
-  return config.dp_gradient.method == "compressed_adam" ? kMoment : kGradient;
+  return config.dp_gradient.method == GradientMethod::compressed_adam ? kMoment : kGradient;
 }
 
 RankTensors tensors_of(const NamedFloats& values, const std::string& prefix) {
@@ -84,9 +84,7 @@ Mesh mesh_of(const std::vector<RankTensors>& saved) {
                                   extents.numel(), c10::toString(extents.scalar_type())));
   mesh.pp = static_cast<int>(extents.data_ptr<std::int64_t>()[0]);
   mesh.dp = static_cast<int>(extents.data_ptr<std::int64_t>()[1]);
-  Problems problems = check(mesh, ranks);
-  for (Problem& problem : problems) problem.where = "mesh of the checkpoint";
-  if (!problems.empty()) throw ConfigError(std::move(problems));
+  refuse(all_at("mesh of the checkpoint", check(mesh, ranks)));
   return mesh;
 }
 

@@ -12,7 +12,8 @@ std::unique_ptr<UpdateRule> make_update_rule(const RuleRequest& request) {
   const RunConfig& config = request.config;
   if (request.world.is_alone()) return make_alone_rule(request);
   if (config.local.steps > 0) return make_local_rule(request);
-  if (config.dp_gradient.method == "compressed_adam") return make_compressed_adam_rule(request);
+  if (config.dp_gradient.method == GradientMethod::compressed_adam)
+    return make_compressed_adam_rule(request);
   return make_summed_rule(request);
 }
 

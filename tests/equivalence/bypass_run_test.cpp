@@ -26,7 +26,7 @@ class BypassRuns : public PipelineParallel {
     RunConfig c = config(name, 2, 2);
     c.train.steps = 6;
     c.optimiser.decay_steps = 6;
-    c.steering.bypass = "auto";
+    c.steering.bypass = BypassMode::automatic;
     c.steering.after = 2;
     set(c, {"pp.activation.codec=low_rank:rank=8", "pp.gradient.codec=low_rank:rank=8",
             "dp.gradient.method=power_sgd", "dp.gradient.rank=8"});
@@ -143,14 +143,14 @@ TEST_F(BypassRuns, WhatNobodyEncodesIsNotAskedAbout) {
 TEST_F(BypassRuns, ARunTooShortToDecideSaysSoAndIsGuarded) {
   RunConfig plain = config("plain", 2, 2);  // nothing to decide about
   plain.train.steps = 1;
-  plain.steering.bypass = "auto";
+  plain.steering.bypass = BypassMode::automatic;
   testing::internal::CaptureStdout();
   run_all(plain, 1e12);
   EXPECT_EQ(testing::internal::GetCapturedStdout().find("will not decide"), std::string::npos);
   for (const bool is_short : {true, false}) {
     RunConfig c = dear(is_short ? "short" : "long");
     c.train.steps = is_short ? 2 : 3;
-    c.steering.guard = "watch";
+    c.steering.guard = GuardMode::watch;
     c.steering.every = 1;
     testing::internal::CaptureStdout();
     const auto summaries = run_all(c, 1e12, "none", dear_costs);

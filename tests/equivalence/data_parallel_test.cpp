@@ -13,7 +13,7 @@
 #include "laconic/data/prepare.hpp"
 #include "laconic/engine/courier.hpp"
 #include "laconic/file/safetensors.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/reduce/test_model.hpp"
 #include "laconic/runtime/stage.hpp"
@@ -162,7 +162,7 @@ TEST_F(DataParallel, InDoublePrecisionAnyNumberOfRanksTrainsTheSameModel) {
   for (const std::int64_t shards : {0, 24}) {
     const auto layout = [&](std::int64_t dp) {
       RunConfig c = config(fmt::format("dp{}-{}", dp, shards), dp);
-      c.run.dtype = "float64";
+      c.run.dtype = Dtype::f64;
       c.data.shards = shards;
       return c;
     };
@@ -186,7 +186,7 @@ TEST_F(DataParallel, InSinglePrecisionTheResultIsTheRankOrderedSumBitForBit) {
       SCOPED_TRACE(fmt::format("dp {}, microbatch {}", dp, micro));
       RunConfig c = config(fmt::format("dp{}-{}", dp, micro), dp);
       c.train.microbatch = micro;
-      c.dp_gradient.algorithm = "direct";
+      c.dp_gradient.algorithm = AllReduceKind::direct;
       const TrainSummary together = run(c);
       EXPECT_TRUE(same_bits(parameters(together.checkpoint, c), model_of(c, sum_in_rank_order)));
     }
@@ -259,7 +259,8 @@ TEST_F(DataParallel, EveryPolicyResumesBitForBit) {
     c.evaluate.every = 0;
     for (const auto& [key, value] : policies[i])
       ASSERT_TRUE(apply_set(key + "=" + value, c).empty()) << key;
-    SCOPED_TRACE(c.dp_gradient.method + " " + c.dp_gradient.codec);
+    SCOPED_TRACE(fmt::format("{} {}", name_in(kGradientMethodNames, c.dp_gradient.method),
+                             c.dp_gradient.codec));
     const auto whole = parameters(run(c).checkpoint, c);
     RunConfig parts = c;
     parts.run.folder = folder_ / fmt::format("parts{}", i);
@@ -294,7 +295,7 @@ TEST_F(DataParallel, ACheckpointWithResidualsReloadsAtAnyNumberOfRanks) {
 TEST_F(DataParallel, AGradientThatIsNotFiniteIsSkippedByAllAndLeavesNoTrace) {
   RunConfig c = config("a", 2);
   c.dp_gradient.codec = "quantise:bits=4";
-  c.train.non_finite = "skip";
+  c.train.non_finite = NonFinite::skip;
   c.optimiser.lr = c.optimiser.min_lr = 1e30;  // the second step's loss is not finite
   c.optimiser.warmup = 0;
   c.train.steps = 3;
@@ -305,7 +306,7 @@ TEST_F(DataParallel, LocalUpdatesThatNeverRecoverEndTheRunOnAllRanks) {
   RunConfig c = config("a", 2);
   c.local.steps = 4;
   c.checkpoint.every = 0;
-  c.train.non_finite = "skip";
+  c.train.non_finite = NonFinite::skip;
   c.optimiser.lr = c.optimiser.min_lr = 1e30;
   c.optimiser.warmup = 0;
   c.train.steps = 40;

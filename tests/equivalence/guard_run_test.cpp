@@ -193,8 +193,8 @@ TEST_F(Guarded, ClimbsTheWholeLadderAndIsSilentAtTheTop) {
 TEST_F(Guarded, AGoodCodecNeverAlarmsAndLookingChangesNoBit) {
   const Sets good = {"pp.activation.codec=quantise:bits=8", "pp.gradient.codec=quantise:bits=8",
                      "dp.gradient.codec=quantise:bits=8", "embedding.tied.codec=half"};
-  for (const char* guard : {"watch", "fallback"}) {
-    RunConfig c = guarded(fmt::format("good-{}", guard), 2, 2, good);
+  for (const GuardMode guard : {GuardMode::watch, GuardMode::fallback}) {
+    RunConfig c = guarded(fmt::format("good-{}", name_in(kGuardModeNames, guard)), 2, 2, good);
     c.steering.guard = guard;
     c.train.steps = 6;
     const auto ranks = run_all(c);
@@ -204,8 +204,8 @@ TEST_F(Guarded, AGoodCodecNeverAlarmsAndLookingChangesNoBit) {
       EXPECT_GT(watch.worst.cosine, 0.99) << name_of(traffic);
       EXPECT_EQ(watch.looks, 6) << name_of(traffic);
     }
-    c.run.folder = folder_ / fmt::format("plain-{}", guard);
-    c.steering.guard = "off";
+    c.run.folder = folder_ / fmt::format("plain-{}", name_in(kGuardModeNames, guard));
+    c.steering.guard = GuardMode::off;
     EXPECT_EQ(model_bytes(run_all(c)[0].checkpoint), model_bytes(ranks[0].checkpoint));
   }
 }
@@ -231,7 +231,7 @@ TEST_F(Guarded, WatchWarnsAndDoesNothing) {
   EXPECT_EQ(json["guard"]["alarms"][1]["class"], "pp.gradient");
   EXPECT_NE(to_text(ranks[0]).find("guarded"), std::string::npos);
   c.run.folder = folder_ / "unwatched";
-  c.steering.guard = "off";
+  c.steering.guard = GuardMode::off;
   const auto plain = run_all(c);
   EXPECT_EQ(model_bytes(plain[0].checkpoint), model_bytes(ranks[0].checkpoint));
   EXPECT_EQ(to_text(plain[0]).find("guarded"), std::string::npos);
@@ -440,7 +440,7 @@ TEST_F(Guarded, LocalStepsAndMomentsAreWatchedWhereTheyTravel) {
   int number = 0;
   for (const auto& [sets, looks] : rows) {
     RunConfig c = guarded(fmt::format("rules-{}", number++), 1, 2, sets);
-    c.steering.guard = "fallback";
+    c.steering.guard = GuardMode::fallback;
     const auto ranks = run_all(c);
     EXPECT_EQ(alarms_of(ranks), "");
     ASSERT_EQ(ranks[0].guard.classes.size(), 1U);

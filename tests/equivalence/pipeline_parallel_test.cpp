@@ -5,7 +5,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "laconic/file/size_limit.hpp"
+#include "laconic/file/test_size_limit.hpp"
 #include "lossy_model.hpp"
 #include "pipeline_ranks.hpp"
 
@@ -46,7 +46,7 @@ TEST_F(PipelineParallel, EveryScheduleTrainsTheModelOfOneProcessBitForBit) {
 
 TEST_F(PipelineParallel, InDoublePrecisionAnyMeshTrainsTheSameModel) {
   RunConfig one = config("one", 1);
-  one.run.dtype = "float64";
+  one.run.dtype = Dtype::f64;
   const TrainSummary alone = train({.config = one});
   for (const std::int64_t pp : {1, 2, 3, 4})
     for (const char* kind : {"gpipe", "1f1b", "interleaved", "zero_bubble"})
@@ -55,7 +55,7 @@ TEST_F(PipelineParallel, InDoublePrecisionAnyMeshTrainsTheSameModel) {
         if (is_interleaved && pp == 3) continue;
         SCOPED_TRACE(fmt::format("{} on {}, fused {}", kind, pp, is_fused));
         RunConfig c = config(fmt::format("{}{}{}", kind, pp, is_fused), pp, 2);
-        c.run.dtype = "float64";
+        c.run.dtype = Dtype::f64;
         c.pipeline.schedule = kind;
         c.pipeline.chunks = is_interleaved ? 2 : 1;
         c.embedding_tied.fused = is_fused;
@@ -223,7 +223,7 @@ TEST_F(PipelineParallel, TreatmentsArePartOfACheckpoint) {
     RunConfig c = config(fmt::format("{}-treated", lossy.name), 2, 2);
     c.data.train = folder_ / "few";
     c.train.steps = 6;
-    c.steering.bypass = "auto";  // that a treatment may stay
+    c.steering.bypass = BypassMode::automatic;  // that a treatment may stay
     c.steering.after = 1000;
     set(c, lossy.sets);
     set(c, {"dp.gradient.codec=quantise:bits=3", "embedding.tied.codec=sign"});
@@ -387,7 +387,7 @@ TEST_F(PipelineParallel, ADamagedAcknowledgementIsOneNevertheless) {
 TEST_F(PipelineParallel, AStepThatIsNotFiniteLeavesNoTraceInLinks) {
   RunConfig c = config("a", 3);
   c.data.train = folder_ / "few";
-  c.train.non_finite = "skip";
+  c.train.non_finite = NonFinite::skip;
   c.optimiser.lr = c.optimiser.min_lr = 1e30;
   c.optimiser.warmup = 0;
   set(c, {"pp.activation.codec=quantise:bits=4", "pp.activation.memory=delta",

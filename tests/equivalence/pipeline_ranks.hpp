@@ -13,7 +13,7 @@
 #include "laconic/data/prepare.hpp"
 #include "laconic/engine/courier.hpp"
 #include "laconic/file/mapped_file.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "laconic/train/common_start.hpp"
 #include "laconic/train/loop.hpp"
 #include "laconic/transport/faulty.hpp"

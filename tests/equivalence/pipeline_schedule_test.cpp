@@ -11,7 +11,7 @@ class ScheduleFile : public PipelineParallel {
   // In double precision, so that the order in which microbatches add up does not show.
   RunConfig precise(const std::string& name, std::int64_t pp) {
     RunConfig c = config(name, pp);
-    c.run.dtype = "float64";
+    c.run.dtype = Dtype::f64;
     c.train.microbatch = 4;
     return c;
   }
@@ -34,12 +34,12 @@ TEST_F(ScheduleFile, MicrobatchesMayComeInAnyOrder) {
                            "rank 0: F2 F0 F3 F1 B2 B0 B3 B1\nrank 1: F2 B2 F0 B0 F3 B3 F1 B1\n",
                            "rank 0: F3 F2 I3 F1 I2 W2 F0 I1 W3 W1 B0\n"
                            "rank 1: F3 B3 F2 I2 F1 B1 F0 W2 B0\n"})
-    for (const char* memory : {"none", "delta"}) {
-      SCOPED_TRACE(fmt::format("{}, {}", text, memory));
+    for (const LinkMemory memory : {LinkMemory::none, LinkMemory::delta}) {
+      SCOPED_TRACE(fmt::format("{}, {}", text, name_in(kLinkMemoryNames, memory)));
       RunConfig c = by(text, 2);
       c.pp_activation.memory = c.pp_gradient.memory = memory;
       c.pp_activation.first = c.pp_gradient.first = "raw";
-      if (std::string(memory) == "none") {
+      if (memory == LinkMemory::none) {
         EXPECT_LT(largest_difference(run(c).checkpoint, alone.checkpoint, c), 1e-12);
       } else {
         c.data.train = folder_ / "few";

@@ -54,7 +54,7 @@ void redirect(const std::string& path, int descriptor) {
 
 }  // namespace
 
-std::string to_text(const Outcome& outcome) {
+std::string to_text(const ProcessResult& outcome) {
   return fmt::format("exit code {}, signal {}\n--- stdout\n{}\n--- stderr\n{}", outcome.exit_code,
                      outcome.signal, outcome.out, outcome.err);
 }
@@ -79,7 +79,7 @@ bool Process::has_ended() {
   return has_ended_;
 }
 
-Outcome Process::wait(double seconds) {
+ProcessResult Process::wait(double seconds) {
   const Stopwatch watch;
   while (!has_ended()) {
     if (watch.seconds() > seconds)
@@ -87,7 +87,7 @@ Outcome Process::wait(double seconds) {
                                            read_text(folder_ + kOut) + read_text(folder_ + kErr)));
     ::usleep(1000);
   }
-  Outcome outcome{.out = read_text(folder_ + kOut), .err = read_text(folder_ + kErr)};
+  ProcessResult outcome{.out = read_text(folder_ + kOut), .err = read_text(folder_ + kErr)};
   if (WIFEXITED(status_)) outcome.exit_code = WEXITSTATUS(status_);
   if (WIFSIGNALED(status_)) outcome.signal = WTERMSIG(status_);
   return outcome;

@@ -21,14 +21,14 @@ struct ProcessSpec {
   std::map<std::string, std::string> environment = {};  // beside what we have ourselves
 };
 
-struct Outcome {
+struct ProcessResult {
   int exit_code = -1;  // -1: ended by a signal
   int signal = 0;      // that one
   std::string out;
   std::string err;
 };
 
-std::string to_text(const Outcome& outcome);  // for messages
+std::string to_text(const ProcessResult& outcome);  // for messages
 
 class Process {
  public:
@@ -41,7 +41,7 @@ class Process {
   pid_t pid() const { return pid_; }
   bool has_ended();
   // Kills it, and throws, when the time is up.
-  Outcome wait(double seconds = 60);
+  ProcessResult wait(double seconds = 60);
 
  private:
   std::string folder_;

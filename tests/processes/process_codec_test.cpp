@@ -144,7 +144,7 @@ TEST_F(CodecCommand, FramesAloneGiveTensorsWithoutNames) {
 TEST_F(CodecCommand, AWrongRequestIsRefusedWithEveryReason) {
   expect_exit(0, {"codec", "encode", "raw", "x.safetensors", "-o", "x.frames"});
   const auto refused = [&](const Words& words, const std::vector<const char*>& reasons) {
-    const Outcome outcome = expect_exit(2, words);
+    const ProcessResult outcome = expect_exit(2, words);
     for (const char* reason : reasons)
       EXPECT_TRUE(contains(outcome.err, reason)) << reason << " is not in\n" << outcome.err;
   };
@@ -176,7 +176,8 @@ TEST_F(CodecCommand, AWrongRequestIsRefusedWithEveryReason) {
 TEST_F(CodecCommand, DamagedFramesAreExplainedUpToTheFault) {
   expect_exit(0, {"codec", "encode", "raw", "x.safetensors", "-o", "x.frames"});
   flip_bit(folder_ / "x.frames", 100);
-  const Outcome inspected = expect_exit(2, {"codec", "inspect", "x.frames", "--json", "i.json"});
+  const ProcessResult inspected =
+      expect_exit(2, {"codec", "inspect", "x.frames", "--json", "i.json"});
   EXPECT_TRUE(contains(inspected.err, "x.frames: frame 0: CRC-32C at byte 1592")) << inspected.err;
   EXPECT_TRUE(contains(inspected.out, "magic"));
   EXPECT_EQ(json_of("i.json")["fault"]["field"], "CRC-32C");

@@ -56,7 +56,7 @@ TEST_F(CommandLine, AWrongLineIsRefusedWithItsReason) {
 
 TEST_F(CommandLine, WhatConfigShowPrintsIsAConfiguration) {
   expect_exit(0, {"config", "check", "run.toml"});
-  const Outcome shown =
+  const ProcessResult shown =
       expect_exit(0, {"config", "show", "run.toml", "--set", "run.folder=größe \"日本\"/a b",
                       "--set", "optimiser.lr=1"});
   write_text(folder_ / "shown.toml", shown.out);
@@ -67,7 +67,7 @@ TEST_F(CommandLine, WhatConfigShowPrintsIsAConfiguration) {
 
 TEST_F(CommandLine, AnEmptyConfigurationOnlyLacksItsData) {
   write_text(folder_ / "empty.toml", "");
-  const Outcome outcome = expect_exit(2, {"config", "check", "empty.toml"});
+  const ProcessResult outcome = expect_exit(2, {"config", "check", "empty.toml"});
   EXPECT_FALSE(contains(outcome.err, "cannot be read")) << outcome.err;
   expect_exit(0, {"config", "check", "empty.toml", "--set", "data.train=data"});
 }
@@ -79,7 +79,7 @@ TEST_F(CommandLine, TrainTellsEveryProblemAtOnceWithoutItsWorker) {
              "[model]\nlayer = 2\nwidth = 16\nheads = 5\n[run]\nseed = 1.5\nfolder = \"r\"\n");
   ProcessSpec front = spec({"train", "bad.toml", "--set", "optimiser.lr=nan"});
   front.words[0] = folder_ / "alone/laconic";
-  const Outcome outcome = Process(front).wait();
+  const ProcessResult outcome = Process(front).wait();
   EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
   for (const char* part : {"bad.toml:2:1: unknown key 'layer' in [model]; did you mean 'layers'?",
                            "bad.toml:6:8: run.seed must be an integer",
@@ -88,7 +88,7 @@ TEST_F(CommandLine, TrainTellsEveryProblemAtOnceWithoutItsWorker) {
   EXPECT_FALSE(fs::exists(folder_ / "r"));
 
   front.words = {folder_ / "alone/laconic", "train", "run.toml"};
-  const Outcome lonely = Process(front).wait();
+  const ProcessResult lonely = Process(front).wait();
   EXPECT_EQ(lonely.exit_code, 1);
   EXPECT_TRUE(contains(lonely.err, "alone/laconic-worker: cannot run")) << lonely.err;
 }
@@ -101,7 +101,7 @@ TEST_F(CommandLine, SizesNoMachineHasAreRefusedInWords) {
         Words{"train.steps=9223372036854775807"}}) {
     Words words = {"train", "run.toml"};
     for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
-    const Outcome outcome = expect_exit(2, words);
+    const ProcessResult outcome = expect_exit(2, words);
     EXPECT_FALSE(contains(outcome.err, "frame #")) << outcome.err;
     EXPECT_LT(outcome.err.size(), 500u) << outcome.err;
     EXPECT_FALSE(fs::exists(folder_ / "runs"));
@@ -115,7 +115,7 @@ TEST_F(CommandLine, MemoryThatRunsOutIsToldInOneLine) {
   prepare();
   ProcessSpec limited = spec({"train", "run.toml", "--set", "train.batch=1048576"});
   limited.memory_bytes = std::uint64_t{3} << 29;
-  const Outcome outcome = Process(limited).wait();
+  const ProcessResult outcome = Process(limited).wait();
   if (outcome.exit_code == 127)
     GTEST_SKIP() << "libtorch's own libraries do not fit: " << outcome.err;
   EXPECT_EQ(outcome.exit_code, 1) << to_text(outcome);
@@ -133,7 +133,7 @@ TEST_F(Pipeline, PrepareTakesTextJsonLinesAndFoldersAndNeverReplacesUnasked) {
   EXPECT_TRUE(contains(expect_exit(2, {"prepare", "in/b.jsonl", "--out", "x"}).err, "b.jsonl:1"));
 
   const auto before = snapshot(folder_.path());
-  const Outcome refused = expect_exit(2, {"prepare", "text.txt", "--out", "all"});
+  const ProcessResult refused = expect_exit(2, {"prepare", "text.txt", "--out", "all"});
   for (const char* path : {"all.bin", "all.idx", "all.json", "all.tokeniser"})
     EXPECT_TRUE(contains(refused.err, path)) << refused.err;
   auto after = snapshot(folder_.path());
@@ -184,7 +184,7 @@ TEST_F(Pipeline, GenerateIsAFunctionOfModelPromptAndSeed) {
                       "--temperature", "0",      "--seed",       "9"};
   EXPECT_EQ(expect_exit(0, greedy).out, "ab" + expect_exit(0, cold).out);
 
-  const Outcome refused = expect_exit(2, {"generate", "runs/a", "--prompt-ids", "5,257,-1"});
+  const ProcessResult refused = expect_exit(2, {"generate", "runs/a", "--prompt-ids", "5,257,-1"});
   EXPECT_TRUE(contains(refused.err, "token id 257 is not in [0, 257)")) << refused.err;
   EXPECT_TRUE(contains(refused.err, "token id -1 ")) << refused.err;
 }
@@ -220,7 +220,7 @@ TEST_F(Pipeline, NoStepsStillMakeAModelNewOrFromACheckpoint) {
 TEST_F(Pipeline, ADatasetSmallerThanOneWindowIsRefusedWithNumbers) {
   write_text(folder_ / "short.txt", "fifteen letters");
   expect_exit(0, {"prepare", "short.txt", "--out", "data"});
-  const Outcome outcome = expect_exit(2, {"train", "run.toml", "--set", "data.valid="});
+  const ProcessResult outcome = expect_exit(2, {"train", "run.toml", "--set", "data.valid="});
   EXPECT_TRUE(contains(outcome.err, "data has 16 tokens, but one sample of 16 tokens needs 17"))
       << outcome.err;
   expect_exit(0, {"train", "run.toml", "--set", "data.valid=", "--set", "model.context=15"});

@@ -58,7 +58,7 @@ TEST_F(Crash, AnInterruptedRunSavesAndGoesOnAsIfNothingHadHappened) {
     Process process(spec(train(kEndless, {"--resume", "auto", "--set", "checkpoint.every=0"})));
     ASSERT_TRUE(wait_for_step(process, "runs/a", seen += 20));
     process.send(signal);
-    const Outcome outcome = process.wait();
+    const ProcessResult outcome = process.wait();
     EXPECT_EQ(outcome.exit_code, 128 + signal) << to_text(outcome);
     EXPECT_NE(outcome.out.find("continue with --resume auto"), std::string::npos) << outcome.out;
     ASSERT_FALSE(steps_saved("runs/a").empty());
@@ -108,7 +108,7 @@ TEST_F(Crash, ADiskThatFillsUpWhileSavingLeavesTheCheckpointBefore) {
   const auto before = snapshot(folder_ / checkpoint("runs/a", 2));
   ProcessSpec limited = spec(train("train.steps=4", {"--resume", "auto"}));
   limited.largest_file_bytes = 20'000;  // model.safetensors has more
-  const Outcome outcome = Process(limited).wait();
+  const ProcessResult outcome = Process(limited).wait();
   EXPECT_EQ(outcome.exit_code, 1) << to_text(outcome);
   EXPECT_NE(outcome.err.find("model.safetensors.tmp: cannot write: File too large"),
             std::string::npos)
@@ -123,7 +123,7 @@ TEST_F(Crash, PrepareOnAFullDiskLeavesNothingBehind) {
   const auto before = snapshot(folder_.path());
   ProcessSpec limited = spec({"prepare", "text.txt", "--out", "more"});
   limited.largest_file_bytes = 4'000;
-  const Outcome outcome = Process(limited).wait();
+  const ProcessResult outcome = Process(limited).wait();
   EXPECT_EQ(outcome.exit_code, 1) << to_text(outcome);
   EXPECT_NE(outcome.err.find("more.bin"), std::string::npos) << outcome.err;
   auto after = snapshot(folder_.path());
@@ -137,7 +137,7 @@ TEST_F(Crash, AFileSystemWithoutSpaceIsNamed) {
   if (::mount("tmpfs", path.c_str(), "tmpfs", 0, "size=200k") != 0)
     GTEST_SKIP() << "may not mount here";
   const Words into = {"--set", "run.folder=small/run", "--set", "report.tensorboard=false"};
-  const Outcome outcome = expect_exit(1, train("train.steps=8", into));
+  const ProcessResult outcome = expect_exit(1, train("train.steps=8", into));
   EXPECT_NE(outcome.err.find("No space left on device"), std::string::npos) << outcome.err;
   const std::vector<std::int64_t> saved = steps_saved("small/run");
   EXPECT_FALSE(saved.empty());
@@ -151,7 +151,8 @@ TEST_F(Crash, AFolderThatCannotBeWrittenIsNamedAndLeftAlone) {
   fs::permissions(folder_ / "locked", fs::perms::owner_read | fs::perms::owner_exec);
   const std::string before = text("text.txt");
   for (const std::string name : {"locked/run", "text.txt", "text.txt/run", "/proc/run"}) {
-    const Outcome outcome = expect_exit(1, train("train.steps=2", {"--set", "run.folder=" + name}));
+    const ProcessResult outcome =
+        expect_exit(1, train("train.steps=2", {"--set", "run.folder=" + name}));
     EXPECT_NE(outcome.err.find(name), std::string::npos) << outcome.err;
   }
   EXPECT_TRUE(fs::is_empty(folder_ / "locked"));

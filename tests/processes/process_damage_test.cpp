@@ -36,7 +36,7 @@ class Damage : public Workplace {
 
   void expect_refused(const Words& words, const std::string& reason) const {
     const auto before = everything();
-    const Outcome outcome = expect_exit(2, words);
+    const ProcessResult outcome = expect_exit(2, words);
     EXPECT_NE(outcome.err.find(reason), std::string::npos) << reason << " is not in\n"
                                                            << outcome.err;
     EXPECT_EQ(everything(), before);
@@ -101,7 +101,7 @@ TEST_F(Damage, AForeignFolderIsNoCheckpointToResume) {
 TEST_F(Damage, ResumeAutoNamesADamagedCheckpointAndTakesTheOneBefore) {
   const std::string good = text(last() + "/model.safetensors");
   flip_in_the_middle(folder_ / (last() + "/model.safetensors"));
-  const Outcome outcome = expect_exit(0, {"train", "run.toml", "--resume", "auto"});
+  const ProcessResult outcome = expect_exit(0, {"train", "run.toml", "--resume", "auto"});
   EXPECT_NE(outcome.out.find("passing over a damaged checkpoint: " + last()), std::string::npos)
       << outcome.out;
   EXPECT_NE(outcome.out.find("continuing from " + checkpoint("runs/a", 4)), std::string::npos);
@@ -164,7 +164,7 @@ TEST_F(Damage, AnOldRunStaysUntilOverwriteIsSaidAndNothingElseIsWrong) {
 
 TEST_F(Damage, ADamagedLogCostsNoCheckpoint) {
   write_text(folder_ / "runs/a/log.jsonl", "garbage\n{\"step\":1}\n");
-  const Outcome outcome =
+  const ProcessResult outcome =
       expect_exit(2, {"train", "run.toml", "--resume", checkpoint("runs/a", 2), "--overwrite"});
   EXPECT_NE(outcome.err.find("log.jsonl: line 1"), std::string::npos) << outcome.err;
   EXPECT_EQ(steps_saved("runs/a"), (std::vector<std::int64_t>{2, 4, 6}));

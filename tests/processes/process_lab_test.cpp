@@ -25,7 +25,7 @@ class LabOfAUser : public Workplace {
  protected:
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "labs need root";
-    const Outcome outcome = laconic({"lab", "up", "--name", name_, "--hosts", "3"});
+    const ProcessResult outcome = laconic({"lab", "up", "--name", name_, "--hosts", "3"});
     if (outcome.exit_code != 0) GTEST_SKIP() << "no labs here: " << outcome.err;
     is_up_ = true;
   }
@@ -62,7 +62,7 @@ class LabOfAUser : public Workplace {
 };
 
 TEST_F(LabOfAUser, RunsACommandOnEveryHostAndTellsRanksApart) {
-  const Outcome outcome = expect_exit(
+  const ProcessResult outcome = expect_exit(
       0, {"lab", "run", "--name", name_, "--ranks-per-host", "2", "--", "sh", "-c",
           "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $(ip -br -4 address "
           "show dev eth0 | tr -s ' ' | cut -d' ' -f3)"});
@@ -74,8 +74,9 @@ TEST_F(LabOfAUser, RunsACommandOnEveryHostAndTellsRanksApart) {
 }
 
 TEST_F(LabOfAUser, EndsWithTheExitCodeOfTheFirstFailure) {
-  const Outcome outcome = expect_exit(7, {"lab", "run", "--name", name_, "--grace", "0", "--", "sh",
-                                          "-c", "[ $RANK = 1 ] && exit 7; exec sleep 60"});
+  const ProcessResult outcome =
+      expect_exit(7, {"lab", "run", "--name", name_, "--grace", "0", "--", "sh", "-c",
+                      "[ $RANK = 1 ] && exit 7; exec sleep 60"});
   EXPECT_TRUE(contains(outcome.err, "rank 1")) << outcome.err;
 }
 
@@ -117,7 +118,7 @@ TEST_F(LabOfAUser, CountsBytesOfOneRun) {
 }
 
 TEST_F(LabOfAUser, HasNoWayOutAndLeavesNoTraceInTheMachinesNetwork) {
-  const Outcome outcome = expect_exit(
+  const ProcessResult outcome = expect_exit(
       0, {"lab", "run", "--name", name_, "--", "sh", "-c", "ip route show default | wc -l"});
   for (const char* line : {"0\n", "[1] 0\n", "[2] 0\n"})
     EXPECT_TRUE(contains("\n" + outcome.out, std::string("\n") + line)) << outcome.out;
@@ -129,7 +130,7 @@ TEST_F(LabOfAUser, HasNoWayOutAndLeavesNoTraceInTheMachinesNetwork) {
 
 TEST_F(LabOfAUser, IsRefusedTwiceAndUsedOnlyAsItIs) {
   EXPECT_TRUE(contains(expect_exit(2, {"lab", "up", "--name", name_}).err, "is up with 3 hosts"));
-  const Outcome outcome = expect_exit(
+  const ProcessResult outcome = expect_exit(
       2, {"lab", "run", "--name", name_, "--hosts", "2", "--rate", "20mbit", "--", "true"});
   EXPECT_TRUE(contains(outcome.err, "2 was asked for")) << outcome.err;
   EXPECT_TRUE(contains(outcome.err, "has 100mbit")) << outcome.err;
@@ -144,7 +145,7 @@ TEST_F(LabOfAUser, TakenDownIsGoneWithWhatRanInside) {
   };
   ASSERT_TRUE(wait_until(process, has_begun));
   fs::create_directory(*this / "elsewhere");  // where its output is not the run's
-  const Outcome down =
+  const ProcessResult down =
       Process({.words = {program(), "lab", "down", "--name", name_}, .folder = *this / "elsewhere"})
           .wait();
   EXPECT_EQ(down.exit_code, 0) << to_text(down);
@@ -158,7 +159,7 @@ TEST_F(LabOfAUser, OfOneRunEndsWithItWhateverSignalInterrupts) {
     const std::string lab = start_long_run(process);
     EXPECT_EQ(namespaces(lab), 3) << lab;
     process->send(signal);
-    const Outcome outcome = process->wait(20);
+    const ProcessResult outcome = process->wait(20);
     EXPECT_EQ(outcome.exit_code, 128 + signal) << to_text(outcome);
     EXPECT_EQ(namespaces(lab), 0) << signal;
     for (const char* name : {"began.0", "began.1"}) fs::remove(*this / name);
@@ -169,7 +170,7 @@ TEST_F(LabOfAUser, OfOneRunEndsWithItWhenNobodyReadsAnyMore) {
   const char* endless = "echo $PPID > began.$RANK; while echo still here; do sleep 0.02; done";
   ProcessSpec piped = spec(run_of_its_own({"sh", "-c", endless}));
   piped.words.insert(piped.words.begin(), {"/bin/sh", "-c", "\"$@\" | head -n 1", "sh"});
-  const Outcome outcome = Process(piped).wait(30);
+  const ProcessResult outcome = Process(piped).wait(30);
   EXPECT_TRUE(contains(outcome.out, "still here\n")) << to_text(outcome);
   EXPECT_TRUE(contains(outcome.err, "standard output: cannot write")) << to_text(outcome);
   const std::string keeper = text("began.0");
@@ -182,7 +183,7 @@ TEST_F(LabOfAUser, OfAKilledRunIsRemovedByTheNextCommand) {
   process->send(SIGKILL);
   process->wait(20);
   EXPECT_EQ(namespaces(lab), 3);
-  const Outcome outcome = expect_exit(0, {"lab", "rate", "10mbit", "--name", name_});
+  const ProcessResult outcome = expect_exit(0, {"lab", "rate", "10mbit", "--name", name_});
   EXPECT_TRUE(contains(outcome.err, "removed the lab '" + lab + "'")) << outcome.err;
   EXPECT_EQ(namespaces(lab), 0);
 }
@@ -216,7 +217,7 @@ TEST_F(LabCommandLine, SaysThatItNeedsRoot) {
     if (!fs::exists("/usr/bin/setpriv")) GTEST_SKIP() << "no setpriv, to be somebody else";
     user.words.insert(user.words.begin(), {"/usr/bin/setpriv", "--reuid=65534", "--clear-groups"});
   }
-  const Outcome outcome = Process(user).wait();
+  const ProcessResult outcome = Process(user).wait();
   EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
   EXPECT_TRUE(
       contains(outcome.err, "lab needs root: it makes network namespaces; run it with sudo"))

@@ -52,7 +52,7 @@ class Launch : public Workplace {
     return {.words = words, .folder = folder_.path(), .environment = scripts};
   }
 
-  Outcome launch(const std::string& options, const Scripts& scripts) const {
+  ProcessResult launch(const std::string& options, const Scripts& scripts) const {
     return Process(launcher(options, scripts)).wait(30);
   }
 
@@ -74,7 +74,7 @@ void expect_gone(const std::vector<int>& pids) {
 }
 
 TEST_F(Launch, LinesOfOtherRanksNameThem) {
-  const Outcome outcome = launch("3", {{"STAND_IN", "say hello; complain dear me"}});
+  const ProcessResult outcome = launch("3", {{"STAND_IN", "say hello; complain dear me"}});
   EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
   EXPECT_EQ(lines_of(outcome.out), (std::set<std::string>{"hello", "[1] hello", "[2] hello", ""}));
   EXPECT_EQ(lines_of(outcome.err),
@@ -85,7 +85,7 @@ TEST_F(Launch, LinesStayWholeHoweverTheyAreWritten) {
   std::string pieces;
   for (int i = 0; i < 50; ++i) pieces += fmt::format("piece {}a; sleep 0.001; say b;", i);
   pieces += "piece the end";
-  const Outcome outcome = launch("4", {{"STAND_IN", pieces}});
+  const ProcessResult outcome = launch("4", {{"STAND_IN", pieces}});
   std::map<std::string, int> next;
   std::istringstream lines(outcome.out);
   for (std::string line; std::getline(lines, line);) {
@@ -110,7 +110,7 @@ TEST_F(Launch, EveryRankHasALogOfAllItPrinted) {
 }
 
 TEST_F(Launch, WhatAllComplainOfIsToldOnceAndLoggedByEach) {
-  const Outcome outcome = launch("3 logs=runs/a", {{"STAND_IN", "complain no; complain no"}});
+  const ProcessResult outcome = launch("3 logs=runs/a", {{"STAND_IN", "complain no; complain no"}});
   const std::set<std::string> lines = lines_of(outcome.err);
   EXPECT_EQ(lines.size(), 2U) << outcome.err;  // of one rank, whichever was first, and the end
   EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 2) << outcome.err;
@@ -120,7 +120,7 @@ TEST_F(Launch, WhatAllComplainOfIsToldOnceAndLoggedByEach) {
 }
 
 TEST_F(Launch, RanksFindTheirPlaceInTheEnvironment) {
-  const Outcome outcome = launch(
+  const ProcessResult outcome = launch(
       "2 port=23456 -- train a.toml",
       {{"STAND_IN",
         "words; env RANK; env LOCAL_RANK; env WORLD_SIZE; env LOCAL_WORLD_SIZE; env MASTER_ADDR; "
@@ -146,7 +146,7 @@ TEST_F(Launch, TheExitCodeIsThatOfTheFirstFailure) {
   const std::pair<const char*, int> ends[] = {{"exit 0", 0},   {"exit 1", 1},   {"exit 2", 2},
                                               {"exit 77", 77}, {"kill 9", 137}, {"kill 11", 139}};
   for (const auto& [end, code] : ends) {
-    const Outcome outcome = launch("3", {{"STAND_IN_1", end}, {"STAND_IN", "exit 0"}});
+    const ProcessResult outcome = launch("3", {{"STAND_IN_1", end}, {"STAND_IN", "exit 0"}});
     EXPECT_EQ(outcome.exit_code, code) << to_text(outcome);
     EXPECT_EQ(outcome.err.empty(), code == 0) << outcome.err;
   }
@@ -154,7 +154,7 @@ TEST_F(Launch, TheExitCodeIsThatOfTheFirstFailure) {
 
 TEST_F(Launch, WhoLostAnotherIsNotTheCause) {
   // Even when the cause shows last.
-  const Outcome outcome =
+  const ProcessResult outcome =
       launch("3", {{"STAND_IN", "exit 3"}, {"STAND_IN_2", "sleep 0.3; kill 9"}});
   EXPECT_EQ(outcome.exit_code, 137) << to_text(outcome);
   EXPECT_NE(outcome.err.find("rank 2   was killed by signal 9 (Killed) after"), std::string::npos)
@@ -166,13 +166,13 @@ TEST_F(Launch, WhoLostAnotherIsNotTheCause) {
 }
 
 TEST_F(Launch, NobodyToBlameButLostRanksIsExitCodeThree) {
-  const Outcome outcome = launch("2", {{"STAND_IN", "exit 3"}});
+  const ProcessResult outcome = launch("2", {{"STAND_IN", "exit 3"}});
   EXPECT_EQ(outcome.exit_code, 3) << to_text(outcome);
 }
 
 TEST_F(Launch, WhoOutstaysTheGraceIsEndedThenKilled) {
   const Stopwatch watch;
-  const Outcome outcome = launch(
+  const ProcessResult outcome = launch(
       "3 grace=0.4 terminate=0.4",
       {{"STAND_IN_0", "exit 1"}, {"STAND_IN_1", "sleep 60"}, {"STAND_IN_2", "deaf; sleep 60"}});
   EXPECT_EQ(outcome.exit_code, 1) << to_text(outcome);
@@ -189,7 +189,7 @@ TEST_F(Launch, WhoOutstaysTheGraceIsEndedThenKilled) {
 }
 
 TEST_F(Launch, WhoEndsWithinTheGraceIsLeftAlone) {
-  const Outcome outcome = launch(
+  const ProcessResult outcome = launch(
       "2 grace=20", {{"STAND_IN_0", "kill 6"}, {"STAND_IN_1", "sleep 0.5; say bye; exit 3"}});
   EXPECT_EQ(outcome.exit_code, 134) << to_text(outcome);
   EXPECT_EQ(outcome.out, "[1] bye\n");
@@ -197,7 +197,7 @@ TEST_F(Launch, WhoEndsWithinTheGraceIsLeftAlone) {
 }
 
 TEST_F(Launch, AProgramThatIsNotThereIsNamedAndNotTriedAgain) {
-  const Outcome outcome = launch("2 restarts=3 program=/no/such", {});
+  const ProcessResult outcome = launch("2 restarts=3 program=/no/such", {});
   EXPECT_EQ(outcome.exit_code, 127) << to_text(outcome);
   EXPECT_NE(outcome.err.find("[1] laconic: /no/such: cannot run: No such file or directory"),
             std::string::npos)
@@ -207,7 +207,7 @@ TEST_F(Launch, AProgramThatIsNotThereIsNamedAndNotTriedAgain) {
 
 TEST_F(Launch, AFailedRunIsStartedAgainOnAnotherPort) {
   for (const char* end : {"kill 9", "kill 11", "exit 1", "exit 3"}) {
-    const Outcome outcome =
+    const ProcessResult outcome =
         launch("2 restarts=2 -- train a.toml --overwrite",
                {{"STAND_IN_0", "words; env MASTER_PORT; env LACONIC_RUN_ID; env LACONIC_ATTEMPT"},
                 {"STAND_IN_1", end},
@@ -224,11 +224,11 @@ TEST_F(Launch, AFailedRunIsStartedAgainOnAnotherPort) {
 
 TEST_F(Launch, ARunThatHasSavedGoesOnFromThere) {
   fs::create_directories(folder_ / "saved/step-00000009");  // of an older run
-  const Outcome outcome = launch("2 restarts=3 checkpoints=saved -- train a.toml --overwrite",
-                                 {{"STAND_IN_0", "words"},
-                                  {"STAND_IN_1_0", "kill 9"},
-                                  {"STAND_IN_1_1", "save saved/step-00000002; kill 9"},
-                                  {"STAND_IN_1_2", "exit 0"}});
+  const ProcessResult outcome = launch("2 restarts=3 checkpoints=saved -- train a.toml --overwrite",
+                                       {{"STAND_IN_0", "words"},
+                                        {"STAND_IN_1_0", "kill 9"},
+                                        {"STAND_IN_1_1", "save saved/step-00000002; kill 9"},
+                                        {"STAND_IN_1_2", "exit 0"}});
   EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
   EXPECT_EQ(outcome.out,
             "words: train a.toml --overwrite\n"
@@ -246,7 +246,7 @@ TEST_F(Launch, APortInUseIsRefusedBeforeAnyRankIsStarted) {
   ASSERT_EQ(::listen(socket, 1), 0);
   ASSERT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
   const std::string port = std::to_string(ntohs(address.sin_port));
-  const Outcome outcome = launch("2 port=" + port, {{"STAND_IN", "say hello"}});
+  const ProcessResult outcome = launch("2 port=" + port, {{"STAND_IN", "say hello"}});
   ::close(socket);
   EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
   EXPECT_EQ(outcome.out, "");
@@ -254,7 +254,7 @@ TEST_F(Launch, APortInUseIsRefusedBeforeAnyRankIsStarted) {
 }
 
 TEST_F(Launch, RestartsAreCountedAndTheLastFailureCounts) {
-  const Outcome outcome =
+  const ProcessResult outcome =
       launch("2 restarts=2",
              {{"STAND_IN_0", "say here"}, {"STAND_IN_1", "exit 1"}, {"STAND_IN_1_2", "kill 9"}});
   EXPECT_EQ(outcome.exit_code, 137) << to_text(outcome);
@@ -263,7 +263,7 @@ TEST_F(Launch, RestartsAreCountedAndTheLastFailureCounts) {
 
 TEST_F(Launch, ARefusalIsNotTriedAgain) {
   for (const char* end : {"exit 2", "exit 143", "kill 15"}) {
-    const Outcome outcome =
+    const ProcessResult outcome =
         launch("2 restarts=5", {{"STAND_IN_0", "say here"}, {"STAND_IN_1", end}});
     EXPECT_EQ(outcome.out, "here\n") << to_text(outcome);
   }
@@ -276,7 +276,7 @@ TEST_F(Launch, ASignalReachesEveryRankOnce) {
     ASSERT_TRUE(comes_true([&] { return lines_of(text("process.out")).size() == 4; }));
     process.send(signal);
     process.send(signal);  // as `timeout` does
-    const Outcome outcome = process.wait(20);
+    const ProcessResult outcome = process.wait(20);
     EXPECT_EQ(outcome.exit_code, 128 + signal) << to_text(outcome);
     EXPECT_EQ(lines_of(outcome.out),
               (std::set<std::string>{"", "ready", "[1] ready", "[2] ready", "signals: 1",
@@ -292,7 +292,7 @@ TEST_F(Launch, TheSecondSignalKills) {
   ::usleep(400'000);
   EXPECT_FALSE(process.has_ended());
   process.send(SIGTERM);
-  const Outcome outcome = process.wait(5);
+  const ProcessResult outcome = process.wait(5);
   EXPECT_EQ(outcome.exit_code, 128 + SIGINT) << to_text(outcome);
   expect_gone(ranks);
 }
@@ -331,7 +331,7 @@ class FrontLaunch : public Launch {
     for (std::string part; parts >> part;) words.push_back(part);
     return {.words = words, .folder = folder_.path(), .environment = environment};
   }
-  Outcome train(const std::string& more, const Scripts& environment) const {
+  ProcessResult train(const std::string& more, const Scripts& environment) const {
     return Process(front(more, environment)).wait(30);
   }
 };
@@ -339,8 +339,9 @@ class FrontLaunch : public Launch {
 TEST_F(FrontLaunch, StartsAsManyWorkersAsTheMeshHas) {
   const int threads = std::max(1, usable_threads(detect_cpu()) / 2);
   for (const char* more : {"--set mesh.dp=2", "--set mesh.dp=2 --ranks 2"}) {
-    const Outcome outcome = train(std::string(more) + " --set run.threads=0",
-                                  {{"STAND_IN", "env RANK; env WORLD_SIZE; env OMP_NUM_THREADS"}});
+    const ProcessResult outcome =
+        train(std::string(more) + " --set run.threads=0",
+              {{"STAND_IN", "env RANK; env WORLD_SIZE; env OMP_NUM_THREADS"}});
     EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
     const std::string count = fmt::format("OMP_NUM_THREADS={}", threads);
     EXPECT_EQ(lines_of(outcome.out),
@@ -351,7 +352,7 @@ TEST_F(FrontLaunch, StartsAsManyWorkersAsTheMeshHas) {
 }
 
 TEST_F(FrontLaunch, DataThatIsNotThereIsMissedBeforeAnyRankIsStarted) {
-  const Outcome outcome =
+  const ProcessResult outcome =
       train("--set mesh.dp=2 --set data.train=none --set data.valid=neither", {{"STAND_IN", ""}});
   EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
   for (const char* part : {"none.idx does not exist", "neither.idx does not exist"})
@@ -361,7 +362,7 @@ TEST_F(FrontLaunch, DataThatIsNotThereIsMissedBeforeAnyRankIsStarted) {
 
 TEST_F(FrontLaunch, OneRankOrRanksThatAreThreadsAreOneWorker) {
   for (const char* more : {"", "--set mesh.dp=4 --set network.transport=\"in_process\""}) {
-    const Outcome outcome = train(more, {{"STAND_IN", "env WORLD_SIZE; exit 1"}});
+    const ProcessResult outcome = train(more, {{"STAND_IN", "env WORLD_SIZE; exit 1"}});
     EXPECT_EQ(outcome.out, "WORLD_SIZE=\n") << to_text(outcome);
     EXPECT_EQ(outcome.err, "");
     EXPECT_EQ(outcome.exit_code, 1);
@@ -372,7 +373,7 @@ TEST_F(FrontLaunch, UnderALauncherItIsOneWorker) {
   const Scripts torch = {{"RANK", "0"},           {"WORLD_SIZE", "2"},
                          {"LOCAL_RANK", "0"},     {"LOCAL_WORLD_SIZE", "2"},
                          {"MASTER_ADDR", "here"}, {"STAND_IN", "words; env LACONIC_RUN_ID"}};
-  const Outcome outcome = train("--set mesh.dp=2", torch);
+  const ProcessResult outcome = train("--set mesh.dp=2", torch);
   EXPECT_EQ(outcome.out, "words: train run.toml --set mesh.dp=2\nLACONIC_RUN_ID=\n")
       << to_text(outcome);
   EXPECT_EQ(outcome.err, "");
@@ -391,7 +392,7 @@ TEST_F(FrontLaunch, ContradictionsAreRefused) {
   for (const auto& [more, environment, expected] : cases) {
     Scripts all = environment;
     all["STAND_IN"] = "say started";
-    const Outcome outcome = train(more, all);
+    const ProcessResult outcome = train(more, all);
     EXPECT_EQ(outcome.exit_code, 2) << more << to_text(outcome);
     EXPECT_EQ(outcome.out, "") << more;
     EXPECT_NE(outcome.err.find(expected), std::string::npos) << more << to_text(outcome);

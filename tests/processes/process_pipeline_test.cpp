@@ -66,7 +66,7 @@ TEST_F(PipelineProcesses, GoOnAfterAKillAsIfNothingHadBeen) {
     expect_exit(0, on_four(name + "-whole", policy));
     auto killed = policy;
     killed.push_back("network.faults=kill:rank=3,traffic=pp.gradient,at=22");
-    const Outcome outcome =
+    const ProcessResult outcome =
         laconic(on_four(name + "-killed", killed) + Words{"--max-restarts", "1"});
     EXPECT_NE(outcome.err.find("rank 3 was killed by signal 9"), std::string::npos)
         << to_text(outcome);
@@ -78,7 +78,7 @@ TEST_F(PipelineProcesses, GoOnAfterAKillAsIfNothingHadBeen) {
 }
 
 TEST_F(PipelineProcesses, AMessageThatNeverComesIsNamed) {
-  const Outcome outcome = laconic(on_four(
+  const ProcessResult outcome = laconic(on_four(
       "runs/a", {"network.faults=drop:rank=0,traffic=pp.activation,at=5", "network.deadline=2"}));
   EXPECT_EQ(outcome.exit_code, 3) << to_text(outcome);
   const std::string verdict = text("runs/a/flight/verdict.txt");
@@ -87,7 +87,7 @@ TEST_F(PipelineProcesses, AMessageThatNeverComesIsNamed) {
 }
 
 TEST_F(PipelineProcesses, AMeshThatNeedsOtherRanksIsRefusedBeforeTheyStart) {
-  const Outcome outcome =
+  const ProcessResult outcome =
       laconic(Words{"train", "run.toml", "--ranks", "3"} + sets({"mesh.pp=2", "mesh.dp=2"}));
   EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
   EXPECT_NE(outcome.err.find("--ranks says 3"), std::string::npos) << to_text(outcome);

@@ -73,7 +73,7 @@ class Ranks : public Workplace {
   void expect_end_of_killed(Process& launcher, int rank) const {
     kill_rank(launcher, rank);
     const Stopwatch watch;
-    const Outcome outcome = launcher.wait(60);
+    const ProcessResult outcome = launcher.wait(60);
     EXPECT_LT(watch.seconds(), kDeadline + kSlack) << to_text(outcome);
     EXPECT_EQ(outcome.exit_code, 137) << to_text(outcome);
     EXPECT_TRUE(has(outcome.err, fmt::format("rank {} was killed by signal 9", rank)));
@@ -82,7 +82,7 @@ class Ranks : public Workplace {
 };
 
 TEST_F(Ranks, TrainLikeOneAnotherEveryTime) {
-  const Outcome outcome = expect_exit(0, on_three("runs/a"));
+  const ProcessResult outcome = expect_exit(0, on_three("runs/a"));
   expect_exit(0, on_three("runs/b"));
   expect_same_end("runs/a", "runs/b", 12);
   EXPECT_EQ(outcome.err, "");
@@ -168,7 +168,7 @@ TEST_F(Ranks, OneThatHangsIsNamed) {
 }
 
 TEST_F(Ranks, AMessageThatChangedOnTheWayIsNamedAndTheRunStartedAgain) {
-  const Outcome outcome = laconic(on_three(
+  const ProcessResult outcome = laconic(on_three(
       "runs/a", {"--set", "network.faults=flip:rank=1,at=17,bit=300", "--max-restarts", "1"}));
   EXPECT_EQ(outcome.exit_code, 1) << to_text(outcome);
   EXPECT_TRUE(has(outcome.err, "from rank 1: ")) << to_text(outcome);
@@ -181,7 +181,7 @@ TEST_F(Ranks, AMessageThatChangedOnTheWayIsNamedAndTheRunStartedAgain) {
 // The last of the 16 messages that the ring makes of a step's four blocks: whichever block it is
 // of, none of the same tag follows that could be taken for it.
 TEST_F(Ranks, AMessageThatNeverComesIsNamed) {
-  const Outcome outcome =
+  const ProcessResult outcome =
       laconic(on_three("runs/a", {"--set", "network.faults=drop:rank=1,traffic=dp.gradient,at=15",
                                   "--set", "network.deadline=2"}));
   EXPECT_EQ(outcome.exit_code, 3) << to_text(outcome);
@@ -193,7 +193,7 @@ TEST_F(Ranks, AMessageThatNeverComesIsNamed) {
 TEST_F(Ranks, AFullDiskIsTheFailureOfWhoMetIt) {
   ProcessSpec limited = spec(on_three("runs/a", {"--max-restarts", "1"}));
   limited.largest_file_bytes = 20'000;  // model.safetensors has more
-  const Outcome outcome = Process(limited).wait(60);
+  const ProcessResult outcome = Process(limited).wait(60);
   EXPECT_EQ(outcome.exit_code, 1) << to_text(outcome);
   EXPECT_TRUE(has(outcome.err, "model.safetensors.tmp: cannot write: File too large"));
   EXPECT_TRUE(has(outcome.err, "restart 1 of 1")) << to_text(outcome);
@@ -204,7 +204,7 @@ TEST_F(Ranks, AFullDiskIsTheFailureOfWhoMetIt) {
 }
 
 TEST_F(Ranks, ARequestThatCannotBeMetIsRefusedOnceWithEveryReason) {
-  const Outcome outcome = laconic(
+  const ProcessResult outcome = laconic(
       on_three("runs/a", {"--set", "network.faults=flip:rank=7,at=1,bit=1", "--set",
                           "network.shape=rate=fast", "--set", "dp.gradient.codec=low_rank"}));
   EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
@@ -226,7 +226,7 @@ TEST_F(Ranks, ARunKilledAgainAndAgainEndsAsOneLeftAlone) {
       return has(text("process.err"), fmt::format("restart {} of 5", life + 1));
     })) << to_text(process.wait());
   }
-  const Outcome outcome = process.wait(60);
+  const ProcessResult outcome = process.wait(60);
   EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
   expect_same_end("runs/a", "runs/undisturbed", 60);
 }
@@ -235,7 +235,7 @@ TEST_F(Ranks, AnInterruptedRunSavesAndGoesOnAsIfNothingHadHappened) {
   Process process(spec(on_three("runs/a", {"--set", "train.steps=1000000"})));
   ASSERT_TRUE(wait_for_step(process, "runs/a", 9));
   process.send(SIGINT);
-  const Outcome outcome = process.wait(30);
+  const ProcessResult outcome = process.wait(30);
   EXPECT_EQ(outcome.exit_code, 128 + SIGINT) << to_text(outcome);
   EXPECT_EQ(outcome.err, "");
   ASSERT_FALSE(steps_saved("runs/a").empty());
@@ -250,7 +250,7 @@ TEST_F(Ranks, ATerminalThatIsClosedCostsNoStep) {
   Process process(spec(on_three("runs/a", {"--set", "train.steps=1000000"})));
   ASSERT_TRUE(wait_for_step(process, "runs/a", 5)) << to_text(process.wait());
   process.send(SIGHUP);
-  const Outcome outcome = process.wait(30);
+  const ProcessResult outcome = process.wait(30);
   EXPECT_EQ(outcome.exit_code, 128 + SIGHUP) << to_text(outcome);
   ASSERT_FALSE(steps_saved("runs/a").empty());
   EXPECT_EQ(steps_saved("runs/a").back(), losses("runs/a").rbegin()->first);
@@ -263,7 +263,7 @@ TEST_F(Ranks, MpirunStartsThemToo) {
   expect_exit(0, train("runs/here", two));
   ProcessSpec spec = this->spec(train("runs/mpi", two));
   spec.words = Words{mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "2"} + spec.words;
-  const Outcome outcome = Process(spec).wait(60);
+  const ProcessResult outcome = Process(spec).wait(60);
   EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
   EXPECT_TRUE(has(outcome.out, "(OpenMPI)")) << to_text(outcome);
   expect_same_end("runs/here", "runs/mpi", 12);
@@ -296,7 +296,7 @@ TEST_F(Ranks, SoDoesTorchrun) {
   Process one(under_torchrun(rank, 1, 2, "127.0.0.1", port));
   Process zero(under_torchrun(rank, 0, 2, "127.0.0.1", port));
   for (Process* process : {&zero, &one}) {
-    const Outcome outcome = process->wait(60);
+    const ProcessResult outcome = process->wait(60);
     EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
   }
   EXPECT_TRUE(has(text("host-0/process.out"), "(torchrun)"));
@@ -307,7 +307,7 @@ TEST_F(Ranks, AWrongHostNameIsNamed) {
   const ProcessSpec rank =
       spec(train("../runs/a", {"--set", "mesh.dp=2", "--set", "network.deadline=2"}));
   const Stopwatch watch;
-  const Outcome outcome =
+  const ProcessResult outcome =
       Process(under_torchrun(rank, 1, 2, "no-such-host.invalid", 29555)).wait(60);
   EXPECT_LT(watch.seconds(), 2 + kSlack);
   EXPECT_NE(outcome.exit_code, 0);
@@ -322,7 +322,7 @@ TEST_F(Ranks, ARankThatNeverComesIsNamed) {
   Process two(under_torchrun(rank, 2, 3, "127.0.0.1", port));
   std::string all;
   for (Process* process : {&zero, &two}) {
-    const Outcome outcome = process->wait(60);
+    const ProcessResult outcome = process->wait(60);
     EXPECT_EQ(outcome.exit_code, 3) << to_text(outcome);
     all += outcome.err;
   }
@@ -336,7 +336,7 @@ TEST_F(Ranks, ConfigurationsThatDifferAreRefusedByKey) {
   Process one(under_torchrun(spec(train("b", two + Words{"--set", "optimiser.lr=0.02"})), 1, 2,
                              "127.0.0.1", port));
   for (Process* process : {&zero, &one}) {
-    const Outcome outcome = process->wait(60);
+    const ProcessResult outcome = process->wait(60);
     EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
     EXPECT_TRUE(has(outcome.err, "optimiser.lr: is 0.02 on rank 1")) << to_text(outcome);
     EXPECT_FALSE(has(outcome.err, "run.folder")) << to_text(outcome);  // may be another
@@ -365,7 +365,7 @@ TEST_F(Ranks, WhoDoesNotSeeTheRunsFolderSavesWithTheOthersButCannotResume) {
     const int port = find_free_port();
     Process zero(under_torchrun(rank, 0, 2, "127.0.0.1", port));
     Process one(without_the_folder_of_rank_0(under_torchrun(rank, 1, 2, "127.0.0.1", port)));
-    const Outcome outcome = one.wait(60);
+    const ProcessResult outcome = one.wait(60);
     return std::pair(zero.wait(60), outcome);
   };
   const auto [zero, one] = run_apart({});
@@ -378,7 +378,7 @@ TEST_F(Ranks, WhoDoesNotSeeTheRunsFolderSavesWithTheOthersButCannotResume) {
                 text(checkpoint("host-0/run", 12) + file));
   EXPECT_FALSE(fs::exists(folder_ / (checkpoint("host-0/run", 12) + "/token")));
   EXPECT_TRUE(fs::exists(folder_ / "host-1/run/trace-rank-1.json"));
-  const Outcome refused = run_apart({"--resume", "auto"}).second;
+  const ProcessResult refused = run_apart({"--resume", "auto"}).second;
   EXPECT_EQ(refused.exit_code, 2) << to_text(refused);
   EXPECT_TRUE(has(refused.err, "step-00000012")) << to_text(refused);
   EXPECT_TRUE(has(refused.err, "cannot be seen here")) << to_text(refused);
@@ -395,7 +395,7 @@ TEST_F(Ranks, TwoRunsOnOnePortDoNotMix) {
   late.words[2] = "../run.toml";
   late.words =
       late.words + Words{"--set", "data.train=../data", "--set", "data.valid=../data-valid"};
-  const Outcome outcome = Process(late).wait(60);
+  const ProcessResult outcome = Process(late).wait(60);
   EXPECT_NE(outcome.exit_code, 0) << to_text(outcome);
   EXPECT_TRUE(has(outcome.err, port.substr(13))) << to_text(outcome);
   EXPECT_FALSE(first.has_ended());

@@ -78,7 +78,7 @@ TEST_F(ScheduleVerb, SecondsMayDifferByRank) {
 TEST_F(ScheduleVerb, ADeadlockIsDrawnAndRefused) {
   write_text(folder_ / "dead.schedule",
              "rank 0: F0 >a0 <g0 B0 F1 >a1 <g1 B1\nrank 1: <a0 F0 <a1 F1 B0 >g0 B1 >g1\n");
-  const Outcome outcome = expect_exit(2, {"schedule", "dead.schedule"});
+  const ProcessResult outcome = expect_exit(2, {"schedule", "dead.schedule"});
   EXPECT_TRUE(contains(outcome.out, "^^^ waits for rank 1")) << outcome.out;
   EXPECT_TRUE(contains(outcome.err, "rank 0, action 2 (<g0)")) << outcome.err;
 }
@@ -114,7 +114,7 @@ TEST_F(ScheduleVerb, RefusesWithTheReason) {
   for (const auto& c : cases) {
     Words words = {"schedule"};
     words.insert(words.end(), c.words.begin(), c.words.end());
-    const Outcome outcome = expect_exit(2, words);
+    const ProcessResult outcome = expect_exit(2, words);
     EXPECT_TRUE(contains(outcome.err, c.reason)) << c.reason << "\n" << outcome.err;
   }
 }

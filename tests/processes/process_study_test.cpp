@@ -32,7 +32,8 @@ class StudyInLabs : public Workplace {
  protected:
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "labs need root";
-    const Outcome outcome = laconic({"lab", "run", "--ephemeral", "--hosts", "1", "--", "true"});
+    const ProcessResult outcome =
+        laconic({"lab", "run", "--ephemeral", "--hosts", "1", "--", "true"});
     if (outcome.exit_code != 0) GTEST_SKIP() << "no labs here: " << outcome.err;
   }
 
@@ -42,7 +43,7 @@ class StudyInLabs : public Workplace {
     process.words.insert(process.words.end(), more.begin(), more.end());
     return process;
   }
-  Outcome run(const Words& more = {}) const { return Process(study(more)).wait(); }
+  ProcessResult run(const Words& more = {}) const { return Process(study(more)).wait(); }
 
   nlohmann::json outcome_of(const std::string& trial) const {
     const std::string json = text(fmt::format("out/raw/tiny_100mbit_{}_1.json", trial));
@@ -60,7 +61,7 @@ class StudyInLabs : public Workplace {
 
 TEST_F(StudyInLabs, KeepsWhatWentWellAndWhatFailed) {
   touch("broken");
-  const Outcome outcome = run();
+  const ProcessResult outcome = run();
   EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
   EXPECT_EQ(text("ran"), "first\nsecond\nthird\n");
   EXPECT_TRUE(contains(outcome.out, "first: 0.125 7 \n")) << to_text(outcome);
@@ -121,7 +122,7 @@ TEST_F(StudyInLabs, HasItsFolderToItself) {
   ProcessSpec second = study();
   second.words[1] = *this / "out";
   second.folder = *this / "elsewhere";
-  const Outcome outcome = Process(second).wait();
+  const ProcessResult outcome = Process(second).wait();
   EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
   EXPECT_TRUE(contains(outcome.err, "another report is being made in this folder"));
   fs::remove(*this / "slow");
@@ -131,7 +132,7 @@ TEST_F(StudyInLabs, HasItsFolderToItself) {
 using LabReportCommandLine = Workplace;
 
 TEST_F(LabReportCommandLine, ListsItsTrialsWithoutRunningAny) {
-  const Outcome outcome =
+  const ProcessResult outcome =
       expect_exit(0, {"lab", "report", "--list", "--part", "optimus-cc", "--size", "full"});
   EXPECT_TRUE(contains(outcome.out, "optimus-cc/138mbit/cb-lep-fe-sc/2")) << outcome.out;
   EXPECT_TRUE(contains(outcome.out, "28 trials, about ")) << outcome.out;
@@ -159,7 +160,7 @@ TEST_F(LabReportCommandLine, SaysThatItNeedsRoot) {
     if (!fs::exists("/usr/bin/setpriv")) GTEST_SKIP() << "no setpriv, to be somebody else";
     user.words.insert(user.words.begin(), {"/usr/bin/setpriv", "--reuid=65534", "--clear-groups"});
   }
-  const Outcome outcome = Process(user).wait();
+  const ProcessResult outcome = Process(user).wait();
   EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
   EXPECT_TRUE(contains(outcome.err, "lab needs root")) << outcome.err;
   EXPECT_FALSE(fs::exists(*this / "out"));

@@ -92,12 +92,12 @@ ProcessSpec Workplace::spec(const Words& arguments) const {
   return {.words = words, .folder = folder_.path()};
 }
 
-Outcome Workplace::laconic(const Words& arguments) const {
+ProcessResult Workplace::laconic(const Words& arguments) const {
   return Process(spec(arguments)).wait();
 }
 
-Outcome Workplace::expect_exit(int exit_code, const Words& arguments) const {
-  const Outcome outcome = laconic(arguments);
+ProcessResult Workplace::expect_exit(int exit_code, const Words& arguments) const {
+  const ProcessResult outcome = laconic(arguments);
   EXPECT_EQ(outcome.exit_code, exit_code)
       << fmt::format("{}\n", fmt::join(arguments, " ")) << to_text(outcome);
   return outcome;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 #include "tests/processes/process.hpp"
 
 namespace laconic {
@@ -30,9 +30,9 @@ class Workplace : public testing::Test {
 
   static std::string program();  // the path of laconic
   ProcessSpec spec(const Words& arguments) const;
-  Outcome laconic(const Words& arguments) const;
+  ProcessResult laconic(const Words& arguments) const;
   // As above, and says so when it does not end with `exit_code`.
-  Outcome expect_exit(int exit_code, const Words& arguments) const;
+  ProcessResult expect_exit(int exit_code, const Words& arguments) const;
   void prepare() const;  // data and data-valid
 
   std::string operator/(const std::string& name) const { return folder_ / name; }

@@ -1,4 +1,4 @@
-// rendezvous/alarm.hpp — wakes waits that cannot end by themselves.
+// rendezvous/watchdog.hpp — wakes waits that cannot end by themselves.
 //
 // For libraries whose waits know no deadline, or whose own time-out does more
 // than end the wait: whoever waits sets a bell, and the bell calls what lets it
@@ -19,7 +19,7 @@
 
 namespace laconic {
 
-class Alarm {
+class Watchdog {
  public:
   struct Bell {
     std::function<void()> ring;  // quick; must not call back
@@ -27,10 +27,10 @@ class Alarm {
   };
   using Place = std::list<Bell>::iterator;
 
-  Alarm();
-  ~Alarm();
-  Alarm(const Alarm&) = delete;
-  Alarm& operator=(const Alarm&) = delete;
+  Watchdog();
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
 
   Place add(std::function<void()> ring);
   void remove(Place bell);  // the bell is not ringing when this returns

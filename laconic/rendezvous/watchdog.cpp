@@ -1,13 +1,13 @@
-#include "laconic/rendezvous/alarm.hpp"
+#include "laconic/rendezvous/watchdog.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace laconic {
 
-Alarm::Alarm() : thread_([this] { run(); }) {}
+Watchdog::Watchdog() : thread_([this] { run(); }) {}
 
-Alarm::~Alarm() {
+Watchdog::~Watchdog() {
   {
     const std::lock_guard lock(mutex_);
     is_ending_ = true;
@@ -16,17 +16,17 @@ Alarm::~Alarm() {
   thread_.join();
 }
 
-Alarm::Place Alarm::add(std::function<void()> ring) {
+Watchdog::Place Watchdog::add(std::function<void()> ring) {
   const std::lock_guard lock(mutex_);
   return bells_.insert(bells_.end(), Bell{std::move(ring), std::nullopt});
 }
 
-void Alarm::remove(Place bell) {
+void Watchdog::remove(Place bell) {
   const std::lock_guard lock(mutex_);
   bells_.erase(bell);
 }
 
-void Alarm::set(Place bell, Deadline due) {
+void Watchdog::set(Place bell, Deadline due) {
   bool is_earlier = false;
   {
     const std::lock_guard lock(mutex_);
@@ -37,12 +37,12 @@ void Alarm::set(Place bell, Deadline due) {
   if (is_earlier) changed_.notify_one();
 }
 
-void Alarm::clear(Place bell) {
+void Watchdog::clear(Place bell) {
   const std::lock_guard lock(mutex_);
   bell->due.reset();
 }
 
-Deadline Alarm::ring_due() {
+Deadline Watchdog::ring_due() {
   const Deadline now = std::chrono::steady_clock::now();
   Deadline next = Deadline::max();
   for (Bell& bell : bells_) {
@@ -57,7 +57,7 @@ Deadline Alarm::ring_due() {
   return next;
 }
 
-void Alarm::run() {
+void Watchdog::run() {
   std::unique_lock lock(mutex_);
   while (!is_ending_) {
     wakes_at_ = ring_due();

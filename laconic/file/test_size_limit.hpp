@@ -1,4 +1,4 @@
-// file/size_limit.hpp — for tests only: writes stop at a size as they would on a full disk.
+// file/test_size_limit.hpp — for tests only: writes stop at a size as they would on a full disk.
 #pragma once
 
 #include <sys/resource.h>

@@ -1,0 +1,95 @@
+// config/option.hpp — the values of keys that have a fixed set of them, each set with its names.
+//
+// Enums that mean something outside of the configuration too live where they are used: Dtype in
+// base, When in schedule, Reference in link. What "auto" comes to is decided elsewhere.
+#pragma once
+
+#include <cstdint>
+
+#include "laconic/base/dtype.hpp"
+#include "laconic/base/named.hpp"
+#include "laconic/link/link_spec.hpp"
+#include "laconic/schedule/when.hpp"
+
+namespace laconic {
+
+// run.device
+enum class Device : std::uint8_t { cpu, cuda };
+inline constexpr auto kDeviceNames =
+    std::to_array<Named<Device>>({{Device::cpu, "cpu"}, {Device::cuda, "cuda"}});
+
+// run.dtype
+inline constexpr auto kRunDtypeNames = rows_of(kDtypeLongNames, {Dtype::f32, Dtype::f64});
+
+// model.kind
+enum class ModelKind : std::uint8_t { gpt };
+inline constexpr auto kModelKindNames = std::to_array<Named<ModelKind>>({{ModelKind::gpt, "gpt"}});
+
+// train.non_finite
+enum class NonFinite : std::uint8_t { stop, skip };
+inline constexpr auto kNonFiniteNames =
+    std::to_array<Named<NonFinite>>({{NonFinite::stop, "stop"}, {NonFinite::skip, "skip"}});
+
+// optimiser.kind
+enum class OptimiserKind : std::uint8_t { adamw };
+inline constexpr auto kOptimiserKindNames =
+    std::to_array<Named<OptimiserKind>>({{OptimiserKind::adamw, "adamw"}});
+
+// optimiser.schedule
+enum class LearningRateShape : std::uint8_t { cosine, linear, constant };
+inline constexpr auto kLearningRateShapeNames =
+    std::to_array<Named<LearningRateShape>>({{LearningRateShape::cosine, "cosine"},
+                                             {LearningRateShape::linear, "linear"},
+                                             {LearningRateShape::constant, "constant"}});
+
+// pp.activation.memory, pp.gradient.memory
+enum class LinkMemory : std::uint8_t { none, feedback, delta };
+inline constexpr auto kLinkMemoryNames = std::to_array<Named<LinkMemory>>(
+    {{LinkMemory::none, "none"}, {LinkMemory::feedback, "feedback"}, {LinkMemory::delta, "delta"}});
+inline constexpr auto kActivationMemoryNames =
+    rows_of(kLinkMemoryNames, {LinkMemory::none, LinkMemory::delta});
+
+// pp.gradient.when
+inline constexpr auto kGradientWhenNames =
+    rows_of(kWhenNames, {When::always, When::epilogue, When::critical});
+
+// network.transport
+enum class TransportKind : std::uint8_t { automatic, in_process, gloo, mpi };
+inline constexpr auto kTransportKindNames =
+    std::to_array<Named<TransportKind>>({{TransportKind::automatic, "auto"},
+                                         {TransportKind::in_process, "in_process"},
+                                         {TransportKind::gloo, "gloo"},
+                                         {TransportKind::mpi, "mpi"}});
+
+// dp.gradient.method
+enum class GradientMethod : std::uint8_t { codec, power_sgd, compressed_adam };
+inline constexpr auto kGradientMethodNames =
+    std::to_array<Named<GradientMethod>>({{GradientMethod::codec, "codec"},
+                                          {GradientMethod::power_sgd, "power_sgd"},
+                                          {GradientMethod::compressed_adam, "compressed_adam"}});
+
+// dp.gradient.feedback: whose residuals are kept
+enum class FeedbackOf : std::uint8_t { both, up, none };
+inline constexpr auto kFeedbackOfNames = std::to_array<Named<FeedbackOf>>(
+    {{FeedbackOf::both, "both"}, {FeedbackOf::up, "up"}, {FeedbackOf::none, "none"}});
+
+// dp.gradient.algorithm
+enum class AllReduceKind : std::uint8_t { automatic, direct, ring, doubling, native };
+inline constexpr auto kAllReduceKindNames =
+    std::to_array<Named<AllReduceKind>>({{AllReduceKind::automatic, "auto"},
+                                         {AllReduceKind::direct, "direct"},
+                                         {AllReduceKind::ring, "ring"},
+                                         {AllReduceKind::doubling, "doubling"},
+                                         {AllReduceKind::native, "native"}});
+
+// steering.bypass
+enum class BypassMode : std::uint8_t { never, automatic };
+inline constexpr auto kBypassModeNames = std::to_array<Named<BypassMode>>(
+    {{BypassMode::never, "never"}, {BypassMode::automatic, "auto"}});
+
+// steering.guard
+enum class GuardMode : std::uint8_t { off, watch, fallback };
+inline constexpr auto kGuardModeNames = std::to_array<Named<GuardMode>>(
+    {{GuardMode::off, "off"}, {GuardMode::watch, "watch"}, {GuardMode::fallback, "fallback"}});
+
+}  // namespace laconic
