@@ -198,7 +198,7 @@ bool is_encoded(Traffic traffic, const RunConfig& config, const SumPlace& place)
   return policy && policy->is_used && is_lossy(*policy);
 }
 
-Problems check(Traffic traffic, const Treatment& treatment, const RunConfig& config) {
+Problems check(Traffic traffic, const CodecOverride& treatment, const RunConfig& config) {
   const std::string section(name_of(traffic));
   const std::optional<ClassPolicy> policy = class_policy(traffic, config);
   if (!policy) return {{section, "has no policy that could be changed"}};

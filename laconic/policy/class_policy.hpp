@@ -13,8 +13,8 @@
 
 #include "laconic/base/dtype.hpp"
 #include "laconic/config/run_config.hpp"
+#include "laconic/link/codec_override.hpp"
 #include "laconic/link/link_spec.hpp"
-#include "laconic/link/treatment.hpp"
 #include "laconic/mesh/mesh.hpp"
 #include "laconic/reduce/gradient_sum.hpp"
 #include "laconic/transport/tag.hpp"
@@ -48,7 +48,7 @@ bool is_lossy(const ClassPolicy& policy);
 // The codecs that do.
 std::vector<CodecSpec> lossy_codecs(const ClassPolicy& policy);
 // Every reason why the class cannot be treated so, by key of the configuration.
-Problems check(Traffic traffic, const Treatment& treatment, const RunConfig& config);
+Problems check(Traffic traffic, const CodecOverride& treatment, const RunConfig& config);
 
 // Messages between stages (pp.activation, pp.gradient).
 LinkSpec activation_link(const RunConfig& config);

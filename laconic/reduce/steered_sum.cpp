@@ -48,10 +48,10 @@ class SteeredSum final : public GradientSum {
     is_shadow_ = false;
   }
 
-  void watch(bool looks) override { encoded_->watch(looks); }
-  Fidelity seen() const override { return encoded_->seen(); }
+  void measure_fidelity(bool looks) override { encoded_->measure_fidelity(looks); }
+  Fidelity fidelity() const override { return encoded_->fidelity(); }
 
-  void treat(const Treatment& treatment) override {
+  void override_codec(const CodecOverride& treatment) override {
     refuse(check(treatment, request_.policy, request_.dtype, members_));
     encoded_->treat({.codec = codec_of(treatment)});
     is_bypassed_ = treatment.is_bypassed;
@@ -72,7 +72,7 @@ class SteeredSum final : public GradientSum {
     if (whole_ == nullptr) whole_ = make_codec_sum(wholly(request_));
   }
 
-  static std::optional<CodecSpec> codec_of(const Treatment& treatment) {
+  static std::optional<CodecSpec> codec_of(const CodecOverride& treatment) {
     return treatment.is_bypassed ? std::nullopt : treatment.codec;
   }
 

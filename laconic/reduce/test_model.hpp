@@ -15,9 +15,9 @@
 #include "laconic/codec/codec.hpp"
 #include "laconic/collective/plan.hpp"
 #include "laconic/link/sample.hpp"
-#include "laconic/link/shared_low_rank.hpp"
 #include "laconic/reduce/gradient_sum.hpp"
 #include "laconic/reduce/method.hpp"
+#include "laconic/reduce/shared_low_rank.hpp"
 #include "laconic/wire/frame.hpp"
 
 namespace laconic::test {
@@ -116,8 +116,8 @@ class SumModel {
     for (SharedLowRank& worker : workers_) worker.abandon();
   }
 
-  void treat(const Treatment& treatment) {
-    policy_ = !treatment.is_bypassed && treatment.codec ? recoded(configured_, *treatment.codec)
+  void override_codec(const CodecOverride& treatment) {
+    policy_ = !treatment.is_bypassed && treatment.codec ? with_codec(configured_, *treatment.codec)
                                                         : configured_;
     is_bypassed_ = treatment.is_bypassed && members_ > 1;
   }

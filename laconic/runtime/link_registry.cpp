@@ -6,22 +6,23 @@
 
 namespace laconic {
 
-void LinkRegistry::treat(Traffic traffic, const Treatment& treatment) const {
+void LinkRegistry::override_codec(Traffic traffic, const CodecOverride& codec_override) const {
   for (const LinkControl& control : controls_)
-    if (control.traffic == traffic && control.treat) control.treat(treatment);
+    if (control.traffic == traffic && control.override_codec)
+      control.override_codec(codec_override);
 }
 
-void LinkRegistry::watch(bool watches) const {
+void LinkRegistry::measure_fidelity(bool measures) const {
   for (const LinkControl& control : controls_)
-    if (control.watch) control.watch(watches);
+    if (control.measure_fidelity) control.measure_fidelity(measures);
 }
 
-std::map<Traffic, Fidelity> LinkRegistry::seen() const {
+std::map<Traffic, Fidelity> LinkRegistry::fidelity() const {
   std::map<Traffic, Fidelity> all;
   for (const LinkControl& control : controls_) {
-    if (!control.seen) continue;
-    const Fidelity seen = control.seen();
-    if (seen.messages > 0) all[control.traffic] += seen;
+    if (!control.fidelity) continue;
+    const Fidelity fidelity = control.fidelity();
+    if (fidelity.messages > 0) all[control.traffic] += fidelity;
   }
   return all;
 }

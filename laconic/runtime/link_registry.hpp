@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "laconic/link/codec_override.hpp"
 #include "laconic/link/fidelity.hpp"
-#include "laconic/link/treatment.hpp"
 #include "laconic/transport/tag.hpp"
 
 namespace laconic {
@@ -28,12 +28,12 @@ struct LinkControl {
   Traffic traffic = Traffic::control;
   std::string name;  // "pp.activation.0.sender"; what it saves is a file of this name
   // From the next step on messages go by this instead of how they did; the same on all ranks.
-  // `Treatment{}` is as configured. Throws ConfigError, and nothing has changed.
-  std::function<void(const Treatment&)> treat = {};
+  // `CodecOverride{}` is as configured. Throws ConfigError, and nothing has changed.
+  std::function<void(const CodecOverride&)> override_codec = {};
   // Whether to measure how much receivers get of what is sent from here on; true also forgets what
   // was measured before.
-  std::function<void(bool)> watch = {};
-  std::function<Fidelity()> seen = {};
+  std::function<void(bool)> measure_fidelity = {};
+  std::function<Fidelity()> fidelity = {};
   // What a checkpoint holds of it as files of this rank, if `has_memory` says that there is any.
   std::function<bool()> has_memory = {};
   std::function<void(const std::string& path)> save = {};
@@ -49,10 +49,10 @@ class LinkRegistry {
   void add(LinkControl control) { controls_.push_back(std::move(control)); }
 
   // Throws ConfigError. Requires: before load(), for a run that goes on.
-  void treat(Traffic traffic, const Treatment& treatment) const;
-  void watch(bool watches) const;
+  void override_codec(Traffic traffic, const CodecOverride& codec_override) const;
+  void measure_fidelity(bool measures) const;
   // By class; classes of which this rank has sent any messages that lose something.
-  std::map<Traffic, Fidelity> seen() const;
+  std::map<Traffic, Fidelity> fidelity() const;
 
   // Files are PREFIX + name of the row.
   bool has_memory() const;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t kAllReceived = 0xFFF;  // tag part: the receiver will not ask any more
 constexpr std::uint64_t kEvaluationsInFlight = 4;
-constexpr std::uint64_t kEvaluationNumbers = 1 << 24;  // see EdgeMessage
+constexpr std::uint64_t kEvaluationNumbers = 1 << 24;  // see MessageSpec
 // Tag units of an edge's tensors: the edge's number, and so much more for each further one.
 constexpr std::uint32_t kUnitsOfATensor = 0x1000;
 
@@ -57,9 +57,9 @@ EdgeSpec edge_spec(const Engine& engine, const PipelinePlan& plan, int number, R
 }
 
 // A treatment may bring a codec that remembers, or take it away for a while.
-bool remembers_under(const Treatment& treatment, LinkSpec link) {
+bool remembers_under(const CodecOverride& treatment, LinkSpec link) {
   if (remembers(link)) return true;
-  link.codec = codec_under(treatment, link.codec);
+  link.codec = effective_codec(treatment, link.codec);
   return remembers(link);
 }
 
@@ -235,7 +235,7 @@ void Pipeline::abandon() {
 
 double Pipeline::evaluate(const Batch& batch, std::uint64_t number) {
   const PipelineShape& shape = plan_.schedule.shape;
-  const EdgeMessage message{.microbatch = static_cast<int>(number % kEvaluationNumbers),
+  const MessageSpec message{.microbatch = static_cast<int>(number % kEvaluationNumbers),
                             .use = Use::bypass,
                             .is_evaluation = true};
   Seam seam;
@@ -268,8 +268,9 @@ void Pipeline::add_links(LinkRegistry& registry) {
             traffic == Traffic::pp_activation ? plan_.activation : plan_.gradient;
         control.traffic = traffic;
         control.name = end.spec().link.name + role;
-        control.treat = [&end, &configured, edge, traffic](const Treatment& treatment) {
-          end.recode(codec_under(treatment, configured.codec));
+        control.override_codec = [&end, &configured, edge,
+                                  traffic](const CodecOverride& treatment) {
+          end.set_codec(effective_codec(treatment, configured.codec));
           edge->treatment_of(traffic) = treatment;
         };
         control.has_memory = [&configured, edge, traffic] {
@@ -281,8 +282,8 @@ void Pipeline::add_links(LinkRegistry& registry) {
       };
       EdgeSender& sender = ends->sender;
       add(sender, ".sender",
-          {.watch = [&sender](bool watches) { sender.watch(watches); },
-           .seen = [&sender] { return sender.seen(); }});
+          {.measure_fidelity = [&sender](bool measures) { sender.measure_fidelity(measures); },
+           .fidelity = [&sender] { return sender.fidelity(); }});
       add(ends->receiver, ".receiver", {});
     }
 }

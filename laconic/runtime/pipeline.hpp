@@ -27,7 +27,7 @@
 #include <utility>
 #include <vector>
 
-#include "laconic/link/treatment.hpp"
+#include "laconic/link/codec_override.hpp"
 #include "laconic/mesh/mesh.hpp"
 #include "laconic/runtime/edge.hpp"
 #include "laconic/runtime/link_registry.hpp"

@@ -120,7 +120,7 @@ void Pipeline::Walk::pass_down(const Action& a, Seam gradient) {
 }
 
 // Both ends evaluate this for the same message, from the same plan.
-EdgeMessage Pipeline::Walk::message(const Action& a, int edge, bool is_activation) const {
+MessageSpec Pipeline::Walk::message(const Action& a, int edge, bool is_activation) const {
   const GradientSends& encoded = pipeline.plan_.encoded;
   const bool is_selected =
       is_activation || encoded.empty() ||

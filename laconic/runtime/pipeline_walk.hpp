@@ -29,14 +29,14 @@ struct Pipeline::Edge {
   void begin(std::uint64_t step);
   void post(int microbatch);
   Traffic sent() const { return sends_activations ? Traffic::pp_activation : Traffic::pp_gradient; }
-  Treatment& treatment_of(Traffic traffic) {
+  CodecOverride& treatment_of(Traffic traffic) {
     return traffic == Traffic::pp_activation ? activation : gradient;
   }
 
   Rank peer;
   bool sends_activations;  // and receives gradients
   bool has_gradient_delta;
-  Treatment activation, gradient;  // what a run has changed about them
+  CodecOverride activation, gradient;  // what a run has changed about them
   TagFields tag;
   std::vector<int> awaited;  // microbatches, in the order in which the list takes them
   std::vector<std::unique_ptr<Ends>> ends;  // by tensor
@@ -74,7 +74,7 @@ struct Pipeline::Walk {
   void complete(std::int64_t block);
   void announce_if_complete(std::int64_t block);
   Seam gradient_of_output(const Action& a);
-  EdgeMessage message(const Action& a, int edge, bool is_activation) const;
+  MessageSpec message(const Action& a, int edge, bool is_activation) const;
   void send(const Action& a, bool is_activation);
   Seam recv(const Action& a, bool is_activation);
   void prefetch();

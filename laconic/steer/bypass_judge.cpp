@@ -131,7 +131,7 @@ double BypassJudge::wire_bytes(Traffic traffic) const {
   const bool is_activation = traffic == Traffic::pp_activation;
   LinkSpec link = is_activation ? activation_link(parts_.config) : gradient_link(parts_.config);
   if (!std::holds_alternative<Delta>(link.memory)) return wire;
-  link.codec = codec_under(parts_.steering.treatment_of(traffic), link.codec);
+  link.codec = effective_codec(parts_.steering.treatment_of(traffic), link.codec);
   const double encoded =
       is_activation ? 1 : encoded_gradients(parts_.plan, parts_.world.pp_member());
   const double left =
@@ -194,7 +194,7 @@ std::vector<std::string> BypassJudge::decide() {
   });
   const nlohmann::json json = nlohmann::json::parse(decided);
   for (const std::size_t t : json["whole"].get<std::vector<std::size_t>>())
-    parts_.steering.treat(kClassesWithPolicy[t], {.is_bypassed = true});
+    parts_.steering.override_codec(kClassesWithPolicy[t], {.is_bypassed = true});
   parts_.steering.set_bypass_decided();
   return json["lines"].get<std::vector<std::string>>();
 }

@@ -25,12 +25,12 @@ std::uint64_t bytes_spent(const CodecSpec& codec) {
 
 }  // namespace
 
-Treatment rung_above(const RunConfig& config, Traffic traffic, const Treatment& now) {
+CodecOverride rung_above(const RunConfig& config, Traffic traffic, const CodecOverride& now) {
   const std::vector<CodecSpec> codecs =
       now.codec ? std::vector{*now.codec} : lossy_codecs(class_policy(traffic, config).value());
   if (codecs.empty()) return {.is_bypassed = true, .codec = {}};  // power_sgd with exact factors
   const auto [least, most] = std::ranges::minmax(codecs, {}, bytes_spent);
-  Treatment next = next_rung(least);
+  CodecOverride next = next_rung(least);
   while (!next.is_bypassed &&
          (bytes_spent(*next.codec) < bytes_spent(most) || !check(traffic, next, config).empty()))
     next = next_rung(*next.codec);
@@ -44,7 +44,7 @@ bool Guarding::is_due(std::int64_t step) const {
 }
 
 void Guarding::look(bool looks) {
-  parts_.links.watch(looks);
+  parts_.links.measure_fidelity(looks);
 }
 
 void Guarding::before_step(std::int64_t step, const std::function<ShadowStep()>& shadow) {
@@ -80,7 +80,7 @@ void Guarding::after_step(std::int64_t step) {
 // Every rank adds the same numbers in the same order.
 std::map<Traffic, Look> Guarding::gather_looks() {
   std::vector<Fidelity> mine(kTrafficClasses);
-  for (const auto& [traffic, fidelity] : parts_.links.seen())
+  for (const auto& [traffic, fidelity] : parts_.links.fidelity())
     mine[static_cast<std::size_t>(traffic)] += fidelity;
   std::map<Traffic, Look> looks;
   for (const Bytes& bytes : parts_.world.gather(as_bytes(std::span<const Fidelity>(mine))))
@@ -112,7 +112,7 @@ void Guarding::judge_looks(std::int64_t step) {
   state_ = decided.guard;
   tell_looks(step, looks);
   for (const auto& [traffic, treatment] : decided.treatments)
-    parts_.steering.treat(traffic, treatment);
+    parts_.steering.override_codec(traffic, treatment);
   for (const Alarm& alarm : alarms) {
     parts_.reports.note(step, to_text(alarm));
     alarms_.push_back(alarm);

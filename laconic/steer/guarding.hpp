@@ -31,7 +31,7 @@ namespace laconic {
 
 // What a class would be sent by if it must be better than now: the next rung above all codecs that
 // it has (sums may have one for each way) that can be. Pure.
-Treatment rung_above(const RunConfig& config, Traffic traffic, const Treatment& now);
+CodecOverride rung_above(const RunConfig& config, Traffic traffic, const CodecOverride& now);
 
 // Named numbers, by what they are of: {"pp.activation", {{"cosine", 0.98}}}.
 using Readings = std::vector<std::pair<std::string, std::vector<Scalar>>>;

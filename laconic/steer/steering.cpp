@@ -53,7 +53,7 @@ SteeringState parse_steering(std::string_view text) {
     const nlohmann::json json = nlohmann::json::parse(text);
     state.is_bypass_decided = json.at("bypass_decided").get<bool>();
     for (const auto& [name, entry] : json.at("treatments").items()) {
-      Treatment& treatment = state.treatments[class_named(name)];
+      CodecOverride& treatment = state.treatments[class_named(name)];
       treatment.is_bypassed = entry.value("bypassed", false);
       if (!treatment.is_bypassed)
         treatment.codec = parse_codec(entry.at("codec").get<std::string>());
@@ -100,21 +100,21 @@ SteeringState still_good(const SteeringState& before, const std::vector<std::str
 
 Steering::Steering(const LinkRegistry& links, SteeringState state)
     : links_(links), state_(std::move(state)) {
-  const Treatments treatments = state_.treatments;
-  for (const auto& [traffic, treatment] : treatments) treat(traffic, treatment);
+  const CodecOverrides treatments = state_.treatments;
+  for (const auto& [traffic, treatment] : treatments) override_codec(traffic, treatment);
 }
 
-void Steering::treat(Traffic traffic, const Treatment& treatment) {
-  links_.treat(traffic, treatment);
-  if (treatment == Treatment{})
+void Steering::override_codec(Traffic traffic, const CodecOverride& treatment) {
+  links_.override_codec(traffic, treatment);
+  if (treatment == CodecOverride{})
     state_.treatments.erase(traffic);
   else
     state_.treatments[traffic] = treatment;
 }
 
-Treatment Steering::treatment_of(Traffic traffic) const {
+CodecOverride Steering::treatment_of(Traffic traffic) const {
   const auto found = state_.treatments.find(traffic);
-  return found == state_.treatments.end() ? Treatment{} : found->second;
+  return found == state_.treatments.end() ? CodecOverride{} : found->second;
 }
 
 }  // namespace laconic

@@ -1,6 +1,6 @@
 // steer/steering.hpp — what a run has changed about its messages since it began.
 //
-// Whoever decides (train/bypass.hpp, for one) asks for a Treatment of a traffic
+// Whoever decides (train/bypass.hpp, for one) asks for a CodecOverride of a traffic
 // class; Steering brings it to the links and sums of this rank, remembers it for
 // the checkpoint, and applies it again when a run goes on. What one could get wrong:
 // all ranks must treat the same class in the same way between the same two steps,
@@ -15,18 +15,18 @@
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
-#include "laconic/link/treatment.hpp"
+#include "laconic/link/codec_override.hpp"
 #include "laconic/runtime/link_registry.hpp"
 #include "laconic/steer/guard.hpp"
 
 namespace laconic {
 
 // Of classes that are not treated as the configuration says.
-using Treatments = std::map<Traffic, Treatment>;
+using CodecOverrides = std::map<Traffic, CodecOverride>;
 
 // What a checkpoint holds of it.
 struct SteeringState {
-  Treatments treatments;
+  CodecOverrides treatments;
   bool is_bypass_decided = false;  // and will not be again (steering.bypass)
   GuardState guard;                // what it has seen so far (steering.guard)
   bool operator==(const SteeringState&) const = default;
@@ -47,11 +47,11 @@ class Steering {
   // yet.
   Steering(const LinkRegistry& links, SteeringState state);
 
-  // Instead of how the class was treated; `Treatment{}` is as configured. The same on all ranks,
-  // between the same steps. Throws ConfigError. Requires: no step is open.
-  void treat(Traffic traffic, const Treatment& treatment);
+  // Instead of how the class was treated; `CodecOverride{}` is as configured. The same on all
+  // ranks, between the same steps. Throws ConfigError. Requires: no step is open.
+  void override_codec(Traffic traffic, const CodecOverride& treatment);
 
-  Treatment treatment_of(Traffic traffic) const;
+  CodecOverride treatment_of(Traffic traffic) const;
   const SteeringState& state() const { return state_; }
   void set_bypass_decided() { state_.is_bypass_decided = true; }
   void set_guard(const GuardState& guard) { state_.guard = guard; }

@@ -290,7 +290,8 @@ class Run {
   void take_step(const StepPlan& plan) {
     world_.set_doing(fmt::format("step {}", start_.state.step + 1));
     if (const auto changes = changes_.find(start_.state.step); changes != changes_.end())
-      for (const auto& [traffic, treatment] : changes->second) steering_->treat(traffic, treatment);
+      for (const auto& [traffic, treatment] : changes->second)
+        steering_->override_codec(traffic, treatment);
     guarding_->before_step(start_.state.step + 1, [&] {
       return shadow_step(plan, start_.weights, *pipeline_, *rule_, start_.state);
     });
@@ -397,7 +398,7 @@ class Run {
   RunConfig config_;
   World& world_;
   int (*stop_signal_)();
-  std::map<std::int64_t, Treatments> changes_;
+  std::map<std::int64_t, CodecOverrides> changes_;
   Stopwatch watch_;
   DataFacts data_;
   CommonStart common_;

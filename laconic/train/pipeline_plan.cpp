@@ -16,12 +16,12 @@
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/config/stage_choice.hpp"
-#include "laconic/link/reference_record.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/reduce/gradient_sum.hpp"
 #include "laconic/schedule/check.hpp"
 #include "laconic/schedule/lower.hpp"
 #include "laconic/schedule/partition.hpp"
+#include "laconic/store/reference_record.hpp"
 #include "laconic/train/batch.hpp"
 
 namespace laconic {

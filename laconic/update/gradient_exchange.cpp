@@ -202,9 +202,11 @@ void GradientExchange::sum_shared_in_replica(std::int64_t step) {
 // Ranks of a pipeline that do not encode (dp.gradient.stages) have nothing to be treated.
 void GradientExchange::add_links(LinkRegistry& registry) {
   const auto add = [&](GradientSum& sum, LinkControl control, std::string prefix) {
-    control.treat = [&sum](const Treatment& treatment) { sum.treat(treatment); };
-    control.watch = [&sum](bool watches) { sum.watch(watches); };
-    control.seen = [&sum] { return sum.seen(); };
+    control.override_codec = [&sum](const CodecOverride& treatment) {
+      sum.override_codec(treatment);
+    };
+    control.measure_fidelity = [&sum](bool measures) { sum.measure_fidelity(measures); };
+    control.fidelity = [&sum] { return sum.fidelity(); };
     control.tensors = [&sum, prefix = std::move(prefix)] { return tensors_of(sum.save(), prefix); };
     registry.add(std::move(control));
   };

@@ -16,7 +16,7 @@
 #include <optional>
 
 #include "laconic/checkpoint/resume.hpp"
-#include "laconic/link/reference_record.hpp"
+#include "laconic/store/reference_record.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/tensor/tensor_link.hpp"
 #include "laconic/train/batch.hpp"
@@ -73,15 +73,15 @@ class LossyModel {
     return loss / static_cast<double>(config_.microbatches());
   }
 
-  // As LinkRegistry::treat().
-  void treat(Traffic traffic, const Treatment& treatment) {
+  // As LinkRegistry::override_codec().
+  void override_codec(Traffic traffic, const CodecOverride& treatment) {
     const bool is_up = traffic == Traffic::pp_activation;
     (is_up ? is_up_whole_ : is_down_whole_) = treatment.is_bypassed;
     const CodecSpec codec =
-        codec_under(treatment, is_up ? plan_.activation.codec : plan_.gradient.codec);
+        effective_codec(treatment, is_up ? plan_.activation.codec : plan_.gradient.codec);
     for (Link& link : is_up ? up_ : down_) {
-      link.sender.recode(codec);
-      link.receiver.recode(codec);
+      link.sender.set_codec(codec);
+      link.receiver.set_codec(codec);
     }
   }
 
