@@ -29,7 +29,7 @@
 
 #include "laconic/base/bytes.hpp"
 #include "laconic/codec/codec.hpp"
-#include "laconic/link/delta_store.hpp"
+#include "laconic/store/delta_store.hpp"
 #include "laconic/link/feedback.hpp"
 #include "laconic/link/fidelity.hpp"
 #include "laconic/link/link_spec.hpp"

@@ -11,6 +11,7 @@
 
 #include "laconic/base/problem.hpp"
 #include "laconic/codec/spec.hpp"
+#include "laconic/store/reference_record.hpp"
 
 namespace laconic {
 
@@ -29,9 +30,6 @@ struct ErrorFeedback {
   Reset reset = Reset::never;
   bool operator==(const ErrorFeedback&) const = default;
 };
-
-// How an end keeps a reference: 4 bytes an element, 2, or about 1 (blocks of 64 with an f32 scale).
-enum class Reference : std::uint8_t { f32, bf16, q8 };
 
 // Both ends keep what the receiver saw last, sample by sample; the difference to it travels
 // (AC-SGD). Worth it only if samples come again.

@@ -5,7 +5,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/file/safetensors_writer.hpp"
 #include "laconic/file/temporary_folder.hpp"
-#include "laconic/link/delta_checkpoint.hpp"
+#include "laconic/store/delta_checkpoint.hpp"
 #include "laconic/link/test_link.hpp"
 
 namespace laconic {

@@ -5,9 +5,9 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/codec/convert.hpp"
-#include "laconic/link/delta_checkpoint.hpp"
+#include "laconic/store/delta_checkpoint.hpp"
 #include "laconic/link/link.hpp"
-#include "laconic/link/reference_record.hpp"
+#include "laconic/store/reference_record.hpp"
 #include "laconic/link/sample.hpp"
 
 namespace laconic {

@@ -9,8 +9,8 @@
 #include "laconic/codec/convert.hpp"
 #include "laconic/file/checksum.hpp"
 #include "laconic/file/safetensors.hpp"
-#include "laconic/link/delta_checkpoint.hpp"
-#include "laconic/link/reference_record.hpp"
+#include "laconic/store/delta_checkpoint.hpp"
+#include "laconic/store/reference_record.hpp"
 
 namespace laconic {
 

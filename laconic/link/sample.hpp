@@ -6,7 +6,7 @@
 #include <string>
 
 #include "laconic/codec/codec.hpp"
-#include "laconic/link/delta_store.hpp"
+#include "laconic/store/delta_store.hpp"
 #include "laconic/link/link_spec.hpp"
 
 namespace laconic {

@@ -8,9 +8,9 @@
 #include "laconic/base/philox.hpp"
 #include "laconic/codec/convert.hpp"
 #include "laconic/file/checksum.hpp"
-#include "laconic/link/delta_checkpoint.hpp"
+#include "laconic/store/delta_checkpoint.hpp"
 #include "laconic/link/link.hpp"
-#include "laconic/link/reference_record.hpp"
+#include "laconic/store/reference_record.hpp"
 #include "laconic/link/sample.hpp"
 
 namespace laconic {

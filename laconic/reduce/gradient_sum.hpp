@@ -25,7 +25,7 @@
 
 #include "laconic/base/dtype.hpp"
 #include "laconic/collective/run.hpp"
-#include "laconic/link/shared_low_rank.hpp"
+#include "laconic/reduce/shared_low_rank.hpp"
 #include "laconic/link/treatment.hpp"
 
 namespace laconic {

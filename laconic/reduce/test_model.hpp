@@ -15,7 +15,7 @@
 #include "laconic/codec/codec.hpp"
 #include "laconic/collective/plan.hpp"
 #include "laconic/link/sample.hpp"
-#include "laconic/link/shared_low_rank.hpp"
+#include "laconic/reduce/shared_low_rank.hpp"
 #include "laconic/reduce/gradient_sum.hpp"
 #include "laconic/reduce/method.hpp"
 #include "laconic/wire/frame.hpp"

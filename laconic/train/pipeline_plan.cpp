@@ -13,7 +13,7 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
-#include "laconic/link/reference_record.hpp"
+#include "laconic/store/reference_record.hpp"
 #include "laconic/reduce/gradient_sum.hpp"
 #include "laconic/schedule/check.hpp"
 #include "laconic/schedule/lower.hpp"

@@ -15,7 +15,7 @@
 #include <functional>
 #include <optional>
 
-#include "laconic/link/reference_record.hpp"
+#include "laconic/store/reference_record.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/tensor/tensor_link.hpp"
 #include "laconic/train/batch.hpp"

@@ -21,7 +21,7 @@
 #include "laconic/base/crc32c.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/link/link.hpp"
-#include "laconic/link/reference_record.hpp"
+#include "laconic/store/reference_record.hpp"
 
 using namespace laconic;
 

@@ -1,4 +1,4 @@
-// codec/reference_float.hpp — 16-bit floats one by one, in integers; for tests only.
+// codec/reference/reference_float.hpp — 16-bit floats one by one, in integers; for tests only.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "laconic/link/shared_low_rank.hpp"
+#include "laconic/reduce/shared_low_rank.hpp"
 
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kStartStream = 4;  // as low_rank's
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr char kSteps[] = "steps";
+constexpr char kStepCount[] = "steps";
 
 // A count as two floats that hold it exactly.
 constexpr std::uint64_t kHalfCount = 1 << 24;
@@ -254,7 +254,7 @@ NamedFloats SharedLowRank::save() const {
   require(Phase::idle);
   NamedFloats state;
   const std::uint64_t low = steps_ % kHalfCount, high = steps_ / kHalfCount;
-  state[kSteps] = {static_cast<float>(low), static_cast<float>(high)};
+  state[kStepCount] = {static_cast<float>(low), static_cast<float>(high)};
   for (const Slot& slot : slots_) {
     if (!slot.basis.empty()) state[basis_name(slot.name)] = slot.basis;
     if (!slot.residual.empty()) state[residual_name(slot.name)] = slot.residual;
@@ -267,7 +267,7 @@ void SharedLowRank::load(const NamedFloats& state) {
   std::vector<Slot> slots = slots_;
   std::vector<float> steps;
   std::map<std::string, std::pair<std::vector<float>*, std::size_t>> places;  // and their size
-  places[kSteps] = {&steps, 2};
+  places[kStepCount] = {&steps, 2};
   for (Slot& slot : slots) {
     slot.basis.clear();
     slot.residual.clear();
@@ -276,7 +276,7 @@ void SharedLowRank::load(const NamedFloats& state) {
     if (spec_.feedback) places[residual_name(slot.name)] = {&slot.residual, slot.elements};
   }
   Problems problems;
-  if (!state.contains(kSteps)) problems.push_back({kSteps, "missing"});
+  if (!state.contains(kStepCount)) problems.push_back({kStepCount, "missing"});
   for (const auto& [name, values] : state) {
     const auto place = places.find(name);
     if (place == places.end())
@@ -288,7 +288,7 @@ void SharedLowRank::load(const NamedFloats& state) {
       *place->second.first = values;
   }
   for (const float half : steps)
-    if (!is_half_count(half)) problems.push_back({kSteps, fmt::format("{} is no count", half)});
+    if (!is_half_count(half)) problems.push_back({kStepCount, fmt::format("{} is no count", half)});
   if (!problems.empty()) throw ConfigError(std::move(problems));
   slots_ = std::move(slots);
   steps_ = static_cast<std::uint64_t>(steps[0]) + kHalfCount * static_cast<std::uint64_t>(steps[1]);

@@ -1,4 +1,4 @@
-// link/delta_checkpoint.hpp — the committed records of a delta store as a safetensors file.
+// store/delta_checkpoint.hpp — the committed records of a delta store as a safetensors file.
 //
 //   keys    I64 [n]                 sorted; the bit pattern of the unsigned key
 //   visits  I32 [n]                 likewise
@@ -14,7 +14,7 @@
 
 #include <string>
 
-#include "laconic/link/delta_store.hpp"
+#include "laconic/store/delta_store.hpp"
 
 namespace laconic {
 

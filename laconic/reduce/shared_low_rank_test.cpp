@@ -1,4 +1,4 @@
-#include "laconic/link/shared_low_rank.hpp"
+#include "laconic/reduce/shared_low_rank.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "laconic/base/philox.hpp"
-#include "laconic/codec/reference.hpp"
-#include "laconic/codec/reference_float.hpp"
+#include "laconic/codec/reference/reference.hpp"
+#include "laconic/codec/reference/reference_float.hpp"
 
 namespace laconic::reference {
 

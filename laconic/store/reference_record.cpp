@@ -1,4 +1,4 @@
-#include "laconic/link/reference_record.hpp"
+#include "laconic/store/reference_record.hpp"
 
 #include <cstring>
 

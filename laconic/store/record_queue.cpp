@@ -1,4 +1,4 @@
-#include "laconic/link/record_queue.hpp"
+#include "laconic/store/record_queue.hpp"
 
 #include <utility>
 

@@ -1,8 +1,8 @@
 #include <bit>
 #include <cmath>
 
-#include "laconic/codec/reference.hpp"
-#include "laconic/codec/reference_float.hpp"
+#include "laconic/codec/reference/reference.hpp"
+#include "laconic/codec/reference/reference_float.hpp"
 
 namespace laconic::reference {
 

@@ -1,5 +1,5 @@
-#include "laconic/codec/reference.hpp"
-#include "laconic/codec/reference_float.hpp"
+#include "laconic/codec/reference/reference.hpp"
+#include "laconic/codec/reference/reference_float.hpp"
 
 namespace laconic::reference {
 

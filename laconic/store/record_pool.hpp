@@ -1,4 +1,4 @@
-// link/record_pool.hpp — buffers of one size that are used again.
+// store/record_pool.hpp — buffers of one size that are used again.
 //
 // What is given back is handed out first, so a steady state allocates nothing
 // and touches no new pages. The bytes of a buffer from take() are whatever was

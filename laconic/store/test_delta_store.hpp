@@ -1,4 +1,5 @@
-// link/test_delta_store.hpp — for tests: the kinds of delta store, and what one means, as two maps.
+// store/test_delta_store.hpp — for tests: the kinds of delta store, and what one means, as two
+// maps.
 //
 // The model is slow, single-threaded and uses no buffer twice. A store must
 // answer like it whatever it keeps where.
@@ -20,7 +21,7 @@
 
 #include "laconic/base/bytes.hpp"
 #include "laconic/file/temporary_folder.hpp"
-#include "laconic/link/delta_store.hpp"
+#include "laconic/store/delta_store.hpp"
 
 namespace laconic {
 

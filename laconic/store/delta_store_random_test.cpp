@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "laconic/file/temporary_folder.hpp"
-#include "laconic/link/delta_store.hpp"
-#include "laconic/link/test_delta_store.hpp"
+#include "laconic/store/delta_store.hpp"
+#include "laconic/store/test_delta_store.hpp"
 
 namespace laconic {
 namespace {

@@ -1,4 +1,4 @@
-#include "laconic/link/delta_store.hpp"
+#include "laconic/store/delta_store.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -15,7 +15,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/file/size_limit.hpp"
 #include "laconic/file/temporary_folder.hpp"
-#include "laconic/link/test_delta_store.hpp"
+#include "laconic/store/test_delta_store.hpp"
 
 namespace laconic {
 namespace {

@@ -1,4 +1,4 @@
-#include "laconic/link/delta_store.hpp"
+#include "laconic/store/delta_store.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// codec/reference.hpp — every codec once more, as plainly as docs/wire-format.md says it.
+// codec/reference/reference.hpp — every codec once more, as plainly as docs/wire-format.md says it.
 //
 // Scalar, slow, written from that page and not from the kernels; for tests and
 // fuzzing only. The kernels must give the same bytes and the same floats.

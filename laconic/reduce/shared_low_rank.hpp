@@ -1,4 +1,4 @@
-// link/shared_low_rank.hpp — the mean of D workers' gradients by low rank: PowerSGD.
+// reduce/shared_low_rank.hpp — the mean of D workers' gradients by low rank: PowerSGD.
 //
 // A pure state machine without a network, one object per worker. A step is
 //

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "laconic/base/philox.hpp"
-#include "laconic/codec/reference.hpp"
+#include "laconic/codec/reference/reference.hpp"
 
 namespace laconic::reference {
 

@@ -1,4 +1,4 @@
-// link/record_queue.hpp — reads and writes of a record file, one after another, on a thread.
+// store/record_queue.hpp — reads and writes of a record file, one after another, on a thread.
 //
 // submit() returns a ticket; jobs are done in the order of their tickets, all by
 // one thread, so a read always sees the write that was submitted before it. From
@@ -23,7 +23,7 @@
 #include <mutex>
 #include <thread>
 
-#include "laconic/link/record_file.hpp"
+#include "laconic/store/record_file.hpp"
 
 namespace laconic {
 

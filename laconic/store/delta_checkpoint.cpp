@@ -1,4 +1,4 @@
-#include "laconic/link/delta_checkpoint.hpp"
+#include "laconic/store/delta_checkpoint.hpp"
 
 #include <fmt/format.h>
 

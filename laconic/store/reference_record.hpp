@@ -1,4 +1,4 @@
-// link/reference_record.hpp — a reference as the store keeps it, and as f32.
+// store/reference_record.hpp — a reference as the store keeps it, and as f32.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +6,12 @@
 #include <span>
 
 #include "laconic/base/bytes.hpp"
-#include "laconic/link/link_spec.hpp"
 
 namespace laconic {
+
+// How a record keeps a reference: 4 bytes an element, 2, or about 1 (blocks of 64 with an f32
+// scale).
+enum class Reference : std::uint8_t { f32, bf16, q8 };
 
 std::uint64_t record_bytes(Reference kind, std::uint64_t elements);
 

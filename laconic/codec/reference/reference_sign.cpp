@@ -1,7 +1,7 @@
 #include <bit>
 #include <cmath>
 
-#include "laconic/codec/reference.hpp"
+#include "laconic/codec/reference/reference.hpp"
 
 namespace laconic::reference {
 

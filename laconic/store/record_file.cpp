@@ -1,4 +1,4 @@
-#include "laconic/link/record_file.hpp"
+#include "laconic/store/record_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>

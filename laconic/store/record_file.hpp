@@ -1,4 +1,4 @@
-// link/record_file.hpp — records of one size in a scratch file, each in a slot of its own.
+// store/record_file.hpp — records of one size in a scratch file, each in a slot of its own.
 //
 // Scratch: the name is removed as soon as the file is open, so nothing is left
 // behind however the process ends, `ls` and `du` do not show it (`df` does), and

@@ -1,4 +1,4 @@
-#include "laconic/link/delta_checkpoint.hpp"
+#include "laconic/store/delta_checkpoint.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@
 #include "laconic/file/safetensors_writer.hpp"
 #include "laconic/file/size_limit.hpp"
 #include "laconic/file/temporary_folder.hpp"
-#include "laconic/link/test_delta_store.hpp"
+#include "laconic/store/test_delta_store.hpp"
 
 namespace laconic {
 namespace {

@@ -1,4 +1,4 @@
-// link/delta_store.hpp — the references of one end of a delta link, one record per key.
+// store/delta_store.hpp — the references of one end of a delta link, one record per key.
 //
 // A key is a sample (at a boundary); its record is what the receiver saw of it
 // last, and `visits` counts how often. Both ends keep a store and must agree bit
@@ -13,9 +13,9 @@
 //   - What is admitted depends on the calls and on the budget alone: not on time,
 //     nor on RAM or file. Equal budgets and equal calls admit equal keys.
 //
-// Records lie in RAM, or in a scratch file (link/record_file.hpp) with some of
+// Records lie in RAM, or in a scratch file (store/record_file.hpp) with some of
 // them in RAM. The file is never trusted after a crash: what must survive is saved
-// by link/delta_checkpoint.hpp.
+// by store/delta_checkpoint.hpp.
 //
 // Thread safety: one thread calls; a store on a file has an I/O thread of its own
 // besides. An error of that thread (disk full, disk broken) ends the store: find(),
@@ -34,8 +34,8 @@
 #include <vector>
 
 #include "laconic/base/bytes.hpp"
-#include "laconic/link/record_pool.hpp"
-#include "laconic/link/record_queue.hpp"
+#include "laconic/store/record_pool.hpp"
+#include "laconic/store/record_queue.hpp"
 
 namespace laconic {
 
