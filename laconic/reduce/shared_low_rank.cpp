@@ -20,13 +20,6 @@ namespace {
 
 constexpr std::uint64_t kStartStream = 4;  // as low_rank's
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr char kStepCount[] = "steps";
-
-// A count as two floats that hold it exactly.
-constexpr std::uint64_t kHalfCount = 1 << 24;
-bool is_half_count(float x) {
-  return x >= 0 && x < static_cast<float>(kHalfCount) && x == std::floor(x);
-}
 
 std::string basis_name(const std::string& tensor) {
   return tensor + ".basis";
@@ -41,8 +34,6 @@ Problems check(const SharedLowRankSpec& spec) {
   Problems problems = check(LowRank{spec.rank});
   if (!(spec.min_ratio >= 0) || !std::isfinite(spec.min_ratio))
     problems.push_back({"min_ratio", fmt::format("{} is not a ratio", spec.min_ratio)});
-  if (spec.warm_up_steps < 0)
-    problems.push_back({"warm_up_steps", fmt::format("{} is negative", spec.warm_up_steps)});
   return problems;
 }
 
@@ -62,17 +53,17 @@ SharedLowRank::SharedLowRank(const SharedLowRankSpec& spec, const std::vector<Na
     LACONIC_ASSERT(names.insert(name).second && tensor.dtype == Dtype::f32, name);
     const auto [rows, columns] = matrix_shape(tensor);
     const double ratio = low_rank_ratio(spec.rank, tensor);
-    const bool whole = ratio == 0 || ratio < spec.min_ratio;
+    const bool is_raw = ratio == 0 || ratio < spec.min_ratio;
     slots_.push_back({.name = name,
                       .rows = rows,
                       .columns = columns,
-                      .rank = whole ? 0 : effective_rank({spec.rank}, tensor),
+                      .rank = is_raw ? 0 : effective_rank({spec.rank}, tensor),
                       .elements = elements_of(tensor)});
   }
 }
 
 bool SharedLowRank::is_encoded(std::size_t tensor) const {
-  return slots_[tensor].rank > 0 && steps_ >= static_cast<std::uint64_t>(spec_.warm_up_steps);
+  return slots_[tensor].rank > 0;
 }
 
 std::size_t SharedLowRank::left_size(std::size_t tensor) const {
@@ -86,7 +77,7 @@ std::size_t SharedLowRank::right_size(std::size_t tensor) const {
 SharedLowRank::Counts SharedLowRank::counts() const {
   Counts counts;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    counts.whole += is_encoded(i) ? 0 : slots_[i].elements;
+    counts.raw += is_encoded(i) ? 0 : slots_[i].elements;
     counts.left += left_size(i);
     counts.right += right_size(i);
   }
@@ -119,21 +110,21 @@ void SharedLowRank::begin_matrix(Slot& slot, float* left) const {
   kernel::multiply(input_of(slot), slot.rows, slot.columns, slot.right.data(), slot.rank, left);
 }
 
-void SharedLowRank::begin(std::span<const float* const> gradients, std::vector<float>& whole,
+void SharedLowRank::begin(std::span<const float* const> gradients, std::vector<float>& raw,
                           std::vector<float>& left) {
   require(Phase::idle);
   LACONIC_ASSERT(gradients.size() == slots_.size(), fmt::format("{}", gradients.size()));
   const ScopedDenormals flush(true);
-  whole.resize(counts().whole);
+  raw.resize(counts().raw);
   left.resize(counts().left);
-  float *to_whole = whole.data(), *to_left = left.data();
+  float *to_raw = raw.data(), *to_left = left.data();
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     slot.gradient = gradients[i];
     if (is_encoded(i))
       begin_matrix(slot, to_left);
     else
-      to_whole = std::copy_n(gradients[i], slot.elements, to_whole);
+      to_raw = std::copy_n(gradients[i], slot.elements, to_raw);
     to_left += left_size(i);
   }
   phase_ = Phase::begun;
@@ -187,14 +178,14 @@ void SharedLowRank::finish_matrix(Slot& slot, std::span<const float> right_sum,
   *seen_ += slot.seen;
 }
 
-void SharedLowRank::finish(std::span<const float> whole_sum, std::span<const float> right_sum,
+void SharedLowRank::finish(std::span<const float> raw_sum, std::span<const float> right_sum,
                            std::span<float* const> outputs) {
   require(Phase::projected);
-  LACONIC_ASSERT(outputs.size() == slots_.size() && whole_sum.size() == counts().whole &&
+  LACONIC_ASSERT(outputs.size() == slots_.size() && raw_sum.size() == counts().raw &&
                      right_sum.size() == counts().right,
-                 fmt::format("{} {} {}", outputs.size(), whole_sum.size(), right_sum.size()));
+                 fmt::format("{} {} {}", outputs.size(), raw_sum.size(), right_sum.size()));
   const ScopedDenormals flush(true);
-  std::size_t whole = 0, right = 0;
+  std::size_t raw = 0, right = 0;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     if (is_encoded(i)) {
@@ -202,7 +193,7 @@ void SharedLowRank::finish(std::span<const float> whole_sum, std::span<const flo
       right += right_size(i);
       continue;
     }
-    for (std::size_t k = 0; k < slot.elements; ++k) outputs[i][k] = whole_sum[whole++] / workers_;
+    for (std::size_t k = 0; k < slot.elements; ++k) outputs[i][k] = raw_sum[raw++] / workers_;
   }
   phase_ = Phase::finished;
 }
@@ -220,7 +211,6 @@ void SharedLowRank::commit() {
   require(Phase::finished);
   for (std::size_t i = 0; i < slots_.size(); ++i)
     if (is_encoded(i)) commit_matrix(slots_[i]);
-  ++steps_;
   phase_ = Phase::idle;
 }
 
@@ -233,16 +223,6 @@ void SharedLowRank::watch(Fidelity* seen) {
   seen_ = seen;
 }
 
-void SharedLowRank::scale_residual(float factor) {
-  require(Phase::idle);
-  const ScopedDenormals flush(true);
-  for (Slot& slot : slots_) {
-    for (float& x : slot.residual) x *= factor;
-    // An infinite residual would make every later output NaN.
-    if (!is_finite(slot.residual.data(), slot.residual.size())) slot.residual.clear();
-  }
-}
-
 const float* SharedLowRank::residual(std::size_t tensor) const {
   const std::vector<float>& residual = slots_[tensor].residual;
   return residual.empty() ? nullptr : residual.data();
@@ -253,8 +233,6 @@ const float* SharedLowRank::residual(std::size_t tensor) const {
 NamedFloats SharedLowRank::save() const {
   require(Phase::idle);
   NamedFloats state;
-  const std::uint64_t low = steps_ % kHalfCount, high = steps_ / kHalfCount;
-  state[kStepCount] = {static_cast<float>(low), static_cast<float>(high)};
   for (const Slot& slot : slots_) {
     if (!slot.basis.empty()) state[basis_name(slot.name)] = slot.basis;
     if (!slot.residual.empty()) state[residual_name(slot.name)] = slot.residual;
@@ -265,9 +243,7 @@ NamedFloats SharedLowRank::save() const {
 void SharedLowRank::load(const NamedFloats& state) {
   require(Phase::idle);
   std::vector<Slot> slots = slots_;
-  std::vector<float> steps;
   std::map<std::string, std::pair<std::vector<float>*, std::size_t>> places;  // and their size
-  places[kStepCount] = {&steps, 2};
   for (Slot& slot : slots) {
     slot.basis.clear();
     slot.residual.clear();
@@ -276,7 +252,6 @@ void SharedLowRank::load(const NamedFloats& state) {
     if (spec_.feedback) places[residual_name(slot.name)] = {&slot.residual, slot.elements};
   }
   Problems problems;
-  if (!state.contains(kStepCount)) problems.push_back({kStepCount, "missing"});
   for (const auto& [name, values] : state) {
     const auto place = places.find(name);
     if (place == places.end())
@@ -287,11 +262,8 @@ void SharedLowRank::load(const NamedFloats& state) {
     else
       *place->second.first = values;
   }
-  for (const float half : steps)
-    if (!is_half_count(half)) problems.push_back({kStepCount, fmt::format("{} is no count", half)});
   if (!problems.empty()) throw ConfigError(std::move(problems));
   slots_ = std::move(slots);
-  steps_ = static_cast<std::uint64_t>(steps[0]) + kHalfCount * static_cast<std::uint64_t>(steps[1]);
 }
 
 }  // namespace laconic

@@ -2,7 +2,7 @@
 //
 // A pure state machine without a network, one object per worker. A step is
 //
-//   begin(gradients)            gives `whole` and `left`    sum each over the workers
+//   begin(gradients)            gives `raw` and `left`      sum each over the workers
 //   project(sum of left)        gives `right`               sum it over the workers
 //   finish(sums)                gives the outputs
 //   commit()  or  abandon()     from any point: as if the step had never begun
@@ -10,8 +10,7 @@
 // What one could get wrong: the caller hands over sums, never means, and every
 // worker must be handed the same bits, else their subspaces drift apart and so
 // do their models. The residual is the worker's own input minus the shared
-// output. It is in units of the gradient: after a change of the loss scale call
-// scale_residual(), after a step whose gradients overflowed abandon().
+// output. After a step whose gradients overflowed call abandon().
 //
 // A matrix with a number that is not finite, on any worker, comes out all NaN on
 // all; if such a step is committed its residual stays and its subspace is drawn
@@ -32,16 +31,15 @@ namespace laconic {
 
 struct SharedLowRankSpec {
   std::int64_t rank = 16;
-  double min_ratio = 1;            // matrices that would shrink by less travel whole
-  std::int64_t warm_up_steps = 0;  // everything travels whole in the first so many steps
-  bool feedback = true;            // what a step lost is added to the next gradient
-  std::uint64_t seed = 0;          // of the first subspaces; the same on all workers
+  double min_ratio = 1;    // matrices that would shrink by less travel raw
+  bool feedback = true;    // what a step lost is added to the next gradient
+  std::uint64_t seed = 0;  // of the first subspaces; the same on all workers
   bool operator==(const SharedLowRankSpec&) const = default;
 };
 Problems check(const SharedLowRankSpec& spec);
 
 // n m / ((n + m) r) with the rows, columns and effective rank of the tensor as a matrix; 0 when it
-// has fewer than two dims or no elements, since such a tensor always travels whole.
+// has fewer than two dims or no elements, since such a tensor always travels raw.
 double low_rank_ratio(std::int64_t rank, const TensorSpec& tensor);
 
 struct NamedTensor {
@@ -57,23 +55,23 @@ class SharedLowRank {
   SharedLowRank(const SharedLowRankSpec& spec, const std::vector<NamedTensor>& tensors,
                 int workers);
 
-  // Floats in the buffers of the coming or present step.
+  // How many floats the buffers of a step have.
   struct Counts {
-    std::size_t whole = 0;  // elements of the tensors that travel whole
+    std::size_t raw = 0;    // elements of the tensors that travel raw
     std::size_t left = 0;   // n r, over the others
     std::size_t right = 0;  // m r
     bool operator==(const Counts&) const = default;
   };
   Counts counts() const;
-  bool is_encoded(std::size_t tensor) const;  // in the coming or present step
+  bool is_encoded(std::size_t tensor) const;  // by its two factors; else it travels raw
 
   // Pointers in the order of the tensors. The gradients must stay as they are until project() has
   // returned. Sets the size of both buffers.
-  void begin(std::span<const float* const> gradients, std::vector<float>& whole,
+  void begin(std::span<const float* const> gradients, std::vector<float>& raw,
              std::vector<float>& left);
   void project(std::span<const float> left_sum, std::vector<float>& right);
   // The outputs may be where the gradients were.
-  void finish(std::span<const float> whole_sum, std::span<const float> right_sum,
+  void finish(std::span<const float> raw_sum, std::span<const float> right_sum,
               std::span<float* const> outputs);
   void commit();   // Requires: finish() has been called.
   void abandon();  // nothing happens without a step
@@ -87,7 +85,6 @@ class SharedLowRank {
   void watch(Fidelity* seen);
 
   // Requires, for these: no step is under way.
-  void scale_residual(float factor);  // a residual that overflows is dropped
   // Null until a step of that tensor with feedback has been committed.
   const float* residual(std::size_t tensor) const;
   // Everything a step depends on. What is loaded was saved by an object with the same tensors and
@@ -100,7 +97,7 @@ class SharedLowRank {
 
   struct Slot {
     std::string name;
-    std::size_t rows = 0, columns = 0, rank = 0;  // rank 0: always whole
+    std::size_t rows = 0, columns = 0, rank = 0;  // rank 0: travels raw
     std::size_t elements = 0;
     // Kept from step to step; empty before there is any.
     std::vector<float> basis, residual;
@@ -124,7 +121,6 @@ class SharedLowRank {
   SharedLowRankSpec spec_;
   float workers_;
   std::vector<Slot> slots_;
-  std::uint64_t steps_ = 0;  // committed
   Phase phase_ = Phase::idle;
   Fidelity* seen_ = nullptr;  // where it is told how much of a matrix gets through
 };

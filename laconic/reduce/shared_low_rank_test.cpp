@@ -31,19 +31,19 @@ struct Group {
   // The outputs of every worker, before commit() or abandon().
   std::vector<Tensors> exchange(const std::vector<Tensors>& gradients) {
     const std::size_t count = workers.size();
-    Tensors whole(count), left(count), right(count);
+    Tensors raw(count), left(count), right(count);
     std::vector<Tensors> outputs = gradients;  // where the gradients were
     std::vector<std::vector<float*>> places(count);
     for (std::size_t w = 0; w < count; ++w) {
       for (Matrix& x : outputs[w]) places[w].push_back(x.data());
       const std::vector<const float*> inputs(places[w].begin(), places[w].end());
-      workers[w].begin(inputs, whole[w], left[w]);
+      workers[w].begin(inputs, raw[w], left[w]);
     }
-    const Matrix left_sum = sum(left), whole_sum = sum(whole);
+    const Matrix left_sum = sum(left), raw_sum = sum(raw);
     for (std::size_t w = 0; w < count; ++w) workers[w].project(left_sum, right[w]);
     const Matrix right_sum = sum(right);
-    for (std::size_t w = 0; w < count; ++w) workers[w].finish(whole_sum, right_sum, places[w]);
-    floats_sent = {whole[0].size(), left[0].size(), right[0].size()};
+    for (std::size_t w = 0; w < count; ++w) workers[w].finish(raw_sum, right_sum, places[w]);
+    floats_sent = {raw[0].size(), left[0].size(), right[0].size()};
     return outputs;
   }
 
@@ -152,27 +152,10 @@ TEST(SharedLowRank, WhatDoesNotShrinkTravelsWholeWithoutResidual) {
 }
 
 TEST(SharedLowRank, SizesFollowTheFormulas) {
-  Group group({.rank = 4, .min_ratio = 1.5, .warm_up_steps = 1}, kTensors, 2);
-  group.step(gradients_of(kTensors, 2, 0));
-  EXPECT_EQ(group.floats_sent, (SharedLowRank::Counts{60 * 40 + 40 + 30 * 44 + 16 + 1, 0, 0}));
+  Group group({.rank = 4, .min_ratio = 1.5}, kTensors, 2);
   group.step(gradients_of(kTensors, 2, 1));
   EXPECT_EQ(group.floats_sent, (SharedLowRank::Counts{40 + 16 + 1, (60 + 30) * 4, (40 + 44) * 4}));
   EXPECT_EQ(group.workers[0].counts(), group.floats_sent);
-}
-
-TEST(SharedLowRank, WarmUpIsThePlainMean) {
-  Group group({.rank = 4, .min_ratio = 1.5, .warm_up_steps = 3}, kTensors, 4);
-  for (std::uint64_t step = 0; step < 3; ++step) {
-    const auto gradients = gradients_of(kTensors, 4, step);
-    const Tensors out = group.step(gradients);
-    for (std::size_t t = 0; t < out.size(); ++t) {
-      EXPECT_EQ(bits_of(out[t]), bits_of(plain_mean(gradients, t)));
-      EXPECT_EQ(group.workers[0].residual(t), nullptr);
-    }
-  }
-  Group fresh({.rank = 4, .min_ratio = 1.5}, kTensors, 4);
-  const auto gradients = gradients_of(kTensors, 4, 3);
-  EXPECT_EQ(group.step(gradients), fresh.step(gradients));
 }
 
 TEST(SharedLowRank, TheGuardKnowsTheRatio) {
@@ -220,14 +203,13 @@ TEST(SharedLowRank, WithoutFeedbackNothingIsRemembered) {
 }
 
 TEST(SharedLowRank, AnAbandonedStepLeavesNoTrace) {
-  const SharedLowRankSpec spec{.rank = 4, .warm_up_steps = 1};
+  const SharedLowRankSpec spec{.rank = 4};
   Group plain(spec, kTensors, 2), skipping(spec, kTensors, 2);
   for (std::uint64_t step = 0; step < 6; ++step) {
     auto overflowed = gradients_of(kTensors, 2, 50 + step);
     overflowed[1][0][7] = std::numeric_limits<float>::infinity();
     const auto outputs = skipping.exchange(overflowed);
-    const bool is_encoded = step > 0;
-    for (const Tensors& out : outputs) EXPECT_FALSE(std::isfinite(out[0][is_encoded ? 0 : 7]));
+    for (const Tensors& out : outputs) EXPECT_FALSE(std::isfinite(out[0][0]));
     for (SharedLowRank& worker : skipping.workers) worker.abandon();
     const auto gradients = gradients_of(kTensors, 2, step);
     EXPECT_EQ(skipping.step(gradients), plain.step(gradients));
@@ -263,34 +245,8 @@ TEST(SharedLowRank, DirectionsThatWereLostComeBack) {
   }
 }
 
-TEST(SharedLowRank, FollowsAChangeOfTheLossScale) {
-  Group plain({.rank = 4}, kTensors, 2), rescaled({.rank = 4}, kTensors, 2);
-  for (std::uint64_t step = 0; step < 6; ++step) {
-    const float scale = step < 3 ? 1.0F : 256.0F;
-    if (step == 3)
-      for (SharedLowRank& worker : rescaled.workers) worker.scale_residual(256.0F);
-    auto gradients = gradients_of(kTensors, 2, step);
-    const Tensors expected = plain.step(gradients);
-    for (Tensors& worker : gradients)
-      for (Matrix& g : worker) g = scaled(g, scale);
-    const Tensors out = rescaled.step(gradients);
-    for (std::size_t t = 0; t < out.size(); ++t)
-      EXPECT_EQ(bits_of(out[t]), bits_of(scaled(expected[t], scale))) << step;
-  }
-}
-
-TEST(SharedLowRank, AResidualThatOverflowsByTheLossScaleIsDropped) {
-  Group group({.rank = 1}, kTensors, 2);
-  group.step(gradients_of(kTensors, 2, 0));
-  for (SharedLowRank& worker : group.workers)
-    for (int i = 0; i < 2; ++i) worker.scale_residual(3e38F);
-  const Tensors out = group.step(gradients_of(kTensors, 2, 1));
-  for (const Matrix& tensor : out)
-    for (const float x : tensor) ASSERT_TRUE(std::isfinite(x));
-}
-
 TEST(SharedLowRank, ARestartContinuesBitForBit) {
-  const SharedLowRankSpec spec{.rank = 4, .warm_up_steps = 2};
+  const SharedLowRankSpec spec{.rank = 4};
   Group plain(spec, kTensors, 3), restarted(spec, kTensors, 3);
   for (std::uint64_t step = 0; step < 6; ++step) {
     const auto gradients = gradients_of(kTensors, 3, step);
@@ -308,18 +264,14 @@ TEST(SharedLowRank, RefusesTheStateOfAnother) {
   NamedFloats bad = good;
   bad["attention.basis"].pop_back();
   bad["bias.residual"] = {1};
-  bad["steps"] = {-1, 0.5F};
   try {
     group.workers[0].load(bad);
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(),
                  "attention.basis: 159 numbers instead of 160\n"
-                 "bias.residual: belongs to no matrix that travels by low rank\n"
-                 "steps: -1 is no count\n"
-                 "steps: 0.5 is no count");
+                 "bias.residual: belongs to no matrix that travels by low rank");
   }
-  EXPECT_THROW(group.workers[0].load({}), ConfigError);
   EXPECT_EQ(group.workers[0].save(), good);
 }
 
@@ -376,7 +328,7 @@ TEST(SharedLowRank, PhasesComeInOrder) {
   EXPECT_THROW(worker.project({}, right), std::logic_error);
   EXPECT_THROW(worker.commit(), std::logic_error);
   worker.abandon();
-  EXPECT_EQ(check(SharedLowRankSpec{.rank = 0, .min_ratio = -1, .warm_up_steps = -1}).size(), 3u);
+  EXPECT_EQ(check(SharedLowRankSpec{.rank = 0, .min_ratio = -1}).size(), 2u);
 }
 
 }  // namespace

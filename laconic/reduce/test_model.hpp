@@ -15,9 +15,9 @@
 #include "laconic/codec/codec.hpp"
 #include "laconic/collective/plan.hpp"
 #include "laconic/link/sample.hpp"
-#include "laconic/reduce/shared_low_rank.hpp"
 #include "laconic/reduce/gradient_sum.hpp"
 #include "laconic/reduce/method.hpp"
+#include "laconic/reduce/shared_low_rank.hpp"
 #include "laconic/wire/frame.hpp"
 
 namespace laconic::test {
@@ -128,7 +128,6 @@ class SumModel {
     NamedFloats state;
     if (!workers_.empty()) {
       state = workers_[w].save();
-      state.erase("steps");
     } else if (is_begun_) {  // never with one member
       for (std::size_t b = 0; b < blocks_.size(); ++b) add_block_state(b, w, state);
     }
