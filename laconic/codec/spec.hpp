@@ -149,7 +149,9 @@ TensorSpec value_tensor(Dtype tensor, std::uint64_t count);  // 1-D
 // Exact when has_fixed_size(), otherwise an upper bound.
 std::uint64_t max_payload_bytes(const CodecSpec& codec, const TensorSpec& tensor);
 bool has_fixed_size(const CodecSpec& codec);
-bool is_raw(const CodecSpec& codec);
+
+// True for all codecs but raw.
+bool is_lossy(const CodecSpec& codec);
 
 // True if the sum of two payloads (add_payload, codec/codec.hpp) decodes to the sum of the tensors,
 // so that a collective may add in flight without decoding.

@@ -38,7 +38,7 @@ std::uint64_t lane_count(const CollectiveSpec& spec) {
 
 LinkSpec make_link(std::string name, const CodecSpec& codec, bool has_feedback, Key key) {
   LinkSpec link{.name = std::move(name), .codec = codec};
-  if (has_feedback && !is_raw(codec)) link.memory = ErrorFeedback{};
+  if (has_feedback && is_lossy(codec)) link.memory = ErrorFeedback{};
   link.seed = std::uint64_t{key.hi} << 32 | key.lo;
   return link;
 }
@@ -88,7 +88,7 @@ void check_sum(const CollectiveSpec& spec, Problems& problems) {
     problems.push_back({"up", fmt::format("{} cannot be added without decoding, so {} would encode "
                                           "it at every hop; use direct",
                                           to_text(spec.up), name_of(spec.algorithm))});
-  if (spec.algorithm == Algorithm::doubling && is_raw(spec.up) && !is_raw(spec.down))
+  if (spec.algorithm == Algorithm::doubling && !is_lossy(spec.up) && is_lossy(spec.down))
     problems.push_back(
         {"down", fmt::format("{}, but doubling has no way down; use direct", to_text(spec.down))});
 }
@@ -125,7 +125,7 @@ std::vector<std::vector<Slice>> lanes_of(const CollectiveSpec& spec) {
 }
 
 bool adds_payloads(const CollectiveSpec& spec) {
-  return is_sum(spec.kind) && is_summable(spec.up) && !is_raw(spec.up);
+  return is_sum(spec.kind) && is_summable(spec.up) && is_lossy(spec.up);
 }
 
 // Payloads are only added when all members drew the same elements; elsewhere each draws its own.
@@ -336,8 +336,8 @@ void Collective::recode(const CodecSpec& up, const CodecSpec& down) {
   Problems problems = check(changed);
   if (!problems.empty()) throw ConfigError(std::move(problems));
   LACONIC_ASSERT(adds_payloads(changed) == adds_payloads(body_->spec) &&
-                     is_raw(up) == is_raw(body_->spec.up) &&
-                     is_raw(down) == is_raw(body_->spec.down),
+                     is_lossy(up) == is_lossy(body_->spec.up) &&
+                     is_lossy(down) == is_lossy(body_->spec.down),
                  fmt::format("{}: {} and {}", name_of(changed), to_text(up), to_text(down)));
   body_->for_each_link(
       [&](Sender& sender, const Slice&, bool is_up) { sender.recode(is_up ? up : down); });
@@ -375,7 +375,7 @@ void Collective::load(const CollectiveState& state) {
     const std::span<const float> all = is_up ? state.up : state.down;
     const std::uint64_t start = is_up ? slice.offset : slice.offset - sealed.offset;
     if (std::holds_alternative<NoMemory>(sender.spec().memory)) return;
-    sender.set_residual(0, {static_cast<std::int64_t>(slice.elements)},
+    sender.set_residual({static_cast<std::int64_t>(slice.elements)},
                         all.empty() ? all : all.subspan(start, slice.elements));
   });
 }

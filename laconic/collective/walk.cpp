@@ -120,7 +120,8 @@ const CodecSpec& LaneWalk::codec_of_message() const {
 }
 
 MessageSpec LaneWalk::message_spec() const {
-  return {.use = journey_.exact ? Use::bypass : Use::train, .number = number_of(journey_.sequence)};
+  return {.number = static_cast<int>(number_of(journey_.sequence)),
+          .use = journey_.exact ? Use::bypass : Use::train};
 }
 
 FrameHeader LaneWalk::header_of(const CodecSpec& codec, int chunk) const {
@@ -160,7 +161,7 @@ void LaneWalk::seal(int chunk) {
   message_ =
       adds_payloads_ ? contribution(chunk) : std::make_shared<Bytes>(pack(*lane_.down, chunk));
   is_decoded_ = true;
-  if (is_raw(codec)) return;
+  if (!is_lossy(codec)) return;
   decode(codec, payload_of(*message_, header_of(codec, chunk)), {}, {tensor(chunk), values(chunk)});
 }
 
@@ -170,7 +171,7 @@ void LaneWalk::store(int chunk) {
 }
 
 void LaneWalk::add(int chunk) {
-  if (!adds_payloads_ && !is_raw(frame_.header.codec)) {
+  if (!adds_payloads_ && is_lossy(frame_.header.codec)) {
     add_decoded(chunk);
   } else if (sum_.is_empty()) {
     check_payload(frame_.header.codec, tensor(chunk), frame_.payload);

@@ -35,8 +35,8 @@ struct Watched {
       link.begin();
       for (std::uint64_t m = 0; m < 3; ++m) {
         const Keys keys = {4 * m, 4 * m + 1, 4 * m + 2, 4 * m + 3};
-        const MessageSpec message{.keys = has_samples ? std::span<const std::uint64_t>(keys)
-                                                      : std::span<const std::uint64_t>()};
+        const MessageSpec message{.samples = has_samples ? std::span<const std::uint64_t>(keys)
+                                                         : std::span<const std::uint64_t>()};
         Scratch<std::uint64_t> x(count), y(count);  // room for any dtype
         narrow(dtype, normal(count, 10 * step + m).data(), count, x.data());
         const Bytes bytes = link.sender.pack({tensor, x.data()}, message);
@@ -119,7 +119,7 @@ TEST(Fidelity, WhatTravelsWholeOrIsNotFiniteIsNotCounted) {
   half.sender.watch(&seen);
   half.begin();
   half.send(x, {.use = Use::bypass});
-  half.send(x, {.use = Use::alone});
+  half.send(x, {.use = Use::evaluation});
   EXPECT_EQ(seen, Fidelity{});
   half.send(x);
   EXPECT_EQ(seen.messages, 1U);

@@ -20,8 +20,8 @@ struct NoMemory {
   bool operator==(const NoMemory&) const = default;
 };
 
-// The sender adds what the last message of the same slot lost. Carried from microbatch to
-// microbatch this is Optimus-CC's lazy error propagation; `reset` says how long it lasts.
+// The sender adds what the last message lost. Carried from microbatch to microbatch this is
+// Optimus-CC's lazy error propagation; `reset` says how long it lasts.
 enum class Reset : std::uint8_t {
   never,  // over steps and epochs, as published
   step,   // forgotten at the start of every step
@@ -44,16 +44,28 @@ struct Delta {
 
 using MemorySpec = std::variant<NoMemory, ErrorFeedback, Delta>;
 
+// How the frames of a step are numbered: (message * turns + turn) * samples + sample. Room for more
+// than one turn or sample is for Delta links.
+struct FrameNumbering {
+  std::uint32_t turns = 1;  // how often a message may travel: once, and again when it is asked for
+  std::uint32_t samples = 1;  // of a message
+  bool operator==(const FrameNumbering&) const = default;
+};
+
 struct LinkSpec {
   std::string name;  // "pp.activation.0-1": in logs, meters and checkpoints
   CodecSpec codec = Raw{};
   MemorySpec memory = NoMemory{};
   std::uint64_t seed = 0;  // equal on ranks whose random_k messages are to be summed
+  FrameNumbering numbering = {};
   bool operator==(const LinkSpec&) const = default;
 };
 
 // Every reason why such a link cannot work.
 Problems check(const LinkSpec& link);
+
+// True if messages may lose something: by the codec, or by a reference that is rounded.
+bool is_lossy(const LinkSpec& link);
 
 std::string to_text(const MemorySpec& memory);  // "delta:first=half,reference=bf16"
 

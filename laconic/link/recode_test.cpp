@@ -36,11 +36,11 @@ TEST(Recode, IsTheLinkOfThatCodecWithTheSameMemory) {
   LinkPair link({"link", kCoarse, Delta{.first = Half{}}}, samples);
   LinkPair other({"link", kFine, Delta{.first = Half{}}}, samples);
   const Floats first = normal(240, 1);
-  EXPECT_TRUE(same_bits(link.step(first, {.keys = keys}), other.step(first, {.keys = keys})));
+  EXPECT_TRUE(same_bits(link.step(first, {.samples = keys}), other.step(first, {.samples = keys})));
   recode(link, kFine);
   for (std::uint64_t s = 2; s < 5; ++s) {
     const Floats x = first + normal(240, s, 0.1);
-    EXPECT_TRUE(same_bits(link.step(x, {.keys = keys}), other.step(x, {.keys = keys})));
+    EXPECT_TRUE(same_bits(link.step(x, {.samples = keys}), other.step(x, {.samples = keys})));
     EXPECT_TRUE(link.last == other.last);
   }
 }

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "laconic/codec/codec.hpp"
-#include "laconic/store/delta_store.hpp"
 #include "laconic/link/link_spec.hpp"
+#include "laconic/store/delta_store.hpp"
 
 namespace laconic {
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint32_t kAllReceived = 0xFFF;  // tag part: the receiver will not ask any more
 constexpr std::uint64_t kEvaluationsInFlight = 4;
-constexpr std::uint64_t kEvaluationNumbers = 1 << 24;  // see EdgeMessage
+constexpr std::uint64_t kEvaluationNumbers = 1 << 24;  // see message_tag()
 
 // Low rank starts each power step from the last one, also where nothing else is remembered.
 bool remembers(const LinkSpec& link) {
@@ -184,9 +184,8 @@ double Pipeline::evaluate(const Microbatch& microbatch, std::uint64_t number) {
   const at::Tensor& like = gpt_.parameters.front().value;
   const TensorSpec boundary{.dtype = dtype_of(like.scalar_type()),
                             .shape = {microbatch.ids.numel(), gpt_.shape.width}};
-  const EdgeMessage message{.microbatch = static_cast<int>(number % kEvaluationNumbers),
-                            .use = Use::bypass,
-                            .is_evaluation = true};
+  const MessageSpec message{.number = static_cast<int>(number % kEvaluationNumbers),
+                            .use = Use::evaluation};
   at::Tensor x;
   for (int s = rank_; s < shape.stages; s += shape.ranks) {
     if (s > 0 && edges_.contains(s - 1))

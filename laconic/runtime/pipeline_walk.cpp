@@ -96,7 +96,7 @@ void Pipeline::Walk::pass_down(const Action& a, at::Tensor gradient) {
 }
 
 // Both ends evaluate this for the same message, from the same plan.
-EdgeMessage Pipeline::Walk::message(const Action& a, int edge, bool is_activation) const {
+MessageSpec Pipeline::Walk::message(const Action& a, int edge, bool is_activation) const {
   const GradientSends& encoded = pipeline.plan_.encoded;
   const bool is_selected =
       is_activation || encoded.empty() ||
@@ -105,7 +105,7 @@ EdgeMessage Pipeline::Walk::message(const Action& a, int edge, bool is_activatio
       !is_selected ||
       pipeline.treatment_of(is_activation ? Traffic::pp_activation : Traffic::pp_gradient)
           .is_bypassed;
-  return {.microbatch = a.microbatch,
+  return {.number = a.microbatch,
           .use = is_whole || step.is_shadow ? Use::bypass : Use::train,
           .samples = step.inputs[static_cast<std::size_t>(a.microbatch)].samples};
 }

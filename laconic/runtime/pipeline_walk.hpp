@@ -62,7 +62,7 @@ struct Pipeline::Walk {
   void complete(std::int64_t block);
   void announce(std::int64_t block) const;
   at::Tensor gradient_of_output(const Action& a);
-  EdgeMessage message(const Action& a, int edge, bool is_activation) const;
+  MessageSpec message(const Action& a, int edge, bool is_activation) const;
   void send(const Action& a, bool is_activation);
   at::Tensor recv(const Action& a, bool is_activation);
   void prefetch();

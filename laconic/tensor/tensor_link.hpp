@@ -20,7 +20,6 @@ Bytes pack(Sender& sender, const at::Tensor& x, const MessageSpec& message = {})
 struct UnpackedTensor {
   at::Tensor tensor;
   std::vector<Refusal> refused;  // see Unpacked
-  std::uint64_t lost = 0;
 };
 
 // A fresh tensor of the expected dtype and shape. What the frames say of both is compared with

@@ -19,12 +19,6 @@ namespace {
 
 constexpr std::uint64_t kMostTried = std::uint64_t{16} << 20;  // bytes
 
-bool is_lossy(const CodecSpec& codec) {
-  return !std::holds_alternative<Raw>(codec);
-}
-bool is_lossy(const LinkSpec& link) {
-  return is_lossy(link.codec) || std::holds_alternative<Delta>(link.memory);
-}
 bool is_lossy(const GradientPolicy& policy) {
   return policy.method == ReduceMethod::power_sgd || is_lossy(policy.up) || is_lossy(policy.down);
 }
