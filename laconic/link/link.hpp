@@ -49,21 +49,22 @@ class Sender {
   void commit();
   void abandon();
 
-  // The receiver refused these samples (Unpacked::refused): their next message is a first visit.
+  // Forgets samples that the receiver refused (Unpacked::refused): their next message is a first
+  // visit.
   void forget(std::span<const std::uint64_t> keys);
-  // A hint that these samples come next.
+  // Hints that these samples come next.
   void prefetch(std::span<const std::uint64_t> keys);
-  // From here on adds to `seen` how much the receiver gets of every message of Use::train that
-  // loses something; null: does not look, and costs nothing. Messages that are not finite say
-  // nothing of a codec and are not counted.
+  // Adds to `seen`, from here on, how much the receiver gets of every message of Use::train that
+  // loses something; null: measures nothing, at no cost. Messages that are not finite say nothing
+  // about a codec and are not counted.
   void watch(Fidelity* seen) { seen_ = seen; }
-  // Another codec from the next step on, which the other end must be told too: frames of the wrong
-  // one are refused. Residuals and references stay, since they do not depend on the codec; warm
-  // starts of low_rank begin anew when the kind changes. Throws ConfigError, and nothing has
+  // Uses another codec from the next step on, which the other end must be told too: frames of the
+  // wrong one are refused. Residuals and references stay, since they do not depend on the codec;
+  // warm starts of low_rank begin anew when the kind changes. Throws ConfigError, and nothing has
   // changed. Requires: no open step.
   void recode(const CodecSpec& codec);
 
-  // What a checkpoint must hold: `path` and, with Delta, `path` + ".references".
+  // Save what a checkpoint must hold: `path` and, with Delta, `path` + ".references".
   // Requires, for save(): no open step. load() forgets an open step; it throws FileError when the
   // files are not of such a link, and everything is then as before.
   void save(const std::string& path);

@@ -120,7 +120,8 @@ std::size_t Sender::encode_remembering(ConstHostTensor x, CodecInput input,
   return bytes;
 }
 
-// Decodes it as the receiver will; a sender may lack the decoder of learned maps, and then cannot.
+// Decodes the payload as the receiver will; a sender may lack the decoder of learned maps, and then
+// cannot.
 void Sender::look_at_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
                              const LinearMaps& maps, double residual) const {
   if (std::holds_alternative<AutoEncoder>(codec) && maps.decoder == nullptr) return;
@@ -221,7 +222,8 @@ void Sender::pack_difference(ConstHostTensor x, const MessageSpec& message, std:
   close_frame(out, start, bytes);
 }
 
-// Receivers hand on the new reference, before it is rounded for keeping, in the tensor's own dtype.
+// Compares with what the receiver hands on: the new reference, before it is rounded for keeping, in
+// the tensor's own dtype.
 void Sender::look_at_update(ConstHostTensor x, const float* after) const {
   if (x.spec.dtype == Dtype::f32) return look(x, after, 0);
   const std::size_t count = elements_of(x.spec);

@@ -5,7 +5,7 @@
 // link is faster than the codec: messages are bypassed) or not to be good enough
 // (the guard raises the bits). Both are a Treatment: a value that all ranks agree
 // on between two steps, and that is part of the checkpoint. Another codec is another
-// lossy one: what shall travel whole is bypassed.
+// lossy one: what shall travel raw is bypassed.
 #pragma once
 
 #include <optional>
@@ -16,12 +16,12 @@
 namespace laconic {
 
 struct Treatment {
-  bool is_bypassed = false;        // travels whole, what links remember stays as it is
-  std::optional<CodecSpec> codec;  // instead of the policy's; not looked at when bypassed
+  bool is_bypassed = false;        // travels raw; what links remember stays as it is
+  std::optional<CodecSpec> codec;  // instead of the policy's; ignored when bypassed
   bool operator==(const Treatment&) const = default;
 };
 
-// What is encoded by, unless bypassed.
+// Returns the codec of messages that are not bypassed.
 CodecSpec codec_under(const Treatment& treatment, const CodecSpec& configured);
 
 std::string to_text(const Treatment& treatment);  // "as configured", "bypassed", "quantise:bits=6"

@@ -20,9 +20,9 @@
 // Frames are numbered by microbatch and turn (FrameNumbering), not in the order of packing: a
 // sender that is three microbatches ahead when it is asked confuses nobody.
 //
-// A request that cannot be read is answered by an empty message, which the receiver refuses whole
-// and asks again. What is damaged so that the engine cannot put it together counts as empty too.
-// A message that never comes is a Timeout.
+// A request that cannot be read is answered by an empty message. The receiver then refuses all its
+// samples and asks again. What is damaged so that the engine cannot put it together counts as empty
+// too. A message that never comes is a Timeout.
 //
 // Not thread-safe: ends belong to the computing thread.
 #pragma once
@@ -78,18 +78,19 @@ class EdgeSender {
   // as codec time. With a delta memory keeps the numbers of `x` until the step ends or release():
   // do not write to it. `x` is [rows, width], on any device, and may be part of a graph.
   void send(const at::Tensor& x, const MessageSpec& message, DeadlineKey key);
-  // The receiver will not ask for this microbatch any more: something came back that it made of it.
+  // Drops what was kept of a microbatch: something came back that the receiver made of it, so it
+  // will not ask again.
   void release(int microbatch);
-  // Another codec from the next step on, at both ends: see link/link.hpp.
+  // Uses another codec from the next step on, at both ends: see link/link.hpp.
   void recode(const CodecSpec& codec);
   // Answers requests that have arrived. Never waits. Throws PeerLost, Timeout.
   void serve();
-  // The end of the step at this end. Requires, with a delta memory: the receiver has all messages,
+  // Ends the step at this end. Requires, with a delta memory: the receiver has all messages,
   // as it has when the gradients of all microbatches have come back.
   void commit();
   void abandon();
 
-  // Whether to look at what is sent from here on; true also forgets what was seen before. The time
+  // Starts or ends measuring what is sent; starting also forgets what was measured before. The time
   // that takes is metered as codec time, too. Samples that are sent again count again.
   void watch(bool looks);
   const Fidelity& seen() const { return seen_; }

@@ -78,28 +78,29 @@ class DeltaStore {
   DeltaStore(const DeltaStore&) = delete;
   DeltaStore& operator=(const DeltaStore&) = delete;
 
-  // The newest value, of this step or stored. Reads, or waits for a read under way. The bytes stay
-  // where they are until commit(), abandon(), clear(), and forget() or unstage() of the key.
+  // Returns the newest value, of this step or stored. Reads, or waits for a read under way. The
+  // bytes stay where they are until commit(), abandon(), clear(), and forget() or unstage() of the
+  // key.
   std::optional<Record> find(std::uint64_t key);
 
-  // Room for the new value, aligned to 64 bytes, uninitialised, never where find() has pointed in
-  // this step: a codec may read the old while it writes the new. Staged at once, so fill it before
-  // the next find(). Empty when the budget does not admit the key; a known key always is. Throws
-  // SystemError when the disk is full, and the key is then as before.
+  // Returns room for the new value, aligned to 64 bytes, uninitialised, never where find() has
+  // pointed in this step: a codec may read the old while it writes the new. Staged at once, so fill
+  // it before the next find(). Empty when the budget does not admit the key; a known key always is.
+  // Throws SystemError when the disk is full, and the key is then as before.
   std::optional<std::span<std::byte>> stage(std::uint64_t key, std::uint32_t visits);
 
-  // The last stage() of the key in this step never was; without one nothing happens.
+  // Takes back the last stage() of the key in this step; without one nothing happens.
   void unstage(std::uint64_t key);
 
   void commit();   // the end of a step: the staged values are the stored ones
   void abandon();  // the end of a step: they never were, nor the keys staged for the first time
   void forget(std::uint64_t key);  // at once: as never seen, staged or stored
-  // The same in this step: find() no longer sees the key, and commit() forgets it, but abandon()
+  // Forgets within the step: find() no longer sees the key, and commit() forgets it, but abandon()
   // brings back what was stored.
   void stage_forget(std::uint64_t key);
   void clear();  // forgets all, and gives memory back
 
-  // A hint that these keys are found in this step or the next. Never blocks.
+  // Hints that these keys are found in this step or the next. Never blocks.
   void prefetch(std::span<const std::uint64_t> keys);
   void drain();  // until all that was committed is in the file
   void set_before_io(std::function<void()> before_io);  // DeltaStoreSpec's, from now on; for tests

@@ -28,7 +28,7 @@ namespace laconic {
 
 inline constexpr std::uint64_t kSlotAlignment = 4096;
 
-// What one record takes: of a file, and of a budget. A record of no bytes takes none.
+// The bytes that one record takes of a file, and of a budget. A record of no bytes takes none.
 constexpr std::uint64_t slot_bytes_of(std::uint64_t record_bytes) {
   return (record_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
 }
@@ -42,7 +42,7 @@ class RecordFile {
   RecordFile(const RecordFile&) = delete;
   RecordFile& operator=(const RecordFile&) = delete;
 
-  // A slot that nobody has, with its space on the disk. When it throws, nothing has changed.
+  // Takes a slot that nobody has, with its space on the disk. When it throws, nothing has changed.
   std::uint64_t take_slot();
   void give_slot(std::uint64_t slot) { free_slots_.push_back(slot); }
 

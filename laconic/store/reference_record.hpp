@@ -20,11 +20,11 @@ void read_record(Reference kind, ByteView record, std::size_t count, float* out)
 void write_record(Reference kind, const float* values, std::size_t count,
                   std::span<std::byte> record);
 
-// Whether what read_record() would give is finite. A finite payload does not make it so: decoding
+// True if what read_record() would give is finite. A finite payload does not make it so: decoding
 // to f16 and writing as bf16 round up.
 bool is_finite(Reference kind, ByteView record, std::size_t count);
 
-// Whether write_record() could have made it, for some number of elements.
+// True if write_record() could have made it, for some number of elements.
 bool is_record(Reference kind, ByteView record);
 
 }  // namespace laconic

@@ -14,7 +14,7 @@
 
 namespace laconic {
 
-// `x` may be on any device, with any strides, and part of a graph.
+// Packs a tensor. `x` may be on any device, with any strides, and part of a graph.
 Bytes pack(Sender& sender, const at::Tensor& x, const MessageSpec& message = {});
 
 struct UnpackedTensor {
@@ -22,8 +22,8 @@ struct UnpackedTensor {
   std::vector<Refusal> refused;  // see Unpacked
 };
 
-// A fresh tensor of the expected dtype and shape. What the frames say of both is compared with
-// `expected` and decides nothing, so no frame can ask for memory.
+// Returns a fresh tensor of the expected dtype and shape. What the frames say of both is compared
+// with `expected` and decides nothing, so no frame can ask for memory.
 UnpackedTensor unpack(Receiver& receiver, ByteView bytes, const TensorSpec& expected,
                       at::Device device, const MessageSpec& message = {});
 
