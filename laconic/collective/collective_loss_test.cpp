@@ -45,9 +45,9 @@ class Model {
     for (Sender& sender : down_) sender.abandon();
   }
 
-  void watch(Fidelity* seen) {
-    for (Sender& sender : up_) sender.watch(seen);
-    for (Sender& sender : down_) sender.watch(seen);
+  void measure_fidelity(Fidelity* seen) {
+    for (Sender& sender : up_) sender.measure_fidelity(seen);
+    for (Sender& sender : down_) sender.measure_fidelity(seen);
   }
 
   // The sum that all members get.
@@ -229,7 +229,7 @@ TEST(LossyCollective, MembersSeeWhatTheirLinksLose) {
       Model model(spec);
       Fidelity expected, before;
       for (const std::uint64_t step : {0, 2}) {
-        model.watch(step == 2 ? &expected : &before);
+        model.measure_fidelity(step == 2 ? &expected : &before);
         model.begin(step);
         model.all_reduce(inputs(members, 3000, step));
         model.commit();
@@ -239,16 +239,16 @@ TEST(LossyCollective, MembersSeeWhatTheirLinksLose) {
       run_members(members, [&](Engine& engine) {
         Collective collective(engine, spec);
         for (std::uint64_t step = 0; step < 3; ++step) {
-          collective.watch(true);
+          collective.measure_fidelity(true);
           auto buffer = inputs(members, 3000, step)[index(engine.rank())];
           step_once(engine, collective, step, bytes_in(buffer), step == 1);
-          EXPECT_EQ(collective.seen() == Fidelity(), step == 1) << where;
+          EXPECT_EQ(collective.fidelity() == Fidelity(), step == 1) << where;
         }
-        const Fidelity mine = collective.seen();
-        collective.watch(false);
+        const Fidelity mine = collective.fidelity();
+        collective.measure_fidelity(false);
         auto buffer = inputs(members, 3000, 3)[index(engine.rank())];
         step_once(engine, collective, 3, bytes_in(buffer));
-        EXPECT_EQ(collective.seen(), mine) << where;
+        EXPECT_EQ(collective.fidelity(), mine) << where;
         const std::lock_guard lock(mutex);
         seen += mine;
       });

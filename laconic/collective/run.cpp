@@ -316,19 +316,19 @@ void Collective::abandon() {
   body_->for_each_link([](Sender& sender, const Slice&, bool) { sender.abandon(); });
 }
 
-void Collective::watch(bool looks) {
+void Collective::measure_fidelity(bool looks) {
   body_->require_idle("watch");
   if (looks) body_->seen = {};
   Fidelity* const seen = looks ? &body_->seen : nullptr;
-  body_->for_each_link([&](Sender& sender, const Slice&, bool) { sender.watch(seen); });
+  body_->for_each_link([&](Sender& sender, const Slice&, bool) { sender.measure_fidelity(seen); });
 }
 
-Fidelity Collective::seen() const {
+Fidelity Collective::fidelity() const {
   body_->require_idle("seen");
   return body_->seen;
 }
 
-void Collective::recode(const CodecSpec& up, const CodecSpec& down) {
+void Collective::set_codec(const CodecSpec& up, const CodecSpec& down) {
   LACONIC_ASSERT(!body_->is_begun, fmt::format("{}: a step is open", name_of(body_->spec)));
   CollectiveSpec changed = body_->spec;
   changed.up = up;
@@ -340,7 +340,7 @@ void Collective::recode(const CodecSpec& up, const CodecSpec& down) {
                      is_lossy(down) == is_lossy(body_->spec.down),
                  fmt::format("{}: {} and {}", name_of(changed), to_text(up), to_text(down)));
   body_->for_each_link(
-      [&](Sender& sender, const Slice&, bool is_up) { sender.recode(is_up ? up : down); });
+      [&](Sender& sender, const Slice&, bool is_up) { sender.set_codec(is_up ? up : down); });
   body_->spec = std::move(changed);
 }
 

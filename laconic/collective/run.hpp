@@ -105,13 +105,13 @@ class Collective {
 
   // Whether this member looks at what it sends from here on, contributions and sealed sums alike;
   // true also forgets what was seen before. Requires, for both: no operation is under way.
-  void watch(bool looks);
-  Fidelity seen() const;
+  void measure_fidelity(bool looks);
+  Fidelity fidelity() const;
 
   // Other codecs from the next operation on, on all members; residuals and the cut stay. Throws
   // ConfigError with every reason, and nothing has changed. Requires: no step is open; payloads are
   // added as before or not at all as before (adds_payloads()); a codec that is raw stays raw.
-  void recode(const CodecSpec& up, const CodecSpec& down);
+  void set_codec(const CodecSpec& up, const CodecSpec& down);
 
   // Requires: no step is open. load() throws ConfigError when sizes are not those of the spec.
   CollectiveState save() const;

@@ -57,12 +57,12 @@ class Sender {
   // Adds to `seen`, from here on, how much the receiver gets of every message of Use::train that
   // loses something; null: measures nothing, at no cost. Messages that are not finite say nothing
   // about a codec and are not counted.
-  void watch(Fidelity* seen) { seen_ = seen; }
+  void measure_fidelity(Fidelity* seen) { seen_ = seen; }
   // Uses another codec from the next step on, which the other end must be told too: frames of the
   // wrong one are refused. Residuals and references stay, since they do not depend on the codec;
   // warm starts of low_rank begin anew when the kind changes. Throws ConfigError, and nothing has
   // changed. Requires: no open step.
-  void recode(const CodecSpec& codec);
+  void set_codec(const CodecSpec& codec);
 
   // Save what a checkpoint must hold: `path` and, with Delta, `path` + ".references".
   // Requires, for save(): no open step. load() forgets an open step; it throws FileError when the
@@ -124,7 +124,7 @@ class Receiver {
   void abandon();
 
   void prefetch(std::span<const std::uint64_t> keys);
-  void recode(const CodecSpec& codec);  // as the sender's
+  void set_codec(const CodecSpec& codec);  // as the sender's
   void save(const std::string& path);   // as the sender's, but `path` + ".references" only
   void load(const std::string& path);
 

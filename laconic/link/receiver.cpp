@@ -79,7 +79,7 @@ void Receiver::prefetch(std::span<const std::uint64_t> keys) {
   if (store_) store_->prefetch(keys);
 }
 
-void Receiver::recode(const CodecSpec& codec) {
+void Receiver::set_codec(const CodecSpec& codec) {
   LACONIC_ASSERT(!store_ || !store_->has_staged(),
                  fmt::format("{}: step {} is open", spec_.name, step_));
   LinkSpec changed = spec_;

@@ -62,7 +62,7 @@ void Sender::prefetch(std::span<const std::uint64_t> keys) {
   if (store_) store_->prefetch(keys);
 }
 
-void Sender::recode(const CodecSpec& codec) {
+void Sender::set_codec(const CodecSpec& codec) {
   require_closed();
   LinkSpec changed = spec_;
   changed.codec = codec;

@@ -68,23 +68,23 @@ class CodecSum final : public GradientSum {
       if (sum) sum->abandon();
   }
 
-  void watch(bool looks) override {
+  void measure_fidelity(bool looks) override {
     for (auto& sum : sums_)
-      if (sum) sum->watch(looks);
+      if (sum) sum->measure_fidelity(looks);
   }
-  Fidelity seen() const override {
+  Fidelity fidelity() const override {
     Fidelity all;
     for (const auto& sum : sums_)
-      if (sum) all += sum->seen();
+      if (sum) all += sum->fidelity();
     return all;
   }
 
   // Where chunks begin and end stays, so that residuals lie where they did.
-  void treat(const Treatment& treatment) override {
+  void treat(const CodecOverride& treatment) override {
     const auto [up, down] =
-        codecs_of(treatment.codec ? recoded(policy_, *treatment.codec) : policy_);
+        codecs_of(treatment.codec ? with_codec(policy_, *treatment.codec) : policy_);
     for (auto& sum : sums_)
-      if (sum) sum->recode(up, down);
+      if (sum) sum->set_codec(up, down);
   }
 
   NamedFloats save() const override {

@@ -118,13 +118,13 @@ Problems check(const GradientPolicy& policy, Dtype dtype, int members) {
   return problems;
 }
 
-GradientPolicy recoded(GradientPolicy policy, const CodecSpec& codec) {
+GradientPolicy with_codec(GradientPolicy policy, const CodecSpec& codec) {
   if (is_lossy(policy.up)) policy.up = codec;
   if (is_lossy(policy.down)) policy.down = codec;
   return policy;
 }
 
-Problems check(const Treatment& treatment, const GradientPolicy& policy, Dtype dtype, int members) {
+Problems check(const CodecOverride& treatment, const GradientPolicy& policy, Dtype dtype, int members) {
   if (treatment.is_bypassed || !treatment.codec) return {};
   const std::string codec = to_text(*treatment.codec);
   if (!is_lossy(*treatment.codec))
@@ -132,7 +132,7 @@ Problems check(const Treatment& treatment, const GradientPolicy& policy, Dtype d
   if (!is_lossy(policy.up) && !is_lossy(policy.down))
     return {{"codec",
              fmt::format("{} instead of raw: messages that lose nothing stay as they are", codec)}};
-  const GradientPolicy changed = recoded(policy, *treatment.codec);
+  const GradientPolicy changed = with_codec(policy, *treatment.codec);
   Problems problems = check(changed, dtype, members);
   if (problems.empty() && passes_sums_on(changed) != passes_sums_on(policy))
     problems.push_back({"codec", fmt::format("{} instead of {}: sums of the one are passed on as "

@@ -26,7 +26,7 @@
 #include "laconic/base/dtype.hpp"
 #include "laconic/collective/run.hpp"
 #include "laconic/reduce/shared_low_rank.hpp"
-#include "laconic/link/treatment.hpp"
+#include "laconic/link/codec_override.hpp"
 
 namespace laconic {
 
@@ -57,10 +57,10 @@ struct GradientPolicy {
 // Every reason why the policy cannot work for buffers of this dtype, by key ("codec").
 Problems check(const GradientPolicy& policy, Dtype dtype, int members);
 // The policy with another codec in the place of every lossy one: of power_sgd, that of the factors.
-GradientPolicy recoded(GradientPolicy policy, const CodecSpec& codec);
+GradientPolicy with_codec(GradientPolicy policy, const CodecSpec& codec);
 // Every reason why sums of this policy cannot be treated so, by key as above. To bypass is always
 // possible; another codec must be lossy, as what it replaces is, and be added the same way.
-Problems check(const Treatment& treatment, const GradientPolicy& policy, Dtype dtype, int members);
+Problems check(const CodecOverride& treatment, const GradientPolicy& policy, Dtype dtype, int members);
 
 // What lies in a block's flat buffer, in order; nothing, where the block is another rank's. Blocks
 // are numbered as in the whole model, so that messages of several sums compare in urgency.
@@ -88,15 +88,15 @@ class GradientSum {
   // Whether this rank looks at what it sends, in steps that begin from here on; true also forgets
   // what was seen before. What travels exactly is not looked at. Requires, for both: nothing is
   // under way.
-  virtual void watch(bool /*looks*/) {}
-  virtual Fidelity seen() const { return {}; }
+  virtual void measure_fidelity(bool /*looks*/) {}
+  virtual Fidelity fidelity() const { return {}; }
 
   // From the next step on, instead of as before; the same on all ranks. Sums that lose nothing are
   // what they were. With another codec residuals go on. Bypassed sums are those of contributions
   // and of all that is outstanding: residuals leave with the first of them that is committed, so
   // that nothing owed is lost for ever, and none arise until sums are encoded again. Low-rank bases
   // stay. Throws ConfigError as check() says. Requires: no step is open.
-  virtual void treat(const Treatment& treatment) = 0;
+  virtual void treat(const CodecOverride& treatment) = 0;
 
   // What this rank remembers, named; what a checkpoint holds of it. Requires: no step is open.
   virtual NamedFloats save() const = 0;

@@ -26,7 +26,7 @@ class LoneSum final : public GradientSum {
   void wait() override {}
   void commit() override { owed_.clear(); }
   void abandon() override {}
-  void treat(const Treatment&) override {}
+  void treat(const CodecOverride&) override {}
 
   NamedFloats save() const override { return owed_; }
   void load(const NamedFloats& state) override {

@@ -67,7 +67,7 @@ class NativeSum final : public GradientSum {
 
   void commit() override {}
   void abandon() override {}
-  void treat(const Treatment&) override {}
+  void treat(const CodecOverride&) override {}
   NamedFloats save() const override { return {}; }
   void load(const NamedFloats& state) override { require_fit(state, {}); }
 

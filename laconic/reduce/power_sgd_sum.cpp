@@ -45,14 +45,14 @@ class FlatSum {
   void abandon() {
     if (sum_) sum_->abandon();
   }
-  void recode(const CodecPair& codecs) {
-    if (sum_) sum_->recode(codecs.up, codecs.down);
+  void set_codec(const CodecPair& codecs) {
+    if (sum_) sum_->set_codec(codecs.up, codecs.down);
   }
 
-  void watch(bool looks) {
-    if (sum_) sum_->watch(looks);
+  void measure_fidelity(bool looks) {
+    if (sum_) sum_->measure_fidelity(looks);
   }
-  Fidelity seen() const { return sum_ ? sum_->seen() : Fidelity(); }
+  Fidelity fidelity() const { return sum_ ? sum_->fidelity() : Fidelity(); }
 
   std::vector<float> values;
 
@@ -143,20 +143,20 @@ class PowerSgd final : public Operation {
 
   // Matrices, and their factors where a codec spoils them further. P is orthonormal, so that the
   // norms of both are of one kind.
-  void watch(bool looks) {
+  void measure_fidelity(bool looks) {
     if (looks) seen_ = {};
-    shared_.watch(looks ? &seen_ : nullptr);
-    for (FlatSum* sum : sums()) sum->watch(looks);
+    shared_.measure_fidelity(looks ? &seen_ : nullptr);
+    for (FlatSum* sum : sums()) sum->measure_fidelity(looks);
   }
-  Fidelity seen() const {
+  Fidelity fidelity() const {
     Fidelity all = seen_;
-    for (const FlatSum* sum : {&raw_, &left_, &right_}) all += sum->seen();
+    for (const FlatSum* sum : {&raw_, &left_, &right_}) all += sum->fidelity();
     return all;
   }
 
-  void recode(const CodecPair& codecs) {
-    left_.recode(codecs);
-    right_.recode(codecs);
+  void set_codec(const CodecPair& codecs) {
+    left_.set_codec(codecs);
+    right_.set_codec(codecs);
   }
 
   NamedFloats save() const { return shared_.save(); }
@@ -337,19 +337,19 @@ class PowerSgdSum final : public GradientSum {
     for (const auto& part : parts_) part->abandon();
   }
 
-  void watch(bool looks) override {
-    for (const auto& part : parts_) part->watch(looks);
+  void measure_fidelity(bool looks) override {
+    for (const auto& part : parts_) part->measure_fidelity(looks);
   }
-  Fidelity seen() const override {
+  Fidelity fidelity() const override {
     Fidelity all;
-    for (const auto& part : parts_) all += part->seen();
+    for (const auto& part : parts_) all += part->fidelity();
     return all;
   }
 
-  void treat(const Treatment& treatment) override {
+  void treat(const CodecOverride& treatment) override {
     const CodecPair codecs =
-        codecs_of(treatment.codec ? recoded(policy_, *treatment.codec) : policy_);
-    for (const auto& part : parts_) part->recode(codecs);
+        codecs_of(treatment.codec ? with_codec(policy_, *treatment.codec) : policy_);
+    for (const auto& part : parts_) part->set_codec(codecs);
   }
 
   NamedFloats save() const override {

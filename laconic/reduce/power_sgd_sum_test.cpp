@@ -302,21 +302,21 @@ TEST(PowerSgdSum, WatchedMembersSeeMatricesAndFactorsThatLoseSomething) {
       policy.up = policy.down = parse_codec(factors);
       run_ranks(3, [&](Transport& transport) {
         Member member(transport, policy, kBlocks);
-        member.sum->watch(true);
+        member.sum->measure_fidelity(true);
         Blocks<float> values = gradients<float>(kBlocks, transport.rank(), 0);
         member.exchange(0, values);
-        const Fidelity seen = member.sum->seen();
+        const Fidelity seen = member.sum->fidelity();
         member.sum->commit();
         EXPECT_GE(seen.messages, least) << factors;
         EXPECT_LE(seen.messages, most) << factors;
         EXPECT_EQ(seen.residual > 0, most > 0) << factors;
-        member.sum->watch(false);
+        member.sum->measure_fidelity(false);
         values = gradients<float>(kBlocks, transport.rank(), 1);
         member.exchange(1, values);
         member.sum->commit();
-        EXPECT_EQ(member.sum->seen(), seen) << "not watched";
-        member.sum->watch(true);
-        EXPECT_EQ(member.sum->seen(), Fidelity());
+        EXPECT_EQ(member.sum->fidelity(), seen) << "not watched";
+        member.sum->measure_fidelity(true);
+        EXPECT_EQ(member.sum->fidelity(), Fidelity());
       });
     }
 }

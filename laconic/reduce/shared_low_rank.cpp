@@ -218,7 +218,7 @@ void SharedLowRank::abandon() {
   phase_ = Phase::idle;
 }
 
-void SharedLowRank::watch(Fidelity* seen) {
+void SharedLowRank::measure_fidelity(Fidelity* seen) {
   require(Phase::idle);
   seen_ = seen;
 }

@@ -82,7 +82,7 @@ class SharedLowRank {
   // decoded is this worker's share in the output, P P^T A_w, with P as all workers have it; what is
   // true is its gradient; and the residual is its own. What a codec of the factors loses is for
   // whoever sends them to see. Requires: no step is under way.
-  void watch(Fidelity* seen);
+  void measure_fidelity(Fidelity* seen);
 
   // Requires, for these: no step is under way.
   // Null until a step of that tensor with feedback has been committed.

@@ -294,7 +294,7 @@ TEST(SharedLowRank, AWatchedWorkerSeesItsShareInTheOutputAndItsResidual) {
       Group group({.rank = 6, .feedback = feedback}, kTensors, count);
       group.step(gradients_of(kTensors, count, 0));
       std::vector<Fidelity> seen(count);
-      for (std::size_t w = 0; w < count; ++w) group.workers[w].watch(&seen[w]);
+      for (std::size_t w = 0; w < count; ++w) group.workers[w].measure_fidelity(&seen[w]);
       const std::vector<Tensors> gradients = gradients_of(kTensors, count, 1);
       const Tensors output = group.step(gradients);
       for (std::size_t w = 0; w < count; ++w) {
@@ -314,7 +314,7 @@ TEST(SharedLowRank, AWatchedWorkerSeesItsShareInTheOutputAndItsResidual) {
           EXPECT_EQ(seen[w], expected);
         else  // of the others' there is nothing in it
           EXPECT_GT(seen[w].cosine(), expected.cosine());
-        group.workers[w].watch(nullptr);
+        group.workers[w].measure_fidelity(nullptr);
       }
       const std::vector<Fidelity> before = seen;
       group.step(gradients);

@@ -48,10 +48,10 @@ class SteeredSum final : public GradientSum {
     is_shadow_ = false;
   }
 
-  void watch(bool looks) override { encoded_->watch(looks); }
-  Fidelity seen() const override { return encoded_->seen(); }
+  void measure_fidelity(bool looks) override { encoded_->measure_fidelity(looks); }
+  Fidelity fidelity() const override { return encoded_->fidelity(); }
 
-  void treat(const Treatment& treatment) override {
+  void treat(const CodecOverride& treatment) override {
     Problems problems = check(treatment, request_.policy, request_.dtype, members_);
     if (!problems.empty()) throw ConfigError(std::move(problems));
     encoded_->treat({.codec = codec_of(treatment)});
@@ -73,7 +73,7 @@ class SteeredSum final : public GradientSum {
     if (whole_ == nullptr) whole_ = make_codec_sum(wholly(request_));
   }
 
-  static std::optional<CodecSpec> codec_of(const Treatment& treatment) {
+  static std::optional<CodecSpec> codec_of(const CodecOverride& treatment) {
     return treatment.is_bypassed ? std::nullopt : treatment.codec;
   }
 

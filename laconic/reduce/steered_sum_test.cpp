@@ -9,16 +9,16 @@ namespace {
 
 using namespace test;
 
-const Treatment kBypassed{.is_bypassed = true};
+const CodecOverride kBypassed{.is_bypassed = true};
 
-Treatment by(const char* codec) {
+CodecOverride by(const char* codec) {
   return {.codec = parse_codec(codec)};
 }
 
 struct Row {
   const char* name;
   GradientPolicy policy;
-  Treatment another;  // codec, if the policy can have one
+  CodecOverride another;  // codec, if the policy can have one
 };
 
 GradientPolicy policy_by(const char* codec) {
@@ -45,10 +45,10 @@ std::vector<Row> rows() {
 // When a treatment begins, and whether the step is committed.
 struct Change {
   std::uint64_t step;
-  Treatment treatment;
+  CodecOverride treatment;
 };
 
-std::vector<std::vector<Change>> plans(const Treatment& another) {
+std::vector<std::vector<Change>> plans(const CodecOverride& another) {
   return {{{0, kBypassed}},
           {{3, kBypassed}},
           {{3, another}},
@@ -106,12 +106,12 @@ TEST(SteeredSum, AShadowIsThePlainSumAndLeavesNoTrace) {
           const std::string where = fmt::format("{}, step {}", row.name, step);
           const auto all = all_gradients<float>(kBlocks, kRanks, step);
           auto shadow = gradients<float>(kBlocks, transport.rank(), step), values = shadow;
-          member.sum->watch(true);
+          member.sum->measure_fidelity(true);
           member.sum->begin_shadow(step);
           for (std::size_t b = 0; b < shadow.size(); ++b)
             member.sum->post(b, reinterpret_cast<std::byte*>(shadow[b].data()));
           member.sum->wait();
-          EXPECT_EQ(member.sum->seen(), Fidelity()) << where;
+          EXPECT_EQ(member.sum->fidelity(), Fidelity()) << where;
           member.sum->abandon();
           expect_same(plain.sum(step, all), shadow, "shadow of " + where);
           plain.commit();
@@ -241,7 +241,7 @@ TEST(SteeredSum, RanksThatAreTreatedDifferentlyDoNotTakeOneForTheOther) {
 
 TEST(SteeredSum, WhatCannotBeIsRefused) {
   const GradientPolicy quantise = policy_by("quantise:bits=4");
-  const auto problems = [](const Treatment& treatment, const GradientPolicy& policy) {
+  const auto problems = [](const CodecOverride& treatment, const GradientPolicy& policy) {
     return check(treatment, policy, Dtype::f32, 2).size();
   };
   EXPECT_EQ(problems({}, quantise), 0U);

@@ -116,8 +116,8 @@ class SumModel {
     for (SharedLowRank& worker : workers_) worker.abandon();
   }
 
-  void treat(const Treatment& treatment) {
-    policy_ = !treatment.is_bypassed && treatment.codec ? recoded(configured_, *treatment.codec)
+  void treat(const CodecOverride& treatment) {
+    policy_ = !treatment.is_bypassed && treatment.codec ? with_codec(configured_, *treatment.codec)
                                                         : configured_;
     is_bypassed_ = treatment.is_bypassed && members_ > 1;
   }

@@ -115,8 +115,8 @@ void EdgeSender::queue(const Outgoing& outgoing, Bytes message) {
                 .message = std::make_shared<const Bytes>(std::move(message))});
 }
 
-void EdgeSender::recode(const CodecSpec& codec) {
-  sender_.recode(codec);
+void EdgeSender::set_codec(const CodecSpec& codec) {
+  sender_.set_codec(codec);
   spec_.link.codec = codec;
 }
 
@@ -151,9 +151,9 @@ void EdgeSender::answer(int microbatch, Kept& kept, const Bytes& request) {
   resent_ += keys.size();
 }
 
-void EdgeSender::watch(bool looks) {
+void EdgeSender::measure_fidelity(bool looks) {
   if (looks) seen_ = {};
-  sender_.watch(looks ? &seen_ : nullptr);
+  sender_.measure_fidelity(looks ? &seen_ : nullptr);
 }
 
 void EdgeSender::commit() {
@@ -295,8 +295,8 @@ void EdgeReceiver::abandon() {
   receiver_.abandon();
 }
 
-void EdgeReceiver::recode(const CodecSpec& codec) {
-  receiver_.recode(codec);
+void EdgeReceiver::set_codec(const CodecSpec& codec) {
+  receiver_.set_codec(codec);
   spec_.link.codec = codec;
 }
 

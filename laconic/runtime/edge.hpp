@@ -82,7 +82,7 @@ class EdgeSender {
   // will not ask again.
   void release(int microbatch);
   // Uses another codec from the next step on, at both ends: see link/link.hpp.
-  void recode(const CodecSpec& codec);
+  void set_codec(const CodecSpec& codec);
   // Answers requests that have arrived. Never waits. Throws PeerLost, Timeout.
   void serve();
   // Ends the step at this end. Requires, with a delta memory: the receiver has all messages,
@@ -92,8 +92,8 @@ class EdgeSender {
 
   // Starts or ends measuring what is sent; starting also forgets what was measured before. The time
   // that takes is metered as codec time, too. Samples that are sent again count again.
-  void watch(bool looks);
-  const Fidelity& seen() const { return seen_; }
+  void measure_fidelity(bool looks);
+  const Fidelity& fidelity() const { return seen_; }
 
   Sender& link() { return sender_; }
   const EdgeSpec& spec() const { return spec_; }
@@ -144,7 +144,7 @@ class EdgeReceiver {
                   const std::function<void()>& serve);
   void commit();  // Requires: what was posted was received
   void abandon();
-  void recode(const CodecSpec& codec);  // as the sender's
+  void set_codec(const CodecSpec& codec);  // as the sender's
 
   Receiver& link() { return receiver_; }
   const EdgeSpec& spec() const { return spec_; }

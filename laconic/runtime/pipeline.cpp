@@ -198,32 +198,32 @@ double Pipeline::evaluate(const Microbatch& microbatch, std::uint64_t number) {
   return stages_.back() != nullptr ? x.item<double>() : 0;
 }
 
-void Pipeline::watch(bool looks) {
-  for (const auto& [number, edge] : edges_) edge->sender.watch(looks);
+void Pipeline::measure_fidelity(bool looks) {
+  for (const auto& [number, edge] : edges_) edge->sender.measure_fidelity(looks);
 }
 
-std::map<Traffic, Fidelity> Pipeline::seen() const {
+std::map<Traffic, Fidelity> Pipeline::fidelity() const {
   std::map<Traffic, Fidelity> all;
   for (const auto& [number, edge] : edges_)
-    if (edge->sender.seen().messages > 0) all[edge->sender.spec().traffic] += edge->sender.seen();
+    if (edge->sender.fidelity().messages > 0) all[edge->sender.spec().traffic] += edge->sender.fidelity();
   return all;
 }
 
-Treatment Pipeline::treatment_of(Traffic traffic) const {
+CodecOverride Pipeline::treatment_of(Traffic traffic) const {
   const auto found = treatments_.find(traffic);
-  return found == treatments_.end() ? Treatment{} : found->second;
+  return found == treatments_.end() ? CodecOverride{} : found->second;
 }
 
-void Pipeline::treat(Traffic traffic, const Treatment& treatment) {
+void Pipeline::treat(Traffic traffic, const CodecOverride& treatment) {
   const bool is_activation = traffic == Traffic::pp_activation;
   if (!is_activation && traffic != Traffic::pp_gradient) return;
   const CodecSpec codec =
-      codec_under(treatment, is_activation ? plan_.activation.codec : plan_.gradient.codec);
+      effective_codec(treatment, is_activation ? plan_.activation.codec : plan_.gradient.codec);
   for (const auto& [number, edge] : edges_) {
     if (edge->sends_activations == is_activation)
-      edge->sender.recode(codec);
+      edge->sender.set_codec(codec);
     else
-      edge->receiver.recode(codec);
+      edge->receiver.set_codec(codec);
   }
   treatments_[traffic] = treatment;
 }
@@ -232,7 +232,7 @@ void Pipeline::treat(Traffic traffic, const Treatment& treatment) {
 bool Pipeline::has_memory() const {
   const auto remembers_now = [&](LinkSpec link, Traffic traffic) {
     if (remembers(link)) return true;
-    link.codec = codec_under(treatment_of(traffic), link.codec);
+    link.codec = effective_codec(treatment_of(traffic), link.codec);
     return remembers(link);
   };
   return !edges_.empty() && (remembers_now(plan_.activation, Traffic::pp_activation) ||

@@ -27,7 +27,7 @@
 #include <utility>
 #include <vector>
 
-#include "laconic/link/treatment.hpp"
+#include "laconic/link/codec_override.hpp"
 #include "laconic/mesh/mesh.hpp"
 #include "laconic/runtime/edge.hpp"
 #include "laconic/runtime/stage.hpp"
@@ -116,14 +116,14 @@ class Pipeline {
 
   // Whether to look at what is sent, in steps that begin from here on; true also forgets what was
   // seen before.
-  void watch(bool looks);
-  std::map<Traffic, Fidelity> seen() const;  // of this rank's messages; classes that had any
+  void measure_fidelity(bool looks);
+  std::map<Traffic, Fidelity> fidelity() const;  // of this rank's messages; classes that had any
 
   // From the next step on, messages of pp.activation or pp.gradient are treated so, instead of how
-  // they were; the same on all ranks of the pipeline. `Treatment{}` is as the plan says. Memories
+  // they were; the same on all ranks of the pipeline. `CodecOverride{}` is as the plan says. Memories
   // stay: see link/link.hpp. Other classes do not concern a pipeline. Throws ConfigError when links
   // cannot be so. Requires: no step is open; before load(), for a run that goes on.
-  void treat(Traffic traffic, const Treatment& treatment);
+  void treat(Traffic traffic, const CodecOverride& treatment);
 
   const ComputeTimes& times() const { return times_; }
   // Samples that an end did not understand, and that were sent again as first visits.
@@ -139,7 +139,7 @@ class Pipeline {
   Edge* edge_at(int edge);
   void serve();
   void settle(std::uint64_t step);
-  Treatment treatment_of(Traffic traffic) const;
+  CodecOverride treatment_of(Traffic traffic) const;
 
   const Gpt& gpt_;
   PipelinePlan plan_;
@@ -148,7 +148,7 @@ class Pipeline {
   std::vector<std::unique_ptr<Stage>> stages_;  // by stage; null where another rank's
   std::map<int, std::unique_ptr<Edge>> edges_;  // by edge; those to other ranks
   std::vector<std::size_t> last_gradient_;      // by stage: place in the list
-  std::map<Traffic, Treatment> treatments_;
+  std::map<Traffic, CodecOverride> treatments_;
   ComputeTimes times_;
 };
 

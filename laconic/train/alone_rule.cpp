@@ -22,7 +22,7 @@ class AloneRule final : public UpdateRule {
     owed_.reset();
   }
   void abandon() override {}
-  void treat(Traffic, const Treatment&) override {}
+  void treat(Traffic, const CodecOverride&) override {}
 
   RankTensors save(const OptimiserState&) const override {
     return owed_ != nullptr ? tensors_of(owed_->save(), std::string(kGradient)) : RankTensors();

@@ -144,7 +144,7 @@ double BypassJudge::wire_bytes(Traffic traffic) const {
   const bool is_activation = traffic == Traffic::pp_activation;
   LinkSpec link = is_activation ? activation_link(parts_.config) : gradient_link(parts_.config);
   if (!std::holds_alternative<Delta>(link.memory)) return wire;
-  link.codec = codec_under(parts_.steering.treatment_of(traffic), link.codec);
+  link.codec = effective_codec(parts_.steering.treatment_of(traffic), link.codec);
   const double encoded =
       is_activation ? 1 : encoded_gradients(parts_.plan, parts_.world.pp_member());
   const double left =

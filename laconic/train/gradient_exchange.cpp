@@ -107,16 +107,16 @@ void GradientExchange::abandon() {
   if (tied_sum_) tied_sum_->abandon();
 }
 
-void GradientExchange::watch(bool looks) {
-  sum_->watch(looks);
-  if (tied_sum_) tied_sum_->watch(looks);
+void GradientExchange::measure_fidelity(bool looks) {
+  sum_->measure_fidelity(looks);
+  if (tied_sum_) tied_sum_->measure_fidelity(looks);
 }
 
-std::map<Traffic, Fidelity> GradientExchange::seen() const {
+std::map<Traffic, Fidelity> GradientExchange::fidelity() const {
   std::map<Traffic, Fidelity> all;
-  if (const Fidelity seen = sum_->seen(); seen.messages > 0) all[Traffic::dp_gradient] = seen;
+  if (const Fidelity seen = sum_->fidelity(); seen.messages > 0) all[Traffic::dp_gradient] = seen;
   if (!tied_sum_) return all;
-  if (const Fidelity seen = tied_sum_->seen(); seen.messages > 0)
+  if (const Fidelity seen = tied_sum_->fidelity(); seen.messages > 0)
     all[Traffic::embedding_tied] = seen;
   return all;
 }
@@ -161,7 +161,7 @@ void GradientExchange::sum_tied_in_replica(std::int64_t step) {
 }
 
 // Ranks of a pipeline that do not encode (dp.gradient.stages) have nothing to be treated.
-void GradientExchange::treat(Traffic traffic, const Treatment& treatment) {
+void GradientExchange::treat(Traffic traffic, const CodecOverride& treatment) {
   if (traffic == Traffic::dp_gradient) sum_->treat(treatment);
   if (traffic == Traffic::embedding_tied && tied_sum_) tied_sum_->treat(treatment);
 }

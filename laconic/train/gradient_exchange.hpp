@@ -58,8 +58,8 @@ class GradientExchange {
   void abandon();
 
   // Whether to look at what is sent from here on, and what was seen: see GradientSum.
-  void watch(bool looks);
-  std::map<Traffic, Fidelity> seen() const;
+  void measure_fidelity(bool looks);
+  std::map<Traffic, Fidelity> fidelity() const;
 
   // Where parameter `p` lies in the buffers, in its own shape.
   const at::Tensor& part(std::size_t p) const;
@@ -71,7 +71,7 @@ class GradientExchange {
   void sum_tied_in_replica(std::int64_t step);
 
   // See UpdateRule. Requires: outside of begin ... commit.
-  void treat(Traffic traffic, const Treatment& treatment);
+  void treat(Traffic traffic, const CodecOverride& treatment);
 
   RankTensors save() const;
   // From what all ranks saved; with another number of stages residuals are dropped. Returns a note.

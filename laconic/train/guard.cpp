@@ -70,7 +70,7 @@ std::string to_text(const Crossing& c) {
                      c.threshold, c.limit);
 }
 
-std::string way_of(const Treatment& treatment) {
+std::string way_of(const CodecOverride& treatment) {
   return treatment.is_bypassed ? "whole" : "by " + to_text(*treatment.codec);
 }
 
@@ -111,7 +111,7 @@ GuardReading ClassWatch::drift() const {
           last.residual_ratio - first.residual_ratio};
 }
 
-Treatment next_rung(const CodecSpec& now) {
+CodecOverride next_rung(const CodecSpec& now) {
   if (const auto* quantise = std::get_if<Quantise>(&now))
     return {.is_bypassed = false, .codec = after(*quantise)};
   if (const auto* sign = std::get_if<Sign>(&now))

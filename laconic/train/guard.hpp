@@ -23,7 +23,7 @@
 
 #include "laconic/config/run_config.hpp"
 #include "laconic/link/fidelity.hpp"
-#include "laconic/link/treatment.hpp"
+#include "laconic/link/codec_override.hpp"
 #include "laconic/transport/tag.hpp"
 
 namespace laconic {
@@ -63,11 +63,11 @@ using GuardState = std::map<Traffic, ClassWatch>;
 
 // Of messages that travel by this codec now. Exact ones can only be those of power_sgd, whose
 // matrices then travel whole.
-Treatment next_rung(const CodecSpec& now);
+CodecOverride next_rung(const CodecSpec& now);
 
 struct Look {
   Fidelity seen;   // of all ranks
-  Treatment next;  // what would be better
+  CodecOverride next;  // what would be better
 };
 
 // A number on the wrong side.
@@ -84,7 +84,7 @@ struct Alarm {
   std::int64_t step = 0;
   std::int64_t in_a_row = 0;
   std::vector<Crossing> crossed;  // at this look
-  Treatment proposed;             // from the next step on, if is_followed
+  CodecOverride proposed;             // from the next step on, if is_followed
   bool is_followed = false;
 };
 // "guard: step 40, pp.gradient: cosine 0.31 is below steering.min_cosine = 0.5 (2 looks in a row);

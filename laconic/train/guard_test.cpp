@@ -28,7 +28,7 @@ std::map<Traffic, Look> looks_at(Traffic traffic, const Fidelity& seen,
   return {{traffic, {seen, next_rung(parse_codec(codec))}}};
 }
 
-std::string way(const Treatment& treatment) {
+std::string way(const CodecOverride& treatment) {
   return treatment.is_bypassed ? "whole" : to_text(*treatment.codec);
 }
 
@@ -54,7 +54,7 @@ TEST(GuardLadder, ClimbsRungByRungUntilNothingIsLost) {
   for (const auto& [codec, rungs] : rows) {
     CodecSpec now = parse_codec(codec);
     for (const std::string& rung : rungs) {
-      const Treatment next = next_rung(now);
+      const CodecOverride next = next_rung(now);
       EXPECT_EQ(way(next), rung) << codec;
       if (next.codec) now = *next.codec;
     }
@@ -76,7 +76,7 @@ TEST(GuardLadder, EveryQuantiserKeepsItsOptionsAndEndsWhole) {
                 ++quantisers;
                 CodecSpec now = start;
                 int rungs = 0;
-                for (Treatment next = next_rung(now); !next.is_bypassed; next = next_rung(now)) {
+                for (CodecOverride next = next_rung(now); !next.is_bypassed; next = next_rung(now)) {
                   ASSERT_TRUE(check(*next.codec).empty()) << to_text(*next.codec);
                   if (const auto* q = std::get_if<Quantise>(&*next.codec)) {
                     Quantise same = *q;

@@ -41,12 +41,12 @@ std::uint64_t bytes_spent(const CodecSpec& codec) {
 
 }  // namespace
 
-Treatment rung_above(const RunConfig& config, Traffic traffic, const Treatment& now) {
+CodecOverride rung_above(const RunConfig& config, Traffic traffic, const CodecOverride& now) {
   const std::vector<CodecSpec> codecs =
       now.codec ? std::vector{*now.codec} : lossy_codecs(config, traffic);
   if (codecs.empty()) return {.is_bypassed = true, .codec = {}};  // power_sgd with exact factors
   const auto [least, most] = std::ranges::minmax(codecs, {}, bytes_spent);
-  Treatment next = next_rung(least);
+  CodecOverride next = next_rung(least);
   while (!next.is_bypassed &&
          (bytes_spent(*next.codec) < bytes_spent(most) || !check(traffic, next, config).empty()))
     next = next_rung(*next.codec);
@@ -60,8 +60,8 @@ bool Guarding::is_due(std::int64_t step) const {
 }
 
 void Guarding::look(bool looks) {
-  parts_.pipeline.watch(looks);
-  parts_.rule.watch(looks);
+  parts_.pipeline.measure_fidelity(looks);
+  parts_.rule.measure_fidelity(looks);
 }
 
 void Guarding::before_step(const StepPlan& plan, const TrainState& state) {
@@ -98,7 +98,7 @@ void Guarding::after_step(const StepReport& report) {
 // Every rank adds the same numbers in the same order.
 std::map<Traffic, Look> Guarding::gather_looks() {
   std::vector<Fidelity> mine(kTrafficClasses);
-  for (const auto& seen : {parts_.pipeline.seen(), parts_.rule.seen()})
+  for (const auto& seen : {parts_.pipeline.fidelity(), parts_.rule.fidelity()})
     for (const auto& [traffic, fidelity] : seen)
       mine[static_cast<std::size_t>(traffic)] += fidelity;
   std::map<Traffic, Look> looks;

@@ -28,7 +28,7 @@ namespace laconic {
 
 // What a class would be sent by if it must be better than now: the next rung above all codecs that
 // it has (sums may have one for each way) that can be. Pure.
-Treatment rung_above(const RunConfig& config, Traffic traffic, const Treatment& now);
+CodecOverride rung_above(const RunConfig& config, Traffic traffic, const CodecOverride& now);
 
 class Guarding {
  public:

@@ -50,10 +50,10 @@ class LocalRule final : public UpdateRule {
     finish_step();
   }
   void abandon() override { finish_step(); }  // this replica's inner step alone is left out
-  void watch(bool looks) override { exchange_.watch(looks); }
-  std::map<Traffic, Fidelity> seen() const override { return exchange_.seen(); }
+  void measure_fidelity(bool looks) override { exchange_.measure_fidelity(looks); }
+  std::map<Traffic, Fidelity> fidelity() const override { return exchange_.fidelity(); }
 
-  void treat(Traffic traffic, const Treatment& treatment) override {
+  void treat(Traffic traffic, const CodecOverride& treatment) override {
     exchange_.treat(traffic, treatment);
   }
 

@@ -350,7 +350,7 @@ class Run {
   RunConfig config_;
   World& world_;
   int (*stop_signal_)();
-  std::map<std::int64_t, Treatments> changes_;
+  std::map<std::int64_t, CodecOverrides> changes_;
   Stopwatch watch_;
   DataFacts data_;
   CommonStart common_;

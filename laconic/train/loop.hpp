@@ -20,7 +20,7 @@ struct TrainOptions {
   LinkFacts link;          // rank 0's count
   // Before the step after so many, classes are treated so, the same on all ranks: for whoever
   // steers from outside. A run that goes on finds earlier ones in its checkpoint.
-  std::map<std::int64_t, Treatments> changes;
+  std::map<std::int64_t, CodecOverrides> changes;
   CostsOf costs = {};  // by which a bypass is judged (train/bypass_judge.hpp); empty: as measured
 };
 

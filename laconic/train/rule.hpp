@@ -42,9 +42,9 @@ class SummedRule : public UpdateRule {
   Measured measure(double loss, int signal) override;
   void apply(OptimiserState& state, double lr, double scale) override;
   void abandon() override { exchange_.abandon(); }
-  void watch(bool looks) override { exchange_.watch(looks); }
-  std::map<Traffic, Fidelity> seen() const override { return exchange_.seen(); }
-  void treat(Traffic traffic, const Treatment& treatment) override {
+  void measure_fidelity(bool looks) override { exchange_.measure_fidelity(looks); }
+  std::map<Traffic, Fidelity> fidelity() const override { return exchange_.fidelity(); }
+  void treat(Traffic traffic, const CodecOverride& treatment) override {
     exchange_.treat(traffic, treatment);
   }
   RankTensors save(const OptimiserState&) const override { return exchange_.save(); }

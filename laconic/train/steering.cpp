@@ -51,7 +51,7 @@ bool touches(const std::string& change, Traffic traffic) {
 
 }  // namespace
 
-Problems check(Traffic traffic, const Treatment& treatment, const RunConfig& config) {
+Problems check(Traffic traffic, const CodecOverride& treatment, const RunConfig& config) {
   const std::string section = section_of(traffic);
   if (std::ranges::find(kTreatable, traffic) == std::end(kTreatable))
     return {{section, "has no policy that could be changed"}};
@@ -92,7 +92,7 @@ SteeringState parse_steering(std::string_view text) {
     const nlohmann::json json = nlohmann::json::parse(text);
     state.is_bypass_decided = json.at("bypass_decided").get<bool>();
     for (const auto& [name, entry] : json.at("treatments").items()) {
-      Treatment& treatment = state.treatments[class_named(name)];
+      CodecOverride& treatment = state.treatments[class_named(name)];
       treatment.is_bypassed = entry.value("bypassed", false);
       if (!treatment.is_bypassed)
         treatment.codec = parse_codec(entry.at("codec").get<std::string>());
@@ -137,22 +137,22 @@ SteeringState still_good(const SteeringState& before, const std::vector<std::str
 
 Steering::Steering(Pipeline& pipeline, UpdateRule& rule, SteeringState state)
     : pipeline_(pipeline), rule_(rule), state_(std::move(state)) {
-  const Treatments treatments = state_.treatments;
+  const CodecOverrides treatments = state_.treatments;
   for (const auto& [traffic, treatment] : treatments) treat(traffic, treatment);
 }
 
-void Steering::treat(Traffic traffic, const Treatment& treatment) {
+void Steering::treat(Traffic traffic, const CodecOverride& treatment) {
   pipeline_.treat(traffic, treatment);
   rule_.treat(traffic, treatment);
-  if (treatment == Treatment{})
+  if (treatment == CodecOverride{})
     state_.treatments.erase(traffic);
   else
     state_.treatments[traffic] = treatment;
 }
 
-Treatment Steering::treatment_of(Traffic traffic) const {
+CodecOverride Steering::treatment_of(Traffic traffic) const {
   const auto found = state_.treatments.find(traffic);
-  return found == state_.treatments.end() ? Treatment{} : found->second;
+  return found == state_.treatments.end() ? CodecOverride{} : found->second;
 }
 
 }  // namespace laconic

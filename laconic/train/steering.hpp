@@ -1,6 +1,6 @@
 // train/steering.hpp — what a run has changed about its messages since it began.
 //
-// Whoever decides (train/bypass.hpp, for one) asks for a Treatment of a traffic
+// Whoever decides (train/bypass.hpp, for one) asks for a CodecOverride of a traffic
 // class; Steering brings it to the links and sums of this rank, remembers it for
 // the checkpoint, and applies it again when a run goes on. What one could get wrong:
 // all ranks must treat the same class in the same way between the same two steps,
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
-#include "laconic/link/treatment.hpp"
+#include "laconic/link/codec_override.hpp"
 #include "laconic/runtime/pipeline.hpp"
 #include "laconic/train/guard.hpp"
 #include "laconic/train/update_rule.hpp"
@@ -23,18 +23,18 @@
 namespace laconic {
 
 // Of classes that are not treated as the configuration says.
-using Treatments = std::map<Traffic, Treatment>;
+using CodecOverrides = std::map<Traffic, CodecOverride>;
 
 // The classes that have a policy, and so can be treated.
 inline constexpr Traffic kTreatable[] = {Traffic::pp_activation, Traffic::pp_gradient,
                                          Traffic::dp_gradient, Traffic::embedding_tied};
 
 // Every reason why a class cannot be treated so, by key of the configuration.
-Problems check(Traffic traffic, const Treatment& treatment, const RunConfig& config);
+Problems check(Traffic traffic, const CodecOverride& treatment, const RunConfig& config);
 
 // What a checkpoint holds of it.
 struct SteeringState {
-  Treatments treatments;
+  CodecOverrides treatments;
   bool is_bypass_decided = false;  // and will not be again (steering.bypass)
   GuardState guard;                // what it has seen so far (steering.guard)
   bool operator==(const SteeringState&) const = default;
@@ -55,11 +55,11 @@ class Steering {
   // (Pipeline::treat).
   Steering(Pipeline& pipeline, UpdateRule& rule, SteeringState state);
 
-  // Instead of how the class was treated; `Treatment{}` is as configured. The same on all ranks,
+  // Instead of how the class was treated; `CodecOverride{}` is as configured. The same on all ranks,
   // between the same steps. Throws ConfigError. Requires: no step is open.
-  void treat(Traffic traffic, const Treatment& treatment);
+  void treat(Traffic traffic, const CodecOverride& treatment);
 
-  Treatment treatment_of(Traffic traffic) const;
+  CodecOverride treatment_of(Traffic traffic) const;
   const SteeringState& state() const { return state_; }
   void set_bypass_decided() { state_.is_bypass_decided = true; }
   void set_guard(const GuardState& guard) { state_.guard = guard; }

@@ -9,8 +9,8 @@
 namespace laconic {
 namespace {
 
-const Treatment kBypassed{.is_bypassed = true};
-const Treatment kFiner{.codec = Quantise{.bits = 6}};
+const CodecOverride kBypassed{.is_bypassed = true};
+const CodecOverride kFiner{.codec = Quantise{.bits = 6}};
 
 RunConfig config_of(const std::vector<std::string>& sets) {
   RunConfig config;

@@ -26,7 +26,7 @@
 
 #include "laconic/config/run_config.hpp"
 #include "laconic/link/fidelity.hpp"
-#include "laconic/link/treatment.hpp"
+#include "laconic/link/codec_override.hpp"
 #include "laconic/model/gpt.hpp"
 #include "laconic/train/checkpoint.hpp"
 #include "laconic/train/optimiser.hpp"
@@ -73,13 +73,13 @@ class UpdateRule {
 
   // Whether to look at what is sent in steps that begin from here on, and what was seen of this
   // rank's messages; true also forgets what was seen before. Requires: between steps.
-  virtual void watch(bool /*looks*/) {}
-  virtual std::map<Traffic, Fidelity> seen() const { return {}; }
+  virtual void measure_fidelity(bool /*looks*/) {}
+  virtual std::map<Traffic, Fidelity> fidelity() const { return {}; }
 
   // From the next step on sums of dp.gradient or embedding.tied are treated so, instead of how they
   // were (reduce/gradient_sum.hpp); other classes are none of a rule's. The same on all ranks.
   // Throws ConfigError. Requires: between steps.
-  virtual void treat(Traffic traffic, const Treatment& treatment) = 0;
+  virtual void treat(Traffic traffic, const CodecOverride& treatment) = 0;
 
   // Requires: between steps. `state` is what is saved besides: where ranks differ in it, their own
   // is here too.

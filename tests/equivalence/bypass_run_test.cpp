@@ -179,8 +179,8 @@ TEST_F(BypassRuns, ABypassedDeltaMemoryCostsNoMessages) {
   c.run.folder = folder_ / "delta-bypassed-2";
   set(c, {"pp.activation.codec=quantise:bits=4", "pp.activation.memory=delta",
           "pp.gradient.codec=quantise:bits=4", "pp.gradient.memory=delta"});
-  const Treatment whole{.is_bypassed = true};
-  const Treatments changes = {{Traffic::pp_activation, whole}, {Traffic::pp_gradient, whole}};
+  const CodecOverride whole{.is_bypassed = true};
+  const CodecOverrides changes = {{Traffic::pp_activation, whole}, {Traffic::pp_gradient, whole}};
   EXPECT_EQ(messages(run(c, "none", {{0, changes}})), plain);
 }
 

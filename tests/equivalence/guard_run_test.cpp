@@ -451,7 +451,7 @@ TEST_F(Guarded, LocalStepsAndMomentsAreWatchedWhereTheyTravel) {
 TEST(RungAbove, IsAboveBothWaysOfASumAndCanBe) {
   RunConfig c;
   c.mesh.dp = 2;
-  const auto rung = [&](const char* up, const char* down, const Treatment& now = {}) {
+  const auto rung = [&](const char* up, const char* down, const CodecOverride& now = {}) {
     c.dp_gradient.codec = up;
     c.dp_gradient.down = down;
     return to_text(rung_above(c, Traffic::dp_gradient, now));

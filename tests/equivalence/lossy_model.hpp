@@ -73,14 +73,14 @@ class LossyModel {
   }
 
   // As Pipeline::treat().
-  void treat(Traffic traffic, const Treatment& treatment) {
+  void treat(Traffic traffic, const CodecOverride& treatment) {
     const bool is_up = traffic == Traffic::pp_activation;
     (is_up ? is_up_whole_ : is_down_whole_) = treatment.is_bypassed;
     const CodecSpec codec =
-        codec_under(treatment, is_up ? plan_.activation.codec : plan_.gradient.codec);
+        effective_codec(treatment, is_up ? plan_.activation.codec : plan_.gradient.codec);
     for (Link& link : is_up ? up_ : down_) {
-      link.sender.recode(codec);
-      link.receiver.recode(codec);
+      link.sender.set_codec(codec);
+      link.receiver.set_codec(codec);
     }
   }
 

@@ -168,11 +168,11 @@ TEST_F(PipelineParallel, WhatLosesNothingOrLittleTrainsWithTheLossesOfOneProcess
   }
 }
 
-const Treatment kBypassed{.is_bypassed = true};
-const Treatment kFiner{.codec = Quantise{.bits = 8}};
+const CodecOverride kBypassed{.is_bypassed = true};
+const CodecOverride kFiner{.codec = Quantise{.bits = 8}};
 
 // A class is bypassed, recoded, and goes back to what it was.
-std::map<std::int64_t, Treatments> changes_of(const LossyCase& lossy) {
+std::map<std::int64_t, CodecOverrides> changes_of(const LossyCase& lossy) {
   const bool has_activation = lossy.sets.front().starts_with("pp.activation");
   const Traffic one = has_activation ? Traffic::pp_activation : Traffic::pp_gradient;
   return {{1, {{one, kBypassed}}},
@@ -208,7 +208,7 @@ TEST_F(PipelineParallel, BypassedFromTheBeginningItIsThePlainOne) {
   set(c,
       {"pp.activation.codec=quantise:bits=2", "pp.activation.memory=delta",
        "pp.gradient.codec=quantise:bits=2", "dp.gradient.codec=sign", "embedding.tied.codec=sign"});
-  Treatments all;
+  CodecOverrides all;
   for (const Traffic traffic : kTreatable) all[traffic] = kBypassed;
   const TrainSummary whole = run(c, "none", {{0, all}});
   EXPECT_TRUE(model_bytes(whole.checkpoint) == plain);

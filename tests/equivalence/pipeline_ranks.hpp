@@ -62,7 +62,7 @@ class PipelineParallel : public testing::Test {
 
   // All ranks as threads; the summary of rank 0.
   static TrainSummary run(const RunConfig& c, const std::string& resume = "none",
-                          const std::map<std::int64_t, Treatments>& changes = {}) {
+                          const std::map<std::int64_t, CodecOverrides>& changes = {}) {
     TrainSummary first;
     const Problems problems = check(c);
     EXPECT_TRUE(problems.empty()) << to_text(problems);

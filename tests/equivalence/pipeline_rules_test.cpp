@@ -195,7 +195,7 @@ TEST(PipelineRules, ARunThatIsResumedIsTheOneThatNeverStopped) {
     }
 }
 
-const Treatment kBypassed{.is_bypassed = true};
+const CodecOverride kBypassed{.is_bypassed = true};
 
 // With nothing owed yet the updates are those of a run that never encodes.
 TEST(TreatedRules, BypassedFromTheBeginningTheyAreThePlainOnes) {
@@ -236,7 +236,7 @@ TEST(TreatedRules, MomentsAndChangesTravelWholeToo) {
 // Replicas and ends stay together, and a run that is resumed on either side of the change is the
 // one that never stopped.
 TEST(TreatedRules, AreResumedAcrossAChange) {
-  const Treatment finer{.codec = parse_codec("quantise:bits=6")};
+  const CodecOverride finer{.codec = parse_codec("quantise:bits=6")};
   for (const auto& sets : std::vector<std::vector<std::string>>{
            {"dp.gradient.codec=quantise:bits=3", "embedding.tied.codec=quantise:bits=3"},
            {"dp.gradient.method=power_sgd", "dp.gradient.rank=2", "dp.gradient.codec=sign",

@@ -91,7 +91,7 @@ struct RuleRun {
   struct Change {
     std::int64_t step = 0;
     Traffic traffic = Traffic::dp_gradient;
-    Treatment treatment;
+    CodecOverride treatment;
   };
   std::vector<Change> changes = {};
 };

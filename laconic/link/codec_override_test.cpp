@@ -3,7 +3,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/link/test_link.hpp"
-#include "laconic/link/treatment.hpp"
+#include "laconic/link/codec_override.hpp"
 
 namespace laconic {
 namespace {
@@ -11,9 +11,9 @@ namespace {
 const CodecSpec kCoarse = Quantise{.bits = 2};
 const CodecSpec kFine = Quantise{.bits = 6};
 
-void recode(LinkPair& link, const CodecSpec& codec) {
-  link.sender.recode(codec);
-  link.receiver.recode(codec);
+void set_codec(LinkPair& link, const CodecSpec& codec) {
+  link.sender.set_codec(codec);
+  link.receiver.set_codec(codec);
 }
 
 TEST(Recode, ResidualsGoOn) {
@@ -21,7 +21,7 @@ TEST(Recode, ResidualsGoOn) {
   link.step(normal(kElements, 1));
   const Floats owed = residual_of(link);
   ASSERT_GT(norm(owed), 0);
-  recode(link, kFine);
+  set_codec(link, kFine);
   EXPECT_TRUE(same_bits(residual_of(link), owed));
   const Floats x = normal(kElements, 2);
   const Floats got = link.step(x);
@@ -37,7 +37,7 @@ TEST(Recode, IsTheLinkOfThatCodecWithTheSameMemory) {
   LinkPair other({"link", kFine, Delta{.first = Half{}}}, samples);
   const Floats first = normal(240, 1);
   EXPECT_TRUE(same_bits(link.step(first, {.samples = keys}), other.step(first, {.samples = keys})));
-  recode(link, kFine);
+  set_codec(link, kFine);
   for (std::uint64_t s = 2; s < 5; ++s) {
     const Floats x = first + normal(240, s, 0.1);
     EXPECT_TRUE(same_bits(link.step(x, {.samples = keys}), other.step(x, {.samples = keys})));
@@ -49,7 +49,7 @@ TEST(Recode, WarmStartsOfLowRankBeginAnewWithAnotherKindOnly) {
   const auto after = [](const std::vector<CodecSpec>& codecs) {
     LinkPair link({"link", LowRank{2}}, kMatrix);
     for (std::uint64_t s = 0; s < 3; ++s) link.step(normal(kElements, 1));
-    for (const CodecSpec& codec : codecs) recode(link, codec);
+    for (const CodecSpec& codec : codecs) set_codec(link, codec);
     return link.step(normal(kElements, 5));
   };
   const Floats warm = after({});
@@ -65,9 +65,9 @@ TEST(Recode, AnEndThatWasNotToldRefuses) {
   for (const bool is_sender : {false, true}) {
     LinkPair link({"link", kCoarse}, kMatrix);
     if (is_sender)
-      link.sender.recode(kFine);
+      link.sender.set_codec(kFine);
     else
-      link.receiver.recode(kFine);
+      link.receiver.set_codec(kFine);
     link.begin();
     EXPECT_THROW(link.send(normal(kElements, 1)), WireError);
   }
@@ -75,19 +75,19 @@ TEST(Recode, AnEndThatWasNotToldRefuses) {
 
 TEST(Recode, WhatCannotBeIsRefusedAndChangesNothing) {
   LinkPair link({"link", kCoarse, ErrorFeedback{}}, kMatrix);
-  EXPECT_THROW(link.sender.recode(Quantise{.bits = 99}), ConfigError);
-  EXPECT_THROW(link.receiver.recode(AutoEncoder{}), ConfigError);  // has no memory
+  EXPECT_THROW(link.sender.set_codec(Quantise{.bits = 99}), ConfigError);
+  EXPECT_THROW(link.receiver.set_codec(AutoEncoder{}), ConfigError);  // has no memory
   EXPECT_EQ(link.sender.spec().codec, kCoarse);
   EXPECT_EQ(link.receiver.spec().codec, kCoarse);
 }
 
-TEST(Treatment, SaysWhatItIs) {
-  EXPECT_EQ(to_text(Treatment{}), "as configured");
-  EXPECT_EQ(to_text(Treatment{.codec = kFine}), "quantise:bits=6");
-  EXPECT_EQ(to_text(Treatment{.is_bypassed = true, .codec = kFine}), "bypassed");
-  EXPECT_EQ(codec_under({}, kCoarse), kCoarse);
-  EXPECT_EQ(codec_under({.codec = kFine}, kCoarse), kFine);
-  EXPECT_EQ(codec_under({.is_bypassed = true, .codec = kFine}, kCoarse), kCoarse);
+TEST(CodecOverride, SaysWhatItIs) {
+  EXPECT_EQ(to_text(CodecOverride{}), "as configured");
+  EXPECT_EQ(to_text(CodecOverride{.codec = kFine}), "quantise:bits=6");
+  EXPECT_EQ(to_text(CodecOverride{.is_bypassed = true, .codec = kFine}), "bypassed");
+  EXPECT_EQ(effective_codec({}, kCoarse), kCoarse);
+  EXPECT_EQ(effective_codec({.codec = kFine}, kCoarse), kFine);
+  EXPECT_EQ(effective_codec({.is_bypassed = true, .codec = kFine}, kCoarse), kCoarse);
 }
 
 }  // namespace

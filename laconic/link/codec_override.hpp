@@ -1,9 +1,9 @@
-// link/treatment.hpp — what happens to messages beside what their policy says, decided while
+// link/codec_override.hpp — what happens to messages beside what their policy says, decided while
 // training.
 //
 // A policy says how a class of messages is encoded. It may turn out not to pay (the
 // link is faster than the codec: messages are bypassed) or not to be good enough
-// (the guard raises the bits). Both are a Treatment: a value that all ranks agree
+// (the guard raises the bits). Both are a CodecOverride: a value that all ranks agree
 // on between two steps, and that is part of the checkpoint. Another codec is another
 // lossy one: what shall travel raw is bypassed.
 #pragma once
@@ -15,15 +15,15 @@
 
 namespace laconic {
 
-struct Treatment {
+struct CodecOverride {
   bool is_bypassed = false;        // travels raw; what links remember stays as it is
   std::optional<CodecSpec> codec;  // instead of the policy's; ignored when bypassed
-  bool operator==(const Treatment&) const = default;
+  bool operator==(const CodecOverride&) const = default;
 };
 
 // Returns the codec of messages that are not bypassed.
-CodecSpec codec_under(const Treatment& treatment, const CodecSpec& configured);
+CodecSpec effective_codec(const CodecOverride& treatment, const CodecSpec& configured);
 
-std::string to_text(const Treatment& treatment);  // "as configured", "bypassed", "quantise:bits=6"
+std::string to_text(const CodecOverride& treatment);  // "as configured", "bypassed", "quantise:bits=6"
 
 }  // namespace laconic
