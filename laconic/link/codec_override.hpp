@@ -1,5 +1,5 @@
-// link/codec_override.hpp — what happens to messages beside what their policy says, decided while
-// training.
+// link/codec_override.hpp — how a class of messages is encoded instead of as configured, decided
+// while training.
 //
 // A policy says how a class of messages is encoded. It may turn out not to pay (the
 // link is faster than the codec: messages are bypassed) or not to be good enough
@@ -22,8 +22,8 @@ struct CodecOverride {
 };
 
 // Returns the codec of messages that are not bypassed.
-CodecSpec effective_codec(const CodecOverride& treatment, const CodecSpec& configured);
+CodecSpec effective_codec(const CodecOverride& change, const CodecSpec& configured);
 
-std::string to_text(const CodecOverride& treatment);  // "as configured", "bypassed", "quantise:bits=6"
+std::string to_text(const CodecOverride& change);  // "as configured", "bypassed", "quantise:bits=6"
 
 }  // namespace laconic

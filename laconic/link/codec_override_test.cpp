@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include "laconic/base/error.hpp"
-#include "laconic/link/test_link.hpp"
 #include "laconic/link/codec_override.hpp"
+#include "laconic/link/test_link.hpp"
 
 namespace laconic {
 namespace {

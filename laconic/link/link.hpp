@@ -23,6 +23,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "laconic/base/bytes.hpp"
@@ -54,10 +55,10 @@ class Sender {
   void forget(std::span<const std::uint64_t> keys);
   // Hints that these samples come next.
   void prefetch(std::span<const std::uint64_t> keys);
-  // Adds to `seen`, from here on, how much the receiver gets of every message of Use::train that
+  // Adds to `into`, from here on, how much the receiver gets of every message of Use::train that
   // loses something; null: measures nothing, at no cost. Messages that are not finite say nothing
   // about a codec and are not counted.
-  void measure_fidelity(Fidelity* seen) { seen_ = seen; }
+  void measure_fidelity(Fidelity* into) { fidelity_ = into; }
   // Uses another codec from the next step on, which the other end must be told too: frames of the
   // wrong one are refused. Residuals and references stay, since they do not depend on the codec;
   // warm starts of low_rank begin anew when the kind changes. Throws ConfigError, and nothing has
@@ -73,7 +74,11 @@ class Sender {
   // The residual itself, element by element; see link/feedback.hpp. Requires, to set: no open step.
   std::span<const float> residual() const { return feedback_.residual(); }
   void set_residual(const std::vector<std::int64_t>& shape, std::span<const float> values);
-  DeltaStore* references() { return store_.get(); }  // null unless Delta and a sample was seen
+  // True if save() has something to save: a residual, references, or a warm start of low_rank.
+  bool has_memory() const;
+  DeltaStore* references() {
+    return store_.get();
+  }  // null unless Delta and a sample was sent or received
 
  private:
   void require_closed() const;
@@ -83,16 +88,16 @@ class Sender {
   void pack_first(ConstHostTensor x, const MessageSpec& message, std::size_t index, Bytes& out);
   void pack_difference(ConstHostTensor x, const MessageSpec& message, std::size_t index,
                        const DeltaStore::Record& record, Bytes& out);
-  void look_at_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
+  void measure_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
                        const LinearMaps& maps, double residual) const;
-  void look_at_update(ConstHostTensor x, const float* after) const;
-  void look(ConstHostTensor x, const float* decoded, double residual) const;
+  void measure_update(ConstHostTensor x, const float* after) const;
+  void measure(ConstHostTensor x, const float* decoded, double residual) const;
 
   LinkSpec spec_;
   std::uint64_t step_ = 0;
   Feedback feedback_;
   std::unique_ptr<DeltaStore> store_;
-  Fidelity* seen_ = nullptr;  // adds up how much receivers get
+  Fidelity* fidelity_ = nullptr;  // adds up how much receivers get
 };
 
 struct Refusal {
@@ -125,8 +130,9 @@ class Receiver {
 
   void prefetch(std::span<const std::uint64_t> keys);
   void set_codec(const CodecSpec& codec);  // as the sender's
-  void save(const std::string& path);   // as the sender's, but `path` + ".references" only
+  void save(const std::string& path);      // as the sender's, but `path` + ".references" only
   void load(const std::string& path);
+  bool has_memory() const { return std::holds_alternative<Delta>(spec_.memory); }  // references
 
   DeltaStore* references() { return store_.get(); }
 

@@ -114,23 +114,23 @@ std::size_t Sender::encode_remembering(ConstHostTensor x, CodecInput input,
   } else {
     bytes = encode(spec_.codec, x, input, room);
   }
-  if (seen_ != nullptr && is_lossy(spec_.codec))
-    look_at_payload(spec_.codec, x, room.first(bytes), input.maps,
+  if (fidelity_ != nullptr && is_lossy(spec_.codec))
+    measure_payload(spec_.codec, x, room.first(bytes), input.maps,
                     with_residual ? square_of(feedback_.residual()) : 0);
   return bytes;
 }
 
 // Decodes the payload as the receiver will; a sender may lack the decoder of learned maps, and then
 // cannot.
-void Sender::look_at_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
+void Sender::measure_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
                              const LinearMaps& maps, double residual) const {
   if (std::holds_alternative<AutoEncoder>(codec) && maps.decoder == nullptr) return;
   Scratch<float> decoded(elements_of(x.spec));
   decode_to_floats(codec, x.spec, payload, {.maps = maps}, decoded.data());
-  look(x, decoded.data(), residual);
+  measure(x, decoded.data(), residual);
 }
 
-void Sender::look(ConstHostTensor x, const float* decoded, double residual) const {
+void Sender::measure(ConstHostTensor x, const float* decoded, double residual) const {
   const std::size_t count = elements_of(x.spec);
   Scratch<float> wide;
   if (x.spec.dtype != Dtype::f32) {
@@ -141,7 +141,7 @@ void Sender::look(ConstHostTensor x, const float* decoded, double residual) cons
   Fidelity found = compare({truth, count}, {decoded, count});
   if (!std::isfinite(found.truth)) return;
   found.residual = residual;
-  *seen_ += found;
+  *fidelity_ += found;
 }
 
 // One frame for each sample: its first visit, or the difference to its reference.
@@ -198,7 +198,8 @@ void Sender::pack_first(ConstHostTensor x, const MessageSpec& message, std::size
     write_record(delta.reference, decoded.data(), count, *staged);
     if (!is_finite(delta.reference, *staged, count)) store_->stage_forget(key);
   }
-  if (seen_ != nullptr && is_lossy(delta.first)) look_at_payload(delta.first, x, payload, {}, 0);
+  if (fidelity_ != nullptr && is_lossy(delta.first))
+    measure_payload(delta.first, x, payload, {}, 0);
   close_frame(out, start, bytes);
 }
 
@@ -216,7 +217,7 @@ void Sender::pack_difference(ConstHostTensor x, const MessageSpec& message, std:
   ReferenceUpdate update(delta.reference, elements_of(x.spec), record.bytes, staged);
   const std::size_t bytes =
       encode_difference(spec_.codec, x, update.before(), update.after(), input, room);
-  if (seen_ != nullptr && is_lossy(spec_.codec)) look_at_update(x, update.after());
+  if (fidelity_ != nullptr && is_lossy(spec_.codec)) measure_update(x, update.after());
   const bool is_sound = is_finite(spec_.codec, x.spec, room.first(bytes)) && update.finish();
   if (!is_sound) store_->stage_forget(key);
   close_frame(out, start, bytes);
@@ -224,14 +225,19 @@ void Sender::pack_difference(ConstHostTensor x, const MessageSpec& message, std:
 
 // Compares with what the receiver hands on: the new reference, before it is rounded for keeping, in
 // the tensor's own dtype.
-void Sender::look_at_update(ConstHostTensor x, const float* after) const {
-  if (x.spec.dtype == Dtype::f32) return look(x, after, 0);
+void Sender::measure_update(ConstHostTensor x, const float* after) const {
+  if (x.spec.dtype == Dtype::f32) return measure(x, after, 0);
   const std::size_t count = elements_of(x.spec);
   Scratch<std::uint64_t> narrowed(count * bytes_of(x.spec.dtype) / 8 + 1);  // aligned for any dtype
   Scratch<float> decoded(count);
   narrow(x.spec.dtype, after, count, narrowed.data());
   widen(x.spec.dtype, narrowed.data(), count, decoded.data());
-  look(x, decoded.data(), 0);
+  measure(x, decoded.data(), 0);
+}
+
+bool Sender::has_memory() const {
+  return !std::holds_alternative<NoMemory>(spec_.memory) ||
+         std::holds_alternative<LowRank>(spec_.codec);
 }
 
 void Sender::save(const std::string& path) {

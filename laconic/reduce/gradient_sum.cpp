@@ -124,7 +124,8 @@ GradientPolicy with_codec(GradientPolicy policy, const CodecSpec& codec) {
   return policy;
 }
 
-Problems check(const CodecOverride& treatment, const GradientPolicy& policy, Dtype dtype, int members) {
+Problems check(const CodecOverride& treatment, const GradientPolicy& policy, Dtype dtype,
+               int members) {
   if (treatment.is_bypassed || !treatment.codec) return {};
   const std::string codec = to_text(*treatment.codec);
   if (!is_lossy(*treatment.codec))

@@ -25,8 +25,8 @@
 
 #include "laconic/base/dtype.hpp"
 #include "laconic/collective/run.hpp"
-#include "laconic/reduce/shared_low_rank.hpp"
 #include "laconic/link/codec_override.hpp"
+#include "laconic/reduce/shared_low_rank.hpp"
 
 namespace laconic {
 
@@ -60,7 +60,8 @@ Problems check(const GradientPolicy& policy, Dtype dtype, int members);
 GradientPolicy with_codec(GradientPolicy policy, const CodecSpec& codec);
 // Every reason why sums of this policy cannot be treated so, by key as above. To bypass is always
 // possible; another codec must be lossy, as what it replaces is, and be added the same way.
-Problems check(const CodecOverride& treatment, const GradientPolicy& policy, Dtype dtype, int members);
+Problems check(const CodecOverride& treatment, const GradientPolicy& policy, Dtype dtype,
+               int members);
 
 // What lies in a block's flat buffer, in order; nothing, where the block is another rank's. Blocks
 // are numbered as in the whole model, so that messages of several sums compare in urgency.
@@ -85,10 +86,10 @@ class GradientSum {
   virtual void commit() = 0;
   virtual void abandon() = 0;
 
-  // Whether this rank looks at what it sends, in steps that begin from here on; true also forgets
-  // what was seen before. What travels exactly is not looked at. Requires, for both: nothing is
-  // under way.
-  virtual void measure_fidelity(bool /*looks*/) {}
+  // Starts or ends measuring what this rank sends, in steps that begin from here on; starting also
+  // forgets what was measured before. What travels raw is not measured. Requires, for both: nothing
+  // is under way.
+  virtual void measure_fidelity(bool /*is_on*/) {}
   virtual Fidelity fidelity() const { return {}; }
 
   // From the next step on, instead of as before; the same on all ranks. Sums that lose nothing are

@@ -49,8 +49,8 @@ class FlatSum {
     if (sum_) sum_->set_codec(codecs.up, codecs.down);
   }
 
-  void measure_fidelity(bool looks) {
-    if (sum_) sum_->measure_fidelity(looks);
+  void measure_fidelity(bool is_on) {
+    if (sum_) sum_->measure_fidelity(is_on);
   }
   Fidelity fidelity() const { return sum_ ? sum_->fidelity() : Fidelity(); }
 
@@ -143,13 +143,13 @@ class PowerSgd final : public Operation {
 
   // Matrices, and their factors where a codec spoils them further. P is orthonormal, so that the
   // norms of both are of one kind.
-  void measure_fidelity(bool looks) {
-    if (looks) seen_ = {};
-    shared_.measure_fidelity(looks ? &seen_ : nullptr);
-    for (FlatSum* sum : sums()) sum->measure_fidelity(looks);
+  void measure_fidelity(bool is_on) {
+    if (is_on) fidelity_ = {};
+    shared_.measure_fidelity(is_on ? &fidelity_ : nullptr);
+    for (FlatSum* sum : sums()) sum->measure_fidelity(is_on);
   }
   Fidelity fidelity() const {
-    Fidelity all = seen_;
+    Fidelity all = fidelity_;
     for (const FlatSum* sum : {&raw_, &left_, &right_}) all += sum->fidelity();
     return all;
   }
@@ -274,7 +274,7 @@ class PowerSgd final : public Operation {
   std::vector<float*> gradients_;  // by tensor
   DeadlineKey key_ = 0;
   Phase phase_ = Phase::posted;
-  Fidelity seen_;  // of the matrices; written by the courier's thread
+  Fidelity fidelity_;  // of the matrices; written by the courier's thread
 };
 
 class PowerSgdSum final : public GradientSum {
@@ -337,8 +337,8 @@ class PowerSgdSum final : public GradientSum {
     for (const auto& part : parts_) part->abandon();
   }
 
-  void measure_fidelity(bool looks) override {
-    for (const auto& part : parts_) part->measure_fidelity(looks);
+  void measure_fidelity(bool is_on) override {
+    for (const auto& part : parts_) part->measure_fidelity(is_on);
   }
   Fidelity fidelity() const override {
     Fidelity all;

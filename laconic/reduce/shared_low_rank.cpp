@@ -139,15 +139,15 @@ void SharedLowRank::project_matrix(Slot& slot, std::span<const float> left_sum,
   orthonormalise(slot.left.data(), slot.rows, slot.rank);
   kernel::multiply_transposed(input_of(slot), slot.rows, slot.columns, slot.left.data(), slot.rank,
                               right);
-  if (seen_ != nullptr) look(slot, right);
+  if (fidelity_ != nullptr) measure(slot, right);
 }
 
 // Now, since the output may come to lie where the gradient is.
-void SharedLowRank::look(Slot& slot, const float* right) const {
+void SharedLowRank::measure(Slot& slot, const float* right) const {
   std::vector<float> share(slot.elements);
   kernel::multiply_factors(slot.left.data(), slot.rows, right, slot.columns, slot.rank,
                            share.data());
-  slot.seen = compare({slot.gradient, slot.elements}, share);
+  slot.fidelity = compare({slot.gradient, slot.elements}, share);
 }
 
 void SharedLowRank::project(std::span<const float> left_sum, std::vector<float>& right) {
@@ -173,9 +173,9 @@ void SharedLowRank::finish_matrix(Slot& slot, std::span<const float> right_sum,
   kernel::multiply_factors(slot.left.data(), slot.rows, slot.right.data(), slot.columns, slot.rank,
                            output);
   for (std::size_t i = 0; i < slot.input.size(); ++i) slot.input[i] -= output[i];
-  if (seen_ == nullptr) return;
-  slot.seen.residual = square_of(slot.input);
-  *seen_ += slot.seen;
+  if (fidelity_ == nullptr) return;
+  slot.fidelity.residual = square_of(slot.input);
+  *fidelity_ += slot.fidelity;
 }
 
 void SharedLowRank::finish(std::span<const float> raw_sum, std::span<const float> right_sum,
@@ -218,9 +218,9 @@ void SharedLowRank::abandon() {
   phase_ = Phase::idle;
 }
 
-void SharedLowRank::measure_fidelity(Fidelity* seen) {
+void SharedLowRank::measure_fidelity(Fidelity* into) {
   require(Phase::idle);
-  seen_ = seen;
+  fidelity_ = into;
 }
 
 const float* SharedLowRank::residual(std::size_t tensor) const {

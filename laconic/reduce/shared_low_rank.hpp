@@ -76,13 +76,13 @@ class SharedLowRank {
   void commit();   // Requires: finish() has been called.
   void abandon();  // nothing happens without a step
 
-  // In steps that begin from here on finish() adds to `seen` how much of each matrix gets through;
-  // null: does not look. The output is a mean over workers, and by how much this worker's own
+  // In steps that begin from here on finish() adds to `into` how much of each matrix gets through;
+  // null: measures nothing. The output is a mean over workers, and by how much this worker's own
   // gradient differs from it says more about the data than about the factors. So what counts as
   // decoded is this worker's share in the output, P P^T A_w, with P as all workers have it; what is
   // true is its gradient; and the residual is its own. What a codec of the factors loses is for
   // whoever sends them to see. Requires: no step is under way.
-  void measure_fidelity(Fidelity* seen);
+  void measure_fidelity(Fidelity* into);
 
   // Requires, for these: no step is under way.
   // Null until a step of that tensor with feedback has been committed.
@@ -105,7 +105,7 @@ class SharedLowRank {
     const float* gradient = nullptr;
     std::vector<float> input, left, right;  // A_w (with feedback), P, Q
     bool finite = true;
-    Fidelity seen;  // when watched
+    Fidelity fidelity;  // when measured
   };
 
   const float* input_of(const Slot& slot) const;
@@ -113,7 +113,7 @@ class SharedLowRank {
   std::size_t right_size(std::size_t tensor) const;
   void begin_matrix(Slot& slot, float* left) const;
   void project_matrix(Slot& slot, std::span<const float> left_sum, float* right) const;
-  void look(Slot& slot, const float* right) const;
+  void measure(Slot& slot, const float* right) const;
   void finish_matrix(Slot& slot, std::span<const float> right_sum, float* output) const;
   void commit_matrix(Slot& slot) const;
   void require(Phase phase) const;
@@ -122,7 +122,7 @@ class SharedLowRank {
   float workers_;
   std::vector<Slot> slots_;
   Phase phase_ = Phase::idle;
-  Fidelity* seen_ = nullptr;  // where it is told how much of a matrix gets through
+  Fidelity* fidelity_ = nullptr;  // adds up how much of the matrices gets through
 };
 
 }  // namespace laconic

@@ -48,7 +48,7 @@ class SteeredSum final : public GradientSum {
     is_shadow_ = false;
   }
 
-  void measure_fidelity(bool looks) override { encoded_->measure_fidelity(looks); }
+  void measure_fidelity(bool is_on) override { encoded_->measure_fidelity(is_on); }
   Fidelity fidelity() const override { return encoded_->fidelity(); }
 
   void treat(const CodecOverride& treatment) override {

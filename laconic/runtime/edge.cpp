@@ -151,9 +151,9 @@ void EdgeSender::answer(int microbatch, Kept& kept, const Bytes& request) {
   resent_ += keys.size();
 }
 
-void EdgeSender::measure_fidelity(bool looks) {
-  if (looks) seen_ = {};
-  sender_.measure_fidelity(looks ? &seen_ : nullptr);
+void EdgeSender::measure_fidelity(bool is_on) {
+  if (is_on) fidelity_ = {};
+  sender_.measure_fidelity(is_on ? &fidelity_ : nullptr);
 }
 
 void EdgeSender::commit() {
@@ -179,7 +179,7 @@ void EdgeReceiver::post(int microbatch) {
   const MessageSpec message{.number = microbatch};
   require_sound(spec_, message);
   expect(message_tag(spec_, step_, message));
-  look();
+  take_arrived();
 }
 
 void EdgeReceiver::expect(Tag tag) {
@@ -188,7 +188,7 @@ void EdgeReceiver::expect(Tag tag) {
 }
 
 // Takes those of the posted messages that have come by now.
-void EdgeReceiver::look() {
+void EdgeReceiver::take_arrived() {
   for (const auto& [tag, message] : posted_) {
     if (message) continue;
     std::optional<Bytes> came =
@@ -206,7 +206,7 @@ Bytes EdgeReceiver::wait(Tag tag, const std::function<void()>& serve) {
   const Stopwatch waited;
   expect(tag);
   wait_until(engine_, {spec_.peer, tag}, serve, [&] {
-    look();
+    take_arrived();
     return posted_.at(tag).has_value();
   });
   engine_.meter().spent(spec_.traffic, {.exposed = waited.seconds()});

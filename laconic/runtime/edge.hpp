@@ -70,7 +70,7 @@ Tag request_tag(const EdgeSpec& spec, std::uint64_t step, const MessageSpec& mes
 class EdgeSender {
  public:
   EdgeSender(Engine& engine, EdgeSpec spec);  // throws ConfigError
-  EdgeSender(const EdgeSender&) = delete;     // the link points to seen_
+  EdgeSender(const EdgeSender&) = delete;     // the link points to fidelity_
   EdgeSender& operator=(const EdgeSender&) = delete;
 
   void begin(std::uint64_t step);
@@ -92,8 +92,8 @@ class EdgeSender {
 
   // Starts or ends measuring what is sent; starting also forgets what was measured before. The time
   // that takes is metered as codec time, too. Samples that are sent again count again.
-  void measure_fidelity(bool looks);
-  const Fidelity& fidelity() const { return seen_; }
+  void measure_fidelity(bool is_on);
+  const Fidelity& fidelity() const { return fidelity_; }
 
   Sender& link() { return sender_; }
   const EdgeSpec& spec() const { return spec_; }
@@ -123,7 +123,7 @@ class EdgeSender {
   std::uint64_t step_ = 0;
   std::map<int, Kept> kept_;  // by microbatch
   std::uint64_t resent_ = 0;
-  Fidelity seen_;
+  Fidelity fidelity_;
 };
 
 class EdgeReceiver {
@@ -152,7 +152,7 @@ class EdgeReceiver {
 
  private:
   void expect(Tag tag);
-  void look();
+  void take_arrived();
   void arrived(Tag tag, Bytes message);
   Bytes wait(Tag tag, const std::function<void()>& serve);
   at::Tensor unpack_tensor(ByteView bytes, const TensorSpec& expected, at::Device device,

@@ -205,7 +205,8 @@ void Pipeline::measure_fidelity(bool looks) {
 std::map<Traffic, Fidelity> Pipeline::fidelity() const {
   std::map<Traffic, Fidelity> all;
   for (const auto& [number, edge] : edges_)
-    if (edge->sender.fidelity().messages > 0) all[edge->sender.spec().traffic] += edge->sender.fidelity();
+    if (edge->sender.fidelity().messages > 0)
+      all[edge->sender.spec().traffic] += edge->sender.fidelity();
   return all;
 }
 

@@ -120,9 +120,9 @@ class Pipeline {
   std::map<Traffic, Fidelity> fidelity() const;  // of this rank's messages; classes that had any
 
   // From the next step on, messages of pp.activation or pp.gradient are treated so, instead of how
-  // they were; the same on all ranks of the pipeline. `CodecOverride{}` is as the plan says. Memories
-  // stay: see link/link.hpp. Other classes do not concern a pipeline. Throws ConfigError when links
-  // cannot be so. Requires: no step is open; before load(), for a run that goes on.
+  // they were; the same on all ranks of the pipeline. `CodecOverride{}` is as the plan says.
+  // Memories stay: see link/link.hpp. Other classes do not concern a pipeline. Throws ConfigError
+  // when links cannot be so. Requires: no step is open; before load(), for a run that goes on.
   void treat(Traffic traffic, const CodecOverride& treatment);
 
   const ComputeTimes& times() const { return times_; }

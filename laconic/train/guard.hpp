@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
-#include "laconic/link/fidelity.hpp"
 #include "laconic/link/codec_override.hpp"
+#include "laconic/link/fidelity.hpp"
 #include "laconic/transport/tag.hpp"
 
 namespace laconic {
@@ -66,7 +66,7 @@ using GuardState = std::map<Traffic, ClassWatch>;
 CodecOverride next_rung(const CodecSpec& now);
 
 struct Look {
-  Fidelity seen;   // of all ranks
+  Fidelity seen;       // of all ranks
   CodecOverride next;  // what would be better
 };
 
@@ -84,7 +84,7 @@ struct Alarm {
   std::int64_t step = 0;
   std::int64_t in_a_row = 0;
   std::vector<Crossing> crossed;  // at this look
-  CodecOverride proposed;             // from the next step on, if is_followed
+  CodecOverride proposed;         // from the next step on, if is_followed
   bool is_followed = false;
 };
 // "guard: step 40, pp.gradient: cosine 0.31 is below steering.min_cosine = 0.5 (2 looks in a row);

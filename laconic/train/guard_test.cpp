@@ -76,7 +76,8 @@ TEST(GuardLadder, EveryQuantiserKeepsItsOptionsAndEndsWhole) {
                 ++quantisers;
                 CodecSpec now = start;
                 int rungs = 0;
-                for (CodecOverride next = next_rung(now); !next.is_bypassed; next = next_rung(now)) {
+                for (CodecOverride next = next_rung(now); !next.is_bypassed;
+                     next = next_rung(now)) {
                   ASSERT_TRUE(check(*next.codec).empty()) << to_text(*next.codec);
                   if (const auto* q = std::get_if<Quantise>(&*next.codec)) {
                     Quantise same = *q;

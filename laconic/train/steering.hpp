@@ -55,8 +55,8 @@ class Steering {
   // (Pipeline::treat).
   Steering(Pipeline& pipeline, UpdateRule& rule, SteeringState state);
 
-  // Instead of how the class was treated; `CodecOverride{}` is as configured. The same on all ranks,
-  // between the same steps. Throws ConfigError. Requires: no step is open.
+  // Instead of how the class was treated; `CodecOverride{}` is as configured. The same on all
+  // ranks, between the same steps. Throws ConfigError. Requires: no step is open.
   void treat(Traffic traffic, const CodecOverride& treatment);
 
   CodecOverride treatment_of(Traffic traffic) const;

@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
-#include "laconic/link/fidelity.hpp"
 #include "laconic/link/codec_override.hpp"
+#include "laconic/link/fidelity.hpp"
 #include "laconic/model/gpt.hpp"
 #include "laconic/train/checkpoint.hpp"
 #include "laconic/train/optimiser.hpp"
