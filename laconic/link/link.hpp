@@ -76,9 +76,7 @@ class Sender {
   void set_residual(const std::vector<std::int64_t>& shape, std::span<const float> values);
   // True if save() has something to save: a residual, references, or a warm start of low_rank.
   bool has_memory() const;
-  DeltaStore* references() {
-    return store_.get();
-  }  // null unless Delta and a sample was sent or received
+  DeltaStore* references() { return store_.get(); }  // null unless Delta and a sample was packed
 
  private:
   void require_closed() const;

@@ -12,6 +12,21 @@
 
 namespace laconic {
 
+// What an end expects of a frame is a FrameHeader that it derives from the MessageSpec, as the
+// sender does (link/message.hpp). A link without references compares it field by field and throws
+// at any difference. A Delta link goes on: a frame that is not as expected costs its sample only.
+//
+//   refuse     fill the sample with NaN, forget its reference, report it in Unpacked::refused
+//   then       the caller asks the sender, which forgets the sample too and packs it anew, in a
+//              further turn, as a first visit: both ends hold the same reference again
+//
+// Meanwhile the sender may have packed further messages with that sample, as differences to a
+// reference that is gone here, or as a second visit after a first one that nobody understood. Their
+// frames are sound by themselves. `refused_` remembers the keys until the step ends, so that these
+// are refused, too, whatever they say; only messages of turn > 0 were surely packed after the
+// sender forgot. They are taken, and their keys stay in `refused_` for messages that are still
+// under way.
+
 namespace {
 
 // Runs `act` and tells what was wrong with the bytes, or nothing. With a delta link damage is not

@@ -15,6 +15,24 @@
 
 namespace laconic {
 
+// Delta coding (AC-SGD). Of every sample k both ends keep a reference r, what the receiver saw of
+// it last. Activations x of a sample change little from epoch to epoch, so the difference is small,
+// and a codec C that loses a share of what it encodes loses a share of little:
+//
+//   first visit   y = C'(x)          C' is Delta::first, good enough by itself
+//   later ones    y = r + C(x - r)   the error is that of C on x - r, not on x
+//
+// In both cases the receiver hands on y, and both ends keep y, rounded to the kind of reference, as
+// the next r. The sender does not keep x: what is lost now would be lost for good, while x - r of
+// the next visit holds it again. Both ends compute y by the same operations from the same bytes, so
+// references agree bit by bit as long as every message arrives; `visits` in each frame and a hash
+// of r in some of them find out when they do not (receiver.cpp).
+//
+// A frame is written in the order: find the `record` of the sample, stage() room for the next one,
+// encode into the frame with the memory updated in the same pass (ReferenceUpdate: before() is r,
+// after() is y), and forget the sample if y is not finite. What is staged is visible to later
+// messages of the step and becomes the reference at commit().
+
 namespace {
 
 void require_valid(const LinkSpec& spec) {

@@ -107,15 +107,6 @@ std::optional<std::span<std::byte>> DeltaStore::stage(std::uint64_t key, std::ui
   return room;
 }
 
-void DeltaStore::unstage(std::uint64_t key) {
-  const auto at = entries_.find(key);
-  if (at == entries_.end() || at->second.staged == kNotStaged) return;
-  Staged& staged = staged_[at->second.staged];
-  staged.node = nullptr;
-  at->second.staged = staged.below;
-  if (staged.below == kNotStaged && !at->second.is_stored) erase(*at);
-}
-
 void DeltaStore::commit() {
   if (queue_) {
     queue_->rethrow();

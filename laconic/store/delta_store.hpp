@@ -79,8 +79,7 @@ class DeltaStore {
   DeltaStore& operator=(const DeltaStore&) = delete;
 
   // Returns the newest value, of this step or stored. Reads, or waits for a read under way. The
-  // bytes stay where they are until commit(), abandon(), clear(), and forget() or unstage() of the
-  // key.
+  // bytes stay where they are until commit(), abandon(), clear(), and forget() of the key.
   std::optional<Record> find(std::uint64_t key);
 
   // Returns room for the new value, aligned to 64 bytes, uninitialised, never where find() has
@@ -88,9 +87,6 @@ class DeltaStore {
   // it before the next find(). Empty when the budget does not admit the key; a known key always is.
   // Throws SystemError when the disk is full, and the key is then as before.
   std::optional<std::span<std::byte>> stage(std::uint64_t key, std::uint32_t visits);
-
-  // Takes back the last stage() of the key in this step; without one nothing happens.
-  void unstage(std::uint64_t key);
 
   void commit();   // the end of a step: the staged values are the stored ones
   void abandon();  // the end of a step: they never were, nor the keys staged for the first time
@@ -137,7 +133,7 @@ class DeltaStore {
   using Node = Entries::value_type;
 
   struct Staged {
-    Node* node = nullptr;  // null: forgotten or unstaged
+    Node* node = nullptr;  // null: forgotten
     RecordBuffer bytes;    // null: stage_forget()
     std::uint32_t visits = 0;
     std::uint32_t below = kNotStaged;  // what the same key staged before, in this step

@@ -56,7 +56,6 @@ class Twin {
     const std::uint64_t choice = draw(40);
     if (choice < 14) return find(key);
     if (choice < 34) return stage(key);
-    if (choice < 36) return unstage(key);
     if (choice < 37) return forget(key);
     if (choice < 38) return draw(2) == 0 ? store_.drain() : stage_forget(key);
     prefetch();
@@ -87,13 +86,6 @@ class Twin {
     ASSERT_EQ(reinterpret_cast<std::uintptr_t>(room->data()) % kRecordAlignment, 0u);
     for (const Held& held : held_) ASSERT_NE(held.bytes.data(), room->data());
     std::ranges::copy(value, room->begin());
-  }
-
-  void unstage(std::uint64_t key) {
-    release(key);
-    store_.unstage(key);
-    model_.unstage(key);
-    find(key);
   }
 
   void forget(std::uint64_t key) {

@@ -81,7 +81,7 @@ TEST(DeltaStore, FullBudgetAdmitsKnownKeysAndNoOthers) {
     for (const std::uint64_t key : {10u, 20u, 30u}) EXPECT_TRUE(store.stage(key, 1).has_value());
     EXPECT_FALSE(store.stage(40, 1).has_value());
     EXPECT_TRUE(store.stage(20, 2).has_value());
-    store.unstage(30);
+    store.forget(30);
     EXPECT_TRUE(store.stage(40, 1).has_value());
     store.commit();
     EXPECT_FALSE(store.stage(30, 1).has_value());

@@ -95,12 +95,6 @@ struct DeltaStoreModel {
     staged[key].emplace_back(std::move(value));
     return true;
   }
-  void unstage(std::uint64_t key) {
-    const auto at = staged.find(key);
-    if (at == staged.end()) return;
-    at->second.pop_back();
-    if (at->second.empty()) staged.erase(at);
-  }
   void commit() {
     for (auto& [key, values] : staged)
       if (values.back())
