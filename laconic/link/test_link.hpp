@@ -76,7 +76,7 @@ struct LinkPair {
       : sender(numbered(spec)), receiver(numbered(spec)), tensor(std::move(shape)) {}
 
   static LinkSpec numbered(LinkSpec spec) {
-    spec.numbering = {.turns = 2, .samples = 64};
+    spec.numbering = {.turns = 2, .samples = 1024};
     return spec;
   }
 
