@@ -155,7 +155,7 @@ void bench_delta(Bench& bench, const CodecSpec& codec, std::vector<CodecBenchRow
   TensorSpec batch = bench.tensor();
   batch.shape.insert(batch.shape.begin(), 1);
   const std::uint64_t key = 7;
-  const MessageSpec message{.keys = std::span(&key, 1)};
+  const MessageSpec message{.samples = std::span(&key, 1)};
   std::vector<float> moved = bench.values();
   for (float& value : moved) value *= 1.01F;
   const auto pack = [&](Sender& end, std::size_t step) {

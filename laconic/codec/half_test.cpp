@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "laconic/base/test_target.hpp"
-#include "laconic/codec/reference_float.hpp"
+#include "laconic/codec/reference/reference_float.hpp"
 #include "laconic/codec/test_round_trip.hpp"
 
 namespace laconic {

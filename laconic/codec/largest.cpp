@@ -127,7 +127,7 @@ std::optional<Guess> guess_threshold(const float* x, std::uint64_t count, std::u
   return Guess{*nth, rank * stretch * 3 / 2 + 4096};
 }
 
-// Of candidates that surely contain the k largest, those; in place.
+// Reduces candidates that surely contain the k largest to those, in place.
 void keep_largest(Largest& candidates, std::uint64_t k) {
   Cut cut = exact_cut(candidates.value.data(), candidates.value.size(), k);
   std::size_t kept = 0;

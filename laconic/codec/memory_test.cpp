@@ -128,7 +128,8 @@ TEST(Memory, FeedbackIsTheSumLessWhatArrives) {
   });
 }
 
-// Of the payload, not of what surrounds the numbers in it: a seed may look like anything.
+// Whether the numbers of the payload are finite, not what surrounds them: a seed may look like
+// anything.
 TEST(Memory, APayloadIsFiniteUnlessANumberInItIsNot) {
   for (const char* text : kCodecs)
     for (const Dtype dtype : kFloats)

@@ -9,7 +9,7 @@
 #include "laconic/base/test_target.hpp"
 #include "laconic/codec/codec.hpp"
 #include "laconic/codec/part.hpp"
-#include "laconic/codec/reference.hpp"
+#include "laconic/codec/reference/reference.hpp"
 #include "laconic/codec/test_quantise.hpp"
 
 namespace laconic {

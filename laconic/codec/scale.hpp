@@ -15,8 +15,8 @@
 
 namespace laconic {
 
-// Of the bits of a group's elements, seen as i32: integers order floats of one sign as the floats
-// are ordered, and NaN above infinity above the rest.
+// The extremes of a group's elements by their bits, seen as i32: integers order floats of one sign
+// as the floats are ordered, and NaN above infinity above the rest.
 struct Extremes {
   std::int32_t magnitude = 0;  // the largest without its sign
   std::int32_t highest = 0;    // the largest with it; equal to magnitude if that one is positive

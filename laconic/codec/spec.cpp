@@ -266,8 +266,8 @@ bool has_fixed_size(const CodecSpec& codec) {
   return !std::holds_alternative<TopK>(codec);
 }
 
-bool is_raw(const CodecSpec& codec) {
-  return std::holds_alternative<Raw>(codec);
+bool is_lossy(const CodecSpec& codec) {
+  return !std::holds_alternative<Raw>(codec);
 }
 
 bool is_summable(const CodecSpec& codec) {

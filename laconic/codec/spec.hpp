@@ -32,7 +32,7 @@ struct TensorSpec {
 inline constexpr std::size_t kMaxDims = 8;
 inline constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;  // sizes never overflow
 
-// The bytes of the tensor itself. The only codec for integers, and the only exact one.
+// The bytes of the tensor itself. The only codec for integers, and the only one that loses nothing.
 struct Raw {
   bool operator==(const Raw&) const = default;
 };
@@ -146,10 +146,12 @@ std::uint64_t effective_rank(const LowRank& codec, const TensorSpec& tensor);  /
 Dtype value_dtype(Dtype tensor);
 TensorSpec value_tensor(Dtype tensor, std::uint64_t count);  // 1-D
 
-// Exact when has_fixed_size(), otherwise an upper bound.
+// The size when has_fixed_size(), otherwise an upper bound.
 std::uint64_t max_payload_bytes(const CodecSpec& codec, const TensorSpec& tensor);
 bool has_fixed_size(const CodecSpec& codec);
-bool is_raw(const CodecSpec& codec);
+
+// True for all codecs but raw.
+bool is_lossy(const CodecSpec& codec);
 
 // True if the sum of two payloads (add_payload, codec/codec.hpp) decodes to the sum of the tensors,
 // so that a collective may add in flight without decoding.

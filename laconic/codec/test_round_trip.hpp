@@ -14,7 +14,7 @@
 #include "laconic/base/philox.hpp"
 #include "laconic/codec/codec.hpp"
 #include "laconic/codec/convert.hpp"
-#include "laconic/codec/reference.hpp"
+#include "laconic/codec/reference/reference.hpp"
 
 namespace laconic::test {
 

@@ -183,7 +183,7 @@ TEST(TopK, EverySmallSetIsItsReference) {
     }
 }
 
-// Of many indices in up to two bytes those that are accepted say each set once.
+// Among all encodings in up to two bytes those that are accepted say each set once.
 TEST(TopK, ASetHasOneEncoding) {
   constexpr std::int64_t kSize = 9;
   const TensorSpec spec{Dtype::f32, {kSize}};

@@ -139,7 +139,7 @@ class Model {
   std::vector<std::vector<Slice>> lanes_;
   std::vector<Sender> up_;    // [lane, chunk, member]
   std::vector<Sender> down_;  // [lane, chunk]
-  std::uint32_t number_ = 0;
+  int number_ = 0;
 };
 
 struct Loss {

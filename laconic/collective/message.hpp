@@ -1,4 +1,4 @@
-// collective/message.hpp — frames of collectives: read with suspicion, added where they lie.
+// collective/message.hpp — frames of collectives, added where they lie.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,6 @@
 #include "laconic/wire/frame.hpp"
 
 namespace laconic {
-
-// A message of one frame with exactly this header, which stands alone. Throws WireError.
-Frame read_expected(ByteView message, const FrameHeader& expected);
 
 // The payload of a message that was made here, or read already, with this header.
 std::span<std::byte> payload_of(Bytes& message, const FrameHeader& header);

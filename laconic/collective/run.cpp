@@ -221,8 +221,8 @@ struct Collective::Body {
   std::uint64_t operations = 0;  // and in all
   bool is_begun = false;
   bool is_under_way = false;
-  Fidelity
-      seen;  // written by the thread that walks; nobody reads it while an operation is under way
+  Fidelity fidelity;  // written by the thread that walks; nobody reads it while an operation is
+                      // under way
 };
 
 Collective::Body::Body(Engine& its_engine, const CollectiveSpec& its_spec)
@@ -316,16 +316,16 @@ void Collective::abandon() {
   body_->for_each_link([](Sender& sender, const Slice&, bool) { sender.abandon(); });
 }
 
-void Collective::measure_fidelity(bool looks) {
-  body_->require_idle("watch");
-  if (looks) body_->seen = {};
-  Fidelity* const seen = looks ? &body_->seen : nullptr;
-  body_->for_each_link([&](Sender& sender, const Slice&, bool) { sender.measure_fidelity(seen); });
+void Collective::measure_fidelity(bool is_on) {
+  body_->require_idle("measure_fidelity");
+  if (is_on) body_->fidelity = {};
+  Fidelity* const into = is_on ? &body_->fidelity : nullptr;
+  body_->for_each_link([&](Sender& sender, const Slice&, bool) { sender.measure_fidelity(into); });
 }
 
 Fidelity Collective::fidelity() const {
-  body_->require_idle("seen");
-  return body_->seen;
+  body_->require_idle("fidelity");
+  return body_->fidelity;
 }
 
 void Collective::set_codec(const CodecSpec& up, const CodecSpec& down) {
@@ -335,8 +335,8 @@ void Collective::set_codec(const CodecSpec& up, const CodecSpec& down) {
   changed.down = down;
   refuse(check(changed));
   LACONIC_ASSERT(adds_payloads(changed) == adds_payloads(body_->spec) &&
-                     !is_lossy(up) == !is_lossy(body_->spec.up) &&
-                     !is_lossy(down) == !is_lossy(body_->spec.down),
+                     is_lossy(up) == is_lossy(body_->spec.up) &&
+                     is_lossy(down) == is_lossy(body_->spec.down),
                  fmt::format("{}: {} and {}", name_of(changed), to_text(up), to_text(down)));
   body_->for_each_link(
       [&](Sender& sender, const Slice&, bool is_up) { sender.set_codec(is_up ? up : down); });

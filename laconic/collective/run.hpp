@@ -103,9 +103,9 @@ class Collective {
   void commit();
   void abandon();
 
-  // Whether this member looks at what it sends from here on, contributions and sealed sums alike;
-  // true also forgets what was seen before. Requires, for both: no operation is under way.
-  void measure_fidelity(bool looks);
+  // Starts or ends measuring what this member sends, contributions and sealed sums alike; starting
+  // also forgets what was measured before. Requires, for both: no operation is under way.
+  void measure_fidelity(bool is_on);
   Fidelity fidelity() const;
 
   // Other codecs from the next operation on, on all members; residuals and the cut stay. Throws

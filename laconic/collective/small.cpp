@@ -19,12 +19,15 @@ struct Whom {
   std::uint64_t sequence;
 };
 
+FrameHeader header_of(const Whom& whom, std::size_t bytes) {
+  return {.codec = Raw{},
+          .tensor = {Dtype::u8, {static_cast<std::int64_t>(bytes)}},
+          .sequence = whom.sequence};
+}
+
 std::shared_ptr<const Bytes> pack_bytes(const Whom& whom, ByteView bytes) {
-  const FrameHeader header{.codec = Raw{},
-                           .tensor = {Dtype::u8, {static_cast<std::int64_t>(bytes.size())}},
-                           .sequence = whom.sequence};
   auto message = std::make_shared<Bytes>();
-  const std::span<std::byte> room = open_frame(*message, header);
+  const std::span<std::byte> room = open_frame(*message, header_of(whom, bytes.size()));
   std::ranges::copy(bytes, room.begin());
   close_frame(*message, 0, bytes.size());
   return message;
@@ -32,12 +35,8 @@ std::shared_ptr<const Bytes> pack_bytes(const Whom& whom, ByteView bytes) {
 
 Bytes unpack_bytes(const Whom& whom, ByteView message) {
   const Frame frame = read_frame(message);
-  const FrameHeader& header = frame.header;
-  if (header.sequence != whom.sequence)
-    throw WireError(16, "sequence", fmt::format("{}, expected {}", header.sequence, whom.sequence));
-  if (header.codec != CodecSpec(Raw{}) || header.tensor.dtype != Dtype::u8 ||
-      header.tensor.shape.size() != 1 || frame.size != message.size())
-    throw WireError(5, "codec", "not a message of plain bytes");
+  require_header(frame, header_of(whom, frame.payload.size()));
+  require_end(frame, message);
   return {frame.payload.begin(), frame.payload.end()};
 }
 

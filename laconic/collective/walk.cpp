@@ -120,7 +120,8 @@ const CodecSpec& LaneWalk::codec_of_message() const {
 }
 
 MessageSpec LaneWalk::message_spec() const {
-  return {.use = journey_.exact ? Use::bypass : Use::train, .number = number_of(journey_.sequence)};
+  return {.number = static_cast<int>(number_of(journey_.sequence)),
+          .use = journey_.exact ? Use::bypass : Use::train};
 }
 
 FrameHeader LaneWalk::header_of(const CodecSpec& codec, int chunk) const {

@@ -61,8 +61,9 @@ TEST(DeltaLink, AnUnchangedSampleCostsNothingAndKeepsEveryBit) {
     LinkPair link(delta_link(codec), batch_of(1));
     const Keys key{5};
     const Floats x = activation(5, 0);
-    EXPECT_TRUE(same_bits(link.step(x, {.keys = key}), x));
-    for (int visit = 0; visit < 3; ++visit) EXPECT_TRUE(same_bits(link.step(x, {.keys = key}), x));
+    EXPECT_TRUE(same_bits(link.step(x, {.samples = key}), x));
+    for (int visit = 0; visit < 3; ++visit)
+      EXPECT_TRUE(same_bits(link.step(x, {.samples = key}), x));
   }
 }
 
@@ -73,10 +74,10 @@ TEST(DeltaLink, AConstantSampleIsApproachedGeometrically) {
     LinkPair link(delta_link("quantise:bits=" + std::to_string(bits)), batch_of(1));
     const Keys key{1};
     const Floats x = activation(1, 0);
-    link.step(x + normal(kSample, 77, 0.1), {.keys = key});
+    link.step(x + normal(kSample, 77, 0.1), {.samples = key});
     double before = 0.1;
     for (int visit = 0; visit < 12 && before > 1e-6; ++visit) {
-      const double error = relative_error(link.step(x, {.keys = key}), x);
+      const double error = relative_error(link.step(x, {.samples = key}), x);
       EXPECT_LT(error, before * (bits == 2 ? 0.75 : bits == 3 ? 0.4 : 0.2));
       before = error;
     }
@@ -89,9 +90,10 @@ TEST(DeltaLink, ReferencesOfFewerBitsHaveAFloor) {  // and T8
   const Floats x = activation(1, 0);
   const auto floor_of = [&](Reference kind) {
     LinkPair link(delta_link("quantise:bits=4", {.first = Raw{}, .reference = kind}), batch_of(1));
-    link.step(x + normal(kSample, 77, 0.1), {.keys = key});
+    link.step(x + normal(kSample, 77, 0.1), {.samples = key});
     double error = 0;
-    for (int visit = 0; visit < 12; ++visit) error = relative_error(link.step(x, {.keys = key}), x);
+    for (int visit = 0; visit < 12; ++visit)
+      error = relative_error(link.step(x, {.samples = key}), x);
     return error;
   };
   EXPECT_LT(floor_of(Reference::f32), 1e-6);
@@ -110,8 +112,8 @@ TEST(DeltaLink, AnUnrelatedReferenceMakesTheDifferenceLonger) {
     LinkPair link(delta_link(codec), batch_of(100));
     const Keys keys = shuffled(100, 1);
     const Floats x = normal(100 * kSample, 1), unrelated = normal(100 * kSample, 2);
-    link.step(unrelated, {.keys = keys});
-    const double error = relative_error(link.step(x, {.keys = keys}), x);
+    link.step(unrelated, {.samples = keys});
+    const double error = relative_error(link.step(x, {.samples = keys}), x);
     EXPECT_NEAR(error / relative_error(direct.step(x), x), std::sqrt(2.0), 0.05 * std::sqrt(2.0))
         << bits;
   }
@@ -127,7 +129,7 @@ TEST(DeltaLink, LargeActivationsSurvive) {
       Floats x = activation(3, 0);
       for (float& v : x) v *= 1e5F;
       for (int visit = 0; visit < 6; ++visit) {
-        const Floats got = link.step(x, {.keys = key});
+        const Floats got = link.step(x, {.samples = key});
         ASSERT_TRUE(is_finite(got.data(), got.size()));
         EXPECT_LT(relative_error(got, x), 0.02);
       }
@@ -154,8 +156,9 @@ TEST(DeltaLink, BothEndsHoldTheSameBits) {
             const Keys keys(order.begin() + at, order.begin() + at + microbatch);
             const Floats x = activations(keys, epoch);
             link.begin();
-            const Bytes message = on_target(-1, [&] { return link.pack(x, {.keys = keys}); });
-            const Floats got = on_target(0, [&] { return link.unpack(message, {.keys = keys}); });
+            const Bytes message = on_target(-1, [&] { return link.pack(x, {.samples = keys}); });
+            const Floats got =
+                on_target(0, [&] { return link.unpack(message, {.samples = keys}); });
             link.commit();
             messages += microbatch;
             expect_equal_references(link, keys);
@@ -175,7 +178,7 @@ TEST(DeltaLink, TheFirstVisitIsDenseWheneverItComes) {
   LinkPair link(delta_link("quantise:bits=2"), batch_of(2));
   const auto visits_of = [&](const Keys& keys) {
     std::vector<Visit> visits;
-    link.step(activations(keys, static_cast<int>(link.steps)), {.keys = keys});
+    link.step(activations(keys, static_cast<int>(link.steps)), {.samples = keys});
     for (std::size_t at = 0; at < link.last.size();) {
       const Frame frame = read_frame(link.last, at);
       visits.push_back(frame.header.visit);
@@ -199,17 +202,16 @@ TEST(DeltaLink, EvaluationRecomputationAndAbandonedStepsAdvanceNothing) {
   for (int epoch = 0; epoch < 4; ++epoch) {
     const Floats x = activations(keys, epoch);
     link.begin();
-    link.send(activations(keys, 50), {.keys = keys});  // this step overflows
+    link.send(activations(keys, 50), {.samples = keys});  // this step overflows
     link.abandon();
     --link.steps;
     link.begin();
-    EXPECT_TRUE(
-        same_bits(link.send(x, {.use = Use::alone}), x));  // evaluation: first visit's codec
-    link.send(activations(keys, 60), {.use = Use::bypass});
-    const Floats got = link.send(x, {.keys = keys});
+    EXPECT_TRUE(same_bits(link.send(x, {.use = Use::evaluation}), x));
+    link.send(activations(keys, 60), {.number = 1, .use = Use::bypass});
+    const Floats got = link.send(x, {.samples = keys});
     link.commit();
     // Frames are numbered differently, but nothing of the codec depends on that here.
-    EXPECT_TRUE(same_bits(got, plain.step(x, {.keys = keys})));
+    EXPECT_TRUE(same_bits(got, plain.step(x, {.samples = keys})));
     expect_equal_references(link, keys);
     EXPECT_EQ(link.sender.references()->find(4)->visits, static_cast<unsigned>(epoch + 1));
   }
@@ -218,7 +220,7 @@ TEST(DeltaLink, EvaluationRecomputationAndAbandonedStepsAdvanceNothing) {
 TEST(DeltaLink, ASampleMayComeTwiceInAStep) {
   LinkPair link(delta_link("quantise:bits=3"), batch_of(3));
   const Keys keys{8, 8, 8};
-  for (int step = 0; step < 3; ++step) link.step(activations(keys, step), {.keys = keys});
+  for (int step = 0; step < 3; ++step) link.step(activations(keys, step), {.samples = keys});
   EXPECT_EQ(link.sender.references()->find(8)->visits, 9u);
   expect_equal_references(link, keys);
 }
@@ -228,10 +230,10 @@ TEST(DeltaLink, BytesOnTheWireAreTheFormula) {
   const std::string codec = "quantise:bits=3,group=channel,scale=f16,grid=artefact";
   LinkPair link(delta_link(codec), batch_of(4));
   const Keys keys{0, 1, 2, 3};
-  link.step(activations(keys, 0), {.keys = keys});
+  link.step(activations(keys, 0), {.samples = keys});
   const std::size_t header = 40 + 2 * 8 + 4;  // two dims of a sample, and the check sum
   EXPECT_EQ(link.last_bytes, 4 * (header + kSample * 4));
-  link.step(activations(keys, 1), {.keys = keys});
+  link.step(activations(keys, 1), {.samples = keys});
   const std::size_t parameters = 10;
   EXPECT_EQ(link.last_bytes, 4 * (header + parameters + kSample * 3 / 8 + 2 * kWidth));
 }
@@ -244,9 +246,9 @@ TEST(DeltaLink, OtherDtypesTravelToo) {
     std::vector<double> x(kSample, 0.5), out(kSample);  // room for any dtype; the same bits for all
     for (int visit = 0; visit < 3; ++visit) {
       link.begin();
-      const Bytes message = link.sender.pack({link.tensor, x.data()}, {.keys = key});
-      EXPECT_TRUE(
-          link.receiver.unpack(message, {link.tensor, out.data()}, {.keys = key}).refused.empty());
+      const Bytes message = link.sender.pack({link.tensor, x.data()}, {.samples = key});
+      EXPECT_TRUE(link.receiver.unpack(message, {link.tensor, out.data()}, {.samples = key})
+                      .refused.empty());
       link.commit();
       EXPECT_EQ(std::memcmp(x.data(), out.data(), kSample * bytes_of(dtype)), 0);
     }
@@ -259,10 +261,10 @@ TEST(DeltaLink, WrongKeysAndSizesAreRefused) {
   const Keys one{1}, two{1, 2};
   const Floats x = activations(two, 0);
   link.begin();
-  EXPECT_THROW(link.pack(x, {.keys = one}), ConfigError);
-  link.pack(x, {.keys = two});
+  EXPECT_THROW(link.pack(x, {.samples = one}), ConfigError);
+  link.pack(x, {.samples = two});
   link.tensor.shape[2] = 20;
-  EXPECT_THROW(link.pack(x, {.keys = two}), ConfigError);
+  EXPECT_THROW(link.pack(x, {.samples = two}), ConfigError);
 }
 
 // A hint given in one step is for the next, whatever begins or is abandoned between them.
@@ -277,14 +279,14 @@ TEST(DeltaLink, WhatWasPrefetchedIsThereInTheNextStep) {
       link.sender.references()->drain();
       link.receiver.references()->drain();
     };
-    link.step(activations(early, 0), {.keys = early});
+    link.step(activations(early, 0), {.samples = early});
     drain();
     for (int step = 0; step < 3; ++step) {  // until the early ones are in the file alone
-      link.step(activations(late, step), {.keys = late});
+      link.step(activations(late, step), {.samples = late});
       drain();
     }
     link.begin();
-    link.send(activations(late, 3), {.keys = late});
+    link.send(activations(late, 3), {.samples = late});
     link.sender.prefetch(early);
     link.receiver.prefetch(early);
     link.commit();
@@ -294,7 +296,7 @@ TEST(DeltaLink, WhatWasPrefetchedIsThereInTheNextStep) {
       link.send(activations(early, 1), {.use = Use::bypass});
       link.abandon();
     }
-    link.step(activations(early, 1), {.keys = early});
+    link.step(activations(early, 1), {.samples = early});
     for (const DeltaStore* store : {link.sender.references(), link.receiver.references()})
       EXPECT_EQ(store->stats().prefetch_hits, early.size()) << has_shadow;
   }

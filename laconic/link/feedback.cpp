@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <charconv>
-#include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "laconic/base/error.hpp"
@@ -15,7 +14,49 @@
 
 namespace laconic {
 
+// Error feedback. A sender has tensors x(1), x(2), ... to send; C encodes and decodes again, and
+// loses something. Without a memory the receiver gets C(x(t)), and what is lost adds up. With one
+// the sender keeps a residual e, zero at first, and
+//
+//   y(t)     = C(x(t) + e(t))           is what the receiver decodes
+//   e(t + 1) = (x(t) + e(t)) - y(t)     is what this message lost of it
+//
+// So y(t) + e(t + 1) = x(t) + e(t) in every message, and summed over the first n of them all
+// residuals but the last cancel:
+//
+//   y(1) + ... + y(n) + e(n + 1) = x(1) + ... + x(n)
+//
+// What was decoded and what is still kept make up what was given, but for the rounding of one
+// addition and one subtraction a message. The sum errs by one residual, however large n is, and the
+// residual stays bounded if C loses less than a fixed share of its input. A message that travels
+// raw has y = x and leaves e as it is, so the identity holds whichever messages are encoded.
+//
+// Lazy propagation (Optimus-CC). The messages of a pipeline's gradient link are microbatches t, and
+// their residual goes on to the next microbatch instead of the next step. A linear layer with
+// inputs a(t) adds y(t) a(t)^T to its gradient where x(t) a(t)^T was meant. Since y(t) - x(t) =
+// e(t) - e(t + 1), the error of the step is the sum of (e(t) - e(t + 1)) a(t)^T, and by parts
+//
+//   e(1) a(1)^T  +  sum over t > 1 of e(t) (a(t) - a(t - 1))^T  -  e(n + 1) a(n)^T
+//
+// which is small if inputs of microbatches are alike. The first term is there because e(1) comes
+// from the step before (Reset::never); Reset::step drops it at the start of every step.
+//
+// Transactions. The values exist three times. committed_ is as the last committed step left it;
+// open_ is what this step has accepted since, if is_open_; attempted_ is what a codec is writing
+// now. attempt() gives e(t) of newest() as `before` and room for e(t + 1) in attempted_ as `after`;
+// accept() swaps attempted_ with open_, commit() swaps open_ with committed_, and abandon() only
+// forgets that open_ means anything. By swapping, the buffers of old messages serve the next ones.
+// A message with a number that is not finite is not accepted: e(t + 1) would be no number, and
+// every later message with it.
+//
+// `basis` goes the same way. It is no error but a hint: the subspace with which low_rank's next
+// power step starts, which makes up for taking only one step a message.
+
 namespace {
+
+constexpr char kResidual[] = "0.residual";
+constexpr char kBasis[] = "0.basis";
+constexpr char kShape[] = "0.shape";
 
 std::size_t count_of(const Feedback::Shape& shape) {
   return elements_of(TensorSpec{Dtype::f32, shape});
@@ -56,14 +97,13 @@ Feedback::Shape shape_of(const std::string& text, const std::string& path,
 
 }  // namespace
 
-Feedback::Attempt Feedback::attempt(std::uint64_t slot, const Shape& shape, bool with_residual) {
-  Slot& at = slots_[slot];
-  const Values& newest = at.newest();
-  const bool fits = newest.shape == shape;
-  const bool has_residual = fits && !newest.residual.empty();
-  Values& next = at.attempted;
+Feedback::Attempt Feedback::attempt(const Shape& shape, bool with_residual) {
+  const Values& last = newest();
+  const bool fits = last.shape == shape;
+  const bool has_residual = fits && !last.residual.empty();
+  Values& next = attempted_;
   next.shape = shape;
-  next.basis = fits ? newest.basis : std::vector<float>();
+  next.basis = fits ? last.basis : std::vector<float>();
   if (!with_residual) {
     next.residual.clear();
     return {nullptr, nullptr, &next.basis};
@@ -72,122 +112,82 @@ Feedback::Attempt Feedback::attempt(std::uint64_t slot, const Shape& shape, bool
     next.residual.resize(count_of(shape));
   else
     next.residual.assign(count_of(shape), 0.0F);
-  return {has_residual ? newest.residual.data() : next.residual.data(), next.residual.data(),
+  return {has_residual ? last.residual.data() : next.residual.data(), next.residual.data(),
           &next.basis};
 }
 
-void Feedback::accept(std::uint64_t slot) {
-  Slot& at = slots_.at(slot);
-  std::swap(at.open, at.attempted);  // what was open becomes room for the next attempt
-  at.is_open = true;
+void Feedback::accept() {
+  std::swap(open_, attempted_);
+  is_open_ = true;
 }
 
 void Feedback::commit() {
-  for (auto& [slot, at] : slots_)
-    if (std::exchange(at.is_open, false)) std::swap(at.committed, at.open);
+  if (std::exchange(is_open_, false)) std::swap(committed_, open_);
 }
 
 void Feedback::abandon() {
-  for (auto& [slot, at] : slots_) at.is_open = false;
+  is_open_ = false;
 }
 
-void Feedback::drop_residuals() {
-  for (auto& [slot, at] : slots_) at.committed.residual.clear();
+void Feedback::drop_residual() {
+  committed_.residual.clear();
 }
 
-void Feedback::drop_bases() {
-  for (auto& [slot, at] : slots_) at.committed.basis.clear();
+void Feedback::drop_basis() {
+  committed_.basis.clear();
 }
 
-void Feedback::rescale(float factor) {
-  for (auto& [slot, at] : slots_) {
-    std::vector<float>& residual = at.committed.residual;
-    for (float& value : residual) value *= factor;
-    // An infinite residual would spoil this message and be kept for the next, for ever.
-    if (!is_finite(residual.data(), residual.size())) residual.clear();
-  }
-}
-
-bool Feedback::has_open() const {
-  return std::ranges::any_of(slots_, [](const auto& slot) { return slot.second.is_open; });
-}
-
-double Feedback::norm(std::uint64_t slot) const {
-  const auto at = slots_.find(slot);
-  if (at == slots_.end()) return 0;
-  double sum = 0;
-  for (const float value : at->second.newest().residual) sum += double{value} * value;
-  return std::sqrt(sum);
-}
-
-std::span<const float> Feedback::residual(std::uint64_t slot) const {
-  const auto at = slots_.find(slot);
-  if (at == slots_.end()) return {};
-  return at->second.newest().residual;
-}
-
-void Feedback::set_residual(std::uint64_t slot, const Shape& shape, std::span<const float> values) {
+void Feedback::set_residual(const Shape& shape, std::span<const float> values) {
   LACONIC_ASSERT(values.empty() || values.size() == count_of(shape),
                  fmt::format("{} values for {} elements", values.size(), count_of(shape)));
-  Values& committed = slots_[slot].committed;
-  committed.shape = shape;
-  committed.residual.clear();
+  committed_.shape = shape;
+  committed_.residual.clear();
   if (is_finite(values.data(), values.size()))
-    committed.residual.assign(values.begin(), values.end());
+    committed_.residual.assign(values.begin(), values.end());
 }
 
-// Two tensors for each slot, "SLOT.residual" with the shape of its messages and "SLOT.basis".
+// At most two tensors, the residual with the shape of its messages and the warm start. Their names
+// begin with a number, which was once one of several.
 void Feedback::save(const std::string& path) const {
+  const auto& [shape, residual, basis] = committed_;
   std::vector<SafetensorsSpec> specs;
-  std::vector<const std::vector<float>*> values;
-  for (const auto& [slot, at] : slots_) {
-    if (!at.committed.residual.empty()) {
-      specs.push_back({fmt::format("{}.residual", slot), Dtype::f32, at.committed.shape});
-      values.push_back(&at.committed.residual);
-    }
-    if (!at.committed.basis.empty()) {
-      specs.push_back({fmt::format("{}.basis", slot),
-                       Dtype::f32,
-                       {static_cast<std::int64_t>(at.committed.basis.size())}});
-      values.push_back(&at.committed.basis);
-    }
-  }
+  if (!residual.empty()) specs.push_back({kResidual, Dtype::f32, shape});
+  if (!basis.empty())
+    specs.push_back({kBasis, Dtype::f32, {static_cast<std::int64_t>(basis.size())}});
   SafetensorsMetadata shapes;  // a warm start alone does not tell the shape of its messages
-  for (const auto& [slot, at] : slots_)
-    if (!at.committed.residual.empty() || !at.committed.basis.empty())
-      shapes[fmt::format("{}.shape", slot)] = fmt::format("{}", fmt::join(at.committed.shape, ","));
+  if (!specs.empty()) shapes[kShape] = fmt::format("{}", fmt::join(shape, ","));
   SafetensorsWriter writer(path, specs, shapes);
-  for (const auto* value : values) writer.write(bytes_of_floats(*value));
+  for (const auto* values : {&residual, &basis})
+    if (!values->empty()) writer.write(bytes_of_floats(*values));
   writer.commit();
 }
 
 void Feedback::load(const std::string& path) {
   const SafetensorsFile file(path);
-  std::map<std::uint64_t, Slot> loaded;
+  Values loaded;
   std::size_t used = 0;
   for (const auto& [name, text] : file.metadata()) {
-    const std::string stem = split(name, '.')[0];
-    if (name != stem + ".shape")
-      throw FileError(path, printable(name), "is not the shape of a slot");
-    Values& values = loaded[whole_number<std::uint64_t>(stem, path, name)].committed;
-    values.shape = shape_of(text, path, name);
-    if (const auto* entry = file.find(stem + ".residual")) {
-      if (entry->shape != values.shape)
+    if (name != kShape)
+      throw FileError(path, printable(name), "is not the shape of a link's messages");
+    loaded.shape = shape_of(text, path, name);
+    if (const auto* entry = file.find(kResidual)) {
+      if (entry->shape != loaded.shape)
         throw FileError(path, entry->name, fmt::format("is not f32 [{}]", text));
-      values.residual = finite_floats(file, *entry);
+      loaded.residual = finite_floats(file, *entry);
       ++used;
     }
-    if (const auto* entry = file.find(stem + ".basis")) {
-      values.basis = finite_floats(file, *entry);
+    if (const auto* entry = file.find(kBasis)) {
+      loaded.basis = finite_floats(file, *entry);
       ++used;
     }
   }
   if (used != file.entries().size())
-    throw FileError(path, "",
-                    fmt::format("{} of {} tensors are of no slot: this is not the state "
-                                "of a link",
-                                file.entries().size() - used, file.entries().size()));
-  slots_ = std::move(loaded);
+    throw FileError(
+        path, "",
+        fmt::format("{} of {} tensors are of no memory: this is not the state of a link",
+                    file.entries().size() - used, file.entries().size()));
+  committed_ = std::move(loaded);
+  is_open_ = false;
 }
 
 }  // namespace laconic

@@ -1,15 +1,14 @@
-// link/feedback.hpp — residuals and warm starts of a sender, slot by slot.
+// link/feedback.hpp — what a sender remembers of its messages: a residual and a warm start.
 //
-// A slot remembers what its last message lost, and where low_rank's next power
-// step starts. A message is an attempt(): it reads the newest values and writes
-// new ones beside them, and only accept() makes these the newest, so that a
-// message that is not finite leaves no trace. What a step accepted is in turn
-// provisional until commit(). A tensor of another shape starts afresh: the
+// The residual is what the last message lost, the warm start is where low_rank's
+// next power step begins. A message is an attempt(): it reads the newest values
+// and writes new ones beside them, and only accept() makes these the newest, so
+// that a message that is not finite leaves no trace. What a step accepted is in
+// turn provisional until commit(). A tensor of another shape starts afresh: the
 // last, smaller batch of an epoch does not inherit errors of other elements.
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,25 +24,25 @@ class Feedback {
     float* after = nullptr;               // room for the next
     std::vector<float>* basis = nullptr;  // a copy of the newest warm start, to be replaced
   };
-  // Valid until the next call on the slot.
-  Attempt attempt(std::uint64_t slot, const Shape& shape, bool with_residual);
-  // Requires: attempt() was called for the slot since the last accept().
-  void accept(std::uint64_t slot);
+  // Prepares one message. Valid until the next call that changes anything.
+  Attempt attempt(const Shape& shape, bool with_residual);
+  // Makes what the attempt wrote the newest values. Requires: one attempt() since the last
+  // accept().
+  void accept();
 
   void commit();
   void abandon();
   // Requires, for these: no step is open.
-  void drop_residuals();
-  void drop_bases();
-  void rescale(float factor);  // a residual that overflows is dropped
-  bool has_open() const;
+  void drop_residual();
+  void drop_basis();
+  bool has_open() const { return is_open_; }
 
-  double norm(std::uint64_t slot) const;  // of the newest residual; 0 when there is none
-  // The newest residual, empty when there is none; valid until the next call that changes any.
-  std::span<const float> residual(std::uint64_t slot) const;
-  // For the next message, of this shape; without values the slot starts afresh. What is not finite
-  // is no residual. Requires: no step is open, as many values as the shape has elements or none.
-  void set_residual(std::uint64_t slot, const Shape& shape, std::span<const float> values);
+  // The newest residual, empty when there is none. Valid until the next call that changes anything.
+  std::span<const float> residual() const { return newest().residual; }
+  // Sets the residual for the next message, of this shape. No values, or one that is not finite:
+  // the next message starts afresh. Requires: no step is open, as many values as the shape has
+  // elements or none.
+  void set_residual(const Shape& shape, std::span<const float> values);
 
   // Requires: no step is open. load() replaces everything; throws FileError.
   void save(const std::string& path) const;
@@ -55,16 +54,12 @@ class Feedback {
     std::vector<float> residual;
     std::vector<float> basis;
   };
-  struct Slot {
-    Values committed;
-    Values open;  // newest, when is_open
-    Values attempted;
-    bool is_open = false;
+  const Values& newest() const { return is_open_ ? open_ : committed_; }
 
-    Values& newest() { return is_open ? open : committed; }
-    const Values& newest() const { return is_open ? open : committed; }
-  };
-  std::map<std::uint64_t, Slot> slots_;
+  Values committed_;
+  Values open_;  // the newest, when is_open_
+  Values attempted_;
+  bool is_open_ = false;
 };
 
 }  // namespace laconic

@@ -10,7 +10,7 @@ namespace laconic {
 
 namespace {
 
-// Of two squared norms; what is lost of nothing is infinitely much.
+// Returns the ratio of two norms, given squared. Something lost of nothing is infinitely much.
 double root_ratio(double part, double whole) {
   if (whole > 0) return std::sqrt(part / whole);
   return part == 0 ? 0 : std::numeric_limits<double>::infinity();

@@ -31,12 +31,12 @@ struct Watched {
     const bool has_samples = std::holds_alternative<Delta>(spec.memory);
     for (std::uint64_t step = 0; step < steps; ++step) {
       seen = expected = {};
-      link.sender.watch(&seen);
+      link.sender.measure_fidelity(&seen);
       link.begin();
       for (std::uint64_t m = 0; m < 3; ++m) {
         const Keys keys = {4 * m, 4 * m + 1, 4 * m + 2, 4 * m + 3};
-        const MessageSpec message{.keys = has_samples ? std::span<const std::uint64_t>(keys)
-                                                      : std::span<const std::uint64_t>()};
+        const MessageSpec message{.samples = has_samples ? std::span<const std::uint64_t>(keys)
+                                                         : std::span<const std::uint64_t>()};
         Scratch<std::uint64_t> x(count), y(count);  // room for any dtype
         narrow(dtype, normal(count, 10 * step + m).data(), count, x.data());
         const Bytes bytes = link.sender.pack({tensor, x.data()}, message);
@@ -98,7 +98,7 @@ TEST(Fidelity, LearnedMapsAreTheReceivers) {
   const MessageSpec message{.maps = {encoder.data(), decoder.data()}};
   LinkPair link({"test.link", parse_codec("auto_encoder:code=10")}, tensor);
   Fidelity seen;
-  link.sender.watch(&seen);
+  link.sender.measure_fidelity(&seen);
   const Floats x = normal(24 * 40, 3);
   const Floats got = link.step(x, message);
   EXPECT_EQ(seen, compare(x, got));
@@ -113,20 +113,20 @@ TEST(Fidelity, WhatTravelsWholeOrIsNotFiniteIsNotCounted) {
   Floats x = normal(16, 3);
   Fidelity seen;
   LinkPair raw({"test.link", Raw{}}, tensor);
-  raw.sender.watch(&seen);
+  raw.sender.measure_fidelity(&seen);
   raw.step(x);
   LinkPair half({"test.link", Half{}}, tensor);
-  half.sender.watch(&seen);
+  half.sender.measure_fidelity(&seen);
   half.begin();
   half.send(x, {.use = Use::bypass});
-  half.send(x, {.use = Use::alone});
+  half.send(x, {.use = Use::evaluation});
   EXPECT_EQ(seen, Fidelity{});
   half.send(x);
   EXPECT_EQ(seen.messages, 1U);
   x[3] = std::numeric_limits<float>::quiet_NaN();
   half.send(x);
   EXPECT_EQ(seen.messages, 1U);
-  half.sender.watch(nullptr);
+  half.sender.measure_fidelity(nullptr);
   x[3] = 0;
   half.send(x);
   EXPECT_EQ(seen.messages, 1U);
@@ -137,7 +137,7 @@ TEST(Fidelity, AnOverflowOfTheCodecIsSeen) {
   const TensorSpec tensor{Dtype::f32, {4}};
   Fidelity seen;
   LinkPair link({"test.link", Half{Dtype::f16}}, tensor);
-  link.sender.watch(&seen);
+  link.sender.measure_fidelity(&seen);
   link.step({1, 2, 1e6F, 3});
   EXPECT_EQ(seen.messages, 1U);
   EXPECT_TRUE(std::isfinite(seen.truth));
@@ -152,7 +152,7 @@ TEST(Fidelity, WatchingChangesNoMessage) {
       const LinkSpec spec{"test.link", parse_codec(codec), memory};
       LinkPair watched(spec, tensor), plain(spec, tensor);
       Fidelity seen;
-      watched.sender.watch(&seen);
+      watched.sender.measure_fidelity(&seen);
       for (std::uint64_t step = 0; step < 3; ++step) {
         const Floats x = normal(24 * 40, step);
         EXPECT_TRUE(same_bits(watched.step(x), plain.step(x))) << codec;

@@ -6,8 +6,8 @@
 // What both remember advances in lock-step, because both compute it from the
 // same bytes. A step is a transaction: everything remembered between begin()
 // and commit() is provisional, and abandon() takes it back (an overflow, a lost
-// peer, a loss that is not finite). Evaluation and recomputation go by
-// Use::alone, or do not call pack() at all: neither reads or changes a memory.
+// peer, a loss that is not finite). Use::bypass and Use::evaluation neither read
+// nor change a memory; recomputation does not call pack() at all.
 //
 // A message that is not finite changes no residual, and a reference that would
 // not be is forgotten at both ends, so that its sample starts anew; until the
@@ -19,49 +19,23 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "laconic/base/bytes.hpp"
 #include "laconic/codec/codec.hpp"
-#include "laconic/link/delta_store.hpp"
 #include "laconic/link/feedback.hpp"
 #include "laconic/link/fidelity.hpp"
 #include "laconic/link/link_spec.hpp"
+#include "laconic/link/message.hpp"
+#include "laconic/store/delta_store.hpp"
 #include "laconic/wire/frame.hpp"
 
 namespace laconic {
-
-enum class Use : std::uint8_t {
-  train,   // as the link's spec says; memory advances
-  bypass,  // raw, memory untouched: the policy does not encode this message
-  alone,   // encoded without memory: evaluation
-};
-
-// How to pack one tensor. Both ends must use the same, from the same plan.
-struct MessageSpec {
-  Use use = Use::train;
-  std::uint64_t slot = 0;               // which residual and warm start (ErrorFeedback)
-  std::span<const std::uint64_t> keys;  // Delta with Use::train: the sample id of each index of
-                                        // dim 0; elsewhere empty
-  LinearMaps maps;                      // auto_encoder
-  // The number of the message's first frame within the step, when the caller counts: for messages
-  // that are unpacked in another order than they were packed. The frames of a message follow each
-  // other; no number may come twice.
-  std::optional<std::uint32_t> number = {};
-  // Receiver, with samples: they were refused, and this is them again. See Unpacked::refused.
-  bool is_answer = false;
-};
-
-struct SamplePlace {  // of a sample in a message from which nothing is missing
-  std::uint64_t key = 0;
-  std::uint64_t sequence = 0;
-};
 
 class Sender {
  public:
@@ -70,61 +44,58 @@ class Sender {
 
   const LinkSpec& spec() const { return spec_; }
 
-  // Frames are numbered from 0 in every step. An open step is abandoned.
-  void begin(std::uint64_t step);
+  void begin(std::uint64_t step);  // abandons an open step
+  // Requires: no message of the step has the same number, turn and use.
   Bytes pack(ConstHostTensor x, const MessageSpec& message = {});
   void commit();
   void abandon();
 
-  // The receiver refused these samples (Unpacked::refused): their next message is a first visit.
+  // Forgets samples that the receiver refused (Unpacked::refused): their next message is a first
+  // visit.
   void forget(std::span<const std::uint64_t> keys);
-  // A hint that these samples come next.
+  // Hints that these samples come next.
   void prefetch(std::span<const std::uint64_t> keys);
-  // From here on adds to `seen` how much the receiver gets of every message of Use::train that
-  // loses something; null: does not look, and costs nothing. Messages that are not finite say
-  // nothing of a codec and are not counted.
-  void watch(Fidelity* seen) { seen_ = seen; }
-  // Residuals are in units of the loss scale: multiply them when it changes.
-  // Requires: no open step.
-  void rescale(float factor);
-  // Another codec from the next step on, which the other end must be told too: frames of the wrong
-  // one are refused. Residuals and references stay, since they do not depend on the codec; warm
-  // starts of low_rank begin anew when the kind changes. Throws ConfigError, and nothing has
+  // Adds to `into`, from here on, how much the receiver gets of every message of Use::train that
+  // loses something; null: measures nothing, at no cost. Messages that are not finite say nothing
+  // about a codec and are not counted.
+  void measure_fidelity(Fidelity* into) { fidelity_ = into; }
+  // Uses another codec from the next step on, which the other end must be told too: frames of the
+  // wrong one are refused. Residuals and references stay, since they do not depend on the codec;
+  // warm starts of low_rank begin anew when the kind changes. Throws ConfigError, and nothing has
   // changed. Requires: no open step.
-  void recode(const CodecSpec& codec);
+  void set_codec(const CodecSpec& codec);
 
-  // What a checkpoint must hold: `path` and, with Delta, `path` + ".references".
+  // Save what a checkpoint must hold: `path` and, with Delta, `path` + ".references".
   // Requires, for save(): no open step. load() forgets an open step; it throws FileError when the
   // files are not of such a link, and everything is then as before.
   void save(const std::string& path);
   void load(const std::string& path);
 
-  double residual_norm(std::uint64_t slot = 0) const { return feedback_.norm(slot); }
   // The residual itself, element by element; see link/feedback.hpp. Requires, to set: no open step.
-  std::span<const float> residual(std::uint64_t slot = 0) const { return feedback_.residual(slot); }
-  void set_residual(std::uint64_t slot, const std::vector<std::int64_t>& shape,
-                    std::span<const float> values);
-  DeltaStore* references() { return store_.get(); }  // null unless Delta and a sample was seen
+  std::span<const float> residual() const { return feedback_.residual(); }
+  void set_residual(const std::vector<std::int64_t>& shape, std::span<const float> values);
+  // True if save() has something to save: a residual, references, or a warm start of low_rank.
+  bool has_memory() const;
+  DeltaStore* references() { return store_.get(); }  // null unless Delta and a sample was packed
 
  private:
-  void advance();  // to the next sequence number
   void require_closed() const;
-  Bytes pack_one(const CodecSpec& codec, ConstHostTensor x, const MessageSpec& message);
+  std::size_t encode_remembering(ConstHostTensor x, CodecInput input, std::span<std::byte> room);
   Bytes pack_samples(ConstHostTensor x, const MessageSpec& message);
-  void pack_sample(ConstHostTensor x, SamplePlace place, Bytes& out);
-  void pack_first(ConstHostTensor x, SamplePlace place, Bytes& out);
-  void pack_difference(ConstHostTensor x, SamplePlace place, const DeltaStore::Record& record,
-                       Bytes& out);
-  void look_at_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
-                       const MessageSpec& message, double residual) const;
-  void look_at_update(ConstHostTensor x, const float* after) const;
-  void look(ConstHostTensor x, const float* decoded, double residual) const;
+  std::size_t max_bytes(const TensorSpec& sample, const MessageSpec& message) const;
+  void pack_first(ConstHostTensor x, const MessageSpec& message, std::size_t index, Bytes& out);
+  void pack_difference(ConstHostTensor x, const MessageSpec& message, std::size_t index,
+                       const DeltaStore::Record& record, Bytes& out);
+  void measure_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
+                       const LinearMaps& maps, double residual) const;
+  void measure_update(ConstHostTensor x, const float* after) const;
+  void measure(ConstHostTensor x, const float* decoded, double residual) const;
 
   LinkSpec spec_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t step_ = 0;
   Feedback feedback_;
   std::unique_ptr<DeltaStore> store_;
-  Fidelity* seen_ = nullptr;  // where it is told how much receivers get
+  Fidelity* fidelity_ = nullptr;  // adds up how much receivers get
 };
 
 struct Refusal {
@@ -135,11 +106,10 @@ struct Refusal {
 
 struct Unpacked {
   // Samples that could not be decoded, with Delta only: their part of the tensor is NaN, and the
-  // sender must forget them and send them again, as an answer (MessageSpec::is_answer). Elsewhere
-  // damage throws. Once refused, a sample is refused in all further messages of the step but
-  // answers, however sound: nobody here knows if those were packed before the sender forgot.
+  // sender must forget them and send them again, in a further turn (MessageSpec::turn). Elsewhere
+  // damage throws. Once refused, a sample is refused in all further messages of the step but those
+  // of later turns, however sound: nobody here knows if they were packed before the sender forgot.
   std::vector<Refusal> refused;
-  std::uint64_t lost = 0;  // frames that never came, by their numbers
 };
 
 class Receiver {
@@ -157,22 +127,22 @@ class Receiver {
   void abandon();
 
   void prefetch(std::span<const std::uint64_t> keys);
-  void recode(const CodecSpec& codec);  // as the sender's
-  void save(const std::string& path);   // as the sender's, but `path` + ".references" only
+  void set_codec(const CodecSpec& codec);  // as the sender's
+  void save(const std::string& path);      // as the sender's, but `path` + ".references" only
   void load(const std::string& path);
+  bool has_memory() const { return std::holds_alternative<Delta>(spec_.memory); }  // references
 
   DeltaStore* references() { return store_.get(); }
 
  private:
-  void unpack_one(ByteView bytes, HostTensor out, const MessageSpec& message);
   Unpacked unpack_samples(ByteView bytes, HostTensor out, const MessageSpec& message);
-  void unpack_sample(const Frame& frame, SamplePlace place, HostTensor out);
-  std::uint64_t first_sequence(const MessageSpec& message) const;
+  void unpack_sample(const Frame& frame, const MessageSpec& message, std::size_t index,
+                     HostTensor out);
   void unpack_first(const Frame& frame, std::uint64_t key, HostTensor out);
-  void unpack_difference(const Frame& frame, std::uint64_t key, HostTensor out);
+  void unpack_difference(const Frame& frame, const DeltaStore::Record& record, HostTensor out);
 
   LinkSpec spec_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t step_ = 0;
   std::set<std::uint64_t> refused_;  // keys, in this step
   std::unique_ptr<DeltaStore> store_;
 };

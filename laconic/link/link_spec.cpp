@@ -43,8 +43,15 @@ Problems check(const LinkSpec& link) {
     problems.push_back({link.name,
                         "auto_encoder cannot have a memory: the sender has no decoder, so "
                         "it does not know what was lost"});
+  if (link.numbering.turns == 0 || link.numbering.samples == 0)
+    problems.push_back({link.name, fmt::format("numbers for {} turns of {} samples",
+                                               link.numbering.turns, link.numbering.samples)});
   if (const auto* delta = std::get_if<Delta>(&link.memory)) check_delta(link, *delta, problems);
   return problems;
+}
+
+bool is_lossy(const LinkSpec& link) {
+  return is_lossy(link.codec) || std::holds_alternative<Delta>(link.memory);
 }
 
 std::string to_text(const MemorySpec& memory) {

@@ -12,6 +12,7 @@
 #include "laconic/base/named.hpp"
 #include "laconic/base/problem.hpp"
 #include "laconic/codec/spec.hpp"
+#include "laconic/store/reference_record.hpp"
 
 namespace laconic {
 
@@ -20,8 +21,8 @@ struct NoMemory {
   bool operator==(const NoMemory&) const = default;
 };
 
-// The sender adds what the last message of the same slot lost. Carried from microbatch to
-// microbatch this is Optimus-CC's lazy error propagation; `reset` says how long it lasts.
+// The sender adds what the last message lost. Carried from microbatch to microbatch this is
+// Optimus-CC's lazy error propagation; `reset` says how long it lasts.
 enum class Reset : std::uint8_t {
   never,  // over steps and epochs, as published
   step,   // forgotten at the start of every step
@@ -30,11 +31,6 @@ struct ErrorFeedback {
   Reset reset = Reset::never;
   bool operator==(const ErrorFeedback&) const = default;
 };
-
-// How an end keeps a reference: 4 bytes an element, 2, or about 1 (blocks of 64 with an f32 scale).
-enum class Reference : std::uint8_t { f32, bf16, q8 };
-inline constexpr auto kReferenceNames = std::to_array<Named<Reference>>(
-    {{Reference::f32, "f32"}, {Reference::bf16, "bf16"}, {Reference::q8, "q8"}});
 
 // Both ends keep what the receiver saw last, sample by sample; the difference to it travels
 // (AC-SGD). Worth it only if samples come again.
@@ -49,16 +45,28 @@ struct Delta {
 
 using MemorySpec = std::variant<NoMemory, ErrorFeedback, Delta>;
 
+// How the frames of a step are numbered: (message * turns + turn) * samples + sample. Room for more
+// than one turn or sample is for Delta links.
+struct FrameNumbering {
+  std::uint32_t turns = 1;  // how often a message may travel: once, and again when it is asked for
+  std::uint32_t samples = 1;  // of a message
+  bool operator==(const FrameNumbering&) const = default;
+};
+
 struct LinkSpec {
   std::string name;  // "pp.activation.0-1": in logs, meters and checkpoints
   CodecSpec codec = Raw{};
   MemorySpec memory = NoMemory{};
   std::uint64_t seed = 0;  // equal on ranks whose random_k messages are to be summed
+  FrameNumbering numbering = {};
   bool operator==(const LinkSpec&) const = default;
 };
 
 // Every reason why such a link cannot work.
 Problems check(const LinkSpec& link);
+
+// True if messages may lose something: by the codec, or by a reference that is rounded.
+bool is_lossy(const LinkSpec& link);
 
 std::string to_text(const MemorySpec& memory);  // "delta:first=half,reference=bf16"
 

@@ -9,8 +9,8 @@
 #include "laconic/codec/convert.hpp"
 #include "laconic/file/checksum.hpp"
 #include "laconic/file/safetensors.hpp"
-#include "laconic/link/delta_checkpoint.hpp"
-#include "laconic/link/reference_record.hpp"
+#include "laconic/store/delta_checkpoint.hpp"
+#include "laconic/store/reference_record.hpp"
 
 namespace laconic {
 
@@ -32,8 +32,8 @@ void require_encodable(const std::string& link, const CodecSpec& codec, const Te
 
 void require_float(const std::string& link, Dtype dtype) {
   if (!is_float(dtype))
-    throw ConfigError(fmt::format("{}: {} is not a float: only Use::bypass and Use::alone carry it",
-                                  link, name_of(dtype)));
+    throw ConfigError(
+        fmt::format("{}: {} is not a float: only raw messages carry it", link, name_of(dtype)));
 }
 
 std::uint64_t message_seed(std::uint64_t link_seed, std::uint64_t sequence) {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "laconic/codec/codec.hpp"
-#include "laconic/link/delta_store.hpp"
 #include "laconic/link/link_spec.hpp"
+#include "laconic/store/delta_store.hpp"
 
 namespace laconic {
 
@@ -32,12 +32,12 @@ void require_encodable(const std::string& link, const CodecSpec& codec, const Te
 // Throws ConfigError when there are no differences or residuals of such numbers.
 void require_float(const std::string& link, Dtype dtype);
 
-// A seed of its own for every frame, the same at all ranks that share the link's seed.
+// Derives a seed for every frame, the same at all ranks that share the link's seed.
 std::uint64_t message_seed(std::uint64_t link_seed, std::uint64_t sequence);
 
 std::uint64_t hash_of(ByteView record);
 
-// decode(), but the numbers stay f32 whatever the tensor's dtype is.
+// Decodes as decode() does, but the numbers stay f32 whatever the tensor's dtype is.
 void decode_to_floats(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload,
                       const CodecInput& input, float* out);
 
@@ -49,7 +49,7 @@ class ReferenceUpdate {
   const float* before() const { return before_; }
   float* after() { return after_; }
   // Writes the record, which is undefined before. False: rounding made an infinity, so it must not
-  // be kept. An f32 record is not looked at: another pass over it costs a quarter of the work, and
+  // be kept. An f32 record is not checked: another pass over it costs a quarter of the work, and
   // finite differences lead out of its range only from beyond 1e38, where the next one tells.
   bool finish();
 
@@ -62,12 +62,12 @@ class ReferenceUpdate {
   float* after_;
 };
 
-// The store of an end, made when the first sample tells its size. Throws ConfigError when a later
+// Makes the store of an end when the first sample tells its size. Throws ConfigError when a later
 // one has another size.
 DeltaStore& ensure_store(std::unique_ptr<DeltaStore>& store, const LinkSpec& link, const char* end,
                          const TensorSpec& sample);
-// To `path` + kReferencesSuffix and from there. An end that has no store yet saves that too, so
-// that no older file is taken for its own; a link without references removes such a file.
+// Save to `path` + kReferencesSuffix and load from there. An end that has no store yet saves that
+// too, so that no older file is taken for its own; a link without references removes such a file.
 void save_references(DeltaStore* store, const LinkSpec& link, const std::string& path);
 std::unique_ptr<DeltaStore> load_references(const LinkSpec& link, const char* end,
                                             const std::string& path);

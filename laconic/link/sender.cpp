@@ -8,12 +8,30 @@
 #include "laconic/base/philox.hpp"
 #include "laconic/codec/convert.hpp"
 #include "laconic/file/checksum.hpp"
-#include "laconic/link/delta_checkpoint.hpp"
 #include "laconic/link/link.hpp"
-#include "laconic/link/reference_record.hpp"
 #include "laconic/link/sample.hpp"
+#include "laconic/store/delta_checkpoint.hpp"
+#include "laconic/store/reference_record.hpp"
 
 namespace laconic {
+
+// Delta coding (AC-SGD). Of every sample k both ends keep a reference r, what the receiver saw of
+// it last. Activations x of a sample change little from epoch to epoch, so the difference is small,
+// and a codec C that loses a share of what it encodes loses a share of little:
+//
+//   first visit   y = C'(x)          C' is Delta::first, good enough by itself
+//   later ones    y = r + C(x - r)   the error is that of C on x - r, not on x
+//
+// In both cases the receiver hands on y, and both ends keep y, rounded to the kind of reference, as
+// the next r. The sender does not keep x: what is lost now would be lost for good, while x - r of
+// the next visit holds it again. Both ends compute y by the same operations from the same bytes, so
+// references agree bit by bit as long as every message arrives; `visits` in each frame and a hash
+// of r in some of them find out when they do not (receiver.cpp).
+//
+// A frame is written in the order: find the `record` of the sample, stage() room for the next one,
+// encode into the frame with the memory updated in the same pass (ReferenceUpdate: before() is r,
+// after() is y), and forget the sample if y is not finite. What is staged is visible to later
+// messages of the step and becomes the reference at commit().
 
 namespace {
 
@@ -21,15 +39,11 @@ void require_valid(const LinkSpec& spec) {
   refuse(check(spec));
 }
 
-// Each sample once in `every` visits, but not all in the same one: in an epoch every sample is
-// visited once, and a run of few epochs must compare some of them in each.
+// Chooses each sample once in `every` visits, but not all in the same one: in an epoch every sample
+// is visited once, and a run of few epochs must compare some of them in each.
 bool is_hashed(std::uint64_t key, std::uint32_t visits, int every) {
   const std::uint64_t phase = derive(key_of(key), 0).lo;
   return (phase + visits) % static_cast<std::uint64_t>(every) == 0;
-}
-
-bool is_lossy(const CodecSpec& codec) {
-  return !std::holds_alternative<Raw>(codec);
 }
 
 }  // namespace
@@ -40,16 +54,9 @@ Sender::Sender(LinkSpec spec) : spec_(std::move(spec)) {
 
 void Sender::begin(std::uint64_t step) {
   abandon();
-  sequence_ = make_sequence(step, 0);
+  step_ = step;
   const auto* feedback = std::get_if<ErrorFeedback>(&spec_.memory);
-  if (feedback != nullptr && feedback->reset == Reset::step) feedback_.drop_residuals();
-}
-
-void Sender::advance() {
-  LACONIC_ASSERT(number_of(sequence_) + 1 < kFramesPerStep,
-                 fmt::format("{}: more than {} frames in step {}", spec_.name, kFramesPerStep - 1,
-                             step_of(sequence_)));
-  ++sequence_;
+  if (feedback != nullptr && feedback->reset == Reset::step) feedback_.drop_residual();
 }
 
 void Sender::commit() {
@@ -72,83 +79,75 @@ void Sender::prefetch(std::span<const std::uint64_t> keys) {
   if (store_) store_->prefetch(keys);
 }
 
-void Sender::rescale(float factor) {
-  require_closed();
-  feedback_.rescale(factor);
-}
-
-void Sender::recode(const CodecSpec& codec) {
+void Sender::set_codec(const CodecSpec& codec) {
   require_closed();
   LinkSpec changed = spec_;
   changed.codec = codec;
   require_valid(changed);
-  if (codec.index() != spec_.codec.index()) feedback_.drop_bases();
+  if (codec.index() != spec_.codec.index()) feedback_.drop_basis();
   spec_ = std::move(changed);
 }
 
-void Sender::set_residual(std::uint64_t slot, const std::vector<std::int64_t>& shape,
-                          std::span<const float> values) {
+void Sender::set_residual(const std::vector<std::int64_t>& shape, std::span<const float> values) {
   require_closed();
-  feedback_.set_residual(slot, shape, values);
+  feedback_.set_residual(shape, values);
 }
 
 void Sender::require_closed() const {
   LACONIC_ASSERT(!feedback_.has_open() && (!store_ || !store_->has_staged()),
-                 fmt::format("{}: step {} is open", spec_.name, step_of(sequence_)));
+                 fmt::format("{}: step {} is open", spec_.name, step_));
 }
 
 Bytes Sender::pack(ConstHostTensor x, const MessageSpec& message) {
-  if (message.use == Use::bypass) return pack_one(Raw{}, x, message);
-  const auto* delta = std::get_if<Delta>(&spec_.memory);
-  if (delta == nullptr) return pack_one(spec_.codec, x, message);
-  return message.use == Use::train ? pack_samples(x, message) : pack_one(delta->first, x, message);
-}
-
-// One frame for the whole tensor.
-Bytes Sender::pack_one(const CodecSpec& codec, ConstHostTensor x, const MessageSpec& message) {
-  require_encodable(spec_.name, codec, x.spec);
-  const bool remembers = message.use == Use::train;
-  const bool with_residual = remembers && std::holds_alternative<ErrorFeedback>(spec_.memory);
-  if (with_residual) require_float(spec_.name, x.spec.dtype);
-  const std::uint64_t sequence =
-      message.number ? make_sequence(step_of(sequence_), *message.number) : sequence_;
-  const FrameHeader header{.codec = codec, .tensor = x.spec, .sequence = sequence};
-  CodecInput input{.seed = message_seed(spec_.seed, sequence), .maps = message.maps};
-  if (!message.number) advance();
+  if (goes_by_sample(spec_, message)) return pack_samples(x, message);
+  const bool is_remembered = message.use == Use::train;
+  const FrameHeader header = frame_header(spec_, step_, message, x.spec);
+  require_encodable(spec_.name, header.codec, x.spec);
   Bytes out;
   const std::span<std::byte> room = open_frame(out, header);
-  if (!remembers || (!with_residual && !std::holds_alternative<LowRank>(codec))) {
-    const std::size_t bytes = encode(codec, x, input, room);
-    if (remembers && seen_ != nullptr && is_lossy(codec))
-      look_at_payload(codec, x, room.first(bytes), message, 0);
-    close_frame(out, 0, bytes);
-    return out;
-  }
-  const Feedback::Attempt attempt = feedback_.attempt(message.slot, x.spec.shape, with_residual);
-  input.basis = attempt.basis;
+  const CodecInput input{.seed = message_seed(spec_.seed, header.sequence), .maps = message.maps};
   const std::size_t bytes =
-      with_residual ? encode_with_feedback(codec, x, attempt.before, attempt.after, input, room)
-                    : encode(codec, x, input, room);
-  const bool is_sound =
-      with_residual ? is_finite(attempt.after, elements_of(x.spec)) : !attempt.basis->empty();
-  if (is_sound) feedback_.accept(message.slot);
-  if (seen_ != nullptr && is_lossy(codec))
-    look_at_payload(codec, x, room.first(bytes), message,
-                    with_residual ? square_of(feedback_.residual(message.slot)) : 0);
+      is_remembered ? encode_remembering(x, input, room) : encode(header.codec, x, input, room);
   close_frame(out, 0, bytes);
   return out;
 }
 
-// Decodes it as the receiver will; a sender may lack the decoder of learned maps, and then cannot.
-void Sender::look_at_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
-                             const MessageSpec& message, double residual) const {
-  if (std::holds_alternative<AutoEncoder>(codec) && message.maps.decoder == nullptr) return;
-  Scratch<float> decoded(elements_of(x.spec));
-  decode_to_floats(codec, x.spec, payload, {.maps = message.maps}, decoded.data());
-  look(x, decoded.data(), residual);
+// Encodes with what is remembered, and remembers it anew: the residual with ErrorFeedback, the warm
+// start with low_rank.
+std::size_t Sender::encode_remembering(ConstHostTensor x, CodecInput input,
+                                       std::span<std::byte> room) {
+  const bool with_residual = std::holds_alternative<ErrorFeedback>(spec_.memory);
+  if (with_residual) require_float(spec_.name, x.spec.dtype);
+  std::size_t bytes = 0;
+  if (with_residual || std::holds_alternative<LowRank>(spec_.codec)) {
+    const Feedback::Attempt attempt = feedback_.attempt(x.spec.shape, with_residual);
+    input.basis = attempt.basis;
+    bytes = with_residual
+                ? encode_with_feedback(spec_.codec, x, attempt.before, attempt.after, input, room)
+                : encode(spec_.codec, x, input, room);
+    const bool is_sound =
+        with_residual ? is_finite(attempt.after, elements_of(x.spec)) : !attempt.basis->empty();
+    if (is_sound) feedback_.accept();
+  } else {
+    bytes = encode(spec_.codec, x, input, room);
+  }
+  if (fidelity_ != nullptr && is_lossy(spec_.codec))
+    measure_payload(spec_.codec, x, room.first(bytes), input.maps,
+                    with_residual ? square_of(feedback_.residual()) : 0);
+  return bytes;
 }
 
-void Sender::look(ConstHostTensor x, const float* decoded, double residual) const {
+// Decodes the payload as the receiver will; a sender may lack the decoder of learned maps, and then
+// cannot.
+void Sender::measure_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
+                             const LinearMaps& maps, double residual) const {
+  if (std::holds_alternative<AutoEncoder>(codec) && maps.decoder == nullptr) return;
+  Scratch<float> decoded(elements_of(x.spec));
+  decode_to_floats(codec, x.spec, payload, {.maps = maps}, decoded.data());
+  measure(x, decoded.data(), residual);
+}
+
+void Sender::measure(ConstHostTensor x, const float* decoded, double residual) const {
   const std::size_t count = elements_of(x.spec);
   Scratch<float> wide;
   if (x.spec.dtype != Dtype::f32) {
@@ -159,109 +158,103 @@ void Sender::look(ConstHostTensor x, const float* decoded, double residual) cons
   Fidelity found = compare({truth, count}, {decoded, count});
   if (!std::isfinite(found.truth)) return;
   found.residual = residual;
-  *seen_ += found;
+  *fidelity_ += found;
 }
 
+// One frame for each sample: its first visit, or the difference to its reference.
 Bytes Sender::pack_samples(ConstHostTensor x, const MessageSpec& message) {
-  const SampleRange samples(spec_.name, x.spec, message.keys.size());
-  const auto& delta = std::get<Delta>(spec_.memory);
+  const SampleRange samples(spec_.name, x.spec, message.samples.size());
   require_encodable(spec_.name, spec_.codec, samples.spec());
-  require_encodable(spec_.name, delta.first, samples.spec());
+  require_encodable(spec_.name, std::get<Delta>(spec_.memory).first, samples.spec());
   ensure_store(store_, spec_, "sender", samples.spec());
-  // One allocation for the whole message, header by header as long as it can be.
-  FrameHeader longest{.codec = spec_.codec,
-                      .tensor = samples.spec(),
-                      .visit = Visit::difference,
-                      .visits = 1,
-                      .hash = 0};
-  const std::size_t difference_bytes = max_frame_bytes(longest);
-  longest.codec = delta.first;
-  const std::size_t first_bytes = max_frame_bytes(longest);
-  std::size_t bytes = 0;
-  for (const std::uint64_t key : message.keys)
-    bytes += store_->contains(key) ? difference_bytes : first_bytes;
   Bytes out;
-  out.reserve(bytes);
+  out.reserve(max_bytes(samples.spec(), message));
   const auto* data = static_cast<const std::byte*>(x.data);
-  for (std::size_t i = 0; i < message.keys.size(); ++i) {
+  for (std::size_t i = 0; i < message.samples.size(); ++i) {
     const ConstHostTensor sample{samples.spec(), data + i * samples.bytes()};
-    const std::uint64_t sequence =
-        message.number ? make_sequence(step_of(sequence_), *message.number) + i : sequence_;
-    pack_sample(sample, {message.keys[i], sequence}, out);
-    if (!message.number) advance();
+    if (const auto record = store_->find(message.samples[i]))
+      pack_difference(sample, message, i, *record, out);
+    else
+      pack_first(sample, message, i, out);
   }
   return out;
 }
 
-void Sender::pack_sample(ConstHostTensor x, SamplePlace place, Bytes& out) {
-  const auto record = store_->find(place.key);
-  if (record)
-    pack_difference(x, place, *record, out);
-  else
-    pack_first(x, place, out);
+// What the frames of a message take at most, so that it is allocated once.
+std::size_t Sender::max_bytes(const TensorSpec& sample, const MessageSpec& message) const {
+  if (message.samples.empty()) return 0;
+  FrameHeader longest = frame_header(spec_, step_, message, sample, {0, Visit::difference, 1});
+  longest.hash = 0;
+  const std::size_t difference_bytes = max_frame_bytes(longest);
+  longest.codec = std::get<Delta>(spec_.memory).first;
+  const std::size_t first_bytes = max_frame_bytes(longest);
+  std::size_t bytes = 0;
+  for (const std::uint64_t key : message.samples)
+    bytes += store_->contains(key) ? difference_bytes : first_bytes;
+  return bytes;
 }
 
-void Sender::pack_first(ConstHostTensor x, SamplePlace place, Bytes& out) {
-  const auto [key, sequence] = place;
+void Sender::pack_first(ConstHostTensor x, const MessageSpec& message, std::size_t index,
+                        Bytes& out) {
   const auto& delta = std::get<Delta>(spec_.memory);
+  const std::uint64_t key = message.samples[index];
   const std::size_t start = out.size();
   const std::size_t count = elements_of(x.spec);
-  const CodecInput input{.seed = message_seed(spec_.seed, sequence)};
   // Without room for another reference the sample stands alone, now and at every later visit.
   const auto staged = store_->stage(key, 1);
-  const bool is_admitted = staged.has_value();
-  const FrameHeader header{.codec = delta.first,
-                           .tensor = x.spec,
-                           .visit = is_admitted ? Visit::first : Visit::alone,
-                           .sequence = sequence,
-                           .key = is_admitted ? key : 0};
+  const FrameHeader header =
+      frame_header(spec_, step_, message, x.spec, {index, staged ? Visit::first : Visit::alone, 0});
+  const CodecInput input{.seed = message_seed(spec_.seed, header.sequence)};
   const std::span<std::byte> room = open_frame(out, header);
   const std::size_t bytes = encode(delta.first, x, input, room);
   const ByteView payload = room.first(bytes);
-  if (is_admitted) {
+  if (staged) {
     // The reference is what the receiver decodes, not x.
     Scratch<float> decoded(count);
     decode_to_floats(delta.first, x.spec, payload, input, decoded.data());
     write_record(delta.reference, decoded.data(), count, *staged);
     if (!is_finite(delta.reference, *staged, count)) store_->stage_forget(key);
   }
-  if (seen_ != nullptr && is_lossy(delta.first)) look_at_payload(delta.first, x, payload, {}, 0);
+  if (fidelity_ != nullptr && is_lossy(delta.first))
+    measure_payload(delta.first, x, payload, {}, 0);
   close_frame(out, start, bytes);
 }
 
-void Sender::pack_difference(ConstHostTensor x, SamplePlace place, const DeltaStore::Record& record,
-                             Bytes& out) {
-  const auto [key, sequence] = place;
+void Sender::pack_difference(ConstHostTensor x, const MessageSpec& message, std::size_t index,
+                             const DeltaStore::Record& record, Bytes& out) {
   const auto& delta = std::get<Delta>(spec_.memory);
+  const std::uint64_t key = message.samples[index];
   const std::size_t start = out.size();
-  FrameHeader header{.codec = spec_.codec,
-                     .tensor = x.spec,
-                     .visit = Visit::difference,
-                     .visits = record.visits,
-                     .sequence = sequence,
-                     .key = key};
+  FrameHeader header =
+      frame_header(spec_, step_, message, x.spec, {index, Visit::difference, record.visits});
   if (is_hashed(key, record.visits, delta.hash_every)) header.hash = hash_of(record.bytes);
-  const CodecInput input{.seed = message_seed(spec_.seed, sequence)};
+  const CodecInput input{.seed = message_seed(spec_.seed, header.sequence)};
   const std::span<std::byte> room = open_frame(out, header);
   const std::span<std::byte> staged = store_->stage(key, record.visits + 1).value();  // known key
   ReferenceUpdate update(delta.reference, elements_of(x.spec), record.bytes, staged);
   const std::size_t bytes =
       encode_difference(spec_.codec, x, update.before(), update.after(), input, room);
-  if (seen_ != nullptr && is_lossy(spec_.codec)) look_at_update(x, update.after());
+  if (fidelity_ != nullptr && is_lossy(spec_.codec)) measure_update(x, update.after());
   const bool is_sound = is_finite(spec_.codec, x.spec, room.first(bytes)) && update.finish();
   if (!is_sound) store_->stage_forget(key);
   close_frame(out, start, bytes);
 }
 
-// Receivers hand on the new reference, before it is rounded for keeping, in the tensor's own dtype.
-void Sender::look_at_update(ConstHostTensor x, const float* after) const {
-  if (x.spec.dtype == Dtype::f32) return look(x, after, 0);
+// Compares with what the receiver hands on: the new reference, before it is rounded for keeping, in
+// the tensor's own dtype.
+void Sender::measure_update(ConstHostTensor x, const float* after) const {
+  if (x.spec.dtype == Dtype::f32) return measure(x, after, 0);
   const std::size_t count = elements_of(x.spec);
   Scratch<std::uint64_t> narrowed(count * bytes_of(x.spec.dtype) / 8 + 1);  // aligned for any dtype
   Scratch<float> decoded(count);
   narrow(x.spec.dtype, after, count, narrowed.data());
   widen(x.spec.dtype, narrowed.data(), count, decoded.data());
-  look(x, decoded.data(), 0);
+  measure(x, decoded.data(), 0);
+}
+
+bool Sender::has_memory() const {
+  return !std::holds_alternative<NoMemory>(spec_.memory) ||
+         std::holds_alternative<LowRank>(spec_.codec);
 }
 
 void Sender::save(const std::string& path) {

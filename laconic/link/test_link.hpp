@@ -73,7 +73,12 @@ struct LinkPair {
   Bytes last;
 
   LinkPair(const LinkSpec& spec, TensorSpec shape)
-      : sender(spec), receiver(spec), tensor(std::move(shape)) {}
+      : sender(numbered(spec)), receiver(numbered(spec)), tensor(std::move(shape)) {}
+
+  static LinkSpec numbered(LinkSpec spec) {
+    spec.numbering = {.turns = 2, .samples = 1024};
+    return spec;
+  }
 
   void begin() {
     sender.begin(steps);
@@ -102,7 +107,7 @@ struct LinkPair {
       EXPECT_TRUE(unpacked.refused.empty()) << unpacked.refused[0].why;
     return out;
   }
-  // There and back.
+  // Sends it there and back.
   Floats send(const Floats& x, const MessageSpec& message = {}) {
     return unpack(pack(x, message), message);
   }
@@ -115,13 +120,17 @@ struct LinkPair {
   }
 };
 
-// Of a kMatrix; zeros before anything was sent.
+inline Floats floats_of(std::span<const float> values) {
+  return {values.begin(), values.end()};
+}
+
+// The residual of a kMatrix; zeros before anything was sent.
 inline Floats residual_of(const LinkPair& link) {
   const auto residual = link.sender.residual();
   return residual.empty() ? Floats(kElements) : Floats(residual.begin(), residual.end());
 }
 
-// Empty when there is none.
+// The record of a sample; empty when there is none.
 inline Bytes record(DeltaStore* store, std::uint64_t key) {
   const auto found = store->find(key);
   return found ? Bytes(found->bytes.begin(), found->bytes.end()) : Bytes();

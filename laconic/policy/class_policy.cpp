@@ -9,10 +9,6 @@ namespace laconic {
 
 namespace {
 
-bool is_lossy(const CodecSpec& codec) {
-  return !std::holds_alternative<Raw>(codec);
-}
-
 bool is_lossy_text(const std::string& codec) {
   return is_lossy(parse_codec(codec));
 }

@@ -68,9 +68,9 @@ class CodecSum final : public GradientSum {
       if (sum) sum->abandon();
   }
 
-  void measure_fidelity(bool looks) override {
+  void measure_fidelity(bool is_on) override {
     for (auto& sum : sums_)
-      if (sum) sum->measure_fidelity(looks);
+      if (sum) sum->measure_fidelity(is_on);
   }
   Fidelity fidelity() const override {
     Fidelity all;

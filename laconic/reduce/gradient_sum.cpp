@@ -165,10 +165,6 @@ std::unique_ptr<GradientSum> make_gradient_sum(Courier& courier, const Group& gr
 
 // --- what the methods have in common
 
-bool is_lossy(const CodecSpec& codec) {
-  return !std::holds_alternative<Raw>(codec);
-}
-
 bool passes_sums_on(const GradientPolicy& policy) {
   return is_lossy(policy.up) && is_summable(policy.up);
 }

@@ -86,10 +86,10 @@ class GradientSum {
   virtual void commit() = 0;
   virtual void abandon() = 0;
 
-  // Whether this rank looks at what it sends, in steps that begin from here on; true also forgets
-  // what was seen before. What travels exactly is not looked at. Requires, for both: nothing is
-  // under way.
-  virtual void measure_fidelity(bool /*looks*/) {}
+  // Starts or ends measuring what this rank sends, in steps that begin from here on; starting also
+  // forgets what was measured before. What travels raw is not measured. Requires, for both: nothing
+  // is under way.
+  virtual void measure_fidelity(bool /*is_on*/) {}
   virtual Fidelity fidelity() const { return {}; }
 
   // From the next step on, instead of as before; the same on all ranks. Sums that lose nothing are

@@ -41,7 +41,6 @@ std::uint32_t whole_unit(const std::vector<BlockLayout>& blocks);
 
 // --- codec method
 
-bool is_lossy(const CodecSpec& codec);
 // Whether sums of contributions are passed on without encoding them again, so that `down` is idle
 // and the owner of a chunk loses as much of its own contribution as the others of theirs.
 bool passes_sums_on(const GradientPolicy& policy);

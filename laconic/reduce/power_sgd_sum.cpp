@@ -12,10 +12,6 @@ namespace laconic {
 
 namespace {
 
-// SharedLowRank counts its steps for a warm-up of its own. Ours goes by the step of the run, so
-// that both methods mean the same by it; the count stays out of our state.
-constexpr char kSteps[] = "steps";
-
 // A flat buffer that is summed once a step; without elements there is nothing to do.
 class FlatSum {
  public:
@@ -53,8 +49,8 @@ class FlatSum {
     if (sum_) sum_->set_codec(codecs.up, codecs.down);
   }
 
-  void measure_fidelity(bool looks) {
-    if (sum_) sum_->measure_fidelity(looks);
+  void measure_fidelity(bool is_on) {
+    if (sum_) sum_->measure_fidelity(is_on);
   }
   Fidelity fidelity() const { return sum_ ? sum_->fidelity() : Fidelity(); }
 
@@ -93,7 +89,7 @@ struct TensorPlace {
 
 // PowerSGD for some blocks, each step as one operation for the courier:
 //
-//   begin ─► whole ──────────────────────────────┐
+//   begin ─► raw ────────────────────────────────┐
 //        └─► left ─► project ─► right ───────────┴─► finish
 class PowerSgd final : public Operation {
  public:
@@ -108,8 +104,8 @@ class PowerSgd final : public Operation {
         members_(static_cast<float>(request.group.size())),
         traffic_(request.traffic),
         blocks_(request.blocks.size()),
-        whole_(exactly(request), unit(0), shared_.counts().whole,
-               static_cast<double>(shared_.counts().whole)),
+        raw_(exactly(request), unit(0), shared_.counts().raw,
+             static_cast<double>(shared_.counts().raw)),
         left_(without_feedback(request), unit(1), shared_.counts().left,
               elements_in_matrices() / 2),
         right_(without_feedback(request), unit(2), shared_.counts().right,
@@ -147,14 +143,14 @@ class PowerSgd final : public Operation {
 
   // Matrices, and their factors where a codec spoils them further. P is orthonormal, so that the
   // norms of both are of one kind.
-  void measure_fidelity(bool looks) {
-    if (looks) seen_ = {};
-    shared_.measure_fidelity(looks ? &seen_ : nullptr);
-    for (FlatSum* sum : sums()) sum->measure_fidelity(looks);
+  void measure_fidelity(bool is_on) {
+    if (is_on) fidelity_ = {};
+    shared_.measure_fidelity(is_on ? &fidelity_ : nullptr);
+    for (FlatSum* sum : sums()) sum->measure_fidelity(is_on);
   }
   Fidelity fidelity() const {
-    Fidelity all = seen_;
-    for (const FlatSum* sum : {&whole_, &left_, &right_}) all += sum->fidelity();
+    Fidelity all = fidelity_;
+    for (const FlatSum* sum : {&raw_, &left_, &right_}) all += sum->fidelity();
     return all;
   }
 
@@ -163,14 +159,10 @@ class PowerSgd final : public Operation {
     right_.set_codec(codecs);
   }
 
-  NamedFloats save() const {
-    NamedFloats state = shared_.save();
-    state.erase(kSteps);
-    return state;
-  }
+  NamedFloats save() const { return shared_.save(); }
   // What it needs of the state of all blocks, which fits.
   void load(const NamedFloats& state) {
-    NamedFloats own = {{kSteps, {0, 0}}};
+    NamedFloats own;
     for (const NamedTensor& tensor : tensors_)
       for (const std::string& name : {residual_name(tensor), basis_name(tensor)})
         if (const auto values = state.find(name); values != state.end()) own.insert(*values);
@@ -179,12 +171,12 @@ class PowerSgd final : public Operation {
 
   bool advance(Engine& engine) override {
     if (phase_ == Phase::posted) timed(engine, [this] { start(); });
-    whole_.advance(engine);
+    raw_.advance(engine);
     if (phase_ == Phase::left && left_.advance(engine)) {
       timed(engine, [this] { project(); });
-      whole_.advance(engine);  // what came meanwhile
+      raw_.advance(engine);  // what came meanwhile
     }
-    if (phase_ != Phase::right || !right_.advance(engine) || !whole_.is_done()) return false;
+    if (phase_ != Phase::right || !right_.advance(engine) || !raw_.is_done()) return false;
     timed(engine, [this] { finish(); });
     return true;
   }
@@ -192,7 +184,7 @@ class PowerSgd final : public Operation {
   DeadlineKey key() const override { return key_; }
   Traffic traffic() const override { return traffic_; }
   std::string describe() const override {
-    const FlatSum& slowest = phase_ == Phase::left ? left_ : right_.is_done() ? whole_ : right_;
+    const FlatSum& slowest = phase_ == Phase::left ? left_ : right_.is_done() ? raw_ : right_;
     return fmt::format("power_sgd: {}", slowest.describe());
   }
 
@@ -215,13 +207,13 @@ class PowerSgd final : public Operation {
   double elements_in_matrices() const {
     std::uint64_t elements = 0;
     for (const NamedTensor& tensor : tensors_) elements += elements_of(tensor.tensor);
-    return static_cast<double>(elements - shared_.counts().whole);
+    return static_cast<double>(elements - shared_.counts().raw);
   }
   // Of the tag: after those of the blocks, three for every block.
   std::uint32_t unit(std::size_t number) const {
     return static_cast<std::uint32_t>(blocks_ + 3 * span_.first + number);
   }
-  std::array<FlatSum*, 3> sums() { return {&whole_, &left_, &right_}; }
+  std::array<FlatSum*, 3> sums() { return {&raw_, &left_, &right_}; }
 
   void place_block(const BlockLayout& block, std::size_t index) {
     std::uint64_t offset = 0;
@@ -236,9 +228,9 @@ class PowerSgd final : public Operation {
     for (const TensorPlace& place : places_)
       gradients_.push_back(buffers_[place.block] + place.offset);
     const std::vector<const float*> inputs(gradients_.begin(), gradients_.end());
-    shared_.begin(inputs, whole_.values, left_.values);
+    shared_.begin(inputs, raw_.values, left_.values);
     left_.start(key_);
-    whole_.start(key_ + 1);  // has until right is there
+    raw_.start(key_ + 1);  // has until right is there
     phase_ = Phase::left;
   }
 
@@ -250,19 +242,19 @@ class PowerSgd final : public Operation {
 
   // SharedLowRank gives means and we owe sums. The residual of a rank is its contribution minus the
   // mean; over all ranks that adds up to the sum of contributions minus our output, so what is
-  // outstanding is right as it stands. What travelled whole is taken from its sum, which a
+  // outstanding is right as it stands. What travelled raw is taken from its sum, which a
   // division and a product might not give back.
   void finish() {
-    shared_.finish(whole_.values, right_.values, gradients_);
+    shared_.finish(raw_.values, right_.values, gradients_);
     const ScopedDenormals flush(true);
-    const float* whole = whole_.values.data();
+    const float* raw = raw_.values.data();
     for (std::size_t t = 0; t < places_.size(); ++t) {
       const std::uint64_t elements = places_[t].elements;
       if (shared_.is_encoded(t)) {
         for (std::uint64_t i = 0; i < elements; ++i) gradients_[t][i] *= members_;
       } else {
-        std::copy_n(whole, elements, gradients_[t]);
-        whole += elements;
+        std::copy_n(raw, elements, gradients_[t]);
+        raw += elements;
       }
     }
   }
@@ -273,7 +265,7 @@ class PowerSgd final : public Operation {
   const float members_;
   const Traffic traffic_;
   const std::size_t blocks_;
-  FlatSum whole_, left_, right_;
+  FlatSum raw_, left_, right_;
   std::vector<TensorPlace> places_;  // by tensor
   std::size_t filled_ = 0;           // blocks that have tensors
   // Of the present step.
@@ -282,7 +274,7 @@ class PowerSgd final : public Operation {
   std::vector<float*> gradients_;  // by tensor
   DeadlineKey key_ = 0;
   Phase phase_ = Phase::posted;
-  Fidelity seen_;  // of the matrices; written by the courier's thread
+  Fidelity fidelity_;  // of the matrices; written by the courier's thread
 };
 
 class PowerSgdSum final : public GradientSum {
@@ -345,8 +337,8 @@ class PowerSgdSum final : public GradientSum {
     for (const auto& part : parts_) part->abandon();
   }
 
-  void measure_fidelity(bool looks) override {
-    for (const auto& part : parts_) part->measure_fidelity(looks);
+  void measure_fidelity(bool is_on) override {
+    for (const auto& part : parts_) part->measure_fidelity(is_on);
   }
   Fidelity fidelity() const override {
     Fidelity all;

@@ -48,12 +48,12 @@ class SteeredSum final : public GradientSum {
     is_shadow_ = false;
   }
 
-  void measure_fidelity(bool looks) override { encoded_->measure_fidelity(looks); }
+  void measure_fidelity(bool is_on) override { encoded_->measure_fidelity(is_on); }
   Fidelity fidelity() const override { return encoded_->fidelity(); }
 
   void override_codec(const CodecOverride& treatment) override {
     refuse(check(treatment, request_.policy, request_.dtype, members_));
-    encoded_->treat({.codec = codec_of(treatment)});
+    encoded_->override_codec({.codec = codec_of(treatment)});
     is_bypassed_ = treatment.is_bypassed;
     if (is_bypassed_) make_whole();
     look_for_owed();

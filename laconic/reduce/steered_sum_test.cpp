@@ -69,8 +69,8 @@ void expect_model(const Row& row, const std::vector<Change>& plan, int members) 
     for (std::uint64_t step = 0; step < kSteps; ++step) {
       for (const Change& change : plan)
         if (change.step == step) {
-          member.sum->treat(change.treatment);
-          model.treat(change.treatment);
+          member.sum->override_codec(change.treatment);
+          model.override_codec(change.treatment);
         }
       auto values = gradients<T>(kBlocks, transport.rank(), step);
       member.exchange(step, values);
@@ -100,8 +100,8 @@ TEST(SteeredSum, AShadowIsThePlainSumAndLeavesNoTrace) {
         for (std::uint64_t step = 0; step < kSteps; ++step) {
           for (const Change& change : plan)
             if (change.step == step) {
-              member.sum->treat(change.treatment);
-              model.treat(change.treatment);
+              member.sum->override_codec(change.treatment);
+              model.override_codec(change.treatment);
             }
           const std::string where = fmt::format("{}, step {}", row.name, step);
           const auto all = all_gradients<float>(kBlocks, kRanks, step);
@@ -142,7 +142,7 @@ TEST(SteeredSum, WhatIsOwedLeavesWithTheFirstWholeSum) {
       for (std::uint64_t step = 0; step < 5; ++step) {
         if (step == 4) {
           EXPECT_FALSE(member.sum->save().empty());
-          member.sum->treat(kBypassed);
+          member.sum->override_codec(kBypassed);
         }
         auto values = gradients<float>(kBlocks, transport.rank(), step);
         member.exchange(step, values);
@@ -168,7 +168,7 @@ TEST(SteeredSum, FromTheBeginningIsThePlainSumByItsOwnAlgorithm) {
   policy.whole_algorithm = "ring";
   run_ranks(4, [&](Transport& transport) {
     Member steered(transport, policy, kBlocks);
-    steered.sum->treat(kBypassed);
+    steered.sum->override_codec(kBypassed);
     for (std::uint64_t step = 0; step < 3; ++step) {
       auto values = gradients<float>(kBlocks, transport.rank(), step);
       steered.exchange(step, values);
@@ -188,7 +188,7 @@ TEST(SteeredSum, FromTheBeginningIsThePlainSumByItsOwnAlgorithm) {
     });
     run_ranks(4, [&](Transport& transport) {
       Member member(transport, policy, kBlocks);
-      member.sum->treat(kBypassed);
+      member.sum->override_codec(kBypassed);
       auto values = gradients<float>(kBlocks, transport.rank(), step);
       member.exchange(step, values);
       steered[static_cast<std::size_t>(transport.rank())] = values;
@@ -215,13 +215,13 @@ TEST(SteeredSum, GoesOnFromWhatItSavedWhetherLoadedBeforeOrAfterItIsTreated) {
         model.sum(step, all_gradients<float>(kBlocks, 2, step));
         model.commit();
       }
-      model.treat(kBypassed);
+      model.override_codec(kBypassed);
       const Blocks<float> expected = model.sum(3, all_gradients<float>(kBlocks, 2, 3));
       run_ranks(2, [&](Transport& transport) {
         Member member(transport, row.policy, kBlocks);
-        if (is_treated_first) member.sum->treat(kBypassed);
+        if (is_treated_first) member.sum->override_codec(kBypassed);
         member.sum->load(states[static_cast<std::size_t>(transport.rank())]);
-        if (!is_treated_first) member.sum->treat(kBypassed);
+        if (!is_treated_first) member.sum->override_codec(kBypassed);
         auto values = gradients<float>(kBlocks, transport.rank(), 3);
         member.exchange(3, values);
         expect_same(expected, values, row.name);
@@ -232,7 +232,7 @@ TEST(SteeredSum, GoesOnFromWhatItSavedWhetherLoadedBeforeOrAfterItIsTreated) {
 TEST(SteeredSum, RanksThatAreTreatedDifferentlyDoNotTakeOneForTheOther) {
   const auto exchange = [&](Transport& transport) {
     Member member(transport, policy_by("quantise:bits=4"), kBlocks);
-    if (transport.rank() == 1) member.sum->treat(by("quantise:bits=6"));
+    if (transport.rank() == 1) member.sum->override_codec(by("quantise:bits=6"));
     auto values = gradients<float>(kBlocks, transport.rank(), 0);
     member.exchange(0, values);
   };
@@ -254,7 +254,7 @@ TEST(SteeredSum, WhatCannotBeIsRefused) {
   EXPECT_GE(problems(by("low_rank:rank=2"), quantise), 1U);    // no matrices here
   run_ranks(2, [&](Transport& transport) {
     Member member(transport, quantise, kBlocks);
-    EXPECT_THROW(member.sum->treat(by("raw")), ConfigError);
+    EXPECT_THROW(member.sum->override_codec(by("raw")), ConfigError);
   });
 }
 

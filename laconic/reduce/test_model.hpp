@@ -128,7 +128,6 @@ class SumModel {
     NamedFloats state;
     if (!workers_.empty()) {
       state = workers_[w].save();
-      state.erase("steps");
     } else if (is_begun_) {  // never with one member
       for (std::size_t b = 0; b < blocks_.size(); ++b) add_block_state(b, w, state);
     }

@@ -24,7 +24,7 @@ at::Tensor index_tensor(const std::vector<std::size_t>& indices) {
   return at::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()));
 }
 
-// Of refused samples, in the whole message: `indices` says where those of the part were.
+// Returns where refused samples are in the whole message; `indices` says it for those of the part.
 std::vector<std::size_t> indices_of(const std::vector<Refusal>& refused,
                                     const std::vector<std::size_t>& indices) {
   std::vector<std::size_t> result;
@@ -32,7 +32,8 @@ std::vector<std::size_t> indices_of(const std::vector<Refusal>& refused,
   return result;
 }
 
-// What `act` receives, or an empty message when that cannot be put together and `is_repairable`.
+// Returns what `act` receives, or an empty message when that cannot be put together and
+// `is_repairable`.
 template <class Act>
 auto received(bool is_repairable, const Act& act) -> decltype(act()) {
   try {
@@ -48,7 +49,7 @@ struct Awaited {
   Tag tag = 0;
 };
 
-// Until `is_there`, which is asked after every arrival.
+// Waits until `is_there`, which is asked after every arrival.
 template <class IsThere>
 void wait_until(Engine& engine, Awaited awaited, const std::function<void()>& serve,
                 const IsThere& is_there) {
@@ -91,17 +92,15 @@ void EdgeSender::begin(std::uint64_t step) {
   sender_.begin(step);
 }
 
-void EdgeSender::send(const at::Tensor& x, const EdgeMessage& message, DeadlineKey key) {
+void EdgeSender::send(const at::Tensor& x, const MessageSpec& message, DeadlineKey key) {
   require_sound(spec_, message);
   at::Tensor host = on_host(x);
   const Outgoing outgoing{message_tag(spec_, step_, message), key,
                           static_cast<std::uint64_t>(host.nbytes())};
-  if (!goes_by_sample(spec_, message))
-    return queue(outgoing, pack_timed(host, message_spec(spec_, message)));
+  if (!goes_by_sample(spec_.link, message)) return queue(outgoing, pack_timed(host, message));
   host = host.view(by_sample(spec_, spec_of(host), message.samples.size()).shape);
-  queue(outgoing, pack_timed(host, message_spec(spec_, message)));
-  kept_[message.microbatch] = {
-      host, {message.samples.begin(), message.samples.end()}, key, /*turn=*/0};
+  queue(outgoing, pack_timed(host, message));
+  kept_[message.number] = {host, {message.samples.begin(), message.samples.end()}, key, /*turn=*/0};
 }
 
 Bytes EdgeSender::pack_timed(const at::Tensor& x, const MessageSpec& message) {
@@ -116,8 +115,8 @@ void EdgeSender::queue(const Outgoing& outgoing, Bytes message) {
                 .message = std::make_shared<const Bytes>(std::move(message))});
 }
 
-void EdgeSender::recode(const CodecSpec& codec) {
-  sender_.recode(codec);
+void EdgeSender::set_codec(const CodecSpec& codec) {
+  sender_.set_codec(codec);
   spec_.link.codec = codec;
 }
 
@@ -128,33 +127,33 @@ void EdgeSender::release(int microbatch) {
 void EdgeSender::serve() {
   for (auto& [microbatch, kept] : kept_)
     while (kept.turn < kEdgeTurns) {
-      const auto request = poll_request({.microbatch = microbatch}, kept.turn + 1);
+      const auto request = poll_request({.number = microbatch, .turn = kept.turn + 1});
       if (!request) break;
       answer(microbatch, kept, *request);
     }
 }
 
-std::optional<Bytes> EdgeSender::poll_request(const EdgeMessage& message, std::uint32_t turn) {
-  const Tag tag = request_tag(spec_, step_, message, turn);
+std::optional<Bytes> EdgeSender::poll_request(const MessageSpec& message) {
+  const Tag tag = request_tag(spec_, step_, message);
   return received(true, [&] { return engine_.poll(spec_.peer, tag); });
 }
 
 // Without encoding nothing would have been refused, so no raw bytes are counted.
 void EdgeSender::answer(int microbatch, Kept& kept, const Bytes& request) {
-  const EdgeMessage message{.microbatch = microbatch};
-  const Outgoing outgoing{message_tag(spec_, step_, message, ++kept.turn), kept.key};
+  MessageSpec message{.number = microbatch, .turn = ++kept.turn};
+  const Outgoing outgoing{message_tag(spec_, step_, message), kept.key};
   const auto indices = read_request(request, kept.samples.size());
   if (!indices) return queue(outgoing, {});
   const std::vector<std::uint64_t> keys = samples_at(kept.samples, *indices);
   sender_.forget(keys);
-  queue(outgoing, pack_timed(kept.tensor.index_select(0, index_tensor(*indices)),
-                             {.keys = keys, .number = frame_number(spec_, message, kept.turn)}));
+  message.samples = keys;
+  queue(outgoing, pack_timed(kept.tensor.index_select(0, index_tensor(*indices)), message));
   resent_ += keys.size();
 }
 
-void EdgeSender::watch(bool looks) {
-  if (looks) seen_ = {};
-  sender_.watch(looks ? &seen_ : nullptr);
+void EdgeSender::measure_fidelity(bool is_on) {
+  if (is_on) fidelity_ = {};
+  sender_.measure_fidelity(is_on ? &fidelity_ : nullptr);
 }
 
 void EdgeSender::commit() {
@@ -177,10 +176,10 @@ void EdgeReceiver::begin(std::uint64_t step) {
 }
 
 void EdgeReceiver::post(int microbatch) {
-  const EdgeMessage message{.microbatch = microbatch};
+  const MessageSpec message{.number = microbatch};
   require_sound(spec_, message);
   expect(message_tag(spec_, step_, message));
-  look();
+  take_arrived();
 }
 
 void EdgeReceiver::expect(Tag tag) {
@@ -188,8 +187,8 @@ void EdgeReceiver::expect(Tag tag) {
   if (under_way_++ == 0) active_ = Stopwatch();
 }
 
-// What of the posted has come by now.
-void EdgeReceiver::look() {
+// Takes those of the posted messages that have come by now.
+void EdgeReceiver::take_arrived() {
   for (const auto& [tag, message] : posted_) {
     if (message) continue;
     std::optional<Bytes> came =
@@ -207,7 +206,7 @@ Bytes EdgeReceiver::wait(Tag tag, const std::function<void()>& serve) {
   const Stopwatch waited;
   expect(tag);
   wait_until(engine_, {spec_.peer, tag}, serve, [&] {
-    look();
+    take_arrived();
     return posted_.at(tag).has_value();
   });
   engine_.meter().spent(spec_.traffic, {.exposed = waited.seconds()});
@@ -215,20 +214,19 @@ Bytes EdgeReceiver::wait(Tag tag, const std::function<void()>& serve) {
 }
 
 at::Tensor EdgeReceiver::recv(const TensorSpec& expected, at::Device device,
-                              const EdgeMessage& message, const std::function<void()>& serve) {
+                              const MessageSpec& message, const std::function<void()>& serve) {
   require_sound(spec_, message);
   const Bytes bytes = wait(message_tag(spec_, step_, message), serve);
-  if (!goes_by_sample(spec_, message)) return unpack_whole(bytes, expected, device, message);
+  if (!goes_by_sample(spec_.link, message)) return unpack_tensor(bytes, expected, device, message);
   const TensorSpec samples = by_sample(spec_, expected, message.samples.size());
   return recv_samples(bytes, samples, message, serve).view(expected.shape).to(device);
 }
 
-at::Tensor EdgeReceiver::unpack_whole(ByteView bytes, const TensorSpec& expected, at::Device device,
-                                      const EdgeMessage& message) {
+at::Tensor EdgeReceiver::unpack_tensor(ByteView bytes, const TensorSpec& expected,
+                                       at::Device device, const MessageSpec& message) {
   try {
-    return timed_codec(engine_, spec_.traffic, [&] {
-      return unpack(receiver_, bytes, expected, device, message_spec(spec_, message)).tensor;
-    });
+    return timed_codec(engine_, spec_.traffic,
+                       [&] { return unpack(receiver_, bytes, expected, device, message).tensor; });
   } catch (const WireError& error) {
     throw WireError(
         fmt::format("{} from rank {}", to_text(message_tag(spec_, step_, message)), spec_.peer),
@@ -237,51 +235,50 @@ at::Tensor EdgeReceiver::unpack_whole(ByteView bytes, const TensorSpec& expected
 }
 
 at::Tensor EdgeReceiver::recv_samples(const Bytes& bytes, const TensorSpec& expected,
-                                      const EdgeMessage& message,
+                                      const MessageSpec& message,
                                       const std::function<void()>& serve) {
   std::vector<std::size_t> missing(message.samples.size());
   std::iota(missing.begin(), missing.end(), std::size_t{0});
-  UnpackedTensor part = unpack_samples(bytes, expected, message, 0, missing);
-  const at::Tensor whole = part.tensor;
-  for (std::uint32_t turn = 1; !part.refused.empty(); ++turn) {
+  UnpackedTensor part = unpack_samples(bytes, expected, message);
+  const at::Tensor all = part.tensor;
+  MessageSpec again = message;
+  while (!part.refused.empty()) {
     missing = indices_of(part.refused, missing);
-    if (turn > kEdgeTurns) give_up(message, missing, part.refused[0].why);
-    ask(message, turn, missing);
-    const Bytes answer = wait(message_tag(spec_, step_, message, turn), serve);
-    part = unpack_samples(answer, expected, message, turn, missing);
-    whole.index_copy_(0, index_tensor(missing), part.tensor);
+    if (++again.turn > kEdgeTurns) give_up(message, missing, part.refused[0].why);
+    const std::vector<std::uint64_t> keys = samples_at(message.samples, missing);
+    again.samples = keys;
+    ask(again, missing);
+    const Bytes answer = wait(message_tag(spec_, step_, again), serve);
+    part = unpack_samples(answer, expected, again);
+    all.index_copy_(0, index_tensor(missing), part.tensor);
   }
-  return whole;
+  return all;
 }
 
 UnpackedTensor EdgeReceiver::unpack_samples(const Bytes& bytes, TensorSpec expected,
-                                            const EdgeMessage& message, std::uint32_t turn,
-                                            const std::vector<std::size_t>& indices) {
-  expected.shape[0] = static_cast<std::int64_t>(indices.size());
-  const std::vector<std::uint64_t> keys = samples_at(message.samples, indices);
-  const MessageSpec spec{
-      .keys = keys, .number = frame_number(spec_, message, turn), .is_answer = turn > 0};
-  UnpackedTensor part = timed_codec(
-      engine_, spec_.traffic, [&] { return unpack(receiver_, bytes, expected, at::kCPU, spec); });
+                                            const MessageSpec& message) {
+  expected.shape[0] = static_cast<std::int64_t>(message.samples.size());
+  UnpackedTensor part = timed_codec(engine_, spec_.traffic, [&] {
+    return unpack(receiver_, bytes, expected, at::kCPU, message);
+  });
   refused_ += part.refused.size();
   return part;
 }
 
-void EdgeReceiver::ask(const EdgeMessage& message, std::uint32_t turn,
-                       const std::vector<std::size_t>& indices) {
+void EdgeReceiver::ask(const MessageSpec& message, const std::vector<std::size_t>& indices) {
   engine_.send({.to = spec_.peer,
-                .tag = request_tag(spec_, step_, message, turn),
+                .tag = request_tag(spec_, step_, message),
                 .key = kAtOnce,
                 .message = std::make_shared<const Bytes>(write_request(indices))});
 }
 
-void EdgeReceiver::give_up(const EdgeMessage& message, const std::vector<std::size_t>& missing,
+void EdgeReceiver::give_up(const MessageSpec& message, const std::vector<std::size_t>& missing,
                            const std::string& why) const {
   throw WireError(
       0, "samples",
       fmt::format("{}, step {}, microbatch {}: after {} further attempts rank {} has not got {} of "
                   "{} samples from rank {}: {}; the first because: {}",
-                  spec_.link.name, step_, message.microbatch, kEdgeTurns, engine_.rank(),
+                  spec_.link.name, step_, message.number, kEdgeTurns, engine_.rank(),
                   missing.size(), message.samples.size(), spec_.peer,
                   fmt::join(samples_at(message.samples, missing), ", "), why));
 }
@@ -298,8 +295,8 @@ void EdgeReceiver::abandon() {
   receiver_.abandon();
 }
 
-void EdgeReceiver::recode(const CodecSpec& codec) {
-  receiver_.recode(codec);
+void EdgeReceiver::set_codec(const CodecSpec& codec) {
+  receiver_.set_codec(codec);
   spec_.link.codec = codec;
 }
 

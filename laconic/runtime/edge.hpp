@@ -17,12 +17,12 @@
 //
 // The tag's unit is the edge, its number counts messages: step * microbatches + microbatch.
 // Evaluation has units of its own, edge + kEvaluationUnit, and its number is the microbatch.
-// Frames are numbered by microbatch and turn (frame_number()), not in the order of packing: a
+// Frames are numbered by microbatch and turn (FrameNumbering), not in the order of packing: a
 // sender that is three microbatches ahead when it is asked confuses nobody.
 //
-// A request that cannot be read is answered by an empty message, which the receiver refuses whole
-// and asks again. What is damaged so that the engine cannot put it together counts as empty too.
-// A message that never comes is a Timeout.
+// A request that cannot be read is answered by an empty message. The receiver then refuses all its
+// samples and asks again. What is damaged so that the engine cannot put it together counts as empty
+// too. A message that never comes is a Timeout.
 //
 // Not thread-safe: ends belong to the computing thread.
 #pragma once
@@ -48,62 +48,52 @@ inline constexpr std::uint32_t kEvaluationUnit = 0x8000;
 inline constexpr std::uint32_t kEdgeTurns = 3;  // how often samples are asked for again
 
 struct EdgeSpec {
-  LinkSpec link;
+  LinkSpec link;  // its numbering follows from `microbatches`
   Traffic traffic = Traffic::pp_activation;
   std::uint32_t edge = 0;  // tag unit, < kEvaluationUnit
   Rank peer = 0;
   int microbatches = 1;  // of a step
 };
 
-// What one message is, the same at both ends.
-struct EdgeMessage {
-  int microbatch = 0;
-  Use use = Use::train;
-  // Ids, in the order of the rows of the tensor; each has equally many rows, its tokens. Needed by
-  // a delta link with Use::train, which sees the tensor as [samples, tokens, ...]; the others take
-  // it as it is and look at none.
-  std::span<const std::uint64_t> samples = {};
-  std::uint64_t slot = 0;  // residual (ErrorFeedback)
-  // Outside of steps: no begin() is needed, `microbatch` may be any number from 0 to 2^24 - 1.
-  // Requires: not Use::train.
-  bool is_evaluation = false;
-};
+// Numbers for the frames of all microbatches and turns of a step, equally many for each: a message
+// has at most `samples` of them. Requires: microbatches > 0.
+FrameNumbering edge_numbering(int microbatches);
 
-// turn 0 is the message itself. Pure.
-Tag message_tag(const EdgeSpec& spec, std::uint64_t step, const EdgeMessage& message,
-                std::uint32_t turn = 0);
-Tag request_tag(const EdgeSpec& spec, std::uint64_t step, const EdgeMessage& message,
-                std::uint32_t turn);  // turn 1 and on
-std::uint32_t frame_number(const EdgeSpec& spec, const EdgeMessage& message,
-                           std::uint32_t turn = 0);
-std::size_t max_samples(const EdgeSpec& spec);  // of a message, so that frames have numbers
+// A message is a MessageSpec (link/message.hpp) whose number is the microbatch; with
+// Use::evaluation any number from 0 to 2^24 - 1, and no begin() is needed. Its samples are ids in
+// the order of the rows of the tensor; each has equally many rows, its tokens, and a delta link
+// sees the tensor as [samples, tokens, ...]. Turn 0 is the message itself, the others answer
+// requests.
+Tag message_tag(const EdgeSpec& spec, std::uint64_t step, const MessageSpec& message);
+Tag request_tag(const EdgeSpec& spec, std::uint64_t step, const MessageSpec& message);  // turn > 0
 
 class EdgeSender {
  public:
   EdgeSender(Engine& engine, EdgeSpec spec);  // throws ConfigError
-  EdgeSender(const EdgeSender&) = delete;     // the link knows where seen() is
+  EdgeSender(const EdgeSender&) = delete;     // the link points to fidelity_
   EdgeSender& operator=(const EdgeSender&) = delete;
 
   void begin(std::uint64_t step);
   // Packs now, and returns; the bytes leave by their deadline key. The time of packing is metered
   // as codec time. With a delta memory keeps the numbers of `x` until the step ends or release():
   // do not write to it. `x` is [rows, width], on any device, and may be part of a graph.
-  void send(const at::Tensor& x, const EdgeMessage& message, DeadlineKey key);
-  // The receiver will not ask for this microbatch any more: something came back that it made of it.
+  void send(const at::Tensor& x, const MessageSpec& message, DeadlineKey key);
+  // Drops what was kept of a microbatch: something came back that the receiver made of it, so it
+  // will not ask again.
   void release(int microbatch);
-  // Another codec from the next step on, at both ends: see link/link.hpp.
-  void recode(const CodecSpec& codec);
+  // Uses another codec from the next step on, at both ends: see link/link.hpp.
+  void set_codec(const CodecSpec& codec);
   // Answers requests that have arrived. Never waits. Throws PeerLost, Timeout.
   void serve();
-  // The end of the step at this end. Requires, with a delta memory: the receiver has all messages,
+  // Ends the step at this end. Requires, with a delta memory: the receiver has all messages,
   // as it has when the gradients of all microbatches have come back.
   void commit();
   void abandon();
 
-  // Whether to look at what is sent from here on; true also forgets what was seen before. The time
+  // Starts or ends measuring what is sent; starting also forgets what was measured before. The time
   // that takes is metered as codec time, too. Samples that are sent again count again.
-  void watch(bool looks);
-  const Fidelity& seen() const { return seen_; }
+  void measure_fidelity(bool is_on);
+  const Fidelity& fidelity() const { return fidelity_; }
 
   Sender& link() { return sender_; }
   const EdgeSpec& spec() const { return spec_; }
@@ -122,7 +112,7 @@ class EdgeSender {
     DeadlineKey key = 0;
     std::uint64_t raw_bytes = 0;
   };
-  std::optional<Bytes> poll_request(const EdgeMessage& message, std::uint32_t turn);
+  std::optional<Bytes> poll_request(const MessageSpec& message);
   void answer(int microbatch, Kept& kept, const Bytes& request);
   Bytes pack_timed(const at::Tensor& x, const MessageSpec& message);
   void queue(const Outgoing& outgoing, Bytes message);
@@ -133,7 +123,7 @@ class EdgeSender {
   std::uint64_t step_ = 0;
   std::map<int, Kept> kept_;  // by microbatch
   std::uint64_t resent_ = 0;
-  Fidelity seen_;
+  Fidelity fidelity_;
 };
 
 class EdgeReceiver {
@@ -150,11 +140,11 @@ class EdgeReceiver {
   // far as this end has looked: in post() and while it waits, not during computation. Asks for
   // refused samples again, at most kEdgeTurns times; then, and on any damage of another memory,
   // throws WireError. Throws PeerLost, Timeout.
-  at::Tensor recv(const TensorSpec& expected, at::Device device, const EdgeMessage& message,
+  at::Tensor recv(const TensorSpec& expected, at::Device device, const MessageSpec& message,
                   const std::function<void()>& serve);
   void commit();  // Requires: what was posted was received
   void abandon();
-  void recode(const CodecSpec& codec);  // as the sender's
+  void set_codec(const CodecSpec& codec);  // as the sender's
 
   Receiver& link() { return receiver_; }
   const EdgeSpec& spec() const { return spec_; }
@@ -162,17 +152,17 @@ class EdgeReceiver {
 
  private:
   void expect(Tag tag);
-  void look();
+  void take_arrived();
   void arrived(Tag tag, Bytes message);
   Bytes wait(Tag tag, const std::function<void()>& serve);
-  at::Tensor unpack_whole(ByteView bytes, const TensorSpec& expected, at::Device device,
-                          const EdgeMessage& message);
+  at::Tensor unpack_tensor(ByteView bytes, const TensorSpec& expected, at::Device device,
+                           const MessageSpec& message);
   at::Tensor recv_samples(const Bytes& bytes, const TensorSpec& expected,
-                          const EdgeMessage& message, const std::function<void()>& serve);
-  UnpackedTensor unpack_samples(const Bytes& bytes, TensorSpec expected, const EdgeMessage& message,
-                                std::uint32_t turn, const std::vector<std::size_t>& indices);
-  void ask(const EdgeMessage& message, std::uint32_t turn, const std::vector<std::size_t>& indices);
-  [[noreturn]] void give_up(const EdgeMessage& message, const std::vector<std::size_t>& missing,
+                          const MessageSpec& message, const std::function<void()>& serve);
+  UnpackedTensor unpack_samples(const Bytes& bytes, TensorSpec expected,
+                                const MessageSpec& message);
+  void ask(const MessageSpec& message, const std::vector<std::size_t>& indices);
+  [[noreturn]] void give_up(const MessageSpec& message, const std::vector<std::size_t>& missing,
                             const std::string& why) const;
 
   Engine& engine_;

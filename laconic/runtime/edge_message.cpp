@@ -27,63 +27,54 @@ Problems problems_of(const EdgeSpec& spec, int ranks) {
   return problems;
 }
 
-Tag tag_of(const EdgeSpec& spec, std::uint64_t step, const EdgeMessage& message,
+Tag tag_of(const EdgeSpec& spec, std::uint64_t step, const MessageSpec& message,
            std::uint32_t part) {
-  const auto microbatch = static_cast<std::uint64_t>(message.microbatch);
+  const bool is_evaluation = message.use == Use::evaluation;
+  const auto microbatch = static_cast<std::uint64_t>(message.number);
   const auto microbatches = static_cast<std::uint64_t>(spec.microbatches);
   return make_tag({.traffic = spec.traffic,
-                   .unit = spec.edge + (message.is_evaluation ? kEvaluationUnit : 0),
-                   .number = message.is_evaluation ? microbatch : step * microbatches + microbatch,
+                   .unit = spec.edge + (is_evaluation ? kEvaluationUnit : 0),
+                   .number = is_evaluation ? microbatch : step * microbatches + microbatch,
                    .part = part});
 }
 
 }  // namespace
 
-Tag message_tag(const EdgeSpec& spec, std::uint64_t step, const EdgeMessage& message,
-                std::uint32_t turn) {
-  return tag_of(spec, step, message, 2 * turn);
+Tag message_tag(const EdgeSpec& spec, std::uint64_t step, const MessageSpec& message) {
+  return tag_of(spec, step, message, 2 * message.turn);
 }
 
-Tag request_tag(const EdgeSpec& spec, std::uint64_t step, const EdgeMessage& message,
-                std::uint32_t turn) {
-  return tag_of(spec, step, message, 2 * turn - 1);
+Tag request_tag(const EdgeSpec& spec, std::uint64_t step, const MessageSpec& message) {
+  return tag_of(spec, step, message, 2 * message.turn - 1);
 }
 
-std::size_t max_samples(const EdgeSpec& spec) {
-  return kFramesPerStep / (static_cast<std::size_t>(spec.microbatches) * (kEdgeTurns + 1));
-}
-
-std::uint32_t frame_number(const EdgeSpec& spec, const EdgeMessage& message, std::uint32_t turn) {
-  const auto microbatch = static_cast<std::uint32_t>(message.microbatch);
-  if (message.is_evaluation) return microbatch;
-  const auto stride = static_cast<std::uint32_t>(max_samples(spec));
-  return (microbatch * (kEdgeTurns + 1) + turn) * stride;
+FrameNumbering edge_numbering(int microbatches) {
+  constexpr std::uint32_t kTurns = kEdgeTurns + 1;
+  return {.turns = kTurns,
+          .samples = kFramesPerStep / (static_cast<std::uint32_t>(microbatches) * kTurns)};
 }
 
 EdgeSpec checked(EdgeSpec spec, int ranks) {
   refuse(problems_of(spec, ranks));
+  spec.link.numbering = edge_numbering(spec.microbatches);
   return spec;
 }
 
 bool has_delta(const EdgeSpec& spec) {
   return std::holds_alternative<Delta>(spec.link.memory);
 }
-bool goes_by_sample(const EdgeSpec& spec, const EdgeMessage& message) {
-  return has_delta(spec) && message.use == Use::train;
-}
 
-void require_sound(const EdgeSpec& spec, const EdgeMessage& message) {
-  const int end = message.is_evaluation ? static_cast<int>(kFramesPerStep) : spec.microbatches;
-  LACONIC_ASSERT(message.microbatch >= 0 && message.microbatch < end,
-                 fmt::format("{}: microbatch {} of {}", spec.link.name, message.microbatch, end));
-  LACONIC_ASSERT(!message.is_evaluation || message.use != Use::train,
-                 fmt::format("{}: evaluation of microbatch {} would change what is remembered",
-                             spec.link.name, message.microbatch));
-  if (message.samples.size() > max_samples(spec))
+void require_sound(const EdgeSpec& spec, const MessageSpec& message) {
+  const int end =
+      message.use == Use::evaluation ? static_cast<int>(kFramesPerStep) : spec.microbatches;
+  LACONIC_ASSERT(message.number >= 0 && message.number < end,
+                 fmt::format("{}: microbatch {} of {}", spec.link.name, message.number, end));
+  const std::uint32_t most = spec.link.numbering.samples;
+  if (message.samples.size() > most)
     throw ConfigError(
         fmt::format("{}: {} samples in a microbatch; with {} microbatches a step "
                     "there are numbers for the frames of {}",
-                    spec.link.name, message.samples.size(), spec.microbatches, max_samples(spec)));
+                    spec.link.name, message.samples.size(), spec.microbatches, most));
 }
 
 TensorSpec by_sample(const EdgeSpec& spec, const TensorSpec& rows, std::size_t samples) {
@@ -94,13 +85,6 @@ TensorSpec by_sample(const EdgeSpec& spec, const TensorSpec& rows, std::size_t s
   TensorSpec result = rows;
   result.shape[0] /= count;
   result.shape.insert(result.shape.begin(), count);
-  return result;
-}
-
-MessageSpec message_spec(const EdgeSpec& spec, const EdgeMessage& message) {
-  MessageSpec result{.use = message.use, .slot = message.slot};
-  if (goes_by_sample(spec, message)) result.keys = message.samples;
-  result.number = frame_number(spec, message);
   return result;
 }
 

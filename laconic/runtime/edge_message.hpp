@@ -14,26 +14,23 @@
 
 namespace laconic {
 
-// The spec itself. Throws ConfigError with every reason why it cannot work among so many ranks.
+// Returns the spec with the numbering of its link. Throws ConfigError with every reason why it
+// cannot work among so many ranks.
 EdgeSpec checked(EdgeSpec spec, int ranks);
 
 bool has_delta(const EdgeSpec& spec);
-bool goes_by_sample(const EdgeSpec& spec, const EdgeMessage& message);
 
 // Asserts what edge.hpp requires; throws ConfigError when there are more samples than numbers.
-void require_sound(const EdgeSpec& spec, const EdgeMessage& message);
+void require_sound(const EdgeSpec& spec, const MessageSpec& message);
 
-// [samples * tokens, width] as [samples, tokens, width]. Throws ConfigError.
+// Turns [samples * tokens, width] into [samples, tokens, width]. Throws ConfigError.
 TensorSpec by_sample(const EdgeSpec& spec, const TensorSpec& rows, std::size_t samples);
-
-// How the link is to pack or unpack it, in turn 0.
-MessageSpec message_spec(const EdgeSpec& spec, const EdgeMessage& message);
 
 std::vector<std::uint64_t> samples_at(std::span<const std::uint64_t> samples,
                                       const std::vector<std::size_t>& indices);
 
 Bytes write_request(const std::vector<std::size_t>& indices);
-// Nothing when it is not a request for some of so many samples.
+// Returns nothing when it is not a request for some of so many samples.
 std::optional<std::vector<std::size_t>> read_request(ByteView request, std::size_t samples);
 
 }  // namespace laconic

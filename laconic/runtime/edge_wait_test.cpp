@@ -92,7 +92,7 @@ TEST(EdgeWait, TimeIsActiveFromPostingAndExposedInWaiting) {
     if (ends.engine.rank() == 0) {
       for (int i = 0; i < 2; ++i) {
         std::this_thread::sleep_for(milliseconds(60));
-        ends.sender.send(activations({1}, 0), {.microbatch = i}, 0);
+        ends.sender.send(activations({1}, 0), {.number = i}, 0);
       }
       ends.engine.flush();
       EXPECT_GT(ends.engine.meter().read().times.at(Traffic::pp_activation).codec, 0);
@@ -100,9 +100,9 @@ TEST(EdgeWait, TimeIsActiveFromPostingAndExposedInWaiting) {
     }
     ends.receiver.post(0);
     ends.receiver.post(1);
-    ends.receiver.recv(rows_of(1), at::kCPU, {.microbatch = 0}, [] {});
+    ends.receiver.recv(rows_of(1), at::kCPU, {.number = 0}, [] {});
     std::this_thread::sleep_for(milliseconds(120));  // computes; the second has come meanwhile
-    ends.receiver.recv(rows_of(1), at::kCPU, {.microbatch = 1}, [] {});
+    ends.receiver.recv(rows_of(1), at::kCPU, {.number = 1}, [] {});
     const Times times = ends.engine.meter().read().times.at(Traffic::pp_activation);
     EXPECT_GT(times.exposed, 0.04);
     EXPECT_GT(times.active, times.exposed + 0.1);

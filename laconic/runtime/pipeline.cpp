@@ -235,9 +235,8 @@ void Pipeline::abandon() {
 
 double Pipeline::evaluate(const Batch& batch, std::uint64_t number) {
   const PipelineShape& shape = plan_.schedule.shape;
-  const MessageSpec message{.microbatch = static_cast<int>(number % kEvaluationNumbers),
-                            .use = Use::bypass,
-                            .is_evaluation = true};
+  const MessageSpec message{.number = static_cast<int>(number % kEvaluationNumbers),
+                            .use = Use::evaluation};
   Seam seam;
   for (int s = 0; s < shape.stages; ++s) {
     if (rank_of_stage(shape, s) != rank_) continue;

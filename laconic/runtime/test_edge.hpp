@@ -131,7 +131,7 @@ inline void first_stage_step(Ends& ends, const Course& course, std::uint64_t ste
   const auto serve = [&] { ends.sender.serve(); };
   for (std::size_t i = 0; i < keys.size() + course.ahead; ++i) {
     if (i < keys.size()) {
-      const EdgeMessage message{.microbatch = static_cast<int>(i), .samples = keys[i]};
+      const MessageSpec message{.number = static_cast<int>(i), .samples = keys[i]};
       ends.sender.send(activations(keys[i], step), message, i);
     }
     log.kept_most = std::max(log.kept_most, ends.sender.kept());
@@ -139,7 +139,7 @@ inline void first_stage_step(Ends& ends, const Course& course, std::uint64_t ste
     const auto back = static_cast<int>(i) - course.ahead;
     const Keys& samples = keys[static_cast<std::size_t>(back)];
     const at::Tensor gradient = ends.receiver.recv(rows_of(samples.size()), at::kCPU,
-                                                   {.microbatch = back, .samples = samples}, serve);
+                                                   {.number = back, .samples = samples}, serve);
     ends.sender.release(back);
     log.received[step].push_back(floats_of(gradient));
   }
@@ -152,7 +152,7 @@ inline void second_stage_step(Ends& ends, const Course& course, std::uint64_t st
     ends.receiver.post(static_cast<int>(i));
   for (std::size_t i = 0; i < course.keys[step].size(); ++i) {
     const Keys& samples = course.keys[step][i];
-    const EdgeMessage message{.microbatch = static_cast<int>(i), .samples = samples};
+    const MessageSpec message{.number = static_cast<int>(i), .samples = samples};
     const at::Tensor x = ends.receiver.recv(rows_of(samples.size()), at::kCPU, message, serve);
     log.received[step].push_back(floats_of(x));
     ends.sender.send(x, message, i);

@@ -32,14 +32,15 @@ enum class MapStart {
   orthogonal,  // orthonormal rows and decoder = encoder transposed: a projection from the start
 };
 
-// Equal for equal keys, on every rank. Requires: 1 <= code <= width for MapStart::orthogonal.
+// Draws both maps: equal for equal keys, on every rank. Requires: 1 <= code <= width for
+// MapStart::orthogonal.
 LearnedMap make_learned_map(std::int64_t width, std::int64_t code, MapStart start, Key key,
                             const at::TensorOptions& options);
 
 at::Tensor map_down(const at::Tensor& x, const at::Tensor& encoder);  // [..., width] -> [..., code]
 at::Tensor map_up(const at::Tensor& code, const at::Tensor& decoder);  // and back
 
-// For MessageSpec::maps. Requires: f32, contiguous, on the CPU. Valid as long as the tensors.
+// Gives MessageSpec::maps. Requires: f32, contiguous, on the CPU. Valid as long as the tensors.
 LinearMaps host_maps(const LearnedMap& map);
 
 }  // namespace laconic

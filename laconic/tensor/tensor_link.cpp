@@ -18,7 +18,7 @@ UnpackedTensor unpack(Receiver& receiver, ByteView bytes, const TensorSpec& expe
                       at::Device device, const MessageSpec& message) {
   const at::Tensor host = at::empty(expected.shape, scalar_type_of(expected.dtype));
   Unpacked unpacked = receiver.unpack(bytes, {expected, host.data_ptr()}, message);
-  return {host.to(device), std::move(unpacked.refused), unpacked.lost};
+  return {host.to(device), std::move(unpacked.refused)};
 }
 
 }  // namespace laconic

@@ -14,17 +14,16 @@
 
 namespace laconic {
 
-// `x` may be on any device, with any strides, and part of a graph.
+// Packs a tensor. `x` may be on any device, with any strides, and part of a graph.
 Bytes pack(Sender& sender, const at::Tensor& x, const MessageSpec& message = {});
 
 struct UnpackedTensor {
   at::Tensor tensor;
   std::vector<Refusal> refused;  // see Unpacked
-  std::uint64_t lost = 0;
 };
 
-// A fresh tensor of the expected dtype and shape. What the frames say of both is compared with
-// `expected` and decides nothing, so no frame can ask for memory.
+// Returns a fresh tensor of the expected dtype and shape. What the frames say of both is compared
+// with `expected` and decides nothing, so no frame can ask for memory.
 UnpackedTensor unpack(Receiver& receiver, ByteView bytes, const TensorSpec& expected,
                       at::Device device, const MessageSpec& message = {});
 

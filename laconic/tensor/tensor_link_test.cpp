@@ -13,7 +13,13 @@ namespace {
 struct TensorPair {
   Sender sender;
   Receiver receiver;
-  explicit TensorPair(const LinkSpec& spec) : sender(spec), receiver(spec) {}
+  explicit TensorPair(const LinkSpec& spec)
+      : sender(with_samples(spec)), receiver(with_samples(spec)) {}
+
+  static LinkSpec with_samples(LinkSpec spec) {
+    spec.numbering.samples = 8;
+    return spec;
+  }
 
   at::Tensor send(const at::Tensor& x, const MessageSpec& message = {}) {
     const Bytes bytes = pack(sender, x, message);
@@ -60,7 +66,7 @@ TEST(TensorLink, DeltasWorkOnTransposedBatches) {
   for (int visit = 0; visit < 3; ++visit) {
     link.sender.begin(visit);
     link.receiver.begin(visit);
-    EXPECT_TRUE(link.send(x, {.keys = keys}).equal(x));
+    EXPECT_TRUE(link.send(x, {.samples = keys}).equal(x));
     link.sender.commit();
     link.receiver.commit();
   }

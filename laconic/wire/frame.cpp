@@ -137,16 +137,15 @@ std::vector<std::int64_t> read_shape(ByteView rest, const Layout& l, std::size_t
   return shape;
 }
 
-// Where the first problem of a header is.
-std::size_t offset_of(const std::string& field, const Layout& l) {
-  constexpr std::pair<std::string_view, std::size_t> kFixed[] = {{"dtype", kDtypeAt},
-                                                                 {"visit", kVisitAt},
-                                                                 {"flags", kFlagsAt},
-                                                                 {"visits", kVisitsAt},
-                                                                 {"key", kKeyAt}};
-  for (const auto& [name, at] : kFixed)
+// Where a field of a header is.
+std::size_t offset_of(std::string_view field, const Layout& l) {
+  const std::pair<std::string_view, std::size_t> fields[] = {
+      {"codec", kCodecAt}, {"dtype", kDtypeAt},   {"visit", kVisitAt},
+      {"flags", kFlagsAt}, {"visits", kVisitsAt}, {"sequence", kSequenceAt},
+      {"key", kKeyAt},     {"shape", l.shape},    {"hash", l.hash}};
+  for (const auto& [name, at] : fields)
     if (name == field) return at;
-  return field == "shape" ? l.shape : l.parameters;
+  return l.parameters;
 }
 
 FrameHeader read_header(ByteView rest, const Layout& l, std::size_t offset) {
@@ -211,6 +210,27 @@ void write_header(std::span<std::byte> out, const FrameHeader& h) {
 
 }  // namespace
 
+namespace {
+
+// --- comparing
+
+Layout layout_of(const FrameHeader& h) {
+  Layout l{.parameters = kFrameFixedBytes, .dims = h.tensor.shape.size()};
+  l.shape = l.parameters + parameter_bytes(h.codec);
+  l.hash = l.shape + 8 * l.dims;
+  return l;
+}
+
+std::string text_of(const TensorSpec& tensor) {
+  return fmt::format("[{}] {}", fmt::join(tensor.shape, ", "), name_of(tensor.dtype));
+}
+
+std::string text_of_sequence(std::uint64_t sequence) {
+  return fmt::format("frame {} of step {}", number_of(sequence), step_of(sequence));
+}
+
+}  // namespace
+
 std::uint64_t make_sequence(std::uint64_t step, std::uint32_t number) {
   LACONIC_ASSERT(number < kFramesPerStep && step < (std::uint64_t{1} << 40),
                  fmt::format("step {}, number {}", step, number));
@@ -261,6 +281,40 @@ Frame read_frame(ByteView message, std::size_t offset) {
               .payload_offset = offset + l.payload,
               .size = l.crc + kFrameCrcBytes};
   check_payload_bytes(frame.header, frame.payload.size(), offset);
+  return frame;
+}
+
+void refuse_frame(const Frame& frame, const std::string& field, const std::string& why) {
+  const std::size_t start = frame.payload_offset - header_bytes(frame.header);
+  throw WireError(start + offset_of(field, layout_of(frame.header)), field, why);
+}
+
+// What says which frame it is comes first: the rest of another frame differs as a consequence.
+void require_header(const Frame& frame, const FrameHeader& expected) {
+  const FrameHeader& h = frame.header;
+  const auto differs = [&](const char* field, const auto& text, const auto& wanted) {
+    refuse_frame(frame, field, fmt::format("{}, expected {}", text, wanted));
+  };
+  if (h.sequence != expected.sequence)
+    differs("sequence", text_of_sequence(h.sequence), text_of_sequence(expected.sequence));
+  if (h.visit != expected.visit)
+    differs("visit", static_cast<int>(h.visit), static_cast<int>(expected.visit));
+  if (h.key != expected.key) differs("key", h.key, expected.key);
+  if (h.codec != expected.codec) differs("codec", to_text(h.codec), to_text(expected.codec));
+  if (h.tensor != expected.tensor) differs("shape", text_of(h.tensor), text_of(expected.tensor));
+  if (h.visits != expected.visits) differs("visits", h.visits, expected.visits);
+}
+
+void require_end(const Frame& frame, ByteView message) {
+  if (frame.size != message.size())
+    throw WireError(frame.size, "frame",
+                    fmt::format("{} bytes follow", message.size() - frame.size));
+}
+
+Frame read_expected(ByteView message, const FrameHeader& expected) {
+  Frame frame = read_frame(message);
+  require_header(frame, expected);
+  require_end(frame, message);
   return frame;
 }
 

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "laconic/base/bytes.hpp"
 #include "laconic/base/problem.hpp"
@@ -85,5 +86,18 @@ void close_frame(Bytes& message, std::size_t start, std::size_t payload_bytes);
 // of docs/wire-format.md, "header" and "frame" when bytes are missing, or an option of the codec.
 // Requires: offset <= message.size().
 Frame read_frame(ByteView message, std::size_t offset = 0);
+
+// --- comparing what came with what was expected. All throw WireError.
+
+// Throws about a field of the header, by its name in docs/wire-format.md.
+[[noreturn]] void refuse_frame(const Frame& frame, const std::string& field,
+                               const std::string& why);
+// Throws about the first field that is not as expected. Does not compare the hash: that takes the
+// reference.
+void require_header(const Frame& frame, const FrameHeader& expected);
+// Throws when bytes follow a frame that began with its message.
+void require_end(const Frame& frame, ByteView message);
+// Reads a message that is one frame, with this header.
+Frame read_expected(ByteView message, const FrameHeader& expected);
 
 }  // namespace laconic

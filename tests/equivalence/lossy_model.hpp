@@ -50,8 +50,8 @@ class LossyModel {
     for (std::size_t s = 0; s < plan_.stages.size(); ++s)
       stages_.emplace_back(start_.weights, plan_.stages[s], StageOptions{});
     for (std::size_t e = 0; e + 1 < plan_.stages.size(); ++e) {
-      up_.emplace_back(named(plan_.activation, "pp.activation", e));
-      down_.emplace_back(named(plan_.gradient, "pp.gradient", e));
+      up_.emplace_back(numbered(plan_.activation, "pp.activation", e));
+      down_.emplace_back(numbered(plan_.gradient, "pp.gradient", e));
     }
   }
 
@@ -102,8 +102,9 @@ class LossyModel {
     Receiver receiver;
   };
 
-  static LinkSpec named(LinkSpec link, const char* traffic, std::size_t edge) {
+  LinkSpec numbered(LinkSpec link, const char* traffic, std::size_t edge) const {
     link.name = fmt::format("{}.{}", traffic, edge);
+    link.numbering = edge_numbering(static_cast<int>(config_.microbatches()));
     return link;
   }
 
@@ -123,13 +124,11 @@ class LossyModel {
         std::holds_alternative<Delta>(link.sender.spec().memory) && route.use == Use::train;
     const auto samples = static_cast<std::int64_t>(ids.size());
     const at::Tensor viewed = by_sample ? x.reshape({samples, -1, x.size(1)}) : x;
-    const EdgeSpec edge{.link = link.sender.spec(),
-                        .microbatches = static_cast<int>(config_.microbatches())};
-    const MessageSpec message{
-        .use = route.use,
-        .keys = by_sample ? std::span<const std::uint64_t>(ids) : std::span<const std::uint64_t>(),
-        .number = frame_number(edge, {.microbatch = static_cast<int>(route.microbatch)})};
-    const at::Tensor reference = watch_ ? held(link.sender, x, message.keys) : at::Tensor();
+    const MessageSpec message{.number = static_cast<int>(route.microbatch),
+                              .use = route.use,
+                              .samples = by_sample ? std::span<const std::uint64_t>(ids)
+                                                   : std::span<const std::uint64_t>()};
+    const at::Tensor reference = watch_ ? held(link.sender, x, message.samples) : at::Tensor();
     const Bytes bytes = pack(link.sender, viewed, message);
     const at::Tensor arrived =
         unpack(link.receiver, bytes, spec_of(viewed), at::kCPU, message).tensor.view(x.sizes());

@@ -128,7 +128,7 @@ MESSAGE_CASES = 12  # kCases of message_fuzz.cpp
 
 
 def message_seeds():
-    """Moves of message_fuzz.cpp: a genuine message is 0, slot, [keys], bytes of x, x, whether x is finite."""
+    """Moves of message_fuzz.cpp: a genuine message is 0, number, [keys], bytes of x, x, whether x is finite."""
     commit, abandon = b"\5", b"\6"
     for case in range(MESSAGE_CASES):
         keys = case < 6
@@ -149,7 +149,6 @@ def message_seeds():
         yield f"not-finite-{case:02}", head + visits + begin(6) + b"\0" + words(b"\4\0\0\xc0\x7f\0") + abandon + visits
         change = b"\2" + words(x(9), b"\2", b"\x10\0\1", b"\x40\0\x80", b"\1")
         yield f"changed-{case:02}", head + visits + begin(6) + change + b"\4\x24" + b"\0" + words(x(7)) + commit + visits
-        yield f"rescaled-{case:02}", head + visits + b"\x08\xff" + visits
         yield f"evaluation-{case:02}", head + begin(0) + b"\1\2" + words(x(1)) + b"\1\1" + words(x(2)) + visits
     frame = (pathlib.Path(__file__).parent.parent / "golden/wire/raw-2x3.bin").read_bytes()
     yield "bytes", b"\0\3\x24" + bytes([len(frame)]) + frame

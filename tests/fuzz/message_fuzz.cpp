@@ -2,7 +2,7 @@
 // The first byte chooses the link. Then come moves, a byte each and its operands:
 //
 //   genuine message · evaluation or bypass · message with changes · bytes · the sender forgets ·
-//   commit · abandon · begin · another loss scale
+//   commit · abandon · begin
 //
 // Check sums are mended, since they would be a wall for a fuzzer.
 //
@@ -102,7 +102,7 @@ class Trial {
  public:
   explicit Trial(const Case& c)
       : tensor_(c.tensor),
-        spec_{"fuzz", parse_codec(c.codec), c.memory, 1},
+        spec_{"fuzz", parse_codec(c.codec), c.memory, 1, {.turns = 2, .samples = 4}},
         sender_(spec_),
         receiver_(spec_) {
     if (const auto* delta = std::get_if<Delta>(&spec_.memory)) {
@@ -113,7 +113,7 @@ class Trial {
   }
 
   void move(Input& input) {
-    switch (input.byte() % 9) {
+    switch (input.byte() % 8) {
       case 0: return send_genuine(input, Use::train);
       case 1: return send_genuine(input, static_cast<Use>(input.byte() % 3));
       case 2: return send_changed(input);
@@ -122,7 +122,6 @@ class Trial {
       case 5: return commit();
       case 6: return abandon();
       case 7: return begin(input.byte());
-      case 8: return rescale(input);
     }
   }
 
@@ -135,7 +134,6 @@ class Trial {
   void begin(std::uint64_t step) {
     sender_.begin(step);
     receiver_.begin(step);
-    in_step_ = true;
     is_disturbed_ = false;
   }
   void disturb() {
@@ -145,16 +143,10 @@ class Trial {
   void commit() {
     sender_.commit();
     receiver_.commit();
-    in_step_ = false;
   }
   void abandon() {
     sender_.abandon();
     receiver_.abandon();
-    in_step_ = false;
-  }
-  void rescale(Input& input) {
-    const int exponent = input.byte();
-    if (!in_step_) sender_.rescale(std::ldexp(1.0F, exponent - 128));
   }
 
   std::vector<std::uint64_t> keys_of(Input& input) {
@@ -178,13 +170,11 @@ class Trial {
   }
 
   Bytes pack(const Bytes& x, const MessageSpec& message) {
-    in_step_ = true;
     return sender_.pack({tensor_, x.data()}, message);
   }
 
   // What was refused; nothing when unpack() threw.
   std::optional<Unpacked> unpack(ByteView message, const MessageSpec& spec) {
-    in_step_ = true;
     const std::size_t size = elements_of(tensor_) * bytes_of(tensor_.dtype);
     out_.assign(size + 2 * kGuard, kUntouched);
     std::optional<Unpacked> result;
@@ -200,12 +190,12 @@ class Trial {
   }
 
   void check_refused(const Unpacked& unpacked, const MessageSpec& spec) {
-    require(unpacked.refused.size() <= spec.keys.size());
+    require(unpacked.refused.size() <= spec.samples.size());
     std::size_t next = 0;
-    const std::size_t samples = std::max<std::size_t>(spec.keys.size(), 1);
+    const std::size_t samples = std::max<std::size_t>(spec.samples.size(), 1);
     const std::size_t count = elements_of(tensor_) / samples;
-    for (std::size_t i = 0; i < spec.keys.size() && next < unpacked.refused.size(); ++i) {
-      if (!is_nan(i * count, count) || unpacked.refused[next].key != spec.keys[i]) continue;
+    for (std::size_t i = 0; i < spec.samples.size() && next < unpacked.refused.size(); ++i) {
+      if (!is_nan(i * count, count) || unpacked.refused[next].key != spec.samples[i]) continue;
       ++next;
     }
     require(next == unpacked.refused.size());
@@ -230,10 +220,10 @@ class Trial {
   }
 
   void send_genuine(Input& input, Use use) {
-    // An answer, since some of its samples may have been refused before in this step.
-    MessageSpec spec{.use = use, .slot = input.byte() % 2u, .is_answer = true};
+    // In a further turn, since some of its samples may have been refused before in this step.
+    MessageSpec spec{.number = input.byte() % 2, .use = use, .turn = use == Use::train};
     const std::vector<std::uint64_t> keys = keys_of(input);
-    if (use == Use::train) spec.keys = keys;
+    if (use == Use::train) spec.samples = keys;
     const bool agree = do_references_agree(keys) && (is_pristine_ || !has_budget_);
     const auto unpacked = unpack(pack(tensor_of(input), spec), spec);
     if (!is_disturbed_) require(unpacked.has_value());
@@ -242,9 +232,9 @@ class Trial {
   }
 
   void send_changed(Input& input) {
-    MessageSpec spec{.slot = input.byte() % 2u};
+    MessageSpec spec{.number = input.byte() % 2};
     const std::vector<std::uint64_t> keys = keys_of(input);
-    spec.keys = keys;
+    spec.samples = keys;
     Bytes message = pack(tensor_of(input), spec);
     for (int changes = input.byte() % 8; changes > 0 && !message.empty(); --changes) {
       const std::size_t low = input.byte(), high = input.byte();
@@ -263,7 +253,7 @@ class Trial {
     Bytes message(raw.begin(), raw.end());
     mend(message);
     disturb();
-    unpack(message, {.keys = keys});
+    unpack(message, {.samples = keys});
   }
 
   bool do_references_agree(const std::vector<std::uint64_t>& keys) {
@@ -294,7 +284,6 @@ class Trial {
   Receiver receiver_;
   std::optional<Reference> reference_;
   Bytes out_;
-  bool in_step_ = false;
   bool has_budget_ = false;
   bool is_disturbed_ = false;  // frames were not genuine, in this step
   bool is_pristine_ = true;    // all ever were, and the sender forgot nothing by itself

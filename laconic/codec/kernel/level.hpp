@@ -77,7 +77,7 @@ struct Sink {
 };
 
 struct QuantiseKernel {
-  // Of every `group` elements; the last may be fewer.
+  // Finds the extremes of every `group` elements; the last group may be smaller.
   void (*extremes)(Source source, std::size_t size, std::size_t group, Extremes* out);
   // Element by element: those of the source, where they are larger than what is there.
   void (*raise_extremes)(Source source, std::size_t size, std::int32_t* magnitudes,

@@ -44,7 +44,7 @@ struct Stream {
     return hn::Load(Bytes16(), from);
   }
 
-  // Of lanes of 2 * kHalf bits, each half holding kWidth bits: the lower half before the upper.
+  // Joins the halves of lanes of 2 * kHalf bits, each holding kWidth bits: lower before upper.
   template <int kHalf, int kWidth, class D>
   static HWY_INLINE VecBytes join(D d, VecBytes bytes) {
     const auto v = hn::BitCast(d, bytes);
