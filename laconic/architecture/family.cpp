@@ -36,6 +36,12 @@ std::vector<std::pair<std::string, std::int64_t>> sizes_of(const Family& family)
   return std::visit([](const auto& shape) { return list_sizes(shape); }, family);
 }
 
+Problems check(const Family& family) {
+  const std::int64_t layers = std::visit([](const auto& shape) { return shape.layers; }, family);
+  if (layers <= kMostLayers) return {};
+  return {{"model.layers", fmt::format("{} layers; at most {} are possible", layers, kMostLayers)}};
+}
+
 Problems compare(const Family& found, const Family& wanted, const std::string& folder) {
   if (found.index() != wanted.index())
     return {{folder,

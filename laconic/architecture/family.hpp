@@ -36,6 +36,11 @@ std::string to_text(const Family& family);
 // Sizes by their key in the section [model] of a configuration: {"layers", 6}.
 std::vector<std::pair<std::string, std::int64_t>> sizes_of(const Family& family);
 
+// Messages have a number for each block, and a model that nobody can run must not be spelled out.
+inline constexpr std::int64_t kMostLayers = 4094;
+// Every size that no model can have here.
+Problems check(const Family& family);
+
 // Every size in which `found` is not what the run asks for. `folder` says where it was found.
 Problems compare(const Family& found, const Family& wanted, const std::string& folder);
 

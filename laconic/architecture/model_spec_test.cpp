@@ -76,6 +76,15 @@ TEST(SharedParameters, OfTheSameRanksComeTogether) {
   EXPECT_EQ(sets[1], (SharedParameters{{2}, {0, 1, 2}, 1}));
 }
 
+TEST(Family, MoreLayersThanMessagesHaveNumbersForAreRefused) {
+  GptShape shape = kShape;
+  shape.layers = kMostLayers;
+  EXPECT_TRUE(check(shape).empty());
+  ++shape.layers;
+  ASSERT_EQ(check(shape).size(), 1U);
+  EXPECT_EQ(check(shape)[0].where, "model.layers");
+}
+
 TEST(Family, SaysEverySizeThatDiffers) {
   const GptShape found = kShape;
   GptShape wanted = kShape;

@@ -162,6 +162,7 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
   Start start;
   const std::string checkpoint = checkpoint_to_resume(config, options, start);
   const Family family = configured_family(config, data.vocabulary);
+  refuse(check(family));
   const ModelSpec spec = model_spec(family, config.model.context);
   const HeldBlocks held = held_by ? held_by(family, checkpoint) : HeldBlocks();
   require_memory(config, spec, held, options.memory_bytes);

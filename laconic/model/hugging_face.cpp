@@ -183,6 +183,7 @@ Family read_family(const std::string& folder) {
   config.require("model_type", {"gpt2"});
   const Family family = read_gpt_shape(config);
   config.finish();
+  refuse(check(family));
   return family;
 }
 

@@ -29,7 +29,6 @@ namespace laconic {
 namespace {
 
 constexpr std::string_view kFile = "file:";
-constexpr std::int64_t kMostBlocks = 1 << 12;  // tags have a number for each
 constexpr int kTimings = 3;                    // of every block; the best counts
 
 PipelineShape shape_of(const RunConfig& config) {
@@ -352,9 +351,6 @@ PipelineDecisions decide_pipeline(const RunConfig& config, const Family& family,
                       .encoded = {},
                       .encoded_ranks = static_cast<int>(config.mesh.pp)};
   if (config.stages() == 1) return d;
-  if (block_count(spec) > kMostBlocks)
-    throw ConfigError({{"mesh.pp", fmt::format("{} layers are more than a pipeline can have ({})",
-                                               layers_of(spec), kMostBlocks - 2)}});
   const std::vector<BlockTimes> times = needs_times(config)
                                             ? measure_blocks(config, family, options)
                                             : std::vector<BlockTimes>(spec.blocks.size());

@@ -311,7 +311,8 @@ TEST_F(PipelineParallel, ADiskThatIsFullOfReferencesCostsOneCheckpointOnly) {
     run(c);
     ADD_FAILURE() << "the disk was not full";
   } catch (const std::exception& error) {
-    EXPECT_NE(std::string(error.what()).find(".pp.activation."), std::string::npos) << error.what();
+    // Of the rank that found no room, or of one whose folder was gone by then.
+    EXPECT_NE(std::string(error.what()).find(".pp."), std::string::npos) << error.what();
   }
   const TrainSummary on = run(c, "auto");
   EXPECT_EQ(on.first_step, 4);
