@@ -119,12 +119,6 @@ PipelineShape shape_for(ScheduleKind kind, const ScheduleCommand& command, bool 
   return {ranks, stages, microbatches};
 }
 
-// A chunk's share of what a rank takes; `seconds` are by rank, or one for all.
-double of_chunk(const std::vector<double>& seconds, const PipelineShape& shape, int stage) {
-  const auto rank = static_cast<std::size_t>(rank_of_stage(shape, stage));
-  return seconds[seconds.size() == 1 ? 0 : rank] / chunks_of(shape);
-}
-
 void require_one_or_all(const char* option, const std::vector<double>& seconds, int ranks) {
   if (seconds.size() != 1 && seconds.size() != static_cast<std::size_t>(ranks))
     throw ConfigError(
@@ -132,24 +126,32 @@ void require_one_or_all(const char* option, const std::vector<double>& seconds, 
                                       seconds.size(), ranks)}});
 }
 
-std::vector<StageCost> stage_costs(const ScheduleCommand& command, const PipelineShape& shape) {
+std::vector<StageCost> stage_costs(const ScheduleCommand& command, const Schedule& schedule) {
+  const PipelineShape& shape = schedule.shape;
   require_one_or_all("--forward", command.forward, shape.ranks);
   require_one_or_all("--backward", command.backward, shape.ranks);
+  std::vector<int> chunks(static_cast<std::size_t>(shape.ranks));
+  for (const int rank : schedule.placement) ++chunks[static_cast<std::size_t>(rank)];
   std::vector<StageCost> stages;
   for (int stage = 0; stage < shape.stages; ++stage) {
-    const double backward = of_chunk(command.backward, shape, stage);
-    stages.push_back({.forward = of_chunk(command.forward, shape, stage),
+    const auto rank = static_cast<std::size_t>(rank_of_stage(schedule, stage));
+    // A stage's share of what its rank takes.
+    const auto share = [&](const std::vector<double>& seconds) {
+      return seconds[seconds.size() == 1 ? 0 : rank] / chunks[rank];
+    };
+    const double backward = share(command.backward);
+    stages.push_back({.forward = share(command.forward),
                       .backward = backward,
                       .backward_input = backward * (1 - command.weight_share),
                       .backward_weight = backward * command.weight_share,
-                      .reduction = command.reduction / chunks_of(shape)});
+                      .reduction = share({command.reduction})});
   }
   return stages;
 }
 
-Costs costs_for(const ScheduleCommand& command, const PipelineShape& shape) {
+Costs costs_for(const ScheduleCommand& command, const Schedule& schedule) {
   Costs costs;
-  costs.stages = stage_costs(command, shape);
+  costs.stages = stage_costs(command, schedule);
   EdgeCost edge{command.activation, command.gradient.value_or(command.activation), 0};
   if (command.bytes) {
     const auto rate = static_cast<double>(*parse_rate(command.rate));
@@ -250,7 +252,7 @@ void print_schedule(const ScheduleCommand& command, const Schedule& schedule,
 int run_one(const ScheduleCommand& command) {
   const Schedule schedule = make_schedule(command);
   Schedule whole = lowered_if_sound(schedule);
-  const Costs costs = costs_for(command, whole.shape);
+  const Costs costs = costs_for(command, whole);
   refuse(check(costs, whole));
   const std::string name = command.what.empty() ? "1f1b" : command.what;
   const TimedSchedule timed =
@@ -287,7 +289,7 @@ ScheduleComparison compare(const ScheduleCommand& command) {
     Problems problems = check(kind, shape);
     if (problems.empty()) {
       Schedule whole = lowered(build(kind, shape));
-      const Costs costs = costs_for(command, shape);
+      const Costs costs = costs_for(command, whole);
       problems = check(costs, whole);
       if (problems.empty())
         all.timed.push_back(time_schedule(std::string(name_of(kind)), std::move(whole), costs,

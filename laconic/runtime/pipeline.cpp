@@ -62,7 +62,7 @@ PipelinePlan plan_for_one(const GptShape& shape, int microbatches) {
 HeldBlocks held_blocks(const PipelinePlan& plan, std::int64_t blocks, int rank) {
   HeldBlocks held(static_cast<std::size_t>(blocks), false);
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    if (rank_of_stage(plan.schedule.shape, static_cast<int>(s)) == rank)
+    if (rank_of_stage(plan.schedule, static_cast<int>(s)) == rank)
       for (std::int64_t b = plan.stages[s].begin; b < plan.stages[s].end; ++b)
         held[static_cast<std::size_t>(b)] = true;
   return held;
@@ -77,14 +77,15 @@ Pipeline::Pipeline(const Gpt& gpt, PipelinePlan plan, Engine* engine, const Grou
   for (const Action& a : list) stage_options.is_split |= a.op == Op::backward_weight;
   stages_.resize(static_cast<std::size_t>(shape.stages));
   last_gradient_.resize(stages_.size());
-  for (int s = rank; s < shape.stages; s += shape.ranks)
+  for (const int s : stages_of_rank(plan_.schedule, rank))
     stages_[static_cast<std::size_t>(s)] =
         std::make_unique<Stage>(gpt, plan_.stages[static_cast<std::size_t>(s)], stage_options);
   for (std::size_t i = 0; i < list.size(); ++i)
     if (list[i].op == Op::backward || list[i].op == Op::backward_weight)
       last_gradient_[static_cast<std::size_t>(list[i].stage)] = i;
   for (int e = 0; e < edge_count(shape); ++e) {
-    const int lower = rank_of_stage(shape, e), upper = rank_of_stage(shape, e + 1);
+    const int lower = rank_of_stage(plan_.schedule, e),
+              upper = rank_of_stage(plan_.schedule, e + 1);
     if (lower == upper || (lower != rank && upper != rank)) continue;
     const bool is_upper = upper == rank;
     edges_[e] = std::make_unique<Edge>(
@@ -180,7 +181,6 @@ void Pipeline::abandon() {
 }
 
 double Pipeline::evaluate(const Microbatch& microbatch, std::uint64_t number) {
-  const PipelineShape& shape = plan_.schedule.shape;
   const at::Tensor& like = gpt_.parameters.front().value;
   const TensorSpec boundary{.dtype = dtype_of(like.scalar_type()),
                             .shape = {microbatch.ids.numel(), gpt_.shape.width}};
@@ -188,7 +188,7 @@ double Pipeline::evaluate(const Microbatch& microbatch, std::uint64_t number) {
                             .use = Use::bypass,
                             .is_evaluation = true};
   at::Tensor x;
-  for (int s = rank_; s < shape.stages; s += shape.ranks) {
+  for (const int s : stages_of_rank(plan_.schedule, rank_)) {
     if (s > 0 && edges_.contains(s - 1))
       x = edge_at(s - 1)->receiver.recv(boundary, like.device(), message, [this] { serve(); });
     x = stage_of(s).forward_only(microbatch, x);

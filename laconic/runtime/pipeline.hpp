@@ -96,7 +96,7 @@ class Pipeline {
 
   const PipelinePlan& plan() const { return plan_; }
   bool is_first() const { return rank_ == 0; }
-  bool is_last() const { return rank_ + 1 == plan_.schedule.shape.ranks; }
+  bool is_last() const { return plan_.schedule.placement.back() == rank_; }
 
   // Returns this rank's share of the loss: 0 but at the last stage. Throws PeerLost, Timeout,
   // WireError. What links have remembered is provisional until commit() or abandon().

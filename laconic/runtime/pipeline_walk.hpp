@@ -47,7 +47,8 @@ struct Pipeline::Walk {
 
   const PipelineShape& shape() const { return pipeline.plan_.schedule.shape; }
   bool is_neighbour_here(int stage) const {
-    return stage >= 0 && stage < shape().stages && rank_of_stage(shape(), stage) == pipeline.rank_;
+    return stage >= 0 && stage < shape().stages &&
+           rank_of_stage(pipeline.plan_.schedule, stage) == pipeline.rank_;
   }
   static at::Tensor take(std::map<Place, at::Tensor>& from, Place place) {
     auto node = from.extract(place);

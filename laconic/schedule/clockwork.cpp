@@ -40,7 +40,7 @@ class Walker {
         ranks_(program.by_rank.size()),
         waiting_(program.events.size(), kNone),
         entered_(program.meetings.size(), kNone) {
-    last_on_.assign(3 * program.by_rank.size(), kNone);
+    last_on_.assign(index(program.wires) + program.by_rank.size(), kNone);
     for (const Event& event : program.events)
       walk_.seconds.push_back(seconds_of_event(costs, event.action));
     walk_.begin.assign(program.events.size(), kNotYet);
@@ -89,7 +89,7 @@ class Walker {
 
   bool send(int rank, int event, double now) {
     const int peer = program_.events[index(event)].peer;
-    begin(event, now, ranks_[index(rank)].last, wires_between(rank, peer));
+    begin(event, now, ranks_[index(rank)].last, wires_of(event));
     if (waiting_[index(event)] != kNone) wakes_.push({arrival(event), peer});
     return true;
   }
@@ -112,8 +112,7 @@ class Walker {
     std::vector<Awaited> after;
     double leave = now;
     for (const int event : meeting.messages) {
-      const Event& message = program_.events[index(event)];
-      begin(event, now, before, wires_between(message.rank, message.peer));
+      begin(event, now, before, wires_of(event));
       after.push_back({event, costs_.latency});
       leave = std::max(leave, arrival(event));
     }
@@ -140,17 +139,14 @@ class Walker {
 
   using Wires = std::array<int, 2>;
 
-  int outlet(int rank) const { return 2 * program_.shape.ranks + rank; }
+  int outlet(int rank) const { return program_.wires + rank; }
 
-  // Stages go round the ranks, so a rank has two neighbours, of which one comes next; or one, when
-  // there are two ranks.
-  Wires wires_between(int from, int to) const {
-    const int ranks = program_.shape.ranks;
+  // One that serves both ways has the even number.
+  Wires wires_of(int event) const {
+    const Event& message = program_.events[index(event)];
     if (costs_.wiring != Wiring::pairs)
-      return {outlet(from), costs_.full_duplex ? kNone : outlet(to)};
-    const bool is_onward = ranks == 2 ? from == 0 : to == (from + 1) % ranks;
-    if (!costs_.full_duplex) return {is_onward ? from : to, kNone};
-    return {is_onward ? from : ranks + from, kNone};
+      return {outlet(message.rank), costs_.full_duplex ? kNone : outlet(message.peer)};
+    return {costs_.full_duplex ? message.wire : message.wire / 2 * 2, kNone};
   }
 
   void begin(int event, double now, const std::vector<Awaited>& after, const Wires& wires) {
@@ -179,7 +175,7 @@ class Walker {
   std::vector<RankState> ranks_;
   std::vector<int> waiting_;  // by event: the rank that sleeps until it begins
   std::vector<int> entered_;  // by meeting: the rank that came first
-  std::vector<int> last_on_;  // by wire: onward, back, outlets
+  std::vector<int> last_on_;  // by wire between a pair, then by outlet
   using Wake = std::pair<double, int>;
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
 };

@@ -28,6 +28,7 @@ struct Event {
   Action action;  // for messages the send
   int rank = 0;   // that acts
   int peer = kNone;
+  int wire = kNone;  // of messages: the number of the ordered pair; 2 i and 2 i + 1 are opposite
 };
 
 // Both ranks enter it together and leave it together: a blocking message, or two that are
@@ -50,6 +51,7 @@ struct Program {
   std::vector<std::vector<Step>> by_rank;
   std::vector<Event> events;  // compute by rank and in its order; then messages, then reductions
   std::vector<Meeting> meetings;
+  int wires = 0;
 };
 
 // Requires: check(lowered) is empty.

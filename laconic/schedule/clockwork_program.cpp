@@ -1,6 +1,7 @@
 // compile(): a schedule as numbered events and steps.
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <utility>
 
 #include "laconic/base/index.hpp"
@@ -23,9 +24,9 @@ int edge_of(const Action& message) {
   return is_behind ? message.stage : message.stage - 1;
 }
 
-int peer_of(const PipelineShape& shape, const Action& message) {
+int peer_of(const Schedule& schedule, const Action& message) {
   const int edge = edge_of(message);
-  return rank_of_stage(shape, message.stage == edge ? edge + 1 : edge);
+  return rank_of_stage(schedule, message.stage == edge ? edge + 1 : edge);
 }
 
 // A slot for each message that could be: both ends of it come to the same.
@@ -73,9 +74,20 @@ class Compiler {
     const Action& action = actions(rank)[at];
     const int event = static_cast<int>(program_.events.size());
     const bool is_message = kind == EventKind::message;
-    program_.events.push_back({kind, action, rank, is_message ? peer_of(shape(), action) : kNone});
+    program_.events.push_back({kind, action, rank});
     event_at_[index(rank)][at] = event;
-    if (is_message) message_[slot_of(shape(), action)] = event;
+    if (!is_message) return;
+    const int peer = peer_of(schedule_, action);
+    program_.events.back().peer = peer;
+    program_.events.back().wire = wire_between(rank, peer);
+    message_[slot_of(shape(), action)] = event;
+  }
+
+  int wire_between(int from, int to) {
+    const auto [pair, is_new] =
+        wire_of_pair_.try_emplace({std::min(from, to), std::max(from, to)}, program_.wires);
+    if (is_new) program_.wires += 2;
+    return pair->second + (from < to ? 0 : 1);
   }
 
   // A send and a receive that are neighbours in the lists of both ranks are exchanged; everything
@@ -100,7 +112,7 @@ class Compiler {
 
   void join_neighbours(const Action& a, const Action& b) {
     const bool is_pair = (is_send(a.op) && is_receive(b.op)) || (is_receive(a.op) && is_send(b.op));
-    if (!is_pair || peer_of(shape(), a) != peer_of(shape(), b)) return;
+    if (!is_pair || peer_of(schedule_, a) != peer_of(schedule_, b)) return;
     const std::size_t sent = slot_of(shape(), is_send(a.op) ? a : b);
     const std::size_t taken = slot_of(shape(), is_send(a.op) ? b : a);
     if (meeting_[sent] != kNone || meeting_[taken] != kNone) return;
@@ -150,6 +162,7 @@ class Compiler {
   // By slot.
   std::vector<int> message_, sent_at_, taken_at_, meeting_;
   std::vector<int> last_lister_;  // by meeting: the rank whose steps have it already
+  std::map<std::pair<int, int>, int> wire_of_pair_;  // by ranks, the lower first: from that one
 };
 
 }  // namespace

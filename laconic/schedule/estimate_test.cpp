@@ -226,19 +226,20 @@ bool overlap(const Span& a, const Span& b) {
   return a.begin < b.end - 1e-12 && b.begin < a.end - 1e-12;
 }
 
-int receiver_of(const Span& span, int ranks) {
-  const int step = span.action.op == Op::send_activation ? 1 : ranks - 1;
-  return (span.rank + step) % ranks;
+int receiver_of(const Schedule& schedule, const Span& span) {
+  const int step = span.action.op == Op::send_activation ? 1 : -1;
+  return rank_of_stage(schedule, span.action.stage + step);
 }
 
 TEST(Estimate, NoWireCarriesTwoMessagesAtOnce) {
   for (Costs costs : all_engines(with_messages(0.7, 0.9)))
     for (int p = 2; p <= 5; ++p) {
-      const Timing t = estimate(make(ScheduleKind::one_f_one_b, p, 6), costs);
+      const Schedule schedule = make(ScheduleKind::one_f_one_b, p, 6);
+      const Timing t = estimate(schedule, costs);
       for (std::size_t i = 0; i < t.messages.size(); ++i)
         for (std::size_t j = 0; j < i; ++j) {
           const Span &a = t.messages[i], &b = t.messages[j];
-          const int to_a = receiver_of(a, p), to_b = receiver_of(b, p);
+          const int to_a = receiver_of(schedule, a), to_b = receiver_of(schedule, b);
           const bool same_way = a.rank == b.rank && to_a == to_b;
           const bool same_pair = same_way || (a.rank == to_b && b.rank == to_a);
           const bool touch = a.rank == b.rank || a.rank == to_b || to_a == b.rank || to_a == to_b;

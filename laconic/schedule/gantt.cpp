@@ -57,8 +57,8 @@ std::string repeat(const char* text, std::size_t times) {
   return repeated;
 }
 
-int receiver_of(const PipelineShape& shape, const Action& send) {
-  return rank_of_stage(shape, send.op == Op::send_activation ? send.stage + 1 : send.stage - 1);
+int receiver_of(const Schedule& schedule, const Action& send) {
+  return rank_of_stage(schedule, send.op == Op::send_activation ? send.stage + 1 : send.stage - 1);
 }
 
 class Drawing {
@@ -91,7 +91,7 @@ class Drawing {
   void add_wires() {
     std::map<std::pair<int, int>, Lane> wires;
     for (const Span& span : timing_.messages) {
-      const int to = receiver_of(schedule_.shape, span.action);
+      const int to = receiver_of(schedule_, span.action);
       Lane& lane = wires[{span.rank, to}];
       lane.name = fmt::format("{} to {}", span.rank, to);
       lane.spans.push_back(span);

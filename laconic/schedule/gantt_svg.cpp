@@ -110,11 +110,11 @@ class Document {
       text((x(span.begin) + x(span.end)) / 2, top(span.rank) + kLane / 2 + 4, name, "middle");
   }
 
-  // From the sender's lane to the receiver's, as long as it is under way. Around the ring it
-  // crosses the lanes between.
+  // From the sender's lane to the receiver's, as long as it is under way. Between ranks that
+  // are not neighbours it crosses the lanes between.
   void message(const Span& span) {
     const bool is_activation = span.action.op == Op::send_activation;
-    const int to = rank_of_stage(schedule_.shape, span.action.stage + (is_activation ? 1 : -1));
+    const int to = rank_of_stage(schedule_, span.action.stage + (is_activation ? 1 : -1));
     const bool is_down = to > span.rank;
     out_ += fmt::format(
         "<line x1=\"{:.2f}\" y1=\"{:g}\" x2=\"{:.2f}\" y2=\"{:g}\" stroke=\"#222222\" "

@@ -15,15 +15,15 @@ bool has_any(const Schedule& schedule, const Predicate& is_one) {
       schedule.by_rank, [&](const Actions& list) { return std::ranges::any_of(list, is_one); });
 }
 
-void add_with_messages(Actions& list, const PipelineShape& shape, const Action& action) {
+void add_with_messages(Actions& list, const Schedule& schedule, const Action& action) {
   const bool is_forward = action.op == Op::forward;
   const bool moves = is_forward || action.op == Op::backward || action.op == Op::backward_input;
   const int before = action.stage - 1, after = action.stage;  // edges
   const auto add = [&](Op op) { list.push_back({op, action.stage, action.microbatch}); };
-  if (moves && crosses_ranks(shape, is_forward ? before : after))
+  if (moves && crosses_ranks(schedule, is_forward ? before : after))
     add(is_forward ? Op::recv_activation : Op::recv_gradient);
   list.push_back(action);
-  if (moves && crosses_ranks(shape, is_forward ? after : before))
+  if (moves && crosses_ranks(schedule, is_forward ? after : before))
     add(is_forward ? Op::send_activation : Op::send_gradient);
 }
 
@@ -46,7 +46,7 @@ Schedule with_communication(Schedule schedule) {
   if (has_any(schedule, [](const Action& a) { return is_message(a.op); })) return schedule;
   for (Actions& list : schedule.by_rank) {
     Actions lowered;
-    for (const Action& action : list) add_with_messages(lowered, schedule.shape, action);
+    for (const Action& action : list) add_with_messages(lowered, schedule, action);
     list = std::move(lowered);
   }
   return schedule;
@@ -77,8 +77,10 @@ Schedule with_prefetch(Schedule schedule) {
     for (std::size_t i = 0; i < list.size(); ++i)
       if (list[i].op == Op::forward || (list[i].op == Op::send_activation && after == i))
         after = i + 1;
-    const Action prefetch{Op::prefetch, static_cast<int>(rank), 0};
-    if (after > 0) list.insert(list.begin() + static_cast<std::ptrdiff_t>(after), prefetch);
+    const std::vector<int> stages = stages_of_rank(schedule, static_cast<int>(rank));
+    if (after > 0 && !stages.empty())
+      list.insert(list.begin() + static_cast<std::ptrdiff_t>(after),
+                  {Op::prefetch, stages.front(), 0});
   }
   return schedule;
 }

@@ -81,7 +81,7 @@ class Simulation {
       case Op::backward_weight: return weight(a, here);
       case Op::reduce_gradients:
         return reduced_.insert(a.stage).second && gradients_[a.stage] == microbatches();
-      case Op::prefetch: return prefetched_.insert(a.stage % schedule_.shape.ranks).second;
+      case Op::prefetch: return prefetched_.insert(rank_of_stage(schedule_, a.stage)).second;
     }
     return false;
   }
@@ -89,15 +89,21 @@ class Simulation {
   bool forward(const Action& a, const Tensor& here) {
     const bool is_first = a.stage == 0;
     if (!is_first && !inputs_.contains(here)) return false;
-    if (schedule_.shape.ranks == 1) inputs_.insert({a.stage + 1, a.microbatch});
+    if (is_here(a.stage + 1, a)) inputs_.insert({a.stage + 1, a.microbatch});
     return outputs_.insert(here).second;
   }
 
   bool backward(const Action& a, const Tensor& here) {
     const bool is_last = a.stage + 1 == schedule_.shape.stages;
     if (!outputs_.contains(here) || (!is_last && !output_gradients_.contains(here))) return false;
-    if (schedule_.shape.ranks == 1) output_gradients_.insert({a.stage - 1, a.microbatch});
+    if (is_here(a.stage - 1, a)) output_gradients_.insert({a.stage - 1, a.microbatch});
     return input_gradients_.insert(here).second;
+  }
+
+  // Whether the same rank has that stage, so that no message comes.
+  bool is_here(int stage, const Action& a) const {
+    return stage >= 0 && stage < schedule_.shape.stages &&
+           rank_of_stage(schedule_, stage) == rank_of_stage(schedule_, a.stage);
   }
 
   bool weight(const Action& a, const Tensor& here) {

@@ -23,7 +23,7 @@ int count(const Schedule& schedule, const auto& is_one) {
 std::vector<int> microbatches(const Schedule& schedule, Op op, int stage) {
   std::vector<int> found;
   for (const Action& action :
-       schedule.by_rank[static_cast<std::size_t>(rank_of_stage(schedule.shape, stage))])
+       schedule.by_rank[static_cast<std::size_t>(rank_of_stage(schedule, stage))])
     if (action.op == op && action.stage == stage) found.push_back(action.microbatch);
   return found;
 }

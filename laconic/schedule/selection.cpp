@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "laconic/base/error.hpp"
@@ -41,15 +42,21 @@ GradientSends select_always(const Schedule& lowered) {
   return sends;
 }
 
-// All activations that a rank takes come from the one rank that all its gradients go to, so that
-// any of them travels against any of these.
+// From behind: `senders` are the ranks of whose activations one is still to come.
 GradientSends select_epilogue(const Schedule& lowered) {
   GradientSends sends = none_of(lowered.shape);
-  for (const auto& actions : lowered.by_rank)
+  for (const auto& actions : lowered.by_rank) {
+    std::set<int> senders;
     for (auto action = actions.rbegin(); action != actions.rend(); ++action) {
-      if (action->op == Op::recv_activation) break;
-      if (action->op == Op::send_gradient) select(sends, *action);
+      const bool is_message = action->op == Op::recv_activation || action->op == Op::send_gradient;
+      if (!is_message) continue;
+      const int peer = rank_of_stage(lowered, action->stage - 1);
+      if (action->op == Op::recv_activation)
+        senders.insert(peer);
+      else if (!senders.contains(peer))
+        select(sends, *action);
     }
+  }
   return sends;
 }
 

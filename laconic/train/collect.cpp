@@ -22,8 +22,7 @@ std::vector<int> givers(const PipelinePlan& plan, const GptShape& shape) {
   std::vector<int> of_block(static_cast<std::size_t>(block_count(shape)));
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
     for (std::int64_t b = plan.stages[s].begin; b < plan.stages[s].end; ++b)
-      of_block[static_cast<std::size_t>(b)] =
-          rank_of_stage(plan.schedule.shape, static_cast<int>(s));
+      of_block[static_cast<std::size_t>(b)] = rank_of_stage(plan.schedule, static_cast<int>(s));
   std::vector<int> givers;
   for (std::size_t p = 0; p < parameter_specs(shape).size(); ++p)
     givers.push_back(of_block[static_cast<std::size_t>(first_block(shape, p))]);

@@ -318,12 +318,11 @@ Costs costs_of(const RunConfig& config, const GptShape& shape, const PipelineDec
     return static_cast<double>(max_payload_bytes(codec, tensor)) / link.bytes_per_second;
   };
   const SumBytes sums = sum_bytes(config, shape, plan_of(config, decisions));
-  for (std::size_t s = 0; s < costs.stages.size(); ++s) {  // of a rank's stages the first, with all
-    const std::size_t rank = s % sums.exact.size();
+  for (std::size_t rank = 0; rank < sums.exact.size(); ++rank) {  // all with its first stage
+    const int first = stages_of_rank(decisions.schedule, static_cast<int>(rank)).front();
     const bool is_encoded = static_cast<int>(rank) < decisions.encoded_ranks;
-    if (s == rank)
-      costs.stages[s].reduction =
-          (is_encoded ? sums.encoded : sums.exact)[rank] / link.bytes_per_second;
+    costs.stages[static_cast<std::size_t>(first)].reduction =
+        (is_encoded ? sums.encoded : sums.exact)[rank] / link.bytes_per_second;
   }
   const CodecSpec gradient = gradient_link(config).codec;
   costs.edges = {{.activation = seconds(activation_link(config).codec),
