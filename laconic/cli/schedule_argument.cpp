@@ -84,7 +84,7 @@ void add_engine(CLI::App& verb, ScheduleCommand& command) {
 void add_output(CLI::App& verb, ScheduleCommand& command) {
   verb.add_flag("--compare", command.compare, "a table of all kinds for these costs");
   verb.add_flag("--text", command.text, "print the schedule itself, as a file would hold it");
-  verb.add_flag("--lowered", command.lowered, "the same with messages, R and P");
+  verb.add_flag("--lowered", command.lowered, "the same with messages and P");
   verb.add_flag("--gantt", command.gantt, "draw it in time, also with --text and --lowered");
   verb.add_flag("--messages", command.messages, "draw wires, too");
   verb.add_option("--columns", command.columns, "of the drawing; default: the terminal's, or 100")

@@ -42,7 +42,7 @@ class Walker {
         entered_(program.meetings.size(), kNone) {
     last_on_.assign(index(program.wires) + program.by_rank.size(), kNone);
     for (const Event& event : program.events)
-      walk_.seconds.push_back(seconds_of_event(costs, event.action));
+      walk_.seconds.push_back(seconds_of_event(costs, event));
     walk_.begin.assign(program.events.size(), kNotYet);
     walk_.end.assign(program.events.size(), kNotYet);
   }
@@ -186,14 +186,15 @@ const StageCost& cost_of_stage(const Costs& costs, int stage) {
   return costs.stages.size() == 1 ? costs.stages[0] : costs.stages[index(stage)];
 }
 
-double seconds_of_event(const Costs& costs, const Action& action) {
+double seconds_of_event(const Costs& costs, const Event& event) {
+  const Action& action = event.action;
   const StageCost& stage = cost_of_stage(costs, action.stage);
+  if (event.kind == EventKind::reduction) return stage.reduction;
   switch (action.op) {
     case Op::forward: return stage.forward;
     case Op::backward: return stage.backward;
     case Op::backward_input: return stage.backward_input;
     case Op::backward_weight: return stage.backward_weight;
-    case Op::reduce_gradients: return stage.reduction;
     case Op::send_activation: return cost_of_edge(costs, action.stage).activation;
     case Op::send_gradient: {
       const EdgeCost& edge = cost_of_edge(costs, action.stage - 1);

@@ -25,7 +25,7 @@ enum class EventKind : std::uint8_t { compute, message, reduction };
 
 struct Event {
   EventKind kind = EventKind::compute;
-  Action action;  // for messages the send
+  Action action;  // for messages the send, for reductions what they begin after
   int rank = 0;   // that acts
   int peer = kNone;
   int wire = kNone;  // of messages: the number of the ordered pair; 2 i and 2 i + 1 are opposite
@@ -79,6 +79,6 @@ Walk flow(const Program& program, const Costs& costs);
 std::vector<double> slack_of_events(const Program& program, const Walk& walk, const Costs& costs);
 
 const StageCost& cost_of_stage(const Costs& costs, int stage);
-double seconds_of_event(const Costs& costs, const Action& action);
+double seconds_of_event(const Costs& costs, const Event& event);
 
 }  // namespace laconic::part

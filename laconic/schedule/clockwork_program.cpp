@@ -50,7 +50,7 @@ class Compiler {
     program_.by_rank.resize(schedule_.by_rank.size());
     number(is_compute, EventKind::compute);
     number(is_send, EventKind::message);
-    number([](Op op) { return op == Op::reduce_gradients; }, EventKind::reduction);
+    for (int rank = 0; rank < shape().ranks; ++rank) number_reductions(rank);
     if (exchange_ == Exchange::paired) find_meetings();
     for (int rank = 0; rank < shape().ranks; ++rank) list_steps(rank);
     return std::move(program_);
@@ -83,6 +83,25 @@ class Compiler {
     message_[slot_of(shape(), action)] = event;
   }
 
+  // After the action that completes a stage's gradients, and after the message beside it, for which
+  // another rank waits.
+  void number_reductions(int rank) {
+    const std::vector<Action>& list = actions(rank);
+    std::map<int, std::size_t> completed;  // by stage
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (list[i].op == Op::backward || list[i].op == Op::backward_weight)
+        completed[list[i].stage] = i;
+    std::vector<int>& after = reduction_after_.emplace_back(list.size(), kNone);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const auto at = completed.find(list[i].stage);
+      if (at == completed.end() || at->second != i) continue;
+      const bool is_sent = i + 1 < list.size() && list[i + 1].op == Op::send_gradient &&
+                           list[i + 1].stage == list[i].stage;
+      after[is_sent ? i + 1 : i] = static_cast<int>(program_.events.size());
+      program_.events.push_back({EventKind::reduction, list[i], rank});
+    }
+  }
+
   int wire_between(int from, int to) {
     const auto [pair, is_new] =
         wire_of_pair_.try_emplace({std::min(from, to), std::max(from, to)}, program_.wires);
@@ -92,7 +111,7 @@ class Compiler {
 
   // A send and a receive that are neighbours in the lists of both ranks are exchanged; everything
   // else meets alone. (Neighbours in one list only are no pair: one side would wait for what the
-  // other does before it gets there.) P and R take no time of the rank and separate nothing.
+  // other does before it gets there.) P takes no time of the rank and separates nothing.
   void find_meetings() {
     meeting_.assign(message_.size(), kNone);
     std::vector<std::vector<Action>> dense = schedule_.by_rank;
@@ -138,8 +157,9 @@ class Compiler {
       const Action& action = actions(rank)[i];
       const int at = static_cast<int>(i), event = event_at_[index(rank)][i];
       if (is_compute(action.op)) steps.push_back({StepKind::compute, event, at});
-      if (action.op == Op::reduce_gradients) steps.push_back({StepKind::reduce, event, at});
       if (is_message(action.op)) add_message_step(rank, action, at);
+      const int reduction = reduction_after_[index(rank)][i];
+      if (reduction != kNone) steps.push_back({StepKind::reduce, reduction, at});
     }
   }
 
@@ -158,7 +178,8 @@ class Compiler {
   const Schedule& schedule_;
   Exchange exchange_;
   Program program_;
-  std::vector<std::vector<int>> event_at_;  // by rank and position
+  std::vector<std::vector<int>> event_at_;         // by rank and position
+  std::vector<std::vector<int>> reduction_after_;  // by rank and position, or kNone
   // By slot.
   std::vector<int> message_, sent_at_, taken_at_, meeting_;
   std::vector<int> last_lister_;  // by meeting: the rank whose steps have it already

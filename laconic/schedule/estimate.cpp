@@ -108,7 +108,9 @@ void add_span(Timing& timing, const part::Event& event, Span span, double latenc
       span.end += latency;
       timing.messages.push_back(span);
       break;
-    case EventKind::reduction: timing.reductions.push_back(span); break;
+    case EventKind::reduction:
+      timing.reductions.push_back({event.action.stage, event.rank, span.begin, span.end});
+      break;
   }
 }
 

@@ -66,12 +66,21 @@ Problems check(const Costs& costs, const PipelineShape& shape);
 // The same, and where a paired exchange would never end. Requires: check(lowered) is empty.
 Problems check(const Costs& costs, const Schedule& lowered);
 
-// When something happened: compute on a rank, a message on a wire, or a sum.
+// When something happened: compute on a rank, or a message on a wire.
 struct Span {
   Action action;  // of the rank that acts; for messages the send
   int rank = 0;
   double begin = 0;  // of a message: its first byte is on the wire
   double end = 0;    // of a message: the receiver has it, so latency is included
+};
+
+// When a stage's sums over other ranks occupied the outlet of its rank: from the end of its last B
+// or W (and of the message that is sent next to it), or when the outlet is free.
+struct Reduction {
+  int stage = 0;
+  int rank = 0;
+  double begin = 0;
+  double end = 0;
 };
 
 struct Timing {
@@ -82,7 +91,7 @@ struct Timing {
   std::vector<int> live_activations;  // per rank, over its stages: the most at any time
   std::vector<Span> compute;          // by rank, then in order
   std::vector<Span> messages;         // in the order of their begin
-  std::vector<Span> reductions;
+  std::vector<Reduction> reductions;  // by rank, then in order
 };
 
 // Requires: check(schedule) and check(costs, schedule) are empty; `schedule` is lowered. Throws

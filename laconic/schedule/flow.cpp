@@ -36,7 +36,7 @@ class FlowWalker {
         wake_(program.by_rank.size(), 0),
         awaits_(program.by_rank.size(), kNone) {
     for (const Event& event : program.events)
-      walk_.seconds.push_back(seconds_of_event(costs, event.action));
+      walk_.seconds.push_back(seconds_of_event(costs, event));
     walk_.begin.assign(program.events.size(), 0);
     walk_.end.assign(program.events.size(), kNever);
   }

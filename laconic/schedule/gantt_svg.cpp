@@ -60,7 +60,7 @@ class Document {
       text(8, top(rank) + kLane / 2 + 4, fmt::format("rank {}", rank));
     for (const Span& span : timing_.messages) message(span);
     for (const Span& span : timing_.compute) box(span);
-    for (const Span& span : timing_.reductions) sum(span);
+    for (const Reduction& one : timing_.reductions) sum(one);
     legend();
     return out_ + "</svg>\n";
   }
@@ -124,13 +124,13 @@ class Document {
         escaped(to_text(span.action, true)), span.rank, to, span.begin, span.end);
   }
 
-  void sum(const Span& span) {
-    if (span.end <= span.begin) return;
+  void sum(const Reduction& sum) {
+    if (sum.end <= sum.begin) return;
     out_ += fmt::format(
         "<rect x=\"{:.2f}\" y=\"{:g}\" width=\"{:.2f}\" height=\"{:g}\" fill=\"#555555\"><title>R "
         "of stage {}: {:.6g} to {:.6g}</title></rect>\n",
-        x(span.begin), top(span.rank) + kLane + 2, x(span.end) - x(span.begin), kSumHeight,
-        span.action.stage, span.begin, span.end);
+        x(sum.begin), top(sum.rank) + kLane + 2, x(sum.end) - x(sum.begin), kSumHeight, sum.stage,
+        sum.begin, sum.end);
   }
 
   void legend() {

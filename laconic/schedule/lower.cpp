@@ -1,7 +1,6 @@
 #include "laconic/schedule/lower.hpp"
 
 #include <algorithm>
-#include <map>
 
 namespace laconic {
 
@@ -27,19 +26,6 @@ void add_with_messages(Actions& list, const Schedule& schedule, const Action& ac
     add(is_forward ? Op::send_activation : Op::send_gradient);
 }
 
-// What stands at a list's end for a stage: the last B or W, and the message of that B.
-std::map<int, std::size_t> ends_of_stages(const Actions& list) {
-  std::map<int, std::size_t> ends;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    const Op op = list[i].op;
-    if (op == Op::backward || op == Op::backward_weight || op == Op::backward_input)
-      ends[list[i].stage] = i;
-    const auto end = ends.find(list[i].stage);
-    if (op == Op::send_gradient && end != ends.end() && end->second + 1 == i) end->second = i;
-  }
-  return ends;
-}
-
 }  // namespace
 
 Schedule with_communication(Schedule schedule) {
@@ -47,23 +33,6 @@ Schedule with_communication(Schedule schedule) {
   for (Actions& list : schedule.by_rank) {
     Actions lowered;
     for (const Action& action : list) add_with_messages(lowered, schedule, action);
-    list = std::move(lowered);
-  }
-  return schedule;
-}
-
-Schedule with_reductions(Schedule schedule) {
-  if (has_any(schedule, [](const Action& a) { return a.op == Op::reduce_gradients; }))
-    return schedule;
-  for (Actions& list : schedule.by_rank) {
-    const auto ends = ends_of_stages(list);
-    Actions lowered;
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      lowered.push_back(list[i]);
-      const auto end = ends.find(list[i].stage);
-      if (end != ends.end() && end->second == i)
-        lowered.push_back({Op::reduce_gradients, list[i].stage, 0});
-    }
     list = std::move(lowered);
   }
   return schedule;
@@ -86,7 +55,7 @@ Schedule with_prefetch(Schedule schedule) {
 }
 
 Schedule lowered(Schedule schedule) {
-  return with_prefetch(with_reductions(with_communication(std::move(schedule))));
+  return with_prefetch(with_communication(std::move(schedule)));
 }
 
 Schedule compute_only(Schedule schedule) {

@@ -13,9 +13,11 @@
 // microbatch 0 on stage 2. Which rank holds a stage is the schedule's placement
 // (placement.hpp); where nothing else is said, stages go round the ranks.
 //
-// Time is not here: a schedule says what comes after what. Gradients add up over
-// microbatches in the order of the list, and every builder takes microbatches of
-// a stage in ascending order, so that the sum has the bits of one process.
+// Time is not here: a schedule says what comes after what. Nor are sums over
+// replicas, which begin by themselves, block by block, in a stage's last B or W:
+// there is nothing to decide about them. Gradients add up over microbatches in the order of the
+// list, and every builder takes microbatches of a stage in ascending order, so that the sum has the
+// bits of one process.
 #pragma once
 
 #include <compare>
@@ -31,16 +33,15 @@
 namespace laconic {
 
 enum class Op : std::uint8_t {
-  forward,           // F   needs the activation of the stage before
-  backward,          // B   needs the gradient of the stage after; both halves at once
-  backward_input,    // I   the half that the stage before waits for
-  backward_weight,   // W   the half that only this stage's parameters wait for
-  send_activation,   // >a  of this stage's output
-  recv_activation,   // <a  of this stage's input
-  send_gradient,     // >g  of this stage's input
-  recv_gradient,     // <g  of this stage's output
-  reduce_gradients,  // R   the stage's gradients are complete: sums over other ranks may begin
-  prefetch,          // P   what links will remember of the next step's samples may be read
+  forward,          // F   needs the activation of the stage before
+  backward,         // B   needs the gradient of the stage after; both halves at once
+  backward_input,   // I   the half that the stage before waits for
+  backward_weight,  // W   the half that only this stage's parameters wait for
+  send_activation,  // >a  of this stage's output
+  recv_activation,  // <a  of this stage's input
+  send_gradient,    // >g  of this stage's input
+  recv_gradient,    // <g  of this stage's output
+  prefetch,         // P   what links will remember of the next step's samples may be read
 };
 
 constexpr bool is_compute(Op op) {
@@ -50,13 +51,13 @@ constexpr bool is_message(Op op) {
   return op >= Op::send_activation && op <= Op::recv_gradient;
 }
 constexpr bool has_microbatch(Op op) {
-  return op != Op::reduce_gradients && op != Op::prefetch;
+  return op != Op::prefetch;
 }
 
 struct Action {
   Op op = Op::forward;
   int stage = 0;
-  int microbatch = 0;  // 0 where there is none (R, P)
+  int microbatch = 0;  // 0 where there is none (P)
   auto operator<=>(const Action&) const = default;
 };
 
@@ -108,15 +109,16 @@ Schedule interleaved(const PipelineShape& shape);               // 1F1B over chu
 // rank holds more of them than 1F1B does on the first: min(ranks, microbatches).
 Schedule zero_bubble(const PipelineShape& shape);
 
-// One line per rank; an action names its stage when some rank has several. R and P have no
-// microbatch: "R", "2R". Before the ranks comes "placement:  0 1 1 0", the rank of each stage, if
+// One line per rank; an action names its stage when some rank has several. P has no microbatch:
+// "P", "2P". Before the ranks comes "placement:  0 1 1 0", the rank of each stage, if
 // stages do not go round the ranks, or if no action names the last of them. parse(to_text(s)) == s,
 // if check(s.placement, ...) is empty, no number is negative, and stages are a multiple of ranks.
 //
 // In what is parsed, lines that are empty or begin with # are passed over; lines of ranks may come
-// in any order; messages, R and P may all be there or be left to lower.hpp. Ranks, stages and
-// microbatches follow from what the lines hold: as many stages as the placement has ranks, or else
-// as ranks, unless actions name theirs, which all of them do or none. Whether it can be run is
+// in any order; messages and P may all be there or be left to lower.hpp. "R" and "2R" are passed
+// over: they once said where a stage's sums over replicas begin, which now follows. Ranks, stages
+// and microbatches follow from what the lines hold: as many stages as the placement has ranks, or
+// else as ranks, unless actions name theirs, which all of them do or none. Whether it can be run is
 // check.hpp's question.
 std::string to_text(const Schedule& schedule);
 bool names_stages(const Schedule& schedule);                         // whether its text does

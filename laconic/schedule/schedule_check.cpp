@@ -90,7 +90,6 @@ class Checker {
         with_stage_(names_stages(schedule)),
         is_completed_(walked_ != given_) {
     find_places();
-    for (const Action& action : all(Op::reduce_gradients)) reduced_.insert(action.stage);
   }
 
   std::vector<Fault> run() {
@@ -131,14 +130,6 @@ class Checker {
     }
   }
 
-  std::vector<Action> all(Op op) const {
-    std::vector<Action> found;
-    for (const auto& list : walked_.by_rank)
-      std::ranges::copy_if(list, std::back_inserter(found),
-                           [&](const Action& action) { return action.op == op; });
-    return found;
-  }
-
   bool has(const Action& action) const { return place_.contains(action); }
   Action backward_of(int stage, int microbatch) const {
     const Action whole{Op::backward, stage, microbatch};
@@ -170,8 +161,6 @@ class Checker {
          {Op::send_activation, Op::recv_activation, Op::send_gradient, Op::recv_gradient})
       if (!is_completed_ && crosses_ranks(given_, edge_of({op, stage, 0})))
         check_complete(op, stage, microbatches_of(op, stage));
-    if (!reduced_.empty() && !reduced_.contains(stage))
-      missing({Op::reduce_gradients, stage, 0}, {Op::reduce_gradients, stage, 0});
   }
 
   // Runs of missing microbatches are one fault each: a wrong digit may leave out thousands.
@@ -228,10 +217,6 @@ class Checker {
       case Op::backward_weight: return {{Op::backward_input, a.stage, k}};
       case Op::send_activation: return {{Op::forward, a.stage, k}};
       case Op::send_gradient: return {backward_of(a.stage, k)};
-      case Op::reduce_gradients:
-        for (const Op op : {Op::backward, Op::backward_weight})
-          for (const int i : microbatches_of(op, a.stage)) needs.push_back({op, a.stage, i});
-        return needs;
       case Op::recv_activation:
       case Op::recv_gradient:
       case Op::prefetch: return {};
@@ -338,7 +323,6 @@ class Checker {
   const bool is_completed_;                         // messages are not those of a file
   std::map<Action, std::size_t> place_;             // the first, in the walked list of its rank
   std::vector<std::vector<std::size_t>> given_at_;  // by rank and place in the walked list
-  std::set<int> reduced_;                           // stages that have an R
   std::vector<Fault> faults_;
 };
 

@@ -102,12 +102,10 @@ TEST(Schedule, ThereIsAMessageThereAndBackForEveryEdgeBetweenRanks) {
   });
 }
 
-TEST(Schedule, LoweringAddsOneReductionPerStageAndOnePrefetchPerRank) {
+TEST(Schedule, LoweringAddsOnePrefetchPerRank) {
   for_each_shape(8, 16, 4, [](ScheduleKind kind, const PipelineShape& shape) {
     const Schedule built = build(kind, shape);
     const Schedule schedule = lowered(built);
-    EXPECT_EQ(count(schedule, [](const Action& x) { return x.op == Op::reduce_gradients; }),
-              shape.stages);
     for (const auto& list : schedule.by_rank) {
       const auto is_prefetch = [](const Action& x) { return x.op == Op::prefetch; };
       const auto at = std::ranges::find_if(list, is_prefetch);
@@ -133,16 +131,16 @@ TEST(Schedule, OneForwardOneBackwardAsText) {
             "rank 0:  F0 F1 F2 B0 F3 B1 B2 B3\n"
             "rank 1:  F0 F1 B0 F2 B1 F3 B2 B3\n"
             "rank 2:  F0 B0 F1 B1 F2 B2 F3 B3\n");
-  EXPECT_EQ(to_text(with_reductions(with_communication(built))),
-            "rank 0:  F0 >a0 F1 >a1 F2 >a2 <g0 B0 F3 >a3 <g1 B1 <g2 B2 <g3 B3 R\n"
+  EXPECT_EQ(to_text(with_communication(built)),
+            "rank 0:  F0 >a0 F1 >a1 F2 >a2 <g0 B0 F3 >a3 <g1 B1 <g2 B2 <g3 B3\n"
             "rank 1:  <a0 F0 >a0 <a1 F1 >a1 <g0 B0 >g0 <a2 F2 >a2 <g1 B1 >g1 <a3 F3 >a3 <g2 B2 >g2 "
-            "<g3 B3 >g3 R\n"
-            "rank 2:  <a0 F0 B0 >g0 <a1 F1 B1 >g1 <a2 F2 B2 >g2 <a3 F3 B3 >g3 R\n");
+            "<g3 B3 >g3\n"
+            "rank 2:  <a0 F0 B0 >g0 <a1 F1 B1 >g1 <a2 F2 B2 >g2 <a3 F3 B3 >g3\n");
   EXPECT_EQ(to_text(lowered(built)),
-            "rank 0:  F0 >a0 F1 >a1 F2 >a2 <g0 B0 F3 >a3 P <g1 B1 <g2 B2 <g3 B3 R\n"
+            "rank 0:  F0 >a0 F1 >a1 F2 >a2 <g0 B0 F3 >a3 P <g1 B1 <g2 B2 <g3 B3\n"
             "rank 1:  <a0 F0 >a0 <a1 F1 >a1 <g0 B0 >g0 <a2 F2 >a2 <g1 B1 >g1 <a3 F3 >a3 P <g2 B2 "
-            ">g2 <g3 B3 >g3 R\n"
-            "rank 2:  <a0 F0 B0 >g0 <a1 F1 B1 >g1 <a2 F2 B2 >g2 <a3 F3 P B3 >g3 R\n");
+            ">g2 <g3 B3 >g3\n"
+            "rank 2:  <a0 F0 B0 >g0 <a1 F1 B1 >g1 <a2 F2 B2 >g2 <a3 F3 P B3 >g3\n");
 }
 
 TEST(Schedule, ZeroBubbleAsText) {
@@ -152,8 +150,8 @@ TEST(Schedule, ZeroBubbleAsText) {
             "rank 1:  F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3\n"
             "rank 2:  F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3\n");
   EXPECT_EQ(to_text(lowered(build(ScheduleKind::zero_bubble, {2, 2, 2}))),
-            "rank 0:  F0 >a0 F1 >a1 P <g0 I0 W0 <g1 I1 W1 R\n"
-            "rank 1:  <a0 F0 I0 >g0 <a1 F1 P I1 >g1 W0 W1 R\n");
+            "rank 0:  F0 >a0 F1 >a1 P <g0 I0 W0 <g1 I1 W1\n"
+            "rank 1:  <a0 F0 I0 >g0 <a1 F1 P I1 >g1 W0 W1\n");
 }
 
 TEST(Schedule, InterleavedAsText) {
@@ -167,23 +165,22 @@ TEST(Schedule, InterleavedAsText) {
 
 TEST(Schedule, OneRankAloneNeedsNoMessages) {
   EXPECT_EQ(to_text(lowered(build(ScheduleKind::one_f_one_b, {1, 1, 2}))),
-            "rank 0:  F0 B0 F1 P B1 R\n");
+            "rank 0:  F0 B0 F1 P B1\n");
   EXPECT_EQ(to_text(lowered(build(ScheduleKind::zero_bubble, {1, 1, 2}))),
-            "rank 0:  F0 I0 W0 F1 P I1 W1 R\n");
+            "rank 0:  F0 I0 W0 F1 P I1 W1\n");
   EXPECT_EQ(to_text(lowered(build(ScheduleKind::interleaved, {1, 2, 2}))),
-            "rank 0:  0F0 1F0 1B0 0F1 0B0 1F1 0P 1B1 1R 0B1 0R\n");
+            "rank 0:  0F0 1F0 1B0 0F1 0B0 1F1 0P 1B1 0B1\n");
 }
 
 TEST(Schedule, WhatAFilePlacesByItselfIsLeftAlone) {
-  // The receives of rank 1 are early, its messages late, and there is an R already.
+  // The receives of rank 1 are early, its messages late.
   const Schedule file = parse_schedule(
-      "rank 0: F0 F1 >a0 >a1 <g0 B0 <g1 B1 R\n"
-      "rank 1: <a0 <a1 F0 F1 B0 B1 >g0 >g1 R\n");
+      "rank 0: F0 F1 >a0 >a1 <g0 B0 <g1 B1\n"
+      "rank 1: <a0 <a1 F0 F1 B0 B1 >g0 >g1\n");
   EXPECT_EQ(with_communication(file), file);
-  EXPECT_EQ(with_reductions(file), file);
   EXPECT_EQ(to_text(lowered(file)),
-            "rank 0:  F0 F1 >a0 >a1 P <g0 B0 <g1 B1 R\n"
-            "rank 1:  <a0 <a1 F0 F1 P B0 B1 >g0 >g1 R\n");
+            "rank 0:  F0 F1 >a0 >a1 P <g0 B0 <g1 B1\n"
+            "rank 1:  <a0 <a1 F0 F1 P B0 B1 >g0 >g1\n");
   EXPECT_EQ(check(lowered(file)), Problems{});
 }
 

@@ -16,8 +16,11 @@ namespace laconic {
 namespace {
 
 // By Op.
-constexpr std::array<std::string_view, 10> kSigns = {"F",  "B",  "I",  "W", ">a",
-                                                     "<a", ">g", "<g", "R", "P"};
+constexpr std::array<std::string_view, 9> kSigns = {"F",  "B",  "I",  "W", ">a",
+                                                    "<a", ">g", "<g", "P"};
+// In files of earlier versions: where a stage's sums over replicas begin. That follows from its
+// last backward, so the word is passed over.
+constexpr std::string_view kReduction = "R";
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -125,6 +128,7 @@ class Parser {
   std::optional<Action> parse_action(const std::string& word, int rank) {
     std::string_view rest = word;
     const int stage = take_number(rest);
+    if (rest == kReduction) return std::nullopt;
     const auto op = take_sign(rest);
     const int microbatch = take_number(rest);
     if (!op || !rest.empty() || has_microbatch(*op) != (microbatch != kUnnamed)) {

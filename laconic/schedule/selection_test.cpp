@@ -101,8 +101,7 @@ TEST(Selection, WithChunksNoActivationTravelsAgainstTheEpilogue) {
             if (send->op != Op::send_gradient) continue;
             const int peer = rank_of_stage(schedule, send->stage - 1);
             const bool meets_one = std::any_of(send, actions.end(), [&](const Action& a) {
-              return a.op == Op::recv_activation &&
-                     rank_of_stage(schedule, a.stage - 1) == peer;
+              return a.op == Op::recv_activation && rank_of_stage(schedule, a.stage - 1) == peer;
             });
             EXPECT_EQ(sends[index(send->stage - 1)][index(send->microbatch)], !meets_one);
           }
