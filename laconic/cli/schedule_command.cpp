@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -28,10 +27,6 @@ namespace fs = std::filesystem;
 // Some hundred bytes each, and nobody can look at more.
 constexpr int kMostForwards = 1'000'000;
 constexpr std::uintmax_t kMostFileBytes = 64 << 20;
-
-constexpr std::array<ScheduleKind, 4> kKinds = {ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
-                                                ScheduleKind::interleaved,
-                                                ScheduleKind::zero_bubble};
 
 // --- what was asked
 
@@ -106,9 +101,9 @@ Problems check_words(const ScheduleCommand& command) {
 
 PipelineShape shape_for(ScheduleKind kind, const ScheduleCommand& command, bool is_compared) {
   const int ranks = command.ranks.value_or(4);
-  const bool is_interleaved = kind == ScheduleKind::interleaved;
-  int chunks = command.chunks.value_or(is_interleaved ? 2 : 1);
-  if (is_compared && !is_interleaved) chunks = 1;
+  const int least = kind == ScheduleKind::interleaved || kind == ScheduleKind::zb_v ? 2 : 1;
+  int chunks = command.chunks.value_or(least);
+  if (is_compared && kind != ScheduleKind::interleaved) chunks = least;
   const int microbatches = command.microbatches.value_or(2 * ranks);
   const int stages = ranks * chunks;
   if (stages > kMostForwards / microbatches)
@@ -212,7 +207,7 @@ bool looks_like_a_file(const std::string& what) {
 Schedule make_schedule(const ScheduleCommand& command) {
   const std::string what = command.what.empty() ? "1f1b" : command.what;
   const auto is_what = [&](ScheduleKind kind) { return name_of(kind) == what; };
-  if (std::ranges::none_of(kKinds, is_what) && looks_like_a_file(what))
+  if (std::ranges::none_of(kScheduleKinds, is_what) && looks_like_a_file(what))
     return read_schedule(command);
   const ScheduleKind kind = parse_schedule_kind(what);
   const PipelineShape shape = shape_for(kind, command, false);
@@ -284,7 +279,7 @@ bool is_better(const TimedSchedule& a, const TimedSchedule& b) {
 
 ScheduleComparison compare(const ScheduleCommand& command) {
   ScheduleComparison all;
-  for (const ScheduleKind kind : kKinds) {
+  for (const ScheduleKind kind : kScheduleKinds) {
     const PipelineShape shape = shape_for(kind, command, true);
     Problems problems = check(kind, shape);
     if (problems.empty()) {

@@ -14,7 +14,8 @@ namespace {
 
 using Actions = std::vector<Action>;
 
-constexpr std::array<std::string_view, 4> kKinds = {"gpipe", "1f1b", "interleaved", "zero_bubble"};
+constexpr std::array<std::string_view, kScheduleKinds.size()> kKinds = {
+    "gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"};
 
 void require(ScheduleKind kind, const PipelineShape& shape) {
   const Problems problems = check(kind, shape);
@@ -157,10 +158,12 @@ Problems check(ScheduleKind kind, const PipelineShape& shape) {
   Problems problems = check_shape(kind, shape);
   if (!problems.empty()) return problems;
   if (kind == ScheduleKind::interleaved) return check_interleaved(shape);
-  if (chunks_of(shape) != 1)
-    problems.push_back({std::string(name_of(kind)),
-                        fmt::format("{} stages on {} ranks are {} chunks each, needs 1",
-                                    shape.stages, shape.ranks, chunks_of(shape))});
+  const int needed = kind == ScheduleKind::zb_v ? 2 : 1;
+  if (chunks_of(shape) != needed)
+    problems.push_back(
+        {std::string(name_of(kind)),
+         fmt::format("{} stages on {} ranks are {} chunk{} each, needs {}", shape.stages,
+                     shape.ranks, chunks_of(shape), chunks_of(shape) == 1 ? "" : "s", needed)});
   return problems;
 }
 
@@ -170,6 +173,7 @@ Schedule build(ScheduleKind kind, const PipelineShape& shape) {
     case ScheduleKind::one_f_one_b: return one_forward_one_backward(shape);
     case ScheduleKind::interleaved: return interleaved(shape);
     case ScheduleKind::zero_bubble: return zero_bubble(shape);
+    case ScheduleKind::zb_v: return zb_v(shape);
   }
   LACONIC_ASSERT(false, fmt::format("kind {}", static_cast<int>(kind)));
 }

@@ -20,6 +20,7 @@
 // bits of one process.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -91,13 +92,16 @@ std::vector<int> stages_of_rank(const Schedule& schedule, int rank);  // ascendi
 // Whether `edge` is one, and lies between two ranks. The others need no message.
 bool crosses_ranks(const Schedule& schedule, int edge);
 
-enum class ScheduleKind : std::uint8_t { gpipe, one_f_one_b, interleaved, zero_bubble };
-std::string_view name_of(ScheduleKind kind);  // "gpipe" "1f1b" "interleaved" "zero_bubble"
+enum class ScheduleKind : std::uint8_t { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
+inline constexpr std::array<ScheduleKind, 5> kScheduleKinds = {
+    ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
+    ScheduleKind::zero_bubble, ScheduleKind::zb_v};
+std::string_view name_of(ScheduleKind kind);  // "gpipe" "1f1b" "interleaved" "zero_bubble" "zb_v"
 // Throws ConfigError with the names there are.
 ScheduleKind parse_schedule_kind(std::string_view name);
 
 // Every reason why there is no such schedule (interleaved needs a number of microbatches that
-// `ranks` divides, and more than one chunk; the others exactly one).
+// `ranks` divides, and more than one chunk; zb_v exactly two; the others exactly one).
 Problems check(ScheduleKind kind, const PipelineShape& shape);
 
 // Compute actions only. Requires: check(kind, shape) is empty.
@@ -108,6 +112,12 @@ Schedule interleaved(const PipelineShape& shape);               // 1F1B over chu
 // 1F1B with W where ranks would be idle (ZB-H1). An activation is held until its W is done, and no
 // rank holds more of them than 1F1B does on the first: min(ranks, microbatches).
 Schedule zero_bubble(const PipelineShape& shape);
+// Two chunks in a V (ZB-V): rank r has stages r and 2 ranks - 1 - r, so that rank 0 has the first
+// and the last. No rank holds more activations than 1F1B does on the first: min(ranks,
+// microbatches) of each chunk. If F, I and W take equally long, messages no time, and there are at
+// least 2 ranks - 1 microbatches, no rank is idle between its first action and its last: zb_v.cpp
+// tells why.
+Schedule zb_v(const PipelineShape& shape);
 
 // One line per rank; an action names its stage when some rank has several. P has no microbatch:
 // "P", "2P". Before the ranks comes "placement:  0 1 1 0", the rank of each stage, if
