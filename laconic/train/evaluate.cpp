@@ -60,17 +60,21 @@ BatchSum evaluate_batch(const ForwardLoss& loss, const WindowedDataset& data,
           .bytes = table.empty() ? -1 : count_bytes(microbatch.targets, table)};
 }
 
-// Of all replicas, in the order of the batches: replica d has made batches d, d + dp, ...
+// What all replicas have made, in the order of the batches: replica d has made batches d, d + dp,
+// ... In a pipeline only the rank of the last stage knows nats, and the others have 0.
 std::vector<BatchSum> in_order(World& world, const std::vector<BatchSum>& mine) {
   const std::vector<Bytes> all = world.gather(as_bytes(std::span<const BatchSum>(mine)));
-  std::vector<const Bytes*> of_replicas;
-  for (std::size_t r = 0; r < all.size(); ++r)
-    if (coord_of(world.mesh(), static_cast<Rank>(r)).pp == world.mesh().pp - 1)
-      of_replicas.push_back(&all[r]);
+  const auto dp = static_cast<std::size_t>(world.mesh().dp);
   std::vector<BatchSum> sums;
-  for (std::size_t round = 0; round < of_replicas.front()->size(); round += sizeof(BatchSum))
-    for (const Bytes* of_replica : of_replicas)
-      if (round < of_replica->size()) sums.push_back(get<BatchSum>(*of_replica, round));
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const Coord coord = coord_of(world.mesh(), static_cast<Rank>(r));
+    for (std::size_t i = 0; i * sizeof(BatchSum) < all[r].size(); ++i) {
+      const std::size_t batch = i * dp + static_cast<std::size_t>(coord.dp);
+      sums.resize(std::max(sums.size(), batch + 1));
+      const auto found = get<BatchSum>(all[r], i * sizeof(BatchSum));
+      sums[batch] = {.nats = sums[batch].nats + found.nats, .bytes = found.bytes};
+    }
+  }
   return sums;
 }
 

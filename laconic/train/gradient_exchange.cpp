@@ -13,12 +13,15 @@ namespace laconic {
 
 namespace {
 
+// None where both ends are one rank's, alone or where the stages lie in a V: its backward has added
+// the two shares already.
 std::optional<std::size_t> tied_place(const Gpt& gpt, const World& world) {
   const bool holds = !gpt.parameters.empty() && is_tied(gpt.parameters.front());
-  LACONIC_ASSERT(holds == !world.tied_pair().empty(),
-                 fmt::format("rank {} at {} {} the tied embedding", world.rank(),
-                             to_text(world.coord()), holds ? "holds" : "lacks"));
-  return holds && world.mesh().pp > 1 ? std::optional(gpt.places[0]) : std::nullopt;
+  LACONIC_ASSERT(
+      !holds || !world.tied_pair().empty(),
+      fmt::format("rank {} at {} holds the tied embedding", world.rank(), to_text(world.coord())));
+  const bool holds_both = gpt.holds(0) && gpt.holds(block_count(gpt.shape) - 1);
+  return holds && !holds_both ? std::optional(gpt.places[0]) : std::nullopt;
 }
 
 // In the place of block 0 at both ends: messages of both have the same unit, and are as urgent as
