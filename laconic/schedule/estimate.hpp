@@ -1,5 +1,4 @@
-// schedule/estimate.hpp — the same walk with a clock instead of a network: how long, how much
-// memory.
+// schedule/estimate.hpp — times a schedule: how long it takes, how much memory it needs.
 //
 // What one could get wrong: `seconds` of a message is how long it occupies its
 // wire (bytes / rate); `latency` comes on top and occupies nothing. A wire serves
@@ -45,7 +44,7 @@ struct StageCost {
 struct EdgeCost {
   double activation = 0;  // seconds of a message
   double gradient = 0;
-  double encoded_gradient = 0;  // of one that GradientSends selects
+  double encoded_gradient = 0;  // a gradient that GradientSends selects
 };
 
 // Which gradient messages are encoded: [edge][microbatch]. Empty: none.
@@ -68,14 +67,14 @@ Problems check(const Costs& costs, const Schedule& lowered);
 
 // When something happened: compute on a rank, or a message on a wire.
 struct Span {
-  Action action;  // of the rank that acts; for messages the send
+  Action action;  // for messages the send
   int rank = 0;
-  double begin = 0;  // of a message: its first byte is on the wire
-  double end = 0;    // of a message: the receiver has it, so latency is included
+  double begin = 0;  // for messages: the first byte is on the wire
+  double end = 0;    // for messages: the receiver has it, so latency is included
 };
 
-// When a stage's sums over other ranks occupied the outlet of its rank: from the end of its last B
-// or W (and of the message that is sent next to it), or when the outlet is free.
+// When a stage's sums over other ranks occupied the outlet of its rank. They begin when the last B
+// or W of the stage ends, or when the outlet is free; a gradient that this B sends goes before.
 struct Reduction {
   int stage = 0;
   int rank = 0;
@@ -84,7 +83,7 @@ struct Reduction {
 };
 
 struct Timing {
-  double makespan = 0;                // of the whole step, reductions and `step` included
+  double makespan = 0;                // the whole step, reductions and `step` included
   std::vector<double> compute_end;    // per rank: its last compute action
   std::vector<double> busy;           // per rank: computing
   std::vector<double> idle;           // per rank: makespan - busy

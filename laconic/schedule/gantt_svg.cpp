@@ -11,7 +11,7 @@ namespace {
 
 // In pixels.
 constexpr double kMargin = 64;
-constexpr double kWidth = 1200;  // of the time axis
+constexpr double kWidth = 1200;  // the time axis
 constexpr double kTop = 64;
 constexpr double kLane = 28;   // a rank
 constexpr double kGap = 26;    // between ranks, where messages are seen
@@ -110,8 +110,8 @@ class Document {
       text((x(span.begin) + x(span.end)) / 2, top(span.rank) + kLane / 2 + 4, name, "middle");
   }
 
-  // From the sender's lane to the receiver's, as long as it is under way. Between ranks that
-  // are not neighbours it crosses the lanes between.
+  // Draws a line from the sender's lane to the receiver's, as long as the message is under way. If
+  // they are not neighbours it crosses the lanes between them.
   void message(const Span& span) {
     const bool is_activation = span.action.op == Op::send_activation;
     const int to = rank_of_stage(schedule_, span.action.stage + (is_activation ? 1 : -1));

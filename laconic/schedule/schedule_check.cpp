@@ -61,7 +61,7 @@ std::vector<Fault> faults_before_all(const Schedule& schedule) {
 
 // --- who needs what
 
-// The edge of a message: of those before and after its stage.
+// The edge before the message's stage or after it.
 int edge_of(const Action& message) {
   const bool is_before = message.op == Op::recv_activation || message.op == Op::send_gradient;
   return is_before ? message.stage - 1 : message.stage;

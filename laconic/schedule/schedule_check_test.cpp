@@ -125,7 +125,7 @@ class Simulation {
 struct Tally {
   int good = 0;
   int bad = 0;
-  int cycles = 0;  // of the bad: nothing is wrong but the waits
+  int cycles = 0;  // bad ones with nothing wrong but the waits
 };
 
 void count(const Problems& problems, Tally& tally) {

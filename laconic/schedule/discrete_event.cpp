@@ -1,10 +1,24 @@
-// walk(): events in the order of their time.
+// walk(): a discrete-event simulation with one queue of wake-ups.
 //
-// Each rank does at once all that takes no time and then sleeps until its
-// computation ends or what it waits for arrives. Ranks wake up by time, so wires
-// are asked for in the order of time, too: who asks first is served first, and a
-// wire is no more than the event that had it last.
-#include "laconic/schedule/clockwork.hpp"
+// It computes for each event e
+//
+//     begin(e) = max of end(w.earlier) + w.lag   over all waits w with w.later = e
+//     end(e)   = begin(e) + seconds(e)
+//
+// A wait has one of three reasons: the event comes after another in its rank's
+// list; it needs a message, which arrives `latency` after its end; its wire was
+// another's before. The schedule says the first two. The third is decided here:
+// who asks first is served first.
+//
+// Why one pass is enough: a rank does at once all that takes no time, and then
+// sleeps until its computation ends or what it waits for arrives. Wake-ups leave
+// the queue in the order of time (of rank, where times are equal), and no rank
+// wakes another before its own present. So wires are asked for in the order of
+// time, and who asks finds on the wire an event whose end is known: a begin is
+// final when it is written. A rank's present is the latest of what it has waited
+// for since its last event (RankState::last), the queue is `wakes_`, and a wire is
+// no more than the event that had it last (`last_on_`).
+#include "laconic/schedule/discrete_event.hpp"
 #include "laconic/base/index.hpp"
 
 #include <algorithm>
@@ -64,8 +78,8 @@ class Walker {
  private:
   static constexpr double kNotYet = -1;
 
-  // False: the rank sleeps, or has come to its end. Who sleeps has stepped on already, except
-  // before what has not begun yet.
+  // Does the rank's next step. False: the rank sleeps, or has come to its end. A rank that sleeps
+  // is past its step already, unless the step waits for something that has not begun.
   bool act(int rank, double now) {
     RankState& self = ranks_[index(rank)];
     const std::vector<Step>& steps = program_.by_rank[index(rank)];
@@ -123,7 +137,7 @@ class Walker {
     return false;
   }
 
-  // With wires between pairs no message comes through the outlet, so that sums have it alone.
+  // With wires between pairs no message uses the outlet: sums have it to themselves.
   bool reduce(int rank, int event, double now) {
     begin(event, now, ranks_[index(rank)].last, {outlet(rank), kNone});
     return true;
@@ -141,7 +155,7 @@ class Walker {
 
   int outlet(int rank) const { return program_.wires + rank; }
 
-  // One that serves both ways has the even number.
+  // A wire for both ways has the even number of its two.
   Wires wires_of(int event) const {
     const Event& message = program_.events[index(event)];
     if (costs_.wiring != Wiring::pairs)
@@ -210,8 +224,14 @@ Walk walk(const Program& program, const Costs& costs) {
   return Walker(program, costs).run();
 }
 
-// Waits stand by `later` in the order in which those began, and nothing waits for what has not
-// begun: from behind, the latest end of `later` is final before it is used.
+// The other way round: an event may end as late as those that wait for it allow,
+//
+//     latest(e) = min of latest(w.later) - seconds(w.later) - w.lag   over all waits w with
+//     w.earlier = e
+//
+// or last_end, if there are none; the slack is latest - end. `waits` stand in the order in which
+// their later events began, and none waits for what has not begun. So from the end of the list
+// latest(w.later) is final before it is used.
 std::vector<double> slack_of_events(const Program& program, const Walk& walk, const Costs& costs) {
   std::vector<double> latest(program.events.size(), walk.last_end);
   for (std::size_t i = 0; i < latest.size(); ++i)

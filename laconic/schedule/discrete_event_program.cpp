@@ -1,11 +1,11 @@
-// compile(): a schedule as numbered events and steps.
+// compile(): numbers the events of a schedule and lists each rank's steps.
 #include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <utility>
 
 #include "laconic/base/index.hpp"
-#include "laconic/schedule/clockwork.hpp"
+#include "laconic/schedule/discrete_event.hpp"
 
 namespace laconic::part {
 
@@ -18,7 +18,7 @@ bool is_receive(Op op) {
   return op == Op::recv_activation || op == Op::recv_gradient;
 }
 
-// Activations leave over the edge behind their stage and gradients over the one before it.
+// The edge after its stage for activations that leave and gradients that come, else the one before.
 int edge_of(const Action& message) {
   const bool is_behind = message.op == Op::send_activation || message.op == Op::recv_gradient;
   return is_behind ? message.stage : message.stage - 1;
@@ -29,7 +29,7 @@ int peer_of(const Schedule& schedule, const Action& message) {
   return rank_of_stage(schedule, message.stage == edge ? edge + 1 : edge);
 }
 
-// A slot for each message that could be: both ends of it come to the same.
+// A number for each message that could be, the same for its send and its receive.
 std::size_t slot_of(const PipelineShape& shape, const Action& message) {
   const bool is_gradient = message.op == Op::send_gradient || message.op == Op::recv_gradient;
   return index((2 * edge_of(message) + (is_gradient ? 1 : 0)) * shape.microbatches +
@@ -163,7 +163,7 @@ class Compiler {
     }
   }
 
-  // Of the two actions of an exchange the first one enters it.
+  // The first of an exchange's two actions enters it; the second is no step.
   void add_message_step(int rank, const Action& action, int at) {
     const std::size_t slot = slot_of(shape(), action);
     std::vector<Step>& steps = program_.by_rank[index(rank)];
