@@ -36,8 +36,9 @@ void add_shape(CLI::App& verb, ScheduleCommand& command) {
   add_number(verb, "--ranks", command.ranks, "of the pipeline; default: 4, or the file's");
   add_number(verb, "--microbatches", command.microbatches,
              "of a step; default: twice the ranks, or the file's");
-  add_number(verb, "--chunks", command.chunks,
-             "stages of each rank; default: 2 for interleaved, 1 for all others, or the file's");
+  add_number(
+      verb, "--chunks", command.chunks,
+      "stages of each rank; default: 2 for interleaved and zb_v, 1 for all others, or the file's");
 }
 
 void add_costs(CLI::App& verb, ScheduleCommand& command) {
@@ -84,7 +85,7 @@ void add_engine(CLI::App& verb, ScheduleCommand& command) {
 void add_output(CLI::App& verb, ScheduleCommand& command) {
   verb.add_flag("--compare", command.compare, "a table of all kinds for these costs");
   verb.add_flag("--text", command.text, "print the schedule itself, as a file would hold it");
-  verb.add_flag("--lowered", command.lowered, "the same with messages, R and P");
+  verb.add_flag("--lowered", command.lowered, "the same with messages and P");
   verb.add_flag("--gantt", command.gantt, "draw it in time, also with --text and --lowered");
   verb.add_flag("--messages", command.messages, "draw wires, too");
   verb.add_option("--columns", command.columns, "of the drawing; default: the terminal's, or 100")
@@ -97,8 +98,9 @@ void add_output(CLI::App& verb, ScheduleCommand& command) {
 }  // namespace
 
 void add_words(CLI::App& verb, ScheduleCommand& command) {
-  verb.add_option("KIND|FILE", command.what,
-                  "gpipe, 1f1b, interleaved, zero_bubble, or a file that holds one; default: 1f1b");
+  verb.add_option(
+      "KIND|FILE", command.what,
+      "gpipe, 1f1b, interleaved, zero_bubble, zb_v, or a file that holds one; default: 1f1b");
   add_shape(verb, command);
   add_costs(verb, command);
   add_engine(verb, command);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -28,10 +27,6 @@ namespace fs = std::filesystem;
 // Some hundred bytes each, and nobody can look at more.
 constexpr int kMostForwards = 1'000'000;
 constexpr std::uintmax_t kMostFileBytes = 64 << 20;
-
-constexpr std::array<ScheduleKind, 4> kKinds = {ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
-                                                ScheduleKind::interleaved,
-                                                ScheduleKind::zero_bubble};
 
 // --- what was asked
 
@@ -106,9 +101,9 @@ Problems check_words(const ScheduleCommand& command) {
 
 PipelineShape shape_for(ScheduleKind kind, const ScheduleCommand& command, bool is_compared) {
   const int ranks = command.ranks.value_or(4);
-  const bool is_interleaved = kind == ScheduleKind::interleaved;
-  int chunks = command.chunks.value_or(is_interleaved ? 2 : 1);
-  if (is_compared && !is_interleaved) chunks = 1;
+  const int least = kind == ScheduleKind::interleaved || kind == ScheduleKind::zb_v ? 2 : 1;
+  int chunks = command.chunks.value_or(least);
+  if (is_compared && kind != ScheduleKind::interleaved) chunks = least;
   const int microbatches = command.microbatches.value_or(2 * ranks);
   const int stages = ranks * chunks;
   if (stages > kMostForwards / microbatches)
@@ -119,12 +114,6 @@ PipelineShape shape_for(ScheduleKind kind, const ScheduleCommand& command, bool 
   return {ranks, stages, microbatches};
 }
 
-// A chunk's share of what a rank takes; `seconds` are by rank, or one for all.
-double of_chunk(const std::vector<double>& seconds, const PipelineShape& shape, int stage) {
-  const auto rank = static_cast<std::size_t>(rank_of_stage(shape, stage));
-  return seconds[seconds.size() == 1 ? 0 : rank] / chunks_of(shape);
-}
-
 void require_one_or_all(const char* option, const std::vector<double>& seconds, int ranks) {
   if (seconds.size() != 1 && seconds.size() != static_cast<std::size_t>(ranks))
     throw ConfigError(
@@ -132,24 +121,32 @@ void require_one_or_all(const char* option, const std::vector<double>& seconds, 
                                       seconds.size(), ranks)}});
 }
 
-std::vector<StageCost> stage_costs(const ScheduleCommand& command, const PipelineShape& shape) {
+std::vector<StageCost> stage_costs(const ScheduleCommand& command, const Schedule& schedule) {
+  const PipelineShape& shape = schedule.shape;
   require_one_or_all("--forward", command.forward, shape.ranks);
   require_one_or_all("--backward", command.backward, shape.ranks);
+  std::vector<int> chunks(static_cast<std::size_t>(shape.ranks));
+  for (const int rank : schedule.placement) ++chunks[static_cast<std::size_t>(rank)];
   std::vector<StageCost> stages;
   for (int stage = 0; stage < shape.stages; ++stage) {
-    const double backward = of_chunk(command.backward, shape, stage);
-    stages.push_back({.forward = of_chunk(command.forward, shape, stage),
+    const auto rank = static_cast<std::size_t>(rank_of_stage(schedule, stage));
+    // A stage's share of what its rank takes.
+    const auto share = [&](const std::vector<double>& seconds) {
+      return seconds[seconds.size() == 1 ? 0 : rank] / chunks[rank];
+    };
+    const double backward = share(command.backward);
+    stages.push_back({.forward = share(command.forward),
                       .backward = backward,
                       .backward_input = backward * (1 - command.weight_share),
                       .backward_weight = backward * command.weight_share,
-                      .reduction = command.reduction / chunks_of(shape)});
+                      .reduction = share({command.reduction})});
   }
   return stages;
 }
 
-Costs costs_for(const ScheduleCommand& command, const PipelineShape& shape) {
+Costs costs_for(const ScheduleCommand& command, const Schedule& schedule) {
   Costs costs;
-  costs.stages = stage_costs(command, shape);
+  costs.stages = stage_costs(command, schedule);
   EdgeCost edge{command.activation, command.gradient.value_or(command.activation), 0};
   if (command.bytes) {
     const auto rate = static_cast<double>(*parse_rate(command.rate));
@@ -210,7 +207,7 @@ bool looks_like_a_file(const std::string& what) {
 Schedule make_schedule(const ScheduleCommand& command) {
   const std::string what = command.what.empty() ? "1f1b" : command.what;
   const auto is_what = [&](ScheduleKind kind) { return name_of(kind) == what; };
-  if (std::ranges::none_of(kKinds, is_what) && looks_like_a_file(what))
+  if (std::ranges::none_of(kScheduleKinds, is_what) && looks_like_a_file(what))
     return read_schedule(command);
   const ScheduleKind kind = parse_schedule_kind(what);
   const PipelineShape shape = shape_for(kind, command, false);
@@ -250,7 +247,7 @@ void print_schedule(const ScheduleCommand& command, const Schedule& schedule,
 int run_one(const ScheduleCommand& command) {
   const Schedule schedule = make_schedule(command);
   Schedule whole = lowered_if_sound(schedule);
-  const Costs costs = costs_for(command, whole.shape);
+  const Costs costs = costs_for(command, whole);
   refuse(check(costs, whole));
   const std::string name = command.what.empty() ? "1f1b" : command.what;
   const TimedSchedule timed =
@@ -282,12 +279,12 @@ bool is_better(const TimedSchedule& a, const TimedSchedule& b) {
 
 ScheduleComparison compare(const ScheduleCommand& command) {
   ScheduleComparison all;
-  for (const ScheduleKind kind : kKinds) {
+  for (const ScheduleKind kind : kScheduleKinds) {
     const PipelineShape shape = shape_for(kind, command, true);
     Problems problems = check(kind, shape);
     if (problems.empty()) {
       Schedule whole = lowered(build(kind, shape));
-      const Costs costs = costs_for(command, shape);
+      const Costs costs = costs_for(command, whole);
       problems = check(costs, whole);
       if (problems.empty())
         all.timed.push_back(time_schedule(std::string(name_of(kind)), std::move(whole), costs,

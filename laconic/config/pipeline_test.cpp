@@ -30,12 +30,18 @@ TEST(PipelineConfig, SchedulesHaveTheChunksTheyNeed) {
     expect_all({{{fmt::format("pipeline.schedule={}", schedule), "mesh.pp=2"}, ""},
                 {{fmt::format("pipeline.schedule={}", schedule), "pipeline.chunks=2"},
                  fmt::format("pipeline.chunks: chunks = 2: {} has 1 stage on each rank, only "
-                             "interleaved has more",
+                             "interleaved and zb_v have more",
                              schedule)}});
   expect_all({
       {{"pipeline.schedule=interleaved", "pipeline.chunks=2", "mesh.pp=2"}, ""},
       {{"pipeline.schedule=interleaved", "mesh.pp=2"},
        "pipeline.chunks: chunks = 1: interleaved needs at least 2"},
+      {{"pipeline.schedule=zb_v", "pipeline.chunks=2", "mesh.pp=2"}, ""},
+      {{"pipeline.schedule=zb_v", "mesh.pp=2"},
+       "pipeline.chunks: chunks = 1: zb_v needs exactly 2"},
+      {{"pipeline.schedule=zb_v", "pipeline.chunks=3", "mesh.pp=2"},
+       "pipeline.chunks: chunks = 3: zb_v needs exactly 2"},
+      {{"pipeline.schedule=zb_v", "pipeline.chunks=0"}, "pipeline.chunks: chunks = 0 is below 1"},
       {{"pipeline.schedule=file:mine.txt", "mesh.pp=2", "pipeline.chunks=3"}, ""},
       {{"pipeline.schedule=file:"}, "pipeline.schedule: file: has no path behind it"},
       {{"pipeline.chunks=0"}, "pipeline.chunks: chunks = 0 is below 1"},
@@ -44,8 +50,8 @@ TEST(PipelineConfig, SchedulesHaveTheChunksTheyNeed) {
 
 TEST(PipelineConfig, AnUnknownScheduleIsToldTheOnesThereAre) {
   const std::string text = to_text(check(with({"pipeline.schedule=1f2b"})));
-  for (const char* part :
-       {"pipeline.schedule: ", "'1f2b'", "gpipe, 1f1b, interleaved, zero_bubble", "file:PATH"})
+  for (const char* part : {"pipeline.schedule: ", "'1f2b'",
+                           "gpipe, 1f1b, interleaved, zero_bubble, zb_v", "file:PATH"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
 }
 

@@ -177,12 +177,18 @@ void check_schedule(Checker& c, const PipelineSection& pipeline) {
   }
   try {
     const ScheduleKind kind = parse_schedule_kind(schedule);
-    const bool has_chunks = kind == ScheduleKind::interleaved;
-    c.require(!has_chunks || pipeline.chunks != 1, "pipeline.chunks",
-              fmt::format("chunks = {}: interleaved needs at least 2", pipeline.chunks));
-    c.require(has_chunks || pipeline.chunks <= 1, "pipeline.chunks",
-              fmt::format("chunks = {}: {} has 1 stage on each rank, only interleaved has more",
-                          pipeline.chunks, schedule));
+    if (pipeline.chunks < 1) return;
+    if (kind == ScheduleKind::interleaved)
+      c.require(pipeline.chunks >= 2, "pipeline.chunks",
+                fmt::format("chunks = {}: interleaved needs at least 2", pipeline.chunks));
+    else if (kind == ScheduleKind::zb_v)
+      c.require(pipeline.chunks == 2, "pipeline.chunks",
+                fmt::format("chunks = {}: zb_v needs exactly 2", pipeline.chunks));
+    else
+      c.require(pipeline.chunks == 1, "pipeline.chunks",
+                fmt::format("chunks = {}: {} has 1 stage on each rank, only interleaved and zb_v "
+                            "have more",
+                            pipeline.chunks, schedule));
   } catch (const ConfigError& error) {
     for (const Problem& p : error.problems())
       c.require(false, "pipeline.schedule", p.what + "; or file:PATH");

@@ -198,9 +198,10 @@ struct PipelineSection {
   template <class V>
   void visit(V& v) {
     v("schedule", schedule,
-      "gpipe, 1f1b, interleaved, zero_bubble, or file:PATH (`laconic schedule` shows and compares "
-      "them)");
-    v("chunks", chunks, "stages of each rank; interleaved needs at least 2, the others 1");
+      "gpipe, 1f1b, interleaved, zero_bubble, zb_v, or file:PATH (`laconic schedule` shows and "
+      "compares them)");
+    v("chunks", chunks,
+      "stages of each rank; interleaved needs at least 2, zb_v exactly 2, the others 1");
     v("split", split,
       "layers of each stage, as \"2,3,3,2\" or [2, 3, 3, 2]; auto: equal work, as counted; "
       "measured: as timed before the first step",

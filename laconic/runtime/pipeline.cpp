@@ -101,7 +101,7 @@ std::vector<int> ranks_of_blocks(const PipelinePlan& plan) {
   std::vector<int> ranks;
   for (std::size_t s = 0; s < plan.stages.size(); ++s)
     for (std::int64_t b = plan.stages[s].begin; b < plan.stages[s].end; ++b)
-      ranks.push_back(rank_of_stage(plan.schedule.shape, static_cast<int>(s)));
+      ranks.push_back(rank_of_stage(plan.schedule, static_cast<int>(s)));
   return ranks;
 }
 
@@ -120,15 +120,15 @@ Pipeline::Pipeline(Weights& weights, PipelinePlan plan, Engine* engine, const Gr
   for (const Action& a : list) stage_options.is_split |= a.op == Op::backward_weight;
   stages_.resize(static_cast<std::size_t>(shape.stages));
   last_gradient_.resize(stages_.size());
-  for (int s = 0; s < shape.stages; ++s)
-    if (rank_of_stage(shape, s) == rank)
-      stages_[static_cast<std::size_t>(s)] = std::make_unique<Stage>(
-          weights, plan_.stages[static_cast<std::size_t>(s)], stage_options);
+  for (const int s : stages_of_rank(plan_.schedule, rank))
+    stages_[static_cast<std::size_t>(s)] =
+        std::make_unique<Stage>(weights, plan_.stages[static_cast<std::size_t>(s)], stage_options);
   for (std::size_t i = 0; i < list.size(); ++i)
     if (list[i].op == Op::backward || list[i].op == Op::backward_weight)
       last_gradient_[static_cast<std::size_t>(list[i].stage)] = i;
   for (int e = 0; e < edge_count(shape); ++e) {
-    const int lower = rank_of_stage(shape, e), upper = rank_of_stage(shape, e + 1);
+    const int lower = rank_of_stage(plan_.schedule, e),
+              upper = rank_of_stage(plan_.schedule, e + 1);
     if (lower == upper || (lower != rank && upper != rank)) continue;
     const bool is_upper = upper == rank;
     edges_[e] =
@@ -234,12 +234,10 @@ void Pipeline::abandon() {
 }
 
 double Pipeline::evaluate(const Batch& batch, std::uint64_t number) {
-  const PipelineShape& shape = plan_.schedule.shape;
   const MessageSpec message{.number = static_cast<int>(number % kEvaluationNumbers),
                             .use = Use::evaluation};
   Seam seam;
-  for (int s = 0; s < shape.stages; ++s) {
-    if (rank_of_stage(shape, s) != rank_) continue;
+  for (const int s : stages_of_rank(plan_.schedule, rank_)) {
     if (edges_.contains(s - 1)) {
       const std::vector<TensorSpec> expected = boundary_of(s - 1, batch.samples());
       seam.clear();

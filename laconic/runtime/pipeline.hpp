@@ -2,7 +2,6 @@
 //
 //   F  I B W     runtime/stage.hpp      tensors in, tensors out
 //   >a <a >g <g  runtime/edge.hpp       pack and send, receive and unpack
-//   R            the caller's hook has been told of every block by then
 //   P            links are told which samples come next
 //
 // Everything that could be decided is in the plan, which all ranks share; what is

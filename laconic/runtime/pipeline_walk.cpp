@@ -42,7 +42,6 @@ void Pipeline::Walk::act(const Action& a, bool completes_stage) {
     case Op::recv_activation: inputs[cell] = recv(a, true); return;
     case Op::send_gradient: return send(a, false);
     case Op::recv_gradient: above[cell] = recv(a, false); return;
-    case Op::reduce_gradients: return;  // every block's has been announced by then
     case Op::prefetch: return prefetch();
   }
 }

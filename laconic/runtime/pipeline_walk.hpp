@@ -59,7 +59,8 @@ struct Pipeline::Walk {
 
   const PipelineShape& shape() const { return pipeline.plan_.schedule.shape; }
   bool is_neighbour_here(int stage) const {
-    return stage >= 0 && stage < shape().stages && rank_of_stage(shape(), stage) == pipeline.rank_;
+    return stage >= 0 && stage < shape().stages &&
+           rank_of_stage(pipeline.plan_.schedule, stage) == pipeline.rank_;
   }
   static Seam take(std::map<Cell, Seam>& from, Cell cell) {
     auto node = from.extract(cell);

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/index.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/schedule/schedule.hpp"
 
@@ -13,7 +14,8 @@ namespace {
 
 using Actions = std::vector<Action>;
 
-constexpr std::array<std::string_view, 4> kKinds = {"gpipe", "1f1b", "interleaved", "zero_bubble"};
+constexpr std::array<std::string_view, kScheduleKinds.size()> kKinds = {
+    "gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"};
 
 void require(ScheduleKind kind, const PipelineShape& shape) {
   const Problems problems = check(kind, shape);
@@ -71,16 +73,19 @@ Actions with_halves(const PipelineShape& shape, int rank, int room) {
 // the k-th is microbatch k % ranks of its turn, and `ranks * chunks` of them make a round, after
 // which come the next `ranks` microbatches. Backwards go the same way with the last chunk first.
 
-Action interleaved_forward(const PipelineShape& shape, int rank, int k) {
+struct ChunkAndMicrobatch {
+  int chunk = 0;
+  int microbatch = 0;
+};
+
+ChunkAndMicrobatch interleaved_forward(const PipelineShape& shape, int k) {
   const int turn = k / shape.ranks, chunks = chunks_of(shape);
-  const int stage = turn % chunks * shape.ranks + rank;
-  return {Op::forward, stage, turn / chunks * shape.ranks + k % shape.ranks};
+  return {turn % chunks, turn / chunks * shape.ranks + k % shape.ranks};
 }
 
-Action interleaved_backward(const PipelineShape& shape, int rank, int k) {
-  Action action = interleaved_forward(shape, rank, k);
-  const int chunk = action.stage / shape.ranks;
-  return {Op::backward, (chunks_of(shape) - 1 - chunk) * shape.ranks + rank, action.microbatch};
+ChunkAndMicrobatch interleaved_backward(const PipelineShape& shape, int k) {
+  const auto [chunk, microbatch] = interleaved_forward(shape, k);
+  return {chunks_of(shape) - 1 - chunk, microbatch};
 }
 
 // Rank 0 has all chunks but the last before it, each a turn of `ranks` forwards, and the last one's
@@ -91,12 +96,16 @@ int interleaved_warm_up(const PipelineShape& shape, int rank) {
   return std::min(all, (shape.ranks - rank - 1) * 2 + (chunks_of(shape) - 1) * shape.ranks);
 }
 
-Actions interleaved_list(const PipelineShape& shape, int rank) {
+// `stages` are the rank's, in the order of its chunks.
+Actions interleaved_list(const PipelineShape& shape, int rank, const std::vector<int>& stages) {
   const int all = shape.microbatches * chunks_of(shape), warm = interleaved_warm_up(shape, rank);
   Actions list;
+  const auto add = [&](Op op, const ChunkAndMicrobatch& at) {
+    list.push_back({op, stages[index(at.chunk)], at.microbatch});
+  };
   for (int k = 0; k < all + warm; ++k) {
-    if (k < all) list.push_back(interleaved_forward(shape, rank, k));
-    if (k >= warm) list.push_back(interleaved_backward(shape, rank, k - warm));
+    if (k < all) add(Op::forward, interleaved_forward(shape, k));
+    if (k >= warm) add(Op::backward, interleaved_backward(shape, k - warm));
   }
   return list;
 }
@@ -149,10 +158,12 @@ Problems check(ScheduleKind kind, const PipelineShape& shape) {
   Problems problems = check_shape(kind, shape);
   if (!problems.empty()) return problems;
   if (kind == ScheduleKind::interleaved) return check_interleaved(shape);
-  if (chunks_of(shape) != 1)
-    problems.push_back({std::string(name_of(kind)),
-                        fmt::format("{} stages on {} ranks are {} chunks each, needs 1",
-                                    shape.stages, shape.ranks, chunks_of(shape))});
+  const int needed = kind == ScheduleKind::zb_v ? 2 : 1;
+  if (chunks_of(shape) != needed)
+    problems.push_back(
+        {std::string(name_of(kind)),
+         fmt::format("{} stages on {} ranks are {} chunk{} each, needs {}", shape.stages,
+                     shape.ranks, chunks_of(shape), chunks_of(shape) == 1 ? "" : "s", needed)});
   return problems;
 }
 
@@ -162,6 +173,7 @@ Schedule build(ScheduleKind kind, const PipelineShape& shape) {
     case ScheduleKind::one_f_one_b: return one_forward_one_backward(shape);
     case ScheduleKind::interleaved: return interleaved(shape);
     case ScheduleKind::zero_bubble: return zero_bubble(shape);
+    case ScheduleKind::zb_v: return zb_v(shape);
   }
   LACONIC_ASSERT(false, fmt::format("kind {}", static_cast<int>(kind)));
 }
@@ -183,7 +195,9 @@ Schedule one_forward_one_backward(const PipelineShape& shape) {
 
 Schedule interleaved(const PipelineShape& shape) {
   require(ScheduleKind::interleaved, shape);
-  return for_each_rank(shape, [&](int rank) { return interleaved_list(shape, rank); });
+  const Schedule empty{shape, {}};
+  return for_each_rank(
+      shape, [&](int rank) { return interleaved_list(shape, rank, stages_of_rank(empty, rank)); });
 }
 
 Schedule zero_bubble(const PipelineShape& shape) {

@@ -13,8 +13,8 @@ namespace laconic {
 // walk is what the runtime does.
 //
 // A schedule without any messages is judged as with_communication() would complete it, with the
-// faults at the actions that are there. R must be there for all stages or for none, P for a rank at
-// most once: lowered() adds them only where there are none at all.
+// faults at the actions that are there. A rank has at most one P; lowered() adds them only where
+// there are none at all.
 //
 // Where: "rank 1, action 3 (<a1)", counted from 0.
 Problems check(const Schedule& schedule);

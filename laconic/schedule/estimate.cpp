@@ -1,3 +1,12 @@
+// estimate(): simulates the schedule (discrete_event.cpp) and adds up what that says.
+//
+// The makespan is when the last event is over, messages arrived and sums done, and
+// `costs.step` on top. A rank is busy for the sum of its computations, and idle for
+// the rest of the makespan: what it waits for messages, for its own sums and for
+// others at the end is all idle time. An activation is held from the begin of its F
+// to the end of its B or W. A rank does one thing at a time, so its list is the
+// order of time and the most that it holds (`live`) is found by counting along it,
+// whatever the costs.
 #include "laconic/schedule/estimate.hpp"
 
 #include <fmt/format.h>
@@ -7,7 +16,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/index.hpp"
-#include "laconic/schedule/clockwork.hpp"
+#include "laconic/schedule/discrete_event.hpp"
 
 namespace laconic {
 
@@ -66,7 +75,7 @@ void check_encoded(Problems& problems, const Costs& costs, const PipelineShape& 
                                       costs.encoded[edge].size(), shape.microbatches)});
 }
 
-// Whom each rank that is stuck would have to meet.
+// Says of each rank that is stuck whom it would have to meet.
 Problems describe_stuck(const Schedule& lowered, const Program& program, const Walk& walk) {
   Problems problems;
   for (int rank = 0; rank < lowered.shape.ranks; ++rank) {
@@ -87,7 +96,6 @@ Problems describe_stuck(const Schedule& lowered, const Program& program, const W
 
 // --- what a walk says
 
-// A rank does one thing at a time, so the order of its list is the order of time.
 int most_live(const std::vector<Action>& actions) {
   int live = 0, most = 0;
   for (const Action& action : actions) {
@@ -108,7 +116,9 @@ void add_span(Timing& timing, const part::Event& event, Span span, double latenc
       span.end += latency;
       timing.messages.push_back(span);
       break;
-    case EventKind::reduction: timing.reductions.push_back(span); break;
+    case EventKind::reduction:
+      timing.reductions.push_back({event.action.stage, event.rank, span.begin, span.end});
+      break;
   }
 }
 

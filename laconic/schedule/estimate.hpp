@@ -1,5 +1,4 @@
-// schedule/estimate.hpp — the same walk with a clock instead of a network: how long, how much
-// memory.
+// schedule/estimate.hpp — times a schedule: how long it takes, how much memory it needs.
 //
 // What one could get wrong: `seconds` of a message is how long it occupies its
 // wire (bytes / rate); `latency` comes on top and occupies nothing. A wire serves
@@ -45,7 +44,7 @@ struct StageCost {
 struct EdgeCost {
   double activation = 0;  // seconds of a message
   double gradient = 0;
-  double encoded_gradient = 0;  // of one that GradientSends selects
+  double encoded_gradient = 0;  // a gradient that GradientSends selects
 };
 
 // Which gradient messages are encoded: [edge][microbatch]. Empty: none.
@@ -66,23 +65,32 @@ Problems check(const Costs& costs, const PipelineShape& shape);
 // The same, and where a paired exchange would never end. Requires: check(lowered) is empty.
 Problems check(const Costs& costs, const Schedule& lowered);
 
-// When something happened: compute on a rank, a message on a wire, or a sum.
+// When something happened: compute on a rank, or a message on a wire.
 struct Span {
-  Action action;  // of the rank that acts; for messages the send
+  Action action;  // for messages the send
   int rank = 0;
-  double begin = 0;  // of a message: its first byte is on the wire
-  double end = 0;    // of a message: the receiver has it, so latency is included
+  double begin = 0;  // for messages: the first byte is on the wire
+  double end = 0;    // for messages: the receiver has it, so latency is included
+};
+
+// When a stage's sums over other ranks occupied the outlet of its rank. They begin when the last B
+// or W of the stage ends, or when the outlet is free; a gradient that this B sends goes before.
+struct Reduction {
+  int stage = 0;
+  int rank = 0;
+  double begin = 0;
+  double end = 0;
 };
 
 struct Timing {
-  double makespan = 0;                // of the whole step, reductions and `step` included
+  double makespan = 0;                // the whole step, reductions and `step` included
   std::vector<double> compute_end;    // per rank: its last compute action
   std::vector<double> busy;           // per rank: computing
   std::vector<double> idle;           // per rank: makespan - busy
   std::vector<int> live_activations;  // per rank, over its stages: the most at any time
   std::vector<Span> compute;          // by rank, then in order
   std::vector<Span> messages;         // in the order of their begin
-  std::vector<Span> reductions;
+  std::vector<Reduction> reductions;  // by rank, then in order
 };
 
 // Requires: check(schedule) and check(costs, schedule) are empty; `schedule` is lowered. Throws

@@ -226,19 +226,20 @@ bool overlap(const Span& a, const Span& b) {
   return a.begin < b.end - 1e-12 && b.begin < a.end - 1e-12;
 }
 
-int receiver_of(const Span& span, int ranks) {
-  const int step = span.action.op == Op::send_activation ? 1 : ranks - 1;
-  return (span.rank + step) % ranks;
+int receiver_of(const Schedule& schedule, const Span& span) {
+  const int step = span.action.op == Op::send_activation ? 1 : -1;
+  return rank_of_stage(schedule, span.action.stage + step);
 }
 
 TEST(Estimate, NoWireCarriesTwoMessagesAtOnce) {
   for (Costs costs : all_engines(with_messages(0.7, 0.9)))
     for (int p = 2; p <= 5; ++p) {
-      const Timing t = estimate(make(ScheduleKind::one_f_one_b, p, 6), costs);
+      const Schedule schedule = make(ScheduleKind::one_f_one_b, p, 6);
+      const Timing t = estimate(schedule, costs);
       for (std::size_t i = 0; i < t.messages.size(); ++i)
         for (std::size_t j = 0; j < i; ++j) {
           const Span &a = t.messages[i], &b = t.messages[j];
-          const int to_a = receiver_of(a, p), to_b = receiver_of(b, p);
+          const int to_a = receiver_of(schedule, a), to_b = receiver_of(schedule, b);
           const bool same_way = a.rank == b.rank && to_a == to_b;
           const bool same_pair = same_way || (a.rank == to_b && b.rank == to_a);
           const bool touch = a.rank == b.rank || a.rank == to_b || to_a == b.rank || to_a == to_b;
@@ -327,9 +328,9 @@ TEST(Estimate, ReductionsBeginWithTheLastGradientAndEndTheStep) {
   costs.stages[0].reduction = 7;
   const Timing t = estimate(make(ScheduleKind::one_f_one_b, 3, 4), costs);
   ASSERT_EQ(t.reductions.size(), 3u);
-  for (const Span& span : t.reductions) {
-    EXPECT_EQ(span.begin, t.compute_end[index(span.rank)]);
-    EXPECT_EQ(span.end - span.begin, 7);
+  for (const Reduction& sum : t.reductions) {
+    EXPECT_EQ(sum.begin, t.compute_end[index(sum.rank)]);
+    EXPECT_EQ(sum.end - sum.begin, 7);
   }
   EXPECT_EQ(t.makespan, (4 + 2) * 3 + 7);
 }
@@ -344,10 +345,47 @@ TEST(Estimate, ReductionsHoldUpMessagesOnlyOnASharedOutlet) {
   EXPECT_EQ(estimate(schedule, costs).compute_end[0], end_of_rank_0);
   costs.wiring = Wiring::hosts;
   const Timing shared = estimate(schedule, costs);
-  const Span sum =
-      *std::ranges::find(shared.reductions, Action{Op::reduce_gradients, 3, 0}, &Span::action);
+  const Reduction sum = *std::ranges::find(shared.reductions, 3, &Reduction::stage);
   EXPECT_EQ(sum.end, sum.begin + 50);
   EXPECT_GT(shared.compute_end[0], sum.end);
+}
+
+// Sums were actions of the schedule once, after a stage's last gradient and its message. These are
+// the makespans, and the sums of the reductions' begins, from then.
+TEST(Estimate, ReductionsTakeTheTimeThatTheyTookAsActions) {
+  struct Row {
+    ScheduleKind kind;
+    int ranks, chunks, microbatches;
+    Wiring wiring;
+    double makespan, begins;
+  };
+  const Row rows[] = {
+      {ScheduleKind::gpipe, 3, 1, 4, Wiring::pairs, 25, 59.75},
+      {ScheduleKind::gpipe, 3, 1, 4, Wiring::hosts, 25, 60.75},
+      {ScheduleKind::gpipe, 3, 1, 4, Wiring::switched, 26, 61.25},
+      {ScheduleKind::one_f_one_b, 4, 1, 6, Wiring::pairs, 41, 138.3},
+      {ScheduleKind::one_f_one_b, 4, 1, 6, Wiring::hosts, 41, 139.8},
+      {ScheduleKind::one_f_one_b, 4, 1, 6, Wiring::switched, 42.5, 141.3},
+      {ScheduleKind::interleaved, 2, 3, 4, Wiring::pairs, 55.85, 279.85},
+      {ScheduleKind::interleaved, 2, 3, 4, Wiring::hosts, 55.85, 282.35},
+      {ScheduleKind::interleaved, 2, 3, 4, Wiring::switched, 58.35, 287.35},
+      {ScheduleKind::zero_bubble, 4, 1, 6, Wiring::pairs, 33.4, 122.3},
+      {ScheduleKind::zero_bubble, 4, 1, 6, Wiring::hosts, 33.4, 122.3},
+      {ScheduleKind::zero_bubble, 4, 1, 6, Wiring::switched, 33.4, 122.3},
+  };
+  for (const Row& row : rows) {
+    Costs costs;
+    costs.wiring = row.wiring;
+    costs.latency = 0.05;
+    for (int s = 0; s < row.ranks * row.chunks; ++s)
+      costs.stages.push_back({1 + 0.1 * s, 2 + 0.1 * s, 1, 1 + 0.1 * s, 2.5 - 0.25 * s});
+    costs.edges = {{0.75, 0.5, 0}};
+    const Timing t = estimate(make(row.kind, row.ranks, row.microbatches, row.chunks), costs);
+    double begins = 0;
+    for (const Reduction& sum : t.reductions) begins += sum.begin;
+    EXPECT_NEAR(t.makespan, row.makespan, 1e-9) << name_of(row.kind);
+    EXPECT_NEAR(begins, row.begins, 1e-9) << name_of(row.kind);
+  }
 }
 
 // Finishing times of four stages under Megatron's exchange, found by another simulator.

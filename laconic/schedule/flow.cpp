@@ -1,24 +1,31 @@
-// flow(): the walk when messages share outlets and inlets evenly, instead of queueing for them.
+// flow(): a flow-level simulation, where messages share outlets and inlets instead of queueing.
 //
 // What a rank sends to another goes one message after the other; messages of
-// different pairs flow at once. Each flows at the least of its shares of the
-// sender's outlet and the receiver's inlet. Shares change whenever a message
-// begins or ends, so time goes from one such change to the next, and a message's end is
-// known only when it is there. That is why slack is not computed here.
+// different pairs flow at once. If `out` messages leave the sender and `in` arrive
+// at the receiver, this one flows at
+//
+//     rate = min(1 / out, 1 / in)     of the full rate,
+//
+// as over a switch, where the narrower end decides. (What a flow cannot use of its
+// share is not given to the others: a little less than max-min fairness would give.)
+// Rates change only when a message begins or ends, or a rank goes on. So time
+// jumps from one such change to the next (next_change()), `left` seconds at full
+// rate become left - (time - now_) rate, and a message ends when nothing is left.
+// Its end is known only when it is there, so that slack is not computed here.
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <queue>
 
 #include "laconic/base/index.hpp"
-#include "laconic/schedule/clockwork.hpp"
+#include "laconic/schedule/discrete_event.hpp"
 
 namespace laconic::part {
 
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kDone = 1e-12;  // of a message: what rounding may leave of it
+constexpr double kDone = 1e-12;  // the share of a message that rounding may leave
 
 // The messages of an ordered pair; a rank's sums are a flow to nobody.
 struct Flow {
@@ -36,7 +43,7 @@ class FlowWalker {
         wake_(program.by_rank.size(), 0),
         awaits_(program.by_rank.size(), kNone) {
     for (const Event& event : program.events)
-      walk_.seconds.push_back(seconds_of_event(costs, event.action));
+      walk_.seconds.push_back(seconds_of_event(costs, event));
     walk_.begin.assign(program.events.size(), 0);
     walk_.end.assign(program.events.size(), kNever);
   }

@@ -27,28 +27,35 @@ Look look_of(Op op) {
     case Op::backward_input: return {"═", 42};
     case Op::backward_weight: return {"╌", 43};
     case Op::send_activation: return {"─", 46};
-    case Op::send_gradient: return {"═", 42};
-    default: return {"░", 45};
+    default: return {"═", 42};
   }
+}
+constexpr Look kSums = {"░", 45};
+
+struct Box {
+  int stage = 0;
+  std::string name;  // "F10", "a10" on a wire, "R" for sums
+  Look look;
+  double begin = 0;
+  double end = 0;
+};
+
+Box box_of(const Span& span) {
+  std::string name = to_text(span.action);
+  if (name[0] == '>') name.erase(0, 1);
+  return {span.action.stage, name, look_of(span.action.op), span.begin, span.end};
 }
 
 struct Lane {
   std::string name;
-  std::vector<Span> spans;  // by begin
+  std::vector<Box> boxes;  // by begin
 };
 
-char letter_of(Op op) {
-  const std::string text = to_text(Action{op, 0, 0});
-  return text[text[0] == '>' ? 1 : 0];
-}
-
 // The longest of "2F10", "F10" and "F" that fits.
-std::string label(const Action& action, bool with_stage, std::size_t columns) {
-  std::string text = to_text(action);
-  if (text[0] == '>') text.erase(0, 1);
-  const std::string whole = with_stage ? std::to_string(action.stage) + text : text;
+std::string label(const Box& box, bool with_stage, std::size_t columns) {
+  const std::string whole = with_stage ? std::to_string(box.stage) + box.name : box.name;
   if (whole.size() <= columns) return whole;
-  return text.size() <= columns ? text : std::string(1, letter_of(action.op));
+  return box.name.size() <= columns ? box.name : box.name.substr(0, 1);
 }
 
 std::string repeat(const char* text, std::size_t times) {
@@ -57,8 +64,8 @@ std::string repeat(const char* text, std::size_t times) {
   return repeated;
 }
 
-int receiver_of(const PipelineShape& shape, const Action& send) {
-  return rank_of_stage(shape, send.op == Op::send_activation ? send.stage + 1 : send.stage - 1);
+int receiver_of(const Schedule& schedule, const Action& send) {
+  return rank_of_stage(schedule, send.op == Op::send_activation ? send.stage + 1 : send.stage - 1);
 }
 
 class Drawing {
@@ -76,7 +83,7 @@ class Drawing {
   std::string draw() const {
     std::string text;
     for (const Lane& lane : lanes_)
-      text += fmt::format("{:<{}}{}\n", lane.name, margin_, boxes(lane));
+      text += fmt::format("{:<{}}{}\n", lane.name, margin_, drawn(lane));
     return text + axis();
   }
 
@@ -84,30 +91,30 @@ class Drawing {
   void add_ranks() {
     for (int rank = 0; rank < schedule_.shape.ranks; ++rank) lanes_.push_back({name(rank), {}});
     for (const Span& span : timing_.compute)
-      lanes_[static_cast<std::size_t>(span.rank)].spans.push_back(span);
+      lanes_[static_cast<std::size_t>(span.rank)].boxes.push_back(box_of(span));
   }
   static std::string name(int rank) { return fmt::format("rank {}", rank); }
 
   void add_wires() {
     std::map<std::pair<int, int>, Lane> wires;
     for (const Span& span : timing_.messages) {
-      const int to = receiver_of(schedule_.shape, span.action);
+      const int to = receiver_of(schedule_, span.action);
       Lane& lane = wires[{span.rank, to}];
       lane.name = fmt::format("{} to {}", span.rank, to);
-      lane.spans.push_back(span);
+      lane.boxes.push_back(box_of(span));
     }
     for (auto& [between, lane] : wires) lanes_.push_back(std::move(lane));
   }
 
   void add_sums() {
     std::map<int, Lane> sums;
-    for (const Span& span : timing_.reductions) {
-      if (span.end <= span.begin) continue;
-      sums[span.rank].name = fmt::format("sums {}", span.rank);
-      sums[span.rank].spans.push_back(span);
+    for (const Reduction& sum : timing_.reductions) {
+      if (sum.end <= sum.begin) continue;
+      sums[sum.rank].name = fmt::format("sums {}", sum.rank);
+      sums[sum.rank].boxes.push_back({sum.stage, "R", kSums, sum.begin, sum.end});
     }
     for (auto& [rank, lane] : sums) {
-      std::ranges::stable_sort(lane.spans, {}, &Span::begin);
+      std::ranges::stable_sort(lane.boxes, {}, &Box::begin);
       lanes_.push_back(std::move(lane));
     }
   }
@@ -116,34 +123,33 @@ class Drawing {
     return (static_cast<double>(column) + 0.5) * timing_.makespan / static_cast<double>(width_);
   }
 
-  // Of the spans that cover the middle of a column the first one has it.
-  std::string boxes(const Lane& lane) const {
+  // A column is the first box's that covers its middle.
+  std::string drawn(const Lane& lane) const {
     std::string text;
     std::size_t column = 0, next = 0;
     while (column < width_) {
-      while (next < lane.spans.size() && lane.spans[next].end <= time_of(column)) ++next;
-      const bool is_idle = next == lane.spans.size() || lane.spans[next].begin > time_of(column);
+      while (next < lane.boxes.size() && lane.boxes[next].end <= time_of(column)) ++next;
+      const bool is_idle = next == lane.boxes.size() || lane.boxes[next].begin > time_of(column);
       std::size_t last = column + 1;
       if (is_idle) {
         while (last < width_ &&
-               (next == lane.spans.size() || lane.spans[next].begin > time_of(last)))
+               (next == lane.boxes.size() || lane.boxes[next].begin > time_of(last)))
           ++last;
         text += repeat("·", last - column);
       } else {
-        while (last < width_ && lane.spans[next].end > time_of(last)) ++last;
-        text += box(lane.spans[next].action, last - column);
+        while (last < width_ && lane.boxes[next].end > time_of(last)) ++last;
+        text += box(lane.boxes[next], last - column);
       }
       column = last;
     }
     return text;
   }
 
-  std::string box(const Action& action, std::size_t columns) const {
-    const Look look = look_of(action.op);
-    const std::string text = label(action, chunks_of(schedule_.shape) > 1, columns);
+  std::string box(const Box& box, std::size_t columns) const {
+    const std::string text = label(box, chunks_of(schedule_.shape) > 1, columns);
     const std::size_t rest = columns - text.size();
-    if (!options_.colour) return text + repeat(look.fill, rest);
-    return fmt::format("\x1b[30;{}m{}{}\x1b[0m", look.colour, text, std::string(rest, ' '));
+    if (!options_.colour) return text + repeat(box.look.fill, rest);
+    return fmt::format("\x1b[30;{}m{}{}\x1b[0m", box.look.colour, text, std::string(rest, ' '));
   }
 
   std::string axis() const {

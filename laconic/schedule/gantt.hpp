@@ -9,7 +9,7 @@
 namespace laconic {
 
 struct GanttOptions {
-  int columns = 100;      // of the terminal, names of ranks included
+  int columns = 100;      // the terminal's; names of ranks are in there
   bool messages = false;  // a line per wire as well
   bool colour = false;    // ANSI, by kind of action
 };

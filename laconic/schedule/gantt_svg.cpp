@@ -11,7 +11,7 @@ namespace {
 
 // In pixels.
 constexpr double kMargin = 64;
-constexpr double kWidth = 1200;  // of the time axis
+constexpr double kWidth = 1200;  // the time axis
 constexpr double kTop = 64;
 constexpr double kLane = 28;   // a rank
 constexpr double kGap = 26;    // between ranks, where messages are seen
@@ -60,7 +60,7 @@ class Document {
       text(8, top(rank) + kLane / 2 + 4, fmt::format("rank {}", rank));
     for (const Span& span : timing_.messages) message(span);
     for (const Span& span : timing_.compute) box(span);
-    for (const Span& span : timing_.reductions) sum(span);
+    for (const Reduction& one : timing_.reductions) sum(one);
     legend();
     return out_ + "</svg>\n";
   }
@@ -110,11 +110,11 @@ class Document {
       text((x(span.begin) + x(span.end)) / 2, top(span.rank) + kLane / 2 + 4, name, "middle");
   }
 
-  // From the sender's lane to the receiver's, as long as it is under way. Around the ring it
-  // crosses the lanes between.
+  // Draws a line from the sender's lane to the receiver's, as long as the message is under way. If
+  // they are not neighbours it crosses the lanes between them.
   void message(const Span& span) {
     const bool is_activation = span.action.op == Op::send_activation;
-    const int to = rank_of_stage(schedule_.shape, span.action.stage + (is_activation ? 1 : -1));
+    const int to = rank_of_stage(schedule_, span.action.stage + (is_activation ? 1 : -1));
     const bool is_down = to > span.rank;
     out_ += fmt::format(
         "<line x1=\"{:.2f}\" y1=\"{:g}\" x2=\"{:.2f}\" y2=\"{:g}\" stroke=\"#222222\" "
@@ -124,13 +124,13 @@ class Document {
         escaped(to_text(span.action, true)), span.rank, to, span.begin, span.end);
   }
 
-  void sum(const Span& span) {
-    if (span.end <= span.begin) return;
+  void sum(const Reduction& sum) {
+    if (sum.end <= sum.begin) return;
     out_ += fmt::format(
         "<rect x=\"{:.2f}\" y=\"{:g}\" width=\"{:.2f}\" height=\"{:g}\" fill=\"#555555\"><title>R "
         "of stage {}: {:.6g} to {:.6g}</title></rect>\n",
-        x(span.begin), top(span.rank) + kLane + 2, x(span.end) - x(span.begin), kSumHeight,
-        span.action.stage, span.begin, span.end);
+        x(sum.begin), top(sum.rank) + kLane + 2, x(sum.end) - x(sum.begin), kSumHeight, sum.stage,
+        sum.begin, sum.end);
   }
 
   void legend() {

@@ -1,7 +1,6 @@
 #include "laconic/schedule/lower.hpp"
 
 #include <algorithm>
-#include <map>
 
 namespace laconic {
 
@@ -15,29 +14,16 @@ bool has_any(const Schedule& schedule, const Predicate& is_one) {
       schedule.by_rank, [&](const Actions& list) { return std::ranges::any_of(list, is_one); });
 }
 
-void add_with_messages(Actions& list, const PipelineShape& shape, const Action& action) {
+void add_with_messages(Actions& list, const Schedule& schedule, const Action& action) {
   const bool is_forward = action.op == Op::forward;
   const bool moves = is_forward || action.op == Op::backward || action.op == Op::backward_input;
   const int before = action.stage - 1, after = action.stage;  // edges
   const auto add = [&](Op op) { list.push_back({op, action.stage, action.microbatch}); };
-  if (moves && crosses_ranks(shape, is_forward ? before : after))
+  if (moves && crosses_ranks(schedule, is_forward ? before : after))
     add(is_forward ? Op::recv_activation : Op::recv_gradient);
   list.push_back(action);
-  if (moves && crosses_ranks(shape, is_forward ? after : before))
+  if (moves && crosses_ranks(schedule, is_forward ? after : before))
     add(is_forward ? Op::send_activation : Op::send_gradient);
-}
-
-// What stands at a list's end for a stage: the last B or W, and the message of that B.
-std::map<int, std::size_t> ends_of_stages(const Actions& list) {
-  std::map<int, std::size_t> ends;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    const Op op = list[i].op;
-    if (op == Op::backward || op == Op::backward_weight || op == Op::backward_input)
-      ends[list[i].stage] = i;
-    const auto end = ends.find(list[i].stage);
-    if (op == Op::send_gradient && end != ends.end() && end->second + 1 == i) end->second = i;
-  }
-  return ends;
 }
 
 }  // namespace
@@ -46,24 +32,7 @@ Schedule with_communication(Schedule schedule) {
   if (has_any(schedule, [](const Action& a) { return is_message(a.op); })) return schedule;
   for (Actions& list : schedule.by_rank) {
     Actions lowered;
-    for (const Action& action : list) add_with_messages(lowered, schedule.shape, action);
-    list = std::move(lowered);
-  }
-  return schedule;
-}
-
-Schedule with_reductions(Schedule schedule) {
-  if (has_any(schedule, [](const Action& a) { return a.op == Op::reduce_gradients; }))
-    return schedule;
-  for (Actions& list : schedule.by_rank) {
-    const auto ends = ends_of_stages(list);
-    Actions lowered;
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      lowered.push_back(list[i]);
-      const auto end = ends.find(list[i].stage);
-      if (end != ends.end() && end->second == i)
-        lowered.push_back({Op::reduce_gradients, list[i].stage, 0});
-    }
+    for (const Action& action : list) add_with_messages(lowered, schedule, action);
     list = std::move(lowered);
   }
   return schedule;
@@ -77,14 +46,16 @@ Schedule with_prefetch(Schedule schedule) {
     for (std::size_t i = 0; i < list.size(); ++i)
       if (list[i].op == Op::forward || (list[i].op == Op::send_activation && after == i))
         after = i + 1;
-    const Action prefetch{Op::prefetch, static_cast<int>(rank), 0};
-    if (after > 0) list.insert(list.begin() + static_cast<std::ptrdiff_t>(after), prefetch);
+    const std::vector<int> stages = stages_of_rank(schedule, static_cast<int>(rank));
+    if (after > 0 && !stages.empty())
+      list.insert(list.begin() + static_cast<std::ptrdiff_t>(after),
+                  {Op::prefetch, stages.front(), 0});
   }
   return schedule;
 }
 
 Schedule lowered(Schedule schedule) {
-  return with_prefetch(with_reductions(with_communication(std::move(schedule))));
+  return with_prefetch(with_communication(std::move(schedule)));
 }
 
 Schedule compute_only(Schedule schedule) {

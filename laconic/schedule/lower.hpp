@@ -10,16 +10,12 @@ namespace laconic {
 // place them by itself).
 Schedule with_communication(Schedule schedule);
 
-// Adds R after the action that completes each stage's gradients (and after the message of that
-// action, which another rank waits for). Leaves schedules that have some alone.
-Schedule with_reductions(Schedule schedule);
-
 // Adds one P per rank, after its last forward and what that sends: what it starts has all of the
 // remaining backward to end. It bears the rank's first stage. Leaves schedules that have some
 // alone.
 Schedule with_prefetch(Schedule schedule);
 
-// All of them, in this order: what the runtime walks.
+// Both, in this order: what the runtime walks.
 Schedule lowered(Schedule schedule);
 
 // The compute actions alone.

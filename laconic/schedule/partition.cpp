@@ -1,3 +1,20 @@
+// partition(): dynamic programming over (stages left, first block).
+//
+// Three questions, each under the answer of the one before: how small the largest
+// stage can be; with no stage above that, how small the sum of squares can be,
+// which is what makes stages alike; and with both, which split has the longest
+// first stage, then the longest second, and so on. For the first two
+//
+//     best[left][begin] = min over end > begin of join(sums[begin][end], best[left - 1][end])
+//
+// is the best value of the blocks from `begin` on in `left` stages, where join()
+// makes the value of a stage's sum and the rest's: the larger of the two, or the
+// square added to the rest (kNever, if the sum is above `largest`). Both grow with
+// the rest, so the best of the rest is part of the best of all, which is why the
+// recursion is right. The third question reads the split off the table: each stage
+// takes as many blocks as it can while the value stays the best. Sums of the same
+// costs in another order differ in their last bits, so "the best" means within
+// kRounding of it. For B blocks that is stages * B^2 steps.
 #include "laconic/schedule/partition.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +34,8 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Equal costs that were added in another order differ by this much, and must not break a tie.
+// More than sums of equal costs differ when they are added in another order: no tie may break by
+// it.
 constexpr double kRounding = 1 + 1e-12;
 
 using Table = std::vector<std::vector<double>>;  // [stages left][first block]
@@ -26,7 +44,7 @@ std::size_t index(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-// Times a power of two, so that no square can overflow.
+// Multiplies by a power of two, so that no square can overflow.
 std::vector<double> scaled(std::vector<double> costs) {
   const double largest = *std::ranges::max_element(costs);
   if (largest > 0)
@@ -42,8 +60,7 @@ Table sums_of_ranges(const std::vector<double>& costs) {
   return sums;
 }
 
-// The best of the blocks from `begin` on in so many stages, for all of both. `join` makes the value
-// of a stage's sum and the best of the rest; what must not be is kNever.
+// The table `best` of the essay above.
 template <class Join>
 Table best_of_rest(const Table& sums, int stages, const Join& join) {
   const std::size_t blocks = sums.size() - 1;
@@ -77,9 +94,6 @@ std::int64_t parse_layers(std::string_view text, std::string_view word) {
 
 }  // namespace
 
-// Three questions, each under the answer of the one before: the smallest maximum; with no stage
-// above it, the smallest sum of squares; and with both, the longest first stage, then the longest
-// second, and so on.
 std::vector<BlockRange> partition(const std::vector<double>& block_costs, int stages) {
   require(block_costs, stages);
   const Table sums = sums_of_ranges(scaled(block_costs));

@@ -31,13 +31,14 @@ std::optional<std::string> fault_of_shape(const Schedule& schedule) {
   return std::nullopt;
 }
 
-std::optional<std::string> fault_of_place(const PipelineShape& shape, int rank,
+std::optional<std::string> fault_of_place(const Schedule& schedule, int rank,
                                           const Action& action) {
+  const PipelineShape& shape = schedule.shape;
   if (action.stage < 0 || action.stage >= shape.stages)
     return fmt::format("there is no stage {} among {}", action.stage, shape.stages);
-  if (rank_of_stage(shape, action.stage) != rank)
+  if (rank_of_stage(schedule, action.stage) != rank)
     return fmt::format("stage {} lives on rank {}", action.stage,
-                       rank_of_stage(shape, action.stage));
+                       rank_of_stage(schedule, action.stage));
   const int microbatches = has_microbatch(action.op) ? shape.microbatches : 1;
   if (action.microbatch < 0 || action.microbatch >= microbatches)
     return fmt::format("there is no microbatch {} among {}", action.microbatch, microbatches);
@@ -47,18 +48,20 @@ std::optional<std::string> fault_of_place(const PipelineShape& shape, int rank,
 std::vector<Fault> faults_before_all(const Schedule& schedule) {
   if (auto what = fault_of_shape(schedule)) return {{kWholeSchedule, kNowhere, *what}};
   std::vector<Fault> faults;
+  for (Problem& p : check(schedule.placement, schedule.shape.ranks, schedule.shape.stages))
+    faults.push_back({kWholeSchedule, kNowhere, std::move(p.what)});
+  if (!faults.empty()) return faults;
   for (int rank = 0; rank < schedule.shape.ranks; ++rank) {
     const auto& list = schedule.by_rank[index(rank)];
     for (std::size_t i = 0; i < list.size(); ++i)
-      if (auto what = fault_of_place(schedule.shape, rank, list[i]))
-        faults.push_back({rank, i, *what});
+      if (auto what = fault_of_place(schedule, rank, list[i])) faults.push_back({rank, i, *what});
   }
   return faults;
 }
 
 // --- who needs what
 
-// The edge of a message: of those before and after its stage.
+// The edge before the message's stage or after it.
 int edge_of(const Action& message) {
   const bool is_before = message.op == Op::recv_activation || message.op == Op::send_gradient;
   return is_before ? message.stage - 1 : message.stage;
@@ -87,7 +90,6 @@ class Checker {
         with_stage_(names_stages(schedule)),
         is_completed_(walked_ != given_) {
     find_places();
-    for (const Action& action : all(Op::reduce_gradients)) reduced_.insert(action.stage);
   }
 
   std::vector<Fault> run() {
@@ -128,14 +130,6 @@ class Checker {
     }
   }
 
-  std::vector<Action> all(Op op) const {
-    std::vector<Action> found;
-    for (const auto& list : walked_.by_rank)
-      std::ranges::copy_if(list, std::back_inserter(found),
-                           [&](const Action& action) { return action.op == op; });
-    return found;
-  }
-
   bool has(const Action& action) const { return place_.contains(action); }
   Action backward_of(int stage, int microbatch) const {
     const Action whole{Op::backward, stage, microbatch};
@@ -165,10 +159,8 @@ class Checker {
     for (const int k : halves) check_halves(stage, k);
     for (const Op op :
          {Op::send_activation, Op::recv_activation, Op::send_gradient, Op::recv_gradient})
-      if (!is_completed_ && crosses_ranks(shape_, edge_of({op, stage, 0})))
+      if (!is_completed_ && crosses_ranks(given_, edge_of({op, stage, 0})))
         check_complete(op, stage, microbatches_of(op, stage));
-    if (!reduced_.empty() && !reduced_.contains(stage))
-      missing({Op::reduce_gradients, stage, 0}, {Op::reduce_gradients, stage, 0});
   }
 
   // Runs of missing microbatches are one fault each: a wrong digit may leave out thousands.
@@ -211,13 +203,13 @@ class Checker {
     std::vector<Action> needs;
     switch (a.op) {
       case Op::forward:
-        if (crosses_ranks(shape_, before)) return {{Op::recv_activation, a.stage, k}};
+        if (crosses_ranks(given_, before)) return {{Op::recv_activation, a.stage, k}};
         if (before >= 0) return {{Op::forward, before, k}};
         return {};
       case Op::backward:
       case Op::backward_input:
         needs.push_back({Op::forward, a.stage, k});
-        if (crosses_ranks(shape_, a.stage))
+        if (crosses_ranks(given_, a.stage))
           needs.push_back({Op::recv_gradient, a.stage, k});
         else if (after < shape_.stages)
           needs.push_back(backward_of(after, k));
@@ -225,10 +217,6 @@ class Checker {
       case Op::backward_weight: return {{Op::backward_input, a.stage, k}};
       case Op::send_activation: return {{Op::forward, a.stage, k}};
       case Op::send_gradient: return {backward_of(a.stage, k)};
-      case Op::reduce_gradients:
-        for (const Op op : {Op::backward, Op::backward_weight})
-          for (const int i : microbatches_of(op, a.stage)) needs.push_back({op, a.stage, i});
-        return needs;
       case Op::recv_activation:
       case Op::recv_gradient:
       case Op::prefetch: return {};
@@ -238,7 +226,7 @@ class Checker {
 
   void check_needs(int rank, std::size_t at) {
     const Action& action = list(rank)[at];
-    if (is_message(action.op) && !crosses_ranks(shape_, edge_of(action)))
+    if (is_message(action.op) && !crosses_ranks(given_, edge_of(action)))
       fault(rank, at,
             fmt::format("no other rank has the stage {} stage {}",
                         edge_of(action) < action.stage ? "before" : "after", action.stage));
@@ -258,11 +246,11 @@ class Checker {
   }
 
   void check_order(int edge, Op op) {
-    if (!crosses_ranks(shape_, edge)) return;
+    if (!crosses_ranks(given_, edge)) return;
     const Action any{op, op == Op::recv_activation ? edge + 1 : edge, 0};
-    const auto taken = sequence(rank_of_stage(shape_, any.stage), op, any.stage);
+    const auto taken = sequence(rank_of_stage(given_, any.stage), op, any.stage);
     const Action other = counterpart(any);
-    const auto sent = sequence(rank_of_stage(shape_, other.stage), other.op, other.stage);
+    const auto sent = sequence(rank_of_stage(given_, other.stage), other.op, other.stage);
     for (std::size_t i = 0; i < std::min(taken.size(), sent.size()); ++i)
       if (counterpart(sent[i]) != taken[i])
         return fault_at(taken[i], fmt::format("is taken where {} comes, {}", spoken(sent[i]),
@@ -275,13 +263,13 @@ class Checker {
     std::vector<std::size_t> at(index(shape_.ranks), 0);
     const auto is_sent = [&](const Action& receive) {
       const Action send = counterpart(receive);
-      return has(send) && place_.at(send) < at[index(rank_of_stage(shape_, send.stage))];
+      return has(send) && place_.at(send) < at[index(rank_of_stage(given_, send.stage))];
     };
     for (bool moved = true; moved;) {
       moved = false;
       for (int rank = 0; rank < shape_.ranks; ++rank)
         for (std::size_t& i = at[index(rank)]; i < list(rank).size(); ++i, moved = true)
-          if (is_receive(list(rank)[i].op) && crosses_ranks(shape_, edge_of(list(rank)[i])) &&
+          if (is_receive(list(rank)[i].op) && crosses_ranks(given_, edge_of(list(rank)[i])) &&
               !is_sent(list(rank)[i]))
             break;
     }
@@ -292,7 +280,7 @@ class Checker {
   void report_wait(int rank, const std::vector<std::size_t>& at) {
     const std::size_t here = at[index(rank)];
     const Action send = counterpart(list(rank)[here]);
-    const int peer = rank_of_stage(shape_, send.stage);
+    const int peer = rank_of_stage(given_, send.stage);
     if (!has(send))
       return fault(rank, here,
                    fmt::format("waits for {}, which rank {} never sends", spoken(send), peer));
@@ -306,26 +294,26 @@ class Checker {
   std::string spoken(const Action& action) const { return to_text(action, with_stage_); }
 
   std::string described(const Action& action) const {
-    const int rank = rank_of_stage(shape_, action.stage);
+    const int rank = rank_of_stage(given_, action.stage);
     const std::size_t at = given_at_[index(rank)][place_.at(action)];
     return fmt::format("action {} ({})", at, spoken(given_.by_rank[index(rank)][at]));
   }
 
   std::string described_on_its_rank(const Action& action) const {
-    return fmt::format("rank {}, {}", rank_of_stage(shape_, action.stage), described(action));
+    return fmt::format("rank {}, {}", rank_of_stage(given_, action.stage), described(action));
   }
 
   void fault(int rank, std::size_t at, std::string what) {
     faults_.push_back({rank, given_at_[index(rank)][at], std::move(what)});
   }
   void fault_at(const Action& action, std::string what) {
-    fault(rank_of_stage(shape_, action.stage), place_.at(action), std::move(what));
+    fault(rank_of_stage(given_, action.stage), place_.at(action), std::move(what));
   }
   void missing(const Action& first, const Action& last) {
     const std::string what =
         first == last ? spoken(first) + " is missing"
                       : fmt::format("{} ... {} are missing", spoken(first), spoken(last));
-    faults_.push_back({rank_of_stage(shape_, first.stage), kNowhere, what});
+    faults_.push_back({rank_of_stage(given_, first.stage), kNowhere, what});
   }
 
   const Schedule& given_;
@@ -335,7 +323,6 @@ class Checker {
   const bool is_completed_;                         // messages are not those of a file
   std::map<Action, std::size_t> place_;             // the first, in the walked list of its rank
   std::vector<std::vector<std::size_t>> given_at_;  // by rank and place in the walked list
-  std::set<int> reduced_;                           // stages that have an R
   std::vector<Fault> faults_;
 };
 

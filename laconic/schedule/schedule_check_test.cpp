@@ -76,12 +76,10 @@ class Simulation {
         wires_[wire_of(a)].push_back(a.microbatch);
         return input_gradients_.contains(here) && a.stage > 0;
       case Op::forward: return forward(a, here);
-      case Op::backward: return backward(a, here) && weight(a, here);
+      case Op::backward: return backward(a, here) && weight(here);
       case Op::backward_input: return backward(a, here);
-      case Op::backward_weight: return weight(a, here);
-      case Op::reduce_gradients:
-        return reduced_.insert(a.stage).second && gradients_[a.stage] == microbatches();
-      case Op::prefetch: return prefetched_.insert(a.stage % schedule_.shape.ranks).second;
+      case Op::backward_weight: return weight(here);
+      case Op::prefetch: return prefetched_.insert(rank_of_stage(schedule_, a.stage)).second;
     }
     return false;
   }
@@ -89,42 +87,45 @@ class Simulation {
   bool forward(const Action& a, const Tensor& here) {
     const bool is_first = a.stage == 0;
     if (!is_first && !inputs_.contains(here)) return false;
-    if (schedule_.shape.ranks == 1) inputs_.insert({a.stage + 1, a.microbatch});
+    if (is_here(a.stage + 1, a)) inputs_.insert({a.stage + 1, a.microbatch});
     return outputs_.insert(here).second;
   }
 
   bool backward(const Action& a, const Tensor& here) {
     const bool is_last = a.stage + 1 == schedule_.shape.stages;
     if (!outputs_.contains(here) || (!is_last && !output_gradients_.contains(here))) return false;
-    if (schedule_.shape.ranks == 1) output_gradients_.insert({a.stage - 1, a.microbatch});
+    if (is_here(a.stage - 1, a)) output_gradients_.insert({a.stage - 1, a.microbatch});
     return input_gradients_.insert(here).second;
   }
 
-  bool weight(const Action& a, const Tensor& here) {
-    ++gradients_[a.stage];
+  // Whether the same rank has that stage, so that no message comes.
+  bool is_here(int stage, const Action& a) const {
+    return stage >= 0 && stage < schedule_.shape.stages &&
+           rank_of_stage(schedule_, stage) == rank_of_stage(schedule_, a.stage);
+  }
+
+  bool weight(const Tensor& here) {
     return input_gradients_.contains(here) && summed_.insert(here).second;
   }
 
   int microbatches() const { return schedule_.shape.microbatches; }
-  bool all_done() {
+  bool all_done() const {
     const auto stages = static_cast<std::size_t>(schedule_.shape.stages);
     const std::size_t all = stages * static_cast<std::size_t>(microbatches());
-    return outputs_.size() == all && input_gradients_.size() == all && summed_.size() == all &&
-           (reduced_.empty() || reduced_.size() == stages);
+    return outputs_.size() == all && input_gradients_.size() == all && summed_.size() == all;
   }
 
   const Schedule& schedule_;
   std::minstd_rand random_;
   std::map<std::pair<char, int>, std::deque<int>> wires_;
   std::set<Tensor> inputs_, outputs_, output_gradients_, input_gradients_, summed_;
-  std::map<int, int> gradients_;
-  std::set<int> reduced_, prefetched_;
+  std::set<int> prefetched_;
 };
 
 struct Tally {
   int good = 0;
   int bad = 0;
-  int cycles = 0;  // of the bad: nothing is wrong but the waits
+  int cycles = 0;  // bad ones with nothing wrong but the waits
 };
 
 void count(const Problems& problems, Tally& tally) {
@@ -169,7 +170,7 @@ TEST(ScheduleCheck, AgreesWithASimulationWhenAnyActionIsMovedAnywhere) {
                   [&](const Schedule& changed) { compare(changed, tally); });
   });
   EXPECT_GT(tally.good, 3000);
-  EXPECT_GT(tally.bad, 15000);
+  EXPECT_GT(tally.bad, 13000);
   EXPECT_GT(tally.cycles, 500);
 }
 
@@ -184,7 +185,7 @@ TEST(ScheduleCheck, AgreesWithASimulationWhenNeighboursAreSwapped) {
         std::swap(list[i], list[i + 1]);
       }
   });
-  EXPECT_GT(tally.good, 5000);
+  EXPECT_GT(tally.good, 4500);
   EXPECT_GT(tally.bad, 7000);
 }
 
@@ -192,7 +193,8 @@ TEST(ScheduleCheck, AgreesWithASimulationWhenListsAreShuffledABit) {
   Tally tally;
   std::minstd_rand random(7);
   for (int round = 0; round < 20000; ++round) {
-    Schedule changed = lowered(build(kAllKinds[random() % 2], {2 + round % 3, 2 + round % 3, 2}));
+    Schedule changed =
+        lowered(build(kScheduleKinds[random() % 2], {2 + round % 3, 2 + round % 3, 2}));
     for (int swaps = 1 + round % 7; swaps > 0; --swaps) {
       auto& list = changed.by_rank[random() % changed.by_rank.size()];
       const std::size_t i = random() % (list.size() - 1);
@@ -215,10 +217,8 @@ TEST(ScheduleCheck, AgreesWithASimulationWhenAnActionIsMissingOrRepeated) {
         Schedule changed = schedule;
         auto& changed_list = changed.by_rank[rank];
         changed_list.erase(changed_list.begin() + static_cast<std::ptrdiff_t>(i));
-        // The only stage's only R, or a P: left to lowered().
-        const bool may_be_left_out =
-            list[i].op == Op::prefetch || (list[i].op == Op::reduce_gradients && shape.stages == 1);
-        EXPECT_EQ(check(changed).empty(), may_be_left_out) << to_text(list[i]);
+        // A P is left to lowered().
+        EXPECT_EQ(check(changed).empty(), list[i].op == Op::prefetch) << to_text(list[i]);
         if (has_microbatch(list[i].op) && shape.microbatches > 1) compare(changed, tally);
         changed = schedule;
         changed.by_rank[rank].push_back(list[i]);
@@ -279,12 +279,9 @@ TEST(ScheduleCheck, NamesRankPlaceActionAndWhatItWaitsFor) {
       {"rank 0: F0 I0 F1 W1 F4 B4",
        "rank 0: B2 ... B3 are missing\nrank 0: F2 ... F3 are missing\n"
        "rank 0: I1 is missing\nrank 0: W0 is missing\n"},
-      {"rank 0: F0 R B0 P P",
-       "rank 0, action 1 (R): comes before action 2 (B0), which it needs\n"
-       "rank 0, action 4 (P): is there twice, first as action 3\n"},
-      {"rank 0: 0F0 1F0 1P 0P 1B0 0B0 0R",
-       "rank 0, action 3 (0P): a rank has one P, which is action 2 already\n"
-       "rank 0: 1R is missing\n"},
+      {"rank 0: F0 B0 P P", "rank 0, action 3 (P): is there twice, first as action 2\n"},
+      {"rank 0: 0F0 1F0 1P 0P 1B0 0B0",
+       "rank 0, action 3 (0P): a rank has one P, which is action 2 already\n"},
       {"rank 0: 0F0 0>a0 1F0 1B0 0B0",
        "rank 0, action 1 (0>a0): no other rank has the stage after stage 0\n"},
       {"rank 0: <a0 F0 >a0 <g0 B0\nrank 1: <a0 F0 B0 >g0",

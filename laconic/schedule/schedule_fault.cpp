@@ -44,7 +44,7 @@ Problems check(const Schedule& schedule) {
 
 std::string picture_of_fault(const Schedule& schedule) {
   const std::vector<Fault> faults = faults_of(schedule);
-  std::string picture;
+  std::string picture = placement_line(schedule);
   for (std::size_t rank = 0; rank < schedule.by_rank.size(); ++rank) {
     const std::string head = fmt::format("rank {}: ", rank);
     const auto [line, marks] = drawn(schedule.by_rank[rank], head, names_stages(schedule));

@@ -1,5 +1,5 @@
 // schedule/schedule_fault.hpp — inside this folder: what check() finds, before it is put into
-// words.
+// words, and what a picture of it begins with.
 #pragma once
 
 #include <compare>
@@ -24,5 +24,9 @@ struct Fault {
 
 // By rank, then by place.
 std::vector<Fault> faults_of(const Schedule& schedule);
+
+// The line of a schedule's text that says where its stages are; empty if a reader finds that out
+// without it.
+std::string placement_line(const Schedule& schedule);
 
 }  // namespace laconic

@@ -6,16 +6,21 @@
 #include <optional>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/index.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/schedule/schedule.hpp"
+#include "laconic/schedule/schedule_fault.hpp"
 
 namespace laconic {
 
 namespace {
 
 // By Op.
-constexpr std::array<std::string_view, 10> kSigns = {"F",  "B",  "I",  "W", ">a",
-                                                     "<a", ">g", "<g", "R", "P"};
+constexpr std::array<std::string_view, 9> kSigns = {"F",  "B",  "I",  "W", ">a",
+                                                    "<a", ">g", "<g", "P"};
+// In files of earlier versions: where a stage's sums over replicas begin. That follows from its
+// last backward, so the word is passed over.
+constexpr std::string_view kReduction = "R";
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -26,6 +31,8 @@ constexpr int kMaxStages = 1000;
 constexpr int kMaxMicrobatches = 100'000;
 
 constexpr int kUnnamed = -1;  // a stage that the word does not say
+
+constexpr std::string_view kPlacement = "placement";
 
 // A number at the front of `text`, which is taken off; kUnnamed if there is none. Large ones stop
 // growing: they are refused by the caller, whatever they are.
@@ -71,6 +78,8 @@ class Parser {
   void parse_line(std::string_view content) {
     const std::size_t colon = content.find(':');
     std::string_view head = content.substr(0, colon);
+    if (colon != std::string_view::npos && trim(head) == kPlacement)
+      return parse_placement(content.substr(colon + 1));
     const int rank = colon == std::string_view::npos ? kUnnamed : take_head(head);
     if (rank == kUnnamed || rank >= kMaxStages)
       return problem(fmt::format("'{}' should be 'rank N:' with N below {}, and actions behind it",
@@ -80,6 +89,25 @@ class Parser {
     auto& list = lists_[rank];
     for (const std::string& word : words_of(content.substr(colon + 1)))
       if (const auto action = parse_action(word, rank)) list.push_back(*action);
+  }
+
+  // "placement:  0 1 1 0"
+  void parse_placement(std::string_view content) {
+    if (placement_line_ > 0)
+      problem(fmt::format("a placement is there already, in line {}", placement_line_));
+    placement_line_ = line_;
+    schedule_.placement.clear();
+    for (const std::string& word : words_of(content)) {
+      std::string_view rest = word;
+      const int rank = take_number(rest);
+      if (rank == kUnnamed || rank >= kMaxStages || !rest.empty())
+        problem(
+            fmt::format("'{}' in the placement is no rank below {}", printable(word), kMaxStages));
+      schedule_.placement.push_back(rank);
+    }
+    if (schedule_.placement.empty() || schedule_.placement.size() > index(kMaxStages))
+      problem(fmt::format("the placement has {} ranks; one for each stage is needed, from 1 to {}",
+                          schedule_.placement.size(), kMaxStages));
   }
 
   static int take_head(std::string_view head) {
@@ -100,6 +128,7 @@ class Parser {
   std::optional<Action> parse_action(const std::string& word, int rank) {
     std::string_view rest = word;
     const int stage = take_number(rest);
+    if (rest == kReduction) return std::nullopt;
     const auto op = take_sign(rest);
     const int microbatch = take_number(rest);
     if (!op || !rest.empty() || has_microbatch(*op) != (microbatch != kUnnamed)) {
@@ -147,9 +176,11 @@ class Parser {
       problem_of_file(fmt::format("'{}' in line {} names its stage, '{}' in line {} does not",
                                   named_->word, named_->line, unnamed_->word, unnamed_->line));
     if (!named_) shape.stages = shape.ranks;
+    if (placement_line_ > 0) shape.stages = static_cast<int>(schedule_.placement.size());
     if (shape.ranks > 0 && shape.stages % shape.ranks != 0)
       problem_of_file(
           fmt::format("{} stages are no multiple of {} ranks", shape.stages, shape.ranks));
+    if (placement_line_ == 0) schedule_.placement = round_robin(shape.ranks, shape.stages);
   }
 
   void problem(std::string what) {
@@ -162,6 +193,7 @@ class Parser {
   std::map<int, int> line_of_rank_;
   std::optional<Place> named_, unnamed_;  // the first action of each sort
   int line_ = 0;
+  int placement_line_ = 0;  // 0: there is none
   Problems problems_;
 };
 
@@ -185,9 +217,19 @@ bool names_stages(const Schedule& schedule) {
   return false;
 }
 
+std::string placement_line(const Schedule& schedule) {
+  const PipelineShape& shape = schedule.shape;
+  int stages = names_stages(schedule) ? 0 : shape.ranks;  // as a reader would count them
+  for (const auto& list : schedule.by_rank)
+    for (const Action& action : list) stages = std::max(stages, action.stage + 1);
+  const bool is_derived =
+      stages == shape.stages && schedule.placement == round_robin(shape.ranks, shape.stages);
+  return is_derived ? "" : fmt::format("{}:  {}\n", kPlacement, to_text(schedule.placement));
+}
+
 std::string to_text(const Schedule& schedule) {
   const bool with_stage = names_stages(schedule);
-  std::string text;
+  std::string text = placement_line(schedule);
   for (std::size_t rank = 0; rank < schedule.by_rank.size(); ++rank) {
     text += fmt::format("rank {}: ", rank);
     for (const Action& action : schedule.by_rank[rank]) text += " " + to_text(action, with_stage);

@@ -28,7 +28,7 @@ TEST(ScheduleText, ReadsWhatItWrites) {
 TEST(ScheduleText, WritesStagesWhereTheyAreNotObvious) {
   EXPECT_EQ(to_text(Action{Op::send_activation, 2, 3}), ">a3");
   EXPECT_EQ(to_text(Action{Op::forward, 2, 0}, true), "2F0");
-  EXPECT_EQ(to_text(Action{Op::reduce_gradients, 2, 0}, true), "2R");
+  EXPECT_EQ(to_text(Action{Op::prefetch, 2, 0}, true), "2P");
   EXPECT_EQ(to_text(Action{Op::prefetch, 2, 0}), "P");
   const Schedule astray = {{2, 2, 1}, {{{Op::forward, 1, 0}}, {{Op::forward, 0, 0}}}};
   EXPECT_EQ(to_text(astray), "rank 0:  1F0\nrank 1:  0F0\n");
@@ -48,6 +48,22 @@ TEST(ScheduleText, StagesAndMicrobatchesFollowFromTheLines) {
   EXPECT_EQ(parse_schedule("rank 0: 0F0\nrank 1: 3F1\n").shape, (PipelineShape{2, 4, 2}));
 }
 
+// Files of earlier versions say where sums over replicas begin.
+TEST(ScheduleText, PassesOverReductionsOfOlderFiles) {
+  EXPECT_EQ(parse_schedule("rank 0:  F0 >a0 P <g0 B0 R\nrank 1:  <a0 F0 P B0 >g0 R\n"),
+            lowered(one_forward_one_backward({2, 2, 1})));
+  EXPECT_EQ(to_text(parse_schedule("rank 0: 0F0 1F0 0P 1B0 1R 0B0 0R\n")),
+            "rank 0:  0F0 1F0 0P 1B0 0B0\n");
+  for_each_shape(4, 6, 3, [](ScheduleKind kind, const PipelineShape& shape) {
+    const Schedule whole = lowered(build(kind, shape));
+    std::string text = to_text(whole);
+    for (std::size_t at = text.find('\n', text.find("rank")); at != std::string::npos;
+         at = text.find('\n', at + 3))
+      text.insert(at, " R");
+    EXPECT_EQ(parse_schedule(text), whole) << text;
+  });
+}
+
 TEST(ScheduleText, NamesLineAndWordOfEverythingThatIsWrong) {
   struct Case {
     std::string_view text;
@@ -62,12 +78,12 @@ TEST(ScheduleText, NamesLineAndWordOfEverythingThatIsWrong) {
        "line 4: 'rank x' should be 'rank N:' with N below 1000, and actions behind it\n"
        "line 5: 'rank 0 1' should be 'rank N:' with N below 1000, and actions behind it\n"},
       {"rank 0: F0 G0 f0 F F1x R0 >b0\n\nrank 0: 2P7",
-       "line 1: 'G0' is no action (they are F B I W >a <a >g <g R P)\n"
-       "line 1: 'f0' is no action (they are F B I W >a <a >g <g R P)\n"
+       "line 1: 'G0' is no action (they are F B I W >a <a >g <g P)\n"
+       "line 1: 'f0' is no action (they are F B I W >a <a >g <g P)\n"
        "line 1: 'F' is no action (of which microbatch? F0 is of the first)\n"
        "line 1: 'F1x' is no action ('x' is too much)\n"
-       "line 1: 'R0' is no action (R has no microbatch)\n"
-       "line 1: '>b0' is no action (they are F B I W >a <a >g <g R P)\n"
+       "line 1: 'R0' is no action (they are F B I W >a <a >g <g P)\n"
+       "line 1: '>b0' is no action (they are F B I W >a <a >g <g P)\n"
        "line 3: rank 0 is there already, in line 1\n"
        "line 3: '2P7' is no action (P has no microbatch)\n"},
       {"rank 0: F100000 1000F0 F99999999999999999999",
@@ -83,7 +99,7 @@ TEST(ScheduleText, NamesLineAndWordOfEverythingThatIsWrong) {
   };
   for (const Case& c : cases) EXPECT_EQ(refusal(c.text), c.refusal) << c.text;
   EXPECT_EQ(refusal(std::string_view("rank 0: F0 \0\x1b[2J", 16)),
-            "line 1: '??[2J' is no action (they are F B I W >a <a >g <g R P)\n");
+            "line 1: '??[2J' is no action (they are F B I W >a <a >g <g P)\n");
 }
 
 }  // namespace

@@ -1,20 +1,50 @@
+// Which gradients, and which ranks' sums, are worth encoding.
+//
+// critical. Let T(S) be the makespan when the messages of a set S are encoded. A
+// begin is a maximum of sums of seconds (discrete_event.cpp), so as long as wires
+// serve messages in the same order T can only fall when a message gets shorter:
+// T(all that are shorter encoded) is the least there is. select() comes to it from
+// both sides.
+//
+//   Up: encode every gradient without slack, and simulate again, until none
+//   without slack could be made shorter. Then a critical path has nothing left to
+//   shorten, and encoding more would not help: T(S) = T(all).
+//
+//   Down: a gradient can travel whole if its slack is at least the seconds that
+//   this adds. Two that could do it each may share their slack, so batches of them
+//   are tried, and halved when the step gets longer. A whole message leaves the
+//   others no more slack than before: what was needed once stays needed, and what
+//   is left at the end cannot be spared.
+//
+// Where the order on a wire depends on what is encoded (half duplex, asynchronous)
+// T may rise instead. Then S is only nearly the least, but `longest` sees to it
+// that taking back never makes the step longer than the first half found.
+// S is `costs_.encoded`; equal times are those within kTolerance of the makespan.
+//
+// ranks_worth_encoding(). When ranks 0 ... k - 1 encode their sums, rank r ends them
+//
+//     (r < k ? encoded[r] : exact[r]) - slack[r]
+//
+// after the last rank's computation, and the step at the largest of these
+// (end_of_sums). It is asked for k = 0, 1, ... until that is no later than for all.
 #include "laconic/schedule/selection.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/index.hpp"
 #include "laconic/base/text.hpp"
-#include "laconic/schedule/clockwork.hpp"
+#include "laconic/schedule/discrete_event.hpp"
 
 namespace laconic {
 
 namespace {
 
-// Of the makespan: sums of some hundred thousand terms in double are far closer than this.
+// A share of the makespan. Sums of some hundred thousand terms in double are far closer than this.
 constexpr double kTolerance = 1e-9;
 
 GradientSends none_of(const PipelineShape& shape) {
@@ -34,15 +64,22 @@ GradientSends select_always(const Schedule& lowered) {
   return sends;
 }
 
-// All activations that a rank takes come from the one rank that all its gradients go to, so that
-// any of them travels against any of these.
+// Goes through each list from its end: `senders` are the ranks that still have an activation to
+// send to this one.
 GradientSends select_epilogue(const Schedule& lowered) {
   GradientSends sends = none_of(lowered.shape);
-  for (const auto& actions : lowered.by_rank)
+  for (const auto& actions : lowered.by_rank) {
+    std::set<int> senders;
     for (auto action = actions.rbegin(); action != actions.rend(); ++action) {
-      if (action->op == Op::recv_activation) break;
-      if (action->op == Op::send_gradient) select(sends, *action);
+      const bool is_message = action->op == Op::recv_activation || action->op == Op::send_gradient;
+      if (!is_message) continue;
+      const int peer = rank_of_stage(lowered, action->stage - 1);
+      if (action->op == Op::recv_activation)
+        senders.insert(peer);
+      else if (!senders.contains(peer))
+        select(sends, *action);
     }
+  }
   return sends;
 }
 
@@ -87,7 +124,7 @@ class CriticalPath {
     return has_changed;
   }
 
-  // Those that each could travel whole; maybe not all at once.
+  // Finds those that each could travel whole; maybe not all at once.
   std::vector<Action> spare_of(const part::Walk& walk) {
     const std::vector<double> slack = part::slack_of_events(program_, walk, costs_);
     std::vector<Action> spare;
@@ -102,8 +139,7 @@ class CriticalPath {
     return spare;
   }
 
-  // As many at once as goes well; a message that travels whole makes no other one spare, so what
-  // has once been needed stays needed.
+  // Lets as many at once travel whole as goes well.
   void take_back(std::vector<Action> spare, double longest) {
     std::size_t batch = spare.size();
     while (!spare.empty()) {

@@ -18,10 +18,11 @@ When parse_when(std::string_view name);  // throws ConfigError
 // [edge][microbatch]. `costs.encoded` is ignored; costs matter for `critical` alone. Edges within
 // a rank have no messages, and none is selected.
 //
-// epilogue: those that their sender sends after the last activation that it takes, on whatever
-// edge. In 1F1B microbatch k on the edge into stage e is encoded iff k >= N - min(P - 1 - e, N), in
-// GPipe all are. It is the sender's list that says it: in the receiver's, the last activation out
-// and the gradient that it is exchanged with stand in an order that means nothing.
+// epilogue: those that their sender sends after the last activation that it takes from the same
+// rank, on whatever edge. In 1F1B microbatch k on the edge into stage e is encoded iff k >= N -
+// min(P - 1 - e, N), in GPipe all are. It is the sender's list that says it: in the receiver's, the
+// last activation out and the gradient that it is exchanged with stand in an order that means
+// nothing.
 //
 // critical: begins with none, encodes every gradient message without slack, estimates again, and
 // ends when no message that travels whole is on the critical path, or none of them is cheaper

@@ -99,10 +99,9 @@ TEST(Selection, WithChunksNoActivationTravelsAgainstTheEpilogue) {
         for (const auto& actions : schedule.by_rank)
           for (auto send = actions.begin(); send != actions.end(); ++send) {
             if (send->op != Op::send_gradient) continue;
-            const int peer = rank_of_stage(schedule.shape, send->stage - 1);
+            const int peer = rank_of_stage(schedule, send->stage - 1);
             const bool meets_one = std::any_of(send, actions.end(), [&](const Action& a) {
-              return a.op == Op::recv_activation &&
-                     rank_of_stage(schedule.shape, a.stage - 1) == peer;
+              return a.op == Op::recv_activation && rank_of_stage(schedule, a.stage - 1) == peer;
             });
             EXPECT_EQ(sends[index(send->stage - 1)][index(send->microbatch)], !meets_one);
           }

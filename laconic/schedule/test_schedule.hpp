@@ -3,16 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <string>
 
 #include "laconic/schedule/schedule.hpp"
 
 namespace laconic {
-
-inline constexpr std::array<ScheduleKind, 4> kAllKinds = {
-    ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
-    ScheduleKind::zero_bubble};
 
 inline std::string lines(const Problems& problems) {
   return problems.empty() ? "" : to_text(problems) + "\n";
@@ -21,7 +16,7 @@ inline std::string lines(const Problems& problems) {
 // Calls body(kind, shape) for all there are up to these numbers.
 template <class Body>
 void for_each_shape(int max_ranks, int max_microbatches, int max_chunks, const Body& body) {
-  for (const ScheduleKind kind : kAllKinds)
+  for (const ScheduleKind kind : kScheduleKinds)
     for (int ranks = 1; ranks <= max_ranks; ++ranks)
       for (int microbatches = 1; microbatches <= max_microbatches; ++microbatches)
         for (int chunks = 1; chunks <= max_chunks; ++chunks) {

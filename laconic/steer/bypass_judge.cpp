@@ -76,7 +76,8 @@ double encoded_gradients(const PipelinePlan& plan, int pp) {
   const PipelineShape& shape = plan.schedule.shape;
   double all = 0, encoded = 0;
   for (int e = 0; e < edge_count(shape); ++e) {
-    if (rank_of_stage(shape, e + 1) != pp || rank_of_stage(shape, e) == pp) continue;
+    if (rank_of_stage(plan.schedule, e + 1) != pp || rank_of_stage(plan.schedule, e) == pp)
+      continue;
     for (const bool is_encoded : plan.encoded[static_cast<std::size_t>(e)]) {
       all += 1;
       encoded += is_encoded ? 1 : 0;

@@ -60,19 +60,22 @@ double stage_codec_seconds(const Outcome& outcome, const PipelineShape& pipeline
 
 // Times of a run are of one stage, a rank's several taken as one; ranks count along dp first.
 // Half of the codec's time is taken as forward's, half as backward's, which receive and send alike.
-Costs costs_of(const Outcome& outcome, const RunShape& shape, const PipelineShape& pipeline) {
+Costs costs_of(const Outcome& outcome, const RunShape& shape, const Schedule& schedule) {
+  const PipelineShape& pipeline = schedule.shape;
   const auto bits = payload_bits(outcome.trial.rate);
   const double steps = static_cast<double>(outcome.steps.size());
   const auto seconds = [&](const char* traffic, double count) {
     return bits && count > 0 ? 8 * bytes_of(outcome, traffic) / count / *bits : 0.0;
   };
-  const double messages = steps * pipeline.microbatches * edge_count(pipeline) * shape.dp;
+  int edges = 0;
+  for (int edge = 0; edge < edge_count(pipeline); ++edge) edges += crosses_ranks(schedule, edge);
+  const double messages = steps * pipeline.microbatches * edges * shape.dp;
   const double codec = stage_codec_seconds(outcome, pipeline, shape.chunks) / 2;
   Costs costs;
   costs.wiring = Wiring::switched;
   costs.latency = kLatency;
   for (int stage = 0; stage < pipeline.stages; ++stage) {
-    const auto rank = static_cast<std::size_t>(rank_of_stage(pipeline, stage) * shape.dp);
+    const auto rank = static_cast<std::size_t>(rank_of_stage(schedule, stage) * shape.dp);
     const double computing = outcome.computing_seconds[rank];
     const double backward = (1 - kForwardShare) * computing;
     costs.stages.push_back({kForwardShare * computing + codec, backward + codec,
@@ -236,7 +239,7 @@ std::optional<double> predicted_seconds(const Outcome& outcome) {
     return {};
   }
   const Schedule schedule = lowered(build(*kind, pipeline));
-  const Costs costs = costs_of(outcome, shape, pipeline);
+  const Costs costs = costs_of(outcome, shape, schedule);
   if (!check(costs, schedule).empty()) return {};
   return estimate(schedule, costs).makespan;
 }

@@ -29,7 +29,7 @@ namespace laconic {
 namespace {
 
 constexpr std::string_view kFile = "file:";
-constexpr int kTimings = 3;                    // of every block; the best counts
+constexpr int kTimings = 3;  // of every block; the best counts
 
 PipelineShape shape_of(const RunConfig& config) {
   const int ranks = static_cast<int>(config.mesh.pp);
@@ -317,7 +317,7 @@ Costs costs_of(const RunConfig& config, const ModelSpec& spec, const PipelineDec
   const SumBytes sums = sum_bytes(config, spec, plan);
   std::set<int> counted;  // the first stage of a rank has the sums of all its stages
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
-    const int rank = rank_of_stage(plan.schedule.shape, static_cast<int>(s));
+    const int rank = rank_of_stage(plan.schedule, static_cast<int>(s));
     const bool is_encoded = rank < decisions.encoded_ranks;
     if (counted.insert(rank).second)
       costs.stages[s].reduction =

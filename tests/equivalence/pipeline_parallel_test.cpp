@@ -27,15 +27,17 @@ TEST_F(PipelineParallel, EveryScheduleTrainsTheModelOfOneProcessBitForBit) {
   const TrainSummary alone = train({.config = config("one", 1)});
   const std::string expected = model_bytes(alone.checkpoint);
   for (const std::int64_t pp : {1, 2, 3, 4, 8})
-    for (const char* kind : {"gpipe", "1f1b", "interleaved", "zero_bubble"})
+    for (const char* kind : {"gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"})
       for (const bool recompute : {false, true}) {
         const bool is_interleaved = std::string(kind) == "interleaved";
-        if (is_interleaved && (pp == 3 || pp == 8)) continue;  // 8 microbatches, 8 blocks
+        const bool is_v = std::string(kind) == "zb_v";
+        if ((is_interleaved && pp == 3) || ((is_interleaved || is_v) && pp == 8))
+          continue;  // 8 microbatches, 8 blocks
         if (recompute && pp != 2) continue;
         SCOPED_TRACE(fmt::format("{} on {}, recompute {}", kind, pp, recompute));
         RunConfig c = config(fmt::format("{}{}{}", kind, pp, recompute), pp);
         c.pipeline.schedule = kind;
-        c.pipeline.chunks = is_interleaved ? 2 : 1;
+        c.pipeline.chunks = is_interleaved || is_v ? 2 : 1;
         c.model.recompute = recompute;
         const TrainSummary together = run(c);
         EXPECT_EQ(together.loss, alone.loss);
@@ -49,15 +51,16 @@ TEST_F(PipelineParallel, InDoublePrecisionAnyMeshTrainsTheSameModel) {
   one.run.dtype = Dtype::f64;
   const TrainSummary alone = train({.config = one});
   for (const std::int64_t pp : {1, 2, 3, 4})
-    for (const char* kind : {"gpipe", "1f1b", "interleaved", "zero_bubble"})
+    for (const char* kind : {"gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"})
       for (const bool is_fused : {false, true}) {
         const bool is_interleaved = std::string(kind) == "interleaved";
+        const bool is_v = std::string(kind) == "zb_v";
         if (is_interleaved && pp == 3) continue;
         SCOPED_TRACE(fmt::format("{} on {}, fused {}", kind, pp, is_fused));
         RunConfig c = config(fmt::format("{}{}{}", kind, pp, is_fused), pp, 2);
         c.run.dtype = Dtype::f64;
         c.pipeline.schedule = kind;
-        c.pipeline.chunks = is_interleaved ? 2 : 1;
+        c.pipeline.chunks = is_interleaved || is_v ? 2 : 1;
         c.embedding_tied.fused = is_fused;
         const TrainSummary together = run(c);
         EXPECT_NEAR(together.loss, alone.loss, 1e-12);

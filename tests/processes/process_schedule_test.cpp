@@ -27,7 +27,7 @@ TEST_F(ScheduleVerb, DrawsAndCounts) {
 
 TEST_F(ScheduleVerb, WhatTextPrintsIsAFileOfTheSameSchedule) {
   for (const char* form : {"--text", "--lowered"})
-    for (const char* kind : {"gpipe", "1f1b", "interleaved", "zero_bubble"}) {
+    for (const char* kind : {"gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"}) {
       const std::string printed = expect_exit(0, {"schedule", kind, form}).out;
       write_text(folder_ / "mine.schedule", printed);
       EXPECT_EQ(expect_exit(0, {"schedule", "mine.schedule", form}).out, printed);
@@ -49,9 +49,10 @@ TEST_F(ScheduleVerb, ComparesAllKindsTheFastestFirst) {
       expect_exit(0, {"schedule", "--compare", "--activation", "0.3", "--json", "c.json"}).out;
   EXPECT_TRUE(contains(out, "fastest")) << out;
   const auto json = nlohmann::json::parse(text("c.json"));
-  ASSERT_EQ(json["schedules"].size(), 4u);
-  EXPECT_EQ(json["schedules"][0]["schedule"], "zero_bubble");
-  for (std::size_t i = 1; i < 4; ++i)
+  ASSERT_EQ(json["schedules"].size(), 5u);
+  EXPECT_EQ(json["schedules"][0]["schedule"], "zb_v");
+  EXPECT_EQ(json["schedules"][1]["schedule"], "zero_bubble");
+  for (std::size_t i = 1; i < 5; ++i)
     EXPECT_GE(json["schedules"][i]["makespan_seconds"],
               json["schedules"][i - 1]["makespan_seconds"]);
   EXPECT_TRUE(contains(expect_exit(0, {"schedule", "--compare", "--microbatches", "5"}).out,
@@ -110,6 +111,7 @@ TEST_F(ScheduleVerb, RefusesWithTheReason) {
       {{"--compare", "gpipe"}, "compares all kinds, not 'gpipe'"},
       {{"interleaved", "--microbatches", "6"}, "6 microbatches are no multiple of 4 ranks"},
       {{"zero_bubble", "--paired"}, "waits for ever for rank"},
+      {{"zb_v", "--chunks", "3"}, "12 stages on 4 ranks are 3 chunks each, needs 2"},
   };
   for (const auto& c : cases) {
     Words words = {"schedule"};

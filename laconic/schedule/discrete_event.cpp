@@ -1,10 +1,24 @@
-// walk(): events in the order of their time.
+// walk(): a discrete-event simulation with one queue of wake-ups.
 //
-// Each rank does at once all that takes no time and then sleeps until its
-// computation ends or what it waits for arrives. Ranks wake up by time, so wires
-// are asked for in the order of time, too: who asks first is served first, and a
-// wire is no more than the event that had it last.
-#include "laconic/schedule/clockwork.hpp"
+// It computes for each event e
+//
+//     begin(e) = max of end(w.earlier) + w.lag   over all waits w with w.later = e
+//     end(e)   = begin(e) + seconds(e)
+//
+// A wait has one of three reasons: the event comes after another in its rank's
+// list; it needs a message, which arrives `latency` after its end; its wire was
+// another's before. The schedule says the first two. The third is decided here:
+// who asks first is served first.
+//
+// Why one pass is enough: a rank does at once all that takes no time, and then
+// sleeps until its computation ends or what it waits for arrives. Wake-ups leave
+// the queue in the order of time (of rank, where times are equal), and no rank
+// wakes another before its own present. So wires are asked for in the order of
+// time, and who asks finds on the wire an event whose end is known: a begin is
+// final when it is written. A rank's present is the latest of what it has waited
+// for since its last event (RankState::last), the queue is `wakes_`, and a wire is
+// no more than the event that had it last (`last_on_`).
+#include "laconic/schedule/discrete_event.hpp"
 #include "laconic/base/index.hpp"
 
 #include <algorithm>
@@ -40,9 +54,9 @@ class Walker {
         ranks_(program.by_rank.size()),
         waiting_(program.events.size(), kNone),
         entered_(program.meetings.size(), kNone) {
-    last_on_.assign(3 * program.by_rank.size(), kNone);
+    last_on_.assign(index(program.wires) + program.by_rank.size(), kNone);
     for (const Event& event : program.events)
-      walk_.seconds.push_back(seconds_of_event(costs, event.action));
+      walk_.seconds.push_back(seconds_of_event(costs, event));
     walk_.begin.assign(program.events.size(), kNotYet);
     walk_.end.assign(program.events.size(), kNotYet);
   }
@@ -64,8 +78,8 @@ class Walker {
  private:
   static constexpr double kNotYet = -1;
 
-  // False: the rank sleeps, or has come to its end. Who sleeps has stepped on already, except
-  // before what has not begun yet.
+  // Does the rank's next step. False: the rank sleeps, or has come to its end. A rank that sleeps
+  // is past its step already, unless the step waits for something that has not begun.
   bool act(int rank, double now) {
     RankState& self = ranks_[index(rank)];
     const std::vector<Step>& steps = program_.by_rank[index(rank)];
@@ -89,7 +103,7 @@ class Walker {
 
   bool send(int rank, int event, double now) {
     const int peer = program_.events[index(event)].peer;
-    begin(event, now, ranks_[index(rank)].last, wires_between(rank, peer));
+    begin(event, now, ranks_[index(rank)].last, wires_of(event));
     if (waiting_[index(event)] != kNone) wakes_.push({arrival(event), peer});
     return true;
   }
@@ -112,8 +126,7 @@ class Walker {
     std::vector<Awaited> after;
     double leave = now;
     for (const int event : meeting.messages) {
-      const Event& message = program_.events[index(event)];
-      begin(event, now, before, wires_between(message.rank, message.peer));
+      begin(event, now, before, wires_of(event));
       after.push_back({event, costs_.latency});
       leave = std::max(leave, arrival(event));
     }
@@ -124,7 +137,7 @@ class Walker {
     return false;
   }
 
-  // With wires between pairs no message comes through the outlet, so that sums have it alone.
+  // With wires between pairs no message uses the outlet: sums have it to themselves.
   bool reduce(int rank, int event, double now) {
     begin(event, now, ranks_[index(rank)].last, {outlet(rank), kNone});
     return true;
@@ -140,17 +153,14 @@ class Walker {
 
   using Wires = std::array<int, 2>;
 
-  int outlet(int rank) const { return 2 * program_.shape.ranks + rank; }
+  int outlet(int rank) const { return program_.wires + rank; }
 
-  // Stages go round the ranks, so a rank has two neighbours, of which one comes next; or one, when
-  // there are two ranks.
-  Wires wires_between(int from, int to) const {
-    const int ranks = program_.shape.ranks;
+  // A wire for both ways has the even number of its two.
+  Wires wires_of(int event) const {
+    const Event& message = program_.events[index(event)];
     if (costs_.wiring != Wiring::pairs)
-      return {outlet(from), costs_.full_duplex ? kNone : outlet(to)};
-    const bool is_onward = ranks == 2 ? from == 0 : to == (from + 1) % ranks;
-    if (!costs_.full_duplex) return {is_onward ? from : to, kNone};
-    return {is_onward ? from : ranks + from, kNone};
+      return {outlet(message.rank), costs_.full_duplex ? kNone : outlet(message.peer)};
+    return {costs_.full_duplex ? message.wire : message.wire / 2 * 2, kNone};
   }
 
   void begin(int event, double now, const std::vector<Awaited>& after, const Wires& wires) {
@@ -179,7 +189,7 @@ class Walker {
   std::vector<RankState> ranks_;
   std::vector<int> waiting_;  // by event: the rank that sleeps until it begins
   std::vector<int> entered_;  // by meeting: the rank that came first
-  std::vector<int> last_on_;  // by wire: onward, back, outlets
+  std::vector<int> last_on_;  // by wire between a pair, then by outlet
   using Wake = std::pair<double, int>;
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
 };
@@ -190,14 +200,15 @@ const StageCost& cost_of_stage(const Costs& costs, int stage) {
   return costs.stages.size() == 1 ? costs.stages[0] : costs.stages[index(stage)];
 }
 
-double seconds_of_event(const Costs& costs, const Action& action) {
+double seconds_of_event(const Costs& costs, const Event& event) {
+  const Action& action = event.action;
   const StageCost& stage = cost_of_stage(costs, action.stage);
+  if (event.kind == EventKind::reduction) return stage.reduction;
   switch (action.op) {
     case Op::forward: return stage.forward;
     case Op::backward: return stage.backward;
     case Op::backward_input: return stage.backward_input;
     case Op::backward_weight: return stage.backward_weight;
-    case Op::reduce_gradients: return stage.reduction;
     case Op::send_activation: return cost_of_edge(costs, action.stage).activation;
     case Op::send_gradient: {
       const EdgeCost& edge = cost_of_edge(costs, action.stage - 1);
@@ -213,8 +224,14 @@ Walk walk(const Program& program, const Costs& costs) {
   return Walker(program, costs).run();
 }
 
-// Waits stand by `later` in the order in which those began, and nothing waits for what has not
-// begun: from behind, the latest end of `later` is final before it is used.
+// The other way round: an event may end as late as those that wait for it allow,
+//
+//     latest(e) = min of latest(w.later) - seconds(w.later) - w.lag   over all waits w with
+//     w.earlier = e
+//
+// or last_end, if there are none; the slack is latest - end. `waits` stand in the order in which
+// their later events began, and none waits for what has not begun. So from the end of the list
+// latest(w.later) is final before it is used.
 std::vector<double> slack_of_events(const Program& program, const Walk& walk, const Costs& costs) {
   std::vector<double> latest(program.events.size(), walk.last_end);
   for (std::size_t i = 0; i < latest.size(); ++i)

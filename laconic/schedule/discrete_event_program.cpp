@@ -1,10 +1,11 @@
-// compile(): a schedule as numbered events and steps.
+// compile(): numbers the events of a schedule and lists each rank's steps.
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <utility>
 
 #include "laconic/base/index.hpp"
-#include "laconic/schedule/clockwork.hpp"
+#include "laconic/schedule/discrete_event.hpp"
 
 namespace laconic::part {
 
@@ -17,18 +18,18 @@ bool is_receive(Op op) {
   return op == Op::recv_activation || op == Op::recv_gradient;
 }
 
-// Activations leave over the edge behind their stage and gradients over the one before it.
+// The edge after its stage for activations that leave and gradients that come, else the one before.
 int edge_of(const Action& message) {
   const bool is_behind = message.op == Op::send_activation || message.op == Op::recv_gradient;
   return is_behind ? message.stage : message.stage - 1;
 }
 
-int peer_of(const PipelineShape& shape, const Action& message) {
+int peer_of(const Schedule& schedule, const Action& message) {
   const int edge = edge_of(message);
-  return rank_of_stage(shape, message.stage == edge ? edge + 1 : edge);
+  return rank_of_stage(schedule, message.stage == edge ? edge + 1 : edge);
 }
 
-// A slot for each message that could be: both ends of it come to the same.
+// A number for each message that could be, the same for its send and its receive.
 std::size_t slot_of(const PipelineShape& shape, const Action& message) {
   const bool is_gradient = message.op == Op::send_gradient || message.op == Op::recv_gradient;
   return index((2 * edge_of(message) + (is_gradient ? 1 : 0)) * shape.microbatches +
@@ -49,7 +50,7 @@ class Compiler {
     program_.by_rank.resize(schedule_.by_rank.size());
     number(is_compute, EventKind::compute);
     number(is_send, EventKind::message);
-    number([](Op op) { return op == Op::reduce_gradients; }, EventKind::reduction);
+    for (int rank = 0; rank < shape().ranks; ++rank) number_reductions(rank);
     if (exchange_ == Exchange::paired) find_meetings();
     for (int rank = 0; rank < shape().ranks; ++rank) list_steps(rank);
     return std::move(program_);
@@ -73,14 +74,44 @@ class Compiler {
     const Action& action = actions(rank)[at];
     const int event = static_cast<int>(program_.events.size());
     const bool is_message = kind == EventKind::message;
-    program_.events.push_back({kind, action, rank, is_message ? peer_of(shape(), action) : kNone});
+    program_.events.push_back({kind, action, rank});
     event_at_[index(rank)][at] = event;
-    if (is_message) message_[slot_of(shape(), action)] = event;
+    if (!is_message) return;
+    const int peer = peer_of(schedule_, action);
+    program_.events.back().peer = peer;
+    program_.events.back().wire = wire_between(rank, peer);
+    message_[slot_of(shape(), action)] = event;
+  }
+
+  // After the action that completes a stage's gradients, and after the message beside it, for which
+  // another rank waits.
+  void number_reductions(int rank) {
+    const std::vector<Action>& list = actions(rank);
+    std::map<int, std::size_t> completed;  // by stage
+    for (std::size_t i = 0; i < list.size(); ++i)
+      if (list[i].op == Op::backward || list[i].op == Op::backward_weight)
+        completed[list[i].stage] = i;
+    std::vector<int>& after = reduction_after_.emplace_back(list.size(), kNone);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      const auto at = completed.find(list[i].stage);
+      if (at == completed.end() || at->second != i) continue;
+      const bool is_sent = i + 1 < list.size() && list[i + 1].op == Op::send_gradient &&
+                           list[i + 1].stage == list[i].stage;
+      after[is_sent ? i + 1 : i] = static_cast<int>(program_.events.size());
+      program_.events.push_back({EventKind::reduction, list[i], rank});
+    }
+  }
+
+  int wire_between(int from, int to) {
+    const auto [pair, is_new] =
+        wire_of_pair_.try_emplace({std::min(from, to), std::max(from, to)}, program_.wires);
+    if (is_new) program_.wires += 2;
+    return pair->second + (from < to ? 0 : 1);
   }
 
   // A send and a receive that are neighbours in the lists of both ranks are exchanged; everything
   // else meets alone. (Neighbours in one list only are no pair: one side would wait for what the
-  // other does before it gets there.) P and R take no time of the rank and separate nothing.
+  // other does before it gets there.) P takes no time of the rank and separates nothing.
   void find_meetings() {
     meeting_.assign(message_.size(), kNone);
     std::vector<std::vector<Action>> dense = schedule_.by_rank;
@@ -100,7 +131,7 @@ class Compiler {
 
   void join_neighbours(const Action& a, const Action& b) {
     const bool is_pair = (is_send(a.op) && is_receive(b.op)) || (is_receive(a.op) && is_send(b.op));
-    if (!is_pair || peer_of(shape(), a) != peer_of(shape(), b)) return;
+    if (!is_pair || peer_of(schedule_, a) != peer_of(schedule_, b)) return;
     const std::size_t sent = slot_of(shape(), is_send(a.op) ? a : b);
     const std::size_t taken = slot_of(shape(), is_send(a.op) ? b : a);
     if (meeting_[sent] != kNone || meeting_[taken] != kNone) return;
@@ -126,12 +157,13 @@ class Compiler {
       const Action& action = actions(rank)[i];
       const int at = static_cast<int>(i), event = event_at_[index(rank)][i];
       if (is_compute(action.op)) steps.push_back({StepKind::compute, event, at});
-      if (action.op == Op::reduce_gradients) steps.push_back({StepKind::reduce, event, at});
       if (is_message(action.op)) add_message_step(rank, action, at);
+      const int reduction = reduction_after_[index(rank)][i];
+      if (reduction != kNone) steps.push_back({StepKind::reduce, reduction, at});
     }
   }
 
-  // Of the two actions of an exchange the first one enters it.
+  // The first of an exchange's two actions enters it; the second is no step.
   void add_message_step(int rank, const Action& action, int at) {
     const std::size_t slot = slot_of(shape(), action);
     std::vector<Step>& steps = program_.by_rank[index(rank)];
@@ -146,10 +178,12 @@ class Compiler {
   const Schedule& schedule_;
   Exchange exchange_;
   Program program_;
-  std::vector<std::vector<int>> event_at_;  // by rank and position
+  std::vector<std::vector<int>> event_at_;         // by rank and position
+  std::vector<std::vector<int>> reduction_after_;  // by rank and position, or kNone
   // By slot.
   std::vector<int> message_, sent_at_, taken_at_, meeting_;
   std::vector<int> last_lister_;  // by meeting: the rank whose steps have it already
+  std::map<std::pair<int, int>, int> wire_of_pair_;  // by ranks, the lower first: from that one
 };
 
 }  // namespace
