@@ -119,7 +119,7 @@ TEST(World, WhoeverWaitsForTheDeciderSeesThatItLives) {
   const Tag tag = make_tag({.traffic = Traffic::control, .unit = 99});
   with_deadline(milliseconds(800), [&](World& world) {
     if (!world.is_first()) {
-      EXPECT_EQ(world.recv_from_decider(tag), Bytes(3));
+      EXPECT_EQ(world.recv_from_decider(tag).size(), 3U);
     }
     EXPECT_EQ(world.first_decides([&] {
       std::this_thread::sleep_for(milliseconds(1800));
