@@ -18,6 +18,7 @@ import lzma
 import os
 import pathlib
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -359,9 +360,11 @@ def about(options):
             return ""
     graphics = answer("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") if options.device == "cuda" else ""
     cpu = next((line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")), "")
+    version = answer(options.laconic, "--version")
+    commit = re.search(r"\(commit ([^,)]+)", version)  # that the program was built from
     facts = {"machine": f"{cpu}, {os.cpu_count()} threads; {platform.platform()}", "graphics": graphics, "device": options.device,
-             "jobs": options.jobs, "epochs": options.epochs, "share": options.share, "version": answer(options.laconic, "--version"),
-             "commit": options.commit or answer("git", "rev-parse", "--short", "HEAD")}
+             "jobs": options.jobs, "epochs": options.epochs, "share": options.share, "version": version,
+             "commit": options.commit or (commit.group(1) if commit else "")}
     return {key: value for key, value in facts.items() if value}
 
 
@@ -391,7 +394,7 @@ def parse(words):
     parser.add_argument("--only", action="append", default=[], help="the setting of this name, or those whose name contains it; may be repeated")
     parser.add_argument("--retry", action="store_true", help="also what failed before")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/bin", help="folder of the program")
-    parser.add_argument("--commit", default="", help="to be noted, where there is no git")
+    parser.add_argument("--commit", default="", help="to be noted, where the program was built without git")
     parser.add_argument("--dry", action="store_true", help="print the commands and run none")
     parser.add_argument("--report", action="store_true", help="make the report of what is in --out, and run nothing")
     parser.add_argument("--links", default="10mbit,100mbit", help="report: link rates of the composed curves over seconds")

@@ -1,5 +1,11 @@
 #include "laconic/checkpoint/collect.hpp"
 
+#include <fmt/format.h>
+
+#include <iterator>
+#include <memory>
+#include <utility>
+
 #include "laconic/base/error.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/world/control_unit.hpp"
@@ -8,9 +14,17 @@ namespace laconic {
 
 namespace {
 
-Tag tag_of(std::uint64_t number) {
-  return make_tag({.traffic = Traffic::control, .unit = kCollectUnit, .number = number});
+// Requests and answers of one collection. A request is the number of a tensor: part and parameter.
+enum class CollectMessage : std::uint32_t { tensor, request };
+
+Tag tag_of(CollectMessage message, std::uint64_t number) {
+  return make_tag({.traffic = Traffic::control,
+                   .unit = kCollectUnit,
+                   .number = number,
+                   .part = static_cast<std::uint32_t>(message)});
 }
+
+constexpr Part kParts[] = {Part::value, Part::moment1, Part::moment2};
 
 at::Tensor held(const Weights& weights, const OptimiserState& optimiser, Part part,
                 std::size_t place) {
@@ -18,7 +32,7 @@ at::Tensor held(const Weights& weights, const OptimiserState& optimiser, Part pa
   return (part == Part::moment1 ? optimiser.moment1 : optimiser.moment2)[place];
 }
 
-// By number: the place in the pipeline whose rank gives it.
+// The place in the pipeline whose rank gives a parameter, by its number.
 std::vector<int> givers(const PipelinePlan& plan, const ModelSpec& spec) {
   const std::vector<int> of_block = ranks_of_blocks(plan);
   std::vector<int> givers;
@@ -27,36 +41,104 @@ std::vector<int> givers(const PipelinePlan& plan, const ModelSpec& spec) {
   return givers;
 }
 
+// Rank 0's end. Tensors are numbered in the order of the checkpoint, part by part.
+class Collector {
+ public:
+  Collector(World& world, const PipelinePlan& plan, const Weights& weights,
+            const OptimiserState& optimiser, std::uint64_t number)
+      : world_(world),
+        weights_(weights),
+        optimiser_(optimiser),
+        number_(number),
+        dtype_(dtype_of(weights.dtype())),
+        givers_(givers(plan, weights.spec)),
+        specs_(weights.spec.parameters),
+        is_asked_(std::size(kParts) * specs_.size()) {}
+
+  at::Tensor tensor(Part part, std::size_t p) {
+    const std::size_t at = static_cast<std::size_t>(part) * specs_.size() + p;
+    ask(at);
+    ask_next(at);
+    if (givers_[p] == 0) return held(weights_, optimiser_, part, weights_.places[p]);
+    return tensor_from_bytes(
+        world_.engine().recv(giver_of(p), tag_of(CollectMessage::tensor, number_)), dtype_,
+        specs_[p].sizes);
+  }
+
+ private:
+  Rank giver_of(std::size_t p) const {
+    return world_.pp_group()[static_cast<std::size_t>(givers_[p])];
+  }
+
+  void ask(std::size_t at) {
+    const std::size_t p = at % specs_.size();
+    if (givers_[p] == 0 || is_asked_[at]) return;
+    is_asked_[at] = true;
+    const auto which = static_cast<std::uint64_t>(at);
+    world_.engine().send(
+        {.to = giver_of(p),
+         .tag = tag_of(CollectMessage::request, number_),
+         .raw_bytes = sizeof which,
+         .message = std::make_shared<const Bytes>(copy_of(as_bytes(std::span(&which, 1))))});
+  }
+
+  // The first after `at` that another rank holds.
+  void ask_next(std::size_t at) {
+    while (++at < is_asked_.size())
+      if (givers_[at % specs_.size()] != 0) return ask(at);
+  }
+
+  World& world_;
+  const Weights& weights_;
+  const OptimiserState& optimiser_;
+  const std::uint64_t number_;
+  const Dtype dtype_;
+  const std::vector<int> givers_;  // by parameter
+  const std::vector<ParameterSpec> specs_;
+  std::vector<bool> is_asked_;  // by number
+};
+
+// What a request asks for, and its place here.
+std::pair<Part, std::size_t> parse_tensor_request(ByteView bytes, const Weights& weights) {
+  const std::size_t parameters = weights.places.size();
+  const std::uint64_t at =
+      bytes.size() == sizeof(std::uint64_t) ? get<std::uint64_t>(bytes, 0) : UINT64_MAX;
+  const std::size_t p = at % parameters, place = weights.places[p];
+  if (at >= std::size(kParts) * parameters || place >= weights.parameters.size() ||
+      weights.parameters[place].number != p)
+    throw WireError(0, "request",
+                    fmt::format("rank 0 asks for tensor {} of {} parameters, which is not here", at,
+                                parameters));
+  return {kParts[at / parameters], place};
+}
+
 }  // namespace
 
 ModelSource collecting_source(World& world, const PipelinePlan& plan, const Weights& weights,
                               const OptimiserState& optimiser, std::uint64_t number) {
-  const Dtype dtype = dtype_of(weights.dtype());
+  const auto collector = std::make_shared<Collector>(world, plan, weights, optimiser, number);
   return {.family = weights.family,
-          .dtype = dtype,
-          .tensor = [&world, &weights, &optimiser, number, dtype, from = givers(plan, weights.spec),
-                     specs = weights.spec.parameters](Part part, std::size_t p) {
-            if (from[p] == 0) return held(weights, optimiser, part, weights.places[p]);
-            const Rank giver = world.pp_group()[static_cast<std::size_t>(from[p])];
-            return tensor_from_bytes(world.engine().recv(giver, tag_of(number)), dtype,
-                                     specs[p].sizes);
-          }};
+          .dtype = dtype_of(weights.dtype()),
+          .tensor = [collector](Part part, std::size_t p) { return collector->tensor(part, p); }};
 }
 
 void give(World& world, const Weights& weights, const OptimiserState& optimiser,
           std::uint64_t number) {
   if (world.dp_member() != 0) return;
-  for (const Part part : {Part::value, Part::moment1, Part::moment2})
-    for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
-      if (is_copy(weights, weights.parameters[i])) continue;
-      const at::Tensor tensor = on_host(held(weights, optimiser, part, i)).contiguous();
-      const ByteView bytes = bytes_of_tensor(tensor);
-      world.engine().send({.to = world.pp_group().front(),
-                           .tag = tag_of(number),
-                           .raw_bytes = bytes.size(),
-                           .message = std::make_shared<const Bytes>(copy_of(bytes))});
-      world.engine().flush();  // one at a time
-    }
+  std::size_t left = 0;
+  for (const Parameter& parameter : weights.parameters)
+    if (!is_copy(weights, parameter)) left += std::size(kParts);
+  for (; left > 0; --left) {
+    const Bytes request = world.recv_from_decider(tag_of(CollectMessage::request, number));
+    const auto [part, place] = parse_tensor_request(request, weights);
+    const at::Tensor tensor = on_host(held(weights, optimiser, part, place)).contiguous();
+    const ByteView bytes = bytes_of_tensor(tensor);
+    world.engine().send({.to = world.pp_group().front(),
+                         .tag = tag_of(CollectMessage::tensor, number),
+                         .raw_bytes = bytes.size(),
+                         .message = std::make_shared<const Bytes>(copy_of(bytes))});
+  }
+  world.engine().flush();
 }
 
 }  // namespace laconic

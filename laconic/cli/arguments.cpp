@@ -1,5 +1,7 @@
 #include "laconic/cli/arguments.hpp"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -11,6 +13,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/cli/codec_argument.hpp"
+#include "laconic/cli/commit.hpp"
 #include "laconic/cli/lab_argument.hpp"
 #include "laconic/cli/schedule_argument.hpp"
 #include "laconic/config/option.hpp"
@@ -340,7 +343,8 @@ Command parse_arguments(int argc, char** argv) {
 }
 
 std::string version_text() {
-  return LACONIC_VERSION " (libtorch " LACONIC_TORCH_VERSION ")";
+  return fmt::format("{} (commit {}, libtorch {})", LACONIC_VERSION, build_commit(),
+                     LACONIC_TORCH_VERSION);
 }
 
 std::string presets_folder() {

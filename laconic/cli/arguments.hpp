@@ -102,7 +102,7 @@ using Command =
 
 Command parse_arguments(int argc, char** argv);
 
-std::string version_text();  // "0.1.0 (libtorch 1.13.1)"
+std::string version_text();  // "0.1.0 (commit 1bd9e6a2f0, libtorch 1.13.1)"
 
 // Where "preset:NAME" is looked for: $LACONIC_PRESETS, or presets/ of the source tree or the
 // installation that this program belongs to.

@@ -10,6 +10,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/cli/arguments.hpp"
+#include "laconic/cli/commit.hpp"
 #include "laconic/lab/lab.hpp"
 #include "laconic/lab/tool.hpp"
 #include "laconic/machine/cpu.hpp"
@@ -53,20 +54,6 @@ std::string machine_text() {
   return fmt::format("{}, {} cores, {} memory, {} {}", cpu.model, cpu.cores,
                      human_bytes(static_cast<double>(detect_memory().total_bytes)), system.sysname,
                      system.release);
-}
-
-// "98d0882", or what else there is to say of what the program was built from.
-std::string commit_text(const std::string& source) {
-  if (find_tool("git").empty()) return version_text();
-  const auto git = [&](std::vector<std::string> words) {
-    // With sudo the tree belongs to somebody else, of whom git is wary.
-    words.insert(words.begin(), {"git", "-c", "safe.directory=*", "-C", source});
-    return run_tool(words);
-  };
-  const ToolOutcome head = git({"rev-parse", "--short", "HEAD"});
-  if (head.exit_code != 0) return version_text();
-  const bool is_clean = trim(git({"status", "--porcelain", "--untracked-files=no"}).output).empty();
-  return std::string(trim(head.output)) + (is_clean ? "" : " with uncommitted changes");
 }
 
 // The tree that presets_folder() belongs to.
@@ -149,7 +136,7 @@ StudyEnd run_trials(const LabReportCommand& command, const std::string& out,
       {.out = out,
        .trials = places.python.empty() ? own_weights(trials) : trials,
        .environment = quiet_environment(current_environment()),
-       .commit = commit_text(places.source),
+       .commit = std::string(build_commit()),
        .machine = machine_text(),
        .deadline_seconds = command.deadline_seconds,
        .retry = command.retry,

@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/host_name.hpp"
 #include "laconic/cli/arguments.hpp"
 #include "laconic/cli/flights.hpp"
+#include "laconic/cli/transport_table.hpp"
 #include "laconic/config/read.hpp"
+#include "laconic/data/sidecar.hpp"
 #include "laconic/engine/preflight.hpp"
 #include "laconic/file/checksum.hpp"
 #include "laconic/rendezvous/open.hpp"
@@ -18,7 +21,6 @@
 #include "laconic/train/common_start.hpp"
 #include "laconic/transport/faulty.hpp"
 #include "laconic/transport/in_process.hpp"
-#include "laconic/transport/mpi.hpp"
 #include "laconic/transport/shaped.hpp"
 
 namespace laconic {
@@ -46,13 +48,9 @@ Meeting meeting_of(const Place& place, const NetworkSection& network) {
           .deadline = deadline_of(network)};
 }
 
-TransportKind transport_of(const NetworkSection& network) {
-  if (network.transport != TransportKind::automatic) return network.transport;
-  return has_gloo() || !has_mpi() ? TransportKind::gloo : TransportKind::mpi;
-}
-
-// Everything that is known to be impossible before anybody is met. All ranks find the same.
-void require_possible(const RunConfig& config, int ranks) {
+// Everything that is known to be impossible before anybody is met. All ranks find the same, unless
+// they were told different things.
+Problems find_impossible(const RunConfig& config, int ranks) {
   Problems problems = check_mesh(config, ranks);
   const auto add = [&](const char* key, const auto& find) {
     try {
@@ -63,7 +61,7 @@ void require_possible(const RunConfig& config, int ranks) {
   };
   add("network.shape", [&] { return check(parse_shape(config.network.shape), ranks); });
   add("network.faults", [&] { return check(parse_faults(config.network.faults), ranks); });
-  refuse(problems);
+  return problems;
 }
 
 std::unique_ptr<Transport> decorated(std::unique_ptr<Transport> transport,
@@ -75,12 +73,26 @@ std::unique_ptr<Transport> decorated(std::unique_ptr<Transport> transport,
   return transport;
 }
 
+// What a dataset holds, wherever it lies: two ranks must not take their samples from different
+// ones.
+std::string content_of(const std::string& prefix) {
+  if (prefix.empty()) return "";
+  try {
+    if (const std::optional<Sidecar> sidecar = read_sidecar(prefix))
+      return fmt::format("{} tokens, xxh3 {}", sidecar->tokens, sidecar->bin_xxh3);
+    return fmt::format("{} bytes", std::filesystem::file_size(prefix + ".bin"));
+  } catch (const std::exception&) {
+    return "cannot be read";
+  }
+}
+
 // What has to be the same everywhere: not how a machine is equipped, or where its files are.
 std::string common_text(RunConfig config) {
   config.run.threads = 0;
   config.run.folder = "";
   config.network.interface.clear();
-  config.data.train = config.data.valid = "";
+  config.data.train = content_of(config.data.train);
+  config.data.valid = content_of(config.data.valid);
   return to_toml(config, false);
 }
 
@@ -118,9 +130,10 @@ LinkFacts facts_of(const PreflightReport& report, const Mesh& mesh) {
   return facts;
 }
 
-// What the pre-flight sends is counted like all else.
-LinkFacts look_at_network(Transport& transport, const RunConfig& config, const Place& place,
-                          Meter& meter) {
+// Throws ConfigError where ranks were told different things. What the pre-flight sends is counted
+// like all else.
+PreflightReport look_at_network(Transport& transport, const RunConfig& config, const Place& place,
+                                Meter& meter) {
   const std::string text = common_text(config);
   const PreflightReport report = preflight(transport,
                                            {.rank = transport.rank(),
@@ -137,7 +150,7 @@ LinkFacts look_at_network(Transport& transport, const RunConfig& config, const P
     fmt::print("{}\n{}", to_text(place), to_text(report));
     std::fflush(stdout);
   }
-  return facts_of(report, mesh_of(config));
+  return report;
 }
 
 TrainSummary train_over(Transport& transport, TrainOptions options, Store* store,
@@ -170,35 +183,36 @@ TrainSummary train_over(Transport& transport, TrainOptions options, Store* store
   }
 }
 
-// Who has started us need not be MPI, which then knows of one rank only.
-std::unique_ptr<Transport> mpi_at(const Place& place) {
-  std::unique_ptr<Transport> transport = make_mpi();
-  if (transport->size() != place.size || transport->rank() != place.rank)
-    throw ConfigError({{"network.transport",
-                        fmt::format("to MPI this is rank {} of {}, to {} rank {} of {}: start the "
-                                    "ranks with mpirun",
-                                    transport->rank(), transport->size(), place.source, place.rank,
-                                    place.size)}});
-  return transport;
-}
-
 }  // namespace
 
+// What cannot be is said last, when it is known that all ranks were told the same: a rank that went
+// at once would leave the others to wait for it, and nobody would learn what the difference was.
 TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   const RunConfig& config = options.config;
-  require_possible(config, place.size);
-  const bool is_mpi = transport_of(config.network) == TransportKind::mpi;
+  const Problems impossible = find_impossible(config, place.size);
   const Meeting meeting = meeting_of(place, config.network);
-  const std::unique_ptr<Store> store = is_mpi ? nullptr : meet(meeting);
-  const std::unique_ptr<Transport> transport =
-      decorated(is_mpi ? mpi_at(place) : make_gloo(meeting, *store), config.network);
+  std::unique_ptr<Store> store;
+  std::unique_ptr<Transport> transport;
   Meter before;
-  options.link = look_at_network(*transport, config, place, before);
+  try {
+    const TransportRow& row = choose_transport(config.network.transport);
+    if (row.traits.meets_at_store) store = meet(meeting);
+    transport = row.connect(place, meeting, store.get());
+    if (impossible.empty()) transport = decorated(std::move(transport), config.network);
+    const PreflightReport report = look_at_network(*transport, config, place, before);
+    if (impossible.empty()) options.link = facts_of(report, mesh_of(config));
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const std::exception&) {  // not all have come
+    if (impossible.empty()) throw;
+  }
+  if (!impossible.empty()) throw ConfigError(impossible);
   return train_over(*transport, std::move(options), store.get(), before.read());
 }
 
 TrainSummary train_in_threads(const TrainOptions& options) {
-  require_possible(options.config, size(mesh_of(options.config)));
+  const Problems impossible = find_impossible(options.config, size(mesh_of(options.config)));
+  if (!impossible.empty()) throw ConfigError(impossible);
   std::vector<std::unique_ptr<Transport>> transports =
       make_in_process(size(mesh_of(options.config)));
   for (std::unique_ptr<Transport>& transport : transports)

@@ -6,6 +6,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/mesh/mesh.hpp"
+#include "laconic/transport/transport_kind.hpp"
 
 namespace laconic {
 
@@ -28,13 +29,12 @@ void check_place(const TrainCommand& command, const RunConfig& config, const Pla
                                        "by {}, which would have to start them again",
                                        place.source)});
   const Mesh mesh = mesh_of(config);
-  if (config.network.transport == TransportKind::in_process) {
+  if (is_one_process(config.network.transport)) {
     if (place.size > 1)
-      problems.push_back(
-          {"network.transport", fmt::format("in_process keeps all ranks in one process, but {} has "
-                                            "started {}",
-                                            place.source, place.size)});
-  } else if (size(mesh) != place.size) {
+      problems.push_back({"network.transport",
+                          fmt::format("{} keeps all ranks in one process, but {} has started {}",
+                                      config.network.transport, place.source, place.size)});
+  } else if (size(mesh) != place.size && place.size == 1) {  // several compare what they were told
     problems.push_back(
         {"mesh", fmt::format("{}, {} has started {}", needs(mesh), place.source, place.size)});
   }
@@ -42,11 +42,11 @@ void check_place(const TrainCommand& command, const RunConfig& config, const Pla
 
 void check_ranks(const TrainCommand& command, const RunConfig& config, Problems& problems) {
   const Mesh mesh = mesh_of(config);
-  if (config.network.transport == TransportKind::mpi && size(mesh) > 1)
+  if (needs_own_launcher(config.network.transport) && size(mesh) > 1)
     problems.push_back({"network.transport",
-                        fmt::format("mpi needs ranks that MPI has started: `mpirun -np {} laconic "
+                        fmt::format("{} needs ranks that MPI has started: `mpirun -np {} laconic "
                                     "train ...`",
-                                    size(mesh))});
+                                    config.network.transport, size(mesh))});
   if (command.ranks == 0 || command.ranks == size(mesh)) return;
   problems.push_back(
       {"mesh",
@@ -65,15 +65,14 @@ TrainPlan plan_train(const TrainCommand& command, const RunConfig& config,
     check_ranks(command, config, problems);
   refuse(problems);
   if (place) return {.sharing = place->local_size};
-  const int workers =
-      config.network.transport == TransportKind::in_process ? 1 : size(mesh_of(config));
+  const int workers = is_one_process(config.network.transport) ? 1 : size(mesh_of(config));
   // A single one needs nobody to watch it, unless it is to be started again.
   return {.workers = workers > 1 || command.max_restarts > 0 ? workers : 0, .sharing = workers};
 }
 
 int threads_per_worker(int usable, int sharing, int mask, int parents_mask) {
   const bool is_bound = mask > 0 && mask < parents_mask;
-  // Counts only the processors of our own mask: mpirun may bind two workers to the same half of a
+  // This worker's share of all processors: mpirun may bind two workers to the same half of a
   // machine.
   const double share =
       is_bound ? static_cast<double>(parents_mask) / mask / sharing : 1.0 / sharing;

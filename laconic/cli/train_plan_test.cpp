@@ -1,8 +1,11 @@
 #include "laconic/cli/train_plan.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "laconic/base/error.hpp"
+#include "laconic/config/read.hpp"
+#include "laconic/transport/transport_kind.hpp"
 
 namespace laconic {
 namespace {
@@ -79,15 +82,35 @@ TEST(TrainPlan, ContradictionsAreRefusedWithTheNumbers) {
   EXPECT_EQ(refusal(command(3), config(1), std::nullopt),
             "mesh: one rank is all it has, --ranks says 3: add --set mesh.dp=3");
   EXPECT_EQ(refusal(command(4), config(4), place(2, 2)),
-            "--ranks: says 4, but Slurm has started 2: leave it out\n"
-            "mesh: dp 4 needs 4 ranks, Slurm has started 2");
-  EXPECT_EQ(refusal(command(0), config(1), place(2, 2)),
-            "mesh: one rank is all it has, Slurm has started 2");
+            "--ranks: says 4, but Slurm has started 2: leave it out");
+  EXPECT_EQ(refusal(command(0), config(2), place(1, 1)),
+            "mesh: dp 2 needs 2 ranks, Slurm has started 1");
   EXPECT_EQ(refusal(command(0, 1), config(2, TransportKind::in_process), place(2, 2)),
             "--max-restarts: is for ranks that we start ourselves; these were started by Slurm, "
             "which would have to start them again\n"
             "network.transport: in_process keeps all ranks in one process, but Slurm has started "
             "2");
+}
+
+// A rank that was told of another mesh than the others learns so from them: it must not go before.
+TEST(TrainPlan, AMeshForMoreRanksThanThereAreIsLeftToTheRanks) {
+  EXPECT_EQ(plan_train(command(0), config(4), place(2, 1)).workers, 0);
+  EXPECT_EQ(plan_train(command(0), config(1), place(2, 1)).workers, 0);
+}
+
+TEST(TransportKind, NamesAreTheChoicesOfTheConfiguration) {
+  RunConfig config;
+  for (const TransportTraits& row : kTransports) {
+    EXPECT_EQ(apply_set(fmt::format("network.transport={}", row.name), config), Problems{});
+    EXPECT_EQ(config.network.transport, row.kind);
+    EXPECT_EQ(find_transport(row.kind), &row);
+  }
+  EXPECT_EQ(apply_set("network.transport=auto", config), Problems{});
+  EXPECT_EQ(find_transport(config.network.transport), nullptr);
+  // And there are no others.
+  std::string choices = "auto";
+  for (const TransportTraits& row : kTransports) choices += fmt::format(" | {}", row.name);
+  EXPECT_NE(to_toml(config, true).find(choices), std::string::npos) << choices;
 }
 
 TEST(TrainPlan, CoresAreDividedUnlessTheLauncherHasDoneSo) {

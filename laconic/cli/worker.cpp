@@ -5,13 +5,16 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "laconic/base/denormals.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/cli/arguments.hpp"
+#include "laconic/cli/commit.hpp"
 #include "laconic/cli/guard.hpp"
 #include "laconic/cli/model_command.hpp"
 #include "laconic/cli/rank.hpp"
+#include "laconic/cli/transport_table.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/doctor/measure.hpp"
 #include "laconic/file/atomic_file.hpp"
@@ -48,10 +51,17 @@ std::int64_t usable_memory() {
 // Alone, as one rank of those that somebody has started, or with all ranks as threads.
 TrainSummary train_somehow(const TrainOptions& options, const std::optional<Place>& place) {
   if (place && place->size > 1) return train_as_rank(options, *place);
-  if (size(mesh_of(options.config)) > 1 &&
-      options.config.network.transport == TransportKind::in_process)
+  if (size(mesh_of(options.config)) > 1 && is_one_process(options.config.network.transport))
     return train_in_threads(options);
   return train(options);
+}
+
+// A summary, and what has made it.
+std::string with_build(const std::string& summary) {
+  auto json = nlohmann::ordered_json::parse(summary);
+  json["version"] = version_text();
+  json["commit"] = build_commit();
+  return json.dump(2) + "\n";
 }
 
 int run_train(const TrainCommand& command) {
@@ -68,7 +78,8 @@ int run_train(const TrainCommand& command) {
                              .stop_signal = [] { return static_cast<int>(caught_signal); }};
   const TrainSummary summary = train_somehow(options, place);
   if (is_first) fmt::print("\n{}", to_text(summary));
-  if (is_first && !command.json.empty()) write_atomically(command.json, to_json(summary, config));
+  if (is_first && !command.json.empty())
+    write_atomically(command.json, with_build(to_json(summary, config)));
   if (summary.signal == 0) return 0;
   if (is_first)
     fmt::print("\nstopped by signal {} at step {} of {}; continue with --resume auto\n",
@@ -79,8 +90,14 @@ int run_train(const TrainCommand& command) {
 int run_doctor(const DoctorCommand& command) {
   const DoctorFacts facts = measure_doctor_facts();
   const std::vector<Finding> findings = diagnose(facts);
-  fmt::print("{}", to_text(facts, findings));
-  if (!command.json.empty()) write_atomically(command.json, to_json(facts, findings));
+  fmt::print("{}\nlaconic {}\ntransports: {}\n", to_text(facts, findings), version_text(),
+             describe_transports());
+  if (command.json.empty()) return 0;
+  auto json = nlohmann::ordered_json::parse(to_json(facts, findings));
+  for (const TransportRow& row : transport_table())
+    json["transports"].push_back(
+        {{"name", row.traits.name}, {"what", row.traits.what}, {"available", row.is_available}});
+  write_atomically(command.json, with_build(json.dump()));
   return 0;
 }
 

@@ -53,14 +53,6 @@ inline constexpr auto kActivationMemoryNames =
 inline constexpr auto kGradientWhenNames =
     rows_of(kWhenNames, {When::always, When::epilogue, When::critical});
 
-// network.transport
-enum class TransportKind : std::uint8_t { automatic, in_process, gloo, mpi };
-inline constexpr auto kTransportKindNames =
-    std::to_array<Named<TransportKind>>({{TransportKind::automatic, "auto"},
-                                         {TransportKind::in_process, "in_process"},
-                                         {TransportKind::gloo, "gloo"},
-                                         {TransportKind::mpi, "mpi"}});
-
 // dp.gradient.method
 enum class GradientMethod : std::uint8_t { codec, power_sgd, compressed_adam };
 inline constexpr auto kGradientMethodNames =

@@ -15,6 +15,7 @@
 #include "laconic/base/problem.hpp"
 #include "laconic/config/option.hpp"
 #include "laconic/mesh/mesh.hpp"
+#include "laconic/transport/transport_kind.hpp"
 
 namespace laconic {
 

@@ -15,12 +15,38 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/engine/progress_deadline.hpp"
 
+// How one thread advances many operations
+// ---------------------------------------
+// The thread works in rounds. In a round every operation that is under way is advanced, in the
+// order of `under_way`: deadline key first, then sequence of starting. Then it sleeps until
+// something arrives, is started, or a stop is asked for; the count of arrivals was read before the
+// round, so that whatever came during it ends the sleep at once.
+//
+// An advance() may encode for tens of milliseconds, in which messages arrive for operations that
+// are more urgent. So after one that took longer than kLongAdvance the round goes back to all that
+// stand before it (look_again_before); but only once a round for each operation, or one that takes
+// long again and again would keep those behind it from their turn for ever.
+//
+// `mutex` guards what the callers share with the thread. It is not held during advance(), which may
+// take long and calls the engine; `advancing` says which operation is being advanced meanwhile.
+// drop() takes an operation out of the table and then waits until `advancing` is another one: after
+// that nobody touches it. A failure ends the thread and takes everything out of the table, so that
+// every wait ends; `failure` is thrown there and from then on.
+//
+// Nothing deadlocks here: the thread waits only for arrivals, without the lock, and callers wait
+// only for `changed`, which gives the lock back. That arrivals come, or a deadline passes, is the
+// engine's promise (engine/engine.cpp).
+//
+// Time: `clocks` has, for each traffic class, how many of its operations are under way, and adds up
+// the stretches in which there was at least one (active). wait_all() reads them before and after,
+// so that a class is exposed only as long as it had something under way.
 namespace laconic {
 
 namespace {
 
-using Time = Courier::Time;
+using Time = EngineEvent::Time;
 using Order = std::pair<DeadlineKey, std::uint64_t>;  // key, sequence of starting
 
 // An advance that took longer did work, and others may have become possible meanwhile.
@@ -31,6 +57,11 @@ Time now() {
 }
 double seconds(Time begin, Time end) {
   return std::chrono::duration<double>(end - begin).count();
+}
+
+EngineEvent::Time::duration duration_of(double seconds) {
+  return std::chrono::duration_cast<EngineEvent::Time::duration>(
+      std::chrono::duration<double>(seconds));
 }
 
 // How long at least one operation of a class has been under way.
@@ -54,21 +85,28 @@ class ActiveClock {
   double total_ = 0;
 };
 
-// Since when has nothing moved on the network?
-class Stillness {
- public:
-  explicit Stillness(const Engine& engine) : engine_(engine) {}
-  Time since() {
-    const std::uint64_t moved = engine_.moved();
-    if (moved != std::exchange(moved_, moved)) since_ = now();
-    return since_;
-  }
+bool advance(Operation& operation, Engine& engine, Footprint* footprint) {
+  const FootprintScope scope(footprint);
+  return operation.advance(engine);
+}
 
- private:
-  const Engine& engine_;
-  std::uint64_t moved_ = engine_.moved();
-  Time since_ = now();
-};
+// Those of messages are odd (engine/event.cpp).
+std::uint64_t flow_of(std::uint64_t sequence) {
+  return 2 * (sequence + 1);
+}
+
+EngineEvent done_event(const Operation& operation, const Footprint& footprint, Time begin, Time end,
+                       std::uint64_t flow = 0) {
+  return {.kind = EngineEvent::Kind::operation,
+          .traffic = operation.traffic(),
+          .begin = begin,
+          .end = end,
+          .what = operation.describe(),
+          .peers = footprint.peers,
+          .raw_bytes = footprint.raw_bytes,
+          .wire_bytes = footprint.wire_bytes,
+          .flow = flow};
+}
 
 [[noreturn]] void throw_timeout(const Engine& engine, const std::vector<std::string>& waiting) {
   constexpr std::size_t kShown = 8;
@@ -90,13 +128,13 @@ struct Courier::Body {
   struct UnderWay {
     std::shared_ptr<Operation> operation;
     Time started;
-    std::uint64_t round = 0;       // the last in which it was advanced
-    std::uint64_t long_round = 0;  // the last in which that took long
+    std::shared_ptr<Footprint> footprint = nullptr;  // null: nobody observes
+    std::uint64_t round = 0;                         // the last in which it was advanced
+    std::uint64_t long_round = 0;                    // the last in which that took long
   };
   using ClassTimes = std::array<double, kTrafficClasses>;
 
-  Body(Engine& its_engine, OnDone its_on_done)
-      : engine(its_engine), on_done(std::move(its_on_done)), still(its_engine) {}
+  explicit Body(Engine& its_engine) : engine(its_engine), deadline(its_engine.options().deadline) {}
 
   // The courier's thread.
   void work();
@@ -106,7 +144,7 @@ struct Courier::Body {
   std::optional<std::pair<Order, UnderWay>> next_of_round();
   void end_advance(Order order, bool is_done);
   void sleep(std::uint64_t seen);
-  Deadline still_until();
+  std::uint64_t progress();
   std::vector<std::string> describe_all();
   void fail(std::exception_ptr why);
 
@@ -117,9 +155,8 @@ struct Courier::Body {
   void rethrow() const;
 
   Engine& engine;
-  const OnDone on_done;
-  Stillness still;          // the thread's own
-  std::uint64_t round = 0;  // the thread's own
+  ProgressDeadline deadline;  // the thread's own
+  std::uint64_t round = 0;    // the thread's own
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -127,8 +164,9 @@ struct Courier::Body {
   std::map<const Operation*, Order> orders;
   const Operation* advancing = nullptr;
   std::uint64_t sequence = 0;
-  Time last_change = now();  // when an operation started or ended
+  std::uint64_t changes = 0;  // operations that started or ended
   std::array<ActiveClock, kTrafficClasses> clocks;
+  std::array<std::uint64_t, kTrafficClasses> last_flow{};  // of the operation that ended last
   std::exception_ptr failure;
   bool is_stopping = false;
 
@@ -162,10 +200,12 @@ void Courier::Body::advance_round() {
   while (const auto next = next_of_round()) {
     const auto& [order, entry] = *next;
     const Time begin = now();
-    const bool is_done = entry.operation->advance(engine);
+    const bool is_done = advance(*entry.operation, engine, entry.footprint.get());
     const Time end = now();
     if (end - begin >= kLongAdvance) look_again_before(order);
-    if (is_done && on_done) on_done(*entry.operation, entry.started, end);
+    if (is_done && entry.footprint != nullptr)
+      engine.notify(done_event(*entry.operation, *entry.footprint, entry.started, end,
+                               flow_of(order.second)));
     end_advance(order, is_done);
   }
 }
@@ -204,23 +244,26 @@ void Courier::Body::end_advance(Order order, bool is_done) {
 }
 
 void Courier::Body::remove(std::map<Order, UnderWay>::iterator entry) {
-  last_change = now();
-  end_clock(entry->second.operation->traffic(), last_change);
+  ++changes;
+  const Traffic traffic = entry->second.operation->traffic();
+  last_flow.at(static_cast<std::size_t>(traffic)) = flow_of(entry->first.second);
+  end_clock(traffic, now());
   orders.erase(entry->second.operation.get());
   under_way.erase(entry);
 }
 
 // Until something arrives. Requires: every operation has been advanced since the count was `seen`.
 void Courier::Body::sleep(std::uint64_t seen) {
-  const std::uint64_t count = engine.wait_for_arrival(seen, still_until());
-  if (count != seen || now() < still_until()) return;
+  const std::uint64_t count = engine.wait_for_arrival(seen, deadline.until(progress()));
+  if (count != seen || !deadline.has_passed(progress())) return;
   const std::vector<std::string> waiting = describe_all();
   if (!waiting.empty()) throw_timeout(engine, waiting);
 }
 
-Deadline Courier::Body::still_until() {
+// Counts segments that moved, and operations that started or ended.
+std::uint64_t Courier::Body::progress() {
   const std::lock_guard lock(mutex);
-  return std::max(still.since(), last_change) + engine.options().deadline;
+  return engine.moved() + changes;
 }
 
 std::vector<std::string> Courier::Body::describe_all() {
@@ -257,8 +300,7 @@ void Courier::Body::rethrow() const {
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 
-Courier::Courier(Engine& engine, OnDone on_done)
-    : body_(std::make_unique<Body>(engine, std::move(on_done))) {
+Courier::Courier(Engine& engine) : body_(std::make_unique<Body>(engine)) {
   body_->thread = std::thread([body = body_.get()] { body->work(); });
 }
 
@@ -282,11 +324,12 @@ void Courier::start(std::shared_ptr<Operation> operation) {
     body_->rethrow();
     const Order order{operation->key(), body_->sequence++};
     const Time at = now();
-    body_->last_change = at;
+    ++body_->changes;
     body_->clocks.at(static_cast<std::size_t>(operation->traffic())).begin(at);
     const bool is_new = body_->orders.emplace(operation.get(), order).second;
     LACONIC_ASSERT(is_new, operation->describe() + " is under way already");
-    body_->under_way.emplace(order, Body::UnderWay{std::move(operation), at});
+    auto footprint = body_->engine.is_observed() ? std::make_shared<Footprint>() : nullptr;
+    body_->under_way.emplace(order, Body::UnderWay{std::move(operation), at, std::move(footprint)});
   }
   body_->changed.notify_all();
   body_->engine.wake();
@@ -295,20 +338,24 @@ void Courier::start(std::shared_ptr<Operation> operation) {
 void Courier::wait(const std::shared_ptr<Operation>& operation) {
   const Time begin = now();
   std::unique_lock lock(body_->mutex);
+  const auto found = body_->orders.find(operation.get());
+  const std::uint64_t flow = found == body_->orders.end() ? 0 : flow_of(found->second.second);
   body_->changed.wait(lock, [&] { return !body_->orders.contains(operation.get()); });
-  body_->engine.meter().spent(operation->traffic(), {.exposed = seconds(begin, now())});
+  body_->engine.waited(operation->traffic(), begin, now(), flow);
   body_->rethrow();
 }
 
 // A class is exposed while some operation of it is under way, not while others are waited for.
 void Courier::wait_all() {
   std::unique_lock lock(body_->mutex);
-  const Body::ClassTimes before = body_->active_until(now());
+  const Time begin = now();
+  const Body::ClassTimes before = body_->active_until(begin);
   body_->changed.wait(lock, [&] { return body_->under_way.empty(); });
   const Body::ClassTimes after = body_->active_until(now());
   for (std::size_t i = 0; i < after.size(); ++i)
     if (after[i] > before[i])
-      body_->engine.meter().spent(static_cast<Traffic>(i), {.exposed = after[i] - before[i]});
+      body_->engine.waited(static_cast<Traffic>(i), begin,
+                           begin + duration_of(after[i] - before[i]), body_->last_flow[i]);
   body_->rethrow();
 }
 
@@ -322,16 +369,20 @@ void Courier::drop(const std::shared_ptr<Operation>& operation) {
 
 void run(Engine& engine, Operation& operation) {
   const Time begin = now();
-  Stillness still(engine);
+  ProgressDeadline deadline(engine.options().deadline, engine.moved());
+  Footprint footprint;
+  const bool is_observed = engine.is_observed();
   for (;;) {
     const std::uint64_t seen = engine.wait_for_arrival(0, {});
-    if (operation.advance(engine)) break;
-    const auto until = [&] { return still.since() + engine.options().deadline; };
-    const std::uint64_t count = engine.wait_for_arrival(seen, until());
-    if (count == seen && now() >= until()) throw_timeout(engine, {operation.describe()});
+    if (advance(operation, engine, is_observed ? &footprint : nullptr)) break;
+    const std::uint64_t count = engine.wait_for_arrival(seen, deadline.until(engine.moved()));
+    if (count == seen && deadline.has_passed(engine.moved()))
+      throw_timeout(engine, {operation.describe()});
   }
-  const double elapsed = seconds(begin, now());
-  engine.meter().spent(operation.traffic(), {.active = elapsed, .exposed = elapsed});
+  const Time end = now();
+  engine.meter().spent(operation.traffic(), {.active = seconds(begin, end)});
+  if (is_observed) engine.notify(done_event(operation, footprint, begin, end));
+  engine.waited(operation.traffic(), begin, end);
 }
 
 }  // namespace laconic

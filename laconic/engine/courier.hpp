@@ -15,8 +15,6 @@
 // between start() and the end of wait() or drop().
 #pragma once
 
-#include <chrono>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -37,12 +35,9 @@ class Operation {
 
 class Courier {
  public:
-  using Time = std::chrono::steady_clock::time_point;
-  // Called once for every operation that is done, from the courier's thread and before any wait
-  // for it ends; for traces.
-  using OnDone = std::function<void(const Operation&, Time started, Time done)>;
-
-  explicit Courier(Engine& engine, OnDone on_done = {});
+  // Whoever observes the engine hears of every operation that is done, before any wait for it ends,
+  // and of every wait.
+  explicit Courier(Engine& engine);
   ~Courier();  // stops; operations under way are dropped
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;

@@ -337,23 +337,83 @@ TEST(Courier, WaitingForOneExposesItsClass) {
   EXPECT_EQ(times[Traffic::control].exposed, 0.0);
 }
 
-TEST(Courier, TellsWhenAnOperationWasUnderWay) {
+TEST(Courier, ObserversHearOfOperationsAndOfWaitsForThem) {
   Lone lone;
-  std::vector<std::string> done;  // read after the wait, which comes after the last call
+  std::vector<EngineEvent> operations, waits;  // read after the wait, before which all were told
+  lone.engine.observe([&](const EngineEvent& event) {
+    EXPECT_GE(event.end, event.begin);
+    EXPECT_EQ(event.traffic, Traffic::dp_gradient);
+    (event.kind == EngineEvent::Kind::operation ? operations : waits).push_back(event);
+  });
+  const double before = lone.engine.meter().read().times[Traffic::dp_gradient].exposed;
   {
-    Courier courier(lone.engine,
-                    [&](const Operation& operation, Courier::Time begin, Courier::Time end) {
-                      EXPECT_GE(end - begin, milliseconds(0));
-                      done.push_back(operation.describe());
-                    });
+    Courier courier(lone.engine);
     for (int i = 0; i < 10; ++i) {
-      courier.start(std::make_shared<Scripted>(std::to_string(i), 0, [](Engine&) { return true; }));
-      courier.wait_all();
-      EXPECT_EQ(done.size(), static_cast<std::size_t>(i + 1));
+      auto operation =
+          std::make_shared<Scripted>(std::to_string(i), 0, [&, first = true](Engine&) mutable {
+            std::this_thread::sleep_for(milliseconds(1));
+            if (first) lone.engine.wake();
+            return !std::exchange(first, false);
+          });
+      courier.start(operation);
+      if (i % 2 == 0)
+        courier.wait_all();
+      else
+        courier.wait(operation);
+      ASSERT_EQ(operations.size(), static_cast<std::size_t>(i + 1));
+      ASSERT_EQ(waits.size(), static_cast<std::size_t>(i + 1));
+      EXPECT_EQ(operations.back().what, std::to_string(i));
+      EXPECT_EQ(waits.back().flow, operations.back().flow);
+      EXPECT_NE(waits.back().flow, 0U);
+      EXPECT_GE(waits.back().end - waits.back().begin, milliseconds(1));
     }
     courier.start(never("dropped"));
   }
-  EXPECT_EQ(done.size(), 10U);
+  lone.engine.observe({});
+  EXPECT_EQ(operations.size(), 10U);
+  double exposed = 0;
+  for (const EngineEvent& wait : waits)
+    exposed += std::chrono::duration<double>(wait.end - wait.begin).count();
+  EXPECT_NEAR(exposed, lone.engine.meter().read().times[Traffic::dp_gradient].exposed - before,
+              1e-6);
+}
+
+TEST(Courier, AnOperationIsToldOfWithWhatItSent) {
+  run_ranks(2, [&](Transport& transport) {
+    Engine engine(transport, {.segment_bytes = 64});
+    std::vector<EngineEvent> events;
+    engine.observe([&](const EngineEvent& event) { events.push_back(event); });
+    const Rank peer = 1 - engine.rank();
+    const Tag tag = make_tag({.traffic = Traffic::dp_gradient, .unit = 3, .number = 8});
+    bool is_sent = false;
+    Scripted exchange("exchange", 0, [&](Engine& e) {
+      if (!std::exchange(is_sent, true))
+        e.send({.to = peer,
+                .tag = tag,
+                .raw_bytes = 1000,
+                .message = std::make_shared<const Bytes>(200)});
+      return e.try_recv(peer, tag).has_value();
+    });
+    run(engine, exchange);
+    engine.flush();
+    engine.observe({});
+    std::map<EngineEvent::Kind, EngineEvent> by_kind;
+    for (const EngineEvent& event : events)
+      EXPECT_TRUE(by_kind.emplace(event.kind, event).second) << event.what;
+    ASSERT_EQ(by_kind.size(), 4U);
+    const EngineEvent& operation = by_kind[EngineEvent::Kind::operation];
+    EXPECT_EQ(operation.peers, std::set<Rank>{peer});
+    EXPECT_EQ(operation.raw_bytes, 1000U);
+    EXPECT_EQ(operation.wire_bytes, wire_bytes(200, 64));
+    for (const auto kind : {EngineEvent::Kind::send, EngineEvent::Kind::recv}) {
+      EXPECT_EQ(by_kind[kind].what, to_text(tag));
+      EXPECT_EQ(by_kind[kind].peers, std::set<Rank>{peer});
+      EXPECT_EQ(by_kind[kind].wire_bytes, wire_bytes(200, 64));
+    }
+    EXPECT_EQ(by_kind[EngineEvent::Kind::send].raw_bytes, 1000U);
+    EXPECT_EQ(by_kind[EngineEvent::Kind::wait].begin, operation.begin);
+    EXPECT_EQ(by_kind[EngineEvent::Kind::wait].end, operation.end);
+  });
 }
 
 TEST(Courier, DropsWhatIsUnderWayWhenItEnds) {

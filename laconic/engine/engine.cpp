@@ -6,12 +6,45 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/engine/outbox.hpp"
+#include "laconic/engine/progress_deadline.hpp"
 
+// Threads, and what each owns
+// ---------------------------
+// A rank has one thread that computes, one that advances operations (engine/courier.cpp), one for
+// every peer that it has sent to (engine/outbox.cpp), and those of its transport. All of them meet
+// in Engine::Body.
+//
+//   computing, progress   send() ──► Outbox of the peer ──► its thread ──► transport.send
+//   computing, progress   take() ◄── PeerInbox, Assembly ◄── transport.try_recv
+//   transport's own       on_arrival ──► arrivals + 1 ──► whoever is in wait_for_arrival()
+//
+// A message belongs to the outboxes it was queued in until it has left; it is shared and nobody
+// changes it. What has arrived belongs to the transport until somebody asks for it. From the first
+// time it is asked for, its segments belong to `incoming` of the peer's PeerInbox, whoever asks;
+// the lock of that inbox is held from taking a segment to adding it, so that segments stay in
+// order.
+//
+// Why nothing waits for ever
+// --------------------------
+// 1. send() only queues. So a rank always comes to its receives, and ranks that all send before
+//    they receive do not stop each other.
+// 2. A transport takes in whatever arrives, asked for or not. So an outbox waits for the network,
+//    never for what its peer is doing. The price is an inbox that grows with what nobody has asked
+//    for yet: who sends much to one rank lets that rank ask for it (train/collect.cpp).
+// 3. advance() never waits, so that one thread is enough for all operations.
+// 4. No lock is held during a wait, nor during transport.send to another rank. Locks are taken in
+//    one order: the progress thread's, a PeerInbox's, an outbox's, the transport's, the recorder's,
+//    the meter's, the observer's. None of these calls back to one before it.
+// 5. No wake is lost. Who waits reads the count of arrivals first, looks then, and sleeps only
+//    while the count is what it read; a transport puts a message into its inbox before it counts.
+// 6. Every wait ends: with what it waits for, with the loss of a peer, which counts as an arrival,
+//    or when nothing has moved for the deadline (engine/progress_deadline.hpp).
 namespace laconic {
 
 namespace {
@@ -51,6 +84,7 @@ struct Engine::Body {
   void throw_failure_to(Rank peer);
   void send_to_self(const Parcel& parcel);
   void left(const Parcel& parcel, std::uint64_t record);
+  void notify(const EngineEvent& event);
   std::optional<Bytes> take(Rank from, Tag tag, bool is_owed);
   std::optional<Bytes> assemble(PeerInbox& inbox, Incoming& incoming, Rank from, Tag tag);
   std::pair<std::uint64_t, std::uint64_t> progress(Rank from, Tag tag);  // bytes here, of
@@ -60,6 +94,10 @@ struct Engine::Body {
   Meter meter;
   FlightRecorder recorder;
   std::atomic<std::uint64_t> moved = 0;
+
+  std::atomic<bool> is_observed = false;
+  std::mutex observer_mutex;  // held during a call
+  EngineObserver observer;
 
   std::mutex arrival_mutex;
   std::condition_variable arrival;
@@ -107,9 +145,15 @@ void Engine::Body::throw_failure_to(Rank peer) {
 
 void Engine::Body::left(const Parcel& parcel, std::uint64_t record) {
   const std::uint64_t bytes = parcel.message->size();
-  meter.sent(fields_of(parcel.tag).traffic, parcel.to,
-             {1, parcel.raw_bytes, wire_bytes(bytes, options.segment_bytes)});
-  recorder.finish(record, Record::State::done, bytes);
+  const std::uint64_t wire = wire_bytes(bytes, options.segment_bytes);
+  meter.sent(fields_of(parcel.tag).traffic, parcel.to, {1, parcel.raw_bytes, wire});
+  const Record done = recorder.finish(record, Record::State::done, bytes);
+  if (is_observed) notify(message_event(done, parcel.raw_bytes, wire));
+}
+
+void Engine::Body::notify(const EngineEvent& event) {
+  const std::lock_guard lock(observer_mutex);
+  if (observer) observer(event);
 }
 
 void Engine::Body::send_to_self(const Parcel& parcel) {
@@ -160,8 +204,10 @@ std::optional<Bytes> Engine::Body::assemble(PeerInbox& inbox, Incoming& incoming
     std::optional<Bytes> message = incoming.assembly.add(std::move(*segment));
     ++moved;
     if (!message) continue;
-    meter.received(fields_of(tag).traffic, from, {1, 0, incoming.assembly.wire_bytes()});
-    recorder.finish(*incoming.record, Record::State::done, message->size());
+    const std::uint64_t wire = incoming.assembly.wire_bytes();
+    meter.received(fields_of(tag).traffic, from, {1, 0, wire});
+    const Record done = recorder.finish(*incoming.record, Record::State::done, message->size());
+    if (is_observed) notify(message_event(done, 0, wire));
     inbox.incoming.erase(tag);
     return message;
   }
@@ -211,8 +257,45 @@ void Engine::wake() {
   body_->wake();
 }
 
+// Codec time comes from the meter, which hears of it the moment it has been spent.
+void Engine::observe(EngineObserver observer) {
+  const bool is_observed = observer != nullptr;
+  {
+    const std::lock_guard lock(body_->observer_mutex);
+    body_->observer = std::move(observer);
+  }
+  body_->is_observed = is_observed;
+  if (!is_observed) return body_->meter.observe({});
+  body_->meter.observe([body = body_.get()](Traffic traffic, const Times& times) {
+    if (times.codec > 0) body->notify(codec_event(traffic, times.codec));
+  });
+}
+bool Engine::is_observed() const {
+  return body_->is_observed;
+}
+void Engine::notify(const EngineEvent& event) {
+  body_->notify(event);
+}
+
+void Engine::waited(Rank from, Tag tag, EngineEvent::Time begin, EngineEvent::Time end) {
+  const Traffic traffic = fields_of(tag).traffic;
+  meter().spent(traffic, {.exposed = std::chrono::duration<double>(end - begin).count()});
+  if (is_observed()) notify(wait_event(from, tag, begin, end));
+}
+
+void Engine::waited(Traffic traffic, EngineEvent::Time begin, EngineEvent::Time end,
+                    std::uint64_t flow) {
+  meter().spent(traffic, {.exposed = std::chrono::duration<double>(end - begin).count()});
+  if (is_observed()) notify(wait_event(traffic, begin, end, flow));
+}
+
 void Engine::send(Parcel parcel) {
   LACONIC_ASSERT(parcel.message != nullptr, to_text(parcel.tag));
+  if (Footprint* footprint = FootprintScope::current()) {
+    footprint->peers.insert(parcel.to);
+    footprint->raw_bytes += parcel.raw_bytes;
+    footprint->wire_bytes += wire_bytes(parcel.message->size(), body_->options.segment_bytes);
+  }
   if (parcel.to == rank()) return body_->send_to_self(parcel);
   Outbox& outbox = body_->outbox_to(parcel.to);
   outbox.throw_failure();
@@ -228,6 +311,7 @@ void Engine::send(Parcel parcel) {
 }
 
 std::optional<Bytes> Engine::try_recv(Rank from, Tag tag) {
+  if (Footprint* footprint = FootprintScope::current()) footprint->peers.insert(from);
   return body_->take(from, tag, true);
 }
 
@@ -236,17 +320,19 @@ std::optional<Bytes> Engine::poll(Rank from, Tag tag) {
 }
 
 Bytes Engine::recv(Rank from, Tag tag) {
-  Deadline until = in(body_->options.deadline);
+  const EngineEvent::Time begin = std::chrono::steady_clock::now();
+  ProgressDeadline deadline(body_->options.deadline);
   std::uint64_t seen = wait_for_arrival(0, {});
-  for (std::uint64_t had = 0;;) {
-    if (std::optional<Bytes> message = try_recv(from, tag)) return std::move(*message);
+  for (;;) {
+    if (std::optional<Bytes> message = try_recv(from, tag)) {
+      if (is_observed()) notify(wait_event(from, tag, begin, std::chrono::steady_clock::now()));
+      return std::move(*message);
+    }
     const auto [has, of] = body_->progress(from, tag);
-    if (has != had) until = in(body_->options.deadline);
-    had = has;
-    if (std::chrono::steady_clock::now() >= until)
+    if (deadline.has_passed(has))
       throw Timeout(from, fmt::format("rank {} waited in vain for {} from rank {}{}", rank(),
                                       to_text(tag), from, shortfall(has, of)));
-    seen = wait_for_arrival(seen, until);
+    seen = wait_for_arrival(seen, deadline.until());
   }
 }
 

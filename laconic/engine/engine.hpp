@@ -12,7 +12,8 @@
 // been handed over (256 KiB: 21 ms at 100 Mbit/s) and for whatever the transport
 // and the kernel hold back in buffers of their own. Messages of equal tag never
 // overtake each other: when a later one is more urgent, it lends its key to the
-// earlier ones. What a segment is stands in engine/segment.hpp.
+// earlier ones (priority inheritance). What a segment is stands in
+// engine/segment.hpp.
 //
 // Every byte is metered by traffic class and peer, and every operation goes into
 // the flight recorder (engine/recorder.hpp), from which the verdict of a hang is
@@ -34,6 +35,7 @@
 #include <optional>
 
 #include "laconic/base/bytes.hpp"
+#include "laconic/engine/event.hpp"
 #include "laconic/engine/meter.hpp"
 #include "laconic/engine/recorder.hpp"
 #include "laconic/engine/segment.hpp"
@@ -82,14 +84,15 @@ class Engine {
 
   // Queues. Throws PeerLost or Timeout if an earlier send to this peer failed.
   void send(Parcel parcel);
-  // Waits until it is there. Throws PeerLost; Timeout when nothing of it came for the engine's
-  // deadline, counted from now and then from each segment; WireError.
+  // Waits until it is there, which is told to an observer but not metered. Throws PeerLost; Timeout
+  // when nothing of it came for the engine's deadline, counted from now and then from each segment;
+  // WireError.
   Bytes recv(Rank from, Tag tag);
   // Nothing when it has not arrived whole. The first call for a message posts it in the recorder.
   // Throws PeerLost, WireError.
   std::optional<Bytes> try_recv(Rank from, Tag tag);
   // The same for a message that may never be sent: it is posted when its first segment is here, so
-  // that nobody is blamed for what nobody owes.
+  // that a hang is not blamed on a message that nobody has promised.
   std::optional<Bytes> poll(Rank from, Tag tag);
   // Waits until every queued message has been handed over. Throws PeerLost; Timeout when a segment
   // did not leave within the engine's deadline.
@@ -105,6 +108,18 @@ class Engine {
 
   Meter& meter();
   FlightRecorder& recorder();
+
+  // Tells `observer` of everything that ends from now on (engine/event.hpp); an empty one ends it,
+  // and no call is under way when this returns. Requires: the observer does not call the engine.
+  void observe(EngineObserver observer);
+  bool is_observed() const;
+  // Requires: is_observed(), as a matter of cost.
+  void notify(const EngineEvent& event);
+  // Meters the time from `begin` to `end` as exposed, and tells of it: the computing thread has
+  // waited for this message; for operations of a class, the last of which has this `flow`.
+  void waited(Rank from, Tag tag, EngineEvent::Time begin, EngineEvent::Time end);
+  void waited(Traffic traffic, EngineEvent::Time begin, EngineEvent::Time end,
+              std::uint64_t flow = 0);
 
  private:
   struct Body;

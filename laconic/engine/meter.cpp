@@ -63,8 +63,19 @@ void Meter::received(Traffic traffic, Rank from, const Count& count) {
 }
 
 void Meter::spent(Traffic traffic, const Times& times) {
-  const std::lock_guard lock(mutex_);
-  reading_.times[traffic] += times;
+  {
+    const std::lock_guard lock(mutex_);
+    reading_.times[traffic] += times;
+  }
+  if (!is_observed_) return;
+  const std::lock_guard lock(observer_mutex_);
+  if (observer_) observer_(traffic, times);
+}
+
+void Meter::observe(Observer observer) {
+  const std::lock_guard lock(observer_mutex_);
+  observer_ = std::move(observer);
+  is_observed_ = observer_ != nullptr;
 }
 
 void Meter::include(const MeterReading& reading) {

@@ -11,7 +11,9 @@
 // Thread-safe; always on.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -50,13 +52,20 @@ class Meter {
   void sent(Traffic traffic, Rank to, const Count& count);
   void received(Traffic traffic, Rank from, const Count& count);
   void spent(Traffic traffic, const Times& times);
+  // Calls `observer` after every spent(), in the thread that has called it; an empty one ends it,
+  // and no call is under way when this returns.
+  using Observer = std::function<void(Traffic, const Times&)>;
+  void observe(Observer observer);
   // What another meter has counted, from before there was this one.
   void include(const MeterReading& reading);
   MeterReading read() const;
 
  private:
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  // guards the reading
   MeterReading reading_;
+  std::atomic<bool> is_observed_ = false;
+  std::mutex observer_mutex_;  // held during a call
+  Observer observer_;
 };
 
 }  // namespace laconic

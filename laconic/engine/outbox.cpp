@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "laconic/base/error.hpp"
+#include "laconic/engine/progress_deadline.hpp"
 
 namespace laconic {
 
@@ -103,15 +104,13 @@ void Outbox::fail(std::exception_ptr why, std::unique_lock<std::mutex>& lock) {
 // A send that takes too long fails by itself. Twice its deadline is for a transport that forgets.
 void Outbox::flush() {
   std::unique_lock lock(mutex_);
+  ProgressDeadline deadline(2 * options_.deadline, left_);
   while (failure_ == nullptr && !queue_.empty()) {
-    const std::uint64_t seen = left_;
-    const bool has_moved = moved_.wait_until(lock, in(2 * options_.deadline), [&] {
-      return left_ != seen || queue_.empty() || failure_ != nullptr;
-    });
-    if (!has_moved)
+    if (deadline.has_passed(left_))
       throw Timeout(to_, fmt::format("rank {}: {} messages to rank {} do not leave, {} first",
                                      transport_.rank(), queue_.size(), to_,
                                      to_text(queue_.begin()->second.parcel.tag)));
+    moved_.wait_until(lock, deadline.until());
   }
   if (failure_ != nullptr) std::rethrow_exception(failure_);
 }

@@ -101,7 +101,7 @@ class Participant {
 
   PreflightReport run() {
     exchange_facts();
-    if (options_.measure) measure();
+    if (options_.measure && are_told_the_same()) measure();
     for (const RankFacts& facts : facts_) findings_.hosts.push_back(facts.host);
     return self() == 0 ? lead() : follow();
   }
@@ -116,6 +116,7 @@ class Participant {
   void for_each_peer(const std::function<void(Rank)>& act);
 
   void exchange_facts();
+  bool are_told_the_same() const;
   void introduce(Rank peer, Deadline until);
   void measure();
   void measure(const std::pair<Rank, Rank>& pair);
@@ -198,6 +199,16 @@ void Participant::introduce(Rank peer, Deadline until) {
   recv(peer, tag, until);
   const std::lock_guard lock(mutex_);
   facts_[index(peer)] = theirs;
+}
+
+// Ranks that differ will refuse each other, and may not even agree whether to measure: one would
+// wait for the answers of another that does not measure. All who know of a difference leave it.
+bool Participant::are_told_the_same() const {
+  const RankFacts& mine = facts_[index(self())];
+  return std::all_of(facts_.begin(), facts_.end(), [&](const RankFacts& f) {
+    return f.version.empty() ||  // could not be reached: another problem
+           (f.version == mine.version && f.config_digest == mine.config_digest);
+  });
 }
 
 void Participant::measure() {

@@ -9,7 +9,8 @@
 // class `preflight`:
 //
 //   1. every rank tells every other who it is; a pair that cannot talk shows here
-//   2. pairs measure their link in rounds, so that no two measurements share a rank
+//   2. if all were told the same, pairs measure their link in rounds, so that no two
+//      measurements share a rank
 //   3. rank 0 gathers what was found and tells all
 //
 // Nothing ends it early: a pair that fails is noted and left out, so that the
@@ -52,7 +53,7 @@ Problems check_facts(const std::vector<RankFacts>& facts);
 std::vector<std::vector<std::pair<Rank, Rank>>> pairings(int size);
 
 struct PreflightOptions {
-  // Of the first act; later ones wait a few times as long, for ranks that were held up by others.
+  // Deadline of the first act. Later acts wait a few times as long, for ranks that others held up.
   std::chrono::milliseconds deadline{30'000};
   bool measure = true;     // false: facts only
   Meter* meter = nullptr;  // counts what this rank sends and takes, if there is one

@@ -330,5 +330,31 @@ TEST(PreflightReport, ThatIsNotOneIsRefused) {
   EXPECT_EQ(parse_rank_facts(to_json(facts_of(3))), facts_of(3));
 }
 
+// One would measure and the other would not: nobody waits for that.
+TEST(Preflight, RanksThatDifferDoNotMeasure) {
+  std::mutex mutex;
+  std::vector<PreflightReport> reports;
+  const auto begin = std::chrono::steady_clock::now();
+  run_ranks(3, [&](Transport& transport) {
+    RankFacts mine = facts_of(transport.rank());
+    const bool measures = transport.rank() != 1;
+    if (!measures) {
+      mine.config_digest = "def";
+      mine.config_text += "network.preflight = false\n";
+    }
+    PreflightReport report =
+        preflight(transport, mine, {.deadline = std::chrono::seconds(10), .measure = measures});
+    const std::lock_guard lock(mutex);
+    reports.push_back(std::move(report));
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  ASSERT_EQ(reports.size(), 3U);
+  for (const PreflightReport& report : reports) {
+    ASSERT_EQ(report.problems.size(), 1U) << to_text(report.problems);
+    EXPECT_EQ(report.problems[0].where, "network.preflight");
+    EXPECT_TRUE(std::isnan(report.latency_ms[0][2]));
+  }
+}
+
 }  // namespace
 }  // namespace laconic

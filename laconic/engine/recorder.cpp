@@ -29,7 +29,7 @@ std::uint64_t FlightRecorder::post(Record::Kind kind, Rank peer, Tag tag, std::u
   return id;
 }
 
-void FlightRecorder::finish(std::uint64_t id, Record::State state, std::uint64_t bytes) {
+Record FlightRecorder::finish(std::uint64_t id, Record::State state, std::uint64_t bytes) {
   const std::int64_t now = now_ns();
   const std::lock_guard lock(mutex_);
   const auto found = open_.find(id);
@@ -41,6 +41,7 @@ void FlightRecorder::finish(std::uint64_t id, Record::State state, std::uint64_t
   record.finished_ns = now;
   finished_.push_back(record);
   if (finished_.size() > capacity_) finished_.pop_front();
+  return record;
 }
 
 std::vector<Record> FlightRecorder::records() const {

@@ -40,8 +40,8 @@ class FlightRecorder {
   // `capacity` counts operations that are finished; those still open are kept beside them.
   explicit FlightRecorder(std::size_t capacity);
   std::uint64_t post(Record::Kind kind, Rank peer, Tag tag, std::uint64_t bytes);  // its id
-  // Requires: the operation is open.
-  void finish(std::uint64_t id, Record::State state, std::uint64_t bytes);
+  // Returns the record as it is now. Requires: the operation is open.
+  Record finish(std::uint64_t id, Record::State state, std::uint64_t bytes);
   // Oldest first. Operations that are still open are always there, however old.
   std::vector<Record> records() const;
   std::int64_t now_ns() const;  // on the clock of the records

@@ -10,7 +10,7 @@
 //
 // So causes are found by looking at every wait once; those of the third kind
 // are only links of a chain. When there is no other kind, the chain bites its
-// own tail: a cycle. Of several causes the one that holds up most ranks counts.
+// own tail: a cycle. When there are several causes, the one that holds up most ranks counts.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -55,13 +56,13 @@ class NativeSum final : public GradientSum {
   }
 
   void wait() override {
-    const Stopwatch clock;
+    const auto begin = std::chrono::steady_clock::now();
     std::unique_lock lock(mutex_);
     for (std::size_t b = 0; b < posted_.size(); ++b)
       LACONIC_ASSERT(posted_[b] != nullptr || elements_[b] == 0,
                      fmt::format("block {} is not posted", b));
     changed_.wait(lock, [&] { return to_do_ == 0 || failure_ != nullptr; });
-    engine_.meter().spent(traffic_, {.exposed = clock.seconds()});
+    engine_.waited(traffic_, begin, std::chrono::steady_clock::now());
     if (failure_ != nullptr) std::rethrow_exception(failure_);
   }
 
@@ -99,6 +100,7 @@ class NativeSum final : public GradientSum {
   }
 
   std::exception_ptr sum(std::size_t block, std::byte* buffer) {
+    const auto begin = std::chrono::steady_clock::now();
     const Stopwatch clock;
     try {
       engine_.transport().sum({reinterpret_cast<float*>(buffer), elements_[block]},
@@ -108,6 +110,12 @@ class NativeSum final : public GradientSum {
     }
     count(block);
     engine_.meter().spent(traffic_, {.active = clock.seconds()});
+    if (engine_.is_observed())
+      engine_.notify({.kind = EngineEvent::Kind::operation,
+                      .traffic = traffic_,
+                      .begin = begin,
+                      .end = std::chrono::steady_clock::now(),
+                      .what = fmt::format("native all_reduce of {} {}", name_of(traffic_), block)});
     return nullptr;
   }
 

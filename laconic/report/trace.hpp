@@ -3,12 +3,14 @@
 //   TraceSpan span(trace, "forward", "compute");   // until the end of the scope
 //
 // Spans may come from any thread, but those of one track must nest: viewers
-// draw a track as one stack. The default track is the category. Memory is
-// bounded: beyond the limit spans are counted as dropped and still add to the
-// summary. A disabled trace reads no clock and takes no lock.
+// draw a track as one stack. Where they overlap instead, as messages do, each
+// says so, and the track gets as many rows as it needs. The default track is the
+// category. Memory is bounded: beyond the limit spans are counted as dropped and
+// still add to the summary. A disabled trace reads no clock and takes no lock.
 //
 // The file is Chrome's trace-event JSON (chrome://tracing, ui.perfetto.dev):
-// the process is the rank, the thread the track.
+// the process is the rank, the thread the track. An arrow is a pair of flow
+// events, from the end of one span to the end of another.
 #pragma once
 
 #include <chrono>
@@ -32,10 +34,20 @@ struct TraceTotal {
   bool operator==(const TraceTotal&) const = default;
 };
 
+// What a span says beside its name.
+struct TraceDetail {
+  bool may_overlap = false;  // others of its track; the same for all of a track
+  std::string args;          // members of a JSON object: "peer":1,"wire_bytes":4096
+  // An arrow goes from the span with this number in `flow_out` to those with it in `flow_in`; 0: no
+  // arrow. One without another end is not drawn.
+  std::uint64_t flow_out = 0;
+  std::uint64_t flow_in = 0;
+};
+
 class Trace {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  static constexpr std::size_t kDefaultMaxEvents = 1'000'000;  // 40 MB
+  static constexpr std::size_t kDefaultMaxEvents = 1'000'000;  // 40 MB without details
 
   Trace() = default;  // disabled
   explicit Trace(int rank, std::size_t max_events = kDefaultMaxEvents);
@@ -43,6 +55,8 @@ class Trace {
   bool is_enabled() const { return is_enabled_; }
   void add(std::string_view name, std::string_view category, std::string_view track, Time begin,
            Time end);
+  void add(std::string_view name, std::string_view category, std::string_view track, Time begin,
+           Time end, TraceDetail detail);
   std::uint64_t dropped() const;
   std::vector<TraceTotal> summary() const;  // by category, then the longest first
 
@@ -53,7 +67,14 @@ class Trace {
   using Id = std::uint32_t;
   struct Event {
     Id name, category, track;
+    std::uint32_t detail;                // place in `details_` + 1; 0: none
     std::int64_t begin_ns, duration_ns;  // begin is from `origin_`
+  };
+  struct Content {  // a copy, to be written without the lock
+    std::deque<Event> events;
+    std::deque<TraceDetail> details;
+    std::vector<std::string> texts;
+    std::uint64_t dropped = 0;
   };
   struct Sum {
     std::uint64_t count = 0;
@@ -61,8 +82,10 @@ class Trace {
   };
 
   Id id_of(std::string_view text);
-  std::string header_json(std::uint64_t dropped) const;
-  std::string event_json(const Event& event, const std::vector<std::string>& quoted) const;
+  void add(std::string_view name, std::string_view category, std::string_view track, Time begin,
+           Time end, TraceDetail* detail);
+  Content content() const;
+  class Writer;
 
   bool is_enabled_ = false;
   int rank_ = 0;
@@ -74,6 +97,7 @@ class Trace {
   std::map<std::string, Id, std::less<>> ids_;
   std::vector<std::string> texts_;  // by id
   std::deque<Event> events_;        // a deque never moves what it holds while it grows
+  std::deque<TraceDetail> details_;
   std::map<std::pair<Id, Id>, Sum> sums_;
   std::uint64_t dropped_ = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "laconic/file/json.hpp"
@@ -115,7 +116,69 @@ TEST(Trace, ThreadsMayRecordWhileOthersRead) {
     EXPECT_EQ(total.count, static_cast<std::uint64_t>(kThreads) * kSpans);
   trace.write(folder / "trace.json");
   const auto events = read_json(folder / "trace.json")["traceEvents"];
-  EXPECT_EQ(events.size(), 1u + kThreads + 2u * kThreads * kSpans);
+  EXPECT_EQ(events.size(), 1u + 2u * kThreads + 2u * kThreads * kSpans);  // two about each track
+}
+
+// Spans of a row, in order; by the name of the row.
+std::map<std::string, std::vector<nlohmann::json>> rows_of(const nlohmann::json& file) {
+  std::map<int, std::string> names;
+  for (const auto& event : file["traceEvents"])
+    if (event["name"] == "thread_name") names[event["tid"]] = event["args"]["name"];
+  std::map<std::string, std::vector<nlohmann::json>> rows;
+  for (const auto& event : file["traceEvents"])
+    if (event["ph"] == "X") rows[names.at(event["tid"])].push_back(event);
+  return rows;
+}
+
+TEST(Trace, SpansThatOverlapGetRowsOfTheirOwn) {
+  const TemporaryFolder folder;
+  Trace trace(0);
+  const auto now = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  const auto add = [&](const char* name, int begin, int end) {
+    trace.add(name, "message", "link", at(now, begin), at(now, end), {.may_overlap = true});
+  };
+  add("b", 50, 150);  // ends after c, which was told before
+  add("a", 0, 100);
+  add("c", 100, 140);
+  add("d", 160, 170);
+  trace.write(folder / "trace.json");
+  auto rows = rows_of(read_json(folder / "trace.json"));
+  ASSERT_EQ(rows.size(), 2u);
+  const auto names = [&](const std::string& row) {
+    std::set<std::string> all;
+    for (const auto& event : rows[row]) all.insert(event["name"].get<std::string>());
+    return all;
+  };
+  EXPECT_EQ(names("link"), (std::set<std::string>{"a", "c", "d"}));
+  EXPECT_EQ(names("link (2)"), (std::set<std::string>{"b"}));
+}
+
+TEST(Trace, ArrowsHaveTwoEndsInsideTheirSpans) {
+  const TemporaryFolder folder;
+  Trace trace(0);
+  const auto now = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  trace.add("message", "recv", "link", now, at(now, 80),
+            {.may_overlap = true, .args = R"("peer":1,"what":"a \"b\"")", .flow_out = 7});
+  trace.add("nobody waits", "recv", "link", now, at(now, 80), {.may_overlap = true, .flow_out = 9});
+  trace.add("wait", "wait", "compute", at(now, 10), at(now, 81), {.flow_in = 7});
+  trace.write(folder / "trace.json");
+  const nlohmann::json file = read_json(folder / "trace.json");
+  auto rows = rows_of(file);
+  EXPECT_EQ(rows["link"][0]["args"]["peer"], 1);
+  EXPECT_EQ(rows["link"][0]["args"]["what"], "a \"b\"");
+  std::map<std::string, nlohmann::json> ends;
+  for (const auto& event : file["traceEvents"])
+    if (event.value("cat", "") == "flow") {
+      EXPECT_EQ(event["id"], "7");
+      EXPECT_TRUE(ends.emplace(event["ph"], event).second);
+    }
+  ASSERT_EQ(ends.size(), 2u);
+  for (const auto& [phase, span] : {std::pair{"s", rows["link"][0]}, {"f", rows["compute"][0]}}) {
+    const double from = span["ts"], time = ends[phase]["ts"];
+    EXPECT_EQ(ends[phase]["tid"], span["tid"]);
+    EXPECT_GT(time, from);
+    EXPECT_LT(time, from + span["dur"].get<double>());
+  }
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/engine/progress_deadline.hpp"
 #include "laconic/runtime/edge_message.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/tensor/tensor_link.hpp"
@@ -53,23 +54,19 @@ struct Awaited {
 template <class IsThere>
 void wait_until(Engine& engine, Awaited awaited, const std::function<void()>& serve,
                 const IsThere& is_there) {
-  const std::chrono::milliseconds limit = engine.options().deadline;
-  Deadline until = in(limit);
-  for (std::uint64_t moved = engine.moved();;) {
+  ProgressDeadline deadline(engine.options().deadline, engine.moved());
+  for (;;) {
     // The count is taken first: what arrives from here on ends the sleep.
     const std::uint64_t seen = engine.wait_for_arrival(0, {});
     if (is_there()) return;
     serve();
-    if (moved != engine.moved()) {
-      moved = engine.moved();
-      until = in(limit);
-    } else if (std::chrono::steady_clock::now() >= until) {
-      throw Timeout(awaited.from,
-                    fmt::format("rank {} waited in vain for {} from rank {}: nothing moved for {}",
-                                engine.rank(), to_text(awaited.tag), awaited.from,
-                                human_seconds(static_cast<double>(limit.count()) / 1e3)));
-    }
-    engine.wait_for_arrival(seen, until);
+    if (deadline.has_passed(engine.moved()))
+      throw Timeout(
+          awaited.from,
+          fmt::format("rank {} waited in vain for {} from rank {}: nothing moved for {}",
+                      engine.rank(), to_text(awaited.tag), awaited.from,
+                      human_seconds(static_cast<double>(deadline.limit().count()) / 1e3)));
+    engine.wait_for_arrival(seen, deadline.until());
   }
 }
 
@@ -203,13 +200,13 @@ void EdgeReceiver::arrived(Tag tag, Bytes message) {
 }
 
 Bytes EdgeReceiver::wait(Tag tag, const std::function<void()>& serve) {
-  const Stopwatch waited;
+  const auto begin = std::chrono::steady_clock::now();
   expect(tag);
   wait_until(engine_, {spec_.peer, tag}, serve, [&] {
     take_arrived();
     return posted_.at(tag).has_value();
   });
-  engine_.meter().spent(spec_.traffic, {.exposed = waited.seconds()});
+  engine_.waited(spec_.peer, tag, begin, std::chrono::steady_clock::now());
   return std::move(*posted_.extract(tag).mapped());
 }
 

@@ -289,6 +289,7 @@ class Run {
 
   void take_step(const StepPlan& plan) {
     world_.set_doing(fmt::format("step {}", start_.state.step + 1));
+    reports_->begin_step(start_.state.step + 1);
     if (const auto changes = changes_.find(start_.state.step); changes != changes_.end())
       for (const auto& [traffic, treatment] : changes->second)
         steering_->override_codec(traffic, treatment);

@@ -31,6 +31,7 @@ void add_wire(const MeterReading& wire, StepLine& line) {
 Reports::Reports(const RunConfig& config, std::int64_t first_step, const World& world)
     : config_(config), rank_(world.rank()) {
   if (config.report.trace) trace_.emplace(rank_);
+  if (trace_ && !world.is_alone()) network_trace_.emplace(*trace_, world.engine());
   if (!world.is_first()) return;
   progress_.emplace(config.train.steps, is_live_terminal(stdout));
   const std::string& folder = config.run.folder;

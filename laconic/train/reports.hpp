@@ -17,6 +17,7 @@
 #include "laconic/report/trace.hpp"
 #include "laconic/steer/guarding.hpp"
 #include "laconic/train/evaluate.hpp"
+#include "laconic/train/network_trace.hpp"
 #include "laconic/train/step.hpp"
 #include "laconic/world/world.hpp"
 
@@ -27,6 +28,10 @@ class Reports {
   Reports(const RunConfig& config, std::int64_t first_step, const World& world);
 
   Trace* trace() { return trace_ ? &*trace_ : nullptr; }
+  // What the trace shows from here on is of this step.
+  void begin_step(std::int64_t step) {
+    if (network_trace_) network_trace_->begin_step(step);
+  }
   void line(const std::string& text);
   // A line that the log keeps, too: something was decided after this step.
   void note(std::int64_t step, const std::string& text);
@@ -46,6 +51,7 @@ class Reports {
   std::optional<JsonLines> jsonl_;
   std::optional<TensorboardWriter> tensorboard_;
   std::optional<Trace> trace_;
+  std::optional<NetworkTrace> network_trace_;
 };
 
 }  // namespace laconic

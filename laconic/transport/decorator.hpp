@@ -28,6 +28,7 @@ class Decorator : public Transport {
   }
   std::optional<Bytes> try_recv(Rank from, Tag tag) override { return below_->try_recv(from, tag); }
   std::optional<PeerLost> death() const override { return below_->death(); }
+  std::uint64_t most_held_bytes() const override { return below_->most_held_bytes(); }
   void on_arrival(std::function<void()> wake) override { below_->on_arrival(std::move(wake)); }
 
  protected:

@@ -33,6 +33,9 @@ class InProcess final : public Transport {
   std::optional<PeerLost> death() const override {
     return (*inboxes_)[static_cast<std::size_t>(rank_)]->death();
   }
+  std::uint64_t most_held_bytes() const override {
+    return (*inboxes_)[static_cast<std::size_t>(rank_)]->most_held_bytes();
+  }
   void on_arrival(std::function<void()> wake) override { mine().on_arrival(std::move(wake)); }
 
   void close() override {

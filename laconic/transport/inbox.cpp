@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "laconic/base/error.hpp"
 #include "laconic/transport/tag.hpp"
 
@@ -20,6 +22,8 @@ void Inbox::put(Rank from, Tag tag, Bytes message) {
   {
     const std::lock_guard lock(mutex_);
     if (is_closed_) return;
+    held_bytes_ += message.size();
+    most_held_bytes_ = std::max(most_held_bytes_, held_bytes_);
     messages_[{from, tag}].push_back(std::move(message));
     // All who wait for it, not one: one may have been woken already for the message before.
     for (Waiter& waiter : waiters_)
@@ -53,6 +57,7 @@ void Inbox::close() {
     if (is_closed_) return;
     is_closed_ = true;
     messages_.clear();
+    held_bytes_ = 0;
     wake_all();
   }
   call_listener();
@@ -82,6 +87,7 @@ std::optional<Bytes> Inbox::take_now(const Address& address) {
   Bytes message = std::move(found->second.front());
   found->second.pop_front();
   if (found->second.empty()) messages_.erase(found);
+  held_bytes_ -= message.size();
   return message;
 }
 
@@ -111,6 +117,11 @@ std::optional<Bytes> Inbox::try_take(Rank from, Tag tag) {
 std::optional<std::string> Inbox::loss_of(Rank peer) const {
   const std::lock_guard lock(mutex_);
   return losses_.at(static_cast<std::size_t>(peer));
+}
+
+std::uint64_t Inbox::most_held_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return most_held_bytes_;
 }
 
 void Inbox::require_present(Rank peer) const {

@@ -16,6 +16,7 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <mutex>
@@ -44,6 +45,7 @@ class Inbox {
   std::optional<Bytes> try_take(Rank from, Tag tag);    // throws PeerLost
   std::optional<std::string> loss_of(Rank peer) const;  // why, if it was lost
   void require_present(Rank peer) const;                // throws PeerLost
+  std::uint64_t most_held_bytes() const;                // see Transport
   // See Transport::on_arrival. Requires: not called from `wake`.
   void on_arrival(std::function<void()> wake);
 
@@ -73,6 +75,8 @@ class Inbox {
   mutable std::mutex mutex_;
   // Almost always one message per address, thousands of addresses: a list costs least.
   std::unordered_map<Address, std::list<Bytes>, HashOfAddress> messages_;
+  std::uint64_t held_bytes_ = 0;  // of them all
+  std::uint64_t most_held_bytes_ = 0;
   std::list<Waiter> waiters_;  // one per thread that waits: few
   std::vector<std::optional<std::string>> losses_;
   std::optional<Rank> first_death_;

@@ -208,5 +208,21 @@ TEST(Inbox, TagsByTheHundredThousandCostLittleEach) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
 }
 
+TEST(Inbox, CountsTheMostThatWaitedAtOnce) {
+  Inbox inbox(0, 2);
+  EXPECT_EQ(inbox.most_held_bytes(), 0U);
+  inbox.put(1, 7, Bytes(100));
+  inbox.put(1, 8, Bytes(50));
+  EXPECT_EQ(inbox.most_held_bytes(), 150U);
+  inbox.take(1, 7, {});
+  inbox.put(1, 7, Bytes(90));
+  EXPECT_EQ(inbox.most_held_bytes(), 150U);
+  inbox.put(1, 7, Bytes(20));
+  EXPECT_EQ(inbox.most_held_bytes(), 160U);
+  inbox.close();
+  inbox.put(1, 7, Bytes(1000));  // dropped
+  EXPECT_EQ(inbox.most_held_bytes(), 160U);
+}
+
 }  // namespace
 }  // namespace laconic

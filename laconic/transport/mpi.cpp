@@ -97,6 +97,7 @@ class Mpi final : public Transport {
   }
   std::optional<Bytes> try_recv(Rank from, Tag tag) override { return inbox_->try_take(from, tag); }
   std::optional<PeerLost> death() const override { return inbox_->death(); }
+  std::uint64_t most_held_bytes() const override { return inbox_->most_held_bytes(); }
   void on_arrival(std::function<void()> wake) override { inbox_->on_arrival(std::move(wake)); }
 
   bool has_sum() const override { return true; }

@@ -74,6 +74,10 @@ class Transport {
   // together will not end, though the others can still be talked to.
   virtual std::optional<PeerLost> death() const { return std::nullopt; }
 
+  // The most bytes of messages that have waited here, at one time, for somebody to ask for them; 0
+  // where nobody counts.
+  virtual std::uint64_t most_held_bytes() const { return 0; }
+
   // Tells the peers that this rank goes, and lets go of every wait here (they throw PeerLost with
   // this rank as the peer). Destruction does it too.
   virtual void close() = 0;

@@ -1,5 +1,7 @@
 #include "laconic/world/world.hpp"
 
+#include <fmt/format.h>
+
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -8,6 +10,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/collective/run.hpp"
+#include "laconic/engine/progress_deadline.hpp"
 #include "laconic/world/control_unit.hpp"
 
 namespace laconic {
@@ -23,6 +26,15 @@ Bytes bytes_of(std::string_view text) {
 
 std::string text_of(ByteView bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+Tag decision_tag() {
+  return make_tag({.traffic = Traffic::control, .unit = kDecisionUnit});
+}
+
+void throw_if_refused(const std::string& answer) {
+  if (answer.starts_with(kRefused)) throw ConfigError(answer.substr(1));
+  if (answer.starts_with(kFailed)) throw PeerLost(0, "rank 0 failed: " + answer.substr(1));
 }
 
 }  // namespace
@@ -53,9 +65,9 @@ std::vector<Bytes> World::gather_replica(ByteView mine) {
 void World::tell_all(ByteView message) {
   if (is_alone()) return;
   const auto shared = std::make_shared<const Bytes>(message.begin(), message.end());
-  const Tag tag = make_tag({.traffic = Traffic::control, .unit = kDecisionUnit});
   for (Rank to = 1; to < size(); ++to)
-    engine().send({.to = to, .tag = tag, .raw_bytes = message.size(), .message = shared});
+    engine().send(
+        {.to = to, .tag = decision_tag(), .raw_bytes = message.size(), .message = shared});
 }
 
 // While it lives, the others get an empty message several times in every deadline.
@@ -95,12 +107,28 @@ class World::StillDeciding {
 };
 
 std::string World::decided_by_first() {
-  const Tag tag = make_tag({.traffic = Traffic::control, .unit = kDecisionUnit});
   std::string answer;
-  while (answer.empty()) answer = text_of(engine().recv(0, tag));
-  if (answer.starts_with(kRefused)) throw ConfigError(answer.substr(1));
-  if (answer.starts_with(kFailed)) throw PeerLost(0, "rank 0 failed: " + answer.substr(1));
+  while (answer.empty()) answer = text_of(engine().recv(0, decision_tag()));
+  throw_if_refused(answer);
   return answer.substr(1);
+}
+
+Bytes World::recv_from_decider(Tag tag) {
+  ProgressDeadline deadline(engine().options().deadline);
+  for (std::uint64_t signs = 0;;) {
+    const std::uint64_t seen = engine().wait_for_arrival(0, {});
+    if (std::optional<Bytes> message = engine().try_recv(0, tag)) return std::move(*message);
+    while (const std::optional<Bytes> sign = engine().poll(0, decision_tag())) {
+      ++signs;
+      if (sign->empty()) continue;
+      throw_if_refused(text_of(*sign));
+      LACONIC_ASSERT(false, "rank 0 has decided without " + to_text(tag));
+    }
+    if (deadline.has_passed(signs))
+      throw Timeout(0,
+                    fmt::format("rank {} waited in vain for {} from rank 0", rank_, to_text(tag)));
+    engine().wait_for_arrival(seen, deadline.until());
+  }
 }
 
 std::string World::first_decides(const std::function<std::string()>& decide) {

@@ -59,6 +59,11 @@ class World {
   // first_decides().
   std::string first_decides(const std::function<std::string()>& decide);
 
+  // Waits for a message from rank 0 while that is inside first_decides(), whose signs of life begin
+  // the deadline anew. Throws what first_decides() would, when rank 0 ends it without such a
+  // message; PeerLost, Timeout. Requires: not rank 0.
+  Bytes recv_from_decider(Tag tag);
+
   template <class T>
   std::vector<T> gather_values(const T& mine) {
     std::vector<T> all;

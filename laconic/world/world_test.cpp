@@ -60,6 +60,36 @@ TEST(World, WhatTheFirstRefusesAllRefuse) {
   });
 }
 
-// Messages that take their time to leave are counted when they have.
+TEST(World, WhoeverWaitsForTheDeciderSeesThatItLives) {
+  using std::chrono::milliseconds;
+  const Tag tag = make_tag({.traffic = Traffic::control, .unit = 99});
+  with_deadline(milliseconds(800), [&](World& world) {
+    if (!world.is_first()) {
+      EXPECT_EQ(world.recv_from_decider(tag).size(), 3U);
+    }
+    EXPECT_EQ(world.first_decides([&] {
+      std::this_thread::sleep_for(milliseconds(1800));
+      for (Rank to = 1; to < world.size(); ++to)
+        world.engine().send({.to = to, .tag = tag, .message = std::make_shared<const Bytes>(3)});
+      return std::string("done");
+    }),
+              "done");
+  });
+}
+
+TEST(World, WhoeverWaitsForADeciderThatRefusesRefusesToo) {
+  const Tag tag = make_tag({.traffic = Traffic::control, .unit = 99});
+  with_deadline(std::chrono::seconds(10), [&](World& world) {
+    try {
+      if (!world.is_first()) world.recv_from_decider(tag);
+      world.first_decides([]() -> std::string { throw ConfigError("3 is not 4"); });
+      ADD_FAILURE() << world.rank();
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(std::string(error.what()), "3 is not 4") << world.rank();
+    }
+    EXPECT_EQ(world.first_decides([] { return std::string("and on"); }), "and on");
+  });
+}
+
 }  // namespace
 }  // namespace laconic

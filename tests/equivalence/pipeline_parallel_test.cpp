@@ -400,6 +400,32 @@ TEST_F(PipelineParallel, AStepThatIsNotFiniteLeavesNoTraceInLinks) {
   EXPECT_GT(run(c).skipped, 0);
 }
 
+// What the last ranks hold, three times over, is far more than the few tensors that may wait.
+TEST_F(PipelineParallel, RankZeroHoldsFewTensorsWhileItCollectsACheckpoint) {
+  for (const std::int64_t pp : {2, 4}) {
+    RunConfig c = config(fmt::format("collected{}", pp), pp);
+    c.model.width = 96;
+    c.model.dropout = 0;
+    c.train.steps = 1;
+    c.train.microbatch = 1;
+    std::uint64_t held = 0;
+    run_ranks(make_in_process(static_cast<int>(pp)), [&](Transport& transport) {
+      Engine engine(transport, {.deadline = std::chrono::seconds(20)});
+      Courier courier(engine);
+      World world(mesh_of(c), courier);
+      train({.config = c, .world = &world});
+      engine.flush();
+      world.gather({});
+      engine.flush();
+      if (transport.rank() == 0) held = transport.most_held_bytes();
+    });
+    const std::uint64_t largest = 4 * 96 * 96 * sizeof(float);  // of a layer's four products
+    const std::uint64_t layer = 3 * largest * 3;  // twelve squares, each with two moments
+    EXPECT_GT(held, largest);
+    EXPECT_LT(held, 3 * largest) << "layers on other ranks hold " << 6 * (pp - 1) / pp * layer;
+  }
+}
+
 TEST_F(PipelineParallel, ACheckpointGoesOnWithAnyOtherMesh) {
   RunConfig c = config("from", 2, 2);
   c.data.train = folder_ / "few";

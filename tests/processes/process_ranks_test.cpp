@@ -343,6 +343,66 @@ TEST_F(Ranks, ConfigurationsThatDifferAreRefusedByKey) {
   }
 }
 
+// Everything at once, with both values, and long before any deadline: also where they differ in
+// whether to measure at all, in how many ranks there are to be, or in what their data hold.
+TEST_F(Ranks, RanksThatWereToldDifferentThingsAreRefusedAtOnce) {
+  constexpr double kLong = 40;
+  write_text(folder_ / "other.txt", "Another text, and a short one. " + std::string(4000, 'x'));
+  expect_exit(0, {"prepare", "other.txt", "--out", "other"});
+  const Words same = {"--set", "mesh.dp=2", "--set", fmt::format("network.deadline={}", kLong)};
+  struct Case {
+    Words told;  // to rank 1, beside what rank 0 was told
+    std::vector<std::string> expected;
+  };
+  const std::vector<Case> cases = {
+      {{"--set", "network.preflight=true"},
+       {"network.preflight: is true on rank 1", "but false on rank 0"}},
+      {{"--set", "dp.gradient.codec=quantise:bits=4", "--set", "pp.activation.codec=half", "--set",
+        "steering.bypass=auto", "--set", "network.segment=65536"},
+       {"dp.gradient.codec: is \"quantise:bits=4\" on rank 1", "but \"raw\" on rank 0",
+        "pp.activation.codec: is \"half\" on rank 1", "steering.bypass: is \"auto\" on rank 1",
+        "network.segment: is 65536 on rank 1"}},
+      {{"--set", "mesh.dp=3"}, {"mesh.dp: is 3 on rank 1", "but 2 on rank 0"}},
+      {{"--set", "data.train=../other"}, {"data.train: is \"", " on rank 1"}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.told.back());
+    const int port = find_free_port();
+    Process zero(under_torchrun(spec(train("a", same)), 0, 2, "127.0.0.1", port));
+    ProcessSpec other = under_torchrun(spec(train("b", same)), 1, 2, "127.0.0.1", port);
+    other.words = other.words + c.told;
+    const Stopwatch watch;
+    Process one(other);
+    for (Process* process : {&zero, &one}) {
+      const Outcome outcome = process->wait(60);
+      EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
+      for (const std::string& part : c.expected)
+        EXPECT_TRUE(has(outcome.err, part)) << part << "\n" << to_text(outcome);
+      EXPECT_FALSE(has(outcome.err, "cannot talk")) << to_text(outcome);
+    }
+    EXPECT_LT(watch.seconds(), kLong / 2);
+  }
+}
+
+TEST_F(Ranks, AMeshThatAllWereToldOfAndThatCannotBeIsRefusedByAll) {
+  const int port = find_free_port();
+  const Words four = {"--set", "mesh.dp=4"};
+  Process zero(under_torchrun(spec(train("a", four)), 0, 2, "127.0.0.1", port));
+  Process one(under_torchrun(spec(train("b", four)), 1, 2, "127.0.0.1", port));
+  for (Process* process : {&zero, &one}) {
+    const Outcome outcome = process->wait(60);
+    EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
+    EXPECT_TRUE(has(outcome.err, "mesh: dp 4 needs 4 ranks, there are 2")) << to_text(outcome);
+  }
+  // Also where the other does not come at all.
+  const Outcome alone =
+      Process(under_torchrun(spec(train("c", four + Words{"--set", "network.deadline=2"})), 0, 2,
+                             "127.0.0.1", find_free_port()))
+          .wait(60);
+  EXPECT_EQ(alone.exit_code, 2) << to_text(alone);
+  EXPECT_TRUE(has(alone.err, "mesh: dp 4 needs 4 ranks, there are 2")) << to_text(alone);
+}
+
 // Another machine: the folder of rank 0 is empty there.
 ProcessSpec without_the_folder_of_rank_0(ProcessSpec spec) {
   spec.words = Words{"/usr/bin/unshare",
