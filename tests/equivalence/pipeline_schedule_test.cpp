@@ -63,6 +63,31 @@ TEST_F(ScheduleFile, ARunThatGoesOnReadsTheFileAgain) {
   EXPECT_EQ(schedule_after(4), parse_schedule(at_once));
 }
 
+TEST_F(ScheduleFile, StagesMayLieInAVOrWhereTheyAreSaidToBe) {
+  const TrainSummary alone = train({.config = precise("one", 1)});
+  const std::string in_a_v = to_text(zb_v({2, 4, 4}));
+  const std::string twice =
+      "placement: 0 0 1 1\n"
+      "rank 0: 0F0 1F0 0F1 1F1 1B0 0B0 0F2 1F2 1B1 0B1 0F3 1F3 1B2 0B2 1B3 0B3\n"
+      "rank 1: 2F0 3F0 3B0 2B0 2F1 3F1 3B1 2B1 2F2 3F2 3B2 2B2 2F3 3F3 3B3 2B3\n";
+  for (const std::string& text : {in_a_v, twice}) {
+    SCOPED_TRACE(text);
+    const RunConfig c = by(text, 2, 2);
+    EXPECT_TRUE(check_pipeline(c).empty()) << to_text(check_pipeline(c));
+    const TrainSummary together = run(c);
+    EXPECT_NEAR(together.evaluation->loss, alone.evaluation->loss, 1e-12);
+    EXPECT_LT(largest_difference(together.checkpoint, alone.checkpoint, c), 1e-12);
+  }
+  const Problems problems =
+      check_pipeline(by("placement: 1 0 2\nrank 0: 1F0 1F1 1F2 1F3 1B0 1B1 1B2 1B3\n"
+                        "rank 1: 0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3\n"
+                        "rank 2: 2F0 2F1 2F2 2F3 2B0 2B1 2B2 2B3\n",
+                        3));
+  ASSERT_EQ(problems.size(), 1U) << to_text(problems);
+  EXPECT_NE(problems[0].what.find("first stage on rank 1 and the last on rank 2"),
+            std::string::npos);
+}
+
 TEST_F(ScheduleFile, TheTiedGradientWaitsForTheHeadWhereverItComes) {
   const TrainSummary alone = train({.config = precise("one", 1)});
   const std::string forward = "rank 0: 0F0 1F0 0F1 1F1 0F2 1F2 0F3 1F3 ";
