@@ -1,11 +1,11 @@
 // checkpoint/collect.hpp — a model whose parts are on many ranks, brought to rank 0 piece by piece.
 //
 // Rank 0 asks for parameters and moments in the order in which a checkpoint holds
-// them, and each comes from the rank that has it. It asks for one while it writes
-// the one before, so that at most two tensors wait in its inbox however many ranks
-// there are, and nobody needs room for the whole. Where several ranks hold a
-// tensor, the first replica gives it, and for the tied embedding the rank with
-// the embedding.
+// them, and each comes from the rank that has it. It asks for the next while it
+// writes one, and for more as long as all that it has asked for is below 4 MiB. So
+// its inbox holds two tensors, or 4 MiB of small ones, however many ranks there
+// are, and nobody needs room for the whole. Where several ranks hold a tensor, the
+// first replica gives it, and for the tied embedding the rank with the embedding.
 #pragma once
 
 #include "laconic/checkpoint/checkpoint.hpp"
