@@ -15,8 +15,8 @@ TEST(Summary, TotalsHaveWhatIsStillQueued) {
   run_ranks(transports, [](Transport& transport) {
     constexpr std::uint64_t kMessages = 3, kBytes = 20'000;
     Engine engine(transport, {.deadline = std::chrono::seconds(20)});
-    Courier courier(engine);
-    World world({.dp = 2}, courier);
+    ProgressThread progress_thread(engine);
+    World world({.dp = 2}, progress_thread);
     const Rank other = 1 - transport.rank();
     const auto tag = [](std::uint64_t number) {
       return make_tag({.traffic = Traffic::dp_gradient, .number = number});

@@ -46,8 +46,8 @@ GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused)
       blocks_(request.weights, fused_parameters(request, is_fused)),
       layouts_(block_layouts(request.weights, fused_parameters(request, is_fused))),
       policy_(policy_of(config_, {.pp = world_.pp_member(), .encoded = request.encoded})),
-      sum_(make_gradient_sum(world_.courier(), world_.dp_group(), policy_, Traffic::dp_gradient,
-                             layouts_, config_.run.dtype)) {
+      sum_(make_gradient_sum(world_.progress_thread(), world_.dp_group(), policy_,
+                             Traffic::dp_gradient, layouts_, config_.run.dtype)) {
   for (const SharedParameters& set : request.shared)
     if (is_holder(set, world_)) shared_.push_back(make_shared(set));
   for (std::size_t i = 1; i < shared_.size(); ++i)
@@ -85,7 +85,7 @@ GradientExchange::Shared GradientExchange::make_shared(const SharedParameters& s
     shared.parts.push_back(shared.buffer.narrow(0, begin, value.numel()).view(value.sizes()));
     begin += value.numel();
   }
-  shared.sum = make_gradient_sum(world_.courier(), shared.group, shared_policy_of(config_),
+  shared.sum = make_gradient_sum(world_.progress_thread(), shared.group, shared_policy_of(config_),
                                  Traffic::embedding_tied, shared.layouts, config_.run.dtype);
   return shared;
 }

@@ -44,8 +44,8 @@ std::vector<std::vector<Replica>> train_replicas(const RunConfig& config) {
   std::vector<std::vector<Replica>> all(static_cast<std::size_t>(config.mesh.dp));
   run_ranks(static_cast<int>(config.mesh.dp), [&](Transport& transport) {
     Engine engine(transport);
-    Courier courier(engine);
-    World world(Mesh{.dp = transport.size()}, courier);
+    ProgressThread progress_thread(engine);
+    World world(Mesh{.dp = transport.size()}, progress_thread);
     Weights weights = make_tiny_weights(at::kFloat);
     OptimiserState state = make_optimiser_state(weights.parameters);
     const auto rule = make_update_rule({config, weights, world});

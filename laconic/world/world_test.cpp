@@ -16,8 +16,8 @@ namespace {
 void with_deadline(std::chrono::milliseconds deadline, const std::function<void(World&)>& body) {
   run_ranks(4, [&](Transport& transport) {
     Engine engine(transport, {.deadline = deadline});
-    Courier courier(engine);
-    World world({.pp = 2, .dp = 2}, courier);
+    ProgressThread progress_thread(engine);
+    World world({.pp = 2, .dp = 2}, progress_thread);
     body(world);
     engine.flush();
     world.gather({});
