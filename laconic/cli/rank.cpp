@@ -157,8 +157,8 @@ TrainSummary train_over(Transport& transport, TrainOptions options, Store* store
   const RunConfig& config = options.config;
   Engine engine(transport, engine_options(config.network));
   engine.meter().include(so_far);
-  Courier courier(engine);
-  World world(mesh_of(config), courier);
+  ProgressThread progress_thread(engine);
+  World world(mesh_of(config), progress_thread);
   Flights flights(world, config.run.folder, store);
   options.world = &world;
   try {

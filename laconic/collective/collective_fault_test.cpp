@@ -48,14 +48,14 @@ CollectiveSpec gradient_spec(Algorithm algorithm, int members) {
 }
 
 void sum_thrice(Engine& engine, const CollectiveSpec& spec) {
-  Courier courier(engine);
+  ProgressThread progress_thread(engine);
   Collective collective(engine, spec);
   std::vector<float> buffer(spec.offsets.back(), 1.0F);
   for (std::uint64_t step = 0; step < 3; ++step) {
     collective.begin(step);
     const auto operation = collective.operation(bytes_in(buffer), 0);
-    courier.start(operation);
-    courier.wait(operation);
+    progress_thread.start(operation);
+    progress_thread.wait(operation);
     collective.commit();
   }
 }

@@ -113,14 +113,14 @@ void expect_all_kinds(int members, const std::vector<std::uint64_t>& sizes,
   std::vector<Buffers<T>> inputs;
   for (const std::uint64_t elements : sizes)
     inputs.push_back(random_buffers<T>(members, elements, static_cast<unsigned>(elements)));
-  struct UnderWay {
+  struct InFlight {
     std::unique_ptr<Collective> collective;
     std::vector<T> buffer;
     std::size_t size;
   };
   run_members(members, [&](Engine& engine) {
-    Courier courier(engine);
-    std::vector<UnderWay> all;
+    ProgressThread progress_thread(engine);
+    std::vector<InFlight> all;
     for (std::size_t i = 0; i < sizes.size(); ++i)
       for_each_spec(members, sizes[i], dtype_of<T>(), [&](CollectiveSpec spec) {
         spec.lane_elements = lane_elements;
@@ -128,12 +128,12 @@ void expect_all_kinds(int members, const std::vector<std::uint64_t>& sizes,
         all.push_back({std::make_unique<Collective>(engine, spec),
                        inputs[i][static_cast<std::size_t>(engine.rank())], i});
       });
-    for (UnderWay& each : all) {
+    for (InFlight& each : all) {
       each.collective->begin(7);
-      courier.start(each.collective->operation(bytes_in(each.buffer), 0));
+      progress_thread.start(each.collective->operation(bytes_in(each.buffer), 0));
     }
-    courier.wait_all();
-    for (const UnderWay& each : all)
+    progress_thread.wait_all();
+    for (const InFlight& each : all)
       expect_result(each.collective->spec(), inputs[each.size], each.buffer, engine.rank());
   });
 }
@@ -313,10 +313,10 @@ TEST(Collective, TellsTheMeterHowLongItEncoded) {
 
 // --- many at once
 
-TEST(Collective, CarriesManyAtOnceThroughOneCourierInAnyOrder) {
+TEST(Collective, CarriesManyAtOnceThroughOneProgressThreadInAnyOrder) {
   constexpr int n = 4, kUnits = 12;
   run_members(n, [&](Engine& engine) {
-    Courier courier(engine);
+    ProgressThread progress_thread(engine);
     std::vector<std::unique_ptr<Collective>> collectives;
     std::vector<Buffers<float>> in;
     Buffers<float> buffers;
@@ -335,9 +335,9 @@ TEST(Collective, CarriesManyAtOnceThroughOneCourierInAnyOrder) {
     std::ranges::shuffle(order, std::mt19937(static_cast<unsigned>(engine.rank())));
     for (const std::size_t unit : order) {
       collectives[unit]->begin(0);
-      courier.start(collectives[unit]->operation(bytes_in(buffers[unit]), kUnits - unit));
+      progress_thread.start(collectives[unit]->operation(bytes_in(buffers[unit]), kUnits - unit));
     }
-    courier.wait_all();
+    progress_thread.wait_all();
     for (std::size_t unit = 0; unit < kUnits; ++unit)
       expect_result(collectives[unit]->spec(), in[unit], buffers[unit], engine.rank());
   });

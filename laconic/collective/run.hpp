@@ -3,11 +3,11 @@
 // A Collective is made once for a buffer that travels again and again (the
 // gradient of a block, say): it holds the plan, the codecs, the residuals of this
 // member and the count of operations. operation() makes one round of it, for a
-// courier to carry in the background or for run() to walk at once.
+// progress thread to carry in the background or for run() to walk at once.
 //
 //   Collective sum(engine, spec);
 //   sum.begin(step);
-//   courier.start(sum.operation(buffer, key));   ...   courier.wait_all();
+//   progress_thread.start(sum.operation(buffer, key));   ...   progress_thread.wait_all();
 //   sum.commit();                                // or abandon(): as if the step had not been
 //
 // Which way a message takes: on the way up (`encode`) each contribution is
@@ -35,7 +35,7 @@
 
 #include "laconic/codec/codec.hpp"
 #include "laconic/collective/plan.hpp"
-#include "laconic/engine/courier.hpp"
+#include "laconic/engine/progress_thread.hpp"
 #include "laconic/link/fidelity.hpp"
 #include "laconic/link/link_spec.hpp"
 #include "laconic/mesh/mesh.hpp"

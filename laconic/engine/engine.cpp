@@ -16,9 +16,9 @@
 
 // Threads, and what each owns
 // ---------------------------
-// A rank has one thread that computes, one that advances operations (engine/courier.cpp), one for
-// every peer that it has sent to (engine/outbox.cpp), and those of its transport. All of them meet
-// in Engine::Body.
+// A rank has one thread that computes, one that advances operations (engine/progress_thread.cpp),
+// one for every peer that it has sent to (engine/outbox.cpp), and those of its transport. All of
+// them meet in Engine::Body.
 //
 //   computing, progress   send() ──► Outbox of the peer ──► its thread ──► transport.send
 //   computing, progress   take() ◄── PeerInbox, Assembly ◄── transport.try_recv
@@ -82,10 +82,10 @@ struct Engine::Body {
   Outbox& outbox_to(Rank to);
   Outbox* existing_outbox_to(Rank to);
   void throw_failure_to(Rank peer);
-  void send_to_self(const Parcel& parcel);
-  void left(const Parcel& parcel, std::uint64_t record);
+  void send_to_self(const SendRequest& request);
+  void left(const SendRequest& request, std::uint64_t record);
   void notify(const EngineEvent& event);
-  std::optional<Bytes> take(Rank from, Tag tag, bool is_owed);
+  std::optional<Bytes> take(Rank from, Tag tag, bool is_expected);
   std::optional<Bytes> assemble(PeerInbox& inbox, Incoming& incoming, Rank from, Tag tag);
   std::pair<std::uint64_t, std::uint64_t> progress(Rank from, Tag tag);  // bytes here, of
 
@@ -129,7 +129,9 @@ Outbox& Engine::Body::outbox_to(Rank to) {
   if (outbox == nullptr) {
     Outbox::Events events;
     events.segment_left = [this] { ++moved; };
-    events.left = [this](const Parcel& parcel, std::uint64_t record) { left(parcel, record); };
+    events.left = [this](const SendRequest& request, std::uint64_t record) {
+      left(request, record);
+    };
     events.failed = [this](std::uint64_t record, std::uint64_t bytes) {
       recorder.finish(record, Record::State::failed, bytes);
       wake();
@@ -143,12 +145,12 @@ void Engine::Body::throw_failure_to(Rank peer) {
   if (const Outbox* outbox = existing_outbox_to(peer)) outbox->throw_failure();
 }
 
-void Engine::Body::left(const Parcel& parcel, std::uint64_t record) {
-  const std::uint64_t bytes = parcel.message->size();
+void Engine::Body::left(const SendRequest& request, std::uint64_t record) {
+  const std::uint64_t bytes = request.message->size();
   const std::uint64_t wire = wire_bytes(bytes, options.segment_bytes);
-  meter.sent(fields_of(parcel.tag).traffic, parcel.to, {1, parcel.raw_bytes, wire});
+  meter.sent(fields_of(request.tag).traffic, request.to, {1, request.raw_bytes, wire});
   const Record done = recorder.finish(record, Record::State::done, bytes);
-  if (is_observed) notify(message_event(done, parcel.raw_bytes, wire));
+  if (is_observed) notify(message_event(done, request.raw_bytes, wire));
 }
 
 void Engine::Body::notify(const EngineEvent& event) {
@@ -156,31 +158,31 @@ void Engine::Body::notify(const EngineEvent& event) {
   if (observer) observer(event);
 }
 
-void Engine::Body::send_to_self(const Parcel& parcel) {
-  const std::uint64_t bytes = parcel.message->size();
-  const std::uint64_t record = recorder.post(Record::Kind::send, parcel.to, parcel.tag, bytes);
+void Engine::Body::send_to_self(const SendRequest& request) {
+  const std::uint64_t bytes = request.message->size();
+  const std::uint64_t record = recorder.post(Record::Kind::send, request.to, request.tag, bytes);
   try {
     const std::lock_guard lock(self_mutex);
     Bytes segment;
     std::size_t offset = 0;
     do {
-      offset = cut_segment(*parcel.message, offset, options.segment_bytes, segment);
-      transport.send(parcel.to, parcel.tag, segment, in(options.deadline));
+      offset = cut_segment(*request.message, offset, options.segment_bytes, segment);
+      transport.send(request.to, request.tag, segment, in(options.deadline));
       ++moved;
     } while (offset < bytes);
   } catch (...) {
     recorder.finish(record, Record::State::failed, bytes);
     throw;
   }
-  left(parcel, record);
+  left(request, record);
 }
 
-std::optional<Bytes> Engine::Body::take(Rank from, Tag tag, bool is_owed) {
+std::optional<Bytes> Engine::Body::take(Rank from, Tag tag, bool is_expected) {
   PeerInbox& inbox = inboxes.at(static_cast<std::size_t>(from));
   const std::lock_guard lock(inbox.mutex);
   const auto found = inbox.incoming.try_emplace(tag).first;
   Incoming& incoming = found->second;
-  if (is_owed && !incoming.record)
+  if (is_expected && !incoming.record)
     incoming.record = recorder.post(Record::Kind::recv, from, tag, 0);
   try {
     if (std::optional<Bytes> message = assemble(inbox, incoming, from, tag)) return message;
@@ -289,21 +291,21 @@ void Engine::waited(Traffic traffic, EngineEvent::Time begin, EngineEvent::Time 
   if (is_observed()) notify(wait_event(traffic, begin, end, flow));
 }
 
-void Engine::send(Parcel parcel) {
-  LACONIC_ASSERT(parcel.message != nullptr, to_text(parcel.tag));
+void Engine::send(SendRequest request) {
+  LACONIC_ASSERT(request.message != nullptr, to_text(request.tag));
   if (Footprint* footprint = FootprintScope::current()) {
-    footprint->peers.insert(parcel.to);
-    footprint->raw_bytes += parcel.raw_bytes;
-    footprint->wire_bytes += wire_bytes(parcel.message->size(), body_->options.segment_bytes);
+    footprint->peers.insert(request.to);
+    footprint->raw_bytes += request.raw_bytes;
+    footprint->wire_bytes += wire_bytes(request.message->size(), body_->options.segment_bytes);
   }
-  if (parcel.to == rank()) return body_->send_to_self(parcel);
-  Outbox& outbox = body_->outbox_to(parcel.to);
+  if (request.to == rank()) return body_->send_to_self(request);
+  Outbox& outbox = body_->outbox_to(request.to);
   outbox.throw_failure();
-  const std::uint64_t bytes = parcel.message->size();
+  const std::uint64_t bytes = request.message->size();
   const std::uint64_t record =
-      body_->recorder.post(Record::Kind::send, parcel.to, parcel.tag, bytes);
+      body_->recorder.post(Record::Kind::send, request.to, request.tag, bytes);
   try {
-    outbox.push(std::move(parcel), record);
+    outbox.push(std::move(request), record);
   } catch (...) {
     body_->recorder.finish(record, Record::State::failed, bytes);
     throw;

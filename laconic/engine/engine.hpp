@@ -60,7 +60,7 @@ constexpr DeadlineKey deadline_key(std::uint64_t step, std::uint64_t block,
   return step << 20 | block << 2 | rank_in_block;
 }
 
-struct Parcel {
+struct SendRequest {
   Rank to = 0;
   Tag tag = 0;
   DeadlineKey key = 0;
@@ -83,7 +83,7 @@ class Engine {
   Transport& transport();
 
   // Queues. Throws PeerLost or Timeout if an earlier send to this peer failed.
-  void send(Parcel parcel);
+  void send(SendRequest request);
   // Waits until it is there, which is told to an observer but not metered. Throws PeerLost; Timeout
   // when nothing of it came for the engine's deadline, counted from now and then from each segment;
   // WireError.
@@ -98,9 +98,9 @@ class Engine {
   // did not leave within the engine's deadline.
   void flush();
 
-  // For whoever walks operations (engine/courier.hpp): counts arrivals, losses, failures of sends
-  // and calls of wake(); waits until the count differs from `seen` or the time is up, and returns
-  // it.
+  // For whoever walks operations (engine/progress_thread.hpp): counts arrivals, losses, failures of
+  // sends and calls of wake(); waits until the count differs from `seen` or the time is up, and
+  // returns it.
   std::uint64_t wait_for_arrival(std::uint64_t seen, Deadline until);
   void wake();
   // Segments that left or were taken by now, whoever asked for them: what stands still is stuck.

@@ -50,7 +50,7 @@ TEST(Engine, CarriesMessagesOfEverySizeAroundASegment) {
       for (std::size_t bytes = 0; bytes <= 50; ++bytes) {
         const Tag tag = gradient_tag(100 * segment + bytes);
         if (engine.rank() == 0)
-          engine.send(parcel_to(1, tag, message_of(bytes, bytes)));
+          engine.send(request_to(1, tag, message_of(bytes, bytes)));
         else
           EXPECT_EQ(engine.recv(0, tag), message_of(bytes, bytes)) << bytes;
       }
@@ -62,9 +62,9 @@ TEST(Engine, CarriesMessagesOfEverySizeAroundASegment) {
 TEST(Engine, AnUrgentMessageOvertakesBetweenTwoSegments) {
   Pair pair(options_of(10));
   const Tag big = gradient_tag(1), urgent = gradient_tag(2);
-  pair.sender.send(parcel_to(1, big, message_of(50, 1), 9));
+  pair.sender.send(request_to(1, big, message_of(50, 1), 9));
   pair.gate.wait_for(1);  // its first segment is on the way
-  pair.sender.send(parcel_to(1, urgent, message_of(15, 2), 1));
+  pair.sender.send(request_to(1, urgent, message_of(15, 2), 1));
   pair.gate.let_pass(7);
   EXPECT_EQ(pair.receiver.recv(0, urgent), message_of(15, 2));
   EXPECT_EQ(pair.receiver.recv(0, big), message_of(50, 1));
@@ -76,7 +76,7 @@ TEST(Engine, EqualKeysLeaveInTheOrderOfQueuing) {
   std::vector<Tag> tags;
   for (std::uint64_t i = 0; i < 20; ++i) {
     tags.push_back(gradient_tag(100 - i));
-    pair.sender.send(parcel_to(1, tags.back(), message_of(5, i), 3));
+    pair.sender.send(request_to(1, tags.back(), message_of(5, i), 3));
   }
   pair.gate.let_pass(20);
   EXPECT_EQ(pair.gate.wait_for(20), tags);
@@ -85,11 +85,11 @@ TEST(Engine, EqualKeysLeaveInTheOrderOfQueuing) {
 TEST(Engine, AnUrgentMessageLendsItsKeyToEarlierOnesOfItsTag) {
   Pair pair(options_of(10));
   const Tag shared = gradient_tag(1), other = gradient_tag(2);
-  pair.sender.send(parcel_to(1, shared, message_of(20, 1), 9));
+  pair.sender.send(request_to(1, shared, message_of(20, 1), 9));
   pair.gate.wait_for(1);
-  pair.sender.send(parcel_to(1, other, message_of(10, 2), 5));
-  pair.sender.send(parcel_to(1, shared, message_of(10, 3), 9));
-  pair.sender.send(parcel_to(1, shared, message_of(10, 4), 1));
+  pair.sender.send(request_to(1, other, message_of(10, 2), 5));
+  pair.sender.send(request_to(1, shared, message_of(10, 3), 9));
+  pair.sender.send(request_to(1, shared, message_of(10, 4), 1));
   pair.gate.let_pass(5);
   EXPECT_EQ(pair.gate.wait_for(5), (std::vector<Tag>{shared, shared, shared, shared, other}));
   EXPECT_EQ(pair.receiver.recv(0, shared), message_of(20, 1));
@@ -105,7 +105,7 @@ TEST(Engine, APeerThatIsSlowHoldsUpNoOther) {
       EXPECT_EQ(engine.recv(0, gradient_tag(0)), message_of(10, 0));
       return;
     }
-    for (const Rank to : {1, 2}) engine.send(parcel_to(to, gradient_tag(0), message_of(10, 0)));
+    for (const Rank to : {1, 2}) engine.send(request_to(to, gradient_tag(0), message_of(10, 0)));
     gate.wait_for(2);  // both are with the transport at the same time
     gate.let_pass(2);
     engine.flush();
@@ -124,7 +124,7 @@ TEST(Engine, ThousandsOfMessagesFromManyThreadsArriveWhole) {
         for (std::uint64_t i = 0; i < kMessages; ++i)
           for (Rank to = 0; to < 3; ++to)
             engine.send(
-                parcel_to(to, gradient_tag(i, t), message_of(bytes_of(i), i + t), i * 7 % 5));
+                request_to(to, gradient_tag(i, t), message_of(bytes_of(i), i + t), i * 7 % 5));
         for (std::uint64_t i = kMessages; i-- > 0;)
           for (Rank from = 0; from < 3; ++from)
             EXPECT_EQ(engine.recv(from, gradient_tag(i, t)), message_of(bytes_of(i), i + t));
@@ -144,7 +144,7 @@ TEST(Engine, TwoWhoWaitForTheSameTagGetAMessageEach) {
     Engine engine(transport, options_of(8));
     if (engine.rank() == 0) {
       for (std::uint64_t i = 0; i < 200; ++i)
-        engine.send(parcel_to(1, gradient_tag(0), message_of(100, i)));
+        engine.send(request_to(1, gradient_tag(0), message_of(100, i)));
       engine.flush();
       return;
     }
@@ -174,7 +174,7 @@ TEST(Engine, CarriesALongMessageInBothDirectionsAtOnce) {
   run_ranks(2, [](Transport& transport) {
     Engine engine(transport);
     const Bytes message = message_of(kBytes, 1);
-    engine.send(parcel_to(1 - engine.rank(), gradient_tag(0), message));
+    engine.send(request_to(1 - engine.rank(), gradient_tag(0), message));
     EXPECT_TRUE(engine.recv(1 - engine.rank(), gradient_tag(0)) == message);
     engine.flush();
   });
@@ -187,11 +187,11 @@ TEST(Engine, OneMessageMayGoToMany) {
       EXPECT_EQ(engine.recv(0, gradient_tag(1)), message_of(100, 1));
       return;
     }
-    Parcel parcel = parcel_to(0, gradient_tag(1), message_of(100, 1));
-    for (parcel.to = 0; parcel.to < 4; ++parcel.to) engine.send(parcel);
+    SendRequest request = request_to(0, gradient_tag(1), message_of(100, 1));
+    for (request.to = 0; request.to < 4; ++request.to) engine.send(request);
     EXPECT_EQ(engine.recv(0, gradient_tag(1)), message_of(100, 1));
     engine.flush();
-    parcel.message.reset();
+    request.message.reset();
   });
 }
 
@@ -200,7 +200,7 @@ TEST(Engine, MetersWhatLeftAndWhatCame) {
   const std::vector<std::size_t> sizes = {0, 1, 9, 10, 11, 35};
   Count out, in;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    pair.sender.send(parcel_to(1, gradient_tag(i), message_of(sizes[i], i)));
+    pair.sender.send(request_to(1, gradient_tag(i), message_of(sizes[i], i)));
     out += {1, 2 * sizes[i], wire_bytes(sizes[i], 10)};
     in += {1, 0, wire_bytes(sizes[i], 10)};
   }
@@ -222,7 +222,7 @@ TEST(Engine, RecordsFromQueuingToLeavingAndFromAskingToHaving) {
   Pair pair(options_of(10));
   EXPECT_EQ(pair.receiver.try_recv(0, gradient_tag(3)), std::nullopt);
   EXPECT_EQ(pair.receiver.try_recv(0, gradient_tag(3)), std::nullopt);
-  pair.sender.send(parcel_to(1, gradient_tag(3), message_of(25, 0)));
+  pair.sender.send(request_to(1, gradient_tag(3), message_of(25, 0)));
   const auto only = [](Engine& engine) {
     const std::vector<Record> records = engine.recorder().records();
     EXPECT_EQ(records.size(), 1U);
@@ -248,7 +248,7 @@ TEST(Engine, AWaitEndsWithTheDeadlineAndCanBeTakenUpAgain) {
   EXPECT_EQ(message_of_error<Timeout>([&] { pair.receiver.recv(0, gradient_tag(4)); }),
             "rank 1 waited in vain for dp.gradient 2 #4 from rank 0");
   pair.gate.let_pass(1);
-  pair.sender.send(parcel_to(1, gradient_tag(4), message_of(20, 4)));
+  pair.sender.send(request_to(1, gradient_tag(4), message_of(20, 4)));
   pair.gate.wait_for(2);
   EXPECT_EQ(
       message_of_error<Timeout>([&] { pair.receiver.recv(0, gradient_tag(4)); }),
@@ -259,7 +259,7 @@ TEST(Engine, AWaitEndsWithTheDeadlineAndCanBeTakenUpAgain) {
 
 TEST(Engine, ADeadlineBeginsAnewWithEverySegment) {
   Pair pair(options_of(10, milliseconds(600)));
-  pair.sender.send(parcel_to(1, gradient_tag(4), message_of(40, 4)));
+  pair.sender.send(request_to(1, gradient_tag(4), message_of(40, 4)));
   std::thread slowly([&] {
     for (int i = 0; i < 4; ++i) {
       std::this_thread::sleep_for(milliseconds(200));
@@ -272,19 +272,19 @@ TEST(Engine, ADeadlineBeginsAnewWithEverySegment) {
 
 TEST(Engine, ASendThatFailsIsToldByTheNextCallAboutThePeer) {
   Pair pair(options_of(10, milliseconds(60)));
-  pair.receiver.send(parcel_to(0, gradient_tag(9), message_of(5, 9)));
+  pair.receiver.send(request_to(0, gradient_tag(9), message_of(5, 9)));
   pair.receiver.flush();
-  pair.sender.send(parcel_to(1, gradient_tag(1), message_of(5, 1)));
-  pair.sender.send(parcel_to(1, gradient_tag(2), message_of(5, 2)));
+  pair.sender.send(request_to(1, gradient_tag(1), message_of(5, 1)));
+  pair.sender.send(request_to(1, gradient_tag(2), message_of(5, 2)));
   EXPECT_EQ(message_of_error<Timeout>([&] { pair.sender.flush(); }), "the gate stayed shut");
   EXPECT_THROW(pair.sender.flush(), Timeout);  // and again
-  EXPECT_THROW(pair.sender.send(parcel_to(1, gradient_tag(3), {})), Timeout);
+  EXPECT_THROW(pair.sender.send(request_to(1, gradient_tag(3), {})), Timeout);
   // What came before can still be had; only what would have to be waited for cannot.
   EXPECT_EQ(pair.sender.recv(1, gradient_tag(9)), message_of(5, 9));
   EXPECT_THROW(pair.sender.try_recv(1, gradient_tag(10)), Timeout);
   EXPECT_THROW(pair.sender.recv(1, gradient_tag(10)), Timeout);
   pair.gate.let_pass(1);  // other peers are not concerned
-  pair.sender.send(parcel_to(0, gradient_tag(1), message_of(5, 1)));
+  pair.sender.send(request_to(0, gradient_tag(1), message_of(5, 1)));
   EXPECT_EQ(pair.sender.recv(0, gradient_tag(1)), message_of(5, 1));
   EXPECT_EQ(sent(pair.sender.meter().read()).messages, 1U);
 }
@@ -292,7 +292,7 @@ TEST(Engine, ASendThatFailsIsToldByTheNextCallAboutThePeer) {
 TEST(Engine, AFailedSendWakesWhoWaitsForThePeer) {
   Pair pair(options_of(10, milliseconds(300)));
   const std::uint64_t seen = pair.sender.wait_for_arrival(0, {});
-  pair.sender.send(parcel_to(1, gradient_tag(1), message_of(5, 1)));
+  pair.sender.send(request_to(1, gradient_tag(1), message_of(5, 1)));
   EXPECT_NE(pair.sender.wait_for_arrival(seen, in(milliseconds(20'000))), seen);
   EXPECT_THROW(pair.sender.try_recv(1, gradient_tag(10)), Timeout);
 }
@@ -301,7 +301,7 @@ TEST(Engine, APeerThatDiesEndsWaitsAndNamesIt) {
   run_ranks(3, [](Transport& transport) {
     Engine engine(transport, options_of(10));
     if (engine.rank() == 2) {
-      engine.send(parcel_to(0, gradient_tag(1), message_of(35, 1)));
+      engine.send(request_to(0, gradient_tag(1), message_of(35, 1)));
       engine.flush();
       transport.close();
       return;
@@ -317,9 +317,9 @@ TEST(Engine, APeerThatDiesEndsWaitsAndNamesIt) {
     }
     EXPECT_EQ(engine.recorder().records().back().state, Record::State::failed);
     const Rank other = 1 - engine.rank();  // the living still talk
-    engine.send(parcel_to(other, gradient_tag(5), message_of(35, 5)));
+    engine.send(request_to(other, gradient_tag(5), message_of(35, 5)));
     EXPECT_EQ(engine.recv(other, gradient_tag(5)), message_of(35, 5));
-    engine.send(parcel_to(2, gradient_tag(6), message_of(35, 6)));
+    engine.send(request_to(2, gradient_tag(6), message_of(35, 6)));
     EXPECT_THROW(engine.flush(), PeerLost);
   });
 }
@@ -329,7 +329,7 @@ TEST(Engine, WhatIsPolledIsPostedWhenItComesAndNotBefore) {
   for (std::uint64_t number = 0; number < 100; ++number)
     EXPECT_EQ(pair.receiver.poll(0, gradient_tag(number)), std::nullopt);
   EXPECT_TRUE(pair.receiver.recorder().records().empty());
-  pair.sender.send(parcel_to(1, gradient_tag(3), message_of(25, 0)));
+  pair.sender.send(request_to(1, gradient_tag(3), message_of(25, 0)));
   pair.gate.let_pass(1);
   pair.gate.wait_for(2);
   EXPECT_EQ(pair.receiver.poll(0, gradient_tag(3)), std::nullopt);
@@ -361,7 +361,7 @@ TEST(Engine, TheDeathOfAnyRankEndsEveryWait) {
   Gate gate(*transports[0]);
   Engine engine(gate, options_of(10));
   Engine other(*transports[1], options_of(10));
-  other.send(parcel_to(0, gradient_tag(0), message_of(25, 0)));
+  other.send(request_to(0, gradient_tag(0), message_of(25, 0)));
   other.flush();
   EXPECT_EQ(engine.try_recv(1, gradient_tag(1)), std::nullopt);
   gate.let_die(2);
@@ -378,7 +378,7 @@ TEST(Engine, DropsWhatHasNotLeftWhenItEnds) {
   const auto transports = make_in_process(2);
   Gate gate(*transports[0]);
   auto engine = std::make_unique<Engine>(gate, options_of(10));
-  engine->send(parcel_to(1, gradient_tag(1), message_of(100, 1)));
+  engine->send(request_to(1, gradient_tag(1), message_of(100, 1)));
   gate.wait_for(1);
   std::thread end([&] { engine.reset(); });
   std::this_thread::sleep_for(milliseconds(20));
@@ -399,7 +399,7 @@ std::string verdict_of_hang(Rank lazy, bool does_send) {
     try {
       for (Rank r = 0; r < 4; ++r)
         if (r != self && (self != lazy || does_send))
-          engine.send(parcel_to(r, gradient_tag(17), message_of(25, 0)));
+          engine.send(request_to(r, gradient_tag(17), message_of(25, 0)));
       for (Rank r = 0; r < 4; ++r)
         if (r != self && self != lazy) engine.recv(r, gradient_tag(17));
       engine.flush();

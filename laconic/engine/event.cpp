@@ -13,7 +13,7 @@ namespace {
 thread_local Footprint* current_footprint = nullptr;
 
 // Tags are not used again while anybody remembers them, so this names one message. It is odd; those
-// of operations are even (engine/courier.cpp).
+// of operations are even (engine/progress_thread.cpp).
 std::uint64_t flow_of(Rank from, Tag tag) {
   return ((tag + 1) * 0x9e3779b97f4a7c15u ^ static_cast<std::uint64_t>(from) << 1) | 1;
 }

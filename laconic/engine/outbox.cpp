@@ -23,21 +23,21 @@ Outbox::~Outbox() {
   thread_.join();
 }
 
-void Outbox::push(Parcel parcel, std::uint64_t record) {
+void Outbox::push(SendRequest request, std::uint64_t record) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_ != nullptr) std::rethrow_exception(failure_);
-    const Tag tag = parcel.tag;
-    const Order order{parcel.key, sequence_++};
-    lend_key(tag, parcel.key);
+    const Tag tag = request.tag;
+    const Order order{request.key, sequence_++};
+    inherit_key(tag, request.key);
     by_tag_[tag].push_back(order);
-    queue_.emplace(order, Outgoing{std::move(parcel), record, order});
+    queue_.emplace(order, Outgoing{std::move(request), record, order});
   }
   queued_.notify_all();
 }
 
 // Messages of equal tag keep their order because none of them has a larger key than a later one.
-void Outbox::lend_key(Tag tag, DeadlineKey key) {
+void Outbox::inherit_key(Tag tag, DeadlineKey key) {
   const auto found = by_tag_.find(tag);
   if (found == by_tag_.end()) return;
   for (Order& order : found->second) {
@@ -66,15 +66,15 @@ void Outbox::work() {
     lock.lock();
     if (failure != nullptr) return fail(failure, lock);
     ++left_;
-    if (message.offset == message.parcel.message->size()) finish(message, lock);
+    if (message.offset == message.request.message->size()) finish(message, lock);
     moved_.notify_all();
   }
 }
 
 void Outbox::send_segment(Outgoing& message) {
   const std::size_t next =
-      cut_segment(*message.parcel.message, message.offset, options_.segment_bytes, segment_);
-  transport_.send(to_, message.parcel.tag, segment_, in(options_.deadline));
+      cut_segment(*message.request.message, message.offset, options_.segment_bytes, segment_);
+  transport_.send(to_, message.request.tag, segment_, in(options_.deadline));
   message.offset = next;
   events_.segment_left();
 }
@@ -82,9 +82,9 @@ void Outbox::send_segment(Outgoing& message) {
 // The message is told of while it is still in the queue, so that after flush() all were.
 void Outbox::finish(const Outgoing& message, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
-  events_.left(message.parcel, message.record);
+  events_.left(message.request, message.record);
   lock.lock();
-  const auto same_tag = by_tag_.find(message.parcel.tag);
+  const auto same_tag = by_tag_.find(message.request.tag);
   same_tag->second.pop_front();
   if (same_tag->second.empty()) by_tag_.erase(same_tag);
   queue_.erase(message.order);
@@ -98,7 +98,7 @@ void Outbox::fail(std::exception_ptr why, std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   moved_.notify_all();
   for (const auto& [order, message] : dropped)
-    events_.failed(message.record, message.parcel.message->size());
+    events_.failed(message.record, message.request.message->size());
 }
 
 // A send that takes too long fails by itself. Twice its deadline is for a transport that forgets.
@@ -109,7 +109,7 @@ void Outbox::flush() {
     if (deadline.has_passed(left_))
       throw Timeout(to_, fmt::format("rank {}: {} messages to rank {} do not leave, {} first",
                                      transport_.rank(), queue_.size(), to_,
-                                     to_text(queue_.begin()->second.parcel.tag)));
+                                     to_text(queue_.begin()->second.request.tag)));
     moved_.wait_until(lock, deadline.until());
   }
   if (failure_ != nullptr) std::rethrow_exception(failure_);

@@ -25,7 +25,7 @@ class Outbox {
   // Called from the outbox's thread, without its lock.
   struct Events {
     std::function<void()> segment_left;
-    std::function<void(const Parcel&, std::uint64_t record)> left;
+    std::function<void(const SendRequest&, std::uint64_t record)> left;
     std::function<void(std::uint64_t record, std::uint64_t bytes)> failed;
   };
 
@@ -33,21 +33,21 @@ class Outbox {
   ~Outbox();
 
   // `record` is handed to the events. Throws why an earlier send failed, if one did.
-  void push(Parcel parcel, std::uint64_t record);
+  void push(SendRequest request, std::uint64_t record);
   void flush();
   void throw_failure() const;
 
  private:
   using Order = std::pair<DeadlineKey, std::uint64_t>;  // key, sequence of queuing
   struct Outgoing {
-    Parcel parcel;
+    SendRequest request;
     std::uint64_t record = 0;
     Order order;
     std::size_t offset = 0;  // of the next segment; the thread's own
   };
 
   void work();
-  void lend_key(Tag tag, DeadlineKey key);
+  void inherit_key(Tag tag, DeadlineKey key);
   void send_segment(Outgoing& message);
   void finish(const Outgoing& message, std::unique_lock<std::mutex>& lock);
   void fail(std::exception_ptr why, std::unique_lock<std::mutex>& lock);

@@ -15,14 +15,14 @@ inline Bytes message_of(std::size_t bytes, std::uint64_t seed) {
   return message;
 }
 
-inline Parcel parcel_to(Rank to, Tag tag, Bytes message, DeadlineKey key = 0) {
-  Parcel parcel;
-  parcel.to = to;
-  parcel.tag = tag;
-  parcel.key = key;
-  parcel.raw_bytes = 2 * message.size();
-  parcel.message = std::make_shared<const Bytes>(std::move(message));
-  return parcel;
+inline SendRequest request_to(Rank to, Tag tag, Bytes message, DeadlineKey key = 0) {
+  SendRequest request;
+  request.to = to;
+  request.tag = tag;
+  request.key = key;
+  request.raw_bytes = 2 * message.size();
+  request.message = std::make_shared<const Bytes>(std::move(message));
+  return request;
 }
 
 inline Tag gradient_tag(std::uint64_t number, std::uint32_t part = 0) {

@@ -94,9 +94,9 @@ struct Cause {
   std::int64_t age_ns = 0;
 };
 
-class Inquest {
+class HangAnalysis {
  public:
-  Inquest(const std::vector<Flight>& flights, int size) : size_(size) {
+  HangAnalysis(const std::vector<Flight>& flights, int size) : size_(size) {
     for (const Flight& flight : flights) flights_.insert_or_assign(flight.rank, &flight);
     match();
   }
@@ -130,7 +130,7 @@ class Inquest {
   std::map<Rank, std::vector<const Message*>> waits_;  // by who waits
 };
 
-void Inquest::match() {
+void HangAnalysis::match() {
   std::map<Channel, std::pair<std::vector<const Record*>, std::vector<const Record*>>> ends;
   for (const auto& [rank, flight] : flights_)
     for (const Record& r : flight->records)
@@ -148,21 +148,21 @@ void Inquest::match() {
     if (is_awaited(m) || is_held_back(m)) waits_[waiter_of(m)].push_back(&m);
 }
 
-std::set<Rank> Inquest::participants() const {
+std::set<Rank> HangAnalysis::participants() const {
   std::set<Rank> ranks;
   for (Rank r = 0; r < size_; ++r) ranks.insert(r);
   for (const Message& m : messages_) ranks.insert({sender_of(m), receiver_of(m)});
   return ranks;
 }
 
-std::set<Rank> Inquest::missing() const {
+std::set<Rank> HangAnalysis::missing() const {
   std::set<Rank> ranks;
   for (const Rank r : participants())
     if (!flights_.contains(r)) ranks.insert(r);
   return ranks;
 }
 
-std::set<Rank> Inquest::waiting_directly(const std::set<Rank>& peers) const {
+std::set<Rank> HangAnalysis::waiting_directly(const std::set<Rank>& peers) const {
   std::set<Rank> ranks;
   for (const auto& [waiter, messages] : waits_)
     for (const Message* m : messages)
@@ -170,7 +170,7 @@ std::set<Rank> Inquest::waiting_directly(const std::set<Rank>& peers) const {
   return ranks;
 }
 
-std::set<Rank> Inquest::held_up_by(Rank rank) const {
+std::set<Rank> HangAnalysis::held_up_by(Rank rank) const {
   std::set<Rank> held_up;
   for (std::set<Rank> next = waiting_directly({rank}); next.size() > held_up.size();) {
     held_up = next;
@@ -179,7 +179,7 @@ std::set<Rank> Inquest::held_up_by(Rank rank) const {
   return held_up;
 }
 
-std::optional<Cause> Inquest::cause_of(const Message& m) const {
+std::optional<Cause> HangAnalysis::cause_of(const Message& m) const {
   const Rank peer = awaited_of(m);
   const auto flight = flights_.find(peer);
   if (flight == flights_.end()) return std::nullopt;
@@ -193,7 +193,7 @@ std::optional<Cause> Inquest::cause_of(const Message& m) const {
   return Cause{Cause::Kind::late, peer, *undone, held_up_by(peer).size(), age_of(m)};
 }
 
-std::vector<Cause> Inquest::causes() const {
+std::vector<Cause> HangAnalysis::causes() const {
   std::vector<Cause> all;
   for (const auto& [waiter, messages] : waits_)
     for (const Message* m : messages)
@@ -207,7 +207,7 @@ std::vector<Cause> Inquest::causes() const {
 
 // The oldest message of which the other end has done its part and `rank` has not. It may be a recv:
 // what a rank was sent before it was asked for something is what it should have taken first.
-std::optional<Message> Inquest::first_undone_by(Rank rank) const {
+std::optional<Message> HangAnalysis::first_undone_by(Rank rank) const {
   std::optional<Message> oldest;
   for (const Message& m : messages_) {
     const bool is_unsent = sender_of(m) == rank && m.send == nullptr && is_awaited(m);
@@ -221,7 +221,7 @@ std::optional<Message> Inquest::first_undone_by(Rank rank) const {
 }
 
 // Requires: somebody waits, and whoever is waited for waits.
-std::vector<Message> Inquest::cycle() const {
+std::vector<Message> HangAnalysis::cycle() const {
   std::vector<Message> chain;
   for (Rank at = waits_.begin()->first;; at = awaited_of(chain.back())) {
     const auto seen = std::find_if(chain.begin(), chain.end(),
@@ -233,7 +233,7 @@ std::vector<Message> Inquest::cycle() const {
   }
 }
 
-std::int64_t Inquest::taken_ns(const Flight& flight) const {
+std::int64_t HangAnalysis::taken_ns(const Flight& flight) const {
   std::int64_t taken = flight.taken_ns;
   for (const Record& r : flight.records) taken = std::max({taken, r.posted_ns, r.finished_ns});
   return taken;
@@ -241,7 +241,7 @@ std::int64_t Inquest::taken_ns(const Flight& flight) const {
 
 // How far back the rank remembers: what finished earlier may have left its ring. Ids have no gaps
 // as long as nothing did.
-std::int64_t Inquest::memory_of(Rank rank) const {
+std::int64_t HangAnalysis::memory_of(Rank rank) const {
   constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
   const Flight& flight = *flights_.at(rank);
   std::uint64_t posted = 0;
@@ -254,13 +254,13 @@ std::int64_t Inquest::memory_of(Rank rank) const {
 }
 
 // How long ago its first known end was posted, on that end's clock.
-std::int64_t Inquest::age_of(const Message& m) const {
+std::int64_t HangAnalysis::age_of(const Message& m) const {
   const bool by_recv = m.recv != nullptr;
   const Flight& flight = *flights_.at(by_recv ? receiver_of(m) : sender_of(m));
   return taken_ns(flight) - (by_recv ? m.recv : m.send)->posted_ns;
 }
 
-std::string Inquest::text_of_missing(const std::set<Rank>& ranks) const {
+std::string HangAnalysis::text_of_missing(const std::set<Rank>& ranks) const {
   const bool one = ranks.size() == 1;
   const std::set<Rank> waiting = waiting_directly(ranks);
   std::string text = fmt::format("{} left no record: {} died or cannot be reached",
@@ -271,7 +271,7 @@ std::string Inquest::text_of_missing(const std::set<Rank>& ranks) const {
   return text;
 }
 
-std::string Inquest::text_of_cycle(const std::vector<Message>& messages) const {
+std::string HangAnalysis::text_of_cycle(const std::vector<Message>& messages) const {
   std::set<Rank> ranks;
   std::vector<std::string> parts;
   for (const Message& m : messages) {
@@ -286,7 +286,7 @@ std::string Inquest::text_of_cycle(const std::vector<Message>& messages) const {
   return fmt::format("{} wait for each other: {}", ranks_text(ranks), join(parts, ", "));
 }
 
-std::string Inquest::text_of(const Cause& cause) const {
+std::string HangAnalysis::text_of(const Cause& cause) const {
   const Message& m = cause.message;
   const Rank from = sender_of(m);
   const Rank to = receiver_of(m);
@@ -306,7 +306,7 @@ std::string Inquest::text_of(const Cause& cause) const {
   }
 }
 
-std::string Inquest::first_line() const {
+std::string HangAnalysis::first_line() const {
   const std::set<Rank> gone = missing();
   if (flights_.empty()) return "no rank left a record";
   // Whatever the others wait for: this is why it does not come.
@@ -327,7 +327,7 @@ std::string Inquest::first_line() const {
   return oldest ? text_of(*oldest) : "no rank waits for another";
 }
 
-std::string Inquest::line_of(const Flight& flight, const Record& r) const {
+std::string HangAnalysis::line_of(const Flight& flight, const Record& r) const {
   const bool is_send = r.kind == Record::Kind::send;
   const std::string size =
       r.bytes == 0 ? "" : fmt::format(" ({})", human_bytes(static_cast<double>(r.bytes)));
@@ -341,7 +341,7 @@ std::string Inquest::line_of(const Flight& flight, const Record& r) const {
                                    : fmt::format("failed {} ago", age));
 }
 
-std::string Inquest::lines_of(const Flight& flight) const {
+std::string HangAnalysis::lines_of(const Flight& flight) const {
   std::string text =
       fmt::format("rank {}{}: {}\n", flight.rank, flight.host.empty() ? "" : " on " + flight.host,
                   flight.doing.empty() ? "(says nothing)" : flight.doing);
@@ -358,7 +358,7 @@ std::string Inquest::lines_of(const Flight& flight) const {
   return text;
 }
 
-std::string Inquest::evidence() const {
+std::string HangAnalysis::evidence() const {
   std::string text;
   const std::string first = first_line();
   std::set<std::string> told{first};
@@ -375,8 +375,8 @@ std::string Inquest::evidence() const {
 }  // namespace
 
 std::string verdict(const std::vector<Flight>& flights, int size) {
-  const Inquest inquest(flights, size);
-  return inquest.first_line() + "\n" + inquest.evidence();
+  const HangAnalysis analysis(flights, size);
+  return analysis.first_line() + "\n" + analysis.evidence();
 }
 
 }  // namespace laconic

@@ -13,27 +13,27 @@ namespace {
 class CodecSum final : public GradientSum {
  public:
   explicit CodecSum(const SumRequest& request)
-      : courier_(request.courier),
+      : progress_thread_(request.progress_thread),
         policy_(request.policy),
         warm_up_steps_(static_cast<std::uint64_t>(request.policy.warm_up_steps)),
         blocks_(request.blocks),
         sizes_(state_sizes(request.policy, blocks_, static_cast<int>(request.group.size()),
-                           member_of(request.group, courier_.engine().rank()))),
+                           member_of(request.group, progress_thread_.engine().rank()))),
         sums_(request.blocks.size()),
         under_way_(request.blocks.size()) {
     for (std::size_t b = 0; b < blocks_.size(); ++b) {
       const std::uint64_t elements = elements_of(blocks_[b]);
       if (elements > 0)
         sums_[b].emplace(
-            courier_.engine(),
+            progress_thread_.engine(),
             collective_of(request, request.first_unit + static_cast<std::uint32_t>(b), elements));
     }
   }
 
-  // Buffers may go with the sum, and the courier stays.
+  // Buffers may go with the sum, and the progress thread stays.
   ~CodecSum() override {
     for (const auto& operation : under_way_)
-      if (operation != nullptr) courier_.drop(operation);
+      if (operation != nullptr) progress_thread_.drop(operation);
   }
   CodecSum(const CodecSum&) = delete;
   CodecSum& operator=(const CodecSum&) = delete;
@@ -51,12 +51,12 @@ class CodecSum final : public GradientSum {
     LACONIC_ASSERT(sums_[block] && under_way_[block] == nullptr, blocks_[block].name);
     under_way_[block] =
         sums_[block]->operation(buffer, deadline_key(step_ + 1, block, 2), step_ < warm_up_steps_);
-    courier_.start(under_way_[block]);
+    progress_thread_.start(under_way_[block]);
   }
 
   void wait() override {
     for (const auto& operation : under_way_)
-      if (operation != nullptr) courier_.wait(operation);
+      if (operation != nullptr) progress_thread_.wait(operation);
   }
 
   void commit() override {
@@ -109,7 +109,7 @@ class CodecSum final : public GradientSum {
   }
 
  private:
-  Courier& courier_;
+  ProgressThread& progress_thread_;
   const GradientPolicy policy_;
   const std::uint64_t warm_up_steps_;
   const std::vector<BlockLayout> blocks_;

@@ -148,13 +148,13 @@ std::uint64_t elements_of(const BlockLayout& block) {
   return elements;
 }
 
-std::unique_ptr<GradientSum> make_gradient_sum(Courier& courier, const Group& group,
+std::unique_ptr<GradientSum> make_gradient_sum(ProgressThread& progress_thread, const Group& group,
                                                const GradientPolicy& policy, Traffic traffic,
                                                const std::vector<BlockLayout>& blocks,
                                                Dtype dtype) {
   Problems problems = check(policy, dtype, static_cast<int>(group.size()));
   if (!problems.empty()) throw ConfigError(std::move(problems));
-  const SumRequest request{courier, group, policy, traffic, blocks, dtype};
+  const SumRequest request{progress_thread, group, policy, traffic, blocks, dtype};
   if (group.size() == 1) return make_lone_sum(request.policy, request.blocks, request.dtype);
   if (policy.method == ReduceMethod::power_sgd)
     return make_steered_sum(request, make_power_sgd_sum(request));

@@ -2,7 +2,7 @@
 //
 // One flat buffer per block of the model. The computing thread posts a block as
 // soon as its gradient is complete and goes on with the block before it; the
-// courier carries it. After wait() every buffer holds the sum, with the same
+// progress thread carries it. After wait() every buffer holds the sum, with the same
 // bits on every rank.
 //
 //   sum->begin(step);
@@ -105,7 +105,7 @@ class GradientSum {
 
 // `group` is this rank's dp group. With one member every sum is the identity, but for the first
 // step after load(), which adds what was outstanding. Throws ConfigError with every reason.
-std::unique_ptr<GradientSum> make_gradient_sum(Courier& courier, const Group& group,
+std::unique_ptr<GradientSum> make_gradient_sum(ProgressThread& progress_thread, const Group& group,
                                                const GradientPolicy& policy, Traffic traffic,
                                                const std::vector<BlockLayout>& blocks, Dtype dtype);
 

@@ -331,8 +331,8 @@ TEST(GradientSum, ARestartContinuesBitForBit) {
     }
     NamedFloats state;
     for (std::uint64_t step = 0; step < 4; ++step) {
-      plain.sum = make_gradient_sum(plain.courier, {0, 1, 2}, policy, Traffic::dp_gradient, kBlocks,
-                                    Dtype::f32);
+      plain.sum = make_gradient_sum(plain.progress_thread, {0, 1, 2}, policy, Traffic::dp_gradient,
+                                    kBlocks, Dtype::f32);
       plain.sum->load(state);
       auto values = gradients<float>(kBlocks, transport.rank(), step);
       plain.exchange(step, values);
@@ -390,7 +390,7 @@ TEST(GradientSum, ALoneRankPaysWhatIsOwedOnce) {
 // --- ending
 
 // As when the computing thread throws between post() and wait(): its buffers go with the sum, while
-// the courier stays and the others' messages still come.
+// the progress thread stays and the others' messages still come.
 TEST(GradientSum, NobodyTouchesTheBuffersOfASumThatIsGone) {
   for (const GradientPolicy& policy :
        {GradientPolicy{}, policy_of("quantise:bits=4", "quantise:bits=4"),

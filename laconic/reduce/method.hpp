@@ -20,7 +20,7 @@
 namespace laconic {
 
 struct SumRequest {
-  Courier& courier;
+  ProgressThread& progress_thread;
   Group group;
   GradientPolicy policy;
   Traffic traffic = Traffic::dp_gradient;

@@ -16,12 +16,12 @@ namespace laconic {
 namespace {
 
 // The transport's own sums. They wait inside the transport, so they have a thread of their own
-// and do not hold up the courier; and all ranks must ask for them in the same sequence, so blocks
-// go last to first, the order in which backward makes them, whatever the order of posting.
+// and do not hold up the progress thread; and all ranks must ask for them in the same sequence, so
+// blocks go last to first, the order in which backward makes them, whatever the order of posting.
 class NativeSum final : public GradientSum {
  public:
   explicit NativeSum(const SumRequest& request)
-      : engine_(request.courier.engine()),
+      : engine_(request.progress_thread.engine()),
         traffic_(request.traffic),
         next_member_(next_member(request.group, engine_.rank())),
         members_(request.group.size()),
@@ -146,7 +146,7 @@ class NativeSum final : public GradientSum {
 }  // namespace
 
 std::unique_ptr<GradientSum> make_native_sum(const SumRequest& request) {
-  Transport& transport = request.courier.engine().transport();
+  Transport& transport = request.progress_thread.engine().transport();
   Problems problems;
   if (!transport.has_sum())
     problems.push_back({"algorithm", fmt::format("transport {} has no sum of its own: \"native\" "

@@ -113,10 +113,10 @@ TEST(NativeSum, NeedsATransportThatSumsOverTheGroup) {
   run_ranks(3, [&](Transport& transport) {
     Summing summing(transport);
     Engine engine(summing);
-    Courier courier(engine);
+    ProgressThread progress_thread(engine);
     const auto make = [&] {
-      return make_gradient_sum(courier, {0, 1}, {.algorithm = "native"}, Traffic::dp_gradient,
-                               kBlocks, Dtype::f32);
+      return make_gradient_sum(progress_thread, {0, 1}, {.algorithm = "native"},
+                               Traffic::dp_gradient, kBlocks, Dtype::f32);
     };
     EXPECT_THROW(make(), ConfigError);
   });

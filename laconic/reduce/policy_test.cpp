@@ -94,9 +94,10 @@ TEST(GradientPolicy, SaysEverythingAtOnce) {
 TEST(GradientPolicy, NobodyWorksByABadOne) {
   run_ranks(2, [](Transport& transport) {
     Engine engine(transport);
-    Courier courier(engine);
+    ProgressThread progress_thread(engine);
     const auto make = [&](const GradientPolicy& policy) {
-      return make_gradient_sum(courier, {0, 1}, policy, Traffic::dp_gradient, kBlocks, Dtype::f32);
+      return make_gradient_sum(progress_thread, {0, 1}, policy, Traffic::dp_gradient, kBlocks,
+                               Dtype::f32);
     };
     EXPECT_THROW(make({.algorithm = "sideways"}), ConfigError);
     EXPECT_THROW(make({.algorithm = "native"}), ConfigError);  // in_process has no sum of its own

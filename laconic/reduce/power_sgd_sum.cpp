@@ -25,7 +25,7 @@ class FlatSum {
     if (elements == 0) return;
     CollectiveSpec spec = collective_of(request, unit, elements);
     spec.raw_per_byte = raw_elements / static_cast<double>(elements);
-    sum_ = std::make_unique<Collective>(request.courier.engine(), spec);
+    sum_ = std::make_unique<Collective>(request.progress_thread.engine(), spec);
   }
 
   void begin(std::uint64_t step) {
@@ -91,7 +91,7 @@ struct TensorPlace {
   std::uint64_t elements = 0;
 };
 
-// PowerSGD for some blocks, each step as one operation for the courier:
+// PowerSGD for some blocks, each step as one operation for the progress thread:
 //
 //   begin ─► whole ──────────────────────────────┐
 //        └─► left ─► project ─► right ───────────┴─► finish
@@ -129,7 +129,7 @@ class PowerSgd final : public Operation {
     std::ranges::fill(buffers_, nullptr);
     for (FlatSum* sum : sums()) sum->begin(step);
   }
-  // True with the last block: now the courier can have it.
+  // True with the last block: now the progress thread can have it.
   bool post(std::size_t block, std::byte* buffer) {
     LACONIC_ASSERT(buffers_[block] == nullptr, fmt::format("block {}", block));
     buffers_[block] = reinterpret_cast<float*>(buffer);
@@ -282,18 +282,18 @@ class PowerSgd final : public Operation {
   std::vector<float*> gradients_;  // by tensor
   DeadlineKey key_ = 0;
   Phase phase_ = Phase::posted;
-  Fidelity seen_;  // of the matrices; written by the courier's thread
+  Fidelity seen_;  // of the matrices; written by the progress thread
 };
 
 class PowerSgdSum final : public GradientSum {
  public:
   explicit PowerSgdSum(const SumRequest& request)
-      : courier_(request.courier),
+      : progress_thread_(request.progress_thread),
         policy_(request.policy),
         warm_up_steps_(static_cast<std::uint64_t>(request.policy.warm_up_steps)),
         exact_(warm_up_steps_ > 0 ? make_codec_sum(exactly(request)) : nullptr),
         sizes_(state_sizes(request.policy, request.blocks, static_cast<int>(request.group.size()),
-                           member_of(request.group, courier_.engine().rank()))) {
+                           member_of(request.group, progress_thread_.engine().rank()))) {
     const std::size_t blocks = request.blocks.size();
     const std::size_t together = request.policy.by_block ? 1 : blocks;
     part_of_block_.resize(blocks);
@@ -308,9 +308,9 @@ class PowerSgdSum final : public GradientSum {
     }
   }
 
-  // Buffers may go with the sum, and the courier stays.
+  // Buffers may go with the sum, and the progress thread stays.
   ~PowerSgdSum() override {
-    for (const auto& part : parts_) courier_.drop(part);
+    for (const auto& part : parts_) progress_thread_.drop(part);
   }
   PowerSgdSum(const PowerSgdSum&) = delete;
   PowerSgdSum& operator=(const PowerSgdSum&) = delete;
@@ -325,14 +325,14 @@ class PowerSgdSum final : public GradientSum {
   void post(std::size_t block, std::byte* buffer) override {
     if (is_warm_up_) return exact_->post(block, buffer);
     const auto& part = part_of_block_[block];
-    if (part->post(block, buffer)) courier_.start(part);
+    if (part->post(block, buffer)) progress_thread_.start(part);
   }
 
   void wait() override {
     if (is_warm_up_) return exact_->wait();
     for (const auto& part : parts_) {
       LACONIC_ASSERT(part->is_posted(), "not all blocks are posted");
-      courier_.wait(part);
+      progress_thread_.wait(part);
     }
   }
 
@@ -371,7 +371,7 @@ class PowerSgdSum final : public GradientSum {
   }
 
  private:
-  Courier& courier_;
+  ProgressThread& progress_thread_;
   const GradientPolicy policy_;
   const std::uint64_t warm_up_steps_;
   const std::unique_ptr<GradientSum> exact_;

@@ -20,7 +20,7 @@ class SteeredSum final : public GradientSum {
       : request_(request),
         members_(static_cast<int>(request.group.size())),
         places_(owed_places(request.policy, request.blocks, members_,
-                            member_of(request.group, request.courier.engine().rank()))),
+                            member_of(request.group, request.progress_thread.engine().rank()))),
         encoded_(std::move(encoded)) {}
 
   void begin(std::uint64_t step) override {

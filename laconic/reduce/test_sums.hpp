@@ -54,10 +54,10 @@ std::vector<Blocks<T>> all_gradients(const std::vector<BlockLayout>& blocks, int
 struct Member {
   Member(Transport& transport, const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,
          Dtype dtype = Dtype::f32)
-      : engine(transport), courier(engine) {
+      : engine(transport), progress_thread(engine) {
     Group group;
     for (Rank rank = 0; rank < transport.size(); ++rank) group.push_back(rank);
-    sum = make_gradient_sum(courier, group, policy, Traffic::dp_gradient, blocks, dtype);
+    sum = make_gradient_sum(progress_thread, group, policy, Traffic::dp_gradient, blocks, dtype);
   }
 
   // Posts in an order of its own, which depends on rank and step, and waits.
@@ -74,7 +74,7 @@ struct Member {
   }
 
   Engine engine;
-  Courier courier;
+  ProgressThread progress_thread;
   std::unique_ptr<GradientSum> sum;
 };
 

@@ -50,15 +50,15 @@ GradientExchange::GradientExchange(const RunConfig& config, const Gpt& gpt, Worl
       blocks_(gpt, tied_place_ && is_fused ? choose_untied : choose_all),
       layouts_(block_layouts(gpt, tied_place_ && is_fused ? choose_untied : choose_all)),
       policy_(policy_of(config, world.pp_member(), encoded)),
-      sum_(make_gradient_sum(world.courier(), world.dp_group(), policy_, Traffic::dp_gradient,
-                             layouts_, dtype_of(config))) {
+      sum_(make_gradient_sum(world.progress_thread(), world.dp_group(), policy_,
+                             Traffic::dp_gradient, layouts_, dtype_of(config))) {
   if (!tied_place_) return;
   const at::Tensor& value = gpt.value(0);
   tied_ = is_fused ? at::zeros(value.sizes(), value.options().device(at::kCPU).requires_grad(false))
                    : blocks_.part(*tied_place_);
   tied_layouts_ = tied_layouts(gpt, is_fused);
   tied_group_ = is_fused ? world.tied_group() : world.tied_pair();
-  tied_sum_ = make_gradient_sum(world.courier(), tied_group_, tied_policy_of(config),
+  tied_sum_ = make_gradient_sum(world.progress_thread(), tied_group_, tied_policy_of(config),
                                 Traffic::embedding_tied, tied_layouts_, dtype_of(config));
 }
 

@@ -46,8 +46,8 @@ std::vector<std::vector<Replica>> train_replicas(const RunConfig& config) {
   std::vector<std::vector<Replica>> all(static_cast<std::size_t>(config.mesh.dp));
   run_ranks(static_cast<int>(config.mesh.dp), [&](Transport& transport) {
     Engine engine(transport);
-    Courier courier(engine);
-    World world(Mesh{.dp = transport.size()}, courier);
+    ProgressThread progress_thread(engine);
+    World world(Mesh{.dp = transport.size()}, progress_thread);
     const Gpt gpt = make_tiny_gpt(at::kFloat);
     OptimiserState state = make_optimiser_state(gpt.parameters);
     const auto rule = make_update_rule(config, gpt, world);

@@ -56,8 +56,8 @@ Group tied_pair(const Mesh& mesh, Rank rank) {
   return pair;
 }
 
-World::World(const Mesh& mesh, Courier& courier)
-    : courier_(&courier), rank_(courier.engine().rank()), mesh_(mesh) {
+World::World(const Mesh& mesh, ProgressThread& progress_thread)
+    : progress_thread_(&progress_thread), rank_(progress_thread.engine().rank()), mesh_(mesh) {
   everybody_.resize(static_cast<std::size_t>(laconic::size(mesh)));
   std::iota(everybody_.begin(), everybody_.end(), 0);
   coord_ = coord_of(mesh, rank_);

@@ -4,7 +4,7 @@
 // identity: training code asks no questions about it. Exchanges are collective:
 // all ranks make the same calls in the same order.
 //
-// One thread only; operations in the background go through courier().
+// One thread only; operations in the background go through progress_thread().
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "laconic/base/bytes.hpp"
-#include "laconic/engine/courier.hpp"
+#include "laconic/engine/progress_thread.hpp"
 #include "laconic/mesh/mesh.hpp"
 
 namespace laconic {
@@ -29,8 +29,8 @@ Group tied_group(const Mesh& mesh, Rank rank);
 class World {
  public:
   World() = default;  // alone
-  // Requires: the courier outlives the world; size(mesh) ranks.
-  World(const Mesh& mesh, Courier& courier);
+  // Requires: the progress thread outlives the world; size(mesh) ranks.
+  World(const Mesh& mesh, ProgressThread& progress_thread);
 
   Rank rank() const { return rank_; }
   int size() const { return static_cast<int>(everybody_.size()); }
@@ -50,8 +50,8 @@ class World {
   Group tied_group() const { return laconic::tied_group(mesh_, rank_); }
 
   // Requires, for both: not alone.
-  Courier& courier() const { return *courier_; }
-  Engine& engine() const { return courier_->engine(); }
+  ProgressThread& progress_thread() const { return *progress_thread_; }
+  Engine& engine() const { return progress_thread_->engine(); }
 
   // What this rank is at, in words, for whoever reads about its end: "step 17".
   void set_doing(std::string what) { doing_ = std::move(what); }
@@ -88,7 +88,7 @@ class World {
   std::string decided_by_first();
   void tell_all(ByteView message);
 
-  Courier* courier_ = nullptr;
+  ProgressThread* progress_thread_ = nullptr;
   Rank rank_ = 0;
   Group everybody_ = {0};
   Mesh mesh_;

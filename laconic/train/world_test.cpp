@@ -70,8 +70,8 @@ TEST(World, ThereAreAsManyTiedGroupsAsTensorRanksAndEachHasTwoPerReplica) {
 void with_deadline(std::chrono::milliseconds deadline, const std::function<void(World&)>& body) {
   run_ranks(4, [&](Transport& transport) {
     Engine engine(transport, {.deadline = deadline});
-    Courier courier(engine);
-    World world({.pp = 2, .dp = 2}, courier);
+    ProgressThread progress_thread(engine);
+    World world({.pp = 2, .dp = 2}, progress_thread);
     body(world);
     engine.flush();
     world.gather({});
@@ -153,8 +153,8 @@ TEST(World, TotalsHaveWhatIsStillQueued) {
   run_ranks(transports, [](Transport& transport) {
     constexpr std::uint64_t kMessages = 3, kBytes = 20'000;
     Engine engine(transport, {.deadline = std::chrono::seconds(20)});
-    Courier courier(engine);
-    World world({.dp = 2}, courier);
+    ProgressThread progress_thread(engine);
+    World world({.dp = 2}, progress_thread);
     const Rank other = 1 - transport.rank();
     const auto tag = [](std::uint64_t number) {
       return make_tag({.traffic = Traffic::dp_gradient, .number = number});

@@ -41,8 +41,8 @@ class BypassRuns : public PipelineParallel {
     std::vector<TrainSummary> summaries(static_cast<std::size_t>(ranks));
     run_ranks(ranks, [&](Transport& transport) {
       Engine engine(transport, {.deadline = std::chrono::seconds(60)});
-      Courier courier(engine);
-      World world(mesh_of(c), courier);
+      ProgressThread progress_thread(engine);
+      World world(mesh_of(c), progress_thread);
       summaries[static_cast<std::size_t>(transport.rank())] =
           train({.config = c,
                  .start = {.resume = resume},

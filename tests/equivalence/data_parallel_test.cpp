@@ -11,7 +11,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/data/prepare.hpp"
-#include "laconic/engine/courier.hpp"
+#include "laconic/engine/progress_thread.hpp"
 #include "laconic/file/safetensors.hpp"
 #include "laconic/file/temporary_folder.hpp"
 #include "laconic/reduce/test_model.hpp"
@@ -68,8 +68,8 @@ class DataParallel : public testing::Test {
     TrainSummary first;
     run_ranks(static_cast<int>(c.mesh.dp), [&](Transport& transport) {
       Engine engine(transport, {.deadline = std::chrono::seconds(20)});
-      Courier courier(engine);
-      World world(Mesh{.dp = transport.size()}, courier);
+      ProgressThread progress_thread(engine);
+      World world(Mesh{.dp = transport.size()}, progress_thread);
       const TrainSummary summary =
           train({.config = c, .start = {.resume = resume}, .world = &world});
       engine.flush();
@@ -322,8 +322,8 @@ TEST_F(DataParallel, RanksThatBeginWithDifferentModelsAreRefused) {
   try {
     run_ranks(2, [&](Transport& transport) {
       Engine engine(transport, {.deadline = std::chrono::seconds(20)});
-      Courier courier(engine);
-      World world(Mesh{.dp = 2}, courier);
+      ProgressThread progress_thread(engine);
+      World world(Mesh{.dp = 2}, progress_thread);
       RunConfig mine = c;
       mine.run.seed += transport.rank();
       train({.config = mine, .world = &world});

@@ -36,8 +36,8 @@ class Guarded : public PipelineParallel {
     std::vector<TrainSummary> all(static_cast<std::size_t>(ranks));
     run_ranks(ranks, [&](Transport& transport) {
       Engine engine(transport, {.deadline = std::chrono::seconds(20)});
-      Courier courier(engine);
-      World world(mesh_of(c), courier);
+      ProgressThread progress_thread(engine);
+      World world(mesh_of(c), progress_thread);
       all[static_cast<std::size_t>(transport.rank())] =
           train({.config = c, .start = {.resume = resume}, .world = &world});
       engine.flush();
@@ -249,8 +249,8 @@ TEST_F(Guarded, WhatTheFirstRankJudgesAllDo) {
     RunConfig c = strict;
     if (transport.rank() > 0) c.steering.max_error = 1e6;
     Engine engine(transport, {.deadline = std::chrono::seconds(20)});
-    Courier courier(engine);
-    World world(mesh_of(c), courier);
+    ProgressThread progress_thread(engine);
+    World world(mesh_of(c), progress_thread);
     ranks[static_cast<std::size_t>(transport.rank())] = train({.config = c, .world = &world});
     engine.flush();
     world.gather({});

@@ -404,8 +404,8 @@ TEST_F(PipelineParallel, RankZeroHoldsFewTensorsWhileItCollectsACheckpoint) {
     std::uint64_t held = 0;
     run_ranks(make_in_process(static_cast<int>(pp)), [&](Transport& transport) {
       Engine engine(transport, {.deadline = std::chrono::seconds(20)});
-      Courier courier(engine);
-      World world(mesh_of(c), courier);
+      ProgressThread progress_thread(engine);
+      World world(mesh_of(c), progress_thread);
       train({.config = c, .world = &world});
       engine.flush();
       world.gather({});

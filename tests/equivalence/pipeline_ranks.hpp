@@ -11,7 +11,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/data/prepare.hpp"
-#include "laconic/engine/courier.hpp"
+#include "laconic/engine/progress_thread.hpp"
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/file/temporary_folder.hpp"
 #include "laconic/train/loop.hpp"
@@ -71,8 +71,8 @@ class PipelineParallel : public testing::Test {
       transport = make_faulty(std::move(transport), parse_faults(c.network.faults));
     run_ranks(transports, [&](Transport& transport) {
       Engine engine(transport, {.deadline = std::chrono::seconds(20)});
-      Courier courier(engine);
-      World world(mesh_of(c), courier);
+      ProgressThread progress_thread(engine);
+      World world(mesh_of(c), progress_thread);
       const TrainSummary summary =
           train({.config = c, .start = {.resume = resume}, .world = &world, .changes = changes});
       engine.flush();

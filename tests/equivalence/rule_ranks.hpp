@@ -17,7 +17,7 @@
 
 #include "laconic/base/philox.hpp"
 #include "laconic/config/read.hpp"
-#include "laconic/engine/courier.hpp"
+#include "laconic/engine/progress_thread.hpp"
 #include "laconic/train/update_rule.hpp"
 #include "laconic/transport/in_process.hpp"
 
@@ -205,8 +205,8 @@ inline std::vector<Ended> run_rules(const RuleRun& run) {
   }
   run_ranks(size(run.mesh), [&](Transport& transport) {
     Engine engine(transport, {.deadline = std::chrono::seconds(20)});
-    Courier courier(engine);
-    World world(run.mesh, courier);
+    ProgressThread progress_thread(engine);
+    World world(run.mesh, progress_thread);
     Ended& mine = ended[static_cast<std::size_t>(transport.rank())];
     mine = RankOfRules(run, world).go();
     engine.flush();

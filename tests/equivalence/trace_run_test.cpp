@@ -101,8 +101,8 @@ class TraceRun : public PipelineParallel {
     std::vector<MeterReading> readings(static_cast<std::size_t>(size(mesh_of(c))));
     run_ranks(make_in_process(size(mesh_of(c))), [&](Transport& transport) {
       Engine engine(transport, {.deadline = std::chrono::seconds(20)});
-      Courier courier(engine);
-      World world(mesh_of(c), courier);
+      ProgressThread progress_thread(engine);
+      World world(mesh_of(c), progress_thread);
       train({.config = c, .world = &world});
       readings[static_cast<std::size_t>(transport.rank())] = engine.meter().read();
       engine.flush();

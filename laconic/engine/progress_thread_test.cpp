@@ -1,4 +1,4 @@
-#include "laconic/engine/courier.hpp"
+#include "laconic/engine/progress_thread.hpp"
 
 #include <gtest/gtest.h>
 
@@ -98,7 +98,8 @@ std::shared_ptr<Operation> logged(Log& log, const std::string& name, DeadlineKey
   });
 }
 
-// Keeps the courier busy, as encoding would, until `go` is set; tells by `busy` that it does.
+// Keeps the progress thread busy, as encoding would, until `go` is set; tells by `busy` that it
+// does.
 std::shared_ptr<Operation> hold(Log& log, DeadlineKey key, std::promise<void>& busy,
                                 std::shared_future<void> go) {
   return std::make_shared<Scripted>("hold", key, [&log, &busy, go](Engine&) {
@@ -110,42 +111,42 @@ std::shared_ptr<Operation> hold(Log& log, DeadlineKey key, std::promise<void>& b
   });
 }
 
-TEST(Courier, WalksManyOperationsAtOnce) {
+TEST(ProgressThread, WalksManyOperationsAtOnce) {
   run_ranks(3, [](Transport& transport) {
     constexpr std::uint64_t kOperations = 300;
     Engine engine(transport, with_deadline(20'000));
-    Courier courier(engine);
+    ProgressThread progress_thread(engine);
     std::vector<std::shared_ptr<Operation>> operations;
     for (std::uint64_t i = 0; i < kOperations; ++i)
       for (Rank r = 0; r < 3; ++r) {
         if (r == engine.rank()) continue;
         operations.push_back(expect(r, gradient_tag(i), message_of(i, i), kOperations - i));
-        courier.start(operations.back());
-        engine.send(parcel_to(r, gradient_tag(kOperations - 1 - i),
-                              message_of(kOperations - 1 - i, kOperations - 1 - i), i));
+        progress_thread.start(operations.back());
+        engine.send(request_to(r, gradient_tag(kOperations - 1 - i),
+                               message_of(kOperations - 1 - i, kOperations - 1 - i), i));
       }
-    courier.wait(operations.front());
-    courier.wait(operations.back());
-    courier.wait_all();
-    for (const auto& operation : operations) courier.wait(operation);
+    progress_thread.wait(operations.front());
+    progress_thread.wait(operations.back());
+    progress_thread.wait_all();
+    for (const auto& operation : operations) progress_thread.wait(operation);
     engine.flush();
     EXPECT_EQ(engine.meter().read().received.size(), 2U);
   });
 }
 
-TEST(Courier, ManyThreadsMayStartAndWait) {
+TEST(ProgressThread, ManyThreadsMayStartAndWait) {
   run_ranks(2, [](Transport& transport) {
     Engine engine(transport, with_deadline(20'000));
-    Courier courier(engine);
+    ProgressThread progress_thread(engine);
     std::vector<std::thread> threads;
     for (std::uint32_t t = 0; t < 4; ++t)
       threads.emplace_back([&, t] {
         for (std::uint64_t i = 0; i < 100; ++i) {
           const auto operation =
               expect(1 - engine.rank(), gradient_tag(i, t), message_of(200, i + t), i);
-          courier.start(operation);
-          engine.send(parcel_to(1 - engine.rank(), gradient_tag(i, t), message_of(200, i + t)));
-          courier.wait(operation);
+          progress_thread.start(operation);
+          engine.send(request_to(1 - engine.rank(), gradient_tag(i, t), message_of(200, i + t)));
+          progress_thread.wait(operation);
         }
       });
     for (std::thread& thread : threads) thread.join();
@@ -153,75 +154,75 @@ TEST(Courier, ManyThreadsMayStartAndWait) {
   });
 }
 
-TEST(Courier, LooksAtTheMostUrgentFirst) {
+TEST(ProgressThread, LooksAtTheMostUrgentFirst) {
   Lone lone;
   Log log;
-  Courier courier(lone.engine);
+  ProgressThread progress_thread(lone.engine);
   std::promise<void> busy, go;
-  courier.start(hold(log, 50, busy, go.get_future()));
+  progress_thread.start(hold(log, 50, busy, go.get_future()));
   busy.get_future().wait();
   for (const DeadlineKey key : {30, 10, 20, 60, 10})
-    courier.start(logged(log, std::to_string(key), key));
+    progress_thread.start(logged(log, std::to_string(key), key));
   go.set_value();
-  courier.wait_all();
+  progress_thread.wait_all();
   EXPECT_EQ(log.names(), (std::vector<std::string>{"hold", "10", "10", "20", "30", "60"}));
 }
 
-TEST(Courier, AfterALongAdvanceAnUrgentOperationThatCanGoOnDoes) {
+TEST(ProgressThread, AfterALongAdvanceAnUrgentOperationThatCanGoOnDoes) {
   Lone lone;
   Log log;
-  Courier courier(lone.engine);
+  ProgressThread progress_thread(lone.engine);
   std::atomic<bool> is_ready = false;
-  courier.start(std::make_shared<Scripted>("urgent", 1, [&](Engine&) {
+  progress_thread.start(std::make_shared<Scripted>("urgent", 1, [&](Engine&) {
     if (is_ready) log.add("urgent");
     return is_ready.load();
   }));
   std::promise<void> busy, go;
-  courier.start(hold(log, 50, busy, go.get_future()));
+  progress_thread.start(hold(log, 50, busy, go.get_future()));
   busy.get_future().wait();
-  courier.start(logged(log, "late", 60));
+  progress_thread.start(logged(log, "late", 60));
   is_ready = true;  // as if its message had come while the other was encoding
   go.set_value();
-  courier.wait_all();
+  progress_thread.wait_all();
   EXPECT_EQ(log.names(), (std::vector<std::string>{"hold", "urgent", "late"}));
 }
 
-TEST(Courier, OperationsThatTakeLongForNothingStarveNobody) {
+TEST(ProgressThread, OperationsThatTakeLongForNothingStarveNobody) {
   Lone lone;
   Log log;
-  Courier courier(lone.engine);
+  ProgressThread progress_thread(lone.engine);
   for (const DeadlineKey key : {1, 2, 3})
-    courier.start(std::make_shared<Scripted>("slow", key, [](Engine&) {
+    progress_thread.start(std::make_shared<Scripted>("slow", key, [](Engine&) {
       std::this_thread::sleep_for(milliseconds(1));
       return false;
     }));
   const auto last = logged(log, "last", 9);
-  courier.start(last);
-  courier.wait(last);
+  progress_thread.start(last);
+  progress_thread.wait(last);
   EXPECT_EQ(log.names(), (std::vector<std::string>{"last"}));
 }
 
-TEST(Courier, ThrowsWhatAnOperationThrewToEverybody) {
+TEST(ProgressThread, ThrowsWhatAnOperationThrewToEverybody) {
   Lone lone;
-  Courier courier(lone.engine);
+  ProgressThread progress_thread(lone.engine);
   const auto other = never("other");
-  courier.start(other);
-  courier.start(std::make_shared<Scripted>(
+  progress_thread.start(other);
+  progress_thread.start(std::make_shared<Scripted>(
       "bad", 5, [](Engine&) -> bool { throw WireError(7, "payload", "is rotten"); }));
-  EXPECT_THROW(courier.wait(other), WireError);
-  EXPECT_THROW(courier.wait_all(), WireError);
-  EXPECT_THROW(courier.start(never("third")), WireError);
+  EXPECT_THROW(progress_thread.wait(other), WireError);
+  EXPECT_THROW(progress_thread.wait_all(), WireError);
+  EXPECT_THROW(progress_thread.start(never("third")), WireError);
   EXPECT_EQ(other.use_count(), 1);  // dropped
 }
 
-TEST(Courier, NamesWhatIsUnderWayWhenNothingMoves) {
+TEST(ProgressThread, NamesWhatIsUnderWayWhenNothingMoves) {
   Lone lone(50);
-  Courier courier(lone.engine);
-  courier.start(never("all_reduce of dp.gradient 2, waiting for rank 3", 2));
-  courier.start(never("all_reduce of dp.gradient 1, waiting for rank 2", 1));
+  ProgressThread progress_thread(lone.engine);
+  progress_thread.start(never("all_reduce of dp.gradient 2, waiting for rank 3", 2));
+  progress_thread.start(never("all_reduce of dp.gradient 1, waiting for rank 2", 1));
   std::string text;
   try {
-    courier.wait_all();
+    progress_thread.wait_all();
   } catch (const Timeout& timeout) {
     text = timeout.what();
     EXPECT_EQ(timeout.peer(), -1);
@@ -231,12 +232,12 @@ TEST(Courier, NamesWhatIsUnderWayWhenNothingMoves) {
             "rank 2; all_reduce of dp.gradient 2, waiting for rank 3");
 }
 
-TEST(Courier, NamesAtMostEight) {
+TEST(ProgressThread, NamesAtMostEight) {
   Lone lone(50);
-  Courier courier(lone.engine);
-  for (int i = 0; i < 10; ++i) courier.start(never("op " + std::to_string(i), 1));
+  ProgressThread progress_thread(lone.engine);
+  for (int i = 0; i < 10; ++i) progress_thread.start(never("op " + std::to_string(i), 1));
   try {
-    courier.wait_all();
+    progress_thread.wait_all();
     ADD_FAILURE();
   } catch (const Timeout& timeout) {
     EXPECT_NE(std::string(timeout.what()).find("; op 7; and 2 more"), std::string::npos)
@@ -244,42 +245,42 @@ TEST(Courier, NamesAtMostEight) {
   }
 }
 
-TEST(Courier, WaitsAsLongAsSomethingMoves) {
+TEST(ProgressThread, WaitsAsLongAsSomethingMoves) {
   run_ranks(2, [](Transport& transport) {
     Engine engine(transport, with_deadline(600));
     if (engine.rank() == 1) {
       for (std::uint64_t i = 0; i < 5; ++i) {
         std::this_thread::sleep_for(milliseconds(150));
-        engine.send(parcel_to(0, gradient_tag(i), message_of(10, i)));
+        engine.send(request_to(0, gradient_tag(i), message_of(10, i)));
       }
       return engine.flush();
     }
-    Courier courier(engine);
+    ProgressThread progress_thread(engine);
     for (std::uint64_t i = 0; i < 5; ++i)
-      courier.start(expect(1, gradient_tag(i), message_of(10, i)));
-    courier.wait_all();  // 750 ms, longer than the deadline
+      progress_thread.start(expect(1, gradient_tag(i), message_of(10, i)));
+    progress_thread.wait_all();  // 750 ms, longer than the deadline
   });
 }
 
-TEST(Courier, IdleTimeIsNoTimeout) {
+TEST(ProgressThread, IdleTimeIsNoTimeout) {
   Lone lone(50);
-  Courier courier(lone.engine);
+  ProgressThread progress_thread(lone.engine);
   std::this_thread::sleep_for(milliseconds(120));
   Switch light;
   light.turn_on(lone.engine);
   const auto operation = light.operation();
-  courier.start(operation);
-  courier.wait(operation);
+  progress_thread.start(operation);
+  progress_thread.wait(operation);
 }
 
-TEST(Courier, APeerThatDiesEndsEveryWait) {
+TEST(ProgressThread, APeerThatDiesEndsEveryWait) {
   run_ranks(2, [](Transport& transport) {
     Engine engine(transport, with_deadline(20'000));
     if (engine.rank() == 1) return transport.close();
-    Courier courier(engine);
-    courier.start(expect(1, gradient_tag(1), {}));
+    ProgressThread progress_thread(engine);
+    progress_thread.start(expect(1, gradient_tag(1), {}));
     try {
-      courier.wait_all();
+      progress_thread.wait_all();
       ADD_FAILURE();
     } catch (const PeerLost& lost) {
       EXPECT_EQ(lost.peer(), 1);
@@ -287,14 +288,14 @@ TEST(Courier, APeerThatDiesEndsEveryWait) {
   });
 }
 
-TEST(Courier, ActiveTimeIsAUnionAndExposedTimeIsInsideWaits) {
+TEST(ProgressThread, ActiveTimeIsAUnionAndExposedTimeIsInsideWaits) {
   Lone lone;
-  Courier courier(lone.engine);
+  ProgressThread progress_thread(lone.engine);
   Switch one, two, control;
   const Stopwatch watch;
-  courier.start(one.operation());
-  courier.start(two.operation());
-  courier.start(control.operation(Traffic::control));
+  progress_thread.start(one.operation());
+  progress_thread.start(two.operation());
+  progress_thread.start(control.operation(Traffic::control));
   std::this_thread::sleep_for(milliseconds(60));
   control.turn_on(lone.engine);
   one.turn_on(lone.engine);
@@ -306,7 +307,7 @@ TEST(Courier, ActiveTimeIsAUnionAndExposedTimeIsInsideWaits) {
     two.turn_on(lone.engine);
   });
   const Stopwatch waited;
-  courier.wait_all();
+  progress_thread.wait_all();
   const double waiting = waited.seconds();
   const double all = watch.seconds();
   later.join();
@@ -319,25 +320,25 @@ TEST(Courier, ActiveTimeIsAUnionAndExposedTimeIsInsideWaits) {
   EXPECT_EQ(times[Traffic::control].exposed, 0.0);  // was done before anybody waited
 }
 
-TEST(Courier, WaitingForOneExposesItsClass) {
+TEST(ProgressThread, WaitingForOneExposesItsClass) {
   Lone lone;
-  Courier courier(lone.engine);
+  ProgressThread progress_thread(lone.engine);
   Switch one, two;
   const auto gradient = one.operation();
-  courier.start(gradient);
-  courier.start(two.operation(Traffic::control));
+  progress_thread.start(gradient);
+  progress_thread.start(two.operation(Traffic::control));
   std::thread later([&] {
     std::this_thread::sleep_for(milliseconds(100));
     one.turn_on(lone.engine);
   });
-  courier.wait(gradient);
+  progress_thread.wait(gradient);
   later.join();
   auto times = lone.engine.meter().read().times;
   EXPECT_GT(times[Traffic::dp_gradient].exposed, 0.0);
   EXPECT_EQ(times[Traffic::control].exposed, 0.0);
 }
 
-TEST(Courier, ObserversHearOfOperationsAndOfWaitsForThem) {
+TEST(ProgressThread, ObserversHearOfOperationsAndOfWaitsForThem) {
   Lone lone;
   std::vector<EngineEvent> operations, waits;  // read after the wait, before which all were told
   lone.engine.observe([&](const EngineEvent& event) {
@@ -347,7 +348,7 @@ TEST(Courier, ObserversHearOfOperationsAndOfWaitsForThem) {
   });
   const double before = lone.engine.meter().read().times[Traffic::dp_gradient].exposed;
   {
-    Courier courier(lone.engine);
+    ProgressThread progress_thread(lone.engine);
     for (int i = 0; i < 10; ++i) {
       auto operation =
           std::make_shared<Scripted>(std::to_string(i), 0, [&, first = true](Engine&) mutable {
@@ -355,11 +356,11 @@ TEST(Courier, ObserversHearOfOperationsAndOfWaitsForThem) {
             if (first) lone.engine.wake();
             return !std::exchange(first, false);
           });
-      courier.start(operation);
+      progress_thread.start(operation);
       if (i % 2 == 0)
-        courier.wait_all();
+        progress_thread.wait_all();
       else
-        courier.wait(operation);
+        progress_thread.wait(operation);
       ASSERT_EQ(operations.size(), static_cast<std::size_t>(i + 1));
       ASSERT_EQ(waits.size(), static_cast<std::size_t>(i + 1));
       EXPECT_EQ(operations.back().what, std::to_string(i));
@@ -367,7 +368,7 @@ TEST(Courier, ObserversHearOfOperationsAndOfWaitsForThem) {
       EXPECT_NE(waits.back().flow, 0U);
       EXPECT_GE(waits.back().end - waits.back().begin, milliseconds(1));
     }
-    courier.start(never("dropped"));
+    progress_thread.start(never("dropped"));
   }
   lone.engine.observe({});
   EXPECT_EQ(operations.size(), 10U);
@@ -378,7 +379,7 @@ TEST(Courier, ObserversHearOfOperationsAndOfWaitsForThem) {
               1e-6);
 }
 
-TEST(Courier, AnOperationIsToldOfWithWhatItSent) {
+TEST(ProgressThread, AnOperationIsToldOfWithWhatItSent) {
   run_ranks(2, [&](Transport& transport) {
     Engine engine(transport, {.segment_bytes = 64});
     std::vector<EngineEvent> events;
@@ -416,12 +417,12 @@ TEST(Courier, AnOperationIsToldOfWithWhatItSent) {
   });
 }
 
-TEST(Courier, DropsWhatIsUnderWayWhenItEnds) {
+TEST(ProgressThread, DropsWhatIsUnderWayWhenItEnds) {
   Lone lone;
   const auto operation = never("endless");
   {
-    Courier courier(lone.engine);
-    courier.start(operation);
+    ProgressThread progress_thread(lone.engine);
+    progress_thread.start(operation);
   }
   EXPECT_EQ(operation.use_count(), 1);
 }
@@ -431,7 +432,7 @@ TEST(Run, WalksOneOperationInTheCallingThread) {
     Engine engine(transport, with_deadline(20'000));
     if (engine.rank() == 1) {
       std::this_thread::sleep_for(milliseconds(30));
-      engine.send(parcel_to(0, gradient_tag(1), message_of(1000, 1)));
+      engine.send(request_to(0, gradient_tag(1), message_of(1000, 1)));
       return engine.flush();
     }
     run(engine, *expect(1, gradient_tag(1), message_of(1000, 1)));
@@ -446,9 +447,9 @@ TEST(Run, EndsWithTheDeadline) {
   EXPECT_THROW(run(lone.engine, *never("this")), Timeout);
 }
 
-// Whenever it comes, also just before the courier looks how much has arrived: others look all the
-// time, so that it is often held up there.
-TEST(Courier, StopsAtOnceAtAnyMoment) {
+// Whenever it comes, also just before the progress thread looks how much has arrived: others look
+// all the time, so that it is often held up there.
+TEST(ProgressThread, StopsAtOnceAtAnyMoment) {
   Lone lone(8000);
   std::atomic<bool> is_over = false;
   std::vector<std::thread> others;
@@ -458,8 +459,8 @@ TEST(Courier, StopsAtOnceAtAnyMoment) {
     });
   const Stopwatch clock;
   while (clock.seconds() < 0.5) {
-    Courier courier(lone.engine);
-    courier.start(never("long"));
+    ProgressThread progress_thread(lone.engine);
+    progress_thread.start(never("long"));
     std::this_thread::yield();
   }
   EXPECT_LT(clock.seconds(), 6);
@@ -467,9 +468,9 @@ TEST(Courier, StopsAtOnceAtAnyMoment) {
   for (std::thread& other : others) other.join();
 }
 
-TEST(Courier, DoesNotTouchWhatWasDropped) {
+TEST(ProgressThread, DoesNotTouchWhatWasDropped) {
   Lone lone;
-  Courier courier(lone.engine);
+  ProgressThread progress_thread(lone.engine);
   for (int i = 0; i < 200; ++i) {
     auto buffer = std::make_unique<std::atomic<int>>(0);
     std::atomic<bool> is_under_way = false;
@@ -480,35 +481,35 @@ TEST(Courier, DoesNotTouchWhatWasDropped) {
     });
     Switch other;
     const auto stays = other.operation();
-    courier.start(stays);
-    courier.start(writer);
+    progress_thread.start(stays);
+    progress_thread.start(writer);
     while (!is_under_way) std::this_thread::yield();
     lone.engine.wake();
-    courier.drop(writer);
+    progress_thread.drop(writer);
     const int seen = *buffer;
     EXPECT_EQ(seen % 1000, 0);  // not in the middle of it
     lone.engine.wake();
     other.turn_on(lone.engine);
-    courier.wait(stays);  // what is left goes on
+    progress_thread.wait(stays);  // what is left goes on
     EXPECT_EQ(*buffer, seen);
-    courier.wait(writer);  // and nobody waits for what was dropped
+    progress_thread.wait(writer);  // and nobody waits for what was dropped
   }
   EXPECT_GT(lone.engine.meter().read().times[Traffic::dp_gradient].active, 0);
 }
 
-TEST(Courier, DropsWhatIsDoneOrFailedOrWasNeverStarted) {
+TEST(ProgressThread, DropsWhatIsDoneOrFailedOrWasNeverStarted) {
   Lone lone;
-  Courier courier(lone.engine);
+  ProgressThread progress_thread(lone.engine);
   const auto done = std::make_shared<Scripted>("done", 0, [](Engine&) { return true; });
-  courier.drop(done);
-  courier.start(done);
-  courier.wait(done);
-  courier.drop(done);
+  progress_thread.drop(done);
+  progress_thread.start(done);
+  progress_thread.wait(done);
+  progress_thread.drop(done);
   const auto bad = std::make_shared<Scripted>(
       "bad", 0, [](Engine&) -> bool { throw PeerLost(1, "rank 1 is lost"); });
-  courier.start(bad);
-  EXPECT_THROW(courier.wait(bad), PeerLost);
-  courier.drop(bad);
+  progress_thread.start(bad);
+  EXPECT_THROW(progress_thread.wait(bad), PeerLost);
+  progress_thread.drop(bad);
 }
 
 }  // namespace

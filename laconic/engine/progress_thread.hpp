@@ -1,17 +1,17 @@
-// engine/courier.hpp — a thread that walks many operations at once.
+// engine/progress_thread.hpp — a thread that walks many operations at once.
 //
 // An operation (a collective, as a rule) is a list of small acts, some of which
 // wait for a message. advance() goes as far as it can without waiting. The
-// courier asks the most urgent operations first, sleeps until something
+// progress thread asks the most urgent operations first, sleeps until something
 // arrives, and so keeps every link busy with one thread and no matter how many
 // operations are under way. An advance() may encode for tens of milliseconds;
-// after it the courier looks first at all that is more urgent, what was started
+// after it the progress thread looks first at all that is more urgent, what was started
 // meanwhile included, and only then at what is less.
 //
 // The meter gets, per traffic class, the time with at least one operation under
 // way (active) and the time inside wait() and wait_all() (exposed).
 //
-// Thread-safe, except that an operation is only ever touched by the courier
+// Thread-safe, except that an operation is only ever touched by the progress thread
 // between start() and the end of wait() or drop().
 #pragma once
 
@@ -25,7 +25,7 @@ namespace laconic {
 class Operation {
  public:
   virtual ~Operation() = default;
-  // True when it is done. Called from the courier's thread only.
+  // True when it is done. Called from the progress thread only.
   virtual bool advance(Engine& engine) = 0;
   virtual DeadlineKey key() const = 0;
   virtual Traffic traffic() const = 0;
@@ -33,14 +33,14 @@ class Operation {
   virtual std::string describe() const = 0;
 };
 
-class Courier {
+class ProgressThread {
  public:
   // Whoever observes the engine hears of every operation that is done, before any wait for it ends,
   // and of every wait.
-  explicit Courier(Engine& engine);
-  ~Courier();  // stops; operations under way are dropped
-  Courier(const Courier&) = delete;
-  Courier& operator=(const Courier&) = delete;
+  explicit ProgressThread(Engine& engine);
+  ~ProgressThread();  // stops; operations under way are dropped
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
 
   Engine& engine();
 
@@ -51,9 +51,9 @@ class Courier {
   // After a failure every operation is dropped, and every later call throws the same.
   void wait(const std::shared_ptr<Operation>& operation);
   void wait_all();
-  // Ends it as it is, if it is under way: when this returns, the courier does not touch it any
-  // more, nor what it writes to. For those whose buffers go before the courier does; the other
-  // ranks are not told.
+  // Ends it as it is, if it is under way: when this returns, the progress thread does not touch it
+  // any more, nor what it writes to. For those whose buffers go before the progress thread does;
+  // the other ranks are not told.
   void drop(const std::shared_ptr<Operation>& operation);
 
  private:
@@ -61,7 +61,8 @@ class Courier {
   std::unique_ptr<Body> body_;
 };
 
-// In the calling thread, without a courier: active and exposed all the time. Throws as wait() does.
+// In the calling thread, without a progress thread: active and exposed all the time. Throws as
+// wait() does.
 void run(Engine& engine, Operation& operation);
 
 }  // namespace laconic

@@ -1,4 +1,4 @@
-#include "laconic/engine/courier.hpp"
+#include "laconic/engine/progress_thread.hpp"
 
 #include <fmt/format.h>
 
@@ -124,8 +124,8 @@ EngineEvent done_event(const Operation& operation, const Footprint& footprint, T
 
 }  // namespace
 
-struct Courier::Body {
-  struct UnderWay {
+struct ProgressThread::Body {
+  struct InFlight {
     std::shared_ptr<Operation> operation;
     Time started;
     std::shared_ptr<Footprint> footprint = nullptr;  // null: nobody observes
@@ -136,12 +136,12 @@ struct Courier::Body {
 
   explicit Body(Engine& its_engine) : engine(its_engine), deadline(its_engine.options().deadline) {}
 
-  // The courier's thread.
+  // The progress thread.
   void work();
   bool wait_for_work();
   void advance_round();
   void look_again_before(Order order);
-  std::optional<std::pair<Order, UnderWay>> next_of_round();
+  std::optional<std::pair<Order, InFlight>> next_of_round();
   void end_advance(Order order, bool is_done);
   void sleep(std::uint64_t seen);
   std::uint64_t progress();
@@ -149,7 +149,7 @@ struct Courier::Body {
   void fail(std::exception_ptr why);
 
   // Requires: the lock.
-  void remove(std::map<Order, UnderWay>::iterator entry);
+  void remove(std::map<Order, InFlight>::iterator entry);
   void end_clock(Traffic traffic, Time at);
   ClassTimes active_until(Time at) const;
   void rethrow() const;
@@ -160,7 +160,7 @@ struct Courier::Body {
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
-  std::map<Order, UnderWay> under_way;
+  std::map<Order, InFlight> under_way;
   std::map<const Operation*, Order> orders;
   const Operation* advancing = nullptr;
   std::uint64_t sequence = 0;
@@ -174,7 +174,7 @@ struct Courier::Body {
 };
 
 // The count is taken first: what is started, or a stop, between it and the sleep ends the sleep.
-void Courier::Body::work() {
+void ProgressThread::Body::work() {
   try {
     for (;;) {
       const std::uint64_t seen = engine.wait_for_arrival(0, {});
@@ -187,15 +187,15 @@ void Courier::Body::work() {
   }
 }
 
-// False when the courier stops.
-bool Courier::Body::wait_for_work() {
+// False when the progress thread stops.
+bool ProgressThread::Body::wait_for_work() {
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return is_stopping || !under_way.empty(); });
   return !is_stopping;
 }
 
 // Advances every operation, the most urgent first.
-void Courier::Body::advance_round() {
+void ProgressThread::Body::advance_round() {
   ++round;
   while (const auto next = next_of_round()) {
     const auto& [order, entry] = *next;
@@ -212,7 +212,7 @@ void Courier::Body::advance_round() {
 
 // Operations that are more urgent may be able to go on by now. Once a round for each that took
 // long, so that those behind it have their turn too.
-void Courier::Body::look_again_before(Order order) {
+void ProgressThread::Body::look_again_before(Order order) {
   const std::lock_guard lock(mutex);
   const auto here = under_way.find(order);
   if (here == under_way.end()) return;  // dropped meanwhile
@@ -220,7 +220,8 @@ void Courier::Body::look_again_before(Order order) {
   for (auto it = under_way.begin(); it != here; ++it) it->second.round = 0;
 }
 
-std::optional<std::pair<Order, Courier::Body::UnderWay>> Courier::Body::next_of_round() {
+std::optional<std::pair<Order, ProgressThread::Body::InFlight>>
+ProgressThread::Body::next_of_round() {
   const std::lock_guard lock(mutex);
   if (is_stopping) return std::nullopt;
   for (auto& [order, entry] : under_way)
@@ -231,7 +232,7 @@ std::optional<std::pair<Order, Courier::Body::UnderWay>> Courier::Body::next_of_
   return std::nullopt;
 }
 
-void Courier::Body::end_advance(Order order, bool is_done) {
+void ProgressThread::Body::end_advance(Order order, bool is_done) {
   {
     const std::lock_guard lock(mutex);
     advancing = nullptr;
@@ -243,7 +244,7 @@ void Courier::Body::end_advance(Order order, bool is_done) {
   changed.notify_all();
 }
 
-void Courier::Body::remove(std::map<Order, UnderWay>::iterator entry) {
+void ProgressThread::Body::remove(std::map<Order, InFlight>::iterator entry) {
   ++changes;
   const Traffic traffic = entry->second.operation->traffic();
   last_flow.at(static_cast<std::size_t>(traffic)) = flow_of(entry->first.second);
@@ -253,7 +254,7 @@ void Courier::Body::remove(std::map<Order, UnderWay>::iterator entry) {
 }
 
 // Until something arrives. Requires: every operation has been advanced since the count was `seen`.
-void Courier::Body::sleep(std::uint64_t seen) {
+void ProgressThread::Body::sleep(std::uint64_t seen) {
   const std::uint64_t count = engine.wait_for_arrival(seen, deadline.until(progress()));
   if (count != seen || !deadline.has_passed(progress())) return;
   const std::vector<std::string> waiting = describe_all();
@@ -261,19 +262,19 @@ void Courier::Body::sleep(std::uint64_t seen) {
 }
 
 // Counts segments that moved, and operations that started or ended.
-std::uint64_t Courier::Body::progress() {
+std::uint64_t ProgressThread::Body::progress() {
   const std::lock_guard lock(mutex);
   return engine.moved() + changes;
 }
 
-std::vector<std::string> Courier::Body::describe_all() {
+std::vector<std::string> ProgressThread::Body::describe_all() {
   const std::lock_guard lock(mutex);
   std::vector<std::string> all;
   for (const auto& [order, entry] : under_way) all.push_back(entry.operation->describe());
   return all;
 }
 
-void Courier::Body::fail(std::exception_ptr why) {
+void ProgressThread::Body::fail(std::exception_ptr why) {
   {
     const std::lock_guard lock(mutex);
     failure = std::move(why);
@@ -285,26 +286,26 @@ void Courier::Body::fail(std::exception_ptr why) {
   changed.notify_all();
 }
 
-void Courier::Body::end_clock(Traffic traffic, Time at) {
+void ProgressThread::Body::end_clock(Traffic traffic, Time at) {
   const double stretch = clocks.at(static_cast<std::size_t>(traffic)).end(at);
   if (stretch > 0) engine.meter().spent(traffic, {.active = stretch});
 }
 
-Courier::Body::ClassTimes Courier::Body::active_until(Time at) const {
+ProgressThread::Body::ClassTimes ProgressThread::Body::active_until(Time at) const {
   ClassTimes times{};
   for (std::size_t i = 0; i < times.size(); ++i) times[i] = clocks[i].total(at);
   return times;
 }
 
-void Courier::Body::rethrow() const {
+void ProgressThread::Body::rethrow() const {
   if (failure != nullptr) std::rethrow_exception(failure);
 }
 
-Courier::Courier(Engine& engine) : body_(std::make_unique<Body>(engine)) {
+ProgressThread::ProgressThread(Engine& engine) : body_(std::make_unique<Body>(engine)) {
   body_->thread = std::thread([body = body_.get()] { body->work(); });
 }
 
-Courier::~Courier() {
+ProgressThread::~ProgressThread() {
   {
     const std::lock_guard lock(body_->mutex);
     body_->is_stopping = true;
@@ -314,11 +315,11 @@ Courier::~Courier() {
   body_->thread.join();
 }
 
-Engine& Courier::engine() {
+Engine& ProgressThread::engine() {
   return body_->engine;
 }
 
-void Courier::start(std::shared_ptr<Operation> operation) {
+void ProgressThread::start(std::shared_ptr<Operation> operation) {
   {
     const std::lock_guard lock(body_->mutex);
     body_->rethrow();
@@ -329,13 +330,13 @@ void Courier::start(std::shared_ptr<Operation> operation) {
     const bool is_new = body_->orders.emplace(operation.get(), order).second;
     LACONIC_ASSERT(is_new, operation->describe() + " is under way already");
     auto footprint = body_->engine.is_observed() ? std::make_shared<Footprint>() : nullptr;
-    body_->under_way.emplace(order, Body::UnderWay{std::move(operation), at, std::move(footprint)});
+    body_->under_way.emplace(order, Body::InFlight{std::move(operation), at, std::move(footprint)});
   }
   body_->changed.notify_all();
   body_->engine.wake();
 }
 
-void Courier::wait(const std::shared_ptr<Operation>& operation) {
+void ProgressThread::wait(const std::shared_ptr<Operation>& operation) {
   const Time begin = now();
   std::unique_lock lock(body_->mutex);
   const auto found = body_->orders.find(operation.get());
@@ -346,7 +347,7 @@ void Courier::wait(const std::shared_ptr<Operation>& operation) {
 }
 
 // A class is exposed while some operation of it is under way, not while others are waited for.
-void Courier::wait_all() {
+void ProgressThread::wait_all() {
   std::unique_lock lock(body_->mutex);
   const Time begin = now();
   const Body::ClassTimes before = body_->active_until(begin);
@@ -359,7 +360,7 @@ void Courier::wait_all() {
   body_->rethrow();
 }
 
-void Courier::drop(const std::shared_ptr<Operation>& operation) {
+void ProgressThread::drop(const std::shared_ptr<Operation>& operation) {
   std::unique_lock lock(body_->mutex);
   if (const auto found = body_->orders.find(operation.get()); found != body_->orders.end())
     body_->remove(body_->under_way.find(found->second));
