@@ -33,7 +33,8 @@ void check_place(const TrainCommand& command, const RunConfig& config, const Pla
     if (place.size > 1)
       problems.push_back({"network.transport",
                           fmt::format("{} keeps all ranks in one process, but {} has started {}",
-                                      config.network.transport, place.source, place.size)});
+                                      name_in(kTransportKindNames, config.network.transport),
+                                      place.source, place.size)});
   } else if (size(mesh) != place.size && place.size == 1) {  // several compare what they were told
     problems.push_back(
         {"mesh", fmt::format("{}, {} has started {}", needs(mesh), place.source, place.size)});
@@ -43,10 +44,11 @@ void check_place(const TrainCommand& command, const RunConfig& config, const Pla
 void check_ranks(const TrainCommand& command, const RunConfig& config, Problems& problems) {
   const Mesh mesh = mesh_of(config);
   if (needs_own_launcher(config.network.transport) && size(mesh) > 1)
-    problems.push_back({"network.transport",
-                        fmt::format("{} needs ranks that MPI has started: `mpirun -np {} laconic "
-                                    "train ...`",
-                                    config.network.transport, size(mesh))});
+    problems.push_back(
+        {"network.transport",
+         fmt::format("{} needs ranks that MPI has started: `mpirun -np {} laconic "
+                     "train ...`",
+                     name_in(kTransportKindNames, config.network.transport), size(mesh))});
   if (command.ranks == 0 || command.ranks == size(mesh)) return;
   problems.push_back(
       {"mesh",
