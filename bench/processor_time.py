@@ -6,8 +6,10 @@ and ending. `bench/run profile` needs root, linux-perf, and a machine with nothi
 """
 
 import collections
+import json
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import statistics
@@ -16,17 +18,14 @@ import sys
 import tempfile
 import time
 
-import network
-import pipeline_settings as settings
-from network import Failed, Work
-from pipeline_lab import Lab, Mesh
-
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 HERTZ = 499
-PIPELINE = {"fp32": settings.whole(), "ac-sgd": settings.end_to_end()}
-FEW = 8  # steps of the short runs: beyond the first epoch, where links begin to remember
-PIPELINE_RATES = {"unshaped": 24, "100mbit": 24}  # steps of the long runs
-REPLICAS = ["laconic, raw", "laconic, 4 bits", "laconic, power_sgd rank 32, 8 bits"]
-REPLICA_RATES = {"1gbit": 24}
+FEW, MANY = 8, 24  # steps of the short and the long runs; FEW: beyond the first epoch, where links begin to remember
+# Trials of `laconic lab report --size full`, whose commands are run here with other numbers of steps.
+TABLES = {
+    "A pipeline of four stages": ("bandwidth", ["fp32", "ac-sgd"], ["unshaped", "100mbit"]),
+    "Four replicas": ("data-parallel", ["DDP", "laconic, raw", "laconic, 4 bits", "laconic, PowerSGD rank 32, 8 bits"], ["1gbit"]),
+}
 
 # The first that fits, of "library symbol"; rows of the table in this order.
 KINDS = {
@@ -43,6 +42,10 @@ KINDS = {
     "the rest": r"",
 }
 IGNORED = ("perf",)  # the observer
+
+
+class Failed(Exception):
+    pass
 
 
 class Perf:
@@ -122,40 +125,59 @@ def measured(folder, steps, train):
     return seconds, shares_between(few, many)
 
 
-def pipelines(folder, _):
-    lab, mesh, columns = Lab(folder), Mesh(4, 1), {}
-    for rate, steps in PIPELINE_RATES.items():
-        for name, setting in PIPELINE.items():
-            def train(count):
-                rows = lab.train(rate, setting, count, mesh, {"checkpoint.at_end": "false"})["rows"]
-                return statistics.median(row["seconds"] for row in rows[FEW:] or rows)
-            say(f"pipeline, {name}, {rate}")
-            columns[f"{name}, {rate}"] = measured(folder, steps, train)
-    return table("A pipeline of four stages, 8 layers of width 256", columns)
+def commands_of(part, rate, folder):
+    """Method to command, by its first round; and the lines that make the data."""
+    words = [ROOT / "build/bin/laconic", "lab", "report", "--size", "full", "--commands", "--part", part, "--rate", rate, "--out", folder]
+    text = subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    found = dict(re.findall(rf"^# {re.escape(part)}, {re.escape(rate)}, (.*), round 1\n(.*)$", text, re.MULTILINE))
+    return found, text.split(f"# {part}, ")[0]
 
 
-def replicas(folder, facts):
-    work, columns = Work(folder, facts), {}
-    for rate, steps in REPLICA_RATES.items():
-        say(f"DDP, {rate}")
-        columns[f"DDP, {rate}"] = measured(folder, steps, lambda count: work.peer(rate, [], 1, count - 1)["seconds"])
-        for name in REPLICAS:
-            policy = network.POLICIES[name]
-            policy = {**policy, "set": {**policy["set"], "checkpoint.at_end": "false"}}
-            say(f"{name}, {rate}")
-            columns[f"{name}, {rate}"] = measured(folder, steps, lambda count: work.ours(rate, policy, 1, count - 1)["seconds"])
-    return table("Four replicas, 6 layers of width 384, 8192 words", columns)
+def with_steps(command, steps):
+    """The words of a trial that makes so many steps, the first of them uncounted by DDP."""
+    words = [re.sub(r"^train\.steps=.*", f"train.steps={steps}", word) for word in shlex.split(command)]
+    for option, value in (("--warmup", "1"), ("--steps", str(steps - 1))):
+        if option in words:
+            words[words.index(option) + 1] = value
+    return words
 
 
-def profile(facts):
+def train(command, steps):
+    """Seconds of a step, beyond the few."""
+    words = with_steps(command, steps)
+    run = next((pathlib.Path(ROOT, word.split("=", 1)[1]) for word in words if word.startswith("run.folder=")), None)
+    if run:
+        shutil.rmtree(run, ignore_errors=True)
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=1800)
+    if done.returncode != 0:
+        raise Failed(f"exit code {done.returncode}: {done.stderr.strip()[-200:]}")
+    if run:
+        seconds = [row["seconds"] for row in map(json.loads, (run / "log.jsonl").read_text().splitlines()) if "loss" in row]
+    else:
+        seconds = json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])["seconds"]
+    return statistics.median(seconds[FEW:] or seconds)
+
+
+def columns_of(part, methods, rates, folder):
+    columns = {}
+    for rate in rates:
+        commands, preparation = commands_of(part, rate, folder)
+        subprocess.run(["bash", "-ec", preparation], check=True, cwd=ROOT, capture_output=True)
+        for method in methods:
+            say(f"{method}, {rate}")
+            columns[f"{method}, {rate}"] = measured(folder, MANY, lambda steps: train(commands[method], steps))
+    return columns
+
+
+def profile(_):
     """Where the processors' time goes: 4 hosts in a lab, ranks of one thread."""
     if not shutil.which("perf"):
         return ["Skipped: perf is not installed (package linux-perf).", ""]
     lines = []
-    for part in (pipelines, replicas):
-        with tempfile.TemporaryDirectory(dir=network.ROOT / "build") as folder:
+    for title, trials in TABLES.items():
+        with tempfile.TemporaryDirectory(dir=ROOT / "build") as folder:
             try:
-                lines += part(folder, facts)
-            except Failed as error:  # the other part may still be measured
-                lines += [f"No table of {part.__name__}: {error}", ""]
+                lines += table(title, columns_of(*trials, folder))
+            except Failed as error:  # the other table may still be measured
+                lines += [f"No table of {title}: {error}", ""]
     return lines

@@ -2,8 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include "laconic/base/xml.hpp"
+
 namespace laconic {
 namespace {
+
+TEST(Xml, IsEscaped) {
+  EXPECT_EQ(xml_escaped("a < b & \"c\" > d\x1b\n"), "a &lt; b &amp; &quot;c&quot; &gt; d");
+  EXPECT_EQ(xml_escaped("µs"), "µs");
+}
 
 TEST(Text, EditDistanceCountsSwapsAsOne) {
   EXPECT_EQ(edit_distance("", ""), 0);

@@ -27,8 +27,9 @@ constexpr const char* kExamples = R"(Examples:
   laconic train examples/quickstart/quickstart.toml --set train.steps=200
   laconic train examples/quickstart/quickstart.toml --resume auto
   laconic train mine.toml --set mesh.dp=4 --ranks 4 --max-restarts 3
-  laconic generate runs/quickstart --prompt "The harbour" --temperature 0.8
-  laconic evaluate runs/quickstart --data runs/quickstart/data/pellhaven-valid
+  laconic generate runs/quickstart/slow-network --prompt "The harbour" --temperature 0.8
+  laconic evaluate runs/quickstart/slow-network --data runs/quickstart/data/pellhaven-valid
+  laconic compare runs/quickstart/exact runs/quickstart/slow-network --svg loss.svg
   laconic doctor
 
 Exit status: 0 done, 1 failed, 2 refused (a bad request or input file), 3 another rank was lost,
@@ -87,6 +88,7 @@ class Parser {
     add_codec_verbs();
     add_lab_verbs();
     add_schedule();
+    add_compare();
     add_doctor();
   }
 
@@ -304,6 +306,23 @@ class Parser {
               schedule_);
   }
 
+  void add_compare() {
+    CLI::App& verb =
+        add_verb("compare", "runs side by side: speed, bytes and loss, and a picture", compare_);
+    verb.add_option("RUN", compare_.runs, "folders of runs, 2 to 8; the first is the measure")
+        ->required()
+        ->expected(2, 8);
+    verb.add_option("--by", compare_.by, "x axis of the picture")
+        ->check(CLI::IsMember({"seconds", "steps"}))
+        ->capture_default_str();
+    verb.add_option("--columns", compare_.columns,
+                    "of the picture, labels included; default: the terminal's, or 100")
+        ->check(CLI::Range(40, 1000))
+        ->type_name("N");
+    verb.add_option("--svg", compare_.svg, "also write the picture to FILE")->type_name("FILE");
+    add_summary(verb, compare_.json);
+  }
+
   void add_doctor() {
     CLI::App& verb =
         add_verb("doctor", "examine this machine: libtorch, BLAS, speed, memory", doctor_);
@@ -333,6 +352,7 @@ class Parser {
   LabDownCommand lab_down_;
   LabReportCommand lab_report_;
   ScheduleCommand schedule_;
+  CompareCommand compare_;
   DoctorCommand doctor_;
 };
 

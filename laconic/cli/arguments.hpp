@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "laconic/cli/codec_command.hpp"
+#include "laconic/cli/compare_command.hpp"
 #include "laconic/cli/lab_command.hpp"
 #include "laconic/cli/lab_report_command.hpp"
 #include "laconic/cli/schedule_command.hpp"
@@ -98,7 +99,7 @@ using Command =
                  PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand, CodecShowCommand,
                  CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand, CodecBenchCommand,
                  LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand, LabRunCommand,
-                 LabReportCommand, ScheduleCommand>;
+                 LabReportCommand, ScheduleCommand, CompareCommand>;
 
 Command parse_arguments(int argc, char** argv);
 

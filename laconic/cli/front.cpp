@@ -204,6 +204,7 @@ int run(const Command& command, char** argv) {
   if (const auto* c = std::get_if<LabDownCommand>(&command)) return run_lab(*c);
   if (const auto* c = std::get_if<LabReportCommand>(&command)) return run_lab(*c);
   if (const auto* c = std::get_if<ScheduleCommand>(&command)) return run_schedule(*c);
+  if (const auto* c = std::get_if<CompareCommand>(&command)) return run_compare(*c);
   if (const auto* c = std::get_if<TrainCommand>(&command)) return run_train(*c, argv);
   if (const auto* c = std::get_if<GenerateCommand>(&command))
     return become_worker(argv, c->model.threads);

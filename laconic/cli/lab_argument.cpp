@@ -78,8 +78,11 @@ void add_words(CLI::App& verb, LabRunCommand& command) {
 }
 
 void add_words(CLI::App& verb, LabReportCommand& command) {
-  verb.add_option("--size", command.size, "short takes less than ten minutes, full takes hours")
-      ->check(CLI::IsMember({"short", "full"}))
+  verb.add_option(
+          "--size", command.size,
+          "short takes less than ten minutes, full takes hours; quality, hours too, compares "
+          "losses alone and needs no root")
+      ->check(CLI::IsMember({"short", "full", "quality"}))
       ->capture_default_str();
   verb.add_option("--out", command.out, "where to; default: docs/results/DATE, of short DATE-short")
       ->type_name("FOLDER");
@@ -96,6 +99,8 @@ void add_words(CLI::App& verb, LabReportCommand& command) {
       ->capture_default_str()
       ->type_name("SECONDS");
   verb.add_flag("--list", command.list, "only list the trials, and how long they may take");
+  verb.add_flag("--commands", command.commands,
+                "only print what would be run, as lines for a shell");
   verb.add_flag("--retry", command.retry, "run those again that have failed");
   verb.add_flag("--pages-only", command.pages_only, "run nothing, and write the pages anew");
 }

@@ -4,6 +4,7 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 #include "laconic/base/clock.hpp"
@@ -17,6 +18,7 @@
 #include "laconic/machine/environment.hpp"
 #include "laconic/study/lab_report.hpp"
 #include "laconic/study/report.hpp"
+#include "laconic/study/report_pages.hpp"
 #include "laconic/study/run.hpp"
 #include "laconic/study/trial_estimate.hpp"
 #include "laconic/study/work.hpp"
@@ -29,6 +31,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kNoTorch =
     "skipped: there is no PyTorch for python3 here (Debian: python3-torch)";
+
+constexpr const char* kNoCorpora =
+    "skipped: there is no wikitext-2/train.txt.xz in $LACONIC_DATA or ../shared/data";
 
 // As one would type it here: relative where it is below the current folder.
 std::string as_typed(const fs::path& path) {
@@ -83,6 +88,13 @@ std::string find_blas() {
   return "";
 }
 
+// The folder of public corpora, or nothing.
+std::string find_corpora(const std::string& source) {
+  const char* set = std::getenv("LACONIC_DATA");
+  const fs::path folder = set != nullptr ? fs::path(set) : fs::path(source) / "../shared/data";
+  return fs::exists(folder / "wikitext-2/train.txt.xz") ? as_typed(fs::absolute(folder)) : "";
+}
+
 Places find_places(const std::string& out, const std::vector<Trial>& trials) {
   const bool has_replicas = std::any_of(trials.begin(), trials.end(),
                                         [](const Trial& t) { return t.model == "replicas"; });
@@ -91,11 +103,22 @@ Places find_places(const std::string& out, const std::vector<Trial>& trials) {
           .python = has_replicas ? find_python() : "",
           .source = source_folder(),
           .work = out + "/scratch",
+          .corpora = find_corpora(source_folder()),
           .peer_setting = peer_setting(advised, find_blas()),
           .allocator = allocator_setting(advised)};
 }
 
-void refuse_or_warn() {
+// Why a trial cannot be run here; empty: it can.
+std::string obstacle_to(const Trial& trial, const Places& places) {
+  if (trial.program == Program::ddp && places.python.empty()) return kNoTorch;
+  if (needs_corpora(trial.model) && places.corpora.empty()) return kNoCorpora;
+  return "";
+}
+
+void refuse_or_warn(const std::vector<Trial>& trials) {
+  if (std::all_of(trials.begin(), trials.end(),
+                  [](const Trial& trial) { return trial.rate == "none"; }))
+    return;
   refuse(check(detect_lab_rights()));
   if (find_tool("gnuplot").empty())
     fmt::print(stderr,
@@ -125,7 +148,7 @@ std::vector<Trial> own_weights(std::vector<Trial> trials) {
 
 StudyEnd run_trials(const LabReportCommand& command, const std::string& out,
                     const std::vector<Trial>& trials) {
-  refuse_or_warn();
+  refuse_or_warn(trials);
   const StudyLock lock(out);
   const Places places = find_places(out, trials);
   fmt::print("{} trials into {}, about {} if nothing is there yet\n", trials.size(), out,
@@ -143,9 +166,7 @@ StudyEnd run_trials(const LabReportCommand& command, const std::string& out,
        .command = [&](const Trial& trial,
                       const std::string& folder) { return command_of(trial, places, folder); },
        .samples = [&](const Trial& trial) { return samples_of(places, trial.model); },
-       .obstacle = [&](const Trial& trial) -> std::string {
-         return trial.program == Program::ddp && places.python.empty() ? kNoTorch : "";
-       },
+       .obstacle = [&](const Trial& trial) { return obstacle_to(trial, places); },
        .estimate = [](const Trial& trial) { return estimated_seconds(trial); }});
 }
 
@@ -202,6 +223,20 @@ ReportFacts facts_of(const LabReportCommand& command, const std::string& out,
           .trials = all.size()};
 }
 
+// What would be run, as lines for a shell: the data, then every trial.
+std::string commands_without_running(const LabReportCommand& command, const std::string& out,
+                                     const std::vector<Trial>& trials) {
+  const Places places = find_places(out, trials);
+  std::vector<Outcome> planned;
+  for (const Trial& trial : places.python.empty() ? own_weights(trials) : trials) {
+    if (!obstacle_to(trial, places).empty()) continue;
+    Outcome& outcome = planned.emplace_back();
+    outcome.trial = trial;
+    outcome.command = command_of(trial, places, places.work + "/" + file_stem(trial));
+  }
+  return commands_text(planned, {.command = command_text(command, out)});
+}
+
 // Sizes share names of trials, so they do not share a folder.
 std::string default_folder(const std::string& size) {
   return "docs/results/" + utc_now().substr(0, 10) + (size == "full" ? "" : "-" + size);
@@ -210,14 +245,17 @@ std::string default_folder(const std::string& size) {
 }  // namespace
 
 int run_lab(const LabReportCommand& command) {
-  const std::vector<Trial> all =
-      lab_report_trials(command.size == "full" ? Size::full : Size::brief);
+  const std::vector<Trial> all = lab_report_trials(parse_report_size(command.size));
   const std::vector<Trial> trials = chosen(all, {command.parts, command.rates, command.method});
   if (command.list) {
     fmt::print("{}", to_text(trials));
     return 0;
   }
   const std::string out = command.out.empty() ? default_folder(command.size) : command.out;
+  if (command.commands) {
+    fmt::print("{}", commands_without_running(command, out, trials));
+    return 0;
+  }
   StudyEnd end;
   int exit_code = 0;
   if (!command.pages_only) {

@@ -17,6 +17,7 @@ struct LabReportCommand {
   std::string method;              // part of its name; empty: all
   double deadline_seconds = 1800;  // of one trial
   bool list = false;
+  bool commands = false;  // print them, and run nothing
   bool retry = false;
   bool pages_only = false;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "laconic/base/xml.hpp"
 #include "laconic/schedule/gantt.hpp"
 
 namespace laconic {
@@ -36,19 +37,6 @@ const char* fill_of(Op op) {
   return std::ranges::find(kColours, op, &Colour::op)->fill;
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char letter : text) switch (letter) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default:
-        if (static_cast<unsigned char>(letter) >= 0x20) out += letter;  // XML has no others
-    }
-  return out;
-}
-
 class Document {
  public:
   Document(const Schedule& schedule, const Timing& timing) : schedule_(schedule), timing_(timing) {}
@@ -80,13 +68,13 @@ class Document {
         "<title>{2}</title>\n"
         "<rect width=\"{0:g}\" height=\"{1:g}\" fill=\"white\"/>\n"
         "<text x=\"8\" y=\"22\" font-size=\"15\">{2}</text>\n",
-        width, height, escaped(title));
+        width, height, xml_escaped(title));
     text(8, 42, fmt::format("makespan {:.6g}", timing_.makespan));
   }
 
   void text(double at_x, double at_y, const std::string& what, const char* anchor = "start") {
     out_ += fmt::format("<text x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"{}\">{}</text>\n", at_x,
-                        at_y, anchor, escaped(what));
+                        at_y, anchor, xml_escaped(what));
   }
 
   void axis() {
@@ -121,7 +109,7 @@ class Document {
         "stroke-width=\"1\"{}><title>{} from rank {} to rank {}: {:.6g} to {:.6g}</title></line>\n",
         x(span.begin), top(span.rank) + (is_down ? kLane : 0), x(span.end),
         top(to) + (is_down ? 0 : kLane), is_activation ? "" : " stroke-dasharray=\"4 2\"",
-        escaped(to_text(span.action, true)), span.rank, to, span.begin, span.end);
+        xml_escaped(to_text(span.action, true)), span.rank, to, span.begin, span.end);
   }
 
   void sum(const Reduction& sum) {

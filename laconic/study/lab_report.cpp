@@ -40,6 +40,8 @@ struct Part {
   std::vector<std::string> rates;
   int rounds = 2;
   std::int64_t loss_steps = 0;  // of a part that is about losses, where all steps count
+  MeshKeys set = {};            // by all methods of the part; what a method sets wins
+  bool rounds_are_seeds = false;
 };
 
 // Steps that count. Short ones differ more from each other, and more of them cost little.
@@ -51,7 +53,7 @@ constexpr double kLongStep = 3;  // seconds, as estimated
 constexpr std::int64_t kStepsToSettle = 4;
 // What settles is a matter of milliseconds: little in a step that waits for its link.
 constexpr std::int64_t kLongStepsToSettle = 2;
-// Of steering.after: what is measured before it is decided, and a step to change over.
+// The default of steering.after, in which a bypass is measured, and one step to change over.
 constexpr std::int64_t kStepsToBypass = 9;
 
 bool remembers(const Method& method) {
@@ -98,7 +100,11 @@ Trial trial_of(const Part& part, const Method& method, const std::string& rate, 
   // The batch of the replicas is that of the peer, and all of it at once.
   MeshKeys mesh = part.model == "replicas" ? MeshKeys{{"mesh.dp", std::to_string(part.layout.dp)}}
                                            : part.layout.keys();
-  if (method.program == Program::laconic) trial.set.merge(mesh);  // what is set wins
+  if (method.program == Program::laconic) {  // what is set wins
+    trial.set.merge(mesh);
+    trial.set.merge(MeshKeys(part.set));
+    if (part.rounds_are_seeds) trial.set["run.seed"] = std::to_string(round);
+  }
   if (part.loss_steps > 0) return trial;
   const bool is_long = estimated_step_seconds(trial) > kLongStep;
   trial.warmup = warmup_of(part, method, is_long);
@@ -209,6 +215,47 @@ std::vector<Part> brief_parts() {
   return parts;
 }
 
+// A part of Size::quality: from scratch on a text that is not ours, three seeds, evaluated at the
+// end. Ranks are processes of this machine without a lab: no rate changes a loss.
+Part quality_part(const std::string& model, const Layout& layout, std::vector<Method> methods) {
+  const bool is_low_rank = model == kLowRankModel;
+  return {.name = is_low_rank ? "low-rank validation loss" : "validation loss",
+          .model = model,
+          .layout = layout,
+          .methods = std::move(methods),
+          .rates = {"none"},
+          .rounds = 3,
+          .loss_steps = is_low_rank ? 1000 : 260,  // about four epochs
+          .set = {{"optimiser.lr", "1e-3"},
+                  {"optimiser.min_lr", is_low_rank ? "1e-5" : "1e-4"},
+                  {"optimiser.schedule", "cosine"},
+                  {"optimiser.warmup", is_low_rank ? "100" : "26"},
+                  {"evaluate.samples", "256"}},
+          .rounds_are_seeds = true};
+}
+
+// Batches of 32 samples on any mesh. Low-rank gradients carry what they lost from microbatch to
+// microbatch, so they have many.
+std::vector<Part> quality_parts() {
+  return {
+      quality_part(kQualityModel, {.pp = 4, .microbatch = 8, .microbatches = 4}, quality_methods()),
+      quality_part(kQualityModel, {.pp = 4, .dp = 2, .microbatch = 4, .microbatches = 4},
+                   replicated_quality_methods()),
+      quality_part(kLowRankModel, {.pp = 4, .microbatch = 2, .microbatches = 16},
+                   low_rank_methods()),
+      quality_part(kLowRankModel, {.pp = 4, .dp = 2, .microbatch = 1, .microbatches = 16},
+                   replicated_low_rank_methods())};
+}
+
+std::vector<Part> parts_of(Size size) {
+  switch (size) {
+    case Size::brief: return brief_parts();
+    case Size::full: return full_parts();
+    case Size::quality: return quality_parts();
+  }
+  return {};
+}
+
 std::string in_small_letters(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return text;
@@ -222,10 +269,17 @@ std::string unknown(const std::string& name, const std::vector<std::string>& kno
 
 }  // namespace
 
+Size parse_report_size(const std::string& text) {
+  if (text == "short") return Size::brief;
+  if (text == "full") return Size::full;
+  if (text == "quality") return Size::quality;
+  throw ConfigError(fmt::format("--size {}: there are short, full and quality", text));
+}
+
 std::vector<Trial> lab_report_trials(Size size) {
   std::vector<Trial> trials;
   const Counted counted = size == Size::full ? Counted{} : Counted{3, 2};
-  for (const Part& part : size == Size::full ? full_parts() : brief_parts())
+  for (const Part& part : parts_of(size))
     // Rounds lie as far apart as they can: the machine of one minute is not that of another.
     for (int round = 1; round <= part.rounds; ++round)
       for (const std::string& rate : part.rates)

@@ -17,11 +17,13 @@
 namespace laconic {
 
 enum class Size : std::uint8_t {
-  brief,  // "short": the fewest methods and steps that show something, in less than ten minutes
-  full,   // hours
+  brief,    // "short": the fewest methods and steps that show something, in less than ten minutes
+  full,     // hours
+  quality,  // losses alone, of several seeds, without labs: hours
 };
+Size parse_report_size(const std::string& text);  // "short", "full", "quality"; throws ConfigError
 
-// In the order in which they are run: by part, then round, then rate, at which methods take turns.
+// Lists trials in the order in which they run: by part, round, rate, method.
 // Rounds of a part thus lie as far apart as possible, since a machine is not alike at all times.
 std::vector<Trial> lab_report_trials(Size size);
 

@@ -125,4 +125,39 @@ std::vector<Method> schedule_methods() {
   return methods;
 }
 
+std::vector<Method> quality_methods() {
+  return {{"uncompressed", "", {}},
+          delta(2, 4),
+          delta(3, 6),
+          delta(4, 6),
+          delta(4, 8),
+          direct(2, 4),
+          direct(3, 6),
+          direct(4, 6),
+          direct(4, 8),
+          {"rotated", "rotated", {}}};
+}
+
+std::vector<Method> low_rank_methods() {
+  const Keys low_rank = {{"pp.gradient.codec", "low_rank:rank=8"}};
+  const Keys feedback = {{"pp.gradient.memory", "feedback"}};
+  return {{"uncompressed", "", {}},
+          {"low rank 8, no feedback", "", low_rank},
+          {"low rank 8, feedback within a step", "",
+           low_rank + feedback + Keys{{"pp.gradient.reset", "true"}}},
+          {"low rank 8, feedback", "", low_rank + feedback},
+          {"low rank 8, epilogue, feedback", "",
+           low_rank + feedback + Keys{{"pp.gradient.when", "epilogue"}}}};
+}
+
+std::vector<Method> replicated_quality_methods() {
+  return {{"uncompressed, dp 2", "", {}}, {"ac-sgd, dp 2", "ac-sgd", {}}};
+}
+
+// The published share of stages: what "auto" finds depends on the machine.
+std::vector<Method> replicated_low_rank_methods() {
+  return {{"uncompressed, dp 2", "", {}},
+          {"optimus-cc, dp 2", "optimus-cc", {{"dp.gradient.stages", "0.75"}}}};
+}
+
 }  // namespace laconic

@@ -26,5 +26,11 @@ std::vector<Method> end_to_end_methods();
 std::vector<Method> optimus_methods();
 std::vector<Method> replica_methods();
 std::vector<Method> schedule_methods();
+// Methods of Size::quality. "uncompressed" is what the others of its part are compared with.
+std::vector<Method> quality_methods();
+std::vector<Method> low_rank_methods();
+// On two replicas, compared with "uncompressed, dp 2".
+std::vector<Method> replicated_quality_methods();
+std::vector<Method> replicated_low_rank_methods();
 
 }  // namespace laconic

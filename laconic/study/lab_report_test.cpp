@@ -50,8 +50,10 @@ Names rates_of(Size size, const std::string& part) {
   return names;
 }
 
+const Size kAllSizes[] = {Size::brief, Size::full, Size::quality};
+
 TEST(LabReport, HasTrialsWhoseNamesAreTheirOwn) {
-  for (const Size size : kSizes) {
+  for (const Size size : kAllSizes) {
     Names ids;
     for (const Trial& trial : lab_report_trials(size))
       EXPECT_TRUE(ids.insert(id_of(trial)).second) << id_of(trial);
@@ -59,7 +61,7 @@ TEST(LabReport, HasTrialsWhoseNamesAreTheirOwn) {
 }
 
 TEST(LabReport, AsksForRunsThatCanBe) {
-  for (const Size size : kSizes)
+  for (const Size size : kAllSizes)
     for (const Trial& trial : lab_report_trials(size)) {
       SCOPED_TRACE(id_of(trial));
       EXPECT_GE(trial.steps, 2);
@@ -91,6 +93,27 @@ TEST(LabReport, CountsStepsOfLaterEpochsWhereLinksRemember) {
       }
       EXPECT_LT(config.dp_gradient.warmup, trial.warmup + 1);
     }
+}
+
+TEST(LabReport, ComparesLossesOfQualityBySeedAtOneBatch) {
+  std::map<std::string, Names> seeds;
+  for (const Trial& trial : lab_report_trials(Size::quality)) {
+    SCOPED_TRACE(id_of(trial));
+    const RunConfig config = config_of(trial);
+    EXPECT_EQ(trial.rate, "none");
+    EXPECT_EQ(config.train.batch, 32);
+    EXPECT_EQ(config.run.seed, trial.round);
+    EXPECT_EQ(config.data.valid, config.data.train + "-valid");
+    EXPECT_EQ(config.evaluate.samples, 256);
+    EXPECT_EQ(config.microbatches(), trial.model == kLowRankModel ? 16 : 4);
+    EXPECT_FALSE(config.network.preflight);  // or losses would depend on the machine
+    EXPECT_TRUE(needs_corpora(trial.model));
+    seeds[trial.part + trial.method].insert(trial.set.at("run.seed"));
+  }
+  EXPECT_EQ(seeds.size(), 19u);
+  for (const auto& [method, of_method] : seeds) EXPECT_EQ(of_method.size(), 3u) << method;
+  EXPECT_THROW(parse_report_size("long"), ConfigError);
+  EXPECT_EQ(parse_report_size("quality"), Size::quality);
 }
 
 // Bypassing decides later; whatever else is compared has warmed up alike.
@@ -203,7 +226,7 @@ TEST(LabReport, IsShorterWhenShortButOfTheSameKind) {
     EXPECT_TRUE(methods_of(Size::full, brief.part, brief.rate).contains(brief.method))
         << id_of(brief);
   }
-  // Of ten minutes, with preparations.
+  // Ten minutes, with preparations.
   EXPECT_LT(estimated_seconds(lab_report_trials(Size::brief)), 540);
   EXPECT_GT(estimated_seconds(lab_report_trials(Size::full)), 3600);
   EXPECT_LT(estimated_seconds(lab_report_trials(Size::full)), 3 * 3600);

@@ -76,6 +76,10 @@ std::string plot_of_curve(const Figure& figure, std::size_t index) {
 
 }  // namespace
 
+const char* colour_of(std::size_t index) {
+  return kColours.at(index);
+}
+
 bool has_data(const Figure& figure) {
   return std::any_of(figure.curves.begin(), figure.curves.end(),
                      [](const Curve& curve) { return !curve.points.empty(); });

@@ -49,6 +49,10 @@ struct Figure {
   std::vector<Curve> curves;  // at most kMostCurves
 };
 
+// Returns the colour of a curve by its place in the figure: "#D55E00". Requires: index <
+// kMostCurves.
+const char* colour_of(std::size_t index);
+
 bool has_data(const Figure& figure);
 std::string data_text(const Figure& figure);
 // Requires: has_data(figure), at most kMostCurves.

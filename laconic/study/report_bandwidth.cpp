@@ -31,7 +31,7 @@ std::string speed_up_table(const std::vector<Case>& cases, const std::string& ba
       true);
 }
 
-// Of a step, all ranks, mean over the run. A run that never sent such a thing sent 0.
+// Returns what all ranks send of a class in a step, as a mean over the run; 0 if they send none.
 Spread megabytes_of_class(const Case& one, const std::string& traffic) {
   std::vector<double> values;
   for (const Outcome& outcome : one.rounds) {

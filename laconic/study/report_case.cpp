@@ -46,7 +46,7 @@ Spread over_rounds(const Case& one,
   return spread_of(values);
 }
 
-// Of rows from `begin` until before `end`. Requires: not empty.
+// Averages the losses of rows `begin` to `end` - 1. Requires: begin < end.
 std::optional<double> mean_loss(const Outcome& outcome, std::size_t begin, std::size_t end) {
   std::vector<double> losses;
   for (std::size_t i = begin; i < end; ++i) losses.push_back(outcome.steps[i].loss);

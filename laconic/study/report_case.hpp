@@ -23,7 +23,7 @@ struct Case {
   std::string part, method, rate;
   std::vector<Outcome> rounds;  // those that went well, at least one
 };
-// Of one part, in the order of their first outcome.
+// Groups the outcomes of one part, in the order of their first outcome.
 std::vector<Case> cases_of(const std::vector<Outcome>& outcomes, const std::string& part);
 const Case* find_case(const std::vector<Case>& cases, const std::string& method,
                       const std::string& rate);
@@ -53,28 +53,28 @@ RunShape shape_of(const Outcome& outcome);
 int microbatches_of(const RunShape& shape);
 
 bool has_memory(const Trial& trial);
-// May stop encoding in the middle of its run: then its totals are mostly of what it did before.
+// Tells whether a run may stop encoding half way: its totals then say little about its end.
 bool bypasses(const Trial& trial);
 
 enum class Which : std::uint8_t { counted, first_epoch };
-// Of a run without memory no step is of the first epoch.
+// Returns the rows that `which` means. A run without memory has none of the first epoch.
 std::vector<StepRow> steps_of(const Outcome& outcome, Which which);
 
-// Over rounds, of the medians of their steps.
+// Takes the median over the steps of each round, and the spread of these medians over rounds.
 Spread over_steps(const Case& one, Which which, const std::function<double(const StepRow&)>& value);
 Spread seconds_of(const Case& one, Which which = Which::counted);
 Spread exposed_share(const Case& one, Which which = Which::counted);  // of the step, rank 0
-// Of the step of `method` at `rate`: 1 - its unshaped step over this one; what the bubble, other
-// ranks and encoding take is in both. None where one of the two was not measured.
+// Returns the share of a step at `rate` that the links add: 1 - unshaped step / step. The bubble,
+// other ranks and encoding are in both steps. None where one of the two was not measured.
 std::optional<double> communication_share(const std::vector<Case>& part, const std::string& method,
                                           const std::string& rate);
 Spread first_rank_bytes(const Case& one, Which which = Which::counted);
 Spread samples_per_second(const Case& one, Which which = Which::counted);
-// A command that starts from weights does not say how many tokens a sample has: then another of the
-// part that trains the same model does.
+// Looks up the tokens of a sample in the run's command, or, where it starts from weights and does
+// not say, in that of another run of the part with the same model.
 Spread tokens_per_second(const Case& one, const std::vector<Case>& part);
 
-// Of a step, rather than agreement between ranks or the probe before the first.
+// Tells messages of training from agreements between ranks and the pre-flight.
 bool is_training(const ClassTotal& total);
 
 // Means over all steps of the run, the first epoch included.
@@ -82,9 +82,9 @@ Spread wire_bytes_per_step(const Case& one);     // all ranks, training alone
 Spread saved_bytes_per_step(const Case& one);    // raw - wire of the same, of a mean rank
 Spread codec_seconds_per_step(const Case& one);  // a rank's encoding and decoding
 
-// Of a step that counts, all hosts, headers and acknowledgements included. Of DDP measured by the
-// kernel's counters around these steps; of Laconic composed: its meter's bytes of these steps,
-// times what the kernel's counters have of the meter's bytes over the whole run.
+// Returns the bytes of a step that counts, over all hosts, headers and acknowledgements included.
+// For DDP they are measured: the kernel's counters around these steps. For Laconic they are
+// composed: its meter's bytes of these steps, times kernel's / meter's bytes over the whole run.
 Spread network_bytes_per_step(const Case& one);
 
 // What the busiest outlet sends in a step; see the source for which that is.
@@ -98,9 +98,9 @@ OutletBytes busiest_outlet(const Outcome& outcome);
 // step or a loss is not finite.
 std::optional<double> loss_at(const Outcome& outcome, std::size_t step);
 Spread final_loss(const Case& one, std::size_t step);
-// Mean of the losses from two steps before `step` to two after it; near the first and the last step
-// of fewer, as many on either side. Losses fall, and fastest at first: a mean of those before alone
-// would be too high, most of all where few steps are done.
+// Averages the losses from kLossReach steps before `step` to as many after it; fewer near the ends,
+// but equally many on either side. A mean of earlier losses alone would be too high, since losses
+// fall.
 std::optional<double> centred_loss_at(const Outcome& outcome, std::size_t step);
 inline constexpr std::size_t kLossReach = 2;
 // The number of steps that all rounds of all of these have.

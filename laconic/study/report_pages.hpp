@@ -29,7 +29,9 @@ std::string data_parallel_page(const Outcomes& outcomes, const Drawn& drawn);
 std::string pays_page(const Outcomes& outcomes, const Drawn& drawn);
 std::string honesty_page(const Outcomes& outcomes);
 std::string targets_page(const Outcomes& outcomes);
-// Of the dated folder: what is where, what was run on what, and what failed.
+// The only page of a report of Size::quality.
+std::string quality_page(const Outcomes& outcomes, const ReportFacts& facts);
+// README.md of the dated folder: what is where, what was run on what, and what failed.
 std::string contents_page(const Outcomes& outcomes, const ReportFacts& facts);
 // The page people read. `prefix` leads from it to the dated folder.
 std::string summary_page(const Outcomes& outcomes, const ReportFacts& facts, const Drawn& drawn,
@@ -110,7 +112,7 @@ double error_of(const Prediction& prediction);  // predicted / measured - 1
 std::optional<double> predicted_seconds(const Outcome& outcome);
 inline constexpr double kEstimateTolerance = 0.15;
 
-// In doubt nothing was measured: that is the value of what was left out.
+// The default is not_measured, so that a forgotten judgement claims nothing.
 enum class Judgement : std::uint8_t { not_measured, met, missed };
 struct Target {
   std::string name, wanted, number, source, why;

@@ -21,8 +21,8 @@ bool is_encoded(const Case& one, const std::string& baseline) {
          !one.method.starts_with(baseline);
 }
 
-// Of a codec's seconds, what must be left when the baseline's are taken off: less than that is no
-// more than the noise of both.
+// The least share of a codec's seconds that must remain after the baseline's are subtracted; less
+// is noise.
 constexpr double kLeastCodecShare = 0.2;
 
 Payment payment_of(const Case& one, const Case* base, const std::string& baseline, Which which) {

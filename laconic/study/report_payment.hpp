@@ -1,8 +1,8 @@
 // study/report_payment.hpp — whether encoding was worth it: one method at one rate against what is
 // sent whole.
 //
-// What one could get wrong: gains are of the steps that count, but bytes and codec times of the
-// whole run, so these are unknown for a first epoch alone and for a method that bypasses.
+// Gains are measured over the steps that count, but bytes and codec times over the whole run: a
+// first epoch alone, and a method that bypasses, have no bytes and no codec times.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace laconic {
 
-// What is sent whole, in each part that compares with it.
+// The method of each part that encodes nothing.
 struct Baseline {
   const char* part;
   const char* method;

@@ -150,7 +150,7 @@ std::vector<std::string> row_of(const Payment& payment) {
           verdict_of(payment)};
 }
 
-// Of every method of one part.
+// Tabulates every method of one part.
 std::string break_even_table(const std::vector<Payment>& payments) {
   std::vector<std::pair<std::string, std::vector<Payment>>> methods;
   for (const Payment& payment : payments) {

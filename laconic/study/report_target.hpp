@@ -24,9 +24,9 @@ Target speed_target(std::string name, double wanted, const std::vector<Case>& ca
 std::string reason_of(const Case& one);
 
 using CaseAt = std::function<const Case*(const std::string& rate)>;
-// At every rate at which both were measured. `own_at` and `base_at` find what is compared at a
-// rate. `may_overlap`: slower within the spread counts as met, but for medians far apart, and is
-// told.
+// Compares at every rate at which both were measured; `own_at` and `base_at` find the two cases.
+// `may_overlap`: a slower case counts as met, and is reported, if the spreads overlap and the
+// medians lie close.
 Target never_slower(std::string name, const std::vector<Case>& cases, const CaseAt& own_at,
                     const CaseAt& base_at, const std::string& page, bool may_overlap);
 

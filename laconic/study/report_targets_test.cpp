@@ -138,7 +138,7 @@ TEST(StudyPages, RawIsJudgedByMediansAloneAndItsSpreadIsTold) {
   EXPECT_EQ(judged({1, 1}, {1.1, 1.2}).why, "steps are longer at 100mbit by 15.0 %");
 }
 
-// Of six epochs the first takes 4 s a step, the others 1 s: 1.5 s on average.
+// Six epochs: the first takes 4 s a step, the others 1 s, 1.5 s on average.
 TEST(StudyPages, EndToEndTheFirstEpochCounts) {
   const auto run = [](const std::string& method, const std::string& rate, double seconds) {
     return invented({.part = "end-to-end",
@@ -192,7 +192,7 @@ TEST(StudyPages, ThePolicyMustKeepTheLoss) {
             "steps are longer at 100mbit by 12.5 %, and one round has no spread");
 }
 
-// Of eight microbatches of 0.03 s: 0.24 s.
+// A rank computes eight microbatches of 0.03 s: 0.24 s.
 TEST(StudyPages, EncodingIsJudgedByWhatARankComputes) {
   const auto run = [](const std::string& rate, double codec_seconds) {
     return invented(

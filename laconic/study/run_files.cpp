@@ -22,25 +22,22 @@ double number(const nlohmann::json& json, const char* key) {
   return found->get<double>();
 }
 
-void add_note(const std::string& note, Outcome& outcome) {
-  if (std::find(outcome.notes.begin(), outcome.notes.end(), note) == outcome.notes.end())
-    outcome.notes.push_back(note);
+void add_note(const std::string& note, std::vector<std::string>& notes) {
+  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
 }
 
-// Evaluations and notes are in the log too.
-void read_log(const std::string& log, Outcome& outcome) {
-  for (const std::string& line : split(log, '\n')) {
-    if (line.empty()) continue;
-    const nlohmann::json json = parse_json(line, "log.jsonl");
-    if (const auto note = json.find("note"); note != json.end() && note->is_string())
-      add_note(note->get<std::string>(), outcome);
-    if (json.contains("loss"))
-      outcome.steps.push_back({.step = json.at("step"),
-                               .seconds = number(json, "seconds"),
-                               .loss = number(json, "loss"),
-                               .wire_bytes = number(json, "wire_bytes"),
-                               .exposed_seconds = number(json, "exposed_seconds")});
-  }
+void add_line(const nlohmann::json& json, RunLog& log) {
+  if (const auto note = json.find("note"); note != json.end() && note->is_string())
+    add_note(note->get<std::string>(), log.notes);
+  if (json.contains("validation_loss"))
+    log.validations.push_back({json.at("step"), number(json, "validation_loss")});
+  if (!json.contains("loss")) return;
+  log.steps.push_back({.step = json.at("step"),
+                       .seconds = number(json, "seconds"),
+                       .loss = number(json, "loss"),
+                       .wire_bytes = number(json, "wire_bytes"),
+                       .exposed_seconds = number(json, "exposed_seconds")});
+  log.tokens_per_step = number(json, "tokens_per_second") * number(json, "seconds");
 }
 
 void read_summary(const std::string& summary, Outcome& outcome) {
@@ -53,6 +50,7 @@ void read_summary(const std::string& summary, Outcome& outcome) {
                                .active_seconds = number(total, "active_seconds"),
                                .exposed_seconds = number(total, "exposed_seconds"),
                                .codec_seconds = number(total, "codec_seconds")});
+  outcome.validation_loss = number(json, "validation_loss");
   if (const auto pipeline = json.find("pipeline"); pipeline != json.end())
     for (const nlohmann::json& rank : pipeline->at("ranks"))
       outcome.computing_seconds.push_back(number(rank, "forward_seconds") +
@@ -85,7 +83,7 @@ void read_peer(const std::string& output, Outcome& outcome) {
 
 void read_notes(const std::string& output, Outcome& outcome) {
   for (const std::string& line : split(output, '\n'))
-    if (line.starts_with("bypass:") || line.starts_with("guard:")) add_note(line, outcome);
+    if (line.starts_with("bypass:") || line.starts_with("guard:")) add_note(line, outcome.notes);
 }
 
 void read_all(const RunTexts& texts, Outcome& outcome) {
@@ -93,13 +91,30 @@ void read_all(const RunTexts& texts, Outcome& outcome) {
   if (outcome.trial.program == Program::ddp) {
     read_peer(texts.output, outcome);
   } else {
-    read_log(texts.log, outcome);
+    RunLog log = read_log(texts.log, "log.jsonl");
+    outcome.steps = std::move(log.steps);
+    for (const std::string& note : log.notes) add_note(note, outcome.notes);
     read_summary(texts.summary, outcome);
   }
   if (outcome.trial.rate != "none") read_lab(texts.lab, outcome);
 }
 
 }  // namespace
+
+RunLog read_log(const std::string& text, const std::string& path) {
+  RunLog log;
+  int number_of_line = 0;
+  for (const std::string& line : split(text, '\n')) {
+    ++number_of_line;
+    if (line.empty()) continue;
+    try {
+      add_line(parse_json(line, path), log);
+    } catch (const nlohmann::json::exception& error) {
+      throw FileError(path, fmt::format("line {}", number_of_line), error.what());
+    }
+  }
+  return log;
+}
 
 void read_run(const RunTexts& texts, Outcome& outcome) {
   try {

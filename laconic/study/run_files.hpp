@@ -4,8 +4,10 @@
 // has not as many steps as were asked for has failed, whatever it said at its end.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "laconic/study/trial.hpp"
 
@@ -18,6 +20,20 @@ struct RunTexts {
   std::string lab;      // --json of `lab run`
   std::string output;   // what rank 0 printed, and the others behind their numbers
 };
+
+// What `log.jsonl` holds of a run: its steps, and lines of their own for evaluations and notes.
+struct RunLog {
+  struct Validation {
+    std::int64_t step = 0;
+    double loss = 0;
+  };
+  std::vector<StepRow> steps;
+  std::vector<Validation> validations;
+  std::vector<std::string> notes;  // each once
+  double tokens_per_step = 0;      // 0: no step is there
+};
+// `path` is only for messages. Throws FileError.
+RunLog read_log(const std::string& text, const std::string& path);
 
 // Adds steps, traffic and counters to an outcome that has its trial. Throws FileError when the
 // texts are damaged, std::runtime_error when steps are missing.

@@ -22,13 +22,13 @@ struct Spread {
   double least = 0;
   double most = 0;
   std::size_t rounds = 0;
-  // Of a single round, which has no spread: the least and the most of its steps. Only shown; what
-  // is made from two such numbers has none. Equal: not known.
+  // The least and the most step of a single round, which has no other spread. Only shown: numbers
+  // made from two spreads have none. Equal: not known.
   double least_step = 0;
   double most_step = 0;
   bool operator==(const Spread&) const = default;
 };
-// Of those that are finite.
+// Leaves out values that are not finite.
 Spread spread_of(const std::vector<double>& values);
 bool is_known(const Spread& spread);
 

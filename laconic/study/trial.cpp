@@ -125,6 +125,8 @@ Outcome outcome_in(const nlohmann::json& json) {
                   .computing_seconds = json.at("computing_seconds"),
                   .samples = number_in(json, "samples"),
                   .notes = json.at("notes")};
+  if (json.contains("validation_loss"))
+    outcome.validation_loss = number_in(json, "validation_loss");
   for (const nlohmann::json& row : json.at("steps")) outcome.steps.push_back(row_in(row));
   for (const nlohmann::json& total : json.at("traffic")) outcome.traffic.push_back(total_in(total));
   return outcome;
@@ -138,22 +140,23 @@ std::string id_of(const Trial& trial) {
 }
 
 std::string to_json(const Outcome& o) {
-  const nlohmann::ordered_json json = {{"trial", json_of(o.trial)},
-                                       {"failure", o.failure},
-                                       {"commit", o.commit},
-                                       {"machine", o.machine},
-                                       {"began", o.began},
-                                       {"seconds", o.seconds},
-                                       {"command", o.command},
-                                       {"steps", list_of(o.steps)},
-                                       {"traffic", list_of(o.traffic)},
-                                       {"interface_sent_bytes", o.interface_sent_bytes},
-                                       {"interface_packets", o.interface_packets},
-                                       {"counted_sent_bytes", o.counted_sent_bytes},
-                                       {"versions", o.versions},
-                                       {"computing_seconds", o.computing_seconds},
-                                       {"samples", o.samples},
-                                       {"notes", o.notes}};
+  nlohmann::ordered_json json = {{"trial", json_of(o.trial)},
+                                 {"failure", o.failure},
+                                 {"commit", o.commit},
+                                 {"machine", o.machine},
+                                 {"began", o.began},
+                                 {"seconds", o.seconds},
+                                 {"command", o.command},
+                                 {"steps", list_of(o.steps)},
+                                 {"traffic", list_of(o.traffic)},
+                                 {"interface_sent_bytes", o.interface_sent_bytes},
+                                 {"interface_packets", o.interface_packets},
+                                 {"counted_sent_bytes", o.counted_sent_bytes},
+                                 {"versions", o.versions},
+                                 {"computing_seconds", o.computing_seconds},
+                                 {"samples", o.samples},
+                                 {"notes", o.notes}};
+  if (o.validation_loss != 0) json["validation_loss"] = o.validation_loss;
   // What a program has printed need not be UTF-8.
   return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

@@ -44,7 +44,7 @@ struct StepRow {
   bool operator==(const StepRow&) const = default;
 };
 
-// Of the whole run.
+// What one class of messages sent in the whole run.
 struct ClassTotal {
   std::string traffic;  // "pp.activation"
   double messages = 0;
@@ -70,6 +70,7 @@ struct Outcome {
   std::string versions;           // ddp: "PyTorch 1.13.1, Python 3.11.2"
   std::vector<double> computing_seconds;  // by rank: forward and backward of one microbatch
   double samples = 0;                     // in the dataset
+  double validation_loss = 0;             // at the end; 0: it was not evaluated
   std::vector<std::string> notes;         // what the run said of bypassing and alarms
   bool operator==(const Outcome&) const = default;
 };
@@ -79,7 +80,7 @@ Outcome parse_outcome(const std::string& json);  // throws FileError
 // It could not be run here at all: its failure begins with "skipped". It has no file.
 bool was_skipped(const Outcome& outcome);
 
-// Of the steps that count; 0 where there are none.
+// Takes the median over the steps that count; 0 where there are none.
 double median_seconds(const Outcome& outcome);
 
 }  // namespace laconic

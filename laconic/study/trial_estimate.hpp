@@ -1,7 +1,7 @@
 // study/trial_estimate.hpp — how long a trial may take, roughly, before anything has run.
 //
-// From what a step computes and sends, on two cores that do nothing else: for people who wonder how
-// long it will take, and to tell long steps from short ones. No page shows any of it.
+// Computed from the arithmetic and the bytes of a step, for two idle cores. `--list` shows it, and
+// it tells long steps from short ones; no page shows it.
 #pragma once
 
 #include <vector>
@@ -10,10 +10,10 @@
 
 namespace laconic {
 
-// Of one step; whatever the trial has for `warmup` and `steps`.
+// Guesses the seconds of one step, whatever the trial has for `warmup` and `steps`.
 double estimated_step_seconds(const Trial& trial);
 
-// Of the whole process, and of all of them one after the other.
+// Guesses the seconds of the whole process, and of several one after the other.
 double estimated_seconds(const Trial& trial);
 double estimated_seconds(const std::vector<Trial>& trials);
 

@@ -34,7 +34,9 @@ constexpr int kReplicasBatch = 8;
 
 const Shape* find_shape(const std::string& model) {
   static const Shape shapes[] = {{"pipeline", 8, 256, 4, 128, 2048},
-                                 {"replicas", 6, 384, 6, 128, 8192}};
+                                 {"replicas", 6, 384, 6, 128, 8192},
+                                 {kQualityModel, 4, 256, 4, 128, 8192},
+                                 {kLowRankModel, 3, 64, 4, 32, 512}};
   for (const Shape& shape : shapes)
     if (shape.name == model) return &shape;
   return nullptr;
@@ -126,7 +128,7 @@ Words weights_words(const Places& places) {
   return words;
 }
 
-// Of so many samples and a half, since the text is cut by bytes.
+// Half a sample more than kPipelineSamples, since the text is cut by bytes.
 std::int64_t pipeline_tokens() {
   return (2 * kPipelineSamples + 1) * shape_of("pipeline").context / 2;
 }
@@ -158,6 +160,30 @@ std::vector<std::string> pipeline_lines(const Places& places) {
           fmt::format("cat {}/*.txt | head -c $(({} * bytes / tokens)) > {}", corpus,
                       pipeline_tokens(), shell_line({prefix + ".txt"})),
           shell_line(pipeline_words(places))};
+}
+
+// So much of WikiText-2 that four epochs are some hundred steps: a tenth, and a twentieth.
+std::int64_t corpus_bytes(const std::string& model) {
+  return model == kQualityModel ? 1080000 : 540000;
+}
+
+// The beginning of the training text with a vocabulary of its own, and all of the validation text,
+// as lines for a shell.
+std::vector<std::string> wikitext_lines(const Places& places, const std::string& model) {
+  const std::string prefix = prefix_of(places, model), valid = prefix + "-valid";
+  const std::string corpora =
+      places.corpora.empty() ? "\"${LACONIC_DATA:-../shared/data}\"" : shell_line({places.corpora});
+  const auto prepare = [&](const std::string& out, const Words& tokeniser) {
+    Words words = {places.laconic, "prepare", out + ".txt", "--overwrite", "--out", out};
+    append(words, tokeniser);
+    return shell_line(words);
+  };
+  return {
+      fmt::format("xz -dc {}/wikitext-2/train.txt.xz | head -c {} > {}", corpora,
+                  corpus_bytes(model), shell_line({prefix + ".txt"})),
+      fmt::format("xz -dc {}/wikitext-2/valid.txt.xz > {}", corpora, shell_line({valid + ".txt"})),
+      prepare(prefix, {"--train-bpe", std::to_string(shape_of(model).vocabulary)}),
+      prepare(valid, {"--tokeniser", prefix + ".tokeniser"})};
 }
 
 std::string shell_word(const std::string& word) {
@@ -231,6 +257,11 @@ void prepare_work(const Places& places, const std::vector<Trial>& trials) {
   write_atomically(defaults_of(places), fmt::format("{}\n", kDefaults));
   if (uses_model(trials, "pipeline") && !has_dataset(prefix_of(places, "pipeline")))
     prepare_pipeline(places);
+  for (const std::string model : {kQualityModel, kLowRankModel})
+    if (uses_model(trials, model) && !places.corpora.empty() &&
+        !has_dataset(prefix_of(places, model) + "-valid"))
+      for (const std::string& line : wikitext_lines(places, model))
+        run_or_throw({"sh", "-c", line});
   if (!uses_model(trials, "replicas")) return;
   if (!has_dataset(prefix_of(places, "replicas"))) run_or_throw(replicas_words(places));
   // The configuration is written last.
@@ -243,6 +274,8 @@ std::vector<std::string> preparation_of(const Places& places, const std::vector<
       shell_line({"mkdir", "-p", places.work}),
       fmt::format("echo '{}' > {}", kDefaults, shell_line({defaults_of(places)}))};
   if (uses_model(trials, "pipeline")) append(lines, pipeline_lines(places));
+  for (const std::string model : {kQualityModel, kLowRankModel})
+    if (uses_model(trials, model)) append(lines, wikitext_lines(places, model));
   if (!uses_model(trials, "replicas")) return lines;
   lines.push_back(shell_line(replicas_words(places)));
   if (!places.python.empty()) lines.push_back(shell_line(weights_words(places)));
@@ -253,6 +286,10 @@ std::string shell_line(const std::vector<std::string>& words) {
   std::vector<std::string> typed;
   for (const std::string& word : words) typed.push_back(shell_word(word));
   return join(typed, " ");
+}
+
+bool needs_corpora(const std::string& model) {
+  return model == kQualityModel || model == kLowRankModel;
 }
 
 double samples_of(const Places& places, const std::string& model) {
@@ -292,6 +329,7 @@ std::map<std::string, std::string> keys_of(const Trial& trial, const Places& pla
       {"checkpoint.at_end", "false"},  // it would have to cross the slow links
       {"network.preflight", needs_preflight(trial) ? "true" : "false"},
       {"network.deadline", "600"}};
+  if (needs_corpora(trial.model)) keys["data.valid"] = prefix_of(places, trial.model) + "-valid";
   if (trial.model == "replicas") {
     keys["train.batch"] = std::to_string(kReplicasBatch);
     keys["data.shuffle"] = "false";  // the order of the peer

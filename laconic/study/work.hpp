@@ -16,9 +16,13 @@
 
 namespace laconic {
 
-// Of the model "pipeline". So few that an epoch is short: links that remember are measured in the
-// second.
+// Samples of the model "pipeline": so few that an epoch is short, since links that remember are
+// measured in the second.
 inline constexpr int kPipelineSamples = 208;
+
+// Models of Size::quality: a small one, and a tiny one with many microbatches.
+inline constexpr const char* kQualityModel = "wikitext";
+inline constexpr const char* kLowRankModel = "wikitext-tiny";
 
 // Where everything is. Paths stand in commands as they stand here.
 struct Places {
@@ -26,6 +30,7 @@ struct Places {
   std::string python;        // one that has PyTorch; empty: there is none, and no weights from it
   std::string source;        // the source tree: corpus, presets and bench/peers are in it
   std::string work;          // OUT/work
+  std::string corpora;       // public ones, with wikitext-2 among them; empty: they are not here
   Environment peer_setting;  // of peer_setting()
   Environment allocator;     // of allocator_setting()
 };
@@ -42,7 +47,10 @@ std::vector<std::string> preparation_of(const Places& places, const std::vector<
 // As one would type them. Pure.
 std::string shell_line(const std::vector<std::string>& words);
 
-// In the dataset of a model. Throws FileError when there is none.
+// The model trains on a public corpus (Places::corpora).
+bool needs_corpora(const std::string& model);
+
+// Counts the samples in the dataset of a model. Throws FileError when there is none.
 double samples_of(const Places& places, const std::string& model);
 
 // The trial where there are no weights of the peer: one of Laconic draws its own, which its outcome

@@ -140,6 +140,17 @@ TEST_F(LabReportCommandLine, ListsItsTrialsWithoutRunningAny) {
   EXPECT_FALSE(fs::exists(*this / "docs"));
 }
 
+TEST_F(LabReportCommandLine, PrintsWhatItWouldRunAsLinesForAShell) {
+  const Outcome outcome =
+      expect_exit(0, {"lab", "report", "--size", "full", "--commands", "--part", "bandwidth",
+                      "--rate", "100mbit", "--method", "fp32", "--out", "out"});
+  EXPECT_TRUE(contains(outcome.out, " prepare ")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "# bandwidth, 100mbit, fp32, round 1\n")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "--rate 100mbit")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "--set mesh.pp=4")) << outcome.out;
+  EXPECT_FALSE(fs::exists(*this / "out"));
+}
+
 TEST_F(LabReportCommandLine, RefusesWithTheReason) {
   const struct {
     Words words;
