@@ -79,7 +79,7 @@ void copy_tokeniser(const std::string& from, const fs::path& to) {
                        MappedFile(entry.path().string()).text());
 }
 
-// Of everything in state.json but the check sum itself, in sorted order.
+// Sums up everything in state.json but the check sum itself, in sorted order.
 std::string checksum_of_state(nlohmann::json state) {
   state.erase("xxh3");
   const std::string text = state.dump();

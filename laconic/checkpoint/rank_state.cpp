@@ -63,7 +63,7 @@ Bytes file_bytes(const RankTensors& tensors, Rank rank) {
 
 RankFolder find_rank_folder(World& world, const std::string& folder) {
   const std::string token = utc_now() + " " + folder;
-  const std::string place = world.first_decides([&] {
+  const std::string place = world.decide_on_rank_0([&] {
     write_atomically(folder + kToken, token);
     return fs::absolute(folder).string() + "\n" + token;
   });

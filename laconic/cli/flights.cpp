@@ -67,7 +67,7 @@ std::string Flights::file_of(Rank rank) const {
 Flight Flights::flight_of(const std::string& error) const {
   return {.rank = world_.rank(),
           .host = host_name(),
-          .doing = world_.doing(),
+          .doing = world_.activity(),
           .error = error,
           .records = world_.engine().recorder().records(),
           .taken_ns = world_.engine().recorder().now_ns()};

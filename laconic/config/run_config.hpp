@@ -381,14 +381,14 @@ struct SteeringSection {
       "watch: compare what is sent with what the receiver gets, and warn; fallback: also raise the "
       "bits, or send whole",
       kGuardModeNames);
-    v("every", every, "guard: steps between those that are looked at");
+    v("every", every, "guard: steps between those that are measured");
     v("shadow", shadow,
       "steps between shadow steps, whose gradient is computed once more without any loss and "
       "compared; 0: none");
     v("min_cosine", min_cosine, "guard: least cosine of decoded and true messages of a class");
     v("max_error", max_error, "guard: largest norm of what is lost, by that of the true messages");
-    v("max_residual", max_residual, "guard: largest norm of what is owed, by that of the messages");
-    v("patience", patience, "guard: looks in a row that must be bad before it acts");
+    v("max_residual", max_residual, "guard: largest norm of residuals, by that of the messages");
+    v("patience", patience, "guard: measurements in a row that must be bad before it acts");
   }
 };
 

@@ -33,7 +33,7 @@ void fill(const ParameterSpec& spec, std::uint64_t seed, at::Tensor& value) {
     draw(value.data_ptr<float>());
 }
 
-// Of the blocks that use a parameter, the held ones.
+// Lists the held blocks that use a parameter.
 std::vector<std::int64_t> held_users(const Weights& weights, std::size_t number) {
   std::vector<std::int64_t> users = users_of(weights.spec, number);
   std::erase_if(users, [&](std::int64_t block) { return !weights.holds(block); });

@@ -194,15 +194,15 @@ bool is_encoded(Traffic traffic, const RunConfig& config, const SumPlace& place)
   return policy && policy->is_used && is_lossy(*policy);
 }
 
-Problems check(Traffic traffic, const CodecOverride& treatment, const RunConfig& config) {
+Problems check(Traffic traffic, const CodecOverride& codec_override, const RunConfig& config) {
   const std::string section(name_of(traffic));
   const std::optional<ClassPolicy> policy = class_policy(traffic, config);
   if (!policy) return {{section, "has no policy that could be changed"}};
-  if (treatment.is_bypassed || !treatment.codec) return {};
+  if (codec_override.is_bypassed || !codec_override.codec) return {};
   if (const auto* link = std::get_if<LinkSpec>(&policy->how))
-    return under(section, check_link(*link, *treatment.codec));
-  return under(section, check(treatment, std::get<GradientPolicy>(policy->how), config.run.dtype,
-                              policy->members));
+    return under(section, check_link(*link, *codec_override.codec));
+  return under(section, check(codec_override, std::get<GradientPolicy>(policy->how),
+                              config.run.dtype, policy->members));
 }
 
 }  // namespace laconic

@@ -1,4 +1,4 @@
-// policy/class_policy.hpp — what each class of messages undergoes by the configuration: one table.
+// policy/class_policy.hpp — how each class of messages is encoded, by the configuration: one table.
 // Pure.
 //
 // A class with a policy goes over links between stages or through sums over ranks.
@@ -48,7 +48,7 @@ bool is_lossy(const ClassPolicy& policy);
 // The codecs that do.
 std::vector<CodecSpec> lossy_codecs(const ClassPolicy& policy);
 // Every reason why the class cannot be treated so, by key of the configuration.
-Problems check(Traffic traffic, const CodecOverride& treatment, const RunConfig& config);
+Problems check(Traffic traffic, const CodecOverride& codec_override, const RunConfig& config);
 
 // Messages between stages (pp.activation, pp.gradient).
 LinkSpec activation_link(const RunConfig& config);

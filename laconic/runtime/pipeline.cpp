@@ -56,10 +56,10 @@ EdgeSpec edge_spec(const Engine& engine, const PipelinePlan& plan, int number, R
           .microbatches = plan.schedule.shape.microbatches};
 }
 
-// A treatment may bring a codec that remembers, or take it away for a while.
-bool remembers_under(const CodecOverride& treatment, LinkSpec link) {
+// A codec_override may bring a codec that remembers, or take it away for a while.
+bool remembers_with(const CodecOverride& codec_override, LinkSpec link) {
   if (remembers(link)) return true;
-  link.codec = effective_codec(treatment, link.codec);
+  link.codec = effective_codec(codec_override, link.codec);
   return remembers(link);
 }
 
@@ -266,12 +266,12 @@ void Pipeline::add_links(LinkRegistry& registry) {
         control.traffic = traffic;
         control.name = end.spec().link.name + role;
         control.override_codec = [&end, &configured, edge,
-                                  traffic](const CodecOverride& treatment) {
-          end.set_codec(effective_codec(treatment, configured.codec));
-          edge->treatment_of(traffic) = treatment;
+                                  traffic](const CodecOverride& codec_override) {
+          end.set_codec(effective_codec(codec_override, configured.codec));
+          edge->override_of(traffic) = codec_override;
         };
         control.has_memory = [&configured, edge, traffic] {
-          return remembers_under(edge->treatment_of(traffic), configured);
+          return remembers_with(edge->override_of(traffic), configured);
         };
         control.save = [&end](const std::string& path) { end.link().save(path); };
         control.load = [&end](const std::string& path) { end.link().load(path); };

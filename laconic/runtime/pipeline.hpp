@@ -68,7 +68,7 @@ struct PipelineStep {
   std::uint64_t step = 0;
   std::span<const PipelineInput> inputs;  // one per microbatch
   double weight = 1;                      // of each microbatch's mean loss in the step's
-  // Of the next step, by microbatch; empty: not known.
+  // Samples of the next step, by microbatch; empty: not known.
   std::span<const std::vector<std::uint64_t>> next_samples;
   // Everything travels whole and nothing is remembered, whatever the plan says; tags are those of
   // the step. Requires: all ranks have ended such a run before any begins the next, and abandon it.
@@ -116,7 +116,7 @@ class Pipeline {
   const ComputeTimes& times() const { return times_; }
   // Samples that an end did not understand, and that were sent again as first visits.
   std::uint64_t repaired() const;
-  // Of all delta stores of this rank.
+  // Adds up all delta stores of this rank.
   DeltaStoreStats references();
 
  private:

@@ -166,9 +166,9 @@ void Pipeline::Walk::prefetch() {
   for (const auto& [number, edge] : pipeline.edges_)
     for (const auto& ends : edge->ends)
       for (const std::vector<std::uint64_t>& samples : step.next_samples) {
-        if (!edge->treatment_of(ends->sender.spec().traffic).is_bypassed)
+        if (!edge->override_of(ends->sender.spec().traffic).is_bypassed)
           ends->sender.link().prefetch(samples);
-        if (!edge->treatment_of(ends->receiver.spec().traffic).is_bypassed)
+        if (!edge->override_of(ends->receiver.spec().traffic).is_bypassed)
           ends->receiver.link().prefetch(samples);
       }
 }

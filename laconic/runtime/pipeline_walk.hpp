@@ -29,7 +29,7 @@ struct Pipeline::Edge {
   void begin(std::uint64_t step);
   void post(int microbatch);
   Traffic sent() const { return sends_activations ? Traffic::pp_activation : Traffic::pp_gradient; }
-  CodecOverride& treatment_of(Traffic traffic) {
+  CodecOverride& override_of(Traffic traffic) {
     return traffic == Traffic::pp_activation ? activation : gradient;
   }
 

@@ -119,7 +119,7 @@ struct Ends {
             is_activation ? Traffic::pp_activation : Traffic::pp_gradient, kEdge, 1 - rank,
             microbatches};
   }
-  // Of the activations.
+  // The link of the activations.
   DeltaStore* references() {
     return engine.rank() == 0 ? sender.link().references() : receiver.link().references();
   }

@@ -1,6 +1,6 @@
 // steer/bypass.hpp — whether encoding a class of messages pays, from what was measured. Pure.
 //
-// Of a step are known, each on the rank that has most of it (an activation is
+// Known of a step are, each on the rank that has most of it (an activation is
 // packed by one rank and waited for by the next): C, the time spent encoding and
 // decoding; R and B, the bytes before and after encoding; E, how long computation
 // waited for the class; r, the rate of the link; and W, what packing whole messages
@@ -37,7 +37,7 @@ namespace laconic {
 
 inline constexpr double kBypassBelow = 0.95;  // of the time encoded
 
-// Of one class on one rank, a step on average.
+// What one class costs one rank, a step on average.
 struct ClassCosts {
   double messages = 0;
   double raw_bytes = 0;

@@ -132,7 +132,7 @@ double BypassJudge::wire_bytes(Traffic traffic) const {
   const bool is_activation = traffic == Traffic::pp_activation;
   LinkSpec link = is_activation ? activation_link(parts_.config) : gradient_link(parts_.config);
   if (!std::holds_alternative<Delta>(link.memory)) return wire;
-  link.codec = effective_codec(parts_.steering.treatment_of(traffic), link.codec);
+  link.codec = effective_codec(parts_.steering.override_of(traffic), link.codec);
   const double encoded =
       is_activation ? 1 : encoded_gradients(parts_.plan, parts_.world.pp_member());
   const double left =
@@ -179,13 +179,13 @@ std::vector<std::string> BypassJudge::decide() {
   World& world = parts_.world;
   const std::vector<Bytes> costs = world.gather(as_bytes(std::span<const ClassCosts>(mine)));
   const double background = background_cost(world);
-  const std::string decided = world.first_decides([&] {
+  const std::string decided = world.decide_on_rank_0([&] {
     nlohmann::json json = {{"whole", nlohmann::json::array()}, {"lines", nlohmann::json::array()}};
     for (std::size_t t = 0; t < std::size(kClassesWithPolicy); ++t) {
       const Traffic traffic = kClassesWithPolicy[t];
       // The first rank of a pipeline encodes if any does.
       if (!is_encoded(traffic, parts_.config, {0, parts_.encoded}) ||
-          parts_.steering.treatment_of(traffic).is_bypassed)
+          parts_.steering.override_of(traffic).is_bypassed)
         continue;
       const BypassAnswer found = answer(question(traffic, costs, background));
       if (found.is_bypassed) json["whole"].push_back(t);

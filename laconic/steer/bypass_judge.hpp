@@ -49,7 +49,7 @@ class BypassJudge {
     int encoded = 0;  // so many first ranks of a pipeline encode sums
     CostsOf costs;    // may be empty
   };
-  // Of a run that goes on after `first_step` steps.
+  // `first_step`: how many steps the run had done before.
   BypassJudge(const Parts& parts, std::int64_t first_step);
 
   // Steps are being measured, or will be: who adds to their time waits.

@@ -30,7 +30,7 @@ CodecSpec after(Quantise codec) {
   return Half{Dtype::bf16};
 }
 
-// --- one look
+// --- one measurement
 
 std::vector<Crossing> crossings(const GuardSpec& spec, const GuardReading& r) {
   std::vector<Crossing> all;
@@ -55,12 +55,13 @@ GuardReading worse(const GuardReading& a, const GuardReading& b) {
           std::max(a.residual_ratio, b.residual_ratio)};
 }
 
-void remember(ClassWatch& watch, std::int64_t step, const GuardReading& reading) {
-  if (watch.looks < kFirstLooks) watch.first = mean_with(watch.first, watch.looks, reading);
+void remember(ClassHistory& watch, std::int64_t step, const GuardReading& reading) {
+  if (watch.measurements < kFirstLooks)
+    watch.first = mean_with(watch.first, watch.measurements, reading);
   watch.worst = worse(watch.worst, reading);
   watch.last = reading;
   watch.step = step;
-  ++watch.looks;
+  ++watch.measurements;
 }
 
 // --- texts
@@ -70,8 +71,8 @@ std::string to_text(const Crossing& c) {
                      c.threshold, c.limit);
 }
 
-std::string way_of(const CodecOverride& treatment) {
-  return treatment.is_bypassed ? "whole" : "by " + to_text(*treatment.codec);
+std::string way_of(const CodecOverride& codec_override) {
+  return codec_override.is_bypassed ? "whole" : "by " + to_text(*codec_override.codec);
 }
 
 nlohmann::ordered_json json_of(const GuardReading& r) {
@@ -99,13 +100,13 @@ GuardSpec guard_spec_of(const SteeringSection& s) {
           .patience = s.patience};
 }
 
-GuardReading reading_of(const Fidelity& seen) {
-  const double cosine = seen.cosine();
-  return {std::isfinite(cosine) ? cosine : 0, told(seen.relative_error()),
-          told(seen.residual_ratio())};
+GuardReading reading_of(const Fidelity& fidelity) {
+  const double cosine = fidelity.cosine();
+  return {std::isfinite(cosine) ? cosine : 0, told(fidelity.relative_error()),
+          told(fidelity.residual_ratio())};
 }
 
-GuardReading ClassWatch::drift() const {
+GuardReading ClassHistory::drift() const {
   return {last.cosine - first.cosine, last.relative_error - first.relative_error,
           last.residual_ratio - first.residual_ratio};
 }
@@ -119,12 +120,12 @@ CodecOverride next_rung(const CodecSpec& now) {
 }
 
 std::vector<Alarm> judge(const GuardSpec& spec, GuardState& state, std::int64_t step,
-                         const std::map<Traffic, Look>& looks) {
+                         const std::map<Traffic, Measurement>& measurements) {
   std::vector<Alarm> alarms;
-  for (const auto& [traffic, look] : looks) {
-    if (look.seen.messages == 0) continue;
-    const GuardReading reading = reading_of(look.seen);
-    ClassWatch& watch = state[traffic];
+  for (const auto& [traffic, measurement] : measurements) {
+    if (measurement.fidelity.messages == 0) continue;
+    const GuardReading reading = reading_of(measurement.fidelity);
+    ClassHistory& watch = state[traffic];
     remember(watch, step, reading);
     std::vector<Crossing> crossed = crossings(spec, reading);
     watch.bad_in_a_row = crossed.empty() ? 0 : watch.bad_in_a_row + 1;
@@ -133,9 +134,9 @@ std::vector<Alarm> judge(const GuardSpec& spec, GuardState& state, std::int64_t 
                       .step = step,
                       .in_a_row = watch.bad_in_a_row,
                       .crossed = std::move(crossed),
-                      .proposed = look.next,
+                      .proposed = measurement.next,
                       .is_followed = spec.acts});
-    if (spec.acts) watch.looks = watch.bad_in_a_row = 0;
+    if (spec.acts) watch.measurements = watch.bad_in_a_row = 0;
   }
   return alarms;
 }
@@ -149,14 +150,16 @@ std::string to_text(const Alarm& a) {
           : fmt::format("steering.guard = \"fallback\" would send it {}", way_of(a.proposed));
   return fmt::format(
       "guard: step {}, {}: {} ({}); {}", a.step, name_of(a.traffic), join(crossed, ", "),
-      a.in_a_row == 1 ? "1 look" : fmt::format("{} looks in a row", a.in_a_row), then);
+      a.in_a_row == 1 ? "1 measurement" : fmt::format("{} measurements in a row", a.in_a_row),
+      then);
 }
 
+// The key "looks" is older than the word for it here: checkpoints have it.
 std::string to_json(const GuardState& state) {
   nlohmann::ordered_json json = nlohmann::ordered_json::object();
   for (const auto& [traffic, watch] : state)
     json[std::string(name_of(traffic))] = {
-        {"looks", watch.looks},          {"bad_in_a_row", watch.bad_in_a_row},
+        {"looks", watch.measurements},   {"bad_in_a_row", watch.bad_in_a_row},
         {"first", json_of(watch.first)}, {"step", watch.step},
         {"last", json_of(watch.last)},   {"worst", json_of(watch.worst)}};
   return json.dump();
@@ -167,7 +170,7 @@ GuardState guard_state_from(const std::string& text) {
     GuardState state;
     const nlohmann::json all = nlohmann::json::parse(text);
     for (const auto& [name, json] : all.items())
-      state[class_of(name)] = {.looks = json.at("looks"),
+      state[class_of(name)] = {.measurements = json.at("looks"),
                                .bad_in_a_row = json.at("bad_in_a_row"),
                                .first = reading_from(json.at("first")),
                                .step = json.at("step"),

@@ -1,7 +1,7 @@
 // steer/guard.hpp — whether what receivers get is still good enough, and what to do if not. Pure.
 //
-// A look is what one step's messages of a class came to, summed over all ranks
-// (link/fidelity.hpp). Three thresholds judge it, and `patience` bad looks in a row
+// A measurement is what one step's messages of a class came to, summed over all ranks
+// (link/fidelity.hpp). Three thresholds judge it, and `patience` bad measurements in a row
 // make an alarm. An alarm proposes the next rung of a ladder:
 //
 //   quantise  bits 1 2 3 4 6 8 ─► half (bf16) ─► whole
@@ -9,7 +9,7 @@
 //   others    ─► whole
 //
 // and with power_sgd the same for the codec of its factors. What is treated in another way begins
-// anew: drift is measured from the first three looks since.
+// anew: drift is measured from the first three measurements since.
 //
 // All ranks judge the same numbers in the same order; what rank 0 comes to is done. The state is
 // part of the checkpoint: patience must not begin again where a run goes on.
@@ -37,8 +37,8 @@ struct GuardSpec {
 };
 GuardSpec guard_spec_of(const SteeringSection& steering);
 
-// What a look amounts to. A codec that overflows makes ratios that are no numbers; they are told as
-// kBeyond, and such a cosine as 0.
+// What a measurement amounts to. A codec that overflows makes ratios that are no numbers; they are
+// told as kBeyond, and such a cosine as 0.
 inline constexpr double kBeyond = 1e9;
 struct GuardReading {
   double cosine = 1;
@@ -46,27 +46,27 @@ struct GuardReading {
   double residual_ratio = 0;
   bool operator==(const GuardReading&) const = default;
 };
-GuardReading reading_of(const Fidelity& seen);
+GuardReading reading_of(const Fidelity& fidelity);
 
-// What is remembered of a class from look to look.
-struct ClassWatch {
-  std::int64_t looks = 0;         // since its messages are treated as now
+// What is remembered of a class from measurement to measurement.
+struct ClassHistory {
+  std::int64_t measurements = 0;  // since its messages are treated as now
   std::int64_t bad_in_a_row = 0;  // the last so many of them
   GuardReading first;             // mean of the first three of them, or of fewer
-  std::int64_t step = 0;          // of the last look
+  std::int64_t step = 0;          // of the last measurement
   GuardReading last;
   GuardReading worst;          // of the whole run, each number by itself
   GuardReading drift() const;  // last - first
-  bool operator==(const ClassWatch&) const = default;
+  bool operator==(const ClassHistory&) const = default;
 };
-using GuardState = std::map<Traffic, ClassWatch>;
+using GuardState = std::map<Traffic, ClassHistory>;
 
-// Of messages that travel by this codec now. Exact ones can only be those of power_sgd, whose
-// matrices then travel whole.
+// What is better for messages that travel by this codec now. Raw ones can only be those of
+// power_sgd, whose matrices then travel whole.
 CodecOverride next_rung(const CodecSpec& now);
 
-struct Look {
-  Fidelity seen;       // of all ranks
+struct Measurement {
+  Fidelity fidelity;   // of all ranks
   CodecOverride next;  // what would be better
 };
 
@@ -83,18 +83,18 @@ struct Alarm {
   Traffic traffic = Traffic::control;
   std::int64_t step = 0;
   std::int64_t in_a_row = 0;
-  std::vector<Crossing> crossed;  // at this look
+  std::vector<Crossing> crossed;  // at this measurement
   CodecOverride proposed;         // from the next step on, if is_followed
   bool is_followed = false;
 };
-// "guard: step 40, pp.gradient: cosine 0.31 is below steering.min_cosine = 0.5 (2 looks in a row);
-// from step 41 on by quantise:bits=6"
+// "guard: step 40, pp.gradient: cosine 0.31 is below steering.min_cosine = 0.5 (2 measurements in a
+// row); from step 41 on by quantise:bits=6"
 std::string to_text(const Alarm& alarm);
 
-// Adds what was seen in `step`, counted from 1, to the state. Classes without messages are passed
-// over. A class that stays bad gives an alarm at every `patience`-th look.
+// Adds what was measured in `step`, counted from 1, to the state. Classes without messages are
+// passed over. A class that stays bad gives an alarm at every `patience`-th measurement.
 std::vector<Alarm> judge(const GuardSpec& spec, GuardState& state, std::int64_t step,
-                         const std::map<Traffic, Look>& looks);
+                         const std::map<Traffic, Measurement>& measurements);
 
 // For checkpoints; guard_state_from(to_json(s)) == s. Throws ConfigError when it is none.
 std::string to_json(const GuardState& state);

@@ -23,13 +23,13 @@ Fidelity seen_with(double cosine, double error = 0, double residual = 0) {
           .residual = residual * residual};
 }
 
-std::map<Traffic, Look> looks_at(Traffic traffic, const Fidelity& seen,
-                                 const std::string& codec = "quantise:bits=4") {
-  return {{traffic, {seen, next_rung(parse_codec(codec))}}};
+std::map<Traffic, Measurement> looks_at(Traffic traffic, const Fidelity& fidelity,
+                                        const std::string& codec = "quantise:bits=4") {
+  return {{traffic, {fidelity, next_rung(parse_codec(codec))}}};
 }
 
-std::string way(const CodecOverride& treatment) {
-  return treatment.is_bypassed ? "whole" : to_text(*treatment.codec);
+std::string way(const CodecOverride& codec_override) {
+  return codec_override.is_bypassed ? "whole" : to_text(*codec_override.codec);
 }
 
 TEST(GuardLadder, ClimbsRungByRungUntilNothingIsLost) {
@@ -125,8 +125,9 @@ TEST(Guard, EveryThresholdIsCrossedByItself) {
   }
 }
 
-// Every sequence of eight good and bad looks, every patience from 1 to 4, against the rule in
-// words: an alarm at each look whose run of bad ones, since the last action, is a multiple.
+// Every sequence of eight good and bad measurements, every patience from 1 to 4, against the rule
+// in words: an alarm at each measurement whose run of bad ones, since the last action, is a
+// multiple.
 TEST(Guard, PatienceCountsBadLooksInARow) {
   for (const bool acts : {false, true})
     for (std::int64_t patience = 1; patience <= 4; ++patience)
@@ -134,16 +135,16 @@ TEST(Guard, PatienceCountsBadLooksInARow) {
         const GuardSpec spec{.acts = acts, .patience = patience};
         GuardState state;
         std::int64_t run = 0;
-        for (int look = 0; look < 8; ++look) {
-          const bool is_bad = (bits >> look & 1) != 0;
+        for (int measurement = 0; measurement < 8; ++measurement) {
+          const bool is_bad = (bits >> measurement & 1) != 0;
           run = is_bad ? run + 1 : 0;
           const bool expected = run > 0 && run % patience == 0;
-          const auto alarms = judge(spec, state, 20 * (look + 1),
+          const auto alarms = judge(spec, state, 20 * (measurement + 1),
                                     looks_at(Traffic::dp_gradient, seen_with(is_bad ? 0.1 : 0.9)));
-          ASSERT_EQ(alarms.size(), expected ? 1U : 0U) << bits << ", look " << look;
+          ASSERT_EQ(alarms.size(), expected ? 1U : 0U) << bits << ", measurement " << measurement;
           if (expected) {
             EXPECT_EQ(alarms[0].in_a_row, run);
-            EXPECT_EQ(alarms[0].step, 20 * (look + 1));
+            EXPECT_EQ(alarms[0].step, 20 * (measurement + 1));
             EXPECT_EQ(alarms[0].is_followed, acts);
             EXPECT_EQ(way(alarms[0].proposed), "quantise:bits=6");
           }
@@ -156,14 +157,15 @@ TEST(Guard, DriftIsTheChangeAgainstTheFirstThreeLooks) {
   GuardState state;
   const double cosines[] = {0.9, 0.8, 0.7, 0.6, 0.95};
   const double drifts[] = {0, -0.05, -0.1, -0.2, 0.15};
-  for (int look = 0; look < 5; ++look) {
-    judge({}, state, look, looks_at(Traffic::pp_activation, seen_with(cosines[look], 0.5)));
-    const ClassWatch& watch = state.at(Traffic::pp_activation);
-    EXPECT_NEAR(watch.drift().cosine, drifts[look], 1e-12);
+  for (int measurement = 0; measurement < 5; ++measurement) {
+    judge({}, state, measurement,
+          looks_at(Traffic::pp_activation, seen_with(cosines[measurement], 0.5)));
+    const ClassHistory& watch = state.at(Traffic::pp_activation);
+    EXPECT_NEAR(watch.drift().cosine, drifts[measurement], 1e-12);
     EXPECT_NEAR(watch.drift().relative_error, 0, 1e-12);
-    EXPECT_EQ(watch.last.cosine, cosines[look]);
-    EXPECT_EQ(watch.looks, look + 1);
-    EXPECT_EQ(watch.step, look);
+    EXPECT_EQ(watch.last.cosine, cosines[measurement]);
+    EXPECT_EQ(watch.measurements, measurement + 1);
+    EXPECT_EQ(watch.step, measurement);
   }
   EXPECT_EQ(state.at(Traffic::pp_activation).worst.cosine, 0.6);
 }
@@ -180,10 +182,10 @@ TEST(Guard, WhatIsTreatedInAnotherWayBeginsAnew) {
 
 TEST(Guard, ClassesAreJudgedApartAndSilentOnesNotAtAll) {
   GuardState state;
-  std::map<Traffic, Look> looks = looks_at(Traffic::pp_activation, seen_with(0.9));
-  looks[Traffic::pp_gradient] = {seen_with(0.1), next_rung(parse_codec("sign"))};
-  looks[Traffic::dp_gradient] = {};
-  const auto alarms = judge({.patience = 1}, state, 1, looks);
+  std::map<Traffic, Measurement> measurements = looks_at(Traffic::pp_activation, seen_with(0.9));
+  measurements[Traffic::pp_gradient] = {seen_with(0.1), next_rung(parse_codec("sign"))};
+  measurements[Traffic::dp_gradient] = {};
+  const auto alarms = judge({.patience = 1}, state, 1, measurements);
   ASSERT_EQ(alarms.size(), 1U);
   EXPECT_EQ(alarms[0].traffic, Traffic::pp_gradient);
   EXPECT_EQ(state.size(), 2U);
@@ -195,22 +197,25 @@ TEST(Guard, AnAlarmSaysWhatCrossedWhatAndWhatFollows) {
   judge(spec, state, 20, looks_at(Traffic::pp_gradient, seen_with(0.2)));
   auto alarms = judge(spec, state, 40, looks_at(Traffic::pp_gradient, seen_with(0.31)));
   ASSERT_EQ(alarms.size(), 1U);
-  EXPECT_EQ(to_text(alarms[0]),
-            "guard: step 40, pp.gradient: cosine 0.31 is below steering.min_cosine = 0.5 (2 looks "
-            "in a row); from step 41 on by quantise:bits=6");
+  EXPECT_EQ(
+      to_text(alarms[0]),
+      "guard: step 40, pp.gradient: cosine 0.31 is below steering.min_cosine = 0.5 (2 measurements "
+      "in a row); from step 41 on by quantise:bits=6");
   spec = {.patience = 1};
   alarms = judge(spec, state, 60, looks_at(Traffic::dp_gradient, seen_with(0.9, 2, 12), "half"));
-  EXPECT_EQ(to_text(alarms[0]),
-            "guard: step 60, dp.gradient: relative error 2 is above steering.max_error = 1, "
-            "residual ratio 12 is above steering.max_residual = 10 (1 look); steering.guard = "
-            "\"fallback\" would send it whole");
+  EXPECT_EQ(
+      to_text(alarms[0]),
+      "guard: step 60, dp.gradient: relative error 2 is above steering.max_error = 1, "
+      "residual ratio 12 is above steering.max_residual = 10 (1 measurement); steering.guard = "
+      "\"fallback\" would send it whole");
 }
 
 TEST(Guard, TheStateSurvivesACheckpoint) {
   GuardState state;
-  for (int look = 0; look < 5; ++look)
+  for (int measurement = 0; measurement < 5; ++measurement)
     for (const Traffic traffic : {Traffic::pp_activation, Traffic::dp_gradient}) {
-      judge({.patience = 3}, state, look, looks_at(traffic, seen_with(1.0 / (look + 1.7), look)));
+      judge({.patience = 3}, state, measurement,
+            looks_at(traffic, seen_with(1.0 / (measurement + 1.7), measurement)));
       EXPECT_EQ(guard_state_from(to_json(state)), state);
     }
   EXPECT_EQ(guard_state_from(to_json(GuardState())), GuardState());

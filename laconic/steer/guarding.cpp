@@ -43,8 +43,8 @@ bool Guarding::is_due(std::int64_t step) const {
          !parts_.judge.is_waiting() && step % steering.every == 0;
 }
 
-void Guarding::look(bool looks) {
-  parts_.links.measure_fidelity(looks);
+void Guarding::measure(bool is_on) {
+  parts_.links.measure_fidelity(is_on);
 }
 
 void Guarding::before_step(std::int64_t step, const std::function<ShadowStep()>& shadow) {
@@ -54,8 +54,8 @@ void Guarding::before_step(std::int64_t step, const std::function<ShadowStep()>&
     // What is still queued would be counted, and waited for, in the step itself.
     if (!parts_.world.is_alone()) parts_.world.engine().flush();
   }
-  is_looking_ = is_due(step);
-  if (is_looking_) look(true);
+  is_measuring_ = is_due(step);
+  if (is_measuring_) measure(true);
 }
 
 void Guarding::before_update(const Measured& measured) {
@@ -64,9 +64,9 @@ void Guarding::before_update(const Measured& measured) {
 }
 
 void Guarding::after_step(std::int64_t step) {
-  if (is_looking_) {
-    look(false);
-    judge_looks(step);
+  if (is_measuring_) {
+    measure(false);
+    judge_measurements(step);
   }
   if (!std::exchange(shadow_, std::nullopt)) return;
   if (compared_)
@@ -78,41 +78,41 @@ void Guarding::after_step(std::int64_t step) {
 }
 
 // Every rank adds the same numbers in the same order.
-std::map<Traffic, Look> Guarding::gather_looks() {
+std::map<Traffic, Measurement> Guarding::gather_measurements() {
   std::vector<Fidelity> mine(kTrafficClasses);
   for (const auto& [traffic, fidelity] : parts_.links.fidelity())
     mine[static_cast<std::size_t>(traffic)] += fidelity;
-  std::map<Traffic, Look> looks;
+  std::map<Traffic, Measurement> measurements;
   for (const Bytes& bytes : parts_.world.gather(as_bytes(std::span<const Fidelity>(mine))))
     for (std::size_t t = 0; t < mine.size(); ++t) {
-      const auto seen = get<Fidelity>(bytes, t * sizeof(Fidelity));
-      if (seen.messages > 0) looks[static_cast<Traffic>(t)].seen += seen;
+      const auto fidelity = get<Fidelity>(bytes, t * sizeof(Fidelity));
+      if (fidelity.messages > 0) measurements[static_cast<Traffic>(t)].fidelity += fidelity;
     }
-  for (auto& [traffic, look] : looks)
-    look.next = rung_above(parts_.config, traffic, parts_.steering.treatment_of(traffic));
-  return looks;
+  for (auto& [traffic, measurement] : measurements)
+    measurement.next = rung_above(parts_.config, traffic, parts_.steering.override_of(traffic));
+  return measurements;
 }
 
 // All ranks have the same numbers, but a processor that rounds in another way may be on the other
 // side of a threshold with them.
 SteeringState Guarding::as_first_judged(const std::vector<Alarm>& alarms) {
-  return parse_steering(parts_.world.first_decides([&] {
-    SteeringState mine{.treatments = {}, .guard = state_};
+  return parse_steering(parts_.world.decide_on_rank_0([&] {
+    SteeringState mine{.overrides = {}, .guard = state_};
     for (const Alarm& alarm : alarms)
-      if (alarm.is_followed) mine.treatments[alarm.traffic] = alarm.proposed;
+      if (alarm.is_followed) mine.overrides[alarm.traffic] = alarm.proposed;
     return to_json(mine);
   }));
 }
 
-void Guarding::judge_looks(std::int64_t step) {
-  const std::map<Traffic, Look> looks = gather_looks();
+void Guarding::judge_measurements(std::int64_t step) {
+  const std::map<Traffic, Measurement> measurements = gather_measurements();
   const std::vector<Alarm> alarms =
-      judge(guard_spec_of(parts_.config.steering), state_, step, looks);
+      judge(guard_spec_of(parts_.config.steering), state_, step, measurements);
   const SteeringState decided = as_first_judged(alarms);
   state_ = decided.guard;
-  tell_looks(step, looks);
-  for (const auto& [traffic, treatment] : decided.treatments)
-    parts_.steering.override_codec(traffic, treatment);
+  tell_measurements(step, measurements);
+  for (const auto& [traffic, codec_override] : decided.overrides)
+    parts_.steering.override_codec(traffic, codec_override);
   for (const Alarm& alarm : alarms) {
     parts_.reports.note(step, to_text(alarm));
     alarms_.push_back(alarm);
@@ -120,15 +120,16 @@ void Guarding::judge_looks(std::int64_t step) {
   parts_.steering.set_guard(state_);
 }
 
-void Guarding::tell_looks(std::int64_t step, const std::map<Traffic, Look>& looks) {
+void Guarding::tell_measurements(std::int64_t step,
+                                 const std::map<Traffic, Measurement>& measurements) {
   Readings readings;
-  for (const auto& [traffic, look] : looks) {
-    const GuardReading now = reading_of(look.seen), drift = state_.at(traffic).drift();
+  for (const auto& [traffic, measurement] : measurements) {
+    const GuardReading now = reading_of(measurement.fidelity), drift = state_.at(traffic).drift();
     readings.push_back({std::string(name_of(traffic)),
                         {{"cosine", now.cosine},
                          {"relative_error", now.relative_error},
                          {"residual_ratio", now.residual_ratio},
-                         {"residual_norm", told_norm(look.seen.residual)},
+                         {"residual_norm", told_norm(measurement.fidelity.residual)},
                          {"cosine_drift", drift.cosine},
                          {"relative_error_drift", drift.relative_error},
                          {"residual_ratio_drift", drift.residual_ratio}}});

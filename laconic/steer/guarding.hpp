@@ -1,11 +1,11 @@
 // steer/guarding.hpp — the guard in a run: which steps are looked at, what is told, what follows.
 //
-// Every steering.every steps all senders look at what they send; what they saw is
-// gathered, added in the order of ranks and judged (steer/guard.hpp). Every rank judges, to tell
-// of it; what counts, and with "fallback" is done before the next step
-// (steer/steering.hpp), is what rank 0 came to. As long as a bypass is being measured nobody looks,
-// since looking takes time. Every steering.shadow steps the gradient is compared with that of a
-// shadow step (steer/shadow.hpp). Neither changes what a step computes.
+// Every steering.every steps all senders measure what receivers get of their messages; what they
+// found is gathered, added in the order of ranks and judged (steer/guard.hpp). Every rank judges,
+// to tell of it; what counts, and with "fallback" is done before the next step
+// (steer/steering.hpp), is what rank 0 came to. As long as a bypass is being measured nobody
+// measures, since that takes time. Every steering.shadow steps the gradient is compared with that
+// of a shadow step (steer/shadow.hpp). Neither changes what a step computes.
 //
 //   before_step ─► train_step: ... before_update ... ─► after_step
 #pragma once
@@ -76,17 +76,17 @@ class Guarding {
 
  private:
   bool is_due(std::int64_t step) const;
-  void look(bool looks);
-  std::map<Traffic, Look> gather_looks();
+  void measure(bool is_on);
+  std::map<Traffic, Measurement> gather_measurements();
   SteeringState as_first_judged(const std::vector<Alarm>& alarms);
-  void judge_looks(std::int64_t step);
-  void tell_looks(std::int64_t step, const std::map<Traffic, Look>& looks);
+  void judge_measurements(std::int64_t step);
+  void tell_measurements(std::int64_t step, const std::map<Traffic, Measurement>& measurements);
   void tell_shadow();
 
   Parts parts_;
   GuardState state_;
   std::vector<Alarm> alarms_;
-  bool is_looking_ = false;               // at the step under way
+  bool is_measuring_ = false;             // at the step under way
   std::optional<ShadowStep> shadow_;      // of it
   std::optional<ShadowReport> compared_;  // with it
   std::optional<ShadowReport> last_shadow_;

@@ -35,10 +35,11 @@ bool touches(const std::string& change, Traffic traffic) {
 std::string to_json(const SteeringState& state) {
   nlohmann::ordered_json json = {{"bypass_decided", state.is_bypass_decided},
                                  {"treatments", nlohmann::ordered_json::object()}};
-  for (const auto& [traffic, treatment] : state.treatments)
+  for (const auto& [traffic, codec_override] : state.overrides)
     json["treatments"][section_of(traffic)] =
-        treatment.is_bypassed ? nlohmann::ordered_json{{"bypassed", true}}
-                              : nlohmann::ordered_json{{"codec", to_text(*treatment.codec)}};
+        codec_override.is_bypassed
+            ? nlohmann::ordered_json{{"bypassed", true}}
+            : nlohmann::ordered_json{{"codec", to_text(*codec_override.codec)}};
   if (!state.guard.empty()) json["guard"] = to_json(state.guard);
   return json.dump();
 }
@@ -53,10 +54,10 @@ SteeringState parse_steering(std::string_view text) {
     const nlohmann::json json = nlohmann::json::parse(text);
     state.is_bypass_decided = json.at("bypass_decided").get<bool>();
     for (const auto& [name, entry] : json.at("treatments").items()) {
-      CodecOverride& treatment = state.treatments[class_named(name)];
-      treatment.is_bypassed = entry.value("bypassed", false);
-      if (!treatment.is_bypassed)
-        treatment.codec = parse_codec(entry.at("codec").get<std::string>());
+      CodecOverride& codec_override = state.overrides[class_named(name)];
+      codec_override.is_bypassed = entry.value("bypassed", false);
+      if (!codec_override.is_bypassed)
+        codec_override.codec = parse_codec(entry.at("codec").get<std::string>());
     }
     if (json.contains("guard")) state.guard = guard_state_from(json["guard"].get<std::string>());
   } catch (const nlohmann::json::exception& error) {
@@ -70,7 +71,7 @@ SteeringState still_good(const SteeringState& before, const std::vector<std::str
   const bool is_steered = config.steering.bypass == BypassMode::automatic ||
                           config.steering.guard == GuardMode::fallback;
   SteeringState good = before;
-  for (const auto& [traffic, treatment] : before.treatments) {
+  for (const auto& [traffic, codec_override] : before.overrides) {
     const bool is_changed = std::ranges::any_of(
         changes, [&, t = traffic](const std::string& change) { return touches(change, t); });
     std::string why;
@@ -78,12 +79,12 @@ SteeringState still_good(const SteeringState& before, const std::vector<std::str
       why = "nothing is steered any more";
     else if (is_changed)
       why = "its policy or the mesh has changed";
-    else if (const Problems problems = check(traffic, treatment, config); !problems.empty())
+    else if (const Problems problems = check(traffic, codec_override, config); !problems.empty())
       why = problems.front().what;
     if (why.empty()) continue;
-    good.treatments.erase(traffic);
+    good.overrides.erase(traffic);
     notes.push_back(fmt::format("{} was {} and goes by the configuration again: {}",
-                                name_of(traffic), to_text(treatment), why));
+                                name_of(traffic), to_text(codec_override), why));
   }
   for (const Traffic traffic : kClassesWithPolicy)
     if (std::ranges::any_of(changes, [&](const std::string& c) { return touches(c, traffic); })) {
@@ -92,7 +93,7 @@ SteeringState still_good(const SteeringState& before, const std::vector<std::str
     }
   // What is not asked, or was taken back, is decided anew once it is asked.
   if (config.steering.bypass != BypassMode::automatic ||
-      good.treatments.size() < before.treatments.size())
+      good.overrides.size() < before.overrides.size())
     good.is_bypass_decided = false;
   if (config.steering.guard == GuardMode::off) good.guard.clear();
   return good;
@@ -100,21 +101,21 @@ SteeringState still_good(const SteeringState& before, const std::vector<std::str
 
 Steering::Steering(const LinkRegistry& links, SteeringState state)
     : links_(links), state_(std::move(state)) {
-  const CodecOverrides treatments = state_.treatments;
-  for (const auto& [traffic, treatment] : treatments) override_codec(traffic, treatment);
+  const CodecOverrides overrides = state_.overrides;
+  for (const auto& [traffic, codec_override] : overrides) override_codec(traffic, codec_override);
 }
 
-void Steering::override_codec(Traffic traffic, const CodecOverride& treatment) {
-  links_.override_codec(traffic, treatment);
-  if (treatment == CodecOverride{})
-    state_.treatments.erase(traffic);
+void Steering::override_codec(Traffic traffic, const CodecOverride& codec_override) {
+  links_.override_codec(traffic, codec_override);
+  if (codec_override == CodecOverride{})
+    state_.overrides.erase(traffic);
   else
-    state_.treatments[traffic] = treatment;
+    state_.overrides[traffic] = codec_override;
 }
 
-CodecOverride Steering::treatment_of(Traffic traffic) const {
-  const auto found = state_.treatments.find(traffic);
-  return found == state_.treatments.end() ? CodecOverride{} : found->second;
+CodecOverride Steering::override_of(Traffic traffic) const {
+  const auto found = state_.overrides.find(traffic);
+  return found == state_.overrides.end() ? CodecOverride{} : found->second;
 }
 
 }  // namespace laconic

@@ -5,7 +5,7 @@
 // the checkpoint, and applies it again when a run goes on. What one could get wrong:
 // all ranks must treat the same class in the same way between the same two steps,
 // and nothing in a message says that they do not: sums would wait for each other until
-// the deadline. So decisions come from World::first_decides(), never from what one
+// the deadline. So decisions come from World::decide_on_rank_0(), never from what one
 // rank has measured.
 #pragma once
 
@@ -21,12 +21,12 @@
 
 namespace laconic {
 
-// Of classes that are not treated as the configuration says.
+// Classes whose messages do not go as the configuration says.
 using CodecOverrides = std::map<Traffic, CodecOverride>;
 
 // What a checkpoint holds of it.
 struct SteeringState {
-  CodecOverrides treatments;
+  CodecOverrides overrides;
   bool is_bypass_decided = false;  // and will not be again (steering.bypass)
   GuardState guard;                // what it has seen so far (steering.guard)
   bool operator==(const SteeringState&) const = default;
@@ -49,9 +49,9 @@ class Steering {
 
   // Instead of how the class was treated; `CodecOverride{}` is as configured. The same on all
   // ranks, between the same steps. Throws ConfigError. Requires: no step is open.
-  void override_codec(Traffic traffic, const CodecOverride& treatment);
+  void override_codec(Traffic traffic, const CodecOverride& codec_override);
 
-  CodecOverride treatment_of(Traffic traffic) const;
+  CodecOverride override_of(Traffic traffic) const;
   const SteeringState& state() const { return state_; }
   void set_bypass_decided() { state_.is_bypass_decided = true; }
   void set_guard(const GuardState& guard) { state_.guard = guard; }

@@ -28,8 +28,8 @@ const std::vector<std::string> kLossy = {"pp.activation.codec=quantise:bits=4",
 TEST(Steering, AStateIsItsText) {
   const SteeringState states[] = {
       {},
-      {.treatments = {}, .is_bypass_decided = true},
-      {.treatments = {{Traffic::pp_activation, kBypassed}, {Traffic::dp_gradient, kFiner}}}};
+      {.overrides = {}, .is_bypass_decided = true},
+      {.overrides = {{Traffic::pp_activation, kBypassed}, {Traffic::dp_gradient, kFiner}}}};
   for (const SteeringState& state : states) EXPECT_EQ(parse_steering(to_json(state)), state);
   EXPECT_EQ(parse_steering(""), SteeringState());
   EXPECT_EQ(to_json(states[2]),
@@ -64,15 +64,15 @@ TEST(Steering, OnlyLossyClassesTakeAnotherCodecAndAllCanBeBypassed) {
 TEST(Steering, WhatACheckpointSaysIsGoodUntilItsPolicyChanges) {
   const RunConfig config = config_of(kLossy);
   const SteeringState before{
-      .treatments = {{Traffic::pp_activation, kBypassed}, {Traffic::dp_gradient, kFiner}},
+      .overrides = {{Traffic::pp_activation, kBypassed}, {Traffic::dp_gradient, kFiner}},
       .is_bypass_decided = true};
   std::vector<std::string> notes;
   EXPECT_EQ(still_good(before, {"optimiser.lr: 1, now 2"}, config, notes), before);
   EXPECT_TRUE(notes.empty());
 
   SteeringState after = still_good(before, {"dp.gradient.codec: sign, now half"}, config, notes);
-  EXPECT_TRUE(after.treatments.contains(Traffic::pp_activation));
-  EXPECT_FALSE(after.treatments.contains(Traffic::dp_gradient));
+  EXPECT_TRUE(after.overrides.contains(Traffic::pp_activation));
+  EXPECT_FALSE(after.overrides.contains(Traffic::dp_gradient));
   EXPECT_FALSE(after.is_bypass_decided);
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_EQ(notes[0],
@@ -93,7 +93,7 @@ TEST(Steering, WhatACheckpointSaysIsGoodUntilItsPolicyChanges) {
 
 // Otherwise a run that goes on with "auto" again would stay as it was dropped for ever.
 TEST(Steering, ABypassIsDecidedAnewAfterItWasNotAskedForOrDropped) {
-  const SteeringState before{.treatments = {{Traffic::pp_activation, kBypassed}},
+  const SteeringState before{.overrides = {{Traffic::pp_activation, kBypassed}},
                              .is_bypass_decided = true};
   std::vector<std::string> notes;
   RunConfig guarded = config_of(kLossy);
@@ -101,14 +101,14 @@ TEST(Steering, ABypassIsDecidedAnewAfterItWasNotAskedForOrDropped) {
   guarded.steering.guard = GuardMode::fallback;
   const SteeringState kept =
       still_good(before, {"steering.bypass: auto, now never"}, guarded, notes);
-  EXPECT_EQ(kept.treatments, before.treatments);
+  EXPECT_EQ(kept.overrides, before.overrides);
   EXPECT_FALSE(kept.is_bypass_decided);
 
-  // A codec that its class cannot have: no key has changed, but the treatment is not good.
-  const SteeringState refused{.treatments = {{Traffic::pp_gradient, {.codec = Raw{}}}},
+  // A codec that its class cannot have: no key has changed, but the codec_override is not good.
+  const SteeringState refused{.overrides = {{Traffic::pp_gradient, {.codec = Raw{}}}},
                               .is_bypass_decided = true};
   const SteeringState dropped = still_good(refused, {}, config_of(kLossy), notes);
-  EXPECT_TRUE(dropped.treatments.empty());
+  EXPECT_TRUE(dropped.overrides.empty());
   EXPECT_FALSE(dropped.is_bypass_decided);
 }
 

@@ -9,7 +9,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/config/read.hpp"
-#include "laconic/file/temporary_folder.hpp"
+#include "laconic/file/test_folder.hpp"
 
 namespace laconic {
 namespace {

@@ -99,7 +99,7 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
       common.decisions = decide_pipeline(config, family, options.link, tensor_options(config));
     return held_here(config, common.decisions, world);
   };
-  const std::string answer = world.first_decides([&] {
+  const std::string answer = world.decide_on_rank_0([&] {
     common.start = start_run(config, options.start, data, decide);
     common.start.notes.insert(common.start.notes.end(), notes.begin(), notes.end());
     const std::string from =

@@ -18,7 +18,7 @@ struct CommonStart {
   PipelineDecisions decisions;
   // The checkpoint was made by the same pipeline: what its links remembered is ours.
   bool has_links = false;
-  SteeringState steering;  // what its messages undergo, as far as that is still good
+  SteeringState steering;  // what was changed about its messages, as far as that is still good
 };
 
 // Rank 0 looks at the run's folder and decides; the others do as it does. Collective. Throws

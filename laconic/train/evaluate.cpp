@@ -62,7 +62,7 @@ BatchSum evaluate_batch(const ForwardLoss& loss, const WindowedDataset& data,
 }
 
 // What all replicas found, in the order of the batches: replica d has made batches d, d + dp, ...
-// Of its ranks the one with the last stage knows the loss, and the others say 0.
+// The rank with the last stage knows the loss, and its others say 0.
 std::vector<BatchSum> in_order(World& world, const std::vector<BatchSum>& mine) {
   const std::vector<Bytes> all = world.gather(as_bytes(std::span<const BatchSum>(mine)));
   std::vector<std::vector<BatchSum>> replicas(static_cast<std::size_t>(world.mesh().dp));

@@ -102,8 +102,8 @@ class Run {
     summary_.traffic = total_traffic(world_);
     summary_.pipeline = total_pipeline(world_, *pipeline_);
     summary_.guard = guarding_->summary();
-    for (const auto& [traffic, treatment] : steering_->state().treatments)
-      summary_.treatments.emplace_back(name_of(traffic), to_text(treatment));
+    for (const auto& [traffic, codec_override] : steering_->state().overrides)
+      summary_.overrides.emplace_back(name_of(traffic), to_text(codec_override));
     reports_->finish();
     summary_.step = start_.state.step;
     summary_.skipped = start_.state.skipped;
@@ -288,11 +288,11 @@ class Run {
   }
 
   void take_step(const StepPlan& plan) {
-    world_.set_doing(fmt::format("step {}", start_.state.step + 1));
+    world_.set_activity(fmt::format("step {}", start_.state.step + 1));
     reports_->begin_step(start_.state.step + 1);
     if (const auto changes = changes_.find(start_.state.step); changes != changes_.end())
-      for (const auto& [traffic, treatment] : changes->second)
-        steering_->override_codec(traffic, treatment);
+      for (const auto& [traffic, codec_override] : changes->second)
+        steering_->override_codec(traffic, codec_override);
     guarding_->before_step(start_.state.step + 1, [&] {
       return shadow_step(plan, start_.weights, *pipeline_, *rule_, start_.state);
     });
@@ -317,7 +317,7 @@ class Run {
 
   void evaluate_now() {
     if (!valid_) return;
-    world_.set_doing(fmt::format("evaluating after step {}", start_.state.step));
+    world_.set_activity(fmt::format("evaluating after step {}", start_.state.step));
     const TraceSpan span(trace_or_none(), "evaluate", "evaluate", "compute");
     summary_.evaluation =
         evaluate([&](const Batch& batch,
@@ -335,7 +335,7 @@ class Run {
 
   void save_now() {
     if (saved_step_ == start_.state.step) return;
-    world_.set_doing(fmt::format("saving step {}", start_.state.step));
+    world_.set_activity(fmt::format("saving step {}", start_.state.step));
     const TraceSpan span(trace_or_none(), "checkpoint", "checkpoint");
     require_equal_models(start_.weights, world_, start_.state.step);
     RankTensors mine = rule_->save(start_.state.optimiser);
@@ -348,7 +348,7 @@ class Run {
       if (config_.mesh.pp > 1) give(world_, start_.weights, start_.state.optimiser, number);
       if (has_files) add_files("", mine);
     }
-    summary_.checkpoint = world_.first_decides([&] {
+    summary_.checkpoint = world_.decide_on_rank_0([&] {
       CheckpointSpec spec = checkpoint_spec();
       if (has_files) spec.add_files = [&](const std::string& folder) { add_files(folder, mine); };
       const ModelSource source = config_.mesh.pp > 1

@@ -168,7 +168,7 @@ std::string to_text(const TrainSummary& s) {
   table.add({"time in all", human_seconds(s.total_seconds)});
   table.add({"peak memory", human_bytes(static_cast<double>(s.peak_memory_bytes))});
   add_pipeline(s.pipeline, table);
-  for (const auto& [name, treatment] : s.treatments) table.add({name, treatment});
+  for (const auto& [name, codec_override] : s.overrides) table.add({name, codec_override});
   return to_text(table) + (s.traffic.empty() ? "" : "\n" + to_text(s.traffic)) +
          (s.guard.is_empty() ? "" : "\n" + to_text(s.guard));
 }
@@ -248,7 +248,7 @@ std::string to_json(const TrainSummary& s, const RunConfig& config) {
                                {"exposed_seconds", t.times.exposed},
                                {"codec_seconds", t.times.codec}});
   json["treatments"] = nlohmann::ordered_json::object();
-  for (const auto& [name, treatment] : s.treatments) json["treatments"][name] = treatment;
+  for (const auto& [name, codec_override] : s.overrides) json["treatments"][name] = codec_override;
   if (!s.pipeline.ranks.empty()) json["pipeline"] = json_of(s.pipeline);
   if (!s.guard.is_empty()) json["guard"] = json_of(s.guard);
   json["config"] = to_toml(config, false);

@@ -29,7 +29,7 @@ struct RankTimes {
   double waiting = 0;   // for neighbours, in the whole run
 };
 
-// Of all ranks together.
+// All ranks together.
 struct PipelineTotal {
   std::vector<RankTimes> ranks;  // by rank; empty without a pipeline
   std::uint64_t repaired = 0;    // samples that an end did not understand and got again
@@ -57,7 +57,7 @@ struct TrainSummary {
   PipelineTotal pipeline;
   GuardSummary guard;
   // Classes that are not treated as configured in the end: {"dp.gradient", "bypassed"}.
-  std::vector<std::pair<std::string, std::string>> treatments;
+  std::vector<std::pair<std::string, std::string>> overrides;
   int signal = 0;  // that ended the run early
 };
 

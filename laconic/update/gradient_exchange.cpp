@@ -202,8 +202,8 @@ void GradientExchange::sum_shared_in_replica(std::int64_t step) {
 // Ranks of a pipeline that do not encode (dp.gradient.stages) have nothing to be treated.
 void GradientExchange::add_links(LinkRegistry& registry) {
   const auto add = [&](GradientSum& sum, LinkControl control, std::string prefix) {
-    control.override_codec = [&sum](const CodecOverride& treatment) {
-      sum.override_codec(treatment);
+    control.override_codec = [&sum](const CodecOverride& codec_override) {
+      sum.override_codec(codec_override);
     };
     control.measure_fidelity = [&sum](bool measures) { sum.measure_fidelity(measures); };
     control.fidelity = [&sum] { return sum.fidelity(); };

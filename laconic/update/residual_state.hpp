@@ -32,7 +32,8 @@ bool has_residuals(const std::vector<RankTensors>& saved);
 
 // Nothing where there is nothing to say: no tensors, or no pipeline.
 void add_mesh(const Mesh& mesh, RankTensors& tensors);
-// Of the run that saved these, by rank. Throws ConfigError when it is not of so many ranks.
+// The mesh of the run that saved these, by rank. Throws ConfigError when it is not of so many
+// ranks.
 Mesh mesh_of(const std::vector<RankTensors>& saved);
 // Those of these ranks.
 std::vector<RankTensors> those_of(const std::vector<RankTensors>& saved, const Group& ranks);

@@ -131,7 +131,7 @@ Bytes World::recv_from_decider(Tag tag) {
   }
 }
 
-std::string World::first_decides(const std::function<std::string()>& decide) {
+std::string World::decide_on_rank_0(const std::function<std::string()>& decide) {
   if (!is_first()) return decided_by_first();
   // This rank is about to go: whoever waits must know before.
   const auto tell = [&](char kind, const std::exception& error) {

@@ -44,8 +44,8 @@ class World {
   Engine& engine() const { return progress_thread_->engine(); }
 
   // What this rank is at, in words, for whoever reads about its end: "step 17".
-  void set_doing(std::string what) { doing_ = std::move(what); }
-  const std::string& doing() const { return doing_; }
+  void set_activity(std::string what) { activity_ = std::move(what); }
+  const std::string& activity() const { return activity_; }
 
   // What every rank brought, by rank. Throws PeerLost, Timeout.
   std::vector<Bytes> gather(ByteView mine);
@@ -56,12 +56,12 @@ class World {
   // other rank refuses with the same words, or, if rank 0 has failed, has lost it. However long it
   // takes (a checkpoint that is collected over a slow network), rank 0 lets the others know that it
   // is still at it, and their deadlines begin anew. `decide` may be collective itself, also by
-  // first_decides().
-  std::string first_decides(const std::function<std::string()>& decide);
+  // decide_on_rank_0().
+  std::string decide_on_rank_0(const std::function<std::string()>& decide);
 
-  // Waits for a message from rank 0 while that is inside first_decides(), whose signs of life begin
-  // the deadline anew. Throws what first_decides() would, when rank 0 ends it without such a
-  // message; PeerLost, Timeout. Requires: not rank 0.
+  // Waits for a message from rank 0 while that is inside decide_on_rank_0(), whose signs of life
+  // begin the deadline anew. Throws what decide_on_rank_0() would, when rank 0 ends it without such
+  // a message; PeerLost, Timeout. Requires: not rank 0.
   Bytes recv_from_decider(Tag tag);
 
   template <class T>
@@ -86,7 +86,7 @@ class World {
   Group dp_group_ = {0};
   Group pp_group_ = {0};
   std::uint64_t exchanges_ = 0;
-  std::string doing_ = "beginning";
+  std::string activity_ = "beginning";
 };
 
 }  // namespace laconic

@@ -32,14 +32,14 @@ TEST(World, NobodyLosesPatienceWhileTheFirstDecides) {
       std::this_thread::sleep_for(milliseconds(1800));
       return std::string(answer);
     };
-    EXPECT_EQ(world.first_decides([&] { return slowly("one"); }), "one");
+    EXPECT_EQ(world.decide_on_rank_0([&] { return slowly("one"); }), "one");
     // A decision within a decision, and an exchange of all there.
     const auto inner = [&] {
-      EXPECT_EQ(world.first_decides([&] { return slowly("inner"); }), "inner");
+      EXPECT_EQ(world.decide_on_rank_0([&] { return slowly("inner"); }), "inner");
       EXPECT_EQ(world.gather_values(world.rank()), (std::vector<int>{0, 1, 2, 3}));
     };
     if (!world.is_first()) inner();
-    EXPECT_EQ(world.first_decides([&] {
+    EXPECT_EQ(world.decide_on_rank_0([&] {
       inner();
       return slowly("outer");
     }),
@@ -51,12 +51,12 @@ TEST(World, WhatTheFirstRefusesAllRefuse) {
   with_deadline(std::chrono::seconds(10), [](World& world) {
     const auto refuse = []() -> std::string { throw ConfigError("3 is not 4"); };
     try {
-      world.first_decides(refuse);
+      world.decide_on_rank_0(refuse);
       ADD_FAILURE() << world.rank();
     } catch (const ConfigError& error) {
       EXPECT_EQ(std::string(error.what()), "3 is not 4") << world.rank();
     }
-    EXPECT_EQ(world.first_decides([] { return std::string("and on"); }), "and on");
+    EXPECT_EQ(world.decide_on_rank_0([] { return std::string("and on"); }), "and on");
   });
 }
 
@@ -67,7 +67,7 @@ TEST(World, WhoeverWaitsForTheDeciderSeesThatItLives) {
     if (!world.is_first()) {
       EXPECT_EQ(world.recv_from_decider(tag).size(), 3U);
     }
-    EXPECT_EQ(world.first_decides([&] {
+    EXPECT_EQ(world.decide_on_rank_0([&] {
       std::this_thread::sleep_for(milliseconds(1800));
       for (Rank to = 1; to < world.size(); ++to)
         world.engine().send({.to = to, .tag = tag, .message = std::make_shared<const Bytes>(3)});
@@ -82,12 +82,12 @@ TEST(World, WhoeverWaitsForADeciderThatRefusesRefusesToo) {
   with_deadline(std::chrono::seconds(10), [&](World& world) {
     try {
       if (!world.is_first()) world.recv_from_decider(tag);
-      world.first_decides([]() -> std::string { throw ConfigError("3 is not 4"); });
+      world.decide_on_rank_0([]() -> std::string { throw ConfigError("3 is not 4"); });
       ADD_FAILURE() << world.rank();
     } catch (const ConfigError& error) {
       EXPECT_EQ(std::string(error.what()), "3 is not 4") << world.rank();
     }
-    EXPECT_EQ(world.first_decides([] { return std::string("and on"); }), "and on");
+    EXPECT_EQ(world.decide_on_rank_0([] { return std::string("and on"); }), "and on");
   });
 }
 

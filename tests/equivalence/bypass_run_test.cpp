@@ -74,7 +74,7 @@ TEST_F(BypassRuns, DearCodecsOnAFastNetworkAreBypassedByAllRanks) {
   const auto summaries = run_all(c, 1e12, "none", dear_costs);
   const Said expected = {
       {"dp.gradient", "bypassed"}, {"pp.activation", "bypassed"}, {"pp.gradient", "bypassed"}};
-  for (const TrainSummary& summary : summaries) EXPECT_EQ(summary.treatments, expected);
+  for (const TrainSummary& summary : summaries) EXPECT_EQ(summary.overrides, expected);
   const auto said = notes(c);
   ASSERT_EQ(said.size(), 3U);
   for (const auto& [step, text] : said) {
@@ -90,7 +90,7 @@ TEST_F(BypassRuns, OnASlowNetworkEverythingStaysEncoded) {
   c.train.steps = 3;
   set(c, {"pp.activation.codec=quantise:bits=4", "pp.gradient.codec=quantise:bits=4",
           "dp.gradient.method=codec", "dp.gradient.codec=quantise:bits=4"});
-  for (const TrainSummary& summary : run_all(c, kSlow)) EXPECT_EQ(summary.treatments, Said());
+  for (const TrainSummary& summary : run_all(c, kSlow)) EXPECT_EQ(summary.overrides, Said());
   const auto said = notes(c);
   ASSERT_EQ(said.size(), 3U);
   for (const auto& [step, text] : said)
@@ -123,7 +123,7 @@ TEST_F(BypassRuns, RanksThatSumExactlyDoNotCount) {
   c.train.steps = 3;
   set(c, {"pp.activation.codec=raw", "pp.gradient.codec=raw", "dp.gradient.method=codec",
           "dp.gradient.codec=quantise:bits=4", "dp.gradient.stages=1", "pipeline.split=1,5"});
-  for (const TrainSummary& summary : run_all(c, kSlow)) EXPECT_EQ(summary.treatments, Said());
+  for (const TrainSummary& summary : run_all(c, kSlow)) EXPECT_EQ(summary.overrides, Said());
   const auto said = notes(c);
   ASSERT_EQ(said.size(), 1U);
   EXPECT_TRUE(said[0].second.starts_with("bypass: dp.gradient stays encoded")) << said[0].second;

@@ -259,7 +259,7 @@ TEST_F(Guarded, WhatTheFirstRankJudgesAllDo) {
   const std::vector<std::pair<std::string, std::string>> expected = {{"dp.gradient", "quantise"},
                                                                      {"pp.activation", "quantise"}};
   for (const TrainSummary& summary : ranks) {
-    EXPECT_EQ(summary.treatments, expected);
+    EXPECT_EQ(summary.overrides, expected);
     EXPECT_EQ(summary.guard.classes, ranks[0].guard.classes);
   }
 }

@@ -74,11 +74,11 @@ class LossyModel {
   }
 
   // As LinkRegistry::override_codec().
-  void override_codec(Traffic traffic, const CodecOverride& treatment) {
+  void override_codec(Traffic traffic, const CodecOverride& codec_override) {
     const bool is_up = traffic == Traffic::pp_activation;
-    (is_up ? is_up_whole_ : is_down_whole_) = treatment.is_bypassed;
+    (is_up ? is_up_whole_ : is_down_whole_) = codec_override.is_bypassed;
     const CodecSpec codec =
-        effective_codec(treatment, is_up ? plan_.activation.codec : plan_.gradient.codec);
+        effective_codec(codec_override, is_up ? plan_.activation.codec : plan_.gradient.codec);
     for (Link& link : is_up ? up_ : down_) {
       link.sender.set_codec(codec);
       link.receiver.set_codec(codec);

@@ -105,7 +105,7 @@ struct Mean {
   double mean() const { return sum / count; }
 };
 
-// Of the gradients of one boundary. X is the input of the stage that the gradient g comes from, e
+// The gradients of one boundary. X is the input of the stage that the gradient g comes from, e
 // the residual after it.
 struct Propagation {
   Mean cosine;     // of e_i and X_i - X_i+1, in a step
@@ -172,7 +172,7 @@ TEST_F(PipelineMemory, WhatALowRankGradientOwesIsNotAlongTheChangeOfInputs) {
   }
 }
 
-// Of the activations of one boundary, by epoch.
+// The activations of one boundary, by epoch.
 struct Approach {
   std::vector<Mean> difference;  // ||a - m|| / ||a||, m being what is remembered before the visit
   std::vector<Mean> error;       // the same of what arrived

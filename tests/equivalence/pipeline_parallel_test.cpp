@@ -198,8 +198,8 @@ TEST_F(PipelineParallel, ALossyPipelineThatIsSteeredIsThatModelToo) {
     LossyModel model(c, data);
     for (std::int64_t step = 0; step < c.train.steps; ++step) {
       if (const auto found = changes.find(step); found != changes.end())
-        for (const auto& [traffic, treatment] : found->second)
-          model.override_codec(traffic, treatment);
+        for (const auto& [traffic, codec_override] : found->second)
+          model.override_codec(traffic, codec_override);
       model.step(step);
     }
     expect_weights(c, together.checkpoint, model.weights());
@@ -218,7 +218,7 @@ TEST_F(PipelineParallel, BypassedFromTheBeginningItIsThePlainOne) {
   for (const Traffic traffic : kClassesWithPolicy) all[traffic] = kBypassed;
   const TrainSummary whole = run(c, "none", {{0, all}});
   EXPECT_TRUE(model_bytes(whole.checkpoint) == plain);
-  EXPECT_EQ(whole.treatments.size(), 4U);
+  EXPECT_EQ(whole.overrides.size(), 4U);
 }
 
 TEST_F(PipelineParallel, TreatmentsArePartOfACheckpoint) {
@@ -227,7 +227,7 @@ TEST_F(PipelineParallel, TreatmentsArePartOfACheckpoint) {
     RunConfig c = config(fmt::format("{}-treated", lossy.name), 2, 2);
     c.data.train = folder_ / "few";
     c.train.steps = 6;
-    c.steering.bypass = BypassMode::automatic;  // that a treatment may stay
+    c.steering.bypass = BypassMode::automatic;  // that a codec_override may stay
     c.steering.after = 1000;
     set(c, lossy.sets);
     set(c, {"dp.gradient.codec=quantise:bits=3", "embedding.tied.codec=sign"});
@@ -264,7 +264,7 @@ TEST_F(PipelineParallel, WhatLinksRememberIsPartOfACheckpoint) {
   }
 }
 
-// Of every rank: residuals of sums, residuals of links, references of both ends.
+// What every rank has: residuals of sums, residuals of links, references of both ends.
 TEST_F(PipelineParallel, ADamagedFileOfAnyRankIsNamedAndTheCheckpointBeforeIsTaken) {
   RunConfig c = config("a", 2, 2);
   c.data.train = folder_ / "few";
@@ -314,7 +314,7 @@ TEST_F(PipelineParallel, ADiskThatIsFullOfReferencesCostsOneCheckpointOnly) {
     run(c);
     ADD_FAILURE() << "the disk was not full";
   } catch (const std::exception& error) {
-    // Of the rank that found no room, or of one whose folder was gone by then.
+    // From the rank that found no room, or from one whose folder was gone by then.
     EXPECT_NE(std::string(error.what()).find(".pp."), std::string::npos) << error.what();
   }
   const TrainSummary on = run(c, "auto");
@@ -379,7 +379,7 @@ TEST_F(PipelineParallel, ADamagedActivationIsSentAgainAndCounted) {
   EXPECT_LE(summary.pipeline.repaired, 2U);  // the samples of a microbatch
 }
 
-// Of gradients the receiver says that it has all: rank 0 sends nothing else of this traffic.
+// The receiver of gradients says that it has all: rank 0 sends nothing else of this traffic.
 TEST_F(PipelineParallel, ADamagedAcknowledgementIsOneNevertheless) {
   for (const int bit : {5, 90}) {
     RunConfig c = config(fmt::format("a{}", bit), 2);

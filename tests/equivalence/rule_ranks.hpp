@@ -98,7 +98,7 @@ struct RuleRun {
   struct Change {
     std::int64_t step = 0;
     Traffic traffic = Traffic::dp_gradient;
-    CodecOverride treatment;
+    CodecOverride codec_override;
   };
   std::vector<Change> changes = {};
 };
@@ -181,7 +181,7 @@ class RankOfRules {
   void take_step(std::int64_t step) {
     for (const RuleRun::Change& change : run_.changes)
       if (change.step == step || (step == run_.first_step && change.step < step))
-        links_.override_codec(change.traffic, change.treatment);
+        links_.override_codec(change.traffic, change.codec_override);
     rule_->begin(step);
     for (Parameter& p : weights_.parameters) p.gradient = gradient_of(p, step);
     for (std::int64_t b = (kShape.layers + 2); b-- > 0;)

@@ -36,7 +36,7 @@ TEST_F(CompareVerb, PutsRunsSideBySide) {
 
 TEST_F(CompareVerb, NamesEveryFolderThatIsNoRun) {
   write_text(folder_ / "file", "");
-  const Outcome outcome = expect_exit(2, {"compare", "absent", "file"});
+  const ProcessResult outcome = expect_exit(2, {"compare", "absent", "file"});
   EXPECT_TRUE(contains(outcome.err, "absent is not a folder")) << outcome.err;
   EXPECT_TRUE(contains(outcome.err, "file is not a folder")) << outcome.err;
   EXPECT_TRUE(contains(expect_exit(2, {"compare", ".", "."}).err, "has no config.toml"));

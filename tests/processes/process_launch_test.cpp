@@ -398,7 +398,7 @@ TEST_F(FrontLaunch, ContradictionsAreRefused) {
 
 // Its mesh may be the wrong one, or that of all the others: the workers compare.
 TEST_F(FrontLaunch, AMeshForOtherRanksThanThereAreIsLeftToTheWorkers) {
-  const Outcome outcome = train(
+  const ProcessResult outcome = train(
       "--set mesh.dp=4",
       {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "::1"}, {"STAND_IN", "say started"}});
   EXPECT_EQ(outcome.out, "started\n") << to_text(outcome);

@@ -374,7 +374,7 @@ TEST_F(Ranks, RanksThatWereToldDifferentThingsAreRefusedAtOnce) {
     const Stopwatch watch;
     Process one(other);
     for (Process* process : {&zero, &one}) {
-      const Outcome outcome = process->wait(60);
+      const ProcessResult outcome = process->wait(60);
       EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
       for (const std::string& part : c.expected)
         EXPECT_TRUE(has(outcome.err, part)) << part << "\n" << to_text(outcome);
@@ -390,12 +390,12 @@ TEST_F(Ranks, AMeshThatAllWereToldOfAndThatCannotBeIsRefusedByAll) {
   Process zero(under_torchrun(spec(train("a", four)), 0, 2, "127.0.0.1", port));
   Process one(under_torchrun(spec(train("b", four)), 1, 2, "127.0.0.1", port));
   for (Process* process : {&zero, &one}) {
-    const Outcome outcome = process->wait(60);
+    const ProcessResult outcome = process->wait(60);
     EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
     EXPECT_TRUE(has(outcome.err, "mesh: dp 4 needs 4 ranks, there are 2")) << to_text(outcome);
   }
   // Also where the other does not come at all.
-  const Outcome alone =
+  const ProcessResult alone =
       Process(under_torchrun(spec(train("c", four + Words{"--set", "network.deadline=2"})), 0, 2,
                              "127.0.0.1", find_free_port()))
           .wait(60);

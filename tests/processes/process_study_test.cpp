@@ -141,7 +141,7 @@ TEST_F(LabReportCommandLine, ListsItsTrialsWithoutRunningAny) {
 }
 
 TEST_F(LabReportCommandLine, PrintsWhatItWouldRunAsLinesForAShell) {
-  const Outcome outcome =
+  const ProcessResult outcome =
       expect_exit(0, {"lab", "report", "--size", "full", "--commands", "--part", "bandwidth",
                       "--rate", "100mbit", "--method", "fp32", "--out", "out"});
   EXPECT_TRUE(contains(outcome.out, " prepare ")) << outcome.out;
