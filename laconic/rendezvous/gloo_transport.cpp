@@ -69,6 +69,7 @@ class GlooTransport final : public Transport {
   const int size_;
   Inbox inbox_;
   Alarm alarm_;
+  std::atomic<int> warm_slots_ = kWarmSlots;
   std::shared_ptr<gloo::Context> messages_;  // before the peers, whose buffers belong to it
   std::shared_ptr<gloo::Context> sums_;      // apart: a sum that fails takes its connections along
   std::mutex sum_mutex_;
@@ -90,8 +91,8 @@ void GlooTransport::connect(const Meeting& meeting, Store& store, const Interfac
   sums_ = connect_gloo(meeting, store, interface, device, "sums", wire, deadline);
   for (Rank r = 0; r < size_; ++r)
     if (r != rank_)
-      peers_[static_cast<std::size_t>(r)] =
-          std::make_unique<GlooPeer>(*messages_, rank_, r, inbox_, alarm_, [this] { crashed(); });
+      peers_[static_cast<std::size_t>(r)] = std::make_unique<GlooPeer>(
+          *messages_, rank_, r, inbox_, alarm_, warm_slots_, [this] { crashed(); });
 }
 
 GlooTransport::~GlooTransport() {
