@@ -1,6 +1,11 @@
 // bench/transport_bench.cpp — how fast a transport moves bytes between two ranks of one machine.
 //
 //   transport_bench [--transport in_process|gloo] [--seconds S] [--json FILE]
+//   transport_bench --memory RANKS [--bytes N] [--json FILE]
+//
+// With --memory: what a rank of gloo, with an engine, needs for each other rank. So many processes
+// send N bytes (default 1 MB) to each other 40 times; rank 0 prints how much more it held at most
+// than before it met the others.
 //
 // Two figures: the round trip of 8 bytes, halved (median and the slowest of a
 // hundred), and one-way bandwidth by size of message, next to memcpy of the same
@@ -17,11 +22,14 @@
 #include <cstring>
 #include <exception>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "laconic/base/clock.hpp"
+#include "laconic/engine/engine.hpp"
 #include "laconic/rendezvous/open.hpp"
 #include "laconic/rendezvous/socket.hpp"
 #include "laconic/transport/in_process.hpp"
@@ -39,6 +47,8 @@ constexpr laconic::Tag kPing = 1, kPong = 2, kData = 3, kDone = 4, kTaken = 5;
 constexpr std::size_t kWindow = 8;  // messages between two signs of life from the receiver
 
 struct Options {
+  int memory_ranks = 0;
+  std::size_t bytes = 1'000'000;
   std::string transport = "gloo";
   double seconds = 1;
   std::string json;
@@ -167,12 +177,65 @@ nlohmann::json with_processes(const Options& options) {
   return result;
 }
 
+// ---- memory
+
+std::size_t resident_bytes(const char* field) {  // VmRSS or VmHWM
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word)
+    if (word == std::string(field) + ":") {
+      std::size_t kilobytes = 0;
+      status >> kilobytes;
+      return kilobytes * 1024;
+    }
+  throw std::runtime_error("no /proc/self/status");
+}
+
+void exchange(Transport& transport, std::size_t bytes) {
+  laconic::Engine engine(transport);
+  const auto message = std::make_shared<const Bytes>(bytes, std::byte{1});
+  for (std::uint64_t turn = 0; turn < 40; ++turn) {
+    const laconic::Tag tag = laconic::make_tag({laconic::Traffic::control, 0, turn});
+    for (Rank peer = 0; peer < transport.size(); ++peer)
+      if (peer != transport.rank()) engine.send({.to = peer, .tag = tag, .message = message});
+    for (Rank peer = 0; peer < transport.size(); ++peer)
+      if (peer != transport.rank()) engine.recv(peer, tag);
+  }
+  engine.flush();
+}
+
+nlohmann::json measure_memory(const Options& options) {
+  laconic::Meeting meeting;
+  meeting.size = options.memory_ranks;
+  meeting.port = laconic::free_port();
+  std::vector<pid_t> children;
+  for (Rank rank = 1; rank < meeting.size && meeting.rank == 0; ++rank) {
+    children.push_back(::fork());
+    if (children.back() == 0) meeting.rank = rank;
+  }
+  const std::size_t before = resident_bytes("VmRSS");
+  {
+    const auto store = laconic::meet(meeting);
+    const auto transport = laconic::make_gloo(meeting, *store);
+    exchange(*transport, options.bytes);
+  }
+  if (meeting.rank > 0) std::exit(0);
+  for (const pid_t child : children) ::waitpid(child, nullptr, 0);
+  const auto more = static_cast<double>(resident_bytes("VmHWM") - before);
+  const double each = more / (meeting.size - 1);
+  fmt::print("{} ranks, messages of {} bytes: {:.1f} MB more, {:.2f} MB for each other rank\n",
+             meeting.size, options.bytes, more / 1e6, each / 1e6);
+  return {{"ranks", meeting.size}, {"bytes", options.bytes}, {"more_bytes", more}};
+}
+
 Options read_options(int count, char** words) {
   Options options;
   for (int i = 1; i + 1 < count; i += 2) {
     const std::string name = words[i];
     if (name == "--transport") options.transport = words[i + 1];
     if (name == "--seconds") options.seconds = std::atof(words[i + 1]);
+    if (name == "--memory") options.memory_ranks = std::atoi(words[i + 1]);
+    if (name == "--bytes") options.bytes = std::strtoull(words[i + 1], nullptr, 10);
     if (name == "--json") options.json = words[i + 1];
   }
   return options;
@@ -182,8 +245,9 @@ Options read_options(int count, char** words) {
 
 int main(int count, char** words) try {
   const Options options = read_options(count, words);
-  const nlohmann::json result =
-      options.transport == "in_process" ? with_threads(options) : with_processes(options);
+  const nlohmann::json result = options.memory_ranks > 1            ? measure_memory(options)
+                                : options.transport == "in_process" ? with_threads(options)
+                                                                    : with_processes(options);
   if (!options.json.empty()) std::ofstream(options.json) << result.dump(2) << "\n";
   return 0;
 } catch (const std::exception& error) {

@@ -434,10 +434,11 @@ TEST(LossyCollective, EncodesWhatItGathersOnceForAll) {
         auto& buffer = out[index(engine.rank())];
         buffer = inputs(4, 3000, 2)[index(engine.rank())];
         step_once(engine, collective, 0, bytes_in(buffer));
-        const bool seals = kind == CollectiveKind::all_gather || engine.rank() == 0;
-        EXPECT_EQ(collective.save().down.size(), seals ? spec.offsets[index(engine.rank()) + 1] -
-                                                             spec.offsets[index(engine.rank())]
-                                                       : 0);
+        const bool encodes_result = kind == CollectiveKind::all_gather || engine.rank() == 0;
+        EXPECT_EQ(collective.save().down.size(),
+                  encodes_result
+                      ? spec.offsets[index(engine.rank()) + 1] - spec.offsets[index(engine.rank())]
+                      : 0);
       });
       EXPECT_FALSE(same_bits(out[0], inputs(4, 3000, 2)[0]));
       for (const auto& other : out) EXPECT_TRUE(same_bits(out[0], other));

@@ -232,17 +232,17 @@ std::uint64_t message_bytes(const CodecSpec& codec, Dtype dtype, std::uint64_t e
 Count expected_count(const CollectiveSpec& spec, int member, std::size_t segment_bytes) {
   const Plan plan = make_plan(spec.kind, spec.algorithm, static_cast<int>(spec.group.size()));
   Count count;
-  bool is_sealed =
+  bool is_result =
       spec.kind == CollectiveKind::all_gather || spec.kind == CollectiveKind::broadcast;
   for (const auto& slices : lanes_of(spec))
     for (const Hop& hop : plan.by_member[static_cast<std::size_t>(member)]) {
-      if (hop.act == Act::encode) is_sealed = false;
-      if (hop.act == Act::seal) is_sealed = true;
+      if (hop.act == Act::encode) is_result = false;
+      if (hop.act == Act::encode_result) is_result = true;
       if (hop.act != Act::send) continue;
       const bool is_empty = hop.chunk == kNoChunk;
       const std::uint64_t elements =
           is_empty ? 0 : slices[static_cast<std::size_t>(hop.chunk)].elements;
-      const CodecSpec codec = is_empty ? Raw{} : is_sealed ? spec.down : spec.up;
+      const CodecSpec codec = is_empty ? Raw{} : is_result ? spec.down : spec.up;
       count += {1, elements * bytes_of(spec.dtype),
                 message_bytes(codec, is_empty ? Dtype::u8 : spec.dtype, elements, segment_bytes)};
     }

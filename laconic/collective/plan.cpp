@@ -58,7 +58,7 @@ void scatter_direct(Hops& hops, int self, int members) {
 }
 
 void gather_direct(Hops& hops, int self, int members) {
-  hops.push_back({Act::seal, self, 0});
+  hops.push_back({Act::encode_result, self, 0});
   for (const int peer : others(self, members)) hops.push_back({Act::send, self, peer});
   for (const int peer : others(self, members)) add_store(hops, peer, peer);
 }
@@ -75,10 +75,10 @@ void scatter_ring(Hops& hops, int self, int members) {
   }
 }
 
-// Every chunk goes once round as its owner sealed it. It is passed on before it is decoded.
+// Every chunk goes once round as its owner encoded it. It is passed on before it is decoded.
 void gather_ring(Hops& hops, int self, int members) {
   const int next = (self + 1) % members, previous = (self + members - 1) % members;
-  hops.push_back({Act::seal, self, 0});
+  hops.push_back({Act::encode_result, self, 0});
   hops.push_back({Act::send, self, next});
   for (int round = 1; round < members; ++round) {
     const int chunk = (self + members - round) % members;
@@ -130,7 +130,7 @@ void reduce_doubling(Hops& hops, int self, int members) {
 
 void broadcast_direct(Hops& hops, int self, int members) {
   if (self > 0) return add_store(hops, 0, 0);
-  hops.push_back({Act::seal, 0, 0});
+  hops.push_back({Act::encode_result, 0, 0});
   for (const int peer : others(0, members)) hops.push_back({Act::send, 0, peer});
 }
 
@@ -138,7 +138,7 @@ void broadcast_direct(Hops& hops, int self, int members) {
 void broadcast_tree(Hops& hops, int self, int members) {
   const int above = static_cast<int>(std::bit_floor(static_cast<unsigned>(self)));  // 0 for 0
   if (self == 0)
-    hops.push_back({Act::seal, 0, 0});
+    hops.push_back({Act::encode_result, 0, 0});
   else
     hops.push_back({Act::receive, 0, self - above});
   for (int distance = std::max(1, 2 * above); self + distance < members; distance *= 2)

@@ -6,14 +6,14 @@
 // plans, prove them, print them and count them; collective/run.hpp walks one
 // member's list over an engine.
 //
-//   member 0:  e1 >1 e2 >2 | o <1 + <2 + = | s >1 >2 | <1 ! <2 !      direct all-reduce of 3
+//   member 0:  e1 >1 e2 >2 | o <1 + <2 + = | r >1 >2 | <1 ! <2 !      direct all-reduce of 3
 //
 // What one could get wrong: between two members messages carry no number. The
 // k-th receive from a peer takes the k-th message that the peer sends, so the
 // order of sends to one peer is part of the plan. A member has one message and
 // one sum at hand at a time; `add` and `store` use the message up, finish_sum the
 // sum. And a value that several members share is always decoded from the same
-// message, at its maker too: `seal` replaces the maker's own values by what the
+// message, at its maker too: `encode_result` replaces the maker's own values by what the
 // others will see. (Doubling is the exception: everybody computes the same sum in
 // the same order, so nothing that travels in it may be rounded.)
 #pragma once
@@ -29,17 +29,17 @@
 namespace laconic {
 
 enum class Act : std::uint8_t {
-  encode,      // e  message = values, by the link to `peer` and its memory
-  seal,        // s  message = values, by the owner's link; values = what the message says
-  send,        // >  message leaves for `peer`
-  receive,     // <  message = what comes from `peer`
-  store,       // !  values = what the message says
-  add,         // +  sum = sum and what the message says; the first one sets the sum
-  add_own,     // o  the same with the member's own values
-  finish_sum,  // =  values = sum
+  encode,         // e  message = values, by the link to `peer` and its memory
+  encode_result,  // r  message = values, by the owner's link; values = what the message says
+  send,           // >  message leaves for `peer`
+  receive,        // <  message = what comes from `peer`
+  store,          // !  values = what the message says
+  add,            // +  sum = sum and what the message says; the first one sets the sum
+  add_own,        // o  the same with the member's own values
+  finish_sum,     // =  values = sum
 };
 
-inline constexpr int kNoChunk = -1;  // of the messages of a barrier, which are empty
+inline constexpr int kNoChunk = -1;  // what the empty messages of a barrier carry
 
 struct Hop {
   Act act = Act::send;
@@ -104,7 +104,7 @@ int rounds(const Plan& plan);
 
 // A title and a line for each member, as above. Acts are signs with the peer behind; `|` stands
 // between taking and giving. A chunk is named, as in ">1:2", where it is not the obvious one: the
-// peer's for e and for < with !, the member's own for o, s and for < with +, and the one before for
+// peer's for e and for < with !, the member's own for o, r and for < with +, and the one before for
 // all the rest.
 std::string to_text(const Plan& plan);
 

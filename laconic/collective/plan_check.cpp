@@ -35,9 +35,9 @@ class Expressions {
   int encoded(int value, int member, int peer) {
     return node({2, value, member, peer}, leaves_[index(value)]);
   }
-  int sealed(int value, int member) { return node({3, value, member, 0}, leaves_[index(value)]); }
+  int result(int value, int member) { return node({3, value, member, 0}, leaves_[index(value)]); }
 
-  // Whose contributions, in the order in which they were added.
+  // Lists whose contributions are in it, in the order in which they were added.
   const std::vector<int>& leaves(int value) const { return leaves_[index(value)]; }
 
  private:
@@ -59,7 +59,7 @@ struct Held {  // a message or a sum at hand
 
 struct Member {
   std::vector<int> values;  // by chunk
-  std::set<int> met;        // barrier: of whom it knows that they came
+  std::set<int> met;        // barrier: members that it knows to have come
   Held message;
   Held sum;
   std::size_t at = 0;
@@ -125,7 +125,9 @@ class Walk {
     int& values = self.values[index(hop.chunk)];
     switch (hop.act) {
       case Act::encode: make(m, hop, is_exact() ? values : encoded(values, m, hop.peer)); break;
-      case Act::seal: make(m, hop, values = is_exact() ? values : sealed(values, m)); break;
+      case Act::encode_result:
+        make(m, hop, values = is_exact() ? values : result(values, m));
+        break;
       case Act::send: return send(m, hop);
       case Act::receive: return receive(m, hop);
       case Act::store: values = take_message(m, hop); break;
@@ -141,8 +143,8 @@ class Walk {
   int encoded(int value, int member, int peer) {
     return value == kNothing ? kNothing : expressions_.encoded(value, member, peer);
   }
-  int sealed(int value, int member) {
-    return value == kNothing ? kNothing : expressions_.sealed(value, member);
+  int result(int value, int member) {
+    return value == kNothing ? kNothing : expressions_.result(value, member);
   }
 
   void make(int m, const Hop& hop, int value) {

@@ -74,14 +74,14 @@ TEST(Plan, RefusesAnAlgorithmThatTheKindDoesNotHave) {
 TEST(Plan, PrintsAsDocumented) {
   EXPECT_EQ(to_text(make_plan(CollectiveKind::all_reduce, Algorithm::direct, 3)),
             "all_reduce by direct, 3 members, 3 chunks\n"
-            "member 0:  e1 >1 e2 >2 | o <1 + <2 + = | s >1 >2 | <1 ! <2 !\n"
-            "member 1:  e2 >2 e0 >0 | <0 + o <2 + = | s >2 >0 | <2 ! <0 !\n"
-            "member 2:  e0 >0 e1 >1 | <0 + <1 + o = | s >0 >1 | <0 ! <1 !\n");
+            "member 0:  e1 >1 e2 >2 | o <1 + <2 + = | r >1 >2 | <1 ! <2 !\n"
+            "member 1:  e2 >2 e0 >0 | <0 + o <2 + = | r >2 >0 | <2 ! <0 !\n"
+            "member 2:  e0 >0 e1 >1 | <0 + <1 + o = | r >0 >1 | <0 ! <1 !\n");
   EXPECT_EQ(to_text(make_plan(CollectiveKind::all_reduce, Algorithm::ring, 3)),
             "all_reduce by ring, 3 members, 3 chunks\n"
-            "member 0:  e1:2 >1 | <2:1 + o:1 = | e1 >1 | <2 + o = | s >1 | <2 | >1 | ! <2:1 !\n"
-            "member 1:  e2:0 >2 | <0:2 + o:2 = | e2 >2 | <0 + o = | s >2 | <0 | >2 | ! <0:2 !\n"
-            "member 2:  e0:1 >0 | <1:0 + o:0 = | e0 >0 | <1 + o = | s >0 | <1 | >0 | ! <1:0 !\n");
+            "member 0:  e1:2 >1 | <2:1 + o:1 = | e1 >1 | <2 + o = | r >1 | <2 | >1 | ! <2:1 !\n"
+            "member 1:  e2:0 >2 | <0:2 + o:2 = | e2 >2 | <0 + o = | r >2 | <0 | >2 | ! <0:2 !\n"
+            "member 2:  e0:1 >0 | <1:0 + o:0 = | e0 >0 | <1 + o = | r >0 | <1 | >0 | ! <1:0 !\n");
   EXPECT_EQ(to_text(make_plan(CollectiveKind::all_reduce, Algorithm::doubling, 3)),
             "all_reduce by doubling, 3 members, 1 chunks\n"
             "member 0:  o <1 + = | e2 >2 | o <2 + = | e1 >1\n"
@@ -93,12 +93,12 @@ TEST(Plan, PrintsAsDocumented) {
             "member 1:  e0 >0 | <0 + o =\n");
   EXPECT_EQ(to_text(make_plan(CollectiveKind::all_gather, Algorithm::ring, 3)),
             "all_gather by ring, 3 members, 3 chunks\n"
-            "member 0:  s >1 | <2 | >1 | ! <2:1 !\n"
-            "member 1:  s >2 | <0 | >2 | ! <0:2 !\n"
-            "member 2:  s >0 | <1 | >0 | ! <1:0 !\n");
+            "member 0:  r >1 | <2 | >1 | ! <2:1 !\n"
+            "member 1:  r >2 | <0 | >2 | ! <0:2 !\n"
+            "member 2:  r >0 | <1 | >0 | ! <1:0 !\n");
   EXPECT_EQ(to_text(make_plan(CollectiveKind::broadcast, Algorithm::tree, 4)),
             "broadcast by tree, 4 members, 1 chunks\n"
-            "member 0:  s >1 >2\n"
+            "member 0:  r >1 >2\n"
             "member 1:  <0 | >3 | !\n"
             "member 2:  <0 !\n"
             "member 3:  <1 !\n");

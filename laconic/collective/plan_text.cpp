@@ -14,10 +14,10 @@ namespace laconic {
 
 namespace {
 
-constexpr char kSigns[] = "es><!+o=";
+constexpr char kSigns[] = "er><!+o=";
 
 bool is_giving(Act act) {
-  return act == Act::encode || act == Act::seal || act == Act::send;
+  return act == Act::encode || act == Act::encode_result || act == Act::send;
 }
 
 // The chunks that go without saying: what a member owns, and what a peer has to do with it.
@@ -36,7 +36,7 @@ struct Obvious {
   int at(const std::vector<Hop>& hops, std::size_t i) const {
     switch (hops[i].act) {
       case Act::encode: return for_peer(hops[i].peer);
-      case Act::seal:
+      case Act::encode_result:
       case Act::add_own: return own();
       case Act::receive: {
         const bool is_added = i + 1 < hops.size() && hops[i + 1].act == Act::add;

@@ -14,8 +14,8 @@ namespace laconic {
 
 namespace {
 
-// Of a chunk in a lane. Small enough that one lane is added while the next comes, and that a raw
-// message is one segment of the engine, which then need not put it together.
+// What a chunk has in a lane. Small enough that one lane is added while the next comes, and that a
+// raw message is one segment of the engine, which then need not put it together.
 constexpr std::uint64_t kSliceBytes = std::uint64_t{248} << 10;
 constexpr std::uint64_t kMostLanes = 1 << 12;  // a tag has so many parts
 constexpr std::uint64_t kGrain = 1024;         // blocks of codecs should not be cut
@@ -146,46 +146,48 @@ LinkSpec down_link(const CollectiveSpec& spec, int lane, int chunk) {
 
 namespace {
 
-class Round final : public Operation {
+class CollectiveOperation final : public Operation {
  public:
   // `owner` keeps everything that is only referred to.
-  Round(std::shared_ptr<void> owner, bool& is_under_way, Journey journey, std::vector<Lane>& lanes)
-      : owner_(std::move(owner)), is_under_way_(is_under_way), journey_(std::move(journey)) {
+  CollectiveOperation(std::shared_ptr<void> owner, bool& is_under_way, OperationState state,
+                      std::vector<Lane>& lanes)
+      : owner_(std::move(owner)), is_under_way_(is_under_way), state_(std::move(state)) {
     walks_.reserve(lanes.size());
     for (Lane& lane : lanes)
-      walks_.emplace_back(journey_, lane, static_cast<std::uint32_t>(walks_.size()));
+      walks_.emplace_back(state_, lane, static_cast<std::uint32_t>(walks_.size()));
     ended_.resize(walks_.size(), false);
     is_under_way_ = true;
   }
-  ~Round() override {
+  ~CollectiveOperation() override {
     if (!is_done_) is_under_way_ = false;
   }
 
-  bool advance(Engine& engine) override {
-    for (std::size_t i = 0; i < walks_.size(); ++i)
-      if (!ended_[i]) ended_[i] = walks_[i].advance(engine);
-    is_done_ = std::ranges::find(ended_, false) == ended_.end();
-    engine.meter().spent(traffic(), {.codec = std::exchange(journey_.codec_seconds, 0.0)});
-    if (is_done_) is_under_way_ = false;
-    return is_done_;
-  }
-
-  DeadlineKey key() const override { return journey_.key; }
-  Traffic traffic() const override { return journey_.spec.traffic; }
+  bool advance(Engine& engine) override;
+  DeadlineKey key() const override { return state_.key; }
+  Traffic traffic() const override { return state_.spec.traffic; }
   std::string describe() const override;
 
  private:
   std::shared_ptr<void> owner_;
   bool& is_under_way_;
-  Journey journey_;
+  OperationState state_;
   std::vector<LaneWalk> walks_;
   std::vector<bool> ended_;
   bool is_done_ = false;
 };
 
-std::string Round::describe() const {
-  const std::string text = fmt::format("{} of {} #{}", name_of(journey_.spec.kind),
-                                       name_of(journey_.spec), journey_.operation);
+bool CollectiveOperation::advance(Engine& engine) {
+  for (std::size_t i = 0; i < walks_.size(); ++i)
+    if (!ended_[i]) ended_[i] = walks_[i].advance(engine);
+  is_done_ = std::ranges::find(ended_, false) == ended_.end();
+  engine.meter().spent(traffic(), {.codec = std::exchange(state_.codec_seconds, 0.0)});
+  if (is_done_) is_under_way_ = false;
+  return is_done_;
+}
+
+std::string CollectiveOperation::describe() const {
+  const std::string text = fmt::format("{} of {} #{}", name_of(state_.spec.kind),
+                                       name_of(state_.spec), state_.operation);
   const auto at = std::ranges::find(ended_, false);
   if (at == ended_.end()) return text;
   const auto lane = static_cast<std::size_t>(at - ended_.begin());
@@ -202,7 +204,7 @@ struct Collective::Body {
 
   const std::vector<Hop>& hops() const { return plan.by_member[index(self)]; }
   std::uint64_t elements() const { return spec.offsets.empty() ? 0 : spec.offsets.back(); }
-  Slice sealed_slice() const;
+  Slice result_slice() const;
   Lane make_lane(int lane, const std::vector<Slice>& slices) const;
   void require_idle(const char* what) const;
 
@@ -214,7 +216,7 @@ struct Collective::Body {
   CollectiveSpec spec;  // constant but for the codecs
   const int self;
   const Plan plan;
-  int sealed = kNoChunk;  // the chunk that this member seals
+  int result_chunk = kNoChunk;  // the one whose result this member encodes
   std::vector<Lane> lanes;
   std::uint64_t step = 0;
   std::uint32_t in_step = 0;     // operations made in the step
@@ -230,8 +232,8 @@ Collective::Body::Body(Engine& its_engine, const CollectiveSpec& its_spec)
       spec(its_spec),
       self(member_of(its_spec.group, its_engine.rank())),
       plan(make_plan(its_spec.kind, its_spec.algorithm, static_cast<int>(its_spec.group.size()))) {
-  const auto seal = std::ranges::find(hops(), Act::seal, &Hop::act);
-  if (seal != hops().end()) sealed = seal->chunk;
+  const auto result = std::ranges::find(hops(), Act::encode_result, &Hop::act);
+  if (result != hops().end()) result_chunk = result->chunk;
   for (const auto& slices : lanes_of(spec))
     lanes.push_back(make_lane(static_cast<int>(lanes.size()), slices));
 }
@@ -247,14 +249,14 @@ Lane Collective::Body::make_lane(int lane, const std::vector<Slice>& slices) con
     auto& sender = made.up[index(hop.chunk)];
     if (!sender) sender.emplace(up_link(spec, self, lane, hop.chunk));
   }
-  if (sealed != kNoChunk) made.down.emplace(down_link(spec, lane, sealed));
+  if (result_chunk != kNoChunk) made.down.emplace(down_link(spec, lane, result_chunk));
   return made;
 }
 
-Slice Collective::Body::sealed_slice() const {
-  if (sealed == kNoChunk) return {};
-  const std::uint64_t start = spec.offsets[index(sealed)];
-  return {start, spec.offsets[index(sealed) + 1] - start};
+Slice Collective::Body::result_slice() const {
+  if (result_chunk == kNoChunk) return {};
+  const std::uint64_t start = spec.offsets[index(result_chunk)];
+  return {start, spec.offsets[index(result_chunk) + 1] - start};
 }
 
 void Collective::Body::require_idle(const char* what) const {
@@ -267,7 +269,7 @@ void Collective::Body::for_each_link(const Act& act) {
   for (Lane& lane : lanes) {
     for (std::size_t chunk = 0; chunk < lane.up.size(); ++chunk)
       if (lane.up[chunk]) act(*lane.up[chunk], lane.slices[chunk], true);
-    if (lane.down) act(*lane.down, lane.slices[index(sealed)], false);
+    if (lane.down) act(*lane.down, lane.slices[index(result_chunk)], false);
   }
 }
 
@@ -294,14 +296,15 @@ void Collective::begin(std::uint64_t step) {
 std::shared_ptr<Operation> Collective::operation(std::byte* buffer, DeadlineKey key, bool exact) {
   body_->require_idle("operation");
   LACONIC_ASSERT(body_->is_begun, fmt::format("{}: no step is open", name_of(body_->spec)));
-  Journey journey{.spec = body_->spec,
-                  .hops = body_->hops(),
-                  .buffer = buffer,
-                  .key = key,
-                  .operation = body_->operations++,
-                  .sequence = make_sequence(body_->step, body_->in_step++),
-                  .exact = exact};
-  return std::make_shared<Round>(body_, body_->is_under_way, std::move(journey), body_->lanes);
+  OperationState state{.spec = body_->spec,
+                       .hops = body_->hops(),
+                       .buffer = buffer,
+                       .key = key,
+                       .operation = body_->operations++,
+                       .sequence = make_sequence(body_->step, body_->in_step++),
+                       .exact = exact};
+  return std::make_shared<CollectiveOperation>(body_, body_->is_under_way, std::move(state),
+                                               body_->lanes);
 }
 
 void Collective::commit() {
@@ -346,13 +349,13 @@ void Collective::set_codec(const CodecSpec& up, const CodecSpec& down) {
 CollectiveState Collective::save() const {
   LACONIC_ASSERT(!body_->is_begun, fmt::format("{}: a step is open", name_of(body_->spec)));
   CollectiveState state;
-  const Slice sealed = body_->sealed_slice();
+  const Slice result = body_->result_slice();
   body_->for_each_link([&](Sender& sender, const Slice& slice, bool is_up) {
     const std::span<const float> residual = sender.residual();
     if (residual.empty()) return;
     std::vector<float>& all = is_up ? state.up : state.down;
-    all.resize(is_up ? body_->elements() : sealed.elements, 0.0F);
-    const std::uint64_t start = is_up ? slice.offset : slice.offset - sealed.offset;
+    all.resize(is_up ? body_->elements() : result.elements, 0.0F);
+    const std::uint64_t start = is_up ? slice.offset : slice.offset - result.offset;
     std::ranges::copy(residual, all.begin() + static_cast<std::ptrdiff_t>(start));
   });
   return state;
@@ -360,7 +363,7 @@ CollectiveState Collective::save() const {
 
 void Collective::load(const CollectiveState& state) {
   LACONIC_ASSERT(!body_->is_begun, fmt::format("{}: a step is open", name_of(body_->spec)));
-  const Slice sealed = body_->sealed_slice();
+  const Slice result = body_->result_slice();
   Problems problems;
   const auto check_size = [&](const char* way, std::size_t got, std::uint64_t wanted) {
     if (got != 0 && got != wanted)
@@ -368,11 +371,11 @@ void Collective::load(const CollectiveState& state) {
           {name_of(body_->spec), fmt::format("{} residuals {}, expected {}", got, way, wanted)});
   };
   check_size("up", state.up.size(), body_->elements());
-  check_size("down", state.down.size(), sealed.elements);
+  check_size("down", state.down.size(), result.elements);
   refuse(problems);
   body_->for_each_link([&](Sender& sender, const Slice& slice, bool is_up) {
     const std::span<const float> all = is_up ? state.up : state.down;
-    const std::uint64_t start = is_up ? slice.offset : slice.offset - sealed.offset;
+    const std::uint64_t start = is_up ? slice.offset : slice.offset - result.offset;
     if (std::holds_alternative<NoMemory>(sender.spec().memory)) return;
     sender.set_residual({static_cast<std::int64_t>(slice.elements)},
                         all.empty() ? all : all.subspan(start, slice.elements));

@@ -2,7 +2,7 @@
 //
 // A Collective is made once for a buffer that travels again and again (the
 // gradient of a block, say): it holds the plan, the codecs, the residuals of this
-// member and the count of operations. operation() makes one round of it, for a
+// member and the count of operations. operation() makes one exchange of it, for a
 // progress thread to carry in the background or for run() to walk at once.
 //
 //   Collective sum(engine, spec);
@@ -11,8 +11,8 @@
 //   sum.commit();                                // or abandon(): as if the step had not been
 //
 // Which way a message takes: on the way up (`encode`) each contribution is
-// encoded once, with the member's residual; on the way down (`seal`) the owner
-// encodes the sum once, with its own residual. A contribution that does not
+// encoded once, with the member's residual; on the way down (`encode_result`) the
+// owner encodes the sum once, with its own residual. A contribution that does not
 // cross a link, the owner's own, is not encoded. Codecs that are summable are
 // added without decoding, and the sum is passed on without encoding it again
 // (then the owner's contribution is encoded too, and has a residual).
@@ -73,8 +73,8 @@ struct Slice {
 };
 std::vector<std::vector<Slice>> lanes_of(const CollectiveSpec& spec);
 
-// The links that the slice of a chunk takes from `member`: as a contribution, and as its sealed
-// sum. What a sender with such a spec loses is exactly what the collective loses.
+// The links that the slice of a chunk takes from `member`: as a contribution, and as the encoded
+// result. What a sender with such a spec loses is exactly what the collective loses.
 LinkSpec up_link(const CollectiveSpec& spec, int member, int lane, int chunk);
 LinkSpec down_link(const CollectiveSpec& spec, int lane, int chunk);
 // Whether payloads are added as they are: a summable codec that is not raw, in a sum.
@@ -83,7 +83,7 @@ bool adds_payloads(const CollectiveSpec& spec);
 // What one member remembers, element by element of the buffer. Empty: nothing yet.
 struct CollectiveState {
   std::vector<float> up;    // whole buffer; zero where this member encodes nothing
-  std::vector<float> down;  // the chunk that this member seals
+  std::vector<float> down;  // the chunk whose result this member encodes
   bool operator==(const CollectiveState&) const = default;
 };
 
@@ -103,8 +103,8 @@ class Collective {
   void commit();
   void abandon();
 
-  // Starts or ends measuring what this member sends, contributions and sealed sums alike; starting
-  // also forgets what was measured before. Requires, for both: no operation is under way.
+  // Starts or ends measuring what this member sends, contributions and results alike; starting also
+  // forgets what was measured before. Requires, for both: no operation is under way.
   void measure_fidelity(bool is_on);
   Fidelity fidelity() const;
 

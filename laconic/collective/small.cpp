@@ -1,10 +1,11 @@
-// Collectives of a few bytes whose number only their owner knows: plans walked by blocking calls.
+// Collectives of a few bytes whose number only their owner knows, walked at once.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "laconic/base/error.hpp"
+#include "laconic/collective/hop_walk.hpp"
 #include "laconic/collective/run.hpp"
 #include "laconic/wire/frame.hpp"
 
@@ -40,30 +41,44 @@ Bytes unpack_bytes(const Whom& whom, ByteView message) {
   return {frame.payload.begin(), frame.payload.end()};
 }
 
-// What the member holds of each chunk at the end.
+// What a member has of each chunk, and the message at hand; for HopWalk.
+class ByteChunks {
+ public:
+  ByteChunks(const Whom& whom, int chunks, int self, ByteView mine)
+      : whom_(whom),
+        values_(static_cast<std::size_t>(std::max(1, chunks))),
+        message_(pack_bytes(whom, mine)),
+        raw_bytes_(mine.size()) {
+    values_[chunks > 1 ? static_cast<std::size_t>(self) : 0].assign(mine.begin(), mine.end());
+  }
+
+  void act(const Hop& hop) {  // its own message was made at once
+    if (hop.act == Act::store) values_[static_cast<std::size_t>(hop.chunk)] = std::move(came_);
+  }
+  Outgoing message(const Hop&) const { return {message_, raw_bytes_}; }
+  // A message that came is the one to pass on; in a barrier it is as good as its own.
+  void take(const Hop&, Bytes bytes) {
+    came_ = unpack_bytes(whom_, bytes);
+    raw_bytes_ = came_.size();
+    message_ = std::make_shared<const Bytes>(std::move(bytes));
+  }
+  std::vector<Bytes>& values() { return values_; }
+
+ private:
+  const Whom& whom_;
+  std::vector<Bytes> values_;
+  std::shared_ptr<const Bytes> message_;
+  std::uint64_t raw_bytes_;
+  Bytes came_;
+};
+
+// Returns what the member has of each chunk at the end.
 std::vector<Bytes> walk(const Whom& whom, const Plan& plan, ByteView mine) {
   const int self = member_of(whom.group, whom.engine.rank());
-  std::vector<Bytes> values(static_cast<std::size_t>(std::max(1, plan.chunks)));
-  values[plan.chunks > 1 ? static_cast<std::size_t>(self) : 0].assign(mine.begin(), mine.end());
-  auto message = pack_bytes(whom, mine);
-  std::uint64_t raw_bytes = mine.size();
-  Bytes came;
-  for (const Hop& hop : plan.by_member[static_cast<std::size_t>(self)]) {
-    const Rank peer = whom.group[static_cast<std::size_t>(hop.peer)];
-    if (hop.act == Act::send)
-      whom.engine.send({.to = peer, .tag = whom.tag, .raw_bytes = raw_bytes, .message = message});
-    if (hop.act == Act::store) values[static_cast<std::size_t>(hop.chunk)] = std::move(came);
-    if (hop.act != Act::receive) continue;
-    auto bytes = std::make_shared<const Bytes>(whom.engine.recv(peer, whom.tag));
-    try {
-      came = unpack_bytes(whom, *bytes);
-    } catch (const WireError& error) {
-      throw WireError(fmt::format("{} from rank {}", to_text(whom.tag), peer), error);
-    }
-    raw_bytes = came.size();
-    message = std::move(bytes);  // in a barrier as good as its own
-  }
-  return values;
+  ByteChunks chunks(whom, plan.chunks, self, mine);
+  HopWalk(plan.by_member[static_cast<std::size_t>(self)], whom.group, whom.tag)
+      .finish(whom.engine, chunks);
+  return std::move(chunks.values());
 }
 
 Whom whom(Engine& engine, const Group& group, const TagFields& fields) {

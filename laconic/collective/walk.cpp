@@ -19,50 +19,53 @@ namespace {
 const CodecSpec kRaw = Raw{};
 const TensorSpec kNoElements{Dtype::u8, {0}};  // what a barrier sends
 
-bool has_seal(const CollectiveSpec& spec) {
+bool has_result(const CollectiveSpec& spec) {
   return spec.kind == CollectiveKind::all_gather || spec.kind == CollectiveKind::broadcast ||
          (spec.kind == CollectiveKind::all_reduce && spec.algorithm != Algorithm::doubling);
 }
 
 }  // namespace
 
-LaneWalk::LaneWalk(Journey& journey, Lane& lane, std::uint32_t part)
-    : journey_(journey),
+// How a lane goes through a plan.
+//
+// HopWalk asks for one act after the other, and three things are at hand between them. message_ is
+// the frame that was encoded or came last; several sends may share it, and once one has (is_sent_)
+// nobody changes it. sum_ is what has been added so far. And the buffer has the member's own values
+// of every chunk, which become the result.
+//
+// What crosses a link is encoded once, by lane_.up as a contribution or by lane_.down as a result,
+// and decoded where it is stored or added. The cheapest place for a sum changes on the way: the
+// first addend that came stays where it is and is the sum (sum_.bytes); raw ones are added to it
+// from where they lie, others by way of state_.scratch; when the member's own values have their
+// turn the sum is added to them, and goes on in the buffer (sum_.is_in_values). The order of
+// addends stays that of the plan, and two addends have one sum whichever comes first.
+//
+// Codecs whose payloads can be added (adds_payloads_) never leave their encoded form: held_ is the
+// frame of what this member has of held_chunk_, its own part at first and then the sum, which is
+// passed on as it is and decoded at the end, when is_decoded_ says that the buffer lacks it.
+LaneWalk::LaneWalk(OperationState& state, Lane& lane, std::uint32_t part)
+    : state_(state),
       lane_(lane),
-      tag_(make_tag({journey.spec.traffic, journey.spec.unit, journey.operation, part})),
-      adds_payloads_(!journey.exact && adds_payloads(journey.spec)) {}
+      walk_(state.hops, state.spec.group,
+            make_tag({state.spec.traffic, state.spec.unit, state.operation, part}), state.key),
+      adds_payloads_(!state.exact && adds_payloads(state.spec)) {}
 
 bool LaneWalk::advance(Engine& engine) {
-  try {
-    for (; at_ < journey_.hops.size(); ++at_)
-      if (!act(engine, journey_.hops[at_])) return false;
-  } catch (const WireError& error) {
-    throw WireError(fmt::format("{} from rank {}", to_text(tag_), from_), error);
-  }
+  if (!walk_.advance(engine, *this)) return false;
   end();
   return true;
 }
 
-Rank LaneWalk::waits_for() const {
-  return journey_.spec.group[index(journey_.hops[at_].peer)];
-}
-
-bool LaneWalk::act(Engine& engine, const Hop& hop) {
-  if (hop.act == Act::receive) return receive(engine, hop);
-  if (hop.act == Act::send) {
-    send(engine, hop);
-    return true;
-  }
+void LaneWalk::act(const Hop& hop) {
   const Stopwatch clock;
-  act_here(hop);
-  journey_.codec_seconds += clock.seconds();
-  return true;
+  dispatch(hop);
+  state_.codec_seconds += clock.seconds();
 }
 
-void LaneWalk::act_here(const Hop& hop) {
+void LaneWalk::dispatch(const Hop& hop) {
   switch (hop.act) {
     case Act::encode: return encode(hop.chunk);
-    case Act::seal: return seal(hop.chunk);
+    case Act::encode_result: return encode_result(hop.chunk);
     case Act::store: return store(hop.chunk);
     case Act::add: return add(hop.chunk);
     case Act::add_own: return add_own(hop.chunk);
@@ -74,58 +77,49 @@ void LaneWalk::act_here(const Hop& hop) {
 
 // --- messages
 
-void LaneWalk::send(Engine& engine, const Hop& hop) {
+Outgoing LaneWalk::message(const Hop& hop) {
   if (hop.chunk == kNoChunk) {
     message_ = std::make_shared<Bytes>();
     open_frame(*message_, header_of(kRaw, kNoChunk));
     close_frame(*message_, 0, 0);
   }
-  const TensorSpec& what = tensor(hop.chunk);
   is_sent_ = true;
-  engine.send({.to = journey_.spec.group[index(hop.peer)],
-               .tag = tag_,
-               .key = journey_.key,
-               .raw_bytes = raw_bytes_of(what),
-               .message = message_});
+  return {message_, raw_bytes_of(tensor(hop.chunk))};
 }
 
 std::uint64_t LaneWalk::raw_bytes_of(const TensorSpec& what) const {
   const std::uint64_t bytes = elements_of(what) * bytes_of(what.dtype);
-  if (journey_.spec.raw_per_byte == 1) return bytes;
+  if (state_.spec.raw_per_byte == 1) return bytes;
   return static_cast<std::uint64_t>(
-      std::llround(static_cast<double>(bytes) * journey_.spec.raw_per_byte));
+      std::llround(static_cast<double>(bytes) * state_.spec.raw_per_byte));
 }
 
-bool LaneWalk::receive(Engine& engine, const Hop& hop) {
-  from_ = journey_.spec.group[index(hop.peer)];
-  std::optional<Bytes> bytes = engine.try_recv(from_, tag_);
-  if (!bytes) return false;
+void LaneWalk::take(const Hop& hop, Bytes bytes) {
   const Stopwatch clock;
-  message_ = std::make_shared<Bytes>(std::move(*bytes));
+  message_ = std::make_shared<Bytes>(std::move(bytes));
   is_sent_ = false;
   frame_ = read_expected(*message_, header_of(codec_of_message(), hop.chunk));
-  journey_.codec_seconds += clock.seconds();
-  return true;
+  state_.codec_seconds += clock.seconds();
 }
 
-// Contributions are added, sealed values stored; only plans without a seal store contributions.
+// Contributions are added and results stored; only plans without results store contributions.
 const CodecSpec& LaneWalk::codec_of_message() const {
-  if (journey_.exact || journey_.spec.kind == CollectiveKind::barrier) return kRaw;
-  if (adds_payloads_ || !has_seal(journey_.spec)) return journey_.spec.up;
-  for (std::size_t i = at_; i < journey_.hops.size(); ++i) {
-    if (journey_.hops[i].act == Act::add) return journey_.spec.up;
-    if (journey_.hops[i].act == Act::store) break;
+  if (state_.exact || state_.spec.kind == CollectiveKind::barrier) return kRaw;
+  if (adds_payloads_ || !has_result(state_.spec)) return state_.spec.up;
+  for (std::size_t i = walk_.at(); i < state_.hops.size(); ++i) {
+    if (state_.hops[i].act == Act::add) return state_.spec.up;
+    if (state_.hops[i].act == Act::store) break;
   }
-  return journey_.spec.down;
+  return state_.spec.down;
 }
 
 MessageSpec LaneWalk::message_spec() const {
-  return {.number = static_cast<int>(number_of(journey_.sequence)),
-          .use = journey_.exact ? Use::bypass : Use::train};
+  return {.number = static_cast<int>(number_of(state_.sequence)),
+          .use = state_.exact ? Use::bypass : Use::train};
 }
 
 FrameHeader LaneWalk::header_of(const CodecSpec& codec, int chunk) const {
-  return {.codec = codec, .tensor = tensor(chunk), .sequence = journey_.sequence};
+  return {.codec = codec, .tensor = tensor(chunk), .sequence = state_.sequence};
 }
 
 const TensorSpec& LaneWalk::tensor(int chunk) const {
@@ -133,14 +127,14 @@ const TensorSpec& LaneWalk::tensor(int chunk) const {
 }
 
 std::byte* LaneWalk::values(int chunk) const {
-  return journey_.buffer + lane_.slices[index(chunk)].offset * bytes_of(journey_.spec.dtype);
+  return state_.buffer + lane_.slices[index(chunk)].offset * bytes_of(state_.spec.dtype);
 }
 
 Bytes LaneWalk::pack(Sender& sender, int chunk) const {
   return sender.pack({tensor(chunk), values(chunk)}, message_spec());
 }
 
-// The message at hand, to be changed.
+// Gives away the message at hand, to be changed.
 std::shared_ptr<Bytes> LaneWalk::take_message() {
   if (is_sent_) return std::make_shared<Bytes>(*std::exchange(message_, nullptr));
   return std::exchange(message_, nullptr);
@@ -154,10 +148,8 @@ void LaneWalk::encode(int chunk) {
 }
 
 // The maker's own copy comes from the bytes that the others get.
-void LaneWalk::seal(int chunk) {
-  const CodecSpec& codec = journey_.exact   ? kRaw
-                           : adds_payloads_ ? journey_.spec.up
-                                            : journey_.spec.down;
+void LaneWalk::encode_result(int chunk) {
+  const CodecSpec& codec = state_.exact ? kRaw : adds_payloads_ ? state_.spec.up : state_.spec.down;
   message_ =
       adds_payloads_ ? contribution(chunk) : std::make_shared<Bytes>(pack(*lane_.down, chunk));
   is_decoded_ = true;
@@ -188,11 +180,11 @@ void LaneWalk::add(int chunk) {
 }
 
 void LaneWalk::add_decoded(int chunk) {
-  const std::size_t bytes = elements_of(tensor(chunk)) * bytes_of(journey_.spec.dtype);
+  const std::size_t bytes = elements_of(tensor(chunk)) * bytes_of(state_.spec.dtype);
   const bool is_first = sum_.is_empty();
   if (is_first) sum_ = {.bytes = std::make_shared<Bytes>(bytes)};
-  if (!is_first) journey_.scratch.resize(bytes);
-  Bytes& out = is_first ? *sum_.bytes : journey_.scratch;
+  if (!is_first) state_.scratch.resize(bytes);
+  Bytes& out = is_first ? *sum_.bytes : state_.scratch;
   decode(frame_.header.codec, frame_.payload, {}, {tensor(chunk), out.data()});
   if (is_first) return;
   add_elements(tensor(chunk), sum_.is_in_values ? values(chunk) : sum_.bytes->data() + sum_.offset,
@@ -203,7 +195,7 @@ void LaneWalk::add_decoded(int chunk) {
 void LaneWalk::add_own(int chunk) {
   if (adds_payloads_) {
     const Bytes& own = *contribution(chunk);
-    const FrameHeader header = header_of(journey_.spec.up, chunk);
+    const FrameHeader header = header_of(state_.spec.up, chunk);
     if (sum_.is_empty())
       sum_ = {.bytes = std::make_shared<Bytes>(own), .offset = header_bytes(header)};
     else
@@ -224,7 +216,7 @@ void LaneWalk::finish_sum(int chunk) {
     is_decoded_ = false;
     return;
   }
-  const std::size_t bytes = elements_of(tensor(chunk)) * bytes_of(journey_.spec.dtype);
+  const std::size_t bytes = elements_of(tensor(chunk)) * bytes_of(state_.spec.dtype);
   if (!sum.is_in_values && bytes > 0)
     std::memcpy(values(chunk), sum.bytes->data() + sum.offset, bytes);
 }
@@ -232,7 +224,7 @@ void LaneWalk::finish_sum(int chunk) {
 void LaneWalk::end() {
   message_ = nullptr;
   if (!is_decoded_)
-    decode(journey_.spec.up, payload_of(*held_, header_of(journey_.spec.up, held_chunk_)), {},
+    decode(state_.spec.up, payload_of(*held_, header_of(state_.spec.up, held_chunk_)), {},
            {tensor(held_chunk_), values(held_chunk_)});
   is_decoded_ = true;
   held_ = nullptr;
@@ -241,14 +233,14 @@ void LaneWalk::end() {
 // --- where payloads are added
 
 void LaneWalk::add_payload_of(int chunk, ByteView payload) {
-  const CodecSpec& codec = journey_.spec.up;
+  const CodecSpec& codec = state_.spec.up;
   check_payload(codec, tensor(chunk), payload);
   const std::size_t bytes = sum_.bytes->size() - sum_.offset - kFrameCrcBytes;
   add_payload(codec, tensor(chunk), std::span(*sum_.bytes).subspan(sum_.offset, bytes), payload);
 }
 
-// What this member has of a chunk: its own part, encoded once, or the sum that it finished last. A
-// partial sum that is dropped here has been sent on; its buffer gets the whole one later.
+// Finds what this member has of a chunk: its own part, encoded once, or the sum that it finished
+// last. A partial sum that is dropped here has been sent on; its buffer gets the whole one later.
 std::shared_ptr<Bytes>& LaneWalk::contribution(int chunk) {
   if (held_ != nullptr && held_chunk_ == chunk) return held_;
   held_ = std::make_shared<Bytes>(pack(*lane_.up[index(chunk)], chunk));

@@ -1,4 +1,4 @@
-// collective/walk.hpp — one member's way through a plan, for one lane of one operation.
+// collective/walk.hpp — one lane of one operation: elements and codecs on the way through a plan.
 //
 // What takes time is done once: a raw addend is added from the message where it
 // arrived, the first addend of a sum is the sum, and a sum that the member's own
@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "laconic/collective/hop_walk.hpp"
 #include "laconic/collective/run.hpp"
 #include "laconic/link/link.hpp"
 
@@ -21,11 +22,11 @@ struct Lane {
   std::vector<Slice> slices;              // by chunk, as the rest
   std::vector<TensorSpec> tensors;        // 1-D
   std::vector<std::optional<Sender>> up;  // where this member encodes
-  std::optional<Sender> down;             // where it seals, which is at most one chunk
+  std::optional<Sender> down;             // where it encodes a result, at most one chunk
 };
 
 // What the lanes of an operation have in common.
-struct Journey {
+struct OperationState {
   const CollectiveSpec& spec;
   const std::vector<Hop>& hops;
   std::byte* buffer = nullptr;
@@ -39,12 +40,17 @@ struct Journey {
 
 class LaneWalk {
  public:
-  LaneWalk(Journey& journey, Lane& lane, std::uint32_t part);
+  LaneWalk(OperationState& state, Lane& lane, std::uint32_t part);
 
-  // As far as it goes without waiting; true at the end. Throws WireError naming the sender.
+  // Goes as far as it can without waiting; true at the end. Throws WireError naming the sender.
   bool advance(Engine& engine);
   // Requires: not at the end.
-  Rank waits_for() const;
+  Rank waits_for() const { return walk_.waits_for(); }
+
+  // For HopWalk.
+  void act(const Hop& hop);
+  Outgoing message(const Hop& hop);
+  void take(const Hop& hop, Bytes bytes);
 
  private:
   struct Sum {
@@ -54,13 +60,10 @@ class LaneWalk {
     bool is_empty() const { return bytes == nullptr && !is_in_values; }
   };
 
-  bool act(Engine& engine, const Hop& hop);
-  void send(Engine& engine, const Hop& hop);
   std::uint64_t raw_bytes_of(const TensorSpec& what) const;
-  bool receive(Engine& engine, const Hop& hop);
-  void act_here(const Hop& hop);
+  void dispatch(const Hop& hop);
   void encode(int chunk);
-  void seal(int chunk);
+  void encode_result(int chunk);
   void store(int chunk);
   void add(int chunk);
   void add_decoded(int chunk);
@@ -80,12 +83,10 @@ class LaneWalk {
   Bytes pack(Sender& sender, int chunk) const;
   std::shared_ptr<Bytes> take_message();
 
-  Journey& journey_;
+  OperationState& state_;
   Lane& lane_;
-  const Tag tag_;
+  HopWalk walk_;
   const bool adds_payloads_;
-  std::size_t at_ = 0;
-  Rank from_ = -1;  // whose message is at hand
   std::shared_ptr<Bytes> message_;
   bool is_sent_ = false;  // so that nobody may change it
   Frame frame_;           // of a message that came

@@ -5,7 +5,8 @@ namespace laconic {
 namespace {
 
 Count minus(const Count& a, const Count& b) {
-  return {a.messages - b.messages, a.raw_bytes - b.raw_bytes, a.wire_bytes - b.wire_bytes};
+  return {a.messages - b.messages, a.raw_bytes - b.raw_bytes, a.wire_bytes - b.wire_bytes,
+          a.computed_bytes - b.computed_bytes};
 }
 Times minus(const Times& a, const Times& b) {
   return {a.active - b.active, a.exposed - b.exposed, a.codec - b.codec};
@@ -23,6 +24,7 @@ Count& Count::operator+=(const Count& other) {
   messages += other.messages;
   raw_bytes += other.raw_bytes;
   wire_bytes += other.wire_bytes;
+  computed_bytes += other.computed_bytes;
   return *this;
 }
 

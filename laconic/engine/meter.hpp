@@ -2,7 +2,9 @@
 //
 // raw: what would have crossed without encoding. wire: what did, frames and
 // segment headers included (not TCP's own). Both are counted at the sender;
-// received bytes are counted too, so that two ranks can be compared.
+// received bytes are counted too, so that two ranks can be compared. Where nobody
+// sees the messages (a transport's own sum) what any sum must send is computed,
+// and counted as `computed` besides.
 //
 // Time: `active` is when at least one operation of the class was under way,
 // `exposed` when the computing thread waited for one. active - exposed was
@@ -26,6 +28,7 @@ struct Count {
   std::uint64_t messages = 0;
   std::uint64_t raw_bytes = 0;
   std::uint64_t wire_bytes = 0;
+  std::uint64_t computed_bytes = 0;  // the part of wire_bytes that nobody counted
   Count& operator+=(const Count& other);
   bool operator==(const Count&) const = default;
 };

@@ -119,13 +119,14 @@ class NativeSum final : public GradientSum {
     return nullptr;
   }
 
-  // Nobody sees the messages inside the transport: counted is what any sum must send at least,
-  // 2 (D - 1) / D of the buffer, as if by a ring.
+  // Counts what any sum must send at least, 2 (D - 1) / D of the buffer, as if by a ring: nobody
+  // sees the messages inside the transport. The meter says that it is computed.
   void count(std::size_t block) {
     const std::uint64_t bytes =
         2 * (members_ - 1) * elements_[block] * bytes_of(Dtype::f32) / members_;
-    engine_.meter().sent(traffic_, next_member_,
-                         {.messages = 1, .raw_bytes = bytes, .wire_bytes = bytes});
+    engine_.meter().sent(
+        traffic_, next_member_,
+        {.messages = 1, .raw_bytes = bytes, .wire_bytes = bytes, .computed_bytes = bytes});
   }
 
   Engine& engine_;

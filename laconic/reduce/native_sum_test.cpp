@@ -68,7 +68,7 @@ TEST(NativeSum, TakesTheSameSequenceOnAllRanksWhateverTheOrderOfPosting) {
     });
 }
 
-TEST(NativeSum, CountsWhatAnySumMustSend) {
+TEST(NativeSum, CountsWhatAnySumMustSendAndSaysThatItIsComputed) {
   run_ranks(4, [&](Transport& transport) {
     Summing summing(transport);
     Member member(summing, {.algorithm = "native"}, kBlocks);
@@ -77,7 +77,7 @@ TEST(NativeSum, CountsWhatAnySumMustSend) {
     Count expected;
     for (const BlockLayout& block : kBlocks) {
       const std::uint64_t bytes = 2 * 3 * elements_of(block) * 4 / 4;
-      expected += {1, bytes, bytes};
+      expected += {1, bytes, bytes, bytes};
     }
     const MeterReading reading = member.engine.meter().read();
     EXPECT_EQ(sent(reading, Traffic::dp_gradient), expected);

@@ -15,31 +15,55 @@
 namespace laconic {
 namespace {
 
-constexpr std::size_t kFragmentBytes = kFragmentHeaderBytes + kFragmentPayload;
 constexpr std::uint64_t kSentinelSlot = 1'000'000;
-// What may wait here for the socket. The engine sends the urgent first, and only what it has not
-// yet handed over can be overtaken; two fragments keep a link busy.
-constexpr std::size_t kStagedBytes = 2 * kFragmentBytes;
+
+// The memory of a peer: slots to receive in, the ring to send from, a header for each goodbye, and
+// one byte for the sentinel.
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kSlotBytes = (kFragmentBytes + kPage - 1) / kPage * kPage;
+constexpr std::size_t kRingOffset = kSlots * kSlotBytes;
+constexpr std::size_t kGoodbyeOffset = kRingOffset + kStagedBytes;
+constexpr std::size_t kSentinelOffset = kGoodbyeOffset + 2 * kFragmentHeaderBytes;
+
+constexpr std::size_t slot_offset(std::uint64_t fragment) {
+  return fragment % kSlots * kSlotBytes;
+}
+
 // Posting a receive wakes the peer, so small fragments are answered together.
 constexpr std::uint64_t kPostTogether = 4;
 constexpr std::size_t kPostBytes = 64 * 1024;
+// A slot keeps so much between fragments, so that small ones cost no pages.
+constexpr std::size_t kKeptBytes = kPage;
 // gloo adds it to a clock that counts nanoseconds, so it cannot be much longer.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365 * 10);
 
 }  // namespace
+
+// Fragments leave in the order in which they came. So what is free is one piece between the newest
+// and the oldest, or two: behind the newest, and before the oldest.
+std::optional<std::size_t> StagingRing::place_for(std::size_t bytes) const {
+  if (fragments_.empty()) return 0;
+  const std::size_t newest_end = fragments_.back().end, oldest = fragments_.front().begin;
+  const bool is_wrapped = fragments_.back().begin < oldest;
+  const std::size_t limit = is_wrapped ? oldest : kStagedBytes;
+  if (newest_end + bytes <= limit) return newest_end;
+  if (!is_wrapped && bytes <= oldest) return 0;
+  return std::nullopt;
+}
 
 std::string gloo_wire() {
   return fmt::format("laconic gloo 1, {} slots of {} bytes", kSlots, kFragmentBytes);
 }
 
 GlooPeer::GlooPeer(gloo::Context& context, Rank self, Rank peer, Inbox& inbox, Watchdog& watchdog,
-                   std::function<void()> on_crash)
+                   std::atomic<int>& warm_slots, std::function<void()> on_crash)
     : self_(self),
       peer_(peer),
       inbox_(inbox),
       watchdog_(watchdog),
+      warm_slots_(warm_slots),
       on_crash_(std::move(on_crash)),
-      memory_((kSlots + kSendSlots) * kFragmentBytes + 1),
+      memory_(kSentinelOffset + 1),
       buffer_(context.createUnboundBuffer(memory_.data(), memory_.size())) {
   bell_ = watchdog_.add([this] { buffer_->abortWaitSend(); });
   if (post_first_receives()) receiver_ = std::thread([this] { receive(); });
@@ -56,18 +80,6 @@ void GlooPeer::stop() {
   receiver_.join();
 }
 
-std::byte* GlooPeer::receive_slot(std::uint64_t fragment) {
-  return memory_.data() + fragment % kSlots * kFragmentBytes;
-}
-
-std::byte* GlooPeer::send_slot(std::uint64_t fragment) {
-  return memory_.data() + (kSlots + fragment % kSendSlots) * kFragmentBytes;
-}
-
-std::size_t GlooPeer::offset_of(const std::byte* place) const {
-  return static_cast<std::size_t>(place - memory_.data());
-}
-
 // ---- sending
 
 void GlooPeer::send(Tag tag, ByteView message, Deadline deadline) {
@@ -77,8 +89,8 @@ void GlooPeer::send(Tag tag, ByteView message, Deadline deadline) {
     do {
       const ByteView part =
           message.subspan(offset, std::min(kFragmentPayload, message.size() - offset));
-      wait_for_room(tag, sizeof(Header) + part.size(), deadline);
-      post({Kind::message, tag, message.size(), offset}, part);
+      const std::size_t place = wait_for_room(tag, sizeof(Header) + part.size(), deadline);
+      post({Kind::message, tag, message.size(), offset}, part, place);
       offset += part.size();
     } while (offset < message.size());
   } catch (...) {
@@ -112,14 +124,16 @@ void GlooPeer::end_turn() {
   state_changed_.notify_one();
 }
 
-bool GlooPeer::has_room(std::size_t bytes) {
+std::optional<std::size_t> GlooPeer::find_room(std::size_t bytes) {
   const std::lock_guard lock(posting_);
-  if (posted_ == completed_) return true;
-  return posted_ - completed_ < kSlots && staged_bytes_ + bytes <= kStagedBytes;
+  if (staged_.count() >= kSlots) return std::nullopt;
+  return staged_.place_for(bytes);
 }
 
-void GlooPeer::wait_for_room(Tag tag, std::size_t bytes, Deadline deadline) {
-  while (!has_room(bytes)) {
+// Returns where in the ring.
+std::size_t GlooPeer::wait_for_room(Tag tag, std::size_t bytes, Deadline deadline) {
+  for (;;) {
+    if (const auto place = find_room(bytes)) return *place;
     watchdog_.set(bell_, deadline);
     bool is_done = false;
     try {
@@ -138,7 +152,7 @@ void GlooPeer::wait_for_room(Tag tag, std::size_t bytes, Deadline deadline) {
 
 void GlooPeer::note_completion() {
   const std::lock_guard lock(posting_);
-  staged_bytes_ -= sizes_[completed_++ % kSendSlots];
+  staged_.pop();
 }
 
 // The wait was let go: because the peer is lost, because we leave, or because it is time; or late,
@@ -150,24 +164,32 @@ void GlooPeer::refuse_to_wait(Tag tag, Deadline deadline) {
                                    self_, to_text(tag), peer_));
 }
 
-void GlooPeer::post(const Header& header, ByteView payload) {
+void GlooPeer::post(const Header& header, ByteView payload, std::size_t place) {
   const std::lock_guard lock(posting_);
-  std::byte* const place = send_slot(posted_);
+  send_from(kRingOffset + place, header, payload);
+  staged_.push(place, sizeof header + payload.size());
+}
+
+// Requires: the lock of posting.
+void GlooPeer::send_from(std::size_t offset, const Header& header, ByteView payload) {
+  std::byte* const place = memory_.data() + offset;
   std::memcpy(place, &header, sizeof header);
   if (!payload.empty()) std::memcpy(place + sizeof header, payload.data(), payload.size());
   try {
-    buffer_->send(peer_, posted_ % kSlots, offset_of(place), sizeof header + payload.size());
+    buffer_->send(peer_, posted_ % kSlots, offset, sizeof header + payload.size());
   } catch (const std::exception& error) {
     connection_broke(error.what());
   }
-  const std::size_t bytes = sizeof header + payload.size();
-  sizes_[posted_++ % kSendSlots] = bytes;
-  staged_bytes_ += bytes;
+  ++posted_;
 }
 
+// Goodbyes do not wait for room: there is one of each kind at most, and each has its place.
 void GlooPeer::say(Kind kind) {
+  const std::size_t which = kind == Kind::goodbye ? 0 : 1;
   try {
-    post({kind, 0, 0, 0}, {});
+    const std::lock_guard lock(posting_);
+    send_from(kGoodbyeOffset + which * kFragmentHeaderBytes, {kind, 0, 0, 0}, {});
+    staged_.push(staged_.end(), 0);
   } catch (const PeerLost&) {  // then there is nobody to tell
   }
 }
@@ -206,13 +228,13 @@ void GlooPeer::mark_seen() {
 // ---- receiving
 
 void GlooPeer::post_receive(std::uint64_t fragment) {
-  buffer_->recv(peer_, fragment % kSlots, offset_of(receive_slot(fragment)), kFragmentBytes);
+  buffer_->recv(peer_, fragment % kSlots, slot_offset(fragment), kFragmentBytes);
 }
 
 // Before anything is sent: whoever hears from us can then answer without waiting for credits.
 bool GlooPeer::post_first_receives() {
   try {
-    buffer_->recv(peer_, kSentinelSlot, memory_.size() - 1, 1);
+    buffer_->recv(peer_, kSentinelSlot, kSentinelOffset, 1);
     for (std::uint64_t fragment = 0; fragment < kSlots; ++fragment) post_receive(fragment);
     return true;
   } catch (const std::exception& error) {
@@ -227,7 +249,10 @@ void GlooPeer::receive() {
   try {
     for (std::uint64_t fragment = 0;; ++fragment) {
       if (!buffer_->waitRecv(kForever)) return;
-      unposted_bytes += take_fragment({receive_slot(fragment), kFragmentBytes});
+      const std::size_t bytes =
+          take_fragment({memory_.data() + slot_offset(fragment), kFragmentBytes});
+      cool(fragment, bytes);
+      unposted_bytes += bytes;
       if (fragment + 1 - posted < kPostTogether && unposted_bytes < kPostBytes) continue;
       while (posted <= fragment) post_receive(posted++);
       unposted_bytes = 0;
@@ -235,6 +260,18 @@ void GlooPeer::receive() {
   } catch (const std::exception& error) {
     lose(without_place(error.what()));
   }
+}
+
+// Gives back the pages of a slot that has held so many bytes, unless it may stay warm.
+void GlooPeer::cool(std::uint64_t fragment, std::size_t bytes) {
+  bool& is_warm = is_warm_[fragment % kSlots];
+  if (bytes <= kKeptBytes || is_warm) return;
+  if (warm_slots_.fetch_sub(1) > 0) {
+    is_warm = true;
+    return;
+  }
+  warm_slots_.fetch_add(1);
+  memory_.forget(slot_offset(fragment) + kKeptBytes, kSlotBytes - kKeptBytes);
 }
 
 void GlooPeer::lose(const std::string& why) {

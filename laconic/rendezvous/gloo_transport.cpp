@@ -70,6 +70,7 @@ class GlooTransport final : public Transport {
   const int size_;
   Inbox inbox_;
   Watchdog watchdog_;
+  std::atomic<int> warm_slots_ = kWarmSlots;
   std::shared_ptr<gloo::Context> messages_;  // before the peers, whose buffers belong to it
   std::shared_ptr<gloo::Context> sums_;      // apart: a sum that fails takes its connections along
   std::mutex sum_mutex_;
@@ -92,7 +93,7 @@ void GlooTransport::connect(const Meeting& meeting, Store& store, const Interfac
   for (Rank r = 0; r < size_; ++r)
     if (r != rank_)
       peers_[static_cast<std::size_t>(r)] = std::make_unique<GlooPeer>(
-          *messages_, rank_, r, inbox_, watchdog_, [this] { crashed(); });
+          *messages_, rank_, r, inbox_, watchdog_, warm_slots_, [this] { crashed(); });
 }
 
 GlooTransport::~GlooTransport() {

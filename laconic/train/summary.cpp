@@ -146,6 +146,15 @@ nlohmann::ordered_json json_of(const GuardSummary& guard) {
   return json;
 }
 
+// Says so where nobody counted the bytes.
+std::string wire_text(const Count& sent) {
+  const std::string text = human_bytes(static_cast<double>(sent.wire_bytes));
+  if (sent.computed_bytes == 0) return text;
+  if (sent.computed_bytes == sent.wire_bytes) return text + " computed";
+  return fmt::format("{}, {} of it computed", text,
+                     human_bytes(static_cast<double>(sent.computed_bytes)));
+}
+
 }  // namespace
 
 std::string to_text(const TrainSummary& s) {
@@ -206,8 +215,7 @@ std::string to_text(const std::vector<TrafficTotal>& traffic) {
   for (const TrafficTotal& t : traffic)
     table.add({std::string(name_of(t.traffic)),
                with_commas(static_cast<std::int64_t>(t.sent.messages)),
-               human_bytes(static_cast<double>(t.sent.raw_bytes)),
-               human_bytes(static_cast<double>(t.sent.wire_bytes)),
+               human_bytes(static_cast<double>(t.sent.raw_bytes)), wire_text(t.sent),
                fmt::format("{:.1f}x", static_cast<double>(t.sent.raw_bytes) /
                                           static_cast<double>(t.sent.wire_bytes)),
                human_seconds(t.times.active), human_seconds(t.times.exposed),
@@ -244,6 +252,7 @@ std::string to_json(const TrainSummary& s, const RunConfig& config) {
                                {"messages", t.sent.messages},
                                {"raw_bytes", t.sent.raw_bytes},
                                {"wire_bytes", t.sent.wire_bytes},
+                               {"computed_bytes", t.sent.computed_bytes},
                                {"active_seconds", t.times.active},
                                {"exposed_seconds", t.times.exposed},
                                {"codec_seconds", t.times.codec}});

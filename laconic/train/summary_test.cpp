@@ -39,5 +39,16 @@ TEST(Summary, TotalsHaveWhatIsStillQueued) {
   });
 }
 
+TEST(TrafficTable, SaysWhichBytesAreComputed) {
+  const auto row = [](const Count& sent) {
+    return to_text(std::vector<TrafficTotal>{{Traffic::dp_gradient, sent, {}}});
+  };
+  EXPECT_EQ(row({1, 2'000'000, 1'000'000}).find("computed"), std::string::npos);
+  const std::string all = row({1, 2'000'000, 1'000'000, 1'000'000});
+  EXPECT_NE(all.find("1.0 MB computed"), std::string::npos) << all;
+  const std::string part = row({1, 2'000'000, 1'000'000, 500'000});
+  EXPECT_NE(part.find("1.0 MB, 500.0 kB of it computed"), std::string::npos) << part;
+}
+
 }  // namespace
 }  // namespace laconic

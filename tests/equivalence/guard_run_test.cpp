@@ -202,7 +202,7 @@ TEST_F(Guarded, AGoodCodecNeverAlarmsAndLookingChangesNoBit) {
     EXPECT_EQ(ranks[0].guard.classes.size(), 4U);
     for (const auto& [traffic, watch] : ranks[0].guard.classes) {
       EXPECT_GT(watch.worst.cosine, 0.99) << name_of(traffic);
-      EXPECT_EQ(watch.looks, 6) << name_of(traffic);
+      EXPECT_EQ(watch.measurements, 6) << name_of(traffic);
     }
     c.run.folder = folder_ / fmt::format("plain-{}", name_in(kGuardModeNames, guard));
     c.steering.guard = GuardMode::off;
@@ -444,7 +444,7 @@ TEST_F(Guarded, LocalStepsAndMomentsAreWatchedWhereTheyTravel) {
     const auto ranks = run_all(c);
     EXPECT_EQ(alarms_of(ranks), "");
     ASSERT_EQ(ranks[0].guard.classes.size(), 1U);
-    EXPECT_EQ(ranks[0].guard.classes.at(Traffic::dp_gradient).looks, looks);
+    EXPECT_EQ(ranks[0].guard.classes.at(Traffic::dp_gradient).measurements, looks);
   }
 }
 
