@@ -5,7 +5,7 @@
 // writes one, and for more as long as all that it has asked for is below 4 MiB. So
 // its inbox holds two tensors, or 4 MiB of small ones, however many ranks there
 // are, and nobody needs room for the whole. Where several ranks hold a tensor, the
-// first replica gives it, and for the tied embedding the rank with the embedding.
+// first replica gives it, and a shared parameter the rank with its first user.
 #pragma once
 
 #include "laconic/checkpoint/checkpoint.hpp"

@@ -36,7 +36,7 @@
 //    they receive do not stop each other.
 // 2. A transport takes in whatever arrives, asked for or not. So an outbox waits for the network,
 //    never for what its peer is doing. The price is an inbox that grows with what nobody has asked
-//    for yet: who sends much to one rank lets that rank ask for it (train/collect.cpp).
+//    for yet: who sends much to one rank lets that rank ask for it (checkpoint/collect.cpp).
 // 3. advance() never waits, so that one thread is enough for all operations.
 // 4. No lock is held during a wait, nor during transport.send to another rank. Locks are taken in
 //    one order: the progress thread's, a PeerInbox's, an outbox's, the transport's, the recorder's,

@@ -126,7 +126,7 @@ TEST(Verdict, NothingIsBlamedWhenNothingIsWrong) {
 }
 
 TEST(Verdict, EveryPairOfStatesOfOneMessageIsToldApart) {
-  // Of rank 0 (sender) and rank 1 (receiver), with "absent" for one that did nothing.
+  // States of rank 0 (sender) and rank 1 (receiver); "absent" did nothing.
   enum End { absent, posted, done, failed };
   const auto cause = [](End send, End recv) {
     Story story(2);

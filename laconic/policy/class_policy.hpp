@@ -47,7 +47,7 @@ bool is_encoded(Traffic traffic, const RunConfig& config, const SumPlace& place)
 bool is_lossy(const ClassPolicy& policy);
 // The codecs that do.
 std::vector<CodecSpec> lossy_codecs(const ClassPolicy& policy);
-// Every reason why the class cannot be treated so, by key of the configuration.
+// Every reason why the class cannot be overridden so, by key of the configuration.
 Problems check(Traffic traffic, const CodecOverride& codec_override, const RunConfig& config);
 
 // Messages between stages (pp.activation, pp.gradient).

@@ -45,7 +45,7 @@ struct GradientPolicy {
   // Or a name of Algorithm, or "native". "auto" is direct, so that sums are in the order of ranks
   // whatever the size of a block.
   std::string algorithm = "auto";
-  std::string whole_algorithm = "auto";  // of sums that a treatment lets travel whole
+  std::string whole_algorithm = "auto";  // of sums that are bypassed
   std::int64_t rank = 16;                // power_sgd
   double min_ratio = 1.5;  // power_sgd: matrices that would shrink by less travel whole
   // power_sgd: the factors of each block in sums of its own while backward goes on, instead of
@@ -58,8 +58,8 @@ struct GradientPolicy {
 Problems check(const GradientPolicy& policy, Dtype dtype, int members);
 // The policy with another codec in the place of every lossy one: of power_sgd, that of the factors.
 GradientPolicy with_codec(GradientPolicy policy, const CodecSpec& codec);
-// Every reason why sums of this policy cannot be treated so, by key as above. To bypass is always
-// possible; another codec must be lossy, as what it replaces is, and be added the same way.
+// Every reason why sums of this policy cannot be overridden so, by key as above. To bypass is
+// always possible; another codec must be lossy, as what it replaces is, and be added the same way.
 Problems check(const CodecOverride& treatment, const GradientPolicy& policy, Dtype dtype,
                int members);
 

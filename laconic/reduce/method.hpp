@@ -6,8 +6,8 @@
 //   native_sum.cpp     the transport's own sum, block by block in an order all ranks share
 //   power_sgd_sum.cpp  factors of all matrices after the last block
 //   lone_sum.cpp       one member: pays what larger groups left owing, then nothing
-//   steered_sum.cpp    any lossy one of these and a whole one beside it, between which treatments
-//                      choose
+//   steered_sum.cpp    any lossy one of these and a raw one beside it, between which codec
+//                      overrides choose
 #pragma once
 
 #include <map>
@@ -52,10 +52,11 @@ Algorithm algorithm_of(const GradientPolicy& policy);
 // none is cut in two.
 std::vector<std::uint64_t> offsets_of(const GradientPolicy& policy, std::uint64_t elements,
                                       int members);
-// Of the messages of a sum. Requires: not "native".
+// Codecs of the messages of a sum.
 struct CodecPair {
   CodecSpec up, down;
 };
+// Requires: not "native".
 CodecPair codecs_of(const GradientPolicy& policy);
 // The exact or encoded sum of a buffer by this policy.
 CollectiveSpec collective_of(const Group& group, const GradientPolicy& policy, Traffic traffic,

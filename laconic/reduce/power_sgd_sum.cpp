@@ -209,7 +209,7 @@ class PowerSgd final : public Operation {
     for (const NamedTensor& tensor : tensors_) elements += elements_of(tensor.tensor);
     return static_cast<double>(elements - shared_.counts().raw);
   }
-  // Of the tag: after those of the blocks, three for every block.
+  // Units of tags come after those of the blocks, three for every block.
   std::uint32_t unit(std::size_t number) const {
     return static_cast<std::uint32_t>(blocks_ + 3 * span_.first + number);
   }
@@ -268,7 +268,7 @@ class PowerSgd final : public Operation {
   FlatSum raw_, left_, right_;
   std::vector<TensorPlace> places_;  // by tensor
   std::size_t filled_ = 0;           // blocks that have tensors
-  // Of the present step.
+  // The present step's:
   std::vector<float*> buffers_;  // by block; null: not posted
   std::size_t missing_ = 0;
   std::vector<float*> gradients_;  // by tensor

@@ -101,7 +101,7 @@ class SharedLowRank {
     std::size_t elements = 0;
     // Kept from step to step; empty before there is any.
     std::vector<float> basis, residual;
-    // Of the present step.
+    // The present step's:
     const float* gradient = nullptr;
     std::vector<float> input, left, right;  // A_w (with feedback), P, Q
     bool finite = true;

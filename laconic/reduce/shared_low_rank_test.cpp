@@ -287,7 +287,7 @@ TEST(SharedLowRank, IsTheSameOnEveryTarget) {
   });
 }
 
-// Of one worker the share in the output is the output.
+// The share of a single worker in the output is the output.
 TEST(SharedLowRank, AWatchedWorkerSeesItsShareInTheOutputAndItsResidual) {
   for (const bool feedback : {false, true})
     for (const std::size_t count : {1U, 3U}) {

@@ -8,7 +8,7 @@ namespace laconic {
 
 namespace {
 
-// Of `members` ranks, what number `member` remembers of each block.
+// Adds what number `member` of `members` ranks remembers of each block.
 void add_codec_sizes(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,
                      int members, int member, StateSizes& sizes) {
   const auto own = static_cast<std::size_t>(member);

@@ -168,7 +168,7 @@ class SumModel {
     }
   }
 
-  // Of a block. `up` is zero where a rank encodes nothing; `down` is all owners' side by side.
+  // What a block leaves; `up` is zero where a rank encodes nothing, `down` all owners' together.
   struct Memory {
     std::vector<std::vector<float>> up;  // by rank
     std::vector<float> down;

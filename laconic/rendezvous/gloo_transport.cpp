@@ -113,7 +113,7 @@ void GlooTransport::close() {
   inbox_.close();
   for (const auto& peer : peers_)
     if (peer) peer->leave();
-  // Of a sum that has ended here the last bytes may still be on their way to others.
+  // The last bytes of a sum that has ended here may still be on their way to others.
   if (is_summing_) abandon(*sums_);
 }
 

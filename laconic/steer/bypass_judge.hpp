@@ -3,7 +3,7 @@
 // Steps in which sums are exact anyway (dp.gradient.warmup) are not counted, nor is
 // the first in which they are not (memory is touched, caches fill). Then
 // steering.after steps are, all ranks tell what they spent, rank 0 answers for every class that is
-// encoded (train/bypass.hpp), and all do as it says. A checkpoint says that it has
+// encoded (steer/bypass.hpp), and all do as it says. A checkpoint says that it has
 // been decided: a run that goes on keeps to it.
 //
 // With a delta memory most messages of the first epoch are first visits, which are

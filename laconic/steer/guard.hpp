@@ -8,7 +8,7 @@
 //   sign      ─► quantise:bits=4 ─► ...
 //   others    ─► whole
 //
-// and with power_sgd the same for the codec of its factors. What is treated in another way begins
+// and with power_sgd the same for the codec of its factors. A class with another codec begins
 // anew: drift is measured from the first three measurements since.
 //
 // All ranks judge the same numbers in the same order; what rank 0 comes to is done. The state is
@@ -50,7 +50,7 @@ GuardReading reading_of(const Fidelity& fidelity);
 
 // What is remembered of a class from measurement to measurement.
 struct ClassHistory {
-  std::int64_t measurements = 0;  // since its messages are treated as now
+  std::int64_t measurements = 0;  // since its messages are encoded as now
   std::int64_t bad_in_a_row = 0;  // the last so many of them
   GuardReading first;             // mean of the first three of them, or of fewer
   std::int64_t step = 0;          // of the last measurement

@@ -1,9 +1,9 @@
 // steer/steering.hpp — what a run has changed about its messages since it began.
 //
-// Whoever decides (train/bypass.hpp, for one) asks for a CodecOverride of a traffic
+// Whoever decides (steer/bypass.hpp, for one) asks for a CodecOverride of a traffic
 // class; Steering brings it to the links and sums of this rank, remembers it for
 // the checkpoint, and applies it again when a run goes on. What one could get wrong:
-// all ranks must treat the same class in the same way between the same two steps,
+// all ranks must override the same class in the same way between the same two steps,
 // and nothing in a message says that they do not: sums would wait for each other until
 // the deadline. So decisions come from World::decide_on_rank_0(), never from what one
 // rank has measured.
@@ -47,7 +47,7 @@ class Steering {
   // yet.
   Steering(const LinkRegistry& links, SteeringState state);
 
-  // Instead of how the class was treated; `CodecOverride{}` is as configured. The same on all
+  // Replaces the class's override; `CodecOverride{}` is as configured. The same on all
   // ranks, between the same steps. Throws ConfigError. Requires: no step is open.
   void override_codec(Traffic traffic, const CodecOverride& codec_override);
 

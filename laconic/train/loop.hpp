@@ -18,10 +18,10 @@ struct TrainOptions {
   int (*stop_signal)() = nullptr;
   World* world = nullptr;  // null: alone
   LinkFacts link;          // rank 0's count
-  // Before the step after so many, classes are treated so, the same on all ranks: for whoever
-  // steers from outside. A run that goes on finds earlier ones in its checkpoint.
+  // Overrides from the step after so many on, the same on all ranks: for whoever steers from
+  // outside. A run that goes on finds earlier ones in its checkpoint.
   std::map<std::int64_t, CodecOverrides> changes;
-  CostsOf costs = {};  // by which a bypass is judged (train/bypass_judge.hpp); empty: as measured
+  CostsOf costs = {};  // by which a bypass is judged (steer/bypass_judge.hpp); empty: as measured
 };
 
 // Collective. Rank 0 writes and speaks, the others only compute. Throws ConfigError, FileError,

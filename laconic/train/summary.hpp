@@ -56,7 +56,7 @@ struct TrainSummary {
   std::vector<TrafficTotal> traffic;
   PipelineTotal pipeline;
   GuardSummary guard;
-  // Classes that are not treated as configured in the end: {"dp.gradient", "bypassed"}.
+  // Classes that do not travel as configured in the end: {"dp.gradient", "bypassed"}.
   std::vector<std::pair<std::string, std::string>> overrides;
   int signal = 0;  // that ended the run early
 };

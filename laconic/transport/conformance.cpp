@@ -359,7 +359,7 @@ void check_sum_of(Transport& t, std::size_t count) {
     ASSERT_EQ(values[i], static_cast<float>((i + 1) % 1000 * (ranks * (ranks + 1) / 2))) << i;
 }
 
-// Of numbers whose sum depends on the order: all ranks must have the same bits.
+// Sums numbers whose sum depends on the order: all ranks must have the same bits.
 void check_sum_is_one(Transport& t) {
   std::vector<float> values(5000);
   for (std::size_t i = 0; i < values.size(); ++i)

@@ -21,7 +21,7 @@ namespace laconic {
 
 // Append only: the numbers are on the wire.
 enum class Traffic : std::uint8_t {
-  control,  // start-up, agreement on losses and signals, checkpoints
+  control,  // start-up, reduction of losses and signals, checkpoints
   dp_gradient,
   pp_activation,
   pp_gradient,

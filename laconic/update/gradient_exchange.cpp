@@ -199,7 +199,7 @@ void GradientExchange::sum_shared_in_replica(std::int64_t step) {
   }
 }
 
-// Ranks of a pipeline that do not encode (dp.gradient.stages) have nothing to be treated.
+// Ranks of a pipeline that do not encode (dp.gradient.stages) have nothing to override.
 void GradientExchange::add_links(LinkRegistry& registry) {
   const auto add = [&](GradientSum& sum, LinkControl control, std::string prefix) {
     control.override_codec = [&sum](const CodecOverride& codec_override) {

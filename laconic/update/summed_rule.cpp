@@ -23,9 +23,9 @@ void SummedRule::block_done(std::int64_t block) {
   if (config_.dp_gradient.overlap) exchange_.post(block);
 }
 
-// Without a pipeline every rank has the whole gradient in the end, so that the agreement can hide
-// behind the sums. With one nobody has, and the squares, which are known only after the sums,
-// travel with the rest of the agreement: one exchange either way.
+// Without a pipeline every rank has the whole gradient in the end, so that the reduction of
+// losses can hide behind the sums. With one nobody has, and the squares, which are known only after
+// the sums, travel with the losses: one exchange either way.
 Measured SummedRule::measure(double loss, int signal) {
   if (!config_.dp_gradient.overlap) exchange_.post_all();
   const StepShare note{.loss = loss, .signal = signal};

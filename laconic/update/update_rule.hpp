@@ -4,7 +4,7 @@
 //
 //   begin ─► backward: block_done(last) ... block_done(0) ─► measure ─► apply or abandon
 //
-//   alone            one process: nothing to agree on
+//   alone            one process: nothing to exchange
 //   summed           gradients are summed over the dp group (dp.gradient.method codec, power_sgd),
 //                    shared parameters over their stages, too (gradient_exchange.hpp)
 //   compressed_adam  after warm-up the first moment travels, the second stays as it is
