@@ -1,8 +1,8 @@
 // architecture/family.hpp — which kind of model, and how large: a value.
 //
-// A family is a closed set of shapes: std::visit finds what was forgotten. To
-// add one: a struct here and a line in the variant, its spec in a file of its own
-// (gpt_spec.cpp), and its forward in laconic/model. Nothing else knows families by name.
+// A family is one of a closed set of shapes: std::visit finds what was forgotten.
+// docs/architecture.md says how to add one. Beside this folder and laconic/model only
+// whoever reads the configuration (checkpoint/resume.cpp) knows families by name.
 #pragma once
 
 #include <cstdint>
