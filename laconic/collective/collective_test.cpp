@@ -16,7 +16,7 @@ namespace {
 
 // --- what raw collectives should give, by their definitions
 
-// Of the elements of a slice; the others are anything.
+// Sums the elements of a slice; the others are anything.
 template <class T>
 std::vector<T> sum_in_order(const Buffers<T>& in, const std::vector<int>& order, Slice slice) {
   std::vector<T> sum = in[static_cast<std::size_t>(order[0])];

@@ -343,7 +343,7 @@ class SumModel {
   }
 
   const GradientPolicy configured_;
-  GradientPolicy policy_;  // as treated
+  GradientPolicy policy_;  // with its override
   bool is_bypassed_ = false;
   const std::vector<BlockLayout> blocks_;
   const std::size_t members_;
