@@ -28,7 +28,7 @@ import torch.distributed as dist
 import torch.nn as nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-from torch_gpt import Gpt, optimiser
+from torch_gpt import TorchGpt, optimiser
 
 
 def arguments():
@@ -160,7 +160,7 @@ def main():
     options = arguments()
     torch.set_flush_denormal(True)
     torch.manual_seed(1)
-    model = Gpt(options.layers, options.width, options.heads, options.context, options.vocabulary, 0.0)
+    model = TorchGpt(options.layers, options.width, options.heads, options.context, options.vocabulary, 0.0)
     if options.make_weights:
         return write_weights(model, options)
     if options.weights:

@@ -41,7 +41,7 @@ class Layer(nn.Module):
         return x + self.drop(self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh")))
 
 
-class Gpt(nn.Module):
+class TorchGpt(nn.Module):
     def __init__(self, layers, width, heads, tokens, vocabulary, dropout):
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(tokens, width)
@@ -71,7 +71,7 @@ def measure(arguments, foreach):
     layers, width, heads, tokens, vocabulary, batch = map(int, arguments[:6])
     dropout, steps = float(arguments[6]), int(arguments[7])
     torch.manual_seed(1)
-    model = Gpt(layers, width, heads, tokens, vocabulary, dropout)
+    model = TorchGpt(layers, width, heads, tokens, vocabulary, dropout)
     adamw = optimiser(model, foreach)
     times = []
     for i in range(steps + 2):

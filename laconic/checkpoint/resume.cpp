@@ -9,6 +9,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/config/model_family.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/model/hugging_face.hpp"
 #include "laconic/tensor/host.hpp"
@@ -29,17 +30,12 @@ Family configured_family(const RunConfig& config, std::int64_t vocabulary) {
                                     m.context, context_of(family), m.start));
     return family;
   }
-  const std::int64_t tokens = m.vocabulary > 0 ? m.vocabulary : vocabulary;
-  if (tokens == 0)
+  if (m.vocabulary == 0 && vocabulary == 0)
     throw ConfigError(
         fmt::format("model.vocabulary = 0 and {}.json does not exist: say how many token ids "
                     "the data has",
                     config.data.train));
-  return GptShape{.layers = m.layers,
-                  .width = m.width,
-                  .heads = m.heads,
-                  .context = m.context,
-                  .vocabulary = tokens};
+  return family_of(m, vocabulary);
 }
 
 // Parameters, gradients and both moments, and what forward keeps of each block at the very least. A

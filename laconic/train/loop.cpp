@@ -23,6 +23,7 @@
 #include "laconic/train/batch.hpp"
 #include "laconic/train/common_start.hpp"
 #include "laconic/train/reports.hpp"
+#include "laconic/train/run_hooks.hpp"
 #include "laconic/train/step.hpp"
 #include "laconic/update/residual_state.hpp"
 #include "laconic/update/update_rule.hpp"
@@ -46,11 +47,11 @@ DataFacts facts_of(const std::string& prefix) {
 // One run in progress. Members are in the order in which they come to life.
 class Run {
  public:
-  Run(const TrainOptions& options, World& world)
+  Run(const TrainOptions& options, const RunHooks& hooks, World& world)
       : config_(options.config),
         world_(world),
         stop_signal_(options.stop_signal),
-        changes_(options.changes),
+        hooks_(hooks),
         data_(facts_of(config_.data.train)),
         common_(start_all_ranks(options, data_, world)),
         start_(common_.start),
@@ -160,7 +161,7 @@ class Run {
                            .steering = *steering_,
                            .link = options.link,
                            .encoded = encoded_ranks(config_, common_.decisions.encoded_ranks),
-                           .costs = options.costs},
+                           .costs = hooks_.costs},
         start_.state.step);
     if (!judge_->note().empty()) start_.notes.push_back(judge_->note());
     guarding_.emplace(Guarding::Parts{
@@ -290,7 +291,8 @@ class Run {
   void take_step(const StepPlan& plan) {
     world_.set_activity(fmt::format("step {}", start_.state.step + 1));
     reports_->begin_step(start_.state.step + 1);
-    if (const auto changes = changes_.find(start_.state.step); changes != changes_.end())
+    if (const auto changes = hooks_.changes.find(start_.state.step);
+        changes != hooks_.changes.end())
       for (const auto& [traffic, codec_override] : changes->second)
         steering_->override_codec(traffic, codec_override);
     guarding_->before_step(start_.state.step + 1, [&] {
@@ -399,7 +401,7 @@ class Run {
   RunConfig config_;
   World& world_;
   int (*stop_signal_)();
-  std::map<std::int64_t, CodecOverrides> changes_;
+  RunHooks hooks_;
   Stopwatch watch_;
   DataFacts data_;
   CommonStart common_;
@@ -426,10 +428,14 @@ class Run {
 }  // namespace
 
 TrainSummary train(const TrainOptions& options) {
+  return train(options, RunHooks());
+}
+
+TrainSummary train(const TrainOptions& options, const RunHooks& hooks) {
   World alone;
   World& world = options.world != nullptr ? *options.world : alone;
   refuse(check_mesh(options.config, world.size()));
-  return Run(options, world).go();
+  return Run(options, hooks, world).go();
 }
 
 }  // namespace laconic

@@ -3,8 +3,6 @@
 
 #include "laconic/checkpoint/resume.hpp"
 #include "laconic/config/run_config.hpp"
-#include "laconic/steer/bypass_judge.hpp"
-#include "laconic/steer/steering.hpp"
 #include "laconic/train/pipeline_plan.hpp"
 #include "laconic/train/summary.hpp"
 #include "laconic/world/world.hpp"
@@ -18,10 +16,6 @@ struct TrainOptions {
   int (*stop_signal)() = nullptr;
   World* world = nullptr;  // null: alone
   LinkFacts link;          // rank 0's count
-  // Overrides from the step after so many on, the same on all ranks: for whoever steers from
-  // outside. A run that goes on finds earlier ones in its checkpoint.
-  std::map<std::int64_t, CodecOverrides> changes;
-  CostsOf costs = {};  // by which a bypass is judged (steer/bypass_judge.hpp); empty: as measured
 };
 
 // Collective. Rank 0 writes and speaks, the others only compute. Throws ConfigError, FileError,

@@ -24,6 +24,25 @@
 #include "laconic/store/reference_record.hpp"
 #include "laconic/train/batch.hpp"
 
+// What is decided here, in this order, each from what came before it:
+//
+//   schedule  by its name, or from a file.
+//   split     the layers of each stage: as given; or so that the largest stage costs least
+//             (partition()), where a block costs its multiply-adds (`counted_costs`) or the seconds
+//             that measure_blocks() took, forward and backward.
+//   encoded   which gradients between stages are encoded: those that select_gradient_sends() finds
+//             on the critical path of the schedule, or after the last forward of their receiver.
+//   encoded_ranks
+//             how many first ranks encode their sums over replicas (dp.gradient.stages = "auto"). A
+//             rank that ends its backward early has slack: time in which its sums hide. The sums of
+//             a rank weigh 2 (D - 1) / D times its parameters on the wire, D replicas, raw or
+//             encoded (`sum_bytes`); encoding is worth it as long as some rank's sums would end
+//             after all others otherwise (ranks_worth_encoding()).
+//
+// Times come from one place: `costs_of` turns block times, payload bytes and the measured rate into
+// the Costs that estimate() and the selections read. A parameter that several stages share is
+// summed apart when it is fused, and then weighs nothing here.
+
 namespace laconic {
 
 namespace {

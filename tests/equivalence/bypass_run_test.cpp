@@ -47,8 +47,8 @@ class BypassRuns : public PipelineParallel {
           train({.config = c,
                  .start = {.resume = resume},
                  .world = &world,
-                 .link = {.bytes_per_second = rate, .slowest_bytes_per_second = rate},
-                 .costs = costs});
+                 .link = {.bytes_per_second = rate, .slowest_bytes_per_second = rate}},
+                {.costs = costs});
       engine.flush();
       world.gather({});
       engine.flush();

@@ -15,7 +15,7 @@
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/file/test_folder.hpp"
 #include "laconic/train/common_start.hpp"
-#include "laconic/train/loop.hpp"
+#include "laconic/train/run_hooks.hpp"
 #include "laconic/transport/faulty.hpp"
 #include "laconic/transport/in_process.hpp"
 
@@ -74,7 +74,7 @@ class PipelineParallel : public testing::Test {
       ProgressThread progress_thread(engine);
       World world(mesh_of(c), progress_thread);
       const TrainSummary summary =
-          train({.config = c, .start = {.resume = resume}, .world = &world, .changes = changes});
+          train({.config = c, .start = {.resume = resume}, .world = &world}, {.changes = changes});
       engine.flush();
       world.gather({});
       engine.flush();

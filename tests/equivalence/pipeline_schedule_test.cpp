@@ -75,7 +75,8 @@ TEST_F(ScheduleFile, StagesMayLieInAVOrWhereTheyAreSaidToBe) {
       "rank 0: 2F0 2B0 2F1 2B1 2F2 2B2 2F3 2B3\n"
       "rank 1: 0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3\n"
       "rank 2: 1F0 1F1 1B0 1F2 1B1 1F3 1B2 1B3\n";
-  for (const auto& [text, pp, chunks] : {std::tuple{in_a_v, 2, 2}, {twice, 2, 2}, {ends_inside, 3, 1}}) {
+  for (const auto& [text, pp, chunks] :
+       {std::tuple{in_a_v, 2, 2}, {twice, 2, 2}, {ends_inside, 3, 1}}) {
     SCOPED_TRACE(text);
     const RunConfig c = by(text, pp, chunks);
     EXPECT_TRUE(check_pipeline(c).empty()) << to_text(check_pipeline(c));

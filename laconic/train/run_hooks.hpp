@@ -1,0 +1,23 @@
+// train/run_hooks.hpp — for tests: a run in which something happens at a given step, and that does
+// not depend on the clock. Nothing else includes this.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "laconic/steer/bypass_judge.hpp"
+#include "laconic/steer/steering.hpp"
+#include "laconic/train/loop.hpp"
+
+namespace laconic {
+
+struct RunHooks {
+  // Overrides from the step after so many on, the same on all ranks. A run that goes on finds
+  // earlier ones in its checkpoint.
+  std::map<std::int64_t, CodecOverrides> changes = {};
+  CostsOf costs = {};  // by which a bypass is judged; empty: as measured
+};
+
+TrainSummary train(const TrainOptions& options, const RunHooks& hooks);
+
+}  // namespace laconic
