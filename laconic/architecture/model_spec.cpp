@@ -1,5 +1,7 @@
 #include "laconic/architecture/model_spec.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -27,6 +29,41 @@ ModelSpec model_spec(const Family& family, std::int64_t tokens) {
     ModelSpec operator()(const GptShape& shape) const { return gpt_spec(shape, tokens); }
   };
   return std::visit(Visitor{tokens}, family);
+}
+
+Problems check(const ModelSpec& spec) {
+  Problems problems;
+  const auto problem = [&](const std::string& where, std::string what) {
+    problems.push_back({where, std::move(what)});
+  };
+  if (spec.blocks.empty()) problem("model", "has no blocks");
+  if (block_count(spec) > kMostLayers + 2)
+    problem("model", fmt::format("has {} blocks; at most {} are possible", block_count(spec),
+                                 kMostLayers + 2));
+  std::vector<bool> is_used(spec.parameters.size(), false);
+  for (std::size_t b = 0; b < spec.blocks.size(); ++b) {
+    const BlockSpec& block = spec.blocks[b];
+    if (!std::ranges::is_sorted(block.uses, std::ranges::less_equal()))
+      problem(block.name, "lists its parameters out of order, or one twice");
+    for (const std::size_t p : block.uses) {
+      if (p < is_used.size())
+        is_used[p] = true;
+      else
+        problem(block.name, fmt::format("uses parameter {} of {}", p, is_used.size()));
+    }
+    if (block.out.empty() != (b + 1 == spec.blocks.size()))
+      problem(block.name, block.out.empty() ? "hands nothing to the next block"
+                                            : "is the last block, and returns no loss");
+    if (block.out.size() > kMostSeamTensors)
+      problem(block.name, fmt::format("hands on {} tensors; at most {} are possible",
+                                      block.out.size(), kMostSeamTensors));
+    for (const SeamTensor& tensor : block.out)
+      if (tensor.per_sample.empty() || elements_of(tensor) <= 0)
+        problem(block.name, tensor.name + " has no elements");
+  }
+  for (std::size_t p = 0; p < is_used.size(); ++p)
+    if (!is_used[p]) problem(spec.parameters[p].name, "is used by no block");
+  return problems;
 }
 
 std::int64_t elements_of(const ParameterSpec& parameter) {
@@ -73,7 +110,9 @@ std::vector<SharedParameters> shared_parameters(const ModelSpec& spec,
     std::ranges::sort(holders);
     holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
     if (holders.size() < 2) continue;
-    const auto same = std::ranges::find(sets, holders, &SharedParameters::holders);
+    const auto same = std::ranges::find_if(sets, [&](const SharedParameters& set) {
+      return set.holders == holders && set.first_user == users.front();
+    });
     if (same != sets.end())
       same->parameters.push_back(p);
     else

@@ -52,6 +52,13 @@ struct ModelSpec {
   std::vector<BlockSpec> blocks;
 };
 
+// Tags have numbers for so many tensors of a seam, and for so many blocks (kMostLayers and two).
+inline constexpr std::size_t kMostSeamTensors = 8;
+// Everything that keeps it from being a model: a parameter that nobody uses or that is listed out
+// of order, a block in the middle without a seam, a tensor without a size, more than tags can
+// number.
+Problems check(const ModelSpec& spec);
+
 // For samples of so many tokens.
 ModelSpec model_spec(const Family& family, std::int64_t tokens);
 
@@ -68,11 +75,11 @@ std::int64_t first_user(const ModelSpec& spec, std::size_t parameter);
 struct SharedParameters {
   std::vector<std::size_t> parameters;  // by number, ascending
   std::vector<int> holders;             // places in the pipeline, ascending; at least two
-  std::int64_t first_user = 0;          // the first block that uses any of them
+  std::int64_t first_user = 0;          // the first block that uses them
   bool operator==(const SharedParameters&) const = default;
 };
-// `rank_of_block` is the place in the pipeline that holds each block. Sets come in the order of
-// their first user.
+// `rank_of_block` is the place in the pipeline that holds each block. Parameters of one set have
+// the same holders and the same first user. Sets come in the order of their first parameter.
 std::vector<SharedParameters> shared_parameters(const ModelSpec& spec,
                                                 const std::vector<int>& rank_of_block);
 

@@ -62,18 +62,34 @@ TEST(SharedParameters, AreThoseOfSeveralRanks) {
   EXPECT_EQ(shared_parameters(spec, {0, 0, 1, 1, 2}), std::vector{ends});
 }
 
-TEST(SharedParameters, OfTheSameRanksComeTogether) {
+TEST(SharedParameters, OfTheSameRanksAndBlockComeTogether) {
   ModelSpec spec;
-  spec.parameters.resize(3);
-  // Two parameters between ranks 0 and 1, one between ranks 0, 1 and 2.
-  spec.blocks = {{.name = "a", .uses = {0, 1}},
-                 {.name = "b", .uses = {0, 1, 2}},
-                 {.name = "c", .uses = {2}},
-                 {.name = "d", .uses = {2}}};
+  spec.parameters.resize(4);
+  // Two parameters between ranks 0 and 1 and one between 0 and 2, all of block 0; and one between
+  // ranks 0, 1 and 2 from block 1 on.
+  spec.blocks = {{.name = "a", .uses = {0, 1, 2}},
+                 {.name = "b", .uses = {0, 1, 3}},
+                 {.name = "c", .uses = {2, 3}},
+                 {.name = "d", .uses = {3}}};
   const std::vector<SharedParameters> sets = shared_parameters(spec, {0, 1, 2, 0});
-  ASSERT_EQ(sets.size(), 2U);
+  ASSERT_EQ(sets.size(), 3U);
   EXPECT_EQ(sets[0], (SharedParameters{{0, 1}, {0, 1}, 0}));
-  EXPECT_EQ(sets[1], (SharedParameters{{2}, {0, 1, 2}, 1}));
+  EXPECT_EQ(sets[1], (SharedParameters{{2}, {0, 2}, 0}));
+  EXPECT_EQ(sets[2], (SharedParameters{{3}, {0, 1, 2}, 1}));
+}
+
+TEST(ModelSpec, WhatIsNoModelIsRefusedWithAllReasons) {
+  EXPECT_TRUE(check(model_spec(kShape, 6)).empty());
+  ModelSpec spec = model_spec(kShape, 6);
+  std::swap(spec.blocks[1].uses[0], spec.blocks[1].uses[1]);
+  spec.blocks[2].out.clear();
+  spec.blocks[3].out[0].per_sample.clear();
+  spec.blocks[4].uses.push_back(1000);
+  spec.parameters.push_back({"nobody.weight", {2}});
+  const Problems problems = check(spec);
+  ASSERT_EQ(problems.size(), 5U) << to_text(problems);
+  EXPECT_EQ(problems[0].where, "layer 0");
+  EXPECT_EQ(problems[4].where, "nobody.weight");
 }
 
 TEST(Family, MoreLayersThanMessagesHaveNumbersForAreRefused) {

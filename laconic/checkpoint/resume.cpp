@@ -160,6 +160,7 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
   const Family family = configured_family(config, data.vocabulary);
   refuse(check(family));
   const ModelSpec spec = model_spec(family, config.model.context);
+  refuse(check(spec));
   const HeldBlocks held = held_by ? held_by(family, checkpoint) : HeldBlocks();
   require_memory(config, spec, held, options.memory_bytes);
   if (!checkpoint.empty()) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/host_name.hpp"
@@ -13,9 +12,9 @@
 #include "laconic/cli/flights.hpp"
 #include "laconic/cli/transport_table.hpp"
 #include "laconic/config/read.hpp"
-#include "laconic/data/sidecar.hpp"
 #include "laconic/engine/preflight.hpp"
 #include "laconic/file/checksum.hpp"
+#include "laconic/file/mapped_file.hpp"
 #include "laconic/rendezvous/open.hpp"
 #include "laconic/rendezvous/socket.hpp"
 #include "laconic/train/common_start.hpp"
@@ -73,14 +72,18 @@ std::unique_ptr<Transport> decorated(std::unique_ptr<Transport> transport,
   return transport;
 }
 
-// What a dataset holds, wherever it lies: two ranks must not take their samples from different
-// ones.
+// What a dataset holds, wherever it lies and whether or not a sidecar is beside it: two ranks must
+// not take their samples from different ones. Its size, and its first and last megabyte.
 std::string content_of(const std::string& prefix) {
   if (prefix.empty()) return "";
+  constexpr std::size_t kRead = 1 << 20;
   try {
-    if (const std::optional<Sidecar> sidecar = read_sidecar(prefix))
-      return fmt::format("{} tokens, xxh3 {}", sidecar->tokens, sidecar->bin_xxh3);
-    return fmt::format("{} bytes", std::filesystem::file_size(prefix + ".bin"));
+    const MappedFile tokens(prefix + ".bin");
+    const ByteView bytes = tokens.bytes();
+    Checksum sum;
+    sum.update(bytes.first(std::min(kRead, bytes.size())));
+    sum.update(bytes.last(std::min(kRead, bytes.size())));
+    return fmt::format("{} bytes, xxh3 of both ends {}", bytes.size(), sum.hex());
   } catch (const std::exception&) {
     return "cannot be read";
   }
@@ -133,7 +136,7 @@ LinkFacts facts_of(const PreflightReport& report, const Mesh& mesh) {
 // Throws ConfigError where ranks were told different things. What the pre-flight sends is counted
 // like all else.
 PreflightReport look_at_network(Transport& transport, const RunConfig& config, const Place& place,
-                                Meter& meter) {
+                                Meter& meter, bool measures) {
   const std::string text = common_text(config);
   const PreflightReport report = preflight(transport,
                                            {.rank = transport.rank(),
@@ -143,7 +146,7 @@ PreflightReport look_at_network(Transport& transport, const RunConfig& config, c
                                             .config_digest = digest_of(text),
                                             .config_text = text},
                                            {.deadline = deadline_of(config.network),
-                                            .measure = config.network.preflight,
+                                            .measure = measures && config.network.preflight,
                                             .meter = &meter});
   refuse(report.problems);
   if (transport.rank() == 0) {
@@ -199,10 +202,13 @@ TrainSummary train_as_rank(TrainOptions options, const Place& place) {
     if (row.traits.meets_at_store) store = meet(meeting);
     transport = row.connect(place, meeting, store.get());
     if (impossible.empty()) transport = decorated(std::move(transport), config.network);
-    const PreflightReport report = look_at_network(*transport, config, place, before);
+    const PreflightReport report =
+        look_at_network(*transport, config, place, before, impossible.empty());
     if (impossible.empty()) options.link = facts_of(report, mesh_of(config));
-  } catch (const ConfigError&) {
-    throw;
+  } catch (const ConfigError& error) {
+    Problems problems = error.problems();
+    append(problems, impossible);
+    throw ConfigError(std::move(problems));
   } catch (const std::exception&) {  // not all have come
     if (impossible.empty()) throw;
   }

@@ -19,8 +19,6 @@ class FolderConfig {
  public:
   explicit FolderConfig(const std::string& path);  // throws FileError
 
-  // Empty: not said.
-  std::string text(const char* key) const;
   std::int64_t size(const char* key);
   double number(const char* key, double otherwise);
   // Absent or null is fine; anything else must be one of `accepted`.

@@ -140,11 +140,6 @@ FolderConfig::FolderConfig(const std::string& path) : path_(path), json_(read_js
   if (!json_.is_object()) throw FileError(path, "", "is not a JSON object");
 }
 
-std::string FolderConfig::text(const char* key) const {
-  const auto it = json_.find(key);
-  return it != json_.end() && it->is_string() ? it->get<std::string>() : "";
-}
-
 std::int64_t FolderConfig::size(const char* key) {
   const auto it = json_.find(key);
   if (it != json_.end() && it->is_number_integer() && it->get<std::int64_t>() > 0 &&

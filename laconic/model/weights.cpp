@@ -33,17 +33,11 @@ void fill(const ParameterSpec& spec, std::uint64_t seed, at::Tensor& value) {
     draw(value.data_ptr<float>());
 }
 
-// Lists the held blocks that use a parameter.
-std::vector<std::int64_t> held_users(const Weights& weights, std::size_t number) {
-  std::vector<std::int64_t> users = users_of(weights.spec, number);
-  std::erase_if(users, [&](std::int64_t block) { return !weights.holds(block); });
-  return users;
-}
-
 // The first block that uses a parameter has the parameter itself, the others a view of it.
 void make_leaves(Weights& weights) {
   std::vector<bool> is_taken(weights.parameters.size(), false);
   weights.leaves.resize(weights.spec.blocks.size());
+  weights.users.resize(weights.parameters.size());
   for (std::size_t b = 0; b < weights.leaves.size(); ++b) {
     if (!weights.holds(static_cast<std::int64_t>(b))) continue;
     for (const std::size_t number : weights.spec.blocks[b].uses) {
@@ -52,6 +46,7 @@ void make_leaves(Weights& weights) {
       weights.leaves[b].push_back(
           {place, is_taken[place] ? value.detach().requires_grad_(true) : value, {}});
       is_taken[place] = true;
+      weights.users[place].push_back(static_cast<std::int64_t>(b));
     }
   }
 }
@@ -69,18 +64,29 @@ void add_gradient(at::Tensor gradient, at::ScalarType type, at::Tensor& sum) {
 
 Weights make_empty_weights(const Family& family, const at::TensorOptions& like,
                            const HeldBlocks& held, std::int64_t tokens) {
+  return make_empty_weights(family, model_spec(family, tokens > 0 ? tokens : context_of(family)),
+                            like, held);
+}
+
+Weights make_empty_weights(const Family& family, ModelSpec spec, const at::TensorOptions& like,
+                           const HeldBlocks& held) {
   Weights weights{.family = family,
-                  .spec = model_spec(family, tokens > 0 ? tokens : context_of(family)),
+                  .spec = std::move(spec),
                   .parameters = {},
                   .held = held,
                   .places = {},
                   .leaves = {},
+                  .users = {},
                   .sum_type = c10::typeMetaToScalarType(like.dtype())};
+  std::vector<bool> is_used(weights.spec.parameters.size(), false);
+  for (std::size_t b = 0; b < weights.spec.blocks.size(); ++b)
+    if (weights.holds(static_cast<std::int64_t>(b)))
+      for (const std::size_t p : weights.spec.blocks[b].uses) is_used[p] = true;
   const std::vector<ParameterSpec>& specs = weights.spec.parameters;
   for (std::size_t p = 0; p < specs.size(); ++p) {
     LACONIC_ASSERT(is_replicated(specs[p].layout), specs[p].name + " is cut, and nobody cuts yet");
     weights.places.push_back(weights.parameters.size());
-    if (!held_users(weights, p).empty())
+    if (is_used[p])
       weights.parameters.push_back(
           {specs[p].name, at::empty(specs[p].sizes, like).requires_grad_(true), p});
   }
@@ -106,7 +112,7 @@ bool is_copy(const Weights& weights, const Parameter& parameter) {
 }
 
 std::int64_t completing_block(const Weights& weights, const Parameter& parameter) {
-  return held_users(weights, parameter.number).front();
+  return weights.users[weights.places[parameter.number]].front();
 }
 
 void collect_gradients(Weights& weights, std::int64_t block) {
@@ -121,8 +127,8 @@ void collect_gradients(Weights& weights, std::int64_t block) {
 void complete_gradient(Weights& weights, std::size_t place) {
   const at::NoGradGuard no_grad;
   at::Tensor& gradient = weights.parameters[place].gradient;
-  for (std::vector<Leaf>& leaves : weights.leaves)
-    for (Leaf& leaf : leaves)
+  for (const std::int64_t user : weights.users[place])
+    for (Leaf& leaf : weights.leaves[static_cast<std::size_t>(user)])
       if (leaf.place == place && leaf.sum.defined())
         add_gradient(std::exchange(leaf.sum, at::Tensor()), weights.sum_type, gradient);
 }

@@ -45,9 +45,10 @@ struct Weights {
   ModelSpec spec;
   std::vector<Parameter> parameters;  // those that held blocks use, in ascending order of numbers
   HeldBlocks held;
-  std::vector<std::size_t> places;        // by number: in `parameters`, if it is there
-  std::vector<std::vector<Leaf>> leaves;  // by block, as BlockSpec::uses lists them
-  at::ScalarType sum_type = at::kFloat;   // what gradients add up in
+  std::vector<std::size_t> places;               // by number: in `parameters`, if it is there
+  std::vector<std::vector<Leaf>> leaves;         // by block, as BlockSpec::uses lists them
+  std::vector<std::vector<std::int64_t>> users;  // by place: held blocks that use it, ascending
+  at::ScalarType sum_type = at::kFloat;          // what gradients add up in
 
   // Requires: parameter number `p` is held.
   const at::Tensor& value(std::size_t p) const { return parameters[places[p]].value; }
@@ -69,6 +70,11 @@ Weights make_weights(const Family& family, std::uint64_t seed, const at::TensorO
 // The same without values: for reading a checkpoint into.
 Weights make_empty_weights(const Family& family, const at::TensorOptions& like,
                            const HeldBlocks& held = {}, std::int64_t tokens = 0);
+
+// The same for a spec that no family makes: `family` is then for whoever asks for its name.
+// Requires: check(spec) is empty.
+Weights make_empty_weights(const Family& family, ModelSpec spec, const at::TensorOptions& like,
+                           const HeldBlocks& held = {});
 
 // Another rank holds the first block that uses the parameter, and speaks for it.
 bool is_copy(const Weights& weights, const Parameter& parameter);

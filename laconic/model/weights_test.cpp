@@ -78,6 +78,29 @@ TEST(Gradients, OfASharedParameterAreSummedOverItsBlocksFirstToLast) {
   EXPECT_EQ(first_of(weights.parameters[0].gradient), 3);
 }
 
+// A parameter that three blocks use, and one of each block.
+ModelSpec three_users() {
+  ModelSpec spec;
+  spec.parameters = {{"shared", {2}}, {"a", {2}}, {"b", {2}}, {"c", {2}}};
+  spec.blocks = {{.name = "first", .kind = "first", .uses = {0, 1}, .out = {{"x", {2}}}},
+                 {.name = "second", .kind = "second", .uses = {0, 2}, .out = {{"x", {2}}}},
+                 {.name = "third", .kind = "third", .uses = {0, 3}, .out = {}}};
+  return spec;
+}
+
+TEST(Gradients, OfThreeUsersAreAddedInTheOrderOfBlocksWhateverComesFirst) {
+  ASSERT_TRUE(check(three_users()).empty());
+  Weights weights = make_empty_weights(kTinyShape, three_users(), at::TensorOptions());
+  const double big = 1 << 24;
+  // (1 + 1) + big is big + 2, and (big + 1) + 1 is big: the order shows.
+  pretend_backward(weights, 2, big);
+  pretend_backward(weights, 0, 1);
+  pretend_backward(weights, 1, 1);
+  complete_gradient(weights, 0);
+  EXPECT_EQ(first_of(weights.parameters[0].gradient), big + 2);
+  EXPECT_EQ(completing_block(weights, weights.parameters[0]), 0);
+}
+
 TEST(Gradients, HaveAPrecisionOfTheirOwn) {
   Weights weights = make_tiny_weights(at::kFloat);
   weights.sum_type = at::kDouble;

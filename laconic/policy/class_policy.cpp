@@ -171,6 +171,7 @@ std::optional<ClassPolicy> class_policy(Traffic traffic, const RunConfig& config
     case Traffic::tp_gradient:
     case Traffic::tp_weight: return std::nullopt;
   }
+  LACONIC_ASSERT(false, fmt::format("traffic class {}", static_cast<int>(traffic)));
   return std::nullopt;
 }
 

@@ -2,10 +2,12 @@
 #include "laconic/runtime/pipeline_walk.hpp"
 
 #include <ATen/ops/scalar_tensor.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
 #include "laconic/base/clock.hpp"
+#include "laconic/base/error.hpp"
 #include "laconic/tensor/host.hpp"
 
 namespace laconic {
@@ -94,7 +96,7 @@ void Pipeline::Walk::announce_if_complete(std::int64_t block) {
   for (const Leaf& leaf : weights.leaves[static_cast<std::size_t>(block)]) {
     const Parameter& parameter = weights.parameters[leaf.place];
     if (completing_block(weights, parameter) != block) continue;
-    if (std::ranges::any_of(users_of(weights.spec, parameter.number), is_waiting_for)) return;
+    if (std::ranges::any_of(weights.users[leaf.place], is_waiting_for)) return;
     completed.push_back(leaf.place);
   }
   for (const std::size_t place : completed) complete_gradient(weights, place);
@@ -137,6 +139,8 @@ void Pipeline::Walk::send(const Action& a, bool is_activation) {
   const Seam seam = take(is_activation ? outputs : below, {a.stage, a.microbatch});
   // Before all that only the next step waits for.
   const DeadlineKey key = deadline_key(step.step, 0, 0);
+  LACONIC_ASSERT(seam.size() == at.ends.size(),
+                 fmt::format("{} tensors for {} links", seam.size(), at.ends.size()));
   for (std::size_t t = 0; t < seam.size(); ++t)
     at.ends[t]->sender.send(as_rows(seam[t]), message(a, edge, is_activation), key);
 }

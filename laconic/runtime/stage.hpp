@@ -84,9 +84,9 @@ class Stage {
   std::map<int, Cell> cells_;
 };
 
-// One microbatch through all blocks, there and back: returns its mean loss, and makes `weight`
-// times its gradient the parameters' gradient. What a pipeline does with one stage and one
-// microbatch.
+// Takes one microbatch through all blocks, there and back: returns its mean loss, and adds `weight`
+// times its gradient to the parameters' gradients. For tests and benches; a pipeline does the same
+// with one stage and one microbatch.
 double forward_backward(Weights& weights, const Batch& batch, const Pass& pass, double weight,
                         const StageOptions& options = {});
 

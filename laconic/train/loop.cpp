@@ -411,10 +411,10 @@ class Run {
   std::optional<WindowedDataset> valid_;
   std::vector<std::int32_t> token_bytes_;
   std::unique_ptr<UpdateRule> rule_;
-  LinkRegistry links_;  // of rule and pipeline
   FolderFacts facts_;
   std::optional<Reports> reports_;
   std::unique_ptr<Pipeline> pipeline_;
+  LinkRegistry links_;  // rule and pipeline add theirs
   std::optional<Steering> steering_;
   std::optional<BypassJudge> judge_;
   std::optional<Guarding> guarding_;

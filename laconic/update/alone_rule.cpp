@@ -1,4 +1,5 @@
 #include "laconic/policy/class_policy.hpp"
+#include "laconic/tensor/host.hpp"
 #include "laconic/update/residual_state.hpp"
 #include "laconic/update/rule.hpp"
 
@@ -47,7 +48,7 @@ class AloneRule final : public UpdateRule {
       return "residuals of the checkpoint are no gradients: dropped";
     const GradientPolicy policy = policy_of(config_);
     const std::vector<BlockLayout> layouts = block_layouts(weights_);
-    outstanding_ = make_lone_sum(policy, layouts, config_.run.dtype);
+    outstanding_ = make_lone_sum(policy, layouts, dtype_of(weights_.sum_type));
     std::string note = load_sum({.sum = *outstanding_,
                                  .policy = policy,
                                  .layouts = layouts,

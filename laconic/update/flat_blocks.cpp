@@ -30,7 +30,7 @@ std::vector<BlockLayout> block_layouts(const Weights& weights, const ParameterNu
     layouts[b].name = fmt::format("block{}", b);
     for (const std::size_t p : members[b]) {
       const Parameter& parameter = weights.parameters[p];
-      layouts[b].tensors.push_back({parameter.name, spec_of(parameter.value)});
+      layouts[b].tensors.push_back({parameter.name, sum_spec_of(weights, parameter)});
     }
   }
   return layouts;
@@ -66,6 +66,10 @@ void FlatBlocks::give_gradients(Weights& weights) const {
     if (parts_[p].defined())
       weights.parameters[p].gradient =
           parts_[p].to(weights.device());  // the view itself on the CPU
+}
+
+TensorSpec sum_spec_of(const Weights& weights, const Parameter& parameter) {
+  return {.dtype = dtype_of(weights.sum_type), .shape = parameter.value.sizes().vec()};
 }
 
 void copy_gradient(const Parameter& parameter, const at::Tensor& into) {

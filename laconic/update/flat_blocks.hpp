@@ -49,6 +49,9 @@ class FlatBlocks {
   std::vector<at::Tensor> parts_;                  // by place: views of the buffers
 };
 
+// A parameter's gradient in a buffer: its shape, in the type that gradients add up in.
+TensorSpec sum_spec_of(const Weights& weights, const Parameter& parameter);
+
 // `into` becomes the gradient, or zeros, if there is none.
 void copy_gradient(const Parameter& parameter, const at::Tensor& into);
 

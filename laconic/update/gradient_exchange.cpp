@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "laconic/base/error.hpp"
 #include "laconic/policy/class_policy.hpp"
@@ -47,46 +48,72 @@ GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused)
       layouts_(block_layouts(request.weights, fused_parameters(request, is_fused))),
       policy_(policy_of(config_, {.pp = world_.pp_member(), .encoded = request.encoded})),
       sum_(make_gradient_sum(world_.progress_thread(), world_.dp_group(), policy_,
-                             Traffic::dp_gradient, layouts_, config_.run.dtype)) {
-  for (const SharedParameters& set : request.shared)
-    if (is_holder(set, world_)) shared_.push_back(make_shared(set));
-  for (std::size_t i = 1; i < shared_.size(); ++i)
-    LACONIC_ASSERT(shared_[i - 1].set.first_user != shared_[i].set.first_user,
-                   fmt::format("two sets of shared parameters begin in block {}: their messages "
-                               "would have the same tags",
-                               shared_[i].set.first_user));
+                             Traffic::dp_gradient, layouts_, dtype_of(weights_.sum_type))) {
+  require_shared(request);
+  std::set<std::int64_t> taken;  // first users of earlier sets
+  for (std::size_t i = 0; i < request.shared.size(); ++i) {
+    const SharedParameters& set = request.shared[i];
+    const bool is_first = taken.insert(set.first_user).second;
+    const std::int64_t slot =
+        is_first ? set.first_user : block_count(weights_.spec) + static_cast<std::int64_t>(i);
+    if (is_holder(set, world_)) shared_.push_back(make_shared(set, static_cast<std::size_t>(slot)));
+  }
 }
 
-// In the place of the first block that uses them, on all holders: messages of all have the same
-// unit, and are as urgent as that block of the next step.
-GradientExchange::Shared GradientExchange::make_shared(const SharedParameters& set) const {
-  Shared shared{.set = set,
-                .places = {},
-                .group = group_at(world_.mesh(), world_.rank(), set.holders, is_fused_),
-                .layouts = std::vector<BlockLayout>(weights_.spec.blocks.size()),
-                .buffer = {},
-                .parts = {},
-                .sum = nullptr};
+// A parameter that another rank uses, too, and that nobody sums would drift apart unnoticed.
+void GradientExchange::require_shared(const RuleRequest& request) const {
+  ParameterNumbers shared;
+  for (const SharedParameters& set : request.shared)
+    shared.insert(set.parameters.begin(), set.parameters.end());
+  for (const Parameter& p : weights_.parameters)
+    LACONIC_ASSERT(shared.contains(p.number) ||
+                       std::ranges::all_of(users_of(weights_.spec, p.number),
+                                           [&](std::int64_t b) { return weights_.holds(b); }),
+                   p.name + " is used on another rank, too, and in no set of shared parameters");
+}
+
+// `slot` is the place in the layouts, the same on all holders: messages of all have the same unit.
+// It is that of the first block that uses the set, so that they are as urgent as that block of the
+// next step; a second set that begins there has one behind all blocks.
+GradientExchange::Shared GradientExchange::make_shared(const SharedParameters& set,
+                                                       std::size_t slot) const {
+  Shared shared{
+      .set = set,
+      .places = {},
+      .group = group_at(world_.mesh(), world_.rank(), set.holders, is_fused_),
+      .layouts = std::vector<BlockLayout>(std::max(weights_.spec.blocks.size(), slot + 1)),
+      .slot = slot,
+      .buffer = {},
+      .parts = {},
+      .sum = nullptr};
   const auto first = static_cast<std::size_t>(set.first_user);
-  BlockLayout& layout = shared.layouts[first];
-  layout.name = weights_.spec.blocks[first].name + (is_fused_ ? "" : "_pair");
+  BlockLayout& layout = shared.layouts[slot];
+  layout.name = weights_.spec.blocks[first].name + (is_fused_ ? "" : "_pair") +
+                (slot == first ? "" : fmt::format("_{}", slot));
   std::int64_t elements = 0;
   for (const std::size_t number : set.parameters) {
     shared.places.push_back(weights_.places[number]);
     const Parameter& parameter = weights_.parameters[shared.places.back()];
-    layout.tensors.push_back({parameter.name, spec_of(parameter.value)});
+    layout.tensors.push_back({parameter.name, sum_spec_of(weights_, parameter)});
     elements += parameter.value.numel();
   }
-  shared.buffer =
-      at::zeros({elements}, at::TensorOptions().dtype(weights_.sum_type).device(at::kCPU));
+  if (!is_fused_ && shared.places.size() == 1) {  // where the sum over replicas has left it
+    shared.parts = {blocks_.part(shared.places[0])};
+    shared.buffer = shared.parts[0].view(-1);
+  } else {
+    shared.buffer =
+        at::zeros({elements}, at::TensorOptions().dtype(weights_.sum_type).device(at::kCPU));
+  }
   std::int64_t begin = 0;
   for (const std::size_t place : shared.places) {
+    if (!shared.parts.empty() && begin == 0) break;
     const at::Tensor& value = weights_.parameters[place].value;
     shared.parts.push_back(shared.buffer.narrow(0, begin, value.numel()).view(value.sizes()));
     begin += value.numel();
   }
-  shared.sum = make_gradient_sum(world_.progress_thread(), shared.group, shared_policy_of(config_),
-                                 Traffic::embedding_tied, shared.layouts, config_.run.dtype);
+  shared.sum =
+      make_gradient_sum(world_.progress_thread(), shared.group, shared_policy_of(config_),
+                        Traffic::embedding_tied, shared.layouts, dtype_of(weights_.sum_type));
   return shared;
 }
 
@@ -135,7 +162,7 @@ void GradientExchange::post(std::int64_t block) {
 }
 
 void GradientExchange::post_shared(Shared& shared) {
-  shared.sum->post(static_cast<std::size_t>(shared.set.first_user), data_of(shared.buffer));
+  shared.sum->post(shared.slot, data_of(shared.buffer));
 }
 
 void GradientExchange::post_all() {
@@ -233,6 +260,10 @@ std::string GradientExchange::restore_sum(const std::vector<RankTensors>& saved)
   const Mesh before = mesh_of(saved);
   const int pp = world_.mesh().pp;
   if (before.pp != pp) return note_of_other_pipeline(saved, before.pp, pp);
+  if (shared_.empty() && has_shared_residuals(saved))
+    return "residuals of the checkpoint's embedding.tied: nothing is shared between stages here, "
+           "or "
+           "not with this one: dropped";
   const Rank peer = rank_of(before, {.pp = world_.pp_member()});  // then, of the first replica
   return load_sum({.sum = *sum_,
                    .policy = policy_,

@@ -72,13 +72,15 @@ class GradientExchange {
     std::vector<std::size_t> places;  // in Weights::parameters
     Group group;
     std::vector<BlockLayout> layouts;  // all but one are empty
+    std::size_t slot = 0;              // that one
     at::Tensor buffer;                 // flat
     std::vector<at::Tensor> parts;     // by parameter of the set: views of the buffer
     std::unique_ptr<GradientSum> sum;
     std::size_t ready = 0;  // parameters that may leave in this step
   };
 
-  Shared make_shared(const SharedParameters& set) const;
+  void require_shared(const RuleRequest& request) const;
+  Shared make_shared(const SharedParameters& set, std::size_t slot) const;
   void post_shared(Shared& shared);
   std::string restore_sum(const std::vector<RankTensors>& saved) const;
   std::string restore_shared(const Shared& shared, const std::vector<RankTensors>& saved) const;

@@ -48,7 +48,7 @@ std::vector<std::vector<Replica>> train_replicas(const RunConfig& config) {
     World world(Mesh{.dp = transport.size()}, progress_thread);
     Weights weights = make_tiny_weights(at::kFloat);
     OptimiserState state = make_optimiser_state(weights.parameters);
-    const auto rule = make_update_rule({config, weights, world});
+    const auto rule = make_update_rule({config, weights, world, {}, 1});
     for (std::int64_t step = 0; step < kSteps; ++step) {
       rule->begin(step);
       fill_gradients(weights, transport.rank(), step);

@@ -37,6 +37,10 @@ NamedFloats floats_of(const RankTensors& tensors, const std::string& prefix,
   return values;
 }
 
+const char* section_of(const std::string& prefix) {
+  return prefix.starts_with(kShared) ? "embedding.tied" : "dp.gradient";
+}
+
 // Whether the same sum has left anything in another unit.
 bool has_others(const std::vector<RankTensors>& saved, const std::string& prefix) {
   const bool is_shared = prefix.starts_with(kShared);
@@ -64,6 +68,13 @@ RankTensors tensors_of(const NamedFloats& values, const std::string& prefix) {
 bool has_residuals(const std::vector<RankTensors>& saved) {
   return std::ranges::any_of(saved, [](const RankTensors& tensors) {
     return std::ranges::any_of(tensors, [](const auto& item) { return is_residual(item.first); });
+  });
+}
+
+bool has_shared_residuals(const std::vector<RankTensors>& saved) {
+  return std::ranges::any_of(saved, [](const RankTensors& tensors) {
+    return std::ranges::any_of(tensors,
+                               [](const auto& item) { return item.first.starts_with(kShared); });
   });
 }
 
@@ -109,7 +120,8 @@ std::string load_sum(const SumState& state, const std::vector<RankTensors>& save
     states.push_back(floats_of(tensors, state.prefix, state.layouts));
   if (std::ranges::all_of(states, [](const NamedFloats& s) { return s.empty(); }))
     return has_others(saved, state.prefix)
-               ? "residuals of the checkpoint belong to another dp.gradient policy: dropped"
+               ? fmt::format("residuals of the checkpoint belong to another policy of {}: dropped",
+                             section_of(state.prefix))
                : "";
   try {
     const auto parts = reshard(states, state.members, state.policy, state.layouts);
@@ -117,8 +129,7 @@ std::string load_sum(const SumState& state, const std::vector<RankTensors>& save
     return "";
   } catch (const ConfigError& error) {
     return fmt::format("residuals of the checkpoint do not fit {}: dropped ({})",
-                       state.prefix.starts_with(kShared) ? "embedding.tied" : "dp.gradient",
-                       error.problems().front().what);
+                       section_of(state.prefix), error.problems().front().what);
   }
 }
 

@@ -29,6 +29,8 @@ std::string_view unit_of(const RunConfig& config);
 
 RankTensors tensors_of(const NamedFloats& values, const std::string& prefix);
 bool has_residuals(const std::vector<RankTensors>& saved);
+// Residuals of parameters that stages share.
+bool has_shared_residuals(const std::vector<RankTensors>& saved);
 
 // Nothing where there is nothing to say: no tensors, or no pipeline.
 void add_mesh(const Mesh& mesh, RankTensors& tensors);

@@ -65,7 +65,7 @@ class UpdateRule {
   virtual void apply(OptimiserState& state, double lr, double gradient_scale) = 0;
   virtual void abandon() = 0;
 
-  // The sums of this rank; none, when alone.
+  // The sums of this rank; alone, what a run of more ranks left outstanding.
   virtual void add_links(LinkRegistry& registry) = 0;
 
   // What the rule itself remembers beside its sums, where ranks differ in it. Requires: between
@@ -82,8 +82,8 @@ struct RuleRequest {
   const RunConfig& config;
   Weights& weights;  // what the rank holds of the model
   World& world;
-  std::vector<SharedParameters> shared = {};  // over the ranks of a pipeline
-  int encoded = 1;                            // so many first ranks of a pipeline encode
+  std::vector<SharedParameters> shared;  // over the ranks of a pipeline
+  int encoded;                           // so many first ranks of a pipeline encode
 };
 // Requires: check_parallel(config) is empty; config, weights and world outlive the rule.
 std::unique_ptr<UpdateRule> make_update_rule(const RuleRequest& request);

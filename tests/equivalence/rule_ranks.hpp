@@ -173,7 +173,7 @@ class RankOfRules {
   at::Tensor gradient_of(const Parameter& p, std::int64_t step) const {
     const int replica = world_.dp_member();
     const bool has_head = weights_.holds((kShape.layers + 2) - 1);
-    if (!p.number == 0 || !has_head) return run_.gradient(p, step, replica, End::embedding);
+    if (p.number != 0 || !has_head) return run_.gradient(p, step, replica, End::embedding);
     const at::Tensor head = run_.gradient(p, step, replica, End::head);
     return weights_.holds(0) ? run_.gradient(p, step, replica, End::embedding).add_(head) : head;
   }
