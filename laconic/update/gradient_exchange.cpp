@@ -44,6 +44,7 @@ GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused)
       weights_(request.weights),
       world_(request.world),
       is_fused_(is_fused),
+      is_anything_shared_(!request.shared.empty()),
       blocks_(request.weights, fused_parameters(request, is_fused)),
       layouts_(block_layouts(request.weights, fused_parameters(request, is_fused))),
       policy_(policy_of(config_, {.pp = world_.pp_member(), .encoded = request.encoded})),
@@ -265,13 +266,16 @@ std::string GradientExchange::restore_sum(const std::vector<RankTensors>& saved)
            "or "
            "not with this one: dropped";
   const Rank peer = rank_of(before, {.pp = world_.pp_member()});  // then, of the first replica
-  return load_sum({.sum = *sum_,
-                   .policy = policy_,
-                   .layouts = layouts_,
-                   .members = members(),
-                   .member = world_.dp_member(),
-                   .prefix = std::string(unit_of(config_))},
-                  those_of(saved, group_of(before, peer, Axis::dp)));
+  const std::string note = load_sum({.sum = *sum_,
+                                     .policy = policy_,
+                                     .layouts = layouts_,
+                                     .members = members(),
+                                     .member = world_.dp_member(),
+                                     .prefix = std::string(unit_of(config_))},
+                                    those_of(saved, group_of(before, peer, Axis::dp)));
+  if (is_anything_shared_ || !has_shared_residuals(saved)) return note;
+  return note + (note.empty() ? "" : "; ") +
+         "residuals of embedding.tied in the checkpoint: no stages share anything now: dropped";
 }
 
 // Unfused, the holders of all replicas remember the same, since they add the same.

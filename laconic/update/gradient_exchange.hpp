@@ -89,7 +89,8 @@ class GradientExchange {
   Weights& weights_;
   World& world_;
   const bool is_fused_;
-  const FlatBlocks blocks_;  // but for what is fused
+  const bool is_anything_shared_;  // between any ranks of the pipeline
+  const FlatBlocks blocks_;        // but for what is fused
   const std::vector<BlockLayout> layouts_;
   const GradientPolicy policy_;
   const std::unique_ptr<GradientSum> sum_;
