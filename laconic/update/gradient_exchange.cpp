@@ -261,10 +261,6 @@ std::string GradientExchange::restore_sum(const std::vector<RankTensors>& saved)
   const Mesh before = mesh_of(saved);
   const int pp = world_.mesh().pp;
   if (before.pp != pp) return note_of_other_pipeline(saved, before.pp, pp);
-  if (shared_.empty() && has_shared_residuals(saved))
-    return "residuals of the checkpoint's embedding.tied: nothing is shared between stages here, "
-           "or "
-           "not with this one: dropped";
   const Rank peer = rank_of(before, {.pp = world_.pp_member()});  // then, of the first replica
   const std::string note = load_sum({.sum = *sum_,
                                      .policy = policy_,
