@@ -48,7 +48,7 @@ struct RankState {
 
 class Walker {
  public:
-  Walker(const Program& program, const Costs& costs)
+  Walker(const EventProgram& program, const Costs& costs)
       : program_(program),
         costs_(costs),
         ranks_(program.by_rank.size()),
@@ -118,7 +118,7 @@ class Walker {
   }
 
   bool meet(int rank, int which, double now) {
-    const Meeting& meeting = program_.meetings[index(which)];
+    const PairedExchange& meeting = program_.meetings[index(which)];
     const int first = std::exchange(entered_[index(which)], rank);
     if (first == kNone) return false;
     std::vector<Awaited> before = ranks_[index(rank)].last;
@@ -183,7 +183,7 @@ class Walker {
     return walk_.end[index(event)] + (is_message ? costs_.latency : 0);
   }
 
-  const Program& program_;
+  const EventProgram& program_;
   const Costs& costs_;
   Walk walk_;
   std::vector<RankState> ranks_;
@@ -220,7 +220,7 @@ double seconds_of_event(const Costs& costs, const Event& event) {
   }
 }
 
-Walk walk(const Program& program, const Costs& costs) {
+Walk walk(const EventProgram& program, const Costs& costs) {
   return Walker(program, costs).run();
 }
 
@@ -232,7 +232,8 @@ Walk walk(const Program& program, const Costs& costs) {
 // or last_end, if there are none; the slack is latest - end. `waits` stand in the order in which
 // their later events began, and none waits for what has not begun. So from the end of the list
 // latest(w.later) is final before it is used.
-std::vector<double> slack_of_events(const Program& program, const Walk& walk, const Costs& costs) {
+std::vector<double> slack_of_events(const EventProgram& program, const Walk& walk,
+                                    const Costs& costs) {
   std::vector<double> latest(program.events.size(), walk.last_end);
   for (std::size_t i = 0; i < latest.size(); ++i)
     if (program.events[i].kind == EventKind::message) latest[i] -= costs.latency;

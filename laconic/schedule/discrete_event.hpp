@@ -34,7 +34,7 @@ struct Event {
 
 // A blocking message, or two that are exchanged: both ranks enter it together and leave it
 // together. Messages stand by rank of the sender, which is the order on a half duplex wire.
-struct Meeting {
+struct PairedExchange {
   std::array<int, 2> ranks = {kNone, kNone};
   std::vector<int> messages;  // events
 };
@@ -47,16 +47,16 @@ struct Step {
   int action = 0;  // where in the rank's list
 };
 
-struct Program {
+struct EventProgram {
   PipelineShape shape;
   std::vector<std::vector<Step>> by_rank;
   std::vector<Event> events;  // compute by rank and in its order; then messages, then reductions
-  std::vector<Meeting> meetings;
+  std::vector<PairedExchange> meetings;
   int wires = 0;
 };
 
 // Requires: check(lowered) is empty.
-Program compile(const Schedule& lowered, Exchange exchange);
+EventProgram compile(const Schedule& lowered, Exchange exchange);
 
 struct Wait {  // begin of `later` >= end of `earlier` + lag
   int earlier = 0;
@@ -72,13 +72,14 @@ struct Walk {
 };
 
 // Requires: check(costs, program.shape) is empty.
-Walk walk(const Program& program, const Costs& costs);
+Walk walk(const EventProgram& program, const Costs& costs);
 // The same for Wiring::switched, and records no waits. Requires: exchange is asynchronous.
-Walk flow(const Program& program, const Costs& costs);
+Walk flow(const EventProgram& program, const Costs& costs);
 
 // Says for each event how much later it could end without moving last_end, if wires served messages
 // in the same order.
-std::vector<double> slack_of_events(const Program& program, const Walk& walk, const Costs& costs);
+std::vector<double> slack_of_events(const EventProgram& program, const Walk& walk,
+                                    const Costs& costs);
 
 const StageCost& cost_of_stage(const Costs& costs, int stage);
 double seconds_of_event(const Costs& costs, const Event& event);

@@ -45,7 +45,7 @@ class Compiler {
     taken_at_.assign(slots, kNone);
   }
 
-  Program compile() {
+  EventProgram compile() {
     program_.shape = shape();
     program_.by_rank.resize(schedule_.by_rank.size());
     number(is_compute, EventKind::compute);
@@ -139,7 +139,7 @@ class Compiler {
   }
 
   void add_meeting(const std::vector<std::size_t>& slots) {
-    Meeting meeting;
+    PairedExchange meeting;
     for (const std::size_t slot : slots) {
       meeting_[slot] = static_cast<int>(program_.meetings.size());
       meeting.messages.push_back(message_[slot]);
@@ -177,7 +177,7 @@ class Compiler {
 
   const Schedule& schedule_;
   Exchange exchange_;
-  Program program_;
+  EventProgram program_;
   std::vector<std::vector<int>> event_at_;         // by rank and position
   std::vector<std::vector<int>> reduction_after_;  // by rank and position, or kNone
   // By slot.
@@ -188,7 +188,7 @@ class Compiler {
 
 }  // namespace
 
-Program compile(const Schedule& lowered, Exchange exchange) {
+EventProgram compile(const Schedule& lowered, Exchange exchange) {
   return Compiler(lowered, exchange).compile();
 }
 

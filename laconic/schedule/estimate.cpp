@@ -23,8 +23,8 @@ namespace laconic {
 namespace {
 
 using part::EventKind;
+using part::EventProgram;
 using part::kNone;
-using part::Program;
 using part::Walk;
 
 // --- what is wrong with costs
@@ -76,7 +76,7 @@ void check_encoded(Problems& problems, const Costs& costs, const PipelineShape& 
 }
 
 // Says of each rank that is stuck whom it would have to meet.
-Problems describe_stuck(const Schedule& lowered, const Program& program, const Walk& walk) {
+Problems describe_stuck(const Schedule& lowered, const EventProgram& program, const Walk& walk) {
   Problems problems;
   for (int rank = 0; rank < lowered.shape.ranks; ++rank) {
     const int at = walk.stuck_at[index(rank)];
@@ -122,7 +122,7 @@ void add_span(Timing& timing, const part::Event& event, Span span, double latenc
   }
 }
 
-Timing timing_of(const Schedule& schedule, const Costs& costs, const Program& program,
+Timing timing_of(const Schedule& schedule, const Costs& costs, const EventProgram& program,
                  const Walk& walk) {
   const std::size_t ranks = schedule.by_rank.size();
   Timing timing;
@@ -161,12 +161,12 @@ Problems check(const Costs& costs, const PipelineShape& shape) {
 Problems check(const Costs& costs, const Schedule& lowered) {
   Problems problems = check(costs, lowered.shape);
   if (!problems.empty() || costs.exchange == Exchange::asynchronous) return problems;
-  const Program program = part::compile(lowered, costs.exchange);
+  const EventProgram program = part::compile(lowered, costs.exchange);
   return describe_stuck(lowered, program, part::walk(program, costs));
 }
 
 Timing estimate(const Schedule& schedule, const Costs& costs) {
-  const Program program = part::compile(schedule, costs.exchange);
+  const EventProgram program = part::compile(schedule, costs.exchange);
   const Walk walk =
       costs.wiring == Wiring::switched ? part::flow(program, costs) : part::walk(program, costs);
   refuse(describe_stuck(schedule, program, walk));

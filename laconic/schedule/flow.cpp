@@ -36,7 +36,7 @@ struct Flow {
 
 class FlowWalker {
  public:
-  FlowWalker(const Program& program, const Costs& costs)
+  FlowWalker(const EventProgram& program, const Costs& costs)
       : program_(program),
         costs_(costs),
         at_(program.by_rank.size(), 0),
@@ -153,7 +153,7 @@ class FlowWalker {
     if (!flow.events.empty()) start(flow);
   }
 
-  const Program& program_;
+  const EventProgram& program_;
   const Costs& costs_;
   Walk walk_;
   double now_ = 0;
@@ -165,7 +165,7 @@ class FlowWalker {
 
 }  // namespace
 
-Walk flow(const Program& program, const Costs& costs) {
+Walk flow(const EventProgram& program, const Costs& costs) {
   return FlowWalker(program, costs).run();
 }
 

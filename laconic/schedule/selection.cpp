@@ -162,7 +162,7 @@ class CriticalPath {
     return costs_.encoded[index(send.stage - 1)][index(send.microbatch)];
   }
 
-  part::Program program_;
+  part::EventProgram program_;
   Costs costs_;
 };
 

@@ -369,12 +369,33 @@ class Run {
     const RankFolder place = find_rank_folder(world_, folder);
     add_rank_files(world_, place, mine);
     if (!has_memory()) return;
+    std::string failure;
     if (place.is_seen_by_all)
-      links_.save(links_in(place.path));
+      failure = save_links(place.path);
     else
       reports_->line("note: not every rank sees " + place.path +
                      ": what links remember is not saved, and begins anew after a resume");
-    world_.gather({});  // all files are there
+    // All files are there, or the first rank says why not. It takes the folder away then, and must
+    // not while others still write: they would tell of a missing folder instead of a full disk.
+    const std::vector<Bytes> failures =
+        world_.gather(as_bytes(std::span(failure.data(), failure.size())));
+    if (!world_.is_first()) return;
+    for (std::size_t r = 0; r < failures.size(); ++r)
+      if (!failures[r].empty())
+        throw std::runtime_error(
+            fmt::format("rank {} cannot save what its links remember: {}", r,
+                        std::string_view(reinterpret_cast<const char*>(failures[r].data()),
+                                         failures[r].size())));
+  }
+
+  // Returns why it could not; empty: it could.
+  std::string save_links(const std::string& folder) const {
+    try {
+      links_.save(links_in(folder));
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
   }
 
   CheckpointSpec checkpoint_spec() const {
