@@ -67,10 +67,15 @@ function(laconic_unite target)
   set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
+# Kernels are never cold, whatever their folder is: a source's options come last.
 function(laconic_cool target is_cold)
-  if(is_cold AND CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${target} PRIVATE -O1)
+  if(NOT is_cold OR NOT CMAKE_BUILD_TYPE STREQUAL "Release")
+    return()
   endif()
+  target_compile_options(${target} PRIVATE -Og)
+  get_target_property(kernels ${target} SOURCES)
+  list(FILTER kernels INCLUDE REGEX "^kernel/")
+  set_source_files_properties(${kernels} PROPERTIES COMPILE_OPTIONS -O2)
 endfunction()
 
 function(laconic_library name)

@@ -20,6 +20,8 @@ if(NOT LACONIC_TORCH_INCLUDE)
 endif()
 
 add_library(laconic_torch INTERFACE)
+# Without this some of libtorch's headers include all of its two thousand operators.
+target_compile_definitions(laconic_torch INTERFACE AT_PER_OPERATOR_HEADERS)
 target_include_directories(laconic_torch SYSTEM INTERFACE ${LACONIC_TORCH_INCLUDE})
 foreach(lib torch_cpu c10)
   find_library(LACONIC_LIB_${lib} ${lib} HINTS ${LACONIC_TORCH}/lib REQUIRED)
