@@ -210,7 +210,7 @@ class Attempt {
     voice_.say(fmt::format("rank {} {}", rank, describe(state)));
     if (const std::vector<int> others = running(); !others.empty())
       voice_.say(fmt::format("{} may take up to {} to stop", ranks_in(others),
-                             human_seconds(spec_.patience.grace_seconds)));
+                             human_seconds(grace_after(state, spec_.patience))));
   }
 
   // One step harder.

@@ -65,6 +65,12 @@ bool has_failed(const RankState& rank, const Interruption& interruption) {
   return rank.has_ended && code_of(rank) != 0 && !has_obeyed(rank, interruption);
 }
 
+double grace_after(const RankState& failed, const Patience& patience) {
+  const bool is_refusal = failed.signal == 0 && failed.exit_code == kExitRefused;
+  return is_refusal ? std::min(patience.refusal_seconds, patience.grace_seconds)
+                    : patience.grace_seconds;
+}
+
 Decision decide(const RankStates& ranks, const Interruption& interruption, double now,
                 const Patience& patience) {
   if (std::ranges::all_of(ranks, &RankState::has_ended)) return {.is_over = true};
@@ -72,8 +78,8 @@ Decision decide(const RankStates& ranks, const Interruption& interruption, doubl
   if (interruption.signal != 0) decision.pressure = Pressure::interrupt;
   const int first = first_failing(ranks, interruption, [](const RankState&) { return true; });
   if (first >= 0) {
-    const double terminate_at =
-        ranks[static_cast<std::size_t>(first)].ended_at + patience.grace_seconds;
+    const RankState& failed = ranks[static_cast<std::size_t>(first)];
+    const double terminate_at = failed.ended_at + grace_after(failed, patience);
     const double kill_at = terminate_at + patience.terminate_seconds;
     if (now >= terminate_at) decision.pressure = Pressure::terminate;
     if (now >= kill_at) decision.pressure = Pressure::kill;

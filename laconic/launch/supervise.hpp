@@ -6,7 +6,9 @@
 // A rank that fails takes the others with it: they lose a peer and end with
 // exit code 3, by themselves, within the deadline of the network. So they are
 // given a grace, and only who outstays it is pressed: asked to end (SIGTERM),
-// then killed. A user's signal is passed on once; the next one kills.
+// then killed. After a refusal (a configuration that one rank alone cannot read) the
+// grace is short: a peer that never came has no loss to be found out, and nothing is
+// there that could be saved. A user's signal is passed on once; the next one kills.
 //
 // Exit code 3 and an end under our own pressure are consequences. The cause is
 // the first failure that is neither, and its exit code is that of the whole.
@@ -39,6 +41,7 @@ struct Interruption {
 
 struct Patience {
   double grace_seconds = 65;     // from the first failure until SIGTERM
+  double refusal_seconds = 5;    // the same where that was a refusal: for others to refuse as well
   double terminate_seconds = 5;  // from there until SIGKILL
 };
 
@@ -47,6 +50,9 @@ struct Decision {
   Pressure pressure = Pressure::none;
   std::optional<double> ask_again_at;  // when time alone will change the decision
 };
+
+// Seconds from this failure, the first, until SIGTERM.
+double grace_after(const RankState& failed, const Patience& patience);
 
 Decision decide(const RankStates& ranks, const Interruption& interruption, double now,
                 const Patience& patience);

@@ -42,6 +42,22 @@ TEST(Supervise, AfterAFailureTheOthersHaveAGraceThenSigtermThenSigkill) {
   }
 }
 
+TEST(Supervise, AfterARefusalTheOthersDoNotWaitForTheNetwork) {
+  const Patience patience{.grace_seconds = 60, .refusal_seconds = 5, .terminate_seconds = 2};
+  const RankStates refused = {kRunning, exited(2, 1)}, failed = {kRunning, exited(1, 1)};
+  EXPECT_EQ(decide(refused, kNone, 5.9, patience).pressure, Pressure::none);
+  EXPECT_EQ(decide(refused, kNone, 5.9, patience).ask_again_at, 6);
+  EXPECT_EQ(decide(refused, kNone, 6, patience).pressure, Pressure::terminate);
+  EXPECT_EQ(decide(refused, kNone, 8, patience).pressure, Pressure::kill);
+  EXPECT_EQ(decide(failed, kNone, 8, patience).pressure, Pressure::none);
+  // Who refuses after somebody was lost does not cut short the grace of that.
+  EXPECT_EQ(decide({kRunning, exited(1, 1), exited(2, 2)}, kNone, 20, patience).pressure,
+            Pressure::none);
+  // Never longer than the grace of any failure.
+  EXPECT_EQ(decide(refused, kNone, 2, {.grace_seconds = 1, .refusal_seconds = 5}).pressure,
+            Pressure::terminate);
+}
+
 TEST(Supervise, AUsersSignalIsPassedOnAndTheSecondKills) {
   const RankStates ranks = {kRunning, kRunning};
   EXPECT_EQ(decide(ranks, {SIGINT}, 1, kPatience).pressure, Pressure::interrupt);
