@@ -74,8 +74,6 @@ class Sender {
   // The residual itself, element by element; see link/feedback.hpp. Requires, to set: no open step.
   std::span<const float> residual() const { return feedback_.residual(); }
   void set_residual(const std::vector<std::int64_t>& shape, std::span<const float> values);
-  // True if save() has something to save: a residual, references, or a warm start of low_rank.
-  bool has_memory() const;
   DeltaStore* references() { return store_.get(); }  // null unless Delta and a sample was packed
 
  private:
@@ -130,7 +128,6 @@ class Receiver {
   void set_codec(const CodecSpec& codec);  // as the sender's
   void save(const std::string& path);      // as the sender's, but `path` + ".references" only
   void load(const std::string& path);
-  bool has_memory() const { return std::holds_alternative<Delta>(spec_.memory); }  // references
 
   DeltaStore* references() { return store_.get(); }
 

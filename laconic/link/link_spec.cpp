@@ -54,6 +54,11 @@ bool is_lossy(const LinkSpec& link) {
   return is_lossy(link.codec) || std::holds_alternative<Delta>(link.memory);
 }
 
+bool has_memory(const LinkSpec& link) {
+  return !std::holds_alternative<NoMemory>(link.memory) ||
+         std::holds_alternative<LowRank>(link.codec);
+}
+
 std::string to_text(const MemorySpec& memory) {
   if (std::holds_alternative<NoMemory>(memory)) return "none";
   if (const auto* feedback = std::get_if<ErrorFeedback>(&memory))

@@ -68,6 +68,10 @@ Problems check(const LinkSpec& link);
 // True if messages may lose something: by the codec, or by a reference that is rounded.
 bool is_lossy(const LinkSpec& link);
 
+// True if ends remember something that a checkpoint must hold: residuals, references, or a warm
+// start of low_rank, which begins each power step where the last one ended.
+bool has_memory(const LinkSpec& link);
+
 std::string to_text(const MemorySpec& memory);  // "delta:first=half,reference=bf16"
 
 }  // namespace laconic

@@ -84,12 +84,11 @@ TEST(LinkState, ABadMessageOfAnotherShapeLeavesTheResidual) {
   EXPECT_TRUE(same_bits(hit.step(x), spared.step(x)));
 }
 
-TEST(LinkState, AnEndSaysWhetherItRemembers) {
-  const LinkSpec none{"l", Half{}, NoMemory{}}, warm{"l", LowRank{2}, NoMemory{}};
-  EXPECT_FALSE(Sender(none).has_memory() || Receiver(none).has_memory());
-  EXPECT_TRUE(Sender(warm).has_memory() && !Receiver(warm).has_memory());
-  EXPECT_TRUE(Sender(feedback_link()).has_memory() && !Receiver(feedback_link()).has_memory());
-  EXPECT_TRUE(Sender(delta_link()).has_memory() && Receiver(delta_link()).has_memory());
+TEST(LinkState, ASpecSaysWhetherItsEndsRemember) {
+  EXPECT_FALSE(has_memory({"l", Half{}, NoMemory{}}));
+  EXPECT_TRUE(has_memory({"l", LowRank{2}, NoMemory{}}));
+  EXPECT_TRUE(has_memory(feedback_link()));
+  EXPECT_TRUE(has_memory(delta_link()));
 }
 
 TEST(LinkState, SavingNeedsTheEndOfTheStep) {

@@ -252,11 +252,6 @@ void Sender::measure_update(ConstHostTensor x, const float* after) const {
   measure(x, decoded.data(), 0);
 }
 
-bool Sender::has_memory() const {
-  return !std::holds_alternative<NoMemory>(spec_.memory) ||
-         std::holds_alternative<LowRank>(spec_.codec);
-}
-
 void Sender::save(const std::string& path) {
   require_closed();
   feedback_.save(path);

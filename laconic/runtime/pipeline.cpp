@@ -20,12 +20,6 @@ constexpr std::uint64_t kEvaluationNumbers = 1 << 24;  // see MessageSpec
 // Tag units of an edge's tensors: the edge's number, and so much more for each further one.
 constexpr std::uint32_t kUnitsOfATensor = 0x1000;
 
-// Low rank starts each power step from the last one, also where nothing else is remembered.
-bool remembers(const LinkSpec& link) {
-  return !std::holds_alternative<NoMemory>(link.memory) ||
-         std::holds_alternative<LowRank>(link.codec);
-}
-
 // The link of one edge. Ranks of one machine may be given the same folder.
 LinkSpec named(LinkSpec link, const std::string& traffic, const std::string& place, Rank rank) {
   link.name = fmt::format("{}.{}", traffic, place);
@@ -57,10 +51,10 @@ EdgeSpec edge_spec(const Engine& engine, const PipelinePlan& plan, int number, R
 }
 
 // A codec_override may bring a codec that remembers, or take it away for a while.
-bool remembers_with(const CodecOverride& codec_override, LinkSpec link) {
-  if (remembers(link)) return true;
+bool has_memory_with(const CodecOverride& codec_override, LinkSpec link) {
+  if (has_memory(link)) return true;
   link.codec = effective_codec(codec_override, link.codec);
-  return remembers(link);
+  return has_memory(link);
 }
 
 }  // namespace
@@ -271,7 +265,7 @@ void Pipeline::add_links(LinkRegistry& registry) {
           edge->override_of(traffic) = codec_override;
         };
         control.has_memory = [&configured, edge, traffic] {
-          return remembers_with(edge->override_of(traffic), configured);
+          return has_memory_with(edge->override_of(traffic), configured);
         };
         control.save = [&end](const std::string& path) { end.link().save(path); };
         control.load = [&end](const std::string& path) { end.link().load(path); };
