@@ -302,6 +302,10 @@ Mesh mesh_of(const RunConfig& config) {
   return {.pp = static_cast<int>(config.mesh.pp), .dp = static_cast<int>(config.mesh.dp)};
 }
 
+bool has_ends_apart(const RunConfig& config) {
+  return config.mesh.pp > 1 && config.pipeline.schedule != name_of(ScheduleKind::zb_v);
+}
+
 Problems check_stages(const RunConfig& config, std::int64_t layers) {
   const std::int64_t pp = config.mesh.pp, chunks = config.pipeline.chunks;
   Checker c;

@@ -453,6 +453,9 @@ struct RunConfig {
 
 // The ranks that the configuration asks for. Requires: check() is empty.
 Mesh mesh_of(const RunConfig& config);
+// Whether the first and the last stage lie on different ranks: not in a V. Where those of a
+// schedule's file lie is unknown here, and they count as if they did.
+bool has_ends_apart(const RunConfig& config);
 
 // Every impossible value and combination, named by key ("model.heads").
 Problems check(const RunConfig& config);

@@ -124,7 +124,7 @@ Problems check_parallel(const RunConfig& config) {
          fmt::format("\"native\" sums over all {} ranks, and each of the {} parts of a pipeline "
                      "has {}: use \"auto\"",
                      config.mesh.pp * config.mesh.dp, config.mesh.pp, config.mesh.dp)});
-  check_shared(config, problems);
+  if (has_ends_apart(config)) check_shared(config, problems);
   return problems;
 }
 
@@ -163,7 +163,8 @@ std::optional<ClassPolicy> class_policy(Traffic traffic, const RunConfig& config
       return ClassPolicy{traffic, has_replicas, policy_of(config, place),
                          static_cast<int>(config.mesh.dp)};
     case Traffic::embedding_tied:
-      return ClassPolicy{traffic, has_stages, shared_policy_of(config), members_of_shared(config)};
+      return ClassPolicy{traffic, has_ends_apart(config), shared_policy_of(config),
+                         members_of_shared(config)};
     case Traffic::control:
     case Traffic::preflight:
     case Traffic::embedding_rows:

@@ -50,6 +50,34 @@ TEST(ClassPolicy, IsUsedWhereTheMeshHasSuchMessages) {
     }
 }
 
+TEST(ClassPolicy, AnEmbeddingWhoseEndsLieOnOneRankIsNotShared) {
+  RunConfig config = grid(2, 2);
+  const std::pair<const char*, bool> rows[] = {{"gpipe", true},       {"1f1b", true},
+                                               {"interleaved", true}, {"zero_bubble", true},
+                                               {"zb_v", false},       {"file:unread", true}};
+  for (const auto& [schedule, is_shared] : rows) {
+    config.pipeline.schedule = schedule;
+    config.pipeline.chunks = 2;
+    EXPECT_EQ(class_policy(Traffic::embedding_tied, config)->is_used, is_shared) << schedule;
+    EXPECT_TRUE(class_policy(Traffic::pp_gradient, config)->is_used) << schedule;
+  }
+}
+
+// Both settings are about a sum that a V does not have.
+TEST(ClassPolicy, AVRefusesNothingForTheSakeOfASharedEmbedding) {
+  RunConfig adam = grid(2, 2), rounds = grid(2, 2);
+  adam.dp_gradient.method = GradientMethod::compressed_adam;
+  adam.embedding_tied.fused = false;
+  rounds.local.steps = 2;
+  rounds.embedding_tied.codec = "half";
+  for (RunConfig* config : {&adam, &rounds}) {
+    EXPECT_EQ(check_parallel(*config).size(), 1U) << to_text(check_parallel(*config));
+    config->pipeline.schedule = "zb_v";
+    config->pipeline.chunks = 2;
+    EXPECT_EQ(check_parallel(*config).size(), 0U) << to_text(check_parallel(*config));
+  }
+}
+
 TEST(ClassPolicy, RanksThatDoNotEncodeHaveExactSums) {
   RunConfig config = grid(4, 2);
   config.dp_gradient.codec = "quantise:bits=4";
