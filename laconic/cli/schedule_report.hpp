@@ -17,7 +17,7 @@ struct TimedSchedule {
   Costs costs;  // with what `when` has selected
   When when = When::never;
   Timing timing;
-  double without_encoding = 0;  // the makespan if every gradient travelled whole
+  double without_encoding = 0;  // the makespan if every gradient travelled raw
   double without_messages = 0;  // and if messages took no time at all
   int gradient_messages = 0;
   int encoded_messages = 0;

@@ -256,7 +256,7 @@ struct PpGradientSection {
       kLinkMemoryNames);
     v("when", when,
       "which are encoded; epilogue: after the receiver's last forward; critical: those on the "
-      "critical path, as estimated from measured costs; the others travel whole",
+      "critical path, as estimated from measured costs; the others travel raw",
       kGradientWhenNames);
     v("reset", reset, "feedback: forget at the start of every step");
     v("first", first, "delta: codec of samples that are not remembered yet");
@@ -333,12 +333,12 @@ struct DpGradientSection {
     v("warmup", warmup, "steps that travel exactly before the method begins");
     v("algorithm", algorithm, "of the all-reduce", kAllReduceKindNames);
     v("rank", rank, "power_sgd: columns of the factors");
-    v("min_ratio", min_ratio, "power_sgd: matrices that would shrink by less travel whole");
+    v("min_ratio", min_ratio, "power_sgd: matrices that would shrink by less travel raw");
     v("by_block", by_block,
       "power_sgd: a block's factors leave by themselves, during backward, instead of all together");
     v("overlap", overlap, "gradients of a block leave while the block before is in backward");
     v("stages", stages,
-      "pipeline ranks whose gradients are encoded; the others' travel whole: all, the first so "
+      "pipeline ranks whose gradients are encoded; the others' travel raw: all, the first so "
       "many "
       "(\"3\"), a fraction of them (\"0.75\"), or auto: those whose sums would end last");
   }
@@ -373,13 +373,13 @@ struct SteeringSection {
   template <class V>
   void visit(V& v) {
     v("bypass", bypass,
-      "auto: after so many steps messages of a class travel whole from then on, if encoding them "
+      "auto: after so many steps messages of a class travel raw from then on, if encoding them "
       "costs more time than it saves, as measured; the run then depends on the machine",
       kBypassModeNames);
     v("after", after, "bypass: steps that are measured before it is decided");
     v("guard", guard,
       "watch: compare what is sent with what the receiver gets, and warn; fallback: also raise the "
-      "bits, or send whole",
+      "bits, or send raw",
       kGuardModeNames);
     v("every", every, "guard: steps between those that are measured");
     v("shadow", shadow,

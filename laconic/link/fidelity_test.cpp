@@ -108,7 +108,7 @@ TEST(Fidelity, LearnedMapsAreTheReceivers) {
   EXPECT_EQ(seen.messages, 1U);
 }
 
-TEST(Fidelity, WhatTravelsWholeOrIsNotFiniteIsNotCounted) {
+TEST(Fidelity, WhatTravelsRawOrIsNotFiniteIsNotCounted) {
   const TensorSpec tensor{Dtype::f32, {2, 8}};
   Floats x = normal(16, 3);
   Fidelity seen;

@@ -60,7 +60,7 @@ MemorySpec delta_of(const std::string& first, Reference reference, const std::st
 
 Problems check_link(LinkSpec link, const CodecSpec& codec) {
   if (std::holds_alternative<Raw>(codec))
-    return {{"codec", "raw instead of a codec: what shall travel whole is bypassed"}};
+    return {{"codec", "raw instead of a codec: bypass the class to send it raw"}};
   if (std::holds_alternative<Raw>(link.codec))
     return {{"codec", fmt::format("{} instead of raw: messages that lose nothing stay as they are",
                                   to_text(codec))}};
@@ -80,7 +80,7 @@ GradientPolicy policy_of(const RunConfig& config) {
           .down_feedback = g.feedback == FeedbackOf::both,
           .warm_up_steps = g.warmup,
           .algorithm = algorithm_of(g.algorithm, is_plain(g)),
-          .whole_algorithm = algorithm_of(g.algorithm, true),
+          .raw_algorithm = algorithm_of(g.algorithm, true),
           .rank = g.rank,
           .min_ratio = g.min_ratio,
           .by_block = g.by_block,
@@ -108,7 +108,7 @@ GradientPolicy shared_policy_of(const RunConfig& config) {
           .warm_up_steps = config.dp_gradient.warmup,
           .algorithm = algorithm_of(
               is_plain ? config.dp_gradient.algorithm : AllReduceKind::automatic, is_plain),
-          .whole_algorithm = algorithm_of(config.dp_gradient.algorithm, true),
+          .raw_algorithm = algorithm_of(config.dp_gradient.algorithm, true),
           .seed = static_cast<std::uint64_t>(config.run.seed)};
 }
 

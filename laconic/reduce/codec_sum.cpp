@@ -80,9 +80,9 @@ class CodecSum final : public GradientSum {
   }
 
   // Where chunks begin and end stays, so that residuals lie where they did.
-  void override_codec(const CodecOverride& treatment) override {
+  void override_codec(const CodecOverride& codec_override) override {
     const auto [up, down] =
-        codecs_of(treatment.codec ? with_codec(policy_, *treatment.codec) : policy_);
+        codecs_of(codec_override.codec ? with_codec(policy_, *codec_override.codec) : policy_);
     for (auto& sum : sums_)
       if (sum) sum->set_codec(up, down);
   }

@@ -124,16 +124,16 @@ GradientPolicy with_codec(GradientPolicy policy, const CodecSpec& codec) {
   return policy;
 }
 
-Problems check(const CodecOverride& treatment, const GradientPolicy& policy, Dtype dtype,
+Problems check(const CodecOverride& codec_override, const GradientPolicy& policy, Dtype dtype,
                int members) {
-  if (treatment.is_bypassed || !treatment.codec) return {};
-  const std::string codec = to_text(*treatment.codec);
-  if (!is_lossy(*treatment.codec))
-    return {{"codec", "raw instead of a codec: what shall travel whole is bypassed"}};
+  if (codec_override.is_bypassed || !codec_override.codec) return {};
+  const std::string codec = to_text(*codec_override.codec);
+  if (!is_lossy(*codec_override.codec))
+    return {{"codec", "raw instead of a codec: bypass the class to send it raw"}};
   if (!is_lossy(policy.up) && !is_lossy(policy.down))
     return {{"codec",
              fmt::format("{} instead of raw: messages that lose nothing stay as they are", codec)}};
-  const GradientPolicy changed = with_codec(policy, *treatment.codec);
+  const GradientPolicy changed = with_codec(policy, *codec_override.codec);
   Problems problems = check(changed, dtype, members);
   if (problems.empty() && passes_sums_on(changed) != passes_sums_on(policy))
     problems.push_back({"codec", fmt::format("{} instead of {}: sums of the one are passed on as "

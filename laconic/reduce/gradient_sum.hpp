@@ -45,9 +45,9 @@ struct GradientPolicy {
   // Or a name of Algorithm, or "native". "auto" is direct, so that sums are in the order of ranks
   // whatever the size of a block.
   std::string algorithm = "auto";
-  std::string whole_algorithm = "auto";  // of sums that are bypassed
-  std::int64_t rank = 16;                // power_sgd
-  double min_ratio = 1.5;  // power_sgd: matrices that would shrink by less travel whole
+  std::string raw_algorithm = "auto";  // of sums that are bypassed
+  std::int64_t rank = 16;              // power_sgd
+  double min_ratio = 1.5;              // power_sgd: matrices that would shrink by less travel raw
   // power_sgd: the factors of each block in sums of its own while backward goes on, instead of
   // those of all blocks in two flat ones afterwards. With exact factors the same bits, in more
   // messages.
@@ -60,7 +60,7 @@ Problems check(const GradientPolicy& policy, Dtype dtype, int members);
 GradientPolicy with_codec(GradientPolicy policy, const CodecSpec& codec);
 // Every reason why sums of this policy cannot be overridden so, by key as above. To bypass is
 // always possible; another codec must be lossy, as what it replaces is, and be added the same way.
-Problems check(const CodecOverride& treatment, const GradientPolicy& policy, Dtype dtype,
+Problems check(const CodecOverride& codec_override, const GradientPolicy& policy, Dtype dtype,
                int members);
 
 // What lies in a block's flat buffer, in order; nothing, where the block is another rank's. Blocks
@@ -97,7 +97,7 @@ class GradientSum {
   // and of all that is outstanding: residuals leave with the first of them that is committed, so
   // that nothing owed is lost for ever, and none arise until sums are encoded again. Low-rank bases
   // stay. Throws ConfigError as check() says. Requires: no step is open.
-  virtual void override_codec(const CodecOverride& treatment) = 0;
+  virtual void override_codec(const CodecOverride& codec_override) = 0;
 
   // What this rank remembers, named; what a checkpoint holds of it. Requires: no step is open.
   virtual NamedFloats save() const = 0;

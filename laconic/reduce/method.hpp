@@ -36,8 +36,8 @@ std::unique_ptr<GradientSum> make_power_sgd_sum(const SumRequest& request);
 // to bypass.
 std::unique_ptr<GradientSum> make_steered_sum(const SumRequest& request,
                                               std::unique_ptr<GradientSum> encoded);
-// Tags of methods have units below this one; those of whole sums begin here.
-std::uint32_t whole_unit(const std::vector<BlockLayout>& blocks);
+// Tags of methods have units below this one; those of raw sums begin here.
+std::uint32_t raw_unit(const std::vector<BlockLayout>& blocks);
 
 // --- codec method
 

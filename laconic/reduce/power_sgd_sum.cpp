@@ -346,9 +346,9 @@ class PowerSgdSum final : public GradientSum {
     return all;
   }
 
-  void override_codec(const CodecOverride& treatment) override {
+  void override_codec(const CodecOverride& codec_override) override {
     const CodecPair codecs =
-        codecs_of(treatment.codec ? with_codec(policy_, *treatment.codec) : policy_);
+        codecs_of(codec_override.codec ? with_codec(policy_, *codec_override.codec) : policy_);
     for (const auto& part : parts_) part->set_codec(codecs);
   }
 

@@ -205,7 +205,7 @@ TEST(Reshard, APolicyWithoutMemoriesRefusesWhatIsOutstanding) {
       EXPECT_THROW(reshard({lone}, members, policy, kBlocks), ConfigError) << members;
     EXPECT_THROW(make_lone_sum(policy, kBlocks, Dtype::f32)->load(lone), ConfigError);
   }
-  const NamedFloats bias = {{"bias.residual", std::vector<float>(44, 1.0F)}};  // travels whole
+  const NamedFloats bias = {{"bias.residual", std::vector<float>(44, 1.0F)}};  // travels raw
   const GradientPolicy power{.method = ReduceMethod::power_sgd, .rank = 4};
   EXPECT_THROW(reshard({bias}, 3, power, kBlocks), ConfigError);
 }

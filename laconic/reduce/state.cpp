@@ -22,7 +22,7 @@ void add_codec_sizes(const GradientPolicy& policy, const std::vector<BlockLayout
   }
 }
 
-// By power_sgd; the others travel whole and owe nothing.
+// By power_sgd; the others travel raw and owe nothing.
 bool is_factored(const GradientPolicy& policy, const NamedTensor& tensor) {
   const double ratio = low_rank_ratio(policy.rank, tensor.tensor);
   return ratio != 0 && ratio >= policy.min_ratio;

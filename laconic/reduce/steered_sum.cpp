@@ -6,14 +6,14 @@ namespace laconic {
 
 namespace {
 
-SumRequest wholly(SumRequest request) {
-  request.first_unit = whole_unit(request.blocks);
-  request.policy = {.algorithm = request.policy.whole_algorithm, .seed = request.policy.seed};
+SumRequest raw_request(SumRequest request) {
+  request.first_unit = raw_unit(request.blocks);
+  request.policy = {.algorithm = request.policy.raw_algorithm, .seed = request.policy.seed};
   return request;
 }
 
 // Two sums that never work in the same step. The encoded one keeps what it remembers while the
-// whole one works, but for residuals, which are paid first.
+// raw one works, but for residuals, which are paid first.
 class SteeredSum final : public GradientSum {
  public:
   SteeredSum(const SumRequest& request, std::unique_ptr<GradientSum> encoded)
@@ -29,8 +29,8 @@ class SteeredSum final : public GradientSum {
   }
   void begin_shadow(std::uint64_t step) override {
     is_shadow_ = true;
-    make_whole();
-    whole_->begin(step);
+    make_raw();
+    raw_->begin(step);
   }
   void post(std::size_t block, std::byte* buffer) override {
     if (is_bypassed_ && !is_shadow_) add_owed(block, buffer);
@@ -51,11 +51,11 @@ class SteeredSum final : public GradientSum {
   void measure_fidelity(bool is_on) override { encoded_->measure_fidelity(is_on); }
   Fidelity fidelity() const override { return encoded_->fidelity(); }
 
-  void override_codec(const CodecOverride& treatment) override {
-    refuse(check(treatment, request_.policy, request_.dtype, members_));
-    encoded_->override_codec({.codec = codec_of(treatment)});
-    is_bypassed_ = treatment.is_bypassed;
-    if (is_bypassed_) make_whole();
+  void override_codec(const CodecOverride& codec_override) override {
+    refuse(check(codec_override, request_.policy, request_.dtype, members_));
+    encoded_->override_codec({.codec = codec_of(codec_override)});
+    is_bypassed_ = codec_override.is_bypassed;
+    if (is_bypassed_) make_raw();
     look_for_owed();
   }
 
@@ -66,14 +66,14 @@ class SteeredSum final : public GradientSum {
   }
 
  private:
-  GradientSum& now() { return is_bypassed_ || is_shadow_ ? *whole_ : *encoded_; }
+  GradientSum& now() { return is_bypassed_ || is_shadow_ ? *raw_ : *encoded_; }
 
-  void make_whole() {
-    if (whole_ == nullptr) whole_ = make_codec_sum(wholly(request_));
+  void make_raw() {
+    if (raw_ == nullptr) raw_ = make_codec_sum(raw_request(request_));
   }
 
-  static std::optional<CodecSpec> codec_of(const CodecOverride& treatment) {
-    return treatment.is_bypassed ? std::nullopt : treatment.codec;
+  static std::optional<CodecSpec> codec_of(const CodecOverride& codec_override) {
+    return codec_override.is_bypassed ? std::nullopt : codec_override.codec;
   }
 
   void look_for_owed() { owed_ = is_bypassed_ ? encoded_->save() : NamedFloats(); }
@@ -94,7 +94,7 @@ class SteeredSum final : public GradientSum {
   const int members_;
   const std::vector<ResidualSlice> places_;
   const std::unique_ptr<GradientSum> encoded_;
-  std::unique_ptr<GradientSum> whole_;  // from the first time on that it is needed
+  std::unique_ptr<GradientSum> raw_;  // from the first time on that it is needed
   bool is_bypassed_ = false;
   bool is_shadow_ = false;  // the step under way
   NamedFloats owed_;        // by the state's names; bypassed, until it is paid
@@ -103,7 +103,7 @@ class SteeredSum final : public GradientSum {
 }  // namespace
 
 // power_sgd has four of each block's, the others fewer.
-std::uint32_t whole_unit(const std::vector<BlockLayout>& blocks) {
+std::uint32_t raw_unit(const std::vector<BlockLayout>& blocks) {
   return static_cast<std::uint32_t>(4 * blocks.size());
 }
 

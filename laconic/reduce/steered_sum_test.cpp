@@ -42,10 +42,10 @@ std::vector<Row> rows() {
   return all;
 }
 
-// When a treatment begins, and whether the step is committed.
+// When an override begins, and whether the step is committed.
 struct Change {
   std::uint64_t step;
-  CodecOverride treatment;
+  CodecOverride codec_override;
 };
 
 std::vector<std::vector<Change>> plans(const CodecOverride& another) {
@@ -62,15 +62,15 @@ constexpr std::uint64_t kAbandoned = 3;  // a step that is taken back: whatever 
 template <class T>
 void expect_model(const Row& row, const std::vector<Change>& plan, int members) {
   const std::string where = fmt::format("{}, {} members, {} at step {}", row.name, members,
-                                        to_text(plan[0].treatment), plan[0].step);
+                                        to_text(plan[0].codec_override), plan[0].step);
   run_ranks(members, [&](Transport& transport) {
     Member member(transport, row.policy, kBlocks, kDtypeOf<T>);
     SumModel<T> model(row.policy, kBlocks, members);
     for (std::uint64_t step = 0; step < kSteps; ++step) {
       for (const Change& change : plan)
         if (change.step == step) {
-          member.sum->override_codec(change.treatment);
-          model.override_codec(change.treatment);
+          member.sum->override_codec(change.codec_override);
+          model.override_codec(change.codec_override);
         }
       auto values = gradients<T>(kBlocks, transport.rank(), step);
       member.exchange(step, values);
@@ -100,8 +100,8 @@ TEST(SteeredSum, AShadowIsThePlainSumAndLeavesNoTrace) {
         for (std::uint64_t step = 0; step < kSteps; ++step) {
           for (const Change& change : plan)
             if (change.step == step) {
-              member.sum->override_codec(change.treatment);
-              model.override_codec(change.treatment);
+              member.sum->override_codec(change.codec_override);
+              model.override_codec(change.codec_override);
             }
           const std::string where = fmt::format("{}, step {}", row.name, step);
           const auto all = all_gradients<float>(kBlocks, kRanks, step);
@@ -165,7 +165,7 @@ TEST(SteeredSum, WhatIsOwedLeavesWithTheFirstWholeSum) {
 
 TEST(SteeredSum, FromTheBeginningIsThePlainSumByItsOwnAlgorithm) {
   GradientPolicy policy = policy_by("quantise:bits=2");
-  policy.whole_algorithm = "ring";
+  policy.raw_algorithm = "ring";
   run_ranks(4, [&](Transport& transport) {
     Member steered(transport, policy, kBlocks);
     steered.sum->override_codec(kBypassed);
@@ -197,7 +197,7 @@ TEST(SteeredSum, FromTheBeginningIsThePlainSumByItsOwnAlgorithm) {
   }
 }
 
-TEST(SteeredSum, GoesOnFromWhatItSavedWhetherLoadedBeforeOrAfterItIsTreated) {
+TEST(SteeredSum, GoesOnFromWhatItSavedWhetherLoadedBeforeOrAfterItIsOverridden) {
   for (const Row& row : rows())
     for (const bool is_treated_first : {false, true}) {
       std::vector<NamedFloats> states(2);
@@ -241,8 +241,8 @@ TEST(SteeredSum, RanksThatAreTreatedDifferentlyDoNotTakeOneForTheOther) {
 
 TEST(SteeredSum, WhatCannotBeIsRefused) {
   const GradientPolicy quantise = policy_by("quantise:bits=4");
-  const auto problems = [](const CodecOverride& treatment, const GradientPolicy& policy) {
-    return check(treatment, policy, Dtype::f32, 2).size();
+  const auto problems = [](const CodecOverride& codec_override, const GradientPolicy& policy) {
+    return check(codec_override, policy, Dtype::f32, 2).size();
   };
   EXPECT_EQ(problems({}, quantise), 0U);
   EXPECT_EQ(problems(kBypassed, quantise), 0U);

@@ -116,10 +116,11 @@ class SumModel {
     for (SharedLowRank& worker : workers_) worker.abandon();
   }
 
-  void override_codec(const CodecOverride& treatment) {
-    policy_ = !treatment.is_bypassed && treatment.codec ? with_codec(configured_, *treatment.codec)
-                                                        : configured_;
-    is_bypassed_ = treatment.is_bypassed && members_ > 1;
+  void override_codec(const CodecOverride& codec_override) {
+    policy_ = !codec_override.is_bypassed && codec_override.codec
+                  ? with_codec(configured_, *codec_override.codec)
+                  : configured_;
+    is_bypassed_ = codec_override.is_bypassed && members_ > 1;
   }
 
   // What the member must save.
@@ -135,7 +136,7 @@ class SumModel {
   }
 
  private:
-  // What a rank owes to a block is part of what it contributes when that travels whole.
+  // What a rank owes to a block is part of what it contributes when that travels raw.
   void add_owed(std::size_t member, std::size_t block, std::vector<T>& values) const {
     if (workers_.empty()) {
       const auto offsets = offsets_of(configured_, values.size(), static_cast<int>(members_));

@@ -40,7 +40,7 @@ namespace laconic {
 struct PipelinePlan {
   Schedule schedule;               // lowered
   std::vector<BlockRange> stages;  // by stage
-  GradientSends encoded;           // gradients that do not travel whole; empty: all are encoded
+  GradientSends encoded;           // gradients that do not travel raw; empty: all are encoded
   LinkSpec activation;             // names get the edge's number
   LinkSpec gradient;
 };
@@ -70,7 +70,7 @@ struct PipelineStep {
   double weight = 1;                      // of each microbatch's mean loss in the step's
   // Samples of the next step, by microbatch; empty: not known.
   std::span<const std::vector<std::uint64_t>> next_samples;
-  // Everything travels whole and nothing is remembered, whatever the plan says; tags are those of
+  // Everything travels raw and nothing is remembered, whatever the plan says; tags are those of
   // the step. Requires: all ranks have ended such a run before any begins the next, and abandon it.
   bool is_shadow = false;
   // The gradients of the parameters that a block completes (model/weights.hpp) are there.
@@ -106,7 +106,7 @@ class Pipeline {
   void commit();
   void abandon();
 
-  // The mean loss of a microbatch, without gradients and memories, whole; 0 but where the last
+  // The mean loss of a microbatch, without gradients and memories, raw; 0 but where the last
   // stage is. All ranks call it for the same microbatches in the same order; `number` counts them.
   double evaluate(const Batch& batch, std::uint64_t number);
 

@@ -127,9 +127,9 @@ MessageSpec Pipeline::Walk::message(const Action& a, int edge, bool is_activatio
       is_activation || encoded.empty() ||
       encoded[static_cast<std::size_t>(edge)][static_cast<std::size_t>(a.microbatch)];
   Edge& at = *pipeline.edge_at(edge);
-  const bool is_whole = !is_selected || (is_activation ? at.activation : at.gradient).is_bypassed;
+  const bool is_raw = !is_selected || (is_activation ? at.activation : at.gradient).is_bypassed;
   return {.number = a.microbatch,
-          .use = is_whole || step.is_shadow ? Use::bypass : Use::train,
+          .use = is_raw || step.is_shadow ? Use::bypass : Use::train,
           .samples = step.inputs[static_cast<std::size_t>(a.microbatch)].samples};
 }
 

@@ -10,9 +10,9 @@
 //   without slack could be made shorter. Then a critical path has nothing left to
 //   shorten, and encoding more would not help: T(S) = T(all).
 //
-//   Down: a gradient can travel whole if its slack is at least the seconds that
+//   Down: a gradient can travel raw if its slack is at least the seconds that
 //   this adds. Two that could do it each may share their slack, so batches of them
-//   are tried, and halved when the step gets longer. A whole message leaves the
+//   are tried, and halved when the step gets longer. A raw message leaves the
 //   others no more slack than before: what was needed once stays needed, and what
 //   is left at the end cannot be spared.
 //
@@ -84,7 +84,7 @@ GradientSends select_epilogue(const Schedule& lowered) {
 }
 
 struct Seconds {
-  double whole = 0;
+  double raw = 0;
   double encoded = 0;
 };
 
@@ -124,7 +124,7 @@ class CriticalPath {
     return has_changed;
   }
 
-  // Finds those that each could travel whole; maybe not all at once.
+  // Finds those that each could travel raw; maybe not all at once.
   std::vector<Action> spare_of(const part::Walk& walk) {
     const std::vector<double> slack = part::slack_of_events(program_, walk, costs_);
     std::vector<Action> spare;
@@ -132,14 +132,14 @@ class CriticalPath {
       const Action& action = program_.events[i].action;
       if (action.op != Op::send_gradient || !encoded(action)) continue;
       const Seconds seconds = seconds_of(action, costs_);
-      if (slack[i] >= seconds.whole - seconds.encoded - kTolerance * walk.last_end)
+      if (slack[i] >= seconds.raw - seconds.encoded - kTolerance * walk.last_end)
         spare.push_back(action);
     }
     std::ranges::stable_sort(spare, {}, &Action::microbatch);
     return spare;
   }
 
-  // Lets as many at once travel whole as goes well.
+  // Lets as many at once travel raw as goes well.
   void take_back(std::vector<Action> spare, double longest) {
     std::size_t batch = spare.size();
     while (!spare.empty()) {

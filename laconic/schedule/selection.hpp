@@ -25,7 +25,7 @@ When parse_when(std::string_view name);  // throws ConfigError
 // nothing.
 //
 // critical: begins with none, encodes every gradient message without slack, estimates again, and
-// ends when no message that travels whole is on the critical path, or none of them is cheaper
+// ends when no message that travels raw is on the critical path, or none of them is cheaper
 // encoded. Then takes back, early microbatches first, what is not needed for that time: a gradient
 // that is exchanged with an activation of the same length is on the critical path, and encoding it
 // brings nothing. What is left makes the step as short as encoding all would, and no single one

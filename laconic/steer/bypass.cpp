@@ -24,7 +24,7 @@ ClassCosts slowest(const std::vector<ClassCosts>& ranks) {
   ClassCosts most;
   for (const ClassCosts& c : ranks)
     for (const auto field : {&ClassCosts::messages, &ClassCosts::raw_bytes, &ClassCosts::wire_bytes,
-                             &ClassCosts::codec_seconds, &ClassCosts::whole_seconds,
+                             &ClassCosts::codec_seconds, &ClassCosts::raw_seconds,
                              &ClassCosts::exposed_seconds, &ClassCosts::active_seconds})
       most.*field = std::max(most.*field, c.*field);
   return most;
@@ -60,21 +60,21 @@ BypassAnswer answer(const BypassQuestion& question) {
   if (is_in_computing_thread(question.traffic)) {
     const double hidden = std::max(0.0, wire - waited);
     answer.encoded_seconds = c.codec_seconds + std::min(wire, waited);
-    answer.whole_seconds = c.whole_seconds + std::max(0.0, raw - hidden);
+    answer.raw_seconds = c.raw_seconds + std::max(0.0, raw - hidden);
   } else {
     const double s = question.background_cost;
     const double encoded = c.codec_seconds + wire;
     const double hidden = std::max(0.0, encoded - waited);
     answer.encoded_seconds = std::min(encoded, waited) + s * c.codec_seconds;
-    answer.whole_seconds = std::max(0.0, c.whole_seconds + raw - hidden) + s * c.whole_seconds;
+    answer.raw_seconds = std::max(0.0, c.raw_seconds + raw - hidden) + s * c.raw_seconds;
   }
-  answer.is_bypassed = answer.whole_seconds < kBypassBelow * answer.encoded_seconds;
+  answer.is_bypassed = answer.raw_seconds < kBypassBelow * answer.encoded_seconds;
   answer.line = fmt::format(
       "bypass: {} {}: encoding costs {} a step and saves {} at {}; a step waits {} for it, and {} "
-      "if it travels whole",
-      name, answer.is_bypassed ? "travels whole" : "stays encoded",
-      milliseconds(c.codec_seconds - c.whole_seconds), milliseconds(raw - wire), text_of(rate),
-      milliseconds(answer.encoded_seconds), milliseconds(answer.whole_seconds));
+      "if it travels raw",
+      name, answer.is_bypassed ? "travels raw" : "stays encoded",
+      milliseconds(c.codec_seconds - c.raw_seconds), milliseconds(raw - wire), text_of(rate),
+      milliseconds(answer.encoded_seconds), milliseconds(answer.raw_seconds));
   return answer;
 }
 

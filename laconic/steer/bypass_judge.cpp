@@ -19,9 +19,9 @@ namespace {
 
 constexpr std::uint64_t kMostTried = std::uint64_t{16} << 20;  // bytes
 
-// Seconds that a whole message of so many bytes takes to pack and to unpack, a byte: the best of a
+// Seconds that a raw message of so many bytes takes to pack and to unpack, a byte: the best of a
 // few.
-double whole_seconds_per_byte(std::uint64_t bytes) {
+double raw_seconds_per_byte(std::uint64_t bytes) {
   const std::uint64_t elements = std::clamp<std::uint64_t>(bytes, 4, kMostTried) / sizeof(float);
   const TensorSpec tensor{Dtype::f32, {static_cast<std::int64_t>(elements)}};
   std::vector<float> from(elements, 1.0F), to(elements);
@@ -148,12 +148,12 @@ ClassCosts BypassJudge::costs_of(Traffic traffic) const {
   const Times times = found == times_.end() ? Times() : found->second;
   const auto raw = static_cast<double>(count.raw_bytes);
   const double a_byte =
-      count.messages > 0 ? whole_seconds_per_byte(count.raw_bytes / count.messages) : 0;
+      count.messages > 0 ? raw_seconds_per_byte(count.raw_bytes / count.messages) : 0;
   const ClassCosts measured{.messages = static_cast<double>(count.messages) / steps,
                             .raw_bytes = raw / steps,
                             .wire_bytes = wire_bytes(traffic) / steps,
                             .codec_seconds = times.codec / steps,
-                            .whole_seconds = raw * a_byte / steps,
+                            .raw_seconds = raw * a_byte / steps,
                             .exposed_seconds = times.exposed / steps,
                             .active_seconds = times.active / steps};
   return parts_.costs ? parts_.costs(traffic, measured) : measured;
@@ -180,7 +180,8 @@ std::vector<std::string> BypassJudge::decide() {
   const std::vector<Bytes> costs = world.gather(as_bytes(std::span<const ClassCosts>(mine)));
   const double background = background_cost(world);
   const std::string decided = world.decide_on_rank_0([&] {
-    nlohmann::json json = {{"whole", nlohmann::json::array()}, {"lines", nlohmann::json::array()}};
+    nlohmann::json json = {{"bypassed", nlohmann::json::array()},
+                           {"lines", nlohmann::json::array()}};
     for (std::size_t t = 0; t < std::size(kClassesWithPolicy); ++t) {
       const Traffic traffic = kClassesWithPolicy[t];
       // The first rank of a pipeline encodes if any does.
@@ -188,13 +189,13 @@ std::vector<std::string> BypassJudge::decide() {
           parts_.steering.override_of(traffic).is_bypassed)
         continue;
       const BypassAnswer found = answer(question(traffic, costs, background));
-      if (found.is_bypassed) json["whole"].push_back(t);
+      if (found.is_bypassed) json["bypassed"].push_back(t);
       json["lines"].push_back(found.line);
     }
     return json.dump();
   });
   const nlohmann::json json = nlohmann::json::parse(decided);
-  for (const std::size_t t : json["whole"].get<std::vector<std::size_t>>())
+  for (const std::size_t t : json["bypassed"].get<std::vector<std::size_t>>())
     parts_.steering.override_codec(kClassesWithPolicy[t], {.is_bypassed = true});
   parts_.steering.set_bypass_decided();
   return json["lines"].get<std::vector<std::string>>();

@@ -8,7 +8,7 @@
 //
 // With a delta memory most messages of the first epoch are first visits, which are
 // longer than what comes later. So their length is not what was measured but what
-// the codec makes of a difference; of messages that travel whole by pp.gradient.when
+// the codec makes of a difference; of messages that travel raw by pp.gradient.when
 // it is what it is.
 //
 // What one could get wrong: ranks that sum exactly (dp.gradient.stages) have bytes and no

@@ -14,7 +14,7 @@ ClassCosts costs() {
           .raw_bytes = 8e6,
           .wire_bytes = 1e6,
           .codec_seconds = 0.040,
-          .whole_seconds = 0.004,
+          .raw_seconds = 0.004,
           .exposed_seconds = 0.1,
           .active_seconds = 0.2};
 }
@@ -31,7 +31,7 @@ TEST(Bypass, ASlowLinkNeverAndOneBeyondAllMeasureAlways) {
   }
 }
 
-// 8 MB whole, 1 MB encoded, 36 ms more work: 7 MB in 36 ms are 1.56 Gbit/s, and 0.95 needs more.
+// 8 MB raw, 1 MB encoded, 36 ms more work: 7 MB in 36 ms are 1.56 Gbit/s, and 0.95 needs more.
 TEST(Bypass, TheAnswerChangesWhereTimesAreEqual) {
   for (const Traffic traffic : {Traffic::pp_gradient, Traffic::embedding_tied}) {
     EXPECT_FALSE(is_bypassed(traffic, 1550 * kMbit)) << name_of(traffic);
@@ -42,13 +42,13 @@ TEST(Bypass, TheAnswerChangesWhereTimesAreEqual) {
 TEST(Bypass, OnceItIsWorthItAFasterLinkMakesItNoLess) {
   for (const Traffic traffic : {Traffic::pp_activation, Traffic::dp_gradient})
     for (const double codec : {0.0, 0.001, 0.04, 1.0})
-      for (const double whole : {0.0, 0.001, 0.02})
+      for (const double raw : {0.0, 0.001, 0.02})
         for (const double wire : {1e5, 1e6, 7e6, 8e6})
           for (const double exposed : {0.0, 0.001, 0.01, 0.1, 10.0})
             for (const double s : {0.0, 0.25, 1.0}) {
               ClassCosts c = costs();
               c.codec_seconds = codec;
-              c.whole_seconds = std::min(whole, codec);
+              c.raw_seconds = std::min(raw, codec);
               c.wire_bytes = wire;
               c.exposed_seconds = exposed;
               bool was = false;
@@ -62,7 +62,7 @@ TEST(Bypass, OnceItIsWorthItAFasterLinkMakesItNoLess) {
 
 TEST(Bypass, EncodingThatIsAsCheapAsCopyingStays) {
   ClassCosts c = costs();
-  c.codec_seconds = c.whole_seconds;
+  c.codec_seconds = c.raw_seconds;
   for (const Traffic traffic : {Traffic::pp_activation, Traffic::dp_gradient})
     for (double rate = 1e3; rate < 1e13; rate *= 2)
       EXPECT_FALSE(is_bypassed(traffic, rate, c)) << rate;
@@ -78,7 +78,7 @@ TEST(Bypass, WhatIsHiddenDoesNotCount) {
                            .raw_bytes = 2e6,
                            .wire_bytes = 1e6,
                            .codec_seconds = 0.04,
-                           .whole_seconds = 0.004}));
+                           .raw_seconds = 0.004}));
   EXPECT_FALSE(is_bypassed(Traffic::dp_gradient, 1e7 * kMbit, c, 0));
   EXPECT_TRUE(is_bypassed(Traffic::dp_gradient, 1e7 * kMbit, c, 0.5));
 }
@@ -95,7 +95,7 @@ TEST(Bypass, TheSlowestRankCountsOfEachThing) {
   const BypassAnswer found = answer({Traffic::pp_activation, {idle, packs, waits}, 1e7 * kMbit, 0});
   EXPECT_TRUE(found.is_bypassed);
   EXPECT_NEAR(found.encoded_seconds, 0.04, 1e-3);
-  EXPECT_NEAR(found.whole_seconds, 0.004, 1e-3);
+  EXPECT_NEAR(found.raw_seconds, 0.004, 1e-3);
 }
 
 // The class was under way for 0.2 s and moved 1 MB: the link has at least 40 Mbit/s. What is worth
@@ -126,11 +126,11 @@ TEST(Bypass, WhatCannotBeDecidedStaysAndSaysWhy) {
 
 TEST(Bypass, SaysWhatItCostsAndSaves) {
   EXPECT_EQ(answer({Traffic::dp_gradient, {costs()}, 1250e6, 0}).line,
-            "bypass: dp.gradient travels whole: encoding costs 36 ms a step and saves 5.6 ms at 10 "
-            "Gbit/s; a step waits 40.8 ms for it, and 10.4 ms if it travels whole");
+            "bypass: dp.gradient travels raw: encoding costs 36 ms a step and saves 5.6 ms at 10 "
+            "Gbit/s; a step waits 40.8 ms for it, and 10.4 ms if it travels raw");
   EXPECT_EQ(answer({Traffic::pp_activation, {costs()}, 12.5e6, 0}).line,
             "bypass: pp.activation stays encoded: encoding costs 36 ms a step and saves 560 ms at "
-            "100 Mbit/s; a step waits 120 ms for it, and 644 ms if it travels whole");
+            "100 Mbit/s; a step waits 120 ms for it, and 644 ms if it travels raw");
 }
 
 }  // namespace

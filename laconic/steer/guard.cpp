@@ -72,7 +72,7 @@ std::string to_text(const Crossing& c) {
 }
 
 std::string way_of(const CodecOverride& codec_override) {
-  return codec_override.is_bypassed ? "whole" : "by " + to_text(*codec_override.codec);
+  return codec_override.is_bypassed ? "raw" : "by " + to_text(*codec_override.codec);
 }
 
 nlohmann::ordered_json json_of(const GuardReading& r) {

@@ -4,9 +4,9 @@
 // (link/fidelity.hpp). Three thresholds judge it, and `patience` bad measurements in a row
 // make an alarm. An alarm proposes the next rung of a ladder:
 //
-//   quantise  bits 1 2 3 4 6 8 ─► half (bf16) ─► whole
+//   quantise  bits 1 2 3 4 6 8 ─► half (bf16) ─► raw
 //   sign      ─► quantise:bits=4 ─► ...
-//   others    ─► whole
+//   others    ─► raw
 //
 // and with power_sgd the same for the codec of its factors. A class with another codec begins
 // anew: drift is measured from the first three measurements since.
@@ -62,7 +62,7 @@ struct ClassHistory {
 using GuardState = std::map<Traffic, ClassHistory>;
 
 // What is better for messages that travel by this codec now. Raw ones can only be those of
-// power_sgd, whose matrices then travel whole.
+// power_sgd, whose matrices then travel raw.
 CodecOverride next_rung(const CodecSpec& now);
 
 struct Measurement {

@@ -29,7 +29,7 @@ std::map<Traffic, Measurement> looks_at(Traffic traffic, const Fidelity& fidelit
 }
 
 std::string way(const CodecOverride& codec_override) {
-  return codec_override.is_bypassed ? "whole" : to_text(*codec_override.codec);
+  return codec_override.is_bypassed ? "raw" : to_text(*codec_override.codec);
 }
 
 TEST(GuardLadder, ClimbsRungByRungUntilNothingIsLost) {
@@ -39,18 +39,18 @@ TEST(GuardLadder, ClimbsRungByRungUntilNothingIsLost) {
   } rows[] = {
       {"quantise:bits=1,grid=ends",
        {"quantise:bits=2,grid=ends", "quantise:bits=3,grid=ends", "quantise:bits=4,grid=ends",
-        "quantise:bits=6,grid=ends", "quantise:grid=ends", "half", "whole"}},
-      {"quantise:bits=5", {"quantise:bits=6", "quantise", "half", "whole"}},
-      {"quantise:bits=7", {"quantise", "half", "whole"}},
+        "quantise:bits=6,grid=ends", "quantise:grid=ends", "half", "raw"}},
+      {"quantise:bits=5", {"quantise:bits=6", "quantise", "half", "raw"}},
+      {"quantise:bits=7", {"quantise", "half", "raw"}},
       {"sign:block=64",
        {"quantise:bits=4,block=64", "quantise:bits=6,block=64", "quantise:block=64", "half",
-        "whole"}},
-      {"half:kind=f16", {"whole"}},
-      {"top_k:keep=0.001", {"whole"}},
-      {"random_k:keep=0.1", {"whole"}},
-      {"low_rank:rank=2", {"whole"}},
-      {"auto_encoder:code=4", {"whole"}},
-      {"raw", {"whole"}}};
+        "raw"}},
+      {"half:kind=f16", {"raw"}},
+      {"top_k:keep=0.001", {"raw"}},
+      {"random_k:keep=0.1", {"raw"}},
+      {"low_rank:rank=2", {"raw"}},
+      {"auto_encoder:code=4", {"raw"}},
+      {"raw", {"raw"}}};
   for (const auto& [codec, rungs] : rows) {
     CodecSpec now = parse_codec(codec);
     for (const std::string& rung : rungs) {
@@ -62,7 +62,7 @@ TEST(GuardLadder, ClimbsRungByRungUntilNothingIsLost) {
 }
 
 // Whatever can be configured has a way up: codecs that can be, and fewer than ten of them.
-TEST(GuardLadder, EveryQuantiserKeepsItsOptionsAndEndsWhole) {
+TEST(GuardLadder, EveryQuantiserKeepsItsOptionsAndEndsRaw) {
   int quantisers = 0;
   for (int bits = 1; bits <= 8; ++bits)
     for (const ScaleGroup group : {ScaleGroup::block, ScaleGroup::row, ScaleGroup::channel})
@@ -207,7 +207,7 @@ TEST(Guard, AnAlarmSaysWhatCrossedWhatAndWhatFollows) {
       to_text(alarms[0]),
       "guard: step 60, dp.gradient: relative error 2 is above steering.max_error = 1, "
       "residual ratio 12 is above steering.max_residual = 10 (1 measurement); steering.guard = "
-      "\"fallback\" would send it whole");
+      "\"fallback\" would send it raw");
 }
 
 TEST(Guard, TheStateSurvivesACheckpoint) {

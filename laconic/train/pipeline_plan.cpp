@@ -129,7 +129,7 @@ std::vector<std::int64_t> split_of(const std::vector<BlockRange>& ranges, std::i
   return split;
 }
 
-// What the parameters of each pipeline rank weigh on the wire, whole and encoded.
+// What the parameters of each pipeline rank weigh on the wire, raw and encoded.
 struct SumBytes {
   std::vector<double> exact, encoded;
 };

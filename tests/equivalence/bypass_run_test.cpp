@@ -15,7 +15,7 @@ constexpr double kSlow = 10;  // bytes a second
 ClassCosts dear_costs(Traffic, const ClassCosts& measured) {
   ClassCosts costs = measured;
   costs.codec_seconds = costs.exposed_seconds = 1000;
-  costs.whole_seconds = 0;
+  costs.raw_seconds = 0;
   return costs;
 }
 
@@ -80,7 +80,7 @@ TEST_F(BypassRuns, DearCodecsOnAFastNetworkAreBypassedByAllRanks) {
   for (const auto& [step, text] : said) {
     EXPECT_EQ(step, 3);  // the first is not counted, two are
     EXPECT_TRUE(text.starts_with("bypass: ")) << text;
-    EXPECT_NE(text.find("travels whole"), std::string::npos) << text;
+    EXPECT_NE(text.find("travels raw"), std::string::npos) << text;
   }
   EXPECT_NE(to_json(summaries[0], c).find("\"dp.gradient\": \"bypassed\""), std::string::npos);
 }
@@ -97,7 +97,7 @@ TEST_F(BypassRuns, OnASlowNetworkEverythingStaysEncoded) {
     EXPECT_NE(text.find("stays encoded: encoding costs"), std::string::npos) << text;
 }
 
-// All samples come for the first time, and travel whole; differences are about a ninth of that,
+// All samples come for the first time, and travel raw; differences are about a ninth of that,
 // headers included.
 TEST_F(BypassRuns, FirstVisitsAreNotWhatADeltaMemoryIsJudgedBy) {
   RunConfig c = dear("delta");
@@ -166,7 +166,7 @@ TEST_F(BypassRuns, ARunTooShortToDecideSaysSoAndIsGuarded) {
   }
 }
 
-// References that nobody uses are not read, and nobody asks for whole gradients again.
+// References that nobody uses are not read, and nobody asks for raw gradients again.
 TEST_F(BypassRuns, ABypassedDeltaMemoryCostsNoMessages) {
   RunConfig c = config("delta-bypassed", 2);
   c.data.train = folder_ / "few";
