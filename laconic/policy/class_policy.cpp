@@ -18,12 +18,18 @@ bool is_plain(const DpGradientSection& gradient) {
          (gradient.down.empty() || !is_lossy_text(gradient.down));
 }
 
-// The name of an algorithm. "auto": messages that may be added on the way go round in a ring, where
-// each link carries one stream, which fills it better than all at once to all (bench/results).
-std::string algorithm_of(AllReduceKind kind, bool is_plain) {
-  if (kind == AllReduceKind::automatic)
-    kind = is_plain ? AllReduceKind::ring : AllReduceKind::direct;
-  return std::string(name_in(kAllReduceKindNames, kind));
+// "auto": messages that may be added on the way go round in a ring, where each link carries one
+// stream, which fills it better than all at once to all (bench/results).
+SumAlgorithm algorithm_of(AllReduceKind kind, bool is_plain) {
+  switch (kind) {
+    case AllReduceKind::automatic: return is_plain ? SumAlgorithm::ring : SumAlgorithm::direct;
+    case AllReduceKind::direct: return SumAlgorithm::direct;
+    case AllReduceKind::ring: return SumAlgorithm::ring;
+    case AllReduceKind::doubling: return SumAlgorithm::doubling;
+    case AllReduceKind::native: return SumAlgorithm::native;
+  }
+  LACONIC_ASSERT(false, fmt::format("algorithm {}", static_cast<int>(kind)));
+  return SumAlgorithm::direct;
 }
 
 // Members of a sum over the stages that share a parameter, at least: two, with all their replicas

@@ -1,7 +1,6 @@
 #include "laconic/reduce/gradient_sum.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
@@ -16,20 +15,10 @@ namespace laconic {
 
 namespace {
 
-constexpr char kNative[] = "native";
-constexpr char kAuto[] = "auto";
 constexpr std::uint64_t kLeastGrain = 256;
 
-std::vector<std::string> algorithm_names() {
-  std::vector<std::string> names = {kAuto};
-  for (const Algorithm algorithm : algorithms_of(CollectiveKind::all_reduce))
-    names.emplace_back(name_of(algorithm));
-  names.emplace_back(kNative);
-  return names;
-}
-
 bool is_native(const GradientPolicy& policy) {
-  return policy.algorithm == kNative;
+  return policy.algorithm == SumAlgorithm::native;
 }
 
 // --- check()
@@ -81,18 +70,15 @@ void check_native(const GradientPolicy& policy, Dtype dtype, Problems& problems)
 }
 
 void check_algorithm(const GradientPolicy& policy, Dtype dtype, Problems& problems) {
-  const std::vector<std::string> names = algorithm_names();
-  if (std::ranges::find(names, policy.algorithm) == names.end())
-    return problems.push_back(
-        {"algorithm", fmt::format("'{}' is none of {}", policy.algorithm, fmt::join(names, ", "))});
   if (is_native(policy)) return check_native(policy, dtype, problems);
   if (algorithm_of(policy) == Algorithm::direct) return;
   for (const CodecSpec& codec : {policy.up, policy.down})
     if (is_lossy(codec) && !passes_sums_on(policy))
       return problems.push_back(
-          {"algorithm", fmt::format("\"{}\" passes partial sums on, and {} would lose something "
-                                    "at every hop: use \"direct\" or \"auto\"",
-                                    policy.algorithm, to_text(codec))});
+          {"algorithm",
+           fmt::format("\"{}\" passes partial sums on, and {} would lose something "
+                       "at every hop: use \"direct\" or \"auto\"",
+                       name_in(kSumAlgorithmNames, policy.algorithm), to_text(codec))});
 }
 
 void check_power_sgd(const GradientPolicy& policy, Dtype dtype, Problems& problems) {
@@ -178,7 +164,13 @@ bool has_down_residual(const GradientPolicy& policy) {
 }
 
 Algorithm algorithm_of(const GradientPolicy& policy) {
-  return algorithm_named(policy.algorithm).value_or(Algorithm::direct);
+  switch (policy.algorithm) {
+    case SumAlgorithm::ring: return Algorithm::ring;
+    case SumAlgorithm::doubling: return Algorithm::doubling;
+    case SumAlgorithm::direct:
+    case SumAlgorithm::native: break;
+  }
+  return Algorithm::direct;
 }
 
 namespace {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "laconic/base/dtype.hpp"
+#include "laconic/base/named.hpp"
 #include "laconic/collective/run.hpp"
 #include "laconic/link/codec_override.hpp"
 #include "laconic/reduce/shared_low_rank.hpp"
@@ -35,6 +36,14 @@ enum class ReduceMethod : std::uint8_t {
   power_sgd,  // factors of matrices; the rest exactly
 };
 
+// Who adds what where; the first three are algorithms of collective/plan.hpp.
+enum class SumAlgorithm : std::uint8_t { direct, ring, doubling, native };
+inline constexpr auto kSumAlgorithmNames =
+    std::to_array<Named<SumAlgorithm>>({{SumAlgorithm::direct, "direct"},
+                                        {SumAlgorithm::ring, "ring"},
+                                        {SumAlgorithm::doubling, "doubling"},
+                                        {SumAlgorithm::native, "native"}});
+
 struct GradientPolicy {
   ReduceMethod method = ReduceMethod::codec;
   CodecSpec up = Raw{};
@@ -42,12 +51,11 @@ struct GradientPolicy {
   bool up_feedback = true;  // without effect on exact codecs
   bool down_feedback = true;
   std::int64_t warm_up_steps = 0;  // exact in the first so many steps
-  // Or a name of Algorithm, or "native". "auto" is direct, so that sums are in the order of ranks
-  // whatever the size of a block.
-  std::string algorithm = "auto";
-  std::string raw_algorithm = "auto";  // of sums that are bypassed
-  std::int64_t rank = 16;              // power_sgd
-  double min_ratio = 1.5;              // power_sgd: matrices that would shrink by less travel raw
+  // Sums of direct are in the order of ranks, whatever the size of a block.
+  SumAlgorithm algorithm = SumAlgorithm::direct;
+  SumAlgorithm raw_algorithm = SumAlgorithm::direct;  // of sums that are bypassed
+  std::int64_t rank = 16;                             // power_sgd
+  double min_ratio = 1.5;  // power_sgd: matrices that would shrink by less travel raw
   // power_sgd: the factors of each block in sums of its own while backward goes on, instead of
   // those of all blocks in two flat ones afterwards. With exact factors the same bits, in more
   // messages.

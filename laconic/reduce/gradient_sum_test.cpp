@@ -27,10 +27,10 @@ GradientPolicy policy_of(const std::string& up, const std::string& down = "raw")
 // --- exact
 
 template <class T>
-void expect_exact(const std::string& algorithm) {
+void expect_exact() {
   for (const int members : kMembers)
     run_ranks(members, [&](Transport& transport) {
-      Member member(transport, {.algorithm = algorithm}, kBlocks, kDtypeOf<T>);
+      Member member(transport, {}, kBlocks, kDtypeOf<T>);
       for (std::uint64_t step = 0; step < 3; ++step) {
         const auto contributions = all_gradients<T>(kBlocks, members, step);
         auto values = contributions[static_cast<std::size_t>(transport.rank())];
@@ -48,14 +48,14 @@ void expect_exact(const std::string& algorithm) {
 }
 
 TEST(GradientSum, AnExactSumIsInTheOrderOfRanks) {
-  expect_exact<float>("auto");
-  expect_exact<double>("auto");
-  expect_exact<float>("direct");
+  expect_exact<float>();
+  expect_exact<double>();
 }
 
 TEST(GradientSum, EveryAlgorithmGivesAllRanksTheSameBits) {
-  for (const std::string algorithm : {"ring", "doubling"})
+  for (const auto algorithm : {SumAlgorithm::ring, SumAlgorithm::doubling})
     for (const int members : kMembers) {
+      const std::string name(name_in(kSumAlgorithmNames, algorithm));
       std::vector<Blocks<float>> results(static_cast<std::size_t>(members));
       run_ranks(members, [&](Transport& transport) {
         Member member(transport, {.algorithm = algorithm}, kBlocks);
@@ -65,12 +65,12 @@ TEST(GradientSum, EveryAlgorithmGivesAllRanksTheSameBits) {
         results[static_cast<std::size_t>(transport.rank())] = values;
       });
       const auto contributions = all_gradients<float>(kBlocks, members, 0);
-      for (const auto& result : results) expect_same(results[0], result, algorithm);
+      for (const auto& result : results) expect_same(results[0], result, name);
       for (std::size_t b = 0; b < kBlocks.size(); ++b)
         for (std::size_t i = 0; i < results[0][b].size(); ++i) {
           double sum = 0;
           for (const auto& rank : contributions) sum += rank[b][i];
-          ASSERT_NEAR(results[0][b][i], sum, 1e-5) << algorithm << ", " << members << " members";
+          ASSERT_NEAR(results[0][b][i], sum, 1e-5) << name << ", " << members << " members";
         }
     }
 }
@@ -206,8 +206,8 @@ void expect_nothing_lost(const GradientPolicy& policy, int members) {
     }
     states[self] = member.sum->save();
   });
-  const std::string name =
-      fmt::format("{} {}, {} members", to_text(policy.up), policy.algorithm, members);
+  const std::string name = fmt::format("{} {}, {} members", to_text(policy.up),
+                                       name_in(kSumAlgorithmNames, policy.algorithm), members);
   for (const auto& other : missing) expect_same(missing[0], other, name);
   const NamedFloats owed = reshard(states, 1, policy, kBlocks)[0];
   EXPECT_EQ(owed.empty(), members == 1) << name;
@@ -222,7 +222,7 @@ void expect_nothing_lost(const GradientPolicy& policy, int members) {
 TEST(GradientSum, WhatIsMissingFromTheSumsIsOwed) {
   for (const int members : {1, 2, 3, 8}) {
     for (const auto& [up, down] : kLossy) expect_nothing_lost(policy_of(up, down), members);
-    for (const std::string algorithm : {"ring", "doubling"}) {
+    for (const auto algorithm : {SumAlgorithm::ring, SumAlgorithm::doubling}) {
       GradientPolicy policy = policy_of("random_k:keep=0.2");
       policy.algorithm = algorithm;
       expect_nothing_lost(policy, members);

@@ -46,7 +46,7 @@ std::uint32_t raw_unit(const std::vector<BlockLayout>& blocks);
 bool passes_sums_on(const GradientPolicy& policy);
 bool has_up_residual(const GradientPolicy& policy);
 bool has_down_residual(const GradientPolicy& policy);
-// Requires: not "native".
+// Requires: not native.
 Algorithm algorithm_of(const GradientPolicy& policy);
 // Where chunks begin and end: at multiples of 256 elements and of a quantiser's group, so that
 // none is cut in two.
@@ -56,7 +56,7 @@ std::vector<std::uint64_t> offsets_of(const GradientPolicy& policy, std::uint64_
 struct CodecPair {
   CodecSpec up, down;
 };
-// Requires: not "native".
+// Requires: not native.
 CodecPair codecs_of(const GradientPolicy& policy);
 // The exact or encoded sum of a buffer by this policy.
 CollectiveSpec collective_of(const Group& group, const GradientPolicy& policy, Traffic traffic,

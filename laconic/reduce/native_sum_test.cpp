@@ -55,7 +55,7 @@ TEST(NativeSum, TakesTheSameSequenceOnAllRanksWhateverTheOrderOfPosting) {
   for (const int members : kMembers)
     run_ranks(members, [&](Transport& transport) {
       Summing summing(transport);
-      Member member(summing, {.algorithm = "native"}, kBlocks);
+      Member member(summing, {.algorithm = SumAlgorithm::native}, kBlocks);
       for (std::uint64_t step = 0; step < 4; ++step) {
         auto values = gradients<float>(kBlocks, transport.rank(), step);
         member.exchange(step, values);
@@ -71,7 +71,7 @@ TEST(NativeSum, TakesTheSameSequenceOnAllRanksWhateverTheOrderOfPosting) {
 TEST(NativeSum, CountsWhatAnySumMustSendAndSaysThatItIsComputed) {
   run_ranks(4, [&](Transport& transport) {
     Summing summing(transport);
-    Member member(summing, {.algorithm = "native"}, kBlocks);
+    Member member(summing, {.algorithm = SumAlgorithm::native}, kBlocks);
     auto values = gradients<float>(kBlocks, transport.rank(), 0);
     member.exchange(0, values);
     Count expected;
@@ -89,7 +89,7 @@ TEST(NativeSum, ARankThatGoesAwayIsNamed) {
   run_ranks(2, [&](Transport& transport) {
     if (transport.rank() == 1) return transport.close();
     Summing summing(transport);
-    Member member(summing, {.algorithm = "native"}, kBlocks);
+    Member member(summing, {.algorithm = SumAlgorithm::native}, kBlocks);
     auto values = gradients<float>(kBlocks, transport.rank(), 0);
     try {
       member.exchange(0, values);
@@ -103,7 +103,7 @@ TEST(NativeSum, ARankThatGoesAwayIsNamed) {
 TEST(NativeSum, HasNothingToLoad) {
   run_ranks(2, [&](Transport& transport) {
     Summing summing(transport);
-    Member member(summing, {.algorithm = "native"}, kBlocks);
+    Member member(summing, {.algorithm = SumAlgorithm::native}, kBlocks);
     EXPECT_NO_THROW(member.sum->load({}));
     EXPECT_THROW(member.sum->load({{"layer.up", {1}}}), ConfigError);
   });
@@ -115,7 +115,7 @@ TEST(NativeSum, NeedsATransportThatSumsOverTheGroup) {
     Engine engine(summing);
     ProgressThread progress_thread(engine);
     const auto make = [&] {
-      return make_gradient_sum(progress_thread, {0, 1}, {.algorithm = "native"},
+      return make_gradient_sum(progress_thread, {0, 1}, {.algorithm = SumAlgorithm::native},
                                Traffic::dp_gradient, kBlocks, Dtype::f32);
     };
     EXPECT_THROW(make(), ConfigError);

@@ -165,7 +165,7 @@ TEST(SteeredSum, WhatIsOwedLeavesWithTheFirstWholeSum) {
 
 TEST(SteeredSum, FromTheBeginningIsThePlainSumByItsOwnAlgorithm) {
   GradientPolicy policy = policy_by("quantise:bits=2");
-  policy.raw_algorithm = "ring";
+  policy.raw_algorithm = SumAlgorithm::ring;
   run_ranks(4, [&](Transport& transport) {
     Member steered(transport, policy, kBlocks);
     steered.sum->override_codec(kBypassed);
@@ -181,7 +181,7 @@ TEST(SteeredSum, FromTheBeginningIsThePlainSumByItsOwnAlgorithm) {
   for (std::uint64_t step = 0; step < 2; ++step) {
     std::vector<Blocks<float>> plain(4), steered(4);
     run_ranks(4, [&](Transport& transport) {
-      Member member(transport, {.algorithm = "ring"}, kBlocks);
+      Member member(transport, {.algorithm = SumAlgorithm::ring}, kBlocks);
       auto values = gradients<float>(kBlocks, transport.rank(), step);
       member.exchange(step, values);
       plain[static_cast<std::size_t>(transport.rank())] = values;

@@ -4,7 +4,7 @@
 // All ranks' contributions go in, the sum that each of them must end with comes
 // out, bit for bit, and so do the states that they must save. It is the plainest
 // program that loses the same information: no plan, no messages, no order but
-// that of the members. For policies whose sums go directly ("auto", "direct").
+// that of the members. For policies whose sums go directly.
 #pragma once
 
 #include <algorithm>

@@ -57,16 +57,16 @@ TEST(SelectiveStages, AFractionAndAutoAreNumbersOfStages) {
 
 TEST(PipelineRules, PlainSumsGoInARingUnlessTheUserSaysOtherwise) {
   const Mesh mesh{.pp = 4, .dp = 2};
+  using enum SumAlgorithm;
   const struct {
     std::vector<std::string> sets;
-    const char *first, *last, *tied;  // stages, and the embedding
-  } rows[] = {
-      {{}, "ring", "ring", "ring"},
-      {{"dp.gradient.algorithm=direct"}, "direct", "direct", "direct"},
-      {{"dp.gradient.codec=sign"}, "direct", "ring", "ring"},
-      {{"dp.gradient.method=power_sgd"}, "direct", "ring", "ring"},
-      {{"embedding.tied.codec=half"}, "ring", "ring", "direct"},
-      {{"embedding.tied.codec=half", "dp.gradient.algorithm=ring"}, "ring", "ring", "direct"}};
+    SumAlgorithm first, last, tied;  // stages, and the embedding
+  } rows[] = {{{}, ring, ring, ring},
+              {{"dp.gradient.algorithm=direct"}, direct, direct, direct},
+              {{"dp.gradient.codec=sign"}, direct, ring, ring},
+              {{"dp.gradient.method=power_sgd"}, direct, ring, ring},
+              {{"embedding.tied.codec=half"}, ring, ring, direct},
+              {{"embedding.tied.codec=half", "dp.gradient.algorithm=ring"}, ring, ring, direct}};
   for (const auto& [sets, first, last, tied] : rows) {
     const RunConfig config = config_for(mesh, sets);
     const std::string where = fmt::format("{}", fmt::join(sets, " "));
