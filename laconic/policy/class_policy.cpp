@@ -55,6 +55,14 @@ void check_shared(const RunConfig& config, Problems& problems) {
                      tied.codec, config.local.steps)});
 }
 
+// A link of a section that remembers nothing.
+LinkSpec link_of(const char* name, const std::string& codec, const RunConfig& config) {
+  return {.name = name,
+          .codec = parse_codec(codec),
+          .memory = NoMemory{},
+          .seed = static_cast<std::uint64_t>(config.run.seed)};
+}
+
 MemorySpec delta_of(const std::string& first, Reference reference, const std::string& store,
                     std::int64_t budget, std::int64_t hash_every) {
   return Delta{.first = parse_codec(first),
@@ -136,10 +144,7 @@ Problems check_parallel(const RunConfig& config) {
 
 LinkSpec activation_link(const RunConfig& config) {
   const PpActivationSection& a = config.pp_activation;
-  LinkSpec link{.name = "pp.activation",
-                .codec = parse_codec(a.codec),
-                .memory = NoMemory{},
-                .seed = static_cast<std::uint64_t>(config.run.seed)};
+  LinkSpec link = link_of("pp.activation", a.codec, config);
   if (a.memory == LinkMemory::delta)
     link.memory = delta_of(a.first, a.reference, a.store, a.budget, a.hash_every);
   return link;
@@ -147,10 +152,7 @@ LinkSpec activation_link(const RunConfig& config) {
 
 LinkSpec gradient_link(const RunConfig& config) {
   const PpGradientSection& g = config.pp_gradient;
-  LinkSpec link{.name = "pp.gradient",
-                .codec = parse_codec(g.codec),
-                .memory = NoMemory{},
-                .seed = static_cast<std::uint64_t>(config.run.seed)};
+  LinkSpec link = link_of("pp.gradient", g.codec, config);
   if (g.memory == LinkMemory::delta)
     link.memory =
         delta_of(g.first, g.reference, g.store, g.budget, config.pp_activation.hash_every);
