@@ -15,8 +15,8 @@
 //   tag part 1   samples to resend    receiver -> sender: u32 index ..., u32 CRC-32C of these
 //   tag part 2   the samples, anew    sender -> receiver; parts 3 and 4, 5 and 6 are further turns
 //
-// The tag's unit is the edge (and the tensor of the seam, runtime/pipeline.cpp), its number counts
-// messages: step * microbatches + microbatch.
+// The tag's unit is the edge (and the tensor of the seam, runtime/pipeline_edge.cpp), its number
+// counts messages: step * microbatches + microbatch.
 // Evaluation has units of its own, edge + kEvaluationUnit, and its number is the microbatch.
 // Frames are numbered by microbatch and turn (FrameNumbering), not in the order of packing: a
 // sender that is three microbatches ahead when it is asked confuses nobody.

@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/runtime/pipeline_walk.hpp"
 #include "laconic/schedule/lower.hpp"
-#include "laconic/tensor/host.hpp"
 
 namespace laconic {
 
@@ -17,38 +14,6 @@ namespace {
 constexpr std::uint32_t kAllReceived = 0xFFF;  // tag part: the receiver will not ask any more
 constexpr std::uint64_t kEvaluationsInFlight = 4;
 constexpr std::uint64_t kEvaluationNumbers = 1 << 24;  // see MessageSpec
-// Tag units of an edge's tensors: the edge's number, and so much more for each further one.
-constexpr std::uint32_t kUnitsOfATensor = 0x1000;
-
-// The link of one edge. Ranks of one machine may be given the same folder.
-LinkSpec named(LinkSpec link, const std::string& traffic, const std::string& place, Rank rank) {
-  link.name = fmt::format("{}.{}", traffic, place);
-  if (auto* delta = std::get_if<Delta>(&link.memory); delta != nullptr && !delta->folder.empty()) {
-    delta->folder += fmt::format("/rank-{:05}", rank);
-    std::error_code error;
-    std::filesystem::create_directories(delta->folder, error);
-    if (error)
-      throw ConfigError(
-          {{fmt::format("{}.store", traffic), fmt::format("rank {} cannot make the folder {}: {}",
-                                                          rank, delta->folder, error.message())}});
-  }
-  return link;
-}
-
-// One tensor of a seam on its way over an edge. The first has the name of the edge alone.
-EdgeSpec edge_spec(const Engine& engine, const PipelinePlan& plan, int number, Rank peer,
-                   const std::vector<SeamTensor>& seam, std::size_t tensor, bool is_activation) {
-  const Traffic traffic = is_activation ? Traffic::pp_activation : Traffic::pp_gradient;
-  const std::string place =
-      tensor == 0 ? std::to_string(number) : fmt::format("{}.{}", number, seam[tensor].name);
-  return {.link = named(is_activation ? plan.activation : plan.gradient,
-                        std::string(name_of(traffic)), place, engine.rank()),
-          .traffic = traffic,
-          .edge = static_cast<std::uint32_t>(number) +
-                  static_cast<std::uint32_t>(tensor) * kUnitsOfATensor,
-          .peer = peer,
-          .microbatches = plan.schedule.shape.microbatches};
-}
 
 // A codec_override may bring a codec that remembers, or take it away for a while.
 bool has_memory_with(const CodecOverride& codec_override, LinkSpec link) {
@@ -58,30 +23,6 @@ bool has_memory_with(const CodecOverride& codec_override, LinkSpec link) {
 }
 
 }  // namespace
-
-Pipeline::Edge::Edge(Engine& engine, const PipelinePlan& plan, const std::vector<SeamTensor>& seam,
-                     int number, Rank other, bool is_upper)
-    : peer(other),
-      sends_activations(!is_upper),
-      has_gradient_delta(std::holds_alternative<Delta>(plan.gradient.memory)),
-      tag{.traffic = Traffic::pp_gradient, .unit = static_cast<std::uint32_t>(number)} {
-  for (std::size_t t = 0; t < seam.size(); ++t)
-    ends.push_back(
-        std::make_unique<Ends>(engine, edge_spec(engine, plan, number, peer, seam, t, !is_upper),
-                               edge_spec(engine, plan, number, peer, seam, t, is_upper)));
-}
-
-void Pipeline::Edge::begin(std::uint64_t step) {
-  for (const auto& end : ends) {
-    end->sender.begin(step);
-    end->receiver.begin(step);
-  }
-  post(awaited.front());
-}
-
-void Pipeline::Edge::post(int microbatch) {
-  for (const auto& end : ends) end->receiver.post(microbatch);
-}
 
 PipelinePlan plan_for_one(const ModelSpec& spec, int microbatches) {
   return {.schedule = lowered(one_forward_one_backward({1, 1, microbatches})),
@@ -145,19 +86,13 @@ Pipeline::Edge* Pipeline::edge_at(int edge) {
   return edges_.at(edge).get();
 }
 
+at::TensorOptions Pipeline::options() const {
+  return at::TensorOptions(weights_.dtype()).device(weights_.device());
+}
+
 const std::vector<SeamTensor>& Pipeline::seam_at(int edge) const {
   const BlockRange& below = plan_.stages[static_cast<std::size_t>(edge)];
   return weights_.spec.blocks[static_cast<std::size_t>(below.end - 1)].out;
-}
-
-std::vector<TensorSpec> Pipeline::boundary_of(int edge, std::int64_t samples) const {
-  std::vector<TensorSpec> specs;
-  for (const SeamTensor& tensor : seam_at(edge)) {
-    const std::int64_t width = tensor.per_sample.back();
-    specs.push_back({.dtype = dtype_of(weights_.dtype()),
-                     .shape = {samples * elements_of(tensor) / width, width}});
-  }
-  return specs;
 }
 
 void Pipeline::serve() {
@@ -232,18 +167,10 @@ double Pipeline::evaluate(const Batch& batch, std::uint64_t number) {
                             .use = Use::evaluation};
   Seam seam;
   for (const int s : stages_of_rank(plan_.schedule, rank_)) {
-    if (edges_.contains(s - 1)) {
-      const std::vector<TensorSpec> expected = boundary_of(s - 1, batch.samples());
-      seam.clear();
-      for (std::size_t t = 0; t < expected.size(); ++t)
-        seam.push_back(as_samples(edge_at(s - 1)->ends[t]->receiver.recv(
-                                      expected[t], weights_.device(), message, [this] { serve(); }),
-                                  seam_at(s - 1)[t]));
-    }
+    if (edges_.contains(s - 1))
+      seam = edge_at(s - 1)->recv(batch.samples(), options(), message, [this] { serve(); });
     seam = stage_of(s).forward_only(batch, seam);
-    if (edges_.contains(s))
-      for (std::size_t t = 0; t < seam.size(); ++t)
-        edge_at(s)->ends[t]->sender.send(as_rows(seam[t]), message, 0);
+    if (edges_.contains(s)) edge_at(s)->send(seam, message, 0);
   }
   // What has not left yet is in memory: let it not be everything.
   if (engine_ != nullptr && number % kEvaluationsInFlight == 0) engine_->flush();

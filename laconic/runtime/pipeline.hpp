@@ -36,6 +36,8 @@
 
 namespace laconic {
 
+struct PipelineEdge;
+
 // The same on all ranks of a pipeline.
 struct PipelinePlan {
   Schedule schedule;               // lowered
@@ -120,16 +122,15 @@ class Pipeline {
   DeltaStoreStats references();
 
  private:
-  struct Edge;
+  using Edge = PipelineEdge;
   struct Walk;
 
   Stage& stage_of(int stage);
   Edge* edge_at(int edge);
   void serve();
   void settle(std::uint64_t step);
-  // What crosses an edge, and how links see it for so many samples.
-  const std::vector<SeamTensor>& seam_at(int edge) const;
-  std::vector<TensorSpec> boundary_of(int edge, std::int64_t samples) const;
+  const std::vector<SeamTensor>& seam_at(int edge) const;  // what crosses it
+  at::TensorOptions options() const;                       // of tensors that arrive
 
   Weights& weights_;
   PipelinePlan plan_;

@@ -12,16 +12,6 @@
 
 namespace laconic {
 
-at::Tensor as_rows(const at::Tensor& tensor) {
-  return tensor.dim() == 2 ? tensor : tensor.reshape({-1, tensor.size(-1)});
-}
-
-at::Tensor as_samples(const at::Tensor& rows, const SeamTensor& tensor) {
-  std::vector<std::int64_t> sizes = {-1};
-  sizes.insert(sizes.end(), tensor.per_sample.begin(), tensor.per_sample.end());
-  return rows.view(sizes);
-}
-
 void Pipeline::Walk::act(const Action& a, bool completes_stage) {
   const Cell cell{a.stage, a.microbatch};
   switch (a.op) {
@@ -139,25 +129,16 @@ void Pipeline::Walk::send(const Action& a, bool is_activation) {
   const Seam seam = take(is_activation ? outputs : below, {a.stage, a.microbatch});
   // Before all that only the next step waits for.
   const DeadlineKey key = deadline_key(step.step, 0, 0);
-  LACONIC_ASSERT(seam.size() == at.ends.size(),
-                 fmt::format("{} tensors for {} links", seam.size(), at.ends.size()));
-  for (std::size_t t = 0; t < seam.size(); ++t)
-    at.ends[t]->sender.send(as_rows(seam[t]), message(a, edge, is_activation), key);
+  at.send(seam, message(a, edge, is_activation), key);
 }
 
 Seam Pipeline::Walk::recv(const Action& a, bool is_activation) {
   const int edge = is_activation ? a.stage - 1 : a.stage;
   Edge& at = *pipeline.edge_at(edge);
   const auto samples = step.inputs[static_cast<std::size_t>(a.microbatch)].batch.samples();
-  const std::vector<TensorSpec> expected = pipeline.boundary_of(edge, samples);
-  const std::vector<SeamTensor>& tensors = pipeline.seam_at(edge);
-  Seam seam;
   const Stopwatch watch;
-  for (std::size_t t = 0; t < expected.size(); ++t)
-    seam.push_back(as_samples(
-        at.ends[t]->receiver.recv(expected[t], pipeline.weights_.device(),
-                                  message(a, edge, is_activation), [this] { pipeline.serve(); }),
-        tensors[t]));
+  Seam seam = at.recv(samples, pipeline.options(), message(a, edge, is_activation),
+                      [this] { pipeline.serve(); });
   pipeline.times_.waiting += watch.seconds();
   if (!is_activation)  // its activation has been understood
     for (const auto& ends : at.ends) ends->sender.release(a.microbatch);

@@ -1,5 +1,5 @@
-// runtime/pipeline_walk.hpp — what a pipeline is made of: its ends of edges, and one step under
-// way. Only pipeline.cpp and pipeline_walk.cpp include this.
+// runtime/pipeline_walk.hpp — one step of a pipeline under way. Only pipeline.cpp and
+// pipeline_walk.cpp include this.
 #pragma once
 
 #include <map>
@@ -9,38 +9,9 @@
 #include <vector>
 
 #include "laconic/runtime/pipeline.hpp"
+#include "laconic/runtime/pipeline_edge.hpp"
 
 namespace laconic {
-
-// This rank's ends of the links between stage `edge` and the next: two for each tensor of the seam,
-// activations up and gradients down.
-struct Pipeline::Edge {
-  // One tensor's. Its tag unit tells it from the edge's others.
-  struct Ends {
-    Ends(Engine& engine, const EdgeSpec& sent, const EdgeSpec& received)
-        : sender(engine, sent), receiver(engine, received) {}
-    EdgeSender sender;
-    EdgeReceiver receiver;
-  };
-
-  Edge(Engine& engine, const PipelinePlan& plan, const std::vector<SeamTensor>& seam, int number,
-       Rank peer, bool is_upper);
-
-  void begin(std::uint64_t step);
-  void post(int microbatch);
-  Traffic sent() const { return sends_activations ? Traffic::pp_activation : Traffic::pp_gradient; }
-  CodecOverride& override_of(Traffic traffic) {
-    return traffic == Traffic::pp_activation ? activation : gradient;
-  }
-
-  Rank peer;
-  bool sends_activations;  // and receives gradients
-  bool has_gradient_delta;
-  CodecOverride activation, gradient;  // what a run has changed about them
-  TagFields tag;
-  std::vector<int> awaited;  // microbatches, in the order in which the list takes them
-  std::vector<std::unique_ptr<Ends>> ends;  // by tensor
-};
 
 // What is under way in one step.
 struct Pipeline::Walk {
@@ -80,10 +51,5 @@ struct Pipeline::Walk {
   Seam recv(const Action& a, bool is_activation);
   void prefetch();
 };
-
-// A tensor of a seam as links see it: a matrix of rows, each sample the same number of them.
-at::Tensor as_rows(const at::Tensor& tensor);
-// And back. Requires: it is of so many samples.
-at::Tensor as_samples(const at::Tensor& rows, const SeamTensor& tensor);
 
 }  // namespace laconic
