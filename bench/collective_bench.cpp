@@ -138,6 +138,7 @@ class Bench {
     for (int round = 0; round < options_.rounds; ++round) seconds.push_back(slowest(time_round()));
     engine_.flush();
     const auto spent = engine_.meter().read() - before;
+    window_bytes_ = engine_.window().bytes();
     barrier(engine_, everybody(engine_.size()), Traffic::control, 1, number_++);
     engine_.flush();
     return rank() == 0 ? report(seconds, spent) : nlohmann::json{};
@@ -186,7 +187,8 @@ class Bench {
                           {"most_s", seconds.back()},
                           {"wire_bytes_per_round", wire},
                           {"messages", count.messages / options_.rounds},
-                          {"lanes", lanes_of(sum_.spec()).size()}};
+                          {"lanes", lanes_of(sum_.spec()).size()},
+                          {"window_bytes", window_bytes_}};
     if (times != spent.times.end())
       result["codec_s_per_round"] = times->second.codec / options_.rounds;
     if (options_.limit_mbit > 0)
@@ -207,6 +209,7 @@ class Bench {
   Collective sum_;
   std::vector<float> values_, buffer_;
   std::uint64_t number_ = 0;
+  std::uint64_t window_bytes_ = 0;  // its width at the end
 };
 
 // --- all ranks

@@ -23,7 +23,8 @@ void HopWalk::send(Engine& engine, const Hop& hop, Outgoing outgoing) {
                .tag = tag_,
                .key = key_,
                .raw_bytes = outgoing.raw_bytes,
-               .message = std::move(outgoing.message)});
+               .message = std::move(outgoing.message),
+               .has_more = outgoing.has_more});
 }
 
 std::optional<Bytes> HopWalk::receive(Engine& engine, const Hop& hop) {

@@ -26,6 +26,7 @@ namespace laconic {
 struct Outgoing {
   std::shared_ptr<const Bytes> message;
   std::uint64_t raw_bytes = 0;  // for the meter
+  bool has_more = false;        // see SendRequest
 };
 
 class HopWalk {

@@ -17,7 +17,13 @@ namespace {
 // What a chunk has in a lane. Small enough that one lane is added while the next comes, and that a
 // raw message is one segment of the engine, which then need not put it together.
 constexpr std::uint64_t kSliceBytes = std::uint64_t{248} << 10;
+// What the others together send to the owner of a slice, where it is encoded and they meet there:
+// small enough that two lanes fit into the queue in front of a slow link (engine/window.hpp). But a
+// message has some 100 bytes around it.
+constexpr std::uint64_t kMeetingBytes = std::uint64_t{36} << 10;
+constexpr std::uint64_t kLeastMessage = std::uint64_t{4} << 10;
 constexpr std::uint64_t kMostLanes = 1 << 12;  // a tag has so many parts
+constexpr int kAskedLanes = 4;                 // that wait, before the rest is not asked
 constexpr std::uint64_t kGrain = 1024;         // blocks of codecs should not be cut
 
 bool is_sum(CollectiveKind kind) {
@@ -28,10 +34,30 @@ std::string name_of(const CollectiveSpec& spec) {
   return fmt::format("{} {}", name_of(spec.traffic), spec.unit);
 }
 
+// Whether encoded contributions of several members meet at an owner.
+bool has_meetings(const CollectiveSpec& spec) {
+  return is_sum(spec.kind) && spec.algorithm == Algorithm::direct && spec.group.size() > 2 &&
+         is_lossy(spec.up);
+}
+
+// Roughly: there are codecs that cannot tell before.
+std::uint64_t encoded_bytes(const CollectiveSpec& spec, std::uint64_t elements) {
+  return max_payload_bytes(spec.up, {spec.dtype, {static_cast<std::int64_t>(elements)}});
+}
+
+std::uint64_t slice_elements(const CollectiveSpec& spec) {
+  const std::uint64_t most = kSliceBytes / bytes_of(spec.dtype);
+  if (!has_meetings(spec)) return most;
+  const std::uint64_t message = std::max(kLeastMessage, kMeetingBytes / (spec.group.size() - 1));
+  const std::uint64_t fitting =
+      most * message / std::max<std::uint64_t>(1, encoded_bytes(spec, most));
+  return std::clamp(fitting / kGrain * kGrain, kGrain, most);
+}
+
 std::uint64_t lane_count(const CollectiveSpec& spec) {
   if (spec.kind == CollectiveKind::all_to_all || spec.offsets.empty()) return 1;
   const std::uint64_t elements = spec.offsets.back();
-  const std::uint64_t chosen = (spec.offsets.size() - 1) * kSliceBytes / bytes_of(spec.dtype);
+  const std::uint64_t chosen = (spec.offsets.size() - 1) * slice_elements(spec);
   const std::uint64_t most = spec.lane_elements > 0 ? spec.lane_elements : std::max(chosen, kGrain);
   return std::clamp<std::uint64_t>(elements / most + (elements % most > 0 ? 1 : 0), 1, kMostLanes);
 }
@@ -146,16 +172,26 @@ LinkSpec down_link(const CollectiveSpec& spec, int lane, int chunk) {
 
 namespace {
 
+std::uint64_t lane_elements(const std::vector<Slice>& slices) {
+  std::uint64_t sum = 0;
+  for (const Slice& slice : slices) sum += slice.elements;
+  return sum;
+}
+
 class CollectiveOperation final : public Operation {
  public:
   // `owner` keeps everything that is only referred to.
   CollectiveOperation(std::shared_ptr<void> owner, bool& is_under_way, OperationState state,
                       std::vector<Lane>& lanes)
-      : owner_(std::move(owner)), is_under_way_(is_under_way), state_(std::move(state)) {
+      : owner_(std::move(owner)),
+        is_under_way_(is_under_way),
+        state_(std::move(state)),
+        lanes_(lanes) {
     walks_.reserve(lanes.size());
     for (Lane& lane : lanes)
       walks_.emplace_back(state_, lane, static_cast<std::uint32_t>(walks_.size()));
     ended_.resize(walks_.size(), false);
+    pieces_.resize(has_meetings(state_.spec) ? walks_.size() : 0);
     is_under_way_ = true;
   }
   ~CollectiveOperation() override {
@@ -168,31 +204,73 @@ class CollectiveOperation final : public Operation {
   std::string describe() const override;
 
  private:
+  bool advance_lane(Engine& engine, std::size_t lane);
+  bool may_begin(Engine& engine, std::size_t lane);
+  std::uint64_t bytes_sent(std::size_t lane) const;
+
   std::shared_ptr<void> owner_;
   bool& is_under_way_;
   OperationState state_;
+  const std::vector<Lane>& lanes_;
   std::vector<LaneWalk> walks_;
   std::vector<bool> ended_;
+  std::size_t first_ = 0;                             // lane that has not ended
+  std::size_t begun_ = 0;                             // lanes
+  std::vector<std::optional<Window::Piece>> pieces_;  // lanes under way; empty: they need no window
   bool is_done_ = false;
 };
 
+// Lanes begin in order, at all members alike, and messages come in the order of lanes. So behind
+// some lanes that wait, others wait too: asking them all for every message that comes would cost
+// more than the messages. They are not forgotten: the first lane that has not ended at some member
+// is asked at all of them, and can go on.
 bool CollectiveOperation::advance(Engine& engine) {
-  for (std::size_t i = 0; i < walks_.size(); ++i)
-    if (!ended_[i]) ended_[i] = walks_[i].advance(engine);
-  is_done_ = std::ranges::find(ended_, false) == ended_.end();
+  int waiting = 0;
+  for (std::size_t i = first_; i < begun_ && waiting < kAskedLanes; ++i)
+    if (!ended_[i] && !advance_lane(engine, i)) ++waiting;
+  for (; begun_ < walks_.size() && may_begin(engine, begun_); ++begun_)
+    advance_lane(engine, begun_);
+  engine.push();
+  while (first_ < begun_ && ended_[first_]) ++first_;
+  is_done_ = first_ == walks_.size();
   engine.meter().spent(traffic(), {.codec = std::exchange(state_.codec_seconds, 0.0)});
   if (is_done_) is_under_way_ = false;
   return is_done_;
 }
 
+// Returns whether it moved.
+bool CollectiveOperation::advance_lane(Engine& engine, std::size_t lane) {
+  const std::size_t before = walks_[lane].at();
+  ended_[lane] = walks_[lane].advance(engine);
+  if (ended_[lane] && !pieces_.empty()) pieces_[lane]->end();
+  return ended_[lane] || walks_[lane].at() != before;
+}
+
+bool CollectiveOperation::may_begin(Engine& engine, std::size_t lane) {
+  if (pieces_.empty()) return true;
+  auto piece = engine.window().begin(state_.key, bytes_sent(lane));
+  if (piece) pieces_[lane].emplace(std::move(*piece));
+  return piece.has_value();
+}
+
+// By this member, roughly: a slice of every chunk up and, of one, a result to as many.
+std::uint64_t CollectiveOperation::bytes_sent(std::size_t lane) const {
+  const std::uint64_t elements = lane_elements(lanes_[lane].slices);
+  const std::uint64_t members = state_.spec.group.size();
+  const std::uint64_t bytes =
+      state_.exact ? elements * bytes_of(state_.spec.dtype) : encoded_bytes(state_.spec, elements);
+  return 2 * bytes * (members - 1) / members;
+}
+
 std::string CollectiveOperation::describe() const {
   const std::string text = fmt::format("{} of {} #{}", name_of(state_.spec.kind),
                                        name_of(state_.spec), state_.operation);
-  const auto at = std::ranges::find(ended_, false);
-  if (at == ended_.end()) return text;
-  const auto lane = static_cast<std::size_t>(at - ended_.begin());
-  return fmt::format("{}, waiting for rank {} in lane {} of {}", text, walks_[lane].waits_for(),
-                     lane, walks_.size());
+  if (is_done_) return text;
+  if (first_ == begun_)
+    return fmt::format("{}, lane {} of {} not begun: others are more urgent", text, first_,
+                       walks_.size());
+  return fmt::format("{}, waiting for rank {} in lane {} of {}", text, walks_[first_].waits_for(),
+                     first_, walks_.size());
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ Outgoing LaneWalk::message(const Hop& hop) {
     close_frame(*message_, 0, 0);
   }
   is_sent_ = true;
-  return {message_, raw_bytes_of(tensor(hop.chunk))};
+  return {message_, raw_bytes_of(tensor(hop.chunk)), true};
 }
 
 std::uint64_t LaneWalk::raw_bytes_of(const TensorSpec& what) const {

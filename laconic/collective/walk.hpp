@@ -44,6 +44,7 @@ class LaneWalk {
 
   // Goes as far as it can without waiting; true at the end. Throws WireError naming the sender.
   bool advance(Engine& engine);
+  std::size_t at() const { return walk_.at(); }  // index of the next hop
   // Requires: not at the end.
   Rank waits_for() const { return walk_.waits_for(); }
 

@@ -39,8 +39,8 @@
 //    for yet: who sends much to one rank lets that rank ask for it (checkpoint/collect.cpp).
 // 3. advance() never waits, so that one thread is enough for all operations.
 // 4. No lock is held during a wait, nor during transport.send to another rank. Locks are taken in
-//    one order: the progress thread's, a PeerInbox's, an outbox's, the transport's, the recorder's,
-//    the meter's, the observer's. None of these calls back to one before it.
+//    one order: the progress thread's, a PeerInbox's, an outbox's, the window's, the transport's, the
+//    recorder's, the meter's, the observer's. None of these calls back to one before it.
 // 5. No wake is lost. Who waits reads the count of arrivals first, looks then, and sleeps only
 //    while the count is what it read; a transport puts a message into its inbox before it counts.
 // 6. Every wait ends: with what it waits for, with the loss of a peer, which counts as an arrival,
@@ -75,6 +75,7 @@ struct Engine::Body {
       : transport(its_transport),
         options(its_options),
         recorder(its_options.records),
+        window([this] { wake(); }),
         inboxes(static_cast<std::size_t>(its_transport.size())),
         outboxes(static_cast<std::size_t>(its_transport.size())) {}
 
@@ -93,6 +94,7 @@ struct Engine::Body {
   const EngineOptions options;
   Meter meter;
   FlightRecorder recorder;
+  Window window;
   std::atomic<std::uint64_t> moved = 0;
 
   std::atomic<bool> is_observed = false;
@@ -136,7 +138,7 @@ Outbox& Engine::Body::outbox_to(Rank to) {
       recorder.finish(record, Record::State::failed, bytes);
       wake();
     };
-    outbox = std::make_unique<Outbox>(transport, to, options, std::move(events));
+    outbox = std::make_unique<Outbox>(transport, to, options, window, std::move(events));
   }
   return *outbox;
 }
@@ -246,6 +248,10 @@ const EngineOptions& Engine::options() const {
 Transport& Engine::transport() {
   return body_->transport;
 }
+Window& Engine::window() {
+  return body_->window;
+}
+
 Meter& Engine::meter() {
   return body_->meter;
 }
@@ -336,6 +342,11 @@ Bytes Engine::recv(Rank from, Tag tag) {
                                       to_text(tag), from, shortfall(has, of)));
     seen = wait_for_arrival(seen, deadline.until());
   }
+}
+
+void Engine::push() {
+  for (Rank to = 0; to < size(); ++to)
+    if (Outbox* const outbox = body_->existing_outbox_to(to)) outbox->start();
 }
 
 void Engine::flush() {

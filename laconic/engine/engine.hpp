@@ -39,6 +39,7 @@
 #include "laconic/engine/meter.hpp"
 #include "laconic/engine/recorder.hpp"
 #include "laconic/engine/segment.hpp"
+#include "laconic/engine/window.hpp"
 #include "laconic/transport/tag.hpp"
 #include "laconic/transport/transport.hpp"
 
@@ -66,6 +67,8 @@ struct SendRequest {
   DeadlineKey key = 0;
   std::uint64_t raw_bytes = 0;  // what the message would be without encoding, for the meter
   std::shared_ptr<const Bytes> message;  // shared: one message may go to many
+  // Further messages follow, and then push(): it may wait for them, to be handed over with them.
+  bool has_more = false;
 };
 
 class Engine {
@@ -84,6 +87,8 @@ class Engine {
 
   // Queues. Throws PeerLost or Timeout if an earlier send to this peer failed.
   void send(SendRequest request);
+  // Lets everything leave that waits for more.
+  void push();
   // Waits until it is there, which is told to an observer but not metered. Throws PeerLost; Timeout
   // when nothing of it came for the engine's deadline, counted from now and then from each segment;
   // WireError.
@@ -105,6 +110,9 @@ class Engine {
   void wake();
   // Segments that left or were taken by now, whoever asked for them: what stands still is stuck.
   std::uint64_t moved() const;
+
+  // What exchanges among many ranks keep to, all those of this rank together.
+  Window& window();
 
   Meter& meter();
   FlightRecorder& recorder();

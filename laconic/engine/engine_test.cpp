@@ -82,6 +82,37 @@ TEST(Engine, EqualKeysLeaveInTheOrderOfQueuing) {
   EXPECT_EQ(pair.gate.wait_for(20), tags);
 }
 
+// Pieces that end at once, and fill the window, open it.
+void open(Window& window) {
+  for (int i = 0; i < 20; ++i) {
+    std::vector<Window::Piece> pieces;
+    for (int j = 0; j < 8; ++j)
+      if (auto piece = window.begin(0, 1000)) pieces.push_back(std::move(*piece));
+    for (Window::Piece& piece : pieces) piece.end();
+  }
+}
+
+// The gate sees the calls: a batch is one, whose first tag it is told.
+TEST(Engine, HandsOverShortMessagesTogetherWhereTheWindowIsOpen) {
+  Pair pair(options_of(100));
+  open(pair.sender.window());
+  const Tag first = gradient_tag(1), urgent = gradient_tag(9);
+  pair.sender.send(request_to(1, first, message_of(90, 1), 3));
+  pair.gate.wait_for(1);
+  for (std::uint64_t i = 2; i < 6; ++i)
+    pair.sender.send(request_to(1, gradient_tag(i), message_of(30, i), 3));
+  pair.sender.send(request_to(1, urgent, message_of(30, 9), 1));
+  pair.gate.let_pass(3);
+  for (std::uint64_t i = 2; i < 6; ++i)
+    EXPECT_EQ(pair.receiver.recv(0, gradient_tag(i)), message_of(30, i));
+  EXPECT_EQ(pair.receiver.recv(0, urgent), message_of(30, 9));
+  EXPECT_EQ(pair.gate.wait_for(3), (std::vector<Tag>{first, urgent, gradient_tag(4)}));
+  pair.sender.flush();
+  const auto sent = laconic::sent(pair.sender.meter().read(), Traffic::dp_gradient);
+  EXPECT_EQ(sent.messages, 6u);
+  EXPECT_EQ(sent.wire_bytes, 90u + 5 * 30 + 6 * kSegmentTrailer) << "as if each had left alone";
+}
+
 TEST(Engine, AnUrgentMessageLendsItsKeyToEarlierOnesOfItsTag) {
   Pair pair(options_of(10));
   const Tag shared = gradient_tag(1), other = gradient_tag(2);

@@ -253,9 +253,11 @@ void ProgressThread::Body::remove(std::map<Order, InFlight>::iterator entry) {
   under_way.erase(entry);
 }
 
-// Until something arrives. Requires: every operation has been advanced since the count was `seen`.
+// Until something arrives, or what the window refused may ask again. Requires: every operation has
+// been advanced since the count was `seen`.
 void ProgressThread::Body::sleep(std::uint64_t seen) {
-  const std::uint64_t count = engine.wait_for_arrival(seen, deadline.until(progress()));
+  const Deadline until = std::min(deadline.until(progress()), in(Window::kPatience));
+  const std::uint64_t count = engine.wait_for_arrival(seen, until);
   if (count != seen || !deadline.has_passed(progress())) return;
   const std::vector<std::string> waiting = describe_all();
   if (!waiting.empty()) throw_timeout(engine, waiting);
@@ -376,7 +378,8 @@ void run(Engine& engine, Operation& operation) {
   for (;;) {
     const std::uint64_t seen = engine.wait_for_arrival(0, {});
     if (advance(operation, engine, is_observed ? &footprint : nullptr)) break;
-    const std::uint64_t count = engine.wait_for_arrival(seen, deadline.until(engine.moved()));
+    const Deadline until = std::min(deadline.until(engine.moved()), in(Window::kPatience));
+    const std::uint64_t count = engine.wait_for_arrival(seen, until);
     if (count == seen && deadline.has_passed(engine.moved()))
       throw_timeout(engine, {operation.describe()});
   }

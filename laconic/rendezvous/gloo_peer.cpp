@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "laconic/base/error.hpp"
 #include "laconic/rendezvous/gloo_context.hpp"
@@ -52,7 +53,7 @@ std::optional<std::size_t> StagingRing::place_for(std::size_t bytes) const {
 }
 
 std::string gloo_wire() {
-  return fmt::format("laconic gloo 1, {} slots of {} bytes", kSlots, kFragmentBytes);
+  return fmt::format("laconic gloo 2, {} slots of {} bytes", kSlots, kFragmentBytes);
 }
 
 GlooPeer::GlooPeer(gloo::Context& context, Rank self, Rank peer, Inbox& inbox, Watchdog& watchdog,
@@ -82,22 +83,40 @@ void GlooPeer::stop() {
 
 // ---- sending
 
-void GlooPeer::send(Tag tag, ByteView message, Deadline deadline) {
+void GlooPeer::send(std::span<const TaggedMessage> messages, Deadline deadline) {
   take_turn(deadline);
   try {
-    std::size_t offset = 0;
-    do {
-      const ByteView part =
-          message.subspan(offset, std::min(kFragmentPayload, message.size() - offset));
-      const std::size_t place = wait_for_room(tag, sizeof(Header) + part.size(), deadline);
-      post({Kind::message, tag, message.size(), offset}, part, place);
-      offset += part.size();
-    } while (offset < message.size());
+    send_in_turn(messages, deadline);
   } catch (...) {
     end_turn();
     throw;
   }
   end_turn();
+}
+
+// A part that does not fit into the fragment at hand begins a new one.
+void GlooPeer::send_in_turn(std::span<const TaggedMessage> messages, Deadline deadline) {
+  std::vector<Part> parts;
+  std::size_t bytes = 0;
+  const auto leave = [&] {
+    send_fragment(parts, bytes, deadline);
+    parts.clear();
+    bytes = 0;
+  };
+  for (const auto& [tag, message] : messages) {
+    std::size_t offset = 0;
+    do {
+      const ByteView payload =
+          message.subspan(offset, std::min(kFragmentPayload, message.size() - offset));
+      const std::size_t size = sizeof(Header) + payload.size();
+      if (!parts.empty() && bytes + size > kFragmentBytes) leave();
+      if (!parts.empty()) parts.back().header.kind = Kind::not_last;
+      parts.push_back({{Kind::message, tag, message.size(), offset}, payload});
+      bytes += size;
+      offset += payload.size();
+    } while (offset < message.size());
+  }
+  if (!parts.empty()) leave();
 }
 
 void GlooPeer::take_turn(Deadline deadline) {
@@ -164,19 +183,23 @@ void GlooPeer::refuse_to_wait(Tag tag, Deadline deadline) {
                                    self_, to_text(tag), peer_));
 }
 
-void GlooPeer::post(const Header& header, ByteView payload, std::size_t place) {
+void GlooPeer::send_fragment(std::span<const Part> parts, std::size_t bytes, Deadline deadline) {
+  const std::size_t place = wait_for_room(parts.front().header.tag, bytes, deadline);
   const std::lock_guard lock(posting_);
-  send_from(kRingOffset + place, header, payload);
-  staged_.push(place, sizeof header + payload.size());
+  send_from(kRingOffset + place, parts, bytes);
+  staged_.push(place, bytes);
 }
 
-// Requires: the lock of posting.
-void GlooPeer::send_from(std::size_t offset, const Header& header, ByteView payload) {
-  std::byte* const place = memory_.data() + offset;
-  std::memcpy(place, &header, sizeof header);
-  if (!payload.empty()) std::memcpy(place + sizeof header, payload.data(), payload.size());
+// Requires: the lock of posting; `bytes` is the size of all parts with their headers.
+void GlooPeer::send_from(std::size_t offset, std::span<const Part> parts, std::size_t bytes) {
+  std::byte* place = memory_.data() + offset;
+  for (const auto& [header, payload] : parts) {
+    std::memcpy(place, &header, sizeof header);
+    if (!payload.empty()) std::memcpy(place + sizeof header, payload.data(), payload.size());
+    place += sizeof header + payload.size();
+  }
   try {
-    buffer_->send(peer_, posted_ % kSlots, offset, sizeof header + payload.size());
+    buffer_->send(peer_, posted_ % kSlots, offset, bytes);
   } catch (const std::exception& error) {
     connection_broke(error.what());
   }
@@ -188,7 +211,8 @@ void GlooPeer::say(Kind kind) {
   const std::size_t which = kind == Kind::goodbye ? 0 : 1;
   try {
     const std::lock_guard lock(posting_);
-    send_from(kGoodbyeOffset + which * kFragmentHeaderBytes, {kind, 0, 0, 0}, {});
+    const Part goodbye{{kind, 0, 0, 0}, {}};
+    send_from(kGoodbyeOffset + which * kFragmentHeaderBytes, {&goodbye, 1}, sizeof goodbye.header);
     staged_.push(staged_.end(), 0);
   } catch (const PeerLost&) {  // then there is nobody to tell
   }
@@ -283,9 +307,19 @@ void GlooPeer::lose(const std::string& why) {
 }
 
 std::size_t GlooPeer::take_fragment(ByteView fragment) {
+  std::size_t taken = 0;
+  while (get<Header>(fragment, 0).kind == Kind::not_last) {
+    const auto header = get<Header>(fragment, 0);
+    const std::size_t bytes = take_part(header, fragment.subspan(sizeof header));
+    taken += sizeof header + bytes;
+    fragment = fragment.subspan(sizeof header + bytes);
+    if (fragment.size() < sizeof header)
+      throw WireError(0, "fragment.kind", "another message should follow, and there is no room");
+  }
   const auto header = get<Header>(fragment, 0);
   switch (header.kind) {
-    case Kind::message: return take_part(header, fragment.subspan(sizeof header));
+    case Kind::not_last: break;  // none is left
+    case Kind::message: return taken + take_part(header, fragment.subspan(sizeof header));
     case Kind::goodbye:
       inbox_.lose(peer_, "it closed its transport", Inbox::End::goodbye);
       say(Kind::goodbye_seen);
@@ -295,7 +329,8 @@ std::size_t GlooPeer::take_fragment(ByteView fragment) {
   throw WireError(0, "fragment.kind", fmt::format("{} is none", static_cast<int>(header.kind)));
 }
 
-std::size_t GlooPeer::take_part(const Header& header, ByteView payload) {
+// The part begins at `rest`, and others may follow it there.
+std::size_t GlooPeer::take_part(const Header& header, ByteView rest) {
   if (header.offset == 0) {
     assembled_.clear();
     assembled_.resize(header.message_bytes);
@@ -305,8 +340,8 @@ std::size_t GlooPeer::take_part(const Header& header, ByteView payload) {
     throw WireError(24, "fragment.offset",
                     fmt::format("{} does not follow {} of {}", header.offset, assembled_bytes_,
                                 assembled_.size()));
-  const std::size_t bytes = std::min(payload.size(), assembled_.size() - assembled_bytes_);
-  if (bytes > 0) std::memcpy(assembled_.data() + assembled_bytes_, payload.data(), bytes);
+  const std::size_t bytes = std::min(rest.size(), assembled_.size() - assembled_bytes_);
+  if (bytes > 0) std::memcpy(assembled_.data() + assembled_bytes_, rest.data(), bytes);
   assembled_bytes_ += bytes;
   if (assembled_bytes_ == assembled_.size())
     inbox_.put(peer_, header.tag, std::exchange(assembled_, {}));

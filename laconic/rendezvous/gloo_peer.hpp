@@ -4,8 +4,10 @@
 // for each message would cost a round trip, so this side always has kSlots
 // receives posted, and fragment i of a direction travels in slot i % kSlots: it
 // leaves at once, and the posted slots are credits. A message is one fragment or
-// several, one after the other; every fragment begins with a header, which says
-// how long it is (gloo takes a shorter fragment than was posted for, and does not tell).
+// several, one after the other, and small messages that leave together share one. In
+// a fragment every message, or part of one, has a header in front, which says how long
+// it is and whether another follows (gloo takes a shorter fragment than was posted for,
+// and does not tell).
 //
 // What one could get wrong about gloo:
 //  - A wait of its own that times out closes the connections to *all* peers. So
@@ -31,6 +33,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -93,7 +96,7 @@ class GlooPeer {
   GlooPeer(const GlooPeer&) = delete;
   GlooPeer& operator=(const GlooPeer&) = delete;
 
-  void send(Tag tag, ByteView message, Deadline deadline);
+  void send(std::span<const TaggedMessage> messages, Deadline deadline);
 
   // Says goodbye and lets go of whoever sends. Never waits.
   void leave();
@@ -103,7 +106,7 @@ class GlooPeer {
   void stop();
 
  private:
-  enum class Kind : std::uint64_t { message = 1, goodbye = 2, goodbye_seen = 3 };
+  enum class Kind : std::uint64_t { message = 1, goodbye = 2, goodbye_seen = 3, not_last = 4 };
   struct Header {
     Kind kind = Kind::message;
     Tag tag = 0;
@@ -111,14 +114,20 @@ class GlooPeer {
     std::uint64_t offset = 0;  // of this fragment in the message
   };
   static_assert(sizeof(Header) == kFragmentHeaderBytes);
+  // A message, or a part of one, in a fragment.
+  struct Part {
+    Header header;
+    ByteView payload;
+  };
+  void send_in_turn(std::span<const TaggedMessage> messages, Deadline deadline);
   void take_turn(Deadline deadline);
   void end_turn();
   std::optional<std::size_t> find_room(std::size_t bytes);
   std::size_t wait_for_room(Tag tag, std::size_t bytes, Deadline deadline);
   void note_completion();
   void refuse_to_wait(Tag tag, Deadline deadline);
-  void post(const Header& header, ByteView payload, std::size_t place);
-  void send_from(std::size_t offset, const Header& header, ByteView payload);
+  void send_fragment(std::span<const Part> parts, std::size_t bytes, Deadline deadline);
+  void send_from(std::size_t offset, std::span<const Part> parts, std::size_t bytes);
   void say(Kind kind);
   [[noreturn]] void connection_broke(const std::string& why);
 
@@ -128,7 +137,7 @@ class GlooPeer {
   void receive();
   // Return the bytes of the message that it held.
   std::size_t take_fragment(ByteView fragment);
-  std::size_t take_part(const Header& header, ByteView payload);
+  std::size_t take_part(const Header& header, ByteView rest);
   void lose(const std::string& why);
   void mark_seen();
 

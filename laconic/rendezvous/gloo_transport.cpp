@@ -41,11 +41,14 @@ class GlooTransport final : public Transport {
   std::string_view name() const override { return "gloo"; }
 
   void send(Rank to, Tag tag, ByteView message, Deadline deadline) override {
+    const TaggedMessage one{tag, message};
+    send_all(to, {&one, 1}, deadline);
+  }
+  void send_all(Rank to, std::span<const TaggedMessage> messages, Deadline deadline) override {
     inbox_.require_present(to);
-    if (to == rank_)
+    if (to != rank_) return peer(to).send(messages, deadline);
+    for (const auto& [tag, message] : messages)
       inbox_.put(to, tag, Bytes(message.begin(), message.end()));
-    else
-      peer(to).send(tag, message, deadline);
   }
   Bytes recv(Rank from, Tag tag, Deadline deadline) override {
     return inbox_.take(from, tag, deadline);

@@ -30,6 +30,7 @@ Deadline patience() {
 enum class Unit : std::uint32_t {
   order = 1,
   sizes,
+  all,
   flight,
   saturated,
   threads,
@@ -180,6 +181,41 @@ void check_sizes(const ConformanceWorld& world) {
       if (size > world.largest) continue;
       if (t.rank() == 0) send_known(t, 1, tag_of(Unit::sizes, size), 1, size);
       if (t.rank() == 1) recv_known(t, 0, tag_of(Unit::sizes, size), 1, size);
+    }
+  });
+}
+
+// Batches of messages of every size, between such that leave alone: the order of a tag holds.
+void check_send_all(const ConformanceWorld& world) {
+  const std::vector<std::vector<std::size_t>> batches = {{},
+                                                         {0},
+                                                         {5},
+                                                         {0, 0, 0},
+                                                         {1, 2, 3},
+                                                         {100'000, 100'000, 100'000},
+                                                         {300'000, 7},
+                                                         {7, 300'000, 0, 9},
+                                                         {600'000, 600'000},
+                                                         std::vector<std::size_t>(500, 40)};
+  const Tag tag = tag_of(Unit::all, 0), other = tag_of(Unit::all, 1);
+  run_and_meet(world, Unit::all, [&](Transport& t) {
+    const Rank next = (t.rank() + 1) % t.size(), last = (t.rank() + t.size() - 1) % t.size();
+    for (const auto& sizes : batches) {
+      std::vector<Bytes> bytes;
+      std::vector<TaggedMessage> messages;
+      for (const std::size_t size : sizes)
+        bytes.push_back(bytes_of(seed_of(t.rank(), next, bytes.size()), size));
+      for (const Bytes& each : bytes) {
+        messages.push_back({tag, each});
+        messages.push_back({other, each});
+      }
+      t.send_all(next, messages, patience());
+      send_known(t, next, tag, sizes.size(), 11);
+    }
+    for (const auto& sizes : batches) {
+      for (std::size_t i = 0; i < sizes.size(); ++i) recv_known(t, last, tag, i, sizes[i]);
+      for (std::size_t i = 0; i < sizes.size(); ++i) recv_known(t, last, other, i, sizes[i]);
+      recv_known(t, last, tag, sizes.size(), 11);
     }
   });
 }
@@ -454,6 +490,7 @@ void check_close_releases_waiters(const ConformanceWorld& world) {
 std::vector<ConformanceCheck> conformance_checks() {
   return {{"OrderPerTag", check_order_per_tag},
           {"Sizes", check_sizes},
+          {"SendAll", check_send_all},
           {"ThousandsInFlight", check_thousands_in_flight},
           {"BothDirectionsSaturated", check_both_directions_saturated},
           {"ManyThreads", check_many_threads},

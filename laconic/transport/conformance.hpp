@@ -39,6 +39,7 @@ inline constexpr int kConformanceRanks = 3;
 
 void check_order_per_tag(const ConformanceWorld& world);
 void check_sizes(const ConformanceWorld& world);
+void check_send_all(const ConformanceWorld& world);
 void check_thousands_in_flight(const ConformanceWorld& world);
 void check_both_directions_saturated(const ConformanceWorld& world);
 void check_many_threads(const ConformanceWorld& world);

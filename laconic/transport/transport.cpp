@@ -12,6 +12,10 @@ Bytes copy_of(ByteView message) {
   return copy;
 }
 
+void Transport::send_all(Rank to, std::span<const TaggedMessage> messages, Deadline deadline) {
+  for (const auto& [tag, message] : messages) send(to, tag, message, deadline);
+}
+
 void Transport::sum(std::span<float>, Deadline) {
   LACONIC_ASSERT(has_sum(), std::string(name()));
 }

@@ -41,6 +41,11 @@ inline Deadline in(std::chrono::milliseconds limit) {
 // At the speed of memcpy, which the constructor of Bytes from two iterators need not have.
 Bytes copy_of(ByteView message);
 
+struct TaggedMessage {
+  Tag tag = 0;
+  ByteView message;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -52,6 +57,9 @@ class Transport {
   // Returns when `message` may be changed again, which is not when it has arrived. To itself a
   // rank may send too. Throws PeerLost, Timeout.
   virtual void send(Rank to, Tag tag, ByteView message, Deadline deadline) = 0;
+
+  // The same for several messages to one rank, in this order, which some transports send as one.
+  virtual void send_all(Rank to, std::span<const TaggedMessage> messages, Deadline deadline);
 
   // Waits for the next message with this (from, tag). What a peer sent before it went away can
   // still be received. Throws PeerLost, Timeout.
