@@ -20,7 +20,7 @@ constexpr std::uint64_t kSliceBytes = std::uint64_t{248} << 10;
 // What the others together send to the owner of a slice, where it is encoded and they meet there:
 // small enough that two lanes fit into the queue in front of a slow link (engine/window.hpp). But a
 // message has some 100 bytes around it.
-constexpr std::uint64_t kMeetingBytes = std::uint64_t{36} << 10;
+constexpr std::uint64_t kMeetingBytes = std::uint64_t{72} << 10;
 constexpr std::uint64_t kLeastMessage = std::uint64_t{4} << 10;
 constexpr std::uint64_t kMostLanes = 1 << 12;  // a tag has so many parts
 constexpr int kAskedLanes = 4;                 // that wait, before the rest is not asked
