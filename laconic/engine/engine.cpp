@@ -39,8 +39,8 @@
 //    for yet: who sends much to one rank lets that rank ask for it (checkpoint/collect.cpp).
 // 3. advance() never waits, so that one thread is enough for all operations.
 // 4. No lock is held during a wait, nor during transport.send to another rank. Locks are taken in
-//    one order: the progress thread's, a PeerInbox's, an outbox's, the window's, the transport's, the
-//    recorder's, the meter's, the observer's. None of these calls back to one before it.
+//    one order: the progress thread's, a PeerInbox's, an outbox's, the window's, the transport's,
+//    the recorder's, the meter's, the observer's. None of these calls back to one before it.
 // 5. No wake is lost. Who waits reads the count of arrivals first, looks then, and sleeps only
 //    while the count is what it read; a transport puts a message into its inbox before it counts.
 // 6. Every wait ends: with what it waits for, with the loss of a peer, which counts as an arrival,
