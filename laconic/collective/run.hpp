@@ -98,7 +98,8 @@ class Collective {
   void begin(std::uint64_t step);
   // `buffer` holds the elements and receives the result; nobody else may touch it until the
   // operation is done. `exact`: raw this time, memories untouched (warm-up, evaluation); the same
-  // on all members. Several operations may be made in a step, but only one be under way.
+  // on all members. Several operations may be made in a step, but only one be under way. Requires:
+  // the engine outlives it.
   std::shared_ptr<Operation> operation(std::byte* buffer, DeadlineKey key, bool exact = false);
   void commit();
   void abandon();

@@ -34,7 +34,7 @@ std::optional<Window::Piece> Window::begin(Key key, std::uint64_t bytes, Time no
   const bool is_narrow = is_measuring_ ? before.pieces > 0 : before.pieces >= kAlways;
   const bool fits =
       !is_narrow || (!is_measuring_ && static_cast<double>(before.bytes + bytes) <= bytes_);
-  if (!fits && now - changed_ < kPatience) {
+  if (!fits && now - changed_ < patience()) {
     refused_ = now;
     is_asked_for_ = true;
     return std::nullopt;
@@ -75,6 +75,13 @@ void Window::leave(const Piece& piece, std::optional<Time> ended) {
     has_news = std::exchange(is_asked_for_, false);
   }
   if (has_news && on_room_) on_room_();
+}
+
+// On a very slow link a piece alone takes longer than kPatience, and is no reason to begin another.
+Window::Time::duration Window::patience() const {
+  const Time::duration least = std::min(least_, least_before_);
+  if (least == Time::duration::max()) return kPatience;
+  return std::max<Time::duration>(kPatience, 2 * least);
 }
 
 // From now until a piece that began alone has ended.

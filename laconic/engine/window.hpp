@@ -4,7 +4,7 @@
 // receiver. Left to themselves their connections fill the queue in front of it,
 // which drops packets, and share its link unevenly: one pair is done early, another
 // late, and in between links stand idle. At 20 Mbit/s an exchange among four ranks so
-// used 85 to 92 % of its links; a ring, where one sender meets one receiver, 98 %.
+// used 85 to 93 % of its links; a ring, where one sender meets one receiver, 98 %.
 //
 // A window mends both without a message more. An exchange is cut into small pieces
 // (lanes of a collective) that all members begin in the same order, and a piece
@@ -26,8 +26,8 @@
 //
 // Two pieces may else always be under way, and only those that are at least as urgent count. So
 // what is more urgent never waits for what is less so. The other way round it may, also where ranks
-// do not agree on what they begin first; then nothing begins or ends for kPatience, and one more
-// piece may begin. Thus nothing waits for ever.
+// do not agree on what they begin first; then nothing begins or ends for kPatience or twice the
+// least time, and one more piece may begin. Thus nothing waits for ever.
 //
 // Thread-safe.
 #pragma once
@@ -52,6 +52,7 @@ class Window {
   static constexpr std::chrono::seconds kMemory{30};
 
   // A piece under way. One that is destroyed before end() has failed, and tells nothing of times.
+  // Requires: the window outlives it.
   class Piece {
    public:
     Piece(Piece&& other) noexcept;
@@ -72,7 +73,7 @@ class Window {
   // `on_room` is called, from the thread that ends a piece, when somebody was refused before.
   explicit Window(std::function<void()> on_room = {}) : on_room_(std::move(on_room)) {}
 
-  // Nothing when it has to wait; ask again after on_room, and after kPatience at the latest.
+  // Nothing when it has to wait; ask again after on_room, and every kPatience.
   std::optional<Piece> begin(Key key, std::uint64_t bytes, Time now = Clock::now());
 
   std::uint64_t bytes() const;  // how wide it is
@@ -85,6 +86,7 @@ class Window {
   void leave(const Piece& piece, std::optional<Time> ended);
   void adapt(const Piece& piece, Time now);
   void measure_now_and_then(Time now);
+  Time::duration patience() const;
   Load load(Key key) const;
 
   const std::function<void()> on_room_;

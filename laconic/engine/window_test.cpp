@@ -99,6 +99,17 @@ TEST(Window, LetsOneMoreBeginWhenNothingHasMovedForLong) {
   EXPECT_FALSE(window.begin(2, kBytes, later));
 }
 
+TEST(Window, DoesNotTakeASlowLinkForOneThatIsStuck) {
+  Window window;
+  auto first = fill(window, 1, kStart);
+  Time now = kStart + milliseconds(600);
+  first.front().end(now);
+  const auto two = fill(window, 1, now);
+  EXPECT_EQ(two.size(), 2u);
+  EXPECT_FALSE(window.begin(1, kBytes, now + milliseconds(600)));
+  EXPECT_TRUE(window.begin(1, kBytes, now + milliseconds(1200)));
+}
+
 TEST(Window, TellsWhoWasRefusedThatThereIsRoom) {
   int told = 0;
   Window window([&] { ++told; });
