@@ -1,13 +1,16 @@
 #include "laconic/report/console.hpp"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <pty.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
+#include <string>
+#include <string_view>
 
 namespace laconic {
 namespace {
@@ -175,9 +178,17 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
   std::FILE* file() { return file_; }
-  std::string shown() {
-    std::string text(4096, '\0');
-    text.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(screen_, text.data(), 4096), 0)));
+  // What appeared since the last call, once it ends with `end`. The kernel may hand one write over
+  // in several pieces; five seconds without a further piece end the wait, so a wrong text is shown.
+  std::string shown_until(std::string_view end) {
+    std::string text;
+    pollfd screen{.fd = screen_, .events = POLLIN, .revents = 0};
+    while (!text.ends_with(end) && ::poll(&screen, 1, 5000) == 1) {
+      std::array<char, 4096> piece;
+      const ssize_t n = ::read(screen_, piece.data(), piece.size());
+      if (n <= 0) break;
+      text.append(piece.data(), static_cast<std::size_t>(n));
+    }
     return text;
   }
 
@@ -207,9 +218,9 @@ TEST(Progress, FitsTheTerminalItIsOn) {
   ::setenv("NO_COLOR", "1", 1);
   Progress progress(2, true, terminal.file());
   progress.update(1, std::string(100, 'x'));
-  EXPECT_EQ(terminal.shown(), "\r[============>           ]  50% | xxxxx\x1b[K");
+  EXPECT_EQ(terminal.shown_until("\x1b[K"), "\r[============>           ]  50% | xxxxx\x1b[K");
   progress.finish();
-  EXPECT_TRUE(terminal.shown().ends_with("xxxxx\x1b[K\r\n"));
+  EXPECT_TRUE(terminal.shown_until("\r\n").ends_with("xxxxx\x1b[K\r\n"));
   ::unsetenv("NO_COLOR");
 }
 
