@@ -29,13 +29,28 @@ namespace {
 
 std::vector<CodecSpec> usual_codecs() {
   std::vector<CodecSpec> codecs;
-  for (const char* text :
-       {"raw", "half", "half:kind=f16", "quantise:bits=8", "quantise:bits=6", "quantise:bits=4",
-        "quantise:bits=3", "quantise:bits=2", "quantise:bits=4,block=64",
-        "quantise:bits=4,group=row", "quantise:bits=4,group=channel",
-        "quantise:bits=4,rounding=stochastic,grid=ends", "quantise:bits=4,rotate=true",
-        "quantise:bits=4,group=channel,scale=f16,grid=artefact", "sign", "top_k",
-        "top_k+quantise:bits=4", "random_k", "low_rank:rank=16"})
+  for (const char* text : {"raw",
+                           "half",
+                           "half:kind=f16",
+                           "huffman",
+                           "huffman:kind=f16",
+                           "huffman:kind=f32",
+                           "quantise:bits=8",
+                           "quantise:bits=6",
+                           "quantise:bits=4",
+                           "quantise:bits=3",
+                           "quantise:bits=2",
+                           "quantise:bits=4,block=64",
+                           "quantise:bits=4,group=row",
+                           "quantise:bits=4,group=channel",
+                           "quantise:bits=4,rounding=stochastic,grid=ends",
+                           "quantise:bits=4,rotate=true",
+                           "quantise:bits=4,group=channel,scale=f16,grid=artefact",
+                           "sign",
+                           "top_k",
+                           "top_k+quantise:bits=4",
+                           "random_k",
+                           "low_rank:rank=16"})
     codecs.push_back(parse_codec(text));
   return codecs;
 }

@@ -4,6 +4,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/codec/codec.hpp"
+#include "laconic/codec/part.hpp"
 
 namespace laconic {
 
@@ -93,6 +94,10 @@ bool check_one(const LowRank& c, const TensorSpec&, ByteView payload) {
 
 bool check_one(const AutoEncoder& c, const TensorSpec&, ByteView payload) {
   return are_finite(c.values, payload);
+}
+
+bool check_one(const Huffman& c, const TensorSpec& tensor, ByteView payload) {
+  return part::has_only_finite(c, tensor, payload);
 }
 
 }  // namespace

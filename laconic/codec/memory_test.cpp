@@ -18,6 +18,8 @@ using Floats = std::vector<float>;
 constexpr const char* kCodecs[] = {"raw",
                                    "half",
                                    "half:kind=f16",
+                                   "huffman",
+                                   "huffman:kind=f32",
                                    "quantise:bits=4,block=16",
                                    "quantise:bits=3,group=row,scale=f16,grid=ends",
                                    "quantise:bits=8,group=channel,scale=f16,grid=artefact",

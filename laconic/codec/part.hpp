@@ -1,4 +1,5 @@
-// codec/part.hpp — what every codec file provides; only codec.cpp and the tests include this.
+// codec/part.hpp — what every codec file provides; only codec.cpp, finite.cpp and tests include
+// this.
 //
 // One overload of each function per codec. They see f32 (codec.cpp converts)
 // and run with denormals flushed. `tensor` is the original, its dtype included:
@@ -25,6 +26,8 @@ std::size_t encode(const LowRank&, const TensorSpec&, const float*, const CodecI
                    std::byte* out);
 std::size_t encode(const AutoEncoder&, const TensorSpec&, const float*, const CodecInput&,
                    std::byte* out);
+std::size_t encode(const Huffman&, const TensorSpec&, const float*, const CodecInput&,
+                   std::byte* out);
 
 void check_payload(const Half&, const TensorSpec&, ByteView);
 void check_payload(const Quantise&, const TensorSpec&, ByteView);
@@ -33,6 +36,7 @@ void check_payload(const TopK&, const TensorSpec&, ByteView);
 void check_payload(const RandomK&, const TensorSpec&, ByteView);
 void check_payload(const LowRank&, const TensorSpec&, ByteView);
 void check_payload(const AutoEncoder&, const TensorSpec&, ByteView);
+void check_payload(const Huffman&, const TensorSpec&, ByteView);
 
 void decode(const Half&, const TensorSpec&, ByteView, const CodecInput&, float* out);
 void decode(const Quantise&, const TensorSpec&, ByteView, const CodecInput&, float* out);
@@ -41,6 +45,7 @@ void decode(const TopK&, const TensorSpec&, ByteView, const CodecInput&, float* 
 void decode(const RandomK&, const TensorSpec&, ByteView, const CodecInput&, float* out);
 void decode(const LowRank&, const TensorSpec&, ByteView, const CodecInput&, float* out);
 void decode(const AutoEncoder&, const TensorSpec&, ByteView, const CodecInput&, float* out);
+void decode(const Huffman&, const TensorSpec&, ByteView, const CodecInput&, float* out);
 
 std::vector<Section> sections(const Half&, const TensorSpec&, ByteView);
 std::vector<Section> sections(const Quantise&, const TensorSpec&, ByteView);
@@ -49,6 +54,10 @@ std::vector<Section> sections(const TopK&, const TensorSpec&, ByteView);
 std::vector<Section> sections(const RandomK&, const TensorSpec&, ByteView);
 std::vector<Section> sections(const LowRank&, const TensorSpec&, ByteView);
 std::vector<Section> sections(const AutoEncoder&, const TensorSpec&, ByteView);
+std::vector<Section> sections(const Huffman&, const TensorSpec&, ByteView);
+
+// The other codecs' layouts are known where is_finite() is defined.
+bool has_only_finite(const Huffman&, const TensorSpec&, ByteView);
 
 // Memory in one pass, for the codecs that can; the others are composed by codec.cpp. Same contracts
 // as encode_with_feedback, encode_difference and decode_difference.

@@ -118,17 +118,22 @@ void check_one(const AutoEncoder& c, Problems& problems) {
           name_of(c.values));
 }
 
+void check_one(const Huffman& c, Problems& problems) {
+  require(problems, is_wire_float(c.kind), "huffman.kind", "{} is not f32, f16 or bf16",
+          name_of(c.kind));
+}
+
 std::uint64_t ceil_divide(std::uint64_t a, std::uint64_t b) {
   return a / b + (a % b != 0 ? 1 : 0);
 }
 
-std::uint64_t scale_bytes(ScaleType type) {
+std::uint64_t bytes_of_scale(ScaleType type) {
   return type == ScaleType::f32 ? 4 : type == ScaleType::f16 ? 2 : 1;
 }
 
 std::uint64_t quantise_bytes(const Quantise& c, const TensorSpec& tensor) {
   const std::uint64_t codes = ceil_divide(elements_of(tensor) * static_cast<unsigned>(c.bits), 8);
-  return (c.rotate ? 8 : 0) + scale_count(c, tensor) * scale_bytes(c.scale) + codes;
+  return (c.rotate ? 8 : 0) + scale_count(c, tensor) * bytes_of_scale(c.scale) + codes;
 }
 
 std::uint64_t value_bytes(const ValueSpec& values, Dtype dtype, std::uint64_t count) {
@@ -151,8 +156,8 @@ std::uint64_t max_index_bytes(std::uint64_t elements, std::uint64_t kept) {
 }  // namespace
 
 std::string_view name_of(const CodecSpec& codec) {
-  constexpr std::string_view kNames[] = {"raw",   "half",     "quantise", "sign",
-                                         "top_k", "random_k", "low_rank", "auto_encoder"};
+  constexpr std::string_view kNames[] = {"raw",      "half",     "quantise",     "sign",   "top_k",
+                                         "random_k", "low_rank", "auto_encoder", "huffman"};
   static_assert(std::size(kNames) == std::variant_size_v<CodecSpec>);
   return kNames[codec.index()];
 }
@@ -258,12 +263,15 @@ std::uint64_t max_payload_bytes(const CodecSpec& codec, const TensorSpec& tensor
                  [&](const AutoEncoder& c) {
                    const std::uint64_t rows = elements == 0 ? 0 : matrix_shape(tensor).rows;
                    return rows * static_cast<std::uint64_t>(c.code) * bytes_of(c.values);
+                 },
+                 [&](const Huffman& c) -> std::uint64_t {
+                   return elements == 0 ? 0 : 1 + elements * bytes_of(c.kind);
                  }},
       codec);
 }
 
 bool has_fixed_size(const CodecSpec& codec) {
-  return !std::holds_alternative<TopK>(codec);
+  return !std::holds_alternative<TopK>(codec) && !std::holds_alternative<Huffman>(codec);
 }
 
 bool is_lossy(const CodecSpec& codec) {

@@ -115,8 +115,16 @@ struct AutoEncoder {
   bool operator==(const AutoEncoder&) const = default;
 };
 
+// The numbers of half, or f32, without loss beyond that rounding: the bits around the exponent get
+// Huffman's code. What it saves depends on the data: about a fifth of f16 and f32, a third of bf16.
+struct Huffman {
+  Dtype kind = Dtype::bf16;  // or f16, f32
+  bool operator==(const Huffman&) const = default;
+};
+
 // The position in this list plus one is the codec's number on the wire: append only.
-using CodecSpec = std::variant<Raw, Half, Quantise, Sign, TopK, RandomK, LowRank, AutoEncoder>;
+using CodecSpec =
+    std::variant<Raw, Half, Quantise, Sign, TopK, RandomK, LowRank, AutoEncoder, Huffman>;
 
 std::string_view name_of(const CodecSpec& codec);  // "top_k"
 std::string_view name_of(ScaleGroup group);

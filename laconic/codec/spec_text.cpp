@@ -90,6 +90,11 @@ void options(AutoEncoder& c, const Visit& visit) {
   visit("values", c.values, "f32, f16 or bf16 on the wire");
 }
 
+template <class Visit>
+void options(Huffman& c, const Visit& visit) {
+  visit("kind", c.kind, "what numbers are rounded to first; f32: nothing is lost");
+}
+
 // --- single values
 
 std::string print(bool value) {
@@ -295,7 +300,8 @@ void add_help(std::vector<CodecHelp>& all) {
       "the elements of largest magnitude; join values: top_k:keep=0.01+quantise:bits=4",
       "elements chosen by a seed, no indices; summable; joins values as top_k does",
       "two thin factors of the tensor as a matrix",
-      "a learned linear map of every row; summable"};
+      "a learned linear map of every row; summable",
+      "16- or 32-bit floats with fewer bits for the exponent, by how often each occurs"};
   static_assert(std::size(kHelp) == std::variant_size_v<CodecSpec>);
   if constexpr (I < std::variant_size_v<CodecSpec>) {
     std::variant_alternative_t<I, CodecSpec> codec;

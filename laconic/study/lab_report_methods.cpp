@@ -101,6 +101,7 @@ std::vector<Method> replica_methods() {
           {"DDP, PowerSGD hook rank 32", "", {{"hook", "powersgd"}, {"rank", "32"}}, false, ddp},
           {"laconic, raw", "", codec("raw"), true},
           {"laconic, 16 bits", "", codec("half:kind=f16")},
+          {"laconic, 16 bits, Huffman", "", codec("huffman:kind=f16")},
           {"laconic, 4 bits", "", codec("quantise:bits=4"), true},
           {"laconic, 3 bits", "", codec("quantise:bits=3")},
           {"laconic, PowerSGD rank 32, 8 bits", "",

@@ -177,6 +177,7 @@ TEST(LabReport, HasThePartsMethodsAndRatesThatPagesShow) {
                         "DDP, PowerSGD hook rank 32",
                         "laconic, raw",
                         "laconic, 16 bits",
+                        "laconic, 16 bits, Huffman",
                         "laconic, 4 bits",
                         "laconic, 3 bits",
                         "laconic, PowerSGD rank 32, 8 bits",

@@ -14,6 +14,7 @@ namespace {
 double shrinkage(const std::string& codec) {
   if (codec.starts_with("quantise:bits=")) return 32 / (std::atof(codec.c_str() + 14) + 0.5);
   if (codec.starts_with("half")) return 2;
+  if (codec.starts_with("huffman")) return 2.5;
   if (codec.starts_with("sign")) return 30;
   return codec.starts_with("low_rank") ? 4 : 1;
 }

@@ -73,6 +73,11 @@ void fields(AutoEncoder& c, Visit& visit) {
 }
 
 template <class Visit>
+void fields(Huffman& c, Visit& visit) {
+  visit(u8, "huffman.kind", c.kind);
+}
+
+template <class Visit>
 void walk(CodecSpec& codec, Visit& visit) {
   std::visit([&](auto& c) { fields(c, visit); }, codec);
 }

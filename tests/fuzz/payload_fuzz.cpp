@@ -52,6 +52,9 @@ const Case kCases[] = {
     {"low_rank:rank=1,factors=bf16", {Dtype::bf16, {6}}},
     {"auto_encoder:code=2", {Dtype::f32, {3, 4}}},
     {"auto_encoder:code=3,values=f16", {Dtype::f16, {2, 3}}},
+    {"huffman", {Dtype::f32, {40}}},
+    {"huffman:kind=f16", {Dtype::f16, {5, 9}}},
+    {"huffman:kind=f32", {Dtype::f64, {70}}},
 };
 
 const CodecSpec& codec_of(std::size_t i) {

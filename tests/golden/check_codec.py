@@ -252,6 +252,102 @@ def half_decode(p, dtype, shape, payload, n):
     return widen(p["dtype"], np.frombuffer(payload, TYPES[p["dtype"]]))
 
 
+def huffman_lengths(counts):
+    while True:
+        heap = [(c, b, (b,)) for b, c in counts.items()]
+        lengths, order = dict.fromkeys(counts, 0), 256
+        while len(heap) > 1:
+            heap.sort()
+            (c, _, a), (d, _, b) = heap[:2]
+            for byte in a + b:
+                lengths[byte] += 1
+            heap[:2] = [(c + d, order, a + b)]
+            order += 1
+        if max(lengths.values()) <= 12:
+            return lengths
+        counts = {b: -(-c // 2) for b, c in counts.items()}
+
+
+def huffman_words(lengths):
+    words, code, before = {}, 0, 0
+    for length, byte in sorted((l, b) for b, l in lengths.items() if l):
+        code <<= length - before
+        words[byte] = format(code, f"0{length}b")
+        code, before = code + 1, length
+    return words
+
+
+def bytes_of_bits(bits):
+    bits += "0" * (-len(bits) % 8)
+    return bytes(int(bits[i : i + 8], 2) for i in range(0, len(bits), 8))
+
+
+def turned_bytes(kind, x):
+    values = narrow(kind, x)
+    word = {1: U32, 2: np.uint16, 3: np.uint16}[kind]
+    size = np.dtype(word).itemsize
+    v = np.frombuffer(values.tobytes(), word)
+    v = (v << word(1)) | (v >> word(8 * size - 1))
+    return values.tobytes(), np.frombuffer(v.astype(word).tobytes(), np.uint8).reshape(-1, size)
+
+
+def huffman_encode(p, dtype, shape, x, seed):
+    if len(x) == 0:
+        return b""
+    plain, turned = turned_bytes(p["dtype"], x)
+    high = turned[:, -1]
+    found, counts = np.unique(high, return_counts=True)
+    first, last = int(found[0]), int(found[-1])
+    out = bytes([1, first, last])
+    lengths = huffman_lengths({int(b): int(c) for b, c in zip(found, counts)})
+    if first < last:
+        out += bytes_of_bits("".join(format(lengths.get(b, 0), "04b") for b in range(first, last + 1)))
+    out += turned[:, :-1].tobytes()
+    if first < last:
+        words, most = huffman_words(lengths), -(-len(x) // 4)
+        streams = [bytes_of_bits("".join(words[int(b)] for b in high[s * most : (s + 1) * most])) for s in range(4)]
+        out += struct.pack("<3I", *(len(s) for s in streams[:3])) + b"".join(streams)
+    return out if len(out) < 1 + len(plain) else b"\0" + plain
+
+
+def huffman_decode(p, dtype, shape, payload, n):
+    kind = p["dtype"]
+    if n == 0:
+        return np.zeros(0, F)
+    if payload[0] == 0:
+        return widen(kind, np.frombuffer(payload[1:], TYPES[kind]))
+    word = {1: U32, 2: np.uint16, 3: np.uint16}[kind]
+    size = np.dtype(word).itemsize
+    first, last, at = payload[1], payload[2], 3
+    high = [first] * n
+    nibbles = ""
+    if first < last:
+        nibbles = payload[at : at + (last - first + 2) // 2].hex()
+        at += len(nibbles) // 2
+    rest, at = payload[at : at + n * (size - 1)], at + n * (size - 1)
+    if first < last:
+        lengths = {first + i: int(c, 16) for i, c in enumerate(nibbles)}
+        bytes_of = {w: b for b, w in huffman_words(lengths).items()}
+        sizes, at = struct.unpack("<3I", payload[at : at + 12]), at + 12
+        most, high = -(-n // 4), []
+        for stream in range(4):
+            length = sizes[stream] if stream < 3 else len(payload) - at
+            bits, at = "".join(format(b, "08b") for b in payload[at : at + length]), at + length
+            start = 0
+            for _ in range(max(0, min(most, n - stream * most))):
+                end = start + 1
+                while bits[start:end] not in bytes_of:
+                    end += 1
+                high.append(bytes_of[bits[start:end]])
+                start = end
+    turned = np.empty((n, size), np.uint8)
+    turned[:, :-1] = np.frombuffer(rest, np.uint8).reshape(n, size - 1)
+    turned[:, -1] = high
+    v = np.frombuffer(turned.tobytes(), word)
+    v = (v >> word(1)) | (v << word(8 * size - 1))
+    return widen(kind, np.frombuffer(v.astype(word).tobytes(), TYPES[kind]))
+
+
 def mean_magnitude(x):
     total = np.float64(0)
     for start in range(0, len(x), 4096):
@@ -408,13 +504,14 @@ def low_rank_decode(p, dtype, shape, payload, n):
     return total.reshape(-1)
 
 
-ENCODERS = {2: half_encode, 3: quantise_encode, 4: sign_encode, 5: top_k_encode, 6: random_k_encode}
+ENCODERS = {2: half_encode, 3: quantise_encode, 4: sign_encode, 5: top_k_encode, 6: random_k_encode,
+            9: huffman_encode}
 DECODERS = {2: half_decode, 3: quantise_decode, 4: sign_decode, 5: top_k_decode, 6: random_k_decode,
-            7: low_rank_decode}
+            7: low_rank_decode, 9: huffman_decode}
 
 
 def parameters(codec, p):
-    if codec == 2:
+    if codec in (2, 9):
         return {"dtype": p[0]}
     if codec == 3:
         return dict(zip(QUANTISE, struct.unpack("<6BI", p)))
@@ -506,7 +603,7 @@ def frames_of(data):
         at = begin + size + 4
 
 
-SPECS = """half half:kind=f16 sign sign:block=1 sign:block=7 sign:block=5000
+SPECS = """half half:kind=f16 huffman huffman:kind=f16 huffman:kind=f32 sign sign:block=1 sign:block=7 sign:block=5000
 quantise quantise:bits=2,block=8 quantise:bits=3,block=7,scale=f16 quantise:bits=5,block=100,scale=pow2
 quantise:bits=4,group=row quantise:bits=7,group=channel,scale=f16 quantise:bits=6,group=row,scale=pow2
 quantise:bits=1,grid=ends,block=9 quantise:bits=8,grid=ends,scale=f16 quantise:bits=3,grid=ends,scale=pow2

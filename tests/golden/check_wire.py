@@ -253,13 +253,67 @@ def decode_auto_encoder(p, dtype, shape, payload):
     return product(numbers(kind, payload), back, n, m, code)
 
 
+def decode_huffman(p, dtype, shape, payload):
+    kind, n = p[0], math.prod(shape)
+    size = size_of(kind)
+    if n == 0:
+        need(not payload, "nothing")
+        return []
+    need(payload and payload[0] in (0, 1), "form")
+    if payload[0] == 0:
+        need(len(payload) == 1 + n * size, "payload bytes")
+        return numbers(kind, payload[1:])
+    first, last, at = payload[1], payload[2], 3
+    need(first <= last and len(payload) < 1 + n * size, "first and last")
+    words = {}
+    if first < last:
+        nibbles = payload[at : at + (last - first + 2) // 2].hex()
+        at += len(nibbles) // 2
+        need(len(nibbles) == last - first + 1 or nibbles[-1] == "0", "padding of lengths")
+        lengths = [int(c, 16) for c in nibbles[: last - first + 1]]
+        need(max(lengths) <= 12 and sum(2.0**-l for l in lengths if l) == 1, "lengths")
+        need(lengths[0] and lengths[-1], "ends of lengths")
+        code = 0
+        for length in range(1, 13):
+            code *= 2
+            for i, its_length in enumerate(lengths):
+                if its_length == length:
+                    words[format(code, "0%db" % length)] = first + i
+                    code += 1
+    rest, at = payload[at : at + n * (size - 1)], at + n * (size - 1)
+    high = []
+    if first < last:
+        sizes, at = list(struct.unpack("<3I", payload[at : at + 12])), at + 12
+        need(sum(sizes) <= len(payload) - at, "stream bytes")
+        sizes.append(len(payload) - at - sum(sizes))
+        most = -(-n // 4)
+        for stream, length in enumerate(sizes):
+            bits, at, word, read = bits_of(payload[at : at + length]), at + length, "", 0
+            wanted, done = max(0, min(most, n - stream * most)), 0
+            while done < wanted:
+                need(read < len(bits), "stream")
+                word, read = word + bits[read], read + 1
+                if word in words:
+                    high.append(words[word])
+                    word, done = "", done + 1
+            need(len(bits) - read < 8 and "1" not in bits[read:], "padding of a stream")
+    else:
+        high = [first] * n
+    need(at == len(payload), "end")
+    data = b""
+    for i, byte in enumerate(high):
+        turned = int.from_bytes(rest[i * (size - 1) : (i + 1) * (size - 1)] + bytes([byte]), "little")
+        data += (turned >> 1 | (turned & 1) << 8 * size - 1).to_bytes(size, "little")
+    return numbers(kind, data)
+
+
 def decode_raw(p, dtype, shape, payload):
     return numbers(dtype, payload)
 
 
 CODECS = {1: decode_raw, 2: decode_half, 3: decode_quantise, 4: decode_sign, 5: decode_top_k,
-          6: decode_random_k, 7: decode_low_rank, 8: decode_auto_encoder}
-PARAMETER_BYTES = {1: 0, 2: 1, 3: 10, 4: 4, 7: 5, 8: 5}
+          6: decode_random_k, 7: decode_low_rank, 8: decode_auto_encoder, 9: decode_huffman}
+PARAMETER_BYTES = {1: 0, 2: 1, 3: 10, 4: 4, 7: 5, 8: 5, 9: 1}
 
 
 def parameter_bytes(codec, p):

@@ -77,7 +77,7 @@ const std::vector<InvalidFrame>& invalid_frames() {
       {"magic", "raw-2x3", 3, "47", true},
       {"version-2", "raw-2x3", 4, "02", true},
       {"codec-0", "raw-2x3", 5, "00", true},
-      {"codec-9", "raw-2x3", 5, "09", true},
+      {"codec-10", "raw-2x3", 5, "0a", true},
       {"codec-with-other-parameters", "raw-2x3", 5, "03", true},
       {"dtype-11", "raw-2x3", 6, "0b", true},
       {"dims-9", "raw-2x3", 7, "09", true},
@@ -106,6 +106,11 @@ const std::vector<InvalidFrame>& invalid_frames() {
       {"top_k-width", "top_k-fixed", 66, "0b", true},
       {"top_k-index-beyond-the-end", "top_k-fixed", 67, "fa00", true},
       {"top_k-another-count", "top_k-bitmap", 67, "d4", true},
+      {"huffman-form-2", "huffman-coded", 49, "02", true},
+      {"huffman-first-after-last", "huffman-coded", 50, "80", true},
+      {"huffman-lengths-of-no-code", "huffman-coded", 52, "12", true},
+      {"huffman-stream-too-long", "huffman-coded", 73, "05", true},
+      {"huffman-padding", "huffman-coded", 85, "51", true},
       {"low_rank-infinite-factor", "low_rank-one", 61, "0000807f", true},
   };
   return all;

@@ -172,7 +172,9 @@ const char* const kCodecs[] = {"raw",
                                "low_rank",
                                "low_rank:rank=4,factors=f16",
                                "auto_encoder",
-                               "auto_encoder:code=100,values=f16"};
+                               "auto_encoder:code=100,values=f16",
+                               "huffman",
+                               "huffman:kind=f32"};
 
 TEST(Golden, SizesAreWhatTheyWere) {
   const TensorSpec tensors[] = {{Dtype::f32, {}},

@@ -18,6 +18,7 @@ Bytes encode(const Quantise&, const TensorSpec&, const Floats&, const CodecInput
 Bytes encode(const Sign&, const TensorSpec&, const Floats&, const CodecInput&);
 Bytes encode(const TopK&, const TensorSpec&, const Floats&, const CodecInput&);
 Bytes encode(const RandomK&, const TensorSpec&, const Floats&, const CodecInput&);
+Bytes encode(const Huffman&, const TensorSpec&, const Floats&, const CodecInput&);
 
 Floats decode(const Half&, const TensorSpec&, ByteView, const CodecInput&);
 Floats decode(const Quantise&, const TensorSpec&, ByteView, const CodecInput&);
@@ -26,5 +27,6 @@ Floats decode(const TopK&, const TensorSpec&, ByteView, const CodecInput&);
 Floats decode(const RandomK&, const TensorSpec&, ByteView, const CodecInput&);
 Floats decode(const LowRank&, const TensorSpec&, ByteView, const CodecInput&);
 Floats decode(const AutoEncoder&, const TensorSpec&, ByteView, const CodecInput&);
+Floats decode(const Huffman&, const TensorSpec&, ByteView, const CodecInput&);
 
 }  // namespace laconic::reference
