@@ -13,6 +13,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/codec/convert.hpp"
 #include "laconic/codec/huffman_code.hpp"
+#include "laconic/codec/huffman_stream.hpp"
 #include "laconic/codec/part.hpp"
 
 namespace laconic::part {
@@ -20,6 +21,7 @@ namespace laconic::part {
 namespace {
 
 constexpr auto kPlain = std::byte{0}, kCoded = std::byte{1};
+constexpr std::size_t kStreamSizes = (kHuffmanStreams - 1) * sizeof(std::uint32_t);
 constexpr std::size_t kHeader = 3;  // form, first and last byte that occur
 
 std::size_t lengths_bytes(unsigned first, unsigned last) {
@@ -59,122 +61,13 @@ auto with_word(Dtype kind, const Op& op) {
   return kind == Dtype::f32 ? op(std::uint32_t{}) : op(std::uint16_t{});
 }
 
-// --- bits, from the highest of each byte down
-
-// Writes four bytes at a time; no byte after the last.
-class WordWriter {
- public:
-  explicit WordWriter(std::byte* out) : out_(out) {}
-
-  // Requires: length <= 32.
-  void write(std::uint32_t word, unsigned length) {
-    waiting_ = waiting_ << length | word;
-    filled_ += length;
-    if (filled_ < 32) return;
-    filled_ -= 32;
-    const std::uint32_t full = __builtin_bswap32(static_cast<std::uint32_t>(waiting_ >> filled_));
-    std::memcpy(out_, &full, sizeof full);
-    out_ += sizeof full;
-  }
-  // The end of what was written.
-  std::byte* finish() {
-    waiting_ <<= 32 - filled_;
-    for (int shift = 24; filled_ > 0; shift -= 8) {
-      *out_++ = static_cast<std::byte>(waiting_ >> shift);
-      filled_ -= std::min(filled_, 8u);
-    }
-    return out_;
-  }
-
- private:
-  std::byte* out_;
-  std::uint64_t waiting_ = 0;  // its `filled_` low bits are not written yet
-  unsigned filled_ = 0;
-};
-
-// One stream of words. Past the end there are zeros, and position() tells.
-class WordReader {
- public:
-  WordReader() = default;
-  WordReader(const DecodingTable& table, ByteView bytes)
-      : entries_(table.entries.data()),
-        shift_(64u - static_cast<unsigned>(table.width)),
-        bytes_(bytes) {}
-
-  std::uint64_t position() const { return position_; }  // in bits
-
-  // op(byte) for each of the next words. Requires: count <= 4, as four words have at most 48 of the
-  // 57 bits that a window surely has.
-  template <class Op>
-  void read(std::size_t count, const Op& op) {
-    std::uint64_t window = peek();
-    for (std::size_t i = 0; i < count; ++i) {
-      const DecodingTable::Entry entry = entries_[window >> shift_];
-      window <<= entry.length;
-      position_ += entry.length;
-      op(entry.byte);
-    }
-  }
-
- private:
-  std::uint64_t peek() const {
-    const std::uint64_t at = position_ / 8;
-    std::uint64_t word = 0;
-    if (at + sizeof word <= bytes_.size())
-      std::memcpy(&word, bytes_.data() + at, sizeof word);
-    else if (at < bytes_.size())
-      std::memcpy(&word, bytes_.data() + at, bytes_.size() - at);
-    return __builtin_bswap64(word) << (position_ % 8);
-  }
-
-  const DecodingTable::Entry* entries_ = nullptr;
-  unsigned shift_ = 0;
-  ByteView bytes_;
-  std::uint64_t position_ = 0;
-};
-
-// Elements are split into four runs of equal length, the last ones perhaps shorter, each with a
-// stream of its own: a word's place is known only after the one before it, so a single stream would
-// leave a processor waiting.
-constexpr std::size_t kStreams = 4;
-constexpr std::size_t kStreamSizes = (kStreams - 1) * sizeof(std::uint32_t);
-
-struct Run {
-  std::size_t begin = 0, count = 0;
-};
-
-Run run_of(std::size_t elements, std::size_t stream) {
-  const std::size_t most = (elements + kStreams - 1) / kStreams;
-  const std::size_t begin = std::min(stream * most, elements);
-  return {begin, std::min(most, elements - begin)};
-}
-
-// op(element, byte) for all elements of all streams.
-template <class Op>
-void read_streams(std::array<WordReader, kStreams>& readers, std::size_t elements, const Op& op) {
-  const std::size_t common = run_of(elements, kStreams - 1).count / 4 * 4;
-  const std::size_t stride = run_of(elements, 0).count;
-  for (std::size_t i = 0; i < common; i += 4)
-    for (std::size_t stream = 0; stream < kStreams; ++stream) {
-      std::size_t element = stream * stride + i;
-      readers[stream].read(4, [&](unsigned byte) { op(element++, byte); });
-    }
-  for (std::size_t stream = 0; stream < kStreams; ++stream) {
-    const Run run = run_of(elements, stream);
-    std::size_t element = run.begin + common;
-    while (element < run.begin + run.count)
-      readers[stream].read(std::min<std::size_t>(4, run.begin + run.count - element),
-                           [&](unsigned byte) { op(element++, byte); });
-  }
-}
-
 // --- the parts of a coded payload
 
 struct CodedPayload {
   unsigned first = 0, last = 0;  // bytes that occur
   CodeLengths lengths{};         // all zero when there is only one
   ByteView rest;
-  std::array<ByteView, kStreams> streams;  // empty when there is only one
+  std::array<ByteView, kHuffmanStreams> streams;  // empty when there is only one
   std::size_t streams_offset = 0;
 };
 
@@ -204,7 +97,7 @@ CodedPayload split_coded(ByteView payload, std::size_t count, std::size_t rest_b
                  fmt::format("{} bytes too many", left.size()));
     return parts;
   }
-  for (std::size_t stream = 0; stream + 1 < kStreams; ++stream) {
+  for (std::size_t stream = 0; stream + 1 < kHuffmanStreams; ++stream) {
     const std::size_t at = sizes_offset + stream * sizeof(std::uint32_t);
     const std::size_t size = get<std::uint32_t>(payload, at);
     require_code(size <= left.size(), at, "payload.stream_bytes",
@@ -212,7 +105,7 @@ CodedPayload split_coded(ByteView payload, std::size_t count, std::size_t rest_b
     parts.streams[stream] = left.first(size);
     left = left.subspan(size);
   }
-  parts.streams[kStreams - 1] = left;
+  parts.streams[kHuffmanStreams - 1] = left;
   const ByteView nibbles = payload.subspan(kHeader, length_bytes);
   for (unsigned byte = parts.first; byte <= parts.last; ++byte) {
     const unsigned i = byte - parts.first;
@@ -229,9 +122,10 @@ CodedPayload split_coded(ByteView payload, std::size_t count, std::size_t rest_b
   return parts;
 }
 
-std::array<WordReader, kStreams> readers_of(const CodedPayload& parts, const DecodingTable& table) {
-  std::array<WordReader, kStreams> readers;
-  for (std::size_t stream = 0; stream < kStreams; ++stream)
+std::array<WordReader, kHuffmanStreams> readers_of(const CodedPayload& parts,
+                                                   const DecodingTable& table) {
+  std::array<WordReader, kHuffmanStreams> readers;
+  for (std::size_t stream = 0; stream < kHuffmanStreams; ++stream)
     readers[stream] = WordReader(table, parts.streams[stream]);
   return readers;
 }
@@ -244,16 +138,16 @@ void read_bytes(const CodedPayload& parts, std::size_t count, const Op& op) {
     return;
   }
   const DecodingTable table = decoding_table(parts.lengths);
-  std::array<WordReader, kStreams> readers = readers_of(parts, table);
+  std::array<WordReader, kHuffmanStreams> readers = readers_of(parts, table);
   read_streams(readers, count, op);
 }
 
 void check_streams(const CodedPayload& parts, std::size_t count) {
   const DecodingTable table = decoding_table(parts.lengths);
-  std::array<WordReader, kStreams> readers = readers_of(parts, table);
+  std::array<WordReader, kHuffmanStreams> readers = readers_of(parts, table);
   read_streams(readers, count, [](std::size_t, unsigned) {});
   std::size_t offset = parts.streams_offset;
-  for (std::size_t stream = 0; stream < kStreams; ++stream) {
+  for (std::size_t stream = 0; stream < kHuffmanStreams; ++stream) {
     const ByteView bytes = parts.streams[stream];
     const std::uint64_t bits = readers[stream].position();
     require_code((bits + 7) / 8 == bytes.size(), offset, "payload.codes",
@@ -293,18 +187,19 @@ template <class Word>
 std::size_t encode_as(Dtype kind, const float* x, std::size_t count, std::byte* out) {
   Scratch<Word> numbers(count);
   narrow(kind, x, count, numbers.data());
-  std::array<ByteCounts, kStreams> counts{};
-  const std::size_t stride = run_of(count, 0).count;
+  std::array<ByteCounts, kHuffmanStreams> counts{};
+  const std::size_t stride = stream_run(count, 0).count;
   const auto add = [&](std::size_t stream, std::size_t i) {
     numbers[i] = std::rotl(numbers[i], 1);
     ++counts[stream][coded_byte(numbers[i])];
   };
   // The streams in turn: equal bytes in a row would wait for the same counter.
-  const std::size_t common = run_of(count, kStreams - 1).count;
+  const std::size_t common = stream_run(count, kHuffmanStreams - 1).count;
   for (std::size_t i = 0; i < common; ++i)
-    for (std::size_t stream = 0; stream < kStreams; ++stream) add(stream, stream * stride + i);
-  for (std::size_t stream = 0; stream + 1 < kStreams; ++stream) {
-    const Run run = run_of(count, stream);
+    for (std::size_t stream = 0; stream < kHuffmanStreams; ++stream)
+      add(stream, stream * stride + i);
+  for (std::size_t stream = 0; stream + 1 < kHuffmanStreams; ++stream) {
+    const StreamRun run = stream_run(count, stream);
     for (std::size_t i = common; i < run.count; ++i) add(stream, run.begin + i);
   }
   ByteCounts total_counts{};
@@ -320,9 +215,9 @@ std::size_t encode_as(Dtype kind, const float* x, std::size_t count, std::byte* 
   const std::size_t length_bytes = lengths_bytes(first, last);
   const std::size_t sizes_offset = kHeader + length_bytes + count * kRest<Word>;
   const bool is_constant = first == last;
-  std::array<std::uint32_t, kStreams> stream_bytes{};
+  std::array<std::uint32_t, kHuffmanStreams> stream_bytes{};
   std::size_t total = sizes_offset + (is_constant ? 0 : kStreamSizes);
-  for (std::size_t stream = 0; stream < kStreams && !is_constant; ++stream) {
+  for (std::size_t stream = 0; stream < kHuffmanStreams && !is_constant; ++stream) {
     std::uint64_t bits = 0;
     for (std::size_t byte = 0; byte < 256; ++byte) bits += counts[stream][byte] * lengths[byte];
     stream_bytes[stream] = static_cast<std::uint32_t>((bits + 7) / 8);
@@ -348,8 +243,8 @@ std::size_t encode_as(Dtype kind, const float* x, std::size_t count, std::byte* 
   std::memcpy(rest, stream_bytes.data(), kStreamSizes);
   std::byte* codes = rest + kStreamSizes;
   const std::array<std::uint16_t, 256> words = canonical_words(lengths);
-  for (std::size_t stream = 0; stream < kStreams; ++stream) {
-    const Run run = run_of(count, stream);
+  for (std::size_t stream = 0; stream < kHuffmanStreams; ++stream) {
+    const StreamRun run = stream_run(count, stream);
     WordWriter writer(codes);
     for (std::size_t i = run.begin; i < run.begin + run.count; ++i) {
       const unsigned byte = coded_byte(numbers[i]);
