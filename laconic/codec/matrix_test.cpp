@@ -116,16 +116,18 @@ TEST(Subspace, DependentColumnsBecomeZeroAndNearlyDependentOnesStayOrthogonal) {
   EXPECT_EQ(x[4], 0.0F);
 }
 
-// Each column is nearly in the span of those before it. What rounding leaves of one projection is
-// then ten thousand times larger in the next column: only a second projection ends that.
+// Each column is nearly in the span of those before it, by whole numbers that f32 adds without
+// rounding. What rounding leaves of one projection is then thousands of times larger in the next
+// column: only a second projection ends that.
 TEST(Subspace, AChainOfNearlyDependentColumnsStaysOrthogonal) {
-  constexpr std::size_t kRows = 64, kCount = 8;
-  const Matrix directions = normal_floats(kRows * kCount, 16);
+  constexpr std::size_t kRows = 64, kCount = 6;
+  Matrix directions = normal_floats(kRows * kCount, 16);
+  for (float& x : directions) x = std::round(4 * x);
   Matrix x(kRows * kCount);
   for (std::size_t i = 0; i < kRows; ++i)
     for (std::size_t c = 0; c < kCount; ++c) {
       const float* row = directions.data() + i * kCount;
-      float sum = (c == 0 ? 1.0F : 1e-4F) * row[c];
+      float sum = (c == 0 ? 1.0F : 0x1p-12F) * row[c];
       for (std::size_t k = 0; k < c; ++k) sum += row[k];
       x[i * kCount + c] = sum;
     }
