@@ -281,31 +281,37 @@ TEST(GradientSum, PostingWaitsForNobody) {
 // Stochastic rounding errs in both directions, and errors of members that draw apart average out.
 // Were the draws of all members the same, all would err in the same direction, and the error of
 // the sum would be as many times larger as there are members.
-TEST(GradientSum, MembersDrawApart) {
+TEST(GradientSum, MembersAndBlocksDrawApart) {
   constexpr int kRanks = 8;
-  const std::vector<BlockLayout> blocks = {{"b", {{"x", {Dtype::f32, {4096}}}}}};
+  constexpr std::size_t kElements = 4096;
+  const std::vector<BlockLayout> blocks = {{"a", {{"x", {Dtype::f32, {kElements}}}}},
+                                           {"b", {{"y", {Dtype::f32, {kElements}}}}}};
   GradientPolicy policy = policy_of("quantise:bits=2,grid=ends,rounding=stochastic");
   policy.up_feedback = true;
-  std::vector<std::vector<float>> residuals(kRanks);
+  std::vector<NamedFloats> states(kRanks);
   run_ranks(kRanks, [&](Transport& transport) {
     Member member(transport, policy, blocks);
     auto values = gradients<float>(blocks, 0, 0);  // the same numbers everywhere
+    values[1] = values[0];
     member.exchange(0, values);
     member.sum->commit();
-    residuals[static_cast<std::size_t>(transport.rank())] = member.sum->save().at("b.up");
+    states[static_cast<std::size_t>(transport.rank())] = member.sum->save();
   });
   double apart = 0, together = 0;  // squares: of members by themselves, and of their sum
-  for (std::size_t i = 0; i < 4096; ++i) {
+  double blocks_together = 0;      // and of the two blocks of each member
+  for (std::size_t i = 0; i < kElements; ++i) {
     double sum = 0;
-    for (const std::vector<float>& residual : residuals) {
-      apart += static_cast<double>(residual[i]) * residual[i];
-      sum += residual[i];
+    for (const NamedFloats& state : states) {
+      const double a = state.at("a.up")[i], b = state.at("b.up")[i];
+      apart += a * a;
+      sum += a;
+      blocks_together += (a + b) * (a + b);
     }
     together += sum * sum;
   }
   ASSERT_GT(apart, 0);
-  EXPECT_NEAR(together / apart, 1,
-              0.3);  // 1 if independent, 7 if the same: an owner encodes nothing
+  EXPECT_NEAR(together / apart, 1, 0.3);         // 1 if independent, 7 if the same
+  EXPECT_NEAR(blocks_together / apart, 2, 0.3);  // 2 if independent, 4 if the same
 }
 
 // --- counting

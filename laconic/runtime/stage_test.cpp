@@ -114,6 +114,23 @@ TEST(Stage, MicrobatchesAddUpToTheBatch) {
     EXPECT_LT((a[i] - b[i]).abs().max().item<double>(), 1e-13) << whole.parameters[i].name;
 }
 
+// What a step left half way (a peer was lost, or the step is a shadow) is in no later gradient.
+TEST(Stage, NothingOfAStepThatWasGivenUpIsInTheNext) {
+  Weights once = make_tiny_weights(at::kFloat), again = make_tiny_weights(at::kFloat);
+  const Input input = some_input(2);
+  forward_backward(once, input.batch, input.pass, 1);
+  {
+    Stage stage(again, {0, block_count(again.spec)}, {});
+    const at::Tensor loss = stage.forward(0, input.batch, input.pass, {})[0];
+    stage.backward(0, {at::full({}, 3.0F)}, {});
+  }
+  clear_gradients(again);
+  forward_backward(again, input.batch, input.pass, 1);
+  const auto a = gradients(once), b = gradients(again);
+  for (std::size_t i = 0; i < a.size(); ++i)
+    EXPECT_TRUE(a[i].equal(b[i])) << once.parameters[i].name;
+}
+
 // A block's seam may hold several tensors, one of which a block may only pass on.
 TEST(Backward, GoesThroughAllTensorsOfASeamAtOnce) {
   const at::Tensor memory = at::full({2, 3}, 2.0).requires_grad_(true);

@@ -182,5 +182,44 @@ TEST(CompressedAdam, TheNormIsTheRootMeanSquareOfTheReplicas) {
   }
 }
 
+// y(1) + ... + y(n) + what is owed = what was given, where y is the moment that all take for
+// theirs: each member gives its part of beta * y before and its share of the gradient.
+TEST(CompressedAdam, WhatMomentsLoseIsOwed) {
+  const Mesh mesh{.dp = 2};
+  RunConfig config = config_for(mesh, {"dp.gradient.method=compressed_adam", "dp.gradient.warmup=1",
+                                       "dp.gradient.codec=quantise:bits=2"});
+  config.train.clip = 1e9;
+  const std::int64_t steps = 4;
+  const auto ranks = run_rules({mesh, config, steps});
+  double owed = 0, size = 0;
+  for (const Ended& rank : ranks)
+    for (const auto& [name, tensor] : rank.saved)
+      if (name.starts_with("moment.")) {
+        owed += tensor.to(at::kDouble).sum().item<double>();
+        size += tensor.abs().sum().item<double>();
+      }
+  EXPECT_GT(size, 1);
+  // Summed over all elements: of every step after the first, what was given and what came out.
+  const Weights weights = make_weights(kShape, 5, at::TensorOptions().dtype(at::kFloat));
+  const double beta = config.optimiser.beta1;
+  double given = 0, came = 0, before = 0;
+  for (std::int64_t s = 0; s < steps; ++s) {
+    double gradient = 0;
+    for (int r = 0; r < mesh.dp; ++r)
+      for (const Numbers& numbers : gradients_of(weights, random_gradient, s, r))
+        for (const double x : numbers) gradient += x;
+    const auto now = run_rules({mesh, config, s + 1});
+    double moment = 0;
+    for (const auto& [number, tensor] : now[0].moment1)
+      moment += tensor.to(at::kDouble).sum().item<double>();
+    if (s > 0) {
+      given += beta * before + (1 - beta) * gradient;
+      came += moment;
+    }
+    before = moment;
+  }
+  EXPECT_NEAR(came + owed, given, 1e-3);
+}
+
 }  // namespace
 }  // namespace laconic::test

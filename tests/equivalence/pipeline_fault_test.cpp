@@ -92,6 +92,9 @@ TEST_F(PipelineFault, AStepThatIsNotFiniteLeavesNoTrace) {
     };
     for (const int step : {3, 4}) {
       EXPECT_TRUE(model_bytes(at(step)) == model_bytes(at(2))) << step;
+      const MappedFile state(at(step) + "/state.json");
+      EXPECT_NE(state.text().find(fmt::format("\"position\": {},", 16 * step)), std::string::npos)
+          << "the samples of the step are not tried again";
       const auto expected = rank_files(at(2)), found = rank_files(at(step));
       EXPECT_GE(expected.size(), 4U);
       ASSERT_EQ(found.size(), expected.size());
