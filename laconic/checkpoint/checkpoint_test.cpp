@@ -105,15 +105,18 @@ TEST(Checkpoint, EveryFileIsOnTheDiskBeforeTheFolderHasItsName) {
   std::size_t files = 0;
   for (const auto& entry : fs::directory_iterator(path)) {
     const std::string temporary = writing + "/" + entry.path().filename().string() + ".tmp";
-    const auto synced = calls.first(sync, temporary), named = calls.first(rename, temporary);
-    ASSERT_TRUE(synced && named) << temporary;
-    EXPECT_LT(*calls.last(write, temporary), *synced) << temporary;
+    const auto written = calls.last(write, temporary), synced = calls.first(sync, temporary),
+               named = calls.first(rename, temporary);
+    ASSERT_TRUE(written && synced && named) << temporary;
+    EXPECT_LT(*written, *synced) << temporary;
     EXPECT_LT(*synced, *named) << temporary;
     EXPECT_LT(*named, *renamed) << temporary;
     ++files;
   }
   EXPECT_EQ(files, 4U);
-  EXPECT_LT(*calls.last(sync, writing), *renamed) << "the names in the folder";
+  const auto names = calls.last(sync, writing);
+  ASSERT_TRUE(names) << "the names in the folder";
+  EXPECT_LT(*names, *renamed);
 }
 
 TEST(Checkpoint, TheSameStepCanBeSavedAgain) {

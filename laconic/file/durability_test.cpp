@@ -91,9 +91,11 @@ TEST(Durability, TensorsAreOnTheDiskBeforeTheirFileHasItsName) {
   const float values[] = {1, 2};
   writer.write(as_bytes(std::span<const float>(values)));
   writer.commit();
-  ASSERT_TRUE(calls.first(sync, temporary) && calls.first(rename, temporary));
-  EXPECT_LT(*calls.last(write, temporary), *calls.first(sync, temporary));
-  EXPECT_LT(*calls.first(sync, temporary), *calls.first(rename, temporary));
+  const auto written = calls.last(write, temporary), synced = calls.first(sync, temporary),
+             renamed = calls.first(rename, temporary);
+  ASSERT_TRUE(written && synced && renamed);
+  EXPECT_LT(*written, *synced);
+  EXPECT_LT(*synced, *renamed);
 }
 
 }  // namespace
