@@ -129,8 +129,8 @@ TEST(Reshard, EverybodyTakesTheSameShare) {
     }
 }
 
-// Of whole numbers, equal shares of which are rounded: the last taker has the rest, and nothing is
-// lost, not even by a rounding.
+// Equal shares of a whole number may be rounded. The last taker has the rest, and nothing is lost,
+// not even by a rounding.
 TEST(Reshard, TheRestOfEqualSharesIsSomebodys) {
   for (const GradientPolicy& policy : {policies()[0], policies()[4], policies().back()}) {
     auto states = some_states(policy, 2);

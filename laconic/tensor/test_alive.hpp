@@ -19,7 +19,7 @@ class AliveBytes {
   AliveBytes(const AliveBytes&) = delete;
   AliveBytes& operator=(const AliveBytes&) = delete;
 
-  // Of what was allocated through it.
+  // Bytes that were allocated through it and not freed yet.
   static std::size_t now() { return counter().load(); }
 
  private:
