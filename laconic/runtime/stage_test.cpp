@@ -121,8 +121,8 @@ TEST(Stage, NothingOfAStepThatWasGivenUpIsInTheNext) {
   forward_backward(once, input.batch, input.pass, 1);
   {
     Stage stage(again, {0, block_count(again.spec)}, {});
-    const at::Tensor loss = stage.forward(0, input.batch, input.pass, {})[0];
-    stage.backward(0, {at::full({}, 3.0F)}, {});
+    const Seam loss = stage.forward(0, input.batch, input.pass, {});
+    stage.backward(0, {loss[0].new_full({}, 3.0)}, {});
   }
   clear_gradients(again);
   forward_backward(again, input.batch, input.pass, 1);
