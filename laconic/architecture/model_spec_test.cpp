@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 namespace laconic {
@@ -13,6 +14,20 @@ TEST(ModelSpec, GptHasTheNumbersOfParametersThatGptTwoHas) {
   const Family small =
       GptShape{.layers = 12, .width = 768, .heads = 12, .context = 1024, .vocabulary = 50257};
   EXPECT_EQ(parameter_count(model_spec(small, 1024)), 124'439'808);  // as published
+}
+
+// As GPT-2 has it: 0.02, and what branches add to the residual stream shrunk by the root of their
+// number, two a layer.
+TEST(ModelSpec, AGptBeginsWithTheDeviationsThatGptTwoHas) {
+  for (const ParameterSpec& p : model_spec(kShape, 6).parameters) {
+    const bool is_branch = p.name.ends_with("c_proj.weight"), is_matrix = p.sizes.size() == 2;
+    const bool is_gain = p.name.find("ln_") != std::string::npos && p.name.ends_with("weight");
+    EXPECT_DOUBLE_EQ(p.deviation, is_branch   ? 0.02 / std::sqrt(6.0)
+                                  : is_matrix ? 0.02
+                                              : 0.0)
+        << p.name;
+    EXPECT_EQ(p.mean, is_gain ? 1 : 0) << p.name;
+  }
 }
 
 TEST(ModelSpec, EveryParameterIsUsedAndBlocksListTheirsInAscendingOrder) {
@@ -76,6 +91,17 @@ TEST(SharedParameters, OfTheSameRanksAndBlockComeTogether) {
   EXPECT_EQ(sets[0], (SharedParameters{{0, 1}, {0, 1}, 0}));
   EXPECT_EQ(sets[1], (SharedParameters{{2}, {0, 2}, 0}));
   EXPECT_EQ(sets[2], (SharedParameters{{3}, {0, 1, 2}, 1}));
+}
+
+// They leave with the first block that uses them, so those of different blocks are sets of their
+// own, whoever holds them.
+TEST(SharedParameters, OfDifferentFirstUsersAreSetsOfTheirOwn) {
+  ModelSpec spec;
+  spec.parameters = {{.name = "p", .sizes = {2}}, {.name = "q", .sizes = {3}}};
+  spec.blocks = {
+      {.name = "a", .uses = {0}}, {.name = "b", .uses = {1}}, {.name = "c", .uses = {0, 1}}};
+  EXPECT_EQ(shared_parameters(spec, {0, 0, 1}),
+            (std::vector<SharedParameters>{{{0}, {0, 1}, 0}, {{1}, {0, 1}, 1}}));
 }
 
 TEST(ModelSpec, WhatIsNoModelIsRefusedWithAllReasons) {

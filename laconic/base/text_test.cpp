@@ -42,6 +42,8 @@ TEST(Text, HumanNumbersReadLikeAPersonWroteThem) {
   EXPECT_EQ(human_seconds(0.85), "850 ms");
   EXPECT_EQ(human_seconds(245), "4 m 05 s");
   EXPECT_EQ(human_seconds(7800), "2 h 10 m");
+  EXPECT_EQ(human_seconds(119.7), "2 m 00 s");
+  EXPECT_EQ(human_seconds(3599.6), "1 h 00 m");
   EXPECT_EQ(with_commas(-1234567), "-1,234,567");
   EXPECT_EQ(with_commas(12), "12");
 }

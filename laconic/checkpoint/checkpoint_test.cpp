@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "laconic/base/error.hpp"
+#include "laconic/file/test_file_calls.hpp"
 #include "laconic/file/test_folder.hpp"
 #include "laconic/file/test_size_limit.hpp"
 
@@ -74,6 +75,48 @@ TEST(Checkpoint, KeepsTheNewestOnes) {
   EXPECT_TRUE(fs::exists(folder / "step-00000012"));
   EXPECT_TRUE(fs::exists(folder / "step-00000011"));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 2);
+}
+
+// Later ones are of another attempt, or damaged: they neither count nor go, and what has just been
+// written always stays.
+TEST(Checkpoint, LaterOnesOfAnotherAttemptAreNotCountedAndStay) {
+  for (const std::int64_t keep : {1, 2}) {
+    const TemporaryFolder folder;
+    for (const std::int64_t step : {2, 4, 9, 10}) save(folder.path(), step);
+    fs::resize_file(folder / "step-00000010/model.safetensors", 10);
+    const std::string written = save(folder.path(), 5, keep);
+    EXPECT_EQ(complaint(written), "(accepted)") << keep;
+    EXPECT_EQ(fs::exists(folder / "step-00000004"), keep == 2);
+    EXPECT_FALSE(fs::exists(folder / "step-00000002"));
+    EXPECT_TRUE(fs::exists(folder / "step-00000009"));
+    EXPECT_TRUE(fs::exists(folder / "step-00000010"));
+  }
+}
+
+// Seen at the C library: no file of a checkpoint that has its name was left to the disk's mercy.
+TEST(Checkpoint, EveryFileIsOnTheDiskBeforeTheFolderHasItsName) {
+  using enum FileCall::Kind;
+  const TemporaryFolder folder;
+  const FileCalls calls;
+  const std::string path = save(folder.path(), 3), writing = path + ".writing";
+  const auto renamed = calls.first(rename, writing), told = calls.last(sync, folder.path());
+  ASSERT_TRUE(renamed && told);
+  EXPECT_LT(*renamed, *told);
+  std::size_t files = 0;
+  for (const auto& entry : fs::directory_iterator(path)) {
+    const std::string temporary = writing + "/" + entry.path().filename().string() + ".tmp";
+    const auto written = calls.last(write, temporary), synced = calls.first(sync, temporary),
+               named = calls.first(rename, temporary);
+    ASSERT_TRUE(written && synced && named) << temporary;
+    EXPECT_LT(*written, *synced) << temporary;
+    EXPECT_LT(*synced, *named) << temporary;
+    EXPECT_LT(*named, *renamed) << temporary;
+    ++files;
+  }
+  EXPECT_EQ(files, 4U);
+  const auto names = calls.last(sync, writing);
+  ASSERT_TRUE(names) << "the names in the folder";
+  EXPECT_LT(*names, *renamed);
 }
 
 TEST(Checkpoint, TheSameStepCanBeSavedAgain) {

@@ -116,6 +116,27 @@ TEST(Subspace, DependentColumnsBecomeZeroAndNearlyDependentOnesStayOrthogonal) {
   EXPECT_EQ(x[4], 0.0F);
 }
 
+// Each column is nearly in the span of those before it, by whole numbers that f32 adds without
+// rounding. What rounding leaves of one projection is then thousands of times larger in the next
+// column: only a second projection ends that.
+TEST(Subspace, AChainOfNearlyDependentColumnsStaysOrthogonal) {
+  constexpr std::size_t kRows = 64, kCount = 6;
+  Matrix directions = normal_floats(kRows * kCount, 16);
+  for (float& x : directions) x = std::round(4 * x);
+  Matrix x(kRows * kCount);
+  for (std::size_t i = 0; i < kRows; ++i)
+    for (std::size_t c = 0; c < kCount; ++c) {
+      const float* row = directions.data() + i * kCount;
+      float sum = (c == 0 ? 1.0F : 0x1p-12F) * row[c];
+      for (std::size_t k = 0; k < c; ++k) sum += row[k];
+      x[i * kCount + c] = sum;
+    }
+  orthonormalise(x.data(), kRows, kCount);
+  std::size_t zero = 0;
+  EXPECT_LE(worst_angle(x, kRows, kCount, zero), 1e-6);
+  EXPECT_EQ(zero, 0U);
+}
+
 TEST(Subspace, AStartLosesNoDirection) {
   constexpr std::size_t kRows = 9, kCount = 4;
   const Key key = key_of(3);

@@ -256,9 +256,13 @@ TEST(GradientSum, WhatIsNotFiniteReachesEverybodyAndLeavesNoTrace) {
 // --- posting
 
 TEST(GradientSum, PostingWaitsForNobody) {
+  const GradientPolicy policy = policy_of("quantise:bits=4", "quantise:bits=4");
+  SumModel<float> model(policy, kBlocks, 2);
+  const Blocks<float> expected = model.sum(0, all_gradients<float>(kBlocks, 2, 0));
+  model.commit();
   std::atomic<bool> posted = false;
   run_ranks(2, [&](Transport& transport) {
-    Member member(transport, policy_of("quantise:bits=4", "quantise:bits=4"), kBlocks);
+    Member member(transport, policy, kBlocks);
     auto values = gradients<float>(kBlocks, transport.rank(), 0);
     if (transport.rank() == 1)
       while (!posted) std::this_thread::yield();
@@ -268,8 +272,46 @@ TEST(GradientSum, PostingWaitsForNobody) {
     if (transport.rank() == 0) posted = true;
     member.sum->wait();
     member.engine.flush();
+    expect_same(expected, values, "posted early");
     member.sum->commit();
+    expect_same_state(model.state(transport.rank()), member.sum->save(), "posted early");
   });
+}
+
+// Stochastic rounding errs in both directions, and errors of members that draw apart average out.
+// Were the draws of all members the same, all would err in the same direction, and the error of
+// the sum would be as many times larger as there are members.
+TEST(GradientSum, MembersAndBlocksDrawApart) {
+  constexpr int kRanks = 8;
+  constexpr std::size_t kElements = 4096;
+  const std::vector<BlockLayout> blocks = {{"a", {{"x", {Dtype::f32, {kElements}}}}},
+                                           {"b", {{"y", {Dtype::f32, {kElements}}}}}};
+  GradientPolicy policy = policy_of("quantise:bits=2,grid=ends,rounding=stochastic");
+  policy.up_feedback = true;
+  std::vector<NamedFloats> states(kRanks);
+  run_ranks(kRanks, [&](Transport& transport) {
+    Member member(transport, policy, blocks);
+    auto values = gradients<float>(blocks, 0, 0);  // the same numbers everywhere
+    values[1] = values[0];
+    member.exchange(0, values);
+    member.sum->commit();
+    states[static_cast<std::size_t>(transport.rank())] = member.sum->save();
+  });
+  double apart = 0, together = 0;  // squares: of members by themselves, and of their sum
+  double blocks_together = 0;      // and of the two blocks of each member
+  for (std::size_t i = 0; i < kElements; ++i) {
+    double sum = 0;
+    for (const NamedFloats& state : states) {
+      const double a = state.at("a.up")[i], b = state.at("b.up")[i];
+      apart += a * a;
+      sum += a;
+      blocks_together += (a + b) * (a + b);
+    }
+    together += sum * sum;
+  }
+  ASSERT_GT(apart, 0);
+  EXPECT_NEAR(together / apart, 1, 0.3);         // 1 if independent, 7 if the same
+  EXPECT_NEAR(blocks_together / apart, 2, 0.3);  // 2 if independent, 4 if the same
 }
 
 // --- counting

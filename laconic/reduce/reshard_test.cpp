@@ -129,6 +129,31 @@ TEST(Reshard, EverybodyTakesTheSameShare) {
     }
 }
 
+// Equal shares of a whole number may be rounded. The last taker has the rest, and nothing is lost,
+// not even by a rounding.
+TEST(Reshard, TheRestOfEqualSharesIsSomebodys) {
+  for (const GradientPolicy& policy : {policies()[0], policies()[4], policies().back()}) {
+    auto states = some_states(policy, 2);
+    for (NamedFloats& state : states)
+      for (auto& [name, values] : state)
+        if (!name.ends_with(".basis"))
+          for (float& value : values) value = std::round(8 * value);
+    const auto expected = owed(policy, states);
+    std::size_t inexact = 0;  // elements whose equal shares would not add up
+    for (const int after : {3, 5, 7}) {
+      const auto actual = owed(policy, reshard(states, after, policy, kBlocks));
+      for (std::size_t b = 0; b < expected.size(); ++b)
+        for (std::size_t i = 0; i < expected[b].size(); ++i) {
+          ASSERT_EQ(actual[b][i], expected[b][i])
+              << text_of(policy) << ", 2 to " << after << ", block " << b << ", element " << i;
+          const double share = static_cast<float>(expected[b][i] / after);
+          inexact += share * after != expected[b][i] ? 1 : 0;
+        }
+    }
+    EXPECT_GT(inexact, 100U) << text_of(policy);
+  }
+}
+
 TEST(Reshard, BasesAreThoseOfTheFirst) {
   const GradientPolicy& policy = policies().back();
   const auto states = some_states(policy, 3);

@@ -213,6 +213,13 @@ std::uint64_t Pipeline::repaired() const {
   return samples;
 }
 
+std::size_t Pipeline::kept() const {
+  std::size_t messages = 0;
+  for (const auto& [number, edge] : edges_)
+    for (const auto& ends : edge->ends) messages += ends->sender.kept();
+  return messages;
+}
+
 DeltaStoreStats Pipeline::references() {
   DeltaStoreStats total;
   const auto add = [&](DeltaStore* store) {
@@ -223,6 +230,7 @@ DeltaStoreStats Pipeline::references() {
     total.ram_bytes += stats.ram_bytes;
     total.refused += stats.refused;
     total.prefetch_hits += stats.prefetch_hits;
+    total.prefetch_misses += stats.prefetch_misses;
     total.waits += stats.waits;
     total.seconds_waited += stats.seconds_waited;
   };

@@ -118,6 +118,8 @@ class Pipeline {
   const ComputeTimes& times() const { return times_; }
   // Samples that an end did not understand, and that were sent again as first visits.
   std::uint64_t repaired() const;
+  // Messages of the step under way that a receiver can still ask for again.
+  std::size_t kept() const;
   // Adds up all delta stores of this rank.
   DeltaStoreStats references();
 

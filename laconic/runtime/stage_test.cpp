@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "laconic/model/test_gpt.hpp"
+#include "laconic/tensor/test_alive.hpp"
 
 namespace laconic {
 namespace {
@@ -68,6 +69,32 @@ TEST(Stage, RecomputationChangesNoBit) {
   }
 }
 
+// Bytes that a stage holds of a microbatch between forward and backward, its output included.
+std::size_t alive_after_forward(Weights& weights, BlockRange blocks, bool recompute) {
+  const Input input = some_input(2);
+  const at::Tensor above = at::full({2, kTinyShape.context, kTinyShape.width}, 0.5F);
+  const AliveBytes alive;
+  Stage stage(weights, blocks, {.recompute = recompute});
+  const std::size_t before = AliveBytes::now();
+  const Seam output =
+      stage.forward(0, input.batch, input.pass, blocks.begin == 0 ? Seam() : Seam{above});
+  return AliveBytes::now() - before;
+}
+
+// Four blocks: the embedding, two layers, the head. The head's graph is what recomputation leaves:
+// its backward comes at once.
+TEST(Stage, WithRecomputationTheInputsOfBlocksAreAllThatIsAlive) {
+  Weights weights = make_tiny_weights(at::kFloat);
+  const std::size_t seam = 2 * kTinyShape.context * kTinyShape.width * sizeof(float);
+  EXPECT_EQ(alive_after_forward(weights, {0, 1}, true), seam) << "the output of the embedding";
+  EXPECT_EQ(alive_after_forward(weights, {0, 3}, true), 3 * seam);
+  EXPECT_EQ(alive_after_forward(weights, {1, 3}, true), 2 * seam) << "the input is somebody else's";
+  EXPECT_GT(alive_after_forward(weights, {0, 3}, false), 20 * seam);
+  const std::size_t head = alive_after_forward(weights, {3, 4}, false);
+  EXPECT_EQ(alive_after_forward(weights, {3, 4}, true), head);
+  EXPECT_EQ(alive_after_forward(weights, {2, 4}, true), head + seam);
+}
+
 TEST(Stage, MicrobatchesAddUpToTheBatch) {
   Weights whole = make_tiny_weights(at::kDouble), parts = make_tiny_weights(at::kDouble);
   const Input input = some_input(4, 0.1);
@@ -85,6 +112,23 @@ TEST(Stage, MicrobatchesAddUpToTheBatch) {
   const auto a = gradients(whole), b = gradients(parts);
   for (std::size_t i = 0; i < a.size(); ++i)
     EXPECT_LT((a[i] - b[i]).abs().max().item<double>(), 1e-13) << whole.parameters[i].name;
+}
+
+// What a step left half way (a peer was lost, or the step is a shadow) is in no later gradient.
+TEST(Stage, NothingOfAStepThatWasGivenUpIsInTheNext) {
+  Weights once = make_tiny_weights(at::kFloat), again = make_tiny_weights(at::kFloat);
+  const Input input = some_input(2);
+  forward_backward(once, input.batch, input.pass, 1);
+  {
+    Stage stage(again, {0, block_count(again.spec)}, {});
+    const Seam loss = stage.forward(0, input.batch, input.pass, {});
+    stage.backward(0, {loss[0].new_full({}, 3.0)}, {});
+  }
+  clear_gradients(again);
+  forward_backward(again, input.batch, input.pass, 1);
+  const auto a = gradients(once), b = gradients(again);
+  for (std::size_t i = 0; i < a.size(); ++i)
+    EXPECT_TRUE(a[i].equal(b[i])) << once.parameters[i].name;
 }
 
 // A block's seam may hold several tensors, one of which a block may only pass on.

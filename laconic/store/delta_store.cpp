@@ -71,6 +71,7 @@ void DeltaStore::fetch(Node& node) {
     RecordBuffer buffer = pool_.take();
     file_->read(entry.slot, {buffer.get(), spec_.record_bytes});
     entry.value = std::move(buffer);
+    ++counts_.prefetch_misses;
     ++counts_.waits;
     counts_.seconds_waited += watch.seconds();
   } else if (std::exchange(entry.is_prefetched, false)) {

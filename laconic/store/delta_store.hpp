@@ -50,12 +50,14 @@ struct DeltaStoreSpec {
 };
 
 struct DeltaStoreStats {
-  std::uint64_t records = 0;       // committed
-  std::uint64_t bytes = 0;         // of the budget, for these records
-  std::uint64_t budget_bytes = 0;  // 0: no limit
-  std::uint64_t ram_bytes = 0;     // of buffers in use: values in RAM, staged, on their way
-  std::uint64_t refused = 0;       // stage() calls whose key was not admitted
-  std::uint64_t prefetch_hits = 0;
+  std::uint64_t records = 0;        // committed
+  std::uint64_t bytes = 0;          // of the budget, for these records
+  std::uint64_t budget_bytes = 0;   // 0: no limit
+  std::uint64_t ram_bytes = 0;      // of buffers in use: values in RAM, staged, on their way
+  std::uint64_t refused = 0;        // stage() calls whose key was not admitted
+  std::uint64_t prefetch_hits = 0;  // find() came when the read ahead was done
+  std::uint64_t prefetch_misses =
+      0;                    // find() had to read by itself: no prefetch() had named the key
   std::uint64_t waits = 0;  // find() or commit() stood still for the disk
   double seconds_waited = 0;
 };

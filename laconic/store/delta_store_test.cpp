@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "laconic/base/error.hpp"
-#include "laconic/file/test_size_limit.hpp"
 #include "laconic/file/test_folder.hpp"
+#include "laconic/file/test_size_limit.hpp"
 #include "laconic/store/test_delta_store.hpp"
 
 namespace laconic {
@@ -149,6 +149,30 @@ TEST(DeltaStore, ReadAheadEndsAtItsBound) {
   EXPECT_EQ(store.stats().ram_bytes, 300u);
   for (const std::uint64_t key : keys)
     EXPECT_TRUE(is_equal(store.find(key)->bytes, bytes_from(key, 100)));
+}
+
+// commit() waits until the step before last has been written: with a disk that is slower than the
+// steps, values of two steps are in RAM and those that are being staged, however many steps there
+// are.
+TEST(DeltaStore, ADiskThatIsTooSlowHoldsStepsUpInsteadOfFillingMemory) {
+  constexpr std::uint64_t kKeys = 4, kBytes = 100;
+  const TemporaryFolder folder;
+  DeltaStoreSpec spec = spec_of(Kind::file_with_thread, folder, kBytes);
+  spec.before_io = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  DeltaStore store(spec);
+  std::uint64_t most = 0;
+  for (std::uint64_t step = 0; step < 20; ++step) {
+    for (std::uint64_t key = 0; key < kKeys; ++key)
+      put_value(store, key, 1, bytes_from(100 * step + key, kBytes));
+    most = std::max(most, store.stats().ram_bytes);
+    store.commit();
+    most = std::max(most, store.stats().ram_bytes);
+  }
+  EXPECT_LE(most, 3 * kKeys * kBytes);
+  EXPECT_GE(store.stats().waits, 18U);
+  store.drain();
+  for (std::uint64_t key = 0; key < kKeys; ++key)
+    EXPECT_TRUE(is_equal(stored_value(store, key), bytes_from(1900 + key, kBytes)));
 }
 
 TEST(DeltaStore, ErrorOfTheThreadReachesTheCallerEachTime) {

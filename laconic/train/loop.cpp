@@ -88,7 +88,8 @@ class Run {
         .trace = reports_->trace(),
         .member = world_.dp_member(),
         .stop_signal = stop_signal_,
-        .before_update = [this](const Measured& m) { guarding_->before_update(m); }};
+        .before_update = [this](const Measured& m) { guarding_->before_update(m); },
+        .is_spoiled = [this](std::int64_t step) { return hooks_.spoiled.contains(step); }};
     try {
       while (start_.state.step < config_.train.steps && summary_.signal == 0) take_step(plan);
     } catch (const NotFinite& error) {  // the steps before it are good

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 
 #include "laconic/steer/bypass_judge.hpp"
 #include "laconic/steer/steering.hpp"
@@ -16,6 +17,9 @@ struct RunHooks {
   // earlier ones in its checkpoint.
   std::map<std::int64_t, CodecOverrides> changes = {};
   CostsOf costs = {};  // by which a bypass is judged; empty: as measured
+  // Steps, by how many were done before, whose loss is taken for NaN once everything has been sent:
+  // links and sums have seen good numbers, and must forget them.
+  std::set<std::int64_t> spoiled = {};
 };
 
 TrainSummary train(const TrainOptions& options, const RunHooks& hooks);

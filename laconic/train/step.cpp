@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "laconic/base/clock.hpp"
 #include "laconic/report/trace.hpp"
@@ -14,6 +15,7 @@ namespace laconic {
 namespace {
 
 constexpr std::int64_t kMostSkipsInARow = 10;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 // The samples of microbatch `number` of this rank, in the step that begins at `position`.
 std::vector<std::int64_t> ids_of(const StepPlan& plan, std::int64_t position, std::int64_t number) {
@@ -103,7 +105,8 @@ StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline
   StepReport report{.step = state.step + 1,
                     .tokens = train.batch * static_cast<std::int64_t>(plan.data.window())};
   rule.begin(state.step);
-  const double loss = accumulate(plan, weights, pipeline, rule, state, trace);
+  double loss = accumulate(plan, weights, pipeline, rule, state, trace);
+  if (plan.is_spoiled && plan.is_spoiled(state.step)) loss = kNan;
   const Measured measured = [&] {
     const TraceSpan span(trace, "reduce", "optimiser", "compute");
     return rule.measure(loss, plan.stop_signal != nullptr ? plan.stop_signal() : 0);

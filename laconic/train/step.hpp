@@ -56,6 +56,7 @@ struct StepPlan {
   // The gradients are those of all ranks, finite, and not used yet; may be empty. Its time is not
   // the step's.
   std::function<void(const Measured&)> before_update;
+  std::function<bool(std::int64_t step)> is_spoiled = {};  // for tests: the loss is NaN there
 };
 
 // Loss or gradient norm is not finite, and the configuration or ten such steps in a row say to

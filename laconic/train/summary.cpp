@@ -23,6 +23,7 @@ struct PlainPipeline {  // one rank's part
   RankTimes times;
   std::uint64_t repaired = 0, references = 0, reference_bytes = 0, not_admitted = 0;
   double reference_wait_seconds = 0;
+  std::uint64_t prefetch_hits = 0, prefetch_misses = 0;
 };
 
 }  // namespace
@@ -73,7 +74,9 @@ PipelineTotal total_pipeline(World& world, Pipeline& pipeline) {
       .references = stats.records,
       .reference_bytes = stats.bytes,
       .not_admitted = stats.refused,
-      .reference_wait_seconds = stats.seconds_waited};
+      .reference_wait_seconds = stats.seconds_waited,
+      .prefetch_hits = stats.prefetch_hits,
+      .prefetch_misses = stats.prefetch_misses};
   for (const PlainPipeline& of_rank : world.gather_values(mine)) {
     total.ranks.push_back(of_rank.times);
     total.repaired += of_rank.repaired;
@@ -81,6 +84,8 @@ PipelineTotal total_pipeline(World& world, Pipeline& pipeline) {
     total.reference_bytes += of_rank.reference_bytes;
     total.not_admitted += of_rank.not_admitted;
     total.reference_wait_seconds += of_rank.reference_wait_seconds;
+    total.prefetch_hits += of_rank.prefetch_hits;
+    total.prefetch_misses += of_rank.prefetch_misses;
   }
   return total;
 }
@@ -107,6 +112,8 @@ nlohmann::ordered_json json_of(const PipelineTotal& p) {
                                  {"reference_bytes", p.reference_bytes},
                                  {"not_admitted", p.not_admitted},
                                  {"reference_wait_seconds", p.reference_wait_seconds},
+                                 {"prefetch_hits", p.prefetch_hits},
+                                 {"prefetch_misses", p.prefetch_misses},
                                  {"ranks", nlohmann::ordered_json::array()}};
   for (const RankTimes& r : p.ranks)
     json["ranks"].push_back({{"forward_seconds", r.forward},

@@ -37,6 +37,8 @@ struct PipelineTotal {
   std::uint64_t reference_bytes = 0;
   std::uint64_t not_admitted = 0;     // visits of samples for which there was no room
   double reference_wait_seconds = 0;  // that somebody stood still for the disk
+  // References on disk: read by the time they were asked for, and not even begun to be read.
+  std::uint64_t prefetch_hits = 0, prefetch_misses = 0;
 };
 
 struct TrainSummary {

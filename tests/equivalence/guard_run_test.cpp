@@ -462,6 +462,11 @@ TEST(RungAbove, IsAboveBothWaysOfASumAndCanBe) {
   EXPECT_EQ(rung("sign", "half"), "half");
   EXPECT_EQ(rung("sign", "", {.codec = parse_codec("quantise:bits=4")}), "quantise:bits=6");
   EXPECT_EQ(rung("top_k:keep=0.1", "half"), "bypassed");
+  // No quantiser can stand in for what it does not fit: sums of random_k are passed on as they are,
+  // and raw ones lose nothing.
+  const CodecOverride quantised{.codec = parse_codec("quantise:bits=2")};
+  EXPECT_EQ(rung("random_k:keep=0.1", "", quantised), "bypassed");
+  EXPECT_EQ(rung("raw", "", quantised), "bypassed");
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <string>
 
 #include "laconic/base/error.hpp"
 #include "laconic/config/read.hpp"
@@ -63,6 +65,10 @@ class PipelineParallel : public testing::Test {
   // All ranks as threads; the summary of rank 0.
   static TrainSummary run(const RunConfig& c, const std::string& resume = "none",
                           const std::map<std::int64_t, CodecOverrides>& changes = {}) {
+    return run_hooked(c, {.changes = changes}, resume);
+  }
+  static TrainSummary run_hooked(const RunConfig& c, const RunHooks& hooks,
+                                 const std::string& resume = "none") {
     TrainSummary first;
     const Problems problems = check(c);
     EXPECT_TRUE(problems.empty()) << to_text(problems);
@@ -74,7 +80,7 @@ class PipelineParallel : public testing::Test {
       ProgressThread progress_thread(engine);
       World world(mesh_of(c), progress_thread);
       const TrainSummary summary =
-          train({.config = c, .start = {.resume = resume}, .world = &world}, {.changes = changes});
+          train({.config = c, .start = {.resume = resume}, .world = &world}, hooks);
       engine.flush();
       world.gather({});
       engine.flush();
@@ -88,6 +94,15 @@ class PipelineParallel : public testing::Test {
     for (const char* file : {"/model.safetensors", "/optimiser.safetensors"})
       bytes += MappedFile(checkpoint + file).text();
     return bytes;
+  }
+
+  // What ranks have in files of their own: residuals of sums and links, references. By name.
+  static std::map<std::string, std::string> rank_files(const std::string& checkpoint) {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoint))
+      if (const std::string name = entry.path().filename().string(); name.starts_with("rank-"))
+        files[name] = MappedFile(entry.path().string()).text();
+    return files;
   }
 
   static double largest_difference(const std::string& a, const std::string& b, const RunConfig& c) {
