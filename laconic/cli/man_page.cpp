@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
+
 #include "laconic/base/text.hpp"
 
 namespace laconic {
@@ -59,8 +61,8 @@ std::string option_text(const OptionEntry& option) {
     head = styled('I', option.value);
   else if (!option.value.empty())
     head += " " + value_text(option);
-  std::string help = sentence(option.help);
-  if (!option.default_value.empty()) help += fmt::format(" Default: {}.", option.default_value);
+  std::string help = option.help;
+  if (!option.default_value.empty()) help += fmt::format(" (default: {})", option.default_value);
   return fmt::format(".TP\n{}\n{}\n", head, troff(help));
 }
 
@@ -69,13 +71,17 @@ std::string example_text(const std::string& footer) {
   return fmt::format(".PP\n.nf\n{}\n.fi\n", troff(footer));
 }
 
+bool is_help(const OptionEntry& option) {
+  return !option.names.empty() && option.names.back() == "--help";
+}
+
 std::string synopsis(const VerbPath& path) {
   std::string text = styled('B', "laconic " + path.words);
   bool has_optional = false;
   for (const OptionEntry& option : path.verb->options)
     if (option.is_required)
       text += fmt::format(" {} {}", styled('B', option.names.back()), value_text(option));
-    else
+    else if (!is_help(option))
       has_optional = true;
   for (const OptionEntry& place : path.verb->places) {
     const std::string name = styled('I', place.value) + (place.may_repeat ? " ..." : "");
@@ -84,12 +90,14 @@ std::string synopsis(const VerbPath& path) {
   return text + (has_optional ? " [" + styled('I', "options") + "]" : "");
 }
 
-std::string verb_text(const VerbPath& path) {
+// CLI11 gives verbs that have no footer that of the program, which stands at the end already.
+std::string verb_text(const VerbPath& path, const VerbEntry& root) {
   std::string text = fmt::format(".SS {}\n{}\n.PP\n{}\n", troff(path.words), synopsis(path),
                                  troff(sentence(path.verb->help)));
   for (const OptionEntry& place : path.verb->places) text += option_text(place);
-  for (const OptionEntry& option : path.verb->options) text += option_text(option);
-  return text + example_text(path.verb->footer);
+  for (const OptionEntry& option : path.verb->options)
+    if (!is_help(option)) text += option_text(option);
+  return path.verb->footer == root.footer ? text : text + example_text(path.verb->footer);
 }
 
 }  // namespace
@@ -106,8 +114,8 @@ std::string man_page(const VerbEntry& root, const std::string& version) {
   text += ".SH OPTIONS\n";
   for (const OptionEntry& option : root.options) text += option_text(option);
   text += ".SH VERBS\n";
-  for (const VerbPath& path : leaves) text += verb_text(path);
-  return text + ".SH EXAMPLES AND EXIT STATUS\n" + example_text(root.footer);
+  for (const VerbPath& path : leaves) text += verb_text(path, root);
+  return text + ".SH EXAMPLES\n" + example_text(root.footer);
 }
 
 }  // namespace laconic

@@ -27,9 +27,9 @@ void read_type(const std::string& type, OptionEntry& entry) {
     else
       entry.choices.push_back(word);
   if (entry.value.empty()) entry.value = "WORD";
-  const bool is_type = entry.value == "TEXT" || entry.value == "INT" || entry.value == "UINT" ||
-                       entry.value == "FLOAT";
-  if (is_type && !entry.choices.empty()) entry.value = "WORD";
+  if (entry.value == "TEXT" && !entry.choices.empty()) entry.value = "WORD";
+  if (entry.value == "INT" || entry.value == "UINT" || entry.value == "FLOAT")
+    entry.value = "NUMBER";
 }
 
 OptionEntry describe_option(const CLI::Option& option) {
