@@ -188,10 +188,15 @@ std::string bash_branch(const std::string& path, const VerbEntry& verb,
   text += fmt::format("          if [[ $cur == -* ]]; then\n            _laconic_offer {} -\n",
                       quote(fmt::format("{}", fmt::join(option_names(verb), " "))));
   text += "          else\n";
-  for (const OptionEntry& place : verb.places)
-    text += fmt::format("            _laconic_offer {} {}\n",
-                        quote(fmt::format("{}", fmt::join(words_for(place, words), " "))),
-                        names_for(place));
+  // Which place it is, is not told apart: all that may stand in any of them, once.
+  std::vector<std::string> known;
+  char names = '-';
+  for (const OptionEntry& place : verb.places) {
+    for (const std::string& word : words_for(place, words)) known.push_back(word);
+    if (names == '-' || names == 'd') names = names_for(place) == '-' ? names : names_for(place);
+  }
+  text += fmt::format("            _laconic_offer {} {}\n",
+                      quote(fmt::format("{}", fmt::join(known, " "))), names);
   text += fmt::format("            _laconic_offer {} -\n          fi\n          ;;\n",
                       quote(fmt::format("{}", fmt::join(verb_names(verb), " "))));
   return text + "      esac\n      ;;\n";
