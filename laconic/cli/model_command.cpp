@@ -191,16 +191,13 @@ class Writer {
     GeneratedSample sample{.prompt = prompt, .seed = seed};
     StopText stop(command_.stops);
     const auto show = [&](const std::string& text) {
-      sample.text += text;
+      if (tokeniser_) sample.text += text;
       fmt::print("{}", text);
       std::fflush(stdout);
     };
     const Stopwatch watch;
     sample.ids = generate(weights_, request, [&](std::int64_t id) {
-      if (tokeniser_)
-        show(stop.add(text_of(tokeniser_, {id})));
-      else
-        fmt::print("{} ", id);
+      show(tokeniser_ ? stop.add(text_of(tokeniser_, {id})) : fmt::format("{} ", id));
       return !stop.is_stopped();
     });
     seconds_ += watch.seconds();
