@@ -26,7 +26,8 @@ using Texts = std::vector<std::string>;
 
 Texts documents_of(const std::string& path, DocumentSplit split = DocumentSplit::file) {
   Texts texts;
-  for_each_document(path, {.documents = split}, [&](const Document& d) { texts.emplace_back(d.text); });
+  for_each_document(path, {.documents = split},
+                    [&](const Document& d) { texts.emplace_back(d.text); });
   return texts;
 }
 
