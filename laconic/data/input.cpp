@@ -9,8 +9,8 @@
 #include <filesystem>
 
 #include "laconic/base/error.hpp"
+#include "laconic/file/decompress.hpp"
 #include "laconic/file/descriptor.hpp"
-#include "laconic/file/unpack.hpp"
 
 namespace laconic {
 
@@ -43,18 +43,18 @@ std::string name_of(const std::string& path) {
   return path == kStandardInput ? "standard input" : path;
 }
 
-// Whether the first bytes are those of a packed file. A name that promises one must keep it.
-bool is_packed(const std::string& path) {
+// Whether the first bytes are those of a compressed file. A name that promises one must keep it.
+bool is_compressed(const std::string& path) {
   const Descriptor file(open_input(path));
   std::array<std::byte, kMagicBytes> start;
   const ssize_t n = ::pread(file, start.data(), start.size(), 0);
   if (n < 0) throw SystemError(path, "read", errno);
-  const bool is_packed =
-      packing_of(ByteView(start).first(static_cast<std::size_t>(n))) != Packing::none;
-  if (!is_packed && has_packed_name(path))
+  const bool is_compressed =
+      compression_of(ByteView(start).first(static_cast<std::size_t>(n))) != Compression::none;
+  if (!is_compressed && has_compressed_name(path))
     throw FileError(path, "byte 0", "begins neither as gzip nor as zstd nor as xz data",
-                    "fetch or pack it again, or rename it if it is plain text");
-  return is_packed;
+                    "fetch or compress it again, or rename it if it is plain text");
+  return is_compressed;
 }
 
 // A file that has no name, so that nothing stays when the process is killed.
@@ -77,7 +77,7 @@ Inputs::Inputs(const std::vector<std::string>& sources, const SourceOptions& opt
                const std::string& folder)
     : options_(options) {
   for (const std::string& path : sources)
-    parts_.push_back({path, path == kStandardInput || fs::is_fifo(path) || is_packed(path)});
+    parts_.push_back({path, path == kStandardInput || fs::is_fifo(path) || is_compressed(path)});
   std::unique_ptr<Descriptor> store;
   std::size_t size = 0;
   for (Part& part : parts_) {
@@ -85,13 +85,13 @@ Inputs::Inputs(const std::vector<std::string>& sources, const SourceOptions& opt
     if (!store) store = std::make_unique<Descriptor>(open_unnamed(folder));
     const Descriptor input(open_input(part.path));
     part.begin = size;
-    unpack(input, name_of(part.path), [&](ByteView bytes) {
+    decompress(input, name_of(part.path), [&](ByteView bytes) {
       write_all(*store, bytes, fmt::format("temporary file in {}", folder.empty() ? "." : folder));
       size += bytes.size();
     });
     part.end = size;
   }
-  if (store) stored_ = std::make_shared<const MappedFile>("unpacked inputs", *store);
+  if (store) stored_ = std::make_shared<const MappedFile>("decompressed inputs", *store);
 }
 
 void Inputs::for_each(const std::function<void(const Document&)>& visit) const {

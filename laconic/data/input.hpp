@@ -1,8 +1,9 @@
 // data/input.hpp — the inputs of prepare, read as often as needed.
 //
-// A plain file is mapped where it lies. A packed one (file/unpack.hpp), a pipe and standard input,
-// "-", are unpacked once into a temporary file without a name, which goes with this object or its
-// process.
+// A plain file is mapped where it lies. A compressed one (file/decompress.hpp), a pipe and standard
+// input,
+// "-", are decompressed once into a temporary file without a name, which goes with this object or
+// its process.
 #pragma once
 
 #include <functional>
@@ -19,8 +20,9 @@ inline constexpr const char* kStandardInput = "-";
 
 class Inputs {
  public:
-  // Unpacks what is packed. The temporary file lies in `folder`, or in the nearest folder above
-  // that exists. Throws FileError for damaged input, SystemError when it cannot be read or stored.
+  // Decompresses what is compressed. The temporary file lies in `folder`, or in the nearest folder
+  // above that exists. Throws FileError for damaged input, SystemError when it cannot be read or
+  // stored.
   Inputs(const std::vector<std::string>& sources, const SourceOptions& options,
          const std::string& folder);
 

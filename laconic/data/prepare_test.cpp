@@ -16,7 +16,7 @@
 #include "laconic/data/test_data.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/data/validation.hpp"
-#include "laconic/file/test_pack.hpp"
+#include "laconic/file/test_compress.hpp"
 #include "laconic/file/test_size_limit.hpp"
 
 namespace laconic {
@@ -121,34 +121,35 @@ Texts prepared(const TemporaryFolder& folder, const Texts& inputs, SourceOptions
 TEST(Inputs, PackedFilesAndPipesArePreparedAsWhatIsInThem) {
   const TemporaryFolder folder;
   const std::string text = words(3, 90000);
-  spill(folder / "a.txt.gz", pack_gzip(text));
+  spill(folder / "a.txt.gz", compress_gzip(text));
   spill(folder / "b.txt", text);
-  spill(folder / "no-ending", pack_gzip("{\"text\": \"x\"}\n"));
-  spill(folder / "c.jsonl.gz", pack_gzip("{\"text\": \"one\"}\n{\"text\": \"two\"}\n"));
+  spill(folder / "no-ending", compress_gzip("{\"text\": \"x\"}\n"));
+  spill(folder / "c.jsonl.gz", compress_gzip("{\"text\": \"one\"}\n{\"text\": \"two\"}\n"));
   EXPECT_EQ(prepared(folder, {folder / "a.txt.gz", folder / "c.jsonl.gz", folder / "b.txt"}),
             (Texts{text, "one", "two", text}));
   EXPECT_EQ(prepared(folder, {folder / "no-ending"}), (Texts{"{\"text\": \"x\"}\n"}));
   EXPECT_EQ(prepared(folder, {folder / "no-ending"}, {.format = SourceFormat::json_lines}),
             (Texts{"x"}));
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  std::thread writer([&] { std::ofstream(folder / "pipe", std::ios::binary) << pack_gzip(text); });
+  std::thread writer(
+      [&] { std::ofstream(folder / "pipe", std::ios::binary) << compress_gzip(text); });
   EXPECT_EQ(prepared(folder, {folder / "pipe"}), (Texts{text}));
   writer.join();
 }
 
 TEST(Inputs, DamageIsToldWithFileAndOffsetAndLeavesNothing) {
   const TemporaryFolder folder;
-  const std::string packed = pack_gzip(words(3, 5000));
+  const std::string compressed = compress_gzip(words(3, 5000));
   const auto refusal = [&](const std::string& name, const std::string& bytes) {
     spill(folder / name, bytes);
     return message_of<FileError>([&] { prepared(folder, {folder / name}); });
   };
   LACONIC_EXPECT_MENTIONS(
-      refusal("cut.gz", packed.substr(0, packed.size() / 2)),
-      "cut.gz: byte " + std::to_string(packed.size() / 2) + ": gzip data is truncated");
+      refusal("cut.gz", compressed.substr(0, compressed.size() / 2)),
+      "cut.gz: byte " + std::to_string(compressed.size() / 2) + ": gzip data is truncated");
   LACONIC_EXPECT_MENTIONS(refusal("no.gz", "plain"), "no.gz: byte 0: begins neither as gzip");
   LACONIC_EXPECT_MENTIONS(refusal("empty.xz", ""), "empty.xz: byte 0");
-  spill(folder / "bad.jsonl.gz", pack_gzip("{\"text\": \"one\"}\n{\n"));
+  spill(folder / "bad.jsonl.gz", compress_gzip("{\"text\": \"one\"}\n{\n"));
   LACONIC_EXPECT_MENTIONS(
       message_of<FileError>([&] { prepared(folder, {folder / "bad.jsonl.gz"}); }),
       "bad.jsonl.gz:2: is not JSON");

@@ -22,12 +22,12 @@ bool is_unknown_archive(const fs::path& path) {
   constexpr std::string_view kEndings[] = {".bz2", ".zip", ".7z", ".rar", ".tgz"};
   const std::string ending = path.extension().string();
   return std::ranges::find(kEndings, ending) != std::end(kEndings) ||
-         (has_packed_name(path) && path.stem().extension() == ".tar");
+         (has_compressed_name(path) && path.stem().extension() == ".tar");
 }
 
-// The path without an ending that says how the file is packed.
-fs::path unpacked_name(const fs::path& path) {
-  return has_packed_name(path) ? path.parent_path() / path.stem() : path;
+// The path without an ending that says how the file is compressed.
+fs::path plain_name(const fs::path& path) {
+  return has_compressed_name(path) ? path.parent_path() / path.stem() : path;
 }
 
 // Finished, or left behind by a prepare that was killed.
@@ -41,7 +41,7 @@ std::vector<std::string> files_below(const std::string& folder) {
   std::vector<std::string> found;
   for (fs::recursive_directory_iterator at(folder), end; at != end; ++at) {
     if (at->is_directory() && is_tokeniser(at->path())) at.disable_recursion_pending();
-    const std::string ending = unpacked_name(at->path()).extension().string();
+    const std::string ending = plain_name(at->path()).extension().string();
     if (at->is_regular_file() && (ending == ".txt" || ending == ".jsonl"))
       found.push_back(at->path().string());
   }
@@ -127,7 +127,7 @@ std::vector<std::string> find_sources(const std::vector<std::string>& inputs, Pr
     } else if (!fs::is_regular_file(input)) {
       problems.push_back({input, "no such file or folder"});
     } else if (is_unknown_archive(input)) {
-      problems.push_back({input, "only .gz, .zst and .xz are unpacked here: unpack it first"});
+      problems.push_back({input, "only .gz, .zst and .xz are read here: extract it first"});
     } else {
       sources.push_back(input);
     }
@@ -135,13 +135,13 @@ std::vector<std::string> find_sources(const std::vector<std::string>& inputs, Pr
   return sources;
 }
 
-bool has_packed_name(const std::string& path) {
+bool has_compressed_name(const std::string& path) {
   return path.ends_with(".gz") || path.ends_with(".zst") || path.ends_with(".xz");
 }
 
 bool is_json_lines(const std::string& path, const SourceOptions& options) {
   if (options.format != SourceFormat::by_name) return options.format == SourceFormat::json_lines;
-  return unpacked_name(path).extension() == ".jsonl";
+  return plain_name(path).extension() == ".jsonl";
 }
 
 void for_each_document(const SourceText& source, const SourceOptions& options, const Visit& visit) {

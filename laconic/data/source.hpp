@@ -2,7 +2,7 @@
 //
 // *.jsonl holds one JSON object per line with the text under a key; any other
 // file is text, and is one document, or one per line, or one per paragraph
-// (blank lines separate). An ending that says how a file is packed (.gz, .zst, .xz) is
+// (blank lines separate). An ending that says how a file is compressed (.gz, .zst, .xz) is
 // passed over: a.jsonl.gz is JSON lines. Empty documents are skipped. Bytes are passed on as
 // they are, except that a line or paragraph loses its final line break.
 #pragma once
@@ -37,12 +37,12 @@ struct Document {
 
 // The files behind the inputs, in order, "-" being standard input; pipes are fine too. A folder
 // stands for the *.txt and
-// *.jsonl in it and below, packed or not, sorted by path; folders named *.tokeniser (or
+// *.jsonl in it and below, compressed or not, sorted by path; folders named *.tokeniser (or
 // *.tokeniser.tmp, which a killed prepare leaves) are left out, they hold a merges.txt.
 std::vector<std::string> find_sources(const std::vector<std::string>& inputs, Problems& problems);
 
-// Whether the name says that the file is packed: .gz, .zst or .xz.
-bool has_packed_name(const std::string& path);
+// Whether the name says that the file is compressed: .gz, .zst or .xz.
+bool has_compressed_name(const std::string& path);
 bool is_json_lines(const std::string& path, const SourceOptions& options);
 
 // A text in memory; `owner` keeps it there.

@@ -209,9 +209,9 @@ def schedule_seeds():
     yield "invalid-stages", b"rank 0: 0F0 F1\nrank 1: 2F0\n"
 
 
-def unpack_seeds():
+def decompress_seeds():
     text = b"hello hello hello" * 40
-    packed = {
+    compressed = {
         "gzip": gzip.compress(text, mtime=0),
         "xz": lzma.compress(text),
         # what `printf 'hello hello hello' | zstd -c --check` prints
@@ -220,17 +220,17 @@ def unpack_seeds():
     yield "plain", text
     yield "plain-empty", b""
     yield "plain-magic-alone", b"\x1f\x8b"
-    for name, content in packed.items():
+    for name, content in compressed.items():
         yield f"valid-{name}", content
         yield f"valid-{name}-twice", content + content
         yield f"invalid-{name}-truncated", content[:-3]
         yield f"invalid-{name}-flipped", content[:12] + bytes([content[12] ^ 0x10]) + content[13:]
         yield f"invalid-{name}-tail", content + b"tail"
-    yield "valid-zstd-skippable", b"\x50\x2a\x4d\x18\x03\0\0\0abc" + packed["zstd"]
+    yield "valid-zstd-skippable", b"\x50\x2a\x4d\x18\x03\0\0\0abc" + compressed["zstd"]
 
 
 SEEDS = {
-    "unpack": unpack_seeds,
+    "decompress": decompress_seeds,
     "schedule": schedule_seeds,
     "flight": flight_seeds,
     "segment": segment_seeds,

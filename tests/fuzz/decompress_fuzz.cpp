@@ -1,6 +1,6 @@
-// A packed input that may be anything: it is unpacked or refused, the same each time, and a refusal
-// names an offset within it. The libraries have their own fuzzers; this is about the loop around
-// them.
+// A compressed input that may be anything: it is decompressed or refused, the same each time, and a
+// refusal names an offset within it. The libraries have their own fuzzers; this is about the loop
+// around them.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -8,8 +8,8 @@
 #include <string>
 
 #include "laconic/base/error.hpp"
+#include "laconic/file/decompress.hpp"
 #include "laconic/file/descriptor.hpp"
-#include "laconic/file/unpack.hpp"
 
 using namespace laconic;
 
@@ -23,13 +23,13 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-Outcome unpack_all_of(ByteView bytes) {
+Outcome decompress_whole(ByteView bytes) {
   Outcome outcome;
   const int file = ::memfd_create("fuzz", 0);
   write_all(file, bytes, "fuzz");
   ::lseek(file, 0, SEEK_SET);
   try {
-    unpack(file, "fuzz", [&](ByteView piece) {
+    decompress(file, "fuzz", [&](ByteView piece) {
       outcome.text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
       if (outcome.text.size() > (1 << 20)) throw TooMuch{};
     });
@@ -45,9 +45,9 @@ Outcome unpack_all_of(ByteView bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const ByteView bytes(reinterpret_cast<const std::byte*>(data), size);
-  const Outcome outcome = unpack_all_of(bytes);
-  if (unpack_all_of(bytes) != outcome) __builtin_trap();
-  const bool is_plain = packing_of(bytes) == Packing::none;
+  const Outcome outcome = decompress_whole(bytes);
+  if (decompress_whole(bytes) != outcome) __builtin_trap();
+  const bool is_plain = compression_of(bytes) == Compression::none;
   if (is_plain && (outcome.text.size() != size || !outcome.refusal.empty()) && size <= (1 << 20))
     __builtin_trap();
   const std::string before = "fuzz: byte ";

@@ -1,4 +1,4 @@
-#include "laconic/file/unpack.hpp"
+#include "laconic/file/decompress.hpp"
 
 #include <fmt/format.h>
 #include <lzma.h>
@@ -18,9 +18,10 @@ namespace laconic {
 
 namespace {
 
-constexpr std::size_t kUnpackBytes = 1 << 18;
+constexpr std::size_t kDecompressBytes = 1 << 18;
 
-// What a library says about bytes that it cannot unpack; becomes a FileError with name and offset.
+// What a library says about bytes that it cannot decompress; becomes a FileError with name and
+// offset.
 struct Damage {
   std::string what;
 };
@@ -30,18 +31,18 @@ std::uint8_t* raw(const std::byte* at) {
   return const_cast<std::uint8_t*>(reinterpret_cast<const std::uint8_t*>(at));
 }
 
-// Each unpacker has two functions. step() takes from the front of `in`, fills the front of `out`
-// and returns how much of it. is_complete() says whether the input may end here.
+// Each decompressor has two functions. step() takes from the front of `in`, fills the front of
+// `out` and returns how much of it. is_complete() says whether the input may end here.
 
-class GzipUnpacker {
+class GzipDecompressor {
  public:
-  GzipUnpacker() {
+  GzipDecompressor() {
     constexpr int kGzipOnly = 16, kWindowBits = 15;
     if (::inflateInit2(&stream_, kWindowBits + kGzipOnly) != Z_OK) throw std::bad_alloc();
   }
-  ~GzipUnpacker() { ::inflateEnd(&stream_); }
-  GzipUnpacker(const GzipUnpacker&) = delete;
-  GzipUnpacker& operator=(const GzipUnpacker&) = delete;
+  ~GzipDecompressor() { ::inflateEnd(&stream_); }
+  GzipDecompressor(const GzipDecompressor&) = delete;
+  GzipDecompressor& operator=(const GzipDecompressor&) = delete;
 
   std::size_t step(ByteView& in, std::span<std::byte> out) {
     if (is_complete_ && in.empty()) return 0;
@@ -64,9 +65,9 @@ class GzipUnpacker {
   bool is_complete_ = false;
 };
 
-class ZstdUnpacker {
+class ZstdDecompressor {
  public:
-  ZstdUnpacker() : context_(::ZSTD_createDCtx(), ::ZSTD_freeDCtx) {
+  ZstdDecompressor() : context_(::ZSTD_createDCtx(), ::ZSTD_freeDCtx) {
     if (!context_) throw std::bad_alloc();
     constexpr int kLongestWindow = 31;  // what `zstd --long=31` makes; the library refuses above 27
     ::ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, kLongestWindow);
@@ -93,19 +94,19 @@ const char* reason_of(lzma_ret result) {
     case LZMA_FORMAT_ERROR: return "this is no xz stream";
     case LZMA_OPTIONS_ERROR: return "options that this liblzma does not know";
     case LZMA_DATA_ERROR: return "the data is corrupt";
-    default: return "liblzma cannot unpack it";
+    default: return "liblzma cannot decompress it";
   }
 }
 
-class XzUnpacker {
+class XzDecompressor {
  public:
-  XzUnpacker() {
+  XzDecompressor() {
     if (::lzma_stream_decoder(&stream_, UINT64_MAX, LZMA_CONCATENATED) != LZMA_OK)
       throw std::bad_alloc();
   }
-  ~XzUnpacker() { ::lzma_end(&stream_); }
-  XzUnpacker(const XzUnpacker&) = delete;
-  XzUnpacker& operator=(const XzUnpacker&) = delete;
+  ~XzDecompressor() { ::lzma_end(&stream_); }
+  XzDecompressor(const XzDecompressor&) = delete;
+  XzDecompressor& operator=(const XzDecompressor&) = delete;
 
   // An empty `in` means the end of the input: with streams one after the other, only then the last
   // can be known.
@@ -133,7 +134,7 @@ class XzUnpacker {
 class Input {
  public:
   Input(int descriptor, std::string name)
-      : descriptor_(descriptor), name_(std::move(name)), buffer_(kUnpackBytes) {}
+      : descriptor_(descriptor), name_(std::move(name)), buffer_(kDecompressBytes) {}
 
   // Bytes that were read and not used yet; at least `wanted` of them unless the input ends before.
   ByteView peek(std::size_t wanted) {
@@ -164,37 +165,40 @@ class Input {
   std::uint64_t bytes_read_ = 0;
 };
 
-[[noreturn]] void complain(const Input& input, Packing packing, const std::string& what) {
+[[noreturn]] void complain(const Input& input, Compression compression, const std::string& what) {
   throw FileError(input.name(), fmt::format("byte {}", input.offset()),
-                  fmt::format("{} data {}", to_text(packing), what), "fetch or pack it again");
+                  fmt::format("{} data {}", to_text(compression), what),
+                  "fetch or compress it again");
 }
 
-// Unpacks all of the input.
-template <class Unpack>
-void unpack_all(Unpack& unpacker, Input& input, Packing packing,
-                const std::function<void(ByteView)>& write) {
-  Bytes out(kUnpackBytes);
+// Decompresses all of the input.
+template <class Decompress>
+void decompress_all(Decompress& decompressor, Input& input, Compression compression,
+                    const std::function<void(ByteView)>& write) {
+  Bytes out(kDecompressBytes);
   while (true) {
     ByteView in = input.peek(1);
     const bool is_end = in.empty();
-    if (!is_end && unpacker.is_complete()) {
+    if (!is_end && decompressor.is_complete()) {
       // Another member may follow, and nothing else.
       in = input.peek(kMagicBytes);
-      if (packing_of(in) != packing) complain(input, packing, "ends here, but the file goes on");
+      if (compression_of(in) != compression)
+        complain(input, compression, "ends here, but the file goes on");
     }
     std::size_t made = 0;
     const std::size_t before = in.size();
     try {
-      made = unpacker.step(in, out);
+      made = decompressor.step(in, out);
     } catch (const Damage& damage) {
       input.keep(in);
-      complain(input, packing, "is damaged: " + damage.what);
+      complain(input, compression, "is damaged: " + damage.what);
     }
     input.keep(in);
     write(ByteView(out).first(made));
     if (made > 0 || in.size() < before) continue;
-    if (!is_end) complain(input, packing, "is damaged: no way to go on");
-    if (!unpacker.is_complete()) complain(input, packing, "is truncated: the file ends too early");
+    if (!is_end) complain(input, compression, "is damaged: no way to go on");
+    if (!decompressor.is_complete())
+      complain(input, compression, "is truncated: the file ends too early");
     return;
   }
 }
@@ -214,36 +218,37 @@ bool starts_with(ByteView bytes, std::initializer_list<int> magic) {
 
 }  // namespace
 
-std::string_view to_text(Packing packing) {
+std::string_view to_text(Compression compression) {
   constexpr std::string_view kNames[] = {"none", "gzip", "zstd", "xz"};
-  return kNames[static_cast<std::size_t>(packing)];
+  return kNames[static_cast<std::size_t>(compression)];
 }
 
-Packing packing_of(ByteView start) {
-  if (starts_with(start, {0x1f, 0x8b, 0x08})) return Packing::gzip;
-  if (starts_with(start, {0x28, 0xb5, 0x2f, 0xfd})) return Packing::zstd;
+Compression compression_of(ByteView start) {
+  if (starts_with(start, {0x1f, 0x8b, 0x08})) return Compression::gzip;
+  if (starts_with(start, {0x28, 0xb5, 0x2f, 0xfd})) return Compression::zstd;
   for (int n = 0x50; n <= 0x5f; ++n)  // frames that say something about others, as pzstd makes
-    if (starts_with(start, {n, 0x2a, 0x4d, 0x18})) return Packing::zstd;
-  if (starts_with(start, {0xfd, '7', 'z', 'X', 'Z', 0x00})) return Packing::xz;
-  return Packing::none;
+    if (starts_with(start, {n, 0x2a, 0x4d, 0x18})) return Compression::zstd;
+  if (starts_with(start, {0xfd, '7', 'z', 'X', 'Z', 0x00})) return Compression::xz;
+  return Compression::none;
 }
 
-void unpack(int descriptor, const std::string& name, const std::function<void(ByteView)>& write) {
+void decompress(int descriptor, const std::string& name,
+                const std::function<void(ByteView)>& write) {
   Input input(descriptor, name);
-  const Packing packing = packing_of(input.peek(kMagicBytes));
-  switch (packing) {
-    case Packing::none: return copy_all(input, write);
-    case Packing::gzip: {
-      GzipUnpacker unpacker;
-      return unpack_all(unpacker, input, packing, write);
+  const Compression compression = compression_of(input.peek(kMagicBytes));
+  switch (compression) {
+    case Compression::none: return copy_all(input, write);
+    case Compression::gzip: {
+      GzipDecompressor decompressor;
+      return decompress_all(decompressor, input, compression, write);
     }
-    case Packing::zstd: {
-      ZstdUnpacker unpacker;
-      return unpack_all(unpacker, input, packing, write);
+    case Compression::zstd: {
+      ZstdDecompressor decompressor;
+      return decompress_all(decompressor, input, compression, write);
     }
-    case Packing::xz: {
-      XzUnpacker unpacker;
-      return unpack_all(unpacker, input, packing, write);
+    case Compression::xz: {
+      XzDecompressor decompressor;
+      return decompress_all(decompressor, input, compression, write);
     }
   }
 }

@@ -1,4 +1,4 @@
-// file/test_pack.hpp — for tests only: packed bytes, by the libraries themselves.
+// file/test_compress.hpp — for tests only: compressed bytes, by the libraries themselves.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace laconic {
 
-inline std::string pack_gzip(const std::string& text) {
+inline std::string compress_gzip(const std::string& text) {
   z_stream stream{};
   ::deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
   std::string out(::deflateBound(&stream, text.size()) + 32, '\0');
@@ -24,7 +24,7 @@ inline std::string pack_gzip(const std::string& text) {
   return out;
 }
 
-inline std::string pack_zstd(const std::string& text) {
+inline std::string compress_zstd(const std::string& text) {
   ZSTD_CCtx* context = ::ZSTD_createCCtx();
   ::ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
   std::string out(::ZSTD_compressBound(text.size()), '\0');
@@ -33,7 +33,7 @@ inline std::string pack_zstd(const std::string& text) {
   return out;
 }
 
-inline std::string pack_xz(const std::string& text) {
+inline std::string compress_xz(const std::string& text) {
   std::string out(::lzma_stream_buffer_bound(text.size()), '\0');
   std::size_t size = 0;
   EXPECT_EQ(::lzma_easy_buffer_encode(
