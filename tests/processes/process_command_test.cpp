@@ -65,6 +65,15 @@ TEST_F(CommandLine, WhatConfigShowPrintsIsAConfiguration) {
   EXPECT_TRUE(contains(expect_exit(0, {"config", "show"}).out, "decay_steps = 0"));
 }
 
+TEST_F(CommandLine, APresetIsAConfigurationToo) {
+  const std::string shown =
+      expect_exit(0, {"config", "show", "preset:gpt-tiny", "--set", "data.train=data"}).out;
+  EXPECT_TRUE(contains(shown, "width = 128")) << shown;
+  const std::string refusal = expect_exit(2, {"config", "check", "preset:gpt-tyni"}).err;
+  EXPECT_TRUE(contains(refusal, "gpt-tyni.toml")) << refusal;
+  EXPECT_TRUE(contains(refusal, "gpt-tiny, gpt2")) << refusal;
+}
+
 TEST_F(CommandLine, AnEmptyConfigurationOnlyLacksItsData) {
   write_text(folder_ / "empty.toml", "");
   const ProcessResult outcome = expect_exit(2, {"config", "check", "empty.toml"});
