@@ -25,6 +25,15 @@ add_library(laconic_pcre2 INTERFACE)
 target_include_directories(laconic_pcre2 SYSTEM INTERFACE ${LACONIC_PCRE2_INCLUDE})
 target_link_libraries(laconic_pcre2 INTERFACE ${LACONIC_LIB_PCRE2})
 
+# What compressed inputs of `laconic prepare` need; too common to be optional.
+find_package(ZLIB REQUIRED)
+find_package(LibLZMA REQUIRED)
+find_path(LACONIC_ZSTD_INCLUDE zstd.h REQUIRED)
+find_library(LACONIC_LIB_ZSTD zstd REQUIRED)
+add_library(laconic_compression INTERFACE)
+target_include_directories(laconic_compression SYSTEM INTERFACE ${LACONIC_ZSTD_INCLUDE})
+target_link_libraries(laconic_compression INTERFACE ZLIB::ZLIB LibLZMA::LibLZMA ${LACONIC_LIB_ZSTD})
+
 # MPI, any that speaks version 3, is taken when it is there. ON makes it a must, OFF leaves it.
 set(LACONIC_MPI AUTO CACHE STRING "MPI transport: AUTO, ON or OFF")
 set_property(CACHE LACONIC_MPI PROPERTY STRINGS AUTO ON OFF)

@@ -44,7 +44,8 @@ std::string refuse_nan(const std::string& text) {
 // Verbs share pieces of their command lines; each piece is added by one function.
 
 void add_config(CLI::App& verb, ConfigFile& config, bool is_required = true) {
-  verb.add_option("CONFIG", config.path, "TOML file; `laconic config show` prints every key")
+  verb.add_option("CONFIG", config.path,
+                  "TOML file, or preset:NAME; `laconic config show` prints every key")
       ->required(is_required);
   verb.add_option("--set", config.sets, "override a key: section.key=value (may be repeated)")
       ->allow_extra_args(false)
@@ -90,6 +91,8 @@ class Parser {
     add_schedule();
     add_compare();
     add_doctor();
+    add_completion();
+    add_man();
   }
 
   Command parse(int argc, char** argv) {
@@ -137,6 +140,7 @@ class Parser {
     verb.add_option("--resume", train_.resume,
                     "none: begin anew; auto: continue from the newest good checkpoint, if any; or "
                     "a checkpoint")
+        ->type_name("none|auto|PATH")
         ->capture_default_str();
     verb.add_flag("--overwrite", train_.overwrite, "throw away an older run in the same folder");
     verb.add_option("--ranks", train_.ranks,
@@ -157,14 +161,18 @@ class Parser {
     CLI::App& verb =
         add_verb("prepare", "turn text into a dataset: PREFIX.bin and PREFIX.idx", prepare_);
     PrepareOptions& o = prepare_.options;
-    verb.add_option("INPUT", o.inputs, ".txt and .jsonl files, and folders of them")->required();
+    verb.add_option("INPUT", o.inputs,
+                    "text and .jsonl files, also as .gz, .zst or .xz; folders of .txt and .jsonl; "
+                    "- is standard input")
+        ->required();
     verb.add_option("--out", o.output, "where to: PREFIX of the files to write")
         ->required()
         ->type_name("PREFIX");
     auto* tokeniser =
         verb.add_option(
-                "--tokeniser", o.tokeniser,
+                "--tokeniser,--tokenizer", o.tokeniser,
                 "bytes, or a folder with vocab.json and merges.txt (or encoder.json and vocab.bpe)")
+            ->type_name("bytes|FOLDER")
             ->capture_default_str();
     verb.add_option("--train-bpe", o.train_vocabulary,
                     "train a byte-level BPE of SIZE tokens on the input")
@@ -176,6 +184,16 @@ class Parser {
             "what a document is in .txt files")
         ->check(CLI::IsMember({"file", "line", "paragraph"}))
         ->default_str("file");
+    verb.add_option_function<std::string>(
+            "--format",
+            [&o](const std::string& word) {
+              o.source.format = word == "jsonl"  ? SourceFormat::json_lines
+                                : word == "text" ? SourceFormat::text
+                                                 : SourceFormat::by_name;
+            },
+            "what inputs hold; auto: by their names, and text in -")
+        ->check(CLI::IsMember({"auto", "text", "jsonl"}))
+        ->default_str("auto");
     verb.add_option("--text-key", o.source.json_key, "key of the text in .jsonl files")
         ->capture_default_str();
     verb.add_option("--valid", o.validation_share,
@@ -199,8 +217,16 @@ class Parser {
     verb.add_option("--prompt-ids", c.prompt_ids, "token ids to continue, with commas: 5,17,3")
         ->delimiter(',')
         ->excludes(prompt);
-    verb.add_option("--tokeniser", c.tokeniser,
-                    "folder or `bytes`; default: what lies beside the model");
+    auto* from_stdin = verb.add_flag("--stdin", c.reads_stdin,
+                                     "continue each line of standard input that is not blank")
+                           ->excludes(prompt)
+                           ->excludes("--prompt-ids");
+    verb.add_flag("--whole", c.is_one_prompt,
+                  "with --stdin: all of it is one prompt, but for a last line break")
+        ->needs(from_stdin);
+    verb.add_option("--tokeniser,--tokenizer", c.tokeniser,
+                    "folder or `bytes`; default: what lies beside the model")
+        ->type_name("bytes|FOLDER");
     verb.add_option("--tokens", c.tokens, "how many to make")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
@@ -220,6 +246,14 @@ class Parser {
     verb.add_option("--seed", c.seed, "of the draws")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
+    verb.add_option("--samples", c.samples,
+                    "texts for each prompt; sample i = 0, 1, ... is what --seed S + i makes")
+        ->check(CLI::Range(1, 1000000))
+        ->type_name("N")
+        ->capture_default_str();
+    verb.add_option("--stop", c.stops, "end before this text (may be repeated)")
+        ->allow_extra_args(false)
+        ->type_name("TEXT");
     verb.add_flag("--stop-at-end", c.stop_at_end, "stop at the end of a document");
     verb.add_flag("--show-ids", c.show_ids, "print token ids after the text");
     add_summary(verb, c.json);
@@ -234,6 +268,12 @@ class Parser {
         ->type_name("PREFIX");
     verb.add_option("--context", evaluate_.context, "tokens per sample; 0: the model's context")
         ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    verb.add_option("--stride", evaluate_.stride,
+                    "overlapping windows, which begin N tokens apart; each token is scored once; "
+                    "0: --context, no overlap")
+        ->check(CLI::NonNegativeNumber)
+        ->type_name("N")
         ->capture_default_str();
     verb.add_option("--samples", evaluate_.samples, "how many; 0: all")
         ->check(CLI::NonNegativeNumber)
@@ -331,6 +371,30 @@ class Parser {
     add_summary(verb, doctor_.json);
   }
 
+  void add_completion() {
+    CLI::App& verb = add_verb(
+        "completion", "print a script that lets a shell complete laconic's words", completion_);
+    verb.add_option("SHELL", completion_.shell, "which shell")
+        ->check(CLI::IsMember({"bash", "zsh", "fish"}))
+        ->required();
+    describe_into(verb, completion_);
+  }
+
+  void add_man() {
+    describe_into(add_verb("man", "print the manual page: `laconic man | man -l -`", man_), man_);
+  }
+
+  // Verbs that write about all verbs get their table when they are used.
+  template <class C>
+  void describe_into(CLI::App& verb, C& command) {
+    verb.callback([this, &command] {
+      finish_ = [this, &command]() -> Command {
+        command.verbs = describe_verbs(app_);
+        return command;
+      };
+    });
+  }
+
   CLI::App app_;
   std::function<Command()> finish_;
   TrainCommand train_;
@@ -354,6 +418,8 @@ class Parser {
   ScheduleCommand schedule_;
   CompareCommand compare_;
   DoctorCommand doctor_;
+  CompletionCommand completion_;
+  ManCommand man_;
 };
 
 }  // namespace

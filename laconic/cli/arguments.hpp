@@ -16,6 +16,7 @@
 #include "laconic/cli/lab_command.hpp"
 #include "laconic/cli/lab_report_command.hpp"
 #include "laconic/cli/schedule_command.hpp"
+#include "laconic/cli/verb_tree.hpp"
 #include "laconic/data/prepare.hpp"
 
 namespace laconic {
@@ -46,13 +47,17 @@ struct GenerateCommand {
   ModelArguments model;
   std::optional<std::string> prompt;
   std::vector<std::int64_t> prompt_ids;
-  std::string tokeniser;  // empty: the model's own
+  bool reads_stdin = false;    // a prompt from each line
+  bool is_one_prompt = false;  // all of standard input instead
+  std::string tokeniser;       // empty: the model's own
   std::int64_t tokens = 200;
   double temperature = 1.0;
   std::int64_t top_k = 0;
   double top_p = 1.0;
   bool greedy = false;
   std::int64_t seed = 1;
+  std::int64_t samples = 1;  // of each prompt; sample i has seed + i
+  std::vector<std::string> stops;
   bool stop_at_end = false;
   bool show_ids = false;
   std::string json;
@@ -62,6 +67,7 @@ struct EvaluateCommand {
   ModelArguments model;
   std::string data;
   std::int64_t context = 0;  // 0: the model's
+  std::int64_t stride = 0;   // 0: the context
   std::int64_t samples = 0;
   std::int64_t batch = 8;
   std::string json;
@@ -89,6 +95,16 @@ struct DoctorCommand {
   int threads = 0;
 };
 
+// Both carry what they write about: the table of verbs and options.
+struct CompletionCommand {
+  std::string shell;
+  VerbEntry verbs;
+};
+
+struct ManCommand {
+  VerbEntry verbs;
+};
+
 // Nothing to do any more: help was printed, or the words made no sense.
 struct NoCommand {
   int exit_code = 0;
@@ -99,7 +115,7 @@ using Command =
                  PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand, CodecShowCommand,
                  CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand, CodecBenchCommand,
                  LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand, LabRunCommand,
-                 LabReportCommand, ScheduleCommand, CompareCommand>;
+                 LabReportCommand, ScheduleCommand, CompareCommand, CompletionCommand, ManCommand>;
 
 Command parse_arguments(int argc, char** argv);
 

@@ -15,9 +15,11 @@
 #include "laconic/base/text.hpp"
 #include "laconic/cli/arguments.hpp"
 #include "laconic/cli/codec_command.hpp"
+#include "laconic/cli/completion.hpp"
 #include "laconic/cli/guard.hpp"
 #include "laconic/cli/lab_command.hpp"
 #include "laconic/cli/lab_report_command.hpp"
+#include "laconic/cli/man_page.hpp"
 #include "laconic/cli/train_plan.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/file/atomic_file.hpp"
@@ -170,6 +172,14 @@ int run_prepare(PrepareCommand command) {
   return 0;
 }
 
+int run_completion(const CompletionCommand& command) {
+  const CompletionWords words = known_words(presets_folder());
+  fmt::print("{}", command.shell == "bash"  ? completion_for_bash(command.verbs, words)
+                   : command.shell == "zsh" ? completion_for_zsh(command.verbs, words)
+                                            : completion_for_fish(command.verbs, words));
+  return 0;
+}
+
 // Hours of work must not end with a summary that cannot be written.
 void check_summary_path(const Command& command) {
   const std::string json = std::visit(
@@ -205,6 +215,11 @@ int run(const Command& command, char** argv) {
   if (const auto* c = std::get_if<LabReportCommand>(&command)) return run_lab(*c);
   if (const auto* c = std::get_if<ScheduleCommand>(&command)) return run_schedule(*c);
   if (const auto* c = std::get_if<CompareCommand>(&command)) return run_compare(*c);
+  if (const auto* c = std::get_if<CompletionCommand>(&command)) return run_completion(*c);
+  if (const auto* c = std::get_if<ManCommand>(&command)) {
+    fmt::print("{}", man_page(c->verbs, version_text()));
+    return 0;
+  }
   if (const auto* c = std::get_if<TrainCommand>(&command)) return run_train(*c, argv);
   if (const auto* c = std::get_if<GenerateCommand>(&command))
     return become_worker(argv, c->model.threads);

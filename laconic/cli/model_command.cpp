@@ -5,6 +5,8 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "laconic/base/clock.hpp"
@@ -17,6 +19,7 @@
 #include "laconic/train/batch.hpp"
 #include "laconic/train/evaluate.hpp"
 #include "laconic/train/generate.hpp"
+#include "laconic/train/stop_text.hpp"
 
 namespace laconic {
 
@@ -67,11 +70,12 @@ std::optional<Tokeniser> find_tokeniser(const GenerateCommand& command, const st
 }
 
 std::vector<std::int64_t> prompt_of(const GenerateCommand& command,
+                                    const std::optional<std::string>& prompt,
                                     const std::optional<Tokeniser>& tokeniser,
                                     const Family& family) {
   std::vector<std::int64_t> ids = command.prompt_ids;
   if (ids.empty()) {
-    const std::vector<std::int32_t> encoded = tokeniser->encode(command.prompt.value_or(""));
+    const std::vector<std::int32_t> encoded = tokeniser->encode(prompt.value_or(""));
     ids.assign(encoded.begin(), encoded.end());
     if (ids.empty())
       ids.push_back(tokeniser->end_of_document());  // an empty text begins a document
@@ -94,35 +98,133 @@ std::string text_of(const std::optional<Tokeniser>& tokeniser,
   return tokeniser->decode(known);
 }
 
+// One continuation of a prompt.
+struct GeneratedSample {
+  std::vector<std::int64_t> prompt;
+  std::uint64_t seed = 0;
+  std::vector<std::int64_t> ids;
+  std::string text;           // without the stop string that ended it
+  std::string_view ended_by;  // "length", "end" or "stop"
+};
+
+nlohmann::ordered_json to_json(const GeneratedSample& sample) {
+  return {{"seed", sample.seed},
+          {"prompt_ids", sample.prompt},
+          {"ids", sample.ids},
+          {"text", sample.text},
+          {"ended_by", sample.ended_by}};
+}
+
+// Continues prompts with one model, printing as it goes.
+class Writer {
+ public:
+  explicit Writer(const GenerateCommand& command)
+      : command_(command),
+        folder_(model_folder(command.model.path)),
+        tokeniser_(find_tokeniser(command, folder_)),
+        weights_(load_model(command.model, folder_)) {
+    Problems problems;
+    for (const std::string& stop : command.stops)
+      if (stop.empty()) problems.push_back({"--stop", "is empty"});
+    if (!command.stops.empty() && !tokeniser_)
+      problems.push_back({"--stop", "needs a tokeniser, to know the text: give --tokeniser"});
+    if (command.samples > 1 && (command.greedy || command.temperature == 0))
+      problems.push_back(
+          {"--samples", fmt::format("{} greedy texts would all be the same one", command.samples)});
+    refuse(problems);
+  }
+
+  void write_prompts() {
+    if (!command_.reads_stdin) return write_samples(command_.prompt);
+    if (command_.is_one_prompt) {
+      std::string all{std::istreambuf_iterator<char>(std::cin), {}};
+      if (all.ends_with('\n')) all.pop_back();
+      return write_samples(all);
+    }
+    for (std::string line; std::getline(std::cin, line);)
+      if (!trim(line).empty()) write_samples(line);
+    if (prompts_ == 0) throw ConfigError("--stdin: standard input has no line with a prompt");
+  }
+
+  nlohmann::ordered_json summary() const {
+    // What the first sample was is also said on top, where it was before there were several.
+    nlohmann::ordered_json samples = nlohmann::ordered_json::array();
+    std::size_t tokens = 0;
+    for (const GeneratedSample& sample : samples_) {
+      samples.push_back(to_json(sample));
+      tokens += sample.ids.size();
+    }
+    return {{"command", "generate"},
+            {"model", folder_},
+            {"prompt_ids", samples_.front().prompt},
+            {"ids", samples_.front().ids},
+            {"text", samples_.front().text},
+            {"samples", samples},
+            {"seconds", seconds_},
+            {"tokens_per_second", static_cast<double>(tokens) / seconds_}};
+  }
+
+ private:
+  void write_samples(const std::optional<std::string>& prompt) {
+    ++prompts_;
+    const std::vector<std::int64_t> ids = prompt_of(command_, prompt, tokeniser_, weights_.family);
+    for (std::int64_t i = 0; i < command_.samples; ++i) {
+      const std::uint64_t seed = static_cast<std::uint64_t>(command_.seed + i);
+      const bool has_many_prompts = command_.reads_stdin && !command_.is_one_prompt;
+      if (has_many_prompts || command_.samples > 1)
+        fmt::print("--- {}sample {} of {}, seed {} ---\n",
+                   has_many_prompts ? fmt::format("prompt {}, ", prompts_) : "", i + 1,
+                   command_.samples, seed);
+      fmt::print("{}", prompt.value_or(""));
+      write_sample(ids, seed);
+    }
+  }
+
+  void write_sample(const std::vector<std::int64_t>& prompt, std::uint64_t seed) {
+    GenerateRequest request{.prompt = prompt,
+                            .tokens = command_.tokens,
+                            .rule = {.temperature = command_.greedy ? 0 : command_.temperature,
+                                     .top_k = command_.top_k,
+                                     .top_p = command_.top_p},
+                            .seed = seed};
+    if (command_.stop_at_end && tokeniser_) request.stop = tokeniser_->end_of_document();
+    GeneratedSample sample{.prompt = prompt, .seed = seed};
+    StopText stop(command_.stops);
+    const auto show = [&](const std::string& text) {
+      if (tokeniser_) sample.text += text;
+      fmt::print("{}", text);
+      std::fflush(stdout);
+    };
+    const Stopwatch watch;
+    sample.ids = generate(weights_, request, [&](std::int64_t id) {
+      show(tokeniser_ ? stop.add(text_of(tokeniser_, {id})) : fmt::format("{} ", id));
+      return !stop.is_stopped();
+    });
+    seconds_ += watch.seconds();
+    show(stop.finish());
+    const bool is_full = static_cast<std::int64_t>(sample.ids.size()) == command_.tokens;
+    sample.ended_by = stop.is_stopped() ? "stop" : is_full ? "length" : "end";
+    fmt::print("\n");
+    if (command_.show_ids) fmt::print("ids: {}\n", fmt::join(sample.ids, ","));
+    std::fflush(stdout);
+    samples_.push_back(std::move(sample));
+  }
+
+  const GenerateCommand& command_;
+  std::string folder_;
+  std::optional<Tokeniser> tokeniser_;
+  Weights weights_;
+  std::vector<GeneratedSample> samples_;
+  std::int64_t prompts_ = 0;
+  double seconds_ = 0;
+};
+
 }  // namespace
 
 int run_generate(const GenerateCommand& command) {
-  const std::string folder = model_folder(command.model.path);
-  const std::optional<Tokeniser> tokeniser = find_tokeniser(command, folder);
-  const Weights weights = load_model(command.model, folder);
-  GenerateRequest request{.prompt = prompt_of(command, tokeniser, weights.family),
-                          .tokens = command.tokens,
-                          .rule = {.temperature = command.greedy ? 0 : command.temperature,
-                                   .top_k = command.top_k,
-                                   .top_p = command.top_p},
-                          .seed = static_cast<std::uint64_t>(command.seed)};
-  if (command.stop_at_end && tokeniser) request.stop = tokeniser->end_of_document();
-  if (command.prompt) fmt::print("{}", *command.prompt);
-  const Stopwatch watch;
-  const std::vector<std::int64_t> ids = generate(weights, request, [&](std::int64_t id) {
-    fmt::print("{}", tokeniser ? text_of(tokeniser, {id}) : fmt::format("{} ", id));
-    std::fflush(stdout);
-  });
-  const double seconds = watch.seconds();
-  fmt::print("\n");
-  if (command.show_ids) fmt::print("ids: {}\n", fmt::join(ids, ","));
-  write_json(command.json, {{"command", "generate"},
-                            {"model", folder},
-                            {"prompt_ids", request.prompt},
-                            {"ids", ids},
-                            {"text", text_of(tokeniser, ids)},
-                            {"seconds", seconds},
-                            {"tokens_per_second", static_cast<double>(ids.size()) / seconds}});
+  Writer writer(command);
+  writer.write_prompts();
+  write_json(command.json, writer.summary());
   return 0;
 }
 
@@ -133,7 +235,13 @@ int run_evaluate(const EvaluateCommand& command) {
   if (context > context_of(weights.family))
     throw ConfigError(fmt::format("--context {} is more than the model's {} positions", context,
                                   context_of(weights.family)));
-  const WindowedDataset data = open_dataset(command.data, context, vocabulary_of(weights.family));
+  if (command.stride > context)
+    throw ConfigError(
+        fmt::format("--stride {} is more than --context {}: some tokens would never "
+                    "be scored",
+                    command.stride, context));
+  const WindowedDataset data =
+      open_dataset(command.data, context, vocabulary_of(weights.family), command.stride);
   World alone;
   const std::vector<std::int32_t> bytes_of_token = token_bytes(command.data);
   const Evaluation e = evaluate(
@@ -144,13 +252,17 @@ int run_evaluate(const EvaluateCommand& command) {
        .device = weights.device(),
        .bytes_of_token = bytes_of_token},
       alone);
-  fmt::print("{}: loss {:.6f} | perplexity {:.4f}{} | {} samples of {} tokens in {}\n", folder,
+  fmt::print("{}: loss {:.6f} | perplexity {:.4f}{} | {} samples of {} tokens{} in {}\n", folder,
              e.loss, e.perplexity(),
              e.bits_per_byte ? fmt::format(" | {:.5f} bits/byte", *e.bits_per_byte) : "",
-             with_commas(e.samples), context, human_seconds(e.seconds));
+             with_commas(e.samples), context,
+             command.stride > 0 ? fmt::format(", stride {}", command.stride) : "",
+             human_seconds(e.seconds));
   nlohmann::ordered_json json = {{"command", "evaluate"},
                                  {"model", folder},
                                  {"data", command.data},
+                                 {"context", context},
+                                 {"stride", data.stride()},
                                  {"samples", e.samples},
                                  {"tokens", e.tokens},
                                  {"loss", e.loss},

@@ -77,6 +77,7 @@ void add_engine(CLI::App& verb, ScheduleCommand& command) {
                 "sends block until they are received; neighbours are exchanged at once");
   verb.add_option("--when", command.when,
                   "which gradients travel encoded: never, epilogue, critical, always")
+      ->type_name("never|epilogue|critical|always")
       ->capture_default_str();
   verb.add_option("--ratio", command.ratio, "how many times shorter an encoded gradient is")
       ->capture_default_str();

@@ -397,7 +397,8 @@ Problems apply_set(const std::string& assignment, RunConfig& config) {
 RunConfig read_config(const ConfigSource& source) {
   RunConfig config;
   Reading reading;
-  if (!source.path.empty()) reading = apply_file(source.path, source, 0, config);
+  if (!source.path.empty())
+    reading = apply_file(resolve_extends(source.path, "", source), source, 0, config);
   for (const std::string& set : source.sets) append(reading.problems, apply_set(set, config));
   if (reading.is_whole) append(reading.problems, check(config));
   refuse(reading.problems);

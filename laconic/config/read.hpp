@@ -20,7 +20,7 @@
 namespace laconic {
 
 struct ConfigSource {
-  std::string path;               // of the TOML file; empty: defaults and overrides only
+  std::string path;  // of the TOML file, or "preset:NAME"; empty: defaults and overrides only
   std::vector<std::string> sets;  // "section.key=value", as given to --set
   std::string presets_folder;     // where "preset:NAME" is looked for
 };

@@ -13,6 +13,7 @@
 #include "laconic/data/bpe_train.hpp"
 #include "laconic/data/encode_batch.hpp"
 #include "laconic/data/indexed_writer.hpp"
+#include "laconic/data/input.hpp"
 #include "laconic/data/sidecar.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/data/validation.hpp"
@@ -128,7 +129,8 @@ class Preparation {
   explicit Preparation(const PrepareOptions& options) : options_(options) {
     Problems problems = check(options);
     refuse(problems);
-    sources_ = find_sources(options.inputs, problems);
+    inputs_.emplace(find_sources(options.inputs, problems), options.source,
+                    fs::path(options.output).parent_path());
   }
   ~Preparation() {
     std::error_code ignored;  // a destructor has no one to tell
@@ -149,7 +151,7 @@ class Preparation {
 
  private:
   void for_each(const std::function<void(const Document&)>& visit) const {
-    for (const std::string& path : sources_) for_each_document(path, options_.source, visit);
+    inputs_->for_each(visit);
   }
 
   void tell(std::string_view phase, std::uint64_t bytes_done, std::uint64_t tokens = 0) const {
@@ -165,7 +167,7 @@ class Preparation {
     });
     split_.share = options_.validation_share;
     if (split_.documents == 0)
-      throw ConfigError(fmt::format("the {} input files hold no text", sources_.size()));
+      throw ConfigError(fmt::format("the {} input files hold no text", inputs_->size()));
     tell("read", bytes);
     total_bytes_ = bytes;
   }
@@ -264,7 +266,7 @@ class Preparation {
 
   const PrepareOptions& options_;
   Stopwatch watch_;
-  std::vector<std::string> sources_;
+  std::optional<Inputs> inputs_;
   ValidationSplit split_;
   std::uint64_t total_bytes_ = 0;
   Tokeniser tokeniser_;

@@ -1,10 +1,12 @@
 #include "laconic/data/prepare.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <map>
 #include <stdexcept>
+#include <thread>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
@@ -14,6 +16,7 @@
 #include "laconic/data/test_data.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/data/validation.hpp"
+#include "laconic/file/test_compress.hpp"
 #include "laconic/file/test_size_limit.hpp"
 
 namespace laconic {
@@ -23,7 +26,8 @@ using Texts = std::vector<std::string>;
 
 Texts documents_of(const std::string& path, DocumentSplit split = DocumentSplit::file) {
   Texts texts;
-  for_each_document(path, {split, "text"}, [&](const Document& d) { texts.emplace_back(d.text); });
+  for_each_document(path, {.documents = split},
+                    [&](const Document& d) { texts.emplace_back(d.text); });
   return texts;
 }
 
@@ -96,9 +100,60 @@ TEST(Source, FoldersAreReadInOrderAndTokenisersLeftOut) {
   EXPECT_EQ(find_sources({folder.path(), folder / "x.md"}, problems),
             (Texts{folder / "a/z.txt", folder / "b.txt", folder / "c.jsonl", folder / "x.md"}));
   EXPECT_TRUE(problems.empty());
-  spill(folder / "t.txt.xz", "x");
-  find_sources({folder / "none", folder / "t.txt.xz", folder / "old.tokeniser/.."}, problems);
-  EXPECT_EQ(problems.size(), 2u);
+  for (const char* name : {"t.txt.bz2", "t.tar.gz", "d/e.txt.gz", "d/f.jsonl.xz", "d/g.md.zst"})
+    spill(folder / name, "x");
+  EXPECT_EQ(find_sources({folder / "d"}, problems),
+            (Texts{folder / "d/e.txt.gz", folder / "d/f.jsonl.xz"}));
+  EXPECT_TRUE(problems.empty());
+  find_sources({folder / "none", folder / "t.txt.bz2", folder / "t.tar.gz", "-", "-"}, problems);
+  EXPECT_EQ(problems.size(), 4u);
+}
+
+// What laconic prepare makes of the inputs, with the tokeniser of bytes.
+Texts prepared(const TemporaryFolder& folder, const Texts& inputs, SourceOptions source = {}) {
+  prepare({.inputs = inputs,
+           .output = folder / "new/folder/out",
+           .source = std::move(source),
+           .overwrite = true});
+  return decoded(folder / "new/folder/out", folder / "new/folder/out.tokeniser");
+}
+
+TEST(Inputs, PackedFilesAndPipesArePreparedAsWhatIsInThem) {
+  const TemporaryFolder folder;
+  const std::string text = words(3, 90000);
+  spill(folder / "a.txt.gz", compress_gzip(text));
+  spill(folder / "b.txt", text);
+  spill(folder / "no-ending", compress_gzip("{\"text\": \"x\"}\n"));
+  spill(folder / "c.jsonl.gz", compress_gzip("{\"text\": \"one\"}\n{\"text\": \"two\"}\n"));
+  EXPECT_EQ(prepared(folder, {folder / "a.txt.gz", folder / "c.jsonl.gz", folder / "b.txt"}),
+            (Texts{text, "one", "two", text}));
+  EXPECT_EQ(prepared(folder, {folder / "no-ending"}), (Texts{"{\"text\": \"x\"}\n"}));
+  EXPECT_EQ(prepared(folder, {folder / "no-ending"}, {.format = SourceFormat::json_lines}),
+            (Texts{"x"}));
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  std::thread writer(
+      [&] { std::ofstream(folder / "pipe", std::ios::binary) << compress_gzip(text); });
+  EXPECT_EQ(prepared(folder, {folder / "pipe"}), (Texts{text}));
+  writer.join();
+}
+
+TEST(Inputs, DamageIsToldWithFileAndOffsetAndLeavesNothing) {
+  const TemporaryFolder folder;
+  const std::string compressed = compress_gzip(words(3, 5000));
+  const auto refusal = [&](const std::string& name, const std::string& bytes) {
+    spill(folder / name, bytes);
+    return message_of<FileError>([&] { prepared(folder, {folder / name}); });
+  };
+  LACONIC_EXPECT_MENTIONS(
+      refusal("cut.gz", compressed.substr(0, compressed.size() / 2)),
+      "cut.gz: byte " + std::to_string(compressed.size() / 2) + ": gzip data is truncated");
+  LACONIC_EXPECT_MENTIONS(refusal("no.gz", "plain"), "no.gz: byte 0: begins neither as gzip");
+  LACONIC_EXPECT_MENTIONS(refusal("empty.xz", ""), "empty.xz: byte 0");
+  spill(folder / "bad.jsonl.gz", compress_gzip("{\"text\": \"one\"}\n{\n"));
+  LACONIC_EXPECT_MENTIONS(
+      message_of<FileError>([&] { prepared(folder, {folder / "bad.jsonl.gz"}); }),
+      "bad.jsonl.gz:2: is not JSON");
+  EXPECT_FALSE(std::filesystem::exists(folder / "new"));
 }
 
 TEST(Validation, HoldsBackTheShareAndLosesNothing) {

@@ -18,9 +18,16 @@ namespace fs = std::filesystem;
 
 namespace {
 
-bool is_compressed(const fs::path& path) {
-  constexpr std::string_view kEndings[] = {".xz", ".gz", ".zst", ".bz2", ".zip"};
-  return std::ranges::find(kEndings, path.extension().string()) != std::end(kEndings);
+bool is_unknown_archive(const fs::path& path) {
+  constexpr std::string_view kEndings[] = {".bz2", ".zip", ".7z", ".rar", ".tgz"};
+  const std::string ending = path.extension().string();
+  return std::ranges::find(kEndings, ending) != std::end(kEndings) ||
+         (has_compressed_name(path) && path.stem().extension() == ".tar");
+}
+
+// The path without an ending that says how the file is compressed.
+fs::path plain_name(const fs::path& path) {
+  return has_compressed_name(path) ? path.parent_path() / path.stem() : path;
 }
 
 // Finished, or left behind by a prepare that was killed.
@@ -34,7 +41,7 @@ std::vector<std::string> files_below(const std::string& folder) {
   std::vector<std::string> found;
   for (fs::recursive_directory_iterator at(folder), end; at != end; ++at) {
     if (at->is_directory() && is_tokeniser(at->path())) at.disable_recursion_pending();
-    const std::string ending = at->path().extension().string();
+    const std::string ending = plain_name(at->path()).extension().string();
     if (at->is_regular_file() && (ending == ".txt" || ending == ".jsonl"))
       found.push_back(at->path().string());
   }
@@ -79,14 +86,13 @@ std::string text_of_json(std::string_view line, const std::string& key, const st
 
 using Visit = std::function<void(const Document&)>;
 
-void visit_json(const std::shared_ptr<const MappedFile>& file, const std::string& key,
-                const Visit& visit) {
-  std::string_view rest = file->text();
+void visit_json(const SourceText& source, const std::string& key, const Visit& visit) {
+  std::string_view rest = source.text;
   for (int number = 1; !rest.empty(); ++number) {
     const std::string_view line = take_line(rest);
     if (trim(line).empty()) continue;
     const auto text = std::make_shared<const std::string>(
-        text_of_json(line, key, fmt::format("{}:{}", file->path(), number)));
+        text_of_json(line, key, fmt::format("{}:{}", source.name, number)));
     if (!text->empty()) visit({*text, text});
   }
 }
@@ -108,14 +114,20 @@ std::vector<std::string> find_sources(const std::vector<std::string>& inputs, Pr
   std::vector<std::string> sources;
   if (inputs.empty()) problems.push_back({"input", "none given: name text files or folders"});
   for (const std::string& input : inputs) {
-    if (fs::is_directory(input)) {
+    if (input == "-") {
+      if (std::ranges::count(sources, input) > 0)
+        problems.push_back({"-", "standard input is named twice, and can be read once"});
+      sources.push_back(input);
+    } else if (fs::is_directory(input)) {
       const std::vector<std::string> found = files_below(input);
       if (found.empty()) problems.push_back({input, "no *.txt or *.jsonl in this folder"});
       sources.insert(sources.end(), found.begin(), found.end());
+    } else if (fs::is_fifo(input)) {
+      sources.push_back(input);
     } else if (!fs::is_regular_file(input)) {
       problems.push_back({input, "no such file or folder"});
-    } else if (is_compressed(input)) {
-      problems.push_back({input, "is compressed: unpack it first"});
+    } else if (is_unknown_archive(input)) {
+      problems.push_back({input, "only .gz, .zst and .xz are read here: extract it first"});
     } else {
       sources.push_back(input);
     }
@@ -123,23 +135,40 @@ std::vector<std::string> find_sources(const std::vector<std::string>& inputs, Pr
   return sources;
 }
 
-void for_each_document(const std::string& path, const SourceOptions& options, const Visit& visit) {
-  const auto file = std::make_shared<const MappedFile>(path);
-  std::string_view rest = file->text();
-  if (path.ends_with(".jsonl")) return visit_json(file, options.json_key, visit);
+bool has_compressed_name(const std::string& path) {
+  return path.ends_with(".gz") || path.ends_with(".zst") || path.ends_with(".xz");
+}
+
+bool is_json_lines(const std::string& path, const SourceOptions& options) {
+  if (options.format != SourceFormat::by_name) return options.format == SourceFormat::json_lines;
+  return plain_name(path).extension() == ".jsonl";
+}
+
+void for_each_document(const SourceText& source, const SourceOptions& options, const Visit& visit) {
+  if (source.is_json_lines) return visit_json(source, options.json_key, visit);
+  std::string_view rest = source.text;
   switch (options.documents) {
     case DocumentSplit::file:
-      if (!rest.empty()) visit({rest, file});
+      if (!rest.empty()) visit({rest, source.owner});
       break;
     case DocumentSplit::line:
       while (!rest.empty())
-        if (const auto line = take_line(rest); !line.empty()) visit({line, file});
+        if (const auto line = take_line(rest); !line.empty()) visit({line, source.owner});
       break;
     case DocumentSplit::paragraph:
       while (!rest.empty())
-        if (const auto text = take_paragraph(rest); !text.empty()) visit({text, file});
+        if (const auto text = take_paragraph(rest); !text.empty()) visit({text, source.owner});
       break;
   }
+}
+
+void for_each_document(const std::string& path, const SourceOptions& options, const Visit& visit) {
+  const auto file = std::make_shared<const MappedFile>(path);
+  for_each_document({.name = path,
+                     .text = file->text(),
+                     .owner = file,
+                     .is_json_lines = is_json_lines(path, options)},
+                    options, visit);
 }
 
 }  // namespace laconic

@@ -2,7 +2,8 @@
 //
 // *.jsonl holds one JSON object per line with the text under a key; any other
 // file is text, and is one document, or one per line, or one per paragraph
-// (blank lines separate). Empty documents are skipped. Bytes are passed on as
+// (blank lines separate). An ending that says how a file is compressed (.gz, .zst, .xz) is
+// passed over: a.jsonl.gz is JSON lines. Empty documents are skipped. Bytes are passed on as
 // they are, except that a line or paragraph loses its final line break.
 #pragma once
 
@@ -21,8 +22,11 @@ enum class DocumentSplit { file, line, paragraph };
 std::string_view to_text(DocumentSplit split);
 std::optional<DocumentSplit> parse_document_split(std::string_view text);
 
+enum class SourceFormat { by_name, text, json_lines };
+
 struct SourceOptions {
   DocumentSplit documents = DocumentSplit::file;
+  SourceFormat format = SourceFormat::by_name;
   std::string json_key = "text";
 };
 
@@ -31,10 +35,27 @@ struct Document {
   std::shared_ptr<const void> owner;  // keeps the text in memory
 };
 
-// The files behind the inputs, in order. A folder stands for the *.txt and *.jsonl in it and below,
-// sorted by path; folders named *.tokeniser (or *.tokeniser.tmp, which a killed prepare leaves) are
-// left out, they hold a merges.txt.
+// The files behind the inputs, in order, "-" being standard input; pipes are fine too. A folder
+// stands for the *.txt and
+// *.jsonl in it and below, compressed or not, sorted by path; folders named *.tokeniser (or
+// *.tokeniser.tmp, which a killed prepare leaves) are left out, they hold a merges.txt.
 std::vector<std::string> find_sources(const std::vector<std::string>& inputs, Problems& problems);
+
+// Whether the name says that the file is compressed: .gz, .zst or .xz.
+bool has_compressed_name(const std::string& path);
+bool is_json_lines(const std::string& path, const SourceOptions& options);
+
+// A text in memory; `owner` keeps it there.
+struct SourceText {
+  std::string name;  // for messages
+  std::string_view text;
+  std::shared_ptr<const void> owner;
+  bool is_json_lines = false;
+};
+
+// Calls `visit` for every document of the text, in order. Throws as below.
+void for_each_document(const SourceText& source, const SourceOptions& options,
+                       const std::function<void(const Document&)>& visit);
 
 // Calls `visit` for every document of the file, in order. Throws SystemError, and FileError as
 // "path:line" for a line that parse_json refuses or that is without the text.

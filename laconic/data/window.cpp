@@ -27,11 +27,20 @@ std::uint64_t sample_count(std::uint64_t tokens, std::uint64_t window) {
   return tokens == 0 ? 0 : (tokens - 1) / window;
 }
 
+std::uint64_t sample_count(std::uint64_t tokens, std::uint64_t window, std::uint64_t stride) {
+  return tokens <= window ? 0 : (tokens - 1 - window) / stride + 1;
+}
+
 WindowedDataset::WindowedDataset(std::shared_ptr<const IndexedDataset> tokens, std::uint64_t window,
-                                 std::int64_t vocabulary)
-    : tokens_(std::move(tokens)), window_(window) {
+                                 std::int64_t vocabulary, std::uint64_t stride)
+    : tokens_(std::move(tokens)), window_(window), stride_(stride > 0 ? stride : window) {
   if (window == 0) throw ConfigError("the window is 0 tokens long; the least is 1");
-  samples_ = sample_count(tokens_->tokens(), window);
+  if (stride_ > window)
+    throw ConfigError(
+        fmt::format("a stride of {} tokens would leave out some between windows of {}; the most "
+                    "is {}",
+                    stride_, window, window));
+  samples_ = sample_count(tokens_->tokens(), window, stride_);
   if (samples_ == 0)
     throw ConfigError(fmt::format("{} has {} tokens, but one sample of {} tokens needs {}",
                                   tokens_->prefix(), tokens_->tokens(), window, window + 1));
@@ -42,7 +51,7 @@ void WindowedDataset::read(std::uint64_t sample, std::span<std::int64_t> out) co
   LACONIC_ASSERT(
       sample < samples_ && out.size() == window_ + 1,
       fmt::format("sample {} of {}, {} tokens of {}", sample, samples_, out.size(), window_ + 1));
-  tokens_->read(sample * window_, out);
+  tokens_->read(sample * stride_, out);
 }
 
 }  // namespace laconic

@@ -2,7 +2,8 @@
 //
 // Sample s is tokens [s*T, s*T + T]: T inputs, and one more so that targets are
 // the inputs shifted by one. Neighbours share that token; the tail that fills no
-// window is left out. Documents are not told apart: their end is a token.
+// window is left out. Documents are not told apart: their end is a token. With a
+// stride S below T windows overlap: sample s is tokens [s*S, s*S + T].
 #pragma once
 
 #include <cstdint>
@@ -16,17 +17,22 @@ namespace laconic {
 // (tokens - 1) / window, and 0 for too few tokens. Requires: window > 0.
 std::uint64_t sample_count(std::uint64_t tokens, std::uint64_t window);
 
+// Windows that begin `stride` tokens apart; with stride = window the same as above. Requires: both
+// are > 0.
+std::uint64_t sample_count(std::uint64_t tokens, std::uint64_t window, std::uint64_t stride);
+
 // Any number of threads may read at once.
 class WindowedDataset {
  public:
   // Reads all tokens once, to know that each is an index into the model's embedding.
-  // Throws ConfigError when there is not even one sample, FileError when a token is not in
-  // [0, vocabulary).
+  // `stride` 0: the window. Throws ConfigError when there is not even one sample or when the stride
+  // is longer than the window, FileError when a token is not in [0, vocabulary).
   WindowedDataset(std::shared_ptr<const IndexedDataset> tokens, std::uint64_t window,
-                  std::int64_t vocabulary);
+                  std::int64_t vocabulary, std::uint64_t stride = 0);
 
   std::uint64_t samples() const { return samples_; }
   std::uint64_t window() const { return window_; }
+  std::uint64_t stride() const { return stride_; }
   const IndexedDataset& tokens() const { return *tokens_; }
 
   // Requires: sample < samples(), out.size() == window() + 1.
@@ -35,6 +41,7 @@ class WindowedDataset {
  private:
   std::shared_ptr<const IndexedDataset> tokens_;
   std::uint64_t window_;
+  std::uint64_t stride_;
   std::uint64_t samples_;
 };
 

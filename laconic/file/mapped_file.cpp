@@ -16,23 +16,28 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0 && errno == ENOENT) throw FileError(path, "", "does not exist");
   if (descriptor < 0) throw SystemError(path, "open", errno);
-  struct stat status {};
-  const bool is_known = ::fstat(descriptor, &status) == 0;
-  if (!is_known || !S_ISREG(status.st_mode)) {
+  try {
+    map(descriptor);
+  } catch (...) {
     ::close(descriptor);
-    throw FileError(path, "", "not a regular file");
-  }
-  const auto size = static_cast<std::size_t>(status.st_size);
-  if (size > 0) {  // an empty mapping is an error to the system, not to us
-    void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor, 0);
-    const int error_number = errno;
-    if (memory == MAP_FAILED) {
-      ::close(descriptor);
-      throw SystemError(path, "map", error_number);
-    }
-    bytes_ = {static_cast<const std::byte*>(memory), size};
+    throw;
   }
   ::close(descriptor);
+}
+
+MappedFile::MappedFile(std::string path, int descriptor) : path_(std::move(path)) {
+  map(descriptor);
+}
+
+void MappedFile::map(int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode))
+    throw FileError(path_, "", "not a regular file");
+  const auto size = static_cast<std::size_t>(status.st_size);
+  if (size == 0) return;  // an empty mapping is an error to the system, not to us
+  void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (memory == MAP_FAILED) throw SystemError(path_, "map", errno);
+  bytes_ = {static_cast<const std::byte*>(memory), size};
 }
 
 MappedFile::~MappedFile() {

@@ -17,6 +17,8 @@ class MappedFile {
   MappedFile() = default;
   // Throws FileError when there is no such regular file, SystemError when it cannot be opened.
   explicit MappedFile(const std::string& path);
+  // Maps an open file, which may be closed then; the path is for messages alone.
+  MappedFile(std::string path, int descriptor);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
@@ -28,6 +30,8 @@ class MappedFile {
   const std::string& path() const { return path_; }
 
  private:
+  void map(int descriptor);
+
   std::string path_;
   ByteView bytes_;
 };

@@ -48,10 +48,13 @@ void backward(const Seam& outputs, const Seam& gradients) {
 
 double forward_loss(const Weights& weights, const Batch& batch) {
   const at::NoGradGuard no_grad;
+  const std::int64_t head = block_count(weights.spec) - 1;
   Seam seam;
-  for (std::int64_t b = 0; b < block_count(weights.spec); ++b)
-    seam = forward_block(weights, b, seam, batch, {});
-  return seam[0].item<double>();
+  for (std::int64_t b = 0; b < head; ++b) seam = forward_block(weights, b, seam, batch, {});
+  const std::int64_t positions = batch["ids"].size(1), scored = batch["targets"].size(1);
+  for (at::Tensor& x : seam)  // [samples, positions, ...]
+    if (scored < positions) x = x.narrow(1, positions - scored, scored).contiguous();
+  return forward_block(weights, head, seam, batch, {})[0].item<double>();
 }
 
 at::Tensor forward_logits(const Weights& weights, const at::Tensor& ids) {

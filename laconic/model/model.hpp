@@ -66,7 +66,8 @@ Seam forward_block(const Weights& weights, std::int64_t block, const Seam& in, c
 // nothing depends on by a leaf is passed over. Requires: equally many.
 void backward(const Seam& outputs, const Seam& gradients);
 
-// Mean loss without gradients. Requires: all blocks are held.
+// Mean loss without gradients. "targets" may be those of the last positions of each sample alone:
+// then only these count. Requires: all blocks are held.
 double forward_loss(const Weights& weights, const Batch& batch);
 
 // Logits [rows, vocabulary] of all positions, without gradients. Requires: as above.

@@ -12,10 +12,11 @@
 namespace laconic {
 
 WindowedDataset open_dataset(const std::string& prefix, std::int64_t context,
-                             std::int64_t vocabulary) {
+                             std::int64_t vocabulary, std::int64_t stride) {
   auto tokens = std::make_shared<IndexedDataset>(prefix);
   if (read_sidecar(prefix)) verify_dataset(prefix);  // only we write check sums
-  return {std::move(tokens), static_cast<std::uint64_t>(context), vocabulary};
+  return {std::move(tokens), static_cast<std::uint64_t>(context), vocabulary,
+          static_cast<std::uint64_t>(stride)};
 }
 
 SampleOrder sample_order(const RunConfig& config, std::uint64_t samples, std::int64_t position) {

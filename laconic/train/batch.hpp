@@ -13,10 +13,11 @@
 
 namespace laconic {
 
-// Opens PREFIX as windows of the model's context, and reads it all once: the check sum, where there
-// is one, and that every token is in the vocabulary. Throws ConfigError, FileError, SystemError.
+// Opens PREFIX as windows of the model's context, `stride` tokens apart (0: as far as they are
+// long), and reads it all once: the check sum, where there is one, and that every token is in the
+// vocabulary. Throws ConfigError, FileError, SystemError.
 WindowedDataset open_dataset(const std::string& prefix, std::int64_t context,
-                             std::int64_t vocabulary);
+                             std::int64_t vocabulary, std::int64_t stride = 0);
 
 // The order in which a run at this position (of samples, since its start) takes them. Throws
 // ConfigError when its shards do not go with the data, or with where it stands.

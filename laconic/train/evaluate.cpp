@@ -49,12 +49,48 @@ struct BatchSum {
   std::int64_t bytes = 0;  // -1: not known
 };
 
-BatchSum evaluate_batch(const ForwardLoss& loss, const WindowedDataset& data,
-                        const EvaluationSpec& spec, std::int64_t first, std::int64_t end,
-                        std::uint64_t number) {
+// Samples [first, end), of which the last `scored` tokens each count.
+struct BatchRange {
+  std::int64_t first = 0;
+  std::int64_t end = 0;
+  std::int64_t scored = 0;
+};
+
+// All batches, in order. Only the first window may count for more than the others do; it is then a
+// batch of its own.
+std::vector<BatchRange> list_batches(const WindowedDataset& data, std::int64_t samples,
+                                     std::int64_t batch) {
+  const auto window = static_cast<std::int64_t>(data.window());
+  const auto stride = static_cast<std::int64_t>(data.stride());
+  std::vector<BatchRange> batches;
+  std::int64_t first = 0;
+  if (stride < window) {
+    batches.push_back({0, 1, window});
+    first = 1;
+  }
+  for (; first < samples; first += batch)
+    batches.push_back({first, std::min(first + batch, samples), stride});
+  return batches;
+}
+
+Batch read_batch(const WindowedDataset& data, const EvaluationSpec& spec, const BatchRange& range) {
   std::vector<std::int64_t> ids;
-  for (std::int64_t s = first; s < end; ++s) ids.push_back(s);
-  const Batch batch = make_batch(spec.task, data, ids, spec.device);
+  for (std::int64_t s = range.first; s < range.end; ++s) ids.push_back(s);
+  const Batch whole = make_batch(spec.task, data, ids, spec.device);
+  const auto window = static_cast<std::int64_t>(data.window());
+  if (range.scored == window) return whole;
+  Batch batch;
+  for (const FieldSpec& field : fields_of(spec.task, window))
+    batch.add(field.name,
+              field.name == predicted_field(spec.task)
+                  ? whole[field.name].narrow(1, window - range.scored, range.scored).contiguous()
+                  : whole[field.name]);
+  return batch;
+}
+
+BatchSum evaluate_batch(const ForwardLoss& loss, const WindowedDataset& data,
+                        const EvaluationSpec& spec, const BatchRange& range, std::uint64_t number) {
+  const Batch batch = read_batch(data, spec, range);
   const at::Tensor& predicted = batch[predicted_field(spec.task)];
   const std::vector<std::int32_t>& table = spec.bytes_of_token;
   return {.nats = loss(batch, number) * static_cast<double>(predicted.numel()),
@@ -90,18 +126,18 @@ Evaluation evaluate(const ForwardLoss& loss, const WindowedDataset& data,
   Evaluation result;
   const auto available = static_cast<std::int64_t>(data.samples());
   result.samples = spec.samples > 0 ? std::min(spec.samples, available) : available;
+  const std::vector<BatchRange> batches = list_batches(data, result.samples, spec.batch);
+  const auto replicas = static_cast<std::size_t>(world.mesh().dp);
   std::vector<BatchSum> mine;
-  for (std::int64_t first = world.dp_member() * spec.batch; first < result.samples;
-       first += world.mesh().dp * spec.batch)
-    mine.push_back(evaluate_batch(loss, data, spec, first,
-                                  std::min(first + spec.batch, result.samples), mine.size()));
+  for (auto b = static_cast<std::size_t>(world.dp_member()); b < batches.size(); b += replicas)
+    mine.push_back(evaluate_batch(loss, data, spec, batches[b], mine.size()));
   double nats = 0;
   std::int64_t bytes = 0;
   for (const BatchSum& sum : in_order(world, mine)) {
     nats += sum.nats;
     bytes = bytes < 0 || sum.bytes < 0 ? -1 : bytes + sum.bytes;
   }
-  result.tokens = result.samples * static_cast<std::int64_t>(data.window());
+  for (const BatchRange& b : batches) result.tokens += (b.end - b.first) * b.scored;
   result.loss = nats / static_cast<double>(result.tokens);
   if (bytes > 0) result.bits_per_byte = nats / std::numbers::ln2 / static_cast<double>(bytes);
   result.seconds = watch.seconds();

@@ -16,7 +16,7 @@ namespace laconic {
 
 struct Evaluation {
   std::int64_t samples = 0;
-  std::int64_t tokens = 0;              // predicted
+  std::int64_t tokens = 0;              // scored
   double loss = 0;                      // mean negative log likelihood per token, natural logarithm
   std::optional<double> bits_per_byte;  // when the bytes behind the tokens are known
   double seconds = 0;
@@ -28,12 +28,15 @@ struct Evaluation {
 // dataset has no tokeniser beside it.
 std::vector<std::int32_t> token_bytes(const std::string& prefix);
 
-// What evaluates: the mean loss of a microbatch, `number` counting them.
+// What evaluates: the mean loss of a microbatch, `number` counting them. Where the windows of the
+// dataset overlap, it gets the targets of the last positions alone (see forward_loss).
 using ForwardLoss = std::function<double(const Batch& batch, std::uint64_t number)>;
 
 // The first `samples` samples (0: all), in order, `batch` at a time; no dropout, no gradients. The
 // replicas of the model take batches in turn, and what they found is added up in the order of the
-// batches: any mesh gives the same result. Collective.
+// batches: any mesh gives the same result. Where windows overlap, every token is scored once, in
+// the first window that holds it: all of the first window, and the last `stride` of the others.
+// Collective.
 struct EvaluationSpec {
   Task task;
   std::int64_t samples = 0;

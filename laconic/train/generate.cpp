@@ -54,7 +54,7 @@ std::int64_t pick_token(std::span<const double> logits, const SamplingRule& rule
 }
 
 std::vector<std::int64_t> generate(const Weights& weights, const GenerateRequest& request,
-                                   const std::function<void(std::int64_t)>& each) {
+                                   const std::function<bool(std::int64_t)>& each) {
   const auto context = static_cast<std::size_t>(context_of(weights.family));
   const Key key = derive(key_of(request.seed), "generate");
   std::vector<std::int64_t> text = request.prompt;
@@ -74,7 +74,7 @@ std::vector<std::int64_t> generate(const Weights& weights, const GenerateRequest
                    request.rule, uniform_at(key, static_cast<std::uint64_t>(i)));
     if (id == request.stop) break;
     text.push_back(id);
-    each(id);
+    if (!each(id)) break;
   }
   text.erase(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()));
   return text;

@@ -32,9 +32,10 @@ struct GenerateRequest {
   std::int64_t stop = -1;  // ends when this id is made (and leaves it out); -1: never
 };
 
-// Ids after the prompt. Each is also given to `each` as soon as it is known. When the context is
-// full, the last half of the text is read anew, so length is not limited.
+// Ids after the prompt. Each is also given to `each` as soon as it is known, which says whether to
+// go on. When the context is full, the last half of the text is read anew, so length is not
+// limited.
 std::vector<std::int64_t> generate(const Weights& weights, const GenerateRequest& request,
-                                   const std::function<void(std::int64_t)>& each);
+                                   const std::function<bool(std::int64_t)>& each);
 
 }  // namespace laconic

@@ -60,6 +60,10 @@ TEST(PickToken, EqualLogitsGoByIdWhenGreedy) {
   EXPECT_EQ(pick_token(flat, {.temperature = 0}, 0.99), 0);
 }
 
+bool go_on(std::int64_t) {
+  return true;
+}
+
 Weights tiny() {
   return make_weights(
       GptShape{.layers = 1, .width = 16, .heads = 2, .context = 8, .vocabulary = 13}, 5,
@@ -70,19 +74,22 @@ TEST(Generate, IsTheSameForTheSameSeedAndRunsBeyondTheContext) {
   const Weights weights = tiny();
   const GenerateRequest request{.prompt = {1, 2, 3}, .tokens = 40, .seed = 7};
   std::vector<std::int64_t> streamed;
-  const auto ids = generate(weights, request, [&](std::int64_t id) { streamed.push_back(id); });
+  const auto ids = generate(weights, request, [&](std::int64_t id) {
+    streamed.push_back(id);
+    return true;
+  });
   EXPECT_EQ(ids.size(), 40u);
   EXPECT_EQ(streamed, ids);
-  EXPECT_EQ(generate(weights, request, [](std::int64_t) {}), ids);
+  EXPECT_EQ(generate(weights, request, go_on), ids);
   GenerateRequest other = request;
   other.seed = 8;
-  EXPECT_NE(generate(weights, other, [](std::int64_t) {}), ids);
+  EXPECT_NE(generate(weights, other, go_on), ids);
 }
 
 TEST(Generate, GreedyTakesTheBestLogitOfTheWholeText) {
   const Weights weights = tiny();
-  const auto ids = generate(weights, {.prompt = {4, 5}, .tokens = 6, .rule = {.temperature = 0}},
-                            [](std::int64_t) {});
+  const auto ids =
+      generate(weights, {.prompt = {4, 5}, .tokens = 6, .rule = {.temperature = 0}}, go_on);
   std::vector<std::int64_t> text = {4, 5};
   for (const std::int64_t id : ids) {
     const at::Tensor input = at::empty({1, static_cast<std::int64_t>(text.size())}, at::kLong);
@@ -103,7 +110,7 @@ TEST(Generate, ALongPromptKeepsItsEndAndAStopTokenEnds) {
   const auto make = [&](std::vector<std::int64_t> p, std::int64_t stop) {
     return generate(
         weights, {.prompt = std::move(p), .tokens = 10, .rule = {.temperature = 0}, .stop = stop},
-        [](std::int64_t) {});
+        go_on);
   };
   const auto ids = make(prompt, -1);
   EXPECT_EQ(make(tail, -1), ids);

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Writes the seed corpora beside this file. Each seed is named for what it proves."""
 
+import gzip
 import json
+import lzma
 import pathlib
 import struct
 
@@ -207,7 +209,28 @@ def schedule_seeds():
     yield "invalid-stages", b"rank 0: 0F0 F1\nrank 1: 2F0\n"
 
 
+def decompress_seeds():
+    text = b"hello hello hello" * 40
+    compressed = {
+        "gzip": gzip.compress(text, mtime=0),
+        "xz": lzma.compress(text),
+        # what `printf 'hello hello hello' | zstd -c --check` prints
+        "zstd": bytes.fromhex("28b52ffd04586500003068656c6c6f200100314a11a2ed1e0c"),
+    }
+    yield "plain", text
+    yield "plain-empty", b""
+    yield "plain-magic-alone", b"\x1f\x8b"
+    for name, content in compressed.items():
+        yield f"valid-{name}", content
+        yield f"valid-{name}-twice", content + content
+        yield f"invalid-{name}-truncated", content[:-3]
+        yield f"invalid-{name}-flipped", content[:12] + bytes([content[12] ^ 0x10]) + content[13:]
+        yield f"invalid-{name}-tail", content + b"tail"
+    yield "valid-zstd-skippable", b"\x50\x2a\x4d\x18\x03\0\0\0abc" + compressed["zstd"]
+
+
 SEEDS = {
+    "decompress": decompress_seeds,
     "schedule": schedule_seeds,
     "flight": flight_seeds,
     "segment": segment_seeds,

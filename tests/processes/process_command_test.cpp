@@ -65,6 +65,15 @@ TEST_F(CommandLine, WhatConfigShowPrintsIsAConfiguration) {
   EXPECT_TRUE(contains(expect_exit(0, {"config", "show"}).out, "decay_steps = 0"));
 }
 
+TEST_F(CommandLine, APresetIsAConfigurationToo) {
+  const std::string shown =
+      expect_exit(0, {"config", "show", "preset:gpt-tiny", "--set", "data.train=data"}).out;
+  EXPECT_TRUE(contains(shown, "width = 128")) << shown;
+  const std::string refusal = expect_exit(2, {"config", "check", "preset:gpt-tyni"}).err;
+  EXPECT_TRUE(contains(refusal, "gpt-tyni.toml")) << refusal;
+  EXPECT_TRUE(contains(refusal, "gpt-tiny, gpt2")) << refusal;
+}
+
 TEST_F(CommandLine, AnEmptyConfigurationOnlyLacksItsData) {
   write_text(folder_ / "empty.toml", "");
   const ProcessResult outcome = expect_exit(2, {"config", "check", "empty.toml"});
@@ -187,6 +196,104 @@ TEST_F(Pipeline, GenerateIsAFunctionOfModelPromptAndSeed) {
   const ProcessResult refused = expect_exit(2, {"generate", "runs/a", "--prompt-ids", "5,257,-1"});
   EXPECT_TRUE(contains(refused.err, "token id 257 is not in [0, 257)")) << refused.err;
   EXPECT_TRUE(contains(refused.err, "token id -1 ")) << refused.err;
+}
+
+// Runs a line of bash in the folder, with $laconic as the program.
+ProcessResult run_line(ProcessSpec start, const std::string& laconic, const std::string& line) {
+  start.words = {"/bin/bash", "-o", "pipefail", "-c", line};
+  start.environment["laconic"] = laconic;
+  return Process(start).wait();
+}
+
+TEST_F(Pipeline, SamplesAndPromptsOfStandardInputAreWhatEachAloneWouldBe) {
+  prepare();
+  expect_exit(0, {"train", "run.toml"});
+  const auto text_of = [&](const std::string& words) {
+    const ProcessResult result = run_line(
+        spec({}), program(), "$laconic generate runs/a --tokens 12 --json g.json " + words);
+    EXPECT_EQ(result.exit_code, 0) << to_text(result);
+    const nlohmann::json json = json_of(folder_ / "g.json");
+    std::vector<std::string> texts;
+    for (const nlohmann::json& sample : json["samples"]) texts.push_back(sample["text"]);
+    return texts;
+  };
+  const std::vector<std::string> three = text_of("--prompt ab --seed 7 --samples 3");
+  ASSERT_EQ(three.size(), 3u);
+  EXPECT_NE(three[0], three[1]);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(text_of(fmt::format("--prompt ab --seed {}", 7 + i)),
+              std::vector<std::string>{three[static_cast<std::size_t>(i)]});
+  const std::vector<std::string> lines = text_of("--stdin --seed 7 --samples 2 <<< $'ab\n\ncd'");
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0], three[0]);
+  EXPECT_EQ(lines[1], three[1]);
+  EXPECT_EQ(std::vector<std::string>{lines[2]}, text_of("--prompt cd --seed 7"));
+  EXPECT_EQ(text_of("--stdin --whole --seed 7 <<< $'ab\n\ncd'"),
+            text_of("--prompt $'ab\n\ncd' --seed 7"));
+
+  // A stop string is cut off. The model knows nothing yet, and makes any bytes: take two that go
+  // through a command line.
+  const auto printed = [&](const std::string& words) {
+    return run_line(spec({}), program(),
+                    "$laconic generate runs/a --prompt ab --tokens 40 --json g.json " + words)
+        .out;
+  };
+  const std::string whole = printed("");
+  std::size_t at = 4;
+  while (at + 2 < whole.size() && (static_cast<unsigned char>(whole[at]) <= ' ' ||
+                                   static_cast<unsigned char>(whole[at + 1]) <= ' '))
+    ++at;
+  const std::string stop = whole.substr(at, 2);
+  write_text(folder_ / "stop", stop);
+  EXPECT_EQ(printed("--stop nowhere --stop \"$(cat stop)\""),
+            whole.substr(0, whole.find(stop)) + "\n");
+  EXPECT_EQ(json_of(folder_ / "g.json")["samples"][0]["ended_by"], "stop");
+
+  const auto refusal = [&](const std::string& words) {
+    return run_line(spec({}), program(), "$laconic generate runs/a " + words).err;
+  };
+  EXPECT_TRUE(contains(refusal("--stdin < /dev/null"), "no line with a prompt"));
+  EXPECT_TRUE(contains(refusal("--prompt a --stop ''"), "--stop"));
+  EXPECT_TRUE(contains(refusal("--prompt a --greedy --samples 2"), "2 greedy texts"));
+  EXPECT_TRUE(contains(refusal("--prompt a --stdin"), "--prompt"));
+  EXPECT_TRUE(contains(refusal("--prompt a --whole"), "--stdin"));
+}
+
+TEST_F(Pipeline, AStrideOfTheContextEvaluatesAsWithout) {
+  prepare();
+  expect_exit(0, {"train", "run.toml"});
+  const auto evaluated = [&](const Words& more) {
+    Words words = {"evaluate", "runs/a", "--data", "data-valid", "--json", "e.json"};
+    words.insert(words.end(), more.begin(), more.end());
+    expect_exit(0, words);
+    return json_of(folder_ / "e.json");
+  };
+  const nlohmann::json plain = evaluated({});
+  const std::string context = std::to_string(plain["context"].get<int>());
+  const nlohmann::json same = evaluated({"--stride", context}), half = evaluated({"--stride", "3"});
+  EXPECT_EQ(same["loss"], plain["loss"]);
+  EXPECT_EQ(same["tokens"], plain["tokens"]);
+  EXPECT_GT(half["samples"], plain["samples"]);
+  EXPECT_NE(half["loss"], plain["loss"]);
+  EXPECT_TRUE(contains(
+      expect_exit(2, {"evaluate", "runs/a", "--data", "data-valid", "--stride", "9999"}).err,
+      "--stride 9999 is more than --context " + context));
+}
+
+TEST_F(Pipeline, StandardInputIsPreparedLikeAFile) {
+  expect_exit(0, {"prepare", "text.txt", "--out", "file"});
+  for (const char* pipe : {"cat text.txt", "gzip -c text.txt"}) {
+    const ProcessResult result = run_line(
+        spec({}), program(),
+        std::string(pipe) + " | $laconic prepare - --out piped --overwrite --tokenizer bytes");
+    ASSERT_EQ(result.exit_code, 0) << to_text(result);
+    EXPECT_EQ(text("piped.bin"), text("file.bin"));
+  }
+  const ProcessResult cut = run_line(
+      spec({}), program(), "gzip -c text.txt | head -c 100 | $laconic prepare - --out cut");
+  EXPECT_EQ(cut.exit_code, 2);
+  EXPECT_TRUE(contains(cut.err, "standard input: byte 100: gzip data is truncated")) << cut.err;
+  EXPECT_FALSE(fs::exists(folder_ / "cut.idx"));
 }
 
 TEST_F(Pipeline, TheSameSeedGivesTheSameRunAndAnotherThreadNearlyTheSame) {
