@@ -1,5 +1,6 @@
 #include "laconic/file/descriptor.hpp"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +16,11 @@ void write_all(int descriptor, ByteView bytes, const std::string& path) {
     if (n < 0) throw SystemError(path, "write", errno);
     bytes = bytes.subspan(static_cast<std::size_t>(n));
   }
+}
+
+bool has_lost_reader(int descriptor) {
+  pollfd polled{descriptor, 0, 0};  // errors are told without being asked for
+  return ::poll(&polled, 1, 0) > 0 && (polled.revents & (POLLERR | POLLHUP)) != 0;
 }
 
 }  // namespace laconic

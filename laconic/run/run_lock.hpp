@@ -80,6 +80,9 @@ class RunLock {
   std::string note_;
 };
 
+// The environment variable by which a launcher hands its token to the ranks it starts.
+inline constexpr const char* kLockVariable = "LACONIC_RUN_LOCK";
+
 // Whether the folder's lock is that of the process which gave us `token`.
 bool holds_lock_for(const std::string& run_folder, const std::string& token);
 
