@@ -93,11 +93,15 @@ std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& op
     return options.resume;
   }
   if (options.resume == kResumeAuto) return newest_good(checkpoints_folder(config), start);
-  std::string checkpoint = options.resume == kResumeNone ? "" : options.resume;
+  if (options.resume == kResumeNone) {
+    replace_old(config, options, start);
+    return "";
+  }
+  std::string checkpoint = options.resume;
   if (const std::optional<std::string> meant = checkpoints_meant(checkpoint)) {
     checkpoint = newest_good(*meant, start);
     if (checkpoint.empty()) throw FileError(options.resume, "", "holds no checkpoint");
-  } else if (!checkpoint.empty()) {
+  } else {
     verify_checkpoint(checkpoint);
   }
   replace_old(config, options, start);

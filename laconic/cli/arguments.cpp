@@ -127,7 +127,8 @@ class Parser {
 
   static void complain(const Chosen& chosen, const std::string& what) {
     const std::string path = path_of(chosen.verb);
-    std::cerr << path << ": " << what << "; `" << path << " --help` has all that it takes\n";
+    std::cerr << path << ": " << what << (what.ends_with('?') ? " (`" : "; `") << path
+              << " --help` lists all options" << (what.ends_with('?') ? ")\n" : "\n");
   }
 
   // In words of ours where CLI11's are about its own doings.
@@ -152,7 +153,7 @@ class Parser {
     for (std::size_t i = 0; i < chosen.rest.size(); ++i) {
       const std::string& word = chosen.rest[i];
       if (word == "--") return false;
-      if (word.size() < 2 || word[0] != '-') continue;
+      if (word.size() < 2 || word[0] != '-' || word.find_first_of("0123456789.") == 1) continue;
       const std::string name = word.substr(0, word.find('='));
       if (const CLI::Option* option = chosen.verb->get_option_no_throw(name)) {
         if (option->get_items_expected_max() > 0 && name == word) ++i;  // its value
@@ -162,8 +163,11 @@ class Parser {
       for (const CLI::Option* option : chosen.verb->get_options())
         for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
       const std::string likely = nearest(name, known);
-      complain(chosen, fmt::format("no option '{}'{}", name,
-                                   likely.empty() ? "" : "; did you mean '" + likely + "'?"));
+      const bool has_command = chosen.verb->get_option_no_throw("COMMAND") != nullptr;
+      complain(chosen,
+               fmt::format("no option '{}'{}{}", name,
+                           has_command ? "; put -- before COMMAND, if it is one of that" : "",
+                           likely.empty() ? "" : "; did you mean '" + likely + "'?"));
       return true;
     }
     return false;

@@ -19,6 +19,7 @@
 #include "laconic/cli/guard.hpp"
 #include "laconic/cli/lab_command.hpp"
 #include "laconic/cli/lab_report_command.hpp"
+#include "laconic/cli/lock_owner.hpp"
 #include "laconic/cli/train_plan.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/file/atomic_file.hpp"
@@ -77,10 +78,7 @@ constexpr double kSecondsToEnd = 10;
 void require_vacant_folder(const TrainCommand& command, const RunConfig& config,
                            const std::optional<Place>& place) {
   refuse(check_resume(command.resume, command.overwrite));
-  LockOwner me = this_process();
-  if (place) me.run_id = place->run_id;
-  if (place) me.attempt = place->attempt;
-  require_unlocked(config.run.folder, me);
+  require_unlocked(config.run.folder, lock_owner(place));
   refuse(check_vacant(config.run.folder, command.resume, command.overwrite));
 }
 

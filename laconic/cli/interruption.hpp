@@ -11,6 +11,7 @@ namespace laconic {
 
 struct InterruptionOptions {
   bool speaks = true;            // says on standard error what happens next; one rank does
+  std::int64_t steps = 0;        // of the whole run
   std::int64_t round_steps = 1;  // ranks stop together at multiples of it (local.steps)
 };
 void catch_interruptions(const InterruptionOptions& options);

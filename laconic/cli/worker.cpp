@@ -14,6 +14,7 @@
 #include "laconic/cli/commit.hpp"
 #include "laconic/cli/guard.hpp"
 #include "laconic/cli/interruption.hpp"
+#include "laconic/cli/lock_owner.hpp"
 #include "laconic/cli/model_command.hpp"
 #include "laconic/cli/rank.hpp"
 #include "laconic/cli/transport_table.hpp"
@@ -56,10 +57,7 @@ std::string with_build(const std::string& summary) {
 std::unique_ptr<RunLock> lock_folder(const std::string& folder, const std::optional<Place>& place) {
   const char* token = std::getenv(kLockVariable);
   if (token != nullptr && holds_lock_for(folder, token)) return nullptr;
-  LockOwner me = this_process();
-  if (place) me.run_id = place->run_id;
-  if (place) me.attempt = place->attempt;
-  auto lock = std::make_unique<RunLock>(folder, me);
+  auto lock = std::make_unique<RunLock>(folder, lock_owner(place));
   if (!lock->note().empty()) fmt::print(stderr, "laconic: {}\n", lock->note());
   return lock;
 }
@@ -71,8 +69,9 @@ int run_train(const TrainCommand& command) {
   const std::optional<Place> place = find_place(current_environment());
   const bool is_first = !place || place->rank == 0;
   const auto lock = is_first ? lock_folder(config.run.folder, place) : nullptr;
-  catch_interruptions(
-      {.speaks = is_first, .round_steps = std::max<std::int64_t>(config.local.steps, 1)});
+  catch_interruptions({.speaks = is_first,
+                       .steps = config.train.steps,
+                       .round_steps = std::max<std::int64_t>(config.local.steps, 1)});
   const TrainOptions options{.config = config,
                              .start = {.resume = command.resume,
                                        .overwrite = command.overwrite,

@@ -43,8 +43,8 @@ TEST(Summary, CountsTokensSinceTheFirstStepAndSinceTheResume) {
   TrainSummary summary{.first_step = 10, .step = 30, .steps = 30, .tokens = 2000};
   summary.all_tokens = 3000;
   const std::string resumed = to_text(summary);
-  EXPECT_NE(resumed.find("tokens trained on       3,000"), std::string::npos) << resumed;
-  EXPECT_NE(resumed.find("of these since step 10  2,000"), std::string::npos) << resumed;
+  EXPECT_NE(resumed.find("tokens trained on            3,000\n"), std::string::npos) << resumed;
+  EXPECT_NE(resumed.find("of these since step 10       2,000\n"), std::string::npos) << resumed;
   summary.first_step = 0;
   EXPECT_EQ(to_text(summary).find("of these"), std::string::npos) << to_text(summary);
   const std::string json = to_json(summary, {});
