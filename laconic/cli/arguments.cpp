@@ -83,7 +83,7 @@ class Parser {
       if (error.get_exit_code() == 0) return NoCommand{app_.exit(error)};  // help, version
       const Chosen chosen = choose(words);
       if (chosen.verb->get_require_subcommand_min() > 0 && chosen.rest.empty())
-        std::cerr << chosen.verb->help();
+        std::cerr << help_of(chosen.verb);
       else if (!complain_of_verb(chosen) && !complain_of_option(chosen))
         complain(chosen, reason_of(error));
       return NoCommand{kExitRefused};
@@ -118,10 +118,16 @@ class Parser {
     return parent == nullptr ? verb->get_name() : path_of(parent) + " " + verb->get_name();
   }
 
+  // As --help prints it.
+  static std::string help_of(const CLI::App* verb) {
+    const CLI::App* parent = verb->get_parent();
+    return verb->help(parent == nullptr ? "" : path_of(parent));
+  }
+
   Command help_about(const std::vector<std::string>& words) {
     const Chosen chosen = choose(words);
     if (complain_of_verb(chosen)) return NoCommand{kExitRefused};
-    std::cout << chosen.verb->help(chosen.verb == &app_ ? "" : path_of(chosen.verb->get_parent()));
+    std::cout << help_of(chosen.verb);
     return NoCommand{0};
   }
 

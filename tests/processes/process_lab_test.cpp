@@ -194,7 +194,7 @@ TEST_F(LabCommandLine, RefusesWithEveryReason) {
   const struct {
     Words words;
     const char* reason;
-  } cases[] = {{{"lab"}, "required"},
+  } cases[] = {{{"lab"}, "Usage: laconic lab"},
                {{"lab", "pu"}, "no verb 'pu'; did you mean 'up'?"},
                {{"lab", "run"}, "COMMAND"},
                {{"lab", "rate"}, "RATE"},
