@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -18,6 +17,7 @@
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/file/safetensors_writer.hpp"
 #include "laconic/model/hugging_face.hpp"
+#include "laconic/run/run_folder.hpp"
 #include "laconic/tensor/host.hpp"
 
 namespace laconic {
@@ -27,35 +27,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kFormat = 1;
-constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kWriting = ".writing";
 constexpr std::string_view kRemoving = ".removing";
-constexpr const char* kRemedy = "use an older checkpoint, or --resume none to begin anew";
-
-std::string step_name(std::int64_t step) {
-  return fmt::format("{}{:08}", kStepPrefix, step);
-}
-
-// The step of a folder called step-NNN, or nothing.
-std::optional<std::int64_t> step_of(const fs::path& path) {
-  const std::string name = path.filename().string();
-  if (!name.starts_with(kStepPrefix)) return std::nullopt;
-  std::int64_t step = 0;
-  const char* begin = name.data() + kStepPrefix.size();
-  const char* end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(begin, end, step);
-  return error == std::errc() && stop == end ? std::optional(step) : std::nullopt;
-}
+constexpr const char* kRemedy = "use an older checkpoint";
 
 // Newest first.
 std::vector<fs::path> checkpoints_in(const std::string& folder) {
-  std::vector<fs::path> found;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (entry.is_directory() && step_of(entry.path())) found.push_back(entry.path());
-  std::sort(found.begin(), found.end(),
-            [](const fs::path& a, const fs::path& b) { return *step_of(a) > *step_of(b); });
-  return found;
+  const std::vector<std::string> found = step_folders(folder);
+  return {found.begin(), found.end()};
 }
 
 void write_moments(const std::string& path, const ModelSource& model) {
@@ -121,7 +100,7 @@ void remove_old(const CheckpointSpec& spec, std::int64_t step) {
     if (entry.path().extension() == kRemoving) old.push_back(entry.path());  // of a killed run
   std::int64_t kept = 0;
   for (const fs::path& path : checkpoints_in(spec.folder))
-    if (spec.keep > 0 && *step_of(path) <= step && ++kept > spec.keep) old.push_back(path);
+    if (spec.keep > 0 && *step_of_folder(path) <= step && ++kept > spec.keep) old.push_back(path);
   for (const fs::path& path : old) {
     try {
       remove_checkpoint(path.string());
@@ -215,7 +194,7 @@ ModelSource source_of(const Weights& weights, const OptimiserState& optimiser) {
 
 std::string save_checkpoint(const CheckpointSpec& spec, const ModelSource& model,
                             const TrainState& state) {
-  const fs::path final = fs::path(spec.folder) / step_name(state.step);
+  const fs::path final = fs::path(spec.folder) / step_folder_name(state.step);
   const fs::path writing = final.string() + std::string(kWriting);
   try {
     fs::remove_all(writing);
@@ -268,13 +247,6 @@ CheckpointInfo read_checkpoint_info(const std::string& folder) {
   return {state["step"].get<std::int64_t>(), state["config"].get<std::string>(),
           state["data_xxh3"].get<std::string>(), state.value("pipeline", std::string()),
           state.value("steering", std::string())};
-}
-
-std::vector<std::string> checkpoints_after(const std::string& folder, std::int64_t step) {
-  std::vector<std::string> later;
-  for (const fs::path& path : checkpoints_in(folder))
-    if (*step_of(path) > step) later.push_back(path.string());
-  return later;
 }
 
 bool is_checkpoint(const std::string& folder) {

@@ -82,9 +82,6 @@ CheckpointInfo read_checkpoint_info(const std::string& folder);
 // killed.
 void remove_checkpoint(const std::string& folder);
 
-// Checkpoints under `folder`, good or damaged, of later steps than `step`. Newest first.
-std::vector<std::string> checkpoints_after(const std::string& folder, std::int64_t step);
-
 bool is_checkpoint(const std::string& folder);  // has a state.json
 
 // Parameters and state, in place; of a part of the model only what it holds. Throws FileError when

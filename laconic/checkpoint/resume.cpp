@@ -12,6 +12,7 @@
 #include "laconic/config/model_family.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/model/hugging_face.hpp"
+#include "laconic/run/run_folder.hpp"
 #include "laconic/tensor/host.hpp"
 
 namespace laconic {
@@ -67,15 +68,9 @@ void require_memory(const RunConfig& config, const ModelSpec& spec, const HeldBl
 
 // Old checkpoints stand in the way: they go once everything else is known to be fine, if the user
 // said so.
-void replace(std::vector<std::string> old, const RunConfig& config, const StartOptions& options,
-             Start& start) {
-  if (old.empty()) return;
-  if (!options.overwrite)
-    throw ConfigError(fmt::format(
-        "{} already holds {}: add --resume auto to continue from there, --overwrite to throw it "
-        "away, or choose another run.folder",
-        config.run.folder, fs::path(old.front()).filename().string()));
-  start.replaced = std::move(old);
+void replace_old(const RunConfig& config, const StartOptions& options, Start& start) {
+  refuse(check_vacant(config.run.folder, options.resume, options.overwrite));
+  start.replaced = checkpoints_in_the_way(config.run.folder, options.resume);
 }
 
 std::string newest_good(const std::string& folder, Start& start) {
@@ -90,23 +85,27 @@ std::string newest_good(const std::string& folder, Start& start) {
 std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& options,
                                  Start& start) {
   if (options.follows) {
-    if (options.resume == "none") return "";
+    if (options.resume == kResumeNone) return "";
     if (!is_checkpoint(options.resume))
       throw FileError(options.resume, "", "is where rank 0 goes on from, but cannot be seen here",
                       "use a run.folder that all machines share, or copy the checkpoint there");
     verify_checkpoint(options.resume);
     return options.resume;
   }
-  const std::string folder = checkpoints_folder(config);
-  if (options.resume == "auto") return newest_good(folder, start);
-  std::int64_t kept = -1;  // checkpoints after this step stand in the way
-  if (options.resume != "none") {
-    verify_checkpoint(options.resume);
-    const fs::path home = fs::weakly_canonical(options.resume).parent_path();
-    if (home == fs::weakly_canonical(folder)) kept = read_checkpoint_info(options.resume).step;
+  if (options.resume == kResumeAuto) return newest_good(checkpoints_folder(config), start);
+  if (options.resume == kResumeNone) {
+    replace_old(config, options, start);
+    return "";
   }
-  replace(checkpoints_after(folder, kept), config, options, start);
-  return options.resume == "none" ? "" : options.resume;
+  std::string checkpoint = options.resume;
+  if (const std::optional<std::string> meant = checkpoints_meant(checkpoint)) {
+    checkpoint = newest_good(*meant, start);
+    if (checkpoint.empty()) throw FileError(options.resume, "", "holds no checkpoint");
+  } else {
+    verify_checkpoint(checkpoint);
+  }
+  replace_old(config, options, start);
+  return checkpoint;
 }
 
 void continue_from(const std::string& checkpoint, const RunConfig& config, const Family& family,
@@ -128,7 +127,7 @@ void continue_from(const std::string& checkpoint, const RunConfig& config, const
 }  // namespace
 
 std::string checkpoints_folder(const RunConfig& config) {
-  return config.run.folder + "/checkpoints";
+  return checkpoints_of(config.run.folder);
 }
 
 at::TensorOptions tensor_options(const RunConfig& config) {

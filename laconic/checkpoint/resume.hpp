@@ -11,7 +11,7 @@
 namespace laconic {
 
 struct StartOptions {
-  std::string resume = "none";    // "none", "auto", or the folder of a checkpoint
+  std::string resume = "none";    // "none", "auto", or the folder of a checkpoint or a run
   bool follows = false;           // another rank has decided: `resume` is "none" or a folder
   bool overwrite = false;         // later checkpoints in the same folder may be thrown away
   std::int64_t memory_bytes = 0;  // what the machine has; 0: unknown

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
@@ -14,32 +13,15 @@
 #include "laconic/base/text.hpp"
 #include "laconic/cli/codec_argument.hpp"
 #include "laconic/cli/commit.hpp"
+#include "laconic/cli/example.hpp"
 #include "laconic/cli/lab_argument.hpp"
+#include "laconic/cli/number_check.hpp"
 #include "laconic/cli/schedule_argument.hpp"
 #include "laconic/config/option.hpp"
 
 namespace laconic {
 
 namespace {
-
-constexpr const char* kExamples = R"(Examples:
-  laconic prepare book.txt --out data/book --train-bpe 4096 --valid 0.05
-  laconic train examples/quickstart/quickstart.toml --set train.steps=200
-  laconic train examples/quickstart/quickstart.toml --resume auto
-  laconic train mine.toml --set mesh.dp=4 --ranks 4 --max-restarts 3
-  laconic generate runs/quickstart/slow-network --prompt "The harbour" --temperature 0.8
-  laconic evaluate runs/quickstart/slow-network --data runs/quickstart/data/pellhaven-valid
-  laconic compare runs/quickstart/exact runs/quickstart/slow-network --svg loss.svg
-  laconic doctor
-
-Exit status: 0 done, 1 failed, 2 refused (a bad request or input file), 3 another rank was lost,
-128 + signal when interrupted after saving.)";
-
-// CLI11's ranges let NaN through.
-std::string refuse_nan(const std::string& text) {
-  char* end = nullptr;
-  return std::isnan(std::strtod(text.c_str(), &end)) ? text + " is not a number" : "";
-}
 
 // Verbs share pieces of their command lines; each piece is added by one function.
 
@@ -78,7 +60,6 @@ class Parser {
       : app_("Laconic trains language models on machines joined by slow networks.", "laconic") {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", "laconic " + version_text());
-    app_.footer(kExamples);
     app_.get_formatter()->column_width(34);
     add_train();
     add_prepare();
@@ -93,37 +74,127 @@ class Parser {
     add_doctor();
     add_completion();
     add_man();
+    add_examples(app_, "");
   }
 
   Command parse(int argc, char** argv) {
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    if (!words.empty() && words[0] == "help") return help_about({words.begin() + 1, words.end()});
     try {
       app_.parse(argc, argv);
-    } catch (const CLI::RequiredError& error) {
-      if (!complain_of_verb(argc, argv)) app_.exit(error);
-      return NoCommand{kExitRefused};
     } catch (const CLI::ParseError& error) {
-      return NoCommand{app_.exit(error) == 0 ? 0 : kExitRefused};
+      if (error.get_exit_code() == 0) return NoCommand{app_.exit(error)};  // help, version
+      const Chosen chosen = choose(words);
+      if (chosen.verb->get_require_subcommand_min() > 0 && chosen.rest.empty())
+        std::cerr << help_of(chosen.verb);
+      else if (!complain_of_verb(chosen) && !complain_of_option(chosen))
+        complain(chosen, reason_of(error));
+      return NoCommand{kExitRefused};
     }
     return finish_();
   }
 
  private:
-  // True when the reason is a verb that does not exist: CLI11 would only say that one is required.
-  bool complain_of_verb(int argc, char** argv) {
-    CLI::App* app = &app_;
-    for (int i = 1; i < argc && argv[i][0] != '-' && app->get_require_subcommand_min() > 0; ++i) {
-      std::vector<std::string> known;
-      for (const CLI::App* verb : app->get_subcommands(nullptr)) known.push_back(verb->get_name());
-      if (std::find(known.begin(), known.end(), argv[i]) == known.end()) {
-        const std::string likely = nearest(argv[i], known);
-        std::cerr << "laconic: no verb '" << argv[i] << "'"
-                  << (likely.empty() ? "" : "; did you mean '" + likely + "'?")
-                  << " (there are: " << join(known, ", ") << ")\n";
-        return true;
+  // The verb that words begin with, as far as they are verbs, and what comes behind.
+  struct Chosen {
+    CLI::App* verb = nullptr;
+    std::vector<std::string> rest;
+  };
+  Chosen choose(const std::vector<std::string>& words) {
+    CLI::App* verb = &app_;
+    std::size_t used = 0;
+    while (used < words.size() && verb->get_require_subcommand_min() > 0) {
+      const std::vector<CLI::App*> known = verb->get_subcommands(nullptr);
+      const auto next = std::find_if(known.begin(), known.end(), [&](const CLI::App* one) {
+        return one->get_name() == words[used];
+      });
+      if (next == known.end()) break;
+      verb = *next;
+      ++used;
+    }
+    return {verb, {words.begin() + static_cast<std::ptrdiff_t>(used), words.end()}};
+  }
+
+  // "laconic config check"
+  static std::string path_of(const CLI::App* verb) {
+    const CLI::App* parent = verb->get_parent();
+    return parent == nullptr ? verb->get_name() : path_of(parent) + " " + verb->get_name();
+  }
+
+  // As --help prints it.
+  static std::string help_of(const CLI::App* verb) {
+    const CLI::App* parent = verb->get_parent();
+    return verb->help(parent == nullptr ? "" : path_of(parent));
+  }
+
+  Command help_about(const std::vector<std::string>& words) {
+    const Chosen chosen = choose(words);
+    if (complain_of_verb(chosen)) return NoCommand{kExitRefused};
+    std::cout << help_of(chosen.verb);
+    return NoCommand{0};
+  }
+
+  static void complain(const Chosen& chosen, const std::string& what) {
+    const std::string path = path_of(chosen.verb);
+    std::cerr << path << ": " << what << (what.ends_with('?') ? " (`" : "; `") << path
+              << " --help` lists all options" << (what.ends_with('?') ? ")\n" : "\n");
+  }
+
+  // In words of ours where CLI11's are about its own doings.
+  static std::string reason_of(const CLI::ParseError& error) {
+    const std::string what = error.what();
+    constexpr std::string_view kConversion = "Could not convert: ";
+    const std::size_t equals = what.find(" = ");
+    if (!what.starts_with(kConversion) || equals == std::string::npos) return what;
+    return fmt::format("{}: '{}' is no number, or too large",
+                       what.substr(kConversion.size(), equals - kConversion.size()),
+                       what.substr(equals + 3));
+  }
+
+  static void add_examples(CLI::App& app, const std::string& verb) {
+    app.footer(examples_of(verb));
+    for (CLI::App* inner : app.get_subcommands(nullptr))
+      add_examples(*inner, verb.empty() ? inner->get_name() : verb + " " + inner->get_name());
+  }
+
+  // True when the reason is an option that does not exist: CLI11 tells first what is missing.
+  static bool complain_of_option(const Chosen& chosen) {
+    for (std::size_t i = 0; i < chosen.rest.size(); ++i) {
+      const std::string& word = chosen.rest[i];
+      if (word == "--") return false;
+      if (word.size() < 2 || word[0] != '-' || word.find_first_of("0123456789.") == 1) continue;
+      const std::string name = word.substr(0, word.find('='));
+      if (const CLI::Option* option = chosen.verb->get_option_no_throw(name)) {
+        if (option->get_items_expected_max() > 0 && name == word) ++i;  // its value
+        continue;
       }
-      app = app->get_subcommand(argv[i]);
+      std::vector<std::string> known;
+      for (const CLI::Option* option : chosen.verb->get_options())
+        for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
+      const std::string likely = nearest(name, known);
+      const bool has_command = chosen.verb->get_option_no_throw("COMMAND") != nullptr;
+      complain(chosen,
+               fmt::format("no option '{}'{}{}", name,
+                           has_command ? "; put -- before COMMAND, if it is one of that" : "",
+                           likely.empty() ? "" : "; did you mean '" + likely + "'?"));
+      return true;
     }
     return false;
+  }
+
+  // True when the reason is a verb that does not exist: CLI11 would only say that one is required.
+  static bool complain_of_verb(const Chosen& chosen) {
+    if (chosen.verb->get_require_subcommand_min() == 0 || chosen.rest.empty() ||
+        chosen.rest[0].starts_with('-'))
+      return false;
+    std::vector<std::string> known;
+    for (const CLI::App* verb : chosen.verb->get_subcommands(nullptr))
+      known.push_back(verb->get_name());
+    const std::string likely = nearest(chosen.rest[0], known);
+    std::cerr << "laconic: no verb '" << chosen.rest[0] << "'"
+              << (likely.empty() ? "" : "; did you mean '" + likely + "'?")
+              << " (there are: " << join(known, ", ") << ")\n";
+    return true;
   }
 
   // Registers a verb and what its use makes of the filled-in command.
@@ -139,8 +210,8 @@ class Parser {
     add_config(verb, train_.config);
     verb.add_option("--resume", train_.resume,
                     "none: begin anew; auto: continue from the newest good checkpoint, if any; or "
-                    "a checkpoint")
-        ->type_name("none|auto|PATH")
+                    "a checkpoint, or the folder of a run: its newest good one")
+        ->type_name("none|auto|FOLDER")
         ->capture_default_str();
     verb.add_flag("--overwrite", train_.overwrite, "throw away an older run in the same folder");
     verb.add_option("--ranks", train_.ranks,
@@ -228,15 +299,14 @@ class Parser {
                     "folder or `bytes`; default: what lies beside the model")
         ->type_name("bytes|FOLDER");
     verb.add_option("--tokens", c.tokens, "how many to make")
-        ->check(CLI::NonNegativeNumber)
+        ->check(refuse_negative)
         ->capture_default_str();
     verb.add_option("--temperature", c.temperature,
                     "below 1 is bolder about likely tokens; 0 is greedy")
-        ->check(CLI::NonNegativeNumber)
-        ->check(refuse_nan)
+        ->check(refuse_negative)
         ->capture_default_str();
     verb.add_option("--top-k", c.top_k, "only the K most likely tokens; 0: all")
-        ->check(CLI::NonNegativeNumber)
+        ->check(refuse_negative)
         ->capture_default_str();
     verb.add_option("--top-p", c.top_p, "only the likeliest tokens that together reach P")
         ->check(CLI::Range(0.0, 1.0))
@@ -244,7 +314,7 @@ class Parser {
         ->capture_default_str();
     verb.add_flag("--greedy", c.greedy, "always the most likely token");
     verb.add_option("--seed", c.seed, "of the draws")
-        ->check(CLI::NonNegativeNumber)
+        ->check(refuse_negative)
         ->capture_default_str();
     verb.add_option("--samples", c.samples,
                     "texts for each prompt; sample i = 0, 1, ... is what --seed S + i makes")
@@ -267,7 +337,7 @@ class Parser {
         ->required()
         ->type_name("PREFIX");
     verb.add_option("--context", evaluate_.context, "tokens per sample; 0: the model's context")
-        ->check(CLI::NonNegativeNumber)
+        ->check(refuse_negative)
         ->capture_default_str();
     verb.add_option("--stride", evaluate_.stride,
                     "overlapping windows, which begin N tokens apart; each token is scored once; "
@@ -276,10 +346,10 @@ class Parser {
         ->type_name("N")
         ->capture_default_str();
     verb.add_option("--samples", evaluate_.samples, "how many; 0: all")
-        ->check(CLI::NonNegativeNumber)
+        ->check(refuse_negative)
         ->capture_default_str();
     verb.add_option("--batch", evaluate_.batch, "samples at a time")
-        ->check(CLI::PositiveNumber)
+        ->check(refuse_below_one)
         ->capture_default_str();
     add_summary(verb, evaluate_.json);
   }
@@ -300,8 +370,10 @@ class Parser {
   void add_config_verbs() {
     CLI::App* config = app_.add_subcommand("config", "look at a configuration without running it");
     config->require_subcommand(1);
-    add_config(add_verb("check", "say everything that is wrong with it", check_, config),
-               check_.config);
+    CLI::App& check = add_verb("check", "say everything that is wrong with it, and with its data",
+                               check_, config);
+    add_config(check, check_.config);
+    check.add_flag("--no-data", check_.skips_data, "do not look at the data");
     add_config(
         add_verb("show", "print it whole, with help; without CONFIG: every key and its default",
                  show_, config),

@@ -88,6 +88,7 @@ struct PrepareCommand {
 struct ConfigCommand {
   ConfigFile config;
   bool show = false;
+  bool skips_data = false;  // checks the configuration alone
 };
 
 struct DoctorCommand {

@@ -16,9 +16,11 @@
 #include "laconic/cli/arguments.hpp"
 #include "laconic/cli/codec_command.hpp"
 #include "laconic/cli/completion.hpp"
+#include "laconic/cli/data_check.hpp"
 #include "laconic/cli/guard.hpp"
 #include "laconic/cli/lab_command.hpp"
 #include "laconic/cli/lab_report_command.hpp"
+#include "laconic/cli/lock_owner.hpp"
 #include "laconic/cli/man_page.hpp"
 #include "laconic/cli/train_plan.hpp"
 #include "laconic/config/read.hpp"
@@ -29,6 +31,8 @@
 #include "laconic/machine/environment.hpp"
 #include "laconic/report/console.hpp"
 #include "laconic/report/table.hpp"
+#include "laconic/run/run_folder.hpp"
+#include "laconic/run/run_lock.hpp"
 
 namespace laconic {
 
@@ -72,20 +76,18 @@ int become_worker(char** argv, std::int64_t threads, int sharing = 1) {
 // records of what each was doing.
 constexpr double kSecondsToEnd = 10;
 
-// A wrong path is the likeliest mistake, and ranks need seconds to say so.
-void require_data(const DataSection& data) {
-  Problems problems;
-  for (const auto& [key, prefix] :
-       {std::pair{"data.train", data.train}, std::pair{"data.valid", data.valid}})
-    if (!prefix.empty() && !fs::exists(prefix + ".idx"))
-      problems.push_back({key, fmt::format("{}.idx does not exist: make it with `laconic prepare`, "
-                                           "or correct {}",
-                                           prefix, key)});
-  refuse(problems);
+// Whether a run may begin in its folder: found out here, since ranks need seconds to say so.
+void require_vacant_folder(const TrainCommand& command, const RunConfig& config,
+                           const std::optional<Place>& place) {
+  refuse(check_resume(command.resume, command.overwrite));
+  require_unlocked(config.run.folder, lock_owner(place));
+  refuse(check_vacant(config.run.folder, command.resume, command.overwrite));
 }
 
 int launch_workers(const TrainCommand& command, const RunConfig& config, int workers, char** argv) {
-  require_data(config.data);
+  refuse(find_missing_data(config.data));
+  const RunLock lock(config.run.folder);
+  if (!lock.note().empty()) fmt::print(stderr, "laconic: {}\n", lock.note());
   LaunchSpec spec{.program = worker_program(),
                   .environment = current_environment(),
                   .ranks = workers,
@@ -102,6 +104,7 @@ int launch_workers(const TrainCommand& command, const RunConfig& config, int wor
                                              : std::max(1, usable_threads(cpu) / workers);
   for (const EnvironmentSetting& s : settings_of_worker(cpu, threads))
     spec.environment[s.name] = s.value;
+  spec.environment[kLockVariable] = lock.token();
   return launch_local(spec);
 }
 
@@ -109,6 +112,7 @@ int run_train(const TrainCommand& command, char** argv) {
   const RunConfig config = read(command.config);
   const std::optional<Place> place = find_place(current_environment());
   const TrainPlan plan = plan_train(command, config, place);
+  if (!place || place->rank == 0) require_vacant_folder(command, config, place);
   if (plan.workers > 0) return launch_workers(command, config, plan.workers, argv);
   return become_worker(argv, config.run.threads, plan.sharing);
 }
@@ -117,7 +121,15 @@ int run_config(const ConfigCommand& command) {
   // Without a file there is nothing to check: every key, its default and its help.
   const bool is_bare = command.config.path.empty() && command.config.sets.empty();
   const RunConfig config = is_bare ? RunConfig{} : read(command.config);
-  fmt::print("{}", command.show ? to_toml(config, true) : command.config.path + ": no problems\n");
+  if (command.show) {
+    fmt::print("{}", to_toml(config, true));
+    return 0;
+  }
+  const DataCheck data = command.skips_data ? DataCheck() : check_data(config);
+  refuse(data.problems);
+  for (const std::string& warning : warnings_of(config)) fmt::print("warning: {}\n", warning);
+  for (const std::string& fact : data.facts) fmt::print("{}\n", fact);
+  fmt::print("{}: no problems\n", command.config.path);
   return 0;
 }
 
@@ -194,6 +206,15 @@ void check_summary_path(const Command& command) {
     throw ConfigError(
         fmt::format("--json {}: the folder {} does not exist", json, folder.string()));
   if (fs::is_directory(json)) throw ConfigError(fmt::format("--json {}: is a folder", json));
+  if (json == "-") return;
+  // A device would be replaced by a file.
+  if (fs::exists(json) && !fs::is_regular_file(json))
+    throw ConfigError(fmt::format("--json {}: is no plain file", json));
+  try {
+    const AtomicFile probe(json);  // and taken away again
+  } catch (const SystemError& error) {
+    throw ConfigError(fmt::format("--json {}: {}", json, error.what()));
+  }
 }
 
 int run(const Command& command, char** argv) {

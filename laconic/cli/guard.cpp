@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <string_view>
@@ -36,6 +37,20 @@ int complain_of_other(std::string what) {
   return complain(what, kExitFailure);
 }
 
+// "data/x: cannot create directories: Not a directory"; the library says "filesystem error: ..."
+// and puts the paths in brackets behind.
+int complain_of_file(const std::filesystem::filesystem_error& error) {
+  std::string act = error.what();
+  constexpr std::string_view kBegin = "filesystem error: ";
+  if (act.starts_with(kBegin)) act.erase(0, kBegin.size());
+  act.resize(std::min(act.find(": " + error.code().message()), act.size()));
+  std::string paths = error.path1().string();
+  if (!error.path2().empty()) paths += " -> " + error.path2().string();
+  return complain(
+      fmt::format("{}{}{}: {}", paths, paths.empty() ? "" : ": ", act, error.code().message()),
+      kExitFailure);
+}
+
 }  // namespace
 
 int guarded(const std::function<int()>& body) {
@@ -54,6 +69,8 @@ int guarded(const std::function<int()>& body) {
     return complain(error.what(), kExitPeerLost);
   } catch (const Timeout& error) {
     return complain(error.what(), kExitPeerLost);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return complain_of_file(error);
   } catch (const std::bad_alloc&) {
     return complain(kOutOfMemory, kExitFailure);
   } catch (const std::exception& error) {

@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "laconic/cli/number_check.hpp"
+
 namespace laconic {
 
 namespace {
@@ -66,7 +68,7 @@ void add_words(CLI::App& verb, LabRunCommand& command) {
       ->capture_default_str();
   verb.add_option("--grace", command.grace_seconds,
                   "after a rank has failed, before the others are made to stop")
-      ->check(CLI::NonNegativeNumber)
+      ->check(refuse_negative)
       ->capture_default_str()
       ->type_name("SECONDS");
   verb.add_option("--port", command.port, "where ranks meet, on host 0")
@@ -95,7 +97,7 @@ void add_words(CLI::App& verb, LabReportCommand& command) {
   verb.add_option("--method", command.method, "only methods whose name contains TEXT")
       ->type_name("TEXT");
   verb.add_option("--deadline", command.deadline_seconds, "after which a trial has failed")
-      ->check(CLI::PositiveNumber)
+      ->check(refuse_not_positive)
       ->capture_default_str()
       ->type_name("SECONDS");
   verb.add_flag("--list", command.list, "only list the trials, and how long they may take");

@@ -40,7 +40,9 @@ std::string model_folder(const std::string& path) {
   const std::string latest = find_latest_checkpoint(
       fs::is_directory(path + "/checkpoints") ? path + "/checkpoints" : path, warnings);
   for (const std::string& warning : warnings) fmt::print(stderr, "laconic: {}\n", warning);
-  if (latest.empty()) throw FileError(path, "", "holds neither config.json nor a good checkpoint");
+  if (latest.empty())
+    throw FileError(path, "", "holds neither config.json nor a good checkpoint",
+                    "give a checkpoint, a run folder or a Hugging Face folder");
   return latest;
 }
 

@@ -3,8 +3,9 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include <csignal>
+#include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "laconic/base/denormals.hpp"
@@ -12,6 +13,8 @@
 #include "laconic/cli/arguments.hpp"
 #include "laconic/cli/commit.hpp"
 #include "laconic/cli/guard.hpp"
+#include "laconic/cli/interruption.hpp"
+#include "laconic/cli/lock_owner.hpp"
 #include "laconic/cli/model_command.hpp"
 #include "laconic/cli/rank.hpp"
 #include "laconic/cli/transport_table.hpp"
@@ -21,27 +24,13 @@
 #include "laconic/launch/place.hpp"
 #include "laconic/machine/cpu.hpp"
 #include "laconic/machine/environment.hpp"
+#include "laconic/run/run_lock.hpp"
 #include "laconic/train/common_start.hpp"
 #include "laconic/train/loop.hpp"
 
 namespace laconic {
 
 namespace {
-
-volatile std::sig_atomic_t caught_signal = 0;
-
-// The first signal asks the run to save and end; the next one ends it as it always would.
-void catch_signal(int number) {
-  caught_signal = number;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
-}
-
-void catch_signals() {
-  std::signal(SIGINT, catch_signal);
-  std::signal(SIGTERM, catch_signal);
-  // A terminal that is closed; under nohup it does not matter.
-  if (std::signal(SIGHUP, catch_signal) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
-}
 
 std::int64_t usable_memory() {
   const MachineMemory memory = detect_memory();
@@ -64,18 +53,31 @@ std::string with_build(const std::string& summary) {
   return json.dump(2) + "\n";
 }
 
+// The lock of the run's folder, held here or by the launcher that has started us.
+std::unique_ptr<RunLock> lock_folder(const std::string& folder, const std::optional<Place>& place) {
+  const char* token = std::getenv(kLockVariable);
+  if (token != nullptr && holds_lock_for(folder, token)) return nullptr;
+  auto lock = std::make_unique<RunLock>(folder, lock_owner(place));
+  if (!lock->note().empty()) fmt::print(stderr, "laconic: {}\n", lock->note());
+  return lock;
+}
+
 int run_train(const TrainCommand& command) {
   const RunConfig config =
       read_config({command.config.path, command.config.sets, presets_folder()});
   if (config.run.threads > 0) at::set_num_threads(static_cast<int>(config.run.threads));
-  catch_signals();
   const std::optional<Place> place = find_place(current_environment());
   const bool is_first = !place || place->rank == 0;
+  const auto lock = is_first ? lock_folder(config.run.folder, place) : nullptr;
+  catch_interruptions({.speaks = is_first,
+                       .steps = config.train.steps,
+                       .round_steps = std::max<std::int64_t>(config.local.steps, 1)});
   const TrainOptions options{.config = config,
                              .start = {.resume = command.resume,
                                        .overwrite = command.overwrite,
                                        .memory_bytes = usable_memory()},
-                             .stop_signal = [] { return static_cast<int>(caught_signal); }};
+                             .stop_signal = pending_interruption,
+                             .step_begins = note_step};
   const TrainSummary summary = train_somehow(options, place);
   if (is_first) fmt::print("\n{}", to_text(summary));
   if (is_first && !command.json.empty())

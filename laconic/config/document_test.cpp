@@ -48,6 +48,27 @@ TEST(Presets, AllAreAcceptedInEveryMesh) {
           << preset << " with " << mesh;
 }
 
+TEST(Presets, TheScheduleFollowsTheStepsThatOneCanAfford) {
+  const fs::path folder = source_folder() / "presets";
+  for (const char* name : {"gpt-tiny", "gpt-small", "gpt2"})
+    for (const char* steps : {"train.steps=20", "train.steps=100"}) {
+      const RunConfig config = read_config({(folder / (std::string(name) + ".toml")).string(),
+                                            {"data.train=data", steps},
+                                            folder.string()});
+      EXPECT_TRUE(warnings_of(config).empty()) << name << ", " << steps;
+      EXPECT_LE(warmup_steps(config.optimiser, config.train.steps), config.train.steps / 10)
+          << name << ", " << steps;
+    }
+  // What they have meant so far, at their own lengths.
+  const auto warmup = [&](const char* name) {
+    const RunConfig config =
+        read_config({(folder / name).string(), {"data.train=data"}, folder.string()});
+    return warmup_steps(config.optimiser, config.train.steps);
+  };
+  EXPECT_EQ(warmup("gpt-tiny.toml"), 20);
+  EXPECT_EQ(warmup("gpt-small.toml"), 100);
+}
+
 TEST(Presets, ThoseOfPipelinesSayWhatTheyAreNamedFor) {
   const auto preset = [](const std::string& name) {
     const fs::path folder = source_folder() / "presets";

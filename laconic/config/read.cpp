@@ -31,6 +31,9 @@ std::string position(const std::string& name, const toml::source_region& source)
 }
 
 std::string type_name(const toml::node& node) {
+  if (const auto text = node.value_exact<std::string>())
+    return fmt::format("the text '{}'", printable(*text));
+  if (const auto number = node.value_exact<double>()) return fmt::format("{}", *number);
   std::ostringstream text;
   text << node.type();
   return text.str();
@@ -94,6 +97,12 @@ class SectionReader {
     const auto number =
         whole ? std::optional<double>(static_cast<double>(*whole)) : node.value_exact<double>();
     return assign(number, node, key, "a number", value);
+  }
+  bool read(const toml::node& node, const char* key, StepsOrShare& value) {
+    std::optional<StepsOrShare> found;
+    if (const auto whole = node.value_exact<std::int64_t>()) found = *whole;
+    if (const auto share = node.value_exact<double>(); share && *share < 1) found = *share;
+    return assign(found, node, key, "a whole number of steps, or a share of them below 1", value);
   }
   bool read(const toml::node& node, const char* key, bool& value) {
     return assign(node.value_exact<bool>(), node, key, "true or false", value);
@@ -299,6 +308,9 @@ struct SectionWriter {
     const bool is_real = digits.find_first_of(".enia") != std::string::npos;  // also inf, nan
     return is_real ? digits : digits + ".0";
   }
+  static std::string literal(const StepsOrShare& value) {
+    return value.share == 0 ? literal(value.steps) : literal(value.share);
+  }
   static std::string literal(const std::string& value) {
     std::ostringstream quoted;
     quoted << toml::toml_formatter{toml::value<std::string>{value}, toml::format_flags::none};
@@ -368,6 +380,15 @@ Problems apply_toml(std::string_view text, const std::string& name, RunConfig& c
   }
 }
 
+namespace {
+
+bool is_whole_number(std::string_view text) {
+  if (text.starts_with('-') || text.starts_with('+')) text.remove_prefix(1);
+  return !text.empty() && text.find_first_not_of("0123456789_") == std::string_view::npos;
+}
+
+}  // namespace
+
 Problems apply_set(const std::string& assignment, RunConfig& config) {
   const std::string name = "--set " + assignment;
   const std::size_t equals = assignment.find('=');
@@ -390,6 +411,10 @@ Problems apply_set(const std::string& assignment, RunConfig& config) {
     if (!problems.empty() && apply_table(text, name, config).empty()) return {};
   } catch (const toml::parse_error&) {  // not TOML: an unquoted text such as float64 or data/wiki
     problems = apply_table(text, name, config);
+    if (!problems.empty() && is_whole_number(value))
+      problems = {{name, fmt::format("{} is beyond the whole numbers that can be had, which end at "
+                                     "{}",
+                                     value, std::numeric_limits<std::int64_t>::max())}};
   }
   return all_at(name, std::move(problems));  // lines of our own rewriting help nobody
 }

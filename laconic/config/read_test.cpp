@@ -137,9 +137,9 @@ TEST(Config, UnknownKeysNameLineColumnAndNearestKey) {
 TEST(Config, WrongTypesAreReportedTogetherWithPosition) {
   EXPECT_EQ(problems_of(
                 "[model]\nlayers = \"six\"\nrecompute = 1\n[run]\ndtype = \"float16\"\nseed = 1.5"),
-            "run.toml:6:8: run.seed must be an integer, not floating-point\n"
+            "run.toml:6:8: run.seed must be an integer, not 1.5\n"
             "run.toml:5:9: run.dtype cannot be 'float16'; did you mean 'float32'?\n"
-            "run.toml:2:10: model.layers must be an integer, not string\n"
+            "run.toml:2:10: model.layers must be an integer, not the text 'six'\n"
             "run.toml:3:13: model.recompute must be true or false, not integer");
 }
 
@@ -179,7 +179,7 @@ TEST(Config, ATextThatIsAListMayBeWrittenAsOne) {
     EXPECT_TRUE(differences(config, back).empty());
   }
   EXPECT_EQ(problems_of("[pipeline]\nsplit = [2, \"3\"]"),
-            "run.toml:2:13: pipeline.split must be a list of integers, not string");
+            "run.toml:2:13: pipeline.split must be a list of integers, not the text '3'");
   EXPECT_EQ(problems_of("[pipeline]\nsplit = 4"),
             "run.toml:2:9: pipeline.split must be a text in quotes, not integer");
   EXPECT_EQ(problems_of("[run]\nfolder = [1]"),
@@ -196,7 +196,52 @@ TEST(Config, SetTakesListsAndNumbersWhereTextsAreWanted) {
   EXPECT_EQ(to_text(apply_set("dp.gradient.stages=0.75", config)), "");
   EXPECT_EQ(config.dp_gradient.stages, "0.75");
   EXPECT_EQ(to_text(apply_set("run.seed=1.5", config)),
-            "--set run.seed=1.5: run.seed must be an integer, not floating-point");
+            "--set run.seed=1.5: run.seed must be an integer, not 1.5");
+}
+
+TEST(Config, ANumberThatIsTooLargeIsNotCalledAText) {
+  const std::string large = "1000000000000000000000";
+  RunConfig config;
+  EXPECT_EQ(to_text(apply_set("train.steps=" + large, config)),
+            "--set train.steps=" + large + ": " + large +
+                " is beyond the whole numbers that can be had, which end at 9223372036854775807");
+  EXPECT_EQ(to_text(apply_set("train.steps=10^21", config)),
+            "--set train.steps=10^21: train.steps must be an integer, not the text '10^21'");
+  EXPECT_EQ(to_text(apply_set("run.folder=" + large, config)), "");
+  EXPECT_EQ(config.run.folder, large);
+}
+
+TEST(Config, AWarmUpIsANumberOfStepsOrAShareOfThem) {
+  RunConfig config;
+  config.data.train = "data";
+  config.train.steps = 50;
+  const auto steps_of = [&](const char* value) {
+    EXPECT_EQ(to_text(apply_set(std::string("optimiser.warmup=") + value, config)), "");
+    EXPECT_EQ(to_text(check(config)), "");
+    RunConfig again;
+    EXPECT_EQ(to_text(apply_toml(to_toml(config, true), "printed", again)), "");
+    EXPECT_EQ(differences(config, again), std::vector<std::string>());
+    return warmup_steps(config.optimiser, config.train.steps);
+  };
+  EXPECT_EQ(steps_of("7"), 7);
+  EXPECT_EQ(steps_of("0.1"), 5);
+  EXPECT_EQ(steps_of("0.0"), 0);
+  EXPECT_TRUE(warnings_of(config).empty());
+  EXPECT_EQ(steps_of("50"), 50);
+  EXPECT_TRUE(warnings_of(config).empty());
+  EXPECT_EQ(steps_of("60"), 50);
+  ASSERT_EQ(warnings_of(config).size(), 1U);
+  EXPECT_TRUE(warnings_of(config)[0].starts_with(
+      "optimiser.warmup = 60 does not fit into the schedule of 50 steps: shortened to 50"));
+  config.optimiser.decay_steps = 100;
+  EXPECT_EQ(steps_of("60"), 60);
+  EXPECT_EQ(steps_of("0.1"), 10);
+  for (const char* value : {"2.5", "1.0", "nan", "ten"})
+    EXPECT_EQ(apply_set(std::string("optimiser.warmup=") + value, config).size(), 1U) << value;
+  for (const char* value : {"-1", "-0.5"}) {
+    EXPECT_EQ(to_text(apply_set(std::string("optimiser.warmup=") + value, config)), "");
+    EXPECT_EQ(check(config).size(), 1U) << value;
+  }
 }
 
 TEST(Config, ImpossibleSizesAreReportedTogether) {

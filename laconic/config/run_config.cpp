@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -70,18 +71,15 @@ void check_train(Checker& c, const TrainSection& train) {
   c.in_range("train.clip", train.clip, 0, kAnyLarge);
 }
 
-void check_optimiser(Checker& c, const OptimiserSection& optimiser, const TrainSection& train) {
+void check_optimiser(Checker& c, const OptimiserSection& optimiser) {
   c.in_range("optimiser.lr", optimiser.lr, 0, kAnyLarge);
   c.in_range("optimiser.min_lr", optimiser.min_lr, 0, kAnyLarge);
   c.require(optimiser.min_lr <= optimiser.lr || optimiser.schedule == LearningRateShape::constant,
             "optimiser.min_lr",
             fmt::format("min_lr = {} is above lr = {}", optimiser.min_lr, optimiser.lr));
-  c.at_least("optimiser.warmup", optimiser.warmup, 0);
+  c.at_least("optimiser.warmup", optimiser.warmup.steps, 0);
+  c.in_range("optimiser.warmup", optimiser.warmup.share, 0, 1);
   c.at_least("optimiser.decay_steps", optimiser.decay_steps, 0);
-  const std::int64_t end = optimiser.decay_steps > 0 ? optimiser.decay_steps : train.steps;
-  c.require(
-      optimiser.warmup <= end || train.steps == 0, "optimiser.warmup",
-      fmt::format("warmup = {} is longer than the schedule of {} steps", optimiser.warmup, end));
   c.in_range("optimiser.beta1", optimiser.beta1, 0, 1);
   c.in_range("optimiser.beta2", optimiser.beta2, 0, 1);
   c.require(optimiser.epsilon > 0 && std::isfinite(optimiser.epsilon), "optimiser.epsilon",
@@ -306,6 +304,29 @@ bool has_ends_apart(const RunConfig& config) {
   return config.mesh.pp > 1 && config.pipeline.schedule != name_of(ScheduleKind::zb_v);
 }
 
+namespace {
+
+std::int64_t schedule_steps(const OptimiserSection& optimiser, std::int64_t steps) {
+  return optimiser.decay_steps > 0 ? optimiser.decay_steps : steps;
+}
+
+}  // namespace
+
+std::int64_t warmup_steps(const OptimiserSection& optimiser, std::int64_t steps) {
+  const std::int64_t all = schedule_steps(optimiser, steps);
+  return std::min(optimiser.warmup.of(all), all);
+}
+
+std::vector<std::string> warnings_of(const RunConfig& config) {
+  const std::int64_t all = schedule_steps(config.optimiser, config.train.steps);
+  const std::int64_t asked = config.optimiser.warmup.of(all);
+  if (asked <= all || config.train.steps == 0) return {};
+  return {fmt::format(
+      "optimiser.warmup = {} does not fit into the schedule of {} steps: shortened to {}; a share "
+      "such as 0.1 follows the schedule",
+      asked, all, all)};
+}
+
 Problems check_stages(const RunConfig& config, std::int64_t layers) {
   const std::int64_t pp = config.mesh.pp, chunks = config.pipeline.chunks;
   Checker c;
@@ -341,7 +362,7 @@ Problems check(const RunConfig& config) {
   check_shards(c, config);
   check_pipeline(c, config);
   if (config.model.start.empty()) append(c.problems, check_stages(config, config.model.layers));
-  check_optimiser(c, config.optimiser, config.train);
+  check_optimiser(c, config.optimiser);
   c.at_least("evaluate.every", config.evaluate.every, 0);
   c.at_least("evaluate.samples", config.evaluate.samples, 0);
   c.require(config.evaluate.every == 0 || !config.data.valid.empty(), "evaluate.every",

@@ -11,9 +11,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "laconic/base/problem.hpp"
 #include "laconic/config/option.hpp"
+#include "laconic/config/steps_or_share.hpp"
 #include "laconic/mesh/mesh.hpp"
 #include "laconic/transport/transport_kind.hpp"
 
@@ -117,7 +119,7 @@ struct OptimiserSection {
   double lr = 3e-4;
   double min_lr = 3e-5;
   LearningRateShape schedule = LearningRateShape::cosine;
-  std::int64_t warmup = 100;
+  StepsOrShare warmup = 100;
   std::int64_t decay_steps = 0;
   double beta1 = 0.9;
   double beta2 = 0.95;
@@ -130,7 +132,8 @@ struct OptimiserSection {
     v("lr", lr, "learning rate after warm-up");
     v("min_lr", min_lr, "learning rate at the end of the schedule");
     v("schedule", schedule, "shape between lr and min_lr", kLearningRateShapeNames);
-    v("warmup", warmup, "steps of linear growth from 0 to lr");
+    v("warmup", warmup,
+      "steps of linear growth from 0 to lr; below 1: that share of the schedule's steps");
     v("decay_steps", decay_steps, "step at which min_lr is reached; 0: train.steps");
     v("beta1", beta1, "decay of the first moment");
     v("beta2", beta2, "decay of the second moment");
@@ -456,6 +459,12 @@ Mesh mesh_of(const RunConfig& config);
 // Whether the first and the last stage lie on different ranks: not in a V. Where those of a
 // schedule's file lie is unknown here, and they count as if they did.
 bool has_ends_apart(const RunConfig& config);
+
+// Steps of warm-up in a run of `steps` steps: never more than the schedule has.
+std::int64_t warmup_steps(const OptimiserSection& optimiser, std::int64_t steps);
+
+// What a run will do otherwise than it was told, for people: "optimiser.warmup = 60 ...".
+std::vector<std::string> warnings_of(const RunConfig& config);
 
 // Every impossible value and combination, named by key ("model.heads").
 Problems check(const RunConfig& config);

@@ -27,6 +27,7 @@ class Inputs {
          const std::string& folder);
 
   std::size_t size() const { return parts_.size(); }
+  const std::string& name(std::size_t i) const { return parts_[i].path; }  // "-": standard input
 
   // All documents, in order. Throws as for_each_document does.
   void for_each(const std::function<void(const Document&)>& visit) const;

@@ -60,22 +60,22 @@ void check_output(const PrepareOptions& options, Problems& problems) {
   const fs::path name = fs::path(options.output).filename();
   if (name.empty() || name == "." || name == "..")
     problems.push_back(
-        {"output", fmt::format("\"{}\" names no prefix, as data/wiki would", options.output)});
+        {"--out", fmt::format("\"{}\" names no prefix, as data/wiki would", options.output)});
   if (options.overwrite) return;
   for (const std::string& path : all_outputs(options.output))
     if (fs::exists(path))
-      problems.push_back({path, "exists already: choose another output or allow overwriting"});
+      problems.push_back({path, "exists already: choose another --out, or add --overwrite"});
 }
 
 void check_tokeniser(const PrepareOptions& options, Problems& problems) {
   const std::int32_t size = options.train_vocabulary;
   if (size != 0 && (size < 257 || size > kMostVocabulary))
     problems.push_back(
-        {"train_vocabulary", fmt::format("{} is not within 257 ... {}", size, kMostVocabulary)});
+        {"--train-bpe", fmt::format("{} is not within 257 ... {}", size, kMostVocabulary)});
   if (size != 0 && options.tokeniser != "bytes" && !options.tokeniser.empty())
     problems.push_back(
-        {"tokeniser", fmt::format("either train one of {} tokens or take {}, not both", size,
-                                  options.tokeniser)});
+        {"--tokeniser", fmt::format("either train one of {} tokens or take {}, not both", size,
+                                    options.tokeniser)});
 }
 
 void rename_path(const std::string& from, const std::string& to) {
@@ -167,7 +167,10 @@ class Preparation {
     });
     split_.share = options_.validation_share;
     if (split_.documents == 0)
-      throw ConfigError(fmt::format("the {} input files hold no text", inputs_->size()));
+      throw ConfigError(
+          fmt::format("INPUT: {} no text", inputs_->size() == 1
+                                               ? inputs_->name(0) + " holds"
+                                               : fmt::format("{} files hold", inputs_->size())));
     tell("read", bytes);
     total_bytes_ = bytes;
   }
@@ -242,11 +245,9 @@ class Preparation {
   void check_parts() const {
     for (const auto* writer : {&train_, &valid_})
       if (*writer && (*writer)->documents() == 0)
-        throw ConfigError(
-            fmt::format("validation_share = {} of {} bytes in {} documents leaves the {}"
-                        " part empty",
-                        split_.share, total_bytes_, split_.documents,
-                        writer == &train_ ? "training" : "validation"));
+        throw ConfigError(fmt::format(
+            "--valid {} of {} bytes in {} documents leaves the {} part empty", split_.share,
+            total_bytes_, split_.documents, writer == &train_ ? "training" : "validation"));
   }
 
   // Everything that needs space, under temporary names: a full disk costs no old dataset.
@@ -290,13 +291,13 @@ Problems check(const PrepareOptions& options) {
   find_sources(options.inputs, problems);
   check_output(options, problems);
   check_tokeniser(options, problems);
-  if (options.source.json_key.empty()) problems.push_back({"json_key", "is empty"});
+  if (options.source.json_key.empty()) problems.push_back({"--text-key", "is empty"});
   if (!(options.validation_share >= 0 && options.validation_share < 1))
-    problems.push_back({"validation_share",
-                        fmt::format("{} is not within 0 <= share < 1", options.validation_share)});
+    problems.push_back(
+        {"--valid", fmt::format("{} is not within 0 <= share < 1", options.validation_share)});
   if (options.threads < 0 || options.threads > kMostThreads)
     problems.push_back(
-        {"threads", fmt::format("{} is not within 0 ... {}", options.threads, kMostThreads)});
+        {"--threads", fmt::format("{} is not within 0 ... {}", options.threads, kMostThreads)});
   return problems;
 }
 

@@ -280,8 +280,9 @@ TEST_F(PrepareTest, AllProblemsAreToldAtOnce) {
   options.source.json_key = "";
   EXPECT_EQ(check(options).size(), 6u) << to_text(check(options));
   const std::string message = message_of<ConfigError>([&] { prepare(options); });
-  for (const char* part : {"none: no such file", "d.idx: exists already", "5 is not within 257",
-                           "1.5 is not within", "-1 is not within", "json_key"})
+  for (const char* part :
+       {"none: no such file", "d.idx: exists already", "5 is not within 257", "1.5 is not within",
+        "-1 is not within", "--text-key: ", "--valid: ", "--train-bpe: ", "--threads: "})
     LACONIC_EXPECT_MENTIONS(message, part);
 }
 

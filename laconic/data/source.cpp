@@ -112,7 +112,7 @@ std::optional<DocumentSplit> parse_document_split(std::string_view text) {
 
 std::vector<std::string> find_sources(const std::vector<std::string>& inputs, Problems& problems) {
   std::vector<std::string> sources;
-  if (inputs.empty()) problems.push_back({"input", "none given: name text files or folders"});
+  if (inputs.empty()) problems.push_back({"INPUT", "none given: name text files or folders"});
   for (const std::string& input : inputs) {
     if (input == "-") {
       if (std::ranges::count(sources, input) > 0)

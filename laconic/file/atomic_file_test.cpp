@@ -1,5 +1,6 @@
 #include "laconic/file/atomic_file.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/file/append_file.hpp"
+#include "laconic/file/descriptor.hpp"
 #include "laconic/file/test_folder.hpp"
 #include "laconic/file/test_size_limit.hpp"
 
@@ -131,6 +133,19 @@ TEST(AppendFile, SaysWhichFileIsFull) {
   } catch (const SystemError& error) {
     EXPECT_STREQ(error.what(), "/dev/full: cannot write: No space left on device");
   }
+}
+
+TEST(Descriptor, ItsReaderIsLostWhenAPipeHasNoneAnyMore) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  EXPECT_FALSE(has_lost_reader(ends[1]));
+  ::close(ends[0]);
+  EXPECT_TRUE(has_lost_reader(ends[1]));
+  ::close(ends[1]);
+  EXPECT_FALSE(has_lost_reader(ends[1]));  // not even open
+  const int nowhere = ::open("/dev/null", O_WRONLY);
+  EXPECT_FALSE(has_lost_reader(nowhere));
+  ::close(nowhere);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "laconic/file/descriptor.hpp"
 
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +17,14 @@ void write_all(int descriptor, ByteView bytes, const std::string& path) {
     if (n < 0) throw SystemError(path, "write", errno);
     bytes = bytes.subspan(static_cast<std::size_t>(n));
   }
+}
+
+bool has_lost_reader(int descriptor) {
+  struct stat facts {};
+  if (::fstat(descriptor, &facts) != 0) return false;
+  if (!S_ISFIFO(facts.st_mode) && !S_ISSOCK(facts.st_mode)) return false;
+  pollfd polled{descriptor, 0, 0};  // errors are told without being asked for
+  return ::poll(&polled, 1, 0) > 0 && (polled.revents & (POLLERR | POLLHUP)) != 0;
 }
 
 }  // namespace laconic

@@ -89,16 +89,26 @@ class Voice {
   }
   void say(const std::string& text) const { put(STDERR_FILENO, "laconic: " + text + '\n'); }
 
+  // Whether whoever read our standard output has gone, as `head` does.
+  bool is_unread() const { return is_unread_; }
+
  private:
   // The bar of rank 0 may stand on the last line of a terminal; rank 0 will draw it again.
   void put(int descriptor, std::string text) const {
+    if (descriptor == STDOUT_FILENO && is_unread_) return;
     if (is_terminal_) text.insert(0, "\r\033[K");
-    write_all(descriptor, std::as_bytes(std::span<const char>(text)),
-              descriptor == STDOUT_FILENO ? "standard output" : "standard error");
+    try {
+      write_all(descriptor, std::as_bytes(std::span<const char>(text)),
+                descriptor == STDOUT_FILENO ? "standard output" : "standard error");
+    } catch (const SystemError&) {
+      if (!has_lost_reader(descriptor)) throw;
+      if (descriptor == STDOUT_FILENO) is_unread_ = true;  // without standard error a run goes on
+    }
   }
 
   bool is_terminal_;
   bool has_colour_;
+  mutable bool is_unread_ = false;
 };
 
 // All that one rank prints, in a file. A run goes on without it: a folder in which nothing can be
@@ -167,6 +177,10 @@ class Attempt {
   RankStates run() {
     while (true) {
       signals_.take(interruption_);
+      if (voice_.is_unread() && interruption_.signal == 0) {
+        voice_.say("nobody reads standard output any more: the ranks finish their step and save");
+        interruption_.signal = SIGTERM;
+      }
       reap();
       const Decision decision = decide(states_, interruption_, clock_.seconds(), spec_.patience);
       if (decision.is_over) return states_;
@@ -355,6 +369,7 @@ int launch_local(const LaunchSpec& spec) {
     const RankStates states = ranks.run();
     const Verdict verdict = judge(states, interruption);
     tell_ends(voice, states, verdict);
+    if (voice.is_unread() && verdict.exit_code == 128 + SIGTERM) return 128 + SIGPIPE;
     if (!verdict.is_worth_retrying || attempt == spec.max_restarts) return verdict.exit_code;
     const bool has_saved = has_new(before, saved_checkpoints(spec.checkpoints_folder));
     if (has_saved) words = words_to_resume(spec.words);

@@ -8,6 +8,9 @@
 // the others, and what rank 0 has to complain of, begin with "[3] ". On a
 // terminal rank 0 has the terminal itself, so that its progress bar works.
 //
+// When nobody reads our standard output any more the ranks save and end, as after SIGTERM, and the
+// exit code is that of SIGPIPE.
+//
 // One thread, and signals are read, not caught: SIGINT, SIGTERM, SIGHUP and SIGCHLD
 // are blocked while it runs.
 #pragma once

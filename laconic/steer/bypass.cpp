@@ -4,12 +4,15 @@
 
 #include <algorithm>
 
+#include "laconic/base/text.hpp"
+
 namespace laconic {
 
 namespace {
 
-std::string milliseconds(double seconds) {
-  return fmt::format("{:.3g} ms", seconds * 1e3);
+// Three digits, and no powers of ten: "0.52 ms", "189 ms", "26.9 s", "4 m 05 s".
+std::string time_text(double seconds) {
+  return seconds < 0.9995 ? fmt::format("{:.3g} ms", seconds * 1e3) : human_seconds(seconds);
 }
 
 std::string text_of(const LinkRate& rate) {
@@ -57,24 +60,32 @@ BypassAnswer answer(const BypassQuestion& question) {
   const double wire = c.wire_bytes / rate.bytes_per_second;
   const double raw = c.raw_bytes / rate.bytes_per_second;
   const double waited = c.exposed_seconds;
+  double hidden = 0;  // seconds of work and sending that computation hides
   if (is_in_computing_thread(question.traffic)) {
-    const double hidden = std::max(0.0, wire - waited);
+    hidden = std::max(0.0, wire - waited);
     answer.encoded_seconds = c.codec_seconds + std::min(wire, waited);
     answer.raw_seconds = c.raw_seconds + std::max(0.0, raw - hidden);
   } else {
     const double s = question.background_cost;
     const double encoded = c.codec_seconds + wire;
-    const double hidden = std::max(0.0, encoded - waited);
+    hidden = std::max(0.0, encoded - waited);
     answer.encoded_seconds = std::min(encoded, waited) + s * c.codec_seconds;
     answer.raw_seconds = std::max(0.0, c.raw_seconds + raw - hidden) + s * c.raw_seconds;
   }
   answer.is_bypassed = answer.raw_seconds < kBypassBelow * answer.encoded_seconds;
+  const std::string stolen =
+      is_in_computing_thread(question.traffic) || question.background_cost <= 0
+          ? ""
+          : fmt::format(
+                "; no core is free for the work, which costs computation {} encoded, {} raw",
+                time_text(question.background_cost * c.codec_seconds),
+                time_text(question.background_cost * c.raw_seconds));
   answer.line = fmt::format(
-      "bypass: {} {}: encoding costs {} a step and saves {} at {}; a step waits {} for it, and {} "
-      "if it travels raw",
-      name, answer.is_bypassed ? "travels raw" : "stays encoded",
-      milliseconds(c.codec_seconds - c.raw_seconds), milliseconds(raw - wire), text_of(rate),
-      milliseconds(answer.encoded_seconds), milliseconds(answer.raw_seconds));
+      "bypass: {} {}: a step loses {} to it encoded, {} raw (encoded: {} of work and {} of "
+      "sending, raw: {} and {}, at {}; computation hides {} of either{})",
+      name, answer.is_bypassed ? "travels raw" : "stays encoded", time_text(answer.encoded_seconds),
+      time_text(answer.raw_seconds), time_text(c.codec_seconds), time_text(wire),
+      time_text(c.raw_seconds), time_text(raw), text_of(rate), time_text(hidden), stolen);
   return answer;
 }
 

@@ -51,6 +51,7 @@ class Run {
       : config_(options.config),
         world_(world),
         stop_signal_(options.stop_signal),
+        step_begins_(options.step_begins),
         hooks_(hooks),
         data_(facts_of(config_.data.train)),
         common_(start_all_ranks(options, data_, world)),
@@ -98,7 +99,9 @@ class Run {
       throw NotFinite(
           fmt::format("{}. The last good state is in {}", error.what(), summary_.checkpoint));
     }
+    if (step_begins_ != nullptr) step_begins_(0);
     const bool is_new = start_.state.step > summary_.first_step || !start_.is_resumed;
+    summary_.has_worked = is_new;
     if (is_new && summary_.signal == 0 && evaluated_step_ != start_.state.step) evaluate_now();
     if (config_.checkpoint.at_end || summary_.signal != 0) save_now();
     summary_.traffic = total_traffic(world_);
@@ -108,6 +111,7 @@ class Run {
       summary_.overrides.emplace_back(name_of(traffic), to_text(codec_override));
     reports_->finish();
     summary_.step = start_.state.step;
+    summary_.all_tokens = start_.state.position * static_cast<std::int64_t>(train_.window());
     summary_.skipped = start_.state.skipped;
     summary_.total_seconds = watch_.seconds();
     summary_.peak_memory_bytes = peak_memory_bytes();
@@ -226,6 +230,7 @@ class Run {
                                  config_.mesh.dp > 1 ? "; " + describe_gradients() : "",
                                  world_.engine().transport().name()));
     if (config_.mesh.pp > 1) introduce_pipeline();
+    for (const std::string& warning : warnings_of(config_)) reports_->line("warning: " + warning);
     for (const std::string& note : start_.notes) reports_->line("note: " + note);
     if (!start_.from.empty())
       reports_->line(fmt::format("{} from {}, step {}",
@@ -291,6 +296,7 @@ class Run {
 
   void take_step(const StepPlan& plan) {
     world_.set_activity(fmt::format("step {}", start_.state.step + 1));
+    if (step_begins_ != nullptr) step_begins_(start_.state.step + 1);
     reports_->begin_step(start_.state.step + 1);
     if (const auto changes = hooks_.changes.find(start_.state.step);
         changes != hooks_.changes.end())
@@ -423,6 +429,7 @@ class Run {
   RunConfig config_;
   World& world_;
   int (*stop_signal_)();
+  void (*step_begins_)(std::int64_t step);
   RunHooks hooks_;
   Stopwatch watch_;
   DataFacts data_;

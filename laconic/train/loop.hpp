@@ -14,6 +14,8 @@ struct TrainOptions {
   StartOptions start;
   // Asked after every step; not 0: a signal, and the run saves and ends.
   int (*stop_signal)() = nullptr;
+  // Told which step begins, counted from 1, and 0 when none does any more; may be null.
+  void (*step_begins)(std::int64_t step) = nullptr;
   World* world = nullptr;  // null: alone
   LinkFacts link;          // rank 0's count
 };

@@ -69,7 +69,8 @@ void refuse_to_go_on(const StepReport& report, const RunConfig& config, std::int
         "step {}: loss = {}, gradient norm = {}: not finite. Nothing was updated; lower "
         "optimiser.lr "
         "({}), raise optimiser.warmup ({}), or set train.non_finite = \"skip\"",
-        report.step, report.loss, report.norm, config.optimiser.lr, config.optimiser.warmup));
+        report.step, report.loss, report.norm, config.optimiser.lr,
+        warmup_steps(config.optimiser, config.train.steps)));
   if (in_a_row == kMostSkipsInARow)
     throw NotFinite(
         fmt::format("step {}: the {}th in a row that is not finite: this run does not recover",

@@ -165,11 +165,18 @@ std::string wire_text(const Count& sent) {
 }  // namespace
 
 std::string to_text(const TrainSummary& s) {
+  if (!s.has_worked)
+    return fmt::format(
+        "nothing to do: {} has done {} steps, and train.steps asks for {}; a larger train.steps "
+        "goes on from there\n",
+        s.checkpoint, s.step, s.steps);
   Table table({{"what", Align::left}, {"value", Align::right}});
   table.add({"steps", fmt::format("{} of {}", s.step, s.steps)});
   if (s.skipped > 0) table.add({"updates left out", std::to_string(s.skipped)});
   table.add({"parameters", with_commas(s.parameters)});
-  table.add({"tokens trained on", with_commas(s.tokens)});
+  table.add({"tokens trained on", with_commas(s.all_tokens)});
+  if (s.first_step > 0)
+    table.add({fmt::format("of these since step {}", s.first_step), with_commas(s.tokens)});
   if (s.step > s.first_step) table.add({"training loss, last step", fmt::format("{:.4f}", s.loss)});
   if (s.evaluation) {
     table.add({"validation loss", fmt::format("{:.4f}", s.evaluation->loss)});
@@ -240,6 +247,7 @@ std::string to_json(const TrainSummary& s, const RunConfig& config) {
       {"skipped", s.skipped},
       {"parameters", s.parameters},
       {"tokens", s.tokens},
+      {"all_tokens", s.all_tokens},
       {"loss", s.step > s.first_step ? nlohmann::ordered_json(s.loss) : nlohmann::ordered_json()},
       {"train_seconds", s.train_seconds},
       {"total_seconds", s.total_seconds},

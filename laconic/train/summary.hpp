@@ -47,7 +47,9 @@ struct TrainSummary {
   std::int64_t steps = 0;       // asked for
   std::int64_t skipped = 0;
   std::int64_t parameters = 0;
-  std::int64_t tokens = 0;               // trained on by this run
+  std::int64_t tokens = 0;               // trained on since the start or the last resume
+  std::int64_t all_tokens = 0;           // and before
+  bool has_worked = true;                // false: the checkpoint had all steps already
   double loss = 0;                       // of the last step, if this run made one
   std::optional<Evaluation> evaluation;  // the last one
   double train_seconds = 0;              // in steps alone

@@ -39,6 +39,28 @@ TEST(Summary, TotalsHaveWhatIsStillQueued) {
   });
 }
 
+TEST(Summary, CountsTokensSinceTheFirstStepAndSinceTheResume) {
+  TrainSummary summary{.first_step = 10, .step = 30, .steps = 30, .tokens = 2000};
+  summary.all_tokens = 3000;
+  const std::string resumed = to_text(summary);
+  EXPECT_NE(resumed.find("tokens trained on            3,000\n"), std::string::npos) << resumed;
+  EXPECT_NE(resumed.find("of these since step 10       2,000\n"), std::string::npos) << resumed;
+  summary.first_step = 0;
+  EXPECT_EQ(to_text(summary).find("of these"), std::string::npos) << to_text(summary);
+  const std::string json = to_json(summary, {});
+  EXPECT_NE(json.find("\"tokens\": 2000"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"all_tokens\": 3000"), std::string::npos) << json;
+}
+
+TEST(Summary, OfARunThatHadNothingToDoSaysSo) {
+  TrainSummary summary{.first_step = 30, .step = 30, .steps = 30};
+  summary.has_worked = false;
+  summary.checkpoint = "runs/a/checkpoints/step-00000030";
+  EXPECT_EQ(to_text(summary),
+            "nothing to do: runs/a/checkpoints/step-00000030 has done 30 steps, and train.steps "
+            "asks for 30; a larger train.steps goes on from there\n");
+}
+
 TEST(TrafficTable, SaysWhichBytesAreComputed) {
   const auto row = [](const Count& sent) {
     return to_text(std::vector<TrafficTotal>{{Traffic::dp_gradient, sent, {}}});

@@ -5,7 +5,7 @@
 namespace laconic {
 namespace {
 
-OptimiserSection with(LearningRateShape schedule, std::int64_t warmup) {
+OptimiserSection with(LearningRateShape schedule, StepsOrShare warmup) {
   OptimiserSection o;
   o.lr = 1.0;
   o.min_lr = 0.1;
@@ -22,6 +22,24 @@ TEST(LearningRate, WarmsUpLinearlyToItsPeak) {
     EXPECT_DOUBLE_EQ(learning_rate(o, 100, 3), 1.0);
     EXPECT_DOUBLE_EQ(learning_rate(o, 100, 4), 1.0);
   }
+}
+
+TEST(LearningRate, WarmsUpForAShareOfItsScheduleWhateverThatIs) {
+  for (const std::int64_t steps : {10, 100, 1000})
+    for (std::int64_t s = 0; s < steps; ++s)
+      EXPECT_EQ(learning_rate(with(LearningRateShape::cosine, 0.2), steps, s),
+                learning_rate(with(LearningRateShape::cosine, steps / 5), steps, s));
+  OptimiserSection o = with(LearningRateShape::linear, 0.25);
+  o.decay_steps = 40;
+  EXPECT_DOUBLE_EQ(learning_rate(o, 1000, 4), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(o, 1000, 9), 1.0);
+}
+
+TEST(LearningRate, AWarmUpThatDoesNotFitFillsTheSchedule) {
+  for (const std::int64_t warmup : {20, 21, 60})
+    for (std::int64_t s = 0; s < 20; ++s)
+      EXPECT_DOUBLE_EQ(learning_rate(with(LearningRateShape::cosine, warmup), 20, s),
+                       static_cast<double>(s + 1) / 20);
 }
 
 TEST(LearningRate, ReachesItsEndAtTheLastStepAndStaysThere) {
@@ -45,7 +63,7 @@ TEST(LearningRate, NeverRisesAfterWarmUpAndIsDefinedForTheShortestRuns) {
   for (LearningRateShape schedule : {LearningRateShape::cosine, LearningRateShape::linear}) {
     for (std::int64_t steps = 1; steps < 30; ++steps) {
       const OptimiserSection o = with(schedule, std::min<std::int64_t>(steps, 3));
-      for (std::int64_t s = o.warmup + 1; s < steps; ++s)
+      for (std::int64_t s = o.warmup.steps + 1; s < steps; ++s)
         EXPECT_LE(learning_rate(o, steps, s), learning_rate(o, steps, s - 1));
       EXPECT_GT(learning_rate(o, steps, steps - 1), 0);
     }

@@ -150,7 +150,7 @@ TEST_F(CodecCommand, AWrongRequestIsRefusedWithEveryReason) {
     for (const char* reason : reasons)
       EXPECT_TRUE(contains(outcome.err, reason)) << reason << " is not in\n" << outcome.err;
   };
-  refused({"codec"}, {"required"});
+  refused({"codec"}, {"Usage: laconic codec"});
   refused({"codec", "lst"}, {"no verb 'lst'; did you mean 'list'?"});
   refused({"codec", "show", "quantize"}, {"did you mean quantise?"});
   refused({"codec", "show", "quantise:bits=9", "--shape", "-1"}, {"9 is not in 1 ... 8", "[-1]"});

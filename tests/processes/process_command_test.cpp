@@ -31,30 +31,113 @@ TEST_F(CommandLine, HelpAndVersionAreAnswersAndNotErrors) {
     EXPECT_TRUE(contains(expect_exit(0, {verb, "--help"}).out, "--help")) << verb;
 }
 
+// Every verb, and every verb of a verb, as the help of the program lists them.
+TEST_F(CommandLine, EachHelpHasExamplesOfItsOwnVerb) {
+  const std::string all = expect_exit(0, {"--help"}).out;
+  std::vector<Words> verbs;
+  for (const char* verb : {"train", "prepare", "generate", "evaluate", "export", "config", "codec",
+                           "lab", "schedule", "compare", "doctor"}) {
+    EXPECT_TRUE(contains(all, fmt::format("\n  {} ", verb))) << verb;
+    verbs.push_back({verb});
+  }
+  for (const char* verb : {"check", "show"}) verbs.push_back({"config", verb});
+  for (const char* verb : {"list", "show", "encode", "inspect", "decode", "bench"})
+    verbs.push_back({"codec", verb});
+  for (const char* verb : {"up", "run", "rate", "status", "down", "report"})
+    verbs.push_back({"lab", verb});
+  for (const Words& verb : verbs) {
+    Words words = verb;
+    words.emplace_back("--help");
+    const std::string help = expect_exit(0, words).out;
+    const std::string name = fmt::format("laconic {}", fmt::join(verb, " "));
+    const std::size_t examples = help.find("Examples:");
+    ASSERT_NE(examples, std::string::npos) << name;
+    EXPECT_TRUE(contains(help.substr(examples), name)) << help;
+    Words asked = {"help"};
+    asked.insert(asked.end(), verb.begin(), verb.end());
+    EXPECT_EQ(expect_exit(0, asked).out, help);
+  }
+  EXPECT_EQ(expect_exit(0, {"help"}).out, all);
+  EXPECT_TRUE(contains(expect_exit(2, {"help", "trian"}).err, "did you mean 'train'?"));
+}
+
+TEST_F(CommandLine, AVerbThatIsMissingIsAnsweredWithHelp) {
+  EXPECT_EQ(expect_exit(2, {}).err, expect_exit(0, {"--help"}).out);
+  for (const char* verb : {"config", "codec", "lab"})
+    EXPECT_TRUE(contains(expect_exit(2, {verb}).err, "Examples:")) << verb;
+}
+
 TEST_F(CommandLine, AWrongLineIsRefusedWithItsReason) {
   const struct {
     Words words;
     const char* reason;
-  } cases[] = {{{}, "required"},
-               {{"trian", "run.toml"}, "no verb 'trian'; did you mean 'train'?"},
-               {{"config", "shwo"}, "no verb 'shwo'; did you mean 'show'?"},
-               {{"config"}, "required"},
-               {{"train"}, "CONFIG"},
-               {{"train", "run.toml", "--bogus"}, "--bogus"},
-               {{"train", "run.toml", "--set"}, "--set"},
-               {{"train", "run.toml", "--set", "steps"}, "section.key=value"},
-               {{"evaluate", "x"}, "--data"},
-               {{"generate", "x", "--temperature", "nan"}, "not a number"},
-               {{"generate", "x", "--top-p", "1.5"}, "--top-p"},
-               {{"generate", "x", "--prompt", "a", "--prompt-ids", "1"}, "--prompt"},
-               {{"train", "nowhere.toml"}, "nowhere.toml: cannot be read: No such file"},
-               {{"train", "run.toml", "--json", "no/such/folder/x.json"}, "does not exist"},
-               {{"config", "check", "."}, "Is a directory"}};
-  for (const auto& c : cases)
-    EXPECT_TRUE(contains(expect_exit(2, c.words).err, c.reason)) << c.reason;
+  } cases[] = {
+      {{"train", "--hlep"}, "laconic train: no option '--hlep'; did you mean '--help'?"},
+      {{"train", "run.toml", "--rezume=auto"}, "no option '--rezume'; did you mean '--resume'?"},
+      {{"config", "check", "--nodata", "run.toml"}, "did you mean '--no-data'?"},
+      {{"generate", "x", "--temperature", "-1"}, "--temperature: -1 is below 0; "},
+      {{"generate", "x", "--tokens", "-5"}, "--tokens: -5 is below 0; "},
+      {{"evaluate", "x", "--data", "d", "--batch", "0"}, "--batch: 0 is below 1; "},
+      {{"prepare", "text.txt", "--out", "x", "--train-bpe", "99999999999"},
+       "--train-bpe: '99999999999' is no number, or too large"},
+      {{"prepare", "text.txt", "--out", "x/", "--train-bpe", "5"}, "--out: \"x/\" names no prefix"},
+      {{"prepare", "text.txt", "--out", "x", "--valid", "3"}, "--valid: 3 is not within"},
+      {{"train", "run.toml", "--set", "train.steps=1000000000000000000000"},
+       "1000000000000000000000 is beyond"},
+      {{"train", "run.toml", "--resume", "atuo"}, "did you mean 'auto'?"},
+      {{"train", "run.toml", "--resume", "auto", "--overwrite"},
+       "--overwrite: throws away what --resume auto would go on from"},
+      {{"train", "run.toml", "--json", "/proc/x.json"}, "--json /proc/x.json: "},
+      {{"train", "run.toml", "--json", "/dev/null"}, "--json /dev/null: is no plain file"},
+      {{"trian", "run.toml"}, "no verb 'trian'; did you mean 'train'?"},
+      {{"config", "shwo"}, "no verb 'shwo'; did you mean 'show'?"},
+      {{"train"}, "CONFIG"},
+      {{"train", "run.toml", "--bogus"}, "--bogus"},
+      {{"train", "run.toml", "--set"}, "--set"},
+      {{"train", "run.toml", "--set", "steps"}, "section.key=value"},
+      {{"evaluate", "x"}, "--data"},
+      {{"generate", "x", "--temperature", "nan"}, "not a number"},
+      {{"generate", "x", "--top-p", "1.5"}, "--top-p"},
+      {{"generate", "x", "--prompt", "a", "--prompt-ids", "1"}, "--prompt"},
+      {{"train", "nowhere.toml"}, "nowhere.toml: cannot be read: No such file"},
+      {{"train", "run.toml", "--json", "no/such/folder/x.json"}, "does not exist"},
+      {{"config", "check", "."}, "Is a directory"}};
+  for (const auto& c : cases) {
+    const std::string refusal = expect_exit(2, c.words).err;
+    EXPECT_TRUE(contains(refusal, c.reason)) << c.reason << " is not in\n" << refusal;
+    EXPECT_LT(refusal.size(), 400u) << refusal;
+  }
+}
+
+TEST_F(CommandLine, AFileErrorIsToldLikeAnyOther) {
+  const ProcessResult outcome = expect_exit(1, {"prepare", "text.txt", "--out", "text.txt/x"});
+  EXPECT_EQ(outcome.err, "laconic: text.txt: cannot create directories: Not a directory\n");
+}
+
+TEST_F(CommandLine, ConfigCheckLooksAtTheDataUnlessToldNotTo) {
+  const ProcessResult missing = expect_exit(2, {"config", "check", "run.toml"});
+  for (const char* part : {"data.train: data.idx does not exist", "data.valid: data-valid.idx"})
+    EXPECT_TRUE(contains(missing.err, part)) << missing.err;
+  expect_exit(0, {"config", "check", "run.toml", "--no-data"});
+  prepare();
+  const std::string fine = expect_exit(0, {"config", "check", "run.toml"}).out;
+  EXPECT_TRUE(contains(fine, "data.train: 13,")) << fine;
+  EXPECT_TRUE(contains(fine, "run.toml: no problems\n")) << fine;
+  const std::string small =
+      expect_exit(2, {"config", "check", "run.toml", "--set", "model.vocabulary=50"}).err;
+  EXPECT_TRUE(contains(small, "data.train: data.bin: tokens: they range")) << small;
+  const std::string wide =
+      expect_exit(2, {"config", "check", "run.toml", "--set", "model.context=99999"}).err;
+  EXPECT_TRUE(contains(wide, "data.valid: ")) << wide;
+  EXPECT_TRUE(
+      contains(expect_exit(0, {"config", "check", "run.toml", "--set", "optimiser.warmup=500"}).out,
+               "warning: optimiser.warmup = 500 does not fit into the schedule of 100 steps"));
+  cut_in_half(folder_ / "data.bin");
+  EXPECT_TRUE(contains(expect_exit(2, {"config", "check", "run.toml"}).err, "data.train: "));
 }
 
 TEST_F(CommandLine, WhatConfigShowPrintsIsAConfiguration) {
+  prepare();
   expect_exit(0, {"config", "check", "run.toml"});
   const ProcessResult shown =
       expect_exit(0, {"config", "show", "run.toml", "--set", "run.folder=größe \"日本\"/a b",
@@ -78,7 +161,7 @@ TEST_F(CommandLine, AnEmptyConfigurationOnlyLacksItsData) {
   write_text(folder_ / "empty.toml", "");
   const ProcessResult outcome = expect_exit(2, {"config", "check", "empty.toml"});
   EXPECT_FALSE(contains(outcome.err, "cannot be read")) << outcome.err;
-  expect_exit(0, {"config", "check", "empty.toml", "--set", "data.train=data"});
+  expect_exit(0, {"config", "check", "empty.toml", "--set", "data.train=data", "--no-data"});
 }
 
 TEST_F(CommandLine, TrainTellsEveryProblemAtOnceWithoutItsWorker) {
@@ -322,6 +405,60 @@ TEST_F(Pipeline, NoStepsStillMakeAModelNewOrFromACheckpoint) {
                                        "model.start=runs/a"})
                            .err,
                        "runs/a/config.json"));
+}
+
+TEST_F(Pipeline, AFinishedRunHasNothingToDoAndSaysSo) {
+  prepare();
+  expect_exit(0, {"train", "run.toml", "--json", "first.json"});
+  const auto before = snapshot(folder_ / "runs/a/checkpoints");
+  const std::string out =
+      expect_exit(0, {"train", "run.toml", "--resume", "auto", "--json", "again.json"}).out;
+  EXPECT_TRUE(contains(out, "nothing to do: " + checkpoint("runs/a", 6) + " has done 6 steps"))
+      << out;
+  EXPECT_FALSE(contains(out, "tokens trained on")) << out;
+  EXPECT_EQ(snapshot(folder_ / "runs/a/checkpoints"), before);
+  EXPECT_EQ(json_of(folder_ / "again.json")["step"], 6);
+  const std::string more = expect_exit(0, {"train", "run.toml", "--resume", "auto", "--set",
+                                           "train.steps=8", "--json", "more.json"})
+                               .out;
+  EXPECT_TRUE(contains(more, "tokens trained on")) << more;
+  EXPECT_TRUE(contains(more, "of these since step 6")) << more;
+  EXPECT_EQ(json_of(folder_ / "more.json")["all_tokens"], 8 * 4 * 16);
+  EXPECT_EQ(json_of(folder_ / "more.json")["tokens"], 2 * 4 * 16);
+}
+
+TEST_F(Pipeline, ResumeTakesTheFolderOfARun) {
+  prepare();
+  expect_exit(0, {"train", "run.toml", "--set", "train.steps=4"});
+  for (const char* given : {"runs/a", "runs/a/", "runs/a/checkpoints"}) {
+    const std::string out = expect_exit(0, {"train", "run.toml", "--resume", given, "--set",
+                                            "run.folder=runs/b", "--overwrite"})
+                                .out;
+    EXPECT_TRUE(contains(out, "step-00000004, step 4")) << out;
+  }
+  expect_exit(0, {"train", "run.toml", "--resume", "runs/a"});  // its own
+  EXPECT_EQ(text(checkpoint("runs/a", 6) + "/model.safetensors"),
+            text(checkpoint("runs/b", 6) + "/model.safetensors"));
+  const ProcessResult refused =
+      expect_exit(2, {"train", "run.toml", "--resume", "runs/a", "--set", "run.folder=runs/b"});
+  EXPECT_TRUE(contains(refused.err, "runs/b already holds step-00000006")) << refused.err;
+}
+
+TEST_F(Pipeline, AWarmUpThatDoesNotFitIsShortenedWithAWarning) {
+  prepare();
+  const Words sets = {"--set", "optimiser.decay_steps=0", "--set"};
+  const auto out = [&](const char* run, const char* warmup) {
+    Words words = {"train", "run.toml", "--set", std::string("run.folder=runs/") + run};
+    words.insert(words.end(), sets.begin(), sets.end());
+    words.push_back(std::string("optimiser.warmup=") + warmup);
+    return expect_exit(0, words).out;
+  };
+  EXPECT_TRUE(contains(out("a", "60"), "warning: optimiser.warmup = 60 does not fit"));
+  EXPECT_FALSE(contains(out("b", "6"), "warning"));
+  expect_same_end("runs/a", "runs/b", 6);
+  EXPECT_FALSE(contains(out("c", "0.5"), "warning"));
+  EXPECT_FALSE(contains(out("d", "3"), "warning"));
+  expect_same_end("runs/c", "runs/d", 6);
 }
 
 TEST_F(Pipeline, ADatasetSmallerThanOneWindowIsRefusedWithNumbers) {

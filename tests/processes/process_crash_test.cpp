@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "laconic/base/philox.hpp"
 #include "laconic/file/checksum.hpp"
@@ -62,10 +64,87 @@ TEST_F(Crash, AnInterruptedRunSavesAndGoesOnAsIfNothingHadHappened) {
     EXPECT_EQ(outcome.exit_code, 128 + signal) << to_text(outcome);
     EXPECT_NE(outcome.out.find("continue with --resume auto"), std::string::npos) << outcome.out;
     ASSERT_FALSE(steps_saved("runs/a").empty());
+    EXPECT_EQ(outcome.err,
+              fmt::format("laconic: {}: finishing step {}, then saving; again to end at once\n",
+                          signal == SIGINT ? "SIGINT" : "SIGTERM", steps_saved("runs/a").back()));
     EXPECT_EQ(steps_saved("runs/a").back(), losses("runs/a").rbegin()->first);
     seen = steps_saved("runs/a").back();
   }
   expect_as_if_undisturbed();
+}
+
+TEST_F(Crash, WhenNobodyReadsAnyMoreARunSavesAndEnds) {
+  ProcessSpec piped = spec(train(kEndless, {"--set", "checkpoint.every=0"}));
+  piped.words.insert(piped.words.begin(),
+                     {"/bin/bash", "-c", "\"$@\" | head -n 3; exit ${PIPESTATUS[0]}", "bash"});
+  const ProcessResult outcome = Process(piped).wait();
+  EXPECT_EQ(outcome.exit_code, 128 + SIGPIPE) << to_text(outcome);
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 3) << outcome.out;
+  EXPECT_NE(outcome.err.find("nobody reads standard output any more: finishing step "),
+            std::string::npos)
+      << outcome.err;
+  ASSERT_FALSE(steps_saved("runs/a").empty());
+  EXPECT_EQ(steps_saved("runs/a").back(), losses("runs/a").rbegin()->first);
+  expect_as_if_undisturbed();
+}
+
+TEST_F(Crash, ASecondRunInTheFolderIsRefusedAndDisturbsNothing) {
+  Process first(spec(train(kEndless)));
+  ASSERT_TRUE(wait_for_step(first, "runs/a", 4));
+  fs::create_directory(folder_ / "second");
+  for (const Words& more : {Words{}, Words{"--resume", "auto"}, Words{"--overwrite"}}) {
+    ProcessSpec second = spec(train("run.folder=../runs/a", more));
+    second.folder = folder_ / "second";
+    second.words[2] = "../run.toml";
+    second.words.insert(second.words.end(),
+                        {"--set", "data.train=../data", "--set", "data.valid=../data-valid"});
+    const ProcessResult outcome = Process(second).wait();
+    EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
+    EXPECT_NE(outcome.err.find(fmt::format("../runs/a: process {} on ", first.pid())),
+              std::string::npos)
+        << outcome.err;
+  }
+  first.send(SIGTERM);
+  EXPECT_EQ(first.wait().exit_code, 128 + SIGTERM);
+  EXPECT_FALSE(fs::exists(folder_ / "runs/a/run.lock"));
+  expect_as_if_undisturbed();
+}
+
+TEST_F(Crash, OfTwoThatStartAtTheSameInstantOneTrains) {
+  for (int round = 0; round < 3; ++round) {
+    const std::string run = fmt::format("runs/{}", round);
+    std::vector<std::unique_ptr<Process>> both;
+    for (const char* name : {"one", "two"}) {
+      ProcessSpec one = spec(train("run.folder=../" + run, {"--set", "train.steps=40"}));
+      one.folder = folder_ / name;
+      one.words[2] = "../run.toml";
+      one.words.insert(one.words.end(),
+                       {"--set", "data.train=../data", "--set", "data.valid=../data-valid"});
+      fs::create_directories(one.folder);
+      both.push_back(std::make_unique<Process>(one));
+    }
+    std::multiset<int> codes;
+    for (const auto& process : both) codes.insert(process->wait().exit_code);
+    EXPECT_EQ(codes, (std::multiset<int>{0, 2})) << round;
+    EXPECT_EQ(losses(run).size(), 40u);  // and no step is there twice
+  }
+}
+
+TEST_F(Crash, ALockThatAKilledRunLeftIsTakenOverWithALine) {
+  {
+    Process first(spec(train(kEndless)));
+    ASSERT_TRUE(wait_for_step(first, "runs/a", 4));
+    first.send(SIGKILL);
+    first.wait();
+    ASSERT_TRUE(fs::exists(folder_ / "runs/a/run.lock"));
+    const ProcessResult outcome =
+        expect_exit(0, train(fmt::format("train.steps={}", steps_saved("runs/a").back() + 1),
+                             {"--resume", "auto"}));
+    EXPECT_NE(outcome.err.find(fmt::format("taking over the lock of process {} on ", first.pid())),
+              std::string::npos)
+        << outcome.err;
+  }
+  EXPECT_FALSE(fs::exists(folder_ / "runs/a/run.lock"));
 }
 
 TEST_F(Crash, ASecondSignalOfEitherKindEndsAtOnce) {

@@ -83,6 +83,7 @@ TEST_F(Damage, EveryUserOfACheckpointChecksIt) {
   flip_in_the_middle(folder_ / "bad/model.safetensors");
   const char* reason = "model.safetensors: check sum";
   expect_refused({"generate", "bad", "--prompt", "a"}, reason);
+  EXPECT_EQ(laconic({"generate", "bad", "--prompt", "a"}).err.find("--resume"), std::string::npos);
   expect_refused({"evaluate", "bad", "--data", "data"}, reason);
   expect_refused({"train", "run.toml", "--set", "model.start=bad", "--set", "run.folder=runs/b"},
                  reason);

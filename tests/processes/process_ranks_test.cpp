@@ -237,13 +237,75 @@ TEST_F(Ranks, AnInterruptedRunSavesAndGoesOnAsIfNothingHadHappened) {
   process.send(SIGINT);
   const ProcessResult outcome = process.wait(30);
   EXPECT_EQ(outcome.exit_code, 128 + SIGINT) << to_text(outcome);
-  EXPECT_EQ(outcome.err, "");
   ASSERT_FALSE(steps_saved("runs/a").empty());
+  // Another rank may have had the signal a step earlier, or later.
+  const std::string said = "[0] laconic: SIGINT: finishing step ";
+  ASSERT_TRUE(outcome.err.starts_with(said)) << to_text(outcome);
+  EXPECT_NEAR(std::stod(outcome.err.substr(said.size())),
+              static_cast<double>(steps_saved("runs/a").back()), 1);
+  EXPECT_TRUE(outcome.err.ends_with(", then saving; again to end at once\n")) << outcome.err;
   const std::int64_t end = steps_saved("runs/a").back() + 3;
   const Words steps = {"--set", fmt::format("train.steps={}", end)};
   expect_exit(0, on_three("runs/a", steps + Words{"--resume", "auto"}));
   expect_exit(0, on_three("runs/undisturbed", steps));
   expect_same_end("runs/a", "runs/undisturbed", end);
+}
+
+TEST_F(Ranks, WhenNobodyReadsAnyMoreTheySaveAndEnd) {
+  ProcessSpec piped = spec(on_three("runs/a", {"--set", "train.steps=1000000"}));
+  piped.words.insert(piped.words.begin(),
+                     {"/bin/bash", "-c", "\"$@\" | head -n 6; exit ${PIPESTATUS[0]}", "bash"});
+  const ProcessResult outcome = Process(piped).wait(60);
+  EXPECT_EQ(outcome.exit_code, 128 + SIGPIPE) << to_text(outcome);
+  EXPECT_TRUE(has(outcome.err, "nobody reads standard output any more")) << to_text(outcome);
+  ASSERT_FALSE(steps_saved("runs/a").empty()) << to_text(outcome);
+  EXPECT_EQ(steps_saved("runs/a").back(), losses("runs/a").rbegin()->first);
+}
+
+// The launcher holds the lock, or else rank 0; a second run hears of it before a rank is started.
+TEST_F(Ranks, ASecondRunInTheFolderIsRefusedBeforeItsRanksStart) {
+  Process first(spec(on_three("runs/a", endless() + Words{"--max-restarts", "1"})));
+  ASSERT_TRUE(wait_for_step(first, "runs/a", 3));
+  fs::create_directory(folder_ / "second");
+  const auto refused = [&](const Words& more, pid_t owner) {
+    ProcessSpec second = spec(on_three("../runs/a", more));
+    second.folder = folder_ / "second";
+    second.words[2] = "../run.toml";
+    second.words.insert(second.words.end(),
+                        {"--set", "data.train=../data", "--set", "data.valid=../data-valid"});
+    const ProcessResult outcome = Process(second).wait(20);
+    EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
+    EXPECT_TRUE(has(outcome.err, fmt::format("../runs/a: process {} on ", owner)))
+        << to_text(outcome);
+    EXPECT_FALSE(has(outcome.err, "[0]")) << to_text(outcome);
+    EXPECT_EQ(outcome.out, "");
+  };
+  for (const Words& more :
+       {Words{}, Words{"--resume", "auto"}, Words{"--overwrite"}, Words{"--resume", "../runs/a"}})
+    refused(more, first.pid());
+  kill_rank(first, 1);  // between two attempts the folder is still taken
+  ASSERT_TRUE(wait_until(first, [&] { return has(text("process.err"), "restart 1 of 1"); }));
+  refused({"--resume", "auto"}, first.pid());
+  const std::int64_t before = losses("runs/a").rbegin()->first;
+  ASSERT_TRUE(wait_for_step(first, "runs/a", before + 3));
+  first.send(SIGKILL);  // leaves its lock, which is then nobody's
+  first.wait(20);
+  EXPECT_TRUE(fs::exists(folder_ / "runs/a/run.lock"));
+  const std::int64_t end = losses("runs/a").rbegin()->first + 3;
+  const ProcessResult outcome = expect_exit(
+      0, on_three("runs/a", {"--resume", "auto", "--set", fmt::format("train.steps={}", end)}));
+  EXPECT_TRUE(has(outcome.err, fmt::format("taking over the lock of process {}", first.pid())))
+      << to_text(outcome);
+  EXPECT_FALSE(fs::exists(folder_ / "runs/a/run.lock"));
+  EXPECT_EQ(losses("runs/a").rbegin()->first, end);  // no step is there twice
+}
+
+TEST_F(Ranks, AFolderThatIsTakenIsFoundBeforeTheyStart) {
+  expect_exit(0, {"train", "run.toml"});
+  const ProcessResult outcome = expect_exit(2, on_three("runs/a"));
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_TRUE(has(outcome.err, "laconic: runs/a already holds step-00000006")) << outcome.err;
+  EXPECT_FALSE(fs::exists(folder_ / "runs/a/ranks"));
 }
 
 TEST_F(Ranks, ATerminalThatIsClosedCostsNoStep) {
@@ -301,6 +363,23 @@ TEST_F(Ranks, SoDoesTorchrun) {
   }
   EXPECT_TRUE(has(text("host-0/process.out"), "(torchrun)"));
   expect_same_end("runs/here", "runs/torch", 12);
+}
+
+// Nobody has started a launcher of ours: rank 0 holds the lock.
+TEST_F(Ranks, UnderTorchrunRankZeroHasTheFolder) {
+  const Words two = {"--set", "mesh.dp=2", "--set", "train.steps=1000000"};
+  const int port = find_free_port();
+  const ProcessSpec rank = spec(train("../runs/torch", two));
+  Process one(under_torchrun(rank, 1, 2, "127.0.0.1", port));
+  Process zero(under_torchrun(rank, 0, 2, "127.0.0.1", port));
+  ASSERT_TRUE(wait_for_step(zero, "runs/torch", 2));
+  const ProcessResult refused =
+      expect_exit(2, train("runs/torch", two + Words{"--resume", "auto"}));
+  EXPECT_TRUE(has(refused.err, fmt::format("runs/torch: process {} on ", zero.pid())))
+      << refused.err;
+  for (Process* process : {&zero, &one}) process->send(SIGTERM);
+  for (Process* process : {&zero, &one}) EXPECT_EQ(process->wait(30).exit_code, 128 + SIGTERM);
+  EXPECT_FALSE(fs::exists(folder_ / "runs/torch/run.lock"));
 }
 
 TEST_F(Ranks, AWrongHostNameIsNamed) {
