@@ -71,6 +71,10 @@ std::vector<std::int64_t> users_of(const ModelSpec& spec, std::size_t parameter)
 // in norms and in checkpoints.
 std::int64_t first_user(const ModelSpec& spec, std::size_t parameter);
 
+// Whether the parameter is a matrix that only blocks between the first and the last use: not of an
+// embedding or a head, which map from or to a vocabulary.
+bool is_hidden_matrix(const ModelSpec& spec, std::size_t parameter);
+
 // Parameters that lie on the same several ranks of a pipeline, all of which add to their gradients.
 struct SharedParameters {
   std::vector<std::size_t> parameters;  // by number, ascending

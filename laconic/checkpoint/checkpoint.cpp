@@ -59,16 +59,19 @@ std::vector<fs::path> checkpoints_in(const std::string& folder) {
 }
 
 void write_moments(const std::string& path, const ModelSource& model) {
-  const std::vector<ParameterSpec> parameters =
-      model_spec(model.family, context_of(model.family)).parameters;
+  const ModelSpec spec = model_spec(model.family, context_of(model.family));
+  const std::vector<ParameterSpec>& parameters = spec.parameters;
   std::vector<SafetensorsSpec> specs;
-  for (const char* moment : {"moment1.", "moment2."})
-    for (const ParameterSpec& p : parameters)
-      specs.push_back({moment + p.name, model.dtype, p.sizes});
+  for (const Part part : {Part::moment1, Part::moment2})
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+      if (has_part(model.optimiser, spec, part, p))
+        specs.push_back({(part == Part::moment1 ? "moment1." : "moment2.") + parameters[p].name,
+                         model.dtype, parameters[p].sizes});
   SafetensorsWriter writer(path, std::move(specs));
   for (const Part part : {Part::moment1, Part::moment2})
     for (std::size_t p = 0; p < parameters.size(); ++p)
-      writer.write(bytes_of_tensor(model.tensor(part, p).to(at::kCPU).contiguous()));
+      if (has_part(model.optimiser, spec, part, p))
+        writer.write(bytes_of_tensor(model.tensor(part, p).to(at::kCPU).contiguous()));
   writer.commit();
 }
 
@@ -186,8 +189,9 @@ void load_moments(const std::string& path, const Weights& weights, OptimiserStat
   for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
     load("moment1." + weights.parameters[i].name, weights.parameters[i].value,
          optimiser.moment1[i]);
-    load("moment2." + weights.parameters[i].name, weights.parameters[i].value,
-         optimiser.moment2[i]);
+    if (optimiser.moment2[i].defined())
+      load("moment2." + weights.parameters[i].name, weights.parameters[i].value,
+           optimiser.moment2[i]);
   }
 }
 
@@ -203,10 +207,15 @@ void remove_checkpoint(const std::string& folder) {
   fs::remove_all(removing);
 }
 
-ModelSource source_of(const Weights& weights, const OptimiserState& optimiser) {
+bool has_part(OptimiserKind optimiser, const ModelSpec& spec, Part part, std::size_t p) {
+  return part != Part::moment2 || moment_count(optimiser, is_hidden_matrix(spec, p)) == 2;
+}
+
+ModelSource source_of(const Weights& weights, const OptimiserState& optimiser, OptimiserKind kind) {
   return {
       .family = weights.family,
       .dtype = dtype_of(weights.dtype()),
+      .optimiser = kind,
       .tensor = [&](Part part, std::size_t p) {
         if (part == Part::value) return weights.value(p).detach();
         return (part == Part::moment1 ? optimiser.moment1 : optimiser.moment2)[weights.places[p]];
@@ -281,7 +290,8 @@ bool is_checkpoint(const std::string& folder) {
   return fs::exists(folder + "/state.json");
 }
 
-void load_checkpoint(const std::string& folder, Weights& weights, TrainState& state) {
+void load_checkpoint(const std::string& folder, Weights& weights, TrainState& state,
+                     OptimiserKind kind) {
   const nlohmann::json json = read_state(folder);
   const std::string_view dtype = to_text(dtype_of(weights.dtype()));
   if (json["dtype"] != dtype)
@@ -290,7 +300,7 @@ void load_checkpoint(const std::string& folder, Weights& weights, TrainState& st
                     "set run.dtype to the checkpoint's, or begin a new run with model.start");
   read_weights(folder, weights);
   const at::NoGradGuard no_grad;
-  state.optimiser = make_optimiser_state(weights.parameters);
+  state.optimiser = make_optimiser_state(weights.parameters, kind);
   load_moments(folder + "/optimiser.safetensors", weights, state.optimiser);
   state.step = json["step"].get<std::int64_t>();
   state.position = json["position"].get<std::int64_t>();

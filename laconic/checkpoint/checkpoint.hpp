@@ -3,7 +3,7 @@
 //   FOLDER/step-00000100/
 //     config.json model.safetensors     the model, as Hugging Face reads it
 //     vocab.json merges.txt ...         the tokeniser, when the data has one
-//     optimiser.safetensors             "moment1.NAME", "moment2.NAME"
+//     optimiser.safetensors             "moment1.NAME", "moment2.NAME", as far as there are any
 //     rank-00003.safetensors            what rank 3 alone remembers, if anything (rank_state.hpp)
 //     rank-00003.pp.*                   and its ends of links (runtime/link_registry.hpp)
 //     state.json                        step, data position, check sums of all files
@@ -53,10 +53,14 @@ enum class Part : std::uint8_t { value, moment1, moment2 };
 struct ModelSource {
   Family family;
   Dtype dtype = Dtype::f32;
+  OptimiserKind optimiser = OptimiserKind::adamw;  // says which moments there are
   std::function<at::Tensor(Part part, std::size_t p)> tensor;
 };
+// Whether the algorithm keeps this part of parameter `p`.
+bool has_part(OptimiserKind optimiser, const ModelSpec& spec, Part part, std::size_t p);
 // Requires: all blocks are held here.
-ModelSource source_of(const Weights& weights, const OptimiserState& optimiser);
+ModelSource source_of(const Weights& weights, const OptimiserState& optimiser,
+                      OptimiserKind kind = OptimiserKind::adamw);
 
 // Returns the folder of the new checkpoint. Throws SystemError (a full disk): what was there stays.
 std::string save_checkpoint(const CheckpointSpec& spec, const ModelSource& model,
@@ -89,7 +93,8 @@ bool is_checkpoint(const std::string& folder);  // has a state.json
 
 // Parameters and state, in place; of a part of the model only what it holds. Throws FileError when
 // the dtype differs: going on in another precision is not going on. Requires: weights of the
-// checkpoint's family.
-void load_checkpoint(const std::string& folder, Weights& weights, TrainState& state);
+// checkpoint's family; an optimiser that keeps the same moments.
+void load_checkpoint(const std::string& folder, Weights& weights, TrainState& state,
+                     OptimiserKind kind = OptimiserKind::adamw);
 
 }  // namespace laconic

@@ -109,13 +109,32 @@ std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& op
   return options.resume == "none" ? "" : options.resume;
 }
 
+// Moments mean something to the algorithm that made them alone; those of adam and adamw are the
+// same.
+Problems compare_optimisers(const std::string& checkpoint, const RunConfig& config) {
+  const auto moments_of = [](OptimiserKind kind) {
+    return kind == OptimiserKind::adam ? OptimiserKind::adamw : kind;
+  };
+  RunConfig before;
+  apply_toml(read_checkpoint_info(checkpoint).config_toml, checkpoint, before);
+  const OptimiserKind then = before.optimiser.kind, now = config.optimiser.kind;
+  if (moments_of(then) == moments_of(now)) return {};
+  return {{"optimiser.kind",
+           fmt::format("kind = \"{}\", and {} has the moments of \"{}\": go on with that, or begin "
+                       "a new run from its weights with model.start",
+                       name_in(kOptimiserKindNames, now), checkpoint,
+                       name_in(kOptimiserKindNames, then))}};
+}
+
 void continue_from(const std::string& checkpoint, const RunConfig& config, const Family& family,
                    const HeldBlocks& held, const DataFacts& data, Start& start) {
   const Family found = read_family(checkpoint);
-  refuse(compare(found, family, checkpoint));
+  Problems problems = compare(found, family, checkpoint);
+  append(problems, compare_optimisers(checkpoint, config));
+  refuse(problems);
   // What is found has its own epsilon.
   start.weights = make_empty_weights(found, tensor_options(config), held, config.model.context);
-  load_checkpoint(checkpoint, start.weights, start.state);
+  load_checkpoint(checkpoint, start.weights, start.state, config.optimiser.kind);
   start.from = checkpoint;
   start.is_resumed = true;
   for (const std::string& change : changes_since(checkpoint, config))
@@ -176,7 +195,7 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
     read_weights(config.model.start, start.weights);
     start.from = config.model.start;
   }
-  start.state.optimiser = make_optimiser_state(start.weights.parameters);
+  start.state.optimiser = make_optimiser_state(start.weights.parameters, config.optimiser.kind);
   return start;
 }
 

@@ -353,10 +353,11 @@ class Run {
     summary_.checkpoint = world_.decide_on_rank_0([&] {
       CheckpointSpec spec = checkpoint_spec();
       if (has_files) spec.add_files = [&](const std::string& folder) { add_files(folder, mine); };
-      const ModelSource source = config_.mesh.pp > 1
-                                     ? collecting_source(world_, pipeline_->plan(), start_.weights,
-                                                         start_.state.optimiser, number)
-                                     : source_of(start_.weights, start_.state.optimiser);
+      const ModelSource source =
+          config_.mesh.pp > 1
+              ? collecting_source(world_, pipeline_->plan(), start_.weights, start_.state.optimiser,
+                                  config_.optimiser.kind, number)
+              : source_of(start_.weights, start_.state.optimiser, config_.optimiser.kind);
       return save_checkpoint(spec, source, start_.state);
     });
     saved_step_ = start_.state.step;
