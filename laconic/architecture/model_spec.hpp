@@ -45,6 +45,7 @@ struct BlockSpec {
   std::vector<std::size_t> uses;  // parameters by number, ascending
   std::vector<SeamTensor> out;    // empty: this block returns the loss
   double multiply_adds = 0;       // forward of one sample; what is no matrix product counts nothing
+  std::int64_t kept = 0;          // elements that forward of one sample keeps for backward
 };
 
 struct ModelSpec {

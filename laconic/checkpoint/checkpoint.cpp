@@ -30,6 +30,7 @@ constexpr int kFormat = 1;
 constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kWriting = ".writing";
 constexpr std::string_view kRemoving = ".removing";
+constexpr std::string_view kBest = "best";
 constexpr const char* kRemedy = "use an older checkpoint, or --resume none to begin anew";
 
 std::string step_name(std::int64_t step) {
@@ -91,6 +92,33 @@ std::string checksum_of_state(nlohmann::json state) {
   return sum.hex();
 }
 
+nlohmann::ordered_json json_of(const ValidationState& validation) {
+  nlohmann::ordered_json json = {{"stale", validation.stale}};
+  if (validation.reference) json["reference"] = *validation.reference;
+  if (!validation.best_loss) return json;
+  json["best_loss"] = *validation.best_loss;
+  json["best_step"] = validation.best_step;
+  return json;
+}
+
+// Absent before the first evaluation, and in checkpoints of older programs.
+ValidationState validation_of(const nlohmann::json& state, const std::string& folder) {
+  ValidationState validation;
+  if (!state.contains("validation")) return validation;
+  try {
+    const nlohmann::json& json = state["validation"];
+    validation.stale = json.at("stale").get<std::int64_t>();
+    if (json.contains("reference")) validation.reference = json["reference"].get<double>();
+    if (!json.contains("best_loss")) return validation;
+    validation.best_loss = json["best_loss"].get<double>();
+    validation.best_step = json.at("best_step").get<std::int64_t>();
+  } catch (const nlohmann::json::exception&) {
+    throw FileError(folder + "/state.json", "validation", "is not what this program writes",
+                    kRemedy);
+  }
+  return validation;
+}
+
 void write_state(const fs::path& folder, const CheckpointSpec& spec, Dtype dtype,
                  const TrainState& state) {
   nlohmann::ordered_json files;
@@ -111,6 +139,8 @@ void write_state(const fs::path& folder, const CheckpointSpec& spec, Dtype dtype
                                  {"data_xxh3", spec.data_xxh3},
                                  {"files", files},
                                  {"config", spec.config_toml}};
+  if (state.validation.best_loss || state.validation.stale > 0)
+    json["validation"] = json_of(state.validation);
   if (!spec.pipeline.empty()) json["pipeline"] = spec.pipeline;
   if (!spec.steering.empty()) json["steering"] = spec.steering;
   json["xxh3"] = checksum_of_state(json);
@@ -118,13 +148,14 @@ void write_state(const fs::path& folder, const CheckpointSpec& spec, Dtype dtype
 }
 
 // Later ones than `step` are not ours to count or remove: damaged, or of another attempt.
-void remove_old(const CheckpointSpec& spec, std::int64_t step) {
+void remove_old(const CheckpointSpec& spec, std::int64_t step, const std::string& best) {
   std::vector<fs::path> old;
   for (const auto& entry : fs::directory_iterator(spec.folder))
     if (entry.path().extension() == kRemoving) old.push_back(entry.path());  // of a killed run
   std::int64_t kept = 0;
   for (const fs::path& path : checkpoints_in(spec.folder))
-    if (spec.keep > 0 && *step_of(path) <= step && ++kept > spec.keep) old.push_back(path);
+    if (spec.keep > 0 && *step_of(path) <= step && path.filename() != best && ++kept > spec.keep)
+      old.push_back(path);
   for (const fs::path& path : old) {
     try {
       remove_checkpoint(path.string());
@@ -244,8 +275,37 @@ std::string save_checkpoint(const CheckpointSpec& spec, const ModelSource& model
     fs::remove_all(writing, ignored);
     throw;
   }
-  remove_old(spec, state.step);
+  const bool has_best = spec.keeps_best && state.validation.best_loss;
+  if (has_best) point_to_best(spec.folder, state.validation);
+  remove_old(spec, state.step, has_best ? step_name(state.validation.best_step) : "");
   return final.string();
+}
+
+// A link is made under another name and renamed, so that there is always one or the other.
+void point_to_best(const std::string& folder, const ValidationState& validation) {
+  const fs::path link = fs::path(folder) / kBest;
+  const std::string target = step_name(validation.best_step);
+  std::error_code ignored;
+  if (!validation.best_loss || !is_checkpoint((fs::path(folder) / target).string())) {
+    fs::remove(link, ignored);
+    return;
+  }
+  if (fs::read_symlink(link, ignored) == target) return;
+  const fs::path making = link.string() + std::string(kWriting);
+  fs::remove(making, ignored);
+  std::error_code error;
+  fs::create_directory_symlink(target, making, error);
+  if (!error) fs::rename(making, link, error);
+  if (error) throw SystemError(link.string(), "link", error.value());
+  sync_folder(folder);
+}
+
+std::string best_checkpoint(const std::string& folder) {
+  const fs::path link = fs::path(folder) / kBest;
+  if (!is_checkpoint(link.string()))
+    throw FileError(link.string(), "", "does not exist",
+                    "runs with checkpoint.best = true make it at the first evaluation");
+  return fs::weakly_canonical(link).string();
 }
 
 void verify_checkpoint(const std::string& folder) {
@@ -307,6 +367,7 @@ void load_checkpoint(const std::string& folder, Weights& weights, TrainState& st
   state.skipped = json["skipped"].get<std::int64_t>();
   state.skipped_in_a_row = json["skipped_in_a_row"].get<std::int64_t>();
   state.optimiser.updates = json["updates"].get<std::int64_t>();
+  state.validation = validation_of(json, folder);
 }
 
 }  // namespace laconic

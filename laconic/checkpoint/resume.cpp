@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <set>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
@@ -36,33 +35,6 @@ Family configured_family(const RunConfig& config, std::int64_t vocabulary) {
                     "the data has",
                     config.data.train));
   return family_of(m, vocabulary);
-}
-
-// Parameters, gradients and both moments, and what forward keeps of each block at the very least. A
-// run that cannot fit is refused here, before the system runs out of memory and kills somebody.
-void require_memory(const RunConfig& config, const ModelSpec& spec, const HeldBlocks& held,
-                    std::int64_t memory_bytes) {
-  if (memory_bytes == 0 || config.run.device != Device::cpu) return;
-  std::set<std::size_t> used;
-  std::int64_t kept = 0;  // elements of a sample
-  for (std::size_t b = 0; b < spec.blocks.size(); ++b) {
-    if (!held.empty() && !held[b]) continue;
-    used.insert(spec.blocks[b].uses.begin(), spec.blocks[b].uses.end());
-    for (const SeamTensor& tensor : spec.blocks[b].out) kept += elements_of(tensor);
-  }
-  double parameters = 0;
-  for (const std::size_t p : used)
-    parameters += static_cast<double>(elements_of(spec.parameters[p]));
-  const auto item = static_cast<double>(bytes_of(config.run.dtype));
-  const std::int64_t samples = config.microbatch_size();
-  const double activations = static_cast<double>(samples * kept) * item;
-  const double needed = 4 * parameters * item + activations;
-  if (needed <= static_cast<double>(memory_bytes)) return;
-  throw ConfigError(fmt::format(
-      "this run needs at least {}, {} for {} parameters and {} for a microbatch of {}; the machine "
-      "has {}",
-      human_bytes(needed), human_bytes(4 * parameters * item), human_count(parameters),
-      human_bytes(activations), samples, human_bytes(static_cast<double>(memory_bytes))));
 }
 
 // Old checkpoints stand in the way: they go once everything else is known to be fine, if the user
@@ -99,14 +71,15 @@ std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& op
   }
   const std::string folder = checkpoints_folder(config);
   if (options.resume == "auto") return newest_good(folder, start);
+  const std::string resume = options.resume == "best" ? best_checkpoint(folder) : options.resume;
   std::int64_t kept = -1;  // checkpoints after this step stand in the way
-  if (options.resume != "none") {
-    verify_checkpoint(options.resume);
-    const fs::path home = fs::weakly_canonical(options.resume).parent_path();
-    if (home == fs::weakly_canonical(folder)) kept = read_checkpoint_info(options.resume).step;
+  if (resume != "none") {
+    verify_checkpoint(resume);
+    const fs::path home = fs::weakly_canonical(resume).parent_path();
+    if (home == fs::weakly_canonical(folder)) kept = read_checkpoint_info(resume).step;
   }
   replace(checkpoints_after(folder, kept), config, options, start);
-  return options.resume == "none" ? "" : options.resume;
+  return resume == "none" ? "" : resume;
 }
 
 // Moments mean something to the algorithm that made them alone; those of adam and adamw are the
@@ -181,7 +154,6 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
   const ModelSpec spec = model_spec(family, config.model.context);
   refuse(check(spec));
   const HeldBlocks held = held_by ? held_by(family, checkpoint) : HeldBlocks();
-  require_memory(config, spec, held, options.memory_bytes);
   if (!checkpoint.empty()) {
     continue_from(checkpoint, config, family, held, data, start);
     return start;

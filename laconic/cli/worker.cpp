@@ -72,9 +72,8 @@ int run_train(const TrainCommand& command) {
   const std::optional<Place> place = find_place(current_environment());
   const bool is_first = !place || place->rank == 0;
   const TrainOptions options{.config = config,
-                             .start = {.resume = command.resume,
-                                       .overwrite = command.overwrite,
-                                       .memory_bytes = usable_memory()},
+                             .start = {.resume = command.resume, .overwrite = command.overwrite},
+                             .memory_bytes = usable_memory(),
                              .stop_signal = [] { return static_cast<int>(caught_signal); }};
   const TrainSummary summary = train_somehow(options, place);
   if (is_first) fmt::print("\n{}", to_text(summary));

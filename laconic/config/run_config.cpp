@@ -260,6 +260,19 @@ void check_pipeline(Checker& c, const RunConfig& config) {
   check_tied(c, config.embedding_tied);
 }
 
+// What needs evaluations to go by.
+void check_validation(Checker& c, const RunConfig& config) {
+  const EvaluateSection& evaluate = config.evaluate;
+  c.at_least("evaluate.patience", evaluate.patience, 0);
+  c.in_range("evaluate.min_improvement", evaluate.min_improvement, 0, kAnyLarge);
+  c.require(evaluate.patience <= 0 || evaluate.every > 0, "evaluate.patience",
+            fmt::format("patience = {} with every = 0: there is one evaluation, at the end, and "
+                        "nothing to stop",
+                        evaluate.patience));
+  c.require(!config.checkpoint.best || !config.data.valid.empty(), "checkpoint.best",
+            "best = true but data.valid is empty: nothing says which checkpoint is the best");
+}
+
 void check_network(Checker& c, const RunConfig& config) {
   const NetworkSection& network = config.network;
   c.at_least("network.port", network.port, 0);
@@ -372,6 +385,7 @@ Problems check(const RunConfig& config) {
   c.at_least("run.seed", config.run.seed, 0);
   c.at_least("run.threads", config.run.threads, 0);
   c.at_most("run.threads", config.run.threads, 4096);
+  c.at_least("run.memory", config.run.memory, 0);
   check_model(c, config.model);
   c.require(!config.data.train.empty(), "data.train",
             "no training data: give the prefix that `laconic prepare` wrote");
@@ -386,6 +400,7 @@ Problems check(const RunConfig& config) {
   c.at_least("evaluate.samples", config.evaluate.samples, 0);
   c.require(config.evaluate.every == 0 || !config.data.valid.empty(), "evaluate.every",
             fmt::format("every = {} but data.valid is empty", config.evaluate.every));
+  check_validation(c, config);
   c.at_least("checkpoint.every", config.checkpoint.every, 0);
   c.at_least("checkpoint.keep", config.checkpoint.keep, 0);
   c.at_least("report.every", config.report.every, 1);

@@ -34,6 +34,7 @@ struct RunSection {
   Device device = Device::cpu;
   Dtype dtype = Dtype::f32;
   std::int64_t threads = 0;
+  std::int64_t memory = 0;
 
   template <class V>
   void visit(V& v) {
@@ -42,6 +43,9 @@ struct RunSection {
     v("device", device, "where tensors live", kDeviceNames);
     v("dtype", dtype, "of parameters and arithmetic", kRunDtypeNames);
     v("threads", threads, "compute threads; 0: one per available core");
+    v("memory", memory,
+      "bytes that the ranks of one machine may need together, by estimate; 0: what the machine or "
+      "its container has");
   }
 };
 
@@ -78,6 +82,7 @@ struct DataSection {
   std::string valid = "";
   bool shuffle = true;
   std::int64_t shards = 0;
+  bool mask_prompts = true;
 
   template <class V>
   void visit(V& v) {
@@ -89,6 +94,8 @@ struct DataSection {
       "each; "
       "0: mesh.dp where links remember samples, which must then come to the same ranks again, "
       "elsewhere 1");
+    v("mask_prompts", mask_prompts,
+      "the loss is over completions alone, where the data has prompts and completions");
   }
 };
 
@@ -167,23 +174,33 @@ struct OptimiserSection {
 struct EvaluateSection {
   std::int64_t every = 0;
   std::int64_t samples = 0;
+  std::int64_t patience = 0;
+  double min_improvement = 0;
 
   template <class V>
   void visit(V& v) {
     v("every", every, "steps between evaluations; 0: only at the end");
     v("samples", samples, "validation samples per evaluation; 0: all");
+    v("patience", patience,
+      "evaluations in a row without improvement that end the run (early stopping); 0: never");
+    v("min_improvement", min_improvement,
+      "patience: by how much, at least, the validation loss must fall to count as improved");
   }
 };
 
 struct CheckpointSection {
   std::int64_t every = 0;
   std::int64_t keep = 3;
+  bool best = false;
   bool at_end = true;
 
   template <class V>
   void visit(V& v) {
     v("every", every, "steps between checkpoints; 0: only at the end and on interruption");
     v("keep", keep, "newest checkpoints that stay; 0: all");
+    v("best", best,
+      "also after each evaluation that is the best so far; that checkpoint stays, and "
+      "FOLDER/checkpoints/best leads to it");
     v("at_end", at_end,
       "also when all steps are done; false: for measuring, where nobody wants it");
   }

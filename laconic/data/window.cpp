@@ -28,8 +28,8 @@ std::uint64_t sample_count(std::uint64_t tokens, std::uint64_t window) {
 }
 
 WindowedDataset::WindowedDataset(std::shared_ptr<const IndexedDataset> tokens, std::uint64_t window,
-                                 std::int64_t vocabulary)
-    : tokens_(std::move(tokens)), window_(window) {
+                                 std::int64_t vocabulary, bool has_prompts)
+    : tokens_(std::move(tokens)), window_(window), has_prompts_(has_prompts) {
   if (window == 0) throw ConfigError("the window is 0 tokens long; the least is 1");
   samples_ = sample_count(tokens_->tokens(), window);
   if (samples_ == 0)
@@ -43,6 +43,12 @@ void WindowedDataset::read(std::uint64_t sample, std::span<std::int64_t> out) co
       sample < samples_ && out.size() == window_ + 1,
       fmt::format("sample {} of {}, {} tokens of {}", sample, samples_, out.size(), window_ + 1));
   tokens_->read(sample * window_, out);
+}
+
+void WindowedDataset::find_completions(std::uint64_t sample, std::span<bool> out) const {
+  LACONIC_ASSERT(has_prompts_ && sample < samples_ && out.size() == window_ + 1,
+                 fmt::format("sample {} of {}, {} tokens", sample, samples_, out.size()));
+  tokens_->index().find_completions(sample * window_, out);
 }
 
 }  // namespace laconic

@@ -23,19 +23,23 @@ class WindowedDataset {
   // Throws ConfigError when there is not even one sample, FileError when a token is not in
   // [0, vocabulary).
   WindowedDataset(std::shared_ptr<const IndexedDataset> tokens, std::uint64_t window,
-                  std::int64_t vocabulary);
+                  std::int64_t vocabulary, bool has_prompts = false);
 
   std::uint64_t samples() const { return samples_; }
   std::uint64_t window() const { return window_; }
   const IndexedDataset& tokens() const { return *tokens_; }
+  bool has_prompts() const { return has_prompts_; }  // documents are prompts and completions
 
   // Requires: sample < samples(), out.size() == window() + 1.
   void read(std::uint64_t sample, std::span<std::int64_t> out) const;
+  // Whether each of these tokens belongs to a completion. Requires: as above, has_prompts().
+  void find_completions(std::uint64_t sample, std::span<bool> out) const;
 
  private:
   std::shared_ptr<const IndexedDataset> tokens_;
   std::uint64_t window_;
   std::uint64_t samples_;
+  bool has_prompts_;
 };
 
 }  // namespace laconic

@@ -1,11 +1,15 @@
 #include "laconic/train/evaluate.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <numbers>
 
 #include "laconic/base/clock.hpp"
+#include "laconic/base/error.hpp"
+#include "laconic/base/target.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/train/batch.hpp"
 
@@ -37,6 +41,7 @@ std::int64_t count_bytes(const at::Tensor& targets,
   const auto* ids = host.data_ptr<std::int64_t>();
   std::int64_t bytes = 0;
   for (std::int64_t i = 0; i < host.numel(); ++i) {
+    if (ids[i] == kNoTarget) continue;
     if (ids[i] >= static_cast<std::int64_t>(bytes_of_token.size())) return -1;
     bytes += bytes_of_token[static_cast<std::size_t>(ids[i])];
   }
@@ -47,6 +52,7 @@ std::int64_t count_bytes(const at::Tensor& targets,
 struct BatchSum {
   double nats = 0;
   std::int64_t bytes = 0;  // -1: not known
+  std::int64_t tokens = 0;
 };
 
 BatchSum evaluate_batch(const ForwardLoss& loss, const WindowedDataset& data,
@@ -58,7 +64,8 @@ BatchSum evaluate_batch(const ForwardLoss& loss, const WindowedDataset& data,
   const at::Tensor& predicted = batch[predicted_field(spec.task)];
   const std::vector<std::int32_t>& table = spec.bytes_of_token;
   return {.nats = loss(batch, number) * static_cast<double>(predicted.numel()),
-          .bytes = table.empty() ? -1 : count_bytes(predicted, table)};
+          .bytes = table.empty() ? -1 : count_bytes(predicted, table),
+          .tokens = predicted.ne(kNoTarget).sum().item<std::int64_t>()};
 }
 
 // What all replicas found, in the order of the batches: replica d has made batches d, d + dp, ...
@@ -72,7 +79,8 @@ std::vector<BatchSum> in_order(World& world, const std::vector<BatchSum>& mine) 
     replica.resize(all[r].size() / sizeof(BatchSum));
     for (std::size_t i = 0; i < replica.size(); ++i) {
       const auto found = get<BatchSum>(all[r], i * sizeof(BatchSum));
-      replica[i] = {.nats = replica[i].nats + found.nats, .bytes = found.bytes};
+      replica[i] = {
+          .nats = replica[i].nats + found.nats, .bytes = found.bytes, .tokens = found.tokens};
     }
   }
   std::vector<BatchSum> sums;
@@ -100,8 +108,13 @@ Evaluation evaluate(const ForwardLoss& loss, const WindowedDataset& data,
   for (const BatchSum& sum : in_order(world, mine)) {
     nats += sum.nats;
     bytes = bytes < 0 || sum.bytes < 0 ? -1 : bytes + sum.bytes;
+    result.tokens += sum.tokens;
   }
-  result.tokens = result.samples * static_cast<std::int64_t>(data.window());
+  if (result.tokens == 0)
+    throw ConfigError(
+        fmt::format("none of the {} samples of {} that are evaluated has a token of a "
+                    "completion: take more of them",
+                    result.samples, data.tokens().prefix()));
   result.loss = nats / static_cast<double>(result.tokens);
   if (bytes > 0) result.bits_per_byte = nats / std::numbers::ln2 / static_cast<double>(bytes);
   result.seconds = watch.seconds();
