@@ -86,7 +86,7 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
   std::vector<std::string> notes;
   const RunConfig& config = options.config;
   const bool is_on_cpu = config.run.device == Device::cpu;  // a GPU has memory of its own
-  const std::vector<RankFacts> facts = world.gather_values(
+  const std::vector<RankResources> facts = world.gather_values(
       measure_rank(tensor_options(config), is_on_cpu ? options.memory_bytes : 0));
   const auto decide = [&](const Family& family, const std::string& checkpoint) {
     const std::vector<std::string> changes =

@@ -150,7 +150,7 @@ MemoryEstimate memory_of(const HeldPart& part) {
 }
 
 // Ranks that are threads share a process, which is there once.
-void add_host(const RankFacts& facts, const MemoryEstimate& memory,
+void add_host(const RankResources& facts, const MemoryEstimate& memory,
               std::set<std::pair<std::string, std::int64_t>>& seen,
               std::vector<HostEstimate>& hosts) {
   const std::string name = facts.host.data();
@@ -208,8 +208,8 @@ std::string to_text(const MemoryEstimate& m) {
   return join(parts, ", ");
 }
 
-RankFacts measure_rank(const at::TensorOptions& options, std::int64_t memory_bytes) {
-  RankFacts facts{.process = ::getpid(), .memory_bytes = memory_bytes};
+RankResources measure_rank(const at::TensorOptions& options, std::int64_t memory_bytes) {
+  RankResources facts{.process = ::getpid(), .memory_bytes = memory_bytes};
   const std::string name = host_name();
   std::memcpy(facts.host.data(), name.data(), std::min(name.size(), facts.host.size() - 1));
   facts.flops_per_second = measure_gemm_rate(options);

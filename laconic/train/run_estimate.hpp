@@ -34,14 +34,14 @@ struct MemoryEstimate {
 std::string to_text(const MemoryEstimate& memory);
 
 // What a rank tells of itself.
-struct RankFacts {
+struct RankResources {
   std::array<char, 64> host = {};
   std::int64_t process = 0;
   std::int64_t memory_bytes = 0;  // of its machine or container; 0: unknown
   std::int64_t resident_bytes = 0;
   double flops_per_second = 0;  // of a product of matrices
 };
-RankFacts measure_rank(const at::TensorOptions& options, std::int64_t memory_bytes);
+RankResources measure_rank(const at::TensorOptions& options, std::int64_t memory_bytes);
 
 struct HostEstimate {
   std::string name;
@@ -69,7 +69,7 @@ struct EstimateRequest {
   const PipelineDecisions& decisions;
   LinkFacts link;
   std::uint64_t samples = 0;  // in the training data
-  std::vector<RankFacts> ranks;
+  std::vector<RankResources> ranks;
 };
 RunEstimate estimate_run(const EstimateRequest& request);
 

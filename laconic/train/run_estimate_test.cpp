@@ -11,8 +11,8 @@
 namespace laconic {
 namespace {
 
-RankFacts rank_on(const char* host, std::int64_t process) {
-  RankFacts facts{
+RankResources rank_on(const char* host, std::int64_t process) {
+  RankResources facts{
       .process = process, .memory_bytes = 1 << 20, .resident_bytes = 1000, .flops_per_second = 1e9};
   std::strcpy(facts.host.data(), host);
   return facts;
@@ -29,7 +29,7 @@ RunConfig small(std::initializer_list<std::string> sets = {}) {
   return c;
 }
 
-RunEstimate estimate_of(const RunConfig& c, const std::vector<RankFacts>& ranks,
+RunEstimate estimate_of(const RunConfig& c, const std::vector<RankResources>& ranks,
                         const LinkFacts& link = {}) {
   const Family family = family_of(c.model, 0);
   return estimate_run({.config = c,
@@ -81,8 +81,8 @@ TEST(RunEstimate, RecomputationAndSmallerMicrobatchesNeedLess) {
 // Ranks of one host add up; threads share their process.
 TEST(RunEstimate, MachinesAreRefusedByTheSumOfTheirRanks) {
   const RunConfig c = small({"mesh.dp=4", "train.microbatch=2"});
-  std::vector<RankFacts> ranks = {rank_on("a", 1), rank_on("a", 2), rank_on("b", 7),
-                                  rank_on("a", 2)};
+  std::vector<RankResources> ranks = {rank_on("a", 1), rank_on("a", 2), rank_on("b", 7),
+                                      rank_on("a", 2)};
   RunEstimate e = estimate_of(c, ranks);
   ASSERT_EQ(e.hosts.size(), 2u);
   EXPECT_EQ(e.hosts[0].ranks, 3);
@@ -91,7 +91,7 @@ TEST(RunEstimate, MachinesAreRefusedByTheSumOfTheirRanks) {
   EXPECT_EQ(e.hosts[0].needed.buffers, 3 * 4 * kModel) << "flat buffers of sums";
   EXPECT_EQ(e.flops_per_second, 4e9);
   EXPECT_TRUE(check_memory(e).empty());
-  for (RankFacts& rank : ranks)
+  for (RankResources& rank : ranks)
     rank.memory_bytes = static_cast<std::int64_t>(e.hosts[0].needed.total()) - 1;
   e = estimate_of(c, ranks);
   const Problems problems = check_memory(e);
