@@ -52,7 +52,6 @@ std::int64_t count_bytes(const at::Tensor& targets,
 struct BatchSum {
   double nats = 0;
   std::int64_t bytes = 0;  // -1: not known
-  std::int64_t tokens = 0;
 };
 
 BatchSum evaluate_batch(const ForwardLoss& loss, const WindowedDataset& data,
@@ -64,8 +63,7 @@ BatchSum evaluate_batch(const ForwardLoss& loss, const WindowedDataset& data,
   const at::Tensor& predicted = batch[predicted_field(spec.task)];
   const std::vector<std::int32_t>& table = spec.bytes_of_token;
   return {.nats = loss(batch, number) * static_cast<double>(predicted.numel()),
-          .bytes = table.empty() ? -1 : count_bytes(predicted, table),
-          .tokens = predicted.ne(kNoTarget).sum().item<std::int64_t>()};
+          .bytes = table.empty() ? -1 : count_bytes(predicted, table)};
 }
 
 // What all replicas found, in the order of the batches: replica d has made batches d, d + dp, ...
@@ -79,8 +77,7 @@ std::vector<BatchSum> in_order(World& world, const std::vector<BatchSum>& mine) 
     replica.resize(all[r].size() / sizeof(BatchSum));
     for (std::size_t i = 0; i < replica.size(); ++i) {
       const auto found = get<BatchSum>(all[r], i * sizeof(BatchSum));
-      replica[i] = {
-          .nats = replica[i].nats + found.nats, .bytes = found.bytes, .tokens = found.tokens};
+      replica[i] = {.nats = replica[i].nats + found.nats, .bytes = found.bytes};
     }
   }
   std::vector<BatchSum> sums;
@@ -108,8 +105,9 @@ Evaluation evaluate(const ForwardLoss& loss, const WindowedDataset& data,
   for (const BatchSum& sum : in_order(world, mine)) {
     nats += sum.nats;
     bytes = bytes < 0 || sum.bytes < 0 ? -1 : bytes + sum.bytes;
-    result.tokens += sum.tokens;
   }
+  for (std::int64_t s = 0; s < result.samples; ++s)
+    result.tokens += count_targets(spec.task, data, static_cast<std::uint64_t>(s));
   if (result.tokens == 0)
     throw ConfigError(
         fmt::format("none of the {} samples of {} that are evaluated has a token of a "
