@@ -42,6 +42,10 @@ std::vector<ParameterSpec> layer_parameters(const GptShape& s, std::int64_t laye
 
 }  // namespace
 
+// What a layer keeps of a token: input, both norms, sum of the first branch and attention (5
+// widths), queries, keys and values (3), the feed-forward part before and after its activation (8),
+// sums of softmax and norms. The head keeps its input, the norm and the logits. The embedding keeps
+// nothing: what it puts out is the first layer's input.
 ModelSpec gpt_spec(const GptShape& s, std::int64_t tokens) {
   const auto width = static_cast<double>(s.width), length = static_cast<double>(tokens);
   const std::vector<SeamTensor> stream = {{"x", {tokens, s.width}}};
@@ -64,7 +68,8 @@ ModelSpec gpt_spec(const GptShape& s, std::int64_t tokens) {
                            .kind = "layer",
                            .uses = take(layer_parameters(s, layer)),
                            .out = stream,
-                           .multiply_adds = length * (12 * width * width + width * length)});
+                           .multiply_adds = length * (12 * width * width + width * length),
+                           .kept = tokens * (16 * s.width + s.heads + 4)});
   std::vector<std::size_t> of_head =
       take({{"ln_f.weight", {s.width}, 1, 0}, {"ln_f.bias", {s.width}, 0, 0}});
   of_head.insert(of_head.begin(), 0);  // wte.weight
@@ -72,7 +77,8 @@ ModelSpec gpt_spec(const GptShape& s, std::int64_t tokens) {
                          .kind = "head",
                          .uses = std::move(of_head),
                          .out = {},
-                         .multiply_adds = length * width * static_cast<double>(s.vocabulary)});
+                         .multiply_adds = length * width * static_cast<double>(s.vocabulary),
+                         .kept = tokens * (2 * s.width + s.vocabulary + 3)});
   return spec;
 }
 

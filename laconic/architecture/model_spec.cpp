@@ -99,6 +99,12 @@ std::int64_t first_user(const ModelSpec& spec, std::size_t parameter) {
   return found - spec.blocks.begin();
 }
 
+bool is_hidden_matrix(const ModelSpec& spec, std::size_t parameter) {
+  const std::vector<std::int64_t> users = users_of(spec, parameter);
+  return spec.parameters[parameter].sizes.size() == 2 && users.front() > 0 &&
+         users.back() + 1 < block_count(spec);
+}
+
 std::vector<SharedParameters> shared_parameters(const ModelSpec& spec,
                                                 const std::vector<int>& rank_of_block) {
   std::vector<SharedParameters> sets;

@@ -45,6 +45,7 @@ struct BlockSpec {
   std::vector<std::size_t> uses;  // parameters by number, ascending
   std::vector<SeamTensor> out;    // empty: this block returns the loss
   double multiply_adds = 0;       // forward of one sample; what is no matrix product counts nothing
+  std::int64_t kept = 0;          // elements that forward of one sample keeps for backward
 };
 
 struct ModelSpec {
@@ -70,6 +71,10 @@ std::vector<std::int64_t> users_of(const ModelSpec& spec, std::size_t parameter)
 // The first of them. Where several ranks hold a parameter, the one with this block speaks for it,
 // in norms and in checkpoints.
 std::int64_t first_user(const ModelSpec& spec, std::size_t parameter);
+
+// Whether the parameter is a matrix that only blocks between the first and the last use: not of an
+// embedding or a head, which map from or to a vocabulary.
+bool is_hidden_matrix(const ModelSpec& spec, std::size_t parameter);
 
 // Parameters that lie on the same several ranks of a pipeline, all of which add to their gradients.
 struct SharedParameters {

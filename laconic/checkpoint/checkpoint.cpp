@@ -29,6 +29,7 @@ namespace fs = std::filesystem;
 constexpr int kFormat = 1;
 constexpr std::string_view kWriting = ".writing";
 constexpr std::string_view kRemoving = ".removing";
+constexpr std::string_view kBest = "best";
 constexpr const char* kRemedy = "use an older checkpoint";
 
 // Newest first.
@@ -38,16 +39,19 @@ std::vector<fs::path> checkpoints_in(const std::string& folder) {
 }
 
 void write_moments(const std::string& path, const ModelSource& model) {
-  const std::vector<ParameterSpec> parameters =
-      model_spec(model.family, context_of(model.family)).parameters;
+  const ModelSpec spec = model_spec(model.family, context_of(model.family));
+  const std::vector<ParameterSpec>& parameters = spec.parameters;
   std::vector<SafetensorsSpec> specs;
-  for (const char* moment : {"moment1.", "moment2."})
-    for (const ParameterSpec& p : parameters)
-      specs.push_back({moment + p.name, model.dtype, p.sizes});
+  for (const Part part : {Part::moment1, Part::moment2})
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+      if (has_part(model.optimiser, spec, part, p))
+        specs.push_back({(part == Part::moment1 ? "moment1." : "moment2.") + parameters[p].name,
+                         model.dtype, parameters[p].sizes});
   SafetensorsWriter writer(path, std::move(specs));
   for (const Part part : {Part::moment1, Part::moment2})
     for (std::size_t p = 0; p < parameters.size(); ++p)
-      writer.write(bytes_of_tensor(model.tensor(part, p).to(at::kCPU).contiguous()));
+      if (has_part(model.optimiser, spec, part, p))
+        writer.write(bytes_of_tensor(model.tensor(part, p).to(at::kCPU).contiguous()));
   writer.commit();
 }
 
@@ -65,6 +69,33 @@ std::string checksum_of_state(nlohmann::json state) {
   Checksum sum;
   sum.update(as_bytes(std::span(text.data(), text.size())));
   return sum.hex();
+}
+
+nlohmann::ordered_json json_of(const ValidationState& validation) {
+  nlohmann::ordered_json json = {{"stale", validation.stale}};
+  if (validation.reference) json["reference"] = *validation.reference;
+  if (!validation.best_loss) return json;
+  json["best_loss"] = *validation.best_loss;
+  json["best_step"] = validation.best_step;
+  return json;
+}
+
+// Absent before the first evaluation, and in checkpoints of older programs.
+ValidationState validation_of(const nlohmann::json& state, const std::string& folder) {
+  ValidationState validation;
+  if (!state.contains("validation")) return validation;
+  try {
+    const nlohmann::json& json = state["validation"];
+    validation.stale = json.at("stale").get<std::int64_t>();
+    if (json.contains("reference")) validation.reference = json["reference"].get<double>();
+    if (!json.contains("best_loss")) return validation;
+    validation.best_loss = json["best_loss"].get<double>();
+    validation.best_step = json.at("best_step").get<std::int64_t>();
+  } catch (const nlohmann::json::exception&) {
+    throw FileError(folder + "/state.json", "validation", "is not what this program writes",
+                    kRemedy);
+  }
+  return validation;
 }
 
 void write_state(const fs::path& folder, const CheckpointSpec& spec, Dtype dtype,
@@ -87,6 +118,8 @@ void write_state(const fs::path& folder, const CheckpointSpec& spec, Dtype dtype
                                  {"data_xxh3", spec.data_xxh3},
                                  {"files", files},
                                  {"config", spec.config_toml}};
+  if (state.validation.best_loss || state.validation.stale > 0)
+    json["validation"] = json_of(state.validation);
   if (!spec.pipeline.empty()) json["pipeline"] = spec.pipeline;
   if (!spec.steering.empty()) json["steering"] = spec.steering;
   json["xxh3"] = checksum_of_state(json);
@@ -94,13 +127,15 @@ void write_state(const fs::path& folder, const CheckpointSpec& spec, Dtype dtype
 }
 
 // Later ones than `step` are not ours to count or remove: damaged, or of another attempt.
-void remove_old(const CheckpointSpec& spec, std::int64_t step) {
+void remove_old(const CheckpointSpec& spec, std::int64_t step, const std::string& best) {
   std::vector<fs::path> old;
   for (const auto& entry : fs::directory_iterator(spec.folder))
     if (entry.path().extension() == kRemoving) old.push_back(entry.path());  // of a killed run
   std::int64_t kept = 0;
   for (const fs::path& path : checkpoints_in(spec.folder))
-    if (spec.keep > 0 && *step_of_folder(path) <= step && ++kept > spec.keep) old.push_back(path);
+    if (spec.keep > 0 && *step_of_folder(path) <= step && path.filename() != best &&
+        ++kept > spec.keep)
+      old.push_back(path);
   for (const fs::path& path : old) {
     try {
       remove_checkpoint(path.string());
@@ -165,8 +200,9 @@ void load_moments(const std::string& path, const Weights& weights, OptimiserStat
   for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
     load("moment1." + weights.parameters[i].name, weights.parameters[i].value,
          optimiser.moment1[i]);
-    load("moment2." + weights.parameters[i].name, weights.parameters[i].value,
-         optimiser.moment2[i]);
+    if (optimiser.moment2[i].defined())
+      load("moment2." + weights.parameters[i].name, weights.parameters[i].value,
+           optimiser.moment2[i]);
   }
 }
 
@@ -182,10 +218,15 @@ void remove_checkpoint(const std::string& folder) {
   fs::remove_all(removing);
 }
 
-ModelSource source_of(const Weights& weights, const OptimiserState& optimiser) {
+bool has_part(OptimiserKind optimiser, const ModelSpec& spec, Part part, std::size_t p) {
+  return part != Part::moment2 || moment_count(optimiser, is_hidden_matrix(spec, p)) == 2;
+}
+
+ModelSource source_of(const Weights& weights, const OptimiserState& optimiser, OptimiserKind kind) {
   return {
       .family = weights.family,
       .dtype = dtype_of(weights.dtype()),
+      .optimiser = kind,
       .tensor = [&](Part part, std::size_t p) {
         if (part == Part::value) return weights.value(p).detach();
         return (part == Part::moment1 ? optimiser.moment1 : optimiser.moment2)[weights.places[p]];
@@ -214,8 +255,37 @@ std::string save_checkpoint(const CheckpointSpec& spec, const ModelSource& model
     fs::remove_all(writing, ignored);
     throw;
   }
-  remove_old(spec, state.step);
+  const bool has_best = spec.keeps_best && state.validation.best_loss;
+  if (has_best) point_to_best(spec.folder, state.validation);
+  remove_old(spec, state.step, has_best ? step_folder_name(state.validation.best_step) : "");
   return final.string();
+}
+
+// A link is made under another name and renamed, so that there is always one or the other.
+void point_to_best(const std::string& folder, const ValidationState& validation) {
+  const fs::path link = fs::path(folder) / kBest;
+  const std::string target = step_folder_name(validation.best_step);
+  std::error_code ignored;
+  if (!validation.best_loss || !is_checkpoint((fs::path(folder) / target).string())) {
+    fs::remove(link, ignored);
+    return;
+  }
+  if (fs::read_symlink(link, ignored) == target) return;
+  const fs::path making = link.string() + std::string(kWriting);
+  fs::remove(making, ignored);
+  std::error_code error;
+  fs::create_directory_symlink(target, making, error);
+  if (!error) fs::rename(making, link, error);
+  if (error) throw SystemError(link.string(), "link", error.value());
+  sync_folder(folder);
+}
+
+std::string best_checkpoint(const std::string& folder) {
+  const fs::path link = fs::path(folder) / kBest;
+  if (!is_checkpoint(link.string()))
+    throw FileError(link.string(), "", "does not exist",
+                    "runs with checkpoint.best = true make it at the first evaluation");
+  return fs::weakly_canonical(link).string();
 }
 
 void verify_checkpoint(const std::string& folder) {
@@ -253,7 +323,8 @@ bool is_checkpoint(const std::string& folder) {
   return fs::exists(folder + "/state.json");
 }
 
-void load_checkpoint(const std::string& folder, Weights& weights, TrainState& state) {
+void load_checkpoint(const std::string& folder, Weights& weights, TrainState& state,
+                     OptimiserKind kind) {
   const nlohmann::json json = read_state(folder);
   const std::string_view dtype = to_text(dtype_of(weights.dtype()));
   if (json["dtype"] != dtype)
@@ -262,13 +333,14 @@ void load_checkpoint(const std::string& folder, Weights& weights, TrainState& st
                     "set run.dtype to the checkpoint's, or begin a new run with model.start");
   read_weights(folder, weights);
   const at::NoGradGuard no_grad;
-  state.optimiser = make_optimiser_state(weights.parameters);
+  state.optimiser = make_optimiser_state(weights.parameters, kind);
   load_moments(folder + "/optimiser.safetensors", weights, state.optimiser);
   state.step = json["step"].get<std::int64_t>();
   state.position = json["position"].get<std::int64_t>();
   state.skipped = json["skipped"].get<std::int64_t>();
   state.skipped_in_a_row = json["skipped_in_a_row"].get<std::int64_t>();
   state.optimiser.updates = json["updates"].get<std::int64_t>();
+  state.validation = validation_of(json, folder);
 }
 
 }  // namespace laconic

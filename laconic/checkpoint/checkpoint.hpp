@@ -3,10 +3,11 @@
 //   FOLDER/step-00000100/
 //     config.json model.safetensors     the model, as Hugging Face reads it
 //     vocab.json merges.txt ...         the tokeniser, when the data has one
-//     optimiser.safetensors             "moment1.NAME", "moment2.NAME"
+//     optimiser.safetensors             "moment1.NAME", "moment2.NAME", as far as there are any
 //     rank-00003.safetensors            what rank 3 alone remembers, if anything (rank_state.hpp)
 //     rank-00003.pp.*                   and its ends of links (runtime/link_registry.hpp)
 //     state.json                        step, data position, check sums of all files
+//   FOLDER/best -> step-00000100        that with the least validation loss, if that is asked for
 //
 // Parameters and moments are those of the whole model, whatever part of it a
 // rank held: a checkpoint does not depend on the mesh that made it.
@@ -21,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "laconic/checkpoint/validation_state.hpp"
 #include "laconic/model/hugging_face.hpp"
 #include "laconic/update/optimiser.hpp"
 
@@ -32,15 +34,17 @@ struct TrainState {
   std::int64_t position = 0;  // samples consumed, over all ranks
   std::int64_t skipped = 0;   // steps whose update was left out
   std::int64_t skipped_in_a_row = 0;
+  ValidationState validation;
   OptimiserState optimiser;
 };
 
 struct CheckpointSpec {
-  std::string folder;            // holds the step-... folders
-  std::int64_t keep = 0;         // newest that stay; 0: all
-  FolderFacts facts;             // for config.json
-  std::string data_xxh3;         // of the training set; empty: not known
-  std::string config_toml;       // the run's configuration, kept for the reader
+  std::string folder;       // holds the step-... folders
+  std::int64_t keep = 0;    // newest that stay; 0: all
+  bool keeps_best = false;  // that of state.validation.best_step stays, too; `best` leads there
+  FolderFacts facts;        // for config.json
+  std::string data_xxh3;    // of the training set; empty: not known
+  std::string config_toml;  // the run's configuration, kept for the reader
   std::string tokeniser_folder;  // copied along; may be empty
   std::string pipeline;  // what was decided about it (train/pipeline_plan.hpp); may be empty
   std::string steering;  // and about its messages since (steer/steering.hpp); may be empty
@@ -53,14 +57,23 @@ enum class Part : std::uint8_t { value, moment1, moment2 };
 struct ModelSource {
   Family family;
   Dtype dtype = Dtype::f32;
+  OptimiserKind optimiser = OptimiserKind::adamw;  // says which moments there are
   std::function<at::Tensor(Part part, std::size_t p)> tensor;
 };
+// Whether the algorithm keeps this part of parameter `p`.
+bool has_part(OptimiserKind optimiser, const ModelSpec& spec, Part part, std::size_t p);
 // Requires: all blocks are held here.
-ModelSource source_of(const Weights& weights, const OptimiserState& optimiser);
+ModelSource source_of(const Weights& weights, const OptimiserState& optimiser,
+                      OptimiserKind kind = OptimiserKind::adamw);
 
 // Returns the folder of the new checkpoint. Throws SystemError (a full disk): what was there stays.
 std::string save_checkpoint(const CheckpointSpec& spec, const ModelSource& model,
                             const TrainState& state);
+
+// Makes FOLDER/best lead to the checkpoint of that step; to nothing, if there is none.
+void point_to_best(const std::string& folder, const ValidationState& validation);
+// The checkpoint that FOLDER/best leads to. Throws FileError when there is none.
+std::string best_checkpoint(const std::string& folder);
 
 // Checks every file against state.json. Throws FileError, SystemError.
 void verify_checkpoint(const std::string& folder);
@@ -86,7 +99,8 @@ bool is_checkpoint(const std::string& folder);  // has a state.json
 
 // Parameters and state, in place; of a part of the model only what it holds. Throws FileError when
 // the dtype differs: going on in another precision is not going on. Requires: weights of the
-// checkpoint's family.
-void load_checkpoint(const std::string& folder, Weights& weights, TrainState& state);
+// checkpoint's family; an optimiser that keeps the same moments.
+void load_checkpoint(const std::string& folder, Weights& weights, TrainState& state,
+                     OptimiserKind kind = OptimiserKind::adamw);
 
 }  // namespace laconic

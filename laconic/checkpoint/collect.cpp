@@ -49,10 +49,11 @@ std::vector<int> givers(const PipelinePlan& plan, const ModelSpec& spec) {
 class Collector {
  public:
   Collector(World& world, const PipelinePlan& plan, const Weights& weights,
-            const OptimiserState& optimiser, std::uint64_t number)
+            const OptimiserState& optimiser, OptimiserKind kind, std::uint64_t number)
       : world_(world),
         weights_(weights),
         optimiser_(optimiser),
+        kind_(kind),
         number_(number),
         dtype_(dtype_of(weights.dtype())),
         givers_(givers(plan, weights.spec)),
@@ -81,7 +82,8 @@ class Collector {
   void ask_until(std::size_t at) {
     for (; next_ < std::size(kParts) * specs_.size(); ++next_) {
       const std::size_t p = next_ % specs_.size();
-      if (givers_[p] == 0) continue;
+      if (givers_[p] == 0 || !has_part(kind_, weights_.spec, kParts[next_ / specs_.size()], p))
+        continue;
       const bool has_more = last_asked_ > at;
       if (has_more && under_way_ + bytes_of_parameter(p) > kMostAhead) return;
       ask(next_, p);
@@ -102,6 +104,7 @@ class Collector {
   World& world_;
   const Weights& weights_;
   const OptimiserState& optimiser_;
+  const OptimiserKind kind_;
   const std::uint64_t number_;
   const Dtype dtype_;
   const std::vector<int> givers_;  // by parameter
@@ -128,10 +131,12 @@ std::pair<Part, std::size_t> parse_tensor_request(ByteView bytes, const Weights&
 }  // namespace
 
 ModelSource collecting_source(World& world, const PipelinePlan& plan, const Weights& weights,
-                              const OptimiserState& optimiser, std::uint64_t number) {
-  const auto collector = std::make_shared<Collector>(world, plan, weights, optimiser, number);
+                              const OptimiserState& optimiser, OptimiserKind kind,
+                              std::uint64_t number) {
+  const auto collector = std::make_shared<Collector>(world, plan, weights, optimiser, kind, number);
   return {.family = weights.family,
           .dtype = dtype_of(weights.dtype()),
+          .optimiser = kind,
           .tensor = [collector](Part part, std::size_t p) { return collector->tensor(part, p); }};
 }
 
@@ -139,8 +144,9 @@ void give(World& world, const Weights& weights, const OptimiserState& optimiser,
           std::uint64_t number) {
   if (world.dp_member() != 0) return;
   std::size_t left = 0;
-  for (const Parameter& parameter : weights.parameters)
-    if (!is_copy(weights, parameter)) left += std::size(kParts);
+  for (std::size_t p = 0; p < weights.parameters.size(); ++p)
+    if (!is_copy(weights, weights.parameters[p]))
+      left += optimiser.moment2[p].defined() ? std::size(kParts) : std::size(kParts) - 1;
   for (; left > 0; --left) {
     const Bytes request = world.recv_from_decider(tag_of(CollectMessage::request, number));
     const auto [part, place] = parse_tensor_request(request, weights);

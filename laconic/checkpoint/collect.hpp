@@ -17,7 +17,8 @@ namespace laconic {
 // On rank 0: give() runs on the others meanwhile. Throws PeerLost, Timeout.
 // Requires: everything outlives the source; `number` is new with every collection.
 ModelSource collecting_source(World& world, const PipelinePlan& plan, const Weights& weights,
-                              const OptimiserState& optimiser, std::uint64_t number);
+                              const OptimiserState& optimiser, OptimiserKind kind,
+                              std::uint64_t number);
 // On all others.
 void give(World& world, const Weights& weights, const OptimiserState& optimiser,
           std::uint64_t number);

@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <set>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
@@ -39,38 +38,12 @@ Family configured_family(const RunConfig& config, std::int64_t vocabulary) {
   return family_of(m, vocabulary);
 }
 
-// Parameters, gradients and both moments, and what forward keeps of each block at the very least. A
-// run that cannot fit is refused here, before the system runs out of memory and kills somebody.
-void require_memory(const RunConfig& config, const ModelSpec& spec, const HeldBlocks& held,
-                    std::int64_t memory_bytes) {
-  if (memory_bytes == 0 || config.run.device != Device::cpu) return;
-  std::set<std::size_t> used;
-  std::int64_t kept = 0;  // elements of a sample
-  for (std::size_t b = 0; b < spec.blocks.size(); ++b) {
-    if (!held.empty() && !held[b]) continue;
-    used.insert(spec.blocks[b].uses.begin(), spec.blocks[b].uses.end());
-    for (const SeamTensor& tensor : spec.blocks[b].out) kept += elements_of(tensor);
-  }
-  double parameters = 0;
-  for (const std::size_t p : used)
-    parameters += static_cast<double>(elements_of(spec.parameters[p]));
-  const auto item = static_cast<double>(bytes_of(config.run.dtype));
-  const std::int64_t samples = config.microbatch_size();
-  const double activations = static_cast<double>(samples * kept) * item;
-  const double needed = 4 * parameters * item + activations;
-  if (needed <= static_cast<double>(memory_bytes)) return;
-  throw ConfigError(fmt::format(
-      "this run needs at least {}, {} for {} parameters and {} for a microbatch of {}; the machine "
-      "has {}",
-      human_bytes(needed), human_bytes(4 * parameters * item), human_count(parameters),
-      human_bytes(activations), samples, human_bytes(static_cast<double>(memory_bytes))));
-}
-
 // Old checkpoints stand in the way: they go once everything else is known to be fine, if the user
 // said so.
-void replace_old(const RunConfig& config, const StartOptions& options, Start& start) {
-  refuse(check_vacant(config.run.folder, options.resume, options.overwrite));
-  start.replaced = checkpoints_in_the_way(config.run.folder, options.resume);
+void replace_old(const RunConfig& config, const std::string& resume, const StartOptions& options,
+                 Start& start) {
+  refuse(check_vacant(config.run.folder, resume, options.overwrite));
+  start.replaced = checkpoints_in_the_way(config.run.folder, resume);
 }
 
 std::string newest_good(const std::string& folder, Start& start) {
@@ -94,27 +67,48 @@ std::string checkpoint_to_resume(const RunConfig& config, const StartOptions& op
   }
   if (options.resume == kResumeAuto) return newest_good(checkpoints_folder(config), start);
   if (options.resume == kResumeNone) {
-    replace_old(config, options, start);
+    replace_old(config, options.resume, options, start);
     return "";
   }
-  std::string checkpoint = options.resume;
+  std::string checkpoint =
+      options.resume == kResumeBest ? best_checkpoint(checkpoints_folder(config)) : options.resume;
   if (const std::optional<std::string> meant = checkpoints_meant(checkpoint)) {
     checkpoint = newest_good(*meant, start);
     if (checkpoint.empty()) throw FileError(options.resume, "", "holds no checkpoint");
+    replace_old(config, options.resume, options, start);
   } else {
     verify_checkpoint(checkpoint);
+    replace_old(config, checkpoint, options, start);
   }
-  replace_old(config, options, start);
   return checkpoint;
+}
+
+// Moments mean something to the algorithm that made them alone; those of adam and adamw are the
+// same.
+Problems compare_optimisers(const std::string& checkpoint, const RunConfig& config) {
+  const auto moments_of = [](OptimiserKind kind) {
+    return kind == OptimiserKind::adam ? OptimiserKind::adamw : kind;
+  };
+  RunConfig before;
+  apply_toml(read_checkpoint_info(checkpoint).config_toml, checkpoint, before);
+  const OptimiserKind then = before.optimiser.kind, now = config.optimiser.kind;
+  if (moments_of(then) == moments_of(now)) return {};
+  return {{"optimiser.kind",
+           fmt::format("kind = \"{}\", and {} has the moments of \"{}\": go on with that, or begin "
+                       "a new run from its weights with model.start",
+                       name_in(kOptimiserKindNames, now), checkpoint,
+                       name_in(kOptimiserKindNames, then))}};
 }
 
 void continue_from(const std::string& checkpoint, const RunConfig& config, const Family& family,
                    const HeldBlocks& held, const DataFacts& data, Start& start) {
   const Family found = read_family(checkpoint);
-  refuse(compare(found, family, checkpoint));
+  Problems problems = compare(found, family, checkpoint);
+  append(problems, compare_optimisers(checkpoint, config));
+  refuse(problems);
   // What is found has its own epsilon.
   start.weights = make_empty_weights(found, tensor_options(config), held, config.model.context);
-  load_checkpoint(checkpoint, start.weights, start.state);
+  load_checkpoint(checkpoint, start.weights, start.state, config.optimiser.kind);
   start.from = checkpoint;
   start.is_resumed = true;
   for (const std::string& change : changes_since(checkpoint, config))
@@ -161,7 +155,6 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
   const ModelSpec spec = model_spec(family, config.model.context);
   refuse(check(spec));
   const HeldBlocks held = held_by ? held_by(family, checkpoint) : HeldBlocks();
-  require_memory(config, spec, held, options.memory_bytes);
   if (!checkpoint.empty()) {
     continue_from(checkpoint, config, family, held, data, start);
     return start;
@@ -175,7 +168,7 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
     read_weights(config.model.start, start.weights);
     start.from = config.model.start;
   }
-  start.state.optimiser = make_optimiser_state(start.weights.parameters);
+  start.state.optimiser = make_optimiser_state(start.weights.parameters, config.optimiser.kind);
   return start;
 }
 

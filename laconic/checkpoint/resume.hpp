@@ -11,10 +11,9 @@
 namespace laconic {
 
 struct StartOptions {
-  std::string resume = "none";    // "none", "auto", or the folder of a checkpoint or a run
-  bool follows = false;           // another rank has decided: `resume` is "none" or a folder
-  bool overwrite = false;         // later checkpoints in the same folder may be thrown away
-  std::int64_t memory_bytes = 0;  // what the machine has; 0: unknown
+  std::string resume = "none";  // "none", "auto", "best", or the folder of a checkpoint or a run
+  bool follows = false;         // another rank has decided: `resume` is "none" or a folder
+  bool overwrite = false;       // later checkpoints in the same folder may be thrown away
 };
 
 // Which blocks this rank shall hold, once the model is known, and which checkpoint it goes on from,
@@ -39,6 +38,7 @@ at::TensorOptions tensor_options(const RunConfig& config);
 struct DataFacts {
   std::int64_t vocabulary = 0;  // 0: unknown
   std::string xxh3;             // empty: unknown
+  std::uint64_t tokens = 0;
 };
 
 // Finds or makes the model; the data's vocabulary counts when model.vocabulary is 0.

@@ -40,7 +40,8 @@ void add_summary(CLI::App& verb, std::string& json) {
 
 void add_model(CLI::App& verb, ModelArguments& model) {
   verb.add_option("MODEL", model.path,
-                  "checkpoint, run folder (its newest checkpoint), or Hugging Face GPT-2 folder")
+                  "checkpoint, run folder (its newest checkpoint), RUN/best, or Hugging Face GPT-2 "
+                  "folder")
       ->required();
   verb.add_option("--device", model.device, "where tensors live")
       ->check(CLI::IsMember(names_in(kDeviceNames)))
@@ -209,9 +210,10 @@ class Parser {
     CLI::App& verb = add_verb("train", "train a model as a configuration says", train_);
     add_config(verb, train_.config);
     verb.add_option("--resume", train_.resume,
-                    "none: begin anew; auto: continue from the newest good checkpoint, if any; or "
-                    "a checkpoint, or the folder of a run: its newest good one")
-        ->type_name("none|auto|FOLDER")
+                    "none: begin anew; auto: continue from the newest good checkpoint, if any; "
+                    "best: from the one with the least validation loss; or a checkpoint, or the "
+                    "folder of a run: its newest good one")
+        ->type_name("none|auto|best|FOLDER")
         ->capture_default_str();
     verb.add_flag("--overwrite", train_.overwrite, "throw away an older run in the same folder");
     verb.add_option("--ranks", train_.ranks,

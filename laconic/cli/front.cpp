@@ -136,6 +136,7 @@ int run_config(const ConfigCommand& command) {
 nlohmann::ordered_json to_json(const PartReport& part) {
   return {{"prefix", part.prefix},
           {"documents", part.documents},
+          {"prompts", part.prompts},
           {"tokens", part.tokens},
           {"bytes", part.bytes}};
 }
@@ -165,6 +166,9 @@ std::string describe(const PrepareReport& report) {
       with_commas(report.vocabulary), report.tokens_per_byte(),
       human_bytes(static_cast<double>(report.bytes())), human_seconds(report.seconds),
       report.megabytes_per_second(), report.tokeniser_folder);
+  if (const std::uint64_t prompts = report.train.prompts + report.valid.prompts; prompts > 0)
+    text += fmt::format("{} documents are prompts and completions: training asks for the latter\n",
+                        with_commas(static_cast<std::int64_t>(prompts)));
   if (!report.note.empty()) text += "note: " + report.note + "\n";
   return text;
 }

@@ -27,8 +27,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A run folder stands for its newest good checkpoint; anything else for itself.
+// A run folder stands for its newest good checkpoint, RUN/best for its best; anything else for
+// itself.
 std::string model_folder(const std::string& path) {
+  if (!fs::exists(path) && fs::path(path).filename() == "best" &&
+      fs::is_directory(fs::path(path).parent_path() / "checkpoints"))
+    return model_folder(best_checkpoint((fs::path(path).parent_path() / "checkpoints").string()));
   if (!fs::exists(path))
     throw FileError(path, "", "does not exist",
                     "give a checkpoint, a run folder or a Hugging Face folder");
@@ -248,7 +252,7 @@ int run_evaluate(const EvaluateCommand& command) {
   const std::vector<std::int32_t> bytes_of_token = token_bytes(command.data);
   const Evaluation e = evaluate(
       [&](const Batch& batch, std::uint64_t) { return forward_loss(weights, batch); }, data,
-      {.task = Causal{},
+      {.task = data.has_prompts() ? Task(Completion{}) : Task(Causal{}),
        .samples = command.samples,
        .batch = command.batch,
        .device = weights.device(),

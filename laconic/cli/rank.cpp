@@ -12,6 +12,7 @@
 #include "laconic/cli/flights.hpp"
 #include "laconic/cli/transport_table.hpp"
 #include "laconic/config/read.hpp"
+#include "laconic/data/sidecar.hpp"
 #include "laconic/engine/preflight.hpp"
 #include "laconic/file/checksum.hpp"
 #include "laconic/file/mapped_file.hpp"
@@ -83,7 +84,12 @@ std::string content_of(const std::string& prefix) {
     Checksum sum;
     sum.update(bytes.first(std::min(kRead, bytes.size())));
     sum.update(bytes.last(std::min(kRead, bytes.size())));
-    return fmt::format("{} bytes, xxh3 of both ends {}", bytes.size(), sum.hex());
+    const std::optional<Sidecar> sidecar = read_sidecar(prefix);
+    return fmt::format("{} bytes, xxh3 of both ends {}{}", bytes.size(), sum.hex(),
+                       sidecar && sidecar->prompts > 0
+                           ? fmt::format(", {} prompts, xxh3 of the index {}", sidecar->prompts,
+                                         checksum_of_file(prefix + ".idx"))
+                           : "");
   } catch (const std::exception&) {
     return "cannot be read";
   }
@@ -92,6 +98,7 @@ std::string content_of(const std::string& prefix) {
 // What has to be the same everywhere: not how a machine is equipped, or where its files are.
 std::string common_text(RunConfig config) {
   config.run.threads = 0;
+  config.run.memory = 0;
   config.run.folder = "";
   config.network.interface.clear();
   config.data.train = content_of(config.data.train);

@@ -73,9 +73,8 @@ int run_train(const TrainCommand& command) {
                        .steps = config.train.steps,
                        .round_steps = std::max<std::int64_t>(config.local.steps, 1)});
   const TrainOptions options{.config = config,
-                             .start = {.resume = command.resume,
-                                       .overwrite = command.overwrite,
-                                       .memory_bytes = usable_memory()},
+                             .start = {.resume = command.resume, .overwrite = command.overwrite},
+                             .memory_bytes = usable_memory(),
                              .stop_signal = pending_interruption,
                              .step_begins = note_step};
   const TrainSummary summary = train_somehow(options, place);

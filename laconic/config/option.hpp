@@ -31,16 +31,33 @@ inline constexpr auto kNonFiniteNames =
     std::to_array<Named<NonFinite>>({{NonFinite::stop, "stop"}, {NonFinite::skip, "skip"}});
 
 // optimiser.kind
-enum class OptimiserKind : std::uint8_t { adamw };
+enum class OptimiserKind : std::uint8_t { adamw, adam, sgd, lion, muon };
 inline constexpr auto kOptimiserKindNames =
-    std::to_array<Named<OptimiserKind>>({{OptimiserKind::adamw, "adamw"}});
+    std::to_array<Named<OptimiserKind>>({{OptimiserKind::adamw, "adamw"},
+                                         {OptimiserKind::adam, "adam"},
+                                         {OptimiserKind::sgd, "sgd"},
+                                         {OptimiserKind::lion, "lion"},
+                                         {OptimiserKind::muon, "muon"}});
+
+// optimiser.muon_scale: how the rate of a matrix depends on its shape
+enum class MuonScale : std::uint8_t { match_adamw, original };
+inline constexpr auto kMuonScaleNames = std::to_array<Named<MuonScale>>(
+    {{MuonScale::match_adamw, "match_adamw"}, {MuonScale::original, "original"}});
 
 // optimiser.schedule
-enum class LearningRateShape : std::uint8_t { cosine, linear, constant };
+enum class LearningRateShape : std::uint8_t { cosine, linear, constant, wsd };
 inline constexpr auto kLearningRateShapeNames =
     std::to_array<Named<LearningRateShape>>({{LearningRateShape::cosine, "cosine"},
                                              {LearningRateShape::linear, "linear"},
-                                             {LearningRateShape::constant, "constant"}});
+                                             {LearningRateShape::constant, "constant"},
+                                             {LearningRateShape::wsd, "wsd"}});
+
+// optimiser.decay: how the rate falls at the end of a wsd schedule
+enum class DecayShape : std::uint8_t { linear, cosine, one_minus_sqrt };
+inline constexpr auto kDecayShapeNames =
+    std::to_array<Named<DecayShape>>({{DecayShape::linear, "linear"},
+                                      {DecayShape::cosine, "cosine"},
+                                      {DecayShape::one_minus_sqrt, "1-sqrt"}});
 
 // pp.activation.memory, pp.gradient.memory
 enum class LinkMemory : std::uint8_t { none, feedback, delta };

@@ -82,7 +82,7 @@ TEST(Config, EveryNameOfAValueIsReadAndPrintedAgain) {
   RunConfig config;
   NamedKeys keys;
   config.visit(keys);
-  ASSERT_EQ(keys.names.size(), 17U);
+  ASSERT_EQ(keys.names.size(), 19U);
   for (const auto& [key, names] : keys.names)
     for (const std::string& name : names) {
       SCOPED_TRACE(key + " = " + name);
@@ -311,6 +311,37 @@ TEST(Config, NetworkPoliciesAreCheckedTogether) {
        {"dp.gradient.codec: ", "dp.gradient.warmup: ", "network.deadline: ", "local.steps: ",
         "train.steps: train.steps = 1000 is not a multiple of local.steps = 7"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+}
+
+TEST(Config, ImpossibleOptimisersAreRefusedTogether) {
+  RunConfig config;
+  config.data.train = "data";
+  for (const char* set :
+       {"optimiser.kind=muon", "optimiser.lr=0", "optimiser.min_lr=0", "optimiser.muon_lr=0.02",
+        "optimiser.muon_momentum=1", "optimiser.schedule=wsd", "optimiser.decay_length=1001",
+        "dp.gradient.method=compressed_adam", "dp.gradient.warmup=5", "evaluate.patience=2",
+        "evaluate.min_improvement=-1", "checkpoint.best=true", "run.memory=-1"})
+    EXPECT_TRUE(apply_set(set, config).empty()) << set;
+  const std::string text = to_text(check(config));
+  for (const char* part :
+       {"optimiser.muon_lr: muon_lr = 0.02 with lr = 0", "optimiser.muon_momentum: ",
+        "optimiser.decay_length: decay_length = 1001 is longer than the schedule of 1000 steps",
+        "dp.gradient.method: compressed_adam sends the first moment of adamw",
+        "evaluate.patience: patience = 2 with every = 0", "evaluate.min_improvement: ",
+        "checkpoint.best: best = true but data.valid is empty", "run.memory: "})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  RunConfig sgd;
+  sgd.data.train = "data";
+  sgd.optimiser.kind = OptimiserKind::sgd;
+  sgd.optimiser.nesterov = true;
+  EXPECT_TRUE(check(sgd).empty());
+  sgd.optimiser.momentum = 0;
+  sgd.optimiser.decay_length = 0;
+  EXPECT_EQ(to_text(check(sgd)),
+            "optimiser.decay_length: decay_length = 0 is neither a share between 0 and 1 nor a "
+            "whole number of steps\n"
+            "optimiser.nesterov: nesterov = true with momentum = 0: there is no momentum to look "
+            "along");
 }
 
 TEST_F(ConfigFiles, ExtendsIsReadFirstAndSetLast) {

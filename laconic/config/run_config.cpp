@@ -71,7 +71,45 @@ void check_train(Checker& c, const TrainSection& train) {
   c.in_range("train.clip", train.clip, 0, kAnyLarge);
 }
 
-void check_optimiser(Checker& c, const OptimiserSection& optimiser) {
+// The stable part of a wsd schedule may be empty, but the three parts must fit.
+void check_decay(Checker& c, const OptimiserSection& o, std::int64_t end) {
+  const bool is_share = o.decay_length > 0 && o.decay_length < 1;
+  c.require(
+      is_share || (o.decay_length >= 1 && o.decay_length <= 1e15 &&
+                   o.decay_length == std::floor(o.decay_length)),
+      "optimiser.decay_length",
+      fmt::format("decay_length = {} is neither a share between 0 and 1 nor a whole number of "
+                  "steps",
+                  o.decay_length));
+  if (o.schedule != LearningRateShape::wsd || is_share || !(o.decay_length >= 1) || end == 0)
+    return;
+  c.require(o.decay_length <= static_cast<double>(end), "optimiser.decay_length",
+            fmt::format("decay_length = {} is longer than the schedule of {} steps", o.decay_length,
+                        end));
+}
+
+// What belongs to one kind only is looked at for that kind, so that --set optimiser.kind=... works.
+void check_kind(Checker& c, const RunConfig& config) {
+  const OptimiserSection& o = config.optimiser;
+  c.in_range("optimiser.momentum", o.momentum, 0, 1);
+  c.in_range("optimiser.muon_momentum", o.muon_momentum, 0, 1);
+  c.in_range("optimiser.muon_lr", o.muon_lr, 0, kAnyLarge);
+  const std::string_view name = name_in(kOptimiserKindNames, o.kind);
+  c.require(o.kind != OptimiserKind::sgd || !o.nesterov || o.momentum > 0, "optimiser.nesterov",
+            "nesterov = true with momentum = 0: there is no momentum to look along");
+  c.require(o.kind != OptimiserKind::muon || o.muon_lr == 0 || o.lr > 0, "optimiser.muon_lr",
+            fmt::format("muon_lr = {} with lr = 0: it follows the schedule of lr, which says "
+                        "nothing then",
+                        o.muon_lr));
+  c.require(config.dp_gradient.method != GradientMethod::compressed_adam ||
+                o.kind == OptimiserKind::adamw,
+            "dp.gradient.method",
+            fmt::format("compressed_adam sends the first moment of adamw, and optimiser.kind = "
+                        "\"{}\" does not step along that: use method = \"codec\", or adamw",
+                        name));
+}
+
+void check_optimiser(Checker& c, const OptimiserSection& optimiser, const TrainSection& train) {
   c.in_range("optimiser.lr", optimiser.lr, 0, kAnyLarge);
   c.in_range("optimiser.min_lr", optimiser.min_lr, 0, kAnyLarge);
   c.require(optimiser.min_lr <= optimiser.lr || optimiser.schedule == LearningRateShape::constant,
@@ -80,6 +118,7 @@ void check_optimiser(Checker& c, const OptimiserSection& optimiser) {
   c.at_least("optimiser.warmup", optimiser.warmup.steps, 0);
   c.in_range("optimiser.warmup", optimiser.warmup.share, 0, 1);
   c.at_least("optimiser.decay_steps", optimiser.decay_steps, 0);
+  check_decay(c, optimiser, optimiser.decay_steps > 0 ? optimiser.decay_steps : train.steps);
   c.in_range("optimiser.beta1", optimiser.beta1, 0, 1);
   c.in_range("optimiser.beta2", optimiser.beta2, 0, 1);
   c.require(optimiser.epsilon > 0 && std::isfinite(optimiser.epsilon), "optimiser.epsilon",
@@ -219,6 +258,19 @@ void check_pipeline(Checker& c, const RunConfig& config) {
   check_tied(c, config.embedding_tied);
 }
 
+// What needs evaluations to go by.
+void check_validation(Checker& c, const RunConfig& config) {
+  const EvaluateSection& evaluate = config.evaluate;
+  c.at_least("evaluate.patience", evaluate.patience, 0);
+  c.in_range("evaluate.min_improvement", evaluate.min_improvement, 0, kAnyLarge);
+  c.require(evaluate.patience <= 0 || evaluate.every > 0, "evaluate.patience",
+            fmt::format("patience = {} with every = 0: there is one evaluation, at the end, and "
+                        "nothing to stop",
+                        evaluate.patience));
+  c.require(!config.checkpoint.best || !config.data.valid.empty(), "checkpoint.best",
+            "best = true but data.valid is empty: nothing says which checkpoint is the best");
+}
+
 void check_network(Checker& c, const RunConfig& config) {
   const NetworkSection& network = config.network;
   c.at_least("network.port", network.port, 0);
@@ -354,6 +406,7 @@ Problems check(const RunConfig& config) {
   c.at_least("run.seed", config.run.seed, 0);
   c.at_least("run.threads", config.run.threads, 0);
   c.at_most("run.threads", config.run.threads, 4096);
+  c.at_least("run.memory", config.run.memory, 0);
   check_model(c, config.model);
   c.require(!config.data.train.empty(), "data.train",
             "no training data: give the prefix that `laconic prepare` wrote");
@@ -362,11 +415,13 @@ Problems check(const RunConfig& config) {
   check_shards(c, config);
   check_pipeline(c, config);
   if (config.model.start.empty()) append(c.problems, check_stages(config, config.model.layers));
-  check_optimiser(c, config.optimiser);
+  check_optimiser(c, config.optimiser, config.train);
+  check_kind(c, config);
   c.at_least("evaluate.every", config.evaluate.every, 0);
   c.at_least("evaluate.samples", config.evaluate.samples, 0);
   c.require(config.evaluate.every == 0 || !config.data.valid.empty(), "evaluate.every",
             fmt::format("every = {} but data.valid is empty", config.evaluate.every));
+  check_validation(c, config);
   c.at_least("checkpoint.every", config.checkpoint.every, 0);
   c.at_least("checkpoint.keep", config.checkpoint.keep, 0);
   c.at_least("report.every", config.report.every, 1);

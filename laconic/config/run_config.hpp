@@ -36,6 +36,7 @@ struct RunSection {
   Device device = Device::cpu;
   Dtype dtype = Dtype::f32;
   std::int64_t threads = 0;
+  std::int64_t memory = 0;
 
   template <class V>
   void visit(V& v) {
@@ -44,6 +45,9 @@ struct RunSection {
     v("device", device, "where tensors live", kDeviceNames);
     v("dtype", dtype, "of parameters and arithmetic", kRunDtypeNames);
     v("threads", threads, "compute threads; 0: one per available core");
+    v("memory", memory,
+      "bytes that the ranks of one machine may need together, by estimate; 0: what the machine or "
+      "its container has");
   }
 };
 
@@ -80,6 +84,7 @@ struct DataSection {
   std::string valid = "";
   bool shuffle = true;
   std::int64_t shards = 0;
+  bool mask_prompts = true;
 
   template <class V>
   void visit(V& v) {
@@ -91,6 +96,8 @@ struct DataSection {
       "each; "
       "0: mesh.dp where links remember samples, which must then come to the same ranks again, "
       "elsewhere 1");
+    v("mask_prompts", mask_prompts,
+      "the loss is over completions alone, where the data has prompts and completions");
   }
 };
 
@@ -121,47 +128,82 @@ struct OptimiserSection {
   LearningRateShape schedule = LearningRateShape::cosine;
   StepsOrShare warmup = 100;
   std::int64_t decay_steps = 0;
+  DecayShape decay = DecayShape::linear;
+  double decay_length = 0.1;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double muon_lr = 0;
+  double muon_momentum = 0.95;
+  MuonScale muon_scale = MuonScale::match_adamw;
 
   template <class V>
   void visit(V& v) {
-    v("kind", kind, "algorithm", kOptimiserKindNames);
+    v("kind", kind,
+      "algorithm; adam: weight decay is a part of the gradient; muon: matrices inside the layers, "
+      "and adamw for all else",
+      kOptimiserKindNames);
     v("lr", lr, "learning rate after warm-up");
     v("min_lr", min_lr, "learning rate at the end of the schedule");
-    v("schedule", schedule, "shape between lr and min_lr", kLearningRateShapeNames);
+    v("schedule", schedule,
+      "shape between lr and min_lr; constant: stays at lr; wsd: stays at lr and decays at the end",
+      kLearningRateShapeNames);
     v("warmup", warmup,
       "steps of linear growth from 0 to lr; below 1: that share of the schedule's steps");
     v("decay_steps", decay_steps, "step at which min_lr is reached; 0: train.steps");
-    v("beta1", beta1, "decay of the first moment");
-    v("beta2", beta2, "decay of the second moment");
-    v("epsilon", epsilon, "added to the root of the second moment");
-    v("weight_decay", weight_decay, "decoupled; not on one-dimensional parameters");
+    v("decay", decay, "wsd: shape of the decay", kDecayShapeNames);
+    v("decay_length", decay_length,
+      "wsd: length of the decay; below 1: a share of the schedule, otherwise steps");
+    v("beta1", beta1, "decay of the first moment; lion: of what the update takes from it");
+    v("beta2", beta2, "decay of the second moment; lion: of its only moment");
+    v("epsilon", epsilon, "adamw, adam: added to the root of the second moment");
+    v("weight_decay", weight_decay,
+      "decoupled (adamw, lion, muon) or added to the gradient (adam, sgd); not on one-dimensional "
+      "parameters");
+    v("momentum", momentum, "sgd: decay of the sum of gradients");
+    v("nesterov", nesterov, "sgd: step from where the momentum leads");
+    v("muon_lr", muon_lr, "muon: learning rate of its matrices after warm-up; 0: lr");
+    v("muon_momentum", muon_momentum, "muon: decay of the sum of gradients");
+    v("muon_scale", muon_scale,
+      "muon: rate by shape; match_adamw: 0.2 sqrt(larger side), for a lr that suits adamw; "
+      "original: sqrt(max(1, outputs / inputs))",
+      kMuonScaleNames);
   }
 };
 
 struct EvaluateSection {
   std::int64_t every = 0;
   std::int64_t samples = 0;
+  std::int64_t patience = 0;
+  double min_improvement = 0;
 
   template <class V>
   void visit(V& v) {
     v("every", every, "steps between evaluations; 0: only at the end");
     v("samples", samples, "validation samples per evaluation; 0: all");
+    v("patience", patience,
+      "evaluations in a row without improvement that end the run (early stopping); 0: never");
+    v("min_improvement", min_improvement,
+      "patience: by how much, at least, the validation loss must fall to count as improved");
   }
 };
 
 struct CheckpointSection {
   std::int64_t every = 0;
   std::int64_t keep = 3;
+  bool best = false;
   bool at_end = true;
 
   template <class V>
   void visit(V& v) {
     v("every", every, "steps between checkpoints; 0: only at the end and on interruption");
     v("keep", keep, "newest checkpoints that stay; 0: all");
+    v("best", best,
+      "also after each evaluation that is the best so far; that checkpoint stays, and "
+      "FOLDER/checkpoints/best leads to it");
     v("at_end", at_end,
       "also when all steps are done; false: for measuring, where nobody wants it");
   }

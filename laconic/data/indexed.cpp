@@ -156,6 +156,51 @@ Index::Range Index::document(std::uint64_t d) const {
           first_token(static_cast<std::uint64_t>(item<std::int64_t>(marks_, d + 1)))};
 }
 
+namespace {
+
+// The first number in [0, count) of which `holds` is true; it stays true from there on.
+template <class Holds>
+std::uint64_t first_that(std::uint64_t count, const Holds& holds) {
+  std::uint64_t begin = 0;
+  while (count > 0) {
+    const std::uint64_t half = count / 2;
+    if (holds(begin + half)) {
+      count = half;
+    } else {
+      begin += half + 1;
+      count -= half + 1;
+    }
+  }
+  return begin;
+}
+
+}  // namespace
+
+// Empty sequences hold no token.
+std::uint64_t Index::sequence_at(std::uint64_t token) const {
+  return first_that(sequences_, [&](std::uint64_t s) { return first_token(s + 1) > token; });
+}
+
+bool Index::ends_document(std::uint64_t sequence) const {
+  const auto next = static_cast<std::int64_t>(sequence + 1);
+  const std::uint64_t count = marks_.size() / 8;
+  const std::uint64_t found =
+      first_that(count, [&](std::uint64_t d) { return item<std::int64_t>(marks_, d) >= next; });
+  return found < count && item<std::int64_t>(marks_, found) == next;
+}
+
+void Index::find_completions(std::uint64_t first, std::span<bool> out) const {
+  LACONIC_ASSERT(first <= tokens_ && out.size() <= tokens_ - first,
+                 fmt::format("{} + {} tokens of {}", first, out.size(), tokens_));
+  if (out.empty()) return;
+  std::uint64_t s = sequence_at(first);
+  bool is_completion = ends_document(s);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    for (; first_token(s + 1) <= first + i; is_completion = ends_document(s)) ++s;
+    out[i] = is_completion;
+  }
+}
+
 IndexedDataset::IndexedDataset(const std::string& prefix)
     : prefix_(prefix),
       idx_(prefix + ".idx"),

@@ -56,11 +56,18 @@ class Index {
   Range sequence(std::uint64_t s) const;  // Requires: s < sequences().
   Range document(std::uint64_t d) const;  // Requires: d < documents().
 
+  // Says of tokens [first, first + out.size()) whether each is in the last sequence of its
+  // document: the completion, where a document is a prompt and a completion.
+  // Requires: first + out.size() <= tokens().
+  void find_completions(std::uint64_t first, std::span<bool> out) const;
+
  private:
   friend Index parse_index(ByteView index, std::uint64_t bin_bytes, const std::string& name);
   void check_sequences(std::uint64_t bin_bytes, const std::string& name);
   void check_marks(const std::string& name) const;
   std::uint64_t first_token(std::uint64_t sequence) const;
+  std::uint64_t sequence_at(std::uint64_t token) const;
+  bool ends_document(std::uint64_t sequence) const;
 
   TokenType type_ = TokenType::uint16;
   std::uint64_t sequences_ = 0;

@@ -31,37 +31,52 @@ void IndexedWriter::add(std::span<const std::int32_t> tokens) {
   open_tokens_ += tokens.size();
 }
 
+void IndexedWriter::end_prompt() {
+  end_sequence();
+  ++prompts_;
+}
+
 void IndexedWriter::end_document() {
+  end_sequence();
+  marks_.push_back(static_cast<std::int64_t>(lengths_.size()));
+}
+
+void IndexedWriter::end_sequence() {
   constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (open_tokens_ > kMost)
     throw ConfigError(fmt::format(
         "document {} has {} tokens, but the format allows {}; split it (--documents line)",
-        lengths_.size(), open_tokens_, kMost));
+        documents(), open_tokens_, kMost));
   lengths_.push_back(static_cast<std::int32_t>(std::exchange(open_tokens_, 0)));
 }
 
 Bytes IndexedWriter::index() const {
   Bytes out;
-  out.reserve(kIndexHeaderBytes + lengths_.size() * 20 + 8);
+  out.reserve(kIndexHeaderBytes + lengths_.size() * 12 + marks_.size() * 8);
   for (const char c : kIndexMagic) put(out, c);
   put(out, kIndexVersion);
   put(out, type_);
   put(out, std::uint64_t{lengths_.size()});
-  put(out, std::uint64_t{lengths_.size() + 1});
+  put(out, std::uint64_t{marks_.size()});
   for (const std::int32_t length : lengths_) put(out, length);
   std::int64_t pointer = 0;
   for (const std::int32_t length : lengths_) {
     put(out, pointer);
     pointer += std::int64_t{length} * static_cast<std::int64_t>(size_of(type_));
   }
-  for (std::size_t d = 0; d <= lengths_.size(); ++d) put(out, static_cast<std::int64_t>(d));
+  for (const std::int64_t mark : marks_) put(out, mark);
   return out;
 }
 
 Sidecar IndexedWriter::sync(std::string_view tokeniser, std::uint64_t source_bytes) {
   LACONIC_ASSERT(open_tokens_ == 0, fmt::format("{} tokens in an open document", open_tokens_));
-  const Sidecar sidecar{std::string(tokeniser), vocabulary_,    documents(), tokens(),
-                        source_bytes,           checksum_.hex()};
+  const Sidecar sidecar{.tokeniser = std::string(tokeniser),
+                        .vocabulary = vocabulary_,
+                        .documents = documents(),
+                        .tokens = tokens(),
+                        .bytes = source_bytes,
+                        .bin_xxh3 = checksum_.hex(),
+                        .prompts = prompts_};
   idx_.write(index());
   json_.write(to_text(sidecar));
   for (AtomicFile* file : {&bin_, &idx_, &json_}) file->sync();

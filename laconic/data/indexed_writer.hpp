@@ -27,10 +27,12 @@ class IndexedWriter {
 
   // Appends to the current document. Requires: 0 <= token < vocabulary.
   void add(std::span<const std::int32_t> tokens);
-  // A document is one sequence. Throws ConfigError if it has more than 2^31 - 1 tokens.
+  // A document is one sequence, or two: a prompt, and what completes it. Both throw ConfigError if
+  // a sequence has more than 2^31 - 1 tokens.
+  void end_prompt();
   void end_document();
 
-  std::uint64_t documents() const { return lengths_.size(); }
+  std::uint64_t documents() const { return marks_.size() - 1; }
   std::uint64_t tokens() const { return tokens_; }
 
   // `source_bytes` is the size of the text behind the tokens. Requires: no open document. Once
@@ -40,6 +42,7 @@ class IndexedWriter {
 
  private:
   Bytes index() const;
+  void end_sequence();
 
   std::string prefix_;
   std::int64_t vocabulary_;
@@ -49,8 +52,10 @@ class IndexedWriter {
   AtomicFile json_;
   Checksum checksum_;
   std::uint64_t tokens_ = 0;
-  std::uint64_t open_tokens_ = 0;  // of the current document
-  std::vector<std::int32_t> lengths_;
+  std::uint64_t open_tokens_ = 0;       // of the current document
+  std::vector<std::int32_t> lengths_;   // of sequences
+  std::vector<std::int64_t> marks_{0};  // sequences before each document, and in all
+  std::uint64_t prompts_ = 0;
   std::vector<std::uint16_t> narrow_;
 };
 

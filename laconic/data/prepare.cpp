@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int kMostThreads = 1024;
-constexpr int kTrain = 0, kValid = 1;  // targets of a batch
+// Targets of a batch: a part, and whether it is a prompt.
+constexpr int kTrain = 0, kValid = 1, kPrompt = 2;
 
 std::string valid_prefix(const std::string& prefix) {
   return prefix + kValidEnding;
@@ -203,10 +204,19 @@ class Preparation {
     std::uint64_t number = 0;
     for_each([&](const Document& document) {
       const SplitText text = split_document(split_, number++, document.text);
+      if (document.prompt_bytes > 0) return feed_pair(batch, document, text.train.empty());
       feed(batch, {text.train, document.owner}, kTrain);
       feed(batch, {text.valid, document.owner}, kValid);
     });
     write(batch);
+  }
+
+  // Encodes a prompt and its completion each by itself, so that no token has a part of both. A pair
+  // that validation would cut stays in the training part.
+  void feed_pair(EncodeBatch& batch, const Document& pair, bool is_valid) {
+    const int part = is_valid ? kValid : kTrain;
+    feed(batch, {pair.text.substr(0, pair.prompt_bytes), pair.owner}, part | kPrompt);
+    feed(batch, {pair.text.substr(pair.prompt_bytes), pair.owner}, part);
   }
 
   void feed(EncodeBatch& batch, Document document, int target) {
@@ -218,11 +228,16 @@ class Preparation {
 
   void write(EncodeBatch& batch) {
     for (const EncodedPart& part : batch.encode()) {
-      IndexedWriter& writer = part.target == kTrain ? *train_ : *valid_;
-      PartReport& report = part.target == kTrain ? report_.train : report_.valid;
+      const bool is_valid = (part.target & kValid) != 0, is_prompt = (part.target & kPrompt) != 0;
+      IndexedWriter& writer = is_valid ? *valid_ : *train_;
+      PartReport& report = is_valid ? report_.valid : report_.train;
       writer.add(part.tokens);
       report.bytes += part.text.size();
       if (!part.ends_document) continue;
+      if (is_prompt) {
+        writer.end_prompt();
+        continue;
+      }
       const std::int32_t end = tokeniser_.end_of_document();
       if (options_.append_end_of_document) writer.add({&end, 1});
       writer.end_document();
@@ -263,6 +278,7 @@ class Preparation {
     report.prefix = prefix;
     report.documents = sidecar.documents;
     report.tokens = sidecar.tokens;
+    report.prompts = sidecar.prompts;
   }
 
   const PrepareOptions& options_;

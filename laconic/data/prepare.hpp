@@ -42,7 +42,8 @@ struct PartReport {
   std::string prefix;
   std::uint64_t documents = 0;
   std::uint64_t tokens = 0;
-  std::uint64_t bytes = 0;  // of text
+  std::uint64_t bytes = 0;    // of text
+  std::uint64_t prompts = 0;  // documents that begin with one
 };
 
 struct PrepareReport {

@@ -58,6 +58,66 @@ std::string words(std::uint64_t seed, std::size_t count) {
   return text;
 }
 
+TEST(Source, RecordsMayBePromptsAndCompletions) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "a.jsonl";
+  spill(path,
+        "{\"prompt\": \"2 + 2 = \", \"completion\": \"4\"}\n{\"text\": \"plain\"}\n"
+        "{\"prompt\": \"\", \"completion\": \"free\"}\n");
+  EXPECT_EQ(documents_of(path), (Texts{"2 + 2 = 4", "plain", "free"}));
+  std::vector<std::size_t> prompts;
+  for_each_document(path, {}, [&](const Document& d) { prompts.push_back(d.prompt_bytes); });
+  EXPECT_EQ(prompts, (std::vector<std::size_t>{8, 0, 0}));
+  for (const auto& [line, field] : {std::pair{"{\"prompt\": \"a\"}", "completion"},
+                                    {"{\"completion\": \"a\", \"prompt\": 3}", "prompt"},
+                                    {"{\"prompt\": \"a\", \"completion\": \"\"}", "is empty"}}) {
+    spill(path, line);
+    try {
+      documents_of(path);
+      ADD_FAILURE() << line;
+    } catch (const FileError& error) {
+      EXPECT_NE(std::string(error.what()).find(field), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("a.jsonl:1"), std::string::npos) << error.what();
+    }
+  }
+}
+
+// The boundary is one of tokens, too, though BPE would merge across it; and pairs stay together.
+TEST(Prepare, APromptAndItsCompletionAreTwoSequencesOfADocument) {
+  const TemporaryFolder folder;
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += "{\"prompt\": \"the cat s\", \"completion\": \"at on the mat\"}\n";
+  spill(folder / "a.jsonl", lines);
+  for (const double share : {0.1, 0.01}) {  // the latter would cut documents, if they were texts
+    const std::string prefix = folder / ("d" + std::to_string(share));
+    PrepareOptions options{.inputs = {folder / "a.jsonl"}, .output = prefix};
+    options.train_vocabulary = 280;
+    options.validation_share = share;
+    if (share == 0.01) {
+      EXPECT_THROW(prepare(options), ConfigError) << "nothing is left for validation";
+      continue;
+    }
+    const PrepareReport report = prepare(options);
+    EXPECT_EQ(report.train.prompts, 36u);
+    EXPECT_EQ(report.valid.prompts, 4u);
+    const IndexedDataset dataset(prefix);
+    const Tokeniser tokeniser = load_tokeniser(report.tokeniser_folder);
+    for (std::uint64_t d = 0; d < dataset.index().documents(); ++d) {
+      const auto text_of = [&](std::uint64_t sequence) {
+        const auto [begin, end] = dataset.index().sequence(sequence);
+        std::vector<std::int64_t> wide(end - begin);
+        dataset.read(begin, wide);
+        std::vector<std::int32_t> tokens(wide.begin(), wide.end());
+        if (tokens.back() == tokeniser.end_of_document()) tokens.pop_back();
+        return tokeniser.decode(tokens);
+      };
+      EXPECT_EQ(text_of(2 * d), "the cat s");
+      EXPECT_EQ(text_of(2 * d + 1), "at on the mat");
+    }
+  }
+}
+
 TEST(Source, TextSplitsIntoFilesLinesAndParagraphs) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.txt";

@@ -47,13 +47,14 @@ std::string text_at(const nlohmann::json& json, const char* field, const std::st
 }  // namespace
 
 std::string to_text(const Sidecar& sidecar) {
-  const nlohmann::ordered_json json = {{"format", kFormat},
-                                       {"tokeniser", sidecar.tokeniser},
-                                       {"vocabulary", sidecar.vocabulary},
-                                       {"documents", sidecar.documents},
-                                       {"tokens", sidecar.tokens},
-                                       {"bytes", sidecar.bytes},
-                                       {"bin_xxh3", sidecar.bin_xxh3}};
+  nlohmann::ordered_json json = {{"format", kFormat},
+                                 {"tokeniser", sidecar.tokeniser},
+                                 {"vocabulary", sidecar.vocabulary},
+                                 {"documents", sidecar.documents},
+                                 {"tokens", sidecar.tokens},
+                                 {"bytes", sidecar.bytes},
+                                 {"bin_xxh3", sidecar.bin_xxh3}};
+  if (sidecar.prompts > 0) json["prompts"] = sidecar.prompts;
   return json.dump(2) + "\n";
 }
 
@@ -70,6 +71,7 @@ Sidecar parse_sidecar(std::string_view text, const std::string& name) {
   sidecar.tokens = number_at(json, "tokens", name);
   sidecar.bytes = number_at(json, "bytes", name);
   sidecar.bin_xxh3 = text_at(json, "bin_xxh3", name);
+  if (json.contains("prompts")) sidecar.prompts = number_at(json, "prompts", name);
   return sidecar;
 }
 

@@ -20,6 +20,9 @@ struct Sidecar {
   std::uint64_t tokens = 0;
   std::uint64_t bytes = 0;  // of source text
   std::string bin_xxh3;     // checksum of PREFIX.bin
+  // Documents whose first sequence is a prompt and whose last is its completion; 0: sequences mean
+  // nothing.
+  std::uint64_t prompts = 0;
   bool operator==(const Sidecar&) const = default;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
@@ -74,14 +75,39 @@ std::string_view take_paragraph(std::string_view& text) {
   return {first, static_cast<std::size_t>(last - first)};
 }
 
-std::string text_of_json(std::string_view line, const std::string& key, const std::string& where) {
-  constexpr const char* kRemedy = "a .jsonl file has one object per line, in UTF-8";
-  nlohmann::json json = parse_json(line, where, kRemedy);
-  if (!json.is_object()) throw FileError(where, "", "not a JSON object", kRemedy);
+constexpr const char* kJsonLines = "a .jsonl file has one object per line, in UTF-8";
+
+// A line of a .jsonl file.
+struct JsonText {
+  std::string text;
+  std::size_t prompt_bytes = 0;
+};
+
+// What is under "prompt" and "completion". Throws when one is there without the other.
+std::optional<JsonText> pair_of_json(const nlohmann::json& json, const std::string& where) {
+  if (!json.contains("prompt") && !json.contains("completion")) return std::nullopt;
+  for (const char* key : {"prompt", "completion"})
+    if (!json.contains(key) || !json[key].is_string())
+      throw FileError(where, key, "missing, or not a text",
+                      "a record has both, \"prompt\" and \"completion\"");
+  const auto& prompt = json["prompt"].get_ref<const std::string&>();
+  const auto& completion = json["completion"].get_ref<const std::string&>();
+  if (completion.empty())
+    throw FileError(where, "completion", "is empty: there is nothing to learn from",
+                    "remove the record");
+  return JsonText{prompt + completion, prompt.size()};
+}
+
+JsonText text_of_json(std::string_view line, const std::string& key, const std::string& where) {
+  nlohmann::json json = parse_json(line, where, kJsonLines);
+  if (!json.is_object()) throw FileError(where, "", "not a JSON object", kJsonLines);
   const auto found = json.find(key);
+  if (found == json.end())
+    if (std::optional<JsonText> pair = pair_of_json(json, where)) return std::move(*pair);
   if (found == json.end() || !found->is_string())
-    throw FileError(where, key, "missing, or not a text", "name the key that holds the text");
-  return std::move(found->get_ref<std::string&>());
+    throw FileError(where, key, "missing, or not a text",
+                    "name the key that holds the text, or write \"prompt\" and \"completion\"");
+  return {std::move(found->get_ref<std::string&>()), 0};
 }
 
 using Visit = std::function<void(const Document&)>;
@@ -91,9 +117,9 @@ void visit_json(const SourceText& source, const std::string& key, const Visit& v
   for (int number = 1; !rest.empty(); ++number) {
     const std::string_view line = take_line(rest);
     if (trim(line).empty()) continue;
-    const auto text = std::make_shared<const std::string>(
+    const auto found = std::make_shared<const JsonText>(
         text_of_json(line, key, fmt::format("{}:{}", source.name, number)));
-    if (!text->empty()) visit({*text, text});
+    if (!found->text.empty()) visit({found->text, found, found->prompt_bytes});
   }
 }
 

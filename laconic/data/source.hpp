@@ -1,10 +1,10 @@
 // data/source.hpp — text files as documents.
 //
-// *.jsonl holds one JSON object per line with the text under a key; any other
-// file is text, and is one document, or one per line, or one per paragraph
-// (blank lines separate). An ending that says how a file is compressed (.gz, .zst, .xz) is
-// passed over: a.jsonl.gz is JSON lines. Empty documents are skipped. Bytes are passed on as
-// they are, except that a line or paragraph loses its final line break.
+// *.jsonl holds one JSON object per line with the text under a key, or without that
+// key with a "prompt" and its "completion"; any other file is text, and is one document, or one per
+// line, or one per paragraph (blank lines separate). An ending that says how a file is compressed
+// (.gz, .zst, .xz) is passed over: a.jsonl.gz is JSON lines. Empty documents are skipped. Bytes are
+// passed on as they are, except that a line or paragraph loses its final line break.
 #pragma once
 
 #include <functional>
@@ -33,6 +33,7 @@ struct SourceOptions {
 struct Document {
   std::string_view text;
   std::shared_ptr<const void> owner;  // keeps the text in memory
+  std::size_t prompt_bytes = 0;       // of the text: a prompt, which the rest completes
 };
 
 // The files behind the inputs, in order, "-" being standard input; pipes are fine too. A folder

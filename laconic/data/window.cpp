@@ -32,8 +32,11 @@ std::uint64_t sample_count(std::uint64_t tokens, std::uint64_t window, std::uint
 }
 
 WindowedDataset::WindowedDataset(std::shared_ptr<const IndexedDataset> tokens, std::uint64_t window,
-                                 std::int64_t vocabulary, std::uint64_t stride)
-    : tokens_(std::move(tokens)), window_(window), stride_(stride > 0 ? stride : window) {
+                                 std::int64_t vocabulary, std::uint64_t stride, bool has_prompts)
+    : tokens_(std::move(tokens)),
+      window_(window),
+      stride_(stride > 0 ? stride : window),
+      has_prompts_(has_prompts) {
   if (window == 0) throw ConfigError("the window is 0 tokens long; the least is 1");
   if (stride_ > window)
     throw ConfigError(
@@ -52,6 +55,12 @@ void WindowedDataset::read(std::uint64_t sample, std::span<std::int64_t> out) co
       sample < samples_ && out.size() == window_ + 1,
       fmt::format("sample {} of {}, {} tokens of {}", sample, samples_, out.size(), window_ + 1));
   tokens_->read(sample * stride_, out);
+}
+
+void WindowedDataset::find_completions(std::uint64_t sample, std::span<bool> out) const {
+  LACONIC_ASSERT(has_prompts_ && sample < samples_ && out.size() == window_ + 1,
+                 fmt::format("sample {} of {}, {} tokens", sample, samples_, out.size()));
+  tokens_->index().find_completions(sample * stride_, out);
 }
 
 }  // namespace laconic

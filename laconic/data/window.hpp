@@ -28,21 +28,25 @@ class WindowedDataset {
   // `stride` 0: the window. Throws ConfigError when there is not even one sample or when the stride
   // is longer than the window, FileError when a token is not in [0, vocabulary).
   WindowedDataset(std::shared_ptr<const IndexedDataset> tokens, std::uint64_t window,
-                  std::int64_t vocabulary, std::uint64_t stride = 0);
+                  std::int64_t vocabulary, std::uint64_t stride = 0, bool has_prompts = false);
 
   std::uint64_t samples() const { return samples_; }
   std::uint64_t window() const { return window_; }
   std::uint64_t stride() const { return stride_; }
   const IndexedDataset& tokens() const { return *tokens_; }
+  bool has_prompts() const { return has_prompts_; }  // documents are prompts and completions
 
   // Requires: sample < samples(), out.size() == window() + 1.
   void read(std::uint64_t sample, std::span<std::int64_t> out) const;
+  // Whether each of these tokens belongs to a completion. Requires: as above, has_prompts().
+  void find_completions(std::uint64_t sample, std::span<bool> out) const;
 
  private:
   std::shared_ptr<const IndexedDataset> tokens_;
   std::uint64_t window_;
   std::uint64_t stride_;
   std::uint64_t samples_;
+  bool has_prompts_;
 };
 
 }  // namespace laconic

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <limits>
 
+#include "laconic/base/target.hpp"
 #include "laconic/model/linear.hpp"
 #include "laconic/model/ops.hpp"
 
@@ -93,7 +94,9 @@ at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::in
 
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
                          DeferredWeights* deferred) {
-  return at::nll_loss(transposed_linear(x, weight, deferred).log_softmax(-1), targets);
+  return at::nll_loss(transposed_linear(x, weight, deferred).log_softmax(-1), targets, {},
+                      at::Reduction::Sum, kNoTarget)
+      .div(static_cast<double>(targets.size(0)));
 }
 
 }  // namespace laconic::composed

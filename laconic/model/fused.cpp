@@ -7,9 +7,11 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/target.hpp"
 #include "laconic/model/kernel/elementwise.hpp"
 #include "laconic/model/linear.hpp"
 #include "laconic/model/ops.hpp"
@@ -265,10 +267,13 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
       const auto* target = targets.data_ptr<std::int64_t>();
       at::parallel_for(0, rows, 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t r = begin; r < end; ++r)
-          sums[r] = elementwise<scalar_t>().log_sum_exp(data + r * vocabulary, vocabulary);
+          sums[r] = target[r] == kNoTarget
+                        ? scalar_t(0)
+                        : elementwise<scalar_t>().log_sum_exp(data + r * vocabulary, vocabulary);
       });
       double total = 0;  // in row order, whatever the number of threads
       for (std::int64_t r = 0; r < rows; ++r) {
+        if (target[r] == kNoTarget) continue;
         LACONIC_ASSERT(target[r] >= 0 && target[r] < vocabulary,
                        "target " + std::to_string(target[r]) + " of " + std::to_string(vocabulary));
         total += static_cast<double>(sums[r] - data[r * vocabulary + target[r]]);
@@ -293,9 +298,14 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
       const auto* sums = log_sums.data_ptr<scalar_t>();
       const auto* target = targets.data_ptr<std::int64_t>();
       at::parallel_for(0, rows, 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t r = begin; r < end; ++r)
-          elementwise<scalar_t>().cross_entropy_backward(data + r * vocabulary, vocabulary, sums[r],
-                                                         target[r], static_cast<scalar_t>(scale));
+        for (std::int64_t r = begin; r < end; ++r) {
+          scalar_t* row = data + r * vocabulary;
+          if (target[r] == kNoTarget)
+            std::fill(row, row + vocabulary, scalar_t(0));
+          else
+            elementwise<scalar_t>().cross_entropy_backward(row, vocabulary, sums[r], target[r],
+                                                           static_cast<scalar_t>(scale));
+        }
       });
     });
     return {logits, {}};

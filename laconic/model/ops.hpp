@@ -40,7 +40,8 @@ at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::in
                             const Dropout& dropout);
 
 // Mean over rows of -log softmax(x weight^T)[target]. x: [rows, width], weight: [vocabulary,
-// width], targets: [rows] int64, each in [0, vocabulary). The logits are never kept twice. With
+// width], targets: [rows] int64, each in [0, vocabulary) or kNoTarget, which adds nothing to the
+// sum; its row counts all the same. The logits are never kept twice. With
 // `deferred` backward leaves the weight's gradient to it, as model/linear.hpp says.
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
                          DeferredWeights* deferred = nullptr);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <numeric>
 
+#include "laconic/base/target.hpp"
 #include "laconic/base/test_target.hpp"
 #include "laconic/model/gpt.hpp"
 
@@ -137,6 +138,29 @@ TEST(Ops, CrossEntropyEqualsAtens) {
     expect_same([&](const auto& x) { return fused::cross_entropy(x[0], x[1], targets); },
                 [&](const auto& x) { return composed::cross_entropy(x[0], x[1], targets); },
                 {random({rows, 16}, "x"), random({vocabulary, 16}, "weight")});
+  }
+}
+
+TEST(Ops, CrossEntropyLeavesOutRowsWithoutATarget) {
+  const std::int64_t none = kNoTarget;
+  for (const std::vector<std::int64_t>& ids :
+       {std::vector<std::int64_t>{3, none, 0, none, 6}, {none, none, none, none, none}}) {
+    const at::Tensor targets = at::tensor(ids);
+    const at::Tensor x = random({5, 16}, "x"), weight = random({7, 16}, "weight");
+    expect_same([&](const auto& in) { return fused::cross_entropy(in[0], in[1], targets); },
+                [&](const auto& in) { return composed::cross_entropy(in[0], in[1], targets); },
+                {x, weight});
+    double sum = 0;
+    const at::Tensor logits = x.mm(weight.t());
+    for (std::int64_t r = 0; r < 5; ++r)
+      if (const std::int64_t target = ids[static_cast<std::size_t>(r)]; target != none)
+        sum += (logits[r].logsumexp(0) - logits[r][target]).item<double>();
+    EXPECT_NEAR(fused::cross_entropy(x, weight, targets).item<double>(), sum / 5, 1e-5);
+    at::Tensor leaf = x.detach().requires_grad_(true);
+    fused::cross_entropy(leaf, weight, targets).backward();
+    for (std::int64_t r = 0; r < 5; ++r)
+      EXPECT_EQ(leaf.grad()[r].abs().max().item<double>() == 0,
+                ids[static_cast<std::size_t>(r)] == none);
   }
 }
 

@@ -87,8 +87,10 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
     LACONIC_ASSERT(is_replicated(specs[p].layout), specs[p].name + " is cut, and nobody cuts yet");
     weights.places.push_back(weights.parameters.size());
     if (is_used[p])
-      weights.parameters.push_back(
-          {specs[p].name, at::empty(specs[p].sizes, like).requires_grad_(true), p});
+      weights.parameters.push_back({.name = specs[p].name,
+                                    .value = at::empty(specs[p].sizes, like).requires_grad_(true),
+                                    .number = p,
+                                    .is_hidden_matrix = is_hidden_matrix(weights.spec, p)});
   }
   make_leaves(weights);
   return weights;

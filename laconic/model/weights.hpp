@@ -28,6 +28,7 @@ struct Parameter {
   std::size_t number = 0;  // in ModelSpec::parameters
   // Over all microbatches of a step and all held blocks, once it is complete; undefined: none.
   at::Tensor gradient = {};
+  bool is_hidden_matrix = false;  // see architecture/model_spec.hpp
 };
 
 // A parameter as one block sees it.

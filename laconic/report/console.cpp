@@ -52,6 +52,7 @@ std::string to_text(const StepLine& line) {
   std::string text = fmt::format(
       "step {:>{}}/{} | loss {:.4f} | norm {:.2f} | lr {:.2e} | {} tok/s", line.step, digits,
       line.steps, line.loss, line.norm, line.lr, with_commas(rounded(line.tokens_per_second)));
+  if (line.mfu) text += fmt::format(" | mfu {:.0f} %", 100 * *line.mfu);
   if (line.wire_bytes) text += " | wire " + human_bytes(*line.wire_bytes);
   if (line.wire_bytes && line.wire_ratio) text += fmt::format(" ({:.1f}x)", *line.wire_ratio);
   if (line.comm_ms) text += fmt::format(" | comm {:.0f} ms", *line.comm_ms);

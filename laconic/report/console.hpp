@@ -22,14 +22,15 @@ struct StepLine {
   double norm = 0;
   double lr = 0;
   double tokens_per_second = 0;
+  std::optional<double> mfu;         // model FLOPs utilisation: 1 is all the machine can do
   std::optional<double> wire_bytes;  // sent by this rank in this step
   std::optional<double> wire_ratio;  // raw bytes / wire bytes
   std::optional<double> comm_ms;
   std::optional<double> exposed_ms;  // of comm_ms, not hidden behind computation
 };
 
-// step   100/1000 | loss 3.2144 | norm 0.91 | lr 3.00e-04 | 12,345 tok/s | wire 12.3 MB (31.8x) |
-// comm 41 ms, exposed 6 — on one line; the last parts only when they are set.
+// step   100/1000 | loss 3.2144 | norm 0.91 | lr 3.00e-04 | 12,345 tok/s | mfu 41 % | wire 12.3 MB
+// (31.8x) | comm 41 ms, exposed 6 — on one line; the last parts only when they are set.
 std::string to_text(const StepLine& line);
 
 // Seconds to go, from the pace of the last half minute or so: slow first steps are forgotten.

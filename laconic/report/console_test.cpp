@@ -46,6 +46,12 @@ StepLine step_line() {
           .tokens_per_second = 12345.4};
 }
 
+TEST(Console, StepLineTellsHowMuchOfTheMachineIsUsed) {
+  StepLine line = step_line();
+  line.mfu = 0.414;
+  EXPECT_TRUE(to_text(line).ends_with("12,345 tok/s | mfu 41 %")) << to_text(line);
+}
+
 TEST(Console, StepLineReadsLikeTheManual) {
   StepLine line = step_line();
   const std::string start =

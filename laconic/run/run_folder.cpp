@@ -72,10 +72,12 @@ Problems check_resume(const std::string& resume, bool overwrite) {
   if (resume == kResumeAuto && overwrite)
     return {{"--overwrite",
              "throws away what --resume auto would go on from: leave one of the two out"}};
-  if (resume == kResumeNone || resume == kResumeAuto || fs::exists(resume)) return {};
-  const std::string likely = nearest(resume, {kResumeNone, kResumeAuto});
+  for (const char* word : {kResumeNone, kResumeAuto, kResumeBest})
+    if (resume == word) return {};
+  if (fs::exists(resume)) return {};
+  const std::string likely = nearest(resume, {kResumeNone, kResumeAuto, kResumeBest});
   return {{"--resume",
-           fmt::format("'{}' is neither none nor auto, and no checkpoint or run folder "
+           fmt::format("'{}' is not none, auto or best, and no checkpoint or run folder "
                        "of that name exists{}",
                        resume, likely.empty() ? "" : fmt::format("; did you mean '{}'?", likely))}};
 }
@@ -86,6 +88,12 @@ std::vector<std::string> checkpoints_in_the_way(const std::string& run_folder,
   std::vector<std::string> found = step_folders(mine);
   if (resume == kResumeAuto) return {};
   if (resume == kResumeNone) return found;
+  if (resume == kResumeBest) {
+    std::error_code missing;  // who looks for the checkpoint will tell
+    const fs::path target = fs::read_symlink(fs::path(mine) / kResumeBest, missing);
+    if (missing) return {};
+    return checkpoints_in_the_way(run_folder, (fs::path(mine) / target).string());
+  }
   if (const std::optional<std::string> meant = checkpoints_meant(resume))
     return is_same(*meant, mine) ? std::vector<std::string>() : found;
   const fs::path given = without_slash(resume);

@@ -15,6 +15,7 @@ namespace laconic {
 
 inline constexpr const char* kResumeNone = "none";
 inline constexpr const char* kResumeAuto = "auto";
+inline constexpr const char* kResumeBest = "best";  // also the name of the link to it
 
 std::string checkpoints_of(const std::string& run_folder);  // where its step-NNN folders are
 

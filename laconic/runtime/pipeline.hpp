@@ -69,7 +69,7 @@ struct PipelineInput {
 struct PipelineStep {
   std::uint64_t step = 0;
   std::span<const PipelineInput> inputs;  // one per microbatch
-  double weight = 1;                      // of each microbatch's mean loss in the step's
+  double weight = 1;                      // of each microbatch's mean over rows in the step's loss
   // Samples of the next step, by microbatch; empty: not known.
   std::span<const std::vector<std::uint64_t>> next_samples;
   // Everything travels raw and nothing is remembered, whatever the plan says; tags are those of

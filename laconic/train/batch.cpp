@@ -14,9 +14,10 @@ namespace laconic {
 WindowedDataset open_dataset(const std::string& prefix, std::int64_t context,
                              std::int64_t vocabulary, std::int64_t stride) {
   auto tokens = std::make_shared<IndexedDataset>(prefix);
-  if (read_sidecar(prefix)) verify_dataset(prefix);  // only we write check sums
+  const std::optional<Sidecar> sidecar = read_sidecar(prefix);
+  if (sidecar) verify_dataset(prefix);  // only we write check sums
   return {std::move(tokens), static_cast<std::uint64_t>(context), vocabulary,
-          static_cast<std::uint64_t>(stride)};
+          static_cast<std::uint64_t>(stride), sidecar && sidecar->prompts > 0};
 }
 
 SampleOrder sample_order(const RunConfig& config, std::uint64_t samples, std::int64_t position) {
@@ -42,7 +43,8 @@ std::vector<Key> dropout_keys(const RunConfig& config, std::int64_t step,
                                         : dropout_keys(seed, step, sample_ids);
 }
 
-Task task_of(const RunConfig&) {
+Task task_of(const RunConfig& config, bool has_prompts) {
+  if (has_prompts && config.data.mask_prompts) return Completion{};
   return Causal{};
 }
 

@@ -27,8 +27,9 @@ SampleOrder sample_order(const RunConfig& config, std::uint64_t samples, std::in
 std::vector<Key> dropout_keys(const RunConfig& config, std::int64_t step,
                               const std::vector<std::int64_t>& sample_ids);
 
-// What the configuration asks of samples.
-Task task_of(const RunConfig& config);
+// What the configuration asks of samples. `has_prompts` says whether the data tells prompts and
+// completions apart.
+Task task_of(const RunConfig& config, bool has_prompts = false);
 
 // These samples as the task sees them, on the device.
 Batch make_batch(const Task& task, const WindowedDataset& data,

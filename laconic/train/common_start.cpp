@@ -9,6 +9,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/data/window.hpp"
 #include "laconic/file/checksum.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/tensor/host.hpp"
@@ -84,6 +85,9 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
   CommonStart common;
   std::vector<std::string> notes;
   const RunConfig& config = options.config;
+  const bool is_on_cpu = config.run.device == Device::cpu;  // a GPU has memory of its own
+  const std::vector<RankResources> facts = world.gather_values(
+      measure_rank(tensor_options(config), is_on_cpu ? options.memory_bytes : 0));
   const auto decide = [&](const Family& family, const std::string& checkpoint) {
     const std::vector<std::string> changes =
         checkpoint.empty() ? std::vector<std::string>() : changes_since(checkpoint, config);
@@ -97,6 +101,14 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
     common.has_links = goes_on && has_same_links(changes);
     if (!goes_on)
       common.decisions = decide_pipeline(config, family, options.link, tensor_options(config));
+    const auto context = static_cast<std::uint64_t>(config.model.context);
+    common.estimate = estimate_run({.config = config,
+                                    .spec = model_spec(family, config.model.context),
+                                    .decisions = common.decisions,
+                                    .link = options.link,
+                                    .samples = sample_count(data.tokens, context),
+                                    .ranks = facts});
+    refuse(check_memory(common.estimate));
     return held_here(config, common.decisions, world);
   };
   const std::string answer = world.decide_on_rank_0([&] {

@@ -6,6 +6,7 @@
 #include "laconic/steer/steering.hpp"
 #include "laconic/train/loop.hpp"
 #include "laconic/train/pipeline_plan.hpp"
+#include "laconic/train/run_estimate.hpp"
 #include "laconic/world/world.hpp"
 
 namespace laconic {
@@ -19,6 +20,7 @@ struct CommonStart {
   // The checkpoint was made by the same pipeline: what its links remembered is ours.
   bool has_links = false;
   SteeringState steering;  // what was changed about its messages, as far as that is still good
+  RunEstimate estimate;    // on rank 0
 };
 
 // Rank 0 looks at the run's folder and decides; the others do as it does. Collective. Throws

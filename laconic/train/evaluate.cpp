@@ -1,11 +1,15 @@
 #include "laconic/train/evaluate.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <numbers>
 
 #include "laconic/base/clock.hpp"
+#include "laconic/base/error.hpp"
+#include "laconic/base/target.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/train/batch.hpp"
 
@@ -37,6 +41,7 @@ std::int64_t count_bytes(const at::Tensor& targets,
   const auto* ids = host.data_ptr<std::int64_t>();
   std::int64_t bytes = 0;
   for (std::int64_t i = 0; i < host.numel(); ++i) {
+    if (ids[i] == kNoTarget) continue;
     if (ids[i] >= static_cast<std::int64_t>(bytes_of_token.size())) return -1;
     bytes += bytes_of_token[static_cast<std::size_t>(ids[i])];
   }
@@ -137,7 +142,14 @@ Evaluation evaluate(const ForwardLoss& loss, const WindowedDataset& data,
     nats += sum.nats;
     bytes = bytes < 0 || sum.bytes < 0 ? -1 : bytes + sum.bytes;
   }
-  for (const BatchRange& b : batches) result.tokens += (b.end - b.first) * b.scored;
+  for (const BatchRange& b : batches)
+    for (std::int64_t s = b.first; s < b.end; ++s)
+      result.tokens += count_targets(spec.task, data, static_cast<std::uint64_t>(s), b.scored);
+  if (result.tokens == 0)
+    throw ConfigError(
+        fmt::format("none of the {} samples of {} that are evaluated has a token of a "
+                    "completion: take more of them",
+                    result.samples, data.tokens().prefix()));
   result.loss = nats / static_cast<double>(result.tokens);
   if (bytes > 0) result.bits_per_byte = nats / std::numbers::ln2 / static_cast<double>(bytes);
   result.seconds = watch.seconds();

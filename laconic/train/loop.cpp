@@ -41,7 +41,9 @@ DataFacts facts_of(const std::string& prefix) {
                     "make it with `laconic prepare`, or correct data.train");
   const IndexedDataset checked(prefix);
   const std::optional<Sidecar> sidecar = read_sidecar(prefix);
-  return sidecar ? DataFacts{sidecar->vocabulary, sidecar->bin_xxh3} : DataFacts{};
+  DataFacts facts{.tokens = checked.tokens()};
+  if (sidecar) facts.vocabulary = sidecar->vocabulary, facts.xxh3 = sidecar->bin_xxh3;
+  return facts;
 }
 
 // One run in progress. Members are in the order in which they come to life.
@@ -69,9 +71,13 @@ class Run {
     facts_ = {config_.model.dropout, end_of_text()};
     if (world_.is_first()) prepare_folder();
     reports_.emplace(config_, start_.state.step, world_);
+    reports_->set_speed(common_.estimate.step_flops, common_.estimate.flops_per_second);
     make_pipeline(options);
-    if (world_.is_first())
+    if (world_.is_first()) {
       for (const std::string& old : start_.replaced) remove_checkpoint(old);
+      if (config_.checkpoint.best)
+        point_to_best(checkpoints_folder(config_), start_.state.validation);
+    }
     summary_.first_step = start_.state.step;
     summary_.steps = config_.train.steps;
     summary_.parameters = parameter_count(start_.weights.spec);
@@ -92,7 +98,8 @@ class Run {
         .before_update = [this](const Measured& m) { guarding_->before_update(m); },
         .is_spoiled = [this](std::int64_t step) { return hooks_.spoiled.contains(step); }};
     try {
-      while (start_.state.step < config_.train.steps && summary_.signal == 0) take_step(plan);
+      while (start_.state.step < config_.train.steps && summary_.signal == 0 && !is_exhausted())
+        take_step(plan);
     } catch (const NotFinite& error) {  // the steps before it are good
       save_now();
       reports_->finish();
@@ -103,6 +110,7 @@ class Run {
     const bool is_new = start_.state.step > summary_.first_step || !start_.is_resumed;
     summary_.has_worked = is_new;
     if (is_new && summary_.signal == 0 && evaluated_step_ != start_.state.step) evaluate_now();
+    if (is_exhausted() && start_.state.step < config_.train.steps) tell_exhausted();
     if (config_.checkpoint.at_end || summary_.signal != 0) save_now();
     summary_.traffic = total_traffic(world_);
     summary_.pipeline = total_pipeline(world_, *pipeline_);
@@ -112,6 +120,8 @@ class Run {
     reports_->finish();
     summary_.step = start_.state.step;
     summary_.all_tokens = start_.state.position * static_cast<std::int64_t>(train_.window());
+    summary_.estimate = common_.estimate;
+    summary_.validation = start_.state.validation;
     summary_.skipped = start_.state.skipped;
     summary_.total_seconds = watch_.seconds();
     summary_.peak_memory_bytes = peak_memory_bytes();
@@ -231,6 +241,8 @@ class Run {
                                  world_.engine().transport().name()));
     if (config_.mesh.pp > 1) introduce_pipeline();
     for (const std::string& warning : warnings_of(config_)) reports_->line("warning: " + warning);
+    if (world_.is_first())
+      for (const std::string& line : describe(common_.estimate, config_)) reports_->line(line);
     for (const std::string& note : start_.notes) reports_->line("note: " + note);
     if (!start_.from.empty())
       reports_->line(fmt::format("{} from {}, step {}",
@@ -324,6 +336,25 @@ class Run {
     if (config_.checkpoint.every > 0 && report.step % config_.checkpoint.every == 0) save_now();
   }
 
+  bool is_exhausted() const {
+    return laconic::is_exhausted(start_.state.validation, config_.evaluate.patience);
+  }
+
+  void tell_exhausted() {
+    const ValidationState& v = start_.state.validation;
+    summary_.is_stopped_early = true;
+    const std::string text = fmt::format(
+        "stopped early: {} evaluations in a row have not brought the validation loss down by more "
+        "than {}{}",
+        v.stale, config_.evaluate.min_improvement,
+        v.best_loss ? fmt::format("; the best is {:.4f}, after step {}", *v.best_loss, v.best_step)
+                    : "");
+    if (start_.state.step > summary_.first_step)
+      reports_->note(start_.state.step, text);
+    else
+      reports_->line(text);  // the log has it already
+  }
+
   void evaluate_now() {
     if (!valid_) return;
     world_.set_activity(fmt::format("evaluating after step {}", start_.state.step));
@@ -332,7 +363,7 @@ class Run {
         evaluate([&](const Batch& batch,
                      std::uint64_t number) { return pipeline_->evaluate(batch, number); },
                  *valid_,
-                 {.task = task_of(config_),
+                 {.task = task_of(config_, valid_->has_prompts()),
                   .samples = config_.evaluate.samples,
                   .batch = config_.microbatch_size(),
                   .device = start_.weights.device(),
@@ -340,6 +371,9 @@ class Run {
                  world_);
     reports_->evaluation(start_.state.step, *summary_.evaluation);
     evaluated_step_ = start_.state.step;
+    const bool is_best = observe(start_.state.validation, summary_.evaluation->loss,
+                                 start_.state.step, config_.evaluate.min_improvement);
+    if (is_best && config_.checkpoint.best) save_now();
   }
 
   void save_now() {
@@ -360,10 +394,11 @@ class Run {
     summary_.checkpoint = world_.decide_on_rank_0([&] {
       CheckpointSpec spec = checkpoint_spec();
       if (has_files) spec.add_files = [&](const std::string& folder) { add_files(folder, mine); };
-      const ModelSource source = config_.mesh.pp > 1
-                                     ? collecting_source(world_, pipeline_->plan(), start_.weights,
-                                                         start_.state.optimiser, number)
-                                     : source_of(start_.weights, start_.state.optimiser);
+      const ModelSource source =
+          config_.mesh.pp > 1
+              ? collecting_source(world_, pipeline_->plan(), start_.weights, start_.state.optimiser,
+                                  config_.optimiser.kind, number)
+              : source_of(start_.weights, start_.state.optimiser, config_.optimiser.kind);
       return save_checkpoint(spec, source, start_.state);
     });
     saved_step_ = start_.state.step;
@@ -409,6 +444,7 @@ class Run {
     const std::string tokeniser = tokeniser_folder_of(config_.data.train);
     return {.folder = checkpoints_folder(config_),
             .keep = config_.checkpoint.keep,
+            .keeps_best = config_.checkpoint.best,
             .facts = facts_,
             .data_xxh3 = data_.xxh3,
             .config_toml = to_toml(config_, false),

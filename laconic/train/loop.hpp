@@ -12,6 +12,7 @@ namespace laconic {
 struct TrainOptions {
   RunConfig config;
   StartOptions start;
+  std::int64_t memory_bytes = 0;  // what this rank's machine has; 0: unknown
   // Asked after every step; not 0: a signal, and the run saves and ends.
   int (*stop_signal)() = nullptr;
   // Told which step begins, counted from 1, and 0 when none does any more; may be null.

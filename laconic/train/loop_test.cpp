@@ -106,6 +106,38 @@ TEST_F(Runs, TheLossFallsAndTheSummaryTellsIt) {
   EXPECT_EQ(json["validation_loss"], summary.evaluation->loss);
 }
 
+TEST_F(Runs, ARunThatCannotFitIsRefusedWithTheNumbersBeforeAnythingIsWritten) {
+  const RunConfig c = config("a");
+  try {
+    train({.config = c, .memory_bytes = 1000000});
+    FAIL() << "it trained in 1 MB";
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    for (const char* part : {"this run needs about ", " for 1 rank: parameters 44.4 kB, ",
+                             "optimiser 88.7 kB", "program ", "the machine has 1.0 MB"})
+      EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  }
+  EXPECT_FALSE(std::filesystem::exists(c.run.folder));
+}
+
+TEST_F(Runs, TheLogAndTheSummaryTellMfuAndTheEstimate) {
+  const RunConfig c = config("a");
+  const TrainSummary summary = run(c);
+  std::ifstream file(folder_ / "a/log.jsonl");
+  std::string line;
+  std::getline(file, line);
+  const double mfu = nlohmann::json::parse(line)["mfu"];
+  EXPECT_GT(mfu, 0);
+  const auto json = nlohmann::json::parse(to_json(summary, c));
+  EXPECT_NEAR(
+      json["mfu"].get<double>(),
+      summary.estimate.step_flops * 7 / (summary.estimate.flops_per_second * summary.train_seconds),
+      1e-12);
+  EXPECT_EQ(json["estimate"]["ranks"].size(), 1u);
+  EXPECT_EQ(json["estimate"]["ranks"][0]["parameters"], 4.0 * summary.parameters);
+  EXPECT_GT(json["estimate"]["step_seconds"].get<double>(), 0);
+}
+
 TEST_F(Runs, AResumedRunEqualsOneThatWasNeverStoppedBitForBit) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
     for (const bool recompute : {false, true}) {

@@ -60,6 +60,7 @@ void Reports::step(const StepReport& r, const MeterReading* wire) {
                 .norm = r.norm,
                 .lr = r.lr,
                 .tokens_per_second = speed};
+  if (flops_per_second_ > 0) line.mfu = step_flops_ / (flops_per_second_ * r.seconds);
   if (wire != nullptr) add_wire(*wire, line);
   const std::string text = to_text(line);
   const bool is_due =
@@ -124,6 +125,10 @@ void Reports::write_step(const StepReport& r, const StepLine& line) {
       {"throughput(tps)", line.tokens_per_second},
       {"time_metrics/step(s)", r.seconds},
       {"memory/peak(GiB)", static_cast<double>(peak_memory_bytes()) / (1 << 30)}};
+  if (line.mfu) {
+    json["mfu"] = *line.mfu;
+    scalars.push_back({"mfu(%)", 100 * *line.mfu});
+  }
   if (line.wire_bytes) {
     json["wire_bytes"] = *line.wire_bytes;
     json["wire_ratio"] = line.wire_ratio.value_or(0);

@@ -31,11 +31,29 @@ std::vector<std::int64_t> ids_of(const StepPlan& plan, std::int64_t position, st
 PipelineInput input_of(const StepPlan& plan, const Weights& weights, const TrainState& state,
                        std::int64_t number) {
   const std::vector<std::int64_t> ids = ids_of(plan, state.position, number);
-  PipelineInput input{.batch = make_batch(task_of(plan.config), plan.data, ids, weights.device()),
+  const Task task = task_of(plan.config, plan.data.has_prompts());
+  PipelineInput input{.batch = make_batch(task, plan.data, ids, weights.device()),
                       .pass = {.dropout = plan.config.model.dropout},
                       .samples = {ids.begin(), ids.end()}};
   if (input.pass.dropout > 0) input.pass.sample_keys = dropout_keys(plan.config, state.step, ids);
   return input;
+}
+
+// What the mean loss of a microbatch counts in the step's, which is a mean over `samples` samples:
+// of all ranks, or of this one. With prompts it is over their targets, so that every target of the
+// step counts the same, whichever microbatch or rank it is in; without any it is 0.
+double weight_of(const StepPlan& plan, std::int64_t position, std::int64_t samples) {
+  const auto micro = static_cast<double>(plan.config.microbatch_size());
+  const Task task = task_of(plan.config, plan.data.has_prompts());
+  if (std::holds_alternative<Causal>(task)) return micro / static_cast<double>(samples);
+  const bool is_of_all = samples == plan.config.train.batch;
+  const std::int64_t begin = position + (is_of_all ? 0 : plan.member * plan.config.local_batch());
+  std::int64_t targets = 0;
+  for (std::int64_t s = begin; s < begin + samples; ++s)
+    targets += count_targets(task, plan.data, sample_at(plan.order, static_cast<std::uint64_t>(s)),
+                             static_cast<std::int64_t>(plan.data.window()));
+  if (targets == 0) return 0;
+  return micro * static_cast<double>(plan.data.window()) / static_cast<double>(targets);
 }
 
 // This rank's share of the mean loss; gradients add up in the parameters, and leave block by block
@@ -55,8 +73,7 @@ double accumulate(const StepPlan& plan, Weights& weights, Pipeline& pipeline, Up
   }
   return pipeline.run({.step = static_cast<std::uint64_t>(state.step),
                        .inputs = inputs,
-                       .weight = static_cast<double>(plan.config.microbatch_size()) /
-                                 static_cast<double>(rule.samples()),
+                       .weight = weight_of(plan, state.position, rule.samples()),
                        .next_samples = next,
                        .is_shadow = is_shadow,
                        .block_done = [&](std::int64_t b) { rule.block_done(b); }});

@@ -164,6 +164,36 @@ std::string wire_text(const Count& sent) {
 
 }  // namespace
 
+double mfu_of(const TrainSummary& s) {
+  const double able = s.estimate.flops_per_second * s.train_seconds;
+  return able > 0 ? s.estimate.step_flops * static_cast<double>(s.step - s.first_step) / able : 0;
+}
+
+namespace {
+
+nlohmann::ordered_json json_of(const MemoryEstimate& m) {
+  return {{"parameters", m.parameters},   {"gradients", m.gradients},   {"optimiser", m.optimiser},
+          {"activations", m.activations}, {"references", m.references}, {"buffers", m.buffers},
+          {"program", m.program},         {"total", m.total()}};
+}
+
+nlohmann::ordered_json json_of(const RunEstimate& e) {
+  nlohmann::ordered_json json = {{"step_flops", e.step_flops},
+                                 {"flops_per_second", e.flops_per_second},
+                                 {"step_seconds", e.step_seconds},
+                                 {"ranks", nlohmann::ordered_json::array()},
+                                 {"hosts", nlohmann::ordered_json::array()}};
+  for (const MemoryEstimate& rank : e.ranks) json["ranks"].push_back(json_of(rank));
+  for (const HostEstimate& host : e.hosts)
+    json["hosts"].push_back({{"name", host.name},
+                             {"ranks", host.ranks},
+                             {"needed_bytes", host.needed.total()},
+                             {"memory_bytes", host.has}});
+  return json;
+}
+
+}  // namespace
+
 std::string to_text(const TrainSummary& s) {
   if (!s.has_worked)
     return fmt::format(
@@ -184,9 +214,17 @@ std::string to_text(const TrainSummary& s) {
     if (s.evaluation->bits_per_byte)
       table.add({"validation bits per byte", fmt::format("{:.4f}", *s.evaluation->bits_per_byte)});
   }
+  if (s.validation.best_loss)
+    table.add({"best validation loss",
+               fmt::format("{:.4f}, step {}", *s.validation.best_loss, s.validation.best_step)});
+  if (s.is_stopped_early)
+    table.add({"stopped early",
+               fmt::format("after {} evaluations without improvement", s.validation.stale)});
   if (s.train_seconds > 0)
     table.add({"tokens per second", with_commas(static_cast<std::int64_t>(
                                         static_cast<double>(s.tokens) / s.train_seconds))});
+  if (mfu_of(s) > 0)
+    table.add({"model FLOPs utilisation (MFU)", fmt::format("{:.1f} %", 100 * mfu_of(s))});
   table.add({"time in steps", human_seconds(s.train_seconds)});
   table.add({"time in all", human_seconds(s.total_seconds)});
   table.add({"peak memory", human_bytes(static_cast<double>(s.peak_memory_bytes))});
@@ -253,7 +291,9 @@ std::string to_json(const TrainSummary& s, const RunConfig& config) {
       {"total_seconds", s.total_seconds},
       {"tokens_per_second",
        s.train_seconds > 0 ? static_cast<double>(s.tokens) / s.train_seconds : 0},
+      {"mfu", mfu_of(s)},
       {"peak_memory_bytes", s.peak_memory_bytes},
+      {"estimate", json_of(s.estimate)},
       {"checkpoint", s.checkpoint},
       {"signal", s.signal}};
   if (s.evaluation) {
@@ -261,6 +301,11 @@ std::string to_json(const TrainSummary& s, const RunConfig& config) {
     json["perplexity"] = s.evaluation->perplexity();
     if (s.evaluation->bits_per_byte) json["bits_per_byte"] = *s.evaluation->bits_per_byte;
   }
+  if (s.validation.best_loss) {
+    json["best_validation_loss"] = *s.validation.best_loss;
+    json["best_step"] = s.validation.best_step;
+  }
+  json["stopped_early"] = s.is_stopped_early;
   json["traffic"] = nlohmann::ordered_json::array();
   for (const TrafficTotal& t : s.traffic)
     json["traffic"].push_back({{"class", name_of(t.traffic)},

@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "laconic/checkpoint/validation_state.hpp"
 #include "laconic/config/run_config.hpp"
 #include "laconic/engine/meter.hpp"
 #include "laconic/runtime/pipeline.hpp"
 #include "laconic/steer/guarding.hpp"
 #include "laconic/train/evaluate.hpp"
+#include "laconic/train/run_estimate.hpp"
 #include "laconic/world/world.hpp"
 
 namespace laconic {
@@ -52,9 +54,12 @@ struct TrainSummary {
   bool has_worked = true;                // false: the checkpoint had all steps already
   double loss = 0;                       // of the last step, if this run made one
   std::optional<Evaluation> evaluation;  // the last one
+  ValidationState validation;            // of the whole run
+  bool is_stopped_early = false;         // by evaluate.patience
   double train_seconds = 0;              // in steps alone
   double total_seconds = 0;
   std::int64_t peak_memory_bytes = 0;
+  RunEstimate estimate;    // on rank 0
   std::string checkpoint;  // last one written, or resumed from
   std::string mesh;        // "pp 2 x dp 4"; empty: one rank
   std::vector<TrafficTotal> traffic;
@@ -64,6 +69,9 @@ struct TrainSummary {
   std::vector<std::pair<std::string, std::string>> overrides;
   int signal = 0;  // that ended the run early
 };
+
+// Model FLOPs that the steps of this run made, by what the machine can do in that time; 0: unknown.
+double mfu_of(const TrainSummary& summary);
 
 // Collective. Every message that was sent is in it, also if it has not left yet. Throws PeerLost,
 // Timeout.

@@ -21,7 +21,7 @@ class AloneRule final : public UpdateRule {
     return measured_by_all(loss, global_norm(weights_.parameters), signal);
   }
   void apply(OptimiserState& state, double lr, double scale) override {
-    laconic::apply(adamw_of(config_.optimiser), state, weights_.parameters, lr, scale);
+    laconic::apply(optimiser_spec(config_.optimiser), state, weights_.parameters, lr, scale);
     outstanding_.reset();
   }
   void abandon() override {}

@@ -44,7 +44,7 @@ class CompressedAdamRule final : public SummedRule {
     exchange_.post_all();
     wait_for_sums();
     exchange_.commit();
-    apply_moment(adamw_of(config_.optimiser), state, weights_.parameters, lr);
+    apply_moment(optimiser_spec(config_.optimiser), state, weights_.parameters, lr);
   }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace laconic {
 namespace {
 
@@ -59,8 +61,42 @@ TEST(LearningRate, FollowsItsOwnLengthWhenItHasOne) {
   EXPECT_DOUBLE_EQ(learning_rate(o, 1000, 10), 0.55);
 }
 
+// Warm-up, stable, decay.
+TEST(LearningRate, WsdStaysAtItsPeakAndFallsInTheLastSteps) {
+  OptimiserSection o = with(LearningRateShape::wsd, 4);
+  o.decay_length = 10;
+  const auto at = [&](std::int64_t step) { return learning_rate(o, 100, step); };
+  EXPECT_DOUBLE_EQ(at(0), 0.25);
+  for (std::int64_t step = 3; step < 90; ++step) EXPECT_EQ(at(step), 1.0) << step;
+  // Ten steps of decay, 90 to 99: each takes a tenth.
+  for (std::int64_t step = 90; step < 100; ++step)
+    EXPECT_NEAR(at(step), 1 - 0.09 * static_cast<double>(step - 89), 1e-12) << step;
+  EXPECT_NEAR(at(500), 0.1, 1e-15);
+  o.decay_length = 0.1;  // the same as a share
+  EXPECT_NEAR(at(94), 0.55, 1e-12);
+  EXPECT_EQ(at(89), 1.0);
+  o.decay = DecayShape::cosine;
+  EXPECT_NEAR(at(94), 0.55, 1e-12);
+  EXPECT_NEAR(at(90), 0.1 + 0.9 * 0.5 * (1 + std::cos(0.1 * 3.141592653589793)), 1e-12);
+  o.decay = DecayShape::one_minus_sqrt;
+  EXPECT_NEAR(at(94), 0.1 + 0.9 * (1 - std::sqrt(0.5)), 1e-12);
+  EXPECT_NEAR(at(99), 0.1, 1e-12);
+  o.decay_steps = 50;
+  EXPECT_EQ(at(44), 1.0);
+  EXPECT_NEAR(at(49), 0.1, 1e-12);
+}
+
+TEST(LearningRate, AWsdDecayThatMeetsWarmUpBeginsBehindIt) {
+  OptimiserSection o = with(LearningRateShape::wsd, 6);
+  o.decay_length = 8;
+  EXPECT_DOUBLE_EQ(learning_rate(o, 10, 5), 1.0);
+  EXPECT_NEAR(learning_rate(o, 10, 6), 1 - 0.9 / 4, 1e-12);
+  EXPECT_NEAR(learning_rate(o, 10, 9), 0.1, 1e-12);
+}
+
 TEST(LearningRate, NeverRisesAfterWarmUpAndIsDefinedForTheShortestRuns) {
-  for (LearningRateShape schedule : {LearningRateShape::cosine, LearningRateShape::linear}) {
+  for (LearningRateShape schedule :
+       {LearningRateShape::cosine, LearningRateShape::linear, LearningRateShape::wsd}) {
     for (std::int64_t steps = 1; steps < 30; ++steps) {
       const OptimiserSection o = with(schedule, std::min<std::int64_t>(steps, 3));
       for (std::int64_t s = o.warmup.steps + 1; s < steps; ++s)

@@ -46,7 +46,7 @@ class LocalRule final : public UpdateRule {
     return here;
   }
   void apply(OptimiserState& state, double lr, double scale) override {
-    laconic::apply(adamw_of(config_.optimiser), state, weights_.parameters, lr, scale);
+    laconic::apply(optimiser_spec(config_.optimiser), state, weights_.parameters, lr, scale);
     finish_step();
   }
   void abandon() override { finish_step(); }  // this replica's inner step alone is left out
@@ -123,7 +123,7 @@ RankTensors LocalRule::save(const OptimiserState& state) const {
   for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
     const std::string& name = weights_.parameters[p].name;
     tensors["moment1." + name] = on_host(state.moment1[p]);
-    tensors["moment2." + name] = on_host(state.moment2[p]);
+    if (state.moment2[p].defined()) tensors["moment2." + name] = on_host(state.moment2[p]);
     if (world_.dp_member() == 0) tensors["outer." + name] = momentum_.part(p);
   }
   return tensors;
@@ -138,7 +138,7 @@ void LocalRule::load(const std::vector<RankTensors>& saved, OptimiserState& stat
   for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
     const std::string& name = weights_.parameters[p].name;
     load_moment(replicas, "moment1." + name, state.moment1[p]);
-    load_moment(replicas, "moment2." + name, state.moment2[p]);
+    if (state.moment2[p].defined()) load_moment(replicas, "moment2." + name, state.moment2[p]);
     const RankTensors& first = replicas.front();
     if (const auto found = first.find("outer." + name); found != first.end())
       momentum_.part(p).copy_(found->second);

@@ -7,7 +7,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "laconic/base/error.hpp"
 #include "laconic/update/kernel/update.hpp"
+#include "laconic/update/muon.hpp"
 
 namespace laconic {
 
@@ -78,76 +80,193 @@ std::vector<double> squares_on_device(const std::vector<Parameter>& parameters) 
   return squares;
 }
 
-double decay_of(const AdamW& adamw, const at::Tensor& parameter) {
-  return parameter.dim() >= 2 ? adamw.weight_decay : 0;
+double decay_of(const OptimiserSpec& spec, const at::Tensor& parameter) {
+  return parameter.dim() >= 2 ? spec.weight_decay : 0;
+}
+
+// What an update of all parameters needs to know.
+struct Step {
+  const OptimiserSpec& spec;
+  OptimiserState& state;
+  double lr;
+  double gradient_scale;
+  // Of adamw and adam, without the decay, which depends on the parameter.
+  kernel::AdamWRule adam = {};
+};
+
+// Counts one more update.
+Step next_step(const OptimiserSpec& spec, OptimiserState& state, double lr, double scale) {
+  ++state.updates;
+  const auto t = static_cast<double>(state.updates);
+  return {spec,
+          state,
+          lr,
+          scale,
+          {.lr = lr,
+           .beta1 = spec.beta1,
+           .beta2 = spec.beta2,
+           .epsilon = spec.epsilon,
+           .correction1 = 1 - std::pow(spec.beta1, t),
+           .correction2 = 1 - std::pow(spec.beta2, t),
+           .gradient_scale = scale}};
+}
+
+// One chunk of the parameter at place `p`.
+template <class T>
+void update_chunk(const Step& step, std::size_t p, T* value, const T* gradient, std::int64_t first,
+                  std::int64_t size, double decay) {
+  const OptimiserSpec& spec = step.spec;
+  const kernel::Update<T>& update = kernel::update<T>();
+  T* moment1 = step.state.moment1[p].template data_ptr<T>() + first;
+  const auto moment2 = [&] { return step.state.moment2[p].template data_ptr<T>() + first; };
+  kernel::AdamWRule adam = step.adam;
+  adam.weight_decay = decay;
+  switch (spec.kind) {
+    case OptimiserKind::adamw:
+    case OptimiserKind::muon:  // what is no hidden matrix
+      update.adamw(value + first, gradient + first, moment1, moment2(), size, adam);
+      return;
+    case OptimiserKind::adam:
+      update.adam(value + first, gradient + first, moment1, moment2(), size, adam);
+      return;
+    case OptimiserKind::sgd:
+      update.sgd(value + first, gradient + first, moment1, size,
+                 {.lr = step.lr,
+                  .momentum = spec.momentum,
+                  .weight_decay = decay,
+                  .nesterov = spec.nesterov,
+                  .gradient_scale = step.gradient_scale});
+      return;
+    case OptimiserKind::lion:
+      update.lion(value + first, gradient + first, moment1, size,
+                  {.lr = step.lr,
+                   .beta1 = spec.beta1,
+                   .beta2 = spec.beta2,
+                   .weight_decay = decay,
+                   .gradient_scale = step.gradient_scale});
+      return;
+  }
 }
 
 template <class T>
-void apply_on_cpu(const kernel::AdamWRule& rule, const AdamW& adamw, OptimiserState& state,
-                  const std::vector<Parameter>& parameters) {
+void apply_on_cpu(const Step& step, const std::vector<Parameter>& parameters) {
   const std::vector<Chunk> chunks = chunks_of(parameters);
   const std::vector<at::Tensor> gradients = gradients_of(parameters);
   for_each_chunk(chunks, [&](std::size_t c) {
     const auto [p, first, size] = chunks[c];
-    kernel::AdamWRule chunk_rule = rule;
-    chunk_rule.weight_decay = decay_of(adamw, parameters[p].value);
-    kernel::update<T>().adamw(parameters[p].value.data_ptr<T>() + first,
-                              gradients[p].data_ptr<T>() + first,
-                              state.moment1[p].data_ptr<T>() + first,
-                              state.moment2[p].data_ptr<T>() + first, size, chunk_rule);
+    update_chunk<T>(step, p, parameters[p].value.data_ptr<T>(), gradients[p].data_ptr<T>(), first,
+                    size, decay_of(step.spec, parameters[p].value));
   });
 }
 
+void adam_on_device(const Step& step, at::Tensor& m, at::Tensor& v, at::Tensor g, double decay,
+                    at::Tensor value) {
+  const kernel::AdamWRule& rule = step.adam;
+  const bool is_coupled = step.spec.kind == OptimiserKind::adam;
+  if (is_coupled) g = g.add(value, decay);
+  m.mul_(rule.beta1).add_(g, 1 - rule.beta1);
+  v.mul_(rule.beta2).addcmul_(g, g, 1 - rule.beta2);
+  const at::Tensor denominator = v.sqrt().mul_(1 / std::sqrt(rule.correction2)).add_(rule.epsilon);
+  if (!is_coupled) value.mul_(1 - rule.lr * decay);
+  value.addcdiv_(m, denominator, -rule.lr / rule.correction1);
+}
+
+void sgd_on_device(const Step& step, at::Tensor& m, const at::Tensor& g, double decay,
+                   at::Tensor value) {
+  const at::Tensor full = g.add(value, decay);
+  m.mul_(step.spec.momentum).add_(full);
+  value.sub_(step.spec.nesterov ? full.add(m, step.spec.momentum) : m, step.lr);
+}
+
+void lion_on_device(const Step& step, at::Tensor& m, const at::Tensor& g, double decay,
+                    at::Tensor value) {
+  const at::Tensor direction = m.mul(step.spec.beta1).add_(g, 1 - step.spec.beta1).sign_();
+  value.mul_(1 - step.lr * decay).sub_(direction, step.lr);
+  m.mul_(step.spec.beta2).add_(g, 1 - step.spec.beta2);
+}
+
 // The same arithmetic, one tensor operation at a time.
-void apply_on_device(const kernel::AdamWRule& rule, const AdamW& adamw, OptimiserState& state,
-                     const std::vector<Parameter>& parameters) {
+void apply_on_device(const Step& step, const std::vector<Parameter>& parameters) {
   for (std::size_t p = 0; p < parameters.size(); ++p) {
-    at::Tensor value = parameters[p].value;
+    const at::Tensor& value = parameters[p].value;
     if (!parameters[p].gradient.defined()) continue;
-    const at::Tensor g = parameters[p].gradient.mul(rule.gradient_scale);
-    at::Tensor& m = state.moment1[p];
-    at::Tensor& v = state.moment2[p];
-    m.mul_(rule.beta1).add_(g, 1 - rule.beta1);
-    v.mul_(rule.beta2).addcmul_(g, g, 1 - rule.beta2);
-    const at::Tensor denominator =
-        v.sqrt().mul_(1 / std::sqrt(rule.correction2)).add_(rule.epsilon);
-    value.mul_(1 - rule.lr * decay_of(adamw, value));
-    value.addcdiv_(m, denominator, -rule.lr / rule.correction1);
+    const at::Tensor g = parameters[p].gradient.mul(step.gradient_scale);
+    at::Tensor& m = step.state.moment1[p];
+    const double decay = decay_of(step.spec, value);
+    switch (step.spec.kind) {
+      case OptimiserKind::adamw:
+      case OptimiserKind::adam:
+      case OptimiserKind::muon:
+        adam_on_device(step, m, step.state.moment2[p], g, decay, value);
+        break;
+      case OptimiserKind::sgd: sgd_on_device(step, m, g, decay, value); break;
+      case OptimiserKind::lion: lion_on_device(step, m, g, decay, value); break;
+    }
   }
 }
 
-// Counts one more update.
-kernel::AdamWRule next_rule(const AdamW& adamw, OptimiserState& state, double lr) {
-  ++state.updates;
-  const auto t = static_cast<double>(state.updates);
-  return {.lr = lr,
-          .beta1 = adamw.beta1,
-          .beta2 = adamw.beta2,
-          .epsilon = adamw.epsilon,
-          .correction1 = 1 - std::pow(adamw.beta1, t),
-          .correction2 = 1 - std::pow(adamw.beta2, t)};
-}
-
-void apply_rule(const kernel::AdamWRule& rule, const AdamW& adamw, OptimiserState& state,
-                const std::vector<Parameter>& parameters) {
-  const at::NoGradGuard no_grad;
+void apply_elementwise(const Step& step, const std::vector<Parameter>& parameters) {
   const at::Tensor& first = parameters.front().value;
   if (!first.is_cpu())
-    apply_on_device(rule, adamw, state, parameters);
+    apply_on_device(step, parameters);
   else if (first.scalar_type() == at::kDouble)
-    apply_on_cpu<double>(rule, adamw, state, parameters);
+    apply_on_cpu<double>(step, parameters);
   else
-    apply_on_cpu<float>(rule, adamw, state, parameters);
+    apply_on_cpu<float>(step, parameters);
+}
+
+// Hidden matrices one by one, each product on all threads; then the rest.
+void apply_muon(const Step& step, const std::vector<Parameter>& parameters) {
+  std::vector<Parameter> rest = parameters;
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const Parameter& parameter = parameters[p];
+    if (!parameter.is_hidden_matrix) continue;
+    rest[p].gradient.reset();
+    if (!parameter.gradient.defined()) continue;
+    const at::Tensor gradient =
+        parameter.gradient.to(parameter.value.scalar_type()).mul(step.gradient_scale);
+    muon_update({.lr = step.lr * step.spec.muon_rate,
+                 .momentum = step.spec.muon_momentum,
+                 .weight_decay = step.spec.weight_decay,
+                 .scale = step.spec.muon_scale},
+                gradient, parameter.value, step.state.moment1[p]);
+  }
+  apply_elementwise(step, rest);
 }
 
 }  // namespace
 
-OptimiserState make_optimiser_state(const std::vector<Parameter>& parameters) {
+OptimiserSpec optimiser_spec(const OptimiserSection& o) {
+  return {.kind = o.kind,
+          .beta1 = o.beta1,
+          .beta2 = o.beta2,
+          .epsilon = o.epsilon,
+          .weight_decay = o.weight_decay,
+          .momentum = o.momentum,
+          .nesterov = o.nesterov,
+          .muon_rate = o.muon_lr > 0 ? o.muon_lr / o.lr : 1,
+          .muon_momentum = o.muon_momentum,
+          .muon_scale = o.muon_scale};
+}
+
+int moment_count(OptimiserKind kind, bool is_hidden_matrix) {
+  switch (kind) {
+    case OptimiserKind::adamw:
+    case OptimiserKind::adam: return 2;
+    case OptimiserKind::sgd:
+    case OptimiserKind::lion: return 1;
+    case OptimiserKind::muon: return is_hidden_matrix ? 1 : 2;
+  }
+  return 2;
+}
+
+OptimiserState make_optimiser_state(const std::vector<Parameter>& parameters, OptimiserKind kind) {
   const at::NoGradGuard no_grad;
   OptimiserState state;
   for (const Parameter& p : parameters) {
+    const bool has_both = moment_count(kind, p.is_hidden_matrix) == 2;
     state.moment1.push_back(at::zeros_like(p.value));
-    state.moment2.push_back(at::zeros_like(p.value));
+    state.moment2.push_back(has_both ? at::zeros_like(p.value) : at::Tensor());
   }
   return state;
 }
@@ -168,19 +287,24 @@ double global_norm(const std::vector<Parameter>& parameters) {
   return norm_of(squared_norms(parameters));
 }
 
-void apply(const AdamW& adamw, OptimiserState& state, const std::vector<Parameter>& parameters,
-           double lr, double gradient_scale) {
-  kernel::AdamWRule rule = next_rule(adamw, state, lr);
-  rule.gradient_scale = gradient_scale;
-  apply_rule(rule, adamw, state, parameters);
+void apply(const OptimiserSpec& spec, OptimiserState& state,
+           const std::vector<Parameter>& parameters, double lr, double gradient_scale) {
+  const at::NoGradGuard no_grad;
+  const Step step = next_step(spec, state, lr, gradient_scale);
+  if (spec.kind == OptimiserKind::muon)
+    apply_muon(step, parameters);
+  else
+    apply_elementwise(step, parameters);
 }
 
-void apply_moment(const AdamW& adamw, OptimiserState& state,
+void apply_moment(const OptimiserSpec& spec, OptimiserState& state,
                   const std::vector<Parameter>& parameters, double lr) {
-  kernel::AdamWRule rule = next_rule(adamw, state, lr);
-  rule.beta1 = 0;  // moment1 = "gradient"
-  rule.beta2 = 1;  // moment2 = moment2
-  apply_rule(rule, adamw, state, parameters);
+  LACONIC_ASSERT(spec.kind == OptimiserKind::adamw, "only adamw has such moments");
+  const at::NoGradGuard no_grad;
+  Step step = next_step(spec, state, lr, 1);
+  step.adam.beta1 = 0;  // moment1 = "gradient"
+  step.adam.beta2 = 1;  // moment2 = moment2
+  apply_elementwise(step, parameters);
 }
 
 }  // namespace laconic

@@ -1,6 +1,13 @@
-// update/optimiser.hpp — AdamW: the only code that changes parameters.
+// update/optimiser.hpp — the algorithms that turn gradients into new parameters: the only code that
+// changes them.
 //
-// State is two tensors per parameter and a count of updates: all of it goes
+//   adamw  m = b1 m + (1-b1) g, v = b2 v + (1-b2) g^2, p -= lr m^ / (sqrt(v^) + e), decay decoupled
+//   adam   the same with g + decay p for g
+//   sgd    m = u m + g + decay p, p -= lr m; nesterov: p -= lr (g + decay p + u m)
+//   lion   p -= lr sign(b1 m + (1-b1) g), m = b2 m + (1-b2) g, decay decoupled
+//   muon   hidden matrices: momentum, made orthogonal (muon.hpp); all other parameters: adamw
+//
+// State is one or two tensors per parameter and a count of updates: all of it goes
 // into the checkpoint, and nothing else is needed to continue bit for bit. A
 // skipped update (non-finite gradient) changes neither.
 #pragma once
@@ -10,24 +17,36 @@
 #include <cstdint>
 #include <vector>
 
+#include "laconic/config/run_config.hpp"
 #include "laconic/model/weights.hpp"
 
 namespace laconic {
 
-struct AdamW {
+struct OptimiserSpec {
+  OptimiserKind kind = OptimiserKind::adamw;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0.1;  // decoupled, and not on one-dimensional parameters
+  double weight_decay = 0.1;  // not on one-dimensional parameters
+  double momentum = 0.9;      // sgd
+  bool nesterov = false;      // sgd
+  double muon_rate = 1;       // learning rate of muon's matrices, by that of the others
+  double muon_momentum = 0.95;
+  MuonScale muon_scale = MuonScale::match_adamw;
 };
+OptimiserSpec optimiser_spec(const OptimiserSection& optimiser);
+
+// How many moments the algorithm keeps of a parameter: 1 or 2.
+int moment_count(OptimiserKind kind, bool is_hidden_matrix);
 
 struct OptimiserState {
   std::int64_t updates = 0;
   std::vector<at::Tensor> moment1;  // in the order of the parameters
-  std::vector<at::Tensor> moment2;
+  std::vector<at::Tensor> moment2;  // undefined where the algorithm keeps one only
 };
 
-OptimiserState make_optimiser_state(const std::vector<Parameter>& parameters);
+OptimiserState make_optimiser_state(const std::vector<Parameter>& parameters,
+                                    OptimiserKind kind = OptimiserKind::adamw);
 
 // The square of the norm of each gradient, in the order of the parameters. Sums fixed chunks of
 // each in a fixed order, so it depends neither on the number of threads nor on what other
@@ -39,13 +58,14 @@ double norm_of(const std::vector<double>& squares);
 // Euclidean norm over all gradients: norm_of(squared_norms(parameters)).
 double global_norm(const std::vector<Parameter>& parameters);
 
-// One step. Gradients are multiplied by `gradient_scale` on the way (clipping).
-void apply(const AdamW& adamw, OptimiserState& state, const std::vector<Parameter>& parameters,
-           double lr, double gradient_scale);
+// One step. Gradients are multiplied by `gradient_scale` on the way (clipping). Requires: the state
+// was made for the spec's kind.
+void apply(const OptimiserSpec& spec, OptimiserState& state,
+           const std::vector<Parameter>& parameters, double lr, double gradient_scale);
 
 // The same when the new first moment is known already and stands where the gradients were: the
-// second moment stays as it is (compressed_adam).
-void apply_moment(const AdamW& adamw, OptimiserState& state,
+// second moment stays as it is (compressed_adam). Requires: adamw.
+void apply_moment(const OptimiserSpec& spec, OptimiserState& state,
                   const std::vector<Parameter>& parameters, double lr);
 
 }  // namespace laconic

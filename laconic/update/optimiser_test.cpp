@@ -2,8 +2,10 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "laconic/base/test_target.hpp"
@@ -35,7 +37,7 @@ std::vector<Parameter> some_parameters(at::ScalarType dtype, std::int64_t rows,
 }
 
 TEST(Optimiser, AdamWFollowsThePaperElementByElement) {
-  const AdamW adamw{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = 0.2};
+  const OptimiserSpec adamw{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = 0.2};
   const auto parameters = some_parameters(at::kDouble, 3, 11);
   OptimiserState state = make_optimiser_state(parameters);
   std::vector<at::Tensor> before;
@@ -60,6 +62,94 @@ TEST(Optimiser, AdamWFollowsThePaperElementByElement) {
   }
 }
 
+TEST(Optimiser, LionFollowsThePaperElementByElement) {
+  const OptimiserSpec lion{
+      .kind = OptimiserKind::lion, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.3};
+  auto parameters = some_parameters(at::kDouble, 3, 11);
+  parameters[1].gradient[4].zero_();  // no gradient, no moment: no step
+  OptimiserState state = make_optimiser_state(parameters, OptimiserKind::lion);
+  EXPECT_FALSE(state.moment2[0].defined());
+  std::vector<at::Tensor> before;
+  for (const Parameter& p : parameters) before.push_back(p.value.detach().clone());
+  const double lr = 0.1, scale = 0.5;
+  const double signs[] = {1, -3, 1, 0.5};  // gradients turn round
+  double last = 1;
+  for (const double sign : signs) {
+    for (Parameter& p : parameters) p.gradient.mul_(sign / last);
+    last = sign;
+    apply(lion, state, parameters, lr, scale);
+  }
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    for (std::int64_t e = 0; e < before[i].numel(); ++e) {
+      double p = before[i].flatten()[e].item<double>(), m = 0;
+      const double base = scale * parameters[i].gradient.flatten()[e].item<double>() / last;
+      for (const double sign : signs) {
+        const double g = sign * base, c = 0.9 * m + 0.1 * g;
+        p = p - lr * ((c > 0) - (c < 0)) - lr * (i == 0 ? 0.3 : 0) * p;
+        m = 0.99 * m + 0.01 * g;
+      }
+      EXPECT_NEAR(parameters[i].value.flatten()[e].item<double>(), p, 1e-14);
+    }
+}
+
+// Newton-Schulz acts on singular values alone, each by itself: U f(S) V^T, with f five times the
+// quintic. So the update can be made from a decomposition instead of products of the matrix.
+at::Tensor orthogonalised_by_svd(const at::Tensor& matrix) {
+  const auto [u, s, v] = matrix.svd();
+  at::Tensor x = s.div(matrix.norm());
+  for (int i = 0; i < 5; ++i) x = x.mul(3.4445).add(x.pow(3), -4.7750).add(x.pow(5), 2.0315);
+  return u.mm(x.diag()).mm(v.t());
+}
+
+TEST(Optimiser, MuonStepsAlongTheSingularVectorsOfItsMomentum) {
+  for (const auto& [rows, columns] : {std::pair{3, 11}, {12, 4}, {6, 6}})
+    for (const MuonScale scale : {MuonScale::match_adamw, MuonScale::original}) {
+      SCOPED_TRACE(testing::Message() << rows << " x " << columns);
+      const OptimiserSpec muon{.kind = OptimiserKind::muon,
+                               .weight_decay = 0.2,
+                               .muon_rate = 4,
+                               .muon_momentum = 0.9,
+                               .muon_scale = scale};
+      auto parameters = some_parameters(at::kDouble, rows, columns);
+      parameters[0].is_hidden_matrix = true;
+      const at::Tensor vector_before = parameters[1].value.detach().clone();
+      OptimiserState state = make_optimiser_state(parameters, OptimiserKind::muon);
+      EXPECT_FALSE(state.moment2[0].defined());
+      EXPECT_TRUE(state.moment2[1].defined());
+      at::Tensor w = parameters[0].value.detach().clone(), m = at::zeros_like(w);
+      const double lr = 0.01;
+      for (int t = 0; t < 3; ++t) {
+        parameters[0].gradient =
+            random(rows * columns, std::to_string(t).c_str()).view({rows, columns});
+        const at::Tensor g = parameters[0].gradient.mul(0.5);
+        m = m.mul(0.9).add(g);
+        const double by_shape = scale == MuonScale::match_adamw
+                                    ? 0.2 * std::sqrt(std::max(rows, columns))
+                                    : std::sqrt(std::max(1.0, double(columns) / rows));
+        w = w.sub(w, 4 * lr * 0.2).sub(orthogonalised_by_svd(g.add(m, 0.9)), 4 * lr * by_shape);
+        apply(muon, state, parameters, lr, 0.5);
+        EXPECT_LT(parameters[0].value.detach().sub(w).abs().max().item<double>(), 1e-12);
+      }
+      // The vector goes by AdamW.
+      auto others = some_parameters(at::kDouble, rows, columns);
+      others.erase(others.begin());
+      OptimiserState adamw = make_optimiser_state(others);
+      for (int t = 0; t < 3; ++t) apply({.weight_decay = 0.2}, adamw, others, lr, 0.5);
+      EXPECT_TRUE(parameters[1].value.equal(others[0].value));
+      EXPECT_FALSE(parameters[1].value.equal(vector_before));
+    }
+}
+
+TEST(Optimiser, AMatrixWithoutAnySlopeStaysAsItIsUnderMuon) {
+  auto parameters = some_parameters(at::kFloat, 4, 3);
+  parameters[0].is_hidden_matrix = true;
+  parameters[0].gradient.zero_();
+  const at::Tensor before = parameters[0].value.detach().clone();
+  OptimiserState state = make_optimiser_state(parameters, OptimiserKind::muon);
+  apply({.kind = OptimiserKind::muon, .weight_decay = 0}, state, parameters, 0.1, 1);
+  EXPECT_TRUE(parameters[0].value.equal(before));
+}
+
 TEST(Optimiser, EveryInstructionSetGivesTheSameBits) {
   for (const std::int64_t size : {1, 7, 8, 15, 16, 33, 100}) {
     std::vector<float> expected;
@@ -78,6 +168,56 @@ TEST(Optimiser, EveryInstructionSetGivesTheSameBits) {
                                      .correction2 = 0.05,
                                      .gradient_scale = 0.7});
       const std::vector<float> result(p.data_ptr<float>(), p.data_ptr<float>() + size);
+      if (expected.empty()) expected = result;
+      EXPECT_EQ(result, expected) << size;
+    });
+  }
+}
+
+TEST(Optimiser, EveryInstructionSetGivesTheSameBitsForTheOtherAlgorithms) {
+  for (const std::int64_t size : {1, 7, 16, 33, 100}) {
+    std::vector<float> expected;
+    for_each_target([&] {
+      std::vector<float> result;
+      const auto take = [&](const at::Tensor& x) {
+        result.insert(result.end(), x.data_ptr<float>(), x.data_ptr<float>() + size);
+      };
+      const at::Tensor g = random(size, "g").to(at::kFloat);
+      const auto new_ones = [&] {
+        return std::array{random(size, "p").to(at::kFloat), random(size, "m").to(at::kFloat),
+                          random(size, "v").abs().to(at::kFloat)};
+      };
+      const kernel::Update<float>& update = kernel::update<float>();
+      for (const bool nesterov : {false, true}) {
+        const auto [p, m, v] = new_ones();
+        update.sgd(p.data_ptr<float>(), g.data_ptr<float>(), m.data_ptr<float>(), size,
+                   {.lr = 0.01,
+                    .momentum = 0.9,
+                    .weight_decay = 0.1,
+                    .nesterov = nesterov,
+                    .gradient_scale = 0.7});
+        take(p), take(m);
+      }
+      {
+        const auto [p, m, v] = new_ones();
+        update.lion(p.data_ptr<float>(), g.data_ptr<float>(), m.data_ptr<float>(), size,
+                    {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1});
+        take(p), take(m);
+      }
+      {
+        const auto [p, m, v] = new_ones();
+        update.adam(p.data_ptr<float>(), g.data_ptr<float>(), m.data_ptr<float>(),
+                    v.data_ptr<float>(), size,
+                    {.lr = 0.01,
+                     .beta1 = 0.9,
+                     .beta2 = 0.95,
+                     .epsilon = 1e-8,
+                     .weight_decay = 0.1,
+                     .correction1 = 0.1,
+                     .correction2 = 0.05,
+                     .gradient_scale = 0.7});
+        take(p), take(m), take(v);
+      }
       if (expected.empty()) expected = result;
       EXPECT_EQ(result, expected) << size;
     });

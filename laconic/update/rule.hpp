@@ -20,7 +20,7 @@ std::unique_ptr<UpdateRule> make_local_rule(const RuleRequest& request);
 // What a step amounts to, when all ranks have these numbers.
 Measured measured_by_all(double loss, double norm, int signal);
 
-// Every step: gradients of all blocks are summed, and AdamW follows them.
+// Every step: gradients of all blocks are summed, and the optimiser follows them.
 class SummedRule : public UpdateRule {
  public:
   SummedRule(const RuleRequest& request, bool is_fused);

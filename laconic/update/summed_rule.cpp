@@ -48,7 +48,7 @@ void SummedRule::wait_for_sums() {
 
 void SummedRule::apply(OptimiserState& state, double lr, double scale) {
   exchange_.commit();
-  laconic::apply(adamw_of(config_.optimiser), state, weights_.parameters, lr, scale);
+  laconic::apply(optimiser_spec(config_.optimiser), state, weights_.parameters, lr, scale);
 }
 
 std::unique_ptr<UpdateRule> make_summed_rule(const RuleRequest& request) {

@@ -4,10 +4,6 @@
 
 namespace laconic {
 
-AdamW adamw_of(const OptimiserSection& o) {
-  return {.beta1 = o.beta1, .beta2 = o.beta2, .epsilon = o.epsilon, .weight_decay = o.weight_decay};
-}
-
 std::unique_ptr<UpdateRule> make_update_rule(const RuleRequest& request) {
   const RunConfig& config = request.config;
   if (request.world.is_alone()) return make_alone_rule(request);

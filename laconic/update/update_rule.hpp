@@ -75,8 +75,6 @@ class UpdateRule {
   virtual void load(const std::vector<RankTensors>& /*saved*/, OptimiserState& /*state*/) {}
 };
 
-AdamW adamw_of(const OptimiserSection& optimiser);
-
 // What a rule is made of.
 struct RuleRequest {
   const RunConfig& config;

@@ -101,7 +101,7 @@ class DataParallel : public testing::Test {
       }
       by_rank.front().give_gradients(start.weights);
       const double norm = global_norm(start.weights.parameters);
-      apply(adamw_of(c.optimiser), start.state.optimiser, start.weights.parameters,
+      apply(optimiser_spec(c.optimiser), start.state.optimiser, start.weights.parameters,
             learning_rate(c.optimiser, c.train.steps, step),
             norm > c.train.clip ? c.train.clip / norm : 1);
       clear_gradients(start.weights);

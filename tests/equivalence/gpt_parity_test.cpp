@@ -132,7 +132,7 @@ void expect_updated(const Parameter& p, const Golden& golden) {
 }
 
 TEST(GptParity, FiveStepsOfAdamWAreThoseOfPyTorch) {
-  const AdamW adamw{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+  const OptimiserSpec adamw{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
   for (const char* name : kCases) {
     SCOPED_TRACE(name);
     const Golden golden(name);

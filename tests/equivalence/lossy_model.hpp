@@ -64,7 +64,7 @@ class LossyModel {
     for (std::size_t p = 0; p < start_.weights.parameters.size(); ++p)
       complete_gradient(start_.weights, p);
     const double norm = global_norm(start_.weights.parameters);
-    apply(adamw_of(config_.optimiser), start_.state.optimiser, start_.weights.parameters,
+    apply(optimiser_spec(config_.optimiser), start_.state.optimiser, start_.weights.parameters,
           learning_rate(config_.optimiser, config_.train.steps, number),
           norm > config_.train.clip ? config_.train.clip / norm : 1);
     clear_gradients(start_.weights);

@@ -205,7 +205,9 @@ TEST_F(CommandLine, MemoryThatRunsOutIsToldInOneLine) {
   GTEST_SKIP() << "the sanitizer itself reserves more than any limit";
 #endif
   prepare();
-  ProcessSpec limited = spec({"train", "run.toml", "--set", "train.batch=1048576"});
+  // The estimate would refuse it before: run.memory says that all is well.
+  ProcessSpec limited = spec({"train", "run.toml", "--set", "train.batch=1048576", "--set",
+                              "run.memory=1000000000000000"});
   limited.memory_bytes = std::uint64_t{3} << 29;
   const ProcessResult outcome = Process(limited).wait();
   if (outcome.exit_code == 127)
@@ -249,6 +251,49 @@ TEST_F(Pipeline, FromTextToAnExportedModelThatEvaluatesAlike) {
   EXPECT_EQ(e1["loss"], e2["loss"]);
   EXPECT_EQ(e1["samples"], e2["samples"]);
   EXPECT_NEAR(e1["loss"], json_of(folder_ / "train.json")["validation_loss"], 1e-6);
+}
+
+TEST_F(Pipeline, TheBestCheckpointIsFoundByItsName) {
+  prepare();
+  const Words train = {"train", "run.toml",
+                       "--set", "evaluate.every=2",
+                       "--set", "checkpoint.best=true",
+                       "--set", "data.valid=data-valid"};
+  const auto with = [](Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  expect_exit(0, with(train, {"--json", "run.json"}));
+  const nlohmann::json run = json_of(folder_ / "run.json");
+  EXPECT_EQ(run["stopped_early"], false);
+  expect_exit(0, {"evaluate", "runs/a/best", "--data", "data-valid", "--json", "best.json"});
+  EXPECT_NEAR(json_of(folder_ / "best.json")["loss"].get<double>(),
+              run["best_validation_loss"].get<double>(), 1e-4);
+  expect_exit(0, {"generate", "runs/a/best", "--prompt", "a", "--tokens", "2"});
+  const ProcessResult resumed =
+      expect_exit(0, with(train, {"--resume", "best", "--overwrite", "--set", "train.steps=8"}));
+  EXPECT_TRUE(contains(resumed.out, fmt::format("step {}\n", run["best_step"].get<int>())));
+  EXPECT_TRUE(
+      contains(expect_exit(2, {"generate", "runs/best", "--prompt", "a"}).err, "runs/best"));
+}
+
+TEST_F(Pipeline, PromptsAndCompletionsArePreparedTrainedAndEvaluated) {
+  std::string lines;
+  for (int i = 0; i < 60; ++i)
+    lines += fmt::format("{{\"prompt\": \"What is {}? \", \"completion\": \"It is {}.\"}}\n", i, i);
+  write_text(folder_ / "pairs.jsonl", lines);
+  const ProcessResult prepared =
+      expect_exit(0, {"prepare", "pairs.jsonl", "--out", "pairs", "--valid", "0.2"});
+  EXPECT_TRUE(contains(prepared.out, "60 documents are prompts and completions")) << prepared.out;
+  expect_exit(0, {"train", "run.toml", "--set", "data.train=pairs", "--set",
+                  "data.valid=pairs-valid", "--json", "run.json"});
+  expect_exit(0, {"evaluate", "runs/a", "--data", "pairs-valid", "--json", "e.json"});
+  const nlohmann::json found = json_of(folder_ / "e.json");
+  EXPECT_NEAR(found["loss"].get<double>(),
+              json_of(folder_ / "run.json")["validation_loss"].get<double>(), 1e-4);
+  // Twelve completions of 8 or 9 bytes and an end each, less what the last window leaves out.
+  EXPECT_LT(found["tokens"].get<int>(), 12 * 10 + 1);
+  EXPECT_GT(found["tokens"].get<int>(), 12 * 9 / 2);
 }
 
 TEST_F(Pipeline, GenerateIsAFunctionOfModelPromptAndSeed) {

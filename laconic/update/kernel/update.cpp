@@ -64,6 +64,73 @@ void adamw(T* parameter, const T* gradient, T* moment1, T* moment2, std::int64_t
   }
 }
 
+// Calls body(tag, i) for whole vectors and then for single elements: the same operations in the
+// same order for both.
+template <class T, class Body>
+HWY_INLINE void for_each_vector(std::int64_t size, const Body& body) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= size; i += lanes) body(d, i);
+  for (; i < size; ++i) body(hn::CappedTag<T, 1>(), i);
+}
+
+template <class T>
+void adam(T* parameter, const T* gradient, T* moment1, T* moment2, std::int64_t size,
+          const AdamWRule& rule) {
+  const Constants<T> c(rule);
+  const auto decay = static_cast<T>(rule.weight_decay);
+  for_each_vector<T>(size, [&](auto d, std::int64_t i) HWY_ATTR {
+    const auto p = hn::LoadU(d, parameter + i);
+    const auto g = hn::Add(hn::Mul(hn::LoadU(d, gradient + i), hn::Set(d, c.scale)),
+                           hn::Mul(p, hn::Set(d, decay)));
+    const auto m = hn::Add(hn::Mul(hn::LoadU(d, moment1 + i), hn::Set(d, c.beta1)),
+                           hn::Mul(g, hn::Set(d, c.rest1)));
+    const auto v = hn::Add(hn::Mul(hn::LoadU(d, moment2 + i), hn::Set(d, c.beta2)),
+                           hn::Mul(hn::Mul(g, g), hn::Set(d, c.rest2)));
+    const auto denominator =
+        hn::Add(hn::Mul(hn::Sqrt(v), hn::Set(d, c.root)), hn::Set(d, c.epsilon));
+    hn::StoreU(m, d, moment1 + i);
+    hn::StoreU(v, d, moment2 + i);
+    hn::StoreU(hn::Sub(p, hn::Div(hn::Mul(m, hn::Set(d, c.step)), denominator)), d, parameter + i);
+  });
+}
+
+template <class T>
+void sgd(T* parameter, const T* gradient, T* moment, std::int64_t size, const SgdRule& rule) {
+  const auto lr = static_cast<T>(rule.lr), momentum = static_cast<T>(rule.momentum),
+             decay = static_cast<T>(rule.weight_decay), scale = static_cast<T>(rule.gradient_scale);
+  for_each_vector<T>(size, [&](auto d, std::int64_t i) HWY_ATTR {
+    const auto p = hn::LoadU(d, parameter + i);
+    const auto g = hn::Add(hn::Mul(hn::LoadU(d, gradient + i), hn::Set(d, scale)),
+                           hn::Mul(p, hn::Set(d, decay)));
+    const auto m = hn::Add(hn::Mul(hn::LoadU(d, moment + i), hn::Set(d, momentum)), g);
+    const auto move = rule.nesterov ? hn::Add(g, hn::Mul(m, hn::Set(d, momentum))) : m;
+    hn::StoreU(m, d, moment + i);
+    hn::StoreU(hn::Sub(p, hn::Mul(move, hn::Set(d, lr))), d, parameter + i);
+  });
+}
+
+// The update is the sign of a mean, and 0 where that is 0.
+template <class T>
+void lion(T* parameter, const T* gradient, T* moment, std::int64_t size, const LionRule& rule) {
+  const auto lr = static_cast<T>(rule.lr), shrink = static_cast<T>(1 - rule.lr * rule.weight_decay),
+             scale = static_cast<T>(rule.gradient_scale), beta1 = static_cast<T>(rule.beta1),
+             rest1 = static_cast<T>(1 - rule.beta1), beta2 = static_cast<T>(rule.beta2),
+             rest2 = static_cast<T>(1 - rule.beta2);
+  for_each_vector<T>(size, [&](auto d, std::int64_t i) HWY_ATTR {
+    const auto g = hn::Mul(hn::LoadU(d, gradient + i), hn::Set(d, scale));
+    const auto m = hn::LoadU(d, moment + i);
+    const auto mean = hn::Add(hn::Mul(m, hn::Set(d, beta1)), hn::Mul(g, hn::Set(d, rest1)));
+    const auto zero = hn::Zero(d);
+    const auto move = hn::IfThenElse(hn::Eq(mean, zero), zero, hn::CopySign(hn::Set(d, lr), mean));
+    const auto p = hn::Mul(hn::LoadU(d, parameter + i), hn::Set(d, shrink));
+    hn::StoreU(hn::Add(hn::Mul(m, hn::Set(d, beta2)), hn::Mul(g, hn::Set(d, rest2))), d,
+               moment + i);
+    hn::StoreU(hn::Sub(p, move), d, parameter + i);
+  });
+}
+
 HWY_INLINE hn::Vec<hn::ScalableTag<double>> load_double(const double* x) {
   return hn::LoadU(hn::ScalableTag<double>(), x);
 }
@@ -90,7 +157,7 @@ double sum_of_squares(const T* x, std::int64_t size) {
 
 template <class T>
 HWY_INLINE const Update<T>* table_of() {
-  static constexpr Update<T> kTable = {adamw<T>, sum_of_squares<T>};
+  static constexpr Update<T> kTable = {adamw<T>, adam<T>, sgd<T>, lion<T>, sum_of_squares<T>};
   return &kTable;
 }
 

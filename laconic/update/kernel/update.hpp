@@ -1,8 +1,9 @@
-// update/kernel/update.hpp — the two passes over gradients that a step needs, on plain pointers.
+// update/kernel/update.hpp — the passes over gradients that a step needs, on plain pointers.
 //
 // One reads the gradients once (their norm), the other reads and writes
 // parameter, gradient and moments once (the update): nothing else in a step
-// touches them. Single-threaded; callers split the work in chunks.
+// touches them. Single-threaded; callers split the work in chunks. An element's result depends
+// on nothing but itself: neither on its neighbours nor on the instruction set.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +21,31 @@ struct AdamWRule {
   double gradient_scale = 1;  // clipping happens here, in passing
 };
 
+struct SgdRule {
+  double lr = 0;
+  double momentum = 0;
+  double weight_decay = 0;  // a part of the gradient
+  bool nesterov = false;
+  double gradient_scale = 1;
+};
+
+struct LionRule {
+  double lr = 0;
+  double beta1 = 0;
+  double beta2 = 0;
+  double weight_decay = 0;  // decoupled
+  double gradient_scale = 1;
+};
+
 template <class T>
 struct Update {
   void (*adamw)(T* parameter, const T* gradient, T* moment1, T* moment2, std::int64_t size,
                 const AdamWRule& rule);
+  // The same with the decay as a part of the gradient: g += decay * p.
+  void (*adam)(T* parameter, const T* gradient, T* moment1, T* moment2, std::int64_t size,
+               const AdamWRule& rule);
+  void (*sgd)(T* parameter, const T* gradient, T* moment, std::int64_t size, const SgdRule& rule);
+  void (*lion)(T* parameter, const T* gradient, T* moment, std::int64_t size, const LionRule& rule);
   // In double, whatever T; the order of summation depends on the instruction set alone.
   double (*sum_of_squares)(const T* x, std::int64_t size);
 };

@@ -1,0 +1,290 @@
+#include "laconic/train/run_estimate.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <utility>
+
+#include "laconic/base/host_name.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/policy/class_policy.hpp"
+#include "laconic/train/gemm_rate.hpp"
+#include "laconic/update/optimiser.hpp"
+
+namespace laconic {
+
+namespace {
+
+std::int64_t resident_bytes() {
+  std::int64_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// One rank's part of the model; counts are elements.
+struct HeldPart {
+  const EstimateRequest& request;
+  const PipelinePlan& plan;
+  int pp = 0;  // its place in the pipeline
+  HeldBlocks held;
+
+  const RunConfig& config() const { return request.config; }
+  const std::vector<BlockSpec>& blocks() const { return request.spec.blocks; }
+  double elements(std::size_t parameter) const {
+    return static_cast<double>(elements_of(request.spec.parameters[parameter]));
+  }
+  double elements_used_by(const BlockSpec& block) const {
+    double sum = 0;
+    for (const std::size_t p : block.uses) sum += elements(p);
+    return sum;
+  }
+  template <class Visit>
+  void for_each_held(const Visit& visit) const {
+    for (std::size_t b = 0; b < blocks().size(); ++b)
+      if (held.empty() || held[b]) visit(blocks()[b]);
+  }
+  std::set<std::size_t> parameters() const {
+    std::set<std::size_t> used;
+    for_each_held(
+        [&](const BlockSpec& block) { used.insert(block.uses.begin(), block.uses.end()); });
+    return used;
+  }
+};
+
+double seam_elements(const std::vector<SeamTensor>& seam) {
+  double sum = 0;
+  for (const SeamTensor& tensor : seam) sum += static_cast<double>(elements_of(tensor));
+  return sum;
+}
+
+// What forward of a stage keeps of one sample.
+double kept_by_stage(const HeldPart& part, int stage) {
+  const BlockRange& range = part.plan.stages[static_cast<std::size_t>(stage)];
+  double kept = 0;
+  for (std::int64_t b = range.begin; b < range.end; ++b) {
+    const BlockSpec& block = part.blocks()[static_cast<std::size_t>(b)];
+    const bool is_input_only = part.config().model.recompute && !block.out.empty();
+    kept += is_input_only ? seam_elements(block.out) : static_cast<double>(block.kept);
+  }
+  return kept;
+}
+
+// The most that is kept at once, by walking the rank's list of the schedule; and the block in
+// backward, whose gradients are about half of what it keeps, or all of it when it is recomputed.
+double live_elements(const HeldPart& part) {
+  double live = 0, most = 0, block_at_work = 0;
+  for (const Action& a : part.plan.schedule.by_rank[static_cast<std::size_t>(part.pp)]) {
+    if (a.op == Op::forward) most = std::max(most, live += kept_by_stage(part, a.stage));
+    if (a.op == Op::backward || a.op == Op::backward_weight) live -= kept_by_stage(part, a.stage);
+  }
+  part.for_each_held([&](const BlockSpec& block) {
+    const double share = block.out.empty() ? 0 : part.config().model.recompute ? 1.5 : 0.5;
+    block_at_work = std::max(block_at_work, share * static_cast<double>(block.kept));
+  });
+  return (most + block_at_work) * static_cast<double>(part.config().microbatch_size());
+}
+
+// Each block has a sum of its own for a parameter that several use; a second microbatch's gradient
+// of one block is there before it is added.
+double gradient_elements(const HeldPart& part) {
+  double sums = 0, largest = 0;
+  part.for_each_held([&](const BlockSpec& block) {
+    sums += part.elements_used_by(block);
+    largest = std::max(largest, part.elements_used_by(block));
+  });
+  return sums + (part.config().microbatches() > 1 ? largest : 0);
+}
+
+// Flat buffers of sums; residuals; what local updates remember.
+double buffer_copies(const HeldPart& part) {
+  const RunConfig& c = part.config();
+  if (c.mesh.dp == 1 && c.mesh.pp == 1) return 0;
+  double copies = 1;
+  const SumPlace place{.pp = part.pp, .encoded = part.request.decisions.encoded_ranks};
+  if (is_encoded(Traffic::dp_gradient, c, place) && c.dp_gradient.feedback != FeedbackOf::none)
+    copies +=
+        c.dp_gradient.feedback == FeedbackOf::both ? 1 + 1 / static_cast<double>(c.mesh.dp) : 1;
+  return c.local.steps > 0 ? copies + 2 : copies;
+}
+
+// Edges to other ranks: what this rank's ends remember, and messages that may be asked for again.
+void add_edges(const HeldPart& part, double item, MemoryEstimate& memory) {
+  const RunConfig& c = part.config();
+  const auto replicas = static_cast<std::uint64_t>(c.mesh.dp);
+  const std::uint64_t samples = (part.request.samples + replicas - 1) / replicas;
+  for (std::size_t e = 0; e + 1 < part.plan.stages.size(); ++e) {
+    const int lower = rank_of_stage(part.plan.schedule, static_cast<int>(e)),
+              upper = rank_of_stage(part.plan.schedule, static_cast<int>(e) + 1);
+    if (lower == upper || (lower != part.pp && upper != part.pp)) continue;
+    const std::vector<SeamTensor>& seam =
+        part.blocks()[static_cast<std::size_t>(part.plan.stages[e].end - 1)].out;
+    memory.buffers += static_cast<double>(c.local_batch()) * seam_elements(seam) * item;
+    for (const LinkSpec* link : {&part.plan.activation, &part.plan.gradient}) {
+      const auto* delta = std::get_if<Delta>(&link->memory);
+      if (delta == nullptr || !delta->folder.empty()) continue;
+      const auto needed = static_cast<double>(reference_bytes(*link, seam, samples));
+      const auto budget = static_cast<double>(delta->budget_bytes);
+      memory.references += budget > 0 ? std::min(budget, needed) : needed;
+    }
+  }
+}
+
+MemoryEstimate memory_of(const HeldPart& part) {
+  const auto item = static_cast<double>(bytes_of(part.config().run.dtype));
+  MemoryEstimate memory;
+  for (const std::size_t p : part.parameters()) {
+    memory.parameters += part.elements(p) * item;
+    memory.optimiser +=
+        part.elements(p) * item *
+        moment_count(part.config().optimiser.kind, is_hidden_matrix(part.request.spec, p));
+  }
+  memory.gradients = gradient_elements(part) * item;
+  memory.activations = live_elements(part) * item;
+  memory.buffers = buffer_copies(part) * memory.parameters;
+  add_edges(part, item, memory);
+  return memory;
+}
+
+// Ranks that are threads share a process, which is there once.
+void add_host(const RankResources& facts, const MemoryEstimate& memory,
+              std::set<std::pair<std::string, std::int64_t>>& seen,
+              std::vector<HostEstimate>& hosts) {
+  const std::string name = facts.host.data();
+  auto found = std::ranges::find(hosts, name, &HostEstimate::name);
+  if (found == hosts.end())
+    found =
+        hosts.insert(hosts.end(), {.name = name, .has = static_cast<double>(facts.memory_bytes)});
+  ++found->ranks;
+  const double program = found->needed.program;
+  found->needed += memory;
+  if (!seen.insert({name, facts.process}).second) found->needed.program = program;
+}
+
+double seconds_of_step(const EstimateRequest& r, double flops_per_second, bool& has_network) {
+  const auto rate = flops_per_second / static_cast<double>(r.ranks.size());
+  const auto samples = static_cast<double>(r.config.microbatch_size());
+  std::vector<BlockTimes> times;
+  for (const BlockSpec& block : r.spec.blocks) {
+    const double forward = 2 * block.multiply_adds * samples / rate;
+    times.push_back({.forward = forward, .backward = 2 * forward});
+  }
+  LinkFacts link = r.link;
+  if (link.bytes_per_second <= 0) link.bytes_per_second = link.slowest_bytes_per_second;
+  has_network = link.bytes_per_second > 0;
+  Costs costs = costs_of(r.config, r.spec, r.decisions, times, link);
+  if (r.config.local.steps > 0)
+    for (StageCost& stage : costs.stages)
+      stage.reduction /= static_cast<double>(r.config.local.steps);
+  return estimate(plan_of(r.config, r.decisions).schedule, costs).makespan;
+}
+
+}  // namespace
+
+MemoryEstimate& MemoryEstimate::operator+=(const MemoryEstimate& more) {
+  parameters += more.parameters;
+  gradients += more.gradients;
+  optimiser += more.optimiser;
+  activations += more.activations;
+  references += more.references;
+  buffers += more.buffers;
+  program += more.program;
+  return *this;
+}
+
+std::string to_text(const MemoryEstimate& m) {
+  std::vector<std::string> parts;
+  for (const auto& [name, bytes] : {std::pair{"parameters", m.parameters},
+                                    {"gradients", m.gradients},
+                                    {"optimiser", m.optimiser},
+                                    {"activations", m.activations},
+                                    {"references", m.references},
+                                    {"buffers", m.buffers},
+                                    {"program", m.program}})
+    if (bytes > 0) parts.push_back(fmt::format("{} {}", name, human_bytes(bytes)));
+  return join(parts, ", ");
+}
+
+RankResources measure_rank(const at::TensorOptions& options, std::int64_t memory_bytes) {
+  RankResources facts{.process = ::getpid(), .memory_bytes = memory_bytes};
+  const std::string name = host_name();
+  std::memcpy(facts.host.data(), name.data(), std::min(name.size(), facts.host.size() - 1));
+  facts.flops_per_second = measure_gemm_rate(options);
+  facts.resident_bytes = resident_bytes();
+  return facts;
+}
+
+double model_flops(const ModelSpec& spec, std::int64_t samples) {
+  double multiply_adds = 0;
+  for (const BlockSpec& block : spec.blocks) multiply_adds += block.multiply_adds;
+  return 6 * multiply_adds * static_cast<double>(samples);
+}
+
+RunEstimate estimate_run(const EstimateRequest& r) {
+  RunEstimate estimate{.step_flops = model_flops(r.spec, r.config.train.batch)};
+  const Mesh mesh = mesh_of(r.config);
+  const PipelinePlan plan = plan_of(r.config, r.decisions);
+  std::vector<MemoryEstimate> by_place;  // in the pipeline: replicas hold the same
+  for (int pp = 0; pp < mesh.pp; ++pp)
+    by_place.push_back(memory_of({.request = r,
+                                  .plan = plan,
+                                  .pp = pp,
+                                  .held = mesh.pp > 1 ? held_blocks(plan, pp) : HeldBlocks()}));
+  std::set<std::pair<std::string, std::int64_t>> seen;
+  for (std::size_t rank = 0; rank < r.ranks.size(); ++rank) {
+    const int pp = coord_of(mesh, static_cast<Rank>(rank)).pp;
+    MemoryEstimate memory = by_place[static_cast<std::size_t>(pp)];
+    memory.program = static_cast<double>(r.ranks[rank].resident_bytes);
+    estimate.flops_per_second += r.ranks[rank].flops_per_second;
+    estimate.ranks.push_back(memory);
+    add_host(r.ranks[rank], memory, seen, estimate.hosts);
+  }
+  if (r.config.run.memory > 0)
+    for (HostEstimate& host : estimate.hosts) host.has = static_cast<double>(r.config.run.memory);
+  estimate.step_seconds = seconds_of_step(r, estimate.flops_per_second, estimate.has_network);
+  return estimate;
+}
+
+Problems check_memory(const RunEstimate& estimate) {
+  Problems problems;
+  for (const HostEstimate& host : estimate.hosts)
+    if (host.has > 0 && host.needed.total() > host.has)
+      problems.push_back(
+          {"memory",
+           fmt::format("this run needs about {} on {} for {}: {}; the machine has {}. A smaller "
+                       "train.microbatch, model.recompute = true or more machines help; "
+                       "run.memory overrides what it has",
+                       human_bytes(host.needed.total()), host.name,
+                       host.ranks == 1 ? "1 rank" : fmt::format("{} ranks", host.ranks),
+                       to_text(host.needed), human_bytes(host.has))});
+  return problems;
+}
+
+std::vector<std::string> describe(const RunEstimate& e, const RunConfig& config) {
+  const auto largest = std::ranges::max_element(e.ranks, {}, &MemoryEstimate::total);
+  std::string memory = fmt::format("memory: about {}", human_bytes(largest->total()));
+  if (e.ranks.size() > 1) memory += fmt::format(" on rank {}", largest - e.ranks.begin());
+  memory += fmt::format(" ({})", to_text(*largest));
+  const auto fullest = std::ranges::max_element(e.hosts, {}, [](const HostEstimate& host) {
+    return host.has > 0 ? host.needed.total() / host.has : 0;
+  });
+  if (e.ranks.size() > 1)
+    memory += fmt::format("; {} for {} ranks on {}", human_bytes(fullest->needed.total()),
+                          fullest->ranks, fullest->name);
+  if (fullest->has > 0)
+    memory += fmt::format("{} {}", e.ranks.size() > 1 ? ", which has" : "; the machine has",
+                          human_bytes(fullest->has));
+  const double left = e.step_seconds * static_cast<double>(config.train.steps);
+  return {
+      memory,
+      fmt::format("time: {}FLOP a step; at {}FLOP/s, as measured in products{}, a step takes {} "
+                  "at best, {} steps {}",
+                  human_count(e.step_flops), human_count(e.flops_per_second),
+                  e.has_network ? ", and what the network carries" : "",
+                  human_seconds(e.step_seconds), config.train.steps, human_seconds(left))};
+}
+
+}  // namespace laconic

@@ -1,0 +1,82 @@
+// train/run_estimate.hpp — what a run will need, before its first step: memory, and time at best.
+//
+// Pure, but for measure_rank(). Memory is what is known to be held at once when it is most;
+// allocators take some more. Time is that of the products at the rate that was measured,
+// in the order of the schedule, and of what travels at the rates of the pre-flight: a
+// step takes longer, and MFU says by how much.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "laconic/config/run_config.hpp"
+#include "laconic/policy/link_facts.hpp"
+#include "laconic/train/pipeline_plan.hpp"
+
+namespace laconic {
+
+// Bytes of one rank.
+struct MemoryEstimate {
+  double parameters = 0;
+  double gradients = 0;
+  double optimiser = 0;
+  double activations = 0;  // of all microbatches under way, when they are most
+  double references = 0;   // of delta memories, in memory
+  double buffers = 0;      // of sums, residuals, messages, local updates
+  double program = 0;      // what the process holds already
+  double total() const {
+    return parameters + gradients + optimiser + activations + references + buffers + program;
+  }
+  MemoryEstimate& operator+=(const MemoryEstimate& more);
+};
+std::string to_text(const MemoryEstimate& memory);
+
+// What a rank tells of itself.
+struct RankResources {
+  std::array<char, 64> host = {};
+  std::int64_t process = 0;
+  std::int64_t memory_bytes = 0;  // of its machine or container; 0: unknown
+  std::int64_t resident_bytes = 0;
+  double flops_per_second = 0;  // of a product of matrices
+};
+RankResources measure_rank(const at::TensorOptions& options, std::int64_t memory_bytes);
+
+struct HostEstimate {
+  std::string name;
+  int ranks = 0;
+  MemoryEstimate needed;  // of all its ranks
+  double has = 0;         // bytes; 0: unknown
+};
+
+struct RunEstimate {
+  std::vector<MemoryEstimate> ranks;
+  std::vector<HostEstimate> hosts;
+  double step_flops = 0;        // of the model: forward and backward, all ranks
+  double flops_per_second = 0;  // of all ranks together, in products
+  double step_seconds = 0;      // at best
+  bool has_network = false;     // rates are known, and in the seconds
+};
+
+// Six for every multiply-add of a forward pass: two operations forward, four backward.
+// Recomputation does not count.
+double model_flops(const ModelSpec& spec, std::int64_t samples);
+
+struct EstimateRequest {
+  const RunConfig& config;
+  const ModelSpec& spec;
+  const PipelineDecisions& decisions;
+  LinkFacts link;
+  std::uint64_t samples = 0;  // in the training data
+  std::vector<RankResources> ranks;
+};
+RunEstimate estimate_run(const EstimateRequest& request);
+
+// Every machine that has too little memory.
+Problems check_memory(const RunEstimate& estimate);
+
+// For people: one line of memory, one of time.
+std::vector<std::string> describe(const RunEstimate& estimate, const RunConfig& config);
+
+}  // namespace laconic

@@ -1,0 +1,146 @@
+#include "laconic/train/run_estimate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "laconic/base/problem.hpp"
+#include "laconic/config/model_family.hpp"
+#include "laconic/config/read.hpp"
+
+namespace laconic {
+namespace {
+
+RankResources rank_on(const char* host, std::int64_t process) {
+  RankResources facts{
+      .process = process, .memory_bytes = 1 << 20, .resident_bytes = 1000, .flops_per_second = 1e9};
+  std::strcpy(facts.host.data(), host);
+  return facts;
+}
+
+RunConfig small(std::initializer_list<std::string> sets = {}) {
+  RunConfig c;
+  c.model = {.layers = 4, .width = 8, .heads = 2, .context = 16, .vocabulary = 50};
+  c.train.batch = 8;
+  for (const std::string& set : sets) {
+    const Problems problems = apply_set(set, c);
+    EXPECT_TRUE(problems.empty()) << to_text(problems);
+  }
+  return c;
+}
+
+RunEstimate estimate_of(const RunConfig& c, const std::vector<RankResources>& ranks,
+                        const LinkFacts& link = {}) {
+  const Family family = family_of(c.model, 0);
+  return estimate_run({.config = c,
+                       .spec = model_spec(family, c.model.context),
+                       .decisions = decide_pipeline(c, family, link, {}),
+                       .link = link,
+                       .samples = 100,
+                       .ranks = ranks});
+}
+
+// Counted by hand: layers of 12 d^2 + 13 d, a table of 50 x 8, positions of 16 x 8, a norm of 16.
+constexpr double kLayer = 12 * 64 + 13 * 8, kTable = 50 * 8, kPositions = 16 * 8, kNorm = 16;
+constexpr double kModel = 4 * kLayer + kTable + kPositions + kNorm;
+constexpr double kLayerKept = 16 * (16 * 8 + 2 + 4), kHeadKept = 16 * (2 * 8 + 50 + 3);
+
+TEST(RunEstimate, CountsEveryPartOfOneProcess) {
+  const RunEstimate e = estimate_of(small(), {rank_on("a", 1)});
+  const MemoryEstimate& m = e.ranks.at(0);
+  EXPECT_EQ(m.parameters, 4 * kModel);
+  EXPECT_EQ(m.gradients, 4 * (kModel + kTable)) << "the table has two sums: embedding and head";
+  EXPECT_EQ(m.optimiser, 8 * kModel);
+  EXPECT_EQ(m.activations, 4 * 8 * (4 * kLayerKept + kHeadKept + kLayerKept / 2));
+  EXPECT_EQ(m.references, 0);
+  EXPECT_EQ(m.buffers, 0);
+  EXPECT_EQ(m.program, 1000);
+}
+
+TEST(RunEstimate, OptimisersWithOneMomentNeedHalf) {
+  const double both = estimate_of(small(), {rank_on("a", 1)}).ranks[0].optimiser;
+  const auto of = [&](const char* kind) {
+    return estimate_of(small({std::string("optimiser.kind=") + kind}), {rank_on("a", 1)})
+        .ranks[0]
+        .optimiser;
+  };
+  EXPECT_EQ(of("sgd"), both / 2);
+  EXPECT_EQ(of("lion"), both / 2);
+  EXPECT_EQ(of("muon"), both - 4 * 4 * 12 * 64) << "matrices of the layers have one";
+}
+
+TEST(RunEstimate, RecomputationAndSmallerMicrobatchesNeedLess) {
+  const double all = estimate_of(small(), {rank_on("a", 1)}).ranks[0].activations;
+  EXPECT_EQ(estimate_of(small({"train.microbatch=2"}), {rank_on("a", 1)}).ranks[0].activations,
+            all / 4);
+  const double recomputed =
+      estimate_of(small({"model.recompute=true"}), {rank_on("a", 1)}).ranks[0].activations;
+  EXPECT_EQ(recomputed, 4 * 8 * (5 * 16 * 8 + kHeadKept + 1.5 * kLayerKept));
+}
+
+// Ranks of one host add up; threads share their process.
+TEST(RunEstimate, MachinesAreRefusedByTheSumOfTheirRanks) {
+  const RunConfig c = small({"mesh.dp=4", "train.microbatch=2"});
+  std::vector<RankResources> ranks = {rank_on("a", 1), rank_on("a", 2), rank_on("b", 7),
+                                      rank_on("a", 2)};
+  RunEstimate e = estimate_of(c, ranks);
+  ASSERT_EQ(e.hosts.size(), 2u);
+  EXPECT_EQ(e.hosts[0].ranks, 3);
+  EXPECT_EQ(e.hosts[0].needed.program, 2000);
+  EXPECT_EQ(e.hosts[0].needed.parameters, 3 * 4 * kModel);
+  EXPECT_EQ(e.hosts[0].needed.buffers, 3 * 4 * kModel) << "flat buffers of sums";
+  EXPECT_EQ(e.flops_per_second, 4e9);
+  EXPECT_TRUE(check_memory(e).empty());
+  for (RankResources& rank : ranks)
+    rank.memory_bytes = static_cast<std::int64_t>(e.hosts[0].needed.total()) - 1;
+  e = estimate_of(c, ranks);
+  const Problems problems = check_memory(e);
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_NE(problems[0].what.find("on a for 3 ranks"), std::string::npos) << problems[0].what;
+  RunConfig allowed = c;
+  allowed.run.memory = 1 << 30;
+  EXPECT_TRUE(check_memory(estimate_of(allowed, ranks)).empty());
+}
+
+TEST(RunEstimate, PipelinesHoldTheirPartAndWhatIsUnderWay) {
+  const RunConfig c = small({"mesh.pp=2", "train.microbatch=1", "pipeline.split=2,2",
+                             "pp.activation.memory=delta", "pp.activation.codec=quantise:bits=4"});
+  const RunEstimate e = estimate_of(c, {rank_on("a", 1), rank_on("b", 2)});
+  const MemoryEstimate &first = e.ranks[0], &last = e.ranks[1];
+  EXPECT_EQ(first.parameters, 4 * (2 * kLayer + kTable + kPositions));
+  EXPECT_EQ(last.parameters, 4 * (2 * kLayer + kTable + kNorm));
+  // 1f1b: the first rank has two microbatches under way, the last has one.
+  EXPECT_EQ(first.activations, 4 * (2 * 2 * kLayerKept + kLayerKept / 2));
+  EXPECT_EQ(last.activations, 4 * (2 * kLayerKept + kHeadKept + kLayerKept / 2));
+  EXPECT_EQ(first.references, 100 * 4096) << "a page for each sample";
+  EXPECT_EQ(last.references, first.references);
+}
+
+// 6 N + 6 L d T for a token, N the weights of products.
+TEST(RunEstimate, FlopsAreThoseOfTheFormula) {
+  const RunConfig c = small();
+  const RunEstimate e = estimate_of(c, {rank_on("a", 1)});
+  const double weights = 4 * 12 * 64 + 50 * 8, attention = 4 * 8 * 16;
+  EXPECT_EQ(e.step_flops, 6 * (weights + attention) * 8 * 16);
+  EXPECT_NEAR(e.step_seconds, e.step_flops / 1e9, 1e-12);
+  EXPECT_FALSE(e.has_network);
+  // Two replicas at the same speed, and sums of 4 bytes for each parameter at 1 kB/s.
+  const RunEstimate two = estimate_of(small({"mesh.dp=2"}), {rank_on("a", 1), rank_on("b", 2)},
+                                      {.slowest_bytes_per_second = 1000});
+  EXPECT_TRUE(two.has_network);
+  EXPECT_GT(two.step_seconds, 4 * kModel / 1000);
+  EXPECT_LT(two.step_seconds, 8 * kModel / 1000);
+}
+
+TEST(RunEstimate, IsToldInTwoLines) {
+  const RunConfig c = small({"mesh.dp=2"});
+  const std::vector<std::string> lines =
+      describe(estimate_of(c, {rank_on("a", 1), rank_on("a", 2)}), c);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].find("memory: about "), 0u) << lines[0];
+  EXPECT_NE(lines[0].find("for 2 ranks on a, which has 1.0 MB"), std::string::npos) << lines[0];
+  EXPECT_EQ(lines[1].find("time: "), 0u) << lines[1];
+}
+
+}  // namespace
+}  // namespace laconic
