@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/host_name.hpp"
 #include "laconic/cli/arguments.hpp"
+#include "laconic/cli/early_signals.hpp"
 #include "laconic/cli/flights.hpp"
 #include "laconic/cli/transport_table.hpp"
 #include "laconic/config/read.hpp"
@@ -197,6 +199,7 @@ TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   std::unique_ptr<Store> store;
   std::unique_ptr<Transport> transport;
   Meter before;
+  std::optional<EarlySignals> early(options.stop_signal);
   try {
     const TransportRow& row = choose_transport(config.network.transport);
     if (row.traits.meets_at_store) store = meet(meeting);
@@ -213,6 +216,7 @@ TrainSummary train_as_rank(TrainOptions options, const Place& place) {
     if (impossible.empty()) throw;
   }
   if (!impossible.empty()) throw ConfigError(impossible);
+  early.reset();
   return train_over(*transport, std::move(options), store.get(), before.read());
 }
 

@@ -1,7 +1,9 @@
 #include "laconic/rendezvous/store.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include "laconic/base/error.hpp"
@@ -122,6 +124,36 @@ TEST(Store, AHostThatDoesNotAnswerIsATimeout) {
   EXPECT_TRUE(has(text, "rank 0 at 127.0.0.1:" + std::to_string(port) + " did not answer within "))
       << text;
   EXPECT_TRUE(has(text, "0.25 s; is it running, and can this machine reach it?")) << text;
+}
+
+// It accepts, and never says a word.
+TEST(Store, AHostThatStaysSilentIsATimeoutThatNamesItAndWhatWasAwaited) {
+  const Socket silent = listen_at("127.0.0.1", 8);
+  const std::string where = "127.0.0.1:" + std::to_string(local_port(silent));
+  Meeting meeting = meeting_of(1, 2, local_port(silent));
+  meeting.deadline = milliseconds(2500);
+  const auto start = std::chrono::steady_clock::now();
+  const std::string text = message_of<Timeout>([&] { meet(meeting); });
+  const auto took = std::chrono::steady_clock::now() - start;
+  EXPECT_GE(took, milliseconds(2400));
+  EXPECT_LT(took, milliseconds(6000));
+  EXPECT_TRUE(has(text, where + " accepts connections but has not answered for ")) << text;
+  EXPECT_TRUE(has(text, "waited there for rank 0 to say which run this is")) << text;
+}
+
+TEST(Store, LookingWhetherAPortIsFreeInvitesNobody) {
+  // Below those that systems give to outgoing connections: one of these may reach itself.
+  int port = 21'000 + ::getpid() % 9000;
+  while (!is_port_free(port)) ++port;
+  std::atomic<bool> is_over = false, was_answered = false;
+  std::thread rank([&] {
+    while (!is_over)
+      if (answers("127.0.0.1", port, soon())) was_answered = true;
+  });
+  for (int i = 0; i < 3000; ++i) is_port_free(port);
+  is_over = true;
+  rank.join();
+  EXPECT_FALSE(was_answered);
 }
 
 TEST(Store, ClientsMayComeFirst) {
