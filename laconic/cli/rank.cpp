@@ -135,8 +135,8 @@ LinkFacts facts_of(const PreflightReport& report, const Mesh& mesh) {
   return facts;
 }
 
-// Throws ConfigError where ranks were told different things. What the pre-flight sends is counted
-// like all else.
+// Throws ConfigError where ranks were told different things, and PeerLost where they do not hear of
+// each other. What the pre-flight sends is counted like all else.
 PreflightReport look_at_network(Transport& transport, const RunConfig& config, const Place& place,
                                 Meter& meter, bool measures) {
   const std::string text = common_text(config);
@@ -150,6 +150,9 @@ PreflightReport look_at_network(Transport& transport, const RunConfig& config, c
                                            {.deadline = deadline_of(config.network),
                                             .measure = measures && config.network.preflight,
                                             .meter = &meter});
+  // A rank that died or was late is no fault of the request.
+  if (!report.problems.empty() && are_of_links(report.problems))
+    throw PeerLost(-1, fmt::format("the network does not work:\n{}", to_text(report.problems)));
   refuse(report.problems);
   if (transport.rank() == 0) {
     fmt::print("{}\n{}", to_text(place), to_text(report));

@@ -1,10 +1,10 @@
-// rendezvous/door.hpp — TCP connections between all ranks, each of which is known to lead to its
-// rank.
+// rendezvous/door.hpp — connections between all ranks, each known to lead to its rank.
 //
-//   Door door("10.0.0.3");                  // listens; the others learn door.place() from the
-//   store door.call(0, 0, place_of_rank_0);       // line 0 to rank 0 door.expect(2, 0); // line 0
-//   from rank 2 while (!door.advance(soon)) ...         // whoever is missing is asked about
-//   meanwhile Socket socket = door.take(2, 0);
+//   Door door(1, "10.0.0.3");      // listens; the store tells the others door.place()
+//   door.call(0, 0, its_place);    // line 0 to rank 0
+//   door.expect(2, 0);             // line 0 from rank 2
+//   while (!door.advance(soon))    // meanwhile one may look who is missing()
+//   Socket socket = door.take(2, 0);
 //
 // Anybody may connect to an open port: a program that looks for one which has ended, a scanner,
 // another run. So who connects says which rank it is, and a key that only the store has told it;
@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>

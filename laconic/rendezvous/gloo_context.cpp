@@ -217,10 +217,18 @@ Card card_of(const Connecting& c, Rank rank, Complaints& complaints) {
     try {
       return read_card(c.store.get(key_of(c, rank), until, awaited), c.wire);
     } catch (const Timeout&) {
-      if (until == c.deadline) throw;
+      if (until == c.deadline || c.store.is_silent()) throw;
     }
     if (complaints.of(rank)) throw PeerLost(rank, fmt::format("rank {} gave up", rank));
   }
+}
+
+// An address that holds on one link only ("fe80::1%eth0") names the interface as its machine calls
+// it; here it is ours.
+DoorPlace as_seen_here(DoorPlace place, const Interface& own) {
+  if (const std::size_t scope = place.address.find('%'); scope != std::string::npos)
+    place.address.replace(scope + 1, std::string::npos, own.name);
+  return place;
 }
 
 // Higher ranks call lower ones.
@@ -234,7 +242,10 @@ std::vector<Card> call_all(const Connecting& c, Complaints& complaints, Door& do
     card = card_of(c, r, complaints);
     require_same_wire(meeting, c.wire, r, card);
     for (int line = 0; line < c.sets; ++line)
-      r < meeting.rank ? door.call(r, line, card.door) : door.expect(r, line);
+      if (r < meeting.rank)
+        door.call(r, line, as_seen_here(card.door, c.interface));
+      else
+        door.expect(r, line);
   }
   return cards;
 }

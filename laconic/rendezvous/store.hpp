@@ -55,6 +55,8 @@ class Store {
   Bytes get(const std::string& key, Deadline deadline, const Awaited& awaited = {});
 
   std::string where() const;  // "host:port"
+  // A question was not answered in time, and the connection was ended: no other will be.
+  bool is_silent() const { return is_silent_; }
 
  private:
   struct Client;  // hides libtorch

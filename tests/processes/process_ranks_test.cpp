@@ -397,6 +397,15 @@ TEST_F(Ranks, ARankThatNeverComesIsNamed) {
   EXPECT_TRUE(has(all, "rank 1")) << all;
 }
 
+// Nobody is refused because another was late or died: a launcher would not start them again.
+TEST_F(Ranks, APairThatCannotTalkBeforeTheFirstStepIsALossAndNoRefusal) {
+  const ProcessResult outcome =
+      laconic(on_three("runs/a", {"--set", "network.deadline=2", "--set",
+                                  "network.faults=drop:rank=1,traffic=preflight,at=0"}));
+  EXPECT_EQ(outcome.exit_code, 3) << to_text(outcome);
+  EXPECT_TRUE(has(outcome.err, "cannot talk")) << to_text(outcome);
+}
+
 TEST_F(Ranks, ConfigurationsThatDifferAreRefusedByKey) {
   const int port = find_free_port();
   const Words two = {"--set", "mesh.dp=2"};
