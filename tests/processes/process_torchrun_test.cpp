@@ -107,7 +107,7 @@ TEST_F(Torchrun, StartsRanksAgainThatResume) {
   ::kill(rank, SIGKILL);
   const ProcessResult outcome = process.wait(240);
   EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
-  EXPECT_NE(outcome.out.find("resum"), std::string::npos) << to_text(outcome);
+  EXPECT_NE(outcome.out.find("continuing"), std::string::npos) << to_text(outcome);
   expect_same_end("runs/here", "runs/torch", 400);
 }
 
