@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/host_name.hpp"
 #include "laconic/cli/arguments.hpp"
+#include "laconic/cli/early_signals.hpp"
 #include "laconic/cli/flights.hpp"
 #include "laconic/cli/transport_table.hpp"
 #include "laconic/config/read.hpp"
@@ -140,8 +142,8 @@ LinkFacts facts_of(const PreflightReport& report, const Mesh& mesh) {
   return facts;
 }
 
-// Throws ConfigError where ranks were told different things. What the pre-flight sends is counted
-// like all else.
+// Throws ConfigError where ranks were told different things, and PeerLost where they do not hear of
+// each other. What the pre-flight sends is counted like all else.
 PreflightReport look_at_network(Transport& transport, const RunConfig& config, const Place& place,
                                 Meter& meter, bool measures) {
   const std::string text = common_text(config);
@@ -155,6 +157,9 @@ PreflightReport look_at_network(Transport& transport, const RunConfig& config, c
                                            {.deadline = deadline_of(config.network),
                                             .measure = measures && config.network.preflight,
                                             .meter = &meter});
+  // A rank that died or was late is no fault of the request.
+  if (!report.problems.empty() && are_of_links(report.problems))
+    throw PeerLost(-1, fmt::format("the network does not work:\n{}", to_text(report.problems)));
   refuse(report.problems);
   if (transport.rank() == 0) {
     fmt::print("{}\n{}", to_text(place), to_text(report));
@@ -204,6 +209,7 @@ TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   std::unique_ptr<Store> store;
   std::unique_ptr<Transport> transport;
   Meter before;
+  std::optional<EarlySignals> early(options.stop_signal);
   try {
     const TransportRow& row = choose_transport(config.network.transport);
     if (row.traits.meets_at_store) store = meet(meeting);
@@ -220,6 +226,7 @@ TrainSummary train_as_rank(TrainOptions options, const Place& place) {
     if (impossible.empty()) throw;
   }
   if (!impossible.empty()) throw ConfigError(impossible);
+  early.reset();
   return train_over(*transport, std::move(options), store.get(), before.read());
 }
 

@@ -2,7 +2,7 @@
 // links?
 //
 //   const PreflightReport report = preflight(transport, facts, options);   // on every rank
-//   refuse(report.problems);
+//   refuse(report.problems);    // or a lost rank, where are_of_links(report.problems)
 //   if (transport.rank() == 0) print(to_text(report));
 //
 // Three acts, straight over the transport (no engine yet) and in the traffic
@@ -68,6 +68,8 @@ struct LinkFailure {
 };
 // One problem for each pair, whoever of the two noticed. Pure.
 Problems check_links(const std::vector<LinkFailure>& failures, const std::vector<RankFacts>& facts);
+// Whether all of these are pairs that cannot talk: then it may go well next time. Pure.
+bool are_of_links(const Problems& problems);
 
 struct PreflightReport {
   // By rank, without config_text; only `rank` is set where none came.

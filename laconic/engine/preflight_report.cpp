@@ -17,6 +17,8 @@ namespace laconic {
 
 namespace {
 
+const std::string kCannotTalk = "cannot talk: ";
+
 bool is_known(const RankFacts& facts) {
   return !facts.version.empty();
 }
@@ -192,8 +194,13 @@ Problems check_links(const std::vector<LinkFailure>& failures,
     problems.push_back(
         {fmt::format("{} and {}", name_of(facts.at(static_cast<std::size_t>(pair.first))),
                      name_of(facts.at(static_cast<std::size_t>(pair.second)))),
-         fmt::format("cannot talk: {}", join(why, "; "))});
+         kCannotTalk + join(why, "; ")});
   return problems;
+}
+
+bool are_of_links(const Problems& problems) {
+  return std::ranges::all_of(
+      problems, [](const Problem& problem) { return problem.what.starts_with(kCannotTalk); });
 }
 
 std::string to_json(const RankFacts& facts) {

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,9 +13,11 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <cstddef>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 
@@ -305,11 +308,12 @@ std::string random_id() {
   return fmt::format("{:08x}{:08x}", device(), device());
 }
 
-Environment environment_of(const LaunchSpec& spec, const std::string& run_id, int attempt) {
+Environment environment_of(const LaunchSpec& spec, int port, const std::string& run_id,
+                           int attempt) {
   Environment environment = spec.environment;
   environment["WORLD_SIZE"] = environment["LOCAL_WORLD_SIZE"] = std::to_string(spec.ranks);
   environment["MASTER_ADDR"] = "127.0.0.1";
-  environment["MASTER_PORT"] = std::to_string(spec.port > 0 ? spec.port : find_free_port());
+  environment["MASTER_PORT"] = std::to_string(port);
   environment["LACONIC_RUN_ID"] = run_id;
   environment["LACONIC_ATTEMPT"] = std::to_string(attempt);
   return environment;
@@ -338,15 +342,40 @@ bool is_free(int port) {
   return is_free;
 }
 
+// An abstract socket with the name of the port, which only one process of a network namespace can
+// have; -1 when another has it.
+int try_to_reserve(int port) {
+  const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) throw SystemError("socket", "open", errno);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = fmt::format("laconic-port-{}", port);
+  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);  // the first byte stays 0: abstract
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0) return socket;
+  ::close(socket);
+  return -1;
+}
+
 }  // namespace
 
 int find_free_port() {
+  return ReservedPort().number();
+}
+
+ReservedPort::ReservedPort() {
   std::random_device device;  // launchers that start at the same moment must not look in order
   for (int tries = 0; tries < 1000; ++tries) {
-    const int port = 20000 + static_cast<int>(device() % 12000);
-    if (is_free(port)) return port;
+    number_ = 20000 + static_cast<int>(device() % 12000);
+    reservation_ = try_to_reserve(number_);
+    if (reservation_ >= 0 && is_free(number_)) return;
+    if (reservation_ >= 0) ::close(reservation_);
   }
   throw SystemError("a port between 20000 and 32000", "find free", EADDRINUSE);
+}
+
+ReservedPort::~ReservedPort() {
+  ::close(reservation_);
 }
 
 int launch_local(const LaunchSpec& spec) {
@@ -365,7 +394,10 @@ int launch_local(const LaunchSpec& spec) {
   std::vector<std::string> words = spec.words;
   for (int attempt = 0;; ++attempt) {
     Attempt ranks(spec, voice, signals, interruption);
-    ranks.start(words, environment_of(spec, run_id, attempt));
+    std::optional<ReservedPort> reserved;
+    if (spec.port == 0) reserved.emplace();
+    ranks.start(words,
+                environment_of(spec, reserved ? reserved->number() : spec.port, run_id, attempt));
     const RankStates states = ranks.run();
     const Verdict verdict = judge(states, interruption);
     tell_ends(voice, states, verdict);

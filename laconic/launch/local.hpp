@@ -49,4 +49,19 @@ int launch_local(const LaunchSpec& spec);
 // Throws SystemError when there is none.
 int find_free_port();
 
+// Such a port, which no other launcher takes while this lives: between our choice and the moment
+// when rank 0 listens there is a second or two.
+class ReservedPort {
+ public:
+  ReservedPort();
+  ~ReservedPort();
+  ReservedPort(const ReservedPort&) = delete;
+  ReservedPort& operator=(const ReservedPort&) = delete;
+  int number() const { return number_; }
+
+ private:
+  int number_ = 0;
+  int reservation_ = -1;  // a socket whose name says which port; it goes with the process
+};
+
 }  // namespace laconic

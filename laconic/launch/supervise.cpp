@@ -54,7 +54,7 @@ std::string_view meaning_of(int exit_code) {
     case 127: return "cannot be started";
     case 128 + SIGHUP:
     case 128 + SIGINT:
-    case 128 + SIGTERM: return "interrupted, saved";
+    case 128 + SIGTERM: return "interrupted";
     default: return "";
   }
 }

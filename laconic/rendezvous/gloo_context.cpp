@@ -1,13 +1,21 @@
 #include "laconic/rendezvous/gloo_context.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gloo/context.h>
 #include <gloo/transport/context.h>
 #include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -15,7 +23,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/host_name.hpp"
 #include "laconic/rendezvous/complaint.hpp"
-#include "laconic/rendezvous/socket.hpp"
+#include "laconic/rendezvous/door.hpp"
 
 namespace laconic {
 namespace {
@@ -24,6 +32,8 @@ using std::chrono::milliseconds;
 
 // gloo waits five times its time-out for a connection.
 constexpr int kGlooPatience = 5;
+// For a connection within this process, on a machine that is very busy.
+constexpr milliseconds kAcceptWithin{20'000};
 constexpr milliseconds kLookForComplaints{100};
 // More than kLookForComplaints and what else ranks may be apart.
 constexpr milliseconds kTimeToComplain{300};
@@ -32,8 +42,7 @@ constexpr milliseconds kTimeToComplain{300};
 struct Card {
   std::string wire;
   std::string host;
-  std::string address;                    // of the interface, for messages
-  std::vector<std::vector<char>> places;  // where each peer is to connect; its own is empty
+  DoorPlace door;
 };
 
 template <class Text>
@@ -56,47 +65,108 @@ Bytes to_bytes(const Card& card) {
   Bytes out;
   put_text(out, card.wire);
   put_text(out, card.host);
-  put_text(out, card.address);
-  for (const std::vector<char>& place : card.places) put_text(out, place);
+  put_text(out, card.door.address);
+  put(out, static_cast<std::uint32_t>(card.door.port));
+  put(out, card.door.key);
   return out;
 }
 
-Card read_card(ByteView in, int size) {
+// Of one that speaks another wire only what all versions have.
+Card read_card(ByteView in, const std::string& wire) {
   std::size_t at = 0;
   Card card;
   card.wire = get_text<std::string>(in, at);
   card.host = get_text<std::string>(in, at);
-  card.address = get_text<std::string>(in, at);
-  for (Rank r = 0; r < size; ++r) card.places.push_back(get_text<std::vector<char>>(in, at));
+  if (card.wire != wire) return card;
+  card.door.address = get_text<std::string>(in, at);
+  if (at + 12 > in.size()) throw WireError(at, "gloo.card", "ends too early");
+  card.door.port = static_cast<int>(get<std::uint32_t>(in, at));
+  card.door.key = get<std::uint64_t>(in, at + 4);
   return card;
+}
+
+// Where a pair of gloo listens.
+int port_of(const gloo::transport::Pair& pair) {
+  const auto& address = dynamic_cast<const gloo::transport::tcp::Address&>(pair.address());
+  if (address.getSeq() != gloo::transport::tcp::Address::kSequenceNumberUnset)
+    throw ConfigError("this gloo is newer than what Laconic knows, that of Debian 12: use MPI");
+  const sockaddr_storage& name = address.getSockaddr();
+  return ntohs(name.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(name).sin6_port
+                                          : reinterpret_cast<const sockaddr_in&>(name).sin_port);
+}
+
+// An address that comes after all others: gloo's end with the lower one waits for the other.
+std::vector<char> last_address(const std::string& like) {
+  sockaddr_storage last{};
+  if (like.find(':') != std::string::npos) {
+    auto& six = reinterpret_cast<sockaddr_in6&>(last);
+    six.sin6_family = AF_INET6;
+    std::memset(&six.sin6_addr, 0xff, sizeof six.sin6_addr);
+    six.sin6_port = 0xffff;
+  } else {
+    auto& four = reinterpret_cast<sockaddr_in&>(last);
+    four.sin_family = AF_INET;
+    four.sin_addr.s_addr = INADDR_BROADCAST;
+    four.sin_port = 0xffff;
+  }
+  return gloo::transport::tcp::Address(last).bytes();
 }
 
 class FullMesh final : public gloo::Context {
  public:
-  FullMesh(Rank rank, int size, std::shared_ptr<gloo::transport::Device> device, milliseconds limit)
-      : gloo::Context(rank, size) {
-    device_ = std::move(device);
+  FullMesh(Rank rank, int size, std::shared_ptr<gloo::transport::tcp::Device> device,
+           std::string address)
+      : gloo::Context(rank, size), tcp_device_(std::move(device)), address_(std::move(address)) {
+    device_ = tcp_device_;
     transportContext_ = device_->createContext(rank, size);
-    setTimeout(limit / kGlooPatience + milliseconds{1});
-    transportContext_->setTimeout(getTimeout());
+    transportContext_->setTimeout(kAcceptWithin / kGlooPatience);
   }
 
-  std::vector<std::vector<char>> listen() {
-    std::vector<std::vector<char>> places(static_cast<std::size_t>(size));
-    for (Rank r = 0; r < size; ++r)
-      if (r != rank)
-        places[static_cast<std::size_t>(r)] = transportContext_->createPair(r)->address().bytes();
-    return places;
+  // Makes the connection gloo's. A pair of gloo has no way to take one: it listens, and takes the
+  // first that comes. So we come ourselves, and then put `socket` where it has that connection. If
+  // a stranger was faster, that pair is of no use, and the next may have more luck.
+  void add(Rank peer, Socket socket, Deadline deadline) {
+    for (;;) {
+      auto& pair = transportContext_->createPair(peer);
+      const Socket own = begin_connecting(address_, port_of(*pair));
+      if (own && accepts(*pair))
+        if (const int descriptor = find_other_end(own); descriptor >= 0)
+          return replace(*pair, descriptor, std::move(socket));
+      pair.reset();
+      if (std::chrono::steady_clock::now() >= deadline)
+        throw Timeout(peer, fmt::format("gloo did not take a connection to rank {}", peer));
+    }
   }
+
+ private:
+  bool accepts(gloo::transport::Pair& pair) const {
+    try {
+      pair.connect(last_address(address_));
+      return true;
+    } catch (const std::exception&) {  // a stranger who has left again, or nobody in time
+      return false;
+    }
+  }
+
+  void replace(gloo::transport::Pair& pair, int descriptor, Socket socket) {
+    const int on = 1;
+    ::setsockopt(*socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (::dup3(*socket, descriptor, O_CLOEXEC) < 0)
+      throw SystemError("a connection", "replace", errno);
+    tcp_device_->registerDescriptor(descriptor, EPOLLIN,
+                                    &dynamic_cast<gloo::transport::tcp::Handler&>(pair));
+  }
+
+  std::shared_ptr<gloo::transport::tcp::Device> tcp_device_;
+  std::string address_;
 };
 
 [[noreturn]] void cannot_connect(const Meeting& meeting, const Interface& own, Rank peer,
                                  const Card& card, Deadline deadline, const std::string& why) {
   const std::string text = fmt::format(
       "rank {} (address {} of {}) and rank {} (address {} of host {}) cannot connect: {}; if one "
-      "of "
-      "the addresses is on the wrong network, set network.interface",
-      meeting.rank, own.address, own.name, peer, card.address, card.host, why);
+      "of the addresses is on the wrong network, set network.interface",
+      meeting.rank, own.address, own.name, peer, card.door.address, card.host, why);
   if (std::chrono::steady_clock::now() >= deadline) throw Timeout(peer, text);
   throw PeerLost(peer, text);
 }
@@ -112,14 +182,15 @@ void require_same_wire(const Meeting& meeting, const std::string& wire, Rank pee
 
 }  // namespace
 
-std::shared_ptr<gloo::transport::Device> make_gloo_device(const Interface& interface) {
+std::shared_ptr<gloo::transport::tcp::Device> make_gloo_device(const Interface& interface) {
   gloo::transport::tcp::attr attributes;
   attributes.hostname = interface.address;
   try {
-    return gloo::transport::tcp::CreateDevice(attributes);
+    return std::make_shared<gloo::transport::tcp::Device>(
+        gloo::transport::tcp::CreateDeviceAttr(attributes));
   } catch (const std::exception& error) {
     throw ConfigError(fmt::format("gloo cannot use address {} of {}: {}", interface.address,
-                                  interface.name, without_place(error.what())));
+                                  interface.name, readable(error.what())));
   }
 }
 
@@ -129,14 +200,13 @@ struct Connecting {
   const Meeting& meeting;
   Store& store;
   const Interface& interface;
-  const std::string& purpose;
+  int sets;
   const std::string& wire;
   Deadline deadline;
 };
 
 std::string key_of(const Connecting& c, Rank rank) {
-  return fmt::format("laconic/gloo/{}/{}/{}/{}", c.meeting.run_id, c.meeting.attempt, c.purpose,
-                     rank);
+  return fmt::format("laconic/gloo/{}/{}/{}", c.meeting.run_id, c.meeting.attempt, rank);
 }
 
 // Not longer than until that rank says that it gave up.
@@ -145,34 +215,67 @@ Card card_of(const Connecting& c, Rank rank, Complaints& complaints) {
   for (;;) {
     const Deadline until = std::min<Deadline>(c.deadline, in(kLookForComplaints));
     try {
-      return read_card(c.store.get(key_of(c, rank), until, awaited), c.meeting.size);
+      return read_card(c.store.get(key_of(c, rank), until, awaited), c.wire);
     } catch (const Timeout&) {
-      if (until == c.deadline) throw;
+      if (until == c.deadline || c.store.is_silent()) throw;
     }
     if (complaints.of(rank)) throw PeerLost(rank, fmt::format("rank {} gave up", rank));
   }
 }
 
-std::shared_ptr<FullMesh> connect_all(const Connecting& c, Complaints& complaints,
-                                      std::shared_ptr<gloo::transport::Device> device) {
+// An address that holds on one link only ("fe80::1%eth0") names the interface as its machine calls
+// it; here it is ours.
+DoorPlace as_seen_here(DoorPlace place, const Interface& own) {
+  if (const std::size_t scope = place.address.find('%'); scope != std::string::npos)
+    place.address.replace(scope + 1, std::string::npos, own.name);
+  return place;
+}
+
+// Higher ranks call lower ones.
+std::vector<Card> call_all(const Connecting& c, Complaints& complaints, Door& door) {
   const Meeting& meeting = c.meeting;
-  const auto left =
-      std::chrono::duration_cast<milliseconds>(c.deadline - std::chrono::steady_clock::now());
-  auto mesh = std::make_shared<FullMesh>(meeting.rank, meeting.size, std::move(device),
-                                         std::max(left, milliseconds{1}));
-  c.store.set(key_of(c, meeting.rank),
-              to_bytes(Card{c.wire, host_name(), c.interface.address, mesh->listen()}));
+  c.store.set(key_of(c, meeting.rank), to_bytes(Card{c.wire, host_name(), door.place()}));
+  std::vector<Card> cards(static_cast<std::size_t>(meeting.size));
   for (Rank r = 0; r < meeting.size; ++r) {
     if (r == meeting.rank) continue;
-    const Card card = card_of(c, r, complaints);
+    Card& card = cards[static_cast<std::size_t>(r)];
+    card = card_of(c, r, complaints);
     require_same_wire(meeting, c.wire, r, card);
-    try {
-      mesh->getPair(r)->connect(card.places[static_cast<std::size_t>(meeting.rank)]);
-    } catch (const std::exception& error) {
-      cannot_connect(meeting, c.interface, r, card, c.deadline, without_place(error.what()));
-    }
+    for (int line = 0; line < c.sets; ++line)
+      if (r < meeting.rank)
+        door.call(r, line, as_seen_here(card.door, c.interface));
+      else
+        door.expect(r, line);
   }
-  return mesh;
+  return cards;
+}
+
+std::vector<std::shared_ptr<gloo::Context>> connect_all(
+    const Connecting& c, Complaints& complaints,
+    const std::shared_ptr<gloo::transport::tcp::Device>& device) {
+  const Meeting& meeting = c.meeting;
+  Door door(meeting.rank, c.interface.address);
+  const std::vector<Card> cards = call_all(c, complaints, door);
+  for (std::size_t turn = 0;
+       !door.advance(std::min<Deadline>(c.deadline, in(kLookForComplaints)));) {
+    const std::vector<Door::Missing> missing = door.missing();
+    const bool is_late = std::chrono::steady_clock::now() >= c.deadline;
+    for (const Door::Missing& one : missing)
+      if (one.is_gone || is_late)
+        cannot_connect(meeting, c.interface, one.peer, cards[static_cast<std::size_t>(one.peer)],
+                       c.deadline, one.why);
+    const Rank asked = missing[turn++ % missing.size()].peer;
+    if (complaints.of(asked)) throw PeerLost(asked, fmt::format("rank {} gave up", asked));
+  }
+  std::vector<std::shared_ptr<gloo::Context>> sets;
+  for (int line = 0; line < c.sets; ++line) {
+    const auto mesh =
+        std::make_shared<FullMesh>(meeting.rank, meeting.size, device, c.interface.address);
+    for (Rank r = 0; r < meeting.size; ++r)
+      if (r != meeting.rank) mesh->add(r, door.take(r, line), c.deadline);
+    sets.push_back(mesh);
+  }
+  return sets;
 }
 
 // Others come to their end at about the same time; whoever is missing behind them is named. The
@@ -188,15 +291,13 @@ void give_up(Complaints& complaints, const Complaint& mine) {
 
 }  // namespace
 
-std::shared_ptr<gloo::Context> connect_gloo(const Meeting& meeting, Store& store,
-                                            const Interface& interface,
-                                            std::shared_ptr<gloo::transport::Device> device,
-                                            const std::string& purpose, const std::string& wire,
-                                            Deadline deadline) {
+std::vector<std::shared_ptr<gloo::Context>> connect_gloo(
+    const Meeting& meeting, Store& store, const Interface& interface,
+    const std::shared_ptr<gloo::transport::tcp::Device>& device, int sets, const std::string& wire,
+    Deadline deadline) {
   Complaints complaints(meeting, store);
   try {
-    return connect_all({meeting, store, interface, purpose, wire, deadline}, complaints,
-                       std::move(device));
+    return connect_all({meeting, store, interface, sets, wire, deadline}, complaints, device);
   } catch (const PeerLost& lost) {
     give_up(complaints, {lost.peer(), lost.what()});
     throw;
@@ -216,11 +317,17 @@ void abandon(gloo::Context& context) {
   }
 }
 
-std::string without_place(std::string text) {
+std::string readable(std::string text) {
   text = text.substr(0, text.find('\n'));
   const std::size_t end = text.find("] ");
-  return !text.empty() && text.front() == '[' && end != std::string::npos ? text.substr(end + 2)
-                                                                          : text;
+  if (!text.empty() && text.front() == '[' && end != std::string::npos) text.erase(0, end + 2);
+  // " [127.0.0.1]:4660"
+  for (std::size_t at = 0; (at = text.find(" [", at)) != std::string::npos;) {
+    const std::size_t port = text.find("]:", at);
+    if (port == std::string::npos) break;
+    text.erase(at, std::min(text.find_first_not_of("0123456789", port + 2), text.size()) - at);
+  }
+  return text;
 }
 
 }  // namespace laconic

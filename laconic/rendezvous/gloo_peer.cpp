@@ -53,7 +53,7 @@ std::optional<std::size_t> StagingRing::place_for(std::size_t bytes) const {
 }
 
 std::string gloo_wire() {
-  return fmt::format("laconic gloo 2, {} slots of {} bytes", kSlots, kFragmentBytes);
+  return fmt::format("laconic gloo 3, {} slots of {} bytes", kSlots, kFragmentBytes);
 }
 
 GlooPeer::GlooPeer(gloo::Context& context, Rank self, Rank peer, Inbox& inbox, Watchdog& watchdog,
@@ -219,9 +219,9 @@ void GlooPeer::say(Kind kind) {
 }
 
 void GlooPeer::connection_broke(const std::string& why) {
-  inbox_.lose(peer_, without_place(why));
+  inbox_.lose(peer_, readable(why));
   inbox_.require_present(peer_);
-  throw PeerLost(peer_, fmt::format("rank {} is lost: {}", peer_, without_place(why)));
+  throw PeerLost(peer_, fmt::format("rank {} is lost: {}", peer_, readable(why)));
 }
 
 // ---- leaving
@@ -262,7 +262,7 @@ bool GlooPeer::post_first_receives() {
     for (std::uint64_t fragment = 0; fragment < kSlots; ++fragment) post_receive(fragment);
     return true;
   } catch (const std::exception& error) {
-    lose(without_place(error.what()));
+    lose(readable(error.what()));
     return false;
   }
 }
@@ -282,7 +282,7 @@ void GlooPeer::receive() {
       unposted_bytes = 0;
     }
   } catch (const std::exception& error) {
-    lose(without_place(error.what()));
+    lose(readable(error.what()));
   }
 }
 

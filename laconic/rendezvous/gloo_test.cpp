@@ -1,7 +1,12 @@
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <atomic>
 
 #include "laconic/base/error.hpp"
 #include "laconic/rendezvous/complaint.hpp"
+#include "laconic/rendezvous/gloo_context.hpp"
 #include "laconic/rendezvous/test_ranks.hpp"
 #include "laconic/transport/conformance.hpp"
 
@@ -166,6 +171,55 @@ TEST(Complaints, LeadFromRankToRankAndEndWhereNobodyComplains) {
   EXPECT_GE(complaints(0).cause_of({1, "mine"}).about, 2);
   tell(3, {0, "me"});  // nobody names himself
   EXPECT_EQ(complaints(0).cause_of({1, "mine"}).about, 3);
+}
+
+// Connects to every port on which this process listens, and hangs up, until told to end.
+void visit_open_ports(const std::atomic<bool>& is_over, std::atomic<int>& visits) {
+  while (!is_over)
+    for (int descriptor = 0; descriptor < 400; ++descriptor) {
+      int is_listening = 0;
+      socklen_t length = sizeof is_listening;
+      if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &is_listening, &length) != 0 ||
+          is_listening == 0)
+        continue;
+      sockaddr_in name{};
+      length = sizeof name;
+      if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&name), &length) == 0 &&
+          name.sin_family == AF_INET &&
+          answers("127.0.0.1", ntohs(name.sin_port), in(milliseconds(50))))
+        ++visits;
+    }
+}
+
+// gloo takes who comes first to the port of a rank for that rank; then the rank is refused.
+TEST(Gloo, RanksFindEachOtherWhoeverElseConnectsToTheirPorts) {
+  std::atomic<bool> is_over = false;
+  std::atomic<int> visits = 0;
+  std::thread stranger([&] { visit_open_ports(is_over, visits); });
+  for (int round = 0; round < 5; ++round)
+    run_gloo_threads(4, [](Transport& t) {
+      for (Rank r = 0; r < t.size(); ++r)
+        t.send(r, 3, Bytes(static_cast<std::size_t>(100 * t.rank() + r)), in(milliseconds(30'000)));
+      for (Rank r = 0; r < t.size(); ++r)
+        EXPECT_EQ(t.recv(r, 3, in(milliseconds(30'000))).size(),
+                  static_cast<std::size_t>(100 * r + t.rank()));
+      std::vector<float> values(10, static_cast<float>(t.rank()));
+      t.sum(values, in(milliseconds(30'000)));
+      EXPECT_EQ(values, std::vector<float>(10, 6));
+    });
+  is_over = true;
+  stranger.join();
+  EXPECT_GT(visits, 20);
+}
+
+TEST(Gloo, MessagesAreReadable) {
+  EXPECT_EQ(readable("[/build/gloo/transport/tcp/pair.cc:589] Connection closed by peer "
+                     "[127.0.0.1]:20156\nand more"),
+            "Connection closed by peer");
+  EXPECT_EQ(readable("[a.cc:1] Read error [::1]:7: Connection reset by peer"),
+            "Read error: Connection reset by peer");
+  EXPECT_EQ(readable("plain"), "plain");
+  EXPECT_EQ(readable(""), "");
 }
 
 TEST(Gloo, AnInterfaceThatIsNotThereIsRefused) {

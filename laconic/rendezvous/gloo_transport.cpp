@@ -90,9 +90,9 @@ GlooTransport::GlooTransport(const Meeting& meeting, Store& store, const Interfa
 void GlooTransport::connect(const Meeting& meeting, Store& store, const Interface& interface) {
   const Deadline deadline = in(meeting.deadline);
   const auto device = make_gloo_device(interface);
-  const std::string wire = gloo_wire();
-  messages_ = connect_gloo(meeting, store, interface, device, "messages", wire, deadline);
-  sums_ = connect_gloo(meeting, store, interface, device, "sums", wire, deadline);
+  const auto sets = connect_gloo(meeting, store, interface, device, 2, gloo_wire(), deadline);
+  messages_ = sets[0];
+  sums_ = sets[1];
   for (Rank r = 0; r < size_; ++r)
     if (r != rank_)
       peers_[static_cast<std::size_t>(r)] = std::make_unique<GlooPeer>(
@@ -146,7 +146,7 @@ void GlooTransport::sum(std::span<float> values, Deadline deadline) {
     is_summing_ = false;
   } catch (const std::exception& error) {
     is_summing_ = false;
-    sum_failed(without_place(error.what()), deadline);
+    sum_failed(readable(error.what()), deadline);
   }
 }
 

@@ -11,27 +11,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <memory>
 
 #include "laconic/base/error.hpp"
 
 namespace laconic {
 namespace {
-
-class Socket {
- public:
-  Socket(int family, int type) : descriptor_(::socket(family, type | SOCK_CLOEXEC, 0)) {}
-  ~Socket() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  int operator*() const { return descriptor_; }
-  explicit operator bool() const { return descriptor_ >= 0; }
-
- private:
-  int descriptor_;
-};
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
@@ -75,9 +63,9 @@ bool binds(int family, int port) {
   } else {
     reinterpret_cast<sockaddr_in&>(any).sin_port = htons(static_cast<std::uint16_t>(port));
   }
-  if (::bind(*socket, reinterpret_cast<const sockaddr*>(&any), length) == 0)
-    return ::listen(*socket, 1) == 0 || errno != EADDRINUSE;
-  return errno != EADDRINUSE;
+  // Not to listen even for a moment: a rank that waits for rank 0 would take it for that.
+  return ::bind(*socket, reinterpret_cast<const sockaddr*>(&any), length) == 0 ||
+         errno != EADDRINUSE;
 }
 
 bool ready_before(const Socket& socket, short event, Deadline deadline) {
@@ -97,7 +85,95 @@ bool connects_before(const Socket& socket, const addrinfo& to, Deadline deadline
   return ::getsockopt(*socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
 }
 
+// The address of the socket, or of whom it is connected to.
+template <class Ask>
+std::pair<std::string, int> name_of(int descriptor, const Ask& ask) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  if (ask(descriptor, reinterpret_cast<sockaddr*>(&name), &length) != 0) return {"", 0};
+  const in_port_t port =
+      name.ss_family == AF_INET6  ? reinterpret_cast<const sockaddr_in6&>(name).sin6_port
+      : name.ss_family == AF_INET ? reinterpret_cast<const sockaddr_in&>(name).sin_port
+                                  : 0;
+  if (port == 0) return {"", 0};
+  return {text_of(reinterpret_cast<const sockaddr*>(&name), length), ntohs(port)};
+}
+
+std::vector<int> open_descriptors() {
+  std::vector<int> all;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored))
+    all.push_back(std::atoi(entry.path().filename().c_str()));
+  return all;
+}
+
 }  // namespace
+
+Socket::Socket(int family, int type) : descriptor_(::socket(family, type | SOCK_CLOEXEC, 0)) {}
+
+Socket::~Socket() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Socket listen_at(const std::string& address, int backlog) {
+  const Addresses at = numeric(address, 0);
+  Socket socket(at ? at->ai_family : AF_INET, SOCK_STREAM | SOCK_NONBLOCK);
+  if (at && socket && ::bind(*socket, at->ai_addr, at->ai_addrlen) == 0 &&
+      ::listen(*socket, backlog) == 0)
+    return socket;
+  throw ConfigError(fmt::format("cannot listen at address {}: {}", address,
+                                at ? std::strerror(errno) : "it is not an address"));
+}
+
+int local_port(const Socket& socket) {
+  return name_of(*socket, ::getsockname).second;
+}
+
+Socket accept_from(const Socket& listener) {
+  for (;;) {
+    Socket socket(::accept4(*listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket || (errno != ECONNABORTED && errno != EINTR)) return socket;
+  }
+}
+
+Socket begin_connecting(const std::string& address, int port) {
+  const Addresses to = numeric(address, port);
+  Socket socket(to ? to->ai_family : AF_INET, SOCK_STREAM | SOCK_NONBLOCK);
+  if (to && socket &&
+      (::connect(*socket, to->ai_addr, to->ai_addrlen) == 0 || errno == EINPROGRESS))
+    return socket;
+  const int error = to ? errno : EADDRNOTAVAIL;
+  socket = Socket();
+  errno = error;
+  return socket;
+}
+
+int error_of(const Socket& socket) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  return ::getsockopt(*socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
+int find_other_end(const Socket& socket) {
+  const auto own = name_of(*socket, ::getsockname), other = name_of(*socket, ::getpeername);
+  for (const int descriptor : open_descriptors())
+    if (name_of(descriptor, ::getsockname) == other && name_of(descriptor, ::getpeername) == own)
+      return descriptor;
+  return -1;
+}
+
+void end_connections_to(const std::string& address, int port) {
+  const std::string mapped = "::ffff:" + address;  // as IPv6 sockets call it
+  for (const int descriptor : open_descriptors())
+    if (const auto [host, there] = name_of(descriptor, ::getpeername);
+        there == port && (host == address || host == mapped))
+      ::shutdown(descriptor, SHUT_RDWR);
+}
+
+std::string host_and_port(const std::string& address, int port) {
+  const bool is_ipv6 = address.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", is_ipv6 ? "[" : "", address, is_ipv6 ? "]" : "", port);
+}
 
 std::vector<std::string> resolve(const std::string& host, int port) {
   int error = 0;

@@ -23,6 +23,9 @@ constexpr milliseconds kLongestPause{50};
 // libtorch counts whole seconds when it connects. By then we know that somebody answers.
 constexpr milliseconds kLeastConnect{2000};
 constexpr milliseconds kLongestKnock{2000};
+// What a question gets that is asked shortly before the deadline of the meeting, and later.
+constexpr milliseconds kLeastAnswer{1000};
+constexpr milliseconds kLateAnswer{10'000};
 
 milliseconds until(Deadline deadline) {
   const auto left =
@@ -79,6 +82,10 @@ void wait_until_accepted(const std::string& host, int port, Deadline deadline) {
   knock(host, port, std::min<Deadline>(deadline, std::chrono::steady_clock::now() + kLongestKnock));
 }
 
+std::string text_of(const Awaited& awaited, const std::string& key) {
+  return fmt::format("{} (key {})", awaited.what.empty() ? "a value" : awaited.what, key);
+}
+
 void require_port_number(int port) {
   if (port >= 1 && port <= 65535) return;
   throw ConfigError(fmt::format("MASTER_PORT = {} is not a port: 1 to 65535 are", port));
@@ -90,23 +97,64 @@ struct Store::Client {
   Client(const std::string& host, const c10d::TCPStoreOptions& options) : tcp(host, options) {}
   c10d::TCPStore tcp;
 
-  // libtorch's exceptions have several types and speak of sockets.
-  template <class Act>
-  auto ask(const Store& store, Act act) {
-    try {
-      return act(tcp);
-    } catch (const std::exception& error) {
-      throw PeerLost(0, fmt::format("the rendezvous at {} does not answer any more: {}",
-                                    store.where(), first_line(error.what())));
-    }
-  }
-
   static std::string first_line(std::string text) { return text.substr(0, text.find('\n')); }
 };
 
-Store::Store(const StoreAddress& address, Deadline deadline) : address_(address) {
+namespace {
+
+double seconds_since(Deadline begun) {
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begun;
+  return std::round(passed.count() * 10) / 10;
+}
+
+}  // namespace
+
+// Calls act(); when it takes longer than until `limit`, ends the connection under it, and throws
+// Timeout. Ranks that are threads of one process meet at one place and are ended together: if it is
+// silent, it is so to all of them.
+template <class Act>
+auto Store::within(Deadline limit, const std::string& what, const Act& act) {
+  const Deadline begun = std::chrono::steady_clock::now();
+  struct Bell {
+    Watchdog& watchdog;
+    Watchdog::Place place;
+    ~Bell() { watchdog.remove(place); }
+  };
+  const Bell bell{watchdog_, watchdog_.add([this] {
+                    is_silent_ = true;
+                    end_connections_to(numeric_host_, address_.port);
+                  })};
+  watchdog_.set(bell.place, limit);
+  try {
+    return act();
+  } catch (const std::exception&) {
+    if (!is_silent_) throw;
+    throw Timeout(0, fmt::format("{} accepts connections but has not answered for {:g} s; waited "
+                                 "there for {}: is that the rendezvous of this run?",
+                                 where(), seconds_since(begun), what));
+  }
+}
+
+// libtorch's exceptions have several types and speak of sockets.
+template <class Act>
+auto Store::ask(const std::string& what, const Act& act) {
+  const Deadline now = std::chrono::steady_clock::now();
+  const Deadline limit =
+      now < deadline_ ? std::max<Deadline>(deadline_, now + kLeastAnswer) : now + kLateAnswer;
+  try {
+    return within(limit, what, [&] { return act(client_->tcp); });
+  } catch (const Timeout&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw PeerLost(0, fmt::format("the rendezvous at {} does not answer any more: {}", where(),
+                                  Client::first_line(error.what())));
+  }
+}
+
+Store::Store(const StoreAddress& address, Deadline deadline)
+    : address_(address), deadline_(deadline) {
   require_port_number(address.port);
-  std::string host;
+  std::string& host = numeric_host_;
   if (address.hosts_here) {
     resolve(address.host, address.port);  // the others have to; say so before they wait
     require_free_port(address);
@@ -115,7 +163,10 @@ Store::Store(const StoreAddress& address, Deadline deadline) : address_(address)
     host = wait_for_answer(address, deadline);
   }
   try {
-    client_ = std::make_unique<Client>(host, options_of(address, deadline));
+    client_ = within(std::max<Deadline>(deadline, in(kLeastConnect)), "a first answer",
+                     [&] { return std::make_unique<Client>(host, options_of(address, deadline)); });
+  } catch (const Timeout&) {
+    throw;
   } catch (const std::exception& error) {
     if (address.hosts_here) require_free_port(address);  // taken in between
     throw Timeout(
@@ -132,29 +183,28 @@ std::string Store::where() const {
 
 void Store::set(const std::string& key, ByteView value) {
   const auto* const data = reinterpret_cast<const std::uint8_t*>(value.data());
-  client_->ask(*this, [&](c10d::TCPStore& tcp) {
+  ask("room for " + key, [&](c10d::TCPStore& tcp) {
     tcp.set(key, std::vector<std::uint8_t>(data, data + value.size()));
   });
 }
 
-bool Store::exists(const std::string& key) {
-  return client_->ask(*this, [&](c10d::TCPStore& tcp) { return tcp.check({key}); });
+bool Store::exists(const std::string& key, const Awaited& awaited) {
+  return ask(text_of(awaited, key), [&](c10d::TCPStore& tcp) { return tcp.check({key}); });
 }
 
 std::int64_t Store::add(const std::string& key, std::int64_t n) {
-  return client_->ask(*this, [&](c10d::TCPStore& tcp) { return tcp.add(key, n); });
+  return ask("the number " + key, [&](c10d::TCPStore& tcp) { return tcp.add(key, n); });
 }
 
 // Asks again and again instead of calling TCPStore::wait: in libtorch 1.13 the answer to a wait
 // that was given up arrives later and is taken for the answer to the next question.
 Bytes Store::get(const std::string& key, Deadline deadline, const Awaited& awaited) {
-  for (milliseconds pause = kFirstPause; !exists(key);)
+  for (milliseconds pause = kFirstPause; !exists(key, awaited);)
     if (!pause_before_next(pause, deadline))
-      throw Timeout(awaited.from,
-                    fmt::format("waited in vain at the rendezvous {} for {} (key {})", where(),
-                                awaited.what.empty() ? "a value" : awaited.what, key));
+      throw Timeout(awaited.from, fmt::format("waited in vain at the rendezvous {} for {}", where(),
+                                              text_of(awaited, key)));
   const std::vector<std::uint8_t> value =
-      client_->ask(*this, [&](c10d::TCPStore& tcp) { return tcp.get(key); });
+      ask(text_of(awaited, key), [&](c10d::TCPStore& tcp) { return tcp.get(key); });
   const auto* const data = reinterpret_cast<const std::byte*>(value.data());
   return Bytes(data, data + value.size());
 }

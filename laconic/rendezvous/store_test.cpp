@@ -1,12 +1,26 @@
 #include "laconic/rendezvous/store.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include "laconic/base/error.hpp"
 #include "laconic/rendezvous/open.hpp"
 #include "laconic/rendezvous/socket.hpp"
+
+namespace {
+std::atomic<int> listens = 0;
+}
+
+// Stands before that of the system, and counts.
+extern "C" int listen(int descriptor, int backlog) noexcept {
+  ++listens;
+  return static_cast<int>(::syscall(SYS_listen, descriptor, backlog));
+}
 
 namespace laconic {
 namespace {
@@ -122,6 +136,31 @@ TEST(Store, AHostThatDoesNotAnswerIsATimeout) {
   EXPECT_TRUE(has(text, "rank 0 at 127.0.0.1:" + std::to_string(port) + " did not answer within "))
       << text;
   EXPECT_TRUE(has(text, "0.25 s; is it running, and can this machine reach it?")) << text;
+}
+
+// It accepts, and never says a word.
+TEST(Store, AHostThatStaysSilentIsATimeoutThatNamesItAndWhatWasAwaited) {
+  const Socket silent = listen_at("127.0.0.1", 8);
+  const std::string where = "127.0.0.1:" + std::to_string(local_port(silent));
+  Meeting meeting = meeting_of(1, 2, local_port(silent));
+  meeting.deadline = milliseconds(2500);
+  const auto start = std::chrono::steady_clock::now();
+  const std::string text = message_of<Timeout>([&] { meet(meeting); });
+  const auto took = std::chrono::steady_clock::now() - start;
+  EXPECT_GE(took, milliseconds(2400));
+  EXPECT_LT(took, milliseconds(6000));
+  EXPECT_TRUE(has(text, where + " accepts connections but has not answered for ")) << text;
+  EXPECT_TRUE(has(text, "waited there for rank 0 to say which run this is")) << text;
+}
+
+// Who waits for rank 0 would take a port that listens for a moment for that of rank 0.
+TEST(Store, LookingWhetherAPortIsFreeDoesNotOpenIt) {
+  const int before = listens;
+  EXPECT_TRUE(is_port_free(free_port()));
+  EXPECT_EQ(listens, before);
+  const Socket taken = listen_at("127.0.0.1", 8);
+  EXPECT_EQ(listens, before + 1);
+  EXPECT_FALSE(is_port_free(local_port(taken)));
 }
 
 TEST(Store, ClientsMayComeFirst) {

@@ -1,11 +1,15 @@
 // Runs of several ranks, each a process: launched here, by mpirun, or as torchrun would; killed,
 // restarted, misled.
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <memory>
+#include <thread>
 
 #include "laconic/base/clock.hpp"
 #include "laconic/launch/local.hpp"
@@ -393,6 +397,70 @@ TEST_F(Ranks, AWrongHostNameIsNamed) {
   EXPECT_TRUE(has(outcome.err, "no-such-host.invalid")) << to_text(outcome);
 }
 
+// Something else holds the port: it accepts connections and says nothing.
+class SilentPort {
+ public:
+  SilentPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof any;
+    auto* const address = reinterpret_cast<sockaddr*>(&any);
+    EXPECT_TRUE(::bind(socket_, address, length) == 0 && ::listen(socket_, 8) == 0 &&
+                ::getsockname(socket_, address, &length) == 0);
+    number_ = ntohs(any.sin_port);
+  }
+  ~SilentPort() { ::close(socket_); }
+  int number() const { return number_; }
+
+ private:
+  int socket_;
+  int number_ = 0;
+};
+
+TEST_F(Ranks, ARendezvousThatStaysSilentIsNamedAtTheDeadline) {
+  const SilentPort silent;
+  const ProcessSpec rank =
+      spec(train("../runs/a", {"--set", "mesh.dp=2", "--set", "network.deadline=3"}));
+  const Stopwatch watch;
+  const ProcessResult outcome =
+      Process(under_torchrun(rank, 1, 2, "127.0.0.1", silent.number())).wait(60);
+  EXPECT_LT(watch.seconds(), 3 + kSlack);
+  EXPECT_EQ(outcome.exit_code, 3) << to_text(outcome);
+  EXPECT_TRUE(has(outcome.err, fmt::format("127.0.0.1:{} accepts connections but has not answered",
+                                           silent.number())))
+      << to_text(outcome);
+  EXPECT_TRUE(has(outcome.err, "rank 0 to say which run this is")) << to_text(outcome);
+}
+
+TEST_F(Ranks, WhoStillWaitsForOthersEndsAtTheFirstSignal) {
+  const SilentPort silent;
+  const ProcessSpec rank =
+      spec(train("../runs/a", {"--set", "mesh.dp=2", "--set", "network.deadline=60"}));
+  struct Waiting {
+    int signal;
+    std::unique_ptr<Process> process;
+  };
+  std::vector<Waiting> all;
+  for (const int signal : {SIGINT, SIGTERM})
+    for (const int number : {0, 1}) {  // waits for rank 1; waits for an answer
+      const int port = number == 0 ? find_free_port() : silent.number();
+      ProcessSpec one = under_torchrun(rank, number, 2, "127.0.0.1", port);
+      one.folder += fmt::format("-{}", signal);
+      fs::create_directories(one.folder);
+      all.push_back({signal, std::make_unique<Process>(one)});
+    }
+  std::this_thread::sleep_for(std::chrono::seconds(6));
+  for (const Waiting& one : all) one.process->send(one.signal);
+  const Stopwatch watch;
+  for (const Waiting& one : all) {
+    const ProcessResult outcome = one.process->wait(60);
+    EXPECT_LT(watch.seconds(), 5) << to_text(outcome);
+    EXPECT_EQ(outcome.exit_code, 128 + one.signal) << to_text(outcome);
+    EXPECT_TRUE(has(outcome.err, "nothing was trained")) << to_text(outcome);
+  }
+}
+
 // By whoever gives up first; the other may have lost that one by then.
 TEST_F(Ranks, ARankThatNeverComesIsNamed) {
   const ProcessSpec rank = spec(train("../runs/a", {"--set", "mesh.dp=3"}));
@@ -406,6 +474,15 @@ TEST_F(Ranks, ARankThatNeverComesIsNamed) {
     all += outcome.err;
   }
   EXPECT_TRUE(has(all, "rank 1")) << all;
+}
+
+// Nobody is refused because another was late or died: a launcher would not start them again.
+TEST_F(Ranks, APairThatCannotTalkBeforeTheFirstStepIsALossAndNoRefusal) {
+  const ProcessResult outcome =
+      laconic(on_three("runs/a", {"--set", "network.deadline=2", "--set",
+                                  "network.faults=drop:rank=1,traffic=preflight,at=0"}));
+  EXPECT_EQ(outcome.exit_code, 3) << to_text(outcome);
+  EXPECT_TRUE(has(outcome.err, "cannot talk")) << to_text(outcome);
 }
 
 TEST_F(Ranks, ConfigurationsThatDifferAreRefusedByKey) {
