@@ -17,8 +17,9 @@ std::string time_text(double seconds) {
 
 std::string text_of(const LinkRate& rate) {
   const double bits = 8 * rate.bytes_per_second;
-  const std::string text = bits >= 1e9 ? fmt::format("{:.3g} Gbit/s", bits / 1e9)
-                                       : fmt::format("{:.3g} Mbit/s", bits / 1e6);
+  const std::string text = bits >= 1e9   ? fmt::format("{:.3g} Gbit/s", bits / 1e9)
+                           : bits >= 1e6 ? fmt::format("{:.3g} Mbit/s", bits / 1e6)
+                                         : fmt::format("{:.3g} kbit/s", bits / 1e3);
   return text + (rate.is_at_least ? " or more" : "");
 }
 
