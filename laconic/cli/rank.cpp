@@ -159,7 +159,8 @@ PreflightReport look_at_network(Transport& transport, const RunConfig& config, c
                                             .meter = &meter});
   // A rank that died or was late is no fault of the request.
   if (!report.problems.empty() && are_of_links(report.problems))
-    throw PeerLost(-1, fmt::format("the network does not work:\n{}", to_text(report.problems)));
+    throw PeerLost(
+        -1, fmt::format("not all ranks can talk to each other:\n{}", to_text(report.problems)));
   refuse(report.problems);
   if (transport.rank() == 0) {
     fmt::print("{}\n{}", to_text(place), to_text(report));
