@@ -5,6 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "laconic/base/philox.hpp"
 #include "laconic/model/decode.hpp"
 
 namespace laconic {
