@@ -111,7 +111,7 @@ TEST_F(Completion, AnUnknownShellIsRefused) {
 TEST_F(Completion, TheManualPageHasEveryVerbAndNoWarning) {
   const std::string page = expect_exit(0, {"man"}).out;
   for (const char* part : {".TH LACONIC 1", ".SS train", ".SS lab run", "\\-\\-max\\-restarts",
-                           "\\fBnone|auto\\fR|\\fIPATH\\fR", ".SH EXAMPLES"})
+                           "\\fBnone|auto|best\\fR|\\fIFOLDER\\fR", ".SH EXAMPLES"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
   if (!fs::exists("/usr/bin/groff")) GTEST_SKIP() << "groff is not installed";
   write_text(folder_ / "laconic.1", page);

@@ -435,8 +435,6 @@ TEST_F(Ranks, ARendezvousThatStaysSilentIsNamedAtTheDeadline) {
 
 TEST_F(Ranks, WhoStillWaitsForOthersEndsAtTheFirstSignal) {
   const SilentPort silent;
-  const ProcessSpec rank =
-      spec(train("../runs/a", {"--set", "mesh.dp=2", "--set", "network.deadline=60"}));
   struct Waiting {
     int signal;
     std::unique_ptr<Process> process;
@@ -445,6 +443,8 @@ TEST_F(Ranks, WhoStillWaitsForOthersEndsAtTheFirstSignal) {
   for (const int signal : {SIGINT, SIGTERM})
     for (const int number : {0, 1}) {  // waits for rank 1; waits for an answer
       const int port = number == 0 ? find_free_port() : silent.number();
+      const ProcessSpec rank = spec(train(fmt::format("../runs/a-{}", signal),
+                                          {"--set", "mesh.dp=2", "--set", "network.deadline=60"}));
       ProcessSpec one = under_torchrun(rank, number, 2, "127.0.0.1", port);
       one.folder += fmt::format("-{}", signal);
       fs::create_directories(one.folder);
