@@ -5,7 +5,7 @@
 #
 # A library is a folder. DEPS are other folders and must obey cmake/law.txt; LINK is for
 # third-party libraries. TORCH adds libtorch and the shared precompiled header. COLD is for what runs
-# once, where compiling costs more than it could save. What several tests share is a test support:
+# once, where compiling costs more than it could save: it gets -Og and no line numbers. What several tests share is a test support:
 # listed as a source of each, it would be compiled once for each. Tests labelled `slow` run with --all,
 # those labelled `openmp` ask for several threads by themselves and are left out under tsan.
 
