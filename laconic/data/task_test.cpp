@@ -67,6 +67,25 @@ TEST(Task, CompletionAsksForTokensOfCompletionsAlone) {
   }
 }
 
+// As strided evaluation does: windows overlap, and only the last tokens of each count.
+TEST(Task, CountsTargetsAmongTheLastTokensOfOverlappingWindows) {
+  const TemporaryFolder folder;
+  write_pairs(folder / "d");
+  const WindowedDataset data(std::make_shared<const IndexedDataset>(folder / "d"), 3, 300, 1, true);
+  ASSERT_EQ(data.samples(), 7u);
+  for (std::uint64_t sample = 0; sample < data.samples(); ++sample) {
+    std::vector<std::int64_t> ids(3), targets(3);
+    const std::vector<std::span<std::int64_t>> rows = {ids, targets};
+    read_sample(Completion{}, data, sample, rows);
+    EXPECT_EQ(ids[0], static_cast<std::int64_t>(10 + sample));
+    for (const std::int64_t last : {1, 2, 3}) {
+      EXPECT_EQ(count_targets(Completion{}, data, sample, last),
+                last - std::count(targets.end() - last, targets.end(), kNoTarget));
+      EXPECT_EQ(count_targets(Causal{}, data, sample, last), last);
+    }
+  }
+}
+
 // Against a table made by walking all documents, for windows of every length at every place.
 TEST(Task, CompletionsAreFoundFromAnyToken) {
   const TemporaryFolder folder;
