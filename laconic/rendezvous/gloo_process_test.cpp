@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr Rank kVictim = 2;
-constexpr Tag kNoise = 1, kCalm = 2, kReady = 3, kNever = 4;
+constexpr Tag kNoise = 1, kCalm = 2, kReady = 3, kNever = 4, kHasMet = 5;
 
 Deadline patience() {
   return in(milliseconds(20'000));
@@ -30,6 +30,16 @@ void require(bool condition, const char* what) {
 void meet_all(Transport& t, Tag tag) {
   for (Rank r = 0; r < t.size(); ++r) t.send(r, tag, {}, patience());
   for (Rank r = 0; r < t.size(); ++r) t.recv(r, tag, patience());
+}
+
+// All meet, and then the signal ends or stops the victim. It waits for the others' word that they
+// have met: a signal takes its sending thread too, and what it still had to send them with it.
+void meet_and_lose_the_victim(Transport& t, int signal) {
+  meet_all(t, kReady);
+  if (t.rank() != kVictim) return t.send(kVictim, kHasMet, {}, patience());
+  for (Rank r = 0; r < t.size(); ++r)
+    if (r != kVictim) t.recv(r, kHasMet, patience());
+  ::raise(signal);
 }
 
 void talk(Transport& t, Rank other) {
@@ -168,9 +178,8 @@ const Bytes& flood() {
 
 TEST(GlooProcesses, AStoppedRankIsLateAndNothingWorse) {
   RankProcesses ranks(3, [](Transport& t) {
-    meet_all(t, kReady);
+    meet_and_lose_the_victim(t, SIGSTOP);
     if (t.rank() == kVictim) {
-      ::raise(SIGSTOP);
       for (Rank r = 0; r < 2; ++r) {
         t.send(r, kCalm, Bytes(1000), patience());
         // What was given up in the middle never arrives; what came after it does.
@@ -199,8 +208,7 @@ TEST(GlooProcesses, AStoppedRankIsLateAndNothingWorse) {
 
 TEST(GlooProcesses, WhoSendsToAStoppedRankIsLetGoWhenItIsKilled) {
   RankProcesses ranks(3, [](Transport& t) {
-    meet_all(t, kReady);
-    if (t.rank() == kVictim) ::raise(SIGSTOP);
+    meet_and_lose_the_victim(t, SIGSTOP);
     std::this_thread::sleep_for(milliseconds(100));
     // Half of a fragment is with the kernel by then, which gloo does not wake.
     require(accused_by<PeerLost>([&] { t.send(kVictim, kNoise, flood(), patience()); }) == kVictim,
@@ -218,8 +226,7 @@ TEST(GlooProcesses, WhoSendsToAStoppedRankIsLetGoWhenItIsKilled) {
 
 TEST(GlooProcesses, TheEndDoesNotWaitForAStoppedRank) {
   RankProcesses ranks(3, [](Transport& t) {
-    meet_all(t, kReady);
-    if (t.rank() == kVictim) ::raise(SIGSTOP);
+    meet_and_lose_the_victim(t, SIGSTOP);
     std::this_thread::sleep_for(milliseconds(100));
     accused_by<Timeout>([&] { t.send(kVictim, kNoise, flood(), in(milliseconds(50))); });
   });
@@ -231,9 +238,8 @@ TEST(GlooProcesses, TheEndDoesNotWaitForAStoppedRank) {
 
 TEST(GlooProcesses, ACleanEndAndACrashReadDifferently) {
   RankProcesses ranks(3, [](Transport& t) {
-    meet_all(t, kReady);
+    meet_and_lose_the_victim(t, SIGKILL);
     if (t.rank() == 1) return;
-    if (t.rank() == kVictim) ::raise(SIGKILL);
     const auto reason = [&](Rank peer) -> std::string {
       try {
         t.recv(peer, kNever, patience());
