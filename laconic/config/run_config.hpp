@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "laconic/base/problem.hpp"
+#include "laconic/base/task_kind.hpp"
 #include "laconic/config/option.hpp"
 #include "laconic/config/steps_or_share.hpp"
 #include "laconic/mesh/mesh.hpp"
@@ -98,6 +99,37 @@ struct DataSection {
       "elsewhere 1");
     v("mask_prompts", mask_prompts,
       "the loss is over completions alone, where the data has prompts and completions");
+  }
+};
+
+// What is asked about a sample.
+struct TaskSection {
+  TaskKind kind = TaskKind::causal;
+  double mask_share = 0.15;
+  bool whole_words = false;
+  bool next_sentence = false;
+  MaskDraws masks = MaskDraws::epoch;
+  Padding pad = Padding::context;
+  double label_smoothing = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v("kind", kind,
+      "causal: the next token; masked: hidden tokens; classify, regress: a class or number for a "
+      "text or a pair; span: where the answer lies; translate: a text from another",
+      kTaskKindNames);
+    v("mask_share", mask_share, "masked: the chance of a token to be asked for");
+    v("whole_words", whole_words, "masked: the tokens of a word are asked for together");
+    v("next_sentence", next_sentence,
+      "masked: pairs of sentences, and whether the second follows the first, too");
+    v("masks", masks,
+      "masked: new masks in every epoch; or by sample, the same ones in all, so that its "
+      "activations change less",
+      kMaskDrawsNames);
+    v("pad", pad, "padding of samples: to the context, or to the longest of a microbatch",
+      kPaddingNames);
+    v("label_smoothing", label_smoothing,
+      "translate: share of each target's weight that is spread over the vocabulary");
   }
 };
 
@@ -459,6 +491,7 @@ struct RunConfig {
   RunSection run;
   ModelSection model;
   DataSection data;
+  TaskSection task;
   TrainSection train;
   OptimiserSection optimiser;
   EvaluateSection evaluate;
@@ -479,6 +512,7 @@ struct RunConfig {
     v("run", run);
     v("model", model);
     v("data", data);
+    v("task", task);
     v("train", train);
     v("optimiser", optimiser);
     v("evaluate", evaluate);
