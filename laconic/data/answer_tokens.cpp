@@ -4,7 +4,7 @@
 
 namespace laconic {
 
-TokenSpan span_of(const Tokeniser& tokeniser, std::string_view text, Record::Answer answer) {
+TokenSpan span_of(const Tokeniser& tokeniser, std::string_view text, TextRecord::Answer answer) {
   const std::vector<std::int32_t> all = tokeniser.encode(text);
   if (all.empty()) return {-1, -1};
   const auto shared_with = [&](const std::vector<std::int32_t>& beginning) {

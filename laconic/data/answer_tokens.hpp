@@ -21,6 +21,6 @@ struct TokenSpan {
 };
 
 // Both -1 when the text has no token. Requires: the answer lies in the text and is not empty.
-TokenSpan span_of(const Tokeniser& tokeniser, std::string_view text, Record::Answer answer);
+TokenSpan span_of(const Tokeniser& tokeniser, std::string_view text, TextRecord::Answer answer);
 
 }  // namespace laconic

@@ -21,14 +21,14 @@ PairSizes truncate_longest_first(PairSizes sizes, std::size_t room) {
   return is_first_longer ? PairSizes{longer, shorter} : PairSizes{shorter, longer};
 }
 
-Frame frame_texts(const SpecialTokens& special, std::span<const std::int64_t> first,
-                  std::span<const std::int64_t> second, bool has_second,
-                  std::span<std::int64_t> ids, std::span<std::int64_t> types) {
+FramedPair frame_texts(const SpecialTokens& special, std::span<const std::int64_t> first,
+                       std::span<const std::int64_t> second, bool has_second,
+                       std::span<std::int64_t> ids, std::span<std::int64_t> types) {
   const std::size_t length = first.size() + 2 + (has_second ? second.size() + 1 : 0);
   LACONIC_ASSERT(length <= ids.size() && ids.size() == types.size(),
                  fmt::format("{} tokens in a row of {}", length, ids.size()));
   std::ranges::fill(types, 0);
-  Frame frame{.first = {1, 1 + first.size()}, .second = {}, .length = length};
+  FramedPair frame{.first = {1, 1 + first.size()}, .second = {}, .length = length};
   std::size_t at = 0;
   ids[at++] = special.cls;
   std::ranges::copy(first, ids.begin() + 1);

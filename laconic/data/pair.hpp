@@ -25,7 +25,7 @@ struct FramedText {
   std::size_t begin = 0;
   std::size_t end = 0;
 };
-struct Frame {
+struct FramedPair {
   FramedText first;
   FramedText second;       // empty without a second text
   std::size_t length = 0;  // tokens before the padding
@@ -33,8 +33,8 @@ struct Frame {
 
 // Writes [CLS] first [SEP], and where `has_second` also second [SEP] with type 1, then padding of
 // type 0. Requires: rows are equally long, and everything fits.
-Frame frame_texts(const SpecialTokens& special, std::span<const std::int64_t> first,
-                  std::span<const std::int64_t> second, bool has_second,
-                  std::span<std::int64_t> ids, std::span<std::int64_t> types);
+FramedPair frame_texts(const SpecialTokens& special, std::span<const std::int64_t> first,
+                       std::span<const std::int64_t> second, bool has_second,
+                       std::span<std::int64_t> ids, std::span<std::int64_t> types);
 
 }  // namespace laconic

@@ -238,7 +238,7 @@ class Preparation {
   }
 
   // Learns the classes as they appear, unless they are given; validation brings none of its own.
-  void note_label(const Record& record, bool is_for_validation) {
+  void note_label(const TextRecord& record, bool is_for_validation) {
     if (!options_.source.records->labels.empty()) return;  // known, and checked by the reader
     if (std::ranges::count(labels_, record.label) > 0) return;
     if (is_for_validation)
@@ -322,7 +322,7 @@ class Preparation {
     (is_valid ? *valid_ : *train_).add_labels(labels_of(*document.record));
   }
 
-  std::vector<double> labels_of(const Record& record) const {
+  std::vector<double> labels_of(const TextRecord& record) const {
     if (task() == TaskKind::regress) return {score_of(record)};
     if (task() == TaskKind::classify)
       return {static_cast<double>(std::ranges::find(labels_, record.label) - labels_.begin())};

@@ -66,7 +66,7 @@ std::optional<double> finite_number(std::string_view text) {
 }
 
 // Checks what all formats share.
-void check_record(const Record& record, const RecordOptions& options) {
+void check_record(const TextRecord& record, const RecordOptions& options) {
   const std::string columns[] = {options.text, options.pair};
   for (std::size_t p = 0; p < record.parts.size(); ++p)
     if (trim(record.parts[p]).empty())
@@ -106,7 +106,7 @@ class RowReader {
 
   bool has_header() const { return has_header_; }
 
-  Record read(std::vector<std::string>& fields, std::string where) const {
+  TextRecord read(std::vector<std::string>& fields, std::string where) const {
     // The raw STS-B names its sources behind the texts of some rows.
     const bool may_be_longer = options_.layout == "sts-b" && !has_header_;
     const std::size_t least = may_be_longer ? std::max({text_, pair_, label_}) + 1 : columns_;
@@ -115,7 +115,7 @@ class RowReader {
           where, "columns",
           fmt::format("there are {}, but {} has {}", fields.size(), first_where_, columns_),
           "every row has as many; in .tsv files quotes mean nothing");
-    Record record{.parts = {}, .where = std::move(where)};
+    TextRecord record{.parts = {}, .where = std::move(where)};
     record.parts.push_back(std::move(fields[text_]));
     if (!options_.pair.empty()) record.parts.push_back(std::move(fields[pair_]));
     if (has_label(options_.task)) record.label = std::move(fields[label_]);
@@ -149,7 +149,7 @@ class RowReader {
 };
 
 void visit_table(TableReader reader, const RecordOptions& options,
-                 const std::function<void(Record&&)>& visit) {
+                 const std::function<void(TextRecord&&)>& visit) {
   std::vector<std::string> fields;
   if (!reader.next(fields)) return;
   const RowReader rows(options, fields, reader.where());
@@ -195,7 +195,7 @@ std::size_t byte_of_character(std::string_view text, std::uint64_t character) {
 
 // {"answer": ..., "answer_start": ...}, or SQuAD's {"answers": {"text": [...], "answer_start":
 // [...]}}, of which the first counts. An answer that is missing or empty: there is none.
-std::optional<Record::Answer> answer_of(const nlohmann::json& json, const Record& record) {
+std::optional<TextRecord::Answer> answer_of(const nlohmann::json& json, const TextRecord& record) {
   nlohmann::json text, start;
   if (json.contains("answers")) {
     const nlohmann::json& answers = json["answers"];
@@ -226,7 +226,7 @@ std::optional<Record::Answer> answer_of(const nlohmann::json& json, const Record
                     fmt::format("the context does not have \"{}\" at character {}",
                                 printable(answer), start.get<std::uint64_t>()),
                     "it counts characters of the context, from 0");
-  return Record::Answer{begin, begin + answer.size()};
+  return TextRecord::Answer{begin, begin + answer.size()};
 }
 
 void add_lines(std::vector<std::string>& parts, std::string_view text) {
@@ -251,8 +251,9 @@ std::vector<std::string> sentences_member(const nlohmann::json& json, const std:
   return sentences;
 }
 
-Record record_of_json(const nlohmann::json& json, const RecordOptions& options, std::string where) {
-  Record record{.parts = {}, .where = std::move(where)};
+TextRecord record_of_json(const nlohmann::json& json, const RecordOptions& options,
+                          std::string where) {
+  TextRecord record{.parts = {}, .where = std::move(where)};
   if (!json.is_object()) throw FileError(record.where, "", "not a JSON object", kRecordLines);
   if (options.task == TaskKind::masked) {
     record.parts = sentences_member(json, options.text, record.where);
@@ -276,7 +277,8 @@ std::string_view take_record_line(std::string_view& text) {
 }
 
 void visit_json_records(std::string_view text, const std::string& name,
-                        const RecordOptions& options, const std::function<void(Record&&)>& visit) {
+                        const RecordOptions& options,
+                        const std::function<void(TextRecord&&)>& visit) {
   for (std::uint64_t number = 1; !text.empty(); ++number) {
     const std::string_view line = take_record_line(text);
     if (trim(line).empty()) continue;
@@ -288,8 +290,8 @@ void visit_json_records(std::string_view text, const std::string& name,
 
 // Documents of sentences, one a line, with blank lines between.
 void visit_sentences(std::string_view text, const std::string& name,
-                     const std::function<void(Record&&)>& visit) {
-  Record record;
+                     const std::function<void(TextRecord&&)>& visit) {
+  TextRecord record;
   for (std::uint64_t number = 1; !text.empty(); ++number) {
     const std::string_view line = trim(take_record_line(text));
     if (!line.empty()) {
@@ -378,7 +380,7 @@ RecordFormat record_format_of(const std::string& plain_name, const RecordOptions
 }
 
 void for_each_record(std::string_view text, const std::string& name, RecordFormat format,
-                     const RecordOptions& options, const std::function<void(Record&&)>& visit) {
+                     const RecordOptions& options, const std::function<void(TextRecord&&)>& visit) {
   const bool is_table = format == RecordFormat::tsv || format == RecordFormat::csv;
   if (format == RecordFormat::json_lines) return visit_json_records(text, name, options, visit);
   if (options.task == TaskKind::masked && !is_table) return visit_sentences(text, name, visit);
@@ -396,7 +398,7 @@ void for_each_record(std::string_view text, const std::string& name, RecordForma
 
 void for_each_line_pair(std::string_view source, const std::string& source_name,
                         std::string_view target, const std::string& target_name,
-                        const std::function<void(Record&&)>& visit) {
+                        const std::function<void(TextRecord&&)>& visit) {
   std::uint64_t number = 1;
   for (; !source.empty() && !target.empty(); ++number) {
     const std::string_view from = trim(take_record_line(source));
@@ -417,7 +419,7 @@ void for_each_line_pair(std::string_view source, const std::string& source_name,
   }
 }
 
-double score_of(const Record& record) {
+double score_of(const TextRecord& record) {
   return finite_number(record.label).value();
 }
 

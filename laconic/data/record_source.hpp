@@ -33,7 +33,7 @@ struct RecordOptions {
 };
 
 // A record as a file spells it.
-struct Record {
+struct TextRecord {
   std::vector<std::string> parts;  // none is empty
   std::string label = {};          // classify, regress
   struct Answer {                  // span: bytes of the second part
@@ -43,7 +43,7 @@ struct Record {
   };
   std::optional<Answer> answer = {};
   std::string where = {};  // "file:line"
-  bool operator==(const Record&) const = default;
+  bool operator==(const TextRecord&) const = default;
 };
 
 std::vector<std::string> layout_names();  // "cola", ...
@@ -63,15 +63,15 @@ RecordFormat record_format_of(const std::string& plain_name, const RecordOptions
 // row or object, a column or key that is missing, a text that is empty, a score that is no finite
 // number, and a label that is not among those given. Requires: options are resolved.
 void for_each_record(std::string_view text, const std::string& name, RecordFormat format,
-                     const RecordOptions& options, const std::function<void(Record&&)>& visit);
+                     const RecordOptions& options, const std::function<void(TextRecord&&)>& visit);
 
 // The same for two texts, line by line. Lines that are empty in both are passed over; one that is
 // empty in one of them, and texts of different lengths, are refused.
 void for_each_line_pair(std::string_view source, const std::string& source_name,
                         std::string_view target, const std::string& target_name,
-                        const std::function<void(Record&&)>& visit);
+                        const std::function<void(TextRecord&&)>& visit);
 
 // The number of a record's score. Requires: for_each_record() has let it pass.
-double score_of(const Record& record);
+double score_of(const TextRecord& record);
 
 }  // namespace laconic

@@ -124,8 +124,8 @@ void visit_json(const SourceText& source, const std::string& key, const Visit& v
 }
 
 // A record as a document, which keeps it.
-void visit_record(Record&& record, const Visit& visit) {
-  const auto kept = std::make_shared<const Record>(std::move(record));
+void visit_record(TextRecord&& record, const Visit& visit) {
+  const auto kept = std::make_shared<const TextRecord>(std::move(record));
   visit({.text = kept->parts.front(), .owner = kept, .record = kept.get()});
 }
 
@@ -189,13 +189,13 @@ RecordFormat record_format(const std::string& path, const SourceOptions& options
 
 void for_each_line_pair(const SourceText& source, const SourceText& target, const Visit& visit) {
   for_each_line_pair(source.text, source.name, target.text, target.name,
-                     [&](Record&& record) { visit_record(std::move(record), visit); });
+                     [&](TextRecord&& record) { visit_record(std::move(record), visit); });
 }
 
 void for_each_document(const SourceText& source, const SourceOptions& options, const Visit& visit) {
   if (options.records)
     return for_each_record(source.text, source.name, source.record_format, *options.records,
-                           [&](Record&& record) { visit_record(std::move(record), visit); });
+                           [&](TextRecord&& record) { visit_record(std::move(record), visit); });
   if (source.is_json_lines) return visit_json(source, options.json_key, visit);
   std::string_view rest = source.text;
   switch (options.documents) {

@@ -35,9 +35,9 @@ struct SourceOptions {
 
 struct Document {
   std::string_view text;
-  std::shared_ptr<const void> owner;  // keeps the text in memory
-  std::size_t prompt_bytes = 0;       // of the text: a prompt, which the rest completes
-  const Record* record = nullptr;     // kept by the owner; its first part is the text
+  std::shared_ptr<const void> owner;   // keeps the text in memory
+  std::size_t prompt_bytes = 0;        // of the text: a prompt, which the rest completes
+  const TextRecord* record = nullptr;  // kept by the owner; its first part is the text
 };
 
 // The files behind the inputs, in order, "-" being standard input; pipes are fine too. A folder

@@ -113,7 +113,7 @@ SentencePair pair_of(const Masked& task, const SentenceDataset& data, SampleAt a
 }
 
 void read(const Masked& task, const Dataset& data, SampleAt at, Rows rows) {
-  Frame frame;
+  FramedPair frame;
   if (task.has_next_sentence) {
     const SentencePair pair = pair_of(task, std::get<SentenceDataset>(data), at);
     frame = frame_texts(task.special, pair.first, pair.second, true, rows[kIds], rows[kTypes]);
@@ -141,8 +141,8 @@ constexpr std::size_t kLabel = 3, kEnd = 4;
 
 // Writes a record's text or texts. For AnswerSpan, which `keeps_first`, only the second is cut,
 // unless the first alone is too long.
-Frame frame_record(const SpecialTokens& special, const RecordDataset& data, std::uint64_t sample,
-                   bool keeps_first, Rows rows) {
+FramedPair frame_record(const SpecialTokens& special, const RecordDataset& data,
+                        std::uint64_t sample, bool keeps_first, Rows rows) {
   std::vector<std::int64_t> first = data.part(sample, 0), second;
   const bool has_second = data.info().parts == 2;
   if (has_second) second = data.part(sample, 1);
@@ -155,7 +155,8 @@ Frame frame_record(const SpecialTokens& special, const RecordDataset& data, std:
   }
   first.resize(kept.first);
   second.resize(kept.second);
-  const Frame frame = frame_texts(special, first, second, has_second, rows[kIds], rows[kTypes]);
+  const FramedPair frame =
+      frame_texts(special, first, second, has_second, rows[kIds], rows[kTypes]);
   rows[kLength][0] = static_cast<std::int64_t>(frame.length);
   return frame;
 }
@@ -172,7 +173,7 @@ void read(const Regress& task, const Dataset& data, SampleAt at, Rows rows) {
 
 void read(const AnswerSpan& task, const Dataset& data, SampleAt at, Rows rows) {
   const RecordDataset& records = records_of(data);
-  const Frame frame = frame_record(task.special, records, at.sample, true, rows);
+  const FramedPair frame = frame_record(task.special, records, at.sample, true, rows);
   const auto first = static_cast<std::int64_t>(records.label(at.sample, 0));
   const auto last = static_cast<std::int64_t>(records.label(at.sample, 1));
   const auto begin = static_cast<std::int64_t>(frame.second.begin);
