@@ -209,6 +209,30 @@ def schedule_seeds():
     yield "invalid-stages", b"rank 0: 0F0 F1\nrank 1: 2F0\n"
 
 
+def record_seeds():
+    """Two bytes choose format, layout, task and header; see record_fuzz.cpp."""
+    text, jsonl, tsv, csv = range(4)
+    masked, classify, regress, span, translate = range(5)
+    squad = {"question": "Wo?", "context": "Im fr\u00fchen Berlin", "answers": {"text": ["Berlin"], "answer_start": [10]}}
+    yield "valid-sentences", bytes([text, masked]) + b"One.\nTwo.\n\nThree.\r\nFour.\n"
+    yield "valid-jsonl", bytes([jsonl, classify]) + b'{"text": "good", "label": 1}\n{"text": "bad", "label": "no"}\n'
+    yield "valid-span", bytes([jsonl, span]) + json.dumps(squad, ensure_ascii=False).encode() + b"\n"
+    yield "valid-no-answer", bytes([jsonl, span]) + b'{"question": "a", "context": "b"}\n'
+    yield "valid-tsv", bytes([tsv, classify]) + b'\xef\xbb\xbftext\tlabel\nquote " here\t0\r\n\nb\t1\n'
+    yield "valid-csv", bytes([csv, classify]) + b'label,text\n1,"a, ""b""\nc"\r\n0,plain\n'
+    yield "valid-sts-b", bytes([tsv + 4 * 6, regress]) + b"g\tf\ty\t1\t3.8\ta\tb\ng\tf\ty\t2\t1\ta\tb\tx\tz\n"
+    yield "valid-translate", bytes([csv, translate]) + b"source,target\nhello,hallo\n"
+    yield "invalid-ragged", bytes([tsv, classify]) + b"text\tlabel\nno label\n"
+    yield "invalid-column", bytes([tsv, classify]) + b"words\tlabel\na\t1\n"
+    yield "invalid-label", bytes([tsv, classify + 10]) + b"text\tlabel\na\t2\n"
+    yield "invalid-score", bytes([jsonl, regress]) + b'{"text": "a", "label": "nan"}\n'
+    yield "invalid-empty-text", bytes([csv, classify]) + b'text,label\n" ",1\n'
+    yield "invalid-open-quote", bytes([csv, classify]) + b'text,label\n"a,1\n'
+    yield "invalid-behind-quote", bytes([csv, classify]) + b'text,label\n"a"b,1\n'
+    yield "invalid-quote-inside", bytes([csv, classify]) + b'text,label\na"b",1\n'
+    yield "invalid-answer", bytes([jsonl, span]) + b'{"question": "a", "context": "b", "answer": "c", "answer_start": 9}\n'
+
+
 def decompress_seeds():
     text = b"hello hello hello" * 40
     compressed = {
@@ -230,6 +254,7 @@ def decompress_seeds():
 
 
 SEEDS = {
+    "record": record_seeds,
     "decompress": decompress_seeds,
     "schedule": schedule_seeds,
     "flight": flight_seeds,
