@@ -313,6 +313,27 @@ TEST(Config, NetworkPoliciesAreCheckedTogether) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
 }
 
+TEST(Config, TasksAreCheckedTogether) {
+  RunConfig config;
+  config.data.train = "d";
+  EXPECT_EQ(to_text(check(config)), "");
+  for (const char* set : {"task.kind=classify", "task.mask_share=0", "task.whole_words=true",
+                          "task.next_sentence=true", "task.masks=sample", "task.pad=longest",
+                          "task.label_smoothing=0.1", "mesh.pp=2", "pp.activation.memory=delta",
+                          "pp.activation.codec=quantise:bits=8"})
+    EXPECT_EQ(to_text(apply_set(set, config)), "");
+  const std::string text = to_text(check(config));
+  for (const char* part : {"task.kind: kind = \"classify\" with model.kind = \"gpt\"",
+                           "task.mask_share: mask_share = 0 is not in (0, 1]",
+                           "task.whole_words: whole_words = true with kind = \"classify\"",
+                           "task.next_sentence: next_sentence = true with kind = \"classify\"",
+                           "task.masks: masks = \"sample\" with kind = \"classify\"",
+                           "task.label_smoothing: label_smoothing = 0.1 with kind = \"classify\"",
+                           "task.pad: pad = \"longest\" with pp.activation.memory = \"delta\"",
+                           "task.pad: pad = \"longest\" with mesh.pp = 2"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+}
+
 TEST(Config, ImpossibleOptimisersAreRefusedTogether) {
   RunConfig config;
   config.data.train = "data";
