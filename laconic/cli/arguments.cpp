@@ -250,6 +250,7 @@ class Parser {
     verb.add_option("--labels", r.labels,
                     "names of the classes, in order; else as they appear, numbers sorted")
         ->delimiter(',')
+        ->allow_extra_args(false)
         ->type_name("A,B,...");
     verb.add_flag("!--no-header", r.has_header, "the first row of tables is a record already");
     auto* source =
@@ -305,8 +306,9 @@ class Parser {
                     "share of the documents that goes to PREFIX-valid")
         ->capture_default_str();
     verb.add_option("--validation", o.validation_inputs,
-                    "files that go to PREFIX-valid, instead of a share; with --source two, source "
-                    "and target")
+                    "a file that goes to PREFIX-valid, instead of a share; repeat it for more, "
+                    "with --source for source and target")
+        ->allow_extra_args(false)
         ->type_name("FILE");
     add_record_options(verb);
     verb.add_flag("!--no-end-of-document", o.append_end_of_document,

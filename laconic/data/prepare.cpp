@@ -161,10 +161,9 @@ class Preparation {
   Preparation& operator=(const Preparation&) = delete;
 
   PrepareReport run() {
-    if (options_.train_vocabulary == 0) {
+    if (options_.train_vocabulary == 0)
       tokeniser_ = load_tokeniser(options_.tokeniser.empty() ? "bytes" : options_.tokeniser);
-      check_special();
-    }
+    check_special();  // what is trained has an end of document, as bytes have
     measure();
     train_tokeniser();
     encode();
@@ -261,7 +260,8 @@ class Preparation {
              std::ranges::all_of(label, [](char c) { return c >= '0' && c <= '9'; });
     };
     if (std::ranges::all_of(labels_, is_number))
-      std::ranges::sort(labels_, {}, [](const std::string& label) { return std::stol(label); });
+      std::ranges::stable_sort(labels_, {},
+                               [](const std::string& label) { return std::stol(label); });
   }
 
   void train_tokeniser() {
@@ -280,7 +280,6 @@ class Preparation {
     BpeTraining training = train_bpe(pieces, options_.train_vocabulary);
     report_.note = std::move(training.note);
     tokeniser_ = Tokeniser(std::move(training.vocabulary));
-    check_special();
   }
 
   void encode() {
@@ -450,6 +449,9 @@ Problems check(const PrepareOptions& options) {
   const std::size_t files = find_sources(options.inputs, problems).size();
   if (!options.validation_inputs.empty()) {
     const std::size_t valid_files = find_sources(options.validation_inputs, problems).size();
+    if (std::ranges::count(options.inputs, kStandardInput) > 0 &&
+        std::ranges::count(options.validation_inputs, kStandardInput) > 0)
+      problems.push_back({"--validation", "standard input is named twice, and can be read once"});
     if (options.validation_share > 0)
       problems.push_back({"--validation", "either files or a share (--valid), not both"});
     if (options.source.is_side_by_side && valid_files % 2 != 0)
