@@ -12,12 +12,8 @@ namespace laconic {
 PairSizes truncate_longest_first(PairSizes sizes, std::size_t room) {
   if (sizes.first + sizes.second <= room) return sizes;
   const bool is_first_longer = sizes.first > sizes.second;
-  std::size_t shorter = std::min(sizes.first, sizes.second);
-  std::size_t longer = shorter > room ? shorter : std::max(shorter, room - shorter);
-  if (shorter + longer > room) {
-    shorter = room / 2;
-    longer = room - shorter;
-  }
+  const std::size_t shorter = std::min({sizes.first, sizes.second, room / 2});
+  const std::size_t longer = room - shorter;
   return is_first_longer ? PairSizes{longer, shorter} : PairSizes{shorter, longer};
 }
 
