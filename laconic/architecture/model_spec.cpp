@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "laconic/architecture/gpt_spec.hpp"
+#include "laconic/architecture/llama_spec.hpp"
 #include "laconic/base/error.hpp"
 
 namespace laconic {
@@ -27,6 +28,7 @@ ModelSpec model_spec(const Family& family, std::int64_t tokens) {
   struct Visitor {
     std::int64_t tokens;
     ModelSpec operator()(const GptShape& shape) const { return gpt_spec(shape, tokens); }
+    ModelSpec operator()(const LlamaShape& shape) const { return llama_spec(shape, tokens); }
   };
   return std::visit(Visitor{tokens}, family);
 }

@@ -27,7 +27,8 @@ struct ParameterSpec {
   // index).
   double mean = 0;
   double deviation = 0;
-  Layout layout = {};  // replicated: nobody cuts parameters yet
+  bool is_out_in = false;  // a linear map as [outputs, inputs], not [inputs, outputs]
+  Layout layout = {};      // replicated: nobody cuts parameters yet
 };
 std::int64_t elements_of(const ParameterSpec& parameter);
 

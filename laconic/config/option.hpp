@@ -22,8 +22,9 @@ inline constexpr auto kDeviceNames =
 inline constexpr auto kRunDtypeNames = rows_of(kDtypeLongNames, {Dtype::f32, Dtype::f64});
 
 // model.kind
-enum class ModelKind : std::uint8_t { gpt };
-inline constexpr auto kModelKindNames = std::to_array<Named<ModelKind>>({{ModelKind::gpt, "gpt"}});
+enum class ModelKind : std::uint8_t { gpt, llama };
+inline constexpr auto kModelKindNames = std::to_array<Named<ModelKind>>(
+    {{ModelKind::gpt, "gpt"}, {ModelKind::llama, "llama"}});
 
 // train.non_finite
 enum class NonFinite : std::uint8_t { stop, skip };

@@ -9,6 +9,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/codec/spec.hpp"
+#include "laconic/config/model_family.hpp"
 #include "laconic/config/stage_choice.hpp"
 #include "laconic/schedule/partition.hpp"
 #include "laconic/schedule/schedule.hpp"
@@ -43,6 +44,21 @@ class Checker {
 constexpr std::int64_t kMostRanks = 4096;  // along one axis
 constexpr double kAnyLarge = std::numeric_limits<double>::infinity();
 
+// Keys that a GPT would pass over in silence.
+void refuse_keys_of_llama(Checker& c, const ModelSection& model) {
+  const ModelSection plain;
+  for (const auto& [key, is_plain] : {std::pair{"key_heads", model.key_heads == plain.key_heads},
+                                      {"head_width", model.head_width == plain.head_width},
+                                      {"hidden", model.hidden == plain.hidden},
+                                      {"tied", model.tied == plain.tied},
+                                      {"qkv_bias", model.qkv_bias == plain.qkv_bias},
+                                      {"qk_norm", model.qk_norm == plain.qk_norm},
+                                      {"rope_theta", model.rope_theta == plain.rope_theta},
+                                      {"rope_scaling", model.rope_scaling == plain.rope_scaling},
+                                      {"rope_factor", model.rope_factor == plain.rope_factor}})
+    c.require(is_plain, std::string("model.") + key, "only a model of kind = \"llama\" has this");
+}
+
 void check_model(Checker& c, const ModelSection& model) {
   c.at_least("model.layers", model.layers, 1);
   c.at_least("model.width", model.width, 1);
@@ -50,15 +66,29 @@ void check_model(Checker& c, const ModelSection& model) {
   c.at_least("model.context", model.context, 1);
   c.at_least("model.vocabulary", model.vocabulary, 0);
   // Large enough for any GPT, small enough that products of two stay inside 64 bits.
+  for (const auto& [key, value] : {std::pair{"model.key_heads", model.key_heads},
+                                   {"model.head_width", model.head_width},
+                                   {"model.hidden", model.hidden}})
+    c.at_least(key, value, 0);
   for (const auto& [key, value] : {std::pair{"model.layers", model.layers},
                                    {"model.width", model.width},
+                                   {"model.hidden", model.hidden},
+                                   {"model.head_width", model.head_width},
                                    {"model.context", model.context},
                                    {"model.vocabulary", model.vocabulary}})
     c.at_most(key, value, 1 << 24);
-  if (model.heads >= 1 && model.width >= 1)
-    c.require(model.width % model.heads == 0, "model.heads",
-              fmt::format("heads = {} does not divide width = {}", model.heads, model.width));
+  const bool has_sizes =
+      std::ranges::min({model.layers, model.width, model.heads, model.context, model.key_heads + 1,
+                        model.head_width + 1, model.hidden + 1}) >= 1;
+  if (has_sizes) {
+    if (model.kind != ModelKind::gpt && model.head_width == 0)
+      c.require(model.width % model.heads == 0, "model.heads",
+                fmt::format("heads = {} does not divide width = {}, and there is no head_width",
+                            model.heads, model.width));
+    append(c.problems, check(family_of(model, /*vocabulary=*/1)));
+  }
   c.in_range("model.dropout", model.dropout, 0, 1);
+  if (model.kind == ModelKind::gpt) refuse_keys_of_llama(c, model);
 }
 
 void check_train(Checker& c, const TrainSection& train) {

@@ -4,6 +4,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/model/gpt.hpp"
+#include "laconic/model/llama.hpp"
 
 namespace laconic {
 

@@ -140,29 +140,89 @@ FolderConfig::FolderConfig(const std::string& path) : path_(path), json_(read_js
   if (!json_.is_object()) throw FileError(path, "", "is not a JSON object");
 }
 
-std::int64_t FolderConfig::size(const char* key) {
+const nlohmann::json* FolderConfig::find(const char* key) {
+  seen_.insert(key);
   const auto it = json_.find(key);
-  if (it != json_.end() && it->is_number_integer() && it->get<std::int64_t>() > 0 &&
-      it->get<std::int64_t>() <= (1 << 24))
-    return it->get<std::int64_t>();
-  problem(key, it == json_.end() ? "is missing"
-                                 : fmt::format("= {} is not a possible size", it->dump()));
+  return it == json_.end() ? nullptr : &*it;
+}
+
+std::int64_t FolderConfig::size(const char* key) {
+  const nlohmann::json* value = find(key);
+  if (value != nullptr && value->is_number_integer() && value->get<std::int64_t>() > 0 &&
+      value->get<std::int64_t>() <= (1 << 24))
+    return value->get<std::int64_t>();
+  problem(key, value == nullptr ? "is missing"
+                                : fmt::format("= {} is not a possible size", value->dump()));
   return 1;
 }
 
+std::int64_t FolderConfig::size(const char* key, std::int64_t otherwise) {
+  const nlohmann::json* value = find(key);
+  return value == nullptr || value->is_null() ? otherwise : size(key);
+}
+
 double FolderConfig::number(const char* key, double otherwise) {
-  const auto it = json_.find(key);
-  if (it == json_.end()) return otherwise;
-  if (it->is_number()) return it->get<double>();
-  problem(key, fmt::format("= {} is not a number", it->dump()));
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return otherwise;
+  if (value->is_number()) return value->get<double>();
+  problem(key, fmt::format("= {} is not a number", value->dump()));
   return otherwise;
 }
 
+bool FolderConfig::flag(const char* key, bool otherwise) {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr || value->is_null()) return otherwise;
+  if (value->is_boolean()) return value->get<bool>();
+  problem(key, fmt::format("= {} is neither true nor false", value->dump()));
+  return otherwise;
+}
+
+std::string FolderConfig::text(const char* key, const std::string& otherwise) {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr || value->is_null()) return otherwise;
+  if (value->is_string()) return value->get<std::string>();
+  problem(key, fmt::format("= {} is not a text", value->dump()));
+  return otherwise;
+}
+
+std::vector<std::string> FolderConfig::texts(const char* key) {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr || value->is_null()) return {};
+  std::vector<std::string> texts;
+  if (value->is_array())
+    for (const nlohmann::json& item : *value)
+      if (item.is_string()) texts.push_back(item);
+  if (!value->is_array() || texts.size() != value->size())
+    problem(key, fmt::format("= {} is not a list of texts", value->dump()));
+  return texts;
+}
+
+FolderConfig FolderConfig::part(const char* key) {
+  const nlohmann::json* value = find(key);
+  if (value != nullptr && !value->is_null() && !value->is_object())
+    problem(key, fmt::format("= {} is not an object", value->dump()));
+  const bool is_there = value != nullptr && value->is_object();
+  return {path_ + ": " + key, is_there ? *value : nlohmann::json::object()};
+}
+
 void FolderConfig::require(const char* key, std::initializer_list<nlohmann::json> accepted) {
-  const auto it = json_.find(key);
-  if (it == json_.end() || it->is_null()) return;
-  if (std::find(accepted.begin(), accepted.end(), *it) != accepted.end()) return;
-  problem(key, fmt::format("= {} is not supported", it->dump()));
+  const nlohmann::json* value = find(key);
+  if (value == nullptr || value->is_null()) return;
+  if (std::find(accepted.begin(), accepted.end(), *value) != accepted.end()) return;
+  problem(key, fmt::format("= {} is not supported", value->dump()));
+}
+
+void FolderConfig::refuse_unknown(std::span<const std::string_view> harmless) {
+  for (const auto& [key, value] : json_.items())
+    if (!seen_.contains(key) && std::ranges::find(harmless, key) == harmless.end() &&
+        !value.is_null())
+      problem(key, fmt::format("= {} is not known here, and may ask for something that is not "
+                               "computed",
+                               value.dump()));
+}
+
+void FolderConfig::take_problems(FolderConfig& part) {
+  append(problems_, std::move(part.problems_));
 }
 
 void FolderConfig::problem(const std::string& key, const std::string& what) {
@@ -175,8 +235,14 @@ void FolderConfig::finish() {
 
 Family read_family(const std::string& folder) {
   FolderConfig config(folder + "/config.json");
-  config.require("model_type", {"gpt2"});
-  const Family family = read_gpt_shape(config);
+  const std::string kind = config.text("model_type", "gpt2");
+  Family family;
+  if (kind == "gpt2")
+    family = read_gpt_shape(config);
+  else if (kind == "llama" || kind == "mistral" || kind == "qwen2" || kind == "qwen3")
+    family = read_llama_shape(config);
+  else
+    config.problem("model_type", fmt::format("= \"{}\" is not supported", kind));
   config.finish();
   refuse(check(family));
   return family;
@@ -204,10 +270,18 @@ Weights read_model(const std::string& folder, const at::TensorOptions& like) {
 FolderFacts read_folder_facts(const std::string& folder) {
   const nlohmann::json config = read_json(folder + "/config.json");
   FolderFacts facts;
-  if (const auto it = config.find("resid_pdrop"); it != config.end() && it->is_number())
-    facts.dropout = *it;
-  if (const auto it = config.find("eos_token_id"); it != config.end() && it->is_number_integer())
-    facts.end_of_text = *it;
+  for (const char* key : {"resid_pdrop", "attention_dropout"})
+    if (const auto it = config.find(key); it != config.end() && it->is_number())
+      facts.dropout = *it;
+  // Llama 3 has several ends; the first is that of a text.
+  const auto id_under = [&](const char* key) -> std::int64_t {
+    const auto it = config.find(key);
+    if (it == config.end()) return -1;
+    const nlohmann::json& id = it->is_array() && !it->empty() ? it->front() : *it;
+    return id.is_number_integer() ? id.get<std::int64_t>() : -1;
+  };
+  facts.end_of_text = id_under("eos_token_id");
+  facts.begin_of_text = id_under("bos_token_id");
   return facts;
 }
 

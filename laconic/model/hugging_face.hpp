@@ -3,7 +3,7 @@
 // Reading takes config.json and model.safetensors, one file or shards with an
 // index, with or without a prefix on names ("transformer."), in any float type.
 // What would compute something else than our model is refused: another
-// activation, an untied head, a missing or misshapen tensor. All reasons come
+// activation, a missing or misshapen tensor. All reasons come
 // at once.
 //
 // Parameters already carry Hugging Face's names and layouts (architecture/), so
@@ -33,6 +33,7 @@ Weights read_model(const std::string& folder, const at::TensorOptions& like);
 struct FolderFacts {
   double dropout = 0;
   std::int64_t end_of_text = -1;  // token id; -1: not said
+  std::int64_t begin_of_text = -1;
 };
 FolderFacts read_folder_facts(const std::string& folder);
 

@@ -7,6 +7,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/model/gpt.hpp"
+#include "laconic/model/llama.hpp"
 
 namespace laconic {
 
@@ -24,6 +25,14 @@ std::vector<Key> dropout_keys(std::uint64_t seed, std::optional<std::int64_t> st
   for (const std::int64_t id : sample_ids)
     keys.push_back(derive(root, when, static_cast<std::uint64_t>(id)));
   return keys;
+}
+
+Dropout dropout_at(const Pass& pass, std::int64_t block, std::uint64_t place) {
+  if (pass.dropout == 0 || pass.sample_keys.empty()) return {};
+  Dropout dropout{pass.dropout, {}};
+  for (const Key key : pass.sample_keys)
+    dropout.sample_keys.push_back(derive(key, static_cast<std::uint64_t>(block), place));
+  return dropout;
 }
 
 Seam forward_block(const Weights& weights, std::int64_t block, const Seam& in, const Batch& batch,

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "laconic/base/philox.hpp"
+#include "laconic/model/ops.hpp"
 #include "laconic/model/weights.hpp"
 
 namespace laconic {
@@ -57,6 +58,9 @@ struct Pass {
 // step (model.dropout_by_sample).
 std::vector<Key> dropout_keys(std::uint64_t seed, std::optional<std::int64_t> step,
                               const std::vector<std::int64_t>& sample_ids);
+
+// Dropout at one of a block's places, which a family numbers; none without keys.
+Dropout dropout_at(const Pass& pass, std::int64_t block, std::uint64_t place);
 
 // One block. Requires: it is held.
 Seam forward_block(const Weights& weights, std::int64_t block, const Seam& in, const Batch& batch,
