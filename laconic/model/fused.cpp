@@ -329,9 +329,9 @@ Tensor causal_attention(const Tensor& qkv, std::int64_t samples, std::int64_t he
                                   dropout.probability);
 }
 
-Tensor cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& targets,
-                     DeferredWeights* deferred) {
-  return CrossEntropyFunction::apply(transposed_linear(x, weight, deferred), targets);
+Tensor cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                     const Tensor& targets, DeferredWeights* deferred, double) {
+  return CrossEntropyFunction::apply(transposed_linear(x, weight, bias, deferred), targets);
 }
 
 }  // namespace laconic::fused

@@ -135,8 +135,8 @@ TEST(Ops, CrossEntropyEqualsAtens) {
     std::vector<std::int64_t> ids(rows);
     for (std::int64_t r = 0; r < rows; ++r) ids[static_cast<std::size_t>(r)] = r * 7 % vocabulary;
     const at::Tensor targets = at::tensor(ids);
-    expect_same([&](const auto& x) { return fused::cross_entropy(x[0], x[1], targets); },
-                [&](const auto& x) { return composed::cross_entropy(x[0], x[1], targets); },
+    expect_same([&](const auto& x) { return fused::cross_entropy(x[0], x[1], {}, targets); },
+                [&](const auto& x) { return composed::cross_entropy(x[0], x[1], {}, targets); },
                 {random({rows, 16}, "x"), random({vocabulary, 16}, "weight")});
   }
 }
@@ -147,17 +147,17 @@ TEST(Ops, CrossEntropyLeavesOutRowsWithoutATarget) {
        {std::vector<std::int64_t>{3, none, 0, none, 6}, {none, none, none, none, none}}) {
     const at::Tensor targets = at::tensor(ids);
     const at::Tensor x = random({5, 16}, "x"), weight = random({7, 16}, "weight");
-    expect_same([&](const auto& in) { return fused::cross_entropy(in[0], in[1], targets); },
-                [&](const auto& in) { return composed::cross_entropy(in[0], in[1], targets); },
+    expect_same([&](const auto& in) { return fused::cross_entropy(in[0], in[1], {}, targets); },
+                [&](const auto& in) { return composed::cross_entropy(in[0], in[1], {}, targets); },
                 {x, weight});
     double sum = 0;
     const at::Tensor logits = x.mm(weight.t());
     for (std::int64_t r = 0; r < 5; ++r)
       if (const std::int64_t target = ids[static_cast<std::size_t>(r)]; target != none)
         sum += (logits[r].logsumexp(0) - logits[r][target]).item<double>();
-    EXPECT_NEAR(fused::cross_entropy(x, weight, targets).item<double>(), sum / 5, 1e-5);
+    EXPECT_NEAR(fused::cross_entropy(x, weight, {}, targets).item<double>(), sum / 5, 1e-5);
     at::Tensor leaf = x.detach().requires_grad_(true);
-    fused::cross_entropy(leaf, weight, targets).backward();
+    fused::cross_entropy(leaf, weight, {}, targets).backward();
     for (std::int64_t r = 0; r < 5; ++r)
       EXPECT_EQ(leaf.grad()[r].abs().max().item<double>() == 0,
                 ids[static_cast<std::size_t>(r)] == none);
@@ -168,7 +168,7 @@ TEST(Ops, CrossEntropyOfHugeLogitsIsFiniteAndOfInfiniteOnesIsNot) {
   const at::Tensor weight = at::tensor({1.0, -1.0}).view({2, 1}).to(at::kFloat);
   const at::Tensor targets = at::tensor(std::vector<std::int64_t>{0});
   const auto loss = [&](double x) {
-    return fused::cross_entropy(at::tensor({x}).view({1, 1}).to(at::kFloat), weight, targets)
+    return fused::cross_entropy(at::tensor({x}).view({1, 1}).to(at::kFloat), weight, {}, targets)
         .item<double>();
   };
   EXPECT_EQ(loss(1e4), 0);
@@ -184,7 +184,7 @@ TEST(Ops, OneNotANumberAnywhereReachesTheResult) {
       weight[at][3] = std::nan("");
       const at::Tensor targets = at::tensor(std::vector<std::int64_t>{1, 2});
       const at::Tensor x = random({2, 8}, "x").to(dtype);
-      EXPECT_TRUE(std::isnan(fused::cross_entropy(x, weight, targets).item<double>())) << at;
+      EXPECT_TRUE(std::isnan(fused::cross_entropy(x, weight, {}, targets).item<double>())) << at;
       at::Tensor qkv = random({70, 24}, "qkv").to(dtype);
       qkv[at][9] = std::nan("");  // in a key: every later query sees it
       const at::Tensor mixed = fused::causal_attention(qkv, 1, 1, {});
