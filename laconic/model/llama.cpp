@@ -125,7 +125,7 @@ Seam forward_block(const LlamaShape& shape, const Weights& weights, std::int64_t
   const at::Tensor x = in[0].view({-1, shape.width});
   if (block <= shape.layers) return seam(layer(shape, weights, block, x, samples, pass));
   const LlamaHead head = head_of(shape, weights);
-  return {cross_entropy(rms_norm(x, head.norm, shape.norm_epsilon), head.table,
+  return {cross_entropy(rms_norm(x, head.norm, shape.norm_epsilon), head.table, {},
                         batch["targets"].flatten(), pass.deferred)};
 }
 
