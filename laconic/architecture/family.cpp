@@ -25,6 +25,17 @@ std::string describe(const LlamaShape& s) {
                      s.key_heads == s.heads ? "" : fmt::format(" ({} of keys)", s.key_heads));
 }
 
+std::string describe(const BertShape& s) {
+  return fmt::format("BERT, {} layers, width {}, {} heads, head {}{}", s.layers, s.width, s.heads,
+                     name_in(kBertHeadNames, s.head),
+                     s.head == BertHead::classify ? fmt::format(" ({} classes)", s.labels) : "");
+}
+
+std::string describe(const Seq2SeqShape& s) {
+  return fmt::format("encoder-decoder, {} + {} layers, width {}, {} heads", s.layers,
+                     s.decoder_layers, s.width, s.heads);
+}
+
 using Traits = std::vector<std::pair<std::string, std::string>>;
 
 Traits list_traits(const GptShape& s) {
@@ -59,10 +70,55 @@ Traits list_traits(const LlamaShape& s) {
   return traits;
 }
 
-void check_shape(const GptShape& s, Problems& problems) {
-  if (s.width % s.heads != 0)
+Traits list_traits(const BertShape& s) {
+  Traits traits = {{"layers", fmt::to_string(s.layers)},
+                   {"width", fmt::to_string(s.width)},
+                   {"heads", fmt::to_string(s.heads)},
+                   {"hidden", fmt::to_string(s.hidden)},
+                   {"context", fmt::to_string(s.context)},
+                   {"vocabulary", fmt::to_string(s.vocabulary)},
+                   {"types", fmt::to_string(s.types)},
+                   {"head", std::string(name_in(kBertHeadNames, s.head))}};
+  if (s.head == BertHead::classify) traits.emplace_back("labels", fmt::to_string(s.labels));
+  return traits;
+}
+
+Traits list_traits(const Seq2SeqShape& s) {
+  return {{"layers", fmt::to_string(s.layers)},
+          {"decoder_layers", fmt::to_string(s.decoder_layers)},
+          {"width", fmt::to_string(s.width)},
+          {"heads", fmt::to_string(s.heads)},
+          {"hidden", fmt::to_string(s.hidden)},
+          {"context", fmt::to_string(s.context)},
+          {"target_context", fmt::to_string(s.target_context)},
+          {"vocabulary", fmt::to_string(s.vocabulary)},
+          {"norm", std::string(name_in(kNormPlaceNames, s.norm))},
+          {"positions", std::string(name_in(kPositionKindNames, s.positions))},
+          {"sharing", std::string(name_in(kTableSharingNames, s.sharing))}};
+}
+
+void check_heads(std::int64_t heads, std::int64_t width, Problems& problems) {
+  if (width % heads != 0)
     problems.push_back(
-        {"model.heads", fmt::format("heads = {} does not divide width = {}", s.heads, s.width)});
+        {"model.heads", fmt::format("heads = {} does not divide width = {}", heads, width)});
+}
+
+void check_shape(const GptShape& s, Problems& problems) {
+  check_heads(s.heads, s.width, problems);
+}
+
+void check_shape(const BertShape& s, Problems& problems) {
+  check_heads(s.heads, s.width, problems);
+  if (s.head == BertHead::classify && s.labels < 2)
+    problems.push_back(
+        {"model.labels", fmt::format("{} classes leave nothing to choose between", s.labels)});
+}
+
+void check_shape(const Seq2SeqShape& s, Problems& problems) {
+  check_heads(s.heads, s.width, problems);
+  if (s.positions == PositionKind::sinusoidal && s.width % 2 != 0)
+    problems.push_back(
+        {"model.width", fmt::format("sinusoidal positions need an even width, not {}", s.width)});
 }
 
 void check_shape(const LlamaShape& s, Problems& problems) {
@@ -99,8 +155,18 @@ std::vector<std::pair<std::string, std::string>> traits_of(const Family& family)
   return std::visit([](const auto& shape) { return list_traits(shape); }, family);
 }
 
+std::int64_t layers_between(const Family& family) {
+  // Between encoder and decoder the target's embedding is a block of its own.
+  if (const auto* s = std::get_if<Seq2SeqShape>(&family)) return s->layers + 1 + s->decoder_layers;
+  return std::visit([](const auto& shape) { return shape.layers; }, family);
+}
+
+bool is_causal(const Family& family) {
+  return std::holds_alternative<GptShape>(family) || std::holds_alternative<LlamaShape>(family);
+}
+
 Problems check(const Family& family) {
-  const std::int64_t layers = std::visit([](const auto& shape) { return shape.layers; }, family);
+  const std::int64_t layers = layers_between(family);
   Problems problems;
   if (layers > kMostLayers)
     problems.push_back(

@@ -64,10 +64,79 @@ struct LlamaShape {
   bool operator==(const LlamaShape&) const = default;
 };
 
-using Family = std::variant<GptShape, LlamaShape>;
+// What a BERT answers, by the head on its encoder.
+enum class BertHead : std::uint8_t {
+  masked,       // which tokens were hidden
+  pretraining,  // that, and whether the second part follows the first
+  classify,     // one of `labels` classes
+  regress,      // a number
+  span,         // where in the text an answer begins and ends
+};
+inline constexpr auto kBertHeadNames =
+    std::to_array<Named<BertHead>>({{BertHead::masked, "masked"},
+                                    {BertHead::pretraining, "pretraining"},
+                                    {BertHead::classify, "classify"},
+                                    {BertHead::regress, "regress"},
+                                    {BertHead::span, "span"}});
+
+struct BertShape {
+  std::int64_t layers = 0;
+  std::int64_t width = 0;
+  std::int64_t heads = 0;
+  std::int64_t hidden = 0;  // width of the feed-forward part
+  std::int64_t context = 0;
+  std::int64_t vocabulary = 0;
+  std::int64_t types = 2;  // kinds of parts: the first text of a pair, and the second
+  double norm_epsilon = 1e-12;
+  BertHead head = BertHead::masked;
+  std::int64_t labels = 2;  // classify: classes
+  bool operator==(const BertShape&) const = default;
+};
+
+enum class NormPlace : std::uint8_t { pre, post };  // before a branch, or behind its sum
+inline constexpr auto kNormPlaceNames =
+    std::to_array<Named<NormPlace>>({{NormPlace::pre, "pre"}, {NormPlace::post, "post"}});
+
+enum class PositionKind : std::uint8_t { sinusoidal, learned };
+inline constexpr auto kPositionKindNames = std::to_array<Named<PositionKind>>(
+    {{PositionKind::sinusoidal, "sinusoidal"}, {PositionKind::learned, "learned"}});
+
+// Which of the tables of source, target and output are one.
+enum class TableSharing : std::uint8_t {
+  all,     // one for the three
+  output,  // the output uses the target's
+  none,
+};
+inline constexpr auto kTableSharingNames = std::to_array<Named<TableSharing>>(
+    {{TableSharing::all, "all"}, {TableSharing::output, "output"}, {TableSharing::none, "none"}});
+
+// The Transformer as it was first described: an encoder, and a decoder that looks at it.
+struct Seq2SeqShape {
+  std::int64_t layers = 0;  // of the encoder
+  std::int64_t decoder_layers = 0;
+  std::int64_t width = 0;
+  std::int64_t heads = 0;
+  std::int64_t hidden = 0;
+  std::int64_t context = 0;         // of the source
+  std::int64_t target_context = 0;  // of what is written
+  std::int64_t vocabulary = 0;
+  double norm_epsilon = 1e-5;
+  NormPlace norm = NormPlace::pre;
+  PositionKind positions = PositionKind::sinusoidal;
+  TableSharing sharing = TableSharing::all;
+  bool operator==(const Seq2SeqShape&) const = default;
+};
+
+using Family = std::variant<GptShape, LlamaShape, BertShape, Seq2SeqShape>;
 
 std::int64_t context_of(const Family& family);     // the longest sample, in tokens
 std::int64_t vocabulary_of(const Family& family);  // token ids are below this
+
+// Blocks between the first and the last, which a pipeline is split by.
+std::int64_t layers_between(const Family& family);
+
+// Whether it tells the next token of a text from those before.
+bool is_causal(const Family& family);
 
 // "GPT, 6 layers, width 384, 6 heads"
 std::string to_text(const Family& family);

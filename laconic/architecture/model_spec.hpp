@@ -28,6 +28,7 @@ struct ParameterSpec {
   double mean = 0;
   double deviation = 0;
   bool is_out_in = false;  // a linear map as [outputs, inputs], not [inputs, outputs]
+  bool is_table = false;   // rows are looked up; of tables in the first or last block nobody asks
   Layout layout = {};      // replicated: nobody cuts parameters yet
 };
 std::int64_t elements_of(const ParameterSpec& parameter);

@@ -31,6 +31,7 @@ class FolderConfig {
   std::vector<std::string> texts(const char* key);
   // The object under the key; empty when there is none.
   FolderConfig part(const char* key);
+  std::size_t size() const { return json_.size(); }  // keys
   bool is_empty() const { return json_.empty(); }
   // Absent or null is fine; anything else must be one of `accepted`.
   void require(const char* key, std::initializer_list<nlohmann::json> accepted);
@@ -55,20 +56,34 @@ class FolderConfig {
 };
 
 struct FolderConvention {
-  const char* family = "";                                  // for messages: "GPT-2"
-  std::string prefix;                                       // that may stand before every name
-  std::vector<std::string> ignored_ends;                    // of names that are no parameters
+  const char* family = "";                // for messages: "GPT-2"
+  std::string prefix;                     // of names, which some folders leave out
+  std::vector<std::string> ignored_ends;  // of names that are no parameters
   std::vector<std::pair<std::string, std::string>> copies;  // a name, and the parameter it repeats
+  // Ends of names, and what older folders have instead.
+  std::vector<std::pair<std::string, std::string>> older_ends = {};
+  std::vector<std::string> head_parts = {};  // what the names of a head's parameters begin with
 };
 FolderConvention convention_of(const GptShape& shape);
 FolderConvention convention_of(const LlamaShape& shape);
+FolderConvention convention_of(const BertShape& shape);
+FolderConvention convention_of(const Seq2SeqShape& shape);
 
 GptShape read_gpt_shape(FolderConfig& config);
 LlamaShape read_llama_shape(FolderConfig& config);
+BertShape read_bert_shape(FolderConfig& config);
+Seq2SeqShape read_seq2seq_shape(FolderConfig& config);
+
+// The model_type of encoder-decoders, which no one else reads.
+inline constexpr const char* kSeq2SeqType = "laconic-seq2seq";
 
 nlohmann::ordered_json config_json(const GptShape& shape, const FolderFacts& facts,
                                    const char* dtype);
 nlohmann::ordered_json config_json(const LlamaShape& shape, const FolderFacts& facts,
+                                   const char* dtype);
+nlohmann::ordered_json config_json(const BertShape& shape, const FolderFacts& facts,
+                                   const char* dtype);
+nlohmann::ordered_json config_json(const Seq2SeqShape& shape, const FolderFacts& facts,
                                    const char* dtype);
 
 }  // namespace laconic

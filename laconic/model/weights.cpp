@@ -10,8 +10,10 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
+#include "laconic/model/bert.hpp"
 #include "laconic/model/gpt.hpp"
 #include "laconic/model/llama.hpp"
+#include "laconic/model/seq2seq.hpp"
 
 namespace laconic {
 

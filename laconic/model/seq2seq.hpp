@@ -1,0 +1,25 @@
+// model/seq2seq.hpp — what the blocks of an encoder-decoder compute; called through model.hpp
+// alone.
+//
+// Shapes: b samples, s tokens of a source, t of a target, d width, v vocabulary. Seams
+// are {x [b, s, d]} in the encoder and {memory [b, s, d], y [b, t, d]} in the decoder, whose last
+// layer leaves the memory behind. Behind "source_length" there is padding, which nobody attends to.
+#pragma once
+
+#include <cstdint>
+
+#include "laconic/model/model.hpp"
+
+namespace laconic {
+
+Seam forward_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_t block,
+                   const Seam& in, const Batch& batch, const Pass& pass);
+
+// From what the last layer put out: [b * t, v].
+at::Tensor logits_of(const Seq2SeqShape& shape, const Weights& weights, const Seam& seam);
+
+// Sinusoidal positions [the longer context, d]; none when they are learned.
+std::vector<at::Tensor> constants_of(const Seq2SeqShape& shape, std::int64_t tokens,
+                                     const at::TensorOptions& like);
+
+}  // namespace laconic
