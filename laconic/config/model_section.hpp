@@ -9,16 +9,20 @@
 
 namespace laconic {
 
+// Keys that only some kinds have say which; check() refuses them elsewhere.
 struct ModelSection {
   ModelKind kind = ModelKind::gpt;
   std::int64_t layers = 6;
+  std::int64_t decoder_layers = 0;
   std::int64_t width = 384;
   std::int64_t heads = 6;
   std::int64_t key_heads = 0;
   std::int64_t head_width = 0;
   std::int64_t hidden = 0;
   std::int64_t context = 128;
+  std::int64_t target_context = 0;
   std::int64_t vocabulary = 0;
+  std::int64_t labels = 0;
   bool tied = false;
   bool qkv_bias = false;
   bool qk_norm = false;
@@ -28,6 +32,9 @@ struct ModelSection {
   double rope_low_turns = 1;
   double rope_high_turns = 4;
   std::int64_t rope_trained_context = 8192;
+  NormPlace norm = NormPlace::pre;
+  PositionKind positions = PositionKind::sinusoidal;
+  TableSharing sharing = TableSharing::all;
   double dropout = 0.0;
   bool dropout_by_sample = false;
   bool recompute = false;
@@ -35,17 +42,23 @@ struct ModelSection {
 
   template <class V>
   void visit(V& v) {
-    v("kind", kind, "architecture", kModelKindNames);
-    v("layers", layers, "Transformer layers");
+    v("kind", kind,
+      "architecture; gpt: GPT-2; llama: Llama, Mistral, Qwen; bert; seq2seq: encoder-decoder",
+      kModelKindNames);
+    v("layers", layers, "Transformer layers; seq2seq: of the encoder");
+    v("decoder_layers", decoder_layers, "seq2seq: layers of the decoder; 0: as many as layers");
     v("width", width, "of the residual stream");
     v("heads", heads, "attention heads; must divide width, unless head_width is given");
     v("key_heads", key_heads,
       "llama: heads of keys and values (grouped queries); must divide heads; 0: heads");
     v("head_width", head_width, "llama: width of a head, an even number; 0: width / heads");
     v("hidden", hidden,
-      "llama: width of the feed-forward part; 0: 8/3 of width, rounded up to a multiple of 64");
-    v("context", context, "tokens per sample, and the longest position");
+      "width of the feed-forward part; 0: 4 width; llama: 8/3 of width, rounded up to a multiple "
+      "of 64; a gpt's is 4 width");
+    v("context", context, "tokens per sample, and the longest position; seq2seq: of the source");
+    v("target_context", target_context, "seq2seq: tokens of what is written; 0: context");
     v("vocabulary", vocabulary, "token ids; 0: the tokeniser's size, from the data");
+    v("labels", labels, "bert: classes to choose from; 0: from the data");
     v("tied", tied, "llama: the head uses the embedding's table (a gpt's always does)");
     v("qkv_bias", qkv_bias, "llama: biases of queries, keys and values, as in Qwen2");
     v("qk_norm", qk_norm, "llama: queries and keys are normed head by head, as in Qwen3");
@@ -60,6 +73,12 @@ struct ModelSection {
       "llama3 scaling: pairs that turn more often stay as they are");
     v("rope_trained_context", rope_trained_context,
       "llama3 scaling: the context that the model was trained with");
+    v("norm", norm, "seq2seq: norms stand before a branch, or behind its sum", kNormPlaceNames);
+    v("positions", positions, "seq2seq: how positions are told", kPositionKindNames);
+    v("sharing", sharing,
+      "seq2seq: tables that are one; all: of source, target and output; output: of target and "
+      "output",
+      kTableSharingNames);
     v("dropout", dropout, "after embedding, attention and each residual branch");
     v("dropout_by_sample", dropout_by_sample,
       "a sample's masks are the same in every epoch, so that its activations change less");

@@ -1,14 +1,18 @@
 #include "laconic/model/seq2seq.hpp"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "laconic/base/error.hpp"
 #include "laconic/model/layer_parts.hpp"
@@ -173,6 +177,103 @@ Seam forward_block(const Seq2SeqShape& shape, const Weights& weights, std::int64
 at::Tensor logits_of(const Seq2SeqShape& shape, const Weights& weights, const Seam& seam) {
   const Seq2SeqHead head = head_of(shape, weights);
   return normed(shape, head, seam[0].view({-1, shape.width})).mm(head.table.t());
+}
+
+namespace {
+
+// [rows * tokens, d] as [rows, heads, tokens, head width].
+at::Tensor by_head(const at::Tensor& x, std::int64_t rows, std::int64_t heads) {
+  return x.view({rows, -1, heads, x.size(1) / heads}).transpose(1, 2);
+}
+
+// One query a row and head; what is `hidden` is not seen.
+at::Tensor attend_to(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values,
+                     const at::Tensor& hidden) {
+  const std::int64_t rows = keys.size(0), heads = keys.size(1);
+  at::Tensor scores = by_head(q, rows, heads).matmul(keys.transpose(2, 3));
+  scores = scores.div_(std::sqrt(static_cast<double>(keys.size(3))));
+  if (hidden.defined())
+    scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
+  return scores.softmax(-1).matmul(values).transpose(1, 2).reshape(q.sizes());
+}
+
+}  // namespace
+
+TargetCache encode_sources(const Seq2SeqShape& shape, const Weights& weights,
+                           const at::Tensor& source, const at::Tensor& lengths) {
+  const at::NoGradGuard no_grad;
+  const std::int64_t rows = source.size(0), target = shape.layers + 1;
+  // The target's embedding makes the memory, too; it is given a token that nobody looks at.
+  const Batch batch{{"source", source},
+                    {"source_length", lengths.view({-1, 1})},
+                    {"ids", at::zeros({rows, 1}, source.options())}};
+  Seam seam;
+  for (std::int64_t b = 0; b <= target; ++b) seam = forward_block(weights, b, seam, batch, {});
+  const at::Tensor memory = seam[0].view({-1, shape.width});
+  TargetCache cache;
+  cache.padding = at::arange(source.size(1), source.options())
+                      .unsqueeze(0)
+                      .ge(lengths.view({-1, 1}))
+                      .view({rows, 1, 1, -1});
+  for (std::int64_t l = 0; l < shape.decoder_layers; ++l) {
+    LeafReader leaves(weights, target + 1 + l);
+    for (std::size_t i = 0; i < kAttentionLeaves + 2 + 2; ++i)
+      leaves.tensor();  // and q of the next
+    cache.memory_keys.push_back(
+        by_head(apply(leaves.linear(), memory, nullptr), rows, shape.heads).contiguous());
+    cache.memory_values.push_back(
+        by_head(apply(leaves.linear(), memory, nullptr), rows, shape.heads).contiguous());
+    cache.keys.push_back(cache.memory_keys.back().narrow(2, 0, 0));
+    cache.values.push_back(cache.keys.back());
+  }
+  return cache;
+}
+
+void select_rows(TargetCache& cache, const at::Tensor& rows) {
+  const at::NoGradGuard no_grad;
+  cache.padding = cache.padding.index_select(0, rows);
+  for (auto* tensors : {&cache.memory_keys, &cache.memory_values, &cache.keys, &cache.values})
+    for (at::Tensor& tensor : *tensors) tensor = tensor.index_select(0, rows);
+}
+
+at::Tensor read_targets(const Seq2SeqShape& shape, const Weights& weights, const at::Tensor& ids,
+                        TargetCache& cache) {
+  const at::NoGradGuard no_grad;
+  const std::int64_t rows = ids.size(0), target = shape.layers + 1;
+  LACONIC_ASSERT(cache.length < shape.target_context,
+                 fmt::format("{} tokens, context {}", cache.length, shape.target_context));
+  LeafReader embedding(weights, target);
+  at::Tensor table, positions;
+  if (shape.sharing == TableSharing::all) table = embedding.tensor();
+  if (shape.norm == NormPlace::pre) embedding.norm();
+  if (shape.sharing != TableSharing::all) table = embedding.tensor();
+  positions = shape.positions == PositionKind::learned ? embedding.tensor() : weights.constants[0];
+  at::Tensor y = table.index_select(0, ids)
+                     .mul(std::sqrt(static_cast<double>(shape.width)))
+                     .add(positions[cache.length]);
+  const Batch none{{"ids", ids}};
+  for (std::int64_t l = 0; l < shape.decoder_layers; ++l) {
+    const auto layer = static_cast<std::size_t>(l);
+    Seq2SeqBlock block{shape, target + 1 + l, none, {}, LeafReader(weights, target + 1 + l)};
+    y = residual(block, y, Seq2SeqSite::attention_output, kAttentionLeaves,
+                 [&](const at::Tensor& from) {
+                   const at::Tensor q = block.map(from), k = block.map(from), v = block.map(from);
+                   at::Tensor &keys = cache.keys[layer], &values = cache.values[layer];
+                   keys = at::cat({keys, by_head(k, rows, shape.heads)}, 2);
+                   values = at::cat({values, by_head(v, rows, shape.heads)}, 2);
+                   return block.map(attend_to(q, keys, values, {}));
+                 });
+    y = residual(block, y, Seq2SeqSite::cross_attention_output, kAttentionLeaves,
+                 [&](const at::Tensor& from) {
+                   const at::Tensor q = block.map(from);
+                   block.leaves.linear(), block.leaves.linear();  // those of keys and values
+                   return block.map(attend_to(q, cache.memory_keys[layer],
+                                              cache.memory_values[layer], cache.padding));
+                 });
+    y = feed_forward(block, y);
+  }
+  ++cache.length;
+  return logits_of(shape, weights, {y});
 }
 
 std::vector<at::Tensor> constants_of(const Seq2SeqShape& shape, std::int64_t tokens,
