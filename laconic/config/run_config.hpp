@@ -17,6 +17,7 @@
 #include "laconic/config/mesh_section.hpp"
 #include "laconic/config/model_section.hpp"
 #include "laconic/config/optimiser_section.hpp"
+#include "laconic/config/task_section.hpp"
 #include "laconic/config/traffic_section.hpp"
 #include "laconic/config/training_section.hpp"
 #include "laconic/mesh/mesh.hpp"
@@ -45,6 +46,7 @@ struct RunConfig {
   RunSection run;
   ModelSection model;
   DataSection data;
+  TaskSection task;
   TrainSection train;
   OptimiserSection optimiser;
   EvaluateSection evaluate;
@@ -65,6 +67,7 @@ struct RunConfig {
     v("run", run);
     v("model", model);
     v("data", data);
+    v("task", task);
     v("train", train);
     v("optimiser", optimiser);
     v("evaluate", evaluate);

@@ -1,12 +1,17 @@
 #include "laconic/model/ops.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/eye.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -87,6 +92,116 @@ TEST(Ops, GeluIsDefinedAtTheEndsOfTheRange) {
   }
 }
 
+TEST(Ops, ExactGeluEqualsAtensAtEverySize) {
+  for (const std::int64_t size : {1, 3, 7, 16, 17, 63, 64, 65, 20000}) {
+    SCOPED_TRACE(size);
+    expect_same([](const auto& x) { return fused::exact_gelu(x[0]); },
+                [](const auto& x) { return composed::exact_gelu(x[0]); }, {random({size}, "x", 3)});
+  }
+}
+
+// Relative, not to the largest: what is left of x far below zero counts too.
+TEST(Ops, ExactGeluIsRightDownToItsSmallestValues) {
+  for_each_target([] {
+    for (double x = -9; x <= 9; x += 1.0 / 64) {
+      const double phi = std::erfc(-x / std::sqrt(2.0)) / 2;
+      const double in_double = fused::exact_gelu(at::tensor({x}, at::kDouble)).item<double>();
+      const double in_float = fused::exact_gelu(at::tensor({x}, at::kFloat)).item<double>();
+      EXPECT_NEAR(in_double, x * phi, 1e-13 * std::abs(x * phi)) << x;
+      EXPECT_NEAR(in_float, x * phi, 1e-5 * std::abs(x * phi)) << x;
+    }
+  });
+}
+
+TEST(Ops, ExactGeluIsDefinedAtTheEndsOfTheRange) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const at::Tensor x = at::tensor({-0x1p100, -1e4, -100.0, 0.0, 100.0, 1e4, 0x1p100})
+                             .to(dtype)
+                             .requires_grad_(true);
+    const at::Tensor y = fused::exact_gelu(x);
+    y.sum().backward();
+    EXPECT_LT(difference(y.detach(), at::tensor({0.0, 0.0, 0.0, 0.0, 100.0, 1e4, 0x1p100})), 1e-30);
+    EXPECT_LT(difference(x.grad(), at::tensor({0.0, 0.0, 0.0, 0.5, 1.0, 1.0, 1.0})), 1e-7);
+    EXPECT_TRUE(std::isnan(fused::exact_gelu(at::tensor({std::nan("")}).to(dtype)).item<double>()));
+  }
+}
+
+TEST(Ops, SwigluEqualsAtensAtEverySize) {
+  for (const std::int64_t size : {1, 7, 17, 64, 65, 10000}) {
+    SCOPED_TRACE(size);
+    expect_same([](const auto& x) { return fused::swiglu(x[0], x[1]); },
+                [](const auto& x) { return composed::swiglu(x[0], x[1]); },
+                {random({2, size}, "gate", 3), random({2, size}, "up")});
+  }
+  const at::Tensor far = at::tensor({-1e4, 1e4}).to(at::kFloat).requires_grad_(true);
+  const at::Tensor y = fused::swiglu(far, far);
+  y.sum().backward();
+  EXPECT_LT(difference(y.detach(), at::tensor({0.0, 1e8})), 1e-6);
+  EXPECT_LT(difference(far.grad(), at::tensor({0.0, 2e4})), 1e-6);
+}
+
+TEST(Ops, RmsNormEqualsTheTextbookFormAtEverySize) {
+  for (const std::int64_t rows : {1, 63, 64, 65, 200})
+    for (const std::int64_t width : {2, 5, 16, 63, 384}) {
+      SCOPED_TRACE(testing::Message() << rows << " rows of " << width);
+      expect_same([](const auto& x) { return fused::rms_norm(x[0], x[1], 1e-5); },
+                  [](const auto& x) { return composed::rms_norm(x[0], x[1], 1e-5); },
+                  {random({rows, width}, "x", 3), random({width}, "weight")});
+    }
+  const at::Tensor zeros = at::zeros({2, 8}, at::kFloat);  // finite thanks to epsilon
+  EXPECT_TRUE(fused::rms_norm(zeros, zeros[0] + 1, 1e-6).equal(zeros));
+}
+
+// Cosines and sines of [tokens, half] angles, as Llama has them.
+std::pair<at::Tensor, at::Tensor> angles(std::int64_t tokens, std::int64_t half) {
+  const at::Tensor speed =
+      at::arange(half, at::kDouble).mul(-std::log(1e4) / static_cast<double>(half)).exp();
+  const at::Tensor angle = at::arange(tokens, at::kDouble).unsqueeze(1) * speed;
+  return {angle.cos(), angle.sin()};
+}
+
+TEST(Ops, RotateTurnsPairsByThePositionInTheSample) {
+  for (const std::int64_t half : {1, 3, 16, 40}) {
+    SCOPED_TRACE(half);
+    const std::int64_t samples = 3, tokens = 7, heads = 2;
+    const auto [cosines, sines] = angles(tokens + 2, half);  // more positions than are used
+    const auto turn = [&, c = cosines, s = sines](const auto& rotate) {
+      return [&, c, s](const auto& x) {
+        return rotate(x[0], samples, heads, c.to(x[0].scalar_type()), s.to(x[0].scalar_type()));
+      };
+    };
+    const at::Tensor x = random({samples * tokens, heads * 2 * half}, "x");
+    expect_same(turn(fused::rotate), turn(composed::rotate), {x});
+    const at::Tensor y = rotate(x, samples, heads, cosines, sines);
+    for (const std::int64_t row : {0, 6, 7, 12, 20})  // plainly: a complex number times another
+      for (const std::int64_t i : {std::int64_t{0}, half - 1}) {
+        const double c = cosines[row % tokens][i].item<double>();
+        const double s = sines[row % tokens][i].item<double>();
+        const double a = x[row][2 * half + i].item<double>();  // of the second head
+        const double b = x[row][3 * half + i].item<double>();
+        EXPECT_NEAR(y[row][2 * half + i].item<double>(), a * c - b * s, 1e-14);
+        EXPECT_NEAR(y[row][3 * half + i].item<double>(), b * c + a * s, 1e-14);
+      }
+    const at::Tensor wide = random({samples * tokens, 3 * x.size(1)}, "wide");
+    const at::Tensor part = wide.narrow(1, x.size(1), x.size(1));  // rows apart
+    EXPECT_TRUE(rotate(part, samples, heads, cosines, sines)
+                    .equal(rotate(part.contiguous(), samples, heads, cosines, sines)));
+  }
+}
+
+TEST(Ops, RotateRefusesTablesThatDoNotFit) {
+  const at::Tensor x = random({6, 8}, "x");
+  const auto refuses = [&](std::int64_t samples, std::int64_t heads, const at::Tensor& table) {
+    EXPECT_ANY_THROW(rotate(x, samples, heads, table, table));
+  };
+  refuses(2, 2, random({2, 2}, "few tokens"));
+  refuses(2, 2, random({3, 4}, "too wide"));
+  refuses(2, 2, random({3, 2}, "float").to(at::kFloat));
+  refuses(4, 2, random({3, 2}, "samples"));
+  refuses(2, 8, random({3, 1}, "odd heads"));
+  EXPECT_NO_THROW(rotate(x, 2, 2, random({3, 2}, "fits"), random({3, 2}, "fits")));
+}
+
 TEST(Ops, DropoutMaskIsTheSameFusedAndComposed) {
   for (const double probability : {0.0, 0.1, 0.5, 0.9}) {
     for (const std::int64_t samples : {1, 3}) {
@@ -128,17 +243,196 @@ TEST(Ops, AttentionEqualsTheTextbookFormAcrossTileBorders) {
   }
 }
 
-TEST(Ops, CrossEntropyEqualsAtens) {
-  for (const std::int64_t vocabulary : {1, 5, 64, 257, 1000}) {
-    SCOPED_TRACE(vocabulary);
-    const std::int64_t rows = 11;
-    std::vector<std::int64_t> ids(rows);
-    for (std::int64_t r = 0; r < rows; ++r) ids[static_cast<std::size_t>(r)] = r * 7 % vocabulary;
-    const at::Tensor targets = at::tensor(ids);
-    expect_same([&](const auto& x) { return fused::cross_entropy(x[0], x[1], {}, targets); },
-                [&](const auto& x) { return composed::cross_entropy(x[0], x[1], {}, targets); },
-                {random({rows, 16}, "x"), random({vocabulary, 16}, "weight")});
+struct AttentionCase {
+  const char* name;
+  std::int64_t queries, keys, heads, key_heads;
+  bool is_causal;
+  std::vector<std::int64_t> lengths;  // of two samples, or none
+};
+const AttentionCase kAttentionCases[] = {
+    {"one", 1, 1, 1, 1, false, {}},
+    {"both ways", 65, 65, 3, 3, false, {}},
+    {"both ways, padded", 130, 130, 2, 2, false, {70, 130}},
+    {"padded to the last", 67, 67, 2, 2, false, {1, 64}},
+    {"causal", 129, 129, 3, 3, true, {}},
+    {"causal, padded", 150, 150, 2, 2, true, {64, 3}},
+    {"grouped", 70, 70, 8, 2, true, {}},
+    {"grouped, one for all, padded", 66, 66, 3, 1, false, {65, 7}},
+    {"crossed", 5, 131, 2, 2, false, {}},
+    {"crossed, grouped, padded", 140, 67, 4, 2, false, {66, 31}},
+};
+constexpr std::int64_t kHeadWidth = 6;
+
+AttentionShape shape_of(const AttentionCase& c) {
+  return {.samples = 2, .heads = c.heads, .key_heads = c.key_heads, .is_causal = c.is_causal};
+}
+at::Tensor lengths_of(const AttentionCase& c) {
+  return c.lengths.empty() ? at::Tensor() : at::tensor(c.lengths);
+}
+std::vector<at::Tensor> inputs_of(const AttentionCase& c) {
+  return {random({2 * c.queries, c.heads * kHeadWidth}, "q", 2),
+          random({2 * c.keys, c.key_heads * kHeadWidth}, "k", 2),
+          random({2 * c.keys, c.key_heads * kHeadWidth}, "v")};
+}
+
+TEST(Ops, AttentionEqualsTheTextbookFormWithPaddingGroupsAndOtherKeys) {
+  for (const AttentionCase& c : kAttentionCases)
+    for (const double probability : {0.0, 0.2}) {
+      SCOPED_TRACE(testing::Message() << c.name << ", dropout " << probability);
+      const Dropout dropout = some_dropout(probability, 2);
+      const auto by = [&](const auto& attention) {
+        return [&](const auto& x) {
+          return attention(x[0], x[1], x[2], shape_of(c), lengths_of(c), dropout);
+        };
+      };
+      expect_same(by(fused::attention), by(composed::attention), inputs_of(c));
+    }
+}
+
+// One number at a time, from the definition; the dropout mask word by word.
+TEST(Ops, AttentionIsWhatItsDefinitionSays) {
+  for (const AttentionCase& c : kAttentionCases) {
+    SCOPED_TRACE(c.name);
+    const auto in = inputs_of(c);
+    const Dropout dropout = some_dropout(0.3, 2);
+    const at::Tensor out = attention(in[0], in[1], in[2], shape_of(c), lengths_of(c), dropout);
+    ASSERT_EQ(out.sizes(), in[0].sizes());
+    for (const std::int64_t sample : {0, 1})
+      for (const std::int64_t head : {std::int64_t{0}, c.heads - 1})
+        for (const std::int64_t query : {std::int64_t{0}, c.queries / 2, c.queries - 1}) {
+          const std::int64_t key_head = head * c.key_heads / c.heads;
+          const at::Tensor q = in[0][sample * c.queries + query];
+          std::int64_t seen =
+              c.lengths.empty() ? c.keys : c.lengths[static_cast<std::size_t>(sample)];
+          if (c.is_causal) seen = std::min(seen, query + 1);
+          const auto part = [&](const at::Tensor& row, std::int64_t h, std::int64_t i) {
+            return row[h * kHeadWidth + i].item<double>();
+          };
+          std::vector<double> e;
+          double sum = 0;
+          for (std::int64_t key = 0; key < seen; ++key) {
+            double score = 0;
+            for (std::int64_t i = 0; i < kHeadWidth; ++i)
+              score += part(q, head, i) * part(in[1][sample * c.keys + key], key_head, i);
+            e.push_back(std::exp(score / std::sqrt(static_cast<double>(kHeadWidth))));
+            sum += e.back();
+          }
+          double mixed = 0;
+          for (std::int64_t key = 0; key < seen; ++key) {
+            const auto word = static_cast<std::uint64_t>((head * c.queries + query) * c.keys + key);
+            const Key of_sample = dropout.sample_keys[static_cast<std::size_t>(sample)];
+            if (word_at(of_sample, word) >= std::ldexp(0.3, 32))
+              mixed += e[static_cast<std::size_t>(key)] / sum / 0.7 *
+                       part(in[2][sample * c.keys + key], key_head, 1);
+          }
+          EXPECT_NEAR(part(out[sample * c.queries + query], head, 1), mixed, 1e-12);
+        }
   }
+}
+
+TEST(Ops, AttentionOfPartsOfOneMatrixHasTheBitsOfAttentionOfThree) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const Dropout dropout = some_dropout(0.1, 2);
+    const at::Tensor noise = random({260, 32}, "noise").to(dtype);
+    const at::Tensor one = random({260, 96}, "qkv").to(dtype).requires_grad_(true);
+    const at::Tensor expected = fused::causal_attention(one, 2, 4, dropout);
+    expected.backward(noise);
+    const at::Tensor two = one.detach().clone().requires_grad_(true);
+    const auto parts = two.chunk(3, 1);
+    const at::Tensor y =
+        fused::attention(parts[0], parts[1], parts[2], {2, 4, 4, true}, {}, dropout);
+    y.backward(noise);
+    EXPECT_TRUE(y.equal(expected));
+    EXPECT_TRUE(two.grad().equal(one.grad()));
+  }
+}
+
+TEST(Ops, PaddingChangesNothingWhateverItIs) {
+  for (const AttentionCase& c : kAttentionCases) {
+    if (c.lengths.empty()) continue;
+    for (const auto& attention : {fused::attention, composed::attention}) {
+      SCOPED_TRACE(c.name);
+      const Operation operation = [&](const auto& x) {
+        return attention(x[0], x[1], x[2], shape_of(c), lengths_of(c), some_dropout(0.1, 2));
+      };
+      auto inputs = inputs_of(c);
+      const auto before = results(operation, inputs, at::kDouble);
+      for (const double other : {7.5, std::nan("")}) {
+        for (std::int64_t s = 0; s < 2; ++s) {
+          const std::int64_t length = c.lengths[static_cast<std::size_t>(s)];
+          for (const int i : {1, 2})
+            inputs[static_cast<std::size_t>(i)]
+                .narrow(0, s * c.keys + length, c.keys - length)
+                .fill_(other);
+        }
+        const auto after = results(operation, inputs, at::kDouble);
+        for (std::size_t i = 0; i < after.size(); ++i) EXPECT_TRUE(after[i].equal(before[i])) << i;
+      }
+      for (std::int64_t s = 0; s < 2; ++s) {  // nor does it get a gradient
+        const std::int64_t length = c.lengths[static_cast<std::size_t>(s)];
+        for (const std::size_t i : {2, 3}) {
+          const at::Tensor gradient = before[i].narrow(0, s * c.keys, c.keys);
+          EXPECT_TRUE(gradient.narrow(0, length, c.keys - length).eq(0).all().item<bool>());
+          if (i == 3 || length > 1)  // a single score has no gradient
+            EXPECT_TRUE(gradient.narrow(0, 0, length).ne(0).any().item<bool>());
+        }
+      }
+    }
+  }
+}
+
+TEST(Ops, AttentionRefusesShapesThatDoNotFit) {
+  const at::Tensor q = random({6, 8}, "q"), k = random({6, 4}, "k");
+  const at::Tensor ok = at::tensor(std::vector<std::int64_t>{3, 9});
+  EXPECT_NO_THROW(attention(q, k, k, {2, 4, 2, true}, ok, {}));  // beyond the keys: all of them
+  EXPECT_TRUE(attention(q, k, k, {2, 4, 2, true}, ok, {})
+                  .equal(attention(q, k, k, {2, 4, 2, true}, {}, {})));
+  EXPECT_ANY_THROW(attention(q, k, k, {2, 4, 3, false}, {}, {}));
+  EXPECT_ANY_THROW(attention(q, k, k, {2, 4, 4, false}, {}, {}));
+  EXPECT_ANY_THROW(attention(q, k, k, {4, 4, 2, false}, {}, {}));
+  EXPECT_ANY_THROW(attention(q, k, q, {2, 4, 2, false}, {}, {}));
+  EXPECT_ANY_THROW(attention(q.narrow(0, 0, 4), k, k, {2, 4, 2, true}, {}, {}));
+  EXPECT_NO_THROW(attention(q.narrow(0, 0, 4), k, k, {2, 4, 2, false}, {}, {}));
+  EXPECT_ANY_THROW(attention(q, k, k, {2, 4, 2, false}, ok.narrow(0, 0, 1), {}));
+  EXPECT_ANY_THROW(attention(q, k, k, {2, 4, 2, false}, ok - 3, {}));
+}
+
+TEST(Ops, CrossEntropyEqualsAtens) {
+  for (const std::int64_t vocabulary : {1, 5, 64, 257, 1000})
+    for (const double smoothing : {0.0, 0.1, 1.0}) {
+      SCOPED_TRACE(testing::Message() << vocabulary << ", smoothing " << smoothing);
+      const std::int64_t rows = 11;
+      std::vector<std::int64_t> ids(rows);
+      for (std::int64_t r = 0; r < rows; ++r) ids[static_cast<std::size_t>(r)] = r * 7 % vocabulary;
+      const at::Tensor targets = at::tensor(ids);
+      const auto by = [&](const auto& cross_entropy) {
+        return [&](const auto& x) {
+          const at::Tensor bias = x.size() > 2 ? x[2] : at::Tensor();
+          return cross_entropy(x[0], x[1], bias, targets, nullptr, smoothing);
+        };
+      };
+      const at::Tensor x = random({rows, 16}, "x"), weight = random({vocabulary, 16}, "weight");
+      expect_same(by(fused::cross_entropy), by(composed::cross_entropy), {x, weight});
+      expect_same(by(fused::cross_entropy), by(composed::cross_entropy),
+                  {x, weight, random({vocabulary}, "bias")});
+    }
+}
+
+TEST(Ops, LabelSmoothingSpreadsTheTargetOverTheVocabulary) {
+  const at::Tensor x = random({4, 16}, "x"), weight = random({7, 16}, "weight");
+  const at::Tensor bias = random({7}, "bias");
+  const std::vector<std::int64_t> ids = {3, kNoTarget, 0, 6};
+  const at::Tensor p = (x.mm(weight.t()) + bias).softmax(-1);
+  double sum = 0;
+  for (const std::int64_t r : {0, 2, 3})
+    for (std::int64_t j = 0; j < 7; ++j)
+      sum -= (0.2 / 7 + (j == ids[static_cast<std::size_t>(r)] ? 0.8 : 0)) *
+             std::log(p[r][j].item<double>());
+  for (const auto& by : {fused::cross_entropy, composed::cross_entropy})
+    EXPECT_NEAR(by(x, weight, bias, at::tensor(ids), nullptr, 0.2).item<double>(), sum / 4, 1e-13);
+  EXPECT_EQ(cross_entropy(x, weight, at::tensor(ids), nullptr, 0.2).item<double>(),
+            cross_entropy(x, weight, at::zeros({7}, at::kDouble), at::tensor(ids), nullptr, 0.2)
+                .item<double>());
 }
 
 TEST(Ops, CrossEntropyLeavesOutRowsWithoutATarget) {
@@ -190,6 +484,96 @@ TEST(Ops, OneNotANumberAnywhereReachesTheResult) {
       const at::Tensor mixed = fused::causal_attention(qkv, 1, 1, {});
       EXPECT_TRUE(mixed[69].isnan().all().item<bool>()) << at;
       EXPECT_FALSE(mixed.narrow(0, 0, at).isnan().any().item<bool>()) << at;
+    }
+  }
+}
+
+// Every fused operation at sizes that several threads share unevenly.
+std::vector<at::Tensor> all_results(at::ScalarType dtype) {
+  const std::int64_t samples = 3, tokens = 97, heads = 6, width = 48, rows = samples * tokens;
+  const auto [cosines, sines] = angles(tokens, 4);
+  const at::Tensor c = cosines.to(dtype), s = sines.to(dtype);
+  const at::Tensor lengths = at::tensor(std::vector<std::int64_t>{97, 13, 66});
+  std::vector<std::int64_t> ids;
+  for (std::int64_t r = 0; r < rows; ++r) ids.push_back(r % 5 == 0 ? kNoTarget : r % 31);
+  const Dropout dropout = some_dropout(0.1, samples);
+  const at::Tensor x = random({rows, width}, "x"), wide = random({400, 333}, "wide");
+  const std::pair<Operation, std::vector<at::Tensor>> operations[] = {
+      {[](const auto& in) { return fused::gelu(in[0]); }, {wide}},
+      {[](const auto& in) { return fused::exact_gelu(in[0]); }, {wide}},
+      {[](const auto& in) { return fused::swiglu(in[0], in[1]); }, {wide, wide.flip(0)}},
+      {[](const auto& in) { return fused::rms_norm(in[0], in[1], 1e-6); }, {wide, wide[0]}},
+      {[&](const auto& in) { return fused::rotate(in[0], samples, heads, c, s); }, {x}},
+      {[&](const auto& in) { return fused::dropout_add(in[0], in[1], dropout); }, {x, x.flip(0)}},
+      {[&](const auto& in) { return fused::causal_attention(in[0], samples, heads, dropout); },
+       {random({rows, 3 * width}, "qkv")}},
+      {[&](const auto& in) {
+         return fused::attention(in[0], in[1], in[2], {samples, heads, 2, false}, lengths, dropout);
+       },
+       {x, random({rows, width / 3}, "k"), random({rows, width / 3}, "v")}}};
+  std::vector<at::Tensor> all;
+  for (const auto& [operation, inputs] : operations)
+    for (const at::Tensor& result : results(operation, inputs, dtype)) all.push_back(result);
+  // From the logits on: products of BLAS have bits of their own for every number of threads.
+  const at::Tensor identity = at::eye(31, at::kDouble).to(dtype);
+  const at::Tensor logits = random({rows, 31}, "logits").to(dtype).requires_grad_(true);
+  const at::Tensor loss = fused::cross_entropy(logits, identity, {}, at::tensor(ids), nullptr, 0.1);
+  loss.backward();
+  all.insert(all.end(), {loss.detach(), logits.grad()});
+  return all;
+}
+
+TEST(Ops, BitsDoNotDependOnTheNumberOfThreads) {
+  const int threads = at::get_num_threads();
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    at::set_num_threads(1);
+    const auto alone = all_results(dtype);
+    for (const int several : {2, 3}) {
+      at::set_num_threads(several);
+      const auto shared = all_results(dtype);
+      for (std::size_t i = 0; i < alone.size(); ++i)
+        EXPECT_TRUE(shared[i].equal(alone[i])) << "result " << i << ", " << several << " threads";
+    }
+  }
+  at::set_num_threads(threads);
+}
+
+// Slopes along a random direction, of what has its backward written by hand.
+TEST(Ops, GradientsAreFiniteDifferences) {
+  const auto [cosines, sines] = angles(5, 2);
+  const at::Tensor c = cosines, s = sines;
+  const at::Tensor lengths = at::tensor(std::vector<std::int64_t>{4, 5});
+  const at::Tensor targets = at::tensor(std::vector<std::int64_t>{1, kNoTarget, 4});
+  const at::Tensor x = random({10, 8}, "x"), k = random({10, 4}, "k"), v = random({10, 4}, "v");
+  const Dropout dropout = some_dropout(0.2, 2);
+  const std::pair<Operation, std::vector<at::Tensor>> operations[] = {
+      {[](const auto& in) { return fused::exact_gelu(in[0]); }, {x}},
+      {[](const auto& in) { return fused::swiglu(in[0], in[1]); }, {x, x.flip(0)}},
+      {[](const auto& in) { return fused::rms_norm(in[0], in[1], 1e-2); }, {x, x[0]}},
+      {[&](const auto& in) { return fused::rotate(in[0], 2, 2, c, s); }, {x}},
+      {[&](const auto& in) {
+         return fused::attention(in[0], in[1], in[2], {2, 2, 1, true}, lengths, dropout);
+       },
+       {x, k, v}},
+      {[&](const auto& in) {
+         return fused::cross_entropy(in[0], in[1], in[2], targets, nullptr, 0.1);
+       },
+       {random({3, 8}, "rows"), random({6, 8}, "weight"), random({6}, "bias")}}};
+  for (const auto& [operation, inputs] : operations) {
+    const auto exact = results(operation, inputs, at::kDouble);
+    const at::Tensor noise = random(exact[0].sizes().vec(), "noise");
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const at::Tensor direction = random(inputs[i].sizes().vec(), "direction");
+      const auto value = [&](double step) {
+        const at::NoGradGuard no_grad;
+        auto moved = inputs;
+        moved[i] = inputs[i] + direction * step;
+        return (operation(moved) * noise).sum().item<double>();
+      };
+      const double slope = (value(1e-5) - value(-1e-5)) / 2e-5;
+      EXPECT_NEAR((exact[i + 1] * direction).sum().item<double>(), slope,
+                  1e-7 * std::max(1.0, std::abs(slope)))
+          << exact[0].sizes() << ", input " << i;
     }
   }
 }
