@@ -29,7 +29,7 @@ struct Precision {
   at::ScalarType dtype;
   double tolerance;
 };
-constexpr Precision kSingle{at::kFloat, 3e-5};
+constexpr Precision kSingle{at::kFloat, 1e-4};
 constexpr Precision kDouble{at::kDouble, 1e-11};
 
 // One folder of tests/golden.
