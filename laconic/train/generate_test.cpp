@@ -1,6 +1,7 @@
 #include "laconic/train/generate.hpp"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -89,6 +90,7 @@ TEST(Generate, IsTheSameForTheSameSeedAndRunsBeyondTheContext) {
 
 TEST(Generate, DrawsEveryTokenAnew) {
   const Weights weights = tiny();
+  const at::NoGradGuard no_grad;
   for (const Parameter& parameter : weights.parameters) parameter.value.zero_();
   // All tokens are equally likely wherever one stands.
   const auto ids = generate(weights, {.prompt = {1}, .tokens = 40, .seed = 7}, go_on);
