@@ -99,7 +99,7 @@ TEST(DeltaFault, DamageIsFoundAndRepaired) {
       Unpacked unpacked;
       link.unpack(message, {.samples = keys}, &unpacked);
       EXPECT_EQ(unpacked.refused.size(), epoch % 3 == 2 ? fault.refused : 0);
-      // As the sender will, for the step may be abandoned now, and a budget has room for others.
+      // Forgotten at once, as by the sender: the step may be abandoned before anything is repaired.
       for (const Refusal& refusal : unpacked.refused)
         EXPECT_FALSE(link.receiver.references()->contains(refusal.key)) << refusal.key;
       recover(link, keys, epoch, unpacked);
