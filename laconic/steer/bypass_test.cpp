@@ -73,12 +73,15 @@ TEST(Bypass, EncodingThatIsAsCheapAsCopyingStays) {
 TEST(Bypass, WhatIsHiddenDoesNotCount) {
   ClassCosts c = costs();
   c.exposed_seconds = 0;
-  EXPECT_TRUE(is_bypassed(Traffic::pp_activation, 1550 * kMbit,
-                          {.messages = 8,
-                           .raw_bytes = 2e6,
-                           .wire_bytes = 1e6,
-                           .codec_seconds = 0.04,
-                           .raw_seconds = 0.004}));
+  const ClassCosts hidden{.messages = 8,
+                          .raw_bytes = 2e6,
+                          .wire_bytes = 1e6,
+                          .codec_seconds = 0.04,
+                          .raw_seconds = 0.004};
+  const BypassAnswer found = answer({Traffic::pp_activation, {hidden}, 1550 * kMbit, 0});
+  EXPECT_TRUE(found.is_bypassed);
+  EXPECT_NEAR(found.encoded_seconds, 0.04, 1e-12);
+  EXPECT_NEAR(found.raw_seconds, 0.004 + 1e6 / (1550 * kMbit), 1e-12);  // the second megabyte
   EXPECT_FALSE(is_bypassed(Traffic::dp_gradient, 1e7 * kMbit, c, 0));
   EXPECT_TRUE(is_bypassed(Traffic::dp_gradient, 1e7 * kMbit, c, 0.5));
 }
