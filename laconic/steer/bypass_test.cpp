@@ -95,6 +95,12 @@ TEST(Bypass, TheSlowestRankCountsOfEachThing) {
   for (const double rate : {0.0, 10 * kMbit, 1000 * kMbit, 1e7 * kMbit})
     EXPECT_EQ(answer({Traffic::pp_activation, {idle, waits, packs}, rate, 0}).line,
               answer({Traffic::pp_activation, {costs()}, rate, 0}).line);
+  ClassCosts less = costs();
+  less.raw_bytes = less.wire_bytes = 5e5;
+  less.codec_seconds = less.exposed_seconds = 0.01;
+  for (const auto& ranks : {std::vector{less, costs()}, {costs(), less}})
+    EXPECT_EQ(answer({Traffic::pp_activation, ranks, 1000 * kMbit, 0}).line,
+              answer({Traffic::pp_activation, {costs()}, 1000 * kMbit, 0}).line);
   const BypassAnswer found = answer({Traffic::pp_activation, {idle, packs, waits}, 1e7 * kMbit, 0});
   EXPECT_TRUE(found.is_bypassed);
   EXPECT_NEAR(found.encoded_seconds, 0.04, 1e-3);
