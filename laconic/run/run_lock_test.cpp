@@ -247,8 +247,10 @@ TEST(LockVerdict, ALaterStartOfTheSameRunMayBeOnAnotherMachine) {
                .attempt = 2};
   const auto state = [&] { return judge_lock(before, {.me = me}).state; };
   EXPECT_EQ(state(), LockState::stale);
-  me.attempt = 1;
-  EXPECT_EQ(state(), LockState::elsewhere);
+  for (const int attempt : {0, 1}) {
+    me.attempt = attempt;
+    EXPECT_EQ(state(), LockState::elsewhere) << attempt;
+  }
   me.attempt = 2;
   me.run_id = "other";
   EXPECT_EQ(state(), LockState::elsewhere);
