@@ -242,9 +242,9 @@ class Parser {
         ->required()
         ->type_name("PREFIX");
     auto* tokeniser =
-        verb.add_option(
-                "--tokeniser,--tokenizer", o.tokeniser,
-                "bytes, or a folder with vocab.json and merges.txt (or encoder.json and vocab.bpe)")
+        verb.add_option("--tokeniser,--tokenizer", o.tokeniser,
+                        "bytes, or a folder or file of Hugging Face: tokenizer.json, vocab.txt, "
+                        "tokenizer.model, vocab.json and merges.txt")
             ->type_name("bytes|FOLDER")
             ->capture_default_str();
     verb.add_option("--train-bpe", o.train_vocabulary,

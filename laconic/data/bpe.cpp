@@ -210,6 +210,7 @@ void Bpe::take_added(const Finder& finder, std::string_view text, std::vector<st
 
 void Bpe::encode(std::string_view text, std::vector<std::int32_t>& out) const {
   std::unique_ptr<Scratch> scratch = pool_.borrow([&] { return make_scratch(); });
+  scratch->cache.expect(text.size());
   take_added(raw_, text, out, [&](std::string_view part) {
     std::string composed;
     if (rules_.nfc) part = composed = to_nfc(part);
@@ -230,13 +231,10 @@ void Bpe::encode_part(std::string_view part, std::size_t split, Scratch& scratch
 
 void Bpe::encode_piece(std::string_view piece, Scratch& scratch,
                        std::vector<std::int32_t>& out) const {
-  PieceCache::Slot* slot = nullptr;
-  if (PieceCache::fits(piece)) {
-    slot = &scratch.cache.slot_of(piece);
-    if (slot->holds(piece)) {
-      out.insert(out.end(), slot->tokens, slot->tokens + slot->count);
-      return;
-    }
+  PieceCache::Slot* slot = scratch.cache.slot_of(piece);
+  if (slot && slot->holds(piece)) {
+    out.insert(out.end(), slot->tokens, slot->tokens + slot->count);
+    return;
   }
   std::vector<std::int32_t>& tokens = scratch.tokens;
   tokens.clear();

@@ -1,16 +1,19 @@
 // data/piece_cache.hpp — remembers the tokens of short pieces of text.
 //
 // Direct-mapped: a piece has one slot and evicts who is there, so the size (4 MB)
-// is fixed and there is nothing to tune. A slot is one cache line. One per thread.
+// is fixed and there is nothing to tune. A slot is one cache line. The memory is taken when enough
+// text has come by to be worth it. One per thread.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <span>
 #include <string_view>
-#include <vector>
 
 namespace laconic {
 
@@ -22,8 +25,8 @@ inline std::uint64_t scatter(std::uint64_t key) {
 class PieceCache {
  public:
   struct alignas(64) Slot {
-    std::uint8_t bytes = 0;  // 0: free, since no piece is empty
-    std::uint8_t count = 0;
+    std::uint8_t bytes;  // 0: free, since no piece is empty
+    std::uint8_t count;
     char piece[30];
     std::int32_t tokens[8];
 
@@ -32,17 +35,26 @@ class PieceCache {
     }
   };
 
-  static bool fits(std::string_view piece) { return piece.size() <= sizeof Slot::piece; }
+  // Tells that so many bytes of text are about to be encoded.
+  void expect(std::size_t bytes) {
+    if (slots_ || (bytes_ += bytes) < kWorth) return;
+    memory_.reset(std::calloc(kSlots + 1, sizeof(Slot)));
+    if (!memory_) throw std::bad_alloc();
+    void* begin = memory_.get();
+    std::size_t space = (kSlots + 1) * sizeof(Slot);
+    slots_ = static_cast<Slot*>(std::align(alignof(Slot), kSlots * sizeof(Slot), begin, space));
+  }
 
-  // The piece's slot, which may hold another piece. Requires: fits(piece).
-  Slot& slot_of(std::string_view piece) {
+  // The piece's slot, which may hold another piece; null for a piece that is too long to remember.
+  Slot* slot_of(std::string_view piece) {
+    if (!slots_ || piece.size() > sizeof Slot::piece) return nullptr;
     std::uint64_t hash = piece.size();
     for (std::size_t i = 0; i < piece.size(); i += 8) {
       std::uint64_t word = 0;
       std::memcpy(&word, piece.data() + i, std::min<std::size_t>(8, piece.size() - i));
       hash = scatter(std::rotl(hash, 23) ^ word);
     }
-    return slots_[hash >> (64 - kBits)];
+    return &slots_[hash >> (64 - kBits)];
   }
 
   // Leaves the slot as it is when there are too many tokens.
@@ -56,7 +68,13 @@ class PieceCache {
 
  private:
   static constexpr int kBits = 16;
-  std::vector<Slot> slots_ = std::vector<Slot>(std::size_t{1} << kBits);
+  static constexpr std::size_t kSlots = std::size_t{1} << kBits;
+
+  static constexpr std::size_t kWorth = 1 << 14;  // bytes of text
+
+  std::size_t bytes_ = 0;
+  std::unique_ptr<void, decltype(&std::free)> memory_{nullptr, &std::free};
+  Slot* slots_ = nullptr;  // all zero: free
 };
 
 }  // namespace laconic

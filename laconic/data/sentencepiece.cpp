@@ -13,6 +13,27 @@ namespace {
 
 constexpr std::string_view kSpaceMark = "\u2581";
 
+constexpr std::size_t kSentencePart = 4096;  // at least, if something can be cut
+
+bool is_ascii_visible(char c) {
+  return c > ' ' && c < 0x7f;
+}
+
+// Where a single space between two ASCII characters is, at or after `from`; text.size() when
+// nowhere.
+std::size_t find_space(std::string_view text, std::size_t from) {
+  for (std::size_t at = from; at + 1 < text.size(); ++at)
+    if (text[at] == ' ' && is_ascii_visible(text[at - 1]) && is_ascii_visible(text[at + 1]))
+      return at;
+  return text.size();
+}
+
+bool has_inner_space(std::string_view piece) {
+  while (piece.starts_with(kSpaceMark)) piece.remove_prefix(kSpaceMark.size());
+  return piece.find(kSpaceMark) != std::string_view::npos ||
+         piece.find(' ') != std::string_view::npos;
+}
+
 // "<0x0A>" is the byte 10.
 char byte_of_piece(const std::string& piece) {
   return static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16));
@@ -22,6 +43,18 @@ char byte_of_piece(const std::string& piece) {
 
 struct SentencePiece::Library {
   sentencepiece::SentencePieceProcessor processor;
+
+  // Whether "x y" has the pieces of "x" and then those of "y": the model puts a space in front of a
+  // text, which is a piece if nothing else, and no piece goes on behind a space.
+  bool may_cut() const {
+    const std::vector<std::string> pieces = processor.EncodeAsPieces("a");
+    if (pieces.empty() || !pieces[0].starts_with(kSpaceMark)) return false;
+    if (processor.IsUnknown(processor.PieceToId({kSpaceMark.data(), kSpaceMark.size()})))
+      return false;
+    for (int id = 0; id < processor.GetPieceSize(); ++id)
+      if (has_inner_space(processor.IdToPiece(id))) return false;
+    return true;
+  }
 };
 
 SentencePiece::SentencePiece(std::string model, const std::string& path)
@@ -30,13 +63,24 @@ SentencePiece::SentencePiece(std::string model, const std::string& path)
   if (!status.ok() || library_->processor.GetPieceSize() < 1)
     throw FileError(path, "", fmt::format("no SentencePiece model: {}", status.ToString()),
                     "fetch it again");
+  may_cut_ = library_->may_cut();
 }
 
 SentencePiece::~SentencePiece() = default;
 
 void SentencePiece::encode(std::string_view text, std::vector<std::int32_t>& out) const {
+  while (may_cut_ && text.size() > 2 * kSentencePart) {
+    const std::size_t cut = find_space(text, kSentencePart);
+    if (cut == text.size()) break;
+    encode_part(text.substr(0, cut), out);
+    text.remove_prefix(cut + 1);
+  }
+  encode_part(text, out);
+}
+
+void SentencePiece::encode_part(std::string_view part, std::vector<std::int32_t>& out) const {
   std::vector<int> ids;
-  const auto status = library_->processor.Encode({text.data(), text.size()}, &ids);
+  const auto status = library_->processor.Encode({part.data(), part.size()}, &ids);
   LACONIC_ASSERT(status.ok(), status.ToString());
   out.insert(out.end(), ids.begin(), ids.end());
 }

@@ -4,6 +4,11 @@
 // constructor throws and nothing else is ever called. Control symbols such as <s>
 // are never made from text; user-defined symbols are, as the model asks.
 //
+// A long text is encoded part by part, cut at single spaces between ASCII words: no piece of an
+// ordinary model has a space behind a letter, so the best pieces of the parts are those of the
+// whole. (The library adds up the scores of a whole text in float, which have no precision left
+// after some hundred kilobytes.)
+//
 // Threads: const calls may run in any number of threads at once.
 #pragma once
 
@@ -36,8 +41,11 @@ class SentencePiece {
 
  private:
   struct Library;
+  void encode_part(std::string_view part, std::vector<std::int32_t>& out) const;
+
   std::string model_;
   std::unique_ptr<Library> library_;
+  bool may_cut_ = false;
 };
 
 // False where laconic was built without the library.

@@ -129,6 +129,7 @@ class JsonReader {
       if (!text_at(model, key).empty())
         unsupported(fmt::format("model.{} \"{}\"", key, printable(text_at(model, key))));
     if (flag_at(model, "byte_fallback", false)) unsupported("model.byte_fallback");
+    rules_.ignore_merges = flag_at(model, "ignore_merges", false);
     check_bpe_normaliser(at(json_, "normalizer"));
     check_splits(at(json_, "pre_tokenizer"));
     if (!is_byte_level_) unsupported("a pre_tokenizer without ByteLevel");

@@ -7,6 +7,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
 #include "laconic/data/byte_symbol.hpp"
+#include "laconic/data/piece.hpp"
 #include "laconic/data/test_data.hpp"
 #include "laconic/data/tokeniser.hpp"
 
@@ -69,7 +70,7 @@ TEST(TokenizerJson, BytesMergeByRank) {
 
 TEST(TokenizerJson, MergesMayBeLists) {
   Json json = small_json();
-  json["model"]["merges"] = {{"a", "b"}, {"ab", "c"}};
+  json["model"]["merges"] = Json::array({Json::array({"a", "b"}), Json::array({"ab", "c"})});
   EXPECT_EQ(loaded(json).encode("abcab"), (Tokens{257, 256}));
 }
 
@@ -86,7 +87,7 @@ TEST(TokenizerJson, IgnoringMergesTakesPiecesThatAreTokensAndNeverSpecialOnes) {
 
 TEST(TokenizerJson, AddedTokensAreFoundLeftmostAndLongest) {
   Json json = small_json();
-  const char* const kTexts[] = {"<x>", "<x>>", "é"};
+  const char* const kTexts[] = {"<x>", "<x>>", "éo"};
   for (int i = 0; i < 3; ++i)
     json["added_tokens"].push_back(
         {{"id", 260 + i}, {"content", kTexts[i]}, {"special", false}, {"normalized", i == 2}});
@@ -95,8 +96,8 @@ TEST(TokenizerJson, AddedTokensAreFoundLeftmostAndLongest) {
   EXPECT_FALSE(tokeniser.is_lossless());
   EXPECT_EQ(tokeniser.encode("<<x>>a"),
             (Tokens{tokeniser.encode("<")[0], 261, tokeniser.encode("a")[0]}));
-  EXPECT_EQ(tokeniser.encode("<x>é"), (Tokens{260, 262}));
-  EXPECT_EQ(tokeniser.encode("e\u0301"), (Tokens{262}));  // composed first
+  EXPECT_EQ(tokeniser.encode("<x>éo"), (Tokens{260, 262}));
+  EXPECT_EQ(tokeniser.encode("e\u0301o"), (Tokens{262}));  // composed first
   EXPECT_EQ(tokeniser.decode(tokeniser.encode("o\u0308\xff\xcc\x81 n\u0303")), "ö\xff\u0301 ñ");
 }
 

@@ -255,13 +255,10 @@ bool WordPiece::match_word(std::string_view word, std::vector<std::int32_t>& tok
 
 void WordPiece::encode_word(std::string_view word, Scratch& scratch,
                             std::vector<std::int32_t>& out) const {
-  PieceCache::Slot* slot = nullptr;
-  if (PieceCache::fits(word)) {
-    slot = &scratch.cache.slot_of(word);
-    if (slot->holds(word)) {
-      out.insert(out.end(), slot->tokens, slot->tokens + slot->count);
-      return;
-    }
+  PieceCache::Slot* slot = scratch.cache.slot_of(word);
+  if (slot && slot->holds(word)) {
+    out.insert(out.end(), slot->tokens, slot->tokens + slot->count);
+    return;
   }
   std::vector<std::int32_t>& tokens = scratch.tokens;
   tokens.clear();
@@ -274,6 +271,7 @@ void WordPiece::encode_word(std::string_view word, Scratch& scratch,
 
 void WordPiece::encode(std::string_view text, std::vector<std::int32_t>& out) const {
   std::unique_ptr<Scratch> scratch = pool_.borrow([] { return std::make_unique<Scratch>(); });
+  scratch->cache.expect(text.size());
   WordPieceWords(rules_, scratch->word).walk(text, [&](std::string_view word) {
     encode_word(word, *scratch, out);
   });
@@ -319,11 +317,10 @@ WordPieceVocabulary parse_wordpiece(std::string_view text, const std::string& pa
   WordPieceVocabulary vocabulary;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
+    const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    while (!line.empty() && is_white_space(static_cast<unsigned char>(line.back())))
-      line.remove_suffix(1);
-    vocabulary.tokens.emplace_back(line);
+    const std::size_t length = line.find_last_not_of(" \t\v\f\r") + 1;  // 0 when there is nothing
+    vocabulary.tokens.emplace_back(line.substr(0, length));
     if (vocabulary.tokens.size() > kMostVocabulary)
       throw FileError(path, "", fmt::format("more than {} lines", kMostVocabulary));
   }

@@ -93,6 +93,8 @@ TEST(WordPiece, FilesAreReadAsTheyAreWritten) {
   EXPECT_EQ(parse_wordpiece(wordpiece_text(vocabulary), "vocab.txt"), vocabulary);
   EXPECT_EQ(parse_wordpiece("[SEP]\r\n[UNK]\r\na \r\n", "v").tokens,
             (Words{"[SEP]", "[UNK]", "a"}));
+  // The last byte of a letter is no blank.
+  EXPECT_EQ(parse_wordpiece("[SEP]\n[UNK]\nà\n𫠠\n", "v").tokens[3], "𫠠");
 }
 
 TEST(WordPiece, DamagedFilesAreRefused) {
