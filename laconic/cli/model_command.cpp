@@ -95,13 +95,10 @@ std::vector<std::int64_t> prompt_of(const GenerateCommand& command,
   return ids;
 }
 
-std::string text_of(const std::optional<Tokeniser>& tokeniser,
-                    const std::vector<std::int64_t>& ids) {
-  if (!tokeniser) return {};
-  std::vector<std::int32_t> known;  // a model may have more ids than its tokeniser
-  for (const std::int64_t id : ids)
-    if (id < tokeniser->vocabulary_size()) known.push_back(static_cast<std::int32_t>(id));
-  return tokeniser->decode(known);
+// What a token adds to the text; nothing where a model has more ids than its tokeniser.
+std::string text_of(const Tokeniser& tokeniser, std::int64_t id) {
+  if (id >= tokeniser.vocabulary_size()) return {};
+  return tokeniser.text_behind(static_cast<std::int32_t>(id));
 }
 
 // One continuation of a prompt.
@@ -203,7 +200,7 @@ class Writer {
     };
     const Stopwatch watch;
     sample.ids = generate(weights_, request, [&](std::int64_t id) {
-      show(tokeniser_ ? stop.add(text_of(tokeniser_, {id})) : fmt::format("{} ", id));
+      show(tokeniser_ ? stop.add(text_of(*tokeniser_, id)) : fmt::format("{} ", id));
       return !stop.is_stopped();
     });
     seconds_ += watch.seconds();

@@ -18,7 +18,8 @@ void add_words(CLI::App& verb, PrepareCommand& command) {
   auto* tokeniser =
       verb.add_option(
               "--tokeniser,--tokenizer", o.tokeniser,
-              "bytes, or a folder with vocab.json and merges.txt (or encoder.json and vocab.bpe)")
+              "bytes, or a folder or file of Hugging Face: tokenizer.json, vocab.txt, "
+                        "tokenizer.model, vocab.json and merges.txt")
           ->type_name("bytes|FOLDER")
           ->capture_default_str();
   verb.add_option("--train-bpe", o.train_vocabulary,

@@ -23,6 +23,7 @@ std::vector<std::int32_t> token_bytes(const std::string& prefix) {
   const std::string folder = tokeniser_folder_of(prefix);
   if (!std::filesystem::exists(folder)) return {};
   const Tokeniser tokeniser = load_tokeniser(folder);
+  if (!tokeniser.is_lossless()) return {};
   std::vector<std::int32_t> bytes;
   for (std::int32_t id = 0; id < tokeniser.vocabulary_size(); ++id) {
     const bool is_text = id != tokeniser.end_of_document();

@@ -25,7 +25,7 @@ struct Evaluation {
 };
 
 // How many bytes of text each token stands for; an end of document stands for none. Empty when the
-// dataset has no tokeniser beside it.
+// dataset has no tokeniser beside it, or one that does not keep all bytes of a text.
 std::vector<std::int32_t> token_bytes(const std::string& prefix);
 
 // What evaluates: the mean loss of a microbatch, `number` counting them. Where the windows of the
