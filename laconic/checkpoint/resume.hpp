@@ -40,6 +40,7 @@ struct DataFacts {
   std::int64_t labels = 0;      // classes; 0: none
   std::string xxh3;             // empty: unknown
   std::uint64_t tokens = 0;
+  std::uint64_t records = 0;  // documents that are records; 0: they are text
 };
 
 // Finds or makes the model; the data's vocabulary counts when model.vocabulary is 0.

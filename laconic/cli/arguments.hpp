@@ -82,6 +82,9 @@ struct ExportCommand {
 
 struct PrepareCommand {
   PrepareOptions options;
+  TaskKind task = TaskKind::causal;
+  RecordOptions records;       // with another task
+  std::string source, target;  // files side by side, instead of inputs
   std::string json;
 };
 

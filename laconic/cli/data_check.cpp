@@ -9,8 +9,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
-#include "laconic/data/sidecar.hpp"
-#include "laconic/data/window.hpp"
+#include "laconic/data/dataset.hpp"
 
 namespace laconic {
 
@@ -33,13 +32,12 @@ Problem missing(const char* key, const std::string& prefix) {
 
 std::string read_part(const char* key, const std::string& prefix, const RunConfig& config,
                       std::int64_t vocabulary) {
-  auto tokens = std::make_shared<IndexedDataset>(prefix);
-  if (read_sidecar(prefix)) verify_dataset(prefix);
-  const WindowedDataset data(std::move(tokens), static_cast<std::uint64_t>(config.model.context),
-                             vocabulary);
+  const Dataset data = open_dataset(prefix, config.model.context, vocabulary, 0,
+                                    {config.task.kind, config.task.next_sentence});
   return fmt::format("{}: {} tokens, {} samples of {}", key,
-                     with_commas(static_cast<std::int64_t>(data.tokens().tokens())),
-                     with_commas(static_cast<std::int64_t>(data.samples())), data.window());
+                     with_commas(static_cast<std::int64_t>(tokens_in(data).tokens())),
+                     with_commas(static_cast<std::int64_t>(samples_in(data))),
+                     config.model.context);
 }
 
 // The number of token ids that a run would take; 0: nobody says.

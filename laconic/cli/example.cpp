@@ -31,7 +31,9 @@ constexpr std::pair<std::string_view, std::string_view> kOfVerbs[] = {
     {"prepare", R"(
   laconic prepare book.txt --out data/book
   laconic prepare books/ --out data/books --train-bpe 8192 --valid 0.02
-  laconic prepare news.jsonl --out data/news --text-key body --tokeniser data/books.tokeniser)"},
+  laconic prepare news.jsonl --out data/news --text-key body --tokeniser data/books.tokeniser
+  laconic prepare train.tsv --task classify --layout sst-2 --validation dev.tsv --tokeniser bert --out data/sst2
+  laconic prepare --task translate --source train.en --target train.de --tokeniser t5 --out data/en-de)"},
     {"generate", R"(
   laconic generate runs/mine --prompt "The harbour" --tokens 80
   laconic generate runs/mine --prompt "The harbour" --temperature 0.8 --top-p 0.9 --seed 7

@@ -150,6 +150,7 @@ void write_summary(const PrepareCommand& command, const PrepareReport& report) {
                                  {"tokens_per_byte", report.tokens_per_byte()},
                                  {"seconds", report.seconds},
                                  {"megabytes_per_second", report.megabytes_per_second()}};
+  if (!report.label_names.empty()) json["label_names"] = report.label_names;
   write_atomically(command.json, json.dump(2) + "\n");
 }
 
@@ -169,11 +170,42 @@ std::string describe(const PrepareReport& report) {
   if (const std::uint64_t prompts = report.train.prompts + report.valid.prompts; prompts > 0)
     text += fmt::format("{} documents are prompts and completions: training asks for the latter\n",
                         with_commas(static_cast<std::int64_t>(prompts)));
+  if (!report.label_names.empty())
+    text += fmt::format("{} classes: {}\n", report.label_names.size(),
+                        printable(join(report.label_names, ", "), 200));
   if (!report.note.empty()) text += "note: " + report.note + "\n";
   return text;
 }
 
+// The options that records need, in the place of those of text.
+void apply_task(PrepareCommand& command) {
+  PrepareOptions& o = command.options;
+  Problems problems;
+  RecordOptions records = command.records;
+  records.task = command.task;
+  if (command.task == TaskKind::causal) {
+    if (records != RecordOptions{.task = TaskKind::causal} || !command.source.empty())
+      problems.push_back({"--task",
+                          "columns, labels, layouts and --source are for another task "
+                          "than causal: name it"});
+    if (o.source.format == SourceFormat::tsv || o.source.format == SourceFormat::csv)
+      problems.push_back({"--format", "tables are for --task; text is not in columns"});
+    refuse(problems);
+    return;
+  }
+  if (!command.source.empty()) {
+    if (command.task != TaskKind::translate || !o.inputs.empty())
+      problems.push_back({"--source", "is for --task translate, and instead of INPUT"});
+    o.inputs = {command.source, command.target};
+    o.source.is_side_by_side = true;
+  }
+  append(problems, check(records));
+  refuse(problems);
+  o.source.records = resolved(std::move(records));
+}
+
 int run_prepare(PrepareCommand command) {
+  apply_task(command);
   const bool is_live = is_live_terminal(stderr);
   if (is_live)
     command.options.progress = [](const PrepareProgress& p) {

@@ -243,13 +243,13 @@ int run_evaluate(const EvaluateCommand& command) {
         fmt::format("--stride {} is more than --context {}: some tokens would never "
                     "be scored",
                     command.stride, context));
-  const WindowedDataset data =
+  const Dataset data =
       open_dataset(command.data, context, vocabulary_of(weights.family), command.stride);
   World alone;
   const std::vector<std::int32_t> bytes_of_token = token_bytes(command.data);
   const Evaluation e = evaluate(
       [&](const Batch& batch, std::uint64_t) { return forward_loss(weights, batch); }, data,
-      {.task = data.has_prompts() ? Task(Completion{}) : Task(Causal{}),
+      {.task = has_prompts(data) ? Task(Completion{}) : Task(Causal{}),
        .samples = command.samples,
        .batch = command.batch,
        .device = weights.device(),
@@ -265,7 +265,7 @@ int run_evaluate(const EvaluateCommand& command) {
                                  {"model", folder},
                                  {"data", command.data},
                                  {"context", context},
-                                 {"stride", data.stride()},
+                                 {"stride", command.stride > 0 ? command.stride : context},
                                  {"samples", e.samples},
                                  {"tokens", e.tokens},
                                  {"loss", e.loss},

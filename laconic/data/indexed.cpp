@@ -151,9 +151,14 @@ Index::Range Index::sequence(std::uint64_t s) const {
   return {first_token(s), first_token(s + 1)};
 }
 
+Index::Range Index::sequences_of(std::uint64_t d) const {
+  return {static_cast<std::uint64_t>(item<std::int64_t>(marks_, d)),
+          static_cast<std::uint64_t>(item<std::int64_t>(marks_, d + 1))};
+}
+
 Index::Range Index::document(std::uint64_t d) const {
-  return {first_token(static_cast<std::uint64_t>(item<std::int64_t>(marks_, d))),
-          first_token(static_cast<std::uint64_t>(item<std::int64_t>(marks_, d + 1)))};
+  const Range sequences = sequences_of(d);
+  return {first_token(sequences.begin), first_token(sequences.end)};
 }
 
 namespace {

@@ -53,8 +53,9 @@ class Index {
     std::uint64_t end = 0;
     bool operator==(const Range&) const = default;
   };
-  Range sequence(std::uint64_t s) const;  // Requires: s < sequences().
-  Range document(std::uint64_t d) const;  // Requires: d < documents().
+  Range sequence(std::uint64_t s) const;      // Requires: s < sequences().
+  Range document(std::uint64_t d) const;      // Requires: d < documents().
+  Range sequences_of(std::uint64_t d) const;  // of sequences, not tokens. Requires: as above.
 
   // Says of tokens [first, first + out.size()) whether each is in the last sequence of its
   // document: the completion, where a document is a prompt and a completion.

@@ -41,6 +41,19 @@ void IndexedWriter::end_document() {
   marks_.push_back(static_cast<std::int64_t>(lengths_.size()));
 }
 
+void IndexedWriter::end_record() {
+  LACONIC_ASSERT(!has_open_part(), fmt::format("{} tokens in an open part", open_tokens_));
+  marks_.push_back(static_cast<std::int64_t>(lengths_.size()));
+}
+
+bool IndexedWriter::has_open_record() const {
+  return static_cast<std::int64_t>(lengths_.size()) > marks_.back();
+}
+
+void IndexedWriter::add_labels(std::span<const double> labels) {
+  labels_.insert(labels_.end(), labels.begin(), labels.end());
+}
+
 void IndexedWriter::end_sequence() {
   constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (open_tokens_ > kMost)
@@ -68,15 +81,30 @@ Bytes IndexedWriter::index() const {
   return out;
 }
 
-Sidecar IndexedWriter::sync(std::string_view tokeniser, std::uint64_t source_bytes) {
+Sidecar IndexedWriter::sync(std::string_view tokeniser, std::uint64_t source_bytes,
+                            const SpecialTokens& special, std::optional<RecordInfo> records) {
   LACONIC_ASSERT(open_tokens_ == 0, fmt::format("{} tokens in an open document", open_tokens_));
-  const Sidecar sidecar{.tokeniser = std::string(tokeniser),
-                        .vocabulary = vocabulary_,
-                        .documents = documents(),
-                        .tokens = tokens(),
-                        .bytes = source_bytes,
-                        .bin_xxh3 = checksum_.hex(),
-                        .prompts = prompts_};
+  const auto per_record = records ? static_cast<std::size_t>(records->labels_per_record) : 0;
+  LACONIC_ASSERT(labels_.size() == documents() * per_record,
+                 fmt::format("{} labels of {} records", labels_.size(), documents()));
+  if (per_record > 0) {
+    const ByteView bytes = as_bytes(std::span<const double>(labels_));
+    Checksum sum;
+    sum.update(bytes);
+    records->labels_xxh3 = sum.hex();
+    labels_file_.emplace(prefix_ + ".labels");
+    labels_file_->write(bytes);
+    labels_file_->sync();
+  }
+  Sidecar sidecar{.tokeniser = std::string(tokeniser),
+                  .vocabulary = vocabulary_,
+                  .documents = documents(),
+                  .tokens = tokens(),
+                  .bytes = source_bytes,
+                  .bin_xxh3 = checksum_.hex(),
+                  .prompts = prompts_,
+                  .special = special,
+                  .records = std::move(records)};
   idx_.write(index());
   json_.write(to_text(sidecar));
   for (AtomicFile* file : {&bin_, &idx_, &json_}) file->sync();
@@ -86,6 +114,7 @@ Sidecar IndexedWriter::sync(std::string_view tokeniser, std::uint64_t source_byt
 void IndexedWriter::commit() {
   std::filesystem::remove(prefix_ + ".idx");
   bin_.commit();
+  if (labels_file_) labels_file_->commit();
   json_.commit();
   idx_.commit();
 }

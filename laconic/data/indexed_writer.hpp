@@ -1,13 +1,14 @@
 // data/indexed_writer.hpp — writes a dataset (indexed.hpp) as a stream; it appears whole.
 //
-// Tokens go to PREFIX.bin.tmp as they come. sync() completes the three
+// Tokens go to PREFIX.bin.tmp as they come. sync() completes the three (with labels, four)
 // temporary files, which is all that a full disk can refuse, and commit() only
-// renames: it takes an old PREFIX.idx away, puts .bin and .json in place and
+// renames: it takes an old PREFIX.idx away, puts .bin, .labels and .json in place and
 // .idx last, so whatever happens in between nobody can open a mixture. Without
 // commit() nothing is left behind.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,13 +32,21 @@ class IndexedWriter {
   // a sequence has more than 2^31 - 1 tokens.
   void end_prompt();
   void end_document();
+  // Of records: every part is ended by the one, all parts of a record by the other; labels may come
+  // at any time.
+  void end_part() { end_sequence(); }
+  void end_record();
+  bool has_open_part() const { return open_tokens_ > 0; }
+  bool has_open_record() const;
+  void add_labels(std::span<const double> labels);
 
   std::uint64_t documents() const { return marks_.size() - 1; }
   std::uint64_t tokens() const { return tokens_; }
 
-  // `source_bytes` is the size of the text behind the tokens. Requires: no open document. Once
-  // only.
-  Sidecar sync(std::string_view tokeniser, std::uint64_t source_bytes);
+  // `source_bytes` is the size of the text behind the tokens. Requires: no open document, and as
+  // many labels as `records` says. Once only.
+  Sidecar sync(std::string_view tokeniser, std::uint64_t source_bytes,
+               const SpecialTokens& special = {}, std::optional<RecordInfo> records = {});
   void commit();  // Requires: sync() before.
 
  private:
@@ -56,6 +65,8 @@ class IndexedWriter {
   std::vector<std::int32_t> lengths_;   // of sequences
   std::vector<std::int64_t> marks_{0};  // sequences before each document, and in all
   std::uint64_t prompts_ = 0;
+  std::vector<double> labels_;
+  std::optional<AtomicFile> labels_file_;
   std::vector<std::uint16_t> narrow_;
 };
 

@@ -94,16 +94,29 @@ Inputs::Inputs(const std::vector<std::string>& sources, const SourceOptions& opt
   if (store) stored_ = std::make_shared<const MappedFile>("decompressed inputs", *store);
 }
 
+SourceText Inputs::text_of(const Part& part) const {
+  SourceText source{.name = name_of(part.path),
+                    .text = {},
+                    .owner = stored_,
+                    .is_json_lines = is_json_lines(part.path, options_),
+                    .record_format = record_format(part.path, options_)};
+  if (part.is_stored) {
+    source.text = stored_->text().substr(part.begin, part.end - part.begin);
+  } else {
+    const auto file = std::make_shared<const MappedFile>(part.path);
+    source.text = file->text();
+    source.owner = file;
+  }
+  return source;
+}
+
 void Inputs::for_each(const std::function<void(const Document&)>& visit) const {
-  for (const Part& part : parts_)
-    if (part.is_stored)
-      for_each_document({.name = name_of(part.path),
-                         .text = stored_->text().substr(part.begin, part.end - part.begin),
-                         .owner = stored_,
-                         .is_json_lines = is_json_lines(part.path, options_)},
-                        options_, visit);
-    else
-      for_each_document(part.path, options_, visit);
+  if (options_.is_side_by_side) {
+    for (std::size_t i = 0; i + 1 < parts_.size(); i += 2)
+      for_each_line_pair(text_of(parts_[i]), text_of(parts_[i + 1]), visit);
+    return;
+  }
+  for (const Part& part : parts_) for_each_document(text_of(part), options_, visit);
 }
 
 }  // namespace laconic

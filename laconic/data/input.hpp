@@ -38,6 +38,8 @@ class Inputs {
     bool is_stored = false;
     std::size_t begin = 0, end = 0;  // in the temporary file, when stored
   };
+  SourceText text_of(const Part& part) const;
+
   std::vector<Part> parts_;
   SourceOptions options_;
   std::shared_ptr<const MappedFile> stored_;

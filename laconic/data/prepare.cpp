@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <ranges>
@@ -10,6 +11,8 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/data/answer_tokens.hpp"
 #include "laconic/data/bpe_train.hpp"
 #include "laconic/data/encode_batch.hpp"
 #include "laconic/data/indexed_writer.hpp"
@@ -27,6 +30,8 @@ namespace {
 constexpr int kMostThreads = 1024;
 // Targets of a batch: a part, and whether it is a prompt.
 constexpr int kTrain = 0, kValid = 1, kPrompt = 2;
+// Also a part of a record, and the last one.
+constexpr int kRecordPart = 4, kLastPart = 8;
 
 std::string valid_prefix(const std::string& prefix) {
   return prefix + kValidEnding;
@@ -47,7 +52,7 @@ std::string aside(const std::string& path) {
 
 // .idx first: without it nobody opens the others.
 std::vector<std::string> files_of(const std::string& prefix) {
-  return {prefix + ".idx", prefix + ".bin", prefix + ".json"};
+  return {prefix + ".idx", prefix + ".bin", prefix + ".labels", prefix + ".json"};
 }
 
 std::vector<std::string> all_outputs(const std::string& prefix) {
@@ -125,13 +130,28 @@ class Exchange {
   std::vector<std::string> new_;  // put in place, or about to be
 };
 
+constexpr std::size_t kMostLabels = 10000;
+
+// Asks tokenisers that know their special tokens; the others have the end of a document.
+template <class T>
+SpecialTokens special_of(const T& tokeniser) {
+  if constexpr (requires { tokeniser.special(); })
+    return tokeniser.special();
+  else
+    return {.eos = tokeniser.end_of_document()};
+}
+
 class Preparation {
  public:
   explicit Preparation(const PrepareOptions& options) : options_(options) {
     Problems problems = check(options);
     refuse(problems);
-    inputs_.emplace(find_sources(options.inputs, problems), options.source,
-                    fs::path(options.output).parent_path());
+    const std::string folder = fs::path(options.output).parent_path();
+    inputs_.emplace(find_sources(options.inputs, problems), options.source, folder);
+    if (!options.validation_inputs.empty())
+      valid_inputs_.emplace(find_sources(options.validation_inputs, problems), options.source,
+                            folder);
+    if (options.source.records) labels_ = options.source.records->labels;
   }
   ~Preparation() {
     std::error_code ignored;  // a destructor has no one to tell
@@ -141,18 +161,50 @@ class Preparation {
   Preparation& operator=(const Preparation&) = delete;
 
   PrepareReport run() {
+    if (options_.train_vocabulary == 0) {
+      tokeniser_ = load_tokeniser(options_.tokeniser.empty() ? "bytes" : options_.tokeniser);
+      check_special();
+    }
     measure();
-    choose_tokeniser();
+    train_tokeniser();
     encode();
     commit();
     report_.vocabulary = tokeniser_.vocabulary_size();
+    report_.label_names = labels_;
     report_.seconds = watch_.seconds();
     return std::move(report_);
   }
 
  private:
-  void for_each(const std::function<void(const Document&)>& visit) const {
-    inputs_->for_each(visit);
+  // What is in the inputs, or in those for validation alone.
+  using VisitInput = std::function<void(const Document&, bool is_for_validation)>;
+  void for_each(const VisitInput& visit) const {
+    inputs_->for_each([&](const Document& document) { visit(document, false); });
+    if (valid_inputs_)
+      valid_inputs_->for_each([&](const Document& document) { visit(document, true); });
+  }
+
+  bool has_records() const { return options_.source.records.has_value(); }
+  TaskKind task() const { return has_records() ? options_.source.records->task : TaskKind::causal; }
+  bool has_validation() const { return split_.share > 0 || valid_inputs_; }
+
+  // Those that the tokeniser knows, and those given.
+  SpecialTokens special() const {
+    SpecialTokens special = special_of(tokeniser_);
+    for (const auto& [name, member] : kSpecialTokens)
+      if (options_.special.*member != kNoToken) special.*member = options_.special.*member;
+    return special;
+  }
+
+  void check_special() const {
+    const std::string missing = missing_special(task(), task() == TaskKind::masked, special());
+    if (missing.empty()) return;
+    throw ConfigError(Problems{
+        {"--tokeniser",
+         fmt::format("--task {} needs the special tokens {}, and \"{}\" has none such: take that "
+                     "of a BERT",
+                     name_in(kTaskKindNames, task()), missing,
+                     options_.train_vocabulary > 0 ? "--train-bpe" : options_.tokeniser)}});
   }
 
   void tell(std::string_view phase, std::uint64_t bytes_done, std::uint64_t tokens = 0) const {
@@ -162,10 +214,12 @@ class Preparation {
   // Counts documents, since the split depends on it, and meets every bad input line on the way.
   void measure() {
     std::uint64_t bytes = 0;
-    for_each([&](const Document& document) {
-      ++split_.documents;
-      bytes += document.text.size();
+    for_each([&](const Document& document, bool is_for_validation) {
+      if (!is_for_validation) ++split_.documents;
+      bytes += bytes_of(document);
+      if (task() == TaskKind::classify) note_label(*document.record, is_for_validation);
     });
+    sort_labels();
     split_.share = options_.validation_share;
     if (split_.documents == 0)
       throw ConfigError(
@@ -176,20 +230,57 @@ class Preparation {
     total_bytes_ = bytes;
   }
 
-  void choose_tokeniser() {
-    if (options_.train_vocabulary == 0) {
-      tokeniser_ = load_tokeniser(options_.tokeniser.empty() ? "bytes" : options_.tokeniser);
-      return;
-    }
+  static std::uint64_t bytes_of(const Document& document) {
+    if (document.record == nullptr) return document.text.size();
+    std::uint64_t bytes = 0;
+    for (const std::string& part : document.record->parts) bytes += part.size();
+    return bytes;
+  }
+
+  // Learns the classes as they appear, unless they are given; validation brings none of its own.
+  void note_label(const Record& record, bool is_for_validation) {
+    if (!options_.source.records->labels.empty()) return;  // known, and checked by the reader
+    if (std::ranges::count(labels_, record.label) > 0) return;
+    if (is_for_validation)
+      throw FileError(record.where, options_.source.records->label,
+                      fmt::format("the label \"{}\" is none of the training set's: {}",
+                                  printable(record.label), printable(join(labels_, ", "), 200)),
+                      "correct it, or list all with --labels");
+    if (labels_.size() == kMostLabels)
+      throw FileError(record.where, options_.source.records->label,
+                      fmt::format("more than {} different labels", kMostLabels),
+                      "is this the right column? Scores are for --task regress");
+    labels_.push_back(record.label);
+  }
+
+  // Labels that are all whole numbers are in their order, not in that of the file.
+  void sort_labels() {
+    if (!has_records() || !options_.source.records->labels.empty()) return;
+    const auto is_number = [](const std::string& label) {
+      return label.size() <= 9 &&
+             std::ranges::all_of(label, [](char c) { return c >= '0' && c <= '9'; });
+    };
+    if (std::ranges::all_of(labels_, is_number))
+      std::ranges::sort(labels_, {}, [](const std::string& label) { return std::stol(label); });
+  }
+
+  void train_tokeniser() {
+    if (options_.train_vocabulary == 0) return;
     PieceCounts pieces;
     std::uint64_t number = 0, bytes = 0;
-    for_each([&](const Document& document) {
-      pieces.add(split_document(split_, number++, document.text).train);
-      tell("train", bytes += document.text.size());
+    for_each([&](const Document& document, bool is_for_validation) {
+      if (is_for_validation) return;
+      const std::string_view text = split_document(split_, number++, document.text).train;
+      if (document.record == nullptr)
+        pieces.add(text);
+      else if (!text.empty())
+        for (const std::string& part : document.record->parts) pieces.add(part);
+      tell("train", bytes += bytes_of(document));
     });
     BpeTraining training = train_bpe(pieces, options_.train_vocabulary);
     report_.note = std::move(training.note);
     tokeniser_ = Tokeniser(std::move(training.vocabulary));
+    check_special();
   }
 
   void encode() {
@@ -199,11 +290,13 @@ class Preparation {
     for (const std::string& path : all_outputs(options_.output)) fs::remove_all(temporary(path));
     const std::int32_t vocabulary = tokeniser_.vocabulary_size();
     train_.emplace(options_.output, vocabulary);
-    if (split_.share > 0) valid_.emplace(valid_prefix(options_.output), vocabulary);
+    if (has_validation()) valid_.emplace(valid_prefix(options_.output), vocabulary);
     EncodeBatch batch(tokeniser_, options_.threads);
     std::uint64_t number = 0;
-    for_each([&](const Document& document) {
-      const SplitText text = split_document(split_, number++, document.text);
+    for_each([&](const Document& document, bool is_for_validation) {
+      const SplitText text = is_for_validation ? SplitText{{}, document.text}
+                                               : split_document(split_, number++, document.text);
+      if (document.record != nullptr) return feed_record(batch, document, text.train.empty());
       if (document.prompt_bytes > 0) return feed_pair(batch, document, text.train.empty());
       feed(batch, {text.train, document.owner}, kTrain);
       feed(batch, {text.valid, document.owner}, kValid);
@@ -217,6 +310,33 @@ class Preparation {
     const int part = is_valid ? kValid : kTrain;
     feed(batch, {pair.text.substr(0, pair.prompt_bytes), pair.owner}, part | kPrompt);
     feed(batch, {pair.text.substr(pair.prompt_bytes), pair.owner}, part);
+  }
+
+  // Encodes each part by itself. A record that validation would cut stays in the training part.
+  void feed_record(EncodeBatch& batch, const Document& document, bool is_valid) {
+    const int target = (is_valid ? kValid : kTrain) | kRecordPart;
+    const std::vector<std::string>& parts = document.record->parts;
+    for (std::size_t p = 0; p < parts.size(); ++p)
+      feed(batch, {.text = parts[p], .owner = document.owner},
+           target | (p + 1 == parts.size() ? kLastPart : 0));
+    (is_valid ? *valid_ : *train_).add_labels(labels_of(*document.record));
+  }
+
+  std::vector<double> labels_of(const Record& record) const {
+    if (task() == TaskKind::regress) return {score_of(record)};
+    if (task() == TaskKind::classify)
+      return {static_cast<double>(std::ranges::find(labels_, record.label) - labels_.begin())};
+    if (task() != TaskKind::span) return {};
+    if (!record.answer) return {-1, -1};
+    const TokenSpan found = span_of(tokeniser_, record.parts[1], *record.answer);
+    return {static_cast<double>(found.first), static_cast<double>(found.last)};
+  }
+
+  void end_record_part(IndexedWriter& writer, bool is_last) const {
+    // A sentence of characters that a tokeniser drops is none.
+    const bool is_dropped = task() == TaskKind::masked && !writer.has_open_part();
+    if (!is_dropped) writer.end_part();
+    if (is_last && writer.has_open_record()) writer.end_record();
   }
 
   void feed(EncodeBatch& batch, Document document, int target) {
@@ -234,6 +354,10 @@ class Preparation {
       writer.add(part.tokens);
       report.bytes += part.text.size();
       if (!part.ends_document) continue;
+      if ((part.target & kRecordPart) != 0) {
+        end_record_part(writer, (part.target & kLastPart) != 0);
+        continue;
+      }
       if (is_prompt) {
         writer.end_prompt();
         continue;
@@ -259,7 +383,11 @@ class Preparation {
 
   void check_parts() const {
     for (const auto* writer : {&train_, &valid_})
-      if (*writer && (*writer)->documents() == 0)
+      if (*writer && (*writer)->documents() == 0 && valid_inputs_)
+        throw ConfigError(fmt::format("{}: no text for {}",
+                                      writer == &train_ ? "INPUT" : "--validation",
+                                      writer == &train_ ? "training" : "validation"));
+      else if (*writer && (*writer)->documents() == 0)
         throw ConfigError(fmt::format(
             "--valid {} of {} bytes in {} documents leaves the {} part empty", split_.share,
             total_bytes_, split_.documents, writer == &train_ ? "training" : "validation"));
@@ -274,16 +402,31 @@ class Preparation {
   }
 
   void sync_part(IndexedWriter& writer, const std::string& prefix, PartReport& report) const {
-    const Sidecar sidecar = writer.sync(to_text(tokeniser_.kind()), report.bytes);
+    const Sidecar sidecar =
+        writer.sync(to_text(tokeniser_.kind()), report.bytes, special(), record_info());
     report.prefix = prefix;
     report.documents = sidecar.documents;
     report.tokens = sidecar.tokens;
     report.prompts = sidecar.prompts;
   }
 
+  std::optional<RecordInfo> record_info() const {
+    if (!has_records()) return {};
+    const RecordOptions& records = *options_.source.records;
+    const bool has_pair = task() != TaskKind::masked && !records.pair.empty();
+    return RecordInfo{.task = task(),
+                      .parts = task() == TaskKind::masked ? 0
+                               : has_pair                 ? 2
+                                                          : 1,
+                      .labels_per_record = labels_per_record(task()),
+                      .label_names = labels_};
+  }
+
   const PrepareOptions& options_;
   Stopwatch watch_;
   std::optional<Inputs> inputs_;
+  std::optional<Inputs> valid_inputs_;
+  std::vector<std::string> labels_;  // by class
   ValidationSplit split_;
   std::uint64_t total_bytes_ = 0;
   Tokeniser tokeniser_;
@@ -304,7 +447,21 @@ double PrepareReport::megabytes_per_second() const {
 
 Problems check(const PrepareOptions& options) {
   Problems problems;
-  find_sources(options.inputs, problems);
+  const std::size_t files = find_sources(options.inputs, problems).size();
+  if (!options.validation_inputs.empty()) {
+    const std::size_t valid_files = find_sources(options.validation_inputs, problems).size();
+    if (options.validation_share > 0)
+      problems.push_back({"--validation", "either files or a share (--valid), not both"});
+    if (options.source.is_side_by_side && valid_files % 2 != 0)
+      problems.push_back({"--validation", fmt::format("{} files: source and target alternate, so "
+                                                      "there must be two of each pair",
+                                                      valid_files)});
+  }
+  if (options.source.is_side_by_side && files != 2)
+    problems.push_back({"--source", fmt::format("{} files: one source and one target belong "
+                                                "together",
+                                                files)});
+  if (options.source.records) append(problems, check(*options.source.records));
   check_output(options, problems);
   check_tokeniser(options, problems);
   if (options.source.json_key.empty()) problems.push_back({"--text-key", "is empty"});

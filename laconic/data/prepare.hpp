@@ -1,7 +1,8 @@
 // data/prepare.hpp — text files to a dataset: `laconic prepare`.
 //
-// Writes PREFIX.bin, .idx and .json (indexed.hpp, sidecar.hpp), the same as
-// PREFIX-valid for what is held back (validation.hpp), and PREFIX.tokeniser/.
+// Writes PREFIX.bin, .idx and .json (indexed.hpp, sidecar.hpp), PREFIX.labels for records that have
+// some (record.hpp), the same as PREFIX-valid for what is held back (validation.hpp) or comes from
+// files of its own, and PREFIX.tokeniser/.
 // The result depends on the inputs and options alone, not on the number of
 // threads. Everything is written and synced under temporary names (PREFIX*.tmp)
 // and then renamed, so a failure, a full disk too, leaves nothing and an old
@@ -15,6 +16,7 @@
 
 #include "laconic/base/problem.hpp"
 #include "laconic/data/source.hpp"
+#include "laconic/data/token_set.hpp"
 
 namespace laconic {
 
@@ -33,8 +35,10 @@ struct PrepareOptions {
   std::int32_t train_vocabulary = 0;  // > 0: train BPE of this size on the training text instead
   bool append_end_of_document = true;
   double validation_share = 0;
-  int threads = 0;         // 0: as many as the machine has
-  bool overwrite = false;  // replaces a whole old dataset, its PREFIX-valid too
+  std::vector<std::string> validation_inputs = {};  // instead of a share: files for PREFIX-valid
+  SpecialTokens special = {};  // ids beside those that the tokeniser knows itself
+  int threads = 0;             // 0: as many as the machine has
+  bool overwrite = false;      // replaces a whole old dataset, its PREFIX-valid too
   std::function<void(const PrepareProgress&)> progress = nullptr;  // called from this thread
 };
 
@@ -51,7 +55,8 @@ struct PrepareReport {
   PartReport valid;  // all zero without validation
   std::string tokeniser_folder;
   std::int32_t vocabulary = 0;
-  std::string note;  // of training the tokeniser; usually empty
+  std::vector<std::string> label_names;  // of records with classes
+  std::string note;                      // of training the tokeniser; usually empty
   double seconds = 0;
 
   std::uint64_t bytes() const { return train.bytes + valid.bytes; }

@@ -7,12 +7,25 @@
 #include <nlohmann/json.hpp>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
 #include "laconic/data/indexed.hpp"
 #include "laconic/file/checksum.hpp"
 #include "laconic/file/json.hpp"
 #include "laconic/file/mapped_file.hpp"
 
 namespace laconic {
+
+std::int64_t labels_per_record(TaskKind task) {
+  switch (task) {
+    case TaskKind::classify:
+    case TaskKind::regress: return 1;
+    case TaskKind::span: return 2;
+    case TaskKind::causal:
+    case TaskKind::masked:
+    case TaskKind::translate: break;
+  }
+  return 0;
+}
 
 namespace {
 
@@ -44,6 +57,83 @@ std::string text_at(const nlohmann::json& json, const char* field, const std::st
   return *found;
 }
 
+nlohmann::ordered_json to_json(const SpecialTokens& special) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [name, member] : kSpecialTokens)
+    if (special.*member != kNoToken) json[std::string(name)] = special.*member;
+  return json;
+}
+
+nlohmann::ordered_json to_json(const RecordInfo& records) {
+  nlohmann::ordered_json json = {{"task", name_in(kTaskKindNames, records.task)},
+                                 {"parts", records.parts},
+                                 {"labels_per_record", records.labels_per_record}};
+  if (!records.label_names.empty()) json["label_names"] = records.label_names;
+  if (records.labels_per_record > 0) json["labels_xxh3"] = records.labels_xxh3;
+  return json;
+}
+
+SpecialTokens special_at(const nlohmann::json& json, std::int64_t vocabulary,
+                         const std::string& name) {
+  SpecialTokens special;
+  const auto found = json.find("special");
+  if (found == json.end()) return special;
+  if (!found->is_object()) throw FileError(name, "special", "not an object", kPrepareOrDelete);
+  for (const auto& [token, member] : kSpecialTokens) {
+    const std::string key(token);
+    if (!found->contains(key)) continue;
+    const std::uint64_t id = number_at(*found, key.c_str(), name);
+    if (id >= static_cast<std::uint64_t>(vocabulary))
+      throw FileError(name, "special." + key,
+                      fmt::format("{} is outside the vocabulary of {}", id, vocabulary),
+                      kPrepareOrDelete);
+    special.*member = static_cast<std::int32_t>(id);
+  }
+  return special;
+}
+
+bool has_parts(TaskKind task, std::uint64_t parts) {
+  if (task == TaskKind::masked) return parts == 0;
+  if (task == TaskKind::classify || task == TaskKind::regress) return parts == 1 || parts == 2;
+  return parts == 2;
+}
+
+std::vector<std::string> names_at(const nlohmann::json& json, const std::string& name) {
+  std::vector<std::string> names;
+  const auto found = json.find("label_names");
+  const bool is_list = found != json.end() && found->is_array() && !found->empty();
+  for (const auto& one : is_list ? *found : nlohmann::json::array()) {
+    if (!one.is_string()) throw FileError(name, "label_names", "not all texts", kPrepareOrDelete);
+    names.push_back(one);
+  }
+  if (names.empty())
+    throw FileError(name, "label_names", "missing, or not a list of texts", kPrepareOrDelete);
+  return names;
+}
+
+std::optional<RecordInfo> records_at(const nlohmann::json& json, const std::string& name) {
+  const auto found = json.find("records");
+  if (found == json.end()) return {};
+  if (!found->is_object()) throw FileError(name, "records", "not an object", kPrepareOrDelete);
+  const std::string text = text_at(*found, "task", name);
+  const std::optional<TaskKind> task = value_in(kTaskKindNames, text);
+  if (!task || *task == TaskKind::causal)
+    throw FileError(name, "records.task", fmt::format("\"{}\" is not known", printable(text)),
+                    "a newer laconic may have written it");
+  RecordInfo records{.task = *task};
+  const std::uint64_t parts = number_at(*found, "parts", name);
+  const std::uint64_t labels = number_at(*found, "labels_per_record", name);
+  if (!has_parts(*task, parts) || labels != static_cast<std::uint64_t>(labels_per_record(*task)))
+    throw FileError(name, "records",
+                    fmt::format("{} parts and {} labels are not what {} has", parts, labels, text),
+                    kPrepareOrDelete);
+  records.parts = static_cast<std::int64_t>(parts);
+  records.labels_per_record = static_cast<std::int64_t>(labels);
+  if (*task == TaskKind::classify) records.label_names = names_at(*found, name);
+  if (labels > 0) records.labels_xxh3 = text_at(*found, "labels_xxh3", name);
+  return records;
+}
+
 }  // namespace
 
 std::string to_text(const Sidecar& sidecar) {
@@ -55,6 +145,8 @@ std::string to_text(const Sidecar& sidecar) {
                                  {"bytes", sidecar.bytes},
                                  {"bin_xxh3", sidecar.bin_xxh3}};
   if (sidecar.prompts > 0) json["prompts"] = sidecar.prompts;
+  if (sidecar.special != SpecialTokens{}) json["special"] = to_json(sidecar.special);
+  if (sidecar.records) json["records"] = to_json(*sidecar.records);
   return json.dump(2) + "\n";
 }
 
@@ -72,6 +164,8 @@ Sidecar parse_sidecar(std::string_view text, const std::string& name) {
   sidecar.bytes = number_at(json, "bytes", name);
   sidecar.bin_xxh3 = text_at(json, "bin_xxh3", name);
   if (json.contains("prompts")) sidecar.prompts = number_at(json, "prompts", name);
+  sidecar.special = special_at(json, sidecar.vocabulary, name);
+  sidecar.records = records_at(json, name);
   return sidecar;
 }
 
@@ -91,10 +185,16 @@ void verify_dataset(const std::string& prefix) {
     throw FileError(prefix + ".json", "tokens",
                     fmt::format("{}, but the .bin file has {}", sidecar->tokens, dataset.tokens()),
                     "prepare the data again");
-  if (const std::string sum = checksum_of_file(prefix + ".bin"); sum != sidecar->bin_xxh3)
-    throw FileError(prefix + ".bin", "xxh3",
-                    fmt::format("{}, should be {}: the file is damaged", sum, sidecar->bin_xxh3),
-                    "prepare the data again");
+  const auto verify_file = [&](const std::string& path, const std::string& expected) {
+    const std::string sum = checksum_of_file(path);
+    if (sum != expected)
+      throw FileError(path, "xxh3",
+                      fmt::format("{}, should be {}: the file is damaged", sum, expected),
+                      "prepare the data again");
+  };
+  verify_file(prefix + ".bin", sidecar->bin_xxh3);
+  if (sidecar->records && sidecar->records->labels_per_record > 0)
+    verify_file(prefix + ".labels", sidecar->records->labels_xxh3);
 }
 
 }  // namespace laconic

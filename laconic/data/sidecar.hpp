@@ -8,10 +8,26 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "laconic/base/task_kind.hpp"
+#include "laconic/data/token_set.hpp"
 
 namespace laconic {
 
 inline constexpr std::int32_t kMostVocabulary = 1 << 24;
+
+// What a document is where it is no plain text: a record of a task, its sequences being the parts.
+struct RecordInfo {
+  TaskKind task = TaskKind::classify;         // not causal
+  std::int64_t parts = 1;                     // sequences of a record; 0: any number, sentences
+  std::int64_t labels_per_record = 0;         // numbers in PREFIX.labels, f64
+  std::vector<std::string> label_names = {};  // classify: by class
+  std::string labels_xxh3 = {};               // checksum of PREFIX.labels, where there are labels
+  bool operator==(const RecordInfo&) const = default;
+};
+
+std::int64_t labels_per_record(TaskKind task);
 
 struct Sidecar {
   std::string tokeniser;        // TokeniserKind as text
@@ -23,6 +39,8 @@ struct Sidecar {
   // Documents whose first sequence is a prompt and whose last is its completion; 0: sequences mean
   // nothing.
   std::uint64_t prompts = 0;
+  SpecialTokens special = {};
+  std::optional<RecordInfo> records = {};  // none: documents are text
   bool operator==(const Sidecar&) const = default;
 };
 
@@ -33,7 +51,7 @@ Sidecar parse_sidecar(std::string_view text, const std::string& name);
 // Empty when PREFIX.json does not exist.
 std::optional<Sidecar> read_sidecar(const std::string& prefix);
 
-// Reads all of PREFIX: the index, and against the sidecar the number of tokens and the checksum.
+// Reads all of PREFIX: the index, and against the sidecar the number of tokens and the checksums.
 // Throws FileError at the first thing that does not agree, or when there is no sidecar.
 void verify_dataset(const std::string& prefix);
 

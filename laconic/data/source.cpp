@@ -123,6 +123,12 @@ void visit_json(const SourceText& source, const std::string& key, const Visit& v
   }
 }
 
+// A record as a document, which keeps it.
+void visit_record(Record&& record, const Visit& visit) {
+  const auto kept = std::make_shared<const Record>(std::move(record));
+  visit({.text = kept->parts.front(), .owner = kept, .record = kept.get()});
+}
+
 }  // namespace
 
 std::string_view to_text(DocumentSplit split) {
@@ -170,7 +176,26 @@ bool is_json_lines(const std::string& path, const SourceOptions& options) {
   return plain_name(path).extension() == ".jsonl";
 }
 
+RecordFormat record_format(const std::string& path, const SourceOptions& options) {
+  switch (options.format) {
+    case SourceFormat::by_name: break;
+    case SourceFormat::text: return RecordFormat::text;
+    case SourceFormat::json_lines: return RecordFormat::json_lines;
+    case SourceFormat::tsv: return RecordFormat::tsv;
+    case SourceFormat::csv: return RecordFormat::csv;
+  }
+  return record_format_of(plain_name(path), options.records.value_or(RecordOptions()));
+}
+
+void for_each_line_pair(const SourceText& source, const SourceText& target, const Visit& visit) {
+  for_each_line_pair(source.text, source.name, target.text, target.name,
+                     [&](Record&& record) { visit_record(std::move(record), visit); });
+}
+
 void for_each_document(const SourceText& source, const SourceOptions& options, const Visit& visit) {
+  if (options.records)
+    return for_each_record(source.text, source.name, source.record_format, *options.records,
+                           [&](Record&& record) { visit_record(std::move(record), visit); });
   if (source.is_json_lines) return visit_json(source, options.json_key, visit);
   std::string_view rest = source.text;
   switch (options.documents) {
@@ -193,7 +218,8 @@ void for_each_document(const std::string& path, const SourceOptions& options, co
   for_each_document({.name = path,
                      .text = file->text(),
                      .owner = file,
-                     .is_json_lines = is_json_lines(path, options)},
+                     .is_json_lines = is_json_lines(path, options),
+                     .record_format = record_format(path, options)},
                     options, visit);
 }
 

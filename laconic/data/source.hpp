@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "laconic/base/problem.hpp"
+#include "laconic/data/record_source.hpp"
 
 namespace laconic {
 
@@ -22,18 +23,21 @@ enum class DocumentSplit { file, line, paragraph };
 std::string_view to_text(DocumentSplit split);
 std::optional<DocumentSplit> parse_document_split(std::string_view text);
 
-enum class SourceFormat { by_name, text, json_lines };
+enum class SourceFormat { by_name, text, json_lines, tsv, csv };
 
 struct SourceOptions {
   DocumentSplit documents = DocumentSplit::file;
   SourceFormat format = SourceFormat::by_name;
   std::string json_key = "text";
+  std::optional<RecordOptions> records = {};  // documents are records of a task; resolved
+  bool is_side_by_side = false;  // records: each two files belong together line by line
 };
 
 struct Document {
   std::string_view text;
   std::shared_ptr<const void> owner;  // keeps the text in memory
   std::size_t prompt_bytes = 0;       // of the text: a prompt, which the rest completes
+  const Record* record = nullptr;     // kept by the owner; its first part is the text
 };
 
 // The files behind the inputs, in order, "-" being standard input; pipes are fine too. A folder
@@ -45,6 +49,7 @@ std::vector<std::string> find_sources(const std::vector<std::string>& inputs, Pr
 // Whether the name says that the file is compressed: .gz, .zst or .xz.
 bool has_compressed_name(const std::string& path);
 bool is_json_lines(const std::string& path, const SourceOptions& options);
+RecordFormat record_format(const std::string& path, const SourceOptions& options);
 
 // A text in memory; `owner` keeps it there.
 struct SourceText {
@@ -52,11 +57,16 @@ struct SourceText {
   std::string_view text;
   std::shared_ptr<const void> owner;
   bool is_json_lines = false;
+  RecordFormat record_format = RecordFormat::text;  // where documents are records
 };
 
 // Calls `visit` for every document of the text, in order. Throws as below.
 void for_each_document(const SourceText& source, const SourceOptions& options,
                        const std::function<void(const Document&)>& visit);
+
+// Calls `visit` for every pair of lines as a record of two parts.
+void for_each_line_pair(const SourceText& source, const SourceText& target,
+                        const std::function<void(const Document&)>& visit);
 
 // Calls `visit` for every document of the file, in order. Throws SystemError, and FileError as
 // "path:line" for a line that parse_json refuses or that is without the text.

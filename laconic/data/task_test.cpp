@@ -12,6 +12,10 @@
 namespace laconic {
 namespace {
 
+std::shared_ptr<const IndexedDataset> open(const std::string& prefix) {
+  return std::make_shared<const IndexedDataset>(prefix);
+}
+
 TEST(Task, CausalAsksForTheNextTokenAtEveryPosition) {
   const TemporaryFolder folder;
   IndexedWriter writer(folder / "d", 300);
@@ -19,13 +23,13 @@ TEST(Task, CausalAsksForTheNextTokenAtEveryPosition) {
   writer.end_document();
   writer.sync("bytes", 0);
   writer.commit();
-  const WindowedDataset data(std::make_shared<const IndexedDataset>(folder / "d"), 3, 300);
+  const Dataset data = WindowedDataset(open(folder / "d"), 3, 300);
   const std::vector<FieldSpec> fields = fields_of(Causal{}, 3);
   EXPECT_EQ(fields, (std::vector<FieldSpec>{{"ids", {3}}, {"targets", {3}}}));
   EXPECT_EQ(predicted_field(Causal{}), "targets");
   std::vector<std::int64_t> ids(3), targets(3);
   const std::vector<std::span<std::int64_t>> rows = {ids, targets};
-  read_sample(Causal{}, data, 1, rows);
+  read_sample(Causal{}, data, {1}, rows);
   EXPECT_EQ(ids, (std::vector<std::int64_t>{13, 14, 15}));
   EXPECT_EQ(targets, (std::vector<std::int64_t>{14, 15, 16}));
 }
@@ -50,20 +54,20 @@ TEST(Task, CompletionAsksForTokensOfCompletionsAlone) {
   EXPECT_EQ(read_sidecar(folder / "d")->prompts, 3u);
   EXPECT_EQ(tokens->index().sequences(), 7u);
   EXPECT_EQ(tokens->index().documents(), 4u);
-  const WindowedDataset data(tokens, 3, 300, 0, true);
-  ASSERT_EQ(data.samples(), 3u);
+  const Dataset data = WindowedDataset(tokens, 3, 300, 0, true);
+  ASSERT_EQ(samples_in(data), 3u);
   constexpr std::int64_t no = kNoTarget;
   const std::vector<std::vector<std::int64_t>> expected = {
       {no, 12, 13}, {14, 15, 16}, {17, no, 19}};
   for (std::uint64_t sample = 0; sample < 3; ++sample) {
     std::vector<std::int64_t> ids(3), targets(3);
     const std::vector<std::span<std::int64_t>> rows = {ids, targets};
-    read_sample(Completion{}, data, sample, rows);
+    read_sample(Completion{}, data, {sample}, rows);
     EXPECT_EQ(targets, expected[sample]) << sample;
     EXPECT_EQ(ids[0], static_cast<std::int64_t>(10 + 3 * sample));
-    EXPECT_EQ(count_targets(Completion{}, data, sample, 3),
+    EXPECT_EQ(count_targets(Completion{}, data, {sample}, 3),
               3 - std::ranges::count(expected[sample], no));
-    EXPECT_EQ(count_targets(Causal{}, data, sample, 3), 3);
+    EXPECT_EQ(count_targets(Causal{}, data, {sample}, 3), 3);
   }
 }
 
@@ -71,17 +75,17 @@ TEST(Task, CompletionAsksForTokensOfCompletionsAlone) {
 TEST(Task, CountsTargetsAmongTheLastTokensOfOverlappingWindows) {
   const TemporaryFolder folder;
   write_pairs(folder / "d");
-  const WindowedDataset data(std::make_shared<const IndexedDataset>(folder / "d"), 3, 300, 1, true);
-  ASSERT_EQ(data.samples(), 7u);
-  for (std::uint64_t sample = 0; sample < data.samples(); ++sample) {
+  const Dataset data = WindowedDataset(open(folder / "d"), 3, 300, 1, true);
+  ASSERT_EQ(samples_in(data), 7u);
+  for (std::uint64_t sample = 0; sample < samples_in(data); ++sample) {
     std::vector<std::int64_t> ids(3), targets(3);
     const std::vector<std::span<std::int64_t>> rows = {ids, targets};
-    read_sample(Completion{}, data, sample, rows);
+    read_sample(Completion{}, data, {sample}, rows);
     EXPECT_EQ(ids[0], static_cast<std::int64_t>(10 + sample));
     for (const std::int64_t last : {1, 2, 3}) {
-      EXPECT_EQ(count_targets(Completion{}, data, sample, last),
+      EXPECT_EQ(count_targets(Completion{}, data, {sample}, last),
                 last - std::count(targets.end() - last, targets.end(), kNoTarget));
-      EXPECT_EQ(count_targets(Causal{}, data, sample, last), last);
+      EXPECT_EQ(count_targets(Causal{}, data, {sample}, last), last);
     }
   }
 }

@@ -8,9 +8,7 @@
 
 namespace laconic {
 
-namespace {
-
-void check_tokens(const IndexedDataset& tokens, std::int64_t vocabulary) {
+void check_vocabulary(const IndexedDataset& tokens, std::int64_t vocabulary) {
   const auto [least, greatest] = tokens.extent();
   if (least >= 0 && greatest < vocabulary) return;
   throw FileError(tokens.prefix() + ".bin", "tokens",
@@ -21,8 +19,6 @@ void check_tokens(const IndexedDataset& tokens, std::int64_t vocabulary) {
                               greatest + 1));
 }
 
-}  // namespace
-
 std::uint64_t sample_count(std::uint64_t tokens, std::uint64_t window) {
   return tokens == 0 ? 0 : (tokens - 1) / window;
 }
@@ -32,11 +28,13 @@ std::uint64_t sample_count(std::uint64_t tokens, std::uint64_t window, std::uint
 }
 
 WindowedDataset::WindowedDataset(std::shared_ptr<const IndexedDataset> tokens, std::uint64_t window,
-                                 std::int64_t vocabulary, std::uint64_t stride, bool has_prompts)
+                                 std::int64_t vocabulary, std::uint64_t stride, bool has_prompts,
+                                 const TokenSet& set)
     : tokens_(std::move(tokens)),
       window_(window),
       stride_(stride > 0 ? stride : window),
-      has_prompts_(has_prompts) {
+      has_prompts_(has_prompts),
+      set_(set) {
   if (window == 0) throw ConfigError("the window is 0 tokens long; the least is 1");
   if (stride_ > window)
     throw ConfigError(
@@ -47,7 +45,7 @@ WindowedDataset::WindowedDataset(std::shared_ptr<const IndexedDataset> tokens, s
   if (samples_ == 0)
     throw ConfigError(fmt::format("{} has {} tokens, but one sample of {} tokens needs {}",
                                   tokens_->prefix(), tokens_->tokens(), window, window + 1));
-  check_tokens(*tokens_, vocabulary);
+  check_vocabulary(*tokens_, vocabulary);
 }
 
 void WindowedDataset::read(std::uint64_t sample, std::span<std::int64_t> out) const {

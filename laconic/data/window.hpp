@@ -11,6 +11,7 @@
 #include <span>
 
 #include "laconic/data/indexed.hpp"
+#include "laconic/data/token_set.hpp"
 
 namespace laconic {
 
@@ -21,19 +22,25 @@ std::uint64_t sample_count(std::uint64_t tokens, std::uint64_t window);
 // are > 0.
 std::uint64_t sample_count(std::uint64_t tokens, std::uint64_t window, std::uint64_t stride);
 
+// Throws FileError when a token is not in [0, vocabulary). Reads all of them once.
+void check_vocabulary(const IndexedDataset& tokens, std::int64_t vocabulary);
+
 // Any number of threads may read at once.
 class WindowedDataset {
  public:
   // Reads all tokens once, to know that each is an index into the model's embedding.
-  // `stride` 0: the window. Throws ConfigError when there is not even one sample or when the stride
-  // is longer than the window, FileError when a token is not in [0, vocabulary).
+  // `stride` 0: the window. `set` is what the data's tokeniser knows, if anyone says. Throws
+  // ConfigError when there is not even one sample or when the stride is longer than the window,
+  // FileError when a token is not in [0, vocabulary).
   WindowedDataset(std::shared_ptr<const IndexedDataset> tokens, std::uint64_t window,
-                  std::int64_t vocabulary, std::uint64_t stride = 0, bool has_prompts = false);
+                  std::int64_t vocabulary, std::uint64_t stride = 0, bool has_prompts = false,
+                  const TokenSet& set = {});
 
   std::uint64_t samples() const { return samples_; }
   std::uint64_t window() const { return window_; }
   std::uint64_t stride() const { return stride_; }
   const IndexedDataset& tokens() const { return *tokens_; }
+  const TokenSet& set() const { return set_; }
   bool has_prompts() const { return has_prompts_; }  // documents are prompts and completions
 
   // Requires: sample < samples(), out.size() == window() + 1.
@@ -47,6 +54,7 @@ class WindowedDataset {
   std::uint64_t stride_;
   std::uint64_t samples_;
   bool has_prompts_;
+  TokenSet set_;
 };
 
 }  // namespace laconic

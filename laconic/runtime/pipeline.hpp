@@ -64,6 +64,7 @@ struct PipelineInput {
   Batch batch;
   Pass pass = {};
   std::vector<std::uint64_t> samples;
+  double weight = 1;  // a factor of the step's: below 1 where padding was cut off the mean's rows
 };
 
 struct PipelineStep {

@@ -44,7 +44,7 @@ void Pipeline::Walk::forward(const Action& a) {
   const PipelineInput& input = step.inputs[static_cast<std::size_t>(a.microbatch)];
   const Stopwatch watch;
   Seam output = stage.forward(a.microbatch, input.batch, input.pass, take(inputs, cell));
-  if (stage.is_last()) loss += step.weight * output[0].item<double>();
+  if (stage.is_last()) loss += step.weight * input.weight * output[0].item<double>();
   pipeline.times_.forward.add(watch.seconds());
   if (stage.is_last()) return;
   if (is_neighbour_here(a.stage + 1))
@@ -56,7 +56,8 @@ void Pipeline::Walk::forward(const Action& a) {
 Seam Pipeline::Walk::gradient_of_output(const Action& a) {
   if (a.stage + 1 < shape().stages) return take(above, {a.stage, a.microbatch});
   const at::Tensor& like = pipeline.weights_.parameters.front().value;
-  return {at::scalar_tensor(step.weight, like.options().requires_grad(false))};
+  const double weight = step.weight * step.inputs[static_cast<std::size_t>(a.microbatch)].weight;
+  return {at::scalar_tensor(weight, like.options().requires_grad(false))};
 }
 
 Stage::AfterBlock Pipeline::Walk::hook(bool completes_stage) {

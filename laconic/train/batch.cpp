@@ -3,22 +3,15 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "laconic/base/error.hpp"
-#include "laconic/data/sidecar.hpp"
+#include "laconic/data/tokeniser.hpp"
+#include "laconic/data/words.hpp"
 
 namespace laconic {
-
-WindowedDataset open_dataset(const std::string& prefix, std::int64_t context,
-                             std::int64_t vocabulary, std::int64_t stride) {
-  auto tokens = std::make_shared<IndexedDataset>(prefix);
-  const std::optional<Sidecar> sidecar = read_sidecar(prefix);
-  if (sidecar) verify_dataset(prefix);  // only we write check sums
-  return {std::move(tokens), static_cast<std::uint64_t>(context), vocabulary,
-          static_cast<std::uint64_t>(stride), sidecar && sidecar->prompts > 0};
-}
 
 SampleOrder sample_order(const RunConfig& config, std::uint64_t samples, std::int64_t position) {
   const SampleOrder order{static_cast<std::uint64_t>(config.run.seed), samples, config.data.shuffle,
@@ -43,31 +36,93 @@ std::vector<Key> dropout_keys(const RunConfig& config, std::int64_t step,
                                         : dropout_keys(seed, step, sample_ids);
 }
 
-Task task_of(const RunConfig& config, bool has_prompts) {
+SampleKind sample_kind_of(const RunConfig& config) {
+  return {config.task.kind, config.task.next_sentence};
+}
+
+namespace {
+
+Task task_with(const RunConfig& config, const TokenSet& set, bool has_prompts) {
+  const TaskSection& task = config.task;
+  const bool is_short = task.pad == Padding::longest;
+  switch (task.kind) {
+    case TaskKind::causal: break;
+    case TaskKind::masked:
+      return Masked{.special = set.special,
+                    .vocabulary = set.vocabulary,
+                    .seed = static_cast<std::uint64_t>(config.run.seed),
+                    .share = task.mask_share,
+                    .by_sample = task.masks == MaskDraws::sample,
+                    .has_next_sentence = task.next_sentence,
+                    .pads_to_longest = is_short};
+    case TaskKind::classify: return Classify{set.special, is_short};
+    case TaskKind::regress: return Regress{set.special, is_short};
+    case TaskKind::span: return AnswerSpan{set.special, is_short};
+    case TaskKind::translate: return Translate{set.special, is_short};
+  }
   if (has_prompts && config.data.mask_prompts) return Completion{};
   return Causal{};
 }
 
-Batch make_batch(const Task& task, const WindowedDataset& data,
-                 const std::vector<std::int64_t>& sample_ids, at::Device device) {
-  const std::vector<FieldSpec> fields = fields_of(task, static_cast<std::int64_t>(data.window()));
+}  // namespace
+
+Task task_of(const RunConfig& config, const Dataset& data) {
+  Task task = task_with(config, set_in(data), has_prompts(data));
+  if (auto* masked = std::get_if<Masked>(&task); masked && config.task.whole_words)
+    masked->continues = std::make_shared<const std::vector<bool>>(
+        continuing_tokens(tokeniser_folder_of(tokens_in(data).prefix())));
+  return task;
+}
+
+Task task_of(const RunConfig& config) {
+  return task_with(config, {}, false);
+}
+
+namespace {
+
+constexpr std::int64_t kTokenMultiple = 8;
+
+}  // namespace
+
+Batch make_batch(const Task& task, const Dataset& data, const std::vector<SampleAt>& samples,
+                 at::Device device) {
+  const std::vector<FieldSpec> fields = fields_of(task, tokens_per_sample(task, data));
   std::vector<at::Tensor> tensors;
   for (const FieldSpec& field : fields) {
-    std::vector<std::int64_t> sizes = {static_cast<std::int64_t>(sample_ids.size())};
+    std::vector<std::int64_t> sizes = {static_cast<std::int64_t>(samples.size())};
     sizes.insert(sizes.end(), field.per_sample.begin(), field.per_sample.end());
     tensors.push_back(at::empty(sizes, at::kLong));
   }
-  for (std::size_t s = 0; s < sample_ids.size(); ++s) {
+  std::vector<std::int64_t> longest(fields.size(), 0);
+  for (std::size_t s = 0; s < samples.size(); ++s) {
     std::vector<std::span<std::int64_t>> rows;
     for (const at::Tensor& tensor : tensors) {
-      const auto elements = static_cast<std::size_t>(tensor.numel()) / sample_ids.size();
+      const auto elements = static_cast<std::size_t>(tensor.numel()) / samples.size();
       rows.emplace_back(tensor.data_ptr<std::int64_t>() + s * elements, elements);
     }
-    read_sample(task, data, static_cast<std::uint64_t>(sample_ids[s]), rows);
+    read_sample(task, data, samples[s], rows);
+    if (pads_to_longest(task))
+      for (std::size_t f = 0; f < fields.size(); ++f)
+        longest[f] = std::max(longest[f], used_elements(task, f, rows));
   }
   Batch batch;
-  for (std::size_t f = 0; f < fields.size(); ++f) batch.add(fields[f].name, tensors[f].to(device));
+  for (std::size_t f = 0; f < fields.size(); ++f) {
+    at::Tensor field = tensors[f];
+    if (fields[f].is_real) field = field.view(at::kDouble);
+    if (pads_to_longest(task)) {
+      const std::int64_t size = (longest[f] + kTokenMultiple - 1) / kTokenMultiple * kTokenMultiple;
+      if (size < field.size(1)) field = field.narrow(1, 0, size).contiguous();
+    }
+    batch.add(fields[f].name, field.to(device));
+  }
   return batch;
+}
+
+Batch make_batch(const Task& task, const Dataset& data, const std::vector<std::int64_t>& sample_ids,
+                 at::Device device) {
+  std::vector<SampleAt> samples;
+  for (const std::int64_t id : sample_ids) samples.push_back({static_cast<std::uint64_t>(id), 0});
+  return make_batch(task, data, samples, device);
 }
 
 }  // namespace laconic

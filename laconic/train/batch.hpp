@@ -6,18 +6,12 @@
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
+#include "laconic/data/dataset.hpp"
 #include "laconic/data/sampler.hpp"
 #include "laconic/data/task.hpp"
-#include "laconic/data/window.hpp"
 #include "laconic/model/model.hpp"
 
 namespace laconic {
-
-// Opens PREFIX as windows of the model's context, `stride` tokens apart (0: as far as they are
-// long), and reads it all once: the check sum, where there is one, and that every token is in the
-// vocabulary. Throws ConfigError, FileError, SystemError.
-WindowedDataset open_dataset(const std::string& prefix, std::int64_t context,
-                             std::int64_t vocabulary, std::int64_t stride = 0);
 
 // The order in which a run at this position (of samples, since its start) takes them. Throws
 // ConfigError when its shards do not go with the data, or with where it stands.
@@ -27,12 +21,22 @@ SampleOrder sample_order(const RunConfig& config, std::uint64_t samples, std::in
 std::vector<Key> dropout_keys(const RunConfig& config, std::int64_t step,
                               const std::vector<std::int64_t>& sample_ids);
 
-// What the configuration asks of samples. `has_prompts` says whether the data tells prompts and
-// completions apart.
-Task task_of(const RunConfig& config, bool has_prompts = false);
+// How the configuration's samples are cut: what open_dataset() asks for.
+SampleKind sample_kind_of(const RunConfig& config);
 
-// These samples as the task sees them, on the device.
-Batch make_batch(const Task& task, const WindowedDataset& data,
-                 const std::vector<std::int64_t>& sample_ids, at::Device device);
+// What the configuration asks of these samples. Requires: opened with sample_kind_of(config).
+// Throws ConfigError, FileError where words cannot be told.
+Task task_of(const RunConfig& config, const Dataset& data);
+// The same without data: good for fields_of() and the like, not for reading samples.
+Task task_of(const RunConfig& config);
+
+// These samples as the task sees them, on the device. With pads_to_longest(task) the fields that
+// are padded end where the longest of these samples does, at a multiple of 8 tokens or at the
+// context.
+Batch make_batch(const Task& task, const Dataset& data, const std::vector<SampleAt>& samples,
+                 at::Device device);
+// Their first epoch.
+Batch make_batch(const Task& task, const Dataset& data, const std::vector<std::int64_t>& sample_ids,
+                 at::Device device);
 
 }  // namespace laconic

@@ -102,11 +102,13 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
     if (!goes_on)
       common.decisions = decide_pipeline(config, family, options.link, tensor_options(config));
     const auto context = static_cast<std::uint64_t>(config.model.context);
+    const std::uint64_t samples =
+        data.records > 0 ? data.records : sample_count(data.tokens, context);
     common.estimate = estimate_run({.config = config,
                                     .spec = model_spec(family, config.model.context),
                                     .decisions = common.decisions,
                                     .link = options.link,
-                                    .samples = sample_count(data.tokens, context),
+                                    .samples = samples,
                                     .ranks = facts});
     refuse(check_memory(common.estimate));
     return held_here(config, common.decisions, world);

@@ -49,13 +49,18 @@ std::int64_t count_bytes(const at::Tensor& targets,
   return bytes;
 }
 
+// Whether the loss is about text as a whole, so that bits per byte mean something.
+bool is_text(const Task& task) {
+  return std::holds_alternative<Causal>(task) || std::holds_alternative<Completion>(task);
+}
+
 // What one batch adds.
 struct BatchSum {
   double nats = 0;
   std::int64_t bytes = 0;  // -1: not known
 };
 
-// Samples [first, end), of which the last `scored` tokens each count.
+// Samples [first, end), of which the last `scored` tokens each count; 0: all.
 struct BatchRange {
   std::int64_t first = 0;
   std::int64_t end = 0;
@@ -64,27 +69,28 @@ struct BatchRange {
 
 // All batches, in order. Only the first window may count for more than the others do; it is then a
 // batch of its own.
-std::vector<BatchRange> list_batches(const WindowedDataset& data, std::int64_t samples,
+std::vector<BatchRange> list_batches(const Dataset& data, std::int64_t samples,
                                      std::int64_t batch) {
-  const auto window = static_cast<std::int64_t>(data.window());
-  const auto stride = static_cast<std::int64_t>(data.stride());
+  const auto* windows = std::get_if<WindowedDataset>(&data);
+  const bool overlaps = windows != nullptr && windows->stride() < windows->window();
+  const auto scored = overlaps ? static_cast<std::int64_t>(windows->stride()) : 0;
   std::vector<BatchRange> batches;
   std::int64_t first = 0;
-  if (stride < window) {
-    batches.push_back({0, 1, window});
+  if (overlaps) {
+    batches.push_back({0, 1, 0});
     first = 1;
   }
   for (; first < samples; first += batch)
-    batches.push_back({first, std::min(first + batch, samples), stride});
+    batches.push_back({first, std::min(first + batch, samples), scored});
   return batches;
 }
 
-Batch read_batch(const WindowedDataset& data, const EvaluationSpec& spec, const BatchRange& range) {
+Batch read_batch(const Dataset& data, const EvaluationSpec& spec, const BatchRange& range) {
   std::vector<std::int64_t> ids;
   for (std::int64_t s = range.first; s < range.end; ++s) ids.push_back(s);
   const Batch whole = make_batch(spec.task, data, ids, spec.device);
-  const auto window = static_cast<std::int64_t>(data.window());
-  if (range.scored == window) return whole;
+  if (range.scored == 0) return whole;
+  const std::int64_t window = tokens_per_sample(spec.task, data);
   Batch batch;
   for (const FieldSpec& field : fields_of(spec.task, window))
     batch.add(field.name,
@@ -94,13 +100,13 @@ Batch read_batch(const WindowedDataset& data, const EvaluationSpec& spec, const 
   return batch;
 }
 
-BatchSum evaluate_batch(const ForwardLoss& loss, const WindowedDataset& data,
-                        const EvaluationSpec& spec, const BatchRange& range, std::uint64_t number) {
+BatchSum evaluate_batch(const ForwardLoss& loss, const Dataset& data, const EvaluationSpec& spec,
+                        const BatchRange& range, std::uint64_t number) {
   const Batch batch = read_batch(data, spec, range);
   const at::Tensor& predicted = batch[predicted_field(spec.task)];
   const std::vector<std::int32_t>& table = spec.bytes_of_token;
   return {.nats = loss(batch, number) * static_cast<double>(predicted.numel()),
-          .bytes = table.empty() ? -1 : count_bytes(predicted, table)};
+          .bytes = table.empty() || !is_text(spec.task) ? -1 : count_bytes(predicted, table)};
 }
 
 // What all replicas found, in the order of the batches: replica d has made batches d, d + dp, ...
@@ -126,11 +132,11 @@ std::vector<BatchSum> in_order(World& world, const std::vector<BatchSum>& mine) 
 
 }  // namespace
 
-Evaluation evaluate(const ForwardLoss& loss, const WindowedDataset& data,
-                    const EvaluationSpec& spec, World& world) {
+Evaluation evaluate(const ForwardLoss& loss, const Dataset& data, const EvaluationSpec& spec,
+                    World& world) {
   const Stopwatch watch;
   Evaluation result;
-  const auto available = static_cast<std::int64_t>(data.samples());
+  const auto available = static_cast<std::int64_t>(samples_in(data));
   result.samples = spec.samples > 0 ? std::min(spec.samples, available) : available;
   const std::vector<BatchRange> batches = list_batches(data, result.samples, spec.batch);
   const auto replicas = static_cast<std::size_t>(world.mesh().dp);
@@ -143,14 +149,16 @@ Evaluation evaluate(const ForwardLoss& loss, const WindowedDataset& data,
     nats += sum.nats;
     bytes = bytes < 0 || sum.bytes < 0 ? -1 : bytes + sum.bytes;
   }
+  const std::int64_t tokens = tokens_per_sample(spec.task, data);
   for (const BatchRange& b : batches)
     for (std::int64_t s = b.first; s < b.end; ++s)
-      result.tokens += count_targets(spec.task, data, static_cast<std::uint64_t>(s), b.scored);
+      result.tokens += count_targets(spec.task, data, {static_cast<std::uint64_t>(s)},
+                                     b.scored > 0 ? b.scored : tokens);
   if (result.tokens == 0)
     throw ConfigError(
-        fmt::format("none of the {} samples of {} that are evaluated has a token of a "
-                    "completion: take more of them",
-                    result.samples, data.tokens().prefix()));
+        fmt::format("none of the {} samples of {} that are evaluated has a target (a token of a "
+                    "completion, a hidden token, an answer): take more of them",
+                    result.samples, tokens_in(data).prefix()));
   result.loss = nats / static_cast<double>(result.tokens);
   if (bytes > 0) result.bits_per_byte = nats / std::numbers::ln2 / static_cast<double>(bytes);
   result.seconds = watch.seconds();

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "laconic/data/task.hpp"
-#include "laconic/data/window.hpp"
 #include "laconic/model/model.hpp"
 #include "laconic/world/world.hpp"
 
@@ -44,7 +43,7 @@ struct EvaluationSpec {
   at::Device device = at::kCPU;
   const std::vector<std::int32_t>& bytes_of_token;
 };
-Evaluation evaluate(const ForwardLoss& loss, const WindowedDataset& data,
-                    const EvaluationSpec& spec, World& world);
+Evaluation evaluate(const ForwardLoss& loss, const Dataset& data, const EvaluationSpec& spec,
+                    World& world);
 
 }  // namespace laconic

@@ -40,11 +40,11 @@ class Introduction {
         human_count(static_cast<double>(parameter_count(start_.weights.spec))),
         name_in(kRunDtypeNames, config_.run.dtype), name_in(kDeviceNames, config_.run.device)));
     const double epochs = static_cast<double>(config_.train.steps * config_.train.batch) /
-                          static_cast<double>(data_.samples());
+                          static_cast<double>(samples_in(data_));
     lines_.push_back(
         fmt::format("data: {} tokens, {} samples; {} steps of {} are {:.2f} epochs; {} threads",
-                    with_commas(static_cast<std::int64_t>(data_.tokens().tokens())),
-                    with_commas(static_cast<std::int64_t>(data_.samples())), config_.train.steps,
+                    with_commas(static_cast<std::int64_t>(tokens_in(data_).tokens())),
+                    with_commas(static_cast<std::int64_t>(samples_in(data_))), config_.train.steps,
                     config_.train.batch, epochs, at::get_num_threads()));
     if (!world_.is_alone())
       lines_.push_back(fmt::format("mesh: {}; {} samples a replica and step{}; over {}",
@@ -88,7 +88,7 @@ class Introduction {
     const auto* delta = std::get_if<Delta>(&link.memory);
     if (delta == nullptr) return;
     const auto replicas = static_cast<std::uint64_t>(config_.mesh.dp);
-    const std::uint64_t samples = (data_.samples() + replicas - 1) / replicas;
+    const std::uint64_t samples = (samples_in(data_) + replicas - 1) / replicas;
     const std::uint64_t needed = reference_bytes(link, boundary(), samples);
     const auto budget = static_cast<double>(delta->budget_bytes);
     const double room = budget == 0 ? 1 : budget / static_cast<double>(needed);
@@ -111,7 +111,7 @@ class Introduction {
   const RunConfig& config_;
   const CommonStart& common_;
   const Start& start_;
-  const WindowedDataset& data_;
+  const Dataset& data_;
   const PipelinePlan& pipeline_;
   World& world_;
   std::vector<std::string> lines_;

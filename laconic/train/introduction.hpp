@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "laconic/data/window.hpp"
+#include "laconic/data/dataset.hpp"
 #include "laconic/runtime/pipeline.hpp"
 #include "laconic/train/common_start.hpp"
 
@@ -14,7 +14,7 @@ namespace laconic {
 struct IntroducedRun {
   const RunConfig& config;
   const CommonStart& common;
-  const WindowedDataset& data;
+  const Dataset& data;
   const PipelinePlan& pipeline;
   World& world;
 };

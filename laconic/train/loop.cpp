@@ -43,6 +43,8 @@ DataFacts facts_of(const std::string& prefix) {
   const std::optional<Sidecar> sidecar = read_sidecar(prefix);
   DataFacts facts{.tokens = checked.tokens()};
   if (sidecar) facts.vocabulary = sidecar->vocabulary, facts.xxh3 = sidecar->bin_xxh3;
+  if (sidecar && sidecar->records && sidecar->records->parts > 0)
+    facts.records = checked.index().documents();
   return facts;
 }
 
@@ -58,12 +60,11 @@ class Run {
         data_(facts_of(config_.data.train)),
         common_(start_all_ranks(options, data_, world)),
         start_(common_.start),
-        train_(open_dataset(config_.data.train, config_.model.context,
-                            vocabulary_of(start_.weights.family))),
-        order_(sample_order(config_, train_.samples(), start_.state.position)) {
+        train_(open_data(config_.data.train)),
+        order_(sample_order(config_, samples_in(train_), start_.state.position)),
+        task_(task_of(config_, train_)) {
     if (!config_.data.valid.empty()) {
-      valid_.emplace(open_dataset(config_.data.valid, config_.model.context,
-                                  vocabulary_of(start_.weights.family)));
+      valid_.emplace(open_data(config_.data.valid));
       token_bytes_ = token_bytes(config_.data.valid);
     }
     require_equal_models(start_.weights, world_, start_.state.step);
@@ -94,6 +95,7 @@ class Run {
         .config = config_,
         .data = train_,
         .order = order_,
+        .task = task_,
         .trace = reports_->trace(),
         .member = world_.dp_member(),
         .stop_signal = stop_signal_,
@@ -121,7 +123,7 @@ class Run {
       summary_.overrides.emplace_back(name_of(traffic), to_text(codec_override));
     reports_->finish();
     summary_.step = start_.state.step;
-    summary_.all_tokens = start_.state.position * static_cast<std::int64_t>(train_.window());
+    summary_.all_tokens = start_.state.position * tokens_per_sample(task_, train_);
     summary_.estimate = common_.estimate;
     summary_.validation = start_.state.validation;
     summary_.skipped = start_.state.skipped;
@@ -131,6 +133,11 @@ class Run {
   }
 
  private:
+  Dataset open_data(const std::string& prefix) const {
+    return open_dataset(prefix, config_.model.context, vocabulary_of(start_.weights.family), 0,
+                        sample_kind_of(config_));
+  }
+
   void prepare_folder() {
     fs::create_directories(checkpoints_folder(config_));
     write_atomically(config_.run.folder + "/config.toml", to_toml(config_, true));
@@ -258,7 +265,7 @@ class Run {
         evaluate([&](const Batch& batch,
                      std::uint64_t number) { return pipeline_->evaluate(batch, number); },
                  *valid_,
-                 {.task = task_of(config_, valid_->has_prompts()),
+                 {.task = task_of(config_, *valid_),
                   .samples = config_.evaluate.samples,
                   .batch = config_.microbatch_size(),
                   .device = start_.weights.device(),
@@ -342,9 +349,10 @@ class Run {
   DataFacts data_;
   CommonStart common_;
   Start& start_;
-  WindowedDataset train_;
+  Dataset train_;
   SampleOrder order_;
-  std::optional<WindowedDataset> valid_;
+  Task task_;
+  std::optional<Dataset> valid_;
   std::vector<std::int32_t> token_bytes_;
   std::unique_ptr<UpdateRule> rule_;
   FolderFacts facts_;

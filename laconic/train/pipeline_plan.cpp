@@ -1,7 +1,9 @@
 #include "laconic/train/pipeline_plan.hpp"
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -265,12 +267,21 @@ std::vector<std::int64_t> blocks_of_each_kind(const ModelSpec& spec) {
   return first;
 }
 
+// Token ids; whole lengths; and 0, which is a class, a type and a position in every model.
+at::Tensor random_field(const FieldSpec& field, const std::vector<std::int64_t>& sizes,
+                        const Family& family, const RunConfig& config) {
+  if (field.name.ends_with("length")) return at::full(sizes, config.model.context, at::kLong);
+  if (field.per_sample[0] == 1 || field.name == "types")
+    return at::zeros(sizes, field.is_real ? at::kDouble : at::kLong);
+  return at::randint(0, vocabulary_of(family), sizes, at::kLong);
+}
+
 Batch random_batch(const RunConfig& config, const Family& family, at::Device device) {
   Batch batch;
   for (const FieldSpec& field : fields_of(task_of(config), config.model.context)) {
     std::vector<std::int64_t> sizes = {config.microbatch_size()};
     sizes.insert(sizes.end(), field.per_sample.begin(), field.per_sample.end());
-    batch.add(field.name, at::randint(0, vocabulary_of(family), sizes, at::kLong).to(device));
+    batch.add(field.name, random_field(field, sizes, family, config).to(device));
   }
   return batch;
 }

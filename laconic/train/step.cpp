@@ -17,43 +17,59 @@ namespace {
 constexpr std::int64_t kMostSkipsInARow = 10;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
+SampleAt sample_of(const StepPlan& plan, std::int64_t position) {
+  const auto p = static_cast<std::uint64_t>(position);
+  return {sample_at(plan.order, p), epoch_of(plan.order, p)};
+}
+
 // The samples of microbatch `number` of this rank, in the step that begins at `position`.
-std::vector<std::int64_t> ids_of(const StepPlan& plan, std::int64_t position, std::int64_t number) {
+std::vector<SampleAt> samples_of(const StepPlan& plan, std::int64_t position, std::int64_t number) {
   const std::int64_t micro = plan.config.microbatch_size();
   const std::int64_t begin = position + plan.member * plan.config.local_batch() + number * micro;
-  std::vector<std::int64_t> ids;
-  for (std::int64_t s = 0; s < micro; ++s)
-    ids.push_back(
-        static_cast<std::int64_t>(sample_at(plan.order, static_cast<std::uint64_t>(begin + s))));
+  std::vector<SampleAt> samples;
+  for (std::int64_t s = begin; s < begin + micro; ++s) samples.push_back(sample_of(plan, s));
+  return samples;
+}
+
+std::vector<std::uint64_t> ids_of(const std::vector<SampleAt>& samples) {
+  std::vector<std::uint64_t> ids;
+  for (const SampleAt& at : samples) ids.push_back(at.sample);
   return ids;
+}
+
+// Elements of a sample that the loss is a mean over.
+std::int64_t rows_of(const StepPlan& plan) {
+  return rows_per_sample(plan.task, tokens_per_sample(plan.task, plan.data));
 }
 
 PipelineInput input_of(const StepPlan& plan, const Weights& weights, const TrainState& state,
                        std::int64_t number) {
-  const std::vector<std::int64_t> ids = ids_of(plan, state.position, number);
-  const Task task = task_of(plan.config, plan.data.has_prompts());
-  PipelineInput input{.batch = make_batch(task, plan.data, ids, weights.device()),
+  const std::vector<SampleAt> samples = samples_of(plan, state.position, number);
+  const std::vector<std::uint64_t> ids = ids_of(samples);
+  PipelineInput input{.batch = make_batch(plan.task, plan.data, samples, weights.device()),
                       .pass = {.dropout = plan.config.model.dropout},
-                      .samples = {ids.begin(), ids.end()}};
-  if (input.pass.dropout > 0) input.pass.sample_keys = dropout_keys(plan.config, state.step, ids);
+                      .samples = ids};
+  if (input.pass.dropout > 0)
+    input.pass.sample_keys = dropout_keys(plan.config, state.step, {ids.begin(), ids.end()});
+  const double rows = static_cast<double>(input.batch[predicted_field(plan.task)].numel());
+  input.weight = rows / static_cast<double>(plan.config.microbatch_size() * rows_of(plan));
   return input;
 }
 
 // What the mean loss of a microbatch counts in the step's, which is a mean over `samples` samples:
-// of all ranks, or of this one. With prompts it is over their targets, so that every target of the
-// step counts the same, whichever microbatch or rank it is in; without any it is 0.
+// of all ranks, or of this one. Where some rows have no target it is over those that have one, so
+// that every target of the step counts the same, whichever microbatch or rank it is in; without any
+// it is 0. What padding to the longest has cut off is the microbatch's own business (input_of).
 double weight_of(const StepPlan& plan, std::int64_t position, std::int64_t samples) {
   const auto micro = static_cast<double>(plan.config.microbatch_size());
-  const Task task = task_of(plan.config, plan.data.has_prompts());
-  if (std::holds_alternative<Causal>(task)) return micro / static_cast<double>(samples);
+  if (std::holds_alternative<Causal>(plan.task)) return micro / static_cast<double>(samples);
   const bool is_of_all = samples == plan.config.train.batch;
   const std::int64_t begin = position + (is_of_all ? 0 : plan.member * plan.config.local_batch());
   std::int64_t targets = 0;
   for (std::int64_t s = begin; s < begin + samples; ++s)
-    targets += count_targets(task, plan.data, sample_at(plan.order, static_cast<std::uint64_t>(s)),
-                             static_cast<std::int64_t>(plan.data.window()));
+    targets += count_targets(plan.task, plan.data, sample_of(plan, s), rows_of(plan));
   if (targets == 0) return 0;
-  return micro * static_cast<double>(plan.data.window()) / static_cast<double>(targets);
+  return micro * static_cast<double>(rows_of(plan)) / static_cast<double>(targets);
 }
 
 // This rank's share of the mean loss; gradients add up in the parameters, and leave block by block
@@ -67,8 +83,7 @@ double accumulate(const StepPlan& plan, Weights& weights, Pipeline& pipeline, Up
     for (std::int64_t m = 0; m < plan.config.microbatches(); ++m) {
       inputs.push_back(input_of(plan, weights, state, m));
       if (is_shadow) continue;  // the real step tells what comes next
-      const auto ids = ids_of(plan, state.position + plan.config.train.batch, m);
-      next.emplace_back(ids.begin(), ids.end());
+      next.push_back(ids_of(samples_of(plan, state.position + plan.config.train.batch, m)));
     }
   }
   return pipeline.run({.step = static_cast<std::uint64_t>(state.step),
@@ -121,7 +136,7 @@ StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline
   const TrainSection& train = plan.config.train;
 
   StepReport report{.step = state.step + 1,
-                    .tokens = train.batch * static_cast<std::int64_t>(plan.data.window())};
+                    .tokens = train.batch * tokens_per_sample(plan.task, plan.data)};
   rule.begin(state.step);
   double loss = accumulate(plan, weights, pipeline, rule, state, trace);
   if (plan.is_spoiled && plan.is_spoiled(state.step)) loss = kNan;

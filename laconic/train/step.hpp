@@ -22,8 +22,9 @@
 
 #include "laconic/checkpoint/checkpoint.hpp"
 #include "laconic/config/run_config.hpp"
+#include "laconic/data/dataset.hpp"
 #include "laconic/data/sampler.hpp"
-#include "laconic/data/window.hpp"
+#include "laconic/data/task.hpp"
 #include "laconic/model/model.hpp"
 #include "laconic/runtime/pipeline.hpp"
 #include "laconic/steer/shadow.hpp"
@@ -48,8 +49,9 @@ struct StepReport {
 // What a step reads and never changes.
 struct StepPlan {
   const RunConfig& config;
-  const WindowedDataset& data;
+  const Dataset& data;
   SampleOrder order;
+  Task task;
   Trace* trace = nullptr;
   int member = 0;                  // in the dp group: which share of each batch is ours
   int (*stop_signal)() = nullptr;  // not 0: a signal

@@ -84,8 +84,8 @@ class DataParallel : public testing::Test {
   // The same run in one process, rank after rank, with gradients summed by `reduce`.
   static std::vector<at::Tensor> model_of(const RunConfig& c, const Reduce& reduce) {
     Start start = start_run(c, {.resume = "none", .follows = true}, {257, ""});
-    const WindowedDataset data = open_dataset(c.data.train, c.model.context, 257);
-    const SampleOrder order = sample_order(c, data.samples(), 0);
+    const Dataset data = open_dataset(c.data.train, c.model.context, 257);
+    const SampleOrder order = sample_order(c, samples_in(data), 0);
     std::vector<FlatBlocks> by_rank;
     for (std::int64_t r = 0; r < c.mesh.dp; ++r) by_rank.emplace_back(start.weights);
     for (std::int64_t step = 0; step < c.train.steps; ++step) {
@@ -111,7 +111,7 @@ class DataParallel : public testing::Test {
     return values;
   }
 
-  static void accumulate(const RunConfig& c, Weights& weights, const WindowedDataset& data,
+  static void accumulate(const RunConfig& c, Weights& weights, const Dataset& data,
                          const SampleOrder& order, std::int64_t step, std::int64_t rank) {
     const std::int64_t micro = c.microbatch_size();
     const double weight = static_cast<double>(micro) / static_cast<double>(c.train.batch);

@@ -40,7 +40,7 @@ using Watch = std::function<void(const Passage&)>;
 
 class LossyModel {
  public:
-  LossyModel(const RunConfig& config, const WindowedDataset& data, Watch watch = {})
+  LossyModel(const RunConfig& config, const Dataset& data, Watch watch = {})
       : config_(config),
         data_(data),
         watch_(std::move(watch)),
@@ -161,7 +161,7 @@ class LossyModel {
   // Returns the loss of the microbatch.
   double pass(std::int64_t step, std::int64_t microbatch) {
     const std::int64_t micro = config_.microbatch_size();
-    const SampleOrder order = sample_order(config_, data_.samples(), 0);
+    const SampleOrder order = sample_order(config_, samples_in(data_), 0);
     std::vector<std::int64_t> ids;
     for (std::int64_t s = 0; s < micro; ++s)
       ids.push_back(static_cast<std::int64_t>(sample_at(
@@ -193,7 +193,7 @@ class LossyModel {
   }
 
   RunConfig config_;
-  const WindowedDataset& data_;
+  const Dataset& data_;
   Watch watch_;
   Start start_;
   PipelineDecisions decisions_;

@@ -50,8 +50,8 @@ class PipelineMemory : public PipelineParallel {
 
   // Takes all steps; the mean losses of the first and of the last.
   std::pair<double, double> walk(const RunConfig& c, const Watch& watch) {
-    const WindowedDataset data = open_dataset(c.data.train, c.model.context, 257);
-    EXPECT_EQ(data.samples(), static_cast<std::uint64_t>(kSamples));
+    const Dataset data = open_dataset(c.data.train, c.model.context, 257);
+    EXPECT_EQ(samples_in(data), static_cast<std::uint64_t>(kSamples));
     LossyModel model(c, data, watch);
     const double first = model.step(0);
     double last = first;

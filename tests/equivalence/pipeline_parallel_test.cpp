@@ -134,7 +134,7 @@ TEST_F(PipelineParallel, ALossyPipelineIsAModelOfTheSameLossInOneProcess) {
       c.pipeline.schedule = kind;
       set(c, lossy.sets);
       const TrainSummary together = run(c);
-      const WindowedDataset data = open_dataset(c.data.train, c.model.context, 257);
+      const Dataset data = open_dataset(c.data.train, c.model.context, 257);
       LossyModel model(c, data);
       for (std::int64_t step = 0; step < c.train.steps; ++step) model.step(step);
       expect_weights(c, together.checkpoint, model.weights());
@@ -194,7 +194,7 @@ TEST_F(PipelineParallel, ALossyPipelineThatIsSteeredIsThatModelToo) {
     set(c, lossy.sets);
     const auto changes = changes_of(lossy);
     const TrainSummary together = run(c, "none", changes);
-    const WindowedDataset data = open_dataset(c.data.train, c.model.context, 257);
+    const Dataset data = open_dataset(c.data.train, c.model.context, 257);
     LossyModel model(c, data);
     for (std::int64_t step = 0; step < c.train.steps; ++step) {
       if (const auto found = changes.find(step); found != changes.end())

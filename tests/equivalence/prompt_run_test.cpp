@@ -44,9 +44,9 @@ TEST_F(PromptRun, TheLossIsTheMeanOverTokensOfCompletions) {
   RunConfig c = config_of("one", 1);
   c.train.steps = 1;
   const TrainSummary summary = train({.config = c});
-  const WindowedDataset data = open_dataset(c.data.train, c.model.context, 257);
-  ASSERT_TRUE(data.has_prompts());
-  const SampleOrder order = sample_order(c, data.samples(), 0);
+  const Dataset data = open_dataset(c.data.train, c.model.context, 257);
+  ASSERT_TRUE(has_prompts(data));
+  const SampleOrder order = sample_order(c, samples_in(data), 0);
   std::vector<std::int64_t> ids;
   for (std::uint64_t s = 0; s < 16; ++s)
     ids.push_back(static_cast<std::int64_t>(sample_at(order, s)));
@@ -67,8 +67,7 @@ TEST_F(PromptRun, TheLossIsTheMeanOverTokensOfCompletions) {
   EXPECT_GT(count, 50);
   EXPECT_LT(count, targets.numel() - 50) << "there is something to leave out";
   EXPECT_NEAR(summary.loss, nats / static_cast<double>(count), 1e-12);
-  EXPECT_LT(summary.evaluation->tokens,
-            summary.evaluation->samples * static_cast<std::int64_t>(data.window()));
+  EXPECT_LT(summary.evaluation->tokens, summary.evaluation->samples * c.model.context);
 }
 
 TEST_F(PromptRun, AnyMeshAndAnyMicrobatchTrainTheSameModel) {
