@@ -88,9 +88,9 @@ class Parser {
     add_words(add_verb("prepare", "turn text into a dataset: PREFIX.bin and PREFIX.idx", prepare_),
               prepare_);
     add_words(add_verb("generate", "continue a text", generate_), generate_);
-    add_words(add_verb("evaluate", "loss, perplexity and bits per byte on a dataset", evaluate_),
-              evaluate_);
-    add_words(add_verb("export", "write a model as a Hugging Face GPT-2 folder", export_), export_);
+    add_words(add_verb("evaluate", "loss and metrics on a dataset", evaluate_), evaluate_);
+    add_words(add_verb("predict", "answer lines of JSON, one by one", predict_), predict_);
+    add_words(add_verb("export", "write a model as a Hugging Face folder", export_), export_);
   }
 
   void add_config_verbs() {
@@ -198,6 +198,7 @@ class Parser {
   PrepareCommand prepare_;
   GenerateCommand generate_;
   EvaluateCommand evaluate_;
+  PredictCommand predict_;
   ExportCommand export_;
   ConfigCommand check_, show_;
   CodecListCommand list_;

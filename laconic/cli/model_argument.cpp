@@ -96,7 +96,38 @@ void add_words(CLI::App& verb, EvaluateCommand& command) {
   verb.add_option("--batch", command.batch, "samples at a time")
       ->check(refuse_below_one)
       ->capture_default_str();
+  verb.add_option("--beam", command.beam, "translations: hypotheses kept; 1: greedy")
+      ->check(refuse_below_one)
+      ->capture_default_str();
   add_summary(verb, command.json);
+}
+
+void add_words(CLI::App& verb, PredictCommand& command) {
+  add_model(verb, command.model);
+  verb.add_option(
+          "--input", command.input,
+          "lines of JSON: {\"text\"}, {\"text\", \"pair\"} or {\"ids\", \"types\", \"mask\"}; "
+          "- is standard input")
+      ->required()
+      ->type_name("FILE");
+  verb.add_option("--tokeniser,--tokenizer", command.tokeniser,
+                  "folder or `bytes`; default: what lies beside the model")
+      ->type_name("bytes|FOLDER");
+  verb.add_option("--batch", command.batch, "lines at a time")
+      ->check(refuse_below_one)
+      ->capture_default_str();
+  verb.add_option("--best", command.best, "guesses for each hidden token")
+      ->check(refuse_below_one)
+      ->capture_default_str();
+  verb.add_option("--beam", command.beam, "translations: hypotheses kept; 1: greedy")
+      ->check(refuse_below_one)
+      ->capture_default_str();
+  verb.add_option("--length-penalty", command.length_penalty,
+                  "translations: log probability / length^PENALTY decides; 0: long ones lose")
+      ->check(refuse_negative)
+      ->capture_default_str();
+  verb.add_option("--json", command.json, "write answers here; default: standard output")
+      ->type_name("FILE");
 }
 
 void add_words(CLI::App& verb, ExportCommand& command) {

@@ -12,6 +12,7 @@ namespace laconic {
 
 void add_words(CLI::App& verb, GenerateCommand& command);
 void add_words(CLI::App& verb, EvaluateCommand& command);
+void add_words(CLI::App& verb, PredictCommand& command);
 void add_words(CLI::App& verb, ExportCommand& command);
 
 }  // namespace laconic

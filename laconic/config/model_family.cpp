@@ -73,7 +73,7 @@ Family family_of(const RunConfig& config, const DataSizes& sizes) {
                           .heads = m.heads,
                           .hidden = given_or(m.hidden, 4 * m.width),
                           .context = m.context,
-                          .target_context = given_or(m.target_context, m.context),
+                          .target_context = m.context,
                           .vocabulary = vocabulary,
                           .norm = m.norm,
                           .positions = m.positions,
@@ -86,6 +86,19 @@ Family family_of(const RunConfig& config, const DataSizes& sizes) {
 std::int64_t layers_between(const ModelSection& m) {
   if (m.kind != ModelKind::seq2seq) return m.layers;
   return m.layers + 1 + given_or(m.decoder_layers, m.layers);
+}
+
+TaskSection task_for(const Family& family) {
+  TaskSection task;
+  if (std::holds_alternative<Seq2SeqShape>(family)) task.kind = TaskKind::translate;
+  if (const auto* bert = std::get_if<BertShape>(&family)) {
+    task.next_sentence = bert->head == BertHead::pretraining;
+    task.kind = bert->head == BertHead::classify  ? TaskKind::classify
+                : bert->head == BertHead::regress ? TaskKind::regress
+                : bert->head == BertHead::span    ? TaskKind::span
+                                                  : TaskKind::masked;
+  }
+  return task;
 }
 
 Family with_head(const Family& family, const RunConfig& config, const DataSizes& sizes) {

@@ -20,6 +20,9 @@ Family family_of(const RunConfig& config, const DataSizes& sizes);
 // Blocks of that family between the first and the last (architecture/family.hpp).
 std::int64_t layers_between(const ModelSection& model);
 
+// What a model is asked by default: the other way round.
+TaskSection task_for(const Family& family);
+
 // The same model with the head that the task needs, for whoever begins from a BERT's folder.
 Family with_head(const Family& family, const RunConfig& config, const DataSizes& sizes);
 

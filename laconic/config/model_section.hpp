@@ -20,7 +20,6 @@ struct ModelSection {
   std::int64_t head_width = 0;
   std::int64_t hidden = 0;
   std::int64_t context = 128;
-  std::int64_t target_context = 0;
   std::int64_t vocabulary = 0;
   std::int64_t labels = 0;
   bool tied = false;
@@ -55,8 +54,8 @@ struct ModelSection {
     v("hidden", hidden,
       "width of the feed-forward part; 0: 4 width; llama: 8/3 of width, rounded up to a multiple "
       "of 64; a gpt's is 4 width");
-    v("context", context, "tokens per sample, and the longest position; seq2seq: of the source");
-    v("target_context", target_context, "seq2seq: tokens of what is written; 0: context");
+    v("context", context,
+      "tokens per sample, and the longest position; seq2seq: of source and target each");
     v("vocabulary", vocabulary, "token ids; 0: the tokeniser's size, from the data");
     v("labels", labels, "bert: classes to choose from; 0: from the data");
     v("tied", tied, "llama: the head uses the embedding's table (a gpt's always does)");

@@ -39,16 +39,6 @@ enum class Padding : std::uint8_t { context, longest };
 inline constexpr auto kPaddingNames =
     std::to_array<Named<Padding>>({{Padding::context, "context"}, {Padding::longest, "longest"}});
 
-// task.masks: what the draws of masks depend on
-enum class MaskDraws : std::uint8_t { epoch, sample };
-inline constexpr auto kMaskDrawsNames =
-    std::to_array<Named<MaskDraws>>({{MaskDraws::epoch, "epoch"}, {MaskDraws::sample, "sample"}});
-
-// task.pad: where the samples of a microbatch end
-enum class Padding : std::uint8_t { context, longest };
-inline constexpr auto kPaddingNames =
-    std::to_array<Named<Padding>>({{Padding::context, "context"}, {Padding::longest, "longest"}});
-
 // train.non_finite
 enum class NonFinite : std::uint8_t { stop, skip };
 inline constexpr auto kNonFiniteNames =

@@ -65,7 +65,6 @@ void refuse_keys_of_others(Checker& c, const ModelSection& m) {
       {"hidden", m.hidden != plain.hidden, {ModelKind::llama, ModelKind::bert, ModelKind::seq2seq}},
       {"labels", m.labels != plain.labels, {ModelKind::bert}},
       {"decoder_layers", m.decoder_layers != plain.decoder_layers, seq2seq},
-      {"target_context", m.target_context != plain.target_context, seq2seq},
       {"norm", m.norm != plain.norm, seq2seq},
       {"positions", m.positions != plain.positions, seq2seq},
       {"sharing", m.sharing != plain.sharing, seq2seq}};
@@ -92,8 +91,7 @@ void check_model(Checker& c, const RunConfig& config) {
                                    {"model.head_width", model.head_width},
                                    {"model.hidden", model.hidden},
                                    {"model.labels", model.labels},
-                                   {"model.decoder_layers", model.decoder_layers},
-                                   {"model.target_context", model.target_context}})
+                                   {"model.decoder_layers", model.decoder_layers}})
     c.at_least(key, value, 0);
   for (const auto& [key, value] : {std::pair{"model.layers", model.layers},
                                    {"model.width", model.width},
@@ -372,10 +370,16 @@ void check_local(Checker& c, const RunConfig& config) {
 void check_task(Checker& c, const RunConfig& config) {
   const TaskSection& t = config.task;
   const std::string kind(name_in(kTaskKindNames, t.kind));
-  c.require(t.kind == TaskKind::causal || config.model.kind != ModelKind::gpt, "task.kind",
-            fmt::format("kind = \"{}\" with model.kind = \"gpt\", which predicts the next token "
-                        "alone: set task.kind = \"causal\"",
-                        kind));
+  // With model.start the folder decides the kind of model, and this is for whoever reads it.
+  const bool is_translating = t.kind == TaskKind::translate, is_causal = t.kind == TaskKind::causal;
+  const ModelKind model = config.model.kind;
+  const bool is_possible = model == ModelKind::seq2seq ? is_translating
+                           : model == ModelKind::bert  ? !is_translating && !is_causal
+                                                       : is_causal;
+  c.require(is_possible || !config.model.start.empty(), "task.kind",
+            fmt::format("kind = \"{}\" is nothing that model.kind = \"{}\" does: gpt and llama do "
+                        "\"causal\", seq2seq does \"translate\", bert the others",
+                        kind, name_in(kModelKindNames, model)));
   c.require(t.mask_share > 0 && t.mask_share <= 1, "task.mask_share",
             fmt::format("mask_share = {} is not in (0, 1]", t.mask_share));
   c.in_range("task.label_smoothing", t.label_smoothing, 0, 1);

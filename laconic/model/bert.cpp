@@ -157,9 +157,10 @@ at::Tensor head_loss(const BertShape& shape, const Weights& weights, const at::T
   switch (shape.head) {
     case BertHead::masked: return masked_loss(shape, head, x, batch["targets"], pass);
     case BertHead::pretraining: {
+      const at::Tensor loss = masked_loss(shape, head, x, batch["targets"], pass);
+      if (pass.second_term == 0) return loss;
       const at::Tensor next = apply(head.last, pooled(head, x, pass.deferred), pass.deferred);
-      return masked_loss(shape, head, x, batch["targets"], pass)
-          .add(mean_loss(next, batch["next"].flatten()), pass.second_term);
+      return loss.add(mean_loss(next, batch["next"].flatten()), pass.second_term);
     }
     case BertHead::classify: {
       const at::Tensor logits = last();

@@ -45,6 +45,8 @@ DataFacts facts_of(const std::string& prefix) {
   if (sidecar) facts.vocabulary = sidecar->vocabulary, facts.xxh3 = sidecar->bin_xxh3;
   if (sidecar && sidecar->records && sidecar->records->parts > 0)
     facts.records = checked.index().documents();
+  if (sidecar && sidecar->records)
+    facts.labels = static_cast<std::int64_t>(sidecar->records->label_names.size());
   return facts;
 }
 
@@ -262,8 +264,8 @@ class Run {
     world_.set_activity(fmt::format("evaluating after step {}", start_.state.step));
     const TraceSpan span(trace_or_none(), "evaluate", "evaluate", "compute");
     summary_.evaluation =
-        evaluate([&](const Batch& batch,
-                     std::uint64_t number) { return pipeline_->evaluate(batch, number); },
+        evaluate([&](const Batch& batch, std::uint64_t number,
+                     const Pass& pass) { return pipeline_->evaluate(batch, number, pass); },
                  *valid_,
                  {.task = task_of(config_, *valid_),
                   .samples = config_.evaluate.samples,

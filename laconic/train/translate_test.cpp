@@ -43,17 +43,19 @@ at::Tensor next_of(const Weights& weights, const std::vector<std::int64_t>& sour
                    const std::vector<std::int64_t>& written) {
   std::vector<std::int64_t> ids = {kBegin};
   ids.insert(ids.end(), written.begin(), written.end());
-  const Batch batch{{"source", at::tensor(source).unsqueeze(0)},
-                    {"source_length", at::tensor(static_cast<std::int64_t>(source.size())).view({1, 1})},
-                    {"ids", at::tensor(ids).unsqueeze(0)}};
+  const Batch batch{
+      {"source", at::tensor(source).unsqueeze(0)},
+      {"source_length", at::tensor(static_cast<std::int64_t>(source.size())).view({1, 1})},
+      {"ids", at::tensor(ids).unsqueeze(0)}};
   return forward_logits(weights, batch)[-1].log_softmax(-1);
 }
 
 TEST(Translate, GreedilyTakesTheLikeliestTokenOfTheWholeModel) {
   const std::vector<std::vector<std::int64_t>> sources = {{2, 3, 4}, {4}, {3, 3, 2, 4, 1, 2, 3}};
-  for (const auto& shape : {tiny_shape(NormPlace::pre, PositionKind::sinusoidal, TableSharing::all),
-                            tiny_shape(NormPlace::post, PositionKind::learned, TableSharing::none),
-                            tiny_shape(NormPlace::pre, PositionKind::learned, TableSharing::output)}) {
+  for (const auto& shape :
+       {tiny_shape(NormPlace::pre, PositionKind::sinusoidal, TableSharing::all),
+        tiny_shape(NormPlace::post, PositionKind::learned, TableSharing::none),
+        tiny_shape(NormPlace::pre, PositionKind::learned, TableSharing::output)}) {
     const Weights weights = some_weights(shape);
     const auto found = translate(weights, sources, {.begin = kBegin, .end = kEnd});
     ASSERT_EQ(found.size(), sources.size());
