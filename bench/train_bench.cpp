@@ -1,18 +1,24 @@
 // Speed of one training step in this process, in parts: forward and backward, norm, AdamW.
 //
-//   train_bench LAYERS WIDTH HEADS TOKENS VOCABULARY BATCH DROPOUT STEPS
+//   train_bench FAMILY LAYERS WIDTH HEADS TOKENS VOCABULARY BATCH DROPOUT STEPS
 //
+// FAMILY is gpt, llama (two heads of keys), bert or seq2seq (as many layers in the decoder).
 // Prints one JSON line: medians over the steps, in milliseconds, and the peak memory. The peer with
-// the same arguments and output is bench/peers/torch_gpt.py; bench/run puts them side by side.
+// the same arguments and output is bench/peers/torch_train.py; bench/run puts them side by side.
 #include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/zeros_like.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <string>
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/denormals.hpp"
+#include "laconic/base/target.hpp"
 #include "laconic/runtime/stage.hpp"
 #include "laconic/train/loop.hpp"
 #include "laconic/update/optimiser.hpp"
@@ -45,27 +51,87 @@ void step(Weights& weights, OptimiserState& state, const Batch& batch, const Pas
   times.total.push_back(1e3 * watch.seconds());
 }
 
+struct Sizes {
+  std::int64_t layers, width, heads, tokens, vocabulary, batch;
+};
+
+Family family_of(const std::string& name, const Sizes& s) {
+  if (name == "llama")
+    return LlamaShape{.layers = s.layers,
+                      .width = s.width,
+                      .heads = s.heads,
+                      .key_heads = 2,
+                      .head_width = s.width / s.heads,
+                      .hidden = (8 * s.width / 3 + 63) / 64 * 64,
+                      .context = s.tokens,
+                      .vocabulary = s.vocabulary};
+  if (name == "bert")
+    return BertShape{.layers = s.layers,
+                     .width = s.width,
+                     .heads = s.heads,
+                     .hidden = 4 * s.width,
+                     .context = s.tokens,
+                     .vocabulary = s.vocabulary};
+  if (name == "seq2seq")
+    return Seq2SeqShape{.layers = s.layers,
+                        .decoder_layers = s.layers,
+                        .width = s.width,
+                        .heads = s.heads,
+                        .hidden = 4 * s.width,
+                        .context = s.tokens,
+                        .target_context = s.tokens,
+                        .vocabulary = s.vocabulary};
+  return GptShape{.layers = s.layers,
+                  .width = s.width,
+                  .heads = s.heads,
+                  .context = s.tokens,
+                  .vocabulary = s.vocabulary};
+}
+
+// Random tokens. Samples that may be padded have half the context and more; a bert's have 15 % of
+// their tokens hidden.
+Batch random_batch(const Family& family, const Sizes& s) {
+  const auto draw = [&](std::int64_t tokens) {
+    return at::randint(s.vocabulary, {s.batch, tokens}, at::kLong);
+  };
+  const at::Tensor length = at::randint(s.tokens / 2, s.tokens + 1, {s.batch, 1}, at::kLong);
+  if (std::holds_alternative<BertShape>(family)) {
+    const at::Tensor ids = draw(s.tokens);
+    const at::Tensor is_padding = at::arange(s.tokens, at::kLong).unsqueeze(0).ge(length);
+    const at::Tensor is_shown = at::rand({s.batch, s.tokens}).ge(0.15).logical_or(is_padding);
+    return {{"ids", ids},
+            {"types", at::zeros_like(ids)},
+            {"length", length},
+            {"targets", ids.masked_fill(is_shown, kNoTarget)}};
+  }
+  if (std::holds_alternative<Seq2SeqShape>(family))
+    return {{"source", draw(s.tokens)},
+            {"source_length", length},
+            {"ids", draw(s.tokens)},
+            {"targets", draw(s.tokens)}};
+  const at::Tensor ids = draw(s.tokens + 1);
+  return {{"ids", ids.narrow(1, 0, s.tokens).contiguous()},
+          {"targets", ids.narrow(1, 1, s.tokens).contiguous()}};
+}
+
 int bench(char** argv) {
-  const GptShape shape{.layers = std::atoll(argv[1]),
-                       .width = std::atoll(argv[2]),
-                       .heads = std::atoll(argv[3]),
-                       .context = std::atoll(argv[4]),
-                       .vocabulary = std::atoll(argv[5])};
-  const std::int64_t batch = std::atoll(argv[6]);
-  const double dropout = std::atof(argv[7]);
-  const int steps = std::atoi(argv[8]);
-  Weights weights = make_weights(shape, 1, at::TensorOptions().dtype(at::kFloat));
+  const Sizes sizes{std::atoll(argv[2]), std::atoll(argv[3]), std::atoll(argv[4]),
+                    std::atoll(argv[5]), std::atoll(argv[6]), std::atoll(argv[7])};
+  const Family family = family_of(argv[1], sizes);
+  const double dropout = std::atof(argv[8]);
+  const int steps = std::atoi(argv[9]);
+  Weights weights = make_weights(family, 1, at::TensorOptions().dtype(at::kFloat));
   OptimiserState state = make_optimiser_state(weights.parameters);
   std::vector<std::int64_t> names;
-  for (std::int64_t s = 0; s < batch; ++s) names.push_back(s);
+  for (std::int64_t s = 0; s < sizes.batch; ++s) names.push_back(s);
   Times times;
   for (int i = 0; i < steps + 2; ++i) {
     if (i == 2) times = {};  // the first two warm up
-    const at::Tensor ids = at::randint(shape.vocabulary, {batch, shape.context + 1}, at::kLong);
-    step(weights, state,
-         {{"ids", ids.narrow(1, 0, shape.context).contiguous()},
-          {"targets", ids.narrow(1, 1, shape.context).contiguous()}},
-         {.dropout = dropout, .sample_keys = dropout_keys(1, i, names)}, times);
+    step(weights, state, random_batch(family, sizes),
+         {.dropout = dropout,
+          .sample_keys = dropout_keys(1, i, names),
+          .label_smoothing = std::holds_alternative<Seq2SeqShape>(family) ? 0.1 : 0},
+         times);
   }
   fmt::print(
       "{{\"threads\": {}, \"pass_ms\": {:.2f}, \"norm_ms\": {:.2f}, \"adamw_ms\": {:.2f}, "
@@ -75,7 +141,7 @@ int bench(char** argv) {
       at::get_num_threads(), median(times.pass), median(times.norm), median(times.update),
       median(times.total), *std::min_element(times.total.begin(), times.total.end()),
       *std::max_element(times.total.begin(), times.total.end()),
-      1e3 * static_cast<double>(batch * shape.context) / median(times.total),
+      1e3 * static_cast<double>(sizes.batch * sizes.tokens) / median(times.total),
       static_cast<double>(peak_memory_bytes()) / 1e6);
   return 0;
 }
@@ -84,9 +150,10 @@ int bench(char** argv) {
 }  // namespace laconic
 
 int main(int argc, char** argv) {
-  if (argc != 9) {
-    fmt::print(stderr,
-               "usage: train_bench LAYERS WIDTH HEADS TOKENS VOCABULARY BATCH DROPOUT STEPS\n");
+  if (argc != 10) {
+    fmt::print(
+        stderr,
+        "usage: train_bench FAMILY LAYERS WIDTH HEADS TOKENS VOCABULARY BATCH DROPOUT STEPS\n");
     return 2;
   }
   laconic::flush_denormals();

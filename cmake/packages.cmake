@@ -25,6 +25,25 @@ add_library(laconic_pcre2 INTERFACE)
 target_include_directories(laconic_pcre2 SYSTEM INTERFACE ${LACONIC_PCRE2_INCLUDE})
 target_link_libraries(laconic_pcre2 INTERFACE ${LACONIC_LIB_PCRE2})
 
+find_path(LACONIC_UTF8PROC_INCLUDE utf8proc.h REQUIRED)
+find_library(LACONIC_LIB_UTF8PROC utf8proc REQUIRED)
+add_library(laconic_utf8proc INTERFACE)
+target_include_directories(laconic_utf8proc SYSTEM INTERFACE ${LACONIC_UTF8PROC_INCLUDE})
+target_link_libraries(laconic_utf8proc INTERFACE ${LACONIC_LIB_UTF8PROC})
+
+# Optional: without it SentencePiece models are refused.
+find_path(LACONIC_SENTENCEPIECE_INCLUDE sentencepiece_processor.h)
+find_library(LACONIC_LIB_SENTENCEPIECE sentencepiece)
+add_library(laconic_sentencepiece INTERFACE)
+if(LACONIC_SENTENCEPIECE_INCLUDE AND LACONIC_LIB_SENTENCEPIECE)
+  set(LACONIC_HAS_SENTENCEPIECE ON)
+  target_include_directories(laconic_sentencepiece SYSTEM INTERFACE ${LACONIC_SENTENCEPIECE_INCLUDE})
+  target_link_libraries(laconic_sentencepiece INTERFACE ${LACONIC_LIB_SENTENCEPIECE})
+else()
+  set(LACONIC_HAS_SENTENCEPIECE OFF)
+  message(STATUS "SentencePiece: not found (apt install libsentencepiece-dev); building without it")
+endif()
+
 # What compressed inputs of `laconic prepare` need; too common to be optional.
 find_package(ZLIB REQUIRED)
 find_package(LibLZMA REQUIRED)

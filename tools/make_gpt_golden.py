@@ -18,12 +18,13 @@ Weights are float32 so that every precision starts from the same numbers.
 import functools
 import json
 import pathlib
-import struct
 import sys
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+from golden_steps import DEVIATION, expected_steps, write_safetensors
 
 # Sizes that divide nothing: rows, vectors and tiles (64 queries) all end in the middle.
 CASES = {
@@ -36,13 +37,6 @@ CASES = {
     "two-tiles": dict(layers=1, width=6, heads=2, context=67, vocabulary=11, epsilon=1e-5,
                       samples=1, tokens=67, prefix="", seed=3),
 }
-
-ADAMW = dict(betas=(0.9, 0.95), eps=1e-8)
-WEIGHT_DECAY = 0.1  # not on one-dimensional parameters
-CLIP = 1.0
-RATES = [1e-3, 3e-3, 2e-2, 5e-3, 1e-3]
-
-DEVIATION = 0.4  # GPT-2 begins with 0.02, where everything is nearly linear
 
 # Parameters of TransformerEncoderLayer, and what GPT-2 calls them. Matrices are transposed.
 LAYER_NAMES = {
@@ -110,58 +104,6 @@ def make_model(case):
     return model, drawn[:, :-1].contiguous(), drawn[:, 1:].contiguous()
 
 
-def loss_of(model, ids, targets):
-    return functional.cross_entropy(model(ids).flatten(0, 1), targets.flatten())
-
-
-def expected_gradients(model, ids, targets):
-    model.zero_grad()
-    logits = model(ids).flatten(0, 1)
-    loss = functional.cross_entropy(logits, targets.flatten())
-    loss.backward()
-    expected = {"logits": logits.detach(), "loss": loss.detach()}
-    for name, parameter, is_transposed in hugging_face_parameters(model):
-        expected["gradient." + name] = stored(parameter.grad, is_transposed)
-    return expected
-
-
-def expected_updates(model, ids, targets):
-    """Changes the model."""
-    parameters = list(model.parameters())
-    optimiser = torch.optim.AdamW(
-        [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": WEIGHT_DECAY},
-         {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0}], **ADAMW)
-    losses, norms = [], []
-    for rate in RATES:
-        for group in optimiser.param_groups:
-            group["lr"] = rate
-        optimiser.zero_grad()
-        loss = loss_of(model, ids, targets)
-        loss.backward()
-        norms.append(nn.utils.clip_grad_norm_(parameters, CLIP).item())
-        losses.append(loss.item())
-        optimiser.step()
-    as_tensor = functools.partial(torch.tensor, dtype=torch.float64)
-    expected = {"step.rates": as_tensor(RATES), "step.losses": as_tensor(losses),
-                "step.norms": as_tensor(norms)}
-    for name, parameter, is_transposed in hugging_face_parameters(model):
-        expected["updated." + name] = stored(parameter, is_transposed)
-    return expected
-
-
-def write_safetensors(path, tensors):
-    types = {torch.float64: "F64", torch.float32: "F32", torch.int64: "I64"}
-    header, data = {"__metadata__": {"format": "pt"}}, b""
-    for name, tensor in tensors.items():
-        piece = tensor.contiguous().numpy().tobytes()
-        header[name] = {"dtype": types[tensor.dtype], "shape": list(tensor.shape),
-                        "data_offsets": [len(data), len(data) + len(piece)]}
-        data += piece
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the data starts aligned, as the official writer has it
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
 def config_of(case):
     return {"model_type": "gpt2", "activation_function": "gelu_new", "n_layer": case["layers"],
             "n_embd": case["width"], "n_head": case["heads"], "n_positions": case["context"],
@@ -177,8 +119,11 @@ def write_case(folder, case):
         case["prefix"] + name: stored(parameter, is_transposed).float()
         for name, parameter, is_transposed in hugging_face_parameters(model)})
     expected = {"ids": ids, "targets": targets}
-    expected.update(expected_gradients(model, ids, targets))
-    expected.update(expected_updates(model, ids, targets))
+    transposed = {name: is_transposed for name, _, is_transposed in hugging_face_parameters(model)}
+    expected.update(expected_steps(
+        lambda: model(ids).flatten(0, 1), lambda logits: functional.cross_entropy(logits, targets.flatten()),
+        [(name, parameter) for name, parameter, _ in hugging_face_parameters(model)],
+        lambda name, tensor: stored(tensor, transposed[name])))
     write_safetensors(folder / "expected.safetensors", expected)
     print(f"{folder}: losses {expected['step.losses'].tolist()}, norms {expected['step.norms'].tolist()}")
 

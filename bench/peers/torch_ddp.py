@@ -1,4 +1,4 @@
-"""The peer of data-parallel `laconic train`: the GPT of torch_gpt.py under DistributedDataParallel over gloo.
+"""The peer of data-parallel `laconic train`: the GPT of torch_train.py under DistributedDataParallel over gloo.
 
     torch_ddp.py --steps N [--warmup N] [--hook none|fp16|powersgd] ...    one rank; RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT say which
     torch_ddp.py --make-weights FOLDER ...                                 no training: initial weights as a Hugging Face GPT-2 folder
@@ -28,7 +28,7 @@ import torch.distributed as dist
 import torch.nn as nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-from torch_gpt import TorchGpt, optimiser
+from torch_train import TorchGpt, optimiser
 
 
 def arguments():

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 namespace laconic {
 
 std::int64_t context_of(const Family& family) {
@@ -18,12 +20,129 @@ std::string describe(const GptShape& s) {
   return fmt::format("GPT, {} layers, width {}, {} heads", s.layers, s.width, s.heads);
 }
 
-std::vector<std::pair<std::string, std::int64_t>> list_sizes(const GptShape& s) {
-  return {{"layers", s.layers},
-          {"width", s.width},
-          {"heads", s.heads},
-          {"context", s.context},
-          {"vocabulary", s.vocabulary}};
+std::string describe(const LlamaShape& s) {
+  return fmt::format("Llama, {} layers, width {}, {} heads{}", s.layers, s.width, s.heads,
+                     s.key_heads == s.heads ? "" : fmt::format(" ({} of keys)", s.key_heads));
+}
+
+std::string describe(const BertShape& s) {
+  return fmt::format("BERT, {} layers, width {}, {} heads, head {}{}", s.layers, s.width, s.heads,
+                     name_in(kBertHeadNames, s.head),
+                     s.head == BertHead::classify ? fmt::format(" ({} classes)", s.labels) : "");
+}
+
+std::string describe(const Seq2SeqShape& s) {
+  return fmt::format("encoder-decoder, {} + {} layers, width {}, {} heads", s.layers,
+                     s.decoder_layers, s.width, s.heads);
+}
+
+using Traits = std::vector<std::pair<std::string, std::string>>;
+
+Traits list_traits(const GptShape& s) {
+  return {{"layers", fmt::to_string(s.layers)},
+          {"width", fmt::to_string(s.width)},
+          {"heads", fmt::to_string(s.heads)},
+          {"context", fmt::to_string(s.context)},
+          {"vocabulary", fmt::to_string(s.vocabulary)}};
+}
+
+Traits list_traits(const LlamaShape& s) {
+  Traits traits = {{"layers", fmt::to_string(s.layers)},
+                   {"width", fmt::to_string(s.width)},
+                   {"heads", fmt::to_string(s.heads)},
+                   {"key_heads", fmt::to_string(s.key_heads)},
+                   {"head_width", fmt::to_string(s.head_width)},
+                   {"hidden", fmt::to_string(s.hidden)},
+                   {"context", fmt::to_string(s.context)},
+                   {"vocabulary", fmt::to_string(s.vocabulary)},
+                   {"qkv_bias", fmt::to_string(s.has_qkv_bias)},
+                   {"qk_norm", fmt::to_string(s.has_qk_norm)},
+                   {"tied", fmt::to_string(s.is_tied)},
+                   {"rope_theta", fmt::to_string(s.rope.theta)},
+                   {"rope_scaling", std::string(name_in(kRopeScalingNames, s.rope.scaling))}};
+  if (s.rope.scaling != RopeScaling::none)
+    traits.emplace_back("rope_factor", fmt::to_string(s.rope.factor));
+  if (s.rope.scaling == RopeScaling::llama3) {
+    traits.emplace_back("rope_low_turns", fmt::to_string(s.rope.low_turns));
+    traits.emplace_back("rope_high_turns", fmt::to_string(s.rope.high_turns));
+    traits.emplace_back("rope_trained_context", fmt::to_string(s.rope.trained_context));
+  }
+  return traits;
+}
+
+Traits list_traits(const BertShape& s) {
+  Traits traits = {{"layers", fmt::to_string(s.layers)},
+                   {"width", fmt::to_string(s.width)},
+                   {"heads", fmt::to_string(s.heads)},
+                   {"hidden", fmt::to_string(s.hidden)},
+                   {"context", fmt::to_string(s.context)},
+                   {"vocabulary", fmt::to_string(s.vocabulary)},
+                   {"types", fmt::to_string(s.types)},
+                   {"head", std::string(name_in(kBertHeadNames, s.head))}};
+  if (s.head == BertHead::classify) traits.emplace_back("labels", fmt::to_string(s.labels));
+  return traits;
+}
+
+Traits list_traits(const Seq2SeqShape& s) {
+  return {{"layers", fmt::to_string(s.layers)},
+          {"decoder_layers", fmt::to_string(s.decoder_layers)},
+          {"width", fmt::to_string(s.width)},
+          {"heads", fmt::to_string(s.heads)},
+          {"hidden", fmt::to_string(s.hidden)},
+          {"context", fmt::to_string(s.context)},
+          {"target_context", fmt::to_string(s.target_context)},
+          {"vocabulary", fmt::to_string(s.vocabulary)},
+          {"norm", std::string(name_in(kNormPlaceNames, s.norm))},
+          {"positions", std::string(name_in(kPositionKindNames, s.positions))},
+          {"sharing", std::string(name_in(kTableSharingNames, s.sharing))}};
+}
+
+void check_heads(std::int64_t heads, std::int64_t width, Problems& problems) {
+  if (width % heads != 0)
+    problems.push_back(
+        {"model.heads", fmt::format("heads = {} does not divide width = {}", heads, width)});
+}
+
+void check_shape(const GptShape& s, Problems& problems) {
+  check_heads(s.heads, s.width, problems);
+}
+
+void check_shape(const BertShape& s, Problems& problems) {
+  check_heads(s.heads, s.width, problems);
+  if (s.head == BertHead::classify && s.labels < 2)
+    problems.push_back(
+        {"model.labels", fmt::format("{} classes leave nothing to choose between", s.labels)});
+}
+
+void check_shape(const Seq2SeqShape& s, Problems& problems) {
+  check_heads(s.heads, s.width, problems);
+  if (s.positions == PositionKind::sinusoidal && s.width % 2 != 0)
+    problems.push_back(
+        {"model.width", fmt::format("sinusoidal positions need an even width, not {}", s.width)});
+}
+
+void check_shape(const LlamaShape& s, Problems& problems) {
+  if (s.heads % s.key_heads != 0)
+    problems.push_back({"model.key_heads", fmt::format("key_heads = {} does not divide heads = {}",
+                                                       s.key_heads, s.heads)});
+  if (s.head_width % 2 != 0)
+    problems.push_back(
+        {"model.head_width",
+         fmt::format("heads of {} cannot be rotated pair by pair: head_width must be even",
+                     s.head_width)});
+  if (s.has_qkv_bias && s.has_qk_norm)
+    problems.push_back({"model.qk_norm", "no model that others know has qkv_bias and qk_norm"});
+  const Rope& r = s.rope;
+  if (!(r.theta > 0) || !(r.factor > 0))
+    problems.push_back(
+        {"model.rope_theta",
+         fmt::format("rope_theta = {} and rope_factor = {} must be positive", r.theta, r.factor)});
+  if (r.scaling == RopeScaling::llama3 && !(r.high_turns > r.low_turns && r.trained_context > 0))
+    problems.push_back(
+        {"model.rope_high_turns",
+         fmt::format("rope_high_turns = {} must be more than rope_low_turns = {}, and "
+                     "rope_trained_context = {} at least 1",
+                     r.high_turns, r.low_turns, r.trained_context)});
 }
 
 }  // namespace
@@ -32,14 +151,28 @@ std::string to_text(const Family& family) {
   return std::visit([](const auto& shape) { return describe(shape); }, family);
 }
 
-std::vector<std::pair<std::string, std::int64_t>> sizes_of(const Family& family) {
-  return std::visit([](const auto& shape) { return list_sizes(shape); }, family);
+std::vector<std::pair<std::string, std::string>> traits_of(const Family& family) {
+  return std::visit([](const auto& shape) { return list_traits(shape); }, family);
+}
+
+std::int64_t layers_between(const Family& family) {
+  // Between encoder and decoder the target's embedding is a block of its own.
+  if (const auto* s = std::get_if<Seq2SeqShape>(&family)) return s->layers + 1 + s->decoder_layers;
+  return std::visit([](const auto& shape) { return shape.layers; }, family);
+}
+
+bool is_causal(const Family& family) {
+  return std::holds_alternative<GptShape>(family) || std::holds_alternative<LlamaShape>(family);
 }
 
 Problems check(const Family& family) {
-  const std::int64_t layers = std::visit([](const auto& shape) { return shape.layers; }, family);
-  if (layers <= kMostLayers) return {};
-  return {{"model.layers", fmt::format("{} layers; at most {} are possible", layers, kMostLayers)}};
+  const std::int64_t layers = layers_between(family);
+  Problems problems;
+  if (layers > kMostLayers)
+    problems.push_back(
+        {"model.layers", fmt::format("{} layers; at most {} are possible", layers, kMostLayers)});
+  std::visit([&](const auto& shape) { check_shape(shape, problems); }, family);
+  return problems;
 }
 
 Problems compare(const Family& found, const Family& wanted, const std::string& folder) {
@@ -47,11 +180,15 @@ Problems compare(const Family& found, const Family& wanted, const std::string& f
     return {{folder,
              fmt::format("holds a {}, the run asks for a {}", to_text(found), to_text(wanted))}};
   Problems problems;
-  const auto has = sizes_of(found), wants = sizes_of(wanted);
-  for (std::size_t i = 0; i < has.size(); ++i)
-    if (has[i] != wants[i])
+  const auto has = traits_of(found);
+  std::map<std::string, std::string> wants;
+  for (auto& [key, value] : traits_of(wanted)) wants.emplace(std::move(key), std::move(value));
+  for (const auto& [key, value] : has) {
+    const auto want = wants.find(key);
+    if (want != wants.end() && want->second != value)
       problems.push_back({folder, fmt::format("was made with model.{} = {}, the run asks for {}",
-                                              has[i].first, has[i].second, wants[i].second)});
+                                              key, value, want->second)});
+  }
   return problems;
 }
 

@@ -9,13 +9,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <numeric>
+
+#include "laconic/architecture/spec_builder.hpp"
 
 namespace laconic {
 
 namespace {
-
-constexpr double kDeviation = 0.02;
 
 std::vector<ParameterSpec> layer_parameters(const GptShape& s, std::int64_t layer) {
   // Branches add up in the residual stream, two a layer: GPT-2 shrinks what they begin with.
@@ -49,37 +48,30 @@ std::vector<ParameterSpec> layer_parameters(const GptShape& s, std::int64_t laye
 ModelSpec gpt_spec(const GptShape& s, std::int64_t tokens) {
   const auto width = static_cast<double>(s.width), length = static_cast<double>(tokens);
   const std::vector<SeamTensor> stream = {{"x", {tokens, s.width}}};
-  ModelSpec spec;
-  // Takes the parameters over, and returns their numbers.
-  const auto take = [&](std::vector<ParameterSpec> parameters) {
-    std::vector<std::size_t> numbers(parameters.size());
-    std::iota(numbers.begin(), numbers.end(), spec.parameters.size());
-    for (ParameterSpec& p : parameters) spec.parameters.push_back(std::move(p));
-    return numbers;
-  };
-  spec.blocks.push_back({.name = "embedding",
-                         .kind = "embedding",
-                         .uses = take({{"wte.weight", {s.vocabulary, s.width}, 0, kDeviation},
-                                       {"wpe.weight", {s.context, s.width}, 0, kDeviation}}),
-                         .out = stream,
-                         .multiply_adds = 0});
+  SpecBuilder spec;
+  spec.add({.name = "embedding",
+            .kind = "embedding",
+            .uses = spec.take({{"wte.weight", {s.vocabulary, s.width}, 0, kDeviation},
+                               {"wpe.weight", {s.context, s.width}, 0, kDeviation}}),
+            .out = stream,
+            .multiply_adds = 0});
   for (std::int64_t layer = 0; layer < s.layers; ++layer)
-    spec.blocks.push_back({.name = fmt::format("layer {}", layer),
-                           .kind = "layer",
-                           .uses = take(layer_parameters(s, layer)),
-                           .out = stream,
-                           .multiply_adds = length * (12 * width * width + width * length),
-                           .kept = tokens * (16 * s.width + s.heads + 4)});
+    spec.add({.name = fmt::format("layer {}", layer),
+              .kind = "layer",
+              .uses = spec.take(layer_parameters(s, layer)),
+              .out = stream,
+              .multiply_adds = length * (12 * width * width + width * length),
+              .kept = tokens * (16 * s.width + s.heads + 4)});
   std::vector<std::size_t> of_head =
-      take({{"ln_f.weight", {s.width}, 1, 0}, {"ln_f.bias", {s.width}, 0, 0}});
+      spec.take({{"ln_f.weight", {s.width}, 1, 0}, {"ln_f.bias", {s.width}, 0, 0}});
   of_head.insert(of_head.begin(), 0);  // wte.weight
-  spec.blocks.push_back({.name = "head",
-                         .kind = "head",
-                         .uses = std::move(of_head),
-                         .out = {},
-                         .multiply_adds = length * width * static_cast<double>(s.vocabulary),
-                         .kept = tokens * (2 * s.width + s.vocabulary + 3)});
-  return spec;
+  spec.add({.name = "head",
+            .kind = "head",
+            .uses = std::move(of_head),
+            .out = {},
+            .multiply_adds = length * width * static_cast<double>(s.vocabulary),
+            .kept = tokens * (2 * s.width + s.vocabulary + 3)});
+  return spec.finish();
 }
 
 }  // namespace laconic

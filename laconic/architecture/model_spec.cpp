@@ -6,7 +6,10 @@
 #include <functional>
 #include <numeric>
 
+#include "laconic/architecture/bert_spec.hpp"
 #include "laconic/architecture/gpt_spec.hpp"
+#include "laconic/architecture/llama_spec.hpp"
+#include "laconic/architecture/seq2seq_spec.hpp"
 #include "laconic/base/error.hpp"
 
 namespace laconic {
@@ -27,6 +30,9 @@ ModelSpec model_spec(const Family& family, std::int64_t tokens) {
   struct Visitor {
     std::int64_t tokens;
     ModelSpec operator()(const GptShape& shape) const { return gpt_spec(shape, tokens); }
+    ModelSpec operator()(const LlamaShape& shape) const { return llama_spec(shape, tokens); }
+    ModelSpec operator()(const BertShape& shape) const { return bert_spec(shape, tokens); }
+    ModelSpec operator()(const Seq2SeqShape& shape) const { return seq2seq_spec(shape, tokens); }
   };
   return std::visit(Visitor{tokens}, family);
 }
@@ -101,8 +107,8 @@ std::int64_t first_user(const ModelSpec& spec, std::size_t parameter) {
 
 bool is_hidden_matrix(const ModelSpec& spec, std::size_t parameter) {
   const std::vector<std::int64_t> users = users_of(spec, parameter);
-  return spec.parameters[parameter].sizes.size() == 2 && users.front() > 0 &&
-         users.back() + 1 < block_count(spec);
+  return spec.parameters[parameter].sizes.size() == 2 && !spec.parameters[parameter].is_table &&
+         users.front() > 0 && users.back() + 1 < block_count(spec);
 }
 
 std::vector<SharedParameters> shared_parameters(const ModelSpec& spec,

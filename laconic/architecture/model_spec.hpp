@@ -27,7 +27,9 @@ struct ParameterSpec {
   // index).
   double mean = 0;
   double deviation = 0;
-  Layout layout = {};  // replicated: nobody cuts parameters yet
+  bool is_out_in = false;  // a linear map as [outputs, inputs], not [inputs, outputs]
+  bool is_table = false;   // rows are looked up; of tables in the first or last block nobody asks
+  Layout layout = {};      // replicated: nobody cuts parameters yet
 };
 std::int64_t elements_of(const ParameterSpec& parameter);
 

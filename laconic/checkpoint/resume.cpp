@@ -20,22 +20,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Family configured_family(const RunConfig& config, std::int64_t vocabulary) {
+Family configured_family(const RunConfig& config, const DataFacts& data) {
   const ModelSection& m = config.model;
+  const DataSizes sizes{.vocabulary = data.vocabulary, .labels = data.labels};
   if (!m.start.empty()) {
     if (is_checkpoint(m.start)) verify_checkpoint(m.start);
     const Family family = read_family(m.start);
     if (m.context > context_of(family))
       throw ConfigError(fmt::format("model.context = {} is more than the {} positions of {}",
                                     m.context, context_of(family), m.start));
-    return family;
+    return with_head(family, config, sizes);
   }
-  if (m.vocabulary == 0 && vocabulary == 0)
+  if (m.vocabulary == 0 && data.vocabulary == 0)
     throw ConfigError(
         fmt::format("model.vocabulary = 0 and {}.json does not exist: say how many token ids "
                     "the data has",
                     config.data.train));
-  return family_of(m, vocabulary);
+  return family_of(config, sizes);
 }
 
 // Old checkpoints stand in the way: they go once everything else is known to be fine, if the user
@@ -150,7 +151,7 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
                 const HeldBy& held_by) {
   Start start;
   const std::string checkpoint = checkpoint_to_resume(config, options, start);
-  const Family family = configured_family(config, data.vocabulary);
+  const Family family = configured_family(config, data);
   refuse(check(family));
   const ModelSpec spec = model_spec(family, config.model.context);
   refuse(check(spec));
@@ -160,12 +161,20 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
     return start;
   }
   const at::TensorOptions like = tensor_options(config);
+  const auto seed = static_cast<std::uint64_t>(config.run.seed);
   if (config.model.start.empty()) {
-    start.weights = make_weights(family, static_cast<std::uint64_t>(config.run.seed), like, held,
-                                 config.model.context);
+    start.weights = make_weights(family, seed, like, held, config.model.context);
   } else {
-    start.weights = make_empty_weights(family, like, held, config.model.context);
-    read_weights(config.model.start, start.weights);
+    // With another head, what the folder has not begins anew.
+    const bool has_head = read_family(config.model.start) == family;
+    start.weights = has_head ? make_empty_weights(family, like, held, config.model.context)
+                             : make_weights(family, seed, like, held, config.model.context);
+    const std::vector<std::string> left =
+        read_weights(config.model.start, start.weights,
+                     has_head ? HeadPolicy::same : HeadPolicy::exchangeable);
+    if (!left.empty())
+      start.notes.push_back(
+          fmt::format("not in {}, so drawn anew: {}", config.model.start, join(left, ", ")));
     start.from = config.model.start;
   }
   start.state.optimiser = make_optimiser_state(start.weights.parameters, config.optimiser.kind);

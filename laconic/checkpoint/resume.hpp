@@ -37,6 +37,7 @@ at::TensorOptions tensor_options(const RunConfig& config);
 // What a run must know of its data before it has a model.
 struct DataFacts {
   std::int64_t vocabulary = 0;  // 0: unknown
+  std::int64_t labels = 0;      // classes; 0: none
   std::string xxh3;             // empty: unknown
   std::uint64_t tokens = 0;
   std::uint64_t records = 0;  // documents that are records; 0: they are text

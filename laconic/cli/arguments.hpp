@@ -70,7 +70,19 @@ struct EvaluateCommand {
   std::int64_t stride = 0;   // 0: the context
   std::int64_t samples = 0;
   std::int64_t batch = 8;
+  std::int64_t beam = 4;  // of translations
   std::string json;
+};
+
+struct PredictCommand {
+  ModelArguments model;
+  std::string input;      // JSON lines; "-": standard input
+  std::string tokeniser;  // empty: what lies beside the model
+  std::int64_t batch = 16;
+  std::int64_t best = 5;  // guesses for each hidden token
+  std::int64_t beam = 4;
+  double length_penalty = 1;
+  std::string json;  // where answers go; empty: standard output
 };
 
 struct ExportCommand {
@@ -115,11 +127,12 @@ struct NoCommand {
 };
 
 using Command =
-    std::variant<NoCommand, TrainCommand, GenerateCommand, EvaluateCommand, ExportCommand,
-                 PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand, CodecShowCommand,
-                 CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand, CodecBenchCommand,
-                 LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand, LabRunCommand,
-                 LabReportCommand, ScheduleCommand, CompareCommand, CompletionCommand, ManCommand>;
+    std::variant<NoCommand, TrainCommand, GenerateCommand, EvaluateCommand, PredictCommand,
+                 ExportCommand, PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand,
+                 CodecShowCommand, CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand,
+                 CodecBenchCommand, LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand,
+                 LabRunCommand, LabReportCommand, ScheduleCommand, CompareCommand,
+                 CompletionCommand, ManCommand>;
 
 Command parse_arguments(int argc, char** argv);
 

@@ -41,6 +41,10 @@ constexpr std::pair<std::string_view, std::string_view> kOfVerbs[] = {
     {"evaluate", R"(
   laconic evaluate runs/mine --data data/book-valid
   laconic evaluate runs/mine/checkpoints/step-00000500 --data data/book-valid --json loss.json)"},
+    {"predict", R"(
+  laconic predict runs/sst2 --input questions.jsonl
+  echo '{"text": "a gripping film"}' | laconic predict runs/sst2 --input -
+  laconic predict runs/en-de --input english.jsonl --beam 5 --json german.jsonl)"},
     {"export", R"(
   laconic export runs/mine exported
   laconic export runs/mine exported --dtype bfloat16 --shard-bytes 2000000000)"},

@@ -282,6 +282,8 @@ int run(const Command& command, char** argv) {
     return become_worker(argv, c->model.threads);
   if (const auto* c = std::get_if<EvaluateCommand>(&command))
     return become_worker(argv, c->model.threads);
+  if (const auto* c = std::get_if<PredictCommand>(&command))
+    return become_worker(argv, c->model.threads);
   if (const auto* c = std::get_if<ExportCommand>(&command))
     return become_worker(argv, c->model.threads);
   return become_worker(argv, std::get<DoctorCommand>(command).threads);

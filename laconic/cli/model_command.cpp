@@ -1,6 +1,5 @@
 #include "laconic/cli/model_command.hpp"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -12,12 +11,9 @@
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
-#include "laconic/checkpoint/resume.hpp"
+#include "laconic/cli/model_folder.hpp"
 #include "laconic/data/tokeniser.hpp"
-#include "laconic/file/atomic_file.hpp"
 #include "laconic/model/hugging_face.hpp"
-#include "laconic/train/batch.hpp"
-#include "laconic/train/evaluate.hpp"
 #include "laconic/train/generate.hpp"
 #include "laconic/train/stop_text.hpp"
 
@@ -26,44 +22,6 @@ namespace laconic {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A run folder stands for its newest good checkpoint, RUN/best for its best; anything else for
-// itself.
-std::string model_folder(const std::string& path) {
-  if (!fs::exists(path) && fs::path(path).filename() == "best" &&
-      fs::is_directory(fs::path(path).parent_path() / "checkpoints"))
-    return model_folder(best_checkpoint((fs::path(path).parent_path() / "checkpoints").string()));
-  if (!fs::exists(path))
-    throw FileError(path, "", "does not exist",
-                    "give a checkpoint, a run folder or a Hugging Face folder");
-  if (fs::exists(path + "/config.json")) {
-    if (is_checkpoint(path)) verify_checkpoint(path);
-    return path;
-  }
-  std::vector<std::string> warnings;
-  const std::string latest = find_latest_checkpoint(
-      fs::is_directory(path + "/checkpoints") ? path + "/checkpoints" : path, warnings);
-  for (const std::string& warning : warnings) fmt::print(stderr, "laconic: {}\n", warning);
-  if (latest.empty())
-    throw FileError(path, "", "holds neither config.json nor a good checkpoint",
-                    "give a checkpoint, a run folder or a Hugging Face folder");
-  return latest;
-}
-
-Weights load_model(const ModelArguments& arguments, const std::string& folder) {
-  RunConfig config;
-  config.run.device = value_in(kDeviceNames, arguments.device).value();
-  config.run.dtype = value_in(kRunDtypeNames, arguments.dtype).value();
-  if (arguments.threads > 0) at::set_num_threads(arguments.threads);
-  return read_model(folder, tensor_options(config));
-}
-
-void write_json(const std::string& path, const nlohmann::ordered_json& json) {
-  // Generated text may hold broken UTF-8, which JSON cannot.
-  if (!path.empty())
-    write_atomically(path,
-                     json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
-}
 
 // The tokeniser for a model; none is fine when only ids go in and out.
 std::optional<Tokeniser> find_tokeniser(const GenerateCommand& command, const std::string& folder) {
@@ -95,13 +53,10 @@ std::vector<std::int64_t> prompt_of(const GenerateCommand& command,
   return ids;
 }
 
-std::string text_of(const std::optional<Tokeniser>& tokeniser,
-                    const std::vector<std::int64_t>& ids) {
-  if (!tokeniser) return {};
-  std::vector<std::int32_t> known;  // a model may have more ids than its tokeniser
-  for (const std::int64_t id : ids)
-    if (id < tokeniser->vocabulary_size()) known.push_back(static_cast<std::int32_t>(id));
-  return tokeniser->decode(known);
+// What a token adds to the text; nothing where a model has more ids than its tokeniser.
+std::string text_of(const Tokeniser& tokeniser, std::int64_t id) {
+  if (id >= tokeniser.vocabulary_size()) return {};
+  return tokeniser.text_behind(static_cast<std::int32_t>(id));
 }
 
 // One continuation of a prompt.
@@ -203,7 +158,7 @@ class Writer {
     };
     const Stopwatch watch;
     sample.ids = generate(weights_, request, [&](std::int64_t id) {
-      show(tokeniser_ ? stop.add(text_of(tokeniser_, {id})) : fmt::format("{} ", id));
+      show(tokeniser_ ? stop.add(text_of(*tokeniser_, id)) : fmt::format("{} ", id));
       return !stop.is_stopped();
     });
     seconds_ += watch.seconds();
@@ -231,52 +186,6 @@ int run_generate(const GenerateCommand& command) {
   Writer writer(command);
   writer.write_prompts();
   write_json(command.json, writer.summary());
-  return 0;
-}
-
-int run_evaluate(const EvaluateCommand& command) {
-  const std::string folder = model_folder(command.model.path);
-  const Weights weights = load_model(command.model, folder);
-  const std::int64_t context = command.context > 0 ? command.context : context_of(weights.family);
-  if (context > context_of(weights.family))
-    throw ConfigError(fmt::format("--context {} is more than the model's {} positions", context,
-                                  context_of(weights.family)));
-  if (command.stride > context)
-    throw ConfigError(
-        fmt::format("--stride {} is more than --context {}: some tokens would never "
-                    "be scored",
-                    command.stride, context));
-  const Dataset data =
-      open_dataset(command.data, context, vocabulary_of(weights.family), command.stride);
-  World alone;
-  const std::vector<std::int32_t> bytes_of_token = token_bytes(command.data);
-  const Evaluation e = evaluate(
-      [&](const Batch& batch, std::uint64_t) { return forward_loss(weights, batch); }, data,
-      {.task = has_prompts(data) ? Task(Completion{}) : Task(Causal{}),
-       .samples = command.samples,
-       .batch = command.batch,
-       .device = weights.device(),
-       .bytes_of_token = bytes_of_token},
-      alone);
-  fmt::print("{}: loss {:.6f} | perplexity {:.4f}{} | {} samples of {} tokens{} in {}\n", folder,
-             e.loss, e.perplexity(),
-             e.bits_per_byte ? fmt::format(" | {:.5f} bits/byte", *e.bits_per_byte) : "",
-             with_commas(e.samples), context,
-             command.stride > 0 ? fmt::format(", stride {}", command.stride) : "",
-             human_seconds(e.seconds));
-  nlohmann::ordered_json json = {{"command", "evaluate"},
-                                 {"model", folder},
-                                 {"data", command.data},
-                                 {"context", context},
-                                 {"stride", command.stride > 0 ? command.stride : context},
-                                 {"samples", e.samples},
-                                 {"tokens", e.tokens},
-                                 {"loss", e.loss},
-                                 {"perplexity", e.perplexity()},
-                                 {"seconds", e.seconds},
-                                 {"tokens_per_second", static_cast<double>(e.tokens) / e.seconds}};
-  if (e.bits_per_byte) json["bits_per_byte"] = *e.bits_per_byte;
-  write_json(command.json, json);
   return 0;
 }
 

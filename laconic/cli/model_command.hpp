@@ -7,6 +7,7 @@ namespace laconic {
 
 int run_generate(const GenerateCommand& command);
 int run_evaluate(const EvaluateCommand& command);
+int run_predict(const PredictCommand& command);
 int run_export(const ExportCommand& command);
 
 }  // namespace laconic

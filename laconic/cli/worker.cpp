@@ -107,6 +107,7 @@ int dispatch(const Command& command) {
   if (const auto* c = std::get_if<TrainCommand>(&command)) return run_train(*c);
   if (const auto* c = std::get_if<GenerateCommand>(&command)) return run_generate(*c);
   if (const auto* c = std::get_if<EvaluateCommand>(&command)) return run_evaluate(*c);
+  if (const auto* c = std::get_if<PredictCommand>(&command)) return run_predict(*c);
   if (const auto* c = std::get_if<ExportCommand>(&command)) return run_export(*c);
   if (const auto* c = std::get_if<DoctorCommand>(&command)) return run_doctor(*c);
   throw ConfigError("laconic-worker does not have this verb: start laconic instead");

@@ -83,6 +83,17 @@ TEST(CodecSpec, IntegersTravelRawOnly) {
   EXPECT_FALSE(check(Raw{}, {Dtype::f32, std::vector<std::int64_t>(9, 1)}).empty());
 }
 
+TEST(CodecSpec, AShareIsRoundedUpAndACountIsNot) {
+  const Kept tenth{.fraction = 0.1};
+  const std::pair<std::uint64_t, std::uint64_t> rows[] = {{0, 0},  {1, 1},  {9, 1},   {10, 1},
+                                                          {11, 2}, {15, 2}, {101, 11}};
+  for (const auto& [elements, kept] : rows)
+    EXPECT_EQ(kept_count(tenth, elements), kept) << elements;
+  EXPECT_EQ(kept_count({.fraction = 1}, 7), 7u);
+  EXPECT_EQ(kept_count({.count = 3}, 7), 3u);
+  EXPECT_EQ(kept_count({.count = 30}, 7), 7u);
+}
+
 TEST(CodecSpec, SizesAreThoseOfThePapers) {
   // papers' table: one microbatch of GPT2-XL, 1 x 1024 x 1600, one f16 scale per channel.
   const TensorSpec xl{Dtype::f32, {1, 1024, 1600}};

@@ -4,17 +4,109 @@
 
 namespace laconic {
 
-Family family_of(const ModelSection& m, std::int64_t vocabulary) {
+namespace {
+
+BertHead head_of_task(const TaskSection& task) {
+  switch (task.kind) {
+    case TaskKind::causal:
+    case TaskKind::translate:
+    case TaskKind::masked: return task.next_sentence ? BertHead::pretraining : BertHead::masked;
+    case TaskKind::classify: return BertHead::classify;
+    case TaskKind::regress: return BertHead::regress;
+    case TaskKind::span: return BertHead::span;
+  }
+  return BertHead::masked;
+}
+
+std::int64_t labels_of(const RunConfig& config, const DataSizes& sizes) {
+  if (config.task.kind != TaskKind::classify) return BertShape().labels;
+  return config.model.labels > 0 ? config.model.labels : sizes.labels;
+}
+
+std::int64_t given_or(std::int64_t given, std::int64_t otherwise) {
+  return given > 0 ? given : otherwise;
+}
+
+}  // namespace
+
+Family family_of(const RunConfig& config, const DataSizes& sizes) {
+  const ModelSection& m = config.model;
+  const std::int64_t vocabulary = given_or(m.vocabulary, sizes.vocabulary);
   switch (m.kind) {
     case ModelKind::gpt:
       return GptShape{.layers = m.layers,
                       .width = m.width,
                       .heads = m.heads,
                       .context = m.context,
-                      .vocabulary = m.vocabulary > 0 ? m.vocabulary : vocabulary};
+                      .vocabulary = vocabulary};
+    case ModelKind::llama:
+      return LlamaShape{.layers = m.layers,
+                        .width = m.width,
+                        .heads = m.heads,
+                        .key_heads = given_or(m.key_heads, m.heads),
+                        .head_width = given_or(m.head_width, m.width / m.heads),
+                        .hidden = given_or(m.hidden, (8 * m.width / 3 + 63) / 64 * 64),
+                        .context = m.context,
+                        .vocabulary = vocabulary,
+                        .rope = {.theta = m.rope_theta,
+                                 .scaling = m.rope_scaling,
+                                 .factor = m.rope_factor,
+                                 .low_turns = m.rope_low_turns,
+                                 .high_turns = m.rope_high_turns,
+                                 .trained_context = m.rope_trained_context},
+                        .has_qkv_bias = m.qkv_bias,
+                        .has_qk_norm = m.qk_norm,
+                        .is_tied = m.tied};
+    case ModelKind::bert:
+      return BertShape{.layers = m.layers,
+                       .width = m.width,
+                       .heads = m.heads,
+                       .hidden = given_or(m.hidden, 4 * m.width),
+                       .context = m.context,
+                       .vocabulary = vocabulary,
+                       .head = head_of_task(config.task),
+                       .labels = labels_of(config, sizes)};
+    case ModelKind::seq2seq:
+      return Seq2SeqShape{.layers = m.layers,
+                          .decoder_layers = given_or(m.decoder_layers, m.layers),
+                          .width = m.width,
+                          .heads = m.heads,
+                          .hidden = given_or(m.hidden, 4 * m.width),
+                          .context = m.context,
+                          .target_context = m.context,
+                          .vocabulary = vocabulary,
+                          .norm = m.norm,
+                          .positions = m.positions,
+                          .sharing = m.sharing};
   }
   LACONIC_ASSERT(false, "no such kind of model");
   return {};
+}
+
+std::int64_t layers_between(const ModelSection& m) {
+  if (m.kind != ModelKind::seq2seq) return m.layers;
+  return m.layers + 1 + given_or(m.decoder_layers, m.layers);
+}
+
+TaskSection task_for(const Family& family) {
+  TaskSection task;
+  if (std::holds_alternative<Seq2SeqShape>(family)) task.kind = TaskKind::translate;
+  if (const auto* bert = std::get_if<BertShape>(&family)) {
+    task.next_sentence = bert->head == BertHead::pretraining;
+    task.kind = bert->head == BertHead::classify  ? TaskKind::classify
+                : bert->head == BertHead::regress ? TaskKind::regress
+                : bert->head == BertHead::span    ? TaskKind::span
+                                                  : TaskKind::masked;
+  }
+  return task;
+}
+
+Family with_head(const Family& family, const RunConfig& config, const DataSizes& sizes) {
+  if (!std::holds_alternative<BertShape>(family)) return family;
+  BertShape shape = std::get<BertShape>(family);
+  shape.head = head_of_task(config.task);
+  shape.labels = labels_of(config, sizes);
+  return shape;
 }
 
 }  // namespace laconic

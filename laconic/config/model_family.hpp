@@ -8,7 +8,22 @@
 
 namespace laconic {
 
-// `vocabulary` counts when model.vocabulary is 0. Requires: model.start is empty; check(config) is.
-Family family_of(const ModelSection& model, std::int64_t vocabulary);
+// What the data tells; counts where the configuration says 0.
+struct DataSizes {
+  std::int64_t vocabulary = 0;
+  std::int64_t labels = 0;
+};
+
+// The head of a BERT follows from the task. Requires: model.start is empty; check(config) is.
+Family family_of(const RunConfig& config, const DataSizes& sizes);
+
+// Blocks of that family between the first and the last (architecture/family.hpp).
+std::int64_t layers_between(const ModelSection& model);
+
+// What a model is asked by default: the other way round.
+TaskSection task_for(const Family& family);
+
+// The same model with the head that the task needs, for whoever begins from a BERT's folder.
+Family with_head(const Family& family, const RunConfig& config, const DataSizes& sizes);
 
 }  // namespace laconic

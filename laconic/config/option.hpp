@@ -22,8 +22,12 @@ inline constexpr auto kDeviceNames =
 inline constexpr auto kRunDtypeNames = rows_of(kDtypeLongNames, {Dtype::f32, Dtype::f64});
 
 // model.kind
-enum class ModelKind : std::uint8_t { gpt };
-inline constexpr auto kModelKindNames = std::to_array<Named<ModelKind>>({{ModelKind::gpt, "gpt"}});
+enum class ModelKind : std::uint8_t { gpt, llama, bert, seq2seq };
+inline constexpr auto kModelKindNames =
+    std::to_array<Named<ModelKind>>({{ModelKind::gpt, "gpt"},
+                                     {ModelKind::llama, "llama"},
+                                     {ModelKind::bert, "bert"},
+                                     {ModelKind::seq2seq, "seq2seq"}});
 
 // task.masks: what the draws of masks depend on
 enum class MaskDraws : std::uint8_t { epoch, sample };

@@ -9,6 +9,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/codec/spec.hpp"
+#include "laconic/config/model_family.hpp"
 #include "laconic/config/stage_choice.hpp"
 #include "laconic/schedule/partition.hpp"
 #include "laconic/schedule/schedule.hpp"
@@ -43,22 +44,74 @@ class Checker {
 constexpr std::int64_t kMostRanks = 4096;  // along one axis
 constexpr double kAnyLarge = std::numeric_limits<double>::infinity();
 
-void check_model(Checker& c, const ModelSection& model) {
+// Keys that the kind of model would pass over in silence.
+void refuse_keys_of_others(Checker& c, const ModelSection& m) {
+  struct Row {
+    const char* key;
+    bool is_set;
+    std::vector<ModelKind> kinds;
+  };
+  const ModelSection plain;
+  const std::vector<ModelKind> llama = {ModelKind::llama}, seq2seq = {ModelKind::seq2seq};
+  const Row rows[] = {
+      {"key_heads", m.key_heads != plain.key_heads, llama},
+      {"head_width", m.head_width != plain.head_width, llama},
+      {"tied", m.tied != plain.tied, llama},
+      {"qkv_bias", m.qkv_bias != plain.qkv_bias, llama},
+      {"qk_norm", m.qk_norm != plain.qk_norm, llama},
+      {"rope_theta", m.rope_theta != plain.rope_theta, llama},
+      {"rope_scaling", m.rope_scaling != plain.rope_scaling, llama},
+      {"rope_factor", m.rope_factor != plain.rope_factor, llama},
+      {"hidden", m.hidden != plain.hidden, {ModelKind::llama, ModelKind::bert, ModelKind::seq2seq}},
+      {"labels", m.labels != plain.labels, {ModelKind::bert}},
+      {"decoder_layers", m.decoder_layers != plain.decoder_layers, seq2seq},
+      {"norm", m.norm != plain.norm, seq2seq},
+      {"positions", m.positions != plain.positions, seq2seq},
+      {"sharing", m.sharing != plain.sharing, seq2seq}};
+  for (const Row& row : rows) {
+    if (!row.is_set || std::ranges::find(row.kinds, m.kind) != row.kinds.end()) continue;
+    std::vector<std::string> names;
+    for (const ModelKind kind : row.kinds)
+      names.push_back(fmt::format("\"{}\"", name_in(kModelKindNames, kind)));
+    c.require(false, std::string("model.") + row.key,
+              fmt::format("is for models of kind {} alone, and this is \"{}\"",
+                          fmt::join(names, " or "), name_in(kModelKindNames, m.kind)));
+  }
+}
+
+void check_model(Checker& c, const RunConfig& config) {
+  const ModelSection& model = config.model;
   c.at_least("model.layers", model.layers, 1);
   c.at_least("model.width", model.width, 1);
   c.at_least("model.heads", model.heads, 1);
   c.at_least("model.context", model.context, 1);
   c.at_least("model.vocabulary", model.vocabulary, 0);
   // Large enough for any GPT, small enough that products of two stay inside 64 bits.
+  for (const auto& [key, value] : {std::pair{"model.key_heads", model.key_heads},
+                                   {"model.head_width", model.head_width},
+                                   {"model.hidden", model.hidden},
+                                   {"model.labels", model.labels},
+                                   {"model.decoder_layers", model.decoder_layers}})
+    c.at_least(key, value, 0);
   for (const auto& [key, value] : {std::pair{"model.layers", model.layers},
                                    {"model.width", model.width},
+                                   {"model.hidden", model.hidden},
+                                   {"model.head_width", model.head_width},
                                    {"model.context", model.context},
                                    {"model.vocabulary", model.vocabulary}})
     c.at_most(key, value, 1 << 24);
-  if (model.heads >= 1 && model.width >= 1)
-    c.require(model.width % model.heads == 0, "model.heads",
-              fmt::format("heads = {} does not divide width = {}", model.heads, model.width));
+  const bool has_sizes =
+      std::ranges::min({model.layers, model.width, model.heads, model.context, model.key_heads + 1,
+                        model.head_width + 1, model.hidden + 1}) >= 1;
+  if (has_sizes) {
+    if (model.kind == ModelKind::llama && model.head_width == 0)
+      c.require(model.width % model.heads == 0, "model.heads",
+                fmt::format("heads = {} does not divide width = {}, and there is no head_width",
+                            model.heads, model.width));
+    append(c.problems, check(family_of(config, {.vocabulary = 1, .labels = 2})));
+  }
   c.in_range("model.dropout", model.dropout, 0, 1);
+  refuse_keys_of_others(c, model);
 }
 
 void check_train(Checker& c, const TrainSection& train) {
@@ -317,10 +370,16 @@ void check_local(Checker& c, const RunConfig& config) {
 void check_task(Checker& c, const RunConfig& config) {
   const TaskSection& t = config.task;
   const std::string kind(name_in(kTaskKindNames, t.kind));
-  c.require(t.kind == TaskKind::causal || config.model.kind != ModelKind::gpt, "task.kind",
-            fmt::format("kind = \"{}\" with model.kind = \"gpt\", which predicts the next token "
-                        "alone: set task.kind = \"causal\"",
-                        kind));
+  // With model.start the folder decides the kind of model, and this is for whoever reads it.
+  const bool is_translating = t.kind == TaskKind::translate, is_causal = t.kind == TaskKind::causal;
+  const ModelKind model = config.model.kind;
+  const bool is_possible = model == ModelKind::seq2seq ? is_translating
+                           : model == ModelKind::bert  ? !is_translating && !is_causal
+                                                       : is_causal;
+  c.require(is_possible || !config.model.start.empty(), "task.kind",
+            fmt::format("kind = \"{}\" is nothing that model.kind = \"{}\" does: gpt and llama do "
+                        "\"causal\", seq2seq does \"translate\", bert the others",
+                        kind, name_in(kModelKindNames, model)));
   c.require(t.mask_share > 0 && t.mask_share <= 1, "task.mask_share",
             fmt::format("mask_share = {} is not in (0, 1]", t.mask_share));
   c.in_range("task.label_smoothing", t.label_smoothing, 0, 1);
@@ -446,7 +505,7 @@ Problems check(const RunConfig& config) {
   c.at_least("run.threads", config.run.threads, 0);
   c.at_most("run.threads", config.run.threads, 4096);
   c.at_least("run.memory", config.run.memory, 0);
-  check_model(c, config.model);
+  check_model(c, config);
   c.require(!config.data.train.empty(), "data.train",
             "no training data: give the prefix that `laconic prepare` wrote");
   check_task(c, config);
@@ -454,7 +513,8 @@ Problems check(const RunConfig& config) {
   check_shares(c, config);
   check_shards(c, config);
   check_pipeline(c, config);
-  if (config.model.start.empty()) append(c.problems, check_stages(config, config.model.layers));
+  if (config.model.start.empty())
+    append(c.problems, check_stages(config, layers_between(config.model)));
   check_optimiser(c, config.optimiser, config.train);
   check_kind(c, config);
   c.at_least("evaluate.every", config.evaluate.every, 0);

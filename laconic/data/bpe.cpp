@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <queue>
 #include <utility>
 
 #include "laconic/data/piece.hpp"
+#include "laconic/data/piece_cache.hpp"
+#include "laconic/data/unicode.hpp"
 
 namespace laconic {
 
@@ -16,11 +17,6 @@ constexpr std::size_t kShortPiece = 48;
 
 std::uint64_t pack(std::int32_t left, std::int32_t right) {
   return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
-}
-
-// Fibonacci hashing: the high bits of the product depend on all bits of the key.
-std::uint64_t scatter(std::uint64_t key) {
-  return key * 0x9E3779B97F4A7C15;
 }
 
 }  // namespace
@@ -134,47 +130,6 @@ class LongPiece {
   std::priority_queue<Candidate> heap_;
 };
 
-// Remembers the tokens of short pieces. Direct-mapped: a piece has one slot and evicts who is
-// there, so the size is fixed and there is nothing to tune. A slot is one cache line.
-class PieceCache {
- public:
-  struct alignas(64) Slot {
-    std::uint8_t bytes = 0;  // 0: free, since no piece is empty
-    std::uint8_t count = 0;
-    char piece[30];
-    std::int32_t tokens[8];
-  };
-
-  // The piece's slot, which may hold another piece.
-  Slot& slot_of(std::string_view piece) {
-    std::uint64_t hash = piece.size();
-    for (std::size_t i = 0; i < piece.size(); i += 8) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, piece.data() + i, std::min<std::size_t>(8, piece.size() - i));
-      hash = scatter(std::rotl(hash, 23) ^ word);
-    }
-    return slots_[hash >> (64 - kBits)];
-  }
-  static bool fits(std::string_view piece) { return piece.size() <= sizeof Slot::piece; }
-
- private:
-  static constexpr int kBits = 16;
-  std::vector<Slot> slots_ = std::vector<Slot>(std::size_t{1} << kBits);
-};
-
-bool holds(const PieceCache::Slot& slot, std::string_view piece) {
-  return slot.bytes == piece.size() && std::memcmp(slot.piece, piece.data(), piece.size()) == 0;
-}
-
-void remember(PieceCache::Slot& slot, std::string_view piece,
-              const std::vector<std::int32_t>& tokens) {
-  if (tokens.size() > std::size(slot.tokens)) return;
-  slot.bytes = static_cast<std::uint8_t>(piece.size());
-  slot.count = static_cast<std::uint8_t>(tokens.size());
-  std::copy(piece.begin(), piece.end(), slot.piece);
-  std::copy(tokens.begin(), tokens.end(), slot.tokens);
-}
-
 }  // namespace
 
 void merge_long_piece(const BpeMergeTable& table, std::vector<std::int32_t>& tokens) {
@@ -182,59 +137,126 @@ void merge_long_piece(const BpeMergeTable& table, std::vector<std::int32_t>& tok
 }
 
 struct Bpe::Scratch {
-  PieceSplitter splitter;
+  std::vector<PieceSplitter> splitters;
   PieceCache cache;
   std::vector<std::int32_t> tokens;
 };
 
-Bpe::Bpe(BpeVocabulary vocabulary)
-    : vocabulary_(std::move(vocabulary)), table_(vocabulary_.merges) {
+const AddedToken* Bpe::Finder::find(std::string_view text, std::size_t& at) const {
+  for (; at < text.size(); ++at) {
+    if (!begins[static_cast<unsigned char>(text[at])]) continue;
+    for (const AddedToken* token : tokens)
+      if (text.substr(at).starts_with(token->text)) return token;
+  }
+  return nullptr;
+}
+
+Bpe::Bpe(BpeVocabulary vocabulary, BpeRules rules)
+    : vocabulary_(std::move(vocabulary)), rules_(std::move(rules)), table_(vocabulary_.merges) {
+  std::vector<bool> is_apart(vocabulary_.tokens.size());  // no piece becomes it
+  for (const std::int32_t id : rules_.special) is_apart[id] = true;
+  for (const AddedToken& token : rules_.added) {
+    is_apart[token.id] = true;
+    Finder& finder = token.is_normalised ? normalised_ : raw_;
+    finder.tokens.push_back(&token);
+    finder.begins[static_cast<unsigned char>(token.text[0])] = true;
+    const bool may_be_cut = token.text.find_first_of(" \n", 1) != std::string::npos;
+    if (may_be_cut) safe_cut_ = SafeCut::nowhere;
+  }
+  for (Finder* finder : {&raw_, &normalised_})
+    std::ranges::stable_sort(finder->tokens, std::ranges::greater(),
+                             [](const AddedToken* token) { return token->text.size(); });
+  bool ends_words = false;
+  for (const std::string& split : rules_.splits) {
+    splits_.push_back(split == kGpt2Split ? SplitPattern::gpt2()
+                                          : std::make_shared<const SplitPattern>(split));
+    // Numbers do not care, but somebody else must end pieces there.
+    if (split == kDigitSplit || split == kNumberSplit) continue;
+    safe_cut_ = std::min(safe_cut_, splits_.back()->safe_cut());
+    ends_words = true;
+  }
+  if (!ends_words) safe_cut_ = SafeCut::nowhere;
   std::int32_t id = 0;
   for (const std::string& token : vocabulary_.tokens) {
-    if (token.size() == 1) token_of_byte_[static_cast<unsigned char>(token[0])] = id;
+    if (token.size() == 1 && !is_apart[id])
+      token_of_byte_[static_cast<unsigned char>(token[0])] = id;
+    if (rules_.ignore_merges && !is_apart[id]) whole_.emplace(token, id);
     ++id;
   }
 }
 
 Bpe::~Bpe() = default;
 
-std::unique_ptr<Bpe::Scratch> Bpe::borrow() const {
-  const std::lock_guard lock(mutex_);
-  if (pool_.empty()) return std::make_unique<Scratch>();
-  std::unique_ptr<Scratch> scratch = std::move(pool_.back());
-  pool_.pop_back();
+std::unique_ptr<Bpe::Scratch> Bpe::make_scratch() const {
+  auto scratch = std::make_unique<Scratch>();
+  for (const auto& split : splits_) scratch->splitters.emplace_back(split);
   return scratch;
 }
 
+// Calls rest() with what lies between added tokens.
+template <class Rest>
+void Bpe::take_added(const Finder& finder, std::string_view text, std::vector<std::int32_t>& out,
+                     Rest rest) const {
+  if (finder.tokens.empty()) return rest(text);
+  while (!text.empty()) {
+    std::size_t at = 0;
+    const AddedToken* token = finder.find(text, at);
+    if (at > 0) rest(text.substr(0, at));
+    if (!token) return;
+    out.push_back(token->id);
+    text.remove_prefix(at + token->text.size());
+  }
+}
+
 void Bpe::encode(std::string_view text, std::vector<std::int32_t>& out) const {
-  std::unique_ptr<Scratch> scratch = borrow();
-  scratch->splitter.start(text);
-  for (auto piece = scratch->splitter.next(); !piece.empty(); piece = scratch->splitter.next())
-    encode_piece(piece, *scratch, out);
-  const std::lock_guard lock(mutex_);
-  pool_.push_back(std::move(scratch));
+  std::unique_ptr<Scratch> scratch = pool_.borrow([&] { return make_scratch(); });
+  scratch->cache.expect(text.size());
+  take_added(raw_, text, out, [&](std::string_view part) {
+    std::string composed;
+    if (rules_.nfc) part = composed = to_nfc(part);
+    take_added(normalised_, part, out,
+               [&](std::string_view last) { encode_part(last, 0, *scratch, out); });
+  });
+  pool_.give_back(std::move(scratch));
+}
+
+void Bpe::encode_part(std::string_view part, std::size_t split, Scratch& scratch,
+                      std::vector<std::int32_t>& out) const {
+  if (split == splits_.size()) return encode_piece(part, scratch, out);
+  PieceSplitter& splitter = scratch.splitters[split];
+  splitter.start(part);
+  for (auto piece = splitter.next(); !piece.empty(); piece = splitter.next())
+    encode_part(piece, split + 1, scratch, out);
 }
 
 void Bpe::encode_piece(std::string_view piece, Scratch& scratch,
                        std::vector<std::int32_t>& out) const {
-  PieceCache::Slot* slot = nullptr;
-  if (PieceCache::fits(piece)) {
-    slot = &scratch.cache.slot_of(piece);
-    if (holds(*slot, piece)) {
-      out.insert(out.end(), slot->tokens, slot->tokens + slot->count);
-      return;
-    }
+  PieceCache::Slot* slot = scratch.cache.slot_of(piece);
+  if (slot && slot->holds(piece)) {
+    out.insert(out.end(), slot->tokens, slot->tokens + slot->count);
+    return;
   }
   std::vector<std::int32_t>& tokens = scratch.tokens;
   tokens.clear();
-  for (const char c : piece) tokens.push_back(token_of_byte_[static_cast<unsigned char>(c)]);
-  if (piece.size() <= kShortPiece) {
-    merge_short_piece(table_, tokens);
+  const auto whole = rules_.ignore_merges ? whole_.find(piece) : whole_.end();
+  if (whole != whole_.end()) {
+    tokens.push_back(whole->second);
   } else {
-    merge_long_piece(table_, tokens);
+    for (const char c : piece) tokens.push_back(token_of_byte_[static_cast<unsigned char>(c)]);
+    if (piece.size() <= kShortPiece) {
+      merge_short_piece(table_, tokens);
+    } else {
+      merge_long_piece(table_, tokens);
+    }
   }
-  if (slot) remember(*slot, piece, tokens);
+  if (slot) PieceCache::remember(*slot, piece, tokens);
   out.insert(out.end(), tokens.begin(), tokens.end());
+}
+
+std::string Bpe::decode(std::span<const std::int32_t> tokens) const {
+  std::string text;
+  for (const std::int32_t token : tokens) text += vocabulary_.tokens[token];
+  return text;
 }
 
 }  // namespace laconic

@@ -3,19 +3,22 @@
 // A text is split into pieces (piece.hpp); the bytes of a piece are tokens;
 // then, as long as some neighbours have a merge, the one of lowest rank, and of
 // those the leftmost, is applied. This is GPT-2's rule and that of Hugging
-// Face's tokenizers.
+// Face's tokenizers. What else a tokenizer.json may ask for is in BpeRules.
 //
 // Threads: encode() may run in any number of threads at once. Each call borrows
-// scratch memory and a cache of pieces (4 MB) from a pool behind a mutex that
-// is held only for the hand-over.
+// scratch memory and a cache of pieces (4 MB) from a pool.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
+
+#include "laconic/data/scratch_pool.hpp"
+#include "laconic/data/split_pattern.hpp"
 
 namespace laconic {
 
@@ -33,8 +36,27 @@ struct BpeMerge {
 struct BpeVocabulary {
   std::vector<std::string> tokens;  // the bytes of each id
   std::vector<BpeMerge> merges;     // by rank
-  std::int32_t end_of_text = 0;     // the id of kEndOfText
+  std::int32_t end_of_text = 0;     // ends a document; the id of kEndOfText, if that is a token
   bool operator==(const BpeVocabulary&) const = default;
+};
+
+// A token that stands for its text wherever that occurs, before anything is split.
+struct AddedToken {
+  std::string text;
+  std::int32_t id = 0;
+  bool is_normalised = false;  // looked for after normalisation, not before
+  bool operator==(const AddedToken&) const = default;
+};
+
+// How a text becomes pieces, and pieces tokens. As it stands: GPT-2.
+struct BpeRules {
+  std::vector<std::string> splits = {
+      std::string(kGpt2Split)};  // each splits the pieces of the last
+  bool nfc = false;              // compose characters first; decode() then gives back that text
+  bool ignore_merges = false;    // a piece that is a token is that token, whatever the merges say
+  std::vector<AddedToken> added;
+  std::vector<std::int32_t> special;  // ids that text never becomes
+  bool operator==(const BpeRules&) const = default;
 };
 
 // (left, right) -> rank and product: open addressing, since this look-up is the inner loop.
@@ -64,23 +86,47 @@ void merge_long_piece(const BpeMergeTable& table, std::vector<std::int32_t>& tok
 
 class Bpe {
  public:
-  explicit Bpe(BpeVocabulary vocabulary);
+  // Throws ConfigError for a pattern that is not supported.
+  explicit Bpe(BpeVocabulary vocabulary, BpeRules rules = {});
   ~Bpe();
 
   // Appends. Text that spells "<|endoftext|>" is text: it never becomes the special token.
   void encode(std::string_view text, std::vector<std::int32_t>& out) const;
+  // Requires: ids within the vocabulary.
+  std::string decode(std::span<const std::int32_t> tokens) const;
+  std::string text_behind(std::int32_t token) const { return vocabulary_.tokens[token]; }
+
+  std::int32_t size() const { return static_cast<std::int32_t>(vocabulary_.tokens.size()); }
+  SafeCut safe_cut() const { return safe_cut_; }
   const BpeVocabulary& vocabulary() const { return vocabulary_; }
+  const BpeRules& rules() const { return rules_; }
 
  private:
   struct Scratch;
-  std::unique_ptr<Scratch> borrow() const;
+  // Finds added tokens: of those at the first place where there is one, the longest.
+  struct Finder {
+    std::vector<const AddedToken*> tokens;  // the longest first
+    bool begins[256] = {};
+    const AddedToken* find(std::string_view text, std::size_t& at) const;
+  };
+
+  template <class Rest>
+  void take_added(const Finder& finder, std::string_view text, std::vector<std::int32_t>& out,
+                  Rest rest) const;
+  void encode_part(std::string_view part, std::size_t split, Scratch& scratch,
+                   std::vector<std::int32_t>& out) const;
   void encode_piece(std::string_view piece, Scratch& scratch, std::vector<std::int32_t>& out) const;
+  std::unique_ptr<Scratch> make_scratch() const;
 
   BpeVocabulary vocabulary_;
+  BpeRules rules_;
   BpeMergeTable table_;
+  std::vector<std::shared_ptr<const SplitPattern>> splits_;
+  SafeCut safe_cut_ = SafeCut::before_newline;
+  Finder raw_, normalised_;
+  std::unordered_map<std::string_view, std::int32_t> whole_;  // tokens that a piece may be
   std::int32_t token_of_byte_[256] = {};
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Scratch>> pool_;
+  mutable ScratchPool<Scratch> pool_;
 };
 
 }  // namespace laconic

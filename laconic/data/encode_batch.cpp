@@ -5,8 +5,6 @@
 #include <future>
 #include <thread>
 
-#include "laconic/data/piece.hpp"
-
 namespace laconic {
 
 namespace {
@@ -21,7 +19,7 @@ EncodeBatch::EncodeBatch(const Tokeniser& tokeniser, int threads)
 std::string_view EncodeBatch::add(const Document& document, int target) {
   std::string_view rest = document.text;
   while (!rest.empty() && !is_full()) {
-    const std::size_t cut = next_cut(rest, std::min(kPartBytes, rest.size()));
+    const std::size_t cut = tokeniser_.next_cut(rest, std::min(kPartBytes, rest.size()));
     parts_.push_back({document, rest.substr(0, cut), target, cut == rest.size(), {}});
     rest.remove_prefix(cut);
     bytes_ += cut;

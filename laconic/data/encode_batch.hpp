@@ -1,6 +1,6 @@
 // data/encode_batch.hpp — encodes texts with several threads, and keeps their order.
 //
-// Long texts are cut into parts where a cut changes no token (next_cut), so one
+// Long texts are cut into parts where a cut changes no token (Tokeniser::next_cut), so one
 // large document keeps all threads busy, and the result is the same for any
 // number of them.
 #pragma once

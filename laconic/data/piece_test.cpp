@@ -82,7 +82,7 @@ TEST(Piece, CutsChangeNoPiece) {
     const Pieces whole = pieces_of(text);
     ASSERT_EQ(joined(whole), text) << seed;
     for (std::size_t from = 0; from < text.size(); from += 7) {
-      const std::size_t cut = next_cut(text, from);
+      const std::size_t cut = next_cut(text, from, SafeCut::before_newline);
       ASSERT_GE(cut, from);
       Pieces halves = pieces_of(text.substr(0, cut));
       for (const std::string& piece : pieces_of(text.substr(cut))) halves.push_back(piece);

@@ -1,7 +1,9 @@
-// data/special_tokens.hpp — tokens that mean something beside text.
+// data/special_tokens.hpp — tokens that mean something beside text, and how folders name them.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 namespace laconic {
 
@@ -16,5 +18,16 @@ struct SpecialTokens {
   std::int32_t unk = -1;   // in the place of what the vocabulary cannot say
   bool operator==(const SpecialTokens&) const = default;
 };
+
+// "eos" -> "</s>": the texts of special tokens.
+using SpecialNames = std::map<std::string, std::string>;
+
+// What tokenizer_config.json and, for keys that it lacks, special_tokens_map.json of a folder say.
+// Throws FileError.
+SpecialNames read_special_names(const std::string& folder);
+
+// `ids` has the tokens that may be special. A name that is not among them is left at -1.
+SpecialTokens find_special_tokens(const SpecialNames& names,
+                                  const std::map<std::string, std::int32_t>& ids);
 
 }  // namespace laconic

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "laconic/data/piece.hpp"
+#include "laconic/data/split_pattern.hpp"
 
 namespace laconic {
 
@@ -14,7 +14,7 @@ std::size_t tail_begin(std::string_view text, double share) {
   const std::size_t line_end = text.find('\n', wanted);
   // A line break too far off would cost more than half of the share: then cut between words.
   const std::size_t middle = wanted + (text.size() - wanted) / 2;
-  return line_end <= middle ? line_end + 1 : next_cut(text, wanted);
+  return line_end <= middle ? line_end + 1 : next_cut(text, wanted, SafeCut::before_newline);
 }
 
 }  // namespace

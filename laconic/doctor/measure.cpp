@@ -51,12 +51,14 @@ GemmSpeed measure_gemm(at::ScalarType type, std::int64_t m, std::int64_t n, std:
   const at::Tensor a = at::randn({m, k}, at::TensorOptions().dtype(type));
   const at::Tensor b = at::randn({k, n}, at::TensorOptions().dtype(type));
   const double operations = 2.0 * static_cast<double>(m) * static_cast<double>(n * k);
+  const double seconds = best_seconds(a, b, repeats);
   return {.dtype = type == at::kDouble ? "f64" : "f32",
           .m = m,
           .n = n,
           .k = k,
           .threads = threads,
-          .gflops = operations / best_seconds(a, b, repeats) / 1e9};
+          .gflops = operations / seconds / 1e9,
+          .seconds = seconds};
 }
 
 std::vector<GemmSpeed> measure_gemms(const DoctorOptions& options, int all_threads) {

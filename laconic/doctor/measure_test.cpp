@@ -19,12 +19,17 @@ void expect_sensible(double value, const char* what) {
 }
 
 TEST(Doctor, EveryMeasureIsPositiveAndFinite) {
+  at::set_num_threads(2);  // it measures with one, too, and must bring them back
   const int threads = at::get_num_threads();
   const DoctorFacts facts = measure_doctor_facts({.repeats = 2, .width = 128});
   EXPECT_EQ(at::get_num_threads(), threads);
   EXPECT_EQ(facts.threads, threads);
   EXPECT_EQ(facts.gemm.size(), threads > 1 ? 6u : 3u);
-  for (const GemmSpeed& g : facts.gemm) expect_sensible(g.gflops, "product");
+  for (const GemmSpeed& g : facts.gemm) {
+    expect_sensible(g.gflops, "product");
+    const double multiply_adds = static_cast<double>(g.m * g.n * g.k);
+    EXPECT_NEAR(g.gflops * 1e9 * g.seconds / multiply_adds, 2, 1e-9);
+  }
   expect_sensible(facts.peak.f32_gflops, "peak");
   expect_sensible(facts.core_share, "share");
   expect_sensible(facts.bandwidth_one.copy, "copy");

@@ -114,6 +114,7 @@ TEST(Cgroup, VersionTwoTakesTheLeastOfAllAncestors) {
   const CgroupLimits limits =
       cgroup_limits("0::/slice/pod\n", files({{"/sys/fs/cgroup/slice/pod/cpu.max", "max 100000\n"},
                                               {"/sys/fs/cgroup/slice/cpu.max", "250000 100000\n"},
+                                              {"/sys/fs/cgroup/cpu.max", "400000 100000\n"},
                                               {"/sys/fs/cgroup/slice/pod/memory.max", "8000\n"},
                                               {"/sys/fs/cgroup/slice/pod/memory.current", "3000\n"},
                                               {"/sys/fs/cgroup/slice/memory.max", "max\n"}}));
@@ -141,10 +142,11 @@ TEST(Cgroup, InsideAContainerTheRootHoldsTheLimits) {
 }
 
 TEST(Cgroup, NoLimitsAreZeros) {
-  for (const char* membership : {"", "0::/\n", "nonsense\n", "1:cpu:/\n"}) {
-    const CgroupLimits limits =
-        cgroup_limits(membership, files({{"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1"},
-                                         {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000"}}));
+  for (const char* membership : {"", "0::/\n", "nonsense\n", "1:cpu:/\n", "1:memory:/\n"}) {
+    const CgroupLimits limits = cgroup_limits(
+        membership, files({{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712"},
+                           {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1"},
+                           {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000"}}));
     EXPECT_EQ(limits.processors, 0) << membership;
     EXPECT_EQ(limits.memory_bytes, 0) << membership;
   }

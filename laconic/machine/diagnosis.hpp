@@ -33,6 +33,7 @@ struct GemmSpeed {    // [m, k] times [k, n], through libtorch
   std::int64_t m = 0, n = 0, k = 0;
   int threads = 1;
   double gflops = 0;
+  double seconds = 0;  // of the fastest product
 };
 
 struct DoctorFacts {

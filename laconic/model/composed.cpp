@@ -1,11 +1,12 @@
 // The operations of model/ops.hpp from ATen parts: any device, and the reference for the fused
 // ones.
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/nll_loss.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/silu.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
@@ -70,32 +71,74 @@ at::Tensor gelu(const at::Tensor& x) {
   return at::gelu(x, "tanh");
 }
 
+at::Tensor exact_gelu(const at::Tensor& x) {
+  return at::gelu(x, "none");
+}
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return at::silu(gate).mul(up);
+}
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+  return x.mul(x.square().mean(-1, true).add(epsilon).rsqrt()).mul(weight);
+}
+
+at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
+                  const at::Tensor& cosines, const at::Tensor& sines) {
+  const std::int64_t tokens = x.size(0) / samples, half = x.size(1) / heads / 2;
+  const at::Tensor pairs = x.reshape({samples, tokens, heads, 2, half});
+  const at::Tensor a = pairs.select(3, 0), b = pairs.select(3, 1);
+  const at::Tensor c = cosines.narrow(0, 0, tokens).unsqueeze(1);  // [tokens, 1, half]
+  const at::Tensor s = sines.narrow(0, 0, tokens).unsqueeze(1);
+  return at::stack({a.mul(c).sub(b.mul(s)), b.mul(c).add(a.mul(s))}, 3).reshape(x.sizes());
+}
+
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout) {
   if (dropout.probability == 0) return residual.add(x);
   const auto samples = static_cast<std::int64_t>(dropout.sample_keys.size());
   return residual.add(x.mul(dropout_mask(x, dropout, x.numel() / samples).view(x.sizes())));
 }
 
-at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::int64_t heads,
-                            const Dropout& dropout) {
-  const std::int64_t tokens = qkv.size(0) / samples;
-  const std::int64_t width = qkv.size(1) / 3;
-  const at::Tensor split =  // [3, samples, heads, tokens, head width]
-      qkv.view({samples, tokens, 3, heads, width / heads}).permute({2, 0, 3, 1, 4});
-  const std::int64_t head_width = width / heads;
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionShape& shape, const at::Tensor& lengths,
+                     const Dropout& dropout) {
+  const std::int64_t queries = q.size(0) / shape.samples, keys = k.size(0) / shape.samples;
+  const std::int64_t head_width = q.size(1) / shape.heads;
+  // [samples, key heads, group, rows, head width]: a group is the queries' heads of one key head.
+  const auto by_head = [&](const at::Tensor& x, std::int64_t rows) {
+    return x.reshape({shape.samples, rows, shape.key_heads, -1, head_width})
+        .permute({0, 2, 3, 1, 4});
+  };
+  at::Tensor key = by_head(k, keys), value = by_head(v, keys);
+  at::Tensor hidden = at::zeros({queries, keys}, q.options().dtype(at::kBool));
+  if (shape.is_causal) hidden = hidden.logical_not().triu(1);
+  if (lengths.defined()) {
+    const at::Tensor position = at::arange(keys, lengths.options());
+    const at::Tensor padding = position.ge(lengths.unsqueeze(1)).view({-1, 1, 1, 1, keys});
+    hidden = hidden.logical_or(padding);
+    // Nothing there may matter: zero times NaN would.
+    key = key.masked_fill(padding.transpose(-1, -2), 0);
+    value = value.masked_fill(padding.transpose(-1, -2), 0);
+  }
   const double scale = 1 / std::sqrt(static_cast<double>(head_width));
-  const at::Tensor future = at::ones({tokens, tokens}, qkv.options().dtype(at::kBool)).triu(1);
-  at::Tensor p = split[0].matmul(split[1].transpose(-1, -2)).mul(scale);
-  p = p.masked_fill(future, -std::numeric_limits<double>::infinity()).softmax(-1);
+  at::Tensor p = by_head(q, queries).matmul(key.transpose(-1, -2)).mul(scale);
+  p = p.masked_fill(hidden, -std::numeric_limits<double>::infinity()).softmax(-1);
   if (dropout.probability > 0)
-    p = p.mul(dropout_mask(p, dropout, heads * tokens * tokens).view(p.sizes()));
-  return p.matmul(split[2]).transpose(1, 2).reshape({samples * tokens, width});
+    p = p.mul(dropout_mask(p, dropout, shape.heads * queries * keys).view(p.sizes()));
+  return p.matmul(value).permute({0, 3, 1, 2, 4}).reshape(q.sizes());
 }
 
-at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
-                         DeferredWeights* deferred) {
-  return at::nll_loss(transposed_linear(x, weight, deferred).log_softmax(-1), targets, {},
-                      at::Reduction::Sum, kNoTarget)
+at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::int64_t heads,
+                            const Dropout& dropout) {
+  const std::vector<at::Tensor> parts = qkv.chunk(3, 1);
+  return composed::attention(parts[0], parts[1], parts[2], {samples, heads, heads, true}, {},
+                             dropout);
+}
+
+at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                         const at::Tensor& targets, DeferredWeights* deferred, double smoothing) {
+  return at::cross_entropy_loss(transposed_linear(x, weight, bias, deferred), targets, {},
+                                at::Reduction::Sum, kNoTarget, smoothing)
       .div(static_cast<double>(targets.size(0)));
 }
 

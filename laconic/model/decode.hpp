@@ -17,7 +17,8 @@ namespace laconic {
 
 class Decoder {
  public:
-  // Requires: the weights hold all blocks and outlive the decoder.
+  // Throws ConfigError when the model is not causal. Requires: the weights hold all blocks and
+  // outlive the decoder.
   explicit Decoder(const Weights& weights);
 
   std::int64_t length() const { return cache_.length; }

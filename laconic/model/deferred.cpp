@@ -21,8 +21,8 @@ void accumulate(at::Tensor& value, at::Tensor gradient) {
 // By value: the factors are freed as soon as they are used.
 void run_one(DeferredWeights::Product product) {
   accumulate(product.weight, product.left.t().mm(product.right));
-  if (product.bias.defined())
-    accumulate(product.bias, at::sum_to(product.right, product.bias.sizes()));
+  const at::Tensor& summed = product.sums_left ? product.left : product.right;
+  if (product.bias.defined()) accumulate(product.bias, at::sum_to(summed, product.bias.sizes()));
 }
 
 }  // namespace

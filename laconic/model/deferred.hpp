@@ -32,10 +32,12 @@ namespace laconic {
 
 class DeferredWeights {
  public:
-  // weight.grad() += left^T right, and bias.grad() += sum of right's rows, if there is a bias.
+  // weight.grad() += left^T right, and bias.grad() += sum of the rows of right, or of left, if
+  // there is a bias.
   struct Product {
     at::Tensor weight, bias;
     at::Tensor left, right;
+    bool sums_left = false;
   };
 
   DeferredWeights() = default;

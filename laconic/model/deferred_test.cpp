@@ -4,10 +4,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <deque>
 
 #include "laconic/model/linear.hpp"
@@ -259,24 +261,59 @@ TEST(Deferred, GradientsOfBothHalvesAreFiniteDifferencesOfTheLoss) {
 }
 
 TEST(Deferred, HeadsFusedAndComposedLeaveTheSameWorkAsTheyDoAtOnce) {
-  using Head =
-      at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&, DeferredWeights*);
+  using Head = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                              const at::Tensor&, DeferredWeights*, double);
   const at::Tensor targets = some_ids(1, 7).flatten();
   for (const Head head : {Head{fused::cross_entropy}, Head{composed::cross_entropy}})
-    for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-      std::vector<at::Tensor> results[2];
-      for (const bool defers : {false, true}) {
-        DeferredWeights deferred;
-        const at::Tensor x = random({7, 12}, "x").to(dtype).requires_grad_(true);
-        const at::Tensor weight = random({31, 12}, "weight").to(dtype).requires_grad_(true);
-        const at::Tensor loss = head(x, weight, targets, defers ? &deferred : nullptr);
-        loss.backward();
-        EXPECT_EQ(weight.grad().defined(), !defers);
-        deferred.run();
-        results[defers] = {loss.detach(), x.grad(), weight.grad()};
+    for (const at::ScalarType dtype : {at::kFloat, at::kDouble})
+      for (const bool biased : {false, true}) {
+        std::vector<at::Tensor> results[2];
+        for (const bool defers : {false, true}) {
+          DeferredWeights deferred;
+          const at::Tensor x = random({7, 12}, "x").to(dtype).requires_grad_(true);
+          const at::Tensor weight = random({31, 12}, "weight").to(dtype).requires_grad_(true);
+          const at::Tensor bias = random({31}, "bias").to(dtype).requires_grad_(true);
+          const at::Tensor loss = head(x, weight, biased ? bias : at::Tensor(), targets,
+                                       defers ? &deferred : nullptr, biased ? 0.1 : 0);
+          loss.backward();
+          EXPECT_EQ(weight.grad().defined(), !defers);
+          EXPECT_EQ(bias.grad().defined(), biased && !defers);
+          deferred.run();
+          results[defers] = {loss.detach(), x.grad(), weight.grad(), bias.grad()};
+        }
+        expect_same_bits(results[1], results[0]);
       }
-      expect_same_bits(results[1], results[0]);
-    }
+}
+
+TEST(Deferred, TransposedLinearMapsWithAndWithoutBiasLeaveTheSameWorkAsTheyDoAtOnce) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble})
+    for (const auto& [rows, in, out] :
+         {std::array{5, 4, 3}, {1, 4, 3}, {5, 1, 3}, {5, 4, 1}, {300, 64, 96}, {1000, 48, 17}})
+      for (const bool biased : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} rows, {} to {}, bias {}", rows, in, out, biased));
+        std::vector<at::Tensor> results[2];
+        for (const bool defers : {false, true}) {
+          DeferredWeights deferred;
+          const at::Tensor x = random({rows, in}, "x").to(dtype).requires_grad_(true);
+          const at::Tensor weight = random({out, in}, "weight").to(dtype).requires_grad_(true);
+          const at::Tensor bias = random({out}, "bias").to(dtype).requires_grad_(true);
+          for (int microbatch = 0; microbatch < 2; ++microbatch) {
+            const at::Tensor y = transposed_linear(x, weight, biased ? bias : at::Tensor(),
+                                                   defers ? &deferred : nullptr);
+            y.backward(random({rows, out}, microbatch == 0 ? "first" : "second").to(dtype));
+            results[defers].push_back(y.detach());
+          }
+          EXPECT_EQ(weight.grad().defined(), !defers);
+          deferred.run();
+          for (const at::Tensor& leaf : {x, weight, bias}) results[defers].push_back(leaf.grad());
+        }
+        expect_same_bits(results[1], results[0]);
+        const at::Tensor expected =
+            random({rows, in}, "x").mm(random({out, in}, "weight").t()) +
+            (biased ? random({out}, "bias") : at::zeros({out}, at::kDouble));
+        EXPECT_LT((results[1][0] - expected).abs().max().item<double>(),
+                  dtype == at::kFloat ? 1e-4 : 1e-12);
+      }
 }
 
 struct Map {  // leaves of a linear map

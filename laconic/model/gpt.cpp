@@ -30,12 +30,7 @@ enum Layer : std::size_t {
 enum Head : std::size_t { kTable, kNorm };
 
 Dropout dropout_at(const Pass& pass, std::int64_t block, Site site) {
-  if (pass.dropout == 0 || pass.sample_keys.empty()) return {};
-  Dropout dropout{pass.dropout, {}};
-  for (const Key key : pass.sample_keys)
-    dropout.sample_keys.push_back(
-        derive(key, static_cast<std::uint64_t>(block), static_cast<std::uint64_t>(site)));
-  return dropout;
+  return dropout_at(pass, block, static_cast<std::uint64_t>(site));
 }
 
 // Layer norm by the weight that the block lists at `i`, and the bias behind it.
@@ -111,6 +106,7 @@ at::Tensor logits_of(const GptShape& shape, const Weights& weights, const Seam& 
 CacheShape cache_shape(const GptShape& shape) {
   return {.layers = shape.layers,
           .heads = shape.heads,
+          .key_heads = shape.heads,
           .context = shape.context,
           .head_width = shape.width / shape.heads};
 }
@@ -124,11 +120,17 @@ at::Tensor read_tokens(const GptShape& shape, const Weights& weights,
   at::Tensor x = table.index_select(0, host.to(table.device()))
                      .add(weights.leaf(0, kPositions).narrow(0, cache.length, rows));
   for (std::int64_t l = 0; l < shape.layers; ++l)
-    x = layer_with(shape, weights, l + 1, x,
-                   [&](const at::Tensor& qkv) { return attend(cache, l, qkv); });
+    x = layer_with(shape, weights, l + 1, x, [&](const at::Tensor& qkv) {
+      const std::vector<at::Tensor> parts = qkv.chunk(3, 1);
+      return attend(cache, l, parts[0], parts[1], parts[2]);
+    });
   cache.length += rows;
   const std::int64_t head = shape.layers + 1;
   return table.mv(norm(shape, weights, head, kNorm, x.narrow(0, rows - 1, 1)).view({-1}));
+}
+
+std::vector<at::Tensor> constants_of(const GptShape&, std::int64_t, const at::TensorOptions&) {
+  return {};
 }
 
 }  // namespace laconic

@@ -25,4 +25,8 @@ CacheShape cache_shape(const GptShape& shape);
 at::Tensor read_tokens(const GptShape& shape, const Weights& weights,
                        std::span<const std::int64_t> ids, KeyValueCache& cache);
 
+// None.
+std::vector<at::Tensor> constants_of(const GptShape& shape, std::int64_t tokens,
+                                     const at::TensorOptions& like);
+
 }  // namespace laconic

@@ -5,6 +5,8 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "laconic/model/decode.hpp"
 #include "laconic/model/test_gpt.hpp"
 
@@ -20,6 +22,16 @@ TEST(Gpt, ParametersDependOnSeedNameAndIndexAlone) {
   EXPECT_TRUE(large.parameters[4].value.equal(small.parameters[4].value));
   const Weights rounded = make_tiny_weights(at::kFloat);
   EXPECT_TRUE(rounded.parameters[0].value.equal(small.parameters[0].value.to(at::kFloat)));
+}
+
+TEST(Gpt, ParametersOfOneShapeBeginApart) {
+  const Weights weights = make_tiny_weights(at::kDouble);
+  const auto drawn = [&](const char* name) {
+    const auto found = std::ranges::find(weights.parameters, name, &Parameter::name);
+    return found == weights.parameters.end() ? at::Tensor() : found->value;
+  };
+  EXPECT_FALSE(drawn("h.0.attn.c_attn.weight").equal(drawn("h.1.attn.c_attn.weight")));
+  EXPECT_FALSE(drawn("h.0.mlp.c_fc.weight").equal(drawn("h.1.mlp.c_fc.weight")));
 }
 
 TEST(Gpt, ALaterTokenDoesNotChangeAnEarlierLogit) {

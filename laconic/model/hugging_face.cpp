@@ -30,45 +30,80 @@ bool is_ignored(const FolderConvention& convention, std::string_view name) {
                              [&](const std::string& end) { return name.ends_with(end); });
 }
 
-// Everything in the folder that keeps it from being this model. `prefix` stands before every name.
-Problems compare(const ShardedTensors& tensors, const ModelSpec& model,
-                 const FolderConvention& convention, const std::string& prefix,
-                 const std::string& folder) {
-  Problems problems;
+bool is_of_head(const FolderConvention& convention, std::string_view name) {
+  return std::ranges::any_of(convention.head_parts,
+                             [&](const std::string& part) { return name.starts_with(part); });
+}
+
+// What the folder calls a parameter: its own name, with or without the prefix, or an older one;
+// empty when it is not there.
+std::string name_in_folder(const ShardedTensors& tensors, const FolderConvention& convention,
+                           const std::string& parameter) {
+  std::vector<std::string> names = {parameter, convention.prefix + parameter};
+  if (parameter.starts_with(convention.prefix))
+    names.push_back(parameter.substr(convention.prefix.size()));
+  for (const auto& [end, older] : convention.older_ends)
+    for (std::size_t i = 0, count = names.size(); i < count; ++i)
+      if (names[i].ends_with(end))
+        names.push_back(names[i].substr(0, names[i].size() - end.size()) + older);
+  for (const std::string& name : names)
+    if (tensors.contains(name)) return name;
+  return "";
+}
+
+// What each parameter of a model is called in a folder, by number; empty: not there.
+struct FolderNames {
+  std::vector<std::string> names;
+  Problems problems;  // everything that keeps the folder from being this model
+};
+
+FolderNames find_parameters(const ShardedTensors& tensors, const ModelSpec& model,
+                            const FolderConvention& convention, HeadPolicy policy,
+                            const std::string& folder) {
+  FolderNames found;
   std::vector<std::string> expected;
   for (const auto& [copy, parameter] : convention.copies) expected.push_back(copy);
   for (const ParameterSpec& spec : model.parameters) {
-    const std::string name = prefix + spec.name;
-    expected.push_back(name);
-    if (!tensors.contains(name)) {
-      problems.push_back({folder + ": " + name, "is missing"});
-      continue;
+    const bool is_exchangeable =
+        policy == HeadPolicy::exchangeable && is_of_head(convention, spec.name);
+    std::string name = name_in_folder(tensors, convention, spec.name);
+    const auto problem = [&](std::string what) {
+      if (is_exchangeable)
+        name.clear();
+      else
+        found.problems.push_back(
+            {folder + ": " + (name.empty() ? spec.name : name), std::move(what)});
+    };
+    if (name.empty()) {
+      problem("is missing");
+    } else {
+      expected.push_back(name);
+      const SafetensorsEntry& entry = *tensors.at(name).entry;
+      if (!is_float(entry.dtype))
+        problem(fmt::format("has type {}, not a float type", to_text(entry.dtype)));
+      if (!name.empty() && entry.shape != spec.sizes)
+        problem(fmt::format("has shape [{}], not [{}]", fmt::join(entry.shape, ", "),
+                            fmt::join(spec.sizes, ", ")));
     }
-    const SafetensorsEntry& entry = *tensors.at(name).entry;
-    if (entry.shape != spec.sizes)
-      problems.push_back({folder + ": " + name,
-                          fmt::format("has shape [{}], not [{}]", fmt::join(entry.shape, ", "),
-                                      fmt::join(spec.sizes, ", "))});
-    if (!is_float(entry.dtype))
-      problems.push_back({folder + ": " + name,
-                          fmt::format("has type {}, not a float type", to_text(entry.dtype))});
+    found.names.push_back(std::move(name));
   }
   std::sort(expected.begin(), expected.end());
   for (const std::string& name : tensors.names())
     if (!is_ignored(convention, name) &&
+        !(policy == HeadPolicy::exchangeable && is_of_head(convention, name)) &&
         !std::binary_search(expected.begin(), expected.end(), name))
-      problems.push_back(
+      found.problems.push_back(
           {folder + ": " + name, fmt::format("is not a parameter of {}", convention.family)});
-  return problems;
+  return found;
 }
 
 // What repeats a parameter must be equal to it.
 void require_tied(const ShardedTensors& tensors, const FolderConvention& convention,
-                  const std::string& prefix, const std::string& folder) {
+                  const std::string& folder) {
   for (const auto& [copy, parameter] : convention.copies) {
-    if (!tensors.contains(copy)) continue;
-    const ByteView head = tensors.at(copy).bytes;
-    const ByteView table = tensors.at(prefix + parameter).bytes;
+    const std::string name = name_in_folder(tensors, convention, parameter);
+    if (!tensors.contains(copy) || name.empty()) continue;
+    const ByteView head = tensors.at(copy).bytes, table = tensors.at(name).bytes;
     if (head.size() != table.size() || std::memcmp(head.data(), table.data(), head.size()) != 0)
       throw FileError(folder, copy,
                       fmt::format("differs from {}: an untied head is not supported", parameter));
@@ -140,29 +175,89 @@ FolderConfig::FolderConfig(const std::string& path) : path_(path), json_(read_js
   if (!json_.is_object()) throw FileError(path, "", "is not a JSON object");
 }
 
-std::int64_t FolderConfig::size(const char* key) {
+const nlohmann::json* FolderConfig::find(const char* key) {
+  seen_.insert(key);
   const auto it = json_.find(key);
-  if (it != json_.end() && it->is_number_integer() && it->get<std::int64_t>() > 0 &&
-      it->get<std::int64_t>() <= (1 << 24))
-    return it->get<std::int64_t>();
-  problem(key, it == json_.end() ? "is missing"
-                                 : fmt::format("= {} is not a possible size", it->dump()));
+  return it == json_.end() ? nullptr : &*it;
+}
+
+std::int64_t FolderConfig::size(const char* key) {
+  const nlohmann::json* value = find(key);
+  if (value != nullptr && value->is_number_integer() && value->get<std::int64_t>() > 0 &&
+      value->get<std::int64_t>() <= (1 << 24))
+    return value->get<std::int64_t>();
+  problem(key, value == nullptr ? "is missing"
+                                : fmt::format("= {} is not a possible size", value->dump()));
   return 1;
 }
 
+std::int64_t FolderConfig::size(const char* key, std::int64_t otherwise) {
+  const nlohmann::json* value = find(key);
+  return value == nullptr || value->is_null() ? otherwise : size(key);
+}
+
 double FolderConfig::number(const char* key, double otherwise) {
-  const auto it = json_.find(key);
-  if (it == json_.end()) return otherwise;
-  if (it->is_number()) return it->get<double>();
-  problem(key, fmt::format("= {} is not a number", it->dump()));
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return otherwise;
+  if (value->is_number()) return value->get<double>();
+  problem(key, fmt::format("= {} is not a number", value->dump()));
   return otherwise;
 }
 
+bool FolderConfig::flag(const char* key, bool otherwise) {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr || value->is_null()) return otherwise;
+  if (value->is_boolean()) return value->get<bool>();
+  problem(key, fmt::format("= {} is neither true nor false", value->dump()));
+  return otherwise;
+}
+
+std::string FolderConfig::text(const char* key, const std::string& otherwise) {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr || value->is_null()) return otherwise;
+  if (value->is_string()) return value->get<std::string>();
+  problem(key, fmt::format("= {} is not a text", value->dump()));
+  return otherwise;
+}
+
+std::vector<std::string> FolderConfig::texts(const char* key) {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr || value->is_null()) return {};
+  std::vector<std::string> texts;
+  if (value->is_array())
+    for (const nlohmann::json& item : *value)
+      if (item.is_string()) texts.push_back(item);
+  if (!value->is_array() || texts.size() != value->size())
+    problem(key, fmt::format("= {} is not a list of texts", value->dump()));
+  return texts;
+}
+
+FolderConfig FolderConfig::part(const char* key) {
+  const nlohmann::json* value = find(key);
+  if (value != nullptr && !value->is_null() && !value->is_object())
+    problem(key, fmt::format("= {} is not an object", value->dump()));
+  const bool is_there = value != nullptr && value->is_object();
+  return {path_ + ": " + key, is_there ? *value : nlohmann::json::object()};
+}
+
 void FolderConfig::require(const char* key, std::initializer_list<nlohmann::json> accepted) {
-  const auto it = json_.find(key);
-  if (it == json_.end() || it->is_null()) return;
-  if (std::find(accepted.begin(), accepted.end(), *it) != accepted.end()) return;
-  problem(key, fmt::format("= {} is not supported", it->dump()));
+  const nlohmann::json* value = find(key);
+  if (value == nullptr || value->is_null()) return;
+  if (std::find(accepted.begin(), accepted.end(), *value) != accepted.end()) return;
+  problem(key, fmt::format("= {} is not supported", value->dump()));
+}
+
+void FolderConfig::refuse_unknown(std::span<const std::string_view> harmless) {
+  for (const auto& [key, value] : json_.items())
+    if (!seen_.contains(key) && std::ranges::find(harmless, key) == harmless.end() &&
+        !value.is_null())
+      problem(key, fmt::format("= {} is not known here, and may ask for something that is not "
+                               "computed",
+                               value.dump()));
+}
+
+void FolderConfig::take_problems(FolderConfig& part) {
+  append(problems_, std::move(part.problems_));
 }
 
 void FolderConfig::problem(const std::string& key, const std::string& what) {
@@ -175,24 +270,41 @@ void FolderConfig::finish() {
 
 Family read_family(const std::string& folder) {
   FolderConfig config(folder + "/config.json");
-  config.require("model_type", {"gpt2"});
-  const Family family = read_gpt_shape(config);
+  const std::string kind = config.text("model_type", "gpt2");
+  Family family;
+  if (kind == "gpt2")
+    family = read_gpt_shape(config);
+  else if (kind == "llama" || kind == "mistral" || kind == "qwen2" || kind == "qwen3")
+    family = read_llama_shape(config);
+  else if (kind == "bert")
+    family = read_bert_shape(config);
+  else if (kind == kSeq2SeqType)
+    family = read_seq2seq_shape(config);
+  else
+    config.problem("model_type", fmt::format("= \"{}\" is not supported", kind));
   config.finish();
   refuse(check(family));
   return family;
 }
 
-void read_weights(const std::string& folder, Weights& weights) {
+std::vector<std::string> read_weights(const std::string& folder, Weights& weights,
+                                      HeadPolicy policy) {
   const ShardedTensors tensors(folder);
   const FolderConvention convention =
       std::visit([](const auto& shape) { return convention_of(shape); }, weights.family);
-  const bool has_prefix =
-      tensors.contains(convention.prefix + weights.spec.parameters.front().name);
-  const std::string prefix = has_prefix ? convention.prefix : "";
-  refuse(compare(tensors, weights.spec, convention, prefix, folder));
-  require_tied(tensors, convention, prefix, folder);
+  FolderNames found = find_parameters(tensors, weights.spec, convention, policy, folder);
+  refuse(std::move(found.problems));
+  require_tied(tensors, convention, folder);
   const at::NoGradGuard no_grad;
-  for (Parameter& p : weights.parameters) copy_into(p.value, tensors.at(prefix + p.name));
+  std::vector<std::string> left;
+  for (Parameter& p : weights.parameters) {
+    const std::string& name = found.names[p.number];
+    if (name.empty())
+      left.push_back(p.name);
+    else
+      copy_into(p.value, tensors.at(name));
+  }
+  return left;
 }
 
 Weights read_model(const std::string& folder, const at::TensorOptions& like) {
@@ -204,10 +316,22 @@ Weights read_model(const std::string& folder, const at::TensorOptions& like) {
 FolderFacts read_folder_facts(const std::string& folder) {
   const nlohmann::json config = read_json(folder + "/config.json");
   FolderFacts facts;
-  if (const auto it = config.find("resid_pdrop"); it != config.end() && it->is_number())
-    facts.dropout = *it;
-  if (const auto it = config.find("eos_token_id"); it != config.end() && it->is_number_integer())
-    facts.end_of_text = *it;
+  for (const char* key : {"resid_pdrop", "attention_dropout", "hidden_dropout_prob"})
+    if (const auto it = config.find(key); it != config.end() && it->is_number())
+      facts.dropout = *it;
+  // Llama 3 has several ends; the first is that of a text.
+  const auto id_under = [&](const char* key) -> std::int64_t {
+    const auto it = config.find(key);
+    if (it == config.end()) return -1;
+    const nlohmann::json& id = it->is_array() && !it->empty() ? it->front() : *it;
+    return id.is_number_integer() ? id.get<std::int64_t>() : -1;
+  };
+  facts.end_of_text = id_under("eos_token_id");
+  facts.begin_of_text = id_under("bos_token_id");
+  if (const auto it = config.find("id2label"); it != config.end() && it->is_object())
+    for (std::size_t i = 0; i < it->size(); ++i)
+      if (const auto name = it->find(std::to_string(i)); name != it->end() && name->is_string())
+        facts.label_names.push_back(*name);
   return facts;
 }
 

@@ -3,7 +3,7 @@
 // Reading takes config.json and model.safetensors, one file or shards with an
 // index, with or without a prefix on names ("transformer."), in any float type.
 // What would compute something else than our model is refused: another
-// activation, an untied head, a missing or misshapen tensor. All reasons come
+// activation, a missing or misshapen tensor. All reasons come
 // at once.
 //
 // Parameters already carry Hugging Face's names and layouts (architecture/), so
@@ -22,9 +22,15 @@ namespace laconic {
 // What config.json says. Throws FileError or ConfigError.
 Family read_family(const std::string& folder);
 
-// Weights of `folder` into `weights`, converted to its dtype. Throws FileError, ConfigError.
+// Whether a folder must have the very head that is asked for. Exchangeable: what it has of another
+// is passed over, and what it lacks is left alone.
+enum class HeadPolicy : std::uint8_t { same, exchangeable };
+
+// Weights of `folder` into `weights`, converted to its dtype. Returns the parameters that were left
+// alone: none but with an exchangeable head. Throws FileError, ConfigError.
 // Requires: they are of the folder's family.
-void read_weights(const std::string& folder, Weights& weights);
+std::vector<std::string> read_weights(const std::string& folder, Weights& weights,
+                                      HeadPolicy policy = HeadPolicy::same);
 
 // Family and weights.
 Weights read_model(const std::string& folder, const at::TensorOptions& like);
@@ -33,6 +39,8 @@ Weights read_model(const std::string& folder, const at::TensorOptions& like);
 struct FolderFacts {
   double dropout = 0;
   std::int64_t end_of_text = -1;  // token id; -1: not said
+  std::int64_t begin_of_text = -1;
+  std::vector<std::string> label_names = {};  // of classes
 };
 FolderFacts read_folder_facts(const std::string& folder);
 

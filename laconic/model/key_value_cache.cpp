@@ -9,7 +9,7 @@ namespace laconic {
 
 KeyValueCache make_cache(const CacheShape& shape, const at::TensorOptions& like) {
   KeyValueCache cache{.shape = shape, .length = 0, .keys = {}, .values = {}};
-  const std::vector<std::int64_t> sizes = {shape.heads, shape.context, shape.head_width};
+  const std::vector<std::int64_t> sizes = {shape.key_heads, shape.context, shape.head_width};
   for (std::int64_t i = 0; i < shape.layers; ++i) {
     cache.keys.push_back(at::empty(sizes, like));
     cache.values.push_back(at::empty(sizes, like));
@@ -17,23 +17,29 @@ KeyValueCache make_cache(const CacheShape& shape, const at::TensorOptions& like)
   return cache;
 }
 
-at::Tensor attend(KeyValueCache& cache, std::int64_t layer, const at::Tensor& qkv) {
+at::Tensor attend(KeyValueCache& cache, std::int64_t layer, const at::Tensor& q,
+                  const at::Tensor& k, const at::Tensor& v) {
   const CacheShape& s = cache.shape;
-  const std::int64_t rows = qkv.size(0), all = cache.length + rows;
-  // [3, heads, rows, head width]
-  const at::Tensor parts = qkv.view({rows, 3, s.heads, s.head_width}).permute({1, 2, 0, 3});
+  const std::int64_t rows = q.size(0), all = cache.length + rows, group = s.heads / s.key_heads;
+  const auto by_head = [&](const at::Tensor& x) {  // [heads, rows, head width]
+    return x.view({rows, -1, s.head_width}).transpose(0, 1);
+  };
   const at::Tensor& keys = cache.keys[static_cast<std::size_t>(layer)];
   const at::Tensor& values = cache.values[static_cast<std::size_t>(layer)];
-  keys.narrow(1, cache.length, rows).copy_(parts[1]);
-  values.narrow(1, cache.length, rows).copy_(parts[2]);
-  at::Tensor scores = parts[0].matmul(keys.narrow(1, 0, all).transpose(1, 2));
+  keys.narrow(1, cache.length, rows).copy_(by_head(k));
+  values.narrow(1, cache.length, rows).copy_(by_head(v));
+  // Heads that share keys lie one behind the other: [key heads, group * rows, head width].
+  const at::Tensor queries = by_head(q).reshape({s.key_heads, group * rows, s.head_width});
+  at::Tensor scores = queries.matmul(keys.narrow(1, 0, all).transpose(1, 2));
   scores.mul_(1 / std::sqrt(static_cast<double>(s.head_width)));
   if (rows > 1) {  // the last row sees everything; earlier ones must not see later ones
     const at::Tensor future = scores.new_ones({rows, all}, at::kBool).triu(cache.length + 1);
-    scores.masked_fill_(future, -std::numeric_limits<double>::infinity());
+    scores.view({s.key_heads, group, rows, all})
+        .masked_fill_(future, -std::numeric_limits<double>::infinity());
   }
   return scores.softmax(-1)
       .matmul(values.narrow(1, 0, all))
+      .view({s.heads, rows, s.head_width})
       .transpose(0, 1)
       .reshape({rows, s.heads * s.head_width});
 }

@@ -11,7 +11,8 @@ namespace laconic {
 
 struct CacheShape {
   std::int64_t layers = 0;
-  std::int64_t heads = 0;
+  std::int64_t heads = 0;      // of queries
+  std::int64_t key_heads = 0;  // of keys and values: each serves heads / key_heads of the queries
   std::int64_t context = 0;
   std::int64_t head_width = 0;
 };
@@ -19,14 +20,15 @@ struct CacheShape {
 struct KeyValueCache {
   CacheShape shape;
   std::int64_t length = 0;         // tokens
-  std::vector<at::Tensor> keys;    // per layer [heads, context, head width]
+  std::vector<at::Tensor> keys;    // per layer [key heads, context, head width]
   std::vector<at::Tensor> values;  // likewise
 };
 KeyValueCache make_cache(const CacheShape& shape, const at::TensorOptions& like);
 
 // Causal attention of new rows, of which all layers see the same, to themselves and to all that the
-// cache holds. qkv: [rows, 3 * width], q then k then v, each head by head. Returns [rows, width].
-// The length stays: it is the same for all layers.
-at::Tensor attend(KeyValueCache& cache, std::int64_t layer, const at::Tensor& qkv);
+// cache holds. q: [rows, heads * head width]; k, v: [rows, key heads * head width]. Returns what q
+// is. The length stays: it is the same for all layers.
+at::Tensor attend(KeyValueCache& cache, std::int64_t layer, const at::Tensor& q,
+                  const at::Tensor& k, const at::Tensor& v);
 
 }  // namespace laconic

@@ -64,7 +64,11 @@ class DeferredLinear : public torch::autograd::Node {
     if (layout_ == WeightLayout::in_out)
       deferred->add({.weight = weight, .bias = bias_.unpack(), .left = x, .right = gradient});
     else
-      deferred->add({.weight = weight, .bias = {}, .left = gradient, .right = x});
+      deferred->add({.weight = weight,
+                     .bias = bias_.unpack(),
+                     .left = gradient,
+                     .right = x,
+                     .sums_left = true});
   }
 
   SavedVariable x_, weight_, bias_;
@@ -73,7 +77,8 @@ class DeferredLinear : public torch::autograd::Node {
 };
 
 Tensor product(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout) {
-  return layout == WeightLayout::in_out ? bias.addmm(x, weight) : x.mm(weight.t());
+  const Tensor factor = layout == WeightLayout::in_out ? weight : weight.t();
+  return bias.defined() ? bias.addmm(x, factor) : x.mm(factor);
 }
 
 Tensor deferred_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -102,9 +107,10 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
                              : deferred_product(x, weight, bias, WeightLayout::in_out, *deferred);
 }
 
-Tensor transposed_linear(const Tensor& x, const Tensor& weight, DeferredWeights* deferred) {
-  return deferred == nullptr ? product(x, weight, {}, WeightLayout::out_in)
-                             : deferred_product(x, weight, {}, WeightLayout::out_in, *deferred);
+Tensor transposed_linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                         DeferredWeights* deferred) {
+  return deferred == nullptr ? product(x, weight, bias, WeightLayout::out_in)
+                             : deferred_product(x, weight, bias, WeightLayout::out_in, *deferred);
 }
 
 }  // namespace laconic

@@ -18,8 +18,9 @@ class DeferredWeights;  // model/deferred.hpp
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   DeferredWeights* deferred = nullptr);
 
-// x weight^T. x: [rows, in], weight: [out, in].
-at::Tensor transposed_linear(const at::Tensor& x, const at::Tensor& weight,
+// x weight^T + bias, as torch.nn.Linear. x: [rows, in], weight: [out, in], bias: [out] or
+// undefined.
+at::Tensor transposed_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              DeferredWeights* deferred = nullptr);
 
 }  // namespace laconic

@@ -6,9 +6,16 @@
 #include <algorithm>
 
 #include "laconic/base/error.hpp"
+#include "laconic/model/bert.hpp"
 #include "laconic/model/gpt.hpp"
+#include "laconic/model/llama.hpp"
+#include "laconic/model/seq2seq.hpp"
 
 namespace laconic {
+
+bool Batch::has(std::string_view name) const {
+  return std::ranges::find(fields_, name, [](const auto& f) { return f.first; }) != fields_.end();
+}
 
 const at::Tensor& Batch::operator[](std::string_view name) const {
   const auto found = std::ranges::find(fields_, name, [](const auto& f) { return f.first; });
@@ -24,6 +31,14 @@ std::vector<Key> dropout_keys(std::uint64_t seed, std::optional<std::int64_t> st
   for (const std::int64_t id : sample_ids)
     keys.push_back(derive(root, when, static_cast<std::uint64_t>(id)));
   return keys;
+}
+
+Dropout dropout_at(const Pass& pass, std::int64_t block, std::uint64_t place) {
+  if (pass.dropout == 0 || pass.sample_keys.empty()) return {};
+  Dropout dropout{pass.dropout, {}};
+  for (const Key key : pass.sample_keys)
+    dropout.sample_keys.push_back(derive(key, static_cast<std::uint64_t>(block), place));
+  return dropout;
 }
 
 Seam forward_block(const Weights& weights, std::int64_t block, const Seam& in, const Batch& batch,
@@ -46,22 +61,23 @@ void backward(const Seam& outputs, const Seam& gradients) {
   if (!roots.empty()) torch::autograd::backward(roots, seeds);
 }
 
-double forward_loss(const Weights& weights, const Batch& batch) {
+double forward_loss(const Weights& weights, const Batch& batch, const Pass& pass) {
   const at::NoGradGuard no_grad;
   const std::int64_t head = block_count(weights.spec) - 1;
   Seam seam;
-  for (std::int64_t b = 0; b < head; ++b) seam = forward_block(weights, b, seam, batch, {});
-  const std::int64_t positions = batch["ids"].size(1), scored = batch["targets"].size(1);
-  for (at::Tensor& x : seam)  // [samples, positions, ...]
-    if (scored < positions) x = x.narrow(1, positions - scored, scored).contiguous();
-  return forward_block(weights, head, seam, batch, {})[0].item<double>();
+  for (std::int64_t b = 0; b < head; ++b) seam = forward_block(weights, b, seam, batch, pass);
+  if (is_causal(weights.family)) {  // x [samples, positions, width]
+    const std::int64_t positions = batch["ids"].size(1), scored = batch["targets"].size(1);
+    if (scored < positions) seam[0] = seam[0].narrow(1, positions - scored, scored).contiguous();
+  }
+  return forward_block(weights, head, seam, batch, pass)[0].item<double>();
 }
 
-at::Tensor forward_logits(const Weights& weights, const at::Tensor& ids) {
+at::Tensor forward_logits(const Weights& weights, const Batch& batch) {
   const at::NoGradGuard no_grad;
   Seam seam;
   for (std::int64_t b = 0; b + 1 < block_count(weights.spec); ++b)
-    seam = forward_block(weights, b, seam, {{"ids", ids}}, {});
+    seam = forward_block(weights, b, seam, batch, {});
   return std::visit([&](const auto& shape) { return logits_of(shape, weights, seam); },
                     weights.family);
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "laconic/base/philox.hpp"
+#include "laconic/model/ops.hpp"
 #include "laconic/model/weights.hpp"
 
 namespace laconic {
@@ -37,6 +38,7 @@ class Batch {
   void add(std::string name, at::Tensor field) {
     fields_.emplace_back(std::move(name), std::move(field));
   }
+  bool has(std::string_view name) const;
   // Requires: it is there.
   const at::Tensor& operator[](std::string_view name) const;
   std::int64_t samples() const { return fields_.front().second.size(0); }
@@ -51,12 +53,19 @@ struct Pass {
   std::vector<Key> sample_keys = {};  // for dropout: one per sample, see dropout_keys(); or none
   // Takes what backward leaves for later; null: nothing. Must live until then.
   DeferredWeights* deferred = nullptr;
+  double label_smoothing = 0;
+  double second_term = 1;  // what the second term of a loss counts, where it has two
+  // Takes what the last block predicts, as its family says; null: nobody asks.
+  at::Tensor* predictions = nullptr;
 };
 
 // Keys of the samples with these ids at this step; without a step, those that a sample has at every
 // step (model.dropout_by_sample).
 std::vector<Key> dropout_keys(std::uint64_t seed, std::optional<std::int64_t> step,
                               const std::vector<std::int64_t>& sample_ids);
+
+// Dropout at one of a block's places, which a family numbers; none without keys.
+Dropout dropout_at(const Pass& pass, std::int64_t block, std::uint64_t place);
 
 // One block. Requires: it is held.
 Seam forward_block(const Weights& weights, std::int64_t block, const Seam& in, const Batch& batch,
@@ -66,11 +75,15 @@ Seam forward_block(const Weights& weights, std::int64_t block, const Seam& in, c
 // nothing depends on by a leaf is passed over. Requires: equally many.
 void backward(const Seam& outputs, const Seam& gradients);
 
-// Mean loss without gradients. "targets" may be those of the last positions of each sample alone:
-// then only these count. Requires: all blocks are held.
-double forward_loss(const Weights& weights, const Batch& batch);
+// Mean loss without gradients. Of causal models "targets" may be those of the last positions of
+// each sample alone: then only these count. Requires: all blocks are held.
+double forward_loss(const Weights& weights, const Batch& batch, const Pass& pass = {});
 
-// Logits [rows, vocabulary] of all positions, without gradients. Requires: as above.
-at::Tensor forward_logits(const Weights& weights, const at::Tensor& ids);
+// Logits [rows, vocabulary] of all positions, without gradients, from the fields that the blocks
+// before the last ask for. Throws ConfigError when the model has none. Requires: as above.
+at::Tensor forward_logits(const Weights& weights, const Batch& batch);
+inline at::Tensor forward_logits(const Weights& weights, const at::Tensor& ids) {
+  return forward_logits(weights, Batch{{"ids", ids}});
+}
 
 }  // namespace laconic

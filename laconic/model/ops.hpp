@@ -29,39 +29,99 @@ struct Dropout {
   std::vector<Key> sample_keys;  // one per sample of the microbatch, when probability > 0
 };
 
+// GELU by tanh, as GPT-2 has it.
 at::Tensor gelu(const at::Tensor& x);
+
+// GELU as it is defined, x Phi(x) by erf: BERT's.
+at::Tensor exact_gelu(const at::Tensor& x);
+
+// silu(gate) * up, both of one shape; silu(x) = x sigmoid(x).
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+
+// x / sqrt(mean(x^2) + epsilon) * weight, each row by itself. x: [rows, width], weight: [width].
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+
+// Rotates the pairs (i, i + head width / 2) of every head by the angle of the token's position:
+// Hugging Face's "rotate_half". x: [samples * tokens, heads * head width]; cosines, sines: [at
+// least tokens, head width / 2] of x's dtype. Row r of x has position r % tokens.
+at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
+                  const at::Tensor& cosines, const at::Tensor& sines);
 
 // residual + dropout(x)
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout);
 
-// softmax(q k^T / sqrt(head width), causal) v for every head, with dropout on the probabilities.
-// qkv: [samples * tokens, 3 * width], q then k then v, each head by head. Returns [rows, width].
+struct AttentionShape {
+  std::int64_t samples = 0;
+  std::int64_t heads = 0;
+  // Heads of k and v; divides heads. Fewer than heads: consecutive queries' heads share one.
+  std::int64_t key_heads = 0;
+  bool is_causal = false;  // then there are as many keys as queries
+};
+
+// softmax(q k^T / sqrt(head width)) v for every head, with dropout on the probabilities.
+// q: [samples * queries, heads * head width]; k, v: [samples * keys, key heads * head width].
+// lengths: [samples] int64, each at least 1. A sample's keys and values at and beyond its length
+// are padding: they change nothing, whatever they are, and get zero gradients. Undefined: there is
+// no padding. Rows of q are all computed, those of padding too.
+// Returns [samples * queries, heads * head width]. The word of the dropout mask for a probability
+// is number (head * queries + query) * keys + key of its sample.
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionShape& shape, const at::Tensor& lengths,
+                     const Dropout& dropout);
+
+// Causal attention without padding of the three parts of one matrix. qkv: [samples * tokens,
+// 3 * width], q then k then v, each head by head. Returns [rows, width].
 at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::int64_t heads,
                             const Dropout& dropout);
 
-// Mean over rows of -log softmax(x weight^T)[target]. x: [rows, width], weight: [vocabulary,
-// width], targets: [rows] int64, each in [0, vocabulary) or kNoTarget, which adds nothing to the
-// sum; its row counts all the same. The logits are never kept twice. With
-// `deferred` backward leaves the weight's gradient to it, as model/linear.hpp says.
+// Mean over rows of -log softmax(x weight^T + bias)[target]. x: [rows, width], weight: [vocabulary,
+// width], bias: [vocabulary] or undefined, targets: [rows] int64, each in [0, vocabulary) or
+// kNoTarget, which adds nothing to the sum; its row counts all the same. The logits are never kept
+// twice. With `deferred` backward leaves the gradients of weight and bias to it, as
+// model/linear.hpp says. With `smoothing` s a row's loss is (1 - s) times that, and s times the
+// mean over the vocabulary of -log softmax: torch.nn.CrossEntropyLoss's label smoothing.
+at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                         const at::Tensor& targets, DeferredWeights* deferred = nullptr,
+                         double smoothing = 0);
+
+// The same without a bias.
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
-                         DeferredWeights* deferred = nullptr);
+                         DeferredWeights* deferred = nullptr, double smoothing = 0);
 
 namespace fused {
 at::Tensor gelu(const at::Tensor& x);
+at::Tensor exact_gelu(const at::Tensor& x);
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
+                  const at::Tensor& cosines, const at::Tensor& sines);
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout);
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionShape& shape, const at::Tensor& lengths,
+                     const Dropout& dropout);
 at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::int64_t heads,
                             const Dropout& dropout);
-at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
-                         DeferredWeights* deferred = nullptr);
+at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                         const at::Tensor& targets, DeferredWeights* deferred = nullptr,
+                         double smoothing = 0);
 }  // namespace fused
 
 namespace composed {
 at::Tensor gelu(const at::Tensor& x);
+at::Tensor exact_gelu(const at::Tensor& x);
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
+                  const at::Tensor& cosines, const at::Tensor& sines);
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout);
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionShape& shape, const at::Tensor& lengths,
+                     const Dropout& dropout);
 at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::int64_t heads,
                             const Dropout& dropout);
-at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
-                         DeferredWeights* deferred = nullptr);
+at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                         const at::Tensor& targets, DeferredWeights* deferred = nullptr,
+                         double smoothing = 0);
 
 // [samples, elements] of zeros and 1 / (1 - p), of x's dtype and device.
 at::Tensor dropout_mask(const at::Tensor& like, const Dropout& dropout, std::int64_t elements);

@@ -10,6 +10,10 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
+#include "laconic/model/bert.hpp"
+#include "laconic/model/gpt.hpp"
+#include "laconic/model/llama.hpp"
+#include "laconic/model/seq2seq.hpp"
 
 namespace laconic {
 
@@ -64,8 +68,12 @@ void add_gradient(at::Tensor gradient, at::ScalarType type, at::Tensor& sum) {
 
 Weights make_empty_weights(const Family& family, const at::TensorOptions& like,
                            const HeldBlocks& held, std::int64_t tokens) {
-  return make_empty_weights(family, model_spec(family, tokens > 0 ? tokens : context_of(family)),
-                            like, held);
+  const std::int64_t length = tokens > 0 ? tokens : context_of(family);
+  Weights weights = make_empty_weights(family, model_spec(family, length), like, held);
+  weights.constants = std::visit(
+      [&](const auto& shape) { return constants_of(shape, length, like.requires_grad(false)); },
+      family);
+  return weights;
 }
 
 Weights make_empty_weights(const Family& family, ModelSpec spec, const at::TensorOptions& like,
@@ -77,7 +85,8 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
                   .places = {},
                   .leaves = {},
                   .users = {},
-                  .sum_type = c10::typeMetaToScalarType(like.dtype())};
+                  .sum_type = c10::typeMetaToScalarType(like.dtype()),
+                  .constants = {}};
   std::vector<bool> is_used(weights.spec.parameters.size(), false);
   for (std::size_t b = 0; b < weights.spec.blocks.size(); ++b)
     if (weights.holds(static_cast<std::int64_t>(b)))
@@ -90,7 +99,8 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
       weights.parameters.push_back({.name = specs[p].name,
                                     .value = at::empty(specs[p].sizes, like).requires_grad_(true),
                                     .number = p,
-                                    .is_hidden_matrix = is_hidden_matrix(weights.spec, p)});
+                                    .is_hidden_matrix = is_hidden_matrix(weights.spec, p),
+                                    .is_out_in = specs[p].is_out_in});
   }
   make_leaves(weights);
   return weights;

@@ -29,6 +29,7 @@ struct Parameter {
   // Over all microbatches of a step and all held blocks, once it is complete; undefined: none.
   at::Tensor gradient = {};
   bool is_hidden_matrix = false;  // see architecture/model_spec.hpp
+  bool is_out_in = false;         // likewise
 };
 
 // A parameter as one block sees it.
@@ -50,6 +51,8 @@ struct Weights {
   std::vector<std::vector<Leaf>> leaves;         // by block, as BlockSpec::uses lists them
   std::vector<std::vector<std::int64_t>> users;  // by place: held blocks that use it, ascending
   at::ScalarType sum_type = at::kFloat;          // what gradients add up in
+  // Tables that the family computes by and nobody trains, as constants_of() lists them.
+  std::vector<at::Tensor> constants;
 
   // Requires: parameter number `p` is held.
   const at::Tensor& value(std::size_t p) const { return parameters[places[p]].value; }

@@ -85,6 +85,26 @@ TEST(ClassPolicy, RanksThatDoNotEncodeHaveExactSums) {
   EXPECT_FALSE(is_lossy(*class_policy(Traffic::dp_gradient, config, {.pp = 2, .encoded = 2})));
 }
 
+TEST(ClassPolicy, OnlySumsThatLoseNothingGoRoundInARingByThemselves) {
+  RunConfig config = grid(1, 4);
+  EXPECT_EQ(policy_of(config).algorithm, SumAlgorithm::ring);
+  config.dp_gradient.codec = "quantise:bits=4";
+  EXPECT_EQ(policy_of(config).algorithm, SumAlgorithm::direct);
+  EXPECT_EQ(policy_of(config).raw_algorithm, SumAlgorithm::ring);
+}
+
+TEST(ClassPolicy, FeedbackIsOfTheWaysThatAreNamed) {
+  RunConfig config = grid(1, 4);
+  const auto ways = [&](FeedbackOf feedback) {
+    config.dp_gradient.feedback = feedback;
+    const GradientPolicy policy = policy_of(config);
+    return std::pair(policy.up_feedback, policy.down_feedback);
+  };
+  EXPECT_EQ(ways(FeedbackOf::none), std::pair(false, false));
+  EXPECT_EQ(ways(FeedbackOf::up), std::pair(true, false));
+  EXPECT_EQ(ways(FeedbackOf::both), std::pair(true, true));
+}
+
 TEST(ClassPolicy, LossyCodecsAreThoseOfBothWays) {
   RunConfig config = grid(2, 2);
   EXPECT_TRUE(lossy_codecs(*class_policy(Traffic::dp_gradient, config)).empty());

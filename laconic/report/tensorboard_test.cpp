@@ -47,6 +47,11 @@ TEST(Tensorboard, StepZeroIsLeftOutAsProtobufDoes) {
   EXPECT_EQ(hex(scalars_event(1.5, 0, {})), "09000000000000f83f2a00");
 }
 
+TEST(Tensorboard, AStepTakesSevenBitsToAByte) {
+  EXPECT_EQ(hex(scalars_event(1.5, 127, {})), "09000000000000f83f107f2a00");
+  EXPECT_EQ(hex(scalars_event(1.5, 128, {})), "09000000000000f83f1080012a00");
+}
+
 TEST(Tensorboard, TheFileIsNamedAsTensorBoardExpects) {
   const TemporaryFolder folder;
   const TensorboardWriter writer(folder / "logs/run");

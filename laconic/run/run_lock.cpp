@@ -8,9 +8,12 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <span>
@@ -30,9 +33,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Somebody may be looking at the file, or about to replace it, for an instant.
-constexpr int kTries = 20;
 constexpr std::chrono::milliseconds kPause{10};
+// Somebody may be looking at the file, or about to replace it, for an instant.
+constexpr int kTriesInDoubt = 20;
+// The kernel first takes back the memory of a process, then its files and the flock.
+constexpr int kTriesOfEnding = 1000;
 
 class Descriptor {
  public:
@@ -99,6 +104,11 @@ bool is_anonymous(const std::string& host) {
                                             "for it, or choose another run.folder",
                                             path)}});
   const std::string who = describe_owner(*owner), since = printable(owner->since);
+  if (state == LockState::ending)
+    throw ConfigError(
+        {{folder, fmt::format("{}, which has trained there since {}, was killed or ends, but has "
+                              "not gone in {} s: wait for it, or choose another run.folder",
+                              who, since, kTriesOfEnding * kPause.count() / 1000)}});
   if (state == LockState::held)
     throw ConfigError(
         {{folder, fmt::format("{} has trained there since {}: wait for it, stop it (kill {}), or "
@@ -111,19 +121,22 @@ bool is_anonymous(const std::string& host) {
                             who, since, me.host, path)}});
 }
 
-struct Seen {
+struct SeenLock {
   std::optional<LockOwner> owner;
   LockVerdict verdict;
   bool is_certain = true;  // false: looking again may show something else
 };
 
 // What the open lock file says. `descriptor` holds its flock afterwards, if nobody else does.
-Seen look_at(int descriptor, const LockOwner& me) {
-  Seen seen;
+SeenLock look_at(int descriptor, const LockOwner& me) {
+  SeenLock seen;
   const bool is_locked = !take_flock(descriptor);
   seen.owner = parse_lock(content_of_file(descriptor));
   LockFacts facts{.me = me, .started = std::nullopt, .is_locked = false};
-  if (seen.owner) facts.started = start_of_process(seen.owner->process);
+  if (seen.owner) {
+    facts.process = state_of_process(seen.owner->process);
+    facts.started = start_of_process(seen.owner->process);
+  }
   const LockVerdict without = judge_lock(seen.owner, facts);
   facts.is_locked = is_locked;
   seen.verdict = judge_lock(seen.owner, facts);
@@ -133,17 +146,60 @@ Seen look_at(int descriptor, const LockOwner& me) {
   return seen;
 }
 
+// The words of /proc/PROCESS/stat behind its name, which may hold anything: state, parent, ...
+std::vector<std::string> stat_of_process(std::int64_t process) {
+  const std::string line = first_line(fmt::format("/proc/{}/stat", process));
+  const std::size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return {};
+  std::istringstream rest(line.substr(name_end + 1));
+  return {std::istream_iterator<std::string>(rest), {}};
+}
+
+// Whether SIGKILL was sent to it. The kernel keeps that in the set of signals that wait for the
+// whole process until it is gone.
+bool is_killed(std::int64_t process) {
+  std::ifstream file(fmt::format("/proc/{}/status", process));
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("ShdPnd:") || line.starts_with("SigPnd:"))
+      if ((std::strtoull(line.c_str() + 7, nullptr, 16) >> (SIGKILL - 1) & 1) != 0) return true;
+  return false;
+}
+
 }  // namespace
 
+// Looks again and again at a lock that may change by itself.
+class LockPatience {
+ public:
+  // Pauses, and returns true, where looking again may show something else.
+  bool allows(const SeenLock& seen) {
+    const bool is_ending = seen.verdict.state == LockState::ending;
+    int& tries = is_ending ? tries_of_ending_ : tries_in_doubt_;
+    if ((seen.is_certain && !is_ending) || tries == 0) return false;
+    --tries;
+    std::this_thread::sleep_for(kPause);
+    return true;
+  }
+
+ private:
+  int tries_in_doubt_ = kTriesInDoubt;
+  int tries_of_ending_ = kTriesOfEnding;
+};
+
 std::optional<std::int64_t> start_of_process(std::int64_t process) {
-  const std::string line = first_line(fmt::format("/proc/{}/stat", process));
-  const std::size_t name_end = line.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream rest(line.substr(name_end + 1));
-  std::string word;
-  for (int field = 3; field < 22; ++field) rest >> word;
-  std::int64_t started = 0;
-  return rest >> started ? std::optional(started) : std::nullopt;
+  constexpr std::size_t kStart = 19;  // field 22 of proc(5), whose first two are not here
+  const std::vector<std::string> stat = stat_of_process(process);
+  if (stat.size() <= kStart) return std::nullopt;
+  return std::strtoll(stat[kStart].c_str(), nullptr, 10);
+}
+
+ProcessState state_of_process(std::int64_t process) {
+  constexpr std::size_t kFlags = 6;        // field 9
+  constexpr unsigned long kExiting = 0x4;  // PF_EXITING of the kernel
+  const std::vector<std::string> stat = stat_of_process(process);
+  if (stat.size() <= kFlags) return ProcessState::living;
+  if (stat[0] == "Z" || stat[0] == "X") return ProcessState::zombie;
+  const bool is_exiting = (std::strtoul(stat[kFlags].c_str(), nullptr, 10) & kExiting) != 0;
+  return is_exiting || is_killed(process) ? ProcessState::ending : ProcessState::living;
 }
 
 LockOwner this_process() {
@@ -180,6 +236,13 @@ std::optional<LockOwner> parse_lock(std::string_view text) {
 }
 
 LockVerdict judge_lock(const std::optional<LockOwner>& owner, const LockFacts& facts) {
+  const bool is_owner = owner && !owner->boot.empty() && owner->boot == facts.me.boot &&
+                        facts.started == owner->started;
+  if (is_owner && facts.process == ProcessState::ending) return {LockState::ending, ""};
+  if (is_owner && facts.process == ProcessState::zombie) {
+    if (facts.is_locked) return {LockState::ending, ""};
+    return {LockState::stale, "the process has ended"};
+  }
   if (facts.is_locked) return {LockState::held, ""};
   if (!owner) return {LockState::stale, "the file is damaged, and nobody holds it"};
   const LockOwner& me = facts.me;
@@ -227,12 +290,13 @@ void RunLock::acquire(const std::string& temporary) {
   const std::string text = to_text(me_);
   write_all(descriptor_, std::as_bytes(std::span(text.data(), text.size())), temporary);
   if (::fsync(descriptor_) != 0) throw SystemError(temporary, "fsync", errno);
-  for (int tries = kTries;; --tries)
-    if (examine(temporary, tries)) return;
+  LockPatience patience;
+  while (!examine(temporary, patience)) {
+  }
 }
 
 // True when the lock is ours; false: look again.
-bool RunLock::examine(const std::string& temporary, int tries) {
+bool RunLock::examine(const std::string& temporary, LockPatience& patience) {
   if (::link(temporary.c_str(), path_.c_str()) == 0) {
     ::unlink(temporary.c_str());
     return true;
@@ -245,12 +309,9 @@ bool RunLock::examine(const std::string& temporary, int tries) {
   const Descriptor there(::open(path_.c_str(), O_RDWR | O_CLOEXEC));
   if (there.get() < 0 && errno == ENOENT) return false;
   if (there.get() < 0) throw SystemError(path_, "open", errno);
-  const Seen seen = look_at(there.get(), me_);
+  const SeenLock seen = look_at(there.get(), me_);
   if (!is_still_at(path_, there.get())) return false;
-  if (!seen.is_certain && tries > 0) {
-    std::this_thread::sleep_for(kPause);
-    return false;
-  }
+  if (patience.allows(seen)) return false;
   if (seen.verdict.state != LockState::stale)
     refuse_folder(path_, seen.owner, seen.verdict.state, me_);
   // Its flock is ours, so nobody else is doing the same.
@@ -281,15 +342,14 @@ bool holds_lock_for(const std::string& run_folder, const std::string& token) {
 
 void require_unlocked(const std::string& run_folder, const LockOwner& me) {
   const std::string path = lock_path(run_folder);
-  for (int tries = kTries;; --tries) {
+  for (LockPatience patience;;) {
     // Some file systems lock only what may be written.
     const int writable = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
     const Descriptor there(writable >= 0 ? writable : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (there.get() < 0) return;  // nobody has it, or whoever takes it will say why not
-    const Seen seen = look_at(there.get(), me);
+    const SeenLock seen = look_at(there.get(), me);
     if (seen.verdict.state == LockState::stale) return;
-    if (seen.is_certain || tries == 0) refuse_folder(path, seen.owner, seen.verdict.state, me);
-    std::this_thread::sleep_for(kPause);
+    if (!patience.allows(seen)) refuse_folder(path, seen.owner, seen.verdict.state, me);
   }
 }
 

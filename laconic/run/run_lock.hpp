@@ -3,7 +3,9 @@
 // FOLDER/run.lock says who trains there: host, process, and when that process began, so that a
 // process id which was given to somebody else since is recognised. Besides, its owner holds an
 // flock() on the file, which the kernel takes back when the owner dies, whatever ended it. Either
-// sign of life counts. Another machine's processes cannot be seen, so its lock is believed.
+// sign of life counts. Another machine's processes cannot be seen, so its lock is believed. A
+// process that was killed shows both for a while, on a busy machine or with much memory: it is
+// waited for.
 //
 // The file appears whole, by link(), and a stale one is replaced by rename() under its own flock:
 // of several that begin at the same instant exactly one gets it.
@@ -35,15 +37,24 @@ std::optional<std::int64_t> start_of_process(std::int64_t process);
 std::string to_text(const LockOwner& owner);                 // what the file holds
 std::optional<LockOwner> parse_lock(std::string_view text);  // nothing: damaged
 
+enum class ProcessState {
+  living,
+  ending,  // killed, or about to go by itself, and not gone
+  zombie,  // gone, but its parent has not asked how; threads of it may still end
+};
+ProcessState state_of_process(std::int64_t process);
+
 // What can be seen from here.
 struct LockFacts {
   LockOwner me;
-  std::optional<std::int64_t> started;  // start_of_process(owner.process)
-  bool is_locked = false;               // somebody holds the flock
+  std::optional<std::int64_t> started;          // start_of_process(owner.process)
+  bool is_locked = false;                       // somebody holds the flock
+  ProcessState process = ProcessState::living;  // state_of_process(owner.process)
 };
 
 enum class LockState {
   held,       // by a living process
+  ending,     // by a process that is about to go
   stale,      // by nobody any more
   elsewhere,  // by a process that cannot be seen from here
 };
@@ -56,9 +67,12 @@ LockVerdict judge_lock(const std::optional<LockOwner>& owner, const LockFacts& f
 
 std::string lock_path(const std::string& run_folder);
 
+class LockPatience;
+
 class RunLock {
  public:
-  // Makes the folder if need be. Throws ConfigError when somebody else has the lock, SystemError.
+  // Makes the folder if need be, and waits for an owner that ends, ten seconds at most. Throws
+  // ConfigError when somebody else has the lock, SystemError.
   explicit RunLock(const std::string& run_folder, LockOwner me = this_process());
   // Removes the file, and folders that were made for it and are empty.
   ~RunLock();
@@ -71,7 +85,7 @@ class RunLock {
 
  private:
   void acquire(const std::string& temporary);
-  bool examine(const std::string& temporary, int tries);
+  bool examine(const std::string& temporary, LockPatience& patience);
 
   std::string path_;
   LockOwner me_;
@@ -86,7 +100,8 @@ inline constexpr const char* kLockVariable = "LACONIC_RUN_LOCK";
 // Whether the folder's lock is that of the process which gave us `token`.
 bool holds_lock_for(const std::string& run_folder, const std::string& token);
 
-// Throws ConfigError when another run is known to have the lock. Changes nothing.
+// Throws ConfigError when another run is known to have the lock. Waits as RunLock does. Changes
+// nothing.
 void require_unlocked(const std::string& run_folder, const LockOwner& me = this_process());
 
 }  // namespace laconic

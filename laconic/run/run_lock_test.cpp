@@ -3,11 +3,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <barrier>
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -127,6 +130,62 @@ TEST(RunLock, OfADeadOwnerIsTakenOverAndSaysSo) {
   EXPECT_EQ(parse_lock(read_all(lock_path(folder.path())))->process, ::getpid());
 }
 
+// Starts a process that takes the folder's lock, and returns when it has it.
+template <class F>
+pid_t start_owner(const std::string& folder, F&& then) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const RunLock lock(folder);
+    then();
+    ::_exit(0);
+  }
+  while (parse_lock(read_all(lock_path(folder))).value_or(LockOwner()).process != child)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return child;
+}
+
+void wait_for_zombie(pid_t child) {
+  while (state_of_process(child) != ProcessState::zombie)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+// Its parent may never ask for it: the number stays, and means nothing.
+TEST(RunLock, OfAKilledOwnerThatNobodyHasWaitedForIsTakenOver) {
+  const TemporaryFolder folder;
+  const pid_t child = start_owner(folder.path(), [] {
+    for (;;) ::pause();
+  });
+  EXPECT_EQ(state_of_process(child), ProcessState::living);
+  EXPECT_NE(refusal_of(folder.path()), "");
+  ::kill(child, SIGKILL);
+  wait_for_zombie(child);
+  require_unlocked(folder.path());
+  const RunLock lock(folder.path());
+  EXPECT_TRUE(contains(lock.note(), "the process has ended")) << lock.note();
+  ::waitpid(child, nullptr, 0);
+}
+
+// A launcher was killed and started again at once: its rank 0 takes a while to die. Here the first
+// thread is gone and another one holds the lock for half a second.
+TEST(RunLock, OfAnOwnerThatIsAboutToGoIsWaitedFor) {
+  for (const bool only_looks : {true, false}) {
+    const TemporaryFolder folder;
+    const pid_t child = start_owner(folder.path(), [] {
+      std::thread([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        ::_exit(0);
+      }).detach();
+      ::syscall(SYS_exit, 0);  // of this thread alone
+    });
+    wait_for_zombie(child);
+    if (only_looks)
+      require_unlocked(folder.path());
+    else
+      EXPECT_TRUE(contains(RunLock(folder.path()).note(), "the process has ended"));
+    ::waitpid(child, nullptr, 0);
+  }
+}
+
 TEST(RunLock, AReusedProcessIdIsRecognisedByItsStart) {
   const TemporaryFolder folder;
   LockOwner owner = living_owner();
@@ -216,6 +275,18 @@ TEST(LockVerdict, FollowsFromWhatCanBeSeen) {
   EXPECT_EQ(state_of(owner, 71), LockState::stale);
   EXPECT_EQ(state_of(owner, std::nullopt), LockState::stale);
   EXPECT_EQ(state_of(owner, std::nullopt, me, true), LockState::held);
+  for (const bool is_locked : {false, true}) {
+    const auto state_when = [&](ProcessState process, std::int64_t started) {
+      return judge_lock(owner,
+                        {.me = me, .started = started, .is_locked = is_locked, .process = process})
+          .state;
+    };
+    EXPECT_EQ(state_when(ProcessState::ending, 70), LockState::ending);
+    EXPECT_EQ(state_when(ProcessState::zombie, 70),
+              is_locked ? LockState::ending : LockState::stale);
+    // Not the owner.
+    EXPECT_EQ(state_when(ProcessState::ending, 71), is_locked ? LockState::held : LockState::stale);
+  }
   owner.boot = "b0";  // before the machine was started again
   EXPECT_EQ(state_of(owner, 70), LockState::stale);
   owner.host = "beta";
@@ -247,8 +318,10 @@ TEST(LockVerdict, ALaterStartOfTheSameRunMayBeOnAnotherMachine) {
                .attempt = 2};
   const auto state = [&] { return judge_lock(before, {.me = me}).state; };
   EXPECT_EQ(state(), LockState::stale);
-  me.attempt = 1;
-  EXPECT_EQ(state(), LockState::elsewhere);
+  for (const int attempt : {0, 1}) {
+    me.attempt = attempt;
+    EXPECT_EQ(state(), LockState::elsewhere) << attempt;
+  }
   me.attempt = 2;
   me.run_id = "other";
   EXPECT_EQ(state(), LockState::elsewhere);

@@ -36,6 +36,14 @@ std::string text_of_failure(const Course& course) {
   return "nothing was thrown";
 }
 
+// All that a rank has sent of activations, before encoding.
+std::uint64_t raw_bytes_sent(const Log& log) {
+  std::uint64_t bytes = 0;
+  for (const MeterReading& step : log.meter)
+    bytes += step.sent.at({Traffic::pp_activation, 1}).raw_bytes;
+  return bytes;
+}
+
 struct Fault {
   std::string text;
   Keys repaired;  // in step 1
@@ -55,6 +63,7 @@ TEST(EdgeFault, DamageIsRepairedAsIfTheSampleWereNew) {
       {"truncate:" + message + ",bytes=100000", {3, 4}, 2},
       {"flip:" + message + ",bit=0; flip:" + request + ",bit=3", {3, 4}, 4},
       {"flip:" + message + ",bit=0; truncate:" + request + ",bytes=5", {3, 4}, 4},
+      {"flip:" + message + ",bit=2200; flip:" + request + ",bit=0", {4}, 2},  // asks for sample 3
   };
   for (const int ahead : {0, 1, 3})
     for (const Fault& fault : faults) {
@@ -70,6 +79,7 @@ TEST(EdgeFault, DamageIsRepairedAsIfTheSampleWereNew) {
       EXPECT_EQ(logs[0].received, expected[0].received);
       EXPECT_EQ(logs[1].refused, fault.refused);
       EXPECT_EQ(logs[0].resent, fault.repaired.size());
+      EXPECT_EQ(raw_bytes_sent(logs[0]), raw_bytes_sent(expected[0]));
     }
 }
 

@@ -162,14 +162,14 @@ void Pipeline::abandon() {
     if (stage != nullptr) stage->clear();
 }
 
-double Pipeline::evaluate(const Batch& batch, std::uint64_t number) {
+double Pipeline::evaluate(const Batch& batch, std::uint64_t number, const Pass& pass) {
   const MessageSpec message{.number = static_cast<int>(number % kEvaluationNumbers),
                             .use = Use::evaluation};
   Seam seam;
   for (const int s : stages_of_rank(plan_.schedule, rank_)) {
     if (edges_.contains(s - 1))
       seam = edge_at(s - 1)->recv(batch.samples(), options(), message, [this] { serve(); });
-    seam = stage_of(s).forward_only(batch, seam);
+    seam = stage_of(s).forward_only(batch, seam, pass);
     if (edges_.contains(s)) edge_at(s)->send(seam, message, 0);
   }
   // What has not left yet is in memory: let it not be everything.

@@ -111,7 +111,7 @@ class Pipeline {
 
   // The mean loss of a microbatch, without gradients and memories, raw; 0 but where the last
   // stage is. All ranks call it for the same microbatches in the same order; `number` counts them.
-  double evaluate(const Batch& batch, std::uint64_t number);
+  double evaluate(const Batch& batch, std::uint64_t number, const Pass& pass = {});
 
   // This rank's ends of links.
   void add_links(LinkRegistry& registry);

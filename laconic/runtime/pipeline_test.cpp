@@ -37,6 +37,23 @@ TEST(Pipeline, TimesAreWithoutShadows) {
   EXPECT_EQ(pipeline.times().forward.count, 6U);
 }
 
+// By a quarter, which changes no digit of any number.
+TEST(Pipeline, LossAndGradientsAreWeightedOnce) {
+  const std::vector<PipelineInput> inputs = {some_input(), some_input()};
+  const auto run = [&](double weight) {
+    Weights weights = make_tiny_weights(at::kDouble);
+    Pipeline pipeline(weights, plan_for_one(weights.spec, 2), nullptr, {0}, 0);
+    const double loss = pipeline.run(
+        {.step = 0, .inputs = inputs, .weight = weight, .next_samples = {}, .block_done = {}});
+    return std::pair(loss, std::move(weights.parameters));
+  };
+  const auto [loss, whole] = run(1);
+  const auto [less, quarter] = run(0.25);
+  EXPECT_EQ(less, loss / 4);
+  for (std::size_t p = 0; p < whole.size(); ++p)
+    EXPECT_TRUE(quarter[p].gradient.equal(whole[p].gradient.div(4))) << whole[p].name;
+}
+
 constexpr int kMicrobatches = 6;
 
 PipelinePlan plan_for_two(const LinkSpec& activation, const LinkSpec& gradient) {

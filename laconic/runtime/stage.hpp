@@ -50,7 +50,7 @@ class Stage {
   // without a graph; at the last stage that is the mean loss.
   Seam forward(int number, const Batch& batch, const Pass& pass, const Seam& input);
   // Without keeping anything.
-  Seam forward_only(const Batch& batch, const Seam& input) const;
+  Seam forward_only(const Batch& batch, const Seam& input, const Pass& pass = {}) const;
 
   // `gradient` is that of the output. Returns that of the input, empty at the first stage.
   Seam backward(int number, const Seam& gradient, const AfterBlock& after_block);

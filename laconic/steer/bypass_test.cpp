@@ -73,12 +73,15 @@ TEST(Bypass, EncodingThatIsAsCheapAsCopyingStays) {
 TEST(Bypass, WhatIsHiddenDoesNotCount) {
   ClassCosts c = costs();
   c.exposed_seconds = 0;
-  EXPECT_TRUE(is_bypassed(Traffic::pp_activation, 1550 * kMbit,
-                          {.messages = 8,
-                           .raw_bytes = 2e6,
-                           .wire_bytes = 1e6,
-                           .codec_seconds = 0.04,
-                           .raw_seconds = 0.004}));
+  const ClassCosts hidden{.messages = 8,
+                          .raw_bytes = 2e6,
+                          .wire_bytes = 1e6,
+                          .codec_seconds = 0.04,
+                          .raw_seconds = 0.004};
+  const BypassAnswer found = answer({Traffic::pp_activation, {hidden}, 1550 * kMbit, 0});
+  EXPECT_TRUE(found.is_bypassed);
+  EXPECT_NEAR(found.encoded_seconds, 0.04, 1e-12);
+  EXPECT_NEAR(found.raw_seconds, 0.004 + 1e6 / (1550 * kMbit), 1e-12);  // the second megabyte
   EXPECT_FALSE(is_bypassed(Traffic::dp_gradient, 1e7 * kMbit, c, 0));
   EXPECT_TRUE(is_bypassed(Traffic::dp_gradient, 1e7 * kMbit, c, 0.5));
 }
@@ -92,6 +95,12 @@ TEST(Bypass, TheSlowestRankCountsOfEachThing) {
   for (const double rate : {0.0, 10 * kMbit, 1000 * kMbit, 1e7 * kMbit})
     EXPECT_EQ(answer({Traffic::pp_activation, {idle, waits, packs}, rate, 0}).line,
               answer({Traffic::pp_activation, {costs()}, rate, 0}).line);
+  ClassCosts less = costs();
+  less.raw_bytes = less.wire_bytes = 5e5;
+  less.codec_seconds = less.exposed_seconds = 0.01;
+  for (const auto& ranks : {std::vector{less, costs()}, {costs(), less}})
+    EXPECT_EQ(answer({Traffic::pp_activation, ranks, 1000 * kMbit, 0}).line,
+              answer({Traffic::pp_activation, {costs()}, 1000 * kMbit, 0}).line);
   const BypassAnswer found = answer({Traffic::pp_activation, {idle, packs, waits}, 1e7 * kMbit, 0});
   EXPECT_TRUE(found.is_bypassed);
   EXPECT_NEAR(found.encoded_seconds, 0.04, 1e-3);

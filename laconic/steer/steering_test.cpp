@@ -79,6 +79,13 @@ TEST(Steering, WhatACheckpointSaysIsGoodUntilItsPolicyChanges) {
             "dp.gradient was quantise:bits=6 and goes by the configuration again: its policy or "
             "the mesh has changed");
 
+  // A class that was left as it was may be worth a bypass now.
+  notes.clear();
+  after = still_good(before, {"pp.gradient.codec: sign, now half"}, config, notes);
+  EXPECT_EQ(after.overrides, before.overrides);
+  EXPECT_FALSE(after.is_bypass_decided);
+  EXPECT_TRUE(notes.empty());
+
   notes.clear();
   EXPECT_EQ(still_good(before, {"mesh.dp: 2, now 4"}, config, notes), SteeringState());
   EXPECT_EQ(notes.size(), 2U);

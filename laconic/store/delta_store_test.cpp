@@ -125,10 +125,12 @@ TEST(DeltaStore, PrefetchedRecordsAreThereAndDroppedWhenNobodyCame) {
   for (std::uint64_t key = 0; key < 4; ++key)
     EXPECT_TRUE(is_equal(store.find(key)->bytes, bytes_from(key, 100)));
   EXPECT_EQ(store.stats().prefetch_hits, 4u);
+  EXPECT_EQ(store.stats().prefetch_misses, 0u);
   EXPECT_EQ(store.stats().waits, 0u);
   store.commit();
   EXPECT_EQ(store.stats().ram_bytes, 0u);
   EXPECT_TRUE(store.find(9).has_value());
+  EXPECT_EQ(store.stats().prefetch_misses, 1u);
   EXPECT_EQ(store.stats().waits, 1u);
 }
 

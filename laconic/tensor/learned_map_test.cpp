@@ -1,6 +1,7 @@
 #include "laconic/tensor/learned_map.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/eye.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -50,6 +51,12 @@ TEST(LearnedMap, AnOrthogonalStartOfFullWidthIsTheIdentity) {
   EXPECT_LT(once.norm().item<double>(), x.norm().item<double>());
 }
 
+// One pass of Gram-Schmidt would leave twenty times as much in a square of this size.
+TEST(LearnedMap, AnOrthogonalStartIsSoToTheLastBits) {
+  const LearnedMap map = map_of(200, 200, MapStart::orthogonal, at::kDouble);
+  EXPECT_LT(difference(map.encoder.matmul(map.decoder), at::eye(200, at::kDouble)), 6e-15);
+}
+
 TEST(LearnedMap, XavierHasThePublishedBoundAndVariance) {
   const LearnedMap map = map_of(1024, 50, MapStart::xavier, at::kFloat);
   const double bound = std::sqrt(6.0 / 1074);
@@ -60,6 +67,8 @@ TEST(LearnedMap, XavierHasThePublishedBoundAndVariance) {
       map_up(map_down(x, map.encoder), map.decoder).square().mean().item<double>();
   EXPECT_NEAR(variance, 0.18, 0.02);  // (2h / (h + e)) (2e / (h + e))
   EXPECT_EQ(difference(map.encoder, map_of(1024, 50, MapStart::xavier, at::kFloat).encoder), 0);
+  // Both sides are drawn apart.
+  EXPECT_GT(difference(map.encoder.flatten(), map.decoder.flatten()), bound);
 }
 
 // The loss behind the link trains both maps: finite differences in f64, through a detached code as

@@ -23,6 +23,7 @@ std::vector<std::int32_t> token_bytes(const std::string& prefix) {
   const std::string folder = tokeniser_folder_of(prefix);
   if (!std::filesystem::exists(folder)) return {};
   const Tokeniser tokeniser = load_tokeniser(folder);
+  if (!tokeniser.is_lossless()) return {};
   std::vector<std::int32_t> bytes;
   for (std::int32_t id = 0; id < tokeniser.vocabulary_size(); ++id) {
     const bool is_text = id != tokeniser.end_of_document();
@@ -99,34 +100,79 @@ Batch read_batch(const Dataset& data, const EvaluationSpec& spec, const BatchRan
   return batch;
 }
 
-BatchSum evaluate_batch(const ForwardLoss& loss, const Dataset& data, const EvaluationSpec& spec,
-                        const BatchRange& range, std::uint64_t number) {
+// What a rank has found, batch by batch.
+struct Findings {
+  std::vector<BatchSum> sums;
+  std::vector<std::vector<double>> answers;  // where the last stage is; elsewhere each is empty
+};
+
+void evaluate_batch(const ForwardLoss& loss, const Dataset& data, const EvaluationSpec& spec,
+                    const BatchRange& range, Findings& findings) {
   const Batch batch = read_batch(data, spec, range);
   const at::Tensor& predicted = batch[predicted_field(spec.task)];
   const std::vector<std::int32_t>& table = spec.bytes_of_token;
-  return {.nats = loss(batch, number) * static_cast<double>(predicted.numel()),
-          .bytes = table.empty() || !is_text(spec.task) ? -1 : count_bytes(predicted, table)};
+  at::Tensor predictions;
+  // Whether a sentence follows is left out of the loss: it is not about tokens.
+  Pass pass{.second_term = 0};
+  if (numbers_per_answer(spec.task) > 0) pass.predictions = &predictions;
+  const double mean = loss(batch, findings.sums.size(), pass);
+  findings.sums.push_back(
+      {.nats = mean * static_cast<double>(predicted.numel()),
+       .bytes = table.empty() || !is_text(spec.task) ? -1 : count_bytes(predicted, table)});
+  findings.answers.push_back(predictions.defined() ? answers_from(spec.task, batch, predictions)
+                                                   : std::vector<double>());
+}
+
+// Sums, then, where the task has answers, for each batch their number and these.
+Bytes packed(const Findings& findings, bool has_answers) {
+  std::vector<double> numbers;
+  for (const std::vector<double>& answers : findings.answers) {
+    if (!has_answers) break;
+    numbers.push_back(static_cast<double>(answers.size()));
+    numbers.insert(numbers.end(), answers.begin(), answers.end());
+  }
+  const ByteView sums = as_bytes(std::span<const BatchSum>(findings.sums));
+  const ByteView rest = as_bytes(std::span<const double>(numbers));
+  Bytes bytes(sums.begin(), sums.end());
+  bytes.insert(bytes.end(), rest.begin(), rest.end());
+  return bytes;
+}
+
+// Adds what another rank of the same replica has found. Requires: as many batches.
+void add_packed(const Bytes& bytes, std::size_t batches, bool has_answers, Findings& replica) {
+  replica.sums.resize(batches);
+  replica.answers.resize(batches);
+  for (std::size_t i = 0; i < batches; ++i) {
+    const auto found = get<BatchSum>(bytes, i * sizeof(BatchSum));
+    replica.sums[i] = {.nats = replica.sums[i].nats + found.nats, .bytes = found.bytes};
+  }
+  std::size_t at = batches * sizeof(BatchSum);
+  const auto next = [&] {
+    const auto number = get<double>(bytes, at);
+    at += sizeof(double);
+    return number;
+  };
+  for (std::size_t i = 0; i < batches && has_answers; ++i)
+    for (auto left = static_cast<std::size_t>(next()); left > 0; --left)
+      replica.answers[i].push_back(next());
 }
 
 // What all replicas found, in the order of the batches: replica d has made batches d, d + dp, ...
 // The rank with the last stage knows the loss, and its others say 0.
-std::vector<BatchSum> in_order(World& world, const std::vector<BatchSum>& mine) {
-  const std::vector<Bytes> all = world.gather(as_bytes(std::span<const BatchSum>(mine)));
-  std::vector<std::vector<BatchSum>> replicas(static_cast<std::size_t>(world.mesh().dp));
+Findings in_order(World& world, const Findings& mine, std::size_t batches, bool has_answers) {
+  const std::vector<Bytes> all = world.gather(packed(mine, has_answers));
+  const auto dp = static_cast<std::size_t>(world.mesh().dp);
+  std::vector<Findings> replicas(dp);
   for (std::size_t r = 0; r < all.size(); ++r) {
-    const int dp = coord_of(world.mesh(), static_cast<Rank>(r)).dp;
-    std::vector<BatchSum>& replica = replicas[static_cast<std::size_t>(dp)];
-    replica.resize(all[r].size() / sizeof(BatchSum));
-    for (std::size_t i = 0; i < replica.size(); ++i) {
-      const auto found = get<BatchSum>(all[r], i * sizeof(BatchSum));
-      replica[i] = {.nats = replica[i].nats + found.nats, .bytes = found.bytes};
-    }
+    const auto d = static_cast<std::size_t>(coord_of(world.mesh(), static_cast<Rank>(r)).dp);
+    add_packed(all[r], (batches + dp - 1 - d) / dp, has_answers, replicas[d]);
   }
-  std::vector<BatchSum> sums;
-  for (std::size_t i = 0; i < replicas.front().size(); ++i)
-    for (const std::vector<BatchSum>& replica : replicas)
-      if (i < replica.size()) sums.push_back(replica[i]);
-  return sums;
+  Findings ordered;
+  for (std::size_t b = 0; b < batches; ++b) {
+    ordered.sums.push_back(replicas[b % dp].sums[b / dp]);
+    ordered.answers.push_back(std::move(replicas[b % dp].answers[b / dp]));
+  }
+  return ordered;
 }
 
 }  // namespace
@@ -139,12 +185,13 @@ Evaluation evaluate(const ForwardLoss& loss, const Dataset& data, const Evaluati
   result.samples = spec.samples > 0 ? std::min(spec.samples, available) : available;
   const std::vector<BatchRange> batches = list_batches(data, result.samples, spec.batch);
   const auto replicas = static_cast<std::size_t>(world.mesh().dp);
-  std::vector<BatchSum> mine;
+  Findings mine;
   for (auto b = static_cast<std::size_t>(world.dp_member()); b < batches.size(); b += replicas)
-    mine.push_back(evaluate_batch(loss, data, spec, batches[b], mine.size()));
+    evaluate_batch(loss, data, spec, batches[b], mine);
+  const Findings all = in_order(world, mine, batches.size(), numbers_per_answer(spec.task) > 0);
   double nats = 0;
   std::int64_t bytes = 0;
-  for (const BatchSum& sum : in_order(world, mine)) {
+  for (const BatchSum& sum : all.sums) {
     nats += sum.nats;
     bytes = bytes < 0 || sum.bytes < 0 ? -1 : bytes + sum.bytes;
   }
@@ -160,6 +207,11 @@ Evaluation evaluate(const ForwardLoss& loss, const Dataset& data, const Evaluati
                     result.samples, tokens_in(data).prefix()));
   result.loss = nats / static_cast<double>(result.tokens);
   if (bytes > 0) result.bits_per_byte = nats / std::numbers::ln2 / static_cast<double>(bytes);
+  std::vector<double> answers;
+  for (const std::vector<double>& some : all.answers)
+    answers.insert(answers.end(), some.begin(), some.end());
+  result.has_perplexity = rows_per_sample(spec.task, tokens) > 1;
+  result.metrics = measure(spec.task, data, answers, result.tokens);
   result.seconds = watch.seconds();
   return result;
 }

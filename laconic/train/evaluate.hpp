@@ -9,6 +9,7 @@
 
 #include "laconic/data/task.hpp"
 #include "laconic/model/model.hpp"
+#include "laconic/train/answers.hpp"
 #include "laconic/world/world.hpp"
 
 namespace laconic {
@@ -18,18 +19,23 @@ struct Evaluation {
   std::int64_t tokens = 0;              // scored
   double loss = 0;                      // mean negative log likelihood per token, natural logarithm
   std::optional<double> bits_per_byte;  // when the bytes behind the tokens are known
+  bool has_perplexity = true;           // the loss is about tokens
+  Metrics metrics;                      // of tasks that have answers
   double seconds = 0;
 
   double perplexity() const;
 };
 
 // How many bytes of text each token stands for; an end of document stands for none. Empty when the
-// dataset has no tokeniser beside it.
+// dataset has no tokeniser beside it, or one that does not keep all bytes of a text.
 std::vector<std::int32_t> token_bytes(const std::string& prefix);
 
-// What evaluates: the mean loss of a microbatch, `number` counting them. Where the windows of the
-// dataset overlap, it gets the targets of the last positions alone (see forward_loss).
-using ForwardLoss = std::function<double(const Batch& batch, std::uint64_t number)>;
+// What evaluates: the mean loss of a microbatch, `number` counting them, and what the last block
+// predicts where the pass asks for it; no rank but that with the last stage knows either. Where the
+// windows of the dataset overlap, it gets the targets of the last positions alone (see
+// forward_loss).
+using ForwardLoss =
+    std::function<double(const Batch& batch, std::uint64_t number, const Pass& pass)>;
 
 // The first `samples` samples (0: all), in order, `batch` at a time; no dropout, no gradients. The
 // replicas of the model take batches in turn, and what they found is added up in the order of the

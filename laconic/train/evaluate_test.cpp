@@ -41,10 +41,10 @@ std::string write_tokens(const TemporaryFolder& folder) {
 Evaluation evaluate_strided(const Weights& weights, const std::string& prefix, std::int64_t stride,
                             std::int64_t batch = 3, std::int64_t samples = 0) {
   World alone;
-  return evaluate([&](const Batch& b, std::uint64_t) { return forward_loss(weights, b); },
-                  open_dataset(prefix, kContext, kVocabulary, stride),
-                  {.task = Causal{}, .samples = samples, .batch = batch, .bytes_of_token = {}},
-                  alone);
+  return evaluate(
+      [&](const Batch& b, std::uint64_t, const Pass&) { return forward_loss(weights, b); },
+      open_dataset(prefix, kContext, kVocabulary, stride),
+      {.task = Causal{}, .samples = samples, .batch = batch, .bytes_of_token = {}}, alone);
 }
 
 // The loss of the token at `target`, seen from a window that begins at `first`.

@@ -1,9 +1,11 @@
 #include "laconic/train/generate.hpp"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "laconic/model/model.hpp"
 
@@ -84,6 +86,15 @@ TEST(Generate, IsTheSameForTheSameSeedAndRunsBeyondTheContext) {
   GenerateRequest other = request;
   other.seed = 8;
   EXPECT_NE(generate(weights, other, go_on), ids);
+}
+
+TEST(Generate, DrawsEveryTokenAnew) {
+  const Weights weights = tiny();
+  const at::NoGradGuard no_grad;
+  for (const Parameter& parameter : weights.parameters) parameter.value.zero_();
+  // All tokens are equally likely wherever one stands.
+  const auto ids = generate(weights, {.prompt = {1}, .tokens = 40, .seed = 7}, go_on);
+  EXPECT_GT(std::set<std::int64_t>(ids.begin(), ids.end()).size(), 8u);
 }
 
 TEST(Generate, GreedyTakesTheBestLogitOfTheWholeText) {

@@ -1,6 +1,5 @@
 #include "laconic/train/loop.hpp"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -8,8 +7,8 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
-#include "laconic/base/text.hpp"
 #include "laconic/checkpoint/collect.hpp"
+#include "laconic/checkpoint/link_state.hpp"
 #include "laconic/checkpoint/rank_state.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/data/sidecar.hpp"
@@ -22,6 +21,7 @@
 #include "laconic/steer/steering.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/common_start.hpp"
+#include "laconic/train/introduction.hpp"
 #include "laconic/train/reports.hpp"
 #include "laconic/train/run_hooks.hpp"
 #include "laconic/train/step.hpp"
@@ -45,6 +45,8 @@ DataFacts facts_of(const std::string& prefix) {
   if (sidecar) facts.vocabulary = sidecar->vocabulary, facts.xxh3 = sidecar->bin_xxh3;
   if (sidecar && sidecar->records && sidecar->records->parts > 0)
     facts.records = checked.index().documents();
+  if (sidecar && sidecar->records)
+    facts.labels = static_cast<std::int64_t>(sidecar->records->label_names.size());
   return facts;
 }
 
@@ -88,7 +90,9 @@ class Run {
   }
 
   TrainSummary go() {
-    introduce();
+    for (const std::string& line :
+         introduction({config_, common_, train_, pipeline_->plan(), world_}))
+      reports_->line(line);
     const StepPlan plan{
         .config = config_,
         .data = train_,
@@ -200,118 +204,11 @@ class Run {
             .readings = [this](std::int64_t step,
                                const Readings& readings) { reports_->readings(step, readings); }}});
     if (!start_.is_resumed || !has_memory()) return;
-    const std::string note = load_links();
+    const std::string note = load_link_files(world_, common_.has_links ? start_.from : "", links_);
     if (!note.empty()) start_.notes.push_back(note);
   }
 
   bool has_memory() const { return links_.has_memory(); }
-
-  // Where the ends of this rank's links are in a checkpoint.
-  std::string links_in(const std::string& folder) const {
-    return fmt::format("{}/rank-{:05}.", folder, world_.rank());
-  }
-
-  // All ranks, or none: the two ends of a link must remember the same.
-  std::string load_links() {
-    const bool is_there = common_.has_links && has_link_files(start_.from);
-    for (const int there : world_.gather_values(is_there ? 1 : 0))
-      if (there == 0)
-        return "the checkpoint has nothing that these links remember: they begin anew";
-    links_.load(links_in(start_.from));
-    return "";
-  }
-  bool has_link_files(const std::string& folder) const {
-    const std::string prefix = fmt::format("rank-{:05}.pp.", world_.rank());
-    for (const auto& entry : fs::directory_iterator(folder))
-      if (entry.path().filename().string().starts_with(prefix)) return true;
-    return false;
-  }
-
-  void introduce() {
-    const Family& family = start_.weights.family;
-    reports_->line(fmt::format("model: {}, {} tokens, vocabulary {}: {} parameters, {} on {}",
-                               to_text(family), config_.model.context, vocabulary_of(family),
-                               human_count(static_cast<double>(summary_.parameters)),
-                               name_in(kRunDtypeNames, config_.run.dtype),
-                               name_in(kDeviceNames, config_.run.device)));
-    const double epochs = static_cast<double>(config_.train.steps * config_.train.batch) /
-                          static_cast<double>(samples_in(train_));
-    reports_->line(
-        fmt::format("data: {} tokens, {} samples; {} steps of {} are {:.2f} epochs; {} threads",
-                    with_commas(static_cast<std::int64_t>(tokens_in(train_).tokens())),
-                    with_commas(static_cast<std::int64_t>(samples_in(train_))), config_.train.steps,
-                    config_.train.batch, epochs, at::get_num_threads()));
-    if (!world_.is_alone())
-      reports_->line(fmt::format("mesh: {}; {} samples a replica and step{}; over {}",
-                                 summary_.mesh, config_.local_batch(),
-                                 config_.mesh.dp > 1 ? "; " + describe_gradients() : "",
-                                 world_.engine().transport().name()));
-    if (config_.mesh.pp > 1) introduce_pipeline();
-    for (const std::string& warning : warnings_of(config_)) reports_->line("warning: " + warning);
-    if (world_.is_first())
-      for (const std::string& line : describe(common_.estimate, config_)) reports_->line(line);
-    for (const std::string& note : start_.notes) reports_->line("note: " + note);
-    if (!start_.from.empty())
-      reports_->line(fmt::format("{} from {}, step {}",
-                                 start_.state.step > 0 ? "continuing" : "starting", start_.from,
-                                 start_.state.step));
-  }
-
-  void introduce_pipeline() {
-    std::vector<std::string> layers;
-    for (const std::int64_t l : common_.decisions.split) layers.push_back(std::to_string(l));
-    const auto described = [](const std::string& codec, LinkMemory memory) {
-      return memory == LinkMemory::none
-                 ? codec
-                 : fmt::format("{} with {}", codec, name_in(kLinkMemoryNames, memory));
-    };
-    reports_->line(fmt::format(
-        "pipeline: {}, {} microbatches of {}, layers {}; activations by {}, gradients by {}{}",
-        config_.pipeline.schedule, config_.microbatches(), config_.microbatch_size(),
-        join(layers, "+"), described(config_.pp_activation.codec, config_.pp_activation.memory),
-        described(config_.pp_gradient.codec, config_.pp_gradient.memory),
-        config_.pp_gradient.when == When::always
-            ? ""
-            : fmt::format(" ({})", name_of(config_.pp_gradient.when))));
-    introduce_references("pp.activation", pipeline_->plan().activation);
-    introduce_references("pp.gradient", pipeline_->plan().gradient);
-  }
-
-  void introduce_references(const char* section, const LinkSpec& link) {
-    const auto* delta = std::get_if<Delta>(&link.memory);
-    if (delta == nullptr) return;
-    const auto replicas = static_cast<std::uint64_t>(config_.mesh.dp);
-    const std::uint64_t samples = (samples_in(train_) + replicas - 1) / replicas;
-    const std::uint64_t needed = reference_bytes(link, boundary(), samples);
-    const auto budget = static_cast<double>(delta->budget_bytes);
-    const double room = budget == 0 ? 1 : budget / static_cast<double>(needed);
-    reports_->line(fmt::format(
-        "references of {}: {} for {} samples at each end of a boundary, in {}{}", section,
-        human_bytes(static_cast<double>(needed)), with_commas(static_cast<std::int64_t>(samples)),
-        delta->folder.empty() ? kInRam : delta->folder,
-        room >= 1 ? ""
-                  : fmt::format("; {}.budget = {} has room for {:.0f} % of them, the "
-                                "others travel as first visits every time",
-                                section, human_bytes(budget), 100 * room)));
-  }
-
-  // What travels between the first two stages.
-  const std::vector<SeamTensor>& boundary() const {
-    const BlockRange& first = pipeline_->plan().stages.front();
-    return start_.weights.spec.blocks[static_cast<std::size_t>(first.end - 1)].out;
-  }
-
-  std::string describe_gradients() const {
-    const DpGradientSection& g = config_.dp_gradient;
-    std::string text = g.method == GradientMethod::power_sgd
-                           ? fmt::format("gradients by power_sgd, rank {}", g.rank)
-                       : g.method == GradientMethod::compressed_adam
-                           ? fmt::format("first moments by {} after {} steps", g.codec, g.warmup)
-                           : fmt::format("gradients by {}", g.codec);
-    if (config_.local.steps > 0)
-      text = fmt::format("changes of {} local steps by {}", config_.local.steps, g.codec);
-    return text;
-  }
 
   void take_step(const StepPlan& plan) {
     world_.set_activity(fmt::format("step {}", start_.state.step + 1));
@@ -367,8 +264,8 @@ class Run {
     world_.set_activity(fmt::format("evaluating after step {}", start_.state.step));
     const TraceSpan span(trace_or_none(), "evaluate", "evaluate", "compute");
     summary_.evaluation =
-        evaluate([&](const Batch& batch,
-                     std::uint64_t number) { return pipeline_->evaluate(batch, number); },
+        evaluate([&](const Batch& batch, std::uint64_t number,
+                     const Pass& pass) { return pipeline_->evaluate(batch, number, pass); },
                  *valid_,
                  {.task = task_of(config_, *valid_),
                   .samples = config_.evaluate.samples,
@@ -412,39 +309,15 @@ class Run {
     reports_->line("saved " + summary_.checkpoint);
   }
 
-  // What this rank alone remembers. References are too much to send: links are saved only where
-  // every rank sees the folder.
+  // What this rank alone remembers.
   void add_files(const std::string& folder, const RankTensors& mine) {
     const RankFolder place = find_rank_folder(world_, folder);
     add_rank_files(world_, place, mine);
     if (!has_memory()) return;
-    std::string failure;
-    if (place.is_seen_by_all)
-      failure = save_links(place.path);
-    else
+    if (!place.is_seen_by_all)
       reports_->line("note: not every rank sees " + place.path +
                      ": what links remember is not saved, and begins anew after a resume");
-    // All files are there, or the first rank says why not. It takes the folder away then, and must
-    // not while others still write: they would tell of a missing folder instead of a full disk.
-    const std::vector<Bytes> failures =
-        world_.gather(as_bytes(std::span(failure.data(), failure.size())));
-    if (!world_.is_first()) return;
-    for (std::size_t r = 0; r < failures.size(); ++r)
-      if (!failures[r].empty())
-        throw std::runtime_error(
-            fmt::format("rank {} cannot save what its links remember: {}", r,
-                        std::string_view(reinterpret_cast<const char*>(failures[r].data()),
-                                         failures[r].size())));
-  }
-
-  // Returns why it could not; empty: it could.
-  std::string save_links(const std::string& folder) const {
-    try {
-      links_.save(links_in(folder));
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-    return "";
+    add_link_files(world_, place, links_);
   }
 
   CheckpointSpec checkpoint_spec() const {

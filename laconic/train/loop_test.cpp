@@ -262,6 +262,8 @@ TEST_F(Runs, StepsThatAreNotFiniteCanBeSkippedButNotForEver) {
   const TrainSummary summary = run(c);
   EXPECT_GT(summary.skipped, 0);
   EXPECT_EQ(summary.step, 7);
+  // The samples of a skipped step are passed over.
+  EXPECT_EQ(nlohmann::json::parse(bytes(summary.checkpoint + "/state.json"))["position"], 7 * 4);
   c.train.steps = 100;  // the count of skips in a row goes on where it was
   EXPECT_THROW(run(c, "auto"), std::runtime_error);
   // Step 1 was good, so step 11 would be the tenth that is not.

@@ -71,16 +71,22 @@ void Reports::step(const StepReport& r, const MeterReading* wire) {
 }
 
 void Reports::evaluation(std::int64_t step, const Evaluation& e) {
-  std::string text = fmt::format("step {:>5} | validation loss {:.4f} | perplexity {:.2f}", step,
-                                 e.loss, e.perplexity());
+  std::string text = fmt::format("step {:>5} | validation loss {:.4f}", step, e.loss);
+  if (e.has_perplexity) text += fmt::format(" | perplexity {:.2f}", e.perplexity());
+  for (const auto& [name, value] : e.metrics) text += fmt::format(" | {} {:.4f}", name, value);
   if (e.bits_per_byte) text += fmt::format(" | {:.4f} bits/byte", *e.bits_per_byte);
   line(text + fmt::format(" | {} samples in {}", with_commas(e.samples), human_seconds(e.seconds)));
-  nlohmann::ordered_json json = {{"step", step},
-                                 {"validation_loss", e.loss},
-                                 {"perplexity", e.perplexity()},
-                                 {"validation_samples", e.samples}};
-  std::vector<Scalar> scalars = {{"validation_metrics/loss", e.loss},
-                                 {"validation_metrics/perplexity", e.perplexity()}};
+  nlohmann::ordered_json json = {
+      {"step", step}, {"validation_loss", e.loss}, {"validation_samples", e.samples}};
+  std::vector<Scalar> scalars = {{"validation_metrics/loss", e.loss}};
+  if (e.has_perplexity) {
+    json["perplexity"] = e.perplexity();
+    scalars.push_back({"validation_metrics/perplexity", e.perplexity()});
+  }
+  for (const auto& [name, value] : e.metrics) {
+    json["metrics"][name] = value;
+    scalars.push_back({"validation_metrics/" + name, value});
+  }
   if (e.bits_per_byte) {
     json["bits_per_byte"] = *e.bits_per_byte;
     scalars.push_back({"validation_metrics/bits_per_byte", *e.bits_per_byte});

@@ -47,7 +47,8 @@ PipelineInput input_of(const StepPlan& plan, const Weights& weights, const Train
   const std::vector<SampleAt> samples = samples_of(plan, state.position, number);
   const std::vector<std::uint64_t> ids = ids_of(samples);
   PipelineInput input{.batch = make_batch(plan.task, plan.data, samples, weights.device()),
-                      .pass = {.dropout = plan.config.model.dropout},
+                      .pass = {.dropout = plan.config.model.dropout,
+                               .label_smoothing = plan.config.task.label_smoothing},
                       .samples = ids};
   if (input.pass.dropout > 0)
     input.pass.sample_keys = dropout_keys(plan.config, state.step, {ids.begin(), ids.end()});
@@ -86,9 +87,15 @@ double accumulate(const StepPlan& plan, Weights& weights, Pipeline& pipeline, Up
       next.push_back(ids_of(samples_of(plan, state.position + plan.config.train.batch, m)));
     }
   }
+  const double weight = weight_of(plan, state.position, rule.samples());
+  // Whether a sentence follows is a mean over samples, not over rows with a target.
+  const double share =
+      static_cast<double>(plan.config.microbatch_size()) / static_cast<double>(rule.samples());
+  for (PipelineInput& input : inputs)
+    if (weight > 0) input.pass.second_term = share / (weight * input.weight);
   return pipeline.run({.step = static_cast<std::uint64_t>(state.step),
                        .inputs = inputs,
-                       .weight = weight_of(plan, state.position, rule.samples()),
+                       .weight = weight,
                        .next_samples = next,
                        .is_shadow = is_shadow,
                        .block_done = [&](std::int64_t b) { rule.block_done(b); }});

@@ -210,7 +210,10 @@ std::string to_text(const TrainSummary& s) {
   if (s.step > s.first_step) table.add({"training loss, last step", fmt::format("{:.4f}", s.loss)});
   if (s.evaluation) {
     table.add({"validation loss", fmt::format("{:.4f}", s.evaluation->loss)});
-    table.add({"validation perplexity", fmt::format("{:.2f}", s.evaluation->perplexity())});
+    if (s.evaluation->has_perplexity)
+      table.add({"validation perplexity", fmt::format("{:.2f}", s.evaluation->perplexity())});
+    for (const auto& [name, value] : s.evaluation->metrics)
+      table.add({"validation " + name, fmt::format("{:.4f}", value)});
     if (s.evaluation->bits_per_byte)
       table.add({"validation bits per byte", fmt::format("{:.4f}", *s.evaluation->bits_per_byte)});
   }
@@ -298,7 +301,8 @@ std::string to_json(const TrainSummary& s, const RunConfig& config) {
       {"signal", s.signal}};
   if (s.evaluation) {
     json["validation_loss"] = s.evaluation->loss;
-    json["perplexity"] = s.evaluation->perplexity();
+    if (s.evaluation->has_perplexity) json["perplexity"] = s.evaluation->perplexity();
+    for (const auto& [name, value] : s.evaluation->metrics) json["metrics"][name] = value;
     if (s.evaluation->bits_per_byte) json["bits_per_byte"] = *s.evaluation->bits_per_byte;
   }
   if (s.validation.best_loss) {

@@ -50,7 +50,9 @@ void muon_update(const MuonRule& rule, const at::Tensor& gradient, at::Tensor va
   moment.mul_(rule.momentum).add_(gradient);
   const at::Tensor direction = orthogonalise(gradient.add(moment, rule.momentum));  // Nesterov
   value.mul_(1 - rule.lr * rule.weight_decay);
-  value.sub_(direction, rule.lr * muon_scale(rule.scale, value.size(0), value.size(1)));
+  const std::int64_t inputs = value.size(rule.is_out_in ? 1 : 0);
+  const std::int64_t outputs = value.size(rule.is_out_in ? 0 : 1);
+  value.sub_(direction, rule.lr * muon_scale(rule.scale, inputs, outputs));
 }
 
 }  // namespace laconic

@@ -17,6 +17,7 @@ struct MuonRule {
   double momentum = 0.95;
   double weight_decay = 0;  // decoupled
   MuonScale scale = MuonScale::match_adamw;
+  bool is_out_in = false;  // the matrix is [outputs, inputs]
 };
 
 // Singular values of the result are between 0.7 and 1.2 or so, but for those that are far below the

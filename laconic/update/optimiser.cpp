@@ -228,7 +228,8 @@ void apply_muon(const Step& step, const std::vector<Parameter>& parameters) {
     muon_update({.lr = step.lr * step.spec.muon_rate,
                  .momentum = step.spec.muon_momentum,
                  .weight_decay = step.spec.weight_decay,
-                 .scale = step.spec.muon_scale},
+                 .scale = step.spec.muon_scale,
+                 .is_out_in = parameter.is_out_in},
                 gradient, parameter.value, step.state.moment1[p]);
   }
   apply_elementwise(step, rest);

@@ -62,6 +62,36 @@ TEST(Optimiser, AdamWFollowsThePaperElementByElement) {
   }
 }
 
+// compressed_adam: what stands in the gradient is the new first moment.
+TEST(Optimiser, AGivenMomentLeavesTheSecondAsItIs) {
+  const OptimiserSpec adamw{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = 0.2};
+  const auto parameters = some_parameters(at::kDouble, 3, 11);
+  OptimiserState state = make_optimiser_state(parameters);
+  const double lr = 0.1;
+  apply(adamw, state, parameters, lr, 1);
+  std::vector<at::Tensor> before, second;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    before.push_back(parameters[i].value.detach().clone());
+    second.push_back(state.moment2[i].clone());
+    parameters[i].gradient.mul_(-0.3);
+  }
+  apply_moment(adamw, state, parameters, lr);
+  EXPECT_EQ(state.updates, 2);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    EXPECT_TRUE(state.moment1[i].equal(parameters[i].gradient));
+    EXPECT_TRUE(state.moment2[i].equal(second[i]));
+    const double decay = i == 0 ? adamw.weight_decay : 0;
+    for (std::int64_t e = 0; e < before[i].numel(); ++e) {
+      const double p = before[i].flatten()[e].item<double>();
+      const double m = parameters[i].gradient.flatten()[e].item<double>();
+      const double v = second[i].flatten()[e].item<double>();
+      const double step = m / (1 - 0.9 * 0.9) / (std::sqrt(v / (1 - 0.99 * 0.99)) + adamw.epsilon);
+      EXPECT_NEAR(parameters[i].value.flatten()[e].item<double>(), p - lr * (decay * p + step),
+                  1e-14);
+    }
+  }
+}
+
 TEST(Optimiser, LionFollowsThePaperElementByElement) {
   const OptimiserSpec lion{
       .kind = OptimiserKind::lion, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.3};

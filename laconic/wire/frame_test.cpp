@@ -315,6 +315,44 @@ TEST(Frame, AHeaderThatNoFrameHasIsABugOfTheWriter) {
   EXPECT_TRUE(message.empty());
 }
 
+// "field at byte N", or "accepted", by somebody who expects a certain frame and nothing behind it.
+std::string refusal_of_other(ByteView message, const FrameHeader& expected) {
+  try {
+    read_expected(message, expected);
+  } catch (const WireError& error) {
+    return fmt::format("{} at byte {}", error.field(), error.offset());
+  }
+  return "accepted";
+}
+
+TEST(Frame, OnlyTheFrameThatIsExpectedIsTaken) {
+  const FrameHeader expected = full_header();
+  EXPECT_EQ(refusal_of_other(frame_of(expected), expected), "accepted");
+  const auto refusal_after = [&](const auto& change) {
+    FrameHeader other = expected;
+    change(other);
+    return refusal_of_other(frame_of(other), expected);
+  };
+  EXPECT_EQ(refusal_after([](FrameHeader& h) { --h.sequence; }), "sequence at byte 16");
+  EXPECT_EQ(refusal_after([](FrameHeader& h) { ++h.sequence; }), "sequence at byte 16");
+  EXPECT_EQ(refusal_after([](FrameHeader& h) { --h.visits; }), "visits at byte 12");
+  EXPECT_EQ(refusal_after([](FrameHeader& h) { ++h.visits; }), "visits at byte 12");
+  EXPECT_EQ(refusal_after([](FrameHeader& h) { ++h.key; }), "key at byte 24");
+  EXPECT_EQ(refusal_after([](FrameHeader& h) { h.codec = parse_codec("half"); }),
+            "codec at byte 5");
+  EXPECT_EQ(refusal_after([](FrameHeader& h) { h.tensor.shape = {9, 2}; }), "shape at byte 50");
+  EXPECT_EQ(refusal_after([](FrameHeader& h) {
+              h.visit = Visit::first;
+              h.visits = 0;
+              h.hash.reset();
+            }),
+            "visit at byte 8");
+  Bytes message = frame_of(expected);
+  const std::size_t end = message.size();
+  message.push_back(std::byte{0});
+  EXPECT_EQ(refusal_of_other(message, expected), fmt::format("frame at byte {}", end));
+}
+
 // --- parameters and explanations
 
 TEST(Parameter, BytesAndCodecsArePairs) {

@@ -253,8 +253,65 @@ def decompress_seeds():
     yield "valid-zstd-skippable", b"\x50\x2a\x4d\x18\x03\0\0\0abc" + compressed["zstd"]
 
 
+def tokenizer_json_seeds():
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
+    end = {"id": 259, "content": "<e>", "special": True}
+
+    def bpe(**changes):
+        model = {"type": "BPE", "vocab": {"@": 0, "ab": 256, "abc": 257, "xyz": 258}, "merges": ["a b", ["ab", "c"]]}
+        whole = {"added_tokens": [end], "normalizer": None, "pre_tokenizer": byte_level, "decoder": byte_level, "model": model}
+        for key, value in changes.items():
+            (model if key in ("ignore_merges", "vocab", "merges", "dropout", "byte_fallback") else whole)[key] = value
+        return json.dumps(whole, separators=(",", ":")).encode()
+
+    def steps(*steps):
+        return {"type": "Sequence", "pretokenizers": [*steps, byte_level]}
+
+    def split(pattern, kind="Regex", behavior="Isolated"):
+        return {"type": "Split", "pattern": {kind: pattern}, "behavior": behavior, "invert": False}
+
+    word = {"added_tokens": [{"id": 1, "content": "[SEP]", "special": True}],
+            "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None},
+            "pre_tokenizer": {"type": "BertPreTokenizer"}, "decoder": {"type": "WordPiece", "cleanup": True},
+            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                      "max_input_chars_per_word": 9, "vocab": {"[UNK]": 0, "[SEP]": 1, "p": 2, "##e": 3, '"': 4}}}
+    yield "valid-bytes", bpe()
+    yield "valid-regex", bpe(pre_tokenizer={"type": "ByteLevel", "add_prefix_space": False})
+    yield "valid-ignore-merges", bpe(ignore_merges=True)
+    yield "valid-nfc", bpe(normalizer={"type": "NFC"})
+    yield "valid-digits", bpe(pre_tokenizer=steps({"type": "Digits", "individual_digits": True}))
+    yield "valid-split", bpe(pre_tokenizer=steps(split(r" ?[^\s\p{L}\p{N}]+[\r\n]*|\p{N}{1,3}|\s+(?!\S)|(?i:'s)|\s+")))
+    yield "valid-literal", bpe(pre_tokenizer=steps(split("a.", "String"), split(r"\p{Han}|[\u0041-\x{5a}]")))
+    yield "valid-added", bpe(added_tokens=[end, {"id": 260, "content": "add", "special": False, "normalized": True}])
+    yield "valid-wordpiece", json.dumps(word, separators=(",", ":")).encode()
+    yield "invalid-slow-pattern", bpe(pre_tokenizer=steps(split("(?:a*)*b")))
+    yield "invalid-pattern", bpe(pre_tokenizer=steps(split(r"[\w&&[^a]]")))
+    yield "invalid-hole", bpe(vocab={"@": 0, "ab": 300})
+    yield "invalid-merge", bpe(merges=["a q"])
+    yield "invalid-special-merge", bpe(added_tokens=[{"id": 256, "content": "ab", "special": True}, dict(end, id=259)])
+    yield "invalid-model", b'{"model":{"type":"Unigram","vocab":[["a",-1.5]]}}'
+    yield "invalid-many", bpe(normalizer={"type": "Lowercase"}, decoder=None, dropout=0.5, byte_fallback=True)
+    yield "invalid-deep", b'{"model":' * 100
+
+
+def wordpiece_seeds():
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b", "##bc", "\u4e2d", "'", "##\u0301"]
+    file = "\n".join(tokens).encode()
+    yield "valid", file + b"\0abc ab'c [CLS] \xe4\xb8\xad"
+    yield "valid-crlf", file.replace(b"\n", b"\r\n") + b"\0A\xc3\x89b"
+    yield "valid-marks", file + "\0a\u302e\u034f\U0001d165\u0301 \u0130\ud55c\u226e".encode()
+    yield "valid-broken-text", file + b"\0a\xff\xe4\xb8b\0\x85\xc2\x85"
+    yield "valid-doubles", file + b"\n\n\na\na\0a"
+    yield "valid-long-word", file + b"\0" + b"ab" * 51
+    yield "invalid-utf8", b"[UNK]\n[SEP]\n\xc3"
+    yield "invalid-no-unknown", b"[SEP]\na"
+    yield "invalid-empty", b""
+
+
 SEEDS = {
     "record": record_seeds,
+    "tokenizer_json": tokenizer_json_seeds,
+    "wordpiece": wordpiece_seeds,
     "decompress": decompress_seeds,
     "schedule": schedule_seeds,
     "flight": flight_seeds,

@@ -99,4 +99,8 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 }  // namespace laconic

@@ -53,4 +53,6 @@ class Process {
 // What a file holds; empty when there is none.
 std::string read_text(const std::string& path);
 
+bool contains(const std::string& text, const std::string& part);
+
 }  // namespace laconic

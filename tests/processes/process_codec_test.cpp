@@ -13,10 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 // A folder with x.safetensors: a matrix, a vector, token ids, an empty tensor.
 class CodecCommand : public Workplace {
  protected:

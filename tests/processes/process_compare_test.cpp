@@ -8,10 +8,6 @@ namespace {
 
 using CompareVerb = Workplace;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST_F(CompareVerb, PutsRunsSideBySide) {
   prepare();
   expect_exit(0, {"train", "run.toml"});

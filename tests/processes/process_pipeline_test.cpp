@@ -6,11 +6,6 @@
 namespace laconic {
 namespace {
 
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 Words sets(const std::vector<std::string>& assignments) {
   Words words;
   for (const std::string& assignment : assignments) words = words + Words{"--set", assignment};

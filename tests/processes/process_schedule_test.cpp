@@ -8,10 +8,6 @@ namespace {
 
 using ScheduleVerb = Workplace;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST_F(ScheduleVerb, DrawsAndCounts) {
   const std::string out =
       expect_exit(0, {"schedule", "gpipe", "--ranks", "2", "--microbatches", "3", "--columns", "60",

@@ -15,10 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 // Namespaces of the lab that a process keeps.
 int namespaces_of(const std::string& keeper) {
   int count = 0;

@@ -50,6 +50,11 @@ every = 2
 
 }  // namespace
 
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
 std::map<std::string, std::string> snapshot(const std::string& path) {
   std::map<std::string, std::string> all;
   for (const auto& entry : fs::recursive_directory_iterator(path))

@@ -17,6 +17,8 @@ namespace laconic {
 
 using Words = std::vector<std::string>;
 
+Words operator+(Words a, const Words& b);  // one after the other
+
 // Every file and folder below `path`, with the check sum of the files.
 std::map<std::string, std::string> snapshot(const std::string& path);
 

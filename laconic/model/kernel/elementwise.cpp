@@ -2,7 +2,6 @@
 #define HWY_TARGET_INCLUDE "laconic/model/kernel/elementwise.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 //
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -11,67 +10,12 @@
 
 #include "laconic/base/kernel/philox-inl.hpp"
 #include "laconic/model/kernel/elementwise.hpp"
+#include "laconic/model/kernel/gelu-inl.hpp"
+#include "laconic/model/kernel/vector-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace laconic::kernel::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-template <class T>
-using Tag = hn::ScalableTag<T>;
-template <class T>
-using Vec = hn::Vec<Tag<T>>;
-
-// Applies op to whole vectors, and to the last, partial one through a buffer padded with zeros.
-// op(loads...) gets one vector per input.
-template <class T, class Op, class... In>
-HWY_INLINE void transform(T* out, std::int64_t size, const Op& op, const In*... in) {
-  const Tag<T> d;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t i = 0;
-  for (; i + lanes <= size; i += lanes) hn::StoreU(op(hn::LoadU(d, in + i)...), d, out + i);
-  if (i == size) return;
-  HWY_ALIGN T result[HWY_MAX_BYTES / sizeof(T)];
-  const auto load_rest = [&](const T* from) {
-    HWY_ALIGN T rest[HWY_MAX_BYTES / sizeof(T)] = {};
-    std::copy(from + i, from + size, rest);
-    return hn::Load(d, rest);
-  };
-  hn::Store(op(load_rest(in)...), d, result);
-  std::copy(result, result + (size - i), out + i);
-}
-
-// exp with its argument clamped to where the result is a normal number: a denormal would cost a
-// hundred cycles, and what it would add is below rounding. Highway's exp turns NaN into 0; here it
-// stays NaN, so that a broken number reaches the loss and the guard there.
-template <class T>
-HWY_INLINE Vec<T> clamped_exp(Vec<T> x) {
-  const Tag<T> d;
-  constexpr T kLargest = sizeof(T) == 4 ? T(87) : T(708);
-  const Vec<T> inside = hn::Max(hn::Min(x, hn::Set(d, kLargest)), hn::Set(d, -kLargest));
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, inside));
-}
-
-template <class T>
-struct Gelu {
-  // sigmoid(2 u)
-  static HWY_INLINE Vec<T> gate(Vec<T> x) {
-    const Tag<T> d;
-    const Vec<T> minus_two_k = hn::Set(d, T(-1.5957691216057308));  // -2 sqrt(2 / pi)
-    const Vec<T> cubic = hn::MulAdd(hn::Mul(x, x), hn::Set(d, T(0.044715)), hn::Set(d, T(1)));
-    const Vec<T> e = clamped_exp<T>(hn::Mul(hn::Mul(minus_two_k, x), cubic));
-    return hn::Div(hn::Set(d, T(1)), hn::Add(hn::Set(d, T(1)), e));
-  }
-  // d gelu / dx = s + x s (1 - s) 2 u'
-  static HWY_INLINE Vec<T> slope(Vec<T> x) {
-    const Tag<T> d;
-    const Vec<T> one = hn::Set(d, T(1));
-    const Vec<T> s = gate(x);
-    const Vec<T> two_u_slope = hn::Mul(hn::Set(d, T(1.5957691216057308)),
-                                       hn::MulAdd(hn::Mul(x, x), hn::Set(d, T(3 * 0.044715)), one));
-    const Vec<T> bend = hn::Mul(hn::Mul(x, s), hn::Mul(hn::Sub(one, s), two_u_slope));
-    return hn::Add(s, bend);
-  }
-};
 
 template <class T>
 void gelu(const T* x, T* y, std::int64_t size) {
@@ -83,6 +27,88 @@ template <class T>
 void gelu_backward(const T* x, const T* dy, T* dx, std::int64_t size) {
   transform(
       dx, size, [](Vec<T> v, Vec<T> g) { return hn::Mul(g, Gelu<T>::slope(v)); }, x, dy);
+}
+
+template <class T>
+void exact_gelu(const T* x, T* y, std::int64_t size) {
+  transform(
+      y, size, [](Vec<T> v) { return ExactGelu<T>::value(v); }, x);
+}
+
+template <class T>
+void exact_gelu_backward(const T* x, const T* dy, T* dx, std::int64_t size) {
+  transform(
+      dx, size, [](Vec<T> v, Vec<T> g) { return hn::Mul(g, ExactGelu<T>::slope(v)); }, x, dy);
+}
+
+template <class T>
+void swiglu(const T* gate, const T* up, T* y, std::int64_t size) {
+  transform(
+      y, size, [](Vec<T> g, Vec<T> u) { return hn::Mul(hn::Mul(g, sigmoid<T>(g)), u); }, gate, up);
+}
+
+// silu'(g) = s (1 + g (1 - s)), s = sigmoid(g)
+template <class T>
+void swiglu_backward(const T* gate, const T* up, const T* dy, T* d_gate, T* d_up,
+                     std::int64_t size) {
+  const Vec<T> one = hn::Set(Tag<T>(), T(1));
+  transform_to_two(
+      d_gate, d_up, size,
+      [&](Vec<T>& dg, Vec<T>& du, Vec<T> g, Vec<T> u, Vec<T> above) {
+        const Vec<T> s = sigmoid<T>(g);
+        const Vec<T> slope = hn::Mul(s, hn::MulAdd(g, hn::Sub(one, s), one));
+        dg = hn::Mul(hn::Mul(above, u), slope);
+        du = hn::Mul(above, hn::Mul(g, s));
+      },
+      gate, up, dy);
+}
+
+template <class T>
+void rms_norm(const T* x, const T* weight, T* y, T* inverses, std::int64_t rows, std::int64_t width,
+              double epsilon) {
+  for (std::int64_t r = 0; r < rows; ++r, x += width, y += width) {
+    const T squares = sum_of<T>(
+        width, [](Vec<T> v) { return hn::Mul(v, v); }, x);
+    inverses[r] = T(1) / std::sqrt(squares / static_cast<T>(width) + static_cast<T>(epsilon));
+    const Vec<T> inverse = hn::Set(Tag<T>(), inverses[r]);
+    transform(
+        y, width, [&](Vec<T> v, Vec<T> w) { return hn::Mul(hn::Mul(v, inverse), w); }, x, weight);
+  }
+}
+
+// With i the inverse and g = weight dy: dx = i (g - x i^2 mean(g x)), d_weight += dy x i.
+template <class T>
+void rms_norm_backward(const T* x, const T* weight, const T* dy, const T* inverses, T* dx,
+                       T* d_weight, std::int64_t rows, std::int64_t width) {
+  for (std::int64_t r = 0; r < rows; ++r, x += width, dy += width, dx += width) {
+    const T dot = sum_of<T>(
+        width, [](Vec<T> v, Vec<T> w, Vec<T> g) { return hn::Mul(hn::Mul(v, w), g); }, x, weight,
+        dy);
+    const T pull = inverses[r] * inverses[r] * dot / static_cast<T>(width);
+    const Vec<T> inverse = hn::Set(Tag<T>(), inverses[r]), vpull = hn::Set(Tag<T>(), pull);
+    transform_to_two(
+        dx, d_weight, width,
+        [&](Vec<T>& to, Vec<T>& d_w, Vec<T> v, Vec<T> w, Vec<T> g, Vec<T> before) {
+          to = hn::Mul(inverse, hn::NegMulAdd(v, vpull, hn::Mul(w, g)));
+          d_w = hn::MulAdd(g, hn::Mul(v, inverse), before);
+        },
+        x, weight, dy, d_weight);
+  }
+}
+
+template <class T>
+void rotate(const T* x, const T* cosines, const T* sines, T* y, std::int64_t heads,
+            std::int64_t half, bool is_inverse) {
+  const Vec<T> sign = hn::Set(Tag<T>(), is_inverse ? T(-1) : T(1));
+  for (std::int64_t head = 0; head < heads; ++head, x += 2 * half, y += 2 * half)
+    transform_to_two(
+        y, y + half, half,
+        [&](Vec<T>& first, Vec<T>& second, Vec<T> a, Vec<T> b, Vec<T> c, Vec<T> s) {
+          const Vec<T> turn = hn::Mul(s, sign);
+          first = hn::NegMulAdd(b, turn, hn::Mul(a, c));
+          second = hn::MulAdd(a, turn, hn::Mul(b, c));
+        },
+        x, x + half, cosines, sines);
 }
 
 template <class T>
@@ -227,24 +253,43 @@ T log_sum_exp(const T* row, std::int64_t size) {
 }
 
 template <class T>
-void cross_entropy_backward(T* row, std::int64_t size, T log_sum, std::int64_t target, T scale) {
+T sum(const T* row, std::int64_t size) {
+  return sum_of<T>(
+      size, [](Vec<T> v) { return v; }, row);
+}
+
+template <class T>
+void cross_entropy_backward(T* row, std::int64_t size, T log_sum, std::int64_t target, T scale,
+                            double smoothing) {
   const Tag<T> d;
   const Vec<T> vlog_sum = hn::Set(d, log_sum), vscale = hn::Set(d, scale);
+  const Vec<T> floor = hn::Set(d, static_cast<T>(smoothing / static_cast<double>(size)));
   transform(
-      row, size, [&](Vec<T> v) { return hn::Mul(vscale, clamped_exp<T>(hn::Sub(v, vlog_sum))); },
+      row, size,
+      [&](Vec<T> v) {
+        return hn::Mul(vscale, hn::Sub(clamped_exp<T>(hn::Sub(v, vlog_sum)), floor));
+      },
       row);
-  row[target] -= scale;
+  row[target] -= scale * static_cast<T>(1 - smoothing);
 }
 
 template <class T>
 HWY_INLINE const Elementwise<T>* table_of() {
-  static constexpr Elementwise<T> kTable = {gelu<T>,
-                                            gelu_backward<T>,
-                                            dropout_add<T>,
-                                            causal_softmax<T>,
-                                            causal_softmax_backward<T>,
-                                            log_sum_exp<T>,
-                                            cross_entropy_backward<T>};
+  static constexpr Elementwise<T> kTable = {.gelu = gelu<T>,
+                                            .gelu_backward = gelu_backward<T>,
+                                            .exact_gelu = exact_gelu<T>,
+                                            .exact_gelu_backward = exact_gelu_backward<T>,
+                                            .swiglu = swiglu<T>,
+                                            .swiglu_backward = swiglu_backward<T>,
+                                            .rms_norm = rms_norm<T>,
+                                            .rms_norm_backward = rms_norm_backward<T>,
+                                            .rotate = rotate<T>,
+                                            .dropout_add = dropout_add<T>,
+                                            .causal_softmax = causal_softmax<T>,
+                                            .causal_softmax_backward = causal_softmax_backward<T>,
+                                            .log_sum_exp = log_sum_exp<T>,
+                                            .sum = sum<T>,
+                                            .cross_entropy_backward = cross_entropy_backward<T>};
   return &kTable;
 }
 
@@ -260,6 +305,10 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace laconic::kernel {
+
+DropoutRule rule_of(double probability) {
+  return {static_cast<std::uint32_t>(std::ldexp(probability, 32)), 1 / (1 - probability)};
+}
 
 HWY_EXPORT(table_f32);
 HWY_EXPORT(table_f64);

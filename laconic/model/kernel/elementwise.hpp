@@ -18,6 +18,7 @@ struct DropoutRule {
   std::uint32_t threshold = 0;  // probability of dropping, times 2^32
   double scale = 1.0;           // 1 / (1 - probability)
 };
+DropoutRule rule_of(double probability);
 
 template <class T>
 struct Elementwise {
@@ -28,6 +29,30 @@ struct Elementwise {
   // dx = dy * gelu'(x). dx may be dy.
   void (*gelu_backward)(const T* x, const T* dy, T* dx, std::int64_t size);
 
+  // y = x * Phi(x), Phi the distribution function of the standard normal: BERT's GELU.
+  void (*exact_gelu)(const T* x, T* y, std::int64_t size);
+
+  // dx = dy * exact_gelu'(x). dx may be dy.
+  void (*exact_gelu_backward)(const T* x, const T* dy, T* dx, std::int64_t size);
+
+  // y = gate * sigmoid(gate) * up
+  void (*swiglu)(const T* gate, const T* up, T* y, std::int64_t size);
+  void (*swiglu_backward)(const T* gate, const T* up, const T* dy, T* d_gate, T* d_up,
+                          std::int64_t size);
+
+  // Row r of y is that of x times inverses[r] = 1 / sqrt(mean(x^2) + epsilon), times weight.
+  void (*rms_norm)(const T* x, const T* weight, T* y, T* inverses, std::int64_t rows,
+                   std::int64_t width, double epsilon);
+
+  // Sets dx, and adds to d_weight, row by row.
+  void (*rms_norm_backward)(const T* x, const T* weight, const T* dy, const T* inverses, T* dx,
+                            T* d_weight, std::int64_t rows, std::int64_t width);
+
+  // One row of heads of 2 * half elements: the pair (x[i], x[i + half]) of each head is turned by
+  // the angle with cosines[i], sines[i], or back.
+  void (*rotate)(const T* x, const T* cosines, const T* sines, T* y, std::int64_t heads,
+                 std::int64_t half, bool is_inverse);
+
   // out[i] = residual[i] + (kept(first + i) ? scale * x[i] : 0). A null residual counts as zero;
   // out may be x or residual.
   void (*dropout_add)(const T* residual, const T* x, T* out, std::int64_t size, Key key,
@@ -35,7 +60,7 @@ struct Elementwise {
 
   // Rows of attention scores, in place: row r (the query at position first_row + r) becomes
   // softmax(scale * scores) over columns 0 ... first_row + r and zero after them; log_sums[r]
-  // becomes the logarithm of its normaliser.
+  // becomes the logarithm of its normaliser. With first_row = columns every row sees all columns.
   void (*causal_softmax)(T* scores, std::int64_t rows, std::int64_t columns, std::int64_t first_row,
                          double scale, T* log_sums);
 
@@ -52,9 +77,12 @@ struct Elementwise {
   // log(sum(exp(row))); NaN when the row holds NaN or +infinity.
   T (*log_sum_exp)(const T* row, std::int64_t size);
 
-  // row[j] = scale * (exp(row[j] - log_sum) - [j == target]), in place.
-  void (*cross_entropy_backward)(T* row, std::int64_t size, T log_sum, std::int64_t target,
-                                 T scale);
+  T (*sum)(const T* row, std::int64_t size);
+
+  // row[j] = scale * (exp(row[j] - log_sum) - (1 - smoothing) [j == target] - smoothing / size), in
+  // place.
+  void (*cross_entropy_backward)(T* row, std::int64_t size, T log_sum, std::int64_t target, T scale,
+                                 double smoothing);
 };
 
 template <class T>

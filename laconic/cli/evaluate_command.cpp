@@ -1,0 +1,135 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/cli/model_command.hpp"
+#include "laconic/cli/model_folder.hpp"
+#include "laconic/config/model_family.hpp"
+#include "laconic/data/tokeniser.hpp"
+#include "laconic/metric/bleu.hpp"
+#include "laconic/train/batch.hpp"
+#include "laconic/train/evaluate.hpp"
+#include "laconic/train/translate.hpp"
+
+namespace laconic {
+
+namespace {
+
+// The dataset as this model's task sees it.
+struct OpenedData {
+  RunConfig config;
+  Dataset data;
+  Task task;
+};
+
+OpenedData open_for(const Weights& weights, const EvaluateCommand& command, std::int64_t context) {
+  RunConfig config;
+  config.model.context = context;
+  config.task = task_for(weights.family);
+  Dataset data = open_dataset(command.data, context, vocabulary_of(weights.family), command.stride,
+                              sample_kind_of(config));
+  Task task = task_of(config, data);
+  return {std::move(config), std::move(data), std::move(task)};
+}
+
+std::string decoded(const Tokeniser& tokeniser, const std::vector<std::int64_t>& ids) {
+  std::vector<std::int32_t> known;
+  for (const std::int64_t id : ids)
+    if (id < tokeniser.vocabulary_size()) known.push_back(static_cast<std::int32_t>(id));
+  return tokeniser.decode(known);
+}
+
+// Translates all samples, and compares with what the data has. The references are what the
+// tokeniser makes of the data's tokens.
+Bleu measure_bleu(const Weights& weights, const OpenedData& opened, const EvaluateCommand& command,
+                  std::int64_t samples) {
+  const auto& records = std::get<RecordDataset>(opened.data);
+  const std::string folder = tokeniser_folder_of(command.data);
+  if (!has_tokeniser(folder))
+    throw FileError(folder, "", "does not exist", "BLEU needs the tokeniser of the data");
+  const Tokeniser tokeniser = load_tokeniser(folder);
+  const SpecialTokens& special = set_in(opened.data).special;
+  const std::int64_t end = special.eos >= 0 ? special.eos : special.sep;
+  const std::int64_t begin = special.eos >= 0 ? special.bos : special.cls;
+  const TranslationRule rule{.beam = command.beam, .begin = begin >= 0 ? begin : end, .end = end};
+  std::vector<std::string> translations;
+  std::vector<std::vector<std::string>> references;
+  for (std::int64_t first = 0; first < samples; first += command.batch) {
+    std::vector<std::vector<std::int64_t>> sources;
+    for (std::int64_t s = first; s < std::min(first + command.batch, samples); ++s) {
+      std::vector<std::int64_t> source = records.part(static_cast<std::uint64_t>(s), 0);
+      source.resize(
+          std::min<std::size_t>(source.size(), static_cast<std::size_t>(records.context() - 1)));
+      source.push_back(end);
+      sources.push_back(std::move(source));
+      references.push_back({decoded(tokeniser, records.part(static_cast<std::uint64_t>(s), 1))});
+    }
+    for (const Translation& t : translate(weights, sources, rule))
+      translations.push_back(decoded(tokeniser, t.ids));
+  }
+  return bleu(translations, references);
+}
+
+}  // namespace
+
+int run_evaluate(const EvaluateCommand& command) {
+  const std::string folder = model_folder(command.model.path);
+  const Weights weights = load_model(command.model, folder);
+  const std::int64_t context = command.context > 0 ? command.context : context_of(weights.family);
+  if (context > context_of(weights.family))
+    throw ConfigError(fmt::format("--context {} is more than the model's {} positions", context,
+                                  context_of(weights.family)));
+  if (command.stride > context)
+    throw ConfigError(
+        fmt::format("--stride {} is more than --context {}: some tokens would never "
+                    "be scored",
+                    command.stride, context));
+  if (command.stride > 0 && !is_causal(weights.family))
+    throw ConfigError("--stride: windows overlap only where the next token is asked for");
+  const OpenedData opened = open_for(weights, command, context);
+  World alone;
+  const std::vector<std::int32_t> bytes_of_token = token_bytes(command.data);
+  const Evaluation e =
+      evaluate([&](const Batch& batch, std::uint64_t,
+                   const Pass& pass) { return forward_loss(weights, batch, pass); },
+               opened.data,
+               {.task = opened.task,
+                .samples = command.samples,
+                .batch = command.batch,
+                .device = weights.device(),
+                .bytes_of_token = bytes_of_token},
+               alone);
+  std::string numbers;
+  if (e.has_perplexity) numbers += fmt::format(" | perplexity {:.4f}", e.perplexity());
+  if (e.bits_per_byte) numbers += fmt::format(" | {:.5f} bits/byte", *e.bits_per_byte);
+  for (const auto& [name, value] : e.metrics) numbers += fmt::format(" | {} {:.4f}", name, value);
+  fmt::print("{}: loss {:.6f}{} | {} samples of {} tokens{} in {}\n", folder, e.loss, numbers,
+             with_commas(e.samples), context,
+             command.stride > 0 ? fmt::format(", stride {}", command.stride) : "",
+             human_seconds(e.seconds));
+  nlohmann::ordered_json json = {{"command", "evaluate"},
+                                 {"model", folder},
+                                 {"data", command.data},
+                                 {"context", context},
+                                 {"stride", command.stride > 0 ? command.stride : context},
+                                 {"samples", e.samples},
+                                 {"tokens", e.tokens},
+                                 {"loss", e.loss},
+                                 {"seconds", e.seconds},
+                                 {"tokens_per_second", static_cast<double>(e.tokens) / e.seconds}};
+  if (e.has_perplexity) json["perplexity"] = e.perplexity();
+  if (e.bits_per_byte) json["bits_per_byte"] = *e.bits_per_byte;
+  for (const auto& [name, value] : e.metrics) json["metrics"][name] = value;
+  if (std::holds_alternative<Translate>(opened.task)) {
+    const Bleu score = measure_bleu(weights, opened, command, e.samples);
+    fmt::print("{}\n", to_text(score));
+    json["metrics"]["bleu"] = score.score;
+    json["bleu_signature"] = bleu_signature(std::vector<std::vector<std::string>>(1, {""}));
+  }
+  write_json(command.json, json);
+  return 0;
+}
+
+}  // namespace laconic

@@ -1,0 +1,50 @@
+#include "laconic/cli/train_argument.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include "laconic/cli/summary_argument.hpp"
+
+namespace laconic {
+
+namespace {
+
+void add_config(CLI::App& verb, ConfigFile& config, bool is_required = true) {
+  verb.add_option("CONFIG", config.path,
+                  "TOML file, or preset:NAME; `laconic config show` prints every key")
+      ->required(is_required);
+  verb.add_option("--set", config.sets, "override a key: section.key=value (may be repeated)")
+      ->allow_extra_args(false)
+      ->type_name("KEY=VALUE");
+}
+
+}  // namespace
+
+void add_words(CLI::App& verb, TrainCommand& command) {
+  add_config(verb, command.config);
+  verb.add_option("--resume", command.resume,
+                  "none: begin anew; auto: continue from the newest good checkpoint, if any; "
+                  "best: from the one with the least validation loss; or a checkpoint, or the "
+                  "folder of a run: its newest good one")
+      ->type_name("none|auto|best|FOLDER")
+      ->capture_default_str();
+  verb.add_flag("--overwrite", command.overwrite, "throw away an older run in the same folder");
+  verb.add_option("--ranks", command.ranks,
+                  "processes to start on this machine, which must be as many as the mesh has; "
+                  "default: that many, or those that torchrun, mpirun or srun has started")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N");
+  verb.add_option("--max-restarts", command.max_restarts,
+                  "when a rank fails, start all again from the last good checkpoint, at most N "
+                  "times")
+      ->check(CLI::Range(0, 1000000))
+      ->type_name("N")
+      ->capture_default_str();
+  add_summary(verb, command.json);
+}
+
+void add_words(CLI::App& verb, ConfigCommand& command) {
+  add_config(verb, command.config, !command.show);
+  if (!command.show) verb.add_flag("--no-data", command.skips_data, "do not look at the data");
+}
+
+}  // namespace laconic

@@ -1,0 +1,98 @@
+// config/mesh_section.hpp — how a training is spread over ranks: [mesh], [pipeline], [local],
+// [steering].
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "laconic/config/option.hpp"
+
+namespace laconic {
+
+// A mark in visit(): the text may also be written as a list of whole numbers, [2, 3] for "2,3".
+struct AlsoAsList {};
+
+// pipeline.split when it is no list of layers.
+inline constexpr const char* kSplitAuto = "auto";
+inline constexpr const char* kSplitMeasured = "measured";
+
+struct MeshSection {
+  std::int64_t pp = 1;
+  std::int64_t dp = 1;
+
+  template <class V>
+  void visit(V& v) {
+    v("pp", pp, "pipeline ranks: each holds a part of the layers");
+    v("dp", dp, "data-parallel ranks: each takes batch / dp samples of every step");
+  }
+};
+
+// Who computes what when, along the layers.
+struct PipelineSection {
+  std::string schedule = "1f1b";
+  std::int64_t chunks = 1;
+  std::string split = kSplitAuto;
+
+  template <class V>
+  void visit(V& v) {
+    v("schedule", schedule,
+      "gpipe, 1f1b, interleaved, zero_bubble, zb_v, or file:PATH (`laconic schedule` shows and "
+      "compares them)");
+    v("chunks", chunks,
+      "stages of each rank; interleaved needs at least 2, zb_v exactly 2, the others 1");
+    v("split", split,
+      "layers of each stage, as \"2,3,3,2\" or [2, 3, 3, 2]; auto: equal work, as counted; "
+      "measured: as timed before the first step",
+      AlsoAsList{});
+  }
+};
+
+// Several steps of each rank alone, then one common one (DiLoCo).
+struct LocalSection {
+  std::int64_t steps = 0;
+  double outer_lr = 0.7;
+  double outer_momentum = 0.9;
+
+  template <class V>
+  void visit(V& v) {
+    v("steps", steps, "inner steps between two outer ones; 0: ranks agree after every step");
+    v("outer_lr", outer_lr, "learning rate of the outer Nesterov step");
+    v("outer_momentum", outer_momentum, "momentum of the outer Nesterov step");
+  }
+};
+
+// What a run may change about its messages while it runs.
+struct SteeringSection {
+  BypassMode bypass = BypassMode::never;
+  std::int64_t after = 8;
+  GuardMode guard = GuardMode::off;
+  std::int64_t every = 20;
+  std::int64_t shadow = 0;
+  double min_cosine = 0.5;
+  double max_error = 1.0;
+  double max_residual = 10.0;
+  std::int64_t patience = 2;
+
+  template <class V>
+  void visit(V& v) {
+    v("bypass", bypass,
+      "auto: after so many steps messages of a class travel raw from then on, if encoding them "
+      "costs more time than it saves, as measured; the run then depends on the machine",
+      kBypassModeNames);
+    v("after", after, "bypass: steps that are measured before it is decided");
+    v("guard", guard,
+      "watch: compare what is sent with what the receiver gets, and warn; fallback: also raise the "
+      "bits, or send raw",
+      kGuardModeNames);
+    v("every", every, "guard: steps between those that are measured");
+    v("shadow", shadow,
+      "steps between shadow steps, whose gradient is computed once more without any loss and "
+      "compared; 0: none");
+    v("min_cosine", min_cosine, "guard: least cosine of decoded and true messages of a class");
+    v("max_error", max_error, "guard: largest norm of what is lost, by that of the true messages");
+    v("max_residual", max_residual, "guard: largest norm of residuals, by that of the messages");
+    v("patience", patience, "guard: measurements in a row that must be bad before it acts");
+  }
+};
+
+}  // namespace laconic

@@ -1,0 +1,150 @@
+// config/traffic_section.hpp — what travels between ranks, and how: [pp.activation], [pp.gradient],
+// [embedding.tied], [dp.gradient], [network].
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "laconic/config/option.hpp"
+#include "laconic/transport/transport_kind.hpp"
+
+namespace laconic {
+
+// pp.*.store when references are kept in memory; anything else is a folder.
+inline constexpr const char* kInRam = "ram";
+
+// What happens to activations on their way to the next stage.
+struct PpActivationSection {
+  std::string codec = "raw";
+  LinkMemory memory = LinkMemory::none;
+  std::string first = "half";
+  Reference reference = Reference::bf16;
+  std::string store = kInRam;
+  std::int64_t budget = 0;
+  std::int64_t hash_every = 16;
+
+  template <class V>
+  void visit(V& v) {
+    v("codec", codec, "of activations, or of their changes (`laconic codec list`)");
+    v("memory", memory,
+      "delta: both ends remember each sample's last activations, and the change travels (AC-SGD)",
+      kActivationMemoryNames);
+    v("first", first, "delta: codec of samples that are not remembered yet");
+    v("reference", reference, "delta: how they are remembered", kReferenceNames);
+    v("store", store, "delta: where: ram, or a folder on a disk of each machine");
+    v("budget", budget,
+      "delta: bytes for one end of one boundary; samples that find no room travel as first visits; "
+      "0: no limit");
+    v("hash_every", hash_every, "delta: visits of a sample between comparisons of both ends");
+  }
+};
+
+// What happens to gradients on their way to the stage before.
+struct PpGradientSection {
+  std::string codec = "raw";
+  LinkMemory memory = LinkMemory::none;
+  When when = When::always;
+  bool reset = false;
+  std::string first = "half";
+  Reference reference = Reference::bf16;
+  std::string store = kInRam;
+  std::int64_t budget = 0;
+
+  template <class V>
+  void visit(V& v) {
+    v("codec", codec, "of gradients at stage boundaries (`laconic codec list`)");
+    v("memory", memory,
+      "feedback: what a message lost goes into the next one (Optimus-CC's lazy error propagation); "
+      "delta: as in pp.activation",
+      kLinkMemoryNames);
+    v("when", when,
+      "which are encoded; epilogue: after the receiver's last forward; critical: those on the "
+      "critical path, as estimated from measured costs; the others travel raw",
+      kGradientWhenNames);
+    v("reset", reset, "feedback: forget at the start of every step");
+    v("first", first, "delta: codec of samples that are not remembered yet");
+    v("reference", reference, "delta: how they are remembered", kReferenceNames);
+    v("store", store, "delta: where: ram, or a folder on a disk of each machine");
+    v("budget", budget, "delta: bytes for one end of one boundary; 0: no limit");
+  }
+};
+
+// The gradient of the embedding, which the first and the last stage share.
+struct EmbeddingTiedSection {
+  bool fused = true;
+  std::string codec = "raw";
+
+  template <class V>
+  void visit(V& v) {
+    v("fused", fused,
+      "one sum over both stages and all data-parallel ranks, instead of one over each and then one "
+      "over the pair; without a pipeline there is nothing to fuse");
+    v("codec", codec, "of the sum between first and last stage");
+  }
+};
+
+// What happens to gradients on their way between data-parallel ranks.
+struct DpGradientSection {
+  GradientMethod method = GradientMethod::codec;
+  std::string codec = "raw";
+  std::string down = "";
+  FeedbackOf feedback = FeedbackOf::both;
+  std::int64_t warmup = 0;
+  AllReduceKind algorithm = AllReduceKind::automatic;
+  std::int64_t rank = 16;
+  double min_ratio = 1.5;
+  bool by_block = false;
+  bool overlap = true;
+  std::string stages = "all";
+
+  template <class V>
+  void visit(V& v) {
+    v("method", method,
+      "codec: each block by itself; power_sgd: low-rank factors; compressed_adam: the first moment "
+      "travels, the second is frozen after warm-up",
+      kGradientMethodNames);
+    v("codec", codec, "of contributions on their way to the owner (`laconic codec list`)");
+    v("down", down, "codec of the sum on its way back; empty: the same");
+    v("feedback", feedback, "residuals are kept of contributions (up), also of the sum (both)",
+      kFeedbackOfNames);
+    v("warmup", warmup, "steps that travel exactly before the method begins");
+    v("algorithm", algorithm, "of the all-reduce", kAllReduceKindNames);
+    v("rank", rank, "power_sgd: columns of the factors");
+    v("min_ratio", min_ratio, "power_sgd: matrices that would shrink by less travel raw");
+    v("by_block", by_block,
+      "power_sgd: a block's factors leave by themselves, during backward, instead of all together");
+    v("overlap", overlap, "gradients of a block leave while the block before is in backward");
+    v("stages", stages,
+      "pipeline ranks whose gradients are encoded; the others' travel raw: all, the first so "
+      "many "
+      "(\"3\"), a fraction of them (\"0.75\"), or auto: those whose sums would end last");
+  }
+};
+
+// How ranks reach each other.
+struct NetworkSection {
+  TransportKind transport = TransportKind::automatic;
+  std::string interface = "";
+  std::int64_t port = 0;
+  double deadline = 60;
+  std::int64_t segment = 256 << 10;
+  bool preflight = true;
+  std::string shape = "";
+  std::string faults = "";
+
+  template <class V>
+  void visit(V& v) {
+    v("transport", transport, "what carries messages; auto: gloo, or mpi under mpirun without gloo",
+      kTransportKindNames);
+    v("interface", interface,
+      "network interface or address; empty: the one on the route to the rendezvous host");
+    v("port", port, "of the rendezvous, for ranks that --ranks starts; 0: any free one");
+    v("deadline", deadline, "seconds that any wait for another rank may take");
+    v("segment", segment, "bytes that leave before a more urgent message may overtake");
+    v("preflight", preflight, "measure every pair of ranks before the first step");
+    v("shape", shape, "emulate a slow network, as \"rate=100mbit,latency=5ms\"; empty: as it is");
+    v("faults", faults, "for tests: make the network fail, as \"drop:rank=1,at=17\"");
+  }
+};
+
+}  // namespace laconic

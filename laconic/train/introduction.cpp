@@ -1,0 +1,126 @@
+#include "laconic/train/introduction.hpp"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "laconic/base/text.hpp"
+
+namespace laconic {
+
+namespace {
+
+std::string describe_gradients(const RunConfig& config) {
+  const DpGradientSection& g = config.dp_gradient;
+  std::string text = g.method == GradientMethod::power_sgd
+                         ? fmt::format("gradients by power_sgd, rank {}", g.rank)
+                     : g.method == GradientMethod::compressed_adam
+                         ? fmt::format("first moments by {} after {} steps", g.codec, g.warmup)
+                         : fmt::format("gradients by {}", g.codec);
+  if (config.local.steps > 0)
+    text = fmt::format("changes of {} local steps by {}", config.local.steps, g.codec);
+  return text;
+}
+
+// Collects the lines.
+class Introduction {
+ public:
+  explicit Introduction(const IntroducedRun& run)
+      : config_(run.config),
+        common_(run.common),
+        start_(run.common.start),
+        data_(run.data),
+        pipeline_(run.pipeline),
+        world_(run.world) {}
+
+  std::vector<std::string> lines() {
+    const Family& family = start_.weights.family;
+    lines_.push_back(fmt::format(
+        "model: {}, {} tokens, vocabulary {}: {} parameters, {} on {}", to_text(family),
+        config_.model.context, vocabulary_of(family),
+        human_count(static_cast<double>(parameter_count(start_.weights.spec))),
+        name_in(kRunDtypeNames, config_.run.dtype), name_in(kDeviceNames, config_.run.device)));
+    const double epochs = static_cast<double>(config_.train.steps * config_.train.batch) /
+                          static_cast<double>(samples_in(data_));
+    lines_.push_back(
+        fmt::format("data: {} tokens, {} samples; {} steps of {} are {:.2f} epochs; {} threads",
+                    with_commas(static_cast<std::int64_t>(tokens_in(data_).tokens())),
+                    with_commas(static_cast<std::int64_t>(samples_in(data_))), config_.train.steps,
+                    config_.train.batch, epochs, at::get_num_threads()));
+    if (!world_.is_alone())
+      lines_.push_back(fmt::format("mesh: {}; {} samples a replica and step{}; over {}",
+                                   to_text(world_.mesh()), config_.local_batch(),
+                                   config_.mesh.dp > 1 ? "; " + describe_gradients(config_) : "",
+                                   world_.engine().transport().name()));
+    if (config_.mesh.pp > 1) introduce_pipeline();
+    for (const std::string& warning : warnings_of(config_)) lines_.push_back("warning: " + warning);
+    if (world_.is_first())
+      for (const std::string& line : describe(common_.estimate, config_)) lines_.push_back(line);
+    for (const std::string& note : start_.notes) lines_.push_back("note: " + note);
+    if (!start_.from.empty())
+      lines_.push_back(fmt::format("{} from {}, step {}",
+                                   start_.state.step > 0 ? "continuing" : "starting", start_.from,
+                                   start_.state.step));
+    return lines_;
+  }
+
+ private:
+  void introduce_pipeline() {
+    std::vector<std::string> layers;
+    for (const std::int64_t l : common_.decisions.split) layers.push_back(std::to_string(l));
+    const auto described = [](const std::string& codec, LinkMemory memory) {
+      return memory == LinkMemory::none
+                 ? codec
+                 : fmt::format("{} with {}", codec, name_in(kLinkMemoryNames, memory));
+    };
+    lines_.push_back(fmt::format(
+        "pipeline: {}, {} microbatches of {}, layers {}; activations by {}, gradients by {}{}",
+        config_.pipeline.schedule, config_.microbatches(), config_.microbatch_size(),
+        join(layers, "+"), described(config_.pp_activation.codec, config_.pp_activation.memory),
+        described(config_.pp_gradient.codec, config_.pp_gradient.memory),
+        config_.pp_gradient.when == When::always
+            ? ""
+            : fmt::format(" ({})", name_of(config_.pp_gradient.when))));
+    introduce_references("pp.activation", pipeline_.activation);
+    introduce_references("pp.gradient", pipeline_.gradient);
+  }
+
+  void introduce_references(const char* section, const LinkSpec& link) {
+    const auto* delta = std::get_if<Delta>(&link.memory);
+    if (delta == nullptr) return;
+    const auto replicas = static_cast<std::uint64_t>(config_.mesh.dp);
+    const std::uint64_t samples = (samples_in(data_) + replicas - 1) / replicas;
+    const std::uint64_t needed = reference_bytes(link, boundary(), samples);
+    const auto budget = static_cast<double>(delta->budget_bytes);
+    const double room = budget == 0 ? 1 : budget / static_cast<double>(needed);
+    lines_.push_back(fmt::format(
+        "references of {}: {} for {} samples at each end of a boundary, in {}{}", section,
+        human_bytes(static_cast<double>(needed)), with_commas(static_cast<std::int64_t>(samples)),
+        delta->folder.empty() ? kInRam : delta->folder,
+        room >= 1 ? ""
+                  : fmt::format("; {}.budget = {} has room for {:.0f} % of them, the "
+                                "others travel as first visits every time",
+                                section, human_bytes(budget), 100 * room)));
+  }
+
+  // What travels between the first two stages.
+  const std::vector<SeamTensor>& boundary() const {
+    const BlockRange& first = pipeline_.stages.front();
+    return start_.weights.spec.blocks[static_cast<std::size_t>(first.end - 1)].out;
+  }
+
+  const RunConfig& config_;
+  const CommonStart& common_;
+  const Start& start_;
+  const Dataset& data_;
+  const PipelinePlan& pipeline_;
+  World& world_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace
+
+std::vector<std::string> introduction(const IntroducedRun& run) {
+  return Introduction(run).lines();
+}
+
+}  // namespace laconic

@@ -1,0 +1,169 @@
+#include "laconic/train/predict.hpp"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "laconic/base/target.hpp"
+#include "laconic/model/model.hpp"
+
+namespace laconic {
+
+namespace {
+
+// Rows of one matrix, behind which there is padding.
+struct PaddedRows {
+  at::Tensor ids, types;  // [inputs, longest]
+  at::Tensor length;      // [inputs, 1]
+};
+
+PaddedRows pad(const std::vector<PredictInput>& inputs, at::Device device) {
+  std::size_t longest = 0;
+  for (const PredictInput& input : inputs) longest = std::max(longest, input.ids.size());
+  const auto rows = static_cast<std::int64_t>(inputs.size());
+  at::Tensor ids = at::zeros({rows, static_cast<std::int64_t>(longest)}, at::kLong);
+  at::Tensor types = at::zeros_like(ids), length = at::zeros({rows, 1}, at::kLong);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const PredictInput& input = inputs[static_cast<std::size_t>(r)];
+    std::ranges::copy(input.ids, ids[r].data_ptr<std::int64_t>());
+    std::ranges::copy(input.types, types[r].data_ptr<std::int64_t>());
+    length[r][0] = static_cast<std::int64_t>(input.ids.size());
+  }
+  return {ids.to(device), types.to(device), length.to(device)};
+}
+
+at::Tensor on_host(const at::Tensor& x) {
+  return x.to(at::kCPU, at::kDouble).contiguous();
+}
+
+// Log probabilities of every token at every position: [inputs, longest, vocabulary].
+at::Tensor log_probabilities(const Weights& weights, const PaddedRows& rows) {
+  const Batch batch{{"ids", rows.ids}, {"types", rows.types}, {"length", rows.length}};
+  const at::Tensor logits = on_host(forward_logits(weights, batch));
+  return logits.log_softmax(-1).view({rows.ids.size(0), rows.ids.size(1), -1});
+}
+
+void predict_next(const at::Tensor& log_p, const PredictInput& input, Prediction& found) {
+  for (std::size_t t = 1; t < input.ids.size(); ++t) {
+    const auto before = static_cast<std::int64_t>(t) - 1;
+    found.log_probabilities.push_back(log_p[before][input.ids[t]].item<double>());
+    found.log_probability += found.log_probabilities.back();
+  }
+}
+
+void predict_hidden(const at::Tensor& log_p, const PredictInput& input, const PredictRule& rule,
+                    Prediction& found) {
+  for (std::size_t t = 0; t < input.ids.size(); ++t) {
+    if (input.ids[t] != rule.mask) continue;
+    const at::Tensor row = log_p[static_cast<std::int64_t>(t)];
+    const auto [values, ids] = row.topk(std::min(rule.best, row.numel()));
+    Guess guess{.position = t, .best = {}};
+    for (std::int64_t i = 0; i < ids.numel(); ++i)
+      guess.best.emplace_back(ids[i].item<std::int64_t>(), values[i].item<double>());
+    found.guesses.push_back(std::move(guess));
+  }
+}
+
+// The likeliest pair of a begin and an end that is not before it, nor too far behind.
+void predict_span(const at::Tensor& ends, std::int64_t length, std::int64_t longest,
+                  Prediction& found) {
+  const at::Tensor log_p = ends.log_softmax(-1).contiguous();
+  const double *begins = log_p[0].data_ptr<double>(), *lasts = log_p[1].data_ptr<double>();
+  found.log_probability = -std::numeric_limits<double>::infinity();
+  for (std::int64_t b = 0; b < length; ++b)
+    for (std::int64_t e = b; e < std::min(length, b + longest); ++e)
+      if (begins[b] + lasts[e] > found.log_probability) {
+        found.begin = b;
+        found.end = e;
+        found.log_probability = begins[b] + lasts[e];
+      }
+}
+
+// What the head of a BERT puts out: labels that it does not need are given to it.
+at::Tensor answers_of(const Weights& weights, const PaddedRows& rows) {
+  const at::Tensor none = at::zeros_like(rows.length);
+  const Batch batch{{"ids", rows.ids}, {"types", rows.types},           {"length", rows.length},
+                    {"label", none},   {"score", none.to(at::kDouble)}, {"start", none},
+                    {"end", none}};
+  at::Tensor answers;
+  forward_loss(weights, batch, {.predictions = &answers});
+  return on_host(answers);
+}
+
+std::vector<Prediction> predict_translations(const Weights& weights,
+                                             const std::vector<PredictInput>& inputs,
+                                             const PredictRule& rule) {
+  std::vector<std::vector<std::int64_t>> sources;
+  for (const PredictInput& input : inputs) sources.push_back(input.ids);
+  std::vector<Prediction> predictions;
+  for (Translation& t : translate(weights, sources, rule.translation)) {
+    predictions.emplace_back();
+    predictions.back().ids = std::move(t.ids);
+    predictions.back().log_probability = t.log_probability;
+  }
+  return predictions;
+}
+
+}  // namespace
+
+Problems check(const Weights& weights, const PredictInput& input) {
+  Problems problems;
+  const std::int64_t context = context_of(weights.family), count = vocabulary_of(weights.family);
+  const auto length = static_cast<std::int64_t>(input.ids.size());
+  if (length < 1 || length > context)
+    problems.push_back(
+        {"ids", fmt::format("{} tokens; this model takes 1 to {}", length, context)});
+  for (const std::int64_t id : input.ids)
+    if (id < 0 || id >= count) {
+      problems.push_back({"ids", fmt::format("token id {} is not in [0, {})", id, count)});
+      break;
+    }
+  if (!input.types.empty() && input.types.size() != input.ids.size())
+    problems.push_back(
+        {"types", fmt::format("{} types for {} tokens", input.types.size(), length)});
+  const auto* bert = std::get_if<BertShape>(&weights.family);
+  for (const std::int64_t type : input.types)
+    if (type < 0 || type >= (bert != nullptr ? bert->types : 1)) {
+      problems.push_back({"types", fmt::format("type {} is not known to this model", type)});
+      break;
+    }
+  return problems;
+}
+
+std::vector<Prediction> predict(const Weights& weights, const std::vector<PredictInput>& inputs,
+                                const PredictRule& rule) {
+  if (inputs.empty()) return {};
+  if (std::holds_alternative<Seq2SeqShape>(weights.family))
+    return predict_translations(weights, inputs, rule);
+  const PaddedRows rows = pad(inputs, weights.device());
+  std::vector<Prediction> predictions(inputs.size());
+  const auto* bert = std::get_if<BertShape>(&weights.family);
+  const bool finds_words =
+      bert != nullptr && (bert->head == BertHead::masked || bert->head == BertHead::pretraining);
+  const at::Tensor answers =
+      bert == nullptr || finds_words ? log_probabilities(weights, rows) : answers_of(weights, rows);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor answer = answers[static_cast<std::int64_t>(i)];
+    Prediction& found = predictions[i];
+    if (bert == nullptr) {
+      predict_next(answer, inputs[i], found);
+    } else if (finds_words) {
+      predict_hidden(answer, inputs[i], rule, found);
+    } else if (bert->head == BertHead::span) {
+      predict_span(answer, static_cast<std::int64_t>(inputs[i].ids.size()), rule.longest_answer,
+                   found);
+    } else {
+      for (std::int64_t k = 0; k < answer.numel(); ++k)
+        found.logits.push_back(answer[k].item<double>());
+    }
+  }
+  return predictions;
+}
+
+}  // namespace laconic
