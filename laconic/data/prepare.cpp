@@ -132,15 +132,6 @@ class Exchange {
 
 constexpr std::size_t kMostLabels = 10000;
 
-// Asks tokenisers that know their special tokens; the others have the end of a document.
-template <class T>
-SpecialTokens special_of(const T& tokeniser) {
-  if constexpr (requires { tokeniser.special(); })
-    return tokeniser.special();
-  else
-    return {.eos = tokeniser.end_of_document()};
-}
-
 class Preparation {
  public:
   explicit Preparation(const PrepareOptions& options) : options_(options) {
@@ -189,7 +180,7 @@ class Preparation {
 
   // Those that the tokeniser knows, and those given.
   SpecialTokens special() const {
-    SpecialTokens special = special_of(tokeniser_);
+    SpecialTokens special = tokeniser_.special();
     for (const auto& [name, member] : kSpecialTokens)
       if (options_.special.*member != kNoToken) special.*member = options_.special.*member;
     return special;

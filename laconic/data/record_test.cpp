@@ -310,6 +310,42 @@ TEST(PrepareRecords, ReadsWhatTheLayoutsOfGlueAre) {
 TEST(Words, ContinueWithTwoHashes) {
   EXPECT_EQ(continuing_lines("[PAD]\nplay\n##ing\n"), (std::vector<bool>{false, false, true}));
   EXPECT_THROW(continuing_tokens("/nowhere"), ConfigError);
+  const TemporaryFolder folder;
+  spill(folder / "bert/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nplay\n##ing\n");
+  EXPECT_EQ(continuing_tokens(folder / "bert"),
+            (std::vector<bool>{false, false, false, false, false, false, true}));
+}
+
+// From the files of GLUE and of BERT to samples.
+TEST(PrepareRecords, RteWithTheTokensOfBert) {
+  const std::string vocabulary = real_data("bert-vocab/bert-base-uncased-vocab.txt");
+  const std::string dev = real_data("rte/dev.tsv");
+  if (vocabulary.empty() || dev.empty()) GTEST_SKIP() << "no BERT vocabulary or RTE";
+  const TemporaryFolder folder;
+  spill(folder / "bert/vocab.txt", vocabulary);
+  spill(folder / "dev.tsv", dev);
+  PrepareOptions options = options_for(folder, folder / "dev.tsv", {.layout = "rte"});
+  options.special = {};
+  options.tokeniser = folder / "bert";
+  EXPECT_EQ(prepare(options).label_names,
+            (std::vector<std::string>{"entailment", "not_entailment"}));
+  const Dataset data = open_dataset(folder / "d", 64, 30522, 0, {.task = TaskKind::classify});
+  ASSERT_EQ(samples_in(data), 277u);
+  std::vector<std::int64_t> ids(64), types(64), length(1), label(1);
+  const std::vector<std::span<std::int64_t>> rows = {ids, types, length, label};
+  read_sample(Classify{set_in(data).special}, data, {0}, rows);
+  // "Dana Reeve, the widow of the actor Christopher Reeve, has died of lung cancer at age 44,
+  // according to the Christopher Reeve Foundation." "Christopher Reeve had an accident."
+  EXPECT_EQ(ids[0], 101);
+  const auto first_end = std::ranges::find(ids, 102) - ids.begin();
+  EXPECT_EQ(types[static_cast<std::size_t>(first_end)], 0);
+  EXPECT_EQ(types[static_cast<std::size_t>(first_end) + 1], 1);
+  EXPECT_EQ(ids[static_cast<std::size_t>(length[0]) - 1], 102);
+  const Tokeniser bert = load_tokeniser(folder / "d.tokeniser");
+  const std::vector<std::int32_t> second(ids.begin() + first_end + 1, ids.begin() + length[0] - 1);
+  EXPECT_EQ(bert.decode(second), "christopher reeve had an accident.");
+  EXPECT_EQ(ids[static_cast<std::size_t>(length[0])], 0);
+  EXPECT_EQ(label[0], 1);
 }
 
 }  // namespace
