@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
+#include <cmath>
 #include <utility>
 
 #include "laconic/base/error.hpp"
+#include "laconic/data/piece_cache.hpp"
+#include "laconic/data/scratch_pool.hpp"
 
 namespace laconic {
 
@@ -42,7 +45,12 @@ char byte_of_piece(const std::string& piece) {
 }  // namespace
 
 struct SentencePiece::Library {
+  struct Scratch {
+    PieceCache cache;
+    std::vector<int> ids;
+  };
   sentencepiece::SentencePieceProcessor processor;
+  mutable ScratchPool<Scratch> pool;
 
   // Whether "x y" has the pieces of "x" and then those of "y": the model puts a space in front of a
   // text, which is a piece if nothing else, and no piece goes on behind a space.
@@ -55,6 +63,14 @@ struct SentencePiece::Library {
       if (has_inner_space(processor.IdToPiece(id))) return false;
     return true;
   }
+
+  // Whether sums of scores have no rounding that would depend on the words before, as in all BPE
+  // models.
+  bool has_whole_scores() const {
+    for (int id = 0; id < processor.GetPieceSize(); ++id)
+      if (const float score = processor.GetScore(id); std::trunc(score) != score) return false;
+    return true;
+  }
 };
 
 SentencePiece::SentencePiece(std::string model, const std::string& path)
@@ -63,26 +79,34 @@ SentencePiece::SentencePiece(std::string model, const std::string& path)
   if (!status.ok() || library_->processor.GetPieceSize() < 1)
     throw FileError(path, "", fmt::format("no SentencePiece model: {}", status.ToString()),
                     "fetch it again");
-  may_cut_ = library_->may_cut();
+  if (!library_->may_cut()) return;
+  least_part_ = library_->has_whole_scores() ? 1 : kSentencePart;
 }
 
 SentencePiece::~SentencePiece() = default;
 
 void SentencePiece::encode(std::string_view text, std::vector<std::int32_t>& out) const {
-  while (may_cut_ && text.size() > 2 * kSentencePart) {
-    const std::size_t cut = find_space(text, kSentencePart);
+  auto scratch = library_->pool.borrow([] { return std::make_unique<Library::Scratch>(); });
+  scratch->cache.expect(text.size());
+  const auto encode_part = [&](std::string_view part) {
+    PieceCache::Slot* slot = part.empty() ? nullptr : scratch->cache.slot_of(part);
+    if (slot && slot->holds(part)) {
+      out.insert(out.end(), slot->tokens, slot->tokens + slot->count);
+      return;
+    }
+    const auto status = library_->processor.Encode({part.data(), part.size()}, &scratch->ids);
+    LACONIC_ASSERT(status.ok(), status.ToString());
+    if (slot) PieceCache::remember(*slot, part, scratch->ids);
+    out.insert(out.end(), scratch->ids.begin(), scratch->ids.end());
+  };
+  while (least_part_ > 0 && text.size() > 2 * least_part_) {
+    const std::size_t cut = find_space(text, least_part_);
     if (cut == text.size()) break;
-    encode_part(text.substr(0, cut), out);
+    encode_part(text.substr(0, cut));
     text.remove_prefix(cut + 1);
   }
-  encode_part(text, out);
-}
-
-void SentencePiece::encode_part(std::string_view part, std::vector<std::int32_t>& out) const {
-  std::vector<int> ids;
-  const auto status = library_->processor.Encode({part.data(), part.size()}, &ids);
-  LACONIC_ASSERT(status.ok(), status.ToString());
-  out.insert(out.end(), ids.begin(), ids.end());
+  encode_part(text);
+  library_->pool.give_back(std::move(scratch));
 }
 
 std::string SentencePiece::decode(std::span<const std::int32_t> tokens) const {
