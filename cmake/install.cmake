@@ -3,6 +3,9 @@
 include(GNUInstallDirs)
 
 install(TARGETS laconic laconic-worker RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(LACONIC_HAS_SENTENCEPIECE)
+  install(TARGETS laconic_sentencepiece_module LIBRARY DESTINATION lib/laconic)
+endif()
 install(DIRECTORY presets DESTINATION share/laconic)
 install(DIRECTORY examples DESTINATION share/laconic USE_SOURCE_PERMISSIONS)
 install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})

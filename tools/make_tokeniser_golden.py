@@ -170,6 +170,7 @@ class WordPieceByDefinition:
     def __init__(self, vocabulary, uncased):
         self.ids = {token: i for i, token in enumerate(vocabulary)}
         self.tokens = vocabulary
+        assert len(self.ids) == len(vocabulary)
         self.uncased = uncased
         self.marks, self.punctuation, self.format = map(ranges_of_unicode_8, ("kMarks8", "kPunctuation8", "kFormat8"))
 
@@ -224,6 +225,15 @@ class WordPieceByDefinition:
             ids += found or [self.ids["[UNK]"]]
         return ids
 
+    def text(self):
+        return json.dumps({
+            "version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "BertPreTokenizer"}, "post_processor": None,
+            "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+                           "strip_accents": None, "lowercase": self.uncased},
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                      "max_input_chars_per_word": 100, "vocab": self.ids}}, ensure_ascii=False)
+
     def decode(self, ids):
         text = ""
         for place, token in enumerate(self.tokens[i] for i in ids):
@@ -271,7 +281,7 @@ def bert_vocabulary(uncased):
     if uncased:
         words, visible = [w for w in words if w == w.lower()], [c for c in visible if c == c.lower()]
         pieces = [p for p in pieces if p == p.lower()]
-    return SPECIAL + visible + ["##" + c for c in visible] + words + pieces
+    return list(dict.fromkeys(SPECIAL + visible + ["##" + c for c in visible] + words + pieces))
 
 
 def sweep_text(first):
@@ -292,7 +302,7 @@ def wordpiece_golden(definition):
             vectors.append({"name": name, "text": packed(text), "ids": ids, "decoded": packed(maker.decode(ids))})
         sums = [zlib.crc32("\n".join(maker.words(sweep_text(first))).encode()) for first in range(0, 0x110000, BLOCK)]
         rows.append({"name": "uncased" if uncased else "cased", "vocabulary": packed("\n".join(vocabulary) + "\n"),
-                     "tokenizer_json": "" if definition else packed(maker.text()), "vectors": vectors,
+                     "tokenizer_json": packed(maker.text()), "vectors": vectors,
                      "block": BLOCK, "unsettled": UNSETTLED, "sums": sums})
         if not definition:
             compare_with_transformers(maker, vocabulary, uncased)

@@ -222,11 +222,17 @@ void Bpe::encode(std::string_view text, std::vector<std::int32_t>& out) const {
 
 void Bpe::encode_part(std::string_view part, std::size_t split, Scratch& scratch,
                       std::vector<std::int32_t>& out) const {
-  if (split == splits_.size()) return encode_piece(part, scratch, out);
+  if (splits_.empty()) return encode_piece(part, scratch, out);
   PieceSplitter& splitter = scratch.splitters[split];
+  const bool is_last = split + 1 == splits_.size();
   splitter.start(part);
-  for (auto piece = splitter.next(); !piece.empty(); piece = splitter.next())
-    encode_part(piece, split + 1, scratch, out);
+  for (auto piece = splitter.next(); !piece.empty(); piece = splitter.next()) {
+    if (is_last) {
+      encode_piece(piece, scratch, out);
+    } else {
+      encode_part(piece, split + 1, scratch, out);
+    }
+  }
 }
 
 void Bpe::encode_piece(std::string_view piece, Scratch& scratch,

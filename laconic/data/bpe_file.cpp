@@ -141,9 +141,10 @@ BpePaths find_bpe_files(const std::string& path) {
                       fmt::format("missing, but {} is there", has_tokens ? tokens : merges),
                       "a vocabulary is both files");
   }
-  throw FileError(path, "",
-                  "neither vocab.json and merges.txt nor encoder.json and vocab.bpe are there",
-                  "give the word \"bytes\", or a folder or prefix that holds one of these pairs");
+  throw FileError(
+      path, "", "neither vocab.json and merges.txt nor encoder.json and vocab.bpe are there",
+      "give the word \"bytes\", a folder with tokenizer.json, vocab.txt or tokenizer.model, or a "
+      "folder or prefix that holds one of these pairs");
 }
 
 BpeVocabulary parse_bpe(std::string_view tokens_text, std::string_view merges_text,

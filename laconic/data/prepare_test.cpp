@@ -1,5 +1,6 @@
 #include "laconic/data/prepare.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -12,6 +13,7 @@
 #include "laconic/base/philox.hpp"
 #include "laconic/data/indexed.hpp"
 #include "laconic/data/piece.hpp"
+#include "laconic/data/sentencepiece.hpp"
 #include "laconic/data/sidecar.hpp"
 #include "laconic/data/test_data.hpp"
 #include "laconic/data/tokeniser.hpp"
@@ -78,6 +80,38 @@ TEST(Source, RecordsMayBePromptsAndCompletions) {
     } catch (const FileError& error) {
       EXPECT_NE(std::string(error.what()).find(field), std::string::npos) << error.what();
       EXPECT_NE(std::string(error.what()).find("a.jsonl:1"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Prepare, TakesTokenisersOfOtherKindsAndKeepsThemBesideTheData) {
+  const TemporaryFolder folder;
+  spill(folder / "bert/vocab.txt", "[UNK]\n[SEP]\nthe\ncat\nsat\n##s\n4\n##2\n中\n文\n");
+  std::vector<std::string> tokenisers = {folder / "bert", folder / "bert/vocab.txt"};
+  if (has_sentencepiece())
+    tokenisers.push_back(source_root() + "/tests/golden/tokeniser/sentencepiece-bpe.model");
+  const std::string text = words(7, 200000);  // several parts
+  spill(folder / "a.txt", text);
+  for (std::size_t i = 0; i < tokenisers.size(); ++i) {
+    const Tokeniser tokeniser = load_tokeniser(tokenisers[i]);
+    std::vector<std::int32_t> tokens = tokeniser.encode(text);
+    tokens.push_back(tokeniser.end_of_document());
+    for (const int threads : {1, 3}) {
+      const std::string prefix = folder / fmt::format("d{}-{}", i, threads);
+      const PrepareReport report = prepare({.inputs = {folder / "a.txt"},
+                                            .output = prefix,
+                                            .tokeniser = tokenisers[i],
+                                            .threads = threads});
+      EXPECT_EQ(report.vocabulary, tokeniser.vocabulary_size());
+      const IndexedDataset dataset(prefix);
+      const auto [begin, end] = dataset.index().document(0);
+      std::vector<std::int64_t> wide(end - begin);
+      dataset.read(begin, wide);
+      EXPECT_EQ(std::vector<std::int32_t>(wide.begin(), wide.end()), tokens) << tokenisers[i];
+      const Tokeniser saved = load_tokeniser(report.tokeniser_folder);
+      EXPECT_EQ(saved.kind(), tokeniser.kind());
+      EXPECT_EQ(saved.special(), tokeniser.special());
+      EXPECT_EQ(saved.encode(text), tokeniser.encode(text));
     }
   }
 }

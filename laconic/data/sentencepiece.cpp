@@ -1,19 +1,23 @@
 #include "laconic/data/sentencepiece.hpp"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
-#include <sentencepiece_processor.h>
 
+#include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include "laconic/base/error.hpp"
+#include "laconic/data/piece_cache.hpp"
+#include "laconic/data/scratch_pool.hpp"
+#include "laconic/data/sentencepiece_engine.hpp"
 
 namespace laconic {
 
 namespace {
 
 constexpr std::string_view kSpaceMark = "\u2581";
-
-constexpr std::size_t kSentencePart = 4096;  // at least, if something can be cut
+constexpr std::size_t kSentencePart = 4096;
 
 bool is_ascii_visible(char c) {
   return c > ' ' && c < 0x7f;
@@ -39,81 +43,118 @@ char byte_of_piece(const std::string& piece) {
   return static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16));
 }
 
+// Beside the program, beside the programs of a build, or where they are installed.
+std::string find_module() {
+  const std::filesystem::path folder =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  for (const char* place : {".", "../bin", "../lib/laconic"})
+    if (const auto path = folder / place / kSentencePieceModule; std::filesystem::exists(path))
+      return path.string();
+  throw FileError((folder / kSentencePieceModule).string(), "", "missing",
+                  "it belongs to laconic: install it again");
+}
+
+MakeSentencePieceEngine load_module() {
+  static const MakeSentencePieceEngine make = [] {
+    const std::string path = find_module();
+    int mode = RTLD_NOW | RTLD_LOCAL;
+#ifndef LACONIC_SANITIZED
+    mode |= RTLD_DEEPBIND;  // the library shall find its own protobuf, not libtorch's
+#endif
+    void* module = ::dlopen(path.c_str(), mode);
+    void* symbol = module ? ::dlsym(module, kMakeSentencePieceEngine) : nullptr;
+    if (!symbol) throw FileError(path, "", ::dlerror(), "is libsentencepiece installed?");
+    return reinterpret_cast<MakeSentencePieceEngine>(symbol);
+  }();
+  return make;
+}
+
 }  // namespace
 
 struct SentencePiece::Library {
-  sentencepiece::SentencePieceProcessor processor;
+  std::unique_ptr<SentencePieceEngine> engine;
+  mutable ScratchPool<PieceCache> pool;
 
   // Whether "x y" has the pieces of "x" and then those of "y": the model puts a space in front of a
   // text, which is a piece if nothing else, and no piece goes on behind a space.
   bool may_cut() const {
-    const std::vector<std::string> pieces = processor.EncodeAsPieces("a");
-    if (pieces.empty() || !pieces[0].starts_with(kSpaceMark)) return false;
-    if (processor.IsUnknown(processor.PieceToId({kSpaceMark.data(), kSpaceMark.size()})))
-      return false;
-    for (int id = 0; id < processor.GetPieceSize(); ++id)
-      if (has_inner_space(processor.IdToPiece(id))) return false;
+    const std::vector<int> ids = engine->encode("a");
+    if (ids.empty() || !engine->piece(ids[0]).starts_with(kSpaceMark)) return false;
+    bool has_space = false;
+    for (int id = 0; id < engine->size(); ++id) {
+      const std::string piece = engine->piece(id);
+      if (has_inner_space(piece)) return false;
+      has_space |= piece == kSpaceMark;
+    }
+    return has_space;
+  }
+
+  // Whether sums of scores have no rounding that would depend on the words before, as in all BPE
+  // models.
+  bool has_whole_scores() const {
+    for (int id = 0; id < engine->size(); ++id)
+      if (const float score = engine->score(id); std::trunc(score) != score) return false;
     return true;
   }
 };
 
 SentencePiece::SentencePiece(std::string model, const std::string& path)
     : model_(std::move(model)), library_(std::make_unique<Library>()) {
-  const auto status = library_->processor.LoadFromSerializedProto(model_);
-  if (!status.ok() || library_->processor.GetPieceSize() < 1)
-    throw FileError(path, "", fmt::format("no SentencePiece model: {}", status.ToString()),
-                    "fetch it again");
-  may_cut_ = library_->may_cut();
+  std::string error;
+  library_->engine.reset(load_module()(model_, error));
+  if (!library_->engine)
+    throw FileError(path, "", fmt::format("no SentencePiece model: {}", error), "fetch it again");
+  if (!library_->may_cut()) return;
+  least_part_ = library_->has_whole_scores() ? 1 : kSentencePart;
 }
 
 SentencePiece::~SentencePiece() = default;
 
 void SentencePiece::encode(std::string_view text, std::vector<std::int32_t>& out) const {
-  while (may_cut_ && text.size() > 2 * kSentencePart) {
-    const std::size_t cut = find_space(text, kSentencePart);
+  auto cache = library_->pool.borrow([] { return std::make_unique<PieceCache>(); });
+  cache->expect(text.size());
+  const auto encode_part = [&](std::string_view part) {
+    PieceCache::Slot* slot = part.empty() ? nullptr : cache->slot_of(part);
+    if (slot && slot->holds(part)) {
+      out.insert(out.end(), slot->tokens, slot->tokens + slot->count);
+      return;
+    }
+    const std::vector<int> ids = library_->engine->encode(part);
+    if (slot) PieceCache::remember(*slot, part, ids);
+    out.insert(out.end(), ids.begin(), ids.end());
+  };
+  while (least_part_ > 0 && text.size() > 2 * least_part_) {
+    const std::size_t cut = find_space(text, least_part_);
     if (cut == text.size()) break;
-    encode_part(text.substr(0, cut), out);
+    encode_part(text.substr(0, cut));
     text.remove_prefix(cut + 1);
   }
-  encode_part(text, out);
-}
-
-void SentencePiece::encode_part(std::string_view part, std::vector<std::int32_t>& out) const {
-  std::vector<int> ids;
-  const auto status = library_->processor.Encode({part.data(), part.size()}, &ids);
-  LACONIC_ASSERT(status.ok(), status.ToString());
-  out.insert(out.end(), ids.begin(), ids.end());
+  encode_part(text);
+  library_->pool.give_back(std::move(cache));
 }
 
 std::string SentencePiece::decode(std::span<const std::int32_t> tokens) const {
-  std::string text;
-  const auto status =
-      library_->processor.Decode(std::vector<int>(tokens.begin(), tokens.end()), &text);
-  LACONIC_ASSERT(status.ok(), status.ToString());
-  return text;
+  return library_->engine->decode({tokens.begin(), tokens.end()});
 }
 
 std::string SentencePiece::text_behind(std::int32_t token) const {
-  const auto& processor = library_->processor;
-  if (processor.IsControl(token)) return {};
-  if (processor.IsUnknown(token)) return decode({&token, 1});
-  std::string text = processor.IdToPiece(token);
-  if (processor.IsByte(token)) return {byte_of_piece(text)};
+  const SentencePieceEngine& engine = *library_->engine;
+  if (engine.is_control(token)) return {};
+  if (engine.is_unknown(token)) return decode({&token, 1});
+  std::string text = engine.piece(token);
+  if (engine.is_byte(token)) return {byte_of_piece(text)};
   for (std::size_t at = 0; (at = text.find(kSpaceMark, at)) != std::string::npos; ++at)
     text.replace(at, kSpaceMark.size(), " ");
   return text;
 }
 
 std::int32_t SentencePiece::size() const {
-  return library_->processor.GetPieceSize();
+  return library_->engine->size();
 }
 
 SpecialTokens SentencePiece::special() const {
-  const auto& processor = library_->processor;
-  return {.pad = processor.pad_id(),
-          .bos = processor.bos_id(),
-          .eos = processor.eos_id(),
-          .unk = processor.unk_id()};
+  const SentencePieceEngine& engine = *library_->engine;
+  return {.pad = engine.pad(), .bos = engine.bos(), .eos = engine.eos(), .unk = engine.unk()};
 }
 
 bool has_sentencepiece() {

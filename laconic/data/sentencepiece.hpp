@@ -4,10 +4,11 @@
 // constructor throws and nothing else is ever called. Control symbols such as <s>
 // are never made from text; user-defined symbols are, as the model asks.
 //
-// A long text is encoded part by part, cut at single spaces between ASCII words: no piece of an
-// ordinary model has a space behind a letter, so the best pieces of the parts are those of the
-// whole. (The library adds up the scores of a whole text in float, which have no precision left
-// after some hundred kilobytes.)
+// Texts are encoded part by part, cut at single spaces between ASCII words: no piece of an ordinary
+// model has a space behind a letter, so the best pieces of the parts are those of the whole. Where
+// all scores are whole numbers (BPE) a part is a word, and common words are remembered. Else it has
+// 4 kB at least, since the library adds up the scores of a text in float: near ties may depend on
+// what came before, and after some hundred kilobytes no precision is left.
 //
 // Threads: const calls may run in any number of threads at once.
 #pragma once
@@ -41,11 +42,9 @@ class SentencePiece {
 
  private:
   struct Library;
-  void encode_part(std::string_view part, std::vector<std::int32_t>& out) const;
-
   std::string model_;
   std::unique_ptr<Library> library_;
-  bool may_cut_ = false;
+  std::size_t least_part_ = 0;  // bytes of a part of a text; 0: texts are not cut
 };
 
 // False where laconic was built without the library.

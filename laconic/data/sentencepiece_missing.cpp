@@ -12,7 +12,6 @@ SentencePiece::SentencePiece(std::string, const std::string& path) {
 
 SentencePiece::~SentencePiece() = default;
 void SentencePiece::encode(std::string_view, std::vector<std::int32_t>&) const {}
-void SentencePiece::encode_part(std::string_view, std::vector<std::int32_t>&) const {}
 std::string SentencePiece::decode(std::span<const std::int32_t>) const {
   return {};
 }

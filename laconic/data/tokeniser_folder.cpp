@@ -199,8 +199,9 @@ Tokeniser load_wordpiece(const std::string& path) {
 // --- SentencePiece
 
 Tokeniser load_sentencepiece(const std::string& path) {
-  const std::string name = fs::path(path).filename().string();
-  std::vector<TokeniserFile> files = files_with(path, name.c_str());
+  // Under a name by which it will be found again.
+  const bool is_spiece = fs::path(path).filename() == kSentencePieceFiles[1];
+  std::vector<TokeniserFile> files = files_with(path, kSentencePieceFiles[is_spiece]);
   auto model = std::make_shared<const SentencePiece>(files[0].bytes, path);
   const SpecialTokens special = model->special();
   if (special.eos < 0)

@@ -79,15 +79,11 @@ TEST(WordPieceGolden, TextsHaveTheTokensThatHuggingFaceMakes) {
   for (const auto& row : file["tokenisers"]) {
     const Tokeniser words = tokeniser_in("vocab.txt", base64_decoded(row["vocabulary"]));
     expect_vectors(words, row);
-    const std::string json = base64_decoded(row["tokenizer_json"]);
-    if (!json.empty()) {
-      // The library writes no special tokens into it: they are named beside it.
-      const TemporaryFolder folder;
-      nlohmann::json whole = nlohmann::json::parse(json);
-      whole["added_tokens"] = {{{"id", 3}, {"content", "[SEP]"}, {"special", true}}};
-      spill(folder / "tokenizer.json", whole.dump());
-      expect_vectors(load_tokeniser(folder.path()), row);
-    }
+    // The library writes no special tokens into it: they are added later.
+    nlohmann::json json = nlohmann::json::parse(base64_decoded(row["tokenizer_json"]));
+    json["added_tokens"] =
+        nlohmann::json::array({{{"id", 3}, {"content", "[SEP]"}, {"special", true}}});
+    expect_vectors(tokeniser_in("tokenizer.json", json.dump()), row);
   }
 }
 

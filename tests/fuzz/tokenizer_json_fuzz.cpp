@@ -1,5 +1,5 @@
-// A tokenizer.json that is taken works: ids are within the vocabulary, special tokens are never made from
-// text, and byte-level BPE gives back every text that it does not normalise.
+// A tokenizer.json that is taken works: ids are within the vocabulary, special tokens are never
+// made from text, and byte-level BPE gives back every text that it does not normalise.
 //
 // "@":0 in the input stands for the 256 bytes with ids 0 ... 255, which few mutations would find.
 #include <algorithm>
@@ -61,7 +61,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const TokenizerJson json = parse_tokenizer_json(text, "fuzz");
     // The end of the file is as good a text as any.
-    const std::string_view tail = std::string_view(text).substr(text.size() - std::min<std::size_t>(text.size(), 200));
+    const std::string_view tail =
+        std::string_view(text).substr(text.size() - std::min<std::size_t>(text.size(), 200));
     std::visit([&](const auto& parts) { use(parts, tail); }, json.model);
   } catch (const FileError&) {
   } catch (const ConfigError&) {  // a pattern that takes too long
