@@ -212,7 +212,7 @@ TEST_F(TextAndModel, StandardInputIsPreparedLikeAFile) {
 }
 
 // The library behind it has a protobuf of its own, which must not meet libtorch's.
-TEST_F(Pipeline, ASentencePieceModelIsPreparedTrainedAndContinued) {
+TEST_F(TextAndModel, ASentencePieceModelIsPreparedTrainedAndContinued) {
   const char* source = std::getenv("LACONIC_SOURCE");
   const std::string model =
       std::string(source ? source : ".") + "/tests/golden/tokeniser/sentencepiece-bpe.model";
