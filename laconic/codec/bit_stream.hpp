@@ -4,38 +4,56 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 
 #include "laconic/base/bytes.hpp"
 
 namespace laconic {
 
-// Writes whole bytes only, so that nothing after the last is touched. Call finish() once.
+// Writes four bytes at a time, and none after the last.
 class BitWriter {
  public:
   explicit BitWriter(std::byte* out) : out_(out) {}
 
-  // The `width` low bits of value. Requires: width <= 48 and no higher bit is set.
-  void write(std::uint64_t value, int width) {
+  // The `width` low bits of value. Requires: width <= 32 and no higher bit is set.
+  void write(std::uint64_t value, unsigned width) {
     waiting_ = waiting_ << width | value;
-    for (filled_ += width; filled_ >= 8;) {
-      filled_ -= 8;
-      *out_++ = static_cast<std::byte>(waiting_ >> filled_);
+    filled_ += width;
+    if (filled_ < 32) return;
+    filled_ -= 32;
+    const std::uint32_t full = __builtin_bswap32(static_cast<std::uint32_t>(waiting_ >> filled_));
+    std::memcpy(out_, &full, sizeof full);
+    out_ += sizeof full;
+  }
+  // The same for width <= 64.
+  void write_long(std::uint64_t value, unsigned width) {
+    if (width > 32) {
+      write(value >> 32, width - 32);
+      value &= 0xFFFFFFFFu;
+      width = 32;
     }
+    write(value, width);
   }
   // `count` one-bits and a zero-bit.
   void write_ones(std::uint64_t count) {
     for (; count >= 32; count -= 32) write(0xFFFFFFFFu, 32);
-    write((std::uint64_t{2} << count) - 2, static_cast<int>(count) + 1);
+    write((std::uint64_t{2} << count) - 2, static_cast<unsigned>(count) + 1);
   }
-  void finish() {
-    if (filled_ > 0) write(0, 8 - filled_);
+  // Fills the last byte with zeros, and returns the end of what was written. Call it once.
+  std::byte* finish() {
+    waiting_ <<= 32 - filled_;
+    for (int shift = 24; filled_ > 0; shift -= 8) {
+      *out_++ = static_cast<std::byte>(waiting_ >> shift);
+      filled_ -= std::min(filled_, 8u);
+    }
+    return out_;
   }
 
  private:
   std::byte* out_;
   std::uint64_t waiting_ = 0;  // its `filled_` low bits are not written yet
-  int filled_ = 0;
+  unsigned filled_ = 0;        // < 32
 };
 
 // Never reads outside its bytes.

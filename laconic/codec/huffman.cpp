@@ -245,7 +245,7 @@ std::size_t encode_as(Dtype kind, const float* x, std::size_t count, std::byte* 
   const std::array<std::uint16_t, 256> words = canonical_words(lengths);
   for (std::size_t stream = 0; stream < kHuffmanStreams; ++stream) {
     const StreamRun run = stream_run(count, stream);
-    WordWriter writer(codes);
+    BitWriter writer(codes);
     for (std::size_t i = run.begin; i < run.begin + run.count; ++i) {
       const unsigned byte = coded_byte(numbers[i]);
       writer.write(words[byte], lengths[byte]);

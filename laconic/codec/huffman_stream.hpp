@@ -1,4 +1,5 @@
-// codec/huffman_stream.hpp — words of a Huffman code as bits, from the highest of each byte down.
+// codec/huffman_stream.hpp — words of a Huffman code as bits, from the highest of each byte down;
+// BitWriter writes them.
 //
 // Elements are split into four runs of equal length, the last ones perhaps
 // shorter or empty, each with a stream of its own: where a word begins is known
@@ -12,40 +13,10 @@
 #include <cstring>
 
 #include "laconic/base/bytes.hpp"
+#include "laconic/codec/bit_stream.hpp"
 #include "laconic/codec/huffman_code.hpp"
 
 namespace laconic {
-
-// Writes four bytes at a time; no byte after the last.
-class WordWriter {
- public:
-  explicit WordWriter(std::byte* out) : out_(out) {}
-
-  // Requires: length <= 32.
-  void write(std::uint32_t word, unsigned length) {
-    waiting_ = waiting_ << length | word;
-    filled_ += length;
-    if (filled_ < 32) return;
-    filled_ -= 32;
-    const std::uint32_t full = __builtin_bswap32(static_cast<std::uint32_t>(waiting_ >> filled_));
-    std::memcpy(out_, &full, sizeof full);
-    out_ += sizeof full;
-  }
-  // The end of what was written.
-  std::byte* finish() {
-    waiting_ <<= 32 - filled_;
-    for (int shift = 24; filled_ > 0; shift -= 8) {
-      *out_++ = static_cast<std::byte>(waiting_ >> shift);
-      filled_ -= std::min(filled_, 8u);
-    }
-    return out_;
-  }
-
- private:
-  std::byte* out_;
-  std::uint64_t waiting_ = 0;  // its `filled_` low bits are not written yet
-  unsigned filled_ = 0;
-};
 
 // One stream of words. Past the end there are zeros, and position() tells.
 class WordReader {

@@ -181,7 +181,7 @@ void write_gaps(std::span<const std::uint64_t> indices, int width, BitWriter& to
   for (const std::uint64_t index : indices) {
     const std::uint64_t gap = index - next;
     to.write_ones(gap >> width);
-    to.write(gap & ((std::uint64_t{1} << width) - 1), width);
+    to.write_long(gap & ((std::uint64_t{1} << width) - 1), static_cast<unsigned>(width));
     next = index + 1;
   }
 }
@@ -198,7 +198,7 @@ void write_indices(const IndexPlan& plan, std::span<const std::uint64_t> indices
   if (plan.method == IndexMethod::bitmap) return write_bitmap(indices, plan.bytes, out);
   BitWriter to(out);
   if (plan.method == IndexMethod::fixed)
-    for (const std::uint64_t index : indices) to.write(index, plan.width);
+    for (const std::uint64_t index : indices) to.write_long(index, plan.width);
   else
     write_gaps(indices, plan.width, to);
   to.finish();

@@ -1,7 +1,6 @@
 // `laconic train` alone, again, from a checkpoint, to its end: what a run leaves and what it says.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/processes/json_file.hpp"
