@@ -79,7 +79,7 @@ class Predictor {
   std::vector<Json> answer(const std::vector<Question>& questions) const {
     std::vector<PredictInput> inputs;
     for (const Question& question : questions) inputs.push_back(question.input);
-    const std::vector<Prediction> predictions = predict(weights_, inputs, rule_);
+    const std::vector<ModelAnswer> predictions = predict(weights_, inputs, rule_);
     std::vector<Json> answers;
     for (std::size_t i = 0; i < predictions.size(); ++i)
       answers.push_back(to_json(questions[i], predictions[i]));
@@ -173,7 +173,7 @@ class Predictor {
     return tokeniser_->decode(known);
   }
 
-  Json to_json(const Question& question, const Prediction& p) const {
+  Json to_json(const Question& question, const ModelAnswer& p) const {
     if (std::holds_alternative<Seq2SeqShape>(weights_.family)) {
       Json json = {{"ids", p.ids}, {"log_probability", p.log_probability}};
       if (tokeniser_) json["translation"] = decoded(p.ids);

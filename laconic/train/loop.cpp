@@ -71,7 +71,9 @@ class Run {
     }
     require_equal_models(start_.weights, world_, start_.state.step);
     make_rule();
-    facts_ = {config_.model.dropout, end_of_text()};
+    facts_ = {.dropout = config_.model.dropout, .end_of_text = end_of_text()};
+    if (const auto* records = std::get_if<RecordDataset>(&train_))
+      facts_.label_names = records->info().label_names;
     if (world_.is_first()) prepare_folder();
     reports_.emplace(config_, start_.state.step, world_);
     reports_->set_speed(common_.estimate.step_flops, common_.estimate.flops_per_second);

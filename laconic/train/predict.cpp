@@ -49,7 +49,7 @@ at::Tensor log_probabilities(const Weights& weights, const PaddedRows& rows) {
   return logits.log_softmax(-1).view({rows.ids.size(0), rows.ids.size(1), -1});
 }
 
-void predict_next(const at::Tensor& log_p, const PredictInput& input, Prediction& found) {
+void predict_next(const at::Tensor& log_p, const PredictInput& input, ModelAnswer& found) {
   for (std::size_t t = 1; t < input.ids.size(); ++t) {
     const auto before = static_cast<std::int64_t>(t) - 1;
     found.log_probabilities.push_back(log_p[before][input.ids[t]].item<double>());
@@ -58,7 +58,7 @@ void predict_next(const at::Tensor& log_p, const PredictInput& input, Prediction
 }
 
 void predict_hidden(const at::Tensor& log_p, const PredictInput& input, const PredictRule& rule,
-                    Prediction& found) {
+                    ModelAnswer& found) {
   for (std::size_t t = 0; t < input.ids.size(); ++t) {
     if (input.ids[t] != rule.mask) continue;
     const at::Tensor row = log_p[static_cast<std::int64_t>(t)];
@@ -72,7 +72,7 @@ void predict_hidden(const at::Tensor& log_p, const PredictInput& input, const Pr
 
 // The likeliest pair of a begin and an end that is not before it, nor too far behind.
 void predict_span(const at::Tensor& ends, std::int64_t length, std::int64_t longest,
-                  Prediction& found) {
+                  ModelAnswer& found) {
   const at::Tensor log_p = ends.log_softmax(-1).contiguous();
   const double *begins = log_p[0].data_ptr<double>(), *lasts = log_p[1].data_ptr<double>();
   found.log_probability = -std::numeric_limits<double>::infinity();
@@ -96,12 +96,12 @@ at::Tensor answers_of(const Weights& weights, const PaddedRows& rows) {
   return on_host(answers);
 }
 
-std::vector<Prediction> predict_translations(const Weights& weights,
-                                             const std::vector<PredictInput>& inputs,
-                                             const PredictRule& rule) {
+std::vector<ModelAnswer> predict_translations(const Weights& weights,
+                                              const std::vector<PredictInput>& inputs,
+                                              const PredictRule& rule) {
   std::vector<std::vector<std::int64_t>> sources;
   for (const PredictInput& input : inputs) sources.push_back(input.ids);
-  std::vector<Prediction> predictions;
+  std::vector<ModelAnswer> predictions;
   for (Translation& t : translate(weights, sources, rule.translation)) {
     predictions.emplace_back();
     predictions.back().ids = std::move(t.ids);
@@ -136,13 +136,13 @@ Problems check(const Weights& weights, const PredictInput& input) {
   return problems;
 }
 
-std::vector<Prediction> predict(const Weights& weights, const std::vector<PredictInput>& inputs,
-                                const PredictRule& rule) {
+std::vector<ModelAnswer> predict(const Weights& weights, const std::vector<PredictInput>& inputs,
+                                 const PredictRule& rule) {
   if (inputs.empty()) return {};
   if (std::holds_alternative<Seq2SeqShape>(weights.family))
     return predict_translations(weights, inputs, rule);
   const PaddedRows rows = pad(inputs, weights.device());
-  std::vector<Prediction> predictions(inputs.size());
+  std::vector<ModelAnswer> predictions(inputs.size());
   const auto* bert = std::get_if<BertShape>(&weights.family);
   const bool finds_words =
       bert != nullptr && (bert->head == BertHead::masked || bert->head == BertHead::pretraining);
@@ -150,7 +150,7 @@ std::vector<Prediction> predict(const Weights& weights, const std::vector<Predic
       bert == nullptr || finds_words ? log_probabilities(weights, rows) : answers_of(weights, rows);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor answer = answers[static_cast<std::int64_t>(i)];
-    Prediction& found = predictions[i];
+    ModelAnswer& found = predictions[i];
     if (bert == nullptr) {
       predict_next(answer, inputs[i], found);
     } else if (finds_words) {

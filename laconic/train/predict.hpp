@@ -25,7 +25,7 @@ struct Guess {
 };
 
 // Which of these are filled follows from the model.
-struct Prediction {
+struct ModelAnswer {
   std::vector<double> logits;             // classes; or one number
   std::vector<Guess> guesses;             // hidden tokens
   std::vector<double> log_probabilities;  // causal: of each token after those before; not the first
@@ -47,7 +47,7 @@ struct PredictRule {
 Problems check(const Weights& weights, const PredictInput& input);
 
 // One for each input, in order. Requires: check() of each is empty; all blocks are held.
-std::vector<Prediction> predict(const Weights& weights, const std::vector<PredictInput>& inputs,
-                                const PredictRule& rule);
+std::vector<ModelAnswer> predict(const Weights& weights, const std::vector<PredictInput>& inputs,
+                                 const PredictRule& rule);
 
 }  // namespace laconic
