@@ -84,6 +84,20 @@ void check_tokeniser(const PrepareOptions& options, Problems& problems) {
                                     options.tokeniser)});
 }
 
+void check_validation_inputs(const PrepareOptions& options, Problems& problems) {
+  const std::vector<std::string>& inputs = options.validation_inputs;
+  find_sources(inputs, problems);
+  if (std::ranges::count(options.inputs, kStandardInput) > 0 &&
+      std::ranges::count(inputs, kStandardInput) > 0)
+    problems.push_back({"--validation", "standard input is named twice, and can be read once"});
+  if (options.validation_share > 0)
+    problems.push_back({"--validation", "either files or a share (--valid), not both"});
+  if (options.source.is_side_by_side && inputs.size() % 2 != 0)
+    problems.push_back({"--validation", fmt::format("{} files: source and target alternate, so "
+                                                    "there must be two of each pair",
+                                                    inputs.size())});
+}
+
 void rename_path(const std::string& from, const std::string& to) {
   std::error_code error;
   fs::rename(from, to, error);
@@ -437,23 +451,12 @@ double PrepareReport::megabytes_per_second() const {
 
 Problems check(const PrepareOptions& options) {
   Problems problems;
-  const std::size_t files = find_sources(options.inputs, problems).size();
-  if (!options.validation_inputs.empty()) {
-    const std::size_t valid_files = find_sources(options.validation_inputs, problems).size();
-    if (std::ranges::count(options.inputs, kStandardInput) > 0 &&
-        std::ranges::count(options.validation_inputs, kStandardInput) > 0)
-      problems.push_back({"--validation", "standard input is named twice, and can be read once"});
-    if (options.validation_share > 0)
-      problems.push_back({"--validation", "either files or a share (--valid), not both"});
-    if (options.source.is_side_by_side && valid_files % 2 != 0)
-      problems.push_back({"--validation", fmt::format("{} files: source and target alternate, so "
-                                                      "there must be two of each pair",
-                                                      valid_files)});
-  }
-  if (options.source.is_side_by_side && files != 2)
+  find_sources(options.inputs, problems);
+  if (!options.validation_inputs.empty()) check_validation_inputs(options, problems);
+  if (options.source.is_side_by_side && options.inputs.size() != 2)
     problems.push_back({"--source", fmt::format("{} files: one source and one target belong "
                                                 "together",
-                                                files)});
+                                                options.inputs.size())});
   if (options.source.records) append(problems, check(*options.source.records));
   check_output(options, problems);
   check_tokeniser(options, problems);

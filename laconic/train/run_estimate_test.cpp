@@ -31,7 +31,7 @@ RunConfig small(std::initializer_list<std::string> sets = {}) {
 
 RunEstimate estimate_of(const RunConfig& c, const std::vector<RankResources>& ranks,
                         const LinkFacts& link = {}) {
-  const Family family = family_of(c.model, 0);
+  const Family family = family_of(c, {});
   return estimate_run({.config = c,
                        .spec = model_spec(family, c.model.context),
                        .decisions = decide_pipeline(c, family, link, {}),

@@ -83,7 +83,7 @@ class DataParallel : public testing::Test {
 
   // The same run in one process, rank after rank, with gradients summed by `reduce`.
   static std::vector<at::Tensor> model_of(const RunConfig& c, const Reduce& reduce) {
-    Start start = start_run(c, {.resume = "none", .follows = true}, {257, ""});
+    Start start = start_run(c, {.resume = "none", .follows = true}, {.vocabulary = 257});
     const Dataset data = open_dataset(c.data.train, c.model.context, 257);
     const SampleOrder order = sample_order(c, samples_in(data), 0);
     std::vector<FlatBlocks> by_rank;

@@ -44,7 +44,7 @@ class LossyModel {
       : config_(config),
         data_(data),
         watch_(std::move(watch)),
-        start_(start_run(config, {.resume = "none", .follows = true}, {257, ""})),
+        start_(start_run(config, {.resume = "none", .follows = true}, {.vocabulary = 257})),
         decisions_(decide_pipeline(config, start_.weights.family, {}, tensor_options(config))),
         plan_(plan_of(config, decisions_)) {
     for (std::size_t s = 0; s < plan_.stages.size(); ++s)
