@@ -5,7 +5,7 @@ usage: /usr/bin/python3 tools/make_bert_golden.py OUT_DIR
 
 Needs Debian's python3-torch (1.13). The layers are torch.nn.TransformerEncoderLayer with the norm behind the sum, GELU by
 erf and a padding mask; heads are torch.nn's linear maps, norms and losses. Files are those that make_gpt_golden.py
-describes; expected.safetensors has the batch's fields, and as logits what the head puts out (padding of spans as 0).
+describes (a span's ends are chosen among the tokens that are no padding); expected.safetensors has the batch's fields, and as logits what the head puts out (padding of spans as 0).
 """
 import json
 import pathlib
@@ -77,8 +77,9 @@ class Bert(nn.Module):
             return functional.linear(y, self.words.weight, self.bias).flatten(0, 1)
         if head == "span":
             padding = torch.arange(x.shape[1])[None, None, :] >= fields["length"][:, :, None]
-            self.ends = self.last(x).transpose(1, 2)
-            return self.ends.masked_fill(padding, 0)
+            ends = self.last(x).transpose(1, 2)
+            self.ends = ends.masked_fill(padding, float("-inf"))
+            return ends.masked_fill(padding, 0)
         return self.last(torch.tanh(self.pooler(x[:, 0])))
 
     def loss(self, logits, fields):

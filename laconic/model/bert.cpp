@@ -125,18 +125,17 @@ at::Tensor masked_loss(const BertShape& shape, const BertHeadLeaves& head, const
       .mul(share);
 }
 
-// The mean of both ends' losses.
+// The mean of both ends' losses. Padding is no candidate: how much there is of it changes nothing.
 at::Tensor span_loss(const BertHeadLeaves& head, const at::Tensor& x, const Batch& batch,
                      const Pass& pass) {
   const std::int64_t samples = x.size(0), tokens = x.size(1);
+  const at::Tensor position = at::arange(tokens, batch["length"].options());
+  const at::Tensor padding = position.ge(batch["length"].view({-1, 1, 1}));
   const at::Tensor ends = apply(head.last, x.reshape({samples * tokens, -1}), pass.deferred)
                               .view({samples, tokens, 2})
-                              .transpose(1, 2);  // [b, 2, t]
-  if (pass.predictions != nullptr) {
-    const at::Tensor position = at::arange(tokens, batch["length"].options());
-    const at::Tensor padding = position.ge(batch["length"].view({-1, 1, 1}));
-    *pass.predictions = ends.masked_fill(padding, -std::numeric_limits<double>::infinity());
-  }
+                              .transpose(1, 2)  // [b, 2, t]
+                              .masked_fill(padding, -std::numeric_limits<double>::infinity());
+  if (pass.predictions != nullptr) *pass.predictions = ends.detach();
   return mean_loss(ends.select(1, 0), batch["start"].flatten())
       .add(mean_loss(ends.select(1, 1), batch["end"].flatten()))
       .div(2);
