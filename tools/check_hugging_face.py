@@ -4,16 +4,19 @@
 usage: tools/check_hugging_face.py LACONIC SCRATCH_FOLDER
 
 LACONIC is the program (build/bin/laconic). Works in a new folder below SCRATCH_FOLDER, which stays
-for inspection. Needs torch and transformers. For a random small GPT-2, saved by transformers once
-in one file and once in shards:
+for inspection. Needs torch and transformers. For random small models of every kind that is read (GPT-2, Llama with
+llama3 and linear scaling, Mistral, Qwen2, Qwen3; BERT for hidden tokens, pre-training, classes, numbers and
+spans), saved by transformers:
 
-  evaluate   the loss on a tiny dataset is that of transformers on the same windows
-  generate   greedy decoding gives the ids of model.generate
+  evaluate   the loss on a tiny dataset is that of transformers on the same windows (causal models)
+  generate   greedy decoding gives the ids of model.generate (causal models)
+  predict    logits, or log probabilities of hidden tokens, are those of transformers, padding included (BERT)
   export     transformers loads what laconic writes, in one file and in shards: no tensor missing or
              unexpected, every weight bit for bit, and the same logits
 
 One line per check; the last one is "N passed, M failed". Exits 1 if one failed.
 """
+import inspect
 import json
 import pathlib
 import random
@@ -25,7 +28,9 @@ import tempfile
 try:
     import torch
     import transformers
-    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers import (BertConfig, BertForMaskedLM, BertForPreTraining, BertForQuestionAnswering,
+                              BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
+                              MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 except ImportError as error:
     sys.exit(f"check_hugging_face: {error}: pip install torch transformers")
 
@@ -73,18 +78,51 @@ class Laconic:
         return json.loads(path.read_text())
 
 
-def make_model():
+def rope(config, theta, scaling=None):
+    """Keywords for rotary positions, as this version of transformers takes them."""
+    if "rope_parameters" in inspect.signature(config.__init__).parameters:
+        return {"rope_parameters": {"rope_theta": theta, "rope_type": "default", **(scaling or {})}}
+    return {"rope_theta": theta, **({"rope_scaling": scaling} if scaling else {})}
+
+
+SIZES = dict(num_hidden_layers=2, hidden_size=32, num_attention_heads=4, intermediate_size=56, vocab_size=VOCABULARY,
+             max_position_embeddings=CONTEXT)
+LLAMA = dict(SIZES, num_key_value_heads=2, rms_norm_eps=1e-3, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+BERT = dict(SIZES, layer_norm_eps=1e-3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 16}
+
+# Name, and what makes the model.
+CAUSAL = {
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(n_layer=3, n_embd=32, n_head=4, n_positions=CONTEXT, vocab_size=VOCABULARY,
+                                               layer_norm_epsilon=1e-3, bos_token_id=None, eos_token_id=None)),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**LLAMA, **rope(LlamaConfig, 500.0, LLAMA3))),
+    "llama-linear": lambda: LlamaForCausalLM(LlamaConfig(
+        **LLAMA, tie_word_embeddings=True, **rope(LlamaConfig, 1000.0, {"rope_type": "linear", "factor": 2.0}))),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**LLAMA, sliding_window=None, **rope(MistralConfig, 1000.0))),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**LLAMA, tie_word_embeddings=True, **rope(Qwen2Config, 1000.0))),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**LLAMA, head_dim=16, **rope(Qwen3Config, 1000.0))),
+}
+ENCODERS = {
+    "bert-masked": lambda: BertForMaskedLM(BertConfig(**BERT)),
+    "bert-pretraining": lambda: BertForPreTraining(BertConfig(**BERT)),
+    "bert-classes": lambda: BertForSequenceClassification(BertConfig(**BERT, num_labels=3)),
+    "bert-number": lambda: BertForSequenceClassification(BertConfig(**BERT, num_labels=1)),
+    "bert-span": lambda: BertForQuestionAnswering(BertConfig(**BERT)),
+}
+MASK_ID = 4
+
+
+def make_model(make):
     """Every parameter random and large, so that none can be mixed up or left out unnoticed.
 
     Positions count most, or greedy decoding would repeat one token and show little.
     """
-    config = GPT2Config(n_layer=3, n_embd=32, n_head=4, n_positions=CONTEXT, vocab_size=VOCABULARY,
-                        layer_norm_epsilon=1e-3, bos_token_id=None, eos_token_id=None)
-    model = GPT2LMHeadModel(config).eval()
+    model = make().eval()
     torch.manual_seed(SEED)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            is_gain = ".ln_" in name and name.endswith("weight")
+            is_gain = ("ln_" in name or "norm" in name.lower()) and name.endswith("weight")
             parameter.normal_(1.0 if is_gain else 0.0, 1.0 if ".wpe." in name else 0.3)
     return model
 
@@ -103,9 +141,16 @@ def write_dataset(prefix):
     return tokens
 
 
-def logits_of(model, ids):
+def outputs_of(model, ids, **inputs):
+    """What the model's heads put out, as a list."""
     with torch.no_grad():
-        return model(input_ids=ids).logits
+        found = model(input_ids=ids, **inputs)
+    names = ("logits", "prediction_logits", "seq_relationship_logits", "start_logits", "end_logits")
+    return [found[name] for name in names if name in found]
+
+
+def logits_of(model, ids):
+    return outputs_of(model, ids)[0]
 
 
 def windows(tokens):
@@ -147,11 +192,14 @@ def check_greedy(laconic, folder, model):
     return is_good, f"{found}" + ("" if is_good else f", transformers {expected}")
 
 
-def load_exported(folder):
-    """The model, and what transformers missed or did not expect. The tied head is not stored."""
-    model, report = GPT2LMHeadModel.from_pretrained(folder, output_loading_info=True)
+TIED = {"lm_head.weight", "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
+
+
+def load_exported(kind, folder):
+    """The model, and what transformers missed or did not expect. Tied tensors are not stored."""
+    model, report = kind.from_pretrained(folder, output_loading_info=True)
     report = report if isinstance(report, dict) else vars(report)
-    complaints = {key: sorted(map(str, set(report.get(key) or ()) - {"lm_head.weight"}))
+    complaints = {key: sorted(map(str, set(report.get(key) or ()) - TIED))
                   for key in ("missing_keys", "unexpected_keys", "mismatched_keys")}
     return model.eval(), {key: names for key, names in complaints.items() if names}
 
@@ -165,8 +213,8 @@ def check_weights(found, expected):
 
 
 def check_logits(found, expected, ids):
-    a, b = logits_of(found, ids), logits_of(expected, ids)
-    error = ((a - b).abs().max() / b.abs().max()).item()
+    pairs = zip(outputs_of(found, ids), outputs_of(expected, ids), strict=True)
+    error = max(((a - b).abs().max() / b.abs().max()).item() for a, b in pairs)
     return error < LOGITS_TOLERANCE, f"relative {error:.1e}"
 
 
@@ -179,7 +227,7 @@ def check_export(checks, laconic, name, folder, model, ids):
 
         def check_load():
             laconic.run("export", folder, out, "--dtype", "float32", "--shard-bytes", shard_bytes)
-            exported, complaints = load_exported(out)
+            exported, complaints = load_exported(type(model), out)
             loaded.append(exported)
             return not complaints, str(complaints or "transformers has no complaint")
 
@@ -191,6 +239,53 @@ def check_export(checks, laconic, name, folder, model, ids):
         checks.run(f"{title}, logits", lambda: check_logits(loaded[0], model, ids))
 
 
+def questions():
+    """Samples of different lengths, some tokens hidden, padded to the longest."""
+    draw = random.Random(SEED)
+    samples = []
+    for length in (9, 20, 1, 13):
+        ids = [draw.randrange(5, VOCABULARY) for _ in range(length)]
+        for place in range(2, length, 5):
+            ids[place] = MASK_ID
+        samples.append({"ids": ids, "types": [int(i > length // 2) for i in range(length)]})
+    longest = max(len(s["ids"]) for s in samples)
+    return [{"ids": s["ids"] + [0] * (longest - len(s["ids"])), "types": s["types"] + [0] * (longest - len(s["ids"])),
+             "mask": [1] * len(s["ids"]) + [0] * (longest - len(s["ids"]))} for s in samples]
+
+
+def check_predictions(laconic, folder, model):
+    lines = questions()
+    source, answers = folder.with_suffix(".questions.jsonl"), folder.with_suffix(".answers.jsonl")
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    laconic.run("predict", folder, "--input", source, "--json", answers, "--mask-id", MASK_ID, "--best", VOCABULARY)
+    found = [json.loads(line) for line in answers.read_text().splitlines()]
+    expected = outputs_of(model, torch.tensor([q["ids"] for q in lines]),
+                          token_type_ids=torch.tensor([q["types"] for q in lines]),
+                          attention_mask=torch.tensor([q["mask"] for q in lines]))
+    errors, count = [], 0
+    for i, (question, answer) in enumerate(zip(lines, found, strict=True)):
+        if "guesses" in answer:
+            log_p = expected[0][i].double().log_softmax(-1)
+            hidden = [place for place, token in enumerate(question["ids"]) if token == MASK_ID]
+            if [g["position"] for g in answer["guesses"]] != hidden:
+                return False, f"sample {i}: positions {answer['guesses']}, not {hidden}"
+            for guess in answer["guesses"]:
+                for row in guess["best"]:
+                    errors.append(abs(row["log_probability"] - log_p[guess["position"], row["id"]].item()))
+                    count += 1
+        elif "start" in answer:
+            length = sum(question["mask"])
+            ends = [e[i, :length].double().log_softmax(-1) for e in expected]
+            best = max((ends[0][b] + ends[1][e]).item() for b in range(length) for e in range(b, length))
+            errors.append(abs(answer["log_probability"] - best))
+            count += 1
+        else:
+            numbers = answer.get("logits", [answer.get("score")])
+            errors += [abs(a - b) for a, b in zip(numbers, expected[0][i].tolist(), strict=True)]
+            count += len(numbers)
+    return count > 0 and max(errors) < 2e-5, f"{count} numbers, largest difference {max(errors):.1e}"
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
@@ -200,17 +295,24 @@ def main():
     print(f"transformers {transformers.__version__}, torch {torch.__version__}, in {scratch}")
 
     checks = Checks()
-    model = make_model()
     prefix = scratch / "tokens"
     tokens = write_dataset(prefix)
-    for name, options in (("one-file", {}), ("shards", {"max_shard_size": SHARD_BYTES})):
-        folder = scratch / name
-        model.save_pretrained(folder, **options)
-        if options:
-            checks.run(f"{name}, files of transformers", check_shards, folder)
-        checks.run(f"{name}, loss", check_loss, laconic, folder, prefix, model, tokens)
-        checks.run(f"{name}, greedy ids", check_greedy, laconic, folder, model)
-        check_export(checks, laconic, name, folder, model, windows(tokens)[0])
+    ids = windows(tokens)[0]
+    for kind, make in {**CAUSAL, **ENCODERS}.items():
+        model = make_model(make)
+        forms = (("one file", {}), ("shards", {"max_shard_size": SHARD_BYTES})) if kind == "gpt2" else (("one file", {}),)
+        for form, options in forms:
+            name = f"{kind} in {form}"
+            folder = scratch / name.replace(" ", "-")
+            model.save_pretrained(folder, **options)
+            if options:
+                checks.run(f"{name}, files of transformers", check_shards, folder)
+            if kind in CAUSAL:
+                checks.run(f"{name}, loss", check_loss, laconic, folder, prefix, model, tokens)
+                checks.run(f"{name}, greedy ids", check_greedy, laconic, folder, model)
+            else:
+                checks.run(f"{name}, predictions", check_predictions, laconic, folder, model)
+            check_export(checks, laconic, name, folder, model, ids)
     print(f"{checks.passed} passed, {checks.failed} failed")
     sys.exit(checks.failed > 0)
 

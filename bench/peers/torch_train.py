@@ -108,7 +108,7 @@ class LlamaLayer(nn.Module):
 
 
 class TorchLlama(nn.Module):
-    batch = TorchGpt.batch
+    batch = staticmethod(TorchGpt.batch)
 
     def __init__(self, layers, width, heads, tokens, vocabulary, dropout):
         super().__init__()

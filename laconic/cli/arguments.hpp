@@ -79,7 +79,8 @@ struct PredictCommand {
   std::string input;      // JSON lines; "-": standard input
   std::string tokeniser;  // empty: what lies beside the model
   std::int64_t batch = 16;
-  std::int64_t best = 5;  // guesses for each hidden token
+  std::int64_t best = 5;   // guesses for each hidden token
+  std::int64_t mask = -1;  // the token that hides others; -1: the tokeniser's
   std::int64_t beam = 4;
   double length_penalty = 1;
   std::string json;  // where answers go; empty: standard output

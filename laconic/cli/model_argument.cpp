@@ -116,6 +116,10 @@ void add_words(CLI::App& verb, PredictCommand& command) {
   verb.add_option("--batch", command.batch, "lines at a time")
       ->check(refuse_below_one)
       ->capture_default_str();
+  verb.add_option("--mask-id", command.mask,
+                  "token id that hides others; default: the tokeniser's [MASK]")
+      ->check(refuse_negative)
+      ->type_name("ID");
   verb.add_option("--best", command.best, "guesses for each hidden token")
       ->check(refuse_below_one)
       ->capture_default_str();

@@ -50,7 +50,7 @@ class Predictor {
     rule_.translation.beam = command.beam;
     rule_.translation.length_penalty = command.length_penalty;
     const SpecialTokens special = tokeniser_ ? tokeniser_->special() : SpecialTokens();
-    rule_.mask = special.mask;
+    rule_.mask = command.mask >= 0 ? command.mask : special.mask;
     const bool has_eos = special.eos >= 0;
     end_ = tokeniser_ ? (has_eos ? special.eos : special.sep) : facts_.end_of_text;
     const std::int64_t begin =
@@ -134,8 +134,20 @@ class Predictor {
     return question;
   }
 
-  std::vector<std::int64_t> encoded(const std::string& text) const {
-    const std::vector<std::int32_t> ids = tokeniser_->encode(text);
+  // Where "[MASK]", or what the tokeniser calls it, stands in a text, a token is hidden: tokenisers
+  // do not make special tokens from text, but here that is what is asked.
+  std::vector<std::int64_t> encoded(std::string_view text) const {
+    std::vector<std::int32_t> ids;
+    if (is_bert() && rule_.mask >= 0) {
+      const auto mask = static_cast<std::int32_t>(rule_.mask);
+      const std::string name = tokeniser_->decode({&mask, 1});
+      for (std::size_t at; (at = text.find(name)) != std::string_view::npos;) {
+        tokeniser_->encode(text.substr(0, at), ids);
+        ids.push_back(mask);
+        text.remove_prefix(at + name.size());
+      }
+    }
+    tokeniser_->encode(text, ids);
     return {ids.begin(), ids.end()};
   }
 
@@ -149,8 +161,7 @@ class Predictor {
     return ids;
   }
 
-  // [CLS] first [SEP] second [SEP], the longer cut first where both do not fit. "[MASK]" in a text
-  // stands for a hidden token: here nobody is deceived by it.
+  // [CLS] first [SEP] second [SEP], the longer cut first where both do not fit.
   Question pair_of(const std::vector<std::int64_t>& first, const std::vector<std::int64_t>& second,
                    bool has_second) const {
     const auto context = static_cast<std::size_t>(context_of(weights_.family));
