@@ -35,8 +35,8 @@ TEST(Bleu, CorporaHaveTheScoreThatSacrebleuGives) {
       EXPECT_EQ(made.total[i], row["total"][i]) << i;
       EXPECT_NEAR(made.precisions[i], row["precisions"][i], 1e-12) << i;
     }
-    EXPECT_EQ(to_text(made), row["text"]);
-    EXPECT_EQ(bleu_signature(references), row["signature"]);
+    EXPECT_EQ(to_text(made), row["text"].get<std::string>());
+    EXPECT_EQ(bleu_signature(references), row["signature"].get<std::string>());
   }
 }
 
