@@ -154,11 +154,13 @@ TEST(RankProcesses, AreNotReadyWhenOneIsGone) {
   EXPECT_FALSE(ranks.are_ready());
 }
 
+// At once, as a rule. Whoever has just received half of a message is not woken by gloo when its
+// sender dies, about once in two hundred times on a busy machine: then the deadline ends the sum.
 TEST(GlooProcesses, ASumEndsWhenARankIsKilled) {
   RankProcesses ranks(4, [](Transport& t) {
     const auto start = Clock::now();
     const int accused = accused_by<PeerLost>([&] {
-      for (std::vector<float> values(1 << 18);;) t.sum(values, patience());
+      for (std::vector<float> values(1 << 18);;) t.sum(values, in(milliseconds(6000)));
     });
     require(Clock::now() - start < milliseconds(10'000), "it took long");
     // Others leave as soon as they have noticed, so that any of them may be the first one missed.
