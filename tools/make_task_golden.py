@@ -81,8 +81,8 @@ def hide(task, special, ids, text, epoch, sample):
         for i in positions:
             if head is None or not (task["whole_words"] and ids[i] in task["continues"]):
                 head = i
-            if word(key, 4 * head) >= math.floor(task["share"] * 2**32):
-                continue
+            if ids[i] in special.values() or word(key, 4 * head) >= math.floor(task["share"] * 2**32):
+                continue  # special tokens are never asked for
             targets[i] = ids[i]
             how = word(key, 4 * i + 1)
             if how < math.floor(0.8 * 2**32):

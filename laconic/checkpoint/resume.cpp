@@ -29,6 +29,7 @@ Family configured_family(const RunConfig& config, const DataFacts& data) {
     if (m.context > context_of(family))
       throw ConfigError(fmt::format("model.context = {} is more than the {} positions of {}",
                                     m.context, context_of(family), m.start));
+    refuse(check_task(family, config));
     return with_head(family, config, sizes);
   }
   if (m.vocabulary == 0 && data.vocabulary == 0)
@@ -165,13 +166,12 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
   if (config.model.start.empty()) {
     start.weights = make_weights(family, seed, like, held, config.model.context);
   } else {
-    // With another head, what the folder has not begins anew.
-    const bool has_head = read_family(config.model.start) == family;
+    // What a folder has not of a BERT's head begins anew.
+    const bool has_head = !std::holds_alternative<BertShape>(family);
     start.weights = has_head ? make_empty_weights(family, like, held, config.model.context)
                              : make_weights(family, seed, like, held, config.model.context);
-    const std::vector<std::string> left =
-        read_weights(config.model.start, start.weights,
-                     has_head ? HeadPolicy::same : HeadPolicy::exchangeable);
+    const std::vector<std::string> left = read_weights(
+        config.model.start, start.weights, has_head ? HeadPolicy::same : HeadPolicy::exchangeable);
     if (!left.empty())
       start.notes.push_back(
           fmt::format("not in {}, so drawn anew: {}", config.model.start, join(left, ", ")));

@@ -1,12 +1,15 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/checkpoint/checkpoint.hpp"
 #include "laconic/cli/model_command.hpp"
 #include "laconic/cli/model_folder.hpp"
 #include "laconic/config/model_family.hpp"
+#include "laconic/config/read.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/metric/bleu.hpp"
 #include "laconic/train/batch.hpp"
@@ -24,12 +27,30 @@ struct OpenedData {
   Task task;
 };
 
-OpenedData open_for(const Weights& weights, const EvaluateCommand& command, std::int64_t context) {
+// What a checkpoint's run was told, else the defaults: task, seed of masks, length of samples. A
+// folder of Hugging Face may have room for more tokens than anybody wants in a sample.
+constexpr std::int64_t kMostTokensUnasked = 2048;
+
+RunConfig config_for(const Weights& weights, const std::string& folder) {
   RunConfig config;
-  config.model.context = context;
   config.task = task_for(weights.family);
+  config.model.context = std::min(context_of(weights.family), kMostTokensUnasked);
+  if (is_checkpoint(folder)) {
+    RunConfig run;
+    apply_toml(read_checkpoint_info(folder).config_toml, folder, run);
+    config.model.context = std::min(context_of(weights.family), run.model.context);
+    config.run.seed = run.run.seed;
+    if (run.task.kind == config.task.kind) config.task = run.task;
+  }
+  if (!is_causal(weights.family)) config.task.pad = Padding::longest;
+  return config;
+}
+
+OpenedData open_for(const Weights& weights, const EvaluateCommand& command, RunConfig config) {
+  const std::int64_t context = config.model.context;
   Dataset data = open_dataset(command.data, context, vocabulary_of(weights.family), command.stride,
                               sample_kind_of(config));
+  refuse(check_labels(weights.family, data, command.data));
   Task task = task_of(config, data);
   return {std::move(config), std::move(data), std::move(task)};
 }
@@ -77,7 +98,9 @@ Bleu measure_bleu(const Weights& weights, const OpenedData& opened, const Evalua
 int run_evaluate(const EvaluateCommand& command) {
   const std::string folder = model_folder(command.model.path);
   const Weights weights = load_model(command.model, folder);
-  const std::int64_t context = command.context > 0 ? command.context : context_of(weights.family);
+  RunConfig config = config_for(weights, folder);
+  const std::int64_t context = command.context > 0 ? command.context : config.model.context;
+  config.model.context = context;
   if (context > context_of(weights.family))
     throw ConfigError(fmt::format("--context {} is more than the model's {} positions", context,
                                   context_of(weights.family)));
@@ -88,7 +111,7 @@ int run_evaluate(const EvaluateCommand& command) {
                     command.stride, context));
   if (command.stride > 0 && !is_causal(weights.family))
     throw ConfigError("--stride: windows overlap only where the next token is asked for");
-  const OpenedData opened = open_for(weights, command, context);
+  const OpenedData opened = open_for(weights, command, config);
   World alone;
   const std::vector<std::int32_t> bytes_of_token = token_bytes(command.data);
   const Evaluation e =

@@ -41,6 +41,12 @@ std::vector<std::int64_t> prompt_of(const GenerateCommand& command,
   if (ids.empty()) {
     const std::vector<std::int32_t> encoded = tokeniser->encode(prompt.value_or(""));
     ids.assign(encoded.begin(), encoded.end());
+    // Llama's texts begin with a token of their own, those of others with the end of the one
+    // before.
+    const std::int64_t begin = tokeniser->special().bos;
+    if (std::holds_alternative<LlamaShape>(family) && begin >= 0 &&
+        begin != tokeniser->special().eos)
+      ids.insert(ids.begin(), begin);
     if (ids.empty())
       ids.push_back(tokeniser->end_of_document());  // an empty text begins a document
   }

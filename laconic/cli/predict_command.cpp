@@ -32,7 +32,6 @@ using Json = nlohmann::ordered_json;
 // One line of the input, as tokens.
 struct Question {
   PredictInput input;
-  std::size_t second = 0;  // where the second text begins; 0: there is none
 };
 
 class Predictor {
@@ -88,6 +87,11 @@ class Predictor {
 
  private:
   bool is_bert() const { return std::holds_alternative<BertShape>(weights_.family); }
+  bool has_head(BertHead head) const {
+    const auto* bert = std::get_if<BertShape>(&weights_.family);
+    return bert != nullptr && bert->head == head;
+  }
+  bool finds_words() const { return has_head(BertHead::masked) || has_head(BertHead::pretraining); }
 
   Question question_of(const nlohmann::json& json, const std::string& where) const {
     if (!json.is_object()) throw FileError(where, "", "not a JSON object");
@@ -120,6 +124,10 @@ class Predictor {
     };
     Question question{.input = {.ids = numbers_under("ids"), .types = numbers_under("types")}};
     const std::vector<std::int64_t> mask = numbers_under("mask");
+    const auto types = question.input.types.size();
+    if (types != 0 && types != question.input.ids.size())
+      throw FileError(where, "types",
+                      fmt::format("{} types for {} ids", types, question.input.ids.size()));
     if (mask.empty()) return question;
     // Padding may only follow what is there.
     const auto end = std::ranges::find(mask, 0);
@@ -138,10 +146,10 @@ class Predictor {
   // do not make special tokens from text, but here that is what is asked.
   std::vector<std::int64_t> encoded(std::string_view text) const {
     std::vector<std::int32_t> ids;
-    if (is_bert() && rule_.mask >= 0) {
+    if (finds_words() && rule_.mask >= 0 && rule_.mask < tokeniser_->vocabulary_size()) {
       const auto mask = static_cast<std::int32_t>(rule_.mask);
       const std::string name = tokeniser_->decode({&mask, 1});
-      for (std::size_t at; (at = text.find(name)) != std::string_view::npos;) {
+      for (std::size_t at; !name.empty() && (at = text.find(name)) != std::string_view::npos;) {
         tokeniser_->encode(text.substr(0, at), ids);
         ids.push_back(mask);
         text.remove_prefix(at + name.size());
@@ -166,11 +174,17 @@ class Predictor {
                    bool has_second) const {
     const auto context = static_cast<std::size_t>(context_of(weights_.family));
     const std::size_t frame = has_second ? 3 : 2;
-    const PairSizes sizes = truncate_longest_first({first.size(), second.size()}, context - frame);
+    if (context <= frame)
+      throw ConfigError(
+          fmt::format("this model has {} positions, which is too few for a text", context));
+    PairSizes sizes = truncate_longest_first({first.size(), second.size()}, context - frame);
+    if (has_head(BertHead::span)) {  // as in training, only what holds the answer is cut
+      sizes.first = std::min(first.size(), context - frame);
+      sizes.second = std::min(second.size(), context - frame - sizes.first);
+    }
     const std::size_t length = sizes.first + sizes.second + frame;
     Question question{
-        .input = {std::vector<std::int64_t>(length), std::vector<std::int64_t>(length)},
-        .second = has_second ? sizes.first + 2 : 0};
+        .input = {std::vector<std::int64_t>(length), std::vector<std::int64_t>(length)}};
     frame_texts(tokeniser_->special(), std::span(first).first(sizes.first),
                 std::span(second).first(sizes.second), has_second, question.input.ids,
                 question.input.types);

@@ -1,5 +1,7 @@
 #include "laconic/config/model_family.hpp"
 
+#include <fmt/format.h>
+
 #include "laconic/base/error.hpp"
 
 namespace laconic {
@@ -86,6 +88,27 @@ Family family_of(const RunConfig& config, const DataSizes& sizes) {
 std::int64_t layers_between(const ModelSection& m) {
   if (m.kind != ModelKind::seq2seq) return m.layers;
   return m.layers + 1 + given_or(m.decoder_layers, m.layers);
+}
+
+Problems check_task(const Family& family, const RunConfig& config) {
+  const TaskKind kind = config.task.kind;
+  const bool is_translating = kind == TaskKind::translate,
+             is_causal_task = kind == TaskKind::causal;
+  const auto* bert = std::get_if<BertShape>(&family);
+  const bool is_possible = std::holds_alternative<Seq2SeqShape>(family) ? is_translating
+                           : bert != nullptr ? !is_translating && !is_causal_task
+                                             : is_causal_task;
+  Problems problems;
+  if (!is_possible)
+    problems.push_back(
+        {"task.kind",
+         fmt::format("kind = \"{}\" is nothing that this model does ({}): gpt and llama do "
+                     "\"causal\", seq2seq does \"translate\", bert the others",
+                     name_in(kTaskKindNames, kind), to_text(family))});
+  if (bert != nullptr && bert->types < 2 && config.task.next_sentence)
+    problems.push_back(
+        {"task.next_sentence", "this BERT has one type of text, and cannot tell two texts apart"});
+  return problems;
 }
 
 TaskSection task_for(const Family& family) {

@@ -20,6 +20,9 @@ Family family_of(const RunConfig& config, const DataSizes& sizes);
 // Blocks of that family between the first and the last (architecture/family.hpp).
 std::int64_t layers_between(const ModelSection& model);
 
+// Why a model of this family cannot do the run's task, if it cannot.
+Problems check_task(const Family& family, const RunConfig& config);
+
 // What a model is asked by default: the other way round.
 TaskSection task_for(const Family& family);
 

@@ -324,7 +324,7 @@ TEST(Config, TasksAreCheckedTogether) {
                           "pp.activation.codec=quantise:bits=8"})
     EXPECT_EQ(to_text(apply_set(set, config)), "");
   const std::string text = to_text(check(config));
-  for (const char* part : {"task.kind: kind = \"classify\" is nothing that model.kind = \"gpt\" does",
+  for (const char* part : {"task.kind: kind = \"classify\" is nothing that this model does (GPT, 6 layers",
                            "task.mask_share: mask_share = 0 is not in (0, 1]",
                            "task.whole_words: whole_words = true with kind = \"classify\"",
                            "task.next_sentence: next_sentence = true with kind = \"classify\"",

@@ -62,6 +62,9 @@ void refuse_keys_of_others(Checker& c, const ModelSection& m) {
       {"rope_theta", m.rope_theta != plain.rope_theta, llama},
       {"rope_scaling", m.rope_scaling != plain.rope_scaling, llama},
       {"rope_factor", m.rope_factor != plain.rope_factor, llama},
+      {"rope_low_turns", m.rope_low_turns != plain.rope_low_turns, llama},
+      {"rope_high_turns", m.rope_high_turns != plain.rope_high_turns, llama},
+      {"rope_trained_context", m.rope_trained_context != plain.rope_trained_context, llama},
       {"hidden", m.hidden != plain.hidden, {ModelKind::llama, ModelKind::bert, ModelKind::seq2seq}},
       {"labels", m.labels != plain.labels, {ModelKind::bert}},
       {"decoder_layers", m.decoder_layers != plain.decoder_layers, seq2seq},
@@ -108,9 +111,12 @@ void check_model(Checker& c, const RunConfig& config) {
       c.require(model.width % model.heads == 0, "model.heads",
                 fmt::format("heads = {} does not divide width = {}, and there is no head_width",
                             model.heads, model.width));
-    append(c.problems, check(family_of(config, {.vocabulary = 1, .labels = 2})));
+    const Family family = family_of(config, {.vocabulary = 1, .labels = 2});
+    append(c.problems, check(family));
+    if (model.start.empty()) append(c.problems, check_task(family, config));
   }
   c.in_range("model.dropout", model.dropout, 0, 1);
+  if (!model.start.empty()) return;  // a folder decides, and has its own kind
   refuse_keys_of_others(c, model);
 }
 
@@ -370,16 +376,6 @@ void check_local(Checker& c, const RunConfig& config) {
 void check_task(Checker& c, const RunConfig& config) {
   const TaskSection& t = config.task;
   const std::string kind(name_in(kTaskKindNames, t.kind));
-  // With model.start the folder decides the kind of model, and this is for whoever reads it.
-  const bool is_translating = t.kind == TaskKind::translate, is_causal = t.kind == TaskKind::causal;
-  const ModelKind model = config.model.kind;
-  const bool is_possible = model == ModelKind::seq2seq ? is_translating
-                           : model == ModelKind::bert  ? !is_translating && !is_causal
-                                                       : is_causal;
-  c.require(is_possible || !config.model.start.empty(), "task.kind",
-            fmt::format("kind = \"{}\" is nothing that model.kind = \"{}\" does: gpt and llama do "
-                        "\"causal\", seq2seq does \"translate\", bert the others",
-                        kind, name_in(kModelKindNames, model)));
   c.require(t.mask_share > 0 && t.mask_share <= 1, "task.mask_share",
             fmt::format("mask_share = {} is not in (0, 1]", t.mask_share));
   c.in_range("task.label_smoothing", t.label_smoothing, 0, 1);
@@ -397,6 +393,11 @@ void check_task(Checker& c, const RunConfig& config) {
             fmt::format("label_smoothing = {} with kind = \"{}\": it is for \"translate\" alone",
                         t.label_smoothing, kind));
   if (t.pad != Padding::longest) return;
+  c.require(
+      config.model.dropout == 0, "task.pad",
+      fmt::format("pad = \"longest\" with model.dropout = {}: masks of dropout are drawn by an "
+                  "element's place in the whole sample",
+                  config.model.dropout));
   c.require(t.kind != TaskKind::causal, "task.pad",
             "pad = \"longest\" with kind = \"causal\": its samples are not padded");
   for (const auto& [key, memory] : {std::pair{"pp.activation.memory", config.pp_activation.memory},

@@ -70,6 +70,15 @@ void check_context(std::int64_t context, SampleKind kind) {
                     context, name_in(kTaskKindNames, kind.task), least));
 }
 
+// After the tokens themselves: what is wrong with those is said first.
+void check_special(const TokenSet& set, const std::string& prefix, std::int64_t vocabulary) {
+  for (const auto& [name, member] : kSpecialTokens)
+    if (set.special.*member >= vocabulary)
+      throw ConfigError(
+          fmt::format("the special token {} of {} has the id {}, and the model's vocabulary is {}",
+                      name, prefix, set.special.*member, vocabulary));
+}
+
 }  // namespace
 
 Dataset open_dataset(const std::string& prefix, std::int64_t context, std::int64_t vocabulary,
@@ -93,9 +102,17 @@ Dataset open_dataset(const std::string& prefix, std::int64_t context, std::int64
         fmt::format("a stride of {} tokens: only samples of \"causal\" overlap, not "
                     "those of \"{}\"",
                     stride, name_in(kTaskKindNames, kind.task)));
-  if (kind.has_next_sentence) return SentenceDataset(std::move(tokens), context, vocabulary, set);
-  if (kind.task != TaskKind::causal && kind.task != TaskKind::masked)
-    return RecordDataset(std::move(tokens), *sidecar->records, context, vocabulary, set);
+  if (kind.has_next_sentence) {
+    SentenceDataset data(std::move(tokens), context, vocabulary, set);
+    check_special(set, prefix, vocabulary);
+    return data;
+  }
+  if (kind.task != TaskKind::causal && kind.task != TaskKind::masked) {
+    RecordDataset data(std::move(tokens), *sidecar->records, context, vocabulary, set);
+    check_special(set, prefix, vocabulary);
+    return data;
+  }
+  if (kind.task == TaskKind::masked) check_special(set, prefix, vocabulary);
   // Masked: between [CLS] and [SEP].
   const std::int64_t window = kind.task == TaskKind::masked ? context - 2 : context;
   return WindowedDataset(std::move(tokens), static_cast<std::uint64_t>(window), vocabulary,

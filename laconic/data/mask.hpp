@@ -7,8 +7,9 @@
 //                vocabulary; else it stays
 //   word 4i + 2  which id: word * vocabulary / 2^32
 //
-// (products are rounded down). With whole words the tokens that continue a word are chosen when its
-// first token is, whatever their own first word says.
+// (products are rounded down). Special tokens, the ends of documents among them, are never chosen.
+// With whole words the tokens that continue a word are chosen when its first token is, whatever
+// their own first word says.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@
 namespace laconic {
 
 struct MaskRule {
-  double share = 0.15;  // (0, 1]
-  std::int64_t mask = kNoToken;
+  double share = 0.15;         // (0, 1]
+  SpecialTokens special = {};  // never chosen; has the mask
   std::int64_t vocabulary = 0;
   // By token: whether it continues the word of the token before; null: every token is by itself.
   const std::vector<bool>* continues = nullptr;

@@ -127,7 +127,7 @@ void read(const Masked& task, const Dataset& data, SampleAt at, Rows rows) {
   rows[kLength][0] = static_cast<std::int64_t>(frame.length);
   std::ranges::fill(rows[kMaskTargets], kNoTarget);
   const MaskRule rule{.share = task.share,
-                      .mask = task.special.mask,
+                      .special = task.special,
                       .vocabulary = task.vocabulary,
                       .continues = task.continues.get()};
   const Key key = draws_of(task, "mask", at);

@@ -33,7 +33,9 @@ constexpr std::string_view kBesideBert[] = {"_name_or_path",
                                             "return_dict",
                                             "output_hidden_states",
                                             "output_attentions",
-                                            "finetuning_task"};
+                                            "finetuning_task",
+                                            "_attn_implementation_autoset",
+                                            "transformers.js_config"};
 
 struct HeadName {
   BertHead head;

@@ -35,6 +35,7 @@ class FolderConfig {
   bool is_empty() const { return json_.empty(); }
   // Absent or null is fine; anything else must be one of `accepted`.
   void require(const char* key, std::initializer_list<nlohmann::json> accepted);
+  bool has(const char* key) const { return json_.contains(key); }  // null counts
   void skip(const char* key) { seen_.insert(key); }
   // A key that nobody has asked for, and that is none of these, may want something that is not
   // computed here.

@@ -89,8 +89,8 @@ FolderNames find_parameters(const ShardedTensors& tensors, const ModelSpec& mode
   }
   std::sort(expected.begin(), expected.end());
   for (const std::string& name : tensors.names())
-    if (!is_ignored(convention, name) &&
-        !(policy == HeadPolicy::exchangeable && is_of_head(convention, name)) &&
+    // Folders may hold heads beside the one that they name: bert-base-uncased does.
+    if (!is_ignored(convention, name) && !is_of_head(convention, name) &&
         !std::binary_search(expected.begin(), expected.end(), name))
       found.problems.push_back(
           {folder + ": " + name, fmt::format("is not a parameter of {}", convention.family)});
@@ -198,7 +198,7 @@ std::int64_t FolderConfig::size(const char* key, std::int64_t otherwise) {
 
 double FolderConfig::number(const char* key, double otherwise) {
   const nlohmann::json* value = find(key);
-  if (value == nullptr) return otherwise;
+  if (value == nullptr || value->is_null()) return otherwise;
   if (value->is_number()) return value->get<double>();
   problem(key, fmt::format("= {} is not a number", value->dump()));
   return otherwise;

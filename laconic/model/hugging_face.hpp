@@ -22,8 +22,8 @@ namespace laconic {
 // What config.json says. Throws FileError or ConfigError.
 Family read_family(const std::string& folder);
 
-// Whether a folder must have the very head that is asked for. Exchangeable: what it has of another
-// is passed over, and what it lacks is left alone.
+// Whether a folder must have the head that is asked for. Exchangeable: what it lacks is left alone.
+// What it has of another head is passed over.
 enum class HeadPolicy : std::uint8_t { same, exchangeable };
 
 // Weights of `folder` into `weights`, converted to its dtype. Returns the parameters that were left

@@ -25,6 +25,8 @@ constexpr std::string_view kBesideComputing[] = {"_name_or_path",
                                                  "rope_interleaved",
                                                  "return_dict",
                                                  "output_hidden_states",
+                                                 "_attn_implementation_autoset",
+                                                 "transformers.js_config",
                                                  "output_attentions"};
 
 // Transformers wrote rope_theta and rope_scaling up to version 4, and rope_parameters since.
@@ -57,9 +59,12 @@ Rope read_rope(FolderConfig& config) {
 }
 
 // A window as long as the context, or switched off, changes nothing.
-void refuse_sliding_window(FolderConfig& config, std::int64_t context) {
-  if (config.flag("use_sliding_window", true)) {
-    const std::int64_t window = config.size("sliding_window", context);
+void refuse_sliding_window(FolderConfig& config, const std::string& kind, std::int64_t context) {
+  // What Hugging Face takes where a key is missing differs from kind to kind.
+  if (config.flag("use_sliding_window", !kind.starts_with("qwen"))) {
+    const bool is_said = config.has("sliding_window");
+    const std::int64_t window =
+        config.size("sliding_window", kind == "mistral" && !is_said ? 4096 : context);
     if (window < context)
       config.problem("sliding_window", fmt::format("= {} is less than the context of {}: attention "
                                                    "to a window is not supported",
@@ -107,7 +112,8 @@ LlamaShape read_llama_shape(FolderConfig& config) {
   config.require("attention_bias", {false});
   config.require("mlp_bias", {false});
   config.require("pretraining_tp", {1});
-  refuse_sliding_window(config, shape.context);
+  config.require("use_mrope", {false});
+  refuse_sliding_window(config, kind, shape.context);
   if (!(shape.norm_epsilon > 0))
     config.problem("rms_norm_eps", fmt::format("= {} is not positive", shape.norm_epsilon));
   if (shape.heads % shape.key_heads != 0)

@@ -1,7 +1,7 @@
 #include "laconic/train/answers.hpp"
 
 #include <algorithm>
-#include <memory>
+#include <limits>
 
 #include "laconic/base/target.hpp"
 #include "laconic/metric/metric.hpp"
@@ -92,15 +92,17 @@ Metrics measure_spans(const Task& task, const Dataset& data, const std::vector<d
   return {{"exact_match", exact / count}, {"f1", f1_sum / count}};
 }
 
-// The best first token, and the best last one from there on.
-std::vector<double> spans_from(const at::Tensor& ends) {
+std::vector<double> spans_from(const Batch& batch, const at::Tensor& ends) {
   std::vector<double> answers;
   const at::Tensor host = as_doubles(ends);
+  const at::Tensor types = batch["types"].to(at::kCPU).contiguous();
+  const at::Tensor lengths = batch["length"].to(at::kCPU).contiguous();
   for (std::int64_t s = 0; s < host.size(0); ++s) {
-    const auto begin = host[s][0].argmax().item<std::int64_t>();
-    const auto length = host[s][1].narrow(0, begin, host.size(2) - begin);
-    answers.push_back(static_cast<double>(begin));
-    answers.push_back(static_cast<double>(begin + length.argmax().item<std::int64_t>()));
+    const std::span<const std::int64_t> row(types[s].data_ptr<std::int64_t>(),
+                                            static_cast<std::size_t>(types.size(1)));
+    const AnswerRange best = best_answer(host[s], row, lengths[s].item<std::int64_t>());
+    answers.push_back(static_cast<double>(best.begin));
+    answers.push_back(static_cast<double>(best.end));
   }
   return answers;
 }
@@ -115,11 +117,31 @@ std::size_t numbers_per_answer(const Task& task) {
              : 0;
 }
 
+AnswerRange best_answer(const at::Tensor& ends, std::span<const std::int64_t> types,
+                        std::int64_t length) {
+  const at::Tensor log_p = ends.narrow(1, 0, length).log_softmax(-1).contiguous();
+  const double* begins = log_p.data_ptr<double>();
+  const double* lasts = begins + length;
+  AnswerRange best{.log_probability = -std::numeric_limits<double>::infinity()};
+  const auto consider = [&](std::int64_t begin, std::int64_t end) {
+    const double log_probability = begins[begin] + lasts[end];
+    if (log_probability > best.log_probability) best = {begin, end, log_probability};
+  };
+  consider(0, 0);
+  // Between what stands before the text and the special token that ends it.
+  const auto second = std::ranges::find(types.first(static_cast<std::size_t>(length)), 1);
+  const std::int64_t at = second - types.begin();
+  const std::int64_t first = at < length ? at : 1, end = length - 1;
+  for (std::int64_t b = first; b < end; ++b)
+    for (std::int64_t e = b; e < std::min(end, b + kLongestAnswer); ++e) consider(b, e);
+  return best;
+}
+
 std::vector<double> answers_from(const Task& task, const Batch& batch,
                                  const at::Tensor& predictions) {
   if (std::holds_alternative<Classify>(task)) return list_of(predictions.argmax(-1));
   if (std::holds_alternative<Regress>(task)) return list_of(predictions.flatten());
-  if (std::holds_alternative<AnswerSpan>(task)) return spans_from(predictions);
+  if (std::holds_alternative<AnswerSpan>(task)) return spans_from(batch, predictions);
   if (!std::holds_alternative<Masked>(task)) return {};
   const at::Tensor& targets = batch["targets"];
   return list_of(predictions.eq(targets).logical_and(targets.ne(kNoTarget)).sum(-1));

@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +25,19 @@ std::size_t numbers_per_answer(const Task& task);  // 0: there are no answers
 // From what the last block predicted (Pass::predictions) for these samples.
 std::vector<double> answers_from(const Task& task, const Batch& batch,
                                  const at::Tensor& predictions);
+
+// An answer in the second text, or, where there is none, position 0.
+struct AnswerRange {
+  std::int64_t begin = -1;  // -1: no number was finite
+  std::int64_t end = -1;
+  double log_probability = 0;
+};
+inline constexpr std::int64_t kLongestAnswer = 30;  // tokens
+
+// The likeliest, with `types` and `length` of the sample; ends [2, tokens] are the logits of first
+// and last token, as doubles on the host. Where all types are 0 the first text holds the answer.
+AnswerRange best_answer(const at::Tensor& ends, std::span<const std::int64_t> types,
+                        std::int64_t length);
 
 // Of the first samples of the dataset, as many as there are answers. `targets` counts hidden
 // tokens. Classes: accuracy, Matthews correlation, and with two of them F1 of the second; scores:

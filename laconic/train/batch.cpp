@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -83,6 +84,34 @@ namespace {
 constexpr std::int64_t kTokenMultiple = 8;
 
 }  // namespace
+
+namespace {
+
+const std::vector<std::string>& labels_in(const Dataset& data) {
+  static const std::vector<std::string> none;
+  const auto* records = std::get_if<RecordDataset>(&data);
+  return records != nullptr ? records->info().label_names : none;
+}
+
+}  // namespace
+
+Problems check_labels(const Family& family, const Dataset& data, const std::string& prefix) {
+  const auto* bert = std::get_if<BertShape>(&family);
+  const auto found = static_cast<std::int64_t>(labels_in(data).size());
+  if (bert == nullptr || bert->head != BertHead::classify || found <= bert->labels) return {};
+  return {{prefix, fmt::format("has {} classes ({}), and the model tells {} apart", found,
+                               fmt::join(labels_in(data), ", "), bert->labels)}};
+}
+
+Problems compare_labels(const Dataset& a, const Dataset& b, const std::string& prefix_a,
+                        const std::string& prefix_b) {
+  if (labels_in(a) == labels_in(b)) return {};
+  return {
+      {prefix_b,
+       fmt::format("has the classes {}, and {} has {}: prepare both together (--validation), or "
+                   "with the same --labels",
+                   fmt::join(labels_in(b), ", "), prefix_a, fmt::join(labels_in(a), ", "))}};
+}
 
 Batch make_batch(const Task& task, const Dataset& data, const std::vector<SampleAt>& samples,
                  at::Device device) {

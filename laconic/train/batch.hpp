@@ -30,6 +30,13 @@ Task task_of(const RunConfig& config, const Dataset& data);
 // The same without data: good for fields_of() and the like, not for reading samples.
 Task task_of(const RunConfig& config);
 
+// Classes of the data that the model cannot tell apart, or that it has no number for. `prefix` is
+// for messages.
+Problems check_labels(const Family& family, const Dataset& data, const std::string& prefix);
+// Names of classes that two datasets do not have in common, or not in the same order.
+Problems compare_labels(const Dataset& a, const Dataset& b, const std::string& prefix_a,
+                        const std::string& prefix_b);
+
 // These samples as the task sees them, on the device. With pads_to_longest(task) the fields that
 // are padded end where the longest of these samples does, at a multiple of 8 tokens or at the
 // context.

@@ -71,9 +71,14 @@ class Run {
     }
     require_equal_models(start_.weights, world_, start_.state.step);
     make_rule();
-    facts_ = {.dropout = config_.model.dropout, .end_of_text = end_of_text()};
-    if (const auto* records = std::get_if<RecordDataset>(&train_))
+    facts_ = {.dropout = config_.model.dropout,
+              .end_of_text = end_of_text(),
+              .begin_of_text = begin_of_text()};
+    if (const auto* records = std::get_if<RecordDataset>(&train_)) {
       facts_.label_names = records->info().label_names;
+      refuse(check_labels(start_.weights.family, train_, config_.data.train));
+    }
+    if (valid_) refuse(compare_labels(train_, *valid_, config_.data.train, config_.data.valid));
     if (world_.is_first()) prepare_folder();
     reports_.emplace(config_, start_.state.step, world_);
     reports_->set_speed(common_.estimate.step_flops, common_.estimate.flops_per_second);
@@ -336,6 +341,14 @@ class Run {
   }
 
   // The id that ends a document, for whoever reads config.json; -1: nobody said.
+  // As what the run began from has it; else what the tokeniser calls so.
+  std::int64_t begin_of_text() const {
+    if (!start_.from.empty())
+      if (const auto id = read_folder_facts(start_.from).begin_of_text; id >= 0) return id;
+    const SpecialTokens& special = set_in(train_).special;
+    return special.bos >= 0 ? special.bos : special.cls;
+  }
+
   std::int64_t end_of_text() const {
     const std::string tokeniser = tokeniser_folder_of(config_.data.train);
     if (has_tokeniser(tokeniser)) return load_tokeniser(tokeniser).end_of_document();

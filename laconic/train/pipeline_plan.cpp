@@ -1,6 +1,7 @@
 #include "laconic/train/pipeline_plan.hpp"
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/zeros.h>
@@ -17,6 +18,7 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
+#include "laconic/base/target.hpp"
 #include "laconic/config/stage_choice.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/reduce/gradient_sum.hpp"
@@ -271,6 +273,11 @@ std::vector<std::int64_t> blocks_of_each_kind(const ModelSpec& spec) {
 at::Tensor random_field(const FieldSpec& field, const std::vector<std::int64_t>& sizes,
                         const Family& family, const RunConfig& config) {
   if (field.name.ends_with("length")) return at::full(sizes, config.model.context, at::kLong);
+  // Only hidden tokens reach the head.
+  if (field.name == "targets" && config.task.kind == TaskKind::masked) {
+    const at::Tensor ids = at::randint(0, vocabulary_of(family), sizes, at::kLong);
+    return ids.masked_fill(at::rand(sizes).ge(config.task.mask_share), kNoTarget);
+  }
   if (field.per_sample[0] == 1 || field.name == "types")
     return at::zeros(sizes, field.is_real ? at::kDouble : at::kLong);
   return at::randint(0, vocabulary_of(family), sizes, at::kLong);

@@ -8,10 +8,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <stdexcept>
 
 #include "laconic/base/target.hpp"
 #include "laconic/model/model.hpp"
+#include "laconic/train/answers.hpp"
 
 namespace laconic {
 
@@ -70,21 +71,6 @@ void predict_hidden(const at::Tensor& log_p, const PredictInput& input, const Pr
   }
 }
 
-// The likeliest pair of a begin and an end that is not before it, nor too far behind.
-void predict_span(const at::Tensor& ends, std::int64_t length, std::int64_t longest,
-                  ModelAnswer& found) {
-  const at::Tensor log_p = ends.log_softmax(-1).contiguous();
-  const double *begins = log_p[0].data_ptr<double>(), *lasts = log_p[1].data_ptr<double>();
-  found.log_probability = -std::numeric_limits<double>::infinity();
-  for (std::int64_t b = 0; b < length; ++b)
-    for (std::int64_t e = b; e < std::min(length, b + longest); ++e)
-      if (begins[b] + lasts[e] > found.log_probability) {
-        found.begin = b;
-        found.end = e;
-        found.log_probability = begins[b] + lasts[e];
-      }
-}
-
 // What the head of a BERT puts out: labels that it does not need are given to it.
 at::Tensor answers_of(const Weights& weights, const PaddedRows& rows) {
   const at::Tensor none = at::zeros_like(rows.length);
@@ -141,23 +127,33 @@ std::vector<ModelAnswer> predict(const Weights& weights, const std::vector<Predi
   if (inputs.empty()) return {};
   if (std::holds_alternative<Seq2SeqShape>(weights.family))
     return predict_translations(weights, inputs, rule);
-  const PaddedRows rows = pad(inputs, weights.device());
   std::vector<ModelAnswer> predictions(inputs.size());
   const auto* bert = std::get_if<BertShape>(&weights.family);
   const bool finds_words =
       bert != nullptr && (bert->head == BertHead::masked || bert->head == BertHead::pretraining);
-  const at::Tensor answers =
-      bert == nullptr || finds_words ? log_probabilities(weights, rows) : answers_of(weights, rows);
+  const bool is_about_tokens = bert == nullptr || finds_words;
+  at::Tensor answers;
+  if (!is_about_tokens) answers = answers_of(weights, pad(inputs, weights.device()));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const at::Tensor answer = answers[static_cast<std::int64_t>(i)];
+    // Text by text: a vocabulary's worth of numbers for every token of all would be much.
+    const at::Tensor answer =
+        is_about_tokens ? log_probabilities(weights, pad({inputs[i]}, weights.device()))[0]
+                        : answers[static_cast<std::int64_t>(i)];
     ModelAnswer& found = predictions[i];
     if (bert == nullptr) {
       predict_next(answer, inputs[i], found);
     } else if (finds_words) {
       predict_hidden(answer, inputs[i], rule, found);
     } else if (bert->head == BertHead::span) {
-      predict_span(answer, static_cast<std::int64_t>(inputs[i].ids.size()), rule.longest_answer,
-                   found);
+      std::vector<std::int64_t> types = inputs[i].types;
+      types.resize(inputs[i].ids.size());
+      const AnswerRange best =
+          best_answer(answer, types, static_cast<std::int64_t>(inputs[i].ids.size()));
+      if (best.begin < 0)
+        throw std::runtime_error("logits are not finite: the model is broken, perhaps it diverged");
+      found.begin = best.begin;
+      found.end = best.end;
+      found.log_probability = best.log_probability;
     } else {
       for (std::int64_t k = 0; k < answer.numel(); ++k)
         found.logits.push_back(answer[k].item<double>());

@@ -36,9 +36,8 @@ struct ModelAnswer {
 };
 
 struct PredictRule {
-  std::int64_t mask = -1;            // the token that stands for a hidden one
-  std::int64_t best = 5;             // guesses for each
-  std::int64_t longest_answer = 30;  // tokens of a span
+  std::int64_t mask = -1;  // the token that stands for a hidden one
+  std::int64_t best = 5;   // guesses for each
   TranslationRule translation = {};
 };
 

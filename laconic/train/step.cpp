@@ -69,7 +69,8 @@ double weight_of(const StepPlan& plan, std::int64_t position, std::int64_t sampl
   std::int64_t targets = 0;
   for (std::int64_t s = begin; s < begin + samples; ++s)
     targets += count_targets(plan.task, plan.data, sample_of(plan, s), rows_of(plan));
-  if (targets == 0) return 0;
+  // Without a target the rows add nothing; whether sentences follow each other still does.
+  if (targets == 0) return micro / static_cast<double>(samples);
   return micro * static_cast<double>(rows_of(plan)) / static_cast<double>(targets);
 }
 
