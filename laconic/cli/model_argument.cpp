@@ -81,7 +81,7 @@ void add_words(CLI::App& verb, EvaluateCommand& command) {
   verb.add_option("--data", command.data, "PREFIX of a prepared dataset")
       ->required()
       ->type_name("PREFIX");
-  verb.add_option("--context", command.context, "tokens per sample; 0: the model's context")
+  verb.add_option("--context", command.context, "tokens per sample; 0: as it was trained with")
       ->check(refuse_negative)
       ->capture_default_str();
   verb.add_option("--stride", command.stride,
