@@ -48,6 +48,31 @@ def expected_steps(logits_of, loss_of, named, stored=lambda name, tensor: tensor
     return expected
 
 
+def draw_parameters(model, generator):
+    """Large numbers, around 1 for the gains of norms; float32, so that every precision starts from the same."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            drawn = DEVIATION * torch.randn(parameter.shape, generator=generator)
+            parameter.copy_((1 + drawn if "norm" in name and name.endswith("weight") else drawn).float())
+
+
+def write_renamed_case(folder, config, model, names, fields, extra=None):
+    """A case whose parameters have other names here: `names` are theirs, each with a parameter and the slice of its rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    write_safetensors(folder / "model.safetensors", {name: p.detach()[rows].float() for name, p, rows in names})
+    steps = expected_steps(lambda: model.logits(fields), lambda logits: model.loss(logits, fields),
+                           list(model.named_parameters()))
+    own = {id(p): name for name, p in model.named_parameters()}
+    expected = {name: tensor for name, tensor in steps.items() if name.startswith("step.") or name in ("logits", "loss")}
+    expected.update(extra or {})
+    for kind in ("gradient.", "updated."):
+        for name, p, rows in names:
+            expected[kind + name] = steps[kind + own[id(p)]][rows].clone()
+    write_safetensors(folder / "expected.safetensors", {**fields, **expected})
+    print(f"{folder}: losses {expected['step.losses'].tolist()}, norms {expected['step.norms'].tolist()}")
+
+
 def write_safetensors(path, tensors):
     types = {torch.float64: "F64", torch.float32: "F32", torch.int64: "I64"}
     header, data = {"__metadata__": {"format": "pt"}}, b""

@@ -7,7 +7,6 @@ Needs Debian's python3-torch (1.13). The layers are torch.nn.TransformerEncoderL
 erf and a padding mask; heads are torch.nn's linear maps, norms and losses. Files are those that make_gpt_golden.py
 describes (a span's ends are chosen among the tokens that are no padding); expected.safetensors has the batch's fields, and as logits what the head puts out (padding of spans as 0).
 """
-import json
 import pathlib
 import sys
 
@@ -15,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from golden_steps import DEVIATION, expected_steps, write_safetensors
+from golden_steps import draw_parameters, write_renamed_case
 
 # Sizes that divide nothing; samples of different lengths, one of a single token.
 COMMON = dict(layers=2, width=24, heads=3, hidden=41, context=11, vocabulary=37, epsilon=1e-12, types=2, labels=2)
@@ -160,27 +159,11 @@ def config_of(case):
 
 
 def write_case(folder, case):
-    folder.mkdir(parents=True, exist_ok=True)
     generator = torch.Generator().manual_seed(case["seed"])
     model = Bert(case).double()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            drawn = DEVIATION * torch.randn(parameter.shape, generator=generator)
-            parameter.copy_((1 + drawn if "norm" in name and name.endswith("weight") else drawn).float())
+    draw_parameters(model, generator)
     fields = make_fields(case, generator)
-    (folder / "config.json").write_text(json.dumps(config_of(case), indent=2) + "\n")
-    names = list(hugging_face_parameters(model))
-    write_safetensors(folder / "model.safetensors", {name: p.detach()[rows].float() for name, p, rows in names})
-    # One pair for each of PyTorch's parameters; what others call its parts is cut out of the results.
-    steps = expected_steps(lambda: model.logits(fields), lambda logits: model.loss(logits, fields),
-                           list(model.named_parameters()))
-    own = {id(p): name for name, p in model.named_parameters()}
-    expected = {name: tensor for name, tensor in steps.items() if name.startswith("step.") or name in ("logits", "loss")}
-    for kind in ("gradient.", "updated."):
-        for name, p, rows in names:
-            expected[kind + name] = steps[kind + own[id(p)]][rows].clone()
-    write_safetensors(folder / "expected.safetensors", {**fields, **expected})
-    print(f"{folder}: losses {expected['step.losses'].tolist()}, norms {expected['step.norms'].tolist()}")
+    write_renamed_case(folder, config_of(case), model, list(hugging_face_parameters(model)), fields)
 
 
 def main():

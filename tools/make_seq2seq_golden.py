@@ -7,7 +7,6 @@ Needs Debian's python3-torch (1.13). The layers are torch.nn.TransformerEncoder 
 masks, the loss torch.nn.functional.cross_entropy with label smoothing. Files are those that make_gpt_golden.py
 describes; expected.safetensors has the batch's fields, and `smoothing`, which the losses of steps have.
 """
-import json
 import math
 import pathlib
 import sys
@@ -16,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from golden_steps import DEVIATION, expected_steps, write_safetensors
+from golden_steps import draw_parameters, write_renamed_case
 
 COMMON = dict(layers=2, decoder_layers=2, width=24, heads=3, hidden=41, context=11, target_context=9, vocabulary=37,
               epsilon=1e-5, lengths=[10, 4, 1], targets=[7, 8, 2], smoothing=0.0)
@@ -128,27 +127,12 @@ def config_of(case):
 
 
 def write_case(folder, case):
-    folder.mkdir(parents=True, exist_ok=True)
     generator = torch.Generator().manual_seed(case["seed"])
     model = Seq2Seq(case).double()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            drawn = DEVIATION * torch.randn(parameter.shape, generator=generator)
-            parameter.copy_((1 + drawn if "norm" in name and name.endswith("weight") else drawn).float())
+    draw_parameters(model, generator)
     fields = make_fields(case, generator)
-    (folder / "config.json").write_text(json.dumps(config_of(case), indent=2) + "\n")
-    names = list(our_parameters(model))
-    write_safetensors(folder / "model.safetensors", {name: p.detach()[rows].float() for name, p, rows in names})
-    steps = expected_steps(lambda: model.logits(fields), lambda logits: model.loss(logits, fields),
-                           list(model.named_parameters()))
-    own = {id(p): name for name, p in model.named_parameters()}
-    expected = {name: tensor for name, tensor in steps.items() if name.startswith("step.") or name in ("logits", "loss")}
-    expected["smoothing"] = torch.tensor(case["smoothing"], dtype=torch.float64)
-    for kind in ("gradient.", "updated."):
-        for name, p, rows in names:
-            expected[kind + name] = steps[kind + own[id(p)]][rows].clone()
-    write_safetensors(folder / "expected.safetensors", {**fields, **expected})
-    print(f"{folder}: losses {expected['step.losses'].tolist()}, norms {expected['step.norms'].tolist()}")
+    write_renamed_case(folder, config_of(case), model, list(our_parameters(model)), fields,
+                       {"smoothing": torch.tensor(case["smoothing"], dtype=torch.float64)})
 
 
 def main():

@@ -249,23 +249,23 @@ class WordPieceOfLibrary:
     def __init__(self, vocabulary, uncased):
         from tokenizers import decoders, models, normalizers, pre_tokenizers
         ids = {token: i for i, token in enumerate(vocabulary)}
-        self.library = tokenizers.Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
-        self.library.normalizer = normalizers.BertNormalizer(lowercase=uncased)
-        self.library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        self.library.decoder = decoders.WordPiece(prefix="##")
+        self.made = tokenizers.Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
+        self.made.normalizer = normalizers.BertNormalizer(lowercase=uncased)
+        self.made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        self.made.decoder = decoders.WordPiece(prefix="##")
 
     def words(self, text):
-        text = self.library.normalizer.normalize_str(text)
-        return [word for word, _ in self.library.pre_tokenizer.pre_tokenize_str(text)]
+        text = self.made.normalizer.normalize_str(text)
+        return [word for word, _ in self.made.pre_tokenizer.pre_tokenize_str(text)]
 
     def encode(self, text):
-        return self.library.encode(text, add_special_tokens=False).ids
+        return self.made.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids):
-        return self.library.decode(ids, skip_special_tokens=False)
+        return self.made.decode(ids, skip_special_tokens=False)
 
     def text(self):
-        return self.library.to_str()
+        return self.made.to_str()
 
 
 def bert_vocabulary(uncased):

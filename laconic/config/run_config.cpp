@@ -89,23 +89,26 @@ void check_model(Checker& c, const RunConfig& config) {
   c.at_least("model.heads", model.heads, 1);
   c.at_least("model.context", model.context, 1);
   c.at_least("model.vocabulary", model.vocabulary, 0);
-  // Large enough for any GPT, small enough that products of two stay inside 64 bits.
   for (const auto& [key, value] : {std::pair{"model.key_heads", model.key_heads},
                                    {"model.head_width", model.head_width},
                                    {"model.hidden", model.hidden},
                                    {"model.labels", model.labels},
                                    {"model.decoder_layers", model.decoder_layers}})
     c.at_least(key, value, 0);
+  // Large enough for any model, small enough that products of two stay inside 64 bits.
   for (const auto& [key, value] : {std::pair{"model.layers", model.layers},
                                    {"model.width", model.width},
                                    {"model.hidden", model.hidden},
                                    {"model.head_width", model.head_width},
                                    {"model.context", model.context},
+                                   {"model.labels", model.labels},
+                                   {"model.decoder_layers", model.decoder_layers},
                                    {"model.vocabulary", model.vocabulary}})
     c.at_most(key, value, 1 << 24);
-  const bool has_sizes =
-      std::ranges::min({model.layers, model.width, model.heads, model.context, model.key_heads + 1,
-                        model.head_width + 1, model.hidden + 1}) >= 1;
+  const auto positive = {model.layers, model.width, model.heads, model.context};
+  const auto given = {model.key_heads, model.head_width, model.hidden, model.decoder_layers};
+  const bool has_sizes = std::ranges::min(positive) >= 1 && std::ranges::min(given) >= 0 &&
+                         std::max(std::ranges::max(positive), std::ranges::max(given)) <= 1 << 24;
   if (has_sizes) {
     if (model.kind == ModelKind::llama && model.head_width == 0)
       c.require(model.width % model.heads == 0, "model.heads",

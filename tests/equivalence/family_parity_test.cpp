@@ -29,7 +29,9 @@ struct Precision {
   at::ScalarType dtype;
   double tolerance;
 };
-constexpr Precision kSingle{at::kFloat, 1e-4};
+constexpr Precision kSingle{at::kFloat, 1e-5};
+// Sums of more and longer terms, and norms of rows that nearly vanish.
+constexpr Precision kSingleOfOthers{at::kFloat, 1e-4};
 constexpr Precision kDouble{at::kDouble, 1e-11};
 
 // One folder of tests/golden.
@@ -84,10 +86,16 @@ void expect_near(double found, double expected, Precision precision, const std::
   EXPECT_LT(std::abs(found - expected) / std::abs(expected), precision.tolerance) << name;
 }
 
+// Zero, but for rounding.
+bool is_rounding(const at::Tensor& gradient) {
+  return gradient.abs().max().item<double>() < 1e-14;
+}
+
 template <class Body>
 void for_each_case(const Body& body) {
   for (const char* name : kCases) {
-    for (const Precision precision : {kSingle, kDouble}) {
+    const bool is_gpt = std::string(name).starts_with("gpt/");
+    for (const Precision precision : {is_gpt ? kSingle : kSingleOfOthers, kDouble}) {
       SCOPED_TRACE(std::string(name) + (precision.dtype == at::kFloat ? ", float" : ", double"));
       body(Golden(name), precision);
     }
@@ -132,9 +140,12 @@ TEST(FamilyParity, LossAndEveryGradientAreThoseOfPyTorch) {
       expect_near(loss, golden.expected("loss").item<double>(), precision, "loss");
       expect_near(forward_loss(weights, golden.batch(), golden.pass()), loss, precision,
                   "forward_loss");
-      for (const Parameter& p : weights.parameters)
-        expect_near(p.gradient, golden, "gradient." + p.name, precision,
-                    1e-3 * golden.expected("step.norms")[0].item<double>());
+      const double norm = golden.expected("step.norms")[0].item<double>();
+      for (const Parameter& p : weights.parameters) {
+        const std::string name = "gradient." + p.name;
+        expect_near(p.gradient, golden, name, precision,
+                    is_rounding(golden.expected(name)) ? 1e-3 * norm : 0);
+      }
     });
   }
 }
@@ -150,10 +161,6 @@ double clip_scale(double norm) {
 // epsilon = 1e-8. So after steps whose rates sum to 0.03 no two agree closer than some 1e-10 there,
 // and only there.
 constexpr double kRoundingTolerance = 1e-9;
-
-bool is_rounding(const at::Tensor& gradient) {
-  return gradient.abs().max().item<double>() < 1e-14;
-}
 
 void expect_updated(const Parameter& p, const Golden& golden) {
   const std::string name = "updated." + p.name;
