@@ -1,12 +1,15 @@
 # laconic_library(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH] [COLD])
 # laconic_program(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH] [COLD])
-# laconic_test(name SOURCES a_test.cpp ... [DEPS ...] [LINK ...] [TORCH] [LABELS slow openmp])
+# laconic_test(name SOURCES a_test.cpp ... [DEPS ...] [LINK ...] [TORCH | IN group] [LABELS slow openmp])
+# laconic_test_group(group [TORCH])
 # laconic_test_support(name SOURCES a.cpp ... [DEPS ...] [LINK ...])
 #
 # A library is a folder. DEPS are other folders and must obey cmake/law.txt; LINK is for
 # third-party libraries. TORCH adds libtorch and the shared precompiled header. COLD is for what runs
 # once, where compiling costs more than it could save: it gets -Og and no line numbers. What several tests share is a test support:
-# listed as a source of each, it would be compiled once for each. Tests labelled `slow` run with --all,
+# listed as a source of each, it would be compiled once for each. Tests IN a group share one program, so that
+# headers are read and templates instantiated once for all of them; build/tests/<name>_test is then a
+# script that runs the program with the sources of this test alone. Tests labelled `slow` run with --all,
 # those labelled `openmp` ask for several threads by themselves and are left out under tsan.
 
 file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/law.txt law_lines REGEX "^[a-z_]+:")
@@ -117,23 +120,65 @@ function(laconic_test_support name)
   target_link_libraries(${name} PUBLIC ${ARG_LINK} GTest::gtest)
 endfunction()
 
-# One ctest entry per binary: loading libtorch costs half a second each time.
-function(laconic_test name)
+function(laconic_test_group group)
   if(NOT LACONIC_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "" ${ARGN})
   set(torch "")
   if(ARG_TORCH)
     set(torch TORCH)
   endif()
-  laconic_program(${name}_test SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS}
-                  LINK ${ARG_LINK} GTest::gtest GTest::gtest_main ${torch} TEST)
-  set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  laconic_program(${group}_tests SOURCES ${PROJECT_SOURCE_DIR}/tests/main.cpp LINK GTest::gtest ${torch} TEST)
+  set_target_properties(${group}_tests PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests
+                                                  LACONIC_IS_TORCH "${ARG_TORCH}")
+endfunction()
+
+# Adds a test to the program of its group, and the script that stands for a program of its own.
+function(laconic_join_group name group sources deps link)
+  set(program ${group}_tests)
+  set(files "")
+  foreach(source IN LISTS sources)
+    target_sources(${program} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+    get_filename_component(file ${source} NAME)
+    list(APPEND files ${file})
+  endforeach()
+  foreach(dep IN LISTS deps)
+    target_link_libraries(${program} PRIVATE laconic::${dep})
+  endforeach()
+  target_link_libraries(${program} PRIVATE ${link})
+  add_custom_target(${name}_test DEPENDS ${program})
+  list(JOIN files "," files)
+  set(script ${CMAKE_BINARY_DIR}/tests/${name}_test)
+  file(WRITE ${script} "#!/bin/sh\nexec \"\$(dirname \"\$0\")/${program}\" --files=${files} \"\$@\"\n")
+  file(CHMOD ${script} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
+                                   WORLD_READ WORLD_EXECUTE)
+endfunction()
+
+# One ctest entry per test, not per case: loading libtorch costs half a second each time.
+function(laconic_test name)
+  if(NOT LACONIC_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "TORCH" "IN" "SOURCES;DEPS;LINK;LABELS" ${ARGN})
+  if(ARG_IN)
+    laconic_join_group(${name} ${ARG_IN} "${ARG_SOURCES}" "${ARG_DEPS}" "${ARG_LINK}")
+    get_target_property(ARG_TORCH ${ARG_IN}_tests LACONIC_IS_TORCH)
+    set(command ${CMAKE_BINARY_DIR}/tests/${name}_test)
+  else()
+    set(torch "")
+    if(ARG_TORCH)
+      set(torch TORCH)
+    endif()
+    laconic_program(${name}_test SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS}
+                    LINK ${ARG_LINK} GTest::gtest GTest::gtest_main ${torch} TEST)
+    set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+    set(command ${name}_test)
+  endif()
   if(ARG_TORCH)
     list(APPEND ARG_LABELS tensor)
   endif()
-  add_test(NAME ${name} COMMAND ${name}_test)
+  add_test(NAME ${name} COMMAND ${command})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300
                        ENVIRONMENT "LACONIC_SOURCE=${PROJECT_SOURCE_DIR};LACONIC_BIN=${CMAKE_BINARY_DIR}/bin")
 endfunction()
