@@ -1,4 +1,4 @@
-# laconic_library(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH] [COLD])
+# laconic_library(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH] [COLD [HOT b.cpp ...]])
 # laconic_program(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH] [COLD])
 # laconic_test(name SOURCES a_test.cpp ... [DEPS ...] [LINK ...] [TORCH | IN group] [LABELS slow openmp])
 # laconic_test_group(group [TORCH])
@@ -6,7 +6,8 @@
 #
 # A library is a folder. DEPS are other folders and must obey cmake/law.txt; LINK is for
 # third-party libraries. TORCH adds libtorch and the shared precompiled header. COLD is for what runs
-# once, where compiling costs more than it could save: it gets -Og and no line numbers. What several tests share is a test support:
+# once, where compiling costs more than it could save: it gets -Og and no line numbers, but for its
+# kernels and the sources named HOT. What several tests share is a test support:
 # listed as a source of each, it would be compiled once for each. Tests IN a group share one program, so that
 # headers are read and templates instantiated once for all of them; build/tests/<name>_test is then a
 # script that runs the program with the sources of this test alone. Tests labelled `slow` run with --all,
@@ -82,7 +83,7 @@ function(laconic_cool target is_cold)
 endfunction()
 
 function(laconic_library name)
-  cmake_parse_arguments(ARG "TORCH;COLD" "" "SOURCES;DEPS;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;COLD" "" "SOURCES;HOT;DEPS;LINK" ${ARGN})
   laconic_check_law(${name} ${ARG_DEPS})
   add_library(laconic_${name} STATIC ${ARG_SOURCES})
   add_library(laconic::${name} ALIAS laconic_${name})
@@ -92,6 +93,15 @@ function(laconic_library name)
     target_link_libraries(laconic_${name} PUBLIC laconic::${dep})
   endforeach()
   target_link_libraries(laconic_${name} PUBLIC ${ARG_LINK})
+  if(ARG_HOT)
+    # A target of their own: sources that are compiled together are compiled alike.
+    add_library(laconic_${name}_hot OBJECT ${ARG_HOT})
+    laconic_compile_like_all(laconic_${name}_hot ${ARG_TORCH} FALSE)
+    target_include_directories(laconic_${name}_hot PRIVATE
+                               $<TARGET_PROPERTY:laconic_${name},INTERFACE_INCLUDE_DIRECTORIES>)
+    target_link_libraries(laconic_${name}_hot PUBLIC ${ARG_LINK})
+    target_sources(laconic_${name} PRIVATE $<TARGET_OBJECTS:laconic_${name}_hot>)
+  endif()
 endfunction()
 
 function(laconic_program name)

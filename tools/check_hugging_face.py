@@ -276,7 +276,10 @@ def check_predictions(laconic, folder, model):
         elif "start" in answer:
             length = sum(question["mask"])
             ends = [e[i, :length].double().log_softmax(-1) for e in expected]
-            best = max((ends[0][b] + ends[1][e]).item() for b in range(length) for e in range(b, length))
+            # No answer, or one in the second text, before the token that ends it.
+            first = question["types"].index(1) if 1 in question["types"][:length] else 1
+            spans = [(0, 0)] + [(b, e) for b in range(first, length - 1) for e in range(b, length - 1)]
+            best = max((ends[0][b] + ends[1][e]).item() for b, e in spans)
             errors.append(abs(answer["log_probability"] - best))
             count += 1
         else:
