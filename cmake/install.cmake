@@ -3,8 +3,9 @@
 include(GNUInstallDirs)
 
 install(TARGETS laconic laconic-worker RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-if(LACONIC_HAS_SENTENCEPIECE)
-  install(TARGETS laconic_sentencepiece_module LIBRARY DESTINATION lib/laconic)
+get_property(modules GLOBAL PROPERTY LACONIC_MODULES)
+if(modules)
+  install(TARGETS ${modules} LIBRARY DESTINATION lib/laconic)  # where base/plugin.cpp looks
 endif()
 install(DIRECTORY presets DESTINATION share/laconic)
 install(DIRECTORY examples DESTINATION share/laconic USE_SOURCE_PERMISSIONS)

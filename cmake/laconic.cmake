@@ -1,6 +1,7 @@
 # laconic_library(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH] [COLD [HOT b.cpp ...]])
 # laconic_program(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH] [COLD])
-# laconic_test(name SOURCES a_test.cpp ... [DEPS ...] [LINK ...] [TORCH | IN group] [LABELS slow openmp])
+# laconic_module(name SOURCES a.cpp ... LINK lib ...)
+# laconic_test(name SOURCES a_test.cpp ... [DEPS ...] [LINK ...] [TORCH | IN group] [LABELS slow openmp gpu])
 # laconic_test_group(group [TORCH])
 # laconic_test_support(name SOURCES a.cpp ... [DEPS ...] [LINK ...])
 #
@@ -10,8 +11,10 @@
 # kernels and the sources named HOT. What several tests share is a test support:
 # listed as a source of each, it would be compiled once for each. Tests IN a group share one program, so that
 # headers are read and templates instantiated once for all of them; build/tests/<name>_test is then a
-# script that runs the program with the sources of this test alone. Tests labelled `slow` run with --all,
-# those labelled `openmp` ask for several threads by themselves and are left out under tsan.
+# script that runs the program with the sources of this test alone. A module is laconic-NAME.so, which programs open when
+# they need it, so that nobody else sees the symbols of what it links (base/plugin.hpp). Tests labelled `slow` run
+# with --all, those labelled `openmp` ask for several threads by themselves and are left out under tsan, those
+# labelled `gpu` skip where there is none (tensor/test_gpu.hpp).
 
 file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/law.txt law_lines REGEX "^[a-z_]+:")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/law.txt)
@@ -116,6 +119,21 @@ function(laconic_program name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()
 
+# No library of ours may be linked: the program has one already, with a state of its own.
+function(laconic_module name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(laconic_${name}_module MODULE ${ARG_SOURCES})
+  target_compile_options(laconic_${name}_module PRIVATE ${LACONIC_FLAGS})
+  target_include_directories(laconic_${name}_module PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(laconic_${name}_module PRIVATE ${ARG_LINK})
+  if(NOT LACONIC_SANITIZE)  # whose functions are in the program
+    target_link_options(laconic_${name}_module PRIVATE LINKER:-z,defs)
+  endif()
+  set_target_properties(laconic_${name}_module PROPERTIES PREFIX "" OUTPUT_NAME laconic-${name}
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+  set_property(GLOBAL APPEND PROPERTY LACONIC_MODULES laconic_${name}_module)
+endfunction()
+
 function(laconic_test_support name)
   if(NOT LACONIC_TESTS)
     return()
@@ -165,7 +183,9 @@ function(laconic_join_group name group sources deps link)
                                    WORLD_READ WORLD_EXECUTE)
 endfunction()
 
-# One ctest entry per test, not per case: loading libtorch costs half a second each time.
+# One ctest entry per test, not per case: loading libtorch costs half a second each time. Threads that wait do
+# not spin for long, as in workers (machine/environment.hpp): ranks that are threads have a pool each, on cores
+# that other tests need.
 function(laconic_test name)
   if(NOT LACONIC_TESTS)
     return()
@@ -190,5 +210,9 @@ function(laconic_test name)
   endif()
   add_test(NAME ${name} COMMAND ${command})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300
-                       ENVIRONMENT "LACONIC_SOURCE=${PROJECT_SOURCE_DIR};LACONIC_BIN=${CMAKE_BINARY_DIR}/bin")
+                       ENVIRONMENT "LACONIC_SOURCE=${PROJECT_SOURCE_DIR};LACONIC_BIN=${CMAKE_BINARY_DIR}/bin;GOMP_SPINCOUNT=1000")
+  if(gpu IN_LIST ARG_LABELS)
+    # What tensor/test_gpu.hpp says. Several that compute at once would measure each other.
+    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "no GPU here: " RESOURCE_LOCK gpu)
+  endif()
 endfunction()

@@ -1,8 +1,8 @@
 // base/named.hpp — the names that the values of an enum have in texts: one table for each enum.
 //
-//   enum class Device : std::uint8_t { cpu, cuda };
-//   inline constexpr auto kDeviceNames =
-//       std::to_array<Named<Device>>({{Device::cpu, "cpu"}, {Device::cuda, "cuda"}});
+//   enum class DecayShape : std::uint8_t { linear, cosine };
+//   inline constexpr auto kDecayShapeNames = std::to_array<Named<DecayShape>>(
+//       {{DecayShape::linear, "linear"}, {DecayShape::cosine, "cosine"}});
 //
 // A table gives the order in which messages and help list the names. It may leave values out, which
 // then cannot be written.

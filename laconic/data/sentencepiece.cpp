@@ -1,13 +1,12 @@
 #include "laconic/data/sentencepiece.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cmath>
-#include <filesystem>
 #include <utility>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/plugin.hpp"
 #include "laconic/data/piece_cache.hpp"
 #include "laconic/data/scratch_pool.hpp"
 #include "laconic/data/sentencepiece_engine.hpp"
@@ -43,29 +42,10 @@ char byte_of_piece(const std::string& piece) {
   return static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16));
 }
 
-// Beside the program, beside the programs of a build, or where they are installed.
-std::string find_module() {
-  const std::filesystem::path folder =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  for (const char* place : {".", "../bin", "../lib/laconic"})
-    if (const auto path = folder / place / kSentencePieceModule; std::filesystem::exists(path))
-      return path.string();
-  throw FileError((folder / kSentencePieceModule).string(), "", "missing",
-                  "it belongs to laconic: install it again");
-}
-
 MakeSentencePieceEngine load_module() {
-  static const MakeSentencePieceEngine make = [] {
-    const std::string path = find_module();
-    int mode = RTLD_NOW | RTLD_LOCAL;
-#ifndef LACONIC_SANITIZED
-    mode |= RTLD_DEEPBIND;  // the library shall find its own protobuf, not libtorch's
-#endif
-    void* module = ::dlopen(path.c_str(), mode);
-    void* symbol = module ? ::dlsym(module, kMakeSentencePieceEngine) : nullptr;
-    if (!symbol) throw FileError(path, "", ::dlerror(), "is libsentencepiece installed?");
-    return reinterpret_cast<MakeSentencePieceEngine>(symbol);
-  }();
+  static const auto make = reinterpret_cast<MakeSentencePieceEngine>(
+      open_plugin({kSentencePieceModule, kSentencePieceInterface,
+                   "it belongs to laconic and needs libsentencepiece: install both again"}));
   return make;
 }
 

@@ -1,9 +1,9 @@
 // data/sentencepiece_engine.hpp — what laconic-sentencepiece.so does, the module around the
 // library.
 //
-// A module, loaded when a model is, because libsentencepiece brings along symbols of an old
-// protobuf, and libtorch those of a newer one: linked into one program, each would call the
-// other's.
+// A module (base/plugin.hpp), opened when a model is, because libsentencepiece brings along symbols
+// of an old protobuf, and libtorch those of a newer one: linked into one program, each would call
+// the other's.
 #pragma once
 
 #include <string>
@@ -29,10 +29,11 @@ class SentencePieceEngine {
   virtual int unk() const = 0;
 };
 
-// Null, with the library's message in `error`, for bytes that are no model. The caller deletes.
+// The entry of the module. Null, with the library's message in `error`, for bytes that are no
+// model. The caller deletes.
 using MakeSentencePieceEngine = SentencePieceEngine* (*)(std::string_view model,
                                                          std::string& error);
-inline constexpr const char* kMakeSentencePieceEngine = "laconic_make_sentencepiece_engine";
+inline constexpr int kSentencePieceInterface = 1;
 inline constexpr const char* kSentencePieceModule = "laconic-sentencepiece.so";
 
 }  // namespace laconic

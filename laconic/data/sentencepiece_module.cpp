@@ -32,11 +32,16 @@ class ProcessorEngine : public SentencePieceEngine {
 }  // namespace
 }  // namespace laconic
 
-extern "C" laconic::SentencePieceEngine* laconic_make_sentencepiece_engine(std::string_view model,
-                                                                           std::string& error) {
+extern "C" {
+
+extern const int laconic_plugin_interface;
+const int laconic_plugin_interface = laconic::kSentencePieceInterface;
+
+laconic::SentencePieceEngine* laconic_plugin_entry(std::string_view model, std::string& error) {
   auto engine = std::make_unique<laconic::ProcessorEngine>();
   const auto status = engine->processor.LoadFromSerializedProto({model.data(), model.size()});
   if (status.ok() && engine->size() > 0) return engine.release();
   error = status.ToString();
   return nullptr;
+}
 }

@@ -2,26 +2,19 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <gloo/context.h>
-#include <gloo/transport/context.h>
-#include <gloo/transport/pair.h>
-#include <gloo/transport/tcp/address.h>
-#include <gloo/transport/tcp/device.h>
-#include <gloo/transport/unbound_buffer.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/host_name.hpp"
+#include "laconic/base/plugin.hpp"
 #include "laconic/rendezvous/complaint.hpp"
 #include "laconic/rendezvous/door.hpp"
 
@@ -30,8 +23,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// gloo waits five times its time-out for a connection.
-constexpr int kGlooPatience = 5;
 // For a connection within this process, on a machine that is very busy.
 constexpr milliseconds kAcceptWithin{20'000};
 constexpr milliseconds kLookForComplaints{100};
@@ -85,81 +76,34 @@ Card read_card(ByteView in, const std::string& wire) {
   return card;
 }
 
-// Where a pair of gloo listens.
-int port_of(const gloo::transport::Pair& pair) {
-  const auto& address = dynamic_cast<const gloo::transport::tcp::Address&>(pair.address());
-  if (address.getSeq() != gloo::transport::tcp::Address::kSequenceNumberUnset)
-    throw ConfigError("this gloo is newer than what Laconic knows, that of Debian 12: use MPI");
-  const sockaddr_storage& name = address.getSockaddr();
-  return ntohs(name.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(name).sin6_port
-                                          : reinterpret_cast<const sockaddr_in&>(name).sin_port);
+// Where `peer` is connected, gloo has this descriptor for it; from here on it is `socket`.
+void replace(GlooMesh& mesh, Rank peer, int descriptor, const Socket& socket) {
+  const int on = 1;
+  ::setsockopt(*socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (::dup3(*socket, descriptor, O_CLOEXEC) < 0)
+    throw SystemError("a connection", "replace", errno);
+  if (const std::string why = mesh.watch(peer, descriptor); !why.empty())
+    throw PeerLost(
+        peer, fmt::format("gloo did not take a connection to rank {}: {}", peer, readable(why)));
 }
 
-// An address that comes after all others: gloo's end with the lower one waits for the other.
-std::vector<char> last_address(const std::string& like) {
-  sockaddr_storage last{};
-  if (like.find(':') != std::string::npos) {
-    auto& six = reinterpret_cast<sockaddr_in6&>(last);
-    six.sin6_family = AF_INET6;
-    std::memset(&six.sin6_addr, 0xff, sizeof six.sin6_addr);
-    six.sin6_port = 0xffff;
-  } else {
-    auto& four = reinterpret_cast<sockaddr_in&>(last);
-    four.sin_family = AF_INET;
-    four.sin_addr.s_addr = INADDR_BROADCAST;
-    four.sin_port = 0xffff;
+// Makes the connection gloo's (gloo_engine.hpp). If a stranger was faster than we, that pair of
+// gloo is of no use, and the next may have more luck.
+void give(GlooMesh& mesh, const std::string& address, Rank peer, const Socket& socket,
+          Deadline deadline) {
+  for (;;) {
+    std::string error;
+    const int port = mesh.listen(peer, error);
+    if (port == 0) throw ConfigError(readable(error));
+    const Socket own = begin_connecting(address, port);
+    if (own && mesh.accept(peer))
+      if (const int descriptor = find_other_end(own); descriptor >= 0)
+        return replace(mesh, peer, descriptor, socket);
+    mesh.drop(peer);
+    if (std::chrono::steady_clock::now() >= deadline)
+      throw Timeout(peer, fmt::format("gloo did not take a connection to rank {}", peer));
   }
-  return gloo::transport::tcp::Address(last).bytes();
 }
-
-class FullMesh final : public gloo::Context {
- public:
-  FullMesh(Rank rank, int size, std::shared_ptr<gloo::transport::tcp::Device> device,
-           std::string address)
-      : gloo::Context(rank, size), tcp_device_(std::move(device)), address_(std::move(address)) {
-    device_ = tcp_device_;
-    transportContext_ = device_->createContext(rank, size);
-    transportContext_->setTimeout(kAcceptWithin / kGlooPatience);
-  }
-
-  // Makes the connection gloo's. A pair of gloo has no way to take one: it listens, and takes the
-  // first that comes. So we come ourselves, and then put `socket` where it has that connection. If
-  // a stranger was faster, that pair is of no use, and the next may have more luck.
-  void add(Rank peer, Socket socket, Deadline deadline) {
-    for (;;) {
-      auto& pair = transportContext_->createPair(peer);
-      const Socket own = begin_connecting(address_, port_of(*pair));
-      if (own && accepts(*pair))
-        if (const int descriptor = find_other_end(own); descriptor >= 0)
-          return replace(*pair, descriptor, std::move(socket));
-      pair.reset();
-      if (std::chrono::steady_clock::now() >= deadline)
-        throw Timeout(peer, fmt::format("gloo did not take a connection to rank {}", peer));
-    }
-  }
-
- private:
-  bool accepts(gloo::transport::Pair& pair) const {
-    try {
-      pair.connect(last_address(address_));
-      return true;
-    } catch (const std::exception&) {  // a stranger who has left again, or nobody in time
-      return false;
-    }
-  }
-
-  void replace(gloo::transport::Pair& pair, int descriptor, Socket socket) {
-    const int on = 1;
-    ::setsockopt(*socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (::dup3(*socket, descriptor, O_CLOEXEC) < 0)
-      throw SystemError("a connection", "replace", errno);
-    tcp_device_->registerDescriptor(descriptor, EPOLLIN,
-                                    &dynamic_cast<gloo::transport::tcp::Handler&>(pair));
-  }
-
-  std::shared_ptr<gloo::transport::tcp::Device> tcp_device_;
-  std::string address_;
-};
 
 [[noreturn]] void cannot_connect(const Meeting& meeting, const Interface& own, Rank peer,
                                  const Card& card, Deadline deadline, const std::string& why) {
@@ -182,16 +126,20 @@ void require_same_wire(const Meeting& meeting, const std::string& wire, Rank pee
 
 }  // namespace
 
-std::shared_ptr<gloo::transport::tcp::Device> make_gloo_device(const Interface& interface) {
-  gloo::transport::tcp::attr attributes;
-  attributes.hostname = interface.address;
-  try {
-    return std::make_shared<gloo::transport::tcp::Device>(
-        gloo::transport::tcp::CreateDeviceAttr(attributes));
-  } catch (const std::exception& error) {
+PluginSpec gloo_plugin() {
+  return {kGlooModule, kGlooInterface,
+          "it belongs to laconic and needs libgloo: install both again, or choose another "
+          "network.transport"};
+}
+
+std::unique_ptr<GlooEngine> make_gloo_engine(const Interface& interface) {
+  static const auto make = reinterpret_cast<MakeGlooEngine>(open_plugin(gloo_plugin()));
+  std::string error;
+  std::unique_ptr<GlooEngine> engine(make(interface.address, error));
+  if (!engine)
     throw ConfigError(fmt::format("gloo cannot use address {} of {}: {}", interface.address,
-                                  interface.name, readable(error.what())));
-  }
+                                  interface.name, readable(error)));
+  return engine;
 }
 
 namespace {
@@ -250,9 +198,8 @@ std::vector<Card> call_all(const Connecting& c, Complaints& complaints, Door& do
   return cards;
 }
 
-std::vector<std::shared_ptr<gloo::Context>> connect_all(
-    const Connecting& c, Complaints& complaints,
-    const std::shared_ptr<gloo::transport::tcp::Device>& device) {
+std::vector<std::unique_ptr<GlooMesh>> connect_all(const Connecting& c, Complaints& complaints,
+                                                   GlooEngine& engine) {
   const Meeting& meeting = c.meeting;
   Door door(meeting.rank, c.interface.address);
   const std::vector<Card> cards = call_all(c, complaints, door);
@@ -267,13 +214,14 @@ std::vector<std::shared_ptr<gloo::Context>> connect_all(
     const Rank asked = missing[turn++ % missing.size()].peer;
     if (complaints.of(asked)) throw PeerLost(asked, fmt::format("rank {} gave up", asked));
   }
-  std::vector<std::shared_ptr<gloo::Context>> sets;
+  std::vector<std::unique_ptr<GlooMesh>> sets;
   for (int line = 0; line < c.sets; ++line) {
-    const auto mesh =
-        std::make_shared<FullMesh>(meeting.rank, meeting.size, device, c.interface.address);
+    std::string error;
+    auto mesh = engine.make_mesh(meeting.rank, meeting.size, kAcceptWithin, error);
+    if (!mesh) throw ConfigError(fmt::format("gloo: {}", readable(error)));
     for (Rank r = 0; r < meeting.size; ++r)
-      if (r != meeting.rank) mesh->add(r, door.take(r, line), c.deadline);
-    sets.push_back(mesh);
+      if (r != meeting.rank) give(*mesh, c.interface.address, r, door.take(r, line), c.deadline);
+    sets.push_back(std::move(mesh));
   }
   return sets;
 }
@@ -291,29 +239,19 @@ void give_up(Complaints& complaints, const Complaint& mine) {
 
 }  // namespace
 
-std::vector<std::shared_ptr<gloo::Context>> connect_gloo(
-    const Meeting& meeting, Store& store, const Interface& interface,
-    const std::shared_ptr<gloo::transport::tcp::Device>& device, int sets, const std::string& wire,
-    Deadline deadline) {
+std::vector<std::unique_ptr<GlooMesh>> connect_gloo(const Meeting& meeting, Store& store,
+                                                    const Interface& interface, GlooEngine& engine,
+                                                    int sets, const std::string& wire,
+                                                    Deadline deadline) {
   Complaints complaints(meeting, store);
   try {
-    return connect_all({meeting, store, interface, sets, wire, deadline}, complaints, device);
+    return connect_all({meeting, store, interface, sets, wire, deadline}, complaints, engine);
   } catch (const PeerLost& lost) {
     give_up(complaints, {lost.peer(), lost.what()});
     throw;
   } catch (const Timeout& late) {
     give_up(complaints, {late.peer(), late.what()});
     throw;
-  }
-}
-
-void abandon(gloo::Context& context) {
-  // There is no function for it, but a wait that times out does just this.
-  char byte = 0;
-  const auto buffer = context.createUnboundBuffer(&byte, 1);
-  try {
-    buffer->waitRecv(milliseconds{1});
-  } catch (const std::exception&) {
   }
 }
 

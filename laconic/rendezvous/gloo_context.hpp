@@ -9,29 +9,25 @@
 #include <string>
 #include <vector>
 
+#include "laconic/base/plugin.hpp"
+#include "laconic/rendezvous/gloo_engine.hpp"
 #include "laconic/rendezvous/open.hpp"
 #include "laconic/rendezvous/route.hpp"
 
-namespace gloo {
-class Context;
-namespace transport::tcp {
-class Device;
-}
-}  // namespace gloo
-
 namespace laconic {
 
-std::shared_ptr<gloo::transport::tcp::Device> make_gloo_device(const Interface& interface);
+// The module that has gloo; has_gloo() says whether it is there.
+PluginSpec gloo_plugin();
+
+// Opens the module when it is called first. Throws FileError (base/plugin.hpp), ConfigError.
+std::unique_ptr<GlooEngine> make_gloo_engine(const Interface& interface);
 
 // Makes so many sets of connections between all ranks. `wire` must be equal on all ranks: it says
 // what will pass.
-std::vector<std::shared_ptr<gloo::Context>> connect_gloo(
-    const Meeting& meeting, Store& store, const Interface& interface,
-    const std::shared_ptr<gloo::transport::tcp::Device>& device, int sets, const std::string& wire,
-    Deadline deadline);
-
-// Ends every operation on these connections, now and later.
-void abandon(gloo::Context& context);
+std::vector<std::unique_ptr<GlooMesh>> connect_gloo(const Meeting& meeting, Store& store,
+                                                    const Interface& interface, GlooEngine& engine,
+                                                    int sets, const std::string& wire,
+                                                    Deadline deadline);
 
 // Takes from a message of gloo the place in its source that it begins with, and addresses: it
 // prints ports with their bytes swapped, and those of a connection that we have replaced. Who names

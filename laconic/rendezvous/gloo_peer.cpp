@@ -1,11 +1,10 @@
 #include "laconic/rendezvous/gloo_peer.hpp"
 
 #include <fmt/format.h>
-#include <gloo/context.h>
-#include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -35,8 +34,13 @@ constexpr std::uint64_t kPostTogether = 4;
 constexpr std::size_t kPostBytes = 64 * 1024;
 // A slot keeps so much between fragments, so that small ones cost no pages.
 constexpr std::size_t kKeptBytes = kPage;
-// gloo adds it to a clock that counts nanoseconds, so it cannot be much longer.
-constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365 * 10);
+
+std::unique_ptr<GlooBuffer> make_buffer(GlooMesh& mesh, const SlotMemory& memory) {
+  std::string error;
+  auto buffer = mesh.make_buffer(memory.data(), memory.size(), error);
+  if (!buffer) throw std::runtime_error(readable(error));
+  return buffer;
+}
 
 }  // namespace
 
@@ -56,7 +60,7 @@ std::string gloo_wire() {
   return fmt::format("laconic gloo 3, {} slots of {} bytes", kSlots, kFragmentBytes);
 }
 
-GlooPeer::GlooPeer(gloo::Context& context, Rank self, Rank peer, Inbox& inbox, Watchdog& watchdog,
+GlooPeer::GlooPeer(GlooMesh& mesh, Rank self, Rank peer, Inbox& inbox, Watchdog& watchdog,
                    std::atomic<int>& warm_slots, std::function<void()> on_crash)
     : self_(self),
       peer_(peer),
@@ -65,8 +69,8 @@ GlooPeer::GlooPeer(gloo::Context& context, Rank self, Rank peer, Inbox& inbox, W
       warm_slots_(warm_slots),
       on_crash_(std::move(on_crash)),
       memory_(kSentinelOffset + 1),
-      buffer_(context.createUnboundBuffer(memory_.data(), memory_.size())) {
-  bell_ = watchdog_.add([this] { buffer_->abortWaitSend(); });
+      buffer_(make_buffer(mesh, memory_)) {
+  bell_ = watchdog_.add([this] { buffer_->abort_wait_send(); });
   if (post_first_receives()) receiver_ = std::thread([this] { receive(); });
 }
 
@@ -77,7 +81,7 @@ GlooPeer::~GlooPeer() {
 
 void GlooPeer::stop() {
   if (!receiver_.joinable()) return;
-  buffer_->abortWaitRecv();
+  buffer_->abort_wait_recv();
   receiver_.join();
 }
 
@@ -154,18 +158,14 @@ std::size_t GlooPeer::wait_for_room(Tag tag, std::size_t bytes, Deadline deadlin
   for (;;) {
     if (const auto place = find_room(bytes)) return *place;
     watchdog_.set(bell_, deadline);
-    bool is_done = false;
-    try {
-      is_done = buffer_->waitSend(kForever);
-    } catch (const std::exception& error) {
-      watchdog_.clear(bell_);
-      connection_broke(error.what());
-    }
+    std::string error;
+    const GlooWait wait = buffer_->wait_send(error);
     watchdog_.clear(bell_);
-    if (is_done)
-      note_completion();
-    else
-      refuse_to_wait(tag, deadline);
+    switch (wait) {
+      case GlooWait::done: note_completion(); break;
+      case GlooWait::let_go: refuse_to_wait(tag, deadline); break;
+      case GlooWait::failed: connection_broke(error);
+    }
   }
 }
 
@@ -198,11 +198,8 @@ void GlooPeer::send_from(std::size_t offset, std::span<const Part> parts, std::s
     if (!payload.empty()) std::memcpy(place + sizeof header, payload.data(), payload.size());
     place += sizeof header + payload.size();
   }
-  try {
-    buffer_->send(peer_, posted_ % kSlots, offset, bytes);
-  } catch (const std::exception& error) {
-    connection_broke(error.what());
-  }
+  const std::string error = buffer_->send(peer_, posted_ % kSlots, offset, bytes);
+  if (!error.empty()) connection_broke(error);
   ++posted_;
 }
 
@@ -232,7 +229,7 @@ void GlooPeer::leave() {
     if (std::exchange(is_leaving_, true)) return;
   }
   state_changed_.notify_all();
-  buffer_->abortWaitSend();
+  buffer_->abort_wait_send();
   say(Kind::goodbye);
 }
 
@@ -252,13 +249,16 @@ void GlooPeer::mark_seen() {
 // ---- receiving
 
 void GlooPeer::post_receive(std::uint64_t fragment) {
-  buffer_->recv(peer_, fragment % kSlots, slot_offset(fragment), kFragmentBytes);
+  const std::string error =
+      buffer_->recv(peer_, fragment % kSlots, slot_offset(fragment), kFragmentBytes);
+  if (!error.empty()) throw std::runtime_error(error);
 }
 
 // Before anything is sent: whoever hears from us can then answer without waiting for credits.
 bool GlooPeer::post_first_receives() {
   try {
-    buffer_->recv(peer_, kSentinelSlot, kSentinelOffset, 1);
+    const std::string error = buffer_->recv(peer_, kSentinelSlot, kSentinelOffset, 1);
+    if (!error.empty()) throw std::runtime_error(error);
     for (std::uint64_t fragment = 0; fragment < kSlots; ++fragment) post_receive(fragment);
     return true;
   } catch (const std::exception& error) {
@@ -272,7 +272,10 @@ void GlooPeer::receive() {
   std::size_t unposted_bytes = 0;
   try {
     for (std::uint64_t fragment = 0;; ++fragment) {
-      if (!buffer_->waitRecv(kForever)) return;
+      std::string error;
+      const GlooWait wait = buffer_->wait_recv(error);
+      if (wait == GlooWait::let_go) return;
+      if (wait == GlooWait::failed) throw std::runtime_error(error);
       const std::size_t bytes =
           take_fragment({memory_.data() + slot_offset(fragment), kFragmentBytes});
       cool(fragment, bytes);
@@ -302,7 +305,7 @@ void GlooPeer::lose(const std::string& why) {
   const bool is_crash = !inbox_.loss_of(peer_);
   inbox_.lose(peer_, why);
   mark_seen();
-  buffer_->abortWaitSend();  // gloo forgets a fragment of which half has gone
+  buffer_->abort_wait_send();  // gloo forgets a fragment of which half has gone
   if (is_crash) on_crash_();
 }
 

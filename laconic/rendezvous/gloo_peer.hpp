@@ -37,16 +37,10 @@
 #include <string>
 #include <thread>
 
+#include "laconic/rendezvous/gloo_engine.hpp"
 #include "laconic/rendezvous/slot_memory.hpp"
 #include "laconic/rendezvous/watchdog.hpp"
 #include "laconic/transport/inbox.hpp"
-
-namespace gloo {
-class Context;
-namespace transport {
-class UnboundBuffer;
-}
-}  // namespace gloo
 
 namespace laconic {
 
@@ -90,7 +84,7 @@ class GlooPeer {
  public:
   // `warm_slots` is what the peers of a rank have left of kWarmSlots. `on_crash` is called once,
   // from a thread of this peer, when it goes without a goodbye.
-  GlooPeer(gloo::Context& context, Rank self, Rank peer, Inbox& inbox, Watchdog& watchdog,
+  GlooPeer(GlooMesh& mesh, Rank self, Rank peer, Inbox& inbox, Watchdog& watchdog,
            std::atomic<int>& warm_slots, std::function<void()> on_crash);
   ~GlooPeer();
   GlooPeer(const GlooPeer&) = delete;
@@ -148,7 +142,7 @@ class GlooPeer {
   std::atomic<int>& warm_slots_;
   const std::function<void()> on_crash_;
   SlotMemory memory_;  // parted as in gloo_peer.cpp
-  std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
+  std::unique_ptr<GlooBuffer> buffer_;
   Watchdog::Place bell_;
 
   std::mutex state_mutex_;

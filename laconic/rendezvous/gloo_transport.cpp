@@ -1,9 +1,4 @@
 #include <fmt/format.h>
-#include <gloo/allreduce.h>
-#include <gloo/context.h>
-#include <gloo/math.h>
-#include <gloo/transport/device.h>
-#include <gloo/transport/pair.h>
 
 #include <atomic>
 #include <csignal>
@@ -74,8 +69,8 @@ class GlooTransport final : public Transport {
   Inbox inbox_;
   Watchdog watchdog_;
   std::atomic<int> warm_slots_ = kWarmSlots;
-  std::shared_ptr<gloo::Context> messages_;  // before the peers, whose buffers belong to it
-  std::shared_ptr<gloo::Context> sums_;      // apart: a sum that fails takes its connections along
+  std::unique_ptr<GlooMesh> messages_;  // before the peers, whose buffers belong to it
+  std::unique_ptr<GlooMesh> sums_;      // apart: a sum that fails takes its connections along
   std::mutex sum_mutex_;
   std::atomic<bool> is_summing_ = false;
   std::vector<std::unique_ptr<GlooPeer>> peers_;  // by rank; none for this one
@@ -89,10 +84,10 @@ GlooTransport::GlooTransport(const Meeting& meeting, Store& store, const Interfa
 
 void GlooTransport::connect(const Meeting& meeting, Store& store, const Interface& interface) {
   const Deadline deadline = in(meeting.deadline);
-  const auto device = make_gloo_device(interface);
-  const auto sets = connect_gloo(meeting, store, interface, device, 2, gloo_wire(), deadline);
-  messages_ = sets[0];
-  sums_ = sets[1];
+  const auto engine = make_gloo_engine(interface);
+  auto sets = connect_gloo(meeting, store, interface, *engine, 2, gloo_wire(), deadline);
+  messages_ = std::move(sets[0]);
+  sums_ = std::move(sets[1]);
   for (Rank r = 0; r < size_; ++r)
     if (r != rank_)
       peers_[static_cast<std::size_t>(r)] = std::make_unique<GlooPeer>(
@@ -107,9 +102,9 @@ GlooTransport::~GlooTransport() {
   for (const auto& peer : peers_)
     if (peer) peer->stop();
   // The connections end before the buffers: gloo would look for those again and again.
-  for (const auto& context : {messages_, sums_})
-    for (Rank r = 0; context && r < size_; ++r)
-      if (r != rank_) context->getPair(r).reset();
+  for (GlooMesh* const mesh : {messages_.get(), sums_.get()})
+    for (Rank r = 0; mesh != nullptr && r < size_; ++r)
+      if (r != rank_) mesh->drop(r);
 }
 
 void GlooTransport::close() {
@@ -117,13 +112,13 @@ void GlooTransport::close() {
   for (const auto& peer : peers_)
     if (peer) peer->leave();
   // The last bytes of a sum that has ended here may still be on their way to others.
-  if (is_summing_) abandon(*sums_);
+  if (is_summing_) sums_->abandon();
 }
 
 // A sum cannot end without everybody. What a peer gave to a sum before it said goodbye may still
 // be on its way, so only a crash ends the sums.
 void GlooTransport::crashed() {
-  abandon(*sums_);
+  sums_->abandon();
 }
 
 void GlooTransport::sum(std::span<float> values, Deadline deadline) {
@@ -133,21 +128,17 @@ void GlooTransport::sum(std::span<float> values, Deadline deadline) {
   const auto left =
       std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
   if (left <= milliseconds::zero()) throw Timeout(-1, "no time is left for a sum over all ranks");
-  gloo::AllreduceOptions options(sums_);
-  options.setOutput(values.data(), values.size());
-  options.setReduceFunction(
-      static_cast<void (*)(void*, const void*, const void*, std::size_t)>(&gloo::sum<float>));
-  options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-  options.setTimeout(left);
   is_summing_ = true;
+  std::string error;
   try {
     inbox_.require_present(rank_);  // after the line above: either this sees close(), or that us
-    gloo::allreduce(options);
+    error = sums_->sum(values, left);
     is_summing_ = false;
-  } catch (const std::exception& error) {
+  } catch (const std::exception& gone) {
     is_summing_ = false;
-    sum_failed(readable(error.what()), deadline);
+    error = gone.what();
   }
+  if (!error.empty()) sum_failed(readable(error), deadline);
 }
 
 void GlooTransport::sum_failed(const std::string& why, Deadline deadline) {
@@ -178,7 +169,7 @@ void ignore_broken_pipes() {
 }  // namespace
 
 bool has_gloo() {
-  return true;
+  return find_plugin(kGlooModule).has_value();
 }
 
 std::unique_ptr<Transport> make_gloo(const Meeting& meeting, Store& store) {

@@ -33,11 +33,11 @@ struct Meeting {
 // Throws ConfigError, Timeout.
 std::unique_ptr<Store> meet(const Meeting& meeting);
 
-bool has_gloo();  // this build found the library
+bool has_gloo();  // the module around the library is there (gloo_engine.hpp)
 
-// Requires: has_gloo(), otherwise ConfigError. All ranks call it. Rank 0 keeps its store until all
-// have returned; throws ConfigError, PeerLost, Timeout. From here on SIGPIPE is ignored: gloo
-// writes to sockets that a peer may have closed.
+// Requires: has_gloo(), otherwise FileError. All ranks call it. Rank 0 keeps its store until all
+// have returned; throws ConfigError, FileError, PeerLost, Timeout. From here on SIGPIPE is ignored:
+// gloo writes to sockets that a peer may have closed.
 std::unique_ptr<Transport> make_gloo(const Meeting& meeting, Store& store);
 
 }  // namespace laconic

@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -30,6 +31,44 @@ TEST_F(Ranks, MpirunStartsThemToo) {
   EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
   EXPECT_TRUE(contains(outcome.out, "(OpenMPI)")) << to_text(outcome);
   expect_same_end("runs/here", "runs/mpi", 12);
+}
+
+// "binding file A [0] to B [0]: normal symbol `S'": what the loader says of a symbol it has found.
+struct Binding {
+  std::string from, to, symbol;
+};
+
+std::string between(const std::string& line, const std::string& before, const std::string& after) {
+  const std::size_t at = line.find(before);
+  if (at == std::string::npos) return "";
+  const std::size_t begin = at + before.size();
+  return line.substr(begin, line.find(after, begin) - begin);
+}
+
+bool is_gloo(const std::string& file) {
+  return contains(file, "/laconic-gloo.so") || contains(file, "/libgloo.so");
+}
+
+// Libtorch from PyPI has a gloo of its own. Whatever libtorch this is: our gloo must not meet it.
+TEST_F(Ranks, OurGlooCallsNoOtherGloo) {
+  ProcessSpec two = spec(train("runs/a", {"--set", "mesh.dp=2", "--set", "train.steps=2"}));
+  two.environment = {{"LD_DEBUG", "bindings"}, {"LD_DEBUG_OUTPUT", *this / "loader"}};
+  const ProcessResult outcome = Process(two).wait(120);
+  ASSERT_EQ(outcome.exit_code, 0) << to_text(outcome);
+  std::size_t of_ours = 0, of_others = 0;
+  for (const auto& entry : fs::directory_iterator(*this / ".")) {
+    if (!entry.path().filename().string().starts_with("loader.")) continue;
+    std::ifstream lines(entry.path());
+    for (std::string line; std::getline(lines, line);) {
+      const Binding binding{between(line, "binding file ", " ["), between(line, " to ", " ["),
+                            between(line, "symbol `", "'")};
+      if (!is_gloo(binding.from) || !contains(binding.symbol, "4gloo")) continue;
+      ++(is_gloo(binding.to) ? of_ours : of_others);
+      EXPECT_TRUE(is_gloo(binding.to)) << line;
+    }
+  }
+  EXPECT_GT(of_ours, 50u);  // several hundred; none would mean that nothing was looked at
+  EXPECT_EQ(of_others, 0u);
 }
 
 // The environment that torchrun gives a process.
