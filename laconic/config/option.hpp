@@ -13,13 +13,13 @@
 
 namespace laconic {
 
-// run.device
-enum class Device : std::uint8_t { cpu, cuda };
-inline constexpr auto kDeviceNames =
-    std::to_array<Named<Device>>({{Device::cpu, "cpu"}, {Device::cuda, "cuda"}});
-
-// run.dtype
-inline constexpr auto kRunDtypeNames = rows_of(kDtypeLongNames, {Dtype::f32, Dtype::f64});
+// run.precision
+enum class RunPrecision : std::uint8_t { float32, tf32, bfloat16, float64 };
+inline constexpr auto kRunPrecisionNames =
+    std::to_array<Named<RunPrecision>>({{RunPrecision::float32, "float32"},
+                                        {RunPrecision::tf32, "tf32"},
+                                        {RunPrecision::bfloat16, "bfloat16"},
+                                        {RunPrecision::float64, "float64"}});
 
 // model.kind
 enum class ModelKind : std::uint8_t { gpt, llama, bert, seq2seq };

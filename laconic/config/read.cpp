@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -46,6 +47,12 @@ std::string with_suggestion(const std::string& what, const std::string& word,
   return what + fmt::format(" (known: {})", join(known, ", "));
 }
 
+// Keys that have another name by now, in files that people still have.
+struct RenamedKey {
+  std::string_view section, before, now;
+};
+constexpr RenamedKey kRenamedKeys[] = {{"run", "dtype", "precision"}};
+
 // Reads the keys of one table into one section: called by Section::visit() with every key there is.
 class SectionReader {
  public:
@@ -82,9 +89,14 @@ class SectionReader {
     for (const auto& [key, node] : table_) {
       const std::string word(key.str());
       if (std::find(known_.begin(), known_.end(), word) != known_.end()) continue;
-      problems_.push_back(
-          {position(name_, key.source()),
-           with_suggestion(fmt::format("unknown key '{}' in [{}]", word, section_), word, known_)});
+      const std::string what = fmt::format("unknown key '{}' in [{}]", word, section_);
+      const auto renamed = std::ranges::find_if(kRenamedKeys, [&](const RenamedKey& row) {
+        return row.section == section_ && row.before == word;
+      });
+      problems_.push_back({position(name_, key.source()),
+                           renamed != std::end(kRenamedKeys)
+                               ? what + fmt::format("; it is called '{}' now", renamed->now)
+                               : with_suggestion(what, word, known_)});
     }
   }
 
@@ -103,6 +115,16 @@ class SectionReader {
     if (const auto whole = node.value_exact<std::int64_t>()) found = *whole;
     if (const auto share = node.value_exact<double>(); share && *share < 1) found = *share;
     return assign(found, node, key, "a whole number of steps, or a share of them below 1", value);
+  }
+  bool read(const toml::node& node, const char* key, Device& value) {
+    std::string word;
+    if (!read(node, key, word)) return false;
+    const std::optional<Device> found = parse_device(word);
+    if (found)
+      value = *found;
+    else
+      report_unknown_name(node, key, word, device_words());
+    return found.has_value();
   }
   bool read(const toml::node& node, const char* key, bool& value) {
     return assign(node.value_exact<bool>(), node, key, "true or false", value);
@@ -311,6 +333,7 @@ struct SectionWriter {
   static std::string literal(const StepsOrShare& value) {
     return value.share == 0 ? literal(value.steps) : literal(value.share);
   }
+  static std::string literal(const Device& value) { return literal(to_text(value)); }
   static std::string literal(const std::string& value) {
     std::ostringstream quoted;
     quoted << toml::toml_formatter{toml::value<std::string>{value}, toml::format_flags::none};

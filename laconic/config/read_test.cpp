@@ -82,7 +82,7 @@ TEST(Config, EveryNameOfAValueIsReadAndPrintedAgain) {
   RunConfig config;
   NamedKeys keys;
   config.visit(keys);
-  ASSERT_EQ(keys.names.size(), 26U);
+  ASSERT_EQ(keys.names.size(), 25U);
   for (const auto& [key, names] : keys.names)
     for (const std::string& name : names) {
       SCOPED_TRACE(key + " = " + name);
@@ -102,8 +102,9 @@ TEST(Config, OtherNamesAreRefusedWithTheNearestAndChangeNothing) {
     const char* set;
     const char* what;
   } cases[] = {
+      {"run.dtype=float64", "unknown key 'dtype' in [run]; it is called 'precision' now"},
       {"run.device=cdua", "run.device cannot be 'cdua'; did you mean 'cuda'?"},
-      {"run.dtype=bfloat16", "run.dtype cannot be 'bfloat16'; did you mean 'float32'?"},
+      {"run.precision=float23", "run.precision cannot be 'float23'; did you mean 'float32'?"},
       // Names that the enum has, but not the key.
       {"pp.activation.memory=feedback",
        "pp.activation.memory cannot be 'feedback' (known: none, delta)"},
@@ -135,12 +136,13 @@ TEST(Config, UnknownKeysNameLineColumnAndNearestKey) {
 }
 
 TEST(Config, WrongTypesAreReportedTogetherWithPosition) {
-  EXPECT_EQ(problems_of(
-                "[model]\nlayers = \"six\"\nrecompute = 1\n[run]\ndtype = \"float16\"\nseed = 1.5"),
-            "run.toml:6:8: run.seed must be an integer, not 1.5\n"
-            "run.toml:5:9: run.dtype cannot be 'float16'; did you mean 'float32'?\n"
-            "run.toml:2:10: model.layers must be an integer, not the text 'six'\n"
-            "run.toml:3:13: model.recompute must be true or false, not integer");
+  EXPECT_EQ(
+      problems_of(
+          "[model]\nlayers = \"six\"\nrecompute = 1\n[run]\nprecision = \"float16\"\nseed = 1.5"),
+      "run.toml:6:8: run.seed must be an integer, not 1.5\n"
+      "run.toml:5:13: run.precision cannot be 'float16'; did you mean 'bfloat16'?\n"
+      "run.toml:2:10: model.layers must be an integer, not the text 'six'\n"
+      "run.toml:3:13: model.recompute must be true or false, not integer");
 }
 
 TEST(Config, SyntaxErrorsNameTheLine) {
@@ -156,11 +158,11 @@ TEST(Config, AnIntegerIsAlsoANumber) {
 TEST(Config, SetTakesTomlOrPlainText) {
   RunConfig config;
   EXPECT_TRUE(apply_set("model.layers=3", config).empty());
-  EXPECT_TRUE(apply_set("run.dtype=float64", config).empty());
+  EXPECT_TRUE(apply_set("run.precision=float64", config).empty());
   EXPECT_TRUE(apply_set("data.train = data/wiki-2", config).empty());
   EXPECT_TRUE(apply_set("run.folder=\"a b\"", config).empty());
   EXPECT_EQ(config.model.layers, 3);
-  EXPECT_EQ(config.run.dtype, Dtype::f64);
+  EXPECT_EQ(config.run.precision, RunPrecision::float64);
   EXPECT_EQ(config.data.train, "data/wiki-2");
   EXPECT_EQ(config.run.folder, "a b");
   EXPECT_EQ(to_text(apply_set("model.layrs=3", config)),
@@ -324,15 +326,25 @@ TEST(Config, TasksAreCheckedTogether) {
                           "pp.activation.codec=quantise:bits=8"})
     EXPECT_EQ(to_text(apply_set(set, config)), "");
   const std::string text = to_text(check(config));
-  for (const char* part : {"task.kind: kind = \"classify\" is nothing that this model does (GPT, 6 layers",
-                           "task.mask_share: mask_share = 0 is not in (0, 1]",
-                           "task.whole_words: whole_words = true with kind = \"classify\"",
-                           "task.next_sentence: next_sentence = true with kind = \"classify\"",
-                           "task.masks: masks = \"sample\" with kind = \"classify\"",
-                           "task.label_smoothing: label_smoothing = 0.1 with kind = \"classify\"",
-                           "task.pad: pad = \"longest\" with pp.activation.memory = \"delta\"",
-                           "task.pad: pad = \"longest\" with mesh.pp = 2"})
+  for (const char* part :
+       {"task.kind: kind = \"classify\" is nothing that this model does (GPT, 6 layers",
+        "task.mask_share: mask_share = 0 is not in (0, 1]",
+        "task.whole_words: whole_words = true with kind = \"classify\"",
+        "task.next_sentence: next_sentence = true with kind = \"classify\"",
+        "task.masks: masks = \"sample\" with kind = \"classify\"",
+        "task.label_smoothing: label_smoothing = 0.1 with kind = \"classify\"",
+        "task.pad: pad = \"longest\" with pp.activation.memory = \"delta\""})
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+}
+
+TEST(Config, ShortSamplesGoThroughPipelinesWithDropout) {
+  RunConfig config;
+  config.data.train = "d";
+  for (const char* set :
+       {"model.kind=bert", "task.kind=classify", "task.pad=longest", "mesh.pp=2",
+        "model.dropout=0.1", "pp.gradient.memory=feedback", "pp.gradient.codec=quantise:bits=8"})
+    EXPECT_EQ(to_text(apply_set(set, config)), "");
+  EXPECT_EQ(to_text(check(config)), "");
 }
 
 TEST(Config, ImpossibleOptimisersAreRefusedTogether) {

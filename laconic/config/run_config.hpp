@@ -5,8 +5,8 @@
 // cannot be read but not shown, or shown but not documented.
 //
 // To add a key: a member with its default, and a line in visit(). If it has a fixed set of values,
-// an enum and its names in config/option.hpp. If some values are impossible, a line in check()
-// (run_config.cpp).
+// an enum and its names in config/option.hpp. If some values are impossible, a line in the
+// check_*.cpp of its section.
 #pragma once
 
 #include <cstdint>

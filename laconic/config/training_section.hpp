@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "laconic/config/device.hpp"
 #include "laconic/config/option.hpp"
 
 namespace laconic {
@@ -12,8 +13,9 @@ namespace laconic {
 struct RunSection {
   std::string folder = "runs/gpt";
   std::int64_t seed = 1;
-  Device device = Device::cpu;
-  Dtype dtype = Dtype::f32;
+  Device device;
+  RunPrecision precision = RunPrecision::float32;
+  bool deterministic = true;
   std::int64_t threads = 0;
   std::int64_t memory = 0;
 
@@ -21,13 +23,28 @@ struct RunSection {
   void visit(V& v) {
     v("folder", folder, "where checkpoints, logs and the resolved configuration go");
     v("seed", seed, "initialisation, data order and dropout all follow from it");
-    v("device", device, "where tensors live", kDeviceNames);
-    v("dtype", dtype, "of parameters and arithmetic", kRunDtypeNames);
+    v("device", device,
+      "where tensors live: cpu, cuda (the GPU of this rank's number on its machine), or cuda:N");
+    v("precision", precision,
+      "what blocks compute in; bfloat16 keeps parameters, moments and sums of gradients in "
+      "float32, "
+      "tf32 shortens the factors of products on a GPU",
+      kRunPrecisionNames);
+    v("deterministic", deterministic,
+      "a GPU computes the same bits every time; false: faster attention, resumed runs differ in "
+      "last bits");
     v("threads", threads, "compute threads; 0: one per available core");
     v("memory", memory,
       "bytes that the ranks of one machine may need together, by estimate; 0: what the machine or "
-      "its container has");
+      "its container has; on GPUs: of one GPU, 0: what is free there");
   }
+
+  // The type of activations and of what travels between stages.
+  Dtype compute_type() const {
+    return precision == RunPrecision::bfloat16 ? Dtype::bf16 : master_type();
+  }
+  // The type of parameters, moments, checkpoints and sums of gradients.
+  Dtype master_type() const { return precision == RunPrecision::float64 ? Dtype::f64 : Dtype::f32; }
 };
 
 struct DataSection {
@@ -75,6 +92,7 @@ struct TrainSection {
 struct EvaluateSection {
   std::int64_t every = 0;
   std::int64_t samples = 0;
+  std::int64_t bleu_samples = 64;
   std::int64_t patience = 0;
   double min_improvement = 0;
 
@@ -82,6 +100,8 @@ struct EvaluateSection {
   void visit(V& v) {
     v("every", every, "steps between evaluations; 0: only at the end");
     v("samples", samples, "validation samples per evaluation; 0: all");
+    v("bleu_samples", bleu_samples,
+      "translate: the first of these, which are translated greedily for BLEU; 0: none");
     v("patience", patience,
       "evaluations in a row without improvement that end the run (early stopping); 0: never");
     v("min_improvement", min_improvement,

@@ -1,0 +1,141 @@
+// What keeps [mesh], [pipeline], [local] and [steering] from being followed.
+#include <fmt/format.h>
+
+#include "laconic/base/error.hpp"
+#include "laconic/config/checker.hpp"
+#include "laconic/schedule/partition.hpp"
+#include "laconic/schedule/schedule.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr std::string_view kScheduleFile = "file:";
+
+void check_schedule(Checker& c, const PipelineSection& pipeline) {
+  const std::string& schedule = pipeline.schedule;
+  c.at_least("pipeline.chunks", pipeline.chunks, 1);
+  c.at_most("pipeline.chunks", pipeline.chunks, kMostRanks);
+  if (schedule.starts_with(kScheduleFile)) {
+    c.require(schedule != kScheduleFile, "pipeline.schedule", "file: has no path behind it");
+    return;
+  }
+  try {
+    const ScheduleKind kind = parse_schedule_kind(schedule);
+    if (pipeline.chunks < 1) return;
+    if (kind == ScheduleKind::interleaved)
+      c.require(pipeline.chunks >= 2, "pipeline.chunks",
+                fmt::format("chunks = {}: interleaved needs at least 2", pipeline.chunks));
+    else if (kind == ScheduleKind::zb_v)
+      c.require(pipeline.chunks == 2, "pipeline.chunks",
+                fmt::format("chunks = {}: zb_v needs exactly 2", pipeline.chunks));
+    else
+      c.require(pipeline.chunks == 1, "pipeline.chunks",
+                fmt::format("chunks = {}: {} has 1 stage on each rank, only interleaved and zb_v "
+                            "have more",
+                            pipeline.chunks, schedule));
+  } catch (const ConfigError& error) {
+    for (const Problem& p : error.problems())
+      c.require(false, "pipeline.schedule", p.what + "; or file:PATH");
+  }
+}
+
+// Interleaved takes microbatches in rounds, one for each rank.
+void check_rounds(Checker& c, const RunConfig& config) {
+  const std::int64_t pp = config.mesh.pp, dp = config.mesh.dp, batch = config.train.batch;
+  if (config.pipeline.schedule != name_of(ScheduleKind::interleaved) || pp < 1 || dp < 1 ||
+      batch < dp)
+    return;
+  const std::int64_t local = config.local_batch(), size = config.microbatch_size();
+  if (batch % dp != 0 || size < 1 || local % size != 0) return;
+  c.require(config.microbatches() % pp == 0, "pipeline.schedule",
+            fmt::format("interleaved needs a number of microbatches that mesh.pp = {} divides, and "
+                        "the {} samples of a rank in microbatches of {} make {}",
+                        pp, local, size, config.microbatches()));
+}
+
+// What a guard can look at, and a shadow be compared with.
+void check_guard(Checker& c, const RunConfig& config) {
+  const SteeringSection& s = config.steering;
+  const std::int64_t local = config.local.steps;
+  if (s.guard != GuardMode::off && local > 0)
+    c.require(s.every % local == 0, "steering.every",
+              fmt::format("every = {} is not a multiple of local.steps = {}: only then do sums "
+                          "of changes travel in steps that are looked at",
+                          s.every, local));
+  if (s.shadow == 0) return;
+  c.require(
+      local == 0, "steering.shadow",
+      fmt::format("shadow = {} with local.steps = {}: every replica follows its own gradient, "
+                  "and there is no common one to compare",
+                  s.shadow, local));
+  c.require(config.dp_gradient.method != GradientMethod::compressed_adam, "steering.shadow",
+            fmt::format("shadow = {} with dp.gradient.method = \"compressed_adam\": after warm-up "
+                        "moments travel, and there is no common gradient to compare",
+                        s.shadow));
+}
+
+}  // namespace
+
+void check_pipeline(Checker& c, const RunConfig& config) {
+  c.at_least("mesh.pp", config.mesh.pp, 1);
+  c.at_most("mesh.pp", config.mesh.pp, kMostRanks);
+  check_schedule(c, config.pipeline);
+  check_rounds(c, config);
+}
+
+Problems check_stages(const RunConfig& config, std::int64_t layers) {
+  const std::int64_t pp = config.mesh.pp, chunks = config.pipeline.chunks;
+  Checker c;
+  if (layers < 1 || pp < 1 || pp > kMostRanks || chunks < 1 || chunks > kMostRanks) return {};
+  c.require(config.stages() <= layers + 2, "mesh.pp",
+            fmt::format("pp = {} with pipeline.chunks = {} makes {} stages of at least one block, "
+                        "and the model has {}: {} layers, an embedding and a head",
+                        pp, chunks, config.stages(), layers + 2, layers));
+  const std::string& text = config.pipeline.split;
+  if (text == kSplitAuto || text == kSplitMeasured) return c.problems;
+  try {
+    for (const Problem& p :
+         check_split(parse_split(text), layers, static_cast<int>(config.stages())))
+      c.require(false, "pipeline.split", p.what);
+  } catch (const ConfigError& error) {
+    for (const Problem& p : error.problems())
+      c.require(false, "pipeline.split", p.what + "; or auto, or measured");
+  }
+  return c.problems;
+}
+
+void check_local(Checker& c, const RunConfig& config) {
+  const LocalSection& local = config.local;
+  c.at_least("local.steps", local.steps, 0);
+  c.in_range("local.outer_lr", local.outer_lr, 0, kAnyLarge);
+  c.in_range("local.outer_momentum", local.outer_momentum, 0, 1);
+  if (local.steps < 1) return;
+  c.require(config.mesh.dp > 1, "local.steps",
+            fmt::format("steps = {} with mesh.dp = 1: there is nobody to agree with", local.steps));
+  c.require(config.dp_gradient.method == GradientMethod::codec, "local.steps",
+            fmt::format("local updates send the change of the parameters, not what "
+                        "dp.gradient.method = \"{}\" sends: set it to \"codec\"",
+                        name_in(kGradientMethodNames, config.dp_gradient.method)));
+  for (const auto& [key, every] : {std::pair{"checkpoint.every", config.checkpoint.every},
+                                   {"train.steps", config.train.steps},
+                                   {"evaluate.every", config.evaluate.every}})
+    c.require(every % local.steps == 0, key,
+              fmt::format("{} = {} is not a multiple of local.steps = {}: only then do all ranks "
+                          "have the same model",
+                          key, every, local.steps));
+}
+
+void check_steering(Checker& c, const RunConfig& config) {
+  const SteeringSection& steering = config.steering;
+  c.at_least("steering.after", steering.after, 2);
+  c.at_least("steering.every", steering.every, 1);
+  c.at_least("steering.shadow", steering.shadow, 0);
+  c.at_least("steering.patience", steering.patience, 1);
+  c.in_range("steering.min_cosine", steering.min_cosine, -1, 1);
+  c.in_range("steering.max_error", steering.max_error, 0, kAnyLarge);
+  c.in_range("steering.max_residual", steering.max_residual, 0, kAnyLarge);
+  if (steering.every >= 1 && config.local.steps >= 0) check_guard(c, config);
+}
+
+}  // namespace laconic

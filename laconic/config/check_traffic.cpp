@@ -1,0 +1,93 @@
+// What keeps [pp.activation], [pp.gradient], [embedding.tied], [dp.gradient] and [network] from
+// being followed.
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "laconic/base/error.hpp"
+#include "laconic/codec/spec.hpp"
+#include "laconic/config/checker.hpp"
+#include "laconic/config/stage_choice.hpp"
+
+namespace laconic {
+
+namespace {
+
+// Nothing where the text is no codec, which is then reported.
+std::optional<CodecSpec> check_codec(Checker& c, const std::string& key, const std::string& text) {
+  try {
+    return parse_codec(text);
+  } catch (const ConfigError& error) {
+    for (const Problem& p : error.problems()) c.require(false, key, p.what);
+    return std::nullopt;
+  }
+}
+
+bool is_learned(const std::optional<CodecSpec>& codec) {
+  return codec && std::holds_alternative<AutoEncoder>(*codec);
+}
+
+// What the links of activations and of gradients have in common.
+template <class Section>
+void check_boundary(Checker& c, const std::string& section, const Section& link) {
+  for (const auto& [leaf, text] : {std::pair{"codec", link.codec}, {"first", link.first}}) {
+    const std::string key = fmt::format("{}.{}", section, leaf);
+    c.require(!is_learned(check_codec(c, key, text)), key,
+              "auto_encoder needs maps that both ends learn, and stage boundaries have none: use "
+              "quantise");
+  }
+  c.at_least(section + ".budget", link.budget, 0);
+  c.require(!link.store.empty(), section + ".store", "store is empty: write ram, or a folder");
+  c.require(link.memory != LinkMemory::delta || link.store == kInRam || link.budget > 0,
+            section + ".budget",
+            fmt::format("budget = {}: references in the folder {} need a limit in bytes",
+                        link.budget, link.store));
+}
+
+void check_tied(Checker& c, const EmbeddingTiedSection& tied) {
+  const char* key = "embedding.tied.codec";
+  const std::optional<CodecSpec> codec = check_codec(c, key, tied.codec);
+  if (!codec) return;
+  c.require(!is_learned(codec) && !std::holds_alternative<LowRank>(*codec), key,
+            fmt::format("{} encodes matrices, and sums are made of flat pieces: use quantise",
+                        name_of(*codec)));
+  const auto* quantise = std::get_if<Quantise>(&*codec);
+  if (quantise != nullptr)
+    c.require(quantise->group == ScaleGroup::block, key,
+              fmt::format("group={} needs rows and columns, and sums are made of flat pieces: use "
+                          "group=block",
+                          name_of(quantise->group)));
+}
+
+}  // namespace
+
+void check_boundaries(Checker& c, const RunConfig& config) {
+  check_boundary(c, "pp.activation", config.pp_activation);
+  c.at_least("pp.activation.hash_every", config.pp_activation.hash_every, 1);
+  c.at_most("pp.activation.hash_every", config.pp_activation.hash_every, 1 << 30);
+  check_boundary(c, "pp.gradient", config.pp_gradient);
+  check_tied(c, config.embedding_tied);
+}
+
+void check_network(Checker& c, const RunConfig& config) {
+  const NetworkSection& network = config.network;
+  c.at_least("network.port", network.port, 0);
+  c.at_most("network.port", network.port, 65535);
+  c.in_range("network.deadline", network.deadline, 0.1, 86401);
+  c.at_least("network.segment", network.segment, 1024);
+  c.at_most("network.segment", network.segment, 64 << 20);
+  const DpGradientSection& gradient = config.dp_gradient;
+  check_codec(c, "dp.gradient.codec", gradient.codec);
+  if (!gradient.down.empty()) check_codec(c, "dp.gradient.down", gradient.down);
+  c.at_least("dp.gradient.warmup", gradient.warmup, 0);
+  c.at_least("dp.gradient.rank", gradient.rank, 1);
+  c.in_range("dp.gradient.min_ratio", gradient.min_ratio, 0, kAnyLarge);
+  for (const Problem& p : check_stage_choice(gradient.stages, config.mesh.pp))
+    c.require(false, "dp.gradient.stages", p.what);
+  if (gradient.method == GradientMethod::compressed_adam)
+    c.require(gradient.warmup > 0, "dp.gradient.warmup",
+              "compressed_adam freezes the second moment after warm-up, which must therefore have "
+              "at least one step; a tenth of train.steps is usual");
+}
+
+}  // namespace laconic
