@@ -223,6 +223,12 @@ IndexPlan check_indices(ByteView header, ByteView code, std::uint64_t elements,
   return claimed;
 }
 
+void read_indices(const IndexPlan& plan, ByteView code, std::uint64_t elements, std::uint64_t kept,
+                  std::uint32_t* out) {
+  walk_indices(plan, code, elements, kept,
+               [&](std::uint64_t index) { *out++ = static_cast<std::uint32_t>(index); });
+}
+
 void scatter(const IndexPlan& plan, ByteView code, std::uint64_t elements, std::uint64_t kept,
              const float* values, float* out) {
   walk_indices(plan, code, elements, kept, [&](std::uint64_t index) { out[index] = *values++; });

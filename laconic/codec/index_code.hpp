@@ -33,6 +33,10 @@ void write_indices(const IndexPlan& plan, std::span<const std::uint64_t> indices
 // no memory. Requires: 0 < kept < elements.
 IndexPlan check_indices(ByteView header, ByteView code, std::uint64_t elements, std::uint64_t kept);
 
+// The indices themselves. Requires: check_indices() was content, elements <= 2^32.
+void read_indices(const IndexPlan& plan, ByteView code, std::uint64_t elements, std::uint64_t kept,
+                  std::uint32_t* out);
+
 // out[index j] = values[j]. Requires: check_indices() was content.
 void scatter(const IndexPlan& plan, ByteView code, std::uint64_t elements, std::uint64_t kept,
              const float* values, float* out);

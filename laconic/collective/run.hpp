@@ -56,6 +56,9 @@ struct CollectiveSpec {
   bool down_feedback = false;  // residual of the owner's sum (server error)
   std::uint64_t seed = 0;
   std::uint64_t lane_elements = 0;  // at most so many in a lane, roughly; 0: choose
+  // The buffer is in the memory of a GPU, which encodes, decodes and adds; ordered with the codec
+  // stream by the caller, before operation() and after the operation has ended.
+  bool is_on_device = false;
   // For the meter: how many raw bytes a byte of the buffer stands for, where the buffer is itself
   // an encoding of something longer (factors of matrices).
   double raw_per_byte = 1;

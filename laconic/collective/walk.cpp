@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -22,6 +23,14 @@ const TensorSpec kNoElements{Dtype::u8, {0}};  // what a barrier sends
 bool has_result(const CollectiveSpec& spec) {
   return spec.kind == CollectiveKind::all_gather || spec.kind == CollectiveKind::broadcast ||
          (spec.kind == CollectiveKind::all_reduce && spec.algorithm != Algorithm::doubling);
+}
+
+// Asks for a while before it sleeps: to be woken takes longer than most encodings.
+void wait_briefly(const DeviceMessage& message) {
+  constexpr double kPatience = 2e-4;
+  for (const Stopwatch watch; watch.seconds() < kPatience;)
+    if (message.is_ready()) return;
+  message.wait();
 }
 
 }  // namespace
@@ -130,7 +139,20 @@ std::byte* LaneWalk::values(int chunk) const {
   return state_.buffer + lane_.slices[index(chunk)].offset * bytes_of(state_.spec.dtype);
 }
 
+// A GPU has encoded in some ten microseconds, so waiting here costs less than asking again later.
 Bytes LaneWalk::pack(Sender& sender, int chunk) const {
+  if (state_.spec.is_on_device) {
+    const TensorSpec& what = tensor(chunk);
+    if (sender.packs_on_device(what, message_spec())) {
+      const DeviceMessage packed = sender.pack_on_device({what, values(chunk)}, message_spec());
+      wait_briefly(packed);
+      return packed.finish();
+    }
+    const PinnedBuffer host(elements_of(what) * bytes_of(what.dtype));
+    copy_to_host(values(chunk), host.size(), host.data());
+    DeviceEvent().wait();
+    return sender.pack({what, host.data()}, message_spec());
+  }
   return sender.pack({tensor(chunk), values(chunk)}, message_spec());
 }
 
@@ -153,17 +175,18 @@ void LaneWalk::encode_result(int chunk) {
   message_ =
       adds_payloads_ ? contribution(chunk) : std::make_shared<Bytes>(pack(*lane_.down, chunk));
   is_decoded_ = true;
-  if (!is_lossy(codec)) return;
-  decode(codec, payload_of(*message_, header_of(codec, chunk)), {}, {tensor(chunk), values(chunk)});
+  if (is_lossy(codec)) decode_values(codec, payload_of(*message_, header_of(codec, chunk)), chunk);
 }
 
 void LaneWalk::store(int chunk) {
-  decode(frame_.header.codec, frame_.payload, {}, {tensor(chunk), values(chunk)});
+  decode_values(frame_.header.codec, frame_.payload, chunk);
   message_ = nullptr;
 }
 
 void LaneWalk::add(int chunk) {
-  if (!adds_payloads_ && is_lossy(frame_.header.codec)) {
+  if (state_.spec.is_on_device && !adds_payloads_) {
+    add_on_device(chunk);
+  } else if (!adds_payloads_ && is_lossy(frame_.header.codec)) {
     add_decoded(chunk);
   } else if (sum_.is_empty()) {
     check_payload(frame_.header.codec, tensor(chunk), frame_.payload);
@@ -191,6 +214,39 @@ void LaneWalk::add_decoded(int chunk) {
                out.data());
 }
 
+void LaneWalk::add_on_device(int chunk) {
+  const std::uint64_t bytes = elements_of(tensor(chunk)) * bytes_of(state_.spec.dtype);
+  const bool is_first = sum_.is_empty();
+  if (is_first) sum_.device = DeviceBuffer(std::max<std::uint64_t>(bytes, 1));
+  decode_on_device(frame_.header.codec, frame_.payload, chunk,
+                   is_first ? Delivery::store : Delivery::add,
+                   sum_.is_in_values ? values(chunk) : sum_.device.data());
+}
+
+void LaneWalk::decode_on_device(const CodecSpec& codec, ByteView payload, int chunk, Delivery kind,
+                                std::byte* to) {
+  const TensorSpec& what = tensor(chunk);
+  check_payload(codec, what, payload);
+  const DeviceBuffer staged = state_.uploads.upload(codec, what, payload);
+  const DeviceBuffer scratch(device_scratch_bytes(codec, what));
+  device_decode(codec, what, staged.data(), {.seed = payload_seed(codec, payload)},
+                {.kind = kind, .dtype = what.dtype, .out = to}, scratch.data(), codec_stream());
+}
+
+void LaneWalk::decode_values(const CodecSpec& codec, ByteView payload, int chunk) {
+  if (state_.spec.is_on_device)
+    return decode_on_device(codec, payload, chunk, Delivery::store, values(chunk));
+  decode(codec, payload, {}, {tensor(chunk), values(chunk)});
+}
+
+void LaneWalk::add_sum_to_values(int chunk) {
+  if (!state_.spec.is_on_device)
+    return add_elements(tensor(chunk), values(chunk), sum_.bytes->data() + sum_.offset);
+  kernel::device_widen(state_.spec.dtype, sum_.device.data(), elements_of(tensor(chunk)),
+                       {.kind = Delivery::add, .dtype = state_.spec.dtype, .out = values(chunk)},
+                       codec_stream());
+}
+
 // The order of two addends makes no difference to their sum, so this one may be the other's place.
 void LaneWalk::add_own(int chunk) {
   if (adds_payloads_) {
@@ -202,13 +258,12 @@ void LaneWalk::add_own(int chunk) {
       add_payload_of(chunk, payload_of(*held_, header));
     return;
   }
-  if (!sum_.is_empty())
-    add_elements(tensor(chunk), values(chunk), sum_.bytes->data() + sum_.offset);
+  if (!sum_.is_empty()) add_sum_to_values(chunk);
   sum_ = {.is_in_values = true};
 }
 
 void LaneWalk::finish_sum(int chunk) {
-  const Sum sum = std::exchange(sum_, {});
+  const Sum sum = std::exchange(sum_, Sum{});
   if (adds_payloads_) {
     close_frame(*sum.bytes, 0, sum.bytes->size() - sum.offset - kFrameCrcBytes);
     held_ = sum.bytes;
@@ -217,15 +272,18 @@ void LaneWalk::finish_sum(int chunk) {
     return;
   }
   const std::size_t bytes = elements_of(tensor(chunk)) * bytes_of(state_.spec.dtype);
-  if (!sum.is_in_values && bytes > 0)
+  if (state_.spec.is_on_device) {
+    if (!sum.is_in_values && bytes > 0)
+      kernel::device_copy(sum.device.data(), bytes, values(chunk), codec_stream());
+  } else if (!sum.is_in_values && bytes > 0)
     std::memcpy(values(chunk), sum.bytes->data() + sum.offset, bytes);
 }
 
 void LaneWalk::end() {
   message_ = nullptr;
   if (!is_decoded_)
-    decode(state_.spec.up, payload_of(*held_, header_of(state_.spec.up, held_chunk_)), {},
-           {tensor(held_chunk_), values(held_chunk_)});
+    decode_values(state_.spec.up, payload_of(*held_, header_of(state_.spec.up, held_chunk_)),
+                  held_chunk_);
   is_decoded_ = true;
   held_ = nullptr;
 }

@@ -36,6 +36,7 @@ struct OperationState {
   bool exact = false;
   double codec_seconds = 0;
   Bytes scratch;
+  Uploads uploads;  // when the buffer is in device memory
 };
 
 class LaneWalk {
@@ -58,7 +59,8 @@ class LaneWalk {
     std::shared_ptr<Bytes> bytes;
     std::size_t offset = 0;     // of the elements in them
     bool is_in_values = false;  // instead
-    bool is_empty() const { return bytes == nullptr && !is_in_values; }
+    DeviceBuffer device;        // instead, when the buffer is in device memory
+    bool is_empty() const { return bytes == nullptr && !is_in_values && device.is_empty(); }
   };
 
   std::uint64_t raw_bytes_of(const TensorSpec& what) const;
@@ -68,6 +70,12 @@ class LaneWalk {
   void store(int chunk);
   void add(int chunk);
   void add_decoded(int chunk);
+  void add_on_device(int chunk);
+  void decode_on_device(const CodecSpec& codec, ByteView payload, int chunk, Delivery kind,
+                        std::byte* to);
+  // Into the buffer.
+  void decode_values(const CodecSpec& codec, ByteView payload, int chunk);
+  void add_sum_to_values(int chunk);
   void add_own(int chunk);
   void finish_sum(int chunk);
   void end();

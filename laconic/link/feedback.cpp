@@ -146,6 +146,11 @@ void Feedback::set_residual(const Shape& shape, std::span<const float> values) {
     committed_.residual.assign(values.begin(), values.end());
 }
 
+void Feedback::restore(Shape shape, std::vector<float> residual, std::vector<float> basis) {
+  committed_ = {std::move(shape), std::move(residual), std::move(basis)};
+  is_open_ = false;
+}
+
 // At most two tensors, the residual with the shape of its messages and the warm start. Their names
 // begin with a number, which was once one of several.
 void Feedback::save(const std::string& path) const {

@@ -44,6 +44,12 @@ class Feedback {
   // elements or none.
   void set_residual(const Shape& shape, std::span<const float> values);
 
+  // All values, as the device keeps them meanwhile (link/device_feedback.hpp). Requires, to
+  // restore: no step is open.
+  const Shape& shape() const { return newest().shape; }
+  std::span<const float> basis() const { return newest().basis; }
+  void restore(Shape shape, std::vector<float> residual, std::vector<float> basis);
+
   // Requires: no step is open. load() replaces everything; throws FileError.
   void save(const std::string& path) const;
   void load(const std::string& path);

@@ -14,8 +14,9 @@
 // commit that is provisional too. forget() and refusals are not: they say that the
 // ends disagree, which no step takes back.
 //
-// Host memory only; tensor/tensor_link.hpp has the same for tensors anywhere.
-// Thread-safety: an end belongs to one thread at a time; two ends share nothing.
+// Tensors are in host memory, or in that of a GPU, which then encodes and decodes (the same bytes)
+// and keeps residuals; tensor/tensor_link.hpp takes tensors anywhere. Thread-safety: an end belongs
+// to one thread at a time; two ends share nothing.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,8 @@
 
 #include "laconic/base/bytes.hpp"
 #include "laconic/codec/codec.hpp"
+#include "laconic/link/device_feedback.hpp"
+#include "laconic/link/device_message.hpp"
 #include "laconic/link/feedback.hpp"
 #include "laconic/link/fidelity.hpp"
 #include "laconic/link/link_spec.hpp"
@@ -47,6 +50,11 @@ class Sender {
   void begin(std::uint64_t step);  // abandons an open step
   // Requires: no message of the step has the same number, turn and use.
   Bytes pack(ConstHostTensor x, const MessageSpec& message = {});
+  // The same by the GPU that has x: queues the work on the codec stream and returns.
+  // Requires: packs_on_device(), and the answer was the same for all messages of the step.
+  DeviceMessage pack_on_device(ConstDeviceTensor x, const MessageSpec& message = {});
+  // False for a Delta memory, learned maps and while fidelity is measured: copy x to the host then.
+  bool packs_on_device(const TensorSpec& tensor, const MessageSpec& message = {}) const;
   void commit();
   void abandon();
 
@@ -72,12 +80,17 @@ class Sender {
   void load(const std::string& path);
 
   // The residual itself, element by element; see link/feedback.hpp. Requires, to set: no open step.
-  std::span<const float> residual() const { return feedback_.residual(); }
+  // Waits for the GPU if it has it, and takes it from there.
+  std::span<const float> residual() const {
+    bring_home();
+    return feedback_.residual();
+  }
   void set_residual(const std::vector<std::int64_t>& shape, std::span<const float> values);
   DeltaStore* references() { return store_.get(); }  // null unless Delta and a sample was packed
 
  private:
   void require_closed() const;
+  void bring_home() const;
   std::size_t encode_remembering(ConstHostTensor x, CodecInput input, std::span<std::byte> room);
   Bytes pack_samples(ConstHostTensor x, const MessageSpec& message);
   std::size_t max_bytes(const TensorSpec& sample, const MessageSpec& message) const;
@@ -91,7 +104,9 @@ class Sender {
 
   LinkSpec spec_;
   std::uint64_t step_ = 0;
-  Feedback feedback_;
+  // The values are in one of them: the GPU's, if it exists. Where is no matter to anybody else.
+  mutable Feedback feedback_;
+  mutable std::unique_ptr<DeviceFeedback> device_feedback_;
   std::unique_ptr<DeltaStore> store_;
   Fidelity* fidelity_ = nullptr;  // adds up how much receivers get
 };
@@ -121,6 +136,10 @@ class Receiver {
   // tensor; with Delta and Use::train the samples concerned are refused instead, unless there are
   // more frames than samples: then abandon the step.
   Unpacked unpack(ByteView bytes, HostTensor out, const MessageSpec& message = {});
+  // The same by the GPU whose memory `out` is: checks here, queues the rest on the codec stream and
+  // returns. Requires: unpacks_on_device().
+  void unpack_on_device(ByteView bytes, DeviceTensor out, const MessageSpec& message = {});
+  bool unpacks_on_device(const TensorSpec& tensor, const MessageSpec& message = {}) const;
   void commit();
   void abandon();
 
@@ -142,6 +161,7 @@ class Receiver {
   std::uint64_t step_ = 0;
   std::set<std::uint64_t> refused_;  // keys, in this step
   std::unique_ptr<DeltaStore> store_;
+  Uploads uploads_;
 };
 
 }  // namespace laconic

@@ -56,16 +56,20 @@ void Sender::begin(std::uint64_t step) {
   abandon();
   step_ = step;
   const auto* feedback = std::get_if<ErrorFeedback>(&spec_.memory);
-  if (feedback != nullptr && feedback->reset == Reset::step) feedback_.drop_residual();
+  if (feedback == nullptr || feedback->reset != Reset::step) return;
+  feedback_.drop_residual();
+  if (device_feedback_) device_feedback_->drop_residual();
 }
 
 void Sender::commit() {
   feedback_.commit();
+  if (device_feedback_) device_feedback_->commit();
   if (store_) store_->commit();
 }
 
 void Sender::abandon() {
   feedback_.abandon();
+  if (device_feedback_) device_feedback_->abandon();
   // Without a step under way there is nothing to end, and what was prefetched for the next stays.
   if (store_ && store_->has_staged()) store_->abandon();
 }
@@ -84,17 +88,22 @@ void Sender::set_codec(const CodecSpec& codec) {
   LinkSpec changed = spec_;
   changed.codec = codec;
   require_valid(changed);
-  if (codec.index() != spec_.codec.index()) feedback_.drop_basis();
+  if (codec.index() != spec_.codec.index()) {
+    feedback_.drop_basis();
+    if (device_feedback_) device_feedback_->drop_basis();
+  }
   spec_ = std::move(changed);
 }
 
 void Sender::set_residual(const std::vector<std::int64_t>& shape, std::span<const float> values) {
   require_closed();
+  bring_home();  // a warm start stays
   feedback_.set_residual(shape, values);
 }
 
 void Sender::require_closed() const {
-  LACONIC_ASSERT(!feedback_.has_open() && (!store_ || !store_->has_staged()),
+  LACONIC_ASSERT(!feedback_.has_open() && !(device_feedback_ && device_feedback_->has_open()) &&
+                     (!store_ || !store_->has_staged()),
                  fmt::format("{}: step {} is open", spec_.name, step_));
 }
 
@@ -120,6 +129,7 @@ std::size_t Sender::encode_remembering(ConstHostTensor x, CodecInput input,
   if (with_residual) require_float(spec_.name, x.spec.dtype);
   std::size_t bytes = 0;
   if (with_residual || std::holds_alternative<LowRank>(spec_.codec)) {
+    bring_home();
     const Feedback::Attempt attempt = feedback_.attempt(x.spec.shape, with_residual);
     input.basis = attempt.basis;
     bytes = with_residual
@@ -254,6 +264,7 @@ void Sender::measure_update(ConstHostTensor x, const float* after) const {
 
 void Sender::save(const std::string& path) {
   require_closed();
+  bring_home();
   feedback_.save(path);
   save_references(store_.get(), spec_, path);
 }
@@ -263,6 +274,7 @@ void Sender::load(const std::string& path) {
   feedback.load(path);
   store_ = load_references(spec_, "sender", path);
   feedback_ = std::move(feedback);
+  device_feedback_ = nullptr;
 }
 
 }  // namespace laconic

@@ -40,7 +40,8 @@ int members_of_shared(const RunConfig& config) {
 
 void check_shared(const RunConfig& config, Problems& problems) {
   const EmbeddingTiedSection& tied = config.embedding_tied;
-  Problems found = check(shared_policy_of(config), config.run.dtype, members_of_shared(config));
+  Problems found =
+      check(shared_policy_of(config), config.run.master_type(), members_of_shared(config));
   append(problems, under("embedding.tied", std::move(found)));
   if (config.dp_gradient.method == GradientMethod::compressed_adam && !tied.fused)
     problems.push_back({"embedding.tied.fused",
@@ -129,7 +130,7 @@ GradientPolicy shared_policy_of(const RunConfig& config) {
 Problems check_parallel(const RunConfig& config) {
   Problems problems;
   if (config.mesh.dp > 1 || config.mesh.pp > 1)
-    append(problems, under("dp.gradient", check(policy_of(config), config.run.dtype,
+    append(problems, under("dp.gradient", check(policy_of(config), config.run.master_type(),
                                                 static_cast<int>(config.mesh.dp))));
   if (config.mesh.pp == 1) return problems;
   if (config.dp_gradient.algorithm == AllReduceKind::native)
@@ -212,7 +213,7 @@ Problems check(Traffic traffic, const CodecOverride& codec_override, const RunCo
   if (const auto* link = std::get_if<LinkSpec>(&policy->how))
     return under(section, check_link(*link, *codec_override.codec));
   return under(section, check(codec_override, std::get<GradientPolicy>(policy->how),
-                              config.run.dtype, policy->members));
+                              config.run.master_type(), policy->members));
 }
 
 }  // namespace laconic

@@ -9,6 +9,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
 #include "laconic/codec/codec.hpp"
+#include "laconic/codec/device_codec.hpp"
 #include "laconic/reduce/method.hpp"
 
 namespace laconic {
@@ -129,6 +130,11 @@ Problems check(const CodecOverride& codec_override, const GradientPolicy& policy
   return problems;
 }
 
+bool sums_on_device(const GradientPolicy& policy, Dtype dtype, int members) {
+  return has_device_codecs() && members > 1 && dtype == Dtype::f32 &&
+         policy.method == ReduceMethod::codec && !is_native(policy) && !passes_sums_on(policy);
+}
+
 std::uint64_t elements_of(const BlockLayout& block) {
   std::uint64_t elements = 0;
   for (const NamedTensor& tensor : block.tensors) elements += elements_of(tensor.tensor);
@@ -137,10 +143,18 @@ std::uint64_t elements_of(const BlockLayout& block) {
 
 std::unique_ptr<GradientSum> make_gradient_sum(ProgressThread& progress_thread, const Group& group,
                                                const GradientPolicy& policy, Traffic traffic,
-                                               const std::vector<BlockLayout>& blocks,
-                                               Dtype dtype) {
+                                               const std::vector<BlockLayout>& blocks, Dtype dtype,
+                                               bool is_on_device) {
   refuse(check(policy, dtype, static_cast<int>(group.size())));
-  const SumRequest request{progress_thread, group, policy, traffic, blocks, dtype};
+  LACONIC_ASSERT(!is_on_device || sums_on_device(policy, dtype, static_cast<int>(group.size())),
+                 "this sum wants host memory");
+  const SumRequest request{.progress_thread = progress_thread,
+                           .group = group,
+                           .policy = policy,
+                           .traffic = traffic,
+                           .blocks = blocks,
+                           .dtype = dtype,
+                           .is_on_device = is_on_device};
   if (group.size() == 1) return make_lone_sum(request.policy, request.blocks, request.dtype);
   if (policy.method == ReduceMethod::power_sgd)
     return make_steered_sum(request, make_power_sgd_sum(request));
@@ -220,8 +234,10 @@ CollectiveSpec collective_of(const Group& group, const GradientPolicy& policy, T
 
 CollectiveSpec collective_of(const SumRequest& request, std::uint32_t unit,
                              std::uint64_t elements) {
-  return collective_of(request.group, request.policy, request.traffic, unit, elements,
-                       request.dtype);
+  CollectiveSpec spec =
+      collective_of(request.group, request.policy, request.traffic, unit, elements, request.dtype);
+  spec.is_on_device = request.is_on_device;
+  return spec;
 }
 
 }  // namespace laconic

@@ -116,7 +116,13 @@ class GradientSum {
 // step after load(), which adds what was outstanding. Throws ConfigError with every reason.
 std::unique_ptr<GradientSum> make_gradient_sum(ProgressThread& progress_thread, const Group& group,
                                                const GradientPolicy& policy, Traffic traffic,
-                                               const std::vector<BlockLayout>& blocks, Dtype dtype);
+                                               const std::vector<BlockLayout>& blocks, Dtype dtype,
+                                               bool is_on_device = false);
+// Whether buffers of such sums may be in the memory of a GPU, which then encodes, decodes and adds;
+// the caller orders what makes and uses them with the codec stream (codec/device_memory.hpp),
+// before post() and after wait(). False for power_sgd, for native sums, for codecs whose payloads
+// are added and in builds without CUDA.
+bool sums_on_device(const GradientPolicy& policy, Dtype dtype, int members);
 
 // For one rank, without a network: adds to its first step what a larger group left outstanding.
 std::unique_ptr<GradientSum> make_lone_sum(const GradientPolicy& policy,

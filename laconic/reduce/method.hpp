@@ -27,6 +27,7 @@ struct SumRequest {
   std::vector<BlockLayout> blocks;
   Dtype dtype = Dtype::f32;
   std::uint32_t first_unit = 0;  // of tags
+  bool is_on_device = false;     // see make_gradient_sum()
 };
 
 std::unique_ptr<GradientSum> make_codec_sum(const SumRequest& request);
@@ -89,8 +90,9 @@ std::vector<ResidualSlice> residual_places(const GradientPolicy& policy,
 std::vector<ResidualSlice> owed_places(const GradientPolicy& policy,
                                        const std::vector<BlockLayout>& blocks, int members,
                                        int member);
-// buffer[i] += values[i]
+// buffer[i] += values[i]; the second for a buffer of f32 in the memory of a GPU.
 void add_floats(const std::vector<float>& values, Dtype dtype, std::byte* buffer);
+void add_floats_on_device(const std::vector<float>& values, std::byte* buffer);
 
 // All that member number `member` of so many can have in its state.
 using StateSizes = std::map<std::string, std::uint64_t>;

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "laconic/base/error.hpp"
 #include "laconic/codec/codec.hpp"
+#include "laconic/codec/device_memory.hpp"
 #include "laconic/reduce/method.hpp"
 
 namespace laconic {
@@ -104,6 +107,17 @@ void add_as(const std::vector<float>& values, std::byte* buffer) {
 void add_floats(const std::vector<float>& values, Dtype dtype, std::byte* buffer) {
   if (dtype == Dtype::f64) return add_as<double>(values, buffer);
   add_as<float>(values, buffer);
+}
+
+// Once after an override: waiting for the copy is no matter.
+void add_floats_on_device(const std::vector<float>& values, std::byte* buffer) {
+  const PinnedBuffer pinned(values.size() * sizeof(float));
+  std::memcpy(pinned.data(), values.data(), pinned.size());
+  const DeviceBuffer device(pinned.size());
+  copy_to_device(pinned.data(), pinned.size(), device.data());
+  kernel::device_widen(Dtype::f32, device.data(), values.size(),
+                       {.kind = Delivery::add, .out = buffer}, codec_stream());
+  DeviceEvent().wait();
 }
 
 StateSizes state_sizes(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,

@@ -81,8 +81,13 @@ class SteeredSum final : public GradientSum {
   void add_owed(std::size_t block, std::byte* buffer) const {
     const ScopedDenormals flush(true);  // as sums do
     for (const ResidualSlice& place : places_)
-      if (const auto owed = owed_.find(place.name); place.block == block && owed != owed_.end())
-        add_floats(owed->second, request_.dtype, buffer + place.offset * bytes_of(request_.dtype));
+      if (const auto owed = owed_.find(place.name); place.block == block && owed != owed_.end()) {
+        std::byte* at = buffer + place.offset * bytes_of(request_.dtype);
+        if (request_.is_on_device)
+          add_floats_on_device(owed->second, at);
+        else
+          add_floats(owed->second, request_.dtype, at);
+      }
   }
 
   NamedFloats without_residuals(NamedFloats state) const {

@@ -1,0 +1,238 @@
+// Codecs on a GPU: how long each pass over a tensor takes, and which share of the copy rate of the
+// same run the bytes reach that it must move. Prints one line for each.
+//
+//     codec_gpu_bench [elements]
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/randn.h>
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "laconic/codec/device_codec.hpp"
+
+namespace laconic {
+namespace {
+
+constexpr int kWarmUp = 3, kRounds = 5, kEach = 8;
+
+void require(cudaError_t error, const char* what) {
+  if (error != cudaSuccess)
+    throw std::runtime_error(fmt::format("{}: {}", what, cudaGetErrorString(error)));
+}
+
+// The median over rounds, in seconds.
+double seconds_of(const std::function<void()>& act) {
+  cudaEvent_t begin, end;
+  require(cudaEventCreate(&begin), "event");
+  require(cudaEventCreate(&end), "event");
+  for (int i = 0; i < kWarmUp; ++i) act();
+  std::vector<double> rounds;
+  for (int round = 0; round < kRounds; ++round) {
+    require(cudaEventRecord(begin), "event");
+    for (int i = 0; i < kEach; ++i) act();
+    require(cudaEventRecord(end), "event");
+    require(cudaEventSynchronize(end), "kernels");
+    float milliseconds = 0;
+    require(cudaEventElapsedTime(&milliseconds, begin, end), "event");
+    rounds.push_back(milliseconds / 1e3 / kEach);
+  }
+  std::ranges::nth_element(rounds, rounds.begin() + kRounds / 2);
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  return rounds[kRounds / 2];
+}
+
+class Bench {
+ public:
+  explicit Bench(std::int64_t elements)
+      : elements_(elements),
+        x_(at::randn({elements}, on_device(at::kFloat))),
+        before_(at::randn({elements}, on_device(at::kFloat))),
+        after_(at::empty({elements}, on_device(at::kFloat))),
+        out_(at::empty({elements}, on_device(at::kFloat))),
+        half_(x_.to(at::kBFloat16)),
+        flag_(at::empty({16}, on_device(at::kInt))) {
+    flag_.zero_();
+    const double seconds = seconds_of([&] {
+      require(
+          cudaMemcpyAsync(out_.data_ptr(), x_.data_ptr(), 4 * elements, cudaMemcpyDeviceToDevice),
+          "copy");
+    });
+    copy_seconds_ = seconds;
+    copy_rate_ = 8.0 * static_cast<double>(elements) / seconds;
+    fmt::print("copy: {} elements of f32 in {:.1f} us, {:.0f} GB/s read and written\n", elements,
+               seconds * 1e6, copy_rate_ / 1e9);
+    fmt::print("{:<52} {:<11} {:>9} {:>8} {:>7} {:>7}\n", "codec", "pass", "us", "GB/s", "share",
+               "copies");
+  }
+
+  static at::TensorOptions on_device(at::ScalarType type) {
+    return at::TensorOptions(type).device(at::kCUDA);
+  }
+
+  void run(const char* text, std::vector<std::int64_t> shape = {}, Dtype dtype = Dtype::f32) {
+    const CodecSpec codec = parse_codec(text);
+    if (shape.empty()) shape = {elements_};
+    const TensorSpec spec{dtype, shape};
+    const double count = static_cast<double>(elements_of(spec));
+    const double in = count * static_cast<double>(bytes_of(dtype));
+    const auto staged_size = staged_bytes(codec, spec);
+    const double payload = static_cast<double>(staged_size);
+    at::Tensor staged =
+        at::empty({static_cast<std::int64_t>(staged_size) + 16}, on_device(at::kByte));
+    at::Tensor scratch = at::empty(
+        {static_cast<std::int64_t>(device_scratch_bytes(codec, spec)) + 16}, on_device(at::kByte));
+    at::Tensor map = at::randn({64 * 8192}, on_device(at::kFloat));
+    auto* to = reinterpret_cast<std::byte*>(staged.data_ptr());
+    auto* room = reinterpret_cast<std::byte*>(scratch.data_ptr());
+    const DeviceInput input{.seed = 7, .maps = {map.data_ptr<float>(), map.data_ptr<float>()}};
+    DeviceSource source{dtype, dtype == Dtype::f32 ? x_.data_ptr() : half_.data_ptr()};
+    const std::string name =
+        dtype == Dtype::f32 ? text : fmt::format("{} of {}", text, name_of(dtype));
+    tell(name, "encode", in + payload,
+         [&] { device_encode(codec, spec, source, input, to, room, nullptr); });
+    source.before = before_.data_ptr<float>();
+    source.after = after_.data_ptr<float>();
+    source.is_unsound = reinterpret_cast<std::uint32_t*>(flag_.data_ptr<int>());
+    for (const auto memory : {kernel::Memory::feedback, kernel::Memory::difference}) {
+      source.memory = memory;
+      tell(name, memory == kernel::Memory::feedback ? "feedback" : "difference",
+           in + payload + 8 * count,
+           [&] { device_encode(codec, spec, source, input, to, room, nullptr); });
+    }
+    DeviceSink sink{.dtype = dtype, .out = out_.data_ptr()};
+    const auto decode = [&] { device_decode(codec, spec, to, input, sink, room, nullptr); };
+    tell(name, "decode", payload + in, decode);
+    sink.kind = Delivery::add;
+    tell(name, "add", payload + 2 * in, decode);
+    sink = {Delivery::difference, dtype, nullptr, before_.data_ptr<float>(),
+            after_.data_ptr<float>()};
+    tell(name, "update", payload + 8 * count, decode);
+  }
+
+  // The products of low_rank, against libtorch's.
+  void products(std::int64_t n, std::int64_t m, std::int64_t r) {
+    const at::Tensor a = at::randn({n, m}, on_device(at::kFloat));
+    const at::Tensor q = at::randn({m, r}, on_device(at::kFloat));
+    const at::Tensor p = at::randn({n, r}, on_device(at::kFloat));
+    at::Tensor y = at::empty({n, r}, on_device(at::kFloat)),
+               z = at::empty({m, r}, on_device(at::kFloat));
+    at::Tensor all = at::empty({n, m}, on_device(at::kFloat));
+    const auto rows = static_cast<std::uint64_t>(n), columns = static_cast<std::uint64_t>(m),
+               rank = static_cast<std::uint64_t>(r);
+    at::Tensor scratch =
+        at::empty({static_cast<std::int64_t>(
+                      std::max(kernel::product_scratch_bytes(rows, columns, rank),
+                               kernel::subspace_scratch_bytes(std::max(rows, columns), rank)))},
+                  on_device(at::kByte));
+    auto* room = reinterpret_cast<std::byte*>(scratch.data_ptr());
+    const auto pair = [&](const char* what, const std::function<void()>& ours,
+                          const std::function<void()>& theirs) {
+      const double mine = seconds_of(ours), blas = seconds_of(theirs);
+      fmt::print("{:<52} {:<11} {:>9.1f} us, libtorch {:.1f} us: {:.2f} of its rate\n",
+                 fmt::format("{} x {}, r = {}", n, m, r), what, mine * 1e6, blas * 1e6,
+                 blas / mine);
+    };
+    pair(
+        "a q",
+        [&] {
+          kernel::device_multiply(a.data_ptr<float>(), rows, columns, q.data_ptr<float>(), rank,
+                                  y.data_ptr<float>(), room, nullptr);
+        },
+        [&] { at::mm_out(y, a, q); });
+    const at::Tensor at_ = a.t();
+    pair(
+        "a^T p",
+        [&] {
+          kernel::device_multiply_transposed(a.data_ptr<float>(), rows, columns,
+                                             p.data_ptr<float>(), rank, z.data_ptr<float>(), room,
+                                             nullptr);
+        },
+        [&] { at::mm_out(z, at_, p); });
+    const at::Tensor qt = q.t();
+    pair(
+        "p q^T",
+        [&] {
+          kernel::device_multiply_factors(p.data_ptr<float>(), rows, q.data_ptr<float>(), columns,
+                                          rank, {.out = all.data_ptr()}, nullptr);
+        },
+        [&] { at::mm_out(all, p, qt); });
+    const double seconds = seconds_of(
+        [&] { kernel::device_orthonormalise(y.data_ptr<float>(), rows, rank, room, nullptr); });
+    fmt::print("{:<52} {:<11} {:>9.1f} us\n", fmt::format("{} x {}", n, r), "orthonormal",
+               seconds * 1e6);
+  }
+
+  // Between device and pinned host memory.
+  void crossings() {
+    const at::Tensor host =
+        at::empty({elements_}, at::TensorOptions(at::kFloat).pinned_memory(true));
+    for (const bool is_down : {true, false}) {
+      const double seconds = seconds_of([&] {
+        require(cudaMemcpyAsync(is_down ? host.data_ptr() : out_.data_ptr(),
+                                is_down ? x_.data_ptr() : host.data_ptr(), 4 * elements_,
+                                is_down ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice),
+                "copy");
+      });
+      fmt::print("{}: {:.1f} GB/s\n", is_down ? "device to pinned host" : "pinned host to device",
+                 4.0 * static_cast<double>(elements_) / seconds / 1e9);
+    }
+  }
+
+ private:
+  void tell(const std::string& codec, const char* pass, double bytes,
+            const std::function<void()>& act) {
+    const double seconds = seconds_of(act);
+    fmt::print("{:<52} {:<11} {:>9.1f} {:>8.0f} {:>6.0f}% {:>7.2f}\n", codec, pass, seconds * 1e6,
+               bytes / seconds / 1e9, 100 * bytes / seconds / copy_rate_, seconds / copy_seconds_);
+  }
+
+  std::int64_t elements_;
+  at::Tensor x_, before_, after_, out_, half_, flag_;
+  double copy_seconds_ = 0, copy_rate_ = 0;
+};
+
+void run_all(std::int64_t elements) {
+  cudaDeviceProp device{};
+  require(cudaGetDeviceProperties(&device, 0), "a GPU");
+  fmt::print("{}, {} processors\n", device.name, device.multiProcessorCount);
+  Bench bench(elements);
+  bench.crossings();
+  const std::int64_t rows = elements / 768 / 8 * 8;
+  for (const char* text :
+       {"raw", "half", "half:kind=f16", "quantise:bits=4", "quantise:bits=8", "quantise:bits=2",
+        "quantise:bits=3", "quantise:bits=4,block=64", "quantise:bits=4,block=1024",
+        "quantise:bits=4,block=4096", "quantise:bits=4,grid=ends,rounding=stochastic", "sign",
+        "sign:block=4096", "quantise:bits=4,block=256,rotate=true",
+        "quantise:bits=4,block=4096,rotate=true", "top_k:keep=0.01",
+        "top_k:keep=0.01+quantise:bits=4", "random_k:keep=0.01", "random_k:keep=0.1"})
+    bench.run(text);
+  bench.run("quantise:bits=4", {}, Dtype::bf16);
+  bench.run("half:kind=f16", {}, Dtype::bf16);
+  for (const char* text :
+       {"quantise:bits=4,group=row", "quantise:bits=4,group=channel", "auto_encoder:code=50"})
+    bench.run(text, {rows, 768});
+  bench.run("low_rank:rank=16", {4096, elements / 4096});
+  bench.products(4096, 6144, 16);
+  bench.products(768, 3072, 16);
+  bench.products(50257, 768, 16);
+}
+
+}  // namespace
+}  // namespace laconic
+
+int main(int count, char** words) {
+  try {
+    laconic::run_all(count > 1 ? std::stoll(words[1]) : std::int64_t{4096} * 6144);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,209 @@
+// codec/kernel/access.cuh — numbers of any float type in device memory, four at a time.
+#pragma once
+
+#include "laconic/codec/kernel/exact.hpp"
+#include "laconic/codec/kernel/launch.cuh"
+
+namespace laconic::kernel {
+
+inline constexpr unsigned kAllLanes = ~0u;
+
+struct Four {
+  float at[4];
+};
+
+__device__ __forceinline__ std::uint64_t thread_number() {
+  return std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+}
+__device__ __forceinline__ std::uint64_t thread_total() {
+  return std::uint64_t{gridDim.x} * blockDim.x;
+}
+
+__device__ __forceinline__ float load_one(Dtype dtype, const void* x, std::uint64_t i) {
+  switch (dtype) {
+    case Dtype::f32: return static_cast<const float*>(x)[i];
+    case Dtype::bf16: return exact::f32_of_bf16(static_cast<const std::uint16_t*>(x)[i]);
+    case Dtype::f16: return exact::f32_of_f16(static_cast<const std::uint16_t*>(x)[i]);
+    default: return exact::f32_of_f64(static_cast<const double*>(x)[i]);
+  }
+}
+
+// As codec/convert.hpp narrows: NaN becomes the canonical one.
+__device__ __forceinline__ void store_narrow(Dtype dtype, void* out, std::uint64_t i, float value) {
+  switch (dtype) {
+    case Dtype::f32: static_cast<float*>(out)[i] = exact::canonical(value); return;
+    case Dtype::bf16: static_cast<std::uint16_t*>(out)[i] = exact::bf16_of(value); return;
+    case Dtype::f16: static_cast<std::uint16_t*>(out)[i] = exact::f16_of(value); return;
+    default: static_cast<double*>(out)[i] = exact::f64_of(value);
+  }
+}
+
+// What a reader of `dtype` gets of a value.
+__device__ __forceinline__ float rounded_to(Dtype dtype, float value) {
+  switch (dtype) {
+    case Dtype::f32: return exact::canonical(value);
+    case Dtype::bf16: return exact::f32_of_bf16(exact::bf16_of(value));
+    case Dtype::f16: return exact::f32_of_f16(exact::f16_of(value));
+    default: return exact::f32_of_f64(exact::f64_of(value));
+  }
+}
+
+// Elements i ... i + 3, of which `count` exist; the others are zero. Requires, for is_aligned: x is
+// aligned to four elements, and so is i.
+__device__ __forceinline__ Four load_four(Dtype dtype, const void* x, std::uint64_t i,
+                                          std::uint64_t count, bool is_aligned) {
+  Four four = {{0, 0, 0, 0}};
+  if (is_aligned && count >= 4) {
+    if (dtype == Dtype::f32) {
+      const float4 v = *reinterpret_cast<const float4*>(static_cast<const float*>(x) + i);
+      return {{v.x, v.y, v.z, v.w}};
+    }
+    if (dtype == Dtype::bf16) {
+      const uint2 v = *reinterpret_cast<const uint2*>(static_cast<const std::uint16_t*>(x) + i);
+      return {{exact::canonical(exact::float_of(v.x << 16)),
+               exact::canonical(exact::float_of(v.x & 0xFFFF0000u)),
+               exact::canonical(exact::float_of(v.y << 16)),
+               exact::canonical(exact::float_of(v.y & 0xFFFF0000u))}};
+    }
+    if (dtype == Dtype::f16) {
+      const uint2 v = *reinterpret_cast<const uint2*>(static_cast<const std::uint16_t*>(x) + i);
+      return {{exact::f32_of_f16(static_cast<std::uint16_t>(v.x)),
+               exact::f32_of_f16(static_cast<std::uint16_t>(v.x >> 16)),
+               exact::f32_of_f16(static_cast<std::uint16_t>(v.y)),
+               exact::f32_of_f16(static_cast<std::uint16_t>(v.y >> 16))}};
+    }
+  }
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (int j = 0; j < 4; ++j)
+    if (static_cast<std::uint64_t>(j) < count) four.at[j] = load_one(dtype, x, i + j);
+  return four;
+}
+
+__device__ __forceinline__ void store_floats(float* out, std::uint64_t i, const Four& four,
+                                             std::uint64_t count, bool is_aligned) {
+  if (is_aligned && count >= 4) {
+    *reinterpret_cast<float4*>(out + i) = float4{four.at[0], four.at[1], four.at[2], four.at[3]};
+    return;
+  }
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (int j = 0; j < 4; ++j)
+    if (static_cast<std::uint64_t>(j) < count) out[i + j] = four.at[j];
+}
+
+__device__ __forceinline__ void store_narrow_four(Dtype dtype, void* out, std::uint64_t i,
+                                                  const Four& four, std::uint64_t count,
+                                                  bool is_aligned) {
+  if (is_aligned && count >= 4 && (dtype == Dtype::bf16 || dtype == Dtype::f16)) {
+    std::uint32_t h[4];
+    for (int j = 0; j < 4; ++j)
+      h[j] = dtype == Dtype::bf16 ? exact::bf16_of(four.at[j]) : exact::f16_of(four.at[j]);
+    *reinterpret_cast<uint2*>(static_cast<std::uint16_t*>(out) + i) =
+        uint2{h[0] | h[1] << 16, h[2] | h[3] << 16};
+    return;
+  }
+  if (dtype == Dtype::f32) {
+    Four settled;
+    for (int j = 0; j < 4; ++j) settled.at[j] = exact::canonical(four.at[j]);
+    return store_floats(static_cast<float*>(out), i, settled, count, is_aligned);
+  }
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (int j = 0; j < 4; ++j)
+    if (static_cast<std::uint64_t>(j) < count) store_narrow(dtype, out, i + j, four.at[j]);
+}
+
+// --- sources with a memory
+
+__device__ __forceinline__ float combined(Memory memory, float x, float before) {
+  if (memory == Memory::feedback) return x + before;
+  if (memory == Memory::difference) return x - before;
+  return x;
+}
+
+__device__ __forceinline__ float remembered(Memory memory, float sent, float received,
+                                            float before) {
+  return exact::canonical(memory == Memory::feedback ? sent - received : before + received);
+}
+
+// --- sinks
+
+struct SinkView {
+  DeviceSink sink;
+  bool is_aligned;
+};
+
+// Decoded elements i ... i + 3, of which `count` exist.
+__device__ __forceinline__ void deliver_four(const SinkView& view, std::uint64_t i, Four four,
+                                             std::uint64_t count) {
+  const DeviceSink& sink = view.sink;
+  if (sink.kind == Delivery::store) {
+    if (sink.dtype == Dtype::f32)
+      return store_floats(static_cast<float*>(sink.out), i, four, count, view.is_aligned);
+    return store_narrow_four(sink.dtype, sink.out, i, four, count, view.is_aligned);
+  }
+  if (sink.kind == Delivery::add) {
+    if (sink.dtype == Dtype::f64) {  // added as doubles
+      for (int j = 0; j < 4; ++j)
+        if (static_cast<std::uint64_t>(j) < count) {
+          double& at = static_cast<double*>(sink.out)[i + j];
+          const double sum = at + exact::f64_of(four.at[j]);
+          at = sum == sum ? sum : std::bit_cast<double>(std::uint64_t{0x7FF8} << 48);
+        }
+      return;
+    }
+    const Four sum = load_four(sink.dtype, sink.out, i, count, view.is_aligned);
+    for (int j = 0; j < 4; ++j) {
+      const float value =
+          sink.dtype == Dtype::f32 ? four.at[j] : rounded_to(sink.dtype, four.at[j]);
+      four.at[j] = exact::canonical(sum.at[j] + value);
+    }
+    return store_narrow_four(sink.dtype, sink.out, i, four, count, view.is_aligned);
+  }
+  const Four before = load_four(Dtype::f32, sink.before, i, count, view.is_aligned);
+  for (int j = 0; j < 4; ++j) four.at[j] = exact::canonical(before.at[j] + four.at[j]);
+  store_floats(sink.after, i, four, count, view.is_aligned);
+  if (sink.out == nullptr || sink.out == sink.after) return;
+  store_narrow_four(sink.dtype, sink.out, i, four, count, view.is_aligned);
+}
+
+// The same where the kind is known, and whether the numbers are f32.
+template <Delivery kKind, bool kFloats>
+__device__ __forceinline__ void deliver_four_to(const SinkView& view, std::uint64_t i,
+                                                const Four& four, std::uint64_t count) {
+  SinkView known = view;
+  known.sink.kind = kKind;
+  if (kFloats) known.sink.dtype = Dtype::f32;
+  deliver_four(known, i, four, count);
+}
+
+__device__ __forceinline__ void deliver_one(const SinkView& view, std::uint64_t i, float value) {
+  deliver_four(view, i, {{value, 0, 0, 0}}, 1);
+}
+
+// --- on the host: what may be read four elements at a time
+
+inline bool is_aligned_to(const void* p, std::size_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
+}
+inline std::size_t four_bytes(Dtype dtype) {
+  return dtype == Dtype::f32 ? 16 : dtype == Dtype::f64 ? 8 : 8;
+}
+inline bool is_aligned(const DeviceSource& source) {
+  return is_aligned_to(source.x, four_bytes(source.dtype)) && is_aligned_to(source.before, 16) &&
+         is_aligned_to(source.after, 16);
+}
+inline SinkView view_of(const DeviceSink& sink) {
+  return {sink, is_aligned_to(sink.out, four_bytes(sink.dtype)) && is_aligned_to(sink.before, 16) &&
+                    is_aligned_to(sink.after, 16)};
+}
+
+constexpr std::uint64_t parts_of(std::uint64_t count, std::uint64_t size) {
+  return count / size + (count % size != 0 ? 1 : 0);
+}
+
+}  // namespace laconic::kernel

@@ -1,0 +1,200 @@
+#include "laconic/codec/device_memory.hpp"
+
+#include <cuda_runtime.h>
+
+#include <bit>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace laconic {
+
+namespace {
+
+void require(cudaError_t error, const char* what) {
+  if (error != cudaSuccess)
+    throw std::runtime_error(std::string("CUDA refused ") + what + ": " +
+                             cudaGetErrorString(error));
+}
+
+cudaStream_t as_cuda(Stream stream) {
+  return static_cast<cudaStream_t>(stream);
+}
+
+struct CodecStream {
+  cudaStream_t stream = nullptr;
+  int device = 0;  // the one that was current when the stream was first wanted
+};
+
+// Never destroyed: the driver may be gone before static objects are.
+CodecStream make_stream() {
+  int least = 0, most = 0, device = 0;
+  cudaStream_t stream = nullptr;
+  require(cudaDeviceGetStreamPriorityRange(&least, &most), "a stream");
+  require(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, most), "a stream");
+  // Freed memory stays with the process: asking the driver each time takes too long.
+  cudaMemPool_t pool = nullptr;
+  require(cudaGetDevice(&device), "to name its device");
+  require(cudaDeviceGetDefaultMemPool(&pool, device), "a memory pool");
+  std::uint64_t keep = ~std::uint64_t{0};
+  require(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep), "a memory pool");
+  return {stream, device};
+}
+
+struct EventPool {
+  std::mutex mutex;
+  std::vector<cudaEvent_t> free;
+};
+
+EventPool& event_pool() {
+  static auto* pool = new EventPool;
+  return *pool;
+}
+
+std::shared_ptr<void> take_event() {
+  EventPool& pool = event_pool();
+  cudaEvent_t event = nullptr;
+  {
+    const std::lock_guard lock(pool.mutex);
+    if (!pool.free.empty()) {
+      event = pool.free.back();
+      pool.free.pop_back();
+    }
+  }
+  if (event == nullptr)
+    require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+            "an event");
+  return {event, [](void* e) {
+            EventPool& all = event_pool();
+            const std::lock_guard lock(all.mutex);
+            all.free.push_back(static_cast<cudaEvent_t>(e));
+          }};
+}
+
+// Work of another thread may be recorded as a CUDA graph; asking must not end that.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+struct PinnedPool {
+  std::mutex mutex;
+  std::multimap<std::uint64_t, std::byte*> free;  // by room
+};
+
+PinnedPool& pinned_pool() {
+  static auto* pool = new PinnedPool;
+  return *pool;
+}
+
+void wait_for(cudaStream_t waiter, cudaStream_t other) {
+  const std::shared_ptr<void> event = take_event();
+  require(cudaEventRecord(static_cast<cudaEvent_t>(event.get()), other), "an event");
+  require(cudaStreamWaitEvent(waiter, static_cast<cudaEvent_t>(event.get())), "to wait");
+}
+
+// A stream that is recorded as a graph would draw the codecs into it, and repeat this message for
+// ever.
+void require_not_recorded(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  require(cudaStreamIsCapturing(stream, &status), "to describe a stream");
+  if (status != cudaStreamCaptureStatusNone)
+    throw std::runtime_error("a message cannot be packed while a CUDA graph is recorded");
+}
+
+}  // namespace
+
+// Other threads begin with the first device, whichever the process has.
+Stream codec_stream() {
+  static const CodecStream codec = make_stream();
+  thread_local const cudaError_t error = cudaSetDevice(codec.device);
+  require(error, "its device to a thread");
+  return codec.stream;
+}
+
+void enter_codec_stream(Stream other) {
+  require_not_recorded(as_cuda(other));
+  wait_for(as_cuda(codec_stream()), as_cuda(other));
+}
+
+void leave_codec_stream(Stream other) {
+  wait_for(as_cuda(other), as_cuda(codec_stream()));
+}
+
+DeviceBuffer::DeviceBuffer(std::uint64_t bytes) : size_(bytes) {
+  if (bytes == 0) return;
+  const RelaxedCapture relaxed;
+  void* memory = nullptr;
+  const cudaError_t error = cudaMallocAsync(&memory, bytes, as_cuda(codec_stream()));
+  if (error != cudaSuccess)
+    throw std::runtime_error("no " + std::to_string(bytes) +
+                             " bytes of GPU memory for messages: " + cudaGetErrorString(error));
+  data_ = static_cast<std::byte*>(memory);
+}
+
+void DeviceBuffer::release() {
+  const RelaxedCapture relaxed;
+  if (data_ != nullptr) cudaFreeAsync(data_, as_cuda(codec_stream()));
+  data_ = nullptr;
+  size_ = 0;
+}
+
+PinnedBuffer::PinnedBuffer(std::uint64_t bytes) : size_(bytes), room_(std::bit_ceil(bytes | 4095)) {
+  PinnedPool& pool = pinned_pool();
+  {
+    const std::lock_guard lock(pool.mutex);
+    if (const auto found = pool.free.find(room_); found != pool.free.end()) {
+      data_ = found->second;
+      pool.free.erase(found);
+      return;
+    }
+  }
+  const RelaxedCapture relaxed;
+  void* memory = nullptr;
+  require(cudaHostAlloc(&memory, room_, cudaHostAllocPortable), "pinned memory");
+  data_ = static_cast<std::byte*>(memory);
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  PinnedPool& pool = pinned_pool();
+  const std::lock_guard lock(pool.mutex);
+  pool.free.emplace(room_, data_);
+}
+
+DeviceEvent::DeviceEvent() : event_(take_event()) {
+  require(cudaEventRecord(static_cast<cudaEvent_t>(event_.get()), as_cuda(codec_stream())),
+          "an event");
+}
+
+bool DeviceEvent::is_done() const {
+  const RelaxedCapture relaxed;
+  const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event_.get()));
+  if (error == cudaErrorNotReady) return false;
+  require(error, "work for a message");
+  return true;
+}
+
+void DeviceEvent::wait() const {
+  const RelaxedCapture relaxed;
+  require(cudaEventSynchronize(static_cast<cudaEvent_t>(event_.get())), "work for a message");
+}
+
+void copy_to_host(const std::byte* device, std::uint64_t bytes, std::byte* host) {
+  if (bytes > 0)
+    require(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, as_cuda(codec_stream())),
+            "a copy to the host");
+}
+
+void copy_to_device(const std::byte* host, std::uint64_t bytes, std::byte* device) {
+  if (bytes > 0)
+    require(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, as_cuda(codec_stream())),
+            "a copy to the device");
+}
+
+}  // namespace laconic

@@ -1,0 +1,219 @@
+// Element by element: nothing here knows of groups. Threads stride over fours of elements, two of
+// them at a time, so that several loads are under way.
+#include "laconic/codec/kernel/access.cuh"
+
+namespace laconic::kernel {
+
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr std::uint64_t kPerThread = 8;  // elements at a time
+
+struct SourceView {
+  DeviceSource source;
+  bool is_aligned;
+};
+
+// use(i, elements left) for the fours of this thread, a block's threads side by side.
+template <class Use>
+__device__ __forceinline__ void for_each_four(std::uint64_t count, const Use& use) {
+  constexpr std::uint64_t kTile = kThreads * kPerThread;
+  for (std::uint64_t tile = std::uint64_t{blockIdx.x} * kTile; tile < count;
+       tile += std::uint64_t{gridDim.x} * kTile) {
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (unsigned half = 0; half < 2; ++half) {
+      const std::uint64_t i = tile + (half * kThreads + threadIdx.x) * 4;
+      if (i < count) use(i, count - i);
+    }
+  }
+}
+
+std::uint64_t tiles_of(std::uint64_t count) {
+  return parts_of(count, kThreads * kPerThread);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    combine(SourceView view, std::uint64_t count, float* out, bool is_out_aligned) {
+  const DeviceSource& source = view.source;
+  for_each_four(count, [&](std::uint64_t i, std::uint64_t left) {
+    Four x = load_four(source.dtype, source.x, i, left, view.is_aligned);
+    if (source.memory != Memory::none) {
+      const Four before = load_four(Dtype::f32, source.before, i, left, view.is_aligned);
+      for (int j = 0; j < 4; ++j)
+        x.at[j] = source.memory == Memory::feedback ? exact::sum_of(x.at[j], before.at[j])
+                                                    : exact::difference_of(x.at[j], before.at[j]);
+    }
+    store_floats(out, i, x, left, is_out_aligned);
+  });
+}
+
+__device__ __forceinline__ bool has_unsound(const Four& four, std::uint64_t count) {
+  bool found = false;
+  for (int j = 0; j < 4; ++j)
+    found |= static_cast<std::uint64_t>(j) < count && !exact::is_finite(four.at[j]);
+  return found;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    remember(DeviceSource source, const float* sent, const float* received, std::uint64_t count,
+             bool is_all_aligned) {
+  bool is_unsound = false;
+  for_each_four(count, [&](std::uint64_t i, std::uint64_t left) {
+    Four after = load_four(Dtype::f32, received, i, left, is_all_aligned);
+    const bool is_feedback = source.memory == Memory::feedback;
+    const Four other =
+        load_four(Dtype::f32, is_feedback ? sent : source.before, i, left, is_all_aligned);
+    for (int j = 0; j < 4; ++j)
+      after.at[j] = remembered(source.memory, other.at[j], after.at[j], other.at[j]);
+    store_floats(source.after, i, after, left, is_all_aligned);
+    is_unsound |= has_unsound(after, left);
+  });
+  if (is_unsound && source.is_unsound != nullptr) *source.is_unsound = 1;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    deliver(const float* values, std::uint64_t count, SinkView sink, bool is_in_aligned) {
+  for_each_four(count, [&](std::uint64_t i, std::uint64_t left) {
+    deliver_four(sink, i, load_four(Dtype::f32, values, i, left, is_in_aligned), left);
+  });
+}
+
+template <Memory kMemory>
+__global__ void __launch_bounds__(kThreads)
+    narrow(SourceView view, std::uint64_t count, Dtype kind, std::byte* out, bool is_out_aligned) {
+  const DeviceSource& source = view.source;
+  bool is_unsound = false;
+  for_each_four(count, [&](std::uint64_t i, std::uint64_t left) {
+    Four x = load_four(source.dtype, source.x, i, left, view.is_aligned);
+    Four before = x;
+    if constexpr (kMemory != Memory::none) {
+      before = load_four(Dtype::f32, source.before, i, left, view.is_aligned);
+      for (int j = 0; j < 4; ++j) x.at[j] = combined(kMemory, x.at[j], before.at[j]);
+    }
+    store_narrow_four(kind, out, i, x, left, is_out_aligned);
+    if constexpr (kMemory != Memory::none) {
+      for (int j = 0; j < 4; ++j)
+        x.at[j] = remembered(kMemory, x.at[j], rounded_to(kind, x.at[j]), before.at[j]);
+      store_floats(source.after, i, x, left, view.is_aligned);
+      is_unsound |= has_unsound(x, left);
+    }
+  });
+  if (kMemory != Memory::none && is_unsound && source.is_unsound != nullptr) *source.is_unsound = 1;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    widen(Dtype kind, const std::byte* in, std::uint64_t count, SinkView sink, bool is_in_aligned) {
+  for_each_four(count, [&](std::uint64_t i, std::uint64_t left) {
+    Four four = load_four(kind, in, i, left, is_in_aligned);
+    if (kind == Dtype::f32)
+      for (int j = 0; j < 4; ++j) four.at[j] = exact::canonical(four.at[j]);
+    deliver_four(sink, i, four, left);
+  });
+}
+
+__global__ void __launch_bounds__(kThreads)
+    rescale(float* values, std::uint64_t count, float factor) {
+  for (std::uint64_t i = thread_number(); i < count; i += thread_total())
+    values[i] = exact::canonical(values[i] * factor);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    settle(const std::uint32_t* is_unsound, const float* before, float* after,
+           std::uint64_t count) {
+  if (*is_unsound == 0) return;
+  for (std::uint64_t i = thread_number(); i < count; i += thread_total())
+    after[i] = before == nullptr ? 0.0f : before[i];
+}
+
+// A word at a time where both are aligned; the rest by bytes.
+__global__ void __launch_bounds__(kThreads)
+    copy_bytes(const std::byte* from, std::uint64_t bytes, std::byte* to, bool is_aligned) {
+  const std::uint64_t words = is_aligned ? bytes / 16 : 0;
+  for (std::uint64_t i = thread_number(); i < words; i += thread_total())
+    reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
+  for (std::uint64_t i = 16 * words + thread_number(); i < bytes; i += thread_total())
+    to[i] = from[i];
+}
+
+__global__ void __launch_bounds__(kThreads)
+    clear_bytes(std::byte* at, std::uint64_t bytes, bool is_aligned) {
+  const std::uint64_t words = is_aligned ? bytes / 16 : 0;
+  for (std::uint64_t i = thread_number(); i < words; i += thread_total())
+    reinterpret_cast<uint4*>(at)[i] = uint4{0, 0, 0, 0};
+  for (std::uint64_t i = 16 * words + thread_number(); i < bytes; i += thread_total())
+    at[i] = std::byte{0};
+}
+
+__global__ void put_word(std::uint64_t value, std::byte* out) {
+  out[threadIdx.x] = static_cast<std::byte>(value >> (8 * threadIdx.x));
+}
+
+}  // namespace
+
+void device_combine(const DeviceSource& source, std::uint64_t count, float* out, Stream stream) {
+  launch_over(combine, tiles_of(count), kThreads, stream, SourceView{source, is_aligned(source)},
+              count, out, is_aligned_to(out, 16));
+}
+
+void device_remember(const DeviceSource& source, const float* sent, const float* received,
+                     std::uint64_t count, Stream stream) {
+  const bool is_all_aligned = is_aligned_to(sent, 16) && is_aligned_to(received, 16) &&
+                              is_aligned_to(source.before, 16) && is_aligned_to(source.after, 16);
+  launch_over(remember, tiles_of(count), kThreads, stream, source, sent, received, count,
+              is_all_aligned);
+}
+
+void device_deliver(const float* values, std::uint64_t count, const DeviceSink& sink,
+                    Stream stream) {
+  launch_over(deliver, tiles_of(count), kThreads, stream, values, count, view_of(sink),
+              is_aligned_to(values, 16));
+}
+
+void device_narrow(const DeviceSource& source, std::uint64_t count, Dtype kind, std::byte* out,
+                   Stream stream) {
+  const SourceView view{source, is_aligned(source)};
+  const bool is_out_aligned = is_aligned_to(out, four_bytes(kind));
+  const auto with = [&](auto* kernel) {
+    launch_over(kernel, tiles_of(count), kThreads, stream, view, count, kind, out, is_out_aligned);
+  };
+  switch (source.memory) {
+    case Memory::none: return with(narrow<Memory::none>);
+    case Memory::feedback: return with(narrow<Memory::feedback>);
+    case Memory::difference: return with(narrow<Memory::difference>);
+  }
+}
+
+void device_widen(Dtype kind, const std::byte* in, std::uint64_t count, const DeviceSink& sink,
+                  Stream stream) {
+  launch_over(widen, tiles_of(count), kThreads, stream, kind, in, count, view_of(sink),
+              is_aligned_to(in, four_bytes(kind)));
+}
+
+void device_rescale(float* values, std::uint64_t count, float factor, Stream stream) {
+  launch_over(rescale, parts_of(count, kThreads), kThreads, stream, values, count, factor);
+}
+
+void device_settle(const std::uint32_t* is_unsound, const float* before, float* after,
+                   std::uint64_t count, Stream stream) {
+  launch_over(settle, parts_of(count, kThreads), kThreads, stream, is_unsound, before, after,
+              count);
+}
+
+void device_copy(const void* from, std::uint64_t bytes, void* to, Stream stream) {
+  launch_over(copy_bytes, parts_of(bytes, 16 * kThreads), kThreads, stream,
+              static_cast<const std::byte*>(from), bytes, static_cast<std::byte*>(to),
+              is_aligned_to(from, 16) && is_aligned_to(to, 16));
+}
+
+void device_clear(void* at, std::uint64_t bytes, Stream stream) {
+  launch_over(clear_bytes, parts_of(bytes, 16 * kThreads), kThreads, stream,
+              static_cast<std::byte*>(at), bytes, is_aligned_to(at, 16));
+}
+
+void device_put(std::uint64_t value, std::byte* out, Stream stream) {
+  launch(put_word, 1, 8, stream, value, out);
+}
+
+}  // namespace laconic::kernel

@@ -1,0 +1,719 @@
+// Quantise, not rotated. A group stays in registers between finding its scale and making its codes,
+// so memory is read once: by a part of a warp, some warps or a block of threads, 16 elements each.
+// Lanes hold fours of neighbouring elements, so loads and stores of numbers are of 16 bytes side by
+// side; codes are exchanged between neighbouring lanes, because only eight of them fill whole bytes
+// whatever the bits. Groups of other sizes, channels and unaligned tensors take three simpler
+// passes.
+#include "laconic/codec/kernel/access.cuh"
+#include "laconic/codec/kernel/code_stream.cuh"
+
+#ifdef __CUDACC__
+#define LACONIC_UNROLL_STEPS _Pragma("unroll")
+#else
+#define LACONIC_UNROLL_STEPS
+#endif
+
+namespace laconic::kernel {
+
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr unsigned kWarps = kThreads / 32;
+constexpr std::int32_t kLowest = -2147483647 - 1;
+
+struct QuantiseTask {
+  Quantise codec;
+  exact::Rule rule;
+  Key noise;
+  std::uint64_t elements, groups, run;
+  DeviceSource source;
+  bool is_aligned;
+  std::byte* scales;
+  CodeStream codes;
+};
+
+// The extremes of a four, of which `count` exist.
+__device__ __forceinline__ void raise(Extremes& extremes, const Four& four, std::uint64_t count) {
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (int j = 0; j < 4; ++j) {
+    if (static_cast<std::uint64_t>(j) >= count) break;
+    const auto bits = static_cast<std::int32_t>(exact::bits_of(four.at[j]));
+    const std::int32_t magnitude = bits & 0x7FFFFFFF;
+    if (magnitude > extremes.magnitude) extremes.magnitude = magnitude;
+    if (bits > extremes.highest) extremes.highest = bits;
+  }
+}
+
+__device__ __forceinline__ void store_scale(const Quantise& codec, std::byte* scales,
+                                            std::uint64_t group, float scale) {
+  const std::uint32_t stored = exact::stored_scale(codec.scale, scale);
+  if (codec.scale == ScaleType::f32)
+    reinterpret_cast<std::uint32_t*>(scales)[group] = stored;
+  else if (codec.scale == ScaleType::f16)
+    reinterpret_cast<std::uint16_t*>(scales)[group] = static_cast<std::uint16_t>(stored);
+  else
+    reinterpret_cast<std::uint8_t*>(scales)[group] = static_cast<std::uint8_t>(stored);
+}
+
+__device__ __forceinline__ float load_scale(const Quantise& codec, const std::byte* scales,
+                                            std::uint64_t group) {
+  if (codec.scale == ScaleType::f32)
+    return exact::loaded_scale(codec.scale, reinterpret_cast<const std::uint32_t*>(scales)[group]);
+  if (codec.scale == ScaleType::f16)
+    return exact::loaded_scale(codec.scale, reinterpret_cast<const std::uint16_t*>(scales)[group]);
+  return exact::loaded_scale(codec.scale, reinterpret_cast<const std::uint8_t*>(scales)[group]);
+}
+
+// What a four becomes: its codes, and, in place, what is remembered.
+template <Memory kMemory>
+__device__ __forceinline__ std::uint32_t encode_four(const QuantiseTask& task, const Level& level,
+                                                     std::uint64_t i, std::uint64_t count,
+                                                     Four& sent, const Four& before) {
+  exact::FourWords words = {{0, 0, 0, 0}};
+  if (task.rule.is_stochastic) words = exact::philox_words(task.noise, i / 4);
+  std::uint32_t codes = 0;
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (int j = 0; j < 4; ++j) {
+    const float rounded =
+        exact::round_to_code(task.rule, sent.at[j], level, exact::noise_of(words.at[j]));
+    const std::uint32_t code = static_cast<std::uint64_t>(j) < count ? exact::code_of(rounded) : 0;
+    codes = codes << task.codec.bits | code;
+    if constexpr (kMemory != Memory::none)
+      sent.at[j] =
+          remembered(kMemory, sent.at[j], exact::decoded(task.rule, rounded, level), before.at[j]);
+  }
+  return codes;
+}
+
+template <Memory kMemory>
+__device__ __forceinline__ void store_after(const QuantiseTask& task, std::uint64_t i,
+                                            std::uint64_t count, const Four& after,
+                                            bool& is_unsound) {
+  if constexpr (kMemory == Memory::none) return;
+  store_floats(task.source.after, i, after, count, task.is_aligned);
+  for (int j = 0; j < 4; ++j)
+    is_unsound |= static_cast<std::uint64_t>(j) < count && !exact::is_finite(after.at[j]);
+}
+
+__device__ __forceinline__ void tell(const QuantiseTask& task, bool is_unsound) {
+  if (is_unsound && task.source.is_unsound != nullptr) *task.source.is_unsound = 1;
+}
+
+template <Memory kMemory, int kSteps>
+__device__ __forceinline__ void load_run(const QuantiseTask& task, std::uint64_t first,
+                                         unsigned lane, unsigned lanes, std::uint64_t size,
+                                         Four (&sent)[kSteps], Four (&before)[kSteps]) {
+  const DeviceSource& source = task.source;
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (int s = 0; s < kSteps; ++s) {
+    const std::uint64_t at = (std::uint64_t{lanes} * s + lane) * 4;
+    const std::uint64_t left = at < size ? size - at : 0;
+    sent[s] = load_four(source.dtype, source.x, first + at, left, true);
+    if constexpr (kMemory != Memory::none)
+      before[s] = load_four(Dtype::f32, source.before, first + at, left, true);
+  }
+  if constexpr (kMemory != Memory::none) {
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (int s = 0; s < kSteps; ++s)
+      for (int j = 0; j < 4; ++j) sent[s].at[j] = combined(kMemory, sent[s].at[j], before[s].at[j]);
+  }
+}
+
+// Groups of a power of two from 8 to 128: a warp takes 256 elements, lane l the fours l and 32 + l.
+template <Memory kMemory>
+__global__ void __launch_bounds__(kThreads) quantise_small(QuantiseTask task) {
+  const unsigned lane = threadIdx.x % 32, lanes = static_cast<unsigned>(task.run / 4);
+  const std::uint64_t warps = thread_total() / 32;
+  bool is_unsound = false;
+  for (std::uint64_t first = thread_number() / 32 * 256; first < task.elements;
+       first += warps * 256) {
+    const std::uint64_t size = task.elements - first < 256 ? task.elements - first : 256;
+    Four sent[2], before[2];
+    load_run<kMemory, 2>(task, first, lane, 32, size, sent, before);
+    std::uint32_t codes[2];
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (int s = 0; s < 2; ++s) {
+      const std::uint64_t at = (32u * s + lane) * 4;
+      const std::uint64_t left = at < size ? size - at : 0;
+      Extremes extremes{0, kLowest};
+      raise(extremes, sent[s], left);
+      for (unsigned by = 1; by < lanes; by *= 2) {
+        const std::int32_t magnitude = __shfl_xor_sync(kAllLanes, extremes.magnitude, by);
+        const std::int32_t highest = __shfl_xor_sync(kAllLanes, extremes.highest, by);
+        if (magnitude > extremes.magnitude) extremes.magnitude = magnitude;
+        if (highest > extremes.highest) extremes.highest = highest;
+      }
+      const float scale = exact::choose_scale(task.codec, extremes);
+      const Level level = exact::encode_level(task.codec, scale);
+      if (lane % lanes == 0 && left > 0)
+        store_scale(task.codec, task.scales, (first + at) / task.run, scale);
+      codes[s] = encode_four<kMemory>(task, level, first + at, left, sent[s], before[s]);
+      store_after<kMemory>(task, first + at, left, sent[s], is_unsound);
+    }
+    task.codes.store_pair(first, first + 128, lane, size, 128 < size ? size - 128 : 0, codes[0],
+                          codes[1]);
+  }
+  tell(task, is_unsound);
+}
+
+// One four of a group without any doubt about its elements, or with.
+template <bool kWhole>
+__device__ __forceinline__ Four load_team_four(Dtype dtype, const void* x, std::uint64_t first,
+                                               unsigned at, unsigned size) {
+  if constexpr (kWhole) return load_four(dtype, x, first + at, 4, true);
+  return load_four(dtype, x, first + at, at < size ? size - at : 0, true);
+}
+
+struct TeamShared {
+  std::int32_t highest[kWarps];
+  std::uint32_t bits[kWarps];
+};
+
+constexpr int kTeamSteps = 4;
+
+// The largest as signed and as unsigned numbers: the first is the largest positive, the second the
+// negative that is largest by magnitude, if there are any.
+__device__ __forceinline__ Extremes extremes_of(std::int32_t highest, std::uint32_t bits) {
+  std::int32_t magnitude = highest > 0 ? highest : 0;
+  const auto negative = static_cast<std::int32_t>(bits & 0x7FFFFFFF);
+  if ((bits & exact::kSignBit) != 0 && negative > magnitude) magnitude = negative;
+  return {magnitude, highest};
+}
+
+template <Memory kMemory, unsigned kLanes, bool kTread, bool kWhole>
+__device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uint64_t group,
+                                              unsigned size, bool& is_unsound) {
+  const unsigned lane = threadIdx.x % kLanes;
+  const std::uint64_t first = group * task.run;
+  Four sent[kTeamSteps], before[kTeamSteps];
+  if (task.source.dtype == Dtype::f32) {
+    LACONIC_UNROLL_STEPS
+    for (int s = 0; s < kTeamSteps; ++s)
+      sent[s] =
+          load_team_four<kWhole>(Dtype::f32, task.source.x, first, (kLanes * s + lane) * 4, size);
+  } else {
+    LACONIC_UNROLL_STEPS
+    for (int s = 0; s < kTeamSteps; ++s)
+      sent[s] = load_team_four<kWhole>(task.source.dtype, task.source.x, first,
+                                       (kLanes * s + lane) * 4, size);
+  }
+  if constexpr (kMemory != Memory::none) {
+    LACONIC_UNROLL_STEPS
+    for (int s = 0; s < kTeamSteps; ++s)
+      before[s] = load_team_four<kWhole>(Dtype::f32, task.source.before, first,
+                                         (kLanes * s + lane) * 4, size);
+    LACONIC_UNROLL_STEPS
+    for (int s = 0; s < kTeamSteps; ++s)
+      for (int j = 0; j < 4; ++j) sent[s].at[j] = combined(kMemory, sent[s].at[j], before[s].at[j]);
+  }
+  // Elements that do not exist are zeros, which no extreme minds.
+  std::int32_t highest = kLowest;
+  std::uint32_t largest = 0;
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kTeamSteps; ++s)
+    for (int j = 0; j < 4; ++j) {
+      const std::uint32_t bits = exact::bits_of(sent[s].at[j]);
+      highest =
+          static_cast<std::int32_t>(bits) > highest ? static_cast<std::int32_t>(bits) : highest;
+      largest = bits > largest ? bits : largest;
+    }
+  constexpr unsigned kShuffled = kLanes < 32 ? kLanes : 32;
+  LACONIC_UNROLL_STEPS
+  for (unsigned by = 1; by < kShuffled; by *= 2) {
+    const std::int32_t other_highest = __shfl_xor_sync(kAllLanes, highest, by);
+    const std::uint32_t other_largest = __shfl_xor_sync(kAllLanes, largest, by);
+    highest = other_highest > highest ? other_highest : highest;
+    largest = other_largest > largest ? other_largest : largest;
+  }
+  if constexpr (kLanes > 32) {
+    auto& shared = shared_memory<TeamShared>();
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+      shared.highest[threadIdx.x / 32] = highest;
+      shared.bits[threadIdx.x / 32] = largest;
+    }
+    __syncthreads();
+    const unsigned team = threadIdx.x / kLanes * (kLanes / 32);
+    for (unsigned w = team; w < team + kLanes / 32; ++w) {
+      highest = shared.highest[w] > highest ? shared.highest[w] : highest;
+      largest = shared.bits[w] > largest ? shared.bits[w] : largest;
+    }
+  }
+  const float scale = exact::choose_scale(task.codec, extremes_of(highest, largest));
+  const Level level = exact::encode_level(task.codec, scale);
+  if (lane == 0 && size > 0) store_scale(task.codec, task.scales, group, scale);
+  std::uint32_t codes[kTeamSteps];
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kTeamSteps; ++s) {
+    const unsigned at = (kLanes * s + lane) * 4;
+    const unsigned left = kWhole ? 4 : at < size ? size - at : 0;
+    exact::FourWords words = {{0, 0, 0, 0}};
+    if (!kTread && task.rule.is_stochastic)
+      words = exact::philox_words(task.noise, (first + at) / 4);
+    codes[s] = 0;
+    LACONIC_UNROLL_STEPS
+    for (unsigned j = 0; j < 4; ++j) {
+      const float rounded = kTread ? exact::round_to_tread(task.rule, sent[s].at[j], level)
+                                   : exact::round_to_code(task.rule, sent[s].at[j], level,
+                                                          exact::noise_of(words.at[j]));
+      const std::uint32_t code = kWhole || j < left ? exact::code_of(rounded) : 0;
+      codes[s] = codes[s] << task.codec.bits | code;
+      if constexpr (kMemory != Memory::none) {
+        sent[s].at[j] = remembered(kMemory, sent[s].at[j],
+                                   exact::decoded(task.rule, rounded, level), before[s].at[j]);
+        is_unsound |= (kWhole || j < left) && !exact::is_finite(sent[s].at[j]);
+      }
+    }
+    if constexpr (kMemory != Memory::none)
+      if (kWhole || left > 0) store_floats(task.source.after, first + at, sent[s], left, true);
+  }
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kTeamSteps; s += 2) {
+    const unsigned a = kLanes * s * 4, b = a + kLanes * 4;
+    task.codes.store_pair_of<kWhole>(first + a, first + b, lane,
+                                     kWhole     ? 4 * kLanes
+                                     : a < size ? size - a
+                                                : 0,
+                                     kWhole     ? 4 * kLanes
+                                     : b < size ? size - b
+                                                : 0,
+                                     codes[s], codes[s + 1]);
+  }
+}
+
+// Groups of 64 elements or more, up to 16 for each of kLanes threads. All threads of a block, or of
+// a warp, go round equally often, because they exchange.
+template <Memory kMemory, unsigned kLanes, bool kTread>
+__global__ void __launch_bounds__(kThreads) quantise_teams(QuantiseTask task) {
+  constexpr unsigned kTogether = kLanes < 32 ? 32 : kThreads;  // threads that stay together
+  constexpr unsigned kTeams = kTogether / kLanes;
+  const std::uint64_t team = threadIdx.x % kTogether / kLanes;
+  const std::uint64_t bands = thread_total() / kTogether;
+  bool is_unsound = false;
+  for (std::uint64_t band = thread_number() / kTogether; band * kTeams < task.groups;
+       band += bands) {
+    const std::uint64_t group = band * kTeams + team;
+    const bool is_whole =
+        task.run == 16 * kLanes && (band + 1) * kTeams * task.run <= task.elements;
+    if (is_whole) {
+      quantise_team<kMemory, kLanes, kTread, true>(task, group, 16 * kLanes, is_unsound);
+    } else {
+      unsigned size = 0;
+      if (group < task.groups) {
+        const std::uint64_t left = task.elements - group * task.run;
+        size = static_cast<unsigned>(left < task.run ? left : task.run);
+      }
+      quantise_team<kMemory, kLanes, kTread, false>(task, group, size, is_unsound);
+    }
+  }
+  tell(task, is_unsound);
+}
+
+struct BlockExtremes {
+  Extremes of_warp[kWarps];
+};
+
+__device__ __forceinline__ Extremes of_warp(Extremes extremes) {
+  return {__reduce_max_sync(kAllLanes, extremes.magnitude),
+          __reduce_max_sync(kAllLanes, extremes.highest)};
+}
+
+// One group for each kLanes threads: a warp, or the whole block.
+template <Memory kMemory, unsigned kLanes, int kSteps>
+__global__ void __launch_bounds__(kThreads) quantise_group(QuantiseTask task) {
+  const unsigned lane = threadIdx.x % kLanes;
+  const std::uint64_t teams = thread_total() / kLanes;
+  bool is_unsound = false;
+  for (std::uint64_t group = thread_number() / kLanes; group < task.groups; group += teams) {
+    const std::uint64_t first = group * task.run;
+    const std::uint64_t size = task.elements - first < task.run ? task.elements - first : task.run;
+    Four sent[kSteps], before[kSteps];
+    load_run<kMemory, kSteps>(task, first, lane, kLanes, size, sent, before);
+    Extremes extremes{0, kLowest};
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (int s = 0; s < kSteps; ++s) {
+      const std::uint64_t at = (kLanes * s + lane) * 4;
+      raise(extremes, sent[s], at < size ? size - at : 0);
+    }
+    extremes = of_warp(extremes);
+    if constexpr (kLanes > 32) {
+      auto& shared = shared_memory<BlockExtremes>();
+      if (threadIdx.x % 32 == 0) shared.of_warp[threadIdx.x / 32] = extremes;
+      __syncthreads();
+      for (unsigned w = 0; w < kWarps; ++w) {
+        const Extremes other = shared.of_warp[w];
+        if (other.magnitude > extremes.magnitude) extremes.magnitude = other.magnitude;
+        if (other.highest > extremes.highest) extremes.highest = other.highest;
+      }
+      __syncthreads();
+    }
+    const float scale = exact::choose_scale(task.codec, extremes);
+    const Level level = exact::encode_level(task.codec, scale);
+    if (lane == 0) store_scale(task.codec, task.scales, group, scale);
+    std::uint32_t codes[kSteps];
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (int s = 0; s < kSteps; ++s) {
+      const std::uint64_t at = (kLanes * s + lane) * 4;
+      const std::uint64_t left = at < size ? size - at : 0;
+      codes[s] = encode_four<kMemory>(task, level, first + at, left, sent[s], before[s]);
+      store_after<kMemory>(task, first + at, left, sent[s], is_unsound);
+    }
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (int s = 0; s < kSteps; s += 2) {
+      // The 128 elements of this warp in both steps.
+      const std::uint64_t a = (kLanes * s + lane / 32 * 32) * 4, b = a + kLanes * 4;
+      task.codes.store_pair(first + a, first + b, lane % 32, a < size ? size - a : 0,
+                            b < size ? size - b : 0, codes[s], codes[s + 1]);
+    }
+  }
+  tell(task, is_unsound);
+}
+
+// --- any groups: extremes by atomic maxima, which do not mind the order; levels; codes
+
+struct AnyTask {
+  QuantiseTask task;
+  bool is_channel;
+  Extremes* extremes;
+  Level* levels;
+};
+
+__global__ void __launch_bounds__(kThreads)
+    clear_extremes(Extremes* extremes, std::uint64_t groups) {
+  for (std::uint64_t i = thread_number(); i < groups; i += thread_total())
+    extremes[i] = {0, kLowest};
+}
+
+__device__ __forceinline__ float sent_one(const QuantiseTask& task, std::uint64_t i) {
+  const DeviceSource& source = task.source;
+  const float x = load_one(source.dtype, source.x, i);
+  return source.memory == Memory::none ? x : combined(source.memory, x, source.before[i]);
+}
+
+__device__ __forceinline__ void raise_one(Extremes& extremes, float value) {
+  raise(extremes, {{value, 0, 0, 0}}, 1);
+}
+
+__device__ __forceinline__ void raise_shared(Extremes& at, const Extremes& by) {
+  if (by.magnitude > 0) atomicMax(&at.magnitude, by.magnitude);
+  if (by.highest > kLowest) atomicMax(&at.highest, by.highest);
+}
+
+// A warp for each piece of a run.
+constexpr std::uint64_t kPiece = 1024;
+
+__global__ void __launch_bounds__(kThreads) any_run_extremes(AnyTask any) {
+  const QuantiseTask& task = any.task;
+  const std::uint64_t pieces = parts_of(task.run, kPiece), warps = thread_total() / 32;
+  for (std::uint64_t w = thread_number() / 32; w < task.groups * pieces; w += warps) {
+    const std::uint64_t group = w / pieces, begin = group * task.run + w % pieces * kPiece;
+    std::uint64_t end = (group + 1) * task.run;
+    if (end > task.elements) end = task.elements;
+    if (end > begin + kPiece) end = begin + kPiece;
+    Extremes extremes{0, kLowest};
+    for (std::uint64_t i = begin + threadIdx.x % 32; i < end; i += 32)
+      raise_one(extremes, sent_one(task, i));
+    extremes = of_warp(extremes);
+    if (threadIdx.x % 32 == 0) raise_shared(any.extremes[group], extremes);
+  }
+}
+
+// Threads are columns; a narrow row is repeated, so that a block has work for all its threads. Each
+// takes kRows rows, several loads at a time.
+constexpr unsigned kRows = 64;
+
+__global__ void __launch_bounds__(kThreads) any_channel_extremes(AnyTask any, std::uint64_t width) {
+  const QuantiseTask& task = any.task;
+  const std::uint64_t rows = parts_of(task.elements, width), strips = parts_of(width, kThreads);
+  for (std::uint64_t b = blockIdx.x; b < strips * parts_of(rows, kRows); b += gridDim.x) {
+    const std::uint64_t column = b % strips * kThreads + threadIdx.x;
+    if (column >= width) continue;
+    const std::uint64_t row = b / strips * kRows;
+    Extremes extremes{0, kLowest};
+#ifdef __CUDACC__
+#pragma unroll 8
+#endif
+    for (std::uint64_t r = row; r < row + kRows; ++r) {
+      const std::uint64_t i = r * width + column;
+      if (i < task.elements) raise_one(extremes, sent_one(task, i));
+    }
+    raise_shared(any.extremes[column % task.run], extremes);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) any_levels(AnyTask any) {
+  const QuantiseTask& task = any.task;
+  for (std::uint64_t g = thread_number(); g < task.groups; g += thread_total()) {
+    const float scale = exact::choose_scale(task.codec, any.extremes[g]);
+    store_scale(task.codec, task.scales, g, scale);
+    any.levels[g] = exact::encode_level(task.codec, scale);
+  }
+}
+
+// A thread makes eight codes.
+template <Memory kMemory>
+__global__ void __launch_bounds__(kThreads) any_codes(AnyTask any) {
+  const QuantiseTask& task = any.task;
+  const std::uint64_t eights = parts_of(task.elements, 8);
+  bool is_unsound = false;
+  for (std::uint64_t e = thread_number(); e < eights; e += thread_total()) {
+    std::uint64_t group = any.is_channel ? 8 * e % task.run : 8 * e / task.run;
+    std::uint64_t within = any.is_channel ? 0 : 8 * e % task.run;
+    std::uint64_t word = 0;
+    Level level = any.levels[group];
+    for (int half = 0; half < 2; ++half) {
+      exact::FourWords words = {{0, 0, 0, 0}};
+      if (task.rule.is_stochastic) words = exact::philox_words(task.noise, 2 * e + half);
+      for (int j = 0; j < 4; ++j) {
+        const std::uint64_t i = 8 * e + 4 * half + j;
+        std::uint32_t code = 0;
+        if (i < task.elements) {
+          const float before = kMemory == Memory::none ? 0 : task.source.before[i];
+          const float sent =
+              combined(kMemory, load_one(task.source.dtype, task.source.x, i), before);
+          const float rounded =
+              exact::round_to_code(task.rule, sent, level, exact::noise_of(words.at[j]));
+          code = exact::code_of(rounded);
+          if constexpr (kMemory != Memory::none) {
+            const float after =
+                remembered(kMemory, sent, exact::decoded(task.rule, rounded, level), before);
+            task.source.after[i] = after;
+            is_unsound |= !exact::is_finite(after);
+          }
+        }
+        word = word << task.codec.bits | code;
+        if (any.is_channel) {
+          group = group + 1 == task.run ? 0 : group + 1;
+          level = any.levels[group];
+        } else if (++within == task.run) {
+          within = 0;
+          if (++group < task.groups) level = any.levels[group];
+        }
+      }
+    }
+    task.codes.store_eight(e, word, task.elements - 8 * e);
+  }
+  tell(task, is_unsound);
+}
+
+// --- and back
+
+struct DequantiseTask {
+  Quantise codec;
+  std::uint64_t elements, run;
+  int run_shift;  // run is 2 to this power; -1: to none
+  bool is_channel;
+  const std::byte* scales;
+  CodeStream codes;
+  SinkView sink;
+};
+
+__device__ __forceinline__ Level level_of(const DequantiseTask& task, std::uint64_t group) {
+  return exact::decode_level(task.codec, load_scale(task.codec, task.scales, group));
+}
+
+__device__ __forceinline__ std::uint64_t group_at(const DequantiseTask& task, std::uint64_t i) {
+  if (task.run_shift >= 0) return i >> task.run_shift;
+  // 32-bit division is much faster, and large tensors are rare.
+  if ((i | task.run) >> 32 == 0)
+    return static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(task.run);
+  return i / task.run;
+}
+
+// The last group that was wanted, with its level: neighbours are mostly in the same.
+struct LastLevel {
+  std::uint64_t group = ~std::uint64_t{0};
+  Level level = {};
+};
+
+__device__ __forceinline__ Four decoded_four(const DequantiseTask& task, std::uint32_t codes,
+                                             std::uint64_t i, std::uint64_t left, LastLevel& last) {
+  Four four = {{0, 0, 0, 0}};
+  const std::uint32_t mask = (1u << task.codec.bits) - 1;
+  if (!task.is_channel && task.run % 4 == 0) {
+    const std::uint64_t group = group_at(task, i);
+    if (group != last.group) last = {group, level_of(task, group)};
+    LACONIC_UNROLL_STEPS
+    for (int j = 0; j < 4; ++j)
+      four.at[j] = exact::decoded_code(codes >> (3 - j) * task.codec.bits & mask, last.level);
+    return four;
+  }
+  for (int j = 0; j < 4; ++j)
+    if (static_cast<std::uint64_t>(j) < left)
+      four.at[j] = exact::decoded_code(
+          codes >> (3 - j) * task.codec.bits & mask,
+          level_of(task, task.is_channel ? (i + j) % task.run : group_at(task, i + j)));
+  return four;
+}
+
+// A warp takes 512 elements, 256 at a time: even lanes read the codes of the first half, odd ones
+// those of the second, and they exchange what belongs to the other's four.
+template <Delivery kKind, bool kFloats>
+__global__ void __launch_bounds__(kThreads) dequantise(DequantiseTask task) {
+  const unsigned lane = threadIdx.x % 32;
+  const std::uint64_t warps = thread_total() / 32;
+  for (std::uint64_t first = thread_number() / 32 * 512; first < task.elements;
+       first += warps * 512) {
+    const std::uint64_t size = task.elements - first;
+    std::uint32_t codes[2][2];
+    task.codes.load_pair(first, lane, size, codes[0]);
+    task.codes.load_pair(first + 256, lane, size < 256 ? 0 : size - 256, codes[1]);
+    LastLevel last;
+    LACONIC_UNROLL_STEPS
+    for (int s = 0; s < 4; ++s) {
+      const unsigned at = (32u * s + lane) * 4;
+      if (at >= size) continue;
+      const std::uint64_t left = size - at;
+      const Four four = decoded_four(task, codes[s / 2][s % 2], first + at, left, last);
+      deliver_four_to<kKind, kFloats>(task.sink, first + at, four, left);
+    }
+  }
+}
+
+QuantiseTask task_of(const Quantise& codec, const QuantiseLayout& layout,
+                     const DeviceSource& source, std::uint64_t seed, std::byte* payload) {
+  constexpr std::uint64_t kRoundingStream = 2;
+  return {codec,
+          exact::rule_of(codec),
+          derive(key_of(seed), kRoundingStream),
+          layout.elements,
+          layout.groups,
+          layout.run,
+          source,
+          is_aligned(source),
+          payload + layout.scales_at,
+          CodeStream(codec.bits, payload + layout.codes_at)};
+}
+
+template <Memory kMemory, bool kTread>
+bool quantise_by_teams(const QuantiseTask& task, Stream stream) {
+  const auto with = [&](auto* kernel, unsigned lanes) {
+    const unsigned together = lanes < 32 ? 32 : kThreads;
+    const std::uint64_t bands = parts_of(task.groups, together / lanes);
+    launch_over<TeamShared>(kernel, parts_of(bands, kThreads / together), kThreads, stream, task);
+    return true;
+  };
+  // Fewer kinds for the grids that are used less: each takes a second to compile.
+  if constexpr (kTread) {
+    if (task.run <= 64) return with(quantise_teams<kMemory, 4, kTread>, 4);
+    if (task.run <= 128) return with(quantise_teams<kMemory, 8, kTread>, 8);
+  }
+  if (task.run <= 256) return with(quantise_teams<kMemory, 16, kTread>, 16);
+  if constexpr (kTread)
+    if (task.run <= 512) return with(quantise_teams<kMemory, 32, kTread>, 32);
+  if (task.run <= 1024) return with(quantise_teams<kMemory, 64, kTread>, 64);
+  return with(quantise_teams<kMemory, 256, kTread>, 256);
+}
+
+template <Memory kMemory>
+bool quantise_fast(const QuantiseTask& task, Stream stream) {
+  if (task.codec.group == ScaleGroup::channel || !task.is_aligned ||
+      task.codec.grid == Grid::artefact)
+    return false;
+  const std::uint64_t run = task.run;
+  const bool is_small = run == 8 || run == 16 || run == 32 ||
+                        ((run == 64 || run == 128) && task.codec.grid != Grid::tread);
+  if (is_small) {
+    launch_over(quantise_small<kMemory>, parts_of(task.elements, 256 * kWarps), kThreads, stream,
+                task);
+    return true;
+  }
+  if ((run % 8 != 0 && task.groups > 1) || run < 48 || run > 8192) return false;
+  if (run > 4096) {
+    launch_over<BlockExtremes>(quantise_group<kMemory, kThreads, 8>, task.groups, kThreads, stream,
+                               task);
+    return true;
+  }
+  return task.codec.grid == Grid::tread ? quantise_by_teams<kMemory, true>(task, stream)
+                                        : quantise_by_teams<kMemory, false>(task, stream);
+}
+
+template <Memory kMemory>
+void quantise_any(const QuantiseTask& task, std::byte* scratch, Stream stream) {
+  const AnyTask any{task, task.codec.group == ScaleGroup::channel,
+                    reinterpret_cast<Extremes*>(scratch),
+                    reinterpret_cast<Level*>(scratch + task.groups * sizeof(Extremes))};
+  launch_over(clear_extremes, parts_of(task.groups, kThreads), kThreads, stream, any.extremes,
+              task.groups);
+  if (any.is_channel) {
+    const std::uint64_t width = task.run * (task.run < kThreads ? kThreads / task.run : 1);
+    launch_over(any_channel_extremes,
+                parts_of(width, kThreads) * parts_of(parts_of(task.elements, width), kRows),
+                kThreads, stream, any, width);
+  } else {
+    launch_over(any_run_extremes, parts_of(task.groups * parts_of(task.run, kPiece), kWarps),
+                kThreads, stream, any);
+  }
+  launch_over(any_levels, parts_of(task.groups, kThreads), kThreads, stream, any);
+  launch_over(any_codes<kMemory>, parts_of(task.elements, 8 * kThreads), kThreads, stream, any);
+}
+
+template <Memory kMemory>
+void quantise_with(const QuantiseTask& task, std::byte* scratch, Stream stream) {
+  if (!quantise_fast<kMemory>(task, stream)) quantise_any<kMemory>(task, scratch, stream);
+}
+
+}  // namespace
+
+std::uint64_t quantise_scratch_bytes(const Quantise&, const QuantiseLayout& layout) {
+  return layout.groups * (sizeof(Extremes) + sizeof(Level));
+}
+
+void device_quantise(const Quantise& codec, const QuantiseLayout& layout,
+                     const DeviceSource& source, std::uint64_t seed, std::byte* payload,
+                     std::byte* scratch, Stream stream) {
+  if (layout.elements == 0) return;
+  const QuantiseTask task = task_of(codec, layout, source, seed, payload);
+  switch (source.memory) {
+    case Memory::none: return quantise_with<Memory::none>(task, scratch, stream);
+    case Memory::feedback: return quantise_with<Memory::feedback>(task, scratch, stream);
+    case Memory::difference: return quantise_with<Memory::difference>(task, scratch, stream);
+  }
+}
+
+void device_dequantise(const Quantise& codec, const QuantiseLayout& layout,
+                       const std::byte* payload, const DeviceSink& sink, Stream stream) {
+  const bool is_power = (layout.run & (layout.run - 1)) == 0;
+  const DequantiseTask task{
+      codec,
+      layout.elements,
+      layout.run,
+      is_power ? std::countr_zero(layout.run) : -1,
+      codec.group == ScaleGroup::channel,
+      payload + layout.scales_at,
+      CodeStream(codec.bits, const_cast<std::byte*>(payload) + layout.codes_at),
+      view_of(sink)};
+  const auto with = [&](auto* kernel) {
+    launch_over(kernel, parts_of(layout.elements, 512 * kWarps), kThreads, stream, task);
+  };
+  const bool is_floats = sink.dtype == Dtype::f32;
+  switch (sink.kind) {
+    case Delivery::store:
+      return is_floats ? with(dequantise<Delivery::store, true>)
+                       : with(dequantise<Delivery::store, false>);
+    case Delivery::add:
+      return is_floats ? with(dequantise<Delivery::add, true>)
+                       : with(dequantise<Delivery::add, false>);
+    case Delivery::difference:
+      return is_floats ? with(dequantise<Delivery::difference, true>)
+                       : with(dequantise<Delivery::difference, false>);
+  }
+}
+
+}  // namespace laconic::kernel

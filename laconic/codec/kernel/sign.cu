@@ -1,0 +1,267 @@
+// Sign. Magnitudes are summed as the format says: pieces of 4096, in 16 chains each, then a tree
+// over the chains, then the pieces as doubles in order. Four threads take a piece and hold four
+// chains each, so they read rows of 16 elements; their signs come along.
+#include "laconic/codec/kernel/access.cuh"
+
+namespace laconic::kernel {
+
+namespace {
+
+constexpr unsigned kThreads = 128;
+constexpr std::uint64_t kPiece = 4096;
+constexpr unsigned kChains = 16;
+
+struct SignTask {
+  DeviceSource source;
+  std::uint64_t count, block, blocks, pieces;  // pieces: of a block
+  float* sums;                                 // of pieces; unused when a block has one
+  std::byte* scales;
+  std::uint8_t* signs;
+};
+
+__device__ __forceinline__ void store_scale(const SignTask& task, std::uint64_t block, double total,
+                                            std::uint64_t count) {
+  reinterpret_cast<float*>(task.scales)[block] = exact::mean_magnitude(total, count);
+}
+
+// The sum of 16 chains that four neighbouring threads hold, by the format's tree: j and j + 8, then
+// j + 4, j + 2, j + 1. Thread q has the chains 4 q ... 4 q + 3.
+__device__ __forceinline__ float tree_sum(const Four& chains) {
+  Four sum = chains;
+  for (int j = 0; j < 4; ++j) sum.at[j] = sum.at[j] + __shfl_xor_sync(kAllLanes, sum.at[j], 2);
+  for (int j = 0; j < 4; ++j) sum.at[j] = sum.at[j] + __shfl_xor_sync(kAllLanes, sum.at[j], 1);
+  return (sum.at[0] + sum.at[2]) + (sum.at[1] + sum.at[3]);
+}
+
+// Blocks of a multiple of 16 elements that begin aligned.
+__global__ void __launch_bounds__(kThreads) sign_aligned(SignTask task) {
+  const unsigned q = threadIdx.x % 4;
+  const std::uint64_t total = task.blocks * task.pieces, teams = thread_total() / 4;
+  // All lanes of a warp go round equally often, because they exchange.
+  const std::uint64_t rounds = parts_of(total, teams);
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    const std::uint64_t w = round * teams + thread_number() / 4;
+    const std::uint64_t block = w / task.pieces, piece = w % task.pieces;
+    std::uint64_t begin = 0, size = 0;
+    if (w < total) {
+      begin = block * task.block + piece * kPiece;
+      std::uint64_t end = (block + 1) * task.block;
+      if (end > task.count) end = task.count;
+      size = end > begin ? end - begin : 0;
+      if (size > kPiece) size = kPiece;
+    }
+    const std::uint64_t most = task.block < kPiece ? task.block : kPiece;
+    Four sums = {{0, 0, 0, 0}};
+    for (std::uint64_t row = 0; row < most; row += 8 * kChains) {
+      Four x[8];
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+      for (unsigned k = 0; k < 8; ++k) {
+        const std::uint64_t at = row + k * kChains + 4 * q;
+        x[k] = load_four(task.source.dtype, task.source.x, begin + at, at < size ? size - at : 0,
+                         true);
+      }
+      std::uint32_t mine = 0;  // the signs of rows 2 q and 2 q + 1
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+      for (unsigned k = 0; k < 8; ++k) {
+        std::uint32_t bits = 0;
+        for (int j = 0; j < 4; ++j) {
+          const std::uint32_t all = exact::bits_of(x[k].at[j]);
+          sums.at[j] = sums.at[j] + exact::float_of(all & ~exact::kSignBit);
+          bits |= (all >> 31) << (4 * q + j);
+        }
+        bits |= __shfl_xor_sync(kAllLanes, bits, 1);
+        bits |= __shfl_xor_sync(kAllLanes, bits, 2);
+        if (k / 2 == q) mine |= bits << k % 2 * 16;
+      }
+      const std::uint64_t at = row + q * 2 * kChains;
+      if (at < size) {
+        const std::uint64_t left = size - at;
+        std::uint8_t* to = task.signs + (begin + at) / 8;
+        if (left >= 32 && (reinterpret_cast<std::uintptr_t>(to) & 3) == 0) {
+          *reinterpret_cast<std::uint32_t*>(to) = mine;
+        } else {
+          const unsigned bytes = left >= 32 ? 4 : static_cast<unsigned>((left + 7) / 8);
+          for (unsigned b = 0; b < bytes; ++b) to[b] = static_cast<std::uint8_t>(mine >> 8 * b);
+        }
+      }
+    }
+    const float sum = tree_sum(sums);
+    if (q != 0 || size == 0) continue;
+    if (task.pieces == 1)
+      store_scale(task, block, static_cast<double>(sum), size);
+    else
+      task.sums[w] = sum;
+  }
+}
+
+// The same with a thread for each chain, where pieces are long and so not enough of them.
+__global__ void __launch_bounds__(kThreads) sign_long(SignTask task) {
+  const unsigned chain = threadIdx.x % kChains;
+  const std::uint64_t total = task.blocks * task.pieces, teams = thread_total() / kChains;
+  const std::uint64_t rounds = parts_of(total, teams);
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    const std::uint64_t w = round * teams + thread_number() / kChains;
+    const std::uint64_t block = w / task.pieces;
+    const std::uint64_t begin = block * task.block + w % task.pieces * kPiece;
+    std::uint64_t end = (block + 1) * task.block;
+    if (end > task.count) end = task.count;
+    if (end > begin + kPiece) end = begin + kPiece;
+    const unsigned size = w < total && begin < end ? static_cast<unsigned>(end - begin) : 0;
+    float sum = 0;
+    for (unsigned row = 0; row < kPiece; row += kChains * kChains) {
+      float x[kChains];
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+      for (unsigned k = 0; k < kChains; ++k) {
+        const unsigned at = row + k * kChains + chain;
+        x[k] = at < size ? load_one(task.source.dtype, task.source.x, begin + at) : 0.0f;
+      }
+      std::uint32_t mine = 0;  // the signs of row number `chain`
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+      for (unsigned k = 0; k < kChains; ++k) {
+        const std::uint32_t all = exact::bits_of(x[k]);
+        sum = sum + exact::float_of(all & ~exact::kSignBit);
+        const std::uint32_t both = __ballot_sync(kAllLanes, all >> 31 != 0);
+        if (k == chain) mine = threadIdx.x % 32 < kChains ? both & 0xFFFF : both >> 16;
+      }
+      const unsigned at = row + chain * kChains;
+      if (at >= size) continue;
+      std::uint8_t* to = task.signs + (begin + at) / 8;
+      to[0] = static_cast<std::uint8_t>(mine);
+      if (size - at > 8) to[1] = static_cast<std::uint8_t>(mine >> 8);
+    }
+    for (unsigned by = kChains / 2; by > 0; by /= 2)
+      sum = sum + __shfl_xor_sync(kAllLanes, sum, by);
+    if (chain != 0 || size == 0) continue;
+    if (task.pieces == 1)
+      store_scale(task, block, static_cast<double>(sum), size);
+    else
+      task.sums[w] = sum;
+  }
+}
+
+// Any blocks: a chain for each thread, half a warp for each piece.
+__global__ void __launch_bounds__(kThreads) sign_sums(SignTask task) {
+  const unsigned lane = threadIdx.x % kChains;
+  const std::uint64_t total = task.blocks * task.pieces, teams = thread_total() / kChains;
+  const std::uint64_t rounds = parts_of(total, teams);
+  for (std::uint64_t round = 0; round < rounds; ++round) {
+    const std::uint64_t w = round * teams + thread_number() / kChains;
+    const std::uint64_t block = w / task.pieces;
+    const std::uint64_t begin = block * task.block + w % task.pieces * kPiece;
+    std::uint64_t end = (block + 1) * task.block;
+    if (end > task.count) end = task.count;
+    if (end > begin + kPiece) end = begin + kPiece;
+    float sum = 0;
+    if (w < total)
+      for (std::uint64_t i = begin + lane; i < end; i += kChains)
+        sum = sum + exact::float_of(exact::bits_of(load_one(task.source.dtype, task.source.x, i)) &
+                                    ~exact::kSignBit);
+    for (unsigned by = kChains / 2; by > 0; by /= 2)
+      sum = sum + __shfl_xor_sync(kAllLanes, sum, by);
+    if (lane != 0 || w >= total || begin >= end) continue;
+    if (task.pieces == 1)
+      store_scale(task, block, static_cast<double>(sum), end - begin);
+    else
+      task.sums[w] = sum;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) sign_bits(SignTask task) {
+  for (std::uint64_t e = thread_number(); 8 * e < task.count; e += thread_total()) {
+    unsigned bits = 0;
+    for (unsigned j = 0; j < 8; ++j)
+      if (8 * e + j < task.count)
+        bits |= exact::bits_of(load_one(task.source.dtype, task.source.x, 8 * e + j)) >> 31 << j;
+    task.signs[e] = static_cast<std::uint8_t>(bits);
+  }
+}
+
+// The pieces of a block, one after the other.
+__global__ void __launch_bounds__(kThreads) sign_scales(SignTask task) {
+  for (std::uint64_t block = thread_number(); block < task.blocks; block += thread_total()) {
+    const std::uint64_t begin = block * task.block;
+    const std::uint64_t count = task.count - begin < task.block ? task.count - begin : task.block;
+    double total = 0;
+#ifdef __CUDACC__
+#pragma unroll 8
+#endif
+    for (std::uint64_t p = 0; p < parts_of(count, kPiece); ++p)
+      total = total + static_cast<double>(task.sums[block * task.pieces + p]);
+    store_scale(task, block, total, count);
+  }
+}
+
+struct UnsignTask {
+  const float* scales;
+  const std::uint8_t* signs;
+  std::uint64_t count, block;
+  SinkView sink;
+};
+
+__global__ void __launch_bounds__(kThreads) unsign(UnsignTask task) {
+  const std::uint64_t fours = parts_of(task.count, 4);
+  for (std::uint64_t f = thread_number(); f < fours; f += thread_total()) {
+    const std::uint64_t i = 4 * f, left = task.count - i;
+    const unsigned bits = task.signs[i / 8] >> i % 8;
+    const std::uint64_t block =
+        (i | task.block) >> 32 == 0
+            ? static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(task.block)
+            : i / task.block;
+    Four four = {{0, 0, 0, 0}};
+    for (unsigned j = 0; j < 4; ++j)
+      if (j < left) {
+        const float scale = task.scales[task.block % 4 == 0 ? block : (i + j) / task.block];
+        four.at[j] = exact::float_of(exact::bits_of(scale) ^ (bits >> j & 1) << 31);
+      }
+    deliver_four(task.sink, i, four, left);
+  }
+}
+
+}  // namespace
+
+std::uint64_t sign_scratch_bytes(std::uint64_t count, std::uint64_t block) {
+  return block <= kPiece ? 0 : parts_of(count, block) * parts_of(block, kPiece) * sizeof(float);
+}
+
+void device_sign(const DeviceSource& source, std::uint64_t count, std::uint64_t block,
+                 std::byte* scales, std::byte* signs, std::byte* scratch, Stream stream) {
+  if (count == 0) return;
+  if (block > count) block = count;
+  const SignTask task{source,
+                      count,
+                      block,
+                      parts_of(count, block),
+                      parts_of(block, kPiece),
+                      reinterpret_cast<float*>(scratch),
+                      scales,
+                      reinterpret_cast<std::uint8_t*>(signs)};
+  const std::uint64_t teams = task.blocks * task.pieces;
+  const bool is_even = block % kChains == 0 || task.blocks == 1;
+  if (is_even && block > kPiece / 4) {
+    launch_over(sign_long, parts_of(kChains * teams, kThreads), kThreads, stream, task);
+  } else if (is_even && is_aligned(source)) {
+    launch_over(sign_aligned, parts_of(4 * teams, kThreads), kThreads, stream, task);
+  } else {
+    launch_over(sign_sums, parts_of(kChains * teams, kThreads), kThreads, stream, task);
+    launch_over(sign_bits, parts_of(count, 8 * kThreads), kThreads, stream, task);
+  }
+  if (task.pieces > 1)
+    launch_over(sign_scales, parts_of(task.blocks, kThreads), kThreads, stream, task);
+}
+
+void device_unsign(const std::byte* scales, const std::byte* signs, std::uint64_t count,
+                   std::uint64_t block, const DeviceSink& sink, Stream stream) {
+  const UnsignTask task{reinterpret_cast<const float*>(scales),
+                        reinterpret_cast<const std::uint8_t*>(signs), count, block, view_of(sink)};
+  launch_over(unsign, parts_of(count, 4 * kThreads), kThreads, stream, task);
+}
+
+}  // namespace laconic::kernel

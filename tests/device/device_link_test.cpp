@@ -1,0 +1,159 @@
+// Links whose tensors are in device memory, beside the same links in host memory: equal frames,
+// equal numbers and equal memories, through steps that are committed, abandoned, spoilt and saved.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <vector>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/philox.hpp"
+#include "laconic/codec/convert.hpp"
+#include "laconic/link/link.hpp"
+#include "tests/device/test_device.hpp"
+
+namespace laconic {
+namespace {
+
+using test::TestBuffer;
+
+class DeviceLink : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const char* reason = test::no_device_reason()) GTEST_SKIP() << reason;
+  }
+};
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Both kinds of ends of one link.
+struct Pair {
+  explicit Pair(const LinkSpec& spec)
+      : host(spec), device(spec), host_end(spec), device_end(spec) {}
+
+  void begin(std::uint64_t step) {
+    host.begin(step);
+    device.begin(step);
+    host_end.begin(step);
+    device_end.begin(step);
+  }
+  void end(bool is_committed) {
+    if (is_committed) {
+      host.commit();
+      device.commit();
+    } else {
+      host.abandon();
+      device.abandon();
+    }
+  }
+
+  void send(const TensorSpec& spec, const Bytes& x, const MessageSpec& message) {
+    const Bytes frame = host.pack(ConstHostTensor{spec, x.data()}, message);
+    ASSERT_TRUE(device.packs_on_device(spec, message));
+    const TestBuffer there(x.size()), back(x.size());
+    test::to_device(there.as(), x.data(), x.size());
+    const DeviceMessage packed = device.pack_on_device({spec, there.as()}, message);
+    packed.wait();
+    ASSERT_TRUE(packed.is_ready());
+    ASSERT_EQ(packed.finish(), frame);
+    Bytes expected(x.size()), found(x.size());
+    host_end.unpack(frame, HostTensor{spec, expected.data()}, message);
+    device_end.unpack_on_device(frame, {spec, back.as()}, message);
+    test::from_device(found.data(), back.as(), found.size());
+    const std::size_t count = elements_of(spec);
+    std::vector<float> a(count), b(count);
+    widen_bytes(spec.dtype, expected.data(), count, a.data());
+    widen_bytes(spec.dtype, found.data(), count, b.data());
+    for (std::size_t i = 0; i < count; ++i)
+      ASSERT_TRUE(a[i] == b[i] || (a[i] != a[i] && b[i] != b[i])) << i;
+  }
+
+  Sender host, device;
+  Receiver host_end, device_end;
+};
+
+Bytes tensor_bytes(Dtype dtype, std::size_t count, std::uint64_t seed) {
+  std::vector<float> x(count);
+  fill_normal(key_of(seed), 0, 0.0, 1.0, std::span<float>(x));
+  Bytes bytes(count * bytes_of(dtype));
+  narrow_bytes(dtype, x.data(), count, bytes.data());
+  return bytes;
+}
+
+void spoil(Dtype dtype, Bytes& x) {
+  const float bad = std::numeric_limits<float>::infinity();
+  narrow_bytes(dtype, &bad, 1, x.data() + 7 * bytes_of(dtype));
+}
+
+void expect_same_link(const char* codec, const MemorySpec& memory, Dtype dtype) {
+  SCOPED_TRACE(fmt::format("{} of {}", codec, name_of(dtype)));
+  LinkSpec spec{.name = "link", .codec = parse_codec(codec), .memory = memory, .seed = 5};
+  Pair pair(spec);
+  const TensorSpec tensor{dtype, {6, 40}}, other{dtype, {3, 40}};
+  for (std::uint64_t step = 0; step < 7; ++step) {
+    pair.begin(step);
+    for (int number = 0; number < 3; ++number) {
+      Bytes x = tensor_bytes(dtype, 240, 10 * step + static_cast<std::uint64_t>(number));
+      if (step == 3 && number == 1) spoil(dtype, x);
+      const Use use = step == 4 && number == 0 ? Use::bypass : Use::train;
+      pair.send(tensor, x, {.number = number, .use = use});
+    }
+    if (step == 5) pair.send(other, tensor_bytes(dtype, 120, 99), {.number = 3});
+    if (testing::Test::HasFatalFailure()) return;
+    pair.end(step != 2);
+  }
+  // What one has saved the other goes on with.
+  const auto folder =
+      std::filesystem::temp_directory_path() / fmt::format("laconic-device-link-{}", ::getpid());
+  std::filesystem::create_directories(folder);
+  pair.host.save(folder / "host");
+  pair.device.save(folder / "device");
+  EXPECT_EQ(contents(folder / "host"), contents(folder / "device"));
+  pair.host.load(folder / "device");
+  pair.device.load(folder / "host");
+  pair.begin(7);
+  pair.send(tensor, tensor_bytes(dtype, 240, 70), {});
+  pair.send(tensor, tensor_bytes(dtype, 240, 71), {.number = 1});
+  pair.end(true);
+  const auto a = pair.host.residual(), b = pair.device.residual();
+  EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(DeviceLink, FramesAndMemoriesAreThoseOfTheHost) {
+  for (const char* codec : {"raw", "half", "huffman", "quantise:bits=4,block=64", "sign",
+                            "quantise:bits=4,block=32,rotate=true", "top_k:keep=0.1",
+                            "random_k:keep=0.2", "low_rank:rank=3"})
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      expect_same_link(codec, NoMemory{}, dtype);
+      if (std::string(codec) != "raw") {
+        expect_same_link(codec, ErrorFeedback{}, dtype);
+        expect_same_link(codec, ErrorFeedback{.reset = Reset::step}, dtype);
+      }
+    }
+}
+
+TEST_F(DeviceLink, RefusesWhatIsNotExpected) {
+  LinkSpec spec{.name = "link", .codec = parse_codec("quantise:bits=4")};
+  Sender sender(spec);
+  Receiver receiver(spec);
+  sender.begin(1);
+  receiver.begin(1);
+  const TensorSpec tensor{Dtype::f32, {70}};
+  const Bytes x = tensor_bytes(Dtype::f32, 70, 1);
+  Bytes frame = sender.pack(ConstHostTensor{tensor, x.data()}, {});
+  const TestBuffer out(x.size());
+  EXPECT_THROW(receiver.unpack_on_device(frame, {tensor, out.as()}, {.number = 1}), WireError);
+  frame[60] ^= std::byte{1};
+  EXPECT_THROW(receiver.unpack_on_device(frame, {tensor, out.as()}, {}), WireError);
+}
+
+}  // namespace
+}  // namespace laconic
