@@ -26,15 +26,17 @@ bool uses(const BlockSpec& block, std::size_t parameter) {
 
 }  // namespace
 
-ModelSpec model_spec(const Family& family, std::int64_t tokens) {
+ModelSpec model_spec(const Family& family, std::int64_t tokens, std::int64_t target_tokens) {
   struct Visitor {
-    std::int64_t tokens;
+    std::int64_t tokens, target_tokens;
     ModelSpec operator()(const GptShape& shape) const { return gpt_spec(shape, tokens); }
     ModelSpec operator()(const LlamaShape& shape) const { return llama_spec(shape, tokens); }
     ModelSpec operator()(const BertShape& shape) const { return bert_spec(shape, tokens); }
-    ModelSpec operator()(const Seq2SeqShape& shape) const { return seq2seq_spec(shape, tokens); }
+    ModelSpec operator()(const Seq2SeqShape& shape) const {
+      return seq2seq_spec(shape, tokens, target_tokens);
+    }
   };
-  return std::visit(Visitor{tokens}, family);
+  return std::visit(Visitor{tokens, target_tokens}, family);
 }
 
 Problems check(const ModelSpec& spec) {

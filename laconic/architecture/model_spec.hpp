@@ -36,7 +36,9 @@ std::int64_t elements_of(const ParameterSpec& parameter);
 // A tensor that a block hands to the next, as [samples, per_sample...].
 struct SeamTensor {
   std::string name;
-  std::vector<std::int64_t> per_sample;
+  std::vector<std::int64_t> per_sample;  // the first is tokens
+  // The field of a batch that has as many: padding may be cut off it (sized_for, model/model.hpp).
+  std::string tokens_of = "ids";
   bool operator==(const SeamTensor&) const = default;
 };
 std::int64_t elements_of(const SeamTensor& tensor);  // of one sample
@@ -62,8 +64,10 @@ inline constexpr std::size_t kMostSeamTensors = 8;
 // number.
 Problems check(const ModelSpec& spec);
 
-// For samples of so many tokens.
-ModelSpec model_spec(const Family& family, std::int64_t tokens);
+// For samples of so many tokens; of an encoder-decoder, sources. Its targets have `target_tokens`,
+// or with 0 as many as the family's target_context, at most `tokens` where those are less than its
+// context.
+ModelSpec model_spec(const Family& family, std::int64_t tokens, std::int64_t target_tokens = 0);
 
 std::int64_t block_count(const ModelSpec& spec);
 std::int64_t parameter_count(const ModelSpec& spec);  // elements of all parameters

@@ -94,13 +94,15 @@ std::vector<ParameterSpec> seq2seq_decoder(const Seq2SeqShape& s, std::int64_t l
 
 }  // namespace
 
-ModelSpec seq2seq_spec(const Seq2SeqShape& s, std::int64_t tokens) {
-  const std::int64_t written =
-      tokens < s.context ? std::min(tokens, s.target_context) : s.target_context;
+ModelSpec seq2seq_spec(const Seq2SeqShape& s, std::int64_t tokens, std::int64_t target_tokens) {
+  const std::int64_t written = target_tokens > 0    ? target_tokens
+                               : tokens < s.context ? std::min(tokens, s.target_context)
+                                                    : s.target_context;
   const auto width = static_cast<double>(s.width), hidden = static_cast<double>(s.hidden),
              source = static_cast<double>(tokens), target = static_cast<double>(written);
-  const std::vector<SeamTensor> encoded = {{"x", {tokens, s.width}}};
-  const std::vector<SeamTensor> both = {{"memory", {tokens, s.width}}, {"y", {written, s.width}}};
+  const std::vector<SeamTensor> encoded = {{"x", {tokens, s.width}, "source"}};
+  const std::vector<SeamTensor> both = {{"memory", {tokens, s.width}, "source"},
+                                        {"y", {written, s.width}}};
   SpecBuilder spec;
   spec.add({.name = "source embedding",
             .kind = "embedding",

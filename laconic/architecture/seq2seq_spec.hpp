@@ -6,8 +6,7 @@
 
 namespace laconic {
 
-// `tokens` is the length of sources; targets are as long as the family's target_context, or as
-// `tokens` where that is less than the family's context.
-ModelSpec seq2seq_spec(const Seq2SeqShape& shape, std::int64_t tokens);
+// Lengths are as with model_spec().
+ModelSpec seq2seq_spec(const Seq2SeqShape& shape, std::int64_t tokens, std::int64_t target_tokens);
 
 }  // namespace laconic

@@ -30,6 +30,7 @@ struct KeyLister {
   void operator()(const char* key, T&, const char*) {
     std::vector<std::string>& values = keys[section + "." + key];
     if constexpr (std::is_same_v<T, bool>) values = {"true", "false"};
+    if constexpr (std::is_same_v<T, Device>) values = device_words();
   }
   template <class E, std::size_t kSize>
   void operator()(const char* key, E&, const char*, const std::array<Named<E>, kSize>& names) {

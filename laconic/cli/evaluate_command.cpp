@@ -11,10 +11,9 @@
 #include "laconic/config/model_family.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/data/tokeniser.hpp"
-#include "laconic/metric/bleu.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/evaluate.hpp"
-#include "laconic/train/translate.hpp"
+#include "laconic/train/validation_bleu.hpp"
 
 namespace laconic {
 
@@ -55,42 +54,20 @@ OpenedData open_for(const Weights& weights, const EvaluateCommand& command, RunC
   return {std::move(config), std::move(data), std::move(task)};
 }
 
-std::string decoded(const Tokeniser& tokeniser, const std::vector<std::int64_t>& ids) {
-  std::vector<std::int32_t> known;
-  for (const std::int64_t id : ids)
-    if (id < tokeniser.vocabulary_size()) known.push_back(static_cast<std::int32_t>(id));
-  return tokeniser.decode(known);
-}
-
-// Translates all samples, and compares with what the data has. The references are what the
-// tokeniser makes of the data's tokens.
+// Translates all samples, and compares with what the data has.
 Bleu measure_bleu(const Weights& weights, const OpenedData& opened, const EvaluateCommand& command,
                   std::int64_t samples) {
-  const auto& records = std::get<RecordDataset>(opened.data);
   const std::string folder = tokeniser_folder_of(command.data);
   if (!has_tokeniser(folder))
     throw FileError(folder, "", "does not exist", "BLEU needs the tokeniser of the data");
-  const Tokeniser tokeniser = load_tokeniser(folder);
-  const SpecialTokens& special = set_in(opened.data).special;
-  const std::int64_t end = special.eos >= 0 ? special.eos : special.sep;
-  const std::int64_t begin = special.eos >= 0 ? special.bos : special.cls;
-  const TranslationRule rule{.beam = command.beam, .begin = begin >= 0 ? begin : end, .end = end};
-  std::vector<std::string> translations;
-  std::vector<std::vector<std::string>> references;
+  const TranslationRule rule = translation_rule(opened.data, command.beam);
+  TokenLists translations;
   for (std::int64_t first = 0; first < samples; first += command.batch) {
-    std::vector<std::vector<std::int64_t>> sources;
-    for (std::int64_t s = first; s < std::min(first + command.batch, samples); ++s) {
-      std::vector<std::int64_t> source = records.part(static_cast<std::uint64_t>(s), 0);
-      source.resize(
-          std::min<std::size_t>(source.size(), static_cast<std::size_t>(records.context() - 1)));
-      source.push_back(end);
-      sources.push_back(std::move(source));
-      references.push_back({decoded(tokeniser, records.part(static_cast<std::uint64_t>(s), 1))});
-    }
-    for (const Translation& t : translate(weights, sources, rule))
-      translations.push_back(decoded(tokeniser, t.ids));
+    const std::int64_t end = std::min(first + command.batch, samples);
+    for (Translation& t : translate(weights, sources_of(opened.data, first, end), rule))
+      translations.push_back(std::move(t.ids));
   }
-  return bleu(translations, references);
+  return bleu_of(opened.data, load_tokeniser(folder), translations);
 }
 
 }  // namespace

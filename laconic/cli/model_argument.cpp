@@ -1,9 +1,12 @@
 #include "laconic/cli/model_argument.hpp"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "laconic/cli/number_check.hpp"
 #include "laconic/cli/summary_argument.hpp"
+#include "laconic/config/device.hpp"
 #include "laconic/config/option.hpp"
 
 namespace laconic {
@@ -15,11 +18,15 @@ void add_model(CLI::App& verb, ModelArguments& model) {
                   "checkpoint, run folder (its newest checkpoint), RUN/best, or Hugging Face GPT-2 "
                   "folder")
       ->required();
-  verb.add_option("--device", model.device, "where tensors live")
-      ->check(CLI::IsMember(names_in(kDeviceNames)))
+  verb.add_option("--device", model.device, "where tensors live; cuda:N is GPU N, cuda the first")
+      ->check(CLI::Validator(
+          [](const std::string& word) {
+            return parse_device(word) ? "" : word + " is none of cpu, cuda, cuda:0, cuda:1, ...";
+          },
+          fmt::format("{{{}}}", fmt::join(device_words(), ","))))
       ->capture_default_str();
   verb.add_option("--dtype", model.dtype, "of the arithmetic")
-      ->check(CLI::IsMember(names_in(kRunDtypeNames)))
+      ->check(CLI::IsMember(names_in(kRunPrecisionNames)))
       ->capture_default_str();
   verb.add_option("--threads", model.threads, "compute threads; 0: one per available core")
       ->check(CLI::Range(0, 4096))

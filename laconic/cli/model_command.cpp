@@ -201,7 +201,7 @@ int run_export(const ExportCommand& command) {
     throw ConfigError(
         fmt::format("{} exists and is not empty: choose another folder", command.folder));
   ModelArguments arguments = command.model;
-  arguments.dtype = name_in(kRunDtypeNames, Dtype::f64);  // holds every type exactly
+  arguments.dtype = name_in(kRunPrecisionNames, RunPrecision::float64);  // holds every type exactly
   const Weights weights = load_model(arguments, folder);
   const Dtype dtype = value_in(kDtypeLongNames, command.dtype).value();
   fs::create_directories(command.folder);

@@ -38,8 +38,8 @@ std::string model_folder(const std::string& path) {
 
 Weights load_model(const ModelArguments& arguments, const std::string& folder) {
   RunConfig config;
-  config.run.device = value_in(kDeviceNames, arguments.device).value();
-  config.run.dtype = value_in(kRunDtypeNames, arguments.dtype).value();
+  config.run.device = parse_device(arguments.device).value();
+  config.run.precision = value_in(kRunPrecisionNames, arguments.dtype).value();
   if (arguments.threads > 0) at::set_num_threads(arguments.threads);
   return read_model(folder, tensor_options(config));
 }

@@ -29,11 +29,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// One line of the input, as tokens.
-struct Question {
-  PredictInput input;
-};
-
 class Predictor {
  public:
   explicit Predictor(const PredictCommand& command)
@@ -59,15 +54,15 @@ class Predictor {
   }
 
   // Reads all lines before the first answer: a mistake in the last costs nothing then.
-  std::vector<Question> read(std::istream& in, const std::string& name) const {
-    std::vector<Question> questions;
+  std::vector<PredictInput> read(std::istream& in, const std::string& name) const {
+    std::vector<PredictInput> questions;
     Problems problems;
     std::string line;
     for (int number = 1; std::getline(in, line); ++number) {
       if (trim(line).empty()) continue;
       const std::string where = fmt::format("{}:{}", name, number);
       questions.push_back(question_of(parse_json(line, where, "a line is one JSON object"), where));
-      for (Problem& problem : check(weights_, questions.back().input))
+      for (Problem& problem : check(weights_, questions.back()))
         problems.push_back({where + ": " + problem.where, std::move(problem.what)});
     }
     if (questions.empty()) problems.push_back({name, "has no line"});
@@ -75,10 +70,8 @@ class Predictor {
     return questions;
   }
 
-  std::vector<Json> answer(const std::vector<Question>& questions) const {
-    std::vector<PredictInput> inputs;
-    for (const Question& question : questions) inputs.push_back(question.input);
-    const std::vector<ModelAnswer> predictions = predict(weights_, inputs, rule_);
+  std::vector<Json> answer(const std::vector<PredictInput>& questions) const {
+    const std::vector<ModelAnswer> predictions = predict(weights_, questions, rule_);
     std::vector<Json> answers;
     for (std::size_t i = 0; i < predictions.size(); ++i)
       answers.push_back(to_json(questions[i], predictions[i]));
@@ -93,7 +86,7 @@ class Predictor {
   }
   bool finds_words() const { return has_head(BertHead::masked) || has_head(BertHead::pretraining); }
 
-  Question question_of(const nlohmann::json& json, const std::string& where) const {
+  PredictInput question_of(const nlohmann::json& json, const std::string& where) const {
     if (!json.is_object()) throw FileError(where, "", "not a JSON object");
     if (json.contains("ids")) return question_of_ids(json, where);
     const auto text_under = [&](const char* key) {
@@ -108,13 +101,13 @@ class Predictor {
     const std::vector<std::int64_t> first = encoded(text_under("text"));
     if (!is_bert() && json.contains("pair"))
       throw FileError(where, "pair", "only a BERT takes two texts");
-    if (!is_bert()) return {.input = {.ids = framed(first)}};
+    if (!is_bert()) return {.ids = framed(first)};
     const bool has_second = json.contains("pair");
     return pair_of(first, has_second ? encoded(text_under("pair")) : std::vector<std::int64_t>(),
                    has_second);
   }
 
-  Question question_of_ids(const nlohmann::json& json, const std::string& where) const {
+  PredictInput question_of_ids(const nlohmann::json& json, const std::string& where) const {
     const auto numbers_under = [&](const char* key) -> std::vector<std::int64_t> {
       if (!json.contains(key)) return {};
       const auto is_whole = [](const nlohmann::json& n) { return n.is_number_integer(); };
@@ -122,23 +115,23 @@ class Predictor {
         throw FileError(where, key, "is not a list of whole numbers");
       return json[key].get<std::vector<std::int64_t>>();
     };
-    Question question{.input = {.ids = numbers_under("ids"), .types = numbers_under("types")}};
+    PredictInput question{.ids = numbers_under("ids"), .types = numbers_under("types")};
     const std::vector<std::int64_t> mask = numbers_under("mask");
-    const auto types = question.input.types.size();
-    if (types != 0 && types != question.input.ids.size())
+    const auto types = question.types.size();
+    if (types != 0 && types != question.ids.size())
       throw FileError(where, "types",
-                      fmt::format("{} types for {} ids", types, question.input.ids.size()));
+                      fmt::format("{} types for {} ids", types, question.ids.size()));
     if (mask.empty()) return question;
     // Padding may only follow what is there.
     const auto end = std::ranges::find(mask, 0);
-    if (mask.size() != question.input.ids.size() ||
+    if (mask.size() != question.ids.size() ||
         std::any_of(end, mask.end(), [](auto m) { return m != 0; }))
-      throw FileError(where, "mask",
-                      fmt::format("{} numbers for {} ids: ones, then zeros", mask.size(),
-                                  question.input.ids.size()));
+      throw FileError(
+          where, "mask",
+          fmt::format("{} numbers for {} ids: ones, then zeros", mask.size(), question.ids.size()));
     const auto length = static_cast<std::size_t>(end - mask.begin());
-    question.input.ids.resize(length);
-    if (!question.input.types.empty()) question.input.types.resize(length);
+    question.ids.resize(length);
+    if (!question.types.empty()) question.types.resize(length);
     return question;
   }
 
@@ -170,8 +163,8 @@ class Predictor {
   }
 
   // [CLS] first [SEP] second [SEP], the longer cut first where both do not fit.
-  Question pair_of(const std::vector<std::int64_t>& first, const std::vector<std::int64_t>& second,
-                   bool has_second) const {
+  PredictInput pair_of(const std::vector<std::int64_t>& first,
+                       const std::vector<std::int64_t>& second, bool has_second) const {
     const auto context = static_cast<std::size_t>(context_of(weights_.family));
     const std::size_t frame = has_second ? 3 : 2;
     if (context <= frame)
@@ -183,11 +176,9 @@ class Predictor {
       sizes.second = std::min(second.size(), context - frame - sizes.first);
     }
     const std::size_t length = sizes.first + sizes.second + frame;
-    Question question{
-        .input = {std::vector<std::int64_t>(length), std::vector<std::int64_t>(length)}};
+    PredictInput question{std::vector<std::int64_t>(length), std::vector<std::int64_t>(length)};
     frame_texts(tokeniser_->special(), std::span(first).first(sizes.first),
-                std::span(second).first(sizes.second), has_second, question.input.ids,
-                question.input.types);
+                std::span(second).first(sizes.second), has_second, question.ids, question.types);
     return question;
   }
 
@@ -198,7 +189,7 @@ class Predictor {
     return tokeniser_->decode(known);
   }
 
-  Json to_json(const Question& question, const ModelAnswer& p) const {
+  Json to_json(const PredictInput& question, const ModelAnswer& p) const {
     if (std::holds_alternative<Seq2SeqShape>(weights_.family)) {
       Json json = {{"ids", p.ids}, {"log_probability", p.log_probability}};
       if (tokeniser_) json["translation"] = decoded(p.ids);
@@ -218,7 +209,7 @@ class Predictor {
       case BertHead::regress: return {{"score", p.logits.front()}};
       case BertHead::span: {
         const auto first = static_cast<std::size_t>(p.begin);
-        const std::span<const std::int64_t> ids = question.input.ids;
+        const std::span<const std::int64_t> ids = question.ids;
         Json json = {{"start", p.begin}, {"end", p.end}, {"log_probability", p.log_probability}};
         if (tokeniser_)
           json["answer"] = decoded(ids.subspan(first, static_cast<std::size_t>(p.end) + 1 - first));
@@ -259,7 +250,7 @@ int run_predict(const PredictCommand& command) {
     file.open(command.input);
     if (!file) throw FileError(command.input, "", "cannot be read");
   }
-  const std::vector<Question> questions =
+  const std::vector<PredictInput> questions =
       predictor.read(is_stdin ? std::cin : file, is_stdin ? "standard input" : command.input);
   std::string lines;
   const auto step = static_cast<std::size_t>(command.batch);

@@ -101,6 +101,7 @@ std::string content_of(const std::string& prefix) {
 std::string common_text(RunConfig config) {
   config.run.threads = 0;
   config.run.memory = 0;
+  config.run.device.index = Device::kByLocalRank;
   config.run.folder = "";
   config.network.interface.clear();
   config.data.train = content_of(config.data.train);
@@ -206,6 +207,7 @@ TrainSummary train_over(Transport& transport, TrainOptions options, Store* store
 TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   const RunConfig& config = options.config;
   const Problems impossible = find_impossible(config, place.size);
+  options.start.local_rank = place.local_rank;
   const Meeting meeting = meeting_of(place, config.network);
   std::unique_ptr<Store> store;
   std::unique_ptr<Transport> transport;
@@ -240,7 +242,9 @@ TrainSummary train_in_threads(const TrainOptions& options) {
     transport = decorated(std::move(transport), options.config.network);
   TrainSummary first;
   run_ranks(transports, [&](Transport& transport) {
-    TrainSummary summary = train_over(transport, options, nullptr, {});
+    TrainOptions mine = options;
+    mine.start.local_rank = transport.rank();  // all are on this machine
+    TrainSummary summary = train_over(transport, mine, nullptr, {});
     if (transport.rank() == 0) first = std::move(summary);
   });
   return first;

@@ -212,8 +212,9 @@ void read(const Translate& task, const Dataset& data, SampleAt at, Rows rows) {
   rows[kTargets][target.size()] = eos;
 }
 
-// Counts by reading the sample.
-std::int64_t count_by_reading(const Task& task, const Dataset& data, SampleAt at) {
+}  // namespace
+
+SampleCount count_sample(const Task& task, const Dataset& data, SampleAt at) {
   const std::vector<FieldSpec> fields = fields_of(task, tokens_per_sample(task, data));
   std::vector<std::vector<std::int64_t>> values;
   std::vector<std::span<std::int64_t>> rows;
@@ -221,13 +222,14 @@ std::int64_t count_by_reading(const Task& task, const Dataset& data, SampleAt at
   for (const FieldSpec& field : fields)
     rows.emplace_back(values.emplace_back(static_cast<std::size_t>(field.per_sample[0])));
   read_sample(task, data, at, rows);
-  for (std::size_t f = 0; f < fields.size(); ++f)
+  SampleCount count;
+  for (std::size_t f = 0; f < fields.size(); ++f) {
+    count.elements.push_back(used_elements(task, f, rows));
     if (fields[f].name == predicted_field(task))
-      return std::ranges::count_if(rows[f], [](std::int64_t v) { return v != kNoTarget; });
-  return 0;
+      count.targets = std::ranges::count_if(rows[f], [](std::int64_t v) { return v != kNoTarget; });
+  }
+  return count;
 }
-
-}  // namespace
 
 std::vector<FieldSpec> fields_of(const Task& task, std::int64_t tokens) {
   return std::visit(
@@ -284,7 +286,7 @@ std::int64_t count_targets(const Task& task, const Dataset& data, SampleAt at,
     return std::count(end - tokens, end, true);
   }
   if (std::holds_alternative<Classify>(task) || std::holds_alternative<Regress>(task)) return 1;
-  return count_by_reading(task, data, at);
+  return count_sample(task, data, at).targets;
 }
 
 void read_sample(const Task& task, const Dataset& data, SampleAt at, Rows rows) {

@@ -114,6 +114,13 @@ struct SampleAt {
 // that many.
 std::int64_t count_targets(const Task& task, const Dataset& data, SampleAt at, std::int64_t tokens);
 
+// What a sample has, padding left out.
+struct SampleCount {
+  std::int64_t targets = 0;            // elements of the predicted field that count
+  std::vector<std::int64_t> elements;  // of each field, as fields_of() lists them
+};
+SampleCount count_sample(const Task& task, const Dataset& data, SampleAt at);  // reads it
+
 // Fills one sample's row of each field. Requires: rows are as fields_of() lists them.
 void read_sample(const Task& task, const Dataset& data, SampleAt at,
                  std::span<const std::span<std::int64_t>> rows);

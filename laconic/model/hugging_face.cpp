@@ -304,6 +304,7 @@ std::vector<std::string> read_weights(const std::string& folder, Weights& weight
     else
       copy_into(p.value, tensors.at(name));
   }
+  refresh_copies(weights.parameters);
   return left;
 }
 

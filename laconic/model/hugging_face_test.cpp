@@ -103,6 +103,69 @@ TEST(HuggingFace, AnotherModelIsRefusedWithEveryReason) {
   EXPECT_NE(text.find("n_layer: is missing"), std::string::npos) << text;
 }
 
+// Of openai-community/gpt2, gpt2-medium and distilgpt2, and of what Transformers 4 and 5 write, all
+// keys; sizes of this test's.
+TEST(HuggingFace, ConfigsThatPeopleHaveAreAccepted) {
+  const TemporaryFolder folder;
+  write_model(folder.path(), some_weights(), {});
+  const nlohmann::json known = {
+      {"activation_function", "gelu_new"},
+      {"architectures", {"GPT2LMHeadModel"}},
+      {"attn_pdrop", 0.1},
+      {"bos_token_id", 10},
+      {"embd_pdrop", 0.1},
+      {"eos_token_id", 10},
+      {"initializer_range", 0.02},
+      {"layer_norm_epsilon", 1e-05},
+      {"model_type", "gpt2"},
+      {"n_ctx", 5},
+      {"n_embd", 8},
+      {"n_head", 2},
+      {"n_layer", 2},
+      {"n_positions", 5},
+      {"n_special", 0},
+      {"predict_special_tokens", true},
+      {"output_past", true},
+      {"resid_pdrop", 0.1},
+      {"summary_activation", nullptr},
+      {"summary_first_dropout", 0.1},
+      {"summary_proj_to_labels", true},
+      {"summary_type", "cls_index"},
+      {"summary_use_proj", true},
+      {"task_specific_params", {{"text-generation", {{"do_sample", true}, {"max_length", 50}}}}},
+      {"vocab_size", 11},
+      {"_num_labels", 1},
+      {"id2label", {{"0", "LABEL_0"}}},
+      {"label2id", {{"LABEL_0", 0}}},
+      {"n_inner", nullptr},
+      {"pad_token_id", nullptr},
+      {"reorder_and_upcast_attn", false},
+      {"scale_attn_by_inverse_layer_idx", false},
+      {"scale_attn_weights", true},
+      {"add_cross_attention", false},
+      {"tie_word_embeddings", true},
+      {"dtype", "float32"},
+      {"torch_dtype", "float32"},
+      {"transformers_version", "5.0.0"},
+      {"use_cache", true},
+      {"_name_or_path", "gpt2"}};
+  std::ofstream(folder / "config.json") << known;
+  EXPECT_EQ(read_family(folder.path()), Family(kShape));
+  for (const auto& [key, value] :
+       {std::pair<std::string, nlohmann::json>{"reorder_and_upcast_attn", true},
+        {"scale_attn_by_inverse_layer_idx", true},
+        {"add_cross_attention", true},
+        {"n_special", 3},
+        {"alibi", true},
+        {"summary_types", "x"}}) {
+    nlohmann::json other = known;
+    other[key] = value;
+    std::ofstream(folder / "config.json") << other;
+    const std::string text = refusal(folder.path());
+    EXPECT_NE(text.find(key + ": = " + value.dump() + " is not "), std::string::npos) << text;
+  }
+}
+
 TEST(HuggingFace, TensorsThatDoNotFitAreNamedTogether) {
   const TemporaryFolder folder;
   write_model(folder.path(), some_weights(), {});

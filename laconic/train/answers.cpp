@@ -1,5 +1,7 @@
 #include "laconic/train/answers.hpp"
 
+#include <ATen/ops/stack.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -107,10 +109,38 @@ std::vector<double> spans_from(const Batch& batch, const at::Tensor& ends) {
   return answers;
 }
 
+bool has_sentence_pairs(const Task& task) {
+  const auto* masked = std::get_if<Masked>(&task);
+  return masked != nullptr && masked->has_next_sentence;
+}
+
+// For each sample how many hidden tokens were found, and with pairs whether the second was told.
+std::vector<double> hidden_from(const Task& task, const Batch& batch,
+                                const Predictions& predictions) {
+  const at::Tensor& targets = batch["targets"];
+  const at::Tensor found = predictions.first.eq(targets).logical_and(targets.ne(kNoTarget)).sum(-1);
+  if (!has_sentence_pairs(task)) return list_of(found);
+  const at::Tensor is_told = predictions.second.argmax(-1).eq(batch["next"].flatten());
+  return list_of(at::stack({found, is_told.to(found.scalar_type())}, 1).flatten());
+}
+
+Metrics measure_hidden(const Task& task, const std::vector<double>& answers, std::int64_t targets) {
+  const std::size_t numbers = numbers_per_answer(task);
+  double found = 0, told = 0;
+  for (std::size_t i = 0; i < answers.size(); i += numbers) {
+    found += answers[i];
+    if (numbers == 2) told += answers[i + 1];
+  }
+  Metrics metrics = {{"accuracy", found / static_cast<double>(targets)}};
+  if (numbers == 2)
+    metrics.emplace_back("next_accuracy", 2 * told / static_cast<double>(answers.size()));
+  return metrics;
+}
+
 }  // namespace
 
 std::size_t numbers_per_answer(const Task& task) {
-  if (std::holds_alternative<AnswerSpan>(task)) return 2;
+  if (std::holds_alternative<AnswerSpan>(task) || has_sentence_pairs(task)) return 2;
   return std::holds_alternative<Classify>(task) || std::holds_alternative<Regress>(task) ||
                  std::holds_alternative<Masked>(task)
              ? 1
@@ -138,13 +168,12 @@ AnswerRange best_answer(const at::Tensor& ends, std::span<const std::int64_t> ty
 }
 
 std::vector<double> answers_from(const Task& task, const Batch& batch,
-                                 const at::Tensor& predictions) {
-  if (std::holds_alternative<Classify>(task)) return list_of(predictions.argmax(-1));
-  if (std::holds_alternative<Regress>(task)) return list_of(predictions.flatten());
-  if (std::holds_alternative<AnswerSpan>(task)) return spans_from(batch, predictions);
+                                 const Predictions& predictions) {
+  if (std::holds_alternative<Classify>(task)) return list_of(predictions.first.argmax(-1));
+  if (std::holds_alternative<Regress>(task)) return list_of(predictions.first.flatten());
+  if (std::holds_alternative<AnswerSpan>(task)) return spans_from(batch, predictions.first);
   if (!std::holds_alternative<Masked>(task)) return {};
-  const at::Tensor& targets = batch["targets"];
-  return list_of(predictions.eq(targets).logical_and(targets.ne(kNoTarget)).sum(-1));
+  return hidden_from(task, batch, predictions);
 }
 
 Metrics measure(const Task& task, const Dataset& data, const std::vector<double>& answers,
@@ -153,9 +182,7 @@ Metrics measure(const Task& task, const Dataset& data, const std::vector<double>
   if (std::holds_alternative<Classify>(task)) return measure_classes(task, data, answers);
   if (std::holds_alternative<Regress>(task)) return measure_scores(data, answers);
   if (std::holds_alternative<AnswerSpan>(task)) return measure_spans(task, data, answers);
-  double found = 0;
-  for (const double count : answers) found += count;
-  return {{"accuracy", found / static_cast<double>(targets)}};
+  return measure_hidden(task, answers, targets);
 }
 
 }  // namespace laconic

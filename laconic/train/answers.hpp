@@ -1,7 +1,8 @@
 // train/answers.hpp — what a model answers to the samples of a task, and how good that is.
 //
-// An answer is a few numbers: the class; the score; first and last token of a span;
-// how many hidden tokens were found. Other tasks have none: their loss says it all.
+// An answer is a few numbers: the class; the score; first and last token of a span; how many
+// hidden tokens were found and, with sentence pairs, whether the second sentence was told right (1
+// or 0). Other tasks have none: their loss says it all.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,9 +23,13 @@ using Metrics = std::vector<std::pair<std::string, double>>;
 
 std::size_t numbers_per_answer(const Task& task);  // 0: there are no answers
 
-// From what the last block predicted (Pass::predictions) for these samples.
+// What the last block predicted for some samples (Pass::predictions, Pass::second_predictions).
+struct Predictions {
+  at::Tensor first;
+  at::Tensor second = {};  // of sentence pairs alone
+};
 std::vector<double> answers_from(const Task& task, const Batch& batch,
-                                 const at::Tensor& predictions);
+                                 const Predictions& predictions);
 
 // An answer in the second text, or, where there is none, position 0.
 struct AnswerRange {
@@ -42,7 +47,8 @@ AnswerRange best_answer(const at::Tensor& ends, std::span<const std::int64_t> ty
 // Of the first samples of the dataset, as many as there are answers. `targets` counts hidden
 // tokens. Classes: accuracy, Matthews correlation, and with two of them F1 of the second; scores:
 // Pearson and Spearman correlation, left out where they are undefined; spans: exact match and the
-// mean F1 of tokens, of samples that have an answer; hidden tokens: accuracy.
+// mean F1 of tokens, of samples that have an answer; hidden tokens: accuracy, and with sentence
+// pairs next_accuracy, of samples.
 Metrics measure(const Task& task, const Dataset& data, const std::vector<double>& answers,
                 std::int64_t targets);
 

@@ -83,9 +83,10 @@ namespace {
 
 constexpr std::int64_t kTokenMultiple = 8;
 
-}  // namespace
-
-namespace {
+// What a field is cut to whose longest sample has so many elements.
+std::int64_t padded_size(std::int64_t longest, std::int64_t most) {
+  return std::min((longest + kTokenMultiple - 1) / kTokenMultiple * kTokenMultiple, most);
+}
 
 const std::vector<std::string>& labels_in(const Dataset& data) {
   static const std::vector<std::string> none;
@@ -113,6 +114,22 @@ Problems compare_labels(const Dataset& a, const Dataset& b, const std::string& p
                    fmt::join(labels_in(b), ", "), prefix_a, fmt::join(labels_in(a), ", "))}};
 }
 
+PaddedTokens padded_tokens(const Task& task, const Dataset& data,
+                           const std::vector<SampleAt>& samples) {
+  const std::int64_t tokens = tokens_per_sample(task, data);
+  if (!pads_to_longest(task)) return {tokens, tokens};
+  const std::vector<FieldSpec> fields = fields_of(task, tokens);
+  const auto ids =
+      static_cast<std::size_t>(std::ranges::find(fields, "ids", &FieldSpec::name) - fields.begin());
+  PaddedTokens longest;
+  for (const SampleAt at : samples) {
+    const SampleCount count = count_sample(task, data, at);
+    longest.source = std::max(longest.source, count.elements[0]);
+    longest.target = std::max(longest.target, count.elements[ids]);
+  }
+  return {padded_size(longest.source, tokens), padded_size(longest.target, tokens)};
+}
+
 Batch make_batch(const Task& task, const Dataset& data, const std::vector<SampleAt>& samples,
                  at::Device device) {
   const std::vector<FieldSpec> fields = fields_of(task, tokens_per_sample(task, data));
@@ -138,11 +155,12 @@ Batch make_batch(const Task& task, const Dataset& data, const std::vector<Sample
   for (std::size_t f = 0; f < fields.size(); ++f) {
     at::Tensor field = tensors[f];
     if (fields[f].is_real) field = field.view(at::kDouble);
-    if (pads_to_longest(task)) {
-      const std::int64_t size = (longest[f] + kTokenMultiple - 1) / kTokenMultiple * kTokenMultiple;
-      if (size < field.size(1)) field = field.narrow(1, 0, size).contiguous();
-    }
-    batch.add(fields[f].name, field.to(device));
+    if (pads_to_longest(task))
+      field = field.narrow(1, 0, padded_size(longest[f], field.size(1))).contiguous();
+    // Pinned memory, so that the copy need not be waited for, nor the work before it.
+    batch.add(fields[f].name, device.is_cuda() ? field.pin_memory().to(device, field.scalar_type(),
+                                                                       /*non_blocking=*/true)
+                                               : field.to(device));
   }
   return batch;
 }

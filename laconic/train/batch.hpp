@@ -37,6 +37,17 @@ Problems check_labels(const Family& family, const Dataset& data, const std::stri
 Problems compare_labels(const Dataset& a, const Dataset& b, const std::string& prefix_a,
                         const std::string& prefix_b);
 
+// Tokens of each sample of a microbatch as it is computed, padding included: those of a source
+// and of a target in translation, which are the same elsewhere.
+struct PaddedTokens {
+  std::int64_t source = 0;
+  std::int64_t target = 0;
+  auto operator<=>(const PaddedTokens&) const = default;
+};
+// What make_batch() pads these samples to. Reads them where padding is cut off.
+PaddedTokens padded_tokens(const Task& task, const Dataset& data,
+                           const std::vector<SampleAt>& samples);
+
 // These samples as the task sees them, on the device. With pads_to_longest(task) the fields that
 // are padded end where the longest of these samples does, at a multiple of 8 tokens or at the
 // context.

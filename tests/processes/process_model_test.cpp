@@ -83,6 +83,40 @@ TEST_F(TextAndModel, PromptsAndCompletionsArePreparedTrainedAndEvaluated) {
   }
 }
 
+TEST_F(TextAndModel, TranslationsAreMeasuredInTrainingAsByEvaluate) {
+  std::string lines;
+  for (int i = 0; i < 60; ++i)
+    lines += fmt::format("{{\"source\": \"{}\", \"target\": \"a b c {} d e\"}}\n", i % 3, i % 3);
+  write_text(folder_ / "pairs.jsonl", lines);
+  expect_exit(
+      0, {"prepare", "pairs.jsonl", "--task", "translate", "--out", "pairs", "--valid", "0.2"});
+  Words sets;
+  for (const char* set :
+       {"data.train=pairs", "data.valid=pairs-valid", "task.kind=translate", "model.kind=seq2seq",
+        "model.context=20", "model.width=32", "model.dropout=0", "train.steps=60", "train.batch=8",
+        "evaluate.bleu_samples=7", "report.every=60"})
+    sets = sets + Words{"--set", set};
+  for (const auto& [name, mesh] :
+       {std::pair<std::string, Words>{"alone", {}},
+        {"grid", {"--ranks", "4", "--set", "mesh.pp=2", "--set", "mesh.dp=2"}}}) {
+    SCOPED_TRACE(name);
+    const ProcessResult trained = expect_exit(
+        0, Words{"train", "run.toml", "--set", "run.folder=runs/" + name, "--json", "train.json"} +
+               sets + mesh);
+    expect_exit(0, {"evaluate", "runs/" + name, "--data", "pairs-valid", "--samples", "7", "--beam",
+                    "1", "--json", "e.json"});
+    const double score = json_of(folder_ / "train.json")["metrics"]["bleu"];
+    EXPECT_GT(score, 1);
+    EXPECT_EQ(score, json_of(folder_ / "e.json")["metrics"]["bleu"].get<double>());
+    EXPECT_TRUE(contains(trained.out, fmt::format("| bleu {:.4f} |", score))) << trained.out;
+    EXPECT_TRUE(contains(text("runs/" + name + "/log.jsonl"), "\"metrics\":{\"bleu\":"));
+  }
+  const ProcessResult without =
+      expect_exit(0, Words{"train", "run.toml", "--set", "run.folder=runs/n"} + sets +
+                         Words{"--set", "evaluate.bleu_samples=0", "--set", "train.steps=1"});
+  EXPECT_FALSE(contains(without.out, "bleu")) << without.out;
+}
+
 TEST_F(TextAndModel, GenerateIsAFunctionOfModelPromptAndSeed) {
   prepare();
   expect_exit(0, {"train", "run.toml"});
