@@ -80,6 +80,15 @@ nlohmann::ordered_json json_of(const ValidationState& validation) {
   return json;
 }
 
+// Absent where padding was never cut off.
+std::int64_t tokens_of(const nlohmann::json& state, const std::string& folder) {
+  if (!state.contains("tokens")) return 0;
+  const nlohmann::json& tokens = state["tokens"];
+  if (!tokens.is_number_integer() || tokens.get<std::int64_t>() < 0)
+    throw FileError(folder + "/state.json", "tokens", "is not what this program writes", kRemedy);
+  return tokens.get<std::int64_t>();
+}
+
 // Absent before the first evaluation, and in checkpoints of older programs.
 ValidationState validation_of(const nlohmann::json& state, const std::string& folder) {
   ValidationState validation;
@@ -118,6 +127,7 @@ void write_state(const fs::path& folder, const CheckpointSpec& spec, Dtype dtype
                                  {"data_xxh3", spec.data_xxh3},
                                  {"files", files},
                                  {"config", spec.config_toml}};
+  if (state.tokens > 0) json["tokens"] = state.tokens;
   if (state.validation.best_loss || state.validation.stale > 0)
     json["validation"] = json_of(state.validation);
   if (!spec.pipeline.empty()) json["pipeline"] = spec.pipeline;
@@ -225,7 +235,7 @@ bool has_part(OptimiserKind optimiser, const ModelSpec& spec, Part part, std::si
 ModelSource source_of(const Weights& weights, const OptimiserState& optimiser, OptimiserKind kind) {
   return {
       .family = weights.family,
-      .dtype = dtype_of(weights.dtype()),
+      .dtype = dtype_of(weights.precision.master),
       .optimiser = kind,
       .tensor = [&](Part part, std::size_t p) {
         if (part == Part::value) return weights.value(p).detach();
@@ -326,17 +336,19 @@ bool is_checkpoint(const std::string& folder) {
 void load_checkpoint(const std::string& folder, Weights& weights, TrainState& state,
                      OptimiserKind kind) {
   const nlohmann::json json = read_state(folder);
-  const std::string_view dtype = to_text(dtype_of(weights.dtype()));
+  const std::string_view dtype = to_text(dtype_of(weights.precision.master));
   if (json["dtype"] != dtype)
     throw FileError(folder, "dtype",
                     fmt::format("is {}, the run's is {}", json["dtype"].dump(), dtype),
-                    "set run.dtype to the checkpoint's, or begin a new run with model.start");
+                    "set run.precision to one with parameters of that type, or begin a new run "
+                    "with model.start");
   read_weights(folder, weights);
   const at::NoGradGuard no_grad;
   state.optimiser = make_optimiser_state(weights.parameters, kind);
   load_moments(folder + "/optimiser.safetensors", weights, state.optimiser);
   state.step = json["step"].get<std::int64_t>();
   state.position = json["position"].get<std::int64_t>();
+  state.tokens = tokens_of(json, folder);
   state.skipped = json["skipped"].get<std::int64_t>();
   state.skipped_in_a_row = json["skipped_in_a_row"].get<std::int64_t>();
   state.optimiser.updates = json["updates"].get<std::int64_t>();

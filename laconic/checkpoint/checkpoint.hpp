@@ -32,6 +32,7 @@ namespace laconic {
 struct TrainState {
   std::int64_t step = 0;      // steps done
   std::int64_t position = 0;  // samples consumed, over all ranks
+  std::int64_t tokens = 0;    // of these, where padding was cut off; 0: it never was
   std::int64_t skipped = 0;   // steps whose update was left out
   std::int64_t skipped_in_a_row = 0;
   ValidationState validation;

@@ -27,6 +27,7 @@ struct Model {
     for (at::Tensor& v : state.optimiser.moment2) v.fill_(1e-12);
     state.step = 5;
     state.position = 80;
+    state.tokens = 1234;
     state.skipped = 1;
   }
 };
@@ -59,6 +60,7 @@ TEST(Checkpoint, WhatIsSavedIsLoadedBitForBit) {
   load_checkpoint(path, weights, state);
   EXPECT_EQ(state.step, 5);
   EXPECT_EQ(state.position, 80);
+  EXPECT_EQ(state.tokens, 1234);
   EXPECT_EQ(state.skipped, 1);
   EXPECT_EQ(state.optimiser.updates, 4);
   for (std::size_t i = 0; i < weights.parameters.size(); ++i) {

@@ -55,7 +55,7 @@ class Collector {
         optimiser_(optimiser),
         kind_(kind),
         number_(number),
-        dtype_(dtype_of(weights.dtype())),
+        dtype_(dtype_of(weights.precision.master)),
         givers_(givers(plan, weights.spec)),
         specs_(weights.spec.parameters) {}
 
@@ -135,7 +135,7 @@ ModelSource collecting_source(World& world, const PipelinePlan& plan, const Weig
                               std::uint64_t number) {
   const auto collector = std::make_shared<Collector>(world, plan, weights, optimiser, kind, number);
   return {.family = weights.family,
-          .dtype = dtype_of(weights.dtype()),
+          .dtype = dtype_of(weights.precision.master),
           .optimiser = kind,
           .tensor = [collector](Part part, std::size_t p) { return collector->tensor(part, p); }};
 }

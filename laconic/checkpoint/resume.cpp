@@ -10,8 +10,10 @@
 #include "laconic/base/text.hpp"
 #include "laconic/config/model_family.hpp"
 #include "laconic/config/read.hpp"
+#include "laconic/model/cuda.hpp"
 #include "laconic/model/hugging_face.hpp"
 #include "laconic/run/run_folder.hpp"
+#include "laconic/tensor/gpu.hpp"
 #include "laconic/tensor/host.hpp"
 
 namespace laconic {
@@ -102,14 +104,16 @@ Problems compare_optimisers(const std::string& checkpoint, const RunConfig& conf
                        name_in(kOptimiserKindNames, then))}};
 }
 
-void continue_from(const std::string& checkpoint, const RunConfig& config, const Family& family,
-                   const HeldBlocks& held, const DataFacts& data, Start& start) {
+void continue_from(const std::string& checkpoint, const RunConfig& config,
+                   const StartOptions& options, const Family& family, const HeldBlocks& held,
+                   const DataFacts& data, Start& start) {
   const Family found = read_family(checkpoint);
   Problems problems = compare(found, family, checkpoint);
   append(problems, compare_optimisers(checkpoint, config));
   refuse(problems);
   // What is found has its own epsilon.
-  start.weights = make_empty_weights(found, tensor_options(config), held, config.model.context);
+  start.weights = make_empty_weights(found, tensor_options(config, options.local_rank), held,
+                                     config.model.context);
   load_checkpoint(checkpoint, start.weights, start.state, config.optimiser.kind);
   start.from = checkpoint;
   start.is_resumed = true;
@@ -126,19 +130,20 @@ std::string checkpoints_folder(const RunConfig& config) {
   return checkpoints_of(config.run.folder);
 }
 
-at::TensorOptions tensor_options(const RunConfig& config) {
-  const bool is_cuda = config.run.device == Device::cuda;
-  if (is_cuda && !at::hasCUDA())
-    throw ConfigError(std::string("run.device = \"cuda\", but this libtorch (" LACONIC_TORCH_VERSION
-                                  ") sees no CUDA device: `laconic doctor` says why"));
-  if (is_cuda) {
-    // Sums of gradients by atomic addition come in any order; a resumed run must not.
-    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
-  }
-  return at::TensorOptions()
-      .dtype(scalar_type_of(config.run.dtype))
-      .device(is_cuda ? at::kCUDA : at::kCPU);
+at::TensorOptions tensor_options(const RunConfig& config, int local_rank) {
+  const auto options = at::TensorOptions().dtype(scalar_type_of(config.run.compute_type()));
+  if (!config.run.device.is_cuda()) return options.device(at::kCPU);
+  const int gpus = count_gpus();
+  refuse(check_device(config.run.device, gpus, gpus > 0 ? "" : no_gpu_reason(examine_cuda(), 0)));
+  // Sums of gradients by atomic addition come in any order; a resumed run must not.
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
+  at::globalContext().setDeterministicAlgorithms(config.run.deterministic, /*warn_only=*/true);
+  at::globalContext().setFloat32MatmulPrecision(
+      config.run.precision == RunPrecision::tf32 ? "high" : "highest");
+  cuda::prepare(config.run.deterministic);
+  const int gpu = choose_gpu(config.run.device, gpus, local_rank);
+  use_gpu(gpu);
+  return options.device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu));
 }
 
 std::vector<std::string> changes_since(const std::string& checkpoint, const RunConfig& config) {
@@ -158,10 +163,10 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
   refuse(check(spec));
   const HeldBlocks held = held_by ? held_by(family, checkpoint) : HeldBlocks();
   if (!checkpoint.empty()) {
-    continue_from(checkpoint, config, family, held, data, start);
+    continue_from(checkpoint, config, options, family, held, data, start);
     return start;
   }
-  const at::TensorOptions like = tensor_options(config);
+  const at::TensorOptions like = tensor_options(config, options.local_rank);
   const auto seed = static_cast<std::uint64_t>(config.run.seed);
   if (config.model.start.empty()) {
     start.weights = make_weights(family, seed, like, held, config.model.context);

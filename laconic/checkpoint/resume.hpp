@@ -13,6 +13,7 @@ namespace laconic {
 struct StartOptions {
   std::string resume = "none";  // "none", "auto", "best", or the folder of a checkpoint or a run
   bool follows = false;         // another rank has decided: `resume` is "none" or a folder
+  int local_rank = 0;           // which GPU run.device = "cuda" means
   bool overwrite = false;       // later checkpoints in the same folder may be thrown away
 };
 
@@ -31,8 +32,10 @@ struct Start {
 
 std::string checkpoints_folder(const RunConfig& config);
 
-// dtype and device of the run. Throws ConfigError when there is no such device here.
-at::TensorOptions tensor_options(const RunConfig& config);
+// dtype and device of the run, for the rank of that number on its machine. A GPU is made the
+// current one of this thread, and computes deterministically from here on. Throws ConfigError when
+// there is no such device here.
+at::TensorOptions tensor_options(const RunConfig& config, int local_rank = 0);
 
 // What a run must know of its data before it has a model.
 struct DataFacts {

@@ -169,6 +169,36 @@ TEST(Attention, PaddingChangesNothingWhateverItIs) {
   }
 }
 
+// Rows beyond the first of each sample left out.
+at::Tensor first_rows(const at::Tensor& x, std::int64_t rows) {
+  return x.view({2, -1, x.size(1)}).narrow(1, 0, rows).reshape({2 * rows, x.size(1)});
+}
+
+TEST(Attention, CuttingPaddingOffLeavesTheMasksOfDropout) {
+  const AttentionCase whole{"whole", 70, 70, 4, 2, false, {40, 13}};
+  AttentionCase cut = whole;
+  cut.queries = cut.keys = 40;
+  for (const auto& attention : {fused::attention, composed::attention}) {
+    Dropout dropout = some_dropout(0.2, 2);
+    const auto run = [&](const AttentionCase& c, std::vector<at::Tensor> x) {
+      for (at::Tensor& input : x) input = input.detach().clone().requires_grad_(true);
+      at::Tensor y = attention(x[0], x[1], x[2], shape_of(c), lengths_of(c), dropout);
+      y = first_rows(y, 40);
+      y.backward(random(y.sizes().vec(), "noise"));
+      return std::vector<at::Tensor>{y, x[0].grad(), x[1].grad(), x[2].grad()};
+    };
+    const auto expected = run(whole, inputs_of(whole));
+    std::vector<at::Tensor> shorter;
+    for (const at::Tensor& input : inputs_of(whole)) shorter.push_back(first_rows(input, 40));
+    const auto other = run(cut, shorter);
+    EXPECT_FALSE(other[0].allclose(expected[0])) << "words have other numbers";
+    dropout.tokens = 70;
+    const auto same = run(cut, shorter);
+    for (std::size_t i = 0; i < same.size(); ++i)
+      EXPECT_TRUE(same[i].allclose(first_rows(expected[i], 40), 0, 1e-12)) << i;
+  }
+}
+
 TEST(Attention, RefusesShapesThatDoNotFit) {
   const at::Tensor q = random({6, 8}, "q"), k = random({6, 4}, "k");
   const at::Tensor ok = at::tensor(std::vector<std::int64_t>{3, 9});

@@ -13,6 +13,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/target.hpp"
 #include "laconic/model/layer_parts.hpp"
+#include "laconic/model/linear.hpp"
 #include "laconic/model/ops.hpp"
 
 namespace laconic {
@@ -39,7 +40,7 @@ at::Tensor embed(const BertShape& shape, const Weights& weights, const Batch& ba
   LeafReader leaves(weights, 0);
   const at::Tensor &words = leaves.tensor(), &positions = leaves.tensor(), &types = leaves.tensor();
   const at::Tensor rows =
-      words.index_select(0, ids.flatten()).add(types.index_select(0, batch["types"].flatten()));
+      table_rows(words, ids.flatten()).add(table_rows(types, batch["types"].flatten()));
   const at::Tensor x = rows.view({-1, tokens, shape.width})
                            .add(positions.narrow(0, 0, tokens))
                            .view({-1, shape.width});
@@ -53,17 +54,23 @@ at::Tensor layer(const BertShape& shape, const Weights& weights, std::int64_t bl
   const auto map = [&](const at::Tensor& from) {
     return apply(leaves.linear(), from, pass.deferred);
   };
-  const auto norm = [&](const at::Tensor& from) {
-    return apply(leaves.norm(), from, shape.norm_epsilon);
+  // The norm of x + dropout(branch). The branch is computed first: it takes leaves before the
+  // norm's.
+  const auto add_norm = [&](const at::Tensor& to, const at::Tensor& branch, BertSite site) {
+    const NormLeaves norm = leaves.norm();
+    return add_layer_norm(to, branch, dropout_at(pass, block, site), norm.weight, norm.bias,
+                          shape.norm_epsilon)
+        .normed;
   };
   const at::Tensor q = map(x), k = map(x), v = map(x);
   const at::Tensor mixed = attention(
       q, k, v, {.samples = batch.samples(), .heads = shape.heads, .key_heads = shape.heads},
       batch["length"].flatten(), dropout_at(pass, block, BertSite::attention));
-  const at::Tensor y =
-      norm(dropout_add(x, map(mixed), dropout_at(pass, block, BertSite::attention_output)));
-  const at::Tensor hidden = exact_gelu(map(y));
-  return norm(dropout_add(y, map(hidden), dropout_at(pass, block, BertSite::output)));
+  const at::Tensor projected = map(mixed);
+  const at::Tensor y = add_norm(x, projected, BertSite::attention_output);
+  const LinearLeaves up = leaves.linear();
+  const at::Tensor down = map(exact_gelu_linear(y, up.weight, up.bias, pass.deferred));
+  return add_norm(y, down, BertSite::output);
 }
 
 // The head's parameters, in the order of bert_spec().
@@ -101,9 +108,15 @@ at::Tensor pooled(const BertHeadLeaves& head, const at::Tensor& x, DeferredWeigh
   return apply(head.pooler, x.select(1, 0).contiguous(), deferred).tanh();
 }
 
+// Short floats as float32.
+at::Tensor full_length(const at::Tensor& x) {
+  return x.element_size() < 4 ? x.to(at::kFloat) : x;
+}
+
 // Mean over rows of -log softmax(logits)[target], where kNoTarget adds nothing.
 at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& targets) {
-  return at::nll_loss(logits.log_softmax(-1), targets, {}, at::Reduction::Sum, kNoTarget)
+  return at::nll_loss(full_length(logits).log_softmax(-1), targets, {}, at::Reduction::Sum,
+                      kNoTarget)
       .div(static_cast<double>(targets.numel()));
 }
 
@@ -157,8 +170,10 @@ at::Tensor head_loss(const BertShape& shape, const Weights& weights, const at::T
     case BertHead::masked: return masked_loss(shape, head, x, batch["targets"], pass);
     case BertHead::pretraining: {
       const at::Tensor loss = masked_loss(shape, head, x, batch["targets"], pass);
-      if (pass.second_term == 0) return loss;
+      if (pass.second_term == 0 && pass.second_predictions == nullptr) return loss;
       const at::Tensor next = apply(head.last, pooled(head, x, pass.deferred), pass.deferred);
+      if (pass.second_predictions != nullptr) *pass.second_predictions = next.detach();
+      if (pass.second_term == 0) return loss;
       return loss.add(mean_loss(next, batch["next"].flatten()), pass.second_term);
     }
     case BertHead::classify: {
@@ -167,7 +182,7 @@ at::Tensor head_loss(const BertShape& shape, const Weights& weights, const at::T
       return mean_loss(logits, batch["label"].flatten());
     }
     case BertHead::regress: {
-      const at::Tensor number = last();
+      const at::Tensor number = full_length(last());
       tell(number);
       return at::mse_loss(number.flatten(), batch["score"].flatten().to(number.scalar_type()));
     }

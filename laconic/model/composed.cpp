@@ -123,8 +123,16 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   const double scale = 1 / std::sqrt(static_cast<double>(head_width));
   at::Tensor p = by_head(q, queries).matmul(key.transpose(-1, -2)).mul(scale);
   p = p.masked_fill(hidden, -std::numeric_limits<double>::infinity()).softmax(-1);
-  if (dropout.probability > 0)
-    p = p.mul(dropout_mask(p, dropout, shape.heads * queries * keys).view(p.sizes()));
+  if (dropout.probability > 0 && dropout.tokens == 0) {
+    p = drop(p, dropout);
+  } else if (dropout.probability > 0) {
+    // The masks of the whole sample, of which this is the first corner.
+    const std::int64_t whole = dropout.tokens;
+    p = p.mul(dropout_mask(p, dropout, shape.heads * whole * whole)
+                  .view({shape.samples, shape.key_heads, -1, whole, whole})
+                  .narrow(3, 0, queries)
+                  .narrow(4, 0, keys));
+  }
   return p.matmul(value).permute({0, 3, 1, 2, 4}).reshape(q.sizes());
 }
 

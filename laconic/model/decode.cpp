@@ -23,8 +23,7 @@ concept CausalShape = requires(const Shape& shape) {
 KeyValueCache cache_for(const Weights& weights) {
   const auto make = [&](const auto& shape) -> KeyValueCache {
     if constexpr (CausalShape<std::decay_t<decltype(shape)>>)
-      return make_cache(cache_shape(shape),
-                        weights.parameters.front().value.options().requires_grad(false));
+      return make_cache(cache_shape(shape), weights.compute_options());
     else
       refuse_to_continue(weights);
   };

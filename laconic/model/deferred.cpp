@@ -5,12 +5,14 @@
 
 #include <utility>
 
+#include "laconic/model/cuda.hpp"
+
 namespace laconic {
 
 namespace {
 
 // As autograd does it: the first gradient becomes grad(), others are added to it. Not one addmm
-// into grad(), which would save a pass: it rounds differently.
+// into grad(), which would save a pass: it rounds differently. A GPU does that, always.
 void accumulate(at::Tensor& value, at::Tensor gradient) {
   if (value.grad().defined())
     value.mutable_grad().add_(gradient);
@@ -18,14 +20,24 @@ void accumulate(at::Tensor& value, at::Tensor gradient) {
     value.mutable_grad() = std::move(gradient);
 }
 
-// By value: the factors are freed as soon as they are used.
-void run_one(DeferredWeights::Product product) {
-  accumulate(product.weight, product.left.t().mm(product.right));
-  const at::Tensor& summed = product.sums_left ? product.left : product.right;
-  if (product.bias.defined()) accumulate(product.bias, at::sum_to(summed, product.bias.sizes()));
+// The gradients of short weights are longer than these: they are rounded nowhere.
+at::Tensor at_full_length(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 ? x.to(at::kFloat) : x;
 }
 
 }  // namespace
+
+void add_to_gradients(DeferredWeights::Product product) {
+  const at::Tensor& summed = product.sums_left ? product.left : product.right;
+  if (cuda::takes(product.weight)) {
+    cuda::add_product(product.left, product.right, product.weight.mutable_grad());
+    if (product.bias.defined()) cuda::add_rows(summed, product.bias.mutable_grad());
+    return;
+  }
+  accumulate(product.weight, at_full_length(product.left).t().mm(at_full_length(product.right)));
+  if (product.bias.defined())
+    accumulate(product.bias, at::sum_to(at_full_length(summed), product.bias.sizes()));
+}
 
 void DeferredWeights::add(Product product) {
   const std::lock_guard lock(mutex_);
@@ -39,7 +51,7 @@ void DeferredWeights::run() {
     products.swap(products_);
   }
   const at::NoGradGuard no_grad;
-  for (Product& product : products) run_one(std::move(product));
+  for (Product& product : products) add_to_gradients(std::move(product));
 }
 
 bool DeferredWeights::is_empty() const {

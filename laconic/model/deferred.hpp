@@ -59,4 +59,8 @@ class DeferredWeights {
   std::vector<Product> products_;
 };
 
+// Does what is noted at once. By value: the factors are freed as soon as they are used. Gradients
+// of weights in bfloat16 are float32.
+void add_to_gradients(DeferredWeights::Product product);
+
 }  // namespace laconic

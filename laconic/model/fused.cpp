@@ -285,18 +285,22 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 
  private:
   static AttentionTask task_of(AutogradContext* context, const Tensor& q, const Tensor& k) {
-    const auto sizes = context->saved_data["sizes"].toIntVector();  // an AttentionShape
-    const std::int64_t samples = sizes[0], heads = sizes[1];
+    const auto sizes =
+        context->saved_data["sizes"].toIntVector();  // an AttentionShape, and Dropout::tokens
+    const std::int64_t samples = sizes[0], heads = sizes[1], tokens = sizes[4];
+    const std::int64_t queries = q.size(0) / samples, keys = k.size(0) / samples;
     return {.samples = samples,
-            .queries = q.size(0) / samples,
-            .keys = k.size(0) / samples,
+            .queries = queries,
+            .keys = keys,
             .heads = heads,
             .key_heads = sizes[2],
             .head_width = q.size(1) / heads,
             .is_causal = sizes[3] != 0,
             .lengths = context->saved_data["lengths"].toIntVector(),
             .dropout_keys = unpacked(context->saved_data["keys"].toIntVector()),
-            .probability = context->saved_data["probability"].toDouble()};
+            .probability = context->saved_data["probability"].toDouble(),
+            .drawn_queries = tokens > 0 ? tokens : queries,
+            .drawn_keys = tokens > 0 ? tokens : keys};
   }
 };
 
@@ -344,7 +348,9 @@ struct CausalAttentionFunction : torch::autograd::Function<CausalAttentionFuncti
             .is_causal = true,
             .lengths = lengths_of({}, samples, tokens),
             .dropout_keys = unpacked(context->saved_data["keys"].toIntVector()),
-            .probability = context->saved_data["probability"].toDouble()};
+            .probability = context->saved_data["probability"].toDouble(),
+            .drawn_queries = tokens,
+            .drawn_keys = tokens};
   }
 };
 
@@ -447,7 +453,7 @@ Tensor dropout_add(const Tensor& residual, const Tensor& x, const Dropout& dropo
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape,
                  const Tensor& lengths, const Dropout& dropout) {
   const std::vector<std::int64_t> sizes = {shape.samples, shape.heads, shape.key_heads,
-                                           shape.is_causal};
+                                           shape.is_causal, dropout.tokens};
   return AttentionFunction::apply(q, k, v, sizes,
                                   lengths_of(lengths, shape.samples, k.size(0) / shape.samples),
                                   packed(dropout.sample_keys), dropout.probability);
@@ -461,8 +467,11 @@ Tensor causal_attention(const Tensor& qkv, std::int64_t samples, std::int64_t he
 
 Tensor cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
                      const Tensor& targets, DeferredWeights* deferred, double smoothing) {
-  return CrossEntropyFunction::apply(transposed_linear(x, weight, bias, deferred), targets,
-                                     smoothing);
+  return cross_entropy_of(transposed_linear(x, weight, bias, deferred), targets, smoothing);
+}
+
+Tensor cross_entropy_of(const Tensor& logits, const Tensor& targets, double smoothing) {
+  return CrossEntropyFunction::apply(logits, targets, smoothing);
 }
 
 }  // namespace laconic::fused

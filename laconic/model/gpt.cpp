@@ -1,6 +1,5 @@
 #include "laconic/model/gpt.hpp"
 
-#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -36,8 +35,7 @@ Dropout dropout_at(const Pass& pass, std::int64_t block, Site site) {
 // Layer norm by the weight that the block lists at `i`, and the bias behind it.
 at::Tensor norm(const GptShape& shape, const Weights& weights, std::int64_t block, std::size_t i,
                 const at::Tensor& x) {
-  return at::layer_norm(x, {x.size(-1)}, weights.leaf(block, i), weights.leaf(block, i + 1),
-                        shape.norm_epsilon);
+  return layer_norm(x, weights.leaf(block, i), weights.leaf(block, i + 1), shape.norm_epsilon);
 }
 
 at::Tensor embed(const GptShape& shape, const Weights& weights, const Batch& batch,
@@ -46,7 +44,7 @@ at::Tensor embed(const GptShape& shape, const Weights& weights, const Batch& bat
   const std::int64_t tokens = ids.size(1);
   LACONIC_ASSERT(tokens <= shape.context,
                  fmt::format("{} tokens, context {}", tokens, shape.context));
-  const at::Tensor rows = weights.leaf(0, kTokens).index_select(0, ids.flatten());
+  const at::Tensor rows = table_rows(weights.leaf(0, kTokens), ids.flatten());
   const at::Tensor positions = weights.leaf(0, kPositions).narrow(0, 0, tokens);
   const at::Tensor x = rows.view({-1, tokens, shape.width}).add(positions).view({-1, shape.width});
   const Dropout dropout = dropout_at(pass, 0, Site::embedding);
@@ -66,11 +64,15 @@ at::Tensor layer_with(const GptShape& shape, const Weights& weights, std::int64_
   const auto map = [&](const at::Tensor& from, std::size_t i) {
     return linear(from, weights.leaf(block, i), weights.leaf(block, i + 1), branches.deferred);
   };
-  const at::Tensor qkv = map(norm(shape, weights, block, kNorm1, x), kAttention);  // [b * t, 3 d]
-  const at::Tensor y = dropout_add(x, map(mix(qkv), kProjection), branches.attention);
-  const at::Tensor hidden =
-      laconic::gelu(map(norm(shape, weights, block, kNorm2, y), kUp));  // [b * t, 4 d]
-  return dropout_add(y, map(hidden, kDown), branches.mlp);
+  const Forked a = fork_layer_norm(x, weights.leaf(block, kNorm1), weights.leaf(block, kNorm1 + 1),
+                                   shape.norm_epsilon);
+  const at::Tensor qkv = map(a.normed, kAttention);  // [b * t, 3 d]
+  const Forked m = add_layer_norm(a.beside, map(mix(qkv), kProjection), branches.attention,
+                                  weights.leaf(block, kNorm2), weights.leaf(block, kNorm2 + 1),
+                                  shape.norm_epsilon);
+  const at::Tensor hidden = gelu_linear(m.normed, weights.leaf(block, kUp),
+                                        weights.leaf(block, kUp + 1), branches.deferred);
+  return dropout_add(m.beside, map(hidden, kDown), branches.mlp);  // hidden: [b * t, 4 d]
 }
 
 at::Tensor layer(const GptShape& shape, const Weights& weights, std::int64_t block,

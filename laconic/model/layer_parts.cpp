@@ -1,8 +1,7 @@
 #include "laconic/model/layer_parts.hpp"
 
-#include <ATen/ops/layer_norm.h>
-
 #include "laconic/model/linear.hpp"
+#include "laconic/model/ops.hpp"
 
 namespace laconic {
 
@@ -11,7 +10,7 @@ at::Tensor apply(const LinearLeaves& map, const at::Tensor& x, DeferredWeights* 
 }
 
 at::Tensor apply(const NormLeaves& norm, const at::Tensor& x, double epsilon) {
-  return at::layer_norm(x, {x.size(-1)}, norm.weight, norm.bias, epsilon);
+  return layer_norm(x, norm.weight, norm.bias, epsilon);
 }
 
 }  // namespace laconic

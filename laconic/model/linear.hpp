@@ -23,4 +23,12 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 at::Tensor transposed_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              DeferredWeights* deferred = nullptr);
 
+// gelu(x weight + bias), by tanh; in_out as linear().
+at::Tensor gelu_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                       DeferredWeights* deferred = nullptr);
+
+// The same with x Phi(x) and the weight as in transposed_linear().
+at::Tensor exact_gelu_linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                             DeferredWeights* deferred = nullptr);
+
 }  // namespace laconic

@@ -69,12 +69,12 @@ at::Tensor layer_with(const LlamaShape& shape, const LlamaLayer& layer, const at
   const auto map = [&](const at::Tensor& from, const at::Tensor& weight, const at::Tensor& bias) {
     return transposed_linear(from, weight, bias, branches.deferred);
   };
-  const at::Tensor a = rms_norm(x, layer.norm1, shape.norm_epsilon);
+  const auto [x_beside, a] = fork_rms_norm(x, layer.norm1, shape.norm_epsilon);
   const at::Tensor mixed = mix(norm_heads(shape, map(a, layer.q, layer.q_bias), layer.q_norm),
                                norm_heads(shape, map(a, layer.k, layer.k_bias), layer.k_norm),
                                map(a, layer.v, layer.v_bias));
-  const at::Tensor y = dropout_add(x, map(mixed, layer.out, {}), branches.attention);
-  const at::Tensor m = rms_norm(y, layer.norm2, shape.norm_epsilon);
+  const auto [y, m] = add_rms_norm(x_beside, map(mixed, layer.out, {}), branches.attention,
+                                   layer.norm2, shape.norm_epsilon);
   const at::Tensor hidden = swiglu(map(m, layer.gate, {}), map(m, layer.up, {}));
   return dropout_add(y, map(hidden, layer.down, {}), branches.mlp);
 }
@@ -84,7 +84,7 @@ at::Tensor embed(const LlamaShape& shape, const Weights& weights, const Batch& b
   const at::Tensor& ids = batch["ids"];
   LACONIC_ASSERT(ids.size(1) <= shape.context,
                  fmt::format("{} tokens, context {}", ids.size(1), shape.context));
-  const at::Tensor x = weights.leaf(0, 0).index_select(0, ids.flatten());
+  const at::Tensor x = table_rows(weights.leaf(0, 0), ids.flatten());
   const Dropout dropout = dropout_at(pass, 0, LlamaSite::embedding);
   return dropout.probability > 0 ? dropout_add(at::zeros_like(x), x, dropout) : x;
 }

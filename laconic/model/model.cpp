@@ -1,9 +1,11 @@
 #include "laconic/model/model.hpp"
 
+#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "laconic/base/error.hpp"
 #include "laconic/model/bert.hpp"
@@ -23,6 +25,11 @@ const at::Tensor& Batch::operator[](std::string_view name) const {
   return found->second;
 }
 
+std::vector<SeamTensor> sized_for(const Batch& batch, std::vector<SeamTensor> seam) {
+  for (SeamTensor& tensor : seam) tensor.per_sample[0] = batch[tensor.tokens_of].size(1);
+  return seam;
+}
+
 std::vector<Key> dropout_keys(std::uint64_t seed, std::optional<std::int64_t> step,
                               const std::vector<std::int64_t>& sample_ids) {
   const Key root = derive(key_of(seed), step ? "dropout" : "dropout by sample");
@@ -33,9 +40,21 @@ std::vector<Key> dropout_keys(std::uint64_t seed, std::optional<std::int64_t> st
   return keys;
 }
 
+at::Tensor keys_on(at::Device device, const std::vector<Key>& keys) {
+  static_assert(sizeof(Key) == 8);
+  const at::Tensor host = at::empty({static_cast<std::int64_t>(keys.size()), 2},
+                                    at::TensorOptions().dtype(at::kInt).pinned_memory(true));
+  std::memcpy(host.data_ptr(), keys.data(), keys.size() * sizeof(Key));
+  return host.to(device, at::kInt, /*non_blocking=*/true);
+}
+
 Dropout dropout_at(const Pass& pass, std::int64_t block, std::uint64_t place) {
   if (pass.dropout == 0 || pass.sample_keys.empty()) return {};
-  Dropout dropout{pass.dropout, {}};
+  Dropout dropout{.probability = pass.dropout,
+                  .tokens = pass.dropout_tokens,
+                  .parents = pass.device_keys,
+                  .block = static_cast<std::uint64_t>(block),
+                  .place = place};
   for (const Key key : pass.sample_keys)
     dropout.sample_keys.push_back(derive(key, static_cast<std::uint64_t>(block), place));
   return dropout;

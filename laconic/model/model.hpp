@@ -42,27 +42,38 @@ class Batch {
   // Requires: it is there.
   const at::Tensor& operator[](std::string_view name) const;
   std::int64_t samples() const { return fields_.front().second.size(0); }
+  const std::vector<std::pair<std::string, at::Tensor>>& fields() const { return fields_; }
 
  private:
   std::vector<std::pair<std::string, at::Tensor>> fields_;
 };
 
+// A seam as it crosses for these samples, which may be shorter than those of the model's spec.
+// Requires: the batch has the fields that the tensors go by.
+std::vector<SeamTensor> sized_for(const Batch& batch, std::vector<SeamTensor> seam);
+
 // How a forward pass is meant.
 struct Pass {
   double dropout = 0;
   std::vector<Key> sample_keys = {};  // for dropout: one per sample, see dropout_keys(); or none
+  at::Tensor device_keys = {};        // the same on a GPU, see keys_on(); or undefined
   // Takes what backward leaves for later; null: nothing. Must live until then.
   DeferredWeights* deferred = nullptr;
   double label_smoothing = 0;
   double second_term = 1;  // what the second term of a loss counts, where it has two
   // Takes what the last block predicts, as its family says; null: nobody asks.
   at::Tensor* predictions = nullptr;
+  at::Tensor* second_predictions = nullptr;  // what the second term is about; null: nobody asks
+  std::int64_t dropout_tokens = 0;           // see Dropout::tokens
 };
 
 // Keys of the samples with these ids at this step; without a step, those that a sample has at every
 // step (model.dropout_by_sample).
 std::vector<Key> dropout_keys(std::uint64_t seed, std::optional<std::int64_t> step,
                               const std::vector<std::int64_t>& sample_ids);
+
+// Keys in the memory of a GPU, [keys, 2] int32, without waiting for it.
+at::Tensor keys_on(at::Device device, const std::vector<Key>& keys);
 
 // Dropout at one of a block's places, which a family numbers; none without keys.
 Dropout dropout_at(const Pass& pass, std::int64_t block, std::uint64_t place);

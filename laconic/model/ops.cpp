@@ -1,9 +1,11 @@
 #include "laconic/model/ops.hpp"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/layer_norm.h>
 #include <fmt/format.h>
 
 #include "laconic/base/error.hpp"
+#include "laconic/model/linear.hpp"
 
 namespace laconic {
 
@@ -11,6 +13,14 @@ namespace {
 
 bool can_fuse(const at::Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
+}
+
+// bfloat16 on the CPU, which is computed as float32 and rounded.
+bool is_emulated(const at::Tensor& x) {
+  return x.is_cpu() && x.scalar_type() == at::kBFloat16;
+}
+at::Tensor widened(const at::Tensor& x) {
+  return x.defined() ? x.to(at::kFloat) : x;
 }
 
 void check_rotation(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
@@ -44,51 +54,120 @@ void check_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 }  // namespace
 
 at::Tensor gelu(const at::Tensor& x) {
-  return can_fuse(x) ? fused::gelu(x) : composed::gelu(x);
+  if (is_emulated(x)) return laconic::gelu(widened(x)).to(x.scalar_type());
+  if (can_fuse(x)) return fused::gelu(x);
+  return cuda::takes(x) ? cuda::gelu(x) : composed::gelu(x);
 }
 
 at::Tensor exact_gelu(const at::Tensor& x) {
-  return can_fuse(x) ? fused::exact_gelu(x) : composed::exact_gelu(x);
+  if (is_emulated(x)) return exact_gelu(widened(x)).to(x.scalar_type());
+  if (can_fuse(x)) return fused::exact_gelu(x);
+  return cuda::takes(x) ? cuda::exact_gelu(x) : composed::exact_gelu(x);
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  return can_fuse(gate) ? fused::swiglu(gate, up) : composed::swiglu(gate, up);
+  if (is_emulated(gate)) return swiglu(widened(gate), widened(up)).to(gate.scalar_type());
+  if (can_fuse(gate)) return fused::swiglu(gate, up);
+  return cuda::takes(gate) ? cuda::swiglu(gate, up) : composed::swiglu(gate, up);
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
-  return can_fuse(x) ? fused::rms_norm(x, weight, epsilon) : composed::rms_norm(x, weight, epsilon);
+  if (is_emulated(x)) return rms_norm(widened(x), widened(weight), epsilon).to(x.scalar_type());
+  if (can_fuse(x)) return fused::rms_norm(x, weight, epsilon);
+  return cuda::takes(x) ? cuda::fork_rms_norm(x, weight, epsilon).normed
+                        : composed::rms_norm(x, weight, epsilon);
+}
+
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                      double epsilon) {
+  if (is_emulated(x))
+    return layer_norm(widened(x), widened(weight), widened(bias), epsilon).to(x.scalar_type());
+  return cuda::takes(x) ? cuda::fork_layer_norm(x, weight, bias, epsilon).normed
+                        : at::layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
+}
+
+Forked fork_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                       double epsilon) {
+  if (cuda::takes(x)) return cuda::fork_layer_norm(x, weight, bias, epsilon);
+  return {x, layer_norm(x, weight, bias, epsilon)};
+}
+
+Forked fork_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+  if (cuda::takes(x)) return cuda::fork_rms_norm(x, weight, epsilon);
+  return {x, rms_norm(x, weight, epsilon)};
+}
+
+Forked add_layer_norm(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout,
+                      const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
+  if (cuda::takes(x) && dropout.probability == 0)
+    return cuda::add_layer_norm(residual, x, weight, bias, epsilon);
+  return fork_layer_norm(dropout_add(residual, x, dropout), weight, bias, epsilon);
+}
+
+Forked add_rms_norm(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout,
+                    const at::Tensor& weight, double epsilon) {
+  if (cuda::takes(x) && dropout.probability == 0)
+    return cuda::add_rms_norm(residual, x, weight, epsilon);
+  return fork_rms_norm(dropout_add(residual, x, dropout), weight, epsilon);
+}
+
+at::Tensor table_rows(const at::Tensor& table, const at::Tensor& ids) {
+  return cuda::takes(table) ? cuda::table_rows(table, ids) : table.index_select(0, ids);
 }
 
 at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
                   const at::Tensor& cosines, const at::Tensor& sines) {
   check_rotation(x, samples, heads, cosines, sines);
-  return can_fuse(x) ? fused::rotate(x, samples, heads, cosines, sines)
-                     : composed::rotate(x, samples, heads, cosines, sines);
+  if (is_emulated(x))
+    return rotate(widened(x), samples, heads, widened(cosines), widened(sines)).to(x.scalar_type());
+  if (can_fuse(x)) return fused::rotate(x, samples, heads, cosines, sines);
+  return cuda::takes(x) ? cuda::rotate(x, samples, heads, cosines, sines)
+                        : composed::rotate(x, samples, heads, cosines, sines);
+}
+
+at::Tensor drop(const at::Tensor& x, const Dropout& dropout) {
+  if (cuda::takes(x)) return cuda::drop(x, dropout);
+  const auto samples = static_cast<std::int64_t>(dropout.sample_keys.size());
+  return x.mul(composed::dropout_mask(x, dropout, x.numel() / samples).view(x.sizes()));
 }
 
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout) {
-  return can_fuse(x) ? fused::dropout_add(residual, x, dropout)
-                     : composed::dropout_add(residual, x, dropout);
+  if (is_emulated(x))
+    return dropout_add(widened(residual), widened(x), dropout).to(x.scalar_type());
+  if (can_fuse(x)) return fused::dropout_add(residual, x, dropout);
+  return cuda::takes(x) ? cuda::dropout_add(residual, x, dropout)
+                        : composed::dropout_add(residual, x, dropout);
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionShape& shape, const at::Tensor& lengths,
                      const Dropout& dropout) {
   check_attention(q, k, v, shape, lengths);
-  return can_fuse(q) ? fused::attention(q, k, v, shape, lengths, dropout)
-                     : composed::attention(q, k, v, shape, lengths, dropout);
+  if (is_emulated(q))
+    return attention(widened(q), widened(k), widened(v), shape, lengths, dropout)
+        .to(q.scalar_type());
+  if (can_fuse(q)) return fused::attention(q, k, v, shape, lengths, dropout);
+  return cuda::takes(q) ? cuda::attention(q, k, v, shape, lengths, dropout)
+                        : composed::attention(q, k, v, shape, lengths, dropout);
 }
 
 at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::int64_t heads,
                             const Dropout& dropout) {
-  return can_fuse(qkv) ? fused::causal_attention(qkv, samples, heads, dropout)
-                       : composed::causal_attention(qkv, samples, heads, dropout);
+  if (is_emulated(qkv))
+    return causal_attention(widened(qkv), samples, heads, dropout).to(qkv.scalar_type());
+  if (can_fuse(qkv)) return fused::causal_attention(qkv, samples, heads, dropout);
+  return cuda::takes(qkv) ? cuda::causal_attention(qkv, samples, heads, dropout)
+                          : composed::causal_attention(qkv, samples, heads, dropout);
 }
 
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                          const at::Tensor& targets, DeferredWeights* deferred, double smoothing) {
-  return can_fuse(x) ? fused::cross_entropy(x, weight, bias, targets, deferred, smoothing)
-                     : composed::cross_entropy(x, weight, bias, targets, deferred, smoothing);
+  if (is_emulated(x))  // the logits are rounded as they would be elsewhere; the loss is not
+    return fused::cross_entropy_of(widened(transposed_linear(x, weight, bias, deferred)), targets,
+                                   smoothing);
+  if (can_fuse(x)) return fused::cross_entropy(x, weight, bias, targets, deferred, smoothing);
+  return cuda::takes(x) ? cuda::cross_entropy(x, weight, bias, targets, deferred, smoothing)
+                        : composed::cross_entropy(x, weight, bias, targets, deferred, smoothing);
 }
 
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,

@@ -1,22 +1,24 @@
 // model/ops.hpp — the differentiable operations a Transformer needs beyond matrix products.
 //
-// Two implementations of each. `fused` (float and double on the CPU) makes one
-// pass over memory and keeps little for backward; `composed` is built from
-// ATen operations, runs on any device, and is what the fused one is tested
-// against. The plain names choose by device.
+// Three implementations of each. `fused` (float and double on the CPU) and `cuda` (float and
+// bfloat16 on an NVIDIA GPU) make one pass over memory and keep little for backward;
+// `composed` is built from ATen operations, runs on any device, and is what the others are tested
+// against. The plain names choose by device. bfloat16 on the CPU is for tests: operands are
+// widened, and results rounded.
 //
 // Activations are matrices [samples * tokens, width]: a sample is `tokens`
 // consecutive rows.
+//
+// Requires, of `cuda`: parameters are leaves. Their gradients go straight into grad(), which is
+// float32 also where the leaf is bfloat16; autograd::grad() does not see them.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <vector>
 
 #include "laconic/base/philox.hpp"
-
-namespace at {
-class Tensor;
-}
 
 namespace laconic {
 
@@ -26,7 +28,14 @@ class DeferredWeights;  // model/deferred.hpp
 // index within the sample, so it does not matter which rank, microbatch or recomputation asks.
 struct Dropout {
   double probability = 0;
-  std::vector<Key> sample_keys;  // one per sample of the microbatch, when probability > 0
+  std::vector<Key> sample_keys = {};  // one per sample of the microbatch, when probability > 0
+  // Tokens of a whole sample, by which attention numbers its words where padding was cut off:
+  // shorter microbatches have the same masks. 0: nothing was.
+  std::int64_t tokens = 0;
+  // The same for a GPU, where they are derived in the kernel: keys of the samples there, [samples,
+  // 2] int32, and what sample_keys are derived by. Undefined: sample_keys are brought there.
+  at::Tensor parents = {};
+  std::uint64_t block = 0, place = 0;
 };
 
 // GELU by tanh, as GPT-2 has it.
@@ -41,11 +50,38 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 // x / sqrt(mean(x^2) + epsilon) * weight, each row by itself. x: [rows, width], weight: [width].
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
 
+// (x - mean) / sqrt(variance + epsilon) * weight + bias, each row by itself.
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                      double epsilon);
+
+// What goes on beside a branch, and what goes into it.
+struct Forked {
+  at::Tensor beside, normed;
+};
+
+// x and its norm: where both are used, backward adds their gradients in the pass of the norm's.
+Forked fork_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                       double epsilon);
+Forked fork_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+
+// y = residual + dropout(x), and its norm.
+Forked add_layer_norm(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout,
+                      const at::Tensor& weight, const at::Tensor& bias, double epsilon);
+Forked add_rms_norm(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout,
+                    const at::Tensor& weight, double epsilon);
+
+// Rows of the table, one for each id. table: [vocabulary, width], ids: [n] int64; returns [n,
+// width].
+at::Tensor table_rows(const at::Tensor& table, const at::Tensor& ids);
+
 // Rotates the pairs (i, i + head width / 2) of every head by the angle of the token's position:
 // Hugging Face's "rotate_half". x: [samples * tokens, heads * head width]; cosines, sines: [at
 // least tokens, head width / 2] of x's dtype. Row r of x has position r % tokens.
 at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
                   const at::Tensor& cosines, const at::Tensor& sines);
+
+// dropout(x); a sample is x.numel() / samples consecutive elements.
+at::Tensor drop(const at::Tensor& x, const Dropout& dropout);
 
 // residual + dropout(x)
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout);
@@ -64,7 +100,8 @@ struct AttentionShape {
 // are padding: they change nothing, whatever they are, and get zero gradients. Undefined: there is
 // no padding. Rows of q are all computed, those of padding too.
 // Returns [samples * queries, heads * head width]. The word of the dropout mask for a probability
-// is number (head * queries + query) * keys + key of its sample.
+// is number (head * queries + query) * keys + key of its sample, with Dropout::tokens for queries
+// and keys where that is given.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionShape& shape, const at::Tensor& lengths,
                      const Dropout& dropout);
@@ -77,9 +114,10 @@ at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::in
 // Mean over rows of -log softmax(x weight^T + bias)[target]. x: [rows, width], weight: [vocabulary,
 // width], bias: [vocabulary] or undefined, targets: [rows] int64, each in [0, vocabulary) or
 // kNoTarget, which adds nothing to the sum; its row counts all the same. The logits are never kept
-// twice. With `deferred` backward leaves the gradients of weight and bias to it, as
-// model/linear.hpp says. With `smoothing` s a row's loss is (1 - s) times that, and s times the
-// mean over the vocabulary of -log softmax: torch.nn.CrossEntropyLoss's label smoothing.
+// twice; the loss is float32 at least. With `deferred` backward leaves the gradients of weight and
+// bias to it, as model/linear.hpp says. With `smoothing` s a row's loss is (1 - s) times that, and
+// s times the mean over the vocabulary of -log softmax: torch.nn.CrossEntropyLoss's label
+// smoothing.
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                          const at::Tensor& targets, DeferredWeights* deferred = nullptr,
                          double smoothing = 0);
@@ -104,7 +142,39 @@ at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::in
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                          const at::Tensor& targets, DeferredWeights* deferred = nullptr,
                          double smoothing = 0);
+// From the logits on, which it may overwrite.
+at::Tensor cross_entropy_of(const at::Tensor& logits, const at::Tensor& targets, double smoothing);
 }  // namespace fused
+
+namespace cuda {
+// Whether x is on a GPU and of a type and width that this has kernels for; false for everything in
+// a program that was built without CUDA.
+bool takes(const at::Tensor& x);
+at::Tensor gelu(const at::Tensor& x);
+at::Tensor exact_gelu(const at::Tensor& x);
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+Forked fork_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                       double epsilon);
+Forked fork_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+Forked add_layer_norm(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
+                      const at::Tensor& bias, double epsilon);
+Forked add_rms_norm(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
+                    double epsilon);
+at::Tensor table_rows(const at::Tensor& table, const at::Tensor& ids);
+at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
+                  const at::Tensor& cosines, const at::Tensor& sines);
+at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout);
+at::Tensor drop(const at::Tensor& x, const Dropout& dropout);
+// Requires: padding is finite.
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                     const AttentionShape& shape, const at::Tensor& lengths,
+                     const Dropout& dropout);
+at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::int64_t heads,
+                            const Dropout& dropout);
+at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                         const at::Tensor& targets, DeferredWeights* deferred = nullptr,
+                         double smoothing = 0);
+}  // namespace cuda
 
 namespace composed {
 at::Tensor gelu(const at::Tensor& x);

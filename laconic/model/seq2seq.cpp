@@ -108,7 +108,7 @@ at::Tensor embed(Seq2SeqBlock& block, const at::Tensor& table, const at::Tensor&
   const at::Tensor& positions =
       block.shape.positions == PositionKind::learned ? block.leaves.tensor() : weights.constants[0];
   const at::Tensor rows =
-      table.index_select(0, ids.flatten()).mul(std::sqrt(static_cast<double>(width)));
+      table_rows(table, ids.flatten()).mul(std::sqrt(static_cast<double>(width)));
   const at::Tensor x =
       rows.view({-1, tokens, width}).add(positions.narrow(0, 0, tokens)).view({-1, width});
   return block.dropped(x, Seq2SeqSite::embedding);
@@ -199,33 +199,45 @@ at::Tensor attend_to(const at::Tensor& q, const at::Tensor& keys, const at::Tens
 
 }  // namespace
 
-TargetCache encode_sources(const Seq2SeqShape& shape, const Weights& weights,
-                           const at::Tensor& source, const at::Tensor& lengths) {
-  const at::NoGradGuard no_grad;
-  const std::int64_t rows = source.size(0), target = shape.layers + 1;
-  // The target's embedding makes the memory, too; it is given a token that nobody looks at.
-  const Batch batch{{"source", source},
-                    {"source_length", lengths.view({-1, 1})},
-                    {"ids", at::zeros({rows, 1}, source.options())}};
-  Seam seam;
-  for (std::int64_t b = 0; b <= target; ++b) seam = forward_block(weights, b, seam, batch, {});
-  const at::Tensor memory = seam[0].view({-1, shape.width});
+TargetCache make_target_cache(const Seq2SeqShape& shape, const at::Tensor& source,
+                              const at::Tensor& lengths) {
   TargetCache cache;
   cache.padding = at::arange(source.size(1), source.options())
                       .unsqueeze(0)
                       .ge(lengths.view({-1, 1}))
-                      .view({rows, 1, 1, -1});
-  for (std::int64_t l = 0; l < shape.decoder_layers; ++l) {
-    LeafReader leaves(weights, target + 1 + l);
-    for (std::size_t i = 0; i < kAttentionLeaves + 2 + 2; ++i)
-      leaves.tensor();  // and q of the next
-    cache.memory_keys.push_back(
-        by_head(apply(leaves.linear(), memory, nullptr), rows, shape.heads).contiguous());
-    cache.memory_values.push_back(
-        by_head(apply(leaves.linear(), memory, nullptr), rows, shape.heads).contiguous());
-    cache.keys.push_back(cache.memory_keys.back().narrow(2, 0, 0));
-    cache.values.push_back(cache.keys.back());
-  }
+                      .view({source.size(0), 1, 1, -1});
+  for (auto* tensors : {&cache.memory_keys, &cache.memory_values, &cache.keys, &cache.values})
+    tensors->resize(static_cast<std::size_t>(shape.decoder_layers));
+  return cache;
+}
+
+Seam encode_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_t block,
+                  const Seam& in, const Batch& batch, TargetCache& cache) {
+  const at::NoGradGuard no_grad;
+  const std::int64_t target = shape.layers + 1, head = target + shape.decoder_layers + 1;
+  if (block <= target) return forward_block(shape, weights, block, in, batch, {});
+  if (block == head) return {};
+  const std::int64_t rows = batch.samples();
+  const at::Tensor memory = in[0].view({-1, shape.width});
+  const auto layer = static_cast<std::size_t>(block - target - 1);
+  LeafReader leaves(weights, block);
+  for (std::size_t i = 0; i < kAttentionLeaves + 2 + 2; ++i) leaves.tensor();  // and q of the next
+  for (auto* tensors : {&cache.memory_keys, &cache.memory_values})
+    (*tensors)[layer] =
+        by_head(apply(leaves.linear(), memory, nullptr), rows, shape.heads).contiguous();
+  cache.keys[layer] = cache.values[layer] = cache.memory_keys[layer].narrow(2, 0, 0);
+  return block + 1 == head ? Seam{in[1]} : in;
+}
+
+TargetCache encode_sources(const Seq2SeqShape& shape, const Weights& weights,
+                           const at::Tensor& source, const at::Tensor& lengths) {
+  const Batch batch{{"source", source},
+                    {"source_length", lengths.view({-1, 1})},
+                    {"ids", at::zeros({source.size(0), 1}, source.options())}};
+  TargetCache cache = make_target_cache(shape, source, lengths);
+  Seam seam;
+  for (std::int64_t b = 0; b < block_count(weights.spec); ++b)
+    seam = encode_block(shape, weights, b, seam, batch, cache);
   return cache;
 }
 
@@ -233,47 +245,78 @@ void select_rows(TargetCache& cache, const at::Tensor& rows) {
   const at::NoGradGuard no_grad;
   cache.padding = cache.padding.index_select(0, rows);
   for (auto* tensors : {&cache.memory_keys, &cache.memory_values, &cache.keys, &cache.values})
-    for (at::Tensor& tensor : *tensors) tensor = tensor.index_select(0, rows);
+    for (at::Tensor& tensor : *tensors)
+      if (tensor.defined()) tensor = tensor.index_select(0, rows);
 }
 
-at::Tensor read_targets(const Seq2SeqShape& shape, const Weights& weights, const at::Tensor& ids,
-                        TargetCache& cache) {
-  const at::NoGradGuard no_grad;
-  const std::int64_t rows = ids.size(0), target = shape.layers + 1;
+namespace {
+
+// Embeddings [rows, d] of the next tokens.
+at::Tensor embed_next(const Seq2SeqShape& shape, const Weights& weights, const at::Tensor& ids,
+                      const TargetCache& cache) {
   LACONIC_ASSERT(cache.length < shape.target_context,
                  fmt::format("{} tokens, context {}", cache.length, shape.target_context));
-  LeafReader embedding(weights, target);
+  LeafReader embedding(weights, shape.layers + 1);
   at::Tensor table, positions;
   if (shape.sharing == TableSharing::all) table = embedding.tensor();
   if (shape.norm == NormPlace::pre) embedding.norm();
   if (shape.sharing != TableSharing::all) table = embedding.tensor();
   positions = shape.positions == PositionKind::learned ? embedding.tensor() : weights.constants[0];
-  at::Tensor y = table.index_select(0, ids)
-                     .mul(std::sqrt(static_cast<double>(shape.width)))
-                     .add(positions[cache.length]);
-  const Batch none{{"ids", ids}};
-  for (std::int64_t l = 0; l < shape.decoder_layers; ++l) {
-    const auto layer = static_cast<std::size_t>(l);
-    Seq2SeqBlock block{shape, target + 1 + l, none, {}, LeafReader(weights, target + 1 + l)};
-    y = residual(block, y, Seq2SeqSite::attention_output, kAttentionLeaves,
-                 [&](const at::Tensor& from) {
-                   const at::Tensor q = block.map(from), k = block.map(from), v = block.map(from);
-                   at::Tensor &keys = cache.keys[layer], &values = cache.values[layer];
-                   keys = at::cat({keys, by_head(k, rows, shape.heads)}, 2);
-                   values = at::cat({values, by_head(v, rows, shape.heads)}, 2);
-                   return block.map(attend_to(q, keys, values, {}));
-                 });
-    y = residual(block, y, Seq2SeqSite::cross_attention_output, kAttentionLeaves,
-                 [&](const at::Tensor& from) {
-                   const at::Tensor q = block.map(from);
-                   block.leaves.linear(), block.leaves.linear();  // those of keys and values
-                   return block.map(attend_to(q, cache.memory_keys[layer],
-                                              cache.memory_values[layer], cache.padding));
-                 });
-    y = feed_forward(block, y);
+  return table.index_select(0, ids)
+      .mul(std::sqrt(static_cast<double>(shape.width)))
+      .add(positions[cache.length]);
+}
+
+// One decoder, y [rows, d].
+at::Tensor decode_next(Seq2SeqBlock& block, at::Tensor y, std::size_t layer, TargetCache& cache) {
+  const std::int64_t rows = y.size(0), heads = block.shape.heads;
+  y = residual(block, y, Seq2SeqSite::attention_output, kAttentionLeaves,
+               [&](const at::Tensor& from) {
+                 const at::Tensor q = block.map(from), k = block.map(from), v = block.map(from);
+                 at::Tensor &keys = cache.keys[layer], &values = cache.values[layer];
+                 keys = at::cat({keys, by_head(k, rows, heads)}, 2);
+                 values = at::cat({values, by_head(v, rows, heads)}, 2);
+                 return block.map(attend_to(q, keys, values, {}));
+               });
+  y = residual(
+      block, y, Seq2SeqSite::cross_attention_output, kAttentionLeaves, [&](const at::Tensor& from) {
+        const at::Tensor q = block.map(from);
+        block.leaves.linear(), block.leaves.linear();  // those of keys and values
+        return block.map(
+            attend_to(q, cache.memory_keys[layer], cache.memory_values[layer], cache.padding));
+      });
+  return feed_forward(block, y);
+}
+
+}  // namespace
+
+Seam read_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_t number,
+                const Seam& in, const at::Tensor& ids, TargetCache& cache) {
+  const at::NoGradGuard no_grad;
+  const std::int64_t rows = ids.size(0), target = shape.layers + 1;
+  const std::int64_t head = target + shape.decoder_layers + 1;
+  const auto row_seam = [&](const at::Tensor& x) { return x.view({rows, 1, shape.width}); };
+  if (number == head) return {logits_of(shape, weights, in)};
+  if (number <= target) {
+    const at::Tensor nothing =
+        in.empty() ? at::zeros({rows, 1, shape.width}, weights.compute_options()) : in[0];
+    if (number < target) return {nothing};
+    return {nothing, row_seam(embed_next(shape, weights, ids, cache))};
   }
+  const Batch none{{"ids", ids}};
+  Seq2SeqBlock block{shape, number, none, {}, LeafReader(weights, number)};
+  const at::Tensor y = row_seam(decode_next(block, in[1].view({rows, shape.width}),
+                                            static_cast<std::size_t>(number - target - 1), cache));
+  return number + 1 == head ? Seam{y} : Seam{in[0], y};
+}
+
+at::Tensor read_targets(const Seq2SeqShape& shape, const Weights& weights, const at::Tensor& ids,
+                        TargetCache& cache) {
+  Seam seam;
+  for (std::int64_t b = shape.layers + 1; b < block_count(weights.spec); ++b)
+    seam = read_block(shape, weights, b, seam, ids, cache);
   ++cache.length;
-  return logits_of(shape, weights, {y});
+  return seam[0];
 }
 
 std::vector<at::Tensor> constants_of(const Seq2SeqShape& shape, std::int64_t tokens,

@@ -60,7 +60,7 @@ struct Head {
   }
   // Index of the first dropout word of a query row.
   std::uint64_t word(std::int64_t row) const {
-    return static_cast<std::uint64_t>((head * task.queries + row) * task.keys);
+    return static_cast<std::uint64_t>((head * task.drawn_queries + row) * task.drawn_keys);
   }
   template <class T>
   T* sums(const Tensor& log_sums) const {
@@ -123,7 +123,7 @@ void backward_head(const Head& head, bool is_first, const Tensor& all_q, const T
     elementwise<T>().causal_softmax_backward(
         p.data_ptr<T>(), ds.data_ptr<T>(), rows, columns, head.first_row(row, columns),
         head.scale(), sums + row, head.key(), head.word(row),
-        static_cast<std::uint64_t>(head.task.keys), head.rule());
+        static_cast<std::uint64_t>(head.task.drawn_keys), head.rule());
     dv.narrow(0, 0, columns).addmm_(p.t(), d_o_tile, beta, 1);
     dk.narrow(0, 0, columns).addmm_(ds.t(), q_tile, beta, 1);
     dq.narrow(0, row, rows).addmm_(ds, k_seen, 0, 1);

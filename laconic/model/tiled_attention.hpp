@@ -27,6 +27,7 @@ struct AttentionTask {
   std::vector<std::int64_t> lengths;  // keys that a sample has, padding left out
   std::vector<Key> dropout_keys;      // one per sample, when probability > 0
   double probability;
+  std::int64_t drawn_queries, drawn_keys;  // by which words of dropout are numbered
 };
 
 // Matrices with rows of adjacent elements; rows may be apart (parts of a wider matrix).

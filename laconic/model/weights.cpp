@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
@@ -37,7 +38,17 @@ void fill(const ParameterSpec& spec, std::uint64_t seed, at::Tensor& value) {
     draw(value.data_ptr<float>());
 }
 
-// The first block that uses a parameter has the parameter itself, the others a view of it.
+// Rows of a GPU's products are read 16 bytes at a time, and a vocabulary can be any number: a
+// matrix there has room for more rows behind it, filled with zeros, up to a multiple of
+// kRowMultiple.
+at::Tensor empty_with_room(at::IntArrayRef sizes, const at::TensorOptions& like) {
+  if (!like.device().is_cuda() || sizes.size() != 2 || sizes[0] % kRowMultiple == 0)
+    return at::empty(sizes, like);
+  const std::int64_t rows = (sizes[0] + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
+  return at::zeros({rows, sizes[1]}, like).narrow(0, 0, sizes[0]).detach();
+}
+
+// The first block that uses a parameter has its copy itself, the others a view of it.
 void make_leaves(Weights& weights) {
   std::vector<bool> is_taken(weights.parameters.size(), false);
   weights.leaves.resize(weights.spec.blocks.size());
@@ -46,9 +57,9 @@ void make_leaves(Weights& weights) {
     if (!weights.holds(static_cast<std::int64_t>(b))) continue;
     for (const std::size_t number : weights.spec.blocks[b].uses) {
       const std::size_t place = weights.places[number];
-      const at::Tensor& value = weights.parameters[place].value;
+      const at::Tensor& copy = weights.parameters[place].copy;
       weights.leaves[b].push_back(
-          {place, is_taken[place] ? value.detach().requires_grad_(true) : value, {}});
+          {place, is_taken[place] ? copy.detach().requires_grad_(true) : copy, {}});
       is_taken[place] = true;
       weights.users[place].push_back(static_cast<std::int64_t>(b));
     }
@@ -85,7 +96,7 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
                   .places = {},
                   .leaves = {},
                   .users = {},
-                  .sum_type = c10::typeMetaToScalarType(like.dtype()),
+                  .precision = precision_of(c10::typeMetaToScalarType(like.dtype())),
                   .constants = {}};
   std::vector<bool> is_used(weights.spec.parameters.size(), false);
   for (std::size_t b = 0; b < weights.spec.blocks.size(); ++b)
@@ -95,12 +106,17 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
   for (std::size_t p = 0; p < specs.size(); ++p) {
     LACONIC_ASSERT(is_replicated(specs[p].layout), specs[p].name + " is cut, and nobody cuts yet");
     weights.places.push_back(weights.parameters.size());
-    if (is_used[p])
-      weights.parameters.push_back({.name = specs[p].name,
-                                    .value = at::empty(specs[p].sizes, like).requires_grad_(true),
-                                    .number = p,
-                                    .is_hidden_matrix = is_hidden_matrix(weights.spec, p),
-                                    .is_out_in = specs[p].is_out_in});
+    if (!is_used[p]) continue;
+    const at::Tensor copy = empty_with_room(specs[p].sizes, like).requires_grad_(true);
+    const bool is_master = weights.precision.master == weights.precision.compute;
+    weights.parameters.push_back(
+        {.name = specs[p].name,
+         .value =
+             is_master ? copy : at::empty(specs[p].sizes, like.dtype(weights.precision.master)),
+         .number = p,
+         .is_hidden_matrix = is_hidden_matrix(weights.spec, p),
+         .is_out_in = specs[p].is_out_in,
+         .copy = copy});
   }
   make_leaves(weights);
   return weights;
@@ -112,11 +128,18 @@ Weights make_weights(const Family& family, std::uint64_t seed, const at::TensorO
   const at::NoGradGuard no_grad;
   for (Parameter& parameter : weights.parameters) {
     const ParameterSpec& spec = weights.spec.parameters[parameter.number];
-    at::Tensor host = at::empty(spec.sizes, like.device(at::kCPU));
+    at::Tensor host = at::empty(spec.sizes, like.device(at::kCPU).dtype(weights.precision.master));
     fill(spec, seed, host);
     parameter.value.copy_(host);
   }
+  refresh_copies(weights.parameters);
   return weights;
+}
+
+void refresh_copies(const std::vector<Parameter>& parameters) {
+  const at::NoGradGuard no_grad;
+  for (const Parameter& p : parameters)
+    if (p.copy.defined() && !p.copy.is_same(p.value)) p.copy.detach().copy_(p.value);
 }
 
 bool is_copy(const Weights& weights, const Parameter& parameter) {
@@ -132,7 +155,7 @@ void collect_gradients(Weights& weights, std::int64_t block) {
   for (Leaf& leaf : weights.leaves[static_cast<std::size_t>(block)]) {
     at::Tensor& gradient = leaf.value.mutable_grad();
     if (gradient.defined())
-      add_gradient(std::exchange(gradient, at::Tensor()), weights.sum_type, leaf.sum);
+      add_gradient(std::exchange(gradient, at::Tensor()), weights.precision.sum, leaf.sum);
   }
 }
 
@@ -142,7 +165,7 @@ void complete_gradient(Weights& weights, std::size_t place) {
   for (const std::int64_t user : weights.users[place])
     for (Leaf& leaf : weights.leaves[static_cast<std::size_t>(user)])
       if (leaf.place == place && leaf.sum.defined())
-        add_gradient(std::exchange(leaf.sum, at::Tensor()), weights.sum_type, gradient);
+        add_gradient(std::exchange(leaf.sum, at::Tensor()), weights.precision.sum, gradient);
 }
 
 void clear_gradients(Weights& weights) {

@@ -1,5 +1,9 @@
 // model/weights.hpp — the tensors of a model, or of the blocks that a rank holds.
 //
+// A parameter's value is what the optimiser changes and checkpoints hold, its master. Blocks
+// compute with its compute copy, which has their precision (model/precision.hpp): where master and
+// copy are of one type, they are the same tensor. Whoever changes values calls refresh_copies().
+//
 // A block sees its parameters as leaves: tensors of its own that autograd writes
 // gradients to. A parameter that one held block uses is its own leaf; one that
 // several use has a leaf in each, on the same memory, so that what they add to the
@@ -19,17 +23,21 @@
 #include <vector>
 
 #include "laconic/architecture/model_spec.hpp"
+#include "laconic/model/precision.hpp"
 
 namespace laconic {
 
 struct Parameter {
   std::string name;
-  at::Tensor value;        // a leaf that requires a gradient
+  at::Tensor value;        // the master
   std::size_t number = 0;  // in ModelSpec::parameters
   // Over all microbatches of a step and all held blocks, once it is complete; undefined: none.
   at::Tensor gradient = {};
   bool is_hidden_matrix = false;  // see architecture/model_spec.hpp
   bool is_out_in = false;         // likewise
+  // What blocks compute with: `value` itself, or its copy in another type; undefined: no block
+  // does.
+  at::Tensor copy = {};
 };
 
 // A parameter as one block sees it.
@@ -50,7 +58,7 @@ struct Weights {
   std::vector<std::size_t> places;               // by number: in `parameters`, if it is there
   std::vector<std::vector<Leaf>> leaves;         // by block, as BlockSpec::uses lists them
   std::vector<std::vector<std::int64_t>> users;  // by place: held blocks that use it, ascending
-  at::ScalarType sum_type = at::kFloat;          // what gradients add up in
+  Precision precision;
   // Tables that the family computes by and nobody trains, as constants_of() lists them.
   std::vector<at::Tensor> constants;
 
@@ -64,11 +72,14 @@ struct Weights {
     return held.empty() || held[static_cast<std::size_t>(block)];
   }
   at::Device device() const { return parameters.front().value.device(); }
-  at::ScalarType dtype() const { return parameters.front().value.scalar_type(); }
+  // Options of what blocks compute with.
+  at::TensorOptions compute_options() const {
+    return at::TensorOptions().dtype(precision.compute).device(device());
+  }
 };
 
-// `like` gives dtype and device, `tokens` the length of samples; 0: the family's context. Gradients
-// add up in that dtype, too, until somebody sets another `sum_type`.
+// `like` gives device and type of computing, from which the other types follow (precision_of());
+// `tokens` is the length of samples; 0: the family's context.
 Weights make_weights(const Family& family, std::uint64_t seed, const at::TensorOptions& like,
                      const HeldBlocks& held = {}, std::int64_t tokens = 0);
 // The same without values: for reading a checkpoint into.
@@ -79,6 +90,12 @@ Weights make_empty_weights(const Family& family, const at::TensorOptions& like,
 // Requires: check(spec) is empty.
 Weights make_empty_weights(const Family& family, ModelSpec spec, const at::TensorOptions& like,
                            const HeldBlocks& held = {});
+
+// On a GPU matrices that blocks compute with have room for so many rows behind them, of zeros.
+inline constexpr std::int64_t kRowMultiple = 64;
+
+// Brings the compute copies of all parameters up to date with their values.
+void refresh_copies(const std::vector<Parameter>& parameters);
 
 // Another rank holds the first block that uses the parameter, and speaks for it.
 bool is_copy(const Weights& weights, const Parameter& parameter);

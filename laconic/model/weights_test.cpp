@@ -103,7 +103,7 @@ TEST(Gradients, OfThreeUsersAreAddedInTheOrderOfBlocksWhateverComesFirst) {
 
 TEST(Gradients, HaveAPrecisionOfTheirOwn) {
   Weights weights = make_tiny_weights(at::kFloat);
-  weights.sum_type = at::kDouble;
+  weights.precision.sum = at::kDouble;
   const double big = 1 << 24;
   for (const double value : {big, 1.0, 1.0, 1.0}) pretend_backward(weights, 1, value);
   const std::size_t place = weights.leaves[1][0].place;

@@ -91,6 +91,7 @@ void EdgeSender::begin(std::uint64_t step) {
 
 void EdgeSender::send(const at::Tensor& x, const MessageSpec& message, DeadlineKey key) {
   require_sound(spec_, message);
+  if (send_from_device(x, message, key)) return;
   at::Tensor host = on_host(x);
   const Outgoing outgoing{message_tag(spec_, step_, message), key,
                           static_cast<std::uint64_t>(host.nbytes())};
@@ -98,6 +99,20 @@ void EdgeSender::send(const at::Tensor& x, const MessageSpec& message, DeadlineK
   host = host.view(by_sample(spec_, spec_of(host), message.samples.size()).shape);
   queue(outgoing, pack_timed(host, message));
   kept_[message.number] = {host, {message.samples.begin(), message.samples.end()}, key, /*turn=*/0};
+}
+
+// False: not on a GPU, or not what it can pack.
+bool EdgeSender::send_from_device(const at::Tensor& x, const MessageSpec& message,
+                                  DeadlineKey key) {
+  const Stopwatch watch;
+  std::optional<PackedTensor> packed = pack_on_device(sender_, x, message);
+  if (!packed) return false;
+  const Outgoing outgoing{message_tag(spec_, step_, message), key,
+                          static_cast<std::uint64_t>(x.nbytes())};
+  courier_.hand_over(std::move(*packed),
+                     [this, outgoing](Bytes frame) { queue(outgoing, std::move(frame)); });
+  engine_.meter().spent(spec_.traffic, {.codec = watch.seconds()});
+  return true;
 }
 
 Bytes EdgeSender::pack_timed(const at::Tensor& x, const MessageSpec& message) {
@@ -154,11 +169,13 @@ void EdgeSender::measure_fidelity(bool is_on) {
 }
 
 void EdgeSender::commit() {
+  courier_.drain();
   kept_.clear();
   sender_.commit();
 }
 
 void EdgeSender::abandon() {
+  courier_.drain_quietly();
   kept_.clear();
   sender_.abandon();
 }

@@ -41,6 +41,7 @@
 #include "laconic/base/clock.hpp"
 #include "laconic/engine/engine.hpp"
 #include "laconic/link/link.hpp"
+#include "laconic/runtime/courier.hpp"
 #include "laconic/tensor/tensor_link.hpp"
 
 namespace laconic {
@@ -75,9 +76,10 @@ class EdgeSender {
   EdgeSender& operator=(const EdgeSender&) = delete;
 
   void begin(std::uint64_t step);
-  // Packs now, and returns; the bytes leave by their deadline key. The time of packing is metered
-  // as codec time. With a delta memory keeps the numbers of `x` until the step ends or release():
-  // do not write to it. `x` is [rows, width], on any device, and may be part of a graph.
+  // Packs now, and returns; the bytes leave by their deadline key. What a GPU packs leaves when it
+  // has done so, and nobody waits for that. The time of packing is metered as codec time. With a
+  // delta memory keeps the numbers of `x` until the step ends or release(): do not write to it. `x`
+  // is [rows, width], on any device, and may be part of a graph.
   void send(const at::Tensor& x, const MessageSpec& message, DeadlineKey key);
   // Drops what was kept of a microbatch: something came back that the receiver made of it, so it
   // will not ask again.
@@ -115,6 +117,7 @@ class EdgeSender {
   };
   std::optional<Bytes> poll_request(const MessageSpec& message);
   void answer(int microbatch, Kept& kept, const Bytes& request);
+  bool send_from_device(const at::Tensor& x, const MessageSpec& message, DeadlineKey key);
   Bytes pack_timed(const at::Tensor& x, const MessageSpec& message);
   void queue(const Outgoing& outgoing, Bytes message);
 
@@ -125,6 +128,7 @@ class EdgeSender {
   std::map<int, Kept> kept_;  // by microbatch
   std::uint64_t resent_ = 0;
   Fidelity fidelity_;
+  Courier courier_;  // last: it uses the rest until it has ended
 };
 
 class EdgeReceiver {

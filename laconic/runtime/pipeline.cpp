@@ -1,10 +1,12 @@
 #include "laconic/runtime/pipeline.hpp"
 
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/runtime/pipeline_walk.hpp"
+#include "laconic/runtime/recorded_step.hpp"
 #include "laconic/schedule/lower.hpp"
 
 namespace laconic {
@@ -74,6 +76,9 @@ Pipeline::Pipeline(Weights& weights, PipelinePlan plan, Engine* engine, const Gr
     if (a.op == Op::recv_activation) edge_at(a.stage - 1)->awaited.push_back(a.microbatch);
     if (a.op == Op::recv_gradient) edge_at(a.stage)->awaited.push_back(a.microbatch);
   }
+  if (options.records && engine == nullptr && shape.stages == 1 &&
+      RecordedStep::can_record(weights))
+    recorded_ = std::make_unique<RecordedStep>(weights);
 }
 
 Pipeline::~Pipeline() = default;
@@ -87,7 +92,7 @@ Pipeline::Edge* Pipeline::edge_at(int edge) {
 }
 
 at::TensorOptions Pipeline::options() const {
-  return at::TensorOptions(weights_.dtype()).device(weights_.device());
+  return weights_.compute_options();
 }
 
 const std::vector<SeamTensor>& Pipeline::seam_at(int edge) const {
@@ -100,9 +105,21 @@ void Pipeline::serve() {
     for (const auto& ends : edge->ends) ends->sender.serve();
 }
 
-double Pipeline::run(const PipelineStep& step) {
+StepLoss Pipeline::run(const PipelineStep& step) {
   LACONIC_ASSERT(static_cast<int>(step.inputs.size()) == plan_.schedule.shape.microbatches,
                  fmt::format("{} microbatches", step.inputs.size()));
+  if (recorded_ == nullptr) return walk(step);
+  return recorded_->run(step, [this](const PipelineStep& any) {
+    try {
+      return walk(any);
+    } catch (...) {  // what could not be recorded is walked again
+      for (const auto& stage : stages_) stage->clear();
+      throw;
+    }
+  });
+}
+
+StepLoss Pipeline::walk(const PipelineStep& step) {
   for (const auto& [number, edge] : edges_) edge->begin(step.step);
   const ComputeTimes before = times_;
   Walk walk{.pipeline = *this, .step = step};
@@ -162,19 +179,29 @@ void Pipeline::abandon() {
     if (stage != nullptr) stage->clear();
 }
 
-double Pipeline::evaluate(const Batch& batch, std::uint64_t number, const Pass& pass) {
+Seam Pipeline::forward(const Batch& batch, std::uint64_t number, const BlockVisit& visit) {
   const MessageSpec message{.number = static_cast<int>(number % kEvaluationNumbers),
                             .use = Use::evaluation};
   Seam seam;
   for (const int s : stages_of_rank(plan_.schedule, rank_)) {
     if (edges_.contains(s - 1))
-      seam = edge_at(s - 1)->recv(batch.samples(), options(), message, [this] { serve(); });
-    seam = stage_of(s).forward_only(batch, seam, pass);
+      seam = edge_at(s - 1)->recv(sized_for(batch, seam_at(s - 1)), batch.samples(), options(),
+                                  message, [this] { serve(); });
+    const BlockRange& blocks = stage_of(s).blocks();
+    for (std::int64_t b = blocks.begin; b < blocks.end; ++b) seam = visit(b, seam);
     if (edges_.contains(s)) edge_at(s)->send(seam, message, 0);
   }
   // What has not left yet is in memory: let it not be everything.
   if (engine_ != nullptr && number % kEvaluationsInFlight == 0) engine_->flush();
-  return stages_.back() != nullptr ? seam[0].item<double>() : 0;
+  return stages_.back() != nullptr ? seam : Seam();
+}
+
+double Pipeline::evaluate(const Batch& batch, std::uint64_t number, const Pass& pass) {
+  const at::NoGradGuard no_grad;
+  const Seam loss = forward(batch, number, [&](std::int64_t block, const Seam& in) {
+    return forward_block(weights_, block, in, batch, pass);
+  });
+  return loss.empty() ? 0 : loss[0].item<double>();
 }
 
 void Pipeline::add_links(LinkRegistry& registry) {

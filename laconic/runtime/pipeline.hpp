@@ -37,6 +37,7 @@
 namespace laconic {
 
 struct PipelineEdge;
+class RecordedStep;  // runtime/recorded_step.hpp
 
 // The same on all ranks of a pipeline.
 struct PipelinePlan {
@@ -56,6 +57,7 @@ HeldBlocks held_blocks(const PipelinePlan& plan, int rank);
 
 struct PipelineOptions {
   bool recompute = false;
+  bool records = true;  // alone on a GPU: see runtime/recorded_step.hpp
   Trace* trace = nullptr;
 };
 
@@ -80,7 +82,22 @@ struct PipelineStep {
   std::function<void(std::int64_t block)> block_done;
 };
 
-// What a rank has spent on computing, shadows not counted, for estimates and reports.
+// A rank's share of a step's loss. On a GPU its parts may still be on their way.
+class StepLoss {
+ public:
+  StepLoss(double known = 0) : known_(known) {}
+  void add(double weight, const at::Tensor& loss);
+  // Waits for what is not here yet. The same bits whenever it is asked.
+  double value() const;
+  operator double() const { return value(); }
+
+ private:
+  double known_;
+  std::vector<std::pair<double, at::Tensor>> coming_;  // on a device: weights and losses
+};
+
+// What a rank has spent on computing, shadows not counted, for estimates and reports. On a GPU that
+// is what asking for the work has taken.
 struct ComputeTimes {
   struct Total {
     double seconds = 0;
@@ -105,13 +122,20 @@ class Pipeline {
 
   // Returns this rank's share of the loss: 0 but where the last stage is. Throws PeerLost, Timeout,
   // WireError. What links have remembered is provisional until commit() or abandon().
-  double run(const PipelineStep& step);
+  StepLoss run(const PipelineStep& step);
   void commit();
   void abandon();
 
   // The mean loss of a microbatch, without gradients and memories, raw; 0 but where the last
   // stage is. All ranks call it for the same microbatches in the same order; `number` counts them.
   double evaluate(const Batch& batch, std::uint64_t number, const Pass& pass = {});
+
+  // Takes seams through all stages by something else than forward_block(): `visit` gets this rank's
+  // blocks, first to last, and returns what crosses, with as many tokens as the batch has. Without
+  // memories, raw; as with evaluate() for the rest. Returns what the last block of all put out;
+  // empty on other ranks.
+  using BlockVisit = std::function<Seam(std::int64_t block, const Seam& in)>;
+  Seam forward(const Batch& batch, std::uint64_t number, const BlockVisit& visit);
 
   // This rank's ends of links.
   void add_links(LinkRegistry& registry);
@@ -128,6 +152,7 @@ class Pipeline {
   using Edge = PipelineEdge;
   struct Walk;
 
+  StepLoss walk(const PipelineStep& step);
   Stage& stage_of(int stage);
   Edge* edge_at(int edge);
   void serve();
@@ -143,6 +168,7 @@ class Pipeline {
   std::map<int, std::unique_ptr<Edge>> edges_;  // by edge; those to other ranks
   std::vector<std::size_t> last_gradient_;      // by stage: place in the list
   ComputeTimes times_;
+  std::unique_ptr<RecordedStep> recorded_;  // alone on a GPU
 };
 
 }  // namespace laconic

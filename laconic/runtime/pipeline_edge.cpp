@@ -66,13 +66,12 @@ TensorSpec rows_of(const SeamTensor& tensor, std::int64_t samples, at::ScalarTyp
 }  // namespace
 
 PipelineEdge::PipelineEdge(Engine& engine, const PipelinePlan& plan,
-                           const std::vector<SeamTensor>& tensors, int number, Rank other,
+                           const std::vector<SeamTensor>& seam, int number, Rank other,
                            bool is_upper)
     : peer(other),
       sends_activations(!is_upper),
       has_gradient_delta(std::holds_alternative<Delta>(plan.gradient.memory)),
-      tag{.traffic = Traffic::pp_gradient, .unit = static_cast<std::uint32_t>(number)},
-      seam(tensors) {
+      tag{.traffic = Traffic::pp_gradient, .unit = static_cast<std::uint32_t>(number)} {
   for (std::size_t t = 0; t < seam.size(); ++t)
     ends.push_back(
         std::make_unique<Ends>(engine, edge_spec(engine, plan, number, peer, seam, t, !is_upper),
@@ -98,14 +97,17 @@ void PipelineEdge::send(const Seam& tensors, const MessageSpec& message, Deadlin
     ends[t]->sender.send(as_rows(tensors[t]), message, key);
 }
 
-Seam PipelineEdge::recv(std::int64_t samples, const at::TensorOptions& options,
-                        const MessageSpec& message, const std::function<void()>& serve) {
+Seam PipelineEdge::recv(const std::vector<SeamTensor>& expected, std::int64_t samples,
+                        const at::TensorOptions& options, const MessageSpec& message,
+                        const std::function<void()>& serve) {
+  LACONIC_ASSERT(expected.size() == ends.size(),
+                 fmt::format("{} tensors for {} links", expected.size(), ends.size()));
   const at::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
   Seam tensors;
   for (std::size_t t = 0; t < ends.size(); ++t)
-    tensors.push_back(as_samples(
-        ends[t]->receiver.recv(rows_of(seam[t], samples, dtype), options.device(), message, serve),
-        seam[t]));
+    tensors.push_back(as_samples(ends[t]->receiver.recv(rows_of(expected[t], samples, dtype),
+                                                        options.device(), message, serve),
+                                 expected[t]));
   return tensors;
 }
 

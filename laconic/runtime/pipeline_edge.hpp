@@ -36,8 +36,10 @@ struct PipelineEdge {
   void post(int microbatch);
   // Requires: a tensor for each link, as [samples, per_sample...].
   void send(const Seam& tensors, const MessageSpec& message, DeadlineKey key);
-  // Waits for the tensors of so many samples; the rest is as with EdgeReceiver::recv().
-  Seam recv(std::int64_t samples, const at::TensorOptions& options, const MessageSpec& message,
+  // Waits for the tensors of so many samples, each as `expected` says; the rest is as with
+  // EdgeReceiver::recv(). Requires: one for each link.
+  Seam recv(const std::vector<SeamTensor>& expected, std::int64_t samples,
+            const at::TensorOptions& options, const MessageSpec& message,
             const std::function<void()>& serve);
 
   Traffic sent() const { return sends_activations ? Traffic::pp_activation : Traffic::pp_gradient; }
@@ -50,8 +52,7 @@ struct PipelineEdge {
   bool has_gradient_delta;
   CodecOverride activation, gradient;  // what a run has changed about them
   TagFields tag;
-  std::vector<int> awaited;      // microbatches, in the order in which the list takes them
-  std::vector<SeamTensor> seam;  // what crosses
+  std::vector<int> awaited;  // microbatches, in the order in which the list takes them
   std::vector<std::unique_ptr<Ends>> ends;  // by tensor of the seam
 };
 

@@ -38,7 +38,7 @@ Received exchange(const PipelinePlan& plan, std::uint64_t steps) {
     edge.awaited = {0};
     const MessageSpec message{.number = 0, .samples = kTwoSamples};
     const auto recv = [&] {
-      return edge.recv(2, at::kFloat, message, [&] {
+      return edge.recv(kTwoTensors, 2, at::kFloat, message, [&] {
         for (const auto& ends : edge.ends) ends->sender.serve();
       });
     };

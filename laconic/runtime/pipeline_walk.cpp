@@ -2,6 +2,7 @@
 #include "laconic/runtime/pipeline_walk.hpp"
 
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/stack.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +12,24 @@
 #include "laconic/tensor/host.hpp"
 
 namespace laconic {
+
+void StepLoss::add(double weight, const at::Tensor& loss) {
+  if (loss.is_cpu())
+    known_ += weight * loss.item<double>();
+  else
+    coming_.emplace_back(weight, loss);
+}
+
+double StepLoss::value() const {
+  if (coming_.empty()) return known_;
+  std::vector<at::Tensor> losses;
+  for (const auto& [weight, loss] : coming_) losses.push_back(loss.to(at::kDouble));
+  const at::Tensor host = at::stack(losses).to(at::kCPU);  // waits, once
+  double sum = known_;
+  for (std::size_t i = 0; i < coming_.size(); ++i)
+    sum += coming_[i].first * host.data_ptr<double>()[i];
+  return sum;
+}
 
 void Pipeline::Walk::act(const Action& a, bool completes_stage) {
   const Cell cell{a.stage, a.microbatch};
@@ -44,7 +63,7 @@ void Pipeline::Walk::forward(const Action& a) {
   const PipelineInput& input = step.inputs[static_cast<std::size_t>(a.microbatch)];
   const Stopwatch watch;
   Seam output = stage.forward(a.microbatch, input.batch, input.pass, take(inputs, cell));
-  if (stage.is_last()) loss += step.weight * input.weight * output[0].item<double>();
+  if (stage.is_last()) loss.add(step.weight * input.weight, output[0]);
   pipeline.times_.forward.add(watch.seconds());
   if (stage.is_last()) return;
   if (is_neighbour_here(a.stage + 1))
@@ -136,10 +155,10 @@ void Pipeline::Walk::send(const Action& a, bool is_activation) {
 Seam Pipeline::Walk::recv(const Action& a, bool is_activation) {
   const int edge = is_activation ? a.stage - 1 : a.stage;
   Edge& at = *pipeline.edge_at(edge);
-  const auto samples = step.inputs[static_cast<std::size_t>(a.microbatch)].batch.samples();
+  const Batch& batch = step.inputs[static_cast<std::size_t>(a.microbatch)].batch;
   const Stopwatch watch;
-  Seam seam = at.recv(samples, pipeline.options(), message(a, edge, is_activation),
-                      [this] { pipeline.serve(); });
+  Seam seam = at.recv(sized_for(batch, pipeline.seam_at(edge)), batch.samples(), pipeline.options(),
+                      message(a, edge, is_activation), [this] { pipeline.serve(); });
   pipeline.times_.waiting += watch.seconds();
   if (!is_activation)  // its activation has been understood
     for (const auto& ends : at.ends) ends->sender.release(a.microbatch);

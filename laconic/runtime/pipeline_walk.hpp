@@ -26,7 +26,7 @@ struct Pipeline::Walk {
   std::map<int, std::size_t> taken = {};  // by edge: messages received
   std::vector<bool> is_done = {};         // by block: backward of the last microbatch
   std::vector<bool> is_announced = {};    // by block
-  double loss = 0;
+  StepLoss loss = {};
 
   const PipelineShape& shape() const { return pipeline.plan_.schedule.shape; }
   bool is_neighbour_here(int stage) const {

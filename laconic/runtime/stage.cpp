@@ -78,14 +78,6 @@ Seam Stage::forward(int number, const Batch& batch, const Pass& pass, const Seam
   return detached(output);
 }
 
-Seam Stage::forward_only(const Batch& batch, const Seam& input, const Pass& pass) const {
-  const at::NoGradGuard no_grad;
-  Seam seam = input;
-  for (std::int64_t b = blocks_.begin; b < blocks_.end; ++b)
-    seam = forward_block(weights_, b, seam, batch, pass);
-  return seam;
-}
-
 Stage::Cell& Stage::cell_of(int number) {
   const auto found = cells_.find(number);
   LACONIC_ASSERT(found != cells_.end(), fmt::format("microbatch {} has no forward", number));

@@ -49,8 +49,6 @@ class Stage {
   // `input` is what the stage before has put out; empty for the first stage. Returns the output,
   // without a graph; at the last stage that is the mean loss.
   Seam forward(int number, const Batch& batch, const Pass& pass, const Seam& input);
-  // Without keeping anything.
-  Seam forward_only(const Batch& batch, const Seam& input, const Pass& pass = {}) const;
 
   // `gradient` is that of the output. Returns that of the input, empty at the first stage.
   Seam backward(int number, const Seam& gradient, const AfterBlock& after_block);

@@ -57,6 +57,33 @@ TEST(Stage, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
+bool is_bfloat16_exactly(const at::Tensor& x) {
+  return x.to(at::kBFloat16).to(x.scalar_type()).equal(x);
+}
+
+TEST(Stage, GradientsOfShortWeightsAreLongAndCloseToThoseOfLongOnes) {
+  Weights rounded = make_tiny_weights(at::kBFloat16), full = make_tiny_weights(at::kFloat);
+  for (std::size_t p = 0; p < full.parameters.size(); ++p) {
+    const at::Tensor &copy = rounded.parameters[p].copy, &value = rounded.parameters[p].value;
+    EXPECT_TRUE(value.equal(full.parameters[p].value)) << "masters do not depend on the precision";
+    EXPECT_EQ(copy.scalar_type(), at::kBFloat16);
+    EXPECT_TRUE(copy.equal(value.to(at::kBFloat16)));
+    EXPECT_TRUE(full.parameters[p].copy.is_same(full.parameters[p].value));
+  }
+  const Input input = some_input(2);
+  for (Weights* weights : {&rounded, &full})
+    for (int m = 0; m < 2; ++m) forward_backward(*weights, input.batch, input.pass, 0.5);
+  for (std::size_t p = 0; p < full.parameters.size(); ++p) {
+    const Parameter& parameter = rounded.parameters[p];
+    const at::Tensor &found = parameter.gradient, &exact = full.parameters[p].gradient;
+    ASSERT_EQ(found.scalar_type(), at::kFloat) << parameter.name;
+    EXPECT_LT((found - exact).norm().item<double>(), 0.05 * exact.norm().item<double>() + 1e-4)
+        << parameter.name;
+    if (!parameter.is_hidden_matrix) continue;
+    EXPECT_FALSE(is_bfloat16_exactly(found)) << parameter.name;
+  }
+}
+
 TEST(Stage, RecomputationChangesNoBit) {
   for (const double dropout : {0.0, 0.3}) {
     Weights kept = make_tiny_weights(at::kFloat), again = make_tiny_weights(at::kFloat);

@@ -16,9 +16,10 @@ class AloneRule final : public UpdateRule {
   void begin(std::int64_t) override { is_shadow_ = false; }
   void begin_shadow(std::int64_t) override { is_shadow_ = true; }
   void block_done(std::int64_t) override {}
-  Measured measure(double loss, int signal) override {
+  Measured measure(const StepLoss& loss, int signal) override {
     if (outstanding_ != nullptr && !is_shadow_) add_outstanding();
-    return measured_by_all(loss, global_norm(weights_.parameters), signal);
+    const PendingSquares squares(weights_.parameters);  // on a GPU before anybody waits
+    return measured_by_all(loss.value(), norm_of(squares.values()), signal);
   }
   void apply(OptimiserState& state, double lr, double scale) override {
     laconic::apply(optimiser_spec(config_.optimiser), state, weights_.parameters, lr, scale);
@@ -48,7 +49,7 @@ class AloneRule final : public UpdateRule {
       return "residuals of the checkpoint are no gradients: dropped";
     const GradientPolicy policy = policy_of(config_);
     const std::vector<BlockLayout> layouts = block_layouts(weights_);
-    outstanding_ = make_lone_sum(policy, layouts, dtype_of(weights_.sum_type));
+    outstanding_ = make_lone_sum(policy, layouts, dtype_of(weights_.precision.sum));
     std::string note = load_sum({.sum = *outstanding_,
                                  .policy = policy,
                                  .layouts = layouts,

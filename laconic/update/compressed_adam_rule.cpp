@@ -29,7 +29,7 @@ class CompressedAdamRule final : public SummedRule {
   void block_done(std::int64_t block) override {
     if (!is_warm_) SummedRule::block_done(block);
   }
-  Measured measure(double loss, int signal) override {
+  Measured measure(const StepLoss& loss, int signal) override {
     if (!is_warm_) return SummedRule::measure(loss, signal);
     const int replicas = exchange_.members();
     const double norm = replicas * global_norm(weights_.parameters);

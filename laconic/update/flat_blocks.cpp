@@ -36,10 +36,10 @@ std::vector<BlockLayout> block_layouts(const Weights& weights, const ParameterNu
   return layouts;
 }
 
-FlatBlocks::FlatBlocks(const Weights& weights, const ParameterNumbers& left_out)
+FlatBlocks::FlatBlocks(const Weights& weights, const ParameterNumbers& left_out, at::Device device)
     : members_(members_of(weights, left_out)), parts_(weights.parameters.size()) {
   const at::NoGradGuard no_grad;
-  const auto options = at::TensorOptions().dtype(weights.sum_type).device(at::kCPU);
+  const auto options = at::TensorOptions().dtype(weights.precision.sum).device(device);
   for (const auto& members : members_) {
     std::int64_t elements = 0;
     for (const std::size_t p : members) elements += weights.parameters[p].value.numel();
@@ -69,7 +69,7 @@ void FlatBlocks::give_gradients(Weights& weights) const {
 }
 
 TensorSpec sum_spec_of(const Weights& weights, const Parameter& parameter) {
-  return {.dtype = dtype_of(weights.sum_type), .shape = parameter.value.sizes().vec()};
+  return {.dtype = dtype_of(weights.precision.sum), .shape = parameter.value.sizes().vec()};
 }
 
 void copy_gradient(const Parameter& parameter, const at::Tensor& into) {

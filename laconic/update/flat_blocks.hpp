@@ -1,4 +1,5 @@
-// update/flat_blocks.hpp — the parameters of each block as one flat buffer in host memory.
+// update/flat_blocks.hpp — the parameters of each block as one flat buffer, in host memory or on
+// the parameters' device.
 //
 // What travels between data-parallel ranks is a buffer per block: few messages,
 // and large ones. A parameter belongs to the held block that completes its gradient
@@ -29,7 +30,8 @@ std::vector<BlockLayout> block_layouts(const Weights& weights,
 class FlatBlocks {
  public:
   // Zeros, in the type that gradients add up in.
-  explicit FlatBlocks(const Weights& weights, const ParameterNumbers& left_out = {});
+  explicit FlatBlocks(const Weights& weights, const ParameterNumbers& left_out = {},
+                      at::Device device = at::kCPU);
 
   std::size_t size() const { return buffers_.size(); }
   bool is_empty(std::size_t block) const { return members_[block].empty(); }

@@ -9,6 +9,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/policy/class_policy.hpp"
+#include "laconic/tensor/device_stream.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/update/residual_state.hpp"
 
@@ -39,17 +40,21 @@ bool completes(const Weights& weights, std::int64_t block, std::size_t place) {
 
 }  // namespace
 
-GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused)
+GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused, bool may_be_on_device)
     : config_(request.config),
       weights_(request.weights),
       world_(request.world),
       is_fused_(is_fused),
       is_anything_shared_(!request.shared.empty()),
-      blocks_(request.weights, fused_parameters(request, is_fused)),
-      layouts_(block_layouts(request.weights, fused_parameters(request, is_fused))),
       policy_(policy_of(config_, {.pp = world_.pp_member(), .encoded = request.encoded})),
+      is_on_device_(may_be_on_device && !is_anything_shared_ && weights_.device().is_cuda() &&
+                    sums_on_device(policy_, dtype_of(weights_.precision.sum), members())),
+      blocks_(request.weights, fused_parameters(request, is_fused),
+              is_on_device_ ? weights_.device() : at::Device(at::kCPU)),
+      layouts_(block_layouts(request.weights, fused_parameters(request, is_fused))),
       sum_(make_gradient_sum(world_.progress_thread(), world_.dp_group(), policy_,
-                             Traffic::dp_gradient, layouts_, dtype_of(weights_.sum_type))) {
+                             Traffic::dp_gradient, layouts_, dtype_of(weights_.precision.sum),
+                             is_on_device_)) {
   require_shared(request);
   std::set<std::int64_t> taken;  // first users of earlier sets
   for (std::size_t i = 0; i < request.shared.size(); ++i) {
@@ -103,7 +108,7 @@ GradientExchange::Shared GradientExchange::make_shared(const SharedParameters& s
     shared.buffer = shared.parts[0].view(-1);
   } else {
     shared.buffer =
-        at::zeros({elements}, at::TensorOptions().dtype(weights_.sum_type).device(at::kCPU));
+        at::zeros({elements}, at::TensorOptions().dtype(weights_.precision.sum).device(at::kCPU));
   }
   std::int64_t begin = 0;
   for (const std::size_t place : shared.places) {
@@ -114,7 +119,7 @@ GradientExchange::Shared GradientExchange::make_shared(const SharedParameters& s
   }
   shared.sum =
       make_gradient_sum(world_.progress_thread(), shared.group, shared_policy_of(config_),
-                        Traffic::embedding_tied, shared.layouts, dtype_of(weights_.sum_type));
+                        Traffic::embedding_tied, shared.layouts, dtype_of(weights_.precision.sum));
   return shared;
 }
 
@@ -159,7 +164,9 @@ void GradientExchange::post(std::int64_t block) {
         shared.ready += completes(weights_, block, place) ? 1 : 0;
       if (shared.ready > before && shared.ready == shared.places.size()) post_shared(shared);
     }
-  if (!blocks_.is_empty(b)) sum_->post(b, blocks_.data(b));
+  if (blocks_.is_empty(b)) return;
+  if (is_on_device_) codecs_wait_for(weights_.device());
+  sum_->post(b, blocks_.data(b));
 }
 
 void GradientExchange::post_shared(Shared& shared) {
@@ -174,6 +181,7 @@ void GradientExchange::post_all() {
 // Unfused, what the replicas summed goes through the buffer of the set.
 void GradientExchange::wait() {
   sum_->wait();
+  if (is_on_device_) wait_for_codecs(weights_.device());
   if (!is_fused_)
     for (Shared& shared : shared_) {
       for (std::size_t i = 0; i < shared.places.size(); ++i)

@@ -34,8 +34,10 @@ namespace laconic {
 
 class GradientExchange {
  public:
-  // Requires: what the request names outlives it.
-  GradientExchange(const RuleRequest& request, bool is_fused);
+  // With `may_be_on_device` the buffers, and so part(), are on the parameters' device if that is a
+  // GPU and can sum what the policy wants (sums_on_device); parameters that stages share keep them
+  // in host memory. Requires: what the request names outlives it.
+  GradientExchange(const RuleRequest& request, bool is_fused, bool may_be_on_device = false);
 
   int members() const { return static_cast<int>(world_.dp_group().size()); }
   // How many ranks add something to what becomes of the parameter at place `p`.
@@ -90,9 +92,10 @@ class GradientExchange {
   World& world_;
   const bool is_fused_;
   const bool is_anything_shared_;  // between any ranks of the pipeline
-  const FlatBlocks blocks_;        // but for what is fused
-  const std::vector<BlockLayout> layouts_;
   const GradientPolicy policy_;
+  const bool is_on_device_;
+  const FlatBlocks blocks_;  // but for what is fused
+  const std::vector<BlockLayout> layouts_;
   const std::unique_ptr<GradientSum> sum_;
   std::vector<Shared> shared_;
 };

@@ -35,7 +35,7 @@ class LocalRule final : public UpdateRule {
   void begin(std::int64_t step) override { step_ = step; }
   void begin_shadow(std::int64_t) override { LACONIC_ASSERT(false, "nobody sums gradients"); }
   void block_done(std::int64_t) override {}
-  Measured measure(double loss, int signal) override {
+  Measured measure(const StepLoss& loss, int signal) override {
     exchange_.sum_shared_in_replica(step_);
     const ReducedStep replica = reduce_in_replica(world_, {.loss = loss}, squares_of(weights_));
     Measured here = measured_by_all(replica.loss, replica.norm, 0);
@@ -102,6 +102,7 @@ class LocalRule final : public UpdateRule {
       start_.part(p).sub_(change, config_.local.outer_lr);
       weights_.parameters[p].value.detach().copy_(start_.part(p));
     }
+    refresh_copies(weights_.parameters);
   }
 
   void load_moment(const std::vector<RankTensors>& replicas, const std::string& name,

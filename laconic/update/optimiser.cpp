@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "laconic/base/error.hpp"
+#include "laconic/update/cuda_update.hpp"
 #include "laconic/update/kernel/update.hpp"
 #include "laconic/update/muon.hpp"
 
@@ -205,14 +206,20 @@ void apply_on_device(const Step& step, const std::vector<Parameter>& parameters)
   }
 }
 
+// Compute copies follow.
 void apply_elementwise(const Step& step, const std::vector<Parameter>& parameters) {
   const at::Tensor& first = parameters.front().value;
+  if (cuda::updates(parameters)) {
+    cuda::update({step.spec, step.lr, step.gradient_scale, step.adam}, step.state, parameters);
+    return;
+  }
   if (!first.is_cpu())
     apply_on_device(step, parameters);
   else if (first.scalar_type() == at::kDouble)
     apply_on_cpu<double>(step, parameters);
   else
     apply_on_cpu<float>(step, parameters);
+  refresh_copies(parameters);
 }
 
 // Hidden matrices one by one, each product on all threads; then the rest.
@@ -233,6 +240,7 @@ void apply_muon(const Step& step, const std::vector<Parameter>& parameters) {
                 gradient, parameter.value, step.state.moment1[p]);
   }
   apply_elementwise(step, rest);
+  refresh_copies(parameters);
 }
 
 }  // namespace
@@ -272,12 +280,27 @@ OptimiserState make_optimiser_state(const std::vector<Parameter>& parameters, Op
   return state;
 }
 
-std::vector<double> squared_norms(const std::vector<Parameter>& parameters) {
+PendingSquares::PendingSquares(const std::vector<Parameter>& parameters) {
   const at::NoGradGuard no_grad;
   const at::Tensor& first = parameters.front().value;
-  if (!first.is_cpu()) return squares_on_device(parameters);
-  return first.scalar_type() == at::kDouble ? squares_on_cpu<double>(parameters)
-                                            : squares_on_cpu<float>(parameters);
+  if (cuda::updates(parameters))
+    coming_ = cuda::squared_norms(parameters);
+  else if (!first.is_cpu())
+    known_ = squares_on_device(parameters);
+  else
+    known_ = first.scalar_type() == at::kDouble ? squares_on_cpu<double>(parameters)
+                                                : squares_on_cpu<float>(parameters);
+}
+
+std::vector<double> PendingSquares::values() const {
+  if (!coming_.defined()) return known_;
+  const at::Tensor host = coming_.to(at::kCPU);
+  const auto* data = host.data_ptr<double>();
+  return {data, data + host.numel()};
+}
+
+std::vector<double> squared_norms(const std::vector<Parameter>& parameters) {
+  return PendingSquares(parameters).values();
 }
 
 double norm_of(const std::vector<double>& squares) {

@@ -48,6 +48,17 @@ struct OptimiserState {
 OptimiserState make_optimiser_state(const std::vector<Parameter>& parameters,
                                     OptimiserKind kind = OptimiserKind::adamw);
 
+// squared_norms() that a GPU may still be at work on.
+class PendingSquares {
+ public:
+  explicit PendingSquares(const std::vector<Parameter>& parameters);
+  std::vector<double> values() const;  // waits
+
+ private:
+  std::vector<double> known_;
+  at::Tensor coming_;
+};
+
 // The square of the norm of each gradient, in the order of the parameters. Sums fixed chunks of
 // each in a fixed order, so it depends neither on the number of threads nor on what other
 // parameters there are. A parameter without a gradient counts as zero.

@@ -36,6 +36,27 @@ std::vector<Parameter> some_parameters(at::ScalarType dtype, std::int64_t rows,
   return parameters;
 }
 
+// Each step is too short for a bfloat16, and all of them together are not.
+TEST(Optimiser, ManyShortStepsAddUpInTheMasterAndShowInTheCopy) {
+  for (const OptimiserKind kind : {OptimiserKind::adamw, OptimiserKind::adam, OptimiserKind::sgd,
+                                   OptimiserKind::lion, OptimiserKind::muon}) {
+    SCOPED_TRACE(name_in(kOptimiserKindNames, kind));
+    auto parameters = some_parameters(at::kFloat, 8, 16);
+    for (Parameter& p : parameters) {
+      p.value = p.value.detach().clone();
+      p.copy = p.value.to(at::kBFloat16);
+      p.is_hidden_matrix = p.value.dim() == 2;
+    }
+    const at::Tensor before = parameters[0].copy.clone();
+    OptimiserState state = make_optimiser_state(parameters, kind);
+    apply({.kind = kind}, state, parameters, 1e-5, 1);
+    EXPECT_GT(parameters[0].copy.eq(before).sum().item<std::int64_t>(), 100) << "of 128";
+    for (int i = 1; i < 3000; ++i) apply({.kind = kind}, state, parameters, 1e-5, 1);
+    EXPECT_LT(parameters[0].copy.eq(before).sum().item<std::int64_t>(), 40);
+    for (const Parameter& p : parameters) EXPECT_TRUE(p.copy.equal(p.value.to(at::kBFloat16)));
+  }
+}
+
 TEST(Optimiser, AdamWFollowsThePaperElementByElement) {
   const OptimiserSpec adamw{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = 0.2};
   const auto parameters = some_parameters(at::kDouble, 3, 11);

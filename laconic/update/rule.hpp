@@ -23,13 +23,13 @@ Measured measured_by_all(double loss, double norm, int signal);
 // Every step: gradients of all blocks are summed, and the optimiser follows them.
 class SummedRule : public UpdateRule {
  public:
-  SummedRule(const RuleRequest& request, bool is_fused);
+  SummedRule(const RuleRequest& request, bool is_fused, bool may_be_on_device = false);
 
   std::int64_t samples() const override { return config_.train.batch; }
   void begin(std::int64_t step) override { exchange_.begin(step); }
   void begin_shadow(std::int64_t step) override { exchange_.begin_shadow(step); }
   void block_done(std::int64_t block) override;
-  Measured measure(double loss, int signal) override;
+  Measured measure(const StepLoss& loss, int signal) override;
   void apply(OptimiserState& state, double lr, double scale) override;
   void abandon() override { exchange_.abandon(); }
   void add_links(LinkRegistry& registry) override { exchange_.add_links(registry); }

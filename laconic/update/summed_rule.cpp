@@ -12,11 +12,11 @@ Measured measured_by_all(double loss, double norm, int signal) {
           .signal = signal};
 }
 
-SummedRule::SummedRule(const RuleRequest& request, bool is_fused)
+SummedRule::SummedRule(const RuleRequest& request, bool is_fused, bool may_be_on_device)
     : config_(request.config),
       weights_(request.weights),
       world_(request.world),
-      exchange_(request, is_fused) {}
+      exchange_(request, is_fused, may_be_on_device) {}
 
 void SummedRule::block_done(std::int64_t block) {
   exchange_.take(block);
@@ -26,7 +26,7 @@ void SummedRule::block_done(std::int64_t block) {
 // Without a pipeline every rank has the whole gradient in the end, so that the reduction of
 // losses can hide behind the sums. With one nobody has, and the squares, which are known only after
 // the sums, travel with the losses: one exchange either way.
-Measured SummedRule::measure(double loss, int signal) {
+Measured SummedRule::measure(const StepLoss& loss, int signal) {
   if (!config_.dp_gradient.overlap) exchange_.post_all();
   const StepShare note{.loss = loss, .signal = signal};
   if (world_.mesh().pp == 1) {
@@ -52,7 +52,8 @@ void SummedRule::apply(OptimiserState& state, double lr, double scale) {
 }
 
 std::unique_ptr<UpdateRule> make_summed_rule(const RuleRequest& request) {
-  return std::make_unique<SummedRule>(request, request.config.embedding_tied.fused);
+  return std::make_unique<SummedRule>(request, request.config.embedding_tied.fused,
+                                      /*may_be_on_device=*/true);
 }
 
 }  // namespace laconic

@@ -27,6 +27,7 @@
 #include "laconic/config/run_config.hpp"
 #include "laconic/model/weights.hpp"
 #include "laconic/runtime/link_registry.hpp"
+#include "laconic/runtime/pipeline.hpp"
 #include "laconic/update/optimiser.hpp"
 #include "laconic/world/world.hpp"
 
@@ -61,7 +62,7 @@ class UpdateRule {
   virtual void block_done(std::int64_t block) = 0;
   // `loss` is this rank's share, so 0 on all ranks of a pipeline but the last; `signal` what it was
   // told.
-  virtual Measured measure(double loss, int signal) = 0;
+  virtual Measured measure(const StepLoss& loss, int signal) = 0;
   virtual void apply(OptimiserState& state, double lr, double gradient_scale) = 0;
   virtual void abandon() = 0;
 

@@ -1,0 +1,26 @@
+// runtime/cuda_graph.hpp — work for a GPU, recorded once and asked for again by one call.
+//
+// What is repeated are the kernels with the addresses they had: whatever they read must lie where
+// it lay, and what they wrote is written there again. Tensors made meanwhile that somebody still
+// holds keep their place; the others' is used by the next repetition alone.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+namespace laconic {
+
+class CudaGraph {
+ public:
+  // Null in a program that was built without CUDA.
+  static std::unique_ptr<CudaGraph> make();
+  virtual ~CudaGraph() = default;
+
+  // Calls `body` and records what it asks for, without doing it. False: something in it cannot be
+  // recorded, and what it made is rubbish. Requires: the like has run before, so that nothing is
+  // made for the first time; once.
+  virtual bool record(const std::function<void()>& body) = 0;
+  virtual void repeat() = 0;
+};
+
+}  // namespace laconic

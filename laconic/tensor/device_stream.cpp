@@ -1,0 +1,15 @@
+#include "laconic/tensor/device_stream.hpp"
+
+#include "laconic/codec/device_memory.hpp"
+
+namespace laconic {
+
+void codecs_wait_for(at::Device device) {
+  enter_codec_stream(compute_stream(device));
+}
+
+void wait_for_codecs(at::Device device) {
+  leave_codec_stream(compute_stream(device));
+}
+
+}  // namespace laconic
