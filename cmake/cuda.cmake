@@ -25,9 +25,11 @@ if(LACONIC_CUDA)
       set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
     endif()
     enable_language(CUDA)
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc knows C++20
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
     find_package(CUDAToolkit REQUIRED)
-    set(CMAKE_CUDA_STANDARD 20)
-    set(CMAKE_CUDA_STANDARD_REQUIRED ON)
     set(LACONIC_HAS_CUDA ON)
     target_include_directories(laconic_torch SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
     # The shared one, which libtorch has loaded already: streams of two runtimes do not mix.

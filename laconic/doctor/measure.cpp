@@ -15,6 +15,7 @@
 #include "laconic/base/denormals.hpp"
 #include "laconic/doctor/compute_thread.hpp"
 #include "laconic/doctor/gpu.hpp"
+#include "laconic/tensor/gpu.hpp"
 
 namespace laconic {
 namespace {
@@ -130,7 +131,12 @@ DoctorFacts measure_doctor_facts(const DoctorOptions& options) {
   facts.environment = in_effect(facts.advised);
   facts.threads = at::get_num_threads();
   facts.gpus = detect_gpus();
-  facts.torch_has_cuda = at::hasCUDA();
+  facts.cuda = examine_cuda();
+  for (int gpu = 0; gpu < count_gpus(); ++gpu) {
+    facts.gpu_facts.push_back(examine_gpu(gpu));
+    measure_rates(facts.gpu_facts.back());
+  }
+  facts.torch_has_cuda = count_gpus() > 0;
   measure_peak(facts);
   facts.gemm = measure_gemms(options, facts.threads);
   facts.blas = examine_blas();

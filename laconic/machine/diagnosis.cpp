@@ -169,13 +169,20 @@ void examine_memory(const DoctorFacts& f, Findings& out) {
 }
 
 void examine_gpus(const DoctorFacts& f, Findings& out) {
+  for (const GpuFacts& gpu : f.gpu_facts)
+    for (const GpuWarning& warning : warnings_of(gpu))
+      out.push_back(
+          {Severity::warn, fmt::format("cuda:{}: {}", gpu.index, warning.what), warning.fix});
   if (f.gpus.empty()) return;
   if (f.torch_has_cuda)
     out.push_back({Severity::ok, fmt::format("libtorch can use {}", join(f.gpus, "; ")), ""});
   else
     out.push_back({Severity::warn,
-                   fmt::format("libtorch {} cannot use {}", f.torch_version, join(f.gpus, "; ")),
-                   "build with -DLACONIC_TORCH=/path/to/a/libtorch/2.x/with/CUDA"});
+                   fmt::format("libtorch {} cannot use {}: {}", f.torch_version, join(f.gpus, "; "),
+                               no_gpu_reason(f.cuda, static_cast<int>(f.gpus.size()))),
+                   f.cuda.torch_has_cuda
+                       ? "as above"
+                       : "build with -DLACONIC_TORCH=/path/to/a/libtorch/2.x/with/CUDA"});
 }
 
 }  // namespace

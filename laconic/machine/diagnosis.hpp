@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "laconic/base/gpu.hpp"
 #include "laconic/machine/bandwidth.hpp"
 #include "laconic/machine/cpu.hpp"
 #include "laconic/machine/environment.hpp"
@@ -53,7 +54,9 @@ struct DoctorFacts {
   bool is_flushing_denormals = true;  // on every compute thread
   double denormal_slowdown = 0;       // of a product fed with them, flushing off; 1: none
   std::vector<std::string> gpus;      // as the driver names them
-  bool torch_has_cuda = false;
+  std::vector<GpuFacts> gpu_facts;    // of those that libtorch can use
+  CudaFacts cuda;
+  bool torch_has_cuda = false;  // and can use a GPU
 };
 
 enum class Severity { ok, warn, bad };

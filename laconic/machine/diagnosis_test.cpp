@@ -156,6 +156,35 @@ TEST(Diagnosis, AnIdleGpuIsNoticed) {
   EXPECT_EQ(finding_on(f, "can use NVIDIA H200").severity, Severity::ok);
 }
 
+TEST(Diagnosis, WhySomeLibtorchCannotUseAGpuIsSaid) {
+  DoctorFacts f = healthy();
+  f.gpus = {"NVIDIA H200"};
+  f.cuda = {true, 12040, 13000, "550.54"};
+  expect(f, Severity::warn, "the driver 550.54 is for CUDA 12.4", "as above");
+}
+
+TEST(Diagnosis, WhatSlowsAGpuDownIsAFinding) {
+  DoctorFacts f = healthy();
+  f.gpus = {"NVIDIA H200"};
+  f.torch_has_cuda = true;
+  f.gpu_facts = {{.index = 1,
+                  .name = "NVIDIA H200",
+                  .total_bytes = std::int64_t{140} << 30,
+                  .free_bytes = std::int64_t{139} << 30,
+                  .major = 9,
+                  .copy_gb_per_second = 4310,
+                  .pcie_generation = 5,
+                  .most_pcie_generation = 5,
+                  .pcie_width = 8,
+                  .most_pcie_width = 16}};
+  expect(f, Severity::warn, "cuda:1: its PCIe link is generation 5 x8", "slot");
+  const auto findings = diagnose(f);
+  EXPECT_NE(to_text(f, findings).find("copies on the GPU 4310 GB/s"), std::string::npos);
+  const auto json = nlohmann::json::parse(to_json(f, findings));
+  EXPECT_EQ(json["gpu"][0]["pcie"]["width"], 8);
+  EXPECT_EQ(json["gpu"][0]["compute_capability"], "9.0");
+}
+
 TEST(Diagnosis, ReportsHoldTheNumbers) {
   DoctorFacts f = healthy();
   f.environment["OMP_NUM_THREADS"] = "4";

@@ -92,6 +92,29 @@ nlohmann::json gemm_json(const std::vector<GemmSpeed>& gemm) {
   return list;
 }
 
+nlohmann::json gpu_json(const std::vector<GpuFacts>& gpus) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const GpuFacts& gpu : gpus)
+    list.push_back({{"index", gpu.index},
+                    {"name", gpu.name},
+                    {"bus", gpu.bus},
+                    {"total_bytes", gpu.total_bytes},
+                    {"free_bytes", gpu.free_bytes},
+                    {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
+                    {"copy_gb_per_second", gpu.copy_gb_per_second},
+                    {"to_device_gb_per_second", gpu.to_device_gb_per_second},
+                    {"to_host_gb_per_second", gpu.to_host_gb_per_second},
+                    {"bf16_tflops", gpu.bf16_tflops},
+                    {"pcie",
+                     {{"generation", gpu.pcie_generation},
+                      {"most_generation", gpu.most_pcie_generation},
+                      {"width", gpu.pcie_width},
+                      {"most_width", gpu.most_pcie_width}}},
+                    {"slowed_by", gpu.slowed_by},
+                    {"memory_errors", gpu.memory_errors}});
+  return list;
+}
+
 nlohmann::json cpu_json(const Cpu& cpu) {
   return {{"vendor", cpu.vendor},
           {"model", cpu.model},
@@ -146,7 +169,12 @@ std::string to_text(const DoctorFacts& facts, const std::vector<Finding>& findin
   row(out, "", cores_text(facts.cpu));
   row(out, "", features_in_short(facts.cpu));
   row(out, "memory", memory_text(facts.memory));
-  for (const std::string& gpu : facts.gpus) row(out, "gpu", gpu);
+  if (facts.gpu_facts.empty())
+    for (const std::string& gpu : facts.gpus) row(out, "gpu", gpu);
+  for (const GpuFacts& gpu : facts.gpu_facts) {
+    row(out, fmt::format("cuda:{}", gpu.index).c_str(), to_text(gpu));
+    if (const std::string rates = rates_text(gpu); !rates.empty()) row(out, "", rates);
+  }
   row(out, "libtorch", fmt::format("{}, {} threads", facts.torch_version, facts.threads));
   row(out, "blas", blas_text(facts.blas));
   speeds(out, facts);
@@ -175,6 +203,11 @@ std::string to_json(const DoctorFacts& facts, const std::vector<Finding>& findin
         {"threads", facts.threads},
         {"cuda", facts.torch_has_cuda}}},
       {"gpus", facts.gpus},
+      {"gpu", gpu_json(facts.gpu_facts)},
+      {"cuda",
+       {{"driver", facts.cuda.driver},
+        {"driver_version", facts.cuda.driver_version},
+        {"runtime", facts.cuda.runtime}}},
       {"blas",
        {{"name", facts.blas.name},
         {"path", facts.blas.path},

@@ -45,7 +45,7 @@ double share_of_difference(const LinkSpec& link, const RunConfig& config, const 
   const auto last = static_cast<std::size_t>(plan.stages.front().end - 1);
   double frames = 0, raw = 0;
   for (const SeamTensor& tensor : spec.blocks[last].out) {
-    const TensorSpec sample{.dtype = config.run.dtype, .shape = tensor.per_sample};
+    const TensorSpec sample{.dtype = config.run.compute_type(), .shape = tensor.per_sample};
     const FrameHeader header{
         .codec = link.codec, .tensor = sample, .visit = Visit::difference, .visits = 1};
     frames += static_cast<double>(max_frame_bytes(header));

@@ -13,6 +13,7 @@
 #include "laconic/file/checksum.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/tensor/host.hpp"
+#include "laconic/train/gpu_report.hpp"
 #include "laconic/update/update_rule.hpp"
 
 namespace laconic {
@@ -85,9 +86,10 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
   CommonStart common;
   std::vector<std::string> notes;
   const RunConfig& config = options.config;
-  const bool is_on_cpu = config.run.device == Device::cpu;  // a GPU has memory of its own
-  const std::vector<RankResources> facts = world.gather_values(
-      measure_rank(tensor_options(config), is_on_cpu ? options.memory_bytes : 0));
+  const int local_rank = options.start.local_rank;
+  const std::vector<RankResources> facts =
+      world.gather_values(measure_rank(tensor_options(config, local_rank), options.memory_bytes));
+  common.gpus = describe_gpus(config, facts, world);
   const auto decide = [&](const Family& family, const std::string& checkpoint) {
     const std::vector<std::string> changes =
         checkpoint.empty() ? std::vector<std::string>() : changes_since(checkpoint, config);
@@ -100,17 +102,21 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
     goes_on = goes_on && still_holds(common.decisions, config);
     common.has_links = goes_on && has_same_links(changes);
     if (!goes_on)
-      common.decisions = decide_pipeline(config, family, options.link, tensor_options(config));
+      common.decisions =
+          decide_pipeline(config, family, options.link, tensor_options(config, local_rank));
     const auto context = static_cast<std::uint64_t>(config.model.context);
     const std::uint64_t samples =
         data.records > 0 ? data.records : sample_count(data.tokens, context);
-    common.estimate = estimate_run({.config = config,
-                                    .spec = model_spec(family, config.model.context),
-                                    .decisions = common.decisions,
-                                    .link = options.link,
-                                    .samples = samples,
-                                    .ranks = facts});
-    refuse(check_memory(common.estimate));
+    const ModelSpec spec = model_spec(family, config.model.context);
+    const EstimateRequest request{.config = config,
+                                  .spec = spec,
+                                  .decisions = common.decisions,
+                                  .link = options.link,
+                                  .samples = samples,
+                                  .ranks = facts};
+    common.estimate = estimate_run(request);
+    if (!check_memory(common.estimate).empty())
+      refuse(check_memory(common.estimate, what_would_help(request)));
     return held_here(config, common.decisions, world);
   };
   const std::string answer = world.decide_on_rank_0([&] {

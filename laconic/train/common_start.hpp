@@ -21,6 +21,7 @@ struct CommonStart {
   bool has_links = false;
   SteeringState steering;  // what was changed about its messages, as far as that is still good
   RunEstimate estimate;    // on rank 0
+  std::vector<std::string> gpus;  // for people: a line for each, and warnings; on rank 0
 };
 
 // Rank 0 looks at the run's folder and decides; the others do as it does. Collective. Throws

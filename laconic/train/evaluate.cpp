@@ -111,16 +111,20 @@ void evaluate_batch(const ForwardLoss& loss, const Dataset& data, const Evaluati
   const Batch batch = read_batch(data, spec, range);
   const at::Tensor& predicted = batch[predicted_field(spec.task)];
   const std::vector<std::int32_t>& table = spec.bytes_of_token;
-  at::Tensor predictions;
+  Predictions predictions;
   // Whether a sentence follows is left out of the loss: it is not about tokens.
   Pass pass{.second_term = 0};
-  if (numbers_per_answer(spec.task) > 0) pass.predictions = &predictions;
+  if (numbers_per_answer(spec.task) > 0) {
+    pass.predictions = &predictions.first;
+    pass.second_predictions = &predictions.second;
+  }
   const double mean = loss(batch, findings.sums.size(), pass);
   findings.sums.push_back(
       {.nats = mean * static_cast<double>(predicted.numel()),
        .bytes = table.empty() || !is_text(spec.task) ? -1 : count_bytes(predicted, table)});
-  findings.answers.push_back(predictions.defined() ? answers_from(spec.task, batch, predictions)
-                                                   : std::vector<double>());
+  findings.answers.push_back(predictions.first.defined()
+                                 ? answers_from(spec.task, batch, predictions)
+                                 : std::vector<double>());
 }
 
 // Sums, then, where the task has answers, for each batch their number and these.

@@ -30,8 +30,12 @@ double seconds_of_product(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-double measure_gemm_rate(const at::TensorOptions& options) {
+double measure_gemm_rate(const at::TensorOptions& wanted) {
   const at::NoGradGuard no_grad;
+  // The CPU computes with short floats as float32 (model/ops.hpp).
+  const bool is_short =
+      wanted.device().is_cpu() && c10::elementSize(at::typeMetaToScalarType(wanted.dtype())) < 4;
+  const at::TensorOptions options = is_short ? wanted.dtype(at::kFloat) : wanted;
   for (std::int64_t width = kLeastWidth;; width *= 2) {
     const at::Tensor a = at::full({width, width}, 0.5, options);
     const double seconds = seconds_of_product(a, a);

@@ -34,11 +34,12 @@ class Introduction {
 
   std::vector<std::string> lines() {
     const Family& family = start_.weights.family;
-    lines_.push_back(fmt::format(
-        "model: {}, {} tokens, vocabulary {}: {} parameters, {} on {}", to_text(family),
-        config_.model.context, vocabulary_of(family),
-        human_count(static_cast<double>(parameter_count(start_.weights.spec))),
-        name_in(kRunDtypeNames, config_.run.dtype), name_in(kDeviceNames, config_.run.device)));
+    lines_.push_back(
+        fmt::format("model: {}, {} tokens, vocabulary {}: {} parameters, {} on {}", to_text(family),
+                    config_.model.context, vocabulary_of(family),
+                    human_count(static_cast<double>(parameter_count(start_.weights.spec))),
+                    name_in(kRunPrecisionNames, config_.run.precision),
+                    to_text(config_.run.device)));
     const double epochs = static_cast<double>(config_.train.steps * config_.train.batch) /
                           static_cast<double>(samples_in(data_));
     lines_.push_back(
@@ -53,6 +54,7 @@ class Introduction {
                                    world_.engine().transport().name()));
     if (config_.mesh.pp > 1) introduce_pipeline();
     for (const std::string& warning : warnings_of(config_)) lines_.push_back("warning: " + warning);
+    for (const std::string& line : common_.gpus) lines_.push_back(line);
     if (world_.is_first())
       for (const std::string& line : describe(common_.estimate, config_)) lines_.push_back(line);
     for (const std::string& note : start_.notes) lines_.push_back("note: " + note);

@@ -1,7 +1,9 @@
 #include "laconic/train/loop.hpp"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -19,12 +21,15 @@
 #include "laconic/steer/bypass_judge.hpp"
 #include "laconic/steer/guarding.hpp"
 #include "laconic/steer/steering.hpp"
+#include "laconic/tensor/gpu.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/common_start.hpp"
+#include "laconic/train/gpu_report.hpp"
 #include "laconic/train/introduction.hpp"
 #include "laconic/train/reports.hpp"
 #include "laconic/train/run_hooks.hpp"
 #include "laconic/train/step.hpp"
+#include "laconic/train/validation_bleu.hpp"
 #include "laconic/update/residual_state.hpp"
 #include "laconic/update/update_rule.hpp"
 
@@ -64,10 +69,12 @@ class Run {
         start_(common_.start),
         train_(open_data(config_.data.train)),
         order_(sample_order(config_, samples_in(train_), start_.state.position)),
-        task_(task_of(config_, train_)) {
+        task_(task_of(config_, train_)),
+        flops_(start_.weights.family) {
     if (!config_.data.valid.empty()) {
       valid_.emplace(open_data(config_.data.valid));
       token_bytes_ = token_bytes(config_.data.valid);
+      measures_bleu_ = decide_on_bleu();
     }
     require_equal_models(start_.weights, world_, start_.state.step);
     make_rule();
@@ -81,7 +88,7 @@ class Run {
     if (valid_) refuse(compare_labels(train_, *valid_, config_.data.train, config_.data.valid));
     if (world_.is_first()) prepare_folder();
     reports_.emplace(config_, start_.state.step, world_);
-    reports_->set_speed(common_.estimate.step_flops, common_.estimate.flops_per_second);
+    reports_->set_speed(common_.estimate.flops_per_second);
     make_pipeline(options);
     if (world_.is_first()) {
       for (const std::string& old : start_.replaced) remove_checkpoint(old);
@@ -106,6 +113,7 @@ class Run {
         .order = order_,
         .task = task_,
         .trace = reports_->trace(),
+        .flops = &flops_,
         .member = world_.dp_member(),
         .stop_signal = stop_signal_,
         .before_update = [this](const Measured& m) { guarding_->before_update(m); },
@@ -132,7 +140,9 @@ class Run {
       summary_.overrides.emplace_back(name_of(traffic), to_text(codec_override));
     reports_->finish();
     summary_.step = start_.state.step;
-    summary_.all_tokens = start_.state.position * tokens_per_sample(task_, train_);
+    summary_.all_tokens = start_.state.tokens > 0
+                              ? start_.state.tokens
+                              : start_.state.position * tokens_per_sample(task_, train_);
     summary_.estimate = common_.estimate;
     summary_.validation = start_.state.validation;
     summary_.skipped = start_.state.skipped;
@@ -145,6 +155,21 @@ class Run {
   Dataset open_data(const std::string& prefix) const {
     return open_dataset(prefix, config_.model.context, vocabulary_of(start_.weights.family), 0,
                         sample_kind_of(config_));
+  }
+
+  // Whether translations are compared: rank 0 needs the tokeniser of the validation set.
+  bool decide_on_bleu() {
+    if (config_.task.kind != TaskKind::translate || config_.evaluate.bleu_samples == 0)
+      return false;
+    const std::string folder = tokeniser_folder_of(config_.data.valid);
+    const bool is_there =
+        !world_.decide_on_rank_0([&] { return std::string(has_tokeniser(folder) ? "yes" : ""); })
+             .empty();
+    if (is_there && world_.is_first()) tokeniser_.emplace(load_tokeniser(folder));
+    if (!is_there)
+      start_.notes.push_back(
+          fmt::format("no BLEU: {} does not exist, the tokeniser of the validation set", folder));
+    return is_there;
   }
 
   void prepare_folder() {
@@ -232,6 +257,7 @@ class Run {
     const StepReport report = train_step(plan, start_.weights, *pipeline_, *rule_, start_.state);
     summary_.loss = report.loss;
     summary_.tokens += report.tokens;
+    summary_.flops += report.flops;
     summary_.train_seconds += report.seconds;
     summary_.signal = report.signal;
     if (world_.is_alone()) {
@@ -280,11 +306,23 @@ class Run {
                   .device = start_.weights.device(),
                   .bytes_of_token = token_bytes_},
                  world_);
+    if (measures_bleu_) measure_bleu(*summary_.evaluation);
     reports_->evaluation(start_.state.step, *summary_.evaluation);
     evaluated_step_ = start_.state.step;
     const bool is_best = observe(start_.state.validation, summary_.evaluation->loss,
                                  start_.state.step, config_.evaluate.min_improvement);
     if (is_best && config_.checkpoint.best) save_now();
+  }
+
+  // Only rank 0 has texts to compare, and speaks.
+  void measure_bleu(Evaluation& evaluation) {
+    const Stopwatch watch;
+    const TokenLists translations =
+        translate_samples(start_.weights, *pipeline_, *valid_,
+                          std::min(config_.evaluate.bleu_samples, evaluation.samples), world_);
+    if (tokeniser_)
+      evaluation.metrics.emplace_back("bleu", bleu_of(*valid_, *tokeniser_, translations).score);
+    evaluation.seconds += watch.seconds();
   }
 
   void save_now() {
@@ -369,8 +407,11 @@ class Run {
   Dataset train_;
   SampleOrder order_;
   Task task_;
+  SampleFlops flops_;
   std::optional<Dataset> valid_;
   std::vector<std::int32_t> token_bytes_;
+  bool measures_bleu_ = false;
+  std::optional<Tokeniser> tokeniser_;  // of the validation set, on rank 0 where BLEU is measured
   std::unique_ptr<UpdateRule> rule_;
   FolderFacts facts_;
   std::optional<Reports> reports_;
@@ -388,6 +429,14 @@ class Run {
 
 }  // namespace
 
+namespace {
+
+int gpu_of(const TrainOptions& options) {
+  return choose_gpu(options.config.run.device, std::max(count_gpus(), 1), options.start.local_rank);
+}
+
+}  // namespace
+
 TrainSummary train(const TrainOptions& options) {
   return train(options, RunHooks());
 }
@@ -396,7 +445,18 @@ TrainSummary train(const TrainOptions& options, const RunHooks& hooks) {
   World alone;
   World& world = options.world != nullptr ? *options.world : alone;
   refuse(check_mesh(options.config, world.size()));
-  return Run(options, hooks, world).go();
+  if (!options.config.run.device.is_cuda()) return Run(options, hooks, world).go();
+  // The weights go before anything is asked of the GPU again.
+  try {
+    return Run(options, hooks, world).go();
+  } catch (const c10::OutOfMemoryError& error) {
+    throw std::runtime_error(
+        describe_gpu_failure(error.what_without_backtrace(), true, gpu_of(options), world));
+  } catch (const c10::Error& error) {
+    if (!is_gpu_failure(error.what_without_backtrace())) throw;
+    throw std::runtime_error(
+        describe_gpu_failure(error.what_without_backtrace(), false, gpu_of(options), world));
+  }
 }
 
 }  // namespace laconic

@@ -139,12 +139,14 @@ TEST_F(Runs, TheLogAndTheSummaryTellMfuAndTheEstimate) {
 }
 
 TEST_F(Runs, AResumedRunEqualsOneThatWasNeverStoppedBitForBit) {
-  for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
+  for (const RunPrecision precision :
+       {RunPrecision::float32, RunPrecision::bfloat16, RunPrecision::float64}) {
     for (const bool recompute : {false, true}) {
-      const std::string whole = fmt::format("whole-{}-{}", name_of(dtype), recompute),
+      const std::string whole = fmt::format("whole-{}-{}", name_in(kRunPrecisionNames, precision),
+                                            recompute),
                         parts = "parts-" + whole;
       RunConfig c = config(whole);
-      c.run.dtype = dtype;
+      c.run.precision = precision;
       c.model.recompute = recompute;
       const TrainSummary straight = run(c);
       c.run.folder = folder_ / parts;
@@ -178,7 +180,7 @@ TEST_F(Runs, RecomputationAndReportingDoNotChangeTheRun) {
 
 TEST_F(Runs, MicrobatchesOfAnySizeTrainTheSameModel) {
   RunConfig c = config("a");
-  c.run.dtype = Dtype::f64;
+  c.run.precision = RunPrecision::float64;
   c.train.microbatch = 0;
   run(c);
   const auto expected = losses("a");
@@ -216,7 +218,7 @@ TEST_F(Runs, ResumingAsAnotherModelIsRefusedWithEveryReason) {
               std::string::npos);
   }
   c = config("a");
-  c.run.dtype = Dtype::f64;
+  c.run.precision = RunPrecision::float64;
   EXPECT_THROW(run(c, "auto"), FileError);
 }
 

@@ -110,7 +110,7 @@ std::vector<TensorSpec> boundary_of(const RunConfig& config, const BlockSpec& bl
   std::vector<TensorSpec> specs;
   for (const SeamTensor& tensor : block.out) {
     const std::int64_t width = tensor.per_sample.back();
-    specs.push_back({.dtype = config.run.dtype,
+    specs.push_back({.dtype = config.run.compute_type(),
                      .shape = {config.microbatch_size() * elements_of(tensor) / width, width}});
   }
   return specs;

@@ -60,7 +60,7 @@ void Reports::step(const StepReport& r, const MeterReading* wire) {
                 .norm = r.norm,
                 .lr = r.lr,
                 .tokens_per_second = speed};
-  if (flops_per_second_ > 0) line.mfu = step_flops_ / (flops_per_second_ * r.seconds);
+  if (flops_per_second_ > 0) line.mfu = r.flops / (flops_per_second_ * r.seconds);
   if (wire != nullptr) add_wire(*wire, line);
   const std::string text = to_text(line);
   const bool is_due =

@@ -27,11 +27,8 @@ class Reports {
  public:
   Reports(const RunConfig& config, std::int64_t first_step, const World& world);
 
-  // Operations of a step, and those that all ranks can make in a second: step lines tell MFU.
-  void set_speed(double step_flops, double flops_per_second) {
-    step_flops_ = step_flops;
-    flops_per_second_ = flops_per_second;
-  }
+  // Operations that all ranks can make in a second: step lines tell MFU.
+  void set_speed(double flops_per_second) { flops_per_second_ = flops_per_second; }
 
   Trace* trace() { return trace_ ? &*trace_ : nullptr; }
   // What the trace shows from here on is of this step.
@@ -53,7 +50,6 @@ class Reports {
 
   const RunConfig& config_;
   Rank rank_;
-  double step_flops_ = 0;
   double flops_per_second_ = 0;
   std::optional<Progress> progress_;  // on the rank that speaks
   std::optional<JsonLines> jsonl_;

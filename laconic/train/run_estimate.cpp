@@ -12,6 +12,7 @@
 #include "laconic/base/host_name.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/policy/class_policy.hpp"
+#include "laconic/tensor/gpu.hpp"
 #include "laconic/train/gemm_rate.hpp"
 #include "laconic/update/optimiser.hpp"
 
@@ -134,17 +135,19 @@ void add_edges(const HeldPart& part, double item, MemoryEstimate& memory) {
 }
 
 MemoryEstimate memory_of(const HeldPart& part) {
-  const auto item = static_cast<double>(bytes_of(part.config().run.dtype));
+  const RunSection& run = part.config().run;
+  const auto item = static_cast<double>(bytes_of(run.compute_type()));
+  const auto master = static_cast<double>(bytes_of(run.master_type()));
   MemoryEstimate memory;
   for (const std::size_t p : part.parameters()) {
-    memory.parameters += part.elements(p) * item;
+    memory.parameters += part.elements(p) * (item == master ? master : master + item);
     memory.optimiser +=
-        part.elements(p) * item *
+        part.elements(p) * master *
         moment_count(part.config().optimiser.kind, is_hidden_matrix(part.request.spec, p));
+    memory.buffers += buffer_copies(part) * part.elements(p) * master;
   }
-  memory.gradients = gradient_elements(part) * item;
+  memory.gradients = gradient_elements(part) * master;
   memory.activations = live_elements(part) * item;
-  memory.buffers = buffer_copies(part) * memory.parameters;
   add_edges(part, item, memory);
   return memory;
 }
@@ -162,6 +165,25 @@ void add_host(const RankResources& facts, const MemoryEstimate& memory,
   const double program = found->needed.program;
   found->needed += memory;
   if (!seen.insert({name, facts.process}).second) found->needed.program = program;
+}
+
+// Ranks that share a GPU need its memory together. What is free differs from rank to rank, as the
+// others begin to use it: the least counts.
+void add_gpu(std::size_t rank, const std::vector<RankResources>& ranks,
+             const MemoryEstimate& memory, std::vector<std::size_t>& first,
+             std::vector<GpuEstimate>& gpus) {
+  const RankResources& mine = ranks[rank];
+  std::size_t place = 0;
+  while (place < first.size() && !mine.shares_gpu_with(ranks[first[place]])) ++place;
+  const auto free = static_cast<double>(mine.gpu_free_bytes);
+  if (place == first.size()) {
+    first.push_back(rank);
+    gpus.push_back({.host = mine.host.data(), .index = mine.gpu, .has = free});
+  }
+  GpuEstimate& gpu = gpus[place];
+  ++gpu.ranks;
+  gpu.needed += memory;
+  gpu.has = std::min(gpu.has, free);
 }
 
 double seconds_of_step(const EstimateRequest& r, double flops_per_second, bool& has_network) {
@@ -212,6 +234,14 @@ RankResources measure_rank(const at::TensorOptions& options, std::int64_t memory
   RankResources facts{.process = ::getpid(), .memory_bytes = memory_bytes};
   const std::string name = host_name();
   std::memcpy(facts.host.data(), name.data(), std::min(name.size(), facts.host.size() - 1));
+  if (options.device().is_cuda()) {
+    const GpuFacts gpu = examine_gpu(options.device().index());
+    facts.gpu = gpu.index;
+    std::memcpy(facts.gpu_bus.data(), gpu.bus.data(),
+                std::min(gpu.bus.size(), facts.gpu_bus.size() - 1));
+    facts.gpu_total_bytes = gpu.total_bytes;
+    facts.gpu_free_bytes = gpu.free_bytes;
+  }
   facts.flops_per_second = measure_gemm_rate(options);
   facts.resident_bytes = resident_bytes();
   return facts;
@@ -221,6 +251,12 @@ double model_flops(const ModelSpec& spec, std::int64_t samples) {
   double multiply_adds = 0;
   for (const BlockSpec& block : spec.blocks) multiply_adds += block.multiply_adds;
   return 6 * multiply_adds * static_cast<double>(samples);
+}
+
+double SampleFlops::of(std::int64_t tokens, std::int64_t target_tokens) {
+  const auto [place, is_new] = known_.try_emplace({tokens, target_tokens}, 0);
+  if (is_new) place->second = model_flops(model_spec(family_, tokens, target_tokens), 1);
+  return place->second;
 }
 
 RunEstimate estimate_run(const EstimateRequest& r) {
@@ -234,33 +270,109 @@ RunEstimate estimate_run(const EstimateRequest& r) {
                                   .pp = pp,
                                   .held = mesh.pp > 1 ? held_blocks(plan, pp) : HeldBlocks()}));
   std::set<std::pair<std::string, std::int64_t>> seen;
+  std::vector<std::size_t> first_of_gpu;
   for (std::size_t rank = 0; rank < r.ranks.size(); ++rank) {
     const int pp = coord_of(mesh, static_cast<Rank>(rank)).pp;
     MemoryEstimate memory = by_place[static_cast<std::size_t>(pp)];
     memory.program = static_cast<double>(r.ranks[rank].resident_bytes);
     estimate.flops_per_second += r.ranks[rank].flops_per_second;
     estimate.ranks.push_back(memory);
-    add_host(r.ranks[rank], memory, seen, estimate.hosts);
+    const bool has_gpu = r.ranks[rank].gpu >= 0;
+    if (has_gpu) add_gpu(rank, r.ranks, memory.on_gpu(), first_of_gpu, estimate.gpus);
+    add_host(r.ranks[rank], has_gpu ? memory.on_host() : memory, seen, estimate.hosts);
   }
-  if (r.config.run.memory > 0)
-    for (HostEstimate& host : estimate.hosts) host.has = static_cast<double>(r.config.run.memory);
+  if (const auto told = static_cast<double>(r.config.run.memory); told > 0) {
+    for (GpuEstimate& gpu : estimate.gpus) gpu.has = told;
+    if (estimate.gpus.empty())
+      for (HostEstimate& host : estimate.hosts) host.has = told;
+  }
   estimate.step_seconds = seconds_of_step(r, estimate.flops_per_second, estimate.has_network);
   return estimate;
 }
 
-Problems check_memory(const RunEstimate& estimate) {
+Problems check_memory(const RunEstimate& estimate, const std::string& help) {
   Problems problems;
+  const auto refuse = [&](const MemoryEstimate& needed, const std::string& where, int ranks,
+                          const std::string& what, double has, const char* more) {
+    problems.push_back(
+        {"memory",
+         fmt::format("this run needs about {} on {} for {}: {}; {} {}. {} help{}; "
+                     "run.memory overrides what it has",
+                     human_bytes(needed.total()), where,
+                     ranks == 1 ? "1 rank" : fmt::format("{} ranks", ranks), to_text(needed), what,
+                     human_bytes(has), more, help.empty() ? "" : " (" + help + ")")});
+  };
   for (const HostEstimate& host : estimate.hosts)
     if (host.has > 0 && host.needed.total() > host.has)
-      problems.push_back(
-          {"memory",
-           fmt::format("this run needs about {} on {} for {}: {}; the machine has {}. A smaller "
-                       "train.microbatch, model.recompute = true or more machines help; "
-                       "run.memory overrides what it has",
-                       human_bytes(host.needed.total()), host.name,
-                       host.ranks == 1 ? "1 rank" : fmt::format("{} ranks", host.ranks),
-                       to_text(host.needed), human_bytes(host.has))});
+      refuse(host.needed, host.name, host.ranks, "the machine has", host.has,
+             "A smaller train.microbatch, model.recompute = true or more machines");
+  for (const GpuEstimate& gpu : estimate.gpus)
+    if (gpu.has > 0 && gpu.needed.total() > gpu.has)
+      refuse(
+          gpu.needed, fmt::format("cuda:{} of {}", gpu.index, gpu.host), gpu.ranks,
+          "free there are", gpu.has,
+          "A smaller train.microbatch, model.recompute = true, a shorter precision or fewer ranks "
+          "on a GPU");
   return problems;
+}
+
+namespace {
+
+// The most that any machine or GPU lacks; nothing is lacking when it is not above 0.
+double lack_of(const RunEstimate& estimate) {
+  double most = -1;
+  const auto look = [&](const auto& place) {
+    if (place.has > 0) most = std::max(most, place.needed.total() - place.has);
+  };
+  for (const HostEstimate& host : estimate.hosts) look(host);
+  for (const GpuEstimate& gpu : estimate.gpus) look(gpu);
+  return most;
+}
+
+double largest_need(const RunEstimate& estimate) {
+  double most = 0;
+  for (const HostEstimate& host : estimate.hosts) most = std::max(most, host.needed.total());
+  if (estimate.gpus.empty()) return most;
+  most = 0;
+  for (const GpuEstimate& gpu : estimate.gpus) most = std::max(most, gpu.needed.total());
+  return most;
+}
+
+}  // namespace
+
+std::string what_would_help(const EstimateRequest& request) {
+  std::vector<std::string> ways;
+  const auto try_with = [&](std::int64_t microbatch, bool recomputes) {
+    RunConfig config = request.config;
+    config.train.microbatch = microbatch;
+    config.model.recompute = recomputes;
+    const RunEstimate estimate = estimate_run({.config = config,
+                                               .spec = request.spec,
+                                               .decisions = request.decisions,
+                                               .link = request.link,
+                                               .samples = request.samples,
+                                               .ranks = request.ranks});
+    if (lack_of(estimate) > 0) return false;
+    std::vector<std::string> changes;
+    if (microbatch != request.config.microbatch_size())
+      changes.push_back(fmt::format("train.microbatch = {}", microbatch));
+    if (recomputes != request.config.model.recompute)
+      changes.emplace_back("model.recompute = true");
+    ways.push_back(
+        fmt::format("{} needs {}", join(changes, " with "), human_bytes(largest_need(estimate))));
+    return true;
+  };
+  const std::int64_t now = request.config.microbatch_size(), batch = request.config.local_batch();
+  // In a pipeline other microbatches are another schedule, which is not decided here.
+  const bool may_change = request.config.mesh.pp == 1;
+  for (const bool recomputes : {request.config.model.recompute, true}) {
+    if (recomputes != request.config.model.recompute && try_with(now, recomputes)) break;
+    std::int64_t microbatch = may_change ? now - 1 : 0;
+    for (; microbatch > 0; --microbatch)
+      if (batch % microbatch == 0 && try_with(microbatch, recomputes)) break;
+    if (request.config.model.recompute) break;
+  }
+  return join(ways, "; ");
 }
 
 std::vector<std::string> describe(const RunEstimate& e, const RunConfig& config) {
@@ -277,6 +389,15 @@ std::vector<std::string> describe(const RunEstimate& e, const RunConfig& config)
   if (fullest->has > 0)
     memory += fmt::format("{} {}", e.ranks.size() > 1 ? ", which has" : "; the machine has",
                           human_bytes(fullest->has));
+  if (!e.gpus.empty()) {
+    const auto tightest = std::ranges::max_element(e.gpus, {}, [](const GpuEstimate& gpu) {
+      return gpu.has > 0 ? gpu.needed.total() / gpu.has : 0;
+    });
+    memory += fmt::format(
+        "; cuda:{} of {}: {}{}", tightest->index, tightest->host,
+        human_bytes(tightest->needed.total()),
+        tightest->has > 0 ? fmt::format(" of {} free", human_bytes(tightest->has)) : "");
+  }
   const double left = e.step_seconds * static_cast<double>(config.train.steps);
   return {
       memory,

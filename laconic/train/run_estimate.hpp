@@ -8,7 +8,9 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
@@ -30,6 +32,10 @@ struct MemoryEstimate {
     return parameters + gradients + optimiser + activations + references + buffers + program;
   }
   MemoryEstimate& operator+=(const MemoryEstimate& more);
+
+  // The two parts of a rank that computes on a GPU.
+  MemoryEstimate on_gpu() const { return {parameters, gradients, optimiser, activations, 0, 0, 0}; }
+  MemoryEstimate on_host() const { return {0, 0, 0, 0, references, buffers, program}; }
 };
 std::string to_text(const MemoryEstimate& memory);
 
@@ -40,6 +46,14 @@ struct RankResources {
   std::int64_t memory_bytes = 0;  // of its machine or container; 0: unknown
   std::int64_t resident_bytes = 0;
   double flops_per_second = 0;  // of a product of matrices
+
+  int gpu = -1;                       // -1: it computes on the CPU
+  std::array<char, 24> gpu_bus = {};  // which it is on its machine
+  std::int64_t gpu_total_bytes = 0;   // 0: unknown
+  std::int64_t gpu_free_bytes = 0;
+  bool shares_gpu_with(const RankResources& other) const {
+    return gpu >= 0 && gpu == other.gpu && gpu_bus == other.gpu_bus && host == other.host;
+  }
 };
 RankResources measure_rank(const at::TensorOptions& options, std::int64_t memory_bytes);
 
@@ -50,9 +64,18 @@ struct HostEstimate {
   double has = 0;         // bytes; 0: unknown
 };
 
+struct GpuEstimate {
+  std::string host;
+  int index = 0;
+  int ranks = 0;          // that share it
+  MemoryEstimate needed;  // of all of them, there
+  double has = 0;         // bytes that were free; 0: unknown
+};
+
 struct RunEstimate {
   std::vector<MemoryEstimate> ranks;
   std::vector<HostEstimate> hosts;
+  std::vector<GpuEstimate> gpus;
   double step_flops = 0;        // of the model: forward and backward, all ranks
   double flops_per_second = 0;  // of all ranks together, in products
   double step_seconds = 0;      // at best
@@ -62,6 +85,17 @@ struct RunEstimate {
 // Six for every multiply-add of a forward pass: two operations forward, four backward.
 // Recomputation does not count.
 double model_flops(const ModelSpec& spec, std::int64_t samples);
+
+// The same of one sample, by its lengths (model_spec()), each of which is computed once.
+class SampleFlops {
+ public:
+  explicit SampleFlops(Family family) : family_(std::move(family)) {}
+  double of(std::int64_t tokens, std::int64_t target_tokens);
+
+ private:
+  Family family_;
+  std::map<std::pair<std::int64_t, std::int64_t>, double> known_;
+};
 
 struct EstimateRequest {
   const RunConfig& config;
@@ -73,8 +107,11 @@ struct EstimateRequest {
 };
 RunEstimate estimate_run(const EstimateRequest& request);
 
-// Every machine that has too little memory.
-Problems check_memory(const RunEstimate& estimate);
+// Every machine and every GPU that has too little memory, with what would help.
+Problems check_memory(const RunEstimate& estimate, const std::string& help = "");
+// Which smaller microbatches, recomputation, or both, would fit, and what they need:
+// "train.microbatch = 2 needs 3.1 GB". Empty when none of them is enough.
+std::string what_would_help(const EstimateRequest& request);
 
 // For people: one line of memory, one of time.
 std::vector<std::string> describe(const RunEstimate& estimate, const RunConfig& config);

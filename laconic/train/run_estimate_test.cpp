@@ -57,6 +57,18 @@ TEST(RunEstimate, CountsEveryPartOfOneProcess) {
   EXPECT_EQ(m.program, 1000);
 }
 
+TEST(RunEstimate, InBfloat16ParametersHaveCopiesAndActivationsAreHalf) {
+  const MemoryEstimate full = estimate_of(small(), {rank_on("a", 1)}).ranks.at(0);
+  const MemoryEstimate m =
+      estimate_of(small({"run.precision=bfloat16"}), {rank_on("a", 1)}).ranks.at(0);
+  EXPECT_EQ(m.parameters, full.parameters * 1.5);
+  EXPECT_EQ(m.gradients, full.gradients);
+  EXPECT_EQ(m.optimiser, full.optimiser);
+  EXPECT_EQ(m.activations, full.activations / 2);
+  EXPECT_EQ(estimate_of(small({"run.precision=tf32"}), {rank_on("a", 1)}).ranks.at(0).total(),
+            full.total());
+}
+
 TEST(RunEstimate, OptimisersWithOneMomentNeedHalf) {
   const double both = estimate_of(small(), {rank_on("a", 1)}).ranks[0].optimiser;
   const auto of = [&](const char* kind) {
@@ -100,6 +112,69 @@ TEST(RunEstimate, MachinesAreRefusedByTheSumOfTheirRanks) {
   RunConfig allowed = c;
   allowed.run.memory = 1 << 30;
   EXPECT_TRUE(check_memory(estimate_of(allowed, ranks)).empty());
+}
+
+RankResources rank_with_gpu(const char* host, std::int64_t process, int gpu, std::int64_t free) {
+  RankResources facts = rank_on(host, process);
+  facts.gpu = gpu;
+  std::strcpy(facts.gpu_bus.data(), gpu == 0 ? "0000:1b:00.0" : "0000:43:00.0");
+  facts.gpu_total_bytes = 2 * free;
+  facts.gpu_free_bytes = free;
+  return facts;
+}
+
+// The model is there, and only what messages need is on the host.
+TEST(RunEstimate, GpusAreRefusedByTheSumOfTheRanksThatShareThem) {
+  const RunConfig c = small({"mesh.dp=4", "train.microbatch=2"});
+  const std::int64_t much = 1 << 30;
+  std::vector<RankResources> ranks = {
+      rank_with_gpu("a", 1, 0, much), rank_with_gpu("a", 2, 1, much),
+      rank_with_gpu("a", 3, 0, much - 5), rank_with_gpu("b", 4, 0, much)};
+  const RunEstimate e = estimate_of(c, ranks);
+  ASSERT_EQ(e.gpus.size(), 3u);
+  EXPECT_EQ(e.gpus[0].ranks, 2);
+  EXPECT_EQ(e.gpus[0].has, much - 5) << "the least that a rank has seen";
+  EXPECT_EQ(e.gpus[0].needed.parameters, 2 * 4 * kModel);
+  EXPECT_EQ(e.gpus[0].needed.program, 0);
+  EXPECT_EQ(e.gpus[1].index, 1);
+  EXPECT_EQ(e.gpus[2].host, "b");
+  EXPECT_EQ(e.hosts[0].needed.parameters, 0);
+  EXPECT_EQ(e.hosts[0].needed.buffers, 3 * 4 * kModel);
+  EXPECT_EQ(e.hosts[0].needed.program, 3000);
+  EXPECT_TRUE(check_memory(e).empty());
+  for (RankResources& rank : ranks)
+    rank.gpu_free_bytes = static_cast<std::int64_t>(e.gpus[0].needed.total()) - 1;
+  const Problems problems = check_memory(estimate_of(c, ranks));
+  ASSERT_EQ(problems.size(), 1u) << "one rank alone fits";
+  EXPECT_NE(problems[0].what.find("on cuda:0 of a for 2 ranks"), std::string::npos)
+      << problems[0].what;
+  RunConfig allowed = c;
+  allowed.run.memory = much;
+  EXPECT_TRUE(check_memory(estimate_of(allowed, ranks)).empty());
+}
+
+TEST(RunEstimate, SaysWhatWouldFit) {
+  const RunConfig c = small();
+  const Family family = family_of(c, {});
+  const ModelSpec spec = model_spec(family, c.model.context);
+  const PipelineDecisions decisions = decide_pipeline(c, family, {}, {});
+  const auto help_with = [&](double bytes, std::int64_t samples) {
+    RankResources rank = rank_on("a", 1);
+    rank.memory_bytes = static_cast<std::int64_t>(bytes);
+    RunConfig changed = c;
+    changed.train.microbatch = samples;
+    return what_would_help(
+        {.config = changed, .spec = spec, .decisions = decisions, .samples = 100, .ranks = {rank}});
+  };
+  const MemoryEstimate all = estimate_of(c, {rank_on("a", 1)}).ranks[0];
+  // A quarter of the activations, and one block's gradient that waits to be added.
+  const double quarter =
+      estimate_of(small({"train.microbatch=2"}), {rank_on("a", 1)}).ranks[0].total();
+  EXPECT_NE(help_with(quarter + 1, 0).find("train.microbatch = 2 needs"), std::string::npos)
+      << help_with(quarter + 1, 0);
+  EXPECT_EQ(help_with(quarter - 1, 0).find("train.microbatch = 2 needs"), std::string::npos);
+  EXPECT_NE(help_with(all.total() - 1, 0).find("model.recompute = true needs"), std::string::npos);
+  EXPECT_EQ(help_with(all.parameters, 0), "") << "nothing is enough";
 }
 
 TEST(RunEstimate, PipelinesHoldTheirPartAndWhatIsUnderWay) {

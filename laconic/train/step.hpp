@@ -32,6 +32,7 @@
 
 namespace laconic {
 
+class SampleFlops;
 class Trace;
 
 struct StepReport {
@@ -42,7 +43,8 @@ struct StepReport {
   bool is_skipped = false;  // loss or norm was not finite, and the update left out
   bool is_common = true;    // loss and norm are those of all ranks, not of this one
   int signal = 0;           // that a rank was told to stop with
-  std::int64_t tokens = 0;  // of all ranks
+  std::int64_t tokens = 0;  // of all ranks, as they are computed: see padded_tokens()
+  double flops = 0;         // of the model, all ranks; 0: nobody counted them
   double seconds = 0;
 };
 
@@ -53,6 +55,7 @@ struct StepPlan {
   SampleOrder order;
   Task task;
   Trace* trace = nullptr;
+  SampleFlops* flops = nullptr;    // null: nobody asks
   int member = 0;                  // in the dp group: which share of each batch is ours
   int (*stop_signal)() = nullptr;  // not 0: a signal
   // The gradients are those of all ranks, finite, and not used yet; may be empty. Its time is not

@@ -166,7 +166,7 @@ std::string wire_text(const Count& sent) {
 
 double mfu_of(const TrainSummary& s) {
   const double able = s.estimate.flops_per_second * s.train_seconds;
-  return able > 0 ? s.estimate.step_flops * static_cast<double>(s.step - s.first_step) / able : 0;
+  return able > 0 ? s.flops / able : 0;
 }
 
 namespace {

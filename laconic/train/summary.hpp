@@ -51,6 +51,7 @@ struct TrainSummary {
   std::int64_t parameters = 0;
   std::int64_t tokens = 0;               // trained on since the start or the last resume
   std::int64_t all_tokens = 0;           // and before
+  double flops = 0;                      // of the model, since the start or the last resume
   bool has_worked = true;                // false: the checkpoint had all steps already
   double loss = 0;                       // of the last step, if this run made one
   std::optional<Evaluation> evaluation;  // the last one

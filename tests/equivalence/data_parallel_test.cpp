@@ -164,7 +164,7 @@ TEST_F(DataParallel, InDoublePrecisionAnyNumberOfRanksTrainsTheSameModel) {
   for (const std::int64_t shards : {0, 24}) {
     const auto layout = [&](std::int64_t dp) {
       RunConfig c = config(fmt::format("dp{}-{}", dp, shards), dp);
-      c.run.dtype = Dtype::f64;
+      c.run.precision = RunPrecision::float64;
       c.data.shards = shards;
       return c;
     };

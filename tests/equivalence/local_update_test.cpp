@@ -110,7 +110,7 @@ class DiLoCo {
 void expect_diloco(const Mesh& mesh, const std::vector<std::string>& sets, std::int64_t steps,
                    const GradientOf& gradient) {
   RunConfig config = config_for(mesh, sets);
-  EXPECT_TRUE(apply_set("run.dtype=float64", config).empty());
+  EXPECT_TRUE(apply_set("run.precision=float64", config).empty());
   const Weights weights = make_weights(kShape, 5, at::TensorOptions().dtype(at::kDouble));
   DiLoCo model(config, weights);
   for (std::int64_t s = 0; s < steps; ++s) model.step(s, gradient);
@@ -160,8 +160,8 @@ TEST(LocalUpdates, ALeftOutStepIsThatOfItsReplicaAlone) {
 TEST(CompressedAdam, TheNormIsTheRootMeanSquareOfTheReplicas) {
   const Weights weights = make_weights(kShape, 5, at::TensorOptions().dtype(at::kDouble));
   for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.dp = 3}, Mesh{.pp = 2, .dp = 3}}) {
-    const RunConfig config = config_for(
-        mesh, {"dp.gradient.method=compressed_adam", "dp.gradient.warmup=1", "run.dtype=float64"});
+    const RunConfig config = config_for(mesh, {"dp.gradient.method=compressed_adam",
+                                               "dp.gradient.warmup=1", "run.precision=float64"});
     const auto ranks = run_rules({mesh, config, 3});
     for (const std::int64_t step : {1, 2}) {
       double mean = 0;

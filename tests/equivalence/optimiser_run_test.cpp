@@ -37,11 +37,11 @@ TEST_F(OptimiserRun, InDoublePrecisionAnyMeshTrainsTheSameModel) {
   for (const std::string kind : kKinds) {
     SCOPED_TRACE(kind);
     RunConfig one = config_of(kind, "one", 1);
-    one.run.dtype = Dtype::f64;
+    one.run.precision = RunPrecision::float64;
     const TrainSummary alone = train({.config = one});
     for (const auto& [pp, dp] : {std::pair{1, 2}, {2, 2}}) {
       RunConfig c = config_of(kind, fmt::format("{}x{}", pp, dp), pp, dp);
-      c.run.dtype = Dtype::f64;
+      c.run.precision = RunPrecision::float64;
       const TrainSummary together = run(c);
       EXPECT_NEAR(together.loss, alone.loss, 1e-11);
       // The sign of a mean that is 0 but for rounding depends on the order of a sum.

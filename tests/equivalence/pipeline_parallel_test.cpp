@@ -48,7 +48,7 @@ TEST_F(PipelineParallel, EveryScheduleTrainsTheModelOfOneProcessBitForBit) {
 
 TEST_F(PipelineParallel, InDoublePrecisionAnyMeshTrainsTheSameModel) {
   RunConfig one = config("one", 1);
-  one.run.dtype = Dtype::f64;
+  one.run.precision = RunPrecision::float64;
   const TrainSummary alone = train({.config = one});
   for (const std::int64_t pp : {1, 2, 3, 4})
     for (const char* kind : {"gpipe", "1f1b", "interleaved", "zero_bubble", "zb_v"})
@@ -58,7 +58,7 @@ TEST_F(PipelineParallel, InDoublePrecisionAnyMeshTrainsTheSameModel) {
         if (is_interleaved && pp == 3) continue;
         SCOPED_TRACE(fmt::format("{} on {}, fused {}", kind, pp, is_fused));
         RunConfig c = config(fmt::format("{}{}{}", kind, pp, is_fused), pp, 2);
-        c.run.dtype = Dtype::f64;
+        c.run.precision = RunPrecision::float64;
         c.pipeline.schedule = kind;
         c.pipeline.chunks = is_interleaved || is_v ? 2 : 1;
         c.embedding_tied.fused = is_fused;

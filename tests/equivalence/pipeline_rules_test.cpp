@@ -116,14 +116,14 @@ TEST(PipelineRules, EveryMeshMakesTheUpdatesOfOneProcess) {
   const auto whole = [](const Parameter& p, std::int64_t step, int, End end) {
     return random_gradient(p, step, 0, end);
   };
-  const auto alone = run_rules({{}, config_for({}, {"run.dtype=float64"}), 3, whole});
+  const auto alone = run_rules({{}, config_for({}, {"run.precision=float64"}), 3, whole});
   for (const Mesh& mesh :
        {Mesh{.pp = 2, .dp = 2}, Mesh{.pp = 4, .dp = 3}, Mesh{.pp = 1, .dp = 3}}) {
     const GradientOf share = [&](const Parameter& p, std::int64_t step, int replica, End end) {
       const double weight = 2.0 * (replica + 1) / (mesh.dp * (mesh.dp + 1));
       return whole(p, step, replica, end).mul_(weight);
     };
-    const auto ranks = run_rules({mesh, config_for(mesh, {"run.dtype=float64"}), 3, share});
+    const auto ranks = run_rules({mesh, config_for(mesh, {"run.precision=float64"}), 3, share});
     for (const Ended& rank : ranks)
       for (const auto& [number, value] : rank.values)
         EXPECT_LT(value.sub(alone[0].values.at(number)).abs().max().item<double>(), 1e-12)
@@ -137,7 +137,7 @@ TEST(PipelineRules, MomentsAndChangesAreSummedAsWithoutAPipeline) {
   for (const std::vector<std::string>& sets : std::vector<std::vector<std::string>>{
            {"dp.gradient.method=compressed_adam", "dp.gradient.warmup=2"}, {"local.steps=2"}}) {
     const auto config = [&](const Mesh& mesh) {
-      RunConfig c = config_for(mesh, with(sets, "run.dtype=float64"));
+      RunConfig c = config_for(mesh, with(sets, "run.precision=float64"));
       c.train.clip = 1e9;
       return c;
     };

@@ -11,7 +11,7 @@ class ScheduleFile : public PipelineParallel {
   // In double precision, so that the order in which microbatches add up does not show.
   RunConfig precise(const std::string& name, std::int64_t pp) {
     RunConfig c = config(name, pp);
-    c.run.dtype = Dtype::f64;
+    c.run.precision = RunPrecision::float64;
     c.train.microbatch = 4;
     return c;
   }

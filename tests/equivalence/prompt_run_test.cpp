@@ -31,7 +31,7 @@ class PromptRun : public PipelineParallel {
 
   RunConfig config_of(const std::string& name, std::int64_t pp, std::int64_t dp = 1) {
     RunConfig c = config(name, pp, dp);
-    c.run.dtype = Dtype::f64;
+    c.run.precision = RunPrecision::float64;
     c.model.layers = 2;
     c.model.dropout = 0;
     c.data.train = folder_ / "pairs";
@@ -93,13 +93,13 @@ TEST_F(PromptRun, AnyMeshAndAnyMicrobatchTrainTheSameModel) {
 
 TEST_F(PromptRun, APipelineIsOneProcessBitForBitAndGoesOnAsIfNeverStopped) {
   RunConfig one = config_of("one", 1);
-  one.run.dtype = Dtype::f32;
+  one.run.precision = RunPrecision::float32;
   const std::string expected = model_bytes(train({.config = one}).checkpoint);
   RunConfig c = config_of("three", 3);
-  c.run.dtype = Dtype::f32;
+  c.run.precision = RunPrecision::float32;
   EXPECT_TRUE(model_bytes(run(c).checkpoint) == expected);
   RunConfig parts = config_of("parts", 3);
-  parts.run.dtype = Dtype::f32;
+  parts.run.precision = RunPrecision::float32;
   parts.optimiser.decay_steps = 3;
   parts.train.steps = 2;
   run(parts);

@@ -120,10 +120,11 @@ class RankOfRules {
   RankOfRules(const RuleRun& run, World& world)
       : run_(run),
         world_(world),
-        weights_(make_weights(kShape, 5,
-                              at::TensorOptions().dtype(
-                                  run.config.run.dtype == Dtype::f64 ? at::kDouble : at::kFloat),
-                              held_blocks(run.mesh.pp, world.pp_member()))),
+        weights_(make_weights(
+            kShape, 5,
+            at::TensorOptions().dtype(
+                run.config.run.precision == RunPrecision::float64 ? at::kDouble : at::kFloat),
+            held_blocks(run.mesh.pp, world.pp_member()))),
         state_(make_optimiser_state(weights_.parameters)),
         rule_(make_update_rule(
             {.config = run.config,

@@ -56,7 +56,7 @@ void expect_sums(int dp, const std::vector<std::string>& sets, at::ScalarType su
     HeldBlocks held(kRanks, false);
     held[static_cast<std::size_t>(world.pp_member())] = true;
     Weights weights = make_empty_weights(GptShape{}, chain(), at::TensorOptions(), held);
-    weights.sum_type = sum_type;
+    weights.precision.sum = sum_type;
     const auto rule = make_update_rule({.config = config,
                                         .weights = weights,
                                         .world = world,

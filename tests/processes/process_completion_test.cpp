@@ -51,7 +51,7 @@ TEST_F(Completion, BashOffersVerbsOptionsAndValues) {
       {{"laconic", "tr"}, "train "},
       {{"laconic", "config", ""}, "check show "},
       {{"laconic", "train", "--max"}, "--max-restarts "},
-      {{"laconic", "generate", "x", "--device", ""}, "cpu cuda "},
+      {{"laconic", "generate", "x", "--device", ""}, "cpu cuda cuda:0 "},
       {{"laconic", "generate", "x", "--tokenizer", "b"}, "bytes "},
       {{"laconic", "lab", "report", "--size", "q"}, "quality "},
       {{"laconic", "completion", ""}, "bash zsh fish "},
@@ -62,7 +62,7 @@ TEST_F(Completion, BashOffersVerbsOptionsAndValues) {
       // Bash cuts words at : and =, and writes only the last piece.
       {{"laconic", "train", "preset", ":", "ac"}, "ac-sgd "},
       {{"laconic", "train", "--set", "mesh."}, "mesh.dp= mesh.pp= "},
-      {{"laconic", "train", "--set", "run.device", "="}, "cpu cuda "},
+      {{"laconic", "train", "--set", "run.device", "="}, "cpu cuda cuda:0 "},
       {{"laconic", "train", "--set", "dp.gradient.method", "=", "po"}, "power_sgd "},
       {{"laconic", "train", "--set", "dp.gradient.codec", "=", "si"}, "sign "},
       {{"laconic", "train", "--bogus"}, " "},

@@ -1,0 +1,55 @@
+#include "laconic/train/gpu_report.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "laconic/base/text.hpp"
+#include "laconic/tensor/gpu.hpp"
+
+namespace laconic {
+namespace {
+
+std::vector<std::string> lines_about(const GpuFacts& gpu, const RankResources& where) {
+  const std::string name = fmt::format("cuda:{} of {}", gpu.index, where.host.data());
+  std::vector<std::string> lines = {fmt::format("gpu: {}: {}", name, to_text(gpu))};
+  if (const std::string rates = rates_text(gpu); !rates.empty())
+    lines.push_back(fmt::format("gpu: {}: {}", name, rates));
+  for (const GpuWarning& warning : warnings_of(gpu))
+    lines.push_back(fmt::format("warning: {}: {}; {}", name, warning.what, warning.fix));
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> describe_gpus(const RunConfig& config,
+                                       const std::vector<RankResources>& ranks, World& world) {
+  if (!config.run.device.is_cuda()) return {};
+  const RankResources& mine = ranks[static_cast<std::size_t>(world.rank())];
+  const auto is_mine = [&](const RankResources& other) { return mine.shares_gpu_with(other); };
+  std::string text;
+  if (std::ranges::find_if(ranks, is_mine) - ranks.begin() == world.rank()) {
+    GpuFacts gpu = examine_gpu(mine.gpu);
+    gpu.ranks = static_cast<int>(std::ranges::count_if(ranks, is_mine));
+    if (config.network.preflight) measure_rates(gpu);
+    text = join(lines_about(gpu, mine), "\n");
+  }
+  std::vector<std::string> lines;
+  for (const Bytes& bytes : world.gather(as_bytes(std::span(text.data(), text.size()))))
+    if (!bytes.empty())
+      for (std::string& line :
+           split(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), '\n'))
+        lines.push_back(std::move(line));
+  return lines;
+}
+
+std::string describe_gpu_failure(const std::string& what, bool is_out_of_memory, int gpu,
+                                 const World& world) {
+  return describe({.rank = world.is_alone() ? -1 : world.rank(),
+                   .activity = world.activity(),
+                   .is_out_of_memory = is_out_of_memory,
+                   .what = what},
+                  examine_gpu(gpu));
+}
+
+}  // namespace laconic
