@@ -37,7 +37,7 @@ TEST(CodecSpec, TextsAndSpecsArePairs) {
   EXPECT_EQ(to_text(parse_codec(" quantise : bits = 8 , group=block ")), "quantise");
 }
 
-std::string refusal(std::string_view text) {
+std::string reason_against(std::string_view text) {
   try {
     parse_codec(text);
   } catch (const ConfigError& error) {
@@ -47,28 +47,29 @@ std::string refusal(std::string_view text) {
 }
 
 TEST(CodecSpec, BadTextsAreRefusedWithEveryReason) {
-  EXPECT_EQ(refusal("quantize"), "codec: no codec 'quantize'; did you mean quantise?");
-  EXPECT_EQ(refusal("quantise:bits=nine,blok=3,block=4,block=5"),
+  EXPECT_EQ(reason_against("quantize"), "codec: no codec 'quantize'; did you mean quantise?");
+  EXPECT_EQ(reason_against("quantise:bits=nine,blok=3,block=4,block=5"),
             "quantise: block is given twice\n"
             "quantise.bits: 'nine' is not a whole number\n"
             "quantise: no option 'blok'; did you mean block?");
-  EXPECT_EQ(refusal("quantise:bits=9,block=0"),
+  EXPECT_EQ(reason_against("quantise:bits=9,block=0"),
             "quantise.bits: 9 is not in 1 ... 8\n"
             "quantise.block: 0 is not in 1 ... 2147483648");
-  EXPECT_EQ(refusal("quantise:bits=1"),
+  EXPECT_EQ(reason_against("quantise:bits=1"),
             "quantise.grid: one bit needs grid=ends: with a level at zero there would be no "
             "positive one");
-  EXPECT_NE(refusal("quantise:rounding=stochastic").find("grid=ends"), std::string::npos);
-  EXPECT_NE(refusal("quantise:block=96,rotate=true").find("96 is not a power of two"),
+  EXPECT_NE(reason_against("quantise:rounding=stochastic").find("grid=ends"), std::string::npos);
+  EXPECT_NE(reason_against("quantise:block=96,rotate=true").find("96 is not a power of two"),
             std::string::npos);
-  EXPECT_NE(refusal("raw+half").find("raw keeps all values"), std::string::npos);
-  EXPECT_NE(refusal("top_k+sign").find("not sign"), std::string::npos);
-  EXPECT_NE(refusal("top_k:keep=nan").find("keep = nan"), std::string::npos);
-  EXPECT_NE(refusal("top_k:keep=0"), "accepted");
-  EXPECT_NE(refusal("quantise:bits=9,bolck=8").find("9 is not in 1 ... 8"), std::string::npos);
-  EXPECT_NE(refusal("half:kind=8").find("'8' is not f16 or bf16"), std::string::npos);
-  EXPECT_NE(refusal(""), "accepted");
-  EXPECT_NE(refusal("raw:bits=1").find("it has none"), std::string::npos);
+  EXPECT_NE(reason_against("raw+half").find("raw keeps all values"), std::string::npos);
+  EXPECT_NE(reason_against("top_k+sign").find("not sign"), std::string::npos);
+  EXPECT_NE(reason_against("top_k:keep=nan").find("keep = nan"), std::string::npos);
+  EXPECT_NE(reason_against("top_k:keep=0"), "accepted");
+  EXPECT_NE(reason_against("quantise:bits=9,bolck=8").find("9 is not in 1 ... 8"),
+            std::string::npos);
+  EXPECT_NE(reason_against("half:kind=8").find("'8' is not f16 or bf16"), std::string::npos);
+  EXPECT_NE(reason_against(""), "accepted");
+  EXPECT_NE(reason_against("raw:bits=1").find("it has none"), std::string::npos);
 }
 
 TEST(CodecSpec, IntegersTravelRawOnly) {

@@ -14,13 +14,13 @@ RunConfig with(const std::vector<std::string>& sets) {
   return config;
 }
 
-struct Case {
+struct SettingCase {
   std::vector<std::string> sets;
   std::string problems;
 };
 
-void expect_all(const std::vector<Case>& cases) {
-  for (const Case& one : cases)
+void expect_all(const std::vector<SettingCase>& cases) {
+  for (const SettingCase& one : cases)
     EXPECT_EQ(to_text(check(with(one.sets))), one.problems)
         << fmt::format("{}", fmt::join(one.sets, " "));
 }

@@ -289,7 +289,7 @@ TEST(Preflight, ARankThatIsGoneIsNamedByAll) {
   });
 }
 
-PreflightReport sample() {
+PreflightReport sample_report() {
   const double nan = std::nan("");
   return {.facts = facts_of_all(2),
           .latency_ms = {{nan, 0.125}, {12.25, nan}},
@@ -298,7 +298,7 @@ PreflightReport sample() {
 }
 
 TEST(PreflightReport, PrintsAsATable) {
-  PreflightReport report = sample();
+  PreflightReport report = sample_report();
   report.facts[1].host = "far-away";
   EXPECT_EQ(to_text(report),
             "pre-flight: latency in ms / rate in Mbit/s\n"
@@ -311,7 +311,7 @@ TEST(PreflightReport, PrintsAsATable) {
 }
 
 TEST(PreflightReport, IsReadBackAsItWasWritten) {
-  const PreflightReport before = sample();
+  const PreflightReport before = sample_report();
   const PreflightReport after = parse_preflight_report(to_json(before));
   EXPECT_EQ(after.facts, before.facts);
   EXPECT_EQ(after.problems, before.problems);
@@ -323,7 +323,7 @@ TEST(PreflightReport, IsReadBackAsItWasWritten) {
 TEST(PreflightReport, ThatIsNotOneIsRefused) {
   EXPECT_THROW(parse_preflight_report("{}"), FileError);
   EXPECT_THROW(parse_preflight_report("[1"), FileError);
-  PreflightReport report = sample();
+  PreflightReport report = sample_report();
   report.latency_ms.pop_back();
   EXPECT_THROW(parse_preflight_report(to_json(report)), FileError);
   EXPECT_THROW(parse_rank_facts("{\"rank\": \"one\"}"), FileError);

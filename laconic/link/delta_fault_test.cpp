@@ -17,7 +17,7 @@ TensorSpec batch_of(std::size_t samples) {
   return {Dtype::f32, {static_cast<std::int64_t>(samples), 8, 12}};
 }
 
-LinkSpec delta_link(Delta delta = {.first = Half{}, .hash_every = 4}) {
+LinkSpec hashed_link(Delta delta = {.first = Half{}, .hash_every = 4}) {
   return {"pp.activation.0-1", parse_codec("quantise:bits=4,block=32"), delta};
 }
 
@@ -91,7 +91,7 @@ TEST(DeltaFault, DamageIsFoundAndRepaired) {
   };
   for (const Fault& fault : faults) {
     SCOPED_TRACE(fault.name);
-    LinkPair link(delta_link(), batch_of(4));
+    LinkPair link(hashed_link(), batch_of(4));
     for (int epoch = 0; epoch < 6; ++epoch) {
       link.begin();
       Bytes message = link.pack(activations(keys, epoch), {.samples = keys});
@@ -111,7 +111,7 @@ TEST(DeltaFault, DamageIsFoundAndRepaired) {
 
 // A whole message is lost and nobody notices: the counters do, at the next visit.
 TEST(DeltaFault, ALostMessageIsFoundAtTheNextVisit) {
-  LinkPair link(delta_link(), batch_of(2));
+  LinkPair link(hashed_link(), batch_of(2));
   const Keys keys{1, 2}, others{3, 4};
   link.step(activations(keys, 0), {.samples = keys});
   link.begin();
@@ -133,7 +133,7 @@ TEST(DeltaFault, ALostMessageIsFoundAtTheNextVisit) {
 
 // Memory that rots, or two ends that compute differently: the periodic hash finds it.
 TEST(DeltaFault, ReferencesThatDifferAreFoundByTheHash) {
-  LinkPair link(delta_link(), batch_of(1));
+  LinkPair link(hashed_link(), batch_of(1));
   const Keys key{6};
   link.step(activations(key, 0), {.samples = key});
   link.receiver.begin(99);
@@ -156,7 +156,7 @@ TEST(DeltaFault, ReferencesThatDifferAreFoundByTheHash) {
 }
 
 TEST(DeltaFault, ASampleThatIsNotFiniteStartsAnewAtBothEnds) {
-  LinkPair link(delta_link(), batch_of(2));
+  LinkPair link(hashed_link(), batch_of(2));
   const Keys keys{1, 2};
   for (const int bad_visit : {0, 1, 5}) {
     for (int visit = 0; visit <= bad_visit; ++visit) {
@@ -176,7 +176,7 @@ TEST(DeltaFault, ASampleThatIsNotFiniteStartsAnewAtBothEnds) {
 }
 
 TEST(DeltaFault, BeyondTheBudgetSamplesStandAlone) {
-  LinkPair link(delta_link({.first = Half{}, .budget_bytes = 3 * 4096}), batch_of(1));
+  LinkPair link(hashed_link({.first = Half{}, .budget_bytes = 3 * 4096}), batch_of(1));
   for (int epoch = 0; epoch < 3; ++epoch)
     for (std::uint64_t key = 0; key < 6; ++key) {
       const Keys keys{key};
@@ -192,7 +192,7 @@ TEST(DeltaFault, BeyondTheBudgetSamplesStandAlone) {
 TEST(DeltaFault, AFrameThatStandsAloneIsNeverTakenForAnothers) {
   const Keys keys{1, 2, 3, 4};
   for (int dropped = 0; dropped < 4; ++dropped) {
-    LinkPair link(delta_link({.first = Raw{}, .budget_bytes = 1}), batch_of(4));  // no references
+    LinkPair link(hashed_link({.first = Raw{}, .budget_bytes = 1}), batch_of(4));  // no references
     const Floats x = activations(keys, 0);
     link.begin();
     Bytes message = link.pack(x, {.samples = keys});
@@ -220,7 +220,7 @@ TEST(DeltaFault, AFrameThatStandsAloneIsNeverTakenForAnothers) {
 TEST(DeltaFault, WhatWasPackedBeforeTheSenderForgotIsRefusedToo) {
   const Keys first{2, 1}, second{3, 1}, third{1, 1};
   for (const bool is_warm : {false, true}) {
-    LinkPair link(delta_link(), batch_of(2));
+    LinkPair link(hashed_link(), batch_of(2));
     if (is_warm) {
       link.step(activations(first, 0), {.samples = first});
       link.step(activations(second, 0), {.samples = second});
@@ -263,7 +263,7 @@ TEST(DeltaFault, WhatWasPackedBeforeTheSenderForgotIsRefusedToo) {
 
 TEST(DeltaFault, MessagesComeInAnyOrderAndFramesOfOthersAreRefused) {
   const Keys a{1, 2}, b{3, 4};
-  LinkPair link(delta_link(), batch_of(2));
+  LinkPair link(hashed_link(), batch_of(2));
   link.begin();
   const Bytes first = link.pack(activations(a, 0), {.number = 7, .samples = a});
   const Bytes second = link.pack(activations(b, 0), {.number = 3, .samples = b});
@@ -286,7 +286,7 @@ TEST(DeltaFault, MessagesComeInAnyOrderAndFramesOfOthersAreRefused) {
 // One end has lost a reference. The place that it freed there is taken by another sample, for which
 // the other end must find room too.
 TEST(DeltaFault, AFullBudgetRecoversFromEndsThatCameApart) {
-  LinkPair link(delta_link({.first = Half{}, .budget_bytes = 2 * 4096, .hash_every = 1}),
+  LinkPair link(hashed_link({.first = Half{}, .budget_bytes = 2 * 4096, .hash_every = 1}),
                 batch_of(1));
   for (const std::uint64_t key : {1, 2}) {
     const Keys keys{key};
@@ -311,11 +311,11 @@ TEST(DeltaFault, AFullBudgetRecoversFromEndsThatCameApart) {
 // T15 at the level of links: a disk with random delays changes nothing.
 TEST(DeltaFault, ReferencesOnDiskGiveTheSameBitsAsInMemory) {
   const TemporaryFolder folder;
-  LinkPair memory(delta_link({.first = Half{}, .reference = Reference::bf16}), batch_of(2));
-  LinkPair disk(delta_link({.first = Half{},
-                            .reference = Reference::bf16,
-                            .folder = folder.path(),
-                            .budget_bytes = 1 << 20}),
+  LinkPair memory(hashed_link({.first = Half{}, .reference = Reference::bf16}), batch_of(2));
+  LinkPair disk(hashed_link({.first = Half{},
+                             .reference = Reference::bf16,
+                             .folder = folder.path(),
+                             .budget_bytes = 1 << 20}),
                 batch_of(2));
   const auto keys_of = [](int step) {
     const auto at = static_cast<std::uint64_t>(step);
@@ -342,7 +342,7 @@ TEST(DeltaFault, ReferencesOnDiskGiveTheSameBitsAsInMemory) {
 TEST(DeltaFault, ACheckpointContinuesBitForBit) {
   const TemporaryFolder folder;
   for (const Reference kind : {Reference::f32, Reference::q8}) {
-    const LinkSpec spec = delta_link({.first = Half{}, .reference = kind});
+    const LinkSpec spec = hashed_link({.first = Half{}, .reference = kind});
     LinkPair link(spec, batch_of(2));
     const Keys a{1, 2}, b{3, 1};
     link.step(activations(a, 0), {.samples = a});
@@ -367,10 +367,10 @@ TEST(DeltaFault, ACheckpointContinuesBitForBit) {
 }
 
 TEST(DeltaFault, AnEndWithoutReferencesIsColdNotWrong) {  // a restart that lost one side
-  LinkPair link(delta_link(), batch_of(2));
+  LinkPair link(hashed_link(), batch_of(2));
   const Keys keys{1, 2};
   link.step(activations(keys, 0), {.samples = keys});
-  LinkPair fresh(delta_link(), batch_of(2));
+  LinkPair fresh(hashed_link(), batch_of(2));
   link.sender.begin(7);
   fresh.receiver.begin(7);
   const Bytes message = link.pack(activations(keys, 1), {.samples = keys});

@@ -85,7 +85,7 @@ Matrix plain_mean(const std::vector<Tensors>& gradients, std::size_t tensor) {
   return mean;
 }
 
-std::vector<NamedTensor> one_matrix(std::int64_t rows, std::int64_t columns) {
+std::vector<NamedTensor> tensor_of_matrix(std::int64_t rows, std::int64_t columns) {
   return {{"matrix", {Dtype::f32, {rows, columns}}}};
 }
 
@@ -127,7 +127,7 @@ TEST(SharedLowRank, WhatIsSentPlusTheMeanResidualIsTheMeanGradient) {
 
 TEST(SharedLowRank, OneWorkerIsThePlainCodec) {
   const auto sent = [](std::int64_t rank, const Matrix& a, int steps, bool feedback = false) {
-    Group group({.rank = rank, .min_ratio = 0, .feedback = feedback}, one_matrix(64, 48), 1);
+    Group group({.rank = rank, .min_ratio = 0, .feedback = feedback}, tensor_of_matrix(64, 48), 1);
     Matrix out;
     for (int i = 0; i < steps; ++i) out = group.step({{a}})[0];
     return relative_error(a, out);
@@ -170,7 +170,7 @@ TEST(SharedLowRank, TheGuardKnowsTheRatio) {
 
 TEST(SharedLowRank, AtFullRankItIsTheMeanInWhateverOrder) {
   for (const std::size_t count : {2, 3, 4, 8}) {
-    const auto tensors = one_matrix(20, 30);
+    const auto tensors = tensor_of_matrix(20, 30);
     auto gradients = gradients_of(tensors, count, 5);
     const Matrix mean = plain_mean(gradients, 0);
     const SharedLowRankSpec spec{.rank = 20, .min_ratio = 0};
@@ -185,7 +185,7 @@ TEST(SharedLowRank, SmallGradientsErrNoMoreThanLargeOnes) {
   const Matrix a = matrix_with_spectrum(64, 48, spectrum, 2);
   const double best = best_error(spectrum, 8);
   for (const float scale : {1.0F, 1e-4F, 1e-6F, 1e-12F}) {
-    Group group({.rank = 8, .min_ratio = 0, .feedback = false}, one_matrix(64, 48), 2);
+    Group group({.rank = 8, .min_ratio = 0, .feedback = false}, tensor_of_matrix(64, 48), 2);
     const Matrix small = scaled(a, scale);
     Matrix out;
     for (int i = 0; i < 20; ++i) out = group.step({{small}, {small}})[0];
@@ -219,7 +219,7 @@ TEST(SharedLowRank, AnAbandonedStepLeavesNoTrace) {
 }
 
 TEST(SharedLowRank, ACommittedStepThatIsNotFiniteIsForgotten) {
-  Group group({.rank = 4, .min_ratio = 0}, one_matrix(30, 20), 2);
+  Group group({.rank = 4, .min_ratio = 0}, tensor_of_matrix(30, 20), 2);
   const Matrix a = matrix_with_spectrum(30, 20, {2.0, 1.0}, 3);
   EXPECT_LE(relative_error(a, group.step({{a}, {a}})[0]), 1e-5);
   Matrix bad = a;
@@ -236,7 +236,7 @@ TEST(SharedLowRank, ACommittedStepThatIsNotFiniteIsForgotten) {
 // A gradient of lower rank leaves columns of the subspace empty; without a residual nothing but a
 // draw brings them back.
 TEST(SharedLowRank, DirectionsThatWereLostComeBack) {
-  Group group({.rank = 4, .min_ratio = 0, .feedback = false}, one_matrix(30, 20), 2);
+  Group group({.rank = 4, .min_ratio = 0, .feedback = false}, tensor_of_matrix(30, 20), 2);
   const Matrix full = matrix_with_spectrum(30, 20, {2.0, 1.0, 1.0, 0.5}, 3);
   for (const Matrix& poor : {Matrix(30 * 20), matrix_with_spectrum(30, 20, {1.0}, 5)}) {
     EXPECT_LE(relative_error(full, group.step({{full}, {full}})[0]), 1e-5);
@@ -323,7 +323,7 @@ TEST(SharedLowRank, AWatchedWorkerSeesItsShareInTheOutputAndItsResidual) {
 }
 
 TEST(SharedLowRank, PhasesComeInOrder) {
-  SharedLowRank worker({.rank = 2}, one_matrix(8, 8), 1);
+  SharedLowRank worker({.rank = 2}, tensor_of_matrix(8, 8), 1);
   std::vector<float> right;
   EXPECT_THROW(worker.project({}, right), std::logic_error);
   EXPECT_THROW(worker.commit(), std::logic_error);

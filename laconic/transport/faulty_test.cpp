@@ -27,7 +27,7 @@ Bytes bytes_of(std::initializer_list<int> values) {
   return bytes;
 }
 
-Problems problems_of(std::string_view text) {
+Problems fault_problems(std::string_view text) {
   try {
     parse_faults(text);
   } catch (const ConfigError& e) {
@@ -53,8 +53,8 @@ TEST(Fault, NamesEverythingThatIsWrong) {
       {"drop:at=x,bit=3", "'bit' is unknown, did you mean 'at'?"},
       {"drop:at=1,traffic=dp.gradients", "'dp.gradients' is unknown, did you mean 'dp.gradient'?"},
       {"drop:at=1,to=99999999999", "to = '99999999999' is not a number"}};
-  EXPECT_EQ(to_text(problems_of("drp:at=1; flip:at=1; kill; drop:at=x,bit=3; "
-                                "drop:at=1,traffic=dp.gradients; drop:at=1,to=99999999999")),
+  EXPECT_EQ(to_text(fault_problems("drp:at=1; flip:at=1; kill; drop:at=x,bit=3; "
+                                   "drop:at=1,traffic=dp.gradients; drop:at=1,to=99999999999")),
             to_text(expected));
 }
 
@@ -114,7 +114,7 @@ TEST(Fault, DamageIsWhatItSays) {
   EXPECT_EQ(after("delay:at=0,ms=1"), message);
 }
 
-std::vector<std::unique_ptr<Transport>> make_ranks(int size, const std::string& faults) {
+std::vector<std::unique_ptr<Transport>> make_faulty_ranks(int size, const std::string& faults) {
   auto ranks = make_in_process(size);
   for (auto& rank : ranks) rank = make_faulty(std::move(rank), parse_faults(faults));
   return ranks;
@@ -128,7 +128,7 @@ class FaultyConformance : public testing::TestWithParam<ConformanceCheck> {};
 
 TEST_P(FaultyConformance, HoldsAsLongAsNothingStrikes) {
   GetParam().run({.name = "faulty", .run = [](int size, const auto& body) {
-                    run_ranks(make_ranks(size, "kill:at=1000000000"), body);
+                    run_ranks(make_faulty_ranks(size, "kill:at=1000000000"), body);
                   }});
 }
 
@@ -136,8 +136,8 @@ INSTANTIATE_TEST_SUITE_P(Faulty, FaultyConformance, testing::ValuesIn(conformanc
                          name_of_check);
 
 TEST(Faulty, OnlyTheMessageThatIsStruckSuffers) {
-  const auto ranks =
-      make_ranks(2, "drop:at=1,rank=0; flip:at=2,rank=0,bit=1; truncate:at=3,rank=0,bytes=1");
+  const auto ranks = make_faulty_ranks(
+      2, "drop:at=1,rank=0; flip:at=2,rank=0,bit=1; truncate:at=3,rank=0,bytes=1");
   for (int i = 0; i < 5; ++i) ranks[0]->send(1, 7, bytes_of({i, i}), soon());
   EXPECT_EQ(ranks[1]->recv(0, 7, soon()), bytes_of({0, 0}));
   EXPECT_EQ(ranks[1]->recv(0, 7, soon()), bytes_of({2 ^ 2, 2}));
@@ -149,7 +149,7 @@ TEST(Faulty, OnlyTheMessageThatIsStruckSuffers) {
 }
 
 TEST(Faulty, DelayTakesItsTimeAndNoMoreOnceClosed) {
-  const auto ranks = make_ranks(2, "delay:at=0,rank=0,ms=40; delay:at=0,rank=1,ms=60000");
+  const auto ranks = make_faulty_ranks(2, "delay:at=0,rank=0,ms=40; delay:at=0,rank=1,ms=60000");
   const auto start = std::chrono::steady_clock::now();
   ranks[0]->send(1, 7, bytes_of({1}), soon());
   EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(40));
@@ -161,7 +161,7 @@ TEST(Faulty, DelayTakesItsTimeAndNoMoreOnceClosed) {
 }
 
 TEST(Faulty, RankThatClosesIsLostToItselfAndToTheOthers) {
-  const auto ranks = make_ranks(2, "close:at=1,rank=0");
+  const auto ranks = make_faulty_ranks(2, "close:at=1,rank=0");
   ranks[0]->send(1, 7, bytes_of({1}), soon());
   try {
     ranks[0]->send(1, 7, bytes_of({2}), soon());
@@ -179,7 +179,7 @@ int sends_before_death(const std::string& faults) {
   if (pipe(pipe_ends) != 0) return -1;
   const pid_t child = fork();
   if (child == 0) {
-    const auto ranks = make_ranks(1, faults);
+    const auto ranks = make_faulty_ranks(1, faults);
     for (int i = 0; i < 5; ++i) {
       ranks[0]->send(0, 7, {}, soon());
       if (write(pipe_ends[1], "x", 1) != 1) _exit(1);
@@ -201,10 +201,10 @@ TEST(Faulty, KilledProcessDiesAtThatSendAndOfThatSignal) {
 }
 
 TEST(Faulty, HasNoNativeSumAndSaysWhatItIs) {
-  const auto ranks = make_ranks(1, "");
+  const auto ranks = make_faulty_ranks(1, "");
   EXPECT_FALSE(ranks[0]->has_sum());
   EXPECT_EQ(ranks[0]->name(), "faulty in_process");
-  EXPECT_THROW(make_ranks(2, "drop:at=0,to=2"), std::logic_error);
+  EXPECT_THROW(make_faulty_ranks(2, "drop:at=0,to=2"), std::logic_error);
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 constexpr int kRanks = 3;
 const Deadline kPast = std::chrono::steady_clock::now() - milliseconds(100);
 
-Deadline patience() {
+Deadline in_time() {
   return in(milliseconds(30'000));
 }
 
@@ -74,9 +74,9 @@ TEST(Inbox, LostPeerStillDeliversWhatItSentAndTheFirstReasonCounts) {
   inbox.lose(1, "something else");
   EXPECT_EQ(inbox.loss_of(1), "the cable burnt");
   EXPECT_FALSE(inbox.loss_of(2).has_value());
-  EXPECT_EQ(letter_in(inbox.take(1, 7, patience())), 'a');
+  EXPECT_EQ(letter_in(inbox.take(1, 7, in_time())), 'a');
   try {
-    inbox.take(1, 7, patience());
+    inbox.take(1, 7, in_time());
     FAIL();
   } catch (const PeerLost& e) {
     EXPECT_EQ(e.peer(), 1);
@@ -95,7 +95,7 @@ TEST(Inbox, ClosedOneDeliversNothingAndTakesNothingIn) {
   inbox.put(1, 8, letter('b'));
   for (const Tag tag : {7, 8}) {
     try {
-      inbox.take(1, tag, patience());
+      inbox.take(1, tag, in_time());
       FAIL();
     } catch (const PeerLost& e) {
       EXPECT_EQ(e.peer(), 0);
@@ -109,15 +109,15 @@ TEST(Inbox, EveryKindOfEventWakesThoseItConcerns) {
   Inbox inbox(0, kRanks);
   std::atomic<int> ended = 0;
   std::thread served([&] {
-    EXPECT_EQ(letter_in(inbox.take(1, 7, patience())), 'a');
+    EXPECT_EQ(letter_in(inbox.take(1, 7, in_time())), 'a');
     ++ended;
   });
   std::thread bereft([&] {
-    EXPECT_THROW(inbox.take(2, 7, patience()), PeerLost);
+    EXPECT_THROW(inbox.take(2, 7, in_time()), PeerLost);
     ++ended;
   });
   std::thread last([&] {
-    EXPECT_THROW(inbox.take(1, 8, patience()), PeerLost);
+    EXPECT_THROW(inbox.take(1, 8, in_time()), PeerLost);
     ++ended;
   });
   std::this_thread::sleep_for(milliseconds(20));
@@ -134,8 +134,8 @@ TEST(Inbox, EveryKindOfEventWakesThoseItConcerns) {
 TEST(Inbox, TwoMessagesServeTwoWhoWaitForTheSame) {
   for (int round = 0; round < 50; ++round) {
     Inbox inbox(0, kRanks);
-    std::thread first([&] { inbox.take(1, 7, patience()); });
-    std::thread second([&] { inbox.take(1, 7, patience()); });
+    std::thread first([&] { inbox.take(1, 7, in_time()); });
+    std::thread second([&] { inbox.take(1, 7, in_time()); });
     if (round % 2 == 0) std::this_thread::sleep_for(milliseconds(1));
     inbox.put(1, 7, letter('a'));
     inbox.put(1, 7, letter('b'));
