@@ -183,9 +183,21 @@ function(laconic_join_group name group sources deps link)
                                    WORLD_READ WORLD_EXECUTE)
 endfunction()
 
-# One ctest entry per test, not per case: loading libtorch costs half a second each time. Threads that wait do
-# not spin for long, as in workers (machine/environment.hpp): ranks that are threads have a pool each, on cores
-# that other tests need.
+# Test programs are not started by the front, so what it tells workers (machine/environment.hpp) they hear from
+# here: threads that wait do not spin for long, since ranks that are threads have a pool each, on cores that other
+# tests need; and OpenBLAS takes kernels of this processor, also if it is younger than itself. Otherwise half of the
+# time of equivalence tests goes into kernels of 2004.
+set(LACONIC_TEST_ENVIRONMENT GOMP_SPINCOUNT=1000)
+if(EXISTS /proc/cpuinfo)
+  file(STRINGS /proc/cpuinfo cpu_facts REGEX "^(flags|vendor_id)" LIMIT_COUNT 2)
+  if(cpu_facts MATCHES "GenuineIntel" AND cpu_facts MATCHES " avx512vl")
+    set(LACONIC_BLAS_CORE OPENBLAS_CORETYPE=SkylakeX)
+  elseif(cpu_facts MATCHES " avx2 ")
+    set(LACONIC_BLAS_CORE OPENBLAS_CORETYPE=Haswell)
+  endif()
+endif()
+
+# One ctest entry per test, not per case: loading libtorch costs half a second each time.
 function(laconic_test name)
   if(NOT LACONIC_TESTS)
     return()
@@ -205,12 +217,14 @@ function(laconic_test name)
     set_target_properties(${name}_test PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     set(command ${name}_test)
   endif()
+  set(environment ${LACONIC_TEST_ENVIRONMENT})
   if(ARG_TORCH)
     list(APPEND ARG_LABELS tensor)
+    list(APPEND environment ${LACONIC_BLAS_CORE})
   endif()
   add_test(NAME ${name} COMMAND ${command})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300
-                       ENVIRONMENT "LACONIC_SOURCE=${PROJECT_SOURCE_DIR};LACONIC_BIN=${CMAKE_BINARY_DIR}/bin;GOMP_SPINCOUNT=1000")
+                       ENVIRONMENT "LACONIC_SOURCE=${PROJECT_SOURCE_DIR};LACONIC_BIN=${CMAKE_BINARY_DIR}/bin;${environment}")
   if(gpu IN_LIST ARG_LABELS)
     # What tensor/test_gpu.hpp says. Several that compute at once would measure each other.
     set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "no GPU here: " RESOURCE_LOCK gpu)
