@@ -4,6 +4,7 @@
 #include <span>
 
 #include "laconic/codec/codec.hpp"
+#include "laconic/link/device_message.hpp"
 
 namespace laconic {
 
@@ -16,24 +17,19 @@ using kernel::device_tell_sound;
 
 constexpr std::uint64_t kFlagBytes = 16;
 
-// Uploads numbers that the caller may then change: a copy of them waits in pinned memory.
+// Uploads numbers that the caller may then change. Waits for the copy: at the start and after
+// checkpoints only.
 DeviceBuffer uploaded(std::span<const float> values) {
-  DeviceBuffer buffer(values.size() * sizeof(float));
-  if (values.empty()) return buffer;
-  const PinnedBuffer pinned(buffer.size());
-  std::memcpy(pinned.data(), values.data(), buffer.size());
-  copy_to_device(pinned.data(), buffer.size(), buffer.data());
-  DeviceEvent().wait();  // at the start and after checkpoints only
-  return buffer;
+  if (values.empty()) return {};
+  return Uploads().upload(as_bytes(values));
 }
 
 std::vector<float> downloaded(const DeviceBuffer& buffer) {
   std::vector<float> values(buffer.size() / sizeof(float));
   if (values.empty()) return values;
-  const PinnedBuffer pinned(buffer.size());
-  copy_to_host(buffer.data(), buffer.size(), pinned.data());
-  DeviceEvent().wait();
-  std::memcpy(values.data(), pinned.data(), buffer.size());
+  const HostCopy copy(buffer.data(), buffer.size());
+  copy.wait();
+  std::memcpy(values.data(), copy.bytes().data(), buffer.size());
   return values;
 }
 

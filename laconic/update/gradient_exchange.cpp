@@ -165,8 +165,12 @@ void GradientExchange::post(std::int64_t block) {
       if (shared.ready > before && shared.ready == shared.places.size()) post_shared(shared);
     }
   if (blocks_.is_empty(b)) return;
-  if (is_on_device_) codecs_wait_for(weights_.device());
-  sum_->post(b, blocks_.data(b));
+  sum_->post(b, blocks_.data(b), ready_if(is_on_device_));
+}
+
+// Nobody waits for it but the sum: the codecs' other work goes on.
+Ready GradientExchange::ready_if(bool is_on_device) const {
+  return is_on_device ? Ready(queued_so_far(weights_.device())) : std::nullopt;
 }
 
 void GradientExchange::post_shared(Shared& shared) {

@@ -83,6 +83,7 @@ class GradientExchange {
 
   void require_shared(const RuleRequest& request) const;
   Shared make_shared(const SharedParameters& set, std::size_t slot) const;
+  Ready ready_if(bool is_on_device) const;
   void post_shared(Shared& shared);
   std::string restore_sum(const std::vector<RankTensors>& saved) const;
   std::string restore_shared(const Shared& shared, const std::vector<RankTensors>& saved) const;

@@ -10,12 +10,7 @@
 namespace laconic {
 namespace {
 
-class DeviceCollective : public testing::Test {
- protected:
-  void SetUp() override {
-    if (const char* reason = test::no_device_reason()) GTEST_SKIP() << reason;
-  }
-};
+using DeviceCollective = test::DeviceTest;
 
 constexpr int kMembers = 3, kSteps = 4;
 

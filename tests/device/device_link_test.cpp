@@ -21,12 +21,7 @@ namespace {
 
 using test::TestBuffer;
 
-class DeviceLink : public testing::Test {
- protected:
-  void SetUp() override {
-    if (const char* reason = test::no_device_reason()) GTEST_SKIP() << reason;
-  }
-};
+using DeviceLink = test::DeviceTest;
 
 std::string contents(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
