@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <thread>
 
@@ -12,6 +13,15 @@
 
 namespace laconic {
 
+namespace {
+
+constexpr std::chrono::milliseconds kQuietLimit{5'000};
+
+// Destructors are many, and each would wait anew.
+std::atomic<bool> stands_still = false;
+
+}  // namespace
+
 // Asks for a while before it sleeps: to be woken takes longer than most encodings. Then asks now
 // and then: a wait inside CUDA would have no deadline.
 void DeviceEvent::wait(std::chrono::milliseconds limit) const {
@@ -20,17 +30,21 @@ void DeviceEvent::wait(std::chrono::milliseconds limit) const {
   const double limit_seconds = static_cast<double>(limit.count()) / 1e3;
   for (const Stopwatch watch; !is_done();) {
     const double waited = watch.seconds();
-    if (waited > limit_seconds)
+    if (waited > limit_seconds) {
+      stands_still = true;
       throw Timeout(-1, fmt::format("the GPU stood still: after {} it had not done its work for a "
                                     "message",
                                     human_seconds(waited)));
+    }
     if (waited > kPatience) std::this_thread::sleep_for(kNap);
   }
+  stands_still = false;
 }
 
 bool DeviceEvent::wait_quietly() const noexcept {
   try {
-    wait();
+    if (stands_still) return is_done();
+    wait(kQuietLimit);
     return true;
   } catch (const std::exception&) {
     return false;

@@ -91,7 +91,8 @@ class DeviceEvent {
   bool is_done() const;  // throws GpuError when work before it failed
   // Throws Timeout when the GPU has not come that far within the limit.
   void wait(std::chrono::milliseconds limit = kGpuDeadline) const;
-  // The same for destructors: returns whether it is done.
+  // For destructors: waits a few seconds, but not again after the GPU stood still. Returns whether
+  // it is done.
   bool wait_quietly() const noexcept;
 
  private:

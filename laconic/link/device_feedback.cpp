@@ -1,8 +1,10 @@
 #include "laconic/link/device_feedback.hpp"
 
+#include <bit>
 #include <cstring>
 #include <span>
 
+#include "laconic/base/error.hpp"
 #include "laconic/codec/codec.hpp"
 #include "laconic/link/device_message.hpp"
 
@@ -44,6 +46,7 @@ void ensure(DeviceBuffer& buffer, std::uint64_t bytes) {
 }  // namespace
 
 DeviceFeedback::DeviceFeedback(const Feedback& host) : is_unsound_(kFlagBytes) {
+  LACONIC_ASSERT(!host.has_open(), "a step is open on the host");
   committed_.shape = host.shape();
   committed_.residual = uploaded(host.residual());
   if (host.basis().empty()) return;
@@ -58,6 +61,8 @@ DeviceFeedback::Attempt DeviceFeedback::attempt(const Shape& shape, bool with_re
   const Values& last = newest();
   const bool fits = last.shape == shape;
   Values& next = attempted_;
+  // Those of two steps ago serve again: with one message a step there are never more than two.
+  if (!is_open_ && next.is_empty()) std::swap(next, open_);
   next.shape = shape;
   Attempt attempt{.is_unsound = is_unsound_.flag()};
   device_clear(is_unsound_.data(), kFlagBytes, stream);
@@ -97,6 +102,7 @@ void DeviceFeedback::settle() {
   // Without a residual a message is sound if its factors are.
   if (!has_residual && !next.basis.is_empty())
     device_tell_sound(next.has_basis.flag(), is_unsound_.flag(), stream);
+  if (!fits && !last.is_empty() && !is_sound()) return;  // the old ones stay
   if (has_residual)
     device_settle(is_unsound_.flag(),
                   fits && !last.residual.is_empty() ? last.residual.floats() : nullptr,
@@ -129,11 +135,9 @@ void DeviceFeedback::drop_basis() {
   committed_.has_basis = {};
 }
 
-std::uint64_t DeviceFeedback::bytes() const {
-  std::uint64_t sum = 0;
-  for (const Values* values : {&committed_, &open_, &attempted_})
-    sum += values->residual.size() + values->basis.size();
-  return sum;
+// Waits for the device.
+bool DeviceFeedback::is_sound() const {
+  return std::bit_cast<std::uint32_t>(downloaded(is_unsound_)[0]) == 0;
 }
 
 void DeviceFeedback::give_back(Feedback& host) const {

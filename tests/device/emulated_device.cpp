@@ -13,6 +13,7 @@ namespace {
 
 std::atomic<std::uint64_t> calls = 0;
 std::atomic<bool> is_stuck = false;
+std::atomic<std::uint64_t> pinned = 0, most_pinned = 0, allocated = 0;
 
 struct EmulatedEvent {
   const std::atomic<bool>* is_open = nullptr;  // null: of the codec stream
@@ -36,12 +37,14 @@ void leave_codec_stream(Stream) {
 
 DeviceBuffer::DeviceBuffer(std::uint64_t bytes) : size_(bytes) {
   if (bytes > 0) ++calls;
+  allocated += bytes;
   if (bytes > 0) data_ = static_cast<std::byte*>(test::device_allocate(bytes));
   if (bytes > 0) std::memset(data_, 0xA5, bytes);
 }
 
 void DeviceBuffer::release() noexcept {
   ++calls;
+  allocated -= size_;
   std::free(data_);
   data_ = nullptr;
   size_ = 0;
@@ -50,9 +53,13 @@ void DeviceBuffer::release() noexcept {
 PinnedBuffer::PinnedBuffer(std::uint64_t bytes)
     : data_(static_cast<std::byte*>(test::device_allocate(bytes))), size_(bytes) {
   ++calls;
+  const std::uint64_t now = pinned += bytes;
+  for (std::uint64_t most = most_pinned; now > most;)
+    if (most_pinned.compare_exchange_weak(most, now)) break;
 }
 
 PinnedBuffer::~PinnedBuffer() {
+  pinned -= size_;
   std::free(data_);
 }
 
@@ -90,6 +97,18 @@ std::string no_device_reason() {
 
 std::uint64_t device_calls() {
   return calls;
+}
+
+std::uint64_t device_bytes() {
+  return allocated;
+}
+
+std::uint64_t pinned_bytes() {
+  return pinned;
+}
+
+std::uint64_t most_pinned_bytes() {
+  return most_pinned.exchange(0);
 }
 
 StuckDevice::StuckDevice() {

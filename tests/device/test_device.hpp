@@ -48,6 +48,10 @@ class HeldStream {
 
 // How often anybody asked for a device.
 std::uint64_t device_calls();
+// In buffers now; the most that was pinned since this was last asked.
+std::uint64_t device_bytes();
+std::uint64_t pinned_bytes();
+std::uint64_t most_pinned_bytes();
 // While it lives, events of the codec stream are not done.
 class StuckDevice {
  public:

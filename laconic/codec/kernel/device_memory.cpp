@@ -137,8 +137,8 @@ DeviceBuffer::DeviceBuffer(std::uint64_t bytes) : size_(bytes) {
   void* memory = nullptr;
   const cudaError_t error = cudaMallocAsync(&memory, bytes, stream);
   if (error != cudaSuccess)
-    throw GpuError("no " + std::to_string(bytes) +
-                       " bytes of GPU memory for messages: " + cudaGetErrorString(error),
+    throw GpuError("Tried to get " + std::to_string(bytes) +
+                       " bytes for messages: " + cudaGetErrorString(error) + ".",
                    error == cudaErrorMemoryAllocation);
   data_ = static_cast<std::byte*>(memory);
 }
