@@ -131,7 +131,11 @@ Problems check(const CodecOverride& codec_override, const GradientPolicy& policy
 }
 
 bool sums_on_device(const GradientPolicy& policy, Dtype dtype, int members) {
-  if (!has_device_codecs() || dtype != Dtype::f32) return false;
+  return has_device_codecs() && gpus_could_sum(policy, dtype, members);
+}
+
+bool gpus_could_sum(const GradientPolicy& policy, Dtype dtype, int members) {
+  if (dtype != Dtype::f32) return false;
   return members == 1 || (policy.method == ReduceMethod::codec && !passes_sums_on(policy));
 }
 

@@ -125,6 +125,8 @@ std::unique_ptr<GradientSum> make_gradient_sum(ProgressThread& progress_thread, 
 // codec stream (codec/device_memory.hpp). False for power_sgd and for codecs whose payloads are
 // added, unless there is but one member; for all but f32, and in builds without CUDA.
 bool sums_on_device(const GradientPolicy& policy, Dtype dtype, int members);
+// The same of a build with CUDA, whatever this one is.
+bool gpus_could_sum(const GradientPolicy& policy, Dtype dtype, int members);
 
 // For one rank, without a network: adds to its first step what a larger group left outstanding.
 std::unique_ptr<GradientSum> make_lone_sum(const GradientPolicy& policy,
