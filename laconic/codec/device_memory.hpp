@@ -2,21 +2,28 @@
 //
 // All of it goes by one stream of the process, the codec stream, beside those that compute: it
 // waits for others by enter(), and others for it by leave(), on the device; the host asks a
-// DeviceEvent. Device buffers are made and freed in the order of that stream, so one may go while
-// work that uses it is still queued. Pinned memory is kept and used again.
+// DeviceEvent. What waits in the codec stream holds up all messages behind it, so whoever can ask
+// an event of the other stream does that instead. Device buffers are made and freed in the order of
+// the codec stream, so one may go while work that uses it is still queued. Pinned memory is kept
+// and used again.
 //
-// In builds without CUDA all of it throws ConfigError. Thread-safe.
+// In builds without CUDA all of it throws ConfigError; what CUDA refuses is a GpuError.
+// Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "laconic/codec/device_codec.hpp"
 
 namespace laconic {
 
+// Makes its device that of the calling thread: before anything else of a thread that asks CUDA, or
+// the first device would get a context of every process.
 Stream codec_stream();
 // What is queued on `other` so far comes before what is queued on the codec stream from here on;
 // and the other way round.
@@ -27,7 +34,9 @@ class DeviceBuffer {
  public:
   DeviceBuffer() = default;
   explicit DeviceBuffer(std::uint64_t bytes);
-  ~DeviceBuffer() { release(); }
+  ~DeviceBuffer() {
+    if (data_ != nullptr) release();  // an empty one is everywhere, and asks no device
+  }
   DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
     DeviceBuffer gone(std::move(*this));
@@ -42,7 +51,7 @@ class DeviceBuffer {
   bool is_empty() const { return size_ == 0; }
 
  private:
-  void release();
+  void release() noexcept;
   void swap(DeviceBuffer& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
@@ -51,7 +60,11 @@ class DeviceBuffer {
   std::uint64_t size_ = 0;
 };
 
-// Memory of the host that the device copies to and from by itself.
+// What pinned memory for so many bytes takes: a power of two, so that it fits others later.
+std::uint64_t pinned_room(std::uint64_t bytes);
+
+// Memory of the host that the device copies to and from by itself. Requires: by then it no longer
+// does, when this is destroyed.
 class PinnedBuffer {
  public:
   explicit PinnedBuffer(std::uint64_t bytes);
@@ -66,16 +79,28 @@ class PinnedBuffer {
   std::uint64_t size_ = 0, room_ = 0;
 };
 
-// A point in the codec stream: when it was made.
+// How long a GPU may stand still before a wait for it gives up, where nobody says otherwise.
+inline constexpr std::chrono::milliseconds kGpuDeadline{60'000};
+
+// A point in a stream: all that was queued there when it was made.
 class DeviceEvent {
  public:
-  DeviceEvent();
-  bool is_done() const;  // throws std::runtime_error when work before it failed
-  void wait() const;
+  DeviceEvent();  // of the codec stream
+  // Requires: the stream is not being recorded as a graph.
+  explicit DeviceEvent(Stream stream);
+  bool is_done() const;  // throws GpuError when work before it failed
+  // Throws Timeout when the GPU has not come that far within the limit.
+  void wait(std::chrono::milliseconds limit = kGpuDeadline) const;
+  // For destructors: waits a few seconds, but not again after the GPU stood still. Returns whether
+  // it is done.
+  bool wait_quietly() const noexcept;
 
  private:
   std::shared_ptr<void> event_;
 };
+
+// What must be done before a buffer may be touched; nothing, for one in host memory.
+using Ready = std::optional<DeviceEvent>;
 
 // In the order of the codec stream. Host memory should be pinned: otherwise they wait.
 void copy_to_host(const std::byte* device, std::uint64_t bytes, std::byte* host);

@@ -3,7 +3,7 @@
 // It sends and receives; what a message is made of and what becomes of one is the business
 // of a `Chunks`, which has
 //
-//   void act(const Hop&);               every act but send and receive
+//   bool act(const Hop&);               every act but send and receive; false: ask again later
 //   Outgoing message(const Hop&);       for a send
 //   void take(const Hop&, Bytes);       for a receive; throws WireError
 //
@@ -45,7 +45,8 @@ class HopWalk {
     return true;
   }
 
-  // Goes to the end, and waits where it must. Throws as Engine::recv() does.
+  // Goes to the end, and waits where it must. Throws as Engine::recv() does. Requires: no act() is
+  // to be asked again.
   template <class Chunks>
   void finish(Engine& engine, Chunks& chunks) {
     while (!advance(engine, chunks)) waited_for_ = engine.recv(waits_for(), tag_);
@@ -53,7 +54,7 @@ class HopWalk {
 
   std::size_t at() const { return at_; }  // index of the next hop
   Tag tag() const { return tag_; }
-  // Requires: not at the end.
+  // Requires: at a receive.
   Rank waits_for() const;
 
  private:
@@ -66,7 +67,7 @@ class HopWalk {
         if (bytes) chunks.take(hop, std::move(*bytes));
         return bytes.has_value();
       }
-      default: chunks.act(hop); return true;
+      default: return chunks.act(hop);
     }
   }
 

@@ -109,6 +109,9 @@ void check_sum(const CollectiveSpec& spec, Problems& problems) {
     problems.push_back({"dtype", fmt::format("there are no sums of {}, which would be rounded at "
                                              "every addition: use f32, f64 or integers",
                                              laconic::name_of(spec.dtype))});
+  if (spec.is_on_device && spec.dtype != Dtype::f32)
+    problems.push_back({"dtype", fmt::format("GPUs add f32 alone, not {}: use host memory",
+                                             laconic::name_of(spec.dtype))});
   if (spec.algorithm == Algorithm::direct) return;
   if (!is_summable(spec.up))
     problems.push_back({"up", fmt::format("{} cannot be added without decoding, so {} would encode "
@@ -182,9 +185,10 @@ class CollectiveOperation final : public Operation {
  public:
   // `owner` keeps everything that is only referred to.
   CollectiveOperation(std::shared_ptr<void> owner, bool& is_under_way, OperationState state,
-                      std::vector<Lane>& lanes)
+                      std::vector<Lane>& lanes, Ready ready)
       : owner_(std::move(owner)),
         is_under_way_(is_under_way),
+        ready_(std::move(ready)),
         state_(std::move(state)),
         lanes_(lanes) {
     walks_.reserve(lanes.size());
@@ -201,6 +205,7 @@ class CollectiveOperation final : public Operation {
   bool advance(Engine& engine) override;
   DeadlineKey key() const override { return state_.key; }
   Traffic traffic() const override { return state_.spec.traffic; }
+  bool polls() const override { return ready_.has_value() || waits_for_gpu_; }
   std::string describe() const override;
 
  private:
@@ -210,12 +215,14 @@ class CollectiveOperation final : public Operation {
 
   std::shared_ptr<void> owner_;
   bool& is_under_way_;
+  Ready ready_;  // nothing any more, when it is done
   OperationState state_;
   const std::vector<Lane>& lanes_;
   std::vector<LaneWalk> walks_;
   std::vector<bool> ended_;
   std::size_t first_ = 0;                             // lane that has not ended
   std::size_t begun_ = 0;                             // lanes
+  bool waits_for_gpu_ = false;                        // one of these does
   std::vector<std::optional<Window::Piece>> pieces_;  // lanes under way; empty: they need no window
   bool is_done_ = false;
 };
@@ -223,11 +230,15 @@ class CollectiveOperation final : public Operation {
 // Lanes begin in order, at all members alike, and messages come in the order of lanes. So behind
 // some lanes that wait, others wait too: asking them all for every message that comes would cost
 // more than the messages. They are not forgotten: the first lane that has not ended at some member
-// is asked at all of them, and can go on.
+// is asked at all of them, and can go on. Lanes that wait for the GPU of this member say nothing of
+// those behind them, and do not count.
 bool CollectiveOperation::advance(Engine& engine) {
+  if (ready_ && !ready_->is_done()) return false;
+  ready_.reset();
+  waits_for_gpu_ = false;
   int waiting = 0;
   for (std::size_t i = first_; i < begun_ && waiting < kAskedLanes; ++i)
-    if (!ended_[i] && !advance_lane(engine, i)) ++waiting;
+    if (!ended_[i] && !advance_lane(engine, i) && !walks_[i].waits_for_gpu()) ++waiting;
   for (; begun_ < walks_.size() && may_begin(engine, begun_); ++begun_)
     advance_lane(engine, begun_);
   engine.push();
@@ -242,11 +253,13 @@ bool CollectiveOperation::advance(Engine& engine) {
 bool CollectiveOperation::advance_lane(Engine& engine, std::size_t lane) {
   const std::size_t before = walks_[lane].at();
   ended_[lane] = walks_[lane].advance(engine);
+  if (walks_[lane].waits_for_gpu()) waits_for_gpu_ = true;
   if (ended_[lane] && !pieces_.empty()) pieces_[lane]->end();
   return ended_[lane] || walks_[lane].at() != before;
 }
 
 bool CollectiveOperation::may_begin(Engine& engine, std::size_t lane) {
+  if (!state_.may_pack()) return false;
   if (pieces_.empty()) return true;
   auto piece = engine.window().begin(state_.key, bytes_sent(lane));
   if (piece) pieces_[lane].emplace(std::move(*piece));
@@ -266,6 +279,10 @@ std::string CollectiveOperation::describe() const {
   const std::string text = fmt::format("{} of {} #{}", name_of(state_.spec.kind),
                                        name_of(state_.spec), state_.operation);
   if (is_done_) return text;
+  if (ready_) return text + ", waiting for the GPU to compute what is summed";
+  if (first_ < begun_ && walks_[first_].waits_for_gpu())
+    return fmt::format("{}, waiting for the GPU to encode lane {} of {}", text, first_,
+                       walks_.size());
   if (first_ == begun_)
     return fmt::format("{}, lane {} of {} not begun: others are more urgent", text, first_,
                        walks_.size());
@@ -371,7 +388,8 @@ void Collective::begin(std::uint64_t step) {
   body_->for_each_link([&](Sender& sender, const Slice&, bool) { sender.begin(step); });
 }
 
-std::shared_ptr<Operation> Collective::operation(std::byte* buffer, DeadlineKey key, bool exact) {
+std::shared_ptr<Operation> Collective::operation(std::byte* buffer, DeadlineKey key, bool exact,
+                                                 Ready ready) {
   body_->require_idle("operation");
   LACONIC_ASSERT(body_->is_begun, fmt::format("{}: no step is open", name_of(body_->spec)));
   OperationState state{.spec = body_->spec,
@@ -382,7 +400,7 @@ std::shared_ptr<Operation> Collective::operation(std::byte* buffer, DeadlineKey 
                        .sequence = make_sequence(body_->step, body_->in_step++),
                        .exact = exact};
   return std::make_shared<CollectiveOperation>(body_, body_->is_under_way, std::move(state),
-                                               body_->lanes);
+                                               body_->lanes, std::move(ready));
 }
 
 void Collective::commit() {

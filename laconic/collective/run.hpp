@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "laconic/codec/codec.hpp"
+#include "laconic/codec/device_memory.hpp"
 #include "laconic/collective/plan.hpp"
 #include "laconic/engine/progress_thread.hpp"
 #include "laconic/link/fidelity.hpp"
@@ -56,8 +57,9 @@ struct CollectiveSpec {
   bool down_feedback = false;  // residual of the owner's sum (server error)
   std::uint64_t seed = 0;
   std::uint64_t lane_elements = 0;  // at most so many in a lane, roughly; 0: choose
-  // The buffer is in the memory of a GPU, which encodes, decodes and adds; ordered with the codec
-  // stream by the caller, before operation() and after the operation has ended.
+  // The buffer is in the memory of a GPU, which encodes, decodes and adds. When an operation has
+  // ended, some of it may still be queued on the codec stream, behind which the caller gets the
+  // result.
   bool is_on_device = false;
   // For the meter: how many raw bytes a byte of the buffer stands for, where the buffer is itself
   // an encoding of something longer (factors of matrices).
@@ -101,9 +103,11 @@ class Collective {
   void begin(std::uint64_t step);
   // `buffer` holds the elements and receives the result; nobody else may touch it until the
   // operation is done. `exact`: raw this time, memories untouched (warm-up, evaluation); the same
-  // on all members. Several operations may be made in a step, but only one be under way. Requires:
-  // the engine outlives it.
-  std::shared_ptr<Operation> operation(std::byte* buffer, DeadlineKey key, bool exact = false);
+  // on all members. Several operations may be made in a step, but only one be under way. `ready`:
+  // the operation begins when that is done, and meanwhile holds up nobody. Requires: the engine
+  // outlives it.
+  std::shared_ptr<Operation> operation(std::byte* buffer, DeadlineKey key, bool exact = false,
+                                       Ready ready = {});
   void commit();
   void abandon();
 

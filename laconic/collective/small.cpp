@@ -52,8 +52,9 @@ class ByteChunks {
     values_[chunks > 1 ? static_cast<std::size_t>(self) : 0].assign(mine.begin(), mine.end());
   }
 
-  void act(const Hop& hop) {  // its own message was made at once
+  bool act(const Hop& hop) {  // its own message was made at once
     if (hop.act == Act::store) values_[static_cast<std::size_t>(hop.chunk)] = std::move(came_);
+    return true;
   }
   Outgoing message(const Hop&) const { return {message_, raw_bytes_}; }
   // A message that came is the one to pass on; in a barrier it is as good as its own.

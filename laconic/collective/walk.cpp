@@ -25,14 +25,6 @@ bool has_result(const CollectiveSpec& spec) {
          (spec.kind == CollectiveKind::all_reduce && spec.algorithm != Algorithm::doubling);
 }
 
-// Asks for a while before it sleeps: to be woken takes longer than most encodings.
-void wait_briefly(const DeviceMessage& message) {
-  constexpr double kPatience = 2e-4;
-  for (const Stopwatch watch; watch.seconds() < kPatience;)
-    if (message.is_ready()) return;
-  message.wait();
-}
-
 }  // namespace
 
 // How a lane goes through a plan.
@@ -52,6 +44,10 @@ void wait_briefly(const DeviceMessage& message) {
 // Codecs whose payloads can be added (adds_payloads_) never leave their encoded form: held_ is the
 // frame of what this member has of held_chunk_, its own part at first and then the sum, which is
 // passed on as it is and decoded at the end, when is_decoded_ says that the buffer lacks it.
+//
+// A GPU that packs is not waited for: the act begins (packing_), says that it is not done, and is
+// asked again until it is. What it costs is the time of queueing and of making the frame; the
+// GPU's own is nobody's here.
 LaneWalk::LaneWalk(OperationState& state, Lane& lane, std::uint32_t part)
     : state_(state),
       lane_(lane),
@@ -65,23 +61,26 @@ bool LaneWalk::advance(Engine& engine) {
   return true;
 }
 
-void LaneWalk::act(const Hop& hop) {
+bool LaneWalk::act(const Hop& hop) {
+  if (waits_for_gpu_ && !is_packed()) return false;
   const Stopwatch clock;
-  dispatch(hop);
+  const bool is_done = dispatch(hop);
   state_.codec_seconds += clock.seconds();
+  return is_done;
 }
 
-void LaneWalk::dispatch(const Hop& hop) {
+bool LaneWalk::dispatch(const Hop& hop) {
   switch (hop.act) {
     case Act::encode: return encode(hop.chunk);
     case Act::encode_result: return encode_result(hop.chunk);
-    case Act::store: return store(hop.chunk);
-    case Act::add: return add(hop.chunk);
+    case Act::store: store(hop.chunk); break;
+    case Act::add: add(hop.chunk); break;
     case Act::add_own: return add_own(hop.chunk);
-    case Act::finish_sum: return finish_sum(hop.chunk);
+    case Act::finish_sum: finish_sum(hop.chunk); break;
     case Act::send:
-    case Act::receive: return;
+    case Act::receive: break;
   }
+  return true;
 }
 
 // --- messages
@@ -139,21 +138,41 @@ std::byte* LaneWalk::values(int chunk) const {
   return state_.buffer + lane_.slices[index(chunk)].offset * bytes_of(state_.spec.dtype);
 }
 
-// A GPU has encoded in some ten microseconds, so waiting here costs less than asking again later.
-Bytes LaneWalk::pack(Sender& sender, int chunk) const {
-  if (state_.spec.is_on_device) {
-    const TensorSpec& what = tensor(chunk);
-    if (sender.packs_on_device(what, message_spec())) {
-      const DeviceMessage packed = sender.pack_on_device({what, values(chunk)}, message_spec());
-      wait_briefly(packed);
-      return packed.finish();
-    }
-    const PinnedBuffer host(elements_of(what) * bytes_of(what.dtype));
-    copy_to_host(values(chunk), host.size(), host.data());
-    DeviceEvent().wait();
-    return sender.pack({what, host.data()}, message_spec());
-  }
-  return sender.pack({tensor(chunk), values(chunk)}, message_spec());
+// --- packing
+
+std::shared_ptr<Bytes> LaneWalk::pack(Sender& sender, int chunk) {
+  if (!state_.spec.is_on_device)
+    return std::make_shared<Bytes>(sender.pack({tensor(chunk), values(chunk)}, message_spec()));
+  if (!packing_ && !copying_ && state_.may_pack()) start_packing(sender, chunk);
+  waits_for_gpu_ = !is_packed();
+  if (waits_for_gpu_) return nullptr;
+  return std::make_shared<Bytes>(finish_packing(sender, chunk));
+}
+
+// True when the GPU has packed, or may begin to.
+bool LaneWalk::is_packed() const {
+  if (packing_) return packing_->is_ready();
+  if (copying_) return copying_->is_ready();
+  return state_.may_pack();
+}
+
+void LaneWalk::start_packing(Sender& sender, int chunk) {
+  const TensorSpec& what = tensor(chunk);
+  packing_bytes_ = elements_of(what) * bytes_of(what.dtype);
+  if (sender.packs_on_device(what, message_spec()))
+    packing_.emplace(sender.pack_on_device({what, values(chunk)}, message_spec()));
+  else
+    copying_.emplace(values(chunk), packing_bytes_);
+  state_.packing_bytes += packing_bytes_;
+}
+
+Bytes LaneWalk::finish_packing(Sender& sender, int chunk) {
+  Bytes frame = packing_ ? packing_->finish()
+                         : sender.pack({tensor(chunk), copying_->bytes().data()}, message_spec());
+  packing_.reset();
+  copying_.reset();
+  state_.packing_bytes -= std::exchange(packing_bytes_, 0);
+  return frame;
 }
 
 // Gives away the message at hand, to be changed.
@@ -164,18 +183,28 @@ std::shared_ptr<Bytes> LaneWalk::take_message() {
 
 // --- acts
 
-void LaneWalk::encode(int chunk) {
-  message_ = adds_payloads_ ? contribution(chunk)
-                            : std::make_shared<Bytes>(pack(*lane_.up[index(chunk)], chunk));
+bool LaneWalk::encode(int chunk) {
+  if (adds_payloads_) {
+    if (!hold(chunk)) return false;
+    message_ = held_;
+    return true;
+  }
+  std::shared_ptr<Bytes> packed = pack(*lane_.up[index(chunk)], chunk);
+  if (packed == nullptr) return false;
+  message_ = std::move(packed);
+  return true;
 }
 
 // The maker's own copy comes from the bytes that the others get.
-void LaneWalk::encode_result(int chunk) {
+bool LaneWalk::encode_result(int chunk) {
   const CodecSpec& codec = state_.exact ? kRaw : adds_payloads_ ? state_.spec.up : state_.spec.down;
-  message_ =
-      adds_payloads_ ? contribution(chunk) : std::make_shared<Bytes>(pack(*lane_.down, chunk));
+  if (adds_payloads_ && !hold(chunk)) return false;
+  std::shared_ptr<Bytes> packed = adds_payloads_ ? held_ : pack(*lane_.down, chunk);
+  if (packed == nullptr) return false;
+  message_ = std::move(packed);
   is_decoded_ = true;
   if (is_lossy(codec)) decode_values(codec, payload_of(*message_, header_of(codec, chunk)), chunk);
+  return true;
 }
 
 void LaneWalk::store(int chunk) {
@@ -248,18 +277,19 @@ void LaneWalk::add_sum_to_values(int chunk) {
 }
 
 // The order of two addends makes no difference to their sum, so this one may be the other's place.
-void LaneWalk::add_own(int chunk) {
+bool LaneWalk::add_own(int chunk) {
   if (adds_payloads_) {
-    const Bytes& own = *contribution(chunk);
+    if (!hold(chunk)) return false;
     const FrameHeader header = header_of(state_.spec.up, chunk);
     if (sum_.is_empty())
-      sum_ = {.bytes = std::make_shared<Bytes>(own), .offset = header_bytes(header)};
+      sum_ = {.bytes = std::make_shared<Bytes>(*held_), .offset = header_bytes(header)};
     else
       add_payload_of(chunk, payload_of(*held_, header));
-    return;
+    return true;
   }
   if (!sum_.is_empty()) add_sum_to_values(chunk);
   sum_ = {.is_in_values = true};
+  return true;
 }
 
 void LaneWalk::finish_sum(int chunk) {
@@ -297,14 +327,17 @@ void LaneWalk::add_payload_of(int chunk, ByteView payload) {
   add_payload(codec, tensor(chunk), std::span(*sum_.bytes).subspan(sum_.offset, bytes), payload);
 }
 
-// Finds what this member has of a chunk: its own part, encoded once, or the sum that it finished
-// last. A partial sum that is dropped here has been sent on; its buffer gets the whole one later.
-std::shared_ptr<Bytes>& LaneWalk::contribution(int chunk) {
-  if (held_ != nullptr && held_chunk_ == chunk) return held_;
-  held_ = std::make_shared<Bytes>(pack(*lane_.up[index(chunk)], chunk));
+// Makes held_ what this member has of a chunk: its own part, encoded once, or the sum that it
+// finished last. A partial sum that is dropped here has been sent on; its buffer gets the whole one
+// later.
+bool LaneWalk::hold(int chunk) {
+  if (held_ != nullptr && held_chunk_ == chunk) return true;
+  std::shared_ptr<Bytes> packed = pack(*lane_.up[index(chunk)], chunk);
+  if (packed == nullptr) return false;
+  held_ = std::move(packed);
   held_chunk_ = chunk;
   is_decoded_ = true;
-  return held_;
+  return true;
 }
 
 }  // namespace laconic

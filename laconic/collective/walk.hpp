@@ -36,7 +36,12 @@ struct OperationState {
   bool exact = false;
   double codec_seconds = 0;
   Bytes scratch;
-  Uploads uploads;  // when the buffer is in device memory
+  Uploads uploads;                  // when the buffer is in device memory
+  std::uint64_t packing_bytes = 0;  // pinned memory that a GPU is writing, for all lanes
+
+  // So much keeps a GPU busy between two looks at it; more would only take pinned memory.
+  static constexpr std::uint64_t kMostPacking = std::uint64_t{4} << 20;
+  bool may_pack() const { return packing_bytes < kMostPacking; }
 };
 
 class LaneWalk {
@@ -46,11 +51,13 @@ class LaneWalk {
   // Goes as far as it can without waiting; true at the end. Throws WireError naming the sender.
   bool advance(Engine& engine);
   std::size_t at() const { return walk_.at(); }  // index of the next hop
-  // Requires: not at the end.
+  // Whether it went no further because a GPU has not packed a message yet, or has enough to do.
+  bool waits_for_gpu() const { return waits_for_gpu_; }
+  // Requires: not at the end, and does not wait for a GPU.
   Rank waits_for() const { return walk_.waits_for(); }
 
   // For HopWalk.
-  void act(const Hop& hop);
+  bool act(const Hop& hop);
   Outgoing message(const Hop& hop);
   void take(const Hop& hop, Bytes bytes);
 
@@ -64,9 +71,10 @@ class LaneWalk {
   };
 
   std::uint64_t raw_bytes_of(const TensorSpec& what) const;
-  void dispatch(const Hop& hop);
-  void encode(int chunk);
-  void encode_result(int chunk);
+  // Those that return false do so because of pack(), and have done nothing.
+  bool dispatch(const Hop& hop);
+  bool encode(int chunk);
+  bool encode_result(int chunk);
   void store(int chunk);
   void add(int chunk);
   void add_decoded(int chunk);
@@ -76,26 +84,35 @@ class LaneWalk {
   // Into the buffer.
   void decode_values(const CodecSpec& codec, ByteView payload, int chunk);
   void add_sum_to_values(int chunk);
-  void add_own(int chunk);
+  bool add_own(int chunk);
   void finish_sum(int chunk);
   void end();
 
   // Where payloads are added.
   void add_payload_of(int chunk, ByteView payload);
-  std::shared_ptr<Bytes>& contribution(int chunk);
+  bool hold(int chunk);
 
   MessageSpec message_spec() const;
   FrameHeader header_of(const CodecSpec& codec, int chunk) const;
   const CodecSpec& codec_of_message() const;
   const TensorSpec& tensor(int chunk) const;
   std::byte* values(int chunk) const;
-  Bytes pack(Sender& sender, int chunk) const;
+  // Null: a GPU has to work on it first; ask again.
+  std::shared_ptr<Bytes> pack(Sender& sender, int chunk);
+  void start_packing(Sender& sender, int chunk);
+  Bytes finish_packing(Sender& sender, int chunk);
+  bool is_packed() const;
   std::shared_ptr<Bytes> take_message();
 
   OperationState& state_;
   Lane& lane_;
   HopWalk walk_;
   const bool adds_payloads_;
+  // While a GPU packs a message, or copies what the host must pack: one of them.
+  std::optional<DeviceMessage> packing_;
+  std::optional<HostCopy> copying_;
+  std::uint64_t packing_bytes_ = 0;  // of the one
+  bool waits_for_gpu_ = false;
   std::shared_ptr<Bytes> message_;
   bool is_sent_ = false;  // so that nobody may change it
   Frame frame_;           // of a message that came

@@ -22,7 +22,8 @@
 // The thread works in rounds. In a round every operation that is under way is advanced, in the
 // order of `under_way`: deadline key first, then sequence of starting. Then it sleeps until
 // something arrives, is started, or a stop is asked for; the count of arrivals was read before the
-// round, so that whatever came during it ends the sleep at once.
+// round, so that whatever came during it ends the sleep at once. A GPU wakes nobody: while an
+// operation waits for one (polls()) the sleep is short.
 //
 // An advance() may encode for tens of milliseconds, in which messages arrive for operations that
 // are more urgent. So after one that took longer than kLongAdvance the round goes back to all that
@@ -84,6 +85,11 @@ class ActiveClock {
   Time since_;
   double total_ = 0;
 };
+
+// When to ask again, though nothing arrives.
+Deadline next_round(bool is_polling) {
+  return is_polling ? std::chrono::steady_clock::now() + kPollPeriod : in(Window::kPatience);
+}
 
 bool advance(Operation& operation, Engine& engine, Footprint* footprint) {
   const FootprintScope scope(footprint);
@@ -157,6 +163,7 @@ struct ProgressThread::Body {
   Engine& engine;
   ProgressDeadline deadline;  // the thread's own
   std::uint64_t round = 0;    // the thread's own
+  bool is_polling = false;    // the thread's own: somebody is, in this round
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -197,12 +204,14 @@ bool ProgressThread::Body::wait_for_work() {
 // Advances every operation, the most urgent first.
 void ProgressThread::Body::advance_round() {
   ++round;
+  is_polling = false;
   while (const auto next = next_of_round()) {
     const auto& [order, entry] = *next;
     const Time begin = now();
     const bool is_done = advance(*entry.operation, engine, entry.footprint.get());
     const Time end = now();
     if (end - begin >= kLongAdvance) look_again_before(order);
+    if (!is_done && entry.operation->polls()) is_polling = true;
     if (is_done && entry.footprint != nullptr)
       engine.notify(done_event(*entry.operation, *entry.footprint, entry.started, end,
                                flow_of(order.second)));
@@ -253,10 +262,10 @@ void ProgressThread::Body::remove(std::map<Order, InFlight>::iterator entry) {
   under_way.erase(entry);
 }
 
-// Until something arrives, or what the window refused may ask again. Requires: every operation has
-// been advanced since the count was `seen`.
+// Until something arrives, or what the window refused, or a GPU, may be asked again. Requires:
+// every operation has been advanced since the count was `seen`.
 void ProgressThread::Body::sleep(std::uint64_t seen) {
-  const Deadline until = std::min(deadline.until(progress()), in(Window::kPatience));
+  const Deadline until = std::min(deadline.until(progress()), next_round(is_polling));
   const std::uint64_t count = engine.wait_for_arrival(seen, until);
   if (count != seen || !deadline.has_passed(progress())) return;
   const std::vector<std::string> waiting = describe_all();
@@ -378,7 +387,7 @@ void run(Engine& engine, Operation& operation) {
   for (;;) {
     const std::uint64_t seen = engine.wait_for_arrival(0, {});
     if (advance(operation, engine, is_observed ? &footprint : nullptr)) break;
-    const Deadline until = std::min(deadline.until(engine.moved()), in(Window::kPatience));
+    const Deadline until = std::min(deadline.until(engine.moved()), next_round(operation.polls()));
     const std::uint64_t count = engine.wait_for_arrival(seen, until);
     if (count == seen && deadline.has_passed(engine.moved()))
       throw_timeout(engine, {operation.describe()});

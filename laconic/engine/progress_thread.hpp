@@ -15,6 +15,7 @@
 // between start() and the end of wait() or drop().
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -29,9 +30,14 @@ class Operation {
   virtual bool advance(Engine& engine) = 0;
   virtual DeadlineKey key() const = 0;
   virtual Traffic traffic() const = 0;
+  // Whether it waits, since the last advance(), for something that wakes nobody when it comes: work
+  // of a GPU. It is then asked every kPollPeriod. Called from the progress thread only.
+  virtual bool polls() const { return false; }
   // For messages: "all_reduce of dp.gradient 2, waiting for rank 3".
   virtual std::string describe() const = 0;
 };
+
+inline constexpr std::chrono::microseconds kPollPeriod{50};
 
 class ProgressThread {
  public:

@@ -54,6 +54,13 @@ std::shared_ptr<Operation> never(const std::string& name, DeadlineKey key = 0) {
   return std::make_shared<Scripted>(name, key, [](Engine&) { return false; });
 }
 
+// Waits for something that wakes nobody.
+class Polling final : public Scripted {
+ public:
+  using Scripted::Scripted;
+  bool polls() const override { return true; }
+};
+
 // An operation that ends when somebody says so.
 struct Switch {
   std::atomic<bool> is_on = false;
@@ -109,6 +116,40 @@ std::shared_ptr<Operation> hold(Log& log, DeadlineKey key, std::promise<void>& b
     std::this_thread::sleep_for(milliseconds(2));
     return true;
   });
+}
+
+TEST(ProgressThread, WhoPollsIsAskedAgainThoughNothingArrives) {
+  Lone lone;
+  const auto hundredth = [](int& asked) {
+    return std::make_shared<Polling>("poll", 0, [&asked](Engine&) { return ++asked == 100; });
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  int in_thread = 0, here = 0;
+  {
+    ProgressThread progress_thread(lone.engine);
+    const auto operation = hundredth(in_thread);
+    progress_thread.start(operation);
+    progress_thread.wait(operation);
+  }
+  run(lone.engine, *hundredth(here));
+  EXPECT_EQ(in_thread, 100);
+  EXPECT_EQ(here, 100);
+  // Asked by the window's patience alone they would take 25 s each.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 99 * Window::kPatience);
+}
+
+TEST(ProgressThread, WhoPollsInVainReachesTheDeadline) {
+  Lone lone(100);
+  ProgressThread progress_thread(lone.engine);
+  const auto operation =
+      std::make_shared<Polling>("waiting for the GPU", 0, [](Engine&) { return false; });
+  progress_thread.start(operation);
+  try {
+    progress_thread.wait(operation);
+    ADD_FAILURE();
+  } catch (const Timeout& error) {
+    EXPECT_NE(std::string(error.what()).find("waiting for the GPU"), std::string::npos);
+  }
 }
 
 TEST(ProgressThread, WalksManyOperationsAtOnce) {

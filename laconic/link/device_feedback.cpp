@@ -1,9 +1,12 @@
 #include "laconic/link/device_feedback.hpp"
 
+#include <bit>
 #include <cstring>
 #include <span>
 
+#include "laconic/base/error.hpp"
 #include "laconic/codec/codec.hpp"
+#include "laconic/link/device_message.hpp"
 
 namespace laconic {
 
@@ -16,24 +19,19 @@ using kernel::device_tell_sound;
 
 constexpr std::uint64_t kFlagBytes = 16;
 
-// Uploads numbers that the caller may then change: a copy of them waits in pinned memory.
+// Uploads numbers that the caller may then change. Waits for the copy: at the start and after
+// checkpoints only.
 DeviceBuffer uploaded(std::span<const float> values) {
-  DeviceBuffer buffer(values.size() * sizeof(float));
-  if (values.empty()) return buffer;
-  const PinnedBuffer pinned(buffer.size());
-  std::memcpy(pinned.data(), values.data(), buffer.size());
-  copy_to_device(pinned.data(), buffer.size(), buffer.data());
-  DeviceEvent().wait();  // at the start and after checkpoints only
-  return buffer;
+  if (values.empty()) return {};
+  return Uploads().upload(as_bytes(values));
 }
 
 std::vector<float> downloaded(const DeviceBuffer& buffer) {
   std::vector<float> values(buffer.size() / sizeof(float));
   if (values.empty()) return values;
-  const PinnedBuffer pinned(buffer.size());
-  copy_to_host(buffer.data(), buffer.size(), pinned.data());
-  DeviceEvent().wait();
-  std::memcpy(values.data(), pinned.data(), buffer.size());
+  const HostCopy copy(buffer.data(), buffer.size());
+  copy.wait();
+  std::memcpy(values.data(), copy.bytes().data(), buffer.size());
   return values;
 }
 
@@ -48,6 +46,7 @@ void ensure(DeviceBuffer& buffer, std::uint64_t bytes) {
 }  // namespace
 
 DeviceFeedback::DeviceFeedback(const Feedback& host) : is_unsound_(kFlagBytes) {
+  LACONIC_ASSERT(!host.has_open(), "a step is open on the host");
   committed_.shape = host.shape();
   committed_.residual = uploaded(host.residual());
   if (host.basis().empty()) return;
@@ -62,6 +61,8 @@ DeviceFeedback::Attempt DeviceFeedback::attempt(const Shape& shape, bool with_re
   const Values& last = newest();
   const bool fits = last.shape == shape;
   Values& next = attempted_;
+  // Those of two steps ago serve again: with one message a step there are never more than two.
+  if (!is_open_ && next.is_empty()) std::swap(next, open_);
   next.shape = shape;
   Attempt attempt{.is_unsound = is_unsound_.flag()};
   device_clear(is_unsound_.data(), kFlagBytes, stream);
@@ -101,6 +102,7 @@ void DeviceFeedback::settle() {
   // Without a residual a message is sound if its factors are.
   if (!has_residual && !next.basis.is_empty())
     device_tell_sound(next.has_basis.flag(), is_unsound_.flag(), stream);
+  if (!fits && !last.is_empty() && !is_sound()) return;  // the old ones stay
   if (has_residual)
     device_settle(is_unsound_.flag(),
                   fits && !last.residual.is_empty() ? last.residual.floats() : nullptr,
@@ -133,11 +135,9 @@ void DeviceFeedback::drop_basis() {
   committed_.has_basis = {};
 }
 
-std::uint64_t DeviceFeedback::bytes() const {
-  std::uint64_t sum = 0;
-  for (const Values* values : {&committed_, &open_, &attempted_})
-    sum += values->residual.size() + values->basis.size();
-  return sum;
+// Waits for the device.
+bool DeviceFeedback::is_sound() const {
+  return std::bit_cast<std::uint32_t>(downloaded(is_unsound_)[0]) == 0;
 }
 
 void DeviceFeedback::give_back(Feedback& host) const {

@@ -2,7 +2,8 @@
 // its memory.
 //
 // Nobody waits for the device to hear whether a message was finite: what it wrote is the newest in
-// any case, and settle() has the device put the old values back if it was not. The values come from
+// any case, and settle() has the device put the old values back if it was not. Only where that
+// cannot be, because the message has another shape, somebody does. The values come from
 // a Feedback and go back to it, when a checkpoint or the host's codec wants them.
 #pragma once
 
@@ -30,7 +31,7 @@ class DeviceFeedback {
   };
   // Prepares one message. basis_size: elements of a warm start, 0 for none.
   Attempt attempt(const Shape& shape, bool with_residual, std::uint64_t basis_size);
-  // Makes what the attempt wrote the newest values, on the device only if they are finite.
+  // Makes what the attempt wrote the newest values, if they are finite.
   void settle();
 
   void commit();
@@ -38,8 +39,6 @@ class DeviceFeedback {
   void drop_residual();
   void drop_basis();
   bool has_open() const { return is_open_; }
-  // Bytes of device memory for residuals and warm starts.
-  std::uint64_t bytes() const;
 
   // Gives the values back. Waits for the device. Requires: no step is open.
   void give_back(Feedback& host) const;
@@ -48,7 +47,9 @@ class DeviceFeedback {
   struct Values {
     Shape shape;
     DeviceBuffer residual, basis, has_basis;
+    bool is_empty() const { return residual.is_empty() && basis.is_empty(); }
   };
+  bool is_sound() const;
   Values& newest() { return is_open_ ? open_ : committed_; }
 
   Values committed_;

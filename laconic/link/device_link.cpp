@@ -2,6 +2,7 @@
 // link with references (Delta) and learned maps stay with the host.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "laconic/base/error.hpp"
@@ -13,10 +14,15 @@ namespace laconic {
 
 namespace {
 
-std::unique_ptr<PinnedBuffer> copied_to_pinned(const DeviceBuffer& staged) {
-  auto pinned = std::make_unique<PinnedBuffer>(staged.size());
-  copy_to_host(staged.data(), staged.size(), pinned->data());
+std::unique_ptr<PinnedBuffer> copied_to_pinned(const std::byte* device, std::uint64_t bytes) {
+  auto pinned = std::make_unique<PinnedBuffer>(bytes);
+  copy_to_host(device, bytes, pinned->data());
   return pinned;
+}
+
+// Memory that the GPU may use for ever must not serve anybody else: it is lost.
+void give_up(std::unique_ptr<PinnedBuffer>& memory) {
+  static_cast<void>(memory.release());
 }
 
 bool is_for_device(const LinkSpec& link, const TensorSpec& tensor, const MessageSpec& message) {
@@ -34,31 +40,52 @@ std::uint64_t basis_size(const CodecSpec& codec, const TensorSpec& tensor) {
 
 }  // namespace
 
+// --- memory under way
+
 Uploads::~Uploads() {
-  if (!queued_.empty()) queued_.back().second.wait();
+  if (queued_.empty() || queued_.back().copied.wait_quietly()) return;
+  for (Upload& upload : queued_) give_up(upload.memory);
 }
 
 DeviceBuffer Uploads::upload(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload) {
-  while (!queued_.empty() && queued_.front().second.is_done()) queued_.pop_front();
-  auto pinned = std::make_unique<PinnedBuffer>(staged_bytes(codec, tensor));
-  stage(codec, tensor, payload, {pinned->data(), pinned->size()});
-  DeviceBuffer staged(pinned->size());
-  copy_to_device(pinned->data(), pinned->size(), staged.data());
-  queued_.emplace_back(std::move(pinned), DeviceEvent());
-  return staged;
+  auto memory = std::make_unique<PinnedBuffer>(staged_bytes(codec, tensor));
+  stage(codec, tensor, payload, {memory->data(), memory->size()});
+  return queue(std::move(memory));
+}
+
+DeviceBuffer Uploads::upload(ByteView bytes) {
+  auto memory = std::make_unique<PinnedBuffer>(bytes.size());
+  std::ranges::copy(bytes, memory->data());
+  return queue(std::move(memory));
+}
+
+DeviceBuffer Uploads::queue(std::unique_ptr<PinnedBuffer> memory) {
+  while (!queued_.empty() && queued_.front().copied.is_done()) queued_.pop_front();
+  DeviceBuffer device(memory->size());
+  copy_to_device(memory->data(), memory->size(), device.data());
+  queued_.push_back({std::move(memory), DeviceEvent()});
+  return device;
+}
+
+HostCopy::HostCopy(const std::byte* device, std::uint64_t bytes)
+    : memory_(copied_to_pinned(device, bytes)) {}
+
+HostCopy::~HostCopy() {
+  if (memory_ != nullptr && !copied_.wait_quietly()) give_up(memory_);
 }
 
 DeviceMessage::DeviceMessage(FrameHeader header, const DeviceBuffer& staged)
-    : header_(std::move(header)), staged_(copied_to_pinned(staged)) {}
+    : header_(std::move(header)), staged_(staged.data(), staged.size()) {}
 
 Bytes DeviceMessage::finish() const {
   Bytes out;
   const std::span<std::byte> room = open_frame(out, header_);
-  const std::size_t bytes =
-      unstage(header_.codec, header_.tensor, {staged_->data(), staged_->size()}, room);
+  const std::size_t bytes = unstage(header_.codec, header_.tensor, staged_.bytes(), room);
   close_frame(out, 0, bytes);
   return out;
 }
+
+// --- the two ends
 
 bool Sender::packs_on_device(const TensorSpec& tensor, const MessageSpec& message) const {
   const bool is_measured = fidelity_ != nullptr && message.use == Use::train;

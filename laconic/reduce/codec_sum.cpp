@@ -47,10 +47,10 @@ class CodecSum final : public GradientSum {
 
   // The next forward wants the first block first, though backward makes it last: with this key
   // it overtakes what is still queued of the others.
-  void post(std::size_t block, std::byte* buffer) override {
+  void post(std::size_t block, std::byte* buffer, const Ready& ready) override {
     LACONIC_ASSERT(sums_[block] && under_way_[block] == nullptr, blocks_[block].name);
-    under_way_[block] =
-        sums_[block]->operation(buffer, deadline_key(step_ + 1, block, 2), step_ < warm_up_steps_);
+    under_way_[block] = sums_[block]->operation(buffer, deadline_key(step_ + 1, block, 2),
+                                                step_ < warm_up_steps_, ready);
     progress_thread_.start(under_way_[block]);
   }
 

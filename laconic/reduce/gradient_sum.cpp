@@ -131,8 +131,12 @@ Problems check(const CodecOverride& codec_override, const GradientPolicy& policy
 }
 
 bool sums_on_device(const GradientPolicy& policy, Dtype dtype, int members) {
-  return has_device_codecs() && members > 1 && dtype == Dtype::f32 &&
-         policy.method == ReduceMethod::codec && !is_native(policy) && !passes_sums_on(policy);
+  return has_device_codecs() && gpus_could_sum(policy, dtype, members);
+}
+
+bool gpus_could_sum(const GradientPolicy& policy, Dtype dtype, int members) {
+  if (dtype != Dtype::f32) return false;
+  return members == 1 || (policy.method == ReduceMethod::codec && !passes_sums_on(policy));
 }
 
 std::uint64_t elements_of(const BlockLayout& block) {
@@ -155,7 +159,7 @@ std::unique_ptr<GradientSum> make_gradient_sum(ProgressThread& progress_thread, 
                            .blocks = blocks,
                            .dtype = dtype,
                            .is_on_device = is_on_device};
-  if (group.size() == 1) return make_lone_sum(request.policy, request.blocks, request.dtype);
+  if (group.size() == 1) return make_lone_sum(policy, blocks, dtype, is_on_device);
   if (policy.method == ReduceMethod::power_sgd)
     return make_steered_sum(request, make_power_sgd_sum(request));
   if (is_native(policy)) return make_native_sum(request);

@@ -25,6 +25,7 @@
 
 #include "laconic/base/dtype.hpp"
 #include "laconic/base/named.hpp"
+#include "laconic/codec/device_memory.hpp"
 #include "laconic/collective/run.hpp"
 #include "laconic/link/codec_override.hpp"
 #include "laconic/reduce/shared_low_rank.hpp"
@@ -88,8 +89,9 @@ class GradientSum {
   virtual void begin_shadow(std::uint64_t step) { begin(step); }
   // The buffer must stay, untouched, until wait() returns or the sum is gone. Every block that has
   // elements once a step, in any order, which need not be the same on all ranks. Encodes nothing
-  // and waits for nobody.
-  virtual void post(std::size_t block, std::byte* buffer) = 0;
+  // and waits for nobody, but for what is outstanding after load() or an override. `ready`: for a
+  // buffer on a GPU, when its gradient is complete; other sums go on meanwhile.
+  virtual void post(std::size_t block, std::byte* buffer, const Ready& ready = {}) = 0;
   virtual void wait() = 0;
   virtual void commit() = 0;
   virtual void abandon() = 0;
@@ -118,15 +120,18 @@ std::unique_ptr<GradientSum> make_gradient_sum(ProgressThread& progress_thread, 
                                                const GradientPolicy& policy, Traffic traffic,
                                                const std::vector<BlockLayout>& blocks, Dtype dtype,
                                                bool is_on_device = false);
-// Whether buffers of such sums may be in the memory of a GPU, which then encodes, decodes and adds;
-// the caller orders what makes and uses them with the codec stream (codec/device_memory.hpp),
-// before post() and after wait(). False for power_sgd, for native sums, for codecs whose payloads
-// are added and in builds without CUDA.
+// Whether buffers of such sums may be in the memory of a GPU, which then encodes, decodes and adds.
+// The caller says in post() when a buffer is ready, and after wait() lets what uses it wait for the
+// codec stream (codec/device_memory.hpp). False for power_sgd and for codecs whose payloads are
+// added, unless there is but one member; for all but f32, and in builds without CUDA.
 bool sums_on_device(const GradientPolicy& policy, Dtype dtype, int members);
+// The same of a build with CUDA, whatever this one is.
+bool gpus_could_sum(const GradientPolicy& policy, Dtype dtype, int members);
 
 // For one rank, without a network: adds to its first step what a larger group left outstanding.
 std::unique_ptr<GradientSum> make_lone_sum(const GradientPolicy& policy,
-                                           const std::vector<BlockLayout>& blocks, Dtype dtype);
+                                           const std::vector<BlockLayout>& blocks, Dtype dtype,
+                                           bool is_on_device = false);
 
 // The states that `members` ranks begin with, from those that other ranks saved (by their member).
 // Equally many: as they were. Otherwise what is outstanding in total stays the same: residuals are

@@ -90,9 +90,10 @@ std::vector<ResidualSlice> residual_places(const GradientPolicy& policy,
 std::vector<ResidualSlice> owed_places(const GradientPolicy& policy,
                                        const std::vector<BlockLayout>& blocks, int members,
                                        int member);
-// buffer[i] += values[i]; the second for a buffer of f32 in the memory of a GPU.
+// buffer[i] += values[i]; the second for a buffer of f32 in the memory of a GPU, on the codec
+// stream, when it is ready: waits for that.
 void add_floats(const std::vector<float>& values, Dtype dtype, std::byte* buffer);
-void add_floats_on_device(const std::vector<float>& values, std::byte* buffer);
+void add_floats_on_device(const std::vector<float>& values, std::byte* buffer, const Ready& ready);
 
 // All that member number `member` of so many can have in its state.
 using StateSizes = std::map<std::string, std::uint64_t>;

@@ -9,6 +9,7 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
+#include "laconic/link/device_message.hpp"
 #include "laconic/reduce/method.hpp"
 
 namespace laconic {
@@ -25,7 +26,8 @@ class NativeSum final : public GradientSum {
         traffic_(request.traffic),
         next_member_(next_member(request.group, engine_.rank())),
         members_(request.group.size()),
-        posted_(request.blocks.size(), nullptr) {
+        is_on_device_(request.is_on_device),
+        posted_(request.blocks.size()) {
     for (const BlockLayout& block : request.blocks) elements_.push_back(elements_of(block));
     thread_ = std::thread([this] { work(); });
   }
@@ -41,16 +43,16 @@ class NativeSum final : public GradientSum {
 
   void begin(std::uint64_t /*step*/) override {
     const std::lock_guard lock(mutex_);
-    std::ranges::fill(posted_, nullptr);
+    std::ranges::fill(posted_, Posted{});
     to_do_ = posted_.size();
     pass_over_empty();
   }
 
-  void post(std::size_t block, std::byte* buffer) override {
+  void post(std::size_t block, std::byte* buffer, const Ready& ready) override {
     {
       const std::lock_guard lock(mutex_);
-      LACONIC_ASSERT(posted_[block] == nullptr, fmt::format("block {}", block));
-      posted_[block] = buffer;
+      LACONIC_ASSERT(posted_[block].buffer == nullptr, fmt::format("block {}", block));
+      posted_[block] = {buffer, ready};
     }
     changed_.notify_all();
   }
@@ -59,7 +61,7 @@ class NativeSum final : public GradientSum {
     const auto begin = std::chrono::steady_clock::now();
     std::unique_lock lock(mutex_);
     for (std::size_t b = 0; b < posted_.size(); ++b)
-      LACONIC_ASSERT(posted_[b] != nullptr || elements_[b] == 0,
+      LACONIC_ASSERT(posted_[b].buffer != nullptr || elements_[b] == 0,
                      fmt::format("block {} is not posted", b));
     changed_.wait(lock, [&] { return to_do_ == 0 || failure_ != nullptr; });
     engine_.waited(traffic_, begin, std::chrono::steady_clock::now());
@@ -79,14 +81,14 @@ class NativeSum final : public GradientSum {
 
   void work() {
     std::unique_lock lock(mutex_);
-    const auto is_ready = [&] { return to_do_ > 0 && posted_[to_do_ - 1] != nullptr; };
+    const auto is_ready = [&] { return to_do_ > 0 && posted_[to_do_ - 1].buffer != nullptr; };
     while (true) {
       changed_.wait(lock, [&] { return stop_ || (failure_ == nullptr && is_ready()); });
       if (stop_) return;
       const std::size_t block = to_do_ - 1;
-      std::byte* buffer = posted_[block];
+      const Posted posted = posted_[block];
       lock.unlock();
-      const std::exception_ptr failure = sum(block, buffer);
+      const std::exception_ptr failure = sum(block, posted);
       lock.lock();
       failure_ = failure;
       if (failure == nullptr) --to_do_;
@@ -99,12 +101,19 @@ class NativeSum final : public GradientSum {
     while (to_do_ > 0 && elements_[to_do_ - 1] == 0) --to_do_;
   }
 
-  std::exception_ptr sum(std::size_t block, std::byte* buffer) {
+  struct Posted {
+    std::byte* buffer = nullptr;  // null: not yet
+    Ready ready;
+  };
+
+  std::exception_ptr sum(std::size_t block, const Posted& posted) {
     const auto begin = std::chrono::steady_clock::now();
     const Stopwatch clock;
     try {
-      engine_.transport().sum({reinterpret_cast<float*>(buffer), elements_[block]},
-                              in(engine_.options().deadline));
+      if (is_on_device_)
+        sum_by_way_of_host(block, posted);
+      else
+        sum_on_host(block, posted.buffer);
     } catch (...) {
       return std::current_exception();
     }
@@ -117,6 +126,22 @@ class NativeSum final : public GradientSum {
                       .end = std::chrono::steady_clock::now(),
                       .what = fmt::format("native all_reduce of {} {}", name_of(traffic_), block)});
     return nullptr;
+  }
+
+  void sum_on_host(std::size_t block, std::byte* buffer) {
+    engine_.transport().sum({reinterpret_cast<float*>(buffer), elements_[block]},
+                            in(engine_.options().deadline));
+  }
+
+  // This thread may wait for the GPU: it has nothing else to do.
+  void sum_by_way_of_host(std::size_t block, const Posted& posted) {
+    const std::chrono::milliseconds deadline = engine_.options().deadline;
+    if (posted.ready) posted.ready->wait(deadline);
+    HostCopy copy(posted.buffer, elements_[block] * sizeof(float));
+    copy.wait(deadline);
+    sum_on_host(block, copy.data());
+    copy_to_device(copy.data(), copy.bytes().size(), posted.buffer);
+    DeviceEvent().wait(deadline);
   }
 
   // Counts what any sum must send at least, 2 (D - 1) / D of the buffer, as if by a ring: nobody
@@ -133,12 +158,13 @@ class NativeSum final : public GradientSum {
   const Traffic traffic_;
   const Rank next_member_;
   const std::size_t members_;
+  const bool is_on_device_;
   std::vector<std::uint64_t> elements_;  // by block
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::byte*> posted_;  // by block; null: not yet
-  std::size_t to_do_ = 0;           // blocks of this step whose sum is not complete
+  std::vector<Posted> posted_;  // by block
+  std::size_t to_do_ = 0;       // blocks of this step whose sum is not complete
   bool stop_ = false;
   std::exception_ptr failure_;
   std::thread thread_;  // last, since it uses all of the above

@@ -314,8 +314,8 @@ class PowerSgdSum final : public GradientSum {
     for (const auto& part : parts_) part->begin(step);
   }
 
-  void post(std::size_t block, std::byte* buffer) override {
-    if (is_warm_up_) return exact_->post(block, buffer);
+  void post(std::size_t block, std::byte* buffer, const Ready& ready) override {
+    if (is_warm_up_) return exact_->post(block, buffer, ready);
     const auto& part = part_of_block_[block];
     if (part->post(block, buffer)) progress_thread_.start(part);
   }

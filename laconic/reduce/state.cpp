@@ -4,7 +4,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/codec/codec.hpp"
-#include "laconic/codec/device_memory.hpp"
+#include "laconic/link/device_message.hpp"
 #include "laconic/reduce/method.hpp"
 
 namespace laconic {
@@ -109,15 +109,13 @@ void add_floats(const std::vector<float>& values, Dtype dtype, std::byte* buffer
   add_as<float>(values, buffer);
 }
 
-// Once after an override: waiting for the copy is no matter.
-void add_floats_on_device(const std::vector<float>& values, std::byte* buffer) {
-  const PinnedBuffer pinned(values.size() * sizeof(float));
-  std::memcpy(pinned.data(), values.data(), pinned.size());
-  const DeviceBuffer device(pinned.size());
-  copy_to_device(pinned.data(), pinned.size(), device.data());
+// Once after an override or a resume: waiting for the GPU is no matter.
+void add_floats_on_device(const std::vector<float>& values, std::byte* buffer, const Ready& ready) {
+  if (ready) ready->wait();
+  Uploads uploads;
+  const DeviceBuffer device = uploads.upload(as_bytes(std::span<const float>(values)));
   kernel::device_widen(Dtype::f32, device.data(), values.size(),
                        {.kind = Delivery::add, .out = buffer}, codec_stream());
-  DeviceEvent().wait();
 }
 
 StateSizes state_sizes(const GradientPolicy& policy, const std::vector<BlockLayout>& blocks,

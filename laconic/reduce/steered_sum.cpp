@@ -32,9 +32,9 @@ class SteeredSum final : public GradientSum {
     make_raw();
     raw_->begin(step);
   }
-  void post(std::size_t block, std::byte* buffer) override {
-    if (is_bypassed_ && !is_shadow_) add_owed(block, buffer);
-    now().post(block, buffer);
+  void post(std::size_t block, std::byte* buffer, const Ready& ready) override {
+    if (is_bypassed_ && !is_shadow_) add_owed(block, buffer, ready);
+    now().post(block, buffer, ready);
   }
   void wait() override { now().wait(); }
   void commit() override {
@@ -78,13 +78,13 @@ class SteeredSum final : public GradientSum {
 
   void look_for_owed() { owed_ = is_bypassed_ ? encoded_->save() : NamedFloats(); }
 
-  void add_owed(std::size_t block, std::byte* buffer) const {
+  void add_owed(std::size_t block, std::byte* buffer, const Ready& ready) const {
     const ScopedDenormals flush(true);  // as sums do
     for (const ResidualSlice& place : places_)
       if (const auto owed = owed_.find(place.name); place.block == block && owed != owed_.end()) {
         std::byte* at = buffer + place.offset * bytes_of(request_.dtype);
         if (request_.is_on_device)
-          add_floats_on_device(owed->second, at);
+          add_floats_on_device(owed->second, at, ready);
         else
           add_floats(owed->second, request_.dtype, at);
       }

@@ -14,14 +14,19 @@ Courier::~Courier() {
   thread_.join();
 }
 
-void Courier::hand_over(PackedTensor packed, Send send) {
+void Courier::hand_over(Job job) {
   {
     const std::lock_guard lock(mutex_);
     rethrow();
-    jobs_.push_back({std::move(packed), std::move(send)});
+    jobs_.push_back(std::move(job));
   }
   changed_.notify_all();
   if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+}
+
+void Courier::check() {
+  const std::lock_guard lock(mutex_);
+  rethrow();
 }
 
 void Courier::drain() {
@@ -45,19 +50,25 @@ void Courier::work() {
   for (;;) {
     changed_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
     if (jobs_.empty()) return;
-    const Job& job = jobs_.front();  // stays where it is: others only append
+    Job job = std::move(jobs_.front());
     lock.unlock();
-    std::exception_ptr failure;
-    try {
-      job.packed.message.wait();
-      job.send(job.packed.message.finish());
-    } catch (...) {
-      failure = std::current_exception();
-    }
+    run(std::move(job));
     lock.lock();
     jobs_.pop_front();
-    if (failure != nullptr) failure_ = failure;
     changed_.notify_all();
+  }
+}
+
+// A failure is told before the job goes, which may wait for a GPU that stands still.
+void Courier::run(Job job) {
+  try {
+    job();
+  } catch (...) {
+    {
+      const std::lock_guard lock(mutex_);
+      failure_ = std::current_exception();
+    }
+    if (on_failure_) on_failure_();
   }
 }
 

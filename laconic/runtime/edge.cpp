@@ -81,7 +81,10 @@ auto timed_codec(Engine& engine, Traffic traffic, const Act& act) {
 }  // namespace
 
 EdgeSender::EdgeSender(Engine& engine, EdgeSpec spec)
-    : engine_(engine), spec_(checked(std::move(spec), engine.size())), sender_(spec_.link) {}
+    : engine_(engine),
+      spec_(checked(std::move(spec), engine.size())),
+      sender_(spec_.link),
+      courier_([&engine] { engine.wake(); }) {}
 
 void EdgeSender::begin(std::uint64_t step) {
   kept_.clear();
@@ -105,12 +108,15 @@ void EdgeSender::send(const at::Tensor& x, const MessageSpec& message, DeadlineK
 bool EdgeSender::send_from_device(const at::Tensor& x, const MessageSpec& message,
                                   DeadlineKey key) {
   const Stopwatch watch;
-  std::optional<PackedTensor> packed = pack_on_device(sender_, x, message);
-  if (!packed) return false;
+  std::optional<PackedTensor> started = pack_on_device(sender_, x, message);
+  if (!started) return false;
+  const auto packed = std::make_shared<const PackedTensor>(std::move(*started));
   const Outgoing outgoing{message_tag(spec_, step_, message), key,
                           static_cast<std::uint64_t>(x.nbytes())};
-  courier_.hand_over(std::move(*packed),
-                     [this, outgoing](Bytes frame) { queue(outgoing, std::move(frame)); });
+  courier_.hand_over([this, outgoing, packed] {
+    packed->message.wait(engine_.options().deadline);
+    queue(outgoing, timed_codec(engine_, spec_.traffic, [&] { return packed->message.finish(); }));
+  });
   engine_.meter().spent(spec_.traffic, {.codec = watch.seconds()});
   return true;
 }
@@ -137,6 +143,7 @@ void EdgeSender::release(int microbatch) {
 }
 
 void EdgeSender::serve() {
+  courier_.check();
   for (auto& [microbatch, kept] : kept_)
     while (kept.turn < kEdgeTurns) {
       const auto request = poll_request({.number = microbatch, .turn = kept.turn + 1});

@@ -77,17 +77,21 @@ class EdgeSender {
 
   void begin(std::uint64_t step);
   // Packs now, and returns; the bytes leave by their deadline key. What a GPU packs leaves when it
-  // has done so, and nobody waits for that. The time of packing is metered as codec time. With a
-  // delta memory keeps the numbers of `x` until the step ends or release(): do not write to it. `x`
-  // is [rows, width], on any device, and may be part of a graph.
+  // has done so, and nobody waits for that. The time of packing is metered as codec time, but for
+  // that of the GPU. Do not write to `x` from here on: a GPU may still read it, and with a delta
+  // memory its numbers are kept until the step ends or release(). `x` is [rows, width], on any
+  // device, and may be part of a graph.
   void send(const at::Tensor& x, const MessageSpec& message, DeadlineKey key);
   // Drops what was kept of a microbatch: something came back that the receiver made of it, so it
   // will not ask again.
   void release(int microbatch);
   // Uses another codec from the next step on, at both ends: see link/link.hpp.
   void set_codec(const CodecSpec& codec);
-  // Answers requests that have arrived. Never waits. Throws PeerLost, Timeout.
+  // Answers requests that have arrived. Never waits. Throws PeerLost, Timeout, and what has failed
+  // of messages that a GPU packs.
   void serve();
+  // Waits until all that a GPU packs is with the engine, so that flush() means it, too.
+  void drain() { courier_.drain(); }
   // Ends the step at this end. Requires, with a delta memory: the receiver has all messages,
   // as it has when the gradients of all microbatches have come back.
   void commit();

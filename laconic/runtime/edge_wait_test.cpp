@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/gpu_error.hpp"
 #include "laconic/engine/test_gate.hpp"
 #include "laconic/runtime/edge.hpp"
 #include "laconic/runtime/test_edge.hpp"
@@ -80,6 +81,27 @@ TEST(EdgeWait, TheDeathOfAnyRankEndsIt) {
     EXPECT_EQ(error.peer(), 2);
   }
   death.join();
+}
+
+// A GPU that fails while its rank waits for another: the deadline is far away.
+TEST(EdgeWait, WhatACourierCouldNotSendEndsIt) {
+  const auto transports = make_in_process(2);
+  Engine engine(*transports[0], {.deadline = milliseconds(20'000)});
+  Courier courier([&] { engine.wake(); });
+  int done = 0;
+  courier.hand_over([&] { ++done; });
+  courier.drain();
+  courier.check();
+  courier.hand_over([] {
+    std::this_thread::sleep_for(milliseconds(30));
+    throw GpuError("CUDA refused work for a message");
+  });
+  courier.hand_over([&] { ++done; });
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THROW(wait_for(engine, 1, numbered(1), [&] { courier.check(); }), GpuError);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(10'000));
+  courier.drain();  // told once
+  EXPECT_EQ(done, 2);
 }
 
 TEST(EdgeWait, TimeIsActiveFromPostingAndExposedInWaiting) {

@@ -1,6 +1,5 @@
 // A boundary whose tensors are on a GPU: one rank encodes there and the other decodes there, or on
 // the host, and what arrives is the same.
-#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +9,7 @@
 #include "laconic/base/philox.hpp"
 #include "laconic/runtime/edge.hpp"
 #include "laconic/tensor/host.hpp"
+#include "laconic/tensor/test_gpu.hpp"
 #include "laconic/transport/in_process.hpp"
 
 namespace laconic {
@@ -35,6 +35,7 @@ std::vector<at::Tensor> received(const char* codec, const MemorySpec& memory, at
         .peer = 1 - engine.rank(),
         .microbatches = kMicrobatches};
     spec.link.numbering = edge_numbering(kMicrobatches);
+    const TensorSpec expected{dtype_of(type), {24, 96}};
     if (engine.rank() == 0) {
       EdgeSender sender(engine, spec);
       for (int step = 0; step < kSteps; ++step) {
@@ -45,6 +46,7 @@ std::vector<at::Tensor> received(const char* codec, const MemorySpec& memory, at
           at::Tensor x = at::empty({24, 96}, at::TensorOptions(at::kFloat));
           fill_normal(key_of(first), 0, 0.0, 1.0,
                       std::span<float>(x.data_ptr<float>(), static_cast<std::size_t>(x.numel())));
+          EXPECT_TRUE(sender.link().packs_on_device(expected, {.number = i}));
           sender.send(x.to(type).to(ends.sender), {.number = i}, 0);
         }
         sender.commit();
@@ -55,8 +57,8 @@ std::vector<at::Tensor> received(const char* codec, const MemorySpec& memory, at
       for (int step = 0; step < kSteps; ++step) {
         receiver.begin(static_cast<std::uint64_t>(step));
         for (int i = 0; i < kMicrobatches; ++i) {
-          const at::Tensor x =
-              receiver.recv({dtype_of(type), {24, 96}}, ends.receiver, {.number = i}, [] {});
+          EXPECT_TRUE(receiver.link().unpacks_on_device(expected, {.number = i}));
+          const at::Tensor x = receiver.recv(expected, ends.receiver, {.number = i}, [] {});
           EXPECT_EQ(x.device().type(), ends.receiver.type());
           const std::lock_guard lock(mutex);
           all.push_back(x.to(at::kCPU));
@@ -68,8 +70,9 @@ std::vector<at::Tensor> received(const char* codec, const MemorySpec& memory, at
   return all;
 }
 
-TEST(GpuEdge, GivesWhatTheHostGives) {
-  if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "there is no GPU";
+using GpuEdge = GpuTest;
+
+TEST_F(GpuEdge, GivesWhatTheHostGives) {
   const at::Device host(at::kCPU), gpu(at::kCUDA, 0);
   for (const char* codec : {"raw", "quantise:bits=4,block=64", "low_rank:rank=2", "top_k:keep=0.1"})
     for (const bool with_feedback : {false, true}) {

@@ -100,6 +100,12 @@ const std::vector<SeamTensor>& Pipeline::seam_at(int edge) const {
   return weights_.spec.blocks[static_cast<std::size_t>(below.end - 1)].out;
 }
 
+void Pipeline::flush() {
+  for (const auto& [number, edge] : edges_)
+    for (const auto& ends : edge->ends) ends->sender.drain();
+  engine_->flush();
+}
+
 void Pipeline::serve() {
   for (const auto& [number, edge] : edges_)
     for (const auto& ends : edge->ends) ends->sender.serve();
@@ -192,7 +198,7 @@ Seam Pipeline::forward(const Batch& batch, std::uint64_t number, const BlockVisi
     if (edges_.contains(s)) edge_at(s)->send(seam, message, 0);
   }
   // What has not left yet is in memory: let it not be everything.
-  if (engine_ != nullptr && number % kEvaluationsInFlight == 0) engine_->flush();
+  if (engine_ != nullptr && number % kEvaluationsInFlight == 0) flush();
   return stages_.back() != nullptr ? seam : Seam();
 }
 

@@ -156,6 +156,7 @@ class Pipeline {
   Stage& stage_of(int stage);
   Edge* edge_at(int edge);
   void serve();
+  void flush();
   void settle(std::uint64_t step);
   const std::vector<SeamTensor>& seam_at(int edge) const;  // what crosses it
   at::TensorOptions options() const;                       // of tensors that arrive

@@ -1,7 +1,5 @@
 #include "laconic/tensor/device_stream.hpp"
 
-#include "laconic/codec/device_memory.hpp"
-
 namespace laconic {
 
 void codecs_wait_for(at::Device device) {
@@ -10,6 +8,10 @@ void codecs_wait_for(at::Device device) {
 
 void wait_for_codecs(at::Device device) {
   leave_codec_stream(compute_stream(device));
+}
+
+DeviceEvent queued_so_far(at::Device device) {
+  return DeviceEvent(compute_stream(device));
 }
 
 }  // namespace laconic

@@ -3,7 +3,7 @@
 
 #include <c10/core/Device.h>
 
-#include "laconic/codec/device_codec.hpp"
+#include "laconic/codec/device_memory.hpp"
 
 namespace laconic {
 
@@ -14,5 +14,8 @@ Stream compute_stream(at::Device device);
 // Nobody waits but the device.
 void codecs_wait_for(at::Device device);
 void wait_for_codecs(at::Device device);
+
+// What libtorch has queued there so far, for whoever asks whether it is done.
+DeviceEvent queued_so_far(at::Device device);
 
 }  // namespace laconic

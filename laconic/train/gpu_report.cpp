@@ -1,9 +1,12 @@
 #include "laconic/train/gpu_report.hpp"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <stdexcept>
 
+#include "laconic/base/gpu_error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/tensor/gpu.hpp"
 
@@ -43,13 +46,30 @@ std::vector<std::string> describe_gpus(const RunConfig& config,
   return lines;
 }
 
-std::string describe_gpu_failure(const std::string& what, bool is_out_of_memory, int gpu,
-                                 const World& world) {
-  return describe({.rank = world.is_alone() ? -1 : world.rank(),
-                   .activity = world.activity(),
-                   .is_out_of_memory = is_out_of_memory,
-                   .what = what},
-                  examine_gpu(gpu));
+namespace {
+
+std::runtime_error gpu_failure(const std::string& what, bool is_out_of_memory, int gpu,
+                               const World& world) {
+  return std::runtime_error(describe({.rank = world.is_alone() ? -1 : world.rank(),
+                                      .activity = world.activity(),
+                                      .is_out_of_memory = is_out_of_memory,
+                                      .what = what},
+                                     examine_gpu(gpu)));
+}
+
+}  // namespace
+
+void rethrow_gpu_failure(int gpu, const World& world) {
+  try {
+    throw;
+  } catch (const c10::OutOfMemoryError& error) {
+    throw gpu_failure(error.what_without_backtrace(), true, gpu, world);
+  } catch (const c10::Error& error) {
+    if (!is_gpu_failure(error.what_without_backtrace())) throw;
+    throw gpu_failure(error.what_without_backtrace(), false, gpu, world);
+  } catch (const GpuError& error) {
+    throw gpu_failure(error.what(), error.is_out_of_memory(), gpu, world);
+  }
 }
 
 }  // namespace laconic

@@ -15,9 +15,8 @@ namespace laconic {
 std::vector<std::string> describe_gpus(const RunConfig& config,
                                        const std::vector<RankResources>& ranks, World& world);
 
-// What libtorch threw on a rank that computes on a GPU, with rank, GPU, step, and what is free.
-// `is_out_of_memory`: it was c10::OutOfMemoryError.
-std::string describe_gpu_failure(const std::string& what, bool is_out_of_memory, int gpu,
-                                 const World& world);
+// Throws what a rank that computes on a GPU has caught: if it is the GPU's failure, libtorch's or a
+// GpuError of the codecs, with rank, GPU, step, and what is free. Requires: in a catch block.
+[[noreturn]] void rethrow_gpu_failure(int gpu, const World& world);
 
 }  // namespace laconic

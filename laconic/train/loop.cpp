@@ -1,6 +1,5 @@
 #include "laconic/train/loop.hpp"
 
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -449,13 +448,8 @@ TrainSummary train(const TrainOptions& options, const RunHooks& hooks) {
   // The weights go before anything is asked of the GPU again.
   try {
     return Run(options, hooks, world).go();
-  } catch (const c10::OutOfMemoryError& error) {
-    throw std::runtime_error(
-        describe_gpu_failure(error.what_without_backtrace(), true, gpu_of(options), world));
-  } catch (const c10::Error& error) {
-    if (!is_gpu_failure(error.what_without_backtrace())) throw;
-    throw std::runtime_error(
-        describe_gpu_failure(error.what_without_backtrace(), false, gpu_of(options), world));
+  } catch (...) {
+    rethrow_gpu_failure(gpu_of(options), world);
   }
 }
 

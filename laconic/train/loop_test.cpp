@@ -8,10 +8,12 @@
 #include <nlohmann/json.hpp>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/gpu_error.hpp"
 #include "laconic/data/prepare.hpp"
 #include "laconic/data/test_data.hpp"
 #include "laconic/file/test_folder.hpp"
 #include "laconic/model/hugging_face.hpp"
+#include "laconic/train/gpu_report.hpp"
 
 namespace laconic {
 namespace {
@@ -375,6 +377,29 @@ TEST_F(Runs, StartsFromAHuggingFaceFolder) {
   const TrainSummary second = run(d);
   EXPECT_EQ(second.first_step, 0);
   EXPECT_LT(losses("b").at(1), losses("a").at(1));
+}
+
+TEST(GpuFailure, NamesTheGpuAndTheStepWhoeverFoundIt) {
+  World world;
+  world.set_activity("step 7");
+  const auto told = [&](const auto& error) -> std::string {
+    try {
+      try {
+        throw error;
+      } catch (...) {
+        rethrow_gpu_failure(2, world);
+      }
+    } catch (const std::exception& found) {
+      return found.what();
+    }
+  };
+  const std::string failed = told(GpuError("CUDA refused work for a message: an illegal address"));
+  for (const char* part : {"cuda:2", "step 7", "an illegal address", "--resume auto"})
+    EXPECT_NE(failed.find(part), std::string::npos) << failed;
+  const std::string full = told(GpuError("Tried to get 77 bytes for messages.", true));
+  for (const char* part : {"cuda:2", "step 7", "out of memory", "77 bytes", "train.microbatch"})
+    EXPECT_NE(full.find(part), std::string::npos) << full;
+  EXPECT_EQ(told(std::runtime_error("something else")), "something else");
 }
 
 }  // namespace

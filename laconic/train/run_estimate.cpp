@@ -100,16 +100,30 @@ double gradient_elements(const HeldPart& part) {
   return sums + (part.config().microbatches() > 1 ? largest : 0);
 }
 
-// Flat buffers of sums; residuals; what local updates remember.
-double buffer_copies(const HeldPart& part) {
+// Elements for every element of a parameter: buffers of sums, residuals, what local updates
+// remember.
+struct BufferCopies {
+  double flat = 0, residuals = 0, local = 0;
+};
+
+BufferCopies buffer_copies(const HeldPart& part) {
   const RunConfig& c = part.config();
-  if (c.mesh.dp == 1 && c.mesh.pp == 1) return 0;
-  double copies = 1;
+  if (c.mesh.dp == 1 && c.mesh.pp == 1) return {};
+  BufferCopies copies{.flat = 1};
   const SumPlace place{.pp = part.pp, .encoded = part.request.decisions.encoded_ranks};
   if (is_encoded(Traffic::dp_gradient, c, place) && c.dp_gradient.feedback != FeedbackOf::none)
-    copies +=
+    copies.residuals =
         c.dp_gradient.feedback == FeedbackOf::both ? 1 + 1 / static_cast<double>(c.mesh.dp) : 1;
-  return c.local.steps > 0 ? copies + 2 : copies;
+  if (c.local.steps > 0) copies.local = 2;
+  return copies;
+}
+
+// Whether the sums of this part could be made on a GPU (update/gradient_exchange.hpp).
+bool gpu_could_add(const HeldPart& part) {
+  const RunConfig& c = part.config();
+  if (c.local.steps > 0 || c.dp_gradient.method == GradientMethod::compressed_adam) return false;
+  const SumPlace place{.pp = part.pp, .encoded = part.request.decisions.encoded_ranks};
+  return gpus_could_sum(policy_of(c, place), c.run.master_type(), static_cast<int>(c.mesh.dp));
 }
 
 // Edges to other ranks: what this rank's ends remember, and messages that may be asked for again.
@@ -139,13 +153,18 @@ MemoryEstimate memory_of(const HeldPart& part) {
   const auto item = static_cast<double>(bytes_of(run.compute_type()));
   const auto master = static_cast<double>(bytes_of(run.master_type()));
   MemoryEstimate memory;
+  const BufferCopies copies = buffer_copies(part);
   for (const std::size_t p : part.parameters()) {
     memory.parameters += part.elements(p) * (item == master ? master : master + item);
     memory.optimiser +=
         part.elements(p) * master *
         moment_count(part.config().optimiser.kind, is_hidden_matrix(part.request.spec, p));
-    memory.buffers += buffer_copies(part) * part.elements(p) * master;
+    const double bytes = part.elements(p) * master;
+    memory.buffers += (copies.flat + copies.residuals + copies.local) * bytes;
+    memory.residuals += copies.residuals * bytes;
+    memory.sums += (copies.flat + copies.residuals) * bytes;
   }
+  if (!gpu_could_add(part)) memory.sums = memory.residuals = 0;
   memory.gradients = gradient_elements(part) * master;
   memory.activations = live_elements(part) * item;
   add_edges(part, item, memory);
@@ -213,6 +232,8 @@ MemoryEstimate& MemoryEstimate::operator+=(const MemoryEstimate& more) {
   activations += more.activations;
   references += more.references;
   buffers += more.buffers;
+  sums += more.sums;
+  residuals += more.residuals;
   program += more.program;
   return *this;
 }
@@ -241,6 +262,7 @@ RankResources measure_rank(const at::TensorOptions& options, std::int64_t memory
                 std::min(gpu.bus.size(), facts.gpu_bus.size() - 1));
     facts.gpu_total_bytes = gpu.total_bytes;
     facts.gpu_free_bytes = gpu.free_bytes;
+    facts.has_gpu_codecs = sums_on_device({}, Dtype::f32, 2);  // raw ones, if any
   }
   facts.flops_per_second = measure_gemm_rate(options);
   facts.resident_bytes = resident_bytes();
@@ -278,8 +300,9 @@ RunEstimate estimate_run(const EstimateRequest& r) {
     estimate.flops_per_second += r.ranks[rank].flops_per_second;
     estimate.ranks.push_back(memory);
     const bool has_gpu = r.ranks[rank].gpu >= 0;
-    if (has_gpu) add_gpu(rank, r.ranks, memory.on_gpu(), first_of_gpu, estimate.gpus);
-    add_host(r.ranks[rank], has_gpu ? memory.on_host() : memory, seen, estimate.hosts);
+    const bool gpu_adds = has_gpu && r.ranks[rank].has_gpu_codecs;
+    if (has_gpu) add_gpu(rank, r.ranks, memory.on_gpu(gpu_adds), first_of_gpu, estimate.gpus);
+    add_host(r.ranks[rank], has_gpu ? memory.on_host(gpu_adds) : memory, seen, estimate.hosts);
   }
   if (const auto told = static_cast<double>(r.config.run.memory); told > 0) {
     for (GpuEstimate& gpu : estimate.gpus) gpu.has = told;

@@ -27,15 +27,26 @@ struct MemoryEstimate {
   double activations = 0;  // of all microbatches under way, when they are most
   double references = 0;   // of delta memories, in memory
   double buffers = 0;      // of sums, residuals, messages, local updates
+  double sums = 0;         // of these, what is on a GPU that adds: buffers of sums, and residuals,
+  double residuals = 0;    // which are there twice
   double program = 0;      // what the process holds already
   double total() const {
     return parameters + gradients + optimiser + activations + references + buffers + program;
   }
   MemoryEstimate& operator+=(const MemoryEstimate& more);
 
-  // The two parts of a rank that computes on a GPU.
-  MemoryEstimate on_gpu() const { return {parameters, gradients, optimiser, activations, 0, 0, 0}; }
-  MemoryEstimate on_host() const { return {0, 0, 0, 0, references, buffers, program}; }
+  // The two parts of a rank that computes on a GPU, which may add for it, too.
+  MemoryEstimate on_gpu(bool adds) const {
+    return {.parameters = parameters,
+            .gradients = gradients,
+            .optimiser = optimiser,
+            .activations = activations,
+            .buffers = adds ? sums + residuals : 0};
+  }
+  MemoryEstimate on_host(bool gpu_adds) const {
+    return {
+        .references = references, .buffers = buffers - (gpu_adds ? sums : 0), .program = program};
+  }
 };
 std::string to_text(const MemoryEstimate& memory);
 
@@ -51,6 +62,7 @@ struct RankResources {
   std::array<char, 24> gpu_bus = {};  // which it is on its machine
   std::int64_t gpu_total_bytes = 0;   // 0: unknown
   std::int64_t gpu_free_bytes = 0;
+  bool has_gpu_codecs = false;  // sums may be made there
   bool shares_gpu_with(const RankResources& other) const {
     return gpu >= 0 && gpu == other.gpu && gpu_bus == other.gpu_bus && host == other.host;
   }

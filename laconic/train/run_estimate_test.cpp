@@ -153,6 +153,35 @@ TEST(RunEstimate, GpusAreRefusedByTheSumOfTheRanksThatShareThem) {
   EXPECT_TRUE(check_memory(estimate_of(allowed, ranks)).empty());
 }
 
+// A GPU that adds has the buffers of sums, and residuals twice: the old ones and the next.
+TEST(RunEstimate, SumsAreWhereTheyAreMade) {
+  const std::int64_t much = 1 << 30;
+  std::vector<RankResources> ranks = {rank_with_gpu("a", 1, 0, much),
+                                      rank_with_gpu("a", 2, 1, much)};
+  struct Case {
+    RunConfig config;
+    double on_host, on_gpu;  // copies of the model
+  };
+  const std::vector<Case> cases = {
+      {small({"mesh.dp=2"}), 0, 1},
+      {small({"mesh.dp=2", "dp.gradient.codec=quantise:bits=4"}), 0, 1 + 2 * 1.5},
+      {small({"mesh.dp=2", "dp.gradient.codec=quantise:bits=4", "dp.gradient.feedback=none"}), 0,
+       1},
+      {small({"mesh.dp=2", "run.precision=float64"}), 2, 0},
+      {small({"mesh.dp=2", "local.steps=4"}), 3, 0}};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(i);
+    for (RankResources& rank : ranks) rank.has_gpu_codecs = false;
+    const RunEstimate before = estimate_of(cases[i].config, ranks);
+    EXPECT_EQ(before.gpus[0].needed.buffers, 0);
+    for (RankResources& rank : ranks) rank.has_gpu_codecs = true;
+    const RunEstimate e = estimate_of(cases[i].config, ranks);
+    EXPECT_EQ(e.gpus[0].needed.buffers, cases[i].on_gpu * 4 * kModel);
+    EXPECT_EQ(e.hosts[0].needed.buffers, 2 * cases[i].on_host * 4 * kModel);
+    EXPECT_GE(before.hosts[0].needed.buffers, 2 * 4 * kModel);
+  }
+}
+
 TEST(RunEstimate, SaysWhatWouldFit) {
   const RunConfig c = small();
   const Family family = family_of(c, {});

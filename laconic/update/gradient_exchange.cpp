@@ -47,8 +47,8 @@ GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused, bo
       is_fused_(is_fused),
       is_anything_shared_(!request.shared.empty()),
       policy_(policy_of(config_, {.pp = world_.pp_member(), .encoded = request.encoded})),
-      is_on_device_(may_be_on_device && !is_anything_shared_ && weights_.device().is_cuda() &&
-                    sums_on_device(policy_, dtype_of(weights_.precision.sum), members())),
+      may_be_on_device_(may_be_on_device && weights_.device().is_cuda()),
+      is_on_device_(stays_on_device(policy_, world_.dp_group())),
       blocks_(request.weights, fused_parameters(request, is_fused),
               is_on_device_ ? weights_.device() : at::Device(at::kCPU)),
       layouts_(block_layouts(request.weights, fused_parameters(request, is_fused))),
@@ -64,6 +64,11 @@ GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused, bo
         is_first ? set.first_user : block_count(weights_.spec) + static_cast<std::int64_t>(i);
     if (is_holder(set, world_)) shared_.push_back(make_shared(set, static_cast<std::size_t>(slot)));
   }
+}
+
+bool GradientExchange::stays_on_device(const GradientPolicy& policy, const Group& group) const {
+  return may_be_on_device_ &&
+         sums_on_device(policy, dtype_of(weights_.precision.sum), static_cast<int>(group.size()));
 }
 
 // A parameter that another rank uses, too, and that nobody sums would drift apart unnoticed.
@@ -89,9 +94,12 @@ GradientExchange::Shared GradientExchange::make_shared(const SharedParameters& s
       .group = group_at(world_.mesh(), world_.rank(), set.holders, is_fused_),
       .layouts = std::vector<BlockLayout>(std::max(weights_.spec.blocks.size(), slot + 1)),
       .slot = slot,
+      .is_on_device = false,
       .buffer = {},
       .parts = {},
       .sum = nullptr};
+  const GradientPolicy policy = shared_policy_of(config_);
+  shared.is_on_device = stays_on_device(policy, shared.group);
   const auto first = static_cast<std::size_t>(set.first_user);
   BlockLayout& layout = shared.layouts[slot];
   layout.name = weights_.spec.blocks[first].name + (is_fused_ ? "" : "_pair") +
@@ -103,12 +111,15 @@ GradientExchange::Shared GradientExchange::make_shared(const SharedParameters& s
     layout.tensors.push_back({parameter.name, sum_spec_of(weights_, parameter)});
     elements += parameter.value.numel();
   }
-  if (!is_fused_ && shared.places.size() == 1) {  // where the sum over replicas has left it
+  const bool is_where_blocks_are = shared.is_on_device == is_on_device_;
+  if (!is_fused_ && is_where_blocks_are && shared.places.size() == 1) {
+    // Where the sum over replicas has left it.
     shared.parts = {blocks_.part(shared.places[0])};
     shared.buffer = shared.parts[0].view(-1);
   } else {
+    const at::Device device = shared.is_on_device ? weights_.device() : at::Device(at::kCPU);
     shared.buffer =
-        at::zeros({elements}, at::TensorOptions().dtype(weights_.precision.sum).device(at::kCPU));
+        at::zeros({elements}, at::TensorOptions().dtype(weights_.precision.sum).device(device));
   }
   std::int64_t begin = 0;
   for (const std::size_t place : shared.places) {
@@ -118,8 +129,8 @@ GradientExchange::Shared GradientExchange::make_shared(const SharedParameters& s
     begin += value.numel();
   }
   shared.sum =
-      make_gradient_sum(world_.progress_thread(), shared.group, shared_policy_of(config_),
-                        Traffic::embedding_tied, shared.layouts, dtype_of(weights_.precision.sum));
+      make_gradient_sum(world_.progress_thread(), shared.group, policy, Traffic::embedding_tied,
+                        shared.layouts, dtype_of(weights_.precision.sum), shared.is_on_device);
   return shared;
 }
 
@@ -165,12 +176,22 @@ void GradientExchange::post(std::int64_t block) {
       if (shared.ready > before && shared.ready == shared.places.size()) post_shared(shared);
     }
   if (blocks_.is_empty(b)) return;
-  if (is_on_device_) codecs_wait_for(weights_.device());
-  sum_->post(b, blocks_.data(b));
+  sum_->post(b, blocks_.data(b), ready_if(is_on_device_));
+}
+
+// Nobody waits for it but the sum: the codecs' other work goes on.
+Ready GradientExchange::ready_if(bool is_on_device) const {
+  return is_on_device ? Ready(queued_so_far(weights_.device())) : std::nullopt;
 }
 
 void GradientExchange::post_shared(Shared& shared) {
-  shared.sum->post(shared.slot, data_of(shared.buffer));
+  shared.sum->post(shared.slot, data_of(shared.buffer), ready_if(shared.is_on_device));
+}
+
+// What libtorch does with the buffer from here on comes after the sum.
+void GradientExchange::wait_for_shared(Shared& shared) {
+  shared.sum->wait();
+  if (shared.is_on_device) wait_for_codecs(weights_.device());
 }
 
 void GradientExchange::post_all() {
@@ -189,7 +210,7 @@ void GradientExchange::wait() {
       post_shared(shared);
     }
   for (Shared& shared : shared_) {
-    shared.sum->wait();
+    wait_for_shared(shared);
     for (std::size_t i = 0; !is_fused_ && i < shared.places.size(); ++i)
       blocks_.part(shared.places[i]).copy_(shared.parts[i]);
   }
@@ -228,7 +249,7 @@ void GradientExchange::sum_shared_in_replica(std::int64_t step) {
       copy_gradient(weights_.parameters[shared.places[i]], shared.parts[i]);
     shared.sum->begin(static_cast<std::uint64_t>(step));
     post_shared(shared);
-    shared.sum->wait();
+    wait_for_shared(shared);
     shared.sum->commit();
     for (std::size_t i = 0; i < shared.places.size(); ++i)
       weights_.parameters[shared.places[i]].gradient = shared.parts[i].to(weights_.device());

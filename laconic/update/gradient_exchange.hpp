@@ -35,8 +35,8 @@ namespace laconic {
 class GradientExchange {
  public:
   // With `may_be_on_device` the buffers, and so part(), are on the parameters' device if that is a
-  // GPU and can sum what the policy wants (sums_on_device); parameters that stages share keep them
-  // in host memory. Requires: what the request names outlives it.
+  // GPU and can sum what the policy wants (sums_on_device); those of blocks and of shared
+  // parameters each for itself. Requires: what the request names outlives it.
   GradientExchange(const RuleRequest& request, bool is_fused, bool may_be_on_device = false);
 
   int members() const { return static_cast<int>(world_.dp_group().size()); }
@@ -75,15 +75,19 @@ class GradientExchange {
     Group group;
     std::vector<BlockLayout> layouts;  // all but one are empty
     std::size_t slot = 0;              // that one
+    bool is_on_device = false;         // the buffer
     at::Tensor buffer;                 // flat
     std::vector<at::Tensor> parts;     // by parameter of the set: views of the buffer
     std::unique_ptr<GradientSum> sum;
     std::size_t ready = 0;  // parameters that may leave in this step
   };
 
+  bool stays_on_device(const GradientPolicy& policy, const Group& group) const;
   void require_shared(const RuleRequest& request) const;
   Shared make_shared(const SharedParameters& set, std::size_t slot) const;
+  Ready ready_if(bool is_on_device) const;
   void post_shared(Shared& shared);
+  void wait_for_shared(Shared& shared);
   std::string restore_sum(const std::vector<RankTensors>& saved) const;
   std::string restore_shared(const Shared& shared, const std::vector<RankTensors>& saved) const;
 
@@ -93,7 +97,8 @@ class GradientExchange {
   const bool is_fused_;
   const bool is_anything_shared_;  // between any ranks of the pipeline
   const GradientPolicy policy_;
-  const bool is_on_device_;
+  const bool may_be_on_device_;
+  const bool is_on_device_;  // buffers of blocks
   const FlatBlocks blocks_;  // but for what is fused
   const std::vector<BlockLayout> layouts_;
   const std::unique_ptr<GradientSum> sum_;

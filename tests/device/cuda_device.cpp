@@ -1,6 +1,8 @@
 #include <cuda_runtime.h>
 
+#include <condition_variable>
 #include <cstdlib>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -17,11 +19,47 @@ void require(cudaError_t error, const char* what) {
 
 }  // namespace
 
-const char* no_device_reason() {
+std::string no_device_reason() {
   int devices = 0;
   const cudaError_t error = cudaGetDeviceCount(&devices);
-  if (error != cudaSuccess) return cudaGetErrorString(error);
-  return devices == 0 ? "there is no GPU" : nullptr;
+  if (error != cudaSuccess) return std::string("no GPU here: ") + cudaGetErrorString(error);
+  return devices == 0 ? "no GPU here: CUDA finds none" : "";
+}
+
+// A callback of the stream sleeps until it is open.
+struct HeldStream::Body {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_open = false;
+  cudaStream_t stream = nullptr;
+};
+
+HeldStream::HeldStream() : body_(std::make_unique<Body>()) {
+  require(cudaStreamCreateWithFlags(&body_->stream, cudaStreamNonBlocking), "a stream");
+  const auto hold = [](void* memory) {
+    auto& body = *static_cast<Body*>(memory);
+    std::unique_lock lock(body.mutex);
+    body.changed.wait(lock, [&] { return body.is_open; });
+  };
+  require(cudaLaunchHostFunc(body_->stream, hold, body_.get()), "a callback");
+}
+
+HeldStream::~HeldStream() {
+  open();
+  cudaStreamSynchronize(body_->stream);
+  cudaStreamDestroy(body_->stream);
+}
+
+Stream HeldStream::stream() const {
+  return body_->stream;
+}
+
+void HeldStream::open() {
+  {
+    const std::lock_guard lock(body_->mutex);
+    body_->is_open = true;
+  }
+  body_->changed.notify_all();
 }
 
 int device_cases() {
@@ -43,12 +81,18 @@ void device_free(void* memory) {
   cudaFree(memory);
 }
 
+// A copy from pageable memory may return before it has come there, and streams that do not wait
+// for the default one would be ahead of it.
 void to_device(void* device, const void* host, std::size_t bytes) {
-  if (bytes > 0) require(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "to the device");
+  if (bytes == 0) return;
+  require(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "to the device");
+  require(cudaStreamSynchronize(nullptr), "to the device");
 }
 
+// Waits for the codecs and for kernels of the default stream, but not for one that is held.
 void from_device(void* host, const void* device, std::size_t bytes) {
-  require(cudaDeviceSynchronize(), "a kernel");
+  require(cudaStreamSynchronize(static_cast<cudaStream_t>(codec_stream())), "a kernel");
+  require(cudaStreamSynchronize(nullptr), "a kernel");
   if (bytes > 0)
     require(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "from the device");
 }

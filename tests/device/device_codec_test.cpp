@@ -25,12 +25,7 @@ using test::TestBuffer;
 using Floats = std::vector<float>;
 using kernel::Memory;
 
-class DeviceCodec : public testing::Test {
- protected:
-  void SetUp() override {
-    if (const char* reason = test::no_device_reason()) GTEST_SKIP() << reason;
-  }
-};
+using DeviceCodec = test::DeviceTest;
 
 // --- numbers
 

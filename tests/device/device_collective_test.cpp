@@ -10,12 +10,7 @@
 namespace laconic {
 namespace {
 
-class DeviceCollective : public testing::Test {
- protected:
-  void SetUp() override {
-    if (const char* reason = test::no_device_reason()) GTEST_SKIP() << reason;
-  }
-};
+using DeviceCollective = test::DeviceTest;
 
 constexpr int kMembers = 3, kSteps = 4;
 
@@ -76,6 +71,58 @@ TEST_F(DeviceCollective, SumsAndMemoriesAreThoseOfTheHost) {
     EXPECT_EQ(host.sums, device.sums);
     EXPECT_EQ(host.states, device.states);
   }
+}
+
+// One whose gradient is not there yet holds up nobody, though it was started first.
+TEST_F(DeviceCollective, BeginsWhenItsBufferIsReady) {
+  CollectiveSpec spec = spec_of(CollectiveKind::all_reduce, Algorithm::direct, kMembers, 3000);
+  spec.up = spec.down = parse_codec("quantise:bits=8");
+  spec.is_on_device = true;
+  sums_of(spec,
+          true);  // CUDA may wait for all streams when it pins memory: from here on there is some
+  const Buffers<float> brought = random_buffers<float>(kMembers, 3000, 1);
+  Buffers<float> early(kMembers), late(kMembers);
+  run_members(kMembers, [&](Engine& engine) {
+    const auto member = static_cast<std::size_t>(engine.rank());
+    const std::size_t bytes = brought[member].size() * sizeof(float);
+    CollectiveSpec other = spec;
+    other.unit = 1;
+    Collective first(engine, spec), second(engine, other);
+    const test::TestBuffer slow(bytes), fast(bytes);
+    test::HeldStream stream;
+    test::to_device(fast.as(), brought[member].data(), bytes);
+    ProgressThread progress_thread(engine);
+    first.begin(0);
+    second.begin(0);
+    const auto held =
+        first.operation(slow.as<std::byte>(), 0, false, Ready(DeviceEvent(stream.stream())));
+    const auto free = second.operation(fast.as<std::byte>(), 1, false, Ready(DeviceEvent()));
+    progress_thread.start(held);
+    progress_thread.start(free);
+    progress_thread.wait(free);
+    EXPECT_NE(held->describe().find("waiting for the GPU"), std::string::npos) << held->describe();
+    test::to_device(slow.as(), brought[member].data(), bytes);
+    stream.open();
+    progress_thread.wait(held);
+    early[member].resize(3000);
+    late[member].resize(3000);
+    test::from_device(early[member].data(), fast.as(), bytes);
+    test::from_device(late[member].data(), slow.as(), bytes);
+    first.commit();
+    second.commit();
+  });
+  for (std::size_t member = 0; member < kMembers; ++member) {
+    EXPECT_EQ(early[member], early[0]);
+    EXPECT_EQ(late[member], early[0]);
+  }
+}
+
+TEST_F(DeviceCollective, RefusesWhatAGpuCannotAdd) {
+  CollectiveSpec spec =
+      spec_of(CollectiveKind::all_reduce, Algorithm::direct, kMembers, 3000, Dtype::f64);
+  EXPECT_TRUE(check(spec).empty());
+  spec.is_on_device = true;
+  EXPECT_EQ(check(spec).size(), 1u);
 }
 
 }  // namespace

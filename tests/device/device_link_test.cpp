@@ -21,12 +21,7 @@ namespace {
 
 using test::TestBuffer;
 
-class DeviceLink : public testing::Test {
- protected:
-  void SetUp() override {
-    if (const char* reason = test::no_device_reason()) GTEST_SKIP() << reason;
-  }
-};
+using DeviceLink = test::DeviceTest;
 
 std::string contents(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -140,19 +135,67 @@ TEST_F(DeviceLink, FramesAndMemoriesAreThoseOfTheHost) {
     }
 }
 
+// A message of another shape that is not finite: the old residual stays, as on the host.
+TEST_F(DeviceLink, WhatIsNotFiniteTakesNoMemoryWhateverItsShape) {
+  for (const char* codec : {"quantise:bits=4,block=64", "low_rank:rank=3"}) {
+    SCOPED_TRACE(codec);
+    Pair pair({.name = "link", .codec = parse_codec(codec), .memory = ErrorFeedback{}, .seed = 5});
+    const TensorSpec tensor{Dtype::f32, {6, 40}}, other{Dtype::f32, {3, 40}};
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      pair.begin(step);
+      pair.send(tensor, tensor_bytes(Dtype::f32, 240, step), {});
+      if (step == 2) {
+        Bytes x = tensor_bytes(Dtype::f32, 120, 99);
+        spoil(Dtype::f32, x);
+        pair.send(other, x, {.number = 1});
+      }
+      if (HasFatalFailure()) return;
+      pair.end(true);
+    }
+    const auto a = pair.host.residual(), b = pair.device.residual();
+    EXPECT_EQ(a.size(), 240u);
+    EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end()));
+  }
+}
+
+// Frames that are sound but for what is in them.
 TEST_F(DeviceLink, RefusesWhatIsNotExpected) {
-  LinkSpec spec{.name = "link", .codec = parse_codec("quantise:bits=4")};
-  Sender sender(spec);
-  Receiver receiver(spec);
-  sender.begin(1);
-  receiver.begin(1);
   const TensorSpec tensor{Dtype::f32, {70}};
   const Bytes x = tensor_bytes(Dtype::f32, 70, 1);
-  Bytes frame = sender.pack(ConstHostTensor{tensor, x.data()}, {});
-  const TestBuffer out(x.size());
-  EXPECT_THROW(receiver.unpack_on_device(frame, {tensor, out.as()}, {.number = 1}), WireError);
-  frame[60] ^= std::byte{1};
-  EXPECT_THROW(receiver.unpack_on_device(frame, {tensor, out.as()}, {}), WireError);
+  for (const char* codec :
+       {"raw", "quantise:bits=4", "sign", "top_k:keep=0.1", "random_k:keep=0.2"}) {
+    SCOPED_TRACE(codec);
+    LinkSpec spec{.name = "link", .codec = parse_codec(codec)};
+    Sender sender(spec);
+    Receiver receiver(spec);
+    sender.begin(1);
+    receiver.begin(1);
+    const Bytes frame = sender.pack(ConstHostTensor{tensor, x.data()}, {});
+    const TestBuffer out(x.size());
+    const auto unpack = [&](const Bytes& bytes, int number = 0) {
+      receiver.unpack_on_device(bytes, {tensor, out.as()}, {.number = number});
+    };
+    EXPECT_THROW(unpack(frame, 1), WireError);
+    Bytes damaged = frame;
+    damaged[60] ^= std::byte{1};
+    EXPECT_THROW(unpack(damaged), WireError);
+    const Frame sound = read_frame(frame);
+    const auto with_payload = [&](std::size_t bytes, bool is_ones) {
+      Bytes made;
+      const std::span<std::byte> room = open_frame(made, sound.header);
+      for (std::size_t i = 0; i < bytes; ++i)
+        room[i] = is_ones ? std::byte{0xFF} : sound.payload[i];
+      close_frame(made, 0, bytes);
+      return made;
+    };
+    unpack(with_payload(sound.payload.size(), false));
+    EXPECT_THROW(unpack(with_payload(sound.payload.size() - 1, false)), WireError);
+    const bool may_be_anything =
+        std::string(codec) == "raw" || std::string(codec) == "random_k:keep=0.2";
+    if (!may_be_anything) {
+      EXPECT_THROW(unpack(with_payload(sound.payload.size(), true)), WireError);
+    }
+  }
 }
 
 }  // namespace

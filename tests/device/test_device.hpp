@@ -2,13 +2,25 @@
 // emulator.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstddef>
 #include <memory>
+#include <string>
+
+#include "laconic/codec/device_memory.hpp"
 
 namespace laconic::test {
 
-// Why the tests cannot run here; null if they can.
-const char* no_device_reason();
+// Why the tests cannot run here, in the words of tensor/test_gpu.hpp; empty if they can.
+std::string no_device_reason();
+
+class DeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = no_device_reason(); !reason.empty()) GTEST_SKIP() << reason;
+  }
+};
 // How many random cases are worth the time.
 int device_cases();
 // The largest tensors of random cases.
@@ -18,6 +30,36 @@ void* device_allocate(std::size_t bytes);
 void device_free(void* memory);
 void to_device(void* device, const void* host, std::size_t bytes);
 void from_device(void* host, const void* device, std::size_t bytes);  // after all work
+
+// A stream beside the codecs' one, whose work stands still until it is opened.
+class HeldStream {
+ public:
+  HeldStream();
+  ~HeldStream();
+  Stream stream() const;
+  void open();
+
+ private:
+  struct Body;
+  std::unique_ptr<Body> body_;
+};
+
+// --- of the emulator alone
+
+// How often anybody asked for a device.
+std::uint64_t device_calls();
+// In buffers now; the most that was pinned since this was last asked.
+std::uint64_t device_bytes();
+std::uint64_t pinned_bytes();
+std::uint64_t most_pinned_bytes();
+// While it lives, events of the codec stream are not done.
+class StuckDevice {
+ public:
+  StuckDevice();
+  ~StuckDevice();
+};
+
+// ---
 
 // Memory of a device, filled with rubbish, with guards around it that the destructor looks at.
 class TestBuffer {

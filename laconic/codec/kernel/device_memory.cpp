@@ -2,12 +2,12 @@
 
 #include <cuda_runtime.h>
 
-#include <bit>
 #include <map>
 #include <mutex>
-#include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "laconic/base/gpu_error.hpp"
 
 namespace laconic {
 
@@ -15,8 +15,8 @@ namespace {
 
 void require(cudaError_t error, const char* what) {
   if (error != cudaSuccess)
-    throw std::runtime_error(std::string("CUDA refused ") + what + ": " +
-                             cudaGetErrorString(error));
+    throw GpuError(std::string("CUDA refused ") + what + ": " + cudaGetErrorString(error),
+                   error == cudaErrorMemoryAllocation);
 }
 
 cudaStream_t as_cuda(Stream stream) {
@@ -53,6 +53,7 @@ EventPool& event_pool() {
   return *pool;
 }
 
+// Requires: the thread has its device.
 std::shared_ptr<void> take_event() {
   EventPool& pool = event_pool();
   cudaEvent_t event = nullptr;
@@ -64,8 +65,7 @@ std::shared_ptr<void> take_event() {
     }
   }
   if (event == nullptr)
-    require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
-            "an event");
+    require(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
   return {event, [](void* e) {
             EventPool& all = event_pool();
             const std::lock_guard lock(all.mutex);
@@ -74,6 +74,7 @@ std::shared_ptr<void> take_event() {
 }
 
 // Work of another thread may be recorded as a CUDA graph; asking must not end that.
+// Requires: the thread has its device.
 class RelaxedCapture {
  public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -105,7 +106,7 @@ void require_not_recorded(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   require(cudaStreamIsCapturing(stream, &status), "to describe a stream");
   if (status != cudaStreamCaptureStatusNone)
-    throw std::runtime_error("a message cannot be packed while a CUDA graph is recorded");
+    throw GpuError("a message cannot be packed while a CUDA graph is recorded");
 }
 
 }  // namespace
@@ -119,33 +120,42 @@ Stream codec_stream() {
 }
 
 void enter_codec_stream(Stream other) {
+  const cudaStream_t stream = as_cuda(codec_stream());
   require_not_recorded(as_cuda(other));
-  wait_for(as_cuda(codec_stream()), as_cuda(other));
+  wait_for(stream, as_cuda(other));
 }
 
 void leave_codec_stream(Stream other) {
-  wait_for(as_cuda(other), as_cuda(codec_stream()));
+  const cudaStream_t stream = as_cuda(codec_stream());
+  wait_for(as_cuda(other), stream);
 }
 
 DeviceBuffer::DeviceBuffer(std::uint64_t bytes) : size_(bytes) {
   if (bytes == 0) return;
+  const cudaStream_t stream = as_cuda(codec_stream());
   const RelaxedCapture relaxed;
   void* memory = nullptr;
-  const cudaError_t error = cudaMallocAsync(&memory, bytes, as_cuda(codec_stream()));
+  const cudaError_t error = cudaMallocAsync(&memory, bytes, stream);
   if (error != cudaSuccess)
-    throw std::runtime_error("no " + std::to_string(bytes) +
-                             " bytes of GPU memory for messages: " + cudaGetErrorString(error));
+    throw GpuError("Tried to get " + std::to_string(bytes) +
+                       " bytes for messages: " + cudaGetErrorString(error) + ".",
+                   error == cudaErrorMemoryAllocation);
   data_ = static_cast<std::byte*>(memory);
 }
 
-void DeviceBuffer::release() {
-  const RelaxedCapture relaxed;
-  if (data_ != nullptr) cudaFreeAsync(data_, as_cuda(codec_stream()));
+// Where even the device cannot be named any more, its memory is no loss.
+void DeviceBuffer::release() noexcept {
+  try {
+    const cudaStream_t stream = as_cuda(codec_stream());
+    const RelaxedCapture relaxed;
+    cudaFreeAsync(data_, stream);
+  } catch (const GpuError&) {
+  }
   data_ = nullptr;
   size_ = 0;
 }
 
-PinnedBuffer::PinnedBuffer(std::uint64_t bytes) : size_(bytes), room_(std::bit_ceil(bytes | 4095)) {
+PinnedBuffer::PinnedBuffer(std::uint64_t bytes) : size_(bytes), room_(pinned_room(bytes)) {
   PinnedPool& pool = pinned_pool();
   {
     const std::lock_guard lock(pool.mutex);
@@ -155,6 +165,7 @@ PinnedBuffer::PinnedBuffer(std::uint64_t bytes) : size_(bytes), room_(std::bit_c
       return;
     }
   }
+  codec_stream();
   const RelaxedCapture relaxed;
   void* memory = nullptr;
   require(cudaHostAlloc(&memory, room_, cudaHostAllocPortable), "pinned memory");
@@ -167,22 +178,21 @@ PinnedBuffer::~PinnedBuffer() {
   pool.free.emplace(room_, data_);
 }
 
-DeviceEvent::DeviceEvent() : event_(take_event()) {
-  require(cudaEventRecord(static_cast<cudaEvent_t>(event_.get()), as_cuda(codec_stream())),
-          "an event");
+DeviceEvent::DeviceEvent() : DeviceEvent(codec_stream()) {}
+
+DeviceEvent::DeviceEvent(Stream stream) {
+  if (codec_stream() != stream) require_not_recorded(as_cuda(stream));
+  event_ = take_event();
+  require(cudaEventRecord(static_cast<cudaEvent_t>(event_.get()), as_cuda(stream)), "an event");
 }
 
 bool DeviceEvent::is_done() const {
+  codec_stream();
   const RelaxedCapture relaxed;
   const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event_.get()));
   if (error == cudaErrorNotReady) return false;
   require(error, "work for a message");
   return true;
-}
-
-void DeviceEvent::wait() const {
-  const RelaxedCapture relaxed;
-  require(cudaEventSynchronize(static_cast<cudaEvent_t>(event_.get())), "work for a message");
 }
 
 void copy_to_host(const std::byte* device, std::uint64_t bytes, std::byte* host) {

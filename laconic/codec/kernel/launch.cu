@@ -1,15 +1,17 @@
 #include "laconic/codec/kernel/launch.cuh"
 
 #include <mutex>
-#include <stdexcept>
 #include <string>
 #include <unordered_map>
+
+#include "laconic/base/gpu_error.hpp"
 
 namespace laconic::kernel {
 
 void require_cuda(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
-  throw std::runtime_error(std::string("CUDA refused ") + what + ": " + cudaGetErrorString(error));
+  throw GpuError(std::string("CUDA refused ") + what + ": " + cudaGetErrorString(error),
+                 error == cudaErrorMemoryAllocation);
 }
 
 // Asking takes microseconds, and kernels are few.
@@ -27,9 +29,9 @@ unsigned resident_blocks(const void* kernel, unsigned threads, std::size_t share
                    &blocks, kernel, static_cast<int>(threads), shared_bytes),
                "a codec kernel");
   if (blocks == 0)
-    throw std::runtime_error("a codec kernel does not fit this GPU: it needs " +
-                             std::to_string(shared_bytes) + " bytes of shared memory and " +
-                             std::to_string(threads) + " threads");
+    throw GpuError("a codec kernel does not fit this GPU: it needs " +
+                   std::to_string(shared_bytes) + " bytes of shared memory and " +
+                   std::to_string(threads) + " threads");
   const auto room = static_cast<unsigned>(processors * blocks);
   known.emplace(kernel, room);
   return room;

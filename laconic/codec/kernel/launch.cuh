@@ -17,7 +17,7 @@
 
 namespace laconic::kernel {
 
-// Throws std::runtime_error with what CUDA says.
+// Throws GpuError with what CUDA says.
 void require_cuda(cudaError_t error, const char* what);
 // Blocks of so many threads that the whole device holds at a time.
 unsigned resident_blocks(const void* kernel, unsigned threads, std::size_t shared_bytes);

@@ -68,7 +68,7 @@ DeviceBuffer::DeviceBuffer(std::uint64_t bytes) {
   if (bytes > 0) refuse_device();
 }
 
-void DeviceBuffer::release() {}
+void DeviceBuffer::release() noexcept {}
 
 PinnedBuffer::PinnedBuffer(std::uint64_t) {
   refuse_device();
@@ -80,11 +80,11 @@ DeviceEvent::DeviceEvent() {
   refuse_device();
 }
 
-bool DeviceEvent::is_done() const {
+DeviceEvent::DeviceEvent(Stream) {
   refuse_device();
 }
 
-void DeviceEvent::wait() const {
+bool DeviceEvent::is_done() const {
   refuse_device();
 }
 
