@@ -1,9 +1,9 @@
 #include "laconic/link/device_feedback.hpp"
 
-#include <cstring>
-#include <span>
+#include <bit>
 
 #include "laconic/codec/codec.hpp"
+#include "laconic/codec/device_floats.hpp"
 
 namespace laconic {
 
@@ -15,27 +15,6 @@ using kernel::device_settle;
 using kernel::device_tell_sound;
 
 constexpr std::uint64_t kFlagBytes = 16;
-
-// Uploads numbers that the caller may then change: a copy of them waits in pinned memory.
-DeviceBuffer uploaded(std::span<const float> values) {
-  DeviceBuffer buffer(values.size() * sizeof(float));
-  if (values.empty()) return buffer;
-  const PinnedBuffer pinned(buffer.size());
-  std::memcpy(pinned.data(), values.data(), buffer.size());
-  copy_to_device(pinned.data(), buffer.size(), buffer.data());
-  DeviceEvent().wait();  // at the start and after checkpoints only
-  return buffer;
-}
-
-std::vector<float> downloaded(const DeviceBuffer& buffer) {
-  std::vector<float> values(buffer.size() / sizeof(float));
-  if (values.empty()) return values;
-  const PinnedBuffer pinned(buffer.size());
-  copy_to_host(buffer.data(), buffer.size(), pinned.data());
-  DeviceEvent().wait();
-  std::memcpy(values.data(), pinned.data(), buffer.size());
-  return values;
-}
 
 std::uint64_t bytes_of_shape(const Feedback::Shape& shape) {
   return elements_of(TensorSpec{Dtype::f32, shape}) * sizeof(float);

@@ -131,8 +131,8 @@ Problems check(const CodecOverride& codec_override, const GradientPolicy& policy
 }
 
 bool sums_on_device(const GradientPolicy& policy, Dtype dtype, int members) {
-  return has_device_codecs() && members > 1 && dtype == Dtype::f32 &&
-         policy.method == ReduceMethod::codec && !is_native(policy) && !passes_sums_on(policy);
+  return has_device_codecs() && members > 1 && dtype == Dtype::f32 && !is_native(policy) &&
+         !passes_sums_on(policy);
 }
 
 std::uint64_t elements_of(const BlockLayout& block) {

@@ -120,8 +120,8 @@ std::unique_ptr<GradientSum> make_gradient_sum(ProgressThread& progress_thread, 
                                                bool is_on_device = false);
 // Whether buffers of such sums may be in the memory of a GPU, which then encodes, decodes and adds;
 // the caller orders what makes and uses them with the codec stream (codec/device_memory.hpp),
-// before post() and after wait(). False for power_sgd, for native sums, for codecs whose payloads
-// are added and in builds without CUDA.
+// before post() and after wait(). False for native sums, for codecs whose payloads are added and in
+// builds without CUDA.
 bool sums_on_device(const GradientPolicy& policy, Dtype dtype, int members);
 
 // For one rank, without a network: adds to its first step what a larger group left outstanding.
