@@ -43,8 +43,10 @@ void device_free(void* memory) {
   cudaFree(memory);
 }
 
+// A small copy may return before the bytes are there, and the codec stream does not wait for it.
 void to_device(void* device, const void* host, std::size_t bytes) {
   if (bytes > 0) require(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "to the device");
+  require(cudaDeviceSynchronize(), "to the device");
 }
 
 void from_device(void* host, const void* device, std::size_t bytes) {
