@@ -1,5 +1,6 @@
 // Codecs on a GPU: how long each pass over a tensor takes, and which share of the copy rate of the
-// same run the bytes reach that it must move. Prints one line for each.
+// same run the bytes reach that it must move. Prints one line for each. Then power_sgd: the phases
+// of one exchange of GPT-2's gradient, without a network.
 //
 //     codec_gpu_bench [elements]
 #include <ATen/ops/empty.h>
@@ -14,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "laconic/base/clock.hpp"
 #include "laconic/codec/device_codec.hpp"
+#include "laconic/reduce/device_low_rank.hpp"
 
 namespace laconic {
 namespace {
@@ -198,6 +201,79 @@ class Bench {
   double copy_seconds_ = 0, copy_rate_ = 0;
 };
 
+// --- power_sgd
+
+std::vector<NamedTensor> gpt2_tensors() {
+  std::vector<NamedTensor> tensors;
+  const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
+    tensors.push_back({name, {Dtype::f32, std::move(shape)}});
+  };
+  add("tokens", {50257, 768});
+  add("positions", {1024, 768});
+  for (int layer = 0; layer < 12; ++layer) {
+    const struct {
+      const char* name;
+      std::int64_t in, out;
+    } matrices[] = {
+        {"attention", 768, 2304}, {"out", 768, 768}, {"wide", 768, 3072}, {"narrow", 3072, 768}};
+    for (const auto& m : matrices) {
+      add(fmt::format("{}.{}", layer, m.name), {m.in, m.out});
+      add(fmt::format("{}.{}.bias", layer, m.name), {m.out});
+    }
+    for (const char* norm : {"a", "b", "c", "d"})
+      add(fmt::format("{}.norm.{}", layer, norm), {768});
+  }
+  add("norm.gain", {768});
+  add("norm.bias", {768});
+  return tensors;
+}
+
+// Medians over rounds of an exchange and of its phases, each waited for, so that the host's part
+// counts too.
+void power_sgd(std::int64_t rank) {
+  const std::vector<NamedTensor> tensors = gpt2_tensors();
+  const SharedLowRankSpec spec{.rank = rank, .min_ratio = 1.5};
+  const SharedLowRank::Counts counts = SharedLowRank(spec, tensors, 1).counts();
+  DeviceLowRank low_rank(spec, tensors, 1);
+  const auto floats = [](std::uint64_t count) {
+    return at::randn({static_cast<std::int64_t>(count)}, Bench::on_device(at::kFloat));
+  };
+  std::uint64_t elements = 0;
+  for (const NamedTensor& tensor : tensors) elements += elements_of(tensor.tensor);
+  const at::Tensor gradient = floats(elements), raw = floats(counts.raw),
+                   left = floats(counts.left), right = floats(counts.right);
+  std::vector<float*> places;
+  std::uint64_t offset = 0;
+  for (const NamedTensor& tensor : tensors) {
+    places.push_back(gradient.data_ptr<float>() + offset);
+    offset += elements_of(tensor.tensor);
+  }
+  require(cudaDeviceSynchronize(), "random numbers");
+  const std::pair<const char*, std::function<void()>> phases[] = {
+      {"begin", [&] { low_rank.begin(places, raw.data_ptr<float>(), left.data_ptr<float>()); }},
+      {"project", [&] { low_rank.project(left.data_ptr<float>(), right.data_ptr<float>()); }},
+      {"finish", [&] { low_rank.finish(raw.data_ptr<float>(), right.data_ptr<float>()); }}};
+  std::vector<std::vector<double>> times(std::size(phases) + 1);
+  for (int round = -kWarmUp; round < kRounds * kEach; ++round) {
+    const Stopwatch whole;
+    for (std::size_t p = 0; p < std::size(phases); ++p) {
+      const Stopwatch clock;
+      phases[p].second();
+      DeviceEvent().wait();
+      if (round >= 0) times[p].push_back(clock.seconds());
+    }
+    if (round >= 0) times.back().push_back(whole.seconds());
+    low_rank.commit();
+  }
+  for (std::size_t p = 0; p < times.size(); ++p) {
+    std::ranges::nth_element(times[p], times[p].begin() + kRounds * kEach / 2);
+    fmt::print("{:<52} {:<11} {:>9.1f} us\n",
+               fmt::format("power_sgd rank {} of GPT-2, {} elements", rank, elements),
+               p < std::size(phases) ? phases[p].first : "exchange",
+               times[p][kRounds * kEach / 2] * 1e6);
+  }
+}
+
 void run_all(std::int64_t elements) {
   cudaDeviceProp device{};
   require(cudaGetDeviceProperties(&device, 0), "a GPU");
@@ -222,6 +298,7 @@ void run_all(std::int64_t elements) {
   bench.products(4096, 6144, 16);
   bench.products(768, 3072, 16);
   bench.products(50257, 768, 16);
+  for (const std::int64_t rank : {4, 16, 32}) power_sgd(rank);
 }
 
 }  // namespace

@@ -1,12 +1,10 @@
 #include "laconic/link/device_feedback.hpp"
 
 #include <bit>
-#include <cstring>
-#include <span>
 
 #include "laconic/base/error.hpp"
 #include "laconic/codec/codec.hpp"
-#include "laconic/link/device_message.hpp"
+#include "laconic/codec/device_floats.hpp"
 
 namespace laconic {
 
@@ -18,22 +16,6 @@ using kernel::device_settle;
 using kernel::device_tell_sound;
 
 constexpr std::uint64_t kFlagBytes = 16;
-
-// Uploads numbers that the caller may then change. Waits for the copy: at the start and after
-// checkpoints only.
-DeviceBuffer uploaded(std::span<const float> values) {
-  if (values.empty()) return {};
-  return Uploads().upload(as_bytes(values));
-}
-
-std::vector<float> downloaded(const DeviceBuffer& buffer) {
-  std::vector<float> values(buffer.size() / sizeof(float));
-  if (values.empty()) return values;
-  const HostCopy copy(buffer.data(), buffer.size());
-  copy.wait();
-  std::memcpy(values.data(), copy.bytes().data(), buffer.size());
-  return values;
-}
 
 std::uint64_t bytes_of_shape(const Feedback::Shape& shape) {
   return elements_of(TensorSpec{Dtype::f32, shape}) * sizeof(float);

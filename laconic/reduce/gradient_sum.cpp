@@ -135,8 +135,7 @@ bool sums_on_device(const GradientPolicy& policy, Dtype dtype, int members) {
 }
 
 bool gpus_could_sum(const GradientPolicy& policy, Dtype dtype, int members) {
-  if (dtype != Dtype::f32) return false;
-  return members == 1 || (policy.method == ReduceMethod::codec && !passes_sums_on(policy));
+  return dtype == Dtype::f32 && (members == 1 || !passes_sums_on(policy));
 }
 
 std::uint64_t elements_of(const BlockLayout& block) {

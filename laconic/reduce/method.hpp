@@ -4,7 +4,8 @@
 //
 //   codec_sum.cpp      one collective per block, under way as soon as the block is posted
 //   native_sum.cpp     the transport's own sum, block by block in an order all ranks share
-//   power_sgd_sum.cpp  factors of all matrices after the last block
+//   power_sgd_sum.cpp  factors of all matrices after the last block (their mathematics in
+//                      placed_low_rank.hpp, what travels in flat_sum.hpp)
 //   lone_sum.cpp       one member: pays what larger groups left owing, then nothing
 //   steered_sum.cpp    any lossy one of these and a raw one beside it, between which codec
 //                      overrides choose

@@ -4,63 +4,12 @@
 #include <array>
 
 #include "laconic/base/clock.hpp"
-#include "laconic/base/denormals.hpp"
 #include "laconic/base/error.hpp"
-#include "laconic/reduce/method.hpp"
+#include "laconic/reduce/placed_low_rank.hpp"
 
 namespace laconic {
 
 namespace {
-
-// A flat buffer that is summed once a step; without elements there is nothing to do.
-class FlatSum {
- public:
-  // `raw_elements`: what the buffer stands for, for the meter.
-  FlatSum(const SumRequest& request, std::uint32_t unit, std::size_t elements,
-          double raw_elements) {
-    if (elements == 0) return;
-    CollectiveSpec spec = collective_of(request, unit, elements);
-    spec.raw_per_byte = raw_elements / static_cast<double>(elements);
-    sum_ = std::make_unique<Collective>(request.progress_thread.engine(), spec);
-  }
-
-  void begin(std::uint64_t step) {
-    if (sum_) sum_->begin(step);
-    operation_ = nullptr;
-    is_done_ = sum_ == nullptr;
-  }
-  // `values` is full: now it may leave.
-  void start(DeadlineKey key) {
-    if (sum_) operation_ = sum_->operation(reinterpret_cast<std::byte*>(values.data()), key);
-  }
-  bool advance(Engine& engine) {
-    if (!is_done_) is_done_ = operation_->advance(engine);
-    return is_done_;
-  }
-  bool is_done() const { return is_done_; }
-  std::string describe() const { return operation_ ? operation_->describe() : "nothing"; }
-  void commit() {
-    if (sum_) sum_->commit();
-  }
-  void abandon() {
-    if (sum_) sum_->abandon();
-  }
-  void set_codec(const CodecPair& codecs) {
-    if (sum_) sum_->set_codec(codecs.up, codecs.down);
-  }
-
-  void measure_fidelity(bool is_on) {
-    if (sum_) sum_->measure_fidelity(is_on);
-  }
-  Fidelity fidelity() const { return sum_ ? sum_->fidelity() : Fidelity(); }
-
-  std::vector<float> values;
-
- private:
-  std::unique_ptr<Collective> sum_;
-  std::shared_ptr<Operation> operation_;
-  bool is_done_ = true;
-};
 
 // Everything that is no factor travels as it is.
 SumRequest exactly(SumRequest request) {
@@ -96,19 +45,18 @@ class PowerSgd final : public Operation {
   PowerSgd(const SumRequest& request, Span span)
       : span_(span),
         tensors_(tensors_of(request.blocks, span)),
-        shared_({.rank = request.policy.rank,
-                 .min_ratio = request.policy.min_ratio,
-                 .feedback = request.policy.up_feedback,
-                 .seed = request.policy.seed},
-                tensors_, static_cast<int>(request.group.size())),
-        members_(static_cast<float>(request.group.size())),
+        matrices_({.rank = request.policy.rank,
+                   .min_ratio = request.policy.min_ratio,
+                   .feedback = request.policy.up_feedback,
+                   .seed = request.policy.seed},
+                  tensors_, static_cast<int>(request.group.size()), request.is_on_device),
         traffic_(request.traffic),
         blocks_(request.blocks.size()),
-        raw_(exactly(request), unit(0), shared_.counts().raw,
-             static_cast<double>(shared_.counts().raw)),
-        left_(without_feedback(request), unit(1), shared_.counts().left,
+        raw_(exactly(request), unit(0), matrices_.counts().raw,
+             static_cast<double>(matrices_.counts().raw)),
+        left_(without_feedback(request), unit(1), matrices_.counts().left,
               elements_in_matrices() / 2),
-        right_(without_feedback(request), unit(2), shared_.counts().right,
+        right_(without_feedback(request), unit(2), matrices_.counts().right,
                elements_in_matrices() / 2),
         buffers_(blocks_) {
     for (std::size_t b = span.first; b < span.first + span.count; ++b) {
@@ -118,26 +66,29 @@ class PowerSgd final : public Operation {
   }
 
   void begin(std::uint64_t step) {
-    shared_.abandon();
+    matrices_.abandon();
+    matrices_.settle();
     key_ = deadline_key(step + 1, span_.first, 2);
     phase_ = Phase::posted;
     missing_ = filled_;
     std::ranges::fill(buffers_, nullptr);
+    readies_.clear();
     for (FlatSum* sum : sums()) sum->begin(step);
   }
   // True with the last block: now the progress thread can have it.
-  bool post(std::size_t block, std::byte* buffer) {
+  bool post(std::size_t block, std::byte* buffer, const Ready& ready) {
     LACONIC_ASSERT(buffers_[block] == nullptr, fmt::format("block {}", block));
+    if (ready) readies_.push_back(*ready);
     buffers_[block] = reinterpret_cast<float*>(buffer);
     return --missing_ == 0;
   }
   bool is_posted() const { return missing_ == 0; }
   void commit() {
-    shared_.commit();
+    matrices_.commit();
     for (FlatSum* sum : sums()) sum->commit();
   }
   void abandon() {
-    shared_.abandon();
+    matrices_.abandon();
     for (FlatSum* sum : sums()) sum->abandon();
   }
 
@@ -145,7 +96,7 @@ class PowerSgd final : public Operation {
   // norms of both are of one kind.
   void measure_fidelity(bool is_on) {
     if (is_on) fidelity_ = {};
-    shared_.measure_fidelity(is_on ? &fidelity_ : nullptr);
+    matrices_.measure_fidelity(is_on ? &fidelity_ : nullptr);
     for (FlatSum* sum : sums()) sum->measure_fidelity(is_on);
   }
   Fidelity fidelity() const {
@@ -159,31 +110,38 @@ class PowerSgd final : public Operation {
     right_.set_codec(codecs);
   }
 
-  NamedFloats save() const { return shared_.save(); }
+  NamedFloats save() const { return matrices_.save(); }
   // What it needs of the state of all blocks, which fits.
   void load(const NamedFloats& state) {
     NamedFloats own;
     for (const NamedTensor& tensor : tensors_)
       for (const std::string& name : {residual_name(tensor), basis_name(tensor)})
         if (const auto values = state.find(name); values != state.end()) own.insert(*values);
-    shared_.load(own);
+    matrices_.load(own);
   }
 
   bool advance(Engine& engine) override {
-    if (phase_ == Phase::posted) timed(engine, [this] { start(); });
+    if (phase_ == Phase::posted) {
+      if (!are_ready()) return false;
+      timed(engine, [this] { start(); });
+    }
     raw_.advance(engine);
     if (phase_ == Phase::left && left_.advance(engine)) {
       timed(engine, [this] { project(); });
       raw_.advance(engine);  // what came meanwhile
     }
     if (phase_ != Phase::right || !right_.advance(engine) || !raw_.is_done()) return false;
-    timed(engine, [this] { finish(); });
+    timed(engine, [this] { matrices_.finish(raw_, right_); });
     return true;
   }
 
   DeadlineKey key() const override { return key_; }
   Traffic traffic() const override { return traffic_; }
+  bool polls() const override {
+    return phase_ == Phase::posted || raw_.polls() || left_.polls() || right_.polls();
+  }
   std::string describe() const override {
+    if (phase_ == Phase::posted) return "power_sgd: waiting for the GPU to finish gradients";
     const FlatSum& slowest = phase_ == Phase::left ? left_ : right_.is_done() ? raw_ : right_;
     return fmt::format("power_sgd: {}", slowest.describe());
   }
@@ -207,11 +165,14 @@ class PowerSgd final : public Operation {
   double elements_in_matrices() const {
     std::uint64_t elements = 0;
     for (const NamedTensor& tensor : tensors_) elements += elements_of(tensor.tensor);
-    return static_cast<double>(elements - shared_.counts().raw);
+    return static_cast<double>(elements - matrices_.counts().raw);
   }
   // Units of tags come after those of the blocks, three for every block.
   std::uint32_t unit(std::size_t number) const {
     return static_cast<std::uint32_t>(blocks_ + 3 * span_.first + number);
+  }
+  bool are_ready() const {
+    return std::ranges::all_of(readies_, [](const DeviceEvent& ready) { return ready.is_done(); });
   }
   std::array<FlatSum*, 3> sums() { return {&raw_, &left_, &right_}; }
 
@@ -224,54 +185,33 @@ class PowerSgd final : public Operation {
   }
 
   void start() {
-    gradients_.clear();
+    std::vector<float*> gradients;
     for (const TensorPlace& place : places_)
-      gradients_.push_back(buffers_[place.block] + place.offset);
-    const std::vector<const float*> inputs(gradients_.begin(), gradients_.end());
-    shared_.begin(inputs, raw_.values, left_.values);
+      gradients.push_back(buffers_[place.block] + place.offset);
+    matrices_.begin(gradients, raw_, left_);
     left_.start(key_);
     raw_.start(key_ + 1);  // has until right is there
     phase_ = Phase::left;
   }
 
   void project() {
-    shared_.project(left_.values, right_.values);
+    matrices_.project(left_, right_);
     right_.start(key_);
     phase_ = Phase::right;
   }
 
-  // SharedLowRank gives means and we owe sums. The residual of a rank is its contribution minus the
-  // mean; over all ranks that adds up to the sum of contributions minus our output, so what is
-  // outstanding is right as it stands. What travelled raw is taken from its sum, which a
-  // division and a product might not give back.
-  void finish() {
-    shared_.finish(raw_.values, right_.values, gradients_);
-    const ScopedDenormals flush(true);
-    const float* raw = raw_.values.data();
-    for (std::size_t t = 0; t < places_.size(); ++t) {
-      const std::uint64_t elements = places_[t].elements;
-      if (shared_.is_encoded(t)) {
-        for (std::uint64_t i = 0; i < elements; ++i) gradients_[t][i] *= members_;
-      } else {
-        std::copy_n(raw, elements, gradients_[t]);
-        raw += elements;
-      }
-    }
-  }
-
   const Span span_;
   const std::vector<NamedTensor> tensors_;
-  SharedLowRank shared_;
-  const float members_;
+  PlacedLowRank matrices_;
   const Traffic traffic_;
   const std::size_t blocks_;
   FlatSum raw_, left_, right_;
   std::vector<TensorPlace> places_;  // by tensor
   std::size_t filled_ = 0;           // blocks that have tensors
   // The present step's:
-  std::vector<float*> buffers_;  // by block; null: not posted
+  std::vector<float*> buffers_;       // by block; null: not posted
+  std::vector<DeviceEvent> readies_;  // of blocks on a GPU: when their gradients are complete
   std::size_t missing_ = 0;
-  std::vector<float*> gradients_;  // by tensor
   DeadlineKey key_ = 0;
   Phase phase_ = Phase::posted;
   Fidelity fidelity_;  // of the matrices; written by the progress thread
@@ -317,7 +257,7 @@ class PowerSgdSum final : public GradientSum {
   void post(std::size_t block, std::byte* buffer, const Ready& ready) override {
     if (is_warm_up_) return exact_->post(block, buffer, ready);
     const auto& part = part_of_block_[block];
-    if (part->post(block, buffer)) progress_thread_.start(part);
+    if (part->post(block, buffer, ready)) progress_thread_.start(part);
   }
 
   void wait() override {

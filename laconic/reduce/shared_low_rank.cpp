@@ -9,7 +9,6 @@
 
 #include "laconic/base/denormals.hpp"
 #include "laconic/base/error.hpp"
-#include "laconic/base/philox.hpp"
 #include "laconic/codec/codec.hpp"
 #include "laconic/codec/kernel/matrix.hpp"
 #include "laconic/codec/subspace.hpp"
@@ -44,6 +43,15 @@ double low_rank_ratio(std::int64_t rank, const TensorSpec& tensor) {
   return static_cast<double>(elements_of(tensor)) / static_cast<double>(factors);
 }
 
+std::uint64_t factor_rank(const SharedLowRankSpec& spec, const TensorSpec& tensor) {
+  const double ratio = low_rank_ratio(spec.rank, tensor);
+  return ratio == 0 || ratio < spec.min_ratio ? 0 : effective_rank({spec.rank}, tensor);
+}
+
+Key start_key(const SharedLowRankSpec& spec, const std::string& name) {
+  return derive(derive(key_of(spec.seed), kStartStream), name);
+}
+
 SharedLowRank::SharedLowRank(const SharedLowRankSpec& spec, const std::vector<NamedTensor>& tensors,
                              int workers)
     : spec_(spec), workers_(static_cast<float>(workers)) {
@@ -52,12 +60,10 @@ SharedLowRank::SharedLowRank(const SharedLowRankSpec& spec, const std::vector<Na
   for (const auto& [name, tensor] : tensors) {
     LACONIC_ASSERT(names.insert(name).second && tensor.dtype == Dtype::f32, name);
     const auto [rows, columns] = matrix_shape(tensor);
-    const double ratio = low_rank_ratio(spec.rank, tensor);
-    const bool is_raw = ratio == 0 || ratio < spec.min_ratio;
     slots_.push_back({.name = name,
                       .rows = rows,
                       .columns = columns,
-                      .rank = is_raw ? 0 : effective_rank({spec.rank}, tensor),
+                      .rank = factor_rank(spec, tensor),
                       .elements = elements_of(tensor)});
   }
 }
@@ -96,7 +102,7 @@ const float* SharedLowRank::input_of(const Slot& slot) const {
 }
 
 void SharedLowRank::begin_matrix(Slot& slot, float* left) const {
-  const Key key = derive(derive(key_of(spec_.seed), kStartStream), slot.name);
+  const Key key = start_key(spec_, slot.name);
   if (spec_.feedback) {
     slot.input.assign(slot.gradient, slot.gradient + slot.elements);
     for (std::size_t i = 0; i < slot.residual.size(); ++i) slot.input[i] += slot.residual[i];

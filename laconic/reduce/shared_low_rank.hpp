@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "laconic/base/philox.hpp"
 #include "laconic/base/problem.hpp"
 #include "laconic/codec/spec.hpp"
 #include "laconic/link/fidelity.hpp"
@@ -41,6 +42,11 @@ Problems check(const SharedLowRankSpec& spec);
 // n m / ((n + m) r) with the rows, columns and effective rank of the tensor as a matrix; 0 when it
 // has fewer than two dims or no elements, since such a tensor always travels raw.
 double low_rank_ratio(std::int64_t rank, const TensorSpec& tensor);
+
+// The rank of the factors that such a tensor travels by; 0: it travels raw.
+std::uint64_t factor_rank(const SharedLowRankSpec& spec, const TensorSpec& tensor);
+// What the first subspace of a tensor is drawn from.
+Key start_key(const SharedLowRankSpec& spec, const std::string& name);
 
 struct NamedTensor {
   std::string name;   // of the parameter; unique

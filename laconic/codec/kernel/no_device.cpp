@@ -1,6 +1,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/codec/device_codec.hpp"
 #include "laconic/codec/device_memory.hpp"
+#include "laconic/codec/kernel/factor_batch.hpp"
 
 namespace laconic {
 
@@ -49,6 +50,19 @@ void kernel::device_tell_sound(const std::uint32_t*, std::uint32_t*, Stream) {
 }
 
 void kernel::device_widen(Dtype, const std::byte*, std::uint64_t, const DeviceSink&, Stream) {
+  refuse_device();
+}
+
+void kernel::device_begin_factors(const BatchStep&, float*, Stream) {
+  refuse_device();
+}
+
+void kernel::device_project_factors(const BatchStep&, float*, Stream) {
+  refuse_device();
+}
+
+void kernel::device_finish_factors(const BatchStep&, const float*, const float*, std::uint64_t,
+                                   Stream) {
   refuse_device();
 }
 

@@ -1,7 +1,8 @@
-// Products with thin matrices, each sum a chain in the order of codec/kernel/matrix.hpp: blocks of
+// Products with a thin matrix, each sum a chain in the order of codec/kernel/matrix.hpp: blocks of
 // 256 terms from zero, then the blocks in order. Blocks of terms are independent, so each is a
-// piece of work of its own, and a second pass adds their sums.
-#include "laconic/codec/kernel/access.cuh"
+// piece of work of its own, and a second pass adds their sums. Kernels take their work from a list:
+// one matrix, or all of a batch (kernel/factor_batch.hpp).
+#include "laconic/codec/kernel/batch.cuh"
 #include "laconic/codec/kernel/matrix.hpp"
 
 namespace laconic::kernel {
@@ -9,19 +10,14 @@ namespace laconic::kernel {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr unsigned kWide = 16;          // columns of the thin matrix at a time
+static_assert(kThreads == kFactorTile);
+constexpr unsigned kWide = kProductWide;
 constexpr unsigned kBlock = kSumBlock;  // terms of a chain
-
-#ifdef __CUDACC__
-#define LACONIC_UNROLL_ALL _Pragma("unroll")
-#else
-#define LACONIC_UNROLL_ALL
-#endif
 
 // --- y = a q. A block of threads takes 128 rows and one block of terms, 32 terms at a time through
 // shared memory; a thread has one row and 8 of 16 columns.
 
-constexpr unsigned kRows = 128;
+constexpr unsigned kRows = kMultiplyRows;
 constexpr unsigned kTerms = 32;
 
 struct MultiplyShared {
@@ -38,14 +34,35 @@ struct MultiplyTask {
   bool is_aligned;
 };
 
-__global__ void __launch_bounds__(kThreads) multiply_blocks(MultiplyTask task) {
+struct MultiplyBatch {
+  BatchStep step;
+
+  __device__ __forceinline__ std::uint64_t size() const {
+    return step.batch.works[static_cast<int>(BatchWork::multiply)];
+  }
+  __device__ __forceinline__ MultiplyTask at(std::uint64_t w, std::uint64_t& own) const {
+    const BatchMatrix m = matrix_at(step.batch, BatchWork::multiply, w, own);
+    const float* a = input_of(step, m);
+    return {a,
+            m.rows,
+            m.columns,
+            step.next_basis + m.right,
+            m.rank,
+            reinterpret_cast<float*>(step.scratch) + m.left_parts,
+            m.columns % 4 == 0 && reinterpret_cast<std::uintptr_t>(a) % 16 == 0};
+  }
+};
+
+template <class List>
+__global__ void __launch_bounds__(kThreads) multiply_blocks(List list) {
   auto& shared = shared_memory<MultiplyShared>();
-  const std::uint64_t row_tiles = parts_of(task.n, kRows), blocks = parts_of(task.m, kBlock);
-  const std::uint64_t tiles = parts_of(task.r, kWide);
   const unsigned row = threadIdx.x % kRows, half = threadIdx.x / kRows * 8;
-  for (std::uint64_t w = blockIdx.x; w < row_tiles * blocks * tiles; w += gridDim.x) {
-    const std::uint64_t i0 = w % row_tiles * kRows, block = w / row_tiles % blocks;
-    const std::uint64_t c0 = w / row_tiles / blocks * kWide;
+  for (std::uint64_t w = blockIdx.x; w < list.size(); w += gridDim.x) {
+    std::uint64_t own = 0;
+    const MultiplyTask task = list.at(w, own);
+    const std::uint64_t row_tiles = parts_of(task.n, kRows), blocks = parts_of(task.m, kBlock);
+    const std::uint64_t i0 = own % row_tiles * kRows, block = own / row_tiles % blocks;
+    const std::uint64_t c0 = own / row_tiles / blocks * kWide;
     float sum[8] = {};
     const std::uint64_t j_end = (block + 1) * kBlock < task.m ? (block + 1) * kBlock : task.m;
     for (std::uint64_t j0 = block * kBlock; j0 < j_end; j0 += kTerms) {
@@ -106,16 +123,32 @@ struct TransposedTask {
   float* parts;  // [ceil(n / kBlock)][m][r]
 };
 
-constexpr unsigned kColumns = 128;
+constexpr unsigned kColumns = kTransposedColumns;
 
-__global__ void __launch_bounds__(kColumns) transposed_blocks(TransposedTask task) {
+struct TransposedBatch {
+  BatchStep step;
+
+  __device__ __forceinline__ std::uint64_t size() const {
+    return step.batch.works[static_cast<int>(BatchWork::transposed)];
+  }
+  __device__ __forceinline__ TransposedTask at(std::uint64_t w, std::uint64_t& own) const {
+    const BatchMatrix m = matrix_at(step.batch, BatchWork::transposed, w, own);
+    return {input_of(step, m),  m.rows, m.columns,
+            step.left + m.left, m.rank, reinterpret_cast<float*>(step.scratch) + m.right_parts};
+  }
+};
+
+template <class List>
+__global__ void __launch_bounds__(kColumns) transposed_blocks(List list) {
   auto& shared = shared_memory<TransposedShared>();
-  const std::uint64_t column_tiles = parts_of(task.m, kColumns), blocks = parts_of(task.n, kBlock);
-  const std::uint64_t tiles = parts_of(task.r, kWide);
-  for (std::uint64_t w = blockIdx.x; w < column_tiles * blocks * tiles; w += gridDim.x) {
-    const std::uint64_t j = w % column_tiles * kColumns + threadIdx.x;
-    const std::uint64_t block = w / column_tiles % blocks, i0 = block * kBlock;
-    const std::uint64_t c0 = w / column_tiles / blocks * kWide;
+  for (std::uint64_t w = blockIdx.x; w < list.size(); w += gridDim.x) {
+    std::uint64_t own = 0;
+    const TransposedTask task = list.at(w, own);
+    const std::uint64_t column_tiles = parts_of(task.m, kColumns),
+                        blocks = parts_of(task.n, kBlock);
+    const std::uint64_t j = own % column_tiles * kColumns + threadIdx.x;
+    const std::uint64_t block = own / column_tiles % blocks, i0 = block * kBlock;
+    const std::uint64_t c0 = own / column_tiles / blocks * kWide;
     const unsigned rows = task.n - i0 < kBlock ? static_cast<unsigned>(task.n - i0) : kBlock;
     for (unsigned k = threadIdx.x; k < rows * kWide; k += kColumns) {
       const std::uint64_t c = c0 + k % kWide;
@@ -142,105 +175,55 @@ __global__ void __launch_bounds__(kColumns) transposed_blocks(TransposedTask tas
   }
 }
 
+struct AddTask {
+  const float* parts;
+  std::uint64_t blocks, size;
+  float* out;
+  bool is_spoilt;  // then all are NaN
+};
+
+template <bool kTransposed>
+struct AddBatch {
+  BatchStep step;
+  float* right;
+
+  static constexpr BatchWork kWork = kTransposed ? BatchWork::right : BatchWork::left;
+  __device__ __forceinline__ std::uint64_t size() const {
+    return step.batch.works[static_cast<int>(kWork)];
+  }
+  __device__ __forceinline__ AddTask at(std::uint64_t w, std::uint64_t& own) const {
+    const BatchMatrix m = matrix_at(step.batch, kWork, w, own);
+    const auto* parts = reinterpret_cast<const float*>(step.scratch);
+    if (kTransposed)
+      return {parts + m.right_parts, parts_of(m.rows, kBlock), m.columns * m.rank, right + m.right,
+              step.is_unsound[m.number] != 0};
+    return {parts + m.left_parts, parts_of(m.columns, kBlock), m.rows * m.rank, step.left + m.left,
+            false};
+  }
+};
+
 // out = 0 + part 0 + part 1 + ...
-__global__ void __launch_bounds__(kThreads)
-    add_parts(const float* parts, std::uint64_t blocks, std::uint64_t size, float* out) {
-  for (std::uint64_t i = thread_number(); i < size; i += thread_total()) {
+template <class List>
+__global__ void __launch_bounds__(kThreads) add_parts(List list) {
+  for (std::uint64_t w = blockIdx.x; w < list.size(); w += gridDim.x) {
+    std::uint64_t own = 0;
+    const AddTask task = list.at(w, own);
+    const std::uint64_t i = own * kFactorTile + threadIdx.x;
+    if (i >= task.size) continue;
     float sum = 0;
 #ifdef __CUDACC__
 #pragma unroll 8
 #endif
-    for (std::uint64_t b = 0; b < blocks; ++b) sum = sum + parts[b * size + i];
-    out[i] = sum;
+    for (std::uint64_t b = 0; b < task.blocks; ++b) sum = sum + task.parts[b * task.size + i];
+    task.out[i] = task.is_spoilt ? exact::float_of(exact::kNan) : sum;
   }
-}
-
-// --- p q^T. A block of threads makes 16 rows of 128 columns; a thread has a column of the result.
-
-constexpr unsigned kExpandRows = 16;
-
-struct ExpandShared {
-  float p[kWide][kExpandRows];
-  float q[kWide][kColumns + 1];
-};
-
-struct ExpandTask {
-  const float* p;
-  std::uint64_t n;
-  const float* q;
-  std::uint64_t m, r;
-  SinkView sink;
-};
-
-// One term of all sums of a thread; the first product is the sum.
-template <bool kFirst>
-__device__ __forceinline__ void add_term(const ExpandShared& shared, unsigned c,
-                                         float (&sum)[kExpandRows]) {
-  const float y = shared.q[c][threadIdx.x];
-  LACONIC_UNROLL_ALL
-  for (unsigned i = 0; i < kExpandRows; ++i) {
-    const float product = shared.p[c][i] * y;
-    sum[i] = kFirst ? product : sum[i] + product;
-  }
-}
-
-// kFloats: stores f32, and nothing else.
-template <bool kFloats>
-__global__ void __launch_bounds__(kColumns) expand(ExpandTask task) {
-  auto& shared = shared_memory<ExpandShared>();
-  const std::uint64_t column_tiles = parts_of(task.m, kColumns);
-  const std::uint64_t row_tiles = parts_of(task.n, kExpandRows);
-  for (std::uint64_t w = blockIdx.x; w < column_tiles * row_tiles; w += gridDim.x) {
-    const std::uint64_t j0 = w % column_tiles * kColumns, i0 = w / column_tiles * kExpandRows;
-    float sum[kExpandRows];
-    for (std::uint64_t c0 = 0; c0 < task.r; c0 += kWide) {
-      __syncthreads();
-      const unsigned wide = task.r - c0 < kWide ? static_cast<unsigned>(task.r - c0) : kWide;
-      for (unsigned k = threadIdx.x; k < kExpandRows * kWide; k += kColumns) {
-        const unsigned c = k % kWide, i = k / kWide;
-        shared.p[c][i] = c < wide && i0 + i < task.n ? task.p[(i0 + i) * task.r + c0 + c] : 0;
-      }
-      for (unsigned k = threadIdx.x; k < kColumns * kWide; k += kColumns) {
-        const unsigned c = k % kWide, j = k / kWide;
-        shared.q[c][j] = c < wide && j0 + j < task.m ? task.q[(j0 + j) * task.r + c0 + c] : 0;
-      }
-      __syncthreads();
-      if (c0 == 0)
-        add_term<true>(shared, 0, sum);
-      else
-        add_term<false>(shared, 0, sum);
-      if (wide == kWide) {
-        LACONIC_UNROLL_ALL
-        for (unsigned c = 1; c < kWide; ++c) add_term<false>(shared, c, sum);
-      } else {
-        for (unsigned c = 1; c < wide; ++c) add_term<false>(shared, c, sum);
-      }
-    }
-    const std::uint64_t j = j0 + threadIdx.x;
-    if (j >= task.m) continue;
-    const unsigned rows =
-        task.n - i0 < kExpandRows ? static_cast<unsigned>(task.n - i0) : kExpandRows;
-    LACONIC_UNROLL_ALL
-    for (unsigned i = 0; i < kExpandRows; ++i) {
-      if (i >= rows) break;
-      const std::uint64_t to = (i0 + i) * task.m + j;
-      if constexpr (kFloats)
-        static_cast<float*>(task.sink.sink.out)[to] = exact::canonical(sum[i]);
-      else
-        deliver_one(task.sink, to, exact::canonical(sum[i]));
-    }
-  }
-}
-
-__global__ void __launch_bounds__(kThreads)
-    transpose(const float* in, std::uint64_t rows, std::uint64_t columns, float* out) {
-  for (std::uint64_t i = thread_number(); i < rows * columns; i += thread_total())
-    out[i] = in[i % rows * columns + i / rows];
 }
 
 void add_up(const float* parts, std::uint64_t blocks, std::uint64_t size, float* out,
             Stream stream) {
-  launch_over(add_parts, parts_of(size, kThreads), kThreads, stream, parts, blocks, size, out);
+  const std::uint64_t works = parts_of(size, kFactorTile);
+  launch_over(add_parts<SingleList<AddTask>>, works, kThreads, stream,
+              SingleList<AddTask>{{parts, blocks, size, out, false}, works});
 }
 
 }  // namespace
@@ -255,9 +238,10 @@ void device_multiply(const float* a, std::uint64_t n, std::uint64_t m, const flo
                      std::uint64_t r, float* y, std::byte* scratch, Stream stream) {
   auto* parts = reinterpret_cast<float*>(scratch);
   const std::uint64_t blocks = parts_of(m, kBlock);
+  const std::uint64_t works = parts_of(n, kRows) * blocks * parts_of(r, kWide);
   launch_over<MultiplyShared>(
-      multiply_blocks, parts_of(n, kRows) * blocks * parts_of(r, kWide), kThreads, stream,
-      MultiplyTask{a, n, m, q, r, parts, m % 4 == 0 && is_aligned_to(a, 16)});
+      multiply_blocks<SingleList<MultiplyTask>>, works, kThreads, stream,
+      SingleList<MultiplyTask>{{a, n, m, q, r, parts, m % 4 == 0 && is_aligned_to(a, 16)}, works});
   add_up(parts, blocks, n * r, y, stream);
 }
 
@@ -265,24 +249,26 @@ void device_multiply_transposed(const float* a, std::uint64_t n, std::uint64_t m
                                 std::uint64_t r, float* q, std::byte* scratch, Stream stream) {
   auto* parts = reinterpret_cast<float*>(scratch);
   const std::uint64_t blocks = parts_of(n, kBlock);
-  launch_over<TransposedShared>(transposed_blocks,
-                                parts_of(m, kColumns) * blocks * parts_of(r, kWide), kColumns,
-                                stream, TransposedTask{a, n, m, p, r, parts});
+  const std::uint64_t works = parts_of(m, kColumns) * blocks * parts_of(r, kWide);
+  launch_over<TransposedShared>(transposed_blocks<SingleList<TransposedTask>>, works, kColumns,
+                                stream, SingleList<TransposedTask>{{a, n, m, p, r, parts}, works});
   add_up(parts, blocks, m * r, q, stream);
 }
 
-void device_multiply_factors(const float* p, std::uint64_t n, const float* q, std::uint64_t m,
-                             std::uint64_t r, const DeviceSink& sink, Stream stream) {
-  const bool is_floats = sink.kind == Delivery::store && sink.dtype == Dtype::f32;
-  launch_over<ExpandShared>(is_floats ? expand<true> : expand<false>,
-                            parts_of(m, kColumns) * parts_of(n, kExpandRows), kColumns, stream,
-                            ExpandTask{p, n, q, m, r, view_of(sink)});
+void batch_multiply(const BatchStep& step, Stream stream) {
+  launch_over<MultiplyShared>(multiply_blocks<MultiplyBatch>,
+                              works_of(step.batch, BatchWork::multiply), kThreads, stream,
+                              MultiplyBatch{step});
+  launch_over(add_parts<AddBatch<false>>, works_of(step.batch, BatchWork::left), kThreads, stream,
+              AddBatch<false>{step, nullptr});
 }
 
-void device_transpose(const float* in, std::uint64_t rows, std::uint64_t columns, float* out,
-                      Stream stream) {
-  launch_over(transpose, parts_of(rows * columns, kThreads), kThreads, stream, in, rows, columns,
-              out);
+void batch_multiply_transposed(const BatchStep& step, float* right, Stream stream) {
+  launch_over<TransposedShared>(transposed_blocks<TransposedBatch>,
+                                works_of(step.batch, BatchWork::transposed), kColumns, stream,
+                                TransposedBatch{step});
+  launch_over(add_parts<AddBatch<true>>, works_of(step.batch, BatchWork::right), kThreads, stream,
+              AddBatch<true>{step, right});
 }
 
 }  // namespace laconic::kernel
