@@ -52,6 +52,10 @@ void kernel::device_widen(Dtype, const std::byte*, std::uint64_t, const DeviceSi
   refuse_device();
 }
 
+void kernel::device_check_finite(Dtype, const std::byte*, std::uint64_t, std::uint32_t*, Stream) {
+  refuse_device();
+}
+
 Stream codec_stream() {
   refuse_device();
 }
