@@ -17,7 +17,7 @@ TensorSpec flat(std::uint64_t count) {
 DeviceReferenceUpdate::DeviceReferenceUpdate(Reference kind, std::uint64_t count,
                                              const DeltaStore::Room& room)
     : kind_(kind), count_(count), room_(room), record_(room.bytes.data()) {
-  if (room.place != Place::device) {
+  if (room.place != RecordPlace::device) {
     new_ = DeviceBuffer(room.bytes.size());
     record_ = new_.data();
   }
@@ -27,7 +27,7 @@ DeviceReferenceUpdate::DeviceReferenceUpdate(Reference kind, std::uint64_t count
 
 const float* DeviceReferenceUpdate::before(const DeltaStore::Record& record) {
   const std::byte* bytes = record.bytes.data();
-  if (record.place != Place::device) {
+  if (record.place != RecordPlace::device) {
     old_ = DeviceBuffer(record.bytes.size());
     copy_to_device(bytes, record.bytes.size(), old_.data());
     bytes = old_.data();
@@ -49,7 +49,8 @@ void DeviceReferenceUpdate::finish(std::uint32_t* is_unsound) {
     const TellingNumbers numbers = telling_numbers(kind_, count_);
     kernel::device_check_finite(numbers.dtype, record_, numbers.count, is_unsound, codec_stream());
   }
-  if (room_.place != Place::device) copy_to_host(record_, room_.bytes.size(), room_.bytes.data());
+  if (room_.place != RecordPlace::device)
+    copy_to_host(record_, room_.bytes.size(), room_.bytes.data());
 }
 
 bool is_marked(Download& download, std::uint64_t at) {

@@ -78,7 +78,7 @@ class EdgeSender {
   void begin(std::uint64_t step);
   // Packs now, and returns; the bytes leave by their deadline key. What a GPU packs leaves when it
   // has done so, and nobody waits for that. The time of packing is metered as codec time. With a
-  // delta memory keeps the numbers of `x` until the step ends or release(): do not write to it. `x`
+  // delta memory keeps `x`, where it is, until the step ends or release(): do not write to it. `x`
   // is [rows, width], on any device, and may be part of a graph.
   void send(const at::Tensor& x, const MessageSpec& message, DeadlineKey key);
   // Drops what was kept of a microbatch: something came back that the receiver made of it, so it
@@ -105,7 +105,7 @@ class EdgeSender {
 
  private:
   struct Kept {
-    at::Tensor tensor;  // on the host, [samples, tokens, ...]
+    at::Tensor tensor;  // [samples, tokens, ...], where it was packed
     std::vector<std::uint64_t> samples;
     DeadlineKey key = 0;
     std::uint32_t turn = 0;  // resends so far
@@ -117,8 +117,7 @@ class EdgeSender {
   };
   std::optional<Bytes> poll_request(const MessageSpec& message);
   void answer(int microbatch, Kept& kept, const Bytes& request);
-  bool send_from_device(const at::Tensor& x, const MessageSpec& message, DeadlineKey key);
-  Bytes pack_timed(const at::Tensor& x, const MessageSpec& message);
+  void send_packed(const at::Tensor& x, const MessageSpec& message, const Outgoing& outgoing);
   void queue(const Outgoing& outgoing, Bytes message);
 
   Engine& engine_;
@@ -162,9 +161,9 @@ class EdgeReceiver {
   Bytes wait(Tag tag, const std::function<void()>& serve);
   at::Tensor unpack_tensor(ByteView bytes, const TensorSpec& expected, at::Device device,
                            const MessageSpec& message);
-  at::Tensor recv_samples(const Bytes& bytes, const TensorSpec& expected,
+  at::Tensor recv_samples(const Bytes& bytes, const TensorSpec& expected, at::Device device,
                           const MessageSpec& message, const std::function<void()>& serve);
-  UnpackedTensor unpack_samples(const Bytes& bytes, TensorSpec expected,
+  UnpackedTensor unpack_samples(const Bytes& bytes, TensorSpec expected, at::Device device,
                                 const MessageSpec& message);
   void ask(const MessageSpec& message, const std::vector<std::size_t>& indices);
   [[noreturn]] void give_up(const MessageSpec& message, const std::vector<std::size_t>& missing,

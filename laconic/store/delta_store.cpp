@@ -115,7 +115,7 @@ std::optional<std::span<std::byte>> DeltaStore::stage(std::uint64_t key, std::ui
 }
 
 // Null: not admitted.
-RecordBuffer* DeltaStore::stage_at(std::uint64_t key, std::uint32_t visits, Place place) {
+RecordBuffer* DeltaStore::stage_at(std::uint64_t key, std::uint32_t visits, RecordPlace place) {
   if (queue_) queue_->rethrow();
   auto at = entries_.find(key);
   const bool is_new = at == entries_.end();
@@ -161,7 +161,7 @@ void DeltaStore::publish(Staged& staged) {
   entry.is_prefetched = false;
   if (!std::exchange(entry.is_stored, true)) ++stored_;
   // What the GPU keeps needs no place on the disk. Its slot is there for when it is moved.
-  if (!queue_ || entry.value.place() == Place::device) return;
+  if (!queue_ || entry.value.place() == RecordPlace::device) return;
   entry.ticket = queue_->submit({RecordJob::Kind::write, entry.slot, entry.value.get()});
   keep(*staged.node, step_);
 }
@@ -258,7 +258,7 @@ void DeltaStore::drain() {
 }
 
 void DeltaStore::retire(RecordBuffer bytes, Ticket ticket) {
-  const bool is_in_stream = has_device_work_ && bytes.place() == Place::pinned;
+  const bool is_in_stream = has_device_work_ && bytes.place() == RecordPlace::pinned;
   if (!is_in_stream && (!queue_ || queue_->is_done(ticket)))
     pool_.give(std::move(bytes));
   else
@@ -288,7 +288,8 @@ void DeltaStore::end_step() {
     if (at == entries_.end()) return true;
     Entry& entry = at->second;
     if (entry.keep_until >= step_ || !queue_->is_done(entry.ticket)) return false;
-    if (entry.value && entry.value.place() != Place::device) pool_.give(std::move(entry.value));
+    if (entry.value && entry.value.place() != RecordPlace::device)
+      pool_.give(std::move(entry.value));
     entry.is_prefetched = false;
     entry.is_resident = false;
     return true;
@@ -314,7 +315,7 @@ void DeltaStore::read_stored(std::uint64_t key, std::span<std::byte> out) {
   if (!entry.value) return file_->read(entry.slot, out);
   if (entry.is_prefetched) await(entry.ticket);
   RecordBuffer copied;
-  if (entry.value.place() == Place::device) copied = copied_to_pinned(entry.value);
+  if (entry.value.place() == RecordPlace::device) copied = copied_to_pinned(entry.value);
   const RecordBuffer& value = copied ? copied : entry.value;
   if (!out.empty()) std::memcpy(out.data(), value.get(), out.size());
   if (copied) pool_.give(std::move(copied));
@@ -326,7 +327,7 @@ DeltaStoreStats DeltaStore::stats() const {
   stats.bytes = stored_ * slot_bytes_of(spec_.record_bytes);
   stats.budget_bytes = spec_.budget_bytes;
   stats.ram_bytes = in_ram() * spec_.record_bytes;
-  stats.device_bytes = pool_.in_use(Place::device) * spec_.record_bytes;
+  stats.device_bytes = pool_.in_use(RecordPlace::device) * spec_.record_bytes;
   return stats;
 }
 

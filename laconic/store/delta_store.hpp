@@ -79,11 +79,11 @@ class DeltaStore {
   struct Record {
     ByteView bytes;
     std::uint32_t visits = 0;
-    Place place = Place::host;
+    RecordPlace place = RecordPlace::host;
   };
   struct Room {
     std::span<std::byte> bytes;
-    Place place = Place::host;
+    RecordPlace place = RecordPlace::host;
   };
   struct StoredKey {
     std::uint64_t key = 0;
@@ -187,12 +187,14 @@ class DeltaStore {
   void bring_to_host(const Newest& newest);
   void bring_to_pinned(const Newest& newest);
   RecordBuffer copied_to_pinned(const RecordBuffer& device);
-  RecordBuffer* stage_at(std::uint64_t key, std::uint32_t visits, Place place);
+  RecordBuffer* stage_at(std::uint64_t key, std::uint32_t visits, RecordPlace place);
   void use_device();
   void await_device();
   // Where records are that the host makes, or reads from a file.
-  Place host_place() const { return is_on_device_ ? Place::pinned : Place::host; }
-  std::uint64_t in_ram() const { return pool_.in_use(Place::host) + pool_.in_use(Place::pinned); }
+  RecordPlace host_place() const { return is_on_device_ ? RecordPlace::pinned : RecordPlace::host; }
+  std::uint64_t in_ram() const {
+    return pool_.in_use(RecordPlace::host) + pool_.in_use(RecordPlace::pinned);
+  }
   void publish(Staged& staged);
   void erase(Node& node);
   void fetch(Node& node);

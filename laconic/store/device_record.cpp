@@ -22,8 +22,8 @@ std::optional<DeltaStore::Room> DeltaStore::stage_for_device(std::uint64_t key,
                                                              bool is_compared) {
   use_device();
   const bool has_room =
-      (pool_.in_use(Place::device) + 1) * spec_.record_bytes <= spec_.device_bytes;
-  const Place place = has_room && !is_compared ? Place::device : Place::pinned;
+      (pool_.in_use(RecordPlace::device) + 1) * spec_.record_bytes <= spec_.device_bytes;
+  const RecordPlace place = has_room && !is_compared ? RecordPlace::device : RecordPlace::pinned;
   const RecordBuffer* const room = stage_at(key, visits, place);
   if (room == nullptr) return std::nullopt;
   return Room{{room->get(), spec_.record_bytes}, place};
@@ -50,8 +50,8 @@ void DeltaStore::await_device() {
 // A stored value that leaves the GPU must be in the file before it may leave RAM.
 void DeltaStore::bring_to_host(const Newest& newest) {
   RecordBuffer& bytes = *newest.bytes;
-  if (bytes.place() == Place::pinned && newest.is_staged) await_device();
-  if (bytes.place() != Place::device) return;
+  if (bytes.place() == RecordPlace::pinned && newest.is_staged) await_device();
+  if (bytes.place() != RecordPlace::device) return;
   RecordBuffer copied = copied_to_pinned(bytes);
   pool_.give(std::exchange(bytes, std::move(copied)));
   if (newest.is_staged || !queue_) return;
@@ -61,15 +61,15 @@ void DeltaStore::bring_to_host(const Newest& newest) {
 
 void DeltaStore::bring_to_pinned(const Newest& newest) {
   RecordBuffer& bytes = *newest.bytes;
-  if (bytes.place() != Place::host) return;
-  RecordBuffer copied = pool_.take(Place::pinned);
+  if (bytes.place() != RecordPlace::host) return;
+  RecordBuffer copied = pool_.take(RecordPlace::pinned);
   if (spec_.record_bytes > 0) std::memcpy(copied.get(), bytes.get(), spec_.record_bytes);
   retire(std::exchange(bytes, std::move(copied)),
          newest.is_staged ? 0 : newest.node->second.ticket);
 }
 
 RecordBuffer DeltaStore::copied_to_pinned(const RecordBuffer& device) {
-  RecordBuffer copied = pool_.take(Place::pinned);
+  RecordBuffer copied = pool_.take(RecordPlace::pinned);
   copy_to_host(device.get(), spec_.record_bytes, copied.get());
   DeviceEvent().wait();
   return copied;

@@ -18,7 +18,7 @@ void free_host(void* bytes) {
 
 }  // namespace
 
-RecordBuffer RecordPool::take(Place place) {
+RecordBuffer RecordPool::take(RecordPlace place) {
   auto& free = free_[static_cast<std::size_t>(place)];
   RecordBuffer buffer = free.empty() ? allocate(place) : std::move(free.back());
   if (!free.empty()) free.pop_back();
@@ -29,17 +29,17 @@ RecordBuffer RecordPool::take(Place place) {
 void RecordPool::give(RecordBuffer buffer) {
   const auto place = static_cast<std::size_t>(buffer.place());
   --in_use_[place];
-  if (keeps_host_ || buffer.place() != Place::host) free_[place].push_back(std::move(buffer));
+  if (keeps_host_ || buffer.place() != RecordPlace::host) free_[place].push_back(std::move(buffer));
 }
 
 void RecordPool::free_host_buffers() {
   keeps_host_ = false;
-  free_[static_cast<std::size_t>(Place::host)].clear();
+  free_[static_cast<std::size_t>(RecordPlace::host)].clear();
 }
 
-RecordBuffer RecordPool::allocate(Place place) {
-  if (place == Place::pinned) return cut_from_slab();
-  if (place == Place::device) {
+RecordBuffer RecordPool::allocate(RecordPlace place) {
+  if (place == RecordPlace::pinned) return cut_from_slab();
+  if (place == RecordPlace::device) {
     auto buffer = std::make_shared<DeviceBuffer>(record_bytes_);
     std::byte* const bytes = buffer->data();
     return {place, std::move(buffer), bytes};
@@ -61,7 +61,7 @@ RecordBuffer RecordPool::cut_from_slab() {
     slab_at_ = slab->data();
     slab_ = std::move(slab);
   }
-  RecordBuffer buffer(Place::pinned, slab_, slab_at_);
+  RecordBuffer buffer(RecordPlace::pinned, slab_, slab_at_);
   slab_at_ += stride;
   --slab_left_;
   return buffer;

@@ -23,7 +23,7 @@ namespace laconic {
 
 inline constexpr std::size_t kRecordAlignment = 64;
 
-enum class Place : std::uint8_t {
+enum class RecordPlace : std::uint8_t {
   host,    // ordinary memory
   pinned,  // of the host, for a GPU to copy to and from by itself
   device,  // of the GPU
@@ -32,17 +32,17 @@ enum class Place : std::uint8_t {
 class RecordBuffer {
  public:
   RecordBuffer() = default;
-  RecordBuffer(Place place, std::shared_ptr<void> owner, std::byte* bytes)
+  RecordBuffer(RecordPlace place, std::shared_ptr<void> owner, std::byte* bytes)
       : place_(place), owner_(std::move(owner)), bytes_(bytes) {}
   RecordBuffer(RecordBuffer&&) = default;
   RecordBuffer& operator=(RecordBuffer&&) = default;
 
   explicit operator bool() const { return owner_ != nullptr; }
   std::byte* get() const { return bytes_; }
-  Place place() const { return place_; }
+  RecordPlace place() const { return place_; }
 
  private:
-  Place place_ = Place::host;
+  RecordPlace place_ = RecordPlace::host;
   std::shared_ptr<void> owner_;
   std::byte* bytes_ = nullptr;
 };
@@ -51,16 +51,16 @@ class RecordPool {
  public:
   explicit RecordPool(std::uint64_t record_bytes) : record_bytes_(record_bytes) {}
 
-  RecordBuffer take(Place place);
+  RecordBuffer take(RecordPlace place);
   // Requires: a buffer of this pool that nobody reads or writes any more, but for a GPU that has
   // work with one of its own in the codec stream.
   void give(RecordBuffer buffer);
   // Frees ordinary memory when it is given back, from now on: nobody will ask for it again.
   void free_host_buffers();
-  std::uint64_t in_use(Place place) const { return in_use_[static_cast<std::size_t>(place)]; }
+  std::uint64_t in_use(RecordPlace place) const { return in_use_[static_cast<std::size_t>(place)]; }
 
  private:
-  RecordBuffer allocate(Place place);
+  RecordBuffer allocate(RecordPlace place);
   RecordBuffer cut_from_slab();
 
   std::uint64_t record_bytes_;
