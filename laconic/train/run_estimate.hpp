@@ -28,14 +28,20 @@ struct MemoryEstimate {
   double references = 0;   // of delta memories, in memory
   double buffers = 0;      // of sums, residuals, messages, local updates
   double program = 0;      // what the process holds already
+  // With a GPU: references in its memory, and how many of `references` they are.
+  double gpu_references = 0, spared_references = 0;
   double total() const {
     return parameters + gradients + optimiser + activations + references + buffers + program;
   }
   MemoryEstimate& operator+=(const MemoryEstimate& more);
 
   // The two parts of a rank that computes on a GPU.
-  MemoryEstimate on_gpu() const { return {parameters, gradients, optimiser, activations, 0, 0, 0}; }
-  MemoryEstimate on_host() const { return {0, 0, 0, 0, references, buffers, program}; }
+  MemoryEstimate on_gpu() const {
+    return {parameters, gradients, optimiser, activations, gpu_references, 0, 0};
+  }
+  MemoryEstimate on_host() const {
+    return {0, 0, 0, 0, references - spared_references, buffers, program};
+  }
 };
 std::string to_text(const MemoryEstimate& memory);
 
