@@ -37,6 +37,7 @@ void check_boundary(Checker& c, const std::string& section, const Section& link)
               "quantise");
   }
   c.at_least(section + ".budget", link.budget, 0);
+  c.at_least(section + ".device_memory", link.device_memory, 0);
   c.require(!link.store.empty(), section + ".store", "store is empty: write ram, or a folder");
   c.require(link.memory != LinkMemory::delta || link.store == kInRam || link.budget > 0,
             section + ".budget",

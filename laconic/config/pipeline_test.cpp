@@ -128,9 +128,10 @@ TEST(PipelineConfig, ASplitHasANumberForEveryStage) {
 
 TEST(PipelineConfig, BoundariesAreCheckedTogether) {
   expect_all({
-      {{"pp.activation.budget=-1", "pp.activation.hash_every=0", "pp.gradient.store=\"\"",
-        "dp.gradient.stages=\"\""},
+      {{"pp.activation.budget=-1", "pp.activation.device_memory=-2", "pp.activation.hash_every=0",
+        "pp.gradient.store=\"\"", "dp.gradient.stages=\"\""},
        "pp.activation.budget: budget = -1 is below 0\n"
+       "pp.activation.device_memory: device_memory = -2 is below 0\n"
        "pp.activation.hash_every: hash_every = 0 is below 1\n"
        "pp.gradient.store: store is empty: write ram, or a folder\n"
        "dp.gradient.stages: stages = \"\" is none of all, auto, a number of ranks (\"3\"), a "

@@ -21,6 +21,7 @@ struct PpActivationSection {
   Reference reference = Reference::bf16;
   std::string store = kInRam;
   std::int64_t budget = 0;
+  std::int64_t device_memory = 0;
   std::int64_t hash_every = 16;
 
   template <class V>
@@ -35,6 +36,9 @@ struct PpActivationSection {
     v("budget", budget,
       "delta: bytes for one end of one boundary; samples that find no room travel as first visits; "
       "0: no limit");
+    v("device_memory", device_memory,
+      "delta, on a GPU: of these, bytes in its memory; the others are in pinned memory of the "
+      "host, then in the folder");
     v("hash_every", hash_every, "delta: visits of a sample between comparisons of both ends");
   }
 };
@@ -49,6 +53,7 @@ struct PpGradientSection {
   Reference reference = Reference::bf16;
   std::string store = kInRam;
   std::int64_t budget = 0;
+  std::int64_t device_memory = 0;
 
   template <class V>
   void visit(V& v) {
@@ -66,6 +71,7 @@ struct PpGradientSection {
     v("reference", reference, "delta: how they are remembered", kReferenceNames);
     v("store", store, "delta: where: ram, or a folder on a disk of each machine");
     v("budget", budget, "delta: bytes for one end of one boundary; 0: no limit");
+    v("device_memory", device_memory, "delta, on a GPU: of these, bytes in its memory");
   }
 };
 

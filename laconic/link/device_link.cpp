@@ -1,8 +1,9 @@
-// Messages that a GPU encodes and decodes. What travels is what sender.cpp and receiver.cpp make; a
-// link with references (Delta) and learned maps stay with the host.
+// Messages that a GPU encodes and decodes. What travels is what sender.cpp and receiver.cpp make;
+// learned maps stay with the host. Samples with references are in device_delta.cpp.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "laconic/base/error.hpp"
@@ -20,16 +21,26 @@ std::unique_ptr<PinnedBuffer> copied_to_pinned(const std::byte* device, std::uin
   return pinned;
 }
 
+bool can_encode(const CodecSpec& codec, const TensorSpec& tensor) {
+  return !std::holds_alternative<AutoEncoder>(codec) && check_device(codec, tensor).empty();
+}
+
 // Memory that the GPU may use for ever must not serve anybody else: it is lost.
 void give_up(std::unique_ptr<PinnedBuffer>& memory) {
   static_cast<void>(memory.release());
 }
 
 bool is_for_device(const LinkSpec& link, const TensorSpec& tensor, const MessageSpec& message) {
-  if (!has_device_codecs() || goes_by_sample(link, message)) return false;
+  if (!has_device_codecs()) return false;
   if (message.use != Use::train) return true;
-  return !std::holds_alternative<AutoEncoder>(link.codec) &&
-         check_device(link.codec, tensor).empty();
+  const auto* delta = std::get_if<Delta>(&link.memory);
+  return can_encode(link.codec, tensor) && (delta == nullptr || can_encode(delta->first, tensor));
+}
+
+// One of the samples of a tensor, whatever it has of them.
+TensorSpec sample_of(TensorSpec tensor) {
+  if (!tensor.shape.empty()) tensor.shape.erase(tensor.shape.begin());
+  return tensor;
 }
 
 // Elements of low_rank's warm start; 0 for other codecs.
@@ -47,24 +58,34 @@ Uploads::~Uploads() {
   for (Upload& upload : queued_) give_up(upload.memory);
 }
 
+std::unique_ptr<PinnedBuffer> Uploads::take(std::uint64_t bytes) {
+  while (!queued_.empty() && queued_.front().copied.is_done()) queued_.pop_front();
+  return std::make_unique<PinnedBuffer>(bytes);
+}
+
+void Uploads::queue(std::unique_ptr<PinnedBuffer> memory, std::byte* device) {
+  copy_to_device(memory->data(), memory->size(), device);
+  queued_.push_back({std::move(memory), DeviceEvent()});
+}
+
 DeviceBuffer Uploads::upload(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload) {
-  auto memory = std::make_unique<PinnedBuffer>(staged_bytes(codec, tensor));
+  auto memory = take(staged_bytes(codec, tensor));
   stage(codec, tensor, payload, {memory->data(), memory->size()});
-  return queue(std::move(memory));
+  DeviceBuffer staged(memory->size());
+  queue(std::move(memory), staged.data());
+  return staged;
 }
 
 DeviceBuffer Uploads::upload(ByteView bytes) {
-  auto memory = std::make_unique<PinnedBuffer>(bytes.size());
-  std::ranges::copy(bytes, memory->data());
-  return queue(std::move(memory));
+  DeviceBuffer device(bytes.size());
+  upload(bytes, device.data());
+  return device;
 }
 
-DeviceBuffer Uploads::queue(std::unique_ptr<PinnedBuffer> memory) {
-  while (!queued_.empty() && queued_.front().copied.is_done()) queued_.pop_front();
-  DeviceBuffer device(memory->size());
-  copy_to_device(memory->data(), memory->size(), device.data());
-  queued_.push_back({std::move(memory), DeviceEvent()});
-  return device;
+void Uploads::upload(ByteView bytes, std::byte* device) {
+  auto memory = take(bytes.size());
+  std::ranges::copy(bytes, memory->data());
+  queue(std::move(memory), device);
 }
 
 HostCopy::HostCopy(const std::byte* device, std::uint64_t bytes)
@@ -74,14 +95,52 @@ HostCopy::~HostCopy() {
   if (memory_ != nullptr && !copied_.wait_quietly()) give_up(memory_);
 }
 
-DeviceMessage::DeviceMessage(FrameHeader header, const DeviceBuffer& staged)
-    : header_(std::move(header)), staged_(staged.data(), staged.size()) {}
+std::uint64_t Download::take(std::uint64_t bytes) {
+  const std::uint64_t at = taken_;
+  taken_ += (bytes + 15) / 16 * 16;
+  LACONIC_ASSERT(at + bytes <= device_.size(),
+                 fmt::format("{} bytes at {} of {}", bytes, at, device_.size()));
+  return at;
+}
+
+void Download::copy() {
+  const std::uint64_t bytes = std::min(taken_, device_.size()) - copied_;
+  if (bytes == 0) return;
+  copies_.push_back({copied_, HostCopy(device_.data() + copied_, bytes)});
+  copied_ += bytes;
+}
+
+void Download::wait(std::chrono::milliseconds limit) const {
+  if (!copies_.empty()) copies_.back().host.wait(limit);
+}
+
+const std::byte* Download::host(std::uint64_t at) {
+  if (at >= copied_) copy();
+  const auto behind = std::ranges::upper_bound(copies_, at, {}, &Copy::begin);
+  LACONIC_ASSERT(behind != copies_.begin(), fmt::format("nothing was taken at {}", at));
+  const Copy& copy = *std::prev(behind);
+  copy.host.wait();
+  return copy.host.bytes().data() + (at - copy.begin);
+}
+
+DeviceMessage::DeviceMessage(std::shared_ptr<Download> download, std::vector<Part> parts)
+    : download_(std::move(download)), parts_(std::move(parts)) {
+  download_->copy();
+}
 
 Bytes DeviceMessage::finish() const {
   Bytes out;
-  const std::span<std::byte> room = open_frame(out, header_);
-  const std::size_t bytes = unstage(header_.codec, header_.tensor, staged_.bytes(), room);
-  close_frame(out, 0, bytes);
+  std::size_t most = 0;
+  for (const Part& part : parts_) most += max_frame_bytes(part.header);
+  out.reserve(most);
+  for (const Part& part : parts_) {
+    const FrameHeader& header = part.header;
+    const std::size_t start = out.size();
+    const std::uint64_t staged = staged_bytes(header.codec, header.tensor);
+    const std::span<std::byte> room = open_frame(out, header);
+    const ByteView bytes = staged == 0 ? ByteView() : ByteView(download_->host(part.at), staged);
+    close_frame(out, start, unstage(header.codec, header.tensor, bytes, room));
+  }
   return out;
 }
 
@@ -89,17 +148,22 @@ Bytes DeviceMessage::finish() const {
 
 bool Sender::packs_on_device(const TensorSpec& tensor, const MessageSpec& message) const {
   const bool is_measured = fidelity_ != nullptr && message.use == Use::train;
-  return !is_measured && is_for_device(spec_, tensor, message);
+  if (is_measured) return false;
+  if (!goes_by_sample(spec_, message)) return is_for_device(spec_, tensor, message);
+  return is_for_device(spec_, sample_of(tensor), message);
 }
 
 DeviceMessage Sender::pack_on_device(ConstDeviceTensor x, const MessageSpec& message) {
   LACONIC_ASSERT(packs_on_device(x.spec, message), spec_.name);
+  if (goes_by_sample(spec_, message)) return pack_samples_on_device(x, message);
   const FrameHeader header = frame_header(spec_, step_, message, x.spec);
   require_encodable(spec_.name, header.codec, x.spec);
   const bool is_remembered = message.use == Use::train;
   const bool with_residual = is_remembered && std::holds_alternative<ErrorFeedback>(spec_.memory);
   if (with_residual) require_float(spec_.name, x.spec.dtype);
-  const DeviceBuffer staged(staged_bytes(header.codec, x.spec));
+  const std::uint64_t bytes = staged_bytes(header.codec, x.spec);
+  auto download = std::make_shared<Download>(bytes);
+  const std::uint64_t at = download->take(bytes);
   const DeviceBuffer scratch(device_scratch_bytes(header.codec, x.spec));
   DeviceSource source{x.spec.dtype, x.data};
   DeviceInput input{.seed = message_seed(spec_.seed, header.sequence)};
@@ -118,9 +182,10 @@ DeviceMessage Sender::pack_on_device(ConstDeviceTensor x, const MessageSpec& mes
       source.is_unsound = attempt.is_unsound;
     }
   }
-  device_encode(header.codec, x.spec, source, input, staged.data(), scratch.data(), codec_stream());
+  device_encode(header.codec, x.spec, source, input, download->device(at), scratch.data(),
+                codec_stream());
   if (has_memory) device_feedback_->settle();
-  return {header, staged};
+  return {std::move(download), {{header, at}}};
 }
 
 // Requires: no step is open.
@@ -133,18 +198,26 @@ void Sender::bring_home() const {
 }
 
 bool Receiver::unpacks_on_device(const TensorSpec& tensor, const MessageSpec& message) const {
-  return is_for_device(spec_, tensor, message);
+  if (!goes_by_sample(spec_, message)) return is_for_device(spec_, tensor, message);
+  return is_for_device(spec_, sample_of(tensor), message);
 }
 
-void Receiver::unpack_on_device(ByteView bytes, DeviceTensor out, const MessageSpec& message) {
+Unpacked Receiver::unpack_on_device(ByteView bytes, DeviceTensor out, const MessageSpec& message) {
   LACONIC_ASSERT(unpacks_on_device(out.spec, message), spec_.name);
+  if (goes_by_sample(spec_, message)) return unpack_samples_on_device(bytes, out, message);
   const Frame frame = read_expected(bytes, frame_header(spec_, step_, message, out.spec));
   check_payload(frame.header.codec, out.spec, frame.payload);
-  const DeviceBuffer staged = uploads_.upload(frame.header.codec, out.spec, frame.payload);
-  const DeviceBuffer scratch(device_scratch_bytes(frame.header.codec, out.spec));
-  device_decode(frame.header.codec, out.spec, staged.data(),
-                {.seed = payload_seed(frame.header.codec, frame.payload)},
-                {.dtype = out.spec.dtype, .out = out.data}, scratch.data(), codec_stream());
+  decode_on_device(frame, {.dtype = out.spec.dtype, .out = out.data});
+  return {};
+}
+
+// Requires: the payload passed check_payload().
+void Receiver::decode_on_device(const Frame& frame, const DeviceSink& sink) {
+  const auto& [codec, tensor] = std::tie(frame.header.codec, frame.header.tensor);
+  const DeviceBuffer staged = uploads_.upload(codec, tensor, frame.payload);
+  const DeviceBuffer scratch(device_scratch_bytes(codec, tensor));
+  device_decode(codec, tensor, staged.data(), {.seed = payload_seed(codec, frame.payload)}, sink,
+                scratch.data(), codec_stream());
 }
 
 }  // namespace laconic

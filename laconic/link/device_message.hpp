@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "laconic/base/bytes.hpp"
 #include "laconic/codec/device_memory.hpp"
@@ -36,13 +37,16 @@ class Uploads {
   // Requires, for the first: the payload passed check_payload().
   DeviceBuffer upload(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload);
   DeviceBuffer upload(ByteView bytes);
+  void upload(ByteView bytes, std::byte* device);
 
  private:
+  std::unique_ptr<PinnedBuffer> take(std::uint64_t bytes);
+  void queue(std::unique_ptr<PinnedBuffer> memory, std::byte* device);
+
   struct Upload {
     std::unique_ptr<PinnedBuffer> memory;
     DeviceEvent copied;
   };
-  DeviceBuffer queue(std::unique_ptr<PinnedBuffer> memory);
   std::deque<Upload> queued_;
 };
 
@@ -66,20 +70,54 @@ class HostCopy {
   DeviceEvent copied_;
 };
 
+// Memory of the device that is on its way to the host, in parts at multiples of 16 bytes. Any one
+// thread may ask and wait once all is copied; before, it belongs to who fills it.
+class Download {
+ public:
+  explicit Download(std::uint64_t most_bytes) : device_(most_bytes) {}
+  Download(const Download&) = delete;
+  Download& operator=(const Download&) = delete;
+
+  // Returns where the part begins. Requires: there is room for it.
+  std::uint64_t take(std::uint64_t bytes);
+  std::byte* device(std::uint64_t at) const { return device_.data() + at; }
+  // Copies all parts that were taken since the last time, behind all that is queued on the codec
+  // stream.
+  void copy();
+  bool is_done() const { return copies_.empty() || copies_.back().host.is_ready(); }
+  void wait(std::chrono::milliseconds limit = kGpuDeadline) const;
+  // The part on the host. Waits for it, and copies it if nobody has asked for that.
+  const std::byte* host(std::uint64_t at);
+
+ private:
+  struct Copy {
+    std::uint64_t begin = 0;
+    HostCopy host;
+  };
+  DeviceBuffer device_;
+  std::uint64_t taken_ = 0, copied_ = 0;
+  std::vector<Copy> copies_;
+};
+
 // The tensor must live until is_ready(). Any one thread may ask, wait and finish.
 class DeviceMessage {
  public:
-  // Copies the staged payload to the host.
-  DeviceMessage(FrameHeader header, const DeviceBuffer& staged);
+  // One frame, whose payload is staged at a part of the download.
+  struct Part {
+    FrameHeader header;
+    std::uint64_t at = 0;
+  };
+  // Copies what is staged to the host, behind all that is queued on the codec stream.
+  DeviceMessage(std::shared_ptr<Download> download, std::vector<Part> parts);
 
-  bool is_ready() const { return staged_.is_ready(); }
-  void wait(std::chrono::milliseconds limit = kGpuDeadline) const { staged_.wait(limit); }
-  // The frame. Requires: is_ready(), or wait() has returned.
+  bool is_ready() const { return download_->is_done(); }
+  void wait(std::chrono::milliseconds limit = kGpuDeadline) const { download_->wait(limit); }
+  // The frames. Requires: is_ready(), or wait() has returned.
   Bytes finish() const;
 
  private:
-  FrameHeader header_;
-  HostCopy staged_;
+  std::shared_ptr<Download> download_;
+  std::vector<Part> parts_;
 };
 
 }  // namespace laconic

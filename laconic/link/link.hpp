@@ -15,11 +15,12 @@
 // ends disagree, which no step takes back.
 //
 // Tensors are in host memory, or in that of a GPU, which then encodes and decodes (the same bytes)
-// and keeps residuals; tensor/tensor_link.hpp takes tensors anywhere. Thread-safety: an end belongs
-// to one thread at a time; two ends share nothing.
+// and keeps residuals and references; tensor/tensor_link.hpp takes tensors anywhere. Thread-safety:
+// an end belongs to one thread at a time; two ends share nothing.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <span>
@@ -35,6 +36,7 @@
 #include "laconic/link/fidelity.hpp"
 #include "laconic/link/link_spec.hpp"
 #include "laconic/link/message.hpp"
+#include "laconic/link/verdict.hpp"
 #include "laconic/store/delta_store.hpp"
 #include "laconic/wire/frame.hpp"
 
@@ -51,9 +53,10 @@ class Sender {
   // Requires: no message of the step has the same number, turn and use.
   Bytes pack(ConstHostTensor x, const MessageSpec& message = {});
   // The same by the GPU that has x: queues the work on the codec stream and returns.
-  // Requires: packs_on_device(), and the answer was the same for all messages of the step.
+  // Requires: packs_on_device(), and the answer was the same for all messages of the step, but for
+  // those of a Delta link.
   DeviceMessage pack_on_device(ConstDeviceTensor x, const MessageSpec& message = {});
-  // False for a Delta memory, learned maps and while fidelity is measured: copy x to the host then.
+  // False for learned maps and while fidelity is measured: copy x to the host then.
   bool packs_on_device(const TensorSpec& tensor, const MessageSpec& message = {}) const;
   void commit();
   void abandon();
@@ -97,6 +100,13 @@ class Sender {
   void pack_first(ConstHostTensor x, const MessageSpec& message, std::size_t index, Bytes& out);
   void pack_difference(ConstHostTensor x, const MessageSpec& message, std::size_t index,
                        const DeltaStore::Record& record, Bytes& out);
+  DeviceMessage pack_samples_on_device(ConstDeviceTensor x, const MessageSpec& message);
+  DeviceMessage::Part pack_first_on_device(ConstDeviceTensor x, const MessageSpec& message,
+                                           std::size_t index,
+                                           const std::shared_ptr<Download>& download);
+  DeviceMessage::Part pack_difference_on_device(ConstDeviceTensor x, const MessageSpec& message,
+                                                const SampleVisit& visit,
+                                                const std::shared_ptr<Download>& download);
   void measure_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
                        const LinearMaps& maps, double residual) const;
   void measure_update(ConstHostTensor x, const float* after) const;
@@ -108,6 +118,7 @@ class Sender {
   mutable Feedback feedback_;
   mutable std::unique_ptr<DeviceFeedback> device_feedback_;
   std::unique_ptr<DeltaStore> store_;
+  Verdicts verdicts_;             // of this step's samples
   Fidelity* fidelity_ = nullptr;  // adds up how much receivers get
 };
 
@@ -138,7 +149,7 @@ class Receiver {
   Unpacked unpack(ByteView bytes, HostTensor out, const MessageSpec& message = {});
   // The same by the GPU whose memory `out` is: checks here, queues the rest on the codec stream and
   // returns. Requires: unpacks_on_device().
-  void unpack_on_device(ByteView bytes, DeviceTensor out, const MessageSpec& message = {});
+  Unpacked unpack_on_device(ByteView bytes, DeviceTensor out, const MessageSpec& message = {});
   bool unpacks_on_device(const TensorSpec& tensor, const MessageSpec& message = {}) const;
   void commit();
   void abandon();
@@ -151,16 +162,32 @@ class Receiver {
   DeltaStore* references() { return store_.get(); }
 
  private:
+  // How the samples of a message are unpacked: `unpack` throws WireError to refuse one, which
+  // `spoil` then fills with NaN.
+  struct SampleSteps {
+    std::function<void(const Frame&, std::size_t index)> unpack;
+    std::function<void(std::size_t index)> spoil;
+  };
+  Unpacked unpack_frames(ByteView bytes, const MessageSpec& message, const SampleSteps& steps);
+  void require_visit(const Frame& frame, const MessageSpec& message, std::size_t index,
+                     const TensorSpec& sample);
   Unpacked unpack_samples(ByteView bytes, HostTensor out, const MessageSpec& message);
-  void unpack_sample(const Frame& frame, const MessageSpec& message, std::size_t index,
-                     HostTensor out);
   void unpack_first(const Frame& frame, std::uint64_t key, HostTensor out);
-  void unpack_difference(const Frame& frame, const DeltaStore::Record& record, HostTensor out);
+  void unpack_difference(const Frame& frame, HostTensor out);
+  void forget(std::uint64_t key);
+
+  void decode_on_device(const Frame& frame, const DeviceSink& sink);
+  Unpacked unpack_samples_on_device(ByteView bytes, DeviceTensor out, const MessageSpec& message);
+  void unpack_first_on_device(const Frame& frame, std::uint64_t key, DeviceTensor out,
+                              const std::shared_ptr<Download>& flags);
+  void unpack_difference_on_device(const Frame& frame, DeviceTensor out,
+                                   const std::shared_ptr<Download>& flags);
 
   LinkSpec spec_;
   std::uint64_t step_ = 0;
   std::set<std::uint64_t> refused_;  // keys, in this step
   std::unique_ptr<DeltaStore> store_;
+  Verdicts verdicts_;  // of this step's samples
   Uploads uploads_;
 };
 

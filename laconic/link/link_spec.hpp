@@ -39,6 +39,7 @@ struct Delta {
   Reference reference = Reference::f32;
   std::string folder;              // where references live on disk; empty: in RAM
   std::uint64_t budget_bytes = 0;  // for one end; 0: no limit
+  std::uint64_t device_bytes = 0;  // of these, in the memory of its GPU
   int hash_every = 16;  // visits of a sample between comparisons of both ends' references
   bool operator==(const Delta&) const = default;
 };

@@ -81,11 +81,14 @@ void Receiver::begin(std::uint64_t step) {
 
 void Receiver::commit() {
   refused_.clear();
-  if (store_) store_->commit();
+  if (!store_) return;
+  verdicts_.settle_all(*store_);
+  store_->commit();
 }
 
 void Receiver::abandon() {
   refused_.clear();
+  verdicts_.clear();
   if (store_ && store_->has_staged()) store_->abandon();  // see Sender::abandon()
 }
 
@@ -111,9 +114,8 @@ Unpacked Receiver::unpack(ByteView bytes, HostTensor out, const MessageSpec& mes
 
 // Goes frame by frame. A fault costs the sample it hits, and those behind it when the next frame
 // cannot be found any more.
-Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageSpec& message) {
-  const SampleRange samples(spec_.name, out.spec, message.samples.size());
-  ensure_store(store_, spec_, "receiver", samples.spec());
+Unpacked Receiver::unpack_frames(ByteView bytes, const MessageSpec& message,
+                                 const SampleSteps& steps) {
   const bool is_answer = message.turn > 0;
   if (is_answer)
     for (const std::uint64_t key : message.samples) refused_.erase(key);
@@ -124,7 +126,6 @@ Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageS
   std::string broken;  // why no further frame can be found
   for (std::size_t i = 0; i < message.samples.size(); ++i) {
     const std::uint64_t key = message.samples[i];
-    const HostTensor slice{samples.spec(), static_cast<std::byte*>(out.data) + i * samples.bytes()};
     Frame frame;
     if (broken.empty())
       broken = fault_in([&] {
@@ -135,13 +136,13 @@ Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageS
       take_sequence(frame, sequences);
       if (refused_.contains(key))
         refuse_frame(frame, "key", fmt::format("sample {} was refused before in this step", key));
-      unpack_sample(frame, message, i, slice);
+      steps.unpack(frame, i);
     })
                                            : broken;
     if (why.empty()) continue;
-    store_->forget(key);
+    forget(key);
     refused_.insert(key);
-    fill_with_nan(slice);
+    steps.spoil(i);
     result.refused.push_back({key, why, i});
   }
   if (is_answer) refused_.insert(message.samples.begin(), message.samples.end());
@@ -152,25 +153,39 @@ Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageS
   return result;
 }
 
+Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageSpec& message) {
+  const SampleRange samples(spec_.name, out.spec, message.samples.size());
+  ensure_store(store_, spec_, "receiver", samples.spec());
+  const auto slice = [&](std::size_t i) {
+    return HostTensor{samples.spec(), static_cast<std::byte*>(out.data) + i * samples.bytes()};
+  };
+  const auto unpack = [&](const Frame& frame, std::size_t i) {
+    require_visit(frame, message, i, samples.spec());
+    if (frame.header.visit == Visit::difference)
+      unpack_difference(frame, slice(i));
+    else
+      unpack_first(frame, message.samples[i], slice(i));
+  };
+  return unpack_frames(bytes, message, {unpack, [&](std::size_t i) { fill_with_nan(slice(i)); }});
+}
+
 // Compares the frame with the one that the sender would write for this visit. A key says whose
 // frame it is even if others are missing before it. A frame that stands alone has none: only its
 // place in the message tells, so its number must be exactly the expected one.
-void Receiver::unpack_sample(const Frame& frame, const MessageSpec& message, std::size_t index,
-                             HostTensor out) {
+void Receiver::require_visit(const Frame& frame, const MessageSpec& message, std::size_t index,
+                             const TensorSpec& sample) {
   const Visit visit = frame.header.visit;
   const std::uint64_t key = message.samples[index];
-  const auto record = visit == Visit::difference ? store_->find(key) : std::nullopt;
-  FrameHeader expected =
-      frame_header(spec_, step_, message, out.spec,
-                   {index, visit, record ? record->visits : frame.header.visits});
+  verdicts_.settle(key, *store_);
+  const auto visits = visit == Visit::difference ? store_->visits_of(key) : std::nullopt;
+  FrameHeader expected = frame_header(spec_, step_, message, sample,
+                                      {index, visit, visits.value_or(frame.header.visits)});
   if (visit != Visit::alone) expected.sequence = frame.header.sequence;
   require_header(frame, expected);
-  if (visit != Visit::difference) return unpack_first(frame, key, out);
-  if (!record) refuse_frame(frame, "visit", "a difference to a reference that is not here");
-  if (frame.header.hash && *frame.header.hash != hash_of(record->bytes))
-    refuse_frame(frame, "hash",
-                 fmt::format("the references differ after {} visits", record->visits));
-  unpack_difference(frame, *record, out);
+  if (visit != Visit::difference) return;
+  if (!visits) refuse_frame(frame, "visit", "a difference to a reference that is not here");
+  if (frame.header.hash && *frame.header.hash != hash_of(store_->find(key)->bytes))
+    refuse_frame(frame, "hash", fmt::format("the references differ after {} visits", *visits));
 }
 
 void Receiver::unpack_first(const Frame& frame, std::uint64_t key, HostTensor out) {
@@ -178,7 +193,8 @@ void Receiver::unpack_first(const Frame& frame, std::uint64_t key, HostTensor ou
   decode(delta.first, frame.payload, {}, out);
   // The sender has no reference and no room for one. If there is one here the ends have come apart,
   // and it only takes up the place of another that the sender does have.
-  if (frame.header.visit == Visit::alone) return store_->forget(key);
+  if (frame.header.visit == Visit::alone) return forget(key);
+  verdicts_.settle_for(key, *store_);
   const auto staged = store_->stage(key, 1);
   if (!staged) return;  // our budget is smaller: the next difference is refused
   const std::size_t count = elements_of(out.spec);
@@ -188,16 +204,21 @@ void Receiver::unpack_first(const Frame& frame, std::uint64_t key, HostTensor ou
   if (!is_finite(delta.reference, *staged, count)) store_->stage_forget(key);
 }
 
-void Receiver::unpack_difference(const Frame& frame, const DeltaStore::Record& record,
-                                 HostTensor out) {
+void Receiver::unpack_difference(const Frame& frame, HostTensor out) {
   const auto& delta = std::get<Delta>(spec_.memory);
   const std::uint64_t key = frame.header.key;
   check_payload(spec_.codec, out.spec, frame.payload);
+  const DeltaStore::Record record = store_->find(key).value();
   const std::span<std::byte> staged = store_->stage(key, record.visits + 1).value();
   ReferenceUpdate update(delta.reference, elements_of(out.spec), record.bytes, staged);
   decode_difference(spec_.codec, frame.payload, update.before(), update.after(), {}, out);
   const bool is_sound = is_finite(spec_.codec, out.spec, frame.payload) && update.finish();
   if (!is_sound) store_->stage_forget(key);
+}
+
+void Receiver::forget(std::uint64_t key) {
+  verdicts_.drop(key);
+  store_->forget(key);
 }
 
 void Receiver::save(const std::string& path) {
@@ -208,6 +229,7 @@ void Receiver::save(const std::string& path) {
 
 void Receiver::load(const std::string& path) {
   store_ = load_references(spec_, "receiver", path);
+  verdicts_.clear();
 }
 
 }  // namespace laconic

@@ -47,6 +47,11 @@ std::uint64_t hash_of(ByteView record) {
   return checksum.value();
 }
 
+bool is_hashed(std::uint64_t key, std::uint32_t visits, int every) {
+  const std::uint64_t phase = derive(key_of(key), 0).lo;
+  return (phase + visits) % static_cast<std::uint64_t>(every) == 0;
+}
+
 void decode_to_floats(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload,
                       const CodecInput& input, float* out) {
   if (tensor.dtype == Dtype::f32) return decode(codec, payload, input, {tensor, out});
@@ -82,8 +87,10 @@ std::unique_ptr<DeltaStore> make_store(const LinkSpec& link, const char* end,
   const auto& delta = std::get<Delta>(link.memory);
   const std::filesystem::path file =
       delta.folder.empty() ? "" : std::filesystem::path(delta.folder) / (link.name + "." + end);
-  return std::make_unique<DeltaStore>(DeltaStoreSpec{
-      .path = file.string(), .budget_bytes = delta.budget_bytes, .record_bytes = record_bytes});
+  return std::make_unique<DeltaStore>(DeltaStoreSpec{.path = file.string(),
+                                                     .budget_bytes = delta.budget_bytes,
+                                                     .record_bytes = record_bytes,
+                                                     .device_bytes = delta.device_bytes});
 }
 
 }  // namespace

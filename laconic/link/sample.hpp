@@ -37,6 +37,11 @@ std::uint64_t message_seed(std::uint64_t link_seed, std::uint64_t sequence);
 
 std::uint64_t hash_of(ByteView record);
 
+// Tells in which visits a frame carries the hash of its reference: once in `every` for each
+// sample, but not all in the same one. In an epoch every sample is visited once, and a run of few
+// epochs must compare some of them in each.
+bool is_hashed(std::uint64_t key, std::uint32_t visits, int every);
+
 // Decodes as decode() does, but the numbers stay f32 whatever the tensor's dtype is.
 void decode_to_floats(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload,
                       const CodecInput& input, float* out);

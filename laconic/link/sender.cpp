@@ -39,13 +39,6 @@ void require_valid(const LinkSpec& spec) {
   refuse(check(spec));
 }
 
-// Chooses each sample once in `every` visits, but not all in the same one: in an epoch every sample
-// is visited once, and a run of few epochs must compare some of them in each.
-bool is_hashed(std::uint64_t key, std::uint32_t visits, int every) {
-  const std::uint64_t phase = derive(key_of(key), 0).lo;
-  return (phase + visits) % static_cast<std::uint64_t>(every) == 0;
-}
-
 }  // namespace
 
 Sender::Sender(LinkSpec spec) : spec_(std::move(spec)) {
@@ -64,19 +57,24 @@ void Sender::begin(std::uint64_t step) {
 void Sender::commit() {
   feedback_.commit();
   if (device_feedback_) device_feedback_->commit();
-  if (store_) store_->commit();
+  if (!store_) return;
+  verdicts_.settle_all(*store_);
+  store_->commit();
 }
 
 void Sender::abandon() {
   feedback_.abandon();
   if (device_feedback_) device_feedback_->abandon();
+  verdicts_.clear();
   // Without a step under way there is nothing to end, and what was prefetched for the next stays.
   if (store_ && store_->has_staged()) store_->abandon();
 }
 
 void Sender::forget(std::span<const std::uint64_t> keys) {
-  for (const std::uint64_t key : keys)
+  for (const std::uint64_t key : keys) {
+    verdicts_.drop(key);
     if (store_) store_->forget(key);
+  }
 }
 
 void Sender::prefetch(std::span<const std::uint64_t> keys) {
@@ -182,6 +180,7 @@ Bytes Sender::pack_samples(ConstHostTensor x, const MessageSpec& message) {
   const auto* data = static_cast<const std::byte*>(x.data);
   for (std::size_t i = 0; i < message.samples.size(); ++i) {
     const ConstHostTensor sample{samples.spec(), data + i * samples.bytes()};
+    verdicts_.settle(message.samples[i], *store_);
     if (const auto record = store_->find(message.samples[i]))
       pack_difference(sample, message, i, *record, out);
     else
@@ -210,6 +209,7 @@ void Sender::pack_first(ConstHostTensor x, const MessageSpec& message, std::size
   const std::uint64_t key = message.samples[index];
   const std::size_t start = out.size();
   const std::size_t count = elements_of(x.spec);
+  verdicts_.settle_for(key, *store_);
   // Without room for another reference the sample stands alone, now and at every later visit.
   const auto staged = store_->stage(key, 1);
   const FrameHeader header =
@@ -273,6 +273,7 @@ void Sender::load(const std::string& path) {
   Feedback feedback;
   feedback.load(path);
   store_ = load_references(spec_, "sender", path);
+  verdicts_.clear();
   feedback_ = std::move(feedback);
   device_feedback_ = nullptr;
 }

@@ -64,12 +64,14 @@ LinkSpec link_of(const char* name, const std::string& codec, const RunConfig& co
           .seed = static_cast<std::uint64_t>(config.run.seed)};
 }
 
-MemorySpec delta_of(const std::string& first, Reference reference, const std::string& store,
-                    std::int64_t budget, std::int64_t hash_every) {
-  return Delta{.first = parse_codec(first),
-               .reference = reference,
-               .folder = store == kInRam ? "" : store,
-               .budget_bytes = static_cast<std::uint64_t>(budget),
+// `hash_every` is one for both directions.
+template <class Section>
+MemorySpec delta_of(const Section& section, std::int64_t hash_every) {
+  return Delta{.first = parse_codec(section.first),
+               .reference = section.reference,
+               .folder = section.store == kInRam ? "" : section.store,
+               .budget_bytes = static_cast<std::uint64_t>(section.budget),
+               .device_bytes = static_cast<std::uint64_t>(section.device_memory),
                .hash_every = static_cast<int>(hash_every)};
 }
 
@@ -146,8 +148,7 @@ Problems check_parallel(const RunConfig& config) {
 LinkSpec activation_link(const RunConfig& config) {
   const PpActivationSection& a = config.pp_activation;
   LinkSpec link = link_of("pp.activation", a.codec, config);
-  if (a.memory == LinkMemory::delta)
-    link.memory = delta_of(a.first, a.reference, a.store, a.budget, a.hash_every);
+  if (a.memory == LinkMemory::delta) link.memory = delta_of(a, a.hash_every);
   return link;
 }
 
@@ -155,8 +156,7 @@ LinkSpec gradient_link(const RunConfig& config) {
   const PpGradientSection& g = config.pp_gradient;
   LinkSpec link = link_of("pp.gradient", g.codec, config);
   if (g.memory == LinkMemory::delta)
-    link.memory =
-        delta_of(g.first, g.reference, g.store, g.budget, config.pp_activation.hash_every);
+    link.memory = delta_of(g, config.pp_activation.hash_every);
   else if (g.memory == LinkMemory::feedback)
     link.memory = ErrorFeedback{.reset = g.reset ? Reset::step : Reset::never};
   return link;

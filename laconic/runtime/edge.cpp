@@ -21,8 +21,8 @@ namespace {
 
 constexpr DeadlineKey kAtOnce = 0;  // for requests: a stage stands still until they are answered
 
-at::Tensor index_tensor(const std::vector<std::size_t>& indices) {
-  return at::tensor(std::vector<std::int64_t>(indices.begin(), indices.end()));
+at::Tensor index_tensor(const std::vector<std::size_t>& indices, at::Device device) {
+  return at::tensor(std::vector<std::int64_t>(indices.begin(), indices.end())).to(device);
 }
 
 // Returns where refused samples are in the whole message; `indices` says it for those of the part.
@@ -94,35 +94,31 @@ void EdgeSender::begin(std::uint64_t step) {
 
 void EdgeSender::send(const at::Tensor& x, const MessageSpec& message, DeadlineKey key) {
   require_sound(spec_, message);
-  if (send_from_device(x, message, key)) return;
-  at::Tensor host = on_host(x);
-  const Outgoing outgoing{message_tag(spec_, step_, message), key,
-                          static_cast<std::uint64_t>(host.nbytes())};
-  if (!goes_by_sample(spec_.link, message)) return queue(outgoing, pack_timed(host, message));
-  host = host.view(by_sample(spec_, spec_of(host), message.samples.size()).shape);
-  queue(outgoing, pack_timed(host, message));
-  kept_[message.number] = {host, {message.samples.begin(), message.samples.end()}, key, /*turn=*/0};
+  const bool is_kept = goes_by_sample(spec_.link, message);
+  at::Tensor tensor = x.detach().contiguous();
+  if (is_kept)
+    tensor = tensor.view(by_sample(spec_, spec_of(tensor), message.samples.size()).shape);
+  send_packed(tensor, message,
+              {message_tag(spec_, step_, message), key, static_cast<std::uint64_t>(x.nbytes())});
+  if (is_kept)
+    kept_[message.number] = {
+        tensor, {message.samples.begin(), message.samples.end()}, key, /*turn=*/0};
 }
 
-// False: not on a GPU, or not what it can pack.
-bool EdgeSender::send_from_device(const at::Tensor& x, const MessageSpec& message,
-                                  DeadlineKey key) {
+void EdgeSender::send_packed(const at::Tensor& x, const MessageSpec& message,
+                             const Outgoing& outgoing) {
   const Stopwatch watch;
-  std::optional<PackedTensor> started = pack_on_device(sender_, x, message);
-  if (!started) return false;
-  const auto packed = std::make_shared<const PackedTensor>(std::move(*started));
-  const Outgoing outgoing{message_tag(spec_, step_, message), key,
-                          static_cast<std::uint64_t>(x.nbytes())};
-  courier_.hand_over([this, outgoing, packed] {
-    packed->message.wait(engine_.options().deadline);
-    queue(outgoing, timed_codec(engine_, spec_.traffic, [&] { return packed->message.finish(); }));
-  });
-  engine_.meter().spent(spec_.traffic, {.codec = watch.seconds()});
-  return true;
-}
-
-Bytes EdgeSender::pack_timed(const at::Tensor& x, const MessageSpec& message) {
-  return timed_codec(engine_, spec_.traffic, [&] { return pack(sender_, x, message); });
+  if (std::optional<PackedTensor> started = pack_on_device(sender_, x, message)) {
+    const auto packed = std::make_shared<const PackedTensor>(std::move(*started));
+    courier_.hand_over([this, outgoing, packed] {
+      packed->message.wait(engine_.options().deadline);
+      queue(outgoing,
+            timed_codec(engine_, spec_.traffic, [&] { return packed->message.finish(); }));
+    });
+    engine_.meter().spent(spec_.traffic, {.codec = watch.seconds()});
+    return;
+  }
+  queue(outgoing, timed_codec(engine_, spec_.traffic, [&] { return pack(sender_, x, message); }));
 }
 
 void EdgeSender::queue(const Outgoing& outgoing, Bytes message) {
@@ -166,7 +162,8 @@ void EdgeSender::answer(int microbatch, Kept& kept, const Bytes& request) {
   const std::vector<std::uint64_t> keys = samples_at(kept.samples, *indices);
   sender_.forget(keys);
   message.samples = keys;
-  queue(outgoing, pack_timed(kept.tensor.index_select(0, index_tensor(*indices)), message));
+  send_packed(kept.tensor.index_select(0, index_tensor(*indices, kept.tensor.device())), message,
+              outgoing);
   resent_ += keys.size();
 }
 
@@ -240,7 +237,7 @@ at::Tensor EdgeReceiver::recv(const TensorSpec& expected, at::Device device,
   const Bytes bytes = wait(message_tag(spec_, step_, message), serve);
   if (!goes_by_sample(spec_.link, message)) return unpack_tensor(bytes, expected, device, message);
   const TensorSpec samples = by_sample(spec_, expected, message.samples.size());
-  return recv_samples(bytes, samples, message, serve).view(expected.shape).to(device);
+  return recv_samples(bytes, samples, device, message, serve).view(expected.shape);
 }
 
 at::Tensor EdgeReceiver::unpack_tensor(ByteView bytes, const TensorSpec& expected,
@@ -256,11 +253,11 @@ at::Tensor EdgeReceiver::unpack_tensor(ByteView bytes, const TensorSpec& expecte
 }
 
 at::Tensor EdgeReceiver::recv_samples(const Bytes& bytes, const TensorSpec& expected,
-                                      const MessageSpec& message,
+                                      at::Device device, const MessageSpec& message,
                                       const std::function<void()>& serve) {
   std::vector<std::size_t> missing(message.samples.size());
   std::iota(missing.begin(), missing.end(), std::size_t{0});
-  UnpackedTensor part = unpack_samples(bytes, expected, message);
+  UnpackedTensor part = unpack_samples(bytes, expected, device, message);
   const at::Tensor all = part.tensor;
   MessageSpec again = message;
   while (!part.refused.empty()) {
@@ -270,18 +267,17 @@ at::Tensor EdgeReceiver::recv_samples(const Bytes& bytes, const TensorSpec& expe
     again.samples = keys;
     ask(again, missing);
     const Bytes answer = wait(message_tag(spec_, step_, again), serve);
-    part = unpack_samples(answer, expected, again);
-    all.index_copy_(0, index_tensor(missing), part.tensor);
+    part = unpack_samples(answer, expected, device, again);
+    all.index_copy_(0, index_tensor(missing, device), part.tensor);
   }
   return all;
 }
 
 UnpackedTensor EdgeReceiver::unpack_samples(const Bytes& bytes, TensorSpec expected,
-                                            const MessageSpec& message) {
+                                            at::Device device, const MessageSpec& message) {
   expected.shape[0] = static_cast<std::int64_t>(message.samples.size());
-  UnpackedTensor part = timed_codec(engine_, spec_.traffic, [&] {
-    return unpack(receiver_, bytes, expected, at::kCPU, message);
-  });
+  UnpackedTensor part = timed_codec(
+      engine_, spec_.traffic, [&] { return unpack(receiver_, bytes, expected, device, message); });
   refused_ += part.refused.size();
   return part;
 }

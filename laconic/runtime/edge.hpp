@@ -79,7 +79,7 @@ class EdgeSender {
   // Packs now, and returns; the bytes leave by their deadline key. What a GPU packs leaves when it
   // has done so, and nobody waits for that. The time of packing is metered as codec time, but for
   // that of the GPU. Do not write to `x` from here on: a GPU may still read it, and with a delta
-  // memory its numbers are kept until the step ends or release(). `x` is [rows, width], on any
+  // memory it is kept, where it is, until the step ends or release(). `x` is [rows, width], on any
   // device, and may be part of a graph.
   void send(const at::Tensor& x, const MessageSpec& message, DeadlineKey key);
   // Drops what was kept of a microbatch: something came back that the receiver made of it, so it
@@ -109,7 +109,7 @@ class EdgeSender {
 
  private:
   struct Kept {
-    at::Tensor tensor;  // on the host, [samples, tokens, ...]
+    at::Tensor tensor;  // [samples, tokens, ...], where it was packed
     std::vector<std::uint64_t> samples;
     DeadlineKey key = 0;
     std::uint32_t turn = 0;  // resends so far
@@ -121,8 +121,7 @@ class EdgeSender {
   };
   std::optional<Bytes> poll_request(const MessageSpec& message);
   void answer(int microbatch, Kept& kept, const Bytes& request);
-  bool send_from_device(const at::Tensor& x, const MessageSpec& message, DeadlineKey key);
-  Bytes pack_timed(const at::Tensor& x, const MessageSpec& message);
+  void send_packed(const at::Tensor& x, const MessageSpec& message, const Outgoing& outgoing);
   void queue(const Outgoing& outgoing, Bytes message);
 
   Engine& engine_;
@@ -166,9 +165,9 @@ class EdgeReceiver {
   Bytes wait(Tag tag, const std::function<void()>& serve);
   at::Tensor unpack_tensor(ByteView bytes, const TensorSpec& expected, at::Device device,
                            const MessageSpec& message);
-  at::Tensor recv_samples(const Bytes& bytes, const TensorSpec& expected,
+  at::Tensor recv_samples(const Bytes& bytes, const TensorSpec& expected, at::Device device,
                           const MessageSpec& message, const std::function<void()>& serve);
-  UnpackedTensor unpack_samples(const Bytes& bytes, TensorSpec expected,
+  UnpackedTensor unpack_samples(const Bytes& bytes, TensorSpec expected, at::Device device,
                                 const MessageSpec& message);
   void ask(const MessageSpec& message, const std::vector<std::size_t>& indices);
   [[noreturn]] void give_up(const MessageSpec& message, const std::vector<std::size_t>& missing,

@@ -8,6 +8,7 @@
 
 #include "laconic/base/philox.hpp"
 #include "laconic/runtime/edge.hpp"
+#include "laconic/runtime/test_edge.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/tensor/test_gpu.hpp"
 #include "laconic/transport/in_process.hpp"
@@ -17,13 +18,13 @@ namespace {
 
 constexpr int kSteps = 3, kMicrobatches = 4;
 
-struct Ends {
+struct Devices {
   at::Device sender, receiver;
 };
 
 // What the receiver gets, by step and microbatch, on the host.
 std::vector<at::Tensor> received(const char* codec, const MemorySpec& memory, at::ScalarType type,
-                                 Ends ends) {
+                                 Devices ends) {
   std::vector<at::Tensor> all;
   std::mutex mutex;
   run_ranks(2, [&](Transport& transport) {
@@ -81,7 +82,7 @@ TEST_F(GpuEdge, GivesWhatTheHostGives) {
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
         SCOPED_TRACE(codec);
         const auto expected = received(codec, memory, type, {host, host});
-        for (const Ends ends : {Ends{gpu, gpu}, Ends{gpu, host}, Ends{host, gpu}}) {
+        for (const Devices ends : {Devices{gpu, gpu}, Devices{gpu, host}, Devices{host, gpu}}) {
           const auto found = received(codec, memory, type, ends);
           ASSERT_EQ(found.size(), expected.size());
           for (std::size_t i = 0; i < found.size(); ++i)
@@ -89,6 +90,52 @@ TEST_F(GpuEdge, GivesWhatTheHostGives) {
         }
       }
     }
+}
+
+// Some epochs of samples over a line that damages a frame, with a step that is taken back and one
+// whose fidelity is measured, so that the host packs it.
+Course course_of(Reference reference, std::uint64_t device_bytes, at::Device first,
+                 at::Device second) {
+  Course course;
+  Delta delta{.first = Half{}, .reference = reference, .hash_every = 3};
+  delta.device_bytes = device_bytes;
+  course.activation = delta_link(delta);
+  course.gradient.memory = delta;
+  for (std::uint64_t step = 0; step < 9; ++step) {
+    course.keys.emplace_back();
+    for (std::uint64_t i = 0; i < 4; ++i)
+      course.keys.back().push_back({(step * 4 + i) % 10, (step * 4 + i + 5) % 10, 20 + step + i});
+  }
+  course.ahead = 2;
+  course.faults = "flip:rank=0,traffic=pp.activation,at=5,bit=700";
+  course.devices[0] = first;
+  course.devices[1] = second;
+  course.is_abandoned = [](std::uint64_t step) { return step == 4; };
+  course.before_step = [](laconic::Ends& ends, std::uint64_t step) {
+    ends.sender.measure_fidelity(step == 6);
+  };
+  return course;
+}
+
+TEST(GpuEdge, ReferencesAreThoseOfTheHost) {
+  if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "there is no GPU";
+  const at::Device host(at::kCPU), gpu(at::kCUDA, 0);
+  for (const Reference reference : {Reference::f32, Reference::bf16, Reference::q8}) {
+    const Logs expected = run_course(course_of(reference, 0, host, host));
+    EXPECT_GT(expected[0].resent, 0u);
+    for (const std::uint64_t device_bytes :
+         {std::uint64_t{0}, std::uint64_t{3000}, std::uint64_t{1} << 30})
+      for (const auto& [first, second] :
+           {std::pair{gpu, gpu}, std::pair{gpu, host}, std::pair{host, gpu}}) {
+        const Logs found = run_course(course_of(reference, device_bytes, first, second));
+        for (std::size_t rank = 0; rank < 2; ++rank) {
+          EXPECT_EQ(found[rank].received, expected[rank].received);
+          EXPECT_TRUE(found[rank].references == expected[rank].references);
+          EXPECT_EQ(found[rank].resent, expected[rank].resent);
+          EXPECT_EQ(found[rank].refused, expected[rank].refused);
+        }
+      }
+  }
 }
 
 }  // namespace

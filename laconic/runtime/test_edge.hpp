@@ -55,7 +55,8 @@ inline at::Tensor activations(const Keys& keys, std::uint64_t step) {
 }
 
 inline Floats floats_of(const at::Tensor& x) {
-  return {x.data_ptr<float>(), x.data_ptr<float>() + x.numel()};
+  const at::Tensor host = x.to(at::kCPU);
+  return {host.data_ptr<float>(), host.data_ptr<float>() + host.numel()};
 }
 
 struct StoredReference {
@@ -87,6 +88,7 @@ struct Course {
   std::string faults;
   std::chrono::milliseconds deadline{20'000};
   std::size_t segment_bytes = std::size_t{256} << 10;
+  at::Device devices[2] = {at::kCPU, at::kCPU};  // of the tensors, by rank
   // On each rank, before a step, when no step is open.
   std::function<void(Ends& ends, std::uint64_t step)> before_step = {};
   std::function<bool(std::uint64_t step)> is_abandoned = {};
@@ -132,13 +134,13 @@ inline void first_stage_step(Ends& ends, const Course& course, std::uint64_t ste
   for (std::size_t i = 0; i < keys.size() + course.ahead; ++i) {
     if (i < keys.size()) {
       const MessageSpec message{.number = static_cast<int>(i), .samples = keys[i]};
-      ends.sender.send(activations(keys[i], step), message, i);
+      ends.sender.send(activations(keys[i], step).to(course.devices[0]), message, i);
     }
     log.kept_most = std::max(log.kept_most, ends.sender.kept());
     if (i < static_cast<std::size_t>(course.ahead)) continue;
     const auto back = static_cast<int>(i) - course.ahead;
     const Keys& samples = keys[static_cast<std::size_t>(back)];
-    const at::Tensor gradient = ends.receiver.recv(rows_of(samples.size()), at::kCPU,
+    const at::Tensor gradient = ends.receiver.recv(rows_of(samples.size()), course.devices[0],
                                                    {.number = back, .samples = samples}, serve);
     ends.sender.release(back);
     log.received[step].push_back(floats_of(gradient));
@@ -153,7 +155,8 @@ inline void second_stage_step(Ends& ends, const Course& course, std::uint64_t st
   for (std::size_t i = 0; i < course.keys[step].size(); ++i) {
     const Keys& samples = course.keys[step][i];
     const MessageSpec message{.number = static_cast<int>(i), .samples = samples};
-    const at::Tensor x = ends.receiver.recv(rows_of(samples.size()), at::kCPU, message, serve);
+    const at::Tensor x =
+        ends.receiver.recv(rows_of(samples.size()), course.devices[1], message, serve);
     log.received[step].push_back(floats_of(x));
     ends.sender.send(x, message, i);
   }

@@ -8,6 +8,7 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
+#include "laconic/codec/device_memory.hpp"
 
 namespace laconic {
 
@@ -21,6 +22,10 @@ namespace laconic {
 //      find() may read them too.
 //   3. A read job fills a buffer fresh from the pool, and find() waits for its ticket.
 //   4. A buffer goes back to the pool only when its ticket is done; until then it is in retired_.
+//   5. A GPU reads and writes buffers in the order of one stream. Its own are used by nothing else.
+//      Pinned ones of a step are left alone by the host until the stream's last work on them is
+//      done (await_device): find() waits for it if the value was staged in this step, commit()
+//      and abandon() before they pass buffers on, and forget() leaves them in retired_ till then.
 //
 // Nor do jobs meet in a slot: they are done in order by one thread, so the newest value of a key is
 // what remains, and a slot that changes hands is written by its new key after all jobs of the old.
@@ -47,20 +52,34 @@ DeltaStore::DeltaStore(DeltaStoreSpec spec)
   queue_ = std::make_unique<RecordQueue>(*file_, spec_.asynchronous, spec_.before_io);
 }
 
-DeltaStore::~DeltaStore() = default;
+// What a GPU still has to do with pinned memory must be done before others get it; one that has
+// failed will not do it.
+DeltaStore::~DeltaStore() {
+  try {
+    await_device();
+  } catch (const std::exception&) {
+  }
+}
 
 std::optional<DeltaStore::Record> DeltaStore::find(std::uint64_t key) {
+  const Newest found = newest(key);
+  if (found.bytes == nullptr) return std::nullopt;
+  bring_to_host(found);
+  return record_of(*found.bytes, found.visits);
+}
+
+DeltaStore::Newest DeltaStore::newest(std::uint64_t key) {
   if (queue_) queue_->rethrow();
   const auto at = entries_.find(key);
-  if (at == entries_.end()) return std::nullopt;
+  if (at == entries_.end()) return {};
   Entry& entry = at->second;
   if (entry.staged != kNotStaged) {
-    const Staged& staged = staged_[entry.staged];
-    if (!staged.bytes) return std::nullopt;
-    return record_of(staged.bytes, staged.visits);
+    Staged& staged = staged_[entry.staged];
+    if (!staged.bytes) return {};
+    return {&staged.bytes, &*at, staged.visits, /*is_staged=*/true};
   }
   if (queue_) fetch(*at);
-  return record_of(entry.value, entry.visits);
+  return {&entry.value, &*at, entry.visits, /*is_staged=*/false};
 }
 
 // Afterwards the stored value is in RAM, until the step ends at least.
@@ -68,7 +87,7 @@ void DeltaStore::fetch(Node& node) {
   Entry& entry = node.second;
   if (!entry.value) {
     const Stopwatch watch;
-    RecordBuffer buffer = pool_.take();
+    RecordBuffer buffer = pool_.take(host_place());
     file_->read(entry.slot, {buffer.get(), spec_.record_bytes});
     entry.value = std::move(buffer);
     ++counts_.prefetch_misses;
@@ -90,25 +109,32 @@ void DeltaStore::await(Ticket ticket) {
 }
 
 std::optional<std::span<std::byte>> DeltaStore::stage(std::uint64_t key, std::uint32_t visits) {
+  const RecordBuffer* const room = stage_at(key, visits, host_place());
+  if (room == nullptr) return std::nullopt;
+  return std::span(room->get(), spec_.record_bytes);
+}
+
+// Null: not admitted.
+RecordBuffer* DeltaStore::stage_at(std::uint64_t key, std::uint32_t visits, RecordPlace place) {
   if (queue_) queue_->rethrow();
   auto at = entries_.find(key);
   const bool is_new = at == entries_.end();
   if (is_new && entries_.size() >= max_records_) {
     ++counts_.refused;
-    return std::nullopt;
+    return nullptr;
   }
   // What may throw comes first, so that a key without a place does not become an entry.
   const std::uint64_t slot = is_new && file_ ? file_->take_slot() : 0;
-  RecordBuffer buffer = pool_.take();
+  RecordBuffer buffer = pool_.take(place);
   if (is_new) at = entries_.try_emplace(key).first;
   if (is_new) at->second.slot = slot;
-  const std::span room(buffer.get(), spec_.record_bytes);
   staged_.push_back({&*at, std::move(buffer), visits, at->second.staged});
   at->second.staged = static_cast<std::uint32_t>(staged_.size() - 1);
-  return room;
+  return &staged_.back().bytes;
 }
 
 void DeltaStore::commit() {
+  await_device();
   if (queue_) {
     queue_->rethrow();
     await(last_commit_);  // at most two steps wait to be written: a bound on RAM
@@ -134,12 +160,14 @@ void DeltaStore::publish(Staged& staged) {
   entry.staged = kNotStaged;
   entry.is_prefetched = false;
   if (!std::exchange(entry.is_stored, true)) ++stored_;
-  if (!queue_) return;
+  // What the GPU keeps needs no place on the disk. Its slot is there for when it is moved.
+  if (!queue_ || entry.value.place() == RecordPlace::device) return;
   entry.ticket = queue_->submit({RecordJob::Kind::write, entry.slot, entry.value.get()});
   keep(*staged.node, step_);
 }
 
 void DeltaStore::abandon() {
+  await_device();
   for (std::size_t i = 0; i < staged_.size(); ++i) {
     Node* const node = staged_[i].node;
     if (node == nullptr || node->second.staged != i) continue;
@@ -161,14 +189,26 @@ void DeltaStore::stage_forget(std::uint64_t key) {
   const auto at = entries_.find(key);
   if (at == entries_.end()) return;
   if (!at->second.is_stored) return forget(key);
-  staged_.push_back({&*at, nullptr, 0, at->second.staged});
+  staged_.push_back({&*at, {}, 0, at->second.staged});
   at->second.staged = static_cast<std::uint32_t>(staged_.size() - 1);
 }
 
-bool DeltaStore::contains(std::uint64_t key) const {
+std::optional<std::uint32_t> DeltaStore::visits_of(std::uint64_t key) const {
   const auto at = entries_.find(key);
-  if (at == entries_.end()) return false;
-  return at->second.staged == kNotStaged || staged_[at->second.staged].bytes != nullptr;
+  if (at == entries_.end()) return std::nullopt;
+  const Entry& entry = at->second;
+  if (entry.staged == kNotStaged) return entry.visits;
+  const Staged& staged = staged_[entry.staged];
+  return staged.bytes ? std::optional(staged.visits) : std::nullopt;
+}
+
+bool DeltaStore::admits(std::uint64_t key) const {
+  return entries_.size() < max_records_ || entries_.contains(key);
+}
+
+bool DeltaStore::is_stored(std::uint64_t key) const {
+  const auto at = entries_.find(key);
+  return at != entries_.end() && at->second.is_stored;
 }
 
 // Requires: nothing in staged_ points to the node, or will be looked at.
@@ -182,11 +222,13 @@ void DeltaStore::erase(Node& node) {
 
 void DeltaStore::clear() {
   if (queue_) queue_->wait_until_idle();
+  await_device();
   staged_.clear();
   resident_.clear();
   while (!entries_.empty()) erase(*entries_.begin());
   retired_.clear();
   pool_ = RecordPool(spec_.record_bytes);
+  is_on_device_ = false;
 }
 
 void DeltaStore::prefetch(std::span<const std::uint64_t> keys) {
@@ -198,8 +240,8 @@ void DeltaStore::prefetch(std::span<const std::uint64_t> keys) {
     const auto at = entries_.find(key);
     if (at == entries_.end()) continue;
     Entry& entry = at->second;
-    if (!entry.value && entry.is_stored && entry.staged == kNotStaged && pool_.in_use() < most) {
-      entry.value = pool_.take();
+    if (!entry.value && entry.is_stored && entry.staged == kNotStaged && in_ram() < most) {
+      entry.value = pool_.take(host_place());
       entry.ticket = queue_->submit({RecordJob::Kind::read, entry.slot, entry.value.get()});
       entry.is_prefetched = true;
     }
@@ -216,7 +258,8 @@ void DeltaStore::drain() {
 }
 
 void DeltaStore::retire(RecordBuffer bytes, Ticket ticket) {
-  if (!queue_ || queue_->is_done(ticket))
+  const bool is_in_stream = has_device_work_ && bytes.place() == RecordPlace::pinned;
+  if (!is_in_stream && (!queue_ || queue_->is_done(ticket)))
     pool_.give(std::move(bytes));
   else
     retired_.push_back({std::move(bytes), ticket});
@@ -234,18 +277,19 @@ void DeltaStore::end_step() {
     if (staged.bytes) pool_.give(std::move(staged.bytes));
   staged_.clear();
   ++step_;
-  if (!queue_) return;
   std::erase_if(retired_, [&](Retired& retired) {
-    const bool is_done = queue_->is_done(retired.ticket);
+    const bool is_done = !queue_ || queue_->is_done(retired.ticket);
     if (is_done) pool_.give(std::move(retired.bytes));
     return is_done;
   });
+  if (!queue_) return;
   std::erase_if(resident_, [&](std::uint64_t key) {
     const auto at = entries_.find(key);
     if (at == entries_.end()) return true;
     Entry& entry = at->second;
     if (entry.keep_until >= step_ || !queue_->is_done(entry.ticket)) return false;
-    if (entry.value) pool_.give(std::move(entry.value));
+    if (entry.value && entry.value.place() != RecordPlace::device)
+      pool_.give(std::move(entry.value));
     entry.is_prefetched = false;
     entry.is_resident = false;
     return true;
@@ -270,7 +314,11 @@ void DeltaStore::read_stored(std::uint64_t key, std::span<std::byte> out) {
   const Entry& entry = at->second;
   if (!entry.value) return file_->read(entry.slot, out);
   if (entry.is_prefetched) await(entry.ticket);
-  if (!out.empty()) std::memcpy(out.data(), entry.value.get(), out.size());
+  RecordBuffer copied;
+  if (entry.value.place() == RecordPlace::device) copied = copied_to_pinned(entry.value);
+  const RecordBuffer& value = copied ? copied : entry.value;
+  if (!out.empty()) std::memcpy(out.data(), value.get(), out.size());
+  if (copied) pool_.give(std::move(copied));
 }
 
 DeltaStoreStats DeltaStore::stats() const {
@@ -278,7 +326,8 @@ DeltaStoreStats DeltaStore::stats() const {
   stats.records = stored_;
   stats.bytes = stored_ * slot_bytes_of(spec_.record_bytes);
   stats.budget_bytes = spec_.budget_bytes;
-  stats.ram_bytes = pool_.in_use() * spec_.record_bytes;
+  stats.ram_bytes = in_ram() * spec_.record_bytes;
+  stats.device_bytes = pool_.in_use(RecordPlace::device) * spec_.record_bytes;
   return stats;
 }
 

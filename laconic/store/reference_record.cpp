@@ -11,7 +11,8 @@ namespace laconic {
 namespace {
 
 // Small blocks: an outlier channel must not cost its neighbours their digits.
-const CodecSpec kEightBits = Quantise{.bits = 8, .block = 64};
+constexpr int kBlock = 64;
+const CodecSpec kEightBits = Quantise{.bits = 8, .block = kBlock};
 
 TensorSpec flat(std::uint64_t elements) {
   return {Dtype::f32, {static_cast<std::int64_t>(elements)}};
@@ -26,6 +27,20 @@ std::uint64_t record_bytes(Reference kind, std::uint64_t elements) {
     case Reference::q8: return max_payload_bytes(kEightBits, flat(elements));
   }
   return 0;
+}
+
+CodecSpec record_codec(Reference kind) {
+  switch (kind) {
+    case Reference::f32: return Raw{};
+    case Reference::bf16: return Half{.kind = Dtype::bf16};
+    case Reference::q8: return kEightBits;
+  }
+  return Raw{};
+}
+
+TellingNumbers telling_numbers(Reference kind, std::uint64_t elements) {
+  if (kind == Reference::q8) return {Dtype::f32, (elements + kBlock - 1) / kBlock};  // scales
+  return {kind == Reference::bf16 ? Dtype::bf16 : Dtype::f32, elements};
 }
 
 void read_record(Reference kind, ByteView record, std::size_t count, float* out) {
@@ -61,7 +76,7 @@ bool is_finite(Reference kind, ByteView record, std::size_t count) {
 bool is_record(Reference kind, ByteView record) {
   if (kind == Reference::f32) return record.size() % 4 == 0;
   if (kind == Reference::bf16) return record.size() % 2 == 0;
-  constexpr std::size_t kBlock = 64, kBlockBytes = kBlock + sizeof(float);
+  constexpr std::size_t kBlockBytes = kBlock + sizeof(float);
   const std::size_t rest = record.size() % kBlockBytes;
   if (rest > 0 && rest <= sizeof(float)) return false;
   const std::size_t count =

@@ -8,6 +8,7 @@
 
 #include "laconic/base/bytes.hpp"
 #include "laconic/base/named.hpp"
+#include "laconic/codec/spec.hpp"
 
 namespace laconic {
 
@@ -18,6 +19,15 @@ inline constexpr auto kReferenceNames = std::to_array<Named<Reference>>(
     {{Reference::f32, "f32"}, {Reference::bf16, "bf16"}, {Reference::q8, "q8"}});
 
 std::uint64_t record_bytes(Reference kind, std::uint64_t elements);
+
+// A record is what this codec makes of the reference, as a flat tensor of f32.
+CodecSpec record_codec(Reference kind);
+// The numbers in a record that tell whether it is finite: they begin at its front.
+struct TellingNumbers {
+  Dtype dtype = Dtype::f32;
+  std::uint64_t count = 0;
+};
+TellingNumbers telling_numbers(Reference kind, std::uint64_t elements);
 
 // Requires: record.size() == record_bytes(kind, count).
 void read_record(Reference kind, ByteView record, std::size_t count, float* out);

@@ -36,9 +36,9 @@ UnpackedTensor unpack(Receiver& receiver, ByteView bytes, const TensorSpec& expe
         at::empty(expected.shape, at::TensorOptions(scalar_type_of(expected.dtype)).device(device));
     // Before: its memory may have been something else's, which is still in use.
     codecs_wait_for(tensor.device());
-    receiver.unpack_on_device(bytes, {expected, tensor.data_ptr()}, message);
+    Unpacked unpacked = receiver.unpack_on_device(bytes, {expected, tensor.data_ptr()}, message);
     wait_for_codecs(tensor.device());
-    return {std::move(tensor), {}};
+    return {std::move(tensor), std::move(unpacked.refused)};
   }
   const at::Tensor host = at::empty(expected.shape, scalar_type_of(expected.dtype));
   Unpacked unpacked = receiver.unpack(bytes, {expected, host.data_ptr()}, message);

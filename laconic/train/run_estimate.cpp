@@ -126,6 +126,17 @@ bool gpu_could_add(const HeldPart& part) {
   return gpus_could_sum(policy_of(c, place), c.run.master_type(), static_cast<int>(c.mesh.dp));
 }
 
+// Of one link for each tensor of a seam, `needed` for all of them.
+void add_references(const Delta& delta, double needed, double tensors, MemoryEstimate& memory) {
+  const auto budget = static_cast<double>(delta.budget_bytes);
+  const double kept = budget > 0 ? std::min(budget, needed) : needed;
+  const double on_gpu = std::min(static_cast<double>(delta.device_bytes) * tensors, kept);
+  memory.gpu_references += on_gpu;
+  if (!delta.folder.empty()) return;
+  memory.references += kept;
+  memory.spared_references += on_gpu;
+}
+
 // Edges to other ranks: what this rank's ends remember, and messages that may be asked for again.
 void add_edges(const HeldPart& part, double item, MemoryEstimate& memory) {
   const RunConfig& c = part.config();
@@ -139,11 +150,10 @@ void add_edges(const HeldPart& part, double item, MemoryEstimate& memory) {
         part.blocks()[static_cast<std::size_t>(part.plan.stages[e].end - 1)].out;
     memory.buffers += static_cast<double>(c.local_batch()) * seam_elements(seam) * item;
     for (const LinkSpec* link : {&part.plan.activation, &part.plan.gradient}) {
-      const auto* delta = std::get_if<Delta>(&link->memory);
-      if (delta == nullptr || !delta->folder.empty()) continue;
-      const auto needed = static_cast<double>(reference_bytes(*link, seam, samples));
-      const auto budget = static_cast<double>(delta->budget_bytes);
-      memory.references += budget > 0 ? std::min(budget, needed) : needed;
+      if (const auto* delta = std::get_if<Delta>(&link->memory)) {
+        const auto needed = static_cast<double>(reference_bytes(*link, seam, samples));
+        add_references(*delta, needed, static_cast<double>(seam.size()), memory);
+      }
     }
   }
 }
@@ -231,6 +241,8 @@ MemoryEstimate& MemoryEstimate::operator+=(const MemoryEstimate& more) {
   optimiser += more.optimiser;
   activations += more.activations;
   references += more.references;
+  gpu_references += more.gpu_references;
+  spared_references += more.spared_references;
   buffers += more.buffers;
   sums += more.sums;
   residuals += more.residuals;

@@ -30,6 +30,8 @@ struct MemoryEstimate {
   double sums = 0;         // of these, what is on a GPU that adds: buffers of sums, and residuals,
   double residuals = 0;    // which are there twice
   double program = 0;      // what the process holds already
+  // With a GPU: references in its memory, and how many of `references` they are.
+  double gpu_references = 0, spared_references = 0;
   double total() const {
     return parameters + gradients + optimiser + activations + references + buffers + program;
   }
@@ -41,11 +43,13 @@ struct MemoryEstimate {
             .gradients = gradients,
             .optimiser = optimiser,
             .activations = activations,
+            .references = gpu_references,
             .buffers = adds ? sums + residuals : 0};
   }
   MemoryEstimate on_host(bool gpu_adds) const {
-    return {
-        .references = references, .buffers = buffers - (gpu_adds ? sums : 0), .program = program};
+    return {.references = references - spared_references,
+            .buffers = buffers - (gpu_adds ? sums : 0),
+            .program = program};
   }
 };
 std::string to_text(const MemoryEstimate& memory);

@@ -220,6 +220,26 @@ TEST(RunEstimate, PipelinesHoldTheirPartAndWhatIsUnderWay) {
   EXPECT_EQ(last.references, first.references);
 }
 
+// What the GPU holds the host does not, and a disk does not hold it either.
+TEST(RunEstimate, ReferencesAreCountedWhereTheyLie) {
+  const auto with = [](const char* more) {
+    const RunConfig c = small({"mesh.pp=2", "train.microbatch=1", "pipeline.split=2,2",
+                               "pp.activation.memory=delta", "pp.activation.codec=quantise:bits=4",
+                               "pp.activation.budget=400000", more});
+    return estimate_of(c, {rank_with_gpu("a", 1, 0, 1 << 30), rank_on("b", 2)});
+  };
+  const RunEstimate none = with("pp.activation.device_memory=0");
+  EXPECT_EQ(none.gpus.at(0).needed.references, 0);
+  EXPECT_EQ(none.hosts.at(0).needed.references, 400000);
+  const RunEstimate some = with("pp.activation.device_memory=300000");
+  EXPECT_EQ(some.gpus.at(0).needed.references, 300000);
+  EXPECT_EQ(some.hosts.at(0).needed.references, 100000);
+  EXPECT_EQ(some.hosts.at(1).needed.references, 400000) << "a rank without a GPU";
+  const RunEstimate all = with("pp.activation.device_memory=1000000");
+  EXPECT_EQ(all.gpus.at(0).needed.references, 400000);
+  EXPECT_EQ(all.hosts.at(0).needed.references, 0);
+}
+
 // 6 N + 6 L d T for a token, N the weights of products.
 TEST(RunEstimate, FlopsAreThoseOfTheFormula) {
   const RunConfig c = small();

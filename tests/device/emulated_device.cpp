@@ -1,12 +1,20 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
+#include <mutex>
+#include <vector>
 
 #include "laconic/codec/device_memory.hpp"
 #include "tests/device/test_device.hpp"
 
-// Device memory is host memory here, and all work is done when it is queued. But who asks is told
-// so after some asking, and of a held stream only when it is opened.
+// Device memory is host memory here, and kernels have run when they are queued. Copies are as late
+// as a GPU's may be: what goes to the host arrives when an event behind it is done, and what comes
+// from there must not have changed until then. An event is done after some asking, and one of a
+// held stream only when that is opened.
 namespace laconic {
 
 namespace {
@@ -18,7 +26,59 @@ std::atomic<std::uint64_t> pinned = 0, most_pinned = 0, allocated = 0;
 struct EmulatedEvent {
   const std::atomic<bool>* is_open = nullptr;  // null: of the codec stream
   std::atomic<int> asked = 0;
+  std::uint64_t copies = 0;  // how many were queued before it
 };
+
+struct LateCopy {
+  std::uint64_t number = 0;
+  std::byte* host = nullptr;
+  std::vector<std::byte> bytes;
+  bool is_to_host = false;
+
+  bool touches(const std::byte* at, std::uint64_t size) const {
+    return at < host + bytes.size() && host < at + size;
+  }
+  void finish() const {
+    if (is_to_host)
+      std::memcpy(host, bytes.data(), bytes.size());
+    else
+      EXPECT_EQ(std::memcmp(host, bytes.data(), bytes.size()), 0)
+          << bytes.size() << " bytes changed before the device had them";
+  }
+};
+
+struct LateCopies {
+  std::mutex mutex;
+  std::deque<LateCopy> queued;
+  std::uint64_t last = 0;
+};
+
+LateCopies& late_copies() {
+  static LateCopies copies;
+  return copies;
+}
+
+void queue_copy(std::byte* host, const std::byte* from, std::uint64_t bytes, bool is_to_host) {
+  if (bytes == 0) return;
+  LateCopies& copies = late_copies();
+  copies.queued.push_back({++copies.last, host, {from, from + bytes}, is_to_host});
+}
+
+// In order, up to the last that `is_wanted`. Requires: the mutex is locked.
+template <class IsWanted>
+void finish_copies(const IsWanted& is_wanted) {
+  std::deque<LateCopy>& queued = late_copies().queued;
+  const auto last = std::find_if(queued.rbegin(), queued.rend(), is_wanted);
+  for (auto left = queued.rend() - last; left > 0; --left) {
+    queued.front().finish();
+    queued.pop_front();
+  }
+}
+
+void finish_until(std::uint64_t number) {
+  const std::lock_guard lock(late_copies().mutex);
+  finish_copies([&](const LateCopy& copy) { return copy.number <= number; });
+}
 
 }  // namespace
 
@@ -59,6 +119,10 @@ PinnedBuffer::PinnedBuffer(std::uint64_t bytes)
 }
 
 PinnedBuffer::~PinnedBuffer() {
+  LateCopies& copies = late_copies();
+  const std::lock_guard lock(copies.mutex);
+  for (const LateCopy& copy : copies.queued)
+    EXPECT_FALSE(copy.touches(data_, size_)) << "pinned memory is freed before it is copied";
   pinned -= size_;
   std::free(data_);
 }
@@ -69,6 +133,8 @@ DeviceEvent::DeviceEvent(Stream stream) {
   ++calls;
   auto event = std::make_shared<EmulatedEvent>();
   event->is_open = static_cast<const std::atomic<bool>*>(stream);
+  const std::lock_guard lock(late_copies().mutex);
+  event->copies = late_copies().last;
   event_ = std::move(event);
 }
 
@@ -76,15 +142,22 @@ bool DeviceEvent::is_done() const {
   constexpr int kAsked = 3;
   auto& event = *static_cast<EmulatedEvent*>(event_.get());
   if (event.is_open != nullptr) return *event.is_open;
-  return !is_stuck && ++event.asked > kAsked;
+  if (is_stuck || ++event.asked <= kAsked) return false;
+  finish_until(event.copies);
+  return true;
 }
 
 void copy_to_host(const std::byte* device, std::uint64_t bytes, std::byte* host) {
-  test::from_device(host, device, bytes);
+  const std::lock_guard lock(late_copies().mutex);
+  queue_copy(host, device, bytes, /*is_to_host=*/true);
 }
 
+// Behind the copies to the same memory that were queued before.
 void copy_to_device(const std::byte* host, std::uint64_t bytes, std::byte* device) {
-  test::to_device(device, host, bytes);
+  const std::lock_guard lock(late_copies().mutex);
+  finish_copies([&](const LateCopy& copy) { return copy.is_to_host && copy.touches(host, bytes); });
+  if (bytes > 0) std::memcpy(device, host, bytes);
+  queue_copy(const_cast<std::byte*>(host), host, bytes, /*is_to_host=*/false);
 }
 
 }  // namespace laconic

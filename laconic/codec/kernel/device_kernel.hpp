@@ -59,6 +59,9 @@ void device_narrow(const DeviceSource& source, std::uint64_t count, Dtype kind, 
                    Stream stream);
 void device_widen(Dtype kind, const std::byte* in, std::uint64_t count, const DeviceSink& sink,
                   Stream stream);
+// Sets *is_unsound when a number is not finite.
+void device_check_finite(Dtype dtype, const std::byte* values, std::uint64_t count,
+                         std::uint32_t* is_unsound, Stream stream);
 // values *= factor
 void device_rescale(float* values, std::uint64_t count, float factor, Stream stream);
 // If *is_unsound, after = before (zeros if null): the message leaves no trace.

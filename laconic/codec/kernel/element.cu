@@ -114,6 +114,16 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
+    check_numbers(Dtype dtype, const std::byte* values, std::uint64_t count,
+                  std::uint32_t* is_unsound, bool is_aligned) {
+  bool is_found = false;
+  for_each_four(count, [&](std::uint64_t i, std::uint64_t left) {
+    is_found |= has_unsound(load_four(dtype, values, i, left, is_aligned), left);
+  });
+  if (is_found) *is_unsound = 1;
+}
+
+__global__ void __launch_bounds__(kThreads)
     rescale(float* values, std::uint64_t count, float factor) {
   for (std::uint64_t i = thread_number(); i < count; i += thread_total())
     values[i] = exact::canonical(values[i] * factor);
@@ -189,6 +199,12 @@ void device_widen(Dtype kind, const std::byte* in, std::uint64_t count, const De
                   Stream stream) {
   launch_over(widen, tiles_of(count), kThreads, stream, kind, in, count, view_of(sink),
               is_aligned_to(in, four_bytes(kind)));
+}
+
+void device_check_finite(Dtype dtype, const std::byte* values, std::uint64_t count,
+                         std::uint32_t* is_unsound, Stream stream) {
+  launch_over(check_numbers, tiles_of(count), kThreads, stream, dtype, values, count, is_unsound,
+              is_aligned_to(values, four_bytes(dtype)));
 }
 
 void device_rescale(float* values, std::uint64_t count, float factor, Stream stream) {

@@ -66,6 +66,10 @@ void kernel::device_finish_factors(const BatchStep&, const float*, const float*,
   refuse_device();
 }
 
+void kernel::device_check_finite(Dtype, const std::byte*, std::uint64_t, std::uint32_t*, Stream) {
+  refuse_device();
+}
+
 Stream codec_stream() {
   refuse_device();
 }
