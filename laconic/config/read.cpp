@@ -47,7 +47,8 @@ std::string with_suggestion(const std::string& what, const std::string& word,
   return what + fmt::format(" (known: {})", join(known, ", "));
 }
 
-// Keys that have another name by now, in files that people still have.
+// Keys that have another name by now. Files that people still have, and the configurations that
+// older runs keep, are read as if they said the name of now.
 struct RenamedKey {
   std::string_view section, before, now;
 };
@@ -62,14 +63,12 @@ class SectionReader {
 
   template <class T>
   void operator()(const char* key, T& value, const char*) {
-    known_.emplace_back(key);
-    if (const toml::node* node = table_.get(key)) read(*node, key, value);
+    if (const toml::node* node = find(key)) read(*node, key, value);
   }
   template <class E, std::size_t kSize>
   void operator()(const char* key, E& value, const char*,
                   const std::array<Named<E>, kSize>& names) {
-    known_.emplace_back(key);
-    const toml::node* node = table_.get(key);
+    const toml::node* node = find(key);
     std::string word;
     if (node == nullptr || !read(*node, key, word)) return;
     if (const std::optional<E> found = value_in(names, word))
@@ -78,8 +77,7 @@ class SectionReader {
       report_unknown_name(*node, key, word, names_in(names));
   }
   void operator()(const char* key, std::string& value, const char*, AlsoAsList) {
-    known_.emplace_back(key);
-    const toml::node* node = table_.get(key);
+    const toml::node* node = find(key);
     if (node == nullptr) return;
     const toml::array* list = node->as_array();
     list != nullptr ? read_list(*list, key, value) : read(*node, key, value);
@@ -88,19 +86,36 @@ class SectionReader {
   void report_unknown_keys() {
     for (const auto& [key, node] : table_) {
       const std::string word(key.str());
-      if (std::find(known_.begin(), known_.end(), word) != known_.end()) continue;
-      const std::string what = fmt::format("unknown key '{}' in [{}]", word, section_);
-      const auto renamed = std::ranges::find_if(kRenamedKeys, [&](const RenamedKey& row) {
-        return row.section == section_ && row.before == word;
-      });
-      problems_.push_back({position(name_, key.source()),
-                           renamed != std::end(kRenamedKeys)
-                               ? what + fmt::format("; it is called '{}' now", renamed->now)
-                               : with_suggestion(what, word, known_)});
+      if (std::find(known_.begin(), known_.end(), word) != known_.end() || is_old_name(word))
+        continue;
+      problems_.push_back(
+          {position(name_, key.source()),
+           with_suggestion(fmt::format("unknown key '{}' in [{}]", word, section_), word, known_)});
     }
   }
 
  private:
+  // What the file says of a key, by its name or by an older one; null when nothing.
+  const toml::node* find(const char* key) {
+    known_.emplace_back(key);
+    const toml::node* node = table_.get(key);
+    for (const RenamedKey& row : kRenamedKeys) {
+      if (row.section != section_ || row.now != key) continue;
+      const toml::node* old = table_.get(row.before);
+      if (node != nullptr && old != nullptr)
+        problems_.push_back({position(name_, old->source()),
+                             fmt::format("{0}.{1} is called {0}.{2} now, and both are given",
+                                         section_, row.before, row.now)});
+      if (node == nullptr) node = old;
+    }
+    return node;
+  }
+  bool is_old_name(const std::string& word) const {
+    return std::ranges::any_of(kRenamedKeys, [&](const RenamedKey& row) {
+      return row.section == section_ && row.before == word;
+    });
+  }
+
   bool read(const toml::node& node, const char* key, std::int64_t& value) {
     return assign(node.value_exact<std::int64_t>(), node, key, "an integer", value);
   }
