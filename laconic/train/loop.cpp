@@ -74,7 +74,9 @@ class Run {
     if (!config_.data.valid.empty()) {
       valid_.emplace(open_data(config_.data.valid));
       token_bytes_ = token_bytes(config_.data.valid);
-      measures_bleu_ = decide_on_bleu();
+      if (config_.task.kind == TaskKind::translate && config_.evaluate.bleu_samples > 0)
+        bleu_.emplace(config_.data.valid, world_);
+      if (bleu_ && !bleu_->why_not().empty()) start_.notes.push_back(bleu_->why_not());
     }
     require_equal_models(start_.weights, world_, start_.state.step);
     make_rule();
@@ -155,21 +157,6 @@ class Run {
   Dataset open_data(const std::string& prefix) const {
     return open_dataset(prefix, config_.model.context, vocabulary_of(start_.weights.family), 0,
                         sample_kind_of(config_));
-  }
-
-  // Whether translations are compared: rank 0 needs the tokeniser of the validation set.
-  bool decide_on_bleu() {
-    if (config_.task.kind != TaskKind::translate || config_.evaluate.bleu_samples == 0)
-      return false;
-    const std::string folder = tokeniser_folder_of(config_.data.valid);
-    const bool is_there =
-        !world_.decide_on_rank_0([&] { return std::string(has_tokeniser(folder) ? "yes" : ""); })
-             .empty();
-    if (is_there && world_.is_first()) tokeniser_.emplace(load_tokeniser(folder));
-    if (!is_there)
-      start_.notes.push_back(
-          fmt::format("no BLEU: {} does not exist, the tokeniser of the validation set", folder));
-    return is_there;
   }
 
   void prepare_folder() {
@@ -306,7 +293,7 @@ class Run {
                   .device = start_.weights.device(),
                   .bytes_of_token = token_bytes_},
                  world_);
-    if (measures_bleu_) measure_bleu(*summary_.evaluation);
+    if (bleu_) measure_bleu(*summary_.evaluation);
     reports_->evaluation(start_.state.step, *summary_.evaluation);
     evaluated_step_ = start_.state.step;
     const bool is_best = observe(start_.state.validation, summary_.evaluation->loss,
@@ -314,14 +301,14 @@ class Run {
     if (is_best && config_.checkpoint.best) save_now();
   }
 
-  // Only rank 0 has texts to compare, and speaks.
   void measure_bleu(Evaluation& evaluation) {
     const Stopwatch watch;
-    const TokenLists translations =
-        translate_samples(start_.weights, *pipeline_, *valid_,
-                          std::min(config_.evaluate.bleu_samples, evaluation.samples), world_);
-    if (tokeniser_)
-      evaluation.metrics.emplace_back("bleu", bleu_of(*valid_, *tokeniser_, translations).score);
+    const std::optional<double> score =
+        bleu_->measure(start_.weights, *pipeline_, *valid_,
+                       {.samples = std::min(config_.evaluate.bleu_samples, evaluation.samples),
+                        .microbatch = config_.microbatch_size()},
+                       world_);
+    if (score) evaluation.metrics.emplace_back("bleu", *score);
     evaluation.seconds += watch.seconds();
   }
 
@@ -410,8 +397,7 @@ class Run {
   SampleFlops flops_;
   std::optional<Dataset> valid_;
   std::vector<std::int32_t> token_bytes_;
-  bool measures_bleu_ = false;
-  std::optional<Tokeniser> tokeniser_;  // of the validation set, on rank 0 where BLEU is measured
+  std::optional<ValidationBleu> bleu_;
   std::unique_ptr<UpdateRule> rule_;
   FolderFacts facts_;
   std::optional<Reports> reports_;
