@@ -7,7 +7,7 @@ namespace laconic {
 namespace {
 
 // Keys that say nothing about what is computed.
-constexpr std::string_view kBesideLlama[] = {"attention_dropout", "is_llama_config",
+constexpr std::string_view kBesideLlama[] = {"attention_dropout", "is_decoder", "is_llama_config",
                                              "max_window_layers", "rope_interleaved"};
 
 // Transformers wrote rope_theta and rope_scaling up to version 4, and rope_parameters since.

@@ -13,7 +13,6 @@
 #include "laconic/checkpoint/link_state.hpp"
 #include "laconic/checkpoint/rank_state.hpp"
 #include "laconic/config/read.hpp"
-#include "laconic/data/sidecar.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/policy/class_policy.hpp"
@@ -27,6 +26,7 @@
 #include "laconic/train/gpu_report.hpp"
 #include "laconic/train/introduction.hpp"
 #include "laconic/train/reports.hpp"
+#include "laconic/train/run_facts.hpp"
 #include "laconic/train/run_hooks.hpp"
 #include "laconic/train/step.hpp"
 #include "laconic/train/validation_bleu.hpp"
@@ -39,22 +39,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Opens the training data before anything else is made: a wrong path is the likeliest mistake.
-DataFacts facts_of(const std::string& prefix) {
-  if (!fs::exists(prefix + ".idx"))
-    throw FileError(prefix + ".idx", "", "does not exist",
-                    "make it with `laconic prepare`, or correct data.train");
-  const IndexedDataset checked(prefix);
-  const std::optional<Sidecar> sidecar = read_sidecar(prefix);
-  DataFacts facts{.tokens = checked.tokens()};
-  if (sidecar) facts.vocabulary = sidecar->vocabulary, facts.xxh3 = sidecar->bin_xxh3;
-  if (sidecar && sidecar->records && sidecar->records->parts > 0)
-    facts.records = checked.index().documents();
-  if (sidecar && sidecar->records)
-    facts.labels = static_cast<std::int64_t>(sidecar->records->label_names.size());
-  return facts;
-}
-
 // One run in progress. Members are in the order in which they come to life.
 class Run {
  public:
@@ -64,7 +48,7 @@ class Run {
         stop_signal_(options.stop_signal),
         step_begins_(options.step_begins),
         hooks_(hooks),
-        data_(facts_of(config_.data.train)),
+        data_(read_data_facts(config_.data.train)),
         common_(start_all_ranks(options, data_, world)),
         start_(common_.start),
         train_(open_data(config_.data.train)),
@@ -80,13 +64,8 @@ class Run {
     }
     require_equal_models(start_.weights, world_, start_.state.step);
     make_rule();
-    facts_ = {.dropout = config_.model.dropout,
-              .end_of_text = end_of_text(),
-              .begin_of_text = begin_of_text()};
-    if (const auto* records = std::get_if<RecordDataset>(&train_)) {
-      facts_.label_names = records->info().label_names;
-      refuse(check_labels(start_.weights.family, train_, config_.data.train));
-    }
+    facts_ = folder_facts_of(config_, start_, train_);
+    refuse(check_labels(start_.weights.family, train_, config_.data.train));
     if (valid_) refuse(compare_labels(train_, *valid_, config_.data.train, config_.data.valid));
     if (world_.is_first()) prepare_folder();
     reports_.emplace(config_, start_.state.step, world_);
@@ -363,21 +342,6 @@ class Run {
             .tokeniser_folder = has_tokeniser(tokeniser) ? tokeniser : "",
             .pipeline = config_.mesh.pp > 1 ? to_json(common_.decisions) : "",
             .steering = steering_->state() == SteeringState() ? "" : to_json(steering_->state())};
-  }
-
-  // The id that ends a document, for whoever reads config.json; -1: nobody said.
-  // As what the run began from has it; else what the tokeniser calls so.
-  std::int64_t begin_of_text() const {
-    if (!start_.from.empty())
-      if (const auto id = read_folder_facts(start_.from).begin_of_text; id >= 0) return id;
-    const SpecialTokens& special = set_in(train_).special;
-    return special.bos >= 0 ? special.bos : special.cls;
-  }
-
-  std::int64_t end_of_text() const {
-    const std::string tokeniser = tokeniser_folder_of(config_.data.train);
-    if (has_tokeniser(tokeniser)) return load_tokeniser(tokeniser).end_of_document();
-    return start_.from.empty() ? -1 : read_folder_facts(start_.from).end_of_text;
   }
 
   Trace& trace_or_none() { return reports_->trace() != nullptr ? *reports_->trace() : disabled_; }

@@ -212,13 +212,20 @@ TEST(RunEstimate, DoesNotPraiseWhatIsNotEnough) {
   expect_end(refusal(small_gpu, &some),
              "free there are 100 B of 200 B. A smaller train.microbatch, model.recompute = true, a "
              "shorter precision or fewer ranks on a GPU help (x; y)");
-  EXPECT_FALSE(what_would_help({.config = small({"mesh.pp=2", "train.microbatch=1"}),
-                                .spec = model_spec(family_of(small(), {}), 16),
-                                .decisions = decide_pipeline(small({"mesh.pp=2"}),
-                                                             family_of(small(), {}), {}, {}),
-                                .samples = 100,
-                                .ranks = {small_host, small_host}})
+  const auto advice_for = [&](const RunConfig& c, const std::vector<RankResources>& ranks) {
+    const Family family = family_of(c, {});
+    const ModelSpec spec = model_spec(family, c.model.context);
+    return what_would_help({.config = c,
+                            .spec = spec,
+                            .decisions = decide_pipeline(c, family, {}, {}),
+                            .samples = 100,
+                            .ranks = ranks});
+  };
+  EXPECT_TRUE(advice_for(small(), {small_host}).has_tried_microbatches);
+  EXPECT_FALSE(advice_for(small({"mesh.pp=2", "train.microbatch=1"}), {small_host, small_host})
                    .has_tried_microbatches);
+  EXPECT_TRUE(advice_for(small(), {small_gpu}).ways.empty()) << "the GPU is too small for all";
+  EXPECT_FALSE(advice_for(small(), {rank_with_gpu("a", 1, 0, 1 << 30)}).ways.empty());
 }
 
 TEST(RunEstimate, PipelinesHoldTheirPartAndWhatIsUnderWay) {
