@@ -35,6 +35,9 @@ if(LACONIC_CUDA)
     # The shared one, which libtorch has loaded already: streams of two runtimes do not mix.
     target_link_libraries(laconic_torch INTERFACE ${LACONIC_LIB_c10_cuda} ${LACONIC_LIB_torch_cuda} CUDA::cudart)
     message(STATUS "CUDA: ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}")
+    if(LACONIC_TORCH_VERSION VERSION_LESS 2.8)
+      message(STATUS "CUDA: libtorch ${LACONIC_TORCH_VERSION} is older than 2.8: models run by its own kernels, without CUDA graphs")
+    endif()
   elseif(NOT LACONIC_CUDA STREQUAL AUTO)
     message(FATAL_ERROR "LACONIC_CUDA = ${LACONIC_CUDA}, but there is no CUDA compiler, or libtorch was "
                         "built without CUDA: set CMAKE_CUDA_COMPILER and LACONIC_TORCH")

@@ -11,9 +11,9 @@
 namespace laconic {
 namespace {
 
-// Sanitizers put themselves before everybody's malloc, which RTLD_DEEPBIND would bypass: they
-// refuse it. Where they are used, libtorch is Debian's, which has no gloo and no protobuf inside.
-#ifdef LACONIC_SANITIZED
+// Two sanitizers, of addresses and of threads, put themselves before everybody's malloc, which
+// RTLD_DEEPBIND would bypass: they end a program that asks for it (docs/adr/0022).
+#ifdef LACONIC_NO_DEEPBIND
 constexpr int kPluginMode = RTLD_NOW | RTLD_LOCAL;
 #else
 constexpr int kPluginMode = RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND;
@@ -31,27 +31,31 @@ void* symbol_of(void* module, const char* name, const std::string& path, const P
 
 }  // namespace
 
-std::vector<std::string> plugin_places(const std::string& file) {
-  const std::filesystem::path folder =
-      std::filesystem::read_symlink("/proc/self/exe").parent_path();
+std::vector<std::string> plugin_places(const std::string& file, const std::string& program) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::read_symlink(program, error).parent_path();
   std::vector<std::string> places;
+  if (error) return places;
   for (const char* const place : {".", "../bin", "../lib/laconic"})
     places.push_back((folder / place / file).lexically_normal().string());
   return places;
 }
 
-std::optional<std::string> find_plugin(const std::string& file) {
-  for (std::string& place : plugin_places(file))
+std::optional<std::string> find_plugin(const std::string& file, const std::string& program) {
+  for (std::string& place : plugin_places(file, program))
     if (std::error_code ignored; std::filesystem::exists(place, ignored)) return std::move(place);
   return std::nullopt;
 }
 
 void* open_plugin(const PluginSpec& spec) {
   const std::optional<std::string> path = find_plugin(spec.file);
-  if (!path)
+  if (!path) {
+    const std::vector<std::string> places = plugin_places(spec.file);
     throw FileError(spec.file, "",
-                    fmt::format("missing: looked for {}", join(plugin_places(spec.file), ", ")),
+                    places.empty() ? "missing: without /proc nobody knows where it would be"
+                                   : fmt::format("missing: looked for {}", join(places, ", ")),
                     spec.remedy);
+  }
   void* const module = ::dlopen(path->c_str(), kPluginMode);
   if (module == nullptr) throw FileError(*path, "", last_loader_error(), spec.remedy);
   const int interface =

@@ -26,12 +26,17 @@ struct PluginSpec {
   std::string remedy;  // what to do when it is missing or does not open
 };
 
+// A link to the program that runs. Where there is no /proc nothing is known of places.
+inline constexpr const char* kThisProgram = "/proc/self/exe";
+
 // Every place where a module of that name may be: beside the program, beside the programs of a
 // build, where modules are installed.
-std::vector<std::string> plugin_places(const std::string& file);
+std::vector<std::string> plugin_places(const std::string& file,
+                                       const std::string& program = kThisProgram);
 
 // The first of these places that has it.
-std::optional<std::string> find_plugin(const std::string& file);
+std::optional<std::string> find_plugin(const std::string& file,
+                                       const std::string& program = kThisProgram);
 
 // Opens it, for good, and returns its entry. Throws FileError: it is nowhere, it does not open (a
 // library it needs is missing), or it is of another interface.

@@ -35,6 +35,12 @@ TEST(Plugin, AMissingOneIsNamedWithEveryPlaceAndTheRemedy) {
   EXPECT_NE(text.find("do something"), std::string::npos) << text;
 }
 
+TEST(Plugin, WithoutProcThereIsNoneAndNobodyDies) {
+  ASSERT_TRUE(find_plugin("laconic-test-good.so"));
+  EXPECT_EQ(plugin_places("laconic-test-good.so", "/nowhere/self/exe"), std::vector<std::string>());
+  EXPECT_FALSE(find_plugin("laconic-test-good.so", "/nowhere/self/exe"));
+}
+
 TEST(Plugin, OneOfAnotherInterfaceIsRefused) {
   const std::string text = refusal("laconic-test-old.so");
   EXPECT_NE(text.find("its interface is 6, and 7 is wanted"), std::string::npos) << text;

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "laconic/base/error.hpp"
+#include "laconic/checkpoint/resume.hpp"
 #include "laconic/file/test_file_calls.hpp"
 #include "laconic/file/test_folder.hpp"
 #include "laconic/file/test_size_limit.hpp"
@@ -69,6 +70,21 @@ TEST(Checkpoint, WhatIsSavedIsLoadedBitForBit) {
     EXPECT_TRUE(state.optimiser.moment2[i].equal(saved.state.optimiser.moment2[i]));
   }
   EXPECT_EQ(read_checkpoint_info(path).config_toml, "x");
+}
+
+// run.precision was called run.dtype once.
+TEST(Checkpoint, ARunOfOlderNamesHasNotChangedWithThem) {
+  const TemporaryFolder folder;
+  const Model saved;
+  const std::string path =
+      save_checkpoint({.folder = folder.path(), .config_toml = "[run]\ndtype = \"float64\"\n"},
+                      source_of(saved.weights, saved.state.optimiser), saved.state);
+  RunConfig config;
+  config.run.precision = RunPrecision::float64;
+  EXPECT_EQ(changes_since(path, config), std::vector<std::string>());
+  config.run.precision = RunPrecision::float32;
+  EXPECT_EQ(changes_since(path, config),
+            std::vector<std::string>{"run.precision: \"float64\" -> \"float32\""});
 }
 
 TEST(Checkpoint, KeepsTheNewestOnes) {

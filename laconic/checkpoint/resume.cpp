@@ -142,6 +142,10 @@ at::TensorOptions tensor_options(const RunConfig& config, int local_rank) {
       config.run.precision == RunPrecision::tf32 ? "high" : "highest");
   cuda::prepare(config.run.deterministic);
   const int gpu = choose_gpu(config.run.device, gpus, local_rank);
+  const RunPrecision precision = config.run.precision;
+  if (precision == RunPrecision::bfloat16 || precision == RunPrecision::tf32)
+    refuse(check_gpu(examine_gpu(gpu), {.bfloat16 = precision == RunPrecision::bfloat16,
+                                        .tf32 = precision == RunPrecision::tf32}));
   use_gpu(gpu);
   return options.device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu));
 }

@@ -97,13 +97,9 @@ std::string content_of(const std::string& prefix) {
   }
 }
 
-// What has to be the same everywhere: not how a machine is equipped, or where its files are.
-std::string common_text(RunConfig config) {
-  config.run.threads = 0;
-  config.run.memory = 0;
-  config.run.device.index = Device::kByLocalRank;
-  config.run.folder = "";
-  config.network.interface.clear();
+// What has to be the same everywhere, with what the data holds for where it lies.
+std::string common_text(const RunConfig& mine) {
+  RunConfig config = common_part(mine);
   config.data.train = content_of(config.data.train);
   config.data.valid = content_of(config.data.valid);
   return to_toml(config, false);

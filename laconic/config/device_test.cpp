@@ -56,5 +56,19 @@ TEST(Device, IsAKeyOfTheConfiguration) {
   EXPECT_NE(to_text(apply_set("run.device=3", config)), "");
 }
 
+// A rank on a GPU and one on the CPU may train together; in another precision they may not.
+TEST(Device, IsEachRanksOwnAffair) {
+  RunConfig config, other;
+  for (const char* set : {"run.device=cuda:3", "run.threads=7", "run.memory=99",
+                          "run.folder=elsewhere", "network.interface=eth9"})
+    EXPECT_EQ(to_text(apply_set(set, other)), "");
+  EXPECT_EQ(differences(config, other).size(), 5u);
+  EXPECT_EQ(differences(common_part(config), common_part(other)), std::vector<std::string>());
+  for (const char* set :
+       {"run.precision=tf32", "run.seed=2", "run.deterministic=false", "mesh.dp=2"})
+    EXPECT_EQ(to_text(apply_set(set, other)), "");
+  EXPECT_EQ(differences(common_part(config), common_part(other)).size(), 4u);
+}
+
 }  // namespace
 }  // namespace laconic

@@ -9,8 +9,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <map>
-#include <set>
 #include <sstream>
 
 // toml++ 3.3 asserts, and so ends the process, on some malformed dates ("1979-05-27Tp7"), although
@@ -20,6 +18,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/config/quoted_toml.hpp"
 
 namespace laconic {
 
@@ -47,7 +46,8 @@ std::string with_suggestion(const std::string& what, const std::string& word,
   return what + fmt::format(" (known: {})", join(known, ", "));
 }
 
-// Keys that have another name by now, in files that people still have.
+// Keys that have another name by now. Files that people still have, and the configurations that
+// older runs keep, are read as if they said the name of now.
 struct RenamedKey {
   std::string_view section, before, now;
 };
@@ -62,14 +62,12 @@ class SectionReader {
 
   template <class T>
   void operator()(const char* key, T& value, const char*) {
-    known_.emplace_back(key);
-    if (const toml::node* node = table_.get(key)) read(*node, key, value);
+    if (const toml::node* node = find(key)) read(*node, key, value);
   }
   template <class E, std::size_t kSize>
   void operator()(const char* key, E& value, const char*,
                   const std::array<Named<E>, kSize>& names) {
-    known_.emplace_back(key);
-    const toml::node* node = table_.get(key);
+    const toml::node* node = find(key);
     std::string word;
     if (node == nullptr || !read(*node, key, word)) return;
     if (const std::optional<E> found = value_in(names, word))
@@ -78,8 +76,7 @@ class SectionReader {
       report_unknown_name(*node, key, word, names_in(names));
   }
   void operator()(const char* key, std::string& value, const char*, AlsoAsList) {
-    known_.emplace_back(key);
-    const toml::node* node = table_.get(key);
+    const toml::node* node = find(key);
     if (node == nullptr) return;
     const toml::array* list = node->as_array();
     list != nullptr ? read_list(*list, key, value) : read(*node, key, value);
@@ -88,19 +85,36 @@ class SectionReader {
   void report_unknown_keys() {
     for (const auto& [key, node] : table_) {
       const std::string word(key.str());
-      if (std::find(known_.begin(), known_.end(), word) != known_.end()) continue;
-      const std::string what = fmt::format("unknown key '{}' in [{}]", word, section_);
-      const auto renamed = std::ranges::find_if(kRenamedKeys, [&](const RenamedKey& row) {
-        return row.section == section_ && row.before == word;
-      });
-      problems_.push_back({position(name_, key.source()),
-                           renamed != std::end(kRenamedKeys)
-                               ? what + fmt::format("; it is called '{}' now", renamed->now)
-                               : with_suggestion(what, word, known_)});
+      if (std::find(known_.begin(), known_.end(), word) != known_.end() || is_old_name(word))
+        continue;
+      problems_.push_back(
+          {position(name_, key.source()),
+           with_suggestion(fmt::format("unknown key '{}' in [{}]", word, section_), word, known_)});
     }
   }
 
  private:
+  // What the file says of a key, by its name or by an older one; null when nothing.
+  const toml::node* find(const char* key) {
+    known_.emplace_back(key);
+    const toml::node* node = table_.get(key);
+    for (const RenamedKey& row : kRenamedKeys) {
+      if (row.section != section_ || row.now != key) continue;
+      const toml::node* old = table_.get(row.before);
+      if (node != nullptr && old != nullptr)
+        problems_.push_back({position(name_, old->source()),
+                             fmt::format("{0}.{1} is called {0}.{2} now, and both are given",
+                                         section_, row.before, row.now)});
+      if (node == nullptr) node = old;
+    }
+    return node;
+  }
+  bool is_old_name(const std::string& word) const {
+    return std::ranges::any_of(kRenamedKeys, [&](const RenamedKey& row) {
+      return row.section == section_ && row.before == word;
+    });
+  }
+
   bool read(const toml::node& node, const char* key, std::int64_t& value) {
     return assign(node.value_exact<std::int64_t>(), node, key, "an integer", value);
   }
@@ -300,99 +314,12 @@ Reading apply_file(const std::string& path, const ConfigSource& source, int dept
   return reading;
 }
 
-// Prints one section; called by Section::visit().
-struct SectionWriter {
-  bool with_help;
-  std::string text;
-
-  template <class T>
-  void operator()(const char* key, T& value, const char* help) {
-    add_line(key, literal(value), help);
-  }
-  template <class E, std::size_t kSize>
-  void operator()(const char* key, E& value, const char* help,
-                  const std::array<Named<E>, kSize>& names) {
-    add_line(key, literal(value, names), fmt::format("{}: {}", help, join(names_in(names), " | ")));
-  }
-  void operator()(const char* key, std::string& value, const char* help, AlsoAsList) {
-    (*this)(key, value, help);
-  }
-
-  void add_line(const char* key, const std::string& value, const std::string& help) {
-    const std::string line = fmt::format("{} = {}", key, value);
-    text += (with_help ? fmt::format("{:<28} # {}", line, help) : line) + "\n";
-  }
-
-  static std::string literal(std::int64_t value) { return fmt::format("{}", value); }
-  static std::string literal(bool value) { return value ? "true" : "false"; }
-  static std::string literal(double value) {
-    std::string digits = fmt::format("{}", value);
-    const bool is_real = digits.find_first_of(".enia") != std::string::npos;  // also inf, nan
-    return is_real ? digits : digits + ".0";
-  }
-  static std::string literal(const StepsOrShare& value) {
-    return value.share == 0 ? literal(value.steps) : literal(value.share);
-  }
-  static std::string literal(const Device& value) { return literal(to_text(value)); }
-  static std::string literal(const std::string& value) {
-    std::ostringstream quoted;
-    quoted << toml::toml_formatter{toml::value<std::string>{value}, toml::format_flags::none};
-    return quoted.str();
-  }
-  template <class E, std::size_t kSize>
-  static std::string literal(E value, const std::array<Named<E>, kSize>& names) {
-    return literal(std::string(name_in(names, value)));
-  }
-};
-
-struct FileWriter {
-  bool with_help;
-  std::string text;
-
-  template <class Section>
-  void operator()(const char* key, Section& section) {
-    SectionWriter writer{with_help, {}};
-    section.visit(writer);
-    text += fmt::format("{}[{}]\n{}", text.empty() ? "" : "\n", key, writer.text);
-  }
-};
-
-// Every key as "section.key" with its value as TOML; walks sections and keys alike.
-struct Flattener {
-  std::map<std::string, std::string> values;
-  std::string section;
-
-  template <class Section>
-  void operator()(const char* key, Section& value) {
-    section = key;
-    value.visit(*this);
-  }
-  template <class T>
-  void operator()(const char* key, T& value, const char*) {
-    values[section + "." + key] = SectionWriter::literal(value);
-  }
-  template <class E, std::size_t kSize>
-  void operator()(const char* key, E& value, const char*,
-                  const std::array<Named<E>, kSize>& names) {
-    values[section + "." + key] = SectionWriter::literal(value, names);
-  }
-  void operator()(const char* key, std::string& value, const char* help, AlsoAsList) {
-    (*this)(key, value, help);
-  }
-};
-
 }  // namespace
 
-std::vector<std::string> differences(const RunConfig& before, const RunConfig& after) {
-  RunConfig a = before, b = after;
-  Flattener old, now;
-  a.visit(old);
-  b.visit(now);
-  std::vector<std::string> lines;
-  for (const auto& [key, value] : now.values)
-    if (old.values.at(key) != value)
-      lines.push_back(fmt::format("{}: {} -> {}", key, old.values.at(key), value));
-  return lines;
+std::string quoted_toml(const std::string& text) {
+  std::ostringstream quoted;
+  quoted << toml::toml_formatter{toml::value<std::string>{text}, toml::format_flags::none};
+  return quoted.str();
 }
 
 Problems apply_toml(std::string_view text, const std::string& name, RunConfig& config) {
@@ -451,13 +378,6 @@ RunConfig read_config(const ConfigSource& source) {
   if (reading.is_whole) append(reading.problems, check(config));
   refuse(reading.problems);
   return config;
-}
-
-std::string to_toml(const RunConfig& config, bool with_help) {
-  RunConfig copy = config;  // visit() is written once, for reading, hence not const
-  FileWriter writer{with_help, {}};
-  copy.visit(writer);
-  return writer.text;
 }
 
 }  // namespace laconic

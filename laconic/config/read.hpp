@@ -1,4 +1,4 @@
-// config/read.hpp — TOML to RunConfig and back.
+// config/read.hpp — TOML to RunConfig (read.cpp) and back (write.cpp).
 //
 // Reading is strict: an unknown key, a wrong type or a value outside its
 // choices is a problem with file, line, column and the nearest known key. All

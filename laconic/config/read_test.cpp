@@ -102,7 +102,7 @@ TEST(Config, OtherNamesAreRefusedWithTheNearestAndChangeNothing) {
     const char* set;
     const char* what;
   } cases[] = {
-      {"run.dtype=float64", "unknown key 'dtype' in [run]; it is called 'precision' now"},
+      {"run.dtype=float23", "run.precision cannot be 'float23'; did you mean 'float32'?"},
       {"run.device=cdua", "run.device cannot be 'cdua'; did you mean 'cuda'?"},
       {"run.precision=float23", "run.precision cannot be 'float23'; did you mean 'float32'?"},
       // Names that the enum has, but not the key.
@@ -119,6 +119,20 @@ TEST(Config, OtherNamesAreRefusedWithTheNearestAndChangeNothing) {
     EXPECT_EQ(problems[0].what, c.what);
     EXPECT_EQ(differences({}, config), std::vector<std::string>()) << c.set;
   }
+}
+
+TEST(Config, AnOlderNameOfAKeyMeansTheSame) {
+  RunConfig config;
+  EXPECT_EQ(to_text(apply_toml("[run]\ndtype = \"float64\"\n", "run.toml", config)), "");
+  EXPECT_EQ(config.run.precision, RunPrecision::float64);
+  EXPECT_EQ(to_toml(config, false).find("dtype"), std::string::npos);
+  RunConfig set;
+  EXPECT_EQ(to_text(apply_set("run.dtype=float64", set)), "");
+  EXPECT_EQ(set.run.precision, RunPrecision::float64);
+  EXPECT_EQ(problems_of("[run]\nprecision = \"float32\"\ndtype = \"float64\"\n"),
+            "run.toml:3:9: run.dtype is called run.precision now, and both are given");
+  EXPECT_EQ(problems_of("[train]\ndtype = 1\n").substr(0, 40),
+            "run.toml:2:1: unknown key 'dtype' in [tr");
 }
 
 TEST(Config, AMeshIsWhatTheConfigurationAsksFor) {

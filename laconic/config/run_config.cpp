@@ -18,6 +18,15 @@ bool has_ends_apart(const RunConfig& config) {
   return config.mesh.pp > 1 && config.pipeline.schedule != name_of(ScheduleKind::zb_v);
 }
 
+RunConfig common_part(RunConfig config) {
+  config.run.threads = 0;
+  config.run.memory = 0;
+  config.run.device = {};
+  config.run.folder.clear();
+  config.network.interface.clear();
+  return config;
+}
+
 namespace {
 
 std::int64_t schedule_steps(const OptimiserSection& optimiser, std::int64_t steps) {

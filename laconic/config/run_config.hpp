@@ -91,6 +91,10 @@ Mesh mesh_of(const RunConfig& config);
 // schedule's file lie is unknown here, and they count as if they did.
 bool has_ends_apart(const RunConfig& config);
 
+// What all ranks of a run must be told alike. The rest is gone from it: how a machine is equipped
+// (device, threads, memory, interface), and where its folder is.
+RunConfig common_part(RunConfig config);
+
 // Steps of warm-up in a run of `steps` steps: never more than the schedule has.
 std::int64_t warmup_steps(const OptimiserSection& optimiser, std::int64_t steps);
 

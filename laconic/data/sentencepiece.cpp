@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <stdexcept>
 #include <utility>
 
 #include "laconic/base/error.hpp"
@@ -53,18 +54,33 @@ MakeSentencePieceEngine load_module() {
 
 struct SentencePiece::Library {
   std::unique_ptr<SentencePieceEngine> engine;
+  SentencePieceFacts facts;
   mutable ScratchPool<PieceCache> pool;
+
+  static void require(const std::string& complaint) {
+    if (!complaint.empty()) throw std::runtime_error("SentencePiece: " + complaint);
+  }
+  std::vector<int> encode(std::string_view text) const {
+    std::vector<int> ids;
+    require(engine->encode(text, ids));
+    return ids;
+  }
+  PieceFacts piece(int id) const {
+    PieceFacts facts;
+    require(engine->describe(id, facts));
+    return facts;
+  }
 
   // Whether "x y" has the pieces of "x" and then those of "y": the model puts a space in front of a
   // text, which is a piece if nothing else, and no piece goes on behind a space.
   bool may_cut() const {
-    const std::vector<int> ids = engine->encode("a");
-    if (ids.empty() || !engine->piece(ids[0]).starts_with(kSpaceMark)) return false;
+    const std::vector<int> ids = encode("a");
+    if (ids.empty() || !piece(ids[0]).text.starts_with(kSpaceMark)) return false;
     bool has_space = false;
-    for (int id = 0; id < engine->size(); ++id) {
-      const std::string piece = engine->piece(id);
-      if (has_inner_space(piece)) return false;
-      has_space |= piece == kSpaceMark;
+    for (int id = 0; id < facts.size; ++id) {
+      const std::string text = piece(id).text;
+      if (has_inner_space(text)) return false;
+      has_space |= text == kSpaceMark;
     }
     return has_space;
   }
@@ -72,8 +88,8 @@ struct SentencePiece::Library {
   // Whether sums of scores have no rounding that would depend on the words before, as in all BPE
   // models.
   bool has_whole_scores() const {
-    for (int id = 0; id < engine->size(); ++id)
-      if (const float score = engine->score(id); std::trunc(score) != score) return false;
+    for (int id = 0; id < facts.size; ++id)
+      if (const float score = piece(id).score; std::trunc(score) != score) return false;
     return true;
   }
 };
@@ -84,6 +100,7 @@ SentencePiece::SentencePiece(std::string model, const std::string& path)
   library_->engine.reset(load_module()(model_, error));
   if (!library_->engine)
     throw FileError(path, "", fmt::format("no SentencePiece model: {}", error), "fetch it again");
+  library_->facts = library_->engine->facts();
   if (!library_->may_cut()) return;
   least_part_ = library_->has_whole_scores() ? 1 : kSentencePart;
 }
@@ -99,7 +116,7 @@ void SentencePiece::encode(std::string_view text, std::vector<std::int32_t>& out
       out.insert(out.end(), slot->tokens, slot->tokens + slot->count);
       return;
     }
-    const std::vector<int> ids = library_->engine->encode(part);
+    const std::vector<int> ids = library_->encode(part);
     if (slot) PieceCache::remember(*slot, part, ids);
     out.insert(out.end(), ids.begin(), ids.end());
   };
@@ -114,27 +131,29 @@ void SentencePiece::encode(std::string_view text, std::vector<std::int32_t>& out
 }
 
 std::string SentencePiece::decode(std::span<const std::int32_t> tokens) const {
-  return library_->engine->decode({tokens.begin(), tokens.end()});
+  std::string text;
+  Library::require(library_->engine->decode({tokens.begin(), tokens.end()}, text));
+  return text;
 }
 
 std::string SentencePiece::text_behind(std::int32_t token) const {
-  const SentencePieceEngine& engine = *library_->engine;
-  if (engine.is_control(token)) return {};
-  if (engine.is_unknown(token)) return decode({&token, 1});
-  std::string text = engine.piece(token);
-  if (engine.is_byte(token)) return {byte_of_piece(text)};
+  const PieceFacts piece = library_->piece(token);
+  if (piece.is_control) return {};
+  if (piece.is_unknown) return decode({&token, 1});
+  if (piece.is_byte) return {byte_of_piece(piece.text)};
+  std::string text = piece.text;
   for (std::size_t at = 0; (at = text.find(kSpaceMark, at)) != std::string::npos; ++at)
     text.replace(at, kSpaceMark.size(), " ");
   return text;
 }
 
 std::int32_t SentencePiece::size() const {
-  return library_->engine->size();
+  return library_->facts.size;
 }
 
 SpecialTokens SentencePiece::special() const {
-  const SentencePieceEngine& engine = *library_->engine;
-  return {.pad = engine.pad(), .bos = engine.bos(), .eos = engine.eos(), .unk = engine.unk()};
+  const SentencePieceFacts& facts = library_->facts;
+  return {.pad = facts.pad, .bos = facts.bos, .eos = facts.eos, .unk = facts.unk};
 }
 
 bool has_sentencepiece() {

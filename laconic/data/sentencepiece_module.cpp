@@ -1,32 +1,64 @@
 #include <sentencepiece_processor.h>
 
+#include <exception>
 #include <memory>
+#include <stdexcept>
 
 #include "laconic/data/sentencepiece_engine.hpp"
 
 namespace laconic {
 namespace {
 
-class ProcessorEngine : public SentencePieceEngine {
- public:
-  sentencepiece::SentencePieceProcessor processor;
+void require(const sentencepiece::util::Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.ToString());
+}
 
-  std::vector<int> encode(std::string_view text) const override {
-    return processor.EncodeAsIds({text.data(), text.size()});
+// What an exception says, and empty when there is none. The library returns a status, and the
+// protobuf inside throws.
+template <class Act>
+std::string complaint_of(const Act& act) {
+  try {
+    act();
+    return {};
+  } catch (const std::exception& error) {
+    return *error.what() == '\0' ? "the library does not say why" : error.what();
+  } catch (...) {
+    return "the library does not say why";
   }
-  std::string decode(const std::vector<int>& ids) const override {
-    return processor.DecodeIds(ids);
+}
+
+class ProcessorEngine final : public SentencePieceEngine {
+ public:
+  explicit ProcessorEngine(std::string_view model) {
+    require(processor_.LoadFromSerializedProto({model.data(), model.size()}));
+    facts_ = {.size = processor_.GetPieceSize(),
+              .pad = processor_.pad_id(),
+              .bos = processor_.bos_id(),
+              .eos = processor_.eos_id(),
+              .unk = processor_.unk_id()};
+    if (facts_.size <= 0) throw std::runtime_error("it has no pieces");
   }
-  int size() const override { return processor.GetPieceSize(); }
-  std::string piece(int id) const override { return processor.IdToPiece(id); }
-  float score(int id) const override { return processor.GetScore(id); }
-  bool is_control(int id) const override { return processor.IsControl(id); }
-  bool is_unknown(int id) const override { return processor.IsUnknown(id); }
-  bool is_byte(int id) const override { return processor.IsByte(id); }
-  int pad() const override { return processor.pad_id(); }
-  int bos() const override { return processor.bos_id(); }
-  int eos() const override { return processor.eos_id(); }
-  int unk() const override { return processor.unk_id(); }
+
+  SentencePieceFacts facts() const override { return facts_; }
+  std::string encode(std::string_view text, std::vector<int>& ids) const override {
+    return complaint_of([&] { require(processor_.Encode({text.data(), text.size()}, &ids)); });
+  }
+  std::string decode(const std::vector<int>& ids, std::string& text) const override {
+    return complaint_of([&] { require(processor_.Decode(ids, &text)); });
+  }
+  std::string describe(int id, PieceFacts& piece) const override {
+    return complaint_of([&] {
+      piece = {.text = processor_.IdToPiece(id),
+               .score = processor_.GetScore(id),
+               .is_control = processor_.IsControl(id),
+               .is_unknown = processor_.IsUnknown(id),
+               .is_byte = processor_.IsByte(id)};
+    });
+  }
+
+ private:
+  sentencepiece::SentencePieceProcessor processor_;
+  SentencePieceFacts facts_;
 };
 
 }  // namespace
@@ -38,10 +70,8 @@ extern const int laconic_plugin_interface;
 const int laconic_plugin_interface = laconic::kSentencePieceInterface;
 
 laconic::SentencePieceEngine* laconic_plugin_entry(std::string_view model, std::string& error) {
-  auto engine = std::make_unique<laconic::ProcessorEngine>();
-  const auto status = engine->processor.LoadFromSerializedProto({model.data(), model.size()});
-  if (status.ok() && engine->size() > 0) return engine.release();
-  error = status.ToString();
-  return nullptr;
+  laconic::SentencePieceEngine* engine = nullptr;
+  error = laconic::complaint_of([&] { engine = new laconic::ProcessorEngine(model); });
+  return engine;
 }
 }

@@ -6,14 +6,17 @@
 
 #include <nlohmann/json.hpp>
 
+#include "laconic/base/plugin.hpp"
 #include "laconic/data/bpe_file.hpp"
 #include "laconic/data/byte_symbol.hpp"
 #include "laconic/data/sentencepiece.hpp"
+#include "laconic/data/sentencepiece_engine.hpp"
 #include "laconic/data/test_bpe.hpp"
 #include "laconic/data/test_data.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/data/unicode.hpp"
 #include "laconic/data/wordpiece.hpp"
+#include "laconic/file/mapped_file.hpp"
 
 namespace laconic {
 namespace {
@@ -165,6 +168,26 @@ TEST(SentencePieceGolden, TextThatAppearsTokenByTokenIsTheText) {
   for (const std::int32_t token : tokeniser.encode("the age of wisdom \U0001f92f, it was"))
     text += tokeniser.text_behind(token);
   EXPECT_EQ(text, " the age of wisdom \U0001f92f, it was");  // the first of a text drops its space
+}
+
+// No exception crosses the boundary of a module: what the library says comes as text.
+TEST(SentencePieceModule, ComplainsInText) {
+  if (!has_sentencepiece()) GTEST_SKIP() << "this build has no SentencePiece";
+  const auto make = reinterpret_cast<MakeSentencePieceEngine>(
+      open_plugin({kSentencePieceModule, kSentencePieceInterface, ""}));
+  std::string error, text;
+  EXPECT_EQ(make("no model", error), nullptr);
+  EXPECT_NE(error, "");
+  const MappedFile model(golden_path("sentencepiece-bpe.model"));
+  const std::unique_ptr<SentencePieceEngine> engine(make(model.text(), error));
+  ASSERT_NE(engine, nullptr) << error;
+  EXPECT_EQ(error, "");
+  PieceFacts piece;
+  EXPECT_EQ(engine->describe(engine->facts().unk, piece), "");
+  EXPECT_TRUE(piece.is_unknown);
+  EXPECT_NE(engine->describe(engine->facts().size, piece), "") << "the protobuf inside throws";
+  EXPECT_EQ(engine->decode({engine->facts().size}, text),
+            "Out of range: Invalid id: " + std::to_string(engine->facts().size));
 }
 
 TEST(BertGolden, KnownTextsHaveTheirKnownIds) {

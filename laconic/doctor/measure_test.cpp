@@ -9,6 +9,7 @@
 
 #include "laconic/base/denormals.hpp"
 #include "laconic/doctor/compute_thread.hpp"
+#include "laconic/tensor/test_gpu.hpp"
 
 namespace laconic {
 namespace {
@@ -37,10 +38,26 @@ TEST(Doctor, EveryMeasureIsPositiveAndFinite) {
   expect_sensible(facts.reallocation_gb_per_second, "allocation");
   expect_sensible(facts.denormal_slowdown, "denormals");
   EXPECT_FALSE(facts.torch_version.empty());
+  EXPECT_EQ(facts.gpu_facts.size(), static_cast<std::size_t>(count_gpus()));
   const auto findings = diagnose(facts);
   EXPECT_FALSE(findings.empty());
   EXPECT_FALSE(to_text(facts, findings).empty());
   EXPECT_FALSE(to_json(facts, findings).empty());
+}
+
+// Nothing crashes where there is none, and a reason is given. No case of a program that is labelled
+// `gpu` could say so: there all of it counts as skipped.
+TEST(GpuOrNot, IsCountedAndExplained) {
+  const CudaFacts cuda = examine_cuda();
+  if (count_gpus() == 0) {
+    EXPECT_EQ(no_gpu_here(), "no GPU here: " + no_gpu_reason(cuda, 0));
+    EXPECT_TRUE(cuda.torch_has_cuda ||
+                no_gpu_here().find("libtorch was built without CUDA") != std::string::npos)
+        << no_gpu_here();
+  } else {
+    EXPECT_TRUE(cuda.torch_has_cuda);
+    EXPECT_EQ(no_gpu_here(), "");
+  }
 }
 
 // cmake/torch.cmake asks for this by an old-style RPATH; Debian's default would be another one.

@@ -7,35 +7,10 @@ namespace laconic {
 namespace {
 
 // Keys that say nothing about what is computed here.
-constexpr std::string_view kBesideBert[] = {"_name_or_path",
-                                            "bos_token_id",
-                                            "eos_token_id",
-                                            "pad_token_id",
-                                            "initializer_range",
-                                            "use_cache",
-                                            "torch_dtype",
-                                            "dtype",
-                                            "transformers_version",
-                                            "architectures",
-                                            "model_type",
-                                            "attention_probs_dropout_prob",
-                                            "hidden_dropout_prob",
-                                            "classifier_dropout",
-                                            "gradient_checkpointing",
-                                            "directionality",
-                                            "pooler_fc_size",
-                                            "pooler_num_attention_heads",
-                                            "pooler_num_fc_layers",
-                                            "pooler_size_per_head",
-                                            "pooler_type",
-                                            "id2label",
-                                            "label2id",
-                                            "return_dict",
-                                            "output_hidden_states",
-                                            "output_attentions",
-                                            "finetuning_task",
-                                            "_attn_implementation_autoset",
-                                            "transformers.js_config"};
+constexpr std::string_view kBesideBert[] = {
+    "attention_probs_dropout_prob", "classifier_dropout",   "directionality",
+    "hidden_dropout_prob",          "pooler_fc_size",       "pooler_num_attention_heads",
+    "pooler_num_fc_layers",         "pooler_size_per_head", "pooler_type"};
 
 struct HeadName {
   BertHead head;
@@ -94,9 +69,7 @@ BertShape read_bert_shape(FolderConfig& config) {
   config.require("hidden_act", {"gelu"});
   config.require("position_embedding_type", {"absolute"});
   config.require("is_decoder", {false});
-  config.require("add_cross_attention", {false});
   config.require("tie_word_embeddings", {true});
-  config.require("chunk_size_feed_forward", {0});
   BertShape shape{.layers = config.size("num_hidden_layers"),
                   .width = config.size("hidden_size"),
                   .heads = config.size("num_attention_heads"),
@@ -113,6 +86,7 @@ BertShape read_bert_shape(FolderConfig& config) {
   if (shape.width % shape.heads != 0)
     config.problem("num_attention_heads",
                    fmt::format("= {} does not divide hidden_size = {}", shape.heads, shape.width));
+  config.take_generic();
   config.refuse_unknown(kBesideBert);
   return shape;
 }

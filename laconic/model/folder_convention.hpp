@@ -1,5 +1,6 @@
 // model/folder_convention.hpp — how a family's Hugging Face folders look; asked for by
-// hugging_face.cpp alone, answered in a file of each family (gpt_folder.cpp, llama_folder.cpp).
+// hugging_face.cpp alone, answered in a file of each family (gpt_folder.cpp, llama_folder.cpp),
+// which read their config.json by folder_config.cpp.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,9 @@ class FolderConfig {
   void require(const char* key, std::initializer_list<nlohmann::json> accepted);
   bool has(const char* key) const { return json_.contains(key); }  // null counts
   void skip(const char* key) { seen_.insert(key); }
+  // Asks for the keys that Transformers 2 to 5 write for any model. Most say nothing about what is
+  // computed here; of the others only what changes nothing is fine.
+  void take_generic();
   // A key that nobody has asked for, and that is none of these, may want something that is not
   // computed here.
   void refuse_unknown(std::span<const std::string_view> harmless);

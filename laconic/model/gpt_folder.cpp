@@ -6,41 +6,19 @@ namespace laconic {
 
 namespace {
 
-// Keys that say nothing about what is computed here: summaries, labels and tasks are of other
+// Keys that say nothing about what is computed here: dropout is the run's, summaries are of other
 // heads.
-constexpr std::string_view kBesideGpt[] = {"_name_or_path",
-                                           "_num_labels",
-                                           "_attn_implementation_autoset",
-                                           "architectures",
-                                           "attn_pdrop",
-                                           "bos_token_id",
-                                           "dtype",
+constexpr std::string_view kBesideGpt[] = {"attn_pdrop",
                                            "embd_pdrop",
-                                           "eos_token_id",
-                                           "finetuning_task",
-                                           "gradient_checkpointing",
-                                           "id2label",
-                                           "initializer_range",
                                            "is_decoder",
-                                           "label2id",
                                            "n_ctx",
-                                           "output_attentions",
-                                           "output_hidden_states",
-                                           "output_past",
-                                           "pad_token_id",
                                            "predict_special_tokens",
                                            "resid_pdrop",
-                                           "return_dict",
                                            "summary_activation",
                                            "summary_first_dropout",
                                            "summary_proj_to_labels",
                                            "summary_type",
-                                           "summary_use_proj",
-                                           "task_specific_params",
-                                           "torch_dtype",
-                                           "transformers.js_config",
-                                           "transformers_version",
-                                           "use_cache"};
+                                           "summary_use_proj"};
 
 }  // namespace
 
@@ -58,8 +36,6 @@ GptShape read_gpt_shape(FolderConfig& config) {
   config.require("scale_attn_weights", {true});
   config.require("scale_attn_by_inverse_layer_idx", {false});
   config.require("reorder_and_upcast_attn", {false});
-  config.require("add_cross_attention", {false});
-  config.require("is_encoder_decoder", {false});
   config.require("n_special", {0});
   GptShape shape{.layers = config.size("n_layer"),
                  .width = config.size("n_embd"),
@@ -73,6 +49,7 @@ GptShape read_gpt_shape(FolderConfig& config) {
   if (shape.width % shape.heads != 0)
     config.problem("n_head",
                    fmt::format("= {} does not divide n_embd = {}", shape.heads, shape.width));
+  config.take_generic();
   config.refuse_unknown(kBesideGpt);
   return shape;
 }

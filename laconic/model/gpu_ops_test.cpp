@@ -11,6 +11,7 @@
 #include "laconic/model/cuda.hpp"
 #include "laconic/model/linear.hpp"
 #include "laconic/model/test_ops.hpp"
+#include "laconic/tensor/test_gpu.hpp"
 
 namespace laconic {
 namespace {
@@ -20,15 +21,16 @@ using test_ops::Operation;
 using test_ops::random;
 using test_ops::some_dropout;
 
-class GpuOps : public testing::Test {
+class GpuOps : public GpuTest {
  protected:
   void SetUp() override {
-    if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here: libtorch sees none";
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
     at::globalContext().setDeterministicAlgorithms(true, true);
     cuda::prepare(true);
   }
   void TearDown() override {
-    if (at::hasCUDA()) at::globalContext().setDeterministicAlgorithms(false, false);
+    if (!IsSkipped()) at::globalContext().setDeterministicAlgorithms(false, false);
   }
 };
 

@@ -155,6 +155,8 @@ TEST(HuggingFace, ConfigsThatPeopleHaveAreAccepted) {
        {std::pair<std::string, nlohmann::json>{"reorder_and_upcast_attn", true},
         {"scale_attn_by_inverse_layer_idx", true},
         {"add_cross_attention", true},
+        {"is_encoder_decoder", true},
+        {"pruned_heads", {{"0", {1}}}},
         {"n_special", 3},
         {"alibi", true},
         {"summary_types", "x"}}) {
@@ -163,6 +165,49 @@ TEST(HuggingFace, ConfigsThatPeopleHaveAreAccepted) {
     std::ofstream(folder / "config.json") << other;
     const std::string text = refusal(folder.path());
     EXPECT_NE(text.find(key + ": = " + value.dump() + " is not "), std::string::npos) << text;
+  }
+}
+
+// What to_dict() of Transformers 4 has for any model, and what files of version 2 have.
+TEST(HuggingFace, KeysOfAnyModelAskForNothing) {
+  const nlohmann::json generic = nlohmann::json::parse(R"({"bad_words_ids": null,
+      "chunk_size_feed_forward": 0, "cross_attention_hidden_size": null,
+      "decoder_start_token_id": null, "diversity_penalty": 0.0, "do_sample": true,
+      "early_stopping": false, "encoder_no_repeat_ngram_size": 0, "finetuning_task": null,
+      "forced_eos_token_id": null, "id2label": {"0": "LABEL_0", "1": "LABEL_1"},
+      "is_decoder": false, "is_encoder_decoder": false, "label2id": {"LABEL_0": 0, "LABEL_1": 1},
+      "length_penalty": 1.0, "max_length": 50, "min_length": 0, "no_repeat_ngram_size": 0,
+      "num_beam_groups": 1, "num_beams": 1, "num_labels": 2, "num_return_sequences": 1,
+      "output_scores": false, "prefix": null, "problem_type": null, "pruned_heads": {},
+      "remove_invalid_values": false, "repetition_penalty": 1.0, "return_dict_in_generate": false,
+      "sep_token_id": 4, "unk_token_id": 3, "suppress_tokens": null, "temperature": 1.0,
+      "tf_legacy_loss": false, "tie_encoder_decoder": false, "tokenizer_class": "X", "top_k": 50,
+      "top_p": 1.0, "torchscript": false, "typical_p": 1.0, "use_bfloat16": false,
+      "task_specific_params": {"text-generation": {"max_length": 50}}})");
+  const Family families[] = {
+      kShape,
+      LlamaShape{.layers = 1,
+                 .width = 8,
+                 .heads = 2,
+                 .key_heads = 2,
+                 .head_width = 4,
+                 .hidden = 8,
+                 .context = 5,
+                 .vocabulary = 11},
+      BertShape{.layers = 1, .width = 8, .heads = 2, .hidden = 8, .context = 5, .vocabulary = 11}};
+  for (const Family& family : families) {
+    SCOPED_TRACE(to_text(family));
+    const TemporaryFolder folder;
+    write_model(folder.path(), make_weights(family, 3, at::TensorOptions().dtype(at::kFloat)), {});
+    for (const auto& [key, value] : generic.items()) edit_config(folder.path(), key.c_str(), value);
+    EXPECT_EQ(read_family(folder.path()), family);
+    edit_config(folder.path(), "pruned_heads", {{"0", {1}}});
+    EXPECT_NE(refusal(folder.path()).find("pruned_heads: = {\"0\":[1]} is not supported"),
+              std::string::npos)
+        << refusal(folder.path());
+    edit_config(folder.path(), "pruned_heads", nullptr);
+    edit_config(folder.path(), "per_layer_config", {{"0", {{"a", 1}}}});
+    EXPECT_NE(refusal(folder.path()).find("per_layer_config"), std::string::npos);
   }
 }
 

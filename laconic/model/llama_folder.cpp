@@ -7,27 +7,8 @@ namespace laconic {
 namespace {
 
 // Keys that say nothing about what is computed.
-constexpr std::string_view kBesideComputing[] = {"_name_or_path",
-                                                 "bos_token_id",
-                                                 "eos_token_id",
-                                                 "pad_token_id",
-                                                 "unk_token_id",
-                                                 "initializer_range",
-                                                 "use_cache",
-                                                 "torch_dtype",
-                                                 "dtype",
-                                                 "transformers_version",
-                                                 "architectures",
-                                                 "model_type",
-                                                 "attention_dropout",
-                                                 "max_window_layers",
-                                                 "is_llama_config",
-                                                 "rope_interleaved",
-                                                 "return_dict",
-                                                 "output_hidden_states",
-                                                 "_attn_implementation_autoset",
-                                                 "transformers.js_config",
-                                                 "output_attentions"};
+constexpr std::string_view kBesideLlama[] = {"attention_dropout", "is_decoder", "is_llama_config",
+                                             "max_window_layers", "rope_interleaved"};
 
 // Transformers wrote rope_theta and rope_scaling up to version 4, and rope_parameters since.
 Rope read_rope(FolderConfig& config) {
@@ -122,7 +103,8 @@ LlamaShape read_llama_shape(FolderConfig& config) {
         fmt::format("= {} does not divide num_attention_heads = {}", shape.key_heads, shape.heads));
   if (shape.head_width % 2 != 0)
     config.problem("head_dim", fmt::format("= {} is odd: pairs are rotated", shape.head_width));
-  config.refuse_unknown(kBesideComputing);
+  config.take_generic();
+  config.refuse_unknown(kBesideLlama);
   return shape;
 }
 

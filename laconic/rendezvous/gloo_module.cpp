@@ -57,8 +57,13 @@ class Buffer final : public GlooBuffer {
   GlooWait wait_recv(std::string& error) override {
     return wait(error, [&] { return buffer_->waitRecv(kForever); });
   }
-  void abort_wait_send() override { buffer_->abortWaitSend(); }
-  void abort_wait_recv() override { buffer_->abortWaitRecv(); }
+  // Nobody can do anything about an abort that fails: whoever waits has a deadline of his own.
+  void abort_wait_send() override {
+    complaint_of([&] { buffer_->abortWaitSend(); });
+  }
+  void abort_wait_recv() override {
+    complaint_of([&] { buffer_->abortWaitRecv(); });
+  }
 
  private:
   template <class Act>

@@ -142,6 +142,18 @@ TEST_F(ComparedFolder, IsReadAsTheRunLeftIt) {
   EXPECT_EQ(run.log.notes, std::vector<std::string>{"bypass: whole"});
 }
 
+// run.precision was called run.dtype once, and a run keeps every key.
+TEST_F(ComparedFolder, OfAnOlderRunSaysTheSame) {
+  std::string config = to_toml(RunConfig{.run = {.precision = RunPrecision::float64}}, true);
+  const std::string now = "precision = ", before = "dtype = ";
+  ASSERT_NE(config.find("\n" + now), std::string::npos);
+  config.replace(config.find("\n" + now) + 1, now.size(), before);
+  write("config.toml", config);
+  write("log.jsonl", "{\"step\":1,\"loss\":6.5,\"seconds\":0.5}\n");
+  EXPECT_EQ(refusal(), "");
+  EXPECT_EQ(read_compared_run(folder_ / "").config.run.precision, RunPrecision::float64);
+}
+
 TEST_F(ComparedFolder, IsRefusedWithTheReason) {
   EXPECT_NE(refusal().find("has no config.toml"), std::string::npos) << refusal();
   write("config.toml", "");

@@ -53,17 +53,5 @@ TEST_F(Gpu, IsChosenForOneThread) {
   EXPECT_EQ(seen, last);
 }
 
-// Everywhere, with or without: nothing crashes, and a reason is given where there is none.
-TEST(GpuOrNot, IsCountedAndExplained) {
-  const CudaFacts cuda = examine_cuda();
-  if (count_gpus() == 0) {
-    EXPECT_FALSE(no_gpu_reason(cuda, 0).empty());
-    EXPECT_NE(no_gpu_here(), "");
-  } else {
-    EXPECT_TRUE(cuda.torch_has_cuda);
-    EXPECT_EQ(no_gpu_here(), "");
-  }
-}
-
 }  // namespace
 }  // namespace laconic

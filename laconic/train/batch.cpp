@@ -115,15 +115,14 @@ Problems compare_labels(const Dataset& a, const Dataset& b, const std::string& p
 }
 
 PaddedTokens padded_tokens(const Task& task, const Dataset& data,
-                           const std::vector<SampleAt>& samples) {
+                           const std::vector<SampleCount>& counts) {
   const std::int64_t tokens = tokens_per_sample(task, data);
   if (!pads_to_longest(task)) return {tokens, tokens};
   const std::vector<FieldSpec> fields = fields_of(task, tokens);
   const auto ids =
       static_cast<std::size_t>(std::ranges::find(fields, "ids", &FieldSpec::name) - fields.begin());
   PaddedTokens longest;
-  for (const SampleAt at : samples) {
-    const SampleCount count = count_sample(task, data, at);
+  for (const SampleCount& count : counts) {
     longest.source = std::max(longest.source, count.elements[0]);
     longest.target = std::max(longest.target, count.elements[ids]);
   }

@@ -44,9 +44,10 @@ struct PaddedTokens {
   std::int64_t target = 0;
   auto operator<=>(const PaddedTokens&) const = default;
 };
-// What make_batch() pads these samples to. Reads them where padding is cut off.
+// What make_batch() pads samples to that have so many. Only where padding is cut off do counts
+// matter.
 PaddedTokens padded_tokens(const Task& task, const Dataset& data,
-                           const std::vector<SampleAt>& samples);
+                           const std::vector<SampleCount>& counts);
 
 // These samples as the task sees them, on the device. With pads_to_longest(task) the fields that
 // are padded end where the longest of these samples does, at a multiple of 8 tokens or at the

@@ -72,6 +72,19 @@ std::vector<std::uint64_t> digests_of(const Weights& weights) {
   return digests;
 }
 
+// What a rank's GPU cannot do is said by all ranks: the others are not lost for it.
+at::TensorOptions options_on_all_ranks(const RunConfig& config, int local_rank, World& world) {
+  at::TensorOptions options;
+  Problems problems;
+  try {
+    options = tensor_options(config, local_rank);
+  } catch (const ConfigError& error) {
+    problems = error.problems();
+  }
+  refuse_on_all(problems, world);
+  return options;
+}
+
 }  // namespace
 
 Problems check_mesh(const RunConfig& config, int ranks) {
@@ -86,10 +99,10 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
   CommonStart common;
   std::vector<std::string> notes;
   const RunConfig& config = options.config;
-  const int local_rank = options.start.local_rank;
+  const at::TensorOptions tensors = options_on_all_ranks(config, options.start.local_rank, world);
   const std::vector<RankResources> facts =
-      world.gather_values(measure_rank(tensor_options(config, local_rank), options.memory_bytes));
-  common.gpus = describe_gpus(config, facts, world);
+      world.gather_values(measure_rank(tensors, options.memory_bytes));
+  common.gpus = describe_gpus(facts, config.network.preflight, world);
   const auto decide = [&](const Family& family, const std::string& checkpoint) {
     const std::vector<std::string> changes =
         checkpoint.empty() ? std::vector<std::string>() : changes_since(checkpoint, config);
@@ -101,9 +114,7 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
     if (goes_on) common.decisions = parse_decisions(before);
     goes_on = goes_on && still_holds(common.decisions, config);
     common.has_links = goes_on && has_same_links(changes);
-    if (!goes_on)
-      common.decisions =
-          decide_pipeline(config, family, options.link, tensor_options(config, local_rank));
+    if (!goes_on) common.decisions = decide_pipeline(config, family, options.link, tensors);
     const auto context = static_cast<std::uint64_t>(config.model.context);
     const std::uint64_t samples =
         data.records > 0 ? data.records : sample_count(data.tokens, context);
@@ -115,8 +126,10 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
                                   .samples = samples,
                                   .ranks = facts};
     common.estimate = estimate_run(request);
-    if (!check_memory(common.estimate).empty())
-      refuse(check_memory(common.estimate, what_would_help(request)));
+    if (!check_memory(common.estimate).empty()) {
+      const MemoryAdvice advice = what_would_help(request);
+      refuse(check_memory(common.estimate, &advice));
+    }
     return held_here(config, common.decisions, world);
   };
   const std::string answer = world.decide_on_rank_0([&] {

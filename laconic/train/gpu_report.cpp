@@ -4,14 +4,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
+#include <utility>
 
+#include "laconic/base/error.hpp"
 #include "laconic/base/gpu_error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/tensor/gpu.hpp"
 
 namespace laconic {
 namespace {
+
+std::string text_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 std::vector<std::string> lines_about(const GpuFacts& gpu, const RankResources& where) {
   const std::string name = fmt::format("cuda:{} of {}", gpu.index, where.host.data());
@@ -25,24 +32,42 @@ std::vector<std::string> lines_about(const GpuFacts& gpu, const RankResources& w
 
 }  // namespace
 
-std::vector<std::string> describe_gpus(const RunConfig& config,
-                                       const std::vector<RankResources>& ranks, World& world) {
-  if (!config.run.device.is_cuda()) return {};
+void refuse_on_all(const Problems& mine, World& world) {
+  std::string text;
+  for (const Problem& problem : mine) text += problem.where + '\0' + problem.what + '\0';
+  const std::vector<Bytes> texts = world.gather(as_bytes(std::span(text.data(), text.size())));
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> ranks_with;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    const std::vector<std::string> words = split(text_of(texts[rank]), '\0');
+    for (std::size_t i = 0; i + 1 < words.size(); i += 2)
+      ranks_with[{words[i], words[i + 1]}].push_back(std::to_string(rank));
+  }
+  Problems all;
+  for (const auto& [problem, ranks] : ranks_with)
+    all.push_back(
+        {problem.first, ranks.size() == texts.size()
+                            ? problem.second
+                            : fmt::format("{} (rank {})", problem.second, join(ranks, ", "))});
+  refuse(all);
+}
+
+std::vector<std::string> describe_gpus(const std::vector<RankResources>& ranks, bool measures,
+                                       World& world) {
+  // A rank may compute on the CPU beside others that do not.
+  if (std::ranges::all_of(ranks, [](const RankResources& rank) { return rank.gpu < 0; })) return {};
   const RankResources& mine = ranks[static_cast<std::size_t>(world.rank())];
   const auto is_mine = [&](const RankResources& other) { return mine.shares_gpu_with(other); };
   std::string text;
-  if (std::ranges::find_if(ranks, is_mine) - ranks.begin() == world.rank()) {
+  if (mine.gpu >= 0 && std::ranges::find_if(ranks, is_mine) - ranks.begin() == world.rank()) {
     GpuFacts gpu = examine_gpu(mine.gpu);
     gpu.ranks = static_cast<int>(std::ranges::count_if(ranks, is_mine));
-    if (config.network.preflight) measure_rates(gpu);
+    if (measures) measure_rates(gpu);
     text = join(lines_about(gpu, mine), "\n");
   }
   std::vector<std::string> lines;
   for (const Bytes& bytes : world.gather(as_bytes(std::span(text.data(), text.size()))))
     if (!bytes.empty())
-      for (std::string& line :
-           split(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), '\n'))
-        lines.push_back(std::move(line));
+      for (std::string& line : split(text_of(bytes), '\n')) lines.push_back(std::move(line));
   return lines;
 }
 

@@ -1,5 +1,4 @@
 // Whole runs on a GPU: they follow the CPU's, and go on after a stop as if there had been none.
-#include <ATen/Context.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -8,15 +7,17 @@
 #include "laconic/config/read.hpp"
 #include "laconic/data/prepare.hpp"
 #include "laconic/file/test_folder.hpp"
+#include "laconic/tensor/test_gpu.hpp"
 #include "laconic/train/loop.hpp"
 
 namespace laconic {
 namespace {
 
-class GpuRuns : public testing::Test {
+class GpuRuns : public GpuTest {
  protected:
   void SetUp() override {
-    if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here: libtorch sees none";
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
     std::string text;
     for (int i = 0; i < 400; ++i)
       text += fmt::format("Line {} of a text that repeats itself. ", i % 37);

@@ -12,7 +12,6 @@
 #include "laconic/checkpoint/link_state.hpp"
 #include "laconic/checkpoint/rank_state.hpp"
 #include "laconic/config/read.hpp"
-#include "laconic/data/sidecar.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/policy/class_policy.hpp"
@@ -26,6 +25,7 @@
 #include "laconic/train/gpu_report.hpp"
 #include "laconic/train/introduction.hpp"
 #include "laconic/train/reports.hpp"
+#include "laconic/train/run_facts.hpp"
 #include "laconic/train/run_hooks.hpp"
 #include "laconic/train/step.hpp"
 #include "laconic/train/validation_bleu.hpp"
@@ -38,22 +38,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Opens the training data before anything else is made: a wrong path is the likeliest mistake.
-DataFacts facts_of(const std::string& prefix) {
-  if (!fs::exists(prefix + ".idx"))
-    throw FileError(prefix + ".idx", "", "does not exist",
-                    "make it with `laconic prepare`, or correct data.train");
-  const IndexedDataset checked(prefix);
-  const std::optional<Sidecar> sidecar = read_sidecar(prefix);
-  DataFacts facts{.tokens = checked.tokens()};
-  if (sidecar) facts.vocabulary = sidecar->vocabulary, facts.xxh3 = sidecar->bin_xxh3;
-  if (sidecar && sidecar->records && sidecar->records->parts > 0)
-    facts.records = checked.index().documents();
-  if (sidecar && sidecar->records)
-    facts.labels = static_cast<std::int64_t>(sidecar->records->label_names.size());
-  return facts;
-}
-
 // One run in progress. Members are in the order in which they come to life.
 class Run {
  public:
@@ -63,7 +47,7 @@ class Run {
         stop_signal_(options.stop_signal),
         step_begins_(options.step_begins),
         hooks_(hooks),
-        data_(facts_of(config_.data.train)),
+        data_(read_data_facts(config_.data.train)),
         common_(start_all_ranks(options, data_, world)),
         start_(common_.start),
         train_(open_data(config_.data.train)),
@@ -73,17 +57,14 @@ class Run {
     if (!config_.data.valid.empty()) {
       valid_.emplace(open_data(config_.data.valid));
       token_bytes_ = token_bytes(config_.data.valid);
-      measures_bleu_ = decide_on_bleu();
+      if (config_.task.kind == TaskKind::translate && config_.evaluate.bleu_samples > 0)
+        bleu_.emplace(config_.data.valid, world_);
+      if (bleu_ && !bleu_->why_not().empty()) start_.notes.push_back(bleu_->why_not());
     }
     require_equal_models(start_.weights, world_, start_.state.step);
     make_rule();
-    facts_ = {.dropout = config_.model.dropout,
-              .end_of_text = end_of_text(),
-              .begin_of_text = begin_of_text()};
-    if (const auto* records = std::get_if<RecordDataset>(&train_)) {
-      facts_.label_names = records->info().label_names;
-      refuse(check_labels(start_.weights.family, train_, config_.data.train));
-    }
+    facts_ = folder_facts_of(config_, start_, train_);
+    refuse(check_labels(start_.weights.family, train_, config_.data.train));
     if (valid_) refuse(compare_labels(train_, *valid_, config_.data.train, config_.data.valid));
     if (world_.is_first()) prepare_folder();
     reports_.emplace(config_, start_.state.step, world_);
@@ -154,21 +135,6 @@ class Run {
   Dataset open_data(const std::string& prefix) const {
     return open_dataset(prefix, config_.model.context, vocabulary_of(start_.weights.family), 0,
                         sample_kind_of(config_));
-  }
-
-  // Whether translations are compared: rank 0 needs the tokeniser of the validation set.
-  bool decide_on_bleu() {
-    if (config_.task.kind != TaskKind::translate || config_.evaluate.bleu_samples == 0)
-      return false;
-    const std::string folder = tokeniser_folder_of(config_.data.valid);
-    const bool is_there =
-        !world_.decide_on_rank_0([&] { return std::string(has_tokeniser(folder) ? "yes" : ""); })
-             .empty();
-    if (is_there && world_.is_first()) tokeniser_.emplace(load_tokeniser(folder));
-    if (!is_there)
-      start_.notes.push_back(
-          fmt::format("no BLEU: {} does not exist, the tokeniser of the validation set", folder));
-    return is_there;
   }
 
   void prepare_folder() {
@@ -305,7 +271,7 @@ class Run {
                   .device = start_.weights.device(),
                   .bytes_of_token = token_bytes_},
                  world_);
-    if (measures_bleu_) measure_bleu(*summary_.evaluation);
+    if (bleu_) measure_bleu(*summary_.evaluation);
     reports_->evaluation(start_.state.step, *summary_.evaluation);
     evaluated_step_ = start_.state.step;
     const bool is_best = observe(start_.state.validation, summary_.evaluation->loss,
@@ -313,14 +279,14 @@ class Run {
     if (is_best && config_.checkpoint.best) save_now();
   }
 
-  // Only rank 0 has texts to compare, and speaks.
   void measure_bleu(Evaluation& evaluation) {
     const Stopwatch watch;
-    const TokenLists translations =
-        translate_samples(start_.weights, *pipeline_, *valid_,
-                          std::min(config_.evaluate.bleu_samples, evaluation.samples), world_);
-    if (tokeniser_)
-      evaluation.metrics.emplace_back("bleu", bleu_of(*valid_, *tokeniser_, translations).score);
+    const std::optional<double> score =
+        bleu_->measure(start_.weights, *pipeline_, *valid_,
+                       {.samples = std::min(config_.evaluate.bleu_samples, evaluation.samples),
+                        .microbatch = config_.microbatch_size()},
+                       world_);
+    if (score) evaluation.metrics.emplace_back("bleu", *score);
     evaluation.seconds += watch.seconds();
   }
 
@@ -377,21 +343,6 @@ class Run {
             .steering = steering_->state() == SteeringState() ? "" : to_json(steering_->state())};
   }
 
-  // The id that ends a document, for whoever reads config.json; -1: nobody said.
-  // As what the run began from has it; else what the tokeniser calls so.
-  std::int64_t begin_of_text() const {
-    if (!start_.from.empty())
-      if (const auto id = read_folder_facts(start_.from).begin_of_text; id >= 0) return id;
-    const SpecialTokens& special = set_in(train_).special;
-    return special.bos >= 0 ? special.bos : special.cls;
-  }
-
-  std::int64_t end_of_text() const {
-    const std::string tokeniser = tokeniser_folder_of(config_.data.train);
-    if (has_tokeniser(tokeniser)) return load_tokeniser(tokeniser).end_of_document();
-    return start_.from.empty() ? -1 : read_folder_facts(start_.from).end_of_text;
-  }
-
   Trace& trace_or_none() { return reports_->trace() != nullptr ? *reports_->trace() : disabled_; }
 
   RunConfig config_;
@@ -409,8 +360,7 @@ class Run {
   SampleFlops flops_;
   std::optional<Dataset> valid_;
   std::vector<std::int32_t> token_bytes_;
-  bool measures_bleu_ = false;
-  std::optional<Tokeniser> tokeniser_;  // of the validation set, on rank 0 where BLEU is measured
+  std::optional<ValidationBleu> bleu_;
   std::unique_ptr<UpdateRule> rule_;
   FolderFacts facts_;
   std::optional<Reports> reports_;

@@ -207,7 +207,10 @@ void add_gpu(std::size_t rank, const std::vector<RankResources>& ranks,
   const auto free = static_cast<double>(mine.gpu_free_bytes);
   if (place == first.size()) {
     first.push_back(rank);
-    gpus.push_back({.host = mine.host.data(), .index = mine.gpu, .has = free});
+    gpus.push_back({.host = mine.host.data(),
+                    .index = mine.gpu,
+                    .has = free,
+                    .whole = static_cast<double>(mine.gpu_total_bytes)});
   }
   GpuEstimate& gpu = gpus[place];
   ++gpu.ranks;
@@ -317,130 +320,12 @@ RunEstimate estimate_run(const EstimateRequest& r) {
     add_host(r.ranks[rank], has_gpu ? memory.on_host(gpu_adds) : memory, seen, estimate.hosts);
   }
   if (const auto told = static_cast<double>(r.config.run.memory); told > 0) {
-    for (GpuEstimate& gpu : estimate.gpus) gpu.has = told;
+    for (GpuEstimate& gpu : estimate.gpus) gpu.has = told, gpu.whole = 0;
     if (estimate.gpus.empty())
       for (HostEstimate& host : estimate.hosts) host.has = told;
   }
   estimate.step_seconds = seconds_of_step(r, estimate.flops_per_second, estimate.has_network);
   return estimate;
-}
-
-Problems check_memory(const RunEstimate& estimate, const std::string& help) {
-  Problems problems;
-  const auto refuse = [&](const MemoryEstimate& needed, const std::string& where, int ranks,
-                          const std::string& what, double has, const char* more) {
-    problems.push_back(
-        {"memory",
-         fmt::format("this run needs about {} on {} for {}: {}; {} {}. {} help{}; "
-                     "run.memory overrides what it has",
-                     human_bytes(needed.total()), where,
-                     ranks == 1 ? "1 rank" : fmt::format("{} ranks", ranks), to_text(needed), what,
-                     human_bytes(has), more, help.empty() ? "" : " (" + help + ")")});
-  };
-  for (const HostEstimate& host : estimate.hosts)
-    if (host.has > 0 && host.needed.total() > host.has)
-      refuse(host.needed, host.name, host.ranks, "the machine has", host.has,
-             "A smaller train.microbatch, model.recompute = true or more machines");
-  for (const GpuEstimate& gpu : estimate.gpus)
-    if (gpu.has > 0 && gpu.needed.total() > gpu.has)
-      refuse(
-          gpu.needed, fmt::format("cuda:{} of {}", gpu.index, gpu.host), gpu.ranks,
-          "free there are", gpu.has,
-          "A smaller train.microbatch, model.recompute = true, a shorter precision or fewer ranks "
-          "on a GPU");
-  return problems;
-}
-
-namespace {
-
-// The most that any machine or GPU lacks; nothing is lacking when it is not above 0.
-double lack_of(const RunEstimate& estimate) {
-  double most = -1;
-  const auto look = [&](const auto& place) {
-    if (place.has > 0) most = std::max(most, place.needed.total() - place.has);
-  };
-  for (const HostEstimate& host : estimate.hosts) look(host);
-  for (const GpuEstimate& gpu : estimate.gpus) look(gpu);
-  return most;
-}
-
-double largest_need(const RunEstimate& estimate) {
-  double most = 0;
-  for (const HostEstimate& host : estimate.hosts) most = std::max(most, host.needed.total());
-  if (estimate.gpus.empty()) return most;
-  most = 0;
-  for (const GpuEstimate& gpu : estimate.gpus) most = std::max(most, gpu.needed.total());
-  return most;
-}
-
-}  // namespace
-
-std::string what_would_help(const EstimateRequest& request) {
-  std::vector<std::string> ways;
-  const auto try_with = [&](std::int64_t microbatch, bool recomputes) {
-    RunConfig config = request.config;
-    config.train.microbatch = microbatch;
-    config.model.recompute = recomputes;
-    const RunEstimate estimate = estimate_run({.config = config,
-                                               .spec = request.spec,
-                                               .decisions = request.decisions,
-                                               .link = request.link,
-                                               .samples = request.samples,
-                                               .ranks = request.ranks});
-    if (lack_of(estimate) > 0) return false;
-    std::vector<std::string> changes;
-    if (microbatch != request.config.microbatch_size())
-      changes.push_back(fmt::format("train.microbatch = {}", microbatch));
-    if (recomputes != request.config.model.recompute)
-      changes.emplace_back("model.recompute = true");
-    ways.push_back(
-        fmt::format("{} needs {}", join(changes, " with "), human_bytes(largest_need(estimate))));
-    return true;
-  };
-  const std::int64_t now = request.config.microbatch_size(), batch = request.config.local_batch();
-  // In a pipeline other microbatches are another schedule, which is not decided here.
-  const bool may_change = request.config.mesh.pp == 1;
-  for (const bool recomputes : {request.config.model.recompute, true}) {
-    if (recomputes != request.config.model.recompute && try_with(now, recomputes)) break;
-    std::int64_t microbatch = may_change ? now - 1 : 0;
-    for (; microbatch > 0; --microbatch)
-      if (batch % microbatch == 0 && try_with(microbatch, recomputes)) break;
-    if (request.config.model.recompute) break;
-  }
-  return join(ways, "; ");
-}
-
-std::vector<std::string> describe(const RunEstimate& e, const RunConfig& config) {
-  const auto largest = std::ranges::max_element(e.ranks, {}, &MemoryEstimate::total);
-  std::string memory = fmt::format("memory: about {}", human_bytes(largest->total()));
-  if (e.ranks.size() > 1) memory += fmt::format(" on rank {}", largest - e.ranks.begin());
-  memory += fmt::format(" ({})", to_text(*largest));
-  const auto fullest = std::ranges::max_element(e.hosts, {}, [](const HostEstimate& host) {
-    return host.has > 0 ? host.needed.total() / host.has : 0;
-  });
-  if (e.ranks.size() > 1)
-    memory += fmt::format("; {} for {} ranks on {}", human_bytes(fullest->needed.total()),
-                          fullest->ranks, fullest->name);
-  if (fullest->has > 0)
-    memory += fmt::format("{} {}", e.ranks.size() > 1 ? ", which has" : "; the machine has",
-                          human_bytes(fullest->has));
-  if (!e.gpus.empty()) {
-    const auto tightest = std::ranges::max_element(e.gpus, {}, [](const GpuEstimate& gpu) {
-      return gpu.has > 0 ? gpu.needed.total() / gpu.has : 0;
-    });
-    memory += fmt::format(
-        "; cuda:{} of {}: {}{}", tightest->index, tightest->host,
-        human_bytes(tightest->needed.total()),
-        tightest->has > 0 ? fmt::format(" of {} free", human_bytes(tightest->has)) : "");
-  }
-  const double left = e.step_seconds * static_cast<double>(config.train.steps);
-  return {
-      memory,
-      fmt::format("time: {}FLOP a step; at {}FLOP/s, as measured in products{}, a step takes {} "
-                  "at best, {} steps {}",
-                  human_count(e.step_flops), human_count(e.flops_per_second),
-                  e.has_network ? ", and what the network carries" : "",
-                  human_seconds(e.step_seconds), config.train.steps, human_seconds(left))};
 }
 
 }  // namespace laconic

@@ -86,6 +86,7 @@ struct GpuEstimate {
   int ranks = 0;          // that share it
   MemoryEstimate needed;  // of all of them, there
   double has = 0;         // bytes that were free; 0: unknown
+  double whole = 0;       // bytes that it has in all; 0: unknown, or run.memory counts
 };
 
 struct RunEstimate {
@@ -123,13 +124,18 @@ struct EstimateRequest {
 };
 RunEstimate estimate_run(const EstimateRequest& request);
 
+// What was tried for a run that does not fit.
+struct MemoryAdvice {
+  // Smaller microbatches, recomputation, or both, that would fit, and what they need:
+  // "train.microbatch = 2 needs 3.1 GB". Empty when none of them is enough.
+  std::vector<std::string> ways;
+  bool has_tried_microbatches = true;  // false in a pipeline: they are another schedule
+};
+MemoryAdvice what_would_help(const EstimateRequest& request);
 // Every machine and every GPU that has too little memory, with what would help.
-Problems check_memory(const RunEstimate& estimate, const std::string& help = "");
-// Which smaller microbatches, recomputation, or both, would fit, and what they need:
-// "train.microbatch = 2 needs 3.1 GB". Empty when none of them is enough.
-std::string what_would_help(const EstimateRequest& request);
+Problems check_memory(const RunEstimate& estimate, const MemoryAdvice* advice = nullptr);
 
-// For people: one line of memory, one of time.
+// For people: one line of memory, each kind beside what there is of it, and one of time.
 std::vector<std::string> describe(const RunEstimate& estimate, const RunConfig& config);
 
 }  // namespace laconic

@@ -1,12 +1,18 @@
 #include "laconic/train/run_estimate.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "laconic/base/error.hpp"
 #include "laconic/base/problem.hpp"
+#include "laconic/base/text.hpp"
 #include "laconic/config/model_family.hpp"
 #include "laconic/config/read.hpp"
+#include "laconic/train/gpu_report.hpp"
+#include "laconic/transport/in_process.hpp"
 
 namespace laconic {
 namespace {
@@ -192,18 +198,63 @@ TEST(RunEstimate, SaysWhatWouldFit) {
     rank.memory_bytes = static_cast<std::int64_t>(bytes);
     RunConfig changed = c;
     changed.train.microbatch = samples;
-    return what_would_help(
-        {.config = changed, .spec = spec, .decisions = decisions, .samples = 100, .ranks = {rank}});
+    return what_would_help({.config = changed,
+                            .spec = spec,
+                            .decisions = decisions,
+                            .samples = 100,
+                            .ranks = {rank}})
+        .ways;
+  };
+  const auto has = [](const std::vector<std::string>& ways, const std::string& way) {
+    return std::ranges::any_of(ways, [&](const std::string& w) { return w.starts_with(way); });
   };
   const MemoryEstimate all = estimate_of(c, {rank_on("a", 1)}).ranks[0];
   // A quarter of the activations, and one block's gradient that waits to be added.
   const double quarter =
       estimate_of(small({"train.microbatch=2"}), {rank_on("a", 1)}).ranks[0].total();
-  EXPECT_NE(help_with(quarter + 1, 0).find("train.microbatch = 2 needs"), std::string::npos)
-      << help_with(quarter + 1, 0);
-  EXPECT_EQ(help_with(quarter - 1, 0).find("train.microbatch = 2 needs"), std::string::npos);
-  EXPECT_NE(help_with(all.total() - 1, 0).find("model.recompute = true needs"), std::string::npos);
-  EXPECT_EQ(help_with(all.parameters, 0), "") << "nothing is enough";
+  EXPECT_TRUE(has(help_with(quarter + 1, 0), "train.microbatch = 2 needs"));
+  EXPECT_FALSE(has(help_with(quarter - 1, 0), "train.microbatch = 2 needs"));
+  EXPECT_TRUE(has(help_with(all.total() - 1, 0), "model.recompute = true needs"));
+  EXPECT_EQ(help_with(all.parameters, 0), std::vector<std::string>()) << "nothing is enough";
+}
+
+TEST(RunEstimate, DoesNotPraiseWhatIsNotEnough) {
+  RankResources small_host = rank_on("a", 1), small_gpu = rank_with_gpu("a", 1, 0, 100);
+  small_host.memory_bytes = 100;
+  const auto refusal = [&](const RankResources& rank, const MemoryAdvice* advice) {
+    return to_text(check_memory(estimate_of(small(), {rank}), advice));
+  };
+  const auto expect_end = [](const std::string& text, const std::string& end) {
+    EXPECT_TRUE(text.ends_with(end + "; run.memory overrides what it has")) << text;
+  };
+  const MemoryAdvice none, untried{.has_tried_microbatches = false}, some{.ways = {"x", "y"}};
+  expect_end(refusal(small_host, nullptr),
+             "the machine has 100 B. A smaller train.microbatch, model.recompute = true or more "
+             "machines help");
+  expect_end(refusal(small_host, &some), "model.recompute = true or more machines help (x; y)");
+  expect_end(refusal(small_host, &none),
+             ". Neither a smaller train.microbatch nor model.recompute = true is enough: more "
+             "machines help");
+  expect_end(refusal(small_host, &untried),
+             ". model.recompute = true is not enough: a smaller train.microbatch may be, and more "
+             "machines help");
+  expect_end(refusal(small_gpu, &some),
+             "free there are 100 B of 200 B. A smaller train.microbatch, model.recompute = true, a "
+             "shorter precision or fewer ranks on a GPU help (x; y)");
+  const auto advice_for = [&](const RunConfig& c, const std::vector<RankResources>& ranks) {
+    const Family family = family_of(c, {});
+    const ModelSpec spec = model_spec(family, c.model.context);
+    return what_would_help({.config = c,
+                            .spec = spec,
+                            .decisions = decide_pipeline(c, family, {}, {}),
+                            .samples = 100,
+                            .ranks = ranks});
+  };
+  EXPECT_TRUE(advice_for(small(), {small_host}).has_tried_microbatches);
+  EXPECT_FALSE(advice_for(small({"mesh.pp=2", "train.microbatch=1"}), {small_host, small_host})
+                   .has_tried_microbatches);
+  EXPECT_TRUE(advice_for(small(), {small_gpu}).ways.empty()) << "the GPU is too small for all";
+  EXPECT_FALSE(advice_for(small(), {rank_with_gpu("a", 1, 0, 1 << 30)}).ways.empty());
 }
 
 TEST(RunEstimate, PipelinesHoldTheirPartAndWhatIsUnderWay) {
@@ -264,6 +315,44 @@ TEST(RunEstimate, IsToldInTwoLines) {
   EXPECT_EQ(lines[0].find("memory: about "), 0u) << lines[0];
   EXPECT_NE(lines[0].find("for 2 ranks on a, which has 1.0 MB"), std::string::npos) << lines[0];
   EXPECT_EQ(lines[1].find("time: "), 0u) << lines[1];
+}
+
+TEST(RunEstimate, OfARankWithAGpuTellsEachMemoryBesideItsOwn) {
+  const RunConfig c = small();
+  const RunEstimate e = estimate_of(c, {rank_with_gpu("a", 1, 0, 1 << 30)});
+  EXPECT_EQ(describe(e, c)[0],
+            fmt::format("memory: about {} on cuda:0 of a for 1 rank ({}), which has 1.1 GB free; "
+                        "about {} on a for 1 rank ({}), which has 1.0 MB",
+                        human_bytes(e.gpus[0].needed.total()), to_text(e.gpus[0].needed),
+                        human_bytes(e.hosts[0].needed.total()), to_text(e.hosts[0].needed)));
+  EXPECT_EQ(e.gpus[0].needed.program, 0);
+  EXPECT_EQ(e.hosts[0].needed.parameters, 0);
+}
+
+// Of three ranks the last two have problems, one of them alone.
+TEST(GpuReport, WhatOneRankCannotIsRefusedByAll) {
+  std::vector<std::unique_ptr<Transport>> transports = make_in_process(3);
+  run_ranks(transports, [](Transport& transport) {
+    Engine engine(transport, {.deadline = std::chrono::seconds(20)});
+    ProgressThread progress_thread(engine);
+    World world({.dp = 3}, progress_thread);
+    EXPECT_NO_THROW(refuse_on_all({}, world));
+    Problems mine;
+    if (world.rank() > 0) mine.push_back({"run.device", "no GPU"});
+    if (world.rank() == 2) mine.push_back({"run.precision", "no bfloat16"});
+    try {
+      refuse_on_all(mine, world);
+      ADD_FAILURE() << "rank " << world.rank() << " goes on";
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(to_text(error.problems()),
+                "run.device: no GPU (rank 1, 2)\nrun.precision: no bfloat16 (rank 2)");
+    }
+    engine.flush();
+    world.gather({});
+    engine.flush();
+  });
+  World alone;
+  EXPECT_THROW(refuse_on_all({{"run.device", "no GPU"}}, alone), ConfigError);
 }
 
 }  // namespace

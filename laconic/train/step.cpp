@@ -64,29 +64,63 @@ PipelineInput input_of(const StepPlan& plan, const Weights& weights, const Train
   return input;
 }
 
-// What the mean loss of a microbatch counts in the step's, which is a mean over `samples` samples:
-// of all ranks, or of this one. Where some rows have no target it is over those that have one, so
-// that every target of the step counts the same, whichever microbatch or rank it is in; without any
-// it is 0. What padding to the longest has cut off is the microbatch's own business (input_of).
-// Every rank reads the whole batch for it: 4 us a masked sample of 128 tokens, 2 us a translation
-// (2026-11-16, one core), which spares an exchange before the first microbatch.
-double weight_of(const StepPlan& plan, std::int64_t position, std::int64_t samples) {
-  const auto micro = static_cast<double>(plan.config.microbatch_size());
-  if (std::holds_alternative<Causal>(plan.task)) return micro / static_cast<double>(samples);
-  const bool is_of_all = samples == plan.config.train.batch;
-  const std::int64_t begin = position + (is_of_all ? 0 : plan.member * plan.config.local_batch());
+// What is known of a step before it computes.
+struct StepCount {
+  // What the mean loss of a microbatch counts in the step's, which is a mean over samples: of all
+  // ranks, or of this one. Where some rows have no target it is over those that have one, so that
+  // every target of the step counts the same, whichever microbatch or rank it is in; without any it
+  // is 0. What padding to the longest has cut off is the microbatch's own business (input_of).
+  double weight = 0;
+  std::int64_t tokens = 0;  // that all ranks compute
+  double flops = 0;
+};
+
+// Reads no sample of which nothing but its number matters, and the others once: those that the
+// weight is a mean over, for their targets, and all of the batch for their lengths where padding is
+// cut off. So every rank reads the whole batch: 4 us a masked sample of 128 tokens, 2 us a
+// translation (2026-11-16, one core). Ranks could count their own and add up, but backward begins
+// with the weight, and an exchange before the first microbatch costs more than that.
+StepCount count_step(const StepPlan& plan, std::int64_t position, std::int64_t samples,
+                     bool counts_work) {
+  const RunConfig& config = plan.config;
+  const std::int64_t micro = config.microbatch_size();
+  StepCount count{.weight = static_cast<double>(micro) / static_cast<double>(samples)};
+  const auto add_work = [&](const PaddedTokens& tokens, std::int64_t computed) {
+    count.tokens += computed * tokens.target;
+    if (plan.flops != nullptr)
+      count.flops += static_cast<double>(computed) * plan.flops->of(tokens.source, tokens.target);
+  };
+  const bool has_targets = !std::holds_alternative<Causal>(plan.task);
+  const bool has_lengths = counts_work && pads_to_longest(plan.task);
+  if (counts_work && !has_lengths)
+    add_work(padded_tokens(plan.task, plan.data, {}), config.train.batch);
+  if (!has_targets && !has_lengths) return count;
+  const bool is_of_all = samples == config.train.batch;
   std::int64_t targets = 0;
-  for (std::int64_t s = begin; s < begin + samples; ++s)
-    targets += count_targets(plan.task, plan.data, sample_of(plan, s), rows_of(plan));
+  for (std::int64_t member = 0; member < config.mesh.dp; ++member) {
+    const bool is_weighed = has_targets && (is_of_all || member == plan.member);
+    for (std::int64_t m = 0; (is_weighed || has_lengths) && m < config.microbatches(); ++m) {
+      std::vector<SampleCount> lengths;
+      for (const SampleAt at : samples_of(plan, position, member, m)) {
+        if (has_lengths) lengths.push_back(count_sample(plan.task, plan.data, at));
+        if (is_weighed)
+          targets += has_lengths ? lengths.back().targets
+                                 : count_targets(plan.task, plan.data, at, rows_of(plan));
+      }
+      if (has_lengths) add_work(padded_tokens(plan.task, plan.data, lengths), micro);
+    }
+  }
   // Without a target the rows add nothing; whether sentences follow each other still does.
-  if (targets == 0) return micro / static_cast<double>(samples);
-  return micro * static_cast<double>(rows_of(plan)) / static_cast<double>(targets);
+  if (targets > 0)
+    count.weight = static_cast<double>(micro) * static_cast<double>(rows_of(plan)) /
+                   static_cast<double>(targets);
+  return count;
 }
 
 // This rank's share of the mean loss; gradients add up in the parameters, and leave block by block
 // when the last microbatch has added to them.
 StepLoss accumulate(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,
-                    const TrainState& state, Trace& trace, bool is_shadow = false) {
+                    const TrainState& state, double weight, Trace& trace, bool is_shadow = false) {
   std::vector<PipelineInput> inputs;
   std::vector<std::vector<std::uint64_t>> next;
   {
@@ -98,10 +132,6 @@ StepLoss accumulate(const StepPlan& plan, Weights& weights, Pipeline& pipeline, 
           ids_of(samples_of(plan, state.position + plan.config.train.batch, plan.member, m)));
     }
   }
-  const double weight = [&] {
-    const TraceSpan span(trace, "count targets", "data");
-    return weight_of(plan, state.position, rule.samples());
-  }();
   // Whether a sentence follows is a mean over samples, not over rows with a target.
   const double share =
       static_cast<double>(plan.config.microbatch_size()) / static_cast<double>(rule.samples());
@@ -113,21 +143,6 @@ StepLoss accumulate(const StepPlan& plan, Weights& weights, Pipeline& pipeline, 
                        .next_samples = next,
                        .is_shadow = is_shadow,
                        .block_done = [&](std::int64_t b) { rule.block_done(b); }});
-}
-
-// Counts what all ranks compute in the step that begins at `position`.
-void count_work(const StepPlan& plan, std::int64_t position, StepReport& report) {
-  const std::int64_t micro = plan.config.microbatch_size();
-  const auto count = [&](const PaddedTokens& tokens, std::int64_t samples) {
-    report.tokens += samples * tokens.target;
-    if (plan.flops != nullptr)
-      report.flops += static_cast<double>(samples) * plan.flops->of(tokens.source, tokens.target);
-  };
-  if (!pads_to_longest(plan.task))
-    return count(padded_tokens(plan.task, plan.data, {}), plan.config.train.batch);
-  for (std::int64_t member = 0; member < plan.config.mesh.dp; ++member)
-    for (std::int64_t m = 0; m < plan.config.microbatches(); ++m)
-      count(padded_tokens(plan.task, plan.data, samples_of(plan, position, member, m)), micro);
 }
 
 // Throws when a step that is not finite, the `in_a_row`-th such, should end the run.
@@ -154,7 +169,10 @@ ShadowStep shadow_step(const StepPlan& plan, Weights& weights, Pipeline& pipelin
   const TraceSpan span(trace, "shadow", "optimiser", "compute");
   ShadowStep shadow{.step = state.step + 1, .measured = {}, .gradients = {}};
   rule.begin_shadow(state.step);
-  const StepLoss loss = accumulate(plan, weights, pipeline, rule, state, trace, /*is_shadow=*/true);
+  const double weight =
+      count_step(plan, state.position, rule.samples(), /*counts_work=*/false).weight;
+  const StepLoss loss =
+      accumulate(plan, weights, pipeline, rule, state, weight, trace, /*is_shadow=*/true);
   shadow.measured = rule.measure(loss, 0);
   for (const Parameter& p : weights.parameters)
     shadow.gradients.push_back(p.gradient.defined() ? p.gradient.clone() : at::Tensor());
@@ -172,12 +190,14 @@ StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline
   const TrainSection& train = plan.config.train;
 
   StepReport report{.step = state.step + 1};
-  {
-    const TraceSpan span(trace, "count tokens", "data");
-    count_work(plan, state.position, report);
-  }
+  const StepCount count = [&] {
+    const TraceSpan span(trace, "count samples", "data");
+    return count_step(plan, state.position, rule.samples(), /*counts_work=*/true);
+  }();
+  report.tokens = count.tokens;
+  report.flops = count.flops;
   rule.begin(state.step);
-  StepLoss loss = accumulate(plan, weights, pipeline, rule, state, trace);
+  StepLoss loss = accumulate(plan, weights, pipeline, rule, state, count.weight, trace);
   if (plan.is_spoiled && plan.is_spoiled(state.step)) loss = kNan;
   const Measured measured = [&] {
     const TraceSpan span(trace, "reduce", "optimiser", "compute");

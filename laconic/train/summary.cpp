@@ -182,13 +182,21 @@ nlohmann::ordered_json json_of(const RunEstimate& e) {
                                  {"flops_per_second", e.flops_per_second},
                                  {"step_seconds", e.step_seconds},
                                  {"ranks", nlohmann::ordered_json::array()},
-                                 {"hosts", nlohmann::ordered_json::array()}};
+                                 {"hosts", nlohmann::ordered_json::array()},
+                                 {"gpus", nlohmann::ordered_json::array()}};
   for (const MemoryEstimate& rank : e.ranks) json["ranks"].push_back(json_of(rank));
   for (const HostEstimate& host : e.hosts)
     json["hosts"].push_back({{"name", host.name},
                              {"ranks", host.ranks},
                              {"needed_bytes", host.needed.total()},
                              {"memory_bytes", host.has}});
+  for (const GpuEstimate& gpu : e.gpus)
+    json["gpus"].push_back({{"host", gpu.host},
+                            {"index", gpu.index},
+                            {"ranks", gpu.ranks},
+                            {"needed_bytes", gpu.needed.total()},
+                            {"free_bytes", gpu.has},
+                            {"total_bytes", gpu.whole}});
   return json;
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "laconic/transport/in_process.hpp"
 #include "laconic/transport/shaped.hpp"
 
@@ -50,6 +52,19 @@ TEST(Summary, CountsTokensSinceTheFirstStepAndSinceTheResume) {
   const std::string json = to_json(summary, {});
   EXPECT_NE(json.find("\"tokens\": 2000"), std::string::npos) << json;
   EXPECT_NE(json.find("\"all_tokens\": 3000"), std::string::npos) << json;
+}
+
+TEST(Summary, HasTheWholeEstimate) {
+  TrainSummary summary;
+  summary.estimate.ranks = {{.parameters = 5, .program = 2}};
+  summary.estimate.hosts = {{.name = "a", .ranks = 1, .needed = {.program = 2}, .has = 7}};
+  summary.estimate.gpus = {
+      {.host = "a", .index = 3, .ranks = 1, .needed = {.parameters = 5}, .has = 80, .whole = 90}};
+  const nlohmann::json json = nlohmann::json::parse(to_json(summary, {}))["estimate"];
+  EXPECT_EQ(json["ranks"][0]["total"], 7);
+  EXPECT_EQ(json["hosts"][0]["needed_bytes"], 2);
+  EXPECT_EQ(json["gpus"], nlohmann::json::parse(R"([{"host": "a", "index": 3, "ranks": 1,
+      "needed_bytes": 5.0, "free_bytes": 80.0, "total_bytes": 90.0}])"));
 }
 
 TEST(Summary, OfARunThatHadNothingToDoSaysSo) {

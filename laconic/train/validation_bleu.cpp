@@ -2,6 +2,7 @@
 
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -11,7 +12,9 @@ namespace laconic {
 
 namespace {
 
-constexpr std::int64_t kTranslatedTogether = 64;
+constexpr std::int64_t kMostTogether = 64;
+// A replica whose texts have ended waits for the others no longer than these take them.
+constexpr int kTokensBetweenSigns = 8;
 // Evaluation has used the numbers from 0 on.
 constexpr std::uint64_t kFirstMessage = std::uint64_t{1} << 23;
 
@@ -140,13 +143,21 @@ void write_in_pipelines(Writing& writing, World& world) {
   }
 }
 
+// Every rank chooses its own tokens, until no replica has an open text.
+void write_in_replicas(Writing& writing, World& world) {
+  for (bool is_anybody_open = true; is_anybody_open;) {
+    for (int token = 0; token < kTokensBetweenSigns && writing.is_open(); ++token)
+      writing.add(writing.choose());
+    is_anybody_open = false;
+    for (const std::uint8_t is_open : world.gather_values<std::uint8_t>(writing.is_open() ? 1 : 0))
+      is_anybody_open |= is_open != 0;
+  }
+}
+
 TokenLists write_together(const Weights& weights, Pipeline& pipeline, const TokenLists& sources,
                           const TranslationRule& rule, std::uint64_t& message, World& world) {
   Writing writing(weights, pipeline, sources, rule, message);
-  if (world.mesh().pp == 1)  // every rank chooses its own tokens
-    while (writing.is_open()) writing.add(writing.choose());
-  else
-    write_in_pipelines(writing, world);
+  world.mesh().pp == 1 ? write_in_replicas(writing, world) : write_in_pipelines(writing, world);
   return writing.texts();
 }
 
@@ -210,14 +221,15 @@ Bleu bleu_of(const Dataset& data, const Tokeniser& tokeniser, const TokenLists& 
 }
 
 TokenLists translate_samples(const Weights& weights, Pipeline& pipeline, const Dataset& data,
-                             std::int64_t samples, World& world) {
+                             const TranslateRequest& request, World& world) {
   const TranslationRule rule = translation_rule(data, 1);
-  const std::int64_t replicas = world.mesh().dp;
+  const std::int64_t replicas = world.mesh().dp, samples = request.samples;
+  const std::int64_t most = replicas * std::min(kMostTogether, request.microbatch);
   std::uint64_t message = kFirstMessage;
   TokenLists all;
-  for (std::int64_t first = 0; first < samples; first += kTranslatedTogether) {
+  for (std::int64_t first = 0; first < samples; first += most) {
     // Equal shares of what is left, one replica's behind the other's.
-    const std::int64_t together = std::min(kTranslatedTogether, samples - first);
+    const std::int64_t together = std::min(most, samples - first);
     const std::int64_t share = (together + replicas - 1) / replicas;
     const std::int64_t begin = std::min(world.dp_member() * share, together);
     const std::int64_t end = std::min(begin + share, together);
@@ -226,6 +238,26 @@ TokenLists translate_samples(const Weights& weights, Pipeline& pipeline, const D
                world, all);
   }
   return all;
+}
+
+ValidationBleu::ValidationBleu(const std::string& prefix, World& world) {
+  const std::string folder = tokeniser_folder_of(prefix);
+  const std::string is_there = world.decide_on_rank_0([&] {
+    if (has_tokeniser(folder)) tokeniser_.emplace(load_tokeniser(folder));
+    return std::string(tokeniser_ ? "yes" : "");
+  });
+  if (is_there.empty())
+    why_not_ =
+        fmt::format("no BLEU: {} does not exist, the tokeniser of the validation set", folder);
+}
+
+std::optional<double> ValidationBleu::measure(const Weights& weights, Pipeline& pipeline,
+                                              const Dataset& data, const TranslateRequest& request,
+                                              World& world) const {
+  if (!why_not_.empty()) return std::nullopt;
+  const TokenLists translations = translate_samples(weights, pipeline, data, request, world);
+  if (!tokeniser_) return std::nullopt;
+  return bleu_of(data, *tokeniser_, translations).score;
 }
 
 }  // namespace laconic

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "laconic/data/dataset.hpp"
@@ -27,12 +29,36 @@ TokenLists sources_of(const Dataset& data, std::int64_t first, std::int64_t end)
 // Compares translations of the first samples with what the data has.
 Bleu bleu_of(const Dataset& data, const Tokeniser& tokeniser, const TokenLists& translations);
 
-// Translates the first `samples` samples greedily, on all ranks together: replicas take shares. In
-// a pipeline every stage remembers its layers' keys and values, and for each token one row a text
-// crosses each edge; all ranks then hear of the tokens that the last stage has chosen. Returns all
-// translations, in order, on every rank. Collective. Throws PeerLost, Timeout. Requires: the
-// weights are an encoder-decoder's; samples that the dataset has.
+struct TranslateRequest {
+  std::int64_t samples = 0;     // the first so many; the dataset has them
+  std::int64_t microbatch = 1;  // a replica never has more texts at once than this, or than 64
+};
+
+// Translates samples greedily, on all ranks together: replicas take shares. In a pipeline every
+// stage remembers its layers' keys and values, and for each token one row a text crosses each edge;
+// all ranks then hear of the tokens that the last stage has chosen. Replicas of one rank each tell
+// each other every few tokens that they are still at it. Returns all translations, in order, on
+// every rank. Collective. Throws PeerLost, Timeout. Requires: the weights are an
+// encoder-decoder's.
 TokenLists translate_samples(const Weights& weights, Pipeline& pipeline, const Dataset& data,
-                             std::int64_t samples, World& world);
+                             const TranslateRequest& request, World& world);
+
+// BLEU of a run's evaluations, where the tokeniser of the validation set is there to compare texts.
+class ValidationBleu {
+ public:
+  // Whether there is one rank 0 decides, which alone needs it. Collective. Throws on every rank
+  // what is wrong with a tokeniser that is there.
+  ValidationBleu(const std::string& prefix, World& world);
+
+  // Empty when there is BLEU.
+  const std::string& why_not() const { return why_not_; }
+  // Nothing where there is no BLEU, and on all ranks but 0, which speaks. Collective.
+  std::optional<double> measure(const Weights& weights, Pipeline& pipeline, const Dataset& data,
+                                const TranslateRequest& request, World& world) const;
+
+ private:
+  std::string why_not_;
+  std::optional<Tokeniser> tokeniser_;
+};
 
 }  // namespace laconic

@@ -10,6 +10,7 @@
 #include "laconic/model/cuda.hpp"
 #include "laconic/runtime/pipeline.hpp"
 #include "laconic/runtime/stage.hpp"
+#include "laconic/tensor/test_gpu.hpp"
 #include "laconic/update/optimiser.hpp"
 
 namespace laconic {
@@ -97,10 +98,11 @@ Outcome train(const Family& family, at::Device device, at::ScalarType dtype, dou
   return outcome;
 }
 
-class GpuSteps : public testing::Test {
+class GpuSteps : public GpuTest {
  protected:
   void SetUp() override {
-    if (!at::hasCUDA()) GTEST_SKIP() << "no GPU here: libtorch sees none";
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
     at::globalContext().setDeterministicAlgorithms(true, true);
     cuda::prepare(true);
   }

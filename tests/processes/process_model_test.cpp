@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/processes/json_file.hpp"
@@ -227,6 +228,38 @@ TEST_F(TextAndModel, AStrideOfTheContextEvaluatesAsWithout) {
   EXPECT_TRUE(contains(
       expect_exit(2, {"evaluate", "runs/a", "--data", "data-valid", "--stride", "9999"}).err,
       "--stride 9999 is more than --context " + context));
+}
+
+// On the CPU tf32 is float32, and bfloat16 rounds: near it, and not the same.
+TEST_F(TextAndModel, AModelIsUsedInEveryPrecision) {
+  prepare();
+  expect_exit(0, {"train", "run.toml", "--set", "train.steps=30"});
+  write_text(folder_ / "ask.jsonl", "{\"text\": \"Line 3 of\"}\n");
+  std::map<std::string, double> losses, answers;
+  std::map<std::string, std::string> texts;
+  for (const std::string dtype : {"float64", "float32", "tf32", "bfloat16"}) {
+    expect_exit(
+        0, {"evaluate", "runs/a", "--data", "data-valid", "--json", "e.json", "--dtype", dtype});
+    losses[dtype] = json_of(folder_ / "e.json")["loss"];
+    texts[dtype] = expect_exit(0, {"generate", "runs/a", "--prompt", "Line", "--tokens", "12",
+                                   "--greedy", "--show-ids", "--dtype", dtype})
+                       .out;
+    expect_exit(
+        0, {"predict", "runs/a", "--input", "ask.jsonl", "--json", "a.jsonl", "--dtype", dtype});
+    answers[dtype] = nlohmann::json::parse(text("a.jsonl"))["log_probability"].back();
+  }
+  EXPECT_NEAR(losses["float32"], losses["float64"], 1e-5);
+  EXPECT_EQ(losses["tf32"], losses["float32"]);
+  EXPECT_NE(losses["bfloat16"], losses["float32"]);
+  EXPECT_NEAR(losses["bfloat16"], losses["float32"], 0.01 * losses["float32"]);
+  EXPECT_EQ(texts["tf32"], texts["float32"]);
+  EXPECT_FALSE(texts["bfloat16"].empty());
+  EXPECT_EQ(answers["tf32"], answers["float32"]);
+  EXPECT_NE(answers["bfloat16"], answers["float32"]);
+  EXPECT_NEAR(answers["bfloat16"], answers["float32"], 0.1);
+  EXPECT_TRUE(contains(
+      expect_exit(2, {"evaluate", "runs/a", "--data", "data-valid", "--dtype", "float16"}).err,
+      "--dtype"));
 }
 
 TEST_F(TextAndModel, StandardInputIsPreparedLikeAFile) {

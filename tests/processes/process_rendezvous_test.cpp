@@ -105,6 +105,26 @@ TEST_F(Ranks, SoDoesTorchrun) {
   expect_same_end("runs/here", "runs/torch", 12);
 }
 
+// Each rank may be told a device of its own. Where there is no GPU that is what both end with, not
+// with a difference between them, and not with a lost rank.
+TEST_F(Ranks, OneMayComputeOnAGpuAndAnotherNot) {
+  const int port = find_free_port();
+  const Words two = {"--set", "mesh.dp=2"};
+  const ProcessSpec cpu = spec(train("../runs/torch", two)),
+                    gpu = spec(train("../runs/torch", two + Words{"--set", "run.device=cuda"}));
+  Process one(under_torchrun(gpu, 1, 2, "127.0.0.1", port));
+  Process zero(under_torchrun(cpu, 0, 2, "127.0.0.1", port));
+  const ProcessResult first = zero.wait(60), second = one.wait(60);
+  const bool has_gpu = !contains(second.err, "there is no GPU to use");
+  for (const ProcessResult* outcome : {&first, &second}) {
+    EXPECT_EQ(outcome->exit_code, has_gpu ? 0 : 2) << to_text(*outcome);
+    EXPECT_EQ(contains(outcome->err, "run.device: device = \"cuda\", and there is no GPU to use"),
+              !has_gpu)
+        << to_text(*outcome);
+    EXPECT_EQ(contains(outcome->err, "(rank 1)"), !has_gpu) << to_text(*outcome);
+  }
+}
+
 // Nobody has started a launcher of ours: rank 0 holds the lock.
 TEST_F(Ranks, UnderTorchrunRankZeroHasTheFolder) {
   const Words two = {"--set", "mesh.dp=2", "--set", "train.steps=1000000"};
