@@ -4,6 +4,8 @@
 
 #include <mutex>
 
+#include "laconic/base/error.hpp"
+#include "laconic/collective/message.hpp"
 #include "laconic/collective/test_collective.hpp"
 #include "tests/device/test_device.hpp"
 
@@ -115,6 +117,32 @@ TEST_F(DeviceCollective, BeginsWhenItsBufferIsReady) {
     EXPECT_EQ(early[member], early[0]);
     EXPECT_EQ(late[member], early[0]);
   }
+}
+
+// A frame that is sound but for its payload, in the place of the other member's contribution.
+TEST_F(DeviceCollective, RefusesWhatIsNoPayload) {
+  CollectiveSpec spec = spec_of(CollectiveKind::all_reduce, Algorithm::direct, 2, 2000);
+  spec.up = parse_codec("top_k:keep=0.1");
+  spec.is_on_device = true;
+  run_members(2, [&](Engine& engine) {
+    if (engine.rank() == 1) {
+      auto message = std::make_shared<Bytes>();
+      const std::span<std::byte> room = open_frame(
+          *message,
+          {.codec = spec.up, .tensor = {Dtype::f32, {1000}}, .sequence = make_sequence(0, 0)});
+      std::ranges::fill(room, std::byte{0xFF});
+      close_frame(*message, 0, room.size());
+      engine.send({.to = 0,
+                   .tag = make_tag({.traffic = spec.traffic, .unit = spec.unit}),
+                   .message = message});
+      return;
+    }
+    const test::TestBuffer buffer(2000 * sizeof(float));
+    Collective collective(engine, spec);
+    collective.begin(0);
+    EXPECT_THROW(run(engine, *collective.operation(buffer.as<std::byte>(), 0)), WireError);
+    collective.abandon();
+  });
 }
 
 TEST_F(DeviceCollective, RefusesWhatAGpuCannotAdd) {

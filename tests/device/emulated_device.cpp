@@ -99,7 +99,7 @@ DeviceBuffer::DeviceBuffer(std::uint64_t bytes) : size_(bytes) {
   if (bytes > 0) ++calls;
   allocated += bytes;
   if (bytes > 0) data_ = static_cast<std::byte*>(test::device_allocate(bytes));
-  if (bytes > 0) std::memset(data_, 0xA5, bytes);
+  if (bytes > 0) std::memset(data_, 0xFF, bytes);  // no number at all
 }
 
 void DeviceBuffer::release() noexcept {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/collective/test_collective.hpp"
 #include "laconic/link/link.hpp"
@@ -43,8 +44,10 @@ TEST(EmulatedDevice, AnEventThatIsNotDoneIsWaitedForUntilTheDeadline) {
   EXPECT_FALSE(event.is_done());
   {
     const StuckDevice stuck;
+    const Stopwatch watch;
     EXPECT_THROW(event.wait(milliseconds(20)), Timeout);
     EXPECT_FALSE(event.wait_quietly());  // at once: it has stood still
+    EXPECT_LT(watch.seconds(), 4);
   }
   event.wait();
   EXPECT_TRUE(event.is_done());
@@ -113,6 +116,26 @@ TEST(EmulatedDevice, AGpuThatStandsStillIsATimeoutAndTakesLittlePinnedMemory) {
   EXPECT_LE(most, 2u * (5 << 20));
   operations.clear();
   EXPECT_EQ(test::pinned_bytes(), before);
+}
+
+// More than a GPU is given at a time: it gets the rest when it has packed that.
+TEST(EmulatedDevice, AllLanesHaveTheirTurn) {
+  constexpr std::uint64_t kElements = 3 << 19;
+  const CollectiveSpec spec = raw_sum(kElements);
+  const Buffers<float> brought = random_buffers<float>(2, kElements, 4);
+  run_members(2,
+              [&](Engine& engine) {
+                const auto member = static_cast<std::size_t>(engine.rank());
+                const test::TestBuffer buffer(kElements * sizeof(float));
+                test::to_device(buffer.as(), brought[member].data(), kElements * sizeof(float));
+                Collective collective(engine, spec);
+                step_once(engine, collective, 0, buffer.as<std::byte>());
+                std::vector<float> sum(kElements);
+                test::from_device(sum.data(), buffer.as(), kElements * sizeof(float));
+                for (std::uint64_t i = 0; i < kElements; ++i)
+                  ASSERT_EQ(sum[i], brought[0][i] + brought[1][i]) << i;
+              },
+              {.deadline = milliseconds(20'000)});
 }
 
 TEST(EmulatedDevice, TheTimeOfAGpuIsNotThatOfCodecs) {
