@@ -1,11 +1,11 @@
 // Orthonormal columns, as codec/subspace.cpp: f64, columns one after the other, sums in eight
 // chains.
 //
-// One block of threads settles the columns of a matrix, since each waits for those before. More
-// would not help: a column takes three walks down all rows, and in a walk eight chains of
-// additions, each waiting for the one before, are what takes the time: 3 r rows / 8 additions of
-// doubles in a row. All matrices of a batch are settled at once; columns are made of rows and rows
-// of columns before and after, by all of the GPU.
+// One block of threads settles the columns of a matrix, since each waits for those before. A column
+// takes three walks down all rows, and in a walk eight chains of additions, each waiting for the
+// one before, take the time: 3 r rows / 8 additions of doubles in a row. More blocks could only
+// share what half of these threads do beside the chains. All matrices of a batch are settled at
+// once; columns are made of rows and rows of columns before and after, by all of the GPU.
 #include "laconic/codec/kernel/batch.cuh"
 #include "laconic/codec/kernel/normal.cuh"
 #include "laconic/codec/kernel/projection.hpp"
