@@ -153,8 +153,8 @@ TEST_F(GpuOps, ProductsAddUp) {
         if (place != nullptr) EXPECT_EQ(sum.data_ptr(), place);
         place = sum.data_ptr();
         EXPECT_EQ(sum.scalar_type(), at::kFloat);
-        EXPECT_LT(difference(sum.to(at::kCPU), exact), 1e-6) << name;
-        EXPECT_LT(difference(rows.to(at::kCPU), exact_rows), 1e-6) << name;
+        EXPECT_LT(difference(sum.to(at::kCPU), exact), 1e-5) << name;
+        EXPECT_LT(difference(rows.to(at::kCPU), exact_rows), 1e-5) << name;
       }
     }
   }
@@ -185,13 +185,13 @@ TEST_F(GpuOps, DropoutOfMatrices) {
             [&](const auto& t) {
               return drop(t[0], dropout_at(t[0].is_cuda() ? on_gpu : on_cpu, 3, 1));
             },
-            {random({3, 2, 9, columns}, "p")}, 0.005);
+            {random({3, 2, 9, columns}, "p")});
       }
 }
 
 // Masks are zeros and 1 / (1 - p) itself.
 TEST_F(GpuOps, DropoutScalesByWhatIsNotRounded) {
-  // By 1 / 0.9 in bfloat16 this would become the number below.
+  // Times 1 / 0.9 rounded to bfloat16 it would become 247 / 128.
   const double value = 223.0 / 128, expected = 248.0 / 128;
   const at::Tensor x = at::full({2, 4096}, value, at::kBFloat16);
   const Dropout dropout = some_dropout(0.1, 2);
@@ -213,28 +213,31 @@ TEST_F(GpuOps, ShortFloatsOfAnyWidth) {
       rms_norm(x.to(at::kCUDA, at::kBFloat16), w.to(at::kCUDA, at::kBFloat16), 1e-5)
           .to(at::kCPU, at::kDouble);
   // Rounded once, at the end.
-  EXPECT_LT(found.div(exact).sub(1).abs().max().item<double>(), 1.01 / 256 / 2);
+  EXPECT_LT(found.div(exact).sub(1).abs().max().item<double>(), 1.01 / 256);
   const at::Tensor table = random({101, 60}, "table", 0.3);
   const at::Tensor targets = at::randint(101, {40}, at::kLong);
   expect_like_cpu([](const auto& t) { return transposed_linear(t[0], t[1], {}); }, {x, table});
   const auto loss = [&](const auto& t) {
     return cross_entropy(t[0], t[1], {}, targets.to(t[0].device()));
   };
-  expect_like_cpu(loss, {x, table});
+  expect_like_cpu(loss, {x, table}, 0.04);
   const at::Tensor short_loss = loss(
       std::vector<at::Tensor>{x.to(at::kCUDA, at::kBFloat16), table.to(at::kCUDA, at::kBFloat16)});
   EXPECT_EQ(short_loss.scalar_type(), at::kFloat);
 }
 
 TEST_F(GpuOps, Rotation) {
-  const at::Tensor c = random({12, 16}, "c").to(at::kBFloat16).to(at::kDouble),
-                   s = random({12, 16}, "s").to(at::kBFloat16).to(at::kDouble);
-  expect_like_cpu(
-      [&](const auto& t) {
-        return rotate(t[0], 3, 4, c.to(t[0].options().requires_grad(false)),
-                      s.to(t[0].options().requires_grad(false)));
-      },
-      {random({30, 128}, "x")});
+  for (const std::int64_t half : {16, 4}) {  // vectors of eight do not fit into the second
+    SCOPED_TRACE(half);
+    const at::Tensor c = random({12, half}, "c").to(at::kBFloat16).to(at::kDouble),
+                     s = random({12, half}, "s").to(at::kBFloat16).to(at::kDouble);
+    expect_like_cpu(
+        [&](const auto& t) {
+          return rotate(t[0], 3, 64 / half, c.to(t[0].options().requires_grad(false)),
+                        s.to(t[0].options().requires_grad(false)));
+        },
+        {random({30, 128}, "x")});
+  }
 }
 
 TEST_F(GpuOps, Embedding) {

@@ -84,7 +84,8 @@ Stage::Cell& Stage::cell_of(int number) {
   return found->second;
 }
 
-// The CPU's products cannot add to a matrix without rounding otherwise than they do apart from it.
+// Not on the CPU: a product that adds to a matrix there rounds otherwise than one that is added to
+// it afterwards, as autograd does it.
 void Stage::lend_on_device(std::int64_t block) {
   if (!weights_.device().is_cpu()) lend_sums(weights_, block);
 }
