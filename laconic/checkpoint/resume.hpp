@@ -33,8 +33,8 @@ struct Start {
 std::string checkpoints_folder(const RunConfig& config);
 
 // dtype and device of the run, for the rank of that number on its machine. A GPU is made the
-// current one of this thread, and computes deterministically from here on. Throws ConfigError when
-// there is no such device here.
+// current one of this thread, and computes as run.deterministic and run.precision say from here on.
+// Throws ConfigError when there is no such device here.
 at::TensorOptions tensor_options(const RunConfig& config, int local_rank = 0);
 
 // What a run must know of its data before it has a model.

@@ -75,7 +75,8 @@ at::Tensor layer(const BertShape& shape, const Weights& weights, std::int64_t bl
 
 // The head's parameters, in the order of bert_spec().
 struct BertHeadLeaves {
-  at::Tensor words;  // the table of the embedding
+  at::Tensor words;       // the table of the embedding
+  std::int64_t room = 0;  // behind it
   LinearLeaves pooler;
   at::Tensor bias;
   LinearLeaves transform;
@@ -88,6 +89,7 @@ BertHeadLeaves head_of(const BertShape& shape, const Weights& weights) {
   const bool finds_words = shape.head == BertHead::masked || shape.head == BertHead::pretraining;
   BertHeadLeaves head;
   if (finds_words) head.words = leaves.tensor();
+  if (finds_words) head.room = weights.room(shape.layers + 1, head.words);
   if (shape.head != BertHead::masked && shape.head != BertHead::span) head.pooler = leaves.linear();
   if (finds_words) {
     head.bias = leaves.tensor();
@@ -134,7 +136,8 @@ at::Tensor masked_loss(const BertShape& shape, const BertHeadLeaves& head, const
     *pass.predictions = found.where(all.ne(kNoTarget), all).view(targets.sizes());
   }
   const double share = static_cast<double>(hidden.numel()) / static_cast<double>(all.numel());
-  return cross_entropy(rows, head.words, head.bias, all.index_select(0, hidden), pass.deferred)
+  return cross_entropy(rows, head.words, head.bias, all.index_select(0, hidden), pass.deferred, 0,
+                       head.room)
       .mul(share);
 }
 

@@ -2,12 +2,13 @@
 // ones.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <limits>
@@ -30,11 +31,12 @@ at::Tensor high_half(const at::Tensor& product) {
 
 // Philox as in base/philox.cpp, on whole tensors. key_lo, key_hi: [samples, 1]; block: [1, blocks].
 // Returns words [samples, 4 * blocks] as int64.
-at::Tensor philox_words(at::Tensor key_lo, at::Tensor key_hi, const at::Tensor& block) {
+at::Tensor philox_words(at::Tensor key_lo, at::Tensor key_hi, const at::Tensor& block,
+                        std::uint64_t more = 0) {
   at::Tensor c0 = block.bitwise_and(kLow32).expand({key_lo.size(0), block.size(1)});
   at::Tensor c1 = high_half(block).expand_as(c0);
-  at::Tensor c2 = at::zeros_like(c0);
-  at::Tensor c3 = at::zeros_like(c0);
+  at::Tensor c2 = at::full_like(c0, static_cast<std::int64_t>(more & kLow32));
+  at::Tensor c3 = at::full_like(c0, static_cast<std::int64_t>(more >> 32));
   for (int round = 0; round < 10; ++round) {
     const at::Tensor p0 = c0.mul(std::int64_t{0xD2511F53});
     const at::Tensor p1 = c2.mul(std::int64_t{0xCD9E8D57});
@@ -48,22 +50,37 @@ at::Tensor philox_words(at::Tensor key_lo, at::Tensor key_hi, const at::Tensor& 
   return at::stack({c0, c1, c2, c3}, -1).flatten(1);
 }
 
+// Two words for each sample, [samples, 2] as int64.
+at::Tensor keys_of(const Dropout& dropout, const at::TensorOptions& numbers) {
+  if (dropout.parents.defined()) {
+    const at::Tensor parents = dropout.parents.to(at::kLong).bitwise_and(kLow32);
+    const at::Tensor block = at::full({1, 1}, static_cast<std::int64_t>(dropout.block), numbers);
+    return philox_words(parents.narrow(1, 0, 1), parents.narrow(1, 1, 1), block, dropout.place)
+        .narrow(1, 0, 2);
+  }
+  std::vector<std::int64_t> words;
+  for (const Key key : dropout.sample_keys) {
+    words.push_back(key.lo);
+    words.push_back(key.hi);
+  }
+  return at::tensor(words).to(numbers.device()).view({-1, 2});
+}
+
+at::ScalarType at_least_float(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 ? at::kFloat : x.scalar_type();
+}
+
 }  // namespace
 
 at::Tensor dropout_mask(const at::Tensor& like, const Dropout& dropout, std::int64_t elements) {
-  std::vector<std::int64_t> lo, hi;
-  for (const Key key : dropout.sample_keys) {
-    lo.push_back(key.lo);
-    hi.push_back(key.hi);
-  }
   const auto options = like.options().dtype(at::kLong);
+  const at::Tensor keys = keys_of(dropout, options);
   const at::Tensor block = at::arange((elements + 3) / 4, options).unsqueeze(0);
-  const at::Tensor words = philox_words(at::tensor(lo).to(options.device()).unsqueeze(1),
-                                        at::tensor(hi).to(options.device()).unsqueeze(1), block);
+  const at::Tensor words = philox_words(keys.narrow(1, 0, 1), keys.narrow(1, 1, 1), block);
   const auto threshold = static_cast<std::int64_t>(std::ldexp(dropout.probability, 32));
   return words.narrow(1, 0, elements)
       .ge(threshold)
-      .to(like.scalar_type())
+      .to(at_least_float(like))
       .div(1 - dropout.probability);
 }
 
@@ -96,7 +113,22 @@ at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout) {
   if (dropout.probability == 0) return residual.add(x);
   const auto samples = static_cast<std::int64_t>(dropout.sample_keys.size());
-  return residual.add(x.mul(dropout_mask(x, dropout, x.numel() / samples).view(x.sizes())));
+  const at::Tensor mask = dropout_mask(x, dropout, x.numel() / samples);
+  return residual.add(x.mul(mask.view(x.sizes()))).to(x.scalar_type());
+}
+
+at::Tensor drop(const at::Tensor& x, const Dropout& dropout) {
+  const auto samples = static_cast<std::int64_t>(dropout.sample_keys.size());
+  const std::int64_t elements = x.numel() / samples, whole = dropout.tokens;
+  if (whole == 0)
+    return x.mul(dropout_mask(x, dropout, elements).view(x.sizes())).to(x.scalar_type());
+  // The masks of the whole sample, of which this is the first corner.
+  const std::int64_t rows = x.size(-2), columns = x.size(-1), matrices = elements / rows / columns;
+  const at::Tensor mask = dropout_mask(x, dropout, matrices * whole * whole)
+                              .view({samples, matrices, whole, whole})
+                              .narrow(2, 0, rows)
+                              .narrow(3, 0, columns);
+  return x.mul(mask.reshape(x.sizes())).to(x.scalar_type());
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -123,16 +155,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   const double scale = 1 / std::sqrt(static_cast<double>(head_width));
   at::Tensor p = by_head(q, queries).matmul(key.transpose(-1, -2)).mul(scale);
   p = p.masked_fill(hidden, -std::numeric_limits<double>::infinity()).softmax(-1);
-  if (dropout.probability > 0 && dropout.tokens == 0) {
-    p = drop(p, dropout);
-  } else if (dropout.probability > 0) {
-    // The masks of the whole sample, of which this is the first corner.
-    const std::int64_t whole = dropout.tokens;
-    p = p.mul(dropout_mask(p, dropout, shape.heads * whole * whole)
-                  .view({shape.samples, shape.key_heads, -1, whole, whole})
-                  .narrow(3, 0, queries)
-                  .narrow(4, 0, keys));
-  }
+  if (dropout.probability > 0) p = laconic::drop(p, dropout);
   return p.matmul(value).permute({0, 3, 1, 2, 4}).reshape(q.sizes());
 }
 
@@ -145,8 +168,9 @@ at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::in
 
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                          const at::Tensor& targets, DeferredWeights* deferred, double smoothing) {
-  return at::cross_entropy_loss(transposed_linear(x, weight, bias, deferred), targets, {},
-                                at::Reduction::Sum, kNoTarget, smoothing)
+  const at::Tensor logits = transposed_linear(x, weight, bias, deferred);
+  return at::cross_entropy_loss(logits.to(at_least_float(logits)), targets, {}, at::Reduction::Sum,
+                                kNoTarget, smoothing)
       .div(static_cast<double>(targets.size(0)));
 }
 

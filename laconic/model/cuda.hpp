@@ -1,5 +1,5 @@
-// model/cuda.hpp — what linear maps need of the GPU's kernels. Those of whole operations are in
-// ops.hpp.
+// model/cuda.hpp — what the GPU's kernels take, and what linear maps need of them. Those of whole
+// operations are in ops.hpp.
 //
 // In a program that was built without CUDA nothing is taken, and nothing else may be called.
 #pragma once
@@ -10,8 +10,13 @@ class Tensor;
 
 namespace laconic::cuda {
 
-// Whether x is on a GPU, of float or bfloat16, with rows that are read 16 bytes at a time.
+// Whether x is on a GPU, of float or bfloat16, with rows that are read 16 bytes at a time; false
+// for everything in a program that was built without CUDA.
 bool takes(const at::Tensor& x);
+// Whether norms take it, too: a row must fit into the registers of a block.
+bool takes_norm(const at::Tensor& x);
+// Whether dropout takes it, whose rows may have any length.
+bool takes_drop(const at::Tensor& x);
 
 // Settles how libtorch computes on GPUs: fresh memory is not filled, bfloat16 products add up in
 // float32, and where results must be the same every time attention leaves out kernels whose are

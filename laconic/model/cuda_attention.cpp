@@ -13,6 +13,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <limits>
+#include <optional>
+#include <tuple>
 
 #include "laconic/model/cuda_support.hpp"
 #include "laconic/model/ops.hpp"
@@ -116,11 +118,16 @@ Tensor as_rows(const Tensor& x) {
   return x.transpose(1, 2).reshape({x.size(0) * x.size(2), x.size(1) * x.size(3)});
 }
 
+// Requires: tensors with the history that they have, since some kernels are for inference alone.
 Kernels choose(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias,
                bool is_causal) {
   const std::optional<Tensor> mask = bias.defined() ? std::optional<Tensor>(bias) : std::nullopt;
-  return static_cast<Kernels>(at::_fused_sdp_choice(q, k, v, mask, 0.0, is_causal, std::nullopt,
-                                                    /*enable_gqa=*/q.size(1) != k.size(1)));
+  const auto kernels =
+      static_cast<Kernels>(at::_fused_sdp_choice(q, k, v, mask, 0.0, is_causal, std::nullopt,
+                                                 /*enable_gqa=*/q.size(1) != k.size(1)));
+  // libtorch pads other widths before it comes to flash 2, whose private part refuses them.
+  const bool is_refused = kernels == Kernels::flash && q.size(3) % 8 != 0;
+  return is_refused ? Kernels::none : kernels;
 }
 
 // 0 where a key is seen, and minus infinity where it is padding.
@@ -145,18 +152,19 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
   const auto compose = [&] { return composed::attention(q, k, v, shape, lengths, dropout); };
   if (dropout.probability > 0 || (lengths.defined() && (shape.is_causal || keys % 8 != 0)))
     return compose();
+  const auto split = [&](const Tensor& any_q, const Tensor& any_k, const Tensor& any_v) {
+    return std::tuple(by_head(any_q, samples, shape.heads),
+                      by_head(any_k, samples, shape.key_heads),
+                      by_head(any_v, samples, shape.key_heads));
+  };
+  const auto [q_before, k_before, v_before] = split(q, k, v);
+  const Tensor bias = lengths.defined() ? padding_bias(lengths, q_before, keys) : Tensor();
+  const Kernels kernels = choose(q_before, k_before, v_before, bias, shape.is_causal);
+  const bool is_grouped = shape.heads != shape.key_heads;
+  if (kernels == Kernels::none || (is_grouped && kernels == Kernels::efficient)) return compose();
   const bool is_trained = is_recorded({q, k, v});
   const at::NoGradGuard no_grad;
-  const Tensor qs = by_head(q.detach(), samples, shape.heads);
-  const Tensor ks = by_head(k.detach(), samples, shape.key_heads);
-  const Tensor vs = by_head(v.detach(), samples, shape.key_heads);
-  const Tensor bias = lengths.defined() ? padding_bias(lengths, qs, keys) : Tensor();
-  const Kernels kernels = choose(qs, ks, vs, bias, shape.is_causal);
-  const bool is_grouped = shape.heads != shape.key_heads;
-  if (kernels == Kernels::none || (is_grouped && kernels == Kernels::efficient)) {
-    const at::AutoGradMode as_before(is_trained);
-    return compose();
-  }
+  const auto [qs, ks, vs] = split(q.detach(), k.detach(), v.detach());
   const AttentionKept kept = attend(kernels, qs, ks, vs, bias, shape.is_causal, is_trained);
   const Tensor out = as_rows(kept.out).detach();
   if (is_trained)
@@ -170,17 +178,19 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
 
 Tensor causal_attention(const Tensor& any, std::int64_t samples, std::int64_t heads,
                         const Dropout& dropout) {
-  if (dropout.probability > 0) return composed::causal_attention(any, samples, heads, dropout);
+  const auto compose = [&] { return composed::causal_attention(any, samples, heads, dropout); };
+  if (dropout.probability > 0) return compose();
+  const auto split = [&](const Tensor& qkv) {
+    const std::vector<Tensor> parts = qkv.chunk(3, 1);
+    return std::tuple(by_head(parts[0], samples, heads), by_head(parts[1], samples, heads),
+                      by_head(parts[2], samples, heads));
+  };
+  const auto [q_before, k_before, v_before] = split(any);
+  const Kernels kernels = choose(q_before, k_before, v_before, {}, true);
+  if (kernels == Kernels::none) return compose();
   const bool is_trained = is_recorded({any});
   const at::NoGradGuard no_grad;
-  const std::vector<Tensor> parts = any.detach().chunk(3, 1);
-  const Tensor q = by_head(parts[0], samples, heads), k = by_head(parts[1], samples, heads),
-               v = by_head(parts[2], samples, heads);
-  const Kernels kernels = choose(q, k, v, {}, true);
-  if (kernels == Kernels::none) {
-    const at::AutoGradMode as_before(is_trained);
-    return composed::causal_attention(any, samples, heads, dropout);
-  }
+  const auto [q, k, v] = split(any.detach());
   const AttentionKept kept = attend(kernels, q, k, v, {}, true, is_trained);
   const Tensor out = as_rows(kept.out).detach();
   if (is_trained)

@@ -14,15 +14,11 @@ namespace {
 using at::Tensor;
 using torch::autograd::variable_list;
 
-// The weight with the rows of zeros behind it, if it has room for them (model/weights.hpp):
-// products are several times slower where a vocabulary is no multiple of 8.
-Tensor with_room(const Tensor& weight) {
-  const std::int64_t width = weight.size(1);
-  const std::int64_t rows = (weight.size(0) + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
-  const auto bytes = static_cast<std::size_t>(rows * width) * weight.element_size();
-  const bool has_room =
-      weight.is_contiguous() && weight.storage_offset() == 0 && weight.storage().nbytes() >= bytes;
-  return has_room ? weight.detach().as_strided({rows, width}, {width, 1}) : weight.detach();
+// The weight with the rows of zeros behind it: products are several times slower where a vocabulary
+// is no multiple of 8.
+Tensor with_room(const Tensor& weight, std::int64_t room) {
+  const std::int64_t rows = weight.size(0) + room, width = weight.size(1);
+  return weight.detach().as_strided({rows, width}, {width, 1});
 }
 
 // [rows, as many as `padded` has], with rows that begin at multiples of 16 bytes.
@@ -72,9 +68,10 @@ variable_list loss_backward(const LossKept& kept, const Tensor& of_loss) {
 }  // namespace
 
 Tensor cross_entropy(const Tensor& any_x, const Tensor& weight, const Tensor& bias,
-                     const Tensor& any_targets, DeferredWeights* deferred, double smoothing) {
+                     const Tensor& any_targets, DeferredWeights* deferred, double smoothing,
+                     std::int64_t room) {
   const Tensor x = any_x.detach().contiguous(), targets = any_targets.contiguous();
-  const Tensor padded = with_room(weight);
+  const Tensor padded = room > 0 ? with_room(weight, room) : weight.detach();
   const Tensor logits = [&] {
     const at::NoGradGuard no_grad;
     return aligned_logits(x, padded, bias, weight.size(0));

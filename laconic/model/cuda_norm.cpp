@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
 
+#include "laconic/model/cuda.hpp"
 #include "laconic/model/cuda_support.hpp"
 #include "laconic/model/ops.hpp"
 
@@ -103,6 +104,10 @@ Forked normed(const NormTask& task, const Tensor& any_residual, const Tensor& an
 }
 
 }  // namespace
+
+bool takes_norm(const Tensor& x) {
+  return takes(x) && x.size(-1) <= kernel::kMostNormWidth;
+}
 
 Forked fork_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double epsilon) {
   return normed(layer_task(x, weight, bias, epsilon), {}, x);

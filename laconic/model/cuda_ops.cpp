@@ -33,34 +33,37 @@ Tensor gelu_with(const Tensor& any) {
   return y;
 }
 
-// Dropout as its kernel wants it.
+// Dropout as its kernel wants it: `pass` without the keys.
 struct DropTask {
   Tensor keys;  // on the device
-  bool are_parents;
-  std::uint64_t block, place;
-  double probability;
+  kernel::DropoutPass pass;
 };
-DropTask drop_task(const Dropout& dropout, at::Device device) {
+DropTask drop_task(const Dropout& dropout, const Tensor& x) {
   const bool has_parents = dropout.parents.defined();
-  return {has_parents ? dropout.parents : keys_on(device, dropout.sample_keys), has_parents,
-          dropout.block, dropout.place, dropout.probability};
+  const auto samples = static_cast<std::int64_t>(dropout.sample_keys.size());
+  const std::int64_t elements = x.numel() / samples;
+  return {has_parents ? dropout.parents : keys_on(x.device(), dropout.sample_keys),
+          {.samples = samples,
+           .matrices = 1,
+           .rows = 1,
+           .columns = elements,
+           .drawn_rows = 1,
+           .drawn_columns = elements,
+           .keys = nullptr,
+           .are_parents = has_parents,
+           .block = dropout.block,
+           .place = dropout.place,
+           .probability = dropout.probability}};
 }
 
 Tensor dropped(const Tensor& residual, const Tensor& x, const DropTask& task) {
   Tensor out = at::empty_like(x);
-  const std::int64_t samples = task.keys.size(0);
+  kernel::DropoutPass pass = task.pass;
+  pass.keys = reinterpret_cast<const std::uint32_t*>(task.keys.data_ptr<std::int32_t>());
   kernel::dropout_add(real_of(x), residual.defined() ? residual.data_ptr() : nullptr, x.data_ptr(),
-                      out.data_ptr(),
-                      {samples, x.numel() / samples,
-                       reinterpret_cast<const std::uint32_t*>(task.keys.data_ptr<std::int32_t>()),
-                       task.are_parents, task.block, task.place, task.probability},
-                      stream_of(x));
+                      out.data_ptr(), pass, stream_of(x));
   check_launch();
   return out;
-}
-
-bool drops_vectors(const Tensor& x, const Dropout& dropout) {
-  return x.numel() / static_cast<std::int64_t>(dropout.sample_keys.size()) % 8 == 0;
 }
 
 Tensor turned(const Tensor& any, const Tensor& cosines, const Tensor& sines, std::int64_t samples,
@@ -144,9 +147,9 @@ Tensor table_rows(const Tensor& table, const Tensor& any_ids) {
   return out;
 }
 
+// Requires: half a head's width is a multiple of 8.
 Tensor rotate(const Tensor& x, std::int64_t samples, std::int64_t heads, const Tensor& cosines,
               const Tensor& sines) {
-  if (cosines.size(1) % 8 != 0) return composed::rotate(x, samples, heads, cosines, sines);
   const Tensor y = turned(x.detach(), cosines, sines, samples, heads, false);
   if (is_recorded({x}))
     record({x}, {y}, [=](const variable_list& g) -> variable_list {
@@ -157,11 +160,14 @@ Tensor rotate(const Tensor& x, std::int64_t samples, std::int64_t heads, const T
 }
 
 Tensor drop(const Tensor& x, const Dropout& dropout) {
-  if (!drops_vectors(x, dropout)) {
-    const auto samples = static_cast<std::int64_t>(dropout.sample_keys.size());
-    return x.mul(composed::dropout_mask(x, dropout, x.numel() / samples).view(x.sizes()));
+  DropTask task = drop_task(dropout, x);
+  if (dropout.tokens > 0) {
+    kernel::DropoutPass& pass = task.pass;
+    pass.rows = x.size(-2);
+    pass.matrices = pass.columns / (x.size(-2) * x.size(-1));
+    pass.columns = x.size(-1);
+    pass.drawn_rows = pass.drawn_columns = dropout.tokens;
   }
-  const DropTask task = drop_task(dropout, x.device());
   const Tensor out = dropped({}, x.detach().contiguous(), task);
   if (is_recorded({x}))
     record({x}, {out}, [task](const variable_list& g) -> variable_list {
@@ -172,8 +178,7 @@ Tensor drop(const Tensor& x, const Dropout& dropout) {
 
 Tensor dropout_add(const Tensor& residual, const Tensor& x, const Dropout& dropout) {
   if (dropout.probability == 0) return residual.add(x);
-  if (!drops_vectors(x, dropout)) return composed::dropout_add(residual, x, dropout);
-  const DropTask task = drop_task(dropout, x.device());
+  const DropTask task = drop_task(dropout, x);
   const Tensor out = dropped(residual.detach().contiguous(), x.detach().contiguous(), task);
   if (is_recorded({residual, x}))
     record({residual, x}, {out}, [task](const variable_list& g) -> variable_list {

@@ -3,6 +3,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
+#include <torch/version.h>
 
 #include "laconic/model/cuda.hpp"
 #include "laconic/model/cuda_support.hpp"
@@ -12,9 +13,21 @@ namespace laconic::cuda {
 
 using at::Tensor;
 
+namespace {
+
+// libtorch has the product of short factors that adds to a float32 matrix, but before 2.11 (its
+// pull request 167931) it refuses that matrix.
+constexpr bool kAddsInProduct = TORCH_VERSION_MAJOR > 2 ||
+                                (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11);
+
+}  // namespace
+
+bool takes_drop(const Tensor& x) {
+  return x.is_cuda() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+}
+
 bool takes(const Tensor& x) {
-  return x.is_cuda() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) &&
-         x.dim() > 0 && x.size(-1) % 8 == 0;
+  return takes_drop(x) && x.dim() > 0 && x.size(-1) % 8 == 0;
 }
 
 void prepare(bool is_deterministic) {
@@ -36,10 +49,12 @@ void add_product(const Tensor& left, const Tensor& right, Tensor& sum) {
   const bool is_short = left.scalar_type() != at::kFloat;
   if (!sum.defined())
     sum = is_short ? at::mm(left.t(), right, at::kFloat) : at::mm(left.t(), right);
-  else if (is_short)
+  else if (!is_short)
+    sum.addmm_(left.t(), right);
+  else if (kAddsInProduct)
     at::addmm_out(sum, sum, left.t(), right, at::kFloat);
   else
-    sum.addmm_(left.t(), right);
+    sum.add_(at::mm(left.t(), right, at::kFloat));
 }
 
 void add_rows(const Tensor& any, Tensor& sum) {

@@ -12,7 +12,8 @@ namespace laconic {
 namespace {
 
 // As autograd does it: the first gradient becomes grad(), others are added to it. Not one addmm
-// into grad(), which would save a pass: it rounds differently. A GPU does that, always.
+// into grad(), which would save a pass: it rounds differently. A GPU does that wherever grad()
+// holds something, in both ways of going backward.
 void accumulate(at::Tensor& value, at::Tensor gradient) {
   if (value.grad().defined())
     value.mutable_grad().add_(gradient);

@@ -9,7 +9,11 @@
 // added, bit for bit, provided that microbatches run() in the order in which they
 // would have gone backward: floating-point sums depend on it.
 //
-// Norms, positions and the embedding's rows are cheap and stay in the first half.
+// Norms, positions, the embedding's rows and, on a GPU, biases before a GELU are cheap and stay in
+// the first half.
+//
+// grad() may hold the sum of earlier microbatches (lend_sums(), model/weights.hpp), as it does on a
+// GPU: products add to it in the pass that computes them.
 //
 // What waiting costs: both factors of every product stay in memory from the first
 // half to the second. That is 16 widths a token and layer at most (the inputs, 7, which

@@ -95,8 +95,9 @@ Seam forward_block(const GptShape& shape, const Weights& weights, std::int64_t b
   if (block == 0) return seam(embed(shape, weights, batch, pass));
   const at::Tensor x = in[0].view({-1, shape.width});
   if (block <= shape.layers) return seam(layer(shape, weights, block, x, samples, pass));
-  return {cross_entropy(norm(shape, weights, block, kNorm, x), weights.leaf(block, kTable),
-                        batch["targets"].flatten(), pass.deferred)};
+  const at::Tensor& table = weights.leaf(block, kTable);
+  return {cross_entropy(norm(shape, weights, block, kNorm, x), table, batch["targets"].flatten(),
+                        pass.deferred, 0, weights.room(block, table))};
 }
 
 at::Tensor logits_of(const GptShape& shape, const Weights& weights, const Seam& seam) {

@@ -23,9 +23,14 @@ using torch::autograd::variable_list;
 
 enum class WeightLayout { in_out, out_in };
 
-// bfloat16 on the CPU, which is computed as float32 and rounded.
+bool is_short(const Tensor& x) {
+  return x.scalar_type() == at::kBFloat16;
+}
+
+// Products of bfloat16 add up in float32 and are rounded then: on a GPU inside, and on the CPU by
+// widening the factors.
 bool is_short_on_cpu(const Tensor& x) {
-  return x.is_cpu() && x.scalar_type() == at::kBFloat16;
+  return x.is_cpu() && is_short(x);
 }
 Tensor multiplied(const Tensor& a, const Tensor& b) {
   if (!is_short_on_cpu(a)) return a.mm(b);
@@ -145,8 +150,7 @@ Tensor deferred_product(const LinearTask& task) {
 
 // Weights that are no leaves, as in a test of something else, are left to autograd.
 bool needs_own_backward(const Tensor& x, const Tensor& weight) {
-  return (is_short_on_cpu(x) || cuda::takes(x)) &&
-         (weight.is_leaf() || !at::GradMode::is_enabled());
+  return (is_short(x) || cuda::takes(x)) && (weight.is_leaf() || !at::GradMode::is_enabled());
 }
 
 Tensor any_product(const Tensor& x, const Tensor& weight, const Tensor& bias, WeightLayout layout,

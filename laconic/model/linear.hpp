@@ -1,7 +1,8 @@
 // model/linear.hpp — products of activations and weights, whose backward can be cut in two.
 //
-// Without `deferred` these are ATen's operations, on any device. With it the values
-// are the same, and backward computes the gradient of x alone: those of weight
+// Without `deferred` backward adds the gradients of weight and bias to their grad(): by autograd,
+// or, in bfloat16 and where a GPU has kernels, by a node of its own, in float32. With it
+// the values are the same, and backward computes the gradient of x alone: those of weight
 // and bias are noted in *deferred, which must still be there then.
 // Requires, with `deferred`: weight and bias are leaves that require a gradient.
 #pragma once

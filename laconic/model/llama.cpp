@@ -126,7 +126,8 @@ Seam forward_block(const LlamaShape& shape, const Weights& weights, std::int64_t
   if (block <= shape.layers) return seam(layer(shape, weights, block, x, samples, pass));
   const LlamaHead head = head_of(shape, weights);
   return {cross_entropy(rms_norm(x, head.norm, shape.norm_epsilon), head.table, {},
-                        batch["targets"].flatten(), pass.deferred)};
+                        batch["targets"].flatten(), pass.deferred, 0,
+                        weights.room(block, head.table))};
 }
 
 at::Tensor logits_of(const LlamaShape& shape, const Weights& weights, const Seam& seam) {

@@ -22,6 +22,13 @@ bool takes(const Tensor&) {
   return false;
 }
 
+bool takes_norm(const Tensor&) {
+  return false;
+}
+bool takes_drop(const Tensor&) {
+  return false;
+}
+
 void prepare(bool) {}
 
 Tensor gelu_of(const Tensor&, Gelu) {
@@ -78,7 +85,7 @@ Tensor causal_attention(const Tensor&, std::int64_t, std::int64_t, const Dropout
   refuse();
 }
 Tensor cross_entropy(const Tensor&, const Tensor&, const Tensor&, const Tensor&, DeferredWeights*,
-                     double) {
+                     double, std::int64_t) {
   refuse();
 }
 

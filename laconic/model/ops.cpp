@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "laconic/base/error.hpp"
+#include "laconic/model/cuda.hpp"
 #include "laconic/model/linear.hpp"
 
 namespace laconic {
@@ -15,9 +16,9 @@ bool can_fuse(const at::Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
 }
 
-// bfloat16 on the CPU, which is computed as float32 and rounded.
-bool is_emulated(const at::Tensor& x) {
-  return x.is_cpu() && x.scalar_type() == at::kBFloat16;
+// bfloat16 that no kernel takes is computed as float32 and rounded.
+bool is_widened(const at::Tensor& x, bool is_taken) {
+  return x.scalar_type() == at::kBFloat16 && !is_taken;
 }
 at::Tensor widened(const at::Tensor& x) {
   return x.defined() ? x.to(at::kFloat) : x;
@@ -54,59 +55,65 @@ void check_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 }  // namespace
 
 at::Tensor gelu(const at::Tensor& x) {
-  if (is_emulated(x)) return laconic::gelu(widened(x)).to(x.scalar_type());
+  const bool is_taken = cuda::takes(x);
+  if (is_widened(x, is_taken)) return laconic::gelu(widened(x)).to(x.scalar_type());
   if (can_fuse(x)) return fused::gelu(x);
-  return cuda::takes(x) ? cuda::gelu(x) : composed::gelu(x);
+  return is_taken ? cuda::gelu(x) : composed::gelu(x);
 }
 
 at::Tensor exact_gelu(const at::Tensor& x) {
-  if (is_emulated(x)) return exact_gelu(widened(x)).to(x.scalar_type());
+  const bool is_taken = cuda::takes(x);
+  if (is_widened(x, is_taken)) return exact_gelu(widened(x)).to(x.scalar_type());
   if (can_fuse(x)) return fused::exact_gelu(x);
-  return cuda::takes(x) ? cuda::exact_gelu(x) : composed::exact_gelu(x);
+  return is_taken ? cuda::exact_gelu(x) : composed::exact_gelu(x);
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  if (is_emulated(gate)) return swiglu(widened(gate), widened(up)).to(gate.scalar_type());
+  const bool is_taken = cuda::takes(gate);
+  if (is_widened(gate, is_taken)) return swiglu(widened(gate), widened(up)).to(gate.scalar_type());
   if (can_fuse(gate)) return fused::swiglu(gate, up);
-  return cuda::takes(gate) ? cuda::swiglu(gate, up) : composed::swiglu(gate, up);
+  return is_taken ? cuda::swiglu(gate, up) : composed::swiglu(gate, up);
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
-  if (is_emulated(x)) return rms_norm(widened(x), widened(weight), epsilon).to(x.scalar_type());
+  const bool is_taken = cuda::takes_norm(x);
+  if (is_widened(x, is_taken))
+    return rms_norm(widened(x), widened(weight), epsilon).to(x.scalar_type());
   if (can_fuse(x)) return fused::rms_norm(x, weight, epsilon);
-  return cuda::takes(x) ? cuda::fork_rms_norm(x, weight, epsilon).normed
-                        : composed::rms_norm(x, weight, epsilon);
+  return is_taken ? cuda::fork_rms_norm(x, weight, epsilon).normed
+                  : composed::rms_norm(x, weight, epsilon);
 }
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                       double epsilon) {
-  if (is_emulated(x))
+  const bool is_taken = cuda::takes_norm(x);
+  if (is_widened(x, is_taken))
     return layer_norm(widened(x), widened(weight), widened(bias), epsilon).to(x.scalar_type());
-  return cuda::takes(x) ? cuda::fork_layer_norm(x, weight, bias, epsilon).normed
-                        : at::layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
+  return is_taken ? cuda::fork_layer_norm(x, weight, bias, epsilon).normed
+                  : at::layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
 }
 
 Forked fork_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                        double epsilon) {
-  if (cuda::takes(x)) return cuda::fork_layer_norm(x, weight, bias, epsilon);
+  if (cuda::takes_norm(x)) return cuda::fork_layer_norm(x, weight, bias, epsilon);
   return {x, layer_norm(x, weight, bias, epsilon)};
 }
 
 Forked fork_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
-  if (cuda::takes(x)) return cuda::fork_rms_norm(x, weight, epsilon);
+  if (cuda::takes_norm(x)) return cuda::fork_rms_norm(x, weight, epsilon);
   return {x, rms_norm(x, weight, epsilon)};
 }
 
 Forked add_layer_norm(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout,
                       const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
-  if (cuda::takes(x) && dropout.probability == 0)
+  if (cuda::takes_norm(x) && dropout.probability == 0)
     return cuda::add_layer_norm(residual, x, weight, bias, epsilon);
   return fork_layer_norm(dropout_add(residual, x, dropout), weight, bias, epsilon);
 }
 
 Forked add_rms_norm(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout,
                     const at::Tensor& weight, double epsilon) {
-  if (cuda::takes(x) && dropout.probability == 0)
+  if (cuda::takes_norm(x) && dropout.probability == 0)
     return cuda::add_rms_norm(residual, x, weight, epsilon);
   return fork_rms_norm(dropout_add(residual, x, dropout), weight, epsilon);
 }
@@ -118,61 +125,66 @@ at::Tensor table_rows(const at::Tensor& table, const at::Tensor& ids) {
 at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
                   const at::Tensor& cosines, const at::Tensor& sines) {
   check_rotation(x, samples, heads, cosines, sines);
-  if (is_emulated(x))
+  const bool is_taken = cuda::takes(x) && cuda::takes(cosines);
+  if (is_widened(x, is_taken))
     return rotate(widened(x), samples, heads, widened(cosines), widened(sines)).to(x.scalar_type());
   if (can_fuse(x)) return fused::rotate(x, samples, heads, cosines, sines);
-  return cuda::takes(x) ? cuda::rotate(x, samples, heads, cosines, sines)
-                        : composed::rotate(x, samples, heads, cosines, sines);
+  return is_taken ? cuda::rotate(x, samples, heads, cosines, sines)
+                  : composed::rotate(x, samples, heads, cosines, sines);
 }
 
 at::Tensor drop(const at::Tensor& x, const Dropout& dropout) {
-  if (cuda::takes(x)) return cuda::drop(x, dropout);
-  const auto samples = static_cast<std::int64_t>(dropout.sample_keys.size());
-  return x.mul(composed::dropout_mask(x, dropout, x.numel() / samples).view(x.sizes()));
+  return cuda::takes_drop(x) ? cuda::drop(x, dropout) : composed::drop(x, dropout);
 }
 
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout) {
-  if (is_emulated(x))
+  const bool is_taken = cuda::takes_drop(x);
+  if (is_widened(x, is_taken))
     return dropout_add(widened(residual), widened(x), dropout).to(x.scalar_type());
   if (can_fuse(x)) return fused::dropout_add(residual, x, dropout);
-  return cuda::takes(x) ? cuda::dropout_add(residual, x, dropout)
-                        : composed::dropout_add(residual, x, dropout);
+  return is_taken ? cuda::dropout_add(residual, x, dropout)
+                  : composed::dropout_add(residual, x, dropout);
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionShape& shape, const at::Tensor& lengths,
                      const Dropout& dropout) {
   check_attention(q, k, v, shape, lengths);
-  if (is_emulated(q))
+  const bool is_taken = cuda::takes(q);
+  if (is_widened(q, is_taken))
     return attention(widened(q), widened(k), widened(v), shape, lengths, dropout)
         .to(q.scalar_type());
   if (can_fuse(q)) return fused::attention(q, k, v, shape, lengths, dropout);
-  return cuda::takes(q) ? cuda::attention(q, k, v, shape, lengths, dropout)
-                        : composed::attention(q, k, v, shape, lengths, dropout);
+  return is_taken ? cuda::attention(q, k, v, shape, lengths, dropout)
+                  : composed::attention(q, k, v, shape, lengths, dropout);
 }
 
 at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::int64_t heads,
                             const Dropout& dropout) {
-  if (is_emulated(qkv))
+  const bool is_taken = cuda::takes(qkv);
+  if (is_widened(qkv, is_taken))
     return causal_attention(widened(qkv), samples, heads, dropout).to(qkv.scalar_type());
   if (can_fuse(qkv)) return fused::causal_attention(qkv, samples, heads, dropout);
-  return cuda::takes(qkv) ? cuda::causal_attention(qkv, samples, heads, dropout)
-                          : composed::causal_attention(qkv, samples, heads, dropout);
+  return is_taken ? cuda::causal_attention(qkv, samples, heads, dropout)
+                  : composed::causal_attention(qkv, samples, heads, dropout);
 }
 
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                         const at::Tensor& targets, DeferredWeights* deferred, double smoothing) {
-  if (is_emulated(x))  // the logits are rounded as they would be elsewhere; the loss is not
+                         const at::Tensor& targets, DeferredWeights* deferred, double smoothing,
+                         std::int64_t room) {
+  if (cuda::takes(x))
+    return cuda::cross_entropy(x, weight, bias, targets, deferred, smoothing, room);
+  if (can_fuse(x)) return fused::cross_entropy(x, weight, bias, targets, deferred, smoothing);
+  if (x.is_cpu() && x.scalar_type() == at::kBFloat16)
+    // The logits are rounded as they would be elsewhere; the loss is not.
     return fused::cross_entropy_of(widened(transposed_linear(x, weight, bias, deferred)), targets,
                                    smoothing);
-  if (can_fuse(x)) return fused::cross_entropy(x, weight, bias, targets, deferred, smoothing);
-  return cuda::takes(x) ? cuda::cross_entropy(x, weight, bias, targets, deferred, smoothing)
-                        : composed::cross_entropy(x, weight, bias, targets, deferred, smoothing);
+  return composed::cross_entropy(x, weight, bias, targets, deferred, smoothing);
 }
 
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
-                         DeferredWeights* deferred, double smoothing) {
-  return cross_entropy(x, weight, {}, targets, deferred, smoothing);
+                         DeferredWeights* deferred, double smoothing, std::int64_t room) {
+  return cross_entropy(x, weight, {}, targets, deferred, smoothing, room);
 }
 
 }  // namespace laconic

@@ -3,8 +3,8 @@
 // Three implementations of each. `fused` (float and double on the CPU) and `cuda` (float and
 // bfloat16 on an NVIDIA GPU) make one pass over memory and keep little for backward;
 // `composed` is built from ATen operations, runs on any device, and is what the others are tested
-// against. The plain names choose by device. bfloat16 on the CPU is for tests: operands are
-// widened, and results rounded.
+// against. The plain names choose by device. bfloat16 that no kernel takes (all of it on the CPU,
+// where it is for tests) is widened, and results are rounded.
 //
 // Activations are matrices [samples * tokens, width]: a sample is `tokens`
 // consecutive rows.
@@ -80,7 +80,8 @@ at::Tensor table_rows(const at::Tensor& table, const at::Tensor& ids);
 at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
                   const at::Tensor& cosines, const at::Tensor& sines);
 
-// dropout(x); a sample is x.numel() / samples consecutive elements.
+// dropout(x) of matrices [samples, ..., rows, columns]. Words have the numbers of a sample's
+// elements; with Dropout::tokens, those they would have in matrices of so many rows and columns.
 at::Tensor drop(const at::Tensor& x, const Dropout& dropout);
 
 // residual + dropout(x)
@@ -117,14 +118,15 @@ at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::in
 // twice; the loss is float32 at least. With `deferred` backward leaves the gradients of weight and
 // bias to it, as model/linear.hpp says. With `smoothing` s a row's loss is (1 - s) times that, and
 // s times the mean over the vocabulary of -log softmax: torch.nn.CrossEntropyLoss's label
-// smoothing.
+// smoothing. `room` rows of zeros lie behind the weight in its memory (Weights::room()).
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                          const at::Tensor& targets, DeferredWeights* deferred = nullptr,
-                         double smoothing = 0);
+                         double smoothing = 0, std::int64_t room = 0);
 
 // The same without a bias.
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
-                         DeferredWeights* deferred = nullptr, double smoothing = 0);
+                         DeferredWeights* deferred = nullptr, double smoothing = 0,
+                         std::int64_t room = 0);
 
 namespace fused {
 at::Tensor gelu(const at::Tensor& x);
@@ -147,9 +149,7 @@ at::Tensor cross_entropy_of(const at::Tensor& logits, const at::Tensor& targets,
 }  // namespace fused
 
 namespace cuda {
-// Whether x is on a GPU and of a type and width that this has kernels for; false for everything in
-// a program that was built without CUDA.
-bool takes(const at::Tensor& x);
+// What they take says model/cuda.hpp.
 at::Tensor gelu(const at::Tensor& x);
 at::Tensor exact_gelu(const at::Tensor& x);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
@@ -173,7 +173,7 @@ at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::in
                             const Dropout& dropout);
 at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                          const at::Tensor& targets, DeferredWeights* deferred = nullptr,
-                         double smoothing = 0);
+                         double smoothing = 0, std::int64_t room = 0);
 }  // namespace cuda
 
 namespace composed {
@@ -184,6 +184,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilo
 at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
                   const at::Tensor& cosines, const at::Tensor& sines);
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout);
+at::Tensor drop(const at::Tensor& x, const Dropout& dropout);
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionShape& shape, const at::Tensor& lengths,
                      const Dropout& dropout);
@@ -193,7 +194,8 @@ at::Tensor cross_entropy(const at::Tensor& x, const at::Tensor& weight, const at
                          const at::Tensor& targets, DeferredWeights* deferred = nullptr,
                          double smoothing = 0);
 
-// [samples, elements] of zeros and 1 / (1 - p), of x's dtype and device.
+// [samples, elements] of zeros and 1 / (1 - p), on x's device and of its dtype, or float32 where
+// that is short. Nothing comes from the host where Dropout::parents are there.
 at::Tensor dropout_mask(const at::Tensor& like, const Dropout& dropout, std::int64_t elements);
 }  // namespace composed
 

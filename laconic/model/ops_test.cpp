@@ -183,6 +183,51 @@ TEST(Ops, ADropoutMaskBelongsToTheSampleNotToItsPlaceInTheBatch) {
   EXPECT_TRUE(whole.narrow(0, 21, 7).equal(fused::dropout_add(part - part, part, last)));
 }
 
+// As on a GPU, where the keys of places are derived from those of samples.
+TEST(ComposedDropout, MasksOfParentsAreThoseOfTheirChildren) {
+  const std::vector<Key> parents = dropout_keys(5, 2, {17, 18, 19});
+  Pass pass{.dropout = 0.3, .sample_keys = parents};
+  const at::Tensor x = random({3, 2, 5, 7}, "x");
+  const at::Tensor expected = composed::drop(x, dropout_at(pass, 3, 9));
+  std::vector<std::int64_t> words;
+  for (const Key key : parents) words.insert(words.end(), {key.lo, key.hi});
+  pass.device_keys = at::tensor(words).view({3, 2}).to(at::kInt);
+  const Dropout derived = dropout_at(pass, 3, 9);
+  ASSERT_TRUE(derived.parents.defined());
+  EXPECT_TRUE(composed::drop(x, derived).equal(expected));
+}
+
+// What padding was cut off has the masks of the whole.
+TEST(ComposedDropout, ACornerHasTheWordsOfTheWhole) {
+  Dropout dropout = some_dropout(0.3, 3);
+  const at::Tensor whole = random({3, 2, 8, 8}, "x");
+  const at::Tensor expected = composed::drop(whole, dropout);
+  dropout.tokens = 8;
+  EXPECT_TRUE(composed::drop(whole, dropout).equal(expected));
+  const auto corner = [](const at::Tensor& x) { return x.narrow(2, 0, 5).narrow(3, 0, 3); };
+  EXPECT_TRUE(composed::drop(corner(whole), dropout).equal(corner(expected)));
+}
+
+// 1 / 0.9 in bfloat16 would be a sixth of a per cent too small, everywhere.
+TEST(ComposedDropout, ScalesOfShortFloatsAreNotShort) {
+  const Dropout dropout = some_dropout(0.1, 2);
+  const at::Tensor x = random({2, 64}, "x").to(at::kBFloat16);
+  EXPECT_EQ(composed::dropout_mask(x, dropout, 64).scalar_type(), at::kFloat);
+  const at::Tensor exact = composed::drop(x.to(at::kFloat), dropout);
+  const at::Tensor found = composed::drop(x, dropout);
+  EXPECT_EQ(found.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(found.equal(exact.to(at::kBFloat16)));
+}
+
+TEST(ComposedCrossEntropy, IsNoShortFloat) {
+  const at::Tensor x = random({5, 16}, "x").to(at::kBFloat16);
+  const at::Tensor weight = random({7, 16}, "w", 0.3).to(at::kBFloat16);
+  const at::Tensor targets = at::tensor(std::vector<std::int64_t>{0, 6, 3, 3, 1});
+  const at::Tensor loss = composed::cross_entropy(x, weight, {}, targets);
+  EXPECT_EQ(loss.scalar_type(), at::kFloat);
+  EXPECT_NEAR(loss.item<double>(), cross_entropy(x, weight, targets).item<double>(), 1e-6);
+}
+
 TEST(Ops, CrossEntropyEqualsAtens) {
   for (const std::int64_t vocabulary : {1, 5, 64, 257, 1000})
     for (const double smoothing : {0.0, 0.1, 1.0}) {

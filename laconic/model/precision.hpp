@@ -16,10 +16,10 @@ struct Precision {
   at::ScalarType sum = at::kFloat;
 };
 
-// Short floats are for computing only: masters and sums are then float32.
+// bfloat16 is for computing only: masters and sums are then float32. Requires: bfloat16, float32 or
+// float64.
 constexpr Precision precision_of(at::ScalarType compute) {
-  const bool is_short = compute == at::kBFloat16 || compute == at::kHalf;
-  const at::ScalarType wide = is_short ? at::kFloat : compute;
+  const at::ScalarType wide = compute == at::kBFloat16 ? at::kFloat : compute;
   return {.compute = compute, .master = wide, .sum = wide};
 }
 

@@ -162,7 +162,8 @@ Seam forward_block(const Seq2SeqShape& shape, const Weights& weights, std::int64
   if (number == head) {
     const Seq2SeqHead leaves = head_of(shape, weights);
     return {cross_entropy(normed(shape, leaves, flat(in[0])), leaves.table, {},
-                          batch["targets"].flatten(), pass.deferred, pass.label_smoothing)};
+                          batch["targets"].flatten(), pass.deferred, pass.label_smoothing,
+                          weights.room(number, leaves.table))};
   }
   const at::Tensor lengths = batch["source_length"].flatten();
   if (number < target)

@@ -41,11 +41,15 @@ void fill(const ParameterSpec& spec, std::uint64_t seed, at::Tensor& value) {
 // Rows of a GPU's products are read 16 bytes at a time, and a vocabulary can be any number: a
 // matrix there has room for more rows behind it, filled with zeros, up to a multiple of
 // kRowMultiple.
-at::Tensor empty_with_room(at::IntArrayRef sizes, const at::TensorOptions& like) {
-  if (!like.device().is_cuda() || sizes.size() != 2 || sizes[0] % kRowMultiple == 0)
-    return at::empty(sizes, like);
-  const std::int64_t rows = (sizes[0] + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
-  return at::zeros({rows, sizes[1]}, like).narrow(0, 0, sizes[0]).detach();
+std::int64_t room_behind(at::IntArrayRef sizes, at::Device device) {
+  if (!device.is_cuda() || sizes.size() != 2) return 0;
+  return (kRowMultiple - sizes[0] % kRowMultiple) % kRowMultiple;
+}
+
+at::Tensor empty_with_room(at::IntArrayRef sizes, std::int64_t room,
+                           const at::TensorOptions& like) {
+  if (room == 0) return at::empty(sizes, like);
+  return at::zeros({sizes[0] + room, sizes[1]}, like).narrow(0, 0, sizes[0]).detach();
 }
 
 // The first block that uses a parameter has its copy itself, the others a view of it.
@@ -107,7 +111,8 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
     LACONIC_ASSERT(is_replicated(specs[p].layout), specs[p].name + " is cut, and nobody cuts yet");
     weights.places.push_back(weights.parameters.size());
     if (!is_used[p]) continue;
-    const at::Tensor copy = empty_with_room(specs[p].sizes, like).requires_grad_(true);
+    const std::int64_t room = room_behind(specs[p].sizes, like.device());
+    const at::Tensor copy = empty_with_room(specs[p].sizes, room, like).requires_grad_(true);
     const bool is_master = weights.precision.master == weights.precision.compute;
     weights.parameters.push_back(
         {.name = specs[p].name,
@@ -116,7 +121,8 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
          .number = p,
          .is_hidden_matrix = is_hidden_matrix(weights.spec, p),
          .is_out_in = specs[p].is_out_in,
-         .copy = copy});
+         .copy = copy,
+         .room = room});
   }
   make_leaves(weights);
   return weights;
@@ -148,6 +154,21 @@ bool is_copy(const Weights& weights, const Parameter& parameter) {
 
 std::int64_t completing_block(const Weights& weights, const Parameter& parameter) {
   return weights.users[weights.places[parameter.number]].front();
+}
+
+std::int64_t Weights::room(std::int64_t block, const at::Tensor& leaf) const {
+  for (const Leaf& own : leaves[static_cast<std::size_t>(block)])
+    if (own.value.is_same(leaf)) return parameters[own.place].room;
+  return 0;
+}
+
+void lend_sums(Weights& weights, std::int64_t block) {
+  for (Leaf& leaf : weights.leaves[static_cast<std::size_t>(block)])
+    if (leaf.sum.defined()) {
+      at::Tensor& gradient = leaf.value.mutable_grad();
+      LACONIC_ASSERT(!gradient.defined(), weights.parameters[leaf.place].name + " has a gradient");
+      gradient = std::exchange(leaf.sum, at::Tensor());
+    }
 }
 
 void collect_gradients(Weights& weights, std::int64_t block) {

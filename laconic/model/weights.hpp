@@ -10,10 +10,11 @@
 // gradient stays apart. A pipeline can do no other, since the blocks may lie on
 // several ranks; so this is how it is done everywhere, and sums have the same bits.
 //
-// Gradients do not add up in grad(). After each backward of a block
+// Gradients do not stay in grad(). After each backward of a block
 // collect_gradients() takes them out of the leaves and adds them to sums of their
 // own precision; complete_gradient() then adds the sums of a parameter's blocks, first
-// block first.
+// block first. On a GPU lend_sums() puts the sums into grad() before, so that products add to
+// them in the pass that computes them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,6 +39,7 @@ struct Parameter {
   // What blocks compute with: `value` itself, or its copy in another type; undefined: no block
   // does.
   at::Tensor copy = {};
+  std::int64_t room = 0;  // rows of zeros behind the copy, in its memory
 };
 
 // A parameter as one block sees it.
@@ -68,6 +70,8 @@ struct Weights {
   const at::Tensor& leaf(std::int64_t block, std::size_t i) const {
     return leaves[static_cast<std::size_t>(block)][i].value;
   }
+  // Parameter::room of one of the block's leaves.
+  std::int64_t room(std::int64_t block, const at::Tensor& leaf) const;
   bool holds(std::int64_t block) const {
     return held.empty() || held[static_cast<std::size_t>(block)];
   }
@@ -91,7 +95,8 @@ Weights make_empty_weights(const Family& family, const at::TensorOptions& like,
 Weights make_empty_weights(const Family& family, ModelSpec spec, const at::TensorOptions& like,
                            const HeldBlocks& held = {});
 
-// On a GPU matrices that blocks compute with have room for so many rows behind them, of zeros.
+// On a GPU matrices that blocks compute with have room behind them, rows of zeros, up to a multiple
+// of this.
 inline constexpr std::int64_t kRowMultiple = 64;
 
 // Brings the compute copies of all parameters up to date with their values.
@@ -104,6 +109,8 @@ bool is_copy(const Weights& weights, const Parameter& parameter);
 // it completes the gradient, unless a schedule puts off other blocks' weights for longer.
 std::int64_t completing_block(const Weights& weights, const Parameter& parameter);
 
+// Puts the sums of a block's leaves into their grad(), where its next backward adds to them.
+void lend_sums(Weights& weights, std::int64_t block);
 // Adds what backward of a block has left in the grad() of its leaves to their sums.
 void collect_gradients(Weights& weights, std::int64_t block);
 // Adds the sums of its leaves to the gradient of the parameter at `place`. Requires: backward of

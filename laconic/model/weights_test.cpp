@@ -78,6 +78,31 @@ TEST(Gradients, OfASharedParameterAreSummedOverItsBlocksFirstToLast) {
   EXPECT_EQ(first_of(weights.parameters[0].gradient), 3);
 }
 
+// What lies in grad() already is added to, and comes back as the sum.
+TEST(Gradients, SumsCanBeLentToTheNextBackward) {
+  Weights weights = make_tiny_weights(at::kFloat);
+  Leaf& leaf = weights.leaves[1][0];
+  lend_sums(weights, 1);
+  EXPECT_FALSE(leaf.value.grad().defined());  // there is none yet
+  pretend_backward(weights, 1, 3);
+  const void* place = leaf.sum.data_ptr();
+  lend_sums(weights, 1);
+  EXPECT_FALSE(leaf.sum.defined());
+  EXPECT_EQ(leaf.value.grad().data_ptr(), place);
+  leaf.value.mutable_grad().add_(4);
+  collect_gradients(weights, 1);
+  EXPECT_EQ(leaf.sum.data_ptr(), place);
+  EXPECT_FALSE(leaf.value.grad().defined());
+  complete_gradient(weights, leaf.place);
+  EXPECT_EQ(first_of(weights.parameters[leaf.place].gradient), 7);
+}
+
+TEST(Weights, HaveNoRoomBehindThemOnTheCpu) {
+  const Weights weights = make_tiny_weights(at::kFloat);  // 31 words
+  for (const Parameter& p : weights.parameters) EXPECT_EQ(p.room, 0) << p.name;
+  EXPECT_EQ(weights.room(kHead, weights.leaf(kHead, 0)), 0);
+}
+
 // A parameter that three blocks use, and one of each block.
 ModelSpec three_users() {
   ModelSpec spec;

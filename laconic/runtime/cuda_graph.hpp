@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 namespace laconic {
 
@@ -16,10 +17,11 @@ class CudaGraph {
   static std::unique_ptr<CudaGraph> make();
   virtual ~CudaGraph() = default;
 
-  // Calls `body` and records what it asks for, without doing it. False: something in it cannot be
-  // recorded, and what it made is rubbish. Requires: the like has run before, so that nothing is
-  // made for the first time; once.
-  virtual bool record(const std::function<void()>& body) = 0;
+  // Calls `body` and records what it asks for, without doing it. Returns why something in it cannot
+  // be recorded, and then what it made is rubbish, which must be let go before this is; empty: it
+  // is recorded. Requires: the like has run before, so that nothing is made for the first time;
+  // once.
+  virtual std::string record(const std::function<void()>& body) = 0;
   virtual void repeat() = 0;
 };
 

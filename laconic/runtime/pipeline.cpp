@@ -24,6 +24,10 @@ bool has_memory_with(const CodecOverride& codec_override, LinkSpec link) {
   return has_memory(link);
 }
 
+void to_standard_error(const std::string& text) {
+  fmt::print(stderr, "laconic: {}\n", text);
+}
+
 }  // namespace
 
 PipelinePlan plan_for_one(const ModelSpec& spec, int microbatches) {
@@ -78,7 +82,9 @@ Pipeline::Pipeline(Weights& weights, PipelinePlan plan, Engine* engine, const Gr
   }
   if (options.records && engine == nullptr && shape.stages == 1 &&
       RecordedStep::can_record(weights))
-    recorded_ = std::make_unique<RecordedStep>(weights);
+    recorded_ = std::make_unique<RecordedStep>(
+        weights, RecordedStep::Options{.trace = options.trace,
+                                       .tell = options.tell ? options.tell : to_standard_error});
 }
 
 Pipeline::~Pipeline() = default;
@@ -118,11 +124,15 @@ StepLoss Pipeline::run(const PipelineStep& step) {
   return recorded_->run(step, [this](const PipelineStep& any) {
     try {
       return walk(any);
-    } catch (...) {  // what could not be recorded is walked again
+    } catch (...) {  // it may be walked again
       for (const auto& stage : stages_) stage->clear();
       throw;
     }
   });
+}
+
+std::uint64_t Pipeline::repeated() const {
+  return recorded_ != nullptr ? recorded_->repeated() : 0;
 }
 
 StepLoss Pipeline::walk(const PipelineStep& step) {

@@ -59,6 +59,8 @@ struct PipelineOptions {
   bool recompute = false;
   bool records = true;  // alone on a GPU: see runtime/recorded_step.hpp
   Trace* trace = nullptr;
+  // Says to people what they should know of it; empty: standard error does.
+  std::function<void(const std::string& text)> tell = {};
 };
 
 // One microbatch with the names of its samples.
@@ -67,6 +69,9 @@ struct PipelineInput {
   Pass pass = {};
   std::vector<std::uint64_t> samples;
   double weight = 1;  // a factor of the step's: below 1 where padding was cut off the mean's rows
+  // What the microbatch counts, weight times the step's, in the memory of a GPU: for a step that is
+  // repeated with other weights. Undefined: it is brought there.
+  at::Tensor device_weight = {};
 };
 
 struct PipelineStep {
@@ -89,11 +94,12 @@ class StepLoss {
   void add(double weight, const at::Tensor& loss);
   // Waits for what is not here yet. The same bits whenever it is asked.
   double value() const;
-  operator double() const { return value(); }
+  // The same with other weights. Requires: one for each that was added.
+  StepLoss with(std::span<const double> weights) const;
 
  private:
   double known_;
-  std::vector<std::pair<double, at::Tensor>> coming_;  // on a device: weights and losses
+  std::vector<std::pair<double, at::Tensor>> parts_;  // weights and losses
 };
 
 // What a rank has spent on computing, shadows not counted, for estimates and reports. On a GPU that
@@ -141,6 +147,8 @@ class Pipeline {
   void add_links(LinkRegistry& registry);
 
   const ComputeTimes& times() const { return times_; }
+  // Steps that were repetitions of a recorded one.
+  std::uint64_t repeated() const;
   // Samples that an end did not understand, and that were sent again as first visits.
   std::uint64_t repaired() const;
   // Messages of the step under way that a receiver can still ask for again.

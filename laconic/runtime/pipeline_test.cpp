@@ -26,11 +26,12 @@ TEST(Pipeline, TimesAreWithoutShadows) {
   for (std::uint64_t step = 0; step < 3; ++step) {
     PipelineStep shadow{.step = step, .inputs = inputs, .next_samples = {}, .block_done = {}};
     shadow.is_shadow = true;
-    const double loss = pipeline.run(shadow);
+    const double loss = pipeline.run(shadow).value();
     pipeline.abandon();
     EXPECT_EQ(pipeline.times().forward.count, 2 * step);
     EXPECT_EQ(pipeline.times().backward.count, 2 * step);
-    EXPECT_EQ(pipeline.run({.step = step, .inputs = inputs, .next_samples = {}, .block_done = {}}),
+    EXPECT_EQ(pipeline.run({.step = step, .inputs = inputs, .next_samples = {}, .block_done = {}})
+                  .value(),
               loss);
     pipeline.commit();
   }
@@ -43,9 +44,9 @@ TEST(Pipeline, LossAndGradientsAreWeightedOnce) {
   const auto run = [&](double weight) {
     Weights weights = make_tiny_weights(at::kDouble);
     Pipeline pipeline(weights, plan_for_one(weights.spec, 2), nullptr, {0}, 0);
-    const double loss = pipeline.run(
+    const StepLoss loss = pipeline.run(
         {.step = 0, .inputs = inputs, .weight = weight, .next_samples = {}, .block_done = {}});
-    return std::pair(loss, std::move(weights.parameters));
+    return std::pair(loss.value(), std::move(weights.parameters));
   };
   const auto [loss, whole] = run(1);
   const auto [less, quarter] = run(0.25);

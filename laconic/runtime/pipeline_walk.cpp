@@ -14,21 +14,26 @@
 namespace laconic {
 
 void StepLoss::add(double weight, const at::Tensor& loss) {
-  if (loss.is_cpu())
-    known_ += weight * loss.item<double>();
-  else
-    coming_.emplace_back(weight, loss);
+  parts_.emplace_back(weight, loss);
 }
 
 double StepLoss::value() const {
-  if (coming_.empty()) return known_;
+  if (parts_.empty()) return known_;
   std::vector<at::Tensor> losses;
-  for (const auto& [weight, loss] : coming_) losses.push_back(loss.to(at::kDouble));
+  for (const auto& [weight, loss] : parts_) losses.push_back(loss.to(at::kDouble));
   const at::Tensor host = at::stack(losses).to(at::kCPU);  // waits, once
   double sum = known_;
-  for (std::size_t i = 0; i < coming_.size(); ++i)
-    sum += coming_[i].first * host.data_ptr<double>()[i];
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    sum += parts_[i].first * host.data_ptr<double>()[i];
   return sum;
+}
+
+StepLoss StepLoss::with(std::span<const double> weights) const {
+  LACONIC_ASSERT(weights.size() == parts_.size(),
+                 fmt::format("{} weights of {} losses", weights.size(), parts_.size()));
+  StepLoss other(known_);
+  for (std::size_t i = 0; i < weights.size(); ++i) other.add(weights[i], parts_[i].second);
+  return other;
 }
 
 void Pipeline::Walk::act(const Action& a, bool completes_stage) {
@@ -74,9 +79,10 @@ void Pipeline::Walk::forward(const Action& a) {
 
 Seam Pipeline::Walk::gradient_of_output(const Action& a) {
   if (a.stage + 1 < shape().stages) return take(above, {a.stage, a.microbatch});
+  const PipelineInput& input = step.inputs[static_cast<std::size_t>(a.microbatch)];
+  if (input.device_weight.defined()) return {input.device_weight};
   const at::Tensor& like = pipeline.weights_.parameters.front().value;
-  const double weight = step.weight * step.inputs[static_cast<std::size_t>(a.microbatch)].weight;
-  return {at::scalar_tensor(weight, like.options().requires_grad(false))};
+  return {at::scalar_tensor(step.weight * input.weight, like.options().requires_grad(false))};
 }
 
 Stage::AfterBlock Pipeline::Walk::hook(bool completes_stage) {

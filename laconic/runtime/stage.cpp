@@ -84,6 +84,12 @@ Stage::Cell& Stage::cell_of(int number) {
   return found->second;
 }
 
+// Not on the CPU: a product that adds to a matrix there rounds otherwise than one that is added to
+// it afterwards, as autograd does it.
+void Stage::lend_on_device(std::int64_t block) {
+  if (!weights_.device().is_cpu()) lend_sums(weights_, block);
+}
+
 Seam Stage::backward_through(Cell& cell, Seam gradient, bool with_weights,
                              const AfterBlock& after_block) {
   for (std::size_t b = cell.blocks.size(); b-- > 0;) {
@@ -92,6 +98,7 @@ Seam Stage::backward_through(Cell& cell, Seam gradient, bool with_weights,
     const std::int64_t number = blocks_.begin + static_cast<std::int64_t>(b);
     {
       const TraceSpan span(or_disabled(options_.trace), kind_of(number), "backward", "compute");
+      lend_on_device(number);
       laconic::backward(block.output, gradient);
       block.output.clear();
       gradient = gradients_of(block.input);
@@ -122,6 +129,7 @@ void Stage::backward_weight(int number, const AfterBlock& after_block) {
     {
       const TraceSpan span(or_disabled(options_.trace), kind_of(block), "backward_weight",
                            "compute");
+      lend_on_device(block);
       cell.blocks[b].deferred->run();
       collect_gradients(weights_, block);
     }

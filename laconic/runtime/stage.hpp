@@ -73,6 +73,7 @@ class Stage {
   std::string_view kind_of(std::int64_t block) const;
   Seam forward_in(Cell& cell, std::size_t b, const char* category) const;
   Cell& cell_of(int number);
+  void lend_on_device(std::int64_t block);
   Seam backward_through(Cell& cell, Seam gradient, bool with_weights,
                         const AfterBlock& after_block);
 

@@ -32,9 +32,10 @@ class CompressedAdamRule final : public SummedRule {
   Measured measure(const StepLoss& loss, int signal) override {
     if (!is_warm_) return SummedRule::measure(loss, signal);
     const int replicas = exchange_.members();
-    const double norm = replicas * global_norm(weights_.parameters);
+    const PendingSquares squares(weights_.parameters);  // on a GPU before anybody waits
+    const double own = loss.value(), norm = replicas * norm_of(squares.values());
     const ReducedStep all =
-        reduce_step(world_, {.loss = loss, .square = norm * norm, .signal = signal});
+        reduce_step(world_, {.loss = own, .square = norm * norm, .signal = signal});
     return measured_by_all(all.loss, std::sqrt(all.square / replicas), all.signal);
   }
   void apply(OptimiserState& state, double lr, double scale) override {

@@ -37,12 +37,13 @@ class LocalRule final : public UpdateRule {
   void block_done(std::int64_t) override {}
   Measured measure(const StepLoss& loss, int signal) override {
     exchange_.sum_shared_in_replica(step_);
-    const ReducedStep replica = reduce_in_replica(world_, {.loss = loss}, squares_of(weights_));
+    const double own = loss.value();
+    const ReducedStep replica = reduce_in_replica(world_, {.loss = own}, squares_of(weights_));
     Measured here = measured_by_all(replica.loss, replica.norm, 0);
     here.is_common = false;
     left_out_ += here.is_skipped ? 1 : 0;
     in_a_row_ = here.is_skipped ? in_a_row_ + 1 : 0;
-    if (agrees_after(step_ + 1)) reduce_round(loss, signal, here);
+    if (agrees_after(step_ + 1)) reduce_round(own, signal, here);
     return here;
   }
   void apply(OptimiserState& state, double lr, double scale) override {

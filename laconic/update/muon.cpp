@@ -15,8 +15,7 @@ constexpr int kIterations = 5;
 constexpr double kLeastNorm = 1e-7;
 
 // On the CPU in a fixed order, so that it does not depend on the number of threads.
-double norm_of_matrix(const at::Tensor& matrix) {
-  if (!matrix.is_cpu()) return matrix.norm().item<double>();
+double norm_on_cpu(const at::Tensor& matrix) {
   const at::Tensor flat = matrix.contiguous();
   if (flat.scalar_type() == at::kDouble)
     return std::sqrt(
@@ -24,12 +23,18 @@ double norm_of_matrix(const at::Tensor& matrix) {
   return std::sqrt(kernel::update<float>().sum_of_squares(flat.data_ptr<float>(), flat.numel()));
 }
 
+// By its norm, which on a GPU stays there: nobody waits for it.
+at::Tensor normalised(const at::Tensor& matrix) {
+  if (matrix.is_cpu()) return matrix.mul(1 / std::max(norm_on_cpu(matrix), kLeastNorm));
+  return matrix.mul(matrix.norm().clamp_min(kLeastNorm).reciprocal());
+}
+
 }  // namespace
 
 // With X of at most as many rows as columns, A = X X^T is the smaller of the two squares.
 at::Tensor orthogonalise(const at::Tensor& matrix) {
   const bool is_tall = matrix.size(0) > matrix.size(1);
-  at::Tensor x = matrix.mul(1 / std::max(norm_of_matrix(matrix), kLeastNorm));
+  at::Tensor x = normalised(matrix);
   if (is_tall) x = x.t().contiguous();
   for (int i = 0; i < kIterations; ++i) {
     const at::Tensor a = x.mm(x.t());

@@ -28,16 +28,16 @@ void SummedRule::block_done(std::int64_t block) {
 // the sums, travel with the losses: one exchange either way.
 Measured SummedRule::measure(const StepLoss& loss, int signal) {
   if (!config_.dp_gradient.overlap) exchange_.post_all();
-  const StepShare note{.loss = loss, .signal = signal};
   if (world_.mesh().pp == 1) {
-    const ReducedStep all = reduce_step(world_, note);
+    const ReducedStep all = reduce_step(world_, {.loss = loss.value(), .signal = signal});
     wait_for_sums();
     return measured_by_all(all.loss, global_norm(weights_.parameters), all.signal);
   }
   wait_for_sums();
   const bool speaks = world_.dp_member() == 0;  // for all replicas: they have the same sums
-  const ReducedStep all =
-      reduce_step(world_, note, speaks ? squares_of(weights_) : std::vector<NumberedSquare>());
+  const std::vector<NumberedSquare> squares =
+      speaks ? squares_of(weights_) : std::vector<NumberedSquare>();
+  const ReducedStep all = reduce_step(world_, {.loss = loss.value(), .signal = signal}, squares);
   return measured_by_all(all.loss, all.norm, all.signal);
 }
 

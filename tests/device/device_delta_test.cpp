@@ -25,12 +25,7 @@ namespace {
 using test::TestBuffer;
 using Keys = std::vector<std::uint64_t>;
 
-class DeviceDelta : public testing::Test {
- protected:
-  void SetUp() override {
-    if (const char* reason = test::no_device_reason()) GTEST_SKIP() << reason;
-  }
-};
+class DeviceDelta : public test::DeviceTest {};
 
 std::string contents(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

@@ -20,12 +20,7 @@ using namespace test;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-class DeviceLowRankTest : public testing::Test {
- protected:
-  void SetUp() override {
-    if (const char* reason = no_device_reason()) GTEST_SKIP() << reason;
-  }
-};
+class DeviceLowRankTest : public test::DeviceTest {};
 
 using Floats = std::vector<float>;
 

@@ -28,8 +28,7 @@ struct Softmax {
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     losses_of_rows(CrossEntropy task, const T* logits, float* log_sums, float* losses) {
-  __shared__ Softmax tops[kWarps];
-  __shared__ float totals[kWarps];
+  __shared__ float tops[kWarps], sums[kWarps], totals[kWarps];
   // The last rows are the likeliest to be in the cache still.
   const std::int64_t row = task.rows - 1 - blockIdx.x;
   const std::int64_t target = task.targets[row];
@@ -68,13 +67,14 @@ __global__ void __launch_bounds__(kBlock)
   }
   total = warp_sum(total);
   if (threadIdx.x % kWarp == 0) {
-    tops[threadIdx.x / kWarp] = mine;
+    tops[threadIdx.x / kWarp] = mine.largest;
+    sums[threadIdx.x / kWarp] = mine.sum;
     totals[threadIdx.x / kWarp] = total;
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int w = 1; w < kWarps; ++w) {
-    mine.add(tops[w]);
+    mine.add({tops[w], sums[w]});
     total += totals[w];
   }
   const float log_sum = mine.largest + logf(mine.sum);

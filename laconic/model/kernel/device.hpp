@@ -88,10 +88,13 @@ struct Rotation {
 void rotate(Real real, const void* x, const void* cosines, const void* sines, void* y,
             const Rotation& rotation, cudaStream_t stream);
 
-// out = residual + dropout(x), or dropout(x) without one. keys: two words for each sample; where
-// they are parents, a sample's key is derived by block and place.
+// out = residual + dropout(x), or dropout(x) without one; any number of columns. A sample is some
+// matrices, and the word of an element is number (matrix * drawn_rows + row) * drawn_columns +
+// column: they may be the first corners of larger ones. keys: two words for each sample; where they
+// are parents, a sample's key is derived by block and place.
 struct DropoutPass {
-  std::int64_t samples, elements;  // of a sample: a multiple of 8
+  std::int64_t samples, matrices, rows, columns;
+  std::int64_t drawn_rows, drawn_columns;
   const std::uint32_t* keys;
   bool are_parents;
   std::uint64_t block, place;

@@ -153,18 +153,22 @@ __global__ void turn(const T* x, const T* cosines, const T* sines, T* y, Rotatio
   store(to + r.half, b);
 }
 
+__device__ uint2 key_of(const DropoutPass& d, std::int64_t sample) {
+  const uint2 key = make_uint2(d.keys[2 * sample], d.keys[2 * sample + 1]);
+  if (!d.are_parents) return key;
+  const uint4 child = philox(d.block, key, d.place);
+  return make_uint2(child.x, child.y);
+}
+
+// Where a sample's words have the numbers of its elements.
 template <class T>
 __global__ void drop(const T* residual, const T* x, T* out, DropoutPass d, unsigned threshold,
                      float scale) {
-  const std::int64_t vectors = d.elements / kVector;
+  const std::int64_t vectors = d.matrices * d.rows * d.columns / kVector;
   const std::int64_t task = blockIdx.x * static_cast<std::int64_t>(kBlock) + threadIdx.x;
   if (task >= d.samples * vectors) return;
   const std::int64_t sample = task / vectors, vector = task % vectors;
-  uint2 key = make_uint2(d.keys[2 * sample], d.keys[2 * sample + 1]);
-  if (d.are_parents) {
-    const uint4 child = philox(d.block, key, d.place);
-    key = make_uint2(child.x, child.y);
-  }
+  const uint2 key = key_of(d, sample);
   const std::int64_t at = task * kVector;
   float values[kVector], more[kVector] = {};
   load(x + at, values);
@@ -176,6 +180,32 @@ __global__ void drop(const T* residual, const T* x, T* out, DropoutPass d, unsig
   for (int i = 0; i < kVector; ++i)
     values[i] = more[i] + (words[i] >= threshold ? values[i] * scale : 0.0f);
   store(out + at, values);
+}
+
+// Any matrices, of which a thread has kVector columns of a row, or what is left of them.
+template <class T>
+__global__ void drop_corner(const T* residual, const T* x, T* out, DropoutPass d,
+                            unsigned threshold, float scale) {
+  const std::int64_t groups = (d.columns + kVector - 1) / kVector;
+  const std::int64_t task = blockIdx.x * static_cast<std::int64_t>(kBlock) + threadIdx.x;
+  const std::int64_t row = task / groups, column = task % groups * kVector;  // rows of all matrices
+  const std::int64_t matrix = row / d.rows, sample = matrix / d.matrices;
+  if (sample >= d.samples) return;
+  const uint2 key = key_of(d, sample);
+  const auto first = static_cast<unsigned long long>(
+      (matrix % d.matrices * d.drawn_rows + row % d.rows) * d.drawn_columns + column);
+  const std::int64_t at = row * d.columns + column;
+  uint4 words = {};
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+    if (column + i >= d.columns) return;
+    const unsigned long long number = first + i;
+    if (i == 0 || number % 4 == 0) words = philox(number / 4, key);
+    const unsigned word = number % 4 < 2 ? (number % 4 == 0 ? words.x : words.y)
+                                         : (number % 4 == 2 ? words.z : words.w);
+    const float more = residual != nullptr ? as_float(residual[at + i]) : 0.0f;
+    assign(out[at + i], more + (word >= threshold ? as_float(x[at + i]) * scale : 0.0f));
+  }
 }
 
 template <class Launch>
@@ -257,13 +287,19 @@ void rotate(Real real, const void* x, const void* cosines, const void* sines, vo
 
 void dropout_add(Real real, const void* residual, const void* x, void* out,
                  const DropoutPass& dropout, cudaStream_t stream) {
-  const std::int64_t tasks = dropout.samples * (dropout.elements / kVector);
+  const std::int64_t all = dropout.samples * dropout.matrices * dropout.rows;
+  const std::int64_t elements = dropout.matrices * dropout.rows * dropout.columns;
+  const bool is_whole = dropout.rows == dropout.drawn_rows &&
+                        dropout.columns == dropout.drawn_columns && elements % kVector == 0;
+  const std::int64_t tasks = is_whole ? dropout.samples * (elements / kVector)
+                                      : all * ((dropout.columns + kVector - 1) / kVector);
   // As kernel::rule_of() has them.
   const auto threshold = static_cast<unsigned>(dropout.probability * 4294967296.0);
   const auto scale = static_cast<float>(1 / (1 - dropout.probability));
   with_type(real, [&](auto type) {
     using T = decltype(type);
-    drop<T><<<blocks_for(tasks, kBlock), kBlock, 0, stream>>>(
+    const auto kernel = is_whole ? drop<T> : drop_corner<T>;
+    kernel<<<blocks_for(tasks, kBlock), kBlock, 0, stream>>>(
         static_cast<const T*>(residual), static_cast<const T*>(x), static_cast<T*>(out), dropout,
         threshold, scale);
   });

@@ -92,7 +92,7 @@ template <class T, Norm kNorm, int kThreads, int kVectors>
 __global__ void __launch_bounds__(threads_of_block<kThreads>())
     backward(NormBackward data, std::int64_t rows, int width) {
   constexpr int kRows = rows_of_block<kThreads>();
-  extern __shared__ float columns[];  // 2 * width
+  extern __shared__ float columns[];  // width, and once more for a bias
   __shared__ float shared[threads_of_block<kThreads>() / kWarp];
   const int lane = threadIdx.x % kThreads, group = threadIdx.x / kThreads;
   float weight_sum[kVectors][kVector] = {}, bias_sum[kVectors][kVector] = {};
@@ -217,6 +217,17 @@ int rows_at_once(int width) {
 
 constexpr std::int64_t kMostParts = 132 * 4;
 
+// More than 48 KiB of a block must be asked for, and what a kernel declares itself (a float for
+// each warp here) counts as well.
+template <class Kernel>
+bool may_share(Kernel kernel, std::size_t bytes, int threads) {
+  constexpr std::size_t kUnasked = 48 * 1024;
+  const std::size_t own = sizeof(float) * static_cast<std::size_t>(threads / kWarp);
+  return bytes + own <= kUnasked ||
+         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(bytes)) == cudaSuccess;
+}
+
 }  // namespace
 
 void add_partials(const float* partials, std::int64_t parts, std::int64_t columns, float* sum,
@@ -243,18 +254,20 @@ std::int64_t norm_parts(const NormShape& shape) {
 
 void norm_backward(const NormShape& shape, const NormBackward& data, cudaStream_t stream) {
   const auto parts = static_cast<int>(norm_parts(shape));
+  bool is_asked = true;
   for_type(shape, [&](auto type, auto norm) {
     for_width(shape.width, [&](auto threads, auto vectors) {
       constexpr int kThreads = threads.value;
+      constexpr int kSums = norm.value == Norm::layer ? 2 : 1;
       const auto kernel = backward<decltype(type), norm.value, kThreads, vectors.value>;
-      const std::size_t shared = 2 * sizeof(float) * static_cast<std::size_t>(shape.width);
-      if (shared > 48 * 1024)
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shared));
-      kernel<<<parts, threads_of_block<kThreads>(), shared, stream>>>(data, shape.rows,
-                                                                      shape.width);
+      const std::size_t shared = kSums * sizeof(float) * static_cast<std::size_t>(shape.width);
+      is_asked = may_share(kernel, shared, threads_of_block<kThreads>());
+      if (is_asked)
+        kernel<<<parts, threads_of_block<kThreads>(), shared, stream>>>(data, shape.rows,
+                                                                        shape.width);
     });
   });
+  if (!is_asked) return;  // as the last error says
   add_partials(data.partials, parts, shape.width, data.weight_sum, data.weight_is_first, stream);
   if (shape.norm == Norm::layer)
     add_partials(data.partials + static_cast<std::int64_t>(parts) * shape.width, parts, shape.width,
