@@ -2,6 +2,8 @@
 //
 //   bpe_bench TOKENISER TEXT_FILE [REPEATS] [--lines]
 //
+// TOKENISER is a folder, tokenizer.json, vocab.txt, or a SentencePiece model.
+//
 // The first pass includes filling the cache of pieces; the best pass is the
 // steady state of a large corpus. --lines encodes line by line. Then, with
 // byte-level BPE, a vocabulary of 8192 is trained on the text. Numbers count bytes of

@@ -76,8 +76,8 @@ void check_model(Checker& c, const RunConfig& config) {
     c.at_most(key, value, 1 << 24);
   const auto positive = {model.layers, model.width, model.heads, model.context};
   const auto given = {model.key_heads, model.head_width, model.hidden, model.decoder_layers};
-  const bool has_sizes = std::ranges::min(positive) >= 1 && std::ranges::min(given) >= 0 &&
-                         std::max(std::ranges::max(positive), std::ranges::max(given)) <= 1 << 24;
+  const bool has_sizes = std::min(positive) >= 1 && std::min(given) >= 0 &&
+                         std::max(std::max(positive), std::max(given)) <= 1 << 24;
   if (has_sizes) {
     if (model.kind == ModelKind::llama && model.head_width == 0)
       c.require(model.width % model.heads == 0, "model.heads",

@@ -167,12 +167,10 @@ Bpe::Bpe(BpeVocabulary vocabulary, BpeRules rules)
     std::ranges::stable_sort(finder->tokens, std::ranges::greater(),
                              [](const AddedToken* token) { return token->text.size(); });
   bool ends_words = false;
-  for (const std::string& split : rules_.splits) {
-    splits_.push_back(split == kGpt2Split ? SplitPattern::gpt2()
-                                          : std::make_shared<const SplitPattern>(split));
+  for (const SplitPattern& split : rules_.splits) {
     // Numbers do not care, but somebody else must end pieces there.
-    if (split == kDigitSplit || split == kNumberSplit) continue;
-    safe_cut_ = std::min(safe_cut_, splits_.back()->safe_cut());
+    if (split.text() == kDigitSplit || split.text() == kNumberSplit) continue;
+    safe_cut_ = std::min(safe_cut_, split.safe_cut());
     ends_words = true;
   }
   if (!ends_words) safe_cut_ = SafeCut::nowhere;
@@ -189,7 +187,7 @@ Bpe::~Bpe() = default;
 
 std::unique_ptr<Bpe::Scratch> Bpe::make_scratch() const {
   auto scratch = std::make_unique<Scratch>();
-  for (const auto& split : splits_) scratch->splitters.emplace_back(split);
+  for (const SplitPattern& split : rules_.splits) scratch->splitters.emplace_back(split);
   return scratch;
 }
 
@@ -222,9 +220,9 @@ void Bpe::encode(std::string_view text, std::vector<std::int32_t>& out) const {
 
 void Bpe::encode_part(std::string_view part, std::size_t split, Scratch& scratch,
                       std::vector<std::int32_t>& out) const {
-  if (splits_.empty()) return encode_piece(part, scratch, out);
+  if (rules_.splits.empty()) return encode_piece(part, scratch, out);
   PieceSplitter& splitter = scratch.splitters[split];
-  const bool is_last = split + 1 == splits_.size();
+  const bool is_last = split + 1 == rules_.splits.size();
   splitter.start(part);
   for (auto piece = splitter.next(); !piece.empty(); piece = splitter.next()) {
     if (is_last) {

@@ -50,10 +50,9 @@ struct AddedToken {
 
 // How a text becomes pieces, and pieces tokens. As it stands: GPT-2.
 struct BpeRules {
-  std::vector<std::string> splits = {
-      std::string(kGpt2Split)};  // each splits the pieces of the last
-  bool nfc = false;              // compose characters first; decode() then gives back that text
-  bool ignore_merges = false;    // a piece that is a token is that token, whatever the merges say
+  std::vector<SplitPattern> splits = {SplitPattern::gpt2()};  // each splits the pieces of the last
+  bool nfc = false;            // compose characters first; decode() then gives back that text
+  bool ignore_merges = false;  // a piece that is a token is that token, whatever the merges say
   std::vector<AddedToken> added;
   std::vector<std::int32_t> special;  // ids that text never becomes
   bool operator==(const BpeRules&) const = default;
@@ -86,7 +85,6 @@ void merge_long_piece(const BpeMergeTable& table, std::vector<std::int32_t>& tok
 
 class Bpe {
  public:
-  // Throws ConfigError for a pattern that is not supported.
   explicit Bpe(BpeVocabulary vocabulary, BpeRules rules = {});
   ~Bpe();
 
@@ -121,7 +119,6 @@ class Bpe {
   BpeVocabulary vocabulary_;
   BpeRules rules_;
   BpeMergeTable table_;
-  std::vector<std::shared_ptr<const SplitPattern>> splits_;
   SafeCut safe_cut_ = SafeCut::before_newline;
   Finder raw_, normalised_;
   std::unordered_map<std::string_view, std::int32_t> whole_;  // tokens that a piece may be

@@ -32,7 +32,7 @@ struct PieceSplitter::Scratch {
 };
 
 PieceSplitter::PieceSplitter() : PieceSplitter(SplitPattern::gpt2()) {}
-PieceSplitter::PieceSplitter(std::shared_ptr<const SplitPattern> pattern)
+PieceSplitter::PieceSplitter(SplitPattern pattern)
     : pattern_(std::move(pattern)), scratch_(std::make_unique<Scratch>()) {}
 PieceSplitter::~PieceSplitter() = default;
 PieceSplitter::PieceSplitter(PieceSplitter&&) noexcept = default;
@@ -44,10 +44,10 @@ void PieceSplitter::start(std::string_view text) {
 }
 
 int PieceSplitter::search(std::size_t from) {
-  const auto* code = static_cast<const pcre2_code*>(pattern_->code());
+  const auto* code = static_cast<const pcre2_code*>(pattern_.code());
   const auto* text = reinterpret_cast<PCRE2_SPTR>(text_.data());
   // GPT-2's pattern gives nothing back: it needs no limit, and PCRE2 is faster without.
-  pcre2_match_context* context = pattern_->gives_back_blank() ? nullptr : scratch_->context;
+  pcre2_match_context* context = pattern_.gives_back_blank() ? nullptr : scratch_->context;
   int found = pcre2_match(code, text, text_.size(), from, 0, scratch_->match, context);
   if (found == PCRE2_ERROR_JIT_STACKLIMIT)  // the interpreter takes its memory from the heap
     found = pcre2_match(code, text, text_.size(), from, PCRE2_NO_JIT, scratch_->match, context);
@@ -55,7 +55,7 @@ int PieceSplitter::search(std::size_t from) {
       found == PCRE2_ERROR_HEAPLIMIT)
     throw ConfigError(
         fmt::format("the tokeniser's pattern \"{}\" takes too long at byte {} of a text",
-                    printable(pattern_->text()), from));
+                    printable(pattern_.text()), from));
   LACONIC_ASSERT(found >= 0 || found == PCRE2_ERROR_NOMATCH, fmt::format("{} at {}", found, from));
   return found;
 }
@@ -75,7 +75,7 @@ bool PieceSplitter::match() {
     from = match_end_ + 1;
     while (from < text_.size() && is_continuation(text_[from])) ++from;
   }
-  const bool is_blank = found == 2 && pattern_->gives_back_blank();
+  const bool is_blank = found == 2 && pattern_.gives_back_blank();
   if (is_blank && match_end_ < text_.size()) {
     // Blanks before something else leave their last character to it, unless it is the only one.
     std::size_t last = match_end_ - 1;

@@ -19,7 +19,7 @@ namespace laconic {
 class PieceSplitter {
  public:
   PieceSplitter();  // GPT-2's pattern
-  explicit PieceSplitter(std::shared_ptr<const SplitPattern> pattern);
+  explicit PieceSplitter(SplitPattern pattern);
   ~PieceSplitter();
   PieceSplitter(PieceSplitter&&) noexcept;
   PieceSplitter& operator=(PieceSplitter&&) noexcept;
@@ -35,7 +35,7 @@ class PieceSplitter {
   bool match();
   int search(std::size_t from);
 
-  std::shared_ptr<const SplitPattern> pattern_;
+  SplitPattern pattern_;
   std::unique_ptr<Scratch> scratch_;
   std::string_view text_;
   std::size_t at_ = 0;           // everything before has been handed out

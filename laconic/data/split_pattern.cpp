@@ -173,7 +173,7 @@ std::string translated(std::string_view pattern) {
   return Translation(pattern).run();
 }
 
-pcre2_code* compile(const std::string& pattern) {
+std::shared_ptr<const void> compile(const std::string& pattern) {
   int error = 0;
   std::size_t offset = 0;
   pcre2_code* made = pcre2_compile(
@@ -186,7 +186,7 @@ pcre2_code* compile(const std::string& pattern) {
   // Without JIT (an unusual processor, or memory that may not be executable) PCRE2 interprets: the
   // same pieces, but far slower.
   pcre2_jit_compile(made, PCRE2_JIT_COMPLETE);
-  return made;
+  return {made, [](pcre2_code* code) { pcre2_code_free(code); }};
 }
 
 SafeCut safe_cut_of(std::string_view pattern) {
@@ -204,12 +204,8 @@ SplitPattern::SplitPattern(std::string_view text)
       safe_cut_(safe_cut_of(text)),
       gives_back_blank_(text == kGpt2Split) {}
 
-SplitPattern::~SplitPattern() {
-  pcre2_code_free(static_cast<pcre2_code*>(code_));
-}
-
-std::shared_ptr<const SplitPattern> SplitPattern::gpt2() {
-  static const auto pattern = std::make_shared<const SplitPattern>(kGpt2Split);
+const SplitPattern& SplitPattern::gpt2() {
+  static const SplitPattern pattern(kGpt2Split);
   return pattern;
 }
 

@@ -30,26 +30,24 @@ enum class SafeCut {
   before_newline,  // there, and between a visible ASCII character and a line feed
 };
 
+// A value: copies share the compiled code, and two are equal when their texts are.
 class SplitPattern {
  public:
   // Throws ConfigError that says what in the pattern is not supported.
   explicit SplitPattern(std::string_view text);
-  ~SplitPattern();
-  SplitPattern(const SplitPattern&) = delete;
-  SplitPattern& operator=(const SplitPattern&) = delete;
-
-  static std::shared_ptr<const SplitPattern> gpt2();
+  static const SplitPattern& gpt2();
 
   SafeCut safe_cut() const { return safe_cut_; }
   const std::string& text() const { return text_; }
   // A pcre2_code; PCRE2 allows any number of threads to match with it.
-  const void* code() const { return code_; }
+  const void* code() const { return code_.get(); }
   // The pattern has one group, a run of blanks that leaves its last character to what follows.
   bool gives_back_blank() const { return gives_back_blank_; }
+  bool operator==(const SplitPattern& other) const { return text_ == other.text_; }
 
  private:
   std::string text_;
-  void* code_ = nullptr;
+  std::shared_ptr<const void> code_;
   SafeCut safe_cut_ = SafeCut::nowhere;
   bool gives_back_blank_ = false;
 };

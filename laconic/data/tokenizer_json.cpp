@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
@@ -158,7 +159,7 @@ class JsonReader {
     } else if (type == "ByteLevel") {
       is_byte_level_ = true;
       if (flag_at(step, "add_prefix_space", true)) unsupported("ByteLevel.add_prefix_space");
-      if (flag_at(step, "use_regex", true)) rules_.splits.emplace_back(kGpt2Split);
+      if (flag_at(step, "use_regex", true)) rules_.splits.push_back(SplitPattern::gpt2());
     } else if (type == "Digits") {
       rules_.splits.emplace_back(flag_at(step, "individual_digits", false) ? kDigitSplit
                                                                            : kNumberSplit);
@@ -178,8 +179,7 @@ class JsonReader {
     if (regex.empty()) regex = literal_pattern(text_at(pattern, "String"));
     if (regex.empty()) return unsupported("Split without a pattern");
     try {
-      SplitPattern check(regex);
-      rules_.splits.push_back(regex);
+      rules_.splits.emplace_back(regex);
     } catch (const ConfigError& error) {
       unsupported(fmt::format("Split: {}", error.what()));
     }
@@ -205,20 +205,19 @@ class JsonReader {
   // Tokens of the model are written in symbols, added ones as they are.
   std::vector<std::string> bytes_of_tokens() const {
     std::vector<std::string> tokens(texts_.size());
+    std::array<bool, 256> is_there{};
     for (std::size_t id = 0; id < texts_.size(); ++id) {
       std::optional<std::string> bytes;
       if (!is_added_[id]) bytes = parse_symbols(texts_[id]);
       if (!is_added_[id] && (!bytes || bytes->empty()))
         fail(field_of(texts_[id]), "not written in GPT-2's byte symbols");
+      if (bytes && bytes->size() == 1) is_there[static_cast<unsigned char>(bytes->front())] = true;
       tokens[id] = bytes ? std::move(*bytes) : texts_[id];
     }
-    for (const std::uint8_t byte : bytes_in_symbol_order()) {
-      const std::string symbol = to_symbols({reinterpret_cast<const char*>(&byte), 1});
-      const auto found = ids_.find(symbol);
-      if (found == ids_.end() || is_added_[found->second])
-        fail(field_of(symbol),
+    for (const std::uint8_t byte : bytes_in_symbol_order())
+      if (!is_there[byte])
+        fail(field_of(to_symbols({reinterpret_cast<const char*>(&byte), 1})),
              fmt::format("missing; it stands for byte 0x{:02x}, and all 256 are needed", byte));
-    }
     return tokens;
   }
 

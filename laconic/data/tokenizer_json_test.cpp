@@ -175,6 +175,18 @@ TEST(TokenizerJson, DamagedVocabulariesAreRefused) {
         j["added_tokens"][0] = {{"id", 256}, {"content", "ab"}, {"special", true}};
       }),
       "makes \"ab\", an added token, of text");
+  const std::string missing = "token \"a\": missing; it stands for byte 0x61";
+  LACONIC_EXPECT_MENTIONS(changed([](Json& j) {
+                            Json& vocabulary = j["model"]["vocab"];
+                            vocabulary["zz"] = vocabulary["a"];
+                            vocabulary.erase("a");
+                          }),
+                          missing);
+  LACONIC_EXPECT_MENTIONS(changed([](Json& j) {
+                            const Json id = j["model"]["vocab"]["a"];
+                            j["added_tokens"].push_back({{"id", id}, {"content", "a"}});
+                          }),
+                          missing);
   LACONIC_EXPECT_MENTIONS(changed([](Json& j) { j = Json::array(); }), "not an object");
 }
 
@@ -261,7 +273,7 @@ TEST(VocabTxt, CaseComesFromTheConfigurationOrElseFromTheVocabulary) {
 
 TEST(SplitPattern, WhatOnigurumaAndPcre2ReadDifferentlyIsTranslatedOrRefused) {
   const auto pieces_of = [](const char* pattern, std::string_view text) {
-    PieceSplitter splitter(std::make_shared<const SplitPattern>(pattern));
+    PieceSplitter splitter{SplitPattern(pattern)};
     std::vector<std::string> pieces;
     splitter.start(text);
     for (auto piece = splitter.next(); !piece.empty(); piece = splitter.next())
@@ -284,12 +296,20 @@ TEST(SplitPattern, WhatOnigurumaAndPcre2ReadDifferentlyIsTranslatedOrRefused) {
   EXPECT_THROW(SplitPattern{"a)"}, ConfigError);
 }
 
+TEST(SplitPattern, CopiesShareTheirCodeAndEqualTextsAreEqual) {
+  const SplitPattern pattern("a+");
+  const SplitPattern copy = pattern;
+  EXPECT_EQ(copy.code(), pattern.code());
+  EXPECT_EQ(copy, SplitPattern("a+"));
+  EXPECT_NE(copy, SplitPattern("b+"));
+}
+
 TEST(SplitPattern, KnownPatternsMayBeCutWhereTheySayTheyMay) {
   const std::string_view kAtoms[] = {"a",  "S", "'", "'s", " ", " ",    "\n", "\r",
                                      "\t", "7", "!", ".",  "é", "\xff", "中", "\u3000"};
   for (const std::string_view pattern : {kGpt2Split, kLlama3Split, kQwen2Split}) {
-    const auto compiled = std::make_shared<const SplitPattern>(pattern);
-    EXPECT_NE(compiled->safe_cut(), SafeCut::nowhere);
+    const SplitPattern compiled(pattern);
+    EXPECT_NE(compiled.safe_cut(), SafeCut::nowhere);
     PieceSplitter splitter(compiled);
     for (std::uint64_t seed = 0; seed < 2000; ++seed) {
       std::string text;
@@ -303,7 +323,7 @@ TEST(SplitPattern, KnownPatternsMayBeCutWhereTheySayTheyMay) {
       };
       collect(text, whole);
       for (std::string_view rest = text; !rest.empty();) {
-        const std::size_t cut = next_cut(rest, 0, compiled->safe_cut());
+        const std::size_t cut = next_cut(rest, 0, compiled.safe_cut());
         collect(rest.substr(0, cut), parts);
         rest.remove_prefix(cut);
       }

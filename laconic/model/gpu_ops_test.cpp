@@ -152,7 +152,9 @@ TEST_F(GpuOps, ProductsAddUp) {
         cuda::add_rows(on_gpu(y), rows);
         exact = exact.defined() ? exact.add(x.t().mm(y)) : x.t().mm(y);
         exact_rows = exact_rows.defined() ? exact_rows.add(y.sum(0)) : y.sum(0);
-        if (place != nullptr) EXPECT_EQ(sum.data_ptr(), place);
+        if (place != nullptr) {
+          EXPECT_EQ(sum.data_ptr(), place);
+        }
         place = sum.data_ptr();
         EXPECT_EQ(sum.scalar_type(), at::kFloat);
         EXPECT_LT(difference(sum.to(at::kCPU), exact), 1e-5) << name;

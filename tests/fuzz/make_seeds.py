@@ -210,7 +210,7 @@ def schedule_seeds():
 
 
 def record_seeds():
-    """Two bytes choose format, layout, task and header; see record_fuzz.cpp."""
+    """Two bytes choose format, layout, task, header and what is asked; see record_fuzz.cpp."""
     text, jsonl, tsv, csv = range(4)
     masked, classify, regress, span, translate = range(5)
     squad = {"question": "Wo?", "context": "Im fr\u00fchen Berlin", "answers": {"text": ["Berlin"], "answer_start": [10]}}
@@ -222,6 +222,11 @@ def record_seeds():
     yield "valid-csv", bytes([csv, classify]) + b'label,text\n1,"a, ""b""\nc"\r\n0,plain\n'
     yield "valid-sts-b", bytes([tsv + 4 * 6, regress]) + b"g\tf\ty\t1\t3.8\ta\tb\ng\tf\ty\t2\t1\ta\tb\tx\tz\n"
     yield "valid-translate", bytes([csv, translate]) + b"source,target\nhello,hallo\n"
+    as_csv, as_tsv, as_pairs = 40, 41, 60
+    yield "valid-csv-rows", bytes([0, as_csv]) + b'a,"b, ""c""\nd"\r\n\n,\n"",x'
+    yield "valid-tsv-rows", bytes([0, as_tsv]) + b'\xef\xbb\xbfa\t"b\n\t\r\nc'
+    yield "invalid-csv-rows", bytes([0, as_csv]) + b'a,"b'
+    yield "valid-line-pairs", bytes([0, as_pairs]) + b"One.\r\n\n \nTwo."
     yield "invalid-ragged", bytes([tsv, classify]) + b"text\tlabel\nno label\n"
     yield "invalid-column", bytes([tsv, classify]) + b"words\tlabel\na\t1\n"
     yield "invalid-label", bytes([tsv, classify + 10]) + b"text\tlabel\na\t2\n"

@@ -2,6 +2,9 @@
 // made from text, and byte-level BPE gives back every text that it does not normalise.
 //
 // "@":0 in the input stands for the 256 bytes with ids 0 ... 255, which few mutations would find.
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -12,12 +15,15 @@
 
 using namespace laconic;
 
+// Stands in for PCRE2's: machine code for a pattern takes longer to make than a text this short to
+// match, and the interpreter finds the same pieces.
+extern "C" int pcre2_jit_compile(pcre2_code*, std::uint32_t) {
+  return PCRE2_ERROR_JIT_BADOPTION;
+}
+
 namespace {
 
-std::string with_bytes(std::string text) {
-  constexpr std::string_view kMark = "\"@\":0";
-  const std::size_t at = text.find(kMark);
-  if (at == std::string::npos) return text;
+std::string members_of_bytes() {
   std::string bytes;
   int id = 0;
   for (const std::uint8_t byte : bytes_in_symbol_order()) {
@@ -27,7 +33,14 @@ std::string with_bytes(std::string text) {
              "\":" + std::to_string(id);
     ++id;
   }
-  return text.replace(at, kMark.size(), bytes);
+  return bytes;
+}
+
+std::string with_bytes(std::string text) {
+  constexpr std::string_view kMark = "\"@\":0";
+  static const std::string bytes = members_of_bytes();
+  const std::size_t at = text.find(kMark);
+  return at == std::string::npos ? text : text.replace(at, kMark.size(), bytes);
 }
 
 void check(const std::vector<std::int32_t>& ids, std::size_t size,

@@ -1,5 +1,6 @@
 // A vocabulary that is taken can be written and read again, and tokens of any text are within it.
-// Everything behind a zero byte is text.
+// Everything behind a zero byte is text. One input in four is written and read again, which takes
+// as long as everything else.
 #include <algorithm>
 #include <cstdint>
 
@@ -18,7 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                              .lower_case = size % 7 < 4};
   try {
     const WordPieceVocabulary vocabulary = parse_wordpiece(input.substr(0, end), "fuzz");
-    if (parse_wordpiece(wordpiece_text(vocabulary), "fuzz") != vocabulary) __builtin_trap();
+    if (size % 4 == 0 && parse_wordpiece(wordpiece_text(vocabulary), "fuzz") != vocabulary)
+      __builtin_trap();
     const WordPiece words(vocabulary, rules);
     std::vector<std::int32_t> ids;
     words.encode(text, ids);
