@@ -187,10 +187,14 @@ class Course {
       ends_.device.prefetch(next);
       ends_.device_end.prefetch(next);
       ends_.end(step % 5 != 3);
+      for (DeltaStore* store : {ends_.device.references(), ends_.device_end.references()})
+        on_device_ = std::max(on_device_, store->stats().device_bytes);
       if (step == 6 || step == 10) reload(step == 10);
       if (testing::Test::HasFailure()) return;
     }
     EXPECT_GT(refused_, 0u);
+    EXPECT_EQ(on_device_ > 0, case_.device_records > 0);
+    EXPECT_LE(on_device_, case_.device_records * record_bytes(case_.reference, kCount));
     EXPECT_TRUE(different_ > 0 || case_.hash_every > 1);
   }
 
@@ -285,6 +289,7 @@ class Course {
   Ends ends_;
   std::mt19937 random_;
   std::size_t refused_ = 0, different_ = 0;
+  std::uint64_t on_device_ = 0;  // bytes, at most
 };
 
 void expect_same(const Case& c) {
