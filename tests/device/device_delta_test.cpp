@@ -303,8 +303,11 @@ void expect_same(const Case& c) {
 TEST_F(DeviceDelta, AllKindsOfRecordsAreThoseOfTheHost) {
   for (const Reference reference : {Reference::f32, Reference::bf16, Reference::q8})
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
-      expect_same({.reference = reference, .dtype = dtype});
-      expect_same({.first = "raw", .reference = reference, .dtype = dtype, .hash_every = 1});
+      const bool is_raw = dtype == Dtype::f32 || reference == Reference::bf16;
+      expect_same({.first = is_raw ? "raw" : "half",
+                   .reference = reference,
+                   .dtype = dtype,
+                   .hash_every = is_raw ? 1 : 3});
     }
 }
 
@@ -316,7 +319,7 @@ TEST_F(DeviceDelta, AllCodecsAreThoseOfTheHost) {
 
 TEST_F(DeviceDelta, AdmissionDoesNotDependOnThePlace) {
   for (const std::uint64_t records : {1, 5})
-    for (const std::uint64_t device_records : {0, 3, 100})
+    for (const std::uint64_t device_records : {0, 3})
       expect_same({.first = "raw",
                    .reference = Reference::bf16,
                    .records = records,
@@ -324,11 +327,13 @@ TEST_F(DeviceDelta, AdmissionDoesNotDependOnThePlace) {
 }
 
 TEST_F(DeviceDelta, PlacesDoNotMatter) {
-  for (const Reference reference : {Reference::f32, Reference::bf16, Reference::q8})
-    for (const std::uint64_t device_records : {0, 4, 100})
-      for (const bool is_on_disk : {false, true})
-        expect_same(
-            {.reference = reference, .device_records = device_records, .is_on_disk = is_on_disk});
+  for (const Reference reference : {Reference::f32, Reference::bf16, Reference::q8}) {
+    expect_same({.reference = reference, .is_on_disk = true});
+    expect_same({.reference = reference, .device_records = 4, .is_on_disk = true});
+  }
+  expect_same({.device_records = 4});
+  expect_same({.device_records = 100});
+  expect_same({.device_records = 100, .is_on_disk = true});
 }
 
 }  // namespace
