@@ -1,7 +1,10 @@
 // Samples with references that a GPU encodes and decodes. Frames and records are those that
 // sender.cpp and receiver.cpp make; what is known late here, link/verdict.hpp brings to the store.
+#include <algorithm>
 #include <limits>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "laconic/base/error.hpp"
 #include "laconic/codec/convert.hpp"
@@ -144,7 +147,7 @@ Unpacked Receiver::unpack_samples_on_device(ByteView bytes, DeviceTensor out,
     uploads_.upload(nan_of(samples.spec()), static_cast<std::byte*>(slice(i).data));
   };
   Unpacked unpacked = unpack_frames(bytes, message, {unpack, spoil});
-  flags->copy();
+  flags->close();
   store_->mark_queued();
   return unpacked;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -98,13 +99,19 @@ HostCopy::~HostCopy() {
 std::uint64_t Download::take(std::uint64_t bytes) {
   const std::uint64_t at = taken_;
   taken_ += (bytes + 15) / 16 * 16;
-  LACONIC_ASSERT(at + bytes <= device_.size(),
+  LACONIC_ASSERT(taken_ <= device_.size(),
                  fmt::format("{} bytes at {} of {}", bytes, at, device_.size()));
   return at;
 }
 
+void Download::close() {
+  copy();
+  device_ = {};
+}
+
+// What was taken since the last time.
 void Download::copy() {
-  const std::uint64_t bytes = std::min(taken_, device_.size()) - copied_;
+  const std::uint64_t bytes = taken_ - copied_;
   if (bytes == 0) return;
   copies_.push_back({copied_, HostCopy(device_.data() + copied_, bytes)});
   copied_ += bytes;
@@ -125,7 +132,7 @@ const std::byte* Download::host(std::uint64_t at) {
 
 DeviceMessage::DeviceMessage(std::shared_ptr<Download> download, std::vector<Part> parts)
     : download_(std::move(download)), parts_(std::move(parts)) {
-  download_->copy();
+  download_->close();
 }
 
 Bytes DeviceMessage::finish() const {

@@ -74,22 +74,24 @@ class HostCopy {
 // thread may ask and wait once all is copied; before, it belongs to who fills it.
 class Download {
  public:
-  explicit Download(std::uint64_t most_bytes) : device_(most_bytes) {}
+  explicit Download(std::uint64_t most_bytes) : device_((most_bytes + 15) / 16 * 16) {}
   Download(const Download&) = delete;
   Download& operator=(const Download&) = delete;
 
   // Returns where the part begins. Requires: there is room for it.
   std::uint64_t take(std::uint64_t bytes);
   std::byte* device(std::uint64_t at) const { return device_.data() + at; }
-  // Copies all parts that were taken since the last time, behind all that is queued on the codec
-  // stream.
-  void copy();
+  // Copies all parts behind all that is queued on the codec stream, and gives the device's memory
+  // back: there are no further ones.
+  void close();
   bool is_done() const { return copies_.empty() || copies_.back().host.is_ready(); }
   void wait(std::chrono::milliseconds limit = kGpuDeadline) const;
   // The part on the host. Waits for it, and copies it if nobody has asked for that.
   const std::byte* host(std::uint64_t at);
 
  private:
+  void copy();
+
   struct Copy {
     std::uint64_t begin = 0;
     HostCopy host;
