@@ -3,7 +3,11 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
-#include <torch/version.h>
+#if __has_include(<torch/headeronly/version.h>)
+#include <torch/headeronly/version.h>
+#else
+#include <torch/csrc/api/include/torch/version.h>
+#endif
 
 #include "laconic/model/cuda.hpp"
 #include "laconic/model/cuda_support.hpp"

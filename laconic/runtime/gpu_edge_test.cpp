@@ -117,8 +117,7 @@ Course course_of(Reference reference, std::uint64_t device_bytes, at::Device fir
   return course;
 }
 
-TEST(GpuEdge, ReferencesAreThoseOfTheHost) {
-  if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "there is no GPU";
+TEST_F(GpuEdge, ReferencesAreThoseOfTheHost) {
   const at::Device host(at::kCPU), gpu(at::kCUDA, 0);
   for (const Reference reference : {Reference::f32, Reference::bf16, Reference::q8}) {
     const Logs expected = run_course(course_of(reference, 0, host, host));

@@ -17,6 +17,17 @@ void require(cudaError_t error, const char* what) {
     throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
+// What tests allocate, free and copy has a stream of its own. cudaFree and the default stream would
+// wait for all others, also for one that is held until somebody else has copied something.
+cudaStream_t test_stream() {
+  static const cudaStream_t stream = [] {
+    cudaStream_t made = nullptr;
+    require(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking), "a stream");
+    return made;
+  }();
+  return stream;
+}
+
 }  // namespace
 
 std::string no_device_reason() {
@@ -73,28 +84,32 @@ std::size_t device_elements() {
 
 void* device_allocate(std::size_t bytes) {
   void* memory = nullptr;
-  require(cudaMalloc(&memory, bytes), "cudaMalloc");
+  require(cudaMallocAsync(&memory, bytes, test_stream()), "memory");
+  require(cudaStreamSynchronize(test_stream()), "memory");
   return memory;
 }
 
+// Behind the codecs, which may still use it.
 void device_free(void* memory) {
-  cudaFree(memory);
+  if (memory == nullptr) return;
+  cudaStreamSynchronize(static_cast<cudaStream_t>(codec_stream()));
+  cudaFreeAsync(memory, test_stream());
 }
 
-// A copy from pageable memory may return before it has come there, and streams that do not wait
-// for the default one would be ahead of it.
 void to_device(void* device, const void* host, std::size_t bytes) {
   if (bytes == 0) return;
-  require(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "to the device");
-  require(cudaStreamSynchronize(nullptr), "to the device");
+  require(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, test_stream()),
+          "to the device");
+  require(cudaStreamSynchronize(test_stream()), "to the device");
 }
 
-// Waits for the codecs and for kernels of the default stream, but not for one that is held.
+// Behind the codecs, but not behind a stream that is held.
 void from_device(void* host, const void* device, std::size_t bytes) {
   require(cudaStreamSynchronize(static_cast<cudaStream_t>(codec_stream())), "a kernel");
-  require(cudaStreamSynchronize(nullptr), "a kernel");
-  if (bytes > 0)
-    require(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "from the device");
+  if (bytes == 0) return;
+  require(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, test_stream()),
+          "from the device");
+  require(cudaStreamSynchronize(test_stream()), "from the device");
 }
 
 }  // namespace laconic::test
