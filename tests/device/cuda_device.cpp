@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -37,37 +38,48 @@ std::string no_device_reason() {
   return devices == 0 ? "no GPU here: CUDA finds none" : "";
 }
 
-// A callback of the stream sleeps until it is open.
+// A callback of the stream sleeps until it is open; behind it comes a copy from pinned memory.
 struct HeldStream::Body {
+  void* device;
+  std::size_t bytes;
   std::mutex mutex;
   std::condition_variable changed;
   bool is_open = false;
+  void* pinned = nullptr;
   cudaStream_t stream = nullptr;
 };
 
-HeldStream::HeldStream() : body_(std::make_unique<Body>()) {
+HeldStream::HeldStream(void* device, std::size_t bytes) : body_(new Body{device, bytes}) {
   require(cudaStreamCreateWithFlags(&body_->stream, cudaStreamNonBlocking), "a stream");
-  const auto hold = [](void* memory) {
-    auto& body = *static_cast<Body*>(memory);
-    std::unique_lock lock(body.mutex);
-    body.changed.wait(lock, [&] { return body.is_open; });
-  };
-  require(cudaLaunchHostFunc(body_->stream, hold, body_.get()), "a callback");
+  require(cudaHostAlloc(&body_->pinned, bytes + 1, cudaHostAllocDefault), "pinned memory");
 }
 
 HeldStream::~HeldStream() {
-  open();
   cudaStreamSynchronize(body_->stream);
   cudaStreamDestroy(body_->stream);
+  cudaFreeHost(body_->pinned);
 }
 
 Stream HeldStream::stream() const {
   return body_->stream;
 }
 
-void HeldStream::open() {
+void HeldStream::hold() {
+  const auto wait = [](void* memory) {
+    auto& body = *static_cast<Body*>(memory);
+    std::unique_lock lock(body.mutex);
+    body.changed.wait(lock, [&] { return body.is_open; });
+  };
+  require(cudaLaunchHostFunc(body_->stream, wait, body_.get()), "a callback");
+  require(cudaMemcpyAsync(body_->device, body_->pinned, body_->bytes, cudaMemcpyHostToDevice,
+                          body_->stream),
+          "to the device");
+}
+
+void HeldStream::open(const void* host) {
   {
     const std::lock_guard lock(body_->mutex);
+    if (body_->bytes > 0) std::memcpy(body_->pinned, host, body_->bytes);
     body_->is_open = true;
   }
   body_->changed.notify_all();

@@ -91,7 +91,8 @@ TEST_F(DeviceCollective, BeginsWhenItsBufferIsReady) {
     other.unit = 1;
     Collective first(engine, spec), second(engine, other);
     const test::TestBuffer slow(bytes), fast(bytes);
-    test::HeldStream stream;
+    test::HeldStream stream(slow.as(), bytes);
+    stream.hold();
     test::to_device(fast.as(), brought[member].data(), bytes);
     ProgressThread progress_thread(engine);
     first.begin(0);
@@ -103,8 +104,7 @@ TEST_F(DeviceCollective, BeginsWhenItsBufferIsReady) {
     progress_thread.start(free);
     progress_thread.wait(free);
     EXPECT_NE(held->describe().find("waiting for the GPU"), std::string::npos) << held->describe();
-    test::to_device(slow.as(), brought[member].data(), bytes);
-    stream.open();
+    stream.open(brought[member].data());
     progress_thread.wait(held);
     early[member].resize(3000);
     late[member].resize(3000);

@@ -30,13 +30,16 @@ struct DeviceMember {
 
   void exchange(std::uint64_t step, Blocks<float>& values, bool is_shadow = false) {
     std::deque<TestBuffer> buffers;
-    std::deque<HeldStream> streams(values.size());
-    for (const auto& block : values) buffers.emplace_back(block.size() * sizeof(float));
+    std::deque<HeldStream> streams;
+    for (const auto& block : values) {
+      const std::size_t bytes = block.size() * sizeof(float);
+      streams.emplace_back(buffers.emplace_back(bytes).as(), bytes);
+    }
+    for (HeldStream& stream : streams) stream.hold();
     std::thread gpu([&] {
       for (std::size_t b = values.size(); b-- > 0;) {
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        to_device(buffers[b].as(), values[b].data(), values[b].size() * sizeof(float));
-        streams[b].open();
+        streams[b].open(values[b].data());
       }
     });
     if (is_shadow)
@@ -165,11 +168,11 @@ TEST_F(DeviceSum, OneRankPaysWhatMoreLeftOutstanding) {
         lone->begin(step);
         for (std::size_t b = 0; b < values.size(); ++b) {
           const TestBuffer buffer(values[b].size() * sizeof(float));
-          HeldStream stream;
+          HeldStream stream(buffer.as(), values[b].size() * sizeof(float));
+          stream.hold();
           std::thread gpu([&] {
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
-            to_device(buffer.as(), values[b].data(), values[b].size() * sizeof(float));
-            stream.open();
+            stream.open(values[b].data());
           });
           lone->post(b, buffer.as<std::byte>(), Ready(DeviceEvent(stream.stream())));
           gpu.join();

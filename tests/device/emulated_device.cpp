@@ -193,10 +193,12 @@ StuckDevice::~StuckDevice() {
 }
 
 struct HeldStream::Body {
+  void* device;
+  std::size_t bytes;
   std::atomic<bool> is_open = false;
 };
 
-HeldStream::HeldStream() : body_(std::make_unique<Body>()) {}
+HeldStream::HeldStream(void* device, std::size_t bytes) : body_(new Body{device, bytes}) {}
 
 HeldStream::~HeldStream() = default;
 
@@ -204,7 +206,10 @@ Stream HeldStream::stream() const {
   return &body_->is_open;
 }
 
-void HeldStream::open() {
+void HeldStream::hold() {}
+
+void HeldStream::open(const void* host) {
+  to_device(body_->device, host, body_->bytes);
   body_->is_open = true;
 }
 

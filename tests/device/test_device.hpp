@@ -31,13 +31,16 @@ void device_free(void* memory);
 void to_device(void* device, const void* host, std::size_t bytes);
 void from_device(void* host, const void* device, std::size_t bytes);  // after all work
 
-// A stream beside the codecs' one, whose work stands still until it is opened.
+// A stream beside the codecs' one that brings something to the device, as a GPU that still computes
+// it: from hold() on it stands still until it is opened. open() asks CUDA for nothing, since other
+// threads may be in calls of CUDA that wait for all streams.
 class HeldStream {
  public:
-  HeldStream();
+  HeldStream(void* device, std::size_t bytes);
   ~HeldStream();
   Stream stream() const;
-  void open();
+  void hold();
+  void open(const void* host);  // brings these bytes
 
  private:
   struct Body;
