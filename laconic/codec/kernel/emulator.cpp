@@ -49,12 +49,18 @@ struct Block {
   std::vector<double> shared;  // aligned
 };
 
+// Runs one thread after the other, in launch after launch: to make one costs more than most
+// threads.
 struct Fiber {
   ucontext_t context;
   jmp_buf at;
   std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(kStack);
   unsigned block = 0, thread = 0, turns = 0;
-  bool is_started = false, is_done = false;
+  bool is_made = false, is_done = false;
+  const Barrier* waits_at = nullptr;  // until its generation is another
+  std::uint64_t generation = 0;
+
+  bool can_go_on() const { return waits_at == nullptr || waits_at->generation != generation; }
 };
 
 struct Grid {
@@ -74,20 +80,24 @@ void yield() {
 }
 
 void wait_at(Barrier& barrier) {
-  const std::uint64_t generation = barrier.generation;
+  current->generation = barrier.generation;
+  current->waits_at = &barrier;
   ++barrier.waiting;
   barrier.release_if_all();
-  while (barrier.generation == generation) yield();
+  while (!current->can_go_on()) yield();
+  current->waits_at = nullptr;
 }
 
 void body() {
-  (*grid.thread)();
-  Block& block = grid.blocks[current->block];
-  current->is_done = true;
-  block.warps[current->thread / 32].barrier.leave();
-  block.barrier.leave();
-  grid.barrier.leave();
-  _longjmp(scheduler_at, 1);
+  for (;;) {
+    (*grid.thread)();
+    Block& block = grid.blocks[current->block];
+    current->is_done = true;
+    block.warps[current->thread / 32].barrier.leave();
+    block.barrier.leave();
+    grid.barrier.leave();
+    yield();  // to go on with the next thread
+  }
 }
 
 void resume(Fiber& fiber) {
@@ -95,8 +105,8 @@ void resume(Fiber& fiber) {
   threadIdx.x = fiber.thread;
   blockIdx.x = fiber.block;
   if (_setjmp(scheduler_at) != 0) return;
-  if (fiber.is_started) _longjmp(fiber.at, 1);
-  fiber.is_started = true;
+  if (fiber.is_made) _longjmp(fiber.at, 1);
+  fiber.is_made = true;
   getcontext(&fiber.context);
   fiber.context.uc_stack.ss_sp = fiber.stack.get();
   fiber.context.uc_stack.ss_size = kStack;
@@ -117,7 +127,8 @@ void run_blocks(unsigned first, unsigned last, unsigned threads, std::size_t sha
     fiber.block = first + static_cast<unsigned>(i / threads);
     fiber.thread = static_cast<unsigned>(i % threads);
     fiber.turns = 0;
-    fiber.is_started = fiber.is_done = false;
+    fiber.is_done = false;
+    fiber.waits_at = nullptr;
   }
   for (unsigned b = first; b < last; ++b) {
     Block& block = grid.blocks[b];
@@ -131,7 +142,7 @@ void run_blocks(unsigned first, unsigned last, unsigned threads, std::size_t sha
     is_any = false;
     for (std::size_t i = 0; i < count; ++i)
       if (!fibers[i]->is_done) {
-        resume(*fibers[i]);
+        if (fibers[i]->can_go_on()) resume(*fibers[i]);
         is_any = true;
       }
   }
