@@ -255,6 +255,7 @@ def decompress_seeds():
         yield f"invalid-{name}-truncated", content[:-3]
         yield f"invalid-{name}-flipped", content[:12] + bytes([content[12] ^ 0x10]) + content[13:]
         yield f"invalid-{name}-tail", content + b"tail"
+    yield "invalid-zstd-long-window", bytes.fromhex("28b52ffd04a89e00003068657c6c6f20010031fc4a11a2ed1e0c")
     yield "valid-zstd-skippable", b"\x50\x2a\x4d\x18\x03\0\0\0abc" + compressed["zstd"]
 
 
