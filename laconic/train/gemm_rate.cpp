@@ -5,6 +5,10 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
 
 #include "laconic/base/clock.hpp"
 
@@ -16,33 +20,41 @@ constexpr std::int64_t kLeastWidth = 384, kMostWidth = 8192;
 constexpr double kLeastSeconds = 1e-3;
 constexpr int kRepeats = 4;
 
-// The best of a few; the first wakes threads and touches pages.
-double seconds_of_product(const at::Tensor& a, const at::Tensor& b) {
-  double best = 1e30;
-  for (int i = 0; i <= kRepeats; ++i) {
-    const Stopwatch watch;
-    const at::Tensor product = a.mm(b);
-    if (!product.is_cpu()) product.select(0, 0).select(0, 0).item<double>();  // waits for it
-    if (i > 0) best = std::min(best, watch.seconds());
+double seconds_of_product(const at::Tensor& a) {
+  const Stopwatch watch;
+  const at::Tensor product = a.mm(a);
+  if (!product.is_cpu()) product.select(0, 0).select(0, 0).item<double>();  // waits for it
+  return watch.seconds();
+}
+
+// The best of a few of the first width that takes long enough. The first product of a width wakes
+// threads and touches pages, and does not count.
+double measured(const at::TensorOptions& options) {
+  for (std::int64_t width = kLeastWidth;; width = std::min(width * 3 / 2, kMostWidth)) {
+    const at::Tensor a = at::full({width, width}, 0.5, options);
+    seconds_of_product(a);
+    double best = seconds_of_product(a);
+    if (best < kLeastSeconds && width < kMostWidth) continue;
+    for (int i = 1; i < kRepeats; ++i) best = std::min(best, seconds_of_product(a));
+    const auto n = static_cast<double>(width);
+    return 2 * n * n * n / best;
   }
-  return best;
 }
 
 }  // namespace
 
 double measure_gemm_rate(const at::TensorOptions& wanted) {
-  const at::NoGradGuard no_grad;
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, at::ScalarType>, double> rates;
   // The CPU computes with short floats as float32 (model/ops.hpp).
-  const bool is_short =
-      wanted.device().is_cpu() && c10::elementSize(at::typeMetaToScalarType(wanted.dtype())) < 4;
+  const at::ScalarType type = at::typeMetaToScalarType(wanted.dtype());
+  const bool is_short = wanted.device().is_cpu() && c10::elementSize(type) < 4;
   const at::TensorOptions options = is_short ? wanted.dtype(at::kFloat) : wanted;
-  for (std::int64_t width = kLeastWidth;; width *= 2) {
-    const at::Tensor a = at::full({width, width}, 0.5, options);
-    const double seconds = seconds_of_product(a, a);
-    if (seconds < kLeastSeconds && width < kMostWidth) continue;
-    const auto n = static_cast<double>(width);
-    return 2 * n * n * n / seconds;
-  }
+  const at::NoGradGuard no_grad;
+  const std::lock_guard lock(mutex);
+  double& rate = rates[{options.device().str(), is_short ? at::kFloat : type}];
+  if (rate == 0) rate = measured(options);
+  return rate;
 }
 
 }  // namespace laconic
