@@ -48,6 +48,12 @@ void refuse_on_all(const Problems& mine, World& world) {
         {problem.first, ranks.size() == texts.size()
                             ? problem.second
                             : fmt::format("{} (rank {})", problem.second, join(ranks, ", "))});
+  if (all.empty()) return;
+  if (!world.is_alone()) {  // nobody leaves while another may still need him
+    world.engine().flush();
+    world.gather({});
+    world.engine().flush();
+  }
   refuse(all);
 }
 
