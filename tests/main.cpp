@@ -1,6 +1,6 @@
-// The main() of a program that holds several tests. --files=a_test.cpp,b_test.cpp runs what is in these
-// sources alone, which is what a test of cmake/laconic.cmake is; a --gtest_filter given by hand counts
-// instead.
+// The main() of a program that holds several tests. --files=a_test.cpp,b_test.cpp runs what is in
+// these sources alone, which is what a test of cmake/laconic.cmake is; a --gtest_filter given by
+// hand counts instead.
 #include <gtest/gtest.h>
 
 #include <iostream>

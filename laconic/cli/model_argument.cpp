@@ -14,9 +14,10 @@ namespace laconic {
 namespace {
 
 void add_model(CLI::App& verb, ModelArguments& model) {
-  verb.add_option("MODEL", model.path,
-                  "checkpoint, run folder (its newest checkpoint), RUN/best, or Hugging Face folder "
-                  "(GPT-2, Llama, Mistral, Qwen, BERT)")
+  verb.add_option(
+          "MODEL", model.path,
+          "checkpoint, run folder (its newest checkpoint), RUN/best, or Hugging Face folder "
+          "(GPT-2, Llama, Mistral, Qwen, BERT)")
       ->required();
   verb.add_option("--device", model.device, "where tensors live; cuda:N is GPU N, cuda the first")
       ->check(CLI::Validator(

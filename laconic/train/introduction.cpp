@@ -34,12 +34,11 @@ class Introduction {
 
   std::vector<std::string> lines() {
     const Family& family = start_.weights.family;
-    lines_.push_back(
-        fmt::format("model: {}, {} tokens, vocabulary {}: {} parameters, {} on {}", to_text(family),
-                    config_.model.context, vocabulary_of(family),
-                    human_count(static_cast<double>(parameter_count(start_.weights.spec))),
-                    name_in(kRunPrecisionNames, config_.run.precision),
-                    to_text(config_.run.device)));
+    lines_.push_back(fmt::format(
+        "model: {}, {} tokens, vocabulary {}: {} parameters, {} on {}", to_text(family),
+        config_.model.context, vocabulary_of(family),
+        human_count(static_cast<double>(parameter_count(start_.weights.spec))),
+        name_in(kRunPrecisionNames, config_.run.precision), to_text(config_.run.device)));
     const double epochs = static_cast<double>(config_.train.steps * config_.train.batch) /
                           static_cast<double>(samples_in(data_));
     lines_.push_back(
