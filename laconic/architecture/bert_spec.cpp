@@ -16,13 +16,14 @@ namespace {
 
 // A weight [out, in] and its bias.
 void add_linear(std::vector<ParameterSpec>& specs, const std::string& name, std::int64_t out,
-                std::int64_t in) {
+                std::int64_t in, Role role, Role bias) {
   specs.push_back({.name = name + ".weight",
                    .sizes = {out, in},
                    .mean = 0,
                    .deviation = kDeviation,
-                   .is_out_in = true});
-  specs.push_back({.name = name + ".bias", .sizes = {out}});
+                   .is_out_in = true,
+                   .role = role});
+  specs.push_back({.name = name + ".bias", .sizes = {out}, .role = bias});
 }
 
 void add_norm(std::vector<ParameterSpec>& specs, const std::string& name, std::int64_t width) {
@@ -33,7 +34,10 @@ void add_norm(std::vector<ParameterSpec>& specs, const std::string& name, std::i
 std::vector<ParameterSpec> bert_embedding(const BertShape& s) {
   const std::string at = "bert.embeddings.";
   std::vector<ParameterSpec> specs = {
-      {at + "word_embeddings.weight", {s.vocabulary, s.width}, 0, kDeviation},
+      {.name = at + "word_embeddings.weight",
+       .sizes = {s.vocabulary, s.width},
+       .deviation = kDeviation,
+       .role = Role::table},
       {at + "position_embeddings.weight", {s.context, s.width}, 0, kDeviation},
       {at + "token_type_embeddings.weight", {s.types, s.width}, 0, kDeviation}};
   add_norm(specs, at + "LayerNorm", s.width);
@@ -44,11 +48,13 @@ std::vector<ParameterSpec> bert_layer(const BertShape& s, std::int64_t layer) {
   const std::string at = fmt::format("bert.encoder.layer.{}.", layer);
   std::vector<ParameterSpec> specs;
   for (const char* part : {"query", "key", "value"})
-    add_linear(specs, at + "attention.self." + part, s.width, s.width);
-  add_linear(specs, at + "attention.output.dense", s.width, s.width);
+    add_linear(specs, at + "attention.self." + part, s.width, s.width, Role::up,
+               Role::inner_vector);
+  add_linear(specs, at + "attention.output.dense", s.width, s.width, Role::down,
+             Role::stream_vector);
   add_norm(specs, at + "attention.output.LayerNorm", s.width);
-  add_linear(specs, at + "intermediate.dense", s.hidden, s.width);
-  add_linear(specs, at + "output.dense", s.width, s.hidden);
+  add_linear(specs, at + "intermediate.dense", s.hidden, s.width, Role::up, Role::inner_vector);
+  add_linear(specs, at + "output.dense", s.width, s.hidden, Role::down, Role::stream_vector);
   add_norm(specs, at + "output.LayerNorm", s.width);
   return specs;
 }
@@ -57,16 +63,22 @@ std::vector<ParameterSpec> bert_head(const BertShape& s) {
   std::vector<ParameterSpec> specs;
   if (s.head == BertHead::pretraining || s.head == BertHead::classify ||
       s.head == BertHead::regress)
-    add_linear(specs, "bert.pooler.dense", s.width, s.width);
+    add_linear(specs, "bert.pooler.dense", s.width, s.width, Role::up, Role::inner_vector);
   if (s.head == BertHead::masked || s.head == BertHead::pretraining) {
-    specs.push_back({.name = "cls.predictions.bias", .sizes = {s.vocabulary}});
-    add_linear(specs, "cls.predictions.transform.dense", s.width, s.width);
+    specs.push_back(
+        {.name = "cls.predictions.bias", .sizes = {s.vocabulary}, .role = Role::table_bias});
+    add_linear(specs, "cls.predictions.transform.dense", s.width, s.width, Role::across,
+               Role::stream_vector);
     add_norm(specs, "cls.predictions.transform.LayerNorm", s.width);
   }
-  if (s.head == BertHead::pretraining) add_linear(specs, "cls.seq_relationship", 2, s.width);
-  if (s.head == BertHead::classify) add_linear(specs, "classifier", s.labels, s.width);
-  if (s.head == BertHead::regress) add_linear(specs, "classifier", 1, s.width);
-  if (s.head == BertHead::span) add_linear(specs, "qa_outputs", 2, s.width);
+  if (s.head == BertHead::pretraining) 
+    add_linear(specs, "cls.seq_relationship", 2, s.width, Role::inner_narrow, Role::inner_few);
+  if (s.head == BertHead::classify) 
+    add_linear(specs, "classifier", s.labels, s.width, Role::inner_narrow, Role::inner_few);
+  if (s.head == BertHead::regress) 
+    add_linear(specs, "classifier", 1, s.width, Role::inner_narrow, Role::inner_few);
+  if (s.head == BertHead::span) 
+    add_linear(specs, "qa_outputs", 2, s.width, Role::stream_narrow, Role::stream_few);
   return specs;
 }
 

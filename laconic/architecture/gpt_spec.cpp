@@ -21,21 +21,26 @@ std::vector<ParameterSpec> layer_parameters(const GptShape& s, std::int64_t laye
   const double branch = kDeviation / std::sqrt(2.0 * static_cast<double>(s.layers));
   std::vector<ParameterSpec> specs;
   const auto add = [&](const char* leaf, std::vector<std::int64_t> sizes, double mean,
-                       double deviation) {
-    specs.push_back({fmt::format("h.{}.{}", layer, leaf), std::move(sizes), mean, deviation});
+                       double deviation, Role role, std::int64_t parts = 1) {
+    specs.push_back({.name = fmt::format("h.{}.{}", layer, leaf),
+                     .sizes = std::move(sizes),
+                     .mean = mean,
+                     .deviation = deviation,
+                     .role = role,
+                     .parts = parts});
   };
-  add("ln_1.weight", {s.width}, 1, 0);
-  add("ln_1.bias", {s.width}, 0, 0);
-  add("attn.c_attn.weight", {s.width, 3 * s.width}, 0, kDeviation);
-  add("attn.c_attn.bias", {3 * s.width}, 0, 0);
-  add("attn.c_proj.weight", {s.width, s.width}, 0, branch);
-  add("attn.c_proj.bias", {s.width}, 0, 0);
-  add("ln_2.weight", {s.width}, 1, 0);
-  add("ln_2.bias", {s.width}, 0, 0);
-  add("mlp.c_fc.weight", {s.width, 4 * s.width}, 0, kDeviation);
-  add("mlp.c_fc.bias", {4 * s.width}, 0, 0);
-  add("mlp.c_proj.weight", {4 * s.width, s.width}, 0, branch);
-  add("mlp.c_proj.bias", {s.width}, 0, 0);
+  add("ln_1.weight", {s.width}, 1, 0, Role::stream_vector);
+  add("ln_1.bias", {s.width}, 0, 0, Role::stream_vector);
+  add("attn.c_attn.weight", {s.width, 3 * s.width}, 0, kDeviation, Role::up, 3);
+  add("attn.c_attn.bias", {3 * s.width}, 0, 0, Role::inner_vector, 3);
+  add("attn.c_proj.weight", {s.width, s.width}, 0, branch, Role::down);
+  add("attn.c_proj.bias", {s.width}, 0, 0, Role::stream_vector);
+  add("ln_2.weight", {s.width}, 1, 0, Role::stream_vector);
+  add("ln_2.bias", {s.width}, 0, 0, Role::stream_vector);
+  add("mlp.c_fc.weight", {s.width, 4 * s.width}, 0, kDeviation, Role::up);
+  add("mlp.c_fc.bias", {4 * s.width}, 0, 0, Role::inner_vector);
+  add("mlp.c_proj.weight", {4 * s.width, s.width}, 0, branch, Role::down);
+  add("mlp.c_proj.bias", {s.width}, 0, 0, Role::stream_vector);
   return specs;
 }
 
@@ -51,7 +56,10 @@ ModelSpec gpt_spec(const GptShape& s, std::int64_t tokens) {
   SpecBuilder spec;
   spec.add({.name = "embedding",
             .kind = "embedding",
-            .uses = spec.take({{"wte.weight", {s.vocabulary, s.width}, 0, kDeviation},
+            .uses = spec.take({{.name = "wte.weight",
+                                .sizes = {s.vocabulary, s.width},
+                                .deviation = kDeviation,
+                                .role = Role::table},
                                {"wpe.weight", {s.context, s.width}, 0, kDeviation}}),
             .out = stream,
             .multiply_adds = 0});

@@ -24,35 +24,38 @@ std::vector<ParameterSpec> llama_layer(const LlamaShape& s, std::int64_t layer) 
   const std::int64_t queries = s.heads * s.head_width, keys = s.key_heads * s.head_width;
   std::vector<ParameterSpec> specs;
   const auto add = [&](const char* leaf, std::vector<std::int64_t> sizes, double mean,
-                       double deviation) {
+                       double deviation, Role role) {
     const bool is_out_in = sizes.size() == 2;
     specs.push_back({.name = fmt::format("model.layers.{}.{}.weight", layer, leaf),
                      .sizes = std::move(sizes),
                      .mean = mean,
                      .deviation = deviation,
-                     .is_out_in = is_out_in});
+                     .is_out_in = is_out_in,
+                     .role = role});
   };
   const auto add_bias = [&](const char* leaf, std::int64_t size) {
     if (s.has_qkv_bias)
       specs.push_back(
-          {.name = fmt::format("model.layers.{}.{}.bias", layer, leaf), .sizes = {size}});
+          {.name = fmt::format("model.layers.{}.{}.bias", layer, leaf),
+           .sizes = {size},
+           .role = Role::inner_vector});
   };
-  add("input_layernorm", {s.width}, 1, 0);
-  add("self_attn.q_proj", {queries, s.width}, 0, kDeviation);
+  add("input_layernorm", {s.width}, 1, 0, Role::stream_vector);
+  add("self_attn.q_proj", {queries, s.width}, 0, kDeviation, Role::up);
   add_bias("self_attn.q_proj", queries);
-  add("self_attn.k_proj", {keys, s.width}, 0, kDeviation);
+  add("self_attn.k_proj", {keys, s.width}, 0, kDeviation, Role::up);
   add_bias("self_attn.k_proj", keys);
-  add("self_attn.v_proj", {keys, s.width}, 0, kDeviation);
+  add("self_attn.v_proj", {keys, s.width}, 0, kDeviation, Role::up);
   add_bias("self_attn.v_proj", keys);
   if (s.has_qk_norm) {
-    add("self_attn.q_norm", {s.head_width}, 1, 0);
-    add("self_attn.k_norm", {s.head_width}, 1, 0);
+    add("self_attn.q_norm", {s.head_width}, 1, 0, Role::common_vector);
+    add("self_attn.k_norm", {s.head_width}, 1, 0, Role::common_vector);
   }
-  add("self_attn.o_proj", {s.width, queries}, 0, branch);
-  add("post_attention_layernorm", {s.width}, 1, 0);
-  add("mlp.gate_proj", {s.hidden, s.width}, 0, kDeviation);
-  add("mlp.up_proj", {s.hidden, s.width}, 0, kDeviation);
-  add("mlp.down_proj", {s.width, s.hidden}, 0, branch);
+  add("self_attn.o_proj", {s.width, queries}, 0, branch, Role::down);
+  add("post_attention_layernorm", {s.width}, 1, 0, Role::stream_vector);
+  add("mlp.gate_proj", {s.hidden, s.width}, 0, kDeviation, Role::up);
+  add("mlp.up_proj", {s.hidden, s.width}, 0, kDeviation, Role::up);
+  add("mlp.down_proj", {s.width, s.hidden}, 0, branch, Role::down);
   return specs;
 }
 
@@ -82,7 +85,10 @@ ModelSpec llama_spec(const LlamaShape& s, std::int64_t tokens) {
   SpecBuilder builder;
   builder.add({.name = "embedding",
                .kind = "embedding",
-               .uses = builder.take({{"model.embed_tokens.weight", table, 0, kDeviation}}),
+               .uses = builder.take({{.name = "model.embed_tokens.weight",
+                                      .sizes = table,
+                                      .deviation = kDeviation,
+                                      .role = Role::table}}),
                .out = stream});
   for (std::int64_t layer = 0; layer < s.layers; ++layer)
     builder.add({.name = fmt::format("layer {}", layer),
@@ -100,7 +106,8 @@ ModelSpec llama_spec(const LlamaShape& s, std::int64_t tokens) {
                                      .sizes = table,
                                      .mean = 0,
                                      .deviation = kDeviation,
-                                     .is_out_in = true}})[0]);
+                                     .is_out_in = true,
+                                     .role = Role::table}})[0]);
   builder.add({.name = "head",
                .kind = "head",
                .uses = std::move(of_head),

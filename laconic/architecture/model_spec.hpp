@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "laconic/architecture/family.hpp"
-#include "laconic/mesh/layout.hpp"
+#include "laconic/layout/grid_plan.hpp"
 
 namespace laconic {
 
@@ -29,7 +29,8 @@ struct ParameterSpec {
   double deviation = 0;
   bool is_out_in = false;  // a linear map as [outputs, inputs], not [inputs, outputs]
   bool is_table = false;   // rows are looked up; of tables in the first or last block nobody asks
-  Layout layout = {};      // replicated: nobody cuts parameters yet
+  Role role = Role::stream_vector;  // how a grid cuts it (layout/grid_plan.hpp)
+  std::int64_t parts = 1;           // its outputs are so many things, one behind the other
 };
 std::int64_t elements_of(const ParameterSpec& parameter);
 

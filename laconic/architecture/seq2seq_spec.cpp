@@ -23,34 +23,40 @@ class Seq2SeqParameters {
  public:
   Seq2SeqParameters(const Seq2SeqShape& shape, std::string at) : s_(shape), at_(std::move(at)) {}
 
-  void linear(const std::string& name, std::int64_t out, std::int64_t in) {
+  // Into a branch, or out of it.
+  void linear(const std::string& name, std::int64_t out, std::int64_t in, Role role) {
     specs_.push_back({.name = at_ + name + ".weight",
                       .sizes = {out, in},
                       .mean = 0,
                       .deviation = kDeviation,
-                      .is_out_in = true});
-    specs_.push_back({.name = at_ + name + ".bias", .sizes = {out}});
+                      .is_out_in = true,
+                      .role = role});
+    specs_.push_back({.name = at_ + name + ".bias",
+                      .sizes = {out},
+                      .role = role == Role::up ? Role::inner_vector : Role::stream_vector});
   }
   void norm(const std::string& name) {
     specs_.push_back({.name = at_ + name + ".weight", .sizes = {s_.width}, .mean = 1});
     specs_.push_back({.name = at_ + name + ".bias", .sizes = {s_.width}});
   }
   void attention(const std::string& name) {
-    for (const char* part : {".q_proj", ".k_proj", ".v_proj", ".out_proj"})
-      linear(name + part, s_.width, s_.width);
+    for (const char* part : {".q_proj", ".k_proj", ".v_proj"})
+      linear(name + part, s_.width, s_.width, Role::up);
+    linear(name + ".out_proj", s_.width, s_.width, Role::down);
     norm(name + "_layer_norm");
   }
   void feed_forward() {
-    linear("fc1", s_.hidden, s_.width);
-    linear("fc2", s_.width, s_.hidden);
+    linear("fc1", s_.hidden, s_.width, Role::up);
+    linear("fc2", s_.width, s_.hidden, Role::down);
     norm("final_layer_norm");
   }
-  void table(const std::string& name, std::int64_t rows) {
+  void table(const std::string& name, std::int64_t rows, Role role = Role::table) {
     specs_.push_back({.name = at_ + name + ".weight",
                       .sizes = {rows, s_.width},
                       .mean = 0,
                       .deviation = kDeviation,
-                      .is_table = true});
+                      .is_table = true,
+                      .role = role});
   }
   std::vector<ParameterSpec> take() { return std::move(specs_); }
 
@@ -73,7 +79,8 @@ std::vector<ParameterSpec> target_embedding(const Seq2SeqShape& s) {
   Seq2SeqParameters p(s, "");
   if (s.norm == NormPlace::pre) p.norm("encoder.layer_norm");
   if (s.sharing != TableSharing::all) p.table("decoder.embed_tokens", s.vocabulary);
-  if (s.positions == PositionKind::learned) p.table("decoder.embed_positions", s.target_context);
+  if (s.positions == PositionKind::learned) 
+    p.table("decoder.embed_positions", s.target_context, Role::stream_vector);
   return p.take();
 }
 

@@ -17,7 +17,20 @@ int& along(Coord& coord, Axis axis) {
   return coord.tp.at(static_cast<std::size_t>(axis) - static_cast<std::size_t>(Axis::tp0));
 }
 
+// Axes from the one that varies slowest to the fastest.
+std::array<Axis, 5> in_order(const Mesh& mesh) {
+  std::array<Axis, 5> axes = {Axis::pp, Axis::dp};
+  for (std::size_t n = 0; n < 3; ++n)
+    axes[2 + n] = kTensorAxes.at(static_cast<std::size_t>(mesh.order[n]));
+  return axes;
+}
+
 }  // namespace
+
+int along(const Coord& coord, Axis axis) {
+  Coord copy = coord;
+  return along(copy, axis);
+}
 
 int extent(const Mesh& mesh, Axis axis) {
   if (axis == Axis::pp) return mesh.pp;
@@ -36,7 +49,8 @@ int size(const Mesh& mesh) {
 Coord coord_of(const Mesh& mesh, Rank rank) {
   LACONIC_ASSERT(rank >= 0 && rank < size(mesh), fmt::format("{} of {}", rank, size(mesh)));
   Coord coord;
-  for (auto axis = kAxes.rbegin(); axis != kAxes.rend(); ++axis) {
+  const std::array<Axis, 5> axes = in_order(mesh);
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
     along(coord, *axis) = rank % extent(mesh, *axis);
     rank /= extent(mesh, *axis);
   }
@@ -46,7 +60,7 @@ Coord coord_of(const Mesh& mesh, Rank rank) {
 Rank rank_of(const Mesh& mesh, const Coord& coord) {
   Rank rank = 0;
   Coord c = coord;
-  for (const Axis axis : kAxes) rank = rank * extent(mesh, axis) + along(c, axis);
+  for (const Axis axis : in_order(mesh)) rank = rank * extent(mesh, axis) + along(c, axis);
   return rank;
 }
 

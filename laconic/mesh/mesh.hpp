@@ -5,7 +5,7 @@
 //
 // tp is itself a grid of up to three axes (1-D, 2-D and 2.5-D, 3-D tensor
 // parallelism); an axis that is not used has size 1. Order: the last tp axis
-// varies fastest, then the others, then dp, then pp. Tensor-parallel peers are
+// varies fastest (or which Mesh::order says), then the others, then dp, then pp. Tensor-parallel peers are
 // thus consecutive ranks (the chattiest traffic stays inside a machine) and
 // pipeline neighbours are dp * tp apart.
 #pragma once
@@ -24,11 +24,14 @@ using Rank = int;
 
 enum class Axis { pp, dp, tp0, tp1, tp2 };
 inline constexpr std::array kAxes = {Axis::pp, Axis::dp, Axis::tp0, Axis::tp1, Axis::tp2};
+inline constexpr std::array kTensorAxes = {Axis::tp0, Axis::tp1, Axis::tp2};
 
 struct Mesh {
   int pp = 1;
   int dp = 1;
   std::array<int, 3> tp = {1, 1, 1};
+  // Which axes of tp vary slowest in rank numbers, outermost first; a permutation.
+  std::array<int, 3> order = {0, 1, 2};
   auto operator<=>(const Mesh&) const = default;
 };
 
@@ -44,6 +47,7 @@ struct Coord {
 using Group = std::vector<Rank>;
 
 int extent(const Mesh& mesh, Axis axis);
+int along(const Coord& coord, Axis axis);
 int tp_size(const Mesh& mesh);
 int size(const Mesh& mesh);  // of the whole grid
 

@@ -1,0 +1,149 @@
+// layout/grid_plan.hpp — a method of tensor parallelism as data: who holds what, and what moves
+// when.
+//
+// Every method here computes a linear map by the same three moves,
+//
+//     y = out( in(x) · gather(w) ) + bias
+//
+// and differs in which axes of the grid each of them goes along. A layer has two
+// kinds of activations: the *stream*, which residual branches add to, and the
+// *inner* ones, between the map `up` into a branch and the map `down` out of it (heads of
+// attention, the hidden part of a feed-forward net). An activation is cut by samples
+// (its rows) and by features. With the axes i, j, l = tp0, tp1, tp2:
+//
+//                stream            inner             up: in, w, out                  down
+//   1d           whole             features j        copy j                          sum j
+//   3d           rows i j, f. l    rows i l, f. j    gather rows j, w i, scatter l   j and l swapped
+//   2d, 2.5d     rows l i, f. j    the same          gather features j, w i l        the same
+//
+// 1d-sequence is 3d on the grid (1, P, 1); (P, 1, 1) is what others call FSDP. In 2.5d
+// l is the depth. Moves along axes of size 1 are none. Each move has its adjoint
+// (adjoint()), which is what the gradient does.
+//
+// Pure and std only: run (laconic/grid), count (layout/grid_cost.hpp), check and print read it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "laconic/base/named.hpp"
+#include "laconic/layout/layout.hpp"
+
+namespace laconic {
+
+enum class TensorMethod : std::uint8_t { one_d, one_d_sequence, two_d, two_and_half_d, three_d };
+inline constexpr auto kTensorMethodNames =
+    std::to_array<Named<TensorMethod>>({{TensorMethod::one_d, "1d"},
+                                        {TensorMethod::one_d_sequence, "1d-sequence"},
+                                        {TensorMethod::two_d, "2d"},
+                                        {TensorMethod::two_and_half_d, "2.5d"},
+                                        {TensorMethod::three_d, "3d"}});
+
+// What a parameter is for, which decides how it is cut.
+enum class Role : std::uint8_t {
+  stream_vector,  // its last dim are features of the stream: norms, positions, biases of `down`
+  inner_vector,   // of inner activations: biases of `up`
+  common_vector,  // the same for all features: norms of single heads
+  up,             // a map from the stream to inner activations
+  down,           // and back
+  across,         // from the stream to the stream
+  stream_narrow,  // from the stream to a few numbers
+  inner_narrow,   // from inner activations to a few numbers
+  stream_few,     // the bias of stream_narrow
+  inner_few,      // and of inner_narrow
+  table,          // [vocabulary, width]: rows are looked up, or multiplied with the stream
+  table_bias,     // of such products
+};
+
+enum class MoveKind : std::uint8_t {
+  none,
+  copy,             // nothing; its gradient is summed
+  sum,              // all-reduce; its gradient is as it is
+  gather_rows,      // all-gather of samples
+  scatter_rows,     // reduce-scatter of samples
+  gather_features,  // all-gather of columns
+  scatter_features  // reduce-scatter of columns
+};
+struct Move {
+  MoveKind kind = MoveKind::none;
+  Axes axes = {};
+  bool operator==(const Move&) const = default;
+};
+Move adjoint(const Move& move);
+
+// Which axes cut the samples and the features of an activation, outermost first.
+struct ActivationLayout {
+  Axes rows, features;
+  bool operator==(const ActivationLayout&) const = default;
+};
+
+struct LinearPlan {
+  ActivationLayout from, to;
+  Move in, out;
+  Axes weight;  // gathered over these, along dim 0; of maps to a few numbers along the last
+  bool operator==(const LinearPlan&) const = default;
+};
+
+struct VectorPlan {
+  Axes cut;     // of its last dim
+  Axes gather;  // over these when it is used
+  Axes copy;    // the gradient is summed over these instead, where it is not cut
+  bool operator==(const VectorPlan&) const = default;
+};
+
+// How the vocabulary is cut. With `split` (i j in the table above: Megatron's and the 3-D paper's)
+// the logits' partial sums move, with `gathered` the table does, wholly; the product with large
+// batches is cheaper the second way, that with large vocabularies the first.
+enum class TableCut : std::uint8_t { split, gathered };
+
+struct TablePlan {
+  Layout layout;
+  Axes vocabulary;  // that cut the rows of the table as it is used, outermost
+  // Looking rows up: samples by these axes, in a table gathered over those, then moved.
+  Axes ids, lookup_weight;
+  Move lookup_out;
+  LinearPlan head;  // `to` says which samples of which logits
+};
+
+struct GridPlan {
+  TensorMethod method = TensorMethod::three_d;
+  Mesh mesh = {};  // only tp matters
+  TableCut table = TableCut::split;
+  bool operator==(const GridPlan&) const = default;
+};
+
+// Whether there is nothing to cut.
+bool is_trivial(const GridPlan& plan);
+
+ActivationLayout stream_of(const GridPlan& plan);
+ActivationLayout inner_of(const GridPlan& plan);
+// Requires, for each: a role of that kind.
+LinearPlan linear_plan(const GridPlan& plan, Role role);
+VectorPlan vector_plan(const GridPlan& plan, Role role);
+TablePlan table_plan(const GridPlan& plan);
+
+bool is_vector(Role role);
+bool is_narrow(Role role);
+
+// How a parameter is cut. `dims` counts its dims, as they are cut: see cut_sizes().
+Layout layout_of(const GridPlan& plan, Role role, bool is_out_in, std::size_t dims);
+// The sizes that are cut. Outputs that stand for several things one behind the other (queries, keys
+// and values) are cut in each of them: [in, 3 d] is cut as [in, 3, d].
+std::vector<std::int64_t> cut_sizes(const std::vector<std::int64_t>& sizes, std::int64_t parts,
+                                    bool is_out_in);
+// What a rank has of these sizes, as a tensor of as many dims as the whole.
+std::vector<std::int64_t> joined_sizes(const std::vector<std::int64_t>& cut, std::int64_t parts,
+                                       bool is_out_in);
+
+// Everything about the grid that the method does not allow: 2d wants q x q x 1, say.
+Problems check(const GridPlan& plan);
+// The grid that a single number of ranks means to a method, if there is one: 8 to 3d is 2 x 2 x 2.
+std::optional<std::array<int, 3>> grid_of(TensorMethod method, int ranks);
+
+std::string_view name_of(TensorMethod method);
+std::string to_text(const Move& move);  // "gather rows tp1"
+
+}  // namespace laconic

@@ -1,0 +1,116 @@
+// Tilings and round trips, of all small meshes.
+#include "laconic/layout/layout.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace laconic {
+namespace {
+
+constexpr Axis i = Axis::tp0, j = Axis::tp1, l = Axis::tp2;
+
+std::vector<Mesh> small_meshes() {
+  std::vector<Mesh> meshes;
+  for (const int a : {1, 2, 3})
+    for (const int b : {1, 2, 4})
+      for (const int c : {1, 2, 3})
+        for (const std::array<int, 3>& order :
+             {std::array{0, 1, 2}, std::array{2, 0, 1}, std::array{1, 2, 0}})
+          meshes.push_back({.pp = 2, .dp = 2, .tp = {a, b, c}, .order = order});
+  return meshes;
+}
+
+std::vector<Layout> all_layouts() {
+  std::vector<Layout> layouts = {{}, {{{}, {}}}};
+  Axes axes = {i, j, l};
+  std::ranges::sort(axes);
+  do {
+    layouts.push_back({{{axes[0]}, {axes[1]}}});
+    layouts.push_back({{{axes[0], axes[1]}, {axes[2]}}});
+    layouts.push_back({{{axes[0]}, {axes[1], axes[2]}}});
+    layouts.push_back({{{axes[0], axes[1], axes[2]}, {}}});
+    layouts.push_back({{{}, {axes[0], axes[1], axes[2]}}});
+  } while (std::next_permutation(axes.begin(), axes.end()));
+  return layouts;
+}
+
+TEST(Layout, ShardsTileATensorOnceForEachReplica) {
+  for (const Mesh& mesh : small_meshes())
+    for (const Layout& layout : all_layouts())
+      for (const std::vector<std::int64_t>& sizes :
+           {std::vector<std::int64_t>{36, 36}, {5, 7}, {1, 1}, {0, 3}}) {
+        SCOPED_TRACE(to_text(mesh) + " " + to_text(layout));
+        std::vector<int> held(static_cast<std::size_t>(sizes[0] * sizes[1]), 0);
+        for (Rank r = 0; r < size(mesh); ++r) {
+          const Coord coord = coord_of(mesh, r);
+          if (coord.pp != 0 || coord.dp != 1 || !speaks_for(layout, mesh, coord)) continue;
+          const std::vector<Range> shard = shard_of(layout, mesh, coord, sizes);
+          for (std::int64_t y = shard[0].begin; y < shard[0].end; ++y)
+            for (std::int64_t x = shard[1].begin; x < shard[1].end; ++x)
+              ++held[static_cast<std::size_t>(y * sizes[1] + x)];
+        }
+        for (const int count : held) ASSERT_EQ(count, 1);
+      }
+}
+
+TEST(Layout, ReplicasHoldTheSameAndAllOthersSomethingElse) {
+  const std::vector<std::int64_t> sizes = {144, 144};  // divided by every grid
+  for (const Mesh& mesh : small_meshes())
+    for (const Layout& layout : all_layouts()) {
+      SCOPED_TRACE(to_text(mesh) + " " + to_text(layout));
+      const Rank rank = size(mesh) - 1;
+      const Group replicas = replicas_of(layout, mesh, rank);
+      const auto shard = [&](Rank r) { return shard_of(layout, mesh, coord_of(mesh, r), sizes); };
+      for (Rank r = 0; r < size(mesh); ++r) {
+        const bool is_replica = std::ranges::find(replicas, r) != replicas.end();
+        const bool is_same =
+            coord_of(mesh, r).pp == coord_of(mesh, rank).pp && shard(r) == shard(rank);
+        ASSERT_EQ(is_replica, is_same) << r;
+      }
+    }
+}
+
+TEST(Layout, AnInnerAxisCutsWhatTheOuterLeft) {
+  for (const Mesh& mesh : small_meshes())
+    for (Rank r = 0; r < size(mesh); ++r) {
+      const Coord coord = coord_of(mesh, r);
+      const Axes outer = {j}, both = {j, l};
+      for (const std::int64_t samples : {0, 1, 5, 24, 31}) {
+        const Range wide = share_of(samples, extent(mesh, outer), index_along(mesh, coord, outer));
+        const Range narrow = share_of(samples, extent(mesh, both), index_along(mesh, coord, both));
+        EXPECT_LE(wide.begin, narrow.begin);
+        EXPECT_GE(wide.end, narrow.end);
+        const int last = extent(mesh, l) - 1;
+        if (coord.tp[2] == 0) EXPECT_EQ(wide.begin, narrow.begin);
+        if (coord.tp[2] == last) EXPECT_EQ(wide.end, narrow.end);
+      }
+    }
+}
+
+TEST(Layout, GroupsComeInTheOrderOfTheirParts) {
+  for (const Mesh& mesh : small_meshes())
+    for (const Axes& axes : {Axes{i}, Axes{l, i}, Axes{i, j}, Axes{j, i, l}}) {
+      const Group group = group_along(mesh, 0, axes);
+      ASSERT_EQ(static_cast<int>(group.size()), extent(mesh, axes));
+      for (std::size_t m = 0; m < group.size(); ++m)
+        EXPECT_EQ(index_along(mesh, coord_of(mesh, group[m]), axes), static_cast<int>(m));
+      EXPECT_EQ(std::set<Rank>(group.begin(), group.end()).size(), group.size());
+    }
+}
+
+TEST(Layout, WhatDoesNotDivideIsSaidWithItsNumbers) {
+  const Mesh mesh{.tp = {2, 3, 2}};
+  const std::vector<std::int64_t> sizes = {8, 8};
+  const Problems problems = check({{{l, i}, {j}}}, mesh, sizes, "h.0.w");
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].where, "h.0.w");
+  EXPECT_EQ(problems[0].what, "dim 1 has 8 elements, which tp1 = 3 does not divide");
+  EXPECT_EQ(check({{{i}, {i}}}, mesh, sizes, "w")[0].what, "tp0 cuts it twice");
+  EXPECT_EQ(check({{{i}, {}, {j}}}, mesh, sizes, "w").size(), 1U);
+  EXPECT_TRUE(check({{{l, i}, {}}}, mesh, sizes, "w").empty());
+}
+
+}  // namespace
+}  // namespace laconic
