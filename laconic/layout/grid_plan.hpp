@@ -90,13 +90,14 @@ struct LinearPlan {
 struct VectorPlan {
   Axes cut;     // of its last dim
   Axes gather;  // over these when it is used
-  Axes copy;    // the gradient is summed over these instead, where it is not cut
+  Axes copy;    // ranks along these hold the same, and the gradient is summed over them
   bool operator==(const VectorPlan&) const = default;
 };
 
 // How the vocabulary is cut. With `split` (i j in the table above: Megatron's and the 3-D paper's)
 // the logits' partial sums move, with `gathered` the table does, wholly; the product with large
-// batches is cheaper the second way, that with large vocabularies the first.
+// batches is cheaper the second way, that with large vocabularies the first. 2d and 2.5d have the
+// second alone: there the first would move the same table, and logits besides.
 enum class TableCut : std::uint8_t { split, gathered };
 
 struct TablePlan {

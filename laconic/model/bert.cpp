@@ -110,11 +110,6 @@ at::Tensor pooled(const BertHeadLeaves& head, const at::Tensor& x, DeferredWeigh
   return apply(head.pooler, x.select(1, 0).contiguous(), deferred).tanh();
 }
 
-// Short floats as float32.
-at::Tensor full_length(const at::Tensor& x) {
-  return x.element_size() < 4 ? x.to(at::kFloat) : x;
-}
-
 // Mean over rows of -log softmax(logits)[target], where kNoTarget adds nothing.
 at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& targets) {
   return at::nll_loss(full_length(logits).log_softmax(-1), targets, {}, at::Reduction::Sum,
