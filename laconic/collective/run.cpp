@@ -115,7 +115,8 @@ void check_offsets(const CollectiveSpec& spec, Problems& problems) {
 
 void check_codec(const CollectiveSpec& spec, const char* where, const CodecSpec& codec,
                  Problems& problems) {
-  for (const Problem& problem : check(codec, tensor_of(spec, 1024 * std::max<std::uint64_t>(1, spec.columns))))
+  for (const Problem& problem :
+       check(codec, tensor_of(spec, 1024 * std::max<std::uint64_t>(1, spec.columns))))
     problems.push_back({where, fmt::format("{}: {}", problem.where, problem.what)});
   if (spec.columns == 0 &&
       (std::holds_alternative<LowRank>(codec) || std::holds_alternative<AutoEncoder>(codec)))
@@ -355,8 +356,7 @@ Collective::Body::Body(Engine& its_engine, const CollectiveSpec& its_spec)
 Lane Collective::Body::make_lane(int lane, const std::vector<Slice>& slices) const {
   Lane made;
   made.slices = slices;
-  for (const Slice& slice : slices)
-    made.tensors.push_back(tensor_of(spec, slice.elements));
+  for (const Slice& slice : slices) made.tensors.push_back(tensor_of(spec, slice.elements));
   made.up.resize(slices.size());
   for (const Hop& hop : hops()) {
     if (hop.act != Act::encode && !(hop.act == Act::add_own && adds_payloads(spec))) continue;

@@ -52,8 +52,8 @@ struct CollectiveSpec {
   Group group;
   Dtype dtype = Dtype::f32;
   std::vector<std::uint64_t> offsets;  // of the chunks in the buffer, in elements: see cut()
-  // The buffer is a matrix of so many columns, and chunks are rows of it: codecs see matrices. 0: it
-  // is none.
+  // The buffer is a matrix of so many columns, and chunks are rows of it: codecs see matrices. 0:
+  // it is none.
   std::uint64_t columns = 0;
   CodecSpec up = Raw{};
   CodecSpec down = Raw{};      // not used where the sum of payloads is passed on

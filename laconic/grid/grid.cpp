@@ -54,8 +54,8 @@ at::ScalarType summed_type(const at::Tensor& x) {
 
 std::uint64_t seed_of(std::uint64_t seed, const GridSite& site) {
   const Key key =
-      derive(derive(key_of(seed), "grid"), static_cast<std::uint64_t>(site.block) << 16 |
-                                               static_cast<std::uint64_t>(site.place),
+      derive(derive(key_of(seed), "grid"),
+             static_cast<std::uint64_t>(site.block) << 16 | static_cast<std::uint64_t>(site.place),
              static_cast<std::uint64_t>(site.traffic));
   return std::uint64_t{key.hi} << 32 | key.lo;
 }
@@ -81,8 +81,8 @@ struct TensorGrid::Made {
   std::multimap<Purpose, Row> rows;
 };
 
-TensorGrid::TensorGrid(ProgressThread& progress_thread, const GridPlan& plan, const Mesh& mesh, Rank rank,
-           GridCodec codec, std::uint64_t seed)
+TensorGrid::TensorGrid(ProgressThread& progress_thread, const GridPlan& plan, const Mesh& mesh,
+                       Rank rank, GridCodec codec, std::uint64_t seed)
     : progress_thread_(progress_thread),
       plan_(plan),
       mesh_(mesh),
@@ -104,11 +104,11 @@ Collective& TensorGrid::collective_for(const Exchange& exchange) {
   const CodecSpec codec = is_raw ? CodecSpec(Raw{}) : codec_(exchange.site);
   const bool is_plain = !is_lossy(codec);
   const std::uint64_t seed = is_plain ? 0 : seed_of(seed_, exchange.site);
-  const std::uint64_t columns =
-      is_plain ? 0 : static_cast<std::uint64_t>(exchange.site.columns);
+  const std::uint64_t columns = is_plain ? 0 : static_cast<std::uint64_t>(exchange.site.columns);
   const Dtype dtype = dtype_of(exchange.buffer.scalar_type());
-  const Made::Purpose purpose{exchange.call, unit_of(exchange.axes), exchange.site.traffic, dtype,
-                              to_text(codec), seed, columns, exchange.offsets};
+  const Made::Purpose purpose{exchange.call, unit_of(exchange.axes), exchange.site.traffic,
+                              dtype,         to_text(codec),         seed,
+                              columns,       exchange.offsets};
   const auto [first, last] = made_->rows.equal_range(purpose);
   for (auto row = first; row != last; ++row)
     if (!std::exchange(row->second.is_under_way, true)) return *row->second.collective;
@@ -155,9 +155,9 @@ TensorGrid::Pending TensorGrid::make(const Exchange& exchange) {
   Pending pending;
   pending.grid_ = this;
   pending.collective_ = &collective;
-  pending.operation_ =
-      collective.operation(static_cast<std::byte*>(exchange.buffer.data_ptr()),
-                           deadline_key(step_, 0, 0), false, {}, numbers_[unit_of(exchange.axes)]++);
+  pending.operation_ = collective.operation(static_cast<std::byte*>(exchange.buffer.data_ptr()),
+                                            deadline_key(step_, 0, 0), false, {},
+                                            numbers_[unit_of(exchange.axes)]++);
   return pending;
 }
 
@@ -198,8 +198,9 @@ std::vector<std::int64_t> with_rows(const at::Tensor& x, std::int64_t rows) {
 
 }  // namespace
 
-TensorGrid::Pending TensorGrid::make_gather(const at::Tensor& mine, const std::vector<std::int64_t>& rows,
-                                const Axes& axes, const GridSite& site) {
+TensorGrid::Pending TensorGrid::make_gather(const at::Tensor& mine,
+                                            const std::vector<std::int64_t>& rows, const Axes& axes,
+                                            const GridSite& site) {
   Pending pending;
   if (extent(axes) == 1) {
     pending.finish_ = [mine] { return mine; };
@@ -210,17 +211,19 @@ TensorGrid::Pending TensorGrid::make_gather(const at::Tensor& mine, const std::v
   LACONIC_ASSERT(static_cast<int>(rows.size()) == extent(axes) && mine.size(0) == rows[me],
                  fmt::format("{} rows of {} along {}", mine.size(0), rows.size(), to_text(axes)));
   const std::int64_t all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-  const at::Tensor buffer = at::empty(with_rows(mine, all), mine.options().device(at::kCPU).requires_grad(false));
-  const std::int64_t begin =
-      std::accumulate(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(me), std::int64_t{0});
+  const at::Tensor buffer =
+      at::empty(with_rows(mine, all), mine.options().device(at::kCPU).requires_grad(false));
+  const std::int64_t begin = std::accumulate(
+      rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(me), std::int64_t{0});
   buffer.narrow(0, begin, rows[me]).copy_(mine);
   pending = make({GridCall::gather, axes, site, buffer, offsets_of(rows, row_elements(mine))});
   pending.finish_ = [buffer, device = mine.device()] { return buffer.to(device); };
   return pending;
 }
 
-TensorGrid::Pending TensorGrid::make_scatter(const at::Tensor& all, const std::vector<std::int64_t>& rows,
-                                      const Axes& axes, const GridSite& site) {
+TensorGrid::Pending TensorGrid::make_scatter(const at::Tensor& all,
+                                             const std::vector<std::int64_t>& rows,
+                                             const Axes& axes, const GridSite& site) {
   Pending pending;
   if (extent(axes) == 1) {
     pending.finish_ = [all] { return all; };
@@ -234,8 +237,8 @@ TensorGrid::Pending TensorGrid::make_scatter(const at::Tensor& all, const std::v
   // A buffer of its own: contributions are overwritten.
   at::Tensor buffer = all.detach().to(at::kCPU, summed_type(all)).contiguous();
   if (buffer.is_alias_of(all)) buffer = buffer.clone();
-  const std::int64_t begin =
-      std::accumulate(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(me), std::int64_t{0});
+  const std::int64_t begin = std::accumulate(
+      rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(me), std::int64_t{0});
   pending = make({GridCall::scatter, axes, site, buffer, offsets_of(rows, row_elements(all))});
   pending.finish_ = [buffer, begin, mine = rows[me], device = all.device(),
                      type = all.scalar_type()] {
@@ -249,23 +252,25 @@ TensorGrid::Pending TensorGrid::in_background(Pending pending) {
   return pending;
 }
 
-TensorGrid::Pending TensorGrid::start_gather(const at::Tensor& mine, const std::vector<std::int64_t>& rows,
-                                 const Axes& axes, const GridSite& site) {
+TensorGrid::Pending TensorGrid::start_gather(const at::Tensor& mine,
+                                             const std::vector<std::int64_t>& rows,
+                                             const Axes& axes, const GridSite& site) {
   return in_background(make_gather(mine, rows, axes, site));
 }
 
-TensorGrid::Pending TensorGrid::start_scatter_sum(const at::Tensor& all, const std::vector<std::int64_t>& rows,
-                                      const Axes& axes, const GridSite& site) {
+TensorGrid::Pending TensorGrid::start_scatter_sum(const at::Tensor& all,
+                                                  const std::vector<std::int64_t>& rows,
+                                                  const Axes& axes, const GridSite& site) {
   return in_background(make_scatter(all, rows, axes, site));
 }
 
 at::Tensor TensorGrid::gather(const at::Tensor& mine, const std::vector<std::int64_t>& rows,
-                        const Axes& axes, const GridSite& site) {
+                              const Axes& axes, const GridSite& site) {
   return finished(make_gather(mine, rows, axes, site));
 }
 
 at::Tensor TensorGrid::scatter_sum(const at::Tensor& all, const std::vector<std::int64_t>& rows,
-                             const Axes& axes, const GridSite& site) {
+                                   const Axes& axes, const GridSite& site) {
   return finished(make_scatter(all, rows, axes, site));
 }
 
@@ -276,9 +281,8 @@ at::Tensor TensorGrid::sum(const at::Tensor& mine, const Axes& axes, const GridS
   if (buffer.is_alias_of(mine)) buffer = buffer.clone();
   // Chunks of a matrix are rows of it, those of anything else elements.
   const auto grain = static_cast<std::uint64_t>(std::max(1, site.columns));
-  Pending pending =
-      make({GridCall::sum, axes, site, buffer,
-             cut(static_cast<std::uint64_t>(buffer.numel()), extent(axes), grain)});
+  Pending pending = make({GridCall::sum, axes, site, buffer,
+                          cut(static_cast<std::uint64_t>(buffer.numel()), extent(axes), grain)});
   pending.finish_ = [buffer, device = mine.device(), type = mine.scalar_type()] {
     return buffer.to(device, type);
   };

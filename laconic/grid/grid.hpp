@@ -38,9 +38,9 @@ class Collective;  // collective/run.hpp
 struct GridSite {
   Traffic traffic = Traffic::tp_activation;
   std::int64_t block = 0;
-  int place = 0;           // within the block, counted by whoever computes it
-  bool is_small = false;   // statistics and vectors: never encoded
-  int columns = 0;         // of the matrix that moves; 0: it is none
+  int place = 0;          // within the block, counted by whoever computes it
+  bool is_small = false;  // statistics and vectors: never encoded
+  int columns = 0;        // of the matrix that moves; 0: it is none
 };
 
 // Elements that this rank has received and calls, as the formulas of papers count them
@@ -61,7 +61,7 @@ class TensorGrid {
   // Requires: the progress thread outlives it; a rank of the mesh; check(plan) is empty. `codec`
   // may be empty: raw.
   TensorGrid(ProgressThread& progress_thread, const GridPlan& plan, const Mesh& mesh, Rank rank,
-       GridCodec codec = {}, std::uint64_t seed = 0);
+             GridCodec codec = {}, std::uint64_t seed = 0);
   ~TensorGrid();
   TensorGrid(const TensorGrid&) = delete;
   TensorGrid& operator=(const TensorGrid&) = delete;

@@ -13,8 +13,9 @@
 //
 //                stream            inner             up: in, w, out                  down
 //   1d           whole             features j        copy j                          sum j
-//   3d           rows i j, f. l    rows i l, f. j    gather rows j, w i, scatter l   j and l swapped
-//   2d, 2.5d     rows l i, f. j    the same          gather features j, w i l        the same
+//   3d           rows i j, f. l    rows i l, f. j    gather rows j, w i, scatter l   j and l
+//   swapped 2d, 2.5d     rows l i, f. j    the same          gather features j, w i l        the
+//   same
 //
 // 1d-sequence is 3d on the grid (1, P, 1); (P, 1, 1) is what others call FSDP. In 2.5d
 // l is the depth. Moves along axes of size 1 are none. Each move has its adjoint

@@ -69,7 +69,8 @@ std::vector<Run> runs_of(const std::vector<Range>& shard, std::span<const std::i
   std::size_t d = sizes.size();
   std::int64_t length = 1;
   while (d > 0 && shard[d - 1].size() == sizes[d - 1]) length *= sizes[--d];
-  std::int64_t step = length;  // elements of the whole tensor from one index of dim d - 1 to the next
+  std::int64_t step =
+      length;  // elements of the whole tensor from one index of dim d - 1 to the next
   std::vector<Run> runs = {{0, 0, length}};
   if (d > 0) {
     --d;
@@ -82,8 +83,8 @@ std::vector<Run> runs_of(const std::vector<Range>& shard, std::span<const std::i
     const std::int64_t held = runs.empty() ? 0 : runs.back().shard + runs.back().elements;
     for (std::int64_t at = shard[d - 1].begin; at < shard[d - 1].end; ++at)
       for (const Run& run : runs)
-        all.push_back({at * step + run.whole, (at - shard[d - 1].begin) * held + run.shard,
-                       run.elements});
+        all.push_back(
+            {at * step + run.whole, (at - shard[d - 1].begin) * held + run.shard, run.elements});
     runs = std::move(all);
     step *= sizes[d - 1];
   }

@@ -75,19 +75,29 @@ std::vector<Key> BlockOps::keys_at(RowsAt at) const {
   return {pass_.sample_keys.begin() + mine.begin, pass_.sample_keys.begin() + mine.end};
 }
 
-Dropout BlockOps::stream_dropout(std::uint64_t place, std::int64_t width) const {
-  if (is_whole() || pass_.dropout == 0) return dropout_at(pass_, block_, place);
-  Pass pass{.dropout = pass_.dropout,
-            .sample_keys = keys_at(RowsAt::stream),
-            .dropout_tokens = pass_.dropout_tokens};
+Dropout BlockOps::cut_dropout(std::uint64_t place, std::int64_t width, RowsAt at,
+                              const Axes& features) const {
+  if (is_whole() || pass_.dropout == 0 || pass_.sample_keys.empty())
+    return dropout_at(pass_, block_, place);
+  Pass pass{
+      .dropout = pass_.dropout, .sample_keys = keys_at(at), .dropout_tokens = pass_.dropout_tokens};
   Dropout dropout = dropout_at(pass, block_, place);
   dropout.columns = width;
-  dropout.first_column = stream_width(width) * grid_->index(stream_.features);
+  dropout.first_column = width / grid_->extent(features) * grid_->index(features);
   return dropout;
 }
 
+Dropout BlockOps::stream_dropout(std::uint64_t place, std::int64_t width) const {
+  return cut_dropout(place, width, RowsAt::stream, stream_.features);
+}
+
+Dropout BlockOps::inner_dropout(std::uint64_t place, std::int64_t width) const {
+  return cut_dropout(place, width, RowsAt::inner, inner_.features);
+}
+
 Dropout BlockOps::attention_dropout(std::uint64_t place, std::int64_t all_heads) const {
-  if (is_whole() || pass_.dropout == 0) return dropout_at(pass_, block_, place);
+  if (is_whole() || pass_.dropout == 0 || pass_.sample_keys.empty())
+    return dropout_at(pass_, block_, place);
   Pass pass{.dropout = pass_.dropout,
             .sample_keys = keys_at(RowsAt::inner),
             .dropout_tokens = pass_.dropout_tokens};
@@ -99,8 +109,7 @@ Dropout BlockOps::attention_dropout(std::uint64_t place, std::int64_t all_heads)
 // --- parameters
 
 const ParameterSpec& BlockOps::spec(std::size_t at) const {
-  return weights_.spec
-      .parameters[weights_.spec.blocks[static_cast<std::size_t>(block_)].uses[at]];
+  return weights_.spec.parameters[weights_.spec.blocks[static_cast<std::size_t>(block_)].uses[at]];
 }
 
 GridSpot BlockOps::next_spot() {
@@ -113,8 +122,7 @@ std::vector<std::int64_t> BlockOps::parts_by_member(std::size_t at, std::size_t 
   const Axes cut = layout_at(weights_.place, parameter).by_dim[dim];
   Axes outer = cut;
   outer.resize(cut.size() - axes.size());
-  const std::int64_t size =
-      cut_sizes(parameter.sizes, parameter.parts, parameter.is_out_in)[dim];
+  const std::int64_t size = cut_sizes(parameter.sizes, parameter.parts, parameter.is_out_in)[dim];
   const int members = grid_->extent(axes), first = grid_->index(outer) * members;
   std::vector<std::int64_t> counts;
   for (int m = 0; m < members; ++m)
@@ -137,8 +145,7 @@ void BlockOps::gather_vectors() {
     std::vector<GridVector> vectors;
     for (const std::size_t at : places) {
       const std::size_t last = layout_at(weights_.place, spec(at)).by_dim.size() - 1;
-      vectors.push_back(
-          {leaf(at), spec(at).parts, parts_by_member(at, last, axes.first)});
+      vectors.push_back({leaf(at), spec(at).parts, parts_by_member(at, last, axes.first)});
     }
     const Tensors gathered = gathered_vectors(next_spot(), way, vectors);
     for (std::size_t n = 0; n < places.size(); ++n) vectors_[places[n]] = gathered[n];
@@ -170,9 +177,8 @@ Tensor BlockOps::table_rows(std::size_t at, const Tensor& ids) {
 
 Tensor BlockOps::plain_linear(const Tensor& x, const MapAt& map) const {
   const Tensor bias = map.bias ? leaf(*map.bias) : Tensor();
-  return spec(map.weight).is_out_in
-             ? transposed_linear(x, leaf(map.weight), bias, pass_.deferred)
-             : laconic::linear(x, leaf(map.weight), bias, pass_.deferred);
+  return spec(map.weight).is_out_in ? transposed_linear(x, leaf(map.weight), bias, pass_.deferred)
+                                    : laconic::linear(x, leaf(map.weight), bias, pass_.deferred);
 }
 
 GridMap BlockOps::grid_map(std::size_t at, const Axes& gathered) const {
@@ -240,9 +246,8 @@ Forked BlockOps::fork_norm(const Tensor& x, const NormAt& at, double epsilon) {
 Forked BlockOps::add_norm(const Tensor& residual, const Tensor& x, const Dropout& dropout,
                           const NormAt& at, double epsilon) {
   if (!is_whole()) return fork_norm(dropout_add(residual, x, dropout), at, epsilon);
-  return at.bias
-             ? add_layer_norm(residual, x, dropout, leaf(at.weight), leaf(*at.bias), epsilon)
-             : add_rms_norm(residual, x, dropout, leaf(at.weight), epsilon);
+  return at.bias ? add_layer_norm(residual, x, dropout, leaf(at.weight), leaf(*at.bias), epsilon)
+                 : add_rms_norm(residual, x, dropout, leaf(at.weight), epsilon);
 }
 
 // --- losses
@@ -251,8 +256,7 @@ Tensor BlockOps::cross_entropy(const Tensor& x, std::size_t table, std::optional
                                const Tensor& targets, double smoothing) {
   if (is_whole())
     return laconic::cross_entropy(x, leaf(table), bias ? leaf(*bias) : Tensor(), targets.flatten(),
-                                  pass_.deferred, smoothing,
-                                  weights_.room(block_, leaf(table)));
+                                  pass_.deferred, smoothing, weights_.room(block_, leaf(table)));
   const TablePlan way = table_plan(plan());
   const std::int64_t vocabulary = spec(table).sizes[0];
   const Tensor added = bias ? vector(*bias) : Tensor();

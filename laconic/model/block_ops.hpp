@@ -56,6 +56,7 @@ class BlockOps {
   // A seam's tensor, [samples, tokens, features].
   at::Tensor as_seam(const at::Tensor& x) const;
   Dropout stream_dropout(std::uint64_t place, std::int64_t width) const;
+  Dropout inner_dropout(std::uint64_t place, std::int64_t width) const;
   Dropout attention_dropout(std::uint64_t place, std::int64_t all_heads) const;
 
   // --- parameters
@@ -95,12 +96,15 @@ class BlockOps {
   const Axes& rows_at(RowsAt at) const;
   GridSpot next_spot();
   // Elements along a dim of a parameter, by member of the innermost axes that cut it.
-  std::vector<std::int64_t> parts_by_member(std::size_t at, std::size_t dim, const Axes& axes) const;
+  std::vector<std::int64_t> parts_by_member(std::size_t at, std::size_t dim,
+                                            const Axes& axes) const;
   GridMap grid_map(std::size_t at, const Axes& gathered) const;
   void gather_vectors();
   Tensors grid_linears(const at::Tensor& x, const std::vector<MapAt>& maps, std::int64_t tokens);
   at::Tensor plain_linear(const at::Tensor& x, const MapAt& map) const;
   std::vector<Key> keys_at(RowsAt at) const;
+  Dropout cut_dropout(std::uint64_t place, std::int64_t width, RowsAt at,
+                      const Axes& features) const;
 
   const Weights& weights_;
   const std::int64_t block_;
@@ -109,7 +113,7 @@ class BlockOps {
   TensorGrid* const grid_;
   ActivationLayout stream_, inner_;
   Axes logits_rows_;
-  int spots_ = 0;  // counted: the order of operations is the same on all ranks
+  int spots_ = 0;                    // counted: the order of operations is the same on all ranks
   std::vector<at::Tensor> vectors_;  // by place, once gathered
 };
 

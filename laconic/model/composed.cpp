@@ -128,7 +128,8 @@ at::Tensor drop(const at::Tensor& x, const Dropout& dropout) {
   const auto samples = static_cast<std::int64_t>(dropout.sample_keys.size());
   const std::int64_t elements = x.numel() / samples, whole = dropout.tokens;
   if (dropout.first_head > 0) {  // behind the masks of the heads before
-    const std::int64_t rows = whole > 0 ? whole : x.size(-2), columns = whole > 0 ? whole : x.size(-1);
+    const std::int64_t rows = whole > 0 ? whole : x.size(-2),
+                       columns = whole > 0 ? whole : x.size(-1);
     const std::int64_t matrices = elements / x.size(-2) / x.size(-1);
     const at::Tensor mask =
         dropout_mask(x, dropout, (dropout.first_head + matrices) * rows * columns)

@@ -199,8 +199,8 @@ struct RotateFunction : torch::autograd::Function<RotateFunction> {
   }
 };
 
-// Columns of a matrix, of which each row has words of its own: those of the whole row, from the first
-// here on.
+// Columns of a matrix, of which each row has words of its own: those of the whole row, from the
+// first here on.
 struct DrawnColumns {
   std::int64_t all = 0, first = 0;  // 0: a sample's words are one run
 };
@@ -230,8 +230,7 @@ void apply_dropout_by_row(const Tensor& residual, const Tensor& x, Tensor& out,
 void apply_dropout(const Tensor& residual, const Tensor& x, Tensor& out,
                    const std::vector<std::int64_t>& keys, double probability, DrawnColumns drawn) {
   if (x.numel() == 0) return;
-  if (drawn.all > 0)
-    return apply_dropout_by_row(residual, x, out, keys, probability, drawn);
+  if (drawn.all > 0) return apply_dropout_by_row(residual, x, out, keys, probability, drawn);
   const auto samples = static_cast<std::int64_t>(keys.size());
   const std::int64_t elements = x.numel() / samples;
   const std::int64_t pieces = (elements + kGrain - 1) / kGrain;
@@ -255,8 +254,8 @@ void apply_dropout(const Tensor& residual, const Tensor& x, Tensor& out,
 
 struct DropoutAddFunction : torch::autograd::Function<DropoutAddFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& residual, const Tensor& x,
-                        const std::vector<std::int64_t>& keys, double probability,
-                        std::int64_t all, std::int64_t first) {
+                        const std::vector<std::int64_t>& keys, double probability, std::int64_t all,
+                        std::int64_t first) {
     Tensor out = x.new_empty(x.sizes());
     apply_dropout(residual.contiguous(), x.contiguous(), out, keys, probability, {all, first});
     context->saved_data["keys"] = keys;
@@ -490,7 +489,7 @@ Tensor dropout_add(const Tensor& residual, const Tensor& x, const Dropout& dropo
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape,
                  const Tensor& lengths, const Dropout& dropout) {
-  const std::vector<std::int64_t> sizes = {shape.samples, shape.heads, shape.key_heads,
+  const std::vector<std::int64_t> sizes = {shape.samples,   shape.heads,    shape.key_heads,
                                            shape.is_causal, dropout.tokens, dropout.first_head};
   return AttentionFunction::apply(q, k, v, sizes,
                                   lengths_of(lengths, shape.samples, k.size(0) / shape.samples),

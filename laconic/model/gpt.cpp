@@ -58,9 +58,9 @@ at::Tensor layer_with(const GptShape& shape, BlockOps& ops, const at::Tensor& x,
   const Forked a = ops.fork_norm(x, norm_at(kNorm1), shape.norm_epsilon);
   const at::Tensor qkv = ops.linear(a.normed, map_at(kAttention));  // [b * t, 3 d]
   const at::Tensor mixed = ops.linear(mix(qkv), map_at(kProjection));
-  const Forked m = ops.add_norm(a.beside, mixed,
-                                ops.stream_dropout(place(Site::attention_output), shape.width),
-                                norm_at(kNorm2), shape.norm_epsilon);
+  const Forked m =
+      ops.add_norm(a.beside, mixed, ops.stream_dropout(place(Site::attention_output), shape.width),
+                   norm_at(kNorm2), shape.norm_epsilon);
   const at::Tensor hidden = ops.gelu_linear(m.normed, map_at(kUp));  // [b * t, 4 d]
   return dropout_add(m.beside, ops.linear(hidden, map_at(kDown)),
                      ops.stream_dropout(place(Site::mlp_output), shape.width));

@@ -1,10 +1,10 @@
 // Norms and losses of a tensor grid: what adds up over columns that lie on several ranks.
 //
 // A norm makes two passes for its statistics, mean first: the sum of squares minus the square of
-// the sum cancels where the mean is large. A softmax over a vocabulary in parts needs three numbers of
-// each part and row, which all get in one exchange: the largest logit m, s = sum of exp(logit - m),
-// and the logit of the target, if it is there. Then, over the parts, M = max m,
-// log sum = M + log(sum of s exp(m - M)).
+// the sum cancels where the mean is large. A softmax over a vocabulary in parts needs three numbers
+// of each part and row, which all get in one exchange: the largest logit m, s = sum of exp(logit -
+// m), and the logit of the target, if it is there. Then, over the parts, M = max m, log sum = M +
+// log(sum of s exp(m - M)).
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -40,8 +40,7 @@ Tensor grid_norm(const GridSpot& spot, const Tensor& x, const Tensor& weight, co
     const at::NoGradGuard no_grad;
     Tensor centred = full_length(x.detach());
     if (is_centred)
-      centred = centred.sub(
-          row_sums(spot, centred, features, Traffic::tp_activation).div_(count));
+      centred = centred.sub(row_sums(spot, centred, features, Traffic::tp_activation).div_(count));
     const Tensor squares = row_sums(spot, centred.square(), features, Traffic::tp_activation);
     inverse = squares.div(count).add_(epsilon).rsqrt_();
     z = centred.mul(inverse);
@@ -82,7 +81,8 @@ Tensor grid_cross_entropy(const GridSpot& spot, const Tensor& any_logits, const 
     const Tensor largest = is_empty ? nothing.add(lowest) : logits.amax(1);
     const Tensor powers = is_empty ? logits : logits.sub(largest.unsqueeze(1)).exp_();
     const Tensor chosen =
-        is_empty ? nothing : logits.gather(1, here).squeeze(1).mul(is_here.to(logits.scalar_type()));
+        is_empty ? nothing
+                 : logits.gather(1, here).squeeze(1).mul(is_here.to(logits.scalar_type()));
     Tensors mine = {largest, powers.sum(1), chosen};
     if (loss.smoothing > 0) mine.push_back(logits.sum(1));
     const auto numbers = static_cast<std::int64_t>(mine.size());
@@ -98,21 +98,21 @@ Tensor grid_cross_entropy(const GridSpot& spot, const Tensor& any_logits, const 
       each.add_(log_sum.sub(all.select(1, 3).sum(0).div(static_cast<double>(loss.size))),
                 loss.smoothing);
     each = at::where(has_target, each, at::zeros({}, each.options()));
-    value = each.to(at::kDouble).sum().div(static_cast<double>(loss.all_rows)).to(each.scalar_type());
+    value =
+        each.to(at::kDouble).sum().div(static_cast<double>(loss.all_rows)).to(each.scalar_type());
     softmax = is_empty ? logits : powers.mul_(largest.sub(log_sum).exp_().unsqueeze(1));
   }
   const bool speaks = grid.index(loss.vocabulary) == 0;
   if (!speaks) value = at::zeros({}, value.options());
   return with_backward(
       {value}, {any_logits},
-      [softmax, here, is_here, has_target, loss, type = any_logits.scalar_type()](
-          const Tensors& gradients) {
+      [softmax, here, is_here, has_target, loss,
+       type = any_logits.scalar_type()](const Tensors& gradients) {
         const double scale = gradients[0].item<double>() / static_cast<double>(loss.all_rows);
         Tensor d = softmax;
         if (d.size(1) > 0) {
           if (loss.smoothing > 0) d.sub_(loss.smoothing / static_cast<double>(loss.size));
-          d.scatter_add_(1, here,
-                         is_here.to(d.scalar_type()).mul(loss.smoothing - 1).unsqueeze(1));
+          d.scatter_add_(1, here, is_here.to(d.scalar_type()).mul(loss.smoothing - 1).unsqueeze(1));
           d.mul_(has_target.to(d.scalar_type()).mul(scale).unsqueeze(1));
         }
         return Tensors{d.to(type)};

@@ -265,8 +265,8 @@ Tensors grid_products(const GridSpot& spot, const LinearPlan& plan, const Tensor
     const Tensors weights = products.weights_from(pending);
     Tensors parts;
     for (std::size_t m = 0; m < maps.size(); ++m) {
-      parts.push_back(matrix_product(
-          gathered, Products::is_out_in(maps[m]) ? weights[m].t() : weights[m]));
+      parts.push_back(
+          matrix_product(gathered, Products::is_out_in(maps[m]) ? weights[m].t() : weights[m]));
       widths.push_back(parts.back().size(1));
     }
     y = products.output(parts.size() == 1 ? parts[0] : at::cat(parts, 1));
@@ -283,9 +283,8 @@ Tensors grid_products(const GridSpot& spot, const LinearPlan& plan, const Tensor
       [products, x = x.detach(), widths, deferred](const Tensors& gradients) {
         Tensors dy;
         for (std::size_t m = 0; m < gradients.size(); ++m)
-          dy.push_back(gradients[m].defined()
-                           ? gradients[m]
-                           : at::zeros({x.size(0), widths[m]}, x.options()));
+          dy.push_back(gradients[m].defined() ? gradients[m]
+                                              : at::zeros({x.size(0), widths[m]}, x.options()));
         return Tensors{products_back(products, x, dy, deferred)};
       },
       /*is_needed=*/true);
@@ -337,7 +336,8 @@ Tensors gathered_vectors(const GridSpot& spot, const VectorPlan& plan,
     std::int64_t at = 0;
     for (std::size_t member = 0; member < members; ++member)
       for (std::size_t i = 0; i < vectors.size(); ++i) {
-        const std::int64_t rows = by_cut_rows(flat[i].view(vectors[i].value.sizes()), vectors[i].parts).size(0);
+        const std::int64_t rows =
+            by_cut_rows(flat[i].view(vectors[i].value.sizes()), vectors[i].parts).size(0);
         const std::int64_t size = rows * vectors[i].rows[member];
         parts[i].push_back(all.narrow(0, at, size).view({rows, vectors[i].rows[member]}));
         at += size;
@@ -358,8 +358,7 @@ Tensors gathered_vectors(const GridSpot& spot, const VectorPlan& plan,
         std::vector<std::int64_t> from(vectors.size(), 0);
         for (std::size_t member = 0; member < members; ++member)
           for (std::size_t i = 0; i < vectors.size(); ++i) {
-            flat.push_back(
-                rows[i].narrow(1, from[i], vectors[i].rows[member]).reshape({-1}));
+            flat.push_back(rows[i].narrow(1, from[i], vectors[i].rows[member]).reshape({-1}));
             from[i] += vectors[i].rows[member];
           }
         Tensor mine = spot.grid.scatter_sum(at::cat(flat), flat_rows(vectors), plan.gather,

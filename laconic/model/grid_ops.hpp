@@ -45,8 +45,8 @@ Range samples_at(const TensorGrid& grid, const Axes& rows, std::int64_t samples)
 
 // Carries out a move. `cut` are the axes that cut the samples on its finer side. Not
 // differentiable.
-at::Tensor perform(const GridSpot& spot, const Move& move, const at::Tensor& x, const GridRows& rows,
-                   const Axes& cut, Traffic traffic);
+at::Tensor perform(const GridSpot& spot, const Move& move, const at::Tensor& x,
+                   const GridRows& rows, const Axes& cut, Traffic traffic);
 
 // One of the maps that take the same input.
 struct GridMap {
@@ -56,8 +56,8 @@ struct GridMap {
   std::vector<std::int64_t> rows;  // of the dim that is gathered, by member
 };
 
-// x w for each of the maps, without biases. With `deferred` backward leaves the weights' gradients to
-// it.
+// x w for each of the maps, without biases. With `deferred` backward leaves the weights' gradients
+// to it.
 Tensors grid_products(const GridSpot& spot, const LinearPlan& plan, const at::Tensor& x,
                       const std::vector<GridMap>& maps, const GridRows& rows,
                       DeferredWeights* deferred);
@@ -89,10 +89,10 @@ struct GridTable {
 at::Tensor grid_table_rows(const GridSpot& spot, const TablePlan& plan, const GridTable& table,
                            const at::Tensor& ids, const GridRows& rows, const Axes& stream_rows);
 
-// This rank's share of a mean over `all_rows` rows of -log softmax(logits)[target], which is that of
-// its rows on one rank of those that have the same, and 0 on the others; backward has all of it.
-// logits: [rows, a part of the vocabulary that begins at `first`], cut by these axes, and given away.
-// Targets and smoothing are as in cross_entropy() (model/ops.hpp).
+// This rank's share of a mean over `all_rows` rows of -log softmax(logits)[target], which is that
+// of its rows on one rank of those that have the same, and 0 on the others; backward has all of it.
+// logits: [rows, a part of the vocabulary that begins at `first`], cut by these axes, and given
+// away. Targets and smoothing are as in cross_entropy() (model/ops.hpp).
 struct GridLoss {
   Axes vocabulary;
   std::int64_t first = 0;

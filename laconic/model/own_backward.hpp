@@ -20,9 +20,9 @@ using Tensors = std::vector<at::Tensor>;
 // the inputs; undefined: none.
 using OwnBackward = std::function<Tensors(const Tensors& gradients)>;
 
-// The outputs, joined to the inputs' graph. Without gradients they are returned as they are. Requires:
-// outputs are fresh tensors without a graph. Leaves among the inputs may be left out, and the
-// backward then adds to their grad() itself: `is_needed` says that it must run all the same.
+// The outputs, joined to the inputs' graph. Without gradients they are returned as they are.
+// Requires: outputs are fresh tensors without a graph. Leaves among the inputs may be left out, and
+// the backward then adds to their grad() itself: `is_needed` says that it must run all the same.
 Tensors with_backward(Tensors outputs, const Tensors& inputs, OwnBackward backward,
                       bool is_needed = false);
 

@@ -20,7 +20,8 @@ namespace laconic {
 
 namespace {
 
-void fill(const ParameterSpec& spec, std::uint64_t seed, const GridPlace& place, at::Tensor& value) {
+void fill(const ParameterSpec& spec, std::uint64_t seed, const GridPlace& place,
+          at::Tensor& value) {
   if (spec.deviation == 0) {
     value.fill_(spec.mean);
     return;
@@ -146,8 +147,7 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
     const bool is_master = weights.precision.master == weights.precision.compute;
     weights.parameters.push_back(
         {.name = specs[p].name,
-         .value =
-             is_master ? copy : at::empty(sizes, like.dtype(weights.precision.master)),
+         .value = is_master ? copy : at::empty(sizes, like.dtype(weights.precision.master)),
          .number = p,
          .is_hidden_matrix = is_hidden_matrix(weights.spec, p),
          .is_out_in = specs[p].is_out_in,
@@ -164,8 +164,8 @@ Weights make_weights(const Family& family, std::uint64_t seed, const at::TensorO
   const at::NoGradGuard no_grad;
   for (Parameter& parameter : weights.parameters) {
     const ParameterSpec& spec = weights.spec.parameters[parameter.number];
-    at::Tensor host = at::empty(parameter.value.sizes(),
-                                like.device(at::kCPU).dtype(weights.precision.master));
+    at::Tensor host =
+        at::empty(parameter.value.sizes(), like.device(at::kCPU).dtype(weights.precision.master));
     fill(spec, seed, place, host);
     parameter.value.copy_(host);
   }

@@ -49,8 +49,8 @@ struct Leaf {
   at::Tensor sum;  // gradients of microbatches so far; undefined: none
 };
 
-// Where in a tensor grid a rank holds its parts of parameters; as a rule there is none, and they are
-// whole.
+// Where in a tensor grid a rank holds its parts of parameters; as a rule there is none, and they
+// are whole.
 struct GridPlace {
   GridPlan plan = {};
   Coord coord = {};
@@ -100,8 +100,8 @@ at::Tensor shard_from(const at::Tensor& whole, const GridPlace& place,
                       const ParameterSpec& parameter);
 
 // `like` gives device and type of computing, from which the other types follow (precision_of());
-// `tokens` is the length of samples; 0: the family's context. Every element is the same, wherever it
-// lies.
+// `tokens` is the length of samples; 0: the family's context. Every element is the same, wherever
+// it lies.
 Weights make_weights(const Family& family, std::uint64_t seed, const at::TensorOptions& like,
                      const HeldBlocks& held = {}, std::int64_t tokens = 0,
                      const GridPlace& place = {});
