@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "laconic/architecture/model_spec.hpp"
+#include "laconic/architecture/grid_cost.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/config/checker.hpp"
@@ -90,16 +90,45 @@ std::array<int, 3> grid_of(const RunConfig& config) {
   return parse_grid(config.mesh.tp, config.tensor.method);
 }
 
-std::array<int, 3> order_of(const RunConfig& config) {
-  if (config.mesh.order == kOrderAuto) return {0, 1, 2};
-  return parse_order(config.mesh.order);
+namespace {
+
+// What a microbatch of the run is to a grid.
+GridLoad load_of(const RunConfig& config) {
+  return {.samples = config.microbatch_size(), .has_smoothing = config.task.label_smoothing > 0};
 }
 
-GridPlan grid_plan_of(const RunConfig& config, const Family&) {
-  return {
-      .method = config.tensor.method,
-      .mesh = {.tp = grid_of(config)},
-      .table = config.tensor.table == TableChoice::gathered ? TableCut::gathered : TableCut::split};
+// The axes from the one that carries least in the layers' forward to the one with most.
+std::array<int, 3> by_load(const RunConfig& config) {
+  const Family family = family_of(config, {});
+  const ModelSpec spec = model_spec(family, context_of(family));
+  const GridPlan plan = grid_plan_of(config, family);
+  const std::array<double, 3> loads =
+      carried(forward_of_layers(spec, grid_traffic(spec, plan, load_of(config))), plan.mesh);
+  std::array<int, 3> order = {0, 1, 2};
+  std::ranges::stable_sort(order, {},
+                           [&](int axis) { return loads.at(static_cast<std::size_t>(axis)); });
+  return order;
+}
+
+}  // namespace
+
+std::array<int, 3> order_of(const RunConfig& config) {
+  if (config.mesh.order != kOrderAuto) return parse_order(config.mesh.order);
+  const bool is_trivial_grid = grid_of(config) == std::array{1, 1, 1};
+  return is_trivial_grid || !config.model.start.empty() ? std::array{0, 1, 2} : by_load(config);
+}
+
+GridPlan grid_plan_of(const RunConfig& config, const Family& family) {
+  GridPlan split{.method = config.tensor.method, .mesh = {.tp = grid_of(config)}};
+  GridPlan gathered = split;
+  gathered.table = TableCut::gathered;
+  if (config.tensor.table == TableChoice::gathered) return gathered;
+  if (config.tensor.table == TableChoice::split || is_trivial(split)) return split;
+  const ModelSpec spec = model_spec(family, context_of(family));
+  const auto received = [&](const GridPlan& plan) {
+    return elements_of(grid_traffic(spec, plan, load_of(config)));
+  };
+  return received(gathered) < received(split) ? gathered : split;
 }
 
 namespace {

@@ -119,6 +119,30 @@ TEST(GridChoice, MuonNeedsWholeMatrices) {
        {{"optimiser.kind=muon"}, ""}});
 }
 
+// Of 8 samples of 5 tokens the feature's axis carries most (12 bsh), of very short ones the
+// weights' does (12 h h).
+TEST(GridChoice, TheAxisThatCarriesMostIsInnermost) {
+  const auto order = [](const std::vector<std::string>& sets) {
+    return mesh_of(with_grid(sets)).order;
+  };
+  EXPECT_EQ(order({"mesh.tp=8", "model.context=64"}), (std::array{0, 1, 2}));
+  EXPECT_EQ(order({"mesh.tp=8", "model.context=5"}), (std::array{1, 2, 0}));
+  EXPECT_EQ(order({"mesh.tp=8", "model.context=5", "mesh.order=0,1,2"}), (std::array{0, 1, 2}));
+  EXPECT_EQ(order({"mesh.tp=[2,4,1]", "model.context=512"}), (std::array{2, 0, 1}));
+  EXPECT_EQ(order({"mesh.tp=8", "model.context=5", "model.start=folder"}), (std::array{0, 1, 2}));
+  EXPECT_EQ(order({}), (std::array{0, 1, 2}));
+}
+
+// Logits of few samples are cheaper to move than a table, and those of many are not.
+TEST(GridChoice, TheTableIsCutAsMovesLess) {
+  const auto cut = [](const std::vector<std::string>& sets) {
+    const RunConfig config = with_grid(sets);
+    return grid_plan_of(config, family_of(config, {})).table;
+  };
+  EXPECT_EQ(cut({"mesh.tp=8", "model.vocabulary=1024", "model.context=4"}), TableCut::split);
+  EXPECT_EQ(cut({"mesh.tp=8", "model.vocabulary=1024", "model.context=512"}), TableCut::gathered);
+}
+
 TEST(GridChoice, PlansSayHowTheTableIsCut) {
   const RunConfig split = with_grid({"mesh.tp=8", "tensor.table=split"}),
                   gathered = with_grid({"mesh.tp=8", "tensor.table=gathered"});
