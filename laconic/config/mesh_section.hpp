@@ -1,29 +1,58 @@
-// config/mesh_section.hpp — how a training is spread over ranks: [mesh], [pipeline], [local],
-// [steering].
+// config/mesh_section.hpp — how a training is spread over ranks: [mesh], [tensor], [pipeline],
+// [local], [steering].
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "laconic/config/option.hpp"
+#include "laconic/layout/grid_plan.hpp"
 
 namespace laconic {
 
-// A mark in visit(): the text may also be written as a list of whole numbers, [2, 3] for "2,3".
+// A mark in visit(): the text may also be written as a whole number or as a list of them, [2, 3]
+// for "2,3".
 struct AlsoAsList {};
 
 // pipeline.split when it is no list of layers.
 inline constexpr const char* kSplitAuto = "auto";
 inline constexpr const char* kSplitMeasured = "measured";
+// mesh.order when it is no list of axes.
+inline constexpr const char* kOrderAuto = "auto";
 
 struct MeshSection {
   std::int64_t pp = 1;
   std::int64_t dp = 1;
+  std::string tp = "1";
+  std::string order = kOrderAuto;
 
   template <class V>
   void visit(V& v) {
     v("pp", pp, "pipeline ranks: each holds a part of the layers");
     v("dp", dp, "data-parallel ranks: each takes batch / dp samples of every step");
+    v("tp", tp,
+      "tensor-parallel ranks: each holds a part of every matrix; a number, or the sizes of the "
+      "axes tp0, tp1 and tp2 of their grid, as \"2,2,2\" or [2, 2, 2]",
+      AlsoAsList{});
+    v("order", order,
+      "axes of that grid, outermost first, as \"0,1,2\" or [0, 1, 2]: ranks along the last lie "
+      "next to each other; auto: the axis that carries most comes last",
+      AlsoAsList{});
+  }
+};
+
+// How the ranks of a tensor grid share matrices and activations.
+struct TensorSection {
+  TensorMethod method = TensorMethod::three_d;
+  TableChoice table = TableChoice::automatic;
+
+  template <class V>
+  void visit(V& v) {
+    v("method", method, "how matrices are cut and what moves", kTensorMethodNames);
+    v("table", table,
+      "split: partial sums of logits move; gathered: the table of tokens does; auto: what moves "
+      "less",
+      kTableChoiceNames);
   }
 };
 

@@ -73,6 +73,13 @@ inline constexpr auto kDecayShapeNames =
                                       {DecayShape::cosine, "cosine"},
                                       {DecayShape::one_minus_sqrt, "1-sqrt"}});
 
+// tensor.table
+enum class TableChoice : std::uint8_t { automatic, split, gathered };
+inline constexpr auto kTableChoiceNames =
+    std::to_array<Named<TableChoice>>({{TableChoice::automatic, "auto"},
+                                       {TableChoice::split, "split"},
+                                       {TableChoice::gathered, "gathered"}});
+
 // pp.activation.memory, pp.gradient.memory
 enum class LinkMemory : std::uint8_t { none, feedback, delta };
 inline constexpr auto kLinkMemoryNames = std::to_array<Named<LinkMemory>>(

@@ -79,7 +79,12 @@ class SectionReader {
     const toml::node* node = find(key);
     if (node == nullptr) return;
     const toml::array* list = node->as_array();
-    list != nullptr ? read_list(*list, key, value) : read(*node, key, value);
+    if (list != nullptr)
+      read_list(*list, key, value);
+    else if (const auto number = node->value_exact<std::int64_t>())
+      value = std::to_string(*number);
+    else
+      read(*node, key, value);
   }
 
   void report_unknown_keys() {

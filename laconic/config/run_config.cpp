@@ -5,13 +5,17 @@
 #include <algorithm>
 
 #include "laconic/config/checker.hpp"
+#include "laconic/config/grid_choice.hpp"
 #include "laconic/config/model_family.hpp"
 #include "laconic/schedule/schedule.hpp"
 
 namespace laconic {
 
 Mesh mesh_of(const RunConfig& config) {
-  return {.pp = static_cast<int>(config.mesh.pp), .dp = static_cast<int>(config.mesh.dp)};
+  return {.pp = static_cast<int>(config.mesh.pp),
+          .dp = static_cast<int>(config.mesh.dp),
+          .tp = grid_of(config),
+          .order = order_of(config)};
 }
 
 bool has_ends_apart(const RunConfig& config) {
@@ -67,6 +71,10 @@ Problems check(const RunConfig& config) {
   check_network(c, config);
   check_local(c, config);
   check_steering(c, config);
+  // What asks for a model's sizes needs one that can be.
+  const bool has_family = config.model.start.empty() && c.problems.empty();
+  append(c.problems,
+         has_family ? check_grid(config, family_of(config, {})) : check_grid_texts(config));
   return c.problems;
 }
 

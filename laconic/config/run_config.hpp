@@ -53,6 +53,7 @@ struct RunConfig {
   CheckpointSection checkpoint;
   ReportSection report;
   MeshSection mesh;
+  TensorSection tensor;
   PipelineSection pipeline;
   PpActivationSection pp_activation;
   PpGradientSection pp_gradient;
@@ -74,6 +75,7 @@ struct RunConfig {
     v("checkpoint", checkpoint);
     v("report", report);
     v("mesh", mesh);
+    v("tensor", tensor);
     v("pipeline", pipeline);
     v("pp.activation", pp_activation);
     v("pp.gradient", pp_gradient);
@@ -85,7 +87,9 @@ struct RunConfig {
   }
 };
 
-// The ranks that the configuration asks for. Requires: check() is empty.
+// The ranks that the configuration asks for. Requires: check() is empty. With mesh.order = "auto"
+// it asks the section [model] what axes carry; a run that begins from a folder has {0, 1, 2}, since
+// everybody must know the mesh before anybody has read the folder.
 Mesh mesh_of(const RunConfig& config);
 // Whether the first and the last stage lie on different ranks: not in a V. Where those of a
 // schedule's file lie is unknown here, and they count as if they did.

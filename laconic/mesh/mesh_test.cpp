@@ -23,12 +23,6 @@ void for_each_mesh(const std::function<void(const Mesh&)>& body) {
       }
 }
 
-int along(const Coord& c, Axis axis) {
-  if (axis == Axis::pp) return c.pp;
-  if (axis == Axis::dp) return c.dp;
-  return c.tp[axis == Axis::tp0 ? 0 : axis == Axis::tp1 ? 1 : 2];
-}
-
 TEST(Mesh, SizeIsTheProductOfTheExtents) {
   for_each_mesh([](const Mesh& mesh) {
     int product = 1;

@@ -1,0 +1,275 @@
+#include "laconic/architecture/grid_cost.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "laconic/architecture/bert_spec.hpp"
+
+namespace laconic {
+
+namespace {
+
+// Linear maps that are computed as one.
+struct GridMap {
+  Role role = Role::up;
+  double inputs = 0;
+  double outputs = 0;
+  bool takes_memory = false;
+};
+
+bool takes_memory(const std::string& name) {
+  return name.find("encoder_attn.k_proj") != std::string::npos ||
+         name.find("encoder_attn.v_proj") != std::string::npos;
+}
+
+GridMap map_of(const ParameterSpec& p) {
+  return {.role = p.role,
+          .inputs = static_cast<double>(p.sizes[p.is_out_in ? 1 : 0]),
+          .outputs = static_cast<double>(p.sizes[p.is_out_in ? 0 : 1]),
+          .takes_memory = takes_memory(p.name)};
+}
+
+std::vector<GridMap> maps_of(const ModelSpec& spec, const BlockSpec& block) {
+  std::vector<GridMap> maps;
+  bool is_open = false;  // whether the last map may have more outputs
+  for (const std::size_t number : block.uses) {
+    const ParameterSpec& p = spec.parameters[number];
+    if (p.role == Role::inner_vector || p.role == Role::common_vector) continue;
+    if (is_vector(p.role) || p.role == Role::table) {
+      is_open = false;
+      continue;
+    }
+    const GridMap map = map_of(p);
+    const bool is_more = is_open && map.role == Role::up && maps.back().inputs == map.inputs &&
+                         maps.back().takes_memory == map.takes_memory;
+    if (is_more)
+      maps.back().outputs += map.outputs;
+    else
+      maps.push_back(map);
+    is_open = map.role == Role::up;
+  }
+  return maps;
+}
+
+// Rows of activations in a block, on all ranks together.
+struct BlockRows {
+  double stream = 0;
+  double memory = 0;  // what an encoder left
+  double words = 0;   // that are multiplied with the table
+  double normed = 0;
+};
+
+bool has_role(const ModelSpec& spec, const BlockSpec& block, Role role) {
+  return std::ranges::any_of(
+      block.uses, [&](std::size_t number) { return spec.parameters[number].role == role; });
+}
+
+BlockRows block_rows(const ModelSpec& spec, std::size_t number, std::int64_t samples) {
+  const BlockSpec& block = spec.blocks[number];
+  const std::vector<SeamTensor>& before = number > 0 ? spec.blocks[number - 1].out : block.out;
+  const std::vector<SeamTensor>& seam = block.out.empty() ? before : block.out;
+  const auto rows = [&](const SeamTensor& tensor) {
+    return static_cast<double>(samples * tensor.per_sample[0]);
+  };
+  BlockRows all{.stream = rows(seam.back()), .memory = rows(before.front())};
+  all.words = has_role(spec, block, Role::across) ? kHiddenShare * all.stream : all.stream;
+  // Where a decoder begins, what the encoder left is normed.
+  all.normed = seam.size() > before.size() ? all.memory : all.words;
+  return all;
+}
+
+// Lists what one block calls.
+class BlockTraffic {
+ public:
+  BlockTraffic(const ModelSpec& spec, const GridPlan& plan, const GridLoad& load,
+               std::size_t number, std::vector<GridTraffic>& all)
+      : spec_(spec),
+        plan_(plan),
+        load_(load),
+        number_(number),
+        block_(spec.blocks[number]),
+        rows_(block_rows(spec, number, load.samples)),
+        all_(all) {}
+
+  void list() {
+    add_vectors();
+    add_norms();
+    for (const GridMap& map : maps_of(spec_, block_))
+      add_linear(linear_plan(plan_, map.role), layout_of(plan_, map.role, false, 2), rows_of(map),
+                 map.inputs, map.outputs);
+    for (const std::size_t number : block_.uses)
+      if (spec_.parameters[number].role == Role::table) add_table(spec_.parameters[number]);
+  }
+
+ private:
+  static constexpr bool kForward = false, kBackward = true;
+  bool is_last() const { return block_.out.empty(); }
+
+  // The last block maps the first token of a sample alone into a branch: a pooler.
+  double rows_of(const GridMap& map) const {
+    if (map.takes_memory) return rows_.memory;
+    if (map.role == Role::across) return rows_.words;
+    const bool is_pooled = map.role == Role::up || map.role == Role::inner_narrow;
+    return is_last() && is_pooled ? static_cast<double>(load_.samples) : rows_.stream;
+  }
+
+  double local(const ActivationLayout& layout, double rows, double features) const {
+    return rows * features / extent(plan_.mesh, layout.rows) / extent(plan_.mesh, layout.features);
+  }
+  double local(const Layout& layout, double elements) const {
+    return elements / extent(plan_.mesh, axes_of(layout));
+  }
+
+  // `shard` is the smaller side: what a rank brings to a gather, what it has of a scattered sum.
+  void add(bool is_backward, GridCollective collective, CollectiveUse use, const Axes& axes,
+           double shard) {
+    const int ranks = extent(plan_.mesh, axes);
+    if (ranks == 1) return;
+    const double each =
+        collective == GridCollective::all_reduce ? 2 * shard / ranks : shard;  // from each other
+    all_.push_back({number_, is_backward, collective, use, axes, 1, (ranks - 1) * each});
+  }
+  void add_move(bool is_backward, CollectiveUse use, const Move& move, double shard) {
+    switch (move.kind) {
+      case MoveKind::none:
+      case MoveKind::copy: break;
+      case MoveKind::sum:
+        add(is_backward, GridCollective::all_reduce, use, move.axes, shard);
+        break;
+      case MoveKind::gather_rows:
+      case MoveKind::gather_features:
+        add(is_backward, GridCollective::all_gather, use, move.axes, shard);
+        break;
+      case MoveKind::scatter_rows:
+      case MoveKind::scatter_features:
+        add(is_backward, GridCollective::reduce_scatter, use, move.axes, shard);
+        break;
+    }
+  }
+
+  void add_linear(const LinearPlan& p, const Layout& layout, double rows, double inputs,
+                  double outputs) {
+    const double x = local(p.from, rows, inputs), y = local(p.to, rows, outputs),
+                 w = local(layout, inputs * outputs);
+    const auto gather_operands = [&](bool is_backward) {
+      add_move(is_backward, CollectiveUse::input, p.in, x);
+      add(is_backward, GridCollective::all_gather, CollectiveUse::weight, p.weight, w);
+    };
+    gather_operands(kForward);
+    add_move(kForward, CollectiveUse::output, p.out, y);
+    add_move(kBackward, CollectiveUse::output, adjoint(p.out), y);
+    if (load_.memory == GridMemory::nocache) gather_operands(kBackward);
+    add_move(kBackward, CollectiveUse::input, adjoint(p.in), x);
+    add(kBackward, GridCollective::reduce_scatter, CollectiveUse::weight, p.weight, w);
+  }
+
+  void add_vectors() {
+    std::map<Axes, double> gathered;
+    for (const std::size_t number : block_.uses) {
+      const ParameterSpec& p = spec_.parameters[number];
+      if (!is_vector(p.role)) continue;
+      const VectorPlan plan = vector_plan(plan_, p.role);
+      const double shard = static_cast<double>(elements_of(p)) / extent(plan_.mesh, plan.cut);
+      gathered[plan.gather] += shard;
+      add(kBackward, GridCollective::all_reduce, CollectiveUse::vector, plan.copy, shard);
+    }
+    for (const auto& [axes, shard] : gathered) {
+      add(kForward, GridCollective::all_gather, CollectiveUse::vector, axes, shard);
+      add(kBackward, GridCollective::reduce_scatter, CollectiveUse::vector, axes, shard);
+    }
+  }
+
+  // A vector of the stream that begins with ones is the weight of a norm; with a bias of the same
+  // name it is a LayerNorm.
+  void add_norms() {
+    for (const std::size_t number : block_.uses) {
+      const ParameterSpec& p = spec_.parameters[number];
+      if (p.role != Role::stream_vector || p.sizes.size() != 1 || p.mean != 1) continue;
+      add_norm(is_layer_norm(p.name), rows_.normed);
+    }
+  }
+  bool is_layer_norm(const std::string& weight) const {
+    const std::string bias = weight.substr(0, weight.rfind('.')) + ".bias";
+    return std::ranges::any_of(
+        block_.uses, [&](std::size_t number) { return spec_.parameters[number].name == bias; });
+  }
+  void add_norm(bool is_layer_norm, double rows) {
+    const ActivationLayout stream = stream_of(plan_);
+    const double local_rows = rows / extent(plan_.mesh, stream.rows);
+    const auto sum = [&](bool is_backward, double elements) {
+      add(is_backward, GridCollective::all_reduce, CollectiveUse::norm, stream.features, elements);
+    };
+    sum(kForward, local_rows);
+    if (is_layer_norm) sum(kForward, local_rows);
+    sum(kBackward, is_layer_norm ? 2 * local_rows : local_rows);
+  }
+
+  void add_table(const ParameterSpec& p) {
+    const TablePlan table = table_plan(plan_);
+    const auto vocabulary = static_cast<double>(p.sizes[0]),
+               width = static_cast<double>(p.sizes[1]);
+    if (is_last()) {
+      add_linear(table.head, table.layout, rows_.words, width, vocabulary);
+      const double numbers = load_.has_smoothing ? 4 : 3;
+      add(kForward, GridCollective::all_gather, CollectiveUse::loss, table.head.to.features,
+          numbers * rows_.words / extent(plan_.mesh, table.head.to.rows));
+      return;
+    }
+    const double w = local(table.layout, vocabulary * width),
+                 x = local(stream_of(plan_), rows_.stream, width);
+    add(kForward, GridCollective::all_gather, CollectiveUse::weight, table.lookup_weight, w);
+    add_move(kForward, CollectiveUse::output, table.lookup_out, x);
+    add_move(kBackward, CollectiveUse::output, adjoint(table.lookup_out), x);
+    add(kBackward, GridCollective::reduce_scatter, CollectiveUse::weight, table.lookup_weight, w);
+  }
+
+  const ModelSpec& spec_;
+  const GridPlan& plan_;
+  const GridLoad& load_;
+  const std::size_t number_;
+  const BlockSpec& block_;
+  const BlockRows rows_;
+  std::vector<GridTraffic>& all_;
+};
+
+}  // namespace
+
+std::vector<GridTraffic> grid_traffic(const ModelSpec& spec, const GridPlan& plan,
+                                      const GridLoad& load) {
+  std::vector<GridTraffic> all;
+  for (std::size_t block = 0; block < spec.blocks.size(); ++block)
+    BlockTraffic(spec, plan, load, block, all).list();
+  return all;
+}
+
+double elements_of(const std::vector<GridTraffic>& traffic) {
+  double sum = 0;
+  for (const GridTraffic& t : traffic) sum += t.elements;
+  return sum;
+}
+
+std::array<double, 3> carried(const std::vector<GridTraffic>& traffic, const Mesh& mesh) {
+  std::array<double, 3> sums = {};
+  for (const GridTraffic& t : traffic) {
+    int inner = 1;
+    const double shard = t.elements / (extent(mesh, t.axes) - 1);
+    for (auto axis = t.axes.rbegin(); axis != t.axes.rend(); ++axis) {
+      const int size = extent(mesh, *axis);
+      sums.at(static_cast<std::size_t>(*axis) - static_cast<std::size_t>(Axis::tp0)) +=
+          (size - 1) * inner * shard;
+      inner *= size;
+    }
+  }
+  return sums;
+}
+
+std::vector<GridTraffic> forward_of_layers(const ModelSpec& spec,
+                                           std::vector<GridTraffic> traffic) {
+  std::erase_if(traffic, [&](const GridTraffic& t) {
+    return t.is_backward || t.block == 0 || t.block + 1 == spec.blocks.size();
+  });
+  return traffic;
+}
+
+}  // namespace laconic

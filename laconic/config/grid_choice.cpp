@@ -1,0 +1,323 @@
+#include "laconic/config/grid_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <tuple>
+
+#include "laconic/architecture/grid_cost.hpp"
+#include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/config/checker.hpp"
+#include "laconic/config/model_family.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr int kMostTensorRanks = 4096;  // of one grid
+constexpr std::size_t kMostAdvised = 3;
+
+// Throws ConfigError unless all of them are whole numbers.
+std::vector<int> numbers_in(std::string_view text, const char* key) {
+  std::vector<int> numbers;
+  for (const std::string& word : split(text, ',')) {
+    const std::string_view digits = trim(word);
+    int number = 0;
+    const char* end = digits.data() + digits.size();
+    const auto [stop, error] = std::from_chars(digits.data(), end, number);
+    if (error != std::errc() || stop != end || digits.empty())
+      throw ConfigError(
+          fmt::format("{} = \"{}\": '{}' is no whole number", key, text, printable(digits)));
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+// The nearest numbers below and above that are a grid to the method.
+std::string nearest_numbers(TensorMethod method, int ranks) {
+  int below = ranks, above = ranks;
+  while (below > 1 && !grid_of(method, below)) --below;
+  while (!grid_of(method, above)) ++above;
+  return below > 1 ? fmt::format("{} and {} are", below, above) : fmt::format("{} is", above);
+}
+
+std::string to_list(const std::array<int, 3>& grid) {
+  return fmt::format("[{}]", fmt::join(grid, ", "));
+}
+
+}  // namespace
+
+std::array<int, 3> parse_grid(std::string_view text, TensorMethod method) {
+  const std::vector<int> sizes = numbers_in(text, "tp");
+  if (sizes.size() != 1 && sizes.size() != 3)
+    throw ConfigError(
+        fmt::format("tp = \"{}\" has {} numbers; a grid has 3 axes: [2, 2, 2], or "
+                    "write how many ranks it has",
+                    text, sizes.size()));
+  double ranks = 1;  // a product of ints may not be an int
+  for (const int size : sizes) {
+    if (size < 1) throw ConfigError(fmt::format("tp = \"{}\": {} is below 1", text, size));
+    ranks *= size;
+  }
+  if (ranks > kMostTensorRanks)
+    throw ConfigError(
+        fmt::format("tp = \"{}\" makes {} ranks; at most {}", text, ranks, kMostTensorRanks));
+  if (sizes.size() == 3) return {sizes[0], sizes[1], sizes[2]};
+  if (sizes[0] == 1) return {1, 1, 1};
+  const std::optional<std::array<int, 3>> grid = grid_of(method, sizes[0]);
+  if (!grid)
+    throw ConfigError(
+        fmt::format("tp = {} is no grid of tensor.method = \"{}\": {}; or give the "
+                    "sizes of the axes, as [pi, pj, pl]",
+                    sizes[0], name_of(method), nearest_numbers(method, sizes[0])));
+  return *grid;
+}
+
+std::array<int, 3> parse_order(std::string_view text) {
+  const std::vector<int> axes = numbers_in(text, "order");
+  std::vector<int> sorted = axes;
+  std::ranges::sort(sorted);
+  if (sorted != std::vector<int>{0, 1, 2})
+    throw ConfigError(fmt::format("order = \"{}\" does not have each of 0, 1 and 2 once", text));
+  return {axes[0], axes[1], axes[2]};
+}
+
+std::array<int, 3> grid_of(const RunConfig& config) {
+  return parse_grid(config.mesh.tp, config.tensor.method);
+}
+
+namespace {
+
+// What a microbatch of the run is to a grid.
+GridLoad load_of(const RunConfig& config) {
+  return {.samples = config.microbatch_size(), .has_smoothing = config.task.label_smoothing > 0};
+}
+
+// The axes from the one that carries least in the layers' forward to the one with most.
+std::array<int, 3> by_load(const RunConfig& config) {
+  const Family family = family_of(config, {});
+  const ModelSpec spec = model_spec(family, context_of(family));
+  const GridPlan plan = grid_plan_of(config, family);
+  const std::array<double, 3> loads =
+      carried(forward_of_layers(spec, grid_traffic(spec, plan, load_of(config))), plan.mesh);
+  std::array<int, 3> order = {0, 1, 2};
+  std::ranges::stable_sort(order, {},
+                           [&](int axis) { return loads.at(static_cast<std::size_t>(axis)); });
+  return order;
+}
+
+}  // namespace
+
+std::array<int, 3> order_of(const RunConfig& config) {
+  if (config.mesh.order != kOrderAuto) return parse_order(config.mesh.order);
+  const bool is_trivial_grid = grid_of(config) == std::array{1, 1, 1};
+  return is_trivial_grid || !config.model.start.empty() ? std::array{0, 1, 2} : by_load(config);
+}
+
+GridPlan grid_plan_of(const RunConfig& config, const Family& family) {
+  GridPlan split{.method = config.tensor.method, .mesh = {.tp = grid_of(config)}};
+  GridPlan gathered = split;
+  gathered.table = TableCut::gathered;
+  if (config.tensor.table == TableChoice::gathered) return gathered;
+  if (config.tensor.table == TableChoice::split || is_trivial(split)) return split;
+  const ModelSpec spec = model_spec(family, context_of(family));
+  const auto received = [&](const GridPlan& plan) {
+    return elements_of(grid_traffic(spec, plan, load_of(config)));
+  };
+  return received(gathered) < received(split) ? gathered : split;
+}
+
+namespace {
+
+void check_order(Checker& c, const MeshSection& mesh) {
+  try {
+    if (mesh.order != kOrderAuto) parse_order(mesh.order);
+  } catch (const ConfigError& error) {
+    for (const Problem& p : error.problems()) c.require(false, "mesh.order", p.what + "; or auto");
+  }
+}
+
+// The sizes that mesh.tp gives, if it gives any.
+std::optional<std::array<int, 3>> read_grid(Checker& c, const RunConfig& config) {
+  try {
+    return grid_of(config);
+  } catch (const ConfigError& error) {
+    for (const Problem& p : error.problems()) c.require(false, "mesh.tp", p.what);
+  }
+  return std::nullopt;
+}
+
+void check_ranks(Checker& c, const MeshSection& mesh, const Mesh& grid) {
+  constexpr double kMost = static_cast<double>(kMostRanks) * kMostRanks;
+  const double ranks = static_cast<double>(mesh.pp) * static_cast<double>(mesh.dp) * tp_size(grid);
+  c.require(ranks <= kMost, "mesh.tp",
+            fmt::format("pp = {}, dp = {} and tp = {} make {} ranks; at most {}", mesh.pp, mesh.dp,
+                        tp_size(grid), ranks, kMost));
+}
+
+}  // namespace
+
+Problems check_grid_texts(const RunConfig& config) {
+  Checker c;
+  check_order(c, config.mesh);
+  const std::optional<std::array<int, 3>> grid = read_grid(c, config);
+  if (!grid) return c.problems;
+  const GridPlan plan{.method = config.tensor.method, .mesh = {.tp = *grid}};
+  if (is_trivial(plan)) return c.problems;
+  check_ranks(c, config.mesh, plan.mesh);
+  append(c.problems, check(plan));
+  c.require(
+      config.optimiser.kind != OptimiserKind::muon, "optimiser.kind",
+      fmt::format("kind = \"muon\" with mesh.tp = {}: it makes whole matrices orthogonal, and "
+                  "each rank has a part of them",
+                  to_list(plan.mesh.tp)));
+  return c.problems;
+}
+
+namespace {
+
+// What a family has that pj must divide, by its key.
+std::vector<std::pair<const char*, std::int64_t>> heads_of(const Family& family) {
+  struct Visitor {
+    using Heads = std::vector<std::pair<const char*, std::int64_t>>;
+    Heads operator()(const GptShape& s) const { return {{"heads", s.heads}}; }
+    Heads operator()(const LlamaShape& s) const {
+      return {{"heads", s.heads}, {"key_heads", s.key_heads}};
+    }
+    Heads operator()(const BertShape& s) const { return {{"heads", s.heads}}; }
+    Heads operator()(const Seq2SeqShape& s) const { return {{"heads", s.heads}}; }
+  };
+  return std::visit(Visitor(), family);
+}
+
+// "h.*.mlp.c_fc.weight": the same parameter of all layers.
+std::string without_numbers(const std::string& name) {
+  std::vector<std::string> words = split(name, '.');
+  for (std::string& word : words)
+    if (word.find_first_not_of("0123456789") == std::string::npos) word = "*";
+  return join(words, ".");
+}
+
+// One parameter of each kind: those that are cut alike need no second look.
+std::vector<ParameterSpec> kinds_of_parameters(const ModelSpec& spec) {
+  std::set<std::tuple<Role, std::vector<std::int64_t>, std::int64_t, bool>> found;
+  std::vector<ParameterSpec> kinds;
+  for (const ParameterSpec& p : spec.parameters)
+    if (found.insert({p.role, p.sizes, p.parts, p.is_out_in}).second) kinds.push_back(p);
+  return kinds;
+}
+
+// What a grid must divide.
+struct Divided {
+  std::vector<ParameterSpec> kinds;
+  std::vector<std::pair<const char*, std::int64_t>> heads;
+  std::int64_t samples = 0;      // of a microbatch
+  const char* samples_key = "";  // that says so
+};
+
+Divided divided_of(const RunConfig& config, const Family& family) {
+  return {.kinds = kinds_of_parameters(model_spec(family, context_of(family))),
+          .heads = heads_of(family),
+          .samples = config.microbatch_size(),
+          .samples_key = config.train.microbatch > 0 || config.mesh.pp > 1 ? "train.microbatch"
+                                                                           : "train.batch"};
+}
+
+void check_parameters(Checker& c, const Divided& divided, const GridPlan& plan) {
+  std::set<std::pair<Role, std::string>> said;
+  for (const ParameterSpec& p : divided.kinds) {
+    std::vector<std::int64_t> sizes = cut_sizes(p.sizes, p.parts, p.is_out_in);
+    const Layout layout = layout_of(plan, p.role, p.is_out_in, sizes.size());
+    // A vocabulary is what it is: the last of its blocks may be shorter.
+    if (p.role == Role::table || p.role == Role::table_bias)
+      sizes[0] = extent(plan.mesh, layout.by_dim[0]);
+    for (Problem& problem : check(layout, plan.mesh, sizes, without_numbers(p.name))) {
+      const std::string numbers = problem.what.substr(problem.what.find(" has "));  // of any dim
+      if (said.insert({p.role, numbers}).second) c.problems.push_back(std::move(problem));
+    }
+  }
+}
+
+void check_rows(Checker& c, const Divided& divided, const GridPlan& plan) {
+  const auto check_cut = [&](const Axes& rows) {
+    const int parts = extent(plan.mesh, rows);
+    c.require(divided.samples % parts == 0, divided.samples_key,
+              fmt::format("a microbatch has {} samples, and the rows of activations are cut in {} "
+                          "({})",
+                          divided.samples, parts, to_text(rows)));
+  };
+  const Axes stream = stream_of(plan).rows, inner = inner_of(plan).rows;
+  check_cut(stream);
+  if (inner != stream) check_cut(inner);
+}
+
+Problems check_divided(const Divided& divided, const GridPlan& plan) {
+  Checker c;
+  const Axes across = inner_of(plan).features;
+  const int parts = extent(plan.mesh, across);
+  for (const auto& [key, heads] : divided.heads)
+    c.require(
+        heads % parts == 0, fmt::format("model.{}", key),
+        fmt::format("{} = {}, which {} = {} does not divide", key, heads, to_text(across), parts));
+  check_rows(c, divided, plan);
+  check_parameters(c, divided, plan);
+  return c.problems;
+}
+
+// How far apart two grids are: doublings along all axes.
+double distance(const std::array<int, 3>& a, const std::array<int, 3>& b) {
+  double sum = 0;
+  for (std::size_t n = 0; n < 3; ++n)
+    sum += std::abs(std::log2(static_cast<double>(a.at(n)) / b.at(n)));
+  return sum;
+}
+
+// Grids of as many ranks that the method allows and that divide everything, the nearest first.
+std::vector<std::array<int, 3>> possible_grids(const Divided& divided, GridPlan plan) {
+  const std::array<int, 3> asked = plan.mesh.tp;
+  const int ranks = tp_size(plan.mesh);
+  std::vector<std::array<int, 3>> grids;
+  for (int pi = 1; pi <= ranks; ++pi)
+    for (int pj = 1; ranks % pi == 0 && pj <= ranks / pi; ++pj) {
+      if (ranks / pi % pj != 0) continue;
+      plan.mesh.tp = {pi, pj, ranks / pi / pj};
+      if (check(plan).empty() && check_divided(divided, plan).empty())
+        grids.push_back(plan.mesh.tp);
+    }
+  std::ranges::stable_sort(grids, {}, [&](const auto& grid) { return distance(grid, asked); });
+  return grids;
+}
+
+Problem advice(const Divided& divided, const GridPlan& plan) {
+  std::vector<std::array<int, 3>> grids = possible_grids(divided, plan);
+  const std::string all =
+      fmt::format("{} ranks with tensor.method = \"{}\"", tp_size(plan.mesh), name_of(plan.method));
+  if (grids.empty())
+    return {"mesh.tp", fmt::format("no grid of {} can cut this model and its microbatches", all)};
+  if (grids.size() > kMostAdvised) grids.resize(kMostAdvised);
+  std::vector<std::string> lists;
+  for (const std::array<int, 3>& grid : grids) lists.push_back(to_list(grid));
+  return {"mesh.tp", fmt::format("grids of {} that can: {}", all, join(lists, ", "))};
+}
+
+}  // namespace
+
+Problems check_grid(const RunConfig& config, const Family& family) {
+  Problems problems = check_grid_texts(config);
+  Checker ignored;
+  if (!read_grid(ignored, config)) return problems;
+  const GridPlan plan = grid_plan_of(config, family);
+  if (is_trivial(plan)) return problems;
+  const Divided divided = divided_of(config, family);
+  const bool is_refused = !check(plan).empty();
+  Problems undivided = is_refused ? Problems() : check_divided(divided, plan);
+  if (is_refused || !undivided.empty()) undivided.push_back(advice(divided, plan));
+  append(problems, std::move(undivided));
+  return problems;
+}
+
+}  // namespace laconic

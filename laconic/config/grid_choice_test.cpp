@@ -1,0 +1,155 @@
+#include "laconic/config/grid_choice.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "laconic/config/model_family.hpp"
+#include "laconic/config/read.hpp"
+
+namespace laconic {
+namespace {
+
+// 2 layers of width 48 with 4 heads, microbatches of 8, and these keys.
+RunConfig with_grid(const std::vector<std::string>& sets) {
+  RunConfig config;
+  config.data.train = "data";
+  config.model.layers = 2;
+  config.model.width = 48;
+  config.model.heads = 4;
+  config.model.vocabulary = 50;
+  config.train.batch = 8;
+  for (const std::string& set : sets) EXPECT_EQ(to_text(apply_set(set, config)), "");
+  return config;
+}
+
+struct GridCase {
+  std::vector<std::string> sets;
+  std::string problems;
+};
+
+void expect_problems(const std::vector<GridCase>& cases) {
+  for (const GridCase& one : cases)
+    EXPECT_EQ(to_text(check(with_grid(one.sets))), one.problems)
+        << fmt::format("{}", fmt::join(one.sets, " "));
+}
+
+TEST(GridChoice, ANumberIsAGridAndAListIsItself) {
+  EXPECT_EQ(mesh_of(with_grid({})), Mesh());
+  EXPECT_EQ(mesh_of(with_grid({"mesh.tp=8"})).tp, (std::array{2, 2, 2}));
+  EXPECT_EQ(mesh_of(with_grid({"mesh.tp=4", "tensor.method=1d"})).tp, (std::array{1, 4, 1}));
+  EXPECT_EQ(mesh_of(with_grid({"mesh.tp=4", "tensor.method=2d"})).tp, (std::array{2, 2, 1}));
+  for (const char* grid : {"mesh.tp=[2,1,4]", "mesh.tp=2,1,4", "mesh.tp=\"2, 1, 4\""})
+    EXPECT_EQ(mesh_of(with_grid({grid})).tp, (std::array{2, 1, 4})) << grid;
+  EXPECT_EQ(size(mesh_of(with_grid({"mesh.tp=[2,1,2]", "mesh.pp=2", "mesh.dp=2"}))), 16);
+}
+
+TEST(GridChoice, AFileMayHaveANumberAListOrAText) {
+  for (const char* text : {"tp = 8", "tp = [8]", "tp = \"8\""}) {
+    RunConfig config;
+    EXPECT_EQ(to_text(apply_toml(fmt::format("[mesh]\n{}\n", text), "run.toml", config)), "");
+    EXPECT_EQ(config.mesh.tp, "8") << text;
+  }
+  RunConfig config;
+  EXPECT_EQ(to_text(apply_toml("[mesh]\ntp = 2.5\n", "run.toml", config)),
+            "run.toml:2:6: mesh.tp must be a text in quotes, not 2.5");
+}
+
+TEST(GridChoice, AnOrderIsAPermutation) {
+  EXPECT_EQ(mesh_of(with_grid({"mesh.tp=8", "mesh.order=[2,0,1]"})).order, (std::array{2, 0, 1}));
+  expect_problems({{{"mesh.order=0,1"},
+                    "mesh.order: order = \"0,1\" does not have each of 0, 1 and 2 once; or auto"},
+                   {{"mesh.order=[0,1,1]", "mesh.tp=0"},
+                    "mesh.order: order = \"0,1,1\" does not have each of 0, 1 and 2 once; or auto\n"
+                    "mesh.tp: tp = \"0\": 0 is below 1"}});
+}
+
+TEST(GridChoice, WhatIsNoGridIsToldTheNearest) {
+  expect_problems(
+      {{{"mesh.tp=4"},
+        "mesh.tp: tp = 4 is no grid of tensor.method = \"3d\": 8 is; or give the sizes of the "
+        "axes, "
+        "as [pi, pj, pl]"},
+       {{"mesh.tp=20"},
+        "mesh.tp: tp = 20 is no grid of tensor.method = \"3d\": 8 and 27 are; or give the sizes of "
+        "the axes, as [pi, pj, pl]"},
+       {{"mesh.tp=2,2"},
+        "mesh.tp: tp = \"2,2\" has 2 numbers; a grid has 3 axes: [2, 2, 2], or write how many "
+        "ranks "
+        "it has"},
+       {{"mesh.tp=two"}, "mesh.tp: tp = \"two\": 'two' is no whole number"},
+       {{"mesh.tp=[4096,1,2]"}, "mesh.tp: tp = \"4096,1,2\" makes 8192 ranks; at most 4096"},
+       {{"mesh.tp=[2,1,2]", "tensor.method=2d"},
+        "mesh.tp: [2, 1, 2] with tensor.method = \"2d\": it needs a square, [q, q, 1]\n"
+        "mesh.tp: grids of 4 ranks with tensor.method = \"2d\" that can: [2, 2, 1]"}});
+}
+
+TEST(GridChoice, GridsThatDivideEverythingAreFine) {
+  for (const char* grid : {"2,2,2", "1,4,1", "4,1,1", "1,2,2", "2,4,1", "1,1,4", "2,1,2", "1,4,2"})
+    expect_problems({{{fmt::format("mesh.tp={}", grid)}, ""}});
+  expect_problems({{{"mesh.tp=4", "tensor.method=2d"}, ""},
+                   {{"mesh.tp=8", "tensor.method=2.5d"}, ""},
+                   {{"mesh.tp=4", "tensor.method=1d", "train.batch=3"}, ""},
+                   {{"mesh.tp=8", "model.vocabulary=51"}, ""}});
+}
+
+// Whatever keeps a grid from cutting a model is said at once, and each kind of parameter once.
+TEST(GridChoice, EverythingUndividedIsSaid) {
+  expect_problems(
+      {{{"mesh.tp=[1,4,2]", "model.heads=6", "train.batch=2"},
+        "model.heads: heads = 6, which tp1 = 4 does not divide\n"
+        "train.batch: a microbatch has 2 samples, and the rows of activations are cut in 4 (tp0 x "
+        "tp1)\n"
+        "mesh.tp: no grid of 8 ranks with tensor.method = \"3d\" can cut this model and its "
+        "microbatches"},
+       {{"mesh.tp=[1,4,2]", "model.heads=6", "train.microbatch=4"},
+        "model.heads: heads = 6, which tp1 = 4 does not divide\n"
+        "mesh.tp: grids of 8 ranks with tensor.method = \"3d\" that can: [1, 2, 4], [2, 2, 2]"},
+       {{"mesh.tp=[2,2,2]", "model.width=36"},
+        "wpe.weight: dim 1 has 36 elements, which tp2 x tp0 x tp1 = 8 does not divide\n"
+        "h.*.attn.c_attn.bias: dim 1 has 36 elements, which tp1 x tp0 x tp2 = 8 does not divide\n"
+        "mesh.tp: no grid of 8 ranks with tensor.method = \"3d\" can cut this model and its "
+        "microbatches"}});
+}
+
+TEST(GridChoice, MuonNeedsWholeMatrices) {
+  expect_problems(
+      {{{"mesh.tp=8", "optimiser.kind=muon"},
+        "optimiser.kind: kind = \"muon\" with mesh.tp = [2, 2, 2]: it makes whole matrices "
+        "orthogonal, and each rank has a part of them"},
+       {{"optimiser.kind=muon"}, ""}});
+}
+
+// Of 8 samples of 5 tokens the feature's axis carries most (12 bsh), of very short ones the
+// weights' does (12 h h).
+TEST(GridChoice, TheAxisThatCarriesMostIsInnermost) {
+  const auto order = [](const std::vector<std::string>& sets) {
+    return mesh_of(with_grid(sets)).order;
+  };
+  EXPECT_EQ(order({"mesh.tp=8", "model.context=64"}), (std::array{0, 1, 2}));
+  EXPECT_EQ(order({"mesh.tp=8", "model.context=5"}), (std::array{1, 2, 0}));
+  EXPECT_EQ(order({"mesh.tp=8", "model.context=5", "mesh.order=0,1,2"}), (std::array{0, 1, 2}));
+  EXPECT_EQ(order({"mesh.tp=[2,4,1]", "model.context=512"}), (std::array{2, 0, 1}));
+  EXPECT_EQ(order({"mesh.tp=8", "model.context=5", "model.start=folder"}), (std::array{0, 1, 2}));
+  EXPECT_EQ(order({}), (std::array{0, 1, 2}));
+}
+
+// Logits of few samples are cheaper to move than a table, and those of many are not.
+TEST(GridChoice, TheTableIsCutAsMovesLess) {
+  const auto cut = [](const std::vector<std::string>& sets) {
+    const RunConfig config = with_grid(sets);
+    return grid_plan_of(config, family_of(config, {})).table;
+  };
+  EXPECT_EQ(cut({"mesh.tp=8", "model.vocabulary=1024", "model.context=4"}), TableCut::split);
+  EXPECT_EQ(cut({"mesh.tp=8", "model.vocabulary=1024", "model.context=512"}), TableCut::gathered);
+}
+
+TEST(GridChoice, PlansSayHowTheTableIsCut) {
+  const RunConfig split = with_grid({"mesh.tp=8", "tensor.table=split"}),
+                  gathered = with_grid({"mesh.tp=8", "tensor.table=gathered"});
+  EXPECT_EQ(grid_plan_of(split, family_of(split, {})),
+            (GridPlan{TensorMethod::three_d, {.tp = {2, 2, 2}}, TableCut::split}));
+  EXPECT_EQ(grid_plan_of(gathered, family_of(gathered, {})).table, TableCut::gathered);
+}
+
+}  // namespace
+}  // namespace laconic
