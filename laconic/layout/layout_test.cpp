@@ -68,14 +68,14 @@ TEST(Layout, RunsGoThroughAShardInOrder) {
               for (std::int64_t y = c; y < d; ++y)
                 for (std::int64_t z = last.begin; z < last.end; ++z)
                   wanted.push_back((x * 4 + y) * 5 + z);
-            for (const Run& run : runs_of(shard, sizes)) {
+            for (const ShardRun& run : runs_of(shard, sizes)) {
               EXPECT_EQ(run.shard, static_cast<std::int64_t>(got.size()));
               for (std::int64_t e = 0; e < run.elements; ++e) got.push_back(run.whole + e);
             }
             ASSERT_EQ(got, wanted);
           }
   const std::vector<Range> all = {{0, 3}, {0, 4}, {0, 5}};
-  EXPECT_EQ(runs_of(all, sizes), (std::vector<Run>{{0, 0, 60}}));
+  EXPECT_EQ(runs_of(all, sizes), (std::vector<ShardRun>{{0, 0, 60}}));
 }
 
 TEST(Layout, ReplicasHoldTheSameAndAllOthersSomethingElse) {

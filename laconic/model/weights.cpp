@@ -15,6 +15,7 @@
 #include "laconic/model/gpt.hpp"
 #include "laconic/model/llama.hpp"
 #include "laconic/model/seq2seq.hpp"
+#include "laconic/tensor/host.hpp"
 
 namespace laconic {
 
@@ -29,7 +30,7 @@ void fill(const ParameterSpec& spec, std::uint64_t seed, const GridPlace& place,
   const Key key = derive(derive(key_of(seed), "parameter"), spec.name);
   const std::vector<std::int64_t> sizes = cut_sizes(spec.sizes, spec.parts, spec.is_out_in);
   const auto draw = [&](auto* data) {
-    for (const Run& run : runs_of(shard_at(place, spec), sizes))
+    for (const ShardRun& run : runs_of(shard_at(place, spec), sizes))
       at::parallel_for(0, run.elements, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
         fill_normal(key, static_cast<std::uint64_t>(run.whole + begin), spec.mean, spec.deviation,
                     std::span(data + run.shard + begin, static_cast<std::size_t>(end - begin)));
@@ -107,6 +108,19 @@ at::Tensor shard_from(const at::Tensor& whole, const GridPlace& place, const Par
   return part.reshape(sizes_at(place, p));
 }
 
+at::Tensor shard_from_bytes(ByteView bytes, Dtype dtype, const GridPlace& place,
+                            const ParameterSpec& p) {
+  const std::size_t item = bytes_of(dtype);
+  const std::vector<std::int64_t> sizes = cut_sizes(p.sizes, p.parts, p.is_out_in);
+  Bytes part;
+  for (const ShardRun& run : runs_of(shard_at(place, p), sizes)) {
+    const ByteView piece = bytes.subspan(static_cast<std::size_t>(run.whole) * item,
+                                         static_cast<std::size_t>(run.elements) * item);
+    part.insert(part.end(), piece.begin(), piece.end());
+  }
+  return tensor_from_bytes(part, dtype, sizes_at(place, p));
+}
+
 Weights make_empty_weights(const Family& family, const at::TensorOptions& like,
                            const HeldBlocks& held, std::int64_t tokens, const GridPlace& place) {
   const std::int64_t length = tokens > 0 ? tokens : context_of(family);
@@ -181,6 +195,13 @@ void refresh_copies(const std::vector<Parameter>& parameters) {
 
 bool is_copy(const Weights& weights, const Parameter& parameter) {
   return !weights.holds(first_user(weights.spec, parameter.number));
+}
+
+bool speaks_for(const Weights& weights, const Parameter& parameter) {
+  const GridPlace& place = weights.place;
+  return !is_copy(weights, parameter) &&
+         speaks_for(layout_at(place, weights.spec.parameters[parameter.number]), place.plan.mesh,
+                    place.coord);
 }
 
 std::int64_t completing_block(const Weights& weights, const Parameter& parameter) {

@@ -24,6 +24,8 @@
 #include <vector>
 
 #include "laconic/architecture/model_spec.hpp"
+#include "laconic/base/bytes.hpp"
+#include "laconic/base/dtype.hpp"
 #include "laconic/model/precision.hpp"
 
 namespace laconic {
@@ -99,6 +101,11 @@ std::vector<std::int64_t> sizes_at(const GridPlace& place, const ParameterSpec& 
 at::Tensor shard_from(const at::Tensor& whole, const GridPlace& place,
                       const ParameterSpec& parameter);
 
+// The same from the bytes of the whole tensor in a file: only the part is read. Requires: so many
+// bytes as the parameter's sizes say.
+at::Tensor shard_from_bytes(ByteView bytes, Dtype dtype, const GridPlace& place,
+                            const ParameterSpec& parameter);
+
 // `like` gives device and type of computing, from which the other types follow (precision_of());
 // `tokens` is the length of samples; 0: the family's context. Every element is the same, wherever
 // it lies.
@@ -124,6 +131,9 @@ void refresh_copies(const std::vector<Parameter>& parameters);
 
 // Another rank holds the first block that uses the parameter, and speaks for it.
 bool is_copy(const Weights& weights, const Parameter& parameter);
+// Whether this rank speaks for what it holds of the parameter, in norms and in checkpoints: it is
+// no copy, and the first in the tensor grid of those that hold the same part.
+bool speaks_for(const Weights& weights, const Parameter& parameter);
 
 // The first held block that uses the parameter. Backward goes from the last block to the first, so
 // it completes the gradient, unless a schedule puts off other blocks' weights for longer.
