@@ -7,6 +7,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/codec/spec.hpp"
 #include "laconic/config/checker.hpp"
+#include "laconic/config/layer_choice.hpp"
 #include "laconic/config/stage_choice.hpp"
 
 namespace laconic {
@@ -60,9 +61,33 @@ void check_tied(Checker& c, const EmbeddingTiedSection& tied) {
                           name_of(quantise->group)));
 }
 
+// What a class of messages in a tensor grid can have.
+void check_grid_codec(Checker& c, const std::string& key, const std::string& text, Dtype dtype) {
+  const std::optional<CodecSpec> codec = check_codec(c, key, text);
+  if (!codec) return;
+  c.require(!is_learned(codec), key,
+            "auto_encoder needs maps that all ranks of the grid learn, and they have none: use "
+            "quantise");
+  if (is_learned(codec) || !is_lossy(*codec)) return;
+  for (const Problem& p : check(*codec, TensorSpec{dtype, {64, 64}})) c.require(false, key, p.what);
+}
+
+void check_tensor_traffic(Checker& c, const RunConfig& config) {
+  const Dtype compute = config.run.compute_type();
+  check_grid_codec(c, "tp.activation.codec", config.tp_activation.codec, compute);
+  check_grid_codec(c, "tp.gradient.codec", config.tp_gradient.codec, compute);
+  check_grid_codec(c, "tp.weight.codec", config.tp_weight.codec, compute);
+  check_grid_codec(c, "tp.weight.gradient", config.tp_weight.gradient, config.run.master_type());
+  for (const auto& [key, text] : {std::pair{"tp.activation.layers", config.tp_activation.layers},
+                                  {"tp.gradient.layers", config.tp_gradient.layers},
+                                  {"tp.weight.layers", config.tp_weight.layers}})
+    for (const Problem& p : check_layers(text, config.model.layers)) c.require(false, key, p.what);
+}
+
 }  // namespace
 
 void check_boundaries(Checker& c, const RunConfig& config) {
+  check_tensor_traffic(c, config);
   check_boundary(c, "pp.activation", config.pp_activation);
   c.at_least("pp.activation.hash_every", config.pp_activation.hash_every, 1);
   c.at_most("pp.activation.hash_every", config.pp_activation.hash_every, 1 << 30);

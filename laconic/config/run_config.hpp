@@ -58,6 +58,9 @@ struct RunConfig {
   PpActivationSection pp_activation;
   PpGradientSection pp_gradient;
   EmbeddingTiedSection embedding_tied;
+  TpActivationSection tp_activation;
+  TpGradientSection tp_gradient;
+  TpWeightSection tp_weight;
   NetworkSection network;
   DpGradientSection dp_gradient;
   LocalSection local;
@@ -80,6 +83,9 @@ struct RunConfig {
     v("pp.activation", pp_activation);
     v("pp.gradient", pp_gradient);
     v("embedding.tied", embedding_tied);
+    v("tp.activation", tp_activation);
+    v("tp.gradient", tp_gradient);
+    v("tp.weight", tp_weight);
     v("network", network);
     v("dp.gradient", dp_gradient);
     v("local", local);

@@ -13,6 +13,12 @@ namespace laconic {
 // pp.*.store when references are kept in memory; anything else is a folder.
 inline constexpr const char* kInRam = "ram";
 
+// tp.*.layers when it is no list of layers.
+inline constexpr const char* kAllLayers = "all";
+inline constexpr const char* kLayersHelp =
+    "layers whose messages are encoded: all, \"last half\", \"first half\", or their numbers from 0 "
+    "on, as \"2,3\" or [2, 3]; embeddings and the head are not";
+
 // What happens to activations on their way to the next stage.
 struct PpActivationSection {
   std::string codec = "raw";
@@ -124,6 +130,46 @@ struct DpGradientSection {
       "pipeline ranks whose gradients are encoded; the others' travel raw: all, the first so "
       "many "
       "(\"3\"), a fraction of them (\"0.75\"), or auto: those whose sums would end last");
+  }
+};
+
+// What happens to activations between the ranks of a tensor grid, in forward.
+struct TpActivationSection {
+  std::string codec = "raw";
+  std::string layers = kAllLayers;
+
+  template <class V>
+  void visit(V& v) {
+    v("codec", codec, "of activations that are gathered, and of partial sums that are scattered");
+    v("layers", layers, kLayersHelp, AlsoAsList{});
+  }
+};
+
+// What happens to their gradients, in backward.
+struct TpGradientSection {
+  std::string codec = "raw";
+  std::string layers = kAllLayers;
+
+  template <class V>
+  void visit(V& v) {
+    v("codec", codec, "of activations' gradients, gathered and scattered");
+    v("layers", layers, kLayersHelp, AlsoAsList{});
+  }
+};
+
+// What happens to weights that are gathered, and to their gradients.
+struct TpWeightSection {
+  std::string codec = "raw";
+  std::string gradient = "raw";
+  bool feedback = true;
+  std::string layers = kAllLayers;
+
+  template <class V>
+  void visit(V& v) {
+    v("codec", codec, "of weights that are gathered; forward and backward see the same");
+    v("gradient", gradient, "codec of their gradients on the way to whoever holds them");
+    v("feedback", feedback, "what a gradient lost goes into the next one");
+    v("layers", layers, kLayersHelp, AlsoAsList{});
   }
 };
 

@@ -71,24 +71,27 @@ struct TensorGrid::Exchange {
   std::vector<std::uint64_t> offsets;
 };
 
+struct TensorGrid::Row {
+  std::unique_ptr<Collective> collective;
+  bool is_under_way = false;
+  std::string memory = {};     // the name of what it remembers; empty: nothing
+  bool has_open_step = false;  // of those that remember
+};
+
 struct TensorGrid::Made {
   using Purpose = std::tuple<GridCall, std::uint32_t, Traffic, Dtype, std::string, std::uint64_t,
                              std::uint64_t, std::vector<std::uint64_t>>;
-  struct Row {
-    std::unique_ptr<Collective> collective;
-    bool is_under_way = false;
-  };
   std::multimap<Purpose, Row> rows;
 };
 
 TensorGrid::TensorGrid(ProgressThread& progress_thread, const GridPlan& plan, const Mesh& mesh,
-                       Rank rank, GridCodec codec, std::uint64_t seed)
+                       Rank rank, GridCodecs codecs, std::uint64_t seed)
     : progress_thread_(progress_thread),
       plan_(plan),
       mesh_(mesh),
       rank_(rank),
       coord_(coord_of(mesh, rank)),
-      codec_(std::move(codec)),
+      codecs_(std::move(codecs)),
       seed_(seed),
       made_(std::make_unique<Made>()) {}
 
@@ -99,19 +102,21 @@ void TensorGrid::begin(std::uint64_t step, std::uint64_t microbatch) {
   microbatch_ = microbatch % kMostMicrobatches;
 }
 
-Collective& TensorGrid::collective_for(const Exchange& exchange) {
-  const bool is_raw = exchange.site.is_small || is_exact_ || !codec_;
-  const CodecSpec codec = is_raw ? CodecSpec(Raw{}) : codec_(exchange.site);
-  const bool is_plain = !is_lossy(codec);
+TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
+  const bool is_raw = exchange.site.is_small || is_exact_ || !codecs_;
+  const GridCodec choice = is_raw ? GridCodec() : codecs_(exchange.site, exchange.call);
+  const bool is_plain = !is_lossy(choice.codec);
   const std::uint64_t seed = is_plain ? 0 : seed_of(seed_, exchange.site);
   const std::uint64_t columns = is_plain ? 0 : static_cast<std::uint64_t>(exchange.site.columns);
   const Dtype dtype = dtype_of(exchange.buffer.scalar_type());
-  const Made::Purpose purpose{exchange.call, unit_of(exchange.axes), exchange.site.traffic,
-                              dtype,         to_text(codec),         seed,
-                              columns,       exchange.offsets};
+  const Made::Purpose purpose{exchange.call,         unit_of(exchange.axes), exchange.site.traffic,
+                              dtype,                 to_text(choice.codec),  seed,
+                              columns,               exchange.offsets};
   const auto [first, last] = made_->rows.equal_range(purpose);
   for (auto row = first; row != last; ++row)
-    if (!std::exchange(row->second.is_under_way, true)) return *row->second.collective;
+    if (!row->second.is_under_way) return row->second;
+  const bool remembers = !is_plain && choice.has_feedback;
+  LACONIC_ASSERT(!remembers || first == last, "two sums of one place are under way");
   auto collective = std::make_unique<Collective>(
       progress_thread_.engine(), CollectiveSpec{.traffic = exchange.site.traffic,
                                                 .unit = unit_of(exchange.axes),
@@ -121,17 +126,45 @@ Collective& TensorGrid::collective_for(const Exchange& exchange) {
                                                 .dtype = dtype,
                                                 .offsets = exchange.offsets,
                                                 .columns = columns,
-                                                .up = codec,
-                                                .down = codec,
+                                                .up = choice.codec,
+                                                .down = choice.codec,
+                                                .up_feedback = remembers,
                                                 .seed = seed});
-  Collective& made = *collective;
-  made_->rows.emplace(purpose, Made::Row{std::move(collective), true});
-  return made;
+  Row row{.collective = std::move(collective)};
+  if (remembers) {
+    row.memory = fmt::format("{}.{}", exchange.site.block, exchange.site.place);
+    if (auto found = loaded_.extract(row.memory); !found.empty())
+      row.collective->load({.up = std::move(found.mapped()), .down = {}});
+  }
+  return made_->rows.emplace(purpose, std::move(row))->second;
 }
 
-void TensorGrid::release(Collective* collective) {
+// One that remembers has a step for all of its operations, which ends with the run's; the others have
+// one for each.
+void TensorGrid::release(Row& row) {
+  row.is_under_way = false;
+  if (row.memory.empty()) row.collective->commit();
+}
+
+void TensorGrid::commit() {
   for (auto& [purpose, row] : made_->rows)
-    if (row.collective.get() == collective) row.is_under_way = false;
+    if (std::exchange(row.has_open_step, false)) row.collective->commit();
+}
+
+void TensorGrid::abandon() {
+  for (auto& [purpose, row] : made_->rows)
+    if (std::exchange(row.has_open_step, false)) row.collective->abandon();
+}
+
+NamedFloats TensorGrid::save() const {
+  NamedFloats state = loaded_;
+  for (const auto& [purpose, row] : made_->rows)
+    if (!row.memory.empty()) state[row.memory] = row.collective->save().up;
+  return state;
+}
+
+void TensorGrid::load(NamedFloats state) {
+  loaded_ = std::move(state);
 }
 
 void TensorGrid::count(const Exchange& exchange) {
@@ -150,22 +183,25 @@ void TensorGrid::count(const Exchange& exchange) {
 
 TensorGrid::Pending TensorGrid::make(const Exchange& exchange) {
   count(exchange);
-  Collective& collective = collective_for(exchange);
-  collective.begin(step_ * kMostMicrobatches + microbatch_);
+  Row& row = row_for(exchange);
+  row.is_under_way = true;
+  if (row.memory.empty())
+    row.collective->begin(step_ * kMostMicrobatches + microbatch_);
+  else if (!std::exchange(row.has_open_step, true))
+    row.collective->begin(step_);
   Pending pending;
   pending.grid_ = this;
-  pending.collective_ = &collective;
-  pending.operation_ = collective.operation(static_cast<std::byte*>(exchange.buffer.data_ptr()),
-                                            deadline_key(step_, 0, 0), false, {},
-                                            numbers_[unit_of(exchange.axes)]++);
+  pending.row_ = &row;
+  pending.operation_ = row.collective->operation(
+      static_cast<std::byte*>(exchange.buffer.data_ptr()), deadline_key(step_, 0, 0), false, {},
+      numbers_[unit_of(exchange.axes)]++);
   return pending;
 }
 
 at::Tensor TensorGrid::Pending::get() {
   if (operation_ != nullptr) {
     grid_->progress_thread_.wait(operation_);
-    collective_->commit();
-    grid_->release(collective_);
+    grid_->release(*row_);
     operation_.reset();
   }
   return finish_();
@@ -175,8 +211,7 @@ at::Tensor TensorGrid::Pending::get() {
 at::Tensor TensorGrid::finished(Pending pending) {
   if (pending.operation_ == nullptr) return pending.get();
   run(progress_thread_.engine(), *pending.operation_);
-  pending.collective_->commit();
-  release(pending.collective_);
+  release(*pending.row_);
   pending.operation_.reset();
   return pending.get();
 }

@@ -24,14 +24,14 @@
 #include <tuple>
 #include <vector>
 
+#include "laconic/base/named_floats.hpp"
 #include "laconic/codec/spec.hpp"
+#include "laconic/collective/run.hpp"
 #include "laconic/engine/progress_thread.hpp"
 #include "laconic/layout/grid_plan.hpp"
 #include "laconic/transport/tag.hpp"
 
 namespace laconic {
-
-class Collective;  // collective/run.hpp
 
 // What a message is about: which decides its codec, and, for codecs that draw random numbers or
 // remember, which of them.
@@ -53,15 +53,24 @@ struct GridCount {
 enum class GridCall : std::uint8_t { gather, scatter, sum };
 using GridCounts = std::map<std::tuple<GridCall, Traffic, Axes>, GridCount>;
 
-// Which codec messages of a site have; the same on all ranks.
-using GridCodec = std::function<CodecSpec(const GridSite&)>;
+// Which codec messages of a site have, and whether a sum remembers what was lost; the same on all
+// ranks.
+struct GridCodec {
+  CodecSpec codec = Raw{};
+  bool has_feedback = false;
+};
+using GridCodecs = std::function<GridCodec(const GridSite&, GridCall)>;
 
 class TensorGrid {
+  // Collectives that were made, by what they are for; those that are not under way serve again.
+  struct Row;
+  struct Made;
+
  public:
-  // Requires: the progress thread outlives it; a rank of the mesh; check(plan) is empty. `codec`
-  // may be empty: raw.
+  // Requires: the progress thread outlives it; a rank of the mesh; check(plan) is empty. `codecs`
+  // may be empty: everything is raw.
   TensorGrid(ProgressThread& progress_thread, const GridPlan& plan, const Mesh& mesh, Rank rank,
-             GridCodec codec = {}, std::uint64_t seed = 0);
+             GridCodecs codecs = {}, std::uint64_t seed = 0);
   ~TensorGrid();
   TensorGrid(const TensorGrid&) = delete;
   TensorGrid& operator=(const TensorGrid&) = delete;
@@ -74,8 +83,17 @@ class TensorGrid {
   // What stays the same when a microbatch is computed once more: codecs that draw random numbers
   // draw the same then.
   void begin(std::uint64_t step, std::uint64_t microbatch);
-  // Whether messages are raw whatever their class says: in evaluation.
+  // Whether messages are raw whatever their class says, and nothing is remembered: in evaluation, and
+  // in steps that only compare.
   void set_exact(bool is_exact) { is_exact_ = is_exact; }
+  // What sums have remembered since the last of these stays, or never was. Requires: nothing is under
+  // way.
+  void commit();
+  void abandon();
+
+  // What sums remember, by name; empty before there is any. load() is for the sums to come.
+  NamedFloats save() const;
+  void load(NamedFloats state);
 
   // A collective that is under way. get() waits, once.
   class Pending {
@@ -87,7 +105,7 @@ class TensorGrid {
     friend class TensorGrid;
     TensorGrid* grid_ = nullptr;
     std::shared_ptr<Operation> operation_;
-    Collective* collective_ = nullptr;
+    Row* row_ = nullptr;
     std::function<at::Tensor()> finish_;
   };
 
@@ -117,8 +135,9 @@ class TensorGrid {
                        const Axes& axes, const GridSite& site);
   Pending make(const Exchange& exchange);
   Pending in_background(Pending pending);
-  Collective& collective_for(const Exchange& exchange);
-  void release(Collective* collective);
+  // One that serves this exchange, not under way.
+  Row& row_for(const Exchange& exchange);
+  void release(Row& row);
   void count(const Exchange& exchange);
   at::Tensor finished(Pending pending);
 
@@ -127,15 +146,14 @@ class TensorGrid {
   const Mesh mesh_;
   const Rank rank_;
   const Coord coord_;
-  const GridCodec codec_;
+  const GridCodecs codecs_;
   const std::uint64_t seed_;
   std::uint64_t step_ = 0;
   std::uint64_t microbatch_ = 0;
   bool is_exact_ = false;
   std::map<std::uint32_t, std::uint64_t> numbers_;  // by unit: calls so far
-  // Collectives that were made, by what they are for; those that are not under way serve again.
-  struct Made;
   std::unique_ptr<Made> made_;
+  NamedFloats loaded_;  // that no sum has asked for yet
   GridCounts counts_;
 };
 

@@ -120,9 +120,14 @@ at::Tensor sum_loss(const at::Tensor& logits, const at::Tensor& targets) {
 // do, since the rows of its ranks must be as many as their samples say.
 at::Tensor masked_loss(const BertShape& shape, const BertHeadLeaves& head, const Weights& weights,
                        BlockOps& ops, const at::Tensor& x, const at::Tensor& targets) {
-  if (!is_trivial(weights.place.plan))
-    return ops.cross_entropy(transformed(shape, head, ops, x.reshape({-1, x.size(2)})), head.words,
-                             head.bias, targets);
+  if (!is_trivial(weights.place.plan)) {
+    const at::Tensor rows = transformed(shape, head, ops, x.reshape({-1, x.size(2)}));
+    if (ops.pass().predictions != nullptr) {
+      const at::Tensor found = ops.predicted_entries(rows, head.words, head.bias);
+      if (ops.speaks()) *ops.pass().predictions = found.where(targets.ne(kNoTarget), targets);
+    }
+    return ops.cross_entropy(rows, head.words, head.bias, targets);
+  }
   const std::int64_t block = shape.layers + 1;
   const at::Tensor all = targets.flatten();
   at::Tensor hidden = all.ne(kNoTarget).nonzero().flatten();
@@ -151,7 +156,10 @@ at::Tensor span_loss(const BertHeadLeaves& head, BlockOps& ops, const at::Tensor
                               .view({samples, tokens, 2})
                               .transpose(1, 2)  // [b, 2, t]
                               .masked_fill(padding, -std::numeric_limits<double>::infinity());
-  if (ops.pass().predictions != nullptr) *ops.pass().predictions = ends.detach();
+  if (ops.pass().predictions != nullptr) {
+    const at::Tensor all = ops.all_rows(ends.detach().reshape({samples, -1}), RowsAt::stream, 1);
+    if (ops.speaks()) *ops.pass().predictions = all.view({-1, 2, tokens});
+  }
   const auto mean = [&](std::int64_t end, const char* name) {
     return ops.mean_of(sum_loss(ends.select(1, end), field(name).flatten()), batch[name].numel(),
                        RowsAt::stream);
@@ -163,8 +171,10 @@ at::Tensor head_loss(const BertShape& shape, const Weights& weights, BlockOps& o
                      const at::Tensor& x, const Batch& batch) {
   const BertHeadLeaves head = head_of(shape);
   const Pass& pass = ops.pass();
-  const auto tell = [&](const at::Tensor& predictions) {
-    if (pass.predictions != nullptr) *pass.predictions = predictions.detach();
+  const auto tell = [&](at::Tensor* to, const at::Tensor& predictions) {
+    if (to == nullptr) return;
+    const at::Tensor all = ops.all_rows(predictions.detach(), RowsAt::inner, 1);
+    if (ops.speaks()) *to = all;
   };
   // From the pooled token to a few numbers of each sample.
   const auto last = [&](bool is_dropped) {
@@ -185,18 +195,18 @@ at::Tensor head_loss(const BertShape& shape, const Weights& weights, BlockOps& o
       const at::Tensor loss = masked_loss(shape, head, weights, ops, x, batch["targets"]);
       if (pass.second_term == 0 && pass.second_predictions == nullptr) return loss;
       const at::Tensor next = last(false);
-      if (pass.second_predictions != nullptr) *pass.second_predictions = next.detach();
+      tell(pass.second_predictions, next);
       if (pass.second_term == 0) return loss;
       return loss.add(mean(sum_loss(next, field("next")), "next"), pass.second_term);
     }
     case BertHead::classify: {
       const at::Tensor logits = last(true);
-      tell(logits);
+      tell(pass.predictions, logits);
       return mean(sum_loss(logits, field("label")), "label");
     }
     case BertHead::regress: {
       const at::Tensor number = full_length(last(true));
-      tell(number);
+      tell(pass.predictions, number);
       const at::Tensor score = field("score").to(number.scalar_type());
       return mean(at::mse_loss(number.flatten(), score, at::Reduction::Sum), "score");
     }

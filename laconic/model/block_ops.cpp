@@ -1,5 +1,6 @@
 #include "laconic/model/block_ops.hpp"
 
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -64,6 +65,17 @@ Tensor BlockOps::stream_columns(const Tensor& constant) const {
   if (is_whole()) return constant;
   const std::int64_t width = stream_width(constant.size(-1));
   return constant.narrow(-1, width * grid_->index(stream_.features), width);
+}
+
+Tensor BlockOps::all_rows(const Tensor& x, RowsAt at, std::int64_t tokens) {
+  if (is_whole()) return x;
+  const Axes& rows = rows_at(at);
+  return perform(next_spot(), {MoveKind::gather_rows, rows}, x.detach(), {samples_, tokens}, rows,
+                 Traffic::tp_activation);
+}
+
+bool BlockOps::speaks() const {
+  return is_whole() || grid_->index({kTensorAxes.begin(), kTensorAxes.end()}) == 0;
 }
 
 Tensor BlockOps::as_seam(const Tensor& x) const {
@@ -252,23 +264,38 @@ Forked BlockOps::add_norm(const Tensor& residual, const Tensor& x, const Dropout
 
 // --- losses
 
+Tensor BlockOps::grid_logits(const Tensor& x, std::size_t table, std::optional<std::size_t> bias) {
+  const TablePlan way = table_plan(plan());
+  const Tensor added = bias ? vector(*bias) : Tensor();
+  const Tensor logits = grid_products(next_spot(), way.head, x, {grid_map(table, way.head.weight)},
+                                      {samples_, tokens_}, pass_.deferred)[0];
+  return added.defined() ? logits.add(added) : logits;
+}
+
+std::int64_t BlockOps::first_entry(std::size_t table) const {
+  const TablePlan way = table_plan(plan());
+  const int parts = grid_->extent(way.layout.by_dim[0]);
+  const int first = grid_->index(way.vocabulary) * grid_->extent(way.head.weight);
+  return block_of(spec(table).sizes[0], parts, first).begin;
+}
+
+Tensor BlockOps::predicted_entries(const Tensor& x, std::size_t table, std::size_t bias) {
+  const at::NoGradGuard no_grad;
+  const Tensor best = grid_argmax(next_spot(), grid_logits(x, table, bias),
+                                  table_plan(plan()).vocabulary, first_entry(table));
+  return all_rows(best.unsqueeze(1), RowsAt::logits, tokens_).view({samples_, tokens_});
+}
+
 Tensor BlockOps::cross_entropy(const Tensor& x, std::size_t table, std::optional<std::size_t> bias,
                                const Tensor& targets, double smoothing) {
   if (is_whole())
     return laconic::cross_entropy(x, leaf(table), bias ? leaf(*bias) : Tensor(), targets.flatten(),
                                   pass_.deferred, smoothing, weights_.room(block_, leaf(table)));
-  const TablePlan way = table_plan(plan());
-  const std::int64_t vocabulary = spec(table).sizes[0];
-  const Tensor added = bias ? vector(*bias) : Tensor();
-  Tensor logits = grid_products(next_spot(), way.head, x, {grid_map(table, way.head.weight)},
-                                {samples_, tokens_}, pass_.deferred)[0];
-  if (added.defined()) logits = logits.add(added);
-  const int parts = grid_->extent(way.layout.by_dim[0]);
-  const int first = grid_->index(way.vocabulary) * grid_->extent(way.head.weight);
+  const Tensor logits = grid_logits(x, table, bias);
   return grid_cross_entropy(next_spot(), logits, rows_of(targets, RowsAt::logits).flatten(),
-                            {.vocabulary = way.vocabulary,
-                             .first = block_of(vocabulary, parts, first).begin,
-                             .size = vocabulary,
+                            {.vocabulary = table_plan(plan()).vocabulary,
+                             .first = first_entry(table),
+                             .size = spec(table).sizes[0],
                              .all_rows = targets.numel(),
                              .smoothing = smoothing});
 }

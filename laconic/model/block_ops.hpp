@@ -53,6 +53,10 @@ class BlockOps {
   at::Tensor rows_of(const at::Tensor& field, RowsAt at) const;
   // A constant [.., width] like a part of the stream.
   at::Tensor stream_columns(const at::Tensor& constant) const;
+  // All samples' rows of a matrix of which this rank has its own: for whoever asks for predictions.
+  at::Tensor all_rows(const at::Tensor& x, RowsAt at, std::int64_t tokens);
+  // Whether this rank speaks for its grid, where all of its ranks know the same.
+  bool speaks() const;
   // A seam's tensor, [samples, tokens, features].
   at::Tensor as_seam(const at::Tensor& x) const;
   Dropout stream_dropout(std::uint64_t place, std::int64_t width) const;
@@ -83,6 +87,9 @@ class BlockOps {
   // share of it. targets: of all samples.
   at::Tensor cross_entropy(const at::Tensor& x, std::size_t table, std::optional<std::size_t> bias,
                            const at::Tensor& targets, double smoothing = 0);
+  // The most likely entry of the table for every row of all samples, [samples, tokens]. Requires: on
+  // a grid.
+  at::Tensor predicted_entries(const at::Tensor& x, std::size_t table, std::size_t bias);
   // A mean over `all` rows, of which the sum over those of this rank is known: on a grid its share.
   at::Tensor mean_of(const at::Tensor& sum, std::int64_t all, RowsAt at) const;
 
@@ -100,6 +107,8 @@ class BlockOps {
                                             const Axes& axes) const;
   GridMap grid_map(std::size_t at, const Axes& gathered) const;
   void gather_vectors();
+  at::Tensor grid_logits(const at::Tensor& x, std::size_t table, std::optional<std::size_t> bias);
+  std::int64_t first_entry(std::size_t table) const;
   Tensors grid_linears(const at::Tensor& x, const std::vector<MapAt>& maps, std::int64_t tokens);
   at::Tensor plain_linear(const at::Tensor& x, const MapAt& map) const;
   std::vector<Key> keys_at(RowsAt at) const;

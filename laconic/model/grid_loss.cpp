@@ -119,6 +119,28 @@ Tensor grid_cross_entropy(const GridSpot& spot, const Tensor& any_logits, const 
       })[0];
 }
 
+// Columns travel as doubles beside the logits: exact for any vocabulary.
+Tensor grid_argmax(const GridSpot& spot, const Tensor& logits, const Axes& vocabulary,
+                   std::int64_t first) {
+  const at::NoGradGuard no_grad;
+  const std::int64_t rows = logits.size(0);
+  const auto options = logits.options().dtype(at::kDouble).requires_grad(false);
+  Tensor largest = at::zeros({rows}, options).sub_(std::numeric_limits<double>::infinity());
+  Tensor column = at::zeros({rows}, options);
+  if (logits.size(1) > 0) {
+    const auto [values, columns] = logits.detach().max(1);
+    largest = values.to(at::kDouble);
+    column = columns.add(first).to(at::kDouble);
+  }
+  const int members = spot.grid.extent(vocabulary);
+  const Tensor all = spot.grid
+                         .gather(at::stack({largest, column}).unsqueeze(0), equal_rows(1, members),
+                                 vocabulary, small_site(spot, Traffic::tp_activation))
+                         .view({members, 2, rows});
+  const Tensor owner = all.select(1, 0).argmax(0, true);  // [1, rows]
+  return all.select(1, 1).gather(0, owner).squeeze(0).to(at::kLong);
+}
+
 Tensor spoken_loss(const TensorGrid& grid, const Tensor& loss, const Axes& rows) {
   for (const Axis axis : kTensorAxes)
     if (std::find(rows.begin(), rows.end(), axis) == rows.end() && along(grid.coord(), axis) != 0)

@@ -103,6 +103,10 @@ struct GridLoss {
 at::Tensor grid_cross_entropy(const GridSpot& spot, const at::Tensor& logits,
                               const at::Tensor& targets, const GridLoss& loss);
 
+// The column of each row's largest logit, over all parts of the vocabulary: [rows] int64.
+at::Tensor grid_argmax(const GridSpot& spot, const at::Tensor& logits, const Axes& vocabulary,
+                       std::int64_t first);
+
 // `loss` where this rank speaks for its rows, 0 elsewhere; its gradient is that of the loss
 // everywhere. `rows` are the axes that cut them: along all others ranks have the same.
 at::Tensor spoken_loss(const TensorGrid& grid, const at::Tensor& loss, const Axes& rows);

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "laconic/base/named_floats.hpp"
 #include "laconic/base/philox.hpp"
 #include "laconic/base/problem.hpp"
 #include "laconic/codec/spec.hpp"
@@ -52,8 +53,6 @@ struct NamedTensor {
   std::string name;   // of the parameter; unique
   TensorSpec tensor;  // f32
 };
-
-using NamedFloats = std::map<std::string, std::vector<float>>;
 
 class SharedLowRank {
  public:

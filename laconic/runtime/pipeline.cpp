@@ -146,6 +146,7 @@ std::uint64_t Pipeline::repeated() const {
 StepLoss Pipeline::walk(const PipelineStep& step) {
   for (const auto& [number, edge] : edges_) edge->begin(step.step);
   const ComputeTimes before = times_;
+  if (grid_ != nullptr) grid_->set_exact(step.is_shadow);
   Walk walk{.pipeline = *this, .step = step};
   walk.is_done.resize(weights_.spec.blocks.size());
   walk.is_announced.resize(weights_.spec.blocks.size());
@@ -153,6 +154,7 @@ StepLoss Pipeline::walk(const PipelineStep& step) {
   for (std::size_t i = 0; i < list.size(); ++i)
     walk.act(list[i], i == last_gradient_[static_cast<std::size_t>(list[i].stage)]);
   if (!step.is_shadow) settle(step.step);
+  if (grid_ != nullptr) grid_->set_exact(false);
   if (step.is_shadow) times_ = before;
   return walk.loss;
 }
@@ -186,6 +188,7 @@ void Pipeline::settle(std::uint64_t step) {
 }
 
 void Pipeline::commit() {
+  if (grid_ != nullptr) grid_->commit();
   for (const auto& [number, edge] : edges_)
     for (const auto& ends : edge->ends) {
       ends->sender.commit();
@@ -194,6 +197,7 @@ void Pipeline::commit() {
 }
 
 void Pipeline::abandon() {
+  if (grid_ != nullptr) grid_->abandon();
   for (const auto& [number, edge] : edges_)
     for (const auto& ends : edge->ends) {
       ends->sender.abandon();

@@ -16,6 +16,7 @@
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/grid/grid.hpp"
 #include "laconic/policy/class_policy.hpp"
+#include "laconic/policy/grid_policy.hpp"
 #include "laconic/report/trace.hpp"
 #include "laconic/steer/bypass_judge.hpp"
 #include "laconic/steer/guarding.hpp"
@@ -30,6 +31,7 @@
 #include "laconic/train/run_hooks.hpp"
 #include "laconic/train/step.hpp"
 #include "laconic/train/validation_bleu.hpp"
+#include "laconic/update/grid_memory.hpp"
 #include "laconic/update/residual_state.hpp"
 #include "laconic/update/update_rule.hpp"
 
@@ -38,6 +40,18 @@ namespace laconic {
 namespace {
 
 namespace fs = std::filesystem;
+
+// What each exchange of a grid undergoes, by the policy.
+GridCodecs grid_codecs(const GridPolicy& policy) {
+  return [policy](const GridSite& site, GridCall call) -> GridCodec {
+    const GridClassPolicy* one = &policy.activation;
+    if (site.traffic == Traffic::tp_gradient) one = &policy.gradient;
+    if (site.traffic == Traffic::tp_weight)
+      one = call == GridCall::gather ? &policy.weight : &policy.weight_gradient;
+    if (!one->blocks[static_cast<std::size_t>(site.block)]) return {};
+    return {.codec = one->codec, .has_feedback = one->has_feedback};
+  };
+}
 
 // One run in progress. Members are in the order in which they come to life.
 class Run {
@@ -63,6 +77,7 @@ class Run {
       if (bleu_ && !bleu_->why_not().empty()) start_.notes.push_back(bleu_->why_not());
     }
     require_equal_models(start_.weights, world_, start_.state.step);
+    make_grid();
     make_rule();
     facts_ = folder_facts_of(config_, start_, train_);
     refuse(check_labels(start_.weights.family, train_, config_.data.train));
@@ -147,6 +162,16 @@ class Run {
         fs::remove_all(config_.run.folder + old);
   }
 
+  // The other ranks of this stage that hold parts of what this one does, if there are any.
+  void make_grid() {
+    const GridPlan& plan = start_.weights.place.plan;
+    if (is_trivial(plan)) return;
+    grid_.emplace(world_.progress_thread(), plan, world_.mesh(), world_.rank(),
+                  grid_codecs(grid_policy_of(config_, start_.weights.spec)),
+                  static_cast<std::uint64_t>(config_.run.seed));
+    add_grid_memory(*grid_, world_, links_);
+  }
+
   void make_rule() {
     const PipelinePlan plan = plan_of(config_, common_.decisions);
     rule_ =
@@ -171,9 +196,6 @@ class Run {
   }
 
   void make_pipeline(const TrainOptions& options) {
-    const GridPlan& grid = start_.weights.place.plan;
-    if (!is_trivial(grid))
-      grid_.emplace(world_.progress_thread(), grid, world_.mesh(), world_.rank());
     pipeline_ = std::make_unique<Pipeline>(start_.weights, plan_of(config_, common_.decisions),
                                            world_.is_alone() ? nullptr : &world_.engine(),
                                            world_.pp_group(), world_.pp_member(),
@@ -367,10 +389,10 @@ class Run {
   std::optional<Dataset> valid_;
   std::vector<std::int32_t> token_bytes_;
   std::optional<ValidationBleu> bleu_;
+  std::optional<TensorGrid> grid_;
   std::unique_ptr<UpdateRule> rule_;
   FolderFacts facts_;
   std::optional<Reports> reports_;
-  std::optional<TensorGrid> grid_;
   std::unique_ptr<Pipeline> pipeline_;
   LinkRegistry links_;  // rule and pipeline add theirs
   std::optional<Steering> steering_;

@@ -1,0 +1,34 @@
+// policy/grid_policy.hpp — how the messages of a tensor grid are encoded, by the configuration. Pure.
+//
+// A class of messages has a codec, and layers in which it is used. Embeddings, the head, norms and
+// vectors travel raw: few bytes, or what every later number depends on. Activations have no
+// memory: the next step has other samples, so what one lost is no part of the next. Gradients of
+// weights may have feedback: they are of the same parameter every step.
+#pragma once
+
+#include <vector>
+
+#include "laconic/architecture/model_spec.hpp"
+#include "laconic/codec/spec.hpp"
+#include "laconic/config/run_config.hpp"
+
+namespace laconic {
+
+// One class in one direction.
+struct GridClassPolicy {
+  CodecSpec codec = Raw{};
+  bool has_feedback = false;
+  std::vector<bool> blocks;  // in which it is used
+};
+
+struct GridPolicy {
+  GridClassPolicy activation, gradient, weight, weight_gradient;
+};
+
+// Requires: check(config) is empty, and it is the configuration's model.
+GridPolicy grid_policy_of(const RunConfig& config, const ModelSpec& spec);
+
+// Whether anything is encoded.
+bool is_lossy(const GridPolicy& policy);
+
+}  // namespace laconic

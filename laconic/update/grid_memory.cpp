@@ -1,0 +1,65 @@
+#include "laconic/update/grid_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "laconic/tensor/host.hpp"
+#include "laconic/update/residual_state.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr std::string_view kGridPrefix = "grid.";
+
+bool has_grid_memory(const std::vector<RankTensors>& saved) {
+  return std::ranges::any_of(saved, [](const RankTensors& tensors) {
+    return std::ranges::any_of(
+        tensors, [](const auto& item) { return item.first.starts_with(kGridPrefix); });
+  });
+}
+
+NamedFloats grid_floats(const RankTensors& tensors) {
+  NamedFloats state;
+  for (const auto& [name, tensor] : tensors) {
+    if (!name.starts_with(kGridPrefix)) continue;
+    const at::Tensor host = on_host(tensor);
+    const auto* values = host.data_ptr<float>();
+    state[name.substr(kGridPrefix.size())] = {values, values + host.numel()};
+  }
+  return state;
+}
+
+std::string restore_grid(TensorGrid& grid, const World& world,
+                         const std::vector<RankTensors>& saved) {
+  if (!has_grid_memory(saved)) return "";
+  if (mesh_of(saved) != world.mesh())
+    return fmt::format(
+        "residuals of tp.weight in the checkpoint are those of {}, and this run has {}: dropped",
+        to_text(mesh_of(saved)), to_text(world.mesh()));
+  grid.load(grid_floats(saved[static_cast<std::size_t>(world.rank())]));
+  return "";
+}
+
+}  // namespace
+
+void add_grid_memory(TensorGrid& grid, const World& world, LinkRegistry& registry) {
+  registry.add({.traffic = Traffic::tp_weight,
+                .name = std::string(name_of(Traffic::tp_weight)),
+                .tensors =
+                    [&grid] {
+                      RankTensors tensors;
+                      for (const auto& [name, values] : grid.save())
+                        tensors[std::string(kGridPrefix) + name] =
+                            tensor_from_bytes(as_bytes(std::span<const float>(values)), Dtype::f32,
+                                              {static_cast<std::int64_t>(values.size())});
+                      return tensors;
+                    },
+                .restore =
+                    [&grid, &world](const std::vector<RankTensors>& saved) {
+                      return restore_grid(grid, world, saved);
+                    }});
+}
+
+}  // namespace laconic
