@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 
+#include "laconic/architecture/grid_cost.hpp"
 #include "laconic/base/philox.hpp"
 #include "laconic/base/target.hpp"
 #include "laconic/engine/engine.hpp"
@@ -257,6 +258,83 @@ TEST(TensorGrid, RecomputesAndSplitsBackward) {
     expect_one_process(c, some_plans()[0], 0.2, {.recompute = true});
     expect_one_process(c, some_plans()[1], 0, {.is_split = true});
     expect_one_process(c, some_plans()[2], 0.2, {.recompute = true, .is_split = true});
+  }
+}
+
+// Calls and elements by collective and axes.
+using Tally = std::map<std::pair<GridCall, std::string>, std::pair<std::uint64_t, double>>;
+
+Tally counted(const GridCounts& counts) {
+  Tally tally;
+  for (const auto& [key, count] : counts) {
+    auto& [calls, elements] = tally[{std::get<0>(key), laconic::to_text(std::get<2>(key))}];
+    calls += count.calls;
+    elements += static_cast<double>(count.elements);
+  }
+  return tally;
+}
+
+Tally predicted(const GridCase& c, const GridPlan& plan) {
+  Tally tally;
+  const ModelSpec spec = model_spec(c.family, c.tokens(), kTokens);
+  for (const GridTraffic& t : grid_traffic(
+           spec, plan, {.samples = kSamples, .has_smoothing = c.smoothing > 0})) {
+    const GridCall call = t.collective == GridCollective::all_gather       ? GridCall::gather
+                          : t.collective == GridCollective::reduce_scatter ? GridCall::scatter
+                                                                           : GridCall::sum;
+    auto& [calls, elements] = tally[{call, laconic::to_text(t.axes)}];
+    calls += static_cast<std::uint64_t>(t.calls);
+    elements += t.elements;
+  }
+  return tally;
+}
+
+// On every rank, as whole numbers. Vocabularies that grids divide: otherwise ranks differ.
+TEST(TensorGrid, CountsWhatTheFormulasSay) {
+  std::vector<GridCase> all = cases();
+  std::erase_if(all, [](const GridCase& c) { return c.name.starts_with("bert"); });
+  for (GridCase& c : all) {
+    std::visit([](auto& shape) { shape.vocabulary = 32; }, c.family);
+    for (const GridPlan& plan : plans()) {
+      SCOPED_TRACE(c.name + " on " + to_text(plan));
+      const Tally wanted = predicted(c, plan);
+      std::mutex mutex;
+      on_grid(plan, [&](TensorGrid& grid, Rank rank) {
+        Pass pass = pass_of(c, 0);
+        pass.grid = &grid;
+        Weights weights = make_weights(c.family, 7, kDouble, {}, c.tokens(),
+                                       {plan, coord_of(plan.mesh, rank)});
+        forward_backward(weights, c.batch, pass, 1.0);
+        const std::lock_guard lock(mutex);
+        const Tally got = counted(grid.counts());
+        for (const auto& [key, count] : wanted) {
+          ASSERT_TRUE(got.contains(key)) << static_cast<int>(key.first) << " " << key.second;
+          EXPECT_EQ(got.at(key).first, count.first)
+              << "calls " << static_cast<int>(key.first) << " " << key.second << " rank " << rank;
+          EXPECT_EQ(got.at(key).second, count.second)
+              << "elements " << static_cast<int>(key.first) << " " << key.second;
+        }
+        EXPECT_EQ(got.size(), wanted.size());
+      });
+    }
+  }
+}
+
+TEST(TensorGrid, HoldsExactlyItsShareOfTheModel) {
+  for (GridCase& c : cases()) {
+    if (c.name.starts_with("bert")) continue;  // biases of a few classes are everywhere
+    std::visit([](auto& shape) { shape.vocabulary = 32; }, c.family);
+    const std::int64_t whole = parameter_count(model_spec(c.family, c.tokens()));
+    for (const GridPlan& plan : plans()) {
+      if (plan.method == TensorMethod::one_d) continue;  // has copies of vectors
+      const std::int64_t ranks = size(plan.mesh);
+      std::int64_t mine = 0;
+      for (const Parameter& p :
+           make_empty_weights(c.family, kDouble, {}, c.tokens(), {plan, coord_of(plan.mesh, 0)})
+               .parameters)
+        mine += p.value.numel();
+      EXPECT_EQ(mine * ranks, whole) << c.name << " on " << to_text(plan);
+    }
   }
 }
 
