@@ -71,13 +71,13 @@ std::vector<ParameterSpec> bert_head(const BertShape& s) {
                Role::stream_vector);
     add_norm(specs, "cls.predictions.transform.LayerNorm", s.width);
   }
-  if (s.head == BertHead::pretraining) 
+  if (s.head == BertHead::pretraining)
     add_linear(specs, "cls.seq_relationship", 2, s.width, Role::inner_narrow, Role::inner_few);
-  if (s.head == BertHead::classify) 
+  if (s.head == BertHead::classify)
     add_linear(specs, "classifier", s.labels, s.width, Role::inner_narrow, Role::inner_few);
-  if (s.head == BertHead::regress) 
+  if (s.head == BertHead::regress)
     add_linear(specs, "classifier", 1, s.width, Role::inner_narrow, Role::inner_few);
-  if (s.head == BertHead::span) 
+  if (s.head == BertHead::span)
     add_linear(specs, "qa_outputs", 2, s.width, Role::stream_narrow, Role::stream_few);
   return specs;
 }

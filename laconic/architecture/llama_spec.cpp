@@ -35,10 +35,9 @@ std::vector<ParameterSpec> llama_layer(const LlamaShape& s, std::int64_t layer) 
   };
   const auto add_bias = [&](const char* leaf, std::int64_t size) {
     if (s.has_qkv_bias)
-      specs.push_back(
-          {.name = fmt::format("model.layers.{}.{}.bias", layer, leaf),
-           .sizes = {size},
-           .role = Role::inner_vector});
+      specs.push_back({.name = fmt::format("model.layers.{}.{}.bias", layer, leaf),
+                       .sizes = {size},
+                       .role = Role::inner_vector});
   };
   add("input_layernorm", {s.width}, 1, 0, Role::stream_vector);
   add("self_attn.q_proj", {queries, s.width}, 0, kDeviation, Role::up);

@@ -79,7 +79,7 @@ std::vector<ParameterSpec> target_embedding(const Seq2SeqShape& s) {
   Seq2SeqParameters p(s, "");
   if (s.norm == NormPlace::pre) p.norm("encoder.layer_norm");
   if (s.sharing != TableSharing::all) p.table("decoder.embed_tokens", s.vocabulary);
-  if (s.positions == PositionKind::learned) 
+  if (s.positions == PositionKind::learned)
     p.table("decoder.embed_positions", s.target_context, Role::stream_vector);
   return p.take();
 }

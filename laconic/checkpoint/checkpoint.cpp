@@ -198,21 +198,21 @@ void verify_file(const fs::path& path, const nlohmann::json& expected) {
 
 void load_moments(const std::string& path, const Weights& weights, OptimiserState& optimiser) {
   const SafetensorsFile file(path);
-  const auto load = [&](const std::string& name, const at::Tensor& like, at::Tensor& into) {
+  const auto load = [&](const std::string& name, const ParameterSpec& like, at::Tensor& into) {
     const SafetensorsEntry& entry = file.at(name);
-    if (entry.shape != like.sizes().vec())
+    if (entry.shape != like.sizes)
       throw FileError(path, name,
                       fmt::format("has shape [{}], not [{}]", fmt::join(entry.shape, ", "),
-                                  fmt::join(like.sizes(), ", ")),
+                                  fmt::join(like.sizes, ", ")),
                       kRemedy);
-    into.copy_(tensor_from_bytes(file.bytes(entry), entry.dtype, entry.shape));
+    into.copy_(shard_from_bytes(file.bytes(entry), entry.dtype, weights.place, like));
   };
   for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
-    load("moment1." + weights.parameters[i].name, weights.parameters[i].value,
-         optimiser.moment1[i]);
+    const Parameter& parameter = weights.parameters[i];
+    const ParameterSpec& spec = weights.spec.parameters[parameter.number];
+    load("moment1." + parameter.name, spec, optimiser.moment1[i]);
     if (optimiser.moment2[i].defined())
-      load("moment2." + weights.parameters[i].name, weights.parameters[i].value,
-           optimiser.moment2[i]);
+      load("moment2." + parameter.name, spec, optimiser.moment2[i]);
   }
 }
 

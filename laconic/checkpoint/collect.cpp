@@ -1,5 +1,7 @@
 #include "laconic/checkpoint/collect.hpp"
 
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <iterator>
@@ -36,13 +38,38 @@ at::Tensor held(const Weights& weights, const OptimiserState& optimiser, Part pa
   return (part == Part::moment1 ? optimiser.moment1 : optimiser.moment2)[place];
 }
 
-// The place in the pipeline whose rank gives a parameter, by its number.
-std::vector<int> givers(const PipelinePlan& plan, const ModelSpec& spec) {
+// Who gives a part of a parameter.
+struct Giver {
+  Rank rank = 0;
+  GridPlace place;
+};
+
+// By parameter. One for each part: the ranks of the first replica that speak for it.
+std::vector<std::vector<Giver>> givers_of(const World& world, const PipelinePlan& plan,
+                                          const Weights& weights) {
   const std::vector<int> of_block = ranks_of_blocks(plan);
-  std::vector<int> givers;
-  for (std::size_t p = 0; p < spec.parameters.size(); ++p)
-    givers.push_back(of_block[static_cast<std::size_t>(first_user(spec, p))]);
+  std::vector<std::vector<Giver>> givers;
+  for (std::size_t p = 0; p < weights.spec.parameters.size(); ++p) {
+    const int pp = of_block[static_cast<std::size_t>(first_user(weights.spec, p))];
+    const Layout layout = layout_at(weights.place, weights.spec.parameters[p]);
+    givers.emplace_back();
+    for (Rank r = 0; r < world.size(); ++r) {
+      const Coord coord = coord_of(world.mesh(), r);
+      if (coord.pp == pp && coord.dp == 0 && speaks_for(layout, world.mesh(), coord))
+        givers.back().push_back({r, {weights.place.plan, coord}});
+    }
+  }
   return givers;
+}
+
+// Puts a part where it belongs.
+void put(const at::Tensor& part, const GridPlace& place, const ParameterSpec& p,
+         const at::Tensor& whole) {
+  at::Tensor into = whole.view(cut_sizes(p.sizes, p.parts, p.is_out_in));
+  const std::vector<Range> shard = shard_at(place, p);
+  for (std::size_t d = 0; d < shard.size(); ++d)
+    into = into.narrow(static_cast<std::int64_t>(d), shard[d].begin, shard[d].size());
+  into.copy_(part.view(into.sizes()));
 }
 
 // Rank 0's end. Tensors are numbered in the order of the checkpoint, part by part.
@@ -56,25 +83,36 @@ class Collector {
         kind_(kind),
         number_(number),
         dtype_(dtype_of(weights.precision.master)),
-        givers_(givers(plan, weights.spec)),
+        givers_(givers_of(world, plan, weights)),
         specs_(weights.spec.parameters) {}
 
   at::Tensor tensor(Part part, std::size_t p) {
     ask_until(static_cast<std::size_t>(part) * specs_.size() + p);
-    if (givers_[p] == 0) return held(weights_, optimiser_, part, weights_.places[p]);
-    const Bytes bytes = world_.engine().recv(giver_of(p), tag_of(CollectMessage::tensor, number_));
-    under_way_ -= bytes_of_parameter(p);
-    return tensor_from_bytes(bytes, dtype_, specs_[p].sizes);
+    if (givers_[p].size() == 1) return part_of(part, p, givers_[p].front());
+    const at::NoGradGuard no_grad;
+    const at::Tensor whole = at::empty(specs_[p].sizes, scalar_type_of(dtype_));
+    for (const Giver& giver : givers_[p])
+      put(on_host(part_of(part, p, giver)), giver.place, specs_[p], whole);
+    return whole;
   }
 
  private:
-  Rank giver_of(std::size_t p) const {
-    return world_.pp_group()[static_cast<std::size_t>(givers_[p])];
+  at::Tensor part_of(Part part, std::size_t p, const Giver& giver) {
+    if (giver.rank == 0) return held(weights_, optimiser_, part, weights_.places[p]);
+    const Bytes bytes = world_.engine().recv(giver.rank, tag_of(CollectMessage::tensor, number_));
+    under_way_ -= bytes.size();
+    return tensor_from_bytes(bytes, dtype_, sizes_at(giver.place, specs_[p]));
+  }
+  bool is_here(std::size_t p) const {
+    return givers_[p].size() == 1 && givers_[p].front().rank == 0;
+  }
+  static std::uint64_t elements(const std::vector<std::int64_t>& sizes) {
+    std::uint64_t product = 1;
+    for (const std::int64_t size : sizes) product *= static_cast<std::uint64_t>(size);
+    return product;
   }
   std::uint64_t bytes_of_parameter(std::size_t p) const {
-    std::uint64_t bytes = bytes_of(dtype_);
-    for (const std::int64_t size : specs_[p].sizes) bytes *= static_cast<std::uint64_t>(size);
-    return bytes;
+    return bytes_of(dtype_) * elements(specs_[p].sizes);
   }
 
   // Asks for everything up to `at`; beyond that for one tensor, and for more as long as there is
@@ -82,8 +120,7 @@ class Collector {
   void ask_until(std::size_t at) {
     for (; next_ < std::size(kParts) * specs_.size(); ++next_) {
       const std::size_t p = next_ % specs_.size();
-      if (givers_[p] == 0 || !has_part(kind_, weights_.spec, kParts[next_ / specs_.size()], p))
-        continue;
+      if (is_here(p) || !has_part(kind_, weights_.spec, kParts[next_ / specs_.size()], p)) continue;
       const bool has_more = last_asked_ > at;
       if (has_more && under_way_ + bytes_of_parameter(p) > kMostAhead) return;
       ask(next_, p);
@@ -93,12 +130,15 @@ class Collector {
 
   void ask(std::size_t at, std::size_t p) {
     const auto which = static_cast<std::uint64_t>(at);
-    world_.engine().send(
-        {.to = giver_of(p),
-         .tag = tag_of(CollectMessage::request, number_),
-         .raw_bytes = sizeof which,
-         .message = std::make_shared<const Bytes>(copy_of(as_bytes(std::span(&which, 1))))});
-    under_way_ += bytes_of_parameter(p);
+    for (const Giver& giver : givers_[p]) {
+      if (giver.rank == 0) continue;
+      world_.engine().send(
+          {.to = giver.rank,
+           .tag = tag_of(CollectMessage::request, number_),
+           .raw_bytes = sizeof which,
+           .message = std::make_shared<const Bytes>(copy_of(as_bytes(std::span(&which, 1))))});
+      under_way_ += bytes_of(dtype_) * elements(sizes_at(giver.place, specs_[p]));
+    }
   }
 
   World& world_;
@@ -107,7 +147,7 @@ class Collector {
   const OptimiserKind kind_;
   const std::uint64_t number_;
   const Dtype dtype_;
-  const std::vector<int> givers_;  // by parameter
+  const std::vector<std::vector<Giver>> givers_;  // by parameter
   const std::vector<ParameterSpec> specs_;
   std::size_t next_ = 0;  // the first that was not asked for
   std::size_t last_asked_ = 0;
@@ -145,14 +185,14 @@ void give(World& world, const Weights& weights, const OptimiserState& optimiser,
   if (world.dp_member() != 0) return;
   std::size_t left = 0;
   for (std::size_t p = 0; p < weights.parameters.size(); ++p)
-    if (!is_copy(weights, weights.parameters[p]))
+    if (speaks_for(weights, weights.parameters[p]))
       left += optimiser.moment2[p].defined() ? std::size(kParts) : std::size(kParts) - 1;
   for (; left > 0; --left) {
     const Bytes request = world.recv_from_decider(tag_of(CollectMessage::request, number));
     const auto [part, place] = parse_tensor_request(request, weights);
     const at::Tensor tensor = on_host(held(weights, optimiser, part, place)).contiguous();
     const ByteView bytes = bytes_of_tensor(tensor);
-    world.engine().send({.to = world.pp_group().front(),
+    world.engine().send({.to = 0,
                          .tag = tag_of(CollectMessage::tensor, number),
                          .raw_bytes = bytes.size(),
                          .message = std::make_shared<const Bytes>(copy_of(bytes))});

@@ -4,8 +4,9 @@
 // them, and each comes from the rank that has it. It asks for the next while it
 // writes one, and for more as long as all that it has asked for is below 4 MiB. So
 // its inbox holds two tensors, or 4 MiB of small ones, however many ranks there
-// are, and nobody needs room for the whole. Where several ranks hold a tensor, the
-// first replica gives it, and a shared parameter the rank with its first user.
+// are, and nobody needs room for the whole model. Where several ranks hold a tensor, the
+// first replica gives it, and a shared parameter the rank with its first user; what a
+// tensor grid has cut is put together here, tensor by tensor.
 #pragma once
 
 #include "laconic/checkpoint/checkpoint.hpp"

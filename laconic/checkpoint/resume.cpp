@@ -105,15 +105,15 @@ Problems compare_optimisers(const std::string& checkpoint, const RunConfig& conf
 }
 
 void continue_from(const std::string& checkpoint, const RunConfig& config,
-                   const StartOptions& options, const Family& family, const HeldBlocks& held,
+                   const StartOptions& options, const Family& family, const RankPart& held,
                    const DataFacts& data, Start& start) {
   const Family found = read_family(checkpoint);
   Problems problems = compare(found, family, checkpoint);
   append(problems, compare_optimisers(checkpoint, config));
   refuse(problems);
   // What is found has its own epsilon.
-  start.weights = make_empty_weights(found, tensor_options(config, options.local_rank), held,
-                                     config.model.context);
+  start.weights = make_empty_weights(found, tensor_options(config, options.local_rank), held.blocks,
+                                     config.model.context, held.place);
   load_checkpoint(checkpoint, start.weights, start.state, config.optimiser.kind);
   start.from = checkpoint;
   start.is_resumed = true;
@@ -165,7 +165,7 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
   refuse(check(family));
   const ModelSpec spec = model_spec(family, config.model.context);
   refuse(check(spec));
-  const HeldBlocks held = held_by ? held_by(family, checkpoint) : HeldBlocks();
+  const RankPart held = held_by ? held_by(family, checkpoint) : RankPart();
   if (!checkpoint.empty()) {
     continue_from(checkpoint, config, options, family, held, data, start);
     return start;
@@ -173,12 +173,13 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
   const at::TensorOptions like = tensor_options(config, options.local_rank);
   const auto seed = static_cast<std::uint64_t>(config.run.seed);
   if (config.model.start.empty()) {
-    start.weights = make_weights(family, seed, like, held, config.model.context);
+    start.weights = make_weights(family, seed, like, held.blocks, config.model.context, held.place);
   } else {
     // What a folder has not of a BERT's head begins anew.
     const bool has_head = !std::holds_alternative<BertShape>(family);
-    start.weights = has_head ? make_empty_weights(family, like, held, config.model.context)
-                             : make_weights(family, seed, like, held, config.model.context);
+    const std::int64_t tokens = config.model.context;
+    start.weights = has_head ? make_empty_weights(family, like, held.blocks, tokens, held.place)
+                             : make_weights(family, seed, like, held.blocks, tokens, held.place);
     const std::vector<std::string> left = read_weights(
         config.model.start, start.weights, has_head ? HeadPolicy::same : HeadPolicy::exchangeable);
     if (!left.empty())

@@ -17,9 +17,14 @@ struct StartOptions {
   bool overwrite = false;       // later checkpoints in the same folder may be thrown away
 };
 
-// Which blocks this rank shall hold, once the model is known, and which checkpoint it goes on from,
-// if any.
-using HeldBy = std::function<HeldBlocks(const Family& family, const std::string& checkpoint)>;
+// What of a model a rank holds: of these blocks the parts that lie at its place in a tensor grid.
+struct RankPart {
+  HeldBlocks blocks = {};
+  GridPlace place = {};
+};
+
+// What this rank shall hold, once the model is known, and which checkpoint it goes on from, if any.
+using HeldBy = std::function<RankPart(const Family& family, const std::string& checkpoint)>;
 
 struct Start {
   Weights weights;

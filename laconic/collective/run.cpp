@@ -62,6 +62,20 @@ std::uint64_t lane_count(const CollectiveSpec& spec) {
   return std::clamp<std::uint64_t>(elements / most + (elements % most > 0 ? 1 : 0), 1, kMostLanes);
 }
 
+// Lanes of a matrix have whole rows.
+std::uint64_t grain_of(const CollectiveSpec& spec) {
+  if (spec.columns == 0) return kGrain;
+  return (kGrain + spec.columns - 1) / spec.columns * spec.columns;
+}
+
+// A slice as codecs see it.
+TensorSpec tensor_of(const CollectiveSpec& spec, std::uint64_t elements) {
+  if (spec.columns == 0) return {spec.dtype, {static_cast<std::int64_t>(elements)}};
+  return {spec.dtype,
+          {static_cast<std::int64_t>(elements / spec.columns),
+           static_cast<std::int64_t>(spec.columns)}};
+}
+
 LinkSpec make_link(std::string name, const CodecSpec& codec, bool has_feedback, Key key) {
   LinkSpec link{.name = std::move(name), .codec = codec};
   if (has_feedback && is_lossy(codec)) link.memory = ErrorFeedback{};
@@ -89,6 +103,10 @@ void check_offsets(const CollectiveSpec& spec, Problems& problems) {
   if (spec.offsets.size() != index(chunks) + 1)
     return problems.push_back({"offsets", fmt::format("{} of them for {} chunks of {} members",
                                                       spec.offsets.size(), chunks, members)});
+  if (spec.columns > 0 &&
+      std::ranges::any_of(spec.offsets, [&](std::uint64_t at) { return at % spec.columns != 0; }))
+    problems.push_back({"offsets", fmt::format("{} do not cut a matrix of {} columns between rows",
+                                               fmt::join(spec.offsets, ", "), spec.columns)});
   if (spec.offsets.front() != 0 || !std::ranges::is_sorted(spec.offsets) ||
       spec.offsets.back() > kMaxElements)
     problems.push_back(
@@ -97,9 +115,11 @@ void check_offsets(const CollectiveSpec& spec, Problems& problems) {
 
 void check_codec(const CollectiveSpec& spec, const char* where, const CodecSpec& codec,
                  Problems& problems) {
-  for (const Problem& problem : check(codec, TensorSpec{spec.dtype, {1024}}))
+  for (const Problem& problem :
+       check(codec, tensor_of(spec, 1024 * std::max<std::uint64_t>(1, spec.columns))))
     problems.push_back({where, fmt::format("{}: {}", problem.where, problem.what)});
-  if (std::holds_alternative<LowRank>(codec) || std::holds_alternative<AutoEncoder>(codec))
+  if (spec.columns == 0 &&
+      (std::holds_alternative<LowRank>(codec) || std::holds_alternative<AutoEncoder>(codec)))
     problems.push_back(
         {where, fmt::format("{} encodes matrices, and chunks are none", laconic::name_of(codec))});
 }
@@ -146,7 +166,7 @@ std::vector<std::vector<Slice>> lanes_of(const CollectiveSpec& spec) {
   std::vector<std::vector<Slice>> lanes(count);
   for (std::size_t chunk = 0; chunk + 1 < spec.offsets.size(); ++chunk) {
     const std::uint64_t start = spec.offsets[chunk];
-    const auto cuts = cut(spec.offsets[chunk + 1] - start, static_cast<int>(count), kGrain);
+    const auto cuts = cut(spec.offsets[chunk + 1] - start, static_cast<int>(count), grain_of(spec));
     for (std::size_t lane = 0; lane < count; ++lane)
       lanes[lane].push_back({start + cuts[lane], cuts[lane + 1] - cuts[lane]});
   }
@@ -336,8 +356,7 @@ Collective::Body::Body(Engine& its_engine, const CollectiveSpec& its_spec)
 Lane Collective::Body::make_lane(int lane, const std::vector<Slice>& slices) const {
   Lane made;
   made.slices = slices;
-  for (const Slice& slice : slices)
-    made.tensors.push_back({spec.dtype, {static_cast<std::int64_t>(slice.elements)}});
+  for (const Slice& slice : slices) made.tensors.push_back(tensor_of(spec, slice.elements));
   made.up.resize(slices.size());
   for (const Hop& hop : hops()) {
     if (hop.act != Act::encode && !(hop.act == Act::add_own && adds_payloads(spec))) continue;
@@ -389,16 +408,17 @@ void Collective::begin(std::uint64_t step) {
 }
 
 std::shared_ptr<Operation> Collective::operation(std::byte* buffer, DeadlineKey key, bool exact,
-                                                 Ready ready) {
+                                                 Ready ready, std::optional<std::uint64_t> number) {
   body_->require_idle("operation");
   LACONIC_ASSERT(body_->is_begun, fmt::format("{}: no step is open", name_of(body_->spec)));
   OperationState state{.spec = body_->spec,
                        .hops = body_->hops(),
                        .buffer = buffer,
                        .key = key,
-                       .operation = body_->operations++,
+                       .operation = number.value_or(body_->operations),
                        .sequence = make_sequence(body_->step, body_->in_step++),
                        .exact = exact};
+  ++body_->operations;
   return std::make_shared<CollectiveOperation>(body_, body_->is_under_way, std::move(state),
                                                body_->lanes, std::move(ready));
 }

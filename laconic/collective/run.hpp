@@ -30,6 +30,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,9 @@ struct CollectiveSpec {
   Group group;
   Dtype dtype = Dtype::f32;
   std::vector<std::uint64_t> offsets;  // of the chunks in the buffer, in elements: see cut()
+  // The buffer is a matrix of so many columns, and chunks are rows of it: codecs see matrices. 0:
+  // it is none.
+  std::uint64_t columns = 0;
   CodecSpec up = Raw{};
   CodecSpec down = Raw{};      // not used where the sum of payloads is passed on
   bool up_feedback = false;    // residuals of contributions (worker error)
@@ -104,10 +108,11 @@ class Collective {
   // `buffer` holds the elements and receives the result; nobody else may touch it until the
   // operation is done. `exact`: raw this time, memories untouched (warm-up, evaluation); the same
   // on all members. Several operations may be made in a step, but only one be under way. `ready`:
-  // the operation begins when that is done, and meanwhile holds up nobody. Requires: the engine
+  // the operation begins when that is done, and meanwhile holds up nobody. `number` is that of its
+  // tag, for collectives that share a unit; without it they are counted here. Requires: the engine
   // outlives it.
   std::shared_ptr<Operation> operation(std::byte* buffer, DeadlineKey key, bool exact = false,
-                                       Ready ready = {});
+                                       Ready ready = {}, std::optional<std::uint64_t> number = {});
   void commit();
   void abandon();
 

@@ -108,6 +108,18 @@ LinearPlan linear_plan(const GridPlan& plan, Role role) {
   return {};
 }
 
+namespace {
+
+// Cut as the rows of the table are, so that uneven ones lie beside each other.
+VectorPlan table_bias_plan(const TablePlan& table) {
+  VectorPlan plan{.cut = table.layout.by_dim[0], .gather = table.head.weight, .copy = {}};
+  for (const Axis axis : kTensorAxes)
+    if (std::ranges::find(plan.cut, axis) == plan.cut.end()) plan.copy.push_back(axis);
+  return plan;
+}
+
+}  // namespace
+
 VectorPlan vector_plan(const GridPlan& plan, Role role) {
   const bool is_summa_grid = is_summa(plan.method);
   if (plan.method == TensorMethod::one_d) {
@@ -125,14 +137,7 @@ VectorPlan vector_plan(const GridPlan& plan, Role role) {
     case Role::common_vector: return {{i, j, l}, {i, j, l}, {}};
     case Role::stream_few: return {{}, {}, beside_stream};
     case Role::inner_few: return {{}, {}, beside_inner};
-    case Role::table_bias: {
-      const TablePlan table = table_plan(plan);
-      Axes beside;
-      for (const Axis axis : kTensorAxes)
-        if (std::ranges::find(table.vocabulary, axis) == table.vocabulary.end())
-          beside.push_back(axis);
-      return {joined(table.vocabulary, beside), beside, {}};
-    }
+    case Role::table_bias: return table_bias_plan(table_plan(plan));
     default: break;
   }
   LACONIC_ASSERT(false, fmt::format("role {} is no vector", static_cast<int>(role)));
@@ -148,7 +153,7 @@ TablePlan table_plan(const GridPlan& plan) {
             .lookup_weight = {},
             .lookup_out = {MoveKind::sum, {j}},
             .head = {stream, {{}, {j}}, {MoveKind::copy, {j}}, {}, {}}};
-  if (plan.table == TableCut::gathered) {
+  if (plan.table == TableCut::gathered || is_summa(plan.method)) {
     const Axes beside = is_summa(plan.method) ? Axes{i, l} : Axes{i, j};
     return {.layout = {{joined(stream.features, beside), {}}},
             .vocabulary = stream.features,
@@ -157,13 +162,6 @@ TablePlan table_plan(const GridPlan& plan) {
             .lookup_out = {MoveKind::scatter_features, stream.features},
             .head = gathering(stream, beside)};
   }
-  if (is_summa(plan.method))
-    return {.layout = {{{i, l}, {j}}},
-            .vocabulary = {i},
-            .ids = {l},
-            .lookup_weight = {l},
-            .lookup_out = {MoveKind::scatter_rows, {i}},
-            .head = {stream, stream, {}, {MoveKind::scatter_features, {j}}, {i, l}}};
   return {.layout = {{{j, i}, {l}}},
           .vocabulary = {j},
           .ids = {i},

@@ -13,8 +13,9 @@
 //
 //                stream            inner             up: in, w, out                  down
 //   1d           whole             features j        copy j                          sum j
-//   3d           rows i j, f. l    rows i l, f. j    gather rows j, w i, scatter l   j and l swapped
-//   2d, 2.5d     rows l i, f. j    the same          gather features j, w i l        the same
+//   3d           rows i j, f. l    rows i l, f. j    gather rows j, w i, scatter l   j and l
+//   swapped 2d, 2.5d     rows l i, f. j    the same          gather features j, w i l        the
+//   same
 //
 // 1d-sequence is 3d on the grid (1, P, 1); (P, 1, 1) is what others call FSDP. In 2.5d
 // l is the depth. Moves along axes of size 1 are none. Each move has its adjoint
@@ -90,13 +91,14 @@ struct LinearPlan {
 struct VectorPlan {
   Axes cut;     // of its last dim
   Axes gather;  // over these when it is used
-  Axes copy;    // the gradient is summed over these instead, where it is not cut
+  Axes copy;    // ranks along these hold the same, and the gradient is summed over them
   bool operator==(const VectorPlan&) const = default;
 };
 
 // How the vocabulary is cut. With `split` (i j in the table above: Megatron's and the 3-D paper's)
 // the logits' partial sums move, with `gathered` the table does, wholly; the product with large
-// batches is cheaper the second way, that with large vocabularies the first.
+// batches is cheaper the second way, that with large vocabularies the first. 2d and 2.5d have the
+// second alone: there the first would move the same table, and logits besides.
 enum class TableCut : std::uint8_t { split, gathered };
 
 struct TablePlan {

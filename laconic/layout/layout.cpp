@@ -64,6 +64,35 @@ std::vector<std::int64_t> sizes_of(const std::vector<Range>& shard) {
   return sizes;
 }
 
+std::vector<ShardRun> runs_of(const std::vector<Range>& shard,
+                              std::span<const std::int64_t> sizes) {
+  // Behind dim d everything is here; `length` elements of it lie beside each other.
+  std::size_t d = sizes.size();
+  std::int64_t length = 1;
+  while (d > 0 && shard[d - 1].size() == sizes[d - 1]) length *= sizes[--d];
+  std::int64_t step =
+      length;  // elements of the whole tensor from one index of dim d - 1 to the next
+  std::vector<ShardRun> runs = {{0, 0, length}};
+  if (d > 0) {
+    --d;
+    runs = {{shard[d].begin * step, 0, shard[d].size() * step}};
+    step *= sizes[d];
+  }
+  // Each dim before repeats what there is.
+  for (; d > 0; --d) {
+    std::vector<ShardRun> all;
+    const std::int64_t held = runs.empty() ? 0 : runs.back().shard + runs.back().elements;
+    for (std::int64_t at = shard[d - 1].begin; at < shard[d - 1].end; ++at)
+      for (const ShardRun& run : runs)
+        all.push_back(
+            {at * step + run.whole, (at - shard[d - 1].begin) * held + run.shard, run.elements});
+    runs = std::move(all);
+    step *= sizes[d - 1];
+  }
+  std::erase_if(runs, [](const ShardRun& run) { return run.elements == 0; });
+  return runs;
+}
+
 namespace {
 
 Axes axes_beside(const Layout& layout, std::span<const Axis> all) {

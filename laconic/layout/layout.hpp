@@ -56,6 +56,16 @@ std::vector<Range> shard_of(const Layout& layout, const Mesh& mesh, const Coord&
                             std::span<const std::int64_t> sizes);
 std::vector<std::int64_t> sizes_of(const std::vector<Range>& shard);
 
+// A shard as runs of elements that lie beside each other, both in the whole tensor and in the
+// shard; ascending, as long as can be, none of them empty.
+struct ShardRun {
+  std::int64_t whole = 0;  // where it begins in the whole tensor
+  std::int64_t shard = 0;  // and in the shard
+  std::int64_t elements = 0;
+  bool operator==(const ShardRun&) const = default;
+};
+std::vector<ShardRun> runs_of(const std::vector<Range>& shard, std::span<const std::int64_t> sizes);
+
 // The ranks of the same stage that hold the same shard, replicas of data parallelism included, in
 // rank order: gradients are summed over them.
 Group replicas_of(const Layout& layout, const Mesh& mesh, Rank rank);

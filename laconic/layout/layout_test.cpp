@@ -55,6 +55,29 @@ TEST(Layout, ShardsTileATensorOnceForEachReplica) {
       }
 }
 
+TEST(Layout, RunsGoThroughAShardInOrder) {
+  const std::vector<std::int64_t> sizes = {3, 4, 5};
+  for (std::int64_t a = 0; a <= 3; ++a)
+    for (std::int64_t b = a; b <= 3; ++b)
+      for (std::int64_t c = 0; c <= 4; ++c)
+        for (std::int64_t d = c; d <= 4; ++d)
+          for (const Range last : {Range{0, 5}, Range{2, 4}, Range{1, 1}}) {
+            const std::vector<Range> shard = {{a, b}, {c, d}, last};
+            std::vector<std::int64_t> wanted, got;
+            for (std::int64_t x = a; x < b; ++x)
+              for (std::int64_t y = c; y < d; ++y)
+                for (std::int64_t z = last.begin; z < last.end; ++z)
+                  wanted.push_back((x * 4 + y) * 5 + z);
+            for (const ShardRun& run : runs_of(shard, sizes)) {
+              EXPECT_EQ(run.shard, static_cast<std::int64_t>(got.size()));
+              for (std::int64_t e = 0; e < run.elements; ++e) got.push_back(run.whole + e);
+            }
+            ASSERT_EQ(got, wanted);
+          }
+  const std::vector<Range> all = {{0, 3}, {0, 4}, {0, 5}};
+  EXPECT_EQ(runs_of(all, sizes), (std::vector<ShardRun>{{0, 0, 60}}));
+}
+
 TEST(Layout, ReplicasHoldTheSameAndAllOthersSomethingElse) {
   const std::vector<std::int64_t> sizes = {144, 144};  // divided by every grid
   for (const Mesh& mesh : small_meshes())

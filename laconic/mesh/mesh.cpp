@@ -108,6 +108,12 @@ Problems check(const Mesh& mesh, int ranks) {
     if (extent(mesh, axis) < 1)
       problems.push_back({fmt::format("mesh.{}", name_of(axis)),
                           fmt::format("is {}, must be at least 1", extent(mesh, axis))});
+  std::array<int, 3> sorted = mesh.order;
+  std::ranges::sort(sorted);
+  if (sorted != std::array{0, 1, 2})
+    problems.push_back(
+        {"mesh.order", fmt::format("is {}, {}, {}, which does not name 0, 1 and 2 once",
+                                   mesh.order[0], mesh.order[1], mesh.order[2])});
   if (!problems.empty()) return problems;
   double needed = 1;  // a product of ints may not be an int, and must not come round to `ranks`
   for (const Axis axis : kAxes) needed *= extent(mesh, axis);

@@ -5,9 +5,9 @@
 //
 // tp is itself a grid of up to three axes (1-D, 2-D and 2.5-D, 3-D tensor
 // parallelism); an axis that is not used has size 1. Order: the last tp axis
-// varies fastest (or which Mesh::order says), then the others, then dp, then pp. Tensor-parallel peers are
-// thus consecutive ranks (the chattiest traffic stays inside a machine) and
-// pipeline neighbours are dp * tp apart.
+// varies fastest (or which Mesh::order says), then the others, then dp, then pp. Tensor-parallel
+// peers are thus consecutive ranks (the chattiest traffic stays inside a machine) and pipeline
+// neighbours are dp * tp apart.
 #pragma once
 
 #include <array>

@@ -13,7 +13,6 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/target.hpp"
 #include "laconic/model/layer_parts.hpp"
-#include "laconic/model/linear.hpp"
 #include "laconic/model/ops.hpp"
 
 namespace laconic {
@@ -23,75 +22,76 @@ namespace {
 // Places in a block where dropout acts; they choose different keys.
 enum class BertSite : std::uint64_t { embedding, attention, attention_output, output, pooled };
 
-Dropout dropout_at(const Pass& pass, std::int64_t block, BertSite site) {
-  return dropout_at(pass, block, static_cast<std::uint64_t>(site));
+std::uint64_t place(BertSite site) {
+  return static_cast<std::uint64_t>(site);
 }
 
 at::Tensor dropped(const at::Tensor& x, const Dropout& dropout) {
   return dropout.probability > 0 ? dropout_add(at::zeros_like(x), x, dropout) : x;
 }
 
-at::Tensor embed(const BertShape& shape, const Weights& weights, const Batch& batch,
-                 const Pass& pass) {
+at::Tensor embed(const BertShape& shape, BlockOps& ops, const Batch& batch) {
   const at::Tensor& ids = batch["ids"];
-  const std::int64_t tokens = ids.size(1);
+  const std::int64_t tokens = ids.size(1), width = ops.stream_width(shape.width);
   LACONIC_ASSERT(tokens <= shape.context,
                  fmt::format("{} tokens, context {}", tokens, shape.context));
-  LeafReader leaves(weights, 0);
-  const at::Tensor &words = leaves.tensor(), &positions = leaves.tensor(), &types = leaves.tensor();
-  const at::Tensor rows =
-      table_rows(words, ids.flatten()).add(table_rows(types, batch["types"].flatten()));
-  const at::Tensor x = rows.view({-1, tokens, shape.width})
-                           .add(positions.narrow(0, 0, tokens))
-                           .view({-1, shape.width});
-  return dropped(apply(leaves.norm(), x, shape.norm_epsilon),
-                 dropout_at(pass, 0, BertSite::embedding));
+  LeafReader leaves;
+  const std::size_t words = leaves.tensor(), positions = leaves.tensor(), types = leaves.tensor();
+  const at::Tensor kinds = ops.rows_of(batch["types"], RowsAt::stream).flatten();
+  const at::Tensor rows = ops.table_rows(words, ids).add(table_rows(ops.vector(types), kinds));
+  const at::Tensor x = rows.view({-1, tokens, width})
+                           .add(ops.vector(positions).narrow(0, 0, tokens))
+                           .view({-1, width});
+  return dropped(ops.norm(x, leaves.norm(), shape.norm_epsilon),
+                 ops.stream_dropout(place(BertSite::embedding), shape.width));
 }
 
-at::Tensor layer(const BertShape& shape, const Weights& weights, std::int64_t block,
-                 const at::Tensor& x, const Batch& batch, const Pass& pass) {
-  LeafReader leaves(weights, block);
-  const auto map = [&](const at::Tensor& from) {
-    return apply(leaves.linear(), from, pass.deferred);
-  };
-  // The norm of x + dropout(branch). The branch is computed first: it takes leaves before the
-  // norm's.
-  const auto add_norm = [&](const at::Tensor& to, const at::Tensor& branch, BertSite site) {
-    const NormLeaves norm = leaves.norm();
-    return add_layer_norm(to, branch, dropout_at(pass, block, site), norm.weight, norm.bias,
-                          shape.norm_epsilon)
+at::Tensor layer(const BertShape& shape, BlockOps& ops, const at::Tensor& x, const Batch& batch) {
+  LeafReader leaves;
+  const MapAt q = leaves.linear(), k = leaves.linear(), v = leaves.linear();
+  const MapAt projection = leaves.linear();
+  const NormAt norm1 = leaves.norm();
+  const MapAt up = leaves.linear(), down = leaves.linear();
+  const NormAt norm2 = leaves.norm();
+  const auto add_norm = [&](const at::Tensor& to, const at::Tensor& branch, BertSite site,
+                            const NormAt& norm) {
+    return ops
+        .add_norm(to, branch, ops.stream_dropout(place(site), shape.width), norm,
+                  shape.norm_epsilon)
         .normed;
   };
-  const at::Tensor q = map(x), k = map(x), v = map(x);
-  const at::Tensor mixed = attention(
-      q, k, v, {.samples = batch.samples(), .heads = shape.heads, .key_heads = shape.heads},
-      batch["length"].flatten(), dropout_at(pass, block, BertSite::attention));
-  const at::Tensor projected = map(mixed);
-  const at::Tensor y = add_norm(x, projected, BertSite::attention_output);
-  const LinearLeaves up = leaves.linear();
-  const at::Tensor down = map(exact_gelu_linear(y, up.weight, up.bias, pass.deferred));
-  return add_norm(y, down, BertSite::output);
+  const std::int64_t heads = ops.heads(shape.heads);
+  const Tensors qkv = ops.linears(x, {q, k, v});
+  const at::Tensor mixed =
+      attention(qkv[0], qkv[1], qkv[2],
+                {.samples = ops.samples(RowsAt::inner), .heads = heads, .key_heads = heads},
+                ops.rows_of(batch["length"], RowsAt::inner).flatten(),
+                ops.attention_dropout(place(BertSite::attention), shape.heads));
+  const at::Tensor y =
+      add_norm(x, ops.linear(mixed, projection), BertSite::attention_output, norm1);
+  return add_norm(y, ops.linear(ops.exact_gelu_linear(y, up), down), BertSite::output, norm2);
 }
 
 // The head's parameters, in the order of bert_spec().
 struct BertHeadLeaves {
-  at::Tensor words;       // the table of the embedding
-  std::int64_t room = 0;  // behind it
-  LinearLeaves pooler;
-  at::Tensor bias;
-  LinearLeaves transform;
-  NormLeaves norm;
-  LinearLeaves last;  // of the next sentence, the classes, the number or the span
+  std::size_t words = 0;  // the table of the embedding
+  MapAt pooler;
+  std::size_t bias = 0;
+  MapAt transform;
+  NormAt norm;
+  MapAt last;  // of the next sentence, the classes, the number or the span
 };
 
-BertHeadLeaves head_of(const BertShape& shape, const Weights& weights) {
-  LeafReader leaves(weights, shape.layers + 1);
-  const bool finds_words = shape.head == BertHead::masked || shape.head == BertHead::pretraining;
+bool finds_words(const BertShape& shape) {
+  return shape.head == BertHead::masked || shape.head == BertHead::pretraining;
+}
+
+BertHeadLeaves head_of(const BertShape& shape) {
+  LeafReader leaves;
   BertHeadLeaves head;
-  if (finds_words) head.words = leaves.tensor();
-  if (finds_words) head.room = weights.room(shape.layers + 1, head.words);
+  if (finds_words(shape)) head.words = leaves.tensor();
   if (shape.head != BertHead::masked && shape.head != BertHead::span) head.pooler = leaves.linear();
-  if (finds_words) {
+  if (finds_words(shape)) {
     head.bias = leaves.tensor();
     head.transform = leaves.linear();
     head.norm = leaves.norm();
@@ -100,96 +100,107 @@ BertHeadLeaves head_of(const BertShape& shape, const Weights& weights) {
   return head;
 }
 
-at::Tensor transformed(const BertShape& shape, const BertHeadLeaves& head, const at::Tensor& x,
-                       DeferredWeights* deferred) {
-  return apply(head.norm, exact_gelu(apply(head.transform, x, deferred)), shape.norm_epsilon);
+at::Tensor transformed(const BertShape& shape, const BertHeadLeaves& head, BlockOps& ops,
+                       const at::Tensor& x) {
+  return ops.norm(exact_gelu(ops.linear(x, head.transform)), head.norm, shape.norm_epsilon);
 }
 
 // Of the first token of each sample: [b, d].
-at::Tensor pooled(const BertHeadLeaves& head, const at::Tensor& x, DeferredWeights* deferred) {
-  return apply(head.pooler, x.select(1, 0).contiguous(), deferred).tanh();
+at::Tensor pooled(const BertHeadLeaves& head, BlockOps& ops, const at::Tensor& x) {
+  return ops.linear(x.select(1, 0).contiguous(), head.pooler, 1).tanh();
 }
 
-// Short floats as float32.
-at::Tensor full_length(const at::Tensor& x) {
-  return x.element_size() < 4 ? x.to(at::kFloat) : x;
-}
-
-// Mean over rows of -log softmax(logits)[target], where kNoTarget adds nothing.
-at::Tensor mean_loss(const at::Tensor& logits, const at::Tensor& targets) {
+// Sum over rows of -log softmax(logits)[target], where kNoTarget adds nothing.
+at::Tensor sum_loss(const at::Tensor& logits, const at::Tensor& targets) {
   return at::nll_loss(full_length(logits).log_softmax(-1), targets, {}, at::Reduction::Sum,
-                      kNoTarget)
-      .div(static_cast<double>(targets.numel()));
+                      kNoTarget);
 }
 
-// Only hidden tokens go through the head: the others have no loss.
-at::Tensor masked_loss(const BertShape& shape, const BertHeadLeaves& head, const at::Tensor& x,
-                       const at::Tensor& targets, const Pass& pass) {
+// The rows that only hidden tokens have go through the head: the others have no loss. On a grid all
+// do, since the rows of its ranks must be as many as their samples say.
+at::Tensor masked_loss(const BertShape& shape, const BertHeadLeaves& head, const Weights& weights,
+                       BlockOps& ops, const at::Tensor& x, const at::Tensor& targets) {
+  if (!is_trivial(weights.place.plan))
+    return ops.cross_entropy(transformed(shape, head, ops, x.reshape({-1, x.size(2)})), head.words,
+                             head.bias, targets);
+  const std::int64_t block = shape.layers + 1;
   const at::Tensor all = targets.flatten();
   at::Tensor hidden = all.ne(kNoTarget).nonzero().flatten();
   if (hidden.numel() == 0) hidden = at::zeros({1}, hidden.options());  // a row without a target
   const at::Tensor rows =
-      transformed(shape, head, x.reshape({-1, shape.width}).index_select(0, hidden), pass.deferred);
-  if (pass.predictions != nullptr) {
-    const at::Tensor best = rows.mm(head.words.t()).add_(head.bias).argmax(-1);
+      transformed(shape, head, ops, x.reshape({-1, shape.width}).index_select(0, hidden));
+  if (ops.pass().predictions != nullptr) {
+    const at::Tensor best = rows.mm(weights.leaf(block, head.words).t())
+                                .add_(weights.leaf(block, head.bias))
+                                .argmax(-1);
     at::Tensor found = at::full_like(all, kNoTarget).index_copy(0, hidden, best);
-    *pass.predictions = found.where(all.ne(kNoTarget), all).view(targets.sizes());
+    *ops.pass().predictions = found.where(all.ne(kNoTarget), all).view(targets.sizes());
   }
   const double share = static_cast<double>(hidden.numel()) / static_cast<double>(all.numel());
-  return cross_entropy(rows, head.words, head.bias, all.index_select(0, hidden), pass.deferred, 0,
-                       head.room)
-      .mul(share);
+  return ops.cross_entropy(rows, head.words, head.bias, all.index_select(0, hidden)).mul(share);
 }
 
 // The mean of both ends' losses. Padding is no candidate: how much there is of it changes nothing.
-at::Tensor span_loss(const BertHeadLeaves& head, const at::Tensor& x, const Batch& batch,
-                     const Pass& pass) {
+at::Tensor span_loss(const BertHeadLeaves& head, BlockOps& ops, const at::Tensor& x,
+                     const Batch& batch) {
   const std::int64_t samples = x.size(0), tokens = x.size(1);
+  const auto field = [&](const char* name) { return ops.rows_of(batch[name], RowsAt::stream); };
   const at::Tensor position = at::arange(tokens, batch["length"].options());
-  const at::Tensor padding = position.ge(batch["length"].view({-1, 1, 1}));
-  const at::Tensor ends = apply(head.last, x.reshape({samples * tokens, -1}), pass.deferred)
+  const at::Tensor padding = position.ge(field("length").view({-1, 1, 1}));
+  const at::Tensor ends = ops.linear(x.reshape({samples * tokens, -1}), head.last)
                               .view({samples, tokens, 2})
                               .transpose(1, 2)  // [b, 2, t]
                               .masked_fill(padding, -std::numeric_limits<double>::infinity());
-  if (pass.predictions != nullptr) *pass.predictions = ends.detach();
-  return mean_loss(ends.select(1, 0), batch["start"].flatten())
-      .add(mean_loss(ends.select(1, 1), batch["end"].flatten()))
-      .div(2);
+  if (ops.pass().predictions != nullptr) *ops.pass().predictions = ends.detach();
+  const auto mean = [&](std::int64_t end, const char* name) {
+    return ops.mean_of(sum_loss(ends.select(1, end), field(name).flatten()), batch[name].numel(),
+                       RowsAt::stream);
+  };
+  return mean(0, "start").add(mean(1, "end")).div(2);
 }
 
-at::Tensor head_loss(const BertShape& shape, const Weights& weights, const at::Tensor& x,
-                     const Batch& batch, const Pass& pass) {
-  const BertHeadLeaves head = head_of(shape, weights);
-  const std::int64_t block = shape.layers + 1;
+at::Tensor head_loss(const BertShape& shape, const Weights& weights, BlockOps& ops,
+                     const at::Tensor& x, const Batch& batch) {
+  const BertHeadLeaves head = head_of(shape);
+  const Pass& pass = ops.pass();
   const auto tell = [&](const at::Tensor& predictions) {
     if (pass.predictions != nullptr) *pass.predictions = predictions.detach();
   };
-  const auto last = [&] {
-    return apply(head.last,
-                 dropped(pooled(head, x, pass.deferred), dropout_at(pass, block, BertSite::pooled)),
-                 pass.deferred);
+  // From the pooled token to a few numbers of each sample.
+  const auto last = [&](bool is_dropped) {
+    const at::Tensor from = pooled(head, ops, x);
+    const Dropout dropout =
+        is_dropped ? ops.inner_dropout(place(BertSite::pooled), shape.width) : Dropout();
+    return ops.linear(dropped(from, dropout), head.last, 1);
+  };
+  const auto field = [&](const char* name) {
+    return ops.rows_of(batch[name], RowsAt::inner).flatten();
+  };
+  const auto mean = [&](const at::Tensor& sum, const char* name) {
+    return ops.mean_of(sum, batch[name].numel(), RowsAt::inner);
   };
   switch (shape.head) {
-    case BertHead::masked: return masked_loss(shape, head, x, batch["targets"], pass);
+    case BertHead::masked: return masked_loss(shape, head, weights, ops, x, batch["targets"]);
     case BertHead::pretraining: {
-      const at::Tensor loss = masked_loss(shape, head, x, batch["targets"], pass);
+      const at::Tensor loss = masked_loss(shape, head, weights, ops, x, batch["targets"]);
       if (pass.second_term == 0 && pass.second_predictions == nullptr) return loss;
-      const at::Tensor next = apply(head.last, pooled(head, x, pass.deferred), pass.deferred);
+      const at::Tensor next = last(false);
       if (pass.second_predictions != nullptr) *pass.second_predictions = next.detach();
       if (pass.second_term == 0) return loss;
-      return loss.add(mean_loss(next, batch["next"].flatten()), pass.second_term);
+      return loss.add(mean(sum_loss(next, field("next")), "next"), pass.second_term);
     }
     case BertHead::classify: {
-      const at::Tensor logits = last();
+      const at::Tensor logits = last(true);
       tell(logits);
-      return mean_loss(logits, batch["label"].flatten());
+      return mean(sum_loss(logits, field("label")), "label");
     }
     case BertHead::regress: {
-      const at::Tensor number = full_length(last());
+      const at::Tensor number = full_length(last(true));
       tell(number);
-      return at::mse_loss(number.flatten(), batch["score"].flatten().to(number.scalar_type()));
+      const at::Tensor score = field("score").to(number.scalar_type());
+      return mean(at::mse_loss(number.flatten(), score, at::Reduction::Sum), "score");
     }
-    case BertHead::span: return span_loss(head, x, batch, pass);
+    case BertHead::span: return span_loss(head, ops, x, batch);
   }
   LACONIC_ASSERT(false, "no such head");
   return {};
@@ -199,22 +210,23 @@ at::Tensor head_loss(const BertShape& shape, const Weights& weights, const at::T
 
 Seam forward_block(const BertShape& shape, const Weights& weights, std::int64_t block,
                    const Seam& in, const Batch& batch, const Pass& pass) {
-  const auto seam = [&](const at::Tensor& x) {
-    return Seam{x.view({batch.samples(), -1, shape.width})};
-  };
-  if (block == 0) return seam(embed(shape, weights, batch, pass));
+  BlockOps ops(weights, block, batch.samples(), batch["ids"].size(1), pass);
+  if (block == 0) return {ops.as_seam(embed(shape, ops, batch))};
   if (block <= shape.layers)
-    return seam(layer(shape, weights, block, in[0].view({-1, shape.width}), batch, pass));
-  return {head_loss(shape, weights, in[0], batch, pass)};
+    return {ops.as_seam(layer(shape, ops, in[0].view({-1, ops.stream_width(shape.width)}), batch))};
+  return {head_loss(shape, weights, ops, in[0], batch)};
 }
 
 at::Tensor logits_of(const BertShape& shape, const Weights& weights, const Seam& seam) {
-  const BertHeadLeaves head = head_of(shape, weights);
-  if (!head.words.defined())
+  if (!finds_words(shape))
     throw ConfigError(fmt::format("a BERT with the head \"{}\" has no logits of tokens",
                                   name_in(kBertHeadNames, shape.head)));
-  const at::Tensor x = transformed(shape, head, seam[0].view({-1, shape.width}), nullptr);
-  return x.mm(head.words.t()).add_(head.bias);
+  const BertHeadLeaves head = head_of(shape);
+  const std::int64_t block = shape.layers + 1;
+  const Pass pass;
+  BlockOps ops(weights, block, seam[0].size(0), seam[0].size(1), pass);
+  const at::Tensor x = transformed(shape, head, ops, seam[0].view({-1, shape.width}));
+  return x.mm(weights.leaf(block, head.words).t()).add_(weights.leaf(block, head.bias));
 }
 
 std::vector<at::Tensor> constants_of(const BertShape&, std::int64_t, const at::TensorOptions&) {

@@ -113,6 +113,13 @@ at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout) {
   if (dropout.probability == 0) return residual.add(x);
   const auto samples = static_cast<std::int64_t>(dropout.sample_keys.size());
+  if (dropout.columns > 0) {  // of the mask of whole rows, these columns
+    const std::int64_t tokens = x.size(0) / samples;
+    const at::Tensor mask = dropout_mask(x, dropout, tokens * dropout.columns)
+                                .view({x.size(0), dropout.columns})
+                                .narrow(1, dropout.first_column, x.size(1));
+    return residual.add(x.mul(mask)).to(x.scalar_type());
+  }
   const at::Tensor mask = dropout_mask(x, dropout, x.numel() / samples);
   return residual.add(x.mul(mask.view(x.sizes()))).to(x.scalar_type());
 }
@@ -120,6 +127,18 @@ at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dr
 at::Tensor drop(const at::Tensor& x, const Dropout& dropout) {
   const auto samples = static_cast<std::int64_t>(dropout.sample_keys.size());
   const std::int64_t elements = x.numel() / samples, whole = dropout.tokens;
+  if (dropout.first_head > 0) {  // behind the masks of the heads before
+    const std::int64_t rows = whole > 0 ? whole : x.size(-2),
+                       columns = whole > 0 ? whole : x.size(-1);
+    const std::int64_t matrices = elements / x.size(-2) / x.size(-1);
+    const at::Tensor mask =
+        dropout_mask(x, dropout, (dropout.first_head + matrices) * rows * columns)
+            .view({samples, dropout.first_head + matrices, rows, columns})
+            .narrow(1, dropout.first_head, matrices)
+            .narrow(2, 0, x.size(-2))
+            .narrow(3, 0, x.size(-1));
+    return x.mul(mask.reshape(x.sizes())).to(x.scalar_type());
+  }
   if (whole == 0)
     return x.mul(dropout_mask(x, dropout, elements).view(x.sizes())).to(x.scalar_type());
   // The masks of the whole sample, of which this is the first corner.

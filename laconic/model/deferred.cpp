@@ -41,23 +41,27 @@ void add_to_gradients(DeferredWeights::Product product) {
 }
 
 void DeferredWeights::add(Product product) {
+  add([product = std::move(product)]() mutable { add_to_gradients(std::move(product)); });
+}
+
+void DeferredWeights::add(std::function<void()> work) {
   const std::lock_guard lock(mutex_);
-  products_.push_back(std::move(product));
+  works_.push_back(std::move(work));
 }
 
 void DeferredWeights::run() {
-  std::vector<Product> products;
+  std::vector<std::function<void()>> works;
   {
     const std::lock_guard lock(mutex_);
-    products.swap(products_);
+    works.swap(works_);
   }
   const at::NoGradGuard no_grad;
-  for (Product& product : products) add_to_gradients(std::move(product));
+  for (std::function<void()>& work : works) std::exchange(work, {})();
 }
 
 bool DeferredWeights::is_empty() const {
   const std::lock_guard lock(mutex_);
-  return products_.empty();
+  return works_.empty();
 }
 
 }  // namespace laconic

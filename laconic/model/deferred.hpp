@@ -28,6 +28,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -49,6 +50,8 @@ class DeferredWeights {
   DeferredWeights& operator=(const DeferredWeights&) = delete;
 
   void add(Product product);
+  // Anything else that adds to gradients.
+  void add(std::function<void()> work);
   // In the order of add(). Nothing is left afterwards.
   void run();
   bool is_empty() const;
@@ -60,7 +63,7 @@ class DeferredWeights {
   // Owns nothing: it is there to expire.
   const std::shared_ptr<DeferredWeights> self_{this, [](DeferredWeights*) {}};
   mutable std::mutex mutex_;
-  std::vector<Product> products_;
+  std::vector<std::function<void()>> works_;
 };
 
 // Does what is noted at once. By value: the factors are freed as soon as they are used. Gradients

@@ -199,9 +199,38 @@ struct RotateFunction : torch::autograd::Function<RotateFunction> {
   }
 };
 
+// Columns of a matrix, of which each row has words of its own: those of the whole row, from the
+// first here on.
+struct DrawnColumns {
+  std::int64_t all = 0, first = 0;  // 0: a sample's words are one run
+};
+
+// out = residual + dropout(x), row by row.
+void apply_dropout_by_row(const Tensor& residual, const Tensor& x, Tensor& out,
+                          const std::vector<std::int64_t>& keys, double probability,
+                          DrawnColumns drawn) {
+  const std::int64_t rows = x.size(0), width = x.size(1);
+  const std::int64_t tokens = rows / static_cast<std::int64_t>(keys.size());
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "dropout_add", [&] {
+    const auto* base = residual.defined() ? residual.data_ptr<scalar_t>() : nullptr;
+    const auto* from = x.data_ptr<scalar_t>();
+    auto* to = out.data_ptr<scalar_t>();
+    at::parallel_for(0, rows, 1 + kGrain / width, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row)
+        elementwise<scalar_t>().dropout_add(
+            base ? base + row * width : nullptr, from + row * width, to + row * width, width,
+            unpacked(keys[static_cast<std::size_t>(row / tokens)]),
+            static_cast<std::uint64_t>(row % tokens * drawn.all + drawn.first),
+            rule_of(probability));
+    });
+  });
+}
+
 // out = residual + dropout(x), sample by sample; residual may be undefined.
 void apply_dropout(const Tensor& residual, const Tensor& x, Tensor& out,
-                   const std::vector<std::int64_t>& keys, double probability) {
+                   const std::vector<std::int64_t>& keys, double probability, DrawnColumns drawn) {
+  if (x.numel() == 0) return;
+  if (drawn.all > 0) return apply_dropout_by_row(residual, x, out, keys, probability, drawn);
   const auto samples = static_cast<std::int64_t>(keys.size());
   const std::int64_t elements = x.numel() / samples;
   const std::int64_t pieces = (elements + kGrain - 1) / kGrain;
@@ -225,11 +254,14 @@ void apply_dropout(const Tensor& residual, const Tensor& x, Tensor& out,
 
 struct DropoutAddFunction : torch::autograd::Function<DropoutAddFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& residual, const Tensor& x,
-                        const std::vector<std::int64_t>& keys, double probability) {
+                        const std::vector<std::int64_t>& keys, double probability, std::int64_t all,
+                        std::int64_t first) {
     Tensor out = x.new_empty(x.sizes());
-    apply_dropout(residual.contiguous(), x.contiguous(), out, keys, probability);
+    apply_dropout(residual.contiguous(), x.contiguous(), out, keys, probability, {all, first});
     context->saved_data["keys"] = keys;
     context->saved_data["probability"] = probability;
+    context->saved_data["all"] = all;
+    context->saved_data["first"] = first;
     return out;
   }
 
@@ -237,8 +269,9 @@ struct DropoutAddFunction : torch::autograd::Function<DropoutAddFunction> {
     const Tensor dy = gradients[0].contiguous();
     Tensor dx = dy.new_empty(dy.sizes());
     apply_dropout({}, dy, dx, context->saved_data["keys"].toIntVector(),
-                  context->saved_data["probability"].toDouble());
-    return {dy, dx, {}, {}};
+                  context->saved_data["probability"].toDouble(),
+                  {context->saved_data["all"].toInt(), context->saved_data["first"].toInt()});
+    return {dy, dx, {}, {}, {}, {}};
   }
 };
 
@@ -286,7 +319,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
  private:
   static AttentionTask task_of(AutogradContext* context, const Tensor& q, const Tensor& k) {
     const auto sizes =
-        context->saved_data["sizes"].toIntVector();  // an AttentionShape, and Dropout::tokens
+        context->saved_data["sizes"].toIntVector();  // an AttentionShape, Dropout's tokens and head
     const std::int64_t samples = sizes[0], heads = sizes[1], tokens = sizes[4];
     const std::int64_t queries = q.size(0) / samples, keys = k.size(0) / samples;
     return {.samples = samples,
@@ -300,7 +333,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
             .dropout_keys = unpacked(context->saved_data["keys"].toIntVector()),
             .probability = context->saved_data["probability"].toDouble(),
             .drawn_queries = tokens > 0 ? tokens : queries,
-            .drawn_keys = tokens > 0 ? tokens : keys};
+            .drawn_keys = tokens > 0 ? tokens : keys,
+            .first_head = sizes[5]};
   }
 };
 
@@ -308,8 +342,9 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 struct CausalAttentionFunction : torch::autograd::Function<CausalAttentionFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& input, std::int64_t samples,
                         std::int64_t heads, const std::vector<std::int64_t>& keys,
-                        double probability) {
+                        double probability, std::int64_t first_head) {
     const Tensor qkv = input.contiguous();
+    context->saved_data["first_head"] = first_head;
     context->saved_data["keys"] = keys;
     context->saved_data["probability"] = probability;
     const AttentionTask task = task_of(context, qkv, samples, heads);
@@ -327,7 +362,7 @@ struct CausalAttentionFunction : torch::autograd::Function<CausalAttentionFuncti
     attention_backward(task_of(context, qkv, log_sums.size(0), log_sums.size(1)), part(qkv, 0),
                        part(qkv, 1), part(qkv, 2), log_sums, gradients[0].contiguous(),
                        part(d_qkv, 0), part(d_qkv, 1), part(d_qkv, 2));
-    return {d_qkv, {}, {}, {}, {}};
+    return {d_qkv, {}, {}, {}, {}, {}};
   }
 
  private:
@@ -350,7 +385,8 @@ struct CausalAttentionFunction : torch::autograd::Function<CausalAttentionFuncti
             .dropout_keys = unpacked(context->saved_data["keys"].toIntVector()),
             .probability = context->saved_data["probability"].toDouble(),
             .drawn_queries = tokens,
-            .drawn_keys = tokens};
+            .drawn_keys = tokens,
+            .first_head = context->saved_data["first_head"].toInt()};
   }
 };
 
@@ -447,13 +483,14 @@ Tensor rotate(const Tensor& x, std::int64_t samples, std::int64_t heads, const T
 
 Tensor dropout_add(const Tensor& residual, const Tensor& x, const Dropout& dropout) {
   if (dropout.probability == 0) return residual.add(x);
-  return DropoutAddFunction::apply(residual, x, packed(dropout.sample_keys), dropout.probability);
+  return DropoutAddFunction::apply(residual, x, packed(dropout.sample_keys), dropout.probability,
+                                   dropout.columns, dropout.first_column);
 }
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape,
                  const Tensor& lengths, const Dropout& dropout) {
-  const std::vector<std::int64_t> sizes = {shape.samples, shape.heads, shape.key_heads,
-                                           shape.is_causal, dropout.tokens};
+  const std::vector<std::int64_t> sizes = {shape.samples,   shape.heads,    shape.key_heads,
+                                           shape.is_causal, dropout.tokens, dropout.first_head};
   return AttentionFunction::apply(q, k, v, sizes,
                                   lengths_of(lengths, shape.samples, k.size(0) / shape.samples),
                                   packed(dropout.sample_keys), dropout.probability);
@@ -462,7 +499,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
 Tensor causal_attention(const Tensor& qkv, std::int64_t samples, std::int64_t heads,
                         const Dropout& dropout) {
   return CausalAttentionFunction::apply(qkv, samples, heads, packed(dropout.sample_keys),
-                                        dropout.probability);
+                                        dropout.probability, dropout.first_head);
 }
 
 Tensor cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "laconic/base/error.hpp"
-#include "laconic/model/linear.hpp"
+#include "laconic/model/block_ops.hpp"
 #include "laconic/model/ops.hpp"
 
 namespace laconic {
@@ -28,82 +28,74 @@ enum Layer : std::size_t {
 };
 enum Head : std::size_t { kTable, kNorm };
 
-Dropout dropout_at(const Pass& pass, std::int64_t block, Site site) {
-  return dropout_at(pass, block, static_cast<std::uint64_t>(site));
+std::uint64_t place(Site site) {
+  return static_cast<std::uint64_t>(site);
 }
 
-// Layer norm by the weight that the block lists at `i`, and the bias behind it.
-at::Tensor norm(const GptShape& shape, const Weights& weights, std::int64_t block, std::size_t i,
-                const at::Tensor& x) {
-  return layer_norm(x, weights.leaf(block, i), weights.leaf(block, i + 1), shape.norm_epsilon);
+// A weight and the bias behind it.
+MapAt map_at(std::size_t weight) {
+  return {weight, weight + 1};
+}
+NormAt norm_at(std::size_t weight) {
+  return {weight, weight + 1};
 }
 
-at::Tensor embed(const GptShape& shape, const Weights& weights, const Batch& batch,
-                 const Pass& pass) {
-  const at::Tensor& ids = batch["ids"];
-  const std::int64_t tokens = ids.size(1);
+at::Tensor embed(const GptShape& shape, BlockOps& ops, const at::Tensor& ids) {
+  const std::int64_t tokens = ids.size(1), width = ops.stream_width(shape.width);
   LACONIC_ASSERT(tokens <= shape.context,
                  fmt::format("{} tokens, context {}", tokens, shape.context));
-  const at::Tensor rows = table_rows(weights.leaf(0, kTokens), ids.flatten());
-  const at::Tensor positions = weights.leaf(0, kPositions).narrow(0, 0, tokens);
-  const at::Tensor x = rows.view({-1, tokens, shape.width}).add(positions).view({-1, shape.width});
-  const Dropout dropout = dropout_at(pass, 0, Site::embedding);
+  const at::Tensor rows = ops.table_rows(kTokens, ids);
+  const at::Tensor positions = ops.vector(kPositions).narrow(0, 0, tokens);
+  const at::Tensor x = rows.view({-1, tokens, width}).add(positions).view({-1, width});
+  const Dropout dropout = ops.stream_dropout(place(Site::embedding), shape.width);
   return dropout.probability > 0 ? dropout_add(at::zeros_like(x), x, dropout) : x;
 }
 
-// What training adds to a layer.
-struct Branches {
-  Dropout attention, mlp;  // of the branches' outputs
-  DeferredWeights* deferred = nullptr;
-};
-
 // The two residual branches of a layer around whatever mixes the tokens.
 template <class Attend>
-at::Tensor layer_with(const GptShape& shape, const Weights& weights, std::int64_t block,
-                      const at::Tensor& x, const Attend& mix, const Branches& branches = {}) {
-  const auto map = [&](const at::Tensor& from, std::size_t i) {
-    return linear(from, weights.leaf(block, i), weights.leaf(block, i + 1), branches.deferred);
-  };
-  const Forked a = fork_layer_norm(x, weights.leaf(block, kNorm1), weights.leaf(block, kNorm1 + 1),
-                                   shape.norm_epsilon);
-  const at::Tensor qkv = map(a.normed, kAttention);  // [b * t, 3 d]
-  const Forked m = add_layer_norm(a.beside, map(mix(qkv), kProjection), branches.attention,
-                                  weights.leaf(block, kNorm2), weights.leaf(block, kNorm2 + 1),
-                                  shape.norm_epsilon);
-  const at::Tensor hidden = gelu_linear(m.normed, weights.leaf(block, kUp),
-                                        weights.leaf(block, kUp + 1), branches.deferred);
-  return dropout_add(m.beside, map(hidden, kDown), branches.mlp);  // hidden: [b * t, 4 d]
+at::Tensor layer_with(const GptShape& shape, BlockOps& ops, const at::Tensor& x,
+                      const Attend& mix) {
+  const Forked a = ops.fork_norm(x, norm_at(kNorm1), shape.norm_epsilon);
+  const at::Tensor qkv = ops.linear(a.normed, map_at(kAttention));  // [b * t, 3 d]
+  const at::Tensor mixed = ops.linear(mix(qkv), map_at(kProjection));
+  const Forked m =
+      ops.add_norm(a.beside, mixed, ops.stream_dropout(place(Site::attention_output), shape.width),
+                   norm_at(kNorm2), shape.norm_epsilon);
+  const at::Tensor hidden = ops.gelu_linear(m.normed, map_at(kUp));  // [b * t, 4 d]
+  return dropout_add(m.beside, ops.linear(hidden, map_at(kDown)),
+                     ops.stream_dropout(place(Site::mlp_output), shape.width));
 }
 
-at::Tensor layer(const GptShape& shape, const Weights& weights, std::int64_t block,
-                 const at::Tensor& x, std::int64_t samples, const Pass& pass) {
-  const auto mix = [&](const at::Tensor& qkv) {
-    return causal_attention(qkv, samples, shape.heads, dropout_at(pass, block, Site::attention));
-  };
-  return layer_with(shape, weights, block, x, mix,
-                    {.attention = dropout_at(pass, block, Site::attention_output),
-                     .mlp = dropout_at(pass, block, Site::mlp_output),
-                     .deferred = pass.deferred});
+at::Tensor layer(const GptShape& shape, BlockOps& ops, const at::Tensor& x) {
+  return layer_with(shape, ops, x, [&](const at::Tensor& qkv) {
+    return causal_attention(qkv, ops.samples(RowsAt::inner), ops.heads(shape.heads),
+                            ops.attention_dropout(place(Site::attention), shape.heads));
+  });
+}
+
+// Without training: all parameters are whole.
+at::Tensor last_norm(const GptShape& shape, const Weights& weights, const at::Tensor& x) {
+  const std::int64_t head = shape.layers + 1;
+  return layer_norm(x, weights.leaf(head, kNorm), weights.leaf(head, kNorm + 1),
+                    shape.norm_epsilon);
 }
 
 }  // namespace
 
 Seam forward_block(const GptShape& shape, const Weights& weights, std::int64_t block,
                    const Seam& in, const Batch& batch, const Pass& pass) {
-  const std::int64_t samples = batch.samples();
-  const auto seam = [&](const at::Tensor& x) { return Seam{x.view({samples, -1, shape.width})}; };
-  if (block == 0) return seam(embed(shape, weights, batch, pass));
-  const at::Tensor x = in[0].view({-1, shape.width});
-  if (block <= shape.layers) return seam(layer(shape, weights, block, x, samples, pass));
-  const at::Tensor& table = weights.leaf(block, kTable);
-  return {cross_entropy(norm(shape, weights, block, kNorm, x), table, batch["targets"].flatten(),
-                        pass.deferred, 0, weights.room(block, table))};
+  const std::int64_t tokens = block == 0 ? batch["ids"].size(1) : in[0].size(1);
+  BlockOps ops(weights, block, batch.samples(), tokens, pass);
+  if (block == 0) return {ops.as_seam(embed(shape, ops, batch["ids"]))};
+  const at::Tensor x = in[0].view({-1, ops.stream_width(shape.width)});
+  if (block <= shape.layers) return {ops.as_seam(layer(shape, ops, x))};
+  return {ops.cross_entropy(ops.norm(x, norm_at(kNorm), shape.norm_epsilon), kTable, {},
+                            batch["targets"])};
 }
 
 at::Tensor logits_of(const GptShape& shape, const Weights& weights, const Seam& seam) {
-  const std::int64_t head = shape.layers + 1;
   const at::Tensor x = seam[0].view({-1, shape.width});
-  return norm(shape, weights, head, kNorm, x).mm(weights.leaf(head, kTable).t());
+  return last_norm(shape, weights, x).mm(weights.leaf(shape.layers + 1, kTable).t());
 }
 
 CacheShape cache_shape(const GptShape& shape) {
@@ -122,14 +114,16 @@ at::Tensor read_tokens(const GptShape& shape, const Weights& weights,
   const at::Tensor host = at::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size()));
   at::Tensor x = table.index_select(0, host.to(table.device()))
                      .add(weights.leaf(0, kPositions).narrow(0, cache.length, rows));
-  for (std::int64_t l = 0; l < shape.layers; ++l)
-    x = layer_with(shape, weights, l + 1, x, [&](const at::Tensor& qkv) {
+  const Pass pass;
+  for (std::int64_t l = 0; l < shape.layers; ++l) {
+    BlockOps ops(weights, l + 1, 1, rows, pass);
+    x = layer_with(shape, ops, x, [&](const at::Tensor& qkv) {
       const std::vector<at::Tensor> parts = qkv.chunk(3, 1);
       return attend(cache, l, parts[0], parts[1], parts[2]);
     });
+  }
   cache.length += rows;
-  const std::int64_t head = shape.layers + 1;
-  return table.mv(norm(shape, weights, head, kNorm, x.narrow(0, rows - 1, 1)).view({-1}));
+  return table.mv(last_norm(shape, weights, x.narrow(0, rows - 1, 1)).view({-1}));
 }
 
 std::vector<at::Tensor> constants_of(const GptShape&, std::int64_t, const at::TensorOptions&) {

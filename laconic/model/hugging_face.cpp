@@ -21,8 +21,10 @@ namespace laconic {
 
 namespace {
 
-void copy_into(at::Tensor& target, const TensorView& source) {
-  target.copy_(tensor_from_bytes(source.bytes, source.entry->dtype, source.entry->shape));
+// What the weights hold of a parameter.
+void copy_part(const Weights& weights, Parameter& parameter, const TensorView& source) {
+  parameter.value.copy_(shard_from_bytes(source.bytes, source.entry->dtype, weights.place,
+                                         weights.spec.parameters[parameter.number]));
 }
 
 bool is_ignored(const FolderConvention& convention, std::string_view name) {
@@ -205,7 +207,7 @@ std::vector<std::string> read_weights(const std::string& folder, Weights& weight
     if (name.empty())
       left.push_back(p.name);
     else
-      copy_into(p.value, tensors.at(name));
+      copy_part(weights, p, tensors.at(name));
   }
   refresh_copies(weights.parameters);
   return left;

@@ -1,45 +1,34 @@
-// model/layer_parts.hpp — a block's parameters in groups, and what they compute.
+// model/layer_parts.hpp — where the parameters of a block stand, handed out one after the other.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <cstddef>
 
-#include <cstdint>
-
-#include "laconic/model/weights.hpp"
+#include "laconic/model/block_ops.hpp"
 
 namespace laconic {
 
-class DeferredWeights;  // model/deferred.hpp
-
-struct LinearLeaves {
-  at::Tensor weight, bias;  // [out, in], [out]
-};
-struct NormLeaves {
-  at::Tensor weight, bias;
-};
-
-// Hands out the parameters of a block one after the other, as BlockSpec::uses lists them.
+// Hands out places in the order of BlockSpec::uses.
 class LeafReader {
  public:
-  LeafReader(const Weights& weights, std::int64_t block) : weights_(&weights), block_(block) {}
-
-  const at::Tensor& tensor() { return weights_->leaf(block_, next_++); }
-  LinearLeaves linear() {
-    const at::Tensor& weight = tensor();
-    return {weight, tensor()};
+  std::size_t tensor() { return next_++; }
+  MapAt linear() {
+    const std::size_t weight = next_;
+    next_ += 2;
+    return {weight, weight + 1};
   }
-  NormLeaves norm() {
-    const at::Tensor& weight = tensor();
-    return {weight, tensor()};
+  // A map whose bias may be missing.
+  MapAt linear(bool has_bias) {
+    if (has_bias) return linear();
+    return {next_++, {}};
+  }
+  NormAt norm() {
+    const std::size_t weight = next_;
+    next_ += 2;
+    return {weight, weight + 1};
   }
 
  private:
-  const Weights* weights_;
-  std::int64_t block_;
   std::size_t next_ = 0;
 };
-
-at::Tensor apply(const LinearLeaves& map, const at::Tensor& x, DeferredWeights* deferred);
-at::Tensor apply(const NormLeaves& norm, const at::Tensor& x, double epsilon);
 
 }  // namespace laconic

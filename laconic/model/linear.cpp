@@ -168,6 +168,15 @@ Tensor gelu_product(const Tensor& x, const Tensor& weight, const Tensor& bias, W
 
 }  // namespace
 
+Tensor matrix_product(const Tensor& a, const Tensor& b) {
+  return multiplied(a, b);
+}
+
+Tensor weight_gradient(const Tensor& a, const Tensor& b) {
+  if (!is_short(a)) return a.t().mm(b);
+  return a.to(at::kFloat).t().mm(b.to(at::kFloat));
+}
+
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
               DeferredWeights* deferred) {
   return any_product(x, weight, bias, WeightLayout::in_out, deferred);

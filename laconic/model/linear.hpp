@@ -15,6 +15,11 @@ namespace laconic {
 
 class DeferredWeights;  // model/deferred.hpp
 
+// a b, which add up in float32 at least.
+at::Tensor matrix_product(const at::Tensor& a, const at::Tensor& b);
+// a^T b in the type that gradients of weights have: float32 where a and b are shorter.
+at::Tensor weight_gradient(const at::Tensor& a, const at::Tensor& b);
+
 // x weight + bias. x: [rows, in], weight: [in, out], bias: [out].
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   DeferredWeights* deferred = nullptr);

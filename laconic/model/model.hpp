@@ -23,6 +23,7 @@
 namespace laconic {
 
 class DeferredWeights;  // model/deferred.hpp
+class TensorGrid;             // grid/grid.hpp
 
 // What one block hands to the next: few tensors, as BlockSpec::out lists them. Dim 0 is the sample.
 // Before the first block it is empty, and after the last it holds the mean loss, a scalar.
@@ -65,6 +66,8 @@ struct Pass {
   at::Tensor* predictions = nullptr;
   at::Tensor* second_predictions = nullptr;  // what the second term is about; null: nobody asks
   std::int64_t dropout_tokens = 0;           // see Dropout::tokens
+  // The other ranks that hold parts of the weights; null: they are whole here.
+  TensorGrid* grid = nullptr;
 };
 
 // Keys of the samples with these ids at this step; without a step, those that a sample has at every

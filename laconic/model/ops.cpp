@@ -54,6 +54,10 @@ void check_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
 }  // namespace
 
+at::Tensor full_length(const at::Tensor& x) {
+  return x.element_size() < 4 ? x.to(at::kFloat) : x;
+}
+
 at::Tensor gelu(const at::Tensor& x) {
   const bool is_taken = cuda::takes(x);
   if (is_widened(x, is_taken)) return laconic::gelu(widened(x)).to(x.scalar_type());
@@ -134,11 +138,12 @@ at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
 }
 
 at::Tensor drop(const at::Tensor& x, const Dropout& dropout) {
-  return cuda::takes_drop(x) ? cuda::drop(x, dropout) : composed::drop(x, dropout);
+  return cuda::takes_drop(x) && dropout.first_head == 0 ? cuda::drop(x, dropout)
+                                                        : composed::drop(x, dropout);
 }
 
 at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dropout& dropout) {
-  const bool is_taken = cuda::takes_drop(x);
+  const bool is_taken = cuda::takes_drop(x) && dropout.columns == 0;
   if (is_widened(x, is_taken))
     return dropout_add(widened(residual), widened(x), dropout).to(x.scalar_type());
   if (can_fuse(x)) return fused::dropout_add(residual, x, dropout);
@@ -150,7 +155,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
                      const AttentionShape& shape, const at::Tensor& lengths,
                      const Dropout& dropout) {
   check_attention(q, k, v, shape, lengths);
-  const bool is_taken = cuda::takes(q);
+  const bool is_taken = cuda::takes(q) && dropout.first_head == 0;
   if (is_widened(q, is_taken))
     return attention(widened(q), widened(k), widened(v), shape, lengths, dropout)
         .to(q.scalar_type());
@@ -161,7 +166,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
 at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::int64_t heads,
                             const Dropout& dropout) {
-  const bool is_taken = cuda::takes(qkv);
+  const bool is_taken = cuda::takes(qkv) && dropout.first_head == 0;
   if (is_widened(qkv, is_taken))
     return causal_attention(widened(qkv), samples, heads, dropout).to(qkv.scalar_type());
   if (can_fuse(qkv)) return fused::causal_attention(qkv, samples, heads, dropout);

@@ -36,7 +36,14 @@ struct Dropout {
   // 2] int32, and what sample_keys are derived by. Undefined: sample_keys are brought there.
   at::Tensor parents = {};
   std::uint64_t block = 0, place = 0;
+  // Of a matrix on a tensor grid: the columns of the whole one, and which of them is the first
+  // here. 0: all are here. Of attention: the first head here.
+  std::int64_t columns = 0, first_column = 0;
+  std::int64_t first_head = 0;
 };
+
+// Short floats as float32, others as they are.
+at::Tensor full_length(const at::Tensor& x);
 
 // GELU by tanh, as GPT-2 has it.
 at::Tensor gelu(const at::Tensor& x);

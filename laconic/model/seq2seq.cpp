@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "laconic/base/error.hpp"
 #include "laconic/model/layer_parts.hpp"
@@ -35,80 +36,97 @@ enum class Seq2SeqSite : std::uint64_t {
 // One block as it runs.
 struct Seq2SeqBlock {
   const Seq2SeqShape& shape;
-  std::int64_t number;
-  const Batch& batch;
-  const Pass& pass;
-  LeafReader leaves;
+  BlockOps& ops;
+  LeafReader leaves = {};
 
-  at::Tensor map(const at::Tensor& x) { return apply(leaves.linear(), x, pass.deferred); }
   Dropout dropout(Seq2SeqSite site) const {
-    return dropout_at(pass, number, static_cast<std::uint64_t>(site));
+    return ops.stream_dropout(static_cast<std::uint64_t>(site), shape.width);
+  }
+  Dropout attention_dropout(Seq2SeqSite site) const {
+    return ops.attention_dropout(static_cast<std::uint64_t>(site), shape.heads);
   }
   at::Tensor dropped(const at::Tensor& x, Seq2SeqSite site) const {
     const Dropout here = dropout(site);
     return here.probability > 0 ? dropout_add(at::zeros_like(x), x, here) : x;
   }
+  AttentionShape attention_shape(bool is_causal) const {
+    const std::int64_t heads = ops.heads(shape.heads);
+    return {.samples = ops.samples(RowsAt::inner),
+            .heads = heads,
+            .key_heads = heads,
+            .is_causal = is_causal};
+  }
 };
 
-// x + branch, with its norm before the branch or behind the sum. `branch` takes the leaves that
-// stand before the norm's.
+// x + branch, with its norm before the branch or behind the sum. `norm` stands behind the leaves
+// that the branch takes.
 template <class Branch>
-at::Tensor residual(Seq2SeqBlock& block, const at::Tensor& x, Seq2SeqSite site, std::size_t before,
+at::Tensor residual(Seq2SeqBlock& block, const at::Tensor& x, Seq2SeqSite site, const NormAt& norm,
                     const Branch& branch) {
-  LeafReader behind = block.leaves;
-  for (std::size_t i = 0; i < before; ++i) behind.tensor();
-  const NormLeaves norm = behind.norm();
   const double epsilon = block.shape.norm_epsilon;
   const bool is_pre = block.shape.norm == NormPlace::pre;
   const at::Tensor sum =
-      dropout_add(x, branch(is_pre ? apply(norm, x, epsilon) : x), block.dropout(site));
-  block.leaves = behind;
-  return is_pre ? sum : apply(norm, sum, epsilon);
+      dropout_add(x, branch(is_pre ? block.ops.norm(x, norm, epsilon) : x), block.dropout(site));
+  return is_pre ? sum : block.ops.norm(sum, norm, epsilon);
 }
 
-constexpr std::size_t kAttentionLeaves = 8, kFeedForwardLeaves = 4;  // before the norm's
+struct AttentionLeaves {
+  MapAt q, k, v, out;
+  NormAt norm;
+};
+
+AttentionLeaves attention_leaves(LeafReader& leaves) {
+  return {.q = leaves.linear(),
+          .k = leaves.linear(),
+          .v = leaves.linear(),
+          .out = leaves.linear(),
+          .norm = leaves.norm()};
+}
 
 at::Tensor self_attention(Seq2SeqBlock& block, const at::Tensor& x, bool is_causal,
                           const at::Tensor& lengths) {
+  const AttentionLeaves leaves = attention_leaves(block.leaves);
   return residual(
-      block, x, Seq2SeqSite::attention_output, kAttentionLeaves, [&](const at::Tensor& from) {
-        const at::Tensor q = block.map(from), k = block.map(from), v = block.map(from);
-        const AttentionShape shape{.samples = block.batch.samples(),
-                                   .heads = block.shape.heads,
-                                   .key_heads = block.shape.heads,
-                                   .is_causal = is_causal};
-        return block.map(attention(q, k, v, shape, lengths, block.dropout(Seq2SeqSite::attention)));
+      block, x, Seq2SeqSite::attention_output, leaves.norm, [&](const at::Tensor& from) {
+        const Tensors qkv = block.ops.linears(from, {leaves.q, leaves.k, leaves.v});
+        return block.ops.linear(attention(qkv[0], qkv[1], qkv[2], block.attention_shape(is_causal),
+                                          lengths, block.attention_dropout(Seq2SeqSite::attention)),
+                                leaves.out);
       });
 }
 
 at::Tensor cross_attention(Seq2SeqBlock& block, const at::Tensor& y, const at::Tensor& memory,
-                           const at::Tensor& lengths) {
+                           std::int64_t memory_tokens, const at::Tensor& lengths) {
+  const AttentionLeaves leaves = attention_leaves(block.leaves);
   return residual(
-      block, y, Seq2SeqSite::cross_attention_output, kAttentionLeaves, [&](const at::Tensor& from) {
-        const at::Tensor q = block.map(from), k = block.map(memory), v = block.map(memory);
-        const AttentionShape shape{.samples = block.batch.samples(),
-                                   .heads = block.shape.heads,
-                                   .key_heads = block.shape.heads};
-        return block.map(
-            attention(q, k, v, shape, lengths, block.dropout(Seq2SeqSite::cross_attention)));
+      block, y, Seq2SeqSite::cross_attention_output, leaves.norm, [&](const at::Tensor& from) {
+        const at::Tensor q = block.ops.linear(from, leaves.q);
+        const Tensors kv = block.ops.linears(memory, {leaves.k, leaves.v}, memory_tokens);
+        return block.ops.linear(attention(q, kv[0], kv[1], block.attention_shape(false), lengths,
+                                          block.attention_dropout(Seq2SeqSite::cross_attention)),
+                                leaves.out);
       });
 }
 
 at::Tensor feed_forward(Seq2SeqBlock& block, const at::Tensor& x) {
-  return residual(block, x, Seq2SeqSite::feed_forward_output, kFeedForwardLeaves,
-                  [&](const at::Tensor& from) { return block.map(at::relu(block.map(from))); });
+  const MapAt up = block.leaves.linear(), down = block.leaves.linear();
+  const NormAt norm = block.leaves.norm();
+  return residual(block, x, Seq2SeqSite::feed_forward_output, norm, [&](const at::Tensor& from) {
+    return block.ops.linear(at::relu(block.ops.linear(from, up)), down);
+  });
 }
 
 // Rows of the table, as large as positions are, and the positions. Takes the positions' leaf where
 // they are learned.
-at::Tensor embed(Seq2SeqBlock& block, const at::Tensor& table, const at::Tensor& ids,
-                 std::int64_t most, const Weights& weights) {
-  const std::int64_t tokens = ids.size(1), width = block.shape.width;
+at::Tensor embed(Seq2SeqBlock& block, std::size_t table, const at::Tensor& ids, std::int64_t most,
+                 const Weights& weights) {
+  const std::int64_t tokens = ids.size(1), width = block.ops.stream_width(block.shape.width);
   LACONIC_ASSERT(tokens <= most, fmt::format("{} tokens, context {}", tokens, most));
-  const at::Tensor& positions =
-      block.shape.positions == PositionKind::learned ? block.leaves.tensor() : weights.constants[0];
+  const at::Tensor positions = block.shape.positions == PositionKind::learned
+                                   ? block.ops.vector(block.leaves.tensor())
+                                   : block.ops.stream_columns(weights.constants[0]);
   const at::Tensor rows =
-      table_rows(table, ids.flatten()).mul(std::sqrt(static_cast<double>(width)));
+      block.ops.table_rows(table, ids).mul(std::sqrt(static_cast<double>(block.shape.width)));
   const at::Tensor x =
       rows.view({-1, tokens, width}).add(positions.narrow(0, 0, tokens)).view({-1, width});
   return block.dropped(x, Seq2SeqSite::embedding);
@@ -116,12 +134,12 @@ at::Tensor embed(Seq2SeqBlock& block, const at::Tensor& table, const at::Tensor&
 
 // Norm, if there is one, and table of the head.
 struct Seq2SeqHead {
-  NormLeaves norm;
-  at::Tensor table;
+  std::optional<NormAt> norm;
+  std::size_t table = 0;
 };
 
-Seq2SeqHead head_of(const Seq2SeqShape& shape, const Weights& weights) {
-  LeafReader leaves(weights, block_count(weights.spec) - 1);
+Seq2SeqHead head_of(const Seq2SeqShape& shape) {
+  LeafReader leaves;
   Seq2SeqHead head;
   if (shape.sharing != TableSharing::none) head.table = leaves.tensor();
   if (shape.norm == NormPlace::pre) head.norm = leaves.norm();
@@ -129,55 +147,69 @@ Seq2SeqHead head_of(const Seq2SeqShape& shape, const Weights& weights) {
   return head;
 }
 
-at::Tensor normed(const Seq2SeqShape& shape, const Seq2SeqHead& head, const at::Tensor& y) {
-  return shape.norm == NormPlace::pre ? apply(head.norm, y, shape.norm_epsilon) : y;
+at::Tensor normed(const Seq2SeqShape& shape, const Seq2SeqHead& head, BlockOps& ops,
+                  const at::Tensor& y) {
+  return head.norm ? ops.norm(y, *head.norm, shape.norm_epsilon) : y;
 }
 
-Seam target_embedding(Seq2SeqBlock& block, const at::Tensor& x, const Weights& weights) {
+// Returns memory and y.
+Seam target_embedding(Seq2SeqBlock& block, const at::Tensor& x, const at::Tensor& ids,
+                      const Weights& weights) {
   const Seq2SeqShape& shape = block.shape;
-  at::Tensor table;
+  std::size_t table = 0;
   if (shape.sharing == TableSharing::all) table = block.leaves.tensor();
   const at::Tensor memory = shape.norm == NormPlace::pre
-                                ? apply(block.leaves.norm(), x, shape.norm_epsilon)
+                                ? block.ops.norm(x, block.leaves.norm(), shape.norm_epsilon)
                                 : x.view_as(x);
   if (shape.sharing != TableSharing::all) table = block.leaves.tensor();
-  return {memory, embed(block, table, block.batch["ids"], shape.target_context, weights)};
+  return {memory, embed(block, table, ids, shape.target_context, weights)};
 }
 
 }  // namespace
 
 Seam forward_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_t number,
                    const Seam& in, const Batch& batch, const Pass& pass) {
-  Seq2SeqBlock block{shape, number, batch, pass, LeafReader(weights, number)};
-  const auto flat = [&](const at::Tensor& x) { return x.view({-1, shape.width}); };
-  const auto seam = [&](Seam tensors) {
-    for (at::Tensor& x : tensors) x = x.view({batch.samples(), -1, shape.width});
-    return tensors;
-  };
   const std::int64_t target = shape.layers + 1, head = target + shape.decoder_layers + 1;
+  const std::int64_t source_tokens = batch["source"].size(1);
+  // What the block's own activations have. Without a decoder's ids there is nothing behind it.
+  const std::int64_t tokens = number < target ? source_tokens : batch["ids"].size(1);
+  BlockOps ops(weights, number, batch.samples(), tokens, pass);
+  Seq2SeqBlock block{shape, ops};
+  const std::int64_t width = ops.stream_width(shape.width);
+  const auto flat = [&](const at::Tensor& x) { return x.view({-1, width}); };
+  const auto seam = [&](const at::Tensor& x, std::int64_t length) {
+    return x.view({ops.samples(RowsAt::stream), length, width});
+  };
   if (number == 0) {
-    const at::Tensor& table = block.leaves.tensor();
-    return seam({embed(block, table, batch["source"], shape.context, weights)});
+    const std::size_t table = block.leaves.tensor();
+    return {seam(embed(block, table, batch["source"], shape.context, weights), tokens)};
   }
   if (number == head) {
-    const Seq2SeqHead leaves = head_of(shape, weights);
-    return {cross_entropy(normed(shape, leaves, flat(in[0])), leaves.table, {},
-                          batch["targets"].flatten(), pass.deferred, pass.label_smoothing,
-                          weights.room(number, leaves.table))};
+    const Seq2SeqHead leaves = head_of(shape);
+    return {ops.cross_entropy(normed(shape, leaves, ops, flat(in[0])), leaves.table, {},
+                              batch["targets"], pass.label_smoothing)};
   }
-  const at::Tensor lengths = batch["source_length"].flatten();
+  const at::Tensor lengths = ops.rows_of(batch["source_length"], RowsAt::inner).flatten();
   if (number < target)
-    return seam({feed_forward(block, self_attention(block, flat(in[0]), false, lengths))});
-  if (number == target) return seam(target_embedding(block, flat(in[0]), weights));
+    return {seam(feed_forward(block, self_attention(block, flat(in[0]), false, lengths)), tokens)};
+  if (number == target) {
+    const Seam both = target_embedding(block, flat(in[0]), batch["ids"], weights);
+    return {seam(both[0], source_tokens), seam(both[1], tokens)};
+  }
   const at::Tensor memory = flat(in[0]);
   at::Tensor y = self_attention(block, flat(in[1]), true, {});
-  y = feed_forward(block, cross_attention(block, y, memory, lengths));
-  return number + 1 == head ? seam({y}) : seam({memory, y});
+  y = feed_forward(block, cross_attention(block, y, memory, source_tokens, lengths));
+  if (number + 1 == head) return {seam(y, tokens)};
+  return {seam(memory, source_tokens), seam(y, tokens)};
 }
 
 at::Tensor logits_of(const Seq2SeqShape& shape, const Weights& weights, const Seam& seam) {
-  const Seq2SeqHead head = head_of(shape, weights);
-  return normed(shape, head, seam[0].view({-1, shape.width})).mm(head.table.t());
+  const Seq2SeqHead head = head_of(shape);
+  const std::int64_t block = block_count(weights.spec) - 1;
+  const Pass pass;
+  BlockOps ops(weights, block, seam[0].size(0), seam[0].size(1), pass);
+  return normed(shape, head, ops, seam[0].view({-1, shape.width}))
+      .mm(weights.leaf(block, head.table).t());
 }
 
 namespace {
@@ -221,11 +253,14 @@ Seam encode_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_
   const std::int64_t rows = batch.samples();
   const at::Tensor memory = in[0].view({-1, shape.width});
   const auto layer = static_cast<std::size_t>(block - target - 1);
-  LeafReader leaves(weights, block);
-  for (std::size_t i = 0; i < kAttentionLeaves + 2 + 2; ++i) leaves.tensor();  // and q of the next
-  for (auto* tensors : {&cache.memory_keys, &cache.memory_values})
-    (*tensors)[layer] =
-        by_head(apply(leaves.linear(), memory, nullptr), rows, shape.heads).contiguous();
+  const Pass pass;
+  BlockOps ops(weights, block, rows, batch["source"].size(1), pass);
+  LeafReader leaves;
+  attention_leaves(leaves);  // of the decoder's own tokens
+  const AttentionLeaves across = attention_leaves(leaves);
+  const Tensors kv = ops.linears(memory, {across.k, across.v});
+  cache.memory_keys[layer] = by_head(kv[0], rows, shape.heads).contiguous();
+  cache.memory_values[layer] = by_head(kv[1], rows, shape.heads).contiguous();
   cache.keys[layer] = cache.values[layer] = cache.memory_keys[layer].narrow(2, 0, 0);
   return block + 1 == head ? Seam{in[1]} : in;
 }
@@ -257,12 +292,15 @@ at::Tensor embed_next(const Seq2SeqShape& shape, const Weights& weights, const a
                       const TargetCache& cache) {
   LACONIC_ASSERT(cache.length < shape.target_context,
                  fmt::format("{} tokens, context {}", cache.length, shape.target_context));
-  LeafReader embedding(weights, shape.layers + 1);
-  at::Tensor table, positions;
-  if (shape.sharing == TableSharing::all) table = embedding.tensor();
+  const std::int64_t block = shape.layers + 1;
+  LeafReader embedding;
+  at::Tensor table,
+      positions = shape.positions == PositionKind::learned ? at::Tensor() : weights.constants[0];
+  const auto leaf = [&] { return weights.leaf(block, embedding.tensor()); };
+  if (shape.sharing == TableSharing::all) table = leaf();
   if (shape.norm == NormPlace::pre) embedding.norm();
-  if (shape.sharing != TableSharing::all) table = embedding.tensor();
-  positions = shape.positions == PositionKind::learned ? embedding.tensor() : weights.constants[0];
+  if (shape.sharing != TableSharing::all) table = leaf();
+  if (!positions.defined()) positions = leaf();
   return table.index_select(0, ids)
       .mul(std::sqrt(static_cast<double>(shape.width)))
       .add(positions[cache.length]);
@@ -271,21 +309,22 @@ at::Tensor embed_next(const Seq2SeqShape& shape, const Weights& weights, const a
 // One decoder, y [rows, d].
 at::Tensor decode_next(Seq2SeqBlock& block, at::Tensor y, std::size_t layer, TargetCache& cache) {
   const std::int64_t rows = y.size(0), heads = block.shape.heads;
-  y = residual(block, y, Seq2SeqSite::attention_output, kAttentionLeaves,
+  const AttentionLeaves own = attention_leaves(block.leaves);
+  y = residual(block, y, Seq2SeqSite::attention_output, own.norm, [&](const at::Tensor& from) {
+    const Tensors qkv = block.ops.linears(from, {own.q, own.k, own.v});
+    at::Tensor &keys = cache.keys[layer], &values = cache.values[layer];
+    keys = at::cat({keys, by_head(qkv[1], rows, heads)}, 2);
+    values = at::cat({values, by_head(qkv[2], rows, heads)}, 2);
+    return block.ops.linear(attend_to(qkv[0], keys, values, {}), own.out);
+  });
+  const AttentionLeaves across = attention_leaves(block.leaves);
+  y = residual(block, y, Seq2SeqSite::cross_attention_output, across.norm,
                [&](const at::Tensor& from) {
-                 const at::Tensor q = block.map(from), k = block.map(from), v = block.map(from);
-                 at::Tensor &keys = cache.keys[layer], &values = cache.values[layer];
-                 keys = at::cat({keys, by_head(k, rows, heads)}, 2);
-                 values = at::cat({values, by_head(v, rows, heads)}, 2);
-                 return block.map(attend_to(q, keys, values, {}));
+                 const at::Tensor mixed =
+                     attend_to(block.ops.linear(from, across.q), cache.memory_keys[layer],
+                               cache.memory_values[layer], cache.padding);
+                 return block.ops.linear(mixed, across.out);
                });
-  y = residual(
-      block, y, Seq2SeqSite::cross_attention_output, kAttentionLeaves, [&](const at::Tensor& from) {
-        const at::Tensor q = block.map(from);
-        block.leaves.linear(), block.leaves.linear();  // those of keys and values
-        return block.map(
-            attend_to(q, cache.memory_keys[layer], cache.memory_values[layer], cache.padding));
-      });
   return feed_forward(block, y);
 }
 
@@ -304,8 +343,9 @@ Seam read_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_t 
     if (number < target) return {nothing};
     return {nothing, row_seam(embed_next(shape, weights, ids, cache))};
   }
-  const Batch none{{"ids", ids}};
-  Seq2SeqBlock block{shape, number, none, {}, LeafReader(weights, number)};
+  const Pass pass;
+  BlockOps ops(weights, number, rows, 1, pass);
+  Seq2SeqBlock block{shape, ops};
   const at::Tensor y = row_seam(decode_next(block, in[1].view({rows, shape.width}),
                                             static_cast<std::size_t>(number - target - 1), cache));
   return number + 1 == head ? Seam{y} : Seam{in[0], y};

@@ -60,7 +60,8 @@ struct Head {
   }
   // Index of the first dropout word of a query row.
   std::uint64_t word(std::int64_t row) const {
-    return static_cast<std::uint64_t>((head * task.drawn_queries + row) * task.drawn_keys);
+    return static_cast<std::uint64_t>(((task.first_head + head) * task.drawn_queries + row) *
+                                      task.drawn_keys);
   }
   template <class T>
   T* sums(const Tensor& log_sums) const {

@@ -28,6 +28,7 @@ struct AttentionTask {
   std::vector<Key> dropout_keys;      // one per sample, when probability > 0
   double probability;
   std::int64_t drawn_queries, drawn_keys;  // by which words of dropout are numbered
+  std::int64_t first_head = 0;             // the number of the first head here, likewise
 };
 
 // Matrices with rows of adjacent elements; rows may be apart (parts of a wider matrix).

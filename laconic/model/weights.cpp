@@ -15,22 +15,26 @@
 #include "laconic/model/gpt.hpp"
 #include "laconic/model/llama.hpp"
 #include "laconic/model/seq2seq.hpp"
+#include "laconic/tensor/host.hpp"
 
 namespace laconic {
 
 namespace {
 
-void fill(const ParameterSpec& spec, std::uint64_t seed, at::Tensor& value) {
+void fill(const ParameterSpec& spec, std::uint64_t seed, const GridPlace& place,
+          at::Tensor& value) {
   if (spec.deviation == 0) {
     value.fill_(spec.mean);
     return;
   }
   const Key key = derive(derive(key_of(seed), "parameter"), spec.name);
+  const std::vector<std::int64_t> sizes = cut_sizes(spec.sizes, spec.parts, spec.is_out_in);
   const auto draw = [&](auto* data) {
-    at::parallel_for(0, value.numel(), 1 << 14, [&](std::int64_t begin, std::int64_t end) {
-      fill_normal(key, static_cast<std::uint64_t>(begin), spec.mean, spec.deviation,
-                  std::span(data + begin, static_cast<std::size_t>(end - begin)));
-    });
+    for (const ShardRun& run : runs_of(shard_at(place, spec), sizes))
+      at::parallel_for(0, run.elements, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
+        fill_normal(key, static_cast<std::uint64_t>(run.whole + begin), spec.mean, spec.deviation,
+                    std::span(data + run.shard + begin, static_cast<std::size_t>(end - begin)));
+      });
   };
   if (value.scalar_type() == at::kDouble)
     draw(value.data_ptr<double>());
@@ -81,10 +85,46 @@ void add_gradient(at::Tensor gradient, at::ScalarType type, at::Tensor& sum) {
 
 }  // namespace
 
+Layout layout_at(const GridPlace& place, const ParameterSpec& p) {
+  return layout_of(place.plan, p.role, p.is_out_in,
+                   cut_sizes(p.sizes, p.parts, p.is_out_in).size());
+}
+
+std::vector<Range> shard_at(const GridPlace& place, const ParameterSpec& p) {
+  return shard_of(layout_at(place, p), place.plan.mesh, place.coord,
+                  cut_sizes(p.sizes, p.parts, p.is_out_in));
+}
+
+std::vector<std::int64_t> sizes_at(const GridPlace& place, const ParameterSpec& p) {
+  return joined_sizes(sizes_of(shard_at(place, p)), p.parts, p.is_out_in);
+}
+
+at::Tensor shard_from(const at::Tensor& whole, const GridPlace& place, const ParameterSpec& p) {
+  if (is_trivial(place.plan)) return whole;
+  at::Tensor part = whole.reshape(cut_sizes(p.sizes, p.parts, p.is_out_in));
+  const std::vector<Range> shard = shard_at(place, p);
+  for (std::size_t d = 0; d < shard.size(); ++d)
+    part = part.narrow(static_cast<std::int64_t>(d), shard[d].begin, shard[d].size());
+  return part.reshape(sizes_at(place, p));
+}
+
+at::Tensor shard_from_bytes(ByteView bytes, Dtype dtype, const GridPlace& place,
+                            const ParameterSpec& p) {
+  const std::size_t item = bytes_of(dtype);
+  const std::vector<std::int64_t> sizes = cut_sizes(p.sizes, p.parts, p.is_out_in);
+  Bytes part;
+  for (const ShardRun& run : runs_of(shard_at(place, p), sizes)) {
+    const ByteView piece = bytes.subspan(static_cast<std::size_t>(run.whole) * item,
+                                         static_cast<std::size_t>(run.elements) * item);
+    part.insert(part.end(), piece.begin(), piece.end());
+  }
+  return tensor_from_bytes(part, dtype, sizes_at(place, p));
+}
+
 Weights make_empty_weights(const Family& family, const at::TensorOptions& like,
-                           const HeldBlocks& held, std::int64_t tokens) {
+                           const HeldBlocks& held, std::int64_t tokens, const GridPlace& place) {
   const std::int64_t length = tokens > 0 ? tokens : context_of(family);
-  Weights weights = make_empty_weights(family, model_spec(family, length), like, held);
+  Weights weights = make_empty_weights(family, model_spec(family, length), like, held, place);
   weights.constants = std::visit(
       [&](const auto& shape) { return constants_of(shape, length, like.requires_grad(false)); },
       family);
@@ -92,7 +132,7 @@ Weights make_empty_weights(const Family& family, const at::TensorOptions& like,
 }
 
 Weights make_empty_weights(const Family& family, ModelSpec spec, const at::TensorOptions& like,
-                           const HeldBlocks& held) {
+                           const HeldBlocks& held, const GridPlace& place) {
   Weights weights{.family = family,
                   .spec = std::move(spec),
                   .parameters = {},
@@ -101,7 +141,12 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
                   .leaves = {},
                   .users = {},
                   .precision = precision_of(c10::typeMetaToScalarType(like.dtype())),
-                  .constants = {}};
+                  .constants = {},
+                  .place = place};
+  // What crosses between stages are this rank's features of the stream.
+  const int features = extent(place.plan.mesh, stream_of(place.plan).features);
+  for (BlockSpec& block : weights.spec.blocks)
+    for (SeamTensor& tensor : block.out) tensor.per_sample.back() /= features;
   std::vector<bool> is_used(weights.spec.parameters.size(), false);
   for (std::size_t b = 0; b < weights.spec.blocks.size(); ++b)
     if (weights.holds(static_cast<std::int64_t>(b)))
@@ -110,13 +155,13 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
   for (std::size_t p = 0; p < specs.size(); ++p) {
     weights.places.push_back(weights.parameters.size());
     if (!is_used[p]) continue;
-    const std::int64_t room = room_behind(specs[p].sizes, like.device());
-    const at::Tensor copy = empty_with_room(specs[p].sizes, room, like).requires_grad_(true);
+    const std::vector<std::int64_t> sizes = sizes_at(place, specs[p]);
+    const std::int64_t room = is_trivial(place.plan) ? room_behind(sizes, like.device()) : 0;
+    const at::Tensor copy = empty_with_room(sizes, room, like).requires_grad_(true);
     const bool is_master = weights.precision.master == weights.precision.compute;
     weights.parameters.push_back(
         {.name = specs[p].name,
-         .value =
-             is_master ? copy : at::empty(specs[p].sizes, like.dtype(weights.precision.master)),
+         .value = is_master ? copy : at::empty(sizes, like.dtype(weights.precision.master)),
          .number = p,
          .is_hidden_matrix = is_hidden_matrix(weights.spec, p),
          .is_out_in = specs[p].is_out_in,
@@ -128,13 +173,14 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
 }
 
 Weights make_weights(const Family& family, std::uint64_t seed, const at::TensorOptions& like,
-                     const HeldBlocks& held, std::int64_t tokens) {
-  Weights weights = make_empty_weights(family, like, held, tokens);
+                     const HeldBlocks& held, std::int64_t tokens, const GridPlace& place) {
+  Weights weights = make_empty_weights(family, like, held, tokens, place);
   const at::NoGradGuard no_grad;
   for (Parameter& parameter : weights.parameters) {
     const ParameterSpec& spec = weights.spec.parameters[parameter.number];
-    at::Tensor host = at::empty(spec.sizes, like.device(at::kCPU).dtype(weights.precision.master));
-    fill(spec, seed, host);
+    at::Tensor host =
+        at::empty(parameter.value.sizes(), like.device(at::kCPU).dtype(weights.precision.master));
+    fill(spec, seed, place, host);
     parameter.value.copy_(host);
   }
   refresh_copies(weights.parameters);
@@ -149,6 +195,13 @@ void refresh_copies(const std::vector<Parameter>& parameters) {
 
 bool is_copy(const Weights& weights, const Parameter& parameter) {
   return !weights.holds(first_user(weights.spec, parameter.number));
+}
+
+bool speaks_for(const Weights& weights, const Parameter& parameter) {
+  const GridPlace& place = weights.place;
+  return !is_copy(weights, parameter) &&
+         speaks_for(layout_at(place, weights.spec.parameters[parameter.number]), place.plan.mesh,
+                    place.coord);
 }
 
 std::int64_t completing_block(const Weights& weights, const Parameter& parameter) {

@@ -24,6 +24,8 @@
 #include <vector>
 
 #include "laconic/architecture/model_spec.hpp"
+#include "laconic/base/bytes.hpp"
+#include "laconic/base/dtype.hpp"
 #include "laconic/model/precision.hpp"
 
 namespace laconic {
@@ -49,6 +51,13 @@ struct Leaf {
   at::Tensor sum;  // gradients of microbatches so far; undefined: none
 };
 
+// Where in a tensor grid a rank holds its parts of parameters; as a rule there is none, and they
+// are whole.
+struct GridPlace {
+  GridPlan plan = {};
+  Coord coord = {};
+};
+
 // Which blocks somebody holds, by block; empty: all.
 using HeldBlocks = std::vector<bool>;
 
@@ -63,6 +72,7 @@ struct Weights {
   Precision precision;
   // Tables that the family computes by and nobody trains, as constants_of() lists them.
   std::vector<at::Tensor> constants;
+  GridPlace place = {};
 
   // Requires: parameter number `p` is held.
   const at::Tensor& value(std::size_t p) const { return parameters[places[p]].value; }
@@ -82,18 +92,35 @@ struct Weights {
   }
 };
 
+// What a rank at `place` holds of a parameter: its shard of cut_sizes() (layout/grid_plan.hpp).
+std::vector<Range> shard_at(const GridPlace& place, const ParameterSpec& parameter);
+Layout layout_at(const GridPlace& place, const ParameterSpec& parameter);
+std::vector<std::int64_t> sizes_at(const GridPlace& place, const ParameterSpec& parameter);
+
+// The part of a whole tensor (a value, a gradient, a moment) that a rank at `place` holds.
+at::Tensor shard_from(const at::Tensor& whole, const GridPlace& place,
+                      const ParameterSpec& parameter);
+
+// The same from the bytes of the whole tensor in a file: only the part is read. Requires: so many
+// bytes as the parameter's sizes say.
+at::Tensor shard_from_bytes(ByteView bytes, Dtype dtype, const GridPlace& place,
+                            const ParameterSpec& parameter);
+
 // `like` gives device and type of computing, from which the other types follow (precision_of());
-// `tokens` is the length of samples; 0: the family's context.
+// `tokens` is the length of samples; 0: the family's context. Every element is the same, wherever
+// it lies.
 Weights make_weights(const Family& family, std::uint64_t seed, const at::TensorOptions& like,
-                     const HeldBlocks& held = {}, std::int64_t tokens = 0);
+                     const HeldBlocks& held = {}, std::int64_t tokens = 0,
+                     const GridPlace& place = {});
 // The same without values: for reading a checkpoint into.
 Weights make_empty_weights(const Family& family, const at::TensorOptions& like,
-                           const HeldBlocks& held = {}, std::int64_t tokens = 0);
+                           const HeldBlocks& held = {}, std::int64_t tokens = 0,
+                           const GridPlace& place = {});
 
 // The same for a spec that no family makes: `family` is then for whoever asks for its name.
 // Requires: check(spec) is empty.
 Weights make_empty_weights(const Family& family, ModelSpec spec, const at::TensorOptions& like,
-                           const HeldBlocks& held = {});
+                           const HeldBlocks& held = {}, const GridPlace& place = {});
 
 // On a GPU matrices that blocks compute with have room behind them, rows of zeros, up to a multiple
 // of this.
@@ -104,6 +131,9 @@ void refresh_copies(const std::vector<Parameter>& parameters);
 
 // Another rank holds the first block that uses the parameter, and speaks for it.
 bool is_copy(const Weights& weights, const Parameter& parameter);
+// Whether this rank speaks for what it holds of the parameter, in norms and in checkpoints: it is
+// no copy, and the first in the tensor grid of those that hold the same part.
+bool speaks_for(const Weights& weights, const Parameter& parameter);
 
 // The first held block that uses the parameter. Backward goes from the last block to the first, so
 // it completes the gradient, unless a schedule puts off other blocks' weights for longer.

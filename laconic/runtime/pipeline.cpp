@@ -5,6 +5,7 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
+#include "laconic/grid/grid.hpp"
 #include "laconic/runtime/pipeline_walk.hpp"
 #include "laconic/runtime/recorded_step.hpp"
 #include "laconic/schedule/lower.hpp"
@@ -54,7 +55,7 @@ HeldBlocks held_blocks(const PipelinePlan& plan, int rank) {
 
 Pipeline::Pipeline(Weights& weights, PipelinePlan plan, Engine* engine, const Group& ranks,
                    int rank, const PipelineOptions& options)
-    : weights_(weights), plan_(std::move(plan)), engine_(engine), rank_(rank) {
+    : weights_(weights), plan_(std::move(plan)), engine_(engine), rank_(rank), grid_(options.grid) {
   const PipelineShape& shape = plan_.schedule.shape;
   const std::vector<Action>& list = plan_.schedule.by_rank[static_cast<std::size_t>(rank)];
   StageOptions stage_options{.recompute = options.recompute, .trace = options.trace};
@@ -95,6 +96,13 @@ Stage& Pipeline::stage_of(int stage) {
 
 Pipeline::Edge* Pipeline::edge_at(int edge) {
   return edges_.at(edge).get();
+}
+
+Range Pipeline::stream_samples(std::int64_t samples) const {
+  const GridPlace& place = weights_.place;
+  const Axes rows = stream_of(place.plan).rows;
+  return share_of(samples, extent(place.plan.mesh, rows),
+                  index_along(place.plan.mesh, place.coord, rows));
 }
 
 at::TensorOptions Pipeline::options() const {
@@ -201,8 +209,9 @@ Seam Pipeline::forward(const Batch& batch, std::uint64_t number, const BlockVisi
   Seam seam;
   for (const int s : stages_of_rank(plan_.schedule, rank_)) {
     if (edges_.contains(s - 1))
-      seam = edge_at(s - 1)->recv(sized_for(batch, seam_at(s - 1)), batch.samples(), options(),
-                                  message, [this] { serve(); });
+      seam = edge_at(s - 1)->recv(sized_for(batch, seam_at(s - 1)),
+                                  stream_samples(batch.samples()).size(), options(), message,
+                                  [this] { serve(); });
     const BlockRange& blocks = stage_of(s).blocks();
     for (std::int64_t b = blocks.begin; b < blocks.end; ++b) seam = visit(b, seam);
     if (edges_.contains(s)) edge_at(s)->send(seam, message, 0);
@@ -214,9 +223,13 @@ Seam Pipeline::forward(const Batch& batch, std::uint64_t number, const BlockVisi
 
 double Pipeline::evaluate(const Batch& batch, std::uint64_t number, const Pass& pass) {
   const at::NoGradGuard no_grad;
+  Pass on_grid = pass;
+  on_grid.grid = grid_;
+  if (grid_ != nullptr) grid_->set_exact(true);
   const Seam loss = forward(batch, number, [&](std::int64_t block, const Seam& in) {
-    return forward_block(weights_, block, in, batch, pass);
+    return forward_block(weights_, block, in, batch, on_grid);
   });
+  if (grid_ != nullptr) grid_->set_exact(false);
   return loss.empty() ? 0 : loss[0].item<double>();
 }
 

@@ -58,6 +58,8 @@ HeldBlocks held_blocks(const PipelinePlan& plan, int rank);
 struct PipelineOptions {
   bool recompute = false;
   bool records = true;  // alone on a GPU: see runtime/recorded_step.hpp
+  // The tensor grid of this stage, if the weights are those of one. Must outlive the pipeline.
+  TensorGrid* grid = nullptr;
   Trace* trace = nullptr;
   // Says to people what they should know of it; empty: standard error does.
   std::function<void(const std::string& text)> tell = {};
@@ -168,11 +170,14 @@ class Pipeline {
   void settle(std::uint64_t step);
   const std::vector<SeamTensor>& seam_at(int edge) const;  // what crosses it
   at::TensorOptions options() const;                       // of tensors that arrive
+  // This rank's of the samples of a microbatch, as they cross between stages.
+  Range stream_samples(std::int64_t samples) const;
 
   Weights& weights_;
   PipelinePlan plan_;
   Engine* engine_;
   int rank_;
+  TensorGrid* grid_;
   std::vector<std::unique_ptr<Stage>> stages_;  // by stage; null where another rank's
   std::map<int, std::unique_ptr<Edge>> edges_;  // by edge; those to other ranks
   std::vector<std::size_t> last_gradient_;      // by stage: place in the list

@@ -38,6 +38,8 @@ StepLoss StepLoss::with(std::span<const double> weights) const {
 
 void Pipeline::Walk::act(const Action& a, bool completes_stage) {
   const Cell cell{a.stage, a.microbatch};
+  if (pipeline.grid_ != nullptr)
+    pipeline.grid_->begin(step.step, static_cast<std::uint64_t>(a.microbatch));
   switch (a.op) {
     case Op::forward: return forward(a);
     case Op::backward: return backward(a, completes_stage);
@@ -67,7 +69,9 @@ void Pipeline::Walk::forward(const Action& a) {
   Stage& stage = pipeline.stage_of(a.stage);
   const PipelineInput& input = step.inputs[static_cast<std::size_t>(a.microbatch)];
   const Stopwatch watch;
-  Seam output = stage.forward(a.microbatch, input.batch, input.pass, take(inputs, cell));
+  Pass pass = input.pass;
+  pass.grid = pipeline.grid_;
+  Seam output = stage.forward(a.microbatch, input.batch, pass, take(inputs, cell));
   if (stage.is_last()) loss.add(step.weight * input.weight, output[0]);
   pipeline.times_.forward.add(watch.seconds());
   if (stage.is_last()) return;
@@ -136,6 +140,13 @@ void Pipeline::Walk::pass_down(const Action& a, Seam gradient) {
     below[{a.stage, a.microbatch}] = std::move(gradient);
 }
 
+std::span<const std::uint64_t> Pipeline::Walk::of_stream(
+    const std::vector<std::uint64_t>& samples) const {
+  const Range mine = pipeline.stream_samples(static_cast<std::int64_t>(samples.size()));
+  return std::span(samples).subspan(static_cast<std::size_t>(mine.begin),
+                                    static_cast<std::size_t>(mine.size()));
+}
+
 // Both ends evaluate this for the same message, from the same plan.
 MessageSpec Pipeline::Walk::message(const Action& a, int edge, bool is_activation) const {
   const GradientSends& encoded = pipeline.plan_.encoded;
@@ -146,7 +157,7 @@ MessageSpec Pipeline::Walk::message(const Action& a, int edge, bool is_activatio
   const bool is_raw = !is_selected || (is_activation ? at.activation : at.gradient).is_bypassed;
   return {.number = a.microbatch,
           .use = is_raw || step.is_shadow ? Use::bypass : Use::train,
-          .samples = step.inputs[static_cast<std::size_t>(a.microbatch)].samples};
+          .samples = of_stream(step.inputs[static_cast<std::size_t>(a.microbatch)].samples)};
 }
 
 void Pipeline::Walk::send(const Action& a, bool is_activation) {
@@ -163,7 +174,8 @@ Seam Pipeline::Walk::recv(const Action& a, bool is_activation) {
   Edge& at = *pipeline.edge_at(edge);
   const Batch& batch = step.inputs[static_cast<std::size_t>(a.microbatch)].batch;
   const Stopwatch watch;
-  Seam seam = at.recv(sized_for(batch, pipeline.seam_at(edge)), batch.samples(), pipeline.options(),
+  Seam seam = at.recv(sized_for(batch, pipeline.seam_at(edge)),
+                      pipeline.stream_samples(batch.samples()).size(), pipeline.options(),
                       message(a, edge, is_activation), [this] { pipeline.serve(); });
   pipeline.times_.waiting += watch.seconds();
   if (!is_activation)  // its activation has been understood
@@ -176,7 +188,8 @@ Seam Pipeline::Walk::recv(const Action& a, bool is_activation) {
 void Pipeline::Walk::prefetch() {
   for (const auto& [number, edge] : pipeline.edges_)
     for (const auto& ends : edge->ends)
-      for (const std::vector<std::uint64_t>& samples : step.next_samples) {
+      for (const std::vector<std::uint64_t>& all : step.next_samples) {
+        const std::span<const std::uint64_t> samples = of_stream(all);
         if (!edge->override_of(ends->sender.spec().traffic).is_bypassed)
           ends->sender.link().prefetch(samples);
         if (!edge->override_of(ends->receiver.spec().traffic).is_bypassed)

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "laconic/grid/grid.hpp"
 #include "laconic/runtime/pipeline.hpp"
 #include "laconic/runtime/pipeline_edge.hpp"
 
@@ -46,6 +47,7 @@ struct Pipeline::Walk {
   void complete(std::int64_t block);
   void announce_if_complete(std::int64_t block);
   Seam gradient_of_output(const Action& a);
+  std::span<const std::uint64_t> of_stream(const std::vector<std::uint64_t>& samples) const;
   MessageSpec message(const Action& a, int edge, bool is_activation) const;
   void send(const Action& a, bool is_activation);
   Seam recv(const Action& a, bool is_activation);

@@ -22,7 +22,7 @@ Fidelity share_of(const World& world, const Weights& weights, const ShadowStep& 
   for (std::size_t p = 0; p < weights.parameters.size(); ++p) {
     const at::Tensor& gradient = weights.parameters[p].gradient;
     const at::Tensor& truth = shadow.gradients[p];
-    if (is_copy(weights, weights.parameters[p]) || !gradient.defined() || !truth.defined())
+    if (!speaks_for(weights, weights.parameters[p]) || !gradient.defined() || !truth.defined())
       continue;
     share += {.messages = 1,
               .truth = product_of(truth, truth),

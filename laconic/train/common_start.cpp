@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/config/grid_choice.hpp"
 #include "laconic/data/window.hpp"
 #include "laconic/file/checksum.hpp"
 #include "laconic/policy/class_policy.hpp"
@@ -43,10 +45,11 @@ bool has_same_links(const std::vector<std::string>& changes) {
          });
 }
 
-HeldBlocks held_here(const RunConfig& config, const PipelineDecisions& decisions,
-                     const World& world) {
-  if (config.mesh.pp == 1) return {};
-  return held_blocks(plan_of(config, decisions), world.pp_member());
+RankPart held_here(const RunConfig& config, const Family& family,
+                   const PipelineDecisions& decisions, const World& world) {
+  RankPart part{.blocks = {}, .place = {grid_plan_of(config, family), world.coord()}};
+  if (config.mesh.pp > 1) part.blocks = held_blocks(plan_of(config, decisions), world.pp_member());
+  return part;
 }
 
 // Check sums of all that a rank holds, and of each parameter that several blocks use; 0: not held.
@@ -130,7 +133,7 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
       const MemoryAdvice advice = what_would_help(request);
       refuse(check_memory(common.estimate, &advice));
     }
-    return held_here(config, common.decisions, world);
+    return held_here(config, family, common.decisions, world);
   };
   const std::string answer = world.decide_on_rank_0([&] {
     common.start = start_run(config, options.start, data, decide);
@@ -151,8 +154,8 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
   StartOptions follow = options.start;
   follow.follows = true;
   follow.resume = decided["from"];
-  common.start = start_run(config, follow, data, [&](const Family&, const std::string&) {
-    return held_here(config, common.decisions, world);
+  common.start = start_run(config, follow, data, [&](const Family& family, const std::string&) {
+    return held_here(config, family, common.decisions, world);
   });
   return common;
 }
@@ -161,16 +164,18 @@ void require_equal_models(const Weights& weights, World& world, std::int64_t ste
   if (world.is_alone()) return;
   const std::vector<std::uint64_t> mine = digests_of(weights);
   const std::vector<Bytes> all = world.gather(as_bytes(std::span<const std::uint64_t>(mine)));
-  // Who had it first: replicas of a stage all that they hold, and stages what they share.
-  std::map<std::pair<int, std::size_t>, std::pair<Rank, std::uint64_t>> first;
+  // Who had it first: replicas of a stage all that they hold, and stages what they share; another
+  // place in a tensor grid has other parts.
+  std::map<std::tuple<int, int, std::size_t>, std::pair<Rank, std::uint64_t>> first;
   std::vector<std::string> others;
   for (std::size_t r = 0; r < all.size(); ++r)
     for (std::size_t i = 0; i < mine.size(); ++i) {
       const auto rank = static_cast<Rank>(r);
       const auto digest = get<std::uint64_t>(all[r], i * sizeof(std::uint64_t));
       if (digest == 0) continue;
-      const int stage = i == 0 ? coord_of(world.mesh(), rank).pp : 0;
-      const auto [found, is_new] = first.try_emplace({stage, i}, rank, digest);
+      const Coord at = coord_of(world.mesh(), rank);
+      const int shard = index_along(world.mesh(), at, {kTensorAxes.begin(), kTensorAxes.end()});
+      const auto [found, is_new] = first.try_emplace({i == 0 ? at.pp : 0, shard, i}, rank, digest);
       if (!is_new && found->second.second != digest)
         others.push_back(fmt::format("rank {} and rank {}", rank, found->second.first));
     }

@@ -14,6 +14,7 @@
 #include "laconic/config/read.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/file/atomic_file.hpp"
+#include "laconic/grid/grid.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/report/trace.hpp"
 #include "laconic/steer/bypass_judge.hpp"
@@ -170,10 +171,15 @@ class Run {
   }
 
   void make_pipeline(const TrainOptions& options) {
-    pipeline_ = std::make_unique<Pipeline>(
-        start_.weights, plan_of(config_, common_.decisions),
-        world_.is_alone() ? nullptr : &world_.engine(), world_.pp_group(), world_.pp_member(),
-        PipelineOptions{.recompute = config_.model.recompute, .trace = reports_->trace()});
+    const GridPlan& grid = start_.weights.place.plan;
+    if (!is_trivial(grid))
+      grid_.emplace(world_.progress_thread(), grid, world_.mesh(), world_.rank());
+    pipeline_ = std::make_unique<Pipeline>(start_.weights, plan_of(config_, common_.decisions),
+                                           world_.is_alone() ? nullptr : &world_.engine(),
+                                           world_.pp_group(), world_.pp_member(),
+                                           PipelineOptions{.recompute = config_.model.recompute,
+                                                           .grid = grid_ ? &*grid_ : nullptr,
+                                                           .trace = reports_->trace()});
     pipeline_->add_links(links_);
     steering_.emplace(links_, common_.steering);
     judge_.emplace(
@@ -302,14 +308,14 @@ class Run {
     for (const int has : world_.gather_values(mine.empty() ? 0 : 1)) has_files |= has != 0;
     const std::uint64_t number = collections_++;
     if (!world_.is_first()) {
-      if (config_.mesh.pp > 1) give(world_, start_.weights, start_.state.optimiser, number);
+      if (world_.replica().size() > 1) give(world_, start_.weights, start_.state.optimiser, number);
       if (has_files) add_files("", mine);
     }
     summary_.checkpoint = world_.decide_on_rank_0([&] {
       CheckpointSpec spec = checkpoint_spec();
       if (has_files) spec.add_files = [&](const std::string& folder) { add_files(folder, mine); };
       const ModelSource source =
-          config_.mesh.pp > 1
+          world_.replica().size() > 1
               ? collecting_source(world_, pipeline_->plan(), start_.weights, start_.state.optimiser,
                                   config_.optimiser.kind, number)
               : source_of(start_.weights, start_.state.optimiser, config_.optimiser.kind);
@@ -364,6 +370,7 @@ class Run {
   std::unique_ptr<UpdateRule> rule_;
   FolderFacts facts_;
   std::optional<Reports> reports_;
+  std::optional<TensorGrid> grid_;
   std::unique_ptr<Pipeline> pipeline_;
   LinkRegistry links_;  // rule and pipeline add theirs
   std::optional<Steering> steering_;

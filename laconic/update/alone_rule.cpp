@@ -43,8 +43,8 @@ class AloneRule final : public UpdateRule {
   }
   std::string restore(const std::vector<RankTensors>& saved) {
     if (!has_residuals(saved)) return "";
-    if (const Mesh before = mesh_of(saved); before.pp > 1)
-      return note_of_other_pipeline(saved, before.pp, 1);
+    if (const Mesh before = mesh_of(saved); !has_same_parts(before, {}))
+      return note_of_other_mesh(saved, before, {});
     if (unit_of(config_) != kGradient)
       return "residuals of the checkpoint are no gradients: dropped";
     const GradientPolicy policy = policy_of(config_);

@@ -288,9 +288,10 @@ void GradientExchange::add_links(LinkRegistry& registry) {
 std::string GradientExchange::restore_sum(const std::vector<RankTensors>& saved) const {
   if (saved.empty()) return "";
   const Mesh before = mesh_of(saved);
-  const int pp = world_.mesh().pp;
-  if (before.pp != pp) return note_of_other_pipeline(saved, before.pp, pp);
-  const Rank peer = rank_of(before, {.pp = world_.pp_member()});  // then, of the first replica
+  if (!has_same_parts(before, world_.mesh()))
+    return note_of_other_mesh(saved, before, world_.mesh());
+  const Rank peer = rank_of(
+      before, {.pp = world_.pp_member(), .tp = world_.coord().tp});  // then, of the first replica
   const std::string note = load_sum({.sum = *sum_,
                                      .policy = policy_,
                                      .layouts = layouts_,
@@ -308,9 +309,9 @@ std::string GradientExchange::restore_shared(const Shared& shared,
                                              const std::vector<RankTensors>& saved) const {
   if (saved.empty()) return "";
   const Mesh before = mesh_of(saved);
-  const int pp = world_.mesh().pp;
-  if (before.pp != pp) return note_of_other_pipeline(saved, before.pp, pp);
-  const Rank peer = rank_of(before, {.pp = world_.pp_member()});
+  if (!has_same_parts(before, world_.mesh()))
+    return note_of_other_mesh(saved, before, world_.mesh());
+  const Rank peer = rank_of(before, {.pp = world_.pp_member(), .tp = world_.coord().tp});
   return load_sum({.sum = *shared.sum,
                    .policy = shared_policy_of(config_),
                    .layouts = shared.layouts,

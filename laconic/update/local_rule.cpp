@@ -59,10 +59,11 @@ class LocalRule final : public UpdateRule {
  private:
   void reduce_round(double loss, int signal, Measured& here) {
     const std::int64_t left_out = std::exchange(left_out_, 0);
-    const ReducedStep all = reduce_step(world_, {.loss = loss,
-                                                 .skipped = world_.pp_member() == 0 ? left_out : 0,
-                                                 .in_a_row = in_a_row_,
-                                                 .signal = signal});
+    const ReducedStep all =
+        reduce_step(world_, {.loss = loss,
+                             .skipped = world_.is_first_of_replica() ? left_out : 0,
+                             .in_a_row = in_a_row_,
+                             .signal = signal});
     here.loss = all.loss / exchange_.members();
     here.signal = all.signal;
     here.left_out = all.skipped;
@@ -135,7 +136,13 @@ RankTensors LocalRule::save(const OptimiserState& state) const {
 void LocalRule::load(const std::vector<RankTensors>& saved, OptimiserState& state) {
   remember_start();
   if (saved.empty()) return;
-  const std::vector<RankTensors> replicas = by_replica(saved, mesh_of(saved));
+  const Mesh before = mesh_of(saved);
+  if (before.tp != world_.mesh().tp)
+    throw ConfigError(
+        {{"mesh.tp", fmt::format("[{}], and the checkpoint's local updates are those of "
+                                 "[{}]: go on with that",
+                                 fmt::join(world_.mesh().tp, ", "), fmt::join(before.tp, ", "))}});
+  const std::vector<RankTensors> replicas = by_replica(saved, before, world_.coord());
   const at::NoGradGuard no_grad;
   for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
     const std::string& name = weights_.parameters[p].name;

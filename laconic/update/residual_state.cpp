@@ -79,8 +79,13 @@ bool has_shared_residuals(const std::vector<RankTensors>& saved) {
 }
 
 void add_mesh(const Mesh& mesh, RankTensors& tensors) {
-  if (mesh.pp == 1 || tensors.empty()) return;
-  tensors[kMesh] = at::tensor(std::vector<std::int64_t>{mesh.pp, mesh.dp});
+  if (tensors.empty() || (mesh.pp == 1 && tp_size(mesh) == 1)) return;
+  std::vector<std::int64_t> numbers = {mesh.pp, mesh.dp};
+  if (tp_size(mesh) > 1) {
+    numbers.insert(numbers.end(), mesh.tp.begin(), mesh.tp.end());
+    numbers.insert(numbers.end(), mesh.order.begin(), mesh.order.end());
+  }
+  tensors[kMesh] = at::tensor(numbers);
 }
 
 Mesh mesh_of(const std::vector<RankTensors>& saved) {
@@ -90,11 +95,20 @@ Mesh mesh_of(const std::vector<RankTensors>& saved) {
       std::ranges::find_if(saved, [](const RankTensors& t) { return t.contains(kMesh); });
   if (found == saved.end()) return mesh;
   const at::Tensor& extents = found->at(kMesh);
-  if (extents.scalar_type() != at::kLong || extents.numel() != 2)
-    throw ConfigError(fmt::format("mesh of the checkpoint has {} numbers of {}, not 2 of int64",
-                                  extents.numel(), c10::toString(extents.scalar_type())));
-  mesh.pp = static_cast<int>(extents.data_ptr<std::int64_t>()[0]);
-  mesh.dp = static_cast<int>(extents.data_ptr<std::int64_t>()[1]);
+  const bool has_grid = extents.numel() == 8;
+  if (extents.scalar_type() != at::kLong || (extents.numel() != 2 && !has_grid))
+    throw ConfigError(
+        fmt::format("mesh of the checkpoint has {} numbers of {}, not 2 or 8 of int64",
+                    extents.numel(), c10::toString(extents.scalar_type())));
+  const auto number = [&](std::size_t at) {
+    return static_cast<int>(extents.data_ptr<std::int64_t>()[at]);
+  };
+  mesh.pp = number(0);
+  mesh.dp = number(1);
+  for (std::size_t n = 0; has_grid && n < 3; ++n) {
+    mesh.tp[n] = number(2 + n);
+    mesh.order[n] = number(5 + n);
+  }
   refuse(all_at("mesh of the checkpoint", check(mesh, ranks)));
   return mesh;
 }
@@ -105,11 +119,13 @@ std::vector<RankTensors> those_of(const std::vector<RankTensors>& saved, const G
   return theirs;
 }
 
-std::vector<RankTensors> by_replica(const std::vector<RankTensors>& saved, const Mesh& mesh) {
+std::vector<RankTensors> by_replica(const std::vector<RankTensors>& saved, const Mesh& mesh,
+                                    const Coord& coord) {
   std::vector<RankTensors> replicas(static_cast<std::size_t>(mesh.dp));
   for (std::size_t r = 0; r < saved.size(); ++r) {
-    const int dp = coord_of(mesh, static_cast<Rank>(r)).dp;
-    replicas[static_cast<std::size_t>(dp)].insert(saved[r].begin(), saved[r].end());
+    const Coord at = coord_of(mesh, static_cast<Rank>(r));
+    if (at.tp == coord.tp)
+      replicas[static_cast<std::size_t>(at.dp)].insert(saved[r].begin(), saved[r].end());
   }
   return replicas;
 }
@@ -133,11 +149,21 @@ std::string load_sum(const SumState& state, const std::vector<RankTensors>& save
   }
 }
 
-std::string note_of_other_pipeline(const std::vector<RankTensors>& saved, int before, int now) {
+std::string note_of_other_mesh(const std::vector<RankTensors>& saved, const Mesh& before,
+                               const Mesh& now) {
   if (!has_residuals(saved)) return "";
+  if (before.pp != now.pp)
+    return fmt::format(
+        "residuals of the checkpoint are those of mesh.pp = {}, and this run has {}: dropped",
+        before.pp, now.pp);
+  const auto grid = [](const Mesh& mesh) { return fmt::format("{}", fmt::join(mesh.tp, " x ")); };
   return fmt::format(
-      "residuals of the checkpoint are those of mesh.pp = {}, and this run has {}: dropped", before,
-      now);
+      "residuals of the checkpoint are those of a grid of {}, and this run has {}: dropped",
+      grid(before), grid(now));
+}
+
+bool has_same_parts(const Mesh& a, const Mesh& b) {
+  return a.pp == b.pp && a.tp == b.tp;
 }
 
 }  // namespace laconic

@@ -40,7 +40,8 @@ Mesh mesh_of(const std::vector<RankTensors>& saved);
 // Those of these ranks.
 std::vector<RankTensors> those_of(const std::vector<RankTensors>& saved, const Group& ranks);
 // By replica: everything that the ranks of its pipeline saved, wherever its parts were.
-std::vector<RankTensors> by_replica(const std::vector<RankTensors>& saved, const Mesh& mesh);
+std::vector<RankTensors> by_replica(const std::vector<RankTensors>& saved, const Mesh& mesh,
+                                    const Coord& coord);
 
 // Whose part of which sum's state a rank takes.
 struct SumState {
@@ -55,6 +56,9 @@ struct SumState {
 // another policy left is of no use to this one: then it begins with nothing, and the note says so.
 std::string load_sum(const SumState& state, const std::vector<RankTensors>& saved);
 // What to say when `saved` is of `before` stages and cannot be used with `now`; empty: no loss.
-std::string note_of_other_pipeline(const std::vector<RankTensors>& saved, int before, int now);
+std::string note_of_other_mesh(const std::vector<RankTensors>& saved, const Mesh& before,
+                               const Mesh& now);
+// Whether both have the same stages and the same grid, so that ranks hold the same parts.
+bool has_same_parts(const Mesh& a, const Mesh& b);
 
 }  // namespace laconic

@@ -20,12 +20,13 @@ void add_note(const StepShare& note, ReducedStep& all) {
 }
 
 double norm_in_order(std::vector<NumberedSquare> squares) {
-  std::ranges::sort(squares, {}, &NumberedSquare::number);
+  std::ranges::stable_sort(squares, {}, &NumberedSquare::number);  // parts stay in rank order
   std::vector<double> ordered;
   for (std::size_t i = 0; i < squares.size(); ++i) {
-    LACONIC_ASSERT(i == 0 || squares[i - 1].number < squares[i].number,
-                   fmt::format("parameter {} counts twice", squares[i].number));
-    ordered.push_back(squares[i].square);
+    if (i > 0 && squares[i - 1].number == squares[i].number)
+      ordered.back() += squares[i].square;
+    else
+      ordered.push_back(squares[i].square);
   }
   return norm_of(ordered);
 }
@@ -36,7 +37,7 @@ std::vector<NumberedSquare> squares_of(const Weights& weights) {
   const std::vector<double> squares = squared_norms(weights.parameters);
   std::vector<NumberedSquare> numbered;
   for (std::size_t p = 0; p < squares.size(); ++p)
-    if (!is_copy(weights, weights.parameters[p]))
+    if (speaks_for(weights, weights.parameters[p]))
       numbered.push_back({weights.parameters[p].number, squares[p]});
   return numbered;
 }

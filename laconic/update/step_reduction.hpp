@@ -26,7 +26,7 @@ struct StepShare {
 
 struct NumberedSquare {
   std::uint64_t number = 0;  // of the parameter
-  double square = 0;         // of the norm of its gradient
+  double square = 0;         // of the norm of its gradient, or of a part of it
 };
 // Leaves out parameters that another rank speaks for.
 std::vector<NumberedSquare> squares_of(const Weights& weights);
@@ -40,7 +40,8 @@ struct ReducedStep {
   int signal = 0;
 };
 
-// A note as it travels, and what comes of those of several ranks. Requires: no number twice.
+// A note as it travels, and what comes of those of several ranks. A number that comes twice is that
+// of a parameter in parts.
 Bytes pack(const StepShare& note, const std::vector<NumberedSquare>& squares);
 ReducedStep combine(const std::vector<Bytes>& notes);
 

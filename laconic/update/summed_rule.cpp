@@ -23,12 +23,12 @@ void SummedRule::block_done(std::int64_t block) {
   if (config_.dp_gradient.overlap) exchange_.post(block);
 }
 
-// Without a pipeline every rank has the whole gradient in the end, so that the reduction of
-// losses can hide behind the sums. With one nobody has, and the squares, which are known only after
-// the sums, travel with the losses: one exchange either way.
+// Without a pipeline or a grid every rank has the whole gradient in the end, so that the reduction
+// of losses can hide behind the sums. With one nobody has, and the squares, which are known only
+// after the sums, travel with the losses: one exchange either way.
 Measured SummedRule::measure(const StepLoss& loss, int signal) {
   if (!config_.dp_gradient.overlap) exchange_.post_all();
-  if (world_.mesh().pp == 1) {
+  if (world_.replica().size() == 1) {
     const ReducedStep all = reduce_step(world_, {.loss = loss.value(), .signal = signal});
     wait_for_sums();
     return measured_by_all(all.loss, global_norm(weights_.parameters), all.signal);

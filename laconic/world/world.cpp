@@ -46,6 +46,7 @@ World::World(const Mesh& mesh, ProgressThread& progress_thread)
   coord_ = coord_of(mesh, rank_);
   dp_group_ = group_of(mesh, rank_, Axis::dp);
   pp_group_ = group_of(mesh, rank_, Axis::pp);
+  replica_ = group_of(mesh, rank_, {Axis::pp, Axis::tp0, Axis::tp1, Axis::tp2});
 }
 
 std::vector<Bytes> World::gather(ByteView mine) {
@@ -56,8 +57,8 @@ std::vector<Bytes> World::gather(ByteView mine) {
 // The count of exchanges is the same everywhere, so that replicas may use it side by side.
 std::vector<Bytes> World::gather_replica(ByteView mine) {
   const std::uint64_t number = exchanges_++;
-  if (pp_group_.size() == 1) return {Bytes(mine.begin(), mine.end())};
-  return gather_all(engine(), pp_group_, Traffic::control, kExchangeUnit, number, mine);
+  if (replica_.size() == 1) return {Bytes(mine.begin(), mine.end())};
+  return gather_all(engine(), replica_, Traffic::control, kExchangeUnit, number, mine);
 }
 
 // All decisions have one tag: they are made one after the other, and messages of a tag keep their

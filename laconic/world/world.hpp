@@ -38,6 +38,9 @@ class World {
   // Ranks that make up one model, first part to last.
   const Group& pp_group() const { return pp_group_; }
   int pp_member() const { return coord_.pp; }
+  // Ranks that hold parts of the same replica, in rank order.
+  const Group& replica() const { return replica_; }
+  bool is_first_of_replica() const { return replica_.front() == rank_; }
 
   // Requires, for both: not alone.
   ProgressThread& progress_thread() const { return *progress_thread_; }
@@ -49,7 +52,7 @@ class World {
 
   // What every rank brought, by rank. Throws PeerLost, Timeout.
   std::vector<Bytes> gather(ByteView mine);
-  // What every rank of the same replica brought, first part of the pipeline to last. Collective:
+  // What every rank of the same replica brought, in rank order. Collective:
   // the other replicas gather, too, each by itself.
   std::vector<Bytes> gather_replica(ByteView mine);
   // Runs `decide` on rank 0 and gives its answer to all. What it throws is thrown there; every
@@ -85,6 +88,7 @@ class World {
   Coord coord_;
   Group dp_group_ = {0};
   Group pp_group_ = {0};
+  Group replica_ = {0};
   std::uint64_t exchanges_ = 0;
   std::string activity_ = "beginning";
 };

@@ -1,0 +1,296 @@
+// How a tensor becomes a collective. Its elements go into a buffer on the host, at the place that
+// this member's chunk has there (a gather), or all of them (a sum); the collective's plan is walked
+// by the progress thread, or in this thread where nothing else is to be done meanwhile; the result
+// is the buffer, or this member's chunk of it. The plans, codecs and lanes are those of all
+// collectives (collective/run.hpp); what is made for one call serves the next of the same kind.
+#include "laconic/grid/grid.hpp"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/philox.hpp"
+#include "laconic/collective/run.hpp"
+#include "laconic/tensor/host.hpp"
+
+namespace laconic {
+
+namespace {
+
+// Microbatches of a step that codecs can tell apart.
+constexpr std::uint64_t kMostMicrobatches = 1 << 12;
+
+// The unit of tags is the set of axes: of two ranks that are in several groups together, each
+// message is of one.
+std::uint32_t unit_of(const Axes& axes) {
+  std::uint32_t unit = 0;
+  for (const Axis axis : axes)
+    unit |= 1U << (static_cast<unsigned>(axis) - static_cast<unsigned>(Axis::tp0));
+  return unit;
+}
+
+CollectiveKind kind_of(GridCall call) {
+  switch (call) {
+    case GridCall::gather: return CollectiveKind::all_gather;
+    case GridCall::scatter: return CollectiveKind::reduce_scatter;
+    case GridCall::sum: return CollectiveKind::all_reduce;
+  }
+  return CollectiveKind::all_gather;
+}
+
+std::int64_t row_elements(const at::Tensor& x) {
+  std::int64_t elements = 1;
+  for (std::int64_t d = 1; d < x.dim(); ++d) elements *= x.size(d);
+  return elements;
+}
+
+at::ScalarType summed_type(const at::Tensor& x) {
+  return x.element_size() < 4 ? at::kFloat : x.scalar_type();
+}
+
+std::uint64_t seed_of(std::uint64_t seed, const GridSite& site) {
+  const Key key =
+      derive(derive(key_of(seed), "grid"),
+             static_cast<std::uint64_t>(site.block) << 16 | static_cast<std::uint64_t>(site.place),
+             static_cast<std::uint64_t>(site.traffic));
+  return std::uint64_t{key.hi} << 32 | key.lo;
+}
+
+}  // namespace
+
+// One call. `buffer` is 1-D on the host.
+struct TensorGrid::Exchange {
+  GridCall call;
+  const Axes& axes;
+  const GridSite& site;
+  at::Tensor buffer;
+  std::vector<std::uint64_t> offsets;
+};
+
+struct TensorGrid::Made {
+  using Purpose = std::tuple<GridCall, std::uint32_t, Traffic, Dtype, std::string, std::uint64_t,
+                             std::uint64_t, std::vector<std::uint64_t>>;
+  struct Row {
+    std::unique_ptr<Collective> collective;
+    bool is_under_way = false;
+  };
+  std::multimap<Purpose, Row> rows;
+};
+
+TensorGrid::TensorGrid(ProgressThread& progress_thread, const GridPlan& plan, const Mesh& mesh,
+                       Rank rank, GridCodec codec, std::uint64_t seed)
+    : progress_thread_(progress_thread),
+      plan_(plan),
+      mesh_(mesh),
+      rank_(rank),
+      coord_(coord_of(mesh, rank)),
+      codec_(std::move(codec)),
+      seed_(seed),
+      made_(std::make_unique<Made>()) {}
+
+TensorGrid::~TensorGrid() = default;
+
+void TensorGrid::begin(std::uint64_t step, std::uint64_t microbatch) {
+  step_ = step;
+  microbatch_ = microbatch % kMostMicrobatches;
+}
+
+Collective& TensorGrid::collective_for(const Exchange& exchange) {
+  const bool is_raw = exchange.site.is_small || is_exact_ || !codec_;
+  const CodecSpec codec = is_raw ? CodecSpec(Raw{}) : codec_(exchange.site);
+  const bool is_plain = !is_lossy(codec);
+  const std::uint64_t seed = is_plain ? 0 : seed_of(seed_, exchange.site);
+  const std::uint64_t columns = is_plain ? 0 : static_cast<std::uint64_t>(exchange.site.columns);
+  const Dtype dtype = dtype_of(exchange.buffer.scalar_type());
+  const Made::Purpose purpose{exchange.call, unit_of(exchange.axes), exchange.site.traffic,
+                              dtype,         to_text(codec),         seed,
+                              columns,       exchange.offsets};
+  const auto [first, last] = made_->rows.equal_range(purpose);
+  for (auto row = first; row != last; ++row)
+    if (!std::exchange(row->second.is_under_way, true)) return *row->second.collective;
+  auto collective = std::make_unique<Collective>(
+      progress_thread_.engine(), CollectiveSpec{.traffic = exchange.site.traffic,
+                                                .unit = unit_of(exchange.axes),
+                                                .kind = kind_of(exchange.call),
+                                                .algorithm = Algorithm::direct,
+                                                .group = group_along(mesh_, rank_, exchange.axes),
+                                                .dtype = dtype,
+                                                .offsets = exchange.offsets,
+                                                .columns = columns,
+                                                .up = codec,
+                                                .down = codec,
+                                                .seed = seed});
+  Collective& made = *collective;
+  made_->rows.emplace(purpose, Made::Row{std::move(collective), true});
+  return made;
+}
+
+void TensorGrid::release(Collective* collective) {
+  for (auto& [purpose, row] : made_->rows)
+    if (row.collective.get() == collective) row.is_under_way = false;
+}
+
+void TensorGrid::count(const Exchange& exchange) {
+  const auto members = static_cast<std::uint64_t>(extent(exchange.axes));
+  const auto me = static_cast<std::size_t>(index(exchange.axes));
+  const std::uint64_t all = exchange.offsets.back();
+  const std::uint64_t mine = exchange.offsets[me + 1] - exchange.offsets[me];
+  GridCount& count = counts_[{exchange.call, exchange.site.traffic, exchange.axes}];
+  ++count.calls;
+  switch (exchange.call) {
+    case GridCall::gather: count.elements += all - mine; break;
+    case GridCall::scatter: count.elements += (members - 1) * mine; break;
+    case GridCall::sum: count.elements += (members - 1) * mine + all - mine; break;
+  }
+}
+
+TensorGrid::Pending TensorGrid::make(const Exchange& exchange) {
+  count(exchange);
+  Collective& collective = collective_for(exchange);
+  collective.begin(step_ * kMostMicrobatches + microbatch_);
+  Pending pending;
+  pending.grid_ = this;
+  pending.collective_ = &collective;
+  pending.operation_ = collective.operation(static_cast<std::byte*>(exchange.buffer.data_ptr()),
+                                            deadline_key(step_, 0, 0), false, {},
+                                            numbers_[unit_of(exchange.axes)]++);
+  return pending;
+}
+
+at::Tensor TensorGrid::Pending::get() {
+  if (operation_ != nullptr) {
+    grid_->progress_thread_.wait(operation_);
+    collective_->commit();
+    grid_->release(collective_);
+    operation_.reset();
+  }
+  return finish_();
+}
+
+// Here and now: no other thread has to be woken for it.
+at::Tensor TensorGrid::finished(Pending pending) {
+  if (pending.operation_ == nullptr) return pending.get();
+  run(progress_thread_.engine(), *pending.operation_);
+  pending.collective_->commit();
+  release(pending.collective_);
+  pending.operation_.reset();
+  return pending.get();
+}
+
+namespace {
+
+std::vector<std::uint64_t> offsets_of(const std::vector<std::int64_t>& rows, std::int64_t each) {
+  std::vector<std::uint64_t> offsets = {0};
+  for (const std::int64_t count : rows)
+    offsets.push_back(offsets.back() + static_cast<std::uint64_t>(count * each));
+  return offsets;
+}
+
+std::vector<std::int64_t> with_rows(const at::Tensor& x, std::int64_t rows) {
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes[0] = rows;
+  return sizes;
+}
+
+}  // namespace
+
+TensorGrid::Pending TensorGrid::make_gather(const at::Tensor& mine,
+                                            const std::vector<std::int64_t>& rows, const Axes& axes,
+                                            const GridSite& site) {
+  Pending pending;
+  if (extent(axes) == 1) {
+    pending.finish_ = [mine] { return mine; };
+    return pending;
+  }
+  const at::NoGradGuard no_grad;
+  const auto me = static_cast<std::size_t>(index(axes));
+  LACONIC_ASSERT(static_cast<int>(rows.size()) == extent(axes) && mine.size(0) == rows[me],
+                 fmt::format("{} rows of {} along {}", mine.size(0), rows.size(), to_text(axes)));
+  const std::int64_t all = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  const at::Tensor buffer =
+      at::empty(with_rows(mine, all), mine.options().device(at::kCPU).requires_grad(false));
+  const std::int64_t begin = std::accumulate(
+      rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(me), std::int64_t{0});
+  buffer.narrow(0, begin, rows[me]).copy_(mine);
+  pending = make({GridCall::gather, axes, site, buffer, offsets_of(rows, row_elements(mine))});
+  pending.finish_ = [buffer, device = mine.device()] { return buffer.to(device); };
+  return pending;
+}
+
+TensorGrid::Pending TensorGrid::make_scatter(const at::Tensor& all,
+                                             const std::vector<std::int64_t>& rows,
+                                             const Axes& axes, const GridSite& site) {
+  Pending pending;
+  if (extent(axes) == 1) {
+    pending.finish_ = [all] { return all; };
+    return pending;
+  }
+  const at::NoGradGuard no_grad;
+  const auto me = static_cast<std::size_t>(index(axes));
+  LACONIC_ASSERT(static_cast<int>(rows.size()) == extent(axes) &&
+                     all.size(0) == std::accumulate(rows.begin(), rows.end(), std::int64_t{0}),
+                 fmt::format("{} rows for {} along {}", all.size(0), rows.size(), to_text(axes)));
+  // A buffer of its own: contributions are overwritten.
+  at::Tensor buffer = all.detach().to(at::kCPU, summed_type(all)).contiguous();
+  if (buffer.is_alias_of(all)) buffer = buffer.clone();
+  const std::int64_t begin = std::accumulate(
+      rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(me), std::int64_t{0});
+  pending = make({GridCall::scatter, axes, site, buffer, offsets_of(rows, row_elements(all))});
+  pending.finish_ = [buffer, begin, mine = rows[me], device = all.device(),
+                     type = all.scalar_type()] {
+    return buffer.narrow(0, begin, mine).clone().to(device, type);
+  };
+  return pending;
+}
+
+TensorGrid::Pending TensorGrid::in_background(Pending pending) {
+  if (pending.operation_ != nullptr) progress_thread_.start(pending.operation_);
+  return pending;
+}
+
+TensorGrid::Pending TensorGrid::start_gather(const at::Tensor& mine,
+                                             const std::vector<std::int64_t>& rows,
+                                             const Axes& axes, const GridSite& site) {
+  return in_background(make_gather(mine, rows, axes, site));
+}
+
+TensorGrid::Pending TensorGrid::start_scatter_sum(const at::Tensor& all,
+                                                  const std::vector<std::int64_t>& rows,
+                                                  const Axes& axes, const GridSite& site) {
+  return in_background(make_scatter(all, rows, axes, site));
+}
+
+at::Tensor TensorGrid::gather(const at::Tensor& mine, const std::vector<std::int64_t>& rows,
+                              const Axes& axes, const GridSite& site) {
+  return finished(make_gather(mine, rows, axes, site));
+}
+
+at::Tensor TensorGrid::scatter_sum(const at::Tensor& all, const std::vector<std::int64_t>& rows,
+                                   const Axes& axes, const GridSite& site) {
+  return finished(make_scatter(all, rows, axes, site));
+}
+
+at::Tensor TensorGrid::sum(const at::Tensor& mine, const Axes& axes, const GridSite& site) {
+  if (extent(axes) == 1) return mine;
+  const at::NoGradGuard no_grad;
+  at::Tensor buffer = mine.detach().to(at::kCPU, summed_type(mine)).contiguous();
+  if (buffer.is_alias_of(mine)) buffer = buffer.clone();
+  // Chunks of a matrix are rows of it, those of anything else elements.
+  const auto grain = static_cast<std::uint64_t>(std::max(1, site.columns));
+  Pending pending = make({GridCall::sum, axes, site, buffer,
+                          cut(static_cast<std::uint64_t>(buffer.numel()), extent(axes), grain)});
+  pending.finish_ = [buffer, device = mine.device(), type = mine.scalar_type()] {
+    return buffer.to(device, type);
+  };
+  return finished(std::move(pending));
+}
+
+std::vector<std::int64_t> equal_rows(std::int64_t each, int members) {
+  return std::vector<std::int64_t>(static_cast<std::size_t>(members), each);
+}
+
+}  // namespace laconic

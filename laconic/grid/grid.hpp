@@ -1,0 +1,145 @@
+// grid/grid.hpp — the collectives of one rank of a tensor grid, on tensors.
+//
+// Values come and go as they are: nothing here is differentiable (model/grid_ops.hpp is).
+// A collective goes along axes of the grid, that is over the group of ranks that
+// differ in these alone, in the order of layout/layout.hpp. Along axes whose sizes
+// are all 1 it is the identity, and nothing is sent or counted.
+//
+// All ranks of a group make the same calls in the same order: never make one
+// depend on data. Messages carry the number of the call, counted for each set of
+// axes, so calls that are under way together do not meet.
+//
+// Sums of short floats are made in float32. Sums add in the order of members, so
+// they have the same bits whoever asks.
+//
+// Not thread-safe: belongs to the computing thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "laconic/codec/spec.hpp"
+#include "laconic/engine/progress_thread.hpp"
+#include "laconic/layout/grid_plan.hpp"
+#include "laconic/transport/tag.hpp"
+
+namespace laconic {
+
+class Collective;  // collective/run.hpp
+
+// What a message is about: which decides its codec, and, for codecs that draw random numbers or
+// remember, which of them.
+struct GridSite {
+  Traffic traffic = Traffic::tp_activation;
+  std::int64_t block = 0;
+  int place = 0;          // within the block, counted by whoever computes it
+  bool is_small = false;  // statistics and vectors: never encoded
+  int columns = 0;        // of the matrix that moves; 0: it is none
+};
+
+// Elements that this rank has received and calls, as the formulas of papers count them
+// (an all-gather of z from each of g ranks is (g - 1) z, and so on).
+struct GridCount {
+  std::uint64_t calls = 0;
+  std::uint64_t elements = 0;
+  bool operator==(const GridCount&) const = default;
+};
+enum class GridCall : std::uint8_t { gather, scatter, sum };
+using GridCounts = std::map<std::tuple<GridCall, Traffic, Axes>, GridCount>;
+
+// Which codec messages of a site have; the same on all ranks.
+using GridCodec = std::function<CodecSpec(const GridSite&)>;
+
+class TensorGrid {
+ public:
+  // Requires: the progress thread outlives it; a rank of the mesh; check(plan) is empty. `codec`
+  // may be empty: raw.
+  TensorGrid(ProgressThread& progress_thread, const GridPlan& plan, const Mesh& mesh, Rank rank,
+             GridCodec codec = {}, std::uint64_t seed = 0);
+  ~TensorGrid();
+  TensorGrid(const TensorGrid&) = delete;
+  TensorGrid& operator=(const TensorGrid&) = delete;
+
+  const GridPlan& plan() const { return plan_; }
+  const Coord& coord() const { return coord_; }
+  int extent(const Axes& axes) const { return laconic::extent(mesh_, axes); }
+  int index(const Axes& axes) const { return index_along(mesh_, coord_, axes); }
+
+  // What stays the same when a microbatch is computed once more: codecs that draw random numbers
+  // draw the same then.
+  void begin(std::uint64_t step, std::uint64_t microbatch);
+  // Whether messages are raw whatever their class says: in evaluation.
+  void set_exact(bool is_exact) { is_exact_ = is_exact; }
+
+  // A collective that is under way. get() waits, once.
+  class Pending {
+   public:
+    Pending() = default;
+    at::Tensor get();
+
+   private:
+    friend class TensorGrid;
+    TensorGrid* grid_ = nullptr;
+    std::shared_ptr<Operation> operation_;
+    Collective* collective_ = nullptr;
+    std::function<at::Tensor()> finish_;
+  };
+
+  // All-gather along dim 0, of which member m brings rows[m].
+  at::Tensor gather(const at::Tensor& mine, const std::vector<std::int64_t>& rows, const Axes& axes,
+                    const GridSite& site);
+  Pending start_gather(const at::Tensor& mine, const std::vector<std::int64_t>& rows,
+                       const Axes& axes, const GridSite& site);
+  // Reduce-scatter along dim 0, of which member m gets rows[m].
+  at::Tensor scatter_sum(const at::Tensor& all, const std::vector<std::int64_t>& rows,
+                         const Axes& axes, const GridSite& site);
+  Pending start_scatter_sum(const at::Tensor& all, const std::vector<std::int64_t>& rows,
+                            const Axes& axes, const GridSite& site);
+  // All-reduce.
+  at::Tensor sum(const at::Tensor& mine, const Axes& axes, const GridSite& site);
+
+  const GridCounts& counts() const { return counts_; }
+  void clear_counts() { counts_.clear(); }
+
+ private:
+  struct Exchange;
+
+  // Not under way yet.
+  Pending make_gather(const at::Tensor& mine, const std::vector<std::int64_t>& rows,
+                      const Axes& axes, const GridSite& site);
+  Pending make_scatter(const at::Tensor& all, const std::vector<std::int64_t>& rows,
+                       const Axes& axes, const GridSite& site);
+  Pending make(const Exchange& exchange);
+  Pending in_background(Pending pending);
+  Collective& collective_for(const Exchange& exchange);
+  void release(Collective* collective);
+  void count(const Exchange& exchange);
+  at::Tensor finished(Pending pending);
+
+  ProgressThread& progress_thread_;
+  const GridPlan plan_;
+  const Mesh mesh_;
+  const Rank rank_;
+  const Coord coord_;
+  const GridCodec codec_;
+  const std::uint64_t seed_;
+  std::uint64_t step_ = 0;
+  std::uint64_t microbatch_ = 0;
+  bool is_exact_ = false;
+  std::map<std::uint32_t, std::uint64_t> numbers_;  // by unit: calls so far
+  // Collectives that were made, by what they are for; those that are not under way serve again.
+  struct Made;
+  std::unique_ptr<Made> made_;
+  GridCounts counts_;
+};
+
+// Equal rows for each of so many members.
+std::vector<std::int64_t> equal_rows(std::int64_t each, int members);
+
+}  // namespace laconic

@@ -1,0 +1,411 @@
+// Moves, maps, vectors and tables of a tensor grid. Norms and losses are in grid_loss.cpp.
+//
+// A linear map and its gradient, in the terms of layout/grid_plan.hpp, with W' for the gathered
+// weight and _in, _out for the two moves:
+//
+//   forward    X' = in(X)      Y  = out(X' W')
+//   backward   G  = out*(dY)   dX = in*(G W'^T)    dW = scatter(X'^T G)
+//
+// G is brought together once, for both products. X' and W' are so again: kept, they would be
+// the larger part of a rank's memory. dW leaves in the background while dX is computed.
+#include "laconic/model/grid_ops.hpp"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <numeric>
+#include <utility>
+
+#include "laconic/base/error.hpp"
+#include "laconic/model/deferred.hpp"
+#include "laconic/model/linear.hpp"
+#include "laconic/model/ops.hpp"
+
+namespace laconic {
+
+namespace {
+
+using at::Tensor;
+
+GridSite site_of(const GridSpot& spot, Traffic traffic, const Tensor& x) {
+  return {.traffic = traffic,
+          .block = spot.block,
+          .place = spot.place,
+          .is_small = false,
+          .columns = static_cast<int>(x.dim() == 2 ? x.size(1) : 0)};
+}
+
+// Rows of a matrix by member along the last of the axes that cut its samples.
+std::vector<std::int64_t> rows_by_member(const TensorGrid& grid, const Axes& cut, const Axes& along,
+                                         const GridRows& rows) {
+  Axes outer = cut;
+  outer.resize(cut.size() - along.size());
+  const int members = grid.extent(along), first = grid.index(outer) * members;
+  std::vector<std::int64_t> counts;
+  for (int m = 0; m < members; ++m)
+    counts.push_back(share_of(rows.samples, grid.extent(cut), first + m).size() * rows.each);
+  return counts;
+}
+
+// [members * rows, columns] as [rows, members * columns], and back.
+Tensor beside_each_other(const Tensor& x, std::int64_t members) {
+  return x.view({members, -1, x.size(1)}).permute({1, 0, 2}).reshape({x.size(0) / members, -1});
+}
+Tensor below_each_other(const Tensor& x, std::int64_t members) {
+  return x.view({x.size(0), members, -1}).permute({1, 0, 2}).reshape({x.size(0) * members, -1});
+}
+
+}  // namespace
+
+GridSite small_site(const GridSpot& spot, Traffic traffic) {
+  return {.traffic = traffic, .block = spot.block, .place = spot.place, .is_small = true};
+}
+
+Range samples_at(const TensorGrid& grid, const Axes& rows, std::int64_t samples) {
+  return share_of(samples, grid.extent(rows), grid.index(rows));
+}
+
+Tensor perform(const GridSpot& spot, const Move& move, const Tensor& x, const GridRows& rows,
+               const Axes& cut, Traffic traffic) {
+  TensorGrid& grid = spot.grid;
+  const std::int64_t members = grid.extent(move.axes);
+  if (members == 1) return x;
+  const GridSite site = site_of(spot, traffic, x);
+  switch (move.kind) {
+    case MoveKind::none:
+    case MoveKind::copy: return x;
+    case MoveKind::sum: return grid.sum(x, move.axes, site);
+    case MoveKind::gather_rows:
+      return grid.gather(x, rows_by_member(grid, cut, move.axes, rows), move.axes, site);
+    case MoveKind::scatter_rows:
+      return grid.scatter_sum(x, rows_by_member(grid, cut, move.axes, rows), move.axes, site);
+    case MoveKind::gather_features:
+      return beside_each_other(
+          grid.gather(x, equal_rows(x.size(0), static_cast<int>(members)), move.axes, site),
+          members);
+    case MoveKind::scatter_features: {
+      GridSite part = site;
+      part.columns = static_cast<int>(x.size(1) / members);
+      return grid.scatter_sum(below_each_other(x, members),
+                              equal_rows(x.size(0), static_cast<int>(members)), move.axes, part);
+    }
+  }
+  return x;
+}
+
+// --- maps
+
+namespace {
+
+// What the maps of one input have in common, in forward and backward.
+struct Products {
+  GridSpot spot;
+  LinearPlan plan;
+  std::vector<GridMap> maps;
+  GridRows rows;
+
+  // A weight with the dim that is gathered in front: narrow ones [outputs, inputs] turn round.
+  static Tensor in_front(const GridMap& map) {
+    const Tensor weight = map.weight.detach();
+    return map.is_narrow ? weight.t().contiguous() : weight;
+  }
+  static bool is_out_in(const GridMap& map) { return map.is_out_in && !map.is_narrow; }
+  bool gathers() const { return spot.grid.extent(plan.weight) > 1; }
+  GridSite weight_site() const {
+    return {.traffic = Traffic::tp_weight, .block = spot.block, .place = spot.place};
+  }
+  // Elements of all weights together, by member.
+  std::vector<std::int64_t> flat_rows() const {
+    std::vector<std::int64_t> flat(maps.front().rows.size(), 0);
+    for (const GridMap& map : maps) {
+      const std::int64_t each = in_front(map).size(1);
+      for (std::size_t m = 0; m < flat.size(); ++m) flat[m] += map.rows[m] * each;
+    }
+    return flat;
+  }
+
+  TensorGrid::Pending start_weights() const {
+    if (!gathers()) return {};
+    Tensors flat;
+    for (const GridMap& map : maps) flat.push_back(in_front(map).reshape({-1}));
+    return spot.grid.start_gather(flat.size() == 1 ? flat[0] : at::cat(flat), flat_rows(),
+                                  plan.weight, weight_site());
+  }
+  // From what came: member after member, map after map.
+  Tensors weights_from(TensorGrid::Pending& pending) const {
+    if (!gathers()) {
+      Tensors weights;
+      for (const GridMap& map : maps) weights.push_back(in_front(map));
+      return weights;
+    }
+    const Tensor flat = pending.get();
+    std::vector<Tensors> parts(maps.size());
+    std::int64_t at = 0;
+    for (std::size_t member = 0; member < maps.front().rows.size(); ++member)
+      for (std::size_t m = 0; m < maps.size(); ++m) {
+        const std::int64_t each = in_front(maps[m]).size(1), rows = maps[m].rows[member];
+        parts[m].push_back(flat.narrow(0, at, rows * each).view({rows, each}));
+        at += rows * each;
+      }
+    Tensors weights;
+    for (const Tensors& part : parts) weights.push_back(at::cat(part));
+    return weights;
+  }
+  // The other way round: what every member gets of each map's gradient.
+  Tensor flattened(const Tensors& gradients) const {
+    Tensors parts;
+    std::vector<std::int64_t> at(maps.size(), 0);
+    for (std::size_t member = 0; member < maps.front().rows.size(); ++member)
+      for (std::size_t m = 0; m < maps.size(); ++m) {
+        const std::int64_t rows = maps[m].rows[member];
+        parts.push_back(gradients[m].narrow(0, at[m], rows).reshape({-1}));
+        at[m] += rows;
+      }
+    return at::cat(parts);
+  }
+
+  Tensor input(const Tensor& x) const {
+    return perform(spot, plan.in, x, rows, plan.from.rows, Traffic::tp_activation);
+  }
+  Tensor output(const Tensor& y) const {
+    return perform(spot, plan.out, y, rows, plan.to.rows, Traffic::tp_activation);
+  }
+  Tensor output_back(const Tensor& dy) const {
+    return perform(spot, adjoint(plan.out), dy, rows, plan.to.rows, Traffic::tp_gradient);
+  }
+  Tensor input_back(const Tensor& dx) const {
+    return perform(spot, adjoint(plan.in), dx, rows, plan.from.rows, Traffic::tp_gradient);
+  }
+
+  // Gradients of this rank's weights from those of the gathered ones.
+  void add_weight_gradients(const Tensors& gradients, TensorGrid::Pending& pending) const {
+    if (!gathers()) {
+      for (std::size_t m = 0; m < maps.size(); ++m) add_gradient(maps[m], gradients[m]);
+      return;
+    }
+    const Tensor mine = pending.get();
+    std::int64_t at = 0;
+    for (const GridMap& map : maps) {
+      const Tensor front = in_front(map);
+      add_gradient(map, mine.narrow(0, at, front.numel()).view(front.sizes()));
+      at += front.numel();
+    }
+  }
+  static void add_gradient(const GridMap& map, const Tensor& gradient) {
+    add_to_grad(map.weight, map.is_narrow ? gradient.t().contiguous() : gradient);
+  }
+  TensorGrid::Pending start_weight_gradients(const Tensors& gradients) const {
+    if (!gathers()) return {};
+    return spot.grid.start_scatter_sum(flattened(gradients), flat_rows(), plan.weight,
+                                       weight_site());
+  }
+};
+
+Tensor columns_of(const Tensor& all, std::int64_t& at, std::int64_t width) {
+  const Tensor part = all.narrow(1, at, width);
+  at += width;
+  return part;
+}
+
+// dW of all maps from X' and G, brought to where the weights are.
+void add_products(const Products& products, const Tensor& x, const Tensors& g) {
+  Tensors gradients;
+  for (std::size_t m = 0; m < g.size(); ++m)
+    gradients.push_back(Products::is_out_in(products.maps[m]) ? weight_gradient(g[m], x)
+                                                              : weight_gradient(x, g[m]));
+  TensorGrid::Pending pending = products.start_weight_gradients(gradients);
+  products.add_weight_gradients(gradients, pending);
+}
+
+// Backward as the head of this file has it.
+Tensor products_back(const Products& products, const Tensor& x, const Tensors& dy,
+                     DeferredWeights* deferred) {
+  TensorGrid::Pending pending = products.start_weights();
+  const Tensor all = products.output_back(dy.size() == 1 ? dy[0].contiguous() : at::cat(dy, 1));
+  std::int64_t at = 0;
+  Tensors g;
+  for (const Tensor& one : dy) g.push_back(columns_of(all, at, one.size(1)));
+  const Tensor gathered = products.input(x);
+  if (deferred != nullptr)
+    deferred->add([products, gathered, g] { add_products(products, gathered, g); });
+  Tensors gradients;
+  TensorGrid::Pending leaving;
+  if (deferred == nullptr) {
+    for (std::size_t m = 0; m < g.size(); ++m)
+      gradients.push_back(Products::is_out_in(products.maps[m]) ? weight_gradient(g[m], gathered)
+                                                                : weight_gradient(gathered, g[m]));
+    leaving = products.start_weight_gradients(gradients);
+  }
+  const Tensors weights = products.weights_from(pending);
+  Tensor dx;
+  for (std::size_t m = 0; m < g.size(); ++m) {
+    const Tensor part =
+        matrix_product(g[m], Products::is_out_in(products.maps[m]) ? weights[m] : weights[m].t());
+    dx = dx.defined() ? dx.add_(part) : part;
+  }
+  dx = products.input_back(dx);
+  if (deferred == nullptr) products.add_weight_gradients(gradients, leaving);
+  return dx;
+}
+
+}  // namespace
+
+Tensors grid_products(const GridSpot& spot, const LinearPlan& plan, const Tensor& x,
+                      const std::vector<GridMap>& maps, const GridRows& rows,
+                      DeferredWeights* deferred) {
+  const Products products{spot, plan, maps, rows};
+  std::vector<std::int64_t> widths;
+  Tensor y;
+  {
+    const at::NoGradGuard no_grad;
+    TensorGrid::Pending pending = products.start_weights();
+    const Tensor gathered = products.input(x.detach());
+    const Tensors weights = products.weights_from(pending);
+    Tensors parts;
+    for (std::size_t m = 0; m < maps.size(); ++m) {
+      parts.push_back(
+          matrix_product(gathered, Products::is_out_in(maps[m]) ? weights[m].t() : weights[m]));
+      widths.push_back(parts.back().size(1));
+    }
+    y = products.output(parts.size() == 1 ? parts[0] : at::cat(parts, 1));
+  }
+  Tensors outputs;
+  std::int64_t at = 0;
+  {
+    const at::NoGradGuard no_grad;
+    for (const std::int64_t width : widths)
+      outputs.push_back(widths.size() == 1 ? y : columns_of(y, at, width).contiguous());
+  }
+  return with_backward(
+      std::move(outputs), {x},
+      [products, x = x.detach(), widths, deferred](const Tensors& gradients) {
+        Tensors dy;
+        for (std::size_t m = 0; m < gradients.size(); ++m)
+          dy.push_back(gradients[m].defined() ? gradients[m]
+                                              : at::zeros({x.size(0), widths[m]}, x.options()));
+        return Tensors{products_back(products, x, dy, deferred)};
+      },
+      /*is_needed=*/true);
+}
+
+// --- vectors
+
+namespace {
+
+// [.., parts * n] as [rows, n], where a row is whatever stands before the last, cut dim.
+Tensor by_cut_rows(const Tensor& x, std::int64_t parts) {
+  return x.reshape({-1, x.size(-1) / parts});
+}
+
+std::int64_t total(const std::vector<std::int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+// Elements that each member brings of all vectors.
+std::vector<std::int64_t> flat_rows(const std::vector<GridVector>& vectors) {
+  std::vector<std::int64_t> flat(vectors.front().rows.size(), 0);
+  for (const GridVector& v : vectors) {
+    const std::int64_t rows = by_cut_rows(v.value.detach(), v.parts).size(0);
+    for (std::size_t m = 0; m < flat.size(); ++m) flat[m] += rows * v.rows[m];
+  }
+  return flat;
+}
+
+std::vector<std::int64_t> gathered_sizes(const GridVector& v) {
+  std::vector<std::int64_t> sizes = v.value.sizes().vec();
+  sizes.back() = v.parts * total(v.rows);
+  return sizes;
+}
+
+}  // namespace
+
+Tensors gathered_vectors(const GridSpot& spot, const VectorPlan& plan,
+                         const std::vector<GridVector>& vectors) {
+  TensorGrid& grid = spot.grid;
+  const std::size_t members = vectors.front().rows.size();
+  Tensors outputs;
+  {
+    const at::NoGradGuard no_grad;
+    Tensors flat;
+    for (const GridVector& v : vectors) flat.push_back(v.value.detach().reshape({-1}));
+    const Tensor all = grid.gather(at::cat(flat), flat_rows(vectors), plan.gather,
+                                   small_site(spot, Traffic::tp_weight));
+    std::vector<Tensors> parts(vectors.size());
+    std::int64_t at = 0;
+    for (std::size_t member = 0; member < members; ++member)
+      for (std::size_t i = 0; i < vectors.size(); ++i) {
+        const std::int64_t rows =
+            by_cut_rows(flat[i].view(vectors[i].value.sizes()), vectors[i].parts).size(0);
+        const std::int64_t size = rows * vectors[i].rows[member];
+        parts[i].push_back(all.narrow(0, at, size).view({rows, vectors[i].rows[member]}));
+        at += size;
+      }
+    for (std::size_t i = 0; i < vectors.size(); ++i)
+      outputs.push_back(at::cat(parts[i], 1).view(gathered_sizes(vectors[i])));
+  }
+  return with_backward(
+      std::move(outputs), {},
+      [spot, plan, vectors, members](const Tensors& gradients) {
+        Tensors rows, flat;
+        for (std::size_t i = 0; i < vectors.size(); ++i) {
+          const auto options = vectors[i].value.options().requires_grad(false);
+          const Tensor d = gradients[i].defined() ? gradients[i]
+                                                  : at::zeros(gathered_sizes(vectors[i]), options);
+          rows.push_back(by_cut_rows(full_length(d), vectors[i].parts));
+        }
+        std::vector<std::int64_t> from(vectors.size(), 0);
+        for (std::size_t member = 0; member < members; ++member)
+          for (std::size_t i = 0; i < vectors.size(); ++i) {
+            flat.push_back(rows[i].narrow(1, from[i], vectors[i].rows[member]).reshape({-1}));
+            from[i] += vectors[i].rows[member];
+          }
+        Tensor mine = spot.grid.scatter_sum(at::cat(flat), flat_rows(vectors), plan.gather,
+                                            small_site(spot, Traffic::tp_weight));
+        mine = spot.grid.sum(mine, plan.copy, small_site(spot, Traffic::tp_weight));
+        std::int64_t at = 0;
+        for (const GridVector& v : vectors) {
+          add_to_grad(v.value, mine.narrow(0, at, v.value.numel()).clone());
+          at += v.value.numel();
+        }
+        return Tensors();
+      },
+      /*is_needed=*/true);
+}
+
+// --- tables
+
+Tensor grid_table_rows(const GridSpot& spot, const TablePlan& plan, const GridTable& table,
+                       const Tensor& ids, const GridRows& rows, const Axes& stream_rows) {
+  TensorGrid& grid = spot.grid;
+  const GridSite site = {.traffic = Traffic::tp_weight, .block = spot.block, .place = spot.place};
+  Tensor here, outside, y;
+  {
+    const at::NoGradGuard no_grad;
+    const Tensor all = grid.gather(table.value.detach(), table.rows, plan.lookup_weight, site);
+    here = ids.flatten().sub(table.first);
+    outside = here.lt(0).logical_or(here.ge(all.size(0)));
+    here = here.masked_fill(outside, 0);
+    const Tensor found = all.size(0) == 0
+                             ? at::zeros({here.size(0), all.size(1)}, all.options())
+                             : all.index_select(0, here).masked_fill_(outside.unsqueeze(1), 0);
+    y = perform(spot, plan.lookup_out, found, rows, stream_rows, Traffic::tp_activation);
+  }
+  return with_backward(
+      {y}, {},
+      [=](const Tensors& gradients) {
+        const std::int64_t size = total(table.rows);
+        Tensor dy = perform(spot, adjoint(plan.lookup_out), gradients[0], rows, stream_rows,
+                            Traffic::tp_gradient);
+        dy = full_length(dy);
+        Tensor gradient = at::zeros({size, dy.size(1)}, dy.options());
+        if (size > 0) gradient.index_add_(0, here, dy.masked_fill(outside.unsqueeze(1), 0));
+        add_to_grad(table.value,
+                    spot.grid.scatter_sum(gradient, table.rows, plan.lookup_weight, site));
+        return Tensors();
+      },
+      /*is_needed=*/true)[0];
+}
+
+}  // namespace laconic
