@@ -10,8 +10,8 @@ namespace laconic {
 
 namespace {
 
-// Linear maps that are computed as one.
-struct GridMap {
+// Linear maps of one input, computed as one.
+struct JoinedMaps {
   Role role = Role::up;
   double inputs = 0;
   double outputs = 0;
@@ -23,15 +23,15 @@ bool takes_memory(const std::string& name) {
          name.find("encoder_attn.v_proj") != std::string::npos;
 }
 
-GridMap map_of(const ParameterSpec& p) {
+JoinedMaps map_of(const ParameterSpec& p) {
   return {.role = p.role,
           .inputs = static_cast<double>(p.sizes[p.is_out_in ? 1 : 0]),
           .outputs = static_cast<double>(p.sizes[p.is_out_in ? 0 : 1]),
           .takes_memory = takes_memory(p.name)};
 }
 
-std::vector<GridMap> maps_of(const ModelSpec& spec, const BlockSpec& block) {
-  std::vector<GridMap> maps;
+std::vector<JoinedMaps> maps_of(const ModelSpec& spec, const BlockSpec& block) {
+  std::vector<JoinedMaps> maps;
   bool is_open = false;  // whether the last map may have more outputs
   for (const std::size_t number : block.uses) {
     const ParameterSpec& p = spec.parameters[number];
@@ -40,7 +40,7 @@ std::vector<GridMap> maps_of(const ModelSpec& spec, const BlockSpec& block) {
       is_open = false;
       continue;
     }
-    const GridMap map = map_of(p);
+    const JoinedMaps map = map_of(p);
     const bool is_more = is_open && map.role == Role::up && maps.back().inputs == map.inputs &&
                          maps.back().takes_memory == map.takes_memory;
     if (is_more)
@@ -95,7 +95,7 @@ class BlockTraffic {
   void list() {
     add_vectors();
     add_norms();
-    for (const GridMap& map : maps_of(spec_, block_))
+    for (const JoinedMaps& map : maps_of(spec_, block_))
       add_linear(linear_plan(plan_, map.role), layout_of(plan_, map.role, false, 2), rows_of(map),
                  map.inputs, map.outputs);
     for (const std::size_t number : block_.uses)
@@ -107,7 +107,7 @@ class BlockTraffic {
   bool is_last() const { return block_.out.empty(); }
 
   // The last block maps the first token of a sample alone into a branch: a pooler.
-  double rows_of(const GridMap& map) const {
+  double rows_of(const JoinedMaps& map) const {
     if (map.takes_memory) return rows_.memory;
     if (map.role == Role::across) return rows_.words;
     const bool is_pooled = map.role == Role::up || map.role == Role::inner_narrow;

@@ -11,6 +11,7 @@
 #include "laconic/architecture/llama_spec.hpp"
 #include "laconic/architecture/seq2seq_spec.hpp"
 #include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
 
 namespace laconic {
 
@@ -76,6 +77,13 @@ Problems check(const ModelSpec& spec) {
 
 std::int64_t elements_of(const ParameterSpec& parameter) {
   return product_of(parameter.sizes);
+}
+
+std::string common_name(const ParameterSpec& parameter) {
+  std::vector<std::string> words = split(parameter.name, '.');
+  for (std::string& word : words)
+    if (word.find_first_not_of("0123456789") == std::string::npos) word = "*";
+  return join(words, ".");
 }
 
 std::int64_t elements_of(const SeamTensor& tensor) {

@@ -33,6 +33,8 @@ struct ParameterSpec {
   std::int64_t parts = 1;           // its outputs are so many things, one behind the other
 };
 std::int64_t elements_of(const ParameterSpec& parameter);
+// What the same parameter of all layers is called: "h.*.mlp.c_fc.weight".
+std::string common_name(const ParameterSpec& parameter);
 
 // A tensor that a block hands to the next, as [samples, per_sample...].
 struct SeamTensor {

@@ -14,6 +14,7 @@
 #include "laconic/cli/complaint.hpp"
 #include "laconic/cli/example.hpp"
 #include "laconic/cli/lab_argument.hpp"
+#include "laconic/cli/layout_argument.hpp"
 #include "laconic/cli/model_argument.hpp"
 #include "laconic/cli/prepare_argument.hpp"
 #include "laconic/cli/schedule_argument.hpp"
@@ -37,6 +38,7 @@ class Parser {
     add_codec_verbs();
     add_lab_verbs();
     add_schedule();
+    add_layout();
     add_compare();
     add_doctor();
     add_completion();
@@ -143,6 +145,11 @@ class Parser {
               schedule_);
   }
 
+  void add_layout() {
+    add_words(add_verb("layout", "who holds what in a grid of tensor-parallel ranks", layout_),
+              layout_);
+  }
+
   void add_compare() {
     CLI::App& verb =
         add_verb("compare", "runs side by side: speed, bytes and loss, and a picture", compare_);
@@ -214,6 +221,7 @@ class Parser {
   LabDownCommand lab_down_;
   LabReportCommand lab_report_;
   ScheduleCommand schedule_;
+  LayoutCommand layout_;
   CompareCommand compare_;
   DoctorCommand doctor_;
   CompletionCommand completion_;

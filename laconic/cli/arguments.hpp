@@ -13,18 +13,15 @@
 
 #include "laconic/cli/codec_command.hpp"
 #include "laconic/cli/compare_command.hpp"
+#include "laconic/cli/config_file.hpp"
 #include "laconic/cli/lab_command.hpp"
 #include "laconic/cli/lab_report_command.hpp"
+#include "laconic/cli/layout_command.hpp"
 #include "laconic/cli/schedule_command.hpp"
 #include "laconic/cli/verb_tree.hpp"
 #include "laconic/data/prepare.hpp"
 
 namespace laconic {
-
-struct ConfigFile {
-  std::string path;
-  std::vector<std::string> sets;  // "section.key=value"
-};
 
 struct TrainCommand {
   ConfigFile config;
@@ -132,7 +129,7 @@ using Command =
                  ExportCommand, PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand,
                  CodecShowCommand, CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand,
                  CodecBenchCommand, LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand,
-                 LabRunCommand, LabReportCommand, ScheduleCommand, CompareCommand,
+                 LabRunCommand, LabReportCommand, ScheduleCommand, LayoutCommand, CompareCommand,
                  CompletionCommand, ManCommand>;
 
 Command parse_arguments(int argc, char** argv);

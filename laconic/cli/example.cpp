@@ -98,6 +98,9 @@ constexpr std::pair<std::string_view, std::string_view> kOfVerbs[] = {
   laconic schedule 1f1b --ranks 4 --microbatches 8
   laconic schedule --compare --activation 0.3 --when critical
   laconic schedule zero_bubble --text > mine.schedule)"},
+    {"layout", R"(
+  laconic layout preset:gpt2 --tp 2,2,2 --batch 8 --set model.vocabulary=50257
+  laconic layout mine.toml --tp 4 --method 2d --svg layout.svg)"},
     {"compare", R"(
   laconic compare runs/exact runs/four-bits
   laconic compare runs/exact runs/four-bits --by steps --svg loss.svg)"},

@@ -2,22 +2,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include "laconic/cli/config_argument.hpp"
 #include "laconic/cli/summary_argument.hpp"
 
 namespace laconic {
-
-namespace {
-
-void add_config(CLI::App& verb, ConfigFile& config, bool is_required = true) {
-  verb.add_option("CONFIG", config.path,
-                  "TOML file, or preset:NAME; `laconic config show` prints every key")
-      ->required(is_required);
-  verb.add_option("--set", config.sets, "override a key: section.key=value (may be repeated)")
-      ->allow_extra_args(false)
-      ->type_name("KEY=VALUE");
-}
-
-}  // namespace
 
 void add_words(CLI::App& verb, TrainCommand& command) {
   add_config(verb, command.config);

@@ -194,14 +194,6 @@ std::vector<std::pair<const char*, std::int64_t>> heads_of(const Family& family)
   return std::visit(Visitor(), family);
 }
 
-// "h.*.mlp.c_fc.weight": the same parameter of all layers.
-std::string without_numbers(const std::string& name) {
-  std::vector<std::string> words = split(name, '.');
-  for (std::string& word : words)
-    if (word.find_first_not_of("0123456789") == std::string::npos) word = "*";
-  return join(words, ".");
-}
-
 // One parameter of each kind: those that are cut alike need no second look.
 std::vector<ParameterSpec> kinds_of_parameters(const ModelSpec& spec) {
   std::set<std::tuple<Role, std::vector<std::int64_t>, std::int64_t, bool>> found;
@@ -235,7 +227,7 @@ void check_parameters(Checker& c, const Divided& divided, const GridPlan& plan) 
     // A vocabulary is what it is: the last of its blocks may be shorter.
     if (p.role == Role::table || p.role == Role::table_bias)
       sizes[0] = extent(plan.mesh, layout.by_dim[0]);
-    for (Problem& problem : check(layout, plan.mesh, sizes, without_numbers(p.name))) {
+    for (Problem& problem : check(layout, plan.mesh, sizes, common_name(p))) {
       const std::string numbers = problem.what.substr(problem.what.find(" has "));  // of any dim
       if (said.insert({p.role, numbers}).second) c.problems.push_back(std::move(problem));
     }

@@ -380,7 +380,7 @@ RunConfig read_config(const ConfigSource& source) {
   if (!source.path.empty())
     reading = apply_file(resolve_extends(source.path, "", source), source, 0, config);
   for (const std::string& set : source.sets) append(reading.problems, apply_set(set, config));
-  if (reading.is_whole) append(reading.problems, check(config));
+  if (reading.is_whole && source.is_checked) append(reading.problems, check(config));
   refuse(reading.problems);
   return config;
 }

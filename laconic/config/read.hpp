@@ -23,9 +23,10 @@ struct ConfigSource {
   std::string path;  // of the TOML file, or "preset:NAME"; empty: defaults and overrides only
   std::vector<std::string> sets;  // "section.key=value", as given to --set
   std::string presets_folder;     // where "preset:NAME" is looked for
+  bool is_checked = true;         // otherwise values are not checked against each other
 };
 
-// Reads and checks. Throws ConfigError with every problem found.
+// Reads, and checks. Throws ConfigError with every problem found.
 RunConfig read_config(const ConfigSource& source);
 
 // Reads one TOML text into `config`, without checking values against each other. `name` stands in

@@ -57,11 +57,12 @@ TEST_F(Completion, BashOffersVerbsOptionsAndValues) {
       {{"laconic", "completion", ""}, "bash zsh fish "},
       {{"laconic", "codec", "show", "qu"}, "quantise "},
       {{"laconic", "schedule", "zb"}, "zb_v "},
+      {{"laconic", "layout", "x", "--method", "2"}, "2d 2.5d "},
       {{"laconic", "train", "mi"}, "mine.toml "},
       {{"laconic", "export", "m", "mod"}, "models "},
       // Bash cuts words at : and =, and writes only the last piece.
       {{"laconic", "train", "preset", ":", "ac"}, "ac-sgd "},
-      {{"laconic", "train", "--set", "mesh."}, "mesh.dp= mesh.pp= "},
+      {{"laconic", "train", "--set", "mesh."}, "mesh.dp= mesh.order= mesh.pp= mesh.tp= "},
       {{"laconic", "train", "--set", "run.device", "="}, "cpu cuda cuda:0 "},
       {{"laconic", "train", "--set", "dp.gradient.method", "=", "po"}, "power_sgd "},
       {{"laconic", "train", "--set", "dp.gradient.codec", "=", "si"}, "sign "},
@@ -72,7 +73,7 @@ TEST_F(Completion, BashOffersVerbsOptionsAndValues) {
 }
 
 TEST_F(Completion, BashOffersEveryOptionThatHelpHas) {
-  for (const char* verb : {"train", "prepare", "generate", "evaluate", "schedule"}) {
+  for (const char* verb : {"train", "prepare", "generate", "evaluate", "schedule", "layout"}) {
     const std::string offered = offers({"laconic", verb, "--"});
     const std::string help = expect_exit(0, {verb, "--help"}).out;
     for (std::size_t at = 0; (at = help.find("\n  --", at)) != std::string::npos; ++at) {

@@ -1,0 +1,27 @@
+// cli/layout_command.hpp — `laconic layout`: a grid of tensor-parallel ranks without a run.
+//
+// Prints who holds which part of each kind of parameter and of activations, what
+// moves when, and how much of it a rank receives. Needs no libtorch, so it all
+// happens in the front, which can read configurations but no folders of models.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "laconic/cli/config_file.hpp"
+
+namespace laconic {
+
+struct LayoutCommand {
+  ConfigFile config;
+  std::string tp;          // empty: the configuration's
+  std::string method;      // likewise
+  std::int64_t batch = 0;  // samples of a microbatch; 0: the configuration's
+  std::string svg;
+  std::string json;
+};
+
+// The exit code. Throws ConfigError with every problem, FileError or SystemError.
+int run_layout(const LayoutCommand& command, const std::string& presets_folder);
+
+}  // namespace laconic

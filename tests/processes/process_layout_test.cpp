@@ -1,0 +1,49 @@
+// `laconic layout` as a user types it: no worker, no libtorch.
+#include <nlohmann/json.hpp>
+
+#include "tests/processes/workplace.hpp"
+
+namespace laconic {
+namespace {
+
+using LayoutVerb = Workplace;
+
+TEST_F(LayoutVerb, PrintsDrawsAndCounts) {
+  const std::string out =
+      expect_exit(0, {"layout", "preset:gpt-tiny", "--tp", "2,2,2", "--batch", "8", "--set",
+                      "model.vocabulary=256", "--svg", "x.svg", "--json", "x.json"})
+          .out;
+  EXPECT_TRUE(contains(out, "437,760 parameters, 54,720 on a rank")) << out;
+  EXPECT_TRUE(contains(text("x.svg"), "</svg>"));
+  const auto json = nlohmann::json::parse(text("x.json"));
+  EXPECT_EQ(json["grid"], (std::vector<int>{2, 2, 2}));
+  EXPECT_EQ(json["parameters_on_a_rank"], 54'720);
+}
+
+TEST_F(LayoutVerb, TakesTheGridOfTheConfigurationUnlessItIsToldAnother) {
+  write_text(folder_ / "mine.toml",
+             "extends = \"preset:gpt-tiny\"\n[model]\nvocabulary = 256\n[mesh]\ntp = 4\n[tensor]\n"
+             "method = \"2d\"\n");
+  EXPECT_TRUE(contains(expect_exit(0, {"layout", "mine.toml"}).out, "2d on 2 x 2 x 1 = 4 ranks"));
+  EXPECT_TRUE(contains(expect_exit(0, {"layout", "mine.toml", "--method", "1d"}).out,
+                       "1d on 1 x 4 x 1 = 4 ranks"));
+}
+
+TEST_F(LayoutVerb, WhatCannotBeIsSaidAtOnce) {
+  const Words words = {"layout", "preset:gpt-tiny", "--set", "model.vocabulary=256", "--tp"};
+  const auto refused = [&](const std::vector<std::string>& more) {
+    Words all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    return expect_exit(2, all).err;
+  };
+  EXPECT_TRUE(contains(refused({"4"}), "tp = 4 is no grid of tensor.method = \"3d\": 8 is"));
+  const std::string both = refused({"1,8,1", "--batch", "4"});
+  EXPECT_TRUE(contains(both, "heads = 4, which tp1 = 8 does not divide")) << both;
+  EXPECT_TRUE(contains(both, "a microbatch has 4 samples")) << both;
+  EXPECT_TRUE(contains(both, "that can: [1, 4, 2], [1, 2, 4], [2, 2, 2]")) << both;
+  EXPECT_TRUE(contains(expect_exit(2, {"layout", "preset:gpt-tiny"}).err, "model.vocabulary"));
+  EXPECT_TRUE(contains(refused({"8", "--svg", "no/x.svg"}), "does not exist"));
+}
+
+}  // namespace
+}  // namespace laconic
