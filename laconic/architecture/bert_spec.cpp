@@ -82,6 +82,9 @@ std::vector<ParameterSpec> bert_head(const BertShape& s) {
   return specs;
 }
 
+// Share of the tokens that is hidden, for costs: only these rows reach the vocabulary.
+constexpr double kHiddenShare = 0.15;
+
 }  // namespace
 
 // What a layer keeps of a token: input, queries, keys, values and what attention puts out (5

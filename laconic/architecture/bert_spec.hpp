@@ -5,9 +5,6 @@
 
 namespace laconic {
 
-// Share of the tokens that is hidden, for costs: only these rows reach the vocabulary.
-inline constexpr double kHiddenShare = 0.15;
-
 ModelSpec bert_spec(const BertShape& shape, std::int64_t tokens);
 
 }  // namespace laconic

@@ -56,14 +56,8 @@ std::vector<JoinedMaps> maps_of(const ModelSpec& spec, const BlockSpec& block) {
 struct BlockRows {
   double stream = 0;
   double memory = 0;  // what an encoder left
-  double words = 0;   // that are multiplied with the table
   double normed = 0;
 };
-
-bool has_role(const ModelSpec& spec, const BlockSpec& block, Role role) {
-  return std::ranges::any_of(
-      block.uses, [&](std::size_t number) { return spec.parameters[number].role == role; });
-}
 
 BlockRows block_rows(const ModelSpec& spec, std::size_t number, std::int64_t samples) {
   const BlockSpec& block = spec.blocks[number];
@@ -73,9 +67,8 @@ BlockRows block_rows(const ModelSpec& spec, std::size_t number, std::int64_t sam
     return static_cast<double>(samples * tensor.per_sample[0]);
   };
   BlockRows all{.stream = rows(seam.back()), .memory = rows(before.front())};
-  all.words = has_role(spec, block, Role::across) ? kHiddenShare * all.stream : all.stream;
   // Where a decoder begins, what the encoder left is normed.
-  all.normed = seam.size() > before.size() ? all.memory : all.words;
+  all.normed = seam.size() > before.size() ? all.memory : all.stream;
   return all;
 }
 
@@ -109,7 +102,6 @@ class BlockTraffic {
   // The last block maps the first token of a sample alone into a branch: a pooler.
   double rows_of(const JoinedMaps& map) const {
     if (map.takes_memory) return rows_.memory;
-    if (map.role == Role::across) return rows_.words;
     const bool is_pooled = map.role == Role::up || map.role == Role::inner_narrow;
     return is_last() && is_pooled ? static_cast<double>(load_.samples) : rows_.stream;
   }
@@ -165,18 +157,18 @@ class BlockTraffic {
   }
 
   void add_vectors() {
-    std::map<Axes, double> gathered;
+    std::map<std::pair<Axes, Axes>, double> gathered;  // by axes of gather and copy
     for (const std::size_t number : block_.uses) {
       const ParameterSpec& p = spec_.parameters[number];
       if (!is_vector(p.role)) continue;
       const VectorPlan plan = vector_plan(plan_, p.role);
       const double shard = static_cast<double>(elements_of(p)) / extent(plan_.mesh, plan.cut);
-      gathered[plan.gather] += shard;
-      add(kBackward, GridCollective::all_reduce, CollectiveUse::vector, plan.copy, shard);
+      gathered[{plan.gather, plan.copy}] += shard;
     }
     for (const auto& [axes, shard] : gathered) {
-      add(kForward, GridCollective::all_gather, CollectiveUse::vector, axes, shard);
-      add(kBackward, GridCollective::reduce_scatter, CollectiveUse::vector, axes, shard);
+      add(kForward, GridCollective::all_gather, CollectiveUse::vector, axes.first, shard);
+      add(kBackward, GridCollective::reduce_scatter, CollectiveUse::vector, axes.first, shard);
+      add(kBackward, GridCollective::all_reduce, CollectiveUse::vector, axes.second, shard);
     }
   }
 
@@ -210,10 +202,10 @@ class BlockTraffic {
     const auto vocabulary = static_cast<double>(p.sizes[0]),
                width = static_cast<double>(p.sizes[1]);
     if (is_last()) {
-      add_linear(table.head, table.layout, rows_.words, width, vocabulary);
+      add_linear(table.head, table.layout, rows_.stream, width, vocabulary);
       const double numbers = load_.has_smoothing ? 4 : 3;
       add(kForward, GridCollective::all_gather, CollectiveUse::loss, table.head.to.features,
-          numbers * rows_.words / extent(plan_.mesh, table.head.to.rows));
+          numbers * rows_.stream / extent(plan_.mesh, table.head.to.rows));
       return;
     }
     const double w = local(table.layout, vocabulary * width),

@@ -22,8 +22,7 @@
 //
 // Backward does the adjoint of each, and gathers inputs and weights of maps once more unless
 // they were kept. Samples are as long as the ModelSpec says. Where sizes do not divide
-// (vocabularies), counts are means over ranks; which rows a BERT asks the vocabulary about
-// depends on the data, and kHiddenShare of them is assumed.
+// (vocabularies), counts are means over ranks.
 //
 // Pure and std only.
 #pragma once

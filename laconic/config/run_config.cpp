@@ -72,7 +72,11 @@ Problems check(const RunConfig& config) {
   check_local(c, config);
   check_steering(c, config);
   // What asks for a model's sizes needs one that can be.
-  const bool has_family = config.model.start.empty() && c.problems.empty();
+  const bool is_model_good = std::ranges::none_of(c.problems, [](const Problem& p) {
+    return p.where.starts_with("model.") || p.where.starts_with("task.") ||
+           p.where.starts_with("train.") || p.where.starts_with("mesh.");
+  });
+  const bool has_family = config.model.start.empty() && is_model_good;
   append(c.problems,
          has_family ? check_grid(config, family_of(config, {})) : check_grid_texts(config));
   return c.problems;

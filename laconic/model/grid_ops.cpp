@@ -51,10 +51,12 @@ std::vector<std::int64_t> rows_by_member(const TensorGrid& grid, const Axes& cut
 
 // [members * rows, columns] as [rows, members * columns], and back.
 Tensor beside_each_other(const Tensor& x, std::int64_t members) {
-  return x.view({members, -1, x.size(1)}).permute({1, 0, 2}).reshape({x.size(0) / members, -1});
+  const std::int64_t rows = x.size(0) / members, columns = x.size(1);
+  return x.view({members, rows, columns}).permute({1, 0, 2}).reshape({rows, members * columns});
 }
 Tensor below_each_other(const Tensor& x, std::int64_t members) {
-  return x.view({x.size(0), members, -1}).permute({1, 0, 2}).reshape({x.size(0) * members, -1});
+  const std::int64_t rows = x.size(0), columns = x.size(1) / members;
+  return x.view({rows, members, columns}).permute({1, 0, 2}).reshape({rows * members, columns});
 }
 
 }  // namespace

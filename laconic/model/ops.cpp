@@ -128,6 +128,7 @@ at::Tensor table_rows(const at::Tensor& table, const at::Tensor& ids) {
 
 at::Tensor rotate(const at::Tensor& x, std::int64_t samples, std::int64_t heads,
                   const at::Tensor& cosines, const at::Tensor& sines) {
+  if (x.size(0) == 0) return x;
   check_rotation(x, samples, heads, cosines, sines);
   const bool is_taken = cuda::takes(x) && cuda::takes(cosines);
   if (is_widened(x, is_taken))
@@ -154,6 +155,7 @@ at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dr
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionShape& shape, const at::Tensor& lengths,
                      const Dropout& dropout) {
+  if (q.size(0) == 0) return q;  // a rank of a grid may have no sample of a small batch
   check_attention(q, k, v, shape, lengths);
   const bool is_taken = cuda::takes(q) && dropout.first_head == 0;
   if (is_widened(q, is_taken))
@@ -166,6 +168,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
 at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t samples, std::int64_t heads,
                             const Dropout& dropout) {
+  if (qkv.size(0) == 0) return qkv.narrow(1, 0, qkv.size(1) / 3);
   const bool is_taken = cuda::takes(qkv) && dropout.first_head == 0;
   if (is_widened(qkv, is_taken))
     return causal_attention(widened(qkv), samples, heads, dropout).to(qkv.scalar_type());

@@ -107,6 +107,7 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
       world.gather_values(measure_rank(tensors, options.memory_bytes));
   common.gpus = describe_gpus(facts, config.network.preflight, world);
   const auto decide = [&](const Family& family, const std::string& checkpoint) {
+    refuse(check_grid(config, family));
     const std::vector<std::string> changes =
         checkpoint.empty() ? std::vector<std::string>() : changes_since(checkpoint, config);
     const CheckpointInfo info =

@@ -246,7 +246,10 @@ ValidationBleu::ValidationBleu(const std::string& prefix, World& world) {
     if (has_tokeniser(folder)) tokeniser_.emplace(load_tokeniser(folder));
     return std::string(tokeniser_ ? "yes" : "");
   });
-  if (is_there.empty())
+  if (tp_size(world.mesh()) > 1)
+    why_not_ =
+        "no BLEU while training on a tensor grid: `laconic evaluate` tells that of a checkpoint";
+  else if (is_there.empty())
     why_not_ =
         fmt::format("no BLEU: {} does not exist, the tokeniser of the validation set", folder);
 }

@@ -171,6 +171,39 @@ TEST_F(FamilyRun, APipelineIsOneProcessBitForBit) {
   }
 }
 
+// Tensor grids, alone and with stages and replicas, in double: loss, metrics, checkpoint.
+TEST_F(FamilyRun, ATensorGridTrainsTheModelOfOneProcess) {
+  const std::vector<std::vector<std::string>> meshes = {
+      {"mesh.tp=1,2,2"},
+      {"mesh.tp=4", "tensor.method=1d"},
+      {"mesh.tp=4", "tensor.method=2d", "mesh.dp=2"},
+      {"mesh.tp=2,1,1", "mesh.pp=2", "mesh.dp=2", "model.recompute=true"}};
+  for (std::size_t r = 0; r < kRows.size(); ++r) {
+    SCOPED_TRACE(kRows[r].name);
+    const auto config_on = [&](const std::string& name, const std::vector<std::string>& mesh) {
+      RunConfig c = config_of(kRows[r], name, 1);
+      c.model.layers = 2;
+      c.model.heads = 4;
+      c.train.microbatch = 8;
+      c.run.precision = RunPrecision::float64;
+      set(c, kRows[r].sets);
+      set(c, mesh);
+      return c;
+    };
+    const TrainSummary alone = train({.config = config_on("whole", {})});
+    // Every row on the first, and on one of the others.
+    for (const std::size_t m : {std::size_t{0}, 1 + r % (meshes.size() - 1)}) {
+      SCOPED_TRACE(fmt::format("{}", fmt::join(meshes[m], " ")));
+      const RunConfig c = config_on(fmt::format("mesh{}", m), meshes[m]);
+      const TrainSummary together = run(c);
+      EXPECT_NEAR(together.loss, alone.loss, 1e-10);
+      EXPECT_NEAR(together.evaluation->loss, alone.evaluation->loss, 1e-10);
+      expect_near(together.evaluation->metrics, alone.evaluation->metrics);
+      EXPECT_LT(largest_difference(together.checkpoint, alone.checkpoint, c), 1e-10);
+    }
+  }
+}
+
 // Seams travel in bfloat16 then, so a pipeline rounds where one process does.
 TEST_F(FamilyRun, InBfloat16LossesFollowAndAPipelineTrainsTheSameModel) {
   for (const FamilyRow& row : kRows) {

@@ -1,0 +1,134 @@
+// Whole runs on tensor grids: what travels short, what is remembered, and checkpoints that know no
+// grid.
+#include "laconic/config/grid_choice.hpp"
+#include "pipeline_ranks.hpp"
+
+namespace laconic {
+namespace {
+
+class TensorRun : public PipelineParallel {
+ protected:
+  RunConfig grid_config(const std::string& name, const std::vector<std::string>& sets) {
+    RunConfig c = config(name, 1);
+    c.model.layers = 3;
+    c.model.heads = 4;
+    c.train.microbatch = 8;
+    c.train.steps = 4;
+    c.train.clip = 0.05;  // every step: the norm must be that of the whole model
+    set(c, sets);
+    return c;
+  }
+  std::string checkpoint_of(const std::string& name, int step) const {
+    return fmt::format("{}/checkpoints/step-{:08}", folder_ / name, step);
+  }
+};
+
+TEST_F(TensorRun, ACheckpointLoadsIntoAnyOtherGrid) {
+  const std::vector<std::string> in_double = {"run.precision=float64", "checkpoint.every=2"};
+  const auto with = [&](std::vector<std::string> sets) {
+    sets.insert(sets.end(), in_double.begin(), in_double.end());
+    return sets;
+  };
+  const TrainSummary alone = train({.config = grid_config("one", with({}))});
+  const std::vector<std::vector<std::string>> meshes = {{"mesh.tp=2,2,2"},
+                                                        {"mesh.tp=2", "tensor.method=1d"},
+                                                        {"mesh.tp=4", "tensor.method=2d"},
+                                                        {"mesh.pp=2", "mesh.tp=1,2,1"},
+                                                        {}};
+  run(grid_config("from", with(meshes[0])));
+  for (std::size_t m = 1; m < meshes.size(); ++m) {
+    SCOPED_TRACE(m);
+    const RunConfig c = grid_config(fmt::format("to{}", m), with(meshes[m]));
+    const TrainSummary end = run(c, checkpoint_of("from", 2));
+    EXPECT_NEAR(end.loss, alone.loss, 1e-11);
+    EXPECT_LT(largest_difference(end.checkpoint, alone.checkpoint, c), 1e-11);
+  }
+  // And the other way round.
+  const RunConfig c = grid_config("back", with({"mesh.tp=1,2,2"}));
+  EXPECT_LT(largest_difference(run(c, checkpoint_of("one", 2)).checkpoint, alone.checkpoint, c),
+            1e-11);
+}
+
+const std::vector<std::string> kShortMessages = {
+    "tp.activation.codec=quantise:bits=8",
+    "tp.gradient.codec=quantise:bits=8,rounding=stochastic,grid=ends",
+    "tp.weight.codec=quantise:bits=8", "tp.weight.gradient=quantise:bits=4",
+    "tp.activation.layers=last half"};
+
+TEST_F(TensorRun, ShortMessagesTrainAndResumeBitForBit) {
+  for (const std::vector<std::string>& mesh : std::vector<std::vector<std::string>>{
+           {"mesh.tp=2,2,1"}, {"mesh.tp=4", "tensor.method=1d"}, {"mesh.tp=2,1,2", "mesh.pp=2"}}) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(mesh, " ")));
+    std::vector<std::string> sets = mesh;
+    sets.push_back("checkpoint.every=2");
+    const TrainSummary exact = run(grid_config("exact", sets));
+    sets.insert(sets.end(), kShortMessages.begin(), kShortMessages.end());
+    const TrainSummary whole = run(grid_config("short", sets));
+    EXPECT_NE(whole.loss, exact.loss);
+    EXPECT_NEAR(whole.loss, exact.loss, 0.02 * exact.loss);
+    const TrainSummary resumed = run(grid_config("resumed", sets), checkpoint_of("short", 2));
+    EXPECT_EQ(resumed.loss, whole.loss);
+    EXPECT_TRUE(model_bytes(resumed.checkpoint) == model_bytes(whole.checkpoint));
+    EXPECT_TRUE(rank_files(resumed.checkpoint) == rank_files(whole.checkpoint));
+    std::filesystem::remove_all(folder_ / "exact");
+    std::filesystem::remove_all(folder_ / "short");
+    std::filesystem::remove_all(folder_ / "resumed");
+  }
+}
+
+// What is computed once more draws the same numbers, so nothing differs.
+TEST_F(TensorRun, RecomputationSeesTheSameDecodedValues) {
+  std::vector<std::string> sets = {"mesh.tp=1,2,2"};
+  sets.insert(sets.end(), kShortMessages.begin(), kShortMessages.end());
+  sets.emplace_back("tp.activation.codec=quantise:bits=4,rounding=stochastic,grid=ends");
+  const TrainSummary kept = run(grid_config("kept", sets));
+  sets.emplace_back("model.recompute=true");
+  const TrainSummary again = run(grid_config("again", sets));
+  EXPECT_EQ(again.loss, kept.loss);
+  EXPECT_TRUE(model_bytes(again.checkpoint) == model_bytes(kept.checkpoint));
+}
+
+TEST_F(TensorRun, ComposesWithEverythingOnStagesAndReplicas) {
+  const std::vector<std::vector<std::string>> rows = {
+      {"mesh.pp=2", "mesh.tp=1,2,1", "pp.activation.codec=quantise:bits=4",
+       "pp.activation.memory=delta", "pp.gradient.codec=quantise:bits=6"},
+      {"mesh.dp=2", "mesh.tp=1,1,2", "dp.gradient.codec=quantise:bits=4"},
+      {"mesh.dp=2", "mesh.tp=2", "tensor.method=1d", "dp.gradient.method=power_sgd",
+       "dp.gradient.rank=4"},
+      {"mesh.dp=2", "mesh.tp=2,1,1", "dp.gradient.method=compressed_adam", "dp.gradient.codec=sign",
+       "dp.gradient.warmup=2"},
+      {"mesh.dp=2", "mesh.tp=1,2,1", "local.steps=2"},
+      {"mesh.pp=2", "mesh.tp=2,1,1", "pp.gradient.codec=low_rank:rank=4",
+       "pp.gradient.memory=feedback", "pp.gradient.when=epilogue"},
+      {"mesh.pp=2", "mesh.tp=1,2,1", "steering.guard=watch", "steering.every=1",
+       "steering.shadow=2", "pp.activation.codec=quantise:bits=8"}};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(rows[i], " ")));
+    std::vector<std::string> without = rows[i];
+    std::erase_if(without, [](const std::string& set) { return set.starts_with("mesh.tp"); });
+    const TrainSummary plain = run(grid_config(fmt::format("plain{}", i), without));
+    const TrainSummary got = run(grid_config(fmt::format("row{}", i), rows[i]));
+    EXPECT_NEAR(got.loss, plain.loss, 0.02 * plain.loss);
+    std::vector<std::string> sets = rows[i];
+    sets.emplace_back("checkpoint.every=2");
+    const TrainSummary resumed = [&] {
+      run(grid_config(fmt::format("saved{}", i), sets));
+      return run(grid_config(fmt::format("resumed{}", i), sets),
+                 checkpoint_of(fmt::format("saved{}", i), 2));
+    }();
+    EXPECT_EQ(resumed.loss, got.loss);
+    EXPECT_TRUE(model_bytes(resumed.checkpoint) == model_bytes(got.checkpoint));
+  }
+}
+
+TEST_F(TensorRun, BadGridsAreRefusedWithAllReasons) {
+  RunConfig c = grid_config("bad", {"mesh.tp=3,2,1", "tp.activation.codec=auto_encoder:code=4",
+                                    "tp.gradient.layers=9", "train.microbatch=4"});
+  const Problems problems = check(c);
+  const std::string text = to_text(problems);
+  for (const char* part : {"tp.activation.codec", "layer 9", "microbatch", "does not divide"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+}
+
+}  // namespace
+}  // namespace laconic
