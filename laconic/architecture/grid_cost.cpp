@@ -165,18 +165,19 @@ class BlockTraffic {
   }
 
   void add_vectors() {
-    std::map<Axes, double> gathered;
+    std::map<std::pair<Axes, Axes>, double> together;  // by axes that are gathered and summed over
     for (const std::size_t number : block_.uses) {
       const ParameterSpec& p = spec_.parameters[number];
       if (!is_vector(p.role)) continue;
       const VectorPlan plan = vector_plan(plan_, p.role);
-      const double shard = static_cast<double>(elements_of(p)) / extent(plan_.mesh, plan.cut);
-      gathered[plan.gather] += shard;
-      add(kBackward, GridCollective::all_reduce, CollectiveUse::vector, plan.copy, shard);
+      together[{plan.gather, plan.copy}] +=
+          static_cast<double>(elements_of(p)) / extent(plan_.mesh, plan.cut);
     }
-    for (const auto& [axes, shard] : gathered) {
-      add(kForward, GridCollective::all_gather, CollectiveUse::vector, axes, shard);
-      add(kBackward, GridCollective::reduce_scatter, CollectiveUse::vector, axes, shard);
+    for (const auto& [axes, shard] : together) {
+      const auto& [gather, copy] = axes;
+      add(kForward, GridCollective::all_gather, CollectiveUse::vector, gather, shard);
+      add(kBackward, GridCollective::reduce_scatter, CollectiveUse::vector, gather, shard);
+      add(kBackward, GridCollective::all_reduce, CollectiveUse::vector, copy, shard);
     }
   }
 
