@@ -13,7 +13,8 @@
 //             vectors of inner activations between them: queries, keys and values, or gate and up.
 //             Attention to a memory is the exception, and known by its name "encoder_attn":
 //             its queries take the stream, its keys and values the memory.
-//   vectors   all of a block that are gathered over the same axes, in one all-gather. A table of
+//   vectors   all of a block that are gathered over the same axes, in one all-gather, and their
+//             gradients in one all-reduce where several ranks hold the same. A table of
 //             positions is such a vector, and comes whole, however short samples are.
 //   norms     of the stream, where its features are cut: LayerNorm sums rows twice (means,
 //             then deviations) and its gradient once, two numbers a row; RMSNorm once and once.

@@ -21,7 +21,8 @@
 // l is the depth. Moves along axes of size 1 are none. Each move has its adjoint
 // (adjoint()), which is what the gradient does.
 //
-// Pure and std only: run (laconic/grid), count (architecture/grid_cost.hpp), check and print read it.
+// Pure and std only: run (laconic/grid), count (architecture/grid_cost.hpp), check and print read
+// it.
 #pragma once
 
 #include <cstdint>
