@@ -126,6 +126,7 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
     const EstimateRequest request{.config = config,
                                   .spec = spec,
                                   .decisions = common.decisions,
+                                  .grid = grid_plan_of(config, family),
                                   .link = options.link,
                                   .samples = samples,
                                   .ranks = facts};

@@ -51,6 +51,7 @@ class Introduction {
                                    to_text(world_.mesh()), config_.local_batch(),
                                    config_.mesh.dp > 1 ? "; " + describe_gradients(config_) : "",
                                    world_.engine().transport().name()));
+    if (!is_trivial(start_.weights.place.plan)) introduce_grid();
     if (config_.mesh.pp > 1) introduce_pipeline();
     for (const std::string& warning : warnings_of(config_)) lines_.push_back("warning: " + warning);
     for (const std::string& line : common_.gpus) lines_.push_back(line);
@@ -65,6 +66,16 @@ class Introduction {
   }
 
  private:
+  void introduce_grid() {
+    const GridPlan& plan = start_.weights.place.plan;
+    lines_.push_back(fmt::format(
+        "tensors: {} on {}, table {}; activations by {}, gradients by {}, weights by {}, their "
+        "gradients by {}",
+        name_of(plan.method), fmt::join(plan.mesh.tp, " x "),
+        plan.table == TableCut::split ? "split" : "gathered", config_.tp_activation.codec,
+        config_.tp_gradient.codec, config_.tp_weight.codec, config_.tp_weight.gradient));
+  }
+
   void introduce_pipeline() {
     std::vector<std::string> layers;
     for (const std::int64_t l : common_.decisions.split) layers.push_back(std::to_string(l));

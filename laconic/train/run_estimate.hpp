@@ -118,6 +118,7 @@ struct EstimateRequest {
   const RunConfig& config;
   const ModelSpec& spec;
   const PipelineDecisions& decisions;
+  GridPlan grid = {};
   LinkFacts link;
   std::uint64_t samples = 0;  // in the training data
   std::vector<RankResources> ranks;

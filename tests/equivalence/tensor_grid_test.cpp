@@ -16,6 +16,7 @@
 #include "laconic/base/target.hpp"
 #include "laconic/engine/engine.hpp"
 #include "laconic/grid/grid.hpp"
+#include "laconic/model/grid_ops.hpp"
 #include "laconic/runtime/stage.hpp"
 #include "laconic/transport/in_process.hpp"
 #include "laconic/update/optimiser.hpp"
@@ -23,14 +24,14 @@
 namespace laconic {
 namespace {
 
-constexpr std::int64_t kSamples = 8, kTokens = 5;
+constexpr std::int64_t kGridSamples = 8, kGridTokens = 5;
 
 struct GridCase {
   std::string name;
   Family family;
   Batch batch;
   double smoothing = 0;
-  std::int64_t tokens() const { return batch.has("source") ? 7 : kTokens; }
+  std::int64_t tokens() const { return batch.has("source") ? 7 : kGridTokens; }
 };
 
 // The same at every call; below `limit`.
@@ -45,7 +46,7 @@ at::Tensor numbers(std::vector<std::int64_t> sizes, std::int64_t limit, std::uin
 
 // Some rows without a target.
 at::Tensor targets(std::int64_t limit) {
-  at::Tensor all = numbers({kSamples, kTokens}, limit, 5);
+  at::Tensor all = numbers({kGridSamples, kGridTokens}, limit, 5);
   all[1][2] = kNoTarget;
   all[6] = kNoTarget;
   return all;
@@ -54,10 +55,10 @@ at::Tensor targets(std::int64_t limit) {
 std::vector<GridCase> cases() {
   std::vector<GridCase> all;
   // A vocabulary that no grid divides.
-  all.push_back({"gpt",
-                 GptShape{.layers = 2, .width = 48, .heads = 4, .context = 6, .vocabulary = 29},
-                 Batch{{"ids", numbers({kSamples, kTokens}, 29, 1)}, {"targets", targets(29)}}});
-  const Batch text{{"ids", numbers({kSamples, kTokens}, 31, 2)}, {"targets", targets(31)}};
+  all.push_back(
+      {"gpt", GptShape{.layers = 2, .width = 48, .heads = 4, .context = 6, .vocabulary = 29},
+       Batch{{"ids", numbers({kGridSamples, kGridTokens}, 29, 1)}, {"targets", targets(29)}}});
+  const Batch text{{"ids", numbers({kGridSamples, kGridTokens}, 31, 2)}, {"targets", targets(31)}};
   LlamaShape llama{.layers = 2,
                    .width = 48,
                    .heads = 8,
@@ -70,9 +71,9 @@ std::vector<GridCase> cases() {
   llama.is_tied = llama.has_qk_norm = llama.has_qkv_bias = true;
   all.push_back({"llama tied", llama, text});
   const auto bert = [&](BertHead head, std::vector<std::pair<std::string, at::Tensor>> fields) {
-    Batch batch{{"ids", numbers({kSamples, kTokens}, 31, 3)},
-                {"types", numbers({kSamples, kTokens}, 2, 4)},
-                {"length", numbers({kSamples, 1}, kTokens, 6).add(1)}};
+    Batch batch{{"ids", numbers({kGridSamples, kGridTokens}, 31, 3)},
+                {"types", numbers({kGridSamples, kGridTokens}, 2, 4)},
+                {"length", numbers({kGridSamples, 1}, kGridTokens, 6).add(1)}};
     for (auto& [name, field] : fields) batch.add(name, field);
     all.push_back({fmt::format("bert {}", name_in(kBertHeadNames, head)),
                    BertShape{.layers = 2,
@@ -86,11 +87,12 @@ std::vector<GridCase> cases() {
                    batch});
   };
   bert(BertHead::masked, {{"targets", targets(31)}});
-  bert(BertHead::pretraining, {{"targets", targets(31)}, {"next", numbers({kSamples, 1}, 2, 8)}});
-  bert(BertHead::classify, {{"label", numbers({kSamples, 1}, 3, 9)}});
-  bert(BertHead::regress, {{"score", numbers({kSamples, 1}, 9, 10).to(at::kDouble).div(4)}});
+  bert(BertHead::pretraining,
+       {{"targets", targets(31)}, {"next", numbers({kGridSamples, 1}, 2, 8)}});
+  bert(BertHead::classify, {{"label", numbers({kGridSamples, 1}, 3, 9)}});
+  bert(BertHead::regress, {{"score", numbers({kGridSamples, 1}, 9, 10).to(at::kDouble).div(4)}});
   // A sample's answer lies within its text.
-  const at::Tensor zero = at::full({kSamples, 1}, 0, at::kLong);
+  const at::Tensor zero = at::full({kGridSamples, 1}, 0, at::kLong);
   bert(BertHead::span, {{"start", zero}, {"end", zero}});
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
     const bool is_pre = norm == NormPlace::pre;
@@ -107,9 +109,9 @@ std::vector<GridCase> cases() {
                       .norm = norm,
                       .positions = is_pre ? PositionKind::sinusoidal : PositionKind::learned,
                       .sharing = is_pre ? TableSharing::all : TableSharing::none},
-         Batch{{"source", numbers({kSamples, 7}, 31, 11)},
-               {"source_length", numbers({kSamples, 1}, 7, 12).add(1)},
-               {"ids", numbers({kSamples, kTokens}, 31, 13)},
+         Batch{{"source", numbers({kGridSamples, 7}, 31, 11)},
+               {"source_length", numbers({kGridSamples, 1}, 7, 12).add(1)},
+               {"ids", numbers({kGridSamples, kGridTokens}, 31, 13)},
                {"targets", targets(31)}},
          0.1});
   }
@@ -179,7 +181,7 @@ Pass pass_of(const GridCase& c, double dropout) {
   Pass pass{.dropout = dropout, .label_smoothing = c.smoothing};
   if (dropout > 0) {
     std::vector<std::int64_t> ids;
-    for (std::int64_t s = 0; s < kSamples; ++s) ids.push_back(100 + 7 * s);
+    for (std::int64_t s = 0; s < kGridSamples; ++s) ids.push_back(100 + 7 * s);
     pass.sample_keys = dropout_keys(3, 1, ids);
   }
   return pass;
@@ -198,7 +200,7 @@ void on_grid(const GridPlan& plan, const std::function<void(TensorGrid&, Rank)>&
   });
 }
 
-const at::TensorOptions kDouble = at::TensorOptions().dtype(at::kDouble);
+const at::TensorOptions kInDouble = at::TensorOptions().dtype(at::kDouble);
 
 void expect_same(const at::Tensor& got, const at::Tensor& wanted, double scale,
                  const std::string& what) {
@@ -211,7 +213,7 @@ void expect_same(const at::Tensor& got, const at::Tensor& wanted, double scale,
 void expect_one_process(const GridCase& c, const GridPlan& plan, double dropout,
                         const StageOptions& options = {}) {
   SCOPED_TRACE(c.name + " on " + to_text(plan));
-  Weights whole = make_weights(c.family, 7, kDouble, {}, c.tokens());
+  Weights whole = make_weights(c.family, 7, kInDouble, {}, c.tokens());
   const Outcome wanted = trained(whole, c, pass_of(c, dropout), options);
   std::mutex mutex;
   double loss = 0;
@@ -219,7 +221,7 @@ void expect_one_process(const GridCase& c, const GridPlan& plan, double dropout,
     Pass pass = pass_of(c, dropout);
     pass.grid = &grid;
     const GridPlace place{plan, coord_of(plan.mesh, rank)};
-    Weights weights = make_weights(c.family, 7, kDouble, {}, c.tokens(), place);
+    Weights weights = make_weights(c.family, 7, kInDouble, {}, c.tokens(), place);
     const Outcome got = trained(weights, c, pass, options);
     const std::lock_guard lock(mutex);
     loss += got.loss;
@@ -276,9 +278,9 @@ Tally counted(const GridCounts& counts) {
 
 Tally predicted(const GridCase& c, const GridPlan& plan) {
   Tally tally;
-  const ModelSpec spec = model_spec(c.family, c.tokens(), kTokens);
+  const ModelSpec spec = model_spec(c.family, c.tokens(), kGridTokens);
   for (const GridTraffic& t :
-       grid_traffic(spec, plan, {.samples = kSamples, .has_smoothing = c.smoothing > 0})) {
+       grid_traffic(spec, plan, {.samples = kGridSamples, .has_smoothing = c.smoothing > 0})) {
     const GridCall call = t.collective == GridCollective::all_gather       ? GridCall::gather
                           : t.collective == GridCollective::reduce_scatter ? GridCall::scatter
                                                                            : GridCall::sum;
@@ -302,7 +304,7 @@ TEST(TensorGrid, CountsWhatTheFormulasSay) {
         Pass pass = pass_of(c, 0);
         pass.grid = &grid;
         Weights weights =
-            make_weights(c.family, 7, kDouble, {}, c.tokens(), {plan, coord_of(plan.mesh, rank)});
+            make_weights(c.family, 7, kInDouble, {}, c.tokens(), {plan, coord_of(plan.mesh, rank)});
         forward_backward(weights, c.batch, pass, 1.0);
         const std::lock_guard lock(mutex);
         const Tally got = counted(grid.counts());
@@ -329,7 +331,7 @@ TEST(TensorGrid, HoldsExactlyItsShareOfTheModel) {
       const std::int64_t ranks = size(plan.mesh);
       std::int64_t mine = 0;
       for (const Parameter& p :
-           make_empty_weights(c.family, kDouble, {}, c.tokens(), {plan, coord_of(plan.mesh, 0)})
+           make_empty_weights(c.family, kInDouble, {}, c.tokens(), {plan, coord_of(plan.mesh, 0)})
                .parameters)
         mine += p.value.numel();
       EXPECT_EQ(mine * ranks, whole) << c.name << " on " << to_text(plan);
@@ -337,13 +339,79 @@ TEST(TensorGrid, HoldsExactlyItsShareOfTheModel) {
   }
 }
 
+// Three words on four parts: the last rank has none.
+TEST(TensorGrid, ARankWithoutWordsDoesNotHang) {
+  const GridCase c{"gpt",
+                   GptShape{.layers = 1, .width = 16, .heads = 4, .context = 6, .vocabulary = 3},
+                   Batch{{"ids", numbers({kGridSamples, kGridTokens}, 3, 1)},
+                         {"targets", numbers({kGridSamples, kGridTokens}, 3, 2)}}};
+  expect_one_process(c, {TensorMethod::three_d, {.tp = {1, 4, 1}}, TableCut::split}, 0);
+  expect_one_process(c, {TensorMethod::one_d, {.tp = {1, 4, 1}}, TableCut::split}, 0);
+  expect_one_process(c, {TensorMethod::three_d, {.tp = {1, 2, 2}}, TableCut::gathered}, 0);
+}
+
+// A sum of squares minus the square of a sum would have nothing left in float32.
+TEST(TensorGrid, NormsDoNotCancel) {
+  const std::int64_t rows = 6, width = 64;
+  const at::Tensor x =
+      at::arange(rows * width, at::kDouble).mul(0.7).sin().view({rows, width}).add(1e4);
+  const at::Tensor weight = at::full({width}, 1.0), bias = at::full({width}, 0.0);
+  const at::Tensor mean = x.mean(1, true);
+  const at::Tensor wanted = x.sub(mean).div(x.sub(mean).square().mean(1, true).add(1e-5).sqrt());
+  const GridPlan plan{TensorMethod::three_d, {.tp = {1, 1, 4}}, TableCut::split};
+  on_grid(plan, [&](TensorGrid& grid, Rank rank) {
+    const auto mine = [&](const at::Tensor& t) {
+      return t.narrow(-1, rank * width / 4, width / 4).to(at::kFloat).contiguous();
+    };
+    const at::Tensor y =
+        grid_norm({grid, 0, 0}, mine(x), mine(weight), mine(bias), 1e-5, {Axis::tp2}, width);
+    // x itself is rounded to 1e-3 of its deviation there.
+    EXPECT_LT(y.sub(mine(wanted)).abs().max().item<double>(), 3e-3) << rank;
+  });
+}
+
+TEST(TensorGrid, AllRanksDecodeTheSame) {
+  const GridPlan plan{TensorMethod::one_d, {.tp = {1, 3, 1}}, TableCut::split};
+  std::mutex mutex;
+  std::map<int, at::Tensor> first;  // by codec and call
+  const GridCodecs coarse = [](const GridSite&, GridCall) {
+    return GridCodec{.codec = Quantise{.bits = 2}};
+  };
+  const GridCodecs exact = [](const GridSite&, GridCall) { return GridCodec{}; };
+  run_ranks(size(plan.mesh), [&](Transport& transport) {
+    Engine engine(transport);
+    {
+      ProgressThread progress_thread(engine);
+      for (const bool is_coarse : {false, true}) {
+        TensorGrid grid(progress_thread, plan, plan.mesh, transport.rank(),
+                        is_coarse ? coarse : exact, 5);
+        const at::Tensor x =
+            at::arange(4 * 300, at::kFloat).mul(0.01 * (1 + transport.rank())).sin().view({4, 300});
+        const GridSite site{.block = 1, .place = is_coarse ? 1 : 0, .columns = 300};
+        const std::vector<at::Tensor> results = {
+            grid.gather(x, equal_rows(4, 3), {Axis::tp1}, site), grid.sum(x, {Axis::tp1}, site)};
+        const std::lock_guard lock(mutex);
+        for (int call = 0; call < 2; ++call) {
+          const auto [found, is_new] = first.try_emplace(2 * call + (is_coarse ? 1 : 0),
+                                                         results[static_cast<std::size_t>(call)]);
+          EXPECT_TRUE(is_new || found->second.equal(results[static_cast<std::size_t>(call)]))
+              << call << " on rank " << transport.rank();
+        }
+      }
+    }
+    engine.flush();
+  });
+  EXPECT_FALSE(first.at(0).equal(first.at(1)));
+  EXPECT_FALSE(first.at(2).equal(first.at(3)));
+}
+
 TEST(TensorGrid, DrawsEveryParameterTheSameWhereverItLies) {
   for (const GridCase& c : cases()) {
-    const Weights whole = make_weights(c.family, 7, kDouble, {}, c.tokens());
+    const Weights whole = make_weights(c.family, 7, kInDouble, {}, c.tokens());
     for (const GridPlan& plan : plans())
       for (Rank rank = 0; rank < size(plan.mesh); ++rank) {
         const GridPlace place{plan, coord_of(plan.mesh, rank)};
-        const Weights part = make_weights(c.family, 7, kDouble, {}, c.tokens(), place);
+        const Weights part = make_weights(c.family, 7, kInDouble, {}, c.tokens(), place);
         for (std::size_t p = 0; p < part.parameters.size(); ++p)
           EXPECT_TRUE(part.parameters[p].value.equal(
               shard_from(whole.parameters[p].value, place, part.spec.parameters[p])))
