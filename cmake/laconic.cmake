@@ -53,8 +53,9 @@ function(laconic_compile_like_all target torch cold)
   if(cold)
     target_compile_options(${target} PRIVATE ${LACONIC_COLD_FLAGS})
     set(kind cold_${kind})
-    if(LACONIC_TESTS)  # GoogleTest is in that header
+    if(LACONIC_TESTS)  # GoogleTest is in that header, which GCC leaves out where its macros are missing
       target_compile_definitions(${target} PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_DEFINITIONS>)
+      target_compile_options(${target} PRIVATE $<TARGET_PROPERTY:GTest::gtest,INTERFACE_COMPILE_OPTIONS>)
     endif()
   endif()
   if(LACONIC_PCH)

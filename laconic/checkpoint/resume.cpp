@@ -150,11 +150,14 @@ at::TensorOptions tensor_options(const RunConfig& config, int local_rank) {
   return options.device(at::kCUDA, static_cast<c10::DeviceIndex>(gpu));
 }
 
+RunConfig read_checkpoint_config(const std::string& checkpoint) {
+  RunConfig config;
+  apply_toml(read_checkpoint_info(checkpoint).config_toml, checkpoint, config);
+  return config;
+}
+
 std::vector<std::string> changes_since(const std::string& checkpoint, const RunConfig& config) {
-  RunConfig before;
-  // Keys of other versions are passed over.
-  apply_toml(read_checkpoint_info(checkpoint).config_toml, checkpoint, before);
-  return differences(before, config);
+  return differences(read_checkpoint_config(checkpoint), config);
 }
 
 Start start_run(const RunConfig& config, const StartOptions& options, const DataFacts& data,

@@ -56,6 +56,9 @@ struct DataFacts {
 Start start_run(const RunConfig& config, const StartOptions& options, const DataFacts& data,
                 const HeldBy& held_by = {});
 
+// The configuration that a checkpoint was made with. Keys of other versions are passed over.
+RunConfig read_checkpoint_config(const std::string& checkpoint);
+
 // Keys in which the checkpoint's configuration differs from the run's: "pipeline.split: ...".
 std::vector<std::string> changes_since(const std::string& checkpoint, const RunConfig& config);
 

@@ -44,7 +44,7 @@ std::vector<bool> chosen_layers(std::string_view text, std::int64_t layers) {
     for (std::size_t i = 0; i < count; ++i) chosen[i] = (i >= count / 2) == (text == "last half");
   else if (text != kAllLayers)
     for (const std::string_view part : split_at_commas(text))
-      chosen[static_cast<std::size_t>(*number_in(part))] = true;
+      chosen.at(static_cast<std::size_t>(*number_in(part))) = true;
   return chosen;
 }
 
@@ -58,8 +58,8 @@ Problems check_layers(std::string_view text, std::int64_t layers) {
                                           "numbers of layers, as 2,3",
                                           text)});
     else if (*number < 0 || (layers > 0 && *number >= layers))
-      problems.push_back({"", fmt::format("layer {} of a model that has {}: they count from 0",
-                                          *number, layers)});
+      problems.push_back(
+          {"", fmt::format("layer {} of a model that has {}: they count from 0", *number, layers)});
     if (!number) break;
   }
   return problems;

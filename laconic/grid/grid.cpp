@@ -52,9 +52,11 @@ at::ScalarType summed_type(const at::Tensor& x) {
   return x.element_size() < 4 ? at::kFloat : x.scalar_type();
 }
 
-std::uint64_t seed_of(std::uint64_t seed, const GridSite& site) {
+// `beside` tells ranks apart that make the same exchange elsewhere in the mesh: their errors shall
+// not be the same.
+std::uint64_t seed_of(std::uint64_t seed, const GridSite& site, std::uint64_t beside) {
   const Key key =
-      derive(derive(key_of(seed), "grid"),
+      derive(derive(derive(key_of(seed), "grid"), beside, 0),
              static_cast<std::uint64_t>(site.block) << 16 | static_cast<std::uint64_t>(site.place),
              static_cast<std::uint64_t>(site.traffic));
   return std::uint64_t{key.hi} << 32 | key.lo;
@@ -102,16 +104,27 @@ void TensorGrid::begin(std::uint64_t step, std::uint64_t microbatch) {
   microbatch_ = microbatch % kMostMicrobatches;
 }
 
+// Replicas see one decoded weight, as they have one weight.
+std::uint64_t TensorGrid::index_beside(const Exchange& exchange) const {
+  const bool is_weight =
+      exchange.site.traffic == Traffic::tp_weight && exchange.call == GridCall::gather;
+  Axes beside;
+  if (!is_weight) beside.push_back(Axis::dp);
+  for (const Axis axis : kTensorAxes)
+    if (std::ranges::find(exchange.axes, axis) == exchange.axes.end()) beside.push_back(axis);
+  return static_cast<std::uint64_t>(index_along(mesh_, coord_, beside));
+}
+
 TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
   const bool is_raw = exchange.site.is_small || is_exact_ || !codecs_;
   const GridCodec choice = is_raw ? GridCodec() : codecs_(exchange.site, exchange.call);
   const bool is_plain = !is_lossy(choice.codec);
-  const std::uint64_t seed = is_plain ? 0 : seed_of(seed_, exchange.site);
+  const std::uint64_t seed = is_plain ? 0 : seed_of(seed_, exchange.site, index_beside(exchange));
   const std::uint64_t columns = is_plain ? 0 : static_cast<std::uint64_t>(exchange.site.columns);
   const Dtype dtype = dtype_of(exchange.buffer.scalar_type());
-  const Made::Purpose purpose{exchange.call,         unit_of(exchange.axes), exchange.site.traffic,
-                              dtype,                 to_text(choice.codec),  seed,
-                              columns,               exchange.offsets};
+  const Made::Purpose purpose{exchange.call, unit_of(exchange.axes), exchange.site.traffic,
+                              dtype,         to_text(choice.codec),  seed,
+                              columns,       exchange.offsets};
   const auto [first, last] = made_->rows.equal_range(purpose);
   for (auto row = first; row != last; ++row)
     if (!row->second.is_under_way) return row->second;
@@ -139,14 +152,16 @@ TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
   return made_->rows.emplace(purpose, std::move(row))->second;
 }
 
-// One that remembers has a step for all of its operations, which ends with the run's; the others have
-// one for each.
+// One that remembers has a step for all of its operations, which ends with the run's; the others
+// have one for each.
 void TensorGrid::release(Row& row) {
   row.is_under_way = false;
   if (row.memory.empty()) row.collective->commit();
 }
 
+// In a step every place has asked for what was loaded: the rest is of codecs that are no more.
 void TensorGrid::commit() {
+  loaded_.clear();
   for (auto& [purpose, row] : made_->rows)
     if (std::exchange(row.has_open_step, false)) row.collective->commit();
 }
@@ -196,6 +211,17 @@ TensorGrid::Pending TensorGrid::make(const Exchange& exchange) {
       static_cast<std::byte*>(exchange.buffer.data_ptr()), deadline_key(step_, 0, 0), false, {},
       numbers_[unit_of(exchange.axes)]++);
   return pending;
+}
+
+void TensorGrid::Pending::swap(Pending& other) noexcept {
+  std::swap(grid_, other.grid_);
+  std::swap(operation_, other.operation_);
+  std::swap(row_, other.row_);
+  std::swap(finish_, other.finish_);
+}
+
+TensorGrid::Pending::~Pending() {
+  if (operation_ != nullptr) grid_->progress_thread_.drop(operation_);
 }
 
 at::Tensor TensorGrid::Pending::get() {

@@ -83,11 +83,11 @@ class TensorGrid {
   // What stays the same when a microbatch is computed once more: codecs that draw random numbers
   // draw the same then.
   void begin(std::uint64_t step, std::uint64_t microbatch);
-  // Whether messages are raw whatever their class says, and nothing is remembered: in evaluation, and
-  // in steps that only compare.
+  // Whether messages are raw whatever their class says, and nothing is remembered: in evaluation,
+  // and in steps that only compare.
   void set_exact(bool is_exact) { is_exact_ = is_exact; }
-  // What sums have remembered since the last of these stays, or never was. Requires: nothing is under
-  // way.
+  // What sums have remembered since the last of these stays, or never was. Requires: nothing is
+  // under way.
   void commit();
   void abandon();
 
@@ -95,13 +95,22 @@ class TensorGrid {
   NamedFloats save() const;
   void load(NamedFloats state);
 
-  // A collective that is under way. get() waits, once.
+  // A collective that is under way. get() waits, once. Whoever gives it up (an exception on the
+  // way) takes it from the progress thread, which would go on to use its memory.
   class Pending {
    public:
     Pending() = default;
+    Pending(Pending&& other) noexcept { swap(other); }
+    Pending& operator=(Pending&& other) noexcept {
+      swap(other);
+      return *this;
+    }
+    ~Pending();
     at::Tensor get();
 
    private:
+    void swap(Pending& other) noexcept;
+
     friend class TensorGrid;
     TensorGrid* grid_ = nullptr;
     std::shared_ptr<Operation> operation_;
@@ -135,6 +144,7 @@ class TensorGrid {
                        const Axes& axes, const GridSite& site);
   Pending make(const Exchange& exchange);
   Pending in_background(Pending pending);
+  std::uint64_t index_beside(const Exchange& exchange) const;
   // One that serves this exchange, not under way.
   Row& row_for(const Exchange& exchange);
   void release(Row& row);

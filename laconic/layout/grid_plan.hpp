@@ -11,14 +11,13 @@
 // attention, the hidden part of a feed-forward net). An activation is cut by samples
 // (its rows) and by features. With the axes i, j, l = tp0, tp1, tp2:
 //
-//                stream            inner             up: in, w, out                  down
-//   1d           whole             features j        copy j                          sum j
-//   3d           rows i j, f. l    rows i l, f. j    gather rows j, w i, scatter l   j and l
-//   swapped 2d, 2.5d     rows l i, f. j    the same          gather features j, w i l        the
-//   same
+//          stream           inner            up: in; weight; out              down
+//   1d     whole            features j       copy j; -; -                     -; -; sum j
+//   3d     rows i j, f. l   rows i l, f. j   gather rows j; i; scatter l      with j for l
+//   2d     rows l i, f. j   as the stream    gather features j; i l; -        as up
 //
-// 1d-sequence is 3d on the grid (1, P, 1); (P, 1, 1) is what others call FSDP. In 2.5d
-// l is the depth. Moves along axes of size 1 are none. Each move has its adjoint
+// 2.5d is as 2d, where l is the depth; 1d-sequence is 3d on the grid (1, P, 1), and (P, 1, 1) is
+// what others call FSDP. Moves along axes of size 1 are none. Each move has its adjoint
 // (adjoint()), which is what the gradient does.
 //
 // Pure and std only: run (laconic/grid), count (architecture/grid_cost.hpp), check and print read
@@ -101,6 +100,8 @@ struct VectorPlan {
 // batches is cheaper the second way, that with large vocabularies the first. 2d and 2.5d have the
 // second alone: there the first would move the same table, and logits besides.
 enum class TableCut : std::uint8_t { split, gathered };
+inline constexpr auto kTableCutNames =
+    std::to_array<Named<TableCut>>({{TableCut::split, "split"}, {TableCut::gathered, "gathered"}});
 
 struct TablePlan {
   Layout layout;

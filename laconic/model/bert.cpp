@@ -152,12 +152,13 @@ at::Tensor span_loss(const BertHeadLeaves& head, BlockOps& ops, const at::Tensor
   const auto field = [&](const char* name) { return ops.rows_of(batch[name], RowsAt::stream); };
   const at::Tensor position = at::arange(tokens, batch["length"].options());
   const at::Tensor padding = position.ge(field("length").view({-1, 1, 1}));
-  const at::Tensor ends = ops.linear(x.reshape({samples * tokens, -1}), head.last)
+  const at::Tensor ends = ops.linear(x.reshape({samples * tokens, x.size(2)}), head.last)
                               .view({samples, tokens, 2})
                               .transpose(1, 2)  // [b, 2, t]
                               .masked_fill(padding, -std::numeric_limits<double>::infinity());
   if (ops.pass().predictions != nullptr) {
-    const at::Tensor all = ops.all_rows(ends.detach().reshape({samples, -1}), RowsAt::stream, 1);
+    const at::Tensor all =
+        ops.all_rows(ends.detach().reshape({samples, 2 * tokens}), RowsAt::stream, 1);
     if (ops.speaks()) *ops.pass().predictions = all.view({-1, 2, tokens});
   }
   const auto mean = [&](std::int64_t end, const char* name) {

@@ -15,7 +15,9 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "laconic/base/error.hpp"
@@ -143,6 +145,7 @@ struct Products {
       return weights;
     }
     const Tensor flat = pending.get();
+    if (maps.size() == 1) return {flat.view({-1, in_front(maps[0]).size(1)})};
     std::vector<Tensors> parts(maps.size());
     std::int64_t at = 0;
     for (std::size_t member = 0; member < maps.front().rows.size(); ++member)
@@ -254,6 +257,25 @@ Tensor products_back(const Products& products, const Tensor& x, const Tensors& d
 
 }  // namespace
 
+namespace {
+
+// The graph may outlive who takes what is left for later, as in model/linear.cpp.
+using LaterHandle = std::optional<std::weak_ptr<DeferredWeights>>;
+
+LaterHandle handle_of(DeferredWeights* deferred) {
+  if (deferred == nullptr) return std::nullopt;
+  return deferred->handle();
+}
+
+DeferredWeights* locked(const LaterHandle& handle) {
+  if (!handle) return nullptr;
+  const std::shared_ptr<DeferredWeights> deferred = handle->lock();
+  LACONIC_ASSERT(deferred, "backward of maps whose DeferredWeights has gone");
+  return deferred.get();
+}
+
+}  // namespace
+
 Tensors grid_products(const GridSpot& spot, const LinearPlan& plan, const Tensor& x,
                       const std::vector<GridMap>& maps, const GridRows& rows,
                       DeferredWeights* deferred) {
@@ -282,12 +304,12 @@ Tensors grid_products(const GridSpot& spot, const LinearPlan& plan, const Tensor
   }
   return with_backward(
       std::move(outputs), {x},
-      [products, x = x.detach(), widths, deferred](const Tensors& gradients) {
+      [products, x = x.detach(), widths, later = handle_of(deferred)](const Tensors& gradients) {
         Tensors dy;
         for (std::size_t m = 0; m < gradients.size(); ++m)
           dy.push_back(gradients[m].defined() ? gradients[m]
                                               : at::zeros({x.size(0), widths[m]}, x.options()));
-        return Tensors{products_back(products, x, dy, deferred)};
+        return Tensors{products_back(products, x, dy, locked(later))};
       },
       /*is_needed=*/true);
 }

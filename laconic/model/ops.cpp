@@ -155,7 +155,8 @@ at::Tensor dropout_add(const at::Tensor& residual, const at::Tensor& x, const Dr
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionShape& shape, const at::Tensor& lengths,
                      const Dropout& dropout) {
-  if (q.size(0) == 0) return q;  // a rank of a grid may have no sample of a small batch
+  // A rank of a grid may have no sample of a small batch. Its graph is that of the others.
+  if (q.size(0) == 0) return q.add(k.sum().add(v.sum()), 0);
   check_attention(q, k, v, shape, lengths);
   const bool is_taken = cuda::takes(q) && dropout.first_head == 0;
   if (is_widened(q, is_taken))

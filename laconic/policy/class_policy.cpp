@@ -134,13 +134,14 @@ Problems check_parallel(const RunConfig& config) {
   if (config.mesh.dp > 1 || config.mesh.pp > 1)
     append(problems, under("dp.gradient", check(policy_of(config), config.run.master_type(),
                                                 static_cast<int>(config.mesh.dp))));
-  if (config.mesh.pp == 1) return problems;
-  if (config.dp_gradient.algorithm == AllReduceKind::native)
+  const std::int64_t ranks = size(mesh_of(config)), parts = ranks / config.mesh.dp;
+  if (parts > 1 && config.dp_gradient.algorithm == AllReduceKind::native)
     problems.push_back(
         {"dp.gradient.algorithm",
-         fmt::format("\"native\" sums over all {} ranks, and each of the {} parts of a pipeline "
-                     "has {}: use \"auto\"",
-                     config.mesh.pp * config.mesh.dp, config.mesh.pp, config.mesh.dp)});
+         fmt::format("\"native\" sums over all {} ranks, and each of the {} parts of the model has "
+                     "{}: use \"auto\"",
+                     ranks, parts, config.mesh.dp)});
+  if (config.mesh.pp == 1) return problems;
   if (has_ends_apart(config)) check_shared(config, problems);
   return problems;
 }

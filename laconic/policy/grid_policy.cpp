@@ -36,6 +36,16 @@ GridPolicy grid_policy_of(const RunConfig& config, const ModelSpec& spec) {
       .weight_gradient = class_of(weight.gradient, weight.layers, weight.feedback, spec)};
 }
 
+Problems check_grid_layers(const RunConfig& config, const ModelSpec& spec) {
+  const auto layers = static_cast<std::int64_t>(layer_blocks(spec).size());
+  Problems problems;
+  for (const auto& [key, text] : {std::pair{"tp.activation.layers", config.tp_activation.layers},
+                                  {"tp.gradient.layers", config.tp_gradient.layers},
+                                  {"tp.weight.layers", config.tp_weight.layers}})
+    append(problems, all_at(key, check_layers(text, layers)));
+  return problems;
+}
+
 bool is_lossy(const GridPolicy& policy) {
   for (const GridClassPolicy* one :
        {&policy.activation, &policy.gradient, &policy.weight, &policy.weight_gradient})

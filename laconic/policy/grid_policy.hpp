@@ -1,4 +1,5 @@
-// policy/grid_policy.hpp — how the messages of a tensor grid are encoded, by the configuration. Pure.
+// policy/grid_policy.hpp — how the messages of a tensor grid are encoded, by the configuration.
+// Pure.
 //
 // A class of messages has a codec, and layers in which it is used. Embeddings, the head, norms and
 // vectors travel raw: few bytes, or what every later number depends on. Activations have no
@@ -27,6 +28,10 @@ struct GridPolicy {
 
 // Requires: check(config) is empty, and it is the configuration's model.
 GridPolicy grid_policy_of(const RunConfig& config, const ModelSpec& spec);
+
+// Layers that tp.*.layers names and the model has not: its blocks between embeddings and head
+// count, those of an encoder before those of a decoder.
+Problems check_grid_layers(const RunConfig& config, const ModelSpec& spec);
 
 // Whether anything is encoded.
 bool is_lossy(const GridPolicy& policy);

@@ -71,9 +71,9 @@ class Introduction {
     lines_.push_back(fmt::format(
         "tensors: {} on {}, table {}; activations by {}, gradients by {}, weights by {}, their "
         "gradients by {}",
-        name_of(plan.method), fmt::join(plan.mesh.tp, " x "),
-        plan.table == TableCut::split ? "split" : "gathered", config_.tp_activation.codec,
-        config_.tp_gradient.codec, config_.tp_weight.codec, config_.tp_weight.gradient));
+        name_of(plan.method), fmt::join(plan.mesh.tp, " x "), name_in(kTableCutNames, plan.table),
+        config_.tp_activation.codec, config_.tp_gradient.codec, config_.tp_weight.codec,
+        config_.tp_weight.gradient));
   }
 
   void introduce_pipeline() {

@@ -11,6 +11,7 @@
 #include "laconic/checkpoint/collect.hpp"
 #include "laconic/checkpoint/link_state.hpp"
 #include "laconic/checkpoint/rank_state.hpp"
+#include "laconic/config/grid_choice.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/file/atomic_file.hpp"
@@ -181,11 +182,31 @@ class Run {
                           .shared = shared_parameters(start_.weights.spec, ranks_of_blocks(plan)),
                           .encoded = encoded_ranks(config_, common_.decisions.encoded_ranks)});
     rule_->add_links(links_);
-    const std::vector<RankTensors> saved =
-        start_.is_resumed ? read_rank_states(start_.from) : std::vector<RankTensors>();
+    const std::vector<RankTensors> saved = saved_states();
     rule_->load(saved, start_.state.optimiser);
     const std::string note = first_note(links_.restore(saved));
     if (!note.empty()) start_.notes.push_back(note);
+  }
+
+  // What ranks remembered at the checkpoint. Parts that were cut in another way on the same grid
+  // would be taken for those of now.
+  std::vector<RankTensors> saved_states() {
+    if (!start_.is_resumed) return {};
+    const GridPlan& now = start_.weights.place.plan;
+    const RunConfig config = read_checkpoint_config(start_.from);
+    const GridPlan before = is_trivial(now) || !check_grid(config, start_.weights.family).empty()
+                                ? now
+                                : grid_plan_of(config, start_.weights.family);
+    const bool is_cut_alike = before.method == now.method && before.table == now.table;
+    if (before.mesh.tp == now.mesh.tp && !is_cut_alike) {
+      start_.notes.push_back(fmt::format(
+          "what ranks remember in the checkpoint is that of tensors cut by {} with the table {}, "
+          "and this run cuts by {} with the table {}: dropped",
+          name_of(before.method), name_in(kTableCutNames, before.table), name_of(now.method),
+          name_in(kTableCutNames, now.table)));
+      return {};
+    }
+    return read_rank_states(start_.from);
   }
 
   // The first that any rank has to say. Collective.

@@ -1,10 +1,12 @@
 #include "laconic/update/gradient_exchange.hpp"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "laconic/base/error.hpp"
@@ -54,7 +56,8 @@ GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused, bo
       layouts_(block_layouts(request.weights, fused_parameters(request, is_fused))),
       sum_(make_gradient_sum(world_.progress_thread(), world_.dp_group(), policy_,
                              Traffic::dp_gradient, layouts_, dtype_of(weights_.precision.sum),
-                             is_on_device_)) {
+                             is_on_device_)),
+      copies_(copies_of_grid()) {
   require_shared(request);
   std::set<std::int64_t> taken;  // first users of earlier sets
   for (std::size_t i = 0; i < request.shared.size(); ++i) {
@@ -141,7 +144,50 @@ int GradientExchange::contributors(std::size_t p) const {
   return members();
 }
 
+// Exact sums of equal numbers are equal.
+std::vector<GradientExchange::Copies> GradientExchange::copies_of_grid() const {
+  const bool is_lossy_sum =
+      is_lossy(policy_.up) || is_lossy(policy_.down) || policy_.method == ReduceMethod::power_sgd;
+  if (is_trivial(weights_.place.plan) || members() == 1 || !is_lossy_sum) return {};
+  std::map<Axes, Copies> by_axes;
+  for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
+    const Axes cut =
+        axes_of(layout_at(weights_.place, weights_.spec.parameters[weights_.parameters[p].number]));
+    Axes beside;
+    for (const Axis axis : kTensorAxes)
+      if (std::ranges::find(cut, axis) == cut.end() && extent(world_.mesh(), axis) > 1)
+        beside.push_back(axis);
+    if (beside.empty()) continue;
+    Copies& copies = by_axes[beside];
+    copies.group = group_along(world_.mesh(), world_.rank(), beside);
+    copies.places.push_back(p);
+  }
+  std::vector<Copies> all;
+  for (auto& [axes, copies] : by_axes) all.push_back(std::move(copies));
+  return all;
+}
+
+void GradientExchange::agree_on_copies(std::int64_t step) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < copies_.size(); ++i) {
+    std::vector<at::Tensor> parts;
+    for (const std::size_t p : copies_[i].places) parts.push_back(part(p).reshape({-1}));
+    const at::Tensor mine = on_host(at::cat(parts));
+    // Units behind those of all blocks and sets.
+    const auto unit = static_cast<std::uint32_t>(0xFF00 + i);
+    const Bytes bytes = broadcast(world_.engine(), copies_[i].group, Traffic::dp_gradient, unit,
+                                  static_cast<std::uint64_t>(step), bytes_of_tensor(mine));
+    const at::Tensor first = tensor_from_bytes(bytes, dtype_of(mine.scalar_type()), {mine.numel()});
+    std::int64_t at = 0;
+    for (const std::size_t p : copies_[i].places) {
+      part(p).copy_(first.narrow(0, at, part(p).numel()).view(part(p).sizes()));
+      at += part(p).numel();
+    }
+  }
+}
+
 void GradientExchange::begin(std::int64_t step) {
+  step_ = step;
   sum_->begin(static_cast<std::uint64_t>(step));
   for (Shared& shared : shared_) {
     shared.sum->begin(static_cast<std::uint64_t>(step));
@@ -150,6 +196,7 @@ void GradientExchange::begin(std::int64_t step) {
 }
 
 void GradientExchange::begin_shadow(std::int64_t step) {
+  step_ = step;
   sum_->begin_shadow(static_cast<std::uint64_t>(step));
   for (Shared& shared : shared_) {
     shared.sum->begin_shadow(static_cast<std::uint64_t>(step));
@@ -214,6 +261,7 @@ void GradientExchange::wait() {
     for (std::size_t i = 0; !is_fused_ && i < shared.places.size(); ++i)
       blocks_.part(shared.places[i]).copy_(shared.parts[i]);
   }
+  agree_on_copies(step_);
 }
 
 void GradientExchange::commit() {

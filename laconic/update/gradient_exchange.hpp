@@ -13,6 +13,10 @@
 // Either way all stages get the same bits, whatever the codecs. Without a pipeline
 // nothing is shared: a parameter goes with its block.
 //
+// Ranks of a tensor grid may hold copies of small parameters. Their sums are made with
+// different neighbours in the buffers, so a codec loses something else of each: the
+// first copy's sum then counts for all.
+//
 //   begin ─► take, post: each held block ─► wait ─► commit or abandon
 #pragma once
 
@@ -82,6 +86,14 @@ class GradientExchange {
     std::size_t ready = 0;  // parameters that may leave in this step
   };
 
+  // Parameters of which a grid has several copies, by the axes along which these lie.
+  struct Copies {
+    Group group;                      // the first speaks
+    std::vector<std::size_t> places;  // in Weights::parameters
+  };
+  std::vector<Copies> copies_of_grid() const;
+  void agree_on_copies(std::int64_t step);
+
   bool stays_on_device(const GradientPolicy& policy, const Group& group) const;
   void require_shared(const RuleRequest& request) const;
   Shared make_shared(const SharedParameters& set, std::size_t slot) const;
@@ -103,6 +115,8 @@ class GradientExchange {
   const std::vector<BlockLayout> layouts_;
   const std::unique_ptr<GradientSum> sum_;
   std::vector<Shared> shared_;
+  const std::vector<Copies> copies_;
+  std::int64_t step_ = 0;
 };
 
 }  // namespace laconic

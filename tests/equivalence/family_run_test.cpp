@@ -175,7 +175,7 @@ TEST_F(FamilyRun, APipelineIsOneProcessBitForBit) {
 TEST_F(FamilyRun, ATensorGridTrainsTheModelOfOneProcess) {
   const std::vector<std::vector<std::string>> meshes = {
       {"mesh.tp=1,2,2"},
-      {"mesh.tp=4", "tensor.method=1d"},
+      {"mesh.tp=2", "tensor.method=1d"},
       {"mesh.tp=4", "tensor.method=2d", "mesh.dp=2"},
       {"mesh.tp=2,1,1", "mesh.pp=2", "mesh.dp=2", "model.recompute=true"}};
   for (std::size_t r = 0; r < kRows.size(); ++r) {

@@ -97,6 +97,8 @@ TEST_F(TensorRun, ComposesWithEverythingOnStagesAndReplicas) {
        "dp.gradient.rank=4"},
       {"mesh.dp=2", "mesh.tp=2,1,1", "dp.gradient.method=compressed_adam", "dp.gradient.codec=sign",
        "dp.gradient.warmup=2"},
+      {"mesh.dp=2", "mesh.tp=2", "tensor.method=1d", "dp.gradient.codec=quantise:bits=4"},
+      {"mesh.dp=2", "mesh.tp=2", "tensor.method=1d", "dp.gradient.codec=top_k:keep=0.1"},
       {"mesh.dp=2", "mesh.tp=1,2,1", "local.steps=2"},
       {"mesh.pp=2", "mesh.tp=2,1,1", "pp.gradient.codec=low_rank:rank=4",
        "pp.gradient.memory=feedback", "pp.gradient.when=epilogue"},
@@ -121,12 +123,39 @@ TEST_F(TensorRun, ComposesWithEverythingOnStagesAndReplicas) {
   }
 }
 
+// Parts that were cut in another way are not taken for those of now.
+TEST_F(TensorRun, WhatAnotherMethodRememberedIsDropped) {
+  std::vector<std::string> sets = {"mesh.tp=2,2,1", "checkpoint.every=2", "mesh.dp=2",
+                                   "local.steps=2"};
+  run(grid_config("from", sets));
+  sets.emplace_back("tensor.method=2d");
+  EXPECT_GT(run(grid_config("to", sets), checkpoint_of("from", 2)).loss, 0);
+}
+
+// What a codec that is no more had left does not come back.
+TEST_F(TensorRun, ResidualsGoWithTheirCodec) {
+  std::vector<std::string> sets = {"mesh.tp=2,1,1", "checkpoint.every=2",
+                                   "tp.weight.gradient=quantise:bits=4"};
+  const auto has_residuals = [&](const std::string& checkpoint) {
+    for (const auto& [name, bytes] : rank_files(checkpoint))
+      if (bytes.find("grid.") != std::string::npos) return true;
+    return false;
+  };
+  EXPECT_TRUE(has_residuals(run(grid_config("with", sets)).checkpoint));
+  const std::string before = checkpoint_of("with", 2);
+  EXPECT_TRUE(has_residuals(before));
+  sets.emplace_back("tp.weight.gradient=raw");
+  EXPECT_FALSE(has_residuals(run(grid_config("without", sets), before).checkpoint));
+}
+
 TEST_F(TensorRun, BadGridsAreRefusedWithAllReasons) {
-  RunConfig c = grid_config("bad", {"mesh.tp=3,2,1", "tp.activation.codec=auto_encoder:code=4",
-                                    "tp.gradient.layers=9", "train.microbatch=4"});
+  RunConfig c = grid_config(
+      "bad", {"mesh.tp=3,2,1", "tp.activation.codec=auto_encoder:code=4", "tp.gradient.layers=half",
+              "tp.weight.codec=low_rank:rank=2", "train.microbatch=4"});
   const Problems problems = check(c);
   const std::string text = to_text(problems);
-  for (const char* part : {"tp.activation.codec", "layer 9", "microbatch", "does not divide"})
+  for (const char* part : {"tp.activation.codec", "tp.gradient.layers", "tp.weight.codec",
+                           "microbatch", "does not divide"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
 }
 
