@@ -94,7 +94,9 @@ TEST(GridPlan, ParametersAreCutByAllAxesOnce) {
     const auto expect_all = [&](const Layout& layout) {
       const Axes axes = axes_of(layout);
       EXPECT_EQ(set_of(axes).size(), axes.size());
-      if (plan.method != TensorMethod::one_d) EXPECT_EQ(axes.size(), 3U) << to_text(layout);
+      if (plan.method != TensorMethod::one_d) {
+        EXPECT_EQ(axes.size(), 3U) << to_text(layout);
+      }
     };
     for (const bool is_out_in : {false, true})
       for (const Role role : {Role::up, Role::down, Role::across}) {
@@ -107,7 +109,9 @@ TEST(GridPlan, ParametersAreCutByAllAxesOnce) {
     for (const Role role : {Role::stream_vector, Role::inner_vector})
       expect_all(layout_of(plan, role, false, 1));
     const VectorPlan bias = vector_plan(plan, Role::table_bias);
-    if (plan.method != TensorMethod::one_d) EXPECT_EQ(bias.cut.size() + bias.copy.size(), 3U);
+    if (plan.method != TensorMethod::one_d) {
+      EXPECT_EQ(bias.cut.size() + bias.copy.size(), 3U);
+    }
   }
 }
 
@@ -140,10 +144,18 @@ TEST(GridPlan, VectorsLieWhereTheyAreUsedOnceGathered) {
         EXPECT_EQ(cut.back(), p.gather[n]);
         cut.pop_back();
       }
-      if (role == Role::stream_vector) EXPECT_EQ(cut, stream_of(plan).features);
-      if (role == Role::inner_vector) EXPECT_EQ(cut, inner_of(plan).features);
-      if (role == Role::table_bias) EXPECT_EQ(cut, table_plan(plan).vocabulary);
-      if (role == Role::common_vector || role == Role::stream_few) EXPECT_TRUE(cut.empty());
+      if (role == Role::stream_vector) {
+        EXPECT_EQ(cut, stream_of(plan).features);
+      }
+      if (role == Role::inner_vector) {
+        EXPECT_EQ(cut, inner_of(plan).features);
+      }
+      if (role == Role::table_bias) {
+        EXPECT_EQ(cut, table_plan(plan).vocabulary);
+      }
+      if (role == Role::common_vector || role == Role::stream_few) {
+        EXPECT_TRUE(cut.empty());
+      }
     }
 }
 

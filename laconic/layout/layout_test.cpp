@@ -106,8 +106,12 @@ TEST(Layout, AnInnerAxisCutsWhatTheOuterLeft) {
         EXPECT_LE(wide.begin, narrow.begin);
         EXPECT_GE(wide.end, narrow.end);
         const int last = extent(mesh, l) - 1;
-        if (coord.tp[2] == 0) EXPECT_EQ(wide.begin, narrow.begin);
-        if (coord.tp[2] == last) EXPECT_EQ(wide.end, narrow.end);
+        if (coord.tp[2] == 0) {
+          EXPECT_EQ(wide.begin, narrow.begin);
+        }
+        if (coord.tp[2] == last) {
+          EXPECT_EQ(wide.end, narrow.end);
+        }
       }
     }
 }
