@@ -11,8 +11,10 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/config/grid_choice.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/file/mapped_file.hpp"
+#include "laconic/mesh/mesh.hpp"
 #include "laconic/report/jsonl.hpp"
 #include "laconic/report/table.hpp"
 
@@ -63,11 +65,11 @@ std::optional<double> first_seconds(const std::vector<RunPoint>& points, double 
   return std::nullopt;
 }
 
-std::string mesh_text(const MeshSection& mesh) {
-  if (mesh.pp == 1 && mesh.dp == 1) return "1 rank";
-  if (mesh.pp == 1) return fmt::format("dp {}", mesh.dp);
-  return mesh.dp == 1 ? fmt::format("pp {}", mesh.pp)
-                      : fmt::format("pp {} x dp {}", mesh.pp, mesh.dp);
+std::string mesh_text(const RunConfig& config) {
+  const Mesh mesh{.pp = static_cast<int>(config.mesh.pp),
+                  .dp = static_cast<int>(config.mesh.dp),
+                  .tp = grid_of(config)};
+  return mesh == Mesh{} ? "1 rank" : to_text(mesh);
 }
 
 std::string last_part(const std::string& folder) {
@@ -107,7 +109,7 @@ RunColumn column_of(const ComparedRun& run, const std::vector<RunPoint>& points)
   }
   const auto count = static_cast<double>(run.log.steps.size());
   RunColumn column{.folder = run.folder,
-                   .mesh = mesh_text(run.config.mesh),
+                   .mesh = mesh_text(run.config),
                    .network = run.config.network.shape,
                    .steps = run.log.steps.back().step};
   column.has_every_step = column.steps == static_cast<std::int64_t>(run.log.steps.size());
