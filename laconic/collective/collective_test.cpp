@@ -138,18 +138,18 @@ void expect_all_kinds(int members, const std::vector<std::uint64_t>& sizes,
   });
 }
 
-constexpr int kMostMembers = 9;
+constexpr int kMostRanks = 9;
 
 TEST(Collective, GivesTheBitsThatItsOrderOfSummingGives) {
   const std::vector<std::uint64_t> sizes = {0, 1, 2, 3, 255, 256, 257, 1000};
-  for (int members = 1; members <= kMostMembers; ++members) {
+  for (int members = 1; members <= kMostRanks; ++members) {
     expect_all_kinds<float>(members, sizes, 0);
     expect_all_kinds<double>(members, sizes, 0);
   }
 }
 
 TEST(Collective, GivesTheSameBitsInManyLanes) {
-  for (int members = 1; members <= kMostMembers; ++members)
+  for (int members = 1; members <= kMostRanks; ++members)
     expect_all_kinds<float>(members, {100'000}, 30'000);
   for (const int members : {2, 3, 5}) expect_all_kinds<double>(members, {10'001}, 1024);
 }

@@ -35,7 +35,7 @@ std::string text_of(const Setting& s) {
                      s.recompute ? ", recomputed" : "");
 }
 
-at::Tensor random(std::vector<std::int64_t> sizes, const char* name) {
+at::Tensor drawn(std::vector<std::int64_t> sizes, const char* name) {
   at::Tensor x = at::empty(sizes, at::kDouble);
   fill_normal(derive(key_of(8), name), 0, 0, 1,
               std::span(x.data_ptr<double>(), static_cast<std::size_t>(x.numel())));
@@ -245,7 +245,7 @@ TEST(Deferred, GradientsOfBothHalvesAreFiniteDifferencesOfTheLoss) {
   const at::NoGradGuard no_grad;
   for (std::size_t p = 0; p < parts.weights.parameters.size(); ++p) {
     const Parameter& parameter = parts.weights.parameters[p];
-    const at::Tensor direction = random(parameter.value.sizes().vec(), parameter.name.c_str());
+    const at::Tensor direction = drawn(parameter.value.sizes().vec(), parameter.name.c_str());
     const double step = 1e-5;
     at::Tensor value = parameter.value;
     value.add_(direction, step);
@@ -270,9 +270,9 @@ TEST(Deferred, HeadsFusedAndComposedLeaveTheSameWorkAsTheyDoAtOnce) {
         std::vector<at::Tensor> results[2];
         for (const bool defers : {false, true}) {
           DeferredWeights deferred;
-          const at::Tensor x = random({7, 12}, "x").to(dtype).requires_grad_(true);
-          const at::Tensor weight = random({31, 12}, "weight").to(dtype).requires_grad_(true);
-          const at::Tensor bias = random({31}, "bias").to(dtype).requires_grad_(true);
+          const at::Tensor x = drawn({7, 12}, "x").to(dtype).requires_grad_(true);
+          const at::Tensor weight = drawn({31, 12}, "weight").to(dtype).requires_grad_(true);
+          const at::Tensor bias = drawn({31}, "bias").to(dtype).requires_grad_(true);
           const at::Tensor loss = head(x, weight, biased ? bias : at::Tensor(), targets,
                                        defers ? &deferred : nullptr, biased ? 0.1 : 0);
           loss.backward();
@@ -294,13 +294,13 @@ TEST(Deferred, TransposedLinearMapsWithAndWithoutBiasLeaveTheSameWorkAsTheyDoAtO
         std::vector<at::Tensor> results[2];
         for (const bool defers : {false, true}) {
           DeferredWeights deferred;
-          const at::Tensor x = random({rows, in}, "x").to(dtype).requires_grad_(true);
-          const at::Tensor weight = random({out, in}, "weight").to(dtype).requires_grad_(true);
-          const at::Tensor bias = random({out}, "bias").to(dtype).requires_grad_(true);
+          const at::Tensor x = drawn({rows, in}, "x").to(dtype).requires_grad_(true);
+          const at::Tensor weight = drawn({out, in}, "weight").to(dtype).requires_grad_(true);
+          const at::Tensor bias = drawn({out}, "bias").to(dtype).requires_grad_(true);
           for (int microbatch = 0; microbatch < 2; ++microbatch) {
             const at::Tensor y = transposed_linear(x, weight, biased ? bias : at::Tensor(),
                                                    defers ? &deferred : nullptr);
-            y.backward(random({rows, out}, microbatch == 0 ? "first" : "second").to(dtype));
+            y.backward(drawn({rows, out}, microbatch == 0 ? "first" : "second").to(dtype));
             results[defers].push_back(y.detach());
           }
           EXPECT_EQ(weight.grad().defined(), !defers);
@@ -308,18 +308,17 @@ TEST(Deferred, TransposedLinearMapsWithAndWithoutBiasLeaveTheSameWorkAsTheyDoAtO
           for (const at::Tensor& leaf : {x, weight, bias}) results[defers].push_back(leaf.grad());
         }
         expect_same_bits(results[1], results[0]);
-        const at::Tensor expected =
-            random({rows, in}, "x").mm(random({out, in}, "weight").t()) +
-            (biased ? random({out}, "bias") : at::zeros({out}, at::kDouble));
+        const at::Tensor expected = drawn({rows, in}, "x").mm(drawn({out, in}, "weight").t()) +
+                                    (biased ? drawn({out}, "bias") : at::zeros({out}, at::kDouble));
         EXPECT_LT((results[1][0] - expected).abs().max().item<double>(),
                   dtype == at::kFloat ? 1e-4 : 1e-12);
       }
 }
 
 struct Map {  // leaves of a linear map
-  at::Tensor x = random({5, 4}, "x").requires_grad_(true);
-  at::Tensor weight = random({4, 3}, "weight").requires_grad_(true);
-  at::Tensor bias = random({3}, "bias").requires_grad_(true);
+  at::Tensor x = drawn({5, 4}, "x").requires_grad_(true);
+  at::Tensor weight = drawn({4, 3}, "weight").requires_grad_(true);
+  at::Tensor bias = drawn({3}, "bias").requires_grad_(true);
 };
 
 TEST(Deferred, NothingIsNotedWithoutAGraph) {
@@ -358,7 +357,7 @@ TEST(Deferred, FactorsLiveUntilTheyAreUsed) {
 TEST(Deferred, AGradientGivenToBackwardIsNotChanged) {
   const Map map;
   DeferredWeights deferred;
-  const at::Tensor given = random({5, 3}, "given"), before = given.clone();
+  const at::Tensor given = drawn({5, 3}, "given"), before = given.clone();
   linear(map.x, map.weight, map.bias, &deferred).backward(given);
   for (int i = 0; i < 2; ++i) {  // the second addition must not reach into the first one's tensors
     deferred.add({.weight = map.weight, .bias = map.bias, .left = map.x.detach(), .right = given});

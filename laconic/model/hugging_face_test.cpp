@@ -43,7 +43,7 @@ void write_renamed(const std::string& path, const Weights& weights, const std::s
   writer.commit();
 }
 
-std::string refusal(const std::string& folder) {
+std::string refusal_to_read(const std::string& folder) {
   try {
     read_model(folder, at::TensorOptions().dtype(at::kFloat));
   } catch (const std::exception& error) {
@@ -85,7 +85,7 @@ TEST(HuggingFace, PrefixedNamesMasksAndATiedHeadAreAccepted) {
     write_renamed(folder / "model.safetensors", some_weights(), prefix, true);
     expect_equal(read_model(folder.path(), at::TensorOptions().dtype(at::kFloat)), some_weights());
     write_renamed(folder / "model.safetensors", some_weights(), prefix, false);
-    EXPECT_NE(refusal(folder.path()).find("lm_head.weight: differs from wte.weight"),
+    EXPECT_NE(refusal_to_read(folder.path()).find("lm_head.weight: differs from wte.weight"),
               std::string::npos);
   }
 }
@@ -96,7 +96,7 @@ TEST(HuggingFace, AnotherModelIsRefusedWithEveryReason) {
   edit_config(folder.path(), "activation_function", "relu");
   edit_config(folder.path(), "n_head", 3);
   edit_config(folder.path(), "n_layer", nlohmann::json(nlohmann::json::value_t::discarded));
-  const std::string text = refusal(folder.path());
+  const std::string text = refusal_to_read(folder.path());
   EXPECT_NE(text.find("activation_function: = \"relu\" is not supported"), std::string::npos)
       << text;
   EXPECT_NE(text.find("n_head: = 3 does not divide n_embd = 8"), std::string::npos) << text;
@@ -163,7 +163,7 @@ TEST(HuggingFace, ConfigsThatPeopleHaveAreAccepted) {
     nlohmann::json other = known;
     other[key] = value;
     std::ofstream(folder / "config.json") << other;
-    const std::string text = refusal(folder.path());
+    const std::string text = refusal_to_read(folder.path());
     EXPECT_NE(text.find(key + ": = " + value.dump() + " is not "), std::string::npos) << text;
   }
 }
@@ -202,12 +202,12 @@ TEST(HuggingFace, KeysOfAnyModelAskForNothing) {
     for (const auto& [key, value] : generic.items()) edit_config(folder.path(), key.c_str(), value);
     EXPECT_EQ(read_family(folder.path()), family);
     edit_config(folder.path(), "pruned_heads", {{"0", {1}}});
-    EXPECT_NE(refusal(folder.path()).find("pruned_heads: = {\"0\":[1]} is not supported"),
+    EXPECT_NE(refusal_to_read(folder.path()).find("pruned_heads: = {\"0\":[1]} is not supported"),
               std::string::npos)
-        << refusal(folder.path());
+        << refusal_to_read(folder.path());
     edit_config(folder.path(), "pruned_heads", nullptr);
     edit_config(folder.path(), "per_layer_config", {{"0", {{"a", 1}}}});
-    EXPECT_NE(refusal(folder.path()).find("per_layer_config"), std::string::npos);
+    EXPECT_NE(refusal_to_read(folder.path()).find("per_layer_config"), std::string::npos);
   }
 }
 
@@ -216,7 +216,7 @@ TEST(HuggingFace, TensorsThatDoNotFitAreNamedTogether) {
   write_model(folder.path(), some_weights(), {});
   edit_config(folder.path(), "n_layer", 3);
   edit_config(folder.path(), "vocab_size", 12);
-  const std::string text = refusal(folder.path());
+  const std::string text = refusal_to_read(folder.path());
   EXPECT_NE(text.find("wte.weight: has shape [11, 8], not [12, 8]"), std::string::npos) << text;
   EXPECT_NE(text.find("h.2.mlp.c_fc.bias: is missing"), std::string::npos) << text;
 }

@@ -13,7 +13,7 @@
 namespace laconic {
 namespace {
 
-std::string content(const std::string& path) {
+std::string text_in(const std::string& path) {
   return std::string(MappedFile(path).text());
 }
 
@@ -22,9 +22,9 @@ TEST(JsonLines, KeepTheirOrderAndAreThereAtOnce) {
   JsonLines lines(folder / "log.jsonl");
   lines.write({{"step", 1}, {"loss", 2.5}, {"a", "x\ny"}});
   const std::string first = "{\"step\":1,\"loss\":2.5,\"a\":\"x\\ny\"}\n";
-  EXPECT_EQ(content(folder / "log.jsonl"), first);
+  EXPECT_EQ(text_in(folder / "log.jsonl"), first);
   lines.write({{"step", 2}, {"loss", std::nan("")}, {"bad", "\xff"}});
-  EXPECT_EQ(content(folder / "log.jsonl"),
+  EXPECT_EQ(text_in(folder / "log.jsonl"),
             first + "{\"step\":2,\"loss\":null,\"bad\":\"\xef\xbf\xbd\"}\n");
 }
 
@@ -40,7 +40,7 @@ TEST(JsonLines, ResumingLeavesNoStepTwice) {
     JsonLines lines(path, 4);
     for (int step = 4; step <= 6; ++step) lines.write({{"step", step}, {"try", 2}});
   }
-  EXPECT_EQ(content(path),
+  EXPECT_EQ(text_in(path),
             "{\"event\":\"start\"}\n"
             "{\"step\":1,\"try\":1}\n{\"step\":2,\"try\":1}\n{\"step\":3,\"try\":1}\n"
             "{\"step\":4,\"try\":2}\n{\"step\":5,\"try\":2}\n{\"step\":6,\"try\":2}\n");
@@ -64,7 +64,7 @@ TEST(JsonLines, OpeningATornFileRepairsIt) {
   const TemporaryFolder folder;
   write_atomically(folder / "a", "{\"step\":1}\n{\"st");
   JsonLines(folder / "a").write({{"step", 2}});
-  EXPECT_EQ(content(folder / "a"), "{\"step\":1}\n{\"step\":2}\n");
+  EXPECT_EQ(text_in(folder / "a"), "{\"step\":1}\n{\"step\":2}\n");
 }
 
 TEST(JsonLines, DamageInTheMiddleIsNamed) {

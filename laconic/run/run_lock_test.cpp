@@ -57,7 +57,7 @@ LockOwner living_owner() {
   return owner;
 }
 
-std::string refusal_of(const std::string& folder) {
+std::string refusal_to_lock(const std::string& folder) {
   try {
     const RunLock lock(folder);
   } catch (const ConfigError& error) {
@@ -100,7 +100,7 @@ TEST(RunLock, FoldersThatWereMadeForItGoAgainUnlessTheyAreUsed) {
   { const RunLock lock(folder / "runs/a"); }
   EXPECT_TRUE(fs::exists(folder / "runs/a"));  // somebody else's
   write_lock(folder / "other", to_text(living_owner()));
-  EXPECT_NE(refusal_of(folder / "other"), "");
+  EXPECT_NE(refusal_to_lock(folder / "other"), "");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder / "other"), {}), 1);  // nothing is left
 }
 
@@ -108,7 +108,7 @@ TEST(RunLock, OfALivingOwnerIsRefusedByName) {
   const TemporaryFolder folder;
   const LockOwner owner = living_owner();
   write_lock(folder.path(), to_text(owner));
-  const std::string refusal = refusal_of(folder.path());
+  const std::string refusal = refusal_to_lock(folder.path());
   EXPECT_TRUE(contains(refusal, "process " + std::to_string(owner.process) + " on " + owner.host))
       << refusal;
   EXPECT_TRUE(contains(refusal, owner.since)) << refusal;
@@ -156,7 +156,7 @@ TEST(RunLock, OfAKilledOwnerThatNobodyHasWaitedForIsTakenOver) {
     for (;;) ::pause();
   });
   EXPECT_EQ(state_of_process(child), ProcessState::living);
-  EXPECT_NE(refusal_of(folder.path()), "");
+  EXPECT_NE(refusal_to_lock(folder.path()), "");
   ::kill(child, SIGKILL);
   wait_for_zombie(child);
   require_unlocked(folder.path());
@@ -201,12 +201,12 @@ TEST(RunLock, OfAnotherHostIsNotJudgedByItsProcess) {
   owner.host = "elsewhere";
   owner.boot = "another";
   write_lock(folder.path(), to_text(owner));
-  const std::string refusal = refusal_of(folder.path());
+  const std::string refusal = refusal_to_lock(folder.path());
   EXPECT_TRUE(contains(refusal, "on elsewhere")) << refusal;
   EXPECT_TRUE(contains(refusal, "If it has ended, remove " + lock_path(folder.path()))) << refusal;
   EXPECT_THROW(require_unlocked(folder.path()), ConfigError);
   fs::remove(lock_path(folder.path()));
-  EXPECT_EQ(refusal_of(folder.path()), "");
+  EXPECT_EQ(refusal_to_lock(folder.path()), "");
 }
 
 TEST(RunLock, ADamagedFileThatNobodyHoldsIsTakenOver) {
@@ -227,11 +227,11 @@ TEST(RunLock, WhoHoldsTheFileLivesWhateverItSays) {
     write_lock(folder.path(), text);
     const int held = ::open(lock_path(folder.path()).c_str(), O_RDWR | O_CLOEXEC);
     ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
-    EXPECT_NE(refusal_of(folder.path()), "");
+    EXPECT_NE(refusal_to_lock(folder.path()), "");
     EXPECT_THROW(require_unlocked(folder.path()), ConfigError);
     EXPECT_EQ(read_all(lock_path(folder.path())), text);
     ::close(held);
-    EXPECT_EQ(refusal_of(folder.path()), "");
+    EXPECT_EQ(refusal_to_lock(folder.path()), "");
   }
 }
 

@@ -15,8 +15,8 @@
 #include "laconic/base/error.hpp"
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/file/safetensors_writer.hpp"
-#include "laconic/file/test_size_limit.hpp"
 #include "laconic/file/test_folder.hpp"
+#include "laconic/file/test_size_limit.hpp"
 #include "laconic/store/test_delta_store.hpp"
 
 namespace laconic {

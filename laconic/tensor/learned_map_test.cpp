@@ -18,7 +18,7 @@ at::Tensor drawn(std::vector<std::int64_t> sizes, std::uint64_t seed, at::Scalar
   return x.to(type);
 }
 
-double difference(const at::Tensor& a, const at::Tensor& b) {
+double distance_between(const at::Tensor& a, const at::Tensor& b) {
   return a.sub(b).abs().max().item<double>();
 }
 
@@ -35,26 +35,26 @@ TEST(LearnedMap, CodesOfPartsMayBeSummed) {
     codes = rank == 1 ? z : codes.add(z);
     dense = rank == 1 ? x : dense.add(x);
   }
-  EXPECT_LT(
-      difference(map_up(codes, map.decoder), dense.matmul(map.encoder.t()).matmul(map.decoder.t())),
-      1e-12);
+  EXPECT_LT(distance_between(map_up(codes, map.decoder),
+                             dense.matmul(map.encoder.t()).matmul(map.decoder.t())),
+            1e-12);
 }
 
 TEST(LearnedMap, AnOrthogonalStartOfFullWidthIsTheIdentity) {
   const LearnedMap map = map_of(20, 20, MapStart::orthogonal, at::kDouble);
   const at::Tensor x = drawn({3, 20}, 1, at::kDouble);
-  EXPECT_LT(difference(map_up(map_down(x, map.encoder), map.decoder), x), 1e-12);
+  EXPECT_LT(distance_between(map_up(map_down(x, map.encoder), map.decoder), x), 1e-12);
   // And a projection when it is narrower: applying it twice changes nothing more.
   const LearnedMap narrow = map_of(20, 7, MapStart::orthogonal, at::kDouble);
   const at::Tensor once = map_up(map_down(x, narrow.encoder), narrow.decoder);
-  EXPECT_LT(difference(map_up(map_down(once, narrow.encoder), narrow.decoder), once), 1e-12);
+  EXPECT_LT(distance_between(map_up(map_down(once, narrow.encoder), narrow.decoder), once), 1e-12);
   EXPECT_LT(once.norm().item<double>(), x.norm().item<double>());
 }
 
 // One pass of Gram-Schmidt would leave twenty times as much in a square of this size.
 TEST(LearnedMap, AnOrthogonalStartIsSoToTheLastBits) {
   const LearnedMap map = map_of(200, 200, MapStart::orthogonal, at::kDouble);
-  EXPECT_LT(difference(map.encoder.matmul(map.decoder), at::eye(200, at::kDouble)), 6e-15);
+  EXPECT_LT(distance_between(map.encoder.matmul(map.decoder), at::eye(200, at::kDouble)), 6e-15);
 }
 
 TEST(LearnedMap, XavierHasThePublishedBoundAndVariance) {
@@ -66,9 +66,10 @@ TEST(LearnedMap, XavierHasThePublishedBoundAndVariance) {
   const double variance =
       map_up(map_down(x, map.encoder), map.decoder).square().mean().item<double>();
   EXPECT_NEAR(variance, 0.18, 0.02);  // (2h / (h + e)) (2e / (h + e))
-  EXPECT_EQ(difference(map.encoder, map_of(1024, 50, MapStart::xavier, at::kFloat).encoder), 0);
+  EXPECT_EQ(distance_between(map.encoder, map_of(1024, 50, MapStart::xavier, at::kFloat).encoder),
+            0);
   // Both sides are drawn apart.
-  EXPECT_GT(difference(map.encoder.flatten(), map.decoder.flatten()), bound);
+  EXPECT_GT(distance_between(map.encoder.flatten(), map.decoder.flatten()), bound);
 }
 
 // The loss behind the link trains both maps: finite differences in f64, through a detached code as
@@ -109,10 +110,10 @@ TEST(LearnedMap, TheHostCodecWritesTheSameNumbers) {
   Bytes payload(max_payload_bytes(codec, spec));
   encode(codec, {spec, x.data_ptr()}, input, payload);
   const at::Tensor code = tensor_from_bytes(payload, Dtype::f32, {3, 5, 8});
-  EXPECT_LT(difference(code, map_down(x, map.encoder)), 1e-5);
+  EXPECT_LT(distance_between(code, map_down(x, map.encoder)), 1e-5);
   const at::Tensor decoded = at::empty({3, 5, 40}, at::kFloat);
   decode(codec, payload, input, {spec, decoded.data_ptr()});
-  EXPECT_LT(difference(decoded, map_up(code, map.decoder)), 1e-5);
+  EXPECT_LT(distance_between(decoded, map_up(code, map.decoder)), 1e-5);
 }
 
 }  // namespace

@@ -12,28 +12,27 @@
 namespace laconic {
 namespace {
 
-constexpr std::int64_t kContext = 8, kVocabulary = 13, kTokens = 46;
+constexpr std::int64_t kContext = 8, kWords = 13, kTextTokens = 46;
 
 Weights tiny_gpt() {
   return make_weights(
-      GptShape{
-          .layers = 1, .width = 16, .heads = 2, .context = kContext, .vocabulary = kVocabulary},
-      5, at::TensorOptions().dtype(at::kDouble));
+      GptShape{.layers = 1, .width = 16, .heads = 2, .context = kContext, .vocabulary = kWords}, 5,
+      at::TensorOptions().dtype(at::kDouble));
 }
 
 std::int32_t token_at(std::int64_t i) {
-  return static_cast<std::int32_t>((i * i * 7 + i * 3) % kVocabulary);
+  return static_cast<std::int32_t>((i * i * 7 + i * 3) % kWords);
 }
 
 std::string write_tokens(const TemporaryFolder& folder) {
   const std::string prefix = folder / "data";
-  IndexedWriter writer(prefix, kVocabulary);
-  for (std::int64_t i = 0; i < kTokens; ++i) {
+  IndexedWriter writer(prefix, kWords);
+  for (std::int64_t i = 0; i < kTextTokens; ++i) {
     const std::int32_t token = token_at(i);
     writer.add({&token, 1});
   }
   writer.end_document();
-  writer.sync("bytes", kTokens);
+  writer.sync("bytes", kTextTokens);
   writer.commit();
   return prefix;
 }
@@ -43,7 +42,7 @@ Evaluation evaluate_strided(const Weights& weights, const std::string& prefix, s
   World alone;
   return evaluate(
       [&](const Batch& b, std::uint64_t, const Pass&) { return forward_loss(weights, b); },
-      open_dataset(prefix, kContext, kVocabulary, stride),
+      open_dataset(prefix, kContext, kWords, stride),
       {.task = Causal{}, .samples = samples, .batch = batch, .bytes_of_token = {}}, alone);
 }
 
@@ -63,7 +62,7 @@ TEST(StridedEvaluation, ScoresEveryTokenOnceInTheFirstWindowThatHoldsIt) {
   for (const std::int64_t stride : {1, 3, 5, 8}) {
     double nats = 0;
     std::int64_t tokens = 0, windows = 0, scored_to = 0;
-    for (std::int64_t first = 0; first + kContext < kTokens; first += stride, ++windows)
+    for (std::int64_t first = 0; first + kContext < kTextTokens; first += stride, ++windows)
       for (std::int64_t t = std::max(scored_to, first) + 1; t <= first + kContext; ++t, ++tokens)
         nats += loss_at(weights, first, scored_to = t);
     const Evaluation e = evaluate_strided(weights, prefix, stride);

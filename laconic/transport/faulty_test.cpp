@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kAllKinds =
+constexpr const char* kEveryKind =
     "drop:at=17,to=2; flip:at=5,bit=100; truncate:at=9,bytes=10; delay:at=3,rank=1,ms=200; "
     "close:at=40,traffic=dp.gradient; kill:at=41,rank=0,to=1,traffic=control";
 
@@ -37,8 +37,8 @@ Problems fault_problems(std::string_view text) {
 }
 
 TEST(Fault, TextAndValueAreInverse) {
-  EXPECT_EQ(to_text(parse_faults(kAllKinds)), kAllKinds);
-  EXPECT_EQ(parse_faults(to_text(parse_faults(kAllKinds))), parse_faults(kAllKinds));
+  EXPECT_EQ(to_text(parse_faults(kEveryKind)), kEveryKind);
+  EXPECT_EQ(parse_faults(to_text(parse_faults(kEveryKind))), parse_faults(kEveryKind));
   EXPECT_TRUE(parse_faults("").empty());
   const FaultSpec expected{.kind = FaultKind::delay, .at = 3, .rank = 1, .amount = 200};
   EXPECT_EQ(parse_faults(" delay : ms = 200 , rank=1, at=3 ;").at(0), expected);
@@ -59,7 +59,7 @@ TEST(Fault, NamesEverythingThatIsWrong) {
 }
 
 TEST(Fault, CheckNamesWhatCannotBe) {
-  EXPECT_TRUE(check(parse_faults(kAllKinds), 3).empty());
+  EXPECT_TRUE(check(parse_faults(kEveryKind), 3).empty());
   const Problems expected = {{"drop:at=0,rank=4,to=3", "there is no rank 4 among 3"},
                              {"drop:at=0,rank=4,to=3", "there is no rank 3 among 3"},
                              {"truncate:at=0,bytes=0", "no byte less is no fault"},

@@ -79,8 +79,8 @@ struct Outcome {
   std::vector<std::string> told = {};
 };
 
-Outcome train(const Family& family, at::Device device, at::ScalarType dtype, double dropout,
-              OptimiserKind kind = OptimiserKind::adamw) {
+Outcome train_some(const Family& family, at::Device device, at::ScalarType dtype, double dropout,
+                   OptimiserKind kind = OptimiserKind::adamw) {
   at::manual_seed(7);
   Weights weights = make_weights(family, 5, at::TensorOptions().dtype(dtype).device(device));
   OptimiserState state = make_optimiser_state(weights.parameters, kind);
@@ -128,10 +128,10 @@ TEST_F(GpuSteps, EveryFamilyTrainsAsOnTheCpu) {
   for (const Family& family : families())
     for (const double dropout : {0.0, 0.1}) {
       SCOPED_TRACE(fmt::format("{}, dropout {}", to_text(family), dropout));
-      const Outcome exact = train(family, at::kCPU, at::kDouble, dropout);
-      expect_close(train(family, at::kCUDA, at::kDouble, dropout), exact, 1e-10);
-      expect_close(train(family, at::kCUDA, at::kFloat, dropout), exact, 1e-5);
-      const Outcome rounded = train(family, at::kCUDA, at::kBFloat16, dropout);
+      const Outcome exact = train_some(family, at::kCPU, at::kDouble, dropout);
+      expect_close(train_some(family, at::kCUDA, at::kDouble, dropout), exact, 1e-10);
+      expect_close(train_some(family, at::kCUDA, at::kFloat, dropout), exact, 1e-5);
+      const Outcome rounded = train_some(family, at::kCUDA, at::kBFloat16, dropout);
       for (std::size_t i = 0; i < exact.losses.size(); ++i)
         EXPECT_NEAR(rounded.losses[i], exact.losses[i], 0.02 * exact.losses[i]);
     }
@@ -141,8 +141,8 @@ TEST_F(GpuSteps, TheSameBitsEveryTime) {
   for (const Family& family : families())
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
       SCOPED_TRACE(fmt::format("{} {}", to_text(family), toString(dtype)));
-      const Outcome a = train(family, at::kCUDA, dtype, 0.1),
-                    b = train(family, at::kCUDA, dtype, 0.1);
+      const Outcome a = train_some(family, at::kCUDA, dtype, 0.1),
+                    b = train_some(family, at::kCUDA, dtype, 0.1);
       EXPECT_EQ(a.losses, b.losses);
       for (std::size_t i = 0; i < a.values.size(); ++i)
         EXPECT_TRUE(a.values[i].equal(b.values[i])) << "parameter " << i;
@@ -295,8 +295,8 @@ TEST_F(GpuSteps, EveryOptimiser) {
   for (const OptimiserKind kind : {OptimiserKind::adamw, OptimiserKind::adam, OptimiserKind::sgd,
                                    OptimiserKind::lion, OptimiserKind::muon}) {
     SCOPED_TRACE(name_in(kOptimiserKindNames, kind));
-    const Outcome cpu = train(families().front(), at::kCPU, at::kFloat, 0, kind);
-    const Outcome gpu = train(families().front(), at::kCUDA, at::kFloat, 0, kind);
+    const Outcome cpu = train_some(families().front(), at::kCPU, at::kFloat, 0, kind);
+    const Outcome gpu = train_some(families().front(), at::kCUDA, at::kFloat, 0, kind);
     for (std::size_t i = 0; i < cpu.losses.size(); ++i)
       EXPECT_NEAR(gpu.losses[i], cpu.losses[i], 2e-4 * cpu.losses[i]);
   }

@@ -39,7 +39,7 @@ const char* const kTexts[] = {
     "auto_encoder:code=100,values=f16",
 };
 
-const std::vector<std::int64_t> kShapes[] = {
+const std::vector<std::int64_t> kFrameShapes[] = {
     {}, {0}, {1}, {7}, {2, 3}, {0, 5}, {4, 0}, {2, 3, 4, 5}, {1, 1, 1, 1, 1, 1, 1, 300}};
 
 // A frame whose payload is zeros, as long as it may be.
@@ -88,7 +88,7 @@ std::string refusal(ByteView message, std::size_t offset = 0) {
 
 TEST(Frame, EveryCodecShapeAndDtypeComesBack) {
   for (const char* text : kTexts)
-    for (const auto& shape : kShapes)
+    for (const auto& shape : kFrameShapes)
       for (int d = 1; d <= kDtypes; ++d) {
         const FrameHeader header = header_of(text, {static_cast<Dtype>(d), shape});
         if (!check(header).empty()) continue;

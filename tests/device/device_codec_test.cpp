@@ -278,7 +278,7 @@ void expect_same_warm_start(const Message& m) {
   }
 }
 
-void expect_same(const Message& m) {
+void expect_same_message(const Message& m) {
   SCOPED_TRACE(fmt::format("{} of {} [{}], misaligned by {}, seed {}", to_text(m.codec),
                            name_of(m.spec.dtype), fmt::join(m.spec.shape, ", "), m.misalignment,
                            m.seed));
@@ -346,7 +346,7 @@ TEST_F(DeviceCodec, EveryCodecOnOddTensors) {
       for (const Kind kind : {Kind::normal, Kind::one_bad, Kind::denormal})
         // Every fifth where a case takes long: five divides no number of kinds or shapes.
         if (++number % 5 == 0 || test::device_cases() >= 1000)
-          expect_same(
+          expect_same_message(
               message_of(parse_codec(text), Dtype::f32, shape, kind, derive(key_of(1), number)));
 }
 
@@ -357,7 +357,7 @@ TEST_F(DeviceCodec, EveryCodecOnEveryKindOfNumbers) {
     for (const Kind kind : kKinds)
       for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16, Dtype::f64})
         if (is_due())
-          expect_same(
+          expect_same_message(
               message_of(parse_codec(text), dtype, {9, 64}, kind, derive(key_of(2), number)));
 }
 
@@ -366,7 +366,7 @@ TEST_F(DeviceCodec, RawCarriesAnything) {
     Message message{Raw{}, {dtype, {5, 7}}, Bytes(35 * bytes_of(dtype)), Floats(35), {}};
     for (std::size_t i = 0; i < message.x.size(); ++i)
       message.x[i] = static_cast<std::byte>(i * 37 + 1);
-    expect_same(message);
+    expect_same_message(message);
   }
 }
 
@@ -377,7 +377,7 @@ TEST_F(DeviceCodec, LargerTensors) {
        {"top_k:keep=0.01", "top_k:keep=0.2", "random_k:keep=0.01", "random_k:keep=0.6",
         "quantise:bits=4", "sign:block=70000", "quantise:bits=4,block=2048,rotate=true"})
     for (const Kind kind : {Kind::normal, Kind::ties, Kind::zeros, Kind::few})
-      expect_same(
+      expect_same_message(
           message_of(parse_codec(text), Dtype::f32, {70001}, kind, derive(key_of(3), ++number)));
 }
 
@@ -464,7 +464,7 @@ TEST_F(DeviceCodec, RandomMessages) {
                    random_shape(derive(key, 2)), kKinds[pick(key, 1, 9)], derive(key, 3));
     if (pick(key, 2, 4) == 0) message.misalignment = 1 + pick(key, 3, 3);
     SCOPED_TRACE(fmt::format("number {}", number));
-    expect_same(message);
+    expect_same_message(message);
     if (HasFailure()) return;  // one is enough to look at
   }
 }

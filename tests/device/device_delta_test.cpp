@@ -148,7 +148,7 @@ struct Case {
 
 constexpr std::int64_t kRows = 3, kColumns = 37;  // samples begin at odd places
 constexpr std::size_t kCount = kRows * kColumns;
-constexpr std::uint64_t kSteps = 14, kMessages = 3, kSamples = 8;
+constexpr std::uint64_t kVisits = 14, kMessages = 3, kSamples = 8;
 
 LinkSpec link_of(const Case& c, const std::string& folder, bool is_on_device) {
   Delta delta{.first = parse_codec(c.first), .reference = c.reference, .hash_every = c.hash_every};
@@ -172,7 +172,7 @@ class Course {
         random_(c.hash_every * 100 + static_cast<int>(c.reference)) {}
 
   void run() {
-    for (std::uint64_t step = 0; step < kSteps; ++step) {
+    for (std::uint64_t step = 0; step < kVisits; ++step) {
       SCOPED_TRACE(fmt::format("step {}", step));
       ends_.begin(step);
       Fidelity fidelity;
@@ -287,7 +287,7 @@ class Course {
   std::uint64_t on_device_ = 0;  // bytes, at most
 };
 
-void expect_same(const Case& c) {
+void expect_same_case(const Case& c) {
   SCOPED_TRACE(fmt::format("{} after {}, {} of {}, hash_every={}, {} records, {} on the device{}",
                            c.codec, c.first, name_in(kReferenceNames, c.reference),
                            name_of(c.dtype), c.hash_every, c.records, c.device_records,
@@ -299,36 +299,36 @@ TEST_F(DeviceDelta, AllKindsOfRecordsAreThoseOfTheHost) {
   for (const Reference reference : {Reference::f32, Reference::bf16, Reference::q8})
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
       const bool is_raw = dtype == Dtype::f32 || reference == Reference::bf16;
-      expect_same({.first = is_raw ? "raw" : "half",
-                   .reference = reference,
-                   .dtype = dtype,
-                   .hash_every = is_raw ? 1 : 3});
+      expect_same_case({.first = is_raw ? "raw" : "half",
+                        .reference = reference,
+                        .dtype = dtype,
+                        .hash_every = is_raw ? 1 : 3});
     }
 }
 
 TEST_F(DeviceDelta, AllCodecsAreThoseOfTheHost) {
   for (const char* codec : {"raw", "half", "huffman", "sign", "top_k:keep=0.1", "random_k:keep=0.2",
                             "quantise:bits=4,block=32,rotate=true", "low_rank:rank=2"})
-    expect_same({.codec = codec, .first = codec, .reference = Reference::bf16});
+    expect_same_case({.codec = codec, .first = codec, .reference = Reference::bf16});
 }
 
 TEST_F(DeviceDelta, AdmissionDoesNotDependOnThePlace) {
   for (const std::uint64_t records : {1, 5})
     for (const std::uint64_t device_records : {0, 3})
-      expect_same({.first = "raw",
-                   .reference = Reference::bf16,
-                   .records = records,
-                   .device_records = device_records});
+      expect_same_case({.first = "raw",
+                        .reference = Reference::bf16,
+                        .records = records,
+                        .device_records = device_records});
 }
 
 TEST_F(DeviceDelta, PlacesDoNotMatter) {
   for (const Reference reference : {Reference::f32, Reference::bf16, Reference::q8}) {
-    expect_same({.reference = reference, .is_on_disk = true});
-    expect_same({.reference = reference, .device_records = 4, .is_on_disk = true});
+    expect_same_case({.reference = reference, .is_on_disk = true});
+    expect_same_case({.reference = reference, .device_records = 4, .is_on_disk = true});
   }
-  expect_same({.device_records = 4});
-  expect_same({.device_records = 100});
-  expect_same({.device_records = 100, .is_on_disk = true});
+  expect_same_case({.device_records = 4});
+  expect_same_case({.device_records = 100});
+  expect_same_case({.device_records = 100, .is_on_disk = true});
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ namespace {
 using namespace test;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
 class DeviceLowRankTest : public test::DeviceTest {};
 
@@ -208,7 +208,7 @@ TEST_F(DeviceLowRankTest, EveryPhaseIsThatOfTheHost) {
 // Committed, too, as no training would: the residual stays, the basis goes.
 TEST_F(DeviceLowRankTest, WhatIsNotFiniteLeavesTheTraceOfTheHost) {
   for (const bool feedback : {true, false})
-    for (const float bad : {kNan, kInfinity, 3e38F}) {
+    for (const float bad : {kNan, kInfinite, 3e38F}) {
       Workers workers({.rank = 4, .min_ratio = 0, .feedback = feedback}, kTensors, 2);
       for (std::uint64_t step = 0; step < 5; ++step) {
         auto gradients = gradients_of(2, step);

@@ -18,9 +18,9 @@ using DeviceSum = DeviceTest;
 
 // One rank's end of sums whose buffers are in device memory. A gradient comes there after it was
 // posted, as by a GPU that is still computing it.
-struct DeviceMember {
-  DeviceMember(Transport& transport, const GradientPolicy& policy,
-               const std::vector<BlockLayout>& blocks)
+struct SumMember {
+  SumMember(Transport& transport, const GradientPolicy& policy,
+            const std::vector<BlockLayout>& blocks)
       : engine(transport), progress_thread(engine) {
     Group group;
     for (Rank rank = 0; rank < transport.size(); ++rank) group.push_back(rank);
@@ -64,7 +64,7 @@ GradientPolicy policy_by(const char* up, const char* down) {
   return {.up = parse_codec(up), .down = parse_codec(down), .seed = 3};
 }
 
-struct Outcome {
+struct SumOutcome {
   std::vector<std::vector<Blocks<float>>> sums;  // by rank and step
   std::vector<NamedFloats> states;
   std::vector<Fidelity> fidelities;
@@ -72,8 +72,8 @@ struct Outcome {
 
 // Steps that are committed, abandoned, measured, of another codec, bypassed, a shadow, resumed.
 template <class AnyMember>
-Outcome course_of(const GradientPolicy& policy, int ranks) {
-  Outcome outcome;
+SumOutcome course_of(const GradientPolicy& policy, int ranks) {
+  SumOutcome outcome;
   outcome.sums.resize(static_cast<std::size_t>(ranks));
   outcome.states.resize(outcome.sums.size());
   outcome.fidelities.resize(outcome.sums.size());
@@ -123,8 +123,8 @@ TEST_F(DeviceSum, SumsAndMemoriesAreThoseOfTheHost) {
         fmt::format("{} ranks, {}, {}", ranks, to_text(policy.up), to_text(policy.down));
     SCOPED_TRACE(where);
     ASSERT_TRUE(sums_on_device(policy, Dtype::f32, ranks));
-    const Outcome host = course_of<Member>(policy, ranks);
-    const Outcome device = course_of<DeviceMember>(policy, ranks);
+    const SumOutcome host = course_of<Member>(policy, ranks);
+    const SumOutcome device = course_of<SumMember>(policy, ranks);
     for (std::size_t r = 0; r < host.sums.size(); ++r) {
       for (std::size_t step = 0; step < host.sums[r].size(); ++step)
         expect_same(host.sums[r][step], device.sums[r][step], fmt::format("step {}", step));
@@ -206,7 +206,7 @@ TEST_F(DeviceSum, NativeSumsAreThoseOfTheHost) {
   });
   run_ranks(kRanks, [&](Transport& transport) {
     Summing summing(transport);
-    steps_of(DeviceMember(summing, policy, kBlocks), device, transport.rank());
+    steps_of(SumMember(summing, policy, kBlocks), device, transport.rank());
   });
   for (std::size_t r = 0; r < kRanks; ++r)
     for (std::size_t step = 0; step < 3; ++step)
@@ -217,7 +217,7 @@ TEST_F(DeviceSum, NativeSumsAreThoseOfTheHost) {
 TEST_F(DeviceSum, ShadowsAreExact) {
   const GradientPolicy policy = policy_by("quantise:bits=2", "quantise:bits=2");
   run_ranks(2, [&](Transport& transport) {
-    DeviceMember member(transport, policy, kBlocks);
+    SumMember member(transport, policy, kBlocks);
     auto first = gradients<float>(kBlocks, transport.rank(), 0);
     member.exchange(0, first);
     member.sum->commit();
