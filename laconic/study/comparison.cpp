@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -14,7 +15,6 @@
 #include "laconic/config/grid_choice.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/file/mapped_file.hpp"
-#include "laconic/mesh/mesh.hpp"
 #include "laconic/report/jsonl.hpp"
 #include "laconic/report/table.hpp"
 
@@ -66,10 +66,13 @@ std::optional<double> first_seconds(const std::vector<RunPoint>& points, double 
 }
 
 std::string mesh_text(const RunConfig& config) {
-  const Mesh mesh{.pp = static_cast<int>(config.mesh.pp),
-                  .dp = static_cast<int>(config.mesh.dp),
-                  .tp = grid_of(config)};
-  return mesh == Mesh{} ? "1 rank" : to_text(mesh);
+  std::vector<std::string> parts;
+  if (config.mesh.pp > 1) parts.push_back(fmt::format("pp {}", config.mesh.pp));
+  if (config.mesh.dp > 1) parts.push_back(fmt::format("dp {}", config.mesh.dp));
+  const std::array<int, 3> grid = grid_of(config);
+  if (grid != std::array{1, 1, 1})
+    parts.push_back(fmt::format("tp {}x{}x{}", grid[0], grid[1], grid[2]));
+  return parts.empty() ? "1 rank" : join(parts, " x ");
 }
 
 std::string last_part(const std::string& folder) {

@@ -61,7 +61,7 @@ TEST(Comparison, AMeshIsNamedWithItsGrid) {
   const Comparison c = compare_runs({even_run("c", 10, 1, 0.1), cube, all});
   EXPECT_EQ(c.runs[0].mesh, "1 rank");
   EXPECT_EQ(c.runs[1].mesh, "tp 2x2x2");
-  EXPECT_EQ(c.runs[2].mesh, "pp 2 x dp 3 x tp 2x2");
+  EXPECT_EQ(c.runs[2].mesh, "pp 2 x dp 3 x tp 1x2x2");
 }
 
 TEST(Comparison, StepsThatTheLogSkipsLastAsLongAsTheNext) {
