@@ -39,7 +39,7 @@ std::string refusal(const fs::path& preset, std::vector<std::string> sets) {
 }
 
 TEST(Presets, AllAreAcceptedInEveryMesh) {
-  ASSERT_GE(presets().size(), 7U);
+  ASSERT_GE(presets().size(), 12U);
   for (const fs::path& preset : presets())
     for (const char* mesh : {"", "mesh.pp=2", "mesh.dp=2", "mesh.pp=4"})
       EXPECT_EQ(refusal(preset, mesh[0] == 0 ? std::vector<std::string>{"run.seed=1"}
@@ -82,6 +82,21 @@ TEST(Presets, ThoseOfPipelinesSayWhatTheyAreNamedFor) {
   EXPECT_EQ(preset("optimus-cc").pp_gradient.memory, LinkMemory::feedback);
   EXPECT_EQ(preset("optimus-cc").shards(), 1);
   EXPECT_FALSE(preset("rotated").remembers_samples());
+}
+
+TEST(Presets, ThoseOfGridsSayWhatTheyAreNamedFor) {
+  const fs::path folder = source_folder() / "presets";
+  const auto preset = [&](const std::string& name, const std::string& tp) {
+    return read_config(
+        {(folder / (name + ".toml")).string(), {"data.train=data", tp}, folder.string()});
+  };
+  const RunConfig cube = preset("tensor-3d", "run.seed=1");
+  EXPECT_EQ(cube.mesh.tp, "2,2,2");
+  EXPECT_EQ(cube.tp_activation.codec, "raw");
+  const RunConfig short_sums = preset("tensor-8bit", "mesh.tp=2");
+  EXPECT_EQ(short_sums.tensor.method, TensorMethod::one_d);
+  for (const std::string& codec : {short_sums.tp_activation.codec, short_sums.tp_gradient.codec})
+    EXPECT_TRUE(codec.starts_with("quantise:bits=8")) << codec;
 }
 
 // Every "section.key", without sections' structure.

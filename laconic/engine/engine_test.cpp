@@ -307,6 +307,7 @@ TEST(Engine, ASendThatFailsIsToldByTheNextCallAboutThePeer) {
   pair.receiver.flush();
   pair.sender.send(request_to(1, gradient_tag(1), message_of(5, 1)));
   pair.sender.send(request_to(1, gradient_tag(2), message_of(5, 2)));
+  std::this_thread::sleep_for(milliseconds(300));  // it has failed: flush() has nothing to wait for
   EXPECT_EQ(message_of_error<Timeout>([&] { pair.sender.flush(); }), "the gate stayed shut");
   EXPECT_THROW(pair.sender.flush(), Timeout);  // and again
   EXPECT_THROW(pair.sender.send(request_to(1, gradient_tag(3), {})), Timeout);

@@ -335,19 +335,33 @@ at::Tensor TensorGrid::scatter_sum(const at::Tensor& all, const std::vector<std:
   return finished(make_scatter(all, rows, axes, site));
 }
 
-at::Tensor TensorGrid::sum(const at::Tensor& mine, const Axes& axes, const GridSite& site) {
-  if (extent(axes) == 1) return mine;
+TensorGrid::Pending TensorGrid::make_sum(const at::Tensor& mine, const Axes& axes,
+                                         const GridSite& site) {
+  Pending pending;
+  if (extent(axes) == 1) {
+    pending.finish_ = [mine] { return mine; };
+    return pending;
+  }
   const at::NoGradGuard no_grad;
   at::Tensor buffer = mine.detach().to(at::kCPU, summed_type(mine)).contiguous();
   if (buffer.is_alias_of(mine)) buffer = buffer.clone();
   // Chunks of a matrix are rows of it, those of anything else elements.
   const auto grain = static_cast<std::uint64_t>(std::max(1, site.columns));
-  Pending pending = make({GridCall::sum, axes, site, buffer,
-                          cut(static_cast<std::uint64_t>(buffer.numel()), extent(axes), grain)});
+  pending = make({GridCall::sum, axes, site, buffer,
+                  cut(static_cast<std::uint64_t>(buffer.numel()), extent(axes), grain)});
   pending.finish_ = [buffer, device = mine.device(), type = mine.scalar_type()] {
     return buffer.to(device, type);
   };
-  return finished(std::move(pending));
+  return pending;
+}
+
+at::Tensor TensorGrid::sum(const at::Tensor& mine, const Axes& axes, const GridSite& site) {
+  return finished(make_sum(mine, axes, site));
+}
+
+TensorGrid::Pending TensorGrid::start_sum(const at::Tensor& mine, const Axes& axes,
+                                          const GridSite& site) {
+  return in_background(make_sum(mine, axes, site));
 }
 
 std::vector<std::int64_t> equal_rows(std::int64_t each, int members) {

@@ -130,6 +130,7 @@ class TensorGrid {
                             const Axes& axes, const GridSite& site);
   // All-reduce.
   at::Tensor sum(const at::Tensor& mine, const Axes& axes, const GridSite& site);
+  Pending start_sum(const at::Tensor& mine, const Axes& axes, const GridSite& site);
 
   const GridCounts& counts() const { return counts_; }
   void clear_counts() { counts_.clear(); }
@@ -142,6 +143,7 @@ class TensorGrid {
                       const Axes& axes, const GridSite& site);
   Pending make_scatter(const at::Tensor& all, const std::vector<std::int64_t>& rows,
                        const Axes& axes, const GridSite& site);
+  Pending make_sum(const at::Tensor& mine, const Axes& axes, const GridSite& site);
   Pending make(const Exchange& exchange);
   Pending in_background(Pending pending);
   std::uint64_t index_beside(const Exchange& exchange) const;

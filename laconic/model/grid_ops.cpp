@@ -7,7 +7,8 @@
 //   backward   G  = out*(dY)   dX = in*(G W'^T)    dW = scatter(X'^T G)
 //
 // G is brought together once, for both products. X' and W' are so again: kept, they would be
-// the larger part of a rank's memory. dW leaves in the background while dX is computed.
+// the larger part of a rank's memory. Of dX and dW one is on its way while the other is computed:
+// dW first where it moves, dX first where that alone does.
 #include "laconic/model/grid_ops.hpp"
 
 #include <ATen/ops/cat.h>
@@ -184,6 +185,24 @@ struct Products {
     return perform(spot, adjoint(plan.in), dx, rows, plan.from.rows, Traffic::tp_gradient);
   }
 
+  // input_back() in the background.
+  TensorGrid::Pending start_input_back(const Tensor& dx) const {
+    const Move move = adjoint(plan.in);
+    TensorGrid& grid = spot.grid;
+    const int members = grid.extent(move.axes);
+    GridSite site = site_of(spot, Traffic::tp_gradient, dx);
+    switch (move.kind) {
+      case MoveKind::scatter_rows:
+        return grid.start_scatter_sum(dx, rows_by_member(grid, plan.from.rows, move.axes, rows),
+                                      move.axes, site);
+      case MoveKind::scatter_features:
+        site.columns = static_cast<int>(dx.size(1) / members);
+        return grid.start_scatter_sum(below_each_other(dx, members),
+                                      equal_rows(dx.size(0), members), move.axes, site);
+      case MoveKind::sum: return grid.start_sum(dx, move.axes, site);
+      default: return grid.start_sum(dx, {}, site);  // stays
+    }
+  }
   // Gradients of this rank's weights from those of the gathered ones.
   void add_weight_gradients(const Tensors& gradients, TensorGrid::Pending& pending) const {
     if (!gathers()) {
@@ -214,14 +233,30 @@ Tensor columns_of(const Tensor& all, std::int64_t& at, std::int64_t width) {
   return part;
 }
 
-// dW of all maps from X' and G, brought to where the weights are.
-void add_products(const Products& products, const Tensor& x, const Tensors& g) {
+// dW of all maps from X' and G.
+Tensors weight_gradients(const Products& products, const Tensor& x, const Tensors& g) {
   Tensors gradients;
   for (std::size_t m = 0; m < g.size(); ++m)
     gradients.push_back(Products::is_out_in(products.maps[m]) ? weight_gradient(g[m], x)
                                                               : weight_gradient(x, g[m]));
+  return gradients;
+}
+
+// The same, brought to where the weights are.
+void add_products(const Products& products, const Tensor& x, const Tensors& g) {
+  const Tensors gradients = weight_gradients(products, x, g);
   TensorGrid::Pending pending = products.start_weight_gradients(gradients);
   products.add_weight_gradients(gradients, pending);
+}
+
+Tensor input_gradient(const Products& products, const Tensors& g, const Tensors& weights) {
+  Tensor dx;
+  for (std::size_t m = 0; m < g.size(); ++m) {
+    const Tensor part =
+        matrix_product(g[m], Products::is_out_in(products.maps[m]) ? weights[m] : weights[m].t());
+    dx = dx.defined() ? dx.add_(part) : part;
+  }
+  return dx;
 }
 
 // Backward as the head of this file has it.
@@ -233,25 +268,21 @@ Tensor products_back(const Products& products, const Tensor& x, const Tensors& d
   Tensors g;
   for (const Tensor& one : dy) g.push_back(columns_of(all, at, one.size(1)));
   const Tensor gathered = products.input(x);
-  if (deferred != nullptr)
+  if (deferred != nullptr) {
     deferred->add([products, gathered, g] { add_products(products, gathered, g); });
-  Tensors gradients;
-  TensorGrid::Pending leaving;
-  if (deferred == nullptr) {
-    for (std::size_t m = 0; m < g.size(); ++m)
-      gradients.push_back(Products::is_out_in(products.maps[m]) ? weight_gradient(g[m], gathered)
-                                                                : weight_gradient(gathered, g[m]));
-    leaving = products.start_weight_gradients(gradients);
+    return products.input_back(input_gradient(products, g, products.weights_from(pending)));
   }
-  const Tensors weights = products.weights_from(pending);
-  Tensor dx;
-  for (std::size_t m = 0; m < g.size(); ++m) {
-    const Tensor part =
-        matrix_product(g[m], Products::is_out_in(products.maps[m]) ? weights[m] : weights[m].t());
-    dx = dx.defined() ? dx.add_(part) : part;
+  if (!products.gathers()) {
+    TensorGrid::Pending leaving =
+        products.start_input_back(input_gradient(products, g, products.weights_from(pending)));
+    add_products(products, gathered, g);
+    return leaving.get();
   }
-  dx = products.input_back(dx);
-  if (deferred == nullptr) products.add_weight_gradients(gradients, leaving);
+  const Tensors gradients = weight_gradients(products, gathered, g);
+  TensorGrid::Pending leaving = products.start_weight_gradients(gradients);
+  const Tensor dx =
+      products.input_back(input_gradient(products, g, products.weights_from(pending)));
+  products.add_weight_gradients(gradients, leaving);
   return dx;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -11,6 +12,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/config/grid_choice.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/file/mapped_file.hpp"
 #include "laconic/report/jsonl.hpp"
@@ -63,11 +65,14 @@ std::optional<double> first_seconds(const std::vector<RunPoint>& points, double 
   return std::nullopt;
 }
 
-std::string mesh_text(const MeshSection& mesh) {
-  if (mesh.pp == 1 && mesh.dp == 1) return "1 rank";
-  if (mesh.pp == 1) return fmt::format("dp {}", mesh.dp);
-  return mesh.dp == 1 ? fmt::format("pp {}", mesh.pp)
-                      : fmt::format("pp {} x dp {}", mesh.pp, mesh.dp);
+std::string mesh_text(const RunConfig& config) {
+  std::vector<std::string> parts;
+  if (config.mesh.pp > 1) parts.push_back(fmt::format("pp {}", config.mesh.pp));
+  if (config.mesh.dp > 1) parts.push_back(fmt::format("dp {}", config.mesh.dp));
+  const std::array<int, 3> grid = grid_of(config);
+  if (grid != std::array{1, 1, 1})
+    parts.push_back(fmt::format("tp {}x{}x{}", grid[0], grid[1], grid[2]));
+  return parts.empty() ? "1 rank" : join(parts, " x ");
 }
 
 std::string last_part(const std::string& folder) {
@@ -107,7 +112,7 @@ RunColumn column_of(const ComparedRun& run, const std::vector<RunPoint>& points)
   }
   const auto count = static_cast<double>(run.log.steps.size());
   RunColumn column{.folder = run.folder,
-                   .mesh = mesh_text(run.config.mesh),
+                   .mesh = mesh_text(run.config),
                    .network = run.config.network.shape,
                    .steps = run.log.steps.back().step};
   column.has_every_step = column.steps == static_cast<std::int64_t>(run.log.steps.size());

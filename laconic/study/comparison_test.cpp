@@ -54,6 +54,16 @@ TEST(Comparison, TheTableHasFactorsOfTheFirstRun) {
     EXPECT_NE(text.find(part), std::string::npos) << part << '\n' << text;
 }
 
+TEST(Comparison, AMeshIsNamedWithItsGrid) {
+  ComparedRun cube = even_run("a", 10, 1, 0.1), all = even_run("b", 10, 1, 0.1);
+  cube.config.mesh.tp = "8";
+  all.config.mesh = {.pp = 2, .dp = 3, .tp = "1,2,2"};
+  const Comparison c = compare_runs({even_run("c", 10, 1, 0.1), cube, all});
+  EXPECT_EQ(c.runs[0].mesh, "1 rank");
+  EXPECT_EQ(c.runs[1].mesh, "tp 2x2x2");
+  EXPECT_EQ(c.runs[2].mesh, "pp 2 x dp 3 x tp 1x2x2");
+}
+
 TEST(Comparison, StepsThatTheLogSkipsLastAsLongAsTheNext) {
   ComparedRun sparse = even_run("b", 100, 0.5, 0.1);
   std::erase_if(sparse.log.steps, [](const StepRow& row) { return row.step % 10 != 0; });
