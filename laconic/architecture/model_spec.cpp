@@ -100,6 +100,13 @@ std::int64_t parameter_count(const ModelSpec& spec) {
   return total;
 }
 
+std::vector<std::size_t> layer_blocks(const ModelSpec& spec) {
+  std::vector<std::size_t> blocks;
+  for (std::size_t b = 0; b < spec.blocks.size(); ++b)
+    if (!spec.blocks[b].out.empty() && spec.blocks[b].multiply_adds > 0) blocks.push_back(b);
+  return blocks;
+}
+
 std::vector<std::int64_t> users_of(const ModelSpec& spec, std::size_t parameter) {
   std::vector<std::int64_t> users;
   for (std::size_t b = 0; b < spec.blocks.size(); ++b)

@@ -75,6 +75,9 @@ ModelSpec model_spec(const Family& family, std::int64_t tokens, std::int64_t tar
 std::int64_t block_count(const ModelSpec& spec);
 std::int64_t parameter_count(const ModelSpec& spec);  // elements of all parameters
 
+// Blocks that residual branches make, ascending: neither embeddings nor the head.
+std::vector<std::size_t> layer_blocks(const ModelSpec& spec);
+
 // The blocks that use a parameter, in ascending order.
 std::vector<std::int64_t> users_of(const ModelSpec& spec, std::size_t parameter);
 // The first of them. Where several ranks hold a parameter, the one with this block speaks for it,

@@ -13,6 +13,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/config/checker.hpp"
+#include "laconic/config/layer_choice.hpp"
 #include "laconic/config/model_family.hpp"
 
 namespace laconic {
@@ -299,8 +300,26 @@ Problem advice(const Divided& divided, const GridPlan& plan) {
 
 }  // namespace
 
+namespace {
+
+// Layers that tp.*.layers names and the model has not: those of an encoder count before those of a
+// decoder.
+Problems check_grid_layers(const RunConfig& config, const Family& family) {
+  const ModelSpec spec = model_spec(family, config.model.context);
+  const auto layers = static_cast<std::int64_t>(layer_blocks(spec).size());
+  Problems problems;
+  for (const auto& [key, text] : {std::pair{"tp.activation.layers", config.tp_activation.layers},
+                                  {"tp.gradient.layers", config.tp_gradient.layers},
+                                  {"tp.weight.layers", config.tp_weight.layers}})
+    append(problems, all_at(key, check_layers(text, layers)));
+  return problems;
+}
+
+}  // namespace
+
 Problems check_grid(const RunConfig& config, const Family& family) {
   Problems problems = check_grid_texts(config);
+  append(problems, check_grid_layers(config, family));
   Checker ignored;
   if (!read_grid(ignored, config)) return problems;
   const GridPlan plan = grid_plan_of(config, family);

@@ -29,10 +29,6 @@ struct GridPolicy {
 // Requires: check(config) is empty, and it is the configuration's model.
 GridPolicy grid_policy_of(const RunConfig& config, const ModelSpec& spec);
 
-// Layers that tp.*.layers names and the model has not: its blocks between embeddings and head
-// count, those of an encoder before those of a decoder.
-Problems check_grid_layers(const RunConfig& config, const ModelSpec& spec);
-
 // Whether anything is encoded.
 bool is_lossy(const GridPolicy& policy);
 

@@ -14,7 +14,6 @@
 #include "laconic/data/window.hpp"
 #include "laconic/file/checksum.hpp"
 #include "laconic/policy/class_policy.hpp"
-#include "laconic/policy/grid_policy.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/train/gpu_report.hpp"
 #include "laconic/update/update_rule.hpp"
@@ -108,9 +107,7 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
       world.gather_values(measure_rank(tensors, options.memory_bytes));
   common.gpus = describe_gpus(facts, config.network.preflight, world);
   const auto decide = [&](const Family& family, const std::string& checkpoint) {
-    Problems problems = check_grid(config, family);
-    append(problems, check_grid_layers(config, model_spec(family, config.model.context)));
-    refuse(problems);
+    refuse(check_grid(config, family));
     const std::vector<std::string> changes =
         checkpoint.empty() ? std::vector<std::string>() : changes_since(checkpoint, config);
     const CheckpointInfo info =

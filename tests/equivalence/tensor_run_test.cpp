@@ -150,11 +150,11 @@ TEST_F(TensorRun, ResidualsGoWithTheirCodec) {
 
 TEST_F(TensorRun, BadGridsAreRefusedWithAllReasons) {
   RunConfig c = grid_config(
-      "bad", {"mesh.tp=3,2,1", "tp.activation.codec=auto_encoder:code=4", "tp.gradient.layers=half",
+      "bad", {"mesh.tp=3,2,1", "tp.activation.codec=auto_encoder:code=4", "tp.gradient.layers=9",
               "tp.weight.codec=low_rank:rank=2", "train.microbatch=4"});
   const Problems problems = check(c);
   const std::string text = to_text(problems);
-  for (const char* part : {"tp.activation.codec", "tp.gradient.layers", "tp.weight.codec",
+  for (const char* part : {"tp.activation.codec", "layer 9", "tp.weight.codec",
                            "microbatch", "does not divide"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
 }
