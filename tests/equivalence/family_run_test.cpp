@@ -191,8 +191,8 @@ TEST_F(FamilyRun, ATensorGridTrainsTheModelOfOneProcess) {
       return c;
     };
     const TrainSummary alone = train({.config = config_on("whole", {})});
-    // Every row on the first, and on one of the others.
-    for (const std::size_t m : {std::size_t{0}, 1 + r % (meshes.size() - 1)}) {
+    // tensor_grid_test has every family on every kind of grid: here each row has one.
+    for (const std::size_t m : {r % meshes.size()}) {
       SCOPED_TRACE(fmt::format("{}", fmt::join(meshes[m], " ")));
       const RunConfig c = config_on(fmt::format("mesh{}", m), meshes[m]);
       const TrainSummary together = run(c);

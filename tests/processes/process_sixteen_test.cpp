@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/processes/tensor_ranks.hpp"
@@ -56,6 +57,22 @@ TEST_F(SixteenProcesses, TrainWhatOneTrains) {
     EXPECT_TRUE(contains(outcome.out, "0 of 16 on this machine")) << outcome.out;
     expect_near_end(run, "runs/one", 3, 1e-10);
   }
+}
+
+// Four of them, by another transport.
+TEST_F(SixteenProcesses, TrainOverMpiWhatTheyTrainOverGloo) {
+  const std::string mpirun = "/usr/bin/mpirun";
+  if (!std::filesystem::exists(mpirun)) GTEST_SKIP() << "no mpirun here";
+  if (!contains(laconic({"doctor"}).out, "mpi")) GTEST_SKIP() << "built without MPI";
+  const Sets sets = {"mesh.tp=2,2,1", "tp.activation.codec=quantise:bits=8",
+                     "tp.weight.gradient=quantise:bits=4"};
+  expect_exit(0, train("runs/gloo", sets));
+  ProcessSpec mpi = spec(train("runs/mpi", sets + Sets{"network.transport=mpi"}));
+  mpi.words = Words{mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "4"} + mpi.words;
+  const ProcessResult outcome = Process(mpi).wait(120);
+  EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
+  EXPECT_TRUE(contains(outcome.out, "over mpi")) << to_text(outcome);
+  expect_same_end("runs/gloo", "runs/mpi", 8);
 }
 
 }  // namespace

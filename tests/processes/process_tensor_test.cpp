@@ -40,20 +40,6 @@ TEST_F(TensorProcesses, TrainOverGlooWhatThreadsTrain) {
   }
 }
 
-TEST_F(TensorProcesses, TrainOverMpiWhatTheyTrainOverGloo) {
-  const std::string mpirun = "/usr/bin/mpirun";
-  if (!fs::exists(mpirun)) GTEST_SKIP() << "no mpirun here";
-  if (!contains(laconic({"doctor"}).out, "mpi")) GTEST_SKIP() << "built without MPI";
-  const Sets sets = kGrids[0] + kShortMessages;
-  expect_exit(0, train("runs/gloo", sets));
-  ProcessSpec mpi = spec(train("runs/mpi", sets + Sets{"network.transport=mpi"}));
-  mpi.words = Words{mpirun, "--allow-run-as-root", "--oversubscribe", "-np", "4"} + mpi.words;
-  const ProcessResult outcome = Process(mpi).wait(120);
-  EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
-  EXPECT_TRUE(contains(outcome.out, "over mpi")) << to_text(outcome);
-  expect_same_end("runs/gloo", "runs/mpi", 8);
-}
-
 // The fault is SIGKILL before a message of backward leaves.
 TEST_F(TensorProcesses, ARankThatIsKilledInsideAStepCostsNothingButTime) {
   const std::vector<std::pair<Sets, std::string>> rows = {
