@@ -118,6 +118,16 @@ std::vector<GridCase> cases() {
   return all;
 }
 
+// One of each family.
+std::vector<GridCase> some_cases() {
+  std::vector<GridCase> some = cases();
+  std::erase_if(some, [](const GridCase& c) {
+    return c.name != "gpt" && c.name != "llama tied" && c.name != "bert classify" &&
+           c.name != "seq2seq";
+  });
+  return some;
+}
+
 std::string to_text(const GridPlan& plan) {
   return fmt::format("{} {}x{}x{} {}", name_of(plan.method), plan.mesh.tp[0], plan.mesh.tp[1],
                      plan.mesh.tp[2], plan.table == TableCut::split ? "split" : "gathered");
@@ -255,12 +265,12 @@ std::vector<GridPlan> some_plans() {
 }
 
 TEST(TensorGrid, DropsTheSameElementsAsOneProcess) {
-  for (const GridCase& c : cases())
+  for (const GridCase& c : some_cases())
     for (const GridPlan& plan : some_plans()) expect_one_process(c, plan, 0.2);
 }
 
 TEST(TensorGrid, RecomputesAndSplitsBackward) {
-  for (const GridCase& c : cases()) {
+  for (const GridCase& c : some_cases()) {
     expect_one_process(c, some_plans()[0], 0.2, {.recompute = true});
     expect_one_process(c, some_plans()[1], 0, {.is_split = true});
     expect_one_process(c, some_plans()[2], 0.2, {.recompute = true, .is_split = true});
@@ -413,7 +423,7 @@ TEST(TensorGrid, AllRanksDecodeTheSame) {
 }
 
 TEST(TensorGrid, DrawsEveryParameterTheSameWhereverItLies) {
-  for (const GridCase& c : cases()) {
+  for (const GridCase& c : some_cases()) {
     const Weights whole = make_weights(c.family, 7, kInDouble, {}, c.tokens());
     for (const GridPlan& plan : plans())
       for (Rank rank = 0; rank < size(plan.mesh); ++rank) {
