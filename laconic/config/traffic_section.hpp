@@ -16,7 +16,8 @@ inline constexpr const char* kInRam = "ram";
 // tp.*.layers when it is no list of layers.
 inline constexpr const char* kAllLayers = "all";
 inline constexpr const char* kLayersHelp =
-    "layers whose messages are encoded: all, \"last half\", \"first half\", or their numbers from 0 "
+    "layers whose messages are encoded: all, \"last half\", \"first half\", or their numbers from "
+    "0 "
     "on, as \"2,3\" or [2, 3]; embeddings and the head are not";
 
 // What happens to activations on their way to the next stage.

@@ -87,8 +87,8 @@ class BlockOps {
   // share of it. targets: of all samples.
   at::Tensor cross_entropy(const at::Tensor& x, std::size_t table, std::optional<std::size_t> bias,
                            const at::Tensor& targets, double smoothing = 0);
-  // The most likely entry of the table for every row of all samples, [samples, tokens]. Requires: on
-  // a grid.
+  // The most likely entry of the table for every row of all samples, [samples, tokens]. Requires:
+  // on a grid.
   at::Tensor predicted_entries(const at::Tensor& x, std::size_t table, std::size_t bias);
   // A mean over `all` rows, of which the sum over those of this rank is known: on a grid its share.
   at::Tensor mean_of(const at::Tensor& sum, std::int64_t all, RowsAt at) const;

@@ -23,7 +23,7 @@
 namespace laconic {
 
 class DeferredWeights;  // model/deferred.hpp
-class TensorGrid;             // grid/grid.hpp
+class TensorGrid;       // grid/grid.hpp
 
 // What one block hands to the next: few tensors, as BlockSpec::out lists them. Dim 0 is the sample.
 // Before the first block it is empty, and after the last it holds the mean loss, a scalar.

@@ -7,8 +7,8 @@
 
 namespace laconic {
 
-// Residuals of weights' gradients belong to a rank of a mesh: on another one they are dropped, and a
-// note says so. Requires: grid and world outlive the registry.
+// Residuals of weights' gradients belong to a rank of a mesh: on another one they are dropped, and
+// a note says so. Requires: grid and world outlive the registry.
 void add_grid_memory(TensorGrid& grid, const World& world, LinkRegistry& registry);
 
 }  // namespace laconic
