@@ -259,14 +259,16 @@ std::vector<std::int64_t> with_rows(const at::Tensor& x, std::int64_t rows) {
 
 }  // namespace
 
+TensorGrid::Pending TensorGrid::at_once(const at::Tensor& x) {
+  Pending pending;
+  pending.finish_ = [x] { return x; };
+  return pending;
+}
+
 TensorGrid::Pending TensorGrid::make_gather(const at::Tensor& mine,
                                             const std::vector<std::int64_t>& rows, const Axes& axes,
                                             const GridSite& site) {
-  Pending pending;
-  if (extent(axes) == 1) {
-    pending.finish_ = [mine] { return mine; };
-    return pending;
-  }
+  if (extent(axes) == 1) return at_once(mine);
   const at::NoGradGuard no_grad;
   const auto me = static_cast<std::size_t>(index(axes));
   LACONIC_ASSERT(static_cast<int>(rows.size()) == extent(axes) && mine.size(0) == rows[me],
@@ -277,7 +279,8 @@ TensorGrid::Pending TensorGrid::make_gather(const at::Tensor& mine,
   const std::int64_t begin = std::accumulate(
       rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(me), std::int64_t{0});
   buffer.narrow(0, begin, rows[me]).copy_(mine);
-  pending = make({GridCall::gather, axes, site, buffer, offsets_of(rows, row_elements(mine))});
+  Pending pending =
+      make({GridCall::gather, axes, site, buffer, offsets_of(rows, row_elements(mine))});
   pending.finish_ = [buffer, device = mine.device()] { return buffer.to(device); };
   return pending;
 }
@@ -285,11 +288,7 @@ TensorGrid::Pending TensorGrid::make_gather(const at::Tensor& mine,
 TensorGrid::Pending TensorGrid::make_scatter(const at::Tensor& all,
                                              const std::vector<std::int64_t>& rows,
                                              const Axes& axes, const GridSite& site) {
-  Pending pending;
-  if (extent(axes) == 1) {
-    pending.finish_ = [all] { return all; };
-    return pending;
-  }
+  if (extent(axes) == 1) return at_once(all);
   const at::NoGradGuard no_grad;
   const auto me = static_cast<std::size_t>(index(axes));
   LACONIC_ASSERT(static_cast<int>(rows.size()) == extent(axes) &&
@@ -300,7 +299,8 @@ TensorGrid::Pending TensorGrid::make_scatter(const at::Tensor& all,
   if (buffer.is_alias_of(all)) buffer = buffer.clone();
   const std::int64_t begin = std::accumulate(
       rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(me), std::int64_t{0});
-  pending = make({GridCall::scatter, axes, site, buffer, offsets_of(rows, row_elements(all))});
+  Pending pending =
+      make({GridCall::scatter, axes, site, buffer, offsets_of(rows, row_elements(all))});
   pending.finish_ = [buffer, begin, mine = rows[me], device = all.device(),
                      type = all.scalar_type()] {
     return buffer.narrow(0, begin, mine).clone().to(device, type);
@@ -337,18 +337,14 @@ at::Tensor TensorGrid::scatter_sum(const at::Tensor& all, const std::vector<std:
 
 TensorGrid::Pending TensorGrid::make_sum(const at::Tensor& mine, const Axes& axes,
                                          const GridSite& site) {
-  Pending pending;
-  if (extent(axes) == 1) {
-    pending.finish_ = [mine] { return mine; };
-    return pending;
-  }
+  if (extent(axes) == 1) return at_once(mine);
   const at::NoGradGuard no_grad;
   at::Tensor buffer = mine.detach().to(at::kCPU, summed_type(mine)).contiguous();
   if (buffer.is_alias_of(mine)) buffer = buffer.clone();
   // Chunks of a matrix are rows of it, those of anything else elements.
   const auto grain = static_cast<std::uint64_t>(std::max(1, site.columns));
-  pending = make({GridCall::sum, axes, site, buffer,
-                  cut(static_cast<std::uint64_t>(buffer.numel()), extent(axes), grain)});
+  Pending pending = make({GridCall::sum, axes, site, buffer,
+                          cut(static_cast<std::uint64_t>(buffer.numel()), extent(axes), grain)});
   pending.finish_ = [buffer, device = mine.device(), type = mine.scalar_type()] {
     return buffer.to(device, type);
   };

@@ -143,6 +143,7 @@ class TensorGrid {
                       const Axes& axes, const GridSite& site);
   Pending make_scatter(const at::Tensor& all, const std::vector<std::int64_t>& rows,
                        const Axes& axes, const GridSite& site);
+  static Pending at_once(const at::Tensor& x);  // nobody else has a part in it
   Pending make_sum(const at::Tensor& mine, const Axes& axes, const GridSite& site);
   Pending make(const Exchange& exchange);
   Pending in_background(Pending pending);

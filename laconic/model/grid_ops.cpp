@@ -203,6 +203,7 @@ struct Products {
       default: return grid.start_sum(dx, {}, site);  // stays
     }
   }
+
   // Gradients of this rank's weights from those of the gathered ones.
   void add_weight_gradients(const Tensors& gradients, TensorGrid::Pending& pending) const {
     if (!gathers()) {
@@ -285,10 +286,6 @@ Tensor products_back(const Products& products, const Tensor& x, const Tensors& d
   products.add_weight_gradients(gradients, leaving);
   return dx;
 }
-
-}  // namespace
-
-namespace {
 
 // The graph may outlive who takes what is left for later, as in model/linear.cpp.
 using LaterHandle = std::optional<std::weak_ptr<DeferredWeights>>;

@@ -144,11 +144,13 @@ int GradientExchange::contributors(std::size_t p) const {
   return members();
 }
 
-// Exact sums of equal numbers are equal.
+// Exact sums of two equal numbers are equal wherever they lie. Of more the order counts, which in a
+// ring is another in every chunk.
 std::vector<GradientExchange::Copies> GradientExchange::copies_of_grid() const {
   const bool is_lossy_sum =
       is_lossy(policy_.up) || is_lossy(policy_.down) || policy_.method == ReduceMethod::power_sgd;
-  if (is_trivial(weights_.place.plan) || members() == 1 || !is_lossy_sum) return {};
+  if (is_trivial(weights_.place.plan) || members() == 1 || (members() == 2 && !is_lossy_sum))
+    return {};
   std::map<Axes, Copies> by_axes;
   for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
     const Axes cut =
@@ -167,7 +169,7 @@ std::vector<GradientExchange::Copies> GradientExchange::copies_of_grid() const {
   return all;
 }
 
-void GradientExchange::agree_on_copies(std::int64_t step) {
+void GradientExchange::agree_on_copies() {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < copies_.size(); ++i) {
     std::vector<at::Tensor> parts;
@@ -176,7 +178,7 @@ void GradientExchange::agree_on_copies(std::int64_t step) {
     // Units behind those of all blocks and sets.
     const auto unit = static_cast<std::uint32_t>(0xFF00 + i);
     const Bytes bytes = broadcast(world_.engine(), copies_[i].group, Traffic::dp_gradient, unit,
-                                  static_cast<std::uint64_t>(step), bytes_of_tensor(mine));
+                                  agreements_, bytes_of_tensor(mine));
     const at::Tensor first = tensor_from_bytes(bytes, dtype_of(mine.scalar_type()), {mine.numel()});
     std::int64_t at = 0;
     for (const std::size_t p : copies_[i].places) {
@@ -184,10 +186,10 @@ void GradientExchange::agree_on_copies(std::int64_t step) {
       at += part(p).numel();
     }
   }
+  ++agreements_;
 }
 
 void GradientExchange::begin(std::int64_t step) {
-  step_ = step;
   sum_->begin(static_cast<std::uint64_t>(step));
   for (Shared& shared : shared_) {
     shared.sum->begin(static_cast<std::uint64_t>(step));
@@ -196,7 +198,6 @@ void GradientExchange::begin(std::int64_t step) {
 }
 
 void GradientExchange::begin_shadow(std::int64_t step) {
-  step_ = step;
   sum_->begin_shadow(static_cast<std::uint64_t>(step));
   for (Shared& shared : shared_) {
     shared.sum->begin_shadow(static_cast<std::uint64_t>(step));
@@ -261,7 +262,7 @@ void GradientExchange::wait() {
     for (std::size_t i = 0; !is_fused_ && i < shared.places.size(); ++i)
       blocks_.part(shared.places[i]).copy_(shared.parts[i]);
   }
-  agree_on_copies(step_);
+  agree_on_copies();
 }
 
 void GradientExchange::commit() {

@@ -14,8 +14,8 @@
 // nothing is shared: a parameter goes with its block.
 //
 // Ranks of a tensor grid may hold copies of small parameters. Their sums are made with
-// different neighbours in the buffers, so a codec loses something else of each: the
-// first copy's sum then counts for all.
+// different neighbours in the buffers, so a codec loses something else of each, and more
+// than two ranks may add in another order: the first copy's sum then counts for all.
 //
 //   begin ─► take, post: each held block ─► wait ─► commit or abandon
 #pragma once
@@ -92,7 +92,7 @@ class GradientExchange {
     std::vector<std::size_t> places;  // in Weights::parameters
   };
   std::vector<Copies> copies_of_grid() const;
-  void agree_on_copies(std::int64_t step);
+  void agree_on_copies();
 
   bool stays_on_device(const GradientPolicy& policy, const Group& group) const;
   void require_shared(const RuleRequest& request) const;
@@ -116,7 +116,7 @@ class GradientExchange {
   const std::unique_ptr<GradientSum> sum_;
   std::vector<Shared> shared_;
   const std::vector<Copies> copies_;
-  std::int64_t step_ = 0;
+  std::uint64_t agreements_ = 0;  // shadow steps have some, too, so steps do not count them
 };
 
 }  // namespace laconic
