@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <fstream>
 
@@ -87,6 +88,7 @@ TEST_F(PipelineParallel, AnyNumberOfMicrobatchesIsThatOfOneProcess) {
 struct LossyCase {
   const char* name;
   std::vector<std::string> sets;
+  bool depends_on_schedule = false;
 };
 const std::vector<LossyCase> kLossy = {
     {"direct", {"pp.activation.codec=quantise:bits=4", "pp.gradient.codec=quantise:bits=8"}},
@@ -106,10 +108,12 @@ const std::vector<LossyCase> kLossy = {
       "pp.gradient.codec=quantise:bits=6"}},
     {"epilogue",
      {"pp.gradient.codec=low_rank:rank=4", "pp.gradient.memory=feedback",
-      "pp.gradient.when=epilogue"}},
+      "pp.gradient.when=epilogue"},
+     true},
     {"critical",
      {"pp.gradient.codec=low_rank:rank=2", "pp.gradient.memory=feedback",
-      "pp.gradient.when=critical"}},
+      "pp.gradient.when=critical"},
+     true},
     {"always", {"pp.gradient.codec=low_rank:rank=4", "pp.gradient.memory=feedback"}},
     {"no feedback", {"pp.gradient.codec=low_rank:rank=4"}},
     {"reset",
@@ -125,13 +129,17 @@ void expect_weights(const RunConfig& config, const std::string& checkpoint,
 }
 
 TEST_F(PipelineParallel, ALossyPipelineIsAModelOfTheSameLossInOneProcess) {
-  for (const LossyCase& lossy : kLossy)
-    for (const char* kind : {"gpipe", "1f1b", "zero_bubble"}) {
-      SCOPED_TRACE(fmt::format("{}, {}", lossy.name, kind));
-      RunConfig c = config(fmt::format("{}-{}", lossy.name, kind), 3);
+  constexpr std::array kSchedules = {"gpipe", "1f1b", "zero_bubble"};
+  for (std::size_t i = 0; i < kLossy.size(); ++i) {
+    const LossyCase& lossy = kLossy[i];
+    for (std::size_t k = 0; k < kSchedules.size(); ++k) {
+      // Where a schedule does not decide what is encoded, links see the same messages with any.
+      if (!lossy.depends_on_schedule && k != i % kSchedules.size()) continue;
+      SCOPED_TRACE(fmt::format("{}, {}", lossy.name, kSchedules[k]));
+      RunConfig c = config(fmt::format("{}-{}", lossy.name, kSchedules[k]), 3);
       c.data.train = folder_ / "few";
       c.train.steps = 7;
-      c.pipeline.schedule = kind;
+      c.pipeline.schedule = kSchedules[k];
       set(c, lossy.sets);
       const TrainSummary together = run(c);
       const Dataset data = open_dataset(c.data.train, c.model.context, 257);
@@ -139,6 +147,7 @@ TEST_F(PipelineParallel, ALossyPipelineIsAModelOfTheSameLossInOneProcess) {
       for (std::int64_t step = 0; step < c.train.steps; ++step) model.step(step);
       expect_weights(c, together.checkpoint, model.weights());
     }
+  }
 }
 
 // Losses rather than weights: Adam makes as much of a gradient that is rounding alone, like that of

@@ -99,7 +99,8 @@ TEST_F(TextAndModel, TranslationsAreMeasuredInTrainingAsByEvaluate) {
     sets = sets + Words{"--set", set};
   for (const auto& [name, mesh] :
        {std::pair<std::string, Words>{"alone", {}},
-        {"grid", {"--ranks", "4", "--set", "mesh.pp=2", "--set", "mesh.dp=2"}}}) {
+        {"mesh",
+         {"--set", "mesh.pp=2", "--set", "mesh.dp=2", "--set", "network.transport=in_process"}}}) {
     SCOPED_TRACE(name);
     const ProcessResult trained = expect_exit(
         0, Words{"train", "run.toml", "--set", "run.folder=runs/" + name, "--json", "train.json"} +

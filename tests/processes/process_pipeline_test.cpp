@@ -58,7 +58,9 @@ TEST_F(PipelineProcesses, ThreadsNeedNoReplicas) {
 TEST_F(PipelineProcesses, GoOnAfterAKillAsIfNothingHadBeen) {
   for (const auto& policy : {kAcSgd, kOptimusCc}) {
     const std::string name = fmt::format("runs/{}", policy.size());
-    expect_exit(0, on_four(name + "-whole", policy));
+    auto threads = policy;  // which train the same: see above
+    threads.push_back("network.transport=in_process");
+    expect_exit(0, on_four(name + "-whole", threads));
     auto killed = policy;
     killed.push_back("network.faults=kill:rank=3,traffic=pp.gradient,at=22");
     const ProcessResult outcome =

@@ -35,6 +35,10 @@ class Ranks : public Workplace {
     return train(run, Words{"--set", "mesh.dp=3", "--ranks", "3"} + more);
   }
 
+  // Ranks that are threads of one process: they train the same by direct sums (TrainOverGloo...),
+  // and start in a third of the time.
+  static Words threads() { return {"--set", "network.transport=in_process"}; }
+
   // The process of a rank among the children of a launcher; 0 while there is none.
   static pid_t pid_of_rank(pid_t launcher, int rank) {
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
