@@ -42,12 +42,15 @@ class RankClock {
     spent_.compute += seconds;
   }
   Flight start(const GridTraffic& t) {
-    const double bytes = bytes_(t), handling = per(bytes, machine_.handled_bytes_per_second);
+    const int rounds = t.collective == GridCollective::all_reduce ? 2 : 1;
+    const double bytes = bytes_(t), messages = rounds * t.calls * (extent(mesh_, t.axes) - 1);
+    const double handling =
+        per(bytes, machine_.handled_bytes_per_second) + messages * machine_.message_seconds;
     now_ += handling;
     spent_.handling += handling;
     spent_.bytes += bytes;
     spent_.calls += t.calls;
-    const int rounds = t.collective == GridCollective::all_reduce ? 2 : 1;
+    spent_.messages += messages;
     const double begin = std::max(on_link_.empty() ? 0 : on_link_.back().end, now_);
     const double end = begin + per(bytes, machine_.bytes_per_second);
     spent_.hidden += end - begin;
@@ -187,6 +190,7 @@ GridTime& GridTime::operator+=(const GridTime& more) {
   hidden += more.hidden;
   bytes += more.bytes;
   calls += more.calls;
+  messages += more.messages;
   return *this;
 }
 

@@ -3,9 +3,10 @@
 // All ranks do the same at the same time, so one of them is followed, with two clocks: that of its
 // processor and that of its link. A collective occupies the link for its bytes / rate, after
 // those that were started before it; latency comes on top, once for a gather or a scatter, twice
-// for an all-reduce, and occupies nothing. Handling (packing, copying, checking) occupies the
-// processor, also for what moves in the background. A wait ends when the collective does: that is
-// what is *exposed*, of whatever had the link meanwhile.
+// for an all-reduce, and occupies nothing. A collective of g ranks is g - 1 messages to each, an
+// all-reduce twice as many. Handling (packing, copying, checking, waking) occupies the processor,
+// also for what moves in the background. A wait ends when the collective does: that is what is
+// *exposed*, of whatever had the link meanwhile.
 //
 // What is in the background is what model/grid_ops.cpp has there, and must stay so:
 //
@@ -35,14 +36,15 @@ struct GridMachine {
   double flops_per_second = 0;          // in products
   double bytes_per_second = 0;          // of messages through its link, each way
   double latency = 0;                   // of a message, in seconds
-  double handled_bytes_per_second = 0;  // of messages received: what the processor is busy with
+  double handled_bytes_per_second = 0;  // of messages received: what the processor is busy with,
+  double message_seconds = 0;           // and besides for each of them
   double updates_per_second = 0;        // parameters that the optimiser changes
 };
 
 // The bytes that stand for so many elements on the wire, in all calls.
 using GridBytes = std::function<double(const GridTraffic&)>;
 
-// Seconds, but for the last two.
+// Seconds, but for the last three.
 struct GridTime {
   double compute = 0;
   double handling = 0;
@@ -50,6 +52,7 @@ struct GridTime {
   double hidden = 0;                   // on the link while the rank computed
   double bytes = 0;                    // that the rank receives, as it sends
   double calls = 0;
+  double messages = 0;  // that the rank receives, as it sends
 
   double exposed_on_all() const { return exposed[0] + exposed[1] + exposed[2]; }
   double total() const { return compute + handling + exposed_on_all(); }

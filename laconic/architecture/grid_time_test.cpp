@@ -150,6 +150,15 @@ TEST(GridTime, HandlingOccupiesTheProcessorWhateverIsHidden) {
     EXPECT_NEAR(step.exposed_on_all() + step.hidden, step.bytes / kTimedRate, 1e-9);
 }
 
+// 1d on 4 ranks: 8 all-reduces of layers and 2 of the ends, 2 x 3 messages each; a gather of 3.
+TEST(GridTime, EveryMessageIsHandled) {
+  const GridTime step =
+      timed_step(timed_plan(TensorMethod::one_d, {1, 4, 1}), {.message_seconds = 0.5});
+  EXPECT_EQ(step.messages, (kTimedLayers * 4 + 2) * 6 + 3);
+  EXPECT_DOUBLE_EQ(step.total(), 0.5 * step.messages);
+  EXPECT_DOUBLE_EQ(step.handling, step.total());
+}
+
 TEST(GridTime, RecomputationAddsAForwardOfEachBlockButTheLast) {
   const GridPlan plan = timed_plan(TensorMethod::three_d, {2, 2, 2});
   const GridMachine machine{.flops_per_second = kTimedFlops, .bytes_per_second = kTimedRate};

@@ -13,13 +13,19 @@ namespace {
 void add_machine(CLI::App& verb, LayoutCommand& command) {
   auto* rate = verb.add_option("--rate", command.rate,
                                "predict a step with links of this rate: 100mbit, unshaped");
-  verb.add_option("--latency", command.latency, "of a message: 1ms")->needs(rate);
+  verb.add_option("--latency", command.latency, "of a message on its way: 1ms")
+      ->type_name("TIME")
+      ->needs(rate);
   verb.add_option("--gflops", command.gflops, "that a rank reaches; default: no time to compute")
       ->check(CLI::Range(1e-3, 1e9))
       ->needs(rate);
   verb.add_option("--handling", command.handling,
                   "rate at which a rank's processor packs and unpacks messages, as 4gbit")
       ->type_name("RATE")
+      ->needs(rate);
+  verb.add_option("--overhead", command.overhead,
+                  "what the processor takes for each message besides: 50us")
+      ->type_name("TIME")
       ->needs(rate);
   verb.add_option("--updates", command.updates,
                   "millions of parameters that a rank's optimiser changes in a second")

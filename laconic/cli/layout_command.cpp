@@ -71,14 +71,18 @@ double bytes_of_rate(const char* option, const std::string& text) {
   return static_cast<double>(*bits) / 8;
 }
 
+// Throws ConfigError where it is no time.
+double seconds_of(const std::string& text) {
+  if (text.empty()) return 0;
+  return std::chrono::duration<double>(parse_shape("latency=" + text).all.latency).count();
+}
+
 GridMachine machine_of(const LayoutCommand& command) {
   GridMachine machine{.flops_per_second = command.gflops * 1e9,
                       .bytes_per_second = kTcpShare * bytes_of_rate("--rate", command.rate),
+                      .latency = seconds_of(command.latency),
+                      .message_seconds = seconds_of(command.overhead),
                       .updates_per_second = command.updates * 1e6};
-  if (!command.latency.empty())
-    machine.latency =
-        std::chrono::duration<double>(parse_shape("latency=" + command.latency).all.latency)
-            .count();
   if (!command.handling.empty())
     machine.handled_bytes_per_second = bytes_of_rate("--handling", command.handling);
   return machine;

@@ -23,6 +23,7 @@ struct LayoutCommand {
   std::string latency;     // "1ms"
   double gflops = 0;       // of a rank; 0: computing takes no time
   std::string handling;    // a rate; empty: takes no time
+  std::string overhead;    // of each message: "50us"
   double updates = 0;      // millions of parameters in a second
   std::string svg;
   std::string json;

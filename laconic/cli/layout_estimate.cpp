@@ -56,6 +56,8 @@ std::string to_text(const GridMachine& m) {
                       : "computing left out");
   if (m.handled_bytes_per_second > 0)
     parts.push_back(fmt::format("{}/s handled", human_bytes(m.handled_bytes_per_second)));
+  if (m.message_seconds > 0)
+    parts.push_back(fmt::format("{:.4g} ms for each message", 1e3 * m.message_seconds));
   if (m.updates_per_second > 0)
     parts.push_back(fmt::format("{} parameters/s updated", human_count(m.updates_per_second)));
   return join(parts, ", ");
@@ -72,7 +74,7 @@ std::string describe(const GridEstimate& e, const GridMachine& machine, std::int
   table.add({"all", seconds_to_text(e.step.total())});
   table.add({"links busy while it computes", seconds_to_text(e.step.hidden)});
   table.add({"a rank receives, and sends", human_bytes(e.step.bytes)});
-  table.add({"collectives", fmt::format("{}", e.step.calls)});
+  table.add({"collectives, messages", fmt::format("{}, {}", e.step.calls, e.step.messages)});
   return fmt::format("\nPredicted, not measured: {} microbatch{} in a step; {}\n\n{}{}\n",
                      microbatches, microbatches == 1 ? "" : "es", to_text(machine), to_text(table),
                      memory_to_text(e.memory));
@@ -107,6 +109,7 @@ nlohmann::ordered_json to_json(const GridMachine& m) {
           {"bytes_per_second", m.bytes_per_second},
           {"latency", m.latency},
           {"handled_bytes_per_second", m.handled_bytes_per_second},
+          {"message_seconds", m.message_seconds},
           {"updates_per_second", m.updates_per_second}};
 }
 
@@ -120,6 +123,7 @@ nlohmann::ordered_json to_json(const GridEstimate& e) {
           {"hidden_seconds", t.hidden},
           {"bytes", t.bytes},
           {"collectives", t.calls},
+          {"messages", t.messages},
           {"memory",
            {{"total", m.total()},
             {"parameters", m.parameters},
