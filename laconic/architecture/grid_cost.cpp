@@ -72,6 +72,13 @@ BlockRows block_rows(const ModelSpec& spec, std::size_t number, std::int64_t sam
   return all;
 }
 
+// The last block maps the first token of a sample alone into a branch: a pooler.
+double rows_of(const JoinedMaps& map, const BlockRows& rows, bool is_last, std::int64_t samples) {
+  if (map.takes_memory) return rows.memory;
+  const bool is_pooled = map.role == Role::up || map.role == Role::inner_narrow;
+  return is_last && is_pooled ? static_cast<double>(samples) : rows.stream;
+}
+
 // Lists what one block calls.
 class BlockTraffic {
  public:
@@ -89,8 +96,8 @@ class BlockTraffic {
     add_vectors();
     add_norms();
     for (const JoinedMaps& map : maps_of(spec_, block_))
-      add_linear(linear_plan(plan_, map.role), layout_of(plan_, map.role, false, 2), rows_of(map),
-                 map.inputs, map.outputs);
+      add_linear(linear_plan(plan_, map.role), layout_of(plan_, map.role, false, 2),
+                 rows_of(map, rows_, is_last(), load_.samples), map.inputs, map.outputs);
     for (const std::size_t number : block_.uses)
       if (spec_.parameters[number].role == Role::table) add_table(spec_.parameters[number]);
   }
@@ -98,13 +105,6 @@ class BlockTraffic {
  private:
   static constexpr bool kForward = false, kBackward = true;
   bool is_last() const { return block_.out.empty(); }
-
-  // The last block maps the first token of a sample alone into a branch: a pooler.
-  double rows_of(const JoinedMaps& map) const {
-    if (map.takes_memory) return rows_.memory;
-    const bool is_pooled = map.role == Role::up || map.role == Role::inner_narrow;
-    return is_last() && is_pooled ? static_cast<double>(load_.samples) : rows_.stream;
-  }
 
   double local(const ActivationLayout& layout, double rows, double features) const {
     return rows * features / extent(plan_.mesh, layout.rows) / extent(plan_.mesh, layout.features);
@@ -120,7 +120,7 @@ class BlockTraffic {
     if (ranks == 1) return;
     const double each =
         collective == GridCollective::all_reduce ? 2 * shard / ranks : shard;  // from each other
-    all_.push_back({number_, is_backward, collective, use, axes, 1, (ranks - 1) * each});
+    all_.push_back({number_, is_backward, collective, use, axes, 1, (ranks - 1) * each, map_});
   }
   void add_move(bool is_backward, CollectiveUse use, const Move& move, double shard) {
     switch (move.kind) {
@@ -144,6 +144,7 @@ class BlockTraffic {
                   double outputs) {
     const double x = local(p.from, rows, inputs), y = local(p.to, rows, outputs),
                  w = local(layout, inputs * outputs);
+    map_ = next_map_++;
     const auto gather_operands = [&](bool is_backward) {
       add_move(is_backward, CollectiveUse::input, p.in, x);
       add(is_backward, GridCollective::all_gather, CollectiveUse::weight, p.weight, w);
@@ -154,6 +155,7 @@ class BlockTraffic {
     if (load_.memory == GridMemory::nocache) gather_operands(kBackward);
     add_move(kBackward, CollectiveUse::input, adjoint(p.in), x);
     add(kBackward, GridCollective::reduce_scatter, CollectiveUse::weight, p.weight, w);
+    map_ = kNoMap;
   }
 
   void add_vectors() {
@@ -223,9 +225,40 @@ class BlockTraffic {
   const BlockSpec& block_;
   const BlockRows rows_;
   std::vector<GridTraffic>& all_;
+  int map_ = kNoMap;  // that is being listed
+  int next_map_ = 0;
 };
 
 }  // namespace
+
+std::vector<GridMapWork> grid_map_work(const ModelSpec& spec, const GridPlan& plan,
+                                       std::size_t number, std::int64_t samples) {
+  const BlockSpec& block = spec.blocks[number];
+  const BlockRows rows = block_rows(spec, number, samples);
+  const bool is_last = block.out.empty();
+  std::vector<GridMapWork> work;
+  const auto add = [&](const LinearPlan& p, const Layout& layout, double m, double k, double n) {
+    const auto cut = [&](const ActivationLayout& a, const Move& move) {
+      const bool stays = move.kind == MoveKind::copy || move.kind == MoveKind::sum;
+      return static_cast<double>(extent(plan.mesh, a.rows) * extent(plan.mesh, a.features)) /
+             (stays ? 1 : extent(plan.mesh, move.axes));
+    };
+    work.push_back(
+        {.multiply_adds = m * k * n / tp_size(plan.mesh),
+         .input = m * k / cut(p.from, p.in),
+         .output = m * n / cut(p.to, p.out),
+         .weight = k * n / extent(plan.mesh, axes_of(layout)) * extent(plan.mesh, p.weight)});
+  };
+  for (const JoinedMaps& map : maps_of(spec, block))
+    add(linear_plan(plan, map.role), layout_of(plan, map.role, false, 2),
+        rows_of(map, rows, is_last, samples), map.inputs, map.outputs);
+  const TablePlan table = table_plan(plan);
+  for (const std::size_t p : block.uses)
+    if (is_last && spec.parameters[p].role == Role::table)
+      add(table.head, table.layout, rows.stream, static_cast<double>(spec.parameters[p].sizes[1]),
+          static_cast<double>(spec.parameters[p].sizes[0]));
+  return work;
+}
 
 std::vector<GridTraffic> grid_traffic(const ModelSpec& spec, const GridPlan& plan,
                                       const GridLoad& load) {

@@ -48,6 +48,8 @@ enum class GridCollective : std::uint8_t { all_gather, reduce_scatter, all_reduc
 // What moves; in backward its gradient, or itself once more.
 enum class CollectiveUse : std::uint8_t { input, weight, output, vector, norm, loss };
 
+inline constexpr int kNoMap = -1;
+
 struct GridTraffic {
   std::size_t block = 0;
   bool is_backward = false;
@@ -56,6 +58,7 @@ struct GridTraffic {
   Axes axes;
   int calls = 0;
   double elements = 0;  // in all calls
+  int map = kNoMap;     // which of the block's linear maps it is for, in the order of these
 };
 
 struct GridLoad {
@@ -67,6 +70,15 @@ struct GridLoad {
 // In the order of blocks; of each block forward and backward.
 std::vector<GridTraffic> grid_traffic(const ModelSpec& spec, const GridPlan& plan,
                                       const GridLoad& load);
+
+// One linear map of a block on a rank, in the order of GridTraffic::map: multiply-adds of its
+// product, and the elements of what it multiplies and makes, gathered.
+struct GridMapWork {
+  double multiply_adds = 0;
+  double input = 0, output = 0, weight = 0;
+};
+std::vector<GridMapWork> grid_map_work(const ModelSpec& spec, const GridPlan& plan,
+                                       std::size_t block, std::int64_t samples);
 
 double elements_of(const std::vector<GridTraffic>& traffic);
 // The same by axis, tp0 first. What goes along several axes at once counts for the outer ones what

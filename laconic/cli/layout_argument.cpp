@@ -8,6 +8,38 @@
 
 namespace laconic {
 
+namespace {
+
+void add_machine(CLI::App& verb, LayoutCommand& command) {
+  auto* rate = verb.add_option("--rate", command.rate,
+                               "predict a step with links of this rate: 100mbit, unshaped");
+  verb.add_option("--latency", command.latency, "of a message on its way: 1ms")
+      ->type_name("TIME")
+      ->needs(rate);
+  verb.add_option("--gflops", command.gflops, "that a rank reaches; default: no time to compute")
+      ->check(CLI::Range(1e-3, 1e9))
+      ->needs(rate);
+  verb.add_option("--handling", command.handling,
+                  "rate at which a rank's processor packs and unpacks messages, as 4gbit")
+      ->type_name("RATE")
+      ->needs(rate);
+  verb.add_option("--overhead", command.overhead,
+                  "what the processor takes for each message besides: 50us")
+      ->type_name("TIME")
+      ->needs(rate);
+  verb.add_option("--updates", command.updates,
+                  "millions of parameters that a rank's optimiser changes in a second")
+      ->check(CLI::Range(1e-3, 1e9))
+      ->needs(rate);
+  verb.add_option("--search", command.search,
+                  "compare all methods and grids of so many ranks, the fastest first")
+      ->check(CLI::Range(2, 4096))
+      ->type_name("RANKS")
+      ->needs(rate);
+}
+
+}  // namespace
+
 void add_words(CLI::App& verb, LayoutCommand& command) {
   add_config(verb, command.config);
   verb.add_option("--tp", command.tp,
@@ -18,6 +50,7 @@ void add_words(CLI::App& verb, LayoutCommand& command) {
   verb.add_option("--batch", command.batch, "samples of a microbatch; default: the configuration's")
       ->check(CLI::Range(1, 1'000'000))
       ->type_name("N");
+  add_machine(verb, command);
   verb.add_option("--svg", command.svg, "also draw the pictures into FILE")->type_name("FILE");
   add_summary(verb, command.json);
 }

@@ -317,6 +317,25 @@ Problems check_grid_layers(const RunConfig& config, const Family& family) {
 
 }  // namespace
 
+namespace {
+
+// Of the method and of what its axes divide.
+Problems check_cuts(const RunConfig& config, const Family& family) {
+  const GridPlan plan = grid_plan_of(config, family);
+  if (is_trivial(plan)) return {};
+  Problems refused = check(plan);
+  return refused.empty() ? check_divided(divided_of(config, family), plan) : refused;
+}
+
+}  // namespace
+
+Problems check_grid_alone(const RunConfig& config, const Family& family) {
+  Problems problems = check_grid_texts(config);
+  append(problems, check_grid_layers(config, family));
+  if (problems.empty()) append(problems, check_cuts(config, family));
+  return problems;
+}
+
 Problems check_grid(const RunConfig& config, const Family& family) {
   Problems problems = check_grid_texts(config);
   append(problems, check_grid_layers(config, family));
@@ -324,10 +343,10 @@ Problems check_grid(const RunConfig& config, const Family& family) {
   if (!read_grid(ignored, config)) return problems;
   const GridPlan plan = grid_plan_of(config, family);
   if (is_trivial(plan)) return problems;
-  const Divided divided = divided_of(config, family);
-  const bool is_refused = !check(plan).empty();
-  Problems undivided = is_refused ? Problems() : check_divided(divided, plan);
-  if (is_refused || !undivided.empty()) undivided.push_back(advice(divided, plan));
+  const bool is_refused = !check(plan).empty();  // which check_grid_texts() has said
+  Problems undivided = is_refused ? Problems() : check_cuts(config, family);
+  if (is_refused || !undivided.empty())
+    undivided.push_back(advice(divided_of(config, family), plan));
   append(problems, std::move(undivided));
   return problems;
 }

@@ -35,8 +35,10 @@ GridPlan grid_plan_of(const RunConfig& config, const Family& family);
 
 // Every reason why the grid cannot be, whatever the model is.
 Problems check_grid_texts(const RunConfig& config);
-// That, and every reason why it cannot cut this model and these microbatches, with grids of as many
-// ranks that could. With model.start check() leaves this to whoever has read the folder.
+// That, and every reason why it cannot cut this model and these microbatches.
+Problems check_grid_alone(const RunConfig& config, const Family& family);
+// The same, with grids of as many ranks that could. With model.start check() leaves this to whoever
+// has read the folder.
 Problems check_grid(const RunConfig& config, const Family& family);
 
 }  // namespace laconic

@@ -61,4 +61,16 @@ struct OptimiserSection {
   }
 };
 
+// How many moments the algorithm keeps of a parameter: 1 or 2.
+inline int moment_count(OptimiserKind kind, bool is_hidden_matrix) {
+  switch (kind) {
+    case OptimiserKind::adamw:
+    case OptimiserKind::adam: return 2;
+    case OptimiserKind::sgd:
+    case OptimiserKind::lion: return 1;
+    case OptimiserKind::muon: return is_hidden_matrix ? 1 : 2;
+  }
+  return 2;
+}
+
 }  // namespace laconic

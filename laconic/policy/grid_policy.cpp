@@ -6,8 +6,8 @@ namespace laconic {
 
 namespace {
 
-GridClassPolicy class_of(const std::string& codec, const std::string& layers, bool has_feedback,
-                         const ModelSpec& spec) {
+GridClassPolicy policy_for(const std::string& codec, const std::string& layers, bool has_feedback,
+                           const ModelSpec& spec) {
   const std::vector<std::size_t> blocks = layer_blocks(spec);
   const std::vector<bool> chosen = chosen_layers(layers, static_cast<std::int64_t>(blocks.size()));
   GridClassPolicy policy{.codec = parse_codec(codec),
@@ -21,11 +21,30 @@ GridClassPolicy class_of(const std::string& codec, const std::string& layers, bo
 
 GridPolicy grid_policy_of(const RunConfig& config, const ModelSpec& spec) {
   const TpWeightSection& weight = config.tp_weight;
-  return {
-      .activation = class_of(config.tp_activation.codec, config.tp_activation.layers, false, spec),
-      .gradient = class_of(config.tp_gradient.codec, config.tp_gradient.layers, false, spec),
-      .weight = class_of(weight.codec, weight.layers, false, spec),
-      .weight_gradient = class_of(weight.gradient, weight.layers, weight.feedback, spec)};
+  return {.activation =
+              policy_for(config.tp_activation.codec, config.tp_activation.layers, false, spec),
+          .gradient = policy_for(config.tp_gradient.codec, config.tp_gradient.layers, false, spec),
+          .weight = policy_for(weight.codec, weight.layers, false, spec),
+          .weight_gradient = policy_for(weight.gradient, weight.layers, weight.feedback, spec)};
+}
+
+const GridClassPolicy& class_of(const GridPolicy& policy, const GridTraffic& t) {
+  const bool is_gather = t.collective == GridCollective::all_gather;
+  if (t.use == CollectiveUse::weight) return is_gather ? policy.weight : policy.weight_gradient;
+  const bool is_again = t.use == CollectiveUse::input && is_gather;
+  return t.is_backward && !is_again ? policy.gradient : policy.activation;
+}
+
+GridBytes grid_bytes_of(const RunConfig& config, const ModelSpec& spec) {
+  constexpr std::int64_t kRows = 256, kColumns = 256;
+  const Dtype dtype = config.run.compute_type();
+  return [policy = grid_policy_of(config, spec), dtype](const GridTraffic& t) {
+    const double raw = t.elements * static_cast<double>(bytes_of(dtype));
+    const GridClassPolicy& one = class_of(policy, t);
+    if (t.map == kNoMap || !one.blocks[t.block]) return raw;
+    return raw * static_cast<double>(max_payload_bytes(one.codec, {dtype, {kRows, kColumns}})) /
+           static_cast<double>(kRows * kColumns * static_cast<std::int64_t>(bytes_of(dtype)));
+  };
 }
 
 bool is_lossy(const GridPolicy& policy) {

@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "laconic/architecture/model_spec.hpp"
+#include "laconic/architecture/grid_time.hpp"
 #include "laconic/codec/spec.hpp"
 #include "laconic/config/run_config.hpp"
 
@@ -31,5 +31,13 @@ GridPolicy grid_policy_of(const RunConfig& config, const ModelSpec& spec);
 
 // Whether anything is encoded.
 bool is_lossy(const GridPolicy& policy);
+
+// Which class what moves is of: gradients of activations and of weights go back, everything that is
+// gathered again is what it was.
+const GridClassPolicy& class_of(const GridPolicy& policy, const GridTraffic& traffic);
+
+// Bytes of messages on the wire, by the codecs of their classes and layers: payloads, without
+// frames. What a codec's size depends on (the shape) is taken as that of large matrices.
+GridBytes grid_bytes_of(const RunConfig& config, const ModelSpec& spec);
 
 }  // namespace laconic

@@ -9,7 +9,8 @@
 #include <set>
 #include <utility>
 
-#include "laconic/architecture/grid_cost.hpp"
+#include "laconic/architecture/grid_memory.hpp"
+#include "laconic/architecture/grid_time.hpp"
 #include "laconic/base/host_name.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/codec/spec.hpp"
@@ -38,12 +39,8 @@ struct HeldPart {
 
   const RunConfig& config() const { return request.config; }
   const std::vector<BlockSpec>& blocks() const { return request.spec.blocks; }
-  // Of a grid's ranks the first has most.
   double elements(std::size_t parameter) const {
-    double product = 1;
-    for (const std::int64_t size : sizes_at({request.grid, {}}, request.spec.parameters[parameter]))
-      product *= static_cast<double>(size);
-    return product;
+    return elements_on_a_rank(request.grid, request.spec.parameters[parameter]);
   }
   double elements_used_by(const BlockSpec& block) const {
     double sum = 0;
@@ -63,60 +60,19 @@ struct HeldPart {
   }
 };
 
-// What a rank has of a block's activations. With 1d the stream is whole everywhere: about the
-// input, both norms and the sum between them.
-double share_kept(const GridPlan& grid, const BlockSpec& block, double kept) {
-  const double ranks = tp_size(grid.mesh);
-  if (grid.method != TensorMethod::one_d || block.out.empty()) return kept / ranks;
-  const double stream = std::min(kept, 4 * static_cast<double>(elements_of(block.out.back())));
-  return stream + (kept - stream) / ranks;
-}
-
-// And of what crosses to the next stage.
-double share_of_seam(const GridPlan& grid) {
-  const ActivationLayout stream = stream_of(grid);
-  return 1.0 / extent(grid.mesh, stream.rows) / extent(grid.mesh, stream.features);
-}
-
-// The largest weight of a block as it is while it is used, and its gradient.
-double gathered_elements(const HeldPart& part) {
-  double most = 0;
-  const GridPlan& grid = part.request.grid;
-  part.for_each_held([&](const BlockSpec& block) {
-    for (const std::size_t p : block.uses) {
-      const Role role = part.request.spec.parameters[p].role;
-      if (is_vector(role)) continue;
-      const Axes axes =
-          role == Role::table ? table_plan(grid).head.weight : linear_plan(grid, role).weight;
-      if (extent(grid.mesh, axes) > 1)
-        most = std::max(most, 2 * part.elements(p) * extent(grid.mesh, axes));
-    }
-  });
-  return most;
-}
-
-double seam_elements(const std::vector<SeamTensor>& seam) {
-  double sum = 0;
-  for (const SeamTensor& tensor : seam) sum += static_cast<double>(elements_of(tensor));
-  return sum;
-}
-
 // What forward of a stage keeps of one sample.
 double kept_by_stage(const HeldPart& part, int stage) {
   const BlockRange& range = part.plan.stages[static_cast<std::size_t>(stage)];
   double kept = 0;
   for (std::int64_t b = range.begin; b < range.end; ++b) {
     const BlockSpec& block = part.blocks()[static_cast<std::size_t>(b)];
-    const bool is_input_only = part.config().model.recompute && !block.out.empty();
-    const GridPlan& grid = part.request.grid;
-    kept += is_input_only ? seam_elements(block.out) * share_of_seam(grid)
-                          : share_kept(grid, block, static_cast<double>(block.kept));
+    kept += kept_on_a_rank(part.request.grid, block, part.config().model.recompute);
   }
   return kept;
 }
 
 // The most that is kept at once, by walking the rank's list of the schedule; and the block in
-// backward, whose gradients are about half of what it keeps, or all of it when it is recomputed.
+// backward.
 double live_elements(const HeldPart& part) {
   double live = 0, most = 0, block_at_work = 0;
   for (const Action& a : part.plan.schedule.by_rank[static_cast<std::size_t>(part.pp)]) {
@@ -124,11 +80,20 @@ double live_elements(const HeldPart& part) {
     if (a.op == Op::backward || a.op == Op::backward_weight) live -= kept_by_stage(part, a.stage);
   }
   part.for_each_held([&](const BlockSpec& block) {
-    const double share = block.out.empty() ? 0 : part.config().model.recompute ? 1.5 : 0.5;
-    const auto kept = static_cast<double>(block.kept);
-    block_at_work = std::max(block_at_work, share * share_kept(part.request.grid, block, kept));
+    block_at_work = std::max(
+        block_at_work, at_work_on_a_rank(part.request.grid, block, part.config().model.recompute));
   });
   return (most + block_at_work) * static_cast<double>(part.config().microbatch_size());
+}
+
+double gathered_elements(const HeldPart& part) {
+  double most = 0;
+  if (is_trivial(part.request.grid)) return most;
+  const std::vector<double> by_block =
+      gathered_on_a_rank(part.request.spec, part.request.grid, part.config().microbatch_size());
+  for (std::size_t b = 0; b < by_block.size(); ++b)
+    if (part.held.empty() || part.held[b]) most = std::max(most, by_block[b]);
+  return most;
 }
 
 // Each block has a sum of its own for a parameter that several use; a second microbatch's gradient
@@ -190,11 +155,12 @@ void add_edges(const HeldPart& part, double item, MemoryEstimate& memory) {
     if (lower == upper || (lower != part.pp && upper != part.pp)) continue;
     const std::vector<SeamTensor>& seam =
         part.blocks()[static_cast<std::size_t>(part.plan.stages[e].end - 1)].out;
-    const double share = share_of_seam(part.request.grid);
-    memory.buffers += static_cast<double>(c.local_batch()) * seam_elements(seam) * item * share;
+    memory.buffers +=
+        static_cast<double>(c.local_batch()) * seam_on_a_rank(part.request.grid, seam) * item;
     for (const LinkSpec* link : {&part.plan.activation, &part.plan.gradient}) {
       if (const auto* delta = std::get_if<Delta>(&link->memory)) {
-        const double needed = share * static_cast<double>(reference_bytes(*link, seam, samples));
+        const double needed = share_of_seam(part.request.grid) *
+                              static_cast<double>(reference_bytes(*link, seam, samples));
         add_references(*delta, needed, static_cast<double>(seam.size()), memory);
       }
     }
@@ -261,50 +227,27 @@ void add_gpu(std::size_t rank, const std::vector<RankResources>& ranks,
   gpu.has = std::min(gpu.has, free);
 }
 
-// How much shorter messages of a class are than raw ones.
-double wire_share(const GridClassPolicy& policy, std::size_t block, Dtype dtype) {
-  constexpr std::int64_t kElements = 1 << 16;
-  if (!policy.blocks[block]) return 1;
-  const TensorSpec tensor{dtype, {kElements / 256, 256}};
-  return static_cast<double>(max_payload_bytes(policy.codec, tensor)) /
-         static_cast<double>(bytes_of(dtype) * kElements);
-}
-
-// Adds what the ranks of a grid wait for each other, were nothing of it hidden.
-void add_grid_times(const EstimateRequest& r, double bytes_per_second,
-                    std::vector<BlockTimes>& times) {
-  if (is_trivial(r.grid) || bytes_per_second <= 0) return;
-  const Dtype dtype = r.config.run.compute_type();
-  const GridPolicy policy = grid_policy_of(r.config, r.spec);
-  for (const GridTraffic& t :
-       grid_traffic(r.spec, r.grid, {.samples = r.config.microbatch_size()})) {
-    const bool is_map = t.use == CollectiveUse::input || t.use == CollectiveUse::output;
-    double share = 1;
-    if (is_map)
-      share = wire_share(t.is_backward ? policy.gradient : policy.activation, t.block, dtype);
-    if (t.use == CollectiveUse::weight)
-      share = wire_share(
-          t.collective == GridCollective::all_gather ? policy.weight : policy.weight_gradient,
-          t.block, dtype);
-    const double seconds =
-        share * t.elements * static_cast<double>(bytes_of(dtype)) / bytes_per_second;
-    (t.is_backward ? times[t.block].backward : times[t.block].forward) += seconds;
-  }
+// Seconds of each block on a rank of the grid.
+std::vector<BlockTimes> block_times(const EstimateRequest& r, const GridMachine& machine) {
+  const GridLoad load{.samples = r.config.microbatch_size(),
+                      .has_smoothing = r.config.task.label_smoothing > 0};
+  std::vector<BlockTimes> times;
+  for (const GridBlockTime& block :
+       grid_times(r.spec, r.grid, load, machine, grid_bytes_of(r.config, r.spec),
+                  r.config.model.recompute && !is_trivial(r.grid)))
+    times.push_back({.forward = block.forward.total(), .backward = block.backward.total()});
+  return times;
 }
 
 double seconds_of_step(const EstimateRequest& r, double flops_per_second, bool& has_network) {
-  const auto rate = flops_per_second / static_cast<double>(r.ranks.size());
-  const auto samples = static_cast<double>(r.config.microbatch_size());
-  std::vector<BlockTimes> times;
-  for (const BlockSpec& block : r.spec.blocks) {
-    const double forward = 2 * block.multiply_adds * samples / rate / tp_size(r.grid.mesh);
-    times.push_back({.forward = forward, .backward = 2 * forward});
-  }
   LinkFacts link = r.link;
   if (link.bytes_per_second <= 0) link.bytes_per_second = link.slowest_bytes_per_second;
   has_network = link.bytes_per_second > 0;
-  add_grid_times(r, link.bytes_per_second, times);
-  Costs costs = costs_of(r.config, r.spec, r.decisions, times, link);
+  const GridMachine machine{
+      .flops_per_second = flops_per_second / static_cast<double>(r.ranks.size()),
+      .bytes_per_second = link.bytes_per_second,
+      .latency = link.latency};
+  Costs costs = costs_of(r.config, r.spec, r.decisions, block_times(r, machine), link);
   if (r.config.local.steps > 0)
     for (StageCost& stage : costs.stages)
       stage.reduction /= static_cast<double>(r.config.local.steps);

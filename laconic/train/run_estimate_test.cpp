@@ -9,8 +9,10 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/problem.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/config/grid_choice.hpp"
 #include "laconic/config/model_family.hpp"
 #include "laconic/config/read.hpp"
+#include "laconic/policy/grid_estimate.hpp"
 #include "laconic/train/gpu_report.hpp"
 #include "laconic/transport/in_process.hpp"
 
@@ -305,6 +307,31 @@ TEST(RunEstimate, FlopsAreThoseOfTheFormula) {
   EXPECT_TRUE(two.has_network);
   EXPECT_GT(two.step_seconds, 4 * kModel / 1000);
   EXPECT_LT(two.step_seconds, 8 * kModel / 1000);
+}
+
+// `laconic layout` predicts the same without libtorch.
+TEST(RunEstimate, OfOneGridIsWhatLayoutPredicts) {
+  for (const auto& [method, tp] : {std::pair{"1d", "1,2,1"}, {"3d", "2,1,1"}, {"3d", "1,1,2"}}) {
+    SCOPED_TRACE(std::string(method) + " on " + tp);
+    const RunConfig c = small({std::string("mesh.tp=") + tp, std::string("tensor.method=") + method,
+                               "model.recompute=true", "train.microbatch=4"});
+    const Family family = family_of(c, {});
+    const LinkFacts link{.bytes_per_second = 1e5, .latency = 1e-3};
+    const RunEstimate run = estimate_run({.config = c,
+                                          .spec = model_spec(family, c.model.context),
+                                          .decisions = decide_pipeline(c, family, link, {}),
+                                          .grid = grid_plan_of(c, family),
+                                          .link = link,
+                                          .samples = 100,
+                                          .ranks = {rank_on("a", 1), rank_on("b", 1)}});
+    const GridEstimate grid = estimate_grid(
+        c, family, {.flops_per_second = 1e9, .bytes_per_second = 1e5, .latency = 1e-3});
+    EXPECT_NEAR(run.step_seconds, grid.step.total(), 1e-9);
+    EXPECT_EQ(run.ranks[0].parameters, grid.memory.parameters);
+    EXPECT_EQ(run.ranks[0].gradients, grid.memory.gradients);
+    EXPECT_EQ(run.ranks[0].optimiser, grid.memory.optimiser);
+    EXPECT_EQ(run.ranks[0].activations, grid.memory.activations + grid.memory.gathered);
+  }
 }
 
 TEST(RunEstimate, IsToldInTwoLines) {

@@ -258,17 +258,6 @@ OptimiserSpec optimiser_spec(const OptimiserSection& o) {
           .muon_scale = o.muon_scale};
 }
 
-int moment_count(OptimiserKind kind, bool is_hidden_matrix) {
-  switch (kind) {
-    case OptimiserKind::adamw:
-    case OptimiserKind::adam: return 2;
-    case OptimiserKind::sgd:
-    case OptimiserKind::lion: return 1;
-    case OptimiserKind::muon: return is_hidden_matrix ? 1 : 2;
-  }
-  return 2;
-}
-
 OptimiserState make_optimiser_state(const std::vector<Parameter>& parameters, OptimiserKind kind) {
   const at::NoGradGuard no_grad;
   OptimiserState state;

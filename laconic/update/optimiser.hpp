@@ -36,9 +36,6 @@ struct OptimiserSpec {
 };
 OptimiserSpec optimiser_spec(const OptimiserSection& optimiser);
 
-// How many moments the algorithm keeps of a parameter: 1 or 2.
-int moment_count(OptimiserKind kind, bool is_hidden_matrix);
-
 struct OptimiserState {
   std::int64_t updates = 0;
   std::vector<at::Tensor> moment1;  // in the order of the parameters

@@ -1,0 +1,79 @@
+// architecture/grid_time.hpp — how long a microbatch takes on a tensor grid: a prediction.
+//
+// All ranks do the same at the same time, so one of them is followed, with two clocks: that of its
+// processor and that of its link. A collective occupies the link for its bytes / rate, after
+// those that were started before it; latency comes on top, once for a gather or a scatter, twice
+// for an all-reduce, and occupies nothing. A collective of g ranks is g - 1 messages to each, an
+// all-reduce twice as many. Handling (packing, copying, checking, waking) occupies the processor,
+// also for what moves in the background. A wait ends when the collective does: that is what is
+// *exposed*, of whatever had the link meanwhile.
+//
+// What is in the background is what model/grid_ops.cpp has there, and must stay so:
+//
+//   forward    start W; input; wait W; product; output
+//   backward   start W; output's gradient; input again;
+//              where weights move:  dW; start dW; wait W; dX; input's gradient; wait dW
+//              elsewhere:           dX; start the input's gradient; dW; wait for it
+//
+// Vectors, norms, look-ups and losses are waited for. Left out: what codecs and operations other
+// than products compute (`flops_per_second` is what a rank reaches with them), and what a link's
+// first bytes cost.
+//
+// Pure and std only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "laconic/architecture/grid_cost.hpp"
+
+namespace laconic {
+
+// What a rank has to itself, while all others do the same. 0: takes no time.
+struct GridMachine {
+  double flops_per_second = 0;          // in products
+  double bytes_per_second = 0;          // of messages through its link, each way
+  double latency = 0;                   // of a message, in seconds
+  double handled_bytes_per_second = 0;  // of messages received: what the processor is busy with,
+  double message_seconds = 0;           // and besides for each of them
+  double updates_per_second = 0;        // parameters that the optimiser changes
+};
+
+// The bytes that stand for so many elements on the wire, in all calls.
+using GridBytes = std::function<double(const GridTraffic&)>;
+
+// Seconds, but for the last three.
+struct GridTime {
+  double compute = 0;
+  double handling = 0;
+  std::array<double, 3> exposed = {};  // by axis, tp0 first, as carried() divides
+  double hidden = 0;                   // on the link while the rank computed
+  double bytes = 0;                    // that the rank receives, as it sends
+  double calls = 0;
+  double messages = 0;  // that the rank receives, as it sends
+
+  double exposed_on_all() const { return exposed[0] + exposed[1] + exposed[2]; }
+  double total() const { return compute + handling + exposed_on_all(); }
+  GridTime& operator+=(const GridTime& more);
+};
+
+struct GridBlockTime {
+  GridTime forward, backward;
+};
+
+// By block. With `recomputes` backward of each block but the last begins with its forward.
+std::vector<GridBlockTime> grid_times(const ModelSpec& spec, const GridPlan& plan,
+                                      const GridLoad& load, const GridMachine& machine,
+                                      const GridBytes& bytes, bool recomputes = false);
+
+// A step of so many microbatches, one after the other, and the update of a rank's parameters.
+GridTime grid_step_time(const std::vector<GridBlockTime>& blocks, std::int64_t microbatches,
+                        double parameters, const GridMachine& machine);
+
+// What a TCP connection over Ethernet leaves of a link's rate when as much comes back: 1448 bytes
+// of a packet's 1514, and half an acknowledgement of 66 bytes for each that came the other way.
+inline constexpr double kTcpShare = 1448.0 / (1514 + 33);
+
+}  // namespace laconic

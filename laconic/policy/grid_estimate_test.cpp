@@ -1,0 +1,105 @@
+#include "laconic/policy/grid_estimate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "laconic/config/grid_choice.hpp"
+#include "laconic/config/model_family.hpp"
+#include "laconic/policy/grid_policy.hpp"
+
+namespace laconic {
+namespace {
+
+constexpr GridMachine kSlowLinks{.flops_per_second = 30e9, .bytes_per_second = 12.5e6};
+
+RunConfig estimated_config(std::int64_t width, std::int64_t tokens) {
+  RunConfig config;
+  config.model.layers = 2;
+  config.model.width = width;
+  config.model.heads = 8;
+  config.model.context = tokens;
+  config.model.vocabulary = 256;
+  config.train.batch = 8;
+  return config;
+}
+
+std::vector<GridCandidate> search(const RunConfig& config, int ranks) {
+  return search_grids(config, family_of(config, {}), ranks, kSlowLinks);
+}
+
+std::vector<std::string> texts_of(const std::vector<GridCandidate>& candidates, bool possible) {
+  std::vector<std::string> texts;
+  for (const GridCandidate& c : candidates)
+    if (c.estimate.has_value() == possible)
+      texts.push_back(std::string(name_of(c.method)) + " " + std::to_string(c.grid[0]) +
+                      std::to_string(c.grid[1]) + std::to_string(c.grid[2]));
+  std::ranges::sort(texts);
+  return texts;
+}
+
+TEST(GridEstimate, ASearchHasEveryArrangementOnce) {
+  const auto found = search(estimated_config(64, 16), 8);
+  EXPECT_EQ(texts_of(found, true),
+            (std::vector<std::string>{"1d 181", "1d-sequence 181", "2.5d 222", "3d 118", "3d 124",
+                                      "3d 142", "3d 214", "3d 222", "3d 241", "3d 412", "3d 421",
+                                      "3d 811"}));
+  EXPECT_EQ(texts_of(found, false), (std::vector<std::string>{"2d 000"}));
+  const auto of_four = search(estimated_config(64, 16), 4);
+  EXPECT_EQ(texts_of(of_four, false), (std::vector<std::string>{"2.5d 000"})) << "2d is 2 x 2";
+}
+
+TEST(GridEstimate, WhatCannotBeSaysWhyAndComesLast) {
+  RunConfig config = estimated_config(64, 16);
+  config.train.batch = 4;
+  config.model.heads = 4;
+  const auto found = search(config, 8);
+  bool was_impossible = false;
+  double before = 0;
+  for (const GridCandidate& c : found) {
+    EXPECT_NE(c.estimate.has_value(), !c.problems.empty());
+    EXPECT_FALSE(was_impossible && c.estimate) << "possible ones come first";
+    was_impossible = !c.estimate;
+    if (!c.estimate) continue;
+    EXPECT_GE(c.estimate->step.total(), before);
+    before = c.estimate->step.total();
+  }
+  EXPECT_EQ(texts_of(found, true),
+            (std::vector<std::string>{"2.5d 222", "3d 124", "3d 142", "3d 222"}));
+}
+
+// Section 4.4 of the specification: few tokens want activations moved, many want weights moved.
+TEST(GridEstimate, WideModelsWantAnotherGridThanLongOnes) {
+  const GridCandidate wide = search(estimated_config(512, 8), 4)[0];
+  const GridCandidate longer = search(estimated_config(64, 1024), 4)[0];
+  EXPECT_EQ(wide.method, TensorMethod::one_d);
+  EXPECT_EQ(longer.method, TensorMethod::three_d);
+  EXPECT_EQ(longer.grid, (std::array{4, 1, 1}));
+}
+
+// Weights that are gathered again in backward are of their class, and so are inputs.
+TEST(GridEstimate, CodecsShortenTheirClassWhereverItMoves) {
+  RunConfig config = estimated_config(64, 16);
+  config.mesh.tp = "2,2,2";
+  const Family family = family_of(config, {});
+  const auto bytes_of_codecs = [&](const char* activation, const char* gradient) {
+    config.tp_activation.codec = activation;
+    config.tp_gradient.codec = gradient;
+    return estimate_grid(config, family, kSlowLinks).step.bytes;
+  };
+  const double raw = bytes_of_codecs("raw", "raw");
+  const ModelSpec spec = model_spec(family, 16);
+  double activations = 0, gradients = 0;
+  for (const GridTraffic& t : grid_traffic(spec, grid_plan_of(config, family), {.samples = 8})) {
+    const bool is_layer = t.block > 0 && t.block + 1 < spec.blocks.size();
+    if (!is_layer || t.map == kNoMap || t.use == CollectiveUse::weight) continue;
+    const bool is_again = t.use == CollectiveUse::input &&
+                          t.collective == GridCollective::all_gather && t.is_backward;
+    (t.is_backward && !is_again ? gradients : activations) += 4 * t.elements;
+  }
+  EXPECT_NEAR(bytes_of_codecs("half", "raw"), raw - activations / 2, 1e-6);
+  EXPECT_NEAR(bytes_of_codecs("raw", "half"), raw - gradients / 2, 1e-6);
+}
+
+}  // namespace
+}  // namespace laconic
