@@ -15,6 +15,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
 #include "laconic/collective/run.hpp"
+#include "laconic/grid/overlap.hpp"
 #include "laconic/tensor/host.hpp"
 
 namespace laconic {
@@ -95,7 +96,8 @@ TensorGrid::TensorGrid(ProgressThread& progress_thread, const GridPlan& plan, co
       coord_(coord_of(mesh, rank)),
       codecs_(std::move(codecs)),
       seed_(seed),
-      made_(std::make_unique<Made>()) {}
+      made_(std::make_unique<Made>()),
+      overlap_(std::make_unique<GridOverlap>()) {}
 
 TensorGrid::~TensorGrid() = default;
 
@@ -198,6 +200,7 @@ void TensorGrid::count(const Exchange& exchange) {
 
 TensorGrid::Pending TensorGrid::make(const Exchange& exchange) {
   count(exchange);
+  if (observer_) observer_({exchange.call, exchange.site.traffic, exchange.axes, exchange.offsets});
   Row& row = row_for(exchange);
   row.is_under_way = true;
   if (row.memory.empty())
@@ -208,8 +211,8 @@ TensorGrid::Pending TensorGrid::make(const Exchange& exchange) {
   pending.grid_ = this;
   pending.row_ = &row;
   pending.operation_ = row.collective->operation(
-      static_cast<std::byte*>(exchange.buffer.data_ptr()), deadline_key(step_, 0, 0), false, {},
-      numbers_[unit_of(exchange.axes)]++);
+      static_cast<std::byte*>(exchange.buffer.data_ptr()),
+      deadline_key(step_, 0, exchange.site.urgency), false, {}, numbers_[unit_of(exchange.axes)]++);
   return pending;
 }
 

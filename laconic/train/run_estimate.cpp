@@ -78,7 +78,8 @@ double share_of_seam(const GridPlan& grid) {
   return 1.0 / extent(grid.mesh, stream.rows) / extent(grid.mesh, stream.features);
 }
 
-// The largest weight of a block as it is while it is used, and its gradient.
+// The largest weight of a block as it is while it is used, and its gradient; with prefetch the
+// weight of the next map and the gradient of the last one, too.
 double gathered_elements(const HeldPart& part) {
   double most = 0;
   const GridPlan& grid = part.request.grid;
@@ -92,7 +93,7 @@ double gathered_elements(const HeldPart& part) {
         most = std::max(most, 2 * part.elements(p) * extent(grid.mesh, axes));
     }
   });
-  return most;
+  return part.config().tensor.prefetch ? 2 * most : most;
 }
 
 double seam_elements(const std::vector<SeamTensor>& seam) {

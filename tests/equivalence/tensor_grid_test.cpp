@@ -16,6 +16,7 @@
 #include "laconic/base/target.hpp"
 #include "laconic/engine/engine.hpp"
 #include "laconic/grid/grid.hpp"
+#include "laconic/grid/overlap.hpp"
 #include "laconic/model/grid_ops.hpp"
 #include "laconic/runtime/stage.hpp"
 #include "laconic/transport/in_process.hpp"
@@ -275,6 +276,101 @@ TEST(TensorGrid, RecomputesAndSplitsBackward) {
     expect_one_process(c, some_plans()[1], 0, {.is_split = true});
     expect_one_process(c, some_plans()[2], 0.2, {.recompute = true, .is_split = true});
   }
+}
+
+// What two updates leave on every rank, and all calls of the second, by rank.
+struct Overlapped {
+  std::vector<Outcome> outcomes;
+  std::vector<std::vector<GridCallMade>> calls;
+  std::vector<GridCounts> counts;
+};
+
+Overlapped overlapped(const GridCase& c, const GridPlan& plan, const StageOptions& options,
+                      bool is_on) {
+  const auto ranks = static_cast<std::size_t>(size(plan.mesh));
+  Overlapped all{std::vector<Outcome>(ranks), std::vector<std::vector<GridCallMade>>(ranks),
+                 std::vector<GridCounts>(ranks)};
+  on_grid(plan, [&](TensorGrid& grid, Rank rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    grid.overlap().enable(is_on);
+    Pass pass = pass_of(c, 0.2);
+    pass.grid = &grid;
+    const GridPlace place{plan, coord_of(plan.mesh, rank)};
+    Weights weights = make_weights(c.family, 7, kInDouble, {}, c.tokens(), place);
+    trained(weights, c, pass, 1, options);
+    grid.clear_counts();
+    grid.observe([&](const GridCallMade& call) { all.calls[at].push_back(call); });
+    all.outcomes[at] = trained(weights, c, pass, 1, options);
+    all.counts[at] = grid.counts();
+  });
+  return all;
+}
+
+std::vector<GridCallMade> along(const std::vector<GridCallMade>& calls, const Axes& axes) {
+  std::vector<GridCallMade> some;
+  for (const GridCallMade& call : calls)
+    if (call.axes == axes) some.push_back(call);
+  return some;
+}
+
+// All members of a group make the same calls in the same order.
+void expect_one_order(const Overlapped& all, const GridPlan& plan) {
+  for (Rank rank = 0; rank < size(plan.mesh); ++rank)
+    for (const GridCallMade& call : all.calls[static_cast<std::size_t>(rank)])
+      for (const Rank other : group_along(plan.mesh, rank, call.axes))
+        ASSERT_EQ(along(all.calls[static_cast<std::size_t>(other)], call.axes),
+                  along(all.calls[static_cast<std::size_t>(rank)], call.axes))
+            << rank << " and " << other;
+}
+
+// Also when it is computed once more, and in halves.
+TEST(TensorGrid, WeightsThatComeAheadChangeNoBitAndNoCount) {
+  const GridPlan plan{TensorMethod::three_d, {.tp = {2, 1, 2}}, TableCut::gathered};
+  for (const GridCase& c : some_cases())
+    for (const StageOptions& options :
+         {StageOptions{}, StageOptions{.recompute = true}, StageOptions{.is_split = true}}) {
+      const bool is_plain = !options.recompute && !options.is_split;
+      if (c.name != "gpt" && !(c.name == "seq2seq" && is_plain)) continue;
+      SCOPED_TRACE(fmt::format("{} {} {}", c.name, options.recompute, options.is_split));
+      const Overlapped with = overlapped(c, plan, options, true);
+      const Overlapped without = overlapped(c, plan, options, false);
+      expect_one_order(with, plan);
+      expect_one_order(without, plan);
+      EXPECT_EQ(with.counts, without.counts);
+      // Something is made sooner, or there is nothing to test.
+      EXPECT_NE(with.calls[0], without.calls[0]);
+      for (std::size_t rank = 0; rank < with.outcomes.size(); ++rank) {
+        EXPECT_EQ(with.outcomes[rank].loss, without.outcomes[rank].loss);
+        for (const auto& [name, value] : with.outcomes[rank].values) {
+          EXPECT_TRUE(value.equal(without.outcomes[rank].values.at(name))) << name;
+          EXPECT_TRUE(with.outcomes[rank].gradients.at(name).equal(
+              without.outcomes[rank].gradients.at(name)))
+              << name;
+        }
+      }
+    }
+}
+
+// Weights of maps that have begun to come by the time of each move of activations, in forward.
+std::vector<int> begun_by_then(const std::vector<GridCallMade>& calls, std::uint64_t least) {
+  std::vector<int> begun;
+  int weights = 0;
+  for (const GridCallMade& call : calls) {
+    if (call.traffic == Traffic::tp_gradient) break;
+    if (call.traffic == Traffic::tp_weight && call.offsets.back() >= least) ++weights;
+    if (call.traffic == Traffic::tp_activation && call.call != GridCall::sum)
+      begun.push_back(weights);
+  }
+  return begun;
+}
+
+TEST(TensorGrid, WeightsOfOneMapAreAhead) {
+  const GridPlan plan{TensorMethod::three_d, {.tp = {2, 1, 2}}, TableCut::split};
+  const std::uint64_t width = 48, least = width * width / 2;  // half of the smallest map
+  const std::vector<int> with =
+      begun_by_then(overlapped(cases()[0], plan, {}, true).calls[0], least);
+  // Each of two layers' four maps has one move on this grid, as has the head, whose table is small.
+  EXPECT_EQ(with, (std::vector<int>{2, 3, 4, 5, 6, 7, 8, 8, 8}));
 }
 
 // Calls and elements by collective and axes.
