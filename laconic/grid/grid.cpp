@@ -25,6 +25,10 @@ namespace {
 // Microbatches of a step that codecs can tell apart.
 constexpr std::uint64_t kMostMicrobatches = 1 << 12;
 
+// A ring's message has at least so many bytes: at 100 Mbit/s they take 5 ms, which is long beside
+// the time of a round, and at 1 Gbit/s both ways are equally fast.
+constexpr std::uint64_t kLeastRingMessage = std::uint64_t{64} << 10;
+
 // The unit of tags is the set of axes: of two ranks that are in several groups together, each
 // message is of one.
 std::uint32_t unit_of(const Axes& axes) {
@@ -64,6 +68,13 @@ std::uint64_t seed_of(std::uint64_t seed, const GridSite& site, std::uint64_t be
 }
 
 }  // namespace
+
+Algorithm grid_algorithm(GridCall call, std::uint64_t bytes, int members, bool is_lossy) {
+  const bool is_rounded = is_lossy && call != GridCall::gather;
+  if (members <= 2 || is_rounded) return Algorithm::direct;
+  return bytes / static_cast<std::uint64_t>(members) >= kLeastRingMessage ? Algorithm::ring
+                                                                          : Algorithm::direct;
+}
 
 // One call. `buffer` is 1-D on the host.
 struct TensorGrid::Exchange {
@@ -130,13 +141,17 @@ TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
   const auto [first, last] = made_->rows.equal_range(purpose);
   for (auto row = first; row != last; ++row)
     if (!row->second.is_under_way) return row->second;
+  const auto elements = static_cast<std::int64_t>(exchange.offsets.back());
+  const Algorithm algorithm =
+      grid_algorithm(exchange.call, max_payload_bytes(choice.codec, {dtype, {elements}}),
+                     extent(exchange.axes), !is_plain);
   const bool remembers = !is_plain && choice.has_feedback;
   LACONIC_ASSERT(!remembers || first == last, "two sums of one place are under way");
   auto collective = std::make_unique<Collective>(
       progress_thread_.engine(), CollectiveSpec{.traffic = exchange.site.traffic,
                                                 .unit = unit_of(exchange.axes),
                                                 .kind = kind_of(exchange.call),
-                                                .algorithm = Algorithm::direct,
+                                                .algorithm = algorithm,
                                                 .group = group_along(mesh_, rank_, exchange.axes),
                                                 .dtype = dtype,
                                                 .offsets = exchange.offsets,

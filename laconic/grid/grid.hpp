@@ -9,8 +9,11 @@
 // depend on data. Messages carry the number of the call, counted for each set of
 // axes, so calls that are under way together do not meet.
 //
-// Sums of short floats are made in float32. Sums add in the order of members, so
-// they have the same bits whoever asks.
+// Sums of short floats are made in float32. In which order they add depends on sizes and codecs
+// alone, so they have the same bits whoever asks.
+//
+// Small exchanges go straight from everybody to everybody, large ones round a ring
+// (grid_algorithm()).
 //
 // Not thread-safe: belongs to the computing thread.
 #pragma once
@@ -63,6 +66,11 @@ struct GridCodec {
   CodecSpec codec = Raw{};
   bool has_feedback = false;
 };
+// How an exchange of so many bytes on the wire, over all members' chunks, goes. Where all send to
+// all several meet at every receiver, and their connections share its link badly; round a ring
+// nobody meets. But a ring has as many rounds as members. What is rounded at every hop cannot go
+// round one.
+Algorithm grid_algorithm(GridCall call, std::uint64_t bytes, int members, bool is_lossy);
 using GridCodecs = std::function<GridCodec(const GridSite&, GridCall)>;
 
 // One call as all ranks of its group make it: for whoever compares them.
