@@ -1,4 +1,5 @@
-"""The benchmark `collective` of bench/run: what links of a lab carry, and how fast an all-reduce of 16 MiB is on them.
+"""The benchmarks `collective` and `grid-link` of bench/run: what links of a lab carry, how fast an all-reduce of 16 MiB is on
+them, and how much of them gathers and sums of a tensor grid use.
 
 Four hosts in a lab (docs/lab.md), as root, with iperf3. Training over such links is what `laconic lab report` measures.
 """
@@ -73,4 +74,41 @@ def collective(_):
             share = f"{100 * limit / middle:.0f} %" if name in ("plain", "native") else ""
             lines.append(f"| {rate} | {link['alone']:.1f} | {link['ring']:.1f} | {name} | {1e3 * middle:.1f} | {share} | "
                          f"{plain / middle:.2f}x |")
+    return [*lines, ""]
+
+
+# name of the rate: rounds, seconds of iperf3
+GRID_RATES = {"100mbit": (2, 5), "1gbit": (3, 3)}
+# collective: what a rank sends, in (n - 1) / n of the buffer, and buffers in MiB
+GRID_KINDS = {"all_gather": (1, (4, 16)), "reduce_scatter": (1, (4, 16)), "all_reduce": (2, (4,))}
+GRID_EXCHANGES = 5
+GRID_ALGORITHMS = ("ring", "direct")
+
+
+def grid_link(_):
+    """All-gathers, reduce-scatters and all-reduces of a tensor grid, raw, over the links of 4 hosts in a lab."""
+    if os.geteuid() != 0:
+        return ["Skipped: a lab needs root.", ""]
+    lines = ["A share is the payload that a rank must send, (n - 1) / n of the buffer and twice that of an all-reduce, at the rate that "
+             "iperf3 reaches between one pair, by the time of the slowest rank. Each round is a lab of its own: the median of "
+             f"{GRID_EXCHANGES} exchanges after 2 for warming up. Medians of the rounds; in brackets the least and the most. A grid takes the ring for these sizes.", "",
+             "| rate | iperf3, one pair, Mbit/s | collective | buffer | algorithm | ms | of the link |",
+             "|---|--:|---|--:|---|--:|--:|"]
+    for rate, (rounds, seconds) in GRID_RATES.items():
+        print(f"grid-link: {rate}", file=sys.stderr, flush=True)
+        link = iperf(rate, seconds)["alone"]
+        for kind, (times, sizes) in GRID_KINDS.items():
+            for mebibytes in sizes:
+                size = mebibytes << 20
+                measured = {name: [] for name in GRID_ALGORITHMS}
+                for _ in range(rounds):
+                    for name in GRID_ALGORITHMS:
+                        out = in_lab(rate, BIN / "collective_bench", "--kind", kind, "--algorithm", name, "--bytes", size, "--rounds",
+                                     GRID_EXCHANGES)
+                        measured[name].append(json.loads([x for x in out.splitlines() if x.startswith("{")][-1])["median_s"])
+                limit = times * (HOSTS - 1) / HOSTS * size * 8 / (1e6 * link)
+                for name, values in measured.items():
+                    shares = sorted(100 * limit / value for value in values)
+                    lines.append(f"| {rate} | {link:.1f} | {kind} | {mebibytes} MiB | {name} | {1e3 * statistics.median(values):.1f} | "
+                                 f"**{statistics.median(shares):.1f} %** ({shares[0]:.1f}–{shares[-1]:.1f}) |")
     return [*lines, ""]

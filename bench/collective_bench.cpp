@@ -1,11 +1,12 @@
-// bench/collective_bench.cpp — how long an all-reduce takes, and how near it comes to its link.
+// bench/collective_bench.cpp — how long a collective takes, and how near it comes to its link.
 //
-//   collective_bench [--bytes N] [--codec C] [--feedback] [--algorithm A] [--rounds N]
+//   collective_bench [--kind K] [--bytes N] [--codec C] [--feedback] [--algorithm A] [--rounds N]
 //                    [--ranks N] [--shape TEXT] [--limit-mbit R] [--lane-elements N]
 //                    [--segment-bytes N] [--json FILE]
 //
 // With RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment it is one rank of a gloo
 // run; otherwise --ranks threads, over a network of the given --shape (transport/shape.hpp).
+// --kind is all_reduce, all_gather or reduce_scatter, of a buffer of so many bytes in all.
 // --algorithm native is the transport's own sum. --limit-mbit is what one rank's link carries, by
 // iperf3 for instance: `of_limit` is the share of it that the bytes on the wire used.
 //
@@ -46,6 +47,7 @@ using laconic::Transport;
 constexpr int kWarmUpRounds = 2;
 
 struct Options {
+  std::string kind = "all_reduce";
   std::uint64_t bytes = std::uint64_t{16} << 20;
   std::string codec = "raw";
   bool feedback = false;
@@ -69,7 +71,9 @@ Options parse(int count, char** words) {
     }
     if (i + 1 == count) throw laconic::ConfigError(word + " needs a value");
     const std::string value = words[++i];
-    if (word == "--bytes")
+    if (word == "--kind")
+      o.kind = value;
+    else if (word == "--bytes")
       o.bytes = std::stoull(value);
     else if (word == "--codec")
       o.codec = value;
@@ -101,9 +105,17 @@ Group everybody(int ranks) {
   return group;
 }
 
+CollectiveKind kind_of(const Options& o) {
+  for (const CollectiveKind kind :
+       {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter})
+    if (o.kind == name_of(kind)) return kind;
+  throw laconic::ConfigError("--kind " + o.kind + " is not all_reduce, all_gather, reduce_scatter");
+}
+
 CollectiveSpec spec_of(const Options& o, int ranks) {
   CollectiveSpec spec;
   spec.traffic = Traffic::dp_gradient;
+  spec.kind = kind_of(o);
   spec.algorithm = laconic::algorithm_named(o.algorithm).value_or(Algorithm::direct);
   spec.group = everybody(ranks);
   const int chunks = laconic::chunks_of(spec.kind, spec.algorithm, ranks);
@@ -179,6 +191,7 @@ class Bench {
                           {"shape", options_.shape},
                           {"ranks", engine_.size()},
                           {"bytes", options_.bytes},
+                          {"kind", options_.kind},
                           {"codec", options_.codec},
                           {"algorithm", options_.algorithm},
                           {"rounds", options_.rounds},

@@ -51,7 +51,7 @@ double at_work_on_a_rank(const GridPlan& plan, const BlockSpec& block, bool reco
 }
 
 std::vector<double> gathered_on_a_rank(const ModelSpec& spec, const GridPlan& plan,
-                                       std::int64_t samples) {
+                                       std::int64_t samples, bool prefetches) {
   std::vector<std::vector<GridMapWork>> maps;
   std::vector<std::vector<double>> gathered;
   for (std::size_t b = 0; b < spec.blocks.size(); ++b) {
@@ -63,7 +63,8 @@ std::vector<double> gathered_on_a_rank(const ModelSpec& spec, const GridPlan& pl
     const GridMapWork& map = maps[t.block][static_cast<std::size_t>(t.map)];
     double& sum = gathered[t.block][static_cast<std::size_t>(t.map)];
     const bool is_gather = t.collective == GridCollective::all_gather;
-    if (t.use == CollectiveUse::weight) sum += map.weight;  // twice: its gradient
+    if (t.use == CollectiveUse::weight)
+      sum += (prefetches ? 2 : 1) * map.weight;  // and again for its gradient
     if (t.use == CollectiveUse::input && is_gather) sum += map.input;
     if (t.use == CollectiveUse::output) sum += map.output;
   }
@@ -86,7 +87,7 @@ GridHolding grid_holding(const ModelSpec& spec, const GridPlan& plan, const Grid
     kept += kept_on_a_rank(plan, block, held.recomputes);
     at_work = std::max(at_work, at_work_on_a_rank(plan, block, held.recomputes));
   }
-  all.gathered = std::ranges::max(gathered_on_a_rank(spec, plan, held.samples));
+  all.gathered = std::ranges::max(gathered_on_a_rank(spec, plan, held.samples, held.prefetches));
   // A second microbatch's gradient of one block is there before it is added.
   if (held.microbatches > 1) all.gradients += largest;
   all.activations = (kept + at_work) * static_cast<double>(held.samples);

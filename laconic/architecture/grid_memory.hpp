@@ -25,9 +25,10 @@ double kept_on_a_rank(const GridPlan& plan, const BlockSpec& block, bool recompu
 double at_work_on_a_rank(const GridPlan& plan, const BlockSpec& block, bool recomputes);
 // What the largest map of each block needs while its gradients are computed, and forward does not
 // keep: its input, the gradient of its output, its weight and the gradient of that, where they are
-// gathered.
+// gathered. With `prefetches` the weight of the next map and the gradient of the last one, too: as
+// much again at most.
 std::vector<double> gathered_on_a_rank(const ModelSpec& spec, const GridPlan& plan,
-                                       std::int64_t samples);
+                                       std::int64_t samples, bool prefetches);
 
 // All of a model, where there is no pipeline.
 struct GridHolding {
@@ -40,6 +41,7 @@ struct GridHeld {
   std::int64_t samples = 1;  // of a microbatch
   std::int64_t microbatches = 1;
   bool recomputes = false;
+  bool prefetches = true;
 };
 GridHolding grid_holding(const ModelSpec& spec, const GridPlan& plan, const GridHeld& held);
 

@@ -196,9 +196,14 @@ TEST(GridMemory, ParametersAreAnEighth) {
 // Transients of the widest map: MK / (pi pc) + 2 KN / (pa pc) + MN / (pi pa).
 TEST(GridMemory, OneMapIsGatheredAtATime) {
   const ModelSpec spec = timed_gpt();
-  const auto gathered = gathered_on_a_rank(spec, timed_plan(TensorMethod::three_d, {2, 2, 2}), 8);
+  const auto gathered =
+      gathered_on_a_rank(spec, timed_plan(TensorMethod::three_d, {2, 2, 2}), 8, false);
   EXPECT_EQ(gathered[1], kTimedBsh / 4 + 2 * 4 * kTimedSquare / 4 + 4 * kTimedBsh / 4);
-  const auto nothing = gathered_on_a_rank(spec, timed_plan(TensorMethod::one_d, {1, 4, 1}), 8);
+  const auto ahead =
+      gathered_on_a_rank(spec, timed_plan(TensorMethod::three_d, {2, 2, 2}), 8, true);
+  EXPECT_EQ(ahead[1], gathered[1] + 2 * 4 * kTimedSquare / 4) << "of the next map and the last";
+  const auto nothing =
+      gathered_on_a_rank(spec, timed_plan(TensorMethod::one_d, {1, 4, 1}), 8, true);
   EXPECT_EQ(nothing[1], 0) << "1d has everything where it is used";
 }
 

@@ -31,7 +31,7 @@ bool is_sum(CollectiveKind kind) {
 }
 
 std::string name_of(const CollectiveSpec& spec) {
-  return fmt::format("{} {}", name_of(spec.traffic), spec.unit);
+  return fmt::format("{} {}", name_of(spec.traffic), unit_text(spec.traffic, spec.unit));
 }
 
 // Whether encoded contributions of several members meet at an owner.
@@ -225,6 +225,7 @@ class CollectiveOperation final : public Operation {
   bool advance(Engine& engine) override;
   DeadlineKey key() const override { return state_.key; }
   Traffic traffic() const override { return state_.spec.traffic; }
+  std::uint32_t unit() const override { return state_.spec.unit; }
   bool polls() const override { return ready_.has_value() || waits_for_gpu_; }
   std::string describe() const override;
 
@@ -264,7 +265,7 @@ bool CollectiveOperation::advance(Engine& engine) {
   engine.push();
   while (first_ < begun_ && ended_[first_]) ++first_;
   is_done_ = first_ == walks_.size();
-  engine.meter().spent(traffic(), {.codec = std::exchange(state_.codec_seconds, 0.0)});
+  engine.meter().spent(traffic(), unit(), {.codec = std::exchange(state_.codec_seconds, 0.0)});
   if (is_done_) is_under_way_ = false;
   return is_done_;
 }

@@ -45,6 +45,7 @@ struct MeshSection {
 struct TensorSection {
   TensorMethod method = TensorMethod::three_d;
   TableChoice table = TableChoice::automatic;
+  bool prefetch = true;
 
   template <class V>
   void visit(V& v) {
@@ -53,6 +54,10 @@ struct TensorSection {
       "split: partial sums of logits move; gathered: the table of tokens does; auto: what moves "
       "less",
       kTableChoiceNames);
+    v("prefetch", prefetch,
+      "bring the weights of the next linear map while one is computed, and let the gradients of "
+      "the "
+      "last one's leave meanwhile");
   }
 };
 

@@ -150,7 +150,8 @@ void Engine::Body::throw_failure_to(Rank peer) {
 void Engine::Body::left(const SendRequest& request, std::uint64_t record) {
   const std::uint64_t bytes = request.message->size();
   const std::uint64_t wire = wire_bytes(bytes, options.segment_bytes);
-  meter.sent(fields_of(request.tag).traffic, request.to, {1, request.raw_bytes, wire});
+  const TagFields fields = fields_of(request.tag);
+  meter.sent(fields.traffic, request.to, {1, request.raw_bytes, wire}, fields.unit);
   const Record done = recorder.finish(record, Record::State::done, bytes);
   if (is_observed) notify(message_event(done, request.raw_bytes, wire));
 }
@@ -292,9 +293,9 @@ void Engine::waited(Rank from, Tag tag, EngineEvent::Time begin, EngineEvent::Ti
 }
 
 void Engine::waited(Traffic traffic, EngineEvent::Time begin, EngineEvent::Time end,
-                    std::uint64_t flow) {
-  meter().spent(traffic, {.exposed = std::chrono::duration<double>(end - begin).count()});
-  if (is_observed()) notify(wait_event(traffic, begin, end, flow));
+                    std::uint64_t flow, std::uint32_t unit) {
+  meter().spent(traffic, unit, {.exposed = std::chrono::duration<double>(end - begin).count()});
+  if (is_observed()) notify(wait_event(traffic, begin, end, flow, unit));
 }
 
 void Engine::send(SendRequest request) {

@@ -124,10 +124,11 @@ class Engine {
   // Requires: is_observed(), as a matter of cost.
   void notify(const EngineEvent& event);
   // Meters the time from `begin` to `end` as exposed, and tells of it: the computing thread has
-  // waited for this message; for operations of a class, the last of which has this `flow`.
+  // waited for this message; for operations of a class, the last of which has this `flow`, and
+  // which had all this `unit`, if the class has_axes().
   void waited(Rank from, Tag tag, EngineEvent::Time begin, EngineEvent::Time end);
   void waited(Traffic traffic, EngineEvent::Time begin, EngineEvent::Time end,
-              std::uint64_t flow = 0);
+              std::uint64_t flow = 0, std::uint32_t unit = 0);
 
  private:
   struct Body;

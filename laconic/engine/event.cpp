@@ -45,12 +45,14 @@ EngineEvent wait_event(Rank from, Tag tag, EngineEvent::Time begin, EngineEvent:
 }
 
 EngineEvent wait_event(Traffic traffic, EngineEvent::Time begin, EngineEvent::Time end,
-                       std::uint64_t flow) {
+                       std::uint64_t flow, std::uint32_t unit) {
+  const bool is_along = has_axes(traffic) && unit != 0;
   return {.kind = EngineEvent::Kind::wait,
           .traffic = traffic,
           .begin = begin,
           .end = end,
-          .what = fmt::format("operations of {}", name_of(traffic)),
+          .what = fmt::format("operations of {}{}", name_of(traffic),
+                              is_along ? " " + unit_text(traffic, unit) : ""),
           .peers = {},
           .flow = flow};
 }

@@ -47,7 +47,7 @@ EngineEvent message_event(const Record& done, std::uint64_t raw_bytes, std::uint
 // A wait for a message, or for operations of a class, the last of which has this `flow`.
 EngineEvent wait_event(Rank from, Tag tag, EngineEvent::Time begin, EngineEvent::Time end);
 EngineEvent wait_event(Traffic traffic, EngineEvent::Time begin, EngineEvent::Time end,
-                       std::uint64_t flow);
+                       std::uint64_t flow, std::uint32_t unit = 0);
 EngineEvent codec_event(Traffic traffic, double seconds);  // that end now
 
 using EngineObserver = std::function<void(const EngineEvent&)>;

@@ -12,6 +12,10 @@ Times minus(const Times& a, const Times& b) {
   return {a.active - b.active, a.exposed - b.exposed, a.codec - b.codec};
 }
 
+AxesReading minus(const AxesReading& a, const AxesReading& b) {
+  return {minus(a.sent, b.sent), minus(a.times, b.times)};
+}
+
 template <class Key, class Value>
 std::map<Key, Value> minus(std::map<Key, Value> later, const std::map<Key, Value>& earlier) {
   for (const auto& [key, value] : earlier) later[key] = minus(later[key], value);
@@ -38,7 +42,8 @@ Times& Times::operator+=(const Times& other) {
 MeterReading operator-(const MeterReading& later, const MeterReading& earlier) {
   return {.sent = minus(later.sent, earlier.sent),
           .received = minus(later.received, earlier.received),
-          .times = minus(later.times, earlier.times)};
+          .times = minus(later.times, earlier.times),
+          .by_axes = minus(later.by_axes, earlier.by_axes)};
 }
 
 Count sent(const MeterReading& reading, Traffic traffic) {
@@ -54,9 +59,10 @@ Count sent(const MeterReading& reading) {
   return sum;
 }
 
-void Meter::sent(Traffic traffic, Rank to, const Count& count) {
+void Meter::sent(Traffic traffic, Rank to, const Count& count, std::uint32_t unit) {
   const std::lock_guard lock(mutex_);
   reading_.sent[{traffic, to}] += count;
+  if (has_axes(traffic)) reading_.by_axes[{traffic, unit}].sent += count;
 }
 
 void Meter::received(Traffic traffic, Rank from, const Count& count) {
@@ -74,6 +80,17 @@ void Meter::spent(Traffic traffic, const Times& times) {
   if (observer_) observer_(traffic, times);
 }
 
+void Meter::spent(Traffic traffic, std::uint32_t unit, const Times& times) {
+  spent_along(traffic, unit, times);
+  spent(traffic, times);
+}
+
+void Meter::spent_along(Traffic traffic, std::uint32_t unit, const Times& times) {
+  if (!has_axes(traffic)) return;
+  const std::lock_guard lock(mutex_);
+  reading_.by_axes[{traffic, unit}].times += times;
+}
+
 void Meter::observe(Observer observer) {
   const std::lock_guard lock(observer_mutex_);
   observer_ = std::move(observer);
@@ -85,6 +102,10 @@ void Meter::include(const MeterReading& reading) {
   for (const auto& [key, count] : reading.sent) reading_.sent[key] += count;
   for (const auto& [key, count] : reading.received) reading_.received[key] += count;
   for (const auto& [traffic, times] : reading.times) reading_.times[traffic] += times;
+  for (const auto& [key, part] : reading.by_axes) {
+    reading_.by_axes[key].sent += part.sent;
+    reading_.by_axes[key].times += part.times;
+  }
 }
 
 MeterReading Meter::read() const {

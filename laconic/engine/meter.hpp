@@ -6,6 +6,8 @@
 // sees the messages (a transport's own sum) what any sum must send is computed,
 // and counted as `computed` besides.
 //
+// Classes of tensor grids are counted once more by axes, that is by the unit of their tags.
+//
 // Time: `active` is when at least one operation of the class was under way,
 // `exposed` when the computing thread waited for one. active - exposed was
 // hidden behind computation. `codec` is time spent encoding and decoding.
@@ -40,11 +42,18 @@ struct Times {
   Times& operator+=(const Times& other);
 };
 
+// A class along one set of axes.
+struct AxesReading {
+  Count sent;
+  Times times;
+};
+
 // Everything counted so far: a value, to be subtracted from a later one.
 struct MeterReading {
   std::map<std::pair<Traffic, Rank>, Count> sent;      // by receiver
   std::map<std::pair<Traffic, Rank>, Count> received;  // by sender; raw_bytes stays 0
   std::map<Traffic, Times> times;
+  std::map<std::pair<Traffic, std::uint32_t>, AxesReading> by_axes;  // of classes that has_axes()
 };
 MeterReading operator-(const MeterReading& later, const MeterReading& earlier);
 Count sent(const MeterReading& reading, Traffic traffic);  // over all peers
@@ -52,9 +61,12 @@ Count sent(const MeterReading& reading);                   // over everything
 
 class Meter {
  public:
-  void sent(Traffic traffic, Rank to, const Count& count);
+  void sent(Traffic traffic, Rank to, const Count& count, std::uint32_t unit = 0);
   void received(Traffic traffic, Rank from, const Count& count);
   void spent(Traffic traffic, const Times& times);
+  void spent(Traffic traffic, std::uint32_t unit, const Times& times);
+  // By axes alone: the time that something of the class was under way is not a sum over axes.
+  void spent_along(Traffic traffic, std::uint32_t unit, const Times& times);
   // Calls `observer` after every spent(), in the thread that has called it; an empty one ends it,
   // and no call is under way when this returns.
   using Observer = std::function<void(Traffic, const Times&)>;

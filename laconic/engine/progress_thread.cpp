@@ -15,6 +15,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/engine/active_clock.hpp"
 #include "laconic/engine/progress_deadline.hpp"
 
 // How one thread advances many operations
@@ -64,27 +65,6 @@ EngineEvent::Time::duration duration_of(double seconds) {
   return std::chrono::duration_cast<EngineEvent::Time::duration>(
       std::chrono::duration<double>(seconds));
 }
-
-// How long at least one operation of a class has been under way.
-class ActiveClock {
- public:
-  void begin(Time at) {
-    if (count_++ == 0) since_ = at;
-  }
-  // What is to be added to the meter: the whole stretch when this was the last operation.
-  double end(Time at) {
-    if (--count_ > 0) return 0;
-    const double stretch = seconds(since_, at);
-    total_ += stretch;
-    return stretch;
-  }
-  double total(Time at) const { return total_ + (count_ > 0 ? seconds(since_, at) : 0); }
-
- private:
-  int count_ = 0;
-  Time since_;
-  double total_ = 0;
-};
 
 // When to ask again, though nothing arrives.
 Deadline next_round(bool is_polling) {
@@ -138,7 +118,6 @@ struct ProgressThread::Body {
     std::uint64_t round = 0;                         // the last in which it was advanced
     std::uint64_t long_round = 0;                    // the last in which that took long
   };
-  using ClassTimes = std::array<double, kTrafficClasses>;
 
   explicit Body(Engine& its_engine) : engine(its_engine), deadline(its_engine.options().deadline) {}
 
@@ -156,8 +135,7 @@ struct ProgressThread::Body {
 
   // Requires: the lock.
   void remove(std::map<Order, InFlight>::iterator entry);
-  void end_clock(Traffic traffic, Time at);
-  ClassTimes active_until(Time at) const;
+  void end_clock(const Operation& operation);
   void rethrow() const;
 
   Engine& engine;
@@ -172,7 +150,7 @@ struct ProgressThread::Body {
   const Operation* advancing = nullptr;
   std::uint64_t sequence = 0;
   std::uint64_t changes = 0;  // operations that started or ended
-  std::array<ActiveClock, kTrafficClasses> clocks;
+  ActiveClocks clocks;
   std::array<std::uint64_t, kTrafficClasses> last_flow{};  // of the operation that ended last
   std::exception_ptr failure;
   bool is_stopping = false;
@@ -257,7 +235,7 @@ void ProgressThread::Body::remove(std::map<Order, InFlight>::iterator entry) {
   ++changes;
   const Traffic traffic = entry->second.operation->traffic();
   last_flow.at(static_cast<std::size_t>(traffic)) = flow_of(entry->first.second);
-  end_clock(traffic, now());
+  end_clock(*entry->second.operation);
   orders.erase(entry->second.operation.get());
   under_way.erase(entry);
 }
@@ -290,22 +268,15 @@ void ProgressThread::Body::fail(std::exception_ptr why) {
     const std::lock_guard lock(mutex);
     failure = std::move(why);
     advancing = nullptr;
-    for (const auto& [order, entry] : under_way) end_clock(entry.operation->traffic(), now());
+    for (const auto& [order, entry] : under_way) end_clock(*entry.operation);
     under_way.clear();
     orders.clear();
   }
   changed.notify_all();
 }
 
-void ProgressThread::Body::end_clock(Traffic traffic, Time at) {
-  const double stretch = clocks.at(static_cast<std::size_t>(traffic)).end(at);
-  if (stretch > 0) engine.meter().spent(traffic, {.active = stretch});
-}
-
-ProgressThread::Body::ClassTimes ProgressThread::Body::active_until(Time at) const {
-  ClassTimes times{};
-  for (std::size_t i = 0; i < times.size(); ++i) times[i] = clocks[i].total(at);
-  return times;
+void ProgressThread::Body::end_clock(const Operation& operation) {
+  clocks.end(operation.traffic(), operation.unit(), now(), engine.meter());
 }
 
 void ProgressThread::Body::rethrow() const {
@@ -337,7 +308,7 @@ void ProgressThread::start(std::shared_ptr<Operation> operation) {
     const Order order{operation->key(), body_->sequence++};
     const Time at = now();
     ++body_->changes;
-    body_->clocks.at(static_cast<std::size_t>(operation->traffic())).begin(at);
+    body_->clocks.begin(operation->traffic(), operation->unit(), at);
     const bool is_new = body_->orders.emplace(operation.get(), order).second;
     LACONIC_ASSERT(is_new, operation->describe() + " is under way already");
     auto footprint = body_->engine.is_observed() ? std::make_shared<Footprint>() : nullptr;
@@ -353,7 +324,7 @@ void ProgressThread::wait(const std::shared_ptr<Operation>& operation) {
   const auto found = body_->orders.find(operation.get());
   const std::uint64_t flow = found == body_->orders.end() ? 0 : flow_of(found->second.second);
   body_->changed.wait(lock, [&] { return !body_->orders.contains(operation.get()); });
-  body_->engine.waited(operation->traffic(), begin, now(), flow);
+  body_->engine.waited(operation->traffic(), begin, now(), flow, operation->unit());
   body_->rethrow();
 }
 
@@ -361,9 +332,9 @@ void ProgressThread::wait(const std::shared_ptr<Operation>& operation) {
 void ProgressThread::wait_all() {
   std::unique_lock lock(body_->mutex);
   const Time begin = now();
-  const Body::ClassTimes before = body_->active_until(begin);
+  const ActiveClocks::ClassTimes before = body_->clocks.until(begin);
   body_->changed.wait(lock, [&] { return body_->under_way.empty(); });
-  const Body::ClassTimes after = body_->active_until(now());
+  const ActiveClocks::ClassTimes after = body_->clocks.until(now());
   for (std::size_t i = 0; i < after.size(); ++i)
     if (after[i] > before[i])
       body_->engine.waited(static_cast<Traffic>(i), begin,
@@ -393,9 +364,9 @@ void run(Engine& engine, Operation& operation) {
       throw_timeout(engine, {operation.describe()});
   }
   const Time end = now();
-  engine.meter().spent(operation.traffic(), {.active = seconds(begin, end)});
+  engine.meter().spent(operation.traffic(), operation.unit(), {.active = seconds(begin, end)});
   if (is_observed) engine.notify(done_event(operation, footprint, begin, end));
-  engine.waited(operation.traffic(), begin, end);
+  engine.waited(operation.traffic(), begin, end, 0, operation.unit());
 }
 
 }  // namespace laconic

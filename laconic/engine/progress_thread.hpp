@@ -9,7 +9,8 @@
 // meanwhile included, and only then at what is less.
 //
 // The meter gets, per traffic class, the time with at least one operation under
-// way (active) and the time inside wait() and wait_all() (exposed).
+// way (active) and the time inside wait() and wait_all() (exposed); the same by axes where the
+// class has_axes().
 //
 // Thread-safe, except that an operation is only ever touched by the progress thread
 // between start() and the end of wait() or drop().
@@ -30,6 +31,7 @@ class Operation {
   virtual bool advance(Engine& engine) = 0;
   virtual DeadlineKey key() const = 0;
   virtual Traffic traffic() const = 0;
+  virtual std::uint32_t unit() const { return 0; }  // of its tags: the axes, in a tensor grid
   // Whether it waits, since the last advance(), for something that wakes nobody when it comes: work
   // of a GPU. It is then asked every kPollPeriod. Called from the progress thread only.
   virtual bool polls() const { return false; }

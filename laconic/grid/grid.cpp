@@ -15,6 +15,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
 #include "laconic/collective/run.hpp"
+#include "laconic/grid/overlap.hpp"
 #include "laconic/tensor/host.hpp"
 
 namespace laconic {
@@ -23,6 +24,10 @@ namespace {
 
 // Microbatches of a step that codecs can tell apart.
 constexpr std::uint64_t kMostMicrobatches = 1 << 12;
+
+// A ring's message has at least so many bytes: at 100 Mbit/s they take 5 ms, which is long beside
+// the time of a round, and at 1 Gbit/s both ways are equally fast.
+constexpr std::uint64_t kLeastRingMessage = std::uint64_t{64} << 10;
 
 // The unit of tags is the set of axes: of two ranks that are in several groups together, each
 // message is of one.
@@ -64,6 +69,13 @@ std::uint64_t seed_of(std::uint64_t seed, const GridSite& site, std::uint64_t be
 
 }  // namespace
 
+Algorithm grid_algorithm(GridCall call, std::uint64_t bytes, int members, bool is_lossy) {
+  const bool is_rounded = is_lossy && call != GridCall::gather;
+  if (members <= 2 || is_rounded) return Algorithm::direct;
+  return bytes / static_cast<std::uint64_t>(members) >= kLeastRingMessage ? Algorithm::ring
+                                                                          : Algorithm::direct;
+}
+
 // One call. `buffer` is 1-D on the host.
 struct TensorGrid::Exchange {
   GridCall call;
@@ -95,7 +107,8 @@ TensorGrid::TensorGrid(ProgressThread& progress_thread, const GridPlan& plan, co
       coord_(coord_of(mesh, rank)),
       codecs_(std::move(codecs)),
       seed_(seed),
-      made_(std::make_unique<Made>()) {}
+      made_(std::make_unique<Made>()),
+      overlap_(std::make_unique<GridOverlap>()) {}
 
 TensorGrid::~TensorGrid() = default;
 
@@ -128,13 +141,17 @@ TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
   const auto [first, last] = made_->rows.equal_range(purpose);
   for (auto row = first; row != last; ++row)
     if (!row->second.is_under_way) return row->second;
+  const auto elements = static_cast<std::int64_t>(exchange.offsets.back());
+  const Algorithm algorithm =
+      grid_algorithm(exchange.call, max_payload_bytes(choice.codec, {dtype, {elements}}),
+                     extent(exchange.axes), !is_plain);
   const bool remembers = !is_plain && choice.has_feedback;
   LACONIC_ASSERT(!remembers || first == last, "two sums of one place are under way");
   auto collective = std::make_unique<Collective>(
       progress_thread_.engine(), CollectiveSpec{.traffic = exchange.site.traffic,
                                                 .unit = unit_of(exchange.axes),
                                                 .kind = kind_of(exchange.call),
-                                                .algorithm = Algorithm::direct,
+                                                .algorithm = algorithm,
                                                 .group = group_along(mesh_, rank_, exchange.axes),
                                                 .dtype = dtype,
                                                 .offsets = exchange.offsets,
@@ -198,6 +215,7 @@ void TensorGrid::count(const Exchange& exchange) {
 
 TensorGrid::Pending TensorGrid::make(const Exchange& exchange) {
   count(exchange);
+  if (observer_) observer_({exchange.call, exchange.site.traffic, exchange.axes, exchange.offsets});
   Row& row = row_for(exchange);
   row.is_under_way = true;
   if (row.memory.empty())
@@ -208,8 +226,8 @@ TensorGrid::Pending TensorGrid::make(const Exchange& exchange) {
   pending.grid_ = this;
   pending.row_ = &row;
   pending.operation_ = row.collective->operation(
-      static_cast<std::byte*>(exchange.buffer.data_ptr()), deadline_key(step_, 0, 0), false, {},
-      numbers_[unit_of(exchange.axes)]++);
+      static_cast<std::byte*>(exchange.buffer.data_ptr()),
+      deadline_key(step_, 0, exchange.site.urgency), false, {}, numbers_[unit_of(exchange.axes)]++);
   return pending;
 }
 

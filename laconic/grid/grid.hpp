@@ -9,8 +9,11 @@
 // depend on data. Messages carry the number of the call, counted for each set of
 // axes, so calls that are under way together do not meet.
 //
-// Sums of short floats are made in float32. Sums add in the order of members, so
-// they have the same bits whoever asks.
+// Sums of short floats are made in float32. In which order they add depends on sizes and codecs
+// alone, so they have the same bits whoever asks.
+//
+// Small exchanges go straight from everybody to everybody, large ones round a ring
+// (grid_algorithm()).
 //
 // Not thread-safe: belongs to the computing thread.
 #pragma once
@@ -22,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "laconic/base/named_floats.hpp"
@@ -41,6 +45,9 @@ struct GridSite {
   int place = 0;          // within the block, counted by whoever computes it
   bool is_small = false;  // statistics and vectors: never encoded
   int columns = 0;        // of the matrix that moves; 0: it is none
+  // How soon somebody waits, 0 to 3, 0 being now: messages that wait for a link leave in this
+  // order.
+  std::uint8_t urgency = 0;
 };
 
 // Elements that this rank has received and calls, as the formulas of papers count them
@@ -59,7 +66,23 @@ struct GridCodec {
   CodecSpec codec = Raw{};
   bool has_feedback = false;
 };
+// How an exchange of so many bytes on the wire, over all members' chunks, goes. Where all send to
+// all several meet at every receiver, and their connections share its link badly; round a ring
+// nobody meets. But a ring has as many rounds as members. What is rounded at every hop cannot go
+// round one.
+Algorithm grid_algorithm(GridCall call, std::uint64_t bytes, int members, bool is_lossy);
 using GridCodecs = std::function<GridCodec(const GridSite&, GridCall)>;
+
+// One call as all ranks of its group make it: for whoever compares them.
+struct GridCallMade {
+  GridCall call = GridCall::gather;
+  Traffic traffic = Traffic::tp_activation;
+  Axes axes;
+  std::vector<std::uint64_t> offsets;  // of the members' chunks, in elements
+  bool operator==(const GridCallMade&) const = default;
+};
+
+class GridOverlap;  // grid/overlap.hpp
 
 class TensorGrid {
   // Collectives that were made, by what they are for; those that are not under way serve again.
@@ -132,6 +155,13 @@ class TensorGrid {
   at::Tensor sum(const at::Tensor& mine, const Axes& axes, const GridSite& site);
   Pending start_sum(const at::Tensor& mine, const Axes& axes, const GridSite& site);
 
+  // What of the weights moves in the background.
+  GridOverlap& overlap() { return *overlap_; }
+
+  // Tells of every call, in the order in which they are made.
+  void observe(std::function<void(const GridCallMade&)> observer) {
+    observer_ = std::move(observer);
+  }
   const GridCounts& counts() const { return counts_; }
   void clear_counts() { counts_.clear(); }
 
@@ -168,6 +198,8 @@ class TensorGrid {
   std::unique_ptr<Made> made_;
   NamedFloats loaded_;  // that no sum has asked for yet
   GridCounts counts_;
+  std::function<void(const GridCallMade&)> observer_;
+  std::unique_ptr<GridOverlap> overlap_;
 };
 
 // Equal rows for each of so many members.

@@ -1,4 +1,5 @@
-// Moves, maps, vectors and tables of a tensor grid. Norms and losses are in grid_loss.cpp.
+// Moves and maps of a tensor grid. Vectors and tables are in grid_vectors.cpp, norms and losses in
+// grid_loss.cpp.
 //
 // A linear map and its gradient, in the terms of layout/grid_plan.hpp, with W' for the gathered
 // weight and _in, _out for the two moves:
@@ -7,8 +8,9 @@
 //   backward   G  = out*(dY)   dX = in*(G W'^T)    dW = scatter(X'^T G)
 //
 // G is brought together once, for both products. X' and W' are so again: kept, they would be
-// the larger part of a rank's memory. Of dX and dW one is on its way while the other is computed:
-// dW first where it moves, dX first where that alone does.
+// the larger part of a rank's memory. But while a map is computed the W' of the next one is on its
+// way (grid/overlap.hpp). Of dX and dW one is on its way while the other is computed: dW first
+// where it moves, until the next map's dW does; dX first where that alone moves.
 #include "laconic/model/grid_ops.hpp"
 
 #include <ATen/ops/cat.h>
@@ -17,11 +19,11 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <utility>
 
 #include "laconic/base/error.hpp"
+#include "laconic/grid/overlap.hpp"
 #include "laconic/model/deferred.hpp"
 #include "laconic/model/linear.hpp"
 #include "laconic/model/ops.hpp"
@@ -118,9 +120,14 @@ struct Products {
   }
   static bool is_out_in(const GridMap& map) { return map.is_out_in && !map.is_narrow; }
   bool gathers() const { return spot.grid.extent(plan.weight) > 1; }
-  GridSite weight_site() const {
-    return {.traffic = Traffic::tp_weight, .block = spot.block, .place = spot.place};
+  // Gradients of weights are waited for last.
+  GridSite weight_site(std::uint8_t urgency) const {
+    return {.traffic = Traffic::tp_weight,
+            .block = spot.block,
+            .place = spot.place,
+            .urgency = urgency};
   }
+  static constexpr std::uint8_t kLast = 2;
   // Elements of all weights together, by member.
   std::vector<std::int64_t> flat_rows() const {
     std::vector<std::int64_t> flat(maps.front().rows.size(), 0);
@@ -133,10 +140,19 @@ struct Products {
 
   TensorGrid::Pending start_weights() const {
     if (!gathers()) return {};
+    Tensors from;
+    for (const GridMap& map : maps) from.push_back(map.weight);
+    return spot.grid.overlap().gather(
+        {.place = {spot.block, spot.place},
+         .from = std::move(from),
+         .start = [*this](std::uint8_t urgency) { return start_weights_now(urgency); }});
+  }
+  TensorGrid::Pending start_weights_now(std::uint8_t urgency) const {
+    const at::NoGradGuard no_grad;
     Tensors flat;
     for (const GridMap& map : maps) flat.push_back(in_front(map).reshape({-1}));
     return spot.grid.start_gather(flat.size() == 1 ? flat[0] : at::cat(flat), flat_rows(),
-                                  plan.weight, weight_site());
+                                  plan.weight, weight_site(urgency));
   }
   // From what came: member after member, map after map.
   Tensors weights_from(TensorGrid::Pending& pending) const {
@@ -204,13 +220,9 @@ struct Products {
     }
   }
 
-  // Gradients of this rank's weights from those of the gathered ones.
-  void add_weight_gradients(const Tensors& gradients, TensorGrid::Pending& pending) const {
-    if (!gathers()) {
-      for (std::size_t m = 0; m < maps.size(); ++m) add_gradient(maps[m], gradients[m]);
-      return;
-    }
-    const Tensor mine = pending.get();
+  // Gradients of this rank's weights, in one.
+  void add_weight_gradients(const Tensor& mine) const {
+    const at::NoGradGuard no_grad;
     std::int64_t at = 0;
     for (const GridMap& map : maps) {
       const Tensor front = in_front(map);
@@ -221,10 +233,16 @@ struct Products {
   static void add_gradient(const GridMap& map, const Tensor& gradient) {
     add_to_grad(map.weight, map.is_narrow ? gradient.t().contiguous() : gradient);
   }
+  // Requires: gathers().
   TensorGrid::Pending start_weight_gradients(const Tensors& gradients) const {
-    if (!gathers()) return {};
     return spot.grid.start_scatter_sum(flattened(gradients), flat_rows(), plan.weight,
-                                       weight_site());
+                                       weight_site(kLast));
+  }
+  // They are added when they have come, by GridOverlap::settle() at the latest.
+  void leave(TensorGrid::Pending pending) const {
+    spot.grid.overlap().leave(std::move(pending), [products = *this](const Tensor& mine) {
+      products.add_weight_gradients(mine);
+    });
   }
 };
 
@@ -246,8 +264,8 @@ Tensors weight_gradients(const Products& products, const Tensor& x, const Tensor
 // The same, brought to where the weights are.
 void add_products(const Products& products, const Tensor& x, const Tensors& g) {
   const Tensors gradients = weight_gradients(products, x, g);
-  TensorGrid::Pending pending = products.start_weight_gradients(gradients);
-  products.add_weight_gradients(gradients, pending);
+  if (products.gathers()) return products.leave(products.start_weight_gradients(gradients));
+  for (std::size_t m = 0; m < g.size(); ++m) Products::add_gradient(products.maps[m], gradients[m]);
 }
 
 Tensor input_gradient(const Products& products, const Tensors& g, const Tensors& weights) {
@@ -279,11 +297,11 @@ Tensor products_back(const Products& products, const Tensor& x, const Tensors& d
     add_products(products, gathered, g);
     return leaving.get();
   }
-  const Tensors gradients = weight_gradients(products, gathered, g);
-  TensorGrid::Pending leaving = products.start_weight_gradients(gradients);
+  TensorGrid::Pending leaving =
+      products.start_weight_gradients(weight_gradients(products, gathered, g));
   const Tensor dx =
       products.input_back(input_gradient(products, g, products.weights_from(pending)));
-  products.add_weight_gradients(gradients, leaving);
+  products.leave(std::move(leaving));
   return dx;
 }
 
@@ -340,124 +358,6 @@ Tensors grid_products(const GridSpot& spot, const LinearPlan& plan, const Tensor
         return Tensors{products_back(products, x, dy, locked(later))};
       },
       /*is_needed=*/true);
-}
-
-// --- vectors
-
-namespace {
-
-// [.., parts * n] as [rows, n], where a row is whatever stands before the last, cut dim.
-Tensor by_cut_rows(const Tensor& x, std::int64_t parts) {
-  return x.reshape({-1, x.size(-1) / parts});
-}
-
-std::int64_t total(const std::vector<std::int64_t>& counts) {
-  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-}
-
-// Elements that each member brings of all vectors.
-std::vector<std::int64_t> flat_rows(const std::vector<GridVector>& vectors) {
-  std::vector<std::int64_t> flat(vectors.front().rows.size(), 0);
-  for (const GridVector& v : vectors) {
-    const std::int64_t rows = by_cut_rows(v.value.detach(), v.parts).size(0);
-    for (std::size_t m = 0; m < flat.size(); ++m) flat[m] += rows * v.rows[m];
-  }
-  return flat;
-}
-
-std::vector<std::int64_t> gathered_sizes(const GridVector& v) {
-  std::vector<std::int64_t> sizes = v.value.sizes().vec();
-  sizes.back() = v.parts * total(v.rows);
-  return sizes;
-}
-
-}  // namespace
-
-Tensors gathered_vectors(const GridSpot& spot, const VectorPlan& plan,
-                         const std::vector<GridVector>& vectors) {
-  TensorGrid& grid = spot.grid;
-  const std::size_t members = vectors.front().rows.size();
-  Tensors outputs;
-  {
-    const at::NoGradGuard no_grad;
-    Tensors flat;
-    for (const GridVector& v : vectors) flat.push_back(v.value.detach().reshape({-1}));
-    const Tensor all = grid.gather(at::cat(flat), flat_rows(vectors), plan.gather,
-                                   small_site(spot, Traffic::tp_weight));
-    std::vector<Tensors> parts(vectors.size());
-    std::int64_t at = 0;
-    for (std::size_t member = 0; member < members; ++member)
-      for (std::size_t i = 0; i < vectors.size(); ++i) {
-        const std::int64_t rows =
-            by_cut_rows(flat[i].view(vectors[i].value.sizes()), vectors[i].parts).size(0);
-        const std::int64_t size = rows * vectors[i].rows[member];
-        parts[i].push_back(all.narrow(0, at, size).view({rows, vectors[i].rows[member]}));
-        at += size;
-      }
-    for (std::size_t i = 0; i < vectors.size(); ++i)
-      outputs.push_back(at::cat(parts[i], 1).view(gathered_sizes(vectors[i])));
-  }
-  return with_backward(
-      std::move(outputs), {},
-      [spot, plan, vectors, members](const Tensors& gradients) {
-        Tensors rows, flat;
-        for (std::size_t i = 0; i < vectors.size(); ++i) {
-          const auto options = vectors[i].value.options().requires_grad(false);
-          const Tensor d = gradients[i].defined() ? gradients[i]
-                                                  : at::zeros(gathered_sizes(vectors[i]), options);
-          rows.push_back(by_cut_rows(full_length(d), vectors[i].parts));
-        }
-        std::vector<std::int64_t> from(vectors.size(), 0);
-        for (std::size_t member = 0; member < members; ++member)
-          for (std::size_t i = 0; i < vectors.size(); ++i) {
-            flat.push_back(rows[i].narrow(1, from[i], vectors[i].rows[member]).reshape({-1}));
-            from[i] += vectors[i].rows[member];
-          }
-        Tensor mine = spot.grid.scatter_sum(at::cat(flat), flat_rows(vectors), plan.gather,
-                                            small_site(spot, Traffic::tp_weight));
-        mine = spot.grid.sum(mine, plan.copy, small_site(spot, Traffic::tp_weight));
-        std::int64_t at = 0;
-        for (const GridVector& v : vectors) {
-          add_to_grad(v.value, mine.narrow(0, at, v.value.numel()).clone());
-          at += v.value.numel();
-        }
-        return Tensors();
-      },
-      /*is_needed=*/true);
-}
-
-// --- tables
-
-Tensor grid_table_rows(const GridSpot& spot, const TablePlan& plan, const GridTable& table,
-                       const Tensor& ids, const GridRows& rows, const Axes& stream_rows) {
-  TensorGrid& grid = spot.grid;
-  const GridSite site = {.traffic = Traffic::tp_weight, .block = spot.block, .place = spot.place};
-  Tensor here, outside, y;
-  {
-    const at::NoGradGuard no_grad;
-    const Tensor all = grid.gather(table.value.detach(), table.rows, plan.lookup_weight, site);
-    here = ids.flatten().sub(table.first);
-    outside = here.lt(0).logical_or(here.ge(all.size(0)));
-    here = here.masked_fill(outside, 0);
-    const Tensor found = all.size(0) == 0
-                             ? at::zeros({here.size(0), all.size(1)}, all.options())
-                             : all.index_select(0, here).masked_fill_(outside.unsqueeze(1), 0);
-    y = perform(spot, plan.lookup_out, found, rows, stream_rows, Traffic::tp_activation);
-  }
-  return with_backward(
-      {y}, {},
-      [=](const Tensors& gradients) {
-        const std::int64_t size = total(table.rows);
-        Tensor dy = perform(spot, adjoint(plan.lookup_out), gradients[0], rows, stream_rows,
-                            Traffic::tp_gradient);
-        dy = full_length(dy);
-        Tensor gradient = at::zeros({size, dy.size(1)}, dy.options());
-        if (size > 0) gradient.index_add_(0, here, dy.masked_fill(outside.unsqueeze(1), 0));
-        add_to_grad(table.value,
-                    spot.grid.scatter_sum(gradient, table.rows, plan.lookup_weight, site));
-        return Tensors();
-      },
-      /*is_needed=*/true)[0];
 }
 
 }  // namespace laconic

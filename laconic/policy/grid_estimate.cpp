@@ -77,9 +77,11 @@ GridEstimate estimate_grid(const RunConfig& config, const Family& family,
   const bool recomputes = config.model.recompute;
   const std::vector<GridBlockTime> times =
       grid_times(spec, plan, load, machine, grid_bytes_of(config, spec), recomputes);
-  const GridHolding held = grid_holding(
-      spec, plan,
-      {.samples = load.samples, .microbatches = config.microbatches(), .recomputes = recomputes});
+  const GridHolding held = grid_holding(spec, plan,
+                                        {.samples = load.samples,
+                                         .microbatches = config.microbatches(),
+                                         .recomputes = recomputes,
+                                         .prefetches = config.tensor.prefetch});
   return {.plan = plan,
           .step = grid_step_time(times, config.microbatches(), held.parameters, machine),
           .memory = bytes_held(config, held)};

@@ -6,6 +6,7 @@
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/grid/grid.hpp"
+#include "laconic/grid/overlap.hpp"
 #include "laconic/runtime/pipeline_walk.hpp"
 #include "laconic/runtime/recorded_step.hpp"
 #include "laconic/schedule/lower.hpp"
@@ -217,7 +218,9 @@ Seam Pipeline::forward(const Batch& batch, std::uint64_t number, const BlockVisi
                                   stream_samples(batch.samples()).size(), options(), message,
                                   [this] { serve(); });
     const BlockRange& blocks = stage_of(s).blocks();
+    GridPass on_grid(grid_, {PassKind::evaluation, blocks.begin});
     for (std::int64_t b = blocks.begin; b < blocks.end; ++b) seam = visit(b, seam);
+    on_grid.end();
     if (edges_.contains(s)) edge_at(s)->send(seam, message, 0);
   }
   // What has not left yet is in memory: let it not be everything.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "laconic/base/error.hpp"
+#include "laconic/grid/overlap.hpp"
 #include "laconic/report/trace.hpp"
 
 namespace laconic {
@@ -37,6 +38,11 @@ Seam gradients_of(const Seam& leaves) {
   return gradients;
 }
 
+// Gradients of weights that are on their way are part of the block's.
+void settle(TensorGrid* grid) {
+  if (grid != nullptr) grid->overlap().settle();
+}
+
 }  // namespace
 
 Stage::Stage(Weights& weights, BlockRange blocks, const StageOptions& options)
@@ -66,6 +72,7 @@ Seam Stage::forward(int number, const Batch& batch, const Pass& pass, const Seam
   cell.pass = pass;
   cell.blocks.resize(static_cast<std::size_t>(blocks_.end - blocks_.begin));
   Seam output = input;
+  GridPass on_grid(pass.grid, {PassKind::forward, blocks_.begin});
   for (std::size_t b = 0; b < cell.blocks.size(); ++b) {
     Block& block = cell.blocks[b];
     if (options_.is_split) block.deferred = std::make_unique<DeferredWeights>();
@@ -75,6 +82,7 @@ Seam Stage::forward(int number, const Batch& batch, const Pass& pass, const Seam
     output = forward_in(cell, b, "forward");
     if (is_kept) block.output = output;
   }
+  on_grid.end();
   return detached(output);
 }
 
@@ -92,6 +100,7 @@ void Stage::lend_on_device(std::int64_t block) {
 
 Seam Stage::backward_through(Cell& cell, Seam gradient, bool with_weights,
                              const AfterBlock& after_block) {
+  GridPass on_grid(cell.pass.grid, {PassKind::backward, blocks_.begin});
   for (std::size_t b = cell.blocks.size(); b-- > 0;) {
     Block& block = cell.blocks[b];
     if (block.output.empty()) block.output = forward_in(cell, b, "recompute");
@@ -104,10 +113,12 @@ Seam Stage::backward_through(Cell& cell, Seam gradient, bool with_weights,
       gradient = gradients_of(block.input);
       block.input.clear();
       if (with_weights && block.deferred != nullptr) block.deferred->run();
+      settle(cell.pass.grid);
       collect_gradients(weights_, number);
     }
     if (after_block) after_block(number);
   }
+  on_grid.end();
   return gradient;
 }
 
@@ -124,6 +135,7 @@ Seam Stage::backward_input(int number, const Seam& gradient) {
 
 void Stage::backward_weight(int number, const AfterBlock& after_block) {
   Cell& cell = cell_of(number);
+  GridPass on_grid(cell.pass.grid, {PassKind::backward_weight, blocks_.begin});
   for (std::size_t b = cell.blocks.size(); b-- > 0;) {
     const std::int64_t block = blocks_.begin + static_cast<std::int64_t>(b);
     {
@@ -131,10 +143,12 @@ void Stage::backward_weight(int number, const AfterBlock& after_block) {
                            "compute");
       lend_on_device(block);
       cell.blocks[b].deferred->run();
+      settle(cell.pass.grid);
       collect_gradients(weights_, block);
     }
     if (after_block) after_block(block);
   }
+  on_grid.end();
   cells_.erase(number);
 }
 

@@ -16,6 +16,7 @@
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/grid/grid.hpp"
+#include "laconic/grid/overlap.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/policy/grid_policy.hpp"
 #include "laconic/report/trace.hpp"
@@ -170,6 +171,7 @@ class Run {
     grid_.emplace(world_.progress_thread(), plan, world_.mesh(), world_.rank(),
                   grid_codecs(grid_policy_of(config_, start_.weights.spec)),
                   static_cast<std::uint64_t>(config_.run.seed));
+    grid_->overlap().enable(config_.tensor.prefetch);
     add_grid_memory(*grid_, world_, links_);
   }
 

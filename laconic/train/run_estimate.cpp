@@ -90,7 +90,8 @@ double gathered_elements(const HeldPart& part) {
   double most = 0;
   if (is_trivial(part.request.grid)) return most;
   const std::vector<double> by_block =
-      gathered_on_a_rank(part.request.spec, part.request.grid, part.config().microbatch_size());
+      gathered_on_a_rank(part.request.spec, part.request.grid, part.config().microbatch_size(),
+                         part.config().tensor.prefetch);
   for (std::size_t b = 0; b < by_block.size(); ++b)
     if (part.held.empty() || part.held[b]) most = std::max(most, by_block[b]);
   return most;

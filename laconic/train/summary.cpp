@@ -34,29 +34,56 @@ std::int64_t peak_memory_bytes() {
   return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
 }
 
+double hidden_seconds(const Times& times) {
+  return std::max(0.0, times.active - times.exposed);
+}
+
+namespace {
+
+// Rows of what a rank tells: by class, and behind it its sets of axes.
+constexpr std::size_t kRowsOfClass = 1 + kAxisSets;
+
+std::vector<PlainTraffic> rows_of(const MeterReading& reading) {
+  std::vector<PlainTraffic> rows(kTrafficClasses * kRowsOfClass);
+  for (std::size_t t = 0; t < kTrafficClasses; ++t) {
+    const auto traffic = static_cast<Traffic>(t);
+    rows[t * kRowsOfClass].sent = sent(reading, traffic);
+    if (const auto found = reading.times.find(traffic); found != reading.times.end())
+      rows[t * kRowsOfClass].times = found->second;
+  }
+  for (const auto& [key, along] : reading.by_axes)
+    if (key.second < kAxisSets)
+      rows[static_cast<std::size_t>(key.first) * kRowsOfClass + 1 + key.second] = {along.sent,
+                                                                                   along.times};
+  return rows;
+}
+
+}  // namespace
+
 std::vector<TrafficTotal> total_traffic(World& world) {
   if (world.is_alone()) return {};
   world.engine().flush();  // what is still queued was not counted yet
-  const MeterReading reading = world.engine().meter().read();
-  std::vector<PlainTraffic> mine(kTrafficClasses);
-  for (int t = 0; t < kTrafficClasses; ++t) {
-    const auto traffic = static_cast<Traffic>(t);
-    mine[static_cast<std::size_t>(t)].sent = sent(reading, traffic);
-    if (const auto found = reading.times.find(traffic); found != reading.times.end())
-      mine[static_cast<std::size_t>(t)].times = found->second;
-  }
-  std::vector<TrafficTotal> totals(kTrafficClasses);
+  const std::vector<PlainTraffic> mine = rows_of(world.engine().meter().read());
+  std::vector<PlainTraffic> sums(mine.size());
+  const double share = 1.0 / world.size();
   for (const Bytes& bytes : world.gather(as_bytes(std::span<const PlainTraffic>(mine))))
-    for (std::size_t t = 0; t < totals.size(); ++t) {
-      const auto of_rank = get<PlainTraffic>(bytes, t * sizeof(PlainTraffic));
-      totals[t].traffic = static_cast<Traffic>(t);
-      totals[t].sent += of_rank.sent;
-      const double share = 1.0 / world.size();
-      totals[t].times += {.active = of_rank.times.active * share,
-                          .exposed = of_rank.times.exposed * share,
-                          .codec = of_rank.times.codec * share};
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      const auto of_rank = get<PlainTraffic>(bytes, i * sizeof(PlainTraffic));
+      sums[i].sent += of_rank.sent;
+      sums[i].times += {.active = of_rank.times.active * share,
+                        .exposed = of_rank.times.exposed * share,
+                        .codec = of_rank.times.codec * share};
     }
-  std::erase_if(totals, [](const TrafficTotal& total) { return total.sent.messages == 0; });
+  std::vector<TrafficTotal> totals;
+  for (std::size_t t = 0; t < kTrafficClasses; ++t) {
+    const PlainTraffic& all = sums[t * kRowsOfClass];
+    if (all.sent.messages == 0) continue;
+    const auto traffic = static_cast<Traffic>(t);
+    TrafficTotal& total = totals.emplace_back(TrafficTotal{traffic, all.sent, all.times});
+    for (std::uint32_t unit = 0; unit < kAxisSets; ++unit)
+      if (const PlainTraffic& along = sums[t * kRowsOfClass + 1 + unit]; along.sent.messages > 0)
+        total.axes.push_back({unit_text(traffic, unit), along.sent, along.times});
+  }
   return totals;
 }
 
@@ -266,6 +293,46 @@ std::string to_text(const GuardSummary& guard) {
   return text;
 }
 
+namespace {
+
+std::vector<std::string> traffic_cells(const std::string& name, const Count& sent,
+                                       const Times& times) {
+  return {name,
+          with_commas(static_cast<std::int64_t>(sent.messages)),
+          human_bytes(static_cast<double>(sent.raw_bytes)),
+          wire_text(sent),
+          fmt::format("{:.1f}x",
+                      static_cast<double>(sent.raw_bytes) / static_cast<double>(sent.wire_bytes)),
+          human_seconds(times.active),
+          human_seconds(times.exposed),
+          human_seconds(hidden_seconds(times)),
+          human_seconds(times.codec)};
+}
+
+void add_traffic(const Count& sent, const Times& times, nlohmann::ordered_json& json) {
+  json["messages"] = sent.messages;
+  json["raw_bytes"] = sent.raw_bytes;
+  json["wire_bytes"] = sent.wire_bytes;
+  json["computed_bytes"] = sent.computed_bytes;
+  json["active_seconds"] = times.active;
+  json["exposed_seconds"] = times.exposed;
+  json["hidden_seconds"] = hidden_seconds(times);
+  json["codec_seconds"] = times.codec;
+}
+
+nlohmann::ordered_json json_of(const TrafficTotal& total) {
+  nlohmann::ordered_json json = {{"class", name_of(total.traffic)}};
+  add_traffic(total.sent, total.times, json);
+  for (const AxesTotal& along : total.axes) {
+    nlohmann::ordered_json part = {{"axes", along.axes}};
+    add_traffic(along.sent, along.times, part);
+    json["along"].push_back(std::move(part));
+  }
+  return json;
+}
+
+}  // namespace
+
 std::string to_text(const std::vector<TrafficTotal>& traffic) {
   Table table({{"traffic", Align::left},
                {"messages"},
@@ -274,15 +341,13 @@ std::string to_text(const std::vector<TrafficTotal>& traffic) {
                {"ratio"},
                {"under way"},
                {"exposed"},
+               {"hidden"},
                {"codec"}});
-  for (const TrafficTotal& t : traffic)
-    table.add({std::string(name_of(t.traffic)),
-               with_commas(static_cast<std::int64_t>(t.sent.messages)),
-               human_bytes(static_cast<double>(t.sent.raw_bytes)), wire_text(t.sent),
-               fmt::format("{:.1f}x", static_cast<double>(t.sent.raw_bytes) /
-                                          static_cast<double>(t.sent.wire_bytes)),
-               human_seconds(t.times.active), human_seconds(t.times.exposed),
-               human_seconds(t.times.codec)});
+  for (const TrafficTotal& t : traffic) {
+    table.add(traffic_cells(std::string(name_of(t.traffic)), t.sent, t.times));
+    for (const AxesTotal& along : t.axes)
+      table.add(traffic_cells("  along " + along.axes, along.sent, along.times));
+  }
   return to_text(table);
 }
 
@@ -319,15 +384,7 @@ std::string to_json(const TrainSummary& s, const RunConfig& config) {
   }
   json["stopped_early"] = s.is_stopped_early;
   json["traffic"] = nlohmann::ordered_json::array();
-  for (const TrafficTotal& t : s.traffic)
-    json["traffic"].push_back({{"class", name_of(t.traffic)},
-                               {"messages", t.sent.messages},
-                               {"raw_bytes", t.sent.raw_bytes},
-                               {"wire_bytes", t.sent.wire_bytes},
-                               {"computed_bytes", t.sent.computed_bytes},
-                               {"active_seconds", t.times.active},
-                               {"exposed_seconds", t.times.exposed},
-                               {"codec_seconds", t.times.codec}});
+  for (const TrafficTotal& t : s.traffic) json["traffic"].push_back(json_of(t));
   json["treatments"] = nlohmann::ordered_json::object();
   for (const auto& [name, codec_override] : s.overrides) json["treatments"][name] = codec_override;
   if (!s.pipeline.ranks.empty()) json["pipeline"] = json_of(s.pipeline);

@@ -17,12 +17,22 @@
 
 namespace laconic {
 
+// A class of a tensor grid along some axes of it.
+struct AxesTotal {
+  std::string axes;  // "tp0"
+  Count sent;
+  Times times;
+};
+
 // What the ranks together sent, by traffic class.
 struct TrafficTotal {
   Traffic traffic = Traffic::control;
-  Count sent;   // over all ranks
-  Times times;  // mean over ranks
+  Count sent;                        // over all ranks
+  Times times;                       // mean over ranks
+  std::vector<AxesTotal> axes = {};  // empty: it has none
 };
+// Under way while the computing thread had something else to do.
+double hidden_seconds(const Times& times);
 
 // One rank's part of a pipeline: seconds of one microbatch on average, over all its stages.
 struct RankTimes {

@@ -76,6 +76,26 @@ TEST(Summary, OfARunThatHadNothingToDoSaysSo) {
             "asks for 30; a larger train.steps goes on from there\n");
 }
 
+TEST(TrafficTable, HasARowForEachAxisOfAGrid) {
+  const std::vector<TrafficTotal> traffic = {
+      {Traffic::tp_weight,
+       {3, 3'000'000, 1'500'000},
+       {.active = 5, .exposed = 2},
+       {{"tp0", {2, 2'000'000, 1'000'000}, {.active = 4, .exposed = 1}},
+        {"tp0+tp2", {1, 1'000'000, 500'000}, {.active = 1, .exposed = 1}}}}};
+  const std::string table = to_text(traffic);
+  for (const char* part : {"hidden", "tp.weight", "  along tp0 ", "  along tp0+tp2 "})
+    EXPECT_NE(table.find(part), std::string::npos) << part << " in\n" << table;
+  TrainSummary summary;
+  summary.traffic = traffic;
+  const nlohmann::json json = nlohmann::json::parse(to_json(summary, {}))["traffic"][0];
+  EXPECT_EQ(json["hidden_seconds"], 3.0);
+  EXPECT_EQ(json["along"][0]["axes"], "tp0");
+  EXPECT_EQ(json["along"][0]["hidden_seconds"], 3.0);
+  EXPECT_EQ(json["along"][1]["hidden_seconds"], 0.0);
+  EXPECT_EQ(json["along"][1]["wire_bytes"], 500'000);
+}
+
 TEST(TrafficTable, SaysWhichBytesAreComputed) {
   const auto row = [](const Count& sent) {
     return to_text(std::vector<TrafficTotal>{{Traffic::dp_gradient, sent, {}}});

@@ -42,11 +42,20 @@ TagFields fields_of(Tag tag) {
           .part = static_cast<std::uint32_t>(tag & 0xfff)};
 }
 
+std::string unit_text(Traffic traffic, std::uint32_t unit) {
+  if (!has_axes(traffic) || unit == 0 || unit >= kAxisSets) return std::to_string(unit);
+  std::string text;
+  for (std::uint32_t axis = 0; axis < 3; ++axis)
+    if ((unit >> axis & 1) != 0) text += fmt::format("{}tp{}", text.empty() ? "" : "+", axis);
+  return text;
+}
+
 std::string to_text(Tag tag) {
   const TagFields f = fields_of(tag);
   const auto traffic = static_cast<std::size_t>(f.traffic);
-  return fmt::format("{} {} #{}{}", traffic < kNames.size() ? kNames[traffic] : "traffic?", f.unit,
-                     f.number, f.part > 0 ? fmt::format(".{}", f.part) : "");
+  return fmt::format("{} {} #{}{}", traffic < kNames.size() ? kNames[traffic] : "traffic?",
+                     unit_text(f.traffic, f.unit), f.number,
+                     f.part > 0 ? fmt::format(".{}", f.part) : "");
 }
 
 }  // namespace laconic

@@ -7,7 +7,8 @@
 //
 // Both ends count their operations alike, so they name a message alike without
 // a word between them; the number also keeps a late message of one step from
-// being taken for one of the next. Tags print as "dp.gradient 2 #4182.3".
+// being taken for one of the next. Tags print as "dp.gradient 2 #4182.3", those of
+// tensor grids as "tp.weight tp0 #7".
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,14 @@ enum class Traffic : std::uint8_t {
 inline constexpr int kTrafficClasses = 10;
 std::string_view name_of(Traffic traffic);  // "dp.gradient"
 std::optional<Traffic> traffic_named(std::string_view name);
+
+// Whether units of the class are sets of axes of a tensor grid: bit i for tp<i>.
+constexpr bool has_axes(Traffic traffic) {
+  return traffic == Traffic::tp_activation || traffic == Traffic::tp_gradient ||
+         traffic == Traffic::tp_weight;
+}
+inline constexpr std::uint32_t kAxisSets = 8;
+std::string unit_text(Traffic traffic, std::uint32_t unit);  // "2"; of axes "tp0", "tp0+tp2"
 
 struct TagFields {
   Traffic traffic = Traffic::control;

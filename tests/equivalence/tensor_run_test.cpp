@@ -121,6 +121,20 @@ TEST_F(TensorRun, ComposesWithEverythingOnStagesAndReplicas) {
   }
 }
 
+// More replicas than two: their sums have an order, and copies of vectors within the grid another.
+TEST_F(TensorRun, ThreeReplicasOf1dAreOneProcess) {
+  const std::vector<std::string> in_double = {"run.precision=float64", "train.batch=24"};
+  const auto with = [&](std::vector<std::string> sets) {
+    sets.insert(sets.end(), in_double.begin(), in_double.end());
+    return sets;
+  };
+  const TrainSummary alone = train({.config = grid_config("alone", with({}))});
+  const RunConfig c = grid_config("three", with({"mesh.dp=3", "mesh.tp=2", "tensor.method=1d"}));
+  const TrainSummary three = run(c);
+  EXPECT_NEAR(three.loss, alone.loss, 1e-11);
+  EXPECT_LT(largest_difference(three.checkpoint, alone.checkpoint, c), 1e-11);
+}
+
 // Parts that were cut in another way are not taken for those of now.
 TEST_F(TensorRun, WhatAnotherMethodRememberedIsDropped) {
   std::vector<std::string> sets = {"mesh.tp=2,2,1", "checkpoint.every=2", "mesh.dp=2",

@@ -194,6 +194,35 @@ TEST_F(TraceRun, WaitsSayWhatForAndFollowFromIt) {
   }
 }
 
+// Collectives of a grid are named by class and axes, and what the meter counts by axes makes up the
+// class.
+TEST_F(TraceRun, CollectivesOfAGridSayAlongWhichAxes) {
+  RunConfig c = config("traced", 1);
+  set(c, {"report.trace=true", "mesh.tp=2,2,1", "train.microbatch=4", "train.steps=2"});
+  const std::vector<MeterReading> readings = run_metered(c);
+  const Drawn drawn = read_trace(file_of(c, 0));
+  std::set<std::string> names;
+  for (const char* category : {"tp.activation", "tp.gradient", "tp.weight"})
+    for (const Span& span : drawn.by_category.at(category)) names.insert(span.name);
+  for (const char* name : {"all_gather of tp.weight tp0", "reduce_scatter of tp.weight tp0",
+                           "all_gather of tp.activation tp1", "reduce_scatter of tp.gradient tp1"})
+    EXPECT_TRUE(names.contains(name)) << name;
+  std::map<std::string, double> waited;
+  for (const Span& span : drawn.by_category.at("tp.weight waits"))
+    waited[span.name] += span.end - span.begin;
+  for (const MeterReading& reading : readings) {
+    std::map<Traffic, Count> along;
+    for (const auto& [key, part] : reading.by_axes) {
+      along[key.first] += part.sent;
+      EXPECT_LE(part.times.exposed, reading.times.at(key.first).exposed + 1e-9);
+    }
+    EXPECT_EQ(along.size(), 3U);
+    for (const auto& [traffic, count] : along) EXPECT_EQ(count, sent(reading, traffic));
+  }
+  const AxesReading& first = readings[0].by_axes.at({Traffic::tp_weight, 1});
+  EXPECT_NEAR(waited["wait for operations of tp.weight tp0"], first.times.exposed, 1e-4);
+}
+
 TEST_F(TraceRun, TrainsTheSameWithAndWithoutATrace) {
   RunConfig with = config("with", 2, 2), without = config("without", 2, 2);
   set(with, {"report.trace=true"});
