@@ -13,6 +13,7 @@
 #include "laconic/base/host_name.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/codec/spec.hpp"
+#include "laconic/config/row_choice.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/policy/grid_policy.hpp"
 #include "laconic/tensor/gpu.hpp"
@@ -41,7 +42,8 @@ struct HeldPart {
   // Of a grid's ranks the first has most.
   double elements(std::size_t parameter) const {
     double product = 1;
-    for (const std::int64_t size : sizes_at({request.grid, {}}, request.spec.parameters[parameter]))
+    for (const std::int64_t size : sizes_at({request.grid, {}, table_ranks(request.config)},
+                                            request.spec.parameters[parameter]))
       product *= static_cast<double>(size);
     return product;
   }
