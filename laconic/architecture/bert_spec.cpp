@@ -31,12 +31,19 @@ void add_norm(std::vector<ParameterSpec>& specs, const std::string& name, std::i
   specs.push_back({.name = name + ".bias", .sizes = {width}});
 }
 
+// Whether the head uses the table of words.
+bool finds_words(const BertShape& s) {
+  return s.head == BertHead::masked || s.head == BertHead::pretraining;
+}
+
 std::vector<ParameterSpec> bert_embedding(const BertShape& s) {
   const std::string at = "bert.embeddings.";
   std::vector<ParameterSpec> specs = {
       {.name = at + "word_embeddings.weight",
        .sizes = {s.vocabulary, s.width},
        .deviation = kDeviation,
+       .looked_up_by =
+           finds_words(s) ? std::vector<std::string>() : std::vector<std::string>{"ids"},
        .role = Role::table},
       {at + "position_embeddings.weight", {s.context, s.width}, 0, kDeviation},
       {at + "token_type_embeddings.weight", {s.types, s.width}, 0, kDeviation}};
@@ -64,7 +71,7 @@ std::vector<ParameterSpec> bert_head(const BertShape& s) {
   if (s.head == BertHead::pretraining || s.head == BertHead::classify ||
       s.head == BertHead::regress)
     add_linear(specs, "bert.pooler.dense", s.width, s.width, Role::up, Role::inner_vector);
-  if (s.head == BertHead::masked || s.head == BertHead::pretraining) {
+  if (finds_words(s)) {
     specs.push_back(
         {.name = "cls.predictions.bias", .sizes = {s.vocabulary}, .role = Role::table_bias});
     add_linear(specs, "cls.predictions.transform.dense", s.width, s.width, Role::across,
@@ -108,17 +115,17 @@ ModelSpec bert_spec(const BertShape& s, std::int64_t tokens) {
          .out = stream,
          .multiply_adds = length * (4 * width * width + 2 * width * hidden + 2 * width * length),
          .kept = tokens * (8 * s.width + 2 * s.hidden + s.heads + 4)});
-  const bool finds_words = s.head == BertHead::masked || s.head == BertHead::pretraining;
+  const bool has_words = finds_words(s);
   std::vector<std::size_t> of_head = spec.take(bert_head(s));
-  if (finds_words) of_head.insert(of_head.begin(), 0);  // the table of words
+  if (has_words) of_head.insert(of_head.begin(), 0);  // the table of words
   const double rows = kHiddenShare * length, vocabulary = static_cast<double>(s.vocabulary);
   spec.add({.name = "head",
             .kind = "head",
             .uses = std::move(of_head),
             .out = {},
-            .multiply_adds = finds_words ? rows * width * (width + vocabulary) : width * width,
-            .kept = finds_words ? static_cast<std::int64_t>(rows * (4 * width + vocabulary))
-                                : 4 * s.width});
+            .multiply_adds = has_words ? rows * width * (width + vocabulary) : width * width,
+            .kept = has_words ? static_cast<std::int64_t>(rows * (4 * width + vocabulary))
+                              : 4 * s.width});
   return spec.finish();
 }
 

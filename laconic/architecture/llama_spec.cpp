@@ -81,12 +81,15 @@ ModelSpec llama_spec(const LlamaShape& s, std::int64_t tokens) {
   const auto width = static_cast<double>(s.width), length = static_cast<double>(tokens);
   const std::vector<SeamTensor> stream = {{"x", {tokens, s.width}}};
   const std::vector<std::int64_t> table = {s.vocabulary, s.width};
+  const std::vector<std::string> by_ids =
+      s.is_tied ? std::vector<std::string>() : std::vector<std::string>{"ids"};
   SpecBuilder builder;
   builder.add({.name = "embedding",
                .kind = "embedding",
                .uses = builder.take({{.name = "model.embed_tokens.weight",
                                       .sizes = table,
                                       .deviation = kDeviation,
+                                      .looked_up_by = by_ids,
                                       .role = Role::table}}),
                .out = stream});
   for (std::int64_t layer = 0; layer < s.layers; ++layer)

@@ -29,6 +29,9 @@ struct ParameterSpec {
   double deviation = 0;
   bool is_out_in = false;  // a linear map as [outputs, inputs], not [inputs, outputs]
   bool is_table = false;   // rows are looked up; of tables in the first or last block nobody asks
+  // Fields of a batch whose ids look its rows up, where it has no other use: a step then changes no
+  // other rows, and it may be cut by columns over the replicas (rows/row_plan.hpp). Empty: it has.
+  std::vector<std::string> looked_up_by = {};
   Role role = Role::stream_vector;  // how a grid cuts it (layout/grid_plan.hpp)
   std::int64_t parts = 1;           // its outputs are so many things, one behind the other
 };

@@ -50,12 +50,16 @@ class Seq2SeqParameters {
     linear("fc2", s_.width, s_.hidden, Role::down);
     norm("final_layer_norm");
   }
-  void table(const std::string& name, std::int64_t rows, Role role = Role::table) {
+  // `field` looks its rows up, and nothing else uses it; empty: something does.
+  void table(const std::string& name, std::int64_t rows, Role role = Role::table,
+             const std::string& field = "") {
     specs_.push_back({.name = at_ + name + ".weight",
                       .sizes = {rows, s_.width},
                       .mean = 0,
                       .deviation = kDeviation,
                       .is_table = true,
+                      .looked_up_by = field.empty() ? std::vector<std::string>()
+                                                    : std::vector<std::string>{field},
                       .role = role});
   }
   std::vector<ParameterSpec> take() { return std::move(specs_); }
@@ -68,7 +72,7 @@ class Seq2SeqParameters {
 
 std::vector<ParameterSpec> source_embedding(const Seq2SeqShape& s) {
   Seq2SeqParameters p(s, s.sharing == TableSharing::all ? "shared" : "encoder.embed_tokens");
-  p.table("", s.vocabulary);
+  p.table("", s.vocabulary, Role::table, s.sharing == TableSharing::all ? "" : "source");
   std::vector<ParameterSpec> specs = p.take();
   if (s.positions == PositionKind::learned)
     specs.push_back({"encoder.embed_positions.weight", {s.context, s.width}, 0, kDeviation});
@@ -78,7 +82,9 @@ std::vector<ParameterSpec> source_embedding(const Seq2SeqShape& s) {
 std::vector<ParameterSpec> target_embedding(const Seq2SeqShape& s) {
   Seq2SeqParameters p(s, "");
   if (s.norm == NormPlace::pre) p.norm("encoder.layer_norm");
-  if (s.sharing != TableSharing::all) p.table("decoder.embed_tokens", s.vocabulary);
+  if (s.sharing != TableSharing::all)
+    p.table("decoder.embed_tokens", s.vocabulary, Role::table,
+            s.sharing == TableSharing::none ? "ids" : "");
   if (s.positions == PositionKind::learned)
     p.table("decoder.embed_positions", s.target_context, Role::stream_vector);
   return p.take();

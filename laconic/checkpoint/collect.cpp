@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -44,7 +45,13 @@ struct Giver {
   GridPlace place;
 };
 
-// By parameter. One for each part: the ranks of the first replica that speak for it.
+bool is_cut_by_dp(const Layout& layout) {
+  const Axes axes = axes_of(layout);
+  return std::ranges::find(axes, Axis::dp) != axes.end();
+}
+
+// By parameter. One for each part: the ranks of the first replica that speak for it, or of all
+// replicas where these have different parts.
 std::vector<std::vector<Giver>> givers_of(const World& world, const PipelinePlan& plan,
                                           const Weights& weights) {
   const std::vector<int> of_block = ranks_of_blocks(plan);
@@ -55,8 +62,9 @@ std::vector<std::vector<Giver>> givers_of(const World& world, const PipelinePlan
     givers.emplace_back();
     for (Rank r = 0; r < world.size(); ++r) {
       const Coord coord = coord_of(world.mesh(), r);
-      if (coord.pp == pp && coord.dp == 0 && speaks_for(layout, world.mesh(), coord))
-        givers.back().push_back({r, {weights.place.plan, coord}});
+      const bool speaks = coord.dp == 0 || is_cut_by_dp(layout);
+      if (coord.pp == pp && speaks && speaks_for(layout, world.mesh(), coord))
+        givers.back().push_back({r, {weights.place.plan, coord, weights.place.table_ranks}});
     }
   }
   return givers;
@@ -182,10 +190,10 @@ ModelSource collecting_source(World& world, const PipelinePlan& plan, const Weig
 
 void give(World& world, const Weights& weights, const OptimiserState& optimiser,
           std::uint64_t number) {
-  if (world.dp_member() != 0) return;
   std::size_t left = 0;
   for (std::size_t p = 0; p < weights.parameters.size(); ++p)
-    if (speaks_for(weights, weights.parameters[p]))
+    if ((world.dp_member() == 0 || is_cut_by_replicas(weights, weights.parameters[p])) &&
+        speaks_for(weights, weights.parameters[p]))
       left += optimiser.moment2[p].defined() ? std::size(kParts) : std::size(kParts) - 1;
   for (; left > 0; --left) {
     const Bytes request = world.recv_from_decider(tag_of(CollectMessage::request, number));

@@ -48,6 +48,7 @@ void check_task(Checker& c, const RunConfig& config);
 void check_train(Checker& c, const RunConfig& config);
 void check_pipeline(Checker& c, const RunConfig& config);
 void check_boundaries(Checker& c, const RunConfig& config);
+void check_embedding_rows(Checker& c, const RunConfig& config);
 void check_optimiser(Checker& c, const RunConfig& config);
 void check_evaluate(Checker& c, const RunConfig& config);
 void check_checkpoint(Checker& c, const RunConfig& config);

@@ -73,6 +73,32 @@ inline constexpr auto kDecayShapeNames =
                                       {DecayShape::cosine, "cosine"},
                                       {DecayShape::one_minus_sqrt, "1-sqrt"}});
 
+// embedding.rows.method
+enum class RowsMethod : std::uint8_t { automatic, allreduce, allgather, alltoall };
+inline constexpr auto kRowsMethodNames =
+    std::to_array<Named<RowsMethod>>({{RowsMethod::allreduce, "allreduce"},
+                                      {RowsMethod::alltoall, "alltoall"},
+                                      {RowsMethod::allgather, "allgather"},
+                                      {RowsMethod::automatic, "auto"}});
+
+// embedding.rows.optimiser
+enum class RowsOptimiser : std::uint8_t { same, sgd, adagrad, lazy_adam };
+inline constexpr auto kRowsOptimiserNames =
+    std::to_array<Named<RowsOptimiser>>({{RowsOptimiser::same, "same"},
+                                         {RowsOptimiser::sgd, "sgd"},
+                                         {RowsOptimiser::adagrad, "adagrad"},
+                                         {RowsOptimiser::lazy_adam, "lazy_adam"}});
+
+// embedding.rows.clip
+enum class RowsClip : std::uint8_t { all, dense };
+inline constexpr auto kRowsClipNames =
+    std::to_array<Named<RowsClip>>({{RowsClip::all, "all"}, {RowsClip::dense, "dense"}});
+
+// embedding.rows.split
+enum class RowsSplit : std::uint8_t { automatic, on, off };
+inline constexpr auto kRowsSplitNames = std::to_array<Named<RowsSplit>>(
+    {{RowsSplit::automatic, "auto"}, {RowsSplit::on, "on"}, {RowsSplit::off, "off"}});
+
 // tensor.table
 enum class TableChoice : std::uint8_t { automatic, split, gathered };
 inline constexpr auto kTableChoiceNames =

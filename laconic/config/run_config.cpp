@@ -7,6 +7,7 @@
 #include "laconic/config/checker.hpp"
 #include "laconic/config/grid_choice.hpp"
 #include "laconic/config/model_family.hpp"
+#include "laconic/config/row_choice.hpp"
 #include "laconic/schedule/schedule.hpp"
 
 namespace laconic {
@@ -63,6 +64,7 @@ Problems check(const RunConfig& config) {
   check_train(c, config);
   check_pipeline(c, config);
   check_boundaries(c, config);
+  check_embedding_rows(c, config);
   if (config.model.start.empty())
     append(c.problems, check_stages(config, layers_between(config.model)));
   check_optimiser(c, config);
@@ -79,6 +81,7 @@ Problems check(const RunConfig& config) {
   const bool has_family = config.model.start.empty() && is_model_good;
   append(c.problems,
          has_family ? check_grid(config, family_of(config, {})) : check_grid_texts(config));
+  if (has_family) append(c.problems, check_rows(config, family_of(config, {})));
   return c.problems;
 }
 

@@ -58,6 +58,7 @@ struct RunConfig {
   PpActivationSection pp_activation;
   PpGradientSection pp_gradient;
   EmbeddingTiedSection embedding_tied;
+  EmbeddingRowsSection embedding_rows;
   TpActivationSection tp_activation;
   TpGradientSection tp_gradient;
   TpWeightSection tp_weight;
@@ -83,6 +84,7 @@ struct RunConfig {
     v("pp.activation", pp_activation);
     v("pp.gradient", pp_gradient);
     v("embedding.tied", embedding_tied);
+    v("embedding.rows", embedding_rows);
     v("tp.activation", tp_activation);
     v("tp.gradient", tp_gradient);
     v("tp.weight", tp_weight);

@@ -1,9 +1,11 @@
 // config/traffic_section.hpp — what travels between ranks, and how: [pp.activation], [pp.gradient],
-// [embedding.tied], [dp.gradient], [network].
+// [embedding.tied], [embedding.rows], [dp.gradient], [network].
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "laconic/config/option.hpp"
 #include "laconic/transport/transport_kind.hpp"
@@ -93,6 +95,45 @@ struct EmbeddingTiedSection {
       "one sum over both stages and all data-parallel ranks, instead of one over each and then one "
       "over the pair; without a pipeline there is nothing to fuse");
     v("codec", codec, "of the sum between first and last stage");
+  }
+};
+
+// Embedding tables whose rows are looked up and that have no other use.
+struct EmbeddingRowsSection {
+  RowsMethod method = RowsMethod::allreduce;
+  RowsOptimiser optimiser = RowsOptimiser::same;
+  RowsClip clip = RowsClip::all;
+  RowsSplit split = RowsSplit::automatic;
+  std::string codec = "raw";
+  std::string gradient = "raw";
+  // What "auto" has come to (train/row_reader.hpp): no key, and nothing that a run is told.
+  std::optional<RowsMethod> decided = {};
+  std::vector<std::string> reasons = {};  // for people
+
+  template <class V>
+  void visit(V& v) {
+    v("method", method,
+      "of tables whose rows are looked up and that have no other use; alltoall: each data-parallel "
+      "rank holds some columns, and rows and their gradients travel, each once (EmbRace); "
+      "allgather: gradients of rows go to all ranks; allreduce: as all other parameters; auto: "
+      "what "
+      "moves least",
+      kRowsMethodNames);
+    v("optimiser", optimiser,
+      "what changes rows that travel, in steps that read them alone; same: the run's, where that "
+      "is no other algorithm: sgd without momentum and decay",
+      kRowsOptimiserNames);
+    v("clip", clip,
+      "all: train.clip is about all gradients; dense: those of rows that travel neither count in "
+      "the norm nor are clipped",
+      kRowsClipNames);
+    v("split", split,
+      "gradients of rows that the next step does not read come later; auto: unless clipping needs "
+      "them all",
+      kRowsSplitNames);
+    v("codec", codec, "alltoall: of rows on their way to the ranks that read them");
+    v("gradient", gradient,
+      "alltoall: codec of gradients of rows on their way to who updates them");
   }
 };
 

@@ -53,7 +53,8 @@ std::vector<Range> shard_of(const Layout& layout, const Mesh& mesh, const Coord&
   std::vector<Range> shard;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     const Axes axes = d < layout.by_dim.size() ? layout.by_dim[d] : Axes();
-    shard.push_back(block_of(sizes[d], extent(mesh, axes), index_along(mesh, coord, axes)));
+    const auto part = axes == Axes{Axis::dp} ? share_of : block_of;
+    shard.push_back(part(sizes[d], extent(mesh, axes), index_along(mesh, coord, axes)));
   }
   return shard;
 }

@@ -8,7 +8,8 @@
 // of which may be shorter or empty. Which of them a rank has says its
 // coordinates: with axes {j, i} it is number r_j * extent(i) + r_i, so that the
 // blocks of all ranks of one r_j lie next to each other, in the order of r_i. To bring
-// these together is an all-gather over i, and nothing has to be moved afterwards.
+// these together is an all-gather over i, and nothing has to be moved afterwards. What replicas
+// (dp) cut between them is cut as evenly as can be instead.
 #pragma once
 
 #include <cstdint>

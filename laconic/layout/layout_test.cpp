@@ -139,5 +139,22 @@ TEST(Layout, WhatDoesNotDivideIsSaidWithItsNumbers) {
   EXPECT_TRUE(check({{{l, i}, {}}}, mesh, sizes, "w").empty());
 }
 
+// Columns of tables on replicas: no rank has two more than another.
+TEST(Layout, WhatReplicasCutIsCutEvenly) {
+  for (const int dp : {1, 2, 3, 7}) {
+    const Mesh mesh{.dp = dp};
+    std::int64_t end = 0;
+    for (Rank r = 0; r < dp; ++r) {
+      const std::vector<Range> shard =
+          shard_of({{{}, {Axis::dp}}}, mesh, coord_of(mesh, r), std::vector<std::int64_t>{5, 10});
+      EXPECT_EQ(shard[0], (Range{0, 5}));
+      EXPECT_EQ(shard[1].begin, end);
+      EXPECT_EQ(shard[1].begin, 10 * r / dp);
+      end = shard[1].end;
+    }
+    EXPECT_EQ(end, 10);
+  }
+}
+
 }  // namespace
 }  // namespace laconic

@@ -171,6 +171,8 @@ Tensor BlockOps::vector(std::size_t at) {
 }
 
 Tensor BlockOps::table_rows(std::size_t at, const Tensor& ids) {
+  if (pass_.rows != nullptr && !spec(at).looked_up_by.empty())
+    return (*pass_.rows)(weights_.spec.blocks[static_cast<std::size_t>(block_)].uses[at], ids);
   if (is_whole()) return laconic::table_rows(leaf(at), ids.flatten());
   const TablePlan table = table_plan(plan());
   const Range mine = samples_at(*grid_, table.ids, samples_);

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +54,10 @@ class Batch {
 // Requires: the batch has the fields that the tensors go by.
 std::vector<SeamTensor> sized_for(const Batch& batch, std::vector<SeamTensor> seam);
 
+// Gives rows of a table that lies elsewhere, by its number: one for each id, which a rank has
+// announced before.
+using RowLookup = std::function<at::Tensor(std::size_t parameter, const at::Tensor& ids)>;
+
 // How a forward pass is meant.
 struct Pass {
   double dropout = 0;
@@ -68,6 +73,8 @@ struct Pass {
   std::int64_t dropout_tokens = 0;           // see Dropout::tokens
   // The other ranks that hold parts of the weights; null: they are whole here.
   TensorGrid* grid = nullptr;
+  // Looks rows up in tables that are not used otherwise; null: they are whole here.
+  const RowLookup* rows = nullptr;
 };
 
 // Keys of the samples with these ids at this step; without a step, those that a sample has at every

@@ -86,13 +86,15 @@ void add_gradient(at::Tensor gradient, at::ScalarType type, at::Tensor& sum) {
 }  // namespace
 
 Layout layout_at(const GridPlace& place, const ParameterSpec& p) {
+  if (place.table_ranks > 1 && !p.looked_up_by.empty()) return {{{}, {Axis::dp}}};
   return layout_of(place.plan, p.role, p.is_out_in,
                    cut_sizes(p.sizes, p.parts, p.is_out_in).size());
 }
 
 std::vector<Range> shard_at(const GridPlace& place, const ParameterSpec& p) {
-  return shard_of(layout_at(place, p), place.plan.mesh, place.coord,
-                  cut_sizes(p.sizes, p.parts, p.is_out_in));
+  Mesh mesh = place.plan.mesh;
+  mesh.dp = place.table_ranks;
+  return shard_of(layout_at(place, p), mesh, place.coord, cut_sizes(p.sizes, p.parts, p.is_out_in));
 }
 
 std::vector<std::int64_t> sizes_at(const GridPlace& place, const ParameterSpec& p) {
@@ -100,7 +102,7 @@ std::vector<std::int64_t> sizes_at(const GridPlace& place, const ParameterSpec& 
 }
 
 at::Tensor shard_from(const at::Tensor& whole, const GridPlace& place, const ParameterSpec& p) {
-  if (is_trivial(place.plan)) return whole;
+  if (is_replicated(layout_at(place, p))) return whole;
   at::Tensor part = whole.reshape(cut_sizes(p.sizes, p.parts, p.is_out_in));
   const std::vector<Range> shard = shard_at(place, p);
   for (std::size_t d = 0; d < shard.size(); ++d)
@@ -191,6 +193,11 @@ void refresh_copies(const std::vector<Parameter>& parameters) {
   const at::NoGradGuard no_grad;
   for (const Parameter& p : parameters)
     if (p.copy.defined() && !p.copy.is_same(p.value)) p.copy.detach().copy_(p.value);
+}
+
+bool is_cut_by_replicas(const Weights& weights, const Parameter& parameter) {
+  return weights.place.table_ranks > 1 &&
+         !weights.spec.parameters[parameter.number].looked_up_by.empty();
 }
 
 bool is_copy(const Weights& weights, const Parameter& parameter) {

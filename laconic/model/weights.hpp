@@ -56,6 +56,9 @@ struct Leaf {
 struct GridPlace {
   GridPlan plan = {};
   Coord coord = {};
+  // Columns of tables whose rows are looked up, and no more (ParameterSpec::looked_up_by), lie on
+  // so many replicas; 1: they are whole.
+  int table_ranks = 1;
 };
 
 // Which blocks somebody holds, by block; empty: all.
@@ -129,6 +132,8 @@ inline constexpr std::int64_t kRowMultiple = 64;
 // Brings the compute copies of all parameters up to date with their values.
 void refresh_copies(const std::vector<Parameter>& parameters);
 
+// Whether replicas hold different columns of the parameter.
+bool is_cut_by_replicas(const Weights& weights, const Parameter& parameter);
 // Another rank holds the first block that uses the parameter, and speaks for it.
 bool is_copy(const Weights& weights, const Parameter& parameter);
 // Whether this rank speaks for what it holds of the parameter, in norms and in checkpoints: it is

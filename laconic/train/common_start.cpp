@@ -11,6 +11,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/config/grid_choice.hpp"
+#include "laconic/config/row_choice.hpp"
 #include "laconic/data/window.hpp"
 #include "laconic/file/checksum.hpp"
 #include "laconic/policy/class_policy.hpp"
@@ -47,7 +48,8 @@ bool has_same_links(const std::vector<std::string>& changes) {
 
 RankPart held_here(const RunConfig& config, const Family& family,
                    const PipelineDecisions& decisions, const World& world) {
-  RankPart part{.blocks = {}, .place = {grid_plan_of(config, family), world.coord()}};
+  RankPart part{.blocks = {},
+                .place = {grid_plan_of(config, family), world.coord(), table_ranks(config)}};
   if (config.mesh.pp > 1) part.blocks = held_blocks(plan_of(config, decisions), world.pp_member());
   return part;
 }
@@ -64,6 +66,7 @@ std::vector<std::uint64_t> digests_of(const Weights& weights) {
     shared += is_shared ? 1 : 0;
     const std::size_t place = weights.places[number];
     if (place >= weights.parameters.size() || weights.parameters[place].number != number) continue;
+    if (is_cut_by_replicas(weights, weights.parameters[place])) continue;  // others have others
     const at::Tensor host = on_host(weights.parameters[place].value);
     all.update(bytes_of_tensor(host));
     if (!is_shared) continue;
@@ -108,6 +111,7 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
   common.gpus = describe_gpus(facts, config.network.preflight, world);
   const auto decide = [&](const Family& family, const std::string& checkpoint) {
     refuse(check_grid(config, family));
+    refuse(check_rows(config, family));
     const std::vector<std::string> changes =
         checkpoint.empty() ? std::vector<std::string>() : changes_since(checkpoint, config);
     const CheckpointInfo info =

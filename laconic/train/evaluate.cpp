@@ -190,8 +190,16 @@ Evaluation evaluate(const ForwardLoss& loss, const Dataset& data, const Evaluati
   const std::vector<BatchRange> batches = list_batches(data, result.samples, spec.batch);
   const auto replicas = static_cast<std::size_t>(world.mesh().dp);
   Findings mine;
-  for (auto b = static_cast<std::size_t>(world.dp_member()); b < batches.size(); b += replicas)
-    evaluate_batch(loss, data, spec, batches[b], mine);
+  for (std::size_t first = 0; first < batches.size(); first += replicas) {
+    if (spec.before_round) {
+      std::vector<Batch> round;
+      for (std::size_t b = first; b < first + replicas; ++b)
+        round.push_back(b < batches.size() ? read_batch(data, spec, batches[b]) : Batch());
+      spec.before_round(round);
+    }
+    const std::size_t b = first + static_cast<std::size_t>(world.dp_member());
+    if (b < batches.size()) evaluate_batch(loss, data, spec, batches[b], mine);
+  }
   const Findings all = in_order(world, mine, batches.size(), numbers_per_answer(spec.task) > 0);
   double nats = 0;
   std::int64_t bytes = 0;

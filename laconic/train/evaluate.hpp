@@ -43,11 +43,16 @@ using ForwardLoss =
 // the first window that holds it: all of the first window, and the last `stride` of the others.
 // Collective.
 struct EvaluationSpec {
+  // Before each round, in which every replica takes a batch: gets the batches of all, some of which
+  // may have none at the end. Empty: nobody asks.
+  using BeforeRound = std::function<void(const std::vector<Batch>& by_replica)>;
+
   Task task;
   std::int64_t samples = 0;
   std::int64_t batch = 8;
   at::Device device = at::kCPU;
   const std::vector<std::int32_t>& bytes_of_token;
+  BeforeRound before_round = {};
 };
 Evaluation evaluate(const ForwardLoss& loss, const Dataset& data, const EvaluationSpec& spec,
                     World& world);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "laconic/base/text.hpp"
+#include "laconic/config/row_choice.hpp"
 
 namespace laconic {
 
@@ -52,6 +53,7 @@ class Introduction {
                                    config_.mesh.dp > 1 ? "; " + describe_gradients(config_) : "",
                                    world_.engine().transport().name()));
     if (!is_trivial(start_.weights.place.plan)) introduce_grid();
+    introduce_rows();
     if (config_.mesh.pp > 1) introduce_pipeline();
     for (const std::string& warning : warnings_of(config_)) lines_.push_back("warning: " + warning);
     for (const std::string& line : common_.gpus) lines_.push_back(line);
@@ -66,6 +68,25 @@ class Introduction {
   }
 
  private:
+  void introduce_rows() {
+    const EmbeddingRowsSection& rows = config_.embedding_rows;
+    for (const std::string& reason : rows.reasons) lines_.push_back("rows: " + reason);
+    const std::vector<std::size_t> tables = row_tables(config_, start_.weights.spec);
+    std::vector<std::string> names;
+    for (const std::size_t p : tables) names.push_back(start_.weights.spec.parameters[p].name);
+    if (tables.empty()) return;
+    lines_.push_back(fmt::format(
+        "rows: {} by {}{}; {}{}", join(names, ", "),
+        name_in(kRowsMethodNames, method_of_rows(config_)),
+        start_.weights.place.table_ranks > 1
+            ? fmt::format(", columns on {} ranks", start_.weights.place.table_ranks)
+            : "",
+        rows.optimiser == RowsOptimiser::same ? "sgd"
+                                              : name_in(kRowsOptimiserNames, rows.optimiser),
+        splits_rows(config_) ? "; gradients of rows that the next step does not read come later"
+                             : ""));
+  }
+
   void introduce_grid() {
     const GridPlan& plan = start_.weights.place.plan;
     lines_.push_back(fmt::format(

@@ -20,6 +20,7 @@
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/policy/grid_policy.hpp"
 #include "laconic/report/trace.hpp"
+#include "laconic/rows/row_plan.hpp"
 #include "laconic/steer/bypass_judge.hpp"
 #include "laconic/steer/guarding.hpp"
 #include "laconic/steer/steering.hpp"
@@ -29,6 +30,7 @@
 #include "laconic/train/gpu_report.hpp"
 #include "laconic/train/introduction.hpp"
 #include "laconic/train/reports.hpp"
+#include "laconic/train/row_reader.hpp"
 #include "laconic/train/run_facts.hpp"
 #include "laconic/train/run_hooks.hpp"
 #include "laconic/train/step.hpp"
@@ -312,22 +314,43 @@ class Run {
     if (!valid_) return;
     world_.set_activity(fmt::format("evaluating after step {}", start_.state.step));
     const TraceSpan span(trace_or_none(), "evaluate", "evaluate", "compute");
-    summary_.evaluation =
-        evaluate([&](const Batch& batch, std::uint64_t number,
-                     const Pass& pass) { return pipeline_->evaluate(batch, number, pass); },
-                 *valid_,
-                 {.task = task_of(config_, *valid_),
-                  .samples = config_.evaluate.samples,
-                  .batch = config_.microbatch_size(),
-                  .device = start_.weights.device(),
-                  .bytes_of_token = token_bytes_},
-                 world_);
+    rule_->settle(/*is_checkpoint=*/false);
+    summary_.evaluation = evaluate(
+        [&](const Batch& batch, std::uint64_t number, const Pass& pass) {
+          return pipeline_->evaluate(batch, number, with_rows(pass));
+        },
+        *valid_,
+        {.task = task_of(config_, *valid_),
+         .samples = config_.evaluate.samples,
+         .batch = config_.microbatch_size(),
+         .device = start_.weights.device(),
+         .bytes_of_token = token_bytes_,
+         .before_round = rows_of_round()},
+        world_);
     if (bleu_) measure_bleu(*summary_.evaluation);
     reports_->evaluation(start_.state.step, *summary_.evaluation);
     evaluated_step_ = start_.state.step;
     const bool is_best = observe(start_.state.validation, summary_.evaluation->loss,
                                  start_.state.step, config_.evaluate.min_improvement);
     if (is_best && config_.checkpoint.best) save_now();
+  }
+
+  // Tables that lie on several ranks are looked up by all of them together.
+  Pass with_rows(Pass pass) const {
+    pass.rows = rule_->row_lookup();
+    return pass;
+  }
+  EvaluationSpec::BeforeRound rows_of_round() {
+    if (rule_->row_lookup() == nullptr) return {};
+    return [this](const std::vector<Batch>& round) {
+      rule_->peek([&](std::int64_t, const std::string& field, int member) -> RowIds {
+        const Batch& batch = round[static_cast<std::size_t>(member)];
+        if (batch.fields().empty()) return {};
+        const at::Tensor ids = batch[field].contiguous();
+        return unique_rows(
+            std::span(ids.data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())));
+      });
+    };
   }
 
   void measure_bleu(Evaluation& evaluation) {
@@ -345,6 +368,7 @@ class Run {
     if (saved_step_ == start_.state.step) return;
     world_.set_activity(fmt::format("saving step {}", start_.state.step));
     const TraceSpan span(trace_or_none(), "checkpoint", "checkpoint");
+    rule_->settle(/*is_checkpoint=*/true);
     require_equal_models(start_.weights, world_, start_.state.step);
     RankTensors mine = rule_->save(start_.state.optimiser);
     mine.merge(links_.tensors());
@@ -353,21 +377,25 @@ class Run {
     for (const int has : world_.gather_values(mine.empty() ? 0 : 1)) has_files |= has != 0;
     const std::uint64_t number = collections_++;
     if (!world_.is_first()) {
-      if (world_.replica().size() > 1) give(world_, start_.weights, start_.state.optimiser, number);
+      if (is_in_parts()) give(world_, start_.weights, start_.state.optimiser, number);
       if (has_files) add_files("", mine);
     }
     summary_.checkpoint = world_.decide_on_rank_0([&] {
       CheckpointSpec spec = checkpoint_spec();
       if (has_files) spec.add_files = [&](const std::string& folder) { add_files(folder, mine); };
       const ModelSource source =
-          world_.replica().size() > 1
-              ? collecting_source(world_, pipeline_->plan(), start_.weights, start_.state.optimiser,
-                                  config_.optimiser.kind, number)
-              : source_of(start_.weights, start_.state.optimiser, config_.optimiser.kind);
+          is_in_parts() ? collecting_source(world_, pipeline_->plan(), start_.weights,
+                                            start_.state.optimiser, config_.optimiser.kind, number)
+                        : source_of(start_.weights, start_.state.optimiser, config_.optimiser.kind);
       return save_checkpoint(spec, source, start_.state);
     });
     saved_step_ = start_.state.step;
     reports_->line("saved " + summary_.checkpoint);
+  }
+
+  // Whether no rank has the whole model.
+  bool is_in_parts() const {
+    return world_.replica().size() > 1 || start_.weights.place.table_ranks > 1;
   }
 
   // What this rank alone remembers.
@@ -446,6 +474,15 @@ TrainSummary train(const TrainOptions& options, const RunHooks& hooks) {
   World alone;
   World& world = options.world != nullptr ? *options.world : alone;
   refuse(check_mesh(options.config, world.size()));
+  if (options.config.embedding_rows.method == RowsMethod::automatic &&
+      !options.config.embedding_rows.decided) {
+    TrainOptions decided = options;
+    EmbeddingRowsSection& rows = decided.config.embedding_rows;
+    const RowDecision decision = decide_rows(options.config, world);
+    rows.decided = decision.method;
+    rows.reasons = decision.reasons;
+    return train(decided, hooks);
+  }
   if (!options.config.run.device.is_cuda()) return Run(options, hooks, world).go();
   // The weights go before anything is asked of the GPU again.
   try {

@@ -14,6 +14,7 @@
 #include "laconic/base/host_name.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/codec/spec.hpp"
+#include "laconic/config/row_choice.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/policy/grid_policy.hpp"
 #include "laconic/tensor/gpu.hpp"
@@ -40,7 +41,11 @@ struct HeldPart {
   const RunConfig& config() const { return request.config; }
   const std::vector<BlockSpec>& blocks() const { return request.spec.blocks; }
   double elements(std::size_t parameter) const {
-    return elements_on_a_rank(request.grid, request.spec.parameters[parameter]);
+    double product = 1;
+    for (const std::int64_t size : sizes_at({request.grid, {}, table_ranks(request.config)},
+                                            request.spec.parameters[parameter]))
+      product *= static_cast<double>(size);
+    return product;
   }
   double elements_used_by(const BlockSpec& block) const {
     double sum = 0;

@@ -8,6 +8,7 @@
 #include "laconic/base/clock.hpp"
 #include "laconic/report/trace.hpp"
 #include "laconic/train/batch.hpp"
+#include "laconic/train/row_reader.hpp"
 #include "laconic/train/run_estimate.hpp"
 #include "laconic/update/learning_rate.hpp"
 
@@ -42,6 +43,16 @@ std::vector<std::uint64_t> ids_of(const std::vector<SampleAt>& samples) {
 // Elements of a sample that the loss is a mean over.
 std::int64_t rows_of(const StepPlan& plan) {
   return rows_per_sample(plan.task, tokens_per_sample(plan.task, plan.data));
+}
+
+// As with the count of a step, reading what all ranks look up costs less than an exchange.
+UpdateRule::ReadIds reader_of(const StepPlan& plan, const TrainState& state) {
+  return [&plan, step = state.step, position = state.position](
+             std::int64_t s, const std::string& field, int member) -> RowIds {
+    if (s >= plan.config.train.steps) return {};
+    return RowReader{plan.config, plan.data, plan.order, plan.task}.rows(
+        position + (s - step) * plan.config.train.batch, member, field);
+  };
 }
 
 PipelineInput input_of(const StepPlan& plan, const Weights& weights, const TrainState& state,
@@ -127,6 +138,7 @@ StepLoss accumulate(const StepPlan& plan, Weights& weights, Pipeline& pipeline, 
     const TraceSpan span(trace, "read samples", "data");
     for (std::int64_t m = 0; m < plan.config.microbatches(); ++m) {
       inputs.push_back(input_of(plan, weights, state, m));
+      inputs.back().pass.rows = rule.row_lookup();
       if (is_shadow) continue;  // the real step tells what comes next
       next.push_back(
           ids_of(samples_of(plan, state.position + plan.config.train.batch, plan.member, m)));
@@ -196,6 +208,10 @@ StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline
   }();
   report.tokens = count.tokens;
   report.flops = count.flops;
+  {
+    const TraceSpan span(trace, "foresee rows", "data");
+    rule.foresee(state.step, reader_of(plan, state));
+  }
   rule.begin(state.step);
   StepLoss loss = accumulate(plan, weights, pipeline, rule, state, count.weight, trace);
   if (plan.is_spoiled && plan.is_spoiled(state.step)) loss = kNan;

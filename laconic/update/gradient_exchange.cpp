@@ -10,6 +10,7 @@
 #include <set>
 
 #include "laconic/base/error.hpp"
+#include "laconic/config/row_choice.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/tensor/device_stream.hpp"
 #include "laconic/tensor/host.hpp"
@@ -23,8 +24,10 @@ bool is_holder(const SharedParameters& set, const World& world) {
   return std::ranges::find(set.holders, world.pp_member()) != set.holders.end();
 }
 
-ParameterNumbers fused_parameters(const RuleRequest& request, bool is_fused) {
-  ParameterNumbers numbers;
+// Parameters that are in no buffer of a block: tables of rows, and what is fused.
+ParameterNumbers left_out_of_blocks(const RuleRequest& request, bool is_fused) {
+  const std::vector<std::size_t> tables = row_tables(request.config, request.weights.spec);
+  ParameterNumbers numbers(tables.begin(), tables.end());
   if (is_fused)
     for (const SharedParameters& set : request.shared)
       numbers.insert(set.parameters.begin(), set.parameters.end());
@@ -51,9 +54,9 @@ GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused, bo
       policy_(policy_of(config_, {.pp = world_.pp_member(), .encoded = request.encoded})),
       may_be_on_device_(may_be_on_device && weights_.device().is_cuda()),
       is_on_device_(stays_on_device(policy_, world_.dp_group())),
-      blocks_(request.weights, fused_parameters(request, is_fused),
+      blocks_(request.weights, left_out_of_blocks(request, is_fused),
               is_on_device_ ? weights_.device() : at::Device(at::kCPU)),
-      layouts_(block_layouts(request.weights, fused_parameters(request, is_fused))),
+      layouts_(block_layouts(request.weights, left_out_of_blocks(request, is_fused))),
       sum_(make_gradient_sum(world_.progress_thread(), world_.dp_group(), policy_,
                              Traffic::dp_gradient, layouts_, dtype_of(weights_.precision.sum),
                              is_on_device_)),

@@ -1,7 +1,7 @@
 // update/rule.hpp — the rules behind make_update_rule(), and what they have in common.
 //
 // Each is in a file of its own: alone_rule, summed_rule, compressed_adam_rule,
-// local_rule.
+// local_rule, table_rule.
 #pragma once
 
 #include <memory>
@@ -16,6 +16,9 @@ std::unique_ptr<UpdateRule> make_alone_rule(const RuleRequest& request);
 std::unique_ptr<UpdateRule> make_summed_rule(const RuleRequest& request);
 std::unique_ptr<UpdateRule> make_compressed_adam_rule(const RuleRequest& request);
 std::unique_ptr<UpdateRule> make_local_rule(const RuleRequest& request);
+// `dense` is for all parameters that are not in tables of rows.
+std::unique_ptr<UpdateRule> make_table_rule(const RuleRequest& request,
+                                            std::unique_ptr<UpdateRule> dense);
 
 // What a step amounts to, when all ranks have these numbers.
 Measured measured_by_all(double loss, double norm, int signal);

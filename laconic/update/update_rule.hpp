@@ -9,6 +9,9 @@
 //                    shared parameters over their stages, too (gradient_exchange.hpp)
 //   compressed_adam  after warm-up the first moment travels, the second stays as it is
 //   local            ranks step alone; every so many steps their changes are averaged (DiLoCo)
+//   tables           around one of the first two: embedding tables whose columns lie on the
+//   replicas
+//                    (embedding.rows) go their own way, all else goes on as before
 //
 // After apply() all replicas hold the same parameters bit for bit, with `local` at
 // the end of every round, and so do the stages that share one. What a rule and its
@@ -18,6 +21,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,7 +29,9 @@
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
+#include "laconic/model/model.hpp"
 #include "laconic/model/weights.hpp"
+#include "laconic/rows/row_plan.hpp"
 #include "laconic/runtime/link_registry.hpp"
 #include "laconic/runtime/pipeline.hpp"
 #include "laconic/update/optimiser.hpp"
@@ -52,6 +58,20 @@ class UpdateRule {
   virtual std::int64_t samples() const = 0;
   // Whether all ranks have the same parameters after this many steps.
   virtual bool agrees_after(std::int64_t) const { return true; }
+
+  // Before begin(): a rule that has tables on several ranks (table_rule.cpp) must know which rows
+  // all of them read, in this step and in the next. `read` says which, and is asked for nothing
+  // else; of a step behind the last one it knows none.
+  using ReadIds = std::function<RowIds(std::int64_t step, const std::string& field, int dp_member)>;
+  virtual void foresee(std::int64_t /*step*/, const ReadIds& /*read*/) {}
+  // How blocks look up rows of such tables; null: there are none.
+  virtual const RowLookup* row_lookup() const { return nullptr; }
+  // Rows for an evaluation, until the next call: `read` is asked for step 0. Collective; between
+  // steps, after settle().
+  virtual void peek(const ReadIds& /*read*/) {}
+  // Nothing is put off any more; before anybody reads parameters that are not blocks: evaluation,
+  // and, as `is_checkpoint`, files. Between steps.
+  virtual void settle(bool /*is_checkpoint*/) {}
 
   virtual void begin(std::int64_t step) = 0;
   // Begins a step that must be abandoned: after measure() the gradients are what they would be if

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "laconic/config/model_family.hpp"
+#include "laconic/config/row_choice.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/validation_bleu.hpp"
 #include "pipeline_ranks.hpp"
@@ -119,6 +120,12 @@ class FamilyRun : public PipelineParallel {
   }
 };
 
+// Tables of the model that would be cut.
+std::vector<std::size_t> row_tables_of(RunConfig config) {
+  config.embedding_rows.method = RowsMethod::alltoall;
+  return row_tables(config, model_spec(family_of(config, {.vocabulary = 29, .labels = 3}), 24));
+}
+
 void expect_near(const Metrics& a, const Metrics& b) {
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -168,6 +175,30 @@ TEST_F(FamilyRun, APipelineIsOneProcessBitForBit) {
         EXPECT_EQ(together.evaluation->metrics, alone.evaluation->metrics);
         EXPECT_TRUE(model_bytes(together.checkpoint) == model_bytes(alone.checkpoint));
       }
+  }
+}
+
+// Tables by columns, where there is padding, and where a model has two of them, one in the middle.
+TEST_F(FamilyRun, TablesOnAllReplicasAreTheSumsOfWholeTables) {
+  for (const FamilyRow& row : kRows) {
+    const RunConfig plain = config_of(row, "whole", 1, 2);
+    if (row_tables_of(plain).empty()) continue;
+    SCOPED_TRACE(row.name);
+    const auto config_with = [&](const char* name, const std::vector<std::string>& sets) {
+      RunConfig c = config_of(row, name, 1, 2);
+      set(c, {"optimiser.kind=sgd", "optimiser.momentum=0", "optimiser.weight_decay=0",
+              "train.clip=0", "model.recompute=true"});
+      if (c.task.kind == TaskKind::translate) c.evaluate.bleu_samples = 0;
+      set(c, sets);
+      return c;
+    };
+    const TrainSummary whole = run(config_with("whole", {}));
+    const TrainSummary cut = run(config_with("cut", {"embedding.rows.method=alltoall"}));
+    EXPECT_EQ(cut.loss, whole.loss);
+    EXPECT_EQ(cut.evaluation->loss, whole.evaluation->loss);
+    EXPECT_EQ(cut.evaluation->metrics, whole.evaluation->metrics);
+    EXPECT_TRUE(MappedFile(cut.checkpoint + "/model.safetensors").text() ==
+                MappedFile(whole.checkpoint + "/model.safetensors").text());
   }
 }
 

@@ -1,0 +1,98 @@
+#include "laconic/config/row_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "laconic/base/error.hpp"
+#include "laconic/codec/spec.hpp"
+
+namespace laconic {
+
+namespace {
+
+bool is_cut(const RunConfig& config) {
+  return method_of_rows(config) == RowsMethod::alltoall;
+}
+
+// Whether the codec has scales of rows; of a text that is none others tell.
+bool needs_rows(const std::string& text) {
+  try {
+    const CodecSpec codec = parse_codec(text);
+    const auto* quantise = std::get_if<Quantise>(&codec);
+    return quantise != nullptr && quantise->group != ScaleGroup::block;
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+RowsMethod method_of_rows(const RunConfig& config) {
+  const EmbeddingRowsSection& rows = config.embedding_rows;
+  if (rows.method != RowsMethod::automatic) return rows.method;
+  return rows.decided.value_or(RowsMethod::allreduce);
+}
+
+std::vector<std::size_t> row_tables(const RunConfig& config, const ModelSpec& spec) {
+  std::vector<std::size_t> tables;
+  if (method_of_rows(config) == RowsMethod::allreduce) return tables;
+  for (std::size_t p = 0; p < spec.parameters.size(); ++p)
+    if (!spec.parameters[p].looked_up_by.empty()) tables.push_back(p);
+  return tables;
+}
+
+int table_ranks(const RunConfig& config) {
+  return is_cut(config) ? static_cast<int>(config.mesh.dp) : 1;
+}
+
+bool splits_rows(const RunConfig& config) {
+  if (config.embedding_rows.split != RowsSplit::automatic)
+    return config.embedding_rows.split == RowsSplit::on;
+  return config.train.clip == 0 || config.embedding_rows.clip == RowsClip::dense;
+}
+
+double row_decay(const RunConfig& config) {
+  const OptimiserKind kind = config.optimiser.kind;
+  const bool is_decoupled =
+      kind == OptimiserKind::adamw || kind == OptimiserKind::lion || kind == OptimiserKind::muon;
+  return is_decoupled ? config.optimiser.weight_decay : 0;
+}
+
+Problems check_rows(const RunConfig& config, const Family& family) {
+  if (method_of_rows(config) == RowsMethod::allreduce) return {};
+  const std::string method(name_in(kRowsMethodNames, method_of_rows(config)));
+  const ModelSpec spec = model_spec(family, context_of(family));
+  const std::vector<std::size_t> tables = row_tables(config, spec);
+  Problems problems;
+  if (tables.empty())
+    problems.push_back(
+        {"embedding.rows.method",
+         fmt::format("method = \"{}\" needs a table whose rows are looked up and that has no "
+                     "other use, and {} has none: what it looks up it multiplies with in the end, "
+                     "too, which changes every row in every step. Use \"allreduce\", or a model "
+                     "with a table of its own for the output",
+                     method, to_text(family))});
+  for (const std::size_t p : tables) {
+    const std::int64_t width = spec.parameters[p].sizes[1];
+    const bool is_even = !is_cut(config) || width % config.mesh.dp == 0;
+    for (const auto& [leaf, text] : {std::pair{"codec", config.embedding_rows.codec},
+                                     {"gradient", config.embedding_rows.gradient}})
+      if (!is_even && needs_rows(text))
+        problems.push_back(
+            {fmt::format("embedding.rows.{}", leaf),
+             fmt::format("{} = \"{}\" sees rows, and mesh.dp = {} does not divide the {} columns "
+                         "of {}, so that messages have rows of two lengths: use group=block",
+                         leaf, text, config.mesh.dp, width, spec.parameters[p].name)});
+    if (is_cut(config) && width < config.mesh.dp)
+      problems.push_back(
+          {"embedding.rows.method",
+           fmt::format(
+               "method = \"alltoall\" cuts the {} columns of {} over mesh.dp "
+               "= {} ranks, some of which would have none: use \"allgather\" or \"allreduce\"",
+               width, spec.parameters[p].name, config.mesh.dp)});
+  }
+  return problems;
+}
+
+}  // namespace laconic

@@ -1,0 +1,34 @@
+// rows/row_memory.hpp — the copies and sums that rows go through, on plain memory: one pass each.
+//
+// A matrix is its first byte and the bytes of a row; parts of its columns are ranges of bytes of
+// every row. Single-threaded, unless it says so.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "laconic/rows/row_plan.hpp"
+
+namespace laconic {
+
+// Rows of a matrix of which a stretch of columns is meant.
+struct RowStretch {
+  std::byte* first = nullptr;  // of the columns in row 0
+  std::size_t row_bytes = 0;   // from one row to the next
+  std::size_t bytes = 0;       // of the columns
+};
+// Columns `columns` of a matrix of elements of so many bytes.
+RowStretch stretch_of(std::byte* matrix, std::int64_t width, std::size_t element_bytes,
+                      const Range& columns);
+
+// Copies rows of a matrix, one behind the other: to[i] = from[rows[i]].
+void gather_rows(const RowStretch& from, std::span<const std::int64_t> rows, std::byte* to);
+// Copies rows that lie behind each other into the first rows of a matrix.
+void put_rows(const std::byte* from, std::size_t rows, const RowStretch& to);
+
+// Adds rows of numbers that lie behind each other: sums[places[i]] += from[i].
+template <class T>
+void add_rows(const T* from, std::span<const std::int64_t> places, std::int64_t width, T* sums);
+
+}  // namespace laconic

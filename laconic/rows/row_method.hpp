@@ -1,0 +1,72 @@
+// rows/row_method.hpp — how the rows of a table and their gradients travel, and which way is
+// cheapest. Pure.
+//
+//                  bytes that a rank sends in a step      through a card that g ranks share
+//   alltoall       2 (N-1)/N U b                          2 g (N-g)/N U b
+//   allgather      (N-1) U b                              (N-1) U b, in a ring
+//   allreduce      2 (N-1)/N V b                          2 (N-1)/N V b, in a ring
+//   server         2 U b                                  2 g U b
+//
+// with V rows of b bytes, of which a rank looks U different ones up. Nothing crosses the card of
+// a group that has one card alone. Rows are sent once each way, without ids (row_plan.hpp).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "laconic/base/named.hpp"
+
+namespace laconic {
+
+enum class RowMethod : std::uint8_t {
+  alltoall,   // columns of the table lie on all ranks (EmbRace)
+  allgather,  // the table is whole everywhere, and gradients of rows go to everybody
+  allreduce,  // the table is whole everywhere, and its gradient is summed as a matrix
+  server,     // rows lie at servers, which all ranks ask
+};
+inline constexpr auto kRowMethodNames =
+    std::to_array<Named<RowMethod>>({{RowMethod::alltoall, "alltoall"},
+                                     {RowMethod::allgather, "allgather"},
+                                     {RowMethod::allreduce, "allreduce"},
+                                     {RowMethod::server, "server"}});
+
+// What a table is to a step.
+struct TableFacts {
+  double rows = 0;       // V
+  double width = 0;      // elements of one
+  double row_bytes = 0;  // b
+  double looked_up = 0;  // U: different rows that a rank reads in a step, on average
+  double all_read = 0;   // different rows that all ranks together read
+  double alpha() const { return looked_up / rows; }
+  double gamma() const { return all_read / looked_up; }
+};
+
+struct RowNetwork {
+  int ranks = 1;                // N
+  int per_card = 1;             // g
+  double bytes_per_second = 0;  // of a card, or of a rank where all share one; 0: unknown
+  double seconds_per_message = 0;
+};
+
+double bytes_of_rank(RowMethod method, const TableFacts& table, const RowNetwork& network);
+double bytes_of_card(RowMethod method, const TableFacts& table, const RowNetwork& network);
+// Messages that a rank sends one after the other.
+double messages_of(RowMethod method, const RowNetwork& network);
+// What a step spends on the table, if nothing is hidden. Without rates: bytes of a card.
+double cost_of(RowMethod method, const TableFacts& table, const RowNetwork& network);
+
+struct RowChoice {
+  RowMethod method = RowMethod::allreduce;
+  std::string reason;  // for people, with the numbers
+};
+// The cheapest of `allowed`, the first of them where several are. Requires: one at least.
+RowChoice choose_method(const TableFacts& table, const RowNetwork& network,
+                        const std::vector<RowMethod>& allowed);
+
+// The share of the table's rows above which alltoall moves more through a card than allreduce: 1
+// with a card for each rank, 0.31 with 16 ranks on 4 cards.
+double alpha_of_break_even(const RowNetwork& network);
+
+}  // namespace laconic

@@ -1,0 +1,44 @@
+// train/row_reader.hpp — which rows of embedding tables ranks will look up, from the data alone;
+// and which way of exchanging them that makes the cheapest.
+//
+// The order of samples is a function of position and every rank has the data, so each can read what
+// all of them will read: nobody has to be told.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "laconic/config/run_config.hpp"
+#include "laconic/data/dataset.hpp"
+#include "laconic/data/sampler.hpp"
+#include "laconic/data/task.hpp"
+#include "laconic/rows/row_method.hpp"
+#include "laconic/rows/row_plan.hpp"
+#include "laconic/world/world.hpp"
+
+namespace laconic {
+
+// A run's samples, as a step reads them. Requires: all of it outlives the reader.
+struct RowReader {
+  const RunConfig& config;
+  const Dataset& data;
+  const SampleOrder& order;
+  const Task& task;
+
+  // The rows that a member of the dp group looks up by a field in the step that begins at
+  // `position`: those of its tokens, but not of padding.
+  RowIds rows(std::int64_t position, int member, const std::string& field) const;
+};
+
+// What embedding.rows.method = "auto" comes to.
+struct RowDecision {
+  RowsMethod method = RowsMethod::allreduce;
+  std::vector<std::string> reasons;  // one for each table
+};
+// By what the first step reads. Methods that would change the algorithm of rows are left out.
+// Collective: all ranks tell their machine, and come to the same.
+RowDecision decide_rows(const RunConfig& config, World& world);
+
+}  // namespace laconic

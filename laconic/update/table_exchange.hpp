@@ -1,0 +1,162 @@
+// update/table_exchange.hpp — one embedding table whose rows travel (EmbRace).
+//
+// Its columns lie on the replicas: a rank holds its columns of all rows, and their moments, and
+// Weights::parameters has them as it has any other part of a tensor. Or it is whole everywhere, and
+// gradients of rows go to everybody, who then all do the same. What blocks compute with is a leaf
+// of the rows that this rank reads in the step, whole and each once; its gradient is then the
+// gradient of these rows, coalesced.
+//
+//   request(t) ─► rows ... backward ─► give(t) ─► wait ─► apply or drop ─► request(t + 1)
+//
+// Rows that the next step reads are applied with their step, the others, the delayed ones, before
+// request(t + 2): nobody reads or changes them in between, and step and learning rate of their
+// update are those of step t (rows/row_plan.hpp, update/row_update.hpp). So the order in which
+// updates happen changes no bit. settle() ends the waiting, for whoever wants to see the whole
+// table.
+//
+// One thread only; messages travel in the background, urgent as papers say: what the next
+// forward waits for first.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "laconic/model/weights.hpp"
+#include "laconic/rows/row_plan.hpp"
+#include "laconic/update/row_exchange.hpp"
+#include "laconic/update/row_update.hpp"
+#include "laconic/world/world.hpp"
+
+namespace laconic {
+
+// The rows that every member reads in a step.
+struct StepRows {
+  std::vector<RowIds> by_member;
+  RowIds all;  // of them all
+};
+StepRows step_rows(std::vector<RowIds> by_member);
+
+struct TableOptions {
+  bool is_cut = true;               // by columns; otherwise whole on every rank
+  bool splits = false;              // rows that the next step does not read may come later
+  std::uint64_t least_delayed = 0;  // fewer bytes to a peer, on average, do not come later
+  bool decays = false;              // RowRule::weight_decay is not 0
+  std::uint32_t number = 0;         // of the table, among those of the model: for tags
+  CodecSpec rows = Raw{};           // in training; evaluations are exact
+  CodecSpec gradient = Raw{};
+  std::uint64_t seed = 0;
+};
+
+class TableExchange {
+ public:
+  // Requires: everything outlives it; `parameter` is the number of a table that this rank holds
+  // columns of.
+  TableExchange(World& world, Weights& weights, std::size_t parameter, const TableOptions& options);
+
+  std::size_t parameter() const { return parameter_; }
+
+  // --- forward
+
+  // Sends the rows that others read in a step, and asks for those that this rank reads.
+  void request(std::int64_t step, std::shared_ptr<const StepRows> rows);
+  // The step whose rows were asked for last.
+  std::optional<std::int64_t> requested() const { return requested_; }
+  // One row for each id: of the step's, waiting for them if they are not here yet, or of those of
+  // peek(). An id that nobody has announced is padding, and has a row of zeros; there may be one.
+  at::Tensor look_up(const at::Tensor& ids);
+
+  // Rows without a step, to be looked up until end_peek(): for evaluation. Changes nothing.
+  // Requires: settle() was called since the last update.
+  void peek(const StepRows& rows);
+  void end_peek() { peeked_.reset(); }
+
+  // --- backward
+
+  // The leaf's gradient is complete, and leaves. `next` are the rows of the next step.
+  void give(const RowIds& next);
+  // Whether all of this rank's gradients are numbers. Requires: give().
+  bool is_finite() const;
+  // The sums that cannot be put off are here.
+  void wait();
+  // The square of the norm of the sums in this rank's columns. Requires: nothing is put off.
+  double square() const;
+  // Changes rows now, or remembers to. The moments stay what they are until settle().
+  void apply(const RowRule& rule, const at::Tensor& moment1, const at::Tensor& moment2);
+  // The step's gradients are not used.
+  void drop();
+  // Changes what was put off in steps before; before the next request().
+  void apply_delayed();
+  // Nothing is put off any more. With `writes_decay` rows that nobody has read have shrunk, too.
+  void settle(bool writes_decay);
+
+ private:
+  // Rows as they are looked up.
+  struct Rows {
+    RowIds ids;
+    at::Tensor leaf;  // [ids + 1, width]; the last row is padding's
+  };
+  // A part of the gradients of a step, on their way to the owners of columns.
+  struct Part {
+    std::int64_t step = 0;
+    std::vector<RowIds> by_member;
+    std::unique_ptr<RowExchange> exchange;
+  };
+  // What becomes of a part at this owner, once its sum is known.
+  struct Delayed {
+    Part part;
+    RowRule rule;
+    std::int64_t number = 0;  // of the update, for the decay
+    at::Tensor moment1, moment2;
+  };
+  // The sum of a part over all members.
+  struct Sum {
+    RowIds rows;
+    at::Tensor values;  // [rows, columns of this rank]
+  };
+  enum class Use : std::uint32_t { rows, prior, delayed, peek };
+
+  int members() const { return static_cast<int>(world_.dp_group().size()); }
+  // Those that a member updates.
+  Range columns(int member) const {
+    return options_.is_cut ? table_columns(width_, members(), member) : Range{0, width_};
+  }
+  const at::Tensor& value() const { return weights_.parameters[place_].value; }
+  std::byte* memory() const { return static_cast<std::byte*>(value().data_ptr()); }
+  std::uint64_t block() const;
+  RowExchangeSpec spec_for(Use use) const;
+  Rows empty_rows(const RowIds& ids) const;
+  std::unique_ptr<RowExchange> send_rows(const StepRows& rows, Use use, std::int64_t step);
+  Rows take_rows(const RowIds& ids, RowExchange& exchange) const;
+  Rows own_rows(const RowIds& ids) const;
+  void shrink(const RowIds& ids, std::byte* packed) const;
+  Part send_part(const std::vector<RowIds>& by_member, std::span<const std::int64_t> places,
+                 const at::Tensor& gradient, Use use, DeadlineKey key);
+  bool is_worth_a_message(const std::vector<RowIds>& delayed) const;
+  Sum sum_of(Part& part) const;
+  void update(const Sum& sum, const RowRule& rule, std::int64_t number, const at::Tensor& moment1,
+              const at::Tensor& moment2);
+
+  World& world_;
+  Weights& weights_;
+  const std::size_t parameter_, place_;
+  const TableOptions options_;
+  const std::int64_t width_;
+  const std::size_t item_;  // bytes of an element
+  RowDecay decay_;
+  std::vector<std::uint64_t> exchanges_;  // so far, by use: numbers of tags
+
+  std::optional<std::int64_t> requested_;
+  std::shared_ptr<const StepRows> step_rows_;
+  std::unique_ptr<RowExchange> coming_;
+  std::optional<Rows> rows_, peeked_;
+  std::optional<Part> prior_, delayed_;
+  std::optional<Sum> sum_;
+  bool is_finite_ = true;
+  std::vector<Delayed> put_off_;
+};
+
+}  // namespace laconic

@@ -1,0 +1,193 @@
+// Embedding tables whose columns lie on the replicas: rows come before forward and gradients of
+// rows leave in backward (update/table_exchange.hpp), beside the rule for all other parameters.
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "laconic/base/bytes.hpp"
+#include "laconic/base/error.hpp"
+#include "laconic/config/row_choice.hpp"
+#include "laconic/update/rule.hpp"
+#include "laconic/update/table_exchange.hpp"
+
+namespace laconic {
+
+namespace {
+
+// Bytes: less than that is no more than what is around a message, and the wait for one more.
+constexpr std::uint64_t kLeastDelayed = 4 << 10;
+
+RowAlgorithm algorithm_of(const RunConfig& config) {
+  switch (config.embedding_rows.optimiser) {
+    case RowsOptimiser::same:
+    case RowsOptimiser::sgd: return RowAlgorithm::sgd;
+    case RowsOptimiser::adagrad: return RowAlgorithm::adagrad;
+    case RowsOptimiser::lazy_adam: return RowAlgorithm::adam;
+  }
+  return RowAlgorithm::sgd;
+}
+
+class TableRule final : public UpdateRule {
+ public:
+  TableRule(const RuleRequest& request, std::unique_ptr<UpdateRule> dense)
+      : config_(request.config),
+        weights_(request.weights),
+        world_(request.world),
+        dense_(std::move(dense)) {
+    const std::vector<std::size_t> tables = row_tables(config_, weights_.spec);
+    for (std::size_t i = 0; i < tables.size(); ++i)
+      if (weights_.holds(first_user(weights_.spec, tables[i])))
+        tables_.push_back(std::make_unique<TableExchange>(
+            world_, weights_, tables[i],
+            TableOptions{
+                .is_cut = method_of_rows(config_) == RowsMethod::alltoall,
+                .splits = splits_rows(config_),
+                .least_delayed = config_.embedding_rows.split == RowsSplit::on ? 0 : kLeastDelayed,
+                .decays = row_decay(config_) > 0,
+                .number = static_cast<std::uint32_t>(i),
+                .rows = parse_codec(config_.embedding_rows.codec),
+                .gradient = parse_codec(config_.embedding_rows.gradient),
+                .seed = static_cast<std::uint64_t>(config_.run.seed)}));
+    lookup_ = [this](std::size_t parameter, const at::Tensor& ids) {
+      return table(parameter).look_up(ids);
+    };
+  }
+
+  std::int64_t samples() const override { return dense_->samples(); }
+  bool agrees_after(std::int64_t steps) const override { return dense_->agrees_after(steps); }
+
+  void foresee(std::int64_t step, const ReadIds& read) override {
+    std::erase_if(known_, [&](const auto& known) { return known.first < step; });
+    for (const std::int64_t s : {step, step + 1})
+      if (!known_.contains(s))
+        for (const auto& one : tables_) known_[s].push_back(rows_of(*one, s, read));
+  }
+  const RowLookup* row_lookup() const override { return &lookup_; }
+  void peek(const ReadIds& read) override {
+    for (const auto& one : tables_) one->peek(*rows_of(*one, 0, read));
+  }
+  void settle(bool is_checkpoint) override {
+    for (const auto& one : tables_) one->settle(is_checkpoint);
+  }
+
+  void begin(std::int64_t step) override {
+    dense_->begin(step);
+    step_ = step;
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      tables_[i]->end_peek();
+      if (tables_[i]->requested() != step) tables_[i]->request(step, known_.at(step)[i]);
+    }
+  }
+  void begin_shadow(std::int64_t) override {
+    LACONIC_ASSERT(false, "rows of tables have no shadow");
+  }
+
+  // Before the block's other gradients: the next step looks rows up first of all.
+  void block_done(std::int64_t block) override {
+    for (std::size_t i = 0; i < tables_.size(); ++i)
+      if (first_user(weights_.spec, tables_[i]->parameter()) == block)
+        tables_[i]->give(known_.at(step_ + 1)[i]->all);
+    dense_->block_done(block);
+  }
+
+  // A gradient of rows that is no number anywhere keeps all ranks from the update, as if the loss
+  // were none.
+  Measured measure(const StepLoss& loss, int signal) override {
+    bool is_finite = true;
+    for (const auto& one : tables_) is_finite = is_finite && one->is_finite();
+    Measured measured = dense_->measure(
+        is_finite ? loss : StepLoss(std::numeric_limits<double>::quiet_NaN()), signal);
+    for (const auto& one : tables_) one->wait();
+    if (config_.embedding_rows.clip == RowsClip::all && !splits_rows(config_)) add_norms(measured);
+    return measured;
+  }
+
+  void apply(OptimiserState& state, double lr, double scale) override {
+    dense_->apply(state, lr, scale);
+    const OptimiserSection& o = config_.optimiser;
+    const bool is_clipped = config_.embedding_rows.clip == RowsClip::all;
+    const RowRule rule{.algorithm = algorithm_of(config_),
+                       .updates = state.updates,
+                       .lr = lr,
+                       .beta1 = o.beta1,
+                       .beta2 = o.beta2,
+                       .epsilon = o.epsilon,
+                       .weight_decay = row_decay(config_),
+                       .gradient_scale = is_clipped ? scale : 1};
+    for (const auto& one : tables_) {
+      const std::size_t place = weights_.places[one->parameter()];
+      one->apply(rule, state.moment1[place], state.moment2[place]);
+    }
+    request_next();
+  }
+
+  void abandon() override {
+    dense_->abandon();
+    for (const auto& one : tables_) one->drop();
+    request_next();
+  }
+
+  void add_links(LinkRegistry& registry) override { dense_->add_links(registry); }
+  RankTensors save(const OptimiserState& state) const override { return dense_->save(state); }
+  void load(const std::vector<RankTensors>& saved, OptimiserState& state) override {
+    dense_->load(saved, state);
+  }
+
+ private:
+  TableExchange& table(std::size_t parameter) {
+    for (const auto& one : tables_)
+      if (one->parameter() == parameter) return *one;
+    LACONIC_ASSERT(false, "parameter " + std::to_string(parameter) + " is no table here");
+    return *tables_.front();
+  }
+
+  std::shared_ptr<const StepRows> rows_of(const TableExchange& one, std::int64_t step,
+                                          const ReadIds& read) const {
+    std::vector<RowIds> by_member;
+    for (int m = 0; m < static_cast<int>(world_.dp_group().size()); ++m) {
+      std::vector<RowIds> by_field;
+      for (const std::string& field : weights_.spec.parameters[one.parameter()].looked_up_by)
+        by_field.push_back(read(step, field, m));
+      by_member.push_back(by_field.size() == 1 ? std::move(by_field[0]) : union_of(by_field));
+    }
+    return std::make_shared<const StepRows>(step_rows(std::move(by_member)));
+  }
+
+  // The rows of the next step are final, once what was put off longest is done: they leave at once.
+  void request_next() {
+    const std::int64_t next = step_ + 1;
+    for (std::size_t i = 0; i < tables_.size(); ++i) {
+      tables_[i]->apply_delayed();
+      if (next < config_.train.steps) tables_[i]->request(next, known_.at(next)[i]);
+    }
+  }
+
+  // Each rank has the norm of its columns; squares are added in rank order.
+  void add_norms(Measured& measured) {
+    double square = 0;
+    for (const auto& one : tables_) square += one->square();
+    double sum = measured.norm * measured.norm;
+    for (const double of_rank : world_.gather_values(square)) sum += of_rank;
+    measured.norm = std::sqrt(sum);
+    measured.is_skipped = measured.is_skipped || !std::isfinite(sum);
+  }
+
+  const RunConfig& config_;
+  Weights& weights_;
+  World& world_;
+  const std::unique_ptr<UpdateRule> dense_;
+  std::vector<std::unique_ptr<TableExchange>> tables_;
+  RowLookup lookup_;
+  std::int64_t step_ = 0;
+  // By step, and then by table.
+  std::map<std::int64_t, std::vector<std::shared_ptr<const StepRows>>> known_;
+};
+
+}  // namespace
+
+std::unique_ptr<UpdateRule> make_table_rule(const RuleRequest& request,
+                                            std::unique_ptr<UpdateRule> dense) {
+  return std::make_unique<TableRule>(request, std::move(dense));
+}
+
+}  // namespace laconic

@@ -1,0 +1,283 @@
+// Tables whose columns lie on the replicas (embedding.rows): T1, T2, T4, T6, T11 and T12 of the
+// specification of EmbRace in whole runs. Whatever is cut, put off, saved or continued, the model
+// is that of replicas that hold the whole table.
+#include "laconic/config/row_choice.hpp"
+#include "laconic/rows/row_plan.hpp"
+#include "laconic/train/batch.hpp"
+#include "laconic/train/row_reader.hpp"
+#include "pipeline_ranks.hpp"
+
+namespace laconic {
+namespace {
+
+class EmbeddingRows : public PipelineParallel {
+ protected:
+  // A Llama with a table of its own for the output; sums in rank order.
+  RunConfig config_on(const std::string& name, std::int64_t dp,
+                      const std::vector<std::string>& sets = {}) {
+    RunConfig c = config(name, 1, dp);
+    c.model.layers = 1;
+    c.train.batch = 12;
+    c.train.microbatch = 1;
+    c.train.steps = 5;
+    set(c, {"model.kind=llama", "train.clip=0", "dp.gradient.algorithm=direct"});
+    set(c, sets);
+    return c;
+  }
+  static std::vector<std::string> sgd() {
+    return {"optimiser.kind=sgd", "optimiser.momentum=0", "optimiser.weight_decay=0",
+            "optimiser.lr=0.5"};
+  }
+  static std::vector<std::string> with(std::vector<std::string> sets,
+                                       const std::vector<std::string>& more) {
+    sets.insert(sets.end(), more.begin(), more.end());
+    return sets;
+  }
+  static std::vector<std::string> lazy(const std::vector<std::string>& more = {}) {
+    return with({"embedding.rows.method=alltoall", "embedding.rows.optimiser=lazy_adam"}, more);
+  }
+
+  static std::uint64_t bytes_of_rows(const TrainSummary& summary) {
+    for (const TrafficTotal& total : summary.traffic)
+      if (total.traffic == Traffic::embedding_rows) return total.sent.raw_bytes;
+    return 0;
+  }
+
+  // Without moments, which plain sgd does not look at.
+  static std::string parameters_of(const TrainSummary& summary) {
+    return std::string(MappedFile(summary.checkpoint + "/model.safetensors").text());
+  }
+
+  // The losses in a run's log, by step.
+  std::string losses(const std::string& name) const {
+    std::string all;
+    std::ifstream file(folder_ / (name + "/log.jsonl"));
+    for (std::string line; std::getline(file, line);) {
+      const std::size_t at = line.find("\"loss\":");
+      if (at != std::string::npos) all += line.substr(at, line.find(',', at) - at) + "\n";
+    }
+    return all;
+  }
+};
+
+// T1, T4: the same sums in the same order, so the same bits, for even columns and uneven ones.
+TEST_F(EmbeddingRows, PlainSgdIsTheSumOfWholeTablesBitForBit) {
+  for (const std::int64_t dp : {1, 2, 3}) {
+    SCOPED_TRACE(dp);
+    const TrainSummary whole = run(config_on(fmt::format("whole{}", dp), dp, sgd()));
+    for (const char* method : {"alltoall", "allgather", "auto"})
+      for (const char* split : {"off", "on"}) {
+        SCOPED_TRACE(fmt::format("{}, split {}", method, split));
+        const TrainSummary cut =
+            run(config_on(fmt::format("{} {}{}", method, split, dp), dp,
+                          with(sgd(), {fmt::format("embedding.rows.method={}", method),
+                                       fmt::format("embedding.rows.split={}", split)})));
+        EXPECT_EQ(cut.loss, whole.loss);
+        EXPECT_EQ(cut.evaluation->loss, whole.evaluation->loss);
+        EXPECT_TRUE(parameters_of(cut) == parameters_of(whole));
+      }
+  }
+}
+
+// T2, T11: rows that come later change nothing but when they come; evaluations and checkpoints in
+// between see them.
+TEST_F(EmbeddingRows, RowsThatComeLaterChangeNoBit) {
+  for (const char* algorithm : {"lazy_adam", "adagrad"}) {
+    SCOPED_TRACE(algorithm);
+    std::vector<TrainSummary> runs;
+    for (const char* split : {"off", "on"}) {
+      const std::string name = fmt::format("{} {}", algorithm, split);
+      runs.push_back(
+          run(config_on(name, 2,
+                        {"embedding.rows.method=alltoall", "evaluate.every=2", "checkpoint.every=3",
+                         fmt::format("embedding.rows.optimiser={}", algorithm),
+                         fmt::format("embedding.rows.split={}", split)})));
+    }
+    EXPECT_FALSE(losses(fmt::format("{} on", algorithm)).empty());
+    EXPECT_EQ(losses(fmt::format("{} on", algorithm)), losses(fmt::format("{} off", algorithm)));
+    EXPECT_EQ(runs[0].evaluation->loss, runs[1].evaluation->loss);
+    EXPECT_TRUE(model_bytes(runs[0].checkpoint) == model_bytes(runs[1].checkpoint));
+  }
+}
+
+// In double any number of ranks trains one model, decay and clipping included.
+TEST_F(EmbeddingRows, AnyNumberOfRanksTrainsTheModelOfOne) {
+  const std::vector<std::vector<std::string>> variants = {
+      lazy({"train.clip=0.3"}), lazy({"train.clip=0.3", "embedding.rows.clip=dense"}),
+      with(sgd(), {"embedding.rows.method=alltoall", "train.clip=0.1"})};
+  for (std::size_t v = 0; v < variants.size(); ++v) {
+    const auto sets = with(variants[v], {"run.precision=float64"});
+    const RunConfig one = config_on(fmt::format("one{}", v), 1, sets);
+    const TrainSummary alone = run(one);
+    for (const std::int64_t dp : {2, 3}) {
+      SCOPED_TRACE(fmt::format("variant {}, dp {}", v, dp));
+      const TrainSummary together = run(config_on(fmt::format("many{}", v), dp, with(sets, {})));
+      EXPECT_NEAR(together.loss, alone.loss, 1e-11);
+      EXPECT_NEAR(together.evaluation->loss, alone.evaluation->loss, 1e-11);
+      EXPECT_LT(largest_difference(together.checkpoint, alone.checkpoint, one), 1e-11);
+      std::filesystem::remove_all(folder_ / fmt::format("many{}", v));
+    }
+  }
+}
+
+// T5: without a word nobody gets another algorithm than the run's.
+TEST_F(EmbeddingRows, LazyAdamIsAnotherAlgorithmAndMustBeNamed) {
+  const TrainSummary dense = run(config_on("dense", 2)), other = run(config_on("lazy", 2, lazy()));
+  EXPECT_FALSE(model_bytes(dense.checkpoint) == model_bytes(other.checkpoint));
+  EXPECT_NEAR(dense.loss, other.loss, 0.1);
+  const RunConfig silent = config_on("silent", 2, {"embedding.rows.method=alltoall"});
+  EXPECT_NE(to_text(check(silent)).find("moves rows that no rank has read"), std::string::npos);
+}
+
+// T6: counters equal the formulas, as whole numbers.
+TEST_F(EmbeddingRows, BytesAreThoseOfTheFormulas) {
+  for (const std::int64_t dp : {2, 4}) {
+    RunConfig c = config_on(fmt::format("bytes{}", dp), dp, lazy());
+    c.data.valid = "";
+    const TrainSummary summary = run(c);
+    const Dataset data = open_dataset(c.data.train, c.model.context, 257);
+    const SampleOrder order = sample_order(c, samples_in(data), 0);
+    std::uint64_t rows = 0;
+    for (std::int64_t p = 0; p < c.train.steps * c.train.batch; p += c.local_batch()) {
+      std::vector<std::int64_t> samples;
+      for (std::int64_t s = p; s < p + c.local_batch(); ++s)
+        samples.push_back(
+            static_cast<std::int64_t>(sample_at(order, static_cast<std::uint64_t>(s))));
+      const at::Tensor ids = make_batch(task_of(c), data, samples, at::kCPU)["ids"];
+      rows += unique_rows(
+                  std::span(ids.data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())))
+                  .size();
+    }
+    const auto n = static_cast<std::uint64_t>(dp);
+    EXPECT_EQ(bytes_of_rows(summary), 2 * (n - 1) * 16 / n * 4 * rows) << dp;
+  }
+}
+
+// Whoever holds which columns, and also whoever holds all: the same sums.
+TEST_F(EmbeddingRows, GradientsOfRowsMayGoToEverybodyInstead) {
+  const TrainSummary cut = run(config_on("cut", 3, lazy()));
+  const RunConfig c = config_on("whole", 3, lazy({"embedding.rows.method=allgather"}));
+  const TrainSummary gathered = run(c);
+  EXPECT_EQ(gathered.loss, cut.loss);
+  EXPECT_EQ(gathered.evaluation->loss, cut.evaluation->loss);
+  EXPECT_TRUE(model_bytes(gathered.checkpoint) == model_bytes(cut.checkpoint));
+  EXPECT_GT(bytes_of_rows(gathered), 0U);
+}
+
+TEST_F(EmbeddingRows, AutoTakesWhatMovesLeastAndSaysWhy) {
+  const auto decide = [&](std::int64_t dp, const std::vector<std::string>& sets) {
+    RunConfig c = config_on("auto", 1, with({"embedding.rows.method=auto"}, sets));
+    World world;
+    c.mesh.dp = dp;
+    return decide_rows(c, world);
+  };
+  const RowDecision four = decide(4, sgd());
+  EXPECT_EQ(four.method, RowsMethod::alltoall);
+  ASSERT_EQ(four.reasons.size(), 1U);
+  for (const char* part : {"model.embed_tokens.weight: a rank reads ", " of 257 rows", "alltoall",
+                           "allgather", "allreduce"})
+    EXPECT_NE(four.reasons[0].find(part), std::string::npos) << four.reasons[0];
+  // Too narrow to cut, and together the ranks read most of it.
+  const std::vector<std::string> many = {"model.width=8", "model.heads=1", "train.batch=240"};
+  EXPECT_EQ(decide(24, with(sgd(), many)).method, RowsMethod::allreduce);
+  EXPECT_EQ(decide(24, with(many, {"embedding.rows.optimiser=lazy_adam"})).method,
+            RowsMethod::allgather)
+      << "the sum of whole tables would be another algorithm";
+  EXPECT_EQ(decide(2, with(sgd(), {"model.tied=true"})).method, RowsMethod::allreduce);
+}
+
+// Rows and gradients of rows in few bits: near the exact run, the same every time, whatever comes
+// later; and shorter by what the codec says.
+TEST_F(EmbeddingRows, CodecsMakeMessagesShorterAndRunsRepeat) {
+  const auto wire_of = [](const TrainSummary& summary) -> std::uint64_t {
+    for (const TrafficTotal& total : summary.traffic)
+      if (total.traffic == Traffic::embedding_rows) return total.sent.wire_bytes;
+    return 0;
+  };
+  const auto sets = lazy({"train.steps=8"});
+  const TrainSummary exact = run(config_on("exact", 2, sets));
+  for (const char* codec : {"half", "quantise:bits=8,group=row", "quantise:bits=4,block=64"}) {
+    SCOPED_TRACE(codec);
+    const auto short_ones = with(sets, {fmt::format("embedding.rows.codec={}", codec),
+                                        fmt::format("embedding.rows.gradient={}", codec)});
+    std::vector<TrainSummary> runs;
+    for (const char* split : {"on", "off"})
+      runs.push_back(
+          run(config_on(fmt::format("{} {}", codec, split), 2,
+                        with(short_ones, {fmt::format("embedding.rows.split={}", split)}))));
+    EXPECT_NEAR(runs[0].evaluation->loss, exact.evaluation->loss, 0.02);
+    EXPECT_NE(runs[0].evaluation->loss, exact.evaluation->loss);
+    EXPECT_LT(wire_of(runs[0]), wire_of(exact));
+    EXPECT_EQ(bytes_of_rows(runs[0]), bytes_of_rows(exact));
+    // A scale of several rows depends on which of them travel together.
+    const bool is_by_row = std::string_view(codec).find("block") == std::string_view::npos;
+    EXPECT_TRUE(!is_by_row || model_bytes(runs[0].checkpoint) == model_bytes(runs[1].checkpoint));
+  }
+  RunConfig bad = config_on(
+      "bad", 3, lazy({"embedding.rows.codec=quantise:group=row", "embedding.rows.gradient=top_k"}));
+  const std::string text = to_text(check(bad));
+  EXPECT_NE(text.find("does not divide the 16 columns"), std::string::npos) << text;
+  EXPECT_NE(text.find("since the next one has other rows"), std::string::npos) << text;
+}
+
+// T12.
+TEST_F(EmbeddingRows, ARunThatIsContinuedIsTheRunThatWasNotInterrupted) {
+  const auto sets = lazy({"checkpoint.every=3", "train.steps=6"});
+  const TrainSummary through = run(config_on("through", 2, sets));
+  const std::string half = folder_ / "through/checkpoints/step-00000003";
+  ASSERT_TRUE(std::filesystem::exists(half));
+  const TrainSummary same = run(config_on("same", 2, sets), half);
+  EXPECT_EQ(same.loss, through.loss);
+  EXPECT_TRUE(model_bytes(same.checkpoint) == model_bytes(through.checkpoint));
+  for (const std::int64_t dp : {1, 3}) {
+    const RunConfig c = config_on(fmt::format("other{}", dp), dp, sets);
+    const TrainSummary other = run(c, half);
+    EXPECT_NEAR(other.loss, through.loss, 1e-5);
+    EXPECT_LT(largest_difference(other.checkpoint, through.checkpoint, c), 1e-4) << dp;
+  }
+}
+
+TEST_F(EmbeddingRows, AStepThatIsLeftOutLeavesRowsAlone) {
+  for (const char* split : {"off", "on"}) {
+    const auto sets =
+        lazy({"train.non_finite=skip", fmt::format("embedding.rows.split={}", split)});
+    std::vector<TrainSummary> runs;
+    for (const std::int64_t dp : {1, 2}) {
+      RunConfig c =
+          config_on(fmt::format("{}{}", split, dp), dp, with(sets, {"run.precision=float64"}));
+      runs.push_back(run_hooked(c, {.spoiled = {1, 2}}));
+      EXPECT_EQ(runs.back().skipped, 2);
+    }
+    EXPECT_NEAR(runs[0].loss, runs[1].loss, 1e-11);
+    EXPECT_LT(largest_difference(runs[0].checkpoint, runs[1].checkpoint,
+                                 config_on("c", 1, {"run.precision=float64"})),
+              1e-11);
+  }
+}
+
+TEST_F(EmbeddingRows, StagesOfAPipelineHaveTheirTables) {
+  const auto sets = with(sgd(), {"mesh.pp=2"});
+  const TrainSummary whole = run(config_on("whole", 2, sets));
+  const TrainSummary cut = run(config_on("cut", 2, with(sets, {"embedding.rows.method=alltoall"})));
+  EXPECT_EQ(cut.loss, whole.loss);
+  EXPECT_EQ(cut.evaluation->loss, whole.evaluation->loss);
+  EXPECT_TRUE(parameters_of(cut) == parameters_of(whole));
+}
+
+TEST_F(EmbeddingRows, WhatCannotBeIsRefusedWithAllReasons) {
+  RunConfig c = config_on(
+      "bad", 20,
+      {"embedding.rows.method=alltoall", "embedding.rows.split=on", "train.clip=1", "local.steps=5",
+       "steering.shadow=5", "mesh.tp=2", "train.batch=20", "dp.gradient.method=compressed_adam"});
+  const std::string text = to_text(check(c));
+  for (const char* part :
+       {"momentum = 0.9 and weight_decay = 0.1", "train.clip = 1", "local.steps = 5",
+        "steering.shadow = 5", "mesh.tp = 2", "compressed_adam",
+        "cuts the 16 columns of model.embed_tokens.weight over mesh.dp = 20"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  RunConfig tied = config_on("tied", 2, lazy({"model.tied=true"}));
+  EXPECT_NE(to_text(check(tied)).find("Llama"), std::string::npos) << to_text(check(tied));
+}
+
+}  // namespace
+}  // namespace laconic

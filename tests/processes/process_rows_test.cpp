@@ -1,0 +1,68 @@
+// Embedding tables by rows over real processes: the model of threads; killed and started again, the
+// model of a run left alone.
+#include <fmt/format.h>
+
+#include "tests/processes/ranks.hpp"
+
+namespace laconic {
+namespace {
+
+class RowRanks : public Ranks {
+ protected:
+  static Words by_rows(const std::string& method) {
+    return {"--set", "model.kind=llama",
+            "--set", "embedding.rows.method=" + method,
+            "--set", "embedding.rows.optimiser=lazy_adam",
+            "--set", "embedding.rows.clip=dense",
+            "--set", "embedding.rows.split=on"};
+  }
+};
+
+TEST_F(RowRanks, TrainOverGlooWhatThreadsTrain) {
+  for (const char* method : {"alltoall", "allgather"}) {
+    const Words rows = by_rows(method) + Words{"--set", "dp.gradient.algorithm=direct"};
+    const std::string name = fmt::format("runs/{}", method);
+    expect_exit(0, on_three(name + "-processes", rows));
+    expect_exit(0,
+                on_three(name + "-threads", rows + Words{"--set", "network.transport=in_process"}));
+    expect_same_end(name + "-processes", name + "-threads", 12);
+  }
+}
+
+TEST_F(RowRanks, ARunKilledAgainAndAgainEndsAsOneLeftAlone) {
+  const Words steps =
+      by_rows("alltoall") + Words{"--set", "train.steps=40", "--set", "checkpoint.every=4"};
+  expect_exit(0, on_three("runs/undisturbed", steps));
+  Process process(spec(on_three("runs/a", steps + Words{"--max-restarts", "3"})));
+  for (int life = 0; life < 2; ++life) {
+    ASSERT_TRUE(wait_for_step(process, "runs/a", 10 + 12 * life)) << to_text(process.wait());
+    kill_rank(process, 1 + life);
+    ASSERT_TRUE(wait_until(process, [&] {
+      return contains(text("process.err"), fmt::format("restart {} of 3", life + 1));
+    })) << to_text(process.wait());
+  }
+  const ProcessResult outcome = process.wait(60);
+  EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
+  expect_same_end("runs/a", "runs/undisturbed", 40);
+}
+
+// It saves where no checkpoint was due, with decay that is caught up there.
+TEST_F(RowRanks, AnInterruptedRunGoesOnAsIfNothingHadHappened) {
+  const Words rows = by_rows("alltoall");
+  Process process(spec(on_three("runs/a", rows + Words{"--set", "train.steps=1000000", "--set",
+                                                       "optimiser.decay_steps=50"})));
+  ASSERT_TRUE(wait_for_step(process, "runs/a", 9));
+  process.send(SIGINT);
+  const ProcessResult outcome = process.wait(30);
+  EXPECT_EQ(outcome.exit_code, 128 + SIGINT) << to_text(outcome);
+  ASSERT_FALSE(steps_saved("runs/a").empty());
+  const std::int64_t end = steps_saved("runs/a").back() + 3;
+  const Words steps = rows + Words{"--set", fmt::format("train.steps={}", end), "--set",
+                                   "optimiser.decay_steps=50"};
+  expect_exit(0, on_three("runs/a", steps + Words{"--resume", "auto"}));
+  expect_exit(0, on_three("runs/undisturbed", steps));
+  expect_same_end("runs/a", "runs/undisturbed", end);
+}
+
+}  // namespace
+}  // namespace laconic
