@@ -36,6 +36,14 @@ std::string describe(const Seq2SeqShape& s) {
                      s.decoder_layers, s.width, s.heads);
 }
 
+std::string describe(const LstmShape& s) {
+  return fmt::format(
+      "LSTM, {} layers, width {}, {} cells{}", s.layers, s.width, s.hidden,
+      s.projection == LstmProjection::none
+          ? ""
+          : fmt::format(" (projection {})", name_in(kLstmProjectionNames, s.projection)));
+}
+
 using Traits = std::vector<std::pair<std::string, std::string>>;
 
 Traits list_traits(const GptShape& s) {
@@ -97,6 +105,15 @@ Traits list_traits(const Seq2SeqShape& s) {
           {"sharing", std::string(name_in(kTableSharingNames, s.sharing))}};
 }
 
+Traits list_traits(const LstmShape& s) {
+  return {{"layers", fmt::to_string(s.layers)},
+          {"width", fmt::to_string(s.width)},
+          {"hidden", fmt::to_string(s.hidden)},
+          {"context", fmt::to_string(s.context)},
+          {"vocabulary", fmt::to_string(s.vocabulary)},
+          {"projection", std::string(name_in(kLstmProjectionNames, s.projection))}};
+}
+
 void check_heads(std::int64_t heads, std::int64_t width, Problems& problems) {
   if (width % heads != 0)
     problems.push_back(
@@ -119,6 +136,18 @@ void check_shape(const Seq2SeqShape& s, Problems& problems) {
   if (s.positions == PositionKind::sinusoidal && s.width % 2 != 0)
     problems.push_back(
         {"model.width", fmt::format("sinusoidal positions need an even width, not {}", s.width)});
+}
+
+void check_shape(const LstmShape& s, Problems& problems) {
+  if (s.projection == LstmProjection::none && s.hidden != s.width)
+    problems.push_back(
+        {"model.projection",
+         fmt::format("{} cells and a width of {} need a projection: \"recurrent\" or \"output\"",
+                     s.hidden, s.width)});
+  if (s.projection == LstmProjection::recurrent && s.hidden <= s.width)
+    problems.push_back({"model.projection", fmt::format("a recurrent projection makes {} cells "
+                                                        "fewer, not {}: raise model.hidden",
+                                                        s.hidden, s.width)});
 }
 
 void check_shape(const LlamaShape& s, Problems& problems) {
@@ -162,7 +191,12 @@ std::int64_t layers_between(const Family& family) {
 }
 
 bool is_causal(const Family& family) {
-  return std::holds_alternative<GptShape>(family) || std::holds_alternative<LlamaShape>(family);
+  return std::holds_alternative<GptShape>(family) || std::holds_alternative<LlamaShape>(family) ||
+         std::holds_alternative<LstmShape>(family);
+}
+
+bool is_recurrent(const Family& family) {
+  return std::holds_alternative<LstmShape>(family);
 }
 
 Problems check(const Family& family) {

@@ -127,7 +127,29 @@ struct Seq2SeqShape {
   bool operator==(const Seq2SeqShape&) const = default;
 };
 
-using Family = std::variant<GptShape, LlamaShape, BertShape, Seq2SeqShape>;
+// What brings the cells of an LSTM layer back to the width of the stream.
+enum class LstmProjection : std::uint8_t {
+  none,       // nothing: as many cells as the stream is wide
+  recurrent,  // a matrix whose result is also what the next step sees: torch.nn.LSTM's proj_size
+  output,     // a linear map behind the layer; the next step sees all cells
+};
+inline constexpr auto kLstmProjectionNames =
+    std::to_array<Named<LstmProjection>>({{LstmProjection::none, "none"},
+                                          {LstmProjection::recurrent, "recurrent"},
+                                          {LstmProjection::output, "output"}});
+
+// A language model of LSTM layers, with tables of its own for input and output.
+struct LstmShape {
+  std::int64_t layers = 0;
+  std::int64_t width = 0;   // of tables, and of what layers hand on
+  std::int64_t hidden = 0;  // cells of a layer
+  std::int64_t context = 0;
+  std::int64_t vocabulary = 0;
+  LstmProjection projection = LstmProjection::none;
+  bool operator==(const LstmShape&) const = default;
+};
+
+using Family = std::variant<GptShape, LlamaShape, BertShape, Seq2SeqShape, LstmShape>;
 
 std::int64_t context_of(const Family& family);     // the longest sample, in tokens
 std::int64_t vocabulary_of(const Family& family);  // token ids are below this
@@ -137,6 +159,9 @@ std::int64_t layers_between(const Family& family);
 
 // Whether it tells the next token of a text from those before.
 bool is_causal(const Family& family);
+
+// Whether its layers go from token to token, one after the other.
+bool is_recurrent(const Family& family);
 
 // "GPT, 6 layers, width 384, 6 heads"
 std::string to_text(const Family& family);

@@ -9,6 +9,7 @@
 #include "laconic/architecture/bert_spec.hpp"
 #include "laconic/architecture/gpt_spec.hpp"
 #include "laconic/architecture/llama_spec.hpp"
+#include "laconic/architecture/lstm_spec.hpp"
 #include "laconic/architecture/seq2seq_spec.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
@@ -36,6 +37,7 @@ ModelSpec model_spec(const Family& family, std::int64_t tokens, std::int64_t tar
     ModelSpec operator()(const Seq2SeqShape& shape) const {
       return seq2seq_spec(shape, tokens, target_tokens);
     }
+    ModelSpec operator()(const LstmShape& shape) const { return lstm_spec(shape, tokens); }
   };
   return std::visit(Visitor{tokens, target_tokens}, family);
 }

@@ -32,12 +32,18 @@ void refuse_keys_of_others(Checker& c, const ModelSection& m) {
       {"rope_low_turns", m.rope_low_turns != plain.rope_low_turns, llama},
       {"rope_high_turns", m.rope_high_turns != plain.rope_high_turns, llama},
       {"rope_trained_context", m.rope_trained_context != plain.rope_trained_context, llama},
-      {"hidden", m.hidden != plain.hidden, {ModelKind::llama, ModelKind::bert, ModelKind::seq2seq}},
+      {"heads",
+       m.heads != plain.heads,
+       {ModelKind::gpt, ModelKind::llama, ModelKind::bert, ModelKind::seq2seq}},
+      {"hidden",
+       m.hidden != plain.hidden,
+       {ModelKind::llama, ModelKind::bert, ModelKind::seq2seq, ModelKind::lstm}},
       {"labels", m.labels != plain.labels, {ModelKind::bert}},
       {"decoder_layers", m.decoder_layers != plain.decoder_layers, seq2seq},
       {"norm", m.norm != plain.norm, seq2seq},
       {"positions", m.positions != plain.positions, seq2seq},
-      {"sharing", m.sharing != plain.sharing, seq2seq}};
+      {"sharing", m.sharing != plain.sharing, seq2seq},
+      {"projection", m.projection != plain.projection, {ModelKind::lstm}}};
   for (const Row& row : rows) {
     if (!row.is_set || std::ranges::find(row.kinds, m.kind) != row.kinds.end()) continue;
     std::vector<std::string> names;

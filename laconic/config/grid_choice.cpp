@@ -192,6 +192,7 @@ std::vector<std::pair<const char*, std::int64_t>> heads_of(const Family& family)
     }
     Heads operator()(const BertShape& s) const { return {{"heads", s.heads}}; }
     Heads operator()(const Seq2SeqShape& s) const { return {{"heads", s.heads}}; }
+    Heads operator()(const LstmShape&) const { return {}; }
   };
   return std::visit(Visitor(), family);
 }
@@ -343,6 +344,14 @@ Problems check_grid(const RunConfig& config, const Family& family) {
   if (!read_grid(ignored, config)) return problems;
   const GridPlan plan = grid_plan_of(config, family);
   if (is_trivial(plan)) return problems;
+  if (is_recurrent(family)) {
+    problems.push_back(
+        {"mesh.tp", fmt::format("tp = {} with this model ({}): the cells of an LSTM need each "
+                                "other at every token, so a grid would exchange them token by "
+                                "token; use mesh.dp and mesh.pp",
+                                to_list(plan.mesh.tp), to_text(family))});
+    return problems;
+  }
   const bool is_refused = !check(plan).empty();  // which check_grid_texts() has said
   Problems undivided = is_refused ? Problems() : check_cuts(config, family);
   if (is_refused || !undivided.empty())

@@ -80,6 +80,13 @@ Family family_of(const RunConfig& config, const DataSizes& sizes) {
                           .norm = m.norm,
                           .positions = m.positions,
                           .sharing = m.sharing};
+    case ModelKind::lstm:
+      return LstmShape{.layers = m.layers,
+                       .width = m.width,
+                       .hidden = given_or(m.hidden, m.width),
+                       .context = m.context,
+                       .vocabulary = vocabulary,
+                       .projection = m.projection};
   }
   LACONIC_ASSERT(false, "no such kind of model");
   return {};
@@ -102,7 +109,7 @@ Problems check_task(const Family& family, const RunConfig& config) {
   if (!is_possible)
     problems.push_back(
         {"task.kind",
-         fmt::format("kind = \"{}\" is nothing that this model does ({}): gpt and llama do "
+         fmt::format("kind = \"{}\" is nothing that this model does ({}): gpt, llama and lstm do "
                      "\"causal\", seq2seq does \"translate\", bert the others",
                      name_in(kTaskKindNames, kind), to_text(family))});
   if (bert != nullptr && bert->types < 2 && config.task.next_sentence)

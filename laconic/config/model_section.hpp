@@ -34,6 +34,7 @@ struct ModelSection {
   NormPlace norm = NormPlace::pre;
   PositionKind positions = PositionKind::sinusoidal;
   TableSharing sharing = TableSharing::all;
+  LstmProjection projection = LstmProjection::none;
   double dropout = 0.0;
   bool dropout_by_sample = false;
   bool recompute = false;
@@ -42,18 +43,20 @@ struct ModelSection {
   template <class V>
   void visit(V& v) {
     v("kind", kind,
-      "architecture; gpt: GPT-2; llama: Llama, Mistral, Qwen; bert; seq2seq: encoder-decoder",
+      "architecture; gpt: GPT-2; llama: Llama, Mistral, Qwen; bert; seq2seq: encoder-decoder; "
+      "lstm: a language model of LSTM layers",
       kModelKindNames);
-    v("layers", layers, "Transformer layers; seq2seq: of the encoder");
+    v("layers", layers, "layers; seq2seq: of the encoder");
     v("decoder_layers", decoder_layers, "seq2seq: layers of the decoder; 0: as many as layers");
-    v("width", width, "of the residual stream");
-    v("heads", heads, "attention heads; must divide width, unless head_width is given");
+    v("width", width, "of the residual stream; lstm: of tables, and of what layers hand on");
+    v("heads", heads,
+      "attention heads; must divide width, unless head_width is given; an lstm has none");
     v("key_heads", key_heads,
       "llama: heads of keys and values (grouped queries); must divide heads; 0: heads");
     v("head_width", head_width, "llama: width of a head, an even number; 0: width / heads");
     v("hidden", hidden,
       "width of the feed-forward part; 0: 4 width; llama: 8/3 of width, rounded up to a multiple "
-      "of 64; a gpt's is 4 width");
+      "of 64; a gpt's is 4 width; lstm: cells of a layer, 0: width");
     v("context", context,
       "tokens per sample, and the longest position; seq2seq: of source and target each");
     v("vocabulary", vocabulary, "token ids; 0: the tokeniser's size, from the data");
@@ -78,7 +81,12 @@ struct ModelSection {
       "seq2seq: tables that are one; all: of source, target and output; output: of target and "
       "output",
       kTableSharingNames);
-    v("dropout", dropout, "after embedding, attention and each residual branch");
+    v("projection", projection,
+      "lstm: what brings cells back to the width; recurrent: a matrix whose result the next token "
+      "sees too; output: a linear map behind the layer; none: there are as many cells",
+      kLstmProjectionNames);
+    v("dropout", dropout,
+      "after embedding, attention and each residual branch; lstm: after embedding and each layer");
     v("dropout_by_sample", dropout_by_sample,
       "a sample's masks are the same in every epoch, so that its activations change less");
     v("recompute", recompute, "keep only block inputs and run forward again in backward");

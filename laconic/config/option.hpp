@@ -22,12 +22,13 @@ inline constexpr auto kRunPrecisionNames =
                                         {RunPrecision::float64, "float64"}});
 
 // model.kind
-enum class ModelKind : std::uint8_t { gpt, llama, bert, seq2seq };
+enum class ModelKind : std::uint8_t { gpt, llama, bert, seq2seq, lstm };
 inline constexpr auto kModelKindNames =
     std::to_array<Named<ModelKind>>({{ModelKind::gpt, "gpt"},
                                      {ModelKind::llama, "llama"},
                                      {ModelKind::bert, "bert"},
-                                     {ModelKind::seq2seq, "seq2seq"}});
+                                     {ModelKind::seq2seq, "seq2seq"},
+                                     {ModelKind::lstm, "lstm"}});
 
 // task.masks: what the draws of masks depend on
 enum class MaskDraws : std::uint8_t { epoch, sample };

@@ -11,8 +11,8 @@ namespace laconic {
 namespace {
 
 template <class Shape>
-concept CausalShape = requires(const Shape& shape) {
-  cache_shape(shape);
+concept CausalShape = requires(const Shape& shape, const at::TensorOptions& like) {
+  make_text_cache(shape, like);
 };
 
 [[noreturn]] void refuse_to_continue(const Weights& weights) {
@@ -20,10 +20,12 @@ concept CausalShape = requires(const Shape& shape) {
                                 to_text(weights.family)));
 }
 
-KeyValueCache cache_for(const Weights& weights) {
-  const auto make = [&](const auto& shape) -> KeyValueCache {
+using TextCache = std::variant<KeyValueCache, LstmCache>;
+
+TextCache cache_for(const Weights& weights) {
+  const auto make = [&](const auto& shape) -> TextCache {
     if constexpr (CausalShape<std::decay_t<decltype(shape)>>)
-      return make_cache(cache_shape(shape), weights.compute_options());
+      return make_text_cache(shape, weights.compute_options());
     else
       refuse_to_continue(weights);
   };
@@ -36,13 +38,16 @@ Decoder::Decoder(const Weights& weights) : weights_(weights), cache_(cache_for(w
 
 at::Tensor Decoder::read(std::span<const std::int64_t> ids) {
   const auto count = static_cast<std::int64_t>(ids.size());
-  LACONIC_ASSERT(count >= 1 && length() + count <= cache_.shape.context,
-                 fmt::format("{} + {} tokens, context {}", length(), count, cache_.shape.context));
+  LACONIC_ASSERT(
+      count >= 1 && length() + count <= context_of(weights_.family),
+      fmt::format("{} + {} tokens, context {}", length(), count, context_of(weights_.family)));
   const auto read = [&](const auto& shape) -> at::Tensor {
-    if constexpr (CausalShape<std::decay_t<decltype(shape)>>)
-      return read_tokens(shape, weights_, ids, cache_);
-    else
+    if constexpr (CausalShape<std::decay_t<decltype(shape)>>) {
+      using Cache = decltype(make_text_cache(shape, weights_.compute_options()));
+      return read_tokens(shape, weights_, ids, std::get<Cache>(cache_));
+    } else {
       refuse_to_continue(weights_);
+    }
   };
   return std::visit(read, weights_.family);
 }

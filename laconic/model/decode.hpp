@@ -1,7 +1,7 @@
 // model/decode.hpp — logits of the next token, remembering what was read before.
 //
-// A decoder keeps keys and values of every layer, so that a new token costs
-// one pass over one row. Positions are absolute: when the context is full the
+// A decoder keeps keys and values of every layer, or the state of a recurrent one, so that a new
+// token costs one pass over one row. Positions are absolute: when the context is full the
 // caller starts again with a shorter text (reset()).
 #pragma once
 
@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <span>
+#include <variant>
 
 #include "laconic/model/key_value_cache.hpp"
+#include "laconic/model/lstm.hpp"
 #include "laconic/model/weights.hpp"
 
 namespace laconic {
@@ -21,8 +23,12 @@ class Decoder {
   // outlive the decoder.
   explicit Decoder(const Weights& weights);
 
-  std::int64_t length() const { return cache_.length; }
-  void reset() { cache_.length = 0; }
+  std::int64_t length() const {
+    return std::visit([](const auto& cache) { return cache.length; }, cache_);
+  }
+  void reset() {
+    std::visit([](auto& cache) { cache.length = 0; }, cache_);
+  }
 
   // Reads these tokens and returns the logits [vocabulary] after the last one.
   // Requires: 1 <= ids.size() <= context - length().
@@ -30,7 +36,7 @@ class Decoder {
 
  private:
   const Weights& weights_;
-  KeyValueCache cache_;
+  std::variant<KeyValueCache, LstmCache> cache_;
 };
 
 }  // namespace laconic

@@ -61,6 +61,13 @@ std::vector<Family> all_shapes() {
                                   .norm = NormPlace::post,
                                   .positions = PositionKind::learned,
                                   .sharing = sharing});
+  for (const auto& row : kLstmProjectionNames)
+    shapes.push_back(LstmShape{.layers = 2,
+                               .width = 6,
+                               .hidden = row.value == LstmProjection::none ? 6 : 9,
+                               .context = 5,
+                               .vocabulary = 11,
+                               .projection = row.value});
   return shapes;
 }
 

@@ -142,6 +142,11 @@ std::vector<std::string> FolderConfig::texts(const char* key) {
   return texts;
 }
 
+void FolderConfig::refuse_choice(const char* key, const std::string& given,
+                                 const std::string& names) {
+  problem(key, fmt::format("= \"{}\" is none of {}", given, names));
+}
+
 FolderConfig FolderConfig::part(const char* key) {
   const nlohmann::json* value = find(key);
   if (value != nullptr && !value->is_null() && !value->is_object())

@@ -3,9 +3,11 @@
 // which read their config.json by folder_config.cpp.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -13,7 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "laconic/base/named.hpp"
 #include "laconic/base/problem.hpp"
+#include "laconic/base/text.hpp"
 #include "laconic/model/hugging_face.hpp"
 
 namespace laconic {
@@ -30,6 +34,14 @@ class FolderConfig {
   bool flag(const char* key, bool otherwise);
   std::string text(const char* key, const std::string& otherwise);
   std::vector<std::string> texts(const char* key);
+  // One of these names.
+  template <class Enum, std::size_t kSize>
+  Enum choice(const char* key, const std::array<Named<Enum>, kSize>& names) {
+    const std::string given = text(key, "");
+    if (const std::optional<Enum> value = value_in(names, given)) return *value;
+    refuse_choice(key, given, join(names_in(names), ", "));
+    return names.front().value;
+  }
   // The object under the key; empty when there is none.
   FolderConfig part(const char* key);
   std::size_t size() const { return json_.size(); }  // keys
@@ -51,6 +63,7 @@ class FolderConfig {
  private:
   FolderConfig(std::string path, nlohmann::json json)
       : path_(std::move(path)), json_(std::move(json)) {}
+  void refuse_choice(const char* key, const std::string& given, const std::string& names);
   // Null when it is absent.
   const nlohmann::json* find(const char* key);
 
@@ -73,14 +86,17 @@ FolderConvention convention_of(const GptShape& shape);
 FolderConvention convention_of(const LlamaShape& shape);
 FolderConvention convention_of(const BertShape& shape);
 FolderConvention convention_of(const Seq2SeqShape& shape);
+FolderConvention convention_of(const LstmShape& shape);
 
 GptShape read_gpt_shape(FolderConfig& config);
 LlamaShape read_llama_shape(FolderConfig& config);
 BertShape read_bert_shape(FolderConfig& config);
 Seq2SeqShape read_seq2seq_shape(FolderConfig& config);
+LstmShape read_lstm_shape(FolderConfig& config);
 
-// The model_type of encoder-decoders, which no one else reads.
+// The model_type of what no one else reads.
 inline constexpr const char* kSeq2SeqType = "laconic-seq2seq";
+inline constexpr const char* kLstmType = "laconic-lstm";
 
 nlohmann::ordered_json config_json(const GptShape& shape, const FolderFacts& facts,
                                    const char* dtype);
@@ -89,6 +105,8 @@ nlohmann::ordered_json config_json(const LlamaShape& shape, const FolderFacts& f
 nlohmann::ordered_json config_json(const BertShape& shape, const FolderFacts& facts,
                                    const char* dtype);
 nlohmann::ordered_json config_json(const Seq2SeqShape& shape, const FolderFacts& facts,
+                                   const char* dtype);
+nlohmann::ordered_json config_json(const LstmShape& shape, const FolderFacts& facts,
                                    const char* dtype);
 
 }  // namespace laconic

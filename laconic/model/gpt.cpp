@@ -98,12 +98,13 @@ at::Tensor logits_of(const GptShape& shape, const Weights& weights, const Seam& 
   return last_norm(shape, weights, x).mm(weights.leaf(shape.layers + 1, kTable).t());
 }
 
-CacheShape cache_shape(const GptShape& shape) {
-  return {.layers = shape.layers,
-          .heads = shape.heads,
-          .key_heads = shape.heads,
-          .context = shape.context,
-          .head_width = shape.width / shape.heads};
+KeyValueCache make_text_cache(const GptShape& shape, const at::TensorOptions& like) {
+  return make_cache({.layers = shape.layers,
+                     .heads = shape.heads,
+                     .key_heads = shape.heads,
+                     .context = shape.context,
+                     .head_width = shape.width / shape.heads},
+                    like);
 }
 
 at::Tensor read_tokens(const GptShape& shape, const Weights& weights,

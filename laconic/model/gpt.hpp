@@ -18,7 +18,7 @@ Seam forward_block(const GptShape& shape, const Weights& weights, std::int64_t b
 // From what the last layer put out: [b * t, v].
 at::Tensor logits_of(const GptShape& shape, const Weights& weights, const Seam& seam);
 
-CacheShape cache_shape(const GptShape& shape);
+KeyValueCache make_text_cache(const GptShape& shape, const at::TensorOptions& like);
 
 // Runs `ids` of one text through the model behind what the cache holds, and adds them there.
 // Returns the logits [v] after the last one.

@@ -138,12 +138,13 @@ at::Tensor logits_of(const LlamaShape& shape, const Weights& weights, const Seam
   return last_norm(shape, weights, seam[0].view({-1, shape.width})).mm(table.t());
 }
 
-CacheShape cache_shape(const LlamaShape& shape) {
-  return {.layers = shape.layers,
-          .heads = shape.heads,
-          .key_heads = shape.key_heads,
-          .context = shape.context,
-          .head_width = shape.head_width};
+KeyValueCache make_text_cache(const LlamaShape& shape, const at::TensorOptions& like) {
+  return make_cache({.layers = shape.layers,
+                     .heads = shape.heads,
+                     .key_heads = shape.key_heads,
+                     .context = shape.context,
+                     .head_width = shape.head_width},
+                    like);
 }
 
 at::Tensor read_tokens(const LlamaShape& shape, const Weights& weights,

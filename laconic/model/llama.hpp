@@ -19,7 +19,7 @@ Seam forward_block(const LlamaShape& shape, const Weights& weights, std::int64_t
 // From what the last layer put out: [b * t, v].
 at::Tensor logits_of(const LlamaShape& shape, const Weights& weights, const Seam& seam);
 
-CacheShape cache_shape(const LlamaShape& shape);
+KeyValueCache make_text_cache(const LlamaShape& shape, const at::TensorOptions& like);
 
 // As gpt.hpp has it.
 at::Tensor read_tokens(const LlamaShape& shape, const Weights& weights,

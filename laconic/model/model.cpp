@@ -11,6 +11,7 @@
 #include "laconic/model/bert.hpp"
 #include "laconic/model/gpt.hpp"
 #include "laconic/model/llama.hpp"
+#include "laconic/model/lstm.hpp"
 #include "laconic/model/seq2seq.hpp"
 
 namespace laconic {

@@ -10,16 +10,6 @@ constexpr std::string_view kBesideSeq2Seq[] = {"architectures", "model_type",
                                                "torch_dtype",   "bos_token_id",
                                                "eos_token_id",  "attention_dropout"};
 
-template <class Enum, std::size_t kSize>
-Enum read_choice(FolderConfig& config, const char* key,
-                 const std::array<Named<Enum>, kSize>& names) {
-  const std::string text = config.text(key, "");
-  if (const std::optional<Enum> value = value_in(names, text)) return *value;
-  config.problem(key,
-                 fmt::format("= \"{}\" is none of {}", text, fmt::join(names_in(names), ", ")));
-  return names.front().value;
-}
-
 }  // namespace
 
 FolderConvention convention_of(const Seq2SeqShape&) {
@@ -36,9 +26,9 @@ Seq2SeqShape read_seq2seq_shape(FolderConfig& config) {
                      .target_context = config.size("target_context"),
                      .vocabulary = config.size("vocab_size"),
                      .norm_epsilon = config.number("layer_norm_eps", 1e-5),
-                     .norm = read_choice(config, "norm", kNormPlaceNames),
-                     .positions = read_choice(config, "positions", kPositionKindNames),
-                     .sharing = read_choice(config, "sharing", kTableSharingNames)};
+                     .norm = config.choice("norm", kNormPlaceNames),
+                     .positions = config.choice("positions", kPositionKindNames),
+                     .sharing = config.choice("sharing", kTableSharingNames)};
   if (!(shape.norm_epsilon > 0))
     config.problem("layer_norm_eps", fmt::format("= {} is not positive", shape.norm_epsilon));
   if (shape.width % shape.heads != 0)

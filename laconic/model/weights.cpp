@@ -14,6 +14,7 @@
 #include "laconic/model/bert.hpp"
 #include "laconic/model/gpt.hpp"
 #include "laconic/model/llama.hpp"
+#include "laconic/model/lstm.hpp"
 #include "laconic/model/seq2seq.hpp"
 #include "laconic/tensor/host.hpp"
 

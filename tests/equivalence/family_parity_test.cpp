@@ -21,9 +21,10 @@ namespace laconic {
 namespace {
 
 constexpr const char* kCases[] = {
-    "gpt/three-heads",    "gpt/one-head", "gpt/two-tiles",    "llama/grouped",    "llama/biased",
-    "llama/normed-heads", "bert/masked",  "bert/pretraining", "bert/classify",    "bert/regress",
-    "bert/span",          "seq2seq/pre",  "seq2seq/post",     "seq2seq/two-tiles"};
+    "gpt/three-heads",    "gpt/one-head", "gpt/two-tiles",    "llama/grouped",     "llama/biased",
+    "llama/normed-heads", "bert/masked",  "bert/pretraining", "bert/classify",     "bert/regress",
+    "bert/span",          "seq2seq/pre",  "seq2seq/post",     "seq2seq/two-tiles", "lstm/recurrent",
+    "lstm/output",        "lstm/plain"};
 
 struct Precision {
   at::ScalarType dtype;
