@@ -21,11 +21,13 @@ GridClassPolicy class_of(const std::string& codec, const std::string& layers, bo
 
 GridPolicy grid_policy_of(const RunConfig& config, const ModelSpec& spec) {
   const TpWeightSection& weight = config.tp_weight;
-  return {
+  GridPolicy policy = {
       .activation = class_of(config.tp_activation.codec, config.tp_activation.layers, false, spec),
       .gradient = class_of(config.tp_gradient.codec, config.tp_gradient.layers, false, spec),
       .weight = class_of(weight.codec, weight.layers, false, spec),
       .weight_gradient = class_of(weight.gradient, weight.layers, weight.feedback, spec)};
+  policy.activation.is_masked = config.tp_activation.masked;
+  return policy;
 }
 
 bool is_lossy(const GridPolicy& policy) {
