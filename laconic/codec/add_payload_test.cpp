@@ -120,5 +120,30 @@ TEST(AddPayload, WhatDoesNotFitIsRefused) {
   EXPECT_THROW(add_payload(codec, x.spec, sum, ByteView(other).first(12)), WireError);
 }
 
+// What is decoded is the tensor times its factors, for values that are not rounded.
+TEST(KeptFactors, AreWhatDecodingDoesToEachElement) {
+  for (const char* text : {"top_k:keep=0.1", "top_k:keep=0.6", "top_k:keep=1", "random_k:keep=0.2",
+                           "random_k:keep=0.2,unbiased=true", "random_k:keep=1"}) {
+    SCOPED_TRACE(text);
+    const CodecSpec codec = parse_codec(text);
+    ASSERT_TRUE(is_sparse(codec));
+    std::vector<float> x = normal_floats(300);
+    const Tensor tensor = tensor_of(Dtype::f32, {20, 15}, x);
+    const Bytes payload = encoded(codec, tensor, {.seed = 3});
+    std::vector<float> out(300), factors(300);
+    decode(codec, payload, {.seed = 3}, {tensor.spec, out.data()});
+    kept_factors(codec, tensor.spec, payload, factors);
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(out[i], x[i] * factors[i]) << i;
+  }
+  // A zero that was kept counts as kept.
+  const Tensor zeros = tensor_of(Dtype::f32, {4}, std::vector<float>(4, 0.0F));
+  std::vector<float> factors(4);
+  kept_factors(parse_codec("top_k:keep=0.5"), zeros.spec,
+               encoded(parse_codec("top_k:keep=0.5"), zeros), factors);
+  EXPECT_EQ(factors, (std::vector<float>{1, 1, 0, 0}));
+  for (const char* text : {"raw", "quantise", "low_rank", "sign"})
+    EXPECT_FALSE(is_sparse(parse_codec(text)));
+}
+
 }  // namespace
 }  // namespace laconic

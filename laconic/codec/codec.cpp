@@ -135,6 +135,15 @@ void decode(const CodecSpec& codec, ByteView payload, const CodecInput& input, H
   narrow(out.spec.dtype, floats.data(), elements_of(out.spec), out.data);
 }
 
+void kept_factors(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload,
+                  std::span<float> factors) {
+  LACONIC_ASSERT(is_sparse(codec) && factors.size() == elements_of(tensor), to_text(codec));
+  if (const auto* top = std::get_if<TopK>(&codec))
+    part::kept_factors(*top, tensor, payload, factors.data());
+  else
+    part::kept_factors(std::get<RandomK>(codec), tensor, payload, factors.data());
+}
+
 std::size_t encode_with_feedback(const CodecSpec& codec, ConstHostTensor x, const float* before,
                                  float* after, const CodecInput& input, std::span<std::byte> out) {
   require_room(codec, x.spec, out);

@@ -89,6 +89,13 @@ bool is_finite(const float* values, std::size_t count);
 void add_payload(const CodecSpec& codec, const TensorSpec& tensor, std::span<std::byte> sum,
                  ByteView addend);
 
+// Of a sparse codec: what becomes of each element of the tensor, as the factor by which its change
+// changes what is decoded. 0 where it was not kept; where it was, 1, or what decode multiplies by.
+// How kept values are rounded counts for nothing. Requires: is_sparse(codec), payload passed
+// check_payload(), as many factors as the tensor has elements.
+void kept_factors(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload,
+                  std::span<float> factors);
+
 // What the bytes of a payload are, for `laconic codec inspect`. Together the sections cover it.
 struct Section {
   std::string name;  // "scales"

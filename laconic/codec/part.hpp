@@ -71,6 +71,10 @@ std::size_t encode_difference(const Quantise&, const TensorSpec&, const float* x
 void decode_difference(const Quantise&, const TensorSpec&, ByteView, const float* before,
                        float* after, const CodecInput&, float* out);
 
+// What decode multiplies each element by on its way through the payload: 0 where it was not kept.
+void kept_factors(const TopK&, const TensorSpec&, ByteView, float* out);
+void kept_factors(const RandomK&, const TensorSpec&, ByteView, float* out);
+
 // The kept values of a sparse codec: a 1-D tensor whose dtype is value_dtype(). They always take
 // value_bytes(). In a WireError they are "payload.values" or a part of it, and begin at `base`.
 std::uint64_t value_bytes(const ValueSpec&, const TensorSpec& values);

@@ -63,6 +63,16 @@ void decode(const RandomK& codec, const TensorSpec& tensor, ByteView payload,
   Choice(get<std::uint64_t>(payload, 0), layout.elements, layout.kept).scatter(values.data(), out);
 }
 
+void kept_factors(const RandomK& codec, const TensorSpec& tensor, ByteView payload, float* out) {
+  const RandomKLayout layout = layout_of(codec, tensor);
+  std::fill(out, out + layout.elements, 0.0F);
+  if (layout.kept == 0) return;
+  Scratch<float> ones(layout.kept);
+  std::fill(ones.begin(), ones.end(), 1.0F);
+  if (codec.unbiased) rescale(layout, ones);
+  Choice(get<std::uint64_t>(payload, 0), layout.elements, layout.kept).scatter(ones.data(), out);
+}
+
 std::vector<Section> sections(const RandomK& codec, const TensorSpec& tensor, ByteView payload) {
   const RandomKLayout layout = layout_of(codec, tensor);
   if (layout.kept == 0) return {};

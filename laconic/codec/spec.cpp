@@ -278,6 +278,10 @@ bool is_lossy(const CodecSpec& codec) {
   return !std::holds_alternative<Raw>(codec);
 }
 
+bool is_sparse(const CodecSpec& codec) {
+  return std::holds_alternative<TopK>(codec) || std::holds_alternative<RandomK>(codec);
+}
+
 bool is_summable(const CodecSpec& codec) {
   if (const auto* random = std::get_if<RandomK>(&codec))
     return std::holds_alternative<Raw>(random->values);

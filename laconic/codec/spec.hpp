@@ -161,6 +161,9 @@ bool has_fixed_size(const CodecSpec& codec);
 // True for all codecs but raw.
 bool is_lossy(const CodecSpec& codec);
 
+// True if some elements do not travel at all: top_k, random_k.
+bool is_sparse(const CodecSpec& codec);
+
 // True if the sum of two payloads (add_payload, codec/codec.hpp) decodes to the sum of the tensors,
 // so that a collective may add in flight without decoding.
 bool is_summable(const CodecSpec& codec);

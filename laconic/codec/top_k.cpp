@@ -117,6 +117,15 @@ void decode(const TopK& codec, const TensorSpec& tensor, ByteView payload, const
   scatter(plan_of(parts), parts.indices, layout.elements, layout.kept, values.data(), out);
 }
 
+void kept_factors(const TopK& codec, const TensorSpec& tensor, ByteView payload, float* out) {
+  const TopKLayout layout = layout_of(codec, tensor);
+  std::fill(out, out + layout.elements, layout.kept == layout.elements ? 1.0F : 0.0F);
+  if (layout.kept == 0 || layout.kept == layout.elements) return;
+  const Parts parts = split(layout, payload);
+  const std::vector<float> ones(layout.kept, 1.0F);
+  scatter(plan_of(parts), parts.indices, layout.elements, layout.kept, ones.data(), out);
+}
+
 std::vector<Section> sections(const TopK& codec, const TensorSpec& tensor, ByteView payload) {
   const TopKLayout layout = layout_of(codec, tensor);
   if (layout.kept == 0) return {};

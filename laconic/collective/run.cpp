@@ -40,9 +40,17 @@ bool has_meetings(const CollectiveSpec& spec) {
          is_lossy(spec.up);
 }
 
+// A slice as codecs see it.
+TensorSpec tensor_of(const CollectiveSpec& spec, std::uint64_t elements) {
+  if (spec.columns == 0) return {spec.dtype, {static_cast<std::int64_t>(elements)}};
+  return {spec.dtype,
+          {static_cast<std::int64_t>(elements / spec.columns),
+           static_cast<std::int64_t>(spec.columns)}};
+}
+
 // Roughly: there are codecs that cannot tell before.
 std::uint64_t encoded_bytes(const CollectiveSpec& spec, std::uint64_t elements) {
-  return max_payload_bytes(spec.up, {spec.dtype, {static_cast<std::int64_t>(elements)}});
+  return max_payload_bytes(spec.up, tensor_of(spec, elements));
 }
 
 std::uint64_t slice_elements(const CollectiveSpec& spec) {
@@ -68,16 +76,9 @@ std::uint64_t grain_of(const CollectiveSpec& spec) {
   return (kGrain + spec.columns - 1) / spec.columns * spec.columns;
 }
 
-// A slice as codecs see it.
-TensorSpec tensor_of(const CollectiveSpec& spec, std::uint64_t elements) {
-  if (spec.columns == 0) return {spec.dtype, {static_cast<std::int64_t>(elements)}};
-  return {spec.dtype,
-          {static_cast<std::int64_t>(elements / spec.columns),
-           static_cast<std::int64_t>(spec.columns)}};
-}
-
-LinkSpec make_link(std::string name, const CodecSpec& codec, bool has_feedback, Key key) {
-  LinkSpec link{.name = std::move(name), .codec = codec};
+LinkSpec make_link(std::string name, const CollectiveSpec& spec, const CodecSpec& codec,
+                   bool has_feedback, Key key) {
+  LinkSpec link{.name = std::move(name), .codec = codec, .has_warm_start = spec.has_warm_start};
   if (has_feedback && is_lossy(codec)) link.memory = ErrorFeedback{};
   link.seed = std::uint64_t{key.hi} << 32 | key.lo;
   return link;
@@ -181,14 +182,14 @@ bool adds_payloads(const CollectiveSpec& spec) {
 LinkSpec up_link(const CollectiveSpec& spec, int member, int lane, int chunk) {
   const int drawn_by = adds_payloads(spec) ? 0 : 1 + member;
   const Key key = derive(derive(key_of(spec.seed), index(lane), index(chunk)), index(drawn_by), 0);
-  return make_link(fmt::format("{} up lane {} chunk {}", name_of(spec), lane, chunk), spec.up,
+  return make_link(fmt::format("{} up lane {} chunk {}", name_of(spec), lane, chunk), spec, spec.up,
                    spec.up_feedback, key);
 }
 
 LinkSpec down_link(const CollectiveSpec& spec, int lane, int chunk) {
   const Key key = derive(derive(key_of(spec.seed), index(lane), index(chunk)), 0, 1);
-  return make_link(fmt::format("{} down lane {} chunk {}", name_of(spec), lane, chunk), spec.down,
-                   spec.down_feedback, key);
+  return make_link(fmt::format("{} down lane {} chunk {}", name_of(spec), lane, chunk), spec,
+                   spec.down, spec.down_feedback, key);
 }
 
 // --- one operation
@@ -339,6 +340,7 @@ struct Collective::Body {
   std::uint64_t operations = 0;  // and in all
   bool is_begun = false;
   bool is_under_way = false;
+  PayloadObserver observer;
   Fidelity fidelity;  // written by the thread that walks; nobody reads it while an operation is
                       // under way
 };
@@ -418,7 +420,8 @@ std::shared_ptr<Operation> Collective::operation(std::byte* buffer, DeadlineKey 
                        .key = key,
                        .operation = number.value_or(body_->operations),
                        .sequence = make_sequence(body_->step, body_->in_step++),
-                       .exact = exact};
+                       .exact = exact,
+                       .observer = body_->observer};
   ++body_->operations;
   return std::make_shared<CollectiveOperation>(body_, body_->is_under_way, std::move(state),
                                                body_->lanes, std::move(ready));
@@ -434,6 +437,11 @@ void Collective::commit() {
 void Collective::abandon() {
   body_->is_begun = false;
   body_->for_each_link([](Sender& sender, const Slice&, bool) { sender.abandon(); });
+}
+
+void Collective::observe(PayloadObserver observer) {
+  body_->require_idle("observe");
+  body_->observer = std::move(observer);
 }
 
 void Collective::measure_fidelity(bool is_on) {
@@ -494,7 +502,7 @@ void Collective::load(const CollectiveState& state) {
     const std::span<const float> all = is_up ? state.up : state.down;
     const std::uint64_t start = is_up ? slice.offset : slice.offset - result.offset;
     if (std::holds_alternative<NoMemory>(sender.spec().memory)) return;
-    sender.set_residual({static_cast<std::int64_t>(slice.elements)},
+    sender.set_residual(tensor_of(body_->spec, slice.elements).shape,
                         all.empty() ? all : all.subspan(start, slice.elements));
   });
 }

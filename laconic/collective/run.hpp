@@ -28,6 +28,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -59,6 +60,7 @@ struct CollectiveSpec {
   CodecSpec down = Raw{};      // not used where the sum of payloads is passed on
   bool up_feedback = false;    // residuals of contributions (worker error)
   bool down_feedback = false;  // residual of the owner's sum (server error)
+  bool has_warm_start = true;  // of low_rank, see link/link_spec.hpp
   std::uint64_t seed = 0;
   std::uint64_t lane_elements = 0;  // at most so many in a lane, roughly; 0: choose
   // The buffer is in the memory of a GPU, which encodes, decodes and adds. When an operation has
@@ -96,6 +98,13 @@ struct CollectiveState {
   bool operator==(const CollectiveState&) const = default;
 };
 
+// Is told of each payload that stands between what this member brought and what members get: its
+// contributions as they leave, and results, its own and those that came. Where payloads are added
+// results are the sum of contributions, and nobody is told of them. Called by the thread that
+// walks.
+using PayloadObserver = std::function<void(const CodecSpec& codec, const TensorSpec& tensor,
+                                           const Slice& slice, ByteView payload)>;
+
 class Collective {
  public:
   // Requires: check(spec) is empty, engine.rank() is in the group.
@@ -115,6 +124,9 @@ class Collective {
                                        Ready ready = {}, std::optional<std::uint64_t> number = {});
   void commit();
   void abandon();
+
+  // For the operations to come, of a buffer in host memory; empty: nobody.
+  void observe(PayloadObserver observer);
 
   // Starts or ends measuring what this member sends, contributions and results alike; starting also
   // forgets what was measured before. Requires, for both: no operation is under way.

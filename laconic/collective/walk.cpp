@@ -192,7 +192,15 @@ bool LaneWalk::encode(int chunk) {
   std::shared_ptr<Bytes> packed = pack(*lane_.up[index(chunk)], chunk);
   if (packed == nullptr) return false;
   message_ = std::move(packed);
+  if (state_.observer)
+    show(state_.spec.up, chunk, payload_of(*message_, header_of(state_.spec.up, chunk)));
   return true;
+}
+
+// Whoever watches sees what is lost; exact operations lose nothing.
+void LaneWalk::show(const CodecSpec& codec, int chunk, ByteView payload) const {
+  if (!state_.observer || state_.exact || !is_lossy(codec)) return;
+  state_.observer(codec, tensor(chunk), lane_.slices[index(chunk)], payload);
 }
 
 // The maker's own copy comes from the bytes that the others get.
@@ -203,12 +211,16 @@ bool LaneWalk::encode_result(int chunk) {
   if (packed == nullptr) return false;
   message_ = std::move(packed);
   is_decoded_ = true;
-  if (is_lossy(codec)) decode_values(codec, payload_of(*message_, header_of(codec, chunk)), chunk);
+  if (!is_lossy(codec)) return true;
+  const ByteView payload = payload_of(*message_, header_of(codec, chunk));
+  decode_values(codec, payload, chunk);
+  if (!adds_payloads_) show(codec, chunk, payload);
   return true;
 }
 
 void LaneWalk::store(int chunk) {
   decode_values(frame_.header.codec, frame_.payload, chunk);
+  if (!adds_payloads_) show(frame_.header.codec, chunk, frame_.payload);
   message_ = nullptr;
 }
 
@@ -337,6 +349,8 @@ bool LaneWalk::hold(int chunk) {
   held_ = std::move(packed);
   held_chunk_ = chunk;
   is_decoded_ = true;
+  if (state_.observer)
+    show(state_.spec.up, chunk, payload_of(*held_, header_of(state_.spec.up, chunk)));
   return true;
 }
 

@@ -34,6 +34,7 @@ struct OperationState {
   std::uint64_t operation = 0;  // counted over all steps: in tags
   std::uint64_t sequence = 0;   // of all its frames
   bool exact = false;
+  PayloadObserver observer = {};
   double codec_seconds = 0;
   Bytes scratch;
   Uploads uploads;                  // when the buffer is in device memory
@@ -91,6 +92,8 @@ class LaneWalk {
   // Where payloads are added.
   void add_payload_of(int chunk, ByteView payload);
   bool hold(int chunk);
+
+  void show(const CodecSpec& codec, int chunk, ByteView payload) const;
 
   MessageSpec message_spec() const;
   FrameHeader header_of(const CodecSpec& codec, int chunk) const;

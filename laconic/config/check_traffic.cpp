@@ -68,16 +68,27 @@ void check_grid_codec(Checker& c, const std::string& key, const std::string& tex
   c.require(!is_learned(codec), key,
             "auto_encoder needs maps that all ranks of the grid learn, and they have none: use "
             "quantise");
-  c.require(!std::holds_alternative<LowRank>(*codec), key,
-            "low_rank begins each message where the last one ended, so forward and backward would "
-            "decode different numbers: use quantise, top_k or random_k");
-  if (!is_lossy(*codec) || is_learned(codec) || std::holds_alternative<LowRank>(*codec)) return;
+  if (!is_lossy(*codec) || is_learned(codec)) return;
   for (const Problem& p : check(*codec, TensorSpec{dtype, {64, 64}})) c.require(false, key, p.what);
+}
+
+void check_masked(Checker& c, const TpActivationSection& activation) {
+  if (!activation.masked) return;
+  try {
+    const CodecSpec codec = parse_codec(activation.codec);
+    c.require(is_sparse(codec), "tp.activation.masked",
+              fmt::format("masked = true with codec = \"{}\": {} sends something of every element, "
+                          "so there is nothing to mask: use top_k or random_k",
+                          activation.codec, name_of(codec)));
+  } catch (const ConfigError&) {
+    // said of the codec itself
+  }
 }
 
 void check_tensor_traffic(Checker& c, const RunConfig& config) {
   const Dtype compute = config.run.compute_type();
   check_grid_codec(c, "tp.activation.codec", config.tp_activation.codec, compute);
+  check_masked(c, config.tp_activation);
   check_grid_codec(c, "tp.gradient.codec", config.tp_gradient.codec, compute);
   check_grid_codec(c, "tp.weight.codec", config.tp_weight.codec, compute);
   check_grid_codec(c, "tp.weight.gradient", config.tp_weight.gradient, config.run.master_type());

@@ -178,11 +178,15 @@ struct DpGradientSection {
 // What happens to activations between the ranks of a tensor grid, in forward.
 struct TpActivationSection {
   std::string codec = "raw";
+  bool masked = false;
   std::string layers = kAllLayers;
 
   template <class V>
   void visit(V& v) {
     v("codec", codec, "of activations that are gathered, and of partial sums that are scattered");
+    v("masked", masked,
+      "top_k, random_k: elements that were not sent have no gradient; otherwise it is that of the "
+      "value, straight through");
     v("layers", layers, kLayersHelp, AlsoAsList{});
   }
 };

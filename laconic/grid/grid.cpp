@@ -83,6 +83,7 @@ struct TensorGrid::Exchange {
   const GridSite& site;
   at::Tensor buffer;
   std::vector<std::uint64_t> offsets;
+  GridMask* mask = nullptr;
 };
 
 struct TensorGrid::Row {
@@ -90,6 +91,7 @@ struct TensorGrid::Row {
   bool is_under_way = false;
   std::string memory = {};     // the name of what it remembers; empty: nothing
   bool has_open_step = false;  // of those that remember
+  bool is_masked = false;
 };
 
 struct TensorGrid::Made {
@@ -159,8 +161,9 @@ TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
                                                 .up = choice.codec,
                                                 .down = choice.codec,
                                                 .up_feedback = remembers,
+                                                .has_warm_start = false,
                                                 .seed = seed});
-  Row row{.collective = std::move(collective)};
+  Row row{.collective = std::move(collective), .is_masked = choice.is_masked};
   if (remembers) {
     row.memory = fmt::format("{}.{}", exchange.site.block, exchange.site.place);
     if (auto found = loaded_.extract(row.memory); !found.empty())
@@ -213,11 +216,28 @@ void TensorGrid::count(const Exchange& exchange) {
   }
 }
 
+// Of a gather this member's chunk alone is its own; everything that a sum takes is.
+PayloadObserver TensorGrid::observer_of(const Exchange& exchange, const Row& row) const {
+  if (!row.is_masked || exchange.mask == nullptr) return {};
+  const auto me = static_cast<std::size_t>(index(exchange.axes));
+  const bool is_gather = exchange.call == GridCall::gather;
+  const std::uint64_t begin = is_gather ? exchange.offsets[me] : 0;
+  const std::uint64_t end = is_gather ? exchange.offsets[me + 1] : exchange.offsets.back();
+  return [mask = exchange.mask, begin, end](const CodecSpec& codec, const TensorSpec& tensor,
+                                            const Slice& slice, ByteView payload) {
+    if (slice.elements == 0 || slice.offset < begin || slice.offset >= end) return;
+    std::vector<float> factors(slice.elements);
+    kept_factors(codec, tensor, payload, factors);
+    mask->add(static_cast<std::int64_t>(slice.offset - begin), factors);
+  };
+}
+
 TensorGrid::Pending TensorGrid::make(const Exchange& exchange) {
   count(exchange);
   if (observer_) observer_({exchange.call, exchange.site.traffic, exchange.axes, exchange.offsets});
   Row& row = row_for(exchange);
   row.is_under_way = true;
+  row.collective->observe(observer_of(exchange, row));
   if (row.memory.empty())
     row.collective->begin(step_ * kMostMicrobatches + microbatch_);
   else if (!std::exchange(row.has_open_step, true))
@@ -285,7 +305,7 @@ TensorGrid::Pending TensorGrid::at_once(const at::Tensor& x) {
 
 TensorGrid::Pending TensorGrid::make_gather(const at::Tensor& mine,
                                             const std::vector<std::int64_t>& rows, const Axes& axes,
-                                            const GridSite& site) {
+                                            const GridSite& site, GridMask* mask) {
   if (extent(axes) == 1) return at_once(mine);
   const at::NoGradGuard no_grad;
   const auto me = static_cast<std::size_t>(index(axes));
@@ -298,14 +318,15 @@ TensorGrid::Pending TensorGrid::make_gather(const at::Tensor& mine,
       rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(me), std::int64_t{0});
   buffer.narrow(0, begin, rows[me]).copy_(mine);
   Pending pending =
-      make({GridCall::gather, axes, site, buffer, offsets_of(rows, row_elements(mine))});
+      make({GridCall::gather, axes, site, buffer, offsets_of(rows, row_elements(mine)), mask});
   pending.finish_ = [buffer, device = mine.device()] { return buffer.to(device); };
   return pending;
 }
 
 TensorGrid::Pending TensorGrid::make_scatter(const at::Tensor& all,
                                              const std::vector<std::int64_t>& rows,
-                                             const Axes& axes, const GridSite& site) {
+                                             const Axes& axes, const GridSite& site,
+                                             GridMask* mask) {
   if (extent(axes) == 1) return at_once(all);
   const at::NoGradGuard no_grad;
   const auto me = static_cast<std::size_t>(index(axes));
@@ -318,7 +339,7 @@ TensorGrid::Pending TensorGrid::make_scatter(const at::Tensor& all,
   const std::int64_t begin = std::accumulate(
       rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(me), std::int64_t{0});
   Pending pending =
-      make({GridCall::scatter, axes, site, buffer, offsets_of(rows, row_elements(all))});
+      make({GridCall::scatter, axes, site, buffer, offsets_of(rows, row_elements(all)), mask});
   pending.finish_ = [buffer, begin, mine = rows[me], device = all.device(),
                      type = all.scalar_type()] {
     return buffer.narrow(0, begin, mine).clone().to(device, type);
@@ -334,48 +355,50 @@ TensorGrid::Pending TensorGrid::in_background(Pending pending) {
 TensorGrid::Pending TensorGrid::start_gather(const at::Tensor& mine,
                                              const std::vector<std::int64_t>& rows,
                                              const Axes& axes, const GridSite& site) {
-  return in_background(make_gather(mine, rows, axes, site));
+  return in_background(make_gather(mine, rows, axes, site, nullptr));
 }
 
 TensorGrid::Pending TensorGrid::start_scatter_sum(const at::Tensor& all,
                                                   const std::vector<std::int64_t>& rows,
                                                   const Axes& axes, const GridSite& site) {
-  return in_background(make_scatter(all, rows, axes, site));
+  return in_background(make_scatter(all, rows, axes, site, nullptr));
 }
 
 at::Tensor TensorGrid::gather(const at::Tensor& mine, const std::vector<std::int64_t>& rows,
-                              const Axes& axes, const GridSite& site) {
-  return finished(make_gather(mine, rows, axes, site));
+                              const Axes& axes, const GridSite& site, GridMask* mask) {
+  return finished(make_gather(mine, rows, axes, site, mask));
 }
 
 at::Tensor TensorGrid::scatter_sum(const at::Tensor& all, const std::vector<std::int64_t>& rows,
-                                   const Axes& axes, const GridSite& site) {
-  return finished(make_scatter(all, rows, axes, site));
+                                   const Axes& axes, const GridSite& site, GridMask* mask) {
+  return finished(make_scatter(all, rows, axes, site, mask));
 }
 
 TensorGrid::Pending TensorGrid::make_sum(const at::Tensor& mine, const Axes& axes,
-                                         const GridSite& site) {
+                                         const GridSite& site, GridMask* mask) {
   if (extent(axes) == 1) return at_once(mine);
   const at::NoGradGuard no_grad;
   at::Tensor buffer = mine.detach().to(at::kCPU, summed_type(mine)).contiguous();
   if (buffer.is_alias_of(mine)) buffer = buffer.clone();
   // Chunks of a matrix are rows of it, those of anything else elements.
   const auto grain = static_cast<std::uint64_t>(std::max(1, site.columns));
-  Pending pending = make({GridCall::sum, axes, site, buffer,
-                          cut(static_cast<std::uint64_t>(buffer.numel()), extent(axes), grain)});
+  Pending pending =
+      make({GridCall::sum, axes, site, buffer,
+            cut(static_cast<std::uint64_t>(buffer.numel()), extent(axes), grain), mask});
   pending.finish_ = [buffer, device = mine.device(), type = mine.scalar_type()] {
     return buffer.to(device, type);
   };
   return pending;
 }
 
-at::Tensor TensorGrid::sum(const at::Tensor& mine, const Axes& axes, const GridSite& site) {
-  return finished(make_sum(mine, axes, site));
+at::Tensor TensorGrid::sum(const at::Tensor& mine, const Axes& axes, const GridSite& site,
+                           GridMask* mask) {
+  return finished(make_sum(mine, axes, site, mask));
 }
 
 TensorGrid::Pending TensorGrid::start_sum(const at::Tensor& mine, const Axes& axes,
                                           const GridSite& site) {
-  return in_background(make_sum(mine, axes, site));
+  return in_background(make_sum(mine, axes, site, nullptr));
 }
 
 std::vector<std::int64_t> equal_rows(std::int64_t each, int members) {

@@ -32,6 +32,7 @@
 #include "laconic/codec/spec.hpp"
 #include "laconic/collective/run.hpp"
 #include "laconic/engine/progress_thread.hpp"
+#include "laconic/grid/grid_mask.hpp"
 #include "laconic/layout/grid_plan.hpp"
 #include "laconic/transport/tag.hpp"
 
@@ -65,6 +66,7 @@ using GridCounts = std::map<std::tuple<GridCall, Traffic, Axes>, GridCount>;
 struct GridCodec {
   CodecSpec codec = Raw{};
   bool has_feedback = false;
+  bool is_masked = false;  // a sparse codec's gradient is its own, not straight through
 };
 // How an exchange of so many bytes on the wire, over all members' chunks, goes. Where all send to
 // all several meet at every receiver, and their connections share its link badly; round a ring
@@ -141,18 +143,20 @@ class TensorGrid {
     std::function<at::Tensor()> finish_;
   };
 
-  // All-gather along dim 0, of which member m brings rows[m].
+  // All-gather along dim 0, of which member m brings rows[m]. `mask`, here and below: gets what the
+  // codec did to this rank's tensor, where its gradient is asked for (GridCodec::is_masked).
   at::Tensor gather(const at::Tensor& mine, const std::vector<std::int64_t>& rows, const Axes& axes,
-                    const GridSite& site);
+                    const GridSite& site, GridMask* mask = nullptr);
   Pending start_gather(const at::Tensor& mine, const std::vector<std::int64_t>& rows,
                        const Axes& axes, const GridSite& site);
   // Reduce-scatter along dim 0, of which member m gets rows[m].
   at::Tensor scatter_sum(const at::Tensor& all, const std::vector<std::int64_t>& rows,
-                         const Axes& axes, const GridSite& site);
+                         const Axes& axes, const GridSite& site, GridMask* mask = nullptr);
   Pending start_scatter_sum(const at::Tensor& all, const std::vector<std::int64_t>& rows,
                             const Axes& axes, const GridSite& site);
   // All-reduce.
-  at::Tensor sum(const at::Tensor& mine, const Axes& axes, const GridSite& site);
+  at::Tensor sum(const at::Tensor& mine, const Axes& axes, const GridSite& site,
+                 GridMask* mask = nullptr);
   Pending start_sum(const at::Tensor& mine, const Axes& axes, const GridSite& site);
 
   // What of the weights moves in the background.
@@ -170,16 +174,18 @@ class TensorGrid {
 
   // Not under way yet.
   Pending make_gather(const at::Tensor& mine, const std::vector<std::int64_t>& rows,
-                      const Axes& axes, const GridSite& site);
+                      const Axes& axes, const GridSite& site, GridMask* mask);
   Pending make_scatter(const at::Tensor& all, const std::vector<std::int64_t>& rows,
-                       const Axes& axes, const GridSite& site);
+                       const Axes& axes, const GridSite& site, GridMask* mask);
   static Pending at_once(const at::Tensor& x);  // nobody else has a part in it
-  Pending make_sum(const at::Tensor& mine, const Axes& axes, const GridSite& site);
+  Pending make_sum(const at::Tensor& mine, const Axes& axes, const GridSite& site, GridMask* mask);
   Pending make(const Exchange& exchange);
   Pending in_background(Pending pending);
   std::uint64_t index_beside(const Exchange& exchange) const;
   // One that serves this exchange, not under way.
   Row& row_for(const Exchange& exchange);
+  // Who fills the exchange's mask, if it asks for one.
+  PayloadObserver observer_of(const Exchange& exchange, const Row& row) const;
   void release(Row& row);
   void count(const Exchange& exchange);
   at::Tensor finished(Pending pending);

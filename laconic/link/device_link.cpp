@@ -155,7 +155,8 @@ Bytes DeviceMessage::finish() const {
 
 bool Sender::packs_on_device(const TensorSpec& tensor, const MessageSpec& message) const {
   const bool is_measured = fidelity_ != nullptr && message.use == Use::train;
-  if (is_measured) return false;
+  const bool is_cold = !spec_.has_warm_start && std::holds_alternative<LowRank>(spec_.codec);
+  if (is_measured || is_cold) return false;
   if (!goes_by_sample(spec_, message)) return is_for_device(spec_, tensor, message);
   return is_for_device(spec_, sample_of(tensor), message);
 }

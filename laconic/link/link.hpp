@@ -56,7 +56,8 @@ class Sender {
   // Requires: packs_on_device(), and the answer was the same for all messages of the step, but for
   // those of a Delta link.
   DeviceMessage pack_on_device(ConstDeviceTensor x, const MessageSpec& message = {});
-  // False for learned maps and while fidelity is measured: copy x to the host then.
+  // False for learned maps, low_rank without a warm start and while fidelity is measured: copy x to
+  // the host then.
   bool packs_on_device(const TensorSpec& tensor, const MessageSpec& message = {}) const;
   void commit();
   void abandon();

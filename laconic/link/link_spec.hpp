@@ -60,6 +60,9 @@ struct LinkSpec {
   MemorySpec memory = NoMemory{};
   std::uint64_t seed = 0;  // equal on ranks whose random_k messages are to be summed
   FrameNumbering numbering = {};
+  // low_rank begins each message where the last one ended; false: from its seed, so that the same
+  // message made twice has the same bytes.
+  bool has_warm_start = true;
   bool operator==(const LinkSpec&) const = default;
 };
 

@@ -126,10 +126,11 @@ std::size_t Sender::encode_remembering(ConstHostTensor x, CodecInput input,
   const bool with_residual = std::holds_alternative<ErrorFeedback>(spec_.memory);
   if (with_residual) require_float(spec_.name, x.spec.dtype);
   std::size_t bytes = 0;
-  if (with_residual || std::holds_alternative<LowRank>(spec_.codec)) {
+  const bool is_warm = spec_.has_warm_start && std::holds_alternative<LowRank>(spec_.codec);
+  if (with_residual || is_warm) {
     bring_home();
     const Feedback::Attempt attempt = feedback_.attempt(x.spec.shape, with_residual);
-    input.basis = attempt.basis;
+    if (is_warm) input.basis = attempt.basis;
     bytes = with_residual
                 ? encode_with_feedback(spec_.codec, x, attempt.before, attempt.after, input, room)
                 : encode(spec_.codec, x, input, room);

@@ -75,7 +75,7 @@ Range samples_at(const TensorGrid& grid, const Axes& rows, std::int64_t samples)
 }
 
 Tensor perform(const GridSpot& spot, const Move& move, const Tensor& x, const GridRows& rows,
-               const Axes& cut, Traffic traffic) {
+               const Axes& cut, Traffic traffic, GridMask* mask) {
   TensorGrid& grid = spot.grid;
   const std::int64_t members = grid.extent(move.axes);
   if (members == 1) return x;
@@ -83,16 +83,17 @@ Tensor perform(const GridSpot& spot, const Move& move, const Tensor& x, const Gr
   switch (move.kind) {
     case MoveKind::none:
     case MoveKind::copy: return x;
-    case MoveKind::sum: return grid.sum(x, move.axes, site);
+    case MoveKind::sum: return grid.sum(x, move.axes, site, mask);
     case MoveKind::gather_rows:
-      return grid.gather(x, rows_by_member(grid, cut, move.axes, rows), move.axes, site);
+      return grid.gather(x, rows_by_member(grid, cut, move.axes, rows), move.axes, site, mask);
     case MoveKind::scatter_rows:
-      return grid.scatter_sum(x, rows_by_member(grid, cut, move.axes, rows), move.axes, site);
+      return grid.scatter_sum(x, rows_by_member(grid, cut, move.axes, rows), move.axes, site, mask);
     case MoveKind::gather_features:
       return beside_each_other(
-          grid.gather(x, equal_rows(x.size(0), static_cast<int>(members)), move.axes, site),
+          grid.gather(x, equal_rows(x.size(0), static_cast<int>(members)), move.axes, site, mask),
           members);
     case MoveKind::scatter_features: {
+      LACONIC_ASSERT(mask == nullptr, "no map scatters features forward");
       GridSite part = site;
       part.columns = static_cast<int>(x.size(1) / members);
       return grid.scatter_sum(below_each_other(x, members),
@@ -120,11 +121,16 @@ struct Products {
   }
   static bool is_out_in(const GridMap& map) { return map.is_out_in && !map.is_narrow; }
   bool gathers() const { return spot.grid.extent(plan.weight) > 1; }
-  // Gradients of weights are waited for last.
+  // Maps of one input have equally many columns when they are [outputs, inputs]: together they are
+  // one matrix. Those that are not are alone. Gradients of weights are waited for last.
   GridSite weight_site(std::uint8_t urgency) const {
+    const std::int64_t columns = in_front(maps.front()).size(1);
+    for (const GridMap& map : maps)
+      LACONIC_ASSERT(in_front(map).size(1) == columns, "maps of one input, of different columns");
     return {.traffic = Traffic::tp_weight,
             .block = spot.block,
             .place = spot.place,
+            .columns = static_cast<int>(columns),
             .urgency = urgency};
   }
   static constexpr std::uint8_t kLast = 2;
@@ -188,11 +194,11 @@ struct Products {
     return at::cat(parts);
   }
 
-  Tensor input(const Tensor& x) const {
-    return perform(spot, plan.in, x, rows, plan.from.rows, Traffic::tp_activation);
+  Tensor input(const Tensor& x, GridMask* mask = nullptr) const {
+    return perform(spot, plan.in, x, rows, plan.from.rows, Traffic::tp_activation, mask);
   }
-  Tensor output(const Tensor& y) const {
-    return perform(spot, plan.out, y, rows, plan.to.rows, Traffic::tp_activation);
+  Tensor output(const Tensor& y, GridMask* mask) const {
+    return perform(spot, plan.out, y, rows, plan.to.rows, Traffic::tp_activation, mask);
   }
   Tensor output_back(const Tensor& dy) const {
     return perform(spot, adjoint(plan.out), dy, rows, plan.to.rows, Traffic::tp_gradient);
@@ -278,11 +284,18 @@ Tensor input_gradient(const Products& products, const Tensors& g, const Tensors&
   return dx;
 }
 
-// Backward as the head of this file has it.
-Tensor products_back(const Products& products, const Tensor& x, const Tensors& dy,
-                     DeferredWeights* deferred) {
+// What sparse codecs did to inputs and outputs on their way; empty: their gradients are straight
+// through.
+struct MoveMasks {
+  GridMask in, out;
+};
+
+// Backward as the head of this file has it; dX is without the mask of X.
+Tensor gathered_back(const Products& products, const Tensor& x, const Tensors& dy,
+                     const GridMask& mask, DeferredWeights* deferred) {
   TensorGrid::Pending pending = products.start_weights();
-  const Tensor all = products.output_back(dy.size() == 1 ? dy[0].contiguous() : at::cat(dy, 1));
+  const Tensor all =
+      mask.apply(products.output_back(dy.size() == 1 ? dy[0].contiguous() : at::cat(dy, 1)));
   std::int64_t at = 0;
   Tensors g;
   for (const Tensor& one : dy) g.push_back(columns_of(all, at, one.size(1)));
@@ -303,6 +316,11 @@ Tensor products_back(const Products& products, const Tensor& x, const Tensors& d
       products.input_back(input_gradient(products, g, products.weights_from(pending)));
   products.leave(std::move(leaving));
   return dx;
+}
+
+Tensor products_back(const Products& products, const Tensor& x, const Tensors& dy,
+                     const MoveMasks& masks, DeferredWeights* deferred) {
+  return masks.in.apply(gathered_back(products, x, dy, masks.out, deferred));
 }
 
 // The graph may outlive who takes what is left for later, as in model/linear.cpp.
@@ -327,11 +345,12 @@ Tensors grid_products(const GridSpot& spot, const LinearPlan& plan, const Tensor
                       DeferredWeights* deferred) {
   const Products products{spot, plan, maps, rows};
   std::vector<std::int64_t> widths;
+  MoveMasks masks;
   Tensor y;
   {
     const at::NoGradGuard no_grad;
     TensorGrid::Pending pending = products.start_weights();
-    const Tensor gathered = products.input(x.detach());
+    const Tensor gathered = products.input(x.detach(), &masks.in);
     const Tensors weights = products.weights_from(pending);
     Tensors parts;
     for (std::size_t m = 0; m < maps.size(); ++m) {
@@ -339,7 +358,7 @@ Tensors grid_products(const GridSpot& spot, const LinearPlan& plan, const Tensor
           matrix_product(gathered, Products::is_out_in(maps[m]) ? weights[m].t() : weights[m]));
       widths.push_back(parts.back().size(1));
     }
-    y = products.output(parts.size() == 1 ? parts[0] : at::cat(parts, 1));
+    y = products.output(parts.size() == 1 ? parts[0] : at::cat(parts, 1), &masks.out);
   }
   Tensors outputs;
   std::int64_t at = 0;
@@ -350,12 +369,13 @@ Tensors grid_products(const GridSpot& spot, const LinearPlan& plan, const Tensor
   }
   return with_backward(
       std::move(outputs), {x},
-      [products, x = x.detach(), widths, later = handle_of(deferred)](const Tensors& gradients) {
+      [products, x = x.detach(), widths, masks,
+       later = handle_of(deferred)](const Tensors& gradients) {
         Tensors dy;
         for (std::size_t m = 0; m < gradients.size(); ++m)
           dy.push_back(gradients[m].defined() ? gradients[m]
                                               : at::zeros({x.size(0), widths[m]}, x.options()));
-        return Tensors{products_back(products, x, dy, locked(later))};
+        return Tensors{products_back(products, x, dy, masks, locked(later))};
       },
       /*is_needed=*/true);
 }

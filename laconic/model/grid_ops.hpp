@@ -43,10 +43,11 @@ GridSite small_site(const GridSpot& spot, Traffic traffic);
 // This rank's samples of so many, when these axes cut them.
 Range samples_at(const TensorGrid& grid, const Axes& rows, std::int64_t samples);
 
-// Carries out a move. `cut` are the axes that cut the samples on its finer side. Not
-// differentiable.
+// Carries out a move. `cut` are the axes that cut the samples on its finer side. `mask` gets what
+// sparse codecs did to x, where that is asked for. Not differentiable.
 at::Tensor perform(const GridSpot& spot, const Move& move, const at::Tensor& x,
-                   const GridRows& rows, const Axes& cut, Traffic traffic);
+                   const GridRows& rows, const Axes& cut, Traffic traffic,
+                   GridMask* mask = nullptr);
 
 // One of the maps that take the same input.
 struct GridMap {

@@ -21,11 +21,14 @@ GridClassPolicy policy_for(const std::string& codec, const std::string& layers, 
 
 GridPolicy grid_policy_of(const RunConfig& config, const ModelSpec& spec) {
   const TpWeightSection& weight = config.tp_weight;
-  return {.activation =
-              policy_for(config.tp_activation.codec, config.tp_activation.layers, false, spec),
-          .gradient = policy_for(config.tp_gradient.codec, config.tp_gradient.layers, false, spec),
-          .weight = policy_for(weight.codec, weight.layers, false, spec),
-          .weight_gradient = policy_for(weight.gradient, weight.layers, weight.feedback, spec)};
+  GridPolicy policy = {
+      .activation =
+          policy_for(config.tp_activation.codec, config.tp_activation.layers, false, spec),
+      .gradient = policy_for(config.tp_gradient.codec, config.tp_gradient.layers, false, spec),
+      .weight = policy_for(weight.codec, weight.layers, false, spec),
+      .weight_gradient = policy_for(weight.gradient, weight.layers, weight.feedback, spec)};
+  policy.activation.is_masked = config.tp_activation.masked;
+  return policy;
 }
 
 const GridClassPolicy& class_of(const GridPolicy& policy, const GridTraffic& t) {

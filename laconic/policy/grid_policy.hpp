@@ -19,6 +19,7 @@ namespace laconic {
 struct GridClassPolicy {
   CodecSpec codec = Raw{};
   bool has_feedback = false;
+  bool is_masked = false;    // gradients of a sparse codec are its own
   std::vector<bool> blocks;  // in which it is used
 };
 

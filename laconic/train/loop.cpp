@@ -53,7 +53,7 @@ GridCodecs grid_codecs(const GridPolicy& policy) {
     if (site.traffic == Traffic::tp_weight)
       one = call == GridCall::gather ? &policy.weight : &policy.weight_gradient;
     if (!one->blocks[static_cast<std::size_t>(site.block)]) return {};
-    return {.codec = one->codec, .has_feedback = one->has_feedback};
+    return {.codec = one->codec, .has_feedback = one->has_feedback, .is_masked = one->is_masked};
   };
 }
 

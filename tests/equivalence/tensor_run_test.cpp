@@ -76,6 +76,31 @@ TEST_F(TensorRun, ShortMessagesTrainAndResumeBitForBit) {
   }
 }
 
+// Codecs that keep some elements, or a few directions, of each message.
+TEST_F(TensorRun, SparseAndLowRankMessagesTrainAndResumeBitForBit) {
+  const std::vector<std::vector<std::string>> rows = {
+      {"mesh.tp=1,2,2", "tp.activation.codec=top_k:keep=0.5", "tp.activation.masked=true"},
+      {"mesh.tp=2", "tensor.method=1d", "tp.activation.codec=random_k:keep=0.7",
+       "tp.activation.masked=true", "model.recompute=true"},
+      {"mesh.tp=2,1,2", "tp.activation.codec=low_rank:rank=6", "tp.gradient.codec=low_rank:rank=6",
+       "tp.weight.gradient=low_rank:rank=4"}};
+  for (const std::vector<std::string>& row : rows) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(row, " ")));
+    std::vector<std::string> sets = row;
+    sets.insert(sets.end(), {"checkpoint.every=2"});
+    const TrainSummary exact = run(grid_config("exact", {"mesh.tp=2,1,1"}));
+    const TrainSummary whole = run(grid_config("short", sets));
+    EXPECT_NE(whole.loss, exact.loss);
+    EXPECT_NEAR(whole.loss, exact.loss, 0.05 * exact.loss);
+    const TrainSummary resumed = run(grid_config("resumed", sets), checkpoint_of("short", 2));
+    EXPECT_EQ(resumed.loss, whole.loss);
+    EXPECT_TRUE(model_bytes(resumed.checkpoint) == model_bytes(whole.checkpoint));
+    EXPECT_TRUE(rank_files(resumed.checkpoint) == rank_files(whole.checkpoint));
+    for (const char* name : {"exact", "short", "resumed"})
+      std::filesystem::remove_all(folder_ / name);
+  }
+}
+
 // What is computed once more draws the same numbers, so nothing differs.
 TEST_F(TensorRun, RecomputationSeesTheSameDecodedValues) {
   std::vector<std::string> sets = {"mesh.tp=1,2,2"};
@@ -163,11 +188,11 @@ TEST_F(TensorRun, ResidualsGoWithTheirCodec) {
 TEST_F(TensorRun, BadGridsAreRefusedWithAllReasons) {
   RunConfig c = grid_config(
       "bad", {"mesh.tp=3,2,1", "tp.activation.codec=auto_encoder:code=4", "tp.gradient.layers=9",
-              "tp.weight.codec=low_rank:rank=2", "train.microbatch=4"});
+              "tp.weight.codec=auto_encoder", "tp.activation.masked=true", "train.microbatch=4"});
   const Problems problems = check(c);
   const std::string text = to_text(problems);
-  for (const char* part :
-       {"tp.activation.codec", "layer 9", "tp.weight.codec", "microbatch", "does not divide"})
+  for (const char* part : {"tp.activation.codec", "layer 9", "tp.weight.codec",
+                           "tp.activation.masked", "microbatch", "does not divide"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
 }
 
