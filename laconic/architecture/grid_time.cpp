@@ -52,7 +52,8 @@ class RankClock {
     spent_.calls += t.calls;
     spent_.messages += messages;
     const double begin = std::max(on_link_.empty() ? 0 : on_link_.back().end, now_);
-    const double end = begin + per(bytes, machine_.bytes_per_second);
+    const double end = begin + per(bytes, machine_.bytes_per_second) +
+                       rounds * t.calls * loss_of(t, bytes / rounds);
     spent_.hidden += end - begin;
     on_link_.push_back(
         {begin, end, end + rounds * t.calls * machine_.latency, shares_of(t, mesh_)});
@@ -82,6 +83,11 @@ class RankClock {
   GridTime take() { return std::exchange(spent_, {}); }
 
  private:
+  // Of one round, in which so many bytes come.
+  double loss_of(const GridTraffic& t, double bytes) const {
+    const bool is_from_several = extent(mesh_, t.axes) > 2;
+    return is_from_several && bytes / t.calls > machine_.queue_bytes ? machine_.loss_seconds : 0;
+  }
   void expose(double seconds, const Shares& shares) {
     for (std::size_t axis = 0; axis < 3; ++axis)
       spent_.exposed.at(axis) += seconds * shares.at(axis);

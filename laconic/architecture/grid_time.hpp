@@ -15,6 +15,10 @@
 //              where weights move:  dW; start dW; wait W; dX; input's gradient; wait dW
 //              elsewhere:           dX; start the input's gradient; dW; wait for it
 //
+// All that a rank gets of a collective comes at once. Where several ranks send more than
+// the queue of a switch takes, packets are dropped, and TCP takes its time to notice: a loss
+// for each such gather or scatter, two for an all-reduce, during which the link is idle.
+//
 // Vectors, norms, look-ups and losses are waited for. Left out: what codecs and operations other
 // than products compute (`flops_per_second` is what a rank reaches with them), and what a link's
 // first bytes cost.
@@ -38,6 +42,8 @@ struct GridMachine {
   double latency = 0;                   // of a message, in seconds
   double handled_bytes_per_second = 0;  // of messages received: what the processor is busy with,
   double message_seconds = 0;           // and besides for each of them
+  double queue_bytes = 0;               // where more than that comes from several ranks at once,
+  double loss_seconds = 0;              // packets are lost, and so is this time
   double updates_per_second = 0;        // parameters that the optimiser changes
 };
 

@@ -159,6 +159,19 @@ TEST(GridTime, EveryMessageIsHandled) {
   EXPECT_DOUBLE_EQ(step.handling, step.total());
 }
 
+// All-reduces of bsh by 4 ranks: in each of both rounds 3/4 bsh come, from three others. Of 2 ranks
+// only one sends.
+TEST(GridTime, WhatOverflowsAQueueIsLostOnceARound) {
+  const double round = 4 * 3.0 / 4 * kTimedBsh;
+  const GridPlan four = timed_plan(TensorMethod::one_d, {1, 4, 1});
+  const auto forward = [&](const GridPlan& plan, double queue) {
+    return timed_blocks(plan, {.queue_bytes = queue, .loss_seconds = 0.5})[1].forward.total();
+  };
+  EXPECT_DOUBLE_EQ(forward(four, round - 1), 0.5 * 2 * 2) << "two all-reduces of two rounds";
+  EXPECT_DOUBLE_EQ(forward(four, round), 0);
+  EXPECT_DOUBLE_EQ(forward(timed_plan(TensorMethod::one_d, {1, 2, 1}), 1), 0);
+}
+
 TEST(GridTime, RecomputationAddsAForwardOfEachBlockButTheLast) {
   const GridPlan plan = timed_plan(TensorMethod::three_d, {2, 2, 2});
   const GridMachine machine{.flops_per_second = kTimedFlops, .bytes_per_second = kTimedRate};

@@ -27,6 +27,14 @@ void add_machine(CLI::App& verb, LayoutCommand& command) {
                   "what the processor takes for each message besides: 50us")
       ->type_name("TIME")
       ->needs(rate);
+  auto* loss = verb.add_option("--loss", command.loss,
+                               "time lost where more than --queue comes from several ranks: 50ms")
+                   ->type_name("TIME")
+                   ->needs(rate);
+  verb.add_option("--queue", command.queue, "bytes that wait at a switch before packets are lost")
+      ->check(CLI::Range(1.0, 1e12))
+      ->type_name("BYTES")
+      ->needs(loss);
   verb.add_option("--updates", command.updates,
                   "millions of parameters that a rank's optimiser changes in a second")
       ->check(CLI::Range(1e-3, 1e9))
