@@ -265,6 +265,9 @@ void add_gpu(std::size_t rank, const std::vector<RankResources>& ranks,
 double wire_share(const GridClassPolicy& policy, std::size_t block, Dtype dtype) {
   constexpr std::int64_t kElements = 1 << 16;
   if (!policy.blocks[block]) return 1;
+  // Codes are counted as they are.
+  if (const auto* learned = std::get_if<AutoEncoder>(&policy.codec))
+    return static_cast<double>(bytes_of(learned->values)) / static_cast<double>(bytes_of(dtype));
   const TensorSpec tensor{dtype, {kElements / 256, 256}};
   return static_cast<double>(max_payload_bytes(policy.codec, tensor)) /
          static_cast<double>(bytes_of(dtype) * kElements);
