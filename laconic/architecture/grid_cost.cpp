@@ -4,53 +4,11 @@
 #include <map>
 #include <string_view>
 
-#include "laconic/architecture/bert_spec.hpp"
+#include "laconic/architecture/joined_maps.hpp"
 
 namespace laconic {
 
 namespace {
-
-// Linear maps of one input, computed as one.
-struct JoinedMaps {
-  Role role = Role::up;
-  double inputs = 0;
-  double outputs = 0;
-  bool takes_memory = false;
-};
-
-bool takes_memory(const std::string& name) {
-  return name.find("encoder_attn.k_proj") != std::string::npos ||
-         name.find("encoder_attn.v_proj") != std::string::npos;
-}
-
-JoinedMaps map_of(const ParameterSpec& p) {
-  return {.role = p.role,
-          .inputs = static_cast<double>(p.sizes[p.is_out_in ? 1 : 0]),
-          .outputs = static_cast<double>(p.sizes[p.is_out_in ? 0 : 1]),
-          .takes_memory = takes_memory(p.name)};
-}
-
-std::vector<JoinedMaps> maps_of(const ModelSpec& spec, const BlockSpec& block) {
-  std::vector<JoinedMaps> maps;
-  bool is_open = false;  // whether the last map may have more outputs
-  for (const std::size_t number : block.uses) {
-    const ParameterSpec& p = spec.parameters[number];
-    if (p.role == Role::inner_vector || p.role == Role::common_vector) continue;
-    if (is_vector(p.role) || p.role == Role::table) {
-      is_open = false;
-      continue;
-    }
-    const JoinedMaps map = map_of(p);
-    const bool is_more = is_open && map.role == Role::up && maps.back().inputs == map.inputs &&
-                         maps.back().takes_memory == map.takes_memory;
-    if (is_more)
-      maps.back().outputs += map.outputs;
-    else
-      maps.push_back(map);
-    is_open = map.role == Role::up;
-  }
-  return maps;
-}
 
 // Rows of activations in a block, on all ranks together.
 struct BlockRows {
@@ -95,9 +53,10 @@ class BlockTraffic {
   void list() {
     add_vectors();
     add_norms();
-    for (const JoinedMaps& map : maps_of(spec_, block_))
+    for (const JoinedMaps& map : joined_maps(spec_, block_))
       add_linear(linear_plan(plan_, map.role), layout_of(plan_, map.role, false, 2),
-                 rows_of(map, rows_, is_last(), load_.samples), map.inputs, map.outputs);
+                 rows_of(map, rows_, is_last(), load_.samples), static_cast<double>(map.inputs),
+                 static_cast<double>(map.outputs));
     for (const std::size_t number : block_.uses)
       if (spec_.parameters[number].role == Role::table) add_table(spec_.parameters[number]);
   }
@@ -142,7 +101,17 @@ class BlockTraffic {
 
   void add_linear(const LinearPlan& p, const Layout& layout, double rows, double inputs,
                   double outputs) {
-    const double x = local(p.from, rows, inputs), y = local(p.to, rows, outputs),
+    // Codes move instead, of as many numbers on every rank.
+    const bool is_coded = plan_.codes.size > 0 && plan_.codes.blocks[number_];
+    const auto coded = [&](const ActivationLayout& layout_of_move, const Move& move,
+                           double features) {
+      const bool is_message = move.kind != MoveKind::none && move.kind != MoveKind::copy;
+      return is_coded && is_message ? static_cast<double>(plan_.codes.size) *
+                                          extent(plan_.mesh, layout_of_move.features)
+                                    : features;
+    };
+    const double x = local(p.from, rows, coded(p.from, p.in, inputs)),
+                 y = local(p.to, rows, coded(p.to, p.out, outputs)),
                  w = local(layout, inputs * outputs);
     map_ = next_map_++;
     const auto gather_operands = [&](bool is_backward) {
@@ -249,9 +218,10 @@ std::vector<GridMapWork> grid_map_work(const ModelSpec& spec, const GridPlan& pl
          .output = m * n / cut(p.to, p.out),
          .weight = k * n / extent(plan.mesh, axes_of(layout)) * extent(plan.mesh, p.weight)});
   };
-  for (const JoinedMaps& map : maps_of(spec, block))
+  for (const JoinedMaps& map : joined_maps(spec, block))
     add(linear_plan(plan, map.role), layout_of(plan, map.role, false, 2),
-        rows_of(map, rows, is_last, samples), map.inputs, map.outputs);
+        rows_of(map, rows, is_last, samples), static_cast<double>(map.inputs),
+        static_cast<double>(map.outputs));
   const TablePlan table = table_plan(plan);
   for (const std::size_t p : block.uses)
     if (is_last && spec.parameters[p].role == Role::table)

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,16 @@
 #include "laconic/layout/grid_plan.hpp"
 
 namespace laconic {
+
+// How a map of a learned code begins (architecture/grid_codes.hpp).
+struct CodeStart {
+  std::string site;          // maps of one message are drawn together
+  bool is_drawn = false;     // as other parameters are; otherwise rows are orthonormal
+  Axes features;             // that cut its columns; each slice has a code of its own
+  std::int64_t slices = 1;   // its features are cut in so many, each with a code of its own
+  std::int64_t before = 0;   // columns of the maps before it, in a slice
+  std::int64_t columns = 0;  // of a slice, of all maps
+};
 
 struct ParameterSpec {
   std::string name;
@@ -34,6 +45,8 @@ struct ParameterSpec {
   std::vector<std::string> looked_up_by = {};
   Role role = Role::stream_vector;  // how a grid cuts it (layout/grid_plan.hpp)
   std::int64_t parts = 1;           // its outputs are so many things, one behind the other
+  // Of learned codes: they are no part of the model that others know, and have a file of their own.
+  std::optional<CodeStart> code = {};
 };
 std::int64_t elements_of(const ParameterSpec& parameter);
 // What the same parameter of all layers is called: "h.*.mlp.c_fc.weight".

@@ -30,6 +30,7 @@ constexpr int kFormat = 1;
 constexpr std::string_view kWriting = ".writing";
 constexpr std::string_view kRemoving = ".removing";
 constexpr std::string_view kBest = "best";
+constexpr const char* kCodes = "codes.safetensors";  // of a tensor grid's messages
 constexpr const char* kRemedy = "use an older checkpoint";
 
 // Newest first.
@@ -40,18 +41,35 @@ std::vector<fs::path> checkpoints_in(const std::string& folder) {
 
 void write_moments(const std::string& path, const ModelSource& model) {
   const ModelSpec spec = model_spec(model.family, context_of(model.family));
-  const std::vector<ParameterSpec>& parameters = spec.parameters;
+  std::vector<ParameterSpec> parameters = spec.parameters;
+  parameters.insert(parameters.end(), model.codes.begin(), model.codes.end());
+  const auto has_part = [&](Part part, std::size_t p) {
+    if (p < spec.parameters.size()) return laconic::has_part(model.optimiser, spec, part, p);
+    return part != Part::moment2 || moment_count(model.optimiser, false) == 2;
+  };
   std::vector<SafetensorsSpec> specs;
   for (const Part part : {Part::moment1, Part::moment2})
     for (std::size_t p = 0; p < parameters.size(); ++p)
-      if (has_part(model.optimiser, spec, part, p))
+      if (has_part(part, p))
         specs.push_back({(part == Part::moment1 ? "moment1." : "moment2.") + parameters[p].name,
                          model.dtype, parameters[p].sizes});
   SafetensorsWriter writer(path, std::move(specs));
   for (const Part part : {Part::moment1, Part::moment2})
     for (std::size_t p = 0; p < parameters.size(); ++p)
-      if (has_part(model.optimiser, spec, part, p))
+      if (has_part(part, p))
         writer.write(bytes_of_tensor(model.tensor(part, p).to(at::kCPU).contiguous()));
+  writer.commit();
+}
+
+void write_codes(const std::string& path, const ModelSource& model) {
+  if (model.codes.empty()) return;
+  const std::size_t first = model_spec(model.family, context_of(model.family)).parameters.size();
+  std::vector<SafetensorsSpec> specs;
+  for (const ParameterSpec& code : model.codes)
+    specs.push_back({code.name, model.dtype, code.sizes});
+  SafetensorsWriter writer(path, std::move(specs));
+  for (std::size_t n = 0; n < model.codes.size(); ++n)
+    writer.write(bytes_of_tensor(model.tensor(Part::value, first + n).to(at::kCPU).contiguous()));
   writer.commit();
 }
 
@@ -196,6 +214,27 @@ void verify_file(const fs::path& path, const nlohmann::json& expected) {
                     kRemedy);
 }
 
+// Returns those that are not there, or of another size.
+std::vector<std::string> load_codes(const std::string& folder, Weights& weights) {
+  const std::string path = folder + "/" + kCodes;
+  std::optional<SafetensorsFile> file;
+  if (fs::exists(path)) file.emplace(path);
+  const at::NoGradGuard no_grad;
+  std::vector<std::string> missing;
+  for (Parameter& parameter : weights.parameters) {
+    const ParameterSpec& spec = weights.spec.parameters[parameter.number];
+    if (!spec.code) continue;
+    const SafetensorsEntry* entry = file ? file->find(parameter.name) : nullptr;
+    if (entry != nullptr && entry->shape == spec.sizes)
+      parameter.value.copy_(
+          shard_from_bytes(file->bytes(*entry), entry->dtype, weights.place, spec));
+    else
+      missing.push_back(parameter.name);
+  }
+  refresh_copies(weights.parameters);
+  return missing;
+}
+
 void load_moments(const std::string& path, const Weights& weights, OptimiserState& optimiser) {
   const SafetensorsFile file(path);
   const auto load = [&](const std::string& name, const ParameterSpec& like, at::Tensor& into) {
@@ -210,6 +249,8 @@ void load_moments(const std::string& path, const Weights& weights, OptimiserStat
   for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
     const Parameter& parameter = weights.parameters[i];
     const ParameterSpec& spec = weights.spec.parameters[parameter.number];
+    const SafetensorsEntry* found = file.find("moment1." + parameter.name);
+    if (spec.code && (found == nullptr || found->shape != spec.sizes)) continue;  // begins anew
     load("moment1." + parameter.name, spec, optimiser.moment1[i]);
     if (optimiser.moment2[i].defined())
       load("moment2." + parameter.name, spec, optimiser.moment2[i]);
@@ -232,11 +273,19 @@ bool has_part(OptimiserKind optimiser, const ModelSpec& spec, Part part, std::si
   return part != Part::moment2 || moment_count(optimiser, is_hidden_matrix(spec, p)) == 2;
 }
 
+std::vector<ParameterSpec> codes_of(const ModelSpec& spec) {
+  std::vector<ParameterSpec> codes;
+  for (const ParameterSpec& p : spec.parameters)
+    if (p.code) codes.push_back(p);
+  return codes;
+}
+
 ModelSource source_of(const Weights& weights, const OptimiserState& optimiser, OptimiserKind kind) {
   return {
       .family = weights.family,
       .dtype = dtype_of(weights.precision.master),
       .optimiser = kind,
+      .codes = codes_of(weights.spec),
       .tensor = [&](Part part, std::size_t p) {
         if (part == Part::value) return weights.value(p).detach();
         return (part == Part::moment1 ? optimiser.moment1 : optimiser.moment2)[weights.places[p]];
@@ -253,6 +302,7 @@ std::string save_checkpoint(const CheckpointSpec& spec, const ModelSource& model
     write_model(writing.string(), model.family,
                 [&](std::size_t p) { return model.tensor(Part::value, p); },
                 {.dtype = model.dtype, .facts = spec.facts});
+    write_codes((writing / kCodes).string(), model);
     write_moments((writing / "optimiser.safetensors").string(), model);
     if (!spec.tokeniser_folder.empty()) copy_tokeniser(spec.tokeniser_folder, writing);
     if (spec.add_files) spec.add_files(writing.string());
@@ -333,8 +383,8 @@ bool is_checkpoint(const std::string& folder) {
   return fs::exists(folder + "/state.json");
 }
 
-void load_checkpoint(const std::string& folder, Weights& weights, TrainState& state,
-                     OptimiserKind kind) {
+std::vector<std::string> load_checkpoint(const std::string& folder, Weights& weights,
+                                         TrainState& state, OptimiserKind kind) {
   const nlohmann::json json = read_state(folder);
   const std::string_view dtype = to_text(dtype_of(weights.precision.master));
   if (json["dtype"] != dtype)
@@ -343,6 +393,7 @@ void load_checkpoint(const std::string& folder, Weights& weights, TrainState& st
                     "set run.precision to one with parameters of that type, or begin a new run "
                     "with model.start");
   read_weights(folder, weights);
+  std::vector<std::string> missing = load_codes(folder, weights);
   const at::NoGradGuard no_grad;
   state.optimiser = make_optimiser_state(weights.parameters, kind);
   load_moments(folder + "/optimiser.safetensors", weights, state.optimiser);
@@ -353,6 +404,7 @@ void load_checkpoint(const std::string& folder, Weights& weights, TrainState& st
   state.skipped_in_a_row = json["skipped_in_a_row"].get<std::int64_t>();
   state.optimiser.updates = json["updates"].get<std::int64_t>();
   state.validation = validation_of(json, folder);
+  return missing;
 }
 
 }  // namespace laconic

@@ -59,8 +59,11 @@ struct ModelSource {
   Family family;
   Dtype dtype = Dtype::f32;
   OptimiserKind optimiser = OptimiserKind::adamw;  // says which moments there are
+  std::vector<ParameterSpec> codes = {};  // parameters after those of the family: a grid's codes
   std::function<at::Tensor(Part part, std::size_t p)> tensor;
 };
+// The learned codes of a grid that a model has.
+std::vector<ParameterSpec> codes_of(const ModelSpec& spec);
 // Whether the algorithm keeps this part of parameter `p`.
 bool has_part(OptimiserKind optimiser, const ModelSpec& spec, Part part, std::size_t p);
 // Requires: all blocks are held here.
@@ -99,9 +102,11 @@ void remove_checkpoint(const std::string& folder);
 bool is_checkpoint(const std::string& folder);  // has a state.json
 
 // Parameters and state, in place; of a part of the model only what it holds. Throws FileError when
-// the dtype differs: going on in another precision is not going on. Requires: weights of the
+// the dtype differs: going on in another precision is not going on. Returns the learned codes of a
+// grid that it does not have, whose values are left as they are. Requires: weights of the
 // checkpoint's family; an optimiser that keeps the same moments.
-void load_checkpoint(const std::string& folder, Weights& weights, TrainState& state,
-                     OptimiserKind kind = OptimiserKind::adamw);
+std::vector<std::string> load_checkpoint(const std::string& folder, Weights& weights,
+                                         TrainState& state,
+                                         OptimiserKind kind = OptimiserKind::adamw);
 
 }  // namespace laconic

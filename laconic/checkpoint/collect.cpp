@@ -185,6 +185,7 @@ ModelSource collecting_source(World& world, const PipelinePlan& plan, const Weig
   return {.family = weights.family,
           .dtype = dtype_of(weights.precision.master),
           .optimiser = kind,
+          .codes = codes_of(weights.spec),
           .tensor = [collector](Part part, std::size_t p) { return collector->tensor(part, p); }};
 }
 

@@ -104,6 +104,12 @@ Problems compare_optimisers(const std::string& checkpoint, const RunConfig& conf
                        name_in(kOptimiserKindNames, then))}};
 }
 
+std::vector<std::string> names_of_codes(const Weights& weights) {
+  std::vector<std::string> names;
+  for (const ParameterSpec& code : codes_of(weights.spec)) names.push_back(code.name);
+  return names;
+}
+
 void continue_from(const std::string& checkpoint, const RunConfig& config,
                    const StartOptions& options, const Family& family, const RankPart& held,
                    const DataFacts& data, Start& start) {
@@ -114,7 +120,14 @@ void continue_from(const std::string& checkpoint, const RunConfig& config,
   // What is found has its own epsilon.
   start.weights = make_empty_weights(found, tensor_options(config, options.local_rank), held.blocks,
                                      config.model.context, held.place);
-  load_checkpoint(checkpoint, start.weights, start.state, config.optimiser.kind);
+  const std::vector<std::string> missing =
+      load_checkpoint(checkpoint, start.weights, start.state, config.optimiser.kind);
+  draw_codes(start.weights, static_cast<std::uint64_t>(config.run.seed), missing);
+  if (!missing.empty())
+    start.notes.push_back(
+        fmt::format("learned codes that the checkpoint has not, or in another "
+                    "size, begin anew: {} maps on this rank",
+                    missing.size()));
   start.from = checkpoint;
   start.is_resumed = true;
   for (const std::string& change : changes_since(checkpoint, config))
@@ -185,6 +198,7 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
                              : make_weights(family, seed, like, held.blocks, tokens, held.place);
     const std::vector<std::string> left = read_weights(
         config.model.start, start.weights, has_head ? HeadPolicy::same : HeadPolicy::exchangeable);
+    draw_codes(start.weights, seed, names_of_codes(start.weights));
     if (!left.empty())
       start.notes.push_back(
           fmt::format("not in {}, so drawn anew: {}", config.model.start, join(left, ", ")));

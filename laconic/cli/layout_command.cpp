@@ -8,6 +8,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/cli/layout_estimate.hpp"
 #include "laconic/cli/layout_report.hpp"
+#include "laconic/architecture/grid_codes.hpp"
 #include "laconic/config/grid_choice.hpp"
 #include "laconic/config/model_family.hpp"
 #include "laconic/config/read.hpp"
@@ -120,9 +121,12 @@ int run_layout(const LayoutCommand& command, const std::string& presets_folder) 
   const GridMachine machine = is_predicted ? machine_of(command) : GridMachine();
   if (command.search > 0) return run_search(command, config, family, machine);
   const Mesh mesh = mesh_of(config);
+  const GridPlan plan = grid_plan_of(config, family);
+  ModelSpec spec = model_spec(family, context_of(family));
+  add_grid_codes(spec, plan);
   const LayoutSubject subject{.name = to_text(family),
-                              .spec = model_spec(family, context_of(family)),
-                              .plan = grid_plan_of(config, family),
+                              .spec = std::move(spec),
+                              .plan = plan,
                               .mesh = {.tp = mesh.tp, .order = mesh.order},
                               .samples = config.microbatch_size(),
                               .tokens = context_of(family)};

@@ -65,9 +65,13 @@ void check_tied(Checker& c, const EmbeddingTiedSection& tied) {
 void check_grid_codec(Checker& c, const std::string& key, const std::string& text, Dtype dtype) {
   const std::optional<CodecSpec> codec = check_codec(c, key, text);
   if (!codec) return;
-  c.require(!is_learned(codec), key,
-            "auto_encoder needs maps that all ranks of the grid learn, and they have none: use "
-            "quantise");
+  if (is_learned(codec) && key != "tp.activation.codec")
+    c.require(
+        false, key,
+        fmt::format("auto_encoder's maps are learned by the gradient of what is decoded, and "
+                    "{} have none: use it for tp.activation, whose gradients are then codes, "
+                    "too; here use quantise",
+                    key == "tp.gradient.codec" ? "gradients" : "weights and their gradients"));
   if (!is_lossy(*codec) || is_learned(codec)) return;
   for (const Problem& p : check(*codec, TensorSpec{dtype, {64, 64}})) c.require(false, key, p.what);
 }
@@ -89,6 +93,13 @@ void check_tensor_traffic(Checker& c, const RunConfig& config) {
   const Dtype compute = config.run.compute_type();
   check_grid_codec(c, "tp.activation.codec", config.tp_activation.codec, compute);
   check_masked(c, config.tp_activation);
+  c.require(
+      config.tp_activation.start != CodeBegin::pca || config.local.steps == 0,
+      "tp.activation.start",
+      fmt::format("start = \"pca\" with local.steps = {}: rounds are counted from the maps "
+                  "that replicas began with, which are chosen before any activation is known: "
+                  "use orthogonal",
+                  config.local.steps));
   check_grid_codec(c, "tp.gradient.codec", config.tp_gradient.codec, compute);
   check_grid_codec(c, "tp.weight.codec", config.tp_weight.codec, compute);
   check_grid_codec(c, "tp.weight.gradient", config.tp_weight.gradient, config.run.master_type());

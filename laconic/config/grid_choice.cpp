@@ -9,9 +9,11 @@
 #include <set>
 #include <tuple>
 
+#include "laconic/architecture/grid_codes.hpp"
 #include "laconic/architecture/grid_cost.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
+#include "laconic/codec/spec.hpp"
 #include "laconic/config/checker.hpp"
 #include "laconic/config/layer_choice.hpp"
 #include "laconic/config/model_family.hpp"
@@ -120,8 +122,39 @@ std::array<int, 3> order_of(const RunConfig& config) {
   return is_trivial_grid || !config.model.start.empty() ? std::array{0, 1, 2} : by_load(config);
 }
 
+namespace {
+
+// None where the text is no codec, which is said elsewhere.
+std::optional<AutoEncoder> learned_codec(const std::string& text) {
+  try {
+    const CodecSpec codec = parse_codec(text);
+    if (const auto* learned = std::get_if<AutoEncoder>(&codec)) return *learned;
+  } catch (const ConfigError&) {
+  }
+  return std::nullopt;
+}
+
+// What tp.activation asks for; none where it names layers that the model has not.
+GridCodes codes_of(const RunConfig& config, const ModelSpec& spec) {
+  const TpActivationSection& activation = config.tp_activation;
+  const std::optional<AutoEncoder> learned = learned_codec(activation.codec);
+  const auto layers = static_cast<std::int64_t>(layer_blocks(spec).size());
+  if (!learned || !check_layers(activation.layers, layers).empty()) return {};
+  GridCodes codes{.size = learned->code,
+                  .is_tied = activation.tied,
+                  .is_drawn = activation.start == CodeBegin::noise,
+                  .blocks = std::vector<bool>(spec.blocks.size(), false)};
+  const std::vector<std::size_t> blocks = layer_blocks(spec);
+  const std::vector<bool> chosen = chosen_layers(activation.layers, layers);
+  for (std::size_t i = 0; i < blocks.size(); ++i) codes.blocks[blocks[i]] = chosen[i];
+  return codes;
+}
+
+}  // namespace
+
 GridPlan grid_plan_of(const RunConfig& config, const Family& family) {
   GridPlan split{.method = config.tensor.method, .mesh = {.tp = grid_of(config)}};
+  if (!is_trivial(split)) split.codes = codes_of(config, model_spec(family, context_of(family)));
   GridPlan gathered = split;
   gathered.table = TableCut::gathered;
   if (config.tensor.table == TableChoice::gathered) return gathered;
@@ -214,8 +247,10 @@ struct Divided {
   const char* samples_key = "";  // that says so
 };
 
-Divided divided_of(const RunConfig& config, const Family& family) {
-  return {.kinds = kinds_of_parameters(model_spec(family, context_of(family))),
+Divided divided_of(const RunConfig& config, const Family& family, const GridPlan& plan) {
+  ModelSpec spec = model_spec(family, context_of(family));
+  if (check(plan).empty()) add_grid_codes(spec, plan);
+  return {.kinds = kinds_of_parameters(spec),
           .heads = heads_of(family),
           .samples = config.microbatch_size(),
           .samples_key = config.train.microbatch > 0 || config.mesh.pp > 1 ? "train.microbatch"
@@ -316,16 +351,17 @@ Problems check_grid_layers(const RunConfig& config, const Family& family) {
   return problems;
 }
 
-}  // namespace
-
-namespace {
-
 // Of the method and of what its axes divide.
 Problems check_cuts(const RunConfig& config, const Family& family) {
   const GridPlan plan = grid_plan_of(config, family);
   if (is_trivial(plan)) return {};
   Problems refused = check(plan);
-  return refused.empty() ? check_divided(divided_of(config, family), plan) : refused;
+  return refused.empty() ? check_divided(divided_of(config, family, plan), plan) : refused;
+}
+
+// Of the learned codes on a grid that can be.
+Problems check_codes(const Family& family, const GridPlan& plan) {
+  return check_grid_codes(model_spec(family, context_of(family)), plan);
 }
 
 }  // namespace
@@ -334,6 +370,7 @@ Problems check_grid_alone(const RunConfig& config, const Family& family) {
   Problems problems = check_grid_texts(config);
   append(problems, check_grid_layers(config, family));
   if (problems.empty()) append(problems, check_cuts(config, family));
+  if (problems.empty()) append(problems, check_codes(family, grid_plan_of(config, family)));
   return problems;
 }
 
@@ -355,8 +392,10 @@ Problems check_grid(const RunConfig& config, const Family& family) {
   const bool is_refused = !check(plan).empty();  // which check_grid_texts() has said
   Problems undivided = is_refused ? Problems() : check_cuts(config, family);
   if (is_refused || !undivided.empty())
-    undivided.push_back(advice(divided_of(config, family), plan));
+    undivided.push_back(advice(divided_of(config, family, plan), plan));
+  const bool is_cut = undivided.empty();
   append(problems, std::move(undivided));
+  if (is_cut) append(problems, check_codes(family, plan));
   return problems;
 }
 

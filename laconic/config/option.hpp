@@ -139,6 +139,11 @@ inline constexpr auto kAllReduceKindNames =
                                          {AllReduceKind::doubling, "doubling"},
                                          {AllReduceKind::native, "native"}});
 
+// tp.activation.start: what the maps of learned codes begin as
+enum class CodeBegin : std::uint8_t { orthogonal, pca, noise };
+inline constexpr auto kCodeBeginNames = std::to_array<Named<CodeBegin>>(
+    {{CodeBegin::orthogonal, "orthogonal"}, {CodeBegin::pca, "pca"}, {CodeBegin::noise, "noise"}});
+
 // steering.bypass
 enum class BypassMode : std::uint8_t { never, automatic };
 inline constexpr auto kBypassModeNames = std::to_array<Named<BypassMode>>(

@@ -179,6 +179,8 @@ struct DpGradientSection {
 struct TpActivationSection {
   std::string codec = "raw";
   bool masked = false;
+  CodeBegin start = CodeBegin::orthogonal;
+  bool tied = false;
   std::string layers = kAllLayers;
 
   template <class V>
@@ -187,6 +189,11 @@ struct TpActivationSection {
     v("masked", masked,
       "top_k, random_k: elements that were not sent have no gradient; otherwise it is that of the "
       "value, straight through");
+    v("start", start,
+      "auto_encoder: what its maps begin as; orthogonal: a projection, pca: that on what the first "
+      "microbatch has most of, noise: as published",
+      kCodeBeginNames);
+    v("tied", tied, "auto_encoder: one map encodes, and its transpose decodes");
     v("layers", layers, kLayersHelp, AlsoAsList{});
   }
 };

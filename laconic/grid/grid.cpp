@@ -3,7 +3,6 @@
 // by the progress thread, or in this thread where nothing else is to be done meanwhile; the result
 // is the buffer, or this member's chunk of it. The plans, codecs and lanes are those of all
 // collectives (collective/run.hpp); what is made for one call serves the next of the same kind.
-#include "laconic/grid/grid.hpp"
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
@@ -15,6 +14,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
 #include "laconic/collective/run.hpp"
+#include "laconic/grid/grid_rows.hpp"
 #include "laconic/grid/overlap.hpp"
 #include "laconic/tensor/host.hpp"
 
@@ -86,20 +86,6 @@ struct TensorGrid::Exchange {
   GridMask* mask = nullptr;
 };
 
-struct TensorGrid::Row {
-  std::unique_ptr<Collective> collective;
-  bool is_under_way = false;
-  std::string memory = {};     // the name of what it remembers; empty: nothing
-  bool has_open_step = false;  // of those that remember
-  bool is_masked = false;
-};
-
-struct TensorGrid::Made {
-  using Purpose = std::tuple<GridCall, std::uint32_t, Traffic, Dtype, std::string, std::uint64_t,
-                             std::uint64_t, std::vector<std::uint64_t>>;
-  std::multimap<Purpose, Row> rows;
-};
-
 TensorGrid::TensorGrid(ProgressThread& progress_thread, const GridPlan& plan, const Mesh& mesh,
                        Rank rank, GridCodecs codecs, std::uint64_t seed)
     : progress_thread_(progress_thread),
@@ -131,15 +117,18 @@ std::uint64_t TensorGrid::index_beside(const Exchange& exchange) const {
 }
 
 TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
-  const bool is_raw = exchange.site.is_small || is_exact_ || !codecs_;
-  const GridCodec choice = is_raw ? GridCodec() : codecs_(exchange.site, exchange.call);
+  const GridCodec choice = codec_of(exchange.site, exchange.call);
   const bool is_plain = !is_lossy(choice.codec);
   const std::uint64_t seed = is_plain ? 0 : seed_of(seed_, exchange.site, index_beside(exchange));
   const std::uint64_t columns = is_plain ? 0 : static_cast<std::uint64_t>(exchange.site.columns);
   const Dtype dtype = dtype_of(exchange.buffer.scalar_type());
+  const double raw_per_byte = exchange.site.stands_for == 0
+                                  ? 1
+                                  : static_cast<double>(exchange.site.stands_for) /
+                                        static_cast<double>(exchange.site.columns);
   const Made::Purpose purpose{exchange.call, unit_of(exchange.axes), exchange.site.traffic,
                               dtype,         to_text(choice.codec),  seed,
-                              columns,       exchange.offsets};
+                              columns,       raw_per_byte,           exchange.offsets};
   const auto [first, last] = made_->rows.equal_range(purpose);
   for (auto row = first; row != last; ++row)
     if (!row->second.is_under_way) return row->second;
@@ -162,13 +151,16 @@ TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
                                                 .down = choice.codec,
                                                 .up_feedback = remembers,
                                                 .has_warm_start = false,
-                                                .seed = seed});
+                                                .seed = seed,
+                                                .raw_per_byte = raw_per_byte});
   Row row{.collective = std::move(collective), .is_masked = choice.is_masked};
   if (remembers) {
-    row.memory = fmt::format("{}.{}", exchange.site.block, exchange.site.place);
+    row.memory = memory_name(exchange.site);
     if (auto found = loaded_.extract(row.memory); !found.empty())
       row.collective->load({.up = std::move(found.mapped()), .down = {}});
   }
+  if (is_measured_[static_cast<std::size_t>(exchange.site.traffic)])
+    row.collective->measure_fidelity(true);
   return made_->rows.emplace(purpose, std::move(row))->second;
 }
 
@@ -177,29 +169,6 @@ TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
 void TensorGrid::release(Row& row) {
   row.is_under_way = false;
   if (row.memory.empty()) row.collective->commit();
-}
-
-// In a step every place has asked for what was loaded: the rest is of codecs that are no more.
-void TensorGrid::commit() {
-  loaded_.clear();
-  for (auto& [purpose, row] : made_->rows)
-    if (std::exchange(row.has_open_step, false)) row.collective->commit();
-}
-
-void TensorGrid::abandon() {
-  for (auto& [purpose, row] : made_->rows)
-    if (std::exchange(row.has_open_step, false)) row.collective->abandon();
-}
-
-NamedFloats TensorGrid::save() const {
-  NamedFloats state = loaded_;
-  for (const auto& [purpose, row] : made_->rows)
-    if (!row.memory.empty()) state[row.memory] = row.collective->save().up;
-  return state;
-}
-
-void TensorGrid::load(NamedFloats state) {
-  loaded_ = std::move(state);
 }
 
 void TensorGrid::count(const Exchange& exchange) {
@@ -336,6 +305,7 @@ TensorGrid::Pending TensorGrid::make_scatter(const at::Tensor& all,
   // A buffer of its own: contributions are overwritten.
   at::Tensor buffer = all.detach().to(at::kCPU, summed_type(all)).contiguous();
   if (buffer.is_alias_of(all)) buffer = buffer.clone();
+  pay(site, GridCall::scatter, buffer);
   const std::int64_t begin = std::accumulate(
       rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(me), std::int64_t{0});
   Pending pending =

@@ -20,10 +20,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -34,6 +37,8 @@
 #include "laconic/engine/progress_thread.hpp"
 #include "laconic/grid/grid_mask.hpp"
 #include "laconic/layout/grid_plan.hpp"
+#include "laconic/link/codec_override.hpp"
+#include "laconic/link/fidelity.hpp"
 #include "laconic/transport/tag.hpp"
 
 namespace laconic {
@@ -46,6 +51,7 @@ struct GridSite {
   int place = 0;          // within the block, counted by whoever computes it
   bool is_small = false;  // statistics and vectors: never encoded
   int columns = 0;        // of the matrix that moves; 0: it is none
+  int stands_for = 0;     // columns that those are a code of; 0: they are themselves
   // How soon somebody waits, 0 to 3, 0 being now: messages that wait for a link leave in this
   // order.
   std::uint8_t urgency = 0;
@@ -111,6 +117,8 @@ class TensorGrid {
   // Whether messages are raw whatever their class says, and nothing is remembered: in evaluation,
   // and in steps that only compare.
   void set_exact(bool is_exact) { is_exact_ = is_exact; }
+  // Whether activations travel as codes, where they have any.
+  bool uses_codes() const { return !is_exact_ && !is_bypassed(Traffic::tp_activation); }
   // What sums have remembered since the last of these stays, or never was. Requires: nothing is
   // under way.
   void commit();
@@ -119,6 +127,23 @@ class TensorGrid {
   // What sums remember, by name; empty before there is any. load() is for the sums to come.
   NamedFloats save() const;
   void load(NamedFloats state);
+
+  // From the next step on messages of a class that lose something go by this instead; the same on
+  // all ranks. Requires, here and for measuring: no step is open.
+  void override_codec(Traffic traffic, const CodecOverride& codec_override);
+  // Whether to measure how much receivers get of what is sent from here on; true also forgets what
+  // was measured before.
+  void measure_fidelity(Traffic traffic, bool is_on);
+  Fidelity fidelity(Traffic traffic) const;
+  // Of learned codes whoever makes them tells.
+  bool measures_codes() const {
+    return is_measured_[static_cast<std::size_t>(Traffic::tp_activation)];
+  }
+  void add_fidelity(const at::Tensor& truth, const at::Tensor& decoded);
+  // Is told, by name, of all rows of which codes are made, or would be where messages are raw.
+  using CodeObserver = std::function<void(const std::string& name, const at::Tensor& rows)>;
+  void observe_codes(CodeObserver observer) { code_observer_ = std::move(observer); }
+  const CodeObserver& code_observer() const { return code_observer_; }
 
   // A collective that is under way. get() waits, once. Whoever gives it up (an exception on the
   // way) takes it from the progress thread, which would go on to use its memory.
@@ -172,6 +197,11 @@ class TensorGrid {
  private:
   struct Exchange;
 
+  bool is_bypassed(Traffic traffic) const;
+  GridCodec codec_of(const GridSite& site, GridCall call) const;
+  void pay(const GridSite& site, GridCall call, at::Tensor& buffer);
+  void gather_fidelity(Traffic traffic);
+
   // Not under way yet.
   Pending make_gather(const at::Tensor& mine, const std::vector<std::int64_t>& rows,
                       const Axes& axes, const GridSite& site, GridMask* mask);
@@ -202,7 +232,13 @@ class TensorGrid {
   bool is_exact_ = false;
   std::map<std::uint32_t, std::uint64_t> numbers_;  // by unit: calls so far
   std::unique_ptr<Made> made_;
-  NamedFloats loaded_;  // that no sum has asked for yet
+  NamedFloats loaded_;          // that no sum has asked for yet
+  NamedFloats owed_;            // by sums that are bypassed now
+  std::set<std::string> paid_;  // of these, in the step under way
+  std::map<Traffic, CodecOverride> overrides_;
+  std::array<bool, kTrafficClasses> is_measured_ = {};
+  std::map<Traffic, Fidelity> measured_;
+  CodeObserver code_observer_;
   GridCounts counts_;
   std::function<void(const GridCallMade&)> observer_;
   std::unique_ptr<GridOverlap> overlap_;

@@ -112,10 +112,20 @@ struct TablePlan {
   LinearPlan head;  // `to` says which samples of which logits
 };
 
+// Activations of some blocks travel as learned codes (architecture/grid_codes.hpp).
+struct GridCodes {
+  std::int64_t size = 0;  // numbers of a code; 0: there are none
+  bool is_tied = false;   // one map for both directions
+  bool is_drawn = false;  // maps begin as noise, not orthonormal
+  std::vector<bool> blocks = {};
+  bool operator==(const GridCodes&) const = default;
+};
+
 struct GridPlan {
   TensorMethod method = TensorMethod::three_d;
   Mesh mesh = {};  // only tp matters
   TableCut table = TableCut::split;
+  GridCodes codes = {};
   bool operator==(const GridPlan&) const = default;
 };
 

@@ -1,11 +1,13 @@
 #include "laconic/model/block_ops.hpp"
 
+#include <ATen/ops/cat.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 
+#include "laconic/architecture/grid_codes.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/model/linear.hpp"
 
@@ -203,6 +205,53 @@ GridMap BlockOps::grid_map(std::size_t at, const Axes& gathered) const {
           .rows = parts_by_member(at, is_narrow_map ? 1 : 0, gathered)};
 }
 
+// --- learned codes
+
+std::optional<std::size_t> BlockOps::place_of(const std::string& name) const {
+  const std::size_t count = weights_.spec.blocks[static_cast<std::size_t>(block_)].uses.size();
+  for (std::size_t at = 0; at < count; ++at)
+    if (spec(at).code && spec(at).name == name) return at;
+  return std::nullopt;
+}
+
+// Tied maps that decode the features of all have all of them, and encode those that are here.
+GridCode BlockOps::code_named(const std::string& name, const Move& move) {
+  const std::optional<std::size_t> encoder = place_of(name + ".encoder");
+  if (!encoder || !grid_->uses_codes()) return {};
+  const std::optional<std::size_t> decoder = place_of(name + ".decoder");
+  GridCode code{vector(*encoder), vector(decoder.value_or(*encoder))};
+  if (!decoder && move.kind == MoveKind::gather_features) {
+    const std::int64_t here = code.encoder.size(1) / grid_->extent(move.axes);
+    code.encoder = code.encoder.narrow(1, here * grid_->index(move.axes), here);
+  }
+  return code;
+}
+
+GridCodePair BlockOps::codes_of(const std::vector<MapAt>& maps, const LinearPlan& way) {
+  if (plan().codes.size == 0) return {};
+  GridCodePair codes;
+  codes.in = code_named(in_code_name(spec(maps.front().weight).name), way.in);
+  Tensors encoders, decoders;
+  for (const MapAt& map : maps) {
+    const GridCode one = code_named(out_code_name(spec(map.weight).name), way.out);
+    if (!one.is_used()) return codes;
+    encoders.push_back(one.encoder);
+    decoders.push_back(one.decoder);
+  }
+  codes.out = {at::cat(encoders, 1), at::cat(decoders, 1)};
+  return codes;
+}
+
+void BlockOps::show_codes(const std::vector<MapAt>& maps, const Tensor& x,
+                          const Tensors& outputs) const {
+  if (!grid_->code_observer()) return;
+  const std::string& weight = spec(maps.front().weight).name;
+  if (place_of(in_code_name(weight) + ".encoder"))
+    grid_->code_observer()(in_code_name(weight), x.detach());
+  if (place_of(out_code_name(weight) + ".encoder"))
+    grid_->code_observer()(out_code_name(weight), at::cat(outputs, 1).detach());
+}
+
 Tensors BlockOps::grid_linears(const Tensor& x, const std::vector<MapAt>& maps,
                                std::int64_t tokens) {
   const LinearPlan way = linear_plan(plan(), spec(maps.front().weight).role);
@@ -210,8 +259,10 @@ Tensors BlockOps::grid_linears(const Tensor& x, const std::vector<MapAt>& maps,
   for (const MapAt& map : maps) parts.push_back(grid_map(map.weight, way.weight));
   Tensors biases;
   for (const MapAt& map : maps) biases.push_back(map.bias ? vector(*map.bias) : Tensor());
+  const GridCodePair codes = codes_of(maps, way);
   Tensors outputs = grid_products(next_spot(), way, x, parts,
-                                  {samples_, tokens > 0 ? tokens : tokens_}, pass_.deferred);
+                                  {samples_, tokens > 0 ? tokens : tokens_}, pass_.deferred, codes);
+  show_codes(maps, x, outputs);
   for (std::size_t m = 0; m < maps.size(); ++m)
     if (biases[m].defined()) outputs[m] = outputs[m].add(biases[m]);
   return outputs;

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -107,6 +108,12 @@ class BlockOps {
                                             const Axes& axes) const;
   GridMap grid_map(std::size_t at, const Axes& gathered) const;
   void gather_vectors();
+  // The parameter of that name, by its place.
+  std::optional<std::size_t> place_of(const std::string& name) const;
+  GridCode code_named(const std::string& name, const Move& move);
+  void show_codes(const std::vector<MapAt>& maps, const at::Tensor& x,
+                  const Tensors& outputs) const;
+  GridCodePair codes_of(const std::vector<MapAt>& maps, const LinearPlan& way);
   at::Tensor grid_logits(const at::Tensor& x, std::size_t table, std::optional<std::size_t> bias);
   std::int64_t first_entry(std::size_t table) const;
   Tensors grid_linears(const at::Tensor& x, const std::vector<MapAt>& maps, std::int64_t tokens);

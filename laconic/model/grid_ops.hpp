@@ -35,6 +35,7 @@ struct GridSpot {
   TensorGrid& grid;
   std::int64_t block = 0;
   int place = 0;
+  std::int64_t stands_for = 0;  // GridSite::stands_for of what moves
 };
 
 // Of what is never encoded: statistics, vectors.
@@ -49,6 +50,10 @@ at::Tensor perform(const GridSpot& spot, const Move& move, const at::Tensor& x,
                    const GridRows& rows, const Axes& cut, Traffic traffic,
                    GridMask* mask = nullptr);
 
+// The same in the background, of the moves that gradients of inputs make: scatters and sums.
+TensorGrid::Pending start_perform(const GridSpot& spot, const Move& move, const at::Tensor& x,
+                                  const GridRows& rows, const Axes& cut, Traffic traffic);
+
 // One of the maps that take the same input.
 struct GridMap {
   at::Tensor weight;               // this rank's part, a leaf
@@ -57,11 +62,22 @@ struct GridMap {
   std::vector<std::int64_t> rows;  // of the dim that is gathered, by member
 };
 
+// The maps of a learned code as this rank uses them, both [code, columns]; undefined: what moves is
+// no code. Where features are gathered the decoder has those of all members.
+struct GridCode {
+  at::Tensor encoder, decoder;
+  bool is_used() const { return encoder.defined(); }
+};
+// Of what the maps of one input take, and of what they make, beside each other.
+struct GridCodePair {
+  GridCode in, out;
+};
+
 // x w for each of the maps, without biases. With `deferred` backward leaves the weights' gradients
 // to it.
 Tensors grid_products(const GridSpot& spot, const LinearPlan& plan, const at::Tensor& x,
                       const std::vector<GridMap>& maps, const GridRows& rows,
-                      DeferredWeights* deferred);
+                      DeferredWeights* deferred, const GridCodePair& codes = {});
 
 // A vector as this rank holds it, or a matrix whose last dim is cut like one.
 struct GridVector {

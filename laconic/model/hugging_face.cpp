@@ -66,6 +66,10 @@ FolderNames find_parameters(const ShardedTensors& tensors, const ModelSpec& mode
   std::vector<std::string> expected;
   for (const auto& [copy, parameter] : convention.copies) expected.push_back(copy);
   for (const ParameterSpec& spec : model.parameters) {
+    if (spec.code) {
+      found.names.emplace_back();
+      continue;
+    }
     const bool is_exchangeable =
         policy == HeadPolicy::exchangeable && is_of_head(convention, spec.name);
     std::string name = name_in_folder(tensors, convention, spec.name);
@@ -206,6 +210,7 @@ std::vector<std::string> read_weights(const std::string& folder, Weights& weight
   std::vector<std::string> left;
   for (Parameter& p : weights.parameters) {
     const std::string& name = found.names[p.number];
+    if (weights.spec.parameters[p.number].code) continue;
     if (name.empty())
       left.push_back(p.name);
     else

@@ -28,7 +28,8 @@ enum class HeadPolicy : std::uint8_t { same, exchangeable };
 
 // Weights of `folder` into `weights`, converted to its dtype. Returns the parameters that were left
 // alone: none but with an exchangeable head. Throws FileError, ConfigError.
-// Requires: they are of the folder's family.
+// Learned codes of a grid are in no folder, and left as they are. Requires: they are of the
+// folder's family.
 std::vector<std::string> read_weights(const std::string& folder, Weights& weights,
                                       HeadPolicy policy = HeadPolicy::same);
 

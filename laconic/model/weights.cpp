@@ -7,8 +7,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
+#include "laconic/architecture/grid_codes.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/philox.hpp"
 #include "laconic/model/bert.hpp"
@@ -17,13 +19,51 @@
 #include "laconic/model/lstm.hpp"
 #include "laconic/model/seq2seq.hpp"
 #include "laconic/tensor/host.hpp"
+#include "laconic/tensor/learned_map.hpp"
 
 namespace laconic {
 
 namespace {
 
+// A code's map from the rows of each slice of features, over the columns of all maps of a message.
+void fill_code(const ParameterSpec& spec, const GridPlace& place, const CodeRows& rows_of,
+               at::Tensor& value) {
+  const CodeStart& start = *spec.code;
+  const std::int64_t each = spec.sizes[1] / spec.parts, local = each / start.slices;
+  const at::Tensor all = at::empty(value.sizes(), at::kDouble);
+  auto* data = all.data_ptr<double>();
+  for (const ShardRun& run :
+       runs_of(shard_at(place, spec), cut_sizes(spec.sizes, spec.parts, false)))
+    for (std::int64_t n = 0; n < run.elements; ++n) {
+      const std::int64_t row = (run.whole + n) / spec.sizes[1],
+                         at = (run.whole + n) % spec.sizes[1];
+      const std::int64_t part = at / each, column = at % each;
+      data[run.shard + n] = rows_of(column / local)[static_cast<std::size_t>(
+          row * start.columns + start.before + part * local + column % local)];
+    }
+  value.copy_(all);
+}
+
+// Orthonormal ones.
+void fill_code(const ParameterSpec& spec, std::uint64_t seed, const GridPlace& place,
+               at::Tensor& value) {
+  const Key key = derive(derive(key_of(seed), "code"), spec.code->site);
+  std::map<std::int64_t, std::vector<double>> slices;
+  fill_code(
+      spec, place,
+      [&](std::int64_t slice) -> const std::vector<double>& {
+        std::vector<double>& rows = slices[slice];
+        if (rows.empty())
+          rows = orthonormal_rows(spec.sizes[0], spec.code->columns,
+                                  derive(key, static_cast<std::uint64_t>(slice), 0));
+        return rows;
+      },
+      value);
+}
+
 void fill(const ParameterSpec& spec, std::uint64_t seed, const GridPlace& place,
           at::Tensor& value) {
+  if (spec.code && !spec.code->is_drawn) return fill_code(spec, seed, place, value);
   if (spec.deviation == 0) {
     value.fill_(spec.mean);
     return;
@@ -127,7 +167,9 @@ at::Tensor shard_from_bytes(ByteView bytes, Dtype dtype, const GridPlace& place,
 Weights make_empty_weights(const Family& family, const at::TensorOptions& like,
                            const HeldBlocks& held, std::int64_t tokens, const GridPlace& place) {
   const std::int64_t length = tokens > 0 ? tokens : context_of(family);
-  Weights weights = make_empty_weights(family, model_spec(family, length), like, held, place);
+  ModelSpec spec = model_spec(family, length);
+  add_grid_codes(spec, place.plan);
+  Weights weights = make_empty_weights(family, std::move(spec), like, held, place);
   weights.constants = std::visit(
       [&](const auto& shape) { return constants_of(shape, length, like.requires_grad(false)); },
       family);
@@ -175,19 +217,36 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
   return weights;
 }
 
+namespace {
+
+void draw(const Weights& weights, Parameter& parameter, std::uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  at::Tensor host = at::empty(parameter.value.sizes(), weights.precision.master);
+  fill(weights.spec.parameters[parameter.number], seed, weights.place, host);
+  parameter.value.copy_(host);
+}
+
+}  // namespace
+
 Weights make_weights(const Family& family, std::uint64_t seed, const at::TensorOptions& like,
                      const HeldBlocks& held, std::int64_t tokens, const GridPlace& place) {
   Weights weights = make_empty_weights(family, like, held, tokens, place);
-  const at::NoGradGuard no_grad;
-  for (Parameter& parameter : weights.parameters) {
-    const ParameterSpec& spec = weights.spec.parameters[parameter.number];
-    at::Tensor host =
-        at::empty(parameter.value.sizes(), like.device(at::kCPU).dtype(weights.precision.master));
-    fill(spec, seed, place, host);
-    parameter.value.copy_(host);
-  }
+  for (Parameter& parameter : weights.parameters) draw(weights, parameter, seed);
   refresh_copies(weights.parameters);
   return weights;
+}
+
+void set_code(const Weights& weights, Parameter& parameter, const CodeRows& rows) {
+  const at::NoGradGuard no_grad;
+  at::Tensor host = at::empty(parameter.value.sizes(), weights.precision.master);
+  fill_code(weights.spec.parameters[parameter.number], weights.place, rows, host);
+  parameter.value.copy_(host);
+}
+
+void draw_codes(Weights& weights, std::uint64_t seed, const std::vector<std::string>& names) {
+  for (Parameter& parameter : weights.parameters)
+    if (std::ranges::find(names, parameter.name) != names.end()) draw(weights, parameter, seed);
+  refresh_copies(weights.parameters);
 }
 
 void refresh_copies(const std::vector<Parameter>& parameters) {

@@ -20,6 +20,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -124,6 +125,13 @@ Weights make_empty_weights(const Family& family, const at::TensorOptions& like,
 // Requires: check(spec) is empty.
 Weights make_empty_weights(const Family& family, ModelSpec spec, const at::TensorOptions& like,
                            const HeldBlocks& held = {}, const GridPlace& place = {});
+
+// Sets a map of a learned code from the rows of the slices of its site, each [code,
+// CodeStart::columns].
+using CodeRows = std::function<const std::vector<double>&(std::int64_t slice)>;
+void set_code(const Weights& weights, Parameter& parameter, const CodeRows& rows);
+// Gives parameters of these names, those that are held, the values that they begin with.
+void draw_codes(Weights& weights, std::uint64_t seed, const std::vector<std::string>& names);
 
 // On a GPU matrices that blocks compute with have room behind them, rows of zeros, up to a multiple
 // of this.

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "laconic/base/error.hpp"
+#include "laconic/config/grid_choice.hpp"
 #include "laconic/config/stage_choice.hpp"
 
 namespace laconic {
@@ -73,6 +76,23 @@ MemorySpec delta_of(const Section& section, std::int64_t hash_every) {
                .budget_bytes = static_cast<std::uint64_t>(section.budget),
                .device_bytes = static_cast<std::uint64_t>(section.device_memory),
                .hash_every = static_cast<int>(hash_every)};
+}
+
+Problems check_messages(const GridMessages& messages, const CodecSpec& codec) {
+  if (std::holds_alternative<Raw>(codec))
+    return {{"codec", "raw instead of a codec: bypass the class to send it raw"}};
+  const auto lossy = [](const CodecSpec& own) { return is_lossy(own); };
+  if (std::ranges::none_of(messages.codecs, lossy))
+    return {{"codec", fmt::format("{} instead of raw: messages that lose nothing stay as they are",
+                                  to_text(codec))}};
+  const auto learned = [](const CodecSpec& own) {
+    return std::holds_alternative<AutoEncoder>(own);
+  };
+  if (learned(codec) || std::ranges::any_of(messages.codecs, learned))
+    return {{"codec", fmt::format("{} with learned codes, whose maps are parameters of the run: "
+                                  "bypass the class",
+                                  to_text(codec))}};
+  return all_at("codec", check(codec, TensorSpec{messages.dtype, {64, 64}}));
 }
 
 Problems check_link(LinkSpec link, const CodecSpec& codec) {
@@ -165,7 +185,8 @@ LinkSpec gradient_link(const RunConfig& config) {
 
 std::optional<ClassPolicy> class_policy(Traffic traffic, const RunConfig& config,
                                         const SumPlace& place) {
-  const bool has_stages = config.mesh.pp > 1, has_replicas = config.mesh.dp > 1;
+  const bool has_stages = config.mesh.pp > 1, has_replicas = config.mesh.dp > 1,
+             has_grid = grid_of(config) != std::array{1, 1, 1};
   switch (traffic) {
     case Traffic::pp_activation: return ClassPolicy{traffic, has_stages, activation_link(config)};
     case Traffic::pp_gradient: return ClassPolicy{traffic, has_stages, gradient_link(config)};
@@ -177,10 +198,20 @@ std::optional<ClassPolicy> class_policy(Traffic traffic, const RunConfig& config
                          members_of_shared(config)};
     case Traffic::control:
     case Traffic::preflight:
-    case Traffic::embedding_rows:
+    case Traffic::embedding_rows: return std::nullopt;
     case Traffic::tp_activation:
+      return ClassPolicy{
+          traffic, has_grid,
+          GridMessages{{parse_codec(config.tp_activation.codec)}, config.run.compute_type()}};
     case Traffic::tp_gradient:
-    case Traffic::tp_weight: return std::nullopt;
+      return ClassPolicy{
+          traffic, has_grid,
+          GridMessages{{parse_codec(config.tp_gradient.codec)}, config.run.compute_type()}};
+    case Traffic::tp_weight:
+      return ClassPolicy{traffic, has_grid,
+                         GridMessages{{parse_codec(config.tp_weight.codec),
+                                       parse_codec(config.tp_weight.gradient)},
+                                      config.run.compute_type()}};
   }
   LACONIC_ASSERT(false, fmt::format("traffic class {}", static_cast<int>(traffic)));
   return std::nullopt;
@@ -190,6 +221,7 @@ std::vector<CodecSpec> lossy_codecs(const ClassPolicy& policy) {
   std::vector<CodecSpec> codecs;
   if (const auto* link = std::get_if<LinkSpec>(&policy.how)) codecs = {link->codec};
   if (const auto* sum = std::get_if<GradientPolicy>(&policy.how)) codecs = {sum->up, sum->down};
+  if (const auto* messages = std::get_if<GridMessages>(&policy.how)) codecs = messages->codecs;
   std::erase_if(codecs, [](const CodecSpec& codec) { return !is_lossy(codec); });
   return codecs;
 }
@@ -198,7 +230,8 @@ bool is_lossy(const ClassPolicy& policy) {
   if (!lossy_codecs(policy).empty()) return true;
   if (const auto* link = std::get_if<LinkSpec>(&policy.how))
     return std::holds_alternative<Delta>(link->memory);
-  return std::get<GradientPolicy>(policy.how).method == ReduceMethod::power_sgd;
+  const auto* sum = std::get_if<GradientPolicy>(&policy.how);
+  return sum != nullptr && sum->method == ReduceMethod::power_sgd;
 }
 
 bool is_encoded(Traffic traffic, const RunConfig& config, const SumPlace& place) {
@@ -213,6 +246,8 @@ Problems check(Traffic traffic, const CodecOverride& codec_override, const RunCo
   if (codec_override.is_bypassed || !codec_override.codec) return {};
   if (const auto* link = std::get_if<LinkSpec>(&policy->how))
     return under(section, check_link(*link, *codec_override.codec));
+  if (const auto* messages = std::get_if<GridMessages>(&policy->how))
+    return under(section, check_messages(*messages, *codec_override.codec));
   return under(section, check(codec_override, std::get<GradientPolicy>(policy->how),
                               config.run.master_type(), policy->members));
 }

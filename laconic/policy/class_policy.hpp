@@ -1,9 +1,9 @@
 // policy/class_policy.hpp — how each class of messages is encoded, by the configuration: one table.
 // Pure.
 //
-// A class with a policy goes over links between stages or through sums over ranks.
-// class_policy() has a row for every class, so that a new one cannot be forgotten: the
-// compiler counts the cases.
+// A class with a policy goes over links between stages, through sums over ranks, or between the
+// ranks of a tensor grid. class_policy() has a row for every class, so that a new one cannot be
+// forgotten: the compiler counts the cases.
 #pragma once
 
 #include <array>
@@ -28,18 +28,25 @@ struct SumPlace {
   int encoded = 1;
 };
 
+// Messages of a tensor grid (policy/grid_policy.hpp has their layers and memory).
+struct GridMessages {
+  std::vector<CodecSpec> codecs;  // of weights and of their gradients there are two
+  Dtype dtype = Dtype::f32;
+};
+
 struct ClassPolicy {
   Traffic traffic = Traffic::control;
   bool is_used = false;  // on this mesh there are such messages
-  std::variant<LinkSpec, GradientPolicy> how;
+  std::variant<LinkSpec, GradientPolicy, GridMessages> how;
   int members = 2;  // of a sum
 };
 // Nothing, where a class has no policy. Without a place: of ranks that encode.
 std::optional<ClassPolicy> class_policy(Traffic traffic, const RunConfig& config,
                                         const SumPlace& place = {});
 // The classes that have one, in the order in which people are told of them.
-inline constexpr std::array kClassesWithPolicy = {Traffic::pp_activation, Traffic::pp_gradient,
-                                                  Traffic::dp_gradient, Traffic::embedding_tied};
+inline constexpr std::array kClassesWithPolicy = {
+    Traffic::pp_activation, Traffic::pp_gradient, Traffic::dp_gradient, Traffic::embedding_tied,
+    Traffic::tp_activation, Traffic::tp_gradient, Traffic::tp_weight};
 
 // Whether there are messages of the class on this mesh that lose something, at that place.
 bool is_encoded(Traffic traffic, const RunConfig& config, const SumPlace& place);

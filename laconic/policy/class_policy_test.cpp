@@ -43,11 +43,31 @@ TEST(ClassPolicy, EveryClassWithAPolicyHasASectionOfItsName) {
 
 TEST(ClassPolicy, IsUsedWhereTheMeshHasSuchMessages) {
   for (const auto& [pp, dp] : {std::pair{1, 1}, {1, 4}, {4, 1}, {2, 2}})
-    for (const Traffic traffic : kClassesWithPolicy) {
-      const bool is_sum_of_replicas = traffic == Traffic::dp_gradient;
-      EXPECT_EQ(class_policy(traffic, grid(pp, dp))->is_used, is_sum_of_replicas ? dp > 1 : pp > 1)
-          << name_of(traffic) << " " << pp << " x " << dp;
-    }
+    for (const bool has_grid : {false, true})
+      for (const Traffic traffic : kClassesWithPolicy) {
+        RunConfig config = grid(pp, dp);
+        if (has_grid) config.mesh.tp = "1,2,1";
+        const bool is_of_grid = name_of(traffic).starts_with("tp.");
+        const bool is_used = traffic == Traffic::dp_gradient ? dp > 1
+                             : is_of_grid                    ? has_grid
+                                                             : pp > 1;
+        EXPECT_EQ(class_policy(traffic, config)->is_used, is_used)
+            << name_of(traffic) << " " << pp << " x " << dp << " " << has_grid;
+      }
+}
+
+// Weights have one on the way out and one for their gradients.
+TEST(ClassPolicy, ThoseOfAGridLoseWhatTheirSectionsSay) {
+  RunConfig config = grid(1, 1);
+  config.mesh.tp = "1,2,1";
+  EXPECT_TRUE(lossy_codecs(*class_policy(Traffic::tp_weight, config)).empty());
+  EXPECT_FALSE(is_lossy(*class_policy(Traffic::tp_weight, config)));
+  config.tp_weight.gradient = "sign";
+  EXPECT_EQ(lossy_codecs(*class_policy(Traffic::tp_weight, config)),
+            std::vector<CodecSpec>{Sign{}});
+  config.tp_weight.codec = "half";
+  EXPECT_EQ(lossy_codecs(*class_policy(Traffic::tp_weight, config)).size(), 2U);
+  EXPECT_FALSE(is_lossy(*class_policy(Traffic::tp_gradient, config)));
 }
 
 TEST(ClassPolicy, AnEmbeddingWhoseEndsLieOnOneRankIsNotShared) {

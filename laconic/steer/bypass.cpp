@@ -37,7 +37,8 @@ ClassCosts slowest(const std::vector<ClassCosts>& ranks) {
 }  // namespace
 
 bool is_in_computing_thread(Traffic traffic) {
-  return traffic == Traffic::pp_activation || traffic == Traffic::pp_gradient;
+  return traffic == Traffic::pp_activation || traffic == Traffic::pp_gradient ||
+         traffic == Traffic::tp_activation || traffic == Traffic::tp_gradient;
 }
 
 LinkRate rate_for(double measured, const ClassCosts& costs) {

@@ -8,11 +8,11 @@
 // predicted as
 //
 //   in the computing thread        hidden  = max(0, B/r - E)
-//   (messages between stages)      encoded = C + min(B/r, E)
-//                                  raw     = W + max(0, R/r - hidden)
+//   (messages between stages,      encoded = C + min(B/r, E)
+//   activations of a grid)         raw     = W + max(0, R/r - hidden)
 //
 //   beside it                      hidden  = max(0, C + B/r - E)
-//   (sums)                         encoded = min(C + B/r, E)         + s C
+//   (sums, weights of a grid)      encoded = min(C + B/r, E)         + s C
 //                                  raw     = max(0, W + R/r - hidden) + s W
 //
 // In words: computation hides as much of the network as it does now, and packing
@@ -69,7 +69,8 @@ struct BypassAnswer {
   double raw_seconds = 0;
   std::string line;  // for people: "bypass: dp.gradient travels raw: ..."
 };
-// Messages between stages are packed in the computing thread, sums beside it.
+// Messages between stages, and activations and their gradients on a tensor grid, are packed in the
+// computing thread, sums and weights beside it.
 bool is_in_computing_thread(Traffic traffic);
 BypassAnswer answer(const BypassQuestion& question);
 

@@ -38,6 +38,10 @@ double raw_seconds_per_byte(std::uint64_t bytes) {
   return best / static_cast<double>(elements * sizeof(float));
 }
 
+bool is_between_stages(Traffic traffic) {
+  return traffic == Traffic::pp_activation || traffic == Traffic::pp_gradient;
+}
+
 // Bytes of a sample at the first boundary of a pipeline, as they would be and as a difference to
 // its reference is: what is left of a byte once samples come again.
 double share_of_difference(const LinkSpec& link, const RunConfig& config, const ModelSpec& spec,
@@ -128,7 +132,7 @@ bool BypassJudge::is_encoded_here(Traffic traffic) const {
 double BypassJudge::wire_bytes(Traffic traffic) const {
   const Count& count = counts_.at(traffic);
   const auto wire = static_cast<double>(count.wire_bytes);
-  if (!is_in_computing_thread(traffic)) return wire;
+  if (!is_between_stages(traffic)) return wire;
   const bool is_activation = traffic == Traffic::pp_activation;
   LinkSpec link = is_activation ? activation_link(parts_.config) : gradient_link(parts_.config);
   if (!std::holds_alternative<Delta>(link.memory)) return wire;
@@ -162,9 +166,8 @@ ClassCosts BypassJudge::costs_of(Traffic traffic) const {
 BypassQuestion BypassJudge::question(Traffic traffic, const std::vector<Bytes>& costs,
                                      double background_cost) const {
   BypassQuestion question{.traffic = traffic, .background_cost = background_cost};
-  question.bytes_per_second = is_in_computing_thread(traffic)
-                                  ? parts_.link.bytes_per_second
-                                  : parts_.link.slowest_bytes_per_second;
+  question.bytes_per_second = is_between_stages(traffic) ? parts_.link.bytes_per_second
+                                                         : parts_.link.slowest_bytes_per_second;
   const auto at = static_cast<std::size_t>(std::ranges::find(kClassesWithPolicy, traffic) -
                                            kClassesWithPolicy.begin());
   for (const Bytes& bytes : costs)

@@ -24,7 +24,8 @@ bool is_bypassed(Traffic traffic, double rate, const ClassCosts& c = costs(), do
 }
 
 TEST(Bypass, ASlowLinkNeverAndOneBeyondAllMeasureAlways) {
-  for (const Traffic traffic : {Traffic::pp_activation, Traffic::dp_gradient}) {
+  for (const Traffic traffic :
+       {Traffic::pp_activation, Traffic::dp_gradient, Traffic::tp_activation, Traffic::tp_weight}) {
     EXPECT_FALSE(is_bypassed(traffic, 10 * kMbit)) << name_of(traffic);
     EXPECT_FALSE(is_bypassed(traffic, 100 * kMbit)) << name_of(traffic);
     EXPECT_TRUE(is_bypassed(traffic, 1e7 * kMbit)) << name_of(traffic);

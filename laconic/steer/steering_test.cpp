@@ -16,6 +16,7 @@ const CodecOverride kFiner{.codec = Quantise{.bits = 6}};
 RunConfig config_of(const std::vector<std::string>& sets) {
   RunConfig config;
   config.mesh = {.pp = 2, .dp = 2};
+  config.mesh.tp = "1,2,1";
   config.steering.bypass = BypassMode::automatic;
   for (const std::string& set : sets) EXPECT_TRUE(apply_set(set, config).empty()) << set;
   return config;
@@ -23,7 +24,11 @@ RunConfig config_of(const std::vector<std::string>& sets) {
 
 const std::vector<std::string> kLossy = {"pp.activation.codec=quantise:bits=4",
                                          "pp.gradient.codec=quantise:bits=4",
-                                         "dp.gradient.codec=sign", "embedding.tied.codec=sign"};
+                                         "dp.gradient.codec=sign",
+                                         "embedding.tied.codec=sign",
+                                         "tp.activation.codec=quantise:bits=4",
+                                         "tp.gradient.codec=quantise:bits=4",
+                                         "tp.weight.gradient=sign"};
 
 TEST(Steering, AStateIsItsText) {
   const SteeringState states[] = {
@@ -59,6 +64,15 @@ TEST(Steering, OnlyLossyClassesTakeAnotherCodecAndAllCanBeBypassed) {
     }
   }
   EXPECT_FALSE(check(Traffic::control, kBypassed, lossy).empty());
+}
+
+// The maps of a run are those of its codes.
+TEST(Steering, LearnedCodesCanBeBypassedAndNothingElse) {
+  const RunConfig learned = config_of({"tp.activation.codec=auto_encoder:code=8"});
+  EXPECT_TRUE(check(Traffic::tp_activation, kBypassed, learned).empty());
+  EXPECT_TRUE(is_encoded(Traffic::tp_activation, learned, {0, 2}));
+  EXPECT_EQ(check(Traffic::tp_activation, kFiner, learned).size(), 1U);
+  EXPECT_EQ(check(Traffic::tp_activation, {.codec = AutoEncoder{}}, config_of(kLossy)).size(), 1U);
 }
 
 TEST(Steering, WhatACheckpointSaysIsGoodUntilItsPolicyChanges) {

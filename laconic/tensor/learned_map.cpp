@@ -35,6 +35,8 @@ double dot(const double* a, const double* b, std::int64_t count) {
   return sum;
 }
 
+}  // namespace
+
 // Gram-Schmidt by rows, twice over, in plain loops: a library's QR gives other last bits on another
 // processor, and then two ranks would start from different maps.
 Numbers orthonormal_rows(std::int64_t rows, std::int64_t columns, Key key) {
@@ -53,8 +55,6 @@ Numbers orthonormal_rows(std::int64_t rows, std::int64_t columns, Key key) {
   }
   return numbers;
 }
-
-}  // namespace
 
 LearnedMap make_learned_map(std::int64_t width, std::int64_t code, MapStart start, Key key,
                             const at::TensorOptions& options) {

@@ -15,6 +15,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "laconic/base/philox.hpp"
 #include "laconic/codec/codec.hpp"
@@ -31,6 +32,10 @@ enum class MapStart {
                // has nothing to do with what went in
   orthogonal,  // orthonormal rows and decoder = encoder transposed: a projection from the start
 };
+
+// [rows, columns] in the order of rows: orthonormal ones, the same bits on every processor.
+// Requires: rows <= columns.
+std::vector<double> orthonormal_rows(std::int64_t rows, std::int64_t columns, Key key);
 
 // Draws both maps: equal for equal keys, on every rank. Requires: 1 <= code <= width for
 // MapStart::orthogonal.

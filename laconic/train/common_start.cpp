@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "laconic/architecture/grid_codes.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/config/grid_choice.hpp"
@@ -126,11 +127,13 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
     const auto context = static_cast<std::uint64_t>(config.model.context);
     const std::uint64_t samples =
         data.records > 0 ? data.records : sample_count(data.tokens, context);
-    const ModelSpec spec = model_spec(family, config.model.context);
+    const GridPlan grid = grid_plan_of(config, family);
+    ModelSpec spec = model_spec(family, config.model.context);
+    add_grid_codes(spec, grid);
     const EstimateRequest request{.config = config,
                                   .spec = spec,
                                   .decisions = common.decisions,
-                                  .grid = grid_plan_of(config, family),
+                                  .grid = grid,
                                   .link = options.link,
                                   .samples = samples,
                                   .ranks = facts};

@@ -26,6 +26,7 @@
 #include "laconic/steer/steering.hpp"
 #include "laconic/tensor/gpu.hpp"
 #include "laconic/train/batch.hpp"
+#include "laconic/train/code_start.hpp"
 #include "laconic/train/common_start.hpp"
 #include "laconic/train/gpu_report.hpp"
 #include "laconic/train/introduction.hpp"
@@ -35,7 +36,7 @@
 #include "laconic/train/run_hooks.hpp"
 #include "laconic/train/step.hpp"
 #include "laconic/train/validation_bleu.hpp"
-#include "laconic/update/grid_memory.hpp"
+#include "laconic/update/grid_links.hpp"
 #include "laconic/update/residual_state.hpp"
 #include "laconic/update/update_rule.hpp"
 
@@ -53,8 +54,16 @@ GridCodecs grid_codecs(const GridPolicy& policy) {
     if (site.traffic == Traffic::tp_weight)
       one = call == GridCall::gather ? &policy.weight : &policy.weight_gradient;
     if (!one->blocks[static_cast<std::size_t>(site.block)]) return {};
+    // What moves are codes by then.
+    if (const auto* learned = std::get_if<AutoEncoder>(&one->codec))
+      return {.codec = learned->values == Dtype::f32 ? CodecSpec(Raw{}) : Half{learned->values}};
     return {.codec = one->codec, .has_feedback = one->has_feedback, .is_masked = one->is_masked};
   };
+}
+
+// Whether blocks have the same parameters.
+bool has_same_maps(const GridCodes& a, const GridCodes& b) {
+  return a.size == b.size && a.is_tied == b.is_tied && a.blocks == b.blocks;
 }
 
 // One run in progress. Members are in the order in which they come to life.
@@ -118,6 +127,7 @@ class Run {
         .stop_signal = stop_signal_,
         .before_update = [this](const Measured& m) { guarding_->before_update(m); },
         .is_spoiled = [this](std::int64_t step) { return hooks_.spoiled.contains(step); }};
+    start_codes(plan);
     try {
       while (start_.state.step < config_.train.steps && summary_.signal == 0 && !is_exhausted())
         take_step(plan);
@@ -174,7 +184,16 @@ class Run {
                   grid_codecs(grid_policy_of(config_, start_.weights.spec)),
                   static_cast<std::uint64_t>(config_.run.seed));
     grid_->overlap().enable(config_.tensor.prefetch);
-    add_grid_memory(*grid_, world_, links_);
+    add_grid_links(*grid_, world_, links_);
+  }
+
+  // Maps of a run that goes on are what it has.
+  void start_codes(const StepPlan& plan) {
+    if (!grid_ || grid_->plan().codes.size == 0 || start_.is_resumed ||
+        config_.tp_activation.start != CodeBegin::pca)
+      return;
+    const Batch batch = first_microbatch(plan, start_.weights, start_.state);
+    start_codes_by_pca(start_.weights, *grid_, [&] { pipeline_->evaluate(batch, 0); });
   }
 
   void make_rule() {
@@ -208,6 +227,12 @@ class Run {
           "and this run cuts by {} with the table {}: dropped",
           name_of(before.method), name_in(kTableCutNames, before.table), name_of(now.method),
           name_in(kTableCutNames, now.table)));
+      return {};
+    }
+    if (!has_same_maps(before.codes, now.codes)) {
+      start_.notes.push_back(
+          "what ranks remember in the checkpoint is that of blocks with other learned codes: "
+          "dropped");
       return {};
     }
     return read_rank_states(start_.from);

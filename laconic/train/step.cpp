@@ -194,6 +194,10 @@ ShadowStep shadow_step(const StepPlan& plan, Weights& weights, Pipeline& pipelin
   return shadow;
 }
 
+Batch first_microbatch(const StepPlan& plan, const Weights& weights, const TrainState& state) {
+  return make_batch(plan.task, plan.data, samples_of(plan, state.position, 0, 0), weights.device());
+}
+
 StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,
                       TrainState& state) {
   const Stopwatch watch;

@@ -78,6 +78,9 @@ class NotFinite : public std::runtime_error {
 ShadowStep shadow_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,
                        const TrainState& state);
 
+// The first microbatch of the coming step, of the first of the ranks that share its batch.
+Batch first_microbatch(const StepPlan& plan, const Weights& weights, const TrainState& state);
+
 // Collective: every rank calls it at the same step. Throws NotFinite, PeerLost, Timeout, WireError.
 StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,
                       TrainState& state);

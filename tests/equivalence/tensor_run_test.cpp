@@ -1,27 +1,9 @@
 // Whole runs on tensor grids: what travels short, what is remembered, and checkpoints that know no
 // grid.
-#include "laconic/config/grid_choice.hpp"
-#include "pipeline_ranks.hpp"
+#include "tensor_runs.hpp"
 
 namespace laconic {
 namespace {
-
-class TensorRun : public PipelineParallel {
- protected:
-  RunConfig grid_config(const std::string& name, const std::vector<std::string>& sets) {
-    RunConfig c = config(name, 1);
-    c.model.layers = 3;
-    c.model.heads = 4;
-    c.train.microbatch = 8;
-    c.train.steps = 4;
-    c.train.clip = 0.05;  // every step: the norm must be that of the whole model
-    set(c, sets);
-    return c;
-  }
-  std::string checkpoint_of(const std::string& name, int step) const {
-    return fmt::format("{}/checkpoints/step-{:08}", folder_ / name, step);
-  }
-};
 
 TEST_F(TensorRun, ACheckpointLoadsIntoAnyOtherGrid) {
   const std::vector<std::string> in_double = {"run.precision=float64", "checkpoint.every=2"};
@@ -49,12 +31,6 @@ TEST_F(TensorRun, ACheckpointLoadsIntoAnyOtherGrid) {
             1e-11);
 }
 
-const std::vector<std::string> kShortMessages = {
-    "tp.activation.codec=quantise:bits=8",
-    "tp.gradient.codec=quantise:bits=8,rounding=stochastic,grid=ends",
-    "tp.weight.codec=quantise:bits=8", "tp.weight.gradient=quantise:bits=4",
-    "tp.activation.layers=last half"};
-
 TEST_F(TensorRun, ShortMessagesTrainAndResumeBitForBit) {
   for (const std::vector<std::string>& mesh : std::vector<std::vector<std::string>>{
            {"mesh.tp=2,2,1"}, {"mesh.tp=4", "tensor.method=1d"}, {"mesh.tp=2,1,2", "mesh.pp=2"}}) {
@@ -80,15 +56,13 @@ TEST_F(TensorRun, ShortMessagesTrainAndResumeBitForBit) {
 TEST_F(TensorRun, SparseAndLowRankMessagesTrainAndResumeBitForBit) {
   const std::vector<std::vector<std::string>> rows = {
       {"mesh.tp=1,2,2", "tp.activation.codec=top_k:keep=0.5", "tp.activation.masked=true"},
-      {"mesh.tp=2", "tensor.method=1d", "tp.activation.codec=random_k:keep=0.7",
-       "tp.activation.masked=true", "model.recompute=true"},
       {"mesh.tp=2,1,2", "tp.activation.codec=low_rank:rank=6", "tp.gradient.codec=low_rank:rank=6",
        "tp.weight.gradient=low_rank:rank=4"}};
+  const TrainSummary exact = run(grid_config("exact", {"mesh.tp=2,1,1"}));
   for (const std::vector<std::string>& row : rows) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(row, " ")));
     std::vector<std::string> sets = row;
     sets.insert(sets.end(), {"checkpoint.every=2"});
-    const TrainSummary exact = run(grid_config("exact", {"mesh.tp=2,1,1"}));
     const TrainSummary whole = run(grid_config("short", sets));
     EXPECT_NE(whole.loss, exact.loss);
     EXPECT_NEAR(whole.loss, exact.loss, 0.05 * exact.loss);
@@ -96,8 +70,58 @@ TEST_F(TensorRun, SparseAndLowRankMessagesTrainAndResumeBitForBit) {
     EXPECT_EQ(resumed.loss, whole.loss);
     EXPECT_TRUE(model_bytes(resumed.checkpoint) == model_bytes(whole.checkpoint));
     EXPECT_TRUE(rank_files(resumed.checkpoint) == rank_files(whole.checkpoint));
-    for (const char* name : {"exact", "short", "resumed"})
+    for (const char* name : {"short", "resumed"}) std::filesystem::remove_all(folder_ / name);
+  }
+}
+
+// Maps of codes are parameters: they train, and are in checkpoints that know no grid.
+TEST_F(TensorRun, LearnedCodesAreParametersOfARun) {
+  const std::vector<std::vector<std::string>> rows = {
+      {"mesh.tp=2", "tensor.method=1d", "tp.activation.codec=auto_encoder:code=8",
+       "tp.gradient.codec=quantise:bits=8"},
+      {"mesh.tp=1,2,2", "tp.activation.codec=auto_encoder:code=6", "tp.activation.tied=true",
+       "model.recompute=true"}};
+  for (const std::vector<std::string>& row : rows) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(row, " ")));
+    std::vector<std::string> sets = row;
+    sets.emplace_back("checkpoint.every=2");
+    const TrainSummary whole = run(grid_config("short", sets));
+    EXPECT_LT(whole.loss, 5.3);  // it begins at 5.54
+    const TrainSummary resumed = run(grid_config("resumed", sets), checkpoint_of("short", 2));
+    EXPECT_EQ(resumed.loss, whole.loss);
+    EXPECT_TRUE(model_bytes(resumed.checkpoint) == model_bytes(whole.checkpoint));
+    EXPECT_EQ(MappedFile(resumed.checkpoint + "/codes.safetensors").text(),
+              MappedFile(whole.checkpoint + "/codes.safetensors").text());
+    EXPECT_NE(MappedFile(checkpoint_of("short", 2) + "/codes.safetensors").text(),
+              MappedFile(whole.checkpoint + "/codes.safetensors").text());
+    // Without codes, and in one process, the rest of it is a model all the same.
+    EXPECT_GT(run(grid_config("alone", {}), checkpoint_of("short", 2)).loss, 0);
+    for (const char* name : {"short", "resumed", "alone"})
       std::filesystem::remove_all(folder_ / name);
+  }
+}
+
+// In double, since what is compared is little. What the first microbatch has most of is kept better
+// than what a drawn projection keeps, as the guard sees.
+TEST_F(TensorRun, CodesOfPrincipalDirectionsKeepMore) {
+  const std::vector<std::vector<std::string>> meshes = {{"mesh.tp=1,2,2"}};
+  for (const std::vector<std::string>& mesh : meshes) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(mesh, " ")));
+    std::vector<double> cosines;
+    for (const char* start : {"orthogonal", "pca"}) {
+      std::vector<std::string> sets = mesh;
+      sets.insert(sets.end(), {"tp.activation.codec=auto_encoder:code=4", "steering.guard=watch",
+                               "steering.every=1", "steering.min_cosine=0", "model.dropout=0",
+                               "checkpoint.every=1", "train.steps=2",
+                               fmt::format("tp.activation.start={}", start)});
+      const TrainSummary whole = run(grid_config(start, sets));
+      cosines.push_back(whole.guard.classes.at(Traffic::tp_activation).first.cosine);
+      const TrainSummary resumed = run(grid_config("resumed", sets), checkpoint_of(start, 1));
+      EXPECT_TRUE(model_bytes(resumed.checkpoint) == model_bytes(whole.checkpoint));
+      std::filesystem::remove_all(folder_ / start);
+      std::filesystem::remove_all(folder_ / "resumed");
+    }
+    EXPECT_GT(cosines[1], cosines[0] + 0.02);
   }
 }
 
@@ -185,14 +209,65 @@ TEST_F(TensorRun, ResidualsGoWithTheirCodec) {
   EXPECT_FALSE(has_residuals(run(grid_config("without", sets), before).checkpoint));
 }
 
+TEST_F(TensorRun, BypassedFromTheStartARunHasTheBitsOfARawOne) {
+  for (const char* mesh : {"mesh.tp=2,2,1"}) {
+    const TrainSummary raw = run(grid_config("raw", {mesh}));
+    std::vector<std::string> sets = {mesh};
+    sets.insert(sets.end(), kShortMessages.begin(), kShortMessages.end());
+    const TrainSummary bypassed = run(grid_config("bypassed", sets), "none", {{0, kAllBypassed}});
+    EXPECT_EQ(bypassed.overrides.size(), 3U);
+    EXPECT_TRUE(model_bytes(bypassed.checkpoint) == model_bytes(raw.checkpoint));
+    std::filesystem::remove_all(folder_ / "raw");
+    std::filesystem::remove_all(folder_ / "bypassed");
+  }
+}
+
+TEST_F(TensorRun, TheGuardSeesAGridAndRaisesItsBits) {
+  std::vector<std::string> sets = {"mesh.tp=1,2,2", "tp.activation.codec=quantise:bits=2",
+                                   "tp.gradient.codec=quantise:bits=8",
+                                   "tp.weight.gradient=quantise:bits=8"};
+  std::vector<std::string> guarded = sets;
+  guarded.insert(guarded.end(), {"steering.guard=fallback", "steering.every=2",
+                                 "steering.patience=1", "steering.min_cosine=0.98"});
+  const TrainSummary seen = run(grid_config("guarded", guarded));
+  ASSERT_EQ(seen.guard.alarms.size(), 1U);
+  EXPECT_EQ(seen.guard.alarms[0].traffic, Traffic::tp_activation);
+  EXPECT_EQ(seen.guard.alarms[0].step, 2);
+  EXPECT_TRUE(seen.guard.classes.contains(Traffic::tp_gradient));
+  EXPECT_EQ(
+      seen.overrides,
+      (std::vector<std::pair<std::string, std::string>>{{"tp.activation", "quantise:bits=3"}}));
+  // It is what a run would be whose bits are raised then.
+  const TrainSummary told = run(grid_config("told", sets), "none",
+                                {{2, {{Traffic::tp_activation, {.codec = Quantise{.bits = 3}}}}}});
+  EXPECT_TRUE(model_bytes(seen.checkpoint) == model_bytes(told.checkpoint));
+  // Codes are measured, too.
+  const TrainSummary learned =
+      run(grid_config("learned", {"mesh.tp=1,2,2", "tp.activation.codec=auto_encoder:code=2",
+                                  "steering.guard=fallback", "steering.every=1",
+                                  "steering.patience=1", "steering.min_cosine=0.98"}));
+  EXPECT_EQ(learned.overrides,
+            (std::vector<std::pair<std::string, std::string>>{{"tp.activation", "bypassed"}}));
+}
+
+TEST_F(TensorRun, CodesThatCannotBeAreRefusedWithAllReasons) {
+  const std::string text = to_text(check(grid_config(
+      "bad", {"mesh.tp=1,2,2", "tp.activation.codec=auto_encoder:code=9",
+              "tp.gradient.codec=auto_encoder", "tp.weight.gradient=auto_encoder:code=2"})));
+  for (const char* part :
+       {"tp.activation.codec: a code of 9 numbers for rows of 8 columns (tp.h.*.attn.c_attn.in)",
+        "tp.gradient.codec: auto_encoder's maps are learned", "tp.weight.gradient: auto_encoder's"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+}
+
 TEST_F(TensorRun, BadGridsAreRefusedWithAllReasons) {
   RunConfig c = grid_config(
-      "bad", {"mesh.tp=3,2,1", "tp.activation.codec=auto_encoder:code=4", "tp.gradient.layers=9",
+      "bad", {"mesh.tp=3,2,1", "tp.activation.codec=sign", "tp.gradient.layers=9",
               "tp.weight.codec=auto_encoder", "tp.activation.masked=true", "train.microbatch=4"});
   const Problems problems = check(c);
   const std::string text = to_text(problems);
-  for (const char* part : {"tp.activation.codec", "layer 9", "tp.weight.codec",
-                           "tp.activation.masked", "microbatch", "does not divide"})
+  for (const char* part :
+       {"layer 9", "tp.weight.codec", "tp.activation.masked", "microbatch", "does not divide"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
 }
 

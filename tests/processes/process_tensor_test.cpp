@@ -85,9 +85,9 @@ TEST_F(TensorProcesses, WhatCannotBeIsRefusedWithAllReasonsBeforeTheyStart) {
            {{"mesh.tp=3"}, {"tp = 3 is no grid of tensor.method = \"3d\""}},
            {{"mesh.tp=3", "tensor.method=1d"}, {"heads = 4, which tp1 = 3 does not divide"}},
            {{"mesh.tp=1,8,1", "train.microbatch=4", "tp.gradient.layers=9",
-             "tp.activation.codec=auto_encoder:code=4"},
+             "tp.weight.codec=auto_encoder:code=4"},
             {"heads = 4, which tp1 = 8 does not divide", "a microbatch has 4 samples",
-             "tp.gradient.layers", "tp.activation.codec", "that can: "}},
+             "tp.gradient.layers", "tp.weight.codec", "that can: "}},
            {{"mesh.tp=2,2,1", "optimiser.kind=muon"}, {"muon"}}}) {
     const ProcessResult outcome = expect_exit(2, train("runs/refused", row.sets));
     for (const std::string& reason : row.reasons)

@@ -1,4 +1,4 @@
-#include "laconic/update/grid_memory.hpp"
+#include "laconic/update/grid_links.hpp"
 
 #include <fmt/format.h>
 
@@ -42,24 +42,37 @@ std::string restore_grid(TensorGrid& grid, const World& world,
   return "";
 }
 
+// What a class of the grid's messages can be told.
+LinkControl control_of(TensorGrid& grid, Traffic traffic) {
+  return {
+      .traffic = traffic,
+      .name = std::string(name_of(traffic)),
+      .override_codec =
+          [&grid, traffic](const CodecOverride& codec_override) {
+            grid.override_codec(traffic, codec_override);
+          },
+      .measure_fidelity = [&grid, traffic](bool is_on) { grid.measure_fidelity(traffic, is_on); },
+      .fidelity = [&grid, traffic] { return grid.fidelity(traffic); }};
+}
+
 }  // namespace
 
-void add_grid_memory(TensorGrid& grid, const World& world, LinkRegistry& registry) {
-  registry.add({.traffic = Traffic::tp_weight,
-                .name = std::string(name_of(Traffic::tp_weight)),
-                .tensors =
-                    [&grid] {
-                      RankTensors tensors;
-                      for (const auto& [name, values] : grid.save())
-                        tensors[std::string(kGridPrefix) + name] =
-                            tensor_from_bytes(as_bytes(std::span<const float>(values)), Dtype::f32,
-                                              {static_cast<std::int64_t>(values.size())});
-                      return tensors;
-                    },
-                .restore =
-                    [&grid, &world](const std::vector<RankTensors>& saved) {
-                      return restore_grid(grid, world, saved);
-                    }});
+void add_grid_links(TensorGrid& grid, const World& world, LinkRegistry& registry) {
+  registry.add(control_of(grid, Traffic::tp_activation));
+  registry.add(control_of(grid, Traffic::tp_gradient));
+  LinkControl weight = control_of(grid, Traffic::tp_weight);
+  weight.tensors = [&grid] {
+    RankTensors tensors;
+    for (const auto& [name, values] : grid.save())
+      tensors[std::string(kGridPrefix) + name] =
+          tensor_from_bytes(as_bytes(std::span<const float>(values)), Dtype::f32,
+                            {static_cast<std::int64_t>(values.size())});
+    return tensors;
+  };
+  weight.restore = [&grid, &world](const std::vector<RankTensors>& saved) {
+    return restore_grid(grid, world, saved);
+  };
+  registry.add(std::move(weight));
 }
 
 }  // namespace laconic
