@@ -1,8 +1,8 @@
 """The benchmark `tensor` of bench/run: a GPT on four tensor-parallel ranks against the same in PyTorch, by rate of the links.
 
 Four hosts in a lab (docs/lab.md), as root. The peer is bench/peers/torch_tensor.py, Megatron-LM's method over gloo. Both start
-from the same weights and take the same samples, so losses compare, too. With BENCH_SHORT=1 in the environment only raw `1d` and
-`3d`, and no losses: half of the time.
+from the same weights and take the same samples, so losses compare, too. A part of it: BENCH_LINKS=100mbit in the
+environment has these links alone, and BENCH_ONLY='1d, raw' the peer and what this regular expression finds, without losses.
 """
 
 import glob
@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -24,6 +25,9 @@ BATCH = 8
 RATE = "0.0003"  # of learning
 # name of the rate: rounds, timed steps
 LINKS = {"unshaped": (2, 6), "1gbit": (2, 6), "100mbit": (2, 3)}
+if os.environ.get("BENCH_LINKS"):
+    LINKS = {link: LINKS[link] for link in os.environ["BENCH_LINKS"].split(",")}
+ONLY = os.environ.get("BENCH_ONLY", "")
 WARMUP = 2
 LOSS_STEPS, LOSS_MEAN = 60, 10  # the loss is the mean of so many last steps
 EIGHT_BITS = {"tensor.method": "1d", "tp.activation.codec": "quantise:bits=8,block=64", "tp.gradient.codec": "quantise:bits=8,block=64"}
@@ -146,9 +150,7 @@ def tensor(facts):
                        f"3d, {' x '.join(map(str, grid))}, raw, without prefetch":
                            {"tensor.method": "3d", "mesh.tp": ",".join(map(str, grid)), "tensor.prefetch": "false"},
                        "1d, 8 bits": EIGHT_BITS}
-        if os.environ.get("BENCH_SHORT"):
-            contestants = {name: keys for name, keys in contestants.items()
-                           if keys is None or ("raw" in name and name.startswith(("1d,", "3d,")))}
+        contestants = {name: keys for name, keys in contestants.items() if keys is None or re.search(ONLY, name)}
         busy = os.getloadavg()
         rows = [line for link in LINKS for line in of_rate(bench, link, contestants)]
         compared = {name: contestants[name] for name in ("PyTorch, 1-D, raw", "1d, raw", "1d, 8 bits") if name in contestants}
@@ -160,4 +162,4 @@ def tensor(facts):
                 f"with headers, and with starting divided among the steps. {os.cpu_count()} processors, load average {busy[0]:.1f} before and "
                 f"{os.getloadavg()[0]:.1f} after.", "",
                 "| link | | tokens/s | MB sent in a step | against the peer |", "|---|---|--:|--:|--:|", *rows, "",
-                *([] if os.environ.get("BENCH_SHORT") else losses(bench, compared))]
+                *([] if ONLY else losses(bench, compared))]
