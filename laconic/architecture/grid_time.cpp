@@ -23,12 +23,19 @@ Shares shares_of(const GridTraffic& t, const Mesh& mesh) {
   return shares;
 }
 
-// A collective that was started: when it has the link, and when its result is there.
+// How soon somebody waits for a collective, as model/grid_products.cpp and grid/overlap.cpp say it:
+// of what is under way the most urgent has the link.
+enum class Urgency : std::uint8_t { now, next, last };
+
+// A collective that was started.
 struct Flight {
-  double begin = 0, end = 0;
-  double there = 0;
+  Urgency urgency = Urgency::now;
+  double left = 0;     // seconds that it needs the link for
+  double latency = 0;  // from then on until its result is there
   Shares shares = {};
+  std::optional<double> end;  // when it had no more need of the link
 };
+using FlightNumber = std::size_t;
 
 // One rank: what it has done so far, and when.
 class RankClock {
@@ -38,67 +45,123 @@ class RankClock {
 
   void compute(double multiply_adds) {
     const double seconds = per(2 * multiply_adds, machine_.flops_per_second);
-    now_ += seconds;
     spent_.compute += seconds;
+    be_busy(seconds);
   }
-  Flight start(const GridTraffic& t) {
+  FlightNumber start(const GridTraffic& t, Urgency urgency) {
+    const int members = extent(mesh_, t.axes);
     const int rounds = t.collective == GridCollective::all_reduce ? 2 : 1;
-    const double bytes = bytes_(t), messages = rounds * t.calls * (extent(mesh_, t.axes) - 1);
+    const GridWire wire = bytes_(t);
+    const double messages = rounds * t.calls * (members - 1);
     const double handling =
-        per(bytes, machine_.handled_bytes_per_second) + messages * machine_.message_seconds;
-    now_ += handling;
+        per(wire.bytes, machine_.handled_bytes_per_second) + messages * machine_.message_seconds;
     spent_.handling += handling;
-    spent_.bytes += bytes;
+    spent_.bytes += wire.bytes;
     spent_.calls += t.calls;
     spent_.messages += messages;
-    const double begin = std::max(on_link_.empty() ? 0 : on_link_.back().end, now_);
-    const double end = begin + per(bytes, machine_.bytes_per_second) +
-                       rounds * t.calls * loss_of(t, bytes / rounds);
-    spent_.hidden += end - begin;
-    on_link_.push_back(
-        {begin, end, end + rounds * t.calls * machine_.latency, shares_of(t, mesh_)});
-    return on_link_.back();
+    be_busy(handling);
+    const bool is_sum = t.collective != GridCollective::all_gather;
+    const bool is_ring =
+        goes_round_a_ring(wire.bytes / messages, members, is_sum && wire.is_encoded);
+    // Every message of a ring waits for the one before it; only there no two come at once.
+    const double loss = is_ring ? 0 : loss_of(members, wire.bytes / rounds / t.calls);
+    flights_.push_back(
+        {.urgency = urgency,
+         .left = per(wire.bytes, machine_.bytes_per_second) + rounds * t.calls * loss,
+         .latency = (is_ring ? messages : rounds * t.calls) * machine_.latency,
+         .shares = shares_of(t, mesh_)});
+    under_way_.push_back(flights_.size() - 1);
+    return flights_.size() - 1;
   }
   // The time until then is that of whatever has the link, in its turn; what is left is latency.
-  void wait(const Flight& flight) {
-    double left = std::max(0.0, flight.there - now_);
-    const double until = now_ + left;
-    for (const Flight& other : on_link_) {
-      const double both = std::min(until, other.end) - std::max(now_, other.begin);
-      if (both <= 0) continue;
-      expose(both, other.shares);
-      spent_.hidden -= both;
-      left -= both;
-    }
-    expose(std::max(0.0, left), flight.shares);
-    now_ = std::max(now_, until);
-    while (on_link_.size() > 1 && on_link_.front().end <= now_) on_link_.pop_front();
+  void wait(FlightNumber number) {
+    while (!flights_[number].end) use_link(flights_[most_urgent()].left, true);
+    const Flight flight = flights_[number];
+    const double latency = *flight.end + flight.latency - now_;
+    if (latency > 0) expose(latency - use_link(latency, true), flight.shares);
   }
-  void wait(const std::optional<Flight>& flight) {
+  void wait(const std::optional<FlightNumber>& flight) {
     if (flight) wait(*flight);
   }
-  void exchange(const GridTraffic& t) { wait(start(t)); }
+  void exchange(const GridTraffic& t) { wait(start(t, Urgency::now)); }
 
   // What was spent since the last of these.
   GridTime take() { return std::exchange(spent_, {}); }
 
  private:
-  // Of one round, in which so many bytes come.
-  double loss_of(const GridTraffic& t, double bytes) const {
-    const bool is_from_several = extent(mesh_, t.axes) > 2;
-    return is_from_several && bytes / t.calls > machine_.queue_bytes ? machine_.loss_seconds : 0;
+  double loss_of(int members, double bytes_of_a_round) const {
+    return members > 2 && bytes_of_a_round > machine_.queue_bytes ? machine_.loss_seconds : 0;
   }
   void expose(double seconds, const Shares& shares) {
     for (std::size_t axis = 0; axis < 3; ++axis)
       spent_.exposed.at(axis) += seconds * shares.at(axis);
+  }
+  FlightNumber most_urgent() const {
+    return *std::ranges::min_element(
+        under_way_, {}, [&](FlightNumber n) { return std::pair(flights_[n].urgency, n); });
+  }
+  void be_busy(double seconds) { use_link(seconds, false); }
+  // So much time goes by, for which the rank waits or not; for how much of it the link was in use.
+  double use_link(double seconds, bool is_waited_for) {
+    double used = 0;
+    while (!under_way_.empty()) {
+      const FlightNumber number = most_urgent();
+      Flight& flight = flights_[number];
+      const bool ends = flight.left <= seconds - used;
+      const double share = ends ? flight.left : seconds - used;
+      used += share;
+      flight.left -= share;
+      if (is_waited_for)
+        expose(share, flight.shares);
+      else
+        spent_.hidden += share;
+      if (!ends) break;
+      flight.end = now_ + used;
+      std::erase(under_way_, number);
+    }
+    now_ += seconds;
+    return used;
   }
 
   const Mesh& mesh_;
   const GridMachine& machine_;
   const GridBytes& bytes_;
   double now_ = 0;
-  std::deque<Flight> on_link_;  // one after the other; the last may be over
+  std::vector<Flight> flights_;
+  std::vector<FlightNumber> under_way_;
   GridTime spent_;
+};
+
+// Weights of a pass's maps, in the order in which they are asked for; with prefetch one ahead, and
+// gradients of them one behind (grid/overlap.hpp).
+class WeightClock {
+ public:
+  WeightClock(RankClock& clock, bool prefetches) : clock_(clock), prefetches_(prefetches) {}
+
+  void expect(const GridTraffic* gather) {
+    if (gather != nullptr) order_.push_back(gather);
+  }
+  // Requires: the next of what is expected.
+  std::optional<FlightNumber> ask(const GridTraffic* gather) {
+    if (gather == nullptr) return std::nullopt;
+    const FlightNumber asked = ahead_ ? *ahead_ : clock_.start(*gather, Urgency::now);
+    ahead_.reset();
+    order_.pop_front();
+    if (prefetches_ && !order_.empty()) ahead_ = clock_.start(*order_.front(), Urgency::next);
+    return asked;
+  }
+  void leave(FlightNumber gradient) {
+    settle();
+    leaving_ = gradient;
+    if (!prefetches_) settle();
+  }
+  void settle() { clock_.wait(std::exchange(leaving_, std::nullopt)); }
+
+ private:
+  RankClock& clock_;
+  const bool prefetches_;
+  std::deque<const GridTraffic*> order_;
+  std::optional<FlightNumber> ahead_, leaving_;
 };
 
 // What one map moves in one pass; the input is gathered again in backward, where its gradient
@@ -124,22 +187,29 @@ MapMoves moves_of(std::span<const GridTraffic> traffic, int map, bool is_backwar
 // Walks a block as the head of the header says.
 class BlockWalk {
  public:
-  BlockWalk(RankClock& clock, std::span<const GridTraffic> traffic,
+  BlockWalk(RankClock& clock, WeightClock& weights, std::span<const GridTraffic> traffic,
             const std::vector<GridMapWork>& maps, double multiply_adds)
-      : clock_(clock), traffic_(traffic), maps_(maps) {
+      : clock_(clock), weights_(weights), traffic_(traffic), maps_(maps) {
     for (const GridMapWork& map : maps) multiply_adds -= map.multiply_adds;
     rest_ = std::max(0.0, multiply_adds);  // attention
+  }
+
+  void expect_forward() {
+    for (std::size_t m = 0; m < maps_.size(); ++m) weights_.expect(moves(m, false).weight);
+  }
+  void expect_backward() {
+    for (std::size_t m = maps_.size(); m-- > 0;) weights_.expect(moves(m, true).weight);
   }
 
   void forward() {
     exchange_others(false);
     for (std::size_t m = 0; m < maps_.size(); ++m) {
-      const MapMoves moves = moves_of(traffic_, static_cast<int>(m), false);
-      const auto weight = start(moves.weight);
-      exchange(moves.input);
+      const MapMoves map = moves(m, false);
+      const auto weight = weights_.ask(map.weight);
+      exchange(map.input);
       clock_.wait(weight);
       clock_.compute(maps_[m].multiply_adds);
-      exchange(moves.output);
+      exchange(map.output);
     }
     clock_.compute(rest_);
   }
@@ -147,25 +217,33 @@ class BlockWalk {
   void backward() {
     clock_.compute(2 * rest_);
     for (std::size_t m = maps_.size(); m-- > 0;) {
-      const MapMoves moves = moves_of(traffic_, static_cast<int>(m), true);
+      const MapMoves map = moves(m, true);
       const double work = maps_[m].multiply_adds;
-      const auto weight = start(moves.weight);
-      exchange(moves.output);
-      exchange(moves.input);
+      const auto weight = weights_.ask(map.weight);
+      exchange(map.output);
+      exchange(map.input);
       clock_.compute(work);
-      const bool gathers = moves.weight_gradient != nullptr;
-      const auto leaving = start(gathers ? moves.weight_gradient : moves.input_gradient);
-      clock_.wait(weight);
-      clock_.compute(work);
-      if (gathers) exchange(moves.input_gradient);
-      clock_.wait(leaving);
+      if (map.weight_gradient != nullptr) {
+        const FlightNumber leaving = clock_.start(*map.weight_gradient, Urgency::last);
+        clock_.wait(weight);
+        clock_.compute(work);
+        exchange(map.input_gradient);
+        weights_.leave(leaving);
+      } else {
+        std::optional<FlightNumber> leaving;
+        if (map.input_gradient != nullptr)
+          leaving = clock_.start(*map.input_gradient, Urgency::now);
+        clock_.compute(work);
+        clock_.wait(leaving);
+      }
     }
     exchange_others(true);
+    weights_.settle();
   }
 
  private:
-  std::optional<Flight> start(const GridTraffic* t) {
-    return t != nullptr ? std::optional(clock_.start(*t)) : std::nullopt;
+  MapMoves moves(std::size_t map, bool is_backward) const {
+    return moves_of(traffic_, static_cast<int>(map), is_backward);
   }
   void exchange(const GridTraffic* t) {
     if (t != nullptr) clock_.exchange(*t);
@@ -176,6 +254,7 @@ class BlockWalk {
   }
 
   RankClock& clock_;
+  WeightClock& weights_;
   const std::span<const GridTraffic> traffic_;
   const std::vector<GridMapWork>& maps_;
   double rest_ = 0;
@@ -202,25 +281,37 @@ GridTime& GridTime::operator+=(const GridTime& more) {
 
 std::vector<GridBlockTime> grid_times(const ModelSpec& spec, const GridPlan& plan,
                                       const GridLoad& load, const GridMachine& machine,
-                                      const GridBytes& bytes, bool recomputes) {
+                                      const GridBytes& bytes, const GridPasses& passes) {
   const std::vector<GridTraffic> traffic = grid_traffic(spec, plan, load);
+  const std::size_t blocks = spec.blocks.size();
   RankClock clock(plan.mesh, machine, bytes);
-  std::vector<GridBlockTime> times(spec.blocks.size());
-  const auto walk = [&](std::size_t b, auto pass) {
-    const BlockSpec& block = spec.blocks[b];
-    const auto maps = grid_map_work(spec, plan, b, load.samples);
-    const double share = static_cast<double>(load.samples) / tp_size(plan.mesh);
-    BlockWalk walk_of_block(clock, of_block(traffic, b), maps, block.multiply_adds * share);
-    pass(walk_of_block);
-    return clock.take();
+  WeightClock weights(clock, passes.prefetches);
+  std::vector<std::vector<GridMapWork>> maps;
+  std::vector<BlockWalk> walks;
+  for (std::size_t b = 0; b < blocks; ++b)
+    maps.push_back(grid_map_work(spec, plan, b, load.samples));
+  for (std::size_t b = 0; b < blocks; ++b)
+    walks.emplace_back(
+        clock, weights, of_block(traffic, b), maps[b],
+        spec.blocks[b].multiply_adds * static_cast<double>(load.samples) / tp_size(plan.mesh));
+  const auto recomputes = [&](std::size_t b) {
+    return passes.recomputes && !spec.blocks[b].out.empty();
   };
-  for (std::size_t b = 0; b < times.size(); ++b)
-    times[b].forward = walk(b, [](BlockWalk& w) { w.forward(); });
-  for (std::size_t b = times.size(); b-- > 0;)
-    times[b].backward = walk(b, [&](BlockWalk& w) {
-      if (recomputes && !spec.blocks[b].out.empty()) w.forward();
-      w.backward();
-    });
+  std::vector<GridBlockTime> times(blocks);
+  for (BlockWalk& walk : walks) walk.expect_forward();
+  for (std::size_t b = 0; b < blocks; ++b) {
+    walks[b].forward();
+    times[b].forward = clock.take();
+  }
+  for (std::size_t b = blocks; b-- > 0;) {
+    if (recomputes(b)) walks[b].expect_forward();
+    walks[b].expect_backward();
+  }
+  for (std::size_t b = blocks; b-- > 0;) {
+    if (recomputes(b)) walks[b].forward();
+    walks[b].backward();
+    times[b].backward = clock.take();
+  }
   return times;
 }
 

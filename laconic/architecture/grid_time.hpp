@@ -1,22 +1,26 @@
 // architecture/grid_time.hpp — how long a microbatch takes on a tensor grid: a prediction.
 //
 // All ranks do the same at the same time, so one of them is followed, with two clocks: that of its
-// processor and that of its link. A collective occupies the link for its bytes / rate, after
-// those that were started before it; latency comes on top, once for a gather or a scatter, twice
-// for an all-reduce, and occupies nothing. A collective of g ranks is g - 1 messages to each, an
-// all-reduce twice as many. Handling (packing, copying, checking, waking) occupies the processor,
-// also for what moves in the background. A wait ends when the collective does: that is what is
-// *exposed*, of whatever had the link meanwhile.
+// processor and that of its link. A collective occupies the link for its bytes / rate, whenever
+// nothing more urgent does; latency comes on top, once for a gather or a scatter, twice for an
+// all-reduce, and for every message of a ring, and occupies nothing. A collective of g ranks is
+// g - 1 messages to each, an all-reduce twice as many. Handling (packing, copying, checking,
+// waking) occupies the processor, also for what moves in the background. A wait ends when the
+// collective does: that is what is *exposed*, of whatever had the link meanwhile.
 //
-// What is in the background is what model/grid_ops.cpp has there, and must stay so:
+// What is in the background is what model/grid_products.cpp and grid/overlap.hpp have there, and
+// must stay so:
 //
-//   forward    start W; input; wait W; product; output
-//   backward   start W; output's gradient; input again;
-//              where weights move:  dW; start dW; wait W; dX; input's gradient; wait dW
+//   forward    start the next map's W; input; wait for W; product; output
+//   backward   start the next map's W; output's gradient; input again;
+//              where weights move:  dW; start dW; wait W; dX; input's gradient; wait for the last
+//                                   map's dW, and at the end of a block for its own
 //              elsewhere:           dX; start the input's gradient; dW; wait for it
 //
-// All that a rank gets of a collective comes at once. Where several ranks send more than
-// the queue of a switch takes, packets are dropped, and TCP takes its time to notice: a loss
+// Without prefetch W is started where the next map's is, and dW waited for at once.
+//
+// All that a rank gets of a collective comes at once, but for rings. Where several ranks send more
+// than the queue of a switch takes, packets are dropped, and TCP takes its time to notice: a loss
 // for each such gather or scatter, two for an all-reduce, during which the link is idle.
 //
 // Vectors, norms, look-ups and losses are waited for. Left out: what codecs and operations other
@@ -47,8 +51,12 @@ struct GridMachine {
   double updates_per_second = 0;        // parameters that the optimiser changes
 };
 
-// The bytes that stand for so many elements on the wire, in all calls.
-using GridBytes = std::function<double(const GridTraffic&)>;
+// What stands for so many elements on the wire, in all calls.
+struct GridWire {
+  double bytes = 0;
+  bool is_encoded = false;
+};
+using GridBytes = std::function<GridWire(const GridTraffic&)>;
 
 // Seconds, but for the last three.
 struct GridTime {
@@ -69,10 +77,15 @@ struct GridBlockTime {
   GridTime forward, backward;
 };
 
-// By block. With `recomputes` backward of each block but the last begins with its forward.
+struct GridPasses {
+  bool recomputes = false;  // backward of each block but the last begins with its forward
+  bool prefetches = true;   // tensor.prefetch
+};
+
+// By block.
 std::vector<GridBlockTime> grid_times(const ModelSpec& spec, const GridPlan& plan,
                                       const GridLoad& load, const GridMachine& machine,
-                                      const GridBytes& bytes, bool recomputes = false);
+                                      const GridBytes& bytes, const GridPasses& passes);
 
 // A step of so many microbatches, one after the other, and the update of a rank's parameters.
 GridTime grid_step_time(const std::vector<GridBlockTime>& blocks, std::int64_t microbatches,

@@ -21,16 +21,17 @@ ModelSpec timed_gpt() {
 GridPlan timed_plan(TensorMethod method, std::array<int, 3> grid) {
   return {.method = method, .mesh = {.tp = grid}};
 }
-double four_bytes_each(const GridTraffic& t) {
-  return 4 * t.elements;
+GridWire four_bytes_each(const GridTraffic& t) {
+  return {.bytes = 4 * t.elements};
 }
 
 std::vector<GridBlockTime> timed_blocks(const GridPlan& plan, const GridMachine& machine,
-                                        bool recomputes = false) {
-  return grid_times(timed_gpt(), plan, {.samples = 8}, machine, four_bytes_each, recomputes);
+                                        const GridPasses& passes = {.prefetches = false}) {
+  return grid_times(timed_gpt(), plan, {.samples = 8}, machine, four_bytes_each, passes);
 }
-GridTime timed_step(const GridPlan& plan, const GridMachine& machine, bool recomputes = false) {
-  return grid_step_time(timed_blocks(plan, machine, recomputes), 1, 0, machine);
+GridTime timed_step(const GridPlan& plan, const GridMachine& machine,
+                    const GridPasses& passes = {.prefetches = false}) {
+  return grid_step_time(timed_blocks(plan, machine, passes), 1, 0, machine);
 }
 
 // Multiply-adds of a layer: four maps, and the scores that a causal mask leaves.
@@ -124,6 +125,62 @@ TEST(GridTime, WeightsComeWhileTheirGradientIsComputed) {
   }
 }
 
+// With prefetch, forward of 4 x 1 x 1: where computing a map takes longer than bringing the next
+// one's weights, only the very first are waited for, and vectors.
+TEST(GridTime, AllWeightsButTheFirstComeWhileTheMapBeforeIsComputed) {
+  const GridPlan plan = timed_plan(TensorMethod::three_d, {4, 1, 1});
+  const GridMachine slow{.flops_per_second = 1e4, .bytes_per_second = kTimedRate};
+  const auto ahead = timed_blocks(plan, slow, {}), asked = timed_blocks(plan, slow);
+  const double vectors = 4 * 3.0 / 4 * 13 * kTimedWidth / kTimedRate;
+  const double queries = 4 * 3.0 / 4 * 3 * kTimedSquare / kTimedRate;
+  EXPECT_NEAR(ahead[1].forward.exposed_on_all(), vectors + queries, 1e-9);
+  EXPECT_NEAR(ahead[2].forward.exposed_on_all(), vectors, 1e-9);
+  // dW of a block's first map alone has nothing behind it.
+  EXPECT_NEAR(ahead[2].backward.exposed_on_all(), vectors + queries, 1e-9);
+  EXPECT_NEAR(asked[2].forward.exposed_on_all(), vectors + 4 * queries, 1e-9);
+  for (const double flops : {1e3, 1e5, 1e6, 1e7, 1e9}) {
+    const GridMachine machine{.flops_per_second = flops, .bytes_per_second = kTimedRate};
+    for (const bool recomputes : {false, true}) {
+      const GridTime with = timed_step(plan, machine, {.recomputes = recomputes}),
+                     without =
+                         timed_step(plan, machine, {.recomputes = recomputes, .prefetches = false});
+      EXPECT_LE(with.total(), without.total() + 1e-9) << flops;
+      EXPECT_EQ(with.bytes, without.bytes);
+      EXPECT_NEAR(with.exposed_on_all() + with.hidden, with.bytes / kTimedRate, 1e-9) << flops;
+    }
+  }
+}
+
+// What is waited for now goes before weights that will be: an all-gather of activations takes no
+// longer because weights are under way.
+TEST(GridTime, WhatIsAheadDelaysNothing) {
+  const GridPlan plan = timed_plan(TensorMethod::three_d, {2, 2, 1});
+  const GridMachine slow{.flops_per_second = 1e4, .bytes_per_second = kTimedRate};
+  const auto ahead = timed_blocks(plan, slow, {}), asked = timed_blocks(plan, slow);
+  EXPECT_NEAR(ahead[2].forward.exposed[1], asked[2].forward.exposed[1], 1e-9);
+  EXPECT_LT(ahead[2].forward.exposed[0], asked[2].forward.exposed[0]);
+}
+
+// Large messages go round a ring: a latency for each, and no queue overflows.
+TEST(GridTime, RingsPayALatencyForEveryMessageAndOverflowNothing) {
+  const GridPlan plan = timed_plan(TensorMethod::three_d, {4, 1, 1});
+  const GridMachine machine{.latency = 0.5, .queue_bytes = 1, .loss_seconds = 8};
+  const auto forward = [&](double bytes_each, bool is_encoded) {
+    return grid_times(timed_gpt(), plan, {.samples = 8}, machine,
+                      [&](const GridTraffic& t) {
+                        return GridWire{.bytes = 3 * t.calls * bytes_each,
+                                        .is_encoded = is_encoded};
+                      },
+                      {.prefetches = false})[1];
+  };
+  const double calls = forward(64 << 10, false).forward.calls;
+  EXPECT_DOUBLE_EQ(forward(64 << 10, false).forward.total(), 0.5 * 3 * calls);
+  EXPECT_DOUBLE_EQ(forward(64 << 10, true).forward.total(), 0.5 * 3 * calls) << "gathers all";
+  EXPECT_DOUBLE_EQ(forward((64 << 10) - 1, false).forward.total(), (0.5 + 8) * calls);
+  EXPECT_GT(forward(64 << 10, true).backward.total(), forward(64 << 10, false).backward.total())
+      << "encoded sums are direct";
+}
+
 TEST(GridTime, LatencyIsPaidOncePerRound) {
   const double latency = 0.5;
   const GridTime sums =
@@ -175,7 +232,8 @@ TEST(GridTime, WhatOverflowsAQueueIsLostOnceARound) {
 TEST(GridTime, RecomputationAddsAForwardOfEachBlockButTheLast) {
   const GridPlan plan = timed_plan(TensorMethod::three_d, {2, 2, 2});
   const GridMachine machine{.flops_per_second = kTimedFlops, .bytes_per_second = kTimedRate};
-  const auto once = timed_blocks(plan, machine), twice = timed_blocks(plan, machine, true);
+  const auto once = timed_blocks(plan, machine),
+             twice = timed_blocks(plan, machine, {.recomputes = true, .prefetches = false});
   for (std::size_t b = 0; b < once.size(); ++b) {
     const double more = b + 1 < once.size() ? once[b].forward.bytes : 0;
     EXPECT_NEAR(twice[b].backward.bytes, once[b].backward.bytes + more, 1e-9);

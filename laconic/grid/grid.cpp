@@ -25,10 +25,6 @@ namespace {
 // Microbatches of a step that codecs can tell apart.
 constexpr std::uint64_t kMostMicrobatches = 1 << 12;
 
-// A ring's message has at least so many bytes: at 100 Mbit/s they take 5 ms, which is long beside
-// the time of a round, and at 1 Gbit/s both ways are equally fast.
-constexpr std::uint64_t kLeastRingMessage = std::uint64_t{64} << 10;
-
 // The unit of tags is the set of axes: of two ranks that are in several groups together, each
 // message is of one.
 std::uint32_t unit_of(const Axes& axes) {
@@ -70,10 +66,10 @@ std::uint64_t seed_of(std::uint64_t seed, const GridSite& site, std::uint64_t be
 }  // namespace
 
 Algorithm grid_algorithm(GridCall call, std::uint64_t bytes, int members, bool is_lossy) {
-  const bool is_rounded = is_lossy && call != GridCall::gather;
-  if (members <= 2 || is_rounded) return Algorithm::direct;
-  return bytes / static_cast<std::uint64_t>(members) >= kLeastRingMessage ? Algorithm::ring
-                                                                          : Algorithm::direct;
+  const double message_bytes = static_cast<double>(bytes) / members;
+  return goes_round_a_ring(message_bytes, members, is_lossy && call != GridCall::gather)
+             ? Algorithm::ring
+             : Algorithm::direct;
 }
 
 // One call. `buffer` is 1-D on the host.

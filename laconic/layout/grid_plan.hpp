@@ -157,6 +157,11 @@ Problems check(const GridPlan& plan);
 // The grid that a single number of ranks means to a method, if there is one: 8 to 3d is 2 x 2 x 2.
 std::optional<std::array<int, 3>> grid_of(TensorMethod method, int ranks);
 
+// Whether a collective of so many ranks goes round a ring, by the bytes of one of its messages; or
+// everybody sends to everybody directly. Sums that are encoded never do: they would be encoded anew
+// at every rank.
+bool goes_round_a_ring(double message_bytes, int members, bool is_encoded_sum);
+
 std::string_view name_of(TensorMethod method);
 std::string to_text(const Move& move);  // "gather rows tp1"
 

@@ -76,7 +76,8 @@ GridEstimate estimate_grid(const RunConfig& config, const Family& family,
                       .has_smoothing = config.task.label_smoothing > 0};
   const bool recomputes = config.model.recompute;
   const std::vector<GridBlockTime> times =
-      grid_times(spec, plan, load, machine, grid_bytes_of(config, spec), recomputes);
+      grid_times(spec, plan, load, machine, grid_bytes_of(config, spec),
+                 {.recomputes = recomputes, .prefetches = config.tensor.prefetch});
   const GridHolding held = grid_holding(spec, plan,
                                         {.samples = load.samples,
                                          .microbatches = config.microbatches(),

@@ -44,11 +44,13 @@ GridBytes grid_bytes_of(const RunConfig& config, const ModelSpec& spec) {
   return [policy = grid_policy_of(config, spec), dtype](const GridTraffic& t) {
     const double raw = t.elements * static_cast<double>(bytes_of(dtype));
     const GridClassPolicy& one = class_of(policy, t);
-    if (t.map == kNoMap || !one.blocks[t.block]) return raw;
+    if (t.map == kNoMap || !one.blocks[t.block]) return GridWire{.bytes = raw};
     if (const auto* learned = std::get_if<AutoEncoder>(&one.codec))  // codes count as they are
-      return t.elements * static_cast<double>(bytes_of(learned->values));
-    return raw * static_cast<double>(max_payload_bytes(one.codec, {dtype, {kRows, kColumns}})) /
-           static_cast<double>(kRows * kColumns * static_cast<std::int64_t>(bytes_of(dtype)));
+      return GridWire{.bytes = t.elements * static_cast<double>(bytes_of(learned->values))};
+    const double share =
+        static_cast<double>(max_payload_bytes(one.codec, {dtype, {kRows, kColumns}})) /
+        static_cast<double>(kRows * kColumns * static_cast<std::int64_t>(bytes_of(dtype)));
+    return GridWire{.bytes = raw * share, .is_encoded = is_lossy(one.codec)};
   };
 }
 

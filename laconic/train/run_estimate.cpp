@@ -240,7 +240,8 @@ std::vector<BlockTimes> block_times(const EstimateRequest& r, const GridMachine&
   std::vector<BlockTimes> times;
   for (const GridBlockTime& block :
        grid_times(r.spec, r.grid, load, machine, grid_bytes_of(r.config, r.spec),
-                  r.config.model.recompute && !is_trivial(r.grid)))
+                  {.recomputes = r.config.model.recompute && !is_trivial(r.grid),
+                  .prefetches = r.config.tensor.prefetch}))
     times.push_back({.forward = block.forward.total(), .backward = block.backward.total()});
   return times;
 }
