@@ -2,9 +2,11 @@
 //
 //   train_bench FAMILY LAYERS WIDTH HEADS TOKENS VOCABULARY BATCH DROPOUT STEPS
 //
-// FAMILY is gpt, llama (two heads of keys), bert or seq2seq (as many layers in the decoder).
-// Prints one JSON line: medians over the steps, in milliseconds, and the peak memory. The peer with
-// the same arguments and output is bench/peers/torch_train.py; bench/run puts them side by side.
+// FAMILY is gpt, llama (two heads of keys), bert, seq2seq or gnmt (as many layers in the decoder),
+// or lstm, of which HEADS are the cells, with a recurrent projection where they are more than the
+// width. Prints one JSON line: medians over the steps, in milliseconds, and the peak memory. The
+// peer with the same arguments and output is bench/peers/torch_train.py; bench/run puts them side
+// by side.
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/rand.h>
@@ -81,6 +83,21 @@ Family family_of(const std::string& name, const Sizes& s) {
                         .context = s.tokens,
                         .target_context = s.tokens,
                         .vocabulary = s.vocabulary};
+  if (name == "lstm")
+    return LstmShape{
+        .layers = s.layers,
+        .width = s.width,
+        .hidden = s.heads,
+        .context = s.tokens,
+        .vocabulary = s.vocabulary,
+        .projection = s.heads > s.width ? LstmProjection::recurrent : LstmProjection::none};
+  if (name == "gnmt")
+    return GnmtShape{.layers = s.layers,
+                     .decoder_layers = s.layers,
+                     .width = s.width,
+                     .context = s.tokens,
+                     .target_context = s.tokens,
+                     .vocabulary = s.vocabulary};
   return GptShape{.layers = s.layers,
                   .width = s.width,
                   .heads = s.heads,
@@ -104,7 +121,7 @@ Batch random_batch(const Family& family, const Sizes& s) {
             {"length", length},
             {"targets", ids.masked_fill(is_shown, kNoTarget)}};
   }
-  if (std::holds_alternative<Seq2SeqShape>(family))
+  if (translates(family))
     return {{"source", draw(s.tokens)},
             {"source_length", length},
             {"ids", draw(s.tokens)},
@@ -130,7 +147,7 @@ int bench(char** argv) {
     step(weights, state, random_batch(family, sizes),
          {.dropout = dropout,
           .sample_keys = dropout_keys(1, i, names),
-          .label_smoothing = std::holds_alternative<Seq2SeqShape>(family) ? 0.1 : 0},
+          .label_smoothing = translates(family) ? 0.1 : 0},
          times);
   }
   fmt::print(

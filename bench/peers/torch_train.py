@@ -2,9 +2,9 @@
 
     torch_train.py FAMILY LAYERS WIDTH HEADS TOKENS VOCABULARY BATCH DROPOUT STEPS
 
-FAMILY is gpt, llama (two heads of keys), bert, bert-hidden-rows or seq2seq. Written as PyTorch users write it: nn modules,
+FAMILY is gpt, llama (two heads of keys), bert, bert-hidden-rows, seq2seq, lstm or gnmt. Written as PyTorch users write it: nn modules,
 F.cross_entropy, clip_grad_norm_, torch.optim.AdamW with decay on matrices only, zero_grad(set_to_none=True); the encoder-decoder is
-torch.nn.Transformer. A bert computes the logits of all tokens, as Hugging Face's does; bert-hidden-rows those of hidden
+torch.nn.Transformer, an lstm one torch.nn.LSTM with proj_size. A bert computes the logits of all tokens, as Hugging Face's does; bert-hidden-rows those of hidden
 tokens alone, as ours does. AdamW runs with foreach=True where that is faster: both are timed, and the better one counts.
 """
 
@@ -208,8 +208,53 @@ class TorchSeq2Seq(nn.Module):
         return draw(), torch.randint(tokens // 2, tokens + 1, (batch, 1)), draw(), draw()
 
 
+class TorchLstm(nn.Module):
+    batch = staticmethod(TorchGpt.batch)
+
+    def __init__(self, layers, width, cells, tokens, vocabulary, dropout):
+        super().__init__()
+        self.table, self.drop = nn.Embedding(vocabulary, width), nn.Dropout(dropout)
+        self.body = nn.LSTM(width, cells, layers, batch_first=True, dropout=dropout, proj_size=width if cells > width else 0)
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, ids, targets):
+        logits = self.head(self.drop(self.body(self.drop(self.table(ids)))[0]))
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+
+
+class TorchGnmt(nn.Module):
+    batch = staticmethod(TorchSeq2Seq.batch)
+
+    def __init__(self, layers, width, _, tokens, vocabulary, dropout):
+        super().__init__()
+        layer = lambda inputs, both=False: nn.LSTM(inputs, width, batch_first=True, bidirectional=both)
+        self.source, self.target = nn.Embedding(vocabulary, width), nn.Embedding(vocabulary, width)
+        self.encoder = nn.ModuleList([layer(width, True), layer(2 * width)] + [layer(width) for _ in range(layers - 2)])
+        self.decoder = nn.ModuleList([layer(width)] + [layer(2 * width) for _ in range(layers - 1)])
+        self.q, self.k = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.vector, self.length, self.bias = (nn.Parameter(torch.ones(n)) for n in (width, 1, width))
+        self.head, self.drop = nn.Linear(width, vocabulary), nn.Dropout(dropout)
+
+    def forward(self, source, length, ids, targets):
+        x, lengths = self.source(source), length.flatten()
+        for i, lstm in enumerate(self.encoder):
+            packed = nn.utils.rnn.pack_padded_sequence(self.drop(x), lengths, batch_first=True, enforce_sorted=False)
+            h, _ = nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=source.shape[1])
+            x = x + h if i >= 2 else h
+        y = self.decoder[0](self.drop(self.target(ids)))[0]
+        sums = self.q(y)[:, :, None, :] + self.k(x)[:, None, :, :] + self.bias
+        scores = torch.tanh(sums).matmul(self.vector / self.vector.norm() * self.length)
+        padding = torch.arange(source.shape[1])[None, :] >= length
+        found = torch.softmax(scores.masked_fill(padding[:, None, :], float("-inf")), -1).bmm(x)
+        for i, lstm in enumerate(self.decoder[1:], 1):
+            h = lstm(self.drop(torch.cat([y, found], 2)))[0]
+            y = y + h if i >= 2 else h
+        logits = self.head(y)
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), label_smoothing=0.1)
+
+
 MODELS = {"gpt": TorchGpt, "llama": TorchLlama, "bert": TorchBert, "bert-hidden-rows": TorchBertOfHiddenRows,
-          "seq2seq": TorchSeq2Seq}
+          "seq2seq": TorchSeq2Seq, "lstm": TorchLstm, "gnmt": TorchGnmt}
 
 
 def optimiser(model, foreach):

@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include "laconic/base/word_law.hpp"
+
 namespace laconic {
 
 std::int64_t context_of(const Family& family) {
@@ -42,6 +44,10 @@ std::string describe(const LstmShape& s) {
       s.projection == LstmProjection::none
           ? ""
           : fmt::format(" (projection {})", name_in(kLstmProjectionNames, s.projection)));
+}
+
+std::string describe(const GnmtShape& s) {
+  return fmt::format("GNMT, {} + {} layers, width {}", s.layers, s.decoder_layers, s.width);
 }
 
 using Traits = std::vector<std::pair<std::string, std::string>>;
@@ -114,6 +120,15 @@ Traits list_traits(const LstmShape& s) {
           {"projection", std::string(name_in(kLstmProjectionNames, s.projection))}};
 }
 
+Traits list_traits(const GnmtShape& s) {
+  return {{"layers", fmt::to_string(s.layers)},
+          {"decoder_layers", fmt::to_string(s.decoder_layers)},
+          {"width", fmt::to_string(s.width)},
+          {"context", fmt::to_string(s.context)},
+          {"target_context", fmt::to_string(s.target_context)},
+          {"vocabulary", fmt::to_string(s.vocabulary)}};
+}
+
 void check_heads(std::int64_t heads, std::int64_t width, Problems& problems) {
   if (width % heads != 0)
     problems.push_back(
@@ -148,6 +163,22 @@ void check_shape(const LstmShape& s, Problems& problems) {
     problems.push_back({"model.projection", fmt::format("a recurrent projection makes {} cells "
                                                         "fewer, not {}: raise model.hidden",
                                                         s.hidden, s.width)});
+  // Before the data is known there is a vocabulary of one word.
+  if (s.vocabulary > 1 && s.sampled > most_negatives(s.vocabulary))
+    problems.push_back(
+        {"task.sampled", fmt::format("{} negatives of a vocabulary of {}: at most {}, half of it, "
+                                     "can be told apart from all; 0 is the whole",
+                                     s.sampled, s.vocabulary, most_negatives(s.vocabulary))});
+}
+
+void check_shape(const GnmtShape& s, Problems& problems) {
+  for (const auto& [key, layers] :
+       {std::pair{"model.layers", s.layers}, {"model.decoder_layers", s.decoder_layers}})
+    if (layers < 2)
+      problems.push_back(
+          {key, fmt::format("{}: a GNMT has at least 2 on either side, one of which reads in both "
+                            "directions or looks at the source",
+                            layers)});
 }
 
 void check_shape(const LlamaShape& s, Problems& problems) {
@@ -187,6 +218,7 @@ std::vector<std::pair<std::string, std::string>> traits_of(const Family& family)
 std::int64_t layers_between(const Family& family) {
   // Between encoder and decoder the target's embedding is a block of its own.
   if (const auto* s = std::get_if<Seq2SeqShape>(&family)) return s->layers + 1 + s->decoder_layers;
+  if (const auto* s = std::get_if<GnmtShape>(&family)) return s->layers + 1 + s->decoder_layers;
   return std::visit([](const auto& shape) { return shape.layers; }, family);
 }
 
@@ -195,8 +227,17 @@ bool is_causal(const Family& family) {
          std::holds_alternative<LstmShape>(family);
 }
 
+bool translates(const Family& family) {
+  return std::holds_alternative<Seq2SeqShape>(family) || std::holds_alternative<GnmtShape>(family);
+}
+
+std::int64_t target_context_of(const Family& family) {
+  if (const auto* s = std::get_if<Seq2SeqShape>(&family)) return s->target_context;
+  return std::get<GnmtShape>(family).target_context;
+}
+
 bool is_recurrent(const Family& family) {
-  return std::holds_alternative<LstmShape>(family);
+  return std::holds_alternative<LstmShape>(family) || std::holds_alternative<GnmtShape>(family);
 }
 
 Problems check(const Family& family) {

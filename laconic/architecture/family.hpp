@@ -146,10 +146,25 @@ struct LstmShape {
   std::int64_t context = 0;
   std::int64_t vocabulary = 0;
   LstmProjection projection = LstmProjection::none;
+  // Words that training compares a target with instead of the whole vocabulary; 0: all. No trait of
+  // the model: evaluation knows nothing of it.
+  std::int64_t sampled = 0;
   bool operator==(const LstmShape&) const = default;
 };
 
-using Family = std::variant<GptShape, LlamaShape, BertShape, Seq2SeqShape, LstmShape>;
+// GNMT: an encoder of LSTM layers, the first of which reads in both directions, and a decoder whose
+// first layer looks at it; from the third on, layers add to what they take. No tables are shared.
+struct GnmtShape {
+  std::int64_t layers = 0;  // of the encoder
+  std::int64_t decoder_layers = 0;
+  std::int64_t width = 0;           // of everything
+  std::int64_t context = 0;         // of the source
+  std::int64_t target_context = 0;  // of what is written
+  std::int64_t vocabulary = 0;
+  bool operator==(const GnmtShape&) const = default;
+};
+
+using Family = std::variant<GptShape, LlamaShape, BertShape, Seq2SeqShape, LstmShape, GnmtShape>;
 
 std::int64_t context_of(const Family& family);     // the longest sample, in tokens
 std::int64_t vocabulary_of(const Family& family);  // token ids are below this
@@ -159,6 +174,11 @@ std::int64_t layers_between(const Family& family);
 
 // Whether it tells the next token of a text from those before.
 bool is_causal(const Family& family);
+
+// Whether it writes one text for another.
+bool translates(const Family& family);
+// The longest such text. Requires: it does.
+std::int64_t target_context_of(const Family& family);
 
 // Whether its layers go from token to token, one after the other.
 bool is_recurrent(const Family& family);

@@ -66,6 +66,7 @@ std::vector<ParameterSpec> lstm_layer(const LstmShape& s, std::int64_t layer) {
 
 ModelSpec lstm_spec(const LstmShape& s, std::int64_t tokens) {
   const std::int64_t state = s.projection == LstmProjection::recurrent ? s.width : s.hidden;
+  const std::int64_t compared = s.sampled > 0 ? s.sampled + 1 : s.vocabulary;
   const bool has_output = s.projection == LstmProjection::output;
   const auto length = static_cast<double>(tokens), width = static_cast<double>(s.width);
   const std::vector<SeamTensor> stream = {{"x", {tokens, s.width}}};
@@ -96,8 +97,8 @@ ModelSpec lstm_spec(const LstmShape& s, std::int64_t tokens) {
                   .role = Role::table},
                  {.name = "softmax.bias", .sizes = {s.vocabulary}, .role = Role::table_bias}}),
             .out = {},
-            .multiply_adds = length * width * static_cast<double>(s.vocabulary),
-            .kept = tokens * (s.width + s.vocabulary + 1)});
+            .multiply_adds = length * width * static_cast<double>(compared),
+            .kept = tokens * (s.width + compared + 1)});
   return spec.finish();
 }
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "laconic/architecture/bert_spec.hpp"
+#include "laconic/architecture/gnmt_spec.hpp"
 #include "laconic/architecture/gpt_spec.hpp"
 #include "laconic/architecture/llama_spec.hpp"
 #include "laconic/architecture/lstm_spec.hpp"
@@ -38,6 +39,9 @@ ModelSpec model_spec(const Family& family, std::int64_t tokens, std::int64_t tar
       return seq2seq_spec(shape, tokens, target_tokens);
     }
     ModelSpec operator()(const LstmShape& shape) const { return lstm_spec(shape, tokens); }
+    ModelSpec operator()(const GnmtShape& shape) const {
+      return gnmt_spec(shape, tokens, target_tokens);
+    }
   };
   return std::visit(Visitor{tokens, target_tokens}, family);
 }

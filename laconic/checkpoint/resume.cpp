@@ -117,8 +117,10 @@ void continue_from(const std::string& checkpoint, const RunConfig& config,
   Problems problems = compare(found, family, checkpoint);
   append(problems, compare_optimisers(checkpoint, config));
   refuse(problems);
-  // What is found has its own epsilon.
-  start.weights = make_empty_weights(found, tensor_options(config, options.local_rank), held.blocks,
+  // What is found has its own epsilon, and the run says how its head is trained.
+  const DataSizes sizes{.vocabulary = data.vocabulary, .labels = data.labels};
+  start.weights = make_empty_weights(with_head(found, config, sizes),
+                                     tensor_options(config, options.local_rank), held.blocks,
                                      config.model.context, held.place);
   const std::vector<std::string> missing =
       load_checkpoint(checkpoint, start.weights, start.state, config.optimiser.kind);

@@ -20,6 +20,7 @@
 #include "laconic/cli/schedule_command.hpp"
 #include "laconic/cli/verb_tree.hpp"
 #include "laconic/data/prepare.hpp"
+#include "laconic/data/synthetic.hpp"
 
 namespace laconic {
 
@@ -95,6 +96,8 @@ struct PrepareCommand {
   TaskKind task = TaskKind::causal;
   RecordOptions records;       // with another task
   std::string source, target;  // files side by side, instead of inputs
+  std::string synthetic;       // "zipf": drawn tokens, instead of inputs
+  SyntheticOptions drawn;      // with it
   std::string json;
 };
 

@@ -154,14 +154,18 @@ void write_summary(const PrepareCommand& command, const PrepareReport& report) {
   write_atomically(command.json, json.dump(2) + "\n");
 }
 
-std::string describe(const PrepareReport& report) {
+std::string part_table(const PrepareReport& report) {
   Table table({{"part", Align::left}, {"documents"}, {"bytes"}, {"tokens"}});
   for (const PartReport* part : {&report.train, &report.valid})
     if (!part->prefix.empty() && part->documents > 0)
       table.add({part->prefix, with_commas(static_cast<std::int64_t>(part->documents)),
                  human_bytes(static_cast<double>(part->bytes)),
                  with_commas(static_cast<std::int64_t>(part->tokens))});
-  std::string text = to_text(table);
+  return to_text(table);
+}
+
+std::string describe(const PrepareReport& report) {
+  std::string text = part_table(report);
   text += fmt::format(
       "vocabulary {}, {:.3f} tokens per byte, {} in {} ({:.1f} MB/s); tokeniser in {}\n",
       with_commas(report.vocabulary), report.tokens_per_byte(),
@@ -204,7 +208,22 @@ void apply_task(PrepareCommand& command) {
   o.source.records = resolved(std::move(records));
 }
 
+int run_synthetic(PrepareCommand command) {
+  if (!command.options.inputs.empty() || command.task != TaskKind::causal)
+    refuse({{"--synthetic", "draws tokens of a text, and reads no INPUT"}});
+  command.drawn.output = command.options.output;
+  command.drawn.validation_share = command.options.validation_share;
+  command.drawn.overwrite = command.options.overwrite;
+  const PrepareReport report = prepare_synthetic(command.drawn);
+  fmt::print("{}{} tokens of {} words, drawn in {}; there is no tokeniser\n", part_table(report),
+             with_commas(static_cast<std::int64_t>(report.tokens())),
+             with_commas(report.vocabulary), human_seconds(report.seconds));
+  if (!command.json.empty()) write_summary(command, report);
+  return 0;
+}
+
 int run_prepare(PrepareCommand command) {
+  if (!command.synthetic.empty()) return run_synthetic(std::move(command));
   apply_task(command);
   const bool is_live = is_live_terminal(stderr);
   if (is_live)

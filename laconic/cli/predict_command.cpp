@@ -154,7 +154,7 @@ class Predictor {
 
   // A source ends with the end of a text; what is scored token by token begins after one.
   std::vector<std::int64_t> framed(std::vector<std::int64_t> ids) const {
-    if (std::holds_alternative<Seq2SeqShape>(weights_.family)) {
+    if (translates(weights_.family)) {
       ids.push_back(end_);
     } else if (ids.empty() || ids.front() != rule_.translation.begin) {
       ids.insert(ids.begin(), rule_.translation.begin);
@@ -190,7 +190,7 @@ class Predictor {
   }
 
   Json to_json(const PredictInput& question, const ModelAnswer& p) const {
-    if (std::holds_alternative<Seq2SeqShape>(weights_.family)) {
+    if (translates(weights_.family)) {
       Json json = {{"ids", p.ids}, {"log_probability", p.log_probability}};
       if (tokeniser_) json["translation"] = decoded(p.ids);
       return json;

@@ -39,6 +39,25 @@ void add_record_words(CLI::App& verb, PrepareCommand& command) {
   target->needs(source);
 }
 
+// Tokens that are drawn.
+void add_synthetic_words(CLI::App& verb, PrepareCommand& command) {
+  SyntheticOptions& d = command.drawn;
+  auto* law =
+      verb.add_option("--synthetic", command.synthetic,
+                      "instead of INPUT: draw tokens by a law; zipf: as often as words come "
+                      "in the One Billion Word benchmark")
+          ->check(CLI::IsMember({"zipf"}));
+  verb.add_option("--tokens", d.tokens, "synthetic: how many")->type_name("N")->needs(law);
+  verb.add_option("--vocabulary", d.vocabulary, "synthetic: different words")
+      ->type_name("SIZE")
+      ->needs(law)
+      ->capture_default_str();
+  verb.add_option("--seed", d.seed, "synthetic: of the draws")
+      ->type_name("N")
+      ->needs(law)
+      ->capture_default_str();
+}
+
 }  // namespace
 
 void add_words(CLI::App& verb, PrepareCommand& command) {
@@ -87,6 +106,7 @@ void add_words(CLI::App& verb, PrepareCommand& command) {
       ->allow_extra_args(false)
       ->type_name("FILE");
   add_record_words(verb, command);
+  add_synthetic_words(verb, command);
   verb.add_flag("!--no-end-of-document", o.append_end_of_document,
                 "do not put a token between documents");
   verb.add_option("--threads", o.threads, "0: as many as the machine has")->capture_default_str();

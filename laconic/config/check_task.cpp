@@ -25,6 +25,9 @@ void check_task(Checker& c, const RunConfig& config) {
   c.require(t.kind == TaskKind::translate || t.label_smoothing == 0, "task.label_smoothing",
             fmt::format("label_smoothing = {} with kind = \"{}\": it is for \"translate\" alone",
                         t.label_smoothing, kind));
+  c.at_least("task.sampled", t.sampled, 0);
+  c.require(t.sampled > 0 || t.negatives == NegativesOf::shared, "task.negatives",
+            "negatives = \"rank\" without task.sampled: nothing is drawn");
   if (t.pad != Padding::longest) return;
   c.require(t.kind != TaskKind::causal, "task.pad",
             "pad = \"longest\" with kind = \"causal\": its samples are not padded");

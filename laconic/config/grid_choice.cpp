@@ -226,6 +226,7 @@ std::vector<std::pair<const char*, std::int64_t>> heads_of(const Family& family)
     Heads operator()(const BertShape& s) const { return {{"heads", s.heads}}; }
     Heads operator()(const Seq2SeqShape& s) const { return {{"heads", s.heads}}; }
     Heads operator()(const LstmShape&) const { return {}; }
+    Heads operator()(const GnmtShape&) const { return {}; }
   };
   return std::visit(Visitor(), family);
 }

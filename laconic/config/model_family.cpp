@@ -86,14 +86,22 @@ Family family_of(const RunConfig& config, const DataSizes& sizes) {
                        .hidden = given_or(m.hidden, m.width),
                        .context = m.context,
                        .vocabulary = vocabulary,
-                       .projection = m.projection};
+                       .projection = m.projection,
+                       .sampled = config.task.sampled};
+    case ModelKind::gnmt:
+      return GnmtShape{.layers = m.layers,
+                       .decoder_layers = given_or(m.decoder_layers, m.layers),
+                       .width = m.width,
+                       .context = m.context,
+                       .target_context = m.context,
+                       .vocabulary = vocabulary};
   }
   LACONIC_ASSERT(false, "no such kind of model");
   return {};
 }
 
 std::int64_t layers_between(const ModelSection& m) {
-  if (m.kind != ModelKind::seq2seq) return m.layers;
+  if (m.kind != ModelKind::seq2seq && m.kind != ModelKind::gnmt) return m.layers;
   return m.layers + 1 + given_or(m.decoder_layers, m.layers);
 }
 
@@ -102,16 +110,21 @@ Problems check_task(const Family& family, const RunConfig& config) {
   const bool is_translating = kind == TaskKind::translate,
              is_causal_task = kind == TaskKind::causal;
   const auto* bert = std::get_if<BertShape>(&family);
-  const bool is_possible = std::holds_alternative<Seq2SeqShape>(family) ? is_translating
-                           : bert != nullptr ? !is_translating && !is_causal_task
-                                             : is_causal_task;
+  const bool is_possible = translates(family) ? is_translating
+                           : bert != nullptr  ? !is_translating && !is_causal_task
+                                              : is_causal_task;
   Problems problems;
   if (!is_possible)
     problems.push_back(
         {"task.kind",
          fmt::format("kind = \"{}\" is nothing that this model does ({}): gpt, llama and lstm do "
-                     "\"causal\", seq2seq does \"translate\", bert the others",
+                     "\"causal\", seq2seq and gnmt do \"translate\", bert the others",
                      name_in(kTaskKindNames, kind), to_text(family))});
+  if (config.task.sampled > 0 && !std::holds_alternative<LstmShape>(family))
+    problems.push_back({"task.sampled",
+                        fmt::format("sampled = {} with this model ({}): only an lstm is trained on "
+                                    "drawn words",
+                                    config.task.sampled, to_text(family))});
   if (bert != nullptr && bert->types < 2 && config.task.next_sentence)
     problems.push_back(
         {"task.next_sentence", "this BERT has one type of text, and cannot tell two texts apart"});
@@ -120,7 +133,7 @@ Problems check_task(const Family& family, const RunConfig& config) {
 
 TaskSection task_for(const Family& family) {
   TaskSection task;
-  if (std::holds_alternative<Seq2SeqShape>(family)) task.kind = TaskKind::translate;
+  if (translates(family)) task.kind = TaskKind::translate;
   if (const auto* bert = std::get_if<BertShape>(&family)) {
     task.next_sentence = bert->head == BertHead::pretraining;
     task.kind = bert->head == BertHead::classify  ? TaskKind::classify
@@ -132,6 +145,11 @@ TaskSection task_for(const Family& family) {
 }
 
 Family with_head(const Family& family, const RunConfig& config, const DataSizes& sizes) {
+  if (std::holds_alternative<LstmShape>(family)) {
+    LstmShape shape = std::get<LstmShape>(family);
+    shape.sampled = config.task.sampled;
+    return shape;
+  }
   if (!std::holds_alternative<BertShape>(family)) return family;
   BertShape shape = std::get<BertShape>(family);
   shape.head = head_of_task(config.task);

@@ -26,7 +26,7 @@ Problems check_task(const Family& family, const RunConfig& config);
 // What a model is asked by default: the other way round.
 TaskSection task_for(const Family& family);
 
-// The same model with the head that the task needs, for whoever begins from a BERT's folder.
+// The same model with the head that the task needs, for whoever begins from a folder.
 Family with_head(const Family& family, const RunConfig& config, const DataSizes& sizes);
 
 }  // namespace laconic

@@ -44,13 +44,14 @@ struct ModelSection {
   void visit(V& v) {
     v("kind", kind,
       "architecture; gpt: GPT-2; llama: Llama, Mistral, Qwen; bert; seq2seq: encoder-decoder; "
-      "lstm: a language model of LSTM layers",
+      "lstm: a language model of LSTM layers; gnmt: an encoder-decoder of them",
       kModelKindNames);
-    v("layers", layers, "layers; seq2seq: of the encoder");
-    v("decoder_layers", decoder_layers, "seq2seq: layers of the decoder; 0: as many as layers");
-    v("width", width, "of the residual stream; lstm: of tables, and of what layers hand on");
+    v("layers", layers, "layers; seq2seq, gnmt: of the encoder");
+    v("decoder_layers", decoder_layers,
+      "seq2seq, gnmt: layers of the decoder; 0: as many as layers");
+    v("width", width, "of the residual stream; lstm, gnmt: of tables, and of what layers hand on");
     v("heads", heads,
-      "attention heads; must divide width, unless head_width is given; an lstm has none");
+      "attention heads; must divide width, unless head_width is given; lstm and gnmt have none");
     v("key_heads", key_heads,
       "llama: heads of keys and values (grouped queries); must divide heads; 0: heads");
     v("head_width", head_width, "llama: width of a head, an even number; 0: width / heads");
@@ -58,7 +59,7 @@ struct ModelSection {
       "width of the feed-forward part; 0: 4 width; llama: 8/3 of width, rounded up to a multiple "
       "of 64; a gpt's is 4 width; lstm: cells of a layer, 0: width");
     v("context", context,
-      "tokens per sample, and the longest position; seq2seq: of source and target each");
+      "tokens per sample, and the longest position; seq2seq, gnmt: of source and target each");
     v("vocabulary", vocabulary, "token ids; 0: the tokeniser's size, from the data");
     v("labels", labels, "bert: classes to choose from; 0: from the data");
     v("tied", tied, "llama: the head uses the embedding's table (a gpt's always does)");
@@ -86,7 +87,8 @@ struct ModelSection {
       "sees too; output: a linear map behind the layer; none: there are as many cells",
       kLstmProjectionNames);
     v("dropout", dropout,
-      "after embedding, attention and each residual branch; lstm: after embedding and each layer");
+      "after embedding, attention and each residual branch; lstm: after embedding and each layer; "
+      "gnmt: before each layer");
     v("dropout_by_sample", dropout_by_sample,
       "a sample's masks are the same in every epoch, so that its activations change less");
     v("recompute", recompute, "keep only block inputs and run forward again in backward");

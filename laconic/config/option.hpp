@@ -22,18 +22,24 @@ inline constexpr auto kRunPrecisionNames =
                                         {RunPrecision::float64, "float64"}});
 
 // model.kind
-enum class ModelKind : std::uint8_t { gpt, llama, bert, seq2seq, lstm };
+enum class ModelKind : std::uint8_t { gpt, llama, bert, seq2seq, lstm, gnmt };
 inline constexpr auto kModelKindNames =
     std::to_array<Named<ModelKind>>({{ModelKind::gpt, "gpt"},
                                      {ModelKind::llama, "llama"},
                                      {ModelKind::bert, "bert"},
                                      {ModelKind::seq2seq, "seq2seq"},
-                                     {ModelKind::lstm, "lstm"}});
+                                     {ModelKind::lstm, "lstm"},
+                                     {ModelKind::gnmt, "gnmt"}});
 
 // task.masks: what the draws of masks depend on
 enum class MaskDraws : std::uint8_t { epoch, sample };
 inline constexpr auto kMaskDrawsNames =
     std::to_array<Named<MaskDraws>>({{MaskDraws::epoch, "epoch"}, {MaskDraws::sample, "sample"}});
+
+// task.negatives: who has the same
+enum class NegativesOf : std::uint8_t { shared, rank };
+inline constexpr auto kNegativesOfNames = std::to_array<Named<NegativesOf>>(
+    {{NegativesOf::shared, "shared"}, {NegativesOf::rank, "rank"}});
 
 // task.pad: where the samples of a microbatch end
 enum class Padding : std::uint8_t { context, longest };

@@ -1,6 +1,8 @@
 // config/task_section.hpp — what is asked of the model: [task].
 #pragma once
 
+#include <cstdint>
+
 #include "laconic/base/task_kind.hpp"
 #include "laconic/config/option.hpp"
 
@@ -15,6 +17,8 @@ struct TaskSection {
   MaskDraws masks = MaskDraws::epoch;
   Padding pad = Padding::context;
   double label_smoothing = 0;
+  std::int64_t sampled = 0;
+  NegativesOf negatives = NegativesOf::shared;
 
   template <class V>
   void visit(V& v) {
@@ -34,6 +38,13 @@ struct TaskSection {
       kPaddingNames);
     v("label_smoothing", label_smoothing,
       "translate: share of each target's weight that is spread over the vocabulary");
+    v("sampled", sampled,
+      "causal, lstm: training compares a target with so many drawn words instead of the whole "
+      "vocabulary; 0: with all. Evaluation always does");
+    v("negatives", negatives,
+      "sampled: the words drawn for a step are the same on all ranks, or each data-parallel rank "
+      "has its own",
+      kNegativesOfNames);
   }
 };
 

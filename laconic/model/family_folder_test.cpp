@@ -68,6 +68,12 @@ std::vector<Family> all_shapes() {
                                .context = 5,
                                .vocabulary = 11,
                                .projection = row.value});
+  shapes.push_back(GnmtShape{.layers = 2,
+                             .decoder_layers = 3,
+                             .width = 6,
+                             .context = 5,
+                             .target_context = 7,
+                             .vocabulary = 11});
   return shapes;
 }
 

@@ -87,16 +87,19 @@ FolderConvention convention_of(const LlamaShape& shape);
 FolderConvention convention_of(const BertShape& shape);
 FolderConvention convention_of(const Seq2SeqShape& shape);
 FolderConvention convention_of(const LstmShape& shape);
+FolderConvention convention_of(const GnmtShape& shape);
 
 GptShape read_gpt_shape(FolderConfig& config);
 LlamaShape read_llama_shape(FolderConfig& config);
 BertShape read_bert_shape(FolderConfig& config);
 Seq2SeqShape read_seq2seq_shape(FolderConfig& config);
 LstmShape read_lstm_shape(FolderConfig& config);
+GnmtShape read_gnmt_shape(FolderConfig& config);
 
 // The model_type of what no one else reads.
 inline constexpr const char* kSeq2SeqType = "laconic-seq2seq";
 inline constexpr const char* kLstmType = "laconic-lstm";
+inline constexpr const char* kGnmtType = "laconic-gnmt";
 
 nlohmann::ordered_json config_json(const GptShape& shape, const FolderFacts& facts,
                                    const char* dtype);
@@ -107,6 +110,8 @@ nlohmann::ordered_json config_json(const BertShape& shape, const FolderFacts& fa
 nlohmann::ordered_json config_json(const Seq2SeqShape& shape, const FolderFacts& facts,
                                    const char* dtype);
 nlohmann::ordered_json config_json(const LstmShape& shape, const FolderFacts& facts,
+                                   const char* dtype);
+nlohmann::ordered_json config_json(const GnmtShape& shape, const FolderFacts& facts,
                                    const char* dtype);
 
 }  // namespace laconic

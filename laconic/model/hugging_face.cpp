@@ -191,6 +191,8 @@ Family read_family(const std::string& folder) {
     family = read_seq2seq_shape(config);
   else if (kind == kLstmType)
     family = read_lstm_shape(config);
+  else if (kind == kGnmtType)
+    family = read_gnmt_shape(config);
   else
     config.problem("model_type", fmt::format("= \"{}\" is not supported", kind));
   config.finish();

@@ -1,30 +1,39 @@
 #include "laconic/model/lstm.hpp"
 
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "laconic/base/error.hpp"
+#include "laconic/base/word_law.hpp"
 #include "laconic/model/block_ops.hpp"
 #include "laconic/model/linear.hpp"
+#include "laconic/model/sampled_softmax.hpp"
 
 namespace laconic {
 
 namespace {
 
 // Parameters of a block, as lstm_spec() lists them.
-enum LstmLeaf : std::size_t { kInput, kState, kInputBias, kStateBias, kRecurrent, kOutput = 4 };
-enum LstmHead : std::size_t { kSoftmax, kSoftmaxBias };
+struct LstmLeaf {
+  enum Layer : std::size_t { kInput, kState, kInputBias, kStateBias, kRecurrent, kOutput = 4 };
+  enum Head : std::size_t { kSoftmax, kSoftmaxBias };
+};
+
+constexpr std::int64_t kMostLogits = 1 << 26;  // at once, without gradients
 
 LstmWeights weights_of(const LstmShape& shape, const Weights& weights, std::int64_t block) {
   const auto leaf = [&](std::size_t at) { return weights.leaf(block, at); };
-  return {.input = leaf(kInput),
-          .state = leaf(kState),
-          .input_bias = leaf(kInputBias),
-          .state_bias = leaf(kStateBias),
-          .projection =
-              shape.projection == LstmProjection::recurrent ? leaf(kRecurrent) : at::Tensor()};
+  return {.input = leaf(LstmLeaf::kInput),
+          .state = leaf(LstmLeaf::kState),
+          .input_bias = leaf(LstmLeaf::kInputBias),
+          .state_bias = leaf(LstmLeaf::kStateBias),
+          .projection = shape.projection == LstmProjection::recurrent ? leaf(LstmLeaf::kRecurrent)
+                                                                      : at::Tensor()};
 }
 
 at::Tensor dropped(const LstmShape& shape, const BlockOps& ops, const at::Tensor& x) {
@@ -33,7 +42,31 @@ at::Tensor dropped(const LstmShape& shape, const BlockOps& ops, const at::Tensor
 }
 
 at::Tensor projected(const LstmShape& shape, BlockOps& ops, const at::Tensor& h) {
-  return shape.projection == LstmProjection::output ? ops.linear(h, {kOutput, kOutput + 1}) : h;
+  return shape.projection == LstmProjection::output
+             ? ops.linear(h, {LstmLeaf::kOutput, LstmLeaf::kOutput + 1})
+             : h;
+}
+
+// Over words that are drawn, where the pass says by what; else over all. Who only asks for the loss
+// never has the logits of more than some rows.
+at::Tensor loss_of(const LstmShape& shape, const Weights& weights, BlockOps& ops,
+                   const at::Tensor& x, const at::Tensor& targets) {
+  const std::int64_t head = shape.layers + 1;
+  if (shape.sampled > 0 && ops.pass().negatives)
+    return sampled_cross_entropy(
+        x, weights.leaf(head, LstmLeaf::kSoftmax), weights.leaf(head, LstmLeaf::kSoftmaxBias),
+        targets, draw_negatives(shape.vocabulary, shape.sampled, *ops.pass().negatives));
+  const std::int64_t rows = x.size(0), tile = 1 + kMostLogits / shape.vocabulary;
+  if (at::GradMode::is_enabled() || rows <= tile)
+    return ops.cross_entropy(x, LstmLeaf::kSoftmax, LstmLeaf::kSoftmaxBias, targets);
+  at::Tensor sum = at::zeros({}, at::kDouble);
+  for (std::int64_t r = 0; r < rows; r += tile) {
+    const std::int64_t count = std::min(tile, rows - r);
+    const at::Tensor mean = ops.cross_entropy(x.narrow(0, r, count), LstmLeaf::kSoftmax,
+                                              LstmLeaf::kSoftmaxBias, targets.narrow(0, r, count));
+    sum.add_(mean.to(at::kCPU, at::kDouble), static_cast<double>(count));
+  }
+  return sum.div(static_cast<double>(rows));
 }
 
 }  // namespace
@@ -46,7 +79,7 @@ Seam forward_block(const LstmShape& shape, const Weights& weights, std::int64_t 
   BlockOps ops(weights, block, batch.samples(), tokens, pass);
   if (block == 0) return {ops.as_seam(dropped(shape, ops, ops.table_rows(0, batch["ids"])))};
   const at::Tensor x = in[0].view({-1, shape.width});
-  if (block > shape.layers) return {ops.cross_entropy(x, kSoftmax, kSoftmaxBias, batch["targets"])};
+  if (block > shape.layers) return {loss_of(shape, weights, ops, x, batch["targets"].flatten())};
   const at::Tensor h = lstm(x, weights_of(shape, weights, block),
                             {.samples = batch.samples(), .deferred = pass.deferred});
   return {ops.as_seam(dropped(shape, ops, projected(shape, ops, h)))};
@@ -54,8 +87,8 @@ Seam forward_block(const LstmShape& shape, const Weights& weights, std::int64_t 
 
 at::Tensor logits_of(const LstmShape& shape, const Weights& weights, const Seam& seam) {
   const std::int64_t head = shape.layers + 1;
-  return transposed_linear(seam[0].view({-1, shape.width}), weights.leaf(head, kSoftmax),
-                           weights.leaf(head, kSoftmaxBias));
+  return transposed_linear(seam[0].view({-1, shape.width}), weights.leaf(head, LstmLeaf::kSoftmax),
+                           weights.leaf(head, LstmLeaf::kSoftmaxBias));
 }
 
 LstmCache make_text_cache(const LstmShape& shape, const at::TensorOptions&) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "laconic/model/additive_attention.hpp"
 #include "laconic/model/deferred.hpp"
 #include "laconic/model/test_ops.hpp"
 
@@ -99,6 +100,14 @@ TEST(LstmLayer, StepByStepIsTheWhole) {
     const at::Tensor x = inputs[0].view({2, 4, 3}).select(1, t);
     EXPECT_LT(difference(lstm_step(x, weights_of(inputs), state), whole.select(1, t)), 1e-14);
   }
+}
+
+TEST(AdditiveAttention, FusedEqualsComposed) {
+  for (const std::int64_t features : {1, 3, 16, 37})
+    expect_same(
+        [](const auto& x) { return fused::additive_scores(x[0], x[1], x[2], 2); },
+        [](const auto& x) { return composed::additive_scores(x[0], x[1], x[2], 2); },
+        {random({2 * 3, features}, "q"), random({2 * 5, features}, "k"), random({features}, "v")});
 }
 
 TEST(LstmLayer, NotANumberStaysOne) {

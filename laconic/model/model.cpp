@@ -9,6 +9,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/model/bert.hpp"
+#include "laconic/model/gnmt.hpp"
 #include "laconic/model/gpt.hpp"
 #include "laconic/model/llama.hpp"
 #include "laconic/model/lstm.hpp"

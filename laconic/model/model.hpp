@@ -66,6 +66,9 @@ struct Pass {
   // Takes what backward leaves for later; null: nothing. Must live until then.
   DeferredWeights* deferred = nullptr;
   double label_smoothing = 0;
+  // What the negatives of a sampled softmax are drawn by (negatives_key(), base/word_law.hpp);
+  // none: the loss is about the whole vocabulary.
+  std::optional<Key> negatives = {};
   double second_term = 1;  // what the second term of a loss counts, where it has two
   // Takes what the last block predicts, as its family says; null: nobody asks.
   at::Tensor* predictions = nullptr;

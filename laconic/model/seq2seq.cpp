@@ -232,18 +232,6 @@ at::Tensor attend_to(const at::Tensor& q, const at::Tensor& keys, const at::Tens
 
 }  // namespace
 
-TargetCache make_target_cache(const Seq2SeqShape& shape, const at::Tensor& source,
-                              const at::Tensor& lengths) {
-  TargetCache cache;
-  cache.padding = at::arange(source.size(1), source.options())
-                      .unsqueeze(0)
-                      .ge(lengths.view({-1, 1}))
-                      .view({source.size(0), 1, 1, -1});
-  for (auto* tensors : {&cache.memory_keys, &cache.memory_values, &cache.keys, &cache.values})
-    tensors->resize(static_cast<std::size_t>(shape.decoder_layers));
-  return cache;
-}
-
 Seam encode_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_t block,
                   const Seam& in, const Batch& batch, TargetCache& cache) {
   const at::NoGradGuard no_grad;
@@ -263,26 +251,6 @@ Seam encode_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_
   cache.memory_values[layer] = by_head(kv[1], rows, shape.heads).contiguous();
   cache.keys[layer] = cache.values[layer] = cache.memory_keys[layer].narrow(2, 0, 0);
   return block + 1 == head ? Seam{in[1]} : in;
-}
-
-TargetCache encode_sources(const Seq2SeqShape& shape, const Weights& weights,
-                           const at::Tensor& source, const at::Tensor& lengths) {
-  const Batch batch{{"source", source},
-                    {"source_length", lengths.view({-1, 1})},
-                    {"ids", at::zeros({source.size(0), 1}, source.options())}};
-  TargetCache cache = make_target_cache(shape, source, lengths);
-  Seam seam;
-  for (std::int64_t b = 0; b < block_count(weights.spec); ++b)
-    seam = encode_block(shape, weights, b, seam, batch, cache);
-  return cache;
-}
-
-void select_rows(TargetCache& cache, const at::Tensor& rows) {
-  const at::NoGradGuard no_grad;
-  cache.padding = cache.padding.index_select(0, rows);
-  for (auto* tensors : {&cache.memory_keys, &cache.memory_values, &cache.keys, &cache.values})
-    for (at::Tensor& tensor : *tensors)
-      if (tensor.defined()) tensor = tensor.index_select(0, rows);
 }
 
 namespace {
@@ -349,15 +317,6 @@ Seam read_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_t 
   const at::Tensor y = row_seam(decode_next(block, in[1].view({rows, shape.width}),
                                             static_cast<std::size_t>(number - target - 1), cache));
   return number + 1 == head ? Seam{y} : Seam{in[0], y};
-}
-
-at::Tensor read_targets(const Seq2SeqShape& shape, const Weights& weights, const at::Tensor& ids,
-                        TargetCache& cache) {
-  Seam seam;
-  for (std::int64_t b = shape.layers + 1; b < block_count(weights.spec); ++b)
-    seam = read_block(shape, weights, b, seam, ids, cache);
-  ++cache.length;
-  return seam[0];
 }
 
 std::vector<at::Tensor> constants_of(const Seq2SeqShape& shape, std::int64_t tokens,

@@ -55,9 +55,10 @@ std::vector<double> RecordedStep::shape_of(const PipelineStep& step) {
 StepLoss RecordedStep::run(const PipelineStep& step, const Go& walk) {
   for (const Parameter& p : weights_.parameters)
     LACONIC_ASSERT(!p.gradient.defined(), p.name + " has a gradient before the step");
-  // Keys of dropout that come from the host in every operation cannot be recorded.
+  // Keys of dropout that come from the host in every operation cannot be recorded, nor can
+  // negatives.
   const auto is_on_device = [](const PipelineInput& input) {
-    return input.pass.dropout == 0 || input.pass.device_keys.defined();
+    return !input.pass.negatives && (input.pass.dropout == 0 || input.pass.device_keys.defined());
   };
   if (step.is_shadow || is_given_up_ || !std::ranges::all_of(step.inputs, is_on_device))
     return walk_in_room(step, walk);

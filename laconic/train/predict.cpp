@@ -125,8 +125,7 @@ Problems check(const Weights& weights, const PredictInput& input) {
 std::vector<ModelAnswer> predict(const Weights& weights, const std::vector<PredictInput>& inputs,
                                  const PredictRule& rule) {
   if (inputs.empty()) return {};
-  if (std::holds_alternative<Seq2SeqShape>(weights.family))
-    return predict_translations(weights, inputs, rule);
+  if (translates(weights.family)) return predict_translations(weights, inputs, rule);
   std::vector<ModelAnswer> predictions(inputs.size());
   const auto* bert = std::get_if<BertShape>(&weights.family);
   const bool finds_words =

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "laconic/base/error.hpp"
-#include "laconic/model/seq2seq.hpp"
+#include "laconic/model/target_cache.hpp"
 
 namespace laconic {
 
@@ -81,12 +81,12 @@ Translation best_of(const Beam& beam, double penalty) {
                                    [&](const Translation& t) { return score_of(t, penalty); });
 }
 
-TargetCache encode(const Seq2SeqShape& shape, const Weights& weights,
-                   const std::vector<std::vector<std::int64_t>>& sources) {
+TargetCache encode(const Weights& weights, const std::vector<std::vector<std::int64_t>>& sources) {
   std::size_t longest = 0;
+  const std::int64_t context = context_of(weights.family);
   for (const auto& source : sources) {
-    LACONIC_ASSERT(!source.empty() && static_cast<std::int64_t>(source.size()) <= shape.context,
-                   fmt::format("a source of {} tokens, context {}", source.size(), shape.context));
+    LACONIC_ASSERT(!source.empty() && static_cast<std::int64_t>(source.size()) <= context,
+                   fmt::format("a source of {} tokens, context {}", source.size(), context));
     longest = std::max(longest, source.size());
   }
   const auto rows = static_cast<std::int64_t>(sources.size());
@@ -97,7 +97,7 @@ TargetCache encode(const Seq2SeqShape& shape, const Weights& weights,
     std::ranges::copy(source, ids[r].data_ptr<std::int64_t>());
     lengths.push_back(static_cast<std::int64_t>(source.size()));
   }
-  return encode_sources(shape, weights, ids.to(weights.device()),
+  return encode_sources(weights, ids.to(weights.device()),
                         at::tensor(lengths).to(weights.device()));
 }
 
@@ -106,23 +106,21 @@ TargetCache encode(const Seq2SeqShape& shape, const Weights& weights,
 std::vector<Translation> translate(const Weights& weights,
                                    const std::vector<std::vector<std::int64_t>>& sources,
                                    const TranslationRule& rule) {
-  const auto* shape = std::get_if<Seq2SeqShape>(&weights.family);
-  if (shape == nullptr)
+  if (!translates(weights.family))
     throw ConfigError(fmt::format("this model ({}) translates nothing: only encoder-decoders do",
                                   to_text(weights.family)));
   if (sources.empty()) return {};
-  TargetCache cache = encode(*shape, weights, sources);
+  TargetCache cache = encode(weights, sources);
   std::vector<Beam> beams(sources.size());
   for (Beam& beam : beams) beam.open.push_back({});
   std::vector<std::int64_t> last(sources.size(), rule.begin);  // token of each row of the cache
-  const std::int64_t most =
-      rule.tokens > 0 ? std::min(rule.tokens, shape->target_context) : shape->target_context;
+  const std::int64_t context = target_context_of(weights.family);
+  const std::int64_t most = rule.tokens > 0 ? std::min(rule.tokens, context) : context;
   for (std::int64_t t = 0; t < most && !last.empty(); ++t) {
-    const at::Tensor log_p =
-        read_targets(*shape, weights, at::tensor(last).to(weights.device()), cache)
-            .to(at::kCPU, at::kDouble)
-            .log_softmax(-1)
-            .contiguous();
+    const at::Tensor log_p = read_targets(weights, at::tensor(last).to(weights.device()), cache)
+                                 .to(at::kCPU, at::kDouble)
+                                 .log_softmax(-1)
+                                 .contiguous();
     const std::int64_t vocabulary = log_p.size(1);
     std::vector<std::int64_t> rows;
     last.clear();

@@ -30,7 +30,7 @@ Seq2SeqShape tiny_shape(NormPlace norm, PositionKind positions, TableSharing sha
 }
 
 // Large numbers, so that the likeliest token changes from place to place.
-Weights some_weights(const Seq2SeqShape& shape) {
+Weights some_weights(const Family& shape) {
   Weights weights = make_weights(shape, 3, at::TensorOptions().dtype(at::kDouble));
   const at::NoGradGuard no_grad;
   for (Parameter& p : weights.parameters)
@@ -52,10 +52,16 @@ at::Tensor next_of(const Weights& weights, const std::vector<std::int64_t>& sour
 
 TEST(Translate, GreedilyTakesTheLikeliestTokenOfTheWholeModel) {
   const std::vector<std::vector<std::int64_t>> sources = {{2, 3, 4}, {4}, {3, 3, 2, 4, 1, 2, 3}};
-  for (const auto& shape :
-       {tiny_shape(NormPlace::pre, PositionKind::sinusoidal, TableSharing::all),
-        tiny_shape(NormPlace::post, PositionKind::learned, TableSharing::none),
-        tiny_shape(NormPlace::pre, PositionKind::learned, TableSharing::output)}) {
+  for (const Family& shape :
+       {Family(tiny_shape(NormPlace::pre, PositionKind::sinusoidal, TableSharing::all)),
+        Family(tiny_shape(NormPlace::post, PositionKind::learned, TableSharing::none)),
+        Family(tiny_shape(NormPlace::pre, PositionKind::learned, TableSharing::output)),
+        Family(GnmtShape{.layers = 3,
+        .decoder_layers = 3,
+        .width = 12,
+        .context = 7,
+        .target_context = 6,
+        .vocabulary = 5})}) {
     const Weights weights = some_weights(shape);
     const auto found = translate(weights, sources, {.begin = kBegin, .end = kEnd});
     ASSERT_EQ(found.size(), sources.size());
@@ -63,7 +69,7 @@ TEST(Translate, GreedilyTakesTheLikeliestTokenOfTheWholeModel) {
       std::vector<std::int64_t> ids;
       double log_probability = 0;
       bool is_ended = false;
-      while (!is_ended && static_cast<std::int64_t>(ids.size()) < shape.target_context) {
+      while (!is_ended && static_cast<std::int64_t>(ids.size()) < target_context_of(shape)) {
         const at::Tensor next = next_of(weights, sources[s], ids);
         const auto best = next.argmax().item<std::int64_t>();
         log_probability += next[best].item<double>();

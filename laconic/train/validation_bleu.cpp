@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "laconic/model/seq2seq.hpp"
+#include "laconic/model/target_cache.hpp"
 
 namespace laconic {
 
@@ -36,7 +36,6 @@ class Writing {
   Writing(const Weights& weights, Pipeline& pipeline, const TokenLists& sources,
           const TranslationRule& rule, std::uint64_t& message)
       : weights_(weights),
-        shape_(std::get<Seq2SeqShape>(weights.family)),
         pipeline_(pipeline),
         rule_(rule),
         message_(message),
@@ -54,10 +53,10 @@ class Writing {
     if (open_.empty()) return {};
     const at::Tensor ids = ids_tensor(last_, weights_);
     const at::Tensor row = ids.view({-1, 1});
-    const Seam out = pipeline_.forward(
-        {{"source", row}, {"ids", row}}, message_++, [&](std::int64_t block, const Seam& in) {
-          return read_block(shape_, weights_, block, in, ids, cache_);
-        });
+    const Seam out = pipeline_.forward({{"source", row}, {"ids", row}}, message_++,
+                                       [&](std::int64_t block, const Seam& in) {
+                                         return read_block(weights_, block, in, ids, cache_);
+                                       });
     ++cache_.length;
     std::vector<std::int64_t> best;
     if (out.empty()) return best;
@@ -81,7 +80,8 @@ class Writing {
       last_.push_back(ids[r]);
     }
     open_ = std::move(open);
-    if (cache_.length >= shape_.target_context) open_.clear();  // there is no room left
+    if (cache_.length >= target_context_of(weights_.family))
+      open_.clear();  // there is no room left
     if (is_open() && rows.size() < ids.size()) select_rows(cache_, ids_tensor(rows, weights_));
   }
 
@@ -99,17 +99,16 @@ class Writing {
     }
     ids = ids.to(weights_.device());
     const at::Tensor length = ids_tensor(lengths, weights_);
-    cache_ = make_target_cache(shape_, ids, length);
+    cache_ = make_target_cache(weights_, ids, length);
     const Batch batch{{"source", ids},
                       {"source_length", length.view({-1, 1})},
                       {"ids", at::zeros({rows, 1}, ids.options())}};
     pipeline_.forward(batch, message_++, [&](std::int64_t block, const Seam& in) {
-      return encode_block(shape_, weights_, block, in, batch, cache_);
+      return encode_block(weights_, block, in, batch, cache_);
     });
   }
 
   const Weights& weights_;
-  const Seq2SeqShape& shape_;
   Pipeline& pipeline_;
   TranslationRule rule_;
   std::uint64_t& message_;

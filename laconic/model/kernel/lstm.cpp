@@ -135,6 +135,52 @@ void backward(T* gates, const T* before, const T* cell, const T* d_out, T* d_cel
   dc.store(d_cell + j);
 }
 
+template <class T>
+T score(const T* q, const T* k, const T* v, std::int64_t size) {
+  return sum_of<T>(
+      size, [](Vec<T> a, Vec<T> b, Vec<T> w) { return hn::Mul(w, safe_tanh<T>(hn::Add(a, b))); }, q,
+      k, v);
+}
+
+// dq and dk get the same: d v (1 - tanh^2).
+template <class T>
+void score_backward(const T* q, const T* k, const T* v, T d, T* dq, T* dk, T* dv,
+                    std::int64_t size) {
+  const Tag<T> tag;
+  const Vec<T> one = hn::Set(tag, T(1)), above = hn::Set(tag, d);
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(tag));
+  const auto add = [&](const T* a, const T* b, const T* w, T* to_q, T* to_k, T* to_v) {
+    const Vec<T> bent = safe_tanh<T>(hn::Add(hn::LoadU(tag, a), hn::LoadU(tag, b)));
+    const Vec<T> inner = hn::Mul(hn::Mul(above, hn::LoadU(tag, w)), hn::NegMulAdd(bent, bent, one));
+    hn::StoreU(hn::Add(hn::LoadU(tag, to_q), inner), tag, to_q);
+    hn::StoreU(hn::Add(hn::LoadU(tag, to_k), inner), tag, to_k);
+    hn::StoreU(hn::MulAdd(above, bent, hn::LoadU(tag, to_v)), tag, to_v);
+  };
+  std::int64_t i = 0;
+  for (; i + lanes <= size; i += lanes) add(q + i, k + i, v + i, dq + i, dk + i, dv + i);
+  if (i == size) return;
+  Rest<T> a(size - i), b(size - i), w(size - i), to_q(size - i), to_k(size - i), to_v(size - i);
+  a.load(q + i);
+  b.load(k + i);
+  w.load(v + i);
+  to_q.load(dq + i);
+  to_k.load(dk + i);
+  to_v.load(dv + i);
+  add(a.data(), b.data(), w.data(), to_q.data(), to_k.data(), to_v.data());
+  to_q.store(dq + i);
+  to_k.store(dk + i);
+  to_v.store(dv + i);
+}
+
+const Additive<float>* additive_f32() {
+  static constexpr Additive<float> kTable = {score<float>, score_backward<float>};
+  return &kTable;
+}
+const Additive<double>* additive_f64() {
+  static constexpr Additive<double> kTable = {score<double>, score_backward<double>};
+  return &kTable;
+}
+
 const LstmCell<float>* cell_f32() {
   static constexpr LstmCell<float> kTable = {forward<float>, backward<float>};
   return &kTable;
@@ -152,6 +198,8 @@ namespace laconic::kernel {
 
 HWY_EXPORT(cell_f32);
 HWY_EXPORT(cell_f64);
+HWY_EXPORT(additive_f32);
+HWY_EXPORT(additive_f64);
 
 template <>
 const LstmCell<float>& lstm_cell<float>() {
@@ -160,6 +208,15 @@ const LstmCell<float>& lstm_cell<float>() {
 template <>
 const LstmCell<double>& lstm_cell<double>() {
   return *HWY_DYNAMIC_DISPATCH(cell_f64)();
+}
+
+template <>
+const Additive<float>& additive<float>() {
+  return *HWY_DYNAMIC_DISPATCH(additive_f32)();
+}
+template <>
+const Additive<double>& additive<double>() {
+  return *HWY_DYNAMIC_DISPATCH(additive_f64)();
 }
 
 }  // namespace laconic::kernel

@@ -1,4 +1,5 @@
-// model/kernel/lstm.hpp — one step of LSTM cells between its matrix products, on plain pointers.
+// model/kernel/lstm.hpp — one step of LSTM cells between its matrix products, and additive
+// attention, on plain pointers.
 //
 // One pass over one row, single-threaded; callers split the work. A table of functions, as in
 // kernel/elementwise.hpp.
@@ -23,5 +24,16 @@ struct LstmCell {
 // For T float or double, for this processor.
 template <class T>
 const LstmCell<T>& lstm_cell();
+
+template <class T>
+struct Additive {
+  // Sum over i of v[i] tanh(q[i] + k[i]).
+  T (*score)(const T* q, const T* k, const T* v, std::int64_t size);
+
+  // Adds to the gradients, of which that of the score is d.
+  void (*backward)(const T* q, const T* k, const T* v, T d, T* dq, T* dk, T* dv, std::int64_t size);
+};
+template <class T>
+const Additive<T>& additive();
 
 }  // namespace laconic::kernel
