@@ -1,0 +1,209 @@
+// T1 and T2 of the specification of EmbRace over real exchanges, ranks as threads: 1, 2, 4 and 7 of
+// them, uneven columns, ranks without tokens, ids at both ends of the table, padding.
+#include "laconic/update/table_exchange.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <stdexcept>
+
+#include "laconic/model/model.hpp"
+#include "laconic/transport/in_process.hpp"
+
+namespace laconic {
+namespace {
+
+constexpr std::int64_t kTableRows = 40, kTableWidth = 10, kTableSteps = 20;
+constexpr std::int64_t kPad = 7;
+
+// A table, and something that comes after it.
+ModelSpec table_model() {
+  return {
+      .parameters = {{.name = "table",
+                      .sizes = {kTableRows, kTableWidth},
+                      .deviation = 1,
+                      .looked_up_by = {"ids"},
+                      .role = Role::table},
+                     {.name = "bias", .sizes = {1}}},
+      .blocks = {{.name = "embedding", .kind = "embedding", .uses = {0}, .out = {{"x", {1, 1}}}},
+                 {.name = "head", .kind = "head", .uses = {1}}}};
+}
+
+// Which tokens a rank has in a step, the same wherever it is asked: few of them often, every fifth
+// time none.
+std::vector<std::int64_t> tokens_of(std::int64_t step, int rank) {
+  std::mt19937 draw(static_cast<unsigned>(step * 101 + rank));
+  std::vector<std::int64_t> ids;
+  if ((step + rank) % 5 == 4) return ids;
+  for (int i = 0; i < 12; ++i) {
+    const auto r = static_cast<std::int64_t>(draw() % 1000);
+    ids.push_back(r < 50 ? kTableRows - 1 : r * r % 997 * kTableRows / 997 * r / 1000);
+  }
+  ids.push_back(kPad);
+  return ids;
+}
+RowIds rows_of_rank(std::int64_t step, int rank) {
+  if (step >= kTableSteps) return {};
+  std::vector<std::int64_t> ids = tokens_of(step, rank);
+  std::erase(ids, kPad);
+  return unique_rows(ids);
+}
+std::shared_ptr<const StepRows> rows_of_all(std::int64_t step, int ranks) {
+  std::vector<RowIds> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(rows_of_rank(step, r));
+  return std::make_shared<const StepRows>(step_rows(std::move(all)));
+}
+
+RowRule rule_at(std::int64_t step) {
+  return {.algorithm = RowAlgorithm::adam,
+          .updates = step + 1,
+          .lr = 0.1 / (1 + 0.2 * static_cast<double>(step)),
+          .weight_decay = 0.05};
+}
+
+at::Tensor loss_of(const at::Tensor& rows, std::int64_t step) {
+  return rows.tanh().mul(0.1 * static_cast<double>(step % 7 + 1)).sum();
+}
+
+at::Tensor ids_tensor(const std::vector<std::int64_t>& ids) {
+  return at::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size()));
+}
+
+at::Tensor first_table() {
+  at::Tensor table = at::empty({kTableRows, kTableWidth}, at::kFloat);
+  fill_normal(key_of(5), 0, 0, 1,
+              std::span(table.data_ptr<float>(), static_cast<std::size_t>(table.numel())));
+  return table;
+}
+
+struct TrainedTable {
+  at::Tensor value, moment1, moment2;
+};
+
+// One table, every rank's gradient of all of it, added in rank order.
+TrainedTable replicated(int ranks) {
+  TrainedTable t{first_table(), at::zeros({kTableRows, kTableWidth}),
+                 at::zeros({kTableRows, kTableWidth})};
+  RowDecay decay(kTableRows, true);
+  const RowColumns<float> columns{t.value.data_ptr<float>(), t.moment1.data_ptr<float>(),
+                                  t.moment2.data_ptr<float>(), kTableWidth};
+  for (std::int64_t step = 0; step < kTableSteps; ++step) {
+    const RowIds read = rows_of_all(step, ranks)->all;
+    decay.catch_up<float>(read, columns);
+    const at::Tensor sum = at::zeros_like(t.value);
+    for (int r = 0; r < ranks; ++r) {
+      std::vector<std::int64_t> ids = tokens_of(step, r);
+      std::erase(ids, kPad);
+      if (ids.empty()) continue;
+      const at::Tensor leaf = t.value.clone().requires_grad_(true);
+      backward({loss_of(leaf.index_select(0, ids_tensor(ids)), step)}, {at::empty({}).fill_(1)});
+      const at::NoGradGuard no_grad;
+      sum.add_(leaf.grad());
+    }
+    const at::Tensor picked = sum.index_select(0, ids_tensor(read));
+    update_rows<float>(rule_at(step), read, picked.data_ptr<float>(), columns);
+    decay.note(read, decay.steps());
+    decay.add_step(rule_at(step));
+  }
+  decay.catch_up_all<float>(columns);
+  return t;
+}
+
+enum class Applied { late, early, mixed };
+
+TrainedTable exchanged(int ranks, const TableOptions& options, Applied applied) {
+  std::vector<TrainedTable> shards(static_cast<std::size_t>(ranks));
+  const auto body = [&](World& world) {
+    const GridPlace place{.coord = world.coord(), .table_ranks = options.is_cut ? ranks : 1};
+    Weights weights = make_empty_weights(Family(GptShape()), table_model(),
+                                         at::TensorOptions(at::kFloat), {}, place);
+    const at::Tensor& value = weights.parameters[0].value;
+    {
+      const at::NoGradGuard no_grad;
+      value.copy_(shard_from(first_table(), place, weights.spec.parameters[0]));
+    }
+    const at::Tensor moment1 = at::zeros(value.sizes()), moment2 = at::zeros(value.sizes());
+    TableExchange table(world, weights, 0, options);
+    table.request(0, rows_of_all(0, ranks));
+    for (std::int64_t step = 0; step < kTableSteps; ++step) {
+      const std::vector<std::int64_t> ids = tokens_of(step, world.dp_member());
+      if (!ids.empty())  // padding comes along, and counts nothing
+        backward({loss_of(table.look_up(ids_tensor(ids)), step)}, {at::empty({}).fill_(1)});
+      const auto next = rows_of_all(step + 1, ranks);
+      table.give(next->all);
+      EXPECT_TRUE(table.is_finite());
+      table.wait();
+      table.apply(rule_at(step), moment1, moment2);
+      table.apply_delayed();
+      if (applied == Applied::early || (applied == Applied::mixed && step % 3 == 0))
+        table.settle(/*writes_decay=*/step % 2 == 0);
+      table.request(step + 1, next);
+    }
+    table.settle(/*writes_decay=*/true);
+    shards[static_cast<std::size_t>(world.dp_member())] = {value.detach().clone(), moment1,
+                                                           moment2};
+  };
+  if (ranks == 1) {
+    World alone;
+    body(alone);
+  } else {
+    run_ranks(ranks, [&](Transport& transport) {
+      Engine engine(transport);
+      ProgressThread progress_thread(engine);
+      World world(Mesh{.dp = ranks}, progress_thread);
+      body(world);
+      engine.flush();
+      world.gather({});
+      engine.flush();
+    });
+  }
+  if (!options.is_cut) return shards.back();
+  TrainedTable whole{at::zeros({kTableRows, kTableWidth}), at::zeros({kTableRows, kTableWidth}),
+                     at::zeros({kTableRows, kTableWidth})};
+  for (int r = 0; r < ranks; ++r) {
+    const Range columns = table_columns(kTableWidth, ranks, r);
+    const TrainedTable& shard = shards[static_cast<std::size_t>(r)];
+    whole.value.narrow(1, columns.begin, columns.size()).copy_(shard.value);
+    whole.moment1.narrow(1, columns.begin, columns.size()).copy_(shard.moment1);
+    whole.moment2.narrow(1, columns.begin, columns.size()).copy_(shard.moment2);
+  }
+  return whole;
+}
+
+TEST(TableExchange, IsOneTableBitForBitHoweverItIsCutAndWheneverRowsCome) {
+  for (const int ranks : {1, 2, 4, 7}) {
+    const TrainedTable expected = replicated(ranks);
+    for (const bool is_cut : {true, false})
+      for (const bool splits : {false, true})
+        for (const Applied applied : {Applied::late, Applied::early, Applied::mixed}) {
+          if (!splits && applied != Applied::late) continue;
+          SCOPED_TRACE(fmt::format("{} ranks, cut {}, split {}, applied {}", ranks, is_cut, splits,
+                                   static_cast<int>(applied)));
+          const TrainedTable got =
+              exchanged(ranks, {.is_cut = is_cut, .splits = splits, .decays = true}, applied);
+          EXPECT_TRUE(got.value.equal(expected.value));
+          EXPECT_TRUE(got.moment1.equal(expected.moment1));
+          EXPECT_TRUE(got.moment2.equal(expected.moment2));
+        }
+  }
+}
+
+TEST(TableExchange, WhatNobodyAnnouncedIsNoticed) {
+  World alone;
+  Weights weights =
+      make_empty_weights(Family(GptShape()), table_model(), at::TensorOptions(at::kFloat));
+  TableExchange table(alone, weights, 0, {});
+  EXPECT_THROW(table.look_up(ids_tensor({1})), std::logic_error);
+  table.request(0, std::make_shared<const StepRows>(step_rows({{1, 2}})));
+  table.look_up(ids_tensor({1, 2, 5, 5}));  // 5 is padding, then
+  EXPECT_THROW(table.look_up(ids_tensor({1, 5, 6})), std::logic_error);
+}
+
+}  // namespace
+}  // namespace laconic
