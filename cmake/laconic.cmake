@@ -1,7 +1,7 @@
 # laconic_library(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH] [COLD [HOT b.cpp ...]])
 # laconic_program(name SOURCES a.cpp ... [DEPS folder ...] [LINK lib ...] [TORCH] [COLD])
 # laconic_module(name SOURCES a.cpp ... LINK lib ...)
-# laconic_test(name SOURCES a_test.cpp ... [DEPS ...] [LINK ...] [TORCH | IN group] [LABELS slow openmp gpu])
+# laconic_test(name SOURCES a_test.cpp ... [DEPS ...] [LINK ...] [TORCH | IN group] [THOROUGH] [LABELS slow openmp gpu])
 # laconic_test_group(group [TORCH])
 # laconic_test_support(name SOURCES a.cpp ... [DEPS ...] [LINK ...])
 #
@@ -14,7 +14,8 @@
 # script that runs the program with the sources of this test alone. A module is laconic-NAME.so, which programs open when
 # they need it, so that nobody else sees the symbols of what it links (base/plugin.hpp). Tests labelled `slow` run
 # with --all, those labelled `openmp` ask for several threads by themselves and are left out under tsan, those
-# labelled `gpu` skip where there is none (tensor/test_gpu.hpp).
+# labelled `gpu` skip where there is none (tensor/test_gpu.hpp). What is THOROUGH runs a part of its cases, and in a slow
+# test `<name>_thorough` all of them (base/test_effort.hpp).
 
 file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/law.txt law_lines REGEX "^[a-z_]+:")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/law.txt)
@@ -212,7 +213,7 @@ function(laconic_test name)
   if(NOT LACONIC_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "TORCH" "IN" "SOURCES;DEPS;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;THOROUGH" "IN" "SOURCES;DEPS;LINK;LABELS" ${ARGN})
   if(ARG_IN)
     laconic_join_group(${name} ${ARG_IN} "${ARG_SOURCES}" "${ARG_DEPS}" "${ARG_LINK}")
     get_target_property(ARG_TORCH ${ARG_IN}_tests LACONIC_IS_TORCH)
@@ -235,6 +236,11 @@ function(laconic_test name)
   add_test(NAME ${name} COMMAND ${command})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300
                        ENVIRONMENT "LACONIC_SOURCE=${PROJECT_SOURCE_DIR};LACONIC_BIN=${CMAKE_BINARY_DIR}/bin;${environment}")
+  if(ARG_THOROUGH)
+    add_test(NAME ${name}_thorough COMMAND ${command})
+    set_tests_properties(${name}_thorough PROPERTIES LABELS "${ARG_LABELS};slow" TIMEOUT 1800
+                         ENVIRONMENT "LACONIC_THOROUGH=1;LACONIC_SOURCE=${PROJECT_SOURCE_DIR};LACONIC_BIN=${CMAKE_BINARY_DIR}/bin;${environment}")
+  endif()
   if(gpu IN_LIST ARG_LABELS)
     # What tensor/test_gpu.hpp says. Several that compute at once would measure each other.
     set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "no GPU here: " RESOURCE_LOCK gpu)

@@ -22,11 +22,13 @@ namespace laconic {
 
 namespace {
 
-ParameterSpec gnmt_table(const std::string& name, const GnmtShape& s) {
+ParameterSpec gnmt_table(const std::string& name, const GnmtShape& s,
+                         std::vector<std::string> looked_up_by = {}) {
   return {.name = name,
           .sizes = {s.vocabulary, s.width},
           .deviation = kDeviation,
           .is_table = true,
+          .looked_up_by = std::move(looked_up_by),
           .role = Role::table};
 }
 
@@ -85,7 +87,7 @@ ModelSpec gnmt_spec(const GnmtShape& s, std::int64_t tokens, std::int64_t target
   SpecBuilder spec;
   spec.add({.name = "source embedding",
             .kind = "embedding",
-            .uses = spec.take({gnmt_table("encoder.embedding.weight", s)}),
+            .uses = spec.take({gnmt_table("encoder.embedding.weight", s, {"source"})}),
             .out = encoded(w)});
   for (std::int64_t layer = 0; layer < s.layers; ++layer) {
     const std::int64_t inputs = layer == 1 ? 2 * w : w, directions = layer == 0 ? 2 : 1;
@@ -99,7 +101,7 @@ ModelSpec gnmt_spec(const GnmtShape& s, std::int64_t tokens, std::int64_t target
   }
   spec.add({.name = "target embedding",
             .kind = "target embedding",
-            .uses = spec.take({gnmt_table("decoder.embedding.weight", s)}),
+            .uses = spec.take({gnmt_table("decoder.embedding.weight", s, {"ids"})}),
             .out = {{"memory", {tokens, w}, "source"}, y}});
   for (std::int64_t layer = 0; layer < s.decoder_layers; ++layer) {
     const bool is_first = layer == 0, is_last = layer + 1 == s.decoder_layers;

@@ -77,6 +77,7 @@ ModelSpec lstm_spec(const LstmShape& s, std::int64_t tokens) {
                                 .sizes = {s.vocabulary, s.width},
                                 .deviation = kDeviation,
                                 .is_table = true,
+                                .looked_up_by = {"ids"},
                                 .role = Role::table}}),
             .out = stream});
   for (std::int64_t layer = 0; layer < s.layers; ++layer)

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "laconic/base/test_effort.hpp"
 #include "laconic/codec/device_memory.hpp"
 #include "tests/device/test_device.hpp"
 
@@ -214,7 +215,7 @@ void HeldStream::open(const void* host) {
 }
 
 int device_cases() {
-  return 250;
+  return is_thorough() ? 1000 : 100;
 }
 
 std::size_t device_elements() {

@@ -5,17 +5,18 @@
 
 #include "grid_cases.hpp"
 #include "laconic/architecture/grid_cost.hpp"
+#include "laconic/base/test_effort.hpp"
 #include "laconic/model/grid_ops.hpp"
 
 namespace laconic {
 namespace {
 
-// One of each kind of weights on every grid, all other families on one of each method.
+// Quickly, one family on every grid and all others on one of each method.
 TEST(TensorGrid, TrainsTheModelOfOneProcess) {
   const std::vector<GridPlan> all = plans();
   for (const GridCase& c : cases())
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const bool is_on_all = c.name == "gpt" || c.name == "llama tied";
+      const bool is_on_all = c.name == "gpt" || is_thorough();
       if (is_on_all || i == 0 || i == 10 || i == 12 || i == 15)
         expect_one_process(c, all[i], 0, {}, 5);
     }

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "laconic/base/clock.hpp"
+#include "laconic/base/test_effort.hpp"
 #include "tests/processes/ranks.hpp"
 
 namespace laconic {
@@ -34,9 +35,11 @@ TEST_F(Ranks, TrainOverGlooWhatThreadsTrain) {
   }
 }
 
-// Here and below: the one that speaks for all, and one that does not.
+// Of three: the one that speaks for all, and others.
+const std::vector<int> kKilled = {0, 1, 2};
+
 TEST_F(Ranks, WhenOneIsKilledTheOthersStopInTimeAndNameIt) {
-  for (const int rank : {0, 2}) {
+  for (const int rank : some_of(kKilled, 2)) {
     const std::string run = fmt::format("runs/{}", rank);
     Process process(spec(on_three(run, endless())));
     ASSERT_TRUE(wait_for_step(process, run, 5)) << to_text(process.wait());
@@ -55,7 +58,7 @@ TEST_F(Ranks, WhenOneIsKilledTheOthersStopInTimeAndNameIt) {
 // Ranks that still look for each other give up with whomever they were talking to, who need not be
 // the one that died; the launcher names that one.
 TEST_F(Ranks, WhenOneIsKilledBeforeAllAreConnectedTheLauncherNamesIt) {
-  for (const int rank : {0, 2}) {
+  for (const int rank : some_of(kKilled, 3, 1)) {
     Process process(spec(on_three(fmt::format("runs/{}", rank), endless())));
     expect_end_of_killed(process, rank);
   }
@@ -64,7 +67,7 @@ TEST_F(Ranks, WhenOneIsKilledBeforeAllAreConnectedTheLauncherNamesIt) {
 TEST_F(Ranks, WhenOneIsKilledWhileAllSaveTheCheckpointBeforeStays) {
   const Words residuals = {"--set", "dp.gradient.codec=quantise:bits=4", "--set",
                            "checkpoint.every=1"};
-  for (const int rank : {0, 2}) {
+  for (const int rank : some_of(kKilled, 3)) {
     const std::string run = fmt::format("runs/{}", rank);
     Process process(spec(on_three(run, endless() + residuals)));
     ASSERT_TRUE(wait_for_step(process, run, 3)) << to_text(process.wait());
@@ -154,9 +157,11 @@ TEST_F(Ranks, ARunKilledAgainAndAgainEndsAsOneLeftAlone) {
                        "--set", "dp.gradient.algorithm=direct"};
   expect_exit(0, on_three("runs/undisturbed", steps + threads()));
   Process process(spec(on_three("runs/a", steps + Words{"--max-restarts", "5"})));
-  for (int life = 0; life < 2; ++life) {
-    ASSERT_TRUE(wait_for_step(process, "runs/a", 10 + 25 * life)) << to_text(process.wait());
-    kill_rank(process, 2 * life);
+  const std::vector<int> killed = some_of(kKilled, 2);
+  for (std::size_t life = 0; life < killed.size(); ++life) {
+    ASSERT_TRUE(wait_for_step(process, "runs/a", 10 + 15 * static_cast<std::int64_t>(life)))
+        << to_text(process.wait());
+    kill_rank(process, killed[life]);
     ASSERT_TRUE(wait_until(process, [&] {
       return contains(text("process.err"), fmt::format("restart {} of 5", life + 1));
     })) << to_text(process.wait());
