@@ -198,7 +198,8 @@ TEST_F(TraceRun, WaitsSayWhatForAndFollowFromIt) {
 // class.
 TEST_F(TraceRun, CollectivesOfAGridSayAlongWhichAxes) {
   RunConfig c = config("traced", 1);
-  set(c, {"report.trace=true", "mesh.tp=2,2,1", "train.microbatch=4", "train.steps=2"});
+  set(c, {"report.trace=true", "mesh.tp=2,2,1", "model.layers=1", "train.batch=8",
+          "train.microbatch=4", "train.steps=1", "evaluate.samples=8"});
   const std::vector<MeterReading> readings = run_metered(c);
   const Drawn drawn = read_trace(file_of(c, 0));
   std::set<std::string> names;

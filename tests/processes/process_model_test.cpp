@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "laconic/base/test_effort.hpp"
 #include "tests/processes/json_file.hpp"
 #include "tests/processes/workplace.hpp"
 
@@ -171,9 +172,9 @@ TEST_F(TextAndModel, SamplesAndPromptsOfStandardInputAreWhatEachAloneWouldBe) {
   const std::vector<std::string> three = text_of("--prompt ab --seed 7 --samples 3");
   ASSERT_EQ(three.size(), 3u);
   EXPECT_NE(three[0], three[1]);
-  for (int i = 0; i < 3; ++i)
+  for (const std::size_t i : some_of(std::vector<std::size_t>{0, 1, 2}, 3, 1))
     EXPECT_EQ(text_of(fmt::format("--prompt ab --seed {}", 7 + i)),
-              std::vector<std::string>{three[static_cast<std::size_t>(i)]});
+              std::vector<std::string>{three[i]});
   const std::vector<std::string> lines = text_of("--stdin --seed 7 --samples 2 <<< $'ab\n\ncd'");
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_EQ(lines[0], three[0]);
@@ -238,7 +239,9 @@ TEST_F(TextAndModel, AModelIsUsedInEveryPrecision) {
   write_text(folder_ / "ask.jsonl", "{\"text\": \"Line 3 of\"}\n");
   std::map<std::string, double> losses, answers;
   std::map<std::string, std::string> texts;
-  for (const std::string dtype : {"float64", "float32", "tf32", "bfloat16"}) {
+  std::vector<std::string> dtypes = {"float64", "float32", "bfloat16"};
+  if (is_thorough()) dtypes.push_back("tf32");
+  for (const std::string& dtype : dtypes) {
     expect_exit(
         0, {"evaluate", "runs/a", "--data", "data-valid", "--json", "e.json", "--dtype", dtype});
     losses[dtype] = json_of(folder_ / "e.json")["loss"];
@@ -250,14 +253,16 @@ TEST_F(TextAndModel, AModelIsUsedInEveryPrecision) {
     answers[dtype] = nlohmann::json::parse(text("a.jsonl"))["log_probability"].back();
   }
   EXPECT_NEAR(losses["float32"], losses["float64"], 1e-5);
-  EXPECT_EQ(losses["tf32"], losses["float32"]);
   EXPECT_NE(losses["bfloat16"], losses["float32"]);
   EXPECT_NEAR(losses["bfloat16"], losses["float32"], 0.01 * losses["float32"]);
-  EXPECT_EQ(texts["tf32"], texts["float32"]);
   EXPECT_FALSE(texts["bfloat16"].empty());
-  EXPECT_EQ(answers["tf32"], answers["float32"]);
   EXPECT_NE(answers["bfloat16"], answers["float32"]);
   EXPECT_NEAR(answers["bfloat16"], answers["float32"], 0.1);
+  if (is_thorough()) {  // on the CPU
+    EXPECT_EQ(losses["tf32"], losses["float32"]);
+    EXPECT_EQ(texts["tf32"], texts["float32"]);
+    EXPECT_EQ(answers["tf32"], answers["float32"]);
+  }
   EXPECT_TRUE(contains(
       expect_exit(2, {"evaluate", "runs/a", "--data", "data-valid", "--dtype", "float16"}).err,
       "--dtype"));
