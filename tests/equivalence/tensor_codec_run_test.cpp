@@ -1,71 +1,11 @@
-// Whole runs on tensor grids with learned codes, sparse codecs and codec overrides, on more meshes
-// than quick tests have time for.
+// Whole runs on tensor grids with learned codes, sparse codecs and codec overrides: what quick tests have
+// no time for.
 #include "tensor_runs.hpp"
 
 namespace laconic {
 namespace {
 
 class TensorCodecRun : public TensorRun {};
-
-// Maps of codes are parameters: they train, and are in checkpoints that know no grid.
-TEST_F(TensorCodecRun, LearnedCodesTrainAndResumeBitForBit) {
-  const std::vector<std::vector<std::string>> rows = {
-      {"mesh.tp=2", "tensor.method=1d", "tp.activation.codec=auto_encoder:code=8",
-       "tp.gradient.codec=quantise:bits=8"},
-      {"mesh.tp=1,2,2", "tp.activation.codec=auto_encoder:code=6", "tp.activation.tied=true",
-       "model.recompute=true"},
-      {"mesh.tp=4", "tensor.method=2d", "tp.activation.codec=auto_encoder:code=6,values=bf16",
-       "mesh.pp=2"},
-      {"mesh.tp=1,1,2", "mesh.dp=2", "tp.activation.codec=auto_encoder:code=6",
-       "tp.activation.start=noise", "dp.gradient.codec=quantise:bits=8",
-       "tp.activation.layers=last half"}};
-  for (const std::vector<std::string>& row : rows) {
-    SCOPED_TRACE(fmt::format("{}", fmt::join(row, " ")));
-    std::vector<std::string> sets = row;
-    sets.emplace_back("checkpoint.every=2");
-    const TrainSummary whole = run(grid_config("short", sets));
-    EXPECT_LT(whole.loss, 5.3);  // it begins at 5.54
-    const TrainSummary resumed = run(grid_config("resumed", sets), checkpoint_of("short", 2));
-    EXPECT_EQ(resumed.loss, whole.loss);
-    EXPECT_TRUE(model_bytes(resumed.checkpoint) == model_bytes(whole.checkpoint));
-    EXPECT_EQ(MappedFile(resumed.checkpoint + "/codes.safetensors").text(),
-              MappedFile(whole.checkpoint + "/codes.safetensors").text());
-    EXPECT_NE(MappedFile(checkpoint_of("short", 2) + "/codes.safetensors").text(),
-              MappedFile(whole.checkpoint + "/codes.safetensors").text());
-    // Without codes, and in one process, the rest of it is a model all the same.
-    EXPECT_GT(run(grid_config("alone", {}), checkpoint_of("short", 2)).loss, 0);
-    for (const char* name : {"short", "resumed", "alone"})
-      std::filesystem::remove_all(folder_ / name);
-  }
-}
-
-// In double, since what is compared is little. What the first microbatch has most of is kept better
-// than what a drawn projection keeps, as the guard sees.
-TEST_F(TensorCodecRun, CodesMayBeginWithPrincipalDirections) {
-  const std::vector<std::vector<std::string>> meshes = {
-      {"mesh.tp=2", "tensor.method=1d"},
-      {"mesh.tp=2,2,2"},
-      {"mesh.tp=4", "tensor.method=2d"},
-      {"mesh.tp=1,2,1", "mesh.pp=2", "mesh.dp=2"}};
-  for (const std::vector<std::string>& mesh : meshes) {
-    SCOPED_TRACE(fmt::format("{}", fmt::join(mesh, " ")));
-    std::vector<double> cosines;
-    for (const char* start : {"orthogonal", "pca"}) {
-      std::vector<std::string> sets = mesh;
-      sets.insert(sets.end(), {"tp.activation.codec=auto_encoder:code=4", "steering.guard=watch",
-                               "steering.every=1", "steering.min_cosine=0", "model.dropout=0",
-                               "checkpoint.every=1", "train.steps=2",
-                               fmt::format("tp.activation.start={}", start)});
-      const TrainSummary whole = run(grid_config(start, sets));
-      cosines.push_back(whole.guard.classes.at(Traffic::tp_activation).first.cosine);
-      const TrainSummary resumed = run(grid_config("resumed", sets), checkpoint_of(start, 1));
-      EXPECT_TRUE(model_bytes(resumed.checkpoint) == model_bytes(whole.checkpoint));
-      std::filesystem::remove_all(folder_ / start);
-      std::filesystem::remove_all(folder_ / "resumed");
-    }
-    EXPECT_GT(cosines[1], cosines[0] + 0.02);
-  }
-}
 
 TEST_F(TensorCodecRun, CodesOfACheckpointGoToAnotherGridOrBeginAnew) {
   std::vector<std::string> sets = {"mesh.tp=2,2,1", "checkpoint.every=2",

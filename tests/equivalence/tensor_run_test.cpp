@@ -1,5 +1,6 @@
 // Whole runs on tensor grids: what travels short, what is remembered, and checkpoints that know no
 // grid.
+#include "laconic/base/test_effort.hpp"
 #include "tensor_runs.hpp"
 
 namespace laconic {
@@ -32,8 +33,9 @@ TEST_F(TensorRun, ACheckpointLoadsIntoAnyOtherGrid) {
 }
 
 TEST_F(TensorRun, ShortMessagesTrainAndResumeBitForBit) {
-  for (const std::vector<std::string>& mesh : std::vector<std::vector<std::string>>{
-           {"mesh.tp=2,2,1"}, {"mesh.tp=4", "tensor.method=1d"}, {"mesh.tp=2,1,2", "mesh.pp=2"}}) {
+  const std::vector<std::vector<std::string>> meshes = {
+      {"mesh.tp=4", "tensor.method=1d"}, {"mesh.tp=2,2,1"}, {"mesh.tp=2,1,2", "mesh.pp=2"}};
+  for (const std::vector<std::string>& mesh : some_of(meshes, 2, 1)) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(mesh, " ")));
     std::vector<std::string> sets = mesh;
     sets.push_back("checkpoint.every=2");
@@ -80,8 +82,13 @@ TEST_F(TensorRun, LearnedCodesAreParametersOfARun) {
       {"mesh.tp=2", "tensor.method=1d", "tp.activation.codec=auto_encoder:code=8",
        "tp.gradient.codec=quantise:bits=8"},
       {"mesh.tp=1,2,2", "tp.activation.codec=auto_encoder:code=6", "tp.activation.tied=true",
-       "model.recompute=true"}};
-  for (const std::vector<std::string>& row : rows) {
+       "model.recompute=true"},
+      {"mesh.tp=4", "tensor.method=2d", "tp.activation.codec=auto_encoder:code=6,values=bf16",
+       "mesh.pp=2"},
+      {"mesh.tp=1,1,2", "mesh.dp=2", "tp.activation.codec=auto_encoder:code=6",
+       "tp.activation.start=noise", "dp.gradient.codec=quantise:bits=8",
+       "tp.activation.layers=last half"}};
+  for (const std::vector<std::string>& row : some_of(rows, 2)) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(row, " ")));
     std::vector<std::string> sets = row;
     sets.emplace_back("checkpoint.every=2");
@@ -104,8 +111,12 @@ TEST_F(TensorRun, LearnedCodesAreParametersOfARun) {
 // In double, since what is compared is little. What the first microbatch has most of is kept better
 // than what a drawn projection keeps, as the guard sees.
 TEST_F(TensorRun, CodesOfPrincipalDirectionsKeepMore) {
-  const std::vector<std::vector<std::string>> meshes = {{"mesh.tp=1,2,2"}};
-  for (const std::vector<std::string>& mesh : meshes) {
+  const std::vector<std::vector<std::string>> meshes = {
+      {"mesh.tp=2", "tensor.method=1d"},
+      {"mesh.tp=2,2,2"},
+      {"mesh.tp=4", "tensor.method=2d"},
+      {"mesh.tp=1,2,1", "mesh.pp=2", "mesh.dp=2"}};
+  for (const std::vector<std::string>& mesh : some_of(meshes, 4)) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(mesh, " ")));
     std::vector<double> cosines;
     for (const char* start : {"orthogonal", "pca"}) {
@@ -153,18 +164,19 @@ TEST_F(TensorRun, ComposesWithEverythingOnStagesAndReplicas) {
        "pp.gradient.memory=feedback", "pp.gradient.when=epilogue"},
       {"mesh.pp=2", "mesh.tp=1,2,1", "steering.guard=watch", "steering.every=1",
        "steering.shadow=2", "pp.activation.codec=quantise:bits=8"}};
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    SCOPED_TRACE(fmt::format("{}", fmt::join(rows[i], " ")));
-    std::vector<std::string> without = rows[i];
+  int i = 0;
+  for (const std::vector<std::string>& row : some_of(rows, 2)) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(row, " ")));
+    std::vector<std::string> without = row;
     std::erase_if(without, [](const std::string& set) { return set.starts_with("mesh.tp"); });
     const TrainSummary plain = run(grid_config(fmt::format("plain{}", i), without));
-    std::vector<std::string> sets = rows[i];
+    std::vector<std::string> sets = row;
     sets.emplace_back("checkpoint.every=2");
     const std::string saved = fmt::format("saved{}", i);
     const TrainSummary got = run(grid_config(saved, sets));
     EXPECT_NEAR(got.loss, plain.loss, 0.02 * plain.loss);
     const TrainSummary resumed =
-        run(grid_config(fmt::format("resumed{}", i), sets), checkpoint_of(saved, 2));
+        run(grid_config(fmt::format("resumed{}", i++), sets), checkpoint_of(saved, 2));
     EXPECT_EQ(resumed.loss, got.loss);
     EXPECT_TRUE(model_bytes(resumed.checkpoint) == model_bytes(got.checkpoint));
   }
