@@ -11,6 +11,7 @@
 #include <set>
 
 #include "laconic/base/philox.hpp"
+#include "laconic/base/test_effort.hpp"
 #include "laconic/file/checksum.hpp"
 #include "tests/processes/workplace.hpp"
 
@@ -111,7 +112,8 @@ TEST_F(Crash, ASecondRunInTheFolderIsRefusedAndDisturbsNothing) {
 }
 
 TEST_F(Crash, OfTwoThatStartAtTheSameInstantOneTrains) {
-  for (int round = 0; round < 3; ++round) {
+  const int rounds = is_thorough() ? 3 : 1;
+  for (int round = 0; round < rounds; ++round) {
     const std::string run = fmt::format("runs/{}", round);
     std::vector<std::unique_ptr<Process>> both;
     for (const char* name : {"one", "two"}) {
@@ -161,7 +163,8 @@ TEST_F(Crash, ASecondSignalOfEitherKindEndsAtOnce) {
 
 TEST_F(Crash, ARunKilledAgainAndAgainEndsAsOneLeftAlone) {
   std::int64_t seen = 0;
-  for (std::uint64_t life = 0; life < 6; ++life) {
+  const std::uint64_t lives = is_thorough() ? 6 : 4;
+  for (std::uint64_t life = 0; life < lives; ++life) {
     Process process(spec(train(kEndless, {"--resume", "auto", "--set", "checkpoint.every=1",
                                           "--set", "checkpoint.keep=2"})));
     if (life == 3) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "laconic/base/test_effort.hpp"
 #include "tests/processes/workplace.hpp"
 
 namespace laconic {
@@ -64,12 +65,13 @@ void flip_in_the_middle(const std::string& path) {
 }
 
 TEST_F(Damage, ADamagedCheckpointIsRefusedByNameAndNothingIsTouched) {
-  const Case cases[] = {{"state.json", cut_in_half, "state.json"},
-                        {"model.safetensors", cut_in_half, "model.safetensors: size"},
-                        {"model.safetensors", flip_in_the_middle, "model.safetensors: check sum"},
-                        {"optimiser.safetensors", remove, "optimiser.safetensors: is missing"},
-                        {"config.json", fill_with_garbage, "config.json"}};
-  for (const Case& c : cases) {
+  const std::vector<Case> cases = {
+      {"state.json", cut_in_half, "state.json"},
+      {"model.safetensors", cut_in_half, "model.safetensors: size"},
+      {"model.safetensors", flip_in_the_middle, "model.safetensors: check sum"},
+      {"optimiser.safetensors", remove, "optimiser.safetensors: is missing"},
+      {"config.json", fill_with_garbage, "config.json"}};
+  for (const Case& c : some_of(cases, 2)) {
     fs::remove_all(folder_ / "bad");
     fs::copy(folder_ / last(), folder_ / "bad", fs::copy_options::recursive);
     c.harm(folder_ / ("bad/" + std::string(c.file)));
@@ -111,12 +113,13 @@ TEST_F(Damage, ResumeAutoNamesADamagedCheckpointAndTakesTheOneBefore) {
 }
 
 TEST_F(Damage, ADamagedDatasetIsRefusedByNameAndNothingIsTouched) {
-  const Case cases[] = {{".bin", cut_in_half, ".bin file may be truncated"},
-                        {".bin", remove, "bad.bin: does not exist"},
-                        {".idx", cut_in_half, "bad.idx: "},
-                        {".idx", [](const std::string& p) { flip_bit(p, 0); }, "bad.idx: magic"},
-                        {".json", cut_in_half, "bad.json: "}};
-  for (const Case& c : cases) {
+  const std::vector<Case> cases = {
+      {".bin", cut_in_half, ".bin file may be truncated"},
+      {".bin", remove, "bad.bin: does not exist"},
+      {".idx", cut_in_half, "bad.idx: "},
+      {".idx", [](const std::string& p) { flip_bit(p, 0); }, "bad.idx: magic"},
+      {".json", cut_in_half, "bad.json: "}};
+  for (const Case& c : some_of(cases, 2)) {
     for (const char* end : {".bin", ".idx", ".json"})
       fs::copy_file(folder_ / ("data" + std::string(end)), folder_ / ("bad" + std::string(end)),
                     fs::copy_options::overwrite_existing);
