@@ -29,9 +29,9 @@ using HeldBy = std::function<RankPart(const Family& family, const std::string& c
 struct Start {
   Weights weights;
   TrainState state;
-  std::string from;                // checkpoint or folder of weights; empty: new
-  bool is_resumed = false;         // `from` is a checkpoint that the run goes on from
-  std::vector<std::string> notes;  // for people: what was passed over, what changed
+  std::string from;                   // checkpoint or folder of weights; empty: new
+  bool is_resumed = false;            // `from` is a checkpoint that the run goes on from
+  std::vector<std::string> notes;     // for people: what was passed over, what changed
   std::vector<std::string> replaced;  // old checkpoints that the user gave up; still there
 };
 

@@ -5,10 +5,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "laconic/architecture/grid_codes.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/cli/layout_estimate.hpp"
 #include "laconic/cli/layout_report.hpp"
-#include "laconic/architecture/grid_codes.hpp"
 #include "laconic/config/grid_choice.hpp"
 #include "laconic/config/model_family.hpp"
 #include "laconic/config/read.hpp"

@@ -1,5 +1,5 @@
-// Whole runs on tensor grids with learned codes, sparse codecs and codec overrides: what quick tests have
-// no time for.
+// Whole runs on tensor grids with learned codes, sparse codecs and codec overrides: what quick
+// tests have no time for.
 #include "tensor_runs.hpp"
 
 namespace laconic {
