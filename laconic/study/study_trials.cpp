@@ -79,7 +79,7 @@ void count_steps(const StudyFile& study, const StudyPart& part, std::int64_t war
     trial.warmup = part.long_steps->warmup;
     trial.steps = part.long_steps->steps;
   }
-  trial.warmup = std::max(trial.warmup, warmup);
+  if (part.warmup > 0) trial.warmup = std::max(trial.warmup, warmup);  // or all steps count
 }
 
 // The program of a trial is that of any of its settings which is not Laconic's.
