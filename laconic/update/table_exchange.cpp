@@ -282,6 +282,13 @@ TableExchange::Sum TableExchange::sum_of(Part& part) const {
   return sum;
 }
 
+bool TableExchange::has_arrived() const {
+  return prior_ && prior_->exchange->has_arrived() &&
+         std::ranges::all_of(put_off_, [&](const Delayed& one) {
+           return one.part.step >= *requested_ || one.part.exchange->has_arrived();
+         });
+}
+
 void TableExchange::wait() {
   LACONIC_ASSERT(prior_.has_value(), "nobody has given a gradient");
   sum_ = sum_of(*prior_);

@@ -80,6 +80,8 @@ class TableExchange {
   void give(const RowIds& next);
   // Whether all of this rank's gradients are numbers. Requires: give().
   bool is_finite() const;
+  // Whether wait() and then apply_delayed() would find everything here.
+  bool has_arrived() const;
   // The sums that cannot be put off are here.
   void wait();
   // The square of the norm of the sums in this rank's columns. Requires: nothing is put off.

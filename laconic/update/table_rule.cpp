@@ -1,8 +1,11 @@
 // Embedding tables whose columns lie on the replicas: rows come before forward and gradients of
 // rows leave in backward (update/table_exchange.hpp), beside the rule for all other parameters.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "laconic/base/bytes.hpp"
 #include "laconic/base/error.hpp"
@@ -48,6 +51,7 @@ class TableRule final : public UpdateRule {
                 .rows = parse_codec(config_.embedding_rows.codec),
                 .gradient = parse_codec(config_.embedding_rows.gradient),
                 .seed = static_cast<std::uint64_t>(config_.run.seed)}));
+    left_.resize(tables_.size());
     lookup_ = [this](std::size_t parameter, const at::Tensor& ids) {
       return table(parameter).look_up(ids);
     };
@@ -67,14 +71,18 @@ class TableRule final : public UpdateRule {
     for (const auto& one : tables_) one->peek(*rows_of(*one, 0, read));
   }
   void settle(bool is_checkpoint) override {
+    for (std::size_t i = 0; i < tables_.size(); ++i) finish(i);
+    dense_->settle(is_checkpoint);
     for (const auto& one : tables_) one->settle(is_checkpoint);
   }
 
   void begin(std::int64_t step) override {
     dense_->begin(step);
     step_ = step;
+    finish_arrived();
     for (std::size_t i = 0; i < tables_.size(); ++i) {
       tables_[i]->end_peek();
+      if (left_[i]) continue;
       if (tables_[i]->requested() != step) tables_[i]->request(step, known_.at(step)[i]);
     }
   }
@@ -88,15 +96,13 @@ class TableRule final : public UpdateRule {
       if (first_user(weights_.spec, tables_[i]->parameter()) == block)
         tables_[i]->give(known_.at(step_ + 1)[i]->all);
     dense_->block_done(block);
+    finish_arrived();
   }
 
   // A gradient of rows that is no number anywhere keeps all ranks from the update, as if the loss
   // were none.
   Measured measure(const StepLoss& loss, int signal) override {
-    bool is_finite = true;
-    for (const auto& one : tables_) is_finite = is_finite && one->is_finite();
-    Measured measured = dense_->measure(
-        is_finite ? loss : StepLoss(std::numeric_limits<double>::quiet_NaN()), signal);
+    Measured measured = dense_->measure(checked(loss), signal);
     for (const auto& one : tables_) one->wait();
     if (config_.embedding_rows.clip == RowsClip::all && !splits_rows(config_)) add_norms(measured);
     return measured;
@@ -104,28 +110,39 @@ class TableRule final : public UpdateRule {
 
   void apply(OptimiserState& state, double lr, double scale) override {
     dense_->apply(state, lr, scale);
-    const OptimiserSection& o = config_.optimiser;
     const bool is_clipped = config_.embedding_rows.clip == RowsClip::all;
-    const RowRule rule{.algorithm = algorithm_of(config_),
-                       .updates = state.updates,
-                       .lr = lr,
-                       .beta1 = o.beta1,
-                       .beta2 = o.beta2,
-                       .epsilon = o.epsilon,
-                       .weight_decay = row_decay(config_),
-                       .gradient_scale = is_clipped ? scale : 1};
-    for (const auto& one : tables_) {
-      const std::size_t place = weights_.places[one->parameter()];
-      one->apply(rule, state.moment1[place], state.moment2[place]);
-    }
-    request_next();
+    const RowRule rule = row_rule(state, lr, is_clipped ? scale : 1);
+    for (const auto& one : tables_) apply_to(*one, rule, state);
+    for (std::size_t i = 0; i < tables_.size(); ++i) request_next(i, step_ + 1);
   }
 
   void abandon() override {
     dense_->abandon();
     for (const auto& one : tables_) one->drop();
-    request_next();
+    for (std::size_t i = 0; i < tables_.size(); ++i) request_next(i, step_ + 1);
   }
+
+  // Each table goes on by itself: its gradients come, it changes, and its rows leave for the next
+  // step, whenever this thread passes here and finds them. Nobody waits but the block that looks
+  // rows up.
+  bool updates_by_block() const override { return dense_->updates_by_block(); }
+  void leave(const StepLoss& loss, int signal, OptimiserState& state, double lr) override {
+    dense_->leave(checked(loss), signal, state, lr);
+    for (auto& left : left_) left = Left{row_rule(state, lr, 1), step_, &state};
+    finish_arrived();
+  }
+  bool owes_update(std::int64_t block) const override {
+    for (std::size_t i = 0; i < tables_.size(); ++i)
+      if (left_[i] && (looks_up(block, i) || tables_[i]->has_arrived())) return true;
+    return dense_->owes_update(block);
+  }
+  void wait_for(std::int64_t block) override {
+    finish_arrived();
+    for (std::size_t i = 0; i < tables_.size(); ++i)
+      if (looks_up(block, i)) finish(i);
+    dense_->wait_for(block);
+  }
+  Measured hear() override { return dense_->hear(); }
 
   void add_links(LinkRegistry& registry) override { dense_->add_links(registry); }
   RankTensors save(const OptimiserState& state) const override { return dense_->save(state); }
@@ -154,12 +171,48 @@ class TableRule final : public UpdateRule {
   }
 
   // The rows of the next step are final, once what was put off longest is done: they leave at once.
-  void request_next() {
-    const std::int64_t next = step_ + 1;
-    for (std::size_t i = 0; i < tables_.size(); ++i) {
-      tables_[i]->apply_delayed();
-      if (next < config_.train.steps) tables_[i]->request(next, known_.at(next)[i]);
-    }
+  void request_next(std::size_t i, std::int64_t next) {
+    tables_[i]->apply_delayed();
+    if (next < config_.train.steps) tables_[i]->request(next, known_.at(next)[i]);
+  }
+
+  RowRule row_rule(const OptimiserState& state, double lr, double scale) const {
+    const OptimiserSection& o = config_.optimiser;
+    return {.algorithm = algorithm_of(config_),
+            .updates = state.updates,
+            .lr = lr,
+            .beta1 = o.beta1,
+            .beta2 = o.beta2,
+            .epsilon = o.epsilon,
+            .weight_decay = row_decay(config_),
+            .gradient_scale = scale};
+  }
+  void apply_to(TableExchange& one, const RowRule& rule, OptimiserState& state) const {
+    const std::size_t place = weights_.places[one.parameter()];
+    one.apply(rule, state.moment1[place], state.moment2[place]);
+  }
+
+  // A gradient of rows that is no number counts as a loss that is none.
+  StepLoss checked(const StepLoss& loss) const {
+    const bool is_finite =
+        std::ranges::all_of(tables_, [](const auto& one) { return one->is_finite(); });
+    return is_finite ? loss : StepLoss(std::numeric_limits<double>::quiet_NaN());
+  }
+
+  bool looks_up(std::int64_t block, std::size_t i) const {
+    const std::size_t place = weights_.places[tables_[i]->parameter()];
+    return std::ranges::find(weights_.users[place], block) != weights_.users[place].end();
+  }
+  void finish_arrived() {
+    for (std::size_t i = 0; i < tables_.size(); ++i)
+      if (left_[i] && tables_[i]->has_arrived()) finish(i);
+  }
+  void finish(std::size_t i) {
+    if (!left_[i]) return;
+    const Left left = *std::exchange(left_[i], std::nullopt);
+    tables_[i]->wait();
+    apply_to(*tables_[i], left.rule, *left.state);
+    request_next(i, left.step + 1);
   }
 
   // Each rank has the norm of its columns; squares are added in rank order.
@@ -176,7 +229,14 @@ class TableRule final : public UpdateRule {
   Weights& weights_;
   World& world_;
   const std::unique_ptr<UpdateRule> dense_;
+  // What becomes of a table whose gradients of a step are on their way: the rule is that step's.
+  struct Left {
+    RowRule rule;
+    std::int64_t step = 0;
+    OptimiserState* state = nullptr;
+  };
   std::vector<std::unique_ptr<TableExchange>> tables_;
+  std::vector<std::optional<Left>> left_;  // by table
   RowLookup lookup_;
   std::int64_t step_ = 0;
   // By step, and then by table.
