@@ -86,11 +86,12 @@ inline constexpr auto kDecayShapeNames =
                                       {DecayShape::one_minus_sqrt, "1-sqrt"}});
 
 // embedding.rows.method
-enum class RowsMethod : std::uint8_t { automatic, allreduce, allgather, alltoall };
+enum class RowsMethod : std::uint8_t { automatic, allreduce, allgather, alltoall, server };
 inline constexpr auto kRowsMethodNames =
     std::to_array<Named<RowsMethod>>({{RowsMethod::allreduce, "allreduce"},
                                       {RowsMethod::alltoall, "alltoall"},
                                       {RowsMethod::allgather, "allgather"},
+                                      {RowsMethod::server, "server"},
                                       {RowsMethod::automatic, "auto"}});
 
 // embedding.rows.optimiser

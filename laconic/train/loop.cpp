@@ -416,13 +416,15 @@ class Run {
   EvaluationSpec::BeforeRound rows_of_round() {
     if (rule_->row_lookup() == nullptr) return {};
     return [this](const std::vector<Batch>& round) {
-      rule_->peek([&](std::int64_t, const std::string& field, int member) -> RowIds {
-        const Batch& batch = round[static_cast<std::size_t>(member)];
-        if (batch.fields().empty()) return {};
-        const at::Tensor ids = batch[field].contiguous();
+      std::vector<bool> takes_part;
+      for (const Batch& batch : round) takes_part.push_back(!batch.fields().empty());
+      const auto read = [&](std::int64_t, const std::string& field, int member) -> RowIds {
+        if (!takes_part[static_cast<std::size_t>(member)]) return {};
+        const at::Tensor ids = round[static_cast<std::size_t>(member)][field].contiguous();
         return unique_rows(
             std::span(ids.data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())));
-      });
+      };
+      rule_->peek(read, takes_part);
     };
   }
 
@@ -468,7 +470,7 @@ class Run {
 
   // Whether no rank has the whole model.
   bool is_in_parts() const {
-    return world_.replica().size() > 1 || start_.weights.place.table_ranks > 1;
+    return world_.replica().size() > 1 || start_.weights.place.tables.is_any();
   }
 
   // What this rank alone remembers.
@@ -548,12 +550,14 @@ TrainSummary train(const TrainOptions& options, const RunHooks& hooks) {
   World alone;
   World& world = options.world != nullptr ? *options.world : alone;
   refuse(check_mesh(options.config, world.size()));
-  if (options.config.embedding_rows.method == RowsMethod::automatic &&
+  if (options.config.embedding_rows.method != RowsMethod::allreduce &&
       !options.config.embedding_rows.decided) {
     TrainOptions decided = options;
     EmbeddingRowsSection& rows = decided.config.embedding_rows;
-    const RowDecision decision = decide_rows(options.config, world);
-    rows.decided = decision.method;
+    rows.rates = measure_row_rates(options.link, world);
+    RowDecision decision;
+    if (rows.method == RowsMethod::automatic) decision = decide_rows(decided.config, world);
+    rows.decided = decision.methods;
     rows.reasons = decision.reasons;
     return train(decided, hooks);
   }

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "laconic/base/clock.hpp"
-#include "laconic/base/word_law.hpp"
+#include "laconic/config/row_choice.hpp"
 #include "laconic/report/trace.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/row_reader.hpp"
@@ -56,15 +56,6 @@ UpdateRule::ReadIds reader_of(const StepPlan& plan, const TrainState& state) {
   };
 }
 
-// One draw for all microbatches of a step.
-std::optional<Key> negatives_of(const StepPlan& plan, std::int64_t step) {
-  const TaskSection& task = plan.config.task;
-  if (task.sampled == 0) return std::nullopt;
-  const auto seed = static_cast<std::uint64_t>(plan.config.run.seed);
-  return task.negatives == NegativesOf::shared ? negatives_key(seed, step)
-                                               : negatives_key(seed, step, plan.member);
-}
-
 PipelineInput input_of(const StepPlan& plan, const Weights& weights, const TrainState& state,
                        std::int64_t number) {
   const std::vector<SampleAt> samples = samples_of(plan, state.position, plan.member, number);
@@ -73,7 +64,7 @@ PipelineInput input_of(const StepPlan& plan, const Weights& weights, const Train
       .batch = make_batch(plan.task, plan.data, samples, weights.device()),
       .pass = {.dropout = plan.config.model.dropout,
                .label_smoothing = plan.config.task.label_smoothing,
-               .negatives = negatives_of(plan, state.step),
+               .negatives = negatives_key_of(plan.config, state.step, plan.member),
                .dropout_tokens =
                    pads_to_longest(plan.task) ? tokens_per_sample(plan.task, plan.data) : 0},
       .samples = ids};

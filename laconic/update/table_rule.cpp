@@ -1,5 +1,6 @@
-// Embedding tables whose columns lie on the replicas: rows come before forward and gradients of
-// rows leave in backward (update/table_exchange.hpp), beside the rule for all other parameters.
+// Embedding tables that the replicas share, or whose gradients travel by rows: rows come before
+// forward and gradients of rows leave in backward (update/table_exchange.hpp), beside the rule for
+// all other parameters.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -17,9 +18,6 @@ namespace laconic {
 
 namespace {
 
-// Bytes: less than that is no more than what is around a message, and the wait for one more.
-constexpr std::uint64_t kLeastDelayed = 4 << 10;
-
 RowAlgorithm algorithm_of(const RunConfig& config) {
   switch (config.embedding_rows.optimiser) {
     case RowsOptimiser::same:
@@ -28,6 +26,18 @@ RowAlgorithm algorithm_of(const RunConfig& config) {
     case RowsOptimiser::lazy_adam: return RowAlgorithm::adam;
   }
   return RowAlgorithm::sgd;
+}
+
+ReplicaCut cut_of(RowsMethod method) {
+  if (method == RowsMethod::alltoall) return ReplicaCut::columns;
+  return method == RowsMethod::server ? ReplicaCut::rows : ReplicaCut::whole;
+}
+
+SplitPrice price_of(const EmbeddingRowsSection& rows) {
+  return {.is_free = rows.split == RowsSplit::on,
+          .bytes_per_second = rows.rates.bytes_per_second,
+          .seconds_per_message = rows.rates.latency,
+          .seconds_per_row = rows.rates.seconds_per_row};
 }
 
 class TableRule final : public UpdateRule {
@@ -43,16 +53,17 @@ class TableRule final : public UpdateRule {
         tables_.push_back(std::make_unique<TableExchange>(
             world_, weights_, tables[i],
             TableOptions{
-                .is_cut = method_of_rows(config_) == RowsMethod::alltoall,
+                .cut = cut_of(method_of_table(config_, weights_.spec.parameters[tables[i]].name)),
                 .splits = splits_rows(config_),
-                .least_delayed = config_.embedding_rows.split == RowsSplit::on ? 0 : kLeastDelayed,
+                .price = price_of(config_.embedding_rows),
                 .decays = row_decay(config_) > 0,
                 .number = static_cast<std::uint32_t>(i),
                 .rows = parse_codec(config_.embedding_rows.codec),
                 .gradient = parse_codec(config_.embedding_rows.gradient),
                 .seed = static_cast<std::uint64_t>(config_.run.seed)}));
     left_.resize(tables_.size());
-    lookup_ = [this](std::size_t parameter, const at::Tensor& ids) {
+    lookup_.tables = {tables.begin(), tables.end()};
+    lookup_.rows = [this](std::size_t parameter, const at::Tensor& ids) {
       return table(parameter).look_up(ids);
     };
   }
@@ -67,8 +78,11 @@ class TableRule final : public UpdateRule {
         for (const auto& one : tables_) known_[s].push_back(rows_of(*one, s, read));
   }
   const RowLookup* row_lookup() const override { return &lookup_; }
-  void peek(const ReadIds& read) override {
-    for (const auto& one : tables_) one->peek(*rows_of(*one, 0, read));
+  void peek(const ReadIds& read, const std::vector<bool>& takes_part) override {
+    for (const auto& one : tables_)
+      if (!is_drawn(*one)) one->peek(*rows_of(*one, 0, read));
+    for (const auto& one : tables_)
+      if (is_drawn(*one)) one->peek_tiles(takes_part);
   }
   void settle(bool is_checkpoint) override {
     for (std::size_t i = 0; i < tables_.size(); ++i) finish(i);
@@ -79,6 +93,7 @@ class TableRule final : public UpdateRule {
   void begin(std::int64_t step) override {
     dense_->begin(step);
     step_ = step;
+    is_backward_ = false;
     finish_arrived();
     for (std::size_t i = 0; i < tables_.size(); ++i) {
       tables_[i]->end_peek();
@@ -90,8 +105,10 @@ class TableRule final : public UpdateRule {
     LACONIC_ASSERT(false, "rows of tables have no shadow");
   }
 
-  // Before the block's other gradients: the next step looks rows up first of all.
+  // Before the block's other gradients: the next step looks rows up first of all. What it reads and
+  // this step does not change leaves when backward begins.
   void block_done(std::int64_t block) override {
+    if (!std::exchange(is_backward_, true)) send_early();
     for (std::size_t i = 0; i < tables_.size(); ++i)
       if (first_user(weights_.spec, tables_[i]->parameter()) == block)
         tables_[i]->give(known_.at(step_ + 1)[i]->all);
@@ -158,13 +175,34 @@ class TableRule final : public UpdateRule {
     return *tables_.front();
   }
 
+  const ParameterSpec& spec_of(const TableExchange& one) const {
+    return weights_.spec.parameters[one.parameter()];
+  }
+  bool is_drawn(const TableExchange& one) const {
+    return std::ranges::count(spec_of(one).looked_up_by, kDrawnField) > 0;
+  }
+
+  void send_early() {
+    if (!config_.embedding_rows.early || step_ + 1 >= config_.train.steps) return;
+    for (std::size_t i = 0; i < tables_.size(); ++i)
+      tables_[i]->send_early(*known_.at(step_ + 1)[i]);
+  }
+
   std::shared_ptr<const StepRows> rows_of(const TableExchange& one, std::int64_t step,
                                           const ReadIds& read) const {
+    RowIds shared;  // what all members draw alike is drawn once
+    const auto rows_by = [&](const std::string& field, int member) -> RowIds {
+      if (field != kDrawnField) return read(step, field, member);
+      if (step >= config_.train.steps) return {};
+      if (shared.empty() || config_.task.negatives == NegativesOf::rank)
+        shared = unique_rows(drawn_rows(config_, spec_of(one), step, member));
+      return shared;
+    };
     std::vector<RowIds> by_member;
     for (int m = 0; m < static_cast<int>(world_.dp_group().size()); ++m) {
       std::vector<RowIds> by_field;
-      for (const std::string& field : weights_.spec.parameters[one.parameter()].looked_up_by)
-        by_field.push_back(read(step, field, m));
+      for (const std::string& field : spec_of(one).looked_up_by)
+        by_field.push_back(rows_by(field, m));
       by_member.push_back(by_field.size() == 1 ? std::move(by_field[0]) : union_of(by_field));
     }
     return std::make_shared<const StepRows>(step_rows(std::move(by_member)));
@@ -215,10 +253,12 @@ class TableRule final : public UpdateRule {
     request_next(i, left.step + 1);
   }
 
-  // Each rank has the norm of its columns; squares are added in rank order.
+  // Each rank has the norm of what it holds, and the first replica that of tables which are whole;
+  // squares are added in rank order.
   void add_norms(Measured& measured) {
     double square = 0;
-    for (const auto& one : tables_) square += one->square();
+    for (const auto& one : tables_)
+      if (one->cut() != ReplicaCut::whole || world_.dp_member() == 0) square += one->square();
     double sum = measured.norm * measured.norm;
     for (const double of_rank : world_.gather_values(square)) sum += of_rank;
     measured.norm = std::sqrt(sum);
@@ -239,6 +279,7 @@ class TableRule final : public UpdateRule {
   std::vector<std::optional<Left>> left_;  // by table
   RowLookup lookup_;
   std::int64_t step_ = 0;
+  bool is_backward_ = false;  // of the step has begun
   // By step, and then by table.
   std::map<std::int64_t, std::vector<std::shared_ptr<const StepRows>>> known_;
 };

@@ -15,8 +15,7 @@
 //   by block         the same, where a block waits for its own sums alone (block_rule.cpp)
 //   compressed_adam  after warm-up the first moment travels, the second stays as it is
 //   local            ranks step alone; every so many steps their changes are averaged (DiLoCo)
-//   tables           around one of the first two: embedding tables whose columns lie on the
-//   replicas
+//   tables           around one of the first two: embedding tables whose rows travel
 //                    (embedding.rows) go their own way, all else goes on as before
 //
 // After apply() all replicas hold the same parameters bit for bit, with `local` at
@@ -72,9 +71,9 @@ class UpdateRule {
   virtual void foresee(std::int64_t /*step*/, const ReadIds& /*read*/) {}
   // How blocks look up rows of such tables; null: there are none.
   virtual const RowLookup* row_lookup() const { return nullptr; }
-  // Rows for an evaluation, until the next call: `read` is asked for step 0. Collective; between
-  // steps, after settle().
-  virtual void peek(const ReadIds& /*read*/) {}
+  // Rows for an evaluation, until the next call: `read` is asked for step 0; `takes_part` says
+  // which members of the dp group have a batch. Collective; between steps, after settle().
+  virtual void peek(const ReadIds& /*read*/, const std::vector<bool>& /*takes_part*/) {}
   // Nothing is put off any more, no update and no rows; before anybody reads parameters that are
   // not blocks: evaluation, and, as `is_checkpoint`, files. Between steps.
   virtual void settle(bool /*is_checkpoint*/) {}
