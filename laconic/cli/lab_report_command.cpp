@@ -8,9 +8,11 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/cli/study_places.hpp"
+#include "laconic/file/atomic_file.hpp"
 #include "laconic/lab/tool.hpp"
 #include "laconic/study/report.hpp"
 #include "laconic/study/report_pages.hpp"
+#include "laconic/study/study_page.hpp"
 #include "laconic/study/study_trials.hpp"
 #include "laconic/study/trial_estimate.hpp"
 
@@ -128,6 +130,18 @@ std::string commands_without_running(const LabReportCommand& command, const Stud
   return commands_text(planned, {.command = command_text(command, out), .models = study.models});
 }
 
+// Losses alone need no page of their own.
+void write_losses(const std::string& out, const StudyFile& study,
+                  const std::vector<StudyTrial>& planned, const std::vector<Outcome>& outcomes,
+                  const ReportFacts& facts) {
+  std::vector<StudyRow> rows;
+  for (const StudyTrial& one : planned)
+    for (const Outcome& outcome : outcomes)
+      if (id_of(outcome.trial) == id_of(one.trial)) rows.push_back(row_of(one, outcome));
+  write_study(out, study, planned, rows, facts.command);
+  write_atomically(out + "/commands.txt", commands_text(outcomes, facts));
+}
+
 // Sizes share names of trials, so they do not share a folder.
 std::string default_folder(const std::string& size) {
   return "docs/results/" + utc_now().substr(0, 10) + (size == "full" ? "" : "-" + size);
@@ -137,7 +151,8 @@ std::string default_folder(const std::string& size) {
 
 int run_lab(const LabReportCommand& command) {
   const StudyFile study = study_of(command.size);
-  const std::vector<Trial> all = trials_of(expand(study));
+  const std::vector<StudyTrial> planned = expand(study);
+  const std::vector<Trial> all = trials_of(planned);
   const std::vector<Trial> trials = chosen(all, {command.parts, command.rates, command.method});
   if (command.list) {
     fmt::print("{}", to_text(trials, study.models));
@@ -156,7 +171,11 @@ int run_lab(const LabReportCommand& command) {
     if (end.signal != 0) return exit_code;
   }
   const std::vector<Outcome> outcomes = outcomes_for_pages(out, study, all, end);
-  write_report(out, outcomes, facts_of(command, study, out, all, outcomes));
+  const ReportFacts facts = facts_of(command, study, out, all, outcomes);
+  if (command.size == "quality")
+    write_losses(out, study, planned, outcomes, facts);
+  else
+    write_report(out, outcomes, facts);
   fmt::print("{}/README.md, from {} outcomes in {}/raw\n", out, outcomes.size(), out);
   return exit_code;
 }

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
@@ -49,25 +51,37 @@ std::string commands_of(const StudyFile& study, const Places& places,
   return text;
 }
 
-// Rows of all outcomes that are there, in the order of the study. Where a folder has lines alone,
-// these.
+// Lines that an earlier call has left, by the names of their trials.
+std::map<std::string, StudyRow> lines_in(const std::string& out) {
+  std::map<std::string, StudyRow> lines;
+  const std::string path = out + "/outcomes.jsonl";
+  if (!fs::is_regular_file(path)) return lines;
+  for (StudyRow& row : parse_rows(std::string(MappedFile(path).text()), path))
+    lines[row.id] = std::move(row);
+  return lines;
+}
+
+// Rows of all outcomes that are there, in the order of the study; of trials whose outcome was not
+// kept, their lines.
 std::vector<StudyRow> rows_in(const std::string& out, const StudyFile& study,
                               const std::vector<StudyTrial>& planned, const StudyEnd& end) {
+  const std::map<std::string, StudyRow> lines = lines_in(out);
   std::vector<StudyRow> rows;
   for (const StudyTrial& one : planned) {
+    const std::string id = id_of(one.trial);
+    const auto skipped = std::find_if(
+        end.outcomes.begin(), end.outcomes.end(),
+        [&](const Outcome& outcome) { return was_skipped(outcome) && id_of(outcome.trial) == id; });
     Outcome outcome;
     if (has_outcome(out, one.trial, outcome) ||
-        has_outcome(out, without_weights(one.trial, study.models), outcome)) {
+        has_outcome(out, without_weights(one.trial, study.models), outcome))
       rows.push_back(row_of(one, outcome));
-      continue;
-    }
-    for (const Outcome& skipped : end.outcomes)
-      if (was_skipped(skipped) && id_of(skipped.trial) == id_of(one.trial))
-        rows.push_back(row_of(one, skipped));
+    else if (skipped != end.outcomes.end())
+      rows.push_back(row_of(one, *skipped));
+    else if (lines.contains(id) &&
+             !fs::exists(fmt::format("{}/raw/{}.json", out, file_stem(one.trial))))
+      rows.push_back(lines.at(id));  // otherwise it is one of other settings
   }
-  const std::string path = out + "/outcomes.jsonl";
-  if (rows.empty() && fs::is_regular_file(path))
-    rows = parse_rows(std::string(MappedFile(path).text()), path);
   if (rows.empty())
     throw ConfigError(
         fmt::format("there are no outcomes of this study in {} to write a page of", out));

@@ -57,11 +57,6 @@ Drawn write_figures(const std::string& folder, const std::vector<Figure>& figure
 void write_report(const std::string& folder, const std::vector<Outcome>& outcomes,
                   const ReportFacts& facts) {
   make_folder(folder);
-  if (facts.size == "quality") {
-    write_atomically(folder + "/README.md", quality_page(outcomes, facts));
-    write_atomically(folder + "/commands.txt", commands_text(outcomes, facts));
-    return;
-  }
   const Drawn drawn = write_figures(folder, figures_of(outcomes));
   const auto write = [&](const char* name, const std::string& text) {
     write_atomically(folder + "/" + name, text);

@@ -29,8 +29,6 @@ std::string data_parallel_page(const Outcomes& outcomes, const Drawn& drawn);
 std::string pays_page(const Outcomes& outcomes, const Drawn& drawn);
 std::string honesty_page(const Outcomes& outcomes);
 std::string targets_page(const Outcomes& outcomes);
-// The only page of a report of Size::quality.
-std::string quality_page(const Outcomes& outcomes, const ReportFacts& facts);
 // README.md of the dated folder: what is where, what was run on what, and what failed.
 std::string contents_page(const Outcomes& outcomes, const ReportFacts& facts);
 // The page people read. `prefix` leads from it to the dated folder.

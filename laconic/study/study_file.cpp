@@ -104,6 +104,7 @@ Problems check_study(const StudyFile& study, const std::string& file) {
     const std::string where = fmt::format("rule '{}'", rule.name);
     check.require_choice(where, rule.of, axes);
     check.require_choice(where, rule.against, axes);
+    check.require_choice(where, rule.where, axes);
     check.require(where, "measure", rule.measure, measures);
     for (const std::string& part : rule.parts) check.require(where, "part", part, parts);
   }

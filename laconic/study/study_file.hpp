@@ -102,6 +102,7 @@ struct Rule {  // each of `of` against each of `against`, all other settings ali
   std::string name, about, measure;
   std::vector<std::string> parts;  // empty: all that have the settings
   Choice of, against;
+  Choice where;    // of the cases that count; empty: all
   std::string is;  // parse_relation() has read it
   Relation relation;
   std::size_t cases = 0;  // in how many it has to hold; 0: in all

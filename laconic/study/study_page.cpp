@@ -215,7 +215,8 @@ std::string failures_section(const std::vector<StudyRow>& rows) {
 }
 
 // Where a group of rows is on the x axis: by its setting's value, or by what was measured.
-std::optional<double> place_of(const StudyFile& study, const FigureSpec& figure, const RowList& rows) {
+std::optional<double> place_of(const StudyFile& study, const FigureSpec& figure,
+                               const RowList& rows) {
   if (const StudyAxis* axis = find_axis(study, figure.x)) {
     const Setting* setting = find_setting(*axis, setting_at(*rows.front(), figure.x));
     return setting != nullptr ? setting->value : std::nullopt;
@@ -289,11 +290,12 @@ void write_study(const std::string& folder, const StudyFile& study,
   if (std::any_of(figures.begin(), figures.end(), has_data)) {
     const Drawn drawn = write_figures(folder, figures);
     has_png = drawn.reason.empty();
-    if (!has_png)  // ours has neither error bars nor logarithms
-      for (const Figure& figure : figures)
-        if (has_data(figure))
-          write_atomically(fmt::format("{}/figures/{}.svg", folder, figure.name),
-                           chart_svg(figure));
+    for (Figure figure : figures)
+      if (!has_png && has_data(figure)) {  // ours has neither error bars nor logarithms
+        figure.kind = FigureKind::lines;
+        figure.log_x = figure.log_y = false;
+        write_atomically(fmt::format("{}/figures/{}.svg", folder, figure.name), chart_svg(figure));
+      }
   }
   write_atomically(folder + "/README.md", study_page(study, planned, rows, command, has_png));
 }

@@ -7,7 +7,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/config/toml_tree.hpp"
 #include "laconic/study/study_file.hpp"
-#include "laconic/study/table_reader.hpp"
+#include "laconic/study/study_table.hpp"
 
 namespace laconic {
 
@@ -23,7 +23,7 @@ std::string title_of(const char* kind, const TomlNode& node) {
              : kind;
 }
 
-void read_program(TableReader& reader, Setting& setting) {
+void read_program(StudyTable& reader, Setting& setting) {
   std::string name;
   reader.read("program", name);
   if (name == "ddp")
@@ -39,7 +39,7 @@ Setting setting_in(const TomlNode& node, const std::string& axis, Problems& prob
     setting.name = node.text;
     return setting;
   }
-  TableReader reader(node, fmt::format("axis '{}', {}", axis, title_of("setting", node)), problems);
+  StudyTable reader(node, fmt::format("axis '{}', {}", axis, title_of("setting", node)), problems);
   reader.require("name", setting.name);
   reader.read("about", setting.about);
   reader.read_keys("set", setting.set);
@@ -56,7 +56,7 @@ Setting setting_in(const TomlNode& node, const std::string& axis, Problems& prob
 
 StudyAxis axis_in(const TomlNode& node, Problems& problems) {
   StudyAxis axis;
-  TableReader reader(node, title_of("axis", node), problems);
+  StudyTable reader(node, title_of("axis", node), problems);
   reader.require("name", axis.name);
   reader.read("about", axis.about);
   reader.each("settings", [&](const TomlNode& item) {
@@ -73,7 +73,7 @@ StudyAxis axis_in(const TomlNode& node, Problems& problems) {
   return axis;
 }
 
-void read_rounds(TableReader& reader, StudyPart& part) {
+void read_rounds(StudyTable& reader, StudyPart& part) {
   reader.read_count("rounds", part.rounds, 1);
   const TomlNode* seeds = reader.find("seeds");
   if (seeds == nullptr) return;
@@ -87,11 +87,11 @@ void read_rounds(TableReader& reader, StudyPart& part) {
   part.rounds = static_cast<int>(part.seeds.size());
 }
 
-void read_long_steps(TableReader& reader, StudyPart& part, Problems& problems) {
+void read_long_steps(StudyTable& reader, StudyPart& part, Problems& problems) {
   const TomlNode* node = reader.find("long");
   if (node == nullptr) return;
   LongSteps& steps = part.long_steps.emplace();
-  TableReader inner(*node, fmt::format("part '{}', long", part.name), problems);
+  StudyTable inner(*node, fmt::format("part '{}', long", part.name), problems);
   inner.read_number("over", steps.over);
   inner.read_count("warmup", steps.warmup, 0);
   inner.read_count("steps", steps.steps, 1);
@@ -100,7 +100,7 @@ void read_long_steps(TableReader& reader, StudyPart& part, Problems& problems) {
 
 StudyPart part_in(const TomlNode& node, const StudyPart& usual, Problems& problems) {
   StudyPart part = usual;
-  TableReader reader(node, title_of("part", node), problems);
+  StudyTable reader(node, title_of("part", node), problems);
   reader.require("name", part.name);
   reader.read("about", part.about);
   reader.read("model", part.model);
@@ -113,7 +113,7 @@ StudyPart part_in(const TomlNode& node, const StudyPart& usual, Problems& proble
   reader.read_keys("set", part.set);
   reader.each("amend", [&](const TomlNode& item) {
     Amendment& amendment = part.amendments.emplace_back();
-    TableReader inner(item, fmt::format("part '{}', amend", part.name), problems);
+    StudyTable inner(item, fmt::format("part '{}', amend", part.name), problems);
     inner.read_choice("of", amendment.of);
     inner.read_keys("set", amendment.set);
     inner.report_unknown();
@@ -131,7 +131,7 @@ StudyPart part_in(const TomlNode& node, const StudyPart& usual, Problems& proble
 
 StudyModel model_in(const std::string& name, const TomlNode& node, Problems& problems) {
   StudyModel model{.name = name};
-  TableReader reader(node, fmt::format("model '{}'", name), problems);
+  StudyTable reader(node, fmt::format("model '{}'", name), problems);
   reader.read_keys("set", model.set);
   reader.read_names("needs", model.needs);
   reader.read_number("step_seconds", model.step_seconds);
@@ -139,7 +139,7 @@ StudyModel model_in(const std::string& name, const TomlNode& node, Problems& pro
   reader.read_number("summed", model.summed);
   reader.each("prepare", [&](const TomlNode& item) {
     Preparation& preparation = model.prepare.emplace_back();
-    TableReader inner(item, fmt::format("model '{}', prepare", name), problems);
+    StudyTable inner(item, fmt::format("model '{}', prepare", name), problems);
     inner.read_names("makes", preparation.makes);
     inner.read_names("lines", preparation.lines);
     inner.report_unknown();
@@ -156,7 +156,7 @@ MeasureSpec measure_in(const TomlNode& node, Problems& problems) {
     measure.name = measure.title = node.text;
     return measure;
   }
-  TableReader reader(node, title_of("measure", node), problems);
+  StudyTable reader(node, title_of("measure", node), problems);
   reader.require("name", measure.name);
   measure.title = measure.name;
   reader.read("title", measure.title);
@@ -169,13 +169,14 @@ MeasureSpec measure_in(const TomlNode& node, Problems& problems) {
 
 Rule rule_in(const TomlNode& node, Problems& problems) {
   Rule rule;
-  TableReader reader(node, title_of("rule", node), problems);
+  StudyTable reader(node, title_of("rule", node), problems);
   reader.require("name", rule.name);
   reader.read("about", rule.about);
   reader.require("measure", rule.measure);
   reader.read_names("parts", rule.parts);
   reader.read_choice("of", rule.of);
   reader.read_choice("against", rule.against);
+  reader.read_choice("where", rule.where);
   reader.require("is", rule.is);
   reader.read_count("cases", rule.cases, 1);
   if (rule.of.empty() || rule.against.empty())
@@ -194,7 +195,7 @@ Rule rule_in(const TomlNode& node, Problems& problems) {
 
 TableSpec table_in(const TomlNode& node, Problems& problems) {
   TableSpec table;
-  TableReader reader(node, title_of("table", node), problems);
+  StudyTable reader(node, title_of("table", node), problems);
   reader.require("title", table.title);
   reader.require("part", table.part);
   reader.require("measure", table.measure);
@@ -206,7 +207,7 @@ TableSpec table_in(const TomlNode& node, Problems& problems) {
 
 FigureSpec figure_in(const TomlNode& node, Problems& problems) {
   FigureSpec figure;
-  TableReader reader(node, title_of("figure", node), problems);
+  StudyTable reader(node, title_of("figure", node), problems);
   reader.require("name", figure.name);
   reader.require("title", figure.title);
   reader.require("part", figure.part);
@@ -220,7 +221,7 @@ FigureSpec figure_in(const TomlNode& node, Problems& problems) {
 }
 
 // What parts have in common stands at the top of the file.
-StudyPart usual_part(TableReader& reader, Problems& problems) {
+StudyPart usual_part(StudyTable& reader, Problems& problems) {
   StudyPart part{.name = "the study"};
   reader.read("model", part.model);
   reader.read("rate", part.rate);
@@ -232,13 +233,13 @@ StudyPart usual_part(TableReader& reader, Problems& problems) {
 }
 
 template <class T, class Read>
-void read_list(TableReader& reader, const char* key, std::vector<T>& list, const Read& read) {
+void read_list(StudyTable& reader, const char* key, std::vector<T>& list, const Read& read) {
   std::vector<T> own;
   reader.each(key, [&](const TomlNode& node) { own.push_back(read(node)); });
   if (!own.empty()) list = std::move(own);
 }
 
-void read_models(TableReader& reader, StudyFile& study, Problems& problems) {
+void read_models(StudyTable& reader, StudyFile& study, Problems& problems) {
   const TomlNode* models = reader.find("models");
   if (models == nullptr) return;
   for (const auto& [name, node] : models->entries)
@@ -251,7 +252,7 @@ std::string name_of_file(const std::string& path) {
 
 Problems apply_tree(const TomlNode& root, StudyFile& study) {
   Problems problems;
-  TableReader reader(root, "study", problems);
+  StudyTable reader(root, "study", problems);
   reader.find("extends");
   reader.read("title", study.title);
   reader.read("about", study.about);

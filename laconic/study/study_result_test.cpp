@@ -96,6 +96,8 @@ TEST_F(StudyResult, HasEveryNumberOfAnOutcome) {
   EXPECT_GT(measures.at("sent_bytes"), 0);
   EXPECT_EQ(measures.at("pp.activation.sent_bytes") * static_cast<double>(outcome.steps.size()),
             outcome.traffic.at(0).wire_bytes);
+  EXPECT_DOUBLE_EQ(measures.at("pp.activation.shorter"),
+                   outcome.traffic.at(0).raw_bytes / outcome.traffic.at(0).wire_bytes);
   outcome.failure = "lost";
   EXPECT_TRUE(measures_of(outcome).empty());
 }
@@ -151,6 +153,14 @@ TEST_F(StudyResult, KeepsOrBreaksRulesByPairsOfRounds) {
   EXPECT_EQ(result.pairs[0].where, "p, 1x4");
   EXPECT_EQ(result.pairs[0].difference.count, 3u);
   EXPECT_NEAR(result.pairs[0].difference.mean, -0.03, 1e-12);
+}
+
+TEST_F(StudyResult, JudgesCasesThatCountAlone) {
+  Rule made = rule("Q1", "below");
+  made.where = {{"mesh", {"4x1"}}};
+  const RuleResult result = judge(made, planned, rows);
+  ASSERT_EQ(result.pairs.size(), 1u);
+  EXPECT_EQ(result.pairs[0].where, "p, 4x1");
 }
 
 TEST_F(StudyResult, ForgivesNoise) {

@@ -33,6 +33,8 @@ void add_traffic(const Outcome& outcome, std::map<std::string, double>& measures
     measures[total.traffic + ".raw_bytes"] += total.raw_bytes / steps;
     measures[total.traffic + ".codec_seconds"] += total.codec_seconds / steps;
     measures[total.traffic + ".exposed_seconds"] += total.exposed_seconds / steps;
+    if (total.wire_bytes > 0)
+      measures[total.traffic + ".shorter"] = total.raw_bytes / total.wire_bytes;
   }
   measures["sent_bytes"] = all;
 }

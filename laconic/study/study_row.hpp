@@ -12,6 +12,8 @@
 //   sent_bytes                 of a step, all ranks, all classes of training
 //   CLASS.sent_bytes, CLASS.raw_bytes, CLASS.codec_seconds, CLASS.exposed_seconds
 //                              of a step, by class of messages, as "pp.activation.sent_bytes"
+//   CLASS.shorter              how many times fewer bytes were sent than there were; messages of an
+//                              evaluation, which travel whole, are counted
 #pragma once
 
 #include <cstdint>

@@ -47,7 +47,8 @@ std::vector<Side> sides_of(const Rule& rule, const Choice& choice,
         std::find(rule.parts.begin(), rule.parts.end(), one.trial.part) == rule.parts.end())
       continue;
     const Side side{one.trial.part, one.settings};
-    if (fits(choice, one.settings) && seen.insert(side).second) sides.push_back(side);
+    if (fits(choice, one.settings) && fits(rule.where, one.settings) && seen.insert(side).second)
+      sides.push_back(side);
   }
   return sides;
 }

@@ -144,7 +144,8 @@ TEST(TrialsOfAStudy, HaveFewerStepsWhereTheseTakeLong) {
 }
 
 TEST(ChosenByWords, AreThoseThatAllOfThemFit) {
-  const StudyFile study = expanded_study("[[part]]\nname='p'\nmodel='small'\naxes=['rate','codec']");
+  const StudyFile study =
+      expanded_study("[[part]]\nname='p'\nmodel='small'\naxes=['rate','codec']");
   const auto all = expand(study);
   const auto count = [&](const Ids& words) { return chosen(study, all, words).size(); };
   EXPECT_EQ(count({}), 6u);

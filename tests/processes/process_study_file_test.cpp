@@ -80,7 +80,6 @@ TEST_F(StudyOfRuns, GoesOnAfterItWasKilledAndMakesItsPageFromLines) {
   const int done = outcomes();
   EXPECT_LT(done, trials());
 
-  // A trial that fails is a row, not the end.
   const ProcessResult second = laconic(words({"--jobs", "2"}));
   EXPECT_EQ(second.exit_code, 0) << to_text(second);
   EXPECT_TRUE(contains(second.out, std::to_string(trials() - done) + " of them run now"))
@@ -103,13 +102,15 @@ TEST_F(StudyOfRuns, GoesOnAfterItWasKilledAndMakesItsPageFromLines) {
   expect_exit(0, words({"--pages-only"}));
   const std::string again = text("runs/study/README.md");
   EXPECT_EQ(again.substr(again.find("## Rules")), page.substr(page.find("## Rules")));
+  // One is run anew; lines of the others stay.
+  expect_exit(0, words({"--only", "p/none/low-16/1"}));
+  EXPECT_EQ(outcomes(), 1);
+  EXPECT_EQ(static_cast<int>(lines().size()), trials());
 }
 
 TEST_F(StudyOfRuns, KeepsAFailureAsARow) {
   write_text(*this / "study.toml",
-             kStudy +
-                 "seeds = [1]\nlist = [[\"low\", \"16\"]]\nset.network.faults = \"\"\n"
-                 "set.train.clip = 1e-30\nset.data.train = \"nowhere\"\n");
+             kStudy + "seeds = [1]\nlist = [[\"low\", \"16\"]]\nset.data.train = \"nowhere\"\n");
   const ProcessResult outcome = laconic(words());
   EXPECT_EQ(outcome.exit_code, 1) << to_text(outcome);
   ASSERT_EQ(lines().size(), 1u);
@@ -122,7 +123,7 @@ TEST_F(StudyOfRuns, KeepsAFailureAsARow) {
 TEST_F(StudyOfRuns, IsRefusedWithEveryReasonBeforeAnythingRuns) {
   write_text(*this / "study.toml", kStudy + "axs = 1\n[[part]]\nname = \"q\"\naxes = \"rate\"\n");
   const std::string form = expect_exit(2, words()).err;
-  EXPECT_TRUE(contains(form, "study.toml:38:7: part 'p': unknown key 'axs'; did you mean 'axes'?"))
+  EXPECT_TRUE(contains(form, "study.toml:30:7: part 'p': unknown key 'axs'; did you mean 'axes'?"))
       << form;
   write_text(*this / "study.toml", kStudy + "set.model.heads = 3\n");
   const std::string values = expect_exit(2, words()).err;

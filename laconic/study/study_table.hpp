@@ -1,4 +1,4 @@
-// study/table_reader.hpp — one table of a study file, key by key.
+// study/study_table.hpp — one table of a study file, key by key.
 //
 // A reader asks for every key that there may be; what is left then is unknown, and is told with the
 // nearest of those. Nothing is thrown: problems gather, each with its line.
@@ -17,10 +17,10 @@
 
 namespace laconic {
 
-class TableReader {
+class StudyTable {
  public:
   // `what` stands in messages.
-  TableReader(const TomlNode& table, std::string what, Problems& problems)
+  StudyTable(const TomlNode& table, std::string what, Problems& problems)
       : table_(table), what_(std::move(what)), problems_(problems) {
     if (table.kind != TomlNode::Kind::table) report(table, "must be a table");
   }
