@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LACONIC = ROOT / "build/bin/laconic"
 MODEL = {"layers": 6, "width": 384, "heads": 6, "context": 128}
 CODECS = {"raw": ["dp.gradient.codec=raw"], "8 bits": ["dp.gradient.codec=quantise:bits=8"]}
-STEPS = {("100mbit", "raw"): 7, ("100mbit", "8 bits"): 12, ("1gbit", "raw"): 15, ("1gbit", "8 bits"): 15}
+STEPS = {("100mbit", "raw"): 5, ("100mbit", "8 bits"): 10, ("1gbit", "raw"): 15, ("1gbit", "8 bits"): 15}
 
 
 def train(folder, rate, codec, update):
