@@ -83,6 +83,7 @@ class World {
  private:
   class StillDeciding;
 
+  Bytes recv_note(Rank from, Tag tag);
   std::string decided_by_first();
   void tell_all(ByteView message);
 

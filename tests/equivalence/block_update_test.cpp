@@ -85,7 +85,7 @@ TEST_F(BlockUpdate, ChangesNoBitOfAnything) {
         "train.batch=12", "train.microbatch=4"}},
       {1, 2, {"dp.gradient.overlap=false", "run.precision=float64", "optimiser.kind=sgd"}},
       {1, 2, {"run.precision=bfloat16", "dp.gradient.codec=top_k:keep=0.1"}},
-      {3, 1, {"model.kind=llama", "pipeline.schedule=zb_h1"}},
+      {3, 1, {"model.kind=llama", "pipeline.schedule=zero_bubble"}},
       {2, 2, {"pipeline.schedule=zb_v", "pipeline.chunks=2", "model.layers=6"}},
       {2, 2, rows({"pipeline.schedule=gpipe"})},
       {1, 4, rows({"embedding.rows.codec=half", "embedding.rows.split=auto"})},
