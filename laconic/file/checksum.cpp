@@ -1,6 +1,9 @@
 #include "laconic/file/checksum.hpp"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -8,6 +11,12 @@
 #include "laconic/file/mapped_file.hpp"
 
 namespace laconic {
+
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{16} << 20;  // a multiple of every page size
+
+}  // namespace
 
 struct Checksum::State {
   XXH3_state_t xxh;
@@ -36,7 +45,13 @@ std::string Checksum::hex() const {
 std::string checksum_of_file(const std::string& path) {
   const MappedFile file(path);
   Checksum sum;
-  sum.update(file.bytes());
+  for (ByteView left = file.bytes(); !left.empty();) {
+    const ByteView piece = left.first(std::min(left.size(), kPieceBytes));
+    sum.update(piece);
+    // Pages that were read count as this process's memory until it lets go of them.
+    ::madvise(const_cast<std::byte*>(piece.data()), piece.size(), MADV_DONTNEED);
+    left = left.subspan(piece.size());
+  }
   return sum.hex();
 }
 

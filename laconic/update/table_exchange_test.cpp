@@ -202,6 +202,17 @@ TEST(TableExchange, IsOneTableBitForBitHoweverItIsCutAndWheneverRowsCome) {
   }
 }
 
+// Rows may be dealt to more ranks than they have columns.
+TEST(TableExchange, RowsMayBeDealtToMoreRanksThanColumns) {
+  constexpr int kRanks = kTableWidth + 1;
+  const TrainedTable expected = replicated(kRanks);
+  const TrainedTable got = exchanged(
+      kRanks, {.cut = ReplicaCut::rows, .splits = true, .price = {.is_free = true}, .decays = true},
+      Applied::late, /*sends_early=*/true);
+  EXPECT_TRUE(got.value.equal(expected.value));
+  EXPECT_TRUE(got.moment2.equal(expected.moment2));
+}
+
 // A table of a tile and a bit, which some members look up whole while the others answer.
 TEST(TableExchange, EvaluationsLookUpTheWholeTableInTiles) {
   const std::int64_t width = 64, rows = tile_rows(width) + 5;

@@ -33,9 +33,19 @@ ReplicaCut cut_of(RowsMethod method) {
   return method == RowsMethod::server ? ReplicaCut::rows : ReplicaCut::whole;
 }
 
+// Whether what becomes of a row depends on no other row of its message.
+bool is_by_row(const CodecSpec& codec) {
+  const auto* quantise = std::get_if<Quantise>(&codec);
+  return quantise == nullptr ||
+         (quantise->group == ScaleGroup::row && quantise->rounding == Rounding::nearest);
+}
+
+// A run must repeat itself: what was measured may say which rows travel together only where that
+// changes no bit of them.
 SplitPrice price_of(const EmbeddingRowsSection& rows) {
+  const bool may_measure = is_by_row(parse_codec(rows.gradient));
   return {.is_free = rows.split == RowsSplit::on,
-          .bytes_per_second = rows.rates.bytes_per_second,
+          .bytes_per_second = may_measure ? rows.rates.bytes_per_second : 0,
           .seconds_per_message = rows.rates.latency,
           .seconds_per_row = rows.rates.seconds_per_row};
 }
@@ -106,7 +116,7 @@ class TableRule final : public UpdateRule {
   }
 
   // Before the block's other gradients: the next step looks rows up first of all. What it reads and
-  // this step does not change leaves when backward begins.
+  // this step does not change leaves with the first gradients.
   void block_done(std::int64_t block) override {
     if (!std::exchange(is_backward_, true)) send_early();
     for (std::size_t i = 0; i < tables_.size(); ++i)

@@ -178,12 +178,16 @@ TEST_F(EmbeddingRows, AStepThatIsLeftOutLeavesRowsAlone) {
 }
 
 TEST_F(EmbeddingRows, StagesOfAPipelineHaveTheirTables) {
-  const auto sets = with(sgd(), {"mesh.pp=2"});
-  const TrainSummary whole = run(config_on("whole", 2, sets));
-  const TrainSummary cut = run(config_on("cut", 2, with(sets, {"embedding.rows.method=alltoall"})));
-  EXPECT_EQ(cut.loss, whole.loss);
-  EXPECT_EQ(cut.evaluation->loss, whole.evaluation->loss);
-  EXPECT_TRUE(parameters_of(cut) == parameters_of(whole));
+  for (const auto& model : {std::vector<std::string>(), with(lstm(), {"model.layers=2"})}) {
+    const std::string kind = model.empty() ? "llama" : "lstm";
+    const auto sets = with(sgd(), with(model, {"mesh.pp=2"}));
+    const TrainSummary whole = run(config_on(kind + " whole", 2, sets));
+    const TrainSummary cut =
+        run(config_on(kind + " cut", 2, with(sets, {"embedding.rows.method=alltoall"})));
+    EXPECT_EQ(cut.loss, whole.loss);
+    EXPECT_EQ(cut.evaluation->loss, whole.evaluation->loss);
+    EXPECT_TRUE(parameters_of(cut) == parameters_of(whole));
+  }
 }
 
 TEST_F(EmbeddingRows, WhatCannotBeIsRefusedWithAllReasons) {

@@ -65,9 +65,11 @@ TEST_F(RowMethodRun, GradientsOfRowsMayGoToEverybodyOrToServersInstead) {
 }
 
 // The first parameter of a model and the last but one, at once: rows of the softmax are those of
-// targets and of words that are drawn, of each rank its own. Evaluations see the whole vocabulary.
+// targets and of words that are drawn, of each rank its own. Evaluations see the whole vocabulary,
+// and the data ends in between.
 TEST_F(RowMethodRun, TablesOfOneRunMayTravelInDifferentWays) {
-  const auto sets = with(sgd(), with(lstm(), {"task.negatives=rank"}));
+  const auto sets = with(sgd(), with(lstm(), {"task.negatives=rank", "train.steps=8",
+                                              fmt::format("data.train={}", folder_ / "few")}));
   const TrainSummary whole = run(config_on("whole", 3, sets));
   using enum RowsMethod;
   const std::vector<std::pair<RowsMethod, RowsMethod>> pairs = {
