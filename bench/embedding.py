@@ -96,11 +96,11 @@ class Bench:
 
     def peer(self, model, link, steps, tables):
         warmup, timed = steps
-        out, sent = self.in_lab(link, "/usr/bin/python3", PEER, "--model", json.dumps(MODELS[model]["keys"]), "--data", f"{self.folder}/{model}",
+        out, _ = self.in_lab(link, "/usr/bin/python3", PEER, "--model", json.dumps(MODELS[model]["keys"]), "--data", f"{self.folder}/{model}",
                                 "--tables", tables, "--batch", MODELS[model]["batch"], "--warmup", warmup, "--steps", timed,
                                 environment=self.environment)
         found = json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
-        return {"seconds": found["seconds"][warmup:], "losses": found["losses"], "sent": sent / (warmup + timed),
+        return {"seconds": found["seconds"][warmup:], "losses": found["losses"], "sent": found["sent_bytes_per_step"],
                 "peak": found["peak_mb"] * 1e6}
 
     def laconic(self, model, link, steps, keys):

@@ -36,8 +36,8 @@ class Outcomes:
         values = []
         for o in self.rounds(model, link, name):
             for key in keys:
-                o = o.get(key, 0) if isinstance(o, dict) else 0
-            values.append(o)
+                o = o.get(key, {}) if isinstance(o, dict) else {}
+            values += [o] if isinstance(o, (int, float)) else []
         return statistics.mean(values) if values else 0
 
 
@@ -136,7 +136,7 @@ def intro(outcomes, ranks):
     return [f"{ranks} ranks with a thread each, a rank a host of a lab, float32, Adam, no clipping. The peer (bench/peers/torch_embedding.py) has our BLAS and our "
             "allocator's settings; *sparse* is DDP with `sparse=True` and SparseAdam, *rows by hand* is coalesced rows, gathered during backward in a group of their "
             "own, with an Adam of rows. Steps are medians over rounds of medians, in brackets the least and the most step; ratios in brackets are "
-            "those of single rounds. Bytes are what host 0 sent by its interface, with headers, and starting divided among the steps. `8 bits` also "
+            "those of single rounds. Bytes are what host 0 sent by its interface, with headers, with starting divided among our steps. `8 bits` also "
             f"sends all other gradients in 8 bits, with feedback. Others had {100 * min(others):.0f} to {100 * max(others):.0f} % of the cores, the median "
             f"{100 * statistics.median(others):.0f} %. Programs: {'; '.join(commits)}.", ""]
 

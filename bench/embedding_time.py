@@ -85,6 +85,6 @@ def copies():
     if not found:
         return []
     return ["### What rows cost a processor", "",
-            "One thread, a table of 200,000 x 256 on 4 ranks, 8192 tokens of a rank drawn as words of the One Billion Word benchmark come; medians of 100, in copies (memcpy of as "
+            "One thread, a table of 793,470 x 512 on 4 ranks, 20,480 tokens of a rank drawn as words of the One Billion Word benchmark come; medians of 100, in copies (memcpy of as "
             "many bytes, in the same run). Asked for: packing, deduplication and sums at owners within 2 copies each.", "",
             "| | MB | a copy, ms | ms | copies |", "|---|--:|--:|--:|--:|", *found, ""]

@@ -31,7 +31,7 @@ using laconic::RowIds;
 using laconic::RowMethod;
 
 constexpr int kMembers = 4;
-constexpr std::int64_t kVocabulary = 200000, kWidth = 256, kTokens = 8192;
+constexpr std::int64_t kVocabulary = 793470, kWidth = 512, kTokens = 20480;
 
 // --- copies
 
@@ -124,7 +124,7 @@ class Copies {
       const RowIds rows = laconic::union_of(rows_);
       std::vector<float> sums(rows.size() * held, 0.0F);
       for (const RowIds& list : rows_)
-        add_rows(received.data(), laconic::places_in(rows, list), held, sums.data());
+        laconic::add_rows(received.data(), laconic::places_in(rows, list), held, sums.data());
     });
   }
 

@@ -304,7 +304,7 @@ def main():
     masks = [name for name, _ in model.named_buffers()]  # the same everywhere
     nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, masks)
     # All ranks have drawn the same weights: hundreds of megabytes need not be sent before the first step.
-    nn.parallel.DistributedDataParallel._sync_params_and_buffers = lambda *_, **__: None
+    nn.parallel.distributed._sync_module_states = lambda *_, **__: None
     parallel = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     times, losses, sent = train(parallel, batches, options)
     if rank == 0:
