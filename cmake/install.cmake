@@ -8,6 +8,7 @@ if(modules)
   install(TARGETS ${modules} LIBRARY DESTINATION lib/laconic)  # where base/plugin.cpp looks
 endif()
 install(DIRECTORY presets DESTINATION share/laconic)
+install(DIRECTORY studies DESTINATION share/laconic)
 install(DIRECTORY examples DESTINATION share/laconic USE_SOURCE_PERMISSIONS)
 install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)

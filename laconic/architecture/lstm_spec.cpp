@@ -70,6 +70,9 @@ ModelSpec lstm_spec(const LstmShape& s, std::int64_t tokens) {
   const bool has_output = s.projection == LstmProjection::output;
   const auto length = static_cast<double>(tokens), width = static_cast<double>(s.width);
   const std::vector<SeamTensor> stream = {{"x", {tokens, s.width}}};
+  // A sampled softmax reads rows of the targets and of the words that are drawn, and no others.
+  const std::vector<std::string> looked_up =
+      s.sampled > 0 ? std::vector<std::string>{"targets", kDrawnField} : std::vector<std::string>();
   SpecBuilder spec;
   spec.add({.name = "embedding",
             .kind = "embedding",
@@ -95,6 +98,7 @@ ModelSpec lstm_spec(const LstmShape& s, std::int64_t tokens) {
                   .sizes = {s.vocabulary, s.width},
                   .deviation = kDeviation,
                   .is_table = true,
+                  .looked_up_by = looked_up,
                   .role = Role::table},
                  {.name = "softmax.bias", .sizes = {s.vocabulary}, .role = Role::table_bias}}),
             .out = {},

@@ -31,6 +31,9 @@ struct CodeStart {
   std::int64_t columns = 0;  // of a slice, of all maps
 };
 
+// Stands in ParameterSpec::looked_up_by for words that are drawn for a step: no field of a batch.
+inline constexpr const char* kDrawnField = "negatives";
+
 struct ParameterSpec {
   std::string name;
   std::vector<std::int64_t> sizes;  // of the whole tensor, whoever holds a part of it
@@ -41,7 +44,8 @@ struct ParameterSpec {
   bool is_out_in = false;  // a linear map as [outputs, inputs], not [inputs, outputs]
   bool is_table = false;   // rows are looked up; of tables in the first or last block nobody asks
   // Fields of a batch whose ids look its rows up, where it has no other use: a step then changes no
-  // other rows, and it may be cut by columns over the replicas (rows/row_plan.hpp). Empty: it has.
+  // other rows, and it may be cut over the replicas (rows/row_plan.hpp). Empty: it has. With
+  // kDrawnField words are drawn, too, in training; evaluations multiply with the whole table.
   std::vector<std::string> looked_up_by = {};
   Role role = Role::stream_vector;  // how a grid cuts it (layout/grid_plan.hpp)
   std::int64_t parts = 1;           // its outputs are so many things, one behind the other

@@ -39,6 +39,12 @@ std::vector<fs::path> checkpoints_in(const std::string& folder) {
   return {found.begin(), found.end()};
 }
 
+TakePiece piece_writer(SafetensorsWriter& writer) {
+  return [&writer](const at::Tensor& piece) {
+    writer.write_piece(bytes_of_tensor(piece.to(at::kCPU).contiguous()));
+  };
+}
+
 void write_moments(const std::string& path, const ModelSource& model) {
   const ModelSpec spec = model_spec(model.family, context_of(model.family));
   std::vector<ParameterSpec> parameters = spec.parameters;
@@ -56,8 +62,7 @@ void write_moments(const std::string& path, const ModelSource& model) {
   SafetensorsWriter writer(path, std::move(specs));
   for (const Part part : {Part::moment1, Part::moment2})
     for (std::size_t p = 0; p < parameters.size(); ++p)
-      if (has_part(part, p))
-        writer.write(bytes_of_tensor(model.tensor(part, p).to(at::kCPU).contiguous()));
+      if (has_part(part, p)) model.tensor(part, p, piece_writer(writer));
   writer.commit();
 }
 
@@ -69,7 +74,7 @@ void write_codes(const std::string& path, const ModelSource& model) {
     specs.push_back({code.name, model.dtype, code.sizes});
   SafetensorsWriter writer(path, std::move(specs));
   for (std::size_t n = 0; n < model.codes.size(); ++n)
-    writer.write(bytes_of_tensor(model.tensor(Part::value, first + n).to(at::kCPU).contiguous()));
+    model.tensor(Part::value, first + n, piece_writer(writer));
   writer.commit();
 }
 
@@ -286,9 +291,9 @@ ModelSource source_of(const Weights& weights, const OptimiserState& optimiser, O
       .dtype = dtype_of(weights.precision.master),
       .optimiser = kind,
       .codes = codes_of(weights.spec),
-      .tensor = [&](Part part, std::size_t p) {
-        if (part == Part::value) return weights.value(p).detach();
-        return (part == Part::moment1 ? optimiser.moment1 : optimiser.moment2)[weights.places[p]];
+      .tensor = [&](Part part, std::size_t p, const TakePiece& take) {
+        if (part == Part::value) return take(weights.value(p).detach());
+        take((part == Part::moment1 ? optimiser.moment1 : optimiser.moment2)[weights.places[p]]);
       }};
 }
 
@@ -300,7 +305,7 @@ std::string save_checkpoint(const CheckpointSpec& spec, const ModelSource& model
     fs::remove_all(writing);
     fs::create_directories(writing);
     write_model(writing.string(), model.family,
-                [&](std::size_t p) { return model.tensor(Part::value, p); },
+                [&](std::size_t p, const TakePiece& take) { model.tensor(Part::value, p, take); },
                 {.dtype = model.dtype, .facts = spec.facts});
     write_codes((writing / kCodes).string(), model);
     write_moments((writing / "optimiser.safetensors").string(), model);

@@ -53,14 +53,14 @@ struct CheckpointSpec {
 };
 
 // Parameters and moments of the whole model, wherever they are: asked for one part after the other,
-// in each in ascending order of numbers.
+// in each in ascending order of numbers, each whole or in pieces (ParameterSource).
 enum class Part : std::uint8_t { value, moment1, moment2 };
 struct ModelSource {
   Family family;
   Dtype dtype = Dtype::f32;
   OptimiserKind optimiser = OptimiserKind::adamw;  // says which moments there are
   std::vector<ParameterSpec> codes = {};  // parameters after those of the family: a grid's codes
-  std::function<at::Tensor(Part part, std::size_t p)> tensor;
+  std::function<void(Part part, std::size_t p, const TakePiece& take)> tensor;
 };
 // The learned codes of a grid that a model has.
 std::vector<ParameterSpec> codes_of(const ModelSpec& spec);

@@ -6,7 +6,8 @@
 // its inbox holds two tensors, or 4 MiB of small ones, however many ranks there
 // are, and nobody needs room for the whole model. Where several ranks hold a tensor, the
 // first replica gives it, and a shared parameter the rank with its first user; what a
-// tensor grid or the replicas have cut is put together here, tensor by tensor.
+// tensor grid has cut is put together here, tensor by tensor, and tables that the replicas share
+// in pieces of rows, of 4 MiB each: nobody needs room for all of one.
 #pragma once
 
 #include "laconic/checkpoint/checkpoint.hpp"

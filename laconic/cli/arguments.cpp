@@ -40,6 +40,8 @@ class Parser {
     add_schedule();
     add_layout();
     add_compare();
+    add_words(add_verb("study", "run the trials of a study file, and write its page", study_),
+              study_);
     add_doctor();
     add_completion();
     add_man();
@@ -223,6 +225,7 @@ class Parser {
   ScheduleCommand schedule_;
   LayoutCommand layout_;
   CompareCommand compare_;
+  StudyCommand study_;
   DoctorCommand doctor_;
   CompletionCommand completion_;
   ManCommand man_;

@@ -18,6 +18,7 @@
 #include "laconic/cli/lab_report_command.hpp"
 #include "laconic/cli/layout_command.hpp"
 #include "laconic/cli/schedule_command.hpp"
+#include "laconic/cli/study_command.hpp"
 #include "laconic/cli/verb_tree.hpp"
 #include "laconic/data/prepare.hpp"
 #include "laconic/data/synthetic.hpp"
@@ -133,7 +134,7 @@ using Command =
                  CodecShowCommand, CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand,
                  CodecBenchCommand, LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand,
                  LabRunCommand, LabReportCommand, ScheduleCommand, LayoutCommand, CompareCommand,
-                 CompletionCommand, ManCommand>;
+                 StudyCommand, CompletionCommand, ManCommand>;
 
 Command parse_arguments(int argc, char** argv);
 

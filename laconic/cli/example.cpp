@@ -91,6 +91,10 @@ constexpr std::pair<std::string_view, std::string_view> kOfVerbs[] = {
   sudo laconic lab status --json -)"},
     {"lab down", R"(
   sudo laconic lab down)"},
+    {"study", R"(
+  laconic study examples/study/study.toml
+  laconic study studies/mp-compression.toml --list
+  laconic study studies/mp-compression.toml --only part=sites --only compressor=A1,none)"},
     {"lab report", R"(
   sudo laconic lab report --list
   sudo laconic lab report --size short --out results/mine)"},

@@ -97,7 +97,8 @@ int launch_workers(const TrainCommand& command, const RunConfig& config, int wor
                   .log_folder = config.run.folder,
                   .checkpoints_folder = config.run.folder + "/checkpoints",
                   .is_terminal = is_live_terminal(stdout) && is_live_terminal(stderr),
-                  .has_colour = wants_colour(stdout) && wants_colour(stderr)};
+                  .has_colour = wants_colour(stdout) && wants_colour(stderr),
+                  .serves_forks = true};
   for (char** word = argv; *word != nullptr; ++word) spec.words.emplace_back(*word);
   const Cpu cpu = detect_cpu();
   const int threads = config.run.threads > 0 ? static_cast<int>(config.run.threads)
@@ -291,6 +292,7 @@ int run(const Command& command, char** argv) {
   if (const auto* c = std::get_if<LabReportCommand>(&command)) return run_lab(*c);
   if (const auto* c = std::get_if<ScheduleCommand>(&command)) return run_schedule(*c);
   if (const auto* c = std::get_if<LayoutCommand>(&command)) return run_layout(*c, presets_folder());
+  if (const auto* c = std::get_if<StudyCommand>(&command)) return run_study_file(*c);
   if (const auto* c = std::get_if<CompareCommand>(&command)) return run_compare(*c);
   if (const auto* c = std::get_if<CompletionCommand>(&command)) return run_completion(*c);
   if (const auto* c = std::get_if<ManCommand>(&command)) {

@@ -107,4 +107,27 @@ void add_words(CLI::App& verb, LabReportCommand& command) {
   verb.add_flag("--pages-only", command.pages_only, "run nothing, and write the pages anew");
 }
 
+void add_words(CLI::App& verb, StudyCommand& command) {
+  verb.add_option("FILE", command.file, "the study, a TOML file")->required()->type_name("FILE");
+  verb.add_option("--out", command.out, "where to; default: runs/NAME, of the file")
+      ->type_name("FOLDER");
+  verb.add_option("--only", command.only,
+                  "only trials that fit: AXIS=SETTING,..., part=NAME, or letters of a trial's name "
+                  "(may be repeated, and then all must fit)")
+      ->allow_extra_args(false)
+      ->type_name("TEXT");
+  verb.add_option("--jobs", command.jobs, "trials at once; none of them may be timed in a lab")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  verb.add_option("--deadline", command.deadline_seconds, "after which a trial has failed")
+      ->check(refuse_not_positive)
+      ->capture_default_str()
+      ->type_name("SECONDS");
+  verb.add_flag("--list", command.list, "only list the trials, and how long they may take");
+  verb.add_flag("--commands", command.commands,
+                "only print what would be run, as lines for a shell");
+  verb.add_flag("--retry", command.retry, "run those again that have failed");
+  verb.add_flag("--pages-only", command.pages_only, "run nothing, and write the page anew");
+}
+
 }  // namespace laconic

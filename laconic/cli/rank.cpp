@@ -119,9 +119,26 @@ double slowest_of(const PreflightReport& report) {
   return slowest * 1e6 / 8;
 }
 
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+double latency_of_replicas(const PreflightReport& report, const Mesh& mesh) {
+  std::vector<double> latencies;
+  for (Rank from = 0; from < size(mesh) && !report.latency_ms.empty(); ++from)
+    for (const Rank to : group_of(mesh, from, Axis::dp)) {
+      const double ms =
+          report.latency_ms[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+      if (to != from && std::isfinite(ms)) latencies.push_back(ms / 1e3);
+    }
+  return median_of(std::move(latencies));
+}
+
 // Between neighbours in the pipeline: the slowest rate and the median latency count.
 LinkFacts facts_of(const PreflightReport& report, const Mesh& mesh) {
-  LinkFacts facts{.slowest_bytes_per_second = slowest_of(report)};
+  LinkFacts facts{.slowest_bytes_per_second = slowest_of(report),
+                  .dp_latency = latency_of_replicas(report, mesh)};
   std::vector<double> latencies;
   for (Rank from = 0; from < size(mesh); ++from)
     for (const int offset : {-1, 1}) {
@@ -134,8 +151,7 @@ LinkFacts facts_of(const PreflightReport& report, const Mesh& mesh) {
         facts.bytes_per_second = rate;
       latencies.push_back(report.latency_ms[f][t] / 1e3);
     }
-  std::sort(latencies.begin(), latencies.end());
-  if (!latencies.empty()) facts.latency = latencies[latencies.size() / 2];
+  facts.latency = median_of(std::move(latencies));
   return facts;
 }
 

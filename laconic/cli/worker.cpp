@@ -2,6 +2,7 @@
 // environment; started by hand it works too, perhaps slower (`laconic doctor` tells).
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,7 @@
 #include "laconic/config/read.hpp"
 #include "laconic/doctor/measure.hpp"
 #include "laconic/file/atomic_file.hpp"
+#include "laconic/launch/fork_server.hpp"
 #include "laconic/launch/place.hpp"
 #include "laconic/machine/cpu.hpp"
 #include "laconic/machine/environment.hpp"
@@ -64,11 +66,17 @@ std::unique_ptr<RunLock> lock_folder(const std::string& folder, const std::optio
   return lock;
 }
 
+// In `top` and its kin, which show fifteen characters of it.
+void name_process(int rank) {
+  ::prctl(PR_SET_NAME, fmt::format("laconic-rank-{}", rank).c_str());
+}
+
 int run_train(const TrainCommand& command) {
   const RunConfig config =
       read_config({command.config.path, command.config.sets, presets_folder()});
   if (config.run.threads > 0) at::set_num_threads(static_cast<int>(config.run.threads));
   const std::optional<Place> place = find_place(current_environment());
+  if (place) name_process(place->rank);
   const bool is_first = !place || place->rank == 0;
   const auto lock = is_first ? lock_folder(config.run.folder, place) : nullptr;
   catch_interruptions({.speaks = is_first,
@@ -119,6 +127,7 @@ int dispatch(const Command& command) {
 }  // namespace laconic
 
 int main(int argc, char** argv) {
+  laconic::serve_forks();
   laconic::flush_denormals();  // before anything starts the thread pool
   const int code =
       laconic::guarded([&] { return laconic::dispatch(laconic::parse_arguments(argc, argv)); });

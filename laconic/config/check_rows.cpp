@@ -92,12 +92,18 @@ void check_embedding_rows(Checker& c, const RunConfig& config) {
   const std::string method(name_in(kRowsMethodNames, rows.method));
   for (const auto& [leaf, text] : {std::pair{"codec", rows.codec}, {"gradient", rows.gradient}})
     c.require(
-        rows.method == RowsMethod::alltoall || text == "raw",
+        rows.method == RowsMethod::alltoall || rows.method == RowsMethod::server || text == "raw",
         fmt::format("embedding.rows.{}", leaf),
         fmt::format("{} = \"{}\" with method = \"{}\": where tables are whole on every rank, all "
                     "must see the same gradients, and each has its own exactly. Use "
-                    "\"alltoall\"",
+                    "\"alltoall\" or \"server\"",
                     leaf, text, method));
+  c.require(
+      !rows.early || (rows.method != RowsMethod::allreduce && rows.method != RowsMethod::allgather),
+      "embedding.rows.early",
+      fmt::format("early = true with method = \"{}\": tables that are whole on every rank "
+                  "send no rows before a step",
+                  method));
   if (rows.method == RowsMethod::allreduce) {
     c.require(rows.optimiser == RowsOptimiser::same, key,
               fmt::format("method = \"{}\" with embedding.rows.optimiser = \"{}\": a table that is "

@@ -47,6 +47,40 @@ void check_shards(Checker& c, const RunConfig& config) {
                         shards, dp));
 }
 
+// What asks about a whole step before any of it is used cannot be answered block by block.
+void check_update(Checker& c, const RunConfig& config) {
+  if (config.train.update != UpdateBy::block) return;
+  const auto refuse = [&](bool holds, const std::string& what) {
+    c.require(holds, "train.update", "update = \"block\" with " + what);
+  };
+  refuse(config.train.clip == 0,
+         fmt::format("train.clip = {}: the norm of all gradients is known only when the first "
+                     "blocks have been updated. Set train.clip = 0, or update = \"step\"",
+                     config.train.clip));
+  refuse(config.train.non_finite != NonFinite::skip,
+         "train.non_finite = \"skip\": a step is known not to be finite when parts of it have "
+         "been used, and the run ends at the next one. Set \"stop\", and checkpoint.every to "
+         "what may be lost");
+  refuse(
+      config.local.steps == 0,
+      fmt::format("local.steps = {}: ranks that step alone wait for nobody", config.local.steps));
+  refuse(config.dp_gradient.method != GradientMethod::compressed_adam,
+         "dp.gradient.method = \"compressed_adam\": what travels is a moment of all blocks, as "
+         "yet. Use \"codec\" or \"power_sgd\"");
+  refuse(config.steering.shadow == 0,
+         fmt::format("steering.shadow = {}: gradients of a step are never all there to compare",
+                     config.steering.shadow));
+  refuse(!config.run.device.is_cuda(),
+         "run.device = \"cuda\": nobody has tried it on a GPU as yet");
+  refuse(config.mesh.tp == "1" || config.mesh.tp == "1,1,1",
+         fmt::format("mesh.tp = {}: the ranks of a grid fetch weights of the next block while "
+                     "they compute one",
+                     config.mesh.tp));
+  refuse(config.mesh.pp == 1 || config.embedding_tied.fused,
+         "embedding.tied.fused = false: parameters that stages share are summed twice, one after "
+         "the other. Set it to true");
+}
+
 // What needs evaluations to go by.
 void check_validation(Checker& c, const RunConfig& config) {
   const EvaluateSection& evaluate = config.evaluate;
@@ -79,6 +113,7 @@ void check_train(Checker& c, const RunConfig& config) {
   check_steps(c, config.train);
   check_shares(c, config);
   check_shards(c, config);
+  check_update(c, config);
 }
 
 void check_evaluate(Checker& c, const RunConfig& config) {

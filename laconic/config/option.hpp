@@ -51,6 +51,11 @@ enum class NonFinite : std::uint8_t { stop, skip };
 inline constexpr auto kNonFiniteNames =
     std::to_array<Named<NonFinite>>({{NonFinite::stop, "stop"}, {NonFinite::skip, "skip"}});
 
+// train.update
+enum class UpdateBy : std::uint8_t { step, block };
+inline constexpr auto kUpdateByNames =
+    std::to_array<Named<UpdateBy>>({{UpdateBy::step, "step"}, {UpdateBy::block, "block"}});
+
 // optimiser.kind
 enum class OptimiserKind : std::uint8_t { adamw, adam, sgd, lion, muon };
 inline constexpr auto kOptimiserKindNames =
@@ -81,11 +86,12 @@ inline constexpr auto kDecayShapeNames =
                                       {DecayShape::one_minus_sqrt, "1-sqrt"}});
 
 // embedding.rows.method
-enum class RowsMethod : std::uint8_t { automatic, allreduce, allgather, alltoall };
+enum class RowsMethod : std::uint8_t { automatic, allreduce, allgather, alltoall, server };
 inline constexpr auto kRowsMethodNames =
     std::to_array<Named<RowsMethod>>({{RowsMethod::allreduce, "allreduce"},
                                       {RowsMethod::alltoall, "alltoall"},
                                       {RowsMethod::allgather, "allgather"},
+                                      {RowsMethod::server, "server"},
                                       {RowsMethod::automatic, "auto"}});
 
 // embedding.rows.optimiser

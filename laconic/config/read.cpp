@@ -13,12 +13,15 @@
 
 // toml++ 3.3 asserts, and so ends the process, on some malformed dates ("1979-05-27Tp7"), although
 // it reports them well without.
+#ifndef TOML_ASSERT
 #define TOML_ASSERT(condition) static_assert(true)
+#endif
 #include <toml++/toml.h>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/config/quoted_toml.hpp"
+#include "laconic/config/toml_tree.hpp"
 
 namespace laconic {
 
@@ -41,9 +44,7 @@ std::string type_name(const toml::node& node) {
 
 std::string with_suggestion(const std::string& what, const std::string& word,
                             const std::vector<std::string>& known) {
-  const std::string likely = nearest(word, known);
-  if (!likely.empty()) return what + fmt::format("; did you mean '{}'?", likely);
-  return what + fmt::format(" (known: {})", join(known, ", "));
+  return what + suggestion(word, known);
 }
 
 // Keys that have another name by now. Files that people still have, and the configurations that

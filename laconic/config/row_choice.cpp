@@ -5,15 +5,12 @@
 #include <algorithm>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/word_law.hpp"
 #include "laconic/codec/spec.hpp"
 
 namespace laconic {
 
 namespace {
-
-bool is_cut(const RunConfig& config) {
-  return method_of_rows(config) == RowsMethod::alltoall;
-}
 
 // Whether the codec has scales of rows; of a text that is none others tell.
 bool needs_rows(const std::string& text) {
@@ -28,22 +25,55 @@ bool needs_rows(const std::string& text) {
 
 }  // namespace
 
-RowsMethod method_of_rows(const RunConfig& config) {
+RowsMethod method_of_table(const RunConfig& config, const std::string& table) {
   const EmbeddingRowsSection& rows = config.embedding_rows;
   if (rows.method != RowsMethod::automatic) return rows.method;
-  return rows.decided.value_or(RowsMethod::allreduce);
+  if (!rows.decided) return RowsMethod::allreduce;
+  const auto found = rows.decided->find(table);
+  return found == rows.decided->end() ? RowsMethod::allreduce : found->second;
+}
+
+bool may_move_rows(const RunConfig& config) {
+  const EmbeddingRowsSection& rows = config.embedding_rows;
+  if (rows.method != RowsMethod::automatic) return rows.method != RowsMethod::allreduce;
+  return rows.decided && std::ranges::any_of(*rows.decided, [](const auto& table) {
+           return table.second != RowsMethod::allreduce;
+         });
 }
 
 std::vector<std::size_t> row_tables(const RunConfig& config, const ModelSpec& spec) {
   std::vector<std::size_t> tables;
-  if (method_of_rows(config) == RowsMethod::allreduce) return tables;
   for (std::size_t p = 0; p < spec.parameters.size(); ++p)
-    if (!spec.parameters[p].looked_up_by.empty()) tables.push_back(p);
+    if (!spec.parameters[p].looked_up_by.empty() &&
+        method_of_table(config, spec.parameters[p].name) != RowsMethod::allreduce)
+      tables.push_back(p);
   return tables;
 }
 
-int table_ranks(const RunConfig& config) {
-  return is_cut(config) ? static_cast<int>(config.mesh.dp) : 1;
+ReplicaCuts table_cuts(const RunConfig& config, const ModelSpec& spec) {
+  ReplicaCuts cuts{.ranks = static_cast<int>(config.mesh.dp)};
+  for (const std::size_t p : row_tables(config, spec)) {
+    const std::string& name = spec.parameters[p].name;
+    const RowsMethod method = method_of_table(config, name);
+    if (method == RowsMethod::alltoall) cuts.by_name[name] = ReplicaCut::columns;
+    if (method == RowsMethod::server) cuts.by_name[name] = ReplicaCut::rows;
+  }
+  return cuts;
+}
+
+std::optional<Key> negatives_key_of(const RunConfig& config, std::int64_t step,
+                                    std::int64_t dp_member) {
+  if (config.task.sampled == 0) return std::nullopt;
+  const auto seed = static_cast<std::uint64_t>(config.run.seed);
+  return config.task.negatives == NegativesOf::shared ? negatives_key(seed, step)
+                                                      : negatives_key(seed, step, dp_member);
+}
+
+std::vector<std::int64_t> drawn_rows(const RunConfig& config, const ParameterSpec& table,
+                                     std::int64_t step, std::int64_t dp_member) {
+  const std::optional<Key> key = negatives_key_of(config, step, dp_member);
+  if (!key) return {};
+  return draw_negatives(table.sizes[0], config.task.sampled, *key).ids;
 }
 
 bool splits_rows(const RunConfig& config) {
@@ -60,8 +90,8 @@ double row_decay(const RunConfig& config) {
 }
 
 Problems check_rows(const RunConfig& config, const Family& family) {
-  if (method_of_rows(config) == RowsMethod::allreduce) return {};
-  const std::string method(name_in(kRowsMethodNames, method_of_rows(config)));
+  if (!may_move_rows(config)) return {};
+  const std::string method(name_in(kRowsMethodNames, config.embedding_rows.method));
   const ModelSpec spec = model_spec(family, context_of(family));
   const std::vector<std::size_t> tables = row_tables(config, spec);
   Problems problems;
@@ -75,7 +105,8 @@ Problems check_rows(const RunConfig& config, const Family& family) {
                      method, to_text(family))});
   for (const std::size_t p : tables) {
     const std::int64_t width = spec.parameters[p].sizes[1];
-    const bool is_even = !is_cut(config) || width % config.mesh.dp == 0;
+    const bool is_cut = method_of_table(config, spec.parameters[p].name) == RowsMethod::alltoall;
+    const bool is_even = !is_cut || width % config.mesh.dp == 0;
     for (const auto& [leaf, text] : {std::pair{"codec", config.embedding_rows.codec},
                                      {"gradient", config.embedding_rows.gradient}})
       if (!is_even && needs_rows(text))
@@ -84,12 +115,13 @@ Problems check_rows(const RunConfig& config, const Family& family) {
              fmt::format("{} = \"{}\" sees rows, and mesh.dp = {} does not divide the {} columns "
                          "of {}, so that messages have rows of two lengths: use group=block",
                          leaf, text, config.mesh.dp, width, spec.parameters[p].name)});
-    if (is_cut(config) && width < config.mesh.dp)
+    if (is_cut && width < config.mesh.dp)
       problems.push_back(
           {"embedding.rows.method",
            fmt::format(
                "method = \"alltoall\" cuts the {} columns of {} over mesh.dp "
-               "= {} ranks, some of which would have none: use \"allgather\" or \"allreduce\"",
+               "= {} ranks, some of which would have none: use \"server\", \"allgather\" or "
+               "\"allreduce\"",
                width, spec.parameters[p].name, config.mesh.dp)});
   }
   return problems;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -98,6 +99,13 @@ struct EmbeddingTiedSection {
   }
 };
 
+// What was measured before the first step, the same on all ranks; 0: not known.
+struct RowRates {
+  double bytes_per_second = 0;  // between any two ranks, the slowest
+  double latency = 0;           // of a message, in seconds
+  double seconds_per_row = 0;   // to find out whether the next step reads it
+};
+
 // Embedding tables whose rows are looked up and that have no other use.
 struct EmbeddingRowsSection {
   RowsMethod method = RowsMethod::allreduce;
@@ -106,8 +114,11 @@ struct EmbeddingRowsSection {
   RowsSplit split = RowsSplit::automatic;
   std::string codec = "raw";
   std::string gradient = "raw";
-  // What "auto" has come to (train/row_reader.hpp): no key, and nothing that a run is told.
-  std::optional<RowsMethod> decided = {};
+  bool early = false;
+  // What "auto" has come to for each table, by name (train/row_reader.hpp), and by what rates: no
+  // keys, and nothing that a run is told.
+  std::optional<std::map<std::string, RowsMethod>> decided = {};
+  RowRates rates = {};
   std::vector<std::string> reasons = {};  // for people
 
   template <class V>
@@ -115,9 +126,9 @@ struct EmbeddingRowsSection {
     v("method", method,
       "of tables whose rows are looked up and that have no other use; alltoall: each data-parallel "
       "rank holds some columns, and rows and their gradients travel, each once (EmbRace); "
-      "allgather: gradients of rows go to all ranks; allreduce: as all other parameters; auto: "
-      "what "
-      "moves least",
+      "allgather: gradients of rows go to all ranks; server: each holds some rows, and all others "
+      "ask it for them; allreduce: as all other parameters; auto: for each table what takes "
+      "least time",
       kRowsMethodNames);
     v("optimiser", optimiser,
       "what changes rows that travel, in steps that read them alone; same: the run's, where that "
@@ -128,12 +139,15 @@ struct EmbeddingRowsSection {
       "the norm nor are clipped",
       kRowsClipNames);
     v("split", split,
-      "gradients of rows that the next step does not read come later; auto: unless clipping needs "
-      "them all",
+      "gradients of rows that the next step does not read come later; auto: where that saves more "
+      "time than it costs, and unless clipping needs them all",
       kRowsSplitNames);
-    v("codec", codec, "alltoall: of rows on their way to the ranks that read them");
+    v("early", early,
+      "alltoall, server: rows of the next step that this one does not change leave while backward "
+      "computes");
+    v("codec", codec, "alltoall, server: of rows on their way to the ranks that read them");
     v("gradient", gradient,
-      "alltoall: codec of gradients of rows on their way to who updates them");
+      "alltoall, server: codec of gradients of rows on their way to who updates them");
   }
 };
 

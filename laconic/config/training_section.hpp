@@ -75,6 +75,7 @@ struct TrainSection {
   std::int64_t microbatch = 0;
   double clip = 1.0;
   NonFinite non_finite = NonFinite::stop;
+  UpdateBy update = UpdateBy::step;
 
   template <class V>
   void visit(V& v) {
@@ -86,6 +87,10 @@ struct TrainSection {
     v("clip", clip, "largest global gradient norm; 0: no clipping");
     v("non_finite", non_finite,
       "when loss or gradient norm is not finite: end the run, or skip the update", kNonFiniteNames);
+    v("update", update,
+      "parameters change together, when all sums of the step are there (step), or block by block, "
+      "while the next step is in forward (block): the same bits sooner",
+      kUpdateByNames);
   }
 };
 

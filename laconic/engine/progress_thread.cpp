@@ -328,6 +328,11 @@ void ProgressThread::wait(const std::shared_ptr<Operation>& operation) {
   body_->rethrow();
 }
 
+bool ProgressThread::has_ended(const std::shared_ptr<Operation>& operation) const {
+  const std::lock_guard lock(body_->mutex);
+  return !body_->orders.contains(operation.get());
+}
+
 // A class is exposed while some operation of it is under way, not while others are waited for.
 void ProgressThread::wait_all() {
   std::unique_lock lock(body_->mutex);

@@ -59,6 +59,8 @@ class ProgressThread {
   // After a failure every operation is dropped, and every later call throws the same.
   void wait(const std::shared_ptr<Operation>& operation);
   void wait_all();
+  // Whether wait() would return, or throw, at once.
+  bool has_ended(const std::shared_ptr<Operation>& operation) const;
   // Ends it as it is, if it is under way: when this returns, the progress thread does not touch it
   // any more, nor what it writes to. For those whose buffers go before the progress thread does;
   // the other ranks are not told.

@@ -17,14 +17,7 @@ namespace laconic {
 
 namespace {
 
-constexpr int kCannotStart = 127;  // as shells say it
-
-struct Pipe {
-  int read = -1;
-  int write = -1;
-};
-
-Pipe make_pipe() {
+ChildPipe make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw SystemError("pipe of a rank", "open", errno);
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -44,7 +37,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
 }
 
 // In the child, before exec. Signals that we block to read them are not blocked there.
-void prepare(pid_t parent, const Pipe& output, const Pipe& error) {
+void prepare(pid_t parent, const ChildPipes& pipes) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kCannotStart);  // it died before the line above
   ::setpgid(0, 0);
@@ -55,18 +48,24 @@ void prepare(pid_t parent, const Pipe& output, const Pipe& error) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   const int nothing = ::open("/dev/null", O_RDONLY);
   if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
-  if (output.write >= 0) ::dup2(output.write, STDOUT_FILENO);
-  if (error.write >= 0) ::dup2(error.write, STDERR_FILENO);
+  if (pipes.output.write >= 0) ::dup2(pipes.output.write, STDOUT_FILENO);
+  if (pipes.error.write >= 0) ::dup2(pipes.error.write, STDERR_FILENO);
 }
 
 }  // namespace
 
+ChildPipes make_pipes() {
+  return {make_pipe(), make_pipe()};
+}
+
+void ChildPipes::close_write_ends() {
+  close_if_open(output.write);
+  close_if_open(error.write);
+}
+
 Child::Child(const ChildSpec& spec) {
-  Pipe output, error;
-  if (!spec.has_own_output) {
-    output = make_pipe();
-    error = make_pipe();
-  }
+  ChildPipes pipes;
+  if (!spec.has_own_output) pipes = make_pipes();
   std::vector<std::string> words = spec.words;
   std::vector<std::string> settings;
   for (const auto& [name, value] : spec.environment) settings.push_back(name + "=" + value);
@@ -75,16 +74,18 @@ Child::Child(const ChildSpec& spec) {
   pid_ = ::fork();
   if (pid_ < 0) throw SystemError(spec.program, "start", errno);
   if (pid_ == 0) {
-    prepare(parent, output, error);
+    prepare(parent, pipes);
     ::execve(spec.program.c_str(), argv.data(), envp.data());
     fmt::print(stderr, "laconic: {}: cannot run: {}\n", spec.program, std::strerror(errno));
     ::_exit(kCannotStart);
   }
-  close_if_open(output.write);
-  close_if_open(error.write);
-  output_ = output.read;
-  error_ = error.read;
+  pipes.close_write_ends();
+  output_ = pipes.output.read;
+  error_ = pipes.error.read;
 }
+
+Child::Child(pid_t pid, const ChildPipes& pipes)
+    : pid_(pid), output_(pipes.output.read), error_(pipes.error.read) {}
 
 Child::Child(Child&& other) noexcept
     : pid_(std::exchange(other.pid_, 0)),

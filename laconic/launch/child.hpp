@@ -27,10 +27,24 @@ struct ChildSpec {
   bool has_own_output = false;     // writes to our standard output and error itself
 };
 
+inline constexpr int kCannotStart = 127;  // the exit code, as shells have it
+
+struct ChildPipe {
+  int read = -1;
+  int write = -1;
+};
+struct ChildPipes {
+  ChildPipe output, error;
+  void close_write_ends();  // here, once the child has them
+};
+ChildPipes make_pipes();  // Throws SystemError.
+
 class Child {
  public:
   explicit Child(const ChildSpec& spec);  // Throws SystemError.
-  ~Child();                               // kills what still runs
+  // A process that is our child already and writes into these pipes.
+  Child(pid_t pid, const ChildPipes& pipes);
+  ~Child();  // kills what still runs
   Child(Child&& other) noexcept;
   Child& operator=(Child&&) = delete;
 

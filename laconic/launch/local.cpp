@@ -27,6 +27,7 @@
 #include "laconic/file/append_file.hpp"
 #include "laconic/file/descriptor.hpp"
 #include "laconic/launch/child.hpp"
+#include "laconic/launch/fork_server.hpp"
 #include "laconic/launch/line.hpp"
 #include "laconic/launch/restart.hpp"
 
@@ -168,12 +169,13 @@ class Attempt {
     const std::string title =
         fmt::format("--- attempt {} of run {}, {}\n", environment.at("LACONIC_ATTEMPT"),
                     environment.at("LACONIC_RUN_ID"), utc_now());
-    for (int rank = 0; rank < spec_.ranks; ++rank) {
-      ChildSpec child{spec_.program, words, environment, rank == 0 && spec_.is_terminal};
-      child.environment["RANK"] = child.environment["LOCAL_RANK"] = std::to_string(rank);
-      if (spec_.adapt) spec_.adapt(rank, child);
-      processes_.push_back({Child(child), RankLog(spec_.log_folder, rank, title), {}, {}});
-    }
+    std::optional<ForkServer> server;
+    if (spec_.serves_forks) server.emplace(ChildSpec{spec_.program, words, environment});
+    for (int rank = 0; rank < spec_.ranks; ++rank)
+      processes_.push_back({start_rank(rank, words, environment, server ? &*server : nullptr),
+                            RankLog(spec_.log_folder, rank, title),
+                            {},
+                            {}});
     states_.resize(processes_.size());
   }
 
@@ -193,6 +195,18 @@ class Attempt {
   }
 
  private:
+  Child start_rank(int rank, const std::vector<std::string>& words, const Environment& environment,
+                   ForkServer* server) const {
+    const std::string number = std::to_string(rank);
+    const bool has_own_output = rank == 0 && spec_.is_terminal;
+    Environment variables = {{"RANK", number}, {"LOCAL_RANK", number}};
+    if (server != nullptr) return server->start(variables, has_own_output);
+    variables.insert(environment.begin(), environment.end());
+    ChildSpec child{spec_.program, words, std::move(variables), has_own_output};
+    if (spec_.adapt) spec_.adapt(rank, child);
+    return Child(child);
+  }
+
   std::vector<int> running() const {
     std::vector<int> ranks;
     for (std::size_t i = 0; i < states_.size(); ++i)

@@ -37,7 +37,9 @@ struct LaunchSpec {
   std::string checkpoints_folder;  // of the run: tells whether there is one to resume from
   bool is_terminal = false;        // standard output and error are one whose cursor moves
   bool has_colour = false;
-  // The last word on the process of a rank, where it is not like the others; may be empty.
+  bool serves_forks = false;  // the program begins with serve_forks(): it is loaded once for all
+  // The last word on the process of a rank, where it is not like the others; may be empty, and must
+  // be where the program serves forks.
   std::function<void(int rank, ChildSpec& child)> adapt;
 };
 

@@ -71,6 +71,13 @@ double accuracy(Labels predicted, Labels actual) {
   return static_cast<double>(equal) / static_cast<double>(actual.size());
 }
 
+double majority(Labels actual) {
+  std::map<std::int32_t, std::size_t> counts;
+  std::size_t most = 0;
+  for (const std::int32_t label : actual) most = std::max(most, ++counts[label]);
+  return static_cast<double>(most) / static_cast<double>(actual.size());
+}
+
 double f1(Labels predicted, Labels actual) {
   require_pairs(predicted.size(), actual.size());
   std::int64_t found = 0, mentions = 0;  // positives of both sides; of either, both counted

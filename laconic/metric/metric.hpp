@@ -15,6 +15,9 @@ using Labels = std::span<const std::int32_t>;
 // The share of equal labels.
 double accuracy(Labels predicted, Labels actual);
 
+// The accuracy of always answering the most frequent class.
+double majority(Labels actual);
+
 // The harmonic mean of precision and recall of class 1; every other label is negative. 0 when
 // nothing is positive on either side, or nothing positive was found.
 double f1(Labels predicted, Labels actual);

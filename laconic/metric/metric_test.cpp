@@ -60,5 +60,10 @@ TEST(Metric, RefusesSidesOfDifferentSize) {
   EXPECT_ANY_THROW(f1({}, {}));
 }
 
+TEST(Majority, IsTheShareOfTheCommonestClass) {
+  EXPECT_DOUBLE_EQ(majority(std::vector<std::int32_t>{1, 0, 1, 2}), 0.5);
+  EXPECT_DOUBLE_EQ(majority(std::vector<std::int32_t>{3}), 1);
+}
+
 }  // namespace
 }  // namespace laconic

@@ -123,7 +123,11 @@ Dropout BlockOps::attention_dropout(std::uint64_t place, std::int64_t all_heads)
 // --- parameters
 
 const ParameterSpec& BlockOps::spec(std::size_t at) const {
-  return weights_.spec.parameters[weights_.spec.blocks[static_cast<std::size_t>(block_)].uses[at]];
+  return weights_.spec.parameters[number_of(at)];
+}
+
+std::size_t BlockOps::number_of(std::size_t at) const {
+  return weights_.spec.blocks[static_cast<std::size_t>(block_)].uses[at];
 }
 
 GridSpot BlockOps::next_spot() {
@@ -172,9 +176,12 @@ Tensor BlockOps::vector(std::size_t at) {
   return vectors_[at];
 }
 
+bool BlockOps::is_elsewhere(std::size_t at) const {
+  return pass_.rows != nullptr && pass_.rows->tables.contains(number_of(at));
+}
+
 Tensor BlockOps::table_rows(std::size_t at, const Tensor& ids) {
-  if (pass_.rows != nullptr && !spec(at).looked_up_by.empty())
-    return (*pass_.rows)(weights_.spec.blocks[static_cast<std::size_t>(block_)].uses[at], ids);
+  if (is_elsewhere(at)) return pass_.rows->rows(number_of(at), ids);
   if (is_whole()) return laconic::table_rows(leaf(at), ids.flatten());
   const TablePlan table = table_plan(plan());
   const Range mine = samples_at(*grid_, table.ids, samples_);

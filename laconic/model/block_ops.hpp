@@ -68,6 +68,8 @@ class BlockOps {
 
   // A vector, or a table that nobody looks rows up in, as it is used.
   at::Tensor vector(std::size_t at);
+  // Whether rows of the table must be looked up, since it lies elsewhere.
+  bool is_elsewhere(std::size_t at) const;
   // Rows of a table, as a part of the stream. ids: [samples, tokens], of all samples.
   at::Tensor table_rows(std::size_t at, const at::Tensor& ids);
 
@@ -99,6 +101,7 @@ class BlockOps {
  private:
   const at::Tensor& leaf(std::size_t at) const { return weights_.leaf(block_, at); }
   const ParameterSpec& spec(std::size_t at) const;
+  std::size_t number_of(std::size_t at) const;
   bool is_whole() const { return grid_ == nullptr; }
   const GridPlan& plan() const { return weights_.place.plan; }
   const Axes& rows_at(RowsAt at) const;

@@ -156,7 +156,9 @@ void write_shard(const std::string& path, const std::vector<ParameterSpec>& para
   // Hugging Face refuses a file whose metadata does not name the framework.
   SafetensorsWriter writer(path, std::move(specs), {{"format", "pt"}});
   for (std::size_t i = shard.first; i < shard.second; ++i)
-    writer.write(bytes_of_tensor(source(i).to(at::kCPU, scalar_type_of(dtype)).contiguous()));
+    source(i, [&](const at::Tensor& piece) {
+      writer.write_piece(bytes_of_tensor(piece.to(at::kCPU, scalar_type_of(dtype)).contiguous()));
+    });
   writer.commit();
 }
 
@@ -275,7 +277,8 @@ void write_model(const std::string& folder, const Family& family, const Paramete
 
 void write_model(const std::string& folder, const Weights& weights, const ExportOptions& options) {
   write_model(
-      folder, weights.family, [&](std::size_t p) { return weights.value(p).detach(); }, options);
+      folder, weights.family,
+      [&](std::size_t p, const TakePiece& take) { take(weights.value(p).detach()); }, options);
 }
 
 }  // namespace laconic

@@ -54,8 +54,10 @@ struct ExportOptions {
   FolderFacts facts = {};
 };
 
-// Gives parameter number `p`; asked in ascending order, once for each.
-using ParameterSource = std::function<at::Tensor(std::size_t p)>;
+// Gives parameter number `p`, whole or in pieces of some rows after the other, so that nobody needs
+// room for all of a large table; asked in ascending order, once for each.
+using TakePiece = std::function<void(const at::Tensor& piece)>;
+using ParameterSource = std::function<void(std::size_t p, const TakePiece& take)>;
 
 // Writes config.json and the weights, one at a time.
 // Requires: `folder` exists and holds no weights; a stale file would be read before the new ones.

@@ -1,5 +1,6 @@
 #include "laconic/model/lstm.hpp"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -7,11 +8,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "laconic/base/error.hpp"
 #include "laconic/base/word_law.hpp"
 #include "laconic/model/block_ops.hpp"
 #include "laconic/model/linear.hpp"
+#include "laconic/model/ops.hpp"
 #include "laconic/model/sampled_softmax.hpp"
 
 namespace laconic {
@@ -47,26 +50,49 @@ at::Tensor projected(const LstmShape& shape, BlockOps& ops, const at::Tensor& h)
              : h;
 }
 
-// Over words that are drawn, where the pass says by what; else over all. Who only asks for the loss
-// never has the logits of more than some rows.
-at::Tensor loss_of(const LstmShape& shape, const Weights& weights, BlockOps& ops,
-                   const at::Tensor& x, const at::Tensor& targets) {
-  const std::int64_t head = shape.layers + 1;
-  if (shape.sampled > 0 && ops.pass().negatives)
-    return sampled_cross_entropy(
-        x, weights.leaf(head, LstmLeaf::kSoftmax), weights.leaf(head, LstmLeaf::kSoftmaxBias),
-        targets, draw_negatives(shape.vocabulary, shape.sampled, *ops.pass().negatives));
-  const std::int64_t rows = x.size(0), tile = 1 + kMostLogits / shape.vocabulary;
-  if (at::GradMode::is_enabled() || rows <= tile)
-    return ops.cross_entropy(x, LstmLeaf::kSoftmax, LstmLeaf::kSoftmaxBias, targets);
+// Mean loss of some rows.
+using LossOfRows = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& targets)>;
+
+// Who only asks for the loss never has the logits of more than some rows.
+at::Tensor loss_by_rows(const LstmShape& shape, const at::Tensor& x, const at::Tensor& targets,
+                        const LossOfRows& loss) {
+  const std::int64_t rows = x.size(0), most = 1 + kMostLogits / shape.vocabulary;
+  if (at::GradMode::is_enabled() || rows <= most) return loss(x, targets);
   at::Tensor sum = at::zeros({}, at::kDouble);
-  for (std::int64_t r = 0; r < rows; r += tile) {
-    const std::int64_t count = std::min(tile, rows - r);
-    const at::Tensor mean = ops.cross_entropy(x.narrow(0, r, count), LstmLeaf::kSoftmax,
-                                              LstmLeaf::kSoftmaxBias, targets.narrow(0, r, count));
+  for (std::int64_t r = 0; r < rows; r += most) {
+    const std::int64_t count = std::min(most, rows - r);
+    const at::Tensor mean = loss(x.narrow(0, r, count), targets.narrow(0, r, count));
     sum.add_(mean.to(at::kCPU, at::kDouble), static_cast<double>(count));
   }
   return sum.div(static_cast<double>(rows));
+}
+
+// The whole softmax of a table that lies elsewhere. One tile is computed with as the table would be
+// if it were here, so that it gives the same bits.
+at::Tensor loss_by_tiles(const LstmShape& shape, BlockOps& ops, const at::Tensor& bias,
+                         const at::Tensor& x, const at::Tensor& targets) {
+  const std::int64_t tile = tile_rows(shape.width);
+  const auto table = [&](const at::Tensor& ids) { return ops.table_rows(LstmLeaf::kSoftmax, ids); };
+  if (shape.vocabulary > tile)
+    return tiled_cross_entropy(x, table, bias, targets, {.tile = tile, .most_logits = kMostLogits});
+  const at::Tensor whole = table(at::arange(shape.vocabulary, at::kLong));
+  return loss_by_rows(shape, x, targets, [&](const at::Tensor& some, const at::Tensor& wanted) {
+    return cross_entropy(some, whole, bias, wanted);
+  });
+}
+
+// Over words that are drawn, where the pass says by what; else over all.
+at::Tensor loss_of(const LstmShape& shape, const Weights& weights, BlockOps& ops,
+                   const at::Tensor& x, const at::Tensor& targets) {
+  const at::Tensor& bias = weights.leaf(shape.layers + 1, LstmLeaf::kSoftmaxBias);
+  if (shape.sampled > 0 && ops.pass().negatives)
+    return sampled_cross_entropy(
+        x, [&](const at::Tensor& ids) { return ops.table_rows(LstmLeaf::kSoftmax, ids); }, bias,
+        targets, draw_negatives(shape.vocabulary, shape.sampled, *ops.pass().negatives));
+  if (ops.is_elsewhere(LstmLeaf::kSoftmax)) return loss_by_tiles(shape, ops, bias, x, targets);
+  return loss_by_rows(shape, x, targets, [&](const at::Tensor& some, const at::Tensor& wanted) {
+    return ops.cross_entropy(some, LstmLeaf::kSoftmax, LstmLeaf::kSoftmaxBias, wanted);
+  });
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -54,9 +55,19 @@ class Batch {
 // Requires: the batch has the fields that the tensors go by.
 std::vector<SeamTensor> sized_for(const Batch& batch, std::vector<SeamTensor> seam);
 
-// Gives rows of a table that lies elsewhere, by its number: one for each id, which a rank has
-// announced before.
-using RowLookup = std::function<at::Tensor(std::size_t parameter, const at::Tensor& ids)>;
+// Tables that lie elsewhere, by number, and who gives rows of them: one for each id, which a rank
+// has announced before. In evaluations tables that blocks multiply with (kDrawnField) come in tiles
+// instead, ids 0, 1, 2 ... up to the last row: each time the next tile_rows() of them, or what is
+// left.
+struct RowLookup {
+  std::set<std::size_t> tables;
+  std::function<at::Tensor(std::size_t parameter, const at::Tensor& ids)> rows;
+};
+// 16 MiB of float32.
+inline constexpr std::int64_t kTileElements = std::int64_t{1} << 22;
+constexpr std::int64_t tile_rows(std::int64_t width) {
+  return width < kTileElements ? kTileElements / width : 1;
+}
 
 // How a forward pass is meant.
 struct Pass {
@@ -76,7 +87,7 @@ struct Pass {
   std::int64_t dropout_tokens = 0;           // see Dropout::tokens
   // The other ranks that hold parts of the weights; null: they are whole here.
   TensorGrid* grid = nullptr;
-  // Looks rows up in tables that are not used otherwise; null: they are whole here.
+  // Looks rows up in tables that lie elsewhere; null: all are whole here.
   const RowLookup* rows = nullptr;
 };
 

@@ -9,6 +9,7 @@
 
 #include "laconic/base/target.hpp"
 #include "laconic/base/word_law.hpp"
+#include "laconic/model/ops.hpp"
 #include "laconic/model/test_ops.hpp"
 
 namespace laconic {
@@ -38,6 +39,13 @@ at::Tensor by_definition(const std::vector<at::Tensor>& in,
   return sum / static_cast<double>(kRows);
 }
 
+// Of a table that is here.
+at::Tensor sampled_loss(const at::Tensor& x, const at::Tensor& table, const at::Tensor& bias,
+                        const at::Tensor& targets, const Negatives& negatives) {
+  return sampled_cross_entropy(
+      x, [&](const at::Tensor& ids) { return table_rows(table, ids); }, bias, targets, negatives);
+}
+
 std::vector<at::Tensor> some_inputs() {
   return {random({kRows, kWidth}, "x"), random({kVocabulary, kWidth}, "table"),
           random({kVocabulary}, "bias")};
@@ -52,7 +60,7 @@ TEST(SampledSoftmax, IsItsDefinitionWithAllGradients) {
                                              negatives.ids[8]};
   expect_same(
       [&](const auto& in) {
-        return sampled_cross_entropy(in[0], in[1], in[2], at::tensor(targets), negatives);
+        return sampled_loss(in[0], in[1], in[2], at::tensor(targets), negatives);
       },
       [&](const auto& in) { return by_definition(in, targets, negatives); }, some_inputs());
 }
@@ -65,15 +73,36 @@ TEST(SampledSoftmax, ReadsDrawnRowsAndTargetsAlone) {
   at::Tensor is_read = at::zeros({kVocabulary}, at::kBool);
   is_read.index_fill_(0, at::tensor(negatives.ids), true);
   is_read.index_fill_(0, targets, true);
-  const double loss = sampled_cross_entropy(in[0], in[1], in[2], targets, negatives).item<double>();
+  const double loss = sampled_loss(in[0], in[1], in[2], targets, negatives).item<double>();
   in[1] = in[1]
               .masked_fill(is_read.logical_not().unsqueeze(1), std::nan(""))
               .detach()
               .requires_grad_(true);
-  const at::Tensor again = sampled_cross_entropy(in[0], in[1], in[2], targets, negatives);
+  const at::Tensor again = sampled_loss(in[0], in[1], in[2], targets, negatives);
   EXPECT_EQ(again.item<double>(), loss);
   again.backward();
   EXPECT_TRUE(in[1].grad().abs().sum(1).gt(0).equal(is_read));
+}
+
+// The whole softmax in tiles of any size, some rows at a time, is the whole softmax.
+TEST(SampledSoftmax, TheWholeVocabularyMayComeInTiles) {
+  const std::vector<at::Tensor> in = some_inputs();
+  const at::Tensor targets = at::tensor({0L, kVocabulary - 1, kNoTarget, 11L, 12L});
+  const double whole = cross_entropy(in[0], in[1], in[2], targets).item<double>();
+  for (const std::int64_t tile : {1L, 4L, 12L, kVocabulary, kVocabulary + 1})
+    for (const std::int64_t most : {1L, 2 * kVocabulary, 1000L}) {
+      std::int64_t asked = 0;
+      const at::Tensor loss =
+          tiled_cross_entropy(in[0],
+                              [&](const at::Tensor& ids) {
+                                EXPECT_EQ(ids[0].item<std::int64_t>(), asked);
+                                asked += ids.size(0);
+                                return in[1].index_select(0, ids);
+                              },
+                              in[2], targets, {.tile = tile, .most_logits = most});
+      EXPECT_NEAR(loss.item<double>(), whole, 1e-12) << tile << " " << most;
+      EXPECT_EQ(asked, kVocabulary);
+    }
 }
 
 // Where targets come as the whole softmax says, a model has nothing to learn: the gradient of the
@@ -91,7 +120,7 @@ TEST(SampledSoftmax, WhereTheWholeSoftmaxIsRightItsMeanGradientVanishes) {
     for (int seed = 0; seed < kSeeds; ++seed) {
       const Negatives negatives = draw_negatives(kVocabulary, count, negatives_key(9, seed));
       const at::Tensor x = row.repeat({kVocabulary, 1}).requires_grad_(true);
-      sampled_cross_entropy(x, in[1], in[2], targets, negatives).backward();
+      sampled_loss(x, in[1], in[2], targets, negatives).backward();
       const at::Tensor by_target = x.grad() * likely.unsqueeze(1);
       sum.add_(by_target.sum(0));
       size += by_target.norm(2, 1).sum().item<double>();

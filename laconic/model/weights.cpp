@@ -70,9 +70,8 @@ void fill(const ParameterSpec& spec, std::uint64_t seed, const GridPlace& place,
     return;
   }
   const Key key = derive(derive(key_of(seed), "parameter"), spec.name);
-  const std::vector<std::int64_t> sizes = cut_sizes(spec.sizes, spec.parts, spec.is_out_in);
   const auto draw = [&](auto* data) {
-    for (const ShardRun& run : runs_of(shard_at(place, spec), sizes))
+    for (const ShardRun& run : runs_at(place, spec))
       at::parallel_for(0, run.elements, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
         fill_normal(key, static_cast<std::uint64_t>(run.whole + begin), spec.mean, spec.deviation,
                     std::span(data + run.shard + begin, static_cast<std::size_t>(end - begin)));
@@ -128,36 +127,65 @@ void add_gradient(at::Tensor gradient, at::ScalarType type, at::Tensor& sum) {
 }  // namespace
 
 Layout layout_at(const GridPlace& place, const ParameterSpec& p) {
-  if (place.table_ranks > 1 && !p.looked_up_by.empty()) return {{{}, {Axis::dp}}};
+  switch (place.tables.of(p.name)) {
+    case ReplicaCut::columns: return {{{}, {Axis::dp}}};
+    case ReplicaCut::rows: return {{{Axis::dp}, {}}};
+    case ReplicaCut::whole: break;
+  }
   return layout_of(place.plan, p.role, p.is_out_in,
                    cut_sizes(p.sizes, p.parts, p.is_out_in).size());
 }
 
+namespace {
+
+bool is_dealt(const GridPlace& place, const ParameterSpec& p) {
+  return place.tables.of(p.name) == ReplicaCut::rows;
+}
+
+}  // namespace
+
 std::vector<Range> shard_at(const GridPlace& place, const ParameterSpec& p) {
+  LACONIC_ASSERT(!is_dealt(place, p), "rows of " + p.name + " are dealt");
   Mesh mesh = place.plan.mesh;
-  mesh.dp = place.table_ranks;
+  mesh.dp = place.tables.ranks;
   return shard_of(layout_at(place, p), mesh, place.coord, cut_sizes(p.sizes, p.parts, p.is_out_in));
 }
 
 std::vector<std::int64_t> sizes_at(const GridPlace& place, const ParameterSpec& p) {
+  if (is_dealt(place, p))
+    return {dealt_rows(p.sizes[0], place.tables.ranks, place.coord.dp), p.sizes[1]};
   return joined_sizes(sizes_of(shard_at(place, p)), p.parts, p.is_out_in);
+}
+
+std::vector<ShardRun> runs_at(const GridPlace& place, const ParameterSpec& p) {
+  if (!is_dealt(place, p))
+    return runs_of(shard_at(place, p), cut_sizes(p.sizes, p.parts, p.is_out_in));
+  const std::int64_t rows = sizes_at(place, p)[0], width = p.sizes[1];
+  std::vector<ShardRun> runs;
+  for (std::int64_t r = 0; r < rows; ++r)
+    runs.push_back({(r * place.tables.ranks + place.coord.dp) * width, r * width, width});
+  return runs;
+}
+
+at::Tensor part_in(const at::Tensor& whole, const GridPlace& place, const ParameterSpec& p) {
+  if (is_dealt(place, p)) return whole.slice(0, place.coord.dp, p.sizes[0], place.tables.ranks);
+  at::Tensor part = whole.view(cut_sizes(p.sizes, p.parts, p.is_out_in));
+  const std::vector<Range> shard = shard_at(place, p);
+  for (std::size_t d = 0; d < shard.size(); ++d)
+    part = part.narrow(static_cast<std::int64_t>(d), shard[d].begin, shard[d].size());
+  return part;
 }
 
 at::Tensor shard_from(const at::Tensor& whole, const GridPlace& place, const ParameterSpec& p) {
   if (is_replicated(layout_at(place, p))) return whole;
-  at::Tensor part = whole.reshape(cut_sizes(p.sizes, p.parts, p.is_out_in));
-  const std::vector<Range> shard = shard_at(place, p);
-  for (std::size_t d = 0; d < shard.size(); ++d)
-    part = part.narrow(static_cast<std::int64_t>(d), shard[d].begin, shard[d].size());
-  return part.reshape(sizes_at(place, p));
+  return part_in(whole.contiguous(), place, p).reshape(sizes_at(place, p));
 }
 
 at::Tensor shard_from_bytes(ByteView bytes, Dtype dtype, const GridPlace& place,
                             const ParameterSpec& p) {
   const std::size_t item = bytes_of(dtype);
-  const std::vector<std::int64_t> sizes = cut_sizes(p.sizes, p.parts, p.is_out_in);
   Bytes part;
-  for (const ShardRun& run : runs_of(shard_at(place, p), sizes)) {
+  for (const ShardRun& run : runs_at(place, p)) {
     const ByteView piece = bytes.subspan(static_cast<std::size_t>(run.whole) * item,
                                          static_cast<std::size_t>(run.elements) * item);
     part.insert(part.end(), piece.begin(), piece.end());
@@ -257,8 +285,7 @@ void refresh_copies(const std::vector<Parameter>& parameters) {
 }
 
 bool is_cut_by_replicas(const Weights& weights, const Parameter& parameter) {
-  return weights.place.table_ranks > 1 &&
-         !weights.spec.parameters[parameter.number].looked_up_by.empty();
+  return weights.place.tables.of(parameter.name) != ReplicaCut::whole;
 }
 
 bool is_copy(const Weights& weights, const Parameter& parameter) {

@@ -27,6 +27,7 @@
 #include "laconic/architecture/model_spec.hpp"
 #include "laconic/base/bytes.hpp"
 #include "laconic/base/dtype.hpp"
+#include "laconic/layout/replica_cut.hpp"
 #include "laconic/model/precision.hpp"
 
 namespace laconic {
@@ -57,9 +58,9 @@ struct Leaf {
 struct GridPlace {
   GridPlan plan = {};
   Coord coord = {};
-  // Columns of tables whose rows are looked up, and no more (ParameterSpec::looked_up_by), lie on
-  // so many replicas; 1: they are whole.
-  int table_ranks = 1;
+  // Tables whose rows are looked up, and no more (ParameterSpec::looked_up_by), that replicas
+  // share.
+  ReplicaCuts tables = {};
 };
 
 // Which blocks somebody holds, by block; empty: all.
@@ -97,10 +98,16 @@ struct Weights {
 };
 
 // What a rank at `place` holds of a parameter: its shard of cut_sizes() (layout/grid_plan.hpp).
+// Requires: rows are not dealt.
 std::vector<Range> shard_at(const GridPlace& place, const ParameterSpec& parameter);
 Layout layout_at(const GridPlace& place, const ParameterSpec& parameter);
 std::vector<std::int64_t> sizes_at(const GridPlace& place, const ParameterSpec& parameter);
 
+// The same as runs of elements: also where rows are dealt, which no ranges are.
+std::vector<ShardRun> runs_at(const GridPlace& place, const ParameterSpec& parameter);
+
+// The part of a whole tensor that a rank at `place` holds, as a view: [cut sizes].
+at::Tensor part_in(const at::Tensor& whole, const GridPlace& place, const ParameterSpec& parameter);
 // The part of a whole tensor (a value, a gradient, a moment) that a rank at `place` holds.
 at::Tensor shard_from(const at::Tensor& whole, const GridPlace& place,
                       const ParameterSpec& parameter);
@@ -140,7 +147,7 @@ inline constexpr std::int64_t kRowMultiple = 64;
 // Brings the compute copies of all parameters up to date with their values.
 void refresh_copies(const std::vector<Parameter>& parameters);
 
-// Whether replicas hold different columns of the parameter.
+// Whether replicas hold different parts of the parameter.
 bool is_cut_by_replicas(const Weights& weights, const Parameter& parameter);
 // Another rank holds the first block that uses the parameter, and speaks for it.
 bool is_copy(const Weights& weights, const Parameter& parameter);

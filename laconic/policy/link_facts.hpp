@@ -8,6 +8,7 @@ struct LinkFacts {
   double bytes_per_second = 0;          // between neighbours in the pipeline, the slowest
   double latency = 0;                   // there, in seconds
   double slowest_bytes_per_second = 0;  // between any two ranks
+  double dp_latency = 0;                // between replicas, in seconds: the median
 };
 
 }  // namespace laconic

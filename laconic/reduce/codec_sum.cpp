@@ -59,6 +59,13 @@ class CodecSum final : public GradientSum {
       if (operation != nullptr) progress_thread_.wait(operation);
   }
 
+  bool has_arrived(std::size_t block) const override {
+    return under_way_[block] == nullptr || progress_thread_.has_ended(under_way_[block]);
+  }
+  void wait(std::size_t block) override {
+    if (under_way_[block] != nullptr) progress_thread_.wait(under_way_[block]);
+  }
+
   void commit() override {
     for (auto& sum : sums_)
       if (sum) sum->commit();

@@ -14,6 +14,9 @@
 // all) already, as those of microbatches do. So dp ranks train the same model as
 // one process that takes their shares as microbatches.
 //
+// Whoever needs a block before the others are there asks for that one: has_arrived(block),
+// wait(block). The step ends all the same with commit() or abandon() of all.
+//
 // When wait() returns, the sums are here; what other ranks need from here may still be queued, so
 // flush() the engine before it goes. A sum belongs to one thread, the computing one.
 #pragma once
@@ -93,6 +96,10 @@ class GradientSum {
   // buffer on a GPU, when its gradient is complete; other sums go on meanwhile.
   virtual void post(std::size_t block, std::byte* buffer, const Ready& ready = {}) = 0;
   virtual void wait() = 0;
+  // The same for one block, which was posted in this step or has no elements. Of power_sgd whose
+  // factors travel together, all blocks arrive together.
+  virtual bool has_arrived(std::size_t block) const = 0;
+  virtual void wait(std::size_t block) = 0;
   virtual void commit() = 0;
   virtual void abandon() = 0;
 

@@ -58,12 +58,24 @@ class NativeSum final : public GradientSum {
   }
 
   void wait() override {
+    {
+      const std::lock_guard lock(mutex_);
+      for (std::size_t b = 0; b < posted_.size(); ++b)
+        LACONIC_ASSERT(posted_[b].buffer != nullptr || elements_[b] == 0,
+                       fmt::format("block {} is not posted", b));
+    }
+    wait(0);
+  }
+
+  bool has_arrived(std::size_t block) const override {
+    const std::lock_guard lock(mutex_);
+    return to_do_ <= block || failure_ != nullptr;
+  }
+
+  void wait(std::size_t block) override {
     const auto begin = std::chrono::steady_clock::now();
     std::unique_lock lock(mutex_);
-    for (std::size_t b = 0; b < posted_.size(); ++b)
-      LACONIC_ASSERT(posted_[b].buffer != nullptr || elements_[b] == 0,
-                     fmt::format("block {} is not posted", b));
-    changed_.wait(lock, [&] { return to_do_ == 0 || failure_ != nullptr; });
+    changed_.wait(lock, [&] { return to_do_ <= block || failure_ != nullptr; });
     engine_.waited(traffic_, begin, std::chrono::steady_clock::now());
     if (failure_ != nullptr) std::rethrow_exception(failure_);
   }
@@ -161,7 +173,7 @@ class NativeSum final : public GradientSum {
   const bool is_on_device_;
   std::vector<std::uint64_t> elements_;  // by block
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Posted> posted_;  // by block
   std::size_t to_do_ = 0;       // blocks of this step whose sum is not complete

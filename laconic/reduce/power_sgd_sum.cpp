@@ -268,6 +268,19 @@ class PowerSgdSum final : public GradientSum {
     }
   }
 
+  bool has_arrived(std::size_t block) const override {
+    if (is_warm_up_) return exact_->has_arrived(block);
+    const auto& part = part_of_block_[block];
+    return part == nullptr || progress_thread_.has_ended(part);
+  }
+  void wait(std::size_t block) override {
+    if (is_warm_up_) return exact_->wait(block);
+    const auto& part = part_of_block_[block];
+    if (part == nullptr) return;
+    LACONIC_ASSERT(part->is_posted(), "not all blocks are posted");
+    progress_thread_.wait(part);
+  }
+
   void commit() override {
     if (is_warm_up_) return exact_->commit();
     for (const auto& part : parts_) part->commit();

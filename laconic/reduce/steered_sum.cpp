@@ -37,6 +37,8 @@ class SteeredSum final : public GradientSum {
     now().post(block, buffer, ready);
   }
   void wait() override { now().wait(); }
+  bool has_arrived(std::size_t block) const override { return now().has_arrived(block); }
+  void wait(std::size_t block) override { now().wait(block); }
   void commit() override {
     now().commit();
     if (!is_bypassed_ || owed_.empty()) return;
@@ -66,7 +68,7 @@ class SteeredSum final : public GradientSum {
   }
 
  private:
-  GradientSum& now() { return is_bypassed_ || is_shadow_ ? *raw_ : *encoded_; }
+  GradientSum& now() const { return is_bypassed_ || is_shadow_ ? *raw_ : *encoded_; }
 
   void make_raw() {
     if (raw_ == nullptr) raw_ = make_codec_sum(raw_request(request_));

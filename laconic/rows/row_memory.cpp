@@ -19,10 +19,12 @@ void gather_rows(const RowStretch& from, std::span<const std::int64_t> rows, std
   }
 }
 
-void put_rows(const std::byte* from, std::size_t rows, const RowStretch& to) {
+void put_rows(const std::byte* from, std::span<const std::int64_t> rows, const RowStretch& to) {
   if (to.bytes == 0) return;
-  for (std::size_t row = 0; row < rows; ++row)
-    std::memcpy(to.first + row * to.row_bytes, from + row * to.bytes, to.bytes);
+  for (const std::int64_t row : rows) {
+    std::memcpy(to.first + static_cast<std::size_t>(row) * to.row_bytes, from, to.bytes);
+    from += to.bytes;
+  }
 }
 
 template <class T>

@@ -24,8 +24,8 @@ RowStretch stretch_of(std::byte* matrix, std::int64_t width, std::size_t element
 
 // Copies rows of a matrix, one behind the other: to[i] = from[rows[i]].
 void gather_rows(const RowStretch& from, std::span<const std::int64_t> rows, std::byte* to);
-// Copies rows that lie behind each other into the first rows of a matrix.
-void put_rows(const std::byte* from, std::size_t rows, const RowStretch& to);
+// Copies rows that lie behind each other into rows of a matrix: to[rows[i]] = from[i].
+void put_rows(const std::byte* from, std::span<const std::int64_t> rows, const RowStretch& to);
 
 // Adds rows of numbers that lie behind each other: sums[places[i]] += from[i].
 template <class T>

@@ -14,7 +14,9 @@ double bytes_of_rank(RowMethod method, const TableFacts& table, const RowNetwork
     case RowMethod::alltoall: return 2 * (n - 1) / n * rows;
     case RowMethod::allgather: return (n - 1) * rows;
     case RowMethod::allreduce: return 2 * (n - 1) / n * table.rows * table.row_bytes;
-    case RowMethod::server: return n > 1 ? 2 * rows : 0;
+    case RowMethod::server:
+      if (n == 1) return 0;
+      return table.served > 0 ? table.served * table.row_bytes : 2 * rows;
   }
   return 0;
 }
@@ -26,7 +28,8 @@ double bytes_of_card(RowMethod method, const TableFacts& table, const RowNetwork
     case RowMethod::alltoall: return 2 * g * (n - g) / n * table.looked_up * table.row_bytes;
     case RowMethod::allgather:
     case RowMethod::allreduce: return bytes_of_rank(method, table, network);
-    case RowMethod::server: return g * bytes_of_rank(method, table, network);
+    case RowMethod::server:
+      return g * (table.served > 0 ? (n - g) / (n - 1) : 1) * bytes_of_rank(method, table, network);
   }
   return 0;
 }
@@ -43,19 +46,41 @@ double messages_of(RowMethod method, const RowNetwork& network) {
   return 0;
 }
 
+double rounds_of(RowMethod method, const RowNetwork& network) {
+  if (network.ranks == 1) return 0;
+  switch (method) {
+    case RowMethod::alltoall:
+    case RowMethod::server: return 2;
+    case RowMethod::allgather: return 1;
+    case RowMethod::allreduce: return 2 * (network.ranks - 1.0);
+  }
+  return 0;
+}
+
 double cost_of(RowMethod method, const TableFacts& table, const RowNetwork& network) {
   const bool is_one_card = network.per_card >= network.ranks;
   const double bytes =
       is_one_card ? bytes_of_rank(method, table, network) : bytes_of_card(method, table, network);
   if (network.bytes_per_second <= 0) return bytes;
   return bytes / network.bytes_per_second +
-         messages_of(method, network) * network.seconds_per_message;
+         messages_of(method, network) * network.seconds_per_message +
+         rounds_of(method, network) * network.latency;
 }
 
 double alpha_of_break_even(const RowNetwork& network) {
   const double n = network.ranks, g = network.per_card;
   return g >= n || n == 1 ? 1 : std::min(1.0, (n - 1) / (g * (n - g)));
 }
+
+namespace {
+
+std::string rates_text(const RowNetwork& network) {
+  if (network.bytes_per_second <= 0) return "";
+  return fmt::format(", {:.3g} Mbit/s and {:.3g} ms", network.bytes_per_second * 8e-6,
+                     network.latency * 1e3);
+}
+
+}  // namespace
 
 RowChoice choose_method(const TableFacts& table, const RowNetwork& network,
                         const std::vector<RowMethod>& allowed) {
@@ -68,12 +93,12 @@ RowChoice choose_method(const TableFacts& table, const RowNetwork& network,
       others += fmt::format("{}{} {:.3g}", others.empty() ? "" : ", ",
                             name_in(kRowMethodNames, method), cost(method));
   const bool is_time = network.bytes_per_second > 0;
-  return {best,
-          fmt::format("a rank reads {:.0f} of {:.0f} rows (alpha {:.3g}), all {} together {:.3g} "
-                      "times as many, {} to a card: {} {:.3g} {} a step{}{}",
-                      table.looked_up, table.rows, table.alpha(), network.ranks, table.gamma(),
-                      network.per_card, name_in(kRowMethodNames, best), cost(best),
-                      is_time ? "seconds" : "bytes", others.empty() ? "" : "; ", others)};
+  return {best, fmt::format(
+                    "a rank reads {:.0f} of {:.0f} rows (alpha {:.3g}), all {} together {:.3g} "
+                    "times as many, {} to a card{}: {} {:.3g} {} a step{}{}",
+                    table.looked_up, table.rows, table.alpha(), network.ranks, table.gamma(),
+                    network.per_card, rates_text(network), name_in(kRowMethodNames, best),
+                    cost(best), is_time ? "seconds" : "bytes", others.empty() ? "" : "; ", others)};
 }
 
 }  // namespace laconic

@@ -5,10 +5,16 @@
 //   alltoall       2 (N-1)/N U b                          2 g (N-g)/N U b
 //   allgather      (N-1) U b                              (N-1) U b, in a ring
 //   allreduce      2 (N-1)/N V b                          2 (N-1)/N V b, in a ring
-//   server         2 U b                                  2 g U b
+//   server         2 U b, servers apart; S b, dealt       2 g U b; g (N-g)/(N-1) S b
 //
 // with V rows of b bytes, of which a rank looks U different ones up. Nothing crosses the card of
-// a group that has one card alone. Rows are sent once each way, without ids (row_plan.hpp).
+// a group that has one card alone. Rows are sent once each way, without ids (row_plan.hpp). Where
+// every rank is a server, too, some rows are at home: S counts those that the busiest rank sends,
+// both ways.
+//
+// Time is bytes by the rate of a card, a start of each message, and the network's delay once for
+// every message that another one waits for: in a ring all of them, otherwise messages to all peers
+// leave together.
 #pragma once
 
 #include <array>
@@ -39,6 +45,7 @@ struct TableFacts {
   double row_bytes = 0;  // b
   double looked_up = 0;  // U: different rows that a rank reads in a step, on average
   double all_read = 0;   // different rows that all ranks together read
+  double served = 0;     // S; 0: servers are apart
   double alpha() const { return looked_up / rows; }
   double gamma() const { return all_read / looked_up; }
 };
@@ -48,12 +55,15 @@ struct RowNetwork {
   int per_card = 1;             // g
   double bytes_per_second = 0;  // of a card, or of a rank where all share one; 0: unknown
   double seconds_per_message = 0;
+  double latency = 0;  // seconds
 };
 
 double bytes_of_rank(RowMethod method, const TableFacts& table, const RowNetwork& network);
 double bytes_of_card(RowMethod method, const TableFacts& table, const RowNetwork& network);
 // Messages that a rank sends one after the other.
 double messages_of(RowMethod method, const RowNetwork& network);
+// Messages of which each waits for the one before.
+double rounds_of(RowMethod method, const RowNetwork& network);
 // What a step spends on the table, if nothing is hidden. Without rates: bytes of a card.
 double cost_of(RowMethod method, const TableFacts& table, const RowNetwork& network);
 

@@ -90,6 +90,24 @@ TEST(RowMethod, TheCheapestIsChosenAndToldWithItsNumbers) {
   // Many messages that take long are worth less than few.
   RowNetwork far{.ranks = 16, .per_card = 1, .bytes_per_second = 1e12, .seconds_per_message = 0.1};
   EXPECT_EQ(choose_method(kBert, far, all).method, RowMethod::allgather);
+  // And so does a network that is far away, though messages to all peers leave together.
+  far.seconds_per_message = 0;
+  far.latency = 0.1;
+  const RowChoice late = choose_method(kBert, far, all);
+  EXPECT_EQ(late.method, RowMethod::allgather);
+  EXPECT_NE(late.reason.find("8e+06 Mbit/s and 100 ms"), std::string::npos) << late.reason;
+  EXPECT_NEAR(cost_of(RowMethod::allreduce, kBert, far) - cost_of(RowMethod::alltoall, kBert, far),
+              28 * 0.1, 0.01);
+}
+
+// Dealt rows: what the busiest rank sends, of which g ranks of a card keep some among them.
+TEST(RowMethod, ServersThatAreRanksCostWhatTheBusiestSends) {
+  TableFacts facts = table(1000, 64, 100);
+  EXPECT_EQ(bytes_of_rank(RowMethod::server, facts, kSixteen), 2 * 100 * 256);
+  facts.served = 190;
+  EXPECT_EQ(bytes_of_rank(RowMethod::server, facts, kSixteen), 190 * 256);
+  EXPECT_NEAR(bytes_of_card(RowMethod::server, facts, kFourByFour), 4 * 12.0 / 15 * 190 * 256,
+              1e-6);
 }
 
 }  // namespace

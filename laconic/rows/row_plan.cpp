@@ -54,16 +54,49 @@ RowIds rows_at(const RowIds& rows, std::span<const std::int64_t> places) {
   return some;
 }
 
-RowBytes bytes_sent(std::span<const std::uint64_t> rows, std::int64_t width,
+Range TableShares::columns(int member) const {
+  return cut == ReplicaCut::columns ? table_columns(width, members, member) : Range{0, width};
+}
+
+bool TableShares::holds(std::int64_t row, int member) const {
+  return cut != ReplicaCut::rows || row % members == member;
+}
+
+std::vector<std::int64_t> TableShares::held_places(const RowIds& rows, int member) const {
+  std::vector<std::int64_t> places;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    if (holds(rows[i], member)) places.push_back(static_cast<std::int64_t>(i));
+  return places;
+}
+
+RowIds TableShares::held(const RowIds& rows, int member) const {
+  RowIds some = rows;
+  std::erase_if(some, [&](std::int64_t row) { return !holds(row, member); });
+  return some;
+}
+
+std::uint64_t TableShares::held_elements(const RowIds& rows, int member) const {
+  const auto count =
+      std::ranges::count_if(rows, [&](std::int64_t row) { return holds(row, member); });
+  return static_cast<std::uint64_t>(count * columns(member).size());
+}
+
+RowIds TableShares::stored(RowIds rows) const {
+  if (cut == ReplicaCut::rows)
+    for (std::int64_t& row : rows) row /= members;
+  return rows;
+}
+
+RowBytes bytes_sent(const TableShares& shares, std::span<const RowIds> by_member,
                     std::size_t element_bytes, int member) {
-  const int members = static_cast<int>(rows.size());
-  const auto mine = static_cast<std::uint64_t>(table_columns(width, members, member).size());
-  std::uint64_t of_others = 0;
-  for (const std::uint64_t count : rows) of_others += count;
-  of_others -= rows[index(member)];
-  const std::uint64_t columns_of_others = static_cast<std::uint64_t>(width) - mine;
-  return {.forward = of_others * mine * element_bytes,
-          .backward = rows[index(member)] * columns_of_others * element_bytes};
+  RowBytes sent;
+  for (int i = 0; i < shares.members; ++i) {
+    if (i == member) continue;
+    if (shares.cut != ReplicaCut::whole)
+      sent.forward += shares.held_elements(by_member[index(i)], member) * element_bytes;
+    sent.backward += shares.held_elements(by_member[index(member)], i) * element_bytes;
+  }
+  return sent;
 }
 
 }  // namespace laconic

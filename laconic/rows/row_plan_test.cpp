@@ -93,19 +93,58 @@ TEST(RowPlan, SplitByTheIdsOfAllRanksNoRowIsBoth) {
   }
 }
 
+// Every row of every list has one owner, or one for each part of its columns, or everybody.
+TEST(RowPlan, SharesOfMembersAreTheWholeTable) {
+  std::mt19937 draw(4);
+  for (const int members : {1, 2, 3, 7})
+    for (const ReplicaCut cut : {ReplicaCut::whole, ReplicaCut::columns, ReplicaCut::rows}) {
+      const TableShares shares{cut, members, 10};
+      const RowIds rows = random_rows(draw, 40, 25);
+      std::uint64_t elements = 0;
+      std::set<std::int64_t> seen;
+      for (int m = 0; m < members; ++m) {
+        const RowIds held = shares.held(rows, m);
+        EXPECT_EQ(held, rows_at(rows, shares.held_places(rows, m)));
+        EXPECT_EQ(shares.held_elements(rows, m),
+                  held.size() * static_cast<std::uint64_t>(shares.columns(m).size()));
+        elements += shares.held_elements(rows, m);
+        for (const std::int64_t row : shares.stored(held))
+          EXPECT_LT(row, cut == ReplicaCut::rows ? dealt_rows(40, members, m) : 40);
+        seen.insert(held.begin(), held.end());
+      }
+      EXPECT_EQ(seen.size(), rows.size());
+      const auto copies = static_cast<std::uint64_t>(cut == ReplicaCut::whole ? members : 1);
+      EXPECT_EQ(elements, copies * rows.size() * 10);
+    }
+  EXPECT_EQ(dealt_rows(7, 3, 0), 3);
+  EXPECT_EQ(dealt_rows(7, 3, 1), 2);
+  EXPECT_EQ(dealt_rows(1, 3, 2), 0);
+}
+
+// At servers that are ranks themselves what leaves is what lies elsewhere.
+TEST(RowPlan, DealtRowsThatAreAtHomeDoNotTravel) {
+  const std::vector<RowIds> rows = {{0, 1, 2}, {}, {2, 5, 8, 9}};
+  const TableShares shares{ReplicaCut::rows, 3, 6};
+  // Rank 0 has rows 0, 3, 6, 9; rank 2 has 2, 5, 8.
+  EXPECT_EQ(bytes_sent(shares, rows, 4, 0), (RowBytes{1 * 24, 2 * 24}));
+  EXPECT_EQ(bytes_sent(shares, rows, 4, 1), (RowBytes{1 * 24, 0}));
+  EXPECT_EQ(bytes_sent(shares, rows, 4, 2), (RowBytes{1 * 24, 1 * 24}));
+  EXPECT_EQ(bytes_sent({ReplicaCut::whole, 3, 6}, rows, 4, 2), (RowBytes{0, 2 * 4 * 24}));
+}
+
 TEST(RowPlan, BytesOfAllMembersAreTheShareThatLeaves) {
   std::mt19937 draw(3);
   for (const int members : {1, 2, 4, 5, 7, 16}) {
-    std::vector<std::uint64_t> rows;
+    std::vector<RowIds> rows;
     std::uint64_t all = 0;
     for (int m = 0; m < members; ++m) {
-      rows.push_back(draw() % 100);
-      all += rows.back();
+      rows.push_back(random_rows(draw, 1000, static_cast<int>(draw() % 100)));
+      all += rows.back().size();
     }
-    const std::int64_t width = 3 * members;
+    const TableShares shares{ReplicaCut::columns, members, 3 * members};
     RowBytes sum;
     for (int m = 0; m < members; ++m) {
-      const RowBytes sent = bytes_sent(rows, width, 4, m);
+      const RowBytes sent = bytes_sent(shares, rows, 4, m);
       sum.forward += sent.forward;
       sum.backward += sent.backward;
     }
@@ -117,14 +156,16 @@ TEST(RowPlan, BytesOfAllMembersAreTheShareThatLeaves) {
 
 // What a member sends is what the others expect of it, for any width.
 TEST(RowPlan, UnevenColumnsSendWhatIsReceived) {
-  const std::vector<std::uint64_t> rows = {5, 0, 7, 1, 1, 3, 2};
+  const std::vector<std::uint64_t> counts = {5, 0, 7, 1, 1, 3, 2};
+  std::vector<RowIds> rows;
+  for (const std::uint64_t count : counts) rows.emplace_back(count, 1);
   std::uint64_t forward = 0, received = 0, backward = 0, summed = 0;
   for (int m = 0; m < 7; ++m) {
-    const RowBytes sent = bytes_sent(rows, 10, 8, m);
+    const RowBytes sent = bytes_sent({ReplicaCut::columns, 7, 10}, rows, 8, m);
     forward += sent.forward;
     backward += sent.backward;
     const auto mine = static_cast<std::uint64_t>(table_columns(10, 7, m).size());
-    const std::uint64_t own = rows[static_cast<std::size_t>(m)];
+    const std::uint64_t own = counts[static_cast<std::size_t>(m)];
     received += own * (10 - mine) * 8;
     summed += (19 - own) * mine * 8;
   }

@@ -85,6 +85,8 @@ struct PipelineStep {
   // Everything travels raw and nothing is remembered, whatever the plan says; tags are those of
   // the step. Requires: all ranks have ended such a run before any begins the next, and abandon it.
   bool is_shadow = false;
+  // The parameters of a block are about to be read, in forward of any microbatch. May be empty.
+  std::function<void(std::int64_t block)> before_block = {};
   // The gradients of the parameters that a block completes (model/weights.hpp) are there.
   std::function<void(std::int64_t block)> block_done;
 };

@@ -71,9 +71,16 @@ void Pipeline::Walk::forward(const Action& a) {
   const Stopwatch watch;
   Pass pass = input.pass;
   pass.grid = pipeline.grid_;
-  Seam output = stage.forward(a.microbatch, input.batch, pass, take(inputs, cell));
+  double before = 0;  // seconds that are no part of forward
+  const Stage::BeforeBlock before_block = [&](std::int64_t block) {
+    const Stopwatch waiting;
+    step.before_block(block);
+    before += waiting.seconds();
+  };
+  Seam output = stage.forward(a.microbatch, input.batch, pass, take(inputs, cell),
+                              step.before_block ? before_block : Stage::BeforeBlock());
   if (stage.is_last()) loss.add(step.weight * input.weight, output[0]);
-  pipeline.times_.forward.add(watch.seconds());
+  pipeline.times_.forward.add(watch.seconds() - before);
   if (stage.is_last()) return;
   if (is_neighbour_here(a.stage + 1))
     inputs[{a.stage + 1, a.microbatch}] = std::move(output);

@@ -65,7 +65,8 @@ Seam Stage::forward_in(Cell& cell, std::size_t b, const char* category) const {
 
 // With recomputation only the last block of the last stage keeps a graph: what would be recomputed
 // at once is not worth forgetting.
-Seam Stage::forward(int number, const Batch& batch, const Pass& pass, const Seam& input) {
+Seam Stage::forward(int number, const Batch& batch, const Pass& pass, const Seam& input,
+                    const BeforeBlock& before_block) {
   LACONIC_ASSERT(!cells_.contains(number), fmt::format("microbatch {} is under way", number));
   Cell& cell = cells_[number];
   cell.batch = batch;
@@ -75,6 +76,7 @@ Seam Stage::forward(int number, const Batch& batch, const Pass& pass, const Seam
   GridPass on_grid(pass.grid, {PassKind::forward, blocks_.begin});
   for (std::size_t b = 0; b < cell.blocks.size(); ++b) {
     Block& block = cell.blocks[b];
+    if (before_block) before_block(blocks_.begin + static_cast<std::int64_t>(b));
     if (options_.is_split) block.deferred = std::make_unique<DeferredWeights>();
     block.input = leaves_of(output);
     const bool is_kept = !options_.recompute || (is_last() && b + 1 == cell.blocks.size());

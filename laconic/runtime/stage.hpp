@@ -38,6 +38,8 @@ class Stage {
   // Called in backward after each block, last to first: this microbatch has added all it adds to
   // the gradients of the block's parameters. What is done there delays the blocks before it.
   using AfterBlock = std::function<void(std::int64_t block)>;
+  // Called in forward before each block, first to last: its parameters are about to be read.
+  using BeforeBlock = std::function<void(std::int64_t block)>;
 
   // Requires: the weights hold the blocks and outlive the stage.
   Stage(Weights& weights, BlockRange blocks, const StageOptions& options);
@@ -48,7 +50,8 @@ class Stage {
 
   // `input` is what the stage before has put out; empty for the first stage. Returns the output,
   // without a graph; at the last stage that is the mean loss.
-  Seam forward(int number, const Batch& batch, const Pass& pass, const Seam& input);
+  Seam forward(int number, const Batch& batch, const Pass& pass, const Seam& input,
+               const BeforeBlock& before_block = {});
 
   // `gradient` is that of the output. Returns that of the input, empty at the first stage.
   Seam backward(int number, const Seam& gradient, const AfterBlock& after_block);

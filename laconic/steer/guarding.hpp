@@ -66,6 +66,9 @@ class Guarding {
   };
   explicit Guarding(const Parts& parts) : parts_(parts), state_(parts.steering.state().guard) {}
 
+  // Whether senders measure in this step: then nothing of the steps around it may be under way.
+  bool is_due(std::int64_t step) const;
+
   // All collective. `step` is counted from 1; `shadow` computes the shadow of the coming step.
   void before_step(std::int64_t step, const std::function<ShadowStep()>& shadow);
   void before_update(const Measured& measured);
@@ -75,7 +78,6 @@ class Guarding {
   GuardSummary summary() const;
 
  private:
-  bool is_due(std::int64_t step) const;
   void measure(bool is_on);
   std::map<Traffic, Measurement> gather_measurements();
   SteeringState as_first_judged(const std::vector<Alarm>& alarms);

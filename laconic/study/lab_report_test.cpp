@@ -1,4 +1,4 @@
-#include "laconic/study/lab_report.hpp"
+// The study files of `laconic lab report`, which its pages know by names.
 
 #include <gtest/gtest.h>
 
@@ -10,13 +10,15 @@
 #include "laconic/base/error.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/lab/lab_spec.hpp"
+#include "laconic/study/study_trials.hpp"
 #include "laconic/study/trial_estimate.hpp"
-#include "laconic/study/work.hpp"
 
 namespace laconic {
 namespace {
 
 using Names = std::set<std::string>;
+
+enum class Size : std::uint8_t { brief, full, quality };
 
 const Size kSizes[] = {Size::brief, Size::full};
 
@@ -28,10 +30,30 @@ Places places() {
   return {.laconic = "laconic", .python = "python3", .source = source(), .work = "out/scratch"};
 }
 
-RunConfig config_of(const Trial& trial) {
+const StudyFile& study_of(Size size) {
+  static const StudyFile studies[] = {read_study(source() + "/studies/lab-report-short.toml"),
+                                      read_study(source() + "/studies/lab-report.toml"),
+                                      read_study(source() + "/studies/lab-report-quality.toml")};
+  return studies[static_cast<std::size_t>(size)];
+}
+
+const std::vector<Trial>& lab_report_trials(Size size) {
+  static const std::vector<Trial> trials[] = {trials_of(expand(study_of(Size::brief))),
+                                              trials_of(expand(study_of(Size::full))),
+                                              trials_of(expand(study_of(Size::quality)))};
+  return trials[static_cast<std::size_t>(size)];
+}
+
+double seconds_of(Size size) {
+  return estimated_seconds(lab_report_trials(size), study_of(size).models);
+}
+
+constexpr int kPipelineSamples = 208;  // studies/lab-report.toml cuts its text so
+
+RunConfig config_of(const Trial& trial, Size size) {
   ConfigSource from{.presets_folder = source() + "/presets"};
   if (!trial.preset.empty()) from.path = from.presets_folder + "/" + trial.preset + ".toml";
-  for (const auto& [key, value] : keys_of(trial, places(), "folder"))
+  for (const auto& [key, value] : keys_of(trial, study_of(size), places(), "folder"))
     from.sets.push_back(key + "=" + value);
   return read_config(from);
 }
@@ -68,7 +90,7 @@ TEST(LabReport, AsksForRunsThatCanBe) {
       EXPECT_TRUE(trial.rate == "none" || parse_rate(trial.rate));
       if (trial.program == Program::ddp) continue;
       RunConfig config;
-      ASSERT_NO_THROW(config = config_of(trial));
+      ASSERT_NO_THROW(config = config_of(trial, size));
       EXPECT_EQ(config.mesh.pp * config.mesh.dp, trial.hosts);
       EXPECT_EQ(config.train.steps, trial.warmup + trial.steps);
       EXPECT_FALSE(config.checkpoint.at_end);
@@ -84,7 +106,7 @@ TEST(LabReport, CountsStepsOfLaterEpochsWhereLinksRemember) {
     for (const Trial& trial : lab_report_trials(size)) {
       if (trial.program == Program::ddp || trial.part.find("loss") != std::string::npos) continue;
       SCOPED_TRACE(id_of(trial));
-      const RunConfig config = config_of(trial);
+      const RunConfig config = config_of(trial, size);
       if (config.remembers_samples()) {
         EXPECT_GE(trial.warmup * config.train.batch, kPipelineSamples);
       }
@@ -99,21 +121,19 @@ TEST(LabReport, ComparesLossesOfQualityBySeedAtOneBatch) {
   std::map<std::string, Names> seeds;
   for (const Trial& trial : lab_report_trials(Size::quality)) {
     SCOPED_TRACE(id_of(trial));
-    const RunConfig config = config_of(trial);
+    const RunConfig config = config_of(trial, Size::quality);
     EXPECT_EQ(trial.rate, "none");
     EXPECT_EQ(config.train.batch, 32);
     EXPECT_EQ(config.run.seed, trial.round);
     EXPECT_EQ(config.data.valid, config.data.train + "-valid");
     EXPECT_EQ(config.evaluate.samples, 256);
-    EXPECT_EQ(config.microbatches(), trial.model == kLowRankModel ? 16 : 4);
+    EXPECT_EQ(config.microbatches(), trial.model == "wikitext-tiny" ? 16 : 4);
     EXPECT_FALSE(config.network.preflight);  // or losses would depend on the machine
-    EXPECT_TRUE(needs_corpora(trial.model));
+    EXPECT_FALSE(find_model(study_of(Size::quality).models, trial.model)->needs.empty());
     seeds[trial.part + trial.method].insert(trial.set.at("run.seed"));
   }
   EXPECT_EQ(seeds.size(), 19u);
   for (const auto& [method, of_method] : seeds) EXPECT_EQ(of_method.size(), 3u) << method;
-  EXPECT_THROW(parse_report_size("long"), ConfigError);
-  EXPECT_EQ(parse_report_size("quality"), Size::quality);
 }
 
 // Bypassing decides later; whatever else is compared has warmed up alike.
@@ -228,9 +248,9 @@ TEST(LabReport, IsShorterWhenShortButOfTheSameKind) {
         << id_of(brief);
   }
   // Ten minutes, with preparations.
-  EXPECT_LT(estimated_seconds(lab_report_trials(Size::brief)), 540);
-  EXPECT_GT(estimated_seconds(lab_report_trials(Size::full)), 3600);
-  EXPECT_LT(estimated_seconds(lab_report_trials(Size::full)), 3 * 3600);
+  EXPECT_LT(seconds_of(Size::brief), 540);
+  EXPECT_GT(seconds_of(Size::full), 3600);
+  EXPECT_LT(seconds_of(Size::full), 3 * 3600);
 }
 
 TEST(LabReport, AlternatesMethodsInsideARound) {
@@ -270,7 +290,8 @@ TEST(LabReport, IsEstimatedToTakeLongerOnSlowerLinksAndLessWithFewerBytes) {
   const auto at = [](const std::string& part, const std::string& method, const std::string& rate) {
     for (const Trial& trial : lab_report_trials(Size::full))
       if (trial.part == part && trial.method == method && trial.rate == rate)
-        return estimated_seconds(trial) / static_cast<double>(trial.warmup + trial.steps);
+        return estimated_seconds(trial, study_of(Size::full).models) /
+               static_cast<double>(trial.warmup + trial.steps);
     ADD_FAILURE() << part << method << rate;
     return 0.0;
   };
@@ -313,7 +334,7 @@ TEST(ChosenTrials, RefusePartsAndMethodsThatAreNone) {
     const char* reason;
   } cases[] = {{{.parts = {"bandwith"}}, "did you mean 'bandwidth'?"},
                {{.parts = {"tables"}}, "there are: bandwidth, end-to-end"},
-               {{.rates = {"1000mbit"}}, "there is no '1000mbit' in a report of this size"},
+               {{.rates = {"1000mbit"}}, "there is no '1000mbit' in this study"},
                {{.parts = {"loss"}, .method = "fp32"}, "has 'fp32' in the name"},
                {{.parts = {"loss"}, .rates = {"20mbit"}}, "no trial of these parts and rates"}};
   for (const auto& c : cases)
@@ -322,7 +343,7 @@ TEST(ChosenTrials, RefusePartsAndMethodsThatAreNone) {
 
 TEST(ListOfTrials, HasALineForEachAndATotal) {
   const std::vector<Trial> some = chosen(lab_report_trials(Size::brief), {.parts = {"optimus-cc"}});
-  const std::string text = to_text(some);
+  const std::string text = to_text(some, study_of(Size::brief).models);
   for (const Trial& trial : some) EXPECT_NE(text.find(id_of(trial)), std::string::npos);
   EXPECT_NE(text.find("3 trials, about "), std::string::npos) << text;
 }

@@ -30,6 +30,8 @@ std::string draw(const std::string& folder, const std::string& name) {
   return fmt::format("gnuplot ended with code {}", outcome.exit_code);
 }
 
+}  // namespace
+
 Drawn write_figures(const std::string& folder, const std::vector<Figure>& figures) {
   const std::string path = std::filesystem::absolute(folder + "/figures").string();
   make_folder(path);
@@ -51,8 +53,6 @@ Drawn write_figures(const std::string& folder, const std::vector<Figure>& figure
   }
   return drawn;
 }
-
-}  // namespace
 
 void write_report(const std::string& folder, const std::vector<Outcome>& outcomes,
                   const ReportFacts& facts) {

@@ -18,6 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "laconic/study/plot.hpp"
+#include "laconic/study/report_markdown.hpp"
+#include "laconic/study/study_file.hpp"
 #include "laconic/study/trial.hpp"
 
 namespace laconic {
@@ -29,7 +32,11 @@ struct ReportFacts {
   std::string command;     // that made the report
   std::string size;        // "full", "short"
   std::size_t trials = 0;  // of a report of that size
+  std::vector<StudyModel> models = {};
 };
+
+// Data, script and drawings of those that have data, in FOLDER/figures. Throws SystemError.
+Drawn write_figures(const std::string& folder, const std::vector<Figure>& figures);
 
 // Makes the folder if it is missing. Throws SystemError.
 void write_report(const std::string& folder, const std::vector<Outcome>& outcomes,

@@ -92,7 +92,8 @@ std::string preparation_text(const Outcomes& outcomes, const ReportFacts& facts)
       facts.command);
   text += way_to_folder(uses) + "\n# What trials need\n";
   for (const DataUse& use : uses)
-    for (const std::string& line : preparation_of(use.places, use.trials)) text += line + "\n";
+    for (const std::string& line : preparation_of(use.places, facts.models, use.trials))
+      text += line + "\n";
   for (const std::string& folder : written_folders(outcomes))
     text += shell_line({"mkdir", "-p", folder}) + "\n";
   return text + "\n";

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "laconic/base/error.hpp"
-#include "laconic/study/work.hpp"
 
 namespace laconic {
 
@@ -111,6 +111,7 @@ std::string with_count(std::int64_t count, const char* one, const char* many) {
 std::string setting_text(const std::vector<Outcome>& outcomes,
                          const std::vector<std::string>& parts) {
   std::vector<std::pair<std::string, std::vector<std::string>>> models;  // with their batches
+  std::map<std::string, std::string> descriptions;
   for (const Outcome& outcome : outcomes) {
     const Trial& trial = outcome.trial;
     if (!outcome.failure.empty() || trial.rate == "none") continue;
@@ -118,13 +119,14 @@ std::string setting_text(const std::vector<Outcome>& outcomes,
     auto same = std::find_if(models.begin(), models.end(),
                              [&](const auto& model) { return model.first == trial.model; });
     if (same == models.end()) same = models.insert(same, {trial.model, {}});
+    descriptions.try_emplace(trial.model, outcome.model_about);
     const std::string batch = batch_text(outcome);
     if (!contains(same->second, batch)) same->second.push_back(batch);
   }
   if (models.empty()) return "";
   std::vector<std::string> settings;
   for (const auto& [model, batches] : models) {
-    const std::string description = description_of(model);
+    const std::string& description = descriptions.at(model);
     settings.push_back(fmt::format("{}{}", description.empty() ? "" : description + ", ",
                                    fmt::join(batches, " or ")));
   }

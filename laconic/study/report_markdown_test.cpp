@@ -47,8 +47,12 @@ TEST(StudyPages, TheSettingIsWhatIsKnownOfIt) {
       "on 4 ranks (a rank's share of the batch is 2 samples)";
   Outcome stages = invented({}), both = invented({.part = "end-to-end", .dp = 2});
   stages.trial.model = both.trial.model = "pipeline";
+  stages.model_about = both.model_about =
+      "8 layers of width 256, 4 heads, a context of 128 tokens, a vocabulary of 2048";
   Outcome peer = invented_peer({.part = "data-parallel", .method = "DDP"});
   peer.trial.model = "replicas";
+  peer.model_about =
+      "6 layers of width 384, 6 heads, a context of 128 tokens, a vocabulary of 8192";
   peer.trial.set["batch"] = "8";
   const std::vector<Outcome> all = {stages, stages, both, peer};
   EXPECT_EQ(setting_text(all, {"bandwidth"}),

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "laconic/study/report_pages.hpp"
-#include "laconic/study/work.hpp"
 
 namespace laconic {
 
@@ -83,7 +82,7 @@ std::string quality_page(const Outcomes& outcomes, const ReportFacts& facts) {
       continue;
     }
     const Outcome& any = cases.front().rounds.front();
-    page += fmt::format("{}; {} steps of 32 samples.\n\n", description_of(any.trial.model),
+    page += fmt::format("{}; {} steps of 32 samples.\n\n", any.model_about,
                         any.trial.warmup + any.trial.steps) +
             quality_table(cases) + "\n";
   }

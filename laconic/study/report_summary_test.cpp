@@ -35,15 +35,27 @@ TEST(StudyPages, CommandsBeginWithWhatMakesTheirData) {
   const std::vector<Trial> trials = {
       {.rate = "50mbit", .model = "pipeline"},
       {.rate = "50mbit", .program = Program::ddp, .model = "replicas"}};
+  StudyFile study;
+  apply_study(R"(
+[models.pipeline]
+set.data.train = "$work/pipeline"
+prepare = [{ makes = "$work/a", lines = ["$laconic prepare $source/a --out $work/a"] }]
+[models.replicas]
+set.data.train = "$work/replicas"
+prepare = [{ makes = "$work/b", lines = ["$python $source/b.py $work/b"] }]
+)",
+              "study.toml", study);
   const auto text_of = [&] {
     Outcomes outcomes;
     for (const Trial& trial : trials)
-      outcomes.push_back({.trial = trial, .command = command_of(trial, places, "my out/run")});
-    return commands_text(outcomes, {});
+      outcomes.push_back(
+          {.trial = trial, .command = command_of(trial, study, places, "my out/run")});
+    return commands_text(outcomes, {.models = study.models});
   };
   const auto preparation = [&] {
     std::string lines;
-    for (const std::string& line : preparation_of(places, trials)) lines += line + "\n";
+    for (const std::string& line : preparation_of(places, study.models, trials))
+      lines += line + "\n";
     return lines + "mkdir -p 'my out/run'\n\n# ";
   };
   const std::string to_root = "\ncd \"$(git -c 'safe.directory=*' rev-parse --show-toplevel)\"\n";

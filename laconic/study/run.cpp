@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <list>
+#include <optional>
 #include <set>
 
 #include "laconic/base/clock.hpp"
@@ -18,6 +20,7 @@
 #include "laconic/lab/blocked_signals.hpp"
 #include "laconic/study/run_files.hpp"
 #include "laconic/study/trial_process.hpp"
+#include "laconic/study/work.hpp"
 
 namespace laconic {
 
@@ -32,7 +35,8 @@ std::string log_path(const std::string& out, const Trial& trial) {
   return fmt::format("{}/logs/{}.txt", out, file_stem(trial));
 }
 
-std::string run_folder(const Study& study) {
+std::string run_folder(const Study& study, const Trial& trial) {
+  if (study.keeps_runs) return fmt::format("{}/trials/{}", study.out, file_stem(trial));
   return study.out + "/scratch/run";
 }
 
@@ -43,14 +47,8 @@ std::string text_of(const std::string& path) {
 void make_folders(const std::string& out) {
   for (const char* name : {"raw", "logs", "scratch"}) fs::create_directories(fs::path(out) / name);
   // What is worth keeping is committed with the pages; this is not.
-  write_atomically(out + "/.gitignore", "/scratch/\n/logs/\n/.lock\n");
+  write_atomically(out + "/.gitignore", "/scratch/\n/logs/\n/trials/\n/.lock\n");
 }
-
-// One trial; nothing when a signal ended it.
-struct Ran {
-  Outcome outcome;
-  int signal = 0;
-};
 
 std::string failure_of(const Study& study, const ProcessEnd& end) {
   if (end.is_late) return fmt::format("not done after {} s", study.deadline_seconds);
@@ -67,26 +65,43 @@ void read_what_is_left(const std::string& folder, const ProcessEnd& end, Outcome
   }
 }
 
-Ran run_trial(const Study& study, const Trial& trial) {
-  const std::string folder = run_folder(study), log = log_path(study.out, trial);
+// A trial in progress.
+struct Running {
+  std::size_t number = 0;  // among the trials, from 0
+  Outcome outcome;
+  TrialProcess process;
+};
+
+Running start_trial(const Study& study, std::size_t number) {
+  const Trial& trial = study.trials[number];
+  const std::string folder = run_folder(study, trial), log = log_path(study.out, trial);
   fs::remove_all(folder);
   fs::create_directories(folder);
   fs::remove(log);
-  Ran ran{.outcome = {.trial = trial,
-                      .commit = study.commit,
-                      .machine = study.machine,
-                      .began = utc_now(),
-                      .command = study.command(trial, folder),
-                      .samples = study.samples(trial)}};
-  const ProcessEnd end =
-      run_to_end(ran.outcome.command, study.environment, log, study.deadline_seconds);
-  ran.signal = end.signal;
-  ran.outcome.seconds = end.seconds;
-  ran.outcome.failure = failure_of(study, end);
-  if (ran.outcome.failure.empty()) read_what_is_left(folder, end, ran.outcome);
-  if (ran.outcome.failure.empty()) fs::remove(log);
-  fs::remove_all(folder);
-  return ran;
+  Outcome outcome{.trial = trial,
+                  .commit = study.commit,
+                  .machine = study.machine,
+                  .began = utc_now(),
+                  .command = study.command(trial, folder),
+                  .samples = study.samples(trial)};
+  if (study.about) outcome.model_about = study.about(trial);
+  if (study.keeps_runs)
+    write_atomically(folder + "/command.txt", shell_line(outcome.command) + "\n");
+  TrialProcess process(outcome.command, study.environment, log, study.deadline_seconds);
+  return {number, std::move(outcome), std::move(process)};
+}
+
+// Its signal; 0: none ended it, and its outcome is whole.
+int finish_trial(const Study& study, Running& running) {
+  Outcome& outcome = running.outcome;
+  const std::string folder = run_folder(study, outcome.trial);
+  const ProcessEnd end = running.process.end();
+  outcome.seconds = end.seconds;
+  outcome.failure = failure_of(study, end);
+  if (outcome.failure.empty()) read_what_is_left(folder, end, outcome);
+  if (outcome.failure.empty()) fs::remove(log_path(study.out, outcome.trial));
+  if (!study.keeps_runs) fs::remove_all(folder);
+  return end.signal;
 }
 
 // What is done, and how long the rest may take.
@@ -131,7 +146,7 @@ bool is_same_command(const std::vector<std::string>& a, const std::vector<std::s
 
 bool is_done(const Study& study, const Trial& trial, Outcome& outcome) {
   return has_outcome(study.out, trial, outcome) &&
-         is_same_command(outcome.command, study.command(trial, run_folder(study))) &&
+         is_same_command(outcome.command, study.command(trial, run_folder(study, trial))) &&
          (outcome.failure.empty() || !study.retry);
 }
 
@@ -211,33 +226,86 @@ std::vector<Outcome> read_outcomes(const std::string& out, const std::vector<Tri
   return outcomes;
 }
 
+namespace {
+
+// Starts trials while there is room, takes in those that have ended, and ends all when a signal
+// comes.
+class Runner {
+ public:
+  explicit Runner(const Study& study)
+      : study_(study), progress_(estimate_of_rest(study)), outcomes_(study.trials.size()) {}
+
+  StudyEnd run() {
+    while (end_.signal == 0 && (next_ < study_.trials.size() || !running_.empty())) {
+      look_at_signals();
+      while (end_.signal == 0 && next_ < study_.trials.size() &&
+             running_.size() < static_cast<std::size_t>(std::max(1, study_.jobs)))
+        begin(next_++);
+      take_in();
+    }
+    while (!running_.empty()) take_in();
+    for (std::optional<Outcome>& outcome : outcomes_)
+      if (outcome) end_.outcomes.push_back(std::move(*outcome));
+    return std::move(end_);
+  }
+
+ private:
+  void look_at_signals() {
+    const int signal = BlockedSignals::take();
+    if (signal == 0) return;
+    end_.signal = signal;
+    for (Running& running : running_) running.process.interrupt(signal);
+  }
+
+  void begin(std::size_t number) {
+    const Trial& trial = study_.trials[number];
+    Outcome outcome;
+    if (is_done(study_, trial, outcome)) {
+      outcomes_[number] = std::move(outcome);
+    } else if (const std::string obstacle = study_.obstacle(trial); !obstacle.empty()) {
+      fmt::print("{:>3} of {}  {}  {}\n", number + 1, study_.trials.size(), id_of(trial), obstacle);
+      outcomes_[number] = Outcome{.trial = trial, .failure = obstacle};
+    } else {
+      running_.push_back(start_trial(study_, number));
+    }
+  }
+
+  void take_in() {
+    if (running_.empty()) return;
+    running_.front().process.wait();
+    for (auto running = running_.begin(); running != running_.end();) {
+      if (!running->process.has_ended()) {
+        ++running;
+        continue;
+      }
+      finish(*running);
+      running = running_.erase(running);
+    }
+  }
+
+  void finish(Running& running) {
+    if (finish_trial(study_, running) != 0) return;  // it has no outcome
+    write_atomically(outcome_path(study_.out, running.outcome.trial), to_json(running.outcome));
+    ++end_.ran;
+    progress_.add(study_, running.number + 1, running.outcome);
+    outcomes_[running.number] = std::move(running.outcome);
+  }
+
+  const Study& study_;
+  Progress progress_;
+  std::vector<std::optional<Outcome>> outcomes_;
+  std::list<Running> running_;
+  std::size_t next_ = 0;
+  StudyEnd end_;
+};
+
+}  // namespace
+
 StudyEnd run_study(const Study& study) {
   const BlockedSignals blocked;  // until the last lab is gone
   make_folders(study.out);
-  StudyEnd end;
   tell_other_commits(study);
-  Progress progress(estimate_of_rest(study));
-  for (std::size_t i = 0; i < study.trials.size(); ++i) {
-    if (end.signal = BlockedSignals::take(); end.signal != 0) break;
-    const Trial& trial = study.trials[i];
-    Outcome outcome;
-    if (is_done(study, trial, outcome)) {
-      end.outcomes.push_back(std::move(outcome));
-      continue;
-    }
-    if (const std::string obstacle = study.obstacle(trial); !obstacle.empty()) {
-      fmt::print("{:>3} of {}  {}  {}\n", i + 1, study.trials.size(), id_of(trial), obstacle);
-      end.outcomes.push_back({.trial = trial, .failure = obstacle});
-      continue;
-    }
-    Ran ran = run_trial(study, trial);
-    if (end.signal = ran.signal; end.signal != 0) break;
-    write_atomically(outcome_path(study.out, trial), to_json(ran.outcome));
-    ++end.ran;
-    progress.add(study, i + 1, ran.outcome);
-    end.outcomes.push_back(std::move(ran.outcome));
-  }
-  return end;
+  return Runner(study).run();
 }
 
 }  // namespace laconic

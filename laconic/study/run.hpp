@@ -1,8 +1,10 @@
-// study/run.hpp — runs the trials of a study that have no outcome yet, one after the other.
+// study/run.hpp — runs the trials of a study that have no outcome yet, one after the other or,
+// where nothing is timed, several at once.
 //
 //   OUT/raw/ID.json    the outcome of a trial, written when it has ended
 //   OUT/logs/ID.txt    what a trial printed, if it failed
 //   OUT/scratch/       datasets, and the run in progress; of no use afterwards
+//   OUT/trials/ID/     the folder of a run, where they are kept: its command, configuration and log
 //
 // A trial is done when its file holds that very trial and its command, folders aside: one whose
 // settings have changed is run again; one of another commit is not, and that is said. What fails is
@@ -39,6 +41,8 @@ struct Study {
   std::string commit, machine;
   double deadline_seconds = 1800;  // of one trial
   bool retry = false;              // those that have failed, too
+  int jobs = 1;                    // trials at once
+  bool keeps_runs = false;         // in OUT/trials
 
   // The words of a trial that leaves its files in `folder` (study/run_files.hpp).
   std::function<std::vector<std::string>(const Trial& trial, const std::string& folder)> command;
@@ -47,6 +51,8 @@ struct Study {
   // Why it cannot be run here; empty: it can.
   std::function<std::string(const Trial& trial)> obstacle;
   std::function<double(const Trial& trial)> estimate;  // seconds
+  // What its model is, for pages; may be empty.
+  std::function<std::string(const Trial& trial)> about = {};
 };
 
 struct StudyEnd {

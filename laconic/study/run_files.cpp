@@ -54,6 +54,11 @@ void read_summary(const std::string& summary, Outcome& outcome) {
                                .exposed_seconds = number(total, "exposed_seconds"),
                                .codec_seconds = number(total, "codec_seconds")});
   outcome.validation_loss = number(json, "validation_loss");
+  if (const auto metrics = json.find("metrics"); metrics != json.end())
+    for (const auto& [name, value] : metrics->items())
+      outcome.metrics[name] = number(*metrics, name.c_str());
+  for (const char* name : {"perplexity", "bits_per_byte"})
+    if (json.contains(name)) outcome.metrics[name] = number(json, name);
   if (const auto pipeline = json.find("pipeline"); pipeline != json.end())
     for (const nlohmann::json& rank : pipeline->at("ranks"))
       outcome.computing_seconds.push_back(number(rank, "forward_seconds") +

@@ -127,6 +127,10 @@ Outcome outcome_in(const nlohmann::json& json) {
                   .notes = json.at("notes")};
   if (json.contains("validation_loss"))
     outcome.validation_loss = number_in(json, "validation_loss");
+  if (json.contains("model_about")) outcome.model_about = json.at("model_about");
+  if (json.contains("metrics"))
+    for (const auto& [name, value] : json.at("metrics").items())
+      outcome.metrics[name] = number_in(json.at("metrics"), name.c_str());
   for (const nlohmann::json& row : json.at("steps")) outcome.steps.push_back(row_in(row));
   for (const nlohmann::json& total : json.at("traffic")) outcome.traffic.push_back(total_in(total));
   return outcome;
@@ -157,6 +161,8 @@ std::string to_json(const Outcome& o) {
                                  {"samples", o.samples},
                                  {"notes", o.notes}};
   if (o.validation_loss != 0) json["validation_loss"] = o.validation_loss;
+  if (!o.metrics.empty()) json["metrics"] = o.metrics;
+  if (!o.model_about.empty()) json["model_about"] = o.model_about;
   // What a program has printed need not be UTF-8.
   return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

@@ -71,6 +71,8 @@ struct Outcome {
   std::vector<double> computing_seconds;  // by rank: forward and backward of one microbatch
   double samples = 0;                     // in the dataset
   double validation_loss = 0;             // at the end; 0: it was not evaluated
+  std::map<std::string, double> metrics;  // of the task, at the end: "accuracy"
+  std::string model_about;                // "8 layers of width 256, ..."; empty: not known
   std::vector<std::string> notes;         // what the run said of bypassing and alarms
   bool operator==(const Outcome&) const = default;
 };

@@ -28,8 +28,6 @@ int number_of(const Trial& trial, const std::string& key) {
   return std::atoi(value_of(trial, key, "1").c_str());
 }
 
-constexpr double kReplicasParameters = 13.8e6;
-
 // Megabits that pass the busiest link of a step one after the other.
 double replica_megabits(const Trial& trial, double parameters) {
   const double whole =
@@ -42,9 +40,15 @@ double replica_megabits(const Trial& trial, double parameters) {
   return whole / shrinkage(value_of(trial, "dp.gradient.codec", usual));
 }
 
-double boundary_megabits(const Trial& trial) {
+double key_of(const StudyModel& model, const char* key) {
+  const auto found = model.set.find(key);
+  return found == model.set.end() ? 0 : std::atof(found->second.c_str());
+}
+
+double boundary_megabits(const Trial& trial, const StudyModel& model) {
   const bool is_encoded = trial.preset == "ac-sgd" || trial.preset == "rotated";
-  const double message = 32e-6 * 128 * 256 * number_of(trial, "train.microbatch");
+  const double message = 32e-6 * key_of(model, "model.context") * key_of(model, "model.width") *
+                         number_of(trial, "train.microbatch");
   const double forward =
       shrinkage(value_of(trial, "pp.activation.codec", is_encoded ? "quantise:bits=4" : "raw"));
   const double backward =
@@ -53,17 +57,11 @@ double boundary_megabits(const Trial& trial) {
   return ways * message * (1 / forward + 1 / backward);
 }
 
-double step_megabits(const Trial& trial) {
-  if (trial.program == Program::ddp || trial.model == "replicas")
-    return replica_megabits(trial, kReplicasParameters) * (trial.program == Program::ddp ? 1.5 : 1);
-  const double sums = number_of(trial, "mesh.dp") > 1 ? replica_megabits(trial, 2.2e6) : 0;
-  return boundary_megabits(trial) + sums;
-}
-
-double computing_seconds(const Trial& trial) {
-  if (trial.model == kQualityModel) return 1.2;
-  if (trial.model == kLowRankModel) return 0.15;
-  return trial.model == "replicas" ? 0.9 : 0.2 + 1.2 * number_of(trial, "train.batch") / 32;
+double step_megabits(const Trial& trial, const StudyModel& model) {
+  if (trial.program == Program::ddp) return 1.5 * replica_megabits(trial, model.summed);
+  if (number_of(trial, "mesh.pp") == 1) return replica_megabits(trial, model.summed);
+  const double sums = number_of(trial, "mesh.dp") > 1 ? replica_megabits(trial, model.summed) : 0;
+  return boundary_megabits(trial, model) + sums;
 }
 
 double travelling_seconds(const Trial& trial, double megabits) {
@@ -76,22 +74,27 @@ constexpr double kTaken = 0.8;
 
 }  // namespace
 
-double estimated_step_seconds(const Trial& trial) {
-  return computing_seconds(trial) + travelling_seconds(trial, step_megabits(trial));
+double estimated_step_seconds(const Trial& trial, const StudyModel& model) {
+  const double computing =
+      model.step_seconds + model.sample_seconds * number_of(trial, "train.batch");
+  return computing + travelling_seconds(trial, step_megabits(trial, model));
 }
 
-double estimated_seconds(const Trial& trial) {
+double estimated_seconds(const Trial& trial, const std::vector<StudyModel>& models) {
+  static const StudyModel unknown;
+  const StudyModel* found = find_model(models, trial.model);
+  const StudyModel& model = found != nullptr ? *found : unknown;
   double seconds = 3 + 0.35 * trial.hosts + (needs_preflight(trial) ? 3 : 0);
   // Python takes longer to start, and DDP then sends the whole model, twice over its first link.
   if (trial.program == Program::ddp)
-    seconds += 5 + travelling_seconds(trial, 2 * 32e-6 * kReplicasParameters);
+    seconds += 5 + travelling_seconds(trial, 2 * 32e-6 * model.summed);
   const auto steps = static_cast<double>(trial.warmup + trial.steps);
-  return kTaken * (seconds + steps * estimated_step_seconds(trial));
+  return kTaken * (seconds + steps * estimated_step_seconds(trial, model));
 }
 
-double estimated_seconds(const std::vector<Trial>& trials) {
+double estimated_seconds(const std::vector<Trial>& trials, const std::vector<StudyModel>& models) {
   double seconds = 0;
-  for (const Trial& trial : trials) seconds += estimated_seconds(trial);
+  for (const Trial& trial : trials) seconds += estimated_seconds(trial, models);
   return seconds;
 }
 

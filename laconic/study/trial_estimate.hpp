@@ -6,15 +6,16 @@
 
 #include <vector>
 
+#include "laconic/study/study_file.hpp"
 #include "laconic/study/trial.hpp"
 
 namespace laconic {
 
 // Guesses the seconds of one step, whatever the trial has for `warmup` and `steps`.
-double estimated_step_seconds(const Trial& trial);
+double estimated_step_seconds(const Trial& trial, const StudyModel& model);
 
 // Guesses the seconds of the whole process, and of several one after the other.
-double estimated_seconds(const Trial& trial);
-double estimated_seconds(const std::vector<Trial>& trials);
+double estimated_seconds(const Trial& trial, const std::vector<StudyModel>& models);
+double estimated_seconds(const std::vector<Trial>& trials, const std::vector<StudyModel>& models);
 
 }  // namespace laconic

@@ -11,7 +11,6 @@
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/file/append_file.hpp"
-#include "laconic/lab/blocked_signals.hpp"
 #include "laconic/lab/tool.hpp"
 #include "laconic/launch/child.hpp"
 
@@ -24,30 +23,36 @@ constexpr double kSecondsToUrge = 0.5;  // launch/local.hpp takes two that come 
 constexpr double kSecondsToKill = 20;   // a lab of many hosts has to be removed in these
 constexpr std::size_t kMostText = 4 << 20;
 
-class Watch {
+}  // namespace
+
+class TrialProcess::Watch {
  public:
   Watch(const ChildSpec& spec, const std::string& log, double deadline_seconds)
       : child_(spec), log_(log), deadline_seconds_(deadline_seconds) {}
 
-  ProcessEnd run() {
-    std::optional<int> status;
-    while (!(status = child_.take_status())) {
-      wait();
-      read_all();
-      press();
-    }
+  bool has_ended() {
+    if (is_over_) return true;
+    const std::optional<int> status = child_.take_status();
     read_all();
+    if (!status) {
+      press();
+      return false;
+    }
     end_.exit_code = WIFEXITED(*status) ? WEXITSTATUS(*status) : 128 + WTERMSIG(*status);
     end_.seconds = clock_.seconds();
-    return std::move(end_);
+    return is_over_ = true;
   }
+  void interrupt(int signal) {
+    if (end_.signal == 0) end_.signal = signal;
+  }
+  ProcessEnd end() { return std::move(end_); }
 
- private:
   void wait() const {
     pollfd ends[2] = {{child_.output(), POLLIN, 0}, {child_.error(), POLLIN, 0}};
     ::poll(ends, 2, kGlance);
   }
 
+ private:
   void read_all() {
     if (!read(child_.output(), end_.output)) child_.close_output();
     if (!read(child_.error(), end_.errors)) child_.close_error();
@@ -68,8 +73,6 @@ class Watch {
 
   // One step harder, when it is time.
   void press() {
-    if (const int signal = BlockedSignals::take(); signal != 0 && end_.signal == 0)
-      end_.signal = signal;
     if (end_.signal == 0 && clock_.seconds() > deadline_seconds_) end_.is_late = true;
     if (end_.signal == 0 && !end_.is_late) return;
     const double now = clock_.seconds();
@@ -84,17 +87,31 @@ class Watch {
   double deadline_seconds_;
   Stopwatch clock_;
   ProcessEnd end_;
+  bool is_over_ = false;
   int pressed_ = 0;
   double pressed_at_ = 0;
 };
 
-}  // namespace
-
-ProcessEnd run_to_end(const std::vector<std::string>& words, const Environment& environment,
-                      const std::string& log, double deadline_seconds) {
+TrialProcess::TrialProcess(const std::vector<std::string>& words, const Environment& environment,
+                           const std::string& log, double deadline_seconds) {
   const std::string program = find_tool(words.at(0));
   if (program.empty()) throw SystemError(words[0], "run", ENOENT);
-  return Watch({program, words, environment}, log, deadline_seconds).run();
+  watch_ = std::make_unique<Watch>(ChildSpec{program, words, environment}, log, deadline_seconds);
+}
+TrialProcess::~TrialProcess() = default;
+TrialProcess::TrialProcess(TrialProcess&&) noexcept = default;
+
+bool TrialProcess::has_ended() {
+  return watch_->has_ended();
+}
+void TrialProcess::interrupt(int signal) {
+  watch_->interrupt(signal);
+}
+ProcessEnd TrialProcess::end() {
+  return watch_->end();
+}
+void TrialProcess::wait() const {
+  watch_->wait();
 }
 
 }  // namespace laconic

@@ -1,10 +1,9 @@
-// study/work.hpp — what the trials of a report have in common: two models, their data, and the
-// command line that a trial becomes.
+// study/work.hpp — the command line that a trial becomes, and the data that it needs.
 //
 // Command lines are made by a pure function and kept with each outcome, so that any of them can be
-// typed again. Both programs train the same model from the same weights on the same samples in the
-// same order, with the same BLAS kernels and one thread. Settings of the allocator are Laconic's
-// own: PyTorch gets the ones that its users have, unless the trial sets "allocator".
+// typed again. Laconic and its peer train the same model from the same weights on the same samples
+// in the same order, with the same BLAS kernels and one thread. Settings of the allocator are
+// Laconic's own: PyTorch gets the ones that its users have, unless the trial sets "allocator".
 #pragma once
 
 #include <map>
@@ -12,62 +11,63 @@
 #include <vector>
 
 #include "laconic/machine/environment.hpp"
+#include "laconic/study/study_file.hpp"
 #include "laconic/study/trial.hpp"
 
 namespace laconic {
 
-// Samples of the model "pipeline": so few that an epoch is short, since links that remember are
-// measured in the second.
-inline constexpr int kPipelineSamples = 208;
-
-// Models of Size::quality: a small one, and a tiny one with many microbatches.
-inline constexpr const char* kQualityModel = "wikitext";
-inline constexpr const char* kLowRankModel = "wikitext-tiny";
-
-// Where everything is. Paths stand in commands as they stand here.
+// Where everything is. Paths stand in commands as they stand here; texts of a study file name them
+// as $laconic, $python, $source, $work and $data.
 struct Places {
   std::string laconic;       // the program
   std::string python;        // one that has PyTorch; empty: there is none, and no weights from it
   std::string source;        // the source tree: corpus, presets and bench/peers are in it
-  std::string work;          // OUT/work
-  std::string corpora;       // public ones, with wikitext-2 among them; empty: they are not here
+  std::string work;          // OUT/scratch
+  std::string corpora;       // a folder of public ones; empty: they are not here
   Environment peer_setting;  // of peer_setting()
   Environment allocator;     // of allocator_setting()
 };
+// A text of a study file with the places that it names. Pure.
+std::string with_places(const std::string& text, const Places& places);
 
-// "8 layers of width 256, 4 heads, ..."; empty for a model that there is none of. Pure.
-std::string description_of(const std::string& model);
+// "8 layers of width 256, 4 heads, ..."; empty where the model's keys do not say. Pure.
+std::string description_of(const StudyModel& model);
 
-// Makes what these trials need and places.work does not have yet: datasets, initial weights, an
-// empty configuration. Throws std::runtime_error with the command and what it said.
-void prepare_work(const Places& places, const std::vector<Trial>& trials);
+// Makes what these trials need and is not there yet: datasets, initial weights, an empty
+// configuration. Throws std::runtime_error with the lines and what they said.
+void prepare_work(const Places& places, const std::vector<StudyModel>& models,
+                  const std::vector<Trial>& trials);
 // The same as lines for a shell, which make everything anew. Pure.
-std::vector<std::string> preparation_of(const Places& places, const std::vector<Trial>& trials);
+std::vector<std::string> preparation_of(const Places& places, const std::vector<StudyModel>& models,
+                                        const std::vector<Trial>& trials);
 
 // As one would type them. Pure.
 std::string shell_line(const std::vector<std::string>& words);
 
-// The model trains on a public corpus (Places::corpora).
-bool needs_corpora(const std::string& model);
+// Why a trial cannot be run here, beginning with "skipped"; empty: it can.
+std::string obstacle_to(const Trial& trial, const std::vector<StudyModel>& models,
+                        const Places& places);
 
-// Counts the samples in the dataset of a model. Throws FileError when there is none.
-double samples_of(const Places& places, const std::string& model);
+// Counts the samples in the dataset of a trial; 0 where its description does not tell.
+double samples_of(const Trial& trial, const StudyFile& study, const Places& places);
 
 // The trial where there are no weights of the peer: one of Laconic draws its own, which its outcome
 // shows, so that it is run again once there are. Pure.
-Trial without_weights(Trial trial);
+Trial without_weights(Trial trial, const std::vector<StudyModel>& models);
 
 // What is measured before the first step decides something in it.
 bool needs_preflight(const Trial& trial);
 
 // What `laconic train` is told, "section.key" to value; what the trial sets wins. Pure.
-std::map<std::string, std::string> keys_of(const Trial& trial, const Places& places,
-                                           const std::string& folder);
+Keys keys_of(const Trial& trial, const StudyFile& study, const Places& places,
+             const std::string& folder);
+// The file that its configuration begins from: "preset:ac-sgd", the study's; empty: defaults. Pure.
+std::string config_of(const Trial& trial, const StudyFile& study);
 
 // Every word of it. What it writes is in `folder`: run/log.jsonl, summary.json, lab.json; `ddp`
 // prints instead of the first two. Pure.
-std::vector<std::string> command_of(const Trial& trial, const Places& places,
-                                    const std::string& folder);
+std::vector<std::string> command_of(const Trial& trial, const StudyFile& study,
+                                    const Places& places, const std::string& folder);
 
 // What trials inherit: nothing that changes their threads, their libraries or their ranks. Pure.
 Environment quiet_environment(Environment environment);

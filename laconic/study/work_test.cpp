@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "laconic/base/text.hpp"
 
@@ -16,6 +17,12 @@ const Places kPlaces = {.laconic = "bin/laconic",
                         .peer_setting = {{"OPENBLAS_CORETYPE", "Haswell"}},
                         .allocator = {{"MALLOC_ARENA_MAX", "1"}}};
 
+const StudyFile& study() {
+  static const StudyFile file =
+      read_study(std::string(std::getenv("LACONIC_SOURCE")) + "/studies/lab-report.toml");
+  return file;
+}
+
 TEST(CommandOfATrial, TrainsInALabOfItsOwn) {
   const Trial trial{.rate = "50mbit",
                     .hosts = 4,
@@ -24,7 +31,7 @@ TEST(CommandOfATrial, TrainsInALabOfItsOwn) {
                     .set = {{"mesh.pp", "4"}, {"run.threads", "2"}},
                     .warmup = 7,
                     .steps = 3};
-  const std::string text = join(command_of(trial, kPlaces, "out/scratch/run"), " ");
+  const std::string text = join(command_of(trial, study(), kPlaces, "out/scratch/run"), " ");
   EXPECT_TRUE(
       text.starts_with("bin/laconic lab run --ephemeral --hosts 4 --rate 50mbit --threads 1 "
                        "--json out/scratch/run/lab.json -- bin/laconic train "
@@ -41,23 +48,23 @@ TEST(CommandOfATrial, TrainsInALabOfItsOwn) {
 
 TEST(CommandOfATrial, BeginsFromTheWeightsOfThePeerWhereThereAreSome) {
   const Trial trial{.rate = "unshaped", .model = "replicas"};
-  auto keys = keys_of(trial, kPlaces, "f");
+  auto keys = keys_of(trial, study(), kPlaces, "f");
   EXPECT_EQ(keys["model.start"], "out/scratch/weights");
   EXPECT_FALSE(keys.contains("model.layers"));
   EXPECT_EQ(keys["data.shuffle"], "false");
   EXPECT_EQ(keys["train.batch"], "8");
-  keys = keys_of(without_weights(trial), kPlaces, "f");
+  keys = keys_of(without_weights(trial, study().models), study(), kPlaces, "f");
   EXPECT_EQ(keys["model.start"], "");
   EXPECT_EQ(keys["model.width"], "384");
-  EXPECT_NE(without_weights(trial), trial);
+  EXPECT_NE(without_weights(trial, study().models), trial);
   for (const Trial& other :
        {Trial{.model = "pipeline"}, Trial{.program = Program::ddp, .model = "replicas"}})
-    EXPECT_EQ(without_weights(other), other);
+    EXPECT_EQ(without_weights(other, study().models), other);
 }
 
 TEST(CommandOfATrial, OutsideALabStartsItsRanksItself) {
   const Trial trial{.rate = "none", .hosts = 4, .model = "pipeline"};
-  const auto words = command_of(trial, kPlaces, "f");
+  const auto words = command_of(trial, study(), kPlaces, "f");
   EXPECT_EQ((std::vector(words.begin(), words.begin() + 3)),
             (std::vector<std::string>{"bin/laconic", "train", "out/scratch/defaults.toml"}));
   EXPECT_EQ((std::vector(words.end() - 2, words.end())),
@@ -72,7 +79,7 @@ TEST(CommandOfATrial, GivesThePeerTheSameModelDataAndKernels) {
                     .set = {{"hook", "fp16"}},
                     .warmup = 1,
                     .steps = 2};
-  const std::string text = join(command_of(trial, kPlaces, "f"), " ");
+  const std::string text = join(command_of(trial, study(), kPlaces, "f"), " ");
   EXPECT_NE(text.find(" -- env OPENBLAS_CORETYPE=Haswell /usr/bin/python3 "
                       "./bench/peers/torch_ddp.py --layers 6 --width 384 --heads 6 --context 128 "
                       "--vocabulary 8192 --batch 8 --data out/scratch/replicas --weights "
@@ -86,7 +93,7 @@ TEST(CommandOfATrial, GivesThePeerOurAllocatorWhereItIsAskedFor) {
                     .program = Program::ddp,
                     .model = "replicas",
                     .set = {{"allocator", "ours"}}};
-  const std::string text = join(command_of(trial, kPlaces, "f"), " ");
+  const std::string text = join(command_of(trial, study(), kPlaces, "f"), " ");
   EXPECT_NE(text.find(" -- env MALLOC_ARENA_MAX=1 OPENBLAS_CORETYPE=Haswell /usr/bin/python3 "),
             std::string::npos)
       << text;
@@ -110,11 +117,13 @@ TEST(Preparation, IsLinesForAShell) {
       prepare + "./examples/quickstart/corpus --train-bpe 8192 --out out/scratch/replicas",
       "/usr/bin/python3 ./bench/peers/torch_ddp.py --make-weights out/scratch/weights --layers 6 "
       "--width 384 --heads 6 --context 128 --vocabulary 8192 --batch 8"};
-  EXPECT_EQ(preparation_of(kPlaces, trials), lines);
-  EXPECT_EQ(preparation_of(kPlaces, {trials[0]}), (std::vector(lines.begin(), lines.begin() + 7)));
+  EXPECT_EQ(preparation_of(kPlaces, study().models, trials), lines);
+  EXPECT_EQ(preparation_of(kPlaces, study().models, {trials[0]}),
+            (std::vector(lines.begin(), lines.begin() + 7)));
   Places without_python = kPlaces;
   without_python.python = "";
-  EXPECT_EQ(preparation_of(without_python, trials), (std::vector(lines.begin(), lines.end() - 1)));
+  EXPECT_EQ(preparation_of(without_python, study().models, trials),
+            (std::vector(lines.begin(), lines.end() - 1)));
 }
 
 TEST(Preflight, IsAskedForWhereSomethingFollowsFromIt) {
@@ -128,11 +137,25 @@ TEST(Preflight, IsAskedForWhereSomethingFollowsFromIt) {
 }
 
 TEST(DescriptionOfAModel, IsOfItsShape) {
-  EXPECT_EQ(description_of("pipeline"),
+  EXPECT_EQ(description_of(*find_model(study().models, "pipeline")),
             "8 layers of width 256, 4 heads, a context of 128 tokens, a vocabulary of 2048");
-  EXPECT_EQ(description_of("replicas"),
+  EXPECT_EQ(description_of(*find_model(study().models, "replicas")),
             "6 layers of width 384, 6 heads, a context of 128 tokens, a vocabulary of 8192");
-  EXPECT_EQ(description_of("mine"), "");
+  EXPECT_EQ(description_of({}), "");
+}
+
+TEST(PlacesInATextOfAStudy, AreFoundAsWholeWords) {
+  EXPECT_EQ(with_places("$work/a $workers $source$(x) $data", kPlaces),
+            "out/scratch/a $workers .$(x) ");
+}
+
+TEST(ObstacleToATrial, IsAFileOrAProgramThatIsNotThere) {
+  const std::vector<StudyModel> models = {{.name = "here", .needs = {"/"}},
+                                          {.name = "there", .needs = {"$data/nowhere/x.xz"}}};
+  EXPECT_EQ(obstacle_to({.model = "here"}, models, kPlaces), "");
+  EXPECT_EQ(obstacle_to({.model = "there"}, models, kPlaces),
+            "skipped: there is no nowhere/x.xz in $LACONIC_DATA or ../shared/data");
+  EXPECT_TRUE(obstacle_to({.program = Program::ddp}, models, {}).starts_with("skipped: "));
 }
 
 TEST(EnvironmentOfTrials, LeavesOutWhatWouldChangeThem) {

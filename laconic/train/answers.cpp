@@ -58,6 +58,7 @@ Metrics measure_classes(const Task& task, const Dataset& data, const std::vector
   if (records != nullptr && records->info().label_names.size() == 2)
     metrics.emplace_back("f1", f1(predicted, actual));
   metrics.emplace_back("matthews", matthews(predicted, actual));
+  metrics.emplace_back("majority", majority(actual));
   return metrics;
 }
 

@@ -50,7 +50,8 @@ bool has_same_links(const std::vector<std::string>& changes) {
 RankPart held_here(const RunConfig& config, const Family& family,
                    const PipelineDecisions& decisions, const World& world) {
   RankPart part{.blocks = {},
-                .place = {grid_plan_of(config, family), world.coord(), table_ranks(config)}};
+                .place = {grid_plan_of(config, family), world.coord(),
+                          table_cuts(config, model_spec(family, context_of(family)))}};
   if (config.mesh.pp > 1) part.blocks = held_blocks(plan_of(config, decisions), world.pp_member());
   return part;
 }

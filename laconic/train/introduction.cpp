@@ -72,19 +72,25 @@ class Introduction {
     const EmbeddingRowsSection& rows = config_.embedding_rows;
     for (const std::string& reason : rows.reasons) lines_.push_back("rows: " + reason);
     const std::vector<std::size_t> tables = row_tables(config_, start_.weights.spec);
-    std::vector<std::string> names;
-    for (const std::size_t p : tables) names.push_back(start_.weights.spec.parameters[p].name);
     if (tables.empty()) return;
+    std::vector<std::string> texts;
+    for (const std::size_t p : tables) {
+      const std::string& name = start_.weights.spec.parameters[p].name;
+      const ReplicaCut cut = start_.weights.place.tables.of(name);
+      texts.push_back(fmt::format(
+          "{} by {}{}", name, name_in(kRowsMethodNames, method_of_table(config_, name)),
+          cut == ReplicaCut::whole
+              ? ""
+              : fmt::format(", {} on {} ranks", cut == ReplicaCut::rows ? "rows" : "columns",
+                            config_.mesh.dp)));
+    }
     lines_.push_back(fmt::format(
-        "rows: {} by {}{}; {}{}", join(names, ", "),
-        name_in(kRowsMethodNames, method_of_rows(config_)),
-        start_.weights.place.table_ranks > 1
-            ? fmt::format(", columns on {} ranks", start_.weights.place.table_ranks)
-            : "",
+        "rows: {}; {}{}{}", join(texts, "; "),
         rows.optimiser == RowsOptimiser::same ? "sgd"
                                               : name_in(kRowsOptimiserNames, rows.optimiser),
         splits_rows(config_) ? "; gradients of rows that the next step does not read come later"
-                             : ""));
+                             : "",
+        rows.early ? "; rows that this step does not change leave early" : ""));
   }
 
   void introduce_grid() {

@@ -131,9 +131,12 @@ class Run {
     try {
       while (start_.state.step < config_.train.steps && summary_.signal == 0 && !is_exhausted())
         take_step(plan);
+      finish_open_step(plan);
     } catch (const NotFinite& error) {  // the steps before it are good
-      save_now();
+      if (!error.is_state_lost()) save_now();
       reports_->finish();
+      if (summary_.checkpoint.empty())
+        throw NotFinite(fmt::format("{}. Nothing was saved before", error.what()));
       throw NotFinite(
           fmt::format("{}. The last good state is in {}", error.what(), summary_.checkpoint));
     }
@@ -285,7 +288,18 @@ class Run {
 
   bool has_memory() const { return links_.has_memory(); }
 
+  // A step whose sums are under way, while the next one is computed (train.update = "block").
+  struct OpenStep {
+    StepReport report;
+    MeterReading before;  // of the meter, when it began
+    MeterReading wire;
+  };
+
   void take_step(const StepPlan& plan) {
+    const std::int64_t step = start_.state.step + 1;
+    const bool stands_alone = judge_->is_waiting() || guarding_->is_due(step) ||
+                              hooks_.changes.contains(start_.state.step);
+    if (stands_alone) finish_open_step(plan);
     world_.set_activity(fmt::format("step {}", start_.state.step + 1));
     if (step_begins_ != nullptr) step_begins_(start_.state.step + 1);
     reports_->begin_step(start_.state.step + 1);
@@ -296,8 +310,45 @@ class Run {
     guarding_->before_step(start_.state.step + 1, [&] {
       return shadow_step(plan, start_.weights, *pipeline_, *rule_, start_.state);
     });
-    const MeterReading before = world_.is_alone() ? MeterReading() : world_.engine().meter().read();
-    const StepReport report = train_step(plan, start_.weights, *pipeline_, *rule_, start_.state);
+    OpenStep taken{.report = {}, .before = read_meter(), .wire = {}};
+    taken.report = train_step(plan, start_.weights, *pipeline_, *rule_, start_.state);
+    taken.wire = read_meter() - taken.before;
+    if (taken.report.is_open) {
+      if (open_) complete_step(plan, *rule_, open_->report);
+      std::optional<OpenStep> done = std::exchange(open_, std::move(taken));
+      if (done) tell_step(*done);
+      if (stands_alone) finish_open_step(plan);
+    } else {
+      tell_step(taken);
+    }
+    if (config_.evaluate.every > 0 && step % config_.evaluate.every == 0) {
+      finish_open_step(plan);
+      evaluate_now();
+    }
+    if (config_.checkpoint.every > 0 && step % config_.checkpoint.every == 0) {
+      finish_open_step(plan);
+      save_now();
+    }
+  }
+
+  // Ends what the last step has left to the next one.
+  void finish_open_step(const StepPlan& plan) {
+    if (!open_) return;
+    const Stopwatch watch;
+    rule_->settle(/*is_checkpoint=*/false);
+    OpenStep open = *std::exchange(open_, std::nullopt);
+    complete_step(plan, *rule_, open.report);
+    open.report.seconds += watch.seconds();
+    open.wire = read_meter() - open.before;
+    tell_step(open);
+  }
+
+  MeterReading read_meter() const {
+    return world_.is_alone() ? MeterReading() : world_.engine().meter().read();
+  }
+
+  void tell_step(const OpenStep& taken) {
+    const StepReport& report = taken.report;
     summary_.loss = report.loss;
     summary_.tokens += report.tokens;
     summary_.flops += report.flops;
@@ -306,14 +357,11 @@ class Run {
     if (world_.is_alone()) {
       reports_->step(report, nullptr);
     } else {
-      const MeterReading wire = world_.engine().meter().read() - before;
-      reports_->step(report, &wire);
-      for (const std::string& line : judge_->step_done(report.step, wire))
+      reports_->step(report, &taken.wire);
+      for (const std::string& line : judge_->step_done(report.step, taken.wire))
         reports_->note(report.step, line);
     }
     guarding_->after_step(report.step);
-    if (config_.evaluate.every > 0 && report.step % config_.evaluate.every == 0) evaluate_now();
-    if (config_.checkpoint.every > 0 && report.step % config_.checkpoint.every == 0) save_now();
   }
 
   bool is_exhausted() const {
@@ -368,13 +416,15 @@ class Run {
   EvaluationSpec::BeforeRound rows_of_round() {
     if (rule_->row_lookup() == nullptr) return {};
     return [this](const std::vector<Batch>& round) {
-      rule_->peek([&](std::int64_t, const std::string& field, int member) -> RowIds {
-        const Batch& batch = round[static_cast<std::size_t>(member)];
-        if (batch.fields().empty()) return {};
-        const at::Tensor ids = batch[field].contiguous();
+      std::vector<bool> takes_part;
+      for (const Batch& batch : round) takes_part.push_back(!batch.fields().empty());
+      const auto read = [&](std::int64_t, const std::string& field, int member) -> RowIds {
+        if (!takes_part[static_cast<std::size_t>(member)]) return {};
+        const at::Tensor ids = round[static_cast<std::size_t>(member)][field].contiguous();
         return unique_rows(
             std::span(ids.data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())));
-      });
+      };
+      rule_->peek(read, takes_part);
     };
   }
 
@@ -420,7 +470,7 @@ class Run {
 
   // Whether no rank has the whole model.
   bool is_in_parts() const {
-    return world_.replica().size() > 1 || start_.weights.place.table_ranks > 1;
+    return world_.replica().size() > 1 || start_.weights.place.tables.is_any();
   }
 
   // What this rank alone remembers.
@@ -474,6 +524,7 @@ class Run {
   std::optional<Steering> steering_;
   std::optional<BypassJudge> judge_;
   std::optional<Guarding> guarding_;
+  std::optional<OpenStep> open_;
   Trace disabled_;
   TrainSummary summary_;
   std::int64_t evaluated_step_ = -1;
@@ -499,12 +550,14 @@ TrainSummary train(const TrainOptions& options, const RunHooks& hooks) {
   World alone;
   World& world = options.world != nullptr ? *options.world : alone;
   refuse(check_mesh(options.config, world.size()));
-  if (options.config.embedding_rows.method == RowsMethod::automatic &&
+  if (options.config.embedding_rows.method != RowsMethod::allreduce &&
       !options.config.embedding_rows.decided) {
     TrainOptions decided = options;
     EmbeddingRowsSection& rows = decided.config.embedding_rows;
-    const RowDecision decision = decide_rows(options.config, world);
-    rows.decided = decision.method;
+    rows.rates = measure_row_rates(options.link, world);
+    RowDecision decision;
+    if (rows.method == RowsMethod::automatic) decision = decide_rows(decided.config, world);
+    rows.decided = decision.methods;
     rows.reasons = decision.reasons;
     return train(decided, hooks);
   }

@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
+#include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/host_name.hpp"
+#include "laconic/base/target.hpp"
 #include "laconic/checkpoint/resume.hpp"
 #include "laconic/config/model_family.hpp"
+#include "laconic/config/row_choice.hpp"
 #include "laconic/model/hugging_face.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/run_facts.hpp"
@@ -36,6 +40,7 @@ RowIds RowReader::rows(std::int64_t position, int member, const std::string& fie
     const std::int64_t used = used_elements(task, wanted, spans);
     ids.insert(ids.end(), sample[wanted].begin(), sample[wanted].begin() + used);
   }
+  std::erase(ids, kNoTarget);
   return unique_rows(ids);
 }
 
@@ -57,43 +62,80 @@ RowsMethod method_of(RowMethod method) {
   switch (method) {
     case RowMethod::alltoall: return RowsMethod::alltoall;
     case RowMethod::allgather: return RowsMethod::allgather;
-    case RowMethod::allreduce:
-    case RowMethod::server: break;
+    case RowMethod::server: return RowsMethod::server;
+    case RowMethod::allreduce: break;
   }
   return RowsMethod::allreduce;
 }
 
+// Of the first step.
 TableFacts facts_of(const ParameterSpec& table, const RowReader& reader) {
+  const RunConfig& config = reader.config;
   std::vector<RowIds> by_member;
   double looked_up = 0;
-  for (int m = 0; m < static_cast<int>(reader.config.mesh.dp); ++m) {
+  for (int m = 0; m < static_cast<int>(config.mesh.dp); ++m) {
     std::vector<RowIds> by_field;
     for (const std::string& field : table.looked_up_by)
-      by_field.push_back(reader.rows(0, m, field));
+      by_field.push_back(field == kDrawnField ? drawn_rows(config, table, 0, m)
+                                              : reader.rows(0, m, field));
     by_member.push_back(union_of(by_field));
     looked_up += static_cast<double>(by_member.back().size());
   }
-  const auto item = static_cast<double>(bytes_of(reader.config.run.master_type()));
+  const TableShares dealt{ReplicaCut::rows, static_cast<int>(config.mesh.dp), table.sizes[1]};
+  std::uint64_t served = 0;
+  for (int m = 0; m < dealt.members; ++m) {
+    const RowBytes sent = bytes_sent(dealt, by_member, 1, m);
+    served = std::max(served, sent.forward + sent.backward);
+  }
+  const auto item = static_cast<double>(bytes_of(config.run.master_type()));
+  const auto width = static_cast<double>(table.sizes[1]);
   return {.rows = static_cast<double>(table.sizes[0]),
-          .width = static_cast<double>(table.sizes[1]),
-          .row_bytes = item * static_cast<double>(table.sizes[1]),
-          .looked_up = looked_up / static_cast<double>(reader.config.mesh.dp),
-          .all_read = static_cast<double>(union_of(by_member).size())};
+          .width = width,
+          .row_bytes = item * width,
+          .looked_up = looked_up / static_cast<double>(config.mesh.dp),
+          .all_read = static_cast<double>(union_of(by_member).size()),
+          .served = static_cast<double>(served) / width};
 }
 
-std::vector<RowMethod> allowed_methods(const RunConfig& config,
-                                       const std::vector<ParameterSpec>& tables) {
-  const bool can_be_cut = std::ranges::all_of(
-      tables, [&](const ParameterSpec& table) { return table.sizes[1] >= config.mesh.dp; });
+std::vector<RowMethod> allowed_methods(const RunConfig& config, const ParameterSpec& table) {
   std::vector<RowMethod> allowed;
-  if (can_be_cut) allowed.push_back(RowMethod::alltoall);
+  if (table.sizes[1] >= config.mesh.dp) allowed.push_back(RowMethod::alltoall);
   allowed.push_back(RowMethod::allgather);
   if (config.embedding_rows.optimiser == RowsOptimiser::same)
     allowed.push_back(RowMethod::allreduce);
+  allowed.push_back(RowMethod::server);
   return allowed;
 }
 
+// How long it takes to tell apart what the next step reads, of every other row of 4096.
+double measure_seconds_per_row() {
+  RowIds rows, next;
+  for (std::int64_t row = 0; row < 4096; ++row) rows.push_back(3 * row);
+  for (std::int64_t row = 0; row < 4096; ++row) next.push_back(6 * row);
+  double least = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < 5; ++round) {
+    const Stopwatch watch;
+    const RowSplit split = split_rows(rows, next);
+    const std::size_t found =
+        rows_at(rows, split.prior).size() + rows_at(rows, split.delayed).size();
+    LACONIC_ASSERT(found == rows.size(), "rows were lost");
+    least = std::min(least, watch.seconds());
+  }
+  return least / static_cast<double>(rows.size());
+}
+
 }  // namespace
+
+RowRates measure_row_rates(const LinkFacts& link, World& world) {
+  const std::vector<RowRates> all =
+      world.gather_values(RowRates{.bytes_per_second = link.slowest_bytes_per_second,
+                                   .latency = link.dp_latency,
+                                   .seconds_per_row = measure_seconds_per_row()});
+  RowRates rates = all.front();
+  for (const RowRates& of_rank : all)
+    rates.seconds_per_row = std::max(rates.seconds_per_row, of_rank.seconds_per_row);
+  return rates;
+}
 
 RowDecision decide_rows(const RunConfig& config, World& world) {
   const int per_card = ranks_per_card(world);
@@ -101,31 +143,29 @@ RowDecision decide_rows(const RunConfig& config, World& world) {
   const Family family =
       config.model.start.empty()
           ? family_of(config, {.vocabulary = facts.vocabulary, .labels = facts.labels})
-          : read_family(config.model.start);
+          : with_head(read_family(config.model.start), config,
+                      {.vocabulary = facts.vocabulary, .labels = facts.labels});
   std::vector<ParameterSpec> tables;
   for (const ParameterSpec& p : model_spec(family, config.model.context).parameters)
     if (!p.looked_up_by.empty()) tables.push_back(p);
-  if (tables.empty())
-    return {RowsMethod::allreduce, {fmt::format("{} has no table of rows", to_text(family))}};
+  if (tables.empty()) return {{}, {fmt::format("{} has no table of rows", to_text(family))}};
   const Dataset data = open_dataset(config.data.train, config.model.context, vocabulary_of(family),
                                     0, sample_kind_of(config));
   const SampleOrder order = sample_order(config, samples_in(data), 0);
   const Task task = task_of(config, data);
   const RowReader reader{config, data, order, task};
-  const RowNetwork network{.ranks = static_cast<int>(config.mesh.dp), .per_card = per_card};
-  const std::vector<RowMethod> allowed = allowed_methods(config, tables);
-  // One way for all tables: the one that costs least for all of them together.
-  std::vector<TableFacts> of_tables;
-  for (const ParameterSpec& table : tables) of_tables.push_back(facts_of(table, reader));
-  const RowMethod best = *std::ranges::min_element(allowed, {}, [&](RowMethod method) {
-    double sum = 0;
-    for (const TableFacts& table : of_tables) sum += cost_of(method, table, network);
-    return sum;
-  });
-  RowDecision decision{method_of(best), {}};
-  for (std::size_t i = 0; i < tables.size(); ++i)
-    decision.reasons.push_back(fmt::format("{}: {}", tables[i].name,
-                                           choose_method(of_tables[i], network, allowed).reason));
+  const RowRates& rates = config.embedding_rows.rates;
+  const RowNetwork network{.ranks = static_cast<int>(config.mesh.dp),
+                           .per_card = per_card,
+                           .bytes_per_second = rates.bytes_per_second,
+                           .latency = rates.latency};
+  RowDecision decision;
+  for (const ParameterSpec& table : tables) {
+    const RowChoice choice =
+        choose_method(facts_of(table, reader), network, allowed_methods(config, table));
+    decision.methods[table.name] = method_of(choice.method);
+    decision.reasons.push_back(fmt::format("{}: {}", table.name, choice.reason));
+  }
   return decision;
 }
 

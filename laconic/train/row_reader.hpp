@@ -6,7 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,6 +14,7 @@
 #include "laconic/data/dataset.hpp"
 #include "laconic/data/sampler.hpp"
 #include "laconic/data/task.hpp"
+#include "laconic/policy/link_facts.hpp"
 #include "laconic/rows/row_method.hpp"
 #include "laconic/rows/row_plan.hpp"
 #include "laconic/world/world.hpp"
@@ -32,13 +33,18 @@ struct RowReader {
   RowIds rows(std::int64_t position, int member, const std::string& field) const;
 };
 
+// How fast the network is, as rank 0 has it, and how fast the slowest rank tells rows apart.
+// Collective.
+RowRates measure_row_rates(const LinkFacts& link, World& world);
+
 // What embedding.rows.method = "auto" comes to.
 struct RowDecision {
-  RowsMethod method = RowsMethod::allreduce;
-  std::vector<std::string> reasons;  // one for each table
+  std::map<std::string, RowsMethod> methods;  // by table
+  std::vector<std::string> reasons;           // one for each table
 };
-// By what the first step reads. Methods that would change the algorithm of rows are left out.
-// Collective: all ranks tell their machine, and come to the same.
+// By what the first step reads, and by config.embedding_rows.rates: time, or bytes where no rate is
+// known. Methods that would change the algorithm of rows are left out. Collective: all ranks tell
+// their machine, and come to the same.
 RowDecision decide_rows(const RunConfig& config, World& world);
 
 }  // namespace laconic

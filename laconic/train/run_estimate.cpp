@@ -42,8 +42,9 @@ struct HeldPart {
   const std::vector<BlockSpec>& blocks() const { return request.spec.blocks; }
   double elements(std::size_t parameter) const {
     double product = 1;
-    for (const std::int64_t size : sizes_at({request.grid, {}, table_ranks(request.config)},
-                                            request.spec.parameters[parameter]))
+    for (const std::int64_t size :
+         sizes_at({request.grid, {}, table_cuts(request.config, request.spec)},
+                  request.spec.parameters[parameter]))
       product *= static_cast<double>(size);
     return product;
   }

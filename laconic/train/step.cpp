@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "laconic/base/clock.hpp"
-#include "laconic/base/word_law.hpp"
+#include "laconic/config/row_choice.hpp"
 #include "laconic/report/trace.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/row_reader.hpp"
@@ -56,15 +56,6 @@ UpdateRule::ReadIds reader_of(const StepPlan& plan, const TrainState& state) {
   };
 }
 
-// One draw for all microbatches of a step.
-std::optional<Key> negatives_of(const StepPlan& plan, std::int64_t step) {
-  const TaskSection& task = plan.config.task;
-  if (task.sampled == 0) return std::nullopt;
-  const auto seed = static_cast<std::uint64_t>(plan.config.run.seed);
-  return task.negatives == NegativesOf::shared ? negatives_key(seed, step)
-                                               : negatives_key(seed, step, plan.member);
-}
-
 PipelineInput input_of(const StepPlan& plan, const Weights& weights, const TrainState& state,
                        std::int64_t number) {
   const std::vector<SampleAt> samples = samples_of(plan, state.position, plan.member, number);
@@ -73,7 +64,7 @@ PipelineInput input_of(const StepPlan& plan, const Weights& weights, const Train
       .batch = make_batch(plan.task, plan.data, samples, weights.device()),
       .pass = {.dropout = plan.config.model.dropout,
                .label_smoothing = plan.config.task.label_smoothing,
-               .negatives = negatives_of(plan, state.step),
+               .negatives = negatives_key_of(plan.config, state.step, plan.member),
                .dropout_tokens =
                    pads_to_longest(plan.task) ? tokens_per_sample(plan.task, plan.data) : 0},
       .samples = ids};
@@ -139,6 +130,16 @@ StepCount count_step(const StepPlan& plan, std::int64_t position, std::int64_t s
   return count;
 }
 
+// Forward waits, block by block, for what the step before has left.
+std::function<void(std::int64_t)> waiter_of(UpdateRule& rule, Trace& trace) {
+  if (!rule.updates_by_block()) return {};
+  return [&](std::int64_t block) {
+    if (!rule.owes_update(block)) return;
+    const TraceSpan span(trace, "update", "optimiser", "compute");
+    rule.wait_for(block);
+  };
+}
+
 // This rank's share of the mean loss; gradients add up in the parameters, and leave block by block
 // when the last microbatch has added to them.
 StepLoss accumulate(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,
@@ -165,18 +166,33 @@ StepLoss accumulate(const StepPlan& plan, Weights& weights, Pipeline& pipeline, 
                        .weight = weight,
                        .next_samples = next,
                        .is_shadow = is_shadow,
+                       .before_block = waiter_of(rule, trace),
                        .block_done = [&](std::int64_t b) { rule.block_done(b); }});
+}
+
+void tell(const Measured& measured, StepReport& report) {
+  report.loss = measured.loss;
+  report.norm = measured.norm;
+  report.is_common = measured.is_common;
+  report.signal = measured.signal;
+  report.is_skipped = measured.is_skipped;
+}
+
+std::string what_is_not_finite(const StepReport& report) {
+  return fmt::format("step {}: loss = {}, gradient norm = {}: not finite", report.step, report.loss,
+                     report.norm);
+}
+
+std::string what_would_help(const RunConfig& config) {
+  return fmt::format("lower optimiser.lr ({}), raise optimiser.warmup ({})", config.optimiser.lr,
+                     warmup_steps(config.optimiser, config.train.steps));
 }
 
 // Throws when a step that is not finite, the `in_a_row`-th such, should end the run.
 void refuse_to_go_on(const StepReport& report, const RunConfig& config, std::int64_t in_a_row) {
   if (config.train.non_finite == NonFinite::stop)
-    throw NotFinite(fmt::format(
-        "step {}: loss = {}, gradient norm = {}: not finite. Nothing was updated; lower "
-        "optimiser.lr "
-        "({}), raise optimiser.warmup ({}), or set train.non_finite = \"skip\"",
-        report.step, report.loss, report.norm, config.optimiser.lr,
-        warmup_steps(config.optimiser, config.train.steps)));
+    throw NotFinite(fmt::format("{}. Nothing was updated; {}, or set train.non_finite = \"skip\"",
+                                what_is_not_finite(report), what_would_help(config)));
   if (in_a_row == kMostSkipsInARow)
     throw NotFinite(
         fmt::format("step {}: the {}th in a row that is not finite: this run does not recover",
@@ -230,18 +246,20 @@ StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline
   rule.begin(state.step);
   StepLoss loss = accumulate(plan, weights, pipeline, rule, state, count.weight, trace);
   if (plan.is_spoiled && plan.is_spoiled(state.step)) loss = kNan;
-  const Measured measured = [&] {
-    const TraceSpan span(trace, "reduce", "optimiser", "compute");
-    return rule.measure(loss, plan.stop_signal != nullptr ? plan.stop_signal() : 0);
-  }();
-  report.loss = measured.loss;
-  report.norm = measured.norm;
-  report.is_common = measured.is_common;
-  report.signal = measured.signal;
+  const int signal = plan.stop_signal != nullptr ? plan.stop_signal() : 0;
   report.lr = learning_rate(plan.config.optimiser, train.steps, state.step);
-  report.is_skipped = measured.is_skipped;
+  report.is_open = rule.updates_by_block();
+  Measured measured;
+  if (!report.is_open) {
+    const TraceSpan span(trace, "reduce", "optimiser", "compute");
+    measured = rule.measure(loss, signal);
+    tell(measured, report);
+  }
   double beside = 0;  // seconds that are no part of the step
-  if (report.is_skipped) {
+  if (report.is_open) {
+    rule.leave(loss, signal, state.optimiser, report.lr);
+    pipeline.commit();
+  } else if (report.is_skipped) {
     rule.abandon();
     pipeline.abandon();
     clear_gradients(weights);
@@ -278,6 +296,17 @@ StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline
         "step {}: the last {} inner steps of every rank were not finite: this run does not recover",
         report.step, measured.in_a_row));
   return report;
+}
+
+void complete_step(const StepPlan& plan, UpdateRule& rule, StepReport& report) {
+  tell(rule.hear(), report);
+  report.is_open = false;
+  if (!report.is_skipped) return;
+  throw NotFinite(
+      fmt::format("{}. With train.update = \"block\" this is known when parameters have been "
+                  "changed by it; {}, or set update = \"step\"",
+                  what_is_not_finite(report), what_would_help(plan.config)),
+      /*is_state_lost=*/true);
 }
 
 }  // namespace laconic

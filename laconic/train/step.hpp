@@ -13,11 +13,16 @@
 //     learning_rate       update/learning_rate.hpp
 //     apply               update/update_rule.hpp  parameters change here, only here
 //     commit              runtime/pipeline.hpp    what links have remembered stays
+//
+// With train.update = "block" leave() stands for measure() and apply(): the step ends while its
+// sums are under way, wait_for() in forward of the next one updates block by block, and
+// complete_step() says later what the step amounted to.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "laconic/checkpoint/checkpoint.hpp"
@@ -40,6 +45,7 @@ struct StepReport {
   double loss = 0;
   double norm = 0;  // of the gradient, before clipping
   double lr = 0;
+  bool is_open = false;     // loss, norm and signal are not known yet: see complete_step()
   bool is_skipped = false;  // loss or norm was not finite, and the update left out
   bool is_common = true;    // loss and norm are those of all ranks, not of this one
   int signal = 0;           // that a rank was told to stop with
@@ -65,10 +71,15 @@ struct StepPlan {
 };
 
 // Loss or gradient norm is not finite, and the configuration or ten such steps in a row say to
-// stop. The state is as it was before the step.
+// stop. The state is as it was before the step, unless it is lost: updated by what is not finite.
 class NotFinite : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit NotFinite(const std::string& what, bool is_state_lost = false)
+      : std::runtime_error(what), is_state_lost_(is_state_lost) {}
+  bool is_state_lost() const { return is_state_lost_; }
+
+ private:
+  bool is_state_lost_;
 };
 
 // Computes what the coming step would compute if nothing were lost between ranks, and leaves
@@ -84,5 +95,10 @@ Batch first_microbatch(const StepPlan& plan, const Weights& weights, const Train
 // Collective: every rank calls it at the same step. Throws NotFinite, PeerLost, Timeout, WireError.
 StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,
                       TrainState& state);
+
+// Of an open report: loss, norm and signal. Collective; steps in their order. Requires: the step
+// after it was taken, or the rule is settled. Throws NotFinite: the state is lost, and what was
+// saved before the step is not.
+void complete_step(const StepPlan& plan, UpdateRule& rule, StepReport& report);
 
 }  // namespace laconic

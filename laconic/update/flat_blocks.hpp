@@ -35,6 +35,8 @@ class FlatBlocks {
 
   std::size_t size() const { return buffers_.size(); }
   bool is_empty(std::size_t block) const { return members_[block].empty(); }
+  // Places of the parameters in a block's buffer.
+  const std::vector<std::size_t>& members(std::size_t block) const { return members_[block]; }
   std::byte* data(std::size_t block) const;
   const at::Tensor& buffer(std::size_t block) const { return buffers_[block]; }
   // Where the parameter at place `p` lies, in its own shape; undefined, if it was left out.

@@ -70,6 +70,19 @@ GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused, bo
         is_first ? set.first_user : block_count(weights_.spec) + static_cast<std::int64_t>(i);
     if (is_holder(set, world_)) shared_.push_back(make_shared(set, static_cast<std::size_t>(slot)));
   }
+  completed_ = completed_places();
+}
+
+// Those of buffers, and what is fused.
+std::vector<std::vector<std::size_t>> GradientExchange::completed_places() const {
+  std::vector<std::vector<std::size_t>> places(blocks_.size());
+  for (std::size_t b = 0; b < places.size(); ++b) places[b] = blocks_.members(b);
+  if (is_fused_)
+    for (const Shared& shared : shared_)
+      for (const std::size_t p : shared.places)
+        places[static_cast<std::size_t>(completing_block(weights_, weights_.parameters[p]))]
+            .push_back(p);
+  return places;
 }
 
 bool GradientExchange::stays_on_device(const GradientPolicy& policy, const Group& group) const {
@@ -266,6 +279,30 @@ void GradientExchange::wait() {
       blocks_.part(shared.places[i]).copy_(shared.parts[i]);
   }
   agree_on_copies();
+}
+
+bool GradientExchange::has_part_in(const Shared& shared, std::int64_t block) const {
+  return std::ranges::any_of(shared.places,
+                             [&](std::size_t p) { return completes(weights_, block, p); });
+}
+
+bool GradientExchange::has_arrived(std::int64_t block) const {
+  return sum_->has_arrived(static_cast<std::size_t>(block)) &&
+         std::ranges::all_of(shared_, [&](const Shared& shared) {
+           return !has_part_in(shared, block) || shared.sum->has_arrived(shared.slot);
+         });
+}
+
+void GradientExchange::wait(std::int64_t block) {
+  LACONIC_ASSERT((is_fused_ || shared_.empty()) && copies_.empty() && !is_on_device_,
+                 "the sums of a block are not all there is to wait for");
+  sum_->wait(static_cast<std::size_t>(block));
+  for (Shared& shared : shared_)
+    if (has_part_in(shared, block)) shared.sum->wait(shared.slot);
+}
+
+const std::vector<std::size_t>& GradientExchange::completed_by(std::int64_t block) const {
+  return completed_[static_cast<std::size_t>(block)];
 }
 
 void GradientExchange::commit() {

@@ -18,6 +18,8 @@
 // than two ranks may add in another order: the first copy's sum then counts for all.
 //
 //   begin ─► take, post: each held block ─► wait ─► commit or abandon
+//
+// Where updates go block by block, has_arrived() and wait() of one come before those of all.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -59,6 +61,13 @@ class GradientExchange {
   void commit();
   void abandon();
 
+  // The same of what one held block completes, after everything of the step was posted. Requires:
+  // fused, where anything is shared; no tensor grid.
+  bool has_arrived(std::int64_t block) const;
+  void wait(std::int64_t block);
+  // Places of the parameters that a held block completes.
+  const std::vector<std::size_t>& completed_by(std::int64_t block) const;
+
   // Where the parameter at place `p` lies in the buffers, in its own shape.
   const at::Tensor& part(std::size_t p) const;
   // What the buffers hold becomes the gradients.
@@ -92,6 +101,8 @@ class GradientExchange {
     std::vector<std::size_t> places;  // in Weights::parameters
   };
   std::vector<Copies> copies_of_grid() const;
+  std::vector<std::vector<std::size_t>> completed_places() const;
+  bool has_part_in(const Shared& shared, std::int64_t block) const;
   void agree_on_copies();
 
   bool stays_on_device(const GradientPolicy& policy, const Group& group) const;
@@ -115,6 +126,7 @@ class GradientExchange {
   const std::vector<BlockLayout> layouts_;
   const std::unique_ptr<GradientSum> sum_;
   std::vector<Shared> shared_;
+  std::vector<std::vector<std::size_t>> completed_;  // by block: places
   const std::vector<Copies> copies_;
   std::uint64_t agreements_ = 0;  // shadow steps have some, too, so steps do not count them
 };

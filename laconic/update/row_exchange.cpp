@@ -48,6 +48,10 @@ void RowExchange::post(std::uint64_t step, DeadlineKey key) {
   world_.progress_thread().start(operation_);
 }
 
+bool RowExchange::has_arrived() const {
+  return operation_ == nullptr || world_.progress_thread().has_ended(operation_);
+}
+
 void RowExchange::wait() {
   if (operation_ == nullptr) return;
   world_.progress_thread().wait(operation_);

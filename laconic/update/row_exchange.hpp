@@ -41,6 +41,8 @@ class RowExchange {
   void post(std::uint64_t step, DeadlineKey key);
   // Throws PeerLost, Timeout, WireError.
   void wait();
+  // Whether it would not have to wait.
+  bool has_arrived() const;
   // What came from a member. Requires: wait() has returned.
   const std::byte* from(int member) const {
     return buffer_.get() + from_[static_cast<std::size_t>(member)];

@@ -60,6 +60,10 @@ class RowDecay {
   // A step has been taken, in which every row shrinks by 1 - lr decay.
   void add_step(const RowRule& rule);
   std::int64_t steps() const { return static_cast<std::int64_t>(factors_.size()); }
+  // What rows have missed that had shrunk in the first so many steps.
+  std::vector<double> factors_since(std::int64_t steps) const {
+    return {factors_.begin() + steps, factors_.end()};
+  }
   // The rows have shrunk in their own update, which was step number `step`, counted from 0.
   void note(std::span<const std::int64_t> rows, std::int64_t step);
   // Shrinks a copy of a row's columns by what the row misses.

@@ -190,7 +190,7 @@ class SimRun {
           std::vector<float> message(rows.size() * at(shard.width));
           gather_rows(stretch_of(bytes(shard.value), shard.width, 4, {0, shard.width}), rows,
                       bytes(message));
-          put_rows(bytes(message), rows.size(),
+          put_rows(bytes(message), places_in(rows, rows),
                    stretch_of(bytes(x), s_.width, 4, table_columns(s_.width, s_.ranks, owner)));
         }
         const RowSplit split =
@@ -218,11 +218,11 @@ class SimRun {
       SimTable& shard = shards[at(r)];
       decays[at(r)].catch_up_all<float>(shard.columns());
       const Range columns = table_columns(s_.width, s_.ranks, r);
-      put_rows(bytes(shard.value), at(s_.rows),
+      put_rows(bytes(shard.value), every_row(),
                stretch_of(bytes(whole.value), s_.width, 4, columns));
-      put_rows(bytes(shard.moment1), at(s_.rows),
+      put_rows(bytes(shard.moment1), every_row(),
                stretch_of(bytes(whole.moment1), s_.width, 4, columns));
-      put_rows(bytes(shard.moment2), at(s_.rows),
+      put_rows(bytes(shard.moment2), every_row(),
                stretch_of(bytes(whole.moment2), s_.width, 4, columns));
     }
     return whole;

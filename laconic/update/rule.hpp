@@ -1,6 +1,6 @@
 // update/rule.hpp — the rules behind make_update_rule(), and what they have in common.
 //
-// Each is in a file of its own: alone_rule, summed_rule, compressed_adam_rule,
+// Each is in a file of its own: alone_rule, summed_rule, block_rule, compressed_adam_rule,
 // local_rule, table_rule.
 #pragma once
 
@@ -14,6 +14,7 @@ namespace laconic {
 
 std::unique_ptr<UpdateRule> make_alone_rule(const RuleRequest& request);
 std::unique_ptr<UpdateRule> make_summed_rule(const RuleRequest& request);
+std::unique_ptr<UpdateRule> make_block_rule(const RuleRequest& request);
 std::unique_ptr<UpdateRule> make_compressed_adam_rule(const RuleRequest& request);
 std::unique_ptr<UpdateRule> make_local_rule(const RuleRequest& request);
 // `dense` is for all parameters that are not in tables of rows.

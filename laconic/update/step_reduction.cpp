@@ -62,6 +62,14 @@ ReducedStep combine(const std::vector<Bytes>& notes) {
   return all;
 }
 
+void post_step(World& world, const StepShare& mine, const std::vector<NumberedSquare>& squares) {
+  world.post_note(pack(mine, squares));
+}
+
+ReducedStep take_step(World& world) {
+  return combine(world.take_notes());
+}
+
 ReducedStep reduce_step(World& world, const StepShare& mine,
                         const std::vector<NumberedSquare>& squares) {
   return combine(world.gather(pack(mine, squares)));

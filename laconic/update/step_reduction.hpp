@@ -45,6 +45,10 @@ struct ReducedStep {
 Bytes pack(const StepShare& note, const std::vector<NumberedSquare>& squares);
 ReducedStep combine(const std::vector<Bytes>& notes);
 
+// What a rank that waits for nobody tells now, and hears of all ranks later.
+void post_step(World& world, const StepShare& mine, const std::vector<NumberedSquare>& squares);
+ReducedStep take_step(World& world);
+
 // Collective: over all ranks, or over those of each replica by itself.
 ReducedStep reduce_step(World& world, const StepShare& mine,
                         const std::vector<NumberedSquare>& squares = {});

@@ -1,7 +1,6 @@
 #include "laconic/update/table_exchange.hpp"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -10,25 +9,17 @@
 #include <algorithm>
 
 #include "laconic/base/error.hpp"
-#include "laconic/model/ops.hpp"
-#include "laconic/rows/row_memory.hpp"
+#include "laconic/base/index.hpp"
 #include "laconic/tensor/host.hpp"
 
 namespace laconic {
 
 namespace {
 
+constexpr std::uint32_t kUses = 5;
+
 std::byte* bytes_at(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
-}
-
-// body.operator()<T>() for the type of the numbers.
-template <class Body>
-void with_type(const at::Tensor& tensor, const Body& body) {
-  if (tensor.scalar_type() == at::kDouble)
-    body.template operator()<double>();
-  else
-    body.template operator()<float>();
 }
 
 template <class T>
@@ -40,11 +31,17 @@ RowColumns<T> columns_in(const at::Tensor& value, const at::Tensor& moment1,
           .width = value.size(1)};
 }
 
-std::uint64_t count(const RowIds& rows, const Range& columns) {
-  return rows.size() * static_cast<std::uint64_t>(columns.size());
-}
-
 }  // namespace
+
+bool pays_to_split(const SplitPrice& price, std::uint64_t rows, std::uint64_t delayed,
+                   std::uint64_t row_bytes, int members) {
+  if (price.is_free) return true;
+  const double n = members;
+  const double to_a_peer = static_cast<double>(delayed) / n * static_cast<double>(row_bytes) / n;
+  if (price.bytes_per_second <= 0) return to_a_peer >= price.least_bytes;
+  const double saved = (n - 1) * to_a_peer / price.bytes_per_second;
+  return saved > price.seconds_per_message + price.seconds_per_row * static_cast<double>(rows);
+}
 
 StepRows step_rows(std::vector<RowIds> by_member) {
   RowIds all = union_of(by_member);
@@ -59,145 +56,47 @@ TableExchange::TableExchange(World& world, Weights& weights, std::size_t paramet
       place_(weights.places[parameter]),
       options_(options),
       width_(weights.spec.parameters[parameter].sizes[1]),
+      shares_{options.cut, static_cast<int>(world.dp_group().size()), width_},
       item_(weights.parameters[place_].value.element_size()),
-      decay_(weights.spec.parameters[parameter].sizes[0], options.decays),
-      exchanges_(4, 0) {
-  LACONIC_ASSERT(value().size(1) == columns(world.dp_member()).size(),
-                 fmt::format("{} columns of {}, expected {}", value().size(1), width_,
-                             columns(world.dp_member()).size()));
+      decay_(weights.parameters[place_].value.size(0), options.decays),
+      exchanges_(kUses, 0) {
+  const std::int64_t columns = shares_.columns(world.dp_member()).size();
+  const std::int64_t rows = options.cut == ReplicaCut::rows
+                                ? dealt_rows(vocabulary(), members(), world.dp_member())
+                                : vocabulary();
+  LACONIC_ASSERT(value().size(0) == rows && value().size(1) == columns,
+                 fmt::format("[{}, {}] of [{}, {}], expected [{}, {}]", value().size(0),
+                             value().size(1), vocabulary(), width_, rows, columns));
+}
+
+RowStretch TableExchange::all_columns() const {
+  const std::int64_t held = value().size(1);
+  return stretch_of(memory(), held, item_, {0, held});
+}
+
+// Where those of the rows lie that this rank holds.
+RowIds TableExchange::held_here(const RowIds& rows) const {
+  return shares_.stored(shares_.held(rows, world_.dp_member()));
 }
 
 std::uint64_t TableExchange::block() const {
   return static_cast<std::uint64_t>(first_user(weights_.spec, parameter_));
 }
 
-// Units: four for each table, by what they are for.
-RowExchangeSpec TableExchange::spec_for(Use use) const {
+// Units: some for each table, by what they are for.
+RowExchangeSpec TableExchange::spec_for(Use use) {
   const auto u = static_cast<std::size_t>(use);
-  const bool is_even = columns(0).size() == width_ || width_ % members() == 0;
-  RowExchangeSpec spec{.unit = options_.number * 4 + static_cast<std::uint32_t>(u),
-                       .number = exchanges_[u],
+  const bool is_even = options_.cut != ReplicaCut::columns || width_ % members() == 0;
+  RowExchangeSpec spec{.unit = options_.number * kUses + static_cast<std::uint32_t>(u),
+                       .number = exchanges_[u]++,
                        .dtype = dtype_of(value().scalar_type()),
                        .sent = {},
                        .received = {}};
-  spec.columns = is_even ? static_cast<std::uint64_t>(columns(0).size()) : 0;
+  spec.columns = is_even ? static_cast<std::uint64_t>(shares_.columns(0).size()) : 0;
   spec.seed = options_.seed + spec.unit;
-  if (use == Use::rows) spec.codec = options_.rows;
+  if (use == Use::rows || use == Use::early) spec.codec = options_.rows;
   if (use == Use::prior || use == Use::delayed) spec.codec = options_.gradient;
   return spec;
-}
-
-// --- forward
-
-std::unique_ptr<RowExchange> TableExchange::send_rows(const StepRows& rows, Use use,
-                                                      std::int64_t step) {
-  const int self = world_.dp_member();
-  const auto& mine = rows.by_member[static_cast<std::size_t>(self)];
-  RowExchangeSpec spec = spec_for(use);
-  ++exchanges_[static_cast<std::size_t>(use)];
-  for (int i = 0; i < members(); ++i) {
-    spec.sent.push_back(count(rows.by_member[static_cast<std::size_t>(i)], columns(self)));
-    spec.received.push_back(count(mine, columns(i)));
-  }
-  auto exchange = std::make_unique<RowExchange>(world_, std::move(spec));
-  const std::int64_t held = value().size(1);
-  for (int i = 0; i < members(); ++i) {
-    const RowIds& ids = rows.by_member[static_cast<std::size_t>(i)];
-    gather_rows(stretch_of(memory(), held, item_, {0, held}), ids, exchange->to(i));
-    if (use == Use::peek) shrink(ids, exchange->to(i));
-  }
-  const auto when = static_cast<std::uint64_t>(step);
-  exchange->post(when, deadline_key(when, block(), 1));
-  return exchange;
-}
-
-// What rows that are only looked at would be, had somebody read them.
-void TableExchange::shrink(const RowIds& ids, std::byte* packed) const {
-  if (!decay_.is_used()) return;
-  const std::int64_t held = value().size(1);
-  with_type(value(), [&]<class T>() {
-    T* row = reinterpret_cast<T*>(packed);
-    for (const std::int64_t id : ids) {
-      decay_.shrink(id, row, held);
-      row += held;
-    }
-  });
-}
-
-void TableExchange::request(std::int64_t step, std::shared_ptr<const StepRows> rows) {
-  LACONIC_ASSERT(put_off_.empty() || put_off_.front().part.step >= step - 1,
-                 fmt::format("rows of step {} are put off beyond their deadline at step {}",
-                             put_off_.front().part.step, step));
-  with_type(value(),
-            [&]<class T>() { decay_.catch_up<T>(rows->all, columns_in<T>(value(), {}, {})); });
-  if (options_.is_cut) coming_ = send_rows(*rows, Use::rows, step);
-  rows_.reset();
-  step_rows_ = std::move(rows);
-  requested_ = step;
-}
-
-TableExchange::Rows TableExchange::empty_rows(const RowIds& ids) const {
-  const auto rows = static_cast<std::int64_t>(ids.size());
-  Rows made{.ids = ids,
-            .leaf = at::empty({rows + 1, width_}, value().options().requires_grad(false))};
-  made.leaf.narrow(0, rows, 1).zero_();
-  return made;
-}
-
-// Of a table that is whole here.
-TableExchange::Rows TableExchange::own_rows(const RowIds& ids) const {
-  Rows own = empty_rows(ids);
-  gather_rows(stretch_of(memory(), width_, item_, {0, width_}), ids, bytes_at(own.leaf));
-  return own;
-}
-
-TableExchange::Rows TableExchange::take_rows(const RowIds& ids, RowExchange& exchange) const {
-  exchange.wait();
-  Rows taken = empty_rows(ids);
-  for (int i = 0; i < members(); ++i)
-    put_rows(exchange.from(i), ids.size(),
-             stretch_of(bytes_at(taken.leaf), width_, item_, columns(i)));
-  return taken;
-}
-
-at::Tensor TableExchange::look_up(const at::Tensor& ids) {
-  if (!peeked_ && !rows_) {
-    LACONIC_ASSERT(step_rows_ != nullptr, "nobody has asked for rows");
-    const RowIds& mine = step_rows_->by_member[static_cast<std::size_t>(world_.dp_member())];
-    rows_ = coming_ != nullptr ? take_rows(mine, *coming_) : own_rows(mine);
-    rows_->leaf.requires_grad_(true);
-    coming_.reset();
-  }
-  const Rows& rows = peeked_ ? *peeked_ : *rows_;
-  const at::Tensor wanted = ids.flatten().contiguous();
-  const at::Tensor places = at::empty_like(wanted);
-  const auto* id = wanted.data_ptr<std::int64_t>();
-  auto* place = places.data_ptr<std::int64_t>();
-  std::int64_t padding = -1;
-  for (std::int64_t i = 0; i < wanted.numel(); ++i) {
-    const auto found = std::ranges::lower_bound(rows.ids, id[i]);
-    if (found != rows.ids.end() && *found == id[i]) {
-      place[i] = found - rows.ids.begin();
-      continue;
-    }
-    LACONIC_ASSERT(padding == -1 || padding == id[i],
-                   fmt::format("nobody has announced the ids {} and {}", padding, id[i]));
-    padding = id[i];
-    place[i] = static_cast<std::int64_t>(rows.ids.size());
-  }
-  return table_rows(rows.leaf, places);
-}
-
-void TableExchange::peek(const StepRows& rows) {
-  LACONIC_ASSERT(put_off_.empty(), "some rows are not what they should be yet");
-  const RowIds& mine = rows.by_member[static_cast<std::size_t>(world_.dp_member())];
-  if (options_.is_cut) {
-    const auto exchange = send_rows(rows, Use::peek, requested_.value_or(0));
-    peeked_ = take_rows(mine, *exchange);
-    return;
-  }
-  peeked_ = own_rows(mine);
-  shrink(mine, bytes_at(peeked_->leaf));
 }
 
 // --- backward
@@ -208,15 +107,16 @@ TableExchange::Part TableExchange::send_part(const std::vector<RowIds>& by_membe
   const int self = world_.dp_member();
   Part part{.step = *requested_, .by_member = by_member, .exchange = nullptr};
   RowExchangeSpec spec = spec_for(use);
-  ++exchanges_[static_cast<std::size_t>(use)];
+  const RowIds& mine = by_member[index(self)];
   for (int i = 0; i < members(); ++i) {
-    spec.sent.push_back(count(by_member[static_cast<std::size_t>(self)], columns(i)));
-    spec.received.push_back(count(by_member[static_cast<std::size_t>(i)], columns(self)));
+    spec.sent.push_back(shares_.held_elements(mine, i));
+    spec.received.push_back(shares_.held_elements(by_member[index(i)], self));
   }
   part.exchange = std::make_unique<RowExchange>(world_, std::move(spec));
+  const std::vector<std::int64_t> all(places.begin(), places.end());
   for (int i = 0; i < members(); ++i)
-    gather_rows(stretch_of(bytes_at(gradient), width_, item_, columns(i)), places,
-                part.exchange->to(i));
+    gather_rows(stretch_of(bytes_at(gradient), width_, item_, shares_.columns(i)),
+                rows_at(all, shares_.held_places(mine, i)), part.exchange->to(i));
   part.exchange->post(static_cast<std::uint64_t>(part.step), key);
   return part;
 }
@@ -238,7 +138,7 @@ void TableExchange::give(const RowIds& next) {
     delayed.push_back(rows_at(ids, split.delayed));
     if (i == world_.dp_member()) mine = std::move(split);
   }
-  const bool is_split = options_.splits && is_worth_a_message(delayed);
+  const bool is_split = options_.splits && pays_to_split(delayed);
   if (!is_split) {
     prior = step_rows_->by_member;
     mine = split_rows(prior[static_cast<std::size_t>(world_.dp_member())],
@@ -252,13 +152,15 @@ void TableExchange::give(const RowIds& next) {
   rows_.reset();
 }
 
-// All ranks see the same lists, so they come to the same answer.
-bool TableExchange::is_worth_a_message(const std::vector<RowIds>& delayed) const {
-  std::uint64_t rows = 0;
-  for (const RowIds& list : delayed) rows += list.size();
-  const auto n = static_cast<std::uint64_t>(members());
-  const auto width = static_cast<std::uint64_t>(options_.is_cut ? width_ / members() : width_);
-  return rows * width * item_ / n >= options_.least_delayed;
+// All ranks see the same lists, so they come to the same answer. What a peer gets of a row is its
+// share, on average.
+bool TableExchange::pays_to_split(const std::vector<RowIds>& delayed) const {
+  std::uint64_t rows = 0, later = 0;
+  for (const RowIds& list : step_rows_->by_member) rows += list.size();
+  for (const RowIds& list : delayed) later += list.size();
+  const auto row_bytes = static_cast<std::uint64_t>(width_) * item_ *
+                         static_cast<std::uint64_t>(is_shared() ? 1 : members());
+  return laconic::pays_to_split(options_.price, rows, later, row_bytes, members());
 }
 
 bool TableExchange::is_finite() const {
@@ -268,18 +170,26 @@ bool TableExchange::is_finite() const {
 TableExchange::Sum TableExchange::sum_of(Part& part) const {
   const at::NoGradGuard no_grad;
   part.exchange->wait();
-  Sum sum{.rows = union_of(part.by_member), .values = {}};
+  std::vector<RowIds> of_members;
+  for (const RowIds& rows : part.by_member) of_members.push_back(held_here(rows));
+  Sum sum{.rows = union_of(of_members), .values = {}};
   const std::int64_t held = value().size(1);
   sum.values = at::zeros({static_cast<std::int64_t>(sum.rows.size()), held},
                          value().options().requires_grad(false));
-  with_type(value(), [&]<class T>() {
+  with_row_type(value(), [&]<class T>() {
     for (int i = 0; i < members(); ++i)
       add_rows(reinterpret_cast<const T*>(part.exchange->from(i)),
-               places_in(sum.rows, part.by_member[static_cast<std::size_t>(i)]), held,
-               sum.values.template data_ptr<T>());
+               places_in(sum.rows, of_members[index(i)]), held, sum.values.template data_ptr<T>());
   });
   part.exchange.reset();
   return sum;
+}
+
+bool TableExchange::has_arrived() const {
+  return prior_ && prior_->exchange->has_arrived() &&
+         std::ranges::all_of(put_off_, [&](const Delayed& one) {
+           return one.part.step >= *requested_ || one.part.exchange->has_arrived();
+         });
 }
 
 void TableExchange::wait() {
@@ -295,7 +205,7 @@ double TableExchange::square() const {
 
 void TableExchange::update(const Sum& sum, const RowRule& rule, std::int64_t number,
                            const at::Tensor& moment1, const at::Tensor& moment2) {
-  with_type(value(), [&]<class T>() {
+  with_row_type(value(), [&]<class T>() {
     update_rows<T>(rule, sum.rows, sum.values.data_ptr<T>(),
                    columns_in<T>(value(), moment1, moment2));
   });
@@ -335,8 +245,11 @@ void TableExchange::settle(bool writes_decay) {
   for (Delayed& one : put_off_)
     update(sum_of(one.part), one.rule, one.number, one.moment1, one.moment2);
   put_off_.clear();
-  if (writes_decay)
-    with_type(value(), [&]<class T>() { decay_.catch_up_all<T>(columns_in<T>(value(), {}, {})); });
+  if (!writes_decay) return;
+  note_early_decay();
+  with_row_type(value(),
+                [&]<class T>() { decay_.catch_up_all<T>(columns_in<T>(value(), {}, {})); });
+  if (early_) early_->steps = 0;
 }
 
 }  // namespace laconic

@@ -1,6 +1,6 @@
 // update/table_exchange.hpp — one embedding table whose rows travel (EmbRace).
 //
-// Its columns lie on the replicas: a rank holds its columns of all rows, and their moments, and
+// The replicas share it: each holds some columns of all rows, or some rows, and their moments, and
 // Weights::parameters has them as it has any other part of a tensor. Or it is whole everywhere, and
 // gradients of rows go to everybody, who then all do the same. What blocks compute with is a leaf
 // of the rows that this rank reads in the step, whole and each once; its gradient is then the
@@ -12,10 +12,11 @@
 // request(t + 2): nobody reads or changes them in between, and step and learning rate of their
 // update are those of step t (rows/row_plan.hpp, update/row_update.hpp). So the order in which
 // updates happen changes no bit. settle() ends the waiting, for whoever wants to see the whole
-// table.
+// table. Rows of the next step that this one does not change may leave before it ends
+// (send_early()), for the same reason.
 //
 // One thread only; messages travel in the background, urgent as papers say: what the next
-// forward waits for first.
+// forward waits for first. Forward is in table_lookup.cpp, backward in table_exchange.cpp.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "laconic/model/weights.hpp"
+#include "laconic/rows/row_memory.hpp"
 #include "laconic/rows/row_plan.hpp"
 #include "laconic/update/row_exchange.hpp"
 #include "laconic/update/row_update.hpp"
@@ -40,13 +42,27 @@ struct StepRows {
 };
 StepRows step_rows(std::vector<RowIds> by_member);
 
+// When gradients that come later are worth another message: always, or where sending them takes
+// longer than it costs to tell them apart and to start a message; as long as no rate is known, from
+// so many bytes to each peer on.
+struct SplitPrice {
+  bool is_free = false;
+  double bytes_per_second = 0;  // 0: not known
+  double seconds_per_message = 0;
+  double seconds_per_row = 0;
+  double least_bytes = 4 << 10;
+};
+// `rows` of all members of which `delayed` come later, each of so many bytes. Pure.
+bool pays_to_split(const SplitPrice& price, std::uint64_t rows, std::uint64_t delayed,
+                   std::uint64_t row_bytes, int members);
+
 struct TableOptions {
-  bool is_cut = true;               // by columns; otherwise whole on every rank
-  bool splits = false;              // rows that the next step does not read may come later
-  std::uint64_t least_delayed = 0;  // fewer bytes to a peer, on average, do not come later
-  bool decays = false;              // RowRule::weight_decay is not 0
-  std::uint32_t number = 0;         // of the table, among those of the model: for tags
-  CodecSpec rows = Raw{};           // in training; evaluations are exact
+  ReplicaCut cut = ReplicaCut::columns;
+  bool splits = false;  // rows that the next step does not read may come later
+  SplitPrice price = {};
+  bool decays = false;       // RowRule::weight_decay is not 0
+  std::uint32_t number = 0;  // of the table, among those of the model: for tags
+  CodecSpec rows = Raw{};    // in training; evaluations are exact
   CodecSpec gradient = Raw{};
   std::uint64_t seed = 0;
 };
@@ -54,10 +70,11 @@ struct TableOptions {
 class TableExchange {
  public:
   // Requires: everything outlives it; `parameter` is the number of a table that this rank holds
-  // columns of.
+  // its share of.
   TableExchange(World& world, Weights& weights, std::size_t parameter, const TableOptions& options);
 
   std::size_t parameter() const { return parameter_; }
+  ReplicaCut cut() const { return options_.cut; }
 
   // --- forward
 
@@ -65,6 +82,9 @@ class TableExchange {
   void request(std::int64_t step, std::shared_ptr<const StepRows> rows);
   // The step whose rows were asked for last.
   std::optional<std::int64_t> requested() const { return requested_; }
+  // Sends those of the next step's rows that are final while this step is under way: this step does
+  // not read them, and no update of them is put off. request() then sends the others.
+  void send_early(const StepRows& next);
   // One row for each id: of the step's, waiting for them if they are not here yet, or of those of
   // peek(). An id that nobody has announced is padding, and has a row of zeros; there may be one.
   at::Tensor look_up(const at::Tensor& ids);
@@ -72,7 +92,11 @@ class TableExchange {
   // Rows without a step, to be looked up until end_peek(): for evaluation. Changes nothing.
   // Requires: settle() was called since the last update.
   void peek(const StepRows& rows);
-  void end_peek() { peeked_.reset(); }
+  // The same for a table that blocks multiply with: members that are readers look up all of it, one
+  // tile after the other (RowLookup, model/model.hpp), and all others send them theirs meanwhile,
+  // here.
+  void peek_tiles(const std::vector<bool>& readers);
+  void end_peek();
 
   // --- backward
 
@@ -80,9 +104,11 @@ class TableExchange {
   void give(const RowIds& next);
   // Whether all of this rank's gradients are numbers. Requires: give().
   bool is_finite() const;
+  // Whether wait() and then apply_delayed() would find everything here.
+  bool has_arrived() const;
   // The sums that cannot be put off are here.
   void wait();
-  // The square of the norm of the sums in this rank's columns. Requires: nothing is put off.
+  // The square of the norm of the sums in what this rank holds. Requires: nothing is put off.
   double square() const;
   // Changes rows now, or remembers to. The moments stay what they are until settle().
   void apply(const RowRule& rule, const at::Tensor& moment1, const at::Tensor& moment2);
@@ -99,7 +125,24 @@ class TableExchange {
     RowIds ids;
     at::Tensor leaf;  // [ids + 1, width]; the last row is padding's
   };
-  // A part of the gradients of a step, on their way to the owners of columns.
+  // Rows on their way here.
+  struct Coming {
+    RowIds ids;
+    std::unique_ptr<RowExchange> exchange;
+    std::vector<double> factors;  // of steps that have shrunk them since they left
+  };
+  struct Early {
+    StepRows rows;
+    Coming coming;
+    std::int64_t steps = 0;  // that had shrunk them
+  };
+  // Of a table that is looked up whole.
+  struct Tiles {
+    std::vector<bool> readers;
+    std::int64_t next = 0;  // the first row that was not sent yet
+    Coming coming;
+  };
+  // A part of the gradients of a step, on their way to the owners of rows.
   struct Part {
     std::int64_t step = 0;
     std::vector<RowIds> by_member;
@@ -114,28 +157,36 @@ class TableExchange {
   };
   // The sum of a part over all members.
   struct Sum {
-    RowIds rows;
+    RowIds rows;        // where they lie here
     at::Tensor values;  // [rows, columns of this rank]
   };
-  enum class Use : std::uint32_t { rows, prior, delayed, peek };
+  enum class Use : std::uint32_t { rows, prior, delayed, peek, early };
 
-  int members() const { return static_cast<int>(world_.dp_group().size()); }
-  // Those that a member updates.
-  Range columns(int member) const {
-    return options_.is_cut ? table_columns(width_, members(), member) : Range{0, width_};
-  }
+  int members() const { return shares_.members; }
+  bool is_shared() const { return options_.cut != ReplicaCut::whole; }
   const at::Tensor& value() const { return weights_.parameters[place_].value; }
   std::byte* memory() const { return static_cast<std::byte*>(value().data_ptr()); }
+  RowStretch all_columns() const;
+  std::int64_t vocabulary() const { return weights_.spec.parameters[parameter_].sizes[0]; }
   std::uint64_t block() const;
-  RowExchangeSpec spec_for(Use use) const;
+  RowExchangeSpec spec_for(Use use);
+  RowIds held_here(const RowIds& rows) const;
+
+  void catch_up(const RowIds& rows);
+  Coming send_rows(const std::vector<RowIds>& by_member, Use use, std::int64_t step);
+  void note_early_decay();
+  StepRows clean_rows(const StepRows& next) const;
   Rows empty_rows(const RowIds& ids) const;
-  std::unique_ptr<RowExchange> send_rows(const StepRows& rows, Use use, std::int64_t step);
-  Rows take_rows(const RowIds& ids, RowExchange& exchange) const;
+  void take_rows(Coming& coming, const Rows& into) const;
   Rows own_rows(const RowIds& ids) const;
-  void shrink(const RowIds& ids, std::byte* packed) const;
+  void shrink(const RowIds& stored, std::byte* packed) const;
+  at::Tensor places_of(const at::Tensor& ids, const RowIds& rows) const;
+  void send_tile();
+  Rows take_tile();
+
   Part send_part(const std::vector<RowIds>& by_member, std::span<const std::int64_t> places,
                  const at::Tensor& gradient, Use use, DeadlineKey key);
-  bool is_worth_a_message(const std::vector<RowIds>& delayed) const;
+  bool pays_to_split(const std::vector<RowIds>& delayed) const;
   Sum sum_of(Part& part) const;
   void update(const Sum& sum, const RowRule& rule, std::int64_t number, const at::Tensor& moment1,
               const at::Tensor& moment2);
@@ -145,18 +196,30 @@ class TableExchange {
   const std::size_t parameter_, place_;
   const TableOptions options_;
   const std::int64_t width_;
+  const TableShares shares_;
   const std::size_t item_;  // bytes of an element
   RowDecay decay_;
   std::vector<std::uint64_t> exchanges_;  // so far, by use: numbers of tags
 
   std::optional<std::int64_t> requested_;
   std::shared_ptr<const StepRows> step_rows_;
-  std::unique_ptr<RowExchange> coming_;
+  std::vector<Coming> coming_;
+  std::optional<Early> early_;
   std::optional<Rows> rows_, peeked_;
+  std::optional<Tiles> tiles_;
   std::optional<Part> prior_, delayed_;
   std::optional<Sum> sum_;
   bool is_finite_ = true;
   std::vector<Delayed> put_off_;
 };
+
+// body.operator()<T>() for the type of the numbers.
+template <class Body>
+void with_row_type(const at::Tensor& tensor, const Body& body) {
+  if (tensor.scalar_type() == at::kDouble)
+    body.template operator()<double>();
+  else
+    body.template operator()<float>();
+}
 
 }  // namespace laconic

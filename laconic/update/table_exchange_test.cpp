@@ -2,6 +2,7 @@
 // them, uneven columns, ranks without tokens, ids at both ends of the table, padding.
 #include "laconic/update/table_exchange.hpp"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -117,10 +118,11 @@ TrainedTable replicated(int ranks) {
 
 enum class Applied { late, early, mixed };
 
-TrainedTable exchanged(int ranks, const TableOptions& options, Applied applied) {
+TrainedTable exchanged(int ranks, const TableOptions& options, Applied applied, bool sends_early) {
   std::vector<TrainedTable> shards(static_cast<std::size_t>(ranks));
   const auto body = [&](World& world) {
-    const GridPlace place{.coord = world.coord(), .table_ranks = options.is_cut ? ranks : 1};
+    const GridPlace place{.coord = world.coord(),
+                          .tables = {.ranks = ranks, .by_name = {{"table", options.cut}}}};
     Weights weights = make_empty_weights(Family(GptShape()), table_model(),
                                          at::TensorOptions(at::kFloat), {}, place);
     const at::Tensor& value = weights.parameters[0].value;
@@ -136,6 +138,7 @@ TrainedTable exchanged(int ranks, const TableOptions& options, Applied applied) 
       if (!ids.empty())  // padding comes along, and counts nothing
         backward({loss_of(table.look_up(ids_tensor(ids)), step)}, {at::empty({}).fill_(1)});
       const auto next = rows_of_all(step + 1, ranks);
+      if (sends_early && step % 4 != 3) table.send_early(*next);
       table.give(next->all);
       EXPECT_TRUE(table.is_finite());
       table.wait();
@@ -163,15 +166,18 @@ TrainedTable exchanged(int ranks, const TableOptions& options, Applied applied) 
       engine.flush();
     });
   }
-  if (!options.is_cut) return shards.back();
   TrainedTable whole{at::zeros({kTableRows, kTableWidth}), at::zeros({kTableRows, kTableWidth}),
                      at::zeros({kTableRows, kTableWidth})};
   for (int r = 0; r < ranks; ++r) {
-    const Range columns = table_columns(kTableWidth, ranks, r);
+    const GridPlace place{.coord = {.dp = r},
+                          .tables = {.ranks = ranks, .by_name = {{"table", options.cut}}}};
     const TrainedTable& shard = shards[static_cast<std::size_t>(r)];
-    whole.value.narrow(1, columns.begin, columns.size()).copy_(shard.value);
-    whole.moment1.narrow(1, columns.begin, columns.size()).copy_(shard.moment1);
-    whole.moment2.narrow(1, columns.begin, columns.size()).copy_(shard.moment2);
+    const auto put = [&](const at::Tensor& part, const at::Tensor& into) {
+      part_in(into, place, table_model().parameters[0]).copy_(part);
+    };
+    put(shard.value, whole.value);
+    put(shard.moment1, whole.moment1);
+    put(shard.moment2, whole.moment2);
   }
   return whole;
 }
@@ -179,19 +185,75 @@ TrainedTable exchanged(int ranks, const TableOptions& options, Applied applied) 
 TEST(TableExchange, IsOneTableBitForBitHoweverItIsCutAndWheneverRowsCome) {
   for (const int ranks : {1, 2, 4, 7}) {
     const TrainedTable expected = replicated(ranks);
-    for (const bool is_cut : {true, false})
+    for (const ReplicaCut cut : {ReplicaCut::whole, ReplicaCut::columns, ReplicaCut::rows})
       for (const bool splits : {false, true})
         for (const Applied applied : {Applied::late, Applied::early, Applied::mixed}) {
           if (!splits && applied != Applied::late) continue;
-          SCOPED_TRACE(fmt::format("{} ranks, cut {}, split {}, applied {}", ranks, is_cut, splits,
-                                   static_cast<int>(applied)));
-          const TrainedTable got =
-              exchanged(ranks, {.is_cut = is_cut, .splits = splits, .decays = true}, applied);
+          SCOPED_TRACE(fmt::format("{} ranks, cut {}, split {}, applied {}", ranks,
+                                   static_cast<int>(cut), splits, static_cast<int>(applied)));
+          // Rows that leave early are among them everywhere, but where nothing is put off.
+          const TrainedTable got = exchanged(
+              ranks, {.cut = cut, .splits = splits, .price = {.is_free = true}, .decays = true},
+              applied, /*sends_early=*/splits);
           EXPECT_TRUE(got.value.equal(expected.value));
           EXPECT_TRUE(got.moment1.equal(expected.moment1));
           EXPECT_TRUE(got.moment2.equal(expected.moment2));
         }
   }
+}
+
+// A table of a tile and a bit, which some members look up whole while the others answer.
+TEST(TableExchange, EvaluationsLookUpTheWholeTableInTiles) {
+  const std::int64_t width = 64, rows = tile_rows(width) + 5;
+  ModelSpec model = table_model();
+  model.parameters[0].sizes = {rows, width};
+  const at::Tensor whole = at::arange(rows * width, at::kFloat).view({rows, width});
+  for (const ReplicaCut cut : {ReplicaCut::columns, ReplicaCut::rows, ReplicaCut::whole}) {
+    SCOPED_TRACE(static_cast<int>(cut));
+    run_ranks(3, [&](Transport& transport) {
+      Engine engine(transport);
+      ProgressThread progress_thread(engine);
+      World world(Mesh{.dp = 3}, progress_thread);
+      const GridPlace place{.coord = world.coord(),
+                            .tables = {.ranks = 3, .by_name = {{"table", cut}}}};
+      Weights weights =
+          make_empty_weights(Family(GptShape()), model, at::TensorOptions(at::kFloat), {}, place);
+      const at::NoGradGuard no_grad;
+      weights.parameters[0].value.copy_(shard_from(whole, place, model.parameters[0]));
+      TableExchange table(world, weights, 0, {.cut = cut});
+      for (const std::vector<bool>& readers :
+           {std::vector<bool>{true, true, true}, {true, false, false}, {false, true, true}}) {
+        table.peek_tiles(readers);
+        if (!readers[static_cast<std::size_t>(world.dp_member())]) continue;
+        std::int64_t at = 0, tiles = 0;
+        for (; at < rows; ++tiles) {
+          const std::int64_t count = std::min(tile_rows(width), rows - at);
+          EXPECT_TRUE(table.look_up(at::arange(at, at + count)).equal(whole.narrow(0, at, count)));
+          at += count;
+        }
+        EXPECT_EQ(tiles, 2);
+      }
+      table.end_peek();
+      engine.flush();
+      world.gather({});
+      engine.flush();
+    });
+  }
+}
+
+TEST(TableExchange, RowsComeLaterOnlyWhereThatSavesTime) {
+  // 400 rows of 4 ranks, half of them later, 2 KiB each: 100 * 512 bytes to each of 3 peers.
+  const auto pays = [](SplitPrice price) { return pays_to_split(price, 800, 400, 2048, 4); };
+  const double saved = 3 * 100 * 512 / 1e6;
+  EXPECT_TRUE(pays({.bytes_per_second = 1e6}));
+  EXPECT_TRUE(pays({.bytes_per_second = 1e6, .seconds_per_message = 0.99 * saved}));
+  EXPECT_FALSE(pays({.bytes_per_second = 1e6, .seconds_per_message = 1.01 * saved}));
+  EXPECT_TRUE(pays({.bytes_per_second = 1e6, .seconds_per_row = 0.99 * saved / 800}));
+  EXPECT_FALSE(pays({.bytes_per_second = 1e6, .seconds_per_row = 1.01 * saved / 800}));
+  EXPECT_TRUE(pays({.is_free = true, .bytes_per_second = 1e6, .seconds_per_message = 1}));
+  // No rate is known.
+  EXPECT_TRUE(pays({.least_bytes = 100 * 512}));
+  EXPECT_FALSE(pays({.least_bytes = 100 * 512 + 1}));
 }
 
 TEST(TableExchange, WhatNobodyAnnouncedIsNoticed) {

@@ -1,8 +1,12 @@
-// Embedding tables whose columns lie on the replicas: rows come before forward and gradients of
-// rows leave in backward (update/table_exchange.hpp), beside the rule for all other parameters.
+// Embedding tables that the replicas share, or whose gradients travel by rows: rows come before
+// forward and gradients of rows leave in backward (update/table_exchange.hpp), beside the rule for
+// all other parameters.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "laconic/base/bytes.hpp"
 #include "laconic/base/error.hpp"
@@ -14,9 +18,6 @@ namespace laconic {
 
 namespace {
 
-// Bytes: less than that is no more than what is around a message, and the wait for one more.
-constexpr std::uint64_t kLeastDelayed = 4 << 10;
-
 RowAlgorithm algorithm_of(const RunConfig& config) {
   switch (config.embedding_rows.optimiser) {
     case RowsOptimiser::same:
@@ -25,6 +26,18 @@ RowAlgorithm algorithm_of(const RunConfig& config) {
     case RowsOptimiser::lazy_adam: return RowAlgorithm::adam;
   }
   return RowAlgorithm::sgd;
+}
+
+ReplicaCut cut_of(RowsMethod method) {
+  if (method == RowsMethod::alltoall) return ReplicaCut::columns;
+  return method == RowsMethod::server ? ReplicaCut::rows : ReplicaCut::whole;
+}
+
+SplitPrice price_of(const EmbeddingRowsSection& rows) {
+  return {.is_free = rows.split == RowsSplit::on,
+          .bytes_per_second = rows.rates.bytes_per_second,
+          .seconds_per_message = rows.rates.latency,
+          .seconds_per_row = rows.rates.seconds_per_row};
 }
 
 class TableRule final : public UpdateRule {
@@ -40,15 +53,17 @@ class TableRule final : public UpdateRule {
         tables_.push_back(std::make_unique<TableExchange>(
             world_, weights_, tables[i],
             TableOptions{
-                .is_cut = method_of_rows(config_) == RowsMethod::alltoall,
+                .cut = cut_of(method_of_table(config_, weights_.spec.parameters[tables[i]].name)),
                 .splits = splits_rows(config_),
-                .least_delayed = config_.embedding_rows.split == RowsSplit::on ? 0 : kLeastDelayed,
+                .price = price_of(config_.embedding_rows),
                 .decays = row_decay(config_) > 0,
                 .number = static_cast<std::uint32_t>(i),
                 .rows = parse_codec(config_.embedding_rows.codec),
                 .gradient = parse_codec(config_.embedding_rows.gradient),
                 .seed = static_cast<std::uint64_t>(config_.run.seed)}));
-    lookup_ = [this](std::size_t parameter, const at::Tensor& ids) {
+    left_.resize(tables_.size());
+    lookup_.tables = {tables.begin(), tables.end()};
+    lookup_.rows = [this](std::size_t parameter, const at::Tensor& ids) {
       return table(parameter).look_up(ids);
     };
   }
@@ -63,18 +78,26 @@ class TableRule final : public UpdateRule {
         for (const auto& one : tables_) known_[s].push_back(rows_of(*one, s, read));
   }
   const RowLookup* row_lookup() const override { return &lookup_; }
-  void peek(const ReadIds& read) override {
-    for (const auto& one : tables_) one->peek(*rows_of(*one, 0, read));
+  void peek(const ReadIds& read, const std::vector<bool>& takes_part) override {
+    for (const auto& one : tables_)
+      if (!is_drawn(*one)) one->peek(*rows_of(*one, 0, read));
+    for (const auto& one : tables_)
+      if (is_drawn(*one)) one->peek_tiles(takes_part);
   }
   void settle(bool is_checkpoint) override {
+    for (std::size_t i = 0; i < tables_.size(); ++i) finish(i);
+    dense_->settle(is_checkpoint);
     for (const auto& one : tables_) one->settle(is_checkpoint);
   }
 
   void begin(std::int64_t step) override {
     dense_->begin(step);
     step_ = step;
+    is_backward_ = false;
+    finish_arrived();
     for (std::size_t i = 0; i < tables_.size(); ++i) {
       tables_[i]->end_peek();
+      if (left_[i]) continue;
       if (tables_[i]->requested() != step) tables_[i]->request(step, known_.at(step)[i]);
     }
   }
@@ -82,21 +105,21 @@ class TableRule final : public UpdateRule {
     LACONIC_ASSERT(false, "rows of tables have no shadow");
   }
 
-  // Before the block's other gradients: the next step looks rows up first of all.
+  // Before the block's other gradients: the next step looks rows up first of all. What it reads and
+  // this step does not change leaves when backward begins.
   void block_done(std::int64_t block) override {
+    if (!std::exchange(is_backward_, true)) send_early();
     for (std::size_t i = 0; i < tables_.size(); ++i)
       if (first_user(weights_.spec, tables_[i]->parameter()) == block)
         tables_[i]->give(known_.at(step_ + 1)[i]->all);
     dense_->block_done(block);
+    finish_arrived();
   }
 
   // A gradient of rows that is no number anywhere keeps all ranks from the update, as if the loss
   // were none.
   Measured measure(const StepLoss& loss, int signal) override {
-    bool is_finite = true;
-    for (const auto& one : tables_) is_finite = is_finite && one->is_finite();
-    Measured measured = dense_->measure(
-        is_finite ? loss : StepLoss(std::numeric_limits<double>::quiet_NaN()), signal);
+    Measured measured = dense_->measure(checked(loss), signal);
     for (const auto& one : tables_) one->wait();
     if (config_.embedding_rows.clip == RowsClip::all && !splits_rows(config_)) add_norms(measured);
     return measured;
@@ -104,28 +127,39 @@ class TableRule final : public UpdateRule {
 
   void apply(OptimiserState& state, double lr, double scale) override {
     dense_->apply(state, lr, scale);
-    const OptimiserSection& o = config_.optimiser;
     const bool is_clipped = config_.embedding_rows.clip == RowsClip::all;
-    const RowRule rule{.algorithm = algorithm_of(config_),
-                       .updates = state.updates,
-                       .lr = lr,
-                       .beta1 = o.beta1,
-                       .beta2 = o.beta2,
-                       .epsilon = o.epsilon,
-                       .weight_decay = row_decay(config_),
-                       .gradient_scale = is_clipped ? scale : 1};
-    for (const auto& one : tables_) {
-      const std::size_t place = weights_.places[one->parameter()];
-      one->apply(rule, state.moment1[place], state.moment2[place]);
-    }
-    request_next();
+    const RowRule rule = row_rule(state, lr, is_clipped ? scale : 1);
+    for (const auto& one : tables_) apply_to(*one, rule, state);
+    for (std::size_t i = 0; i < tables_.size(); ++i) request_next(i, step_ + 1);
   }
 
   void abandon() override {
     dense_->abandon();
     for (const auto& one : tables_) one->drop();
-    request_next();
+    for (std::size_t i = 0; i < tables_.size(); ++i) request_next(i, step_ + 1);
   }
+
+  // Each table goes on by itself: its gradients come, it changes, and its rows leave for the next
+  // step, whenever this thread passes here and finds them. Nobody waits but the block that looks
+  // rows up.
+  bool updates_by_block() const override { return dense_->updates_by_block(); }
+  void leave(const StepLoss& loss, int signal, OptimiserState& state, double lr) override {
+    dense_->leave(checked(loss), signal, state, lr);
+    for (auto& left : left_) left = Left{row_rule(state, lr, 1), step_, &state};
+    finish_arrived();
+  }
+  bool owes_update(std::int64_t block) const override {
+    for (std::size_t i = 0; i < tables_.size(); ++i)
+      if (left_[i] && (looks_up(block, i) || tables_[i]->has_arrived())) return true;
+    return dense_->owes_update(block);
+  }
+  void wait_for(std::int64_t block) override {
+    finish_arrived();
+    for (std::size_t i = 0; i < tables_.size(); ++i)
+      if (looks_up(block, i)) finish(i);
+    dense_->wait_for(block);
+  }
+  Measured hear() override { return dense_->hear(); }
 
   void add_links(LinkRegistry& registry) override { dense_->add_links(registry); }
   RankTensors save(const OptimiserState& state) const override { return dense_->save(state); }
@@ -141,31 +175,90 @@ class TableRule final : public UpdateRule {
     return *tables_.front();
   }
 
+  const ParameterSpec& spec_of(const TableExchange& one) const {
+    return weights_.spec.parameters[one.parameter()];
+  }
+  bool is_drawn(const TableExchange& one) const {
+    return std::ranges::count(spec_of(one).looked_up_by, kDrawnField) > 0;
+  }
+
+  void send_early() {
+    if (!config_.embedding_rows.early || step_ + 1 >= config_.train.steps) return;
+    for (std::size_t i = 0; i < tables_.size(); ++i)
+      tables_[i]->send_early(*known_.at(step_ + 1)[i]);
+  }
+
   std::shared_ptr<const StepRows> rows_of(const TableExchange& one, std::int64_t step,
                                           const ReadIds& read) const {
+    RowIds shared;  // what all members draw alike is drawn once
+    const auto rows_by = [&](const std::string& field, int member) -> RowIds {
+      if (field != kDrawnField) return read(step, field, member);
+      if (step >= config_.train.steps) return {};
+      if (shared.empty() || config_.task.negatives == NegativesOf::rank)
+        shared = unique_rows(drawn_rows(config_, spec_of(one), step, member));
+      return shared;
+    };
     std::vector<RowIds> by_member;
     for (int m = 0; m < static_cast<int>(world_.dp_group().size()); ++m) {
       std::vector<RowIds> by_field;
-      for (const std::string& field : weights_.spec.parameters[one.parameter()].looked_up_by)
-        by_field.push_back(read(step, field, m));
+      for (const std::string& field : spec_of(one).looked_up_by)
+        by_field.push_back(rows_by(field, m));
       by_member.push_back(by_field.size() == 1 ? std::move(by_field[0]) : union_of(by_field));
     }
     return std::make_shared<const StepRows>(step_rows(std::move(by_member)));
   }
 
   // The rows of the next step are final, once what was put off longest is done: they leave at once.
-  void request_next() {
-    const std::int64_t next = step_ + 1;
-    for (std::size_t i = 0; i < tables_.size(); ++i) {
-      tables_[i]->apply_delayed();
-      if (next < config_.train.steps) tables_[i]->request(next, known_.at(next)[i]);
-    }
+  void request_next(std::size_t i, std::int64_t next) {
+    tables_[i]->apply_delayed();
+    if (next < config_.train.steps) tables_[i]->request(next, known_.at(next)[i]);
   }
 
-  // Each rank has the norm of its columns; squares are added in rank order.
+  RowRule row_rule(const OptimiserState& state, double lr, double scale) const {
+    const OptimiserSection& o = config_.optimiser;
+    return {.algorithm = algorithm_of(config_),
+            .updates = state.updates,
+            .lr = lr,
+            .beta1 = o.beta1,
+            .beta2 = o.beta2,
+            .epsilon = o.epsilon,
+            .weight_decay = row_decay(config_),
+            .gradient_scale = scale};
+  }
+  void apply_to(TableExchange& one, const RowRule& rule, OptimiserState& state) const {
+    const std::size_t place = weights_.places[one.parameter()];
+    one.apply(rule, state.moment1[place], state.moment2[place]);
+  }
+
+  // A gradient of rows that is no number counts as a loss that is none.
+  StepLoss checked(const StepLoss& loss) const {
+    const bool is_finite =
+        std::ranges::all_of(tables_, [](const auto& one) { return one->is_finite(); });
+    return is_finite ? loss : StepLoss(std::numeric_limits<double>::quiet_NaN());
+  }
+
+  bool looks_up(std::int64_t block, std::size_t i) const {
+    const std::size_t place = weights_.places[tables_[i]->parameter()];
+    return std::ranges::find(weights_.users[place], block) != weights_.users[place].end();
+  }
+  void finish_arrived() {
+    for (std::size_t i = 0; i < tables_.size(); ++i)
+      if (left_[i] && tables_[i]->has_arrived()) finish(i);
+  }
+  void finish(std::size_t i) {
+    if (!left_[i]) return;
+    const Left left = *std::exchange(left_[i], std::nullopt);
+    tables_[i]->wait();
+    apply_to(*tables_[i], left.rule, *left.state);
+    request_next(i, left.step + 1);
+  }
+
+  // Each rank has the norm of what it holds, and the first replica that of tables which are whole;
+  // squares are added in rank order.
   void add_norms(Measured& measured) {
     double square = 0;
-    for (const auto& one : tables_) square += one->square();
+    for (const auto& one : tables_)
+      if (one->cut() != ReplicaCut::whole || world_.dp_member() == 0) square += one->square();
     double sum = measured.norm * measured.norm;
     for (const double of_rank : world_.gather_values(square)) sum += of_rank;
     measured.norm = std::sqrt(sum);
@@ -176,9 +269,17 @@ class TableRule final : public UpdateRule {
   Weights& weights_;
   World& world_;
   const std::unique_ptr<UpdateRule> dense_;
+  // What becomes of a table whose gradients of a step are on their way: the rule is that step's.
+  struct Left {
+    RowRule rule;
+    std::int64_t step = 0;
+    OptimiserState* state = nullptr;
+  };
   std::vector<std::unique_ptr<TableExchange>> tables_;
+  std::vector<std::optional<Left>> left_;  // by table
   RowLookup lookup_;
   std::int64_t step_ = 0;
+  bool is_backward_ = false;  // of the step has begun
   // By step, and then by table.
   std::map<std::int64_t, std::vector<std::shared_ptr<const StepRows>>> known_;
 };

@@ -13,6 +13,7 @@ std::unique_ptr<UpdateRule> make_dense_rule(const RuleRequest& request) {
   if (config.local.steps > 0) return make_local_rule(request);
   if (config.dp_gradient.method == GradientMethod::compressed_adam)
     return make_compressed_adam_rule(request);
+  if (config.train.update == UpdateBy::block) return make_block_rule(request);
   return make_summed_rule(request);
 }
 

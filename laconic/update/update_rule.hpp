@@ -4,13 +4,18 @@
 //
 //   begin ─► backward: block_done(last) ... block_done(0) ─► measure ─► apply or abandon
 //
+// or, where each block is updated by itself (train.update = "block"), and the next step begins
+// before:
+//
+//   begin ─► forward: wait_for(0) ... wait_for(last), backward as above ─► leave ─► begin ...
+//
 //   alone            one process: nothing to exchange
 //   summed           gradients are summed over the dp group (dp.gradient.method codec, power_sgd),
 //                    shared parameters over their stages, too (gradient_exchange.hpp)
+//   by block         the same, where a block waits for its own sums alone (block_rule.cpp)
 //   compressed_adam  after warm-up the first moment travels, the second stays as it is
 //   local            ranks step alone; every so many steps their changes are averaged (DiLoCo)
-//   tables           around one of the first two: embedding tables whose columns lie on the
-//   replicas
+//   tables           around one of the first two: embedding tables whose rows travel
 //                    (embedding.rows) go their own way, all else goes on as before
 //
 // After apply() all replicas hold the same parameters bit for bit, with `local` at
@@ -66,11 +71,11 @@ class UpdateRule {
   virtual void foresee(std::int64_t /*step*/, const ReadIds& /*read*/) {}
   // How blocks look up rows of such tables; null: there are none.
   virtual const RowLookup* row_lookup() const { return nullptr; }
-  // Rows for an evaluation, until the next call: `read` is asked for step 0. Collective; between
-  // steps, after settle().
-  virtual void peek(const ReadIds& /*read*/) {}
-  // Nothing is put off any more; before anybody reads parameters that are not blocks: evaluation,
-  // and, as `is_checkpoint`, files. Between steps.
+  // Rows for an evaluation, until the next call: `read` is asked for step 0; `takes_part` says
+  // which members of the dp group have a batch. Collective; between steps, after settle().
+  virtual void peek(const ReadIds& /*read*/, const std::vector<bool>& /*takes_part*/) {}
+  // Nothing is put off any more, no update and no rows; before anybody reads parameters that are
+  // not blocks: evaluation, and, as `is_checkpoint`, files. Between steps.
   virtual void settle(bool /*is_checkpoint*/) {}
 
   virtual void begin(std::int64_t step) = 0;
@@ -85,6 +90,23 @@ class UpdateRule {
   virtual Measured measure(const StepLoss& loss, int signal) = 0;
   virtual void apply(OptimiserState& state, double lr, double gradient_scale) = 0;
   virtual void abandon() = 0;
+
+  // --- instead of measure() and apply()
+
+  // Whether the step is left, as its sums are, and never abandoned.
+  virtual bool updates_by_block() const { return false; }
+  // All blocks are done. Each is updated when its sums are here and somebody needs it or waits for
+  // another one. Requires: `state` outlives the updates.
+  virtual void leave(const StepLoss& /*loss*/, int /*signal*/, OptimiserState& /*state*/,
+                     double /*lr*/) {}
+  // Whether parameters of this block are not yet what the step that was left makes of them.
+  virtual bool owes_update(std::int64_t /*block*/) const { return false; }
+  // From now on they are. Before anything reads or changes the block's parameters.
+  virtual void wait_for(std::int64_t /*block*/) {}
+  // What the first step that was left, and of which nobody has heard, amounts to; is_skipped: it
+  // should have been. Collective. Requires: another step was computed since, or settle() was
+  // called.
+  virtual Measured hear() { return {}; }
 
   // The sums of this rank; alone, what a run of more ranks left outstanding.
   virtual void add_links(LinkRegistry& registry) = 0;

@@ -32,6 +32,10 @@ Tag decision_tag() {
   return make_tag({.traffic = Traffic::control, .unit = kDecisionUnit});
 }
 
+Tag note_tag(std::uint64_t number) {
+  return make_tag({.traffic = Traffic::control, .unit = kNoteUnit, .number = number});
+}
+
 void throw_if_refused(const std::string& answer) {
   if (answer.starts_with(kRefused)) throw ConfigError(answer.substr(1));
   if (answer.starts_with(kFailed)) throw PeerLost(0, "rank 0 failed: " + answer.substr(1));
@@ -52,6 +56,27 @@ World::World(const Mesh& mesh, ProgressThread& progress_thread)
 std::vector<Bytes> World::gather(ByteView mine) {
   if (is_alone()) return {Bytes(mine.begin(), mine.end())};
   return gather_all(engine(), everybody_, Traffic::control, kExchangeUnit, exchanges_++, mine);
+}
+
+void World::post_note(ByteView mine) {
+  const auto message = std::make_shared<const Bytes>(mine.begin(), mine.end());
+  for (const Rank to : everybody_)
+    if (to != rank_)
+      engine().send({.to = to,
+                     .tag = note_tag(notes_taken_ + notes_.size()),
+                     .raw_bytes = message->size(),
+                     .message = message});
+  notes_.push_back(*message);
+}
+
+std::vector<Bytes> World::take_notes() {
+  LACONIC_ASSERT(!notes_.empty(), "this rank has posted none");
+  std::vector<Bytes> all;
+  for (const Rank from : everybody_)
+    all.push_back(from == rank_ ? notes_.front() : engine().recv(from, note_tag(notes_taken_)));
+  notes_.pop_front();
+  ++notes_taken_;
+  return all;
 }
 
 // The count of exchanges is the same everywhere, so that replicas may use it side by side.

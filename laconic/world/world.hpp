@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <string>
 #include <vector>
@@ -52,6 +53,10 @@ class World {
 
   // What every rank brought, by rank. Throws PeerLost, Timeout.
   std::vector<Bytes> gather(ByteView mine);
+  // The same in two calls: post_note() waits for nobody, and take_notes() is what every rank
+  // brought to the first that was not taken yet.
+  void post_note(ByteView mine);
+  std::vector<Bytes> take_notes();
   // What every rank of the same replica brought, in rank order. Collective:
   // the other replicas gather, too, each by itself.
   std::vector<Bytes> gather_replica(ByteView mine);
@@ -90,6 +95,8 @@ class World {
   Group pp_group_ = {0};
   Group replica_ = {0};
   std::uint64_t exchanges_ = 0;
+  std::deque<Bytes> notes_;  // this rank's, posted and not taken
+  std::uint64_t notes_taken_ = 0;
   std::string activity_ = "beginning";
 };
 

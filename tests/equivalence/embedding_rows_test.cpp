@@ -1,77 +1,25 @@
 // Tables whose columns lie on the replicas (embedding.rows): T1, T2, T4, T6, T11 and T12 of the
 // specification of EmbRace in whole runs. Whatever is cut, put off, saved or continued, the model
 // is that of replicas that hold the whole table.
-#include "laconic/config/row_choice.hpp"
-#include "laconic/rows/row_plan.hpp"
-#include "laconic/train/batch.hpp"
-#include "laconic/train/row_reader.hpp"
-#include "pipeline_ranks.hpp"
+#include "embedding_rows.hpp"
 
 namespace laconic {
 namespace {
-
-class EmbeddingRows : public PipelineParallel {
- protected:
-  // A Llama with a table of its own for the output; sums in rank order.
-  RunConfig config_on(const std::string& name, std::int64_t dp,
-                      const std::vector<std::string>& sets = {}) {
-    RunConfig c = config(name, 1, dp);
-    c.model.layers = 1;
-    c.train.batch = 12;
-    c.train.microbatch = 1;
-    c.train.steps = 5;
-    set(c, {"model.kind=llama", "train.clip=0", "dp.gradient.algorithm=direct"});
-    set(c, sets);
-    return c;
-  }
-  static std::vector<std::string> sgd() {
-    return {"optimiser.kind=sgd", "optimiser.momentum=0", "optimiser.weight_decay=0",
-            "optimiser.lr=0.5"};
-  }
-  static std::vector<std::string> with(std::vector<std::string> sets,
-                                       const std::vector<std::string>& more) {
-    sets.insert(sets.end(), more.begin(), more.end());
-    return sets;
-  }
-  static std::vector<std::string> lazy(const std::vector<std::string>& more = {}) {
-    return with({"embedding.rows.method=alltoall", "embedding.rows.optimiser=lazy_adam"}, more);
-  }
-
-  static std::uint64_t bytes_of_rows(const TrainSummary& summary) {
-    for (const TrafficTotal& total : summary.traffic)
-      if (total.traffic == Traffic::embedding_rows) return total.sent.raw_bytes;
-    return 0;
-  }
-
-  // Without moments, which plain sgd does not look at.
-  static std::string parameters_of(const TrainSummary& summary) {
-    return std::string(MappedFile(summary.checkpoint + "/model.safetensors").text());
-  }
-
-  // The losses in a run's log, by step.
-  std::string losses(const std::string& name) const {
-    std::string all;
-    std::ifstream file(folder_ / (name + "/log.jsonl"));
-    for (std::string line; std::getline(file, line);) {
-      const std::size_t at = line.find("\"loss\":");
-      if (at != std::string::npos) all += line.substr(at, line.find(',', at) - at) + "\n";
-    }
-    return all;
-  }
-};
 
 // T1, T4: the same sums in the same order, so the same bits, for even columns and uneven ones.
 TEST_F(EmbeddingRows, PlainSgdIsTheSumOfWholeTablesBitForBit) {
   for (const std::int64_t dp : {1, 2, 3}) {
     SCOPED_TRACE(dp);
     const TrainSummary whole = run(config_on(fmt::format("whole{}", dp), dp, sgd()));
-    for (const char* method : {"alltoall", "allgather", "auto"})
+    for (const char* method : {"alltoall", "allgather", "server", "auto"})
       for (const char* split : {"off", "on"}) {
         SCOPED_TRACE(fmt::format("{}, split {}", method, split));
-        const TrainSummary cut =
-            run(config_on(fmt::format("{} {}{}", method, split, dp), dp,
-                          with(sgd(), {fmt::format("embedding.rows.method={}", method),
-                                       fmt::format("embedding.rows.split={}", split)})));
+        const TrainSummary cut = run(config_on(
+            fmt::format("{} {}{}", method, split, dp), dp,
+            with(sgd(), {fmt::format("embedding.rows.method={}", method),
+                         fmt::format("embedding.rows.split={}", split),
+                         fmt::format("embedding.rows.early={}",
+                                     dp == 3 && method != std::string_view("allgather"))})));
         EXPECT_EQ(cut.loss, whole.loss);
         EXPECT_EQ(cut.evaluation->loss, whole.evaluation->loss);
         EXPECT_TRUE(parameters_of(cut) == parameters_of(whole));
@@ -104,6 +52,8 @@ TEST_F(EmbeddingRows, RowsThatComeLaterChangeNoBit) {
 TEST_F(EmbeddingRows, AnyNumberOfRanksTrainsTheModelOfOne) {
   const std::vector<std::vector<std::string>> variants = {
       lazy({"train.clip=0.3"}), lazy({"train.clip=0.3", "embedding.rows.clip=dense"}),
+      lazy({"train.clip=0.3", "embedding.rows.method=allgather"}),
+      lazy({"train.clip=0.3", "embedding.rows.method=server", "embedding.rows.early=true"}),
       with(sgd(), {"embedding.rows.method=alltoall", "train.clip=0.1"})};
   for (std::size_t v = 0; v < variants.size(); ++v) {
     const auto sets = with(variants[v], {"run.precision=float64"});
@@ -153,39 +103,6 @@ TEST_F(EmbeddingRows, BytesAreThoseOfTheFormulas) {
   }
 }
 
-// Whoever holds which columns, and also whoever holds all: the same sums.
-TEST_F(EmbeddingRows, GradientsOfRowsMayGoToEverybodyInstead) {
-  const TrainSummary cut = run(config_on("cut", 3, lazy()));
-  const RunConfig c = config_on("whole", 3, lazy({"embedding.rows.method=allgather"}));
-  const TrainSummary gathered = run(c);
-  EXPECT_EQ(gathered.loss, cut.loss);
-  EXPECT_EQ(gathered.evaluation->loss, cut.evaluation->loss);
-  EXPECT_TRUE(model_bytes(gathered.checkpoint) == model_bytes(cut.checkpoint));
-  EXPECT_GT(bytes_of_rows(gathered), 0U);
-}
-
-TEST_F(EmbeddingRows, AutoTakesWhatMovesLeastAndSaysWhy) {
-  const auto decide = [&](std::int64_t dp, const std::vector<std::string>& sets) {
-    RunConfig c = config_on("auto", 1, with({"embedding.rows.method=auto"}, sets));
-    World world;
-    c.mesh.dp = dp;
-    return decide_rows(c, world);
-  };
-  const RowDecision four = decide(4, sgd());
-  EXPECT_EQ(four.method, RowsMethod::alltoall);
-  ASSERT_EQ(four.reasons.size(), 1U);
-  for (const char* part : {"model.embed_tokens.weight: a rank reads ", " of 257 rows", "alltoall",
-                           "allgather", "allreduce"})
-    EXPECT_NE(four.reasons[0].find(part), std::string::npos) << four.reasons[0];
-  // Too narrow to cut, and together the ranks read most of it.
-  const std::vector<std::string> many = {"model.width=8", "model.heads=1", "train.batch=240"};
-  EXPECT_EQ(decide(24, with(sgd(), many)).method, RowsMethod::allreduce);
-  EXPECT_EQ(decide(24, with(many, {"embedding.rows.optimiser=lazy_adam"})).method,
-            RowsMethod::allgather)
-      << "the sum of whole tables would be another algorithm";
-  EXPECT_EQ(decide(2, with(sgd(), {"model.tied=true"})).method, RowsMethod::allreduce);
-}
-
 // Rows and gradients of rows in few bits: near the exact run, the same every time, whatever comes
 // later; and shorter by what the codec says.
 TEST_F(EmbeddingRows, CodecsMakeMessagesShorterAndRunsRepeat) {
@@ -229,6 +146,10 @@ TEST_F(EmbeddingRows, ARunThatIsContinuedIsTheRunThatWasNotInterrupted) {
   const TrainSummary same = run(config_on("same", 2, sets), half);
   EXPECT_EQ(same.loss, through.loss);
   EXPECT_TRUE(model_bytes(same.checkpoint) == model_bytes(through.checkpoint));
+  const TrainSummary served =
+      run(config_on("served", 2, with(sets, {"embedding.rows.method=server"})), half);
+  EXPECT_EQ(served.loss, through.loss);
+  EXPECT_TRUE(model_bytes(served.checkpoint) == model_bytes(through.checkpoint));
   for (const std::int64_t dp : {1, 3}) {
     const RunConfig c = config_on(fmt::format("other{}", dp), dp, sets);
     const TrainSummary other = run(c, half);
@@ -240,7 +161,8 @@ TEST_F(EmbeddingRows, ARunThatIsContinuedIsTheRunThatWasNotInterrupted) {
 TEST_F(EmbeddingRows, AStepThatIsLeftOutLeavesRowsAlone) {
   for (const char* split : {"off", "on"}) {
     const auto sets =
-        lazy({"train.non_finite=skip", fmt::format("embedding.rows.split={}", split)});
+        lazy({"train.non_finite=skip", fmt::format("embedding.rows.split={}", split),
+              fmt::format("embedding.rows.early={}", split == std::string_view("on"))});
     std::vector<TrainSummary> runs;
     for (const std::int64_t dp : {1, 2}) {
       RunConfig c =

@@ -205,12 +205,17 @@ TEST_F(FamilyRun, TablesOnAllReplicasAreTheSumsOfWholeTables) {
       return c;
     };
     const TrainSummary whole = run(config_with("whole", {}));
-    const TrainSummary cut = run(config_with("cut", {"embedding.rows.method=alltoall"}));
-    EXPECT_EQ(cut.loss, whole.loss);
-    EXPECT_EQ(cut.evaluation->loss, whole.evaluation->loss);
-    EXPECT_EQ(cut.evaluation->metrics, whole.evaluation->metrics);
-    EXPECT_TRUE(MappedFile(cut.checkpoint + "/model.safetensors").text() ==
-                MappedFile(whole.checkpoint + "/model.safetensors").text());
+    for (const char* method : {"alltoall", "server"}) {
+      if (method == std::string_view("server") && !is_thorough()) continue;
+      SCOPED_TRACE(method);
+      const TrainSummary cut =
+          run(config_with(method, {fmt::format("embedding.rows.method={}", method)}));
+      EXPECT_EQ(cut.loss, whole.loss);
+      EXPECT_EQ(cut.evaluation->loss, whole.evaluation->loss);
+      EXPECT_EQ(cut.evaluation->metrics, whole.evaluation->metrics);
+      EXPECT_TRUE(MappedFile(cut.checkpoint + "/model.safetensors").text() ==
+                  MappedFile(whole.checkpoint + "/model.safetensors").text());
+    }
   }
 }
 

@@ -52,10 +52,6 @@ class Launch : public Workplace {
     return {.words = words, .folder = folder_.path(), .environment = scripts};
   }
 
-  ProcessResult launch(const std::string& options, const Scripts& scripts) const {
-    return Process(launcher(options, scripts)).wait(30);
-  }
-
   int pid_of(int rank) const {
     const std::string path = folder_ / fmt::format("pid-{}", rank);
     EXPECT_TRUE(comes_true([&] { return fs::exists(path); })) << path;
@@ -68,12 +64,29 @@ class Launch : public Workplace {
   }
 };
 
+// Each rank loads its program itself, or all are forked from one that has.
+class LaunchBothWays : public Launch, public testing::WithParamInterface<bool> {
+ protected:
+  ProcessSpec launcher(const std::string& options, const Scripts& scripts) const {
+    const std::size_t ranks_end = options.find(' ');
+    return Launch::launcher(options.substr(0, ranks_end) + (GetParam() ? " forks=yes" : "") +
+                                (ranks_end == std::string::npos ? "" : options.substr(ranks_end)),
+                            scripts);
+  }
+  ProcessResult launch(const std::string& options, const Scripts& scripts) const {
+    return Process(launcher(options, scripts)).wait(30);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Loaded, LaunchBothWays, testing::Values(false));
+INSTANTIATE_TEST_SUITE_P(Forked, LaunchBothWays, testing::Values(true));
+
 void expect_gone(const std::vector<int>& pids) {
   for (const int pid : pids)
     EXPECT_TRUE(comes_true([&] { return !is_alive(pid); }, 5)) << pid << " is still there";
 }
 
-TEST_F(Launch, LinesOfOtherRanksNameThem) {
+TEST_P(LaunchBothWays, LinesOfOtherRanksNameThem) {
   const ProcessResult outcome = launch("3", {{"STAND_IN", "say hello; complain dear me"}});
   EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
   EXPECT_EQ(lines_of(outcome.out), (std::set<std::string>{"hello", "[1] hello", "[2] hello", ""}));
@@ -81,7 +94,7 @@ TEST_F(Launch, LinesOfOtherRanksNameThem) {
             (std::set<std::string>{"[0] dear me", "[1] dear me", "[2] dear me", ""}));
 }
 
-TEST_F(Launch, LinesStayWholeHoweverTheyAreWritten) {
+TEST_P(LaunchBothWays, LinesStayWholeHoweverTheyAreWritten) {
   std::string pieces;
   for (int i = 0; i < 50; ++i) pieces += fmt::format("piece {}a; sleep 0.001; say b;", i);
   pieces += "piece the end";
@@ -96,7 +109,7 @@ TEST_F(Launch, LinesStayWholeHoweverTheyAreWritten) {
   EXPECT_EQ(next, (std::map<std::string, int>{{"", 51}, {"[1] ", 51}, {"[2] ", 51}, {"[3] ", 51}}));
 }
 
-TEST_F(Launch, EveryRankHasALogOfAllItPrinted) {
+TEST_P(LaunchBothWays, EveryRankHasALogOfAllItPrinted) {
   for (int run = 1; run <= 2; ++run) {
     launch("2 logs=runs/a", {{"STAND_IN", "say out; complain err; piece end"}});
     for (const char* name : {"runs/a/ranks/rank-0.log", "runs/a/ranks/rank-1.log"}) {
@@ -109,7 +122,7 @@ TEST_F(Launch, EveryRankHasALogOfAllItPrinted) {
   }
 }
 
-TEST_F(Launch, WhatAllComplainOfIsToldOnceAndLoggedByEach) {
+TEST_P(LaunchBothWays, WhatAllComplainOfIsToldOnceAndLoggedByEach) {
   const ProcessResult outcome = launch("3 logs=runs/a", {{"STAND_IN", "complain no; complain no"}});
   const std::set<std::string> lines = lines_of(outcome.err);
   EXPECT_EQ(lines.size(), 2U) << outcome.err;  // of one rank, whichever was first, and the end
@@ -119,7 +132,7 @@ TEST_F(Launch, WhatAllComplainOfIsToldOnceAndLoggedByEach) {
               std::string::npos);
 }
 
-TEST_F(Launch, RanksFindTheirPlaceInTheEnvironment) {
+TEST_P(LaunchBothWays, RanksFindTheirPlaceInTheEnvironment) {
   const ProcessResult outcome = launch(
       "2 port=23456 -- train a.toml",
       {{"STAND_IN",
@@ -142,7 +155,7 @@ TEST_F(Launch, RanksFindTheirPlaceInTheEnvironment) {
   EXPECT_EQ(ids.begin()->size(), 15U + 16U);
 }
 
-TEST_F(Launch, TheExitCodeIsThatOfTheFirstFailure) {
+TEST_P(LaunchBothWays, TheExitCodeIsThatOfTheFirstFailure) {
   const std::pair<const char*, int> ends[] = {{"exit 0", 0},   {"exit 1", 1},   {"exit 2", 2},
                                               {"exit 77", 77}, {"kill 9", 137}, {"kill 11", 139}};
   for (const auto& [end, code] : ends) {
@@ -152,7 +165,7 @@ TEST_F(Launch, TheExitCodeIsThatOfTheFirstFailure) {
   }
 }
 
-TEST_F(Launch, WhoLostAnotherIsNotTheCause) {
+TEST_P(LaunchBothWays, WhoLostAnotherIsNotTheCause) {
   // Even when the cause shows last.
   const ProcessResult outcome =
       launch("3", {{"STAND_IN", "exit 3"}, {"STAND_IN_2", "sleep 0.3; kill 9"}});
@@ -165,12 +178,12 @@ TEST_F(Launch, WhoLostAnotherIsNotTheCause) {
     EXPECT_EQ(line.ends_with("<- first"), line.starts_with("  rank 2 ")) << line;
 }
 
-TEST_F(Launch, NobodyToBlameButLostRanksIsExitCodeThree) {
+TEST_P(LaunchBothWays, NobodyToBlameButLostRanksIsExitCodeThree) {
   const ProcessResult outcome = launch("2", {{"STAND_IN", "exit 3"}});
   EXPECT_EQ(outcome.exit_code, 3) << to_text(outcome);
 }
 
-TEST_F(Launch, WhoOutstaysTheGraceIsEndedThenKilled) {
+TEST_P(LaunchBothWays, WhoOutstaysTheGraceIsEndedThenKilled) {
   const Stopwatch watch;
   const ProcessResult outcome = launch(
       "3 grace=0.4 terminate=0.4",
@@ -188,7 +201,7 @@ TEST_F(Launch, WhoOutstaysTheGraceIsEndedThenKilled) {
   EXPECT_NE(parts[4], std::string::npos) << outcome.err;
 }
 
-TEST_F(Launch, WhoEndsWithinTheGraceIsLeftAlone) {
+TEST_P(LaunchBothWays, WhoEndsWithinTheGraceIsLeftAlone) {
   const ProcessResult outcome = launch(
       "2 grace=20", {{"STAND_IN_0", "kill 6"}, {"STAND_IN_1", "sleep 0.5; say bye; exit 3"}});
   EXPECT_EQ(outcome.exit_code, 134) << to_text(outcome);
@@ -196,16 +209,16 @@ TEST_F(Launch, WhoEndsWithinTheGraceIsLeftAlone) {
   EXPECT_EQ(outcome.err.find("made to stop"), std::string::npos) << outcome.err;
 }
 
-TEST_F(Launch, AProgramThatIsNotThereIsNamedAndNotTriedAgain) {
+TEST_P(LaunchBothWays, AProgramThatIsNotThereIsNamedAndNotTriedAgain) {
   const ProcessResult outcome = launch("2 restarts=3 program=/no/such", {});
-  EXPECT_EQ(outcome.exit_code, 127) << to_text(outcome);
-  EXPECT_NE(outcome.err.find("[1] laconic: /no/such: cannot run: No such file or directory"),
+  EXPECT_EQ(outcome.exit_code, GetParam() ? 1 : 127) << to_text(outcome);
+  EXPECT_NE(outcome.err.find("laconic: /no/such: cannot run: No such file or directory"),
             std::string::npos)
       << outcome.err;
   EXPECT_EQ(outcome.err.find("restart"), std::string::npos) << outcome.err;
 }
 
-TEST_F(Launch, AFailedRunIsStartedAgainOnAnotherPort) {
+TEST_P(LaunchBothWays, AFailedRunIsStartedAgainOnAnotherPort) {
   for (const char* end : {"kill 9", "kill 11", "exit 1", "exit 3"}) {
     const ProcessResult outcome =
         launch("2 restarts=2 -- train a.toml --overwrite",
@@ -222,7 +235,7 @@ TEST_F(Launch, AFailedRunIsStartedAgainOnAnotherPort) {
   }
 }
 
-TEST_F(Launch, ARunThatHasSavedGoesOnFromThere) {
+TEST_P(LaunchBothWays, ARunThatHasSavedGoesOnFromThere) {
   fs::create_directories(folder_ / "saved/step-00000009");  // of an older run
   const ProcessResult outcome = launch("2 restarts=3 checkpoints=saved -- train a.toml --overwrite",
                                        {{"STAND_IN_0", "words"},
@@ -236,7 +249,7 @@ TEST_F(Launch, ARunThatHasSavedGoesOnFromThere) {
             "words: train a.toml --resume auto\n");
 }
 
-TEST_F(Launch, APortInUseIsRefusedBeforeAnyRankIsStarted) {
+TEST_P(LaunchBothWays, APortInUseIsRefusedBeforeAnyRankIsStarted) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -253,7 +266,7 @@ TEST_F(Launch, APortInUseIsRefusedBeforeAnyRankIsStarted) {
   EXPECT_NE(outcome.err.find(port + " on this machine is in use"), std::string::npos);
 }
 
-TEST_F(Launch, RestartsAreCountedAndTheLastFailureCounts) {
+TEST_P(LaunchBothWays, RestartsAreCountedAndTheLastFailureCounts) {
   const ProcessResult outcome =
       launch("2 restarts=2",
              {{"STAND_IN_0", "say here"}, {"STAND_IN_1", "exit 1"}, {"STAND_IN_1_2", "kill 9"}});
@@ -261,7 +274,7 @@ TEST_F(Launch, RestartsAreCountedAndTheLastFailureCounts) {
   EXPECT_EQ(outcome.out, "here\nhere\nhere\n");
 }
 
-TEST_F(Launch, ARefusalIsNotTriedAgain) {
+TEST_P(LaunchBothWays, ARefusalIsNotTriedAgain) {
   for (const char* end : {"exit 2", "exit 143", "kill 15"}) {
     const ProcessResult outcome =
         launch("2 restarts=5", {{"STAND_IN_0", "say here"}, {"STAND_IN_1", end}});
@@ -269,7 +282,7 @@ TEST_F(Launch, ARefusalIsNotTriedAgain) {
   }
 }
 
-TEST_F(Launch, ASignalReachesEveryRankOnce) {
+TEST_P(LaunchBothWays, ASignalReachesEveryRankOnce) {
   for (const int signal : {SIGINT, SIGTERM}) {
     Process process(launcher("3 restarts=3", {{"STAND_IN", "pid .; obey"}}));
     pids(3);
@@ -285,7 +298,7 @@ TEST_F(Launch, ASignalReachesEveryRankOnce) {
   }
 }
 
-TEST_F(Launch, TheSecondSignalKills) {
+TEST_P(LaunchBothWays, TheSecondSignalKills) {
   Process process(launcher("2 restarts=3", {{"STAND_IN", "deaf; pid .; sleep 60"}}));
   const std::vector<int> ranks = pids(2);
   process.send(SIGINT);
@@ -297,7 +310,7 @@ TEST_F(Launch, TheSecondSignalKills) {
   expect_gone(ranks);
 }
 
-TEST_F(Launch, ARankThatPrintsWithoutEndKeepsNobodyFromInterrupting) {
+TEST_P(LaunchBothWays, ARankThatPrintsWithoutEndKeepsNobodyFromInterrupting) {
   ProcessSpec spec = launcher("2", {{"STAND_IN_0", "chatter and so on"}, {"STAND_IN", "sleep 60"}});
   spec.largest_file_bytes = 1'000'000'000;
   Process process(spec);
@@ -306,7 +319,7 @@ TEST_F(Launch, ARankThatPrintsWithoutEndKeepsNobodyFromInterrupting) {
   EXPECT_EQ(process.wait(10).exit_code, 128 + SIGINT);
 }
 
-TEST_F(Launch, RanksGoWithALauncherThatIsKilled) {
+TEST_P(LaunchBothWays, RanksGoWithALauncherThatIsKilled) {
   Process process(launcher("3", {{"STAND_IN", "deaf; pid .; sleep 60"}}));
   const std::vector<int> ranks = pids(3);
   for (const int pid : ranks) EXPECT_TRUE(is_alive(pid));

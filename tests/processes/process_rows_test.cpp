@@ -19,8 +19,10 @@ class RowRanks : public Ranks {
 };
 
 TEST_F(RowRanks, TrainOverGlooWhatThreadsTrain) {
-  for (const char* method : {"alltoall", "allgather"}) {
-    const Words rows = by_rows(method) + Words{"--set", "dp.gradient.algorithm=direct"};
+  for (const char* method : {"alltoall", "allgather", "server"}) {
+    const Words rows = by_rows(method) + Words{"--set", "dp.gradient.algorithm=direct", "--set",
+                                               fmt::format("embedding.rows.early={}",
+                                                           method == std::string_view("server"))};
     const std::string name = fmt::format("runs/{}", method);
     expect_exit(0, on_three(name + "-processes", rows));
     expect_exit(0,

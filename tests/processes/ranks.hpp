@@ -39,16 +39,15 @@ class Ranks : public Workplace {
   // and start in a third of the time.
   static Words threads() { return {"--set", "network.transport=in_process"}; }
 
-  // The process of a rank among the children of a launcher; 0 while there is none.
+  // The process of a rank among the children of a launcher, by the name that it gives itself; 0
+  // while there is none.
   static pid_t pid_of_rank(pid_t launcher, int rank) {
+    const std::string name = fmt::format(" (laconic-rank-{}) ", rank);
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
       const std::string stat = read_text(entry.path() / "stat");
-      const std::size_t name_end = stat.rfind(')');
-      if (name_end == std::string::npos) continue;
-      if (std::atoi(stat.c_str() + name_end + 4) != launcher) continue;
-      const std::string environment = read_text(entry.path() / "environ");
-      if (contains(environment, fmt::format("LOCAL_RANK={}", rank) + '\0'))
-        return std::atoi(entry.path().filename().c_str());
+      const std::size_t at = stat.find(name);
+      if (at != std::string::npos && std::atoi(stat.c_str() + at + name.size() + 2) == launcher)
+        return std::atoi(stat.c_str());
     }
     return 0;
   }

@@ -16,6 +16,7 @@
 
 #include "laconic/base/text.hpp"
 #include "laconic/cli/guard.hpp"
+#include "laconic/launch/fork_server.hpp"
 #include "laconic/launch/local.hpp"
 
 namespace laconic {
@@ -134,6 +135,7 @@ int launch(const Words& words) {
     if (key == "logs") spec.log_folder = value;
     if (key == "checkpoints") spec.checkpoints_folder = value;
     if (key == "program") spec.program = value;
+    if (key == "forks") spec.serves_forks = value == "yes";
   }
   for (++i; i < words.size(); ++i) spec.words.push_back(words[i]);
   return launch_local(spec);
@@ -144,6 +146,9 @@ int launch(const Words& words) {
 
 int main(int argc, char** argv) {
   const bool is_launcher = argc > 2 && std::string(argv[1]) == "launch";
-  if (!is_launcher) return laconic::act(argc, argv);
+  if (!is_launcher) {
+    laconic::serve_forks();
+    return laconic::act(argc, argv);
+  }
   return laconic::guarded([&] { return laconic::launch({argv + 2, argv + argc}); });
 }

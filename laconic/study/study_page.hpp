@@ -1,0 +1,28 @@
+// study/study_page.hpp — the page and the figures of a study, from its file and its rows alone.
+//
+//   OUT/README.md        rules and their verdicts, tables, figures, what settings mean, failures
+//   OUT/figures/NAME.*   data, gnuplot script, SVG, and PNG where there is gnuplot
+//
+// All but write_study() is pure: written twice from the same rows, pages are the same.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "laconic/study/plot.hpp"
+#include "laconic/study/study_row.hpp"
+
+namespace laconic {
+
+std::vector<Figure> study_figures(const StudyFile& study, const std::vector<StudyRow>& rows);
+
+// `has_png`: by gnuplot; otherwise figures are SVG alone.
+std::string study_page(const StudyFile& study, const std::vector<StudyTrial>& planned,
+                       const std::vector<StudyRow>& rows, const std::string& command, bool has_png);
+
+// Throws SystemError.
+void write_study(const std::string& folder, const StudyFile& study,
+                 const std::vector<StudyTrial>& planned, const std::vector<StudyRow>& rows,
+                 const std::string& command);
+
+}  // namespace laconic

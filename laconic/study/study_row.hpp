@@ -1,0 +1,54 @@
+// study/study_row.hpp — the result of one trial of a study: a line of outcomes.jsonl.
+//
+// A row has every number that can be told of an outcome, not only those that the file asks for, so
+// that pages and rules can be made anew from lines alone. A measure that a run did not leave behind
+// is absent.
+//
+//   loss, validation_loss      of the last five steps, and at the end
+//   accuracy, f1, ...          metrics of the task
+//   step_seconds               the median of steps that count
+//   exposed_seconds            rank 0 waited for others in such a step, the median
+//   seconds                    of the whole process
+//   sent_bytes                 of a step, all ranks, all classes of training
+//   CLASS.sent_bytes, CLASS.raw_bytes, CLASS.codec_seconds, CLASS.exposed_seconds
+//                              of a step, by class of messages, as "pp.activation.sent_bytes"
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "laconic/study/study_trials.hpp"
+
+namespace laconic {
+
+struct StudyRow {
+  std::string id, part;
+  std::map<std::string, std::string> settings;  // by axis
+  int round = 1;
+  std::int64_t seed = 0;
+  std::string failure;  // empty: it went well
+  std::map<std::string, double> measures;
+  std::string commit, machine, began;
+  std::vector<std::string> command;
+  bool operator==(const StudyRow&) const = default;
+};
+
+std::map<std::string, double> measures_of(const Outcome& outcome);
+StudyRow row_of(const StudyTrial& planned, const Outcome& outcome);
+
+std::string to_json_line(const StudyRow& row);  // without a newline
+// Throws FileError with the number of the line.
+std::vector<StudyRow> parse_rows(const std::string& text, const std::string& path);
+
+struct Average {
+  double mean = 0, deviation = 0;  // of the sample; 0 for one value
+  std::size_t count = 0;
+};
+// Leaves out what is not finite.
+Average average_of(const std::vector<double>& values);
+std::string to_text(const Average& average, const MeasureSpec& measure);  // "0.812 ± 0.004 (n 3)"
+
+}  // namespace laconic

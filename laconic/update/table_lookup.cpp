@@ -1,0 +1,264 @@
+// Forward of a table whose rows travel: what update/table_exchange.hpp says of rows.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/index.hpp"
+#include "laconic/model/model.hpp"
+#include "laconic/model/ops.hpp"
+#include "laconic/update/table_exchange.hpp"
+
+namespace laconic {
+
+namespace {
+
+std::byte* first_byte(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data_ptr());
+}
+
+template <class T>
+RowColumns<T> values_alone(const at::Tensor& value) {
+  return {.value = value.data_ptr<T>(), .width = value.size(1)};
+}
+
+// What is in none of `others`.
+RowIds without(const RowIds& rows, const RowIds& others) {
+  return rows_at(rows, split_rows(rows, others).delayed);
+}
+
+// Only from some rows on: [first, first + count).
+RowIds range_of_rows(std::int64_t first, std::int64_t count) {
+  RowIds rows(static_cast<std::size_t>(count));
+  std::iota(rows.begin(), rows.end(), first);
+  return rows;
+}
+
+}  // namespace
+
+// `stored` is where they lie here. Not for rows whose update is put off.
+void TableExchange::catch_up(const RowIds& stored) {
+  with_row_type(value(), [&]<class T>() { decay_.catch_up<T>(stored, values_alone<T>(value())); });
+}
+
+// What rows that are only looked at would be, had somebody read them.
+void TableExchange::shrink(const RowIds& stored, std::byte* packed) const {
+  if (!decay_.is_used()) return;
+  const std::int64_t held = value().size(1);
+  with_row_type(value(), [&]<class T>() {
+    T* row = reinterpret_cast<T*>(packed);
+    for (const std::int64_t at : stored) {
+      decay_.shrink(at, row, held);
+      row += held;
+    }
+  });
+}
+
+TableExchange::Coming TableExchange::send_rows(const std::vector<RowIds>& by_member, Use use,
+                                               std::int64_t step) {
+  const int self = world_.dp_member();
+  const RowIds& mine = by_member[index(self)];
+  RowExchangeSpec spec = spec_for(use);
+  for (int i = 0; i < members(); ++i) {
+    spec.sent.push_back(shares_.held_elements(by_member[index(i)], self));
+    spec.received.push_back(shares_.held_elements(mine, i));
+  }
+  Coming coming{.ids = mine,
+                .exchange = std::make_unique<RowExchange>(world_, std::move(spec)),
+                .factors = {}};
+  for (int i = 0; i < members(); ++i) {
+    const RowIds stored = held_here(by_member[index(i)]);
+    gather_rows(all_columns(), stored, coming.exchange->to(i));
+    if (use == Use::peek) shrink(stored, coming.exchange->to(i));
+  }
+  const auto when = static_cast<std::uint64_t>(step);
+  coming.exchange->post(when, deadline_key(when, block(), 1));
+  return coming;
+}
+
+// Rows that nobody changes before the next step reads them.
+StepRows TableExchange::clean_rows(const StepRows& next) const {
+  std::vector<RowIds> changing = {step_rows_->all};
+  for (const Delayed& one : put_off_)
+    changing.insert(changing.end(), one.part.by_member.begin(), one.part.by_member.end());
+  const RowIds changed = union_of(changing);
+  std::vector<RowIds> clean;
+  for (const RowIds& rows : next.by_member) clean.push_back(without(rows, changed));
+  return step_rows(std::move(clean));
+}
+
+void TableExchange::send_early(const StepRows& next) {
+  if (!is_shared() || early_) return;
+  LACONIC_ASSERT(step_rows_ != nullptr, "no step is under way");
+  StepRows clean = clean_rows(next);
+  catch_up(held_here(clean.all));
+  Coming coming = send_rows(clean.by_member, Use::early, *requested_ + 1);
+  early_ = Early{std::move(clean), std::move(coming), decay_.steps()};
+}
+
+// What has shrunk since they left shrinks where they arrive.
+void TableExchange::note_early_decay() {
+  if (!early_) return;
+  for (const double factor : decay_.factors_since(early_->steps))
+    early_->coming.factors.push_back(factor);
+  early_->steps = decay_.steps();
+}
+
+void TableExchange::request(std::int64_t step, std::shared_ptr<const StepRows> rows) {
+  LACONIC_ASSERT(put_off_.empty() || put_off_.front().part.step >= step - 1,
+                 fmt::format("rows of step {} are put off beyond their deadline at step {}",
+                             put_off_.front().part.step, step));
+  catch_up(held_here(rows->all));
+  coming_.clear();
+  if (early_) {
+    std::vector<RowIds> others;
+    for (std::size_t i = 0; i < rows->by_member.size(); ++i)
+      others.push_back(without(rows->by_member[i], early_->rows.by_member[i]));
+    note_early_decay();
+    coming_.push_back(std::move(early_->coming));
+    coming_.push_back(send_rows(others, Use::rows, step));
+    early_.reset();
+  } else if (is_shared()) {
+    coming_.push_back(send_rows(rows->by_member, Use::rows, step));
+  }
+  rows_.reset();
+  step_rows_ = std::move(rows);
+  requested_ = step;
+}
+
+TableExchange::Rows TableExchange::empty_rows(const RowIds& ids) const {
+  const auto rows = static_cast<std::int64_t>(ids.size());
+  Rows made{.ids = ids,
+            .leaf = at::empty({rows + 1, width_}, value().options().requires_grad(false))};
+  made.leaf.narrow(0, rows, 1).zero_();
+  return made;
+}
+
+// Of a table that is whole here.
+TableExchange::Rows TableExchange::own_rows(const RowIds& ids) const {
+  Rows own = empty_rows(ids);
+  gather_rows(all_columns(), ids, first_byte(own.leaf));
+  return own;
+}
+
+void TableExchange::take_rows(Coming& coming, const Rows& into) const {
+  coming.exchange->wait();
+  const std::vector<std::int64_t> places = places_in(into.ids, coming.ids);
+  for (int i = 0; i < members(); ++i)
+    put_rows(coming.exchange->from(i), rows_at(places, shares_.held_places(coming.ids, i)),
+             stretch_of(first_byte(into.leaf), width_, item_, shares_.columns(i)));
+  with_row_type(into.leaf, [&]<class T>() {
+    for (const double factor : coming.factors)
+      for (const std::int64_t place : places) {
+        T* row = into.leaf.template data_ptr<T>() + place * width_;
+        for (std::int64_t c = 0; c < width_; ++c) row[c] *= static_cast<T>(factor);
+      }
+  });
+}
+
+// The place of each id among rows; behind them for padding.
+at::Tensor TableExchange::places_of(const at::Tensor& ids, const RowIds& rows) const {
+  const at::Tensor wanted = ids.flatten().contiguous();
+  const at::Tensor places = at::empty_like(wanted);
+  const auto* id = wanted.data_ptr<std::int64_t>();
+  auto* place = places.data_ptr<std::int64_t>();
+  std::int64_t padding = -1;
+  for (std::int64_t i = 0; i < wanted.numel(); ++i) {
+    const auto found = std::ranges::lower_bound(rows, id[i]);
+    if (found != rows.end() && *found == id[i]) {
+      place[i] = found - rows.begin();
+      continue;
+    }
+    LACONIC_ASSERT(padding == -1 || padding == id[i],
+                   fmt::format("nobody has announced the ids {} and {}", padding, id[i]));
+    padding = id[i];
+    place[i] = static_cast<std::int64_t>(rows.size());
+  }
+  return places;
+}
+
+at::Tensor TableExchange::look_up(const at::Tensor& ids) {
+  if (tiles_) {
+    const Rows tile = take_tile();
+    const auto count = static_cast<std::int64_t>(tile.ids.size());
+    const at::Tensor wanted = ids.flatten().contiguous();
+    LACONIC_ASSERT(wanted.numel() == count && *wanted.data_ptr<std::int64_t>() == tile.ids[0],
+                   fmt::format("{} ids, where {} rows from {} on come next", wanted.numel(), count,
+                               tile.ids[0]));
+    return tile.leaf.narrow(0, 0, count);
+  }
+  if (!peeked_ && !rows_) {
+    LACONIC_ASSERT(step_rows_ != nullptr, "nobody has asked for rows");
+    const RowIds& mine = step_rows_->by_member[index(world_.dp_member())];
+    rows_ = is_shared() ? empty_rows(mine) : own_rows(mine);
+    for (Coming& coming : coming_) take_rows(coming, *rows_);
+    rows_->leaf.requires_grad_(true);
+    coming_.clear();
+  }
+  const Rows& rows = peeked_ ? *peeked_ : *rows_;
+  return table_rows(rows.leaf, places_of(ids, rows.ids));
+}
+
+void TableExchange::peek(const StepRows& rows) {
+  LACONIC_ASSERT(put_off_.empty(), "some rows are not what they should be yet");
+  const RowIds& mine = rows.by_member[index(world_.dp_member())];
+  if (is_shared()) {
+    Coming coming = send_rows(rows.by_member, Use::peek, requested_.value_or(0));
+    peeked_ = empty_rows(mine);
+    take_rows(coming, *peeked_);
+    return;
+  }
+  peeked_ = own_rows(mine);
+  shrink(mine, first_byte(peeked_->leaf));
+}
+
+// --- tiles
+
+// Who reads nothing takes some rows all the same, of every owner one: it must not run ahead of
+// those who read, whose inboxes would then hold the table.
+void TableExchange::send_tile() {
+  const std::int64_t count = std::min(tile_rows(width_), vocabulary() - tiles_->next);
+  const RowIds rows = range_of_rows(tiles_->next, count);
+  const RowIds few = range_of_rows(tiles_->next, std::min<std::int64_t>(count, members()));
+  tiles_->next += count;
+  std::vector<RowIds> by_member;
+  for (const bool reads : tiles_->readers) by_member.push_back(reads ? rows : few);
+  tiles_->coming = send_rows(by_member, Use::peek, requested_.value_or(0));
+}
+
+// The next one leaves before anybody waits for this one.
+TableExchange::Rows TableExchange::take_tile() {
+  if (!is_shared()) {
+    const std::int64_t first = tiles_->next % vocabulary();
+    const RowIds ids = range_of_rows(first, std::min(tile_rows(width_), vocabulary() - first));
+    tiles_->next = first + static_cast<std::int64_t>(ids.size());
+    Rows tile = own_rows(ids);
+    shrink(ids, first_byte(tile.leaf));
+    return tile;
+  }
+  LACONIC_ASSERT(tiles_->coming.exchange != nullptr, "the whole table has been looked up");
+  Coming coming = std::move(tiles_->coming);
+  if (tiles_->next < vocabulary()) send_tile();
+  Rows tile = empty_rows(coming.ids);
+  take_rows(coming, tile);
+  return tile;
+}
+
+void TableExchange::peek_tiles(const std::vector<bool>& readers) {
+  LACONIC_ASSERT(put_off_.empty(), "some rows are not what they should be yet");
+  tiles_ = Tiles{.readers = readers, .next = 0, .coming = {}};
+  if (!is_shared() || std::ranges::count(readers, true) == 0) return;
+  send_tile();
+  if (readers[index(world_.dp_member())]) return;
+  while (tiles_->coming.exchange != nullptr) take_tile();
+}
+
+void TableExchange::end_peek() {
+  peeked_.reset();
+  tiles_.reset();
+}
+
+}  // namespace laconic
