@@ -6,7 +6,8 @@
 //
 // With RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment it is one rank of a gloo
 // run; otherwise --ranks threads, over a network of the given --shape (transport/shape.hpp).
-// --kind is all_reduce, all_gather or reduce_scatter, of a buffer of so many bytes in all.
+// --kind is all_reduce, all_gather or reduce_scatter, of a buffer of so many bytes in all, or
+// all_to_all, where these are the bytes that all ranks together have for all, themselves included.
 // --algorithm native is the transport's own sum. --limit-mbit is what one rank's link carries, by
 // iperf3 for instance: `of_limit` is the share of it that the bytes on the wire used.
 //
@@ -106,10 +107,11 @@ Group everybody(int ranks) {
 }
 
 CollectiveKind kind_of(const Options& o) {
-  for (const CollectiveKind kind :
-       {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter})
+  for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather,
+                                    CollectiveKind::reduce_scatter, CollectiveKind::all_to_all})
     if (o.kind == name_of(kind)) return kind;
-  throw laconic::ConfigError("--kind " + o.kind + " is not all_reduce, all_gather, reduce_scatter");
+  throw laconic::ConfigError("--kind " + o.kind +
+                             " is not all_reduce, all_gather, reduce_scatter, all_to_all");
 }
 
 CollectiveSpec spec_of(const Options& o, int ranks) {

@@ -1,0 +1,155 @@
+"""Pages of bench/embedding.py, from outcomes alone."""
+
+import statistics
+
+from embedding_data import MODELS
+
+DENSE, BEST_OF_PEERS = "PyTorch: dense", ("PyTorch: dense", "PyTorch: sparse", "PyTorch: rows by hand")
+OWN_BASELINES = ("laconic: allreduce", "laconic: allgather", "laconic: server")
+# What each adds to the one before: spec 4.4.
+LADDER = {"dense": "laconic: allreduce", "+ hybrid": "laconic: alltoall", "+ horizontal": "laconic: alltoall, block by block",
+          "+ vertical": "laconic: alltoall, block by block, split", "hybrid + vertical, without horizontal": "laconic: alltoall, split"}
+CLASSES = {"dp.gradient": "dense sums", "embedding.rows": "rows"}
+
+
+def tokens_of(model):
+    """Of a step, padding and both sides of a translation counted as the context has them: the same for all contestants."""
+    return MODELS[model]["batch"] * MODELS[model]["keys"]["model.context"]
+
+
+class Outcomes:
+    def __init__(self, outcomes):
+        self.outcomes = outcomes
+
+    def rounds(self, model, link, name):
+        found = [(key, o) for key, o in self.outcomes.items() if key.startswith(f"{model}/{link}/{name} #")]
+        return [o for _, o in sorted(found, key=lambda pair: pair[0])]
+
+    def step(self, model, link, name):
+        rounds = self.rounds(model, link, name)
+        return statistics.median(statistics.median(o["seconds"]) for o in rounds) if rounds else None
+
+    def steps(self, model, link, name):
+        return [statistics.median(o["seconds"]) for o in self.rounds(model, link, name)]
+
+    def mean(self, model, link, name, *keys):
+        values = []
+        for o in self.rounds(model, link, name):
+            for key in keys:
+                o = o.get(key, {}) if isinstance(o, dict) else {}
+            values += [o] if isinstance(o, (int, float)) else []
+        return statistics.mean(values) if values else 0
+
+
+def ratio_text(found, model, link, mine, other):
+    """Ratio of medians, in brackets those of single rounds."""
+    ours, theirs = found.steps(model, link, mine), found.steps(model, link, other)
+    if not ours or not theirs:
+        return ""
+    turns = [t / o for o, t in zip(ours, theirs)]
+    text = f"**{found.step(model, link, other) / found.step(model, link, mine):.2f}x**"
+    return text if len(turns) < 2 else f"{text} ({min(turns):.2f}–{max(turns):.2f})"
+
+
+def best(found, model, link, names):
+    measured = [name for name in names if found.step(model, link, name)]
+    return min(measured, key=lambda name: found.step(model, link, name)) if measured else None
+
+
+def speed_table(found, model, links, names):
+    lines = ["| link | | step s | tokens/s | MB sent in a step | against dense DDP | against the best of PyTorch |", "|---|---|--:|--:|--:|--:|--:|"]
+    for link in links:
+        peer = best(found, model, link, BEST_OF_PEERS)
+        for name in names:
+            rounds = found.rounds(model, link, name)
+            if not rounds:
+                continue
+            seconds = [s for o in rounds for s in o["seconds"]]
+            middle = found.step(model, link, name)
+            lines.append(f"| {link} | {name} | {middle:.3f} ({min(seconds):.3f}–{max(seconds):.3f}) | {tokens_of(model) / middle:.0f} | "
+                         f"{found.mean(model, link, name, 'sent') / 1e6:.1f} | {ratio_text(found, model, link, name, DENSE)} | "
+                         f"{ratio_text(found, model, link, name, peer) if peer else ''} |")
+    return [*lines, ""]
+
+
+def verdicts(found, model, links, names):
+    """The best exact method of alltoall against all baselines."""
+    ours = [name for name in names if "alltoall" in name and "bits" not in name]
+    lines = ["| link | fastest alltoall, exact | against dense DDP | best baseline of all | against it | share of the baseline's step that is not in one over unshaped links |",
+             "|---|---|--:|---|--:|--:|"]
+    for link in links:
+        mine, baseline = best(found, model, link, ours), best(found, model, link, (*BEST_OF_PEERS, *OWN_BASELINES))
+        if not mine or not baseline:
+            continue
+        free = found.step(model, "unshaped", baseline)
+        share = f"{100 * (1 - free / found.step(model, link, baseline)):.0f} %" if free and link != "unshaped" else ""
+        lines.append(f"| {link} | {mine} | {ratio_text(found, model, link, mine, DENSE)} | {baseline} | "
+                     f"{ratio_text(found, model, link, mine, baseline)} | {share} |")
+    return [*lines, ""]
+
+
+def ladder(found, model, links):
+    lines = ["| link | | step s | stall s: " + " | stall s: ".join(CLASSES.values()) + " | other s |", "|---|---|--:|" + "--:|" * (len(CLASSES) + 1)]
+    for link in links:
+        for stage, name in LADDER.items():
+            step = found.step(model, link, name)
+            if not step:
+                continue
+            stalls = [found.mean(model, link, name, "exposed", c) for c in CLASSES]
+            lines.append(f"| {link} | {stage} | {step:.3f} | " + " | ".join(f"{s:.3f}" for s in stalls) + f" | {max(0, step - sum(stalls)):.3f} |")
+    return [*lines, ""]
+
+
+def memory(found, model, links, ranks):
+    """Parameters and moments of a rank, of the whole model and of what alltoall leaves of the tables."""
+    for link in links:
+        whole, cut = (found.mean(model, link, name, "held") for name in ("laconic: allreduce", "laconic: alltoall"))
+        if whole and cut:
+            keys = MODELS[model]["keys"]
+            table = 3 * 4 * keys["model.vocabulary"] * keys["model.width"] * MODELS[model]["tables"]
+            return [f"A rank holds {whole / 1e6:.1f} MB of parameters and moments with `allreduce` and {cut / 1e6:.1f} MB with `alltoall`: "
+                    f"{(whole - cut) / 1e6:.1f} MB less. Tables that are looked up and their moments are {table / 1e6:.1f} MB in all; of them "
+                    f"{ranks - 1} of {ranks} parts are {table * (ranks - 1) / ranks / 1e6:.1f} MB.", ""]
+    return []
+
+
+def losses(found, model, links, names):
+    """Whether all exact ways of rows have the same losses, step by step."""
+    lines = []
+    for link in links:
+        rows = {name: found.rounds(model, link, name)[0]["losses"] for name in names
+                if name.startswith("laconic: ") and "bits" not in name and "allreduce" not in name and found.rounds(model, link, name)}
+        if len(rows) < 2:
+            continue
+        count = min(map(len, rows.values()))
+        first = next(iter(rows.values()))[:count]
+        apart = [name for name, values in rows.items() if values[:count] != first]
+        lines.append(f"Losses over {link} of {count} steps, digit for digit: " + (
+            f"the same with {', '.join(n.removeprefix('laconic: ') for n in rows)}." if not apart else f"**{', '.join(apart)} differ** from {next(iter(rows))}, by "
+            f"{max(abs(a - b) for name in apart for a, b in zip(rows[name], first)):.2g} at most."))
+    return [*lines, ""] if lines else []
+
+
+def intro(outcomes, ranks):
+    commits = sorted({o["commit"] for key, o in outcomes.items() if "laconic: " in key})
+    others = [o["others"] for o in outcomes.values()]
+    return [f"{ranks} ranks with a thread each, a rank a host of a lab, float32, Adam, no clipping. The peer (bench/peers/torch_embedding.py) has our BLAS and our "
+            "allocator's settings; *sparse* is DDP with `sparse=True` and SparseAdam, *rows by hand* is coalesced rows, gathered during backward in a group of their "
+            "own, with an Adam of rows. Steps are medians over rounds of medians, in brackets the least and the most step; ratios in brackets are "
+            "those of single rounds. Bytes are what host 0 sent by its interface, with headers, with starting divided among our steps. `8 bits` also "
+            f"sends all other gradients in 8 bits, with feedback. Others had {100 * min(others):.0f} to {100 * max(others):.0f} % of the cores, the median "
+            f"{100 * statistics.median(others):.0f} %. Programs: {'; '.join(commits)}.", ""]
+
+
+def pages(outcomes, links, names, ranks):
+    if not outcomes:
+        return ["Nothing was measured.", ""]
+    found, lines = Outcomes(outcomes), intro(outcomes, ranks)
+    for model, what in MODELS.items():
+        if not any(key.startswith(model + "/") for key in outcomes):
+            continue
+        shape = ", ".join(f"{key} {value}" for key, value in what["keys"].items())
+        lines += [f"### {model}: {shape}; batch {what['batch']}", "", *speed_table(found, model, links, names), *verdicts(found, model, links, names),
+                  "Stalls: time of a step that ranks waited, by what for, warming up included.", "", *ladder(found, model, links),
+                  *memory(found, model, links, ranks), *losses(found, model, links, names)]
+    return lines
