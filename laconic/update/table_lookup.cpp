@@ -25,12 +25,12 @@ RowColumns<T> values_alone(const at::Tensor& value) {
   return {.value = value.data_ptr<T>(), .width = value.size(1)};
 }
 
-// What is in none of `others`.
+// Those of the rows that are not among the others.
 RowIds without(const RowIds& rows, const RowIds& others) {
   return rows_at(rows, split_rows(rows, others).delayed);
 }
 
-// Only from some rows on: [first, first + count).
+// Rows [first, first + count).
 RowIds range_of_rows(std::int64_t first, std::int64_t count) {
   RowIds rows(static_cast<std::size_t>(count));
   std::iota(rows.begin(), rows.end(), first);

@@ -13,6 +13,9 @@ TEST_F(EmbeddingRows, PlainSgdIsTheSumOfWholeTablesBitForBit) {
     const TrainSummary whole = run(config_on(fmt::format("whole{}", dp), dp, sgd()));
     for (const char* method : {"alltoall", "allgather", "server", "auto"})
       for (const char* split : {"off", "on"}) {
+        // What "auto" comes to is one of the others.
+        if (method == std::string_view("auto") && (dp == 1 || split == std::string_view("off")))
+          continue;
         SCOPED_TRACE(fmt::format("{}, split {}", method, split));
         const TrainSummary cut = run(config_on(
             fmt::format("{} {}{}", method, split, dp), dp,
