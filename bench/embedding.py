@@ -37,7 +37,7 @@ FEW = (1, 2)
 
 ROWS = {"embedding.rows.optimiser": "lazy_adam", "embedding.rows.clip": "dense"}
 ALLTOALL = {**ROWS, "embedding.rows.method": "alltoall"}
-BLOCKS = {"train.overlap": "block"}  # forward of the next step waits block by block
+BLOCKS = {"train.update": "block"}  # forward of the next step waits block by block
 EIGHT = "quantise:bits=8,group=row"
 # What is measured: the way of tables of the peer, or keys.
 CONTESTANTS = {
@@ -51,8 +51,9 @@ CONTESTANTS = {
     "laconic: alltoall, split": {**ALLTOALL, "embedding.rows.split": "on"},
     "laconic: alltoall, block by block": {**ALLTOALL, **BLOCKS, "embedding.rows.split": "off"},
     "laconic: alltoall, block by block, split": {**ALLTOALL, **BLOCKS, "embedding.rows.split": "on"},
-    "laconic: alltoall, split, 8 bits": {**ALLTOALL, "embedding.rows.split": "on", "embedding.rows.codec": EIGHT,
-                                         "embedding.rows.gradient": EIGHT, "dp.gradient.codec": "quantise:bits=8,block=64"},
+    "laconic: alltoall, block by block, split, early": {**ALLTOALL, **BLOCKS, "embedding.rows.split": "on", "embedding.rows.early": "true"},
+    "laconic: alltoall, block by block, split, 8 bits": {**ALLTOALL, **BLOCKS, "embedding.rows.split": "on", "embedding.rows.codec": EIGHT,
+                                                         "embedding.rows.gradient": EIGHT, "dp.gradient.codec": "quantise:bits=8,block=64"},
 }
 
 
