@@ -102,6 +102,8 @@ measure = "loss"
         "part 'all': seeds must be a list of whole numbers, not the text 'one'",
         "rule 'r': of and against each name an axis", "'nearly' is no relation"})
     EXPECT_NE(said.find(part), std::string::npos) << part << " in\n" << said;
+  EXPECT_NE(problems_in("models = 3").find("models must be a table of models, not 3"),
+            std::string::npos);
   EXPECT_NE(problems_in("a = ").find("mine.toml:1"), std::string::npos);
 }
 

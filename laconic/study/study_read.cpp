@@ -242,6 +242,8 @@ void read_list(StudyTable& reader, const char* key, std::vector<T>& list, const 
 void read_models(StudyTable& reader, StudyFile& study, Problems& problems) {
   const TomlNode* models = reader.find("models");
   if (models == nullptr) return;
+  if (models->kind != TomlNode::Kind::table)
+    reader.report_wrong(*models, "models", "a table of models");
   for (const auto& [name, node] : models->entries)
     study.models.push_back(model_in(name, node, problems));
 }
