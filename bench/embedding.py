@@ -34,6 +34,7 @@ RANKS, ROUNDS = 4, 2
 # By link: steps that do not count and steps that do; where whole tables are summed over slow links, fewer.
 LINKS = {"1gbit": (2, 6), "100mbit": (2, 4), "300mbit": (2, 4), "unshaped": (2, 6)}
 FEW = (1, 2)
+TRIALS, MOST_OTHERS = 2, 0.15  # while other programs have more of the cores, again
 
 ROWS = {"embedding.rows.optimiser": "lazy_adam", "embedding.rows.clip": "dense"}
 ALLTOALL = {**ROWS, "embedding.rows.method": "alltoall"}
@@ -126,9 +127,13 @@ class Bench:
             prepare(model, self.folder)
             self.prepared.add(model)
         steps = FEW if is_dense(name) and link in ("100mbit", "300mbit") else LINKS[link]
-        others = Others()
-        found = self.peer(model, link, steps, what) if isinstance(what, str) else self.laconic(model, link, steps, what)
-        return {**found, "others": others.share(), "commit": self.commit}
+        for _ in range(TRIALS):
+            others = Others()
+            found = self.peer(model, link, steps, what) if isinstance(what, str) else self.laconic(model, link, steps, what)
+            share = others.share()
+            if share <= MOST_OTHERS:
+                break
+        return {**found, "others": share, "commit": self.commit}
 
     def save(self):
         STATE.write_text(json.dumps(self.state, indent=1))

@@ -66,8 +66,9 @@ def speed_table(found, model, links, names):
                 continue
             seconds = [s for o in rounds for s in o["seconds"]]
             middle = found.step(model, link, name)
+            sent = found.mean(model, link, name, "sent")
             lines.append(f"| {link} | {name} | {middle:.3f} ({min(seconds):.3f}–{max(seconds):.3f}) | {tokens_of(model) / middle:.0f} | "
-                         f"{found.mean(model, link, name, 'sent') / 1e6:.1f} | {ratio_text(found, model, link, name, DENSE)} | "
+                         f"{f'{sent / 1e6:.1f}' if sent else ''} | {ratio_text(found, model, link, name, DENSE)} | "
                          f"{ratio_text(found, model, link, name, peer) if peer else ''} |")
     return [*lines, ""]
 

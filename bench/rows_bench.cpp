@@ -105,12 +105,12 @@ class Copies {
                                  laconic::table_columns(kWidth, kMembers, i));
     };
     const std::size_t bytes = mine * kWidth * sizeof(float);
+    const std::vector<std::int64_t> places = laconic::places_in(rows_[0], rows_[0]);
     row("columns of all members, side by side", bytes, [&] {
-      for (int i = 0; i < kMembers; ++i) put_rows(part_at(i), mine, stretch(i));
+      for (int i = 0; i < kMembers; ++i) put_rows(part_at(i), places, stretch(i));
     });
-    const laconic::RowSplit split = laconic::split_rows(rows_[0], rows_[0]);
     row("gradients, by who owns their columns", bytes, [&] {
-      for (int i = 0; i < kMembers; ++i) gather_rows(stretch(i), split.prior, part_at(i));
+      for (int i = 0; i < kMembers; ++i) gather_rows(stretch(i), places, part_at(i));
     });
   }
 
