@@ -21,6 +21,7 @@
 //              elsewhere:           dX; start the input's gradient; dW; wait for it
 //
 // Without prefetch W is started where the next map's is, and dW waited for at once.
+// tests/equivalence/tensor_order_test.cpp compares both.
 //
 // All that a rank gets of a collective comes at once, but for rings. Where several ranks send more
 // than the queue of a switch takes, packets are dropped, and TCP takes its time to notice: a loss

@@ -157,7 +157,7 @@ TEST(GridTime, WhatIsAheadDelaysNothing) {
   const GridMachine slow{.flops_per_second = 1e4, .bytes_per_second = kTimedRate};
   const auto ahead = timed_blocks(plan, slow, {}), asked = timed_blocks(plan, slow);
   EXPECT_NEAR(ahead[2].forward.exposed[1], asked[2].forward.exposed[1], 1e-9);
-  EXPECT_LT(ahead[2].forward.exposed[0], asked[2].forward.exposed[0]);
+  EXPECT_LT(ahead[2].forward.exposed[0], asked[2].forward.exposed[0] / 2) << "vectors alone";
 }
 
 // Large messages go round a ring: a latency for each, and no queue overflows.
