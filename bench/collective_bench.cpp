@@ -1,15 +1,16 @@
 // bench/collective_bench.cpp — how long a collective takes, and how near it comes to its link.
 //
 //   collective_bench [--kind K] [--bytes N] [--codec C] [--feedback] [--algorithm A] [--rounds N]
-//                    [--ranks N] [--shape TEXT] [--limit-mbit R] [--lane-elements N]
+//                    [--ranks N] [--group N] [--shape TEXT] [--limit-mbit R] [--lane-elements N]
 //                    [--segment-bytes N] [--json FILE]
 //
 // With RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment it is one rank of a gloo
 // run; otherwise --ranks threads, over a network of the given --shape (transport/shape.hpp).
 // --kind is all_reduce, all_gather or reduce_scatter, of a buffer of so many bytes in all, or
 // all_to_all, where these are the bytes that all ranks together have for all, themselves included.
-// --algorithm native is the transport's own sum. --limit-mbit is what one rank's link carries, by
-// iperf3 for instance: `of_limit` is the share of it that the bytes on the wire used.
+// With --group ranks meet by so many, all groups at once: 0 and 1, 2 and 3. --algorithm native is
+// the transport's own sum. --limit-mbit is what one rank's link carries, by iperf3 for instance:
+// `of_limit` is the share of it that the bytes on the wire used.
 //
 // A round begins when all ranks have met in a barrier, and lasts as long as it does at the slowest.
 // Rank 0 prints one JSON object: median, least and most seconds, bytes by its meter.
@@ -55,6 +56,7 @@ struct Options {
   std::string algorithm = "direct";
   int rounds = 10;
   int ranks = 4;
+  int group = 0;  // ranks of one; 0: all
   std::string shape;
   double limit_mbit = 0;
   std::uint64_t lane_elements = 0;
@@ -84,6 +86,8 @@ Options parse(int count, char** words) {
       o.rounds = std::stoi(value);
     else if (word == "--ranks")
       o.ranks = std::stoi(value);
+    else if (word == "--group")
+      o.group = std::stoi(value);
     else if (word == "--shape")
       o.shape = value;
     else if (word == "--limit-mbit")
@@ -114,13 +118,25 @@ CollectiveKind kind_of(const Options& o) {
                              " is not all_reduce, all_gather, reduce_scatter, all_to_all");
 }
 
-CollectiveSpec spec_of(const Options& o, int ranks) {
+Group group_of(const Options& o, int rank, int ranks) {
+  if (o.group == 0) return everybody(ranks);
+  if (o.group < 2 || ranks % o.group != 0)
+    throw laconic::ConfigError(
+        fmt::format("--group {}: {} ranks are not groups of it", o.group, ranks));
+  Group group;
+  for (int member = 0; member < o.group; ++member)
+    group.push_back(rank / o.group * o.group + member);
+  return group;
+}
+
+CollectiveSpec spec_of(const Options& o, int rank, int ranks) {
   CollectiveSpec spec;
   spec.traffic = Traffic::dp_gradient;
   spec.kind = kind_of(o);
   spec.algorithm = laconic::algorithm_named(o.algorithm).value_or(Algorithm::direct);
-  spec.group = everybody(ranks);
-  const int chunks = laconic::chunks_of(spec.kind, spec.algorithm, ranks);
+  spec.group = group_of(o, rank, ranks);
+  const int chunks =
+      laconic::chunks_of(spec.kind, spec.algorithm, static_cast<int>(spec.group.size()));
   spec.offsets = laconic::cut(o.bytes / sizeof(float), chunks, 256);
   spec.up = spec.down = laconic::parse_codec(o.codec);
   spec.up_feedback = spec.down_feedback = o.feedback;
@@ -137,7 +153,7 @@ class Bench {
       : options_(options),
         transport_(transport),
         engine_(transport, {.segment_bytes = options.segment_bytes}),
-        sum_(engine_, spec_of(options, transport.size())),
+        sum_(engine_, spec_of(options, transport.rank(), transport.size())),
         values_(options.bytes / sizeof(float)),
         buffer_(values_.size()) {
     const auto key = laconic::derive(laconic::key_of(7), static_cast<std::uint64_t>(rank()));

@@ -2,7 +2,8 @@
 
 Four hosts in a lab (docs/lab.md), as root. The peer is bench/peers/torch_tensor.py, Megatron-LM's method over gloo. Both start
 from the same weights and take the same samples, so losses compare, too. A part of it: BENCH_LINKS=100mbit in the
-environment has these links alone, and BENCH_ONLY='1d, raw' the peer and what this regular expression finds, without losses.
+environment has these links alone, BENCH_ONLY='1d, raw' the peer and what this regular expression finds, without losses, and
+BENCH_ROUNDS=5 so many rounds of each link.
 """
 
 import glob
@@ -27,6 +28,8 @@ RATE = "0.0003"  # of learning
 LINKS = {"unshaped": (2, 6), "1gbit": (2, 6), "100mbit": (2, 3)}
 if os.environ.get("BENCH_LINKS"):
     LINKS = {link: LINKS[link] for link in os.environ["BENCH_LINKS"].split(",")}
+if os.environ.get("BENCH_ROUNDS"):
+    LINKS = {link: (int(os.environ["BENCH_ROUNDS"]), steps) for link, (_, steps) in LINKS.items()}
 ONLY = os.environ.get("BENCH_ONLY", "")
 WARMUP = 2
 LOSS_STEPS, LOSS_MEAN = 60, 10  # the loss is the mean of so many last steps

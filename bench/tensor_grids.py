@@ -6,7 +6,7 @@
 
 A wide and a long model on 4 and 8 ranks, a rank a host, by rate of the links; as root. Outcomes are kept in build/tensor-grids.json
 with the commit of the program that they are of, and not measured again while they are there. The prediction gets numbers of the machine that no grid was asked for: what ranks
-compute and update without a network, and what sums by all ranks take beyond the wire. Needs collective_bench (LACONIC_BENCH).
+compute and update without a network, and what exchanges by pairs and by all ranks take. Needs collective_bench (LACONIC_BENCH).
 """
 
 import json
@@ -31,10 +31,11 @@ GRIDS = {4: {"1d": (1, 4, 1), "1d-sequence": (1, 4, 1), "2d": (2, 2, 1), "3d": (
          8: {"1d": (1, 8, 1), "1d-sequence": (1, 8, 1), "2.5d": (2, 2, 2), "3d": (2, 2, 2)}}
 FREE_LINK = "100mbit"
 RATES = {"100mbit": 1e8, "1gbit": 1e9}
-WIRE = {link: bits / 8 * 1448 / 1547 for link, bits in RATES.items()}  # bytes/s that TCP leaves
+TCP_SHARE = 1448 / 1547  # of a rate, in bytes of messages: `laconic layout` counts with it
 ROUNDS, WARMUP, STEPS = 2, 2, 5
 TRIALS, MOST_OTHERS = 3, 0.2  # while other programs have more of the cores, again
-SUM_BYTES, BURST_BYTES, SMALL_BYTES = 8 << 20, 1 << 20, 4096
+LARGE_BYTES, SMALL_BYTES = 2 << 20, 4096  # messages of pairs are half as long
+LEAST_RING = 64 << 10  # goes_round_a_ring()
 LIMIT = 0.15
 
 
@@ -125,11 +126,13 @@ class Study:
         return run(BIN / "laconic", "lab", "run", "--ephemeral", "--hosts", ranks, "--rate", link, "--threads", 1, "--json",
                    f"{self.folder}/lab.json", "--", *command)
 
-    def sums(self, ranks, link, size):
-        """All-reduces of a buffer by all ranks, in seconds."""
-        lines = self.in_lab(ranks, link, BIN / "collective_bench", "--bytes", size, "--rounds", 100 if size == SMALL_BYTES else 5, "--codec", "raw").splitlines()
+    def exchange(self, ranks, link, group, size):
+        """All-gathers of a buffer by groups of so many ranks, all at once, as grids make them: in seconds."""
+        way = "ring" if group > 2 and size / group >= LEAST_RING else "direct"
+        lines = self.in_lab(ranks, link, BIN / "collective_bench", "--kind", "all_gather", "--bytes", size, "--rounds", 5 if size == LARGE_BYTES else 60,
+                            "--group", group, "--algorithm", way, "--codec", "raw").splitlines()
         found = json.loads([line for line in lines if line.startswith("{")][-1])
-        return {"seconds": [found["median_s"]]}
+        return {"seconds": [found["median_s"]], "least": found["least_s"]}
 
     def grid(self, model, ranks, link, method, grid):
         self.in_lab(ranks, link, *self.train_words("run", model, BATCH, {"mesh.tp": ",".join(map(str, grid)), "tensor.method": method}))
@@ -146,33 +149,34 @@ class Study:
         return json.loads(pathlib.Path(path).read_text())
 
     def calibrate(self, model, ranks, number=0):
-        """GFLOP/s and parameters/s of a rank. A step of a batch and one of twice as many differ by computing alone."""
-        once = statistics.median(self.outcome(f"{model}/{ranks}/alone", lambda: self.alone(model, ranks, BATCH), number)["seconds"])
-        twice = statistics.median(self.outcome(f"{model}/{ranks}/alone-2", lambda: self.alone(model, ranks, 2 * BATCH), number)["seconds"])
+        """GFLOP/s of a rank in a step of the whole model, everything else that it does included: on a grid it does as much of each. Of two rounds the one
+        that took less: others make it longer, never shorter."""
+        name = f"{model}/{ranks}/alone"
+        self.outcome(name, lambda: self.alone(model, ranks, BATCH), number)
+        rounds = (self.state["outcomes"].get(f"{name} #{n + 1}") for n in range(ROUNDS))
+        seconds = min(statistics.median(o["seconds"]) for o in rounds if o)
         # Computing takes a second where a rank does 1 GFLOP/s: so many GFLOP are in a step.
-        layout = self.layout(model, "--tp", 1, "--method", "3d", "--rate", "unshaped", "--gflops", 1)
-        gflop, parameters = layout["predicted"]["compute_seconds"], layout["parameters"]
-        rate = gflop / (twice - once)
-        return {"gflops": rate, "updates": parameters / 1e6 / max(1e-3, once - gflop / rate)}
+        gflop = self.layout(model, "--tp", 1, "--method", "3d", "--rate", "unshaped", "--gflops", 1)["predicted"]["compute_seconds"]
+        return {"gflops": gflop / seconds, "seconds": seconds}
 
     def handling(self, ranks, link, number=0):
-        """Of sums by all ranks: seconds of a message (a small one), seconds beyond the wire for a byte (a large one against one of 1 MiB), and what is
-        left of a round of the latter, which the queue of the switch does not take."""
-        def seconds(name, link, size):
-            return statistics.median(self.outcome(name, lambda: self.sums(ranks, link, size), number)["seconds"])
-        small = seconds(f"{ranks}/sum-small", "unshaped", SMALL_BYTES)
-        large, burst = seconds(f"{ranks}/sum-{link}", link, SUM_BYTES), seconds(f"{ranks}/sum-{link}-{BURST_BYTES}", link, BURST_BYTES)
-        moved = 2 * (ranks - 1) / ranks
-        slope = (large - burst) / moved / (SUM_BYTES - BURST_BYTES)
-        wire = 1 / WIRE[link] if link in WIRE else 0
-        return {"bytes": 1 / max(1e-10, slope - wire), "message": small / (2 * (ranks - 1)),
-                "loss": max(0, (burst - small - slope * moved * BURST_BYTES) / 2) if link in WIRE else 0}
+        """Of exchanges by pairs and by all ranks: seconds until a small one is done, seconds for each further message of it, and bytes/s of a large one by
+        pairs, on this link and on one without a rate."""
+        def seconds(where, group, size):
+            self.outcome(f"{ranks}/{where}/{group}-{size}", lambda: self.exchange(ranks, where, group, size), number)
+            return min(self.found(f"{ranks}/{where}/{group}-{size}")["seconds"])
+        pair, everybody = seconds(link, 2, SMALL_BYTES), seconds(link, ranks, SMALL_BYTES)
+        message = max(0, everybody - pair) / (ranks - 2)
+        def rate(where):  # a lab's links let the first bytes pass sooner
+            found = LARGE_BYTES / 2 / (seconds(where, 2, LARGE_BYTES) - seconds(where, 2, SMALL_BYTES))
+            return min(found, RATES[where] / 8 * TCP_SHARE) if where in RATES else found
+        return {"latency": max(0, pair - message), "message": message, "rate": rate(link), "handled": rate("unshaped")}
 
     def machine_words(self, model, ranks, link):
         core, hand = self.calibrate(model, ranks), self.handling(ranks, link)
-        return ["--rate", link, "--gflops", core["gflops"], "--updates", core["updates"],
-                "--handling", f"{hand['bytes'] * 8 / 1e6:.1f}mbit", "--overhead", f"{hand['message'] * 1e6:.0f}us",
-                *(["--queue", 0.04 * RATES[link] / 8, "--loss", f"{hand['loss'] * 1e6:.0f}us"] if hand["loss"] > 0 else [])]
+        rate = f"{hand['rate'] * 8 / TCP_SHARE / 1e6:.2f}mbit" if link in RATES else link
+        return ["--rate", rate, "--gflops", core["gflops"], "--handling", f"{hand['handled'] * 8 / 1e6:.1f}mbit",
+                "--overhead", f"{hand['message'] * 1e6:.0f}us", "--waking", f"{hand['latency'] * 1e6:.0f}us"]
 
     def predict(self, model, ranks, link, method, grid):
         return self.layout(model, "--tp", ",".join(map(str, grid)), "--method", method, *self.machine_words(model, ranks, link))["predicted"]
@@ -237,8 +241,8 @@ def pages(study):
     for model, shape in MODELS.items():
         cores = {ranks: study.calibrate(model, ranks) for ranks in RANKS}
         lines += [f"### {model}: " + ", ".join(f"{k} {v}" for k, v in shape.items()) + f", batch {BATCH}", "",
-                  "Measured: " + "; ".join(f"of {ranks} processes at once without a network each computes {c['gflops']:.1f} GFLOP/s in a step, all operations included, and "
-                            f"updates {c['updates']:.0f} million parameters/s" for ranks, c in cores.items()) + ".", ""]
+                  "Measured: " + "; ".join(f"of {ranks} processes at once without a network each takes {c['seconds']:.3f} s for a step of the whole model, {c['gflops']:.1f} "
+                            "GFLOP/s, all operations and the update included" for ranks, c in cores.items()) + ".", ""]
         for ranks in RANKS:
             for link in LINKS:
                 rows = [row for row in (row_of(study, model, ranks, link, *c) for c in study.contestants(model, ranks)) if row]
@@ -262,13 +266,12 @@ def pages(study):
 
 
 def machine_table(study):
-    lines = ["| ranks | link | sum of 1 MiB, ms | of 8 MiB, ms | MB/s handled beside the wire | us for a message | ms lost in a burst |",
-             "|--:|---|--:|--:|--:|--:|--:|"]
+    lines = ["| ranks | link | a small exchange by pairs, ms | each further message, ms | MB/s of a large one by pairs | and without a rate |",
+             "|--:|---|--:|--:|--:|--:|"]
     for ranks in RANKS:
         for link in LINKS:
             hand = study.handling(ranks, link)
-            burst, large = (1e3 * statistics.median(study.found(f"{ranks}/sum-{link}{tail}")["seconds"]) for tail in (f"-{BURST_BYTES}", ""))
-            lines.append(f"| {ranks} | {link} | {burst:.0f} | {large:.0f} | {hand['bytes'] / 1e6:.0f} | {1e6 * hand['message']:.0f} | {1e3 * hand['loss']:.1f} |")
+            lines.append(f"| {ranks} | {link} | {1e3 * (hand['latency'] + hand['message']):.2f} | {1e3 * hand['message']:.2f} | {hand['rate'] / 1e6:.2f} | {hand['handled'] / 1e6:.0f} |")
     return [*lines, ""]
 
 
@@ -276,10 +279,10 @@ def intro(study):
     return [f"Steps are medians of up to {ROUNDS} runs of {STEPS} steps, after {WARMUP} that do not count, in brackets the least and the most step. float32, "
             "one thread a rank, a rank a host of a lab, AdamW. Bytes are those of the messages' elements (raw, by the meters of all ranks, "
             "divided among them), without frames and headers. *Predicted* is what `laconic layout` says with the link's rate and numbers of the "
-            f"machine that no grid was asked for. As many processes as ranks, each with the whole model and no network, tell GFLOP/s and updates of "
-            f"a rank on {os.cpu_count()} cores. Sums by all ranks (`collective_bench`) tell the rest: one of 4 KiB on unshaped links what a message takes, "
-            "the difference of 8 MiB and 1 MiB what bytes take beside the wire, and what is left of 1 MiB what a burst loses that is longer than "
-            "the 40 ms of data that queue at the lab's bridge:", "", *machine_table(study),
+            f"machine that no grid was asked for. As many processes as ranks, each with the whole model and no network, tell GFLOP/s of "
+            f"a rank on {os.cpu_count()} cores. All-gathers by all ranks at once (`collective_bench`) tell the rest: of {SMALL_BYTES >> 10} KiB, by pairs and by all, what a "
+            f"collective and what each further message of it takes (`--waking`, `--overhead`); of {LARGE_BYTES >> 20} MiB by pairs the rate of the link (`--rate`), and "
+            "without one what ranks can handle (`--handling`). The less of two rounds counts:", "", *machine_table(study),
             "Measured with " + ", ".join(sorted({o["commit"] for o in study.state["outcomes"].values()})) + ".", ""]
 
 

@@ -27,13 +27,16 @@ Shares shares_of(const GridTraffic& t, const Mesh& mesh) {
 // of what is under way the most urgent has the link.
 enum class Urgency : std::uint8_t { now, next, last };
 
-// A collective that was started.
+// A collective that was started. Its bytes are handled while others are on the wire, so that it
+// takes whichever is longer. `link` and `work` are the parts of that time in which it needs the
+// link and the processor.
 struct Flight {
   Urgency urgency = Urgency::now;
-  double left = 0;     // seconds that it needs the link for
+  double left = 0;  // seconds that it has to go on for
+  double link = 0, work = 0;
   double latency = 0;  // from then on until its result is there
   Shares shares = {};
-  std::optional<double> end;  // when it had no more need of the link
+  std::optional<double> end;  // when it had no more to do
 };
 using FlightNumber = std::size_t;
 
@@ -43,6 +46,10 @@ class RankClock {
   RankClock(const Mesh& mesh, const GridMachine& machine, const GridBytes& bytes)
       : mesh_(mesh), machine_(machine), bytes_(bytes) {}
 
+  void multiply(double multiply_adds) {
+    events_.push_back({.kind = GridEvent::Kind::product});
+    compute(multiply_adds);
+  }
   void compute(double multiply_adds) {
     const double seconds = per(2 * multiply_adds, machine_.flops_per_second);
     spent_.compute += seconds;
@@ -53,32 +60,40 @@ class RankClock {
     const int rounds = t.collective == GridCollective::all_reduce ? 2 : 1;
     const GridWire wire = bytes_(t);
     const double messages = rounds * t.calls * (members - 1);
-    const double handling =
-        per(wire.bytes, machine_.handled_bytes_per_second) + messages * machine_.message_seconds;
-    spent_.handling += handling;
     spent_.bytes += wire.bytes;
     spent_.calls += t.calls;
     spent_.messages += messages;
-    be_busy(handling);
+    const double begin =
+        messages * machine_.message_seconds + rounds * t.calls * machine_.call_seconds;
+    spent_.handling += begin;
+    be_busy(begin);
     const bool is_sum = t.collective != GridCollective::all_gather;
     const bool is_ring =
         goes_round_a_ring(wire.bytes / messages, members, is_sum && wire.is_encoded);
     // Every message of a ring waits for the one before it; only there no two come at once.
     const double loss = is_ring ? 0 : loss_of(members, wire.bytes / rounds / t.calls);
-    flights_.push_back(
-        {.urgency = urgency,
-         .left = per(wire.bytes, machine_.bytes_per_second) + rounds * t.calls * loss,
-         .latency = (is_ring ? messages : rounds * t.calls) * machine_.latency,
-         .shares = shares_of(t, mesh_)});
+    const double link = per(wire.bytes, machine_.bytes_per_second) + rounds * t.calls * loss,
+                 work = per(wire.bytes, machine_.handled_bytes_per_second),
+                 both = std::max(link, work);
+    flights_.push_back({.urgency = urgency,
+                        .left = both,
+                        .link = both > 0 ? link / both : 0,
+                        .work = both > 0 ? work / both : 0,
+                        .latency = (is_ring ? messages : rounds * t.calls) * machine_.latency,
+                        .shares = shares_of(t, mesh_)});
     under_way_.push_back(flights_.size() - 1);
+    events_.push_back({.kind = GridEvent::Kind::start, .traffic = t});
+    started_.push_back(events_.size() - 1);
     return flights_.size() - 1;
   }
   // The time until then is that of whatever has the link, in its turn; what is left is latency.
   void wait(FlightNumber number) {
-    while (!flights_[number].end) use_link(flights_[most_urgent()].left, true);
+    events_.push_back(
+        {.kind = GridEvent::Kind::wait, .traffic = events_[started_[number]].traffic});
+    while (!flights_[number].end) wait_for(flights_[most_urgent()].left);
     const Flight flight = flights_[number];
     const double latency = *flight.end + flight.latency - now_;
-    if (latency > 0) expose(latency - use_link(latency, true), flight.shares);
+    if (latency > 0) expose(latency - wait_for(latency), flight.shares);
   }
   void wait(const std::optional<FlightNumber>& flight) {
     if (flight) wait(*flight);
@@ -87,6 +102,8 @@ class RankClock {
 
   // What was spent since the last of these.
   GridTime take() { return std::exchange(spent_, {}); }
+  // Everything so far, in order.
+  const std::vector<GridEvent>& events() const { return events_; }
 
  private:
   double loss_of(int members, double bytes_of_a_round) const {
@@ -100,26 +117,47 @@ class RankClock {
     return *std::ranges::min_element(
         under_way_, {}, [&](FlightNumber n) { return std::pair(flights_[n].urgency, n); });
   }
-  void be_busy(double seconds) { use_link(seconds, false); }
-  // So much time goes by, for which the rank waits or not; for how much of it the link was in use.
-  double use_link(double seconds, bool is_waited_for) {
+  // The most urgent of what is under way goes on for so long.
+  void go_on(FlightNumber number, double seconds) {
+    Flight& flight = flights_[number];
+    flight.left -= seconds;
+    spent_.handling += flight.work * seconds;
+    now_ += seconds;
+    if (flight.left > 0) return;
+    flight.end = now_;
+    std::erase(under_way_, number);
+  }
+  // The processor has so many seconds of work. What handling takes of them comes on top.
+  void be_busy(double seconds) {
+    while (!under_way_.empty()) {
+      const FlightNumber number = most_urgent();
+      const Flight flight = flights_[number];
+      const double free = 1 - flight.work;  // of a second
+      const bool ends = flight.left * free <= seconds;
+      const double time = ends ? flight.left : seconds / free;
+      spent_.hidden += flight.link * time;
+      go_on(number, time);
+      seconds -= free * time;
+      if (!ends) return;
+    }
+    now_ += seconds;
+  }
+  // The rank waits for so long; how much of it something was under way.
+  double wait_for(double seconds) {
     double used = 0;
     while (!under_way_.empty()) {
       const FlightNumber number = most_urgent();
-      Flight& flight = flights_[number];
+      const Flight flight = flights_[number];
       const bool ends = flight.left <= seconds - used;
-      const double share = ends ? flight.left : seconds - used;
-      used += share;
-      flight.left -= share;
-      if (is_waited_for)
-        expose(share, flight.shares);
-      else
-        spent_.hidden += share;
+      const double time = ends ? flight.left : seconds - used;
+      const double idle = (1 - flight.work) * time;
+      expose(idle, flight.shares);
+      spent_.hidden += flight.link * time - idle;
+      go_on(number, time);
+      used += time;
       if (!ends) break;
-      flight.end = now_ + used;
-      std::erase(under_way_, number);
     }
-    now_ += seconds;
+    now_ += seconds - used;
     return used;
   }
 
@@ -129,6 +167,8 @@ class RankClock {
   double now_ = 0;
   std::vector<Flight> flights_;
   std::vector<FlightNumber> under_way_;
+  std::vector<GridEvent> events_;
+  std::vector<std::size_t> started_;  // by flight: its start among them
   GridTime spent_;
 };
 
@@ -208,7 +248,7 @@ class BlockWalk {
       const auto weight = weights_.ask(map.weight);
       exchange(map.input);
       clock_.wait(weight);
-      clock_.compute(maps_[m].multiply_adds);
+      clock_.multiply(maps_[m].multiply_adds);
       exchange(map.output);
     }
     clock_.compute(rest_);
@@ -222,18 +262,18 @@ class BlockWalk {
       const auto weight = weights_.ask(map.weight);
       exchange(map.output);
       exchange(map.input);
-      clock_.compute(work);
+      clock_.multiply(work);
       if (map.weight_gradient != nullptr) {
         const FlightNumber leaving = clock_.start(*map.weight_gradient, Urgency::last);
         clock_.wait(weight);
-        clock_.compute(work);
+        clock_.multiply(work);
         exchange(map.input_gradient);
         weights_.leave(leaving);
       } else {
         std::optional<FlightNumber> leaving;
         if (map.input_gradient != nullptr)
           leaving = clock_.start(*map.input_gradient, Urgency::now);
-        clock_.compute(work);
+        clock_.multiply(work);
         clock_.wait(leaving);
       }
     }
@@ -279,12 +319,13 @@ GridTime& GridTime::operator+=(const GridTime& more) {
   return *this;
 }
 
-std::vector<GridBlockTime> grid_times(const ModelSpec& spec, const GridPlan& plan,
-                                      const GridLoad& load, const GridMachine& machine,
-                                      const GridBytes& bytes, const GridPasses& passes) {
+namespace {
+
+// A microbatch, by block.
+std::vector<GridBlockTime> walked(RankClock& clock, const ModelSpec& spec, const GridPlan& plan,
+                                  const GridLoad& load, const GridPasses& passes) {
   const std::vector<GridTraffic> traffic = grid_traffic(spec, plan, load);
   const std::size_t blocks = spec.blocks.size();
-  RankClock clock(plan.mesh, machine, bytes);
   WeightClock weights(clock, passes.prefetches);
   std::vector<std::vector<GridMapWork>> maps;
   std::vector<BlockWalk> walks;
@@ -313,6 +354,24 @@ std::vector<GridBlockTime> grid_times(const ModelSpec& spec, const GridPlan& pla
     times[b].backward = clock.take();
   }
   return times;
+}
+
+}  // namespace
+
+std::vector<GridBlockTime> grid_times(const ModelSpec& spec, const GridPlan& plan,
+                                      const GridLoad& load, const GridMachine& machine,
+                                      const GridBytes& bytes, const GridPasses& passes) {
+  RankClock clock(plan.mesh, machine, bytes);
+  return walked(clock, spec, plan, load, passes);
+}
+
+std::vector<GridEvent> grid_events(const ModelSpec& spec, const GridPlan& plan,
+                                   const GridLoad& load, const GridPasses& passes) {
+  const GridMachine machine;
+  const GridBytes no_bytes = [](const GridTraffic&) { return GridWire(); };
+  RankClock clock(plan.mesh, machine, no_bytes);
+  walked(clock, spec, plan, load, passes);
+  return clock.events();
 }
 
 GridTime grid_step_time(const std::vector<GridBlockTime>& blocks, std::int64_t microbatches,

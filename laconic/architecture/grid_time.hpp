@@ -4,9 +4,12 @@
 // processor and that of its link. A collective occupies the link for its bytes / rate, whenever
 // nothing more urgent does; latency comes on top, once for a gather or a scatter, twice for an
 // all-reduce, and for every message of a ring, and occupies nothing. A collective of g ranks is
-// g - 1 messages to each, an all-reduce twice as many. Handling (packing, copying, checking,
-// waking) occupies the processor, also for what moves in the background. A wait ends when the
-// collective does: that is what is *exposed*, of whatever had the link meanwhile.
+// g - 1 messages to each, an all-reduce twice as many. Handling occupies the processor, also for
+// what moves in the background: for each collective and each message (waking, checking) when it
+// begins, and for its bytes (packing, copying, adding) while they come. So a collective that is
+// waited for takes as long as its link or its handling, whichever is slower, and what is computed
+// meanwhile goes on with what handling leaves of the processor. A wait ends when the collective
+// does: what of it was not handling is *exposed*, of whatever had the link meanwhile.
 //
 // What is in the background is what model/grid_products.cpp and grid/overlap.hpp have there, and
 // must stay so:
@@ -18,6 +21,7 @@
 //              elsewhere:           dX; start the input's gradient; dW; wait for it
 //
 // Without prefetch W is started where the next map's is, and dW waited for at once.
+// tests/equivalence/tensor_order_test.cpp compares both.
 //
 // All that a rank gets of a collective comes at once, but for rings. Where several ranks send more
 // than the queue of a switch takes, packets are dropped, and TCP takes its time to notice: a loss
@@ -45,7 +49,8 @@ struct GridMachine {
   double bytes_per_second = 0;          // of messages through its link, each way
   double latency = 0;                   // of a message, in seconds
   double handled_bytes_per_second = 0;  // of messages received: what the processor is busy with,
-  double message_seconds = 0;           // and besides for each of them
+  double message_seconds = 0;           // and besides for each of them,
+  double call_seconds = 0;              // and for each collective, an all-reduce being two
   double queue_bytes = 0;               // where more than that comes from several ranks at once,
   double loss_seconds = 0;              // packets are lost, and so is this time
   double updates_per_second = 0;        // parameters that the optimiser changes
@@ -86,6 +91,16 @@ struct GridPasses {
 std::vector<GridBlockTime> grid_times(const ModelSpec& spec, const GridPlan& plan,
                                       const GridLoad& load, const GridMachine& machine,
                                       const GridBytes& bytes, const GridPasses& passes);
+
+// The same as what a rank does in which order: products of maps (not of attention), and
+// collectives that start and that are waited for.
+struct GridEvent {
+  enum class Kind : std::uint8_t { start, wait, product };
+  Kind kind = Kind::product;
+  GridTraffic traffic = {};  // of what starts or is waited for
+};
+std::vector<GridEvent> grid_events(const ModelSpec& spec, const GridPlan& plan,
+                                   const GridLoad& load, const GridPasses& passes);
 
 // A step of so many microbatches, one after the other, and the update of a rank's parameters.
 GridTime grid_step_time(const std::vector<GridBlockTime>& blocks, std::int64_t microbatches,

@@ -157,7 +157,7 @@ TEST(GridTime, WhatIsAheadDelaysNothing) {
   const GridMachine slow{.flops_per_second = 1e4, .bytes_per_second = kTimedRate};
   const auto ahead = timed_blocks(plan, slow, {}), asked = timed_blocks(plan, slow);
   EXPECT_NEAR(ahead[2].forward.exposed[1], asked[2].forward.exposed[1], 1e-9);
-  EXPECT_LT(ahead[2].forward.exposed[0], asked[2].forward.exposed[0]);
+  EXPECT_LT(ahead[2].forward.exposed[0], asked[2].forward.exposed[0] / 2) << "vectors alone";
 }
 
 // Large messages go round a ring: a latency for each, and no queue overflows.
@@ -206,6 +206,27 @@ TEST(GridTime, HandlingOccupiesTheProcessorWhateverIsHidden) {
     EXPECT_NEAR(step.exposed_on_all() + step.hidden, step.bytes / kTimedRate, 1e-9);
 }
 
+// Forward of 1d waits for all of its sums: each takes as long as the slower of link and handling.
+// What is computed while something is under way has the rest of the processor: with half of it, as
+// long as the link is busy, it takes twice as long.
+TEST(GridTime, BytesAreHandledWhileTheyCome) {
+  const GridPlan plan = timed_plan(TensorMethod::one_d, {1, 4, 1});
+  for (const double factor : {0.25, 0.5, 1.0, 2.0, 8.0}) {
+    const GridMachine machine{.bytes_per_second = kTimedRate,
+                              .handled_bytes_per_second = factor * kTimedRate};
+    const GridTime forward = timed_blocks(plan, machine)[1].forward;
+    const double link = forward.bytes / kTimedRate;
+    EXPECT_NEAR(forward.total(), std::max(link, link / factor), 1e-9) << factor;
+    EXPECT_NEAR(forward.handling, link / factor, 1e-9) << factor;
+    EXPECT_NEAR(forward.exposed_on_all(), std::max(0.0, link - link / factor), 1e-9) << factor;
+  }
+  GridMachine slow{.flops_per_second = 1e3, .bytes_per_second = kTimedRate};
+  const double alone = timed_blocks(plan, slow)[1].backward.total();
+  slow.handled_bytes_per_second = 2 * kTimedRate;
+  const GridTime shared = timed_blocks(plan, slow)[1].backward;
+  EXPECT_NEAR(shared.total(), alone + shared.bytes / kTimedRate / 2, 1e-9);
+}
+
 // 1d on 4 ranks: 8 all-reduces of layers and 2 of the ends, 2 x 3 messages each; a gather of 3.
 TEST(GridTime, EveryMessageIsHandled) {
   const GridTime step =
@@ -213,6 +234,9 @@ TEST(GridTime, EveryMessageIsHandled) {
   EXPECT_EQ(step.messages, (kTimedLayers * 4 + 2) * 6 + 3);
   EXPECT_DOUBLE_EQ(step.total(), 0.5 * step.messages);
   EXPECT_DOUBLE_EQ(step.handling, step.total());
+  const GridTime woken =
+      timed_step(timed_plan(TensorMethod::one_d, {1, 4, 1}), {.call_seconds = 0.5});
+  EXPECT_DOUBLE_EQ(woken.total(), 0.5 * ((kTimedLayers * 4 + 2) * 2 + 1));
 }
 
 // All-reduces of bsh by 4 ranks: in each of both rounds 3/4 bsh come, from three others. Of 2 ranks

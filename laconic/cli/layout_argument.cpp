@@ -27,6 +27,10 @@ void add_machine(CLI::App& verb, LayoutCommand& command) {
                   "what the processor takes for each message besides: 50us")
       ->type_name("TIME")
       ->needs(rate);
+  verb.add_option("--waking", command.waking,
+                  "and for each collective, until its ranks are awake: 1ms")
+      ->type_name("TIME")
+      ->needs(rate);
   auto* loss = verb.add_option("--loss", command.loss,
                                "time lost where more than --queue comes from several ranks: 50ms")
                    ->type_name("TIME")

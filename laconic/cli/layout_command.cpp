@@ -83,6 +83,7 @@ GridMachine machine_of(const LayoutCommand& command) {
                       .bytes_per_second = kTcpShare * bytes_of_rate("--rate", command.rate),
                       .latency = seconds_of(command.latency),
                       .message_seconds = seconds_of(command.overhead),
+                      .call_seconds = seconds_of(command.waking),
                       .queue_bytes = command.queue,
                       .loss_seconds = seconds_of(command.loss),
                       .updates_per_second = command.updates * 1e6};

@@ -24,6 +24,7 @@ struct LayoutCommand {
   double gflops = 0;       // of a rank; 0: computing takes no time
   std::string handling;    // a rate; empty: takes no time
   std::string overhead;    // of each message: "50us"
+  std::string waking;      // of each collective
   double queue = 0;        // of a switch, in bytes
   std::string loss;        // where it overflows: "50ms"
   double updates = 0;      // millions of parameters in a second

@@ -58,6 +58,8 @@ std::string to_text(const GridMachine& m) {
     parts.push_back(fmt::format("{}/s handled", human_bytes(m.handled_bytes_per_second)));
   if (m.message_seconds > 0)
     parts.push_back(fmt::format("{:.4g} ms for each message", 1e3 * m.message_seconds));
+  if (m.call_seconds > 0)
+    parts.push_back(fmt::format("{:.4g} ms for each collective", 1e3 * m.call_seconds));
   if (m.loss_seconds > 0)
     parts.push_back(fmt::format("{:.4g} ms lost where more than {} come from several ranks",
                                 1e3 * m.loss_seconds, human_bytes(m.queue_bytes)));
@@ -113,6 +115,7 @@ nlohmann::ordered_json to_json(const GridMachine& m) {
           {"latency", m.latency},
           {"handled_bytes_per_second", m.handled_bytes_per_second},
           {"message_seconds", m.message_seconds},
+          {"call_seconds", m.call_seconds},
           {"queue_bytes", m.queue_bytes},
           {"loss_seconds", m.loss_seconds},
           {"updates_per_second", m.updates_per_second}};

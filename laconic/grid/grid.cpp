@@ -199,7 +199,11 @@ PayloadObserver TensorGrid::observer_of(const Exchange& exchange, const Row& row
 
 TensorGrid::Pending TensorGrid::make(const Exchange& exchange) {
   count(exchange);
-  if (observer_) observer_({exchange.call, exchange.site.traffic, exchange.axes, exchange.offsets});
+  const auto made = [&] {
+    return GridCallMade{exchange.call,    exchange.site.traffic, exchange.axes,
+                        exchange.offsets, exchange.site.block,   exchange.site.is_small};
+  };
+  if (observer_) observer_(made());
   Row& row = row_for(exchange);
   row.is_under_way = true;
   row.collective->observe(observer_of(exchange, row));
@@ -210,6 +214,7 @@ TensorGrid::Pending TensorGrid::make(const Exchange& exchange) {
   Pending pending;
   pending.grid_ = this;
   pending.row_ = &row;
+  if (wait_observer_) pending.made_ = std::make_shared<const GridCallMade>(made());
   pending.operation_ = row.collective->operation(
       static_cast<std::byte*>(exchange.buffer.data_ptr()),
       deadline_key(step_, 0, exchange.site.urgency), false, {}, numbers_[unit_of(exchange.axes)]++);
@@ -221,6 +226,7 @@ void TensorGrid::Pending::swap(Pending& other) noexcept {
   std::swap(operation_, other.operation_);
   std::swap(row_, other.row_);
   std::swap(finish_, other.finish_);
+  std::swap(made_, other.made_);
 }
 
 TensorGrid::Pending::~Pending() {
@@ -233,6 +239,7 @@ at::Tensor TensorGrid::Pending::get() {
     grid_->release(*row_);
     operation_.reset();
   }
+  if (made_ != nullptr) grid_->wait_observer_(*std::exchange(made_, nullptr));
   return finish_();
 }
 

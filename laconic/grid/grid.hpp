@@ -87,6 +87,8 @@ struct GridCallMade {
   Traffic traffic = Traffic::tp_activation;
   Axes axes;
   std::vector<std::uint64_t> offsets;  // of the members' chunks, in elements
+  std::int64_t block = 0;              // and whether it is small: as its site says
+  bool is_small = false;
   bool operator==(const GridCallMade&) const = default;
 };
 
@@ -166,6 +168,7 @@ class TensorGrid {
     std::shared_ptr<Operation> operation_;
     Row* row_ = nullptr;
     std::function<at::Tensor()> finish_;
+    std::shared_ptr<const GridCallMade> made_;  // where somebody observes waits
   };
 
   // All-gather along dim 0, of which member m brings rows[m]. `mask`, here and below: gets what the
@@ -190,6 +193,10 @@ class TensorGrid {
   // Tells of every call, in the order in which they are made.
   void observe(std::function<void(const GridCallMade&)> observer) {
     observer_ = std::move(observer);
+  }
+  // Tells of every call whose result is there, when whoever made it has waited for it.
+  void observe_waits(std::function<void(const GridCallMade&)> observer) {
+    wait_observer_ = std::move(observer);
   }
   const GridCounts& counts() const { return counts_; }
   void clear_counts() { counts_.clear(); }
@@ -240,7 +247,7 @@ class TensorGrid {
   std::map<Traffic, Fidelity> measured_;
   CodeObserver code_observer_;
   GridCounts counts_;
-  std::function<void(const GridCallMade&)> observer_;
+  std::function<void(const GridCallMade&)> observer_, wait_observer_;
   std::unique_ptr<GridOverlap> overlap_;
 };
 

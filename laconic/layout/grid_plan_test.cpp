@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "laconic/layout/test_grids.hpp"
+
 namespace laconic {
 namespace {
 
@@ -19,17 +21,8 @@ std::vector<GridPlan> all_plans() {
     add(TensorMethod::two_d, {2, 2, 1});
     add(TensorMethod::two_d, {3, 3, 1});
     add(TensorMethod::two_and_half_d, {2, 2, 2});
-    for (const std::array<int, 3>& tp : {std::array{2, 2, 2},
-                                         {1, 4, 1},
-                                         {4, 1, 1},
-                                         {1, 2, 2},
-                                         {2, 4, 1},
-                                         {1, 1, 4},
-                                         {2, 1, 2},
-                                         {1, 4, 2},
-                                         {2, 2, 1},
-                                         {3, 3, 3}})
-      add(TensorMethod::three_d, tp);
+    for (const std::array<int, 3>& tp : kSpecifiedGrids) add(TensorMethod::three_d, tp);
+    add(TensorMethod::three_d, {3, 3, 3});
   }
   return plans;
 }
@@ -113,6 +106,19 @@ TEST(GridPlan, ParametersAreCutByAllAxesOnce) {
       EXPECT_EQ(bias.cut.size() + bias.copy.size(), 3U);
     }
   }
+}
+
+// No two ranks have the same part of an activation, but for the stream of 1d.
+TEST(GridPlan, ActivationsAreCutByAllAxesOnce) {
+  for (const GridPlan& plan : all_plans())
+    for (const ActivationLayout& layout : {stream_of(plan), inner_of(plan)}) {
+      Axes axes = layout.rows;
+      axes.insert(axes.end(), layout.features.begin(), layout.features.end());
+      EXPECT_EQ(set_of(axes).size(), axes.size());
+      if (plan.method != TensorMethod::one_d) {
+        EXPECT_EQ(axes.size(), 3U) << name_of(plan.method);
+      }
+    }
 }
 
 // What is gathered over was cut last, so that it lies next to each other; what is left is where it

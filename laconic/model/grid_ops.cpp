@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "laconic/base/error.hpp"
@@ -60,50 +61,72 @@ Range samples_at(const TensorGrid& grid, const Axes& rows, std::int64_t samples)
   return share_of(samples, grid.extent(rows), grid.index(rows));
 }
 
-Tensor perform(const GridSpot& spot, const Move& move, const Tensor& x, const GridRows& rows,
-               const Axes& cut, Traffic traffic, GridMask* mask) {
-  TensorGrid& grid = spot.grid;
-  const std::int64_t members = grid.extent(move.axes);
-  if (members == 1) return x;
-  const GridSite site = site_of(spot, traffic, x);
+namespace {
+
+// What a move asks of the grid.
+struct MoveCall {
+  std::optional<GridCall> call;  // nothing: x stays as it is
+  Tensor x = {};
+  std::vector<std::int64_t> rows = {};
+  GridSite site = {};
+};
+
+MoveCall call_of(const GridSpot& spot, const Move& move, const Tensor& x, const GridRows& rows,
+                 const Axes& cut, Traffic traffic) {
+  const TensorGrid& grid = spot.grid;
+  const int members = grid.extent(move.axes);
+  MoveCall made{.call = {}, .x = x, .rows = {}, .site = site_of(spot, traffic, x)};
+  if (members == 1) return made;
   switch (move.kind) {
     case MoveKind::none:
-    case MoveKind::copy: return x;
-    case MoveKind::sum: return grid.sum(x, move.axes, site, mask);
+    case MoveKind::copy: return made;
+    case MoveKind::sum: made.call = GridCall::sum; return made;
     case MoveKind::gather_rows:
-      return grid.gather(x, rows_by_member(grid, cut, move.axes, rows), move.axes, site, mask);
     case MoveKind::scatter_rows:
-      return grid.scatter_sum(x, rows_by_member(grid, cut, move.axes, rows), move.axes, site, mask);
+      made.call = move.kind == MoveKind::gather_rows ? GridCall::gather : GridCall::scatter;
+      made.rows = rows_by_member(grid, cut, move.axes, rows);
+      return made;
     case MoveKind::gather_features:
-      return beside_each_other(
-          grid.gather(x, equal_rows(x.size(0), static_cast<int>(members)), move.axes, site, mask),
-          members);
-    case MoveKind::scatter_features: {
-      LACONIC_ASSERT(mask == nullptr, "no map scatters features forward");
-      GridSite part = site;
-      part.columns = static_cast<int>(x.size(1) / members);
-      return grid.scatter_sum(below_each_other(x, members),
-                              equal_rows(x.size(0), static_cast<int>(members)), move.axes, part);
-    }
+      made.call = GridCall::gather;
+      made.rows = equal_rows(x.size(0), members);
+      return made;
+    case MoveKind::scatter_features:
+      made.call = GridCall::scatter;
+      made.rows = equal_rows(x.size(0), members);
+      made.x = below_each_other(x, members);
+      made.site.columns = static_cast<int>(x.size(1) / members);
+      return made;
   }
-  return x;
+  return made;
+}
+
+}  // namespace
+
+Tensor perform(const GridSpot& spot, const Move& move, const Tensor& x, const GridRows& rows,
+               const Axes& cut, Traffic traffic, GridMask* mask) {
+  const MoveCall made = call_of(spot, move, x, rows, cut, traffic);
+  if (!made.call) return x;
+  switch (*made.call) {
+    case GridCall::sum: return spot.grid.sum(x, move.axes, made.site, mask);
+    case GridCall::scatter:
+      LACONIC_ASSERT(mask == nullptr || move.kind == MoveKind::scatter_rows,
+                     "no map scatters features forward");
+      return spot.grid.scatter_sum(made.x, made.rows, move.axes, made.site, mask);
+    case GridCall::gather: break;
+  }
+  const Tensor all = spot.grid.gather(x, made.rows, move.axes, made.site, mask);
+  return move.kind == MoveKind::gather_rows ? all
+                                            : beside_each_other(all, spot.grid.extent(move.axes));
 }
 
 TensorGrid::Pending start_perform(const GridSpot& spot, const Move& move, const Tensor& x,
                                   const GridRows& rows, const Axes& cut, Traffic traffic) {
-  TensorGrid& grid = spot.grid;
-  const int members = grid.extent(move.axes);
-  GridSite site = site_of(spot, traffic, x);
-  switch (move.kind) {
-    case MoveKind::scatter_rows:
-      return grid.start_scatter_sum(x, rows_by_member(grid, cut, move.axes, rows), move.axes, site);
-    case MoveKind::scatter_features:
-      site.columns = static_cast<int>(x.size(1) / members);
-      return grid.start_scatter_sum(below_each_other(x, members), equal_rows(x.size(0), members),
-                                    move.axes, site);
-    case MoveKind::sum: return grid.start_sum(x, move.axes, site);
-    default: return grid.start_sum(x, {}, site);  // stays
-  }
+  const MoveCall made = call_of(spot, move, x, rows, cut, traffic);
+  if (!made.call) return spot.grid.start_sum(x, {}, made.site);  // of one rank
+  LACONIC_ASSERT(*made.call != GridCall::gather, "gathers are waited for");
+  return *made.call == GridCall::sum
+             ? spot.grid.start_sum(x, move.axes, made.site)
+             : spot.grid.start_scatter_sum(made.x, made.rows, move.axes, made.site);
 }
 
 }  // namespace laconic

@@ -101,5 +101,33 @@ TEST(GridEstimate, CodecsShortenTheirClassWhereverItMoves) {
   EXPECT_NEAR(bytes_of_codecs("raw", "half"), raw - gradients / 2, 1e-6);
 }
 
+// Four codecs that cannot be taken for one another; what sums remember and masks belong to one
+// each.
+TEST(GridPolicy, EveryWayHasTheCodecOfItsSection) {
+  RunConfig config = estimated_config(64, 16);
+  config.model.layers = 4;
+  config.tp_activation.codec = "top_k:keep=0.25";
+  config.tp_activation.layers = "last half";
+  config.tp_activation.masked = true;
+  config.tp_gradient.codec = "quantise:bits=8";
+  config.tp_weight.codec = "half";
+  config.tp_weight.gradient = "sign";
+  const ModelSpec spec = model_spec(family_of(config, {}), 16);
+  const GridPolicy policy = grid_policy_of(config, spec);
+  EXPECT_EQ(to_text(policy.activation.codec), to_text(parse_codec("top_k:keep=0.25")));
+  EXPECT_EQ(to_text(policy.gradient.codec), to_text(parse_codec("quantise:bits=8")));
+  EXPECT_EQ(to_text(policy.weight.codec), "half");
+  EXPECT_EQ(to_text(policy.weight_gradient.codec), "sign");
+  EXPECT_EQ(policy.activation.blocks, (std::vector<bool>{false, false, false, true, true, false}));
+  EXPECT_EQ(policy.gradient.blocks, (std::vector<bool>{false, true, true, true, true, false}));
+  for (const GridClassPolicy* one :
+       {&policy.activation, &policy.gradient, &policy.weight, &policy.weight_gradient}) {
+    EXPECT_EQ(one->is_masked, one == &policy.activation);
+    EXPECT_EQ(one->has_feedback, one == &policy.weight_gradient);
+  }
+  config.tp_weight.feedback = false;
+  EXPECT_FALSE(grid_policy_of(config, spec).weight_gradient.has_feedback);
+}
+
 }  // namespace
 }  // namespace laconic

@@ -14,6 +14,7 @@
 #include "laconic/base/target.hpp"
 #include "laconic/engine/engine.hpp"
 #include "laconic/grid/grid.hpp"
+#include "laconic/layout/test_grids.hpp"
 #include "laconic/runtime/stage.hpp"
 #include "laconic/transport/in_process.hpp"
 #include "laconic/update/optimiser.hpp"
@@ -136,15 +137,7 @@ std::vector<GridPlan> plans() {
                        std::array<int, 3> order = {0, 1, 2}) {
     all.push_back({method, {.tp = tp, .order = order}, table});
   };
-  for (const std::array<int, 3>& tp : {std::array{2, 2, 2},
-                                       {1, 4, 1},
-                                       {4, 1, 1},
-                                       {1, 2, 2},
-                                       {2, 4, 1},
-                                       {1, 1, 4},
-                                       {2, 1, 2},
-                                       {1, 4, 2},
-                                       {2, 2, 1}})
+  for (const std::array<int, 3>& tp : kSpecifiedGrids)
     add(TensorMethod::three_d, tp, TableCut::split);
   add(TensorMethod::three_d, {2, 2, 2}, TableCut::gathered, {2, 0, 1});
   add(TensorMethod::three_d, {1, 2, 2}, TableCut::gathered);

@@ -146,6 +146,21 @@ TEST(TensorGrid, NormsDoNotCancel) {
   });
 }
 
+// The last microbatch of an evaluation: members have different shares, and those of one line of the
+// grid others than those of the next.
+TEST(TensorGrid, SamplesThatDoNotDivideAreGatheredInOrder) {
+  const GridPlan plan{TensorMethod::three_d, {.tp = {2, 2, 1}}, TableCut::split};
+  const Axes cut = {Axis::tp0, Axis::tp1};
+  const at::Tensor all = at::arange(7 * 3, at::kDouble).view({7, 3});
+  on_grid(plan, [&](TensorGrid& grid, Rank rank) {
+    const Range mine = samples_at(grid, cut, 7), line = samples_at(grid, {Axis::tp0}, 7);
+    const at::Tensor got =
+        perform({grid, 0, 0}, {MoveKind::gather_rows, {Axis::tp1}},
+                all.narrow(0, mine.begin, mine.size()), {7, 1}, cut, Traffic::tp_activation);
+    EXPECT_TRUE(got.equal(all.narrow(0, line.begin, line.size()))) << rank;
+  });
+}
+
 TEST(TensorGrid, AllRanksDecodeTheSame) {
   const GridPlan plan{TensorMethod::one_d, {.tp = {1, 3, 1}}, TableCut::split};
   std::mutex mutex;
