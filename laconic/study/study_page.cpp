@@ -96,7 +96,10 @@ std::string part_table(const StudyFile& study, const std::vector<StudyRow>& rows
                        const std::string& part) {
   const Names axes = axes_of_part(study, part);
   std::vector<MeasureSpec> measures = study.measures;
-  if (!study.baseline.empty()) measures.push_back(measure_of(study, study.baseline));
+  if (!study.baseline.empty()) {  // shown as the first of them is
+    measures.push_back(measures.empty() ? MeasureSpec{} : measures.front());
+    measures.back().name = measures.back().title = study.baseline;
+  }
   std::vector<Column> columns;
   for (const std::string& axis : axes) columns.push_back({axis, Align::left});
   for (const MeasureSpec& measure : measures) columns.push_back({measure.title});

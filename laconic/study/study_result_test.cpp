@@ -194,7 +194,7 @@ TEST_F(StudyResult, IsAPageWithRulesTablesSettingsAndFailures) {
         "| two bits are worse | accuracy below | kept | in 2 of 2 cases; as: Q1 87.0 against none "
         "90.0 (-3.33 %, n 3) at p, 1x4 |",
         "## By mesh\n\n| codec | 1x4 | 4x1 |", "| Q1 | 87.0 ± 5.0 % (n 3) |",
-        "| Q2 | 4x1 | 90.0 % (n 1) | 0.5000 (n 1) |",  // of three rounds one failed, one is missing
+        "| Q2 | 4x1 | 90.0 % (n 1) | 50.0 % (n 1) |",  // of three rounds one failed, one is missing
         "| Q1 | two bits | `a.b=1` |", "- p/none/q2-4x1/1: exit code 9: broken",
         "![A figure](figures/f.svg)", "[PNG](figures/f.png)", "- machine: a machine\n"})
     EXPECT_TRUE(contains(page, part)) << part << " in\n" << page;
