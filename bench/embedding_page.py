@@ -17,6 +17,12 @@ def tokens_of(model):
     return MODELS[model]["batch"] * MODELS[model]["keys"]["model.context"]
 
 
+def mean_step(outcome):
+    """Of a round. The last step is left out where there are several: block by block it also waits for what steps before have put off."""
+    seconds = outcome["seconds"]
+    return statistics.mean(seconds[:-1] if len(seconds) > 2 else seconds)
+
+
 class Outcomes:
     def __init__(self, outcomes):
         self.outcomes = outcomes
@@ -27,10 +33,10 @@ class Outcomes:
 
     def step(self, model, link, name):
         rounds = self.rounds(model, link, name)
-        return statistics.median(statistics.median(o["seconds"]) for o in rounds) if rounds else None
+        return statistics.median(self.steps(model, link, name)) if rounds else None
 
     def steps(self, model, link, name):
-        return [statistics.median(o["seconds"]) for o in self.rounds(model, link, name)]
+        return [mean_step(o) for o in self.rounds(model, link, name)]
 
     def mean(self, model, link, name, *keys):
         values = []
@@ -64,7 +70,7 @@ def speed_table(found, model, links, names):
             rounds = found.rounds(model, link, name)
             if not rounds:
                 continue
-            seconds = [s for o in rounds for s in o["seconds"]]
+            seconds = [s for o in rounds for s in (o["seconds"][:-1] if len(o["seconds"]) > 2 else o["seconds"])]
             middle = found.step(model, link, name)
             sent = found.mean(model, link, name, "sent")
             lines.append(f"| {link} | {name} | {middle:.3f} ({min(seconds):.3f}–{max(seconds):.3f}) | {tokens_of(model) / middle:.0f} | "
@@ -136,7 +142,7 @@ def intro(outcomes, ranks):
     others = [o["others"] for o in outcomes.values()]
     return [f"{ranks} ranks with a thread each, a rank a host of a lab, float32, Adam, no clipping. The peer (bench/peers/torch_embedding.py) has our BLAS and our "
             "allocator's settings; *sparse* is DDP with `sparse=True` and SparseAdam, *rows by hand* is coalesced rows, gathered during backward in a group of their "
-            "own, with an Adam of rows. Steps are medians over rounds of medians, in brackets the least and the most step; ratios in brackets are "
+            "own, with an Adam of rows. Steps are medians over rounds of means, the last step left out (block by block it also waits for what others have put off), in brackets the least and the most step; ratios in brackets are "
             "those of single rounds. Bytes are what host 0 sent by its interface, with headers, with starting divided among our steps. `8 bits` also "
             f"sends all other gradients in 8 bits, with feedback. Others had {100 * min(others):.0f} to {100 * max(others):.0f} % of the cores, the median "
             f"{100 * statistics.median(others):.0f} %. Programs: {'; '.join(commits)}.", ""]
@@ -151,6 +157,6 @@ def pages(outcomes, links, names, ranks):
             continue
         shape = ", ".join(f"{key} {value}" for key, value in what["keys"].items())
         lines += [f"### {model}: {shape}; batch {what['batch']}", "", *speed_table(found, model, links, names), *verdicts(found, model, links, names),
-                  "Stalls: time of a step that ranks waited, by what for, warming up included.", "", *ladder(found, model, links),
+                  "Stalls: time of a step that ranks waited, by what for, on average over all steps, the first and the last included.", "", *ladder(found, model, links),
                   *memory(found, model, links, ranks), *losses(found, model, links, names)]
     return lines
