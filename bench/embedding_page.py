@@ -9,6 +9,8 @@ OWN_BASELINES = ("laconic: allreduce", "laconic: allgather", "laconic: server")
 # What each adds to the one before: spec 4.4.
 LADDER = {"dense": "laconic: allreduce", "+ hybrid": "laconic: alltoall", "+ horizontal": "laconic: alltoall, block by block",
           "+ vertical": "laconic: alltoall, block by block, split", "hybrid + vertical, without horizontal": "laconic: alltoall, split"}
+# What is judged: named beforehand, since the fastest of several short runs is fast by luck, too.
+JUDGED = ("laconic: alltoall, block by block, split", "laconic: alltoall, block by block, split, 8 bits")
 CLASSES = {"dp.gradient": "dense sums", "embedding.rows": "rows"}
 
 
@@ -79,19 +81,17 @@ def speed_table(found, model, links, names):
     return [*lines, ""]
 
 
-def verdicts(found, model, links, names):
-    """The best exact method of alltoall against all baselines."""
-    ours = [name for name in names if "alltoall" in name and "bits" not in name]
-    lines = ["| link | fastest alltoall, exact | against dense DDP | best baseline of all | against it | share of the baseline's step that is not in one over unshaped links |",
-             "|---|---|--:|---|--:|--:|"]
+def verdicts(found, model, links):
+    """What is judged against all baselines, of which the fastest counts."""
+    lines = ["| link | | against dense DDP | best baseline of all | against it | share of its step that the baseline waits |", "|---|---|--:|---|--:|--:|"]
     for link in links:
-        mine, baseline = best(found, model, link, ours), best(found, model, link, (*BEST_OF_PEERS, *OWN_BASELINES))
-        if not mine or not baseline:
-            continue
-        free = found.step(model, "unshaped", baseline)
-        share = f"{100 * (1 - free / found.step(model, link, baseline)):.0f} %" if free and link != "unshaped" else ""
-        lines.append(f"| {link} | {mine} | {ratio_text(found, model, link, mine, DENSE)} | {baseline} | "
-                     f"{ratio_text(found, model, link, mine, baseline)} | {share} |")
+        baseline = best(found, model, link, (*BEST_OF_PEERS, *OWN_BASELINES))
+        for mine in JUDGED:
+            if not baseline or not found.step(model, link, mine):
+                continue
+            waits = sum(found.mean(model, link, baseline, "exposed", c) for c in CLASSES) / found.step(model, link, baseline)
+            lines.append(f"| {link} | {mine} | {ratio_text(found, model, link, mine, DENSE)} | {baseline} | {ratio_text(found, model, link, mine, baseline)} | "
+                         f"{f'{100 * waits:.0f} %' if baseline in OWN_BASELINES else ''} |")
     return [*lines, ""]
 
 
@@ -156,7 +156,7 @@ def pages(outcomes, links, names, ranks):
         if not any(key.startswith(model + "/") for key in outcomes):
             continue
         shape = ", ".join(f"{key} {value}" for key, value in what["keys"].items())
-        lines += [f"### {model}: {shape}; batch {what['batch']}", "", *speed_table(found, model, links, names), *verdicts(found, model, links, names),
+        lines += [f"### {model}: {shape}; batch {what['batch']}", "", *speed_table(found, model, links, names), *verdicts(found, model, links),
                   "Stalls: time of a step that ranks waited, by what for, on average over all steps, the first and the last included.", "", *ladder(found, model, links),
                   *memory(found, model, links, ranks), *losses(found, model, links, names)]
     return lines
