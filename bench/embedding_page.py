@@ -9,7 +9,7 @@ OWN_BASELINES = ("laconic: allreduce", "laconic: allgather", "laconic: server")
 # What each adds to the one before: spec 4.4.
 LADDER = {"dense": "laconic: allreduce", "+ hybrid": "laconic: alltoall", "+ horizontal": "laconic: alltoall, block by block",
           "+ vertical": "laconic: alltoall, block by block, split", "hybrid + vertical, without horizontal": "laconic: alltoall, split"}
-# What is judged: named beforehand, since the fastest of several short runs is fast by luck, too.
+# What is judged: the whole method, whatever was fastest, since the fastest of several short runs is fast by luck, too.
 JUDGED = ("laconic: alltoall, block by block, split", "laconic: alltoall, block by block, split, 8 bits")
 CLASSES = {"dp.gradient": "dense sums", "embedding.rows": "rows"}
 
