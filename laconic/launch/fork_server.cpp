@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +29,9 @@ namespace {
 constexpr const char* kServerVariable = "LACONIC_FORK_SERVER";
 constexpr std::size_t kMostRequestBytes = 64 << 10;
 constexpr int kMostDescriptors = 2;
+// Longer than a program takes to load from a slow disk. A rank that dies before it answers leaves
+// its server waiting for further requests, and nobody would answer at all.
+constexpr timeval kAnswerWithin{.tv_sec = 120, .tv_usec = 0};
 
 struct Request {
   std::string variables;
@@ -133,6 +137,7 @@ ForkServer::ForkServer(ChildSpec spec) : program_(spec.program) {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     throw SystemError("sockets of ranks", "open", errno);
   socket_ = ends[0];
+  ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &kAnswerWithin, sizeof kAnswerWithin);
   ::fcntl(ends[1], F_SETFD, 0);  // the program finds it open
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   spec.environment[kServerVariable] = std::to_string(ends[1]);
@@ -159,9 +164,10 @@ Child ForkServer::start(const Environment& variables, bool has_own_output) {
   ssize_t size = 0;
   do size = ::recv(socket_, &pid, sizeof pid, 0);
   while (size < 0 && errno == EINTR);
+  if (size < 0) pid = errno == EAGAIN ? -ETIMEDOUT : -errno;
+  if (size == 0) pid = -ECHILD;  // the server has ended, and has said why
   pipes.close_write_ends();
-  if (size != sizeof pid || pid <= 0)
-    throw SystemError(program_, "start ranks from", size == sizeof pid ? -pid : ECHILD);
+  if (pid <= 0) throw SystemError(program_, "start ranks from", -pid);
   return Child(pid, pipes);
 }
 

@@ -364,6 +364,18 @@ TEST_F(FrontLaunch, StartsAsManyWorkersAsTheMeshHas) {
   }
 }
 
+// /proc/PID/environ is what a process was loaded with: a rank that was forked has its number since.
+TEST_F(FrontLaunch, RanksAreForkedFromOneWorkerThatHasLoaded) {
+  Process process(front("--set mesh.dp=2", {{"STAND_IN", "pid .; sleep 60"}}));
+  for (const int pid : pids(2)) {
+    const std::string environment = read_text(fmt::format("/proc/{}/environ", pid));
+    EXPECT_NE(environment.find("WORLD_SIZE=2"), std::string::npos);
+    EXPECT_EQ(environment.find("LOCAL_RANK="), std::string::npos);
+  }
+  process.send(SIGKILL);
+  process.wait(5);
+}
+
 TEST_F(FrontLaunch, DataThatIsNotThereIsMissedBeforeAnyRankIsStarted) {
   const ProcessResult outcome =
       train("--set mesh.dp=2 --set data.train=none --set data.valid=neither", {{"STAND_IN", ""}});
