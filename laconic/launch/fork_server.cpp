@@ -97,7 +97,7 @@ void become_rank(const Request& request, pid_t launcher, pid_t between, int sock
   while (::getppid() == between) ::sched_yield();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(kCannotStart);  // it has died
-  ::setpgid(0, 0);
+  ::setpgid(0, 0);  // as every rank has; that of the server would keep Ctrl-C away as well
   for (std::size_t i = 0; i < request.descriptors.size(); ++i) {
     ::dup2(request.descriptors[i], i == 0 ? STDOUT_FILENO : STDERR_FILENO);
     ::close(request.descriptors[i]);
