@@ -1,8 +1,8 @@
 // hosts/hosts.hpp — the machines that somebody has, and the network between them, as a value.
 //
 // What one could get wrong: rates of links are in bits per second and each way, everything else
-// counts in bytes; a message waits for the latency of every link on its path, so a network in which
-// it takes 0.2 ms has cards of 0.1 ms. A number of 0 is "not known": it takes no time, or has no
+// counts in bytes; a message waits for the latency of its sender's card, and between groups for
+// those of both uplinks, too. A number of 0 is "not known": it takes no time, or has no
 // limit. Ranks are numbered group by group, host by host; who sits where otherwise is a Seating.
 //
 // Pure and std only; hosts/hosts_file.hpp reads and writes them.
