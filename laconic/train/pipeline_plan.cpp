@@ -67,8 +67,13 @@ bool is_file(const RunConfig& config) {
 
 // Throws ConfigError.
 Schedule schedule_of(const RunConfig& config) {
-  if (!is_file(config))
-    return build(parse_schedule_kind(config.pipeline.schedule), shape_of(config));
+  if (!is_file(config)) {
+    // Alone there is nothing to choose.
+    const std::string& name = config.pipeline.schedule;
+    return build(
+        config.pipeline.is_automatic() ? ScheduleKind::one_f_one_b : parse_schedule_kind(name),
+        shape_of(config));
+  }
   const std::string path = config.pipeline.schedule.substr(kFile.size());
   std::ifstream file(path);
   if (!file) throw ConfigError({{"pipeline.schedule", fmt::format("cannot read {}", path)}});
@@ -219,6 +224,8 @@ std::string to_json(const PipelineDecisions& d) {
                                  {"split", d.split},
                                  {"encoded", nlohmann::ordered_json::array()},
                                  {"encoded_ranks", d.encoded_ranks}};
+  if (!d.kind.empty())
+    json.update({{"kind", d.kind}, {"microbatch", d.microbatch}, {"why", d.why}});
   for (const std::vector<bool>& edge : d.encoded) {
     std::string flags;
     for (const bool is_encoded : edge) flags += is_encoded ? '1' : '0';
@@ -233,7 +240,10 @@ PipelineDecisions parse_decisions(std::string_view text) {
     PipelineDecisions d{.schedule = parse_schedule(json.at("schedule").get<std::string>()),
                         .split = json.at("split").get<std::vector<std::int64_t>>(),
                         .encoded = {},
-                        .encoded_ranks = json.at("encoded_ranks").get<int>()};
+                        .encoded_ranks = json.at("encoded_ranks").get<int>(),
+                        .kind = json.value("kind", ""),
+                        .microbatch = json.value("microbatch", std::int64_t{0}),
+                        .why = json.value("why", "")};
     for (const auto& flags : json.at("encoded")) {
       d.encoded.emplace_back();
       for (const char flag : flags.get<std::string>()) d.encoded.back().push_back(flag == '1');
@@ -246,9 +256,11 @@ PipelineDecisions parse_decisions(std::string_view text) {
 }
 
 Problems check_pipeline(const RunConfig& config) {
-  Problems problems = is_file(config)
-                          ? check_file(config)
-                          : check(parse_schedule_kind(config.pipeline.schedule), shape_of(config));
+  Problems problems;
+  if (is_file(config))
+    problems = check_file(config);
+  else if (!config.pipeline.is_automatic())
+    problems = check(parse_schedule_kind(config.pipeline.schedule), shape_of(config));
   for (Problem& p : problems)
     if (p.where.empty()) p.where = "pipeline.schedule";
   if (config.mesh.pp == 1) return problems;
@@ -383,14 +395,20 @@ Costs costs_of(const RunConfig& config, const ModelSpec& spec, const PipelineDec
 PipelineDecisions decide_pipeline(const RunConfig& config, const Family& family,
                                   const LinkFacts& link, const at::TensorOptions& options) {
   const ModelSpec spec = model_spec(family, config.model.context);
+  const bool is_measured = config.stages() > 1 && needs_times(config);
+  return decide_pipeline(config, spec,
+                         is_measured ? measure_blocks(config, family, options)
+                                     : std::vector<BlockTimes>(spec.blocks.size()),
+                         link);
+}
+
+PipelineDecisions decide_pipeline(const RunConfig& config, const ModelSpec& spec,
+                                  const std::vector<BlockTimes>& times, const LinkFacts& link) {
   PipelineDecisions d{.schedule = schedule_of(config),
                       .split = {layers_of(spec)},
                       .encoded = {},
                       .encoded_ranks = static_cast<int>(config.mesh.pp)};
   if (config.stages() == 1) return d;
-  const std::vector<BlockTimes> times = needs_times(config)
-                                            ? measure_blocks(config, family, options)
-                                            : std::vector<BlockTimes>(spec.blocks.size());
   d.split = decide_split(config, spec, times);
   const Schedule complete = lowered(d.schedule);
   const Costs costs = costs_of(config, spec, d, times, link);
@@ -404,6 +422,11 @@ PipelineDecisions decide_pipeline(const RunConfig& config, const Family& family,
                                            divided(bytes.encoded, link.bytes_per_second));
   }
   return d;
+}
+
+RunConfig as_decided(RunConfig config, const PipelineDecisions& decisions) {
+  config.pipeline.decided_microbatch = decisions.microbatch;
+  return config;
 }
 
 bool still_holds(const PipelineDecisions& decisions, const RunConfig& config) {

@@ -22,6 +22,10 @@ struct PipelineDecisions {
   std::vector<std::int64_t> split;  // layers of each stage: blocks without the first and the last
   GradientSends encoded;            // pp.gradient; empty: all
   int encoded_ranks = 0;            // dp.gradient.stages: the first so many pipeline ranks
+  // Where the schedule was chosen: its kind, samples of a microbatch, and why, for people.
+  std::string kind = "";
+  std::int64_t microbatch = 0;
+  std::string why = "";
   bool operator==(const PipelineDecisions&) const = default;
 };
 std::string to_json(const PipelineDecisions& decisions);
@@ -45,9 +49,16 @@ Costs costs_of(const RunConfig& config, const ModelSpec& spec, const PipelineDec
                const std::vector<BlockTimes>& blocks, const LinkFacts& link);
 
 // Measures only if the configuration asks for something that depends on it.
-// Requires: check_pipeline(config) is empty. Throws ConfigError when the model does not fit.
+// Requires: check_pipeline(config) is empty, and pipeline.schedule is not "auto", which is
+// schedule_choice.hpp's. Throws ConfigError when the model does not fit.
 PipelineDecisions decide_pipeline(const RunConfig& config, const Family& family,
                                   const LinkFacts& link, const at::TensorOptions& options);
+// The same by times that are known, all 0 where nobody needs them.
+PipelineDecisions decide_pipeline(const RunConfig& config, const ModelSpec& spec,
+                                  const std::vector<BlockTimes>& times, const LinkFacts& link);
+
+// The configuration with what was decided about the size of microbatches.
+RunConfig as_decided(RunConfig config, const PipelineDecisions& decisions);
 
 // Whether a run that goes on can do by what was decided before: not if the schedule's file says
 // something else by now. Requires: no key was changed that decisions depend on.
