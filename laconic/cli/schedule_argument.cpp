@@ -83,6 +83,20 @@ void add_engine(CLI::App& verb, ScheduleCommand& command) {
       ->capture_default_str();
 }
 
+void add_choice(CLI::App& verb, ScheduleCommand& command) {
+  verb.add_option("--finer", command.finer,
+                  "auto: also microbatches of a half, a quarter ... down to one of so many parts")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str()
+      ->type_name("N");
+  add_seconds(verb, "--overhead", command.overhead,
+              "auto: of forward and of backward, what a smaller microbatch takes as well");
+  verb.add_option_function<double>(
+          "--most-live", [&command](double value) { command.most_live = value; },
+          "auto: live activations that a rank has room for, in microbatches as given")
+      ->type_name("N");
+}
+
 void add_output(CLI::App& verb, ScheduleCommand& command) {
   verb.add_flag("--compare", command.compare, "a table of all kinds for these costs");
   verb.add_flag("--text", command.text, "print the schedule itself, as a file would hold it");
@@ -101,10 +115,12 @@ void add_output(CLI::App& verb, ScheduleCommand& command) {
 void add_words(CLI::App& verb, ScheduleCommand& command) {
   verb.add_option(
       "KIND|FILE", command.what,
-      "gpipe, 1f1b, interleaved, zero_bubble, zb_v, or a file that holds one; default: 1f1b");
+      "gpipe, 1f1b, interleaved, zero_bubble, zb_v, a file that holds one, or auto: which of "
+      "them, and in how many microbatches; default: 1f1b");
   add_shape(verb, command);
   add_costs(verb, command);
   add_engine(verb, command);
+  add_choice(verb, command);
   add_output(verb, command);
 }
 

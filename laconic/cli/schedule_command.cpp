@@ -15,6 +15,7 @@
 #include "laconic/lab/lab_spec.hpp"
 #include "laconic/report/console.hpp"
 #include "laconic/schedule/check.hpp"
+#include "laconic/schedule/choice.hpp"
 #include "laconic/schedule/gantt.hpp"
 #include "laconic/schedule/lower.hpp"
 
@@ -79,6 +80,10 @@ void check_rate(Problems& problems, const ScheduleCommand& command) {
                                               command.rate)});
 }
 
+bool is_automatic(const ScheduleCommand& command) {
+  return command.what == "auto";
+}
+
 Problems check_words(const ScheduleCommand& command) {
   Problems problems = check_numbers(command);
   check_rate(problems, command);
@@ -91,6 +96,17 @@ Problems check_words(const ScheduleCommand& command) {
     problems.push_back({"--compare", "prints a table of all kinds and draws none of them"});
   if (command.compare && !command.what.empty())
     problems.push_back({"--compare", fmt::format("compares all kinds, not '{}'", command.what)});
+  check_number(problems, "--overhead", command.overhead, 0);
+  check_number(problems, "--most-live", command.most_live.value_or(0), 0);
+  if (is_automatic(command) && (command.text || command.lowered || command.gantt ||
+                                command.messages || !command.svg.empty()))
+    problems.push_back({"auto", "prints a table of candidates and draws none of them"});
+  if (is_automatic(command))
+    for (const std::vector<double>* seconds : {&command.forward, &command.backward})
+      if (command.overhead > std::ranges::min(*seconds))
+        problems.push_back(
+            {"--overhead", fmt::format("{} is more than the {} s of a microbatch", command.overhead,
+                                       std::ranges::min(*seconds))});
   try {
     parse_when(command.when);
   } catch (const ConfigError& error) {
@@ -310,10 +326,81 @@ int run_compare(const ScheduleCommand& command) {
   return 0;
 }
 
+// --- the order and the microbatches to take
+
+// The same step in `parts` times as many microbatches.
+ScheduleCommand cut_finer(ScheduleCommand command, int parts) {
+  const auto cut = [&](double& seconds, double fixed) {
+    seconds = fixed + (seconds - fixed) / parts;
+  };
+  for (double& seconds : command.forward) cut(seconds, command.overhead);
+  for (double& seconds : command.backward) cut(seconds, command.overhead);
+  cut(command.activation, 0);
+  if (command.gradient) cut(*command.gradient, 0);
+  if (command.bytes) cut(*command.bytes, 0);
+  command.microbatches = command.microbatches.value_or(2 * command.ranks.value_or(4)) * parts;
+  return command;
+}
+
+struct ScheduleTrials {
+  std::vector<ScheduleCandidate> candidates;
+  std::vector<TimedSchedule> timed;
+  std::vector<std::string> left_out;
+};
+
+void try_kind(ScheduleKind kind, const ScheduleCommand& command, int parts, ScheduleTrials& all) {
+  const PipelineShape shape = shape_for(kind, command, false);
+  Problems problems = check(kind, shape);
+  if (problems.empty()) {
+    Schedule whole = lowered(build(kind, shape));
+    const Costs costs = costs_for(command, whole);
+    problems = check(costs, whole);
+    if (problems.empty()) {
+      all.timed.push_back(time_schedule(std::string(name_of(kind)), std::move(whole), costs,
+                                        parse_when(command.when)));
+      const double live = most_live(all.timed.back()) / parts;
+      all.candidates.push_back({.kind = kind,
+                                .microbatches = shape.microbatches,
+                                .seconds = all.timed.back().timing.makespan,
+                                .held = live,
+                                .fits = live <= command.most_live.value_or(live)});
+    }
+  }
+  if (!problems.empty())
+    all.left_out.push_back(fmt::format("{} in {} microbatches: left out, {}", name_of(kind),
+                                       shape.microbatches, problems[0].what));
+}
+
+int run_auto(const ScheduleCommand& command) {
+  ScheduleTrials all;
+  for (int parts = 1; parts <= command.finer; parts *= 2) {
+    const ScheduleCommand finer = cut_finer(command, parts);
+    for (const ScheduleKind kind : kinds_for_chunks(command.chunks.value_or(1)))
+      try_kind(kind, finer, parts, all);
+  }
+  const std::optional<std::size_t> taken = choose(all.candidates);
+  fmt::print("{}", describe(all.candidates, taken));
+  for (const std::string& line : all.left_out) fmt::print("{}\n", line);
+  if (!command.json.empty()) {
+    nlohmann::ordered_json json = {{"command", "schedule auto"},
+                                   {"schedules", nlohmann::ordered_json::array()},
+                                   {"left_out", all.left_out}};
+    for (const TimedSchedule& timed : all.timed) json["schedules"].push_back(to_json(timed));
+    if (taken) json["taken"] = *taken;
+    write_atomically(command.json, json.dump(2) + "\n");
+  }
+  if (!taken)
+    throw ConfigError(Problems{
+        {"--most-live", fmt::format("{} are too few for any of {} candidates",
+                                    command.most_live.value_or(0), all.candidates.size())}});
+  return 0;
+}
+
 }  // namespace
 
 int run_schedule(const ScheduleCommand& command) {
   refuse(check_words(command));
+  if (is_automatic(command)) return run_auto(command);
   return command.compare ? run_compare(command) : run_one(command);
 }
 

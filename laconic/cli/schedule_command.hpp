@@ -12,7 +12,7 @@
 namespace laconic {
 
 struct ScheduleCommand {
-  std::string what;  // a kind or a file; empty: 1f1b
+  std::string what;  // a kind, a file or "auto"; empty: 1f1b
   std::optional<int> ranks;
   std::optional<int> microbatches;
   std::optional<int> chunks;
@@ -32,6 +32,10 @@ struct ScheduleCommand {
   bool half_duplex = false;
   bool paired = false;
   std::string when = "never";
+
+  int finer = 4;                    // auto: parts that a microbatch may be cut in
+  double overhead = 0;              // auto: seconds of forward and of backward that do not shrink
+  std::optional<double> most_live;  // auto: live activations there is room for
 
   bool compare = false;
   bool lowered = false;

@@ -105,6 +105,22 @@ std::string describe(const std::vector<TimedSchedule>& compared) {
   return to_text(table);
 }
 
+std::string describe(const std::vector<ScheduleCandidate>& candidates,
+                     std::optional<std::size_t> taken) {
+  Table table({{"schedule", Align::left},
+               {"microbatches"},
+               {"seconds"},
+               {"live activations"},
+               {"", Align::left}});
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const ScheduleCandidate& c = candidates[i];
+    table.add({std::string(name_of(c.kind)), std::to_string(c.microbatches), seconds(c.seconds),
+               fmt::format("{:.4g}", c.held),
+               taken == i ? "taken" : (c.fits ? "" : "does not fit")});
+  }
+  return to_text(table);
+}
+
 nlohmann::ordered_json to_json(const TimedSchedule& timed) {
   const Timing& timing = timed.timing;
   const PipelineShape& shape = timed.lowered.shape;

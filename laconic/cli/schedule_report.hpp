@@ -3,9 +3,11 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "laconic/schedule/choice.hpp"
 #include "laconic/schedule/estimate.hpp"
 #include "laconic/schedule/selection.hpp"
 
@@ -34,6 +36,9 @@ double most_live(const TimedSchedule& timed);
 std::string describe(const TimedSchedule& timed);
 // Requires: sorted, the fastest first.
 std::string describe(const std::vector<TimedSchedule>& compared);
+// Of which one is taken, in the order in which they were tried.
+std::string describe(const std::vector<ScheduleCandidate>& candidates,
+                     std::optional<std::size_t> taken);
 nlohmann::ordered_json to_json(const TimedSchedule& timed);
 
 }  // namespace laconic

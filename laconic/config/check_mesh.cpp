@@ -20,6 +20,7 @@ void check_schedule(Checker& c, const PipelineSection& pipeline) {
     c.require(schedule != kScheduleFile, "pipeline.schedule", "file: has no path behind it");
     return;
   }
+  if (pipeline.is_automatic()) return;
   try {
     const ScheduleKind kind = parse_schedule_kind(schedule);
     if (pipeline.chunks < 1) return;
@@ -36,18 +37,26 @@ void check_schedule(Checker& c, const PipelineSection& pipeline) {
                             pipeline.chunks, schedule));
   } catch (const ConfigError& error) {
     for (const Problem& p : error.problems())
-      c.require(false, "pipeline.schedule", p.what + "; or file:PATH");
+      c.require(false, "pipeline.schedule", p.what + "; or auto, or file:PATH");
   }
 }
 
 // Interleaved takes microbatches in rounds, one for each rank.
 void check_rounds(Checker& c, const RunConfig& config) {
   const std::int64_t pp = config.mesh.pp, dp = config.mesh.dp, batch = config.train.batch;
-  if (config.pipeline.schedule != name_of(ScheduleKind::interleaved) || pp < 1 || dp < 1 ||
-      batch < dp)
-    return;
+  const bool is_chosen = config.pipeline.is_automatic() && config.pipeline.chunks > 1;
+  const bool is_interleaved =
+      config.pipeline.schedule == name_of(ScheduleKind::interleaved) || is_chosen;
+  if (!is_interleaved || pp < 1 || dp < 1 || batch < dp) return;
   const std::int64_t local = config.local_batch(), size = config.microbatch_size();
   if (batch % dp != 0 || size < 1 || local % size != 0) return;
+  if (is_chosen) {
+    c.require(local % pp == 0, "pipeline.schedule",
+              fmt::format("auto with chunks = {} can only be interleaved, whose number of "
+                          "microbatches mesh.pp = {} divides, and a rank has {} samples",
+                          config.pipeline.chunks, pp, local));
+    return;
+  }
   c.require(config.microbatches() % pp == 0, "pipeline.schedule",
             fmt::format("interleaved needs a number of microbatches that mesh.pp = {} divides, and "
                         "the {} samples of a rank in microbatches of {} make {}",
@@ -81,6 +90,12 @@ void check_pipeline(Checker& c, const RunConfig& config) {
   c.at_least("mesh.pp", config.mesh.pp, 1);
   c.at_most("mesh.pp", config.mesh.pp, kMostRanks);
   check_schedule(c, config.pipeline);
+  // The tensor grid's own checks say what is wrong with its text.
+  c.require(!config.pipeline.is_automatic() || config.mesh.tp == MeshSection().tp,
+            "pipeline.schedule",
+            fmt::format("auto with mesh.tp = \"{}\": blocks are timed on one rank, and on a grid "
+                        "several compute one: name a schedule",
+                        config.mesh.tp));
   check_rounds(c, config);
 }
 

@@ -17,6 +17,8 @@ struct AlsoAsList {};
 // pipeline.split when it is no list of layers.
 inline constexpr const char* kSplitAuto = "auto";
 inline constexpr const char* kSplitMeasured = "measured";
+// pipeline.schedule when it is to be chosen.
+inline constexpr const char* kScheduleAuto = "auto";
 // mesh.order when it is no list of axes.
 inline constexpr const char* kOrderAuto = "auto";
 
@@ -66,12 +68,15 @@ struct PipelineSection {
   std::string schedule = "1f1b";
   std::int64_t chunks = 1;
   std::string split = kSplitAuto;
+  std::int64_t decided_microbatch = 0;  // no key: the size that goes with a chosen schedule
+
+  bool is_automatic() const { return schedule == kScheduleAuto; }
 
   template <class V>
   void visit(V& v) {
     v("schedule", schedule,
       "gpipe, 1f1b, interleaved, zero_bubble, zb_v, or file:PATH (`laconic schedule` shows and "
-      "compares them)");
+      "compares them); auto: the order and the size of microbatches that are fastest by estimate");
     v("chunks", chunks,
       "stages of each rank; interleaved needs at least 2, zb_v exactly 2, the others 1");
     v("split", split,

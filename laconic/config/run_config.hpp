@@ -28,6 +28,7 @@ struct RunConfig {
   // Requires, for all of these: check() is empty.
   std::int64_t local_batch() const { return train.batch / mesh.dp; }  // samples of one rank
   std::int64_t microbatch_size() const {
+    if (pipeline.decided_microbatch > 0) return pipeline.decided_microbatch;
     if (train.microbatch > 0) return train.microbatch;
     return mesh.pp > 1 ? 1 : local_batch();
   }

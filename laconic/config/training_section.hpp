@@ -83,7 +83,7 @@ struct TrainSection {
     v("batch", batch, "samples per step, over all ranks");
     v("microbatch", microbatch,
       "samples per forward pass; gradients add up; 0: all samples that a rank has in a step, or 1 "
-      "in a pipeline");
+      "in a pipeline; the most that pipeline.schedule = \"auto\" may take, 0: as it likes");
     v("clip", clip, "largest global gradient norm; 0: no clipping");
     v("non_finite", non_finite,
       "when loss or gradient norm is not finite: end the run, or skip the update", kNonFiniteNames);

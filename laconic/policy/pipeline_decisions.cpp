@@ -156,8 +156,13 @@ bool is_schedule_file(const RunConfig& config) {
 }
 
 Schedule schedule_of(const RunConfig& config) {
-  if (!is_schedule_file(config))
-    return build(parse_schedule_kind(config.pipeline.schedule), shape_of(config));
+  if (!is_schedule_file(config)) {
+    // Alone there is nothing to choose.
+    const std::string& name = config.pipeline.schedule;
+    return build(
+        config.pipeline.is_automatic() ? ScheduleKind::one_f_one_b : parse_schedule_kind(name),
+        shape_of(config));
+  }
   const std::string path = config.pipeline.schedule.substr(kFile.size());
   std::ifstream file(path);
   if (!file) throw ConfigError({{"pipeline.schedule", fmt::format("cannot read {}", path)}});
@@ -199,9 +204,11 @@ Problems check_file(const RunConfig& config) {
 }  // namespace
 
 Problems check_pipeline(const RunConfig& config) {
-  Problems problems = is_schedule_file(config)
-                          ? check_file(config)
-                          : check(parse_schedule_kind(config.pipeline.schedule), shape_of(config));
+  Problems problems;
+  if (is_schedule_file(config))
+    problems = check_file(config);
+  else if (!config.pipeline.is_automatic())
+    problems = check(parse_schedule_kind(config.pipeline.schedule), shape_of(config));
   for (Problem& p : problems)
     if (p.where.empty()) p.where = "pipeline.schedule";
   if (config.mesh.pp == 1) return problems;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
@@ -18,6 +19,10 @@ struct PipelineDecisions {
   std::vector<std::int64_t> split;  // layers of each stage: blocks without the first and the last
   GradientSends encoded;            // pp.gradient; empty: all
   int encoded_ranks = 0;            // dp.gradient.stages: the first so many pipeline ranks
+  // Where the schedule was chosen: its kind, samples of a microbatch, and why, for people.
+  std::string kind = "";
+  std::int64_t microbatch = 0;
+  std::string why = "";
   bool operator==(const PipelineDecisions&) const = default;
 };
 
@@ -41,7 +46,8 @@ Costs costs_of(const RunConfig& config, const ModelSpec& spec, const PipelineDec
                const std::vector<BlockTimes>& blocks, const LinkFacts& link);
 
 // Asks for times only if the configuration asks for something that depends on them.
-// Requires: check_pipeline(config) is empty. Throws ConfigError when the model does not fit.
+// Requires: check_pipeline(config) is empty, and pipeline.schedule is not "auto", which is
+// train/schedule_choice.hpp's. Throws ConfigError when the model does not fit.
 PipelineDecisions decide_pipeline(const RunConfig& config, const ModelSpec& spec,
                                   const LinkFacts& link, const TimeBlocks& time_blocks);
 

@@ -18,6 +18,7 @@
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/train/gpu_report.hpp"
+#include "laconic/train/schedule_choice.hpp"
 #include "laconic/update/update_rule.hpp"
 
 namespace laconic {
@@ -124,20 +125,24 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
     if (goes_on) common.decisions = parse_decisions(before);
     goes_on = goes_on && still_holds(common.decisions, config);
     common.has_links = goes_on && has_same_links(changes);
-    if (!goes_on) common.decisions = decide_pipeline(config, family, options.link, tensors);
     const auto context = static_cast<std::uint64_t>(config.model.context);
     const std::uint64_t samples =
         data.records > 0 ? data.records : sample_count(data.tokens, context);
     const GridPlan grid = grid_plan_of(config, family);
     ModelSpec spec = model_spec(family, config.model.context);
     add_grid_codes(spec, grid);
-    const EstimateRequest request{.config = config,
-                                  .spec = spec,
-                                  .decisions = common.decisions,
-                                  .grid = grid,
-                                  .link = options.link,
-                                  .samples = samples,
-                                  .ranks = facts};
+    const RunFacts run{.spec = spec,
+                       .grid = grid,
+                       .link = options.link,
+                       .samples = samples,
+                       .ranks = facts,
+                       .processors = shared_processors(facts)};
+    if (!goes_on)
+      common.decisions = config.pipeline.is_automatic() && config.mesh.pp > 1
+                             ? choose_schedule(config, family, run, tensors)
+                             : decide_pipeline(config, family, options.link, tensors);
+    const RunConfig decided = as_decided(config, common.decisions);
+    const EstimateRequest request = request_of(decided, common.decisions, run);
     common.estimate = estimate_run(request);
     if (!check_memory(common.estimate).empty()) {
       const MemoryAdvice advice = what_would_help(request);

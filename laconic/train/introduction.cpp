@@ -112,10 +112,13 @@ class Introduction {
                  ? codec
                  : fmt::format("{} with {}", codec, name_in(kLinkMemoryNames, memory));
     };
+    const PipelineDecisions& decided = common_.decisions;
+    if (!decided.why.empty()) lines_.push_back("schedule: " + decided.why);
     lines_.push_back(fmt::format(
         "pipeline: {}, {} microbatches of {}, layers {}; activations by {}, gradients by {}{}",
-        config_.pipeline.schedule, config_.microbatches(), config_.microbatch_size(),
-        join(layers, "+"), described(config_.pp_activation.codec, config_.pp_activation.memory),
+        decided.kind.empty() ? config_.pipeline.schedule : decided.kind, config_.microbatches(),
+        config_.microbatch_size(), join(layers, "+"),
+        described(config_.pp_activation.codec, config_.pp_activation.memory),
         described(config_.pp_gradient.codec, config_.pp_gradient.memory),
         config_.pp_gradient.when == When::always
             ? ""

@@ -82,6 +82,7 @@ class Run {
         order_(sample_order(config_, samples_in(train_), start_.state.position)),
         task_(task_of(config_, train_)),
         flops_(start_.weights.family) {
+    config_ = as_decided(config_, common_.decisions);
     if (!config_.data.valid.empty()) {
       valid_.emplace(open_data(config_.data.valid));
       token_bytes_ = token_bytes(config_.data.valid);

@@ -47,14 +47,6 @@ double lack_of(const RunEstimate& estimate) {
   return most;
 }
 
-double largest_need(const RunEstimate& estimate) {
-  double most = 0;
-  if (estimate.gpus.empty())
-    for (const HostEstimate& host : estimate.hosts) most = std::max(most, host.needed.total());
-  for (const GpuEstimate& gpu : estimate.gpus) most = std::max(most, gpu.needed.total());
-  return most;
-}
-
 // The one that comes nearest to what it has.
 template <class Place>
 const Place& tightest(const std::vector<Place>& places) {
@@ -97,6 +89,14 @@ std::string memory_of_gpus(const RunEstimate& e) {
 }
 
 }  // namespace
+
+double largest_need(const RunEstimate& estimate) {
+  double most = 0;
+  if (estimate.gpus.empty())
+    for (const HostEstimate& host : estimate.hosts) most = std::max(most, host.needed.total());
+  for (const GpuEstimate& gpu : estimate.gpus) most = std::max(most, gpu.needed.total());
+  return most;
+}
 
 Problems check_memory(const RunEstimate& estimate, const MemoryAdvice* advice) {
   Problems problems;

@@ -36,6 +36,8 @@ std::string to_json(const PipelineDecisions& d) {
                                  {"split", d.split},
                                  {"encoded", nlohmann::ordered_json::array()},
                                  {"encoded_ranks", d.encoded_ranks}};
+  if (!d.kind.empty())
+    json.update({{"kind", d.kind}, {"microbatch", d.microbatch}, {"why", d.why}});
   for (const std::vector<bool>& edge : d.encoded) {
     std::string flags;
     for (const bool is_encoded : edge) flags += is_encoded ? '1' : '0';
@@ -50,7 +52,10 @@ PipelineDecisions parse_decisions(std::string_view text) {
     PipelineDecisions d{.schedule = parse_schedule(json.at("schedule").get<std::string>()),
                         .split = json.at("split").get<std::vector<std::int64_t>>(),
                         .encoded = {},
-                        .encoded_ranks = json.at("encoded_ranks").get<int>()};
+                        .encoded_ranks = json.at("encoded_ranks").get<int>(),
+                        .kind = json.value("kind", ""),
+                        .microbatch = json.value("microbatch", std::int64_t{0}),
+                        .why = json.value("why", "")};
     for (const auto& flags : json.at("encoded")) {
       d.encoded.emplace_back();
       for (const char flag : flags.get<std::string>()) d.encoded.back().push_back(flag == '1');
@@ -142,6 +147,11 @@ PipelineDecisions decide_pipeline(const RunConfig& config, const Family& family,
   const ModelSpec spec = model_spec(family, config.model.context);
   return decide_pipeline(config, spec, link,
                          [&] { return measure_blocks(config, family, options); });
+}
+
+RunConfig as_decided(RunConfig config, const PipelineDecisions& decisions) {
+  config.pipeline.decided_microbatch = decisions.microbatch;
+  return config;
 }
 
 bool still_holds(const PipelineDecisions& decisions, const RunConfig& config) {

@@ -26,9 +26,12 @@ std::vector<BlockTimes> measure_blocks(const RunConfig& config, const Family& fa
                                        const at::TensorOptions& options);
 
 // Measures only if the configuration asks for something that depends on it.
-// Requires: check_pipeline(config) is empty. Throws ConfigError when the model does not fit.
+// Requires: check_pipeline(config) is empty, and pipeline.schedule is not "auto", which is
+// schedule_choice.hpp's. Throws ConfigError when the model does not fit.
 PipelineDecisions decide_pipeline(const RunConfig& config, const Family& family,
                                   const LinkFacts& link, const at::TensorOptions& options);
+// The configuration with what was decided about the size of microbatches.
+RunConfig as_decided(RunConfig config, const PipelineDecisions& decisions);
 
 // Whether a run that goes on can do by what was decided before: not if the schedule's file says
 // something else by now. Requires: no key was changed that decisions depend on.

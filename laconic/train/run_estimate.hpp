@@ -95,6 +95,8 @@ struct MemoryAdvice {
   bool has_tried_microbatches = true;  // false in a pipeline: they are another schedule
 };
 MemoryAdvice what_would_help(const EstimateRequest& request);
+// Of the machine, or the GPU, that needs most.
+double largest_need(const RunEstimate& estimate);
 // Every machine and every GPU that has too little memory, with what would help.
 Problems check_memory(const RunEstimate& estimate, const MemoryAdvice* advice = nullptr);
 

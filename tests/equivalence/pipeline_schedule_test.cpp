@@ -63,6 +63,23 @@ TEST_F(ScheduleFile, ARunThatGoesOnReadsTheFileAgain) {
   EXPECT_EQ(schedule_after(4), parse_schedule(at_once));
 }
 
+// The size of microbatches belongs to the choice: what goes on has it without asking again.
+TEST_F(PipelineParallel, AChosenScheduleTrainsWhatItWouldIfItWereNamed) {
+  RunConfig chosen = config("chosen", 3);
+  chosen.pipeline.schedule = "auto";
+  chosen.train.microbatch = 4;
+  chosen.train.steps = 2;
+  run(chosen);
+  chosen.train.steps = 3;
+  const std::string checkpoint = run(chosen, "auto").checkpoint;
+  const PipelineDecisions decided = parse_decisions(read_checkpoint_info(checkpoint).pipeline);
+  RunConfig named = config("named", 3);
+  named.pipeline.schedule = decided.kind;
+  named.train.microbatch = decided.microbatch;
+  EXPECT_TRUE(model_bytes(run(named).checkpoint) == model_bytes(checkpoint)) << decided.why;
+  EXPECT_EQ(decided.schedule.shape.microbatches, 16 / decided.microbatch);
+}
+
 TEST_F(ScheduleFile, StagesMayLieInAVOrWhereTheyAreSaidToBe) {
   const TrainSummary alone = train({.config = precise("one", 1)});
   const std::string in_a_v = to_text(zb_v({2, 4, 4}));

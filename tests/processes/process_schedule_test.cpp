@@ -57,6 +57,28 @@ TEST_F(ScheduleVerb, ComparesAllKindsTheFastestFirst) {
                        "zero_bubble: left out, >a"));
 }
 
+TEST_F(ScheduleVerb, AutoTriesOrdersAndMicrobatches) {
+  const Words costs = {"schedule", "auto",   "--forward", "1",     "--backward", "2",
+                       "--bytes",  "125000", "--rate",    "1mbit", "--json",     "a.json"};
+  const std::string out = expect_exit(0, costs).out;
+  const auto json = nlohmann::json::parse(text("a.json"));
+  ASSERT_EQ(json["schedules"].size(), 9u);
+  const auto taken = json["schedules"][json["taken"].get<std::size_t>()];
+  EXPECT_EQ(taken["schedule"], "gpipe") << out;
+  EXPECT_EQ(taken["microbatches"], 32) << out;
+  for (const auto& other : json["schedules"])
+    EXPECT_GE(other["makespan_seconds"], taken["makespan_seconds"]);
+  Words narrow = costs;
+  for (const char* word : {"--most-live", "4", "--overhead", "0.5"}) narrow.emplace_back(word);
+  EXPECT_TRUE(contains(expect_exit(0, narrow).out, "does not fit"));
+  const auto kept = nlohmann::json::parse(text("a.json"));
+  EXPECT_NE(kept["schedules"][kept["taken"].get<std::size_t>()]["schedule"], "gpipe");
+  narrow[narrow.size() - 3] = "0.5";
+  EXPECT_TRUE(contains(expect_exit(2, narrow).err, "too few for any of 9 candidates"));
+  EXPECT_TRUE(contains(expect_exit(2, {"schedule", "auto", "--overhead", "3", "--text"}).err,
+                       "more than the 1 s"));
+}
+
 TEST_F(ScheduleVerb, SecondsFollowFromBytesAndRate) {
   expect_exit(0, {"schedule", "gpipe", "--ranks", "2", "--microbatches", "1", "--bytes", "1250000",
                   "--rate", "10mbit", "--json", "b.json"});
