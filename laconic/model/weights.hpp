@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "laconic/architecture/model_spec.hpp"
+#include "laconic/architecture/parameter_place.hpp"
 #include "laconic/base/bytes.hpp"
 #include "laconic/base/dtype.hpp"
 #include "laconic/layout/replica_cut.hpp"
@@ -51,16 +52,6 @@ struct Leaf {
   std::size_t place = 0;  // in Weights::parameters
   at::Tensor value;
   at::Tensor sum;  // gradients of microbatches so far; undefined: none
-};
-
-// Where in a tensor grid a rank holds its parts of parameters; as a rule there is none, and they
-// are whole.
-struct GridPlace {
-  GridPlan plan = {};
-  Coord coord = {};
-  // Tables whose rows are looked up, and no more (ParameterSpec::looked_up_by), that replicas
-  // share.
-  ReplicaCuts tables = {};
 };
 
 // Which blocks somebody holds, by block; empty: all.
@@ -97,13 +88,8 @@ struct Weights {
   }
 };
 
-// What a rank at `place` holds of a parameter: its shard of cut_sizes() (layout/grid_plan.hpp).
-// Requires: rows are not dealt.
-std::vector<Range> shard_at(const GridPlace& place, const ParameterSpec& parameter);
-Layout layout_at(const GridPlace& place, const ParameterSpec& parameter);
-std::vector<std::int64_t> sizes_at(const GridPlace& place, const ParameterSpec& parameter);
-
-// The same as runs of elements: also where rows are dealt, which no ranges are.
+// What a rank at `place` holds of a parameter (architecture/parameter_place.hpp) as runs of
+// elements: also where rows are dealt, which no ranges are.
 std::vector<ShardRun> runs_at(const GridPlace& place, const ParameterSpec& parameter);
 
 // The part of a whole tensor that a rank at `place` holds, as a view: [cut sizes].
