@@ -48,11 +48,13 @@ void check_boundary(Checker& c, const std::string& section, const Section& link)
 
 void check_tied(Checker& c, const EmbeddingTiedSection& tied) {
   const char* key = "embedding.tied.codec";
+  c.at_least("embedding.tied.rank", tied.rank, 1);
   const std::optional<CodecSpec> codec = check_codec(c, key, tied.codec);
   if (!codec) return;
   c.require(!is_learned(codec) && !std::holds_alternative<LowRank>(*codec), key,
-            fmt::format("{} encodes matrices, and sums are made of flat pieces: use quantise",
-                        name_of(*codec)));
+            fmt::format("{} encodes matrices, and sums are made of flat pieces: use quantise{}",
+                        name_of(*codec),
+                        is_learned(codec) ? "" : ", or embedding.tied.method = \"power_sgd\""));
   const auto* quantise = std::get_if<Quantise>(&*codec);
   if (quantise != nullptr)
     c.require(quantise->group == ScaleGroup::block, key,

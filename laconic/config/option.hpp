@@ -136,6 +136,8 @@ inline constexpr auto kGradientMethodNames =
     std::to_array<Named<GradientMethod>>({{GradientMethod::codec, "codec"},
                                           {GradientMethod::power_sgd, "power_sgd"},
                                           {GradientMethod::compressed_adam, "compressed_adam"}});
+inline constexpr auto kTiedMethodNames = std::to_array<Named<GradientMethod>>(
+    {{GradientMethod::codec, "codec"}, {GradientMethod::power_sgd, "power_sgd"}});
 
 // dp.gradient.feedback: whose residuals are kept
 enum class FeedbackOf : std::uint8_t { both, up, none };

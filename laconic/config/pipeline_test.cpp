@@ -142,7 +142,9 @@ TEST(PipelineConfig, BoundariesAreCheckedTogether) {
       {{"pp.gradient.memory=feedback", "pp.gradient.codec=raw"}, ""},
       {{"embedding.tied.codec=low_rank"},
        "embedding.tied.codec: low_rank encodes matrices, and sums are made of flat pieces: use "
-       "quantise"},
+       "quantise, or embedding.tied.method = \"power_sgd\""},
+      {{"embedding.tied.method=power_sgd", "embedding.tied.rank=0"},
+       "embedding.tied.rank: rank = 0 is below 1"},
       {{"embedding.tied.codec=quantise:group=row"},
        "embedding.tied.codec: group=row needs rows and columns, and sums are made of flat pieces: "
        "use group=block"},

@@ -88,14 +88,20 @@ struct PpGradientSection {
 // The gradient of the embedding, which the first and the last stage share.
 struct EmbeddingTiedSection {
   bool fused = true;
+  GradientMethod method = GradientMethod::codec;
   std::string codec = "raw";
+  std::int64_t rank = 32;
 
   template <class V>
   void visit(V& v) {
     v("fused", fused,
       "one sum over both stages and all data-parallel ranks, instead of one over each and then one "
       "over the pair; without a pipeline there is nothing to fuse");
-    v("codec", codec, "of the sum between first and last stage");
+    v("method", method,
+      "codec: the sum as it is; power_sgd: low-rank factors of matrices, with error feedback",
+      kTiedMethodNames);
+    v("codec", codec, "of the sum between first and last stage, or of its factors");
+    v("rank", rank, "power_sgd: columns of the factors");
   }
 };
 

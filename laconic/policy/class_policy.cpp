@@ -51,12 +51,20 @@ void check_shared(const RunConfig& config, Problems& problems) {
                         fmt::format("fused = false with dp.gradient.method = \"compressed_adam\" "
                                     "and mesh.pp = {}: moments of both ends go into one sum",
                                     config.mesh.pp)});
-  if (config.local.steps > 0 && is_lossy_text(tied.codec))
+  const bool is_low_rank = tied.method == GradientMethod::power_sgd;
+  if (is_low_rank && config.dp_gradient.method == GradientMethod::compressed_adam)
     problems.push_back(
-        {"embedding.tied.codec",
-         fmt::format("codec = \"{}\" with local.steps = {}: gradients of inner steps and changes "
-                     "of rounds take the same way, and one residual cannot serve both: use raw",
-                     tied.codec, config.local.steps)});
+        {"embedding.tied.method",
+         "method = \"power_sgd\" with dp.gradient.method = \"compressed_adam\": after warm-up "
+         "moments "
+         "take the way of gradients, and one residual cannot serve both: use codec"});
+  if (config.local.steps > 0 && (is_lossy_text(tied.codec) || is_low_rank))
+    problems.push_back(
+        {is_low_rank ? "embedding.tied.method" : "embedding.tied.codec",
+         fmt::format("{} = \"{}\" with local.steps = {}: gradients of inner steps and changes "
+                     "of rounds take the same way, and one residual cannot serve both: use {}",
+                     is_low_rank ? "method" : "codec", is_low_rank ? "power_sgd" : tied.codec,
+                     config.local.steps, is_low_rank ? "codec" : "raw")});
 }
 
 // A link of a section that remembers nothing.
@@ -138,14 +146,18 @@ int encoded_ranks(const RunConfig& config, std::optional<int> automatic) {
 }
 
 GradientPolicy shared_policy_of(const RunConfig& config) {
-  const CodecSpec codec = parse_codec(config.embedding_tied.codec);
-  const bool is_plain = !is_lossy(codec);
-  return {.up = codec,
+  const EmbeddingTiedSection& tied = config.embedding_tied;
+  const CodecSpec codec = parse_codec(tied.codec);
+  const bool is_low_rank = tied.method == GradientMethod::power_sgd;
+  const bool is_plain = !is_lossy(codec) && !is_low_rank;
+  return {.method = is_low_rank ? ReduceMethod::power_sgd : ReduceMethod::codec,
+          .up = codec,
           .down = codec,
           .warm_up_steps = config.dp_gradient.warmup,
           .algorithm = algorithm_of(
               is_plain ? config.dp_gradient.algorithm : AllReduceKind::automatic, is_plain),
           .raw_algorithm = algorithm_of(config.dp_gradient.algorithm, true),
+          .rank = tied.rank,
           .seed = static_cast<std::uint64_t>(config.run.seed)};
 }
 

@@ -85,12 +85,16 @@ TEST(ClassPolicy, AnEmbeddingWhoseEndsLieOnOneRankIsNotShared) {
 
 // Both settings are about a sum that a V does not have.
 TEST(ClassPolicy, AVRefusesNothingForTheSakeOfASharedEmbedding) {
-  RunConfig adam = grid(2, 2), rounds = grid(2, 2);
+  RunConfig adam = grid(2, 2), rounds = grid(2, 2), low_rank = grid(2, 2), both = grid(2, 2);
+  low_rank.local.steps = 2;
+  low_rank.embedding_tied.method = GradientMethod::power_sgd;
+  both.dp_gradient.method = GradientMethod::compressed_adam;
+  both.embedding_tied.method = GradientMethod::power_sgd;
   adam.dp_gradient.method = GradientMethod::compressed_adam;
   adam.embedding_tied.fused = false;
   rounds.local.steps = 2;
   rounds.embedding_tied.codec = "half";
-  for (RunConfig* config : {&adam, &rounds}) {
+  for (RunConfig* config : {&adam, &rounds, &low_rank, &both}) {
     EXPECT_EQ(check_parallel(*config).size(), 1U) << to_text(check_parallel(*config));
     config->pipeline.schedule = "zb_v";
     config->pipeline.chunks = 2;

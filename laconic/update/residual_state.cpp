@@ -19,10 +19,15 @@ bool is_residual(std::string_view name) {
   return name.starts_with(kGradient) || name.starts_with(kMoment) || name.starts_with(kChange);
 }
 
-// Several sums over shared parameters have one prefix, and tell theirs by the names of blocks.
+// Several sums over shared parameters have one prefix, and tell theirs by the names of blocks, or,
+// where matrices have factors, of tensors.
 bool is_of(const std::vector<BlockLayout>& layouts, std::string_view name) {
   return std::ranges::any_of(layouts, [&](const BlockLayout& layout) {
-    return !layout.name.empty() && name.starts_with(layout.name + ".");
+    return !layout.name.empty() &&
+           (name.starts_with(layout.name + ".") ||
+            std::ranges::any_of(layout.tensors, [&](const NamedTensor& tensor) {
+              return name.starts_with(tensor.name + ".");
+            }));
   });
 }
 

@@ -101,6 +101,9 @@ TEST(TiedEmbedding, BothEndsAndAllReplicasStayEqualWhateverTheMethod) {
       {"dp.gradient.codec=sign", "dp.gradient.warmup=2", "embedding.tied.codec=quantise:bits=4"},
       {"embedding.tied.codec=quantise:bits=3,grid=ends,rounding=stochastic", kUnfused},
       {"embedding.tied.codec=top_k:keep=0.2", "dp.gradient.stages=\"0.5\""},
+      {"embedding.tied.method=power_sgd", "embedding.tied.rank=2"},
+      {"embedding.tied.method=power_sgd", "embedding.tied.rank=2",
+       "embedding.tied.codec=quantise:bits=8", "dp.gradient.codec=quantise:bits=4", kUnfused},
       {"embedding.tied.codec=random_k:keep=0.2", "dp.gradient.codec=random_k:keep=0.2"},
       {"dp.gradient.method=power_sgd", "dp.gradient.rank=2"},
       {"dp.gradient.method=power_sgd", "dp.gradient.rank=2", kUnfused},
@@ -129,6 +132,41 @@ TEST(TiedEmbedding, BothEndsAndAllReplicasStayEqualWhateverTheMethod) {
       for (const Ended& rank : ranks)
         EXPECT_EQ(rank.measured.back().loss, ranks[0].measured.back().loss);
     }
+}
+
+// Factors of 96 x 16 in rank 3, 4 bytes each; all that is not sent is remembered:
+// the sums of all steps and what the holders have left over are the sums of all gradients.
+TEST(TiedEmbedding, LowRankSumsWeighTheirFactorsAndLoseNothingForEver) {
+  for (const int dp : {1, 2}) {
+    SCOPED_TRACE(dp);
+    const Mesh mesh{.pp = 2, .dp = dp};
+    const RunConfig c =
+        config_for(mesh, {"embedding.tied.method=power_sgd", "embedding.tied.rank=3"});
+    at::Tensor sent, given;
+    std::vector<Ended> ranks;
+    for (std::int64_t step = 0; step < 4; ++step) {
+      ranks = run_rules({.mesh = mesh, .config = c, .first_step = step, .from = ranks});
+      const GradientOf now = [&](const Parameter& p, std::int64_t, int replica, End end) {
+        return random_gradient(p, step, replica, end);
+      };
+      const at::Tensor both = sum_at(End::embedding, dp, now).add_(sum_at(End::head, dp, now));
+      given = given.defined() ? given.add_(both) : both;
+      sent = sent.defined() ? sent.add_(tied_sum(ranks)) : tied_sum(ranks).clone();
+      for (const Ended& rank : ranks) EXPECT_EQ(rank.note, "");
+      Count tied;
+      for (const Ended& rank : ranks) tied += laconic::sent(rank.meter, Traffic::embedding_tied);
+      const std::uint64_t factors =
+          2 * (2 * static_cast<std::uint64_t>(dp) - 1) * 3 * (96 + 16) * 4;
+      EXPECT_GE(tied.wire_bytes, factors);
+      EXPECT_LT(tied.wire_bytes, factors + tied.messages * 100) << "and frames";
+    }
+    EXPECT_GT(given.sub(sent).abs().max().item<double>(), 0.01) << "rank 3 is not all of it";
+    for (const Ended& rank : ranks)
+      for (const auto& [name, values] : rank.saved)
+        if (name.starts_with(std::string(kShared)) && values.numel() == 96 * 16)
+          sent.add_(values.view({96, 16}));
+    EXPECT_LT(given.sub(sent).abs().max().item<double>(), 1e-5);
+  }
 }
 
 TEST(TiedEmbedding, AnEncodedFirstStageKeepsItsHalfOfTheGradient) {
