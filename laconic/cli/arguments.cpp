@@ -16,6 +16,7 @@
 #include "laconic/cli/lab_argument.hpp"
 #include "laconic/cli/layout_argument.hpp"
 #include "laconic/cli/model_argument.hpp"
+#include "laconic/cli/plan_argument.hpp"
 #include "laconic/cli/prepare_argument.hpp"
 #include "laconic/cli/schedule_argument.hpp"
 #include "laconic/cli/summary_argument.hpp"
@@ -39,6 +40,8 @@ class Parser {
     add_lab_verbs();
     add_schedule();
     add_layout();
+    add_words(add_verb("plan", "which mesh, schedule and messages suit these machines", plan_),
+              plan_);
     add_compare();
     add_words(add_verb("study", "run the trials of a study file, and write its page", study_),
               study_);
@@ -224,6 +227,7 @@ class Parser {
   LabReportCommand lab_report_;
   ScheduleCommand schedule_;
   LayoutCommand layout_;
+  PlanCommand plan_;
   CompareCommand compare_;
   StudyCommand study_;
   DoctorCommand doctor_;

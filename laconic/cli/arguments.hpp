@@ -17,6 +17,7 @@
 #include "laconic/cli/lab_command.hpp"
 #include "laconic/cli/lab_report_command.hpp"
 #include "laconic/cli/layout_command.hpp"
+#include "laconic/cli/plan_command.hpp"
 #include "laconic/cli/schedule_command.hpp"
 #include "laconic/cli/study_command.hpp"
 #include "laconic/cli/verb_tree.hpp"
@@ -133,8 +134,8 @@ using Command =
                  ExportCommand, PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand,
                  CodecShowCommand, CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand,
                  CodecBenchCommand, LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand,
-                 LabRunCommand, LabReportCommand, ScheduleCommand, LayoutCommand, CompareCommand,
-                 StudyCommand, CompletionCommand, ManCommand>;
+                 LabRunCommand, LabReportCommand, ScheduleCommand, LayoutCommand, PlanCommand,
+                 CompareCommand, StudyCommand, CompletionCommand, ManCommand>;
 
 Command parse_arguments(int argc, char** argv);
 

@@ -40,17 +40,6 @@ namespace {
 
 constexpr std::string_view kFile = "file:";
 
-// Everything that crosses a boundary behind this block for one microbatch, as links see it.
-std::vector<TensorSpec> boundary_of(const RunConfig& config, const BlockSpec& block) {
-  std::vector<TensorSpec> specs;
-  for (const SeamTensor& tensor : block.out) {
-    const std::int64_t width = tensor.per_sample.back();
-    specs.push_back({.dtype = config.run.compute_type(),
-                     .shape = {config.microbatch_size() * elements_of(tensor) / width, width}});
-  }
-  return specs;
-}
-
 std::vector<double> sums_of(const std::vector<BlockTimes>& blocks) {
   std::vector<double> sums;
   for (const BlockTimes& b : blocks) sums.push_back(b.forward + b.backward);
@@ -216,6 +205,16 @@ Problems check_pipeline(const RunConfig& config) {
                                       {"pp.gradient", gradient_link(config)}})
     append(problems, all_at(section, check(link)));
   return problems;
+}
+
+std::vector<TensorSpec> boundary_of(const RunConfig& config, const BlockSpec& block) {
+  std::vector<TensorSpec> specs;
+  for (const SeamTensor& tensor : block.out) {
+    const std::int64_t width = tensor.per_sample.back();
+    specs.push_back({.dtype = config.run.compute_type(),
+                     .shape = {config.microbatch_size() * elements_of(tensor) / width, width}});
+  }
+  return specs;
 }
 
 Costs costs_of(const RunConfig& config, const ModelSpec& spec, const PipelineDecisions& decisions,

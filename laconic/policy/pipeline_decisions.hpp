@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "laconic/codec/spec.hpp"
 #include "laconic/config/run_config.hpp"
 #include "laconic/policy/link_facts.hpp"
 #include "laconic/policy/pipeline_plan.hpp"
@@ -40,6 +41,9 @@ struct BlockTimes {
   double backward = 0;
 };
 using TimeBlocks = std::function<std::vector<BlockTimes>()>;
+
+// Everything that crosses a boundary behind this block for one microbatch, as links see it.
+std::vector<TensorSpec> boundary_of(const RunConfig& config, const BlockSpec& block);
 
 // What estimate() needs, from the times of the blocks (by block) and the links.
 Costs costs_of(const RunConfig& config, const ModelSpec& spec, const PipelineDecisions& decisions,
