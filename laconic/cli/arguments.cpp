@@ -18,6 +18,7 @@
 #include "laconic/cli/model_argument.hpp"
 #include "laconic/cli/prepare_argument.hpp"
 #include "laconic/cli/schedule_argument.hpp"
+#include "laconic/cli/simulate_argument.hpp"
 #include "laconic/cli/summary_argument.hpp"
 #include "laconic/cli/train_argument.hpp"
 
@@ -39,6 +40,8 @@ class Parser {
     add_lab_verbs();
     add_schedule();
     add_layout();
+    add_words(add_verb("simulate", "predict a step of a run on described hosts", simulate_),
+              simulate_);
     add_compare();
     add_words(add_verb("study", "run the trials of a study file, and write its page", study_),
               study_);
@@ -224,6 +227,7 @@ class Parser {
   LabReportCommand lab_report_;
   ScheduleCommand schedule_;
   LayoutCommand layout_;
+  SimulateCommand simulate_;
   CompareCommand compare_;
   StudyCommand study_;
   DoctorCommand doctor_;

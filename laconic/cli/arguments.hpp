@@ -18,6 +18,7 @@
 #include "laconic/cli/lab_report_command.hpp"
 #include "laconic/cli/layout_command.hpp"
 #include "laconic/cli/schedule_command.hpp"
+#include "laconic/cli/simulate_command.hpp"
 #include "laconic/cli/study_command.hpp"
 #include "laconic/cli/verb_tree.hpp"
 #include "laconic/data/prepare.hpp"
@@ -133,8 +134,8 @@ using Command =
                  ExportCommand, PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand,
                  CodecShowCommand, CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand,
                  CodecBenchCommand, LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand,
-                 LabRunCommand, LabReportCommand, ScheduleCommand, LayoutCommand, CompareCommand,
-                 StudyCommand, CompletionCommand, ManCommand>;
+                 LabRunCommand, LabReportCommand, ScheduleCommand, LayoutCommand, SimulateCommand,
+                 CompareCommand, StudyCommand, CompletionCommand, ManCommand>;
 
 Command parse_arguments(int argc, char** argv);
 
