@@ -19,6 +19,7 @@
 #include "laconic/cli/plan_argument.hpp"
 #include "laconic/cli/prepare_argument.hpp"
 #include "laconic/cli/schedule_argument.hpp"
+#include "laconic/cli/simulate_argument.hpp"
 #include "laconic/cli/summary_argument.hpp"
 #include "laconic/cli/train_argument.hpp"
 
@@ -42,6 +43,8 @@ class Parser {
     add_layout();
     add_words(add_verb("plan", "which mesh, schedule and messages suit these machines", plan_),
               plan_);
+    add_words(add_verb("simulate", "predict a step of a run on described hosts", simulate_),
+              simulate_);
     add_compare();
     add_words(add_verb("study", "run the trials of a study file, and write its page", study_),
               study_);
@@ -228,6 +231,7 @@ class Parser {
   ScheduleCommand schedule_;
   LayoutCommand layout_;
   PlanCommand plan_;
+  SimulateCommand simulate_;
   CompareCommand compare_;
   StudyCommand study_;
   DoctorCommand doctor_;

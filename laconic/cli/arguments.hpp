@@ -19,6 +19,7 @@
 #include "laconic/cli/layout_command.hpp"
 #include "laconic/cli/plan_command.hpp"
 #include "laconic/cli/schedule_command.hpp"
+#include "laconic/cli/simulate_command.hpp"
 #include "laconic/cli/study_command.hpp"
 #include "laconic/cli/verb_tree.hpp"
 #include "laconic/data/prepare.hpp"
@@ -135,7 +136,7 @@ using Command =
                  CodecShowCommand, CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand,
                  CodecBenchCommand, LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand,
                  LabRunCommand, LabReportCommand, ScheduleCommand, LayoutCommand, PlanCommand,
-                 CompareCommand, StudyCommand, CompletionCommand, ManCommand>;
+                 SimulateCommand, CompareCommand, StudyCommand, CompletionCommand, ManCommand>;
 
 Command parse_arguments(int argc, char** argv);
 

@@ -102,6 +102,10 @@ constexpr std::pair<std::string_view, std::string_view> kOfVerbs[] = {
   laconic schedule 1f1b --ranks 4 --microbatches 8
   laconic schedule --compare --activation 0.3 --when critical
   laconic schedule zero_bubble --text > mine.schedule)"},
+    {"simulate", R"(
+  laconic simulate mine.toml --hosts preset:two-sites
+  laconic simulate mine.toml --hosts mine-hosts.toml --set mesh.dp=8 --gantt
+  laconic simulate mine.toml --hosts preset:home-fibre --straggler 3=1.5 --json step.json)"},
     {"layout", R"(
   laconic layout preset:gpt2 --tp 2,2,2 --batch 8 --set model.vocabulary=50257
   laconic layout mine.toml --tp 4 --method 2d --svg layout.svg)"},

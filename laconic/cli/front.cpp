@@ -293,6 +293,8 @@ int run(const Command& command, char** argv) {
   if (const auto* c = std::get_if<ScheduleCommand>(&command)) return run_schedule(*c);
   if (const auto* c = std::get_if<LayoutCommand>(&command)) return run_layout(*c, presets_folder());
   if (const auto* c = std::get_if<PlanCommand>(&command)) return run_plan(*c, presets_folder());
+  if (const auto* c = std::get_if<SimulateCommand>(&command))
+    return run_simulate(*c, presets_folder());
   if (const auto* c = std::get_if<StudyCommand>(&command)) return run_study_file(*c);
   if (const auto* c = std::get_if<CompareCommand>(&command)) return run_compare(*c);
   if (const auto* c = std::get_if<CompletionCommand>(&command)) return run_completion(*c);

@@ -13,11 +13,7 @@ PipelinePlan plan_for_one(const ModelSpec& spec, int microbatches) {
 }
 
 std::vector<int> ranks_of_blocks(const PipelinePlan& plan) {
-  std::vector<int> ranks;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    for (std::int64_t b = plan.stages[s].begin; b < plan.stages[s].end; ++b)
-      ranks.push_back(rank_of_stage(plan.schedule, static_cast<int>(s)));
-  return ranks;
+  return ranks_of_blocks(plan.schedule, plan.stages);
 }
 
 HeldBlocks held_blocks(const PipelinePlan& plan, int rank) {

@@ -62,6 +62,7 @@ struct ProgramMessage {
   double flows = 1;       // that share links
   // What processors of a sender and of a receiver are busy with because of it.
   double send_seconds = 0, receive_seconds = 0;
+  int edge = -1, microbatch = 0;  // of what goes between stages, for pictures
 };
 
 // What a picture shows: from the begin to the end of something on a rank.
@@ -82,6 +83,7 @@ struct NetworkMap {
   std::vector<int> host_of_rank;
   std::vector<int> group_of_host;
   std::vector<Port> hosts, groups;
+  std::vector<Port> inside;              // by host, between its own ranks: `out` alone
   std::vector<double> bytes_per_second;  // by link
   std::vector<std::string> names;        // by link
 };

@@ -20,7 +20,8 @@ RunProgram hosts_program(int ranks, double latency = 0) {
     program.strands.push_back({.worker = rank, .starts_alone = true, .acts = {}});
     program.network.host_of_rank.push_back(rank);
     program.network.group_of_host.push_back(0);
-    program.network.hosts.push_back({2 * rank, 2 * rank + 1, latency});
+    program.network.hosts.push_back({2 * rank, 2 * rank + 1, latency / 2});
+    program.network.inside.push_back({});
     for (int way = 0; way < 2; ++way) program.network.bytes_per_second.push_back(100);
   }
   for (int rank = 0; rank < ranks; ++rank) {
