@@ -113,6 +113,7 @@ BufferCopies buffer_copies(const HeldPart& part) {
   if (is_encoded(Traffic::dp_gradient, c, place) && c.dp_gradient.feedback != FeedbackOf::none)
     copies.residuals =
         c.dp_gradient.feedback == FeedbackOf::both ? 1 + 1 / static_cast<double>(c.mesh.dp) : 1;
+  if (c.dp_gradient.late > 0) copies.flat = 2;
   if (c.local.steps > 0) copies.local = 2;
   return copies;
 }

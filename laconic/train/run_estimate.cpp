@@ -93,7 +93,11 @@ double seconds_of_step(const EstimateRequest& r, double flops_per_second, bool& 
   if (r.config.local.steps > 0)
     for (StageCost& stage : costs.stages)
       stage.reduction /= static_cast<double>(r.config.local.steps);
-  return estimate(plan_of(r.config, r.decisions).schedule, costs).makespan;
+  double beside = 0;  // what travels while a step computes, and ends with it at best
+  if (r.config.dp_gradient.late > 0)
+    for (StageCost& stage : costs.stages)
+      beside = std::max(beside, std::exchange(stage.reduction, 0));
+  return std::max(beside, estimate(plan_of(r.config, r.decisions).schedule, costs).makespan);
 }
 
 }  // namespace
