@@ -46,11 +46,23 @@ void check_boundary(Checker& c, const std::string& section, const Section& link)
                         link.budget, link.store));
 }
 
+bool is_transform(const std::optional<CodecSpec>& codec) {
+  return codec && std::holds_alternative<Transform>(*codec);
+}
+
+// Only two ends that see the same messages learn the same directions.
+void refuse_transform(Checker& c, const std::string& key, const std::optional<CodecSpec>& codec) {
+  c.require(!is_transform(codec), key,
+            "transform needs a basis that the two ends of a stage boundary learn together: use "
+            "quantise");
+}
+
 void check_tied(Checker& c, const EmbeddingTiedSection& tied) {
   const char* key = "embedding.tied.codec";
   c.at_least("embedding.tied.rank", tied.rank, 1);
   const std::optional<CodecSpec> codec = check_codec(c, key, tied.codec);
   if (!codec) return;
+  refuse_transform(c, key, codec);
   c.require(!is_learned(codec) && !std::holds_alternative<LowRank>(*codec), key,
             fmt::format("{} encodes matrices, and sums are made of flat pieces: use quantise{}",
                         name_of(*codec),
@@ -74,6 +86,7 @@ void check_grid_codec(Checker& c, const std::string& key, const std::string& tex
                     "{} have none: use it for tp.activation, whose gradients are then codes, "
                     "too; here use quantise",
                     key == "tp.gradient.codec" ? "gradients" : "weights and their gradients"));
+  refuse_transform(c, key, codec);
   if (!is_lossy(*codec) || is_learned(codec)) return;
   for (const Problem& p : check(*codec, TensorSpec{dtype, {64, 64}})) c.require(false, key, p.what);
 }
@@ -121,6 +134,17 @@ void check_boundaries(Checker& c, const RunConfig& config) {
   c.at_most("pp.activation.hash_every", config.pp_activation.hash_every, 1 << 30);
   check_boundary(c, "pp.gradient", config.pp_gradient);
   check_tied(c, config.embedding_tied);
+  try {
+    c.require(
+        config.pp_gradient.when == When::always ||
+            !is_transform(parse_codec(config.pp_gradient.codec)),
+        "pp.gradient.codec",
+        fmt::format("transform with when = \"{}\": both ends learn from the first messages of "
+                    "a step, which then travel raw: use always",
+                    name_of(config.pp_gradient.when)));
+  } catch (const ConfigError&) {
+    // said of the codec itself
+  }
 }
 
 void check_network(Checker& c, const RunConfig& config) {
