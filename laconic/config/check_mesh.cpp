@@ -120,17 +120,51 @@ Problems check_stages(const RunConfig& config, std::int64_t layers) {
   return c.problems;
 }
 
+namespace {
+
+void check_linear(Checker& c, const RunConfig& config) {
+  const LocalSection& local = config.local;
+  c.at_least("local.overlap", local.overlap, 0);
+  c.at_least("local.warmup", local.warmup, 0);
+  c.at_least("local.refresh", local.refresh, 1);
+  if (local.method != LocalMethod::linear) {
+    c.require(
+        local.overlap == 0, "local.overlap",
+        fmt::format("overlap = {} with method = \"{}\": an outer step with momentum cannot be "
+                    "made of some ranks' changes first. Use \"linear\"",
+                    local.overlap, name_in(kLocalMethodNames, local.method)));
+    return;
+  }
+  c.at_most("local.overlap", local.overlap, local.steps);
+  c.require(
+      local.overlap == 0 || config.mesh.pp == 1, "local.overlap",
+      fmt::format("overlap = {} with mesh.pp = {}: parameters that stages share are summed in "
+                  "every step, and their changes cannot travel meanwhile. Set it to 0",
+                  local.overlap, config.mesh.pp));
+  c.require(config.optimiser.kind == OptimiserKind::adamw, "local.method",
+            fmt::format("linear shares the second moment of adamw, and optimiser.kind is \"{}\": "
+                        "use \"diloco\"",
+                        name_in(kOptimiserKindNames, config.optimiser.kind)));
+  c.require(local.warmup > 0 && local.warmup % local.steps == 0, "local.warmup",
+            fmt::format("warmup = {} is not a positive multiple of local.steps = {}: rounds begin "
+                        "after it, with the second moment that it has made",
+                        local.warmup, local.steps));
+}
+
+}  // namespace
+
 void check_local(Checker& c, const RunConfig& config) {
   const LocalSection& local = config.local;
   c.at_least("local.steps", local.steps, 0);
   c.in_range("local.outer_lr", local.outer_lr, 0, kAnyLarge);
-  c.in_range("local.outer_momentum", local.outer_momentum, 0, 1);
+  if (local.outer_momentum != -1) c.in_range("local.outer_momentum", local.outer_momentum, 0, 1);
   if (local.steps < 1) return;
+  check_linear(c, config);
   c.require(config.mesh.dp > 1, "local.steps",
             fmt::format("steps = {} with mesh.dp = 1: there is nobody to agree with", local.steps));
-  c.require(config.dp_gradient.method == GradientMethod::codec, "local.steps",
-            fmt::format("local updates send the change of the parameters, not what "
-                        "dp.gradient.method = \"{}\" sends: set it to \"codec\"",
+  c.require(config.dp_gradient.method != GradientMethod::compressed_adam, "local.steps",
+            fmt::format("local updates send changes of the parameters, not what "
+                        "dp.gradient.method = \"{}\" sends: use \"codec\" or \"power_sgd\"",
                         name_in(kGradientMethodNames, config.dp_gradient.method)));
   for (const auto& [key, every] : {std::pair{"checkpoint.every", config.checkpoint.every},
                                    {"train.steps", config.train.steps},

@@ -125,6 +125,35 @@ void check_tensor_traffic(Checker& c, const RunConfig& config) {
       for (const Problem& p : check_layers(text, 0)) c.require(false, key, p.what);
 }
 
+// What asks about a step's own gradient cannot have the one before.
+void check_late(Checker& c, const RunConfig& config) {
+  const DpGradientSection& gradient = config.dp_gradient;
+  c.at_least("dp.gradient.late", gradient.late, 0);
+  c.at_most("dp.gradient.late", gradient.late, 1);
+  c.at_least("dp.gradient.late_after", gradient.late_after, 0);
+  if (gradient.late < 1) return;
+  const auto refuse = [&](bool holds, const std::string& what) {
+    c.require(holds, "dp.gradient.late", fmt::format("late = {} with {}", gradient.late, what));
+  };
+  refuse(config.mesh.dp > 1, "mesh.dp = 1: there are no sums to wait for");
+  refuse(gradient.method != GradientMethod::compressed_adam,
+         "method = \"compressed_adam\": moments are formed when the norm of the step is known. Use "
+         "\"codec\" or \"power_sgd\"");
+  refuse(config.local.steps == 0,
+         fmt::format("local.steps = {}: changes travel late by local.overlap", config.local.steps));
+  refuse(config.train.update == UpdateBy::step,
+         "train.update = \"block\": forward waits for nothing. Set it to \"step\"");
+  refuse(config.steering.shadow == 0,
+         fmt::format("steering.shadow = {}: the gradient that is used is that of another step",
+                     config.steering.shadow));
+  refuse(config.embedding_rows.method == RowsMethod::allreduce,
+         "embedding.rows.method: rows of tables are exchanged in their own step, and a norm would "
+         "be of two. Use \"allreduce\"");
+  refuse(config.mesh.pp == 1 || config.embedding_tied.fused,
+         "embedding.tied.fused = false: sums of stages are made of sums of replicas, which are not "
+         "there yet. Set it to true");
+}
+
 }  // namespace
 
 void check_boundaries(Checker& c, const RunConfig& config) {
@@ -154,6 +183,7 @@ void check_network(Checker& c, const RunConfig& config) {
   c.in_range("network.deadline", network.deadline, 0.1, 86401);
   c.at_least("network.segment", network.segment, 1024);
   c.at_most("network.segment", network.segment, 64 << 20);
+  check_late(c, config);
   const DpGradientSection& gradient = config.dp_gradient;
   check_codec(c, "dp.gradient.codec", gradient.codec);
   if (!gradient.down.empty()) check_codec(c, "dp.gradient.down", gradient.down);

@@ -89,14 +89,28 @@ struct PipelineSection {
 // Several steps of each rank alone, then one common one (DiLoCo).
 struct LocalSection {
   std::int64_t steps = 0;
-  double outer_lr = 0.7;
-  double outer_momentum = 0.9;
+  LocalMethod method = LocalMethod::diloco;
+  double outer_lr = 0;
+  double outer_momentum = -1;
+  std::int64_t overlap = 0;
+  std::int64_t warmup = 48;
+  std::int64_t refresh = 16;
 
   template <class V>
   void visit(V& v) {
     v("steps", steps, "inner steps between two outer ones; 0: ranks agree after every step");
-    v("outer_lr", outer_lr, "learning rate of the outer Nesterov step");
-    v("outer_momentum", outer_momentum, "momentum of the outer Nesterov step");
+    v("method", method,
+      "diloco: the mean change of a round is the gradient of an outer step; linear: all ranks "
+      "share "
+      "the second moment of AdamW, and follow the mean of their updates",
+      kLocalMethodNames);
+    v("outer_lr", outer_lr,
+      "diloco: learning rate of the outer Nesterov step; 0: 1 below 30 steps, 0.7 from there on");
+    v("outer_momentum", outer_momentum,
+      "diloco: momentum of the outer Nesterov step; -1: 0 below 30 steps, 0.9 from there on");
+    v("overlap", overlap, "linear: steps of the next round that changes may travel beside");
+    v("warmup", warmup, "linear: first steps that ranks take together");
+    v("refresh", refresh, "linear: most rounds between two that renew the second moment");
   }
 };
 

@@ -130,6 +130,11 @@ inline constexpr auto kActivationMemoryNames =
 inline constexpr auto kGradientWhenNames =
     rows_of(kWhenNames, {When::always, When::epilogue, When::critical});
 
+// local.method: what becomes of the changes that ranks make alone
+enum class LocalMethod : std::uint8_t { diloco, linear };
+inline constexpr auto kLocalMethodNames = std::to_array<Named<LocalMethod>>(
+    {{LocalMethod::diloco, "diloco"}, {LocalMethod::linear, "linear"}});
+
 // dp.gradient.method
 enum class GradientMethod : std::uint8_t { codec, power_sgd, compressed_adam };
 inline constexpr auto kGradientMethodNames =

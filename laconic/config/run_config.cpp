@@ -40,6 +40,13 @@ std::int64_t schedule_steps(const OptimiserSection& optimiser, std::int64_t step
 
 }  // namespace
 
+OuterStep outer_step(const LocalSection& local) {
+  constexpr std::int64_t kLongRound = 30;
+  const OuterStep of_length = local.steps < kLongRound ? OuterStep{} : OuterStep{0.7, 0.9};
+  return {.lr = local.outer_lr > 0 ? local.outer_lr : of_length.lr,
+          .momentum = local.outer_momentum >= 0 ? local.outer_momentum : of_length.momentum};
+}
+
 std::int64_t warmup_steps(const OptimiserSection& optimiser, std::int64_t steps) {
   const std::int64_t all = schedule_steps(optimiser, steps);
   return std::min(optimiser.warmup.of(all), all);

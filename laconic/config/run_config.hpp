@@ -111,6 +111,14 @@ RunConfig common_part(RunConfig config);
 // Steps of warm-up in a run of `steps` steps: never more than the schedule has.
 std::int64_t warmup_steps(const OptimiserSection& optimiser, std::int64_t steps);
 
+// The outer step of diloco. What is not said depends on how long rounds are: over a few steps the
+// changes of ranks agree, and momentum on top of the optimiser's own overshoots.
+struct OuterStep {
+  double lr = 1;
+  double momentum = 0;
+};
+OuterStep outer_step(const LocalSection& local);
+
 // What a run will do otherwise than it was told, for people: "optimiser.warmup = 60 ...".
 std::vector<std::string> warnings_of(const RunConfig& config);
 

@@ -169,6 +169,8 @@ struct DpGradientSection {
   double min_ratio = 1.5;
   bool by_block = false;
   bool overlap = true;
+  std::int64_t late = 0;
+  std::int64_t late_after = 50;
   std::string stages = "all";
 
   template <class V>
@@ -188,6 +190,10 @@ struct DpGradientSection {
     v("by_block", by_block,
       "power_sgd: a block's factors leave by themselves, during backward, instead of all together");
     v("overlap", overlap, "gradients of a block leave while the block before is in backward");
+    v("late", late,
+      "1: sums travel while the next step computes, and its update uses them; 0: a step uses its "
+      "own");
+    v("late_after", late_after, "late: so many first steps use their own sums");
     v("stages", stages,
       "pipeline ranks whose gradients are encoded; the others' travel raw: all, the first so "
       "many "

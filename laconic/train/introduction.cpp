@@ -19,6 +19,7 @@ std::string describe_gradients(const RunConfig& config) {
                          : fmt::format("gradients by {}", g.codec);
   if (config.local.steps > 0)
     text = fmt::format("changes of {} local steps by {}", config.local.steps, g.codec);
+  if (g.late > 0) text += fmt::format(", a step late after {} steps", g.late_after);
   if (config.train.update == UpdateBy::block) text += ", updates block by block";
   return text;
 }

@@ -128,6 +128,7 @@ BufferCopies buffer_copies(const HeldPart& part) {
   if (is_encoded(Traffic::dp_gradient, c, place) && c.dp_gradient.feedback != FeedbackOf::none)
     copies.residuals =
         c.dp_gradient.feedback == FeedbackOf::both ? 1 + 1 / static_cast<double>(c.mesh.dp) : 1;
+  if (c.dp_gradient.late > 0) copies.flat = 2;
   if (c.local.steps > 0) copies.local = 2;
   return copies;
 }
@@ -259,7 +260,11 @@ double seconds_of_step(const EstimateRequest& r, double flops_per_second, bool& 
   if (r.config.local.steps > 0)
     for (StageCost& stage : costs.stages)
       stage.reduction /= static_cast<double>(r.config.local.steps);
-  return estimate(plan_of(r.config, r.decisions).schedule, costs).makespan;
+  double beside = 0;  // what travels while a step computes, and ends with it at best
+  if (r.config.dp_gradient.late > 0)
+    for (StageCost& stage : costs.stages)
+      beside = std::max(beside, std::exchange(stage.reduction, 0));
+  return std::max(beside, estimate(plan_of(r.config, r.decisions).schedule, costs).makespan);
 }
 
 }  // namespace

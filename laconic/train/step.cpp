@@ -268,7 +268,8 @@ StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline
     ++state.skipped_in_a_row;
   } else {
     const TraceSpan span(trace, "update", "optimiser", "compute");
-    const double scale = train.clip > 0 && report.norm > train.clip ? train.clip / report.norm : 1;
+    const double clip = train.clip * measured.clip_times;
+    const double scale = clip > 0 && report.norm > clip ? clip / report.norm : 1;
     if (plan.before_update) {
       const Stopwatch hook;
       plan.before_update(measured);

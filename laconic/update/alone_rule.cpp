@@ -42,7 +42,7 @@ class AloneRule final : public UpdateRule {
                                    : RankTensors();
   }
   std::string restore(const std::vector<RankTensors>& saved) {
-    if (!has_residuals(saved)) return "";
+    if (!has_residuals(saved)) return has_kept(saved) ? std::string(kKeptIsDropped) : "";
     if (const Mesh before = mesh_of(saved); !has_same_parts(before, {}))
       return note_of_other_mesh(saved, before, {});
     if (unit_of(config_) != kGradient)

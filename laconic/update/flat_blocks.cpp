@@ -37,7 +37,7 @@ std::vector<BlockLayout> block_layouts(const Weights& weights, const ParameterNu
 }
 
 FlatBlocks::FlatBlocks(const Weights& weights, const ParameterNumbers& left_out, at::Device device)
-    : members_(members_of(weights, left_out)), parts_(weights.parameters.size()) {
+    : device_(device), members_(members_of(weights, left_out)), parts_(weights.parameters.size()) {
   const at::NoGradGuard no_grad;
   const auto options = at::TensorOptions().dtype(weights.precision.sum).device(device);
   for (const auto& members : members_) {

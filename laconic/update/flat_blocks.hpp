@@ -34,6 +34,7 @@ class FlatBlocks {
                       at::Device device = at::kCPU);
 
   std::size_t size() const { return buffers_.size(); }
+  at::Device device() const { return device_; }
   bool is_empty(std::size_t block) const { return members_[block].empty(); }
   // Places of the parameters in a block's buffer.
   const std::vector<std::size_t>& members(std::size_t block) const { return members_[block]; }
@@ -48,6 +49,7 @@ class FlatBlocks {
   void give_gradients(Weights& weights) const;
 
  private:
+  at::Device device_;
   std::vector<at::Tensor> buffers_;                // by block, 1-D
   std::vector<std::vector<std::size_t>> members_;  // by block: places of parameters
   std::vector<at::Tensor> parts_;                  // by place: views of the buffers

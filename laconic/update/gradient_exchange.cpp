@@ -2,6 +2,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
@@ -38,6 +39,19 @@ std::byte* data_of(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
 }
 
+// Parameters one behind the other in a flat buffer.
+std::vector<at::Tensor> views_of(const Weights& weights, const std::vector<std::size_t>& places,
+                                 const at::Tensor& buffer) {
+  std::vector<at::Tensor> views;
+  std::int64_t begin = 0;
+  for (const std::size_t place : places) {
+    const at::Tensor& value = weights.parameters[place].value;
+    views.push_back(buffer.narrow(0, begin, value.numel()).view(value.sizes()));
+    begin += value.numel();
+  }
+  return views;
+}
+
 // Whether the block completes the parameter at `place` on this rank.
 bool completes(const Weights& weights, std::int64_t block, std::size_t place) {
   return completing_block(weights, weights.parameters[place]) == block;
@@ -45,15 +59,18 @@ bool completes(const Weights& weights, std::int64_t block, std::size_t place) {
 
 }  // namespace
 
-GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused, bool may_be_on_device)
+GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused, bool may_be_on_device,
+                                   std::string_view unit)
     : config_(request.config),
       weights_(request.weights),
       world_(request.world),
       is_fused_(is_fused),
+      unit_(unit.empty() ? unit_of(config_) : unit),
       is_anything_shared_(!request.shared.empty()),
       policy_(policy_of(config_, {.pp = world_.pp_member(), .encoded = request.encoded})),
       may_be_on_device_(may_be_on_device && weights_.device().is_cuda()),
       is_on_device_(stays_on_device(policy_, world_.dp_group())),
+      lateness_(lateness_of(config_)),
       blocks_(request.weights, left_out_of_blocks(request, is_fused),
               is_on_device_ ? weights_.device() : at::Device(at::kCPU)),
       layouts_(block_layouts(request.weights, left_out_of_blocks(request, is_fused))),
@@ -62,6 +79,8 @@ GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused, bo
                              is_on_device_)),
       copies_(copies_of_grid()) {
   require_shared(request);
+  if (lateness_.of_blocks)
+    kept_.emplace(weights_, left_out_of_blocks(request, is_fused), blocks_.device());
   std::set<std::int64_t> taken;  // first users of earlier sets
   for (std::size_t i = 0; i < request.shared.size(); ++i) {
     const SharedParameters& set = request.shared[i];
@@ -71,6 +90,8 @@ GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused, bo
     if (is_holder(set, world_)) shared_.push_back(make_shared(set, static_cast<std::size_t>(slot)));
   }
   completed_ = completed_places();
+  LACONIC_ASSERT(shared_.empty() || is_fused_ || !(lateness_.of_blocks || lateness_.of_shared),
+                 "sums that are made of other sums are not late");
 }
 
 // Those of buffers, and what is fused.
@@ -140,12 +161,10 @@ GradientExchange::Shared GradientExchange::make_shared(const SharedParameters& s
     shared.buffer =
         at::zeros({elements}, at::TensorOptions().dtype(weights_.precision.sum).device(device));
   }
-  std::int64_t begin = 0;
-  for (const std::size_t place : shared.places) {
-    if (!shared.parts.empty() && begin == 0) break;
-    const at::Tensor& value = weights_.parameters[place].value;
-    shared.parts.push_back(shared.buffer.narrow(0, begin, value.numel()).view(value.sizes()));
-    begin += value.numel();
+  if (shared.parts.empty()) shared.parts = views_of(weights_, shared.places, shared.buffer);
+  if (lateness_.of_shared) {
+    shared.kept_buffer = at::zeros_like(shared.buffer);
+    shared.kept_parts = views_of(weights_, shared.places, shared.kept_buffer);
   }
   shared.sum =
       make_gradient_sum(world_.progress_thread(), shared.group, policy, Traffic::embedding_tied,
@@ -205,15 +224,45 @@ void GradientExchange::agree_on_copies() {
   ++agreements_;
 }
 
+GradientExchange::SumTurn GradientExchange::turn_of(bool is_late, std::int64_t step) const {
+  if (!is_late || step < lateness_.after) return SumTurn::own;
+  return kept_step_ != kNoStep && kept_step_ + 1 == step ? SumTurn::kept : SumTurn::none;
+}
+
+// Every step has one sum of its number, whenever it travels.
+std::uint64_t GradientExchange::number_of(SumTurn turn, std::int64_t step) const {
+  return static_cast<std::uint64_t>(turn == SumTurn::kept ? step - 1 : step);
+}
+
+// What was kept of another step than the one before, by a run that goes on elsewhere, is of no use.
 void GradientExchange::begin(std::int64_t step) {
-  sum_->begin(static_cast<std::uint64_t>(step));
-  for (Shared& shared : shared_) {
-    shared.sum->begin(static_cast<std::uint64_t>(step));
-    shared.ready = 0;
-  }
+  step_ = step;
+  begin_blocks(step);
+  for (Shared& shared : shared_) begin_shared(shared, step);
+  kept_step_ = kNoStep;
+}
+
+void GradientExchange::begin_blocks(std::int64_t step) {
+  turn_ = turn_of(lateness_.of_blocks, step);
+  if (turn_ != SumTurn::none) sum_->begin(number_of(turn_, step));
+  if (turn_ != SumTurn::kept) return;
+  std::swap(blocks_, *kept_);
+  for (std::size_t b = blocks_.size(); b-- > 0;)
+    if (!blocks_.is_empty(b)) sum_->post(b, blocks_.data(b), ready_if(is_on_device_));
+}
+
+void GradientExchange::begin_shared(Shared& shared, std::int64_t step) {
+  shared.ready = 0;
+  shared.turn = turn_of(lateness_.of_shared, step);
+  if (shared.turn != SumTurn::none) shared.sum->begin(number_of(shared.turn, step));
+  if (shared.turn != SumTurn::kept) return;
+  std::swap(shared.buffer, shared.kept_buffer);
+  std::swap(shared.parts, shared.kept_parts);
+  post_shared(shared);
 }
 
 void GradientExchange::begin_shadow(std::int64_t step) {
+  LACONIC_ASSERT(!lateness_.of_blocks && !lateness_.of_shared, "late sums have no shadow");
   sum_->begin_shadow(static_cast<std::uint64_t>(step));
   for (Shared& shared : shared_) {
     shared.sum->begin_shadow(static_cast<std::uint64_t>(step));
@@ -222,24 +271,29 @@ void GradientExchange::begin_shadow(std::int64_t step) {
 }
 
 void GradientExchange::take(std::int64_t block) {
-  blocks_.take_gradients(weights_, static_cast<std::size_t>(block));
+  const FlatBlocks& blocks = turn_ == SumTurn::own ? blocks_ : *kept_;
+  blocks.take_gradients(weights_, static_cast<std::size_t>(block));
+  if (step_ >= lateness_.after) kept_step_ = step_;
   if (!is_fused_) return;
-  for (Shared& shared : shared_)
+  for (Shared& shared : shared_) {
+    const auto& parts = shared.turn == SumTurn::own ? shared.parts : shared.kept_parts;
     for (std::size_t i = 0; i < shared.places.size(); ++i)
       if (completes(weights_, block, shared.places[i]))
-        copy_gradient(weights_.parameters[shared.places[i]], shared.parts[i]);
+        copy_gradient(weights_.parameters[shared.places[i]], parts[i]);
+  }
 }
 
 void GradientExchange::post(std::int64_t block) {
   const auto b = static_cast<std::size_t>(block);
   if (is_fused_)
     for (Shared& shared : shared_) {
+      if (shared.turn != SumTurn::own) continue;
       const std::size_t before = shared.ready;
       for (const std::size_t place : shared.places)
         shared.ready += completes(weights_, block, place) ? 1 : 0;
       if (shared.ready > before && shared.ready == shared.places.size()) post_shared(shared);
     }
-  if (blocks_.is_empty(b)) return;
+  if (turn_ != SumTurn::own || blocks_.is_empty(b)) return;
   sum_->post(b, blocks_.data(b), ready_if(is_on_device_));
 }
 
@@ -265,7 +319,7 @@ void GradientExchange::post_all() {
 
 // Unfused, what the replicas summed goes through the buffer of the set.
 void GradientExchange::wait() {
-  sum_->wait();
+  if (turn_ != SumTurn::none) sum_->wait();
   if (is_on_device_) wait_for_codecs(weights_.device());
   if (!is_fused_)
     for (Shared& shared : shared_) {
@@ -274,11 +328,18 @@ void GradientExchange::wait() {
       post_shared(shared);
     }
   for (Shared& shared : shared_) {
+    if (shared.turn == SumTurn::none) continue;
     wait_for_shared(shared);
     for (std::size_t i = 0; !is_fused_ && i < shared.places.size(); ++i)
       blocks_.part(shared.places[i]).copy_(shared.parts[i]);
   }
-  agree_on_copies();
+  if (turn_ != SumTurn::none) agree_on_copies();
+}
+
+bool GradientExchange::has_sums() const {
+  return turn_ != SumTurn::none || std::ranges::any_of(shared_, [](const Shared& shared) {
+           return shared.turn != SumTurn::none;
+         });
 }
 
 bool GradientExchange::has_part_in(const Shared& shared, std::int64_t block) const {
@@ -306,13 +367,15 @@ const std::vector<std::size_t>& GradientExchange::completed_by(std::int64_t bloc
 }
 
 void GradientExchange::commit() {
-  sum_->commit();
-  for (Shared& shared : shared_) shared.sum->commit();
+  if (turn_ != SumTurn::none) sum_->commit();
+  for (Shared& shared : shared_)
+    if (shared.turn != SumTurn::none) shared.sum->commit();
 }
 
 void GradientExchange::abandon() {
-  sum_->abandon();
-  for (Shared& shared : shared_) shared.sum->abandon();
+  if (turn_ != SumTurn::none) sum_->abandon();
+  for (Shared& shared : shared_)
+    if (shared.turn != SumTurn::none) shared.sum->abandon();
 }
 
 const at::Tensor& GradientExchange::part(std::size_t p) const {
@@ -324,11 +387,16 @@ const at::Tensor& GradientExchange::part(std::size_t p) const {
 }
 
 void GradientExchange::give_gradients() const {
-  blocks_.give_gradients(weights_);
+  if (turn_ != SumTurn::none)
+    blocks_.give_gradients(weights_);
+  else
+    for (std::size_t p = 0; p < weights_.parameters.size(); ++p)
+      if (blocks_.part(p).defined()) weights_.parameters[p].gradient.reset();
   if (!is_fused_) return;
   for (const Shared& shared : shared_)
     for (std::size_t i = 0; i < shared.places.size(); ++i)
-      weights_.parameters[shared.places[i]].gradient = shared.parts[i].to(weights_.device());
+      weights_.parameters[shared.places[i]].gradient =
+          shared.turn != SumTurn::none ? shared.parts[i].to(weights_.device()) : at::Tensor();
 }
 
 void GradientExchange::sum_shared_in_replica(std::int64_t step) {
@@ -343,71 +411,6 @@ void GradientExchange::sum_shared_in_replica(std::int64_t step) {
     for (std::size_t i = 0; i < shared.places.size(); ++i)
       weights_.parameters[shared.places[i]].gradient = shared.parts[i].to(weights_.device());
   }
-}
-
-// Ranks of a pipeline that do not encode (dp.gradient.stages) have nothing to override.
-void GradientExchange::add_links(LinkRegistry& registry) {
-  const auto add = [&](GradientSum& sum, LinkControl control, std::string prefix) {
-    control.override_codec = [&sum](const CodecOverride& codec_override) {
-      sum.override_codec(codec_override);
-    };
-    control.measure_fidelity = [&sum](bool measures) { sum.measure_fidelity(measures); };
-    control.fidelity = [&sum] { return sum.fidelity(); };
-    control.tensors = [&sum, prefix = std::move(prefix)] { return tensors_of(sum.save(), prefix); };
-    registry.add(std::move(control));
-  };
-  const std::string unit(unit_of(config_));
-  add(*sum_,
-      {.traffic = Traffic::dp_gradient,
-       .name = std::string(name_of(Traffic::dp_gradient)),
-       .restore = [this](const std::vector<RankTensors>& saved) { return restore_sum(saved); }},
-      unit);
-  for (const Shared& shared : shared_)
-    add(*shared.sum,
-        {.traffic = Traffic::embedding_tied,
-         .name = std::string(name_of(Traffic::embedding_tied)),
-         .restore =
-             [this, &shared](const std::vector<RankTensors>& saved) {
-               return restore_shared(shared, saved);
-             }},
-        std::string(kShared) + unit);
-}
-
-// Residuals belong to a stage: with another number of stages they are dropped.
-std::string GradientExchange::restore_sum(const std::vector<RankTensors>& saved) const {
-  if (saved.empty()) return "";
-  const Mesh before = mesh_of(saved);
-  if (!has_same_parts(before, world_.mesh()))
-    return note_of_other_mesh(saved, before, world_.mesh());
-  const Rank peer = rank_of(
-      before, {.pp = world_.pp_member(), .tp = world_.coord().tp});  // then, of the first replica
-  const std::string note = load_sum({.sum = *sum_,
-                                     .policy = policy_,
-                                     .layouts = layouts_,
-                                     .members = members(),
-                                     .member = world_.dp_member(),
-                                     .prefix = std::string(unit_of(config_))},
-                                    those_of(saved, group_of(before, peer, Axis::dp)));
-  if (is_anything_shared_ || !has_shared_residuals(saved)) return note;
-  return note + (note.empty() ? "" : "; ") +
-         "residuals of embedding.tied in the checkpoint: no stages share anything now: dropped";
-}
-
-// Unfused, the holders of all replicas remember the same, since they add the same.
-std::string GradientExchange::restore_shared(const Shared& shared,
-                                             const std::vector<RankTensors>& saved) const {
-  if (saved.empty()) return "";
-  const Mesh before = mesh_of(saved);
-  if (!has_same_parts(before, world_.mesh()))
-    return note_of_other_mesh(saved, before, world_.mesh());
-  const Rank peer = rank_of(before, {.pp = world_.pp_member(), .tp = world_.coord().tp});
-  return load_sum({.sum = *shared.sum,
-                   .policy = shared_policy_of(config_),
-                   .layouts = shared.layouts,
-                   .members = static_cast<int>(shared.group.size()),
-                   .member = member_of(shared.group, world_.rank()),
-                   .prefix = std::string(kShared) + std::string(unit_of(config_))},
-                  those_of(saved, group_at(before, peer, shared.set.holders, is_fused_)));
 }
 
 }  // namespace laconic

@@ -1,3 +1,5 @@
+#include "laconic/update/local_rule.hpp"
+
 #include <c10/core/GradMode.h>
 
 #include <utility>
@@ -5,77 +7,96 @@
 #include "laconic/base/error.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/update/residual_state.hpp"
-#include "laconic/update/rule.hpp"
 
 namespace laconic {
 
+LocalRule::LocalRule(const RuleRequest& request)
+    : config_(request.config),
+      weights_(request.weights),
+      world_(request.world),
+      exchange_(request, false),
+      start_(request.weights) {
+  remember_start();
+}
+
+void LocalRule::begin_shadow(std::int64_t) {
+  LACONIC_ASSERT(false, "nobody sums gradients");
+}
+
+Measured LocalRule::measure(const StepLoss& loss, int signal) {
+  exchange_.sum_shared_in_replica(step_);
+  const double own = loss.value();
+  const ReducedStep replica = reduce_in_replica(world_, {.loss = own}, squares_of(weights_));
+  Measured here = measured_by_all(replica.loss, replica.norm, 0);
+  here.is_common = false;
+  left_out_ += here.is_skipped ? 1 : 0;
+  in_a_row_ = here.is_skipped ? in_a_row_ + 1 : 0;
+  if (agrees_after(step_ + 1)) reduce_round(own, signal, here);
+  return here;
+}
+
+void LocalRule::reduce_round(double loss, int signal, Measured& here) {
+  const std::int64_t left_out = std::exchange(left_out_, 0);
+  const ReducedStep all =
+      reduce_step(world_, {.loss = loss,
+                           .skipped = world_.is_first_of_replica() ? left_out : 0,
+                           .in_a_row = in_a_row_,
+                           .signal = signal});
+  here.loss = all.loss / exchange_.members();
+  here.signal = all.signal;
+  here.left_out = all.skipped;
+  here.in_a_row = all.in_a_row;
+}
+
+void LocalRule::remember_start() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t p = 0; p < weights_.parameters.size(); ++p)
+    start_.part(p).copy_(weights_.parameters[p].value);
+}
+
+std::vector<RankTensors> LocalRule::replicas_of(const std::vector<RankTensors>& saved) const {
+  const Mesh before = mesh_of(saved);
+  if (before.tp != world_.mesh().tp)
+    throw ConfigError(
+        {{"mesh.tp", fmt::format("[{}], and the checkpoint's local updates are those of "
+                                 "[{}]: go on with that",
+                                 fmt::join(world_.mesh().tp, ", "), fmt::join(before.tp, ", "))}});
+  return by_replica(saved, before, world_.coord());
+}
+
+void LocalRule::load_moment(const std::vector<RankTensors>& replicas, const std::string& name,
+                            at::Tensor& moment) const {
+  if (static_cast<int>(replicas.size()) == exchange_.members()) {
+    const RankTensors& mine = replicas[static_cast<std::size_t>(world_.dp_member())];
+    if (const auto found = mine.find(name); found != mine.end()) moment.copy_(found->second);
+    return;
+  }
+  if (!replicas.front().contains(name)) return;  // of a run without local steps: all ranks' already
+  at::Tensor mean = moment.zero_();
+  for (const RankTensors& tensors : replicas)
+    if (const auto found = tensors.find(name); found != tensors.end())
+      mean.add_(found->second.to(mean.device()), 1.0 / static_cast<double>(replicas.size()));
+}
+
 namespace {
 
-// Rounds of `local.steps` inner steps. The outer step treats the mean change of a round as a
-// gradient and goes along it with Nesterov momentum; it is what all ranks begin the next round
-// with.
-//
-// It is a replica that steps alone, and that may be a pipeline: its ranks agree on loss and norm in
-// every inner step, and stages on the gradients of what they share. Stages that make equal steps
-// have equal changes, of which each sends its share.
-class LocalRule final : public UpdateRule {
+// DiLoCo. The outer step treats the mean change of a round as a gradient and goes along it with
+// Nesterov momentum; it is what all ranks begin the next round with.
+class DilocoRule final : public LocalRule {
  public:
-  explicit LocalRule(const RuleRequest& request)
-      : config_(request.config),
-        weights_(request.weights),
-        world_(request.world),
-        exchange_(request, false),
-        start_(request.weights),
-        momentum_(request.weights) {
-    remember_start();
-  }
+  explicit DilocoRule(const RuleRequest& request)
+      : LocalRule(request), momentum_(request.weights) {}
 
-  std::int64_t samples() const override { return config_.local_batch(); }
-  bool agrees_after(std::int64_t step) const override { return step % config_.local.steps == 0; }
-  void begin(std::int64_t step) override { step_ = step; }
-  void begin_shadow(std::int64_t) override { LACONIC_ASSERT(false, "nobody sums gradients"); }
-  void block_done(std::int64_t) override {}
-  Measured measure(const StepLoss& loss, int signal) override {
-    exchange_.sum_shared_in_replica(step_);
-    const double own = loss.value();
-    const ReducedStep replica = reduce_in_replica(world_, {.loss = own}, squares_of(weights_));
-    Measured here = measured_by_all(replica.loss, replica.norm, 0);
-    here.is_common = false;
-    left_out_ += here.is_skipped ? 1 : 0;
-    in_a_row_ = here.is_skipped ? in_a_row_ + 1 : 0;
-    if (agrees_after(step_ + 1)) reduce_round(own, signal, here);
-    return here;
-  }
   void apply(OptimiserState& state, double lr, double scale) override {
     laconic::apply(optimiser_spec(config_.optimiser), state, weights_.parameters, lr, scale);
     finish_step();
   }
   void abandon() override { finish_step(); }  // this replica's inner step alone is left out
-  void add_links(LinkRegistry& registry) override { exchange_.add_links(registry); }
 
   RankTensors save(const OptimiserState& state) const override;
   void load(const std::vector<RankTensors>& saved, OptimiserState& state) override;
 
  private:
-  void reduce_round(double loss, int signal, Measured& here) {
-    const std::int64_t left_out = std::exchange(left_out_, 0);
-    const ReducedStep all =
-        reduce_step(world_, {.loss = loss,
-                             .skipped = world_.is_first_of_replica() ? left_out : 0,
-                             .in_a_row = in_a_row_,
-                             .signal = signal});
-    here.loss = all.loss / exchange_.members();
-    here.signal = all.signal;
-    here.left_out = all.skipped;
-    here.in_a_row = all.in_a_row;
-  }
-
-  void remember_start() {
-    const at::NoGradGuard no_grad;
-    for (std::size_t p = 0; p < weights_.parameters.size(); ++p)
-      start_.part(p).copy_(weights_.parameters[p].value);
-  }
-
   void finish_step() {
     if (agrees_after(step_ + 1)) outer_step();
   }
@@ -96,32 +117,21 @@ class LocalRule final : public UpdateRule {
   void outer_step() {
     const at::NoGradGuard no_grad;
     sum_changes();
-    const double momentum = config_.local.outer_momentum;
+    const auto [lr, momentum] = laconic::outer_step(config_.local);
     for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
       const at::Tensor& change = exchange_.part(p);
       momentum_.part(p).mul_(momentum).add_(change);
       change.add_(momentum_.part(p), momentum);
-      start_.part(p).sub_(change, config_.local.outer_lr);
+      start_.part(p).sub_(change, lr);
       weights_.parameters[p].value.detach().copy_(start_.part(p));
     }
     refresh_copies(weights_.parameters);
   }
 
-  void load_moment(const std::vector<RankTensors>& replicas, const std::string& name,
-                   at::Tensor& moment) const;
-
-  const RunConfig& config_;
-  Weights& weights_;
-  World& world_;
-  GradientExchange exchange_;
-  FlatBlocks start_;     // parameters at the beginning of the round
   FlatBlocks momentum_;  // of the outer step
-  std::int64_t step_ = 0;
-  std::int64_t left_out_ = 0;  // inner steps of this replica in this round
-  std::int64_t in_a_row_ = 0;  // and the last ones without a good one between
 };
 
-RankTensors LocalRule::save(const OptimiserState& state) const {
+RankTensors DilocoRule::save(const OptimiserState& state) const {
   RankTensors tensors;
   for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
     const std::string& name = weights_.parameters[p].name;
@@ -132,17 +142,10 @@ RankTensors LocalRule::save(const OptimiserState& state) const {
   return tensors;
 }
 
-// Moments go by the name of their parameter, so that they find their way to any other pipeline.
-void LocalRule::load(const std::vector<RankTensors>& saved, OptimiserState& state) {
+void DilocoRule::load(const std::vector<RankTensors>& saved, OptimiserState& state) {
   remember_start();
   if (saved.empty()) return;
-  const Mesh before = mesh_of(saved);
-  if (before.tp != world_.mesh().tp)
-    throw ConfigError(
-        {{"mesh.tp", fmt::format("[{}], and the checkpoint's local updates are those of "
-                                 "[{}]: go on with that",
-                                 fmt::join(world_.mesh().tp, ", "), fmt::join(before.tp, ", "))}});
-  const std::vector<RankTensors> replicas = by_replica(saved, before, world_.coord());
+  const std::vector<RankTensors> replicas = replicas_of(saved);
   const at::NoGradGuard no_grad;
   for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
     const std::string& name = weights_.parameters[p].name;
@@ -154,25 +157,10 @@ void LocalRule::load(const std::vector<RankTensors>& saved, OptimiserState& stat
   }
 }
 
-// With as many replicas as before each has its own again; otherwise all have the mean.
-void LocalRule::load_moment(const std::vector<RankTensors>& replicas, const std::string& name,
-                            at::Tensor& moment) const {
-  if (static_cast<int>(replicas.size()) == exchange_.members()) {
-    const RankTensors& mine = replicas[static_cast<std::size_t>(world_.dp_member())];
-    if (const auto found = mine.find(name); found != mine.end()) moment.copy_(found->second);
-    return;
-  }
-  if (!replicas.front().contains(name)) return;  // of a run without local steps: all ranks' already
-  at::Tensor mean = moment.zero_();
-  for (const RankTensors& tensors : replicas)
-    if (const auto found = tensors.find(name); found != tensors.end())
-      mean.add_(found->second.to(mean.device()), 1.0 / static_cast<double>(replicas.size()));
-}
-
 }  // namespace
 
-std::unique_ptr<UpdateRule> make_local_rule(const RuleRequest& request) {
-  return std::make_unique<LocalRule>(request);
+std::unique_ptr<UpdateRule> make_diloco_rule(const RuleRequest& request) {
+  return std::make_unique<DilocoRule>(request);
 }
 
 }  // namespace laconic

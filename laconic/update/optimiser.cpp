@@ -320,4 +320,21 @@ void apply_moment(const OptimiserSpec& spec, OptimiserState& state,
   apply_elementwise(step, parameters);
 }
 
+void apply_held(const OptimiserSpec& spec, OptimiserState& state,
+                const std::vector<Parameter>& parameters, double lr, double gradient_scale,
+                const HeldMoment& held) {
+  LACONIC_ASSERT(spec.kind == OptimiserKind::adamw, "only adamw has such moments");
+  const at::NoGradGuard no_grad;
+  Step step = next_step(spec, state, lr, gradient_scale);
+  step.adam.correction2 = 1 - std::pow(spec.beta2, static_cast<double>(held.renewals));
+  if (!held.renews) step.adam.beta2 = 1;  // moment2 = moment2
+  apply_elementwise(step, parameters);
+}
+
+at::Tensor held_denominator(const OptimiserSpec& spec, const OptimiserState& state, std::size_t p,
+                            std::int64_t renewals) {
+  const double correction = 1 - std::pow(spec.beta2, static_cast<double>(renewals));
+  return state.moment2[p].sqrt().mul_(1 / std::sqrt(correction)).add_(spec.epsilon);
+}
+
 }  // namespace laconic

@@ -76,4 +76,17 @@ void apply(const OptimiserSpec& spec, OptimiserState& state,
 void apply_moment(const OptimiserSpec& spec, OptimiserState& state,
                   const std::vector<Parameter>& parameters, double lr);
 
+// The same where the second moment is renewed now and then only: `renewals` times by now, this time
+// included if it `renews` (local.method = "linear"). Requires: adamw.
+struct HeldMoment {
+  std::int64_t renewals = 0;
+  bool renews = false;
+};
+void apply_held(const OptimiserSpec& spec, OptimiserState& state,
+                const std::vector<Parameter>& parameters, double lr, double gradient_scale,
+                const HeldMoment& held);
+// What a first moment is divided by at place `p` then.
+at::Tensor held_denominator(const OptimiserSpec& spec, const OptimiserState& state, std::size_t p,
+                            std::int64_t renewals);
+
 }  // namespace laconic

@@ -46,12 +46,14 @@ const char* section_of(const std::string& prefix) {
   return prefix.starts_with(kShared) ? "embedding.tied" : "dp.gradient";
 }
 
-// Whether the same sum has left anything in another unit.
+// Whether the same sum has left anything in another unit. Linear local updates have two units.
 bool has_others(const std::vector<RankTensors>& saved, const std::string& prefix) {
   const bool is_shared = prefix.starts_with(kShared);
   for (const RankTensors& tensors : saved)
     for (const auto& [name, tensor] : tensors)
-      if (is_residual(name) && name.starts_with(kShared) == is_shared) return true;
+      if (is_residual(name) && name.starts_with(kShared) == is_shared &&
+          !tensors.contains(std::string(kRenewals)))
+        return true;
   return false;
 }
 
@@ -81,6 +83,11 @@ bool has_shared_residuals(const std::vector<RankTensors>& saved) {
     return std::ranges::any_of(tensors,
                                [](const auto& item) { return item.first.starts_with(kShared); });
   });
+}
+
+bool has_kept(const std::vector<RankTensors>& saved) {
+  return std::ranges::any_of(
+      saved, [](const RankTensors& tensors) { return tensors.contains(std::string(kLateStep)); });
 }
 
 void add_mesh(const Mesh& mesh, RankTensors& tensors) {
@@ -156,7 +163,7 @@ std::string load_sum(const SumState& state, const std::vector<RankTensors>& save
 
 std::string note_of_other_mesh(const std::vector<RankTensors>& saved, const Mesh& before,
                                const Mesh& now) {
-  if (!has_residuals(saved)) return "";
+  if (!has_residuals(saved) && !has_kept(saved)) return "";
   if (before.pp != now.pp)
     return fmt::format(
         "residuals of the checkpoint are those of mesh.pp = {}, and this run has {}: dropped",

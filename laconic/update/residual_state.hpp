@@ -6,6 +6,7 @@
 // word before the unit:
 //
 //   gradient.block3.up    moment.block0.down    tied.gradient.embedding.up
+//   late.layer.3.mlp.up.weight, with late_step: not residuals, see lateness.hpp
 //
 // The residuals of a stage belong to the ranks of that stage, so the mesh of the
 // run is there, too, as `mesh` = [pp, dp]; files without it are of pp = 1.
@@ -24,6 +25,12 @@ namespace laconic {
 
 inline constexpr std::string_view kGradient = "gradient.", kMoment = "moment.", kChange = "change.";
 inline constexpr std::string_view kShared = "tied.";
+// Gradients that were kept for the next step's sum, by parameter, and the step that they are of.
+inline constexpr std::string_view kLate = "late.", kLateStep = "late_step";
+// How often linear local updates have renewed the second moment.
+inline constexpr std::string_view kRenewals = "renewals";
+inline constexpr std::string_view kKeptIsDropped =
+    "gradients that the checkpoint kept for the next step: nothing is late now: dropped";
 
 std::string_view unit_of(const RunConfig& config);
 
@@ -31,6 +38,8 @@ RankTensors tensors_of(const NamedFloats& values, const std::string& prefix);
 bool has_residuals(const std::vector<RankTensors>& saved);
 // Residuals of parameters that stages share.
 bool has_shared_residuals(const std::vector<RankTensors>& saved);
+
+bool has_kept(const std::vector<RankTensors>& saved);
 
 // Nothing where there is nothing to say: no tensors, or no pipeline.
 void add_mesh(const Mesh& mesh, RankTensors& tensors);

@@ -1,7 +1,7 @@
 // update/rule.hpp — the rules behind make_update_rule(), and what they have in common.
 //
 // Each is in a file of its own: alone_rule, summed_rule, block_rule, compressed_adam_rule,
-// local_rule, table_rule.
+// local_rule, linear_rule, table_rule.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,8 @@ std::unique_ptr<UpdateRule> make_alone_rule(const RuleRequest& request);
 std::unique_ptr<UpdateRule> make_summed_rule(const RuleRequest& request);
 std::unique_ptr<UpdateRule> make_block_rule(const RuleRequest& request);
 std::unique_ptr<UpdateRule> make_compressed_adam_rule(const RuleRequest& request);
-std::unique_ptr<UpdateRule> make_local_rule(const RuleRequest& request);
+std::unique_ptr<UpdateRule> make_diloco_rule(const RuleRequest& request);
+std::unique_ptr<UpdateRule> make_linear_rule(const RuleRequest& request);
 // `dense` is for all parameters that are not in tables of rows.
 std::unique_ptr<UpdateRule> make_table_rule(const RuleRequest& request,
                                             std::unique_ptr<UpdateRule> dense);
@@ -24,7 +25,8 @@ std::unique_ptr<UpdateRule> make_table_rule(const RuleRequest& request,
 // What a step amounts to, when all ranks have these numbers.
 Measured measured_by_all(double loss, double norm, int signal);
 
-// Every step: gradients of all blocks are summed, and the optimiser follows them.
+// Every step: gradients of all blocks are summed, and the optimiser follows them; or those of the
+// step before (lateness.hpp), of which then the norm is.
 class SummedRule : public UpdateRule {
  public:
   SummedRule(const RuleRequest& request, bool is_fused, bool may_be_on_device = false);
@@ -40,6 +42,7 @@ class SummedRule : public UpdateRule {
 
  protected:
   void wait_for_sums();
+  Measured measured(double loss, double norm, int signal);
 
   const RunConfig& config_;
   Weights& weights_;

@@ -31,14 +31,20 @@ Measured SummedRule::measure(const StepLoss& loss, int signal) {
   if (world_.replica().size() == 1) {
     const ReducedStep all = reduce_step(world_, {.loss = loss.value(), .signal = signal});
     wait_for_sums();
-    return measured_by_all(all.loss, global_norm(weights_.parameters), all.signal);
+    return measured(all.loss, global_norm(weights_.parameters), all.signal);
   }
   wait_for_sums();
   const bool speaks = world_.dp_member() == 0;  // for all replicas: they have the same sums
   const std::vector<NumberedSquare> squares =
       speaks ? squares_of(weights_) : std::vector<NumberedSquare>();
   const ReducedStep all = reduce_step(world_, {.loss = loss.value(), .signal = signal}, squares);
-  return measured_by_all(all.loss, all.norm, all.signal);
+  return measured(all.loss, all.norm, all.signal);
+}
+
+// A step whose loss is not finite leaves nothing for the next one.
+Measured SummedRule::measured(double loss, double norm, int signal) {
+  if (!std::isfinite(loss)) exchange_.drop_kept();
+  return measured_by_all(loss, norm, signal);
 }
 
 void SummedRule::wait_for_sums() {
@@ -48,6 +54,7 @@ void SummedRule::wait_for_sums() {
 
 void SummedRule::apply(OptimiserState& state, double lr, double scale) {
   exchange_.commit();
+  if (!exchange_.has_sums()) return;
   laconic::apply(optimiser_spec(config_.optimiser), state, weights_.parameters, lr, scale);
 }
 

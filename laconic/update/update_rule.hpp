@@ -14,13 +14,15 @@
 //                    shared parameters over their stages, too (gradient_exchange.hpp)
 //   by block         the same, where a block waits for its own sums alone (block_rule.cpp)
 //   compressed_adam  after warm-up the first moment travels, the second stays as it is
-//   local            ranks step alone; every so many steps their changes are averaged (DiLoCo)
+//   diloco           ranks step alone; every so many steps their changes are averaged (DiLoCo)
+//   linear           the same with one second moment, so that the mean of ranks goes where ranks
+//                    that sum every gradient go
 //   tables           around one of the first two: embedding tables whose rows travel
 //                    (embedding.rows) go their own way, all else goes on as before
 //
-// After apply() all replicas hold the same parameters bit for bit, with `local` at
-// the end of every round, and so do the stages that share one. What a rule and its
-// sums remember between steps is part of the checkpoint.
+// After apply() all replicas hold the same parameters bit for bit, with local steps
+// (local_rule.hpp) at the end of every round, and so do the stages that share one. What a rule and
+// its sums remember between steps is part of the checkpoint.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -48,6 +50,7 @@ namespace laconic {
 struct Measured {
   double loss = 0;
   double norm = 0;            // of the gradient, before clipping
+  double clip_times = 1;      // the threshold of clipping is so many times train.clip
   bool is_skipped = false;    // they are not finite: no update
   bool is_common = true;      // all ranks have the same values; otherwise they are this rank's
   int signal = 0;             // that some rank was told to stop with

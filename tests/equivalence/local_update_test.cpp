@@ -89,14 +89,14 @@ class DiLoCo {
   }
 
   void outer_step() {
-    const double momentum = config_.local.outer_momentum;
+    const auto [lr, momentum] = laconic::outer_step(config_.local);
     for (std::size_t p = 0; p < shared_.size(); ++p)
       for (std::size_t i = 0; i < shared_[p].size(); ++i) {
         double mean = 0;
         for (const Replica& replica : replicas_) mean += replica.values[p][i];
         const double change = shared_[p][i] - mean / static_cast<double>(replicas_.size());
         velocity_[p][i] = momentum * velocity_[p][i] + change;
-        shared_[p][i] -= config_.local.outer_lr * (change + momentum * velocity_[p][i]);
+        shared_[p][i] -= lr * (change + momentum * velocity_[p][i]);
         for (Replica& replica : replicas_) replica.values[p][i] = shared_[p][i];
       }
   }

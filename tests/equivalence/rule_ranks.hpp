@@ -89,9 +89,13 @@ struct RuleRun {
   RunConfig config;
   std::int64_t steps = 1;
   GradientOf gradient = random_gradient;
+  double lr = 0.01;
+  std::function<void(Weights&)> start = {};  // changes what it begins with
+  bool is_settled = false;                   // in the end
   std::optional<int> automatic = std::nullopt;
   // To go on from: what a run with the same parts ended with, after so many steps.
   std::int64_t first_step = 0;
+  std::optional<std::int64_t> updates = std::nullopt;  // that were made by then, if not all
   std::vector<Ended> from = {};
   std::vector<RankTensors> saved = {};  // instead of those in `from`
   // What happens to a class before a step, and when a run goes on, what had happened by then.
@@ -133,12 +137,14 @@ class RankOfRules {
              .shared = shared_parameters(weights_.spec, rank_of_block(run.mesh.pp)),
              .encoded = encoded_ranks(run.config, run.automatic)})) {
     rule_->add_links(links_);
+    if (run.start) run.start(weights_);
     continue_from();
   }
 
   Ended go() {
     ended_.coord = world_.coord();
     for (std::int64_t s = run_.first_step; s < run_.first_step + run_.steps; ++s) take_step(s);
+    if (run_.is_settled) rule_->settle(true);
     for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
       const std::size_t number = weights_.parameters[p].number;
       ended_.values[number] = weights_.parameters[p].value.detach();
@@ -158,7 +164,7 @@ class RankOfRules {
       for (const Ended& rank : run_.from) saved.push_back(rank.saved);
     const at::NoGradGuard no_grad;
     for (const Ended& rank : run_.from) {
-      state_.updates = run_.first_step;
+      state_.updates = run_.updates.value_or(run_.first_step);
       for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
         const auto found = rank.values.find(weights_.parameters[p].number);
         if (found == rank.values.end()) continue;
@@ -190,12 +196,13 @@ class RankOfRules {
     const bool is_last = world_.pp_member() == run_.mesh.pp - 1;
     const Measured measured = rule_->measure(is_last ? 1 + 0.1 * world_.dp_member() : 0, 0);
     ended_.measured.push_back(measured);
-    const double clip = run_.config.train.clip;
-    for (const Parameter& p : weights_.parameters) ended_.gradients[p.number] = p.gradient.clone();
+    const double clip = run_.config.train.clip * measured.clip_times;
+    for (const Parameter& p : weights_.parameters)
+      if (p.gradient.defined()) ended_.gradients[p.number] = p.gradient.clone();
     if (measured.is_skipped)
       rule_->abandon();
     else
-      rule_->apply(state_, 0.01, measured.norm > clip ? clip / measured.norm : 1);
+      rule_->apply(state_, run_.lr, measured.norm > clip ? clip / measured.norm : 1);
     clear_gradients(weights_);
   }
 
@@ -237,8 +244,9 @@ inline const Ended& rank_at(const std::vector<Ended>& ranks, const Mesh& mesh, i
 using Numbered = std::map<std::size_t, at::Tensor>;
 
 // The same bits wherever two ranks hold the same parameter: replicas, and both ends.
-inline void expect_lock_step(const std::vector<Ended>& ranks) {
+inline void expect_lock_step(const std::vector<Ended>& ranks, bool has_own_moments = false) {
   for (const auto member : {&Ended::values, &Ended::moment1, &Ended::moment2}) {
+    if (has_own_moments && member == &Ended::moment1) continue;
     std::map<std::size_t, std::pair<at::Tensor, Coord>> first;
     for (const Ended& rank : ranks)
       for (const auto& [number, tensor] : rank.*member) {

@@ -1,0 +1,186 @@
+// Linear local updates (0/1 Adam's core): all replicas divide by one second moment, which is held
+// while they step alone. An update is then linear in the gradients, and with every replica's own
+// first moment kept, the mean of the replicas goes where replicas that sum every gradient go, up to
+// gradients that are taken at slightly different parameters.
+//
+// What travels at the end of a round is u, the sum of lr m over its steps, decay included. Nobody
+// adds it up: a replica that began at `start` and is at `value` has made it (start - value) *
+// denominator. All replicas take start - mean(u) / denominator. While u travels they may go on;
+// what they do meanwhile is kept when it arrives.
+#include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+
+#include "laconic/tensor/host.hpp"
+#include "laconic/update/local_round.hpp"
+#include "laconic/update/local_rule.hpp"
+#include "laconic/update/residual_state.hpp"
+
+namespace laconic {
+
+namespace {
+
+class LinearRule final : public LocalRule {
+ public:
+  explicit LinearRule(const RuleRequest& request)
+      : LocalRule(request),
+        spec_(optimiser_spec(config_.optimiser)),
+        gradients_(request, request.config.embedding_tied.fused, false, kGradient) {
+    if (config_.local.overlap > 1) sent_.emplace(weights_);
+  }
+
+  bool agrees_after(std::int64_t step) const override {
+    return step <= config_.local.warmup || LocalRule::agrees_after(step);
+  }
+  void begin(std::int64_t step) override {
+    LocalRule::begin(step);
+    now_ = local_step(config_.local, step);
+    if (step == config_.local.warmup) remember_start();
+    if (!now_.is_together) return;
+    gradients_.begin(step);
+    posts_early_ = config_.dp_gradient.overlap && !is_under_way_;  // or they would meet changes
+  }
+  void block_done(std::int64_t block) override {
+    if (!now_.is_together) return;
+    gradients_.take(block);
+    if (posts_early_) gradients_.post(block);
+  }
+  Measured measure(const StepLoss& loss, int signal) override;
+  void apply(OptimiserState& state, double lr, double scale) override;
+  void abandon() override {
+    if (now_.is_together) gradients_.abandon();
+    if (now_.ends_round) send_changes();
+  }
+  void settle(bool /*is_checkpoint*/) override { take_changes(); }
+  void add_links(LinkRegistry& registry) override {
+    LocalRule::add_links(registry);
+    gradients_.add_links(registry);
+  }
+
+  RankTensors save(const OptimiserState& state) const override;
+  void load(const std::vector<RankTensors>& saved, OptimiserState& state) override;
+
+ private:
+  Measured measure_together(const StepLoss& loss, int signal);
+  void send_changes();
+  void take_changes();
+  at::Tensor denominator(std::size_t p) const {
+    return held_denominator(spec_, *state_, p, renewals_).to(at::kCPU);
+  }
+
+  const OptimiserSpec spec_;
+  GradientExchange gradients_;      // of steps that are taken together
+  std::optional<FlatBlocks> sent_;  // values when changes left, if steps are made before they come
+  LocalStep now_;
+  const OptimiserState* state_ = nullptr;  // the run's, from load() on
+  std::int64_t renewals_ = 0;              // of the second moment
+  bool posts_early_ = false;
+  bool is_under_way_ = false;
+  // Since changes left: whether this replica has moved, and what decay has left of matrices.
+  bool has_moved_ = false;
+  double decay_ = 1;
+};
+
+Measured LinearRule::measure(const StepLoss& loss, int signal) {
+  if (now_.takes_changes) take_changes();
+  if (now_.is_together) return measure_together(loss, signal);
+  Measured here = LocalRule::measure(loss, signal);
+  // The norm of one replica's gradient, which is mostly noise, is so many times that of the mean.
+  here.clip_times = std::sqrt(static_cast<double>(exchange_.members()));
+  return here;
+}
+
+// Gradients are means over the samples of a replica.
+Measured LinearRule::measure_together(const StepLoss& loss, int signal) {
+  if (!posts_early_) gradients_.post_all();
+  gradients_.wait();
+  gradients_.give_gradients();
+  const at::NoGradGuard no_grad;
+  for (Parameter& p : weights_.parameters) p.gradient.div_(gradients_.members());
+  const bool speaks = world_.dp_member() == 0;  // for all replicas: they have the same sums
+  const std::vector<NumberedSquare> squares =
+      speaks ? squares_of(weights_) : std::vector<NumberedSquare>();
+  const ReducedStep all = reduce_step(world_, {.loss = loss.value(), .signal = signal}, squares);
+  return measured_by_all(all.loss / gradients_.members(), all.norm, all.signal);
+}
+
+void LinearRule::apply(OptimiserState& state, double lr, double scale) {
+  if (now_.is_together) {
+    gradients_.commit();
+    ++renewals_;
+  }
+  apply_held(spec_, state, weights_.parameters, lr, scale,
+             {.renewals = renewals_, .renews = now_.is_together});
+  decay_ *= 1 - lr * spec_.weight_decay;
+  has_moved_ = true;
+  if (now_.ends_round) send_changes();
+}
+
+void LinearRule::send_changes() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
+    const at::Tensor value = weights_.parameters[p].value.to(at::kCPU);
+    exchange_.part(p)
+        .copy_(start_.part(p))
+        .sub_(value)
+        .mul_(denominator(p))
+        .div_(exchange_.contributors(p));
+    if (sent_) sent_->part(p).copy_(value);
+  }
+  decay_ = 1;
+  has_moved_ = false;
+  is_under_way_ = true;
+  exchange_.begin(step_);
+  exchange_.post_all();
+  if (config_.local.overlap == 0) take_changes();
+}
+
+void LinearRule::take_changes() {
+  if (!is_under_way_) return;
+  const at::NoGradGuard no_grad;
+  exchange_.wait();
+  exchange_.commit();
+  is_under_way_ = false;
+  for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
+    const at::Tensor& start = start_.part(p);
+    at::Tensor value = weights_.parameters[p].value.detach();
+    start.sub_(exchange_.part(p).div_(denominator(p)));
+    if (has_moved_)
+      value.add_(start.sub(sent_->part(p)).mul_(value.dim() >= 2 ? decay_ : 1).to(value.device()));
+    else
+      value.copy_(start);
+  }
+  refresh_copies(weights_.parameters);
+}
+
+// The second moment is the same everywhere, and with the model.
+RankTensors LinearRule::save(const OptimiserState& state) const {
+  RankTensors tensors;
+  for (std::size_t p = 0; p < weights_.parameters.size(); ++p)
+    tensors["moment1." + weights_.parameters[p].name] = on_host(state.moment1[p]);
+  tensors[std::string(kRenewals)] = at::tensor({renewals_});
+  return tensors;
+}
+
+void LinearRule::load(const std::vector<RankTensors>& saved, OptimiserState& state) {
+  state_ = &state;
+  remember_start();
+  renewals_ = state.updates;  // of a run that renewed it in every step
+  if (saved.empty()) return;
+  const std::vector<RankTensors> replicas = replicas_of(saved);
+  if (const auto found = replicas.front().find(std::string(kRenewals));
+      found != replicas.front().end())
+    renewals_ = found->second.item<std::int64_t>();
+  const at::NoGradGuard no_grad;
+  for (std::size_t p = 0; p < weights_.parameters.size(); ++p)
+    load_moment(replicas, "moment1." + weights_.parameters[p].name, state.moment1[p]);
+}
+
+}  // namespace
+
+std::unique_ptr<UpdateRule> make_linear_rule(const RuleRequest& request) {
+  return std::make_unique<LinearRule>(request);
+}
+
+}  // namespace laconic

@@ -1,0 +1,280 @@
+// Linear local updates and outer steps: L1, L2, L4, L7 and L9 of the specification of twenty
+// megabits. Gradients depend on step and replica alone, so that the drift of replicas, which no
+// method is exact about, is left out.
+#include <cmath>
+
+#include "laconic/update/local_round.hpp"
+#include "rule_ranks.hpp"
+
+namespace laconic::test {
+namespace {
+
+using Numbers = std::vector<double>;
+
+Numbers floats(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.detach().to(at::kDouble).contiguous();
+  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
+}
+
+double norm_of_all(const std::vector<Numbers>& all) {
+  double sum = 0;
+  for (const Numbers& numbers : all)
+    for (const double x : numbers) sum += x * x;
+  return std::sqrt(sum);
+}
+
+// Replicas that sum every gradient, by AdamW whose second moment is renewed in the same steps.
+// Clipping is each replica's own where the others' steps are.
+class Synchronous {
+ public:
+  Synchronous(const RunConfig& config, const Weights& weights)
+      : config_(config), weights_(weights) {
+    for (const Parameter& p : weights.parameters) values_.push_back(floats(p.value));
+    for (const Numbers& v : values_) moment1_.emplace_back(v.size()), moment2_ = moment1_;
+  }
+
+  void step(std::int64_t number, double lr, const GradientOf& gradient) {
+    const bool is_together = local_step(config_.local, number).is_together;
+    const OptimiserSection& o = config_.optimiser;
+    const std::vector<Numbers> g = mean(number, is_together, gradient);
+    const double t = static_cast<double>(number + 1);
+    renewals_ += is_together ? 1 : 0;
+    for (std::size_t p = 0; p < g.size(); ++p)
+      for (std::size_t i = 0; i < g[p].size(); ++i) {
+        double &x = values_[p][i], &m = moment1_[p][i], &v = moment2_[p][i];
+        m = o.beta1 * m + (1 - o.beta1) * g[p][i];
+        if (is_together) v = o.beta2 * v + (1 - o.beta2) * g[p][i] * g[p][i];
+        const double deviation = std::sqrt(v / (1 - std::pow(o.beta2, renewals_)));
+        const double decay = weights_.parameters[p].value.dim() > 1 ? o.weight_decay : 0;
+        x -= lr * decay * x + lr * m / (1 - std::pow(o.beta1, t)) / (deviation + o.epsilon);
+      }
+  }
+
+  double farthest(const Ended& rank) const {
+    double most = 0;
+    for (const auto& [number, value] : rank.values) {
+      const Numbers found = floats(value);
+      for (std::size_t i = 0; i < found.size(); ++i)
+        most = std::max(most, std::abs(found[i] - values_[number][i]));
+    }
+    return most;
+  }
+  const std::vector<Numbers>& moment2() const { return moment2_; }
+
+ private:
+  // Replicas that step alone clip by so many times the threshold: see L9.
+  std::vector<Numbers> mean(std::int64_t step, bool is_together, const GradientOf& gradient) const {
+    const auto replicas = static_cast<double>(config_.mesh.dp);
+    const auto scale = [&](const std::vector<Numbers>& g, double threshold) {
+      return std::min(1.0, threshold / norm_of_all(g));
+    };
+    std::vector<Numbers> sum;
+    for (int r = 0; r < config_.mesh.dp; ++r) {
+      std::vector<Numbers> own;
+      for (const Parameter& p : weights_.parameters) {
+        own.push_back(floats(gradient(p, step, r, End::embedding)));
+        if (p.number != 0) continue;
+        const Numbers head = floats(gradient(p, step, r, End::head));
+        for (std::size_t i = 0; i < head.size(); ++i) own.back()[i] += head[i];
+      }
+      const double clipped = is_together ? 1 : scale(own, config_.train.clip * std::sqrt(replicas));
+      if (sum.empty())
+        for (const Numbers& n : own) sum.emplace_back(n.size());
+      for (std::size_t p = 0; p < own.size(); ++p)
+        for (std::size_t i = 0; i < own[p].size(); ++i) sum[p][i] += clipped * own[p][i] / replicas;
+    }
+    const double all = is_together ? scale(sum, config_.train.clip) : 1;
+    for (Numbers& n : sum)
+      for (double& x : n) x *= all;
+    return sum;
+  }
+
+  const RunConfig& config_;
+  const Weights& weights_;
+  std::vector<Numbers> values_, moment1_, moment2_;
+  double renewals_ = 0;
+};
+
+std::vector<std::string> linear_sets(std::int64_t steps, std::int64_t overlap) {
+  return {"local.method=linear",
+          fmt::format("local.steps={}", steps),
+          fmt::format("local.overlap={}", overlap),
+          fmt::format("local.warmup={}", steps * ((3 + steps - 1) / steps)),
+          "local.refresh=2",
+          "run.precision=float64"};
+}
+
+// L4, in f64; the second to last round renews the second moment. L9: clipping is at work.
+TEST(LinearLocal, TheMeanGoesWhereSummedGradientsGo) {
+  const Weights weights = make_weights(kShape, 5, at::TensorOptions().dtype(at::kDouble));
+  for (std::int64_t steps = 1; steps <= 8; ++steps)
+    for (const std::int64_t overlap : {0, 1, 2}) {
+      if (overlap > steps) continue;
+      const Mesh mesh{.dp = steps % 2 == 0 ? 2 : 3};
+      const RunConfig config = config_for(mesh, linear_sets(steps, overlap));
+      const std::int64_t all = config.local.warmup + 3 * steps;
+      Synchronous expected(config, weights);
+      for (std::int64_t s = 0; s < all; ++s) expected.step(s, 0.01, random_gradient);
+      const auto ranks =
+          run_rules({.mesh = mesh, .config = config, .steps = all, .is_settled = true});
+      expect_lock_step(ranks, true);
+      for (const Ended& rank : ranks)
+        EXPECT_LT(expected.farthest(rank), 1e-12) << steps << " steps, overlap " << overlap;
+    }
+}
+
+// The guard of L4: with second moments of their own replicas go elsewhere.
+TEST(LinearLocal, SecondMomentsOfTheirOwnGoElsewhere) {
+  const Weights weights = make_weights(kShape, 5, at::TensorOptions().dtype(at::kDouble));
+  const Mesh mesh{.dp = 2};
+  RunConfig config = config_for(mesh, linear_sets(4, 0));
+  Synchronous expected(config, weights);
+  for (std::int64_t s = 0; s < 8; ++s) expected.step(s, 0.01, random_gradient);
+  config.local.method = LocalMethod::diloco;
+  for (const Ended& rank : run_rules({mesh, config, 8})) EXPECT_GT(expected.farthest(rank), 1e-3);
+}
+
+// L4 over pipelines, whose stages share a parameter.
+TEST(LinearLocal, IsTheSameOverPipelines) {
+  const Weights weights = make_weights(kShape, 5, at::TensorOptions().dtype(at::kDouble));
+  const Mesh mesh{.pp = 2, .dp = 2};
+  RunConfig config = config_for(mesh, linear_sets(2, 0));
+  config.train.clip = 1e9;  // stages clip together, which is not what this is about
+  Synchronous expected(config, weights);
+  for (std::int64_t s = 0; s < 8; ++s) expected.step(s, 0.01, random_gradient);
+  const auto ranks = run_rules({mesh, config, 8});
+  expect_lock_step(ranks, true);
+  for (const Ended& rank : ranks) EXPECT_LT(expected.farthest(rank), 1e-12);
+}
+
+// L9. Between renewals local steps leave the second moment alone, and all ranks have the same.
+TEST(LinearLocal, TheSecondMomentIsRenewedTogetherOnly) {
+  const Mesh mesh{.dp = 2};
+  const RunConfig config = config_for(mesh, linear_sets(4, 1));  // a warm-up of 4
+  std::vector<std::map<std::size_t, at::Tensor>> after;
+  for (const std::int64_t steps : {4, 5, 6, 7, 8, 9, 13}) {
+    const auto ranks =
+        run_rules({.mesh = mesh, .config = config, .steps = steps, .is_settled = true});
+    for (const auto& [number, moment] : ranks[0].moment2)
+      EXPECT_TRUE(moment.equal(ranks[1].moment2.at(number))) << steps;
+    after.push_back(ranks[0].moment2);
+  }
+  const auto is_new = [&](std::size_t i) { return !after[i].at(0).equal(after[i - 1].at(0)); };
+  // Rounds 1 and 2 renew it in their first steps, round 3 does not.
+  for (std::size_t i = 1; i < after.size(); ++i) EXPECT_EQ(is_new(i), i == 1 || i == 5) << i;
+  const auto measured = run_rules({mesh, config, 7})[0].measured;
+  for (std::size_t s = 0; s < 7; ++s)
+    EXPECT_DOUBLE_EQ(measured[s].clip_times, s < 5 ? 1 : std::sqrt(2.0)) << s;
+}
+
+TEST(LinearLocal, RoundsAreAFunctionOfTheStep) {
+  LocalSection local{.steps = 4, .overlap = 2, .warmup = 8, .refresh = 4};
+  std::string text;
+  for (std::int64_t s = 6; s < 8 + 4 * 9; ++s) {
+    const LocalStep one = local_step(local, s);
+    text += one.is_together ? 'T' : one.takes_changes ? 't' : one.ends_round ? 'e' : '.';
+  }
+  EXPECT_EQ(text, "TTTt.eTt.e.t.eTt.e.t.e.t.e.t.eTt.e.t.e");
+  local.overlap = 0;
+  EXPECT_EQ(local_step(local, 9), LocalStep());
+}
+
+// L7. What is under way is taken before it is saved; with codecs residuals go on.
+TEST(LinearLocal, GoesOnBitForBitByAnyPolicy) {
+  const std::vector<std::vector<std::string>> policies = {
+      {"dp.gradient.codec=quantise:bits=4"},
+      {"dp.gradient.method=power_sgd", "dp.gradient.rank=2", "dp.gradient.by_block=true",
+       "dp.gradient.codec=quantise:bits=6,block=64,rotate=true"}};
+  const Mesh mesh{.dp = 2};
+  for (const auto& policy : policies)
+    for (const std::int64_t overlap : {0, 1, 2}) {
+      std::vector<std::string> sets = linear_sets(2, overlap);
+      sets.insert(sets.end(), policy.begin(), policy.end());
+      sets.push_back("run.precision=float32");
+      const RunConfig config = config_for(mesh, sets);
+      SCOPED_TRACE(fmt::format("{}, overlap {}", fmt::join(policy, " "), overlap));
+      const auto half = run_rules({.mesh = mesh, .config = config, .steps = 8, .is_settled = true});
+      const auto remembers = [&](const char* unit) {
+        return std::ranges::any_of(half[0].saved,
+                                   [&](const auto& item) { return item.first.starts_with(unit); });
+      };
+      EXPECT_TRUE(remembers("change.") && remembers("gradient."));
+      const RuleRun rest{.mesh = mesh,
+                         .config = config,
+                         .steps = 6,
+                         .is_settled = true,
+                         .first_step = 8,
+                         .from = half};
+      const auto once = run_rules(rest), again = run_rules(rest);
+      expect_lock_step(once, true);
+      for (std::size_t r = 0; r < once.size(); ++r)
+        expect_same_tensors(once[r].values, again[r].values, "again");
+      EXPECT_EQ(once[0].note, "");
+      // With nothing settled between, overlap apart, it is the same run.
+      if (overlap > 0) continue;
+      const auto whole = run_rules({mesh, config, 14});
+      for (std::size_t r = 0; r < whole.size(); ++r)
+        expect_same_tensors(whole[r].values, once[r].values, "whole");
+    }
+}
+
+// L1. Numbers that no addition rounds, so that the mean of updates is the update by the mean.
+TEST(LocalUpdates, RoundsOfOneStepOfSgdAreSummedGradients) {
+  const Mesh mesh{.dp = 2};
+  const auto whole = [](Weights& weights) {
+    const at::NoGradGuard no_grad;
+    for (Parameter& p : weights.parameters) p.value.mul_(256).round_().div_(256);
+  };
+  const auto go = [&](const std::vector<std::string>& more, double weight) {
+    std::vector<std::string> sets = {"optimiser.kind=sgd", "optimiser.momentum=0",
+                                     "optimiser.weight_decay=0"};
+    sets.insert(sets.end(), more.begin(), more.end());
+    RunConfig config = config_for(mesh, sets);
+    config.train.clip = 1e9;
+    return run_rules(
+        {.mesh = mesh,
+         .config = config,
+         .steps = 5,
+         .gradient = [weight](const Parameter& p, std::int64_t s, int r,
+                              End e) { return whole_gradient(p, s, r, e).mul_(weight); },
+         .lr = 0.0625,
+         .start = whole});
+  };
+  // A rank's gradient is a mean over its samples, or its share of that over all.
+  const auto summed = go({}, 0.5), local = go({"local.steps=1"}, 1);
+  for (std::size_t r = 0; r < 2; ++r)
+    expect_same_tensors(summed[r].values, local[r].values, "rounds of one step");
+}
+
+// L2. Replicas that see the same go where one goes alone.
+TEST(LocalUpdates, AMeanOfEqualReplicasIsEachOfThem) {
+  const GradientOf same = [](const Parameter& p, std::int64_t step, int, End end) {
+    return random_gradient(p, step, 0, end);
+  };
+  const Mesh mesh{.dp = 2};
+  for (const std::int64_t steps : {1, 3, 5}) {
+    const auto config = [&](std::int64_t round) {
+      return config_for(mesh, {fmt::format("local.steps={}", round), "run.precision=float64"});
+    };
+    const auto met = run_rules({mesh, config(steps), steps, same});
+    const auto alone = run_rules({mesh, config(1000), steps, same});
+    for (const auto& [number, value] : alone[0].values)
+      EXPECT_LT((value - met[0].values.at(number)).abs().max().item<double>(), 1e-15) << steps;
+  }
+}
+
+// What nobody says about the outer step depends on the length of rounds.
+TEST(LocalUpdates, ShortRoundsAreAveraged) {
+  for (const auto& [steps, lr, momentum] :
+       {std::tuple{1, 1.0, 0.0}, {2, 1.0, 0.0}, {29, 1.0, 0.0}, {30, 0.7, 0.9}, {500, 0.7, 0.9}}) {
+    const OuterStep step = outer_step({.steps = steps});
+    EXPECT_EQ(step.lr, lr) << steps;
+    EXPECT_EQ(step.momentum, momentum) << steps;
+  }
+  const OuterStep said = outer_step({.steps = 2, .outer_lr = 0.5, .outer_momentum = 0.25});
+  EXPECT_EQ(said.lr, 0.5);
+  EXPECT_EQ(said.momentum, 0.25);
+}
+
+}  // namespace
+}  // namespace laconic::test
