@@ -125,6 +125,37 @@ void check_tensor_traffic(Checker& c, const RunConfig& config) {
       for (const Problem& p : check_layers(text, 0)) c.require(false, key, p.what);
 }
 
+// The sum of what stages share alone.
+void check_tied_late(Checker& c, const RunConfig& config) {
+  const EmbeddingTiedSection& tied = config.embedding_tied;
+  c.at_least("embedding.tied.late", tied.late, 0);
+  c.at_most("embedding.tied.late", tied.late, 1);
+  c.at_least("embedding.tied.late_after", tied.late_after, 0);
+  if (tied.late < 1) return;
+  const auto refuse = [&](bool holds, const std::string& what) {
+    c.require(holds, "embedding.tied.late", fmt::format("late = {} with {}", tied.late, what));
+  };
+  refuse(tied.fused,
+         "fused = false: sums of stages are made of sums of replicas, which are not there yet. "
+         "Set it to true");
+  refuse(
+      config.dp_gradient.method != GradientMethod::compressed_adam,
+      "dp.gradient.method = \"compressed_adam\": moments are formed when the norm of the step is "
+      "known. Use \"codec\" or \"power_sgd\"");
+  refuse(config.local.steps == 0,
+         fmt::format("local.steps = {}: stages agree on gradients in every inner step",
+                     config.local.steps));
+  refuse(config.train.update == UpdateBy::step,
+         "train.update = \"block\": forward of the block that looks tokens up waits for the sum "
+         "already. Set it to \"step\"");
+  refuse(config.steering.shadow == 0,
+         fmt::format("steering.shadow = {}: a gradient that is used is that of another step",
+                     config.steering.shadow));
+  refuse(config.embedding_rows.method == RowsMethod::allreduce,
+         "embedding.rows.method: rows of tables are exchanged in their own step. Use "
+         "\"allreduce\"");
+}
+
 // What asks about a step's own gradient cannot have the one before.
 void check_late(Checker& c, const RunConfig& config) {
   const DpGradientSection& gradient = config.dp_gradient;
@@ -184,6 +215,7 @@ void check_network(Checker& c, const RunConfig& config) {
   c.at_least("network.segment", network.segment, 1024);
   c.at_most("network.segment", network.segment, 64 << 20);
   check_late(c, config);
+  check_tied_late(c, config);
   const DpGradientSection& gradient = config.dp_gradient;
   check_codec(c, "dp.gradient.codec", gradient.codec);
   if (!gradient.down.empty()) check_codec(c, "dp.gradient.down", gradient.down);
