@@ -38,12 +38,15 @@ struct LinearMaps {
   const float* decoder = nullptr;  // [columns, code]
 };
 
+struct TransformBasis;  // codec/transform_basis.hpp
+
 // What a codec needs beside the tensor. Most need nothing.
 struct CodecInput {
   std::uint64_t seed = 0;               // stochastic rounding, rotation, random_k, low_rank's start
   std::vector<float>* basis = nullptr;  // low_rank: warm start [columns, rank], replaced by encode;
                                         // null or of another size: a start drawn from the seed
   LinearMaps maps;                      // auto_encoder
+  const TransformBasis* transform = nullptr;  // transform: null: as it is without one
 };
 
 // --- the two halves. Requires, everywhere: check(codec, tensor) is empty.

@@ -100,6 +100,10 @@ bool check_one(const Huffman& c, const TensorSpec& tensor, ByteView payload) {
   return part::has_only_finite(c, tensor, payload);
 }
 
+bool check_one(const Transform& c, const TensorSpec& tensor, ByteView payload) {
+  return part::has_only_finite(c, tensor, payload);
+}
+
 }  // namespace
 
 bool is_finite(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload) {

@@ -28,6 +28,8 @@ std::size_t encode(const AutoEncoder&, const TensorSpec&, const float*, const Co
                    std::byte* out);
 std::size_t encode(const Huffman&, const TensorSpec&, const float*, const CodecInput&,
                    std::byte* out);
+std::size_t encode(const Transform&, const TensorSpec&, const float*, const CodecInput&,
+                   std::byte* out);
 
 void check_payload(const Half&, const TensorSpec&, ByteView);
 void check_payload(const Quantise&, const TensorSpec&, ByteView);
@@ -37,6 +39,7 @@ void check_payload(const RandomK&, const TensorSpec&, ByteView);
 void check_payload(const LowRank&, const TensorSpec&, ByteView);
 void check_payload(const AutoEncoder&, const TensorSpec&, ByteView);
 void check_payload(const Huffman&, const TensorSpec&, ByteView);
+void check_payload(const Transform&, const TensorSpec&, ByteView);
 
 void decode(const Half&, const TensorSpec&, ByteView, const CodecInput&, float* out);
 void decode(const Quantise&, const TensorSpec&, ByteView, const CodecInput&, float* out);
@@ -46,6 +49,7 @@ void decode(const RandomK&, const TensorSpec&, ByteView, const CodecInput&, floa
 void decode(const LowRank&, const TensorSpec&, ByteView, const CodecInput&, float* out);
 void decode(const AutoEncoder&, const TensorSpec&, ByteView, const CodecInput&, float* out);
 void decode(const Huffman&, const TensorSpec&, ByteView, const CodecInput&, float* out);
+void decode(const Transform&, const TensorSpec&, ByteView, const CodecInput&, float* out);
 
 std::vector<Section> sections(const Half&, const TensorSpec&, ByteView);
 std::vector<Section> sections(const Quantise&, const TensorSpec&, ByteView);
@@ -55,9 +59,11 @@ std::vector<Section> sections(const RandomK&, const TensorSpec&, ByteView);
 std::vector<Section> sections(const LowRank&, const TensorSpec&, ByteView);
 std::vector<Section> sections(const AutoEncoder&, const TensorSpec&, ByteView);
 std::vector<Section> sections(const Huffman&, const TensorSpec&, ByteView);
+std::vector<Section> sections(const Transform&, const TensorSpec&, ByteView);
 
 // The other codecs' layouts are known where is_finite() is defined.
 bool has_only_finite(const Huffman&, const TensorSpec&, ByteView);
+bool has_only_finite(const Transform&, const TensorSpec&, ByteView);
 
 // Memory in one pass, for the codecs that can; the others are composed by codec.cpp. Same contracts
 // as encode_with_feedback, encode_difference and decode_difference.

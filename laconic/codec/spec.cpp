@@ -118,6 +118,14 @@ void check_one(const AutoEncoder& c, Problems& problems) {
           name_of(c.values));
 }
 
+void check_one(const Transform& c, Problems& problems) {
+  require(problems, c.bits >= 1 && c.bits <= 8, "transform.bits", "{} is not in 1 ... 8", c.bits);
+  require(problems, c.span >= 1 && c.span <= kMaxBlock, "transform.span", "{} is not in 1 ... {}",
+          c.span, kMaxBlock);
+  require(problems, c.refresh >= 1 && c.refresh <= kMaxRank, "transform.refresh",
+          "{} is not in 1 ... {}", c.refresh, kMaxRank);
+}
+
 void check_one(const Huffman& c, Problems& problems) {
   require(problems, is_wire_float(c.kind), "huffman.kind", "{} is not f32, f16 or bf16",
           name_of(c.kind));
@@ -156,8 +164,9 @@ std::uint64_t max_index_bytes(std::uint64_t elements, std::uint64_t kept) {
 }  // namespace
 
 std::string_view name_of(const CodecSpec& codec) {
-  constexpr std::string_view kNames[] = {"raw",      "half",     "quantise",     "sign",   "top_k",
-                                         "random_k", "low_rank", "auto_encoder", "huffman"};
+  constexpr std::string_view kNames[] = {"raw",     "half",     "quantise", "sign",
+                                         "top_k",   "random_k", "low_rank", "auto_encoder",
+                                         "huffman", "transform"};
   static_assert(std::size(kNames) == std::variant_size_v<CodecSpec>);
   return kNames[codec.index()];
 }
@@ -181,6 +190,10 @@ Problems check(const CodecSpec& codec, const TensorSpec& tensor) {
             "a dim of {} is beyond 2^48", size);
   require(problems, std::holds_alternative<Raw>(codec) || is_float(tensor.dtype), "dtype",
           "{} is not a float: only raw carries it, not {}", name_of(tensor.dtype), name_of(codec));
+  // Counts of directions travel in 16 bits.
+  if (std::holds_alternative<Transform>(codec) && problems.empty() && *elements > 0)
+    require(problems, matrix_shape(tensor).columns < kMaxRank, "transform",
+            "{} columns are more than {}", matrix_shape(tensor).columns, kMaxRank - 1);
   // The only codec that may make more numbers than it is given.
   const auto* learned = std::get_if<AutoEncoder>(&codec);
   if (learned != nullptr && problems.empty() && *elements > 0)
@@ -266,12 +279,17 @@ std::uint64_t max_payload_bytes(const CodecSpec& codec, const TensorSpec& tensor
                  },
                  [&](const Huffman& c) -> std::uint64_t {
                    return elements == 0 ? 0 : 1 + elements * bytes_of(c.kind);
+                 },
+                 [&](const Transform& c) -> std::uint64_t {
+                   const Quantise plain{.bits = 8, .block = 64, .scale = c.scale};
+                   return elements == 0 ? 0 : 1 + quantise_bytes(plain, tensor);
                  }},
       codec);
 }
 
 bool has_fixed_size(const CodecSpec& codec) {
-  return !std::holds_alternative<TopK>(codec) && !std::holds_alternative<Huffman>(codec);
+  return !std::holds_alternative<TopK>(codec) && !std::holds_alternative<Huffman>(codec) &&
+         !std::holds_alternative<Transform>(codec);
 }
 
 bool is_lossy(const CodecSpec& codec) {

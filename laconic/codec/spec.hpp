@@ -122,9 +122,20 @@ struct Huffman {
   bool operator==(const Huffman&) const = default;
 };
 
+// Rows in the principal directions of rows that both ends have seen (codec/transform_basis.hpp),
+// each direction in as many bits as its energy asks for. Without a basis, and in some messages that
+// the next one is made of: 8 bits in blocks.
+struct Transform {
+  int bits = 6;              // the error is that of so many everywhere
+  std::int64_t span = 128;   // rows of a direction that share a scale
+  std::int64_t refresh = 8;  // steps between messages that a new basis is made of
+  ScaleType scale = ScaleType::f32;
+  bool operator==(const Transform&) const = default;
+};
+
 // The position in this list plus one is the codec's number on the wire: append only.
-using CodecSpec =
-    std::variant<Raw, Half, Quantise, Sign, TopK, RandomK, LowRank, AutoEncoder, Huffman>;
+using CodecSpec = std::variant<Raw, Half, Quantise, Sign, TopK, RandomK, LowRank, AutoEncoder,
+                               Huffman, Transform>;
 
 std::string_view name_of(const CodecSpec& codec);  // "top_k"
 std::string_view name_of(ScaleGroup group);

@@ -14,6 +14,8 @@ TEST(CodecSpec, TextsAndSpecsArePairs) {
                            "huffman",
                            "huffman:kind=f16",
                            "huffman:kind=f32",
+                           "transform",
+                           "transform:bits=4,span=32,refresh=2,scale=f16",
                            "quantise",
                            "quantise:bits=4,block=64",
                            "quantise:bits=3,group=row,scale=f16",

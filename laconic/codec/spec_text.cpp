@@ -91,6 +91,14 @@ void options(AutoEncoder& c, const Visit& visit) {
 }
 
 template <class Visit>
+void options(Transform& c, const Visit& visit) {
+  visit("bits", c.bits, "1 ... 8: the error of so many for every element");
+  visit("span", c.span, "rows of a direction that share a scale");
+  visit("refresh", c.refresh, "steps between messages that a new basis is made of");
+  visit("scale", c.scale, "how a scale is stored: 4, 2 or 1 bytes");
+}
+
+template <class Visit>
 void options(Huffman& c, const Visit& visit) {
   visit("kind", c.kind, "what numbers are rounded to first; f32: nothing is lost");
 }
@@ -301,7 +309,8 @@ void add_help(std::vector<CodecHelp>& all) {
       "elements chosen by a seed, no indices; summable; joins values as top_k does",
       "two thin factors of the tensor as a matrix",
       "a learned linear map of every row; summable",
-      "16- or 32-bit floats with fewer bits for the exponent, by how often each occurs"};
+      "16- or 32-bit floats with fewer bits for the exponent, by how often each occurs",
+      "rows in directions that both ends learn, with bits by the energy of each"};
   static_assert(std::size(kHelp) == std::variant_size_v<CodecSpec>);
   if constexpr (I < std::variant_size_v<CodecSpec>) {
     std::variant_alternative_t<I, CodecSpec> codec;

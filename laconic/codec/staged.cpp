@@ -87,6 +87,8 @@ Problems check_device(const CodecSpec& codec, const TensorSpec& tensor) {
   if (is_sparse && elements >= std::uint64_t{1} << 32)
     problems.push_back({std::string(name_of(codec)),
                         fmt::format("{} elements: on a GPU at most 2^32 - 1", elements)});
+  if (std::holds_alternative<Transform>(codec))
+    problems.push_back({"transform", "its basis is in the host's memory"});
   return problems;
 }
 

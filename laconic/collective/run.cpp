@@ -125,6 +125,9 @@ void check_codec(const CollectiveSpec& spec, const char* where, const CodecSpec&
       (std::holds_alternative<LowRank>(codec) || std::holds_alternative<AutoEncoder>(codec)))
     problems.push_back(
         {where, fmt::format("{} encodes matrices, and chunks are none", laconic::name_of(codec))});
+  if (std::holds_alternative<Transform>(codec))
+    problems.push_back(
+        {where, "transform needs a basis that the two ends of a link have learned together"});
 }
 
 void check_sum(const CollectiveSpec& spec, Problems& problems) {

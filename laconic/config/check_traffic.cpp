@@ -46,11 +46,23 @@ void check_boundary(Checker& c, const std::string& section, const Section& link)
                         link.budget, link.store));
 }
 
+bool is_transform(const std::optional<CodecSpec>& codec) {
+  return codec && std::holds_alternative<Transform>(*codec);
+}
+
+// Only two ends that see the same messages learn the same directions.
+void refuse_transform(Checker& c, const std::string& key, const std::optional<CodecSpec>& codec) {
+  c.require(!is_transform(codec), key,
+            "transform needs a basis that the two ends of a stage boundary learn together: use "
+            "quantise");
+}
+
 void check_tied(Checker& c, const EmbeddingTiedSection& tied) {
   const char* key = "embedding.tied.codec";
   c.at_least("embedding.tied.rank", tied.rank, 1);
   const std::optional<CodecSpec> codec = check_codec(c, key, tied.codec);
   if (!codec) return;
+  refuse_transform(c, key, codec);
   c.require(!is_learned(codec) && !std::holds_alternative<LowRank>(*codec), key,
             fmt::format("{} encodes matrices, and sums are made of flat pieces: use quantise{}",
                         name_of(*codec),
@@ -74,6 +86,7 @@ void check_grid_codec(Checker& c, const std::string& key, const std::string& tex
                     "{} have none: use it for tp.activation, whose gradients are then codes, "
                     "too; here use quantise",
                     key == "tp.gradient.codec" ? "gradients" : "weights and their gradients"));
+  refuse_transform(c, key, codec);
   if (!is_lossy(*codec) || is_learned(codec)) return;
   for (const Problem& p : check(*codec, TensorSpec{dtype, {64, 64}})) c.require(false, key, p.what);
 }
@@ -110,6 +123,37 @@ void check_tensor_traffic(Checker& c, const RunConfig& config) {
                                   {"tp.weight.layers", config.tp_weight.layers}})
     if (!config.model.start.empty())  // otherwise check_grid() says it, with the model's layers
       for (const Problem& p : check_layers(text, 0)) c.require(false, key, p.what);
+}
+
+// The sum of what stages share alone.
+void check_tied_late(Checker& c, const RunConfig& config) {
+  const EmbeddingTiedSection& tied = config.embedding_tied;
+  c.at_least("embedding.tied.late", tied.late, 0);
+  c.at_most("embedding.tied.late", tied.late, 1);
+  c.at_least("embedding.tied.late_after", tied.late_after, 0);
+  if (tied.late < 1) return;
+  const auto refuse = [&](bool holds, const std::string& what) {
+    c.require(holds, "embedding.tied.late", fmt::format("late = {} with {}", tied.late, what));
+  };
+  refuse(tied.fused,
+         "fused = false: sums of stages are made of sums of replicas, which are not there yet. "
+         "Set it to true");
+  refuse(
+      config.dp_gradient.method != GradientMethod::compressed_adam,
+      "dp.gradient.method = \"compressed_adam\": moments are formed when the norm of the step is "
+      "known. Use \"codec\" or \"power_sgd\"");
+  refuse(config.local.steps == 0,
+         fmt::format("local.steps = {}: stages agree on gradients in every inner step",
+                     config.local.steps));
+  refuse(config.train.update == UpdateBy::step,
+         "train.update = \"block\": forward of the block that looks tokens up waits for the sum "
+         "already. Set it to \"step\"");
+  refuse(config.steering.shadow == 0,
+         fmt::format("steering.shadow = {}: a gradient that is used is that of another step",
+                     config.steering.shadow));
+  refuse(config.embedding_rows.method == RowsMethod::allreduce,
+         "embedding.rows.method: rows of tables are exchanged in their own step. Use "
+         "\"allreduce\"");
 }
 
 // What asks about a step's own gradient cannot have the one before.
@@ -150,6 +194,17 @@ void check_boundaries(Checker& c, const RunConfig& config) {
   c.at_most("pp.activation.hash_every", config.pp_activation.hash_every, 1 << 30);
   check_boundary(c, "pp.gradient", config.pp_gradient);
   check_tied(c, config.embedding_tied);
+  try {
+    c.require(
+        config.pp_gradient.when == When::always ||
+            !is_transform(parse_codec(config.pp_gradient.codec)),
+        "pp.gradient.codec",
+        fmt::format("transform with when = \"{}\": both ends learn from the first messages of "
+                    "a step, which then travel raw: use always",
+                    name_of(config.pp_gradient.when)));
+  } catch (const ConfigError&) {
+    // said of the codec itself
+  }
 }
 
 void check_network(Checker& c, const RunConfig& config) {
@@ -160,6 +215,7 @@ void check_network(Checker& c, const RunConfig& config) {
   c.at_least("network.segment", network.segment, 1024);
   c.at_most("network.segment", network.segment, 64 << 20);
   check_late(c, config);
+  check_tied_late(c, config);
   const DpGradientSection& gradient = config.dp_gradient;
   check_codec(c, "dp.gradient.codec", gradient.codec);
   if (!gradient.down.empty()) check_codec(c, "dp.gradient.down", gradient.down);

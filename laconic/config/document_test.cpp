@@ -87,6 +87,9 @@ TEST(Presets, ThoseOfPipelinesSayWhatTheyAreNamedFor) {
   EXPECT_EQ(preset("optimus-cc").pp_gradient.memory, LinkMemory::feedback);
   EXPECT_EQ(preset("optimus-cc").shards(), 1);
   EXPECT_FALSE(preset("rotated").remembers_samples());
+  EXPECT_TRUE(preset("pipeline-20mbit").pipeline.is_automatic());
+  EXPECT_TRUE(preset("pipeline-20mbit").remembers_samples());
+  EXPECT_EQ(preset("pipeline-20mbit").embedding_tied.late, 1);
 }
 
 TEST(Presets, ThoseOfGridsSayWhatTheyAreNamedFor) {

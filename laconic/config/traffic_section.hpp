@@ -91,6 +91,8 @@ struct EmbeddingTiedSection {
   GradientMethod method = GradientMethod::codec;
   std::string codec = "raw";
   std::int64_t rank = 32;
+  std::int64_t late = 0;
+  std::int64_t late_after = 50;
 
   template <class V>
   void visit(V& v) {
@@ -102,6 +104,10 @@ struct EmbeddingTiedSection {
       kTiedMethodNames);
     v("codec", codec, "of the sum between first and last stage, or of its factors");
     v("rank", rank, "power_sgd: columns of the factors");
+    v("late", late,
+      "1: the sum travels while the next step computes, and its update uses it; all else is on "
+      "time");
+    v("late_after", late_after, "late: so many first steps use their own sum");
   }
 };
 

@@ -30,6 +30,7 @@
 
 #include "laconic/base/bytes.hpp"
 #include "laconic/codec/codec.hpp"
+#include "laconic/link/basis_memory.hpp"
 #include "laconic/link/device_feedback.hpp"
 #include "laconic/link/device_message.hpp"
 #include "laconic/link/feedback.hpp"
@@ -95,12 +96,14 @@ class Sender {
  private:
   void require_closed() const;
   void bring_home() const;
-  std::size_t encode_remembering(ConstHostTensor x, CodecInput input, std::span<std::byte> room);
+  std::size_t encode_remembering(ConstHostTensor x, CodecInput input, const MessageSpec& message,
+                                 std::span<std::byte> room);
   Bytes pack_samples(ConstHostTensor x, const MessageSpec& message);
   std::size_t max_bytes(const TensorSpec& sample, const MessageSpec& message) const;
-  void pack_first(ConstHostTensor x, const MessageSpec& message, std::size_t index, Bytes& out);
+  void pack_first(ConstHostTensor x, const MessageSpec& message, std::size_t index,
+                  const TensorSpec& whole, Bytes& out);
   void pack_difference(ConstHostTensor x, const MessageSpec& message, std::size_t index,
-                       const DeltaStore::Record& record, Bytes& out);
+                       const TensorSpec& whole, const DeltaStore::Record& record, Bytes& out);
   DeviceMessage pack_samples_on_device(ConstDeviceTensor x, const MessageSpec& message);
   DeviceMessage::Part pack_first_on_device(ConstDeviceTensor x, const MessageSpec& message,
                                            std::size_t index,
@@ -109,7 +112,7 @@ class Sender {
                                                 const SampleVisit& visit,
                                                 const std::shared_ptr<Download>& download);
   void measure_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
-                       const LinearMaps& maps, double residual) const;
+                       const CodecInput& input, double residual) const;
   void measure_update(ConstHostTensor x, const float* after) const;
   void measure(ConstHostTensor x, const float* decoded, double residual) const;
 
@@ -119,8 +122,9 @@ class Sender {
   mutable Feedback feedback_;
   mutable std::unique_ptr<DeviceFeedback> device_feedback_;
   std::unique_ptr<DeltaStore> store_;
-  Verdicts verdicts_;             // of this step's samples
-  Fidelity* fidelity_ = nullptr;  // adds up how much receivers get
+  Verdicts verdicts_;                // of this step's samples
+  Fidelity* fidelity_ = nullptr;     // adds up how much receivers get
+  BasisMemory basis_, first_basis_;  // of the codec, and of that of first visits
 };
 
 struct Refusal {
@@ -173,8 +177,10 @@ class Receiver {
   void require_visit(const Frame& frame, const MessageSpec& message, std::size_t index,
                      const TensorSpec& sample);
   Unpacked unpack_samples(ByteView bytes, HostTensor out, const MessageSpec& message);
-  void unpack_first(const Frame& frame, std::uint64_t key, HostTensor out);
-  void unpack_difference(const Frame& frame, HostTensor out);
+  void unpack_first(const Frame& frame, const MessageSpec& message, std::size_t index,
+                    HostTensor out, const TensorSpec& whole);
+  void unpack_difference(const Frame& frame, const MessageSpec& message, std::size_t index,
+                         HostTensor out, const TensorSpec& whole);
   void forget(std::uint64_t key);
 
   void decode_on_device(const Frame& frame, const DeviceSink& sink);
@@ -190,6 +196,7 @@ class Receiver {
   std::unique_ptr<DeltaStore> store_;
   Verdicts verdicts_;  // of this step's samples
   Uploads uploads_;
+  BasisMemory basis_, first_basis_;  // as the sender's
 };
 
 }  // namespace laconic

@@ -56,7 +56,8 @@ bool is_lossy(const LinkSpec& link) {
 
 bool has_memory(const LinkSpec& link) {
   return !std::holds_alternative<NoMemory>(link.memory) ||
-         (link.has_warm_start && std::holds_alternative<LowRank>(link.codec));
+         (link.has_warm_start && std::holds_alternative<LowRank>(link.codec)) ||
+         std::holds_alternative<Transform>(link.codec);
 }
 
 std::string to_text(const MemorySpec& memory) {

@@ -81,6 +81,7 @@ void Receiver::begin(std::uint64_t step) {
 
 void Receiver::commit() {
   refused_.clear();
+  commit_bases(spec_, basis_, first_basis_);
   if (!store_) return;
   verdicts_.settle_all(*store_);
   store_->commit();
@@ -88,6 +89,8 @@ void Receiver::commit() {
 
 void Receiver::abandon() {
   refused_.clear();
+  basis_.abandon();
+  first_basis_.abandon();
   verdicts_.clear();
   if (store_ && store_->has_staged()) store_->abandon();  // see Sender::abandon()
 }
@@ -102,13 +105,21 @@ void Receiver::set_codec(const CodecSpec& codec) {
   LinkSpec changed = spec_;
   changed.codec = codec;
   refuse(check(changed));
+  if (codec != spec_.codec) basis_.forget();
   spec_ = std::move(changed);
 }
 
 Unpacked Receiver::unpack(ByteView bytes, HostTensor out, const MessageSpec& message) {
   if (goes_by_sample(spec_, message)) return unpack_samples(bytes, out, message);
   const Frame frame = read_expected(bytes, frame_header(spec_, step_, message, out.spec));
-  decode(frame.header.codec, frame.payload, {.maps = message.maps}, out);
+  const CodecInput input{.maps = message.maps, .transform = basis_.current()};
+  decode(frame.header.codec, frame.payload, input, out);
+  if (message.use == Use::train &&
+      BasisMemory::teaches(frame.header.codec, message, out.spec, frame.payload)) {
+    Scratch<float> decoded(elements_of(out.spec));
+    decode_to_floats(frame.header.codec, out.spec, frame.payload, input, decoded.data());
+    basis_.learn(message, 0, out.spec, decoded.data());
+  }
   return {};
 }
 
@@ -142,6 +153,8 @@ Unpacked Receiver::unpack_frames(ByteView bytes, const MessageSpec& message,
     if (why.empty()) continue;
     forget(key);
     refused_.insert(key);
+    basis_.refused();
+    first_basis_.refused();
     steps.spoil(i);
     result.refused.push_back({key, why, i});
   }
@@ -162,9 +175,9 @@ Unpacked Receiver::unpack_samples(ByteView bytes, HostTensor out, const MessageS
   const auto unpack = [&](const Frame& frame, std::size_t i) {
     require_visit(frame, message, i, samples.spec());
     if (frame.header.visit == Visit::difference)
-      unpack_difference(frame, slice(i));
+      unpack_difference(frame, message, i, slice(i), out.spec);
     else
-      unpack_first(frame, message.samples[i], slice(i));
+      unpack_first(frame, message, i, slice(i), out.spec);
   };
   return unpack_frames(bytes, message, {unpack, [&](std::size_t i) { fill_with_nan(slice(i)); }});
 }
@@ -188,30 +201,46 @@ void Receiver::require_visit(const Frame& frame, const MessageSpec& message, std
     refuse_frame(frame, "hash", fmt::format("the references differ after {} visits", *visits));
 }
 
-void Receiver::unpack_first(const Frame& frame, std::uint64_t key, HostTensor out) {
+void Receiver::unpack_first(const Frame& frame, const MessageSpec& message, std::size_t index,
+                            HostTensor out, const TensorSpec& whole) {
   const auto& delta = std::get<Delta>(spec_.memory);
-  decode(delta.first, frame.payload, {}, out);
+  const std::uint64_t key = message.samples[index];
+  const CodecInput input{.transform = first_basis_.current()};
+  decode(delta.first, frame.payload, input, out);
+  const std::size_t count = elements_of(out.spec);
+  Scratch<float> decoded;
+  const bool teaches = BasisMemory::teaches(delta.first, message, whole, frame.payload);
+  if (teaches) {
+    decoded.resize(count);
+    decode_to_floats(delta.first, out.spec, frame.payload, input, decoded.data());
+    first_basis_.learn(message, index, out.spec, decoded.data());
+  }
   // The sender has no reference and no room for one. If there is one here the ends have come apart,
   // and it only takes up the place of another that the sender does have.
   if (frame.header.visit == Visit::alone) return forget(key);
   verdicts_.settle_for(key, *store_);
   const auto staged = store_->stage(key, 1);
   if (!staged) return;  // our budget is smaller: the next difference is refused
-  const std::size_t count = elements_of(out.spec);
-  Scratch<float> decoded(count);
-  decode_to_floats(delta.first, out.spec, frame.payload, {}, decoded.data());
+  if (!teaches) {
+    decoded.resize(count);
+    decode_to_floats(delta.first, out.spec, frame.payload, input, decoded.data());
+  }
   write_record(delta.reference, decoded.data(), count, *staged);
   if (!is_finite(delta.reference, *staged, count)) store_->stage_forget(key);
 }
 
-void Receiver::unpack_difference(const Frame& frame, HostTensor out) {
+void Receiver::unpack_difference(const Frame& frame, const MessageSpec& message, std::size_t index,
+                                 HostTensor out, const TensorSpec& whole) {
   const auto& delta = std::get<Delta>(spec_.memory);
   const std::uint64_t key = frame.header.key;
   check_payload(spec_.codec, out.spec, frame.payload);
   const DeltaStore::Record record = store_->find(key).value();
   const std::span<std::byte> staged = store_->stage(key, record.visits + 1).value();
   ReferenceUpdate update(delta.reference, elements_of(out.spec), record.bytes, staged);
-  decode_difference(spec_.codec, frame.payload, update.before(), update.after(), {}, out);
+  decode_difference(spec_.codec, frame.payload, update.before(), update.after(),
+                    {.transform = basis_.current()}, out);
+  if (BasisMemory::teaches(spec_.codec, message, whole, frame.payload))
+    learn_change(basis_, message, index, out.spec, update);
   const bool is_sound = is_finite(spec_.codec, out.spec, frame.payload) && update.finish();
   if (!is_sound) store_->stage_forget(key);
 }
@@ -224,11 +253,13 @@ void Receiver::forget(std::uint64_t key) {
 void Receiver::save(const std::string& path) {
   LACONIC_ASSERT(!store_ || !store_->has_staged(),
                  fmt::format("{}: step {} is open", spec_.name, step_));
+  save_bases(basis_, first_basis_, path);
   save_references(store_.get(), spec_, path);
 }
 
 void Receiver::load(const std::string& path) {
   store_ = load_references(spec_, "receiver", path);
+  load_bases(basis_, first_basis_, path);
   verdicts_.clear();
 }
 

@@ -142,4 +142,18 @@ std::unique_ptr<DeltaStore> load_references(const LinkSpec& link, const char* en
   return store;
 }
 
+void commit_bases(const LinkSpec& spec, BasisMemory& codec, BasisMemory& first) {
+  codec.commit(spec.codec, spec.seed);
+  const auto* delta = std::get_if<Delta>(&spec.memory);
+  first.commit(delta != nullptr ? delta->first : CodecSpec(), spec.seed);
+}
+
+void learn_change(BasisMemory& memory, const MessageSpec& message, std::size_t index,
+                  const TensorSpec& frame, ReferenceUpdate& update) {
+  const std::size_t count = elements_of(frame);
+  Scratch<float> change(count);
+  for (std::size_t i = 0; i < count; ++i) change[i] = update.after()[i] - update.before()[i];
+  memory.learn(message, index, frame, change.data());
+}
+
 }  // namespace laconic

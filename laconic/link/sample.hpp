@@ -6,6 +6,7 @@
 #include <string>
 
 #include "laconic/codec/codec.hpp"
+#include "laconic/link/basis_memory.hpp"
 #include "laconic/link/link_spec.hpp"
 #include "laconic/store/delta_store.hpp"
 
@@ -46,6 +47,9 @@ bool is_hashed(std::uint64_t key, std::uint32_t visits, int every);
 void decode_to_floats(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload,
                       const CodecInput& input, float* out);
 
+// Ends what both memories of an end learned in a step.
+void commit_bases(const LinkSpec& spec, BasisMemory& codec, BasisMemory& first);
+
 // One reference on its way from a stored record to the next: f32 records are used where they lie,
 // others by way of scratch.
 class ReferenceUpdate {
@@ -76,5 +80,10 @@ DeltaStore& ensure_store(std::unique_ptr<DeltaStore>& store, const LinkSpec& lin
 void save_references(DeltaStore* store, const LinkSpec& link, const std::string& path);
 std::unique_ptr<DeltaStore> load_references(const LinkSpec& link, const char* end,
                                             const std::string& path);
+
+// What was decoded of a difference, as both ends can tell: the change of the reference. Requires:
+// not finished yet.
+void learn_change(BasisMemory& memory, const MessageSpec& message, std::size_t index,
+                  const TensorSpec& frame, ReferenceUpdate& update);
 
 }  // namespace laconic

@@ -57,6 +57,7 @@ void Sender::begin(std::uint64_t step) {
 void Sender::commit() {
   feedback_.commit();
   if (device_feedback_) device_feedback_->commit();
+  commit_bases(spec_, basis_, first_basis_);
   if (!store_) return;
   verdicts_.settle_all(*store_);
   store_->commit();
@@ -65,12 +66,18 @@ void Sender::commit() {
 void Sender::abandon() {
   feedback_.abandon();
   if (device_feedback_) device_feedback_->abandon();
+  basis_.abandon();
+  first_basis_.abandon();
   verdicts_.clear();
   // Without a step under way there is nothing to end, and what was prefetched for the next stays.
   if (store_ && store_->has_staged()) store_->abandon();
 }
 
 void Sender::forget(std::span<const std::uint64_t> keys) {
+  if (!keys.empty()) {
+    basis_.refused();
+    first_basis_.refused();
+  }
   for (const std::uint64_t key : keys) {
     verdicts_.drop(key);
     if (store_) store_->forget(key);
@@ -90,6 +97,7 @@ void Sender::set_codec(const CodecSpec& codec) {
     feedback_.drop_basis();
     if (device_feedback_) device_feedback_->drop_basis();
   }
+  if (codec != spec_.codec) basis_.forget();
   spec_ = std::move(changed);
 }
 
@@ -113,8 +121,8 @@ Bytes Sender::pack(ConstHostTensor x, const MessageSpec& message) {
   Bytes out;
   const std::span<std::byte> room = open_frame(out, header);
   const CodecInput input{.seed = message_seed(spec_.seed, header.sequence), .maps = message.maps};
-  const std::size_t bytes =
-      is_remembered ? encode_remembering(x, input, room) : encode(header.codec, x, input, room);
+  const std::size_t bytes = is_remembered ? encode_remembering(x, input, message, room)
+                                          : encode(header.codec, x, input, room);
   close_frame(out, 0, bytes);
   return out;
 }
@@ -122,7 +130,8 @@ Bytes Sender::pack(ConstHostTensor x, const MessageSpec& message) {
 // Encodes with what is remembered, and remembers it anew: the residual with ErrorFeedback, the warm
 // start with low_rank.
 std::size_t Sender::encode_remembering(ConstHostTensor x, CodecInput input,
-                                       std::span<std::byte> room) {
+                                       const MessageSpec& message, std::span<std::byte> room) {
+  input.transform = basis_.basis_for(spec_.codec, step_, message, x.spec);
   const bool with_residual = std::holds_alternative<ErrorFeedback>(spec_.memory);
   if (with_residual) require_float(spec_.name, x.spec.dtype);
   std::size_t bytes = 0;
@@ -140,8 +149,13 @@ std::size_t Sender::encode_remembering(ConstHostTensor x, CodecInput input,
   } else {
     bytes = encode(spec_.codec, x, input, room);
   }
+  if (BasisMemory::teaches(spec_.codec, message, x.spec, room.first(bytes))) {
+    Scratch<float> decoded(elements_of(x.spec));
+    decode_to_floats(spec_.codec, x.spec, room.first(bytes), input, decoded.data());
+    basis_.learn(message, 0, x.spec, decoded.data());
+  }
   if (fidelity_ != nullptr && is_lossy(spec_.codec))
-    measure_payload(spec_.codec, x, room.first(bytes), input.maps,
+    measure_payload(spec_.codec, x, room.first(bytes), input,
                     with_residual ? square_of(feedback_.residual()) : 0);
   return bytes;
 }
@@ -149,10 +163,11 @@ std::size_t Sender::encode_remembering(ConstHostTensor x, CodecInput input,
 // Decodes the payload as the receiver will; a sender may lack the decoder of learned maps, and then
 // cannot.
 void Sender::measure_payload(const CodecSpec& codec, ConstHostTensor x, ByteView payload,
-                             const LinearMaps& maps, double residual) const {
-  if (std::holds_alternative<AutoEncoder>(codec) && maps.decoder == nullptr) return;
+                             const CodecInput& input, double residual) const {
+  if (std::holds_alternative<AutoEncoder>(codec) && input.maps.decoder == nullptr) return;
   Scratch<float> decoded(elements_of(x.spec));
-  decode_to_floats(codec, x.spec, payload, {.maps = maps}, decoded.data());
+  decode_to_floats(codec, x.spec, payload, {.maps = input.maps, .transform = input.transform},
+                   decoded.data());
   measure(x, decoded.data(), residual);
 }
 
@@ -183,9 +198,9 @@ Bytes Sender::pack_samples(ConstHostTensor x, const MessageSpec& message) {
     const ConstHostTensor sample{samples.spec(), data + i * samples.bytes()};
     verdicts_.settle(message.samples[i], *store_);
     if (const auto record = store_->find(message.samples[i]))
-      pack_difference(sample, message, i, *record, out);
+      pack_difference(sample, message, i, x.spec, *record, out);
     else
-      pack_first(sample, message, i, out);
+      pack_first(sample, message, i, x.spec, out);
   }
   return out;
 }
@@ -205,7 +220,7 @@ std::size_t Sender::max_bytes(const TensorSpec& sample, const MessageSpec& messa
 }
 
 void Sender::pack_first(ConstHostTensor x, const MessageSpec& message, std::size_t index,
-                        Bytes& out) {
+                        const TensorSpec& whole, Bytes& out) {
   const auto& delta = std::get<Delta>(spec_.memory);
   const std::uint64_t key = message.samples[index];
   const std::size_t start = out.size();
@@ -215,36 +230,43 @@ void Sender::pack_first(ConstHostTensor x, const MessageSpec& message, std::size
   const auto staged = store_->stage(key, 1);
   const FrameHeader header =
       frame_header(spec_, step_, message, x.spec, {index, staged ? Visit::first : Visit::alone, 0});
-  const CodecInput input{.seed = message_seed(spec_.seed, header.sequence)};
+  const CodecInput input{.seed = message_seed(spec_.seed, header.sequence),
+                         .transform = first_basis_.basis_for(delta.first, step_, message, whole)};
   const std::span<std::byte> room = open_frame(out, header);
   const std::size_t bytes = encode(delta.first, x, input, room);
   const ByteView payload = room.first(bytes);
-  if (staged) {
+  const bool teaches = BasisMemory::teaches(delta.first, message, whole, payload);
+  if (staged || teaches) {
     // The reference is what the receiver decodes, not x.
     Scratch<float> decoded(count);
     decode_to_floats(delta.first, x.spec, payload, input, decoded.data());
-    write_record(delta.reference, decoded.data(), count, *staged);
-    if (!is_finite(delta.reference, *staged, count)) store_->stage_forget(key);
+    if (teaches) first_basis_.learn(message, index, x.spec, decoded.data());
+    if (staged) write_record(delta.reference, decoded.data(), count, *staged);
+    if (staged && !is_finite(delta.reference, *staged, count)) store_->stage_forget(key);
   }
   if (fidelity_ != nullptr && is_lossy(delta.first))
-    measure_payload(delta.first, x, payload, {}, 0);
+    measure_payload(delta.first, x, payload, input, 0);
   close_frame(out, start, bytes);
 }
 
 void Sender::pack_difference(ConstHostTensor x, const MessageSpec& message, std::size_t index,
-                             const DeltaStore::Record& record, Bytes& out) {
+                             const TensorSpec& whole, const DeltaStore::Record& record,
+                             Bytes& out) {
   const auto& delta = std::get<Delta>(spec_.memory);
   const std::uint64_t key = message.samples[index];
   const std::size_t start = out.size();
   FrameHeader header =
       frame_header(spec_, step_, message, x.spec, {index, Visit::difference, record.visits});
   if (is_hashed(key, record.visits, delta.hash_every)) header.hash = hash_of(record.bytes);
-  const CodecInput input{.seed = message_seed(spec_.seed, header.sequence)};
+  const CodecInput input{.seed = message_seed(spec_.seed, header.sequence),
+                         .transform = basis_.basis_for(spec_.codec, step_, message, whole)};
   const std::span<std::byte> room = open_frame(out, header);
   const std::span<std::byte> staged = store_->stage(key, record.visits + 1).value();  // known key
   ReferenceUpdate update(delta.reference, elements_of(x.spec), record.bytes, staged);
   const std::size_t bytes =
       encode_difference(spec_.codec, x, update.before(), update.after(), input, room);
+  if (BasisMemory::teaches(spec_.codec, message, whole, room.first(bytes)))
+    learn_change(basis_, message, index, x.spec, update);
   if (fidelity_ != nullptr && is_lossy(spec_.codec)) measure_update(x, update.after());
   const bool is_sound = is_finite(spec_.codec, x.spec, room.first(bytes)) && update.finish();
   if (!is_sound) store_->stage_forget(key);
@@ -267,6 +289,7 @@ void Sender::save(const std::string& path) {
   require_closed();
   bring_home();
   feedback_.save(path);
+  save_bases(basis_, first_basis_, path);
   save_references(store_.get(), spec_, path);
 }
 
@@ -274,6 +297,7 @@ void Sender::load(const std::string& path) {
   Feedback feedback;
   feedback.load(path);
   store_ = load_references(spec_, "sender", path);
+  load_bases(basis_, first_basis_, path);
   verdicts_.clear();
   feedback_ = std::move(feedback);
   device_feedback_ = nullptr;

@@ -36,6 +36,11 @@ void check_flat(const CodecSpec& codec, const std::string& key, Problems& proble
         {key,
          "auto_encoder needs maps learned for the columns of a matrix, and gradients "
          "travel as flat buffers: use quantise, top_k or method = \"power_sgd\""});
+  if (std::holds_alternative<Transform>(codec))
+    problems.push_back(
+        {key,
+         "transform needs rows of which two ends learn the directions, and gradients "
+         "travel as flat buffers: use quantise"});
   const auto* quantise = std::get_if<Quantise>(&codec);
   if (quantise != nullptr && quantise->group != ScaleGroup::block)
     problems.push_back({key, fmt::format("group={} needs matrices, and gradients travel as flat "

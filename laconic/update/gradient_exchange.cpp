@@ -396,7 +396,9 @@ void GradientExchange::give_gradients() const {
   for (const Shared& shared : shared_)
     for (std::size_t i = 0; i < shared.places.size(); ++i)
       weights_.parameters[shared.places[i]].gradient =
-          shared.turn != SumTurn::none ? shared.parts[i].to(weights_.device()) : at::Tensor();
+          shared.turn != SumTurn::none ? shared.parts[i].to(weights_.device())
+          : turn_ != SumTurn::none     ? at::zeros_like(weights_.parameters[shared.places[i]].value)
+                                       : at::Tensor();
 }
 
 void GradientExchange::sum_shared_in_replica(std::int64_t step) {

@@ -81,7 +81,7 @@ class GradientExchange {
   // Where the parameter at place `p` lies in the buffers, in its own shape.
   const at::Tensor& part(std::size_t p) const;
   // What the buffers hold becomes the gradients; parameters whose sum is late and not there yet
-  // have none.
+  // have none, or a gradient of zeros where others of the step have theirs.
   void give_gradients() const;
 
   // Whether this step has any sums: the first one that is late has none.

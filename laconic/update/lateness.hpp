@@ -18,9 +18,12 @@ struct Lateness {
   std::int64_t after = 0;  // so many first steps use their own sums
 };
 
+// Where all sums are late, so are those of stages, and after as many steps.
 inline Lateness lateness_of(const RunConfig& config) {
   const bool is_late = config.dp_gradient.late > 0;
-  return {.of_blocks = is_late, .of_shared = is_late, .after = config.dp_gradient.late_after};
+  return {.of_blocks = is_late,
+          .of_shared = is_late || config.embedding_tied.late > 0,
+          .after = is_late ? config.dp_gradient.late_after : config.embedding_tied.late_after};
 }
 
 }  // namespace laconic

@@ -220,7 +220,7 @@ TEST(Frame, EachRuleOfTheTableIsKept) {
       {"older version", raw, 4, 0, 1, "version at byte 4"},
       {"newer version", raw, 4, 2, 1, "version at byte 4"},
       {"no codec", raw, 5, 0, 1, "codec at byte 5"},
-      {"a codec of the future", raw, 5, 10, 1, "codec at byte 5"},
+      {"a codec of the future", raw, 5, 11, 1, "codec at byte 5"},
       {"another codec's parameters", raw, 5, 2, 1, "parameter bytes at byte 9"},
       {"parameters of another length", full, 5, 4, 1, "parameter bytes at byte 9"},
       {"no dtype", raw, 6, 0, 1, "dtype at byte 6"},

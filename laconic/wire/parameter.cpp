@@ -78,6 +78,14 @@ void fields(Huffman& c, Visit& visit) {
 }
 
 template <class Visit>
+void fields(Transform& c, Visit& visit) {
+  visit(u8, "transform.bits", c.bits);
+  visit(u32, "transform.span", c.span);
+  visit(u32, "transform.refresh", c.refresh);
+  visit(u8, "transform.scale", c.scale);
+}
+
+template <class Visit>
 void walk(CodecSpec& codec, Visit& visit) {
   std::visit([&](auto& c) { fields(c, visit); }, codec);
 }

@@ -127,6 +127,59 @@ TEST(LateSums, GoOnBitForBitByAnyPolicyAndOverPipelines) {
     }
 }
 
+// P7: what stages share alone is late, at all its holders; where there was no step before, zeros.
+TEST(LateSums, OfWhatStagesShareAreThoseOfOneProcessThatUsesThatGradientAStepLate) {
+  for (const std::int64_t after : {0, 2}) {
+    const GradientOf delayed = [after](const Parameter& p, std::int64_t step, int replica,
+                                       End end) {
+      if (p.number != 0 || step < after) return random_gradient(p, step, replica, end);
+      at::Tensor before = random_gradient(p, step - 1, replica, end);
+      return step == after ? before.zero_() : before;
+    };
+    const auto alone = run_rules({{}, config_for({}), 6, delayed});
+    for (const int pp : {2, 3, 6}) {
+      SCOPED_TRACE(fmt::format("after {}, pp {}", after, pp));
+      const Mesh mesh{.pp = pp};
+      const auto ranks =
+          run_rules({mesh,
+                     config_for(mesh, {"embedding.tied.late=1",
+                                       fmt::format("embedding.tied.late_after={}", after)}),
+                     6});
+      expect_lock_step(ranks);
+      for (const Ended& rank : ranks) {
+        expect_same_tensors(alone[0].values, rank.values, to_text(rank.coord));
+        expect_same_tensors(alone[0].moment2, rank.moment2, to_text(rank.coord));
+      }
+      for (std::size_t s = 0; s < 6; ++s)
+        EXPECT_EQ(ranks[0].measured[s].norm, alone[0].measured[s].norm) << s;
+    }
+  }
+}
+
+TEST(LateSums, OfWhatStagesShareGoOnBitForBit) {
+  for (const std::vector<std::string>& policy : std::vector<std::vector<std::string>>{
+           {}, {"embedding.tied.method=power_sgd", "embedding.tied.rank=2"}})
+    for (const Mesh& mesh : {Mesh{.pp = 2}, Mesh{.pp = 3, .dp = 2}}) {
+      SCOPED_TRACE(fmt::format("{}: {}", to_text(mesh), fmt::join(policy, " ")));
+      std::vector<std::string> sets = policy;
+      sets.insert(sets.end(), {"embedding.tied.late=1", "embedding.tied.late_after=1",
+                               "dp.gradient.codec=quantise:bits=4"});
+      const RunConfig config = config_for(mesh, sets);
+      const auto whole = run_rules({mesh, config, 6});
+      expect_lock_step(whole);
+      for (const std::int64_t first : {1, 2, 4}) {
+        const auto begun = run_rules({mesh, config, first});
+        const auto rest = run_rules({.mesh = mesh,
+                                     .config = config,
+                                     .steps = 6 - first,
+                                     .first_step = first,
+                                     .from = begun});
+        for (std::size_t r = 0; r < whole.size(); ++r)
+          expect_same_tensors(whole[r].values, rest[r].values, fmt::format("after {}", first));
+      }
+    }
+}
+
 // With fewer replicas the sum that is applied is the same, up to rounding.
 TEST(LateSums, WhatIsKeptIsSharedOutAmongOtherReplicas) {
   const auto config = [](const Mesh& mesh) {
@@ -179,6 +232,27 @@ TEST_F(LateRun, GoesOnBitForBit) {
   EXPECT_TRUE(rank_files(rest.checkpoint) == rank_files(whole.checkpoint));
 }
 
+// P7 in a whole run, with directions that links learn beside: the checkpoint has what is kept.
+TEST_F(LateRun, OfAPipelineGoesOnBitForBit) {
+  const auto late = [&](const char* name) {
+    RunConfig c = config(name, 2);
+    set(c, {"train.steps=6", "embedding.tied.late=1", "embedding.tied.late_after=1",
+            "embedding.tied.method=power_sgd", "embedding.tied.rank=2",
+            "pp.activation.codec=transform:bits=5,refresh=2", "checkpoint.every=3",
+            "checkpoint.keep=0"});
+    return c;
+  };
+  const TrainSummary whole = run(late("whole"));
+  const std::filesystem::path middle = folder_ / "parts/checkpoints/step-00000003";
+  std::filesystem::create_directories(middle.parent_path());
+  std::filesystem::copy(folder_ / "whole/checkpoints/step-00000003", middle,
+                        std::filesystem::copy_options::recursive);
+  const TrainSummary rest = run(late("parts"), "auto");
+  EXPECT_EQ(rest.loss, whole.loss);
+  EXPECT_TRUE(model_bytes(rest.checkpoint) == model_bytes(whole.checkpoint));
+  EXPECT_TRUE(rank_files(rest.checkpoint) == rank_files(whole.checkpoint));
+}
+
 TEST_F(LateRun, WhatAsksAboutAStepsOwnGradientIsRefusedTogether) {
   RunConfig c = config("refused", 2, 2);
   set(c, {"dp.gradient.late=1", "dp.gradient.method=compressed_adam", "local.steps=2",
@@ -188,6 +262,13 @@ TEST_F(LateRun, WhatAsksAboutAStepsOwnGradientIsRefusedTogether) {
   for (const char* part : {"method = \"compressed_adam\"", "local.steps = 2", "train.update",
                            "steering.shadow = 2", "embedding.tied.fused", "embedding.rows.method"})
     EXPECT_NE(all.find(std::string("late = 1 with ") + part), std::string::npos) << part << all;
+  set(c, {"dp.gradient.late=0", "embedding.tied.late=1"});
+  const std::string tied = to_text(check(c));
+  for (const char* part : {"fused = false", "dp.gradient.method", "local.steps = 2", "train.update",
+                           "steering.shadow = 2", "embedding.rows.method"})
+    EXPECT_NE(tied.find(std::string("embedding.tied.late: late = 1 with ") + part),
+              std::string::npos)
+        << part << tied;
   c = config("alone", 1, 1);
   set(c, {"dp.gradient.late=2"});
   const std::string alone = to_text(check(c));

@@ -34,7 +34,9 @@ void check_rewrite(const Frame& frame, ByteView bytes) {
 
 void try_decode(const Frame& frame) {
   const FrameHeader& h = frame.header;
-  if (std::holds_alternative<AutoEncoder>(h.codec)) return;  // its maps are not in the frame
+  // Maps and bases are not in the frame.
+  if (std::holds_alternative<AutoEncoder>(h.codec) || std::holds_alternative<Transform>(h.codec))
+    return;
   const std::uint64_t elements = elements_of(h.tensor);
   if (elements > kMaxDecoded) return;
   Bytes out(elements * bytes_of(h.tensor.dtype));

@@ -307,13 +307,49 @@ def decode_huffman(p, dtype, shape, payload):
     return numbers(kind, data)
 
 
+def decode_transform(p, dtype, shape, payload):
+    """With the basis of the golden frames: columns 0, 1 and 2 of five, in 4, 2 and 1 bits."""
+    bits, span, refresh, scale = struct.unpack("<BIIB", p)
+    n, m = rows_and_columns(shape)
+    if n * m == 0:
+        need(not payload, "nothing")
+        return []
+    quantise = lambda b, group, block: struct.pack("<6BI", b, group, scale, 0, 0, 0, block)
+    need(payload and payload[0] in (0, 1), "form")
+    if payload[0] == 0:
+        return decode_quantise(quantise(8, 0, 64), 1, shape, payload[1:])
+    counts = struct.unpack("<8H", payload[5:21])
+    need(0 < sum(counts) <= m, "counts")
+    at, out, column, whole = 21, [0.0] * (n * m), 0, n // span * span
+    for b in range(8, 0, -1):
+        count = counts[b - 1]
+        for row, rows, length in ((0, whole, span), (whole, n - whole, n - whole)):
+            if count == 0 or rows == 0:
+                continue
+            lines, codes = count * rows // length, -(-count * rows * b // 8)
+            if b == 1:
+                size = 4 * lines + codes
+                values = decode_sign(struct.pack("<I", length), 1, [lines, length], payload[at : at + size])
+            else:
+                size = {0: 4, 1: 2, 2: 1}[scale] * lines + codes
+                values = decode_quantise(quantise(b, 1, 0), 1, [lines, length], payload[at : at + size])
+            at += size
+            for d in range(count):
+                for r in range(rows):
+                    out[(row + r) * m + column + d] = values[d * rows + r]
+        column += count
+    need(at == len(payload), "payload bytes")
+    return out
+
+
 def decode_raw(p, dtype, shape, payload):
     return numbers(dtype, payload)
 
 
 CODECS = {1: decode_raw, 2: decode_half, 3: decode_quantise, 4: decode_sign, 5: decode_top_k,
-          6: decode_random_k, 7: decode_low_rank, 8: decode_auto_encoder, 9: decode_huffman}
-PARAMETER_BYTES = {1: 0, 2: 1, 3: 10, 4: 4, 7: 5, 8: 5, 9: 1}
+          6: decode_random_k, 7: decode_low_rank, 8: decode_auto_encoder, 9: decode_huffman,
+          10: decode_transform}
+PARAMETER_BYTES = {1: 0, 2: 1, 3: 10, 4: 4, 7: 5, 8: 5, 9: 1, 10: 10}
 
 
 def parameter_bytes(codec, p):

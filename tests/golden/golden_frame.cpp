@@ -10,6 +10,7 @@
 #include "laconic/base/crc32c.hpp"
 #include "laconic/codec/codec.hpp"
 #include "laconic/codec/convert.hpp"
+#include "laconic/codec/transform_basis.hpp"
 
 namespace laconic {
 
@@ -57,6 +58,14 @@ struct FirstOfRow {
   std::vector<float> e, d;
 };
 
+// A basis for transform that a reader can follow: columns 0, 1 and 2 of five, in 4, 2 and 1 bits.
+TransformBasis basis_of_first() {
+  TransformBasis basis{.columns = 5, .bits = {4, 2, 1}, .directions = std::vector<float>(15)};
+  for (std::size_t i = 0; i < 3; ++i) basis.directions[i * 3 + i] = 1;
+  basis.hash = hash_of(basis);
+  return basis;
+}
+
 FirstOfRow maps_of(const CodecSpec& codec, const TensorSpec& tensor) {
   const auto* learned = std::get_if<AutoEncoder>(&codec);
   if (learned == nullptr) return {0, 0};
@@ -77,7 +86,7 @@ const std::vector<InvalidFrame>& invalid_frames() {
       {"magic", "raw-2x3", 3, "47", true},
       {"version-2", "raw-2x3", 4, "02", true},
       {"codec-0", "raw-2x3", 5, "00", true},
-      {"codec-10", "raw-2x3", 5, "0a", true},
+      {"codec-11", "raw-2x3", 5, "0b", true},
       {"codec-with-other-parameters", "raw-2x3", 5, "03", true},
       {"dtype-11", "raw-2x3", 6, "0b", true},
       {"dims-9", "raw-2x3", 7, "09", true},
@@ -111,6 +120,8 @@ const std::vector<InvalidFrame>& invalid_frames() {
       {"huffman-lengths-of-no-code", "huffman-coded", 52, "12", true},
       {"huffman-stream-too-long", "huffman-coded", 73, "05", true},
       {"huffman-padding", "huffman-coded", 85, "51", true},
+      {"transform-form-2", "transform-directions", 66, "02", true},
+      {"transform-no-direction", "transform-directions", 71, "000000000000000000", true},
       {"low_rank-infinite-factor", "low_rank-one", 61, "0000807f", true},
   };
   return all;
@@ -128,6 +139,8 @@ Bytes make_frame(const GoldenFrame& golden) {
   CodecInput input;
   input.seed = golden.seed;
   input.maps = learned.maps();
+  const TransformBasis basis = basis_of_first();
+  input.transform = &basis;
   const Bytes data = tensor_bytes(golden.tensor, golden.data);
   Bytes message;
   const auto payload = open_frame(message, header);
@@ -140,6 +153,8 @@ std::vector<float> decode_frame(const Frame& frame) {
   const FirstOfRow learned = maps_of(frame.header.codec, tensor);
   CodecInput input;
   input.maps = learned.maps();
+  const TransformBasis basis = basis_of_first();
+  input.transform = &basis;
   const std::size_t count = elements_of(tensor);
   // As f32 where decode() computes in it; the other types come back by themselves.
   std::vector<float> numbers(count);

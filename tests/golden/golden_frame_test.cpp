@@ -174,7 +174,9 @@ const char* const kCodecs[] = {"raw",
                                "auto_encoder",
                                "auto_encoder:code=100,values=f16",
                                "huffman",
-                               "huffman:kind=f32"};
+                               "huffman:kind=f32",
+                               "transform",
+                               "transform:bits=4,scale=f16"};
 
 TEST(Golden, SizesAreWhatTheyWere) {
   const TensorSpec tensors[] = {{Dtype::f32, {}},

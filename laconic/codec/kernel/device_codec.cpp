@@ -95,6 +95,9 @@ std::uint64_t own_scratch(const Half&, const TensorSpec&) {
 std::uint64_t own_scratch(const Huffman&, const TensorSpec&) {
   return 0;
 }
+std::uint64_t own_scratch(const Transform&, const TensorSpec&) {
+  return 0;
+}
 std::uint64_t own_scratch(const Quantise& c, const TensorSpec& tensor) {
   return c.rotate ? 0 : Arena::rounded(quantise_scratch_bytes(c, layout_of(c, tensor)));
 }
@@ -165,6 +168,11 @@ void encode_one(const Half& c, Call& call, const DeviceSource& source, std::byte
 
 void encode_one(const Huffman& c, Call& call, const DeviceSource& source, std::byte* out) {
   device_narrow(source, call.count, c.kind, out, call.stream);
+}
+
+// The host has the basis: check_device() refuses it.
+void encode_one(const Transform& c, Call&, const DeviceSource&, std::byte*) {
+  LACONIC_ASSERT(false, to_text(c));
 }
 
 void encode_one(const Quantise& c, Call& call, const DeviceSource& source, std::byte* out) {
@@ -279,6 +287,10 @@ void decode_one(const Half& c, Call& call, const std::byte* in, const DeviceSink
 
 void decode_one(const Huffman& c, Call& call, const std::byte* in, const DeviceSink& sink) {
   device_widen(c.kind, in, call.count, sink, call.stream);
+}
+
+void decode_one(const Transform& c, Call&, const std::byte*, const DeviceSink&) {
+  LACONIC_ASSERT(false, to_text(c));
 }
 
 void decode_one(const Quantise& c, Call& call, const std::byte* in, const DeviceSink& sink) {
