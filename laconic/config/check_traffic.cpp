@@ -9,6 +9,7 @@
 #include "laconic/config/checker.hpp"
 #include "laconic/config/layer_choice.hpp"
 #include "laconic/config/stage_choice.hpp"
+#include "laconic/schedule/selection.hpp"
 
 namespace laconic {
 
