@@ -28,8 +28,8 @@ std::vector<std::int64_t> microbatch_sizes(std::int64_t samples, std::int64_t mo
   return sizes;
 }
 
-double shared_seconds(double makespan, double busy, int at_once) {
-  return at_once > 0 ? std::max(makespan, busy / at_once) : makespan;
+double shared_seconds(double makespan, const MachineWork& work, int at_once) {
+  return at_once > 0 ? makespan + std::max(0.0, work.all / at_once - work.longest) : makespan;
 }
 
 std::optional<std::size_t> choose(const std::vector<ScheduleCandidate>& candidates) {

@@ -31,9 +31,15 @@ std::vector<ScheduleKind> kinds_for_chunks(int chunks);
 // gain nothing any more, and each size takes time to measure.
 std::vector<std::int64_t> microbatch_sizes(std::int64_t samples, std::int64_t most);
 
-// Seconds of a step whose estimate is `makespan`, when ranks that compute for `busy` seconds in all
-// share processors on which so many can compute at once; 0: each has its own.
-double shared_seconds(double makespan, double busy, int at_once);
+// What ranks of one machine compute in a step: the longest of them, and all together.
+struct MachineWork {
+  double longest = 0;
+  double all = 0;
+};
+// Seconds of a step whose estimate is `makespan`, when ranks share processors on which so many can
+// compute at once (0: each has its own): longer by what the processors need beyond the longest
+// rank, so that never shorter than all their work, and waiting for messages still counts.
+double shared_seconds(double makespan, const MachineWork& work, int at_once);
 
 // The place of the one to take; none where none fits.
 std::optional<std::size_t> choose(const std::vector<ScheduleCandidate>& candidates);

@@ -32,9 +32,10 @@ TEST(ScheduleChoice, SizesAreDivisorsDownToAnEighth) {
 }
 
 TEST(ScheduleChoice, RanksThatShareProcessorsCannotComputeAtOnce) {
-  EXPECT_EQ(shared_seconds(3, 8, 0), 3) << "each has its own";
-  EXPECT_EQ(shared_seconds(3, 8, 2), 4);
-  EXPECT_EQ(shared_seconds(3, 8, 4), 3);
+  const MachineWork work{.longest = 2.5, .all = 8};
+  EXPECT_EQ(shared_seconds(3, work, 0), 3) << "each has its own";
+  EXPECT_EQ(shared_seconds(3, work, 2), 4.5);
+  EXPECT_EQ(shared_seconds(3, work, 4), 3);
 }
 
 TEST(ScheduleChoice, ChunksSayWhichKindsThereAre) {

@@ -33,16 +33,21 @@ LinkFacts rates_of(LinkFacts link) {
   return link;
 }
 
-// The most that ranks of one machine compute in all; by the mesh a rank has the work of its place
-// in the pipeline.
-double busiest_machine(const Timing& timing, const RunConfig& config, const RunFacts& facts) {
+// Of the machine whose ranks compute most in all; by the mesh a rank has the work of its place in
+// the pipeline.
+MachineWork busiest_machine(const Timing& timing, const RunConfig& config, const RunFacts& facts) {
   const Mesh mesh = mesh_of(config);
-  std::map<std::string, double> busy;
-  for (std::size_t rank = 0; rank < facts.ranks.size(); ++rank)
-    busy[facts.ranks[rank].host.data()] +=
+  std::map<std::string, MachineWork> machines;
+  for (std::size_t rank = 0; rank < facts.ranks.size(); ++rank) {
+    const double busy =
         timing.busy[static_cast<std::size_t>(coord_of(mesh, static_cast<Rank>(rank)).pp)];
-  double most = 0;
-  for (const auto& [host, seconds] : busy) most = std::max(most, seconds);
+    MachineWork& work = machines[facts.ranks[rank].host.data()];
+    work.longest = std::max(work.longest, busy);
+    work.all += busy;
+  }
+  MachineWork most;
+  for (const auto& [host, work] : machines)
+    if (work.all > most.all) most = work;
   return most;
 }
 
