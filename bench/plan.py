@@ -5,7 +5,7 @@ For each case the best plan of `laconic plan --hosts lab` (with the case's rate 
 for a few steps on hosts of one thread; the median of the steps behind the first two counts. A candidate that would need more than SLOW
 seconds a step by prediction of `laconic simulate` is not run: it could not be the fastest. Root; minutes a case, by the machine's clock.
 
-    bench/plan.py [CASE ...]      all cases, or some; adds lines to bench/results/DATE-plan.jsonl, and prints a table
+    bench/plan.py [CASE ...]      all cases, or some; adds lines to bench/results/DATE-plan.jsonl, and goes on when called again
 """
 
 import datetime
@@ -20,7 +20,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LACONIC = ROOT / "build/bin/laconic"
 STEPS, WARM_UP = 7, 2
-SLOW = 4.0  # seconds a step
+SLOW = 2.5  # seconds a step
 # Name: preset, hosts, rate, batch.
 CASES = {"gpt-20": ("gpt-small", 4, "20mbit", 8), "gpt-100": ("gpt-small", 4, "100mbit", 8), "gpt-1000": ("gpt-small", 4, "1gbit", 8),
          "llama-100": ("llama-small", 4, "100mbit", 16), "lm-20": ("lm-small", 2, "20mbit", 32), "tiny-50": ("gpt-tiny", 4, "50mbit", 16)}
@@ -104,7 +104,7 @@ def planned(config, hosts, batch, folder):
     return {key: value.split(" -> ", 1)[1].strip('"') for key, value in keys.items()}, best
 
 
-def case(name, results):
+def case(name, results, done):
     preset, hosts, rate, batch = CASES[name]
     config = f"preset:{preset}"
     with tempfile.TemporaryDirectory() as folder:
@@ -113,6 +113,8 @@ def case(name, results):
         first, said = planned(config, described, batch, folder)
         rows = [("planned: " + said["plan"], first)] + list(by_hand(hosts).items())
         for title, keys in rows:
+            if (name, title) in done:
+                continue
             all_keys = {**common(folder, batch), **keys}
             expected = predicted(config, described, all_keys, folder)
             row = {"case": name, "candidate": title, "predicted": expected, "rate": rate, "hosts": hosts}
@@ -127,9 +129,12 @@ def case(name, results):
 
 def main():
     day = datetime.date.today().isoformat()
-    with open(ROOT / f"bench/results/{day}-plan.jsonl", "a") as results:
+    path = ROOT / f"bench/results/{day}-plan.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    done = {(row["case"], row["candidate"]) for row in rows}
+    with open(path, "a") as results:
         for name in sys.argv[1:] or CASES:
-            case(name, results)
+            case(name, results, done)
 
 
 if __name__ == "__main__":
