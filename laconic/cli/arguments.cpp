@@ -95,6 +95,8 @@ class Parser {
 
   void add_model_verbs() {
     add_words(add_verb("train", "train a model as a configuration says", train_), train_);
+    add_words(add_verb("measure", "measure ranks and links, and write a hosts file", measure_),
+              measure_);
     add_words(add_verb("prepare", "turn text into a dataset: PREFIX.bin and PREFIX.idx", prepare_),
               prepare_);
     add_words(add_verb("generate", "continue a text", generate_), generate_);
@@ -210,6 +212,7 @@ class Parser {
   CLI::App app_;
   std::function<Command()> finish_;
   TrainCommand train_;
+  MeasureCommand measure_;
   PrepareCommand prepare_;
   GenerateCommand generate_;
   EvaluateCommand evaluate_;

@@ -36,6 +36,13 @@ struct TrainCommand {
   std::string json;
 };
 
+// Ranks measure themselves and their links, and rank 0 writes a hosts file.
+struct MeasureCommand {
+  ConfigFile config;
+  int ranks = 0;  // 0: as many as the mesh has
+  std::string output = "hosts.toml";
+};
+
 // Where and how a model is loaded for use.
 struct ModelArguments {
   std::string path;  // checkpoint, run folder, or Hugging Face folder
@@ -131,12 +138,13 @@ struct NoCommand {
 };
 
 using Command =
-    std::variant<NoCommand, TrainCommand, GenerateCommand, EvaluateCommand, PredictCommand,
-                 ExportCommand, PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand,
-                 CodecShowCommand, CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand,
-                 CodecBenchCommand, LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand,
-                 LabRunCommand, LabReportCommand, ScheduleCommand, LayoutCommand, PlanCommand,
-                 SimulateCommand, CompareCommand, StudyCommand, CompletionCommand, ManCommand>;
+    std::variant<NoCommand, TrainCommand, MeasureCommand, GenerateCommand, EvaluateCommand,
+                 PredictCommand, ExportCommand, PrepareCommand, ConfigCommand, DoctorCommand,
+                 CodecListCommand, CodecShowCommand, CodecEncodeCommand, CodecInspectCommand,
+                 CodecDecodeCommand, CodecBenchCommand, LabUpCommand, LabDownCommand,
+                 LabRateCommand, LabStatusCommand, LabRunCommand, LabReportCommand, ScheduleCommand,
+                 LayoutCommand, PlanCommand, SimulateCommand, CompareCommand, StudyCommand,
+                 CompletionCommand, ManCommand>;
 
 Command parse_arguments(int argc, char** argv);
 

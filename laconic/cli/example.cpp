@@ -109,6 +109,9 @@ constexpr std::pair<std::string_view, std::string_view> kOfVerbs[] = {
     {"layout", R"(
   laconic layout preset:gpt2 --tp 2,2,2 --batch 8 --set model.vocabulary=50257
   laconic layout mine.toml --tp 4 --method 2d --svg layout.svg)"},
+    {"measure", R"(
+  laconic measure mine.toml --set mesh.dp=4 -o hosts.toml
+  sudo laconic lab run -- laconic measure mine.toml --set mesh.dp=4)"},
     {"plan", R"(
   laconic plan preset:gpt2 --set model.vocabulary=50257 --hosts home-fibre
   laconic plan mine.toml --hosts two-sites --loss-budget 0.3% -o best.toml)"},

@@ -26,6 +26,9 @@ void add_words(CLI::App& verb, PlanCommand& command) {
       ->capture_default_str()
       ->type_name("N");
   verb.add_flag("--unproven", command.unproven, "also what nobody has measured the loss of");
+  verb.add_flag(
+      "--trained", command.trained,
+      "the run begins from a trained model: losses of such runs count where they are known");
   verb.add_flag("--quick", command.is_quick, "without plans for other links and hosts");
   verb.add_option("--losses", command.losses,
                   "what messages cost in loss; default: presets/plan/losses.toml")

@@ -13,6 +13,9 @@
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/hosts/hosts_file.hpp"
 #include "laconic/plan/answer.hpp"
+#include "laconic/plan/confirm.hpp"
+#include "laconic/plan/plan_page.hpp"
+#include "laconic/schedule/gantt.hpp"
 
 namespace laconic {
 
@@ -48,6 +51,18 @@ RunConfig base_of(const PlanCommand& command, const std::string& presets_folder)
   return config;
 }
 
+void write_page(const std::string& path, const PlanAnswers& answers, const PlanRequest& request) {
+  const PlanSpace space = space_of(request);
+  StepModel model(space);
+  PlanPage page{.model = to_text(space.family), .hosts = hosts_text(request.hosts)};
+  for (const PlanAnswer& plan : answers.plans) {
+    page.names.push_back(describe_plan(space, plan.candidate));
+    const StepPicture picture = model.picture(plan.candidate);
+    page.pictures.push_back(gantt_svg(picture.schedule, picture.timing, page.names.back()));
+  }
+  write_atomically(path, plan_page(answers, page));
+}
+
 }  // namespace
 
 int run_plan(const PlanCommand& command, const std::string& presets_folder) {
@@ -59,18 +74,21 @@ int run_plan(const PlanCommand& command, const std::string& presets_folder) {
       .policies = read_policies(command.losses.empty() ? presets_folder + "/plan/losses.toml"
                                                        : command.losses),
       .loss_budget = budget_of(command.loss_budget),
-      .with_unproven = command.unproven};
+      .with_unproven = command.unproven,
+      .is_trained = command.trained};
   const bool has_data = !request.base.data.train.empty();
   Problems problems = check_subject(request.base);
   append(problems, check(request));
   refuse(problems);
   const PlanAnswers answers = answer(request, {.top = command.top,
+                                               .confirm = simulated_seconds,
                                                .with_curves = !command.html.empty(),
                                                .with_what_if = !command.is_quick});
   fmt::print("{}", describe(answers, request, to_text(space_of(request).family)));
   if (!command.json.empty())
     write_atomically(command.json, to_json(answers, request).dump(2) + "\n");
   if (answers.plans.empty()) return kExitRefused;
+  if (!command.html.empty()) write_page(command.html, answers, request);
   if (!command.output.empty())
     write_atomically(command.output, plan_file(answers.plans.front(), request, has_data));
   return 0;

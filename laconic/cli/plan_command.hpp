@@ -17,6 +17,7 @@ struct PlanCommand {
   std::int64_t batch = 0;            // 0: the configuration's
   int top = 10;
   bool unproven = false;
+  bool trained = false;   // weights are given: losses are those of models that are trained on
   bool is_quick = false;  // without the answers to "what if"
   std::string losses;     // a file; empty: the one that comes with the program
   std::string output;     // a configuration

@@ -34,22 +34,10 @@ std::string rate_text(double bits) {
   return "below " + quantity_text(std::round(bits / digits) * digits, kBitUnits);
 }
 
-std::string hosts_text(const Hosts& hosts) {
-  std::vector<std::string> groups;
-  for (const HostGroup& group : hosts.groups) {
-    std::string text = fmt::format("{} x {} ({})", group.hosts, group.device.name, group.name);
-    if (group.ranks_per_host > 1) text += fmt::format(", {} ranks each", group.ranks_per_host);
-    if (group.cores > 0) text += fmt::format(", {} cores in all", group.cores);
-    text += ", " + quantity_text(group.card.bits_per_second, kBitUnits);
-    if (group.uplink) text += ", uplink " + quantity_text(group.uplink->bits_per_second, kBitUnits);
-    groups.push_back(text);
-  }
-  return join(groups, "; ");
-}
-
 std::string plans_text(const PlanAnswers& answers, const PlanSpace& space) {
   Table table({{""},
                {"step"},
+               {"by formulas"},
                {"tokens/s"},
                {"memory"},
                {"loss"},
@@ -58,8 +46,9 @@ std::string plans_text(const PlanAnswers& answers, const PlanSpace& space) {
   int number = 0;
   for (const PlanAnswer& plan : answers.plans)
     table.add({std::to_string(++number), fmt::format("{:.3g} s", plan.seconds),
-               human_count(plan.tokens_per_second), fit_text(plan.fit), percent_text(plan),
-               describe_plan(space, plan.candidate), plan.why});
+               fmt::format("{:.3g} s", plan.parts.seconds), human_count(plan.tokens_per_second),
+               fit_text(plan.fit), percent_text(plan), describe_plan(space, plan.candidate),
+               plan.why});
   return to_text(table);
 }
 
@@ -86,6 +75,19 @@ std::string what_if_text(const PlanAnswers& answers) {
 
 }  // namespace
 
+std::string hosts_text(const Hosts& hosts) {
+  std::vector<std::string> groups;
+  for (const HostGroup& group : hosts.groups) {
+    std::string text = fmt::format("{} x {} ({})", group.hosts, group.device.name, group.name);
+    if (group.ranks_per_host > 1) text += fmt::format(", {} ranks each", group.ranks_per_host);
+    if (group.cores > 0) text += fmt::format(", {} cores in all", group.cores);
+    text += ", " + quantity_text(group.card.bits_per_second, kBitUnits);
+    if (group.uplink) text += ", uplink " + quantity_text(group.uplink->bits_per_second, kBitUnits);
+    groups.push_back(text);
+  }
+  return join(groups, "; ");
+}
+
 std::string describe(const PlanAnswers& answers, const PlanRequest& request,
                      const std::string& model) {
   const PlanSpace space = space_of(request);
@@ -96,9 +98,9 @@ std::string describe(const PlanAnswers& answers, const PlanRequest& request,
   const SearchResult& search = answers.search;
   if (answers.plans.empty())
     return text + fmt::format(
-                      "Nothing fits: {} plans were looked at, {} are too large, {} cannot "
+                      "Nothing fits: of {} plans and groups of plans {} are too large, {} cannot "
                       "be for other reasons\n",
-                      search.timed, search.too_large, search.refused);
+                      search.timed + search.opened, search.too_large, search.refused);
   text += plans_text(answers, space) + break_even_text(answers) + what_if_text(answers);
   return text +
          fmt::format(

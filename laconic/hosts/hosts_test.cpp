@@ -8,6 +8,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/hosts/hosts_file.hpp"
 #include "laconic/hosts/known_device.hpp"
+#include "laconic/hosts/measured_hosts.hpp"
 
 namespace laconic {
 namespace {
@@ -177,6 +178,67 @@ TEST(Hosts, EveryKnownDeviceMakesGoodHosts) {
   other.device.memory_bytes = 1e9;
   EXPECT_NE(to_text(check(Hosts{{group, other}})).find("is another one than that of group 'a'"),
             std::string::npos);
+}
+
+MeasuredRank measured(const std::string& host, double rate, bool is_gpu) {
+  MeasuredRank rank{.is_gpu = is_gpu,
+                    .cores = 2,
+                    .multiply_adds_per_second = rate,
+                    .memory_bytes = 8e9,
+                    .gpu_memory_bytes = is_gpu ? 24e9 : 0,
+                    .copy_bytes_per_second = 1e10};
+  std::copy(host.begin(), host.end(), rank.host.begin());
+  rank.encode[1] = 5e9;
+  rank.decode[1] = 6e9;
+  return rank;
+}
+
+// Rates between ranks, fast inside of a host and slow between two.
+MeasuredLinks measured_links(const std::vector<MeasuredRank>& ranks, double inside,
+                             double outside) {
+  MeasuredLinks links;
+  for (const MeasuredRank& a : ranks) {
+    links.latency_seconds.emplace_back(ranks.size(), 1e-3);
+    links.bits_per_second.emplace_back();
+    for (const MeasuredRank& b : ranks)
+      links.bits_per_second.back().push_back(a.host == b.host ? inside : outside);
+  }
+  return links;
+}
+
+TEST(MeasuredHosts, RanksOfOneProcessorAreALab) {
+  const std::vector<MeasuredRank> ranks(4, measured("box", 1e10, false));
+  const Hosts hosts = hosts_from(ranks, measured_links(ranks, 1e8, 0), *known_device("core"));
+  ASSERT_EQ(hosts.groups.size(), 1U);
+  const HostGroup& group = hosts.groups[0];
+  EXPECT_EQ(group.hosts, 4);
+  EXPECT_EQ(group.cores, 2);
+  EXPECT_EQ(group.card.bits_per_second, 1e8);
+  EXPECT_EQ(multiply_adds_of(group, RunPrecision::float32), 1e10) << "as they measured it together";
+  EXPECT_EQ(codec_rate(group.device, "quantise").decode, 6e9);
+  EXPECT_EQ(to_text(check(hosts)), "");
+  EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts);
+}
+
+TEST(MeasuredHosts, MachinesThatAreAlikeAreOneGroup) {
+  std::vector<MeasuredRank> ranks;
+  for (const char* host : {"a", "b", "c"})
+    for (int i = 0; i < 2; ++i) ranks.push_back(measured(host, host[0] == 'c' ? 3e12 : 1e12, true));
+  ranks[2].multiply_adds_per_second = 0.95e12;
+  MeasuredLinks links = measured_links(ranks, 1e11, 1e9);
+  for (const std::size_t far : {4U, 5U})
+    for (std::size_t r = 0; r < 4; ++r)
+      links.bits_per_second[far][r] = links.bits_per_second[r][far] = 5e7;
+  const Hosts hosts = hosts_from(ranks, links, *known_device("l4"));
+  ASSERT_EQ(hosts.groups.size(), 2U);
+  EXPECT_EQ(hosts.groups[0].hosts, 2);
+  EXPECT_EQ(hosts.groups[0].ranks_per_host, 2);
+  EXPECT_EQ(hosts.groups[0].card.bits_per_second, 1e9);
+  EXPECT_EQ(hosts.groups[0].inside.bits_per_second, 1e11);
+  EXPECT_EQ(hosts.groups[0].uplink->bits_per_second, 5e7);
+  EXPECT_EQ(hosts.groups[1].hosts, 1);
+  EXPECT_EQ(hosts.groups[1].device.memory_bytes, 24e9);
+  EXPECT_EQ(to_text(check(hosts)), "");
 }
 
 }  // namespace

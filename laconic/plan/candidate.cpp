@@ -53,6 +53,8 @@ bool divides(std::int64_t number, std::int64_t of) {
 void add_meshes(PlanSpace& space, int ranks, int first_seat,
                 std::vector<std::vector<std::pair<TensorMethod, std::array<int, 3>>>>& grids) {
   const auto blocks = static_cast<int>(block_count(space.spec));
+  // Where every rank has a host of one kind it does not matter who sits where.
+  const bool has_places = space.hosts.groups.size() > 1 || space.hosts.groups[0].ranks_per_host > 1;
   for (int tp = 1; tp <= std::min(ranks, kMostGridRanks); ++tp) {
     if (!divides(tp, ranks)) continue;
     for (int pp = 1; pp <= std::min(ranks / tp, blocks); ++pp) {
@@ -62,7 +64,7 @@ void add_meshes(PlanSpace& space, int ranks, int first_seat,
       if (known.empty()) known = grids_of(space, tp);
       for (const auto& [method, grid] : known)
         for (const Axis outer : {Axis::pp, Axis::dp}) {
-          if (outer == Axis::dp && (pp == 1 || dp == 1)) continue;
+          if (outer == Axis::dp && (pp == 1 || dp == 1 || !has_places)) continue;
           space.arrangements.push_back({.pp = pp,
                                         .dp = dp,
                                         .method = method,
@@ -74,7 +76,17 @@ void add_meshes(PlanSpace& space, int ranks, int first_seat,
   }
 }
 
-// On all hosts together, and on each group alone.
+// Whether a group is like one before it, but for its name.
+bool is_repeated(const Hosts& hosts, std::size_t group) {
+  for (std::size_t g = 0; g < group; ++g) {
+    HostGroup like = hosts.groups[g];
+    like.name = hosts.groups[group].name;
+    if (like == hosts.groups[group]) return true;
+  }
+  return false;
+}
+
+// On all hosts together, and on each kind of group alone.
 void add_arrangements(PlanSpace& space) {
   const int all = static_cast<int>(space.seats.size());
   std::vector<std::vector<std::pair<TensorMethod, std::array<int, 3>>>> grids(
@@ -82,8 +94,8 @@ void add_arrangements(PlanSpace& space) {
   for (const int ranks : sizes_up_to(all)) add_meshes(space, ranks, 0, grids);
   int first = space.hosts.groups.front().ranks();
   for (std::size_t g = 1; g < space.hosts.groups.size(); ++g) {
-    for (const int ranks : sizes_up_to(space.hosts.groups[g].ranks()))
-      add_meshes(space, ranks, first, grids);
+    const int most = is_repeated(space.hosts, g) ? 0 : space.hosts.groups[g].ranks();
+    for (const int ranks : sizes_up_to(most)) add_meshes(space, ranks, first, grids);
     first += space.hosts.groups[g].ranks();
   }
 }
@@ -140,13 +152,23 @@ std::vector<int> policy_options(const PlanSpace& space, const Candidate& candida
   return numbers;
 }
 
+// A grid cuts samples, too.
+bool can_cut(const PlanSpace& space, const Candidate& candidate, int microbatch) {
+  if (arrangement_of(space, candidate).tp() == 1) return true;
+  Candidate with = candidate;
+  with.at(PlanDim::microbatch) = microbatch;
+  return check_grid_alone(config_of(space, with), space.family).empty();
+}
+
+// Where nothing depends on it but memory, all are as fast, and the largest that fits is told.
 std::vector<int> microbatch_options(const PlanSpace& space, const Candidate& candidate) {
   const Arrangement& a = arrangement_of(space, candidate);
   const std::int64_t local = space.base.train.batch / a.dp;
   std::vector<int> numbers;
   for (const int i : all_of(space.microbatches.size())) {
     const std::int64_t size = space.microbatches[static_cast<std::size_t>(i)];
-    if (divides(size, local) && (a.pp == 1 || local / size <= kMostMicrobatches))
+    if (divides(size, local) && (a.pp == 1 || local / size <= kMostMicrobatches) &&
+        can_cut(space, candidate, i))
       numbers.push_back(i);
   }
   return numbers;
@@ -210,8 +232,7 @@ PlanSpace space_of(const PlanRequest& request) {
                   .policies = {},
                   .loss_budget = request.loss_budget,
                   .with_unproven = request.with_unproven,
-                  .is_trained = !request.base.model.start.empty()};
-  space.base.model.start.clear();
+                  .is_trained = request.is_trained};
   space.spec = model_spec(space.family, context_of(space.family));
   for (std::int64_t size = space.base.train.batch; size >= 1; --size)
     if (divides(size, space.base.train.batch)) space.microbatches.push_back(size);

@@ -77,6 +77,7 @@ struct PlanRequest {
   std::vector<PolicyChoice> policies;  // besides exact ones
   double loss_budget = 0.5;            // per cent
   bool with_unproven = false;
+  bool is_trained = false;  // the run begins from a trained model, which minds less
 };
 // Every reason why there is nothing to plan. Requires: check(hosts) is empty.
 Problems check(const PlanRequest& request);
@@ -95,7 +96,7 @@ struct PlanSpace {
   std::array<std::vector<PolicyOption>, kPolicyClasses> policies;  // by PolicyClass
   double loss_budget = 0.5;
   bool with_unproven = false;
-  bool is_trained = false;  // the run begins from a trained model
+  bool is_trained = false;
 };
 // Requires: check(request) is empty.
 PlanSpace space_of(const PlanRequest& request);

@@ -17,12 +17,11 @@ struct Node {
   bool operator>(const Node& other) const { return key() > other.key(); }
 };
 
-// Whether the run can be, and what it takes. Memory is asked first: it is what most fail by.
+// Whether a run can be. Asked of candidates that would be told: most never come so far.
 class Trial {
  public:
   Trial(StepModel& model, SearchResult& result) : model_(model), result_(result) {}
   bool can_be(const Candidate& candidate) {
-    ++result_.timed;
     if (!model_.problems(candidate).empty()) return ++result_.refused, false;
     if (!model_.fit(candidate).fits) return ++result_.too_large, false;
     return true;
@@ -65,6 +64,7 @@ SearchResult search_plans(const PlanSpace& space, StepModel& model, const Search
     const Node node = open.top();
     open.pop();
     if (node.is_whole) {
+      if (!trial.can_be(node.candidate)) continue;
       tell(space, limits, {node.candidate, node.seconds}, result);
       continue;
     }
@@ -75,10 +75,13 @@ SearchResult search_plans(const PlanSpace& space, StepModel& model, const Search
       next.candidate.choice[depth] = option;
       next.is_whole = depth + 1 == kPlanDims;
       if (next.is_whole) {
-        if (!trial.can_be(next.candidate)) continue;
+        ++result.timed;
         next.seconds = model.seconds(next.candidate);
       } else {
-        if (!model.may_fit(next.candidate)) continue;
+        if (!model.may_fit(next.candidate)) {
+          ++result.too_large;
+          continue;
+        }
         next.seconds = std::max(node.seconds, model.lower_bound(next.candidate));
       }
       open.push(next);
@@ -91,8 +94,10 @@ SearchResult try_all_plans(const PlanSpace& space, StepModel& model, const Searc
   SearchResult result;
   Trial trial(model, result);
   std::vector<Node> all;
-  for (const Candidate& candidate : candidates(space))
+  for (const Candidate& candidate : candidates(space)) {
+    ++result.timed;
     if (trial.can_be(candidate)) all.push_back({model.seconds(candidate), true, candidate});
+  }
   std::ranges::sort(all, [](const Node& a, const Node& b) { return a.key() < b.key(); });
   for (const Node& node : all) {
     if (result.plans.size() == static_cast<std::size_t>(limits.plans)) break;

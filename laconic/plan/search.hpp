@@ -33,8 +33,8 @@ struct SearchResult {
   std::vector<PlanFound> plans;  // the fastest first
   std::int64_t opened = 0;       // candidates with open dims
   std::int64_t timed = 0;        // whole ones
-  std::int64_t too_large = 0;    // of these, those that do not fit
-  std::int64_t refused = 0;      // of these, those that the configuration's check refuses
+  std::int64_t too_large = 0;    // would have been told, but do not fit; and groups that cannot
+  std::int64_t refused = 0;      // the same, but the configuration's check refuses them
   bool is_complete = true;       // false: most_timed was reached
 };
 

@@ -51,7 +51,13 @@ std::vector<std::vector<int>> replica_groups(const Arrangement& a) {
 
 }  // namespace
 
-StepModel::StepModel(const PlanSpace& space) : space_(space) {}
+StepModel::StepModel(const PlanSpace& space)
+    : space_(space), completed_by_(space.spec.blocks.size()) {
+  for (std::size_t p = 0; p < space.spec.parameters.size(); ++p) {
+    first_users_.push_back(static_cast<std::size_t>(first_user(space.spec, p)));
+    completed_by_[first_users_.back()].push_back(p);
+  }
+}
 StepModel::~StepModel() = default;
 
 double StepModel::Facts::rate(const PlanSpace& space, int place, RunPrecision precision) const {

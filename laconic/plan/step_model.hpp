@@ -100,6 +100,9 @@ class StepModel {
   double boundary_bound(const Candidate& candidate);
 
   const PlanSpace& space_;
+  std::vector<std::size_t> first_users_;                // by parameter: a block
+  std::vector<std::vector<std::size_t>> completed_by_;  // by block: parameters whose gradients are
+                                                        // there when it has ended backward
   std::map<int, std::unique_ptr<Facts>> facts_;
   std::map<std::array<int, 5>, std::vector<BlockTimes>> times_;
   std::map<std::array<int, 2>, double> sum_bounds_;

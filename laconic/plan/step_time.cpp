@@ -12,14 +12,6 @@ namespace laconic {
 
 namespace {
 
-// By block: the parameters whose gradients are complete when it has ended backward.
-std::vector<std::vector<std::size_t>> completed_by(const ModelSpec& spec) {
-  std::vector<std::vector<std::size_t>> by_block(spec.blocks.size());
-  for (std::size_t p = 0; p < spec.parameters.size(); ++p)
-    by_block[static_cast<std::size_t>(first_user(spec, p))].push_back(p);
-  return by_block;
-}
-
 double rounds_of(int members) {
   return std::ceil(std::log2(static_cast<double>(members)));
 }
@@ -59,12 +51,11 @@ double StepModel::alone_seconds(const Step& step, StepTime* parts) const {
   for (const BlockTimes& t : step.times) pass += t.forward + t.backward, forward += t.forward;
   const double before = pass * static_cast<double>(step.config.microbatches() - 1) + forward;
   double clock = before, wire = 0, busy = 0, elements = 0;
-  const std::vector<std::vector<std::size_t>> completed = completed_by(space_.spec);
   const double rate = f.rate(space_, 0, RunPrecision::float32);
   for (std::size_t b = blocks.size(); b-- > 0;) {
     clock += step.times[b].backward;
     std::vector<SummedPart> summed;
-    for (const std::size_t p : completed[b]) {
+    for (const std::size_t p : completed_by_[b]) {
       summed.push_back({&space_.spec.parameters[p], f.elements[p]});
       elements += f.elements[p];
     }
@@ -189,8 +180,7 @@ void StepModel::add_sums(const Step& step, PipelineStep& p) const {
   std::vector<std::vector<SummedPart>> by_rank(static_cast<std::size_t>(f.arrangement.pp));
   std::vector<double> elements(by_rank.size(), 0);
   for (std::size_t i = 0; i < spec.parameters.size(); ++i) {
-    const auto rank =
-        static_cast<std::size_t>(p.rank_of_block[static_cast<std::size_t>(first_user(spec, i))]);
+    const auto rank = static_cast<std::size_t>(p.rank_of_block[first_users_[i]]);
     elements[rank] += f.elements[i];
     if (!fused.contains(i)) by_rank[rank].push_back({&spec.parameters[i], f.elements[i]});
   }

@@ -22,17 +22,11 @@ struct HeldPart {
   const PipelinePlan& plan;
   int pp = 0;  // its place in the pipeline
   HeldBlocks held;
+  const std::vector<double>& on_a_rank;  // elements of each parameter
 
   const RunConfig& config() const { return request.config; }
   const std::vector<BlockSpec>& blocks() const { return request.spec.blocks; }
-  double elements(std::size_t parameter) const {
-    double product = 1;
-    for (const std::int64_t size :
-         sizes_at({request.grid, {}, table_cuts(request.config, request.spec)},
-                  request.spec.parameters[parameter]))
-      product *= static_cast<double>(size);
-    return product;
-  }
+  double elements(std::size_t parameter) const { return on_a_rank[parameter]; }
   double elements_used_by(const BlockSpec& block) const {
     double sum = 0;
     for (const std::size_t p : block.uses) sum += elements(p);
@@ -219,15 +213,32 @@ double model_flops(const ModelSpec& spec, std::int64_t samples) {
   return 6 * multiply_adds * static_cast<double>(samples);
 }
 
+namespace {
+
+std::vector<double> elements_on_a_rank(const MemoryRequest& request) {
+  const GridPlace place{request.grid, {}, table_cuts(request.config, request.spec)};
+  std::vector<double> counts;
+  for (const ParameterSpec& parameter : request.spec.parameters) {
+    double product = 1;
+    for (const std::int64_t size : sizes_at(place, parameter)) product *= static_cast<double>(size);
+    counts.push_back(product);
+  }
+  return counts;
+}
+
+}  // namespace
+
 std::vector<MemoryEstimate> rank_memory(const MemoryRequest& request) {
   const PipelinePlan plan = plan_of(request.config, request.decisions);
   const int ranks = static_cast<int>(request.config.mesh.pp);
+  const std::vector<double> elements = elements_on_a_rank(request);
   std::vector<MemoryEstimate> by_place;
   for (int pp = 0; pp < ranks; ++pp)
     by_place.push_back(memory_of({.request = request,
                                   .plan = plan,
                                   .pp = pp,
-                                  .held = ranks > 1 ? held_blocks(plan, pp) : HeldBlocks()}));
+                                  .held = ranks > 1 ? held_blocks(plan, pp) : HeldBlocks(),
+                                  .on_a_rank = elements}));
   return by_place;
 }
 
