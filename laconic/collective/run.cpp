@@ -338,6 +338,7 @@ struct Collective::Body {
   const std::vector<Hop>& hops() const { return plan.by_member[index(self)]; }
   std::uint64_t elements() const { return spec.offsets.empty() ? 0 : spec.offsets.back(); }
   Slice result_slice() const;
+  std::uint64_t basis_of(const Slice& slice, bool is_up) const;
   Lane make_lane(int lane, const std::vector<Slice>& slices) const;
   void require_idle(const char* what) const;
 
@@ -487,11 +488,22 @@ void Collective::set_codec(const CodecSpec& up, const CodecSpec& down) {
   body_->spec = std::move(changed);
 }
 
+// Of a contribution's warm start; 0 where there is none.
+std::uint64_t Collective::Body::basis_of(const Slice& slice, bool is_up) const {
+  if (!is_up || !spec.has_warm_start || slice.elements == 0) return 0;
+  return basis_size(spec.up, tensor_of(spec, slice.elements));
+}
+
 CollectiveState Collective::save() const {
   LACONIC_ASSERT(!body_->is_begun, fmt::format("{}: a step is open", name_of(body_->spec)));
   CollectiveState state;
   const Slice result = body_->result_slice();
+  bool is_warm = true;
   body_->for_each_link([&](Sender& sender, const Slice& slice, bool is_up) {
+    if (const std::uint64_t size = body_->basis_of(slice, is_up); size > 0) {
+      is_warm = is_warm && sender.basis().size() == size;
+      state.basis.insert(state.basis.end(), sender.basis().begin(), sender.basis().end());
+    }
     const std::span<const float> residual = sender.residual();
     if (residual.empty()) return;
     std::vector<float>& all = is_up ? state.up : state.down;
@@ -499,6 +511,7 @@ CollectiveState Collective::save() const {
     const std::uint64_t start = is_up ? slice.offset : slice.offset - result.offset;
     std::ranges::copy(residual, all.begin() + static_cast<std::ptrdiff_t>(start));
   });
+  if (!is_warm) state.basis.clear();
   return state;
 }
 
@@ -514,12 +527,20 @@ void Collective::load(const CollectiveState& state) {
   check_size("up", state.up.size(), body_->elements());
   check_size("down", state.down.size(), result.elements);
   refuse(problems);
+  std::uint64_t bases = 0;
+  body_->for_each_link(
+      [&](Sender&, const Slice& slice, bool is_up) { bases += body_->basis_of(slice, is_up); });
+  std::span<const float> basis = state.basis;
+  if (basis.size() != bases) basis = {};
   body_->for_each_link([&](Sender& sender, const Slice& slice, bool is_up) {
     const std::span<const float> all = is_up ? state.up : state.down;
     const std::uint64_t start = is_up ? slice.offset : slice.offset - result.offset;
-    if (std::holds_alternative<NoMemory>(sender.spec().memory)) return;
+    if (!has_memory(sender.spec())) return;
     sender.set_residual(tensor_of(body_->spec, slice.elements).shape,
                         all.empty() ? all : all.subspan(start, slice.elements));
+    const std::uint64_t size = basis.empty() ? 0 : body_->basis_of(slice, is_up);
+    sender.set_basis(basis.first(size));
+    basis = basis.subspan(size);
   });
 }
 
