@@ -2,17 +2,20 @@
 """Predicts every trial of a lab report by `laconic simulate`, and compares.
 
     bench/simulate.py docs/results/2026-11-15/raw [--program build/bin/laconic] [--page FILE]
+    bench/simulate.py --grids bench/results/2026-11-18-tensor-grids-2.md
 
 Only trials of Laconic itself count, and only those that have ended well. Calibrated, from trials with
 unshaped links alone: for each part of the report and each method how fast a core computes, so that
 the simulated step takes as long as the measured one. Trials without an unshaped one of their kind
 take that of the fp32 pipeline. Everything else is what the preset `lab` and the device `core` say.
+
+Of a page of tensor grids every cell is predicted, too. Calibrated is the rate of a core alone: what
+the page measured of as many processes at once without a network.
 """
 import argparse
-import concurrent.futures
 import json
-import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -39,6 +42,8 @@ def trials(folder):
 
 def settings(data):
     """The preset and the keys of the run that was measured."""
+    if "settings" in data:
+        return data["settings"]
     words = data["command"][data["command"].index("train") + 1:]
     preset = None if words[0].startswith("--") else words[0]
     keys = {}
@@ -128,13 +133,45 @@ def kind_of(data):
     return data["trial"]["part"], data["trial"]["method"]
 
 
+def grids(path, predictor):
+    """Measured and predicted seconds of each cell of a page of bench/tensor_grids.py."""
+    sizes, rates, ranks, rate, rows = {}, {}, 0, "", []
+    for line in pathlib.Path(path).read_text().splitlines():
+        if head := re.match(r"### (\w+): (layers .*)", line):
+            sizes = {key: value for key, value in re.findall(r"(\w+) (\d+)", head[2])}
+        for count, gflops in re.findall(r"of (\d+) processes at once.*?([\d.]+) GFLOP/s", line):
+            rates[int(count)] = float(gflops) * int(count) / 2 * 1e9  # of a core: there are two
+        if head := re.match(r"#### (\w+), (\d+) ranks, (\w+)", line):
+            ranks, rate = int(head[2]), head[3]
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if len(cells) != 7 or " x " not in cells[1]:
+            continue
+        keys = {f"model.{key}": value for key, value in sizes.items() if key != "batch"}
+        keys |= {"train.batch": sizes["batch"], "mesh.tp": cells[1].replace(" x ", ","),
+                 "tensor.method": cells[0].split(",")[0], "data.train": "none"}
+        data = {"trial": {"hosts": ranks, "rate": rate, "model": "grid", "part": "grids", "round": 1,
+                          "method": f"{cells[0]} {cells[1]}"}, "settings": (None, keys)}
+        seconds, before = float(cells[4].split()[0]), float(cells[5])
+        predicted = predictor.step(data, rates[ranks])["step_seconds"]
+        rows.append((data["trial"], seconds, predicted, predicted / seconds - 1, before / seconds - 1))
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("raw")
+    parser.add_argument("raw", nargs="?")
+    parser.add_argument("--grids", help="a page of tensor grids instead")
     parser.add_argument("--program", default=str(ROOT / "build/bin/laconic"))
     parser.add_argument("--page", help="also write a table in Markdown")
     parser.add_argument("--part", default="", help="only trials whose part has this in its name")
     arguments = parser.parse_args()
+    if arguments.grids:
+        with tempfile.TemporaryDirectory() as folder:
+            rows = grids(arguments.grids, Predictor(arguments.program, folder))
+        report([row[:4] for row in rows], {}, arguments.page)
+        print("as the page has it, by grid_times:")
+        report([(row[0], row[1], row[1] * (1 + row[4]), row[4]) for row in rows], {}, None, False)
+        return
     chosen = [(name, data) for name, data in trials(arguments.raw) if arguments.part in data["trial"]["part"]]
     reference = [data for _, data in trials(arguments.raw)
                  if kind_of(data) == ("bandwidth", "fp32") and data["trial"]["rate"] == "unshaped"]
@@ -155,7 +192,7 @@ def main():
     report(rows, rates, arguments.page)
 
 
-def report(rows, rates, page):
+def report(rows, rates, page, lists=True):
     shaped = [row for row in rows if row[0]["rate"] != "unshaped"]
     lines = ["| part | rate | method | round | measured s | predicted s | error |", "|---|---|---|--:|--:|--:|--:|"]
     for trial, seconds, predicted, error in rows:
@@ -170,7 +207,8 @@ def report(rows, rates, page):
         summary.append(f"{title}: {len(errors)} trials, median error {100 * statistics.median(errors):.1f} %, "
                        f"{100 * within[0]:.0f} % within 5 %, {100 * within[1]:.0f} % within 15 %, "
                        f"95 % within {100 * errors[int(0.95 * (len(errors) - 1))]:.1f} %")
-    print("\n".join(lines))
+    if lists:
+        print("\n".join(lines))
     for kind, flops in rates.items():
         print(f"calibrated {kind}: {flops / 1e9:.1f} GFLOP/s a core")
     print("\n".join(summary))
