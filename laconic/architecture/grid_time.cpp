@@ -335,7 +335,7 @@ struct GridWalk {
 };
 
 GridWalk walked(RankClock& clock, const ModelSpec& spec, const GridPlan& plan, const GridLoad& load,
-                const GridPasses& passes) {
+                const GridPasses& passes, std::size_t first, std::size_t end) {
   const std::vector<GridTraffic> traffic = grid_traffic(spec, plan, load);
   const std::size_t blocks = spec.blocks.size();
   WeightClock weights(clock, passes.prefetches);
@@ -352,17 +352,17 @@ GridWalk walked(RankClock& clock, const ModelSpec& spec, const GridPlan& plan, c
   };
   std::vector<GridBlockTime> times(blocks);
   std::vector<GridBlockEvents> events(blocks);
-  for (BlockWalk& walk : walks) walk.expect_forward();
-  for (std::size_t b = 0; b < blocks; ++b) {
+  for (std::size_t b = first; b < end; ++b) walks[b].expect_forward();
+  for (std::size_t b = first; b < end; ++b) {
     walks[b].forward();
     times[b].forward = clock.take();
     events[b].forward = clock.take_events();
   }
-  for (std::size_t b = blocks; b-- > 0;) {
+  for (std::size_t b = end; b-- > first;) {
     if (recomputes(b)) walks[b].expect_forward();
     walks[b].expect_backward();
   }
-  for (std::size_t b = blocks; b-- > 0;) {
+  for (std::size_t b = end; b-- > first;) {
     if (recomputes(b)) walks[b].forward();
     walks[b].backward();
     times[b].backward = clock.take();
@@ -377,20 +377,22 @@ std::vector<GridBlockTime> grid_times(const ModelSpec& spec, const GridPlan& pla
                                       const GridLoad& load, const GridMachine& machine,
                                       const GridBytes& bytes, const GridPasses& passes) {
   RankClock clock(plan.mesh, machine, bytes);
-  return walked(clock, spec, plan, load, passes).times;
+  return walked(clock, spec, plan, load, passes, 0, spec.blocks.size()).times;
 }
 
 std::vector<GridBlockEvents> grid_block_events(const ModelSpec& spec, const GridPlan& plan,
-                                               const GridLoad& load, const GridPasses& passes) {
+                                               const GridLoad& load, const GridPasses& passes,
+                                               std::size_t first, std::size_t end) {
   const GridMachine machine;
   const GridBytes no_bytes = [](const GridTraffic&) { return GridWire(); };
   RankClock clock(plan.mesh, machine, no_bytes);
-  return walked(clock, spec, plan, load, passes).events;
+  return walked(clock, spec, plan, load, passes, first, end).events;
 }
 
 std::vector<GridEvent> grid_events(const ModelSpec& spec, const GridPlan& plan,
                                    const GridLoad& load, const GridPasses& passes) {
-  const std::vector<GridBlockEvents> blocks = grid_block_events(spec, plan, load, passes);
+  const std::vector<GridBlockEvents> blocks =
+      grid_block_events(spec, plan, load, passes, 0, spec.blocks.size());
   std::vector<GridEvent> all;
   for (const GridBlockEvents& block : blocks)
     all.insert(all.end(), block.forward.begin(), block.forward.end());

@@ -105,13 +105,15 @@ struct GridEvent {
 std::vector<GridEvent> grid_events(const ModelSpec& spec, const GridPlan& plan,
                                    const GridLoad& load, const GridPasses& passes);
 
-// The same by block, with what is computed besides products (`other`). What starts in one block may
-// be waited for in another.
+// The same by block, with what is computed besides products (`other`), of a rank that has the
+// blocks from `first` on, before `end`: those of others have no events. What starts in one block
+// may be waited for in another.
 struct GridBlockEvents {
   std::vector<GridEvent> forward, backward;
 };
 std::vector<GridBlockEvents> grid_block_events(const ModelSpec& spec, const GridPlan& plan,
-                                               const GridLoad& load, const GridPasses& passes);
+                                               const GridLoad& load, const GridPasses& passes,
+                                               std::size_t first, std::size_t end);
 
 // A step of so many microbatches, one after the other, and the update of a rank's parameters.
 GridTime grid_step_time(const std::vector<GridBlockTime>& blocks, std::int64_t microbatches,

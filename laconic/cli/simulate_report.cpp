@@ -21,7 +21,8 @@ constexpr int kMostRanksShown = 16;
 constexpr int kMostLinksShown = 8;
 
 std::string milliseconds(double seconds) {
-  return seconds == 0 ? "-" : fmt::format("{:.4g}", 1e3 * seconds);
+  if (seconds == 0) return "-";
+  return seconds < 1 ? fmt::format("{:.4g}", 1e3 * seconds) : fmt::format("{:.0f}", 1e3 * seconds);
 }
 
 std::vector<std::pair<std::string, double>> parts_of(const RankSpent& spent) {

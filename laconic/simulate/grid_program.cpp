@@ -11,11 +11,6 @@ namespace laconic {
 
 namespace {
 
-// The model of a stage alone: nothing is fetched ahead over its ends.
-ModelSpec spec_of_stage(const ModelSpec& spec, const BlockRange& range) {
-  return {spec.parameters, {spec.blocks.begin() + range.begin, spec.blocks.begin() + range.end}};
-}
-
 CollectiveKind kind_of(GridCollective collective) {
   switch (collective) {
     case GridCollective::all_gather: return CollectiveKind::all_gather;
@@ -39,27 +34,26 @@ GridProgram::GridProgram(ProgramBuilder& builder, const SimulationRequest& reque
       request_(request),
       is_trivial_(laconic::is_trivial(request.grid)),
       mesh_(mesh_of(request.config)),
-      policy_(grid_policy_of(request.config, request.spec)),
-      stages_(ranges_of_split(request.decisions.split)) {
+      policy_(grid_policy_of(request.config, request.spec)) {
   if (is_trivial_) return;
   const GridLoad load{.samples = request.config.microbatch_size(),
                       .has_smoothing = request.config.task.label_smoothing > 0};
   const GridPasses passes{.recomputes = request.config.model.recompute,
                           .prefetches = request.config.tensor.prefetch};
-  for (const BlockRange& range : stages_)
-    by_stage_.push_back(
-        grid_block_events(spec_of_stage(request.spec, range), request.grid, load, passes));
+  for (const BlockRange& range : ranges_of_split(request.decisions.split))
+    by_stage_.push_back(grid_block_events(request.spec, request.grid, load, passes,
+                                          static_cast<std::size_t>(range.begin),
+                                          static_cast<std::size_t>(range.end)));
 }
 
 const std::vector<GridEvent>& GridProgram::events(int stage, std::int64_t block,
                                                   bool is_backward) const {
-  const GridBlockEvents& both =
-      by_stage_[index(stage)][static_cast<std::size_t>(block - stages_[index(stage)].begin)];
+  const GridBlockEvents& both = by_stage_[index(stage)][static_cast<std::size_t>(block)];
   return is_backward ? both.backward : both.forward;
 }
 
 // Every rank has a chunk of mean size, so that each receives as many elements as were counted.
-CollectiveSpec GridProgram::spec_of(const GridTraffic& t, Rank rank, int stage) const {
+CollectiveSpec GridProgram::spec_of(const GridTraffic& t, Rank rank) const {
   const auto members = static_cast<std::uint64_t>(extent(mesh_, t.axes));
   const double rounds = t.collective == GridCollective::all_reduce ? 2 : 1;
   const auto chunk = static_cast<std::uint64_t>(
@@ -71,8 +65,8 @@ CollectiveSpec GridProgram::spec_of(const GridTraffic& t, Rank rank, int stage) 
                       .offsets = {}};
   for (std::uint64_t i = 0; i <= members; ++i) spec.offsets.push_back(i * chunk);
   const GridClassPolicy& policy = class_of(policy_, t);
-  const std::size_t block = t.block + static_cast<std::size_t>(stages_[index(stage)].begin);
-  if (t.map != kNoMap && policy.blocks[block] && !std::holds_alternative<AutoEncoder>(policy.codec))
+  if (t.map != kNoMap && policy.blocks[t.block] &&
+      !std::holds_alternative<AutoEncoder>(policy.codec))
     spec.up = spec.down = policy.codec;
   const bool is_encoded_sum = is_lossy(spec.up) && spec.kind != CollectiveKind::all_gather;
   const auto all = static_cast<std::int64_t>(spec.offsets.back());
@@ -91,11 +85,24 @@ int GridProgram::strand_of(int rank, const GridEvent& start, int stage, std::uin
     least = std::min(least, builder_.class_of(member));
   const Made key{stage, pass, start.collective, t.is_backward, least};
   auto found = made_.find(key);
-  if (found == made_.end()) {
-    const std::uint64_t urgency = deadline_key(0, 0, static_cast<std::uint64_t>(start.urgency));
-    found = made_.emplace(key, add_collective(builder_, spec_of(t, first, stage), urgency)).first;
-  }
+  if (found == made_.end()) found = made_.emplace(key, add_calls(start, first)).first;
   return found->second.at(rank);
+}
+
+// Several calls of one kind come one after the other.
+ExchangeStrands GridProgram::add_calls(const GridEvent& start, Rank rank) {
+  const std::uint64_t key = deadline_key(0, 0, static_cast<std::uint64_t>(start.urgency));
+  const CollectiveSpec spec = spec_of(start.traffic, rank);
+  if (start.traffic.calls <= 1) return add_collective(builder_, spec, key);
+  ExchangeStrands chains;
+  for (int call = 0; call < start.traffic.calls; ++call)
+    for (const auto& [member, strand] : add_collective(builder_, spec, key)) {
+      const auto [chain, is_new] = chains.try_emplace(member);
+      if (is_new) chain->second = builder_.add_background(member, key, spec.traffic);
+      builder_.start(chain->second, strand);
+      builder_.join(chain->second, strand);
+    }
+  return chains;
 }
 
 }  // namespace laconic

@@ -25,15 +25,15 @@ class GridProgram {
   int strand_of(int rank, const GridEvent& start, int stage, std::uint64_t pass);
 
  private:
-  CollectiveSpec spec_of(const GridTraffic& traffic, Rank rank, int stage) const;
+  CollectiveSpec spec_of(const GridTraffic& traffic, Rank rank) const;
+  ExchangeStrands add_calls(const GridEvent& start, Rank rank);
 
   ProgramBuilder& builder_;
   const SimulationRequest& request_;
   const bool is_trivial_;
   const Mesh mesh_;
   const GridPolicy policy_;
-  const std::vector<BlockRange> stages_;
-  std::vector<std::vector<GridBlockEvents>> by_stage_;
+  std::vector<std::vector<GridBlockEvents>> by_stage_;  // by stage, then by block of the model
   struct Made {
     int stage;
     std::uint64_t pass;

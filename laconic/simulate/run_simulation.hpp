@@ -18,8 +18,8 @@
 #include "laconic/architecture/model_spec.hpp"
 #include "laconic/config/run_config.hpp"
 #include "laconic/hosts/hosts.hpp"
-#include "laconic/policy/rank_memory.hpp"
 #include "laconic/policy/pipeline_decisions.hpp"
+#include "laconic/policy/rank_memory.hpp"
 #include "laconic/simulate/rank_class.hpp"
 #include "laconic/simulate/simulator.hpp"
 

@@ -184,7 +184,6 @@ RunTimes Simulation::run() {
   }
   for (const StrandState& strand : strands_)
     if (!strand.is_done) refuse_to_hang();
-  times_.seconds = *std::max_element(end_of_rank_.begin(), end_of_rank_.end());
   for (std::size_t rank = 0; rank < end_of_rank_.size(); ++rank)
     times_.ranks[rank].idle = times_.seconds - end_of_rank_[rank];
   for (std::size_t link = 0; link < program_.network.bytes_per_second.size(); ++link)
@@ -215,8 +214,8 @@ void Simulation::proceed(int strand) {
     ++state.at;
   }
   state.is_done = true;
-  double& end = end_of_rank_[index(worker_of(strand).rank)];
-  end = std::max(end, now_);
+  times_.seconds = now_;
+  if (worker_of(strand).is_main) end_of_rank_[index(worker_of(strand).rank)] = now_;
   for (const int joiner : state.joiners) resume(joiner);
 }
 

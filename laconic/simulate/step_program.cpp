@@ -66,6 +66,7 @@ class StepWriter {
   RankWriter& at(int rank) { return ranks_[index(rank)]; }
   Coord coord(int rank) const { return coord_of(mesh_, builder_.classes().first[index(rank)]); }
   bool updates_by_block() const { return r_.config.train.update == UpdateBy::block; }
+  bool is_late() const { return r_.config.dp_gradient.late > 0; }
   bool sums_moments() const {
     return r_.config.dp_gradient.method == GradientMethod::compressed_adam;
   }
@@ -138,6 +139,7 @@ class StepWriter {
     writer.is_done.assign(blocks, false);
     writer.is_announced.assign(blocks, false);
     const int span = builder_.begin_span(writer.strand, {rank, 0, static_cast<int>(step_), 'S'});
+    if (is_late()) post_all(rank);  // what was kept of the step before
     const std::vector<Action>& list = schedule_.by_rank[index(coord(rank).pp)];
     std::map<int, std::size_t> last;  // by stage: its last B or W
     for (std::size_t i = 0; i < list.size(); ++i)
@@ -315,7 +317,7 @@ class StepWriter {
       builder_.compute(
           writer.strand, WorkKind::handling,
           builder_.copy_seconds(rank, bytes * writer.held.elements_completed_by(block)));
-    if (r_.config.dp_gradient.overlap && !sums_moments()) post(rank, block);
+    if (r_.config.dp_gradient.overlap && !sums_moments() && !is_late()) post(rank, block);
   }
 
   void post(int rank, std::size_t block) {
@@ -358,7 +360,7 @@ class StepWriter {
       post_all(rank);
       wait_for_sums(rank);
     } else {
-      if (!r_.config.dp_gradient.overlap) post_all(rank);
+      if (!r_.config.dp_gradient.overlap && !is_late()) post_all(rank);
       const bool is_whole = mesh_.pp * tp_size(mesh_) == 1;
       if (is_whole) tell(rank);
       wait_for_sums(rank);

@@ -4,7 +4,8 @@
 //
 //   forward     block by block; with train.update = "block" each waits for its sums first, and is
 //               updated
-//   backward    block by block; in a stage's last one a block that is complete is posted
+//   backward    block by block; in a stage's last one a block that is complete is posted. Sums that
+//               are late are those of the step before, posted when this one begins
 //   send, recv  of a seam: encodes, sends, waits, decodes
 //   reduce      waits for sums, tells all ranks of the step, waits for what they tell
 //   update
