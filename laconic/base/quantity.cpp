@@ -33,9 +33,6 @@ std::string quantity_text(double value, std::span<const Unit> units) {
     const double digits = std::log10(unit.factor);
     if (digits == std::round(digits) && value >= unit.factor && is_exact(value, unit)) best = &unit;
   }
-  // Fewer digits where they say the same: 110us, not 110.00000000000001us.
-  const std::string text = fmt::format("{:.15g}{}", value / best->factor, best->name);
-  if (parse_quantity(text, units) == value) return text;
   return fmt::format("{}{}", value / best->factor, best->name);
 }
 
