@@ -127,6 +127,26 @@ def case(name, results, done):
             print(json.dumps(row), flush=True)
 
 
+def page(rows):
+    """Markdown: a table for each case, the fastest first."""
+    lines = []
+    for name in dict.fromkeys(row["case"] for row in rows):
+        mine = [row for row in rows if row["case"] == name]
+        timed = sorted((row for row in mine if row.get("measured")), key=lambda row: row["measured"])
+        first = next(row for row in mine if row["candidate"].startswith("planned"))
+        best = min((row["measured"] for row in timed if row is not first), default=None)
+        preset, hosts, rate, batch = CASES[name]
+        lines += [f"## {name}: preset {preset}, {hosts} hosts, {rate}, batch {batch}", "", "| candidate | measured, s | predicted, s | measured against it |", "|---|--:|--:|--:|"]
+        for row in timed:
+            said = row["predicted"]
+            against = "-" if said is None else f"{100 * (row['measured'] / said - 1):+.0f} %"
+            lines.append(f"| {row['candidate']} | {row['measured']:.3f} | {'-' if said is None else f'{said:.3f}'} | {against} |")
+        left = [f"{row['candidate']} ({row.get('left_out') or row.get('why')})" for row in mine if not row.get("measured")]
+        lines += ["", f"The planner's choice takes {first['measured']:.3f} s, the best of {len(timed) - 1} others {best:.3f} s: {100 * (first['measured'] / best - 1):+.1f} %." if first.get("measured") and best else "Not measured.",
+                  *(["Not run: " + "; ".join(left) + "."] if left else []), ""]
+    return "\n".join(lines)
+
+
 def main():
     day = datetime.date.today().isoformat()
     path = ROOT / f"bench/results/{day}-plan.jsonl"
@@ -135,6 +155,8 @@ def main():
     with open(path, "a") as results:
         for name in sys.argv[1:] or CASES:
             case(name, results, done)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.with_suffix(".md").write_text("# Plans against candidates by hand, measured in a lab\n\nMade by `bench/plan.py` from the lines in " + path.name + ".\n\n" + page(rows))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kAlike = 1.1;  // rates of machines of one group differ by less
 constexpr double kUnknownRate = 1e9;
+constexpr int kDigits = 4;  // more would be noise
 
 // One machine: its ranks, and the slowest of each of their rates.
 struct Machine {
@@ -21,6 +22,27 @@ struct Machine {
   double memory = 0;
   int cores = 0;
 };
+
+double rounded(double value) {
+  if (!(value > 0)) return value;
+  const double unit = std::pow(10, std::floor(std::log10(value)) + 1 - kDigits);
+  return std::round(value / unit) * unit;
+}
+
+Link rounded(const Link& link) {
+  return {rounded(link.bits_per_second), rounded(link.latency_seconds), link.full_duplex};
+}
+
+void round_rates(HostGroup& group) {
+  HostDevice& device = group.device;
+  for (double& rate : device.multiply_adds_per_second) rate = rounded(rate);
+  device.copy_bytes_per_second = rounded(device.copy_bytes_per_second);
+  for (CodecRate& rate : device.codecs)
+    rate = {rate.kind, rounded(rate.encode), rounded(rate.decode)};
+  group.card = rounded(group.card);
+  group.inside = rounded(group.inside);
+  if (group.uplink) group.uplink = rounded(*group.uplink);
+}
 
 double lesser(double a, double b) {
   return a > 0 && b > 0 ? std::min(a, b) : std::max(a, b);
@@ -124,8 +146,6 @@ HostGroup group_of_site(const Site& site, const MeasuredLinks& links, std::size_
     group.hosts = group.ranks_per_host;
     group.ranks_per_host = 1;
     group.cores = first.cores;
-    // Ranks have measured what is left of a core while all compute.
-    for (double& rate : group.device.multiply_adds_per_second) rate /= core_share(group);
   } else if (group.ranks_per_host > 1) {
     group.inside = link_between(first.ranks, first.ranks, links);
   }
@@ -159,6 +179,7 @@ Hosts hosts_from(const std::vector<MeasuredRank>& ranks, const MeasuredLinks& li
     if (out.bits_per_second > 0 && out.bits_per_second < hosts.groups[s].card.bits_per_second)
       hosts.groups[s].uplink = out;
   }
+  for (HostGroup& group : hosts.groups) round_rates(group);
   return hosts;
 }
 

@@ -22,7 +22,8 @@ struct MeasuredRank {
   bool is_gpu = false;
   std::int32_t cores = 1;  // of its machine, that ranks may use
   RunPrecision precision = RunPrecision::float32;
-  double multiply_adds_per_second = 0;  // of steps in that precision
+  // Of steps in that precision: the best of a few, so what a core does that it has for itself.
+  double multiply_adds_per_second = 0;
   double memory_bytes = 0;              // of its machine
   double gpu_memory_bytes = 0;
   double copy_bytes_per_second = 0;

@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kLeastRate = 1e6, kMostRate = 1e11;  // of curves, in bits per second
 constexpr int kRates = 21;
+constexpr std::size_t kManyRanks = 32;
 constexpr double kFarFactor = 1e6;  // how far links are slowed down or sped up for break-even
 
 PlanSpace on_other_links(const PlanSpace& space, double factor) {
@@ -192,7 +193,9 @@ PlanAnswers answer(const PlanRequest& request, const AnswerOptions& options) {
   const PlanSpace space = space_of(request);
   StepModel model(space);
   PlanAnswers answers;
-  const int wanted = options.confirm ? std::max(options.top, options.confirmed) : options.top;
+  // A simulation of many ranks takes seconds.
+  const int confirmed = space.seats.size() > kManyRanks ? options.top : options.confirmed;
+  const int wanted = options.confirm ? std::max(options.top, confirmed) : options.top;
   answers.search = search_plans(space, model, {.plans = wanted});
   for (const PlanFound& found : answers.search.plans)
     answers.plans.push_back(answer_of(space, model, found, options));

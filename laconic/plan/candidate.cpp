@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "laconic/config/grid_choice.hpp"
 #include "laconic/config/model_family.hpp"
@@ -152,12 +153,20 @@ std::vector<int> policy_options(const PlanSpace& space, const Candidate& candida
   return numbers;
 }
 
-// A grid cuts samples, too.
-bool can_cut(const PlanSpace& space, const Candidate& candidate, int microbatch) {
-  if (arrangement_of(space, candidate).tp() == 1) return true;
-  Candidate with = candidate;
-  with.at(PlanDim::microbatch) = microbatch;
-  return check_grid_alone(config_of(space, with), space.family).empty();
+// A grid cuts samples, too: which microbatches, once for each grid.
+void add_cuttable(PlanSpace& space) {
+  std::map<std::pair<TensorMethod, std::array<int, 3>>, std::vector<bool>> known;
+  for (const Arrangement& a : space.arrangements) {
+    std::vector<bool>& can = known[{a.method, a.grid}];
+    for (std::size_t i = can.size(); i < space.microbatches.size(); ++i) {
+      RunConfig config = space.base;
+      config.mesh = {.tp = fmt::format("{}", fmt::join(a.grid, ","))};
+      config.tensor.method = a.method;
+      config.train.microbatch = space.microbatches[i];
+      can.push_back(a.tp() == 1 || check_grid_alone(config, space.family).empty());
+    }
+    space.cuttable.push_back(can);
+  }
 }
 
 // Where nothing depends on it but memory, all are as fast, and the largest that fits is told.
@@ -168,7 +177,8 @@ std::vector<int> microbatch_options(const PlanSpace& space, const Candidate& can
   for (const int i : all_of(space.microbatches.size())) {
     const std::int64_t size = space.microbatches[static_cast<std::size_t>(i)];
     if (divides(size, local) && (a.pp == 1 || local / size <= kMostMicrobatches) &&
-        can_cut(space, candidate, i))
+        space.cuttable[static_cast<std::size_t>(candidate.at(PlanDim::arrangement))]
+                      [static_cast<std::size_t>(i)])
       numbers.push_back(i);
   }
   return numbers;
@@ -221,6 +231,7 @@ PlanSpace space_of(const PlanRequest& request) {
                   .hosts = request.hosts,
                   .seats = seats_of(request.hosts),
                   .arrangements = {},
+                  .cuttable = {},
                   .precisions = precisions_of(request),
                   .recomputes = {false, true},
                   .microbatches = {},
@@ -238,6 +249,7 @@ PlanSpace space_of(const PlanRequest& request) {
     if (divides(size, space.base.train.batch)) space.microbatches.push_back(size);
   add_policies(request, space);
   add_arrangements(space);
+  add_cuttable(space);
   return space;
 }
 

@@ -89,6 +89,7 @@ struct PlanSpace {
   Hosts hosts;
   std::vector<Seat> seats;
   std::vector<Arrangement> arrangements;
+  std::vector<std::vector<bool>> cuttable;  // by arrangement and microbatch: a grid can cut it
   std::vector<RunPrecision> precisions;
   std::vector<bool> recomputes;
   std::vector<std::int64_t> microbatches;  // samples, most first

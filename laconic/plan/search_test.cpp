@@ -144,7 +144,13 @@ TEST(PlanSearch, ReplicasBeatPipelinesOverSlowLinksWhereTheModelFits) {
   EXPECT_GT(a.dp, 1);
   // The best pipeline over all hosts.
   PlanSpace pipelines = space;
-  std::erase_if(pipelines.arrangements, [](const Arrangement& one) { return one.pp == 1; });
+  pipelines.arrangements.clear();
+  pipelines.cuttable.clear();
+  for (std::size_t i = 0; i < space.arrangements.size(); ++i)
+    if (space.arrangements[i].pp > 1) {
+      pipelines.arrangements.push_back(space.arrangements[i]);
+      pipelines.cuttable.push_back(space.cuttable[i]);
+    }
   StepModel other(pipelines);
   const SearchResult slower = search_plans(pipelines, other, {.plans = 1});
   ASSERT_EQ(slower.plans.size(), 1U);

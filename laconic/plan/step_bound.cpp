@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "laconic/architecture/grid_cost.hpp"
 #include "laconic/architecture/grid_memory.hpp"
 #include "laconic/config/optimiser_section.hpp"
 #include "laconic/plan/step_facts.hpp"
 #include "laconic/policy/class_policy.hpp"
+#include "laconic/policy/grid_policy.hpp"
 
 namespace laconic {
 
@@ -58,8 +60,9 @@ double StepModel::lower_bound(const Candidate& candidate) {
   double elements = 0;
   for (const double count : f.elements) elements += count;
   const double update = per_second(elements / a.pp, f.device.updates_per_second * f.core_share);
-  return kRounding *
-         (std::max({compute, sum_bound(candidate), boundary_bound(candidate)}) + update);
+  return kRounding * (std::max({compute, sum_bound(candidate), boundary_bound(candidate),
+                                grid_bound(candidate)}) +
+                      update);
 }
 
 // The sums of the place that has most take at least what the mean does.
@@ -123,6 +126,31 @@ double StepModel::boundary_bound(const Candidate& candidate) {
       least = std::min(least, seam * bytes * f.patterns.edge.seconds_per_byte);
     }
   return boundary_bounds_[key] = least;
+}
+
+// All samples of a step as one microbatch: what moves of weights then moves once.
+double StepModel::grid_bound(const Candidate& candidate) {
+  const Facts& f = facts(candidate);
+  if (!f.has_grid) return 0;
+  const int chosen = candidate.at(PlanDim::tp_policy), precision = candidate.at(PlanDim::precision);
+  const std::array<int, 3> key = {candidate.at(PlanDim::arrangement), chosen, precision};
+  if (const auto known = grid_bounds_.find(key); known != grid_bounds_.end()) return known->second;
+  const GridLoad load{.samples = space_.base.train.batch / f.arrangement.dp,
+                      .has_smoothing = space_.base.task.label_smoothing > 0};
+  const std::vector<GridTraffic> traffic = grid_traffic(space_.spec, f.grid, load);
+  double least = std::numeric_limits<double>::infinity();
+  for (const PolicyOption* option : open_policies(space_, PolicyClass::tp, chosen))
+    for (std::size_t i = 0; i < space_.precisions.size(); ++i) {
+      if (precision != kOpen && static_cast<std::size_t>(precision) != i) continue;
+      RunConfig config = option->applied;
+      config.run.precision = space_.precisions[i];
+      const GridBytes bytes_of_traffic = grid_bytes_of(config, space_.spec);
+      double bytes = 0;
+      for (const GridTraffic& one : traffic) bytes += bytes_of_traffic(one).bytes;
+      // Of a pipeline the stage that has most has at least the mean.
+      least = std::min(least, bytes * f.patterns.grid.seconds_per_byte / f.arrangement.pp);
+    }
+  return grid_bounds_[key] = least;
 }
 
 bool StepModel::may_fit(const Candidate& candidate) {

@@ -98,6 +98,7 @@ class StepModel {
   double least_of_cores(const Step& step, const PipelineStep& pipeline) const;
   double sum_bound(const Candidate& candidate);
   double boundary_bound(const Candidate& candidate);
+  double grid_bound(const Candidate& candidate);
 
   const PlanSpace& space_;
   std::vector<std::size_t> first_users_;                // by parameter: a block
@@ -106,7 +107,7 @@ class StepModel {
   std::map<int, std::unique_ptr<Facts>> facts_;
   std::map<std::array<int, 5>, std::vector<BlockTimes>> times_;
   std::map<std::array<int, 2>, double> sum_bounds_;
-  std::map<std::array<int, 3>, double> boundary_bounds_;
+  std::map<std::array<int, 3>, double> boundary_bounds_, grid_bounds_;
 };
 
 }  // namespace laconic
