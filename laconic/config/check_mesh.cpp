@@ -153,13 +153,37 @@ void check_linear(Checker& c, const RunConfig& config) {
 
 }  // namespace
 
+namespace {
+
+void check_sparse(Checker& c, const RunConfig& config) {
+  if (config.local.method != LocalMethod::sparse_loco) return;
+  const DpGradientSection& gradient = config.dp_gradient;
+  const bool is_plain = gradient.method == GradientMethod::codec && gradient.codec == "raw" &&
+                        (gradient.down.empty() || gradient.down == "raw");
+  c.require(is_plain, "local.method",
+            fmt::format("sparse_loco has a coder of its own, and dp.gradient.method = \"{}\" with "
+                        "codec = \"{}\" would never be used: set \"codec\" and \"raw\"",
+                        name_in(kGradientMethodNames, gradient.method), gradient.codec));
+  c.require(config.run.master_type() == Dtype::f32, "local.method",
+            "sparse_loco encodes f32, and run.precision has other masters");
+  c.require(
+      config.local.outer_momentum <= 0, "local.outer_momentum",
+      fmt::format("outer_momentum = {} with method = \"sparse_loco\": what was not sent is its "
+                  "momentum, by local.memory",
+                  config.local.outer_momentum));
+}
+
+}  // namespace
+
 void check_local(Checker& c, const RunConfig& config) {
   const LocalSection& local = config.local;
+  c.in_range("local.memory", local.memory, 0, 1);
   c.at_least("local.steps", local.steps, 0);
   c.in_range("local.outer_lr", local.outer_lr, 0, kAnyLarge);
   if (local.outer_momentum != -1) c.in_range("local.outer_momentum", local.outer_momentum, 0, 1);
   if (local.steps < 1) return;
   check_linear(c, config);
+  check_sparse(c, config);
   c.require(config.mesh.dp > 1, "local.steps",
             fmt::format("steps = {} with mesh.dp = 1: there is nobody to agree with", local.steps));
   c.require(config.dp_gradient.method != GradientMethod::compressed_adam, "local.steps",

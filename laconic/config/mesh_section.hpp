@@ -95,6 +95,8 @@ struct LocalSection {
   std::int64_t overlap = 0;
   std::int64_t warmup = 48;
   std::int64_t refresh = 16;
+  ChangeAggregate aggregate = ChangeAggregate::mean;
+  double memory = 0.95;
 
   template <class V>
   void visit(V& v) {
@@ -102,15 +104,20 @@ struct LocalSection {
     v("method", method,
       "diloco: the mean change of a round is the gradient of an outer step; linear: all ranks "
       "share "
-      "the second moment of AdamW, and follow the mean of their updates",
+      "the second moment of AdamW, and follow the mean of their updates; sparse_loco: a few large "
+      "elements of changes travel, in two bits",
       kLocalMethodNames);
     v("outer_lr", outer_lr,
-      "diloco: learning rate of the outer Nesterov step; 0: 1 below 30 steps, 0.7 from there on");
+      "diloco, sparse_loco: learning rate of the outer step; 0: 1, of diloco 0.7 from 30 steps on");
     v("outer_momentum", outer_momentum,
       "diloco: momentum of the outer Nesterov step; -1: 0 below 30 steps, 0.9 from there on");
     v("overlap", overlap, "linear: steps of the next round that changes may travel beside");
     v("warmup", warmup, "linear: first steps that ranks take together");
     v("refresh", refresh, "linear: most rounds between two that renew the second moment");
+    v("aggregate", aggregate,
+      "sparse_loco: an element's changes by the number of ranks, or of those that chose it",
+      kChangeAggregateNames);
+    v("memory", memory, "sparse_loco: what is left, from round to round, of what was not sent");
   }
 };
 

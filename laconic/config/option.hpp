@@ -131,9 +131,16 @@ inline constexpr auto kGradientWhenNames =
     rows_of(kWhenNames, {When::always, When::epilogue, When::critical});
 
 // local.method: what becomes of the changes that ranks make alone
-enum class LocalMethod : std::uint8_t { diloco, linear };
-inline constexpr auto kLocalMethodNames = std::to_array<Named<LocalMethod>>(
-    {{LocalMethod::diloco, "diloco"}, {LocalMethod::linear, "linear"}});
+enum class LocalMethod : std::uint8_t { diloco, linear, sparse_loco };
+inline constexpr auto kLocalMethodNames =
+    std::to_array<Named<LocalMethod>>({{LocalMethod::diloco, "diloco"},
+                                       {LocalMethod::linear, "linear"},
+                                       {LocalMethod::sparse_loco, "sparse_loco"}});
+
+// local.aggregate: by how many the sum of what ranks have sent of an element is divided
+enum class ChangeAggregate : std::uint8_t { mean, choosers };
+inline constexpr auto kChangeAggregateNames = std::to_array<Named<ChangeAggregate>>(
+    {{ChangeAggregate::mean, "mean"}, {ChangeAggregate::choosers, "choosers"}});
 
 // dp.gradient.method
 enum class GradientMethod : std::uint8_t { codec, power_sgd, compressed_adam };

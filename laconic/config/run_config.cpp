@@ -42,7 +42,8 @@ std::int64_t schedule_steps(const OptimiserSection& optimiser, std::int64_t step
 
 OuterStep outer_step(const LocalSection& local) {
   constexpr std::int64_t kLongRound = 30;
-  const OuterStep of_length = local.steps < kLongRound ? OuterStep{} : OuterStep{0.7, 0.9};
+  const bool is_short = local.steps < kLongRound || local.method == LocalMethod::sparse_loco;
+  const OuterStep of_length = is_short ? OuterStep{} : OuterStep{0.7, 0.9};
   return {.lr = local.outer_lr > 0 ? local.outer_lr : of_length.lr,
           .momentum = local.outer_momentum >= 0 ? local.outer_momentum : of_length.momentum};
 }

@@ -1,7 +1,7 @@
 // update/rule.hpp — the rules behind make_update_rule(), and what they have in common.
 //
 // Each is in a file of its own: alone_rule, summed_rule, block_rule, compressed_adam_rule,
-// local_rule, linear_rule, table_rule.
+// local_rule, linear_rule, sparse_rule, table_rule.
 #pragma once
 
 #include <memory>
@@ -18,6 +18,7 @@ std::unique_ptr<UpdateRule> make_block_rule(const RuleRequest& request);
 std::unique_ptr<UpdateRule> make_compressed_adam_rule(const RuleRequest& request);
 std::unique_ptr<UpdateRule> make_diloco_rule(const RuleRequest& request);
 std::unique_ptr<UpdateRule> make_linear_rule(const RuleRequest& request);
+std::unique_ptr<UpdateRule> make_sparse_rule(const RuleRequest& request);
 // `dense` is for all parameters that are not in tables of rows.
 std::unique_ptr<UpdateRule> make_table_rule(const RuleRequest& request,
                                             std::unique_ptr<UpdateRule> dense);

@@ -7,12 +7,19 @@ namespace laconic {
 
 namespace {
 
+std::unique_ptr<UpdateRule> make_local_rule(const RuleRequest& request) {
+  switch (request.config.local.method) {
+    case LocalMethod::diloco: break;
+    case LocalMethod::linear: return make_linear_rule(request);
+    case LocalMethod::sparse_loco: return make_sparse_rule(request);
+  }
+  return make_diloco_rule(request);
+}
+
 std::unique_ptr<UpdateRule> make_dense_rule(const RuleRequest& request) {
   const RunConfig& config = request.config;
   if (request.world.is_alone()) return make_alone_rule(request);
-  if (config.local.steps > 0)
-    return config.local.method == LocalMethod::linear ? make_linear_rule(request)
-                                                      : make_diloco_rule(request);
+  if (config.local.steps > 0) return make_local_rule(request);
   if (config.dp_gradient.method == GradientMethod::compressed_adam)
     return make_compressed_adam_rule(request);
   if (config.train.update == UpdateBy::block) return make_block_rule(request);

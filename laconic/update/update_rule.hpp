@@ -17,6 +17,7 @@
 //   diloco           ranks step alone; every so many steps their changes are averaged (DiLoCo)
 //   linear           the same with one second moment, so that the mean of ranks goes where ranks
 //                    that sum every gradient go
+//   sparse_loco      as diloco, with a few large elements of the changes (SparseLoCo)
 //   tables           around one of the first two: embedding tables whose rows travel
 //                    (embedding.rows) go their own way, all else goes on as before
 //

@@ -3,6 +3,7 @@
 // method is exact about, is left out.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 
@@ -307,6 +308,45 @@ TEST(LocalUpdates, ShortRoundsAreAveraged) {
   const OuterStep said = outer_step({.steps = 2, .outer_lr = 0.5, .outer_momentum = 0.25});
   EXPECT_EQ(said.lr, 0.5);
   EXPECT_EQ(said.momentum, 0.25);
+}
+
+// SparseLoCo: what replicas have changed, by plain SGD, is what they have sent and what they owe;
+// all go the same way, and a run that goes on goes on. Pipelines, too.
+TEST(SparseLoco, WhatReplicasChangeIsSentOrOwed) {
+  for (const Mesh& mesh : {Mesh{.dp = 2}, Mesh{.pp = 2, .dp = 2}})
+    for (const char* aggregate : {"mean", "choosers"}) {
+      RunConfig config =
+          config_for(mesh, {"local.method=sparse_loco", "local.steps=2", "local.memory=0.5",
+                            fmt::format("local.aggregate={}", aggregate), "optimiser.kind=sgd",
+                            "optimiser.momentum=0", "optimiser.weight_decay=0"});
+      config.train.clip = 1e9;
+      SCOPED_TRACE(fmt::format("{} {}", to_text(mesh), aggregate));
+      const auto half = run_rules({mesh, config, 2}), whole = run_rules({mesh, config, 4});
+      expect_lock_step(whole, true);
+      const auto rest =
+          run_rules({.mesh = mesh, .config = config, .steps = 2, .first_step = 2, .from = half});
+      for (std::size_t r = 0; r < whole.size(); ++r)
+        expect_same_tensors(whole[r].values, rest[r].values, "goes on");
+      if (mesh.pp > 1 || aggregate != std::string("mean")) continue;
+      const Weights weights = make_weights(kShape, 5, at::TensorOptions().dtype(at::kFloat));
+      for (const Parameter& p : weights.parameters) {
+        // Of both rounds: 0.01 times the gradients is sent, or owed, of the first round half of
+        // that.
+        at::Tensor given = at::zeros_like(p.value.detach()), kept = given.clone();
+        for (std::size_t r = 0; r < 2; ++r) {
+          kept.sub_(half[r].saved.at("owed." + p.name), 0.25);
+          given.add_(whole[r].saved.at("owed." + p.name), 0.5);
+          for (std::int64_t s = 0; s < 4; ++s)
+            for (const End end : {End::embedding, End::head})
+              if (p.number == 0 || end == End::embedding)
+                given.sub_(random_gradient(p, s, static_cast<int>(r), end), 0.005);
+        }
+        // Means over two replicas: 0.01 times the gradients is what was sent, what is owed, and
+        // half of what was owed after the first round, which is forgotten.
+        const at::Tensor sent = p.value.detach() - whole[0].values.at(p.number);
+        EXPECT_LT((sent + given - kept).abs().max().item<double>(), 1e-5) << p.name;
+      }
+    }
 }
 
 }  // namespace
