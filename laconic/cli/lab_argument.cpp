@@ -112,7 +112,8 @@ void add_words(CLI::App& verb, StudyCommand& command) {
   verb.add_option("--out", command.out, "where to; default: runs/NAME, of the file")
       ->type_name("FOLDER");
   verb.add_option("--only", command.only,
-                  "only trials that fit: AXIS=SETTING,..., part=NAME, or letters of a trial's name "
+                  "only trials that fit: AXIS=SETTING,..., part=NAME, rate=RATE, or letters of a "
+                  "trial's name "
                   "(may be repeated, and then all must fit)")
       ->allow_extra_args(false)
       ->type_name("TEXT");

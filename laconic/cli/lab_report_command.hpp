@@ -1,7 +1,4 @@
-// cli/lab_report_command.hpp — `laconic lab report`: every trial of a report, one after the other.
-//
-// All of it happens in the front: trials are commands of their own (study/work.hpp), and what a
-// reader of the report would type to see one again.
+// cli/lab_report_command.hpp — `laconic lab report`: `laconic study` with the file of a size.
 #pragma once
 
 #include <string>

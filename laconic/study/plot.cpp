@@ -101,8 +101,7 @@ std::string data_text(const Figure& figure) {
 std::string script_text(const Figure& figure) {
   LACONIC_ASSERT(has_data(figure) && figure.curves.size() <= kMostCurves,
                  fmt::format("{}: {} curves", figure.name, figure.curves.size()));
-  std::string plots =
-      figure.has_line_at_one ? "1 with lines dashtype 2 linecolor rgb '#444444' notitle" : "";
+  std::string plots;
   for (std::size_t i = 0; i < figure.curves.size(); ++i) {
     plots += (plots.empty() ? "" : ", \\\n  ") + plot_of_curve(figure, i);
   }
@@ -117,15 +116,6 @@ std::string script_text(const Figure& figure) {
       figure.name, quoted(figure.title), quoted(figure.x_label), quoted(figure.y_label),
       figure.log_x ? "set logscale x 10\n" : "", figure.log_y ? "set logscale y 10\n" : "",
       kind_text(figure), ticks_text(figure) + ranges_text(figure), plots);
-}
-
-std::vector<std::string> curves_to_draw(std::vector<std::string> names,
-                                        const std::vector<std::string>& dispensable) {
-  for (const std::string& name : dispensable) {
-    if (names.size() > kMostCurves) std::erase(names, name);
-  }
-  if (names.size() > kMostCurves) names.resize(kMostCurves);
-  return names;
 }
 
 }  // namespace laconic

@@ -44,7 +44,6 @@ struct Figure {
   FigureKind kind = FigureKind::ranges;
   bool log_x = false;
   bool log_y = false;
-  bool has_line_at_one = false;
   std::vector<Tick> ticks;    // of the x axis; empty: gnuplot's own
   std::vector<Curve> curves;  // at most kMostCurves
 };
@@ -57,10 +56,5 @@ bool has_data(const Figure& figure);
 std::string data_text(const Figure& figure);
 // Requires: has_data(figure), at most kMostCurves.
 std::string script_text(const Figure& figure);
-
-// Those to draw, in their order: as many as may be, those of `dispensable` left out first, in the
-// order in which they stand there, then the last ones.
-std::vector<std::string> curves_to_draw(std::vector<std::string> names,
-                                        const std::vector<std::string>& dispensable);
 
 }  // namespace laconic

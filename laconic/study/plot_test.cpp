@@ -15,7 +15,6 @@ Figure small() {
   figure.x_label = "link, Mbit/s";
   figure.y_label = "samples/s";
   figure.log_x = true;
-  figure.has_line_at_one = true;
   figure.ticks = {{10, "10mbit"}, {100, "100mbit"}};
   figure.curves = {{"fp32", {{10, 1, 0.9, 1.1}, {100, 8, 8, 8}}}, {"ac_sgd", {{10, 4, 3.5, 4}}}};
   return figure;
@@ -35,8 +34,8 @@ TEST(Plot, TheScriptDrawsTwice) {
       "set xtics ('10mbit' 10, '100mbit' 100)\n"
       "set yrange [0:*]\n"
       "set xrange [6.66667:150]\n"
-      "plot 1 with lines dashtype 2 linecolor rgb '#444444' notitle, \\\n"
-      "  'small.dat' index 0 using 1:2:3:4 with yerrorlines linewidth 2 pointtype 4 linecolor rgb "
+      "plot 'small.dat' index 0 using 1:2:3:4 with yerrorlines linewidth 2 pointtype 4 linecolor "
+      "rgb "
       "'#D55E00' title 'fp32', \\\n"
       "  'small.dat' index 1 using 1:2:3:4 with yerrorlines linewidth 2 pointtype 5 linecolor rgb "
       "'#0072B2' title 'ac_sgd'\n"
@@ -65,15 +64,6 @@ TEST(Plot, NineCurvesAreTooMany) {
   Figure figure = small();
   figure.curves.assign(9, figure.curves[0]);
   EXPECT_THROW(script_text(figure), std::logic_error);
-}
-
-TEST(Plot, WhatIsDispensableIsLeftOutFirst) {
-  const std::vector<std::string> nine = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
-  EXPECT_EQ(curves_to_draw(nine, {"b", "c"}),
-            (std::vector<std::string>{"a", "c", "d", "e", "f", "g", "h", "i"}));
-  EXPECT_EQ(curves_to_draw(nine, {}),
-            (std::vector<std::string>{"a", "b", "c", "d", "e", "f", "g", "h"}));
-  EXPECT_EQ(curves_to_draw({"a", "b"}, {"a"}), (std::vector<std::string>{"a", "b"}));
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <list>
 #include <optional>
-#include <set>
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
@@ -206,24 +205,6 @@ bool has_outcome(const std::string& out, const Trial& trial, Outcome& outcome) {
     return false;
   }
   return outcome.trial == trial;
-}
-
-std::vector<Outcome> read_outcomes(const std::string& out, const std::vector<Trial>& trials) {
-  std::vector<Outcome> outcomes;
-  std::set<std::string> others;
-  std::error_code none;  // no folder, no outcomes
-  for (const fs::directory_entry& entry : fs::directory_iterator(out + "/raw", none))
-    if (entry.path().extension() == ".json") others.insert(entry.path().string());
-  for (const Trial& trial : trials) {
-    Outcome outcome;
-    if (!has_outcome(out, trial, outcome)) continue;
-    others.erase(outcome_path(out, trial));
-    outcomes.push_back(std::move(outcome));
-  }
-  for (const std::string& path : others)
-    fmt::print(stderr, "laconic: {} is left out: not the outcome of a trial of this report\n",
-               path);
-  return outcomes;
 }
 
 namespace {

@@ -69,11 +69,6 @@ std::string file_stem(const Trial& trial);
 // damaged counts as none.
 bool has_outcome(const std::string& out, const Trial& trial, Outcome& outcome);
 
-// The outcomes in OUT/raw of these very trials, in their order. Other files there are left out, and
-// standard error names them: damaged ones, and those of other settings or of a report of another
-// size.
-std::vector<Outcome> read_outcomes(const std::string& out, const std::vector<Trial>& trials);
-
 // Says on standard output how it goes. Requires: the caller holds the lock of the folder, no other
 // thread runs. Throws SystemError when the folder cannot be written to.
 StudyEnd run_study(const Study& study);

@@ -86,10 +86,10 @@ void check_part(const StudyFile& study, const StudyPart& part, NameCheck& check)
 
 }  // namespace
 
-Problems check_study(const StudyFile& study, const std::string& file) {
-  NameCheck check(study, file);
-  const Names axes = names_of(study.axes), parts = names_of(study.parts),
-              measures = names_of(study.measures);
+namespace {
+
+void check_axes(const StudyFile& study, NameCheck& check) {
+  const Names axes = names_of(study.axes);
   for (const StudyAxis& axis : study.axes) {
     if (std::count(axes.begin(), axes.end(), axis.name) > 1)
       check.report(fmt::format("axis '{}'", axis.name), "there are two of that name");
@@ -98,30 +98,53 @@ Problems check_study(const StudyFile& study, const std::string& file) {
         check.require(fmt::format("axis '{}', setting '{}'", axis.name, setting.name), "model",
                       setting.model, names_of(study.models));
   }
-  if (study.parts.empty()) check.report("study", "there is no [[part]], and so no trial");
-  for (const StudyPart& part : study.parts) check_part(study, part, check);
+}
+
+// Rules, tables and figures may name parts of a file that this one extends.
+void check_pages(const StudyFile& study, NameCheck& check) {
+  const Names axes = names_of(study.axes), measures = names_of(study.measures);
+  Names pages = names_of(study.pages);
+  pages.emplace_back();
+  for (const MeasureSpec& measure : study.measures)
+    for (const Choice& choice : measure.against)
+      check.require_choice(fmt::format("measure '{}'", measure.name), choice, axes);
   for (const Rule& rule : study.rules) {
     const std::string where = fmt::format("rule '{}'", rule.name);
-    check.require_choice(where, rule.of, axes);
-    check.require_choice(where, rule.against, axes);
-    check.require_choice(where, rule.where, axes);
+    for (const Choice& choice : {rule.of, rule.against, rule.where})
+      check.require_choice(where, choice, axes);
     check.require(where, "measure", rule.measure, measures);
-    for (const std::string& part : rule.parts) check.require(where, "part", part, parts);
+    for (const std::string& part : rule.parts)
+      check.require(where, "part", part, study.known_parts);
+    check.require(where, "page", rule.page, pages);
   }
   for (const TableSpec& table : study.tables) {
     const std::string where = fmt::format("table '{}'", table.title);
-    check.require(where, "part", table.part, parts);
-    check.require(where, "measure", table.measure, measures);
+    check.require(where, "part", table.part, study.known_parts);
+    check.require(where, "page", table.page, pages);
+    check.require_choice(where, table.only, axes);
+    for (const std::string& name : table.measures) check.require(where, "measure", name, measures);
     for (const Names& by : {table.rows, table.columns})
       for (const std::string& axis : by) check.require(where, "axis", axis, axes);
   }
   for (const FigureSpec& figure : study.figures) {
     const std::string where = fmt::format("figure '{}'", figure.name);
-    check.require(where, "part", figure.part, parts);
-    check.require(where, "measure", figure.y, measures);
-    check.require(where, "axis", figure.curves, axes);
+    check.require(where, "part", figure.part, study.known_parts);
+    check.require(where, "page", figure.page, pages);
+    check.require_choice(where, figure.only, axes);
+    for (const std::string& name : figure.y) check.require(where, "measure", name, measures);
+    if (!figure.curves.empty()) check.require(where, "axis", figure.curves, axes);
     if (!is_among(axes, figure.x)) check.require(where, "measure or axis", figure.x, measures);
   }
+}
+
+}  // namespace
+
+Problems check_study(const StudyFile& study, const std::string& file) {
+  NameCheck check(study, file);
+  check_axes(study, check);
+  if (study.parts.empty()) check.report("study", "there is no [[part]], and so no trial");
+  for (const StudyPart& part : study.parts) check_part(study, part, check);
+  check_pages(study, check);
   return check.problems_;
 }
 
@@ -143,10 +166,30 @@ const StudyAxis* find_axis(const StudyFile& study, const std::string& name) {
   return found == study.axes.end() ? nullptr : &*found;
 }
 
-std::optional<Relation> parse_relation(const std::string& text) {
+namespace {
+
+bool is_plain_relation(const Names& words) {
+  return words == Names{"above"} || words == Names{"below"} || words == Names{"not", "above"} ||
+         words == Names{"not", "below"};
+}
+
+// "at least 3 times" is at least 200 % above, "at most 0.8 times" at least 20 % below.
+std::optional<Relation> times_as(Relation relation) {
+  if (relation.is_share) return std::nullopt;
+  const bool is_above = relation.margin >= 1;
+  relation.side = is_above ? Relation::Side::above : Relation::Side::below;
+  relation.margin = is_above ? relation.margin - 1 : 1 - relation.margin;
+  if (!is_above) relation.is_at_most = !relation.is_at_most;
+  relation.is_share = true;
+  return relation;
+}
+
+}  // namespace
+
+std::optional<Relation> parse_relation(const std::string& text, bool is_to_number) {
   Names words = split(std::string(trim(text)), ' ');
   std::erase(words, "");
-  Relation relation;
+  Relation relation{.is_to_number = is_to_number};
   const auto ends_with = [&](const Names& end) {
     return words.size() >= end.size() && std::equal(end.rbegin(), end.rend(), words.rbegin());
   };
@@ -163,14 +206,13 @@ std::optional<Relation> parse_relation(const std::string& text) {
       return false;
     words.erase(words.begin());
     if (!words.empty() && words.front() == "%") {
-      relation.is_share = true;
+      relation.is_share = !is_to_number;
       relation.margin /= 100;
       words.erase(words.begin());
     }
     return true;
   };
-  if (words == Names{"above"} || words == Names{"below"} || words == Names{"not", "above"} ||
-      words == Names{"not", "below"}) {
+  if (!is_to_number && is_plain_relation(words)) {
     relation.is_at_most = words.size() == 2;
   } else if (!words.empty() && words.front() == "within") {
     words.erase(words.begin());
@@ -178,10 +220,12 @@ std::optional<Relation> parse_relation(const std::string& text) {
   } else if (words.size() > 2 && words[0] == "at" && (words[1] == "most" || words[1] == "least")) {
     relation.is_at_most = words[1] == "most";
     words.erase(words.begin(), words.begin() + 2);
-    if (!read_margin() || words.size() != 1) return std::nullopt;
+    if (!read_margin() || words.size() != (is_to_number ? 0 : 1)) return std::nullopt;
   } else {
     return std::nullopt;
   }
+  if (is_to_number) words = {"above"};  // or not: is_at_most says it
+  if (words.back() == "times") return times_as(relation);
   if (words.back() != "above" && words.back() != "below") return std::nullopt;
   relation.side = words.back() == "above" ? Relation::Side::above : Relation::Side::below;
   return relation;

@@ -81,13 +81,18 @@ struct StudyModel {  // a model and its data
 };
 
 struct MeasureSpec {
-  std::string name;  // study/study_row.hpp has the list
+  std::string name;  // study/study_measure.hpp has the list
   std::string title, unit;
-  double scale = 1;  // of what is shown
-  int digits = 4;
+  std::string is;               // an expression of other measures (study/expression.hpp)
+  std::vector<Choice> against;  // whose measures are "against.NAME" in it: the first that fits
+  double scale = 1;             // of what is shown
+  int digits = 4;               // after the point
+  int figures = 0;              // instead: so many in all; 0: as digits says
+  bool has_range = false;       // shown with the least and the most, not the deviation
 };
 
-// "within 0.5 %", "at least 3 % below", "not above up to noise".
+// "within 0.5 %", "at least 3 % below", "not above up to noise", "at least 3.2 times"; and to a
+// number, without another setting: "at least 4.9", "at most 5 %", "within 3 %".
 struct Relation {
   enum class Side : std::uint8_t { within, above, below };
   Side side = Side::within;
@@ -95,10 +100,18 @@ struct Relation {
   bool is_share = false;
   bool is_at_most = false;  // at most so much above (or below): "not above" is at most 0 above
   bool has_noise = false;   // two standard errors of the differences are forgiven
+  bool is_to_number = false;
 };
-std::optional<Relation> parse_relation(const std::string& text);
+std::optional<Relation> parse_relation(const std::string& text, bool is_to_number = false);
 
-struct Rule {  // each of `of` against each of `against`, all other settings alike
+struct PageSpec {
+  std::string name;  // of its file, without ending
+  std::string title, about;
+};
+
+// Each of `of` against each of `against`, all other settings alike; or, where that is empty,
+// against a number.
+struct Rule {
   std::string name, about, measure;
   std::vector<std::string> parts;  // empty: all that have the settings
   Choice of, against;
@@ -106,17 +119,22 @@ struct Rule {  // each of `of` against each of `against`, all other settings ali
   std::string is;  // parse_relation() has read it
   Relation relation;
   std::size_t cases = 0;  // in how many it has to hold; 0: in all
+  bool lists = false;     // all cases in which it does not
+  std::string page;       // empty: README.md, as below
 };
 
-struct TableSpec {  // one number of a part, by two sets of axes
-  std::string title, part, measure;
-  std::vector<std::string> rows, columns;
+struct TableSpec {  // numbers of a part, by two sets of axes
+  std::string title, about, part, page;
+  std::vector<std::string> measures, rows, columns;
+  Choice only;  // of these settings; empty: all
 };
 
 struct FigureSpec {
-  std::string name, title, part;
-  std::string x, y;    // measures; x may be an axis whose settings have values
-  std::string curves;  // the axis that tells them apart
+  std::string name, title, part, page;
+  std::string x;               // a measure, or an axis whose settings have values
+  std::vector<std::string> y;  // measures; several are stacked, a bar for each setting of x
+  std::string curves;          // the axis that tells them apart, of one measure
+  Choice only;
   bool log_x = false, log_y = false;
 };
 
@@ -130,9 +148,11 @@ struct StudyFile {
   std::vector<StudyPart> parts;
   std::vector<MeasureSpec> measures;
   std::string baseline;  // the measure that always answering the commonest class would have
+  std::vector<PageSpec> pages;
   std::vector<Rule> rules;
   std::vector<TableSpec> tables;
   std::vector<FigureSpec> figures;
+  std::vector<std::string> known_parts;  // those of files that it extends, too
 };
 const StudyModel* find_model(const std::vector<StudyModel>& models, const std::string& name);
 const StudyAxis* find_axis(const StudyFile& study, const std::string& name);

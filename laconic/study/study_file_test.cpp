@@ -100,7 +100,7 @@ measure = "loss"
         "axis 'codec': has two settings 'none'", "axis 'codec', setting: name is missing",
         "set must be a table of keys of a configuration, not 3",
         "part 'all': seeds must be a list of whole numbers, not the text 'one'",
-        "rule 'r': of and against each name an axis", "'nearly' is no relation"})
+        "rule 'r': of names an axis", "'nearly' is no relation"})
     EXPECT_NE(said.find(part), std::string::npos) << part << " in\n" << said;
   EXPECT_NE(problems_in("models = 3").find("models must be a table of models, not 3"),
             std::string::npos);

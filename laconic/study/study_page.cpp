@@ -3,14 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <map>
 
 #include "laconic/base/text.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/study/chart.hpp"
-#include "laconic/study/report.hpp"
-#include "laconic/study/report_markdown.hpp"
-#include "laconic/study/statistics.hpp"
+#include "laconic/study/draw.hpp"
+#include "laconic/study/markdown.hpp"
+#include "laconic/study/study_group.hpp"
+#include "laconic/study/study_measure.hpp"
 #include "laconic/study/study_rule.hpp"
 
 namespace laconic {
@@ -18,70 +19,64 @@ namespace laconic {
 namespace {
 
 using Names = std::vector<std::string>;
-using RowList = std::vector<const StudyRow*>;
 
-MeasureSpec measure_of(const StudyFile& study, const std::string& name) {
-  for (const MeasureSpec& measure : study.measures)
-    if (measure.name == name) return measure;
-  return {.name = name, .title = name};
+// A rule as a line of a table, and what it came to.
+struct JudgedRule {
+  const Rule& rule;
+  MeasureSpec measure;
+  RuleResult result;
+};
+
+std::vector<JudgedRule> judged_rules(const StudyFile& study, const std::vector<StudyTrial>& planned,
+                                     const std::vector<StudyRow>& rows, const std::string& page) {
+  std::vector<JudgedRule> judged;
+  for (const Rule& rule : study.rules)
+    if (rule.page == page)
+      judged.push_back({rule, measure_of(study, rule.measure), judge(rule, planned, rows)});
+  return judged;
 }
 
-std::string setting_at(const StudyRow& row, const std::string& axis) {
-  const auto found = row.settings.find(axis);
-  return found == row.settings.end() ? "–" : found->second;
+std::string counts_text(const std::vector<JudgedRule>& judged, const std::string& rules) {
+  std::map<RuleVerdict, int> counts;
+  for (const JudgedRule& one : judged) ++counts[one.result.verdict];
+  return fmt::format("Of {} {} {} kept, {} broken, {} cannot be judged.", judged.size(), rules,
+                     with_count(counts[RuleVerdict::kept], "is", "are"),
+                     with_count(counts[RuleVerdict::broken], "is", "are"),
+                     counts[RuleVerdict::undecided]);
 }
 
-Names settings_at(const StudyRow& row, const Names& axes) {
-  Names names;
-  for (const std::string& axis : axes) names.push_back(setting_at(row, axis));
-  return names;
-}
-
-RowList rows_of_part(const std::vector<StudyRow>& rows, const std::string& part) {
-  RowList found;
-  for (const StudyRow& row : rows)
-    if (row.part == part) found.push_back(&row);
-  return found;
-}
-
-// RowList with the same settings of these axes, in the order of the first of them.
-std::vector<std::pair<Names, RowList>> grouped(const RowList& rows, const Names& axes) {
-  std::vector<std::pair<Names, RowList>> groups;
-  for (const StudyRow* row : rows) {
-    const Names key = settings_at(*row, axes);
-    auto group = std::find_if(groups.begin(), groups.end(),
-                              [&](const auto& one) { return one.first == key; });
-    if (group == groups.end()) group = groups.insert(groups.end(), {key, {}});
-    group->second.push_back(row);
+// Every case in which a rule does not hold, where the file asks for them.
+std::string broken_cases(const std::vector<JudgedRule>& judged) {
+  std::string text;
+  for (const JudgedRule& one : judged) {
+    if (!one.rule.lists) continue;
+    std::string list;
+    for (const RulePair& pair : one.result.pairs)
+      if (pair.is_known && !pair.holds) list += "- " + to_text(pair, one.measure) + "\n";
+    text += fmt::format("Not so, \"{}\":{}\n\n", one.rule.name,
+                        list.empty() ? " nowhere." : "\n\n" + std::string(trim(list)));
   }
-  return groups;
+  return text;
 }
 
-Average average_over(const RowList& rows, const std::string& measure) {
-  std::vector<double> values;
-  for (const StudyRow* row : rows)
-    if (const auto found = row->measures.find(measure);
-        row->failure.empty() && found != row->measures.end())
-      values.push_back(found->second);
-  return average_of(values);
-}
-
-std::string cell_of(const RowList& rows, const MeasureSpec& measure) {
-  const Average average = average_over(rows, measure.name);
-  if (average.count > 0) return to_text(average, measure);
-  const bool has_failed =
-      !rows.empty() && std::all_of(rows.begin(), rows.end(),
-                                   [](const StudyRow* row) { return !row->failure.empty(); });
-  return has_failed ? "failed" : "–";
-}
-
-Names axes_of_part(const StudyFile& study, const std::string& part) {
-  Names axes;
-  for (const StudyPart& one : study.parts)
-    if (one.name == part)
-      for (const std::string& axis : one.axes)
-        if (std::find(axes.begin(), axes.end(), axis) == axes.end()) axes.push_back(axis);
-  return axes;
+std::string rules_section(const StudyFile& study, const std::vector<StudyTrial>& planned,
+                          const std::vector<StudyRow>& rows, const std::string& page) {
+  const std::vector<JudgedRule> judged = judged_rules(study, planned, rows, page);
+  if (judged.empty()) return "";
+  std::vector<Names> lines;
+  for (const auto& [rule, measure, result] : judged)
+    lines.push_back({rule.name, fmt::format("{} {}", measure.title, rule.is),
+                     to_text(result.verdict), to_text(result, measure), rule.about});
+  return fmt::format(
+             "## Rules\n\n{} Rounds are paired: differences are between runs of one seed.\n\n",
+             counts_text(judged, "rules")) +
+         markdown_table({{"rule", Align::left},
+                         {"", Align::left},
+                         {"verdict", Align::left},
+                         {"measured", Align::left},
+                         {"remarks", Align::left}},
+                        lines) +
+         broken_cases(judged);
 }
 
 std::string about_of_part(const StudyFile& study, const std::string& part) {
@@ -91,73 +86,17 @@ std::string about_of_part(const StudyFile& study, const std::string& part) {
   return about;
 }
 
-// Every case of a part with every measure.
-std::string part_table(const StudyFile& study, const std::vector<StudyRow>& rows,
-                       const std::string& part) {
-  const Names axes = axes_of_part(study, part);
-  std::vector<MeasureSpec> measures = study.measures;
-  if (!study.baseline.empty()) {  // shown as the first of them is
-    measures.push_back(measures.empty() ? MeasureSpec{} : measures.front());
-    measures.back().name = measures.back().title = study.baseline;
+// What other pages are there, and how their rules came out.
+std::string contents_section(const StudyFile& study, const std::vector<StudyTrial>& planned,
+                             const std::vector<StudyRow>& rows) {
+  if (study.pages.empty()) return "";
+  std::string lines;
+  for (const PageSpec& page : study.pages) {
+    const std::vector<JudgedRule> judged = judged_rules(study, planned, rows, page.name);
+    lines += fmt::format("- [{}]({}.md){}\n", page.title, page.name,
+                         judged.empty() ? "" : ". " + counts_text(judged, "rules"));
   }
-  std::vector<Column> columns;
-  for (const std::string& axis : axes) columns.push_back({axis, Align::left});
-  for (const MeasureSpec& measure : measures) columns.push_back({measure.title});
-  std::vector<Names> lines;
-  for (const auto& [key, group] : grouped(rows_of_part(rows, part), axes)) {
-    Names line = key;
-    for (const MeasureSpec& measure : measures) line.push_back(cell_of(group, measure));
-    lines.push_back(std::move(line));
-  }
-  return lines.empty() ? "Nothing of it has been run.\n\n" : markdown_table(columns, lines);
-}
-
-std::string pivot(const StudyFile& study, const std::vector<StudyRow>& rows,
-                  const TableSpec& table) {
-  const RowList part = rows_of_part(rows, table.part);
-  const MeasureSpec measure = measure_of(study, table.measure);
-  const auto across = grouped(part, table.columns);
-  std::vector<Column> columns;
-  for (const std::string& axis : table.rows) columns.push_back({axis, Align::left});
-  for (const auto& [key, group] : across)
-    columns.push_back({table.columns.empty() ? measure.title : join(key, ", ")});
-  std::vector<Names> lines;
-  for (const auto& [key, group] : grouped(part, table.rows)) {
-    Names line = key;
-    for (const auto& [column, ignored] : across) {
-      RowList both;
-      for (const StudyRow* row : group)
-        if (settings_at(*row, table.columns) == column) both.push_back(row);
-      line.push_back(cell_of(both, measure));
-    }
-    lines.push_back(std::move(line));
-  }
-  return lines.empty() ? "Nothing of it has been run.\n\n" : markdown_table(columns, lines);
-}
-
-std::string rules_section(const StudyFile& study, const std::vector<StudyTrial>& planned,
-                          const std::vector<StudyRow>& rows) {
-  if (study.rules.empty()) return "";
-  std::vector<Names> lines;
-  std::map<RuleVerdict, int> counts;
-  for (const Rule& rule : study.rules) {
-    const RuleResult result = judge(rule, planned, rows);
-    ++counts[result.verdict];
-    const MeasureSpec measure = measure_of(study, rule.measure);
-    lines.push_back({rule.name, fmt::format("{} {}", measure.title, rule.is),
-                     to_text(result.verdict), to_text(result, measure), rule.about});
-  }
-  return fmt::format(
-             "## Rules\n\nOf {} rules {} kept, {} broken, {} cannot be judged. Rounds are paired: "
-             "differences are between runs of one seed.\n\n",
-             study.rules.size(), with_count(counts[RuleVerdict::kept], "is", "are"),
-             with_count(counts[RuleVerdict::broken], "is", "are"), counts[RuleVerdict::undecided]) +
-         markdown_table({{"rule", Align::left},
-                         {"", Align::left},
-                         {"verdict", Align::left},
-                         {"measured", Align::left},
-                         {"remarks", Align::left}},
-                        lines);
+  return "## Pages\n\n" + lines + "\n";
 }
 
 std::string keys_text(const Setting& setting) {
@@ -190,6 +129,12 @@ std::string all_of_rows(const std::vector<StudyRow>& rows, std::string StudyRow:
   return values.empty() ? "–" : join(values, "; ");
 }
 
+std::string spread_text(const StudyFile& study) {
+  const bool has_range = !study.measures.empty() && study.measures.front().has_range;
+  return has_range ? "in brackets the least and the most of n rounds"
+                   : "± the standard deviation of the sample, n rounds";
+}
+
 std::string facts_section(const StudyFile& study, const std::vector<StudyTrial>& planned,
                           const std::vector<StudyRow>& rows, const std::string& command) {
   const auto failed = std::count_if(rows.begin(), rows.end(),
@@ -201,12 +146,12 @@ std::string facts_section(const StudyFile& study, const std::vector<StudyTrial>&
       "# {}\n\n{}- {} of {} trials, {} settings; {} failed or were skipped\n- begun: {}\n- "
       "machine: "
       "{}\n- commit: {}\n- command: `{}`\n- results: [outcomes.jsonl](outcomes.jsonl), a line for "
-      "each trial with its command\n\nNumbers are measured: means over rounds, ± the standard "
-      "deviation of the sample, n rounds.\n\n",
+      "each trial with its command\n\nNumbers are means over rounds, {}.\n\n",
       study.title.empty() ? study.name : study.title,
       study.about.empty() ? "" : std::string(trim(study.about)) + "\n\n", rows.size(),
       planned.size(), count_settings(planned), failed, began.substr(0, 10),
-      all_of_rows(rows, &StudyRow::machine), all_of_rows(rows, &StudyRow::commit), command);
+      all_of_rows(rows, &StudyRow::machine), all_of_rows(rows, &StudyRow::commit), command,
+      spread_text(study));
 }
 
 std::string failures_section(const std::vector<StudyRow>& rows) {
@@ -217,69 +162,50 @@ std::string failures_section(const std::vector<StudyRow>& rows) {
   return list.empty() ? "" : "## Trials that failed\n\n" + list + "\n";
 }
 
-// Where a group of rows is on the x axis: by its setting's value, or by what was measured.
-std::optional<double> place_of(const StudyFile& study, const FigureSpec& figure,
-                               const RowList& rows) {
-  if (const StudyAxis* axis = find_axis(study, figure.x)) {
-    const Setting* setting = find_setting(*axis, setting_at(*rows.front(), figure.x));
-    return setting != nullptr ? setting->value : std::nullopt;
+std::string figures_and_tables(const StudyFile& study, const std::vector<StudyRow>& rows,
+                               bool has_png, const std::string& page) {
+  std::string text;
+  for (const FigureSpec& spec : study.figures) {
+    if (spec.page != page) continue;
+    const std::string png = has_png ? fmt::format("[PNG](figures/{}.png), ", spec.name) : "";
+    text += has_data(figure_of(study, rows, spec))
+                ? fmt::format("![{0}](figures/{1}.svg)\n\n{0} ({2}[data](figures/{1}.dat))\n\n",
+                              spec.title, spec.name, png)
+                : fmt::format("{}: nothing to draw yet.\n\n", spec.title);
   }
-  const Average average = average_over(rows, figure.x);
-  return average.count > 0 ? std::optional(average.mean) : std::nullopt;
-}
-
-Figure figure_in_study(const StudyFile& study, const FigureSpec& spec,
-                       const std::vector<StudyRow>& rows) {
-  const MeasureSpec y = measure_of(study, spec.y), x = measure_of(study, spec.x);
-  Figure figure{.name = spec.name,
-                .title = spec.title,
-                .x_label = x.title,
-                .y_label = y.title,
-                .kind = FigureKind::ranges,
-                .log_x = spec.log_x,
-                .log_y = spec.log_y};
-  for (const auto& [key, of_curve] : grouped(rows_of_part(rows, spec.part), {spec.curves})) {
-    Curve curve{key.front(), {}};
-    for (const auto& [ignored, group] : grouped(of_curve, axes_of_part(study, spec.part))) {
-      const Average average = average_over(group, spec.y);
-      const std::optional<double> at = place_of(study, spec, group);
-      if (average.count == 0 || !at) continue;
-      const double mean = average.mean * y.scale, spread = average.deviation * y.scale;
-      curve.points.push_back({*at * x.scale, mean, mean - spread, mean + spread});
-    }
-    std::sort(curve.points.begin(), curve.points.end(),
-              [](const Point& a, const Point& b) { return a.x < b.x; });
-    if (!curve.points.empty() && figure.curves.size() < kMostCurves) figure.curves.push_back(curve);
+  for (const TableSpec& table : study.tables) {
+    if (table.page != page) continue;
+    text += fmt::format("## {}\n\n", table.title);
+    if (!table.about.empty()) text += std::string(trim(table.about)) + "\n\n";
+    text += table_text(study, rows, table);
   }
-  return figure;
+  return text;
 }
 
 }  // namespace
 
 std::vector<Figure> study_figures(const StudyFile& study, const std::vector<StudyRow>& rows) {
   std::vector<Figure> figures;
-  for (const FigureSpec& spec : study.figures)
-    figures.push_back(figure_in_study(study, spec, rows));
+  for (const FigureSpec& spec : study.figures) figures.push_back(figure_of(study, rows, spec));
   return figures;
 }
 
 std::string study_page(const StudyFile& study, const std::vector<StudyTrial>& planned,
-                       const std::vector<StudyRow>& rows, const std::string& command,
-                       bool has_png) {
-  std::string page =
-      facts_section(study, planned, rows, command) + rules_section(study, planned, rows);
-  for (const Figure& figure : study_figures(study, rows))
-    page += has_data(figure)
-                ? fmt::format("![{0}](figures/{1}.svg)\n\n{0} ({2}[data](figures/{1}.dat))\n\n",
-                              figure.title, figure.name,
-                              has_png ? fmt::format("[PNG](figures/{}.png), ", figure.name) : "")
-                : fmt::format("{}: nothing to draw yet.\n\n", figure.title);
-  for (const TableSpec& table : study.tables)
-    page += fmt::format("## {}\n\n{}", table.title, pivot(study, rows, table));
-  for (const std::string& part : parts_of(trials_of(planned)))
-    page += fmt::format("## Part \"{}\"\n\n{}{}", part, about_of_part(study, part),
-                        part_table(study, rows, part));
-  return page + settings_section(study) + failures_section(rows);
+                       const std::vector<StudyRow>& rows, const std::string& command, bool has_png,
+                       const std::string& page) {
+  for (const PageSpec& spec : study.pages)
+    if (spec.name == page)
+      return fmt::format("# {}\n\n{}\n\n", spec.title, trim(spec.about)) +
+             rules_section(study, planned, rows, page) +
+             figures_and_tables(study, rows, has_png, page);
+  std::string text =
+      facts_section(study, planned, rows, command) + contents_section(study, planned, rows) +
+      rules_section(study, planned, rows, "") + figures_and_tables(study, rows, has_png, "");
+  if (study.pages.empty())
+    for (const std::string& part : parts_of(trials_of(planned)))
+      text += fmt::format("## Part \"{}\"\n\n{}{}", part, about_of_part(study, part),
+                          table_text(study, rows, table_of_part(study, part)));
+  return text + settings_section(study) + failures_section(rows);
 }
 
 void write_study(const std::string& folder, const StudyFile& study,
@@ -288,11 +214,12 @@ void write_study(const std::string& folder, const StudyFile& study,
   std::string lines;
   for (const StudyRow& row : rows) lines += to_json_line(row) + "\n";
   write_atomically(folder + "/outcomes.jsonl", lines);
-  const std::vector<Figure> figures = study_figures(study, rows);
+  std::vector<StudyRow> derived = rows;
+  add_derived(study, derived);
+  const std::vector<Figure> figures = study_figures(study, derived);
   bool has_png = false;
   if (std::any_of(figures.begin(), figures.end(), has_data)) {
-    const Drawn drawn = write_figures(folder, figures);
-    has_png = drawn.reason.empty();
+    has_png = draw_figures(folder, figures).empty();
     for (Figure figure : figures)
       if (!has_png && has_data(figure)) {  // ours has neither error bars nor logarithms
         figure.kind = FigureKind::lines;
@@ -300,7 +227,11 @@ void write_study(const std::string& folder, const StudyFile& study,
         write_atomically(fmt::format("{}/figures/{}.svg", folder, figure.name), chart_svg(figure));
       }
   }
-  write_atomically(folder + "/README.md", study_page(study, planned, rows, command, has_png));
+  std::vector<PageSpec> pages = study.pages;
+  pages.push_back({});
+  for (const PageSpec& page : pages)
+    write_atomically(fmt::format("{}/{}.md", folder, page.name.empty() ? "README" : page.name),
+                     study_page(study, planned, derived, command, has_png, page.name));
 }
 
 }  // namespace laconic

@@ -6,6 +6,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/config/toml_tree.hpp"
+#include "laconic/study/expression.hpp"
 #include "laconic/study/study_file.hpp"
 #include "laconic/study/study_table.hpp"
 
@@ -150,8 +151,17 @@ StudyModel model_in(const std::string& name, const TomlNode& node, Problems& pro
   return model;
 }
 
-MeasureSpec measure_in(const TomlNode& node, Problems& problems) {
-  MeasureSpec measure;
+bool reads_range(StudyTable& reader) {
+  std::string spread;
+  reader.read("spread", spread);
+  if (!spread.empty() && spread != "range" && spread != "deviation")
+    reader.report(*reader.find("spread"),
+                  fmt::format("spread '{}' is none (known: deviation, range)", spread));
+  return spread == "range";
+}
+
+MeasureSpec measure_in(const TomlNode& node, bool has_range, Problems& problems) {
+  MeasureSpec measure{.has_range = has_range};
   if (node.kind == TomlNode::Kind::text) {
     measure.name = measure.title = node.text;
     return measure;
@@ -163,6 +173,12 @@ MeasureSpec measure_in(const TomlNode& node, Problems& problems) {
   reader.read("unit", measure.unit);
   reader.read_number("scale", measure.scale);
   reader.read_count("digits", measure.digits, 0);
+  reader.read_count("figures", measure.figures, 1);
+  reader.read("is", measure.is);
+  reader.read_choices("against", measure.against);
+  if (!measure.is.empty())
+    if (const std::string problem = check_expression(measure.is); !problem.empty())
+      reader.report(*node.find("is"), problem);
   reader.report_unknown();
   return measure;
 }
@@ -179,16 +195,22 @@ Rule rule_in(const TomlNode& node, Problems& problems) {
   reader.read_choice("where", rule.where);
   reader.require("is", rule.is);
   reader.read_count("cases", rule.cases, 1);
-  if (rule.of.empty() || rule.against.empty())
-    reader.report(node, "of and against each name an axis and its settings");
-  if (const auto relation = parse_relation(rule.is))
+  reader.read_flag("list", rule.lists);
+  reader.read("page", rule.page);
+  if (rule.of.empty()) reader.report(node, "of names an axis and its settings");
+  if (const auto relation = parse_relation(rule.is, rule.against.empty()))
     rule.relation = *relation;
   else if (!rule.is.empty())
-    reader.report(*node.find("is"),
-                  fmt::format("'{}' is no relation: write \"within 0.5 %\", \"below\", \"not "
-                              "above\", \"at least 3 % below\" or \"at most 5 % above\", each "
-                              "also with \"up to noise\" behind it",
-                              rule.is));
+    reader.report(
+        *node.find("is"),
+        rule.against.empty()
+            ? fmt::format("'{}' is no relation to a number, and there is no against: write \"at "
+                          "least 4.9\", \"at most 5 %\" or \"within 3 %\"",
+                          rule.is)
+            : fmt::format("'{}' is no relation: write \"within 0.5 %\", \"below\", \"not above\", "
+                          "\"at least 3 % below\", \"at most 5 % above\" or \"at least 3 times\", "
+                          "each also with \"up to noise\" behind it",
+                          rule.is));
   reader.report_unknown();
   return rule;
 }
@@ -197,8 +219,12 @@ TableSpec table_in(const TomlNode& node, Problems& problems) {
   TableSpec table;
   StudyTable reader(node, title_of("table", node), problems);
   reader.require("title", table.title);
+  reader.read("about", table.about);
+  reader.read("page", table.page);
   reader.require("part", table.part);
-  reader.require("measure", table.measure);
+  reader.read_names("measure", table.measures);
+  if (table.measures.empty()) reader.report(node, "measure is missing");
+  reader.read_choice("only", table.only);
   reader.read_names("rows", table.rows);
   reader.read_names("columns", table.columns);
   reader.report_unknown();
@@ -211,13 +237,28 @@ FigureSpec figure_in(const TomlNode& node, Problems& problems) {
   reader.require("name", figure.name);
   reader.require("title", figure.title);
   reader.require("part", figure.part);
+  reader.read("page", figure.page);
   reader.require("x", figure.x);
-  reader.require("y", figure.y);
-  reader.require("curves", figure.curves);
+  reader.read_names("y", figure.y);
+  if (figure.y.empty()) reader.report(node, "y is missing");
+  reader.read("curves", figure.curves);
+  if (figure.curves.empty() == (figure.y.size() == 1))
+    reader.report(node, "curves is the axis that tells curves of one measure apart");
+  reader.read_choice("only", figure.only);
   reader.read_flag("log_x", figure.log_x);
   reader.read_flag("log_y", figure.log_y);
   reader.report_unknown();
   return figure;
+}
+
+PageSpec page_in(const TomlNode& node, Problems& problems) {
+  PageSpec page;
+  StudyTable reader(node, title_of("page", node), problems);
+  reader.require("name", page.name);
+  reader.require("title", page.title);
+  reader.read("about", page.about);
+  reader.report_unknown();
+  return page;
 }
 
 // What parts have in common stands at the top of the file.
@@ -234,9 +275,8 @@ StudyPart usual_part(StudyTable& reader, Problems& problems) {
 
 template <class T, class Read>
 void read_list(StudyTable& reader, const char* key, std::vector<T>& list, const Read& read) {
-  std::vector<T> own;
-  reader.each(key, [&](const TomlNode& node) { own.push_back(read(node)); });
-  if (!own.empty()) list = std::move(own);
+  if (reader.find(key) != nullptr) list.clear();  // an empty list, too, replaces the other file's
+  reader.each(key, [&](const TomlNode& node) { list.push_back(read(node)); });
 }
 
 void read_models(StudyTable& reader, StudyFile& study, Problems& problems) {
@@ -265,9 +305,12 @@ Problems apply_tree(const TomlNode& root, StudyFile& study) {
   reader.each("axis", [&](const TomlNode& node) { study.axes.push_back(axis_in(node, problems)); });
   read_list(reader, "part", study.parts,
             [&](const TomlNode& node) { return part_in(node, usual, problems); });
+  const bool has_range = reads_range(reader);
   read_list(reader, "measures", study.measures,
-            [&](const TomlNode& node) { return measure_in(node, problems); });
+            [&](const TomlNode& node) { return measure_in(node, has_range, problems); });
   reader.read("baseline", study.baseline);
+  read_list(reader, "page", study.pages,
+            [&](const TomlNode& node) { return page_in(node, problems); });
   read_list(reader, "rule", study.rules,
             [&](const TomlNode& node) { return rule_in(node, problems); });
   read_list(reader, "table", study.tables,
@@ -275,6 +318,7 @@ Problems apply_tree(const TomlNode& root, StudyFile& study) {
   read_list(reader, "figure", study.figures,
             [&](const TomlNode& node) { return figure_in(node, problems); });
   reader.report_unknown();
+  for (const StudyPart& part : study.parts) study.known_parts.push_back(part.name);
   return problems;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "laconic/base/error.hpp"
+#include "laconic/study/study_group.hpp"
 #include "laconic/study/study_page.hpp"
 #include "laconic/study/study_rule.hpp"
 #include "laconic/study/test_outcomes.hpp"
@@ -84,24 +85,6 @@ class StudyResult : public ::testing::Test {
   std::vector<StudyRow> rows;
 };
 
-TEST_F(StudyResult, HasEveryNumberOfAnOutcome) {
-  Outcome outcome = testing::invented({.seconds = 2, .exposed_seconds = 0.5});
-  outcome.metrics = {{"accuracy", 0.75}};
-  outcome.validation_loss = 1.5;
-  const auto measures = measures_of(outcome);
-  EXPECT_EQ(measures.at("step_seconds"), 2);
-  EXPECT_EQ(measures.at("exposed_seconds"), 0.5);
-  EXPECT_EQ(measures.at("accuracy"), 0.75);
-  EXPECT_EQ(measures.at("validation_loss"), 1.5);
-  EXPECT_GT(measures.at("sent_bytes"), 0);
-  EXPECT_EQ(measures.at("pp.activation.sent_bytes") * static_cast<double>(outcome.steps.size()),
-            outcome.traffic.at(0).wire_bytes);
-  EXPECT_DOUBLE_EQ(measures.at("pp.activation.shorter"),
-                   outcome.traffic.at(0).raw_bytes / outcome.traffic.at(0).wire_bytes);
-  outcome.failure = "lost";
-  EXPECT_TRUE(measures_of(outcome).empty());
-}
-
 TEST_F(StudyResult, SurvivesItsLinesOfJson) {
   rows[0].failure = "it \"failed\"\n";
   rows[0].command = {"laconic", "train"};
@@ -127,6 +110,9 @@ TEST_F(StudyResult, IsMeanAndDeviationOfTheSample) {
   EXPECT_EQ(to_text(average_of({0.5, 0.5}), percent), "50.0 ± 0.0 % (n 2)");
   EXPECT_EQ(to_text(average_of({0.5}), percent), "50.0 % (n 1)");
   EXPECT_EQ(to_text(average_of({}), percent), "–");
+  const MeasureSpec range{.name = "a", .figures = 3, .has_range = true};
+  EXPECT_EQ(to_text(average_of({1.5, 2.5}), range), "2.00 (1.50–2.50, n 2)");
+  EXPECT_EQ(to_text(average_of({1234, 1236}), range), "1235 (1234–1236, n 2)");
 }
 
 TEST_F(StudyResult, KeepsOrBreaksRulesByPairsOfRounds) {
@@ -202,6 +188,82 @@ TEST_F(StudyResult, IsAPageWithRulesTablesSettingsAndFailures) {
   const std::string empty = study_page(study, planned, {}, "", false);
   EXPECT_TRUE(contains(empty, "cannot be judged")) << empty;
   EXPECT_TRUE(contains(empty, "Nothing of it has been run.")) << empty;
+}
+
+TEST_F(StudyResult, ComparesWithANumberOfTheFile) {
+  const struct {
+    const char *of, *is;
+    RuleVerdict verdict;
+  } cases[] = {
+      {"Q1", "at least 0.87", RuleVerdict::kept},  {"Q1", "at least 0.88", RuleVerdict::broken},
+      {"Q1", "at most 87.1 %", RuleVerdict::kept}, {"Q1", "at most 0.86", RuleVerdict::broken},
+      {"Q1", "within 90 %", RuleVerdict::kept},    {"Q1", "within 0.1", RuleVerdict::broken}};
+  for (const auto& c : cases) {
+    Rule made = study.rules.at(0);
+    made.of = {{"codec", {c.of}}};
+    made.against.clear();
+    made.relation = *parse_relation(c.is, true);
+    EXPECT_EQ(verdict(made), c.verdict) << c.is;
+    const std::string text = to_text(judge(made, planned, rows), study.measures[0]);
+    EXPECT_TRUE(contains(text, ": Q1 87.0 ± 5.0 % (n 3) at p, 1x4")) << text;
+  }
+  for (const char* wrong : {"below", "at least 3 % above", "at least", "at most 2 times"})
+    EXPECT_FALSE(parse_relation(wrong, true)) << wrong;
+  EXPECT_FALSE(parse_relation("at least 4.9"));
+  EXPECT_EQ(verdict(rule("Q1", "at most 0.97 times")), RuleVerdict::kept);  // 0.9667
+  EXPECT_EQ(verdict(rule("Q1", "at most 0.96 times")), RuleVerdict::broken);
+  EXPECT_EQ(verdict(rule("Q1", "at least 0.96 times")), RuleVerdict::kept);
+  EXPECT_EQ(verdict(rule("Q1", "at least 1.1 times")), RuleVerdict::broken);
+  EXPECT_EQ(verdict(rule("Q1", "at most 1.1 times")), RuleVerdict::kept);
+}
+
+TEST_F(StudyResult, IsSeveralPagesWhereTheFileSaysSo) {
+  StudyFile several = study;
+  several.pages = {{"more", "More of it", "In prose."}};
+  several.tables[0].page = several.rules[0].page = "more";
+  several.tables[0].about = "What it shows.";
+  several.rules[0].is = "above";
+  several.rules[0].relation = *parse_relation("above");
+  several.rules[0].lists = true;
+  const std::string first = study_page(several, planned, rows, "", true);
+  EXPECT_TRUE(contains(first, "[More of it](more.md). Of 1 rules 0 are kept, 1 is broken"))
+      << first;
+  EXPECT_FALSE(contains(first, "By mesh")) << first;
+  EXPECT_FALSE(contains(first, "Part \"p\"")) << first;
+  const std::string more = study_page(several, planned, rows, "", true, "more");
+  for (const char* part :
+       {"# More of it\n\nIn prose.\n\n## Rules", "## By mesh\n\nWhat it shows.\n\n| codec |",
+        "Not so, \"two bits are worse\":\n\n- Q1 87.0 against none 90.0 (-3.33 %, n 3) at p, 1x4\n"
+        "- Q1 87.0 against"})
+    EXPECT_TRUE(contains(more, part)) << part << " in\n" << more;
+}
+
+TEST_F(StudyResult, HasAColumnForEachMeasureAndNoLineWithoutOne) {
+  TableSpec table{.part = "p", .measures = {"accuracy", "majority"}, .rows = {"codec"}};
+  table.only = {{"mesh", {"4x1"}}};
+  EXPECT_TRUE(contains(table_text(study, rows, table), "| codec | accuracy | majority |\n"));
+  table.columns = {"mesh"};
+  EXPECT_TRUE(
+      contains(table_text(study, rows, table), "| codec | 4x1, accuracy | 4x1, majority |"));
+  table.measures = {"accuracy"};
+  for (StudyRow& one : rows)
+    if (one.settings.at("codec") == "Q1") one.measures.clear();
+  const std::string text = table_text(study, rows, table);
+  EXPECT_FALSE(contains(text, "Q1")) << text;
+  EXPECT_TRUE(contains(text, "| Q2 | 90.0 ± 5.0 % (n 3) |")) << text;
+}
+
+TEST_F(StudyResult, StacksSeveralMeasures) {
+  FigureSpec spec = study.figures.at(0);
+  spec.y = {"accuracy", "majority"};
+  spec.only = {{"mesh", {"4x1"}}};
+  const Figure figure = figure_of(study, rows, spec);
+  EXPECT_EQ(figure.kind, FigureKind::stacked);
+  ASSERT_EQ(figure.ticks.size(), 3u);
+  EXPECT_EQ(figure.ticks[1].label, "Q1");
+  ASSERT_EQ(figure.curves.size(), 2u);
+  EXPECT_NEAR(figure.curves[0].points.at(1).y, 87, 1e-9);
+  EXPECT_NEAR(figure.curves[1].points.at(1).y, 50, 1e-9);
 }
 
 TEST_F(StudyResult, IsDrawnWithItsSpread) {

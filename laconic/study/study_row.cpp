@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -9,35 +10,12 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/file/json.hpp"
-#include "laconic/study/report_case.hpp"
 #include "laconic/study/statistics.hpp"
+#include "laconic/study/study_measure.hpp"
 
 namespace laconic {
 
 namespace {
-
-double median_over(const Outcome& outcome, double StepRow::*member) {
-  std::vector<double> values;
-  for (const StepRow& row : outcome.steps)
-    if (row.step > outcome.trial.warmup) values.push_back(row.*member);
-  return values.empty() ? std::numeric_limits<double>::quiet_NaN() : median_of(values);
-}
-
-void add_traffic(const Outcome& outcome, std::map<std::string, double>& measures) {
-  const auto steps = static_cast<double>(outcome.steps.size());
-  double all = 0;
-  for (const ClassTotal& total : outcome.traffic) {
-    if (!is_training(total)) continue;
-    all += total.wire_bytes / steps;
-    measures[total.traffic + ".sent_bytes"] += total.wire_bytes / steps;
-    measures[total.traffic + ".raw_bytes"] += total.raw_bytes / steps;
-    measures[total.traffic + ".codec_seconds"] += total.codec_seconds / steps;
-    measures[total.traffic + ".exposed_seconds"] += total.exposed_seconds / steps;
-    if (total.wire_bytes > 0)
-      measures[total.traffic + ".shorter"] = total.raw_bytes / total.wire_bytes;
-  }
-  measures["sent_bytes"] = all;
-}
 
 StudyRow study_row_in(const nlohmann::json& json) {
   StudyRow row{.id = json.at("trial"),
@@ -57,19 +35,6 @@ StudyRow study_row_in(const nlohmann::json& json) {
 }
 
 }  // namespace
-
-std::map<std::string, double> measures_of(const Outcome& outcome) {
-  std::map<std::string, double> measures;
-  if (!outcome.failure.empty() || outcome.steps.empty()) return measures;
-  measures = outcome.metrics;
-  if (const auto loss = loss_at(outcome, outcome.steps.size())) measures["loss"] = *loss;
-  if (outcome.validation_loss != 0) measures["validation_loss"] = outcome.validation_loss;
-  measures["step_seconds"] = median_over(outcome, &StepRow::seconds);
-  measures["exposed_seconds"] = median_over(outcome, &StepRow::exposed_seconds);
-  measures["seconds"] = outcome.seconds;
-  add_traffic(outcome, measures);
-  return measures;
-}
 
 StudyRow row_of(const StudyTrial& planned, const Outcome& outcome) {
   return {.id = id_of(planned.trial),
@@ -121,20 +86,36 @@ Average average_of(const std::vector<double>& values) {
   if (average.count == 0) return average;
   const auto count = static_cast<double>(average.count);
   average.mean = sum / count;
+  average.least = average.most = average.mean;
   for (const double value : values)
-    if (std::isfinite(value)) squares += (value - average.mean) * (value - average.mean);
+    if (std::isfinite(value)) {
+      squares += (value - average.mean) * (value - average.mean);
+      average.least = std::min(average.least, value);
+      average.most = std::max(average.most, value);
+    }
   if (average.count > 1) average.deviation = std::sqrt(squares / (count - 1));
   return average;
+}
+
+std::string to_text(double value, const MeasureSpec& measure) {
+  const double shown = value * measure.scale;
+  return number_text(shown,
+                     measure.figures > 0 ? digits_for(shown, measure.figures) : measure.digits);
 }
 
 std::string to_text(const Average& average, const MeasureSpec& measure) {
   if (average.count == 0) return "–";
   const std::string unit = measure.unit.empty() ? "" : " " + measure.unit;
-  const std::string mean = number_text(average.mean * measure.scale, measure.digits);
+  const std::string mean = to_text(average.mean, measure);
   if (average.count == 1) return fmt::format("{}{} (n 1)", mean, unit);
-  return fmt::format("{} ± {}{} (n {})", mean,
-                     number_text(average.deviation * measure.scale, measure.digits), unit,
-                     average.count);
+  // As many digits as the mean has.
+  const int digits = measure.figures > 0 ? digits_for(average.mean * measure.scale, measure.figures)
+                                         : measure.digits;
+  const auto number = [&](double value) { return number_text(value * measure.scale, digits); };
+  if (measure.has_range)
+    return fmt::format("{}{} ({}–{}, n {})", mean, unit, number(average.least),
+                       number(average.most), average.count);
+  return fmt::format("{} ± {}{} (n {})", mean, number(average.deviation), unit, average.count);
 }
 
 }  // namespace laconic

@@ -1,19 +1,7 @@
 // study/study_row.hpp — the result of one trial of a study: a line of outcomes.jsonl.
 //
 // A row has every number that can be told of an outcome, not only those that the file asks for, so
-// that pages and rules can be made anew from lines alone. A measure that a run did not leave behind
-// is absent.
-//
-//   loss, validation_loss      of the last five steps, and at the end
-//   accuracy, f1, ...          metrics of the task
-//   step_seconds               the median of steps that count
-//   exposed_seconds            rank 0 waited for others in such a step, the median
-//   seconds                    of the whole process
-//   sent_bytes                 of a step, all ranks, all classes of training
-//   CLASS.sent_bytes, CLASS.raw_bytes, CLASS.codec_seconds, CLASS.exposed_seconds
-//                              of a step, by class of messages, as "pp.activation.sent_bytes"
-//   CLASS.shorter              how many times fewer bytes were sent than there were; messages of an
-//                              evaluation, which travel whole, are counted
+// that pages and rules can be made anew from lines alone (study/study_measure.hpp).
 #pragma once
 
 #include <cstdint>
@@ -38,7 +26,6 @@ struct StudyRow {
   bool operator==(const StudyRow&) const = default;
 };
 
-std::map<std::string, double> measures_of(const Outcome& outcome);
 StudyRow row_of(const StudyTrial& planned, const Outcome& outcome);
 
 std::string to_json_line(const StudyRow& row);  // without a newline
@@ -47,10 +34,13 @@ std::vector<StudyRow> parse_rows(const std::string& text, const std::string& pat
 
 struct Average {
   double mean = 0, deviation = 0;  // of the sample; 0 for one value
+  double least = 0, most = 0;
   std::size_t count = 0;
 };
 // Leaves out what is not finite.
 Average average_of(const std::vector<double>& values);
-std::string to_text(const Average& average, const MeasureSpec& measure);  // "0.812 ± 0.004 (n 3)"
+std::string to_text(double value, const MeasureSpec& measure);  // "0.812"
+// "0.812 ± 0.004 (n 3)"; or "0.812 (0.808–0.817, n 3)" where ranges are shown.
+std::string to_text(const Average& average, const MeasureSpec& measure);
 
 }  // namespace laconic

@@ -7,7 +7,6 @@
 #include <set>
 
 #include "laconic/base/text.hpp"
-#include "laconic/study/statistics.hpp"
 
 namespace laconic {
 
@@ -73,6 +72,17 @@ std::map<int, double> values_of(const Side& side, const std::string& measure,
   return values;
 }
 
+double share_of(const RulePair& pair) {
+  return pair.right.mean != 0 ? pair.difference.mean / std::abs(pair.right.mean) : 0;
+}
+
+// How near to breaking a relation, or how far beyond, a number is that should be above or below.
+double apart_by(const Relation& relation, double above) {
+  if (relation.side == Relation::Side::within) return std::abs(above);
+  const double by = relation.side == Relation::Side::above ? above : -above;
+  return relation.is_at_most ? by : -by;
+}
+
 RulePair pair_of(const Rule& rule, const Side& of, const Side& against, const Choice& axes,
                  const std::vector<StudyRow>& rows) {
   const std::string place = names_of(of.settings, axes, false);
@@ -93,11 +103,8 @@ RulePair pair_of(const Rule& rule, const Side& of, const Side& against, const Ch
   pair.difference = average_of(differences);
   pair.is_known = differences.size() >= (rule.relation.has_noise ? 2u : 1u);
   pair.holds = pair.is_known && holds(rule.relation, pair.left, pair.right, pair.difference);
+  pair.apart = apart_by(rule.relation, share_of(pair));
   return pair;
-}
-
-double share_of(const RulePair& pair) {
-  return pair.right.mean != 0 ? pair.difference.mean / std::abs(pair.right.mean) : 0;
 }
 
 }  // namespace
@@ -116,16 +123,37 @@ bool holds(const Relation& relation, const Average& left, const Average& right,
   return margin > 0 ? by >= margin - noise : by > -noise;
 }
 
+namespace {
+
+// The pair of a side that is compared with a number: 0, to which the margin is added.
+RulePair pair_of(const Rule& rule, const Side& of, const std::vector<StudyRow>& rows) {
+  RulePair pair{.of = names_of(of.settings, rule.of, true),
+                .where = of.part + (of.settings.size() > rule.of.size() ? ", " : "") +
+                         names_of(of.settings, rule.of, false)};
+  std::vector<double> values;
+  for (const auto& [round, value] : values_of(of, rule.measure, rows)) values.push_back(value);
+  pair.left = pair.difference = average_of(values);
+  pair.is_known = values.size() >= (rule.relation.has_noise ? 2u : 1u);
+  pair.apart = apart_by(rule.relation, pair.left.mean);
+  pair.holds = pair.is_known && holds(rule.relation, pair.left, pair.right, pair.difference);
+  return pair;
+}
+
+}  // namespace
+
 RuleResult judge(const Rule& rule, const std::vector<StudyTrial>& planned,
                  const std::vector<StudyRow>& rows) {
   RuleResult result;
   const Choice axes = axes_of(rule);
   const std::vector<Side> others = sides_of(rule, rule.against, planned);
-  for (const Side& of : sides_of(rule, rule.of, planned))
+  for (const Side& of : sides_of(rule, rule.of, planned)) {
+    if (rule.relation.is_to_number) result.pairs.push_back(pair_of(rule, of, rows));
+    if (rule.relation.is_to_number) continue;
     for (const Side& against : others)
       if (is_same_case(of, against, axes) && is_same_case(against, of, axes) &&
           of.settings != against.settings)
         result.pairs.push_back(pair_of(rule, of, against, axes, rows));
+  }
   for (const RulePair& pair : result.pairs) {
     result.kept += pair.holds ? 1 : 0;
     result.missing += pair.is_known ? 0 : 1;
@@ -152,24 +180,26 @@ std::string to_text(const RuleResult& result, const MeasureSpec& measure) {
   if (result.missing > 0) {
     const auto first = std::find_if(result.pairs.begin(), result.pairs.end(),
                                     [](const RulePair& pair) { return !pair.is_known; });
-    text += fmt::format("; {} not measured, as {} against {} at {}", result.missing, first->of,
-                        first->against, first->where);
+    text += fmt::format("; {} not measured, as {}{}{} at {}", result.missing, first->of,
+                        first->against.empty() ? "" : " against ", first->against, first->where);
   }
   const RulePair* worst = nullptr;  // of those that do not hold, or else of all
   for (const bool is_broken : {true, false})
     for (const RulePair& pair : result.pairs)
-      if (pair.is_known && (!is_broken || !pair.holds) &&
-          (worst == nullptr ||
-           (is_broken && std::abs(share_of(pair)) > std::abs(share_of(*worst)))))
+      if (pair.is_known && is_broken != pair.holds &&
+          (worst == nullptr || (worst->holds == pair.holds && pair.apart > worst->apart)))
         worst = &pair;
   if (worst == nullptr) return text;
-  const auto number = [&](const Average& average) {
-    return number_text(average.mean * measure.scale, measure.digits);
-  };
-  return text + fmt::format("; {}: {} {} against {} {} ({:+.2f} %, n {}) at {}",
-                            worst->holds ? "as" : "farthest", worst->of, number(worst->left),
-                            worst->against, number(worst->right), 100 * share_of(*worst),
-                            worst->difference.count, worst->where);
+  return text + fmt::format("; {}: {}", worst->holds ? "as" : "farthest", to_text(*worst, measure));
+}
+
+std::string to_text(const RulePair& pair, const MeasureSpec& measure) {
+  if (pair.against.empty())
+    return fmt::format("{} {} at {}", pair.of, to_text(pair.left, measure), pair.where);
+  return fmt::format("{} {} against {} {} ({:+.2f} %, n {}) at {}", pair.of,
+                     to_text(pair.left.mean, measure), pair.against,
+                     to_text(pair.right.mean, measure), 100 * share_of(pair), pair.difference.count,
+                     pair.where);
 }
 
 }  // namespace laconic

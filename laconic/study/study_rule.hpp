@@ -13,12 +13,14 @@
 
 namespace laconic {
 
-// One number against another, over the rounds that both have.
+// One number against another, over the rounds that both have; or against one of the file's, where
+// `against` is empty and `right` 0.
 struct RulePair {
   std::string of, against, where;  // "A1", "none", "accuracy, 2x2"
   Average left, right, difference;
   bool is_known = false;  // both have a round in common, and two where noise matters
   bool holds = false;
+  double apart = 0;  // the more, the worse
 };
 
 enum class RuleVerdict : std::uint8_t { kept, broken, undecided };
@@ -39,5 +41,7 @@ RuleResult judge(const Rule& rule, const std::vector<StudyTrial>& planned,
 std::string to_text(RuleVerdict verdict);
 // "in 5 of 6 cases; farthest: A1 0.81 against none 0.84 (-3.6 %) at 2x2"
 std::string to_text(const RuleResult& result, const MeasureSpec& measure);
+// "A1 0.81 against none 0.84 (-3.6 %, n 3) at 2x2"
+std::string to_text(const RulePair& pair, const MeasureSpec& measure);
 
 }  // namespace laconic

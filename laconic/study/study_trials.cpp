@@ -24,6 +24,10 @@ bool has(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+void add_once(Names& names, const std::string& name) {
+  if (!has(names, name)) names.push_back(name);
+}
+
 // All rows of settings, the last axis fastest.
 std::vector<Names> product_of(const StudyFile& study, const Names& axes) {
   std::vector<Names> rows = {{}};
@@ -147,19 +151,21 @@ struct Wanted {
   Names names;
 };
 
-Wanted parse_wanted(const StudyFile& study, const std::string& word) {
+Wanted parse_wanted(const StudyFile& study, const std::vector<StudyTrial>& planned,
+                    const std::string& word) {
   const std::size_t equals = word.find('=');
   if (equals == std::string::npos) return {"", {in_small_letters(word)}};
   Wanted wanted{word.substr(0, equals), split(word.substr(equals + 1), ',')};
-  Names axes = {"part"}, known;
+  Names axes = {"part", "rate"}, known;
   for (const StudyAxis& axis : study.axes) axes.push_back(axis.name);
   if (!has(axes, wanted.axis))
     throw ConfigError(fmt::format("--only {}: {}", word, unknown(wanted.axis, axes)));
   if (wanted.axis == "part")
-    for (const StudyPart& part : study.parts) known.push_back(part.name);
-  else
-    for (const Setting& setting : find_axis(study, wanted.axis)->settings)
-      known.push_back(setting.name);
+    known = parts_of(trials_of(planned));
+  else if (const StudyAxis* axis = find_axis(study, wanted.axis))
+    for (const Setting& setting : axis->settings) known.push_back(setting.name);
+  if (wanted.axis == "rate")
+    for (const StudyTrial& one : planned) add_once(known, one.trial.rate);
   for (const std::string& name : wanted.names)
     if (!has(known, name))
       throw ConfigError(fmt::format("--only {}: {}", word, unknown(name, known)));
@@ -167,7 +173,10 @@ Wanted parse_wanted(const StudyFile& study, const std::string& word) {
 }
 
 bool is_wanted(const StudyTrial& planned, const Wanted& wanted) {
-  if (wanted.axis.empty()) return id_of(planned.trial).find(wanted.names[0]) != std::string::npos;
+  if (wanted.axis.empty())
+    return (id_of(planned.trial) + " " + in_small_letters(planned.trial.method))
+               .find(wanted.names[0]) != std::string::npos;
+  if (wanted.axis == "rate" && has(wanted.names, planned.trial.rate)) return true;
   if (wanted.axis == "part") return has(wanted.names, planned.trial.part);
   const auto found = planned.settings.find(wanted.axis);
   return found != planned.settings.end() && has(wanted.names, found->second);
@@ -265,42 +274,14 @@ Problems check_trials(const StudyFile& study, const std::vector<Trial>& trials,
 
 std::vector<std::string> parts_of(const std::vector<Trial>& trials) {
   Names parts;
-  for (const Trial& trial : trials)
-    if (!has(parts, trial.part)) parts.push_back(trial.part);
+  for (const Trial& trial : trials) add_once(parts, trial.part);
   return parts;
-}
-
-std::vector<Trial> chosen(const std::vector<Trial>& trials, const TrialFilter& filter) {
-  Names rates;
-  for (const Trial& trial : trials)
-    if (!has(rates, trial.rate)) rates.push_back(trial.rate);
-  Problems problems;
-  const auto refuse_others = [&](const char* option, const Names& wanted, const Names& known) {
-    for (const std::string& name : wanted)
-      if (!has(known, name)) problems.push_back({option, unknown(name, known)});
-  };
-  refuse_others("--part", filter.parts, parts_of(trials));
-  refuse_others("--rate", filter.rates, rates);
-  refuse(problems);
-  const std::string method = in_small_letters(filter.method);
-  std::vector<Trial> found;
-  for (const Trial& trial : trials)
-    if ((filter.parts.empty() || has(filter.parts, trial.part)) &&
-        (filter.rates.empty() || has(filter.rates, trial.rate)) &&
-        in_small_letters(trial.method).find(method) != std::string::npos)
-      found.push_back(trial);
-  if (found.empty())
-    throw ConfigError(
-        fmt::format("no trial of these parts and rates has '{}' in the name of its method; --list "
-                    "shows them",
-                    filter.method));
-  return found;
 }
 
 std::vector<StudyTrial> chosen(const StudyFile& study, const std::vector<StudyTrial>& planned,
                                const std::vector<std::string>& words) {
   std::vector<Wanted> wanted;
-  for (const std::string& word : words) wanted.push_back(parse_wanted(study, word));
+  for (const std::string& word : words) wanted.push_back(parse_wanted(study, planned, word));
   std::vector<StudyTrial> found;
   for (const StudyTrial& one : planned)
     if (std::all_of(wanted.begin(), wanted.end(),

@@ -38,17 +38,9 @@ Problems check_trials(const StudyFile& study, const std::vector<Trial>& trials,
 // The names of all parts.
 std::vector<std::string> parts_of(const std::vector<Trial>& trials);
 
-// Some of them; what is empty leaves all.
-struct TrialFilter {
-  std::vector<std::string> parts;
-  std::vector<std::string> rates;
-  std::string method;  // somewhere in its name, whatever the case of its letters
-};
-// Throws ConfigError that names the nearest for a part or rate that is none, and when nothing is
-// left.
-std::vector<Trial> chosen(const std::vector<Trial>& trials, const TrialFilter& filter);
-// The same by words: "axis=setting,setting", "part=name", or some letters of a trial's name. A
-// trial is kept that all of them fit.
+// Some of them, by words: "axis=setting,setting", "part=name", "rate=100mbit" (of links, whichever
+// axis has it), or some letters of a trial's name or method. A trial is kept that all of them fit.
+// Throws ConfigError that names the nearest for what is none, and when nothing is left.
 std::vector<StudyTrial> chosen(const StudyFile& study, const std::vector<StudyTrial>& planned,
                                const std::vector<std::string>& words);
 

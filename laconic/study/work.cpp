@@ -248,15 +248,17 @@ Trial without_weights(Trial trial, const std::vector<StudyModel>& models) {
   return trial;
 }
 
-bool needs_preflight(const Trial& trial) {
-  const auto is = [&](const char* key, const char* value) {
-    return trial.set.contains(key) && trial.set.at(key) == value;
+constexpr const char* kNoPreset = "-";  // none has this name
+
+bool needs_preflight(const std::string& preset, const Keys& keys) {
+  // What presets leave to an estimate, unless something else is set.
+  const auto is = [&](const char* key, const char* value, const char* from_preset) {
+    const auto found = keys.find(key);
+    return found != keys.end() ? found->second == value : preset == from_preset;
   };
-  // The preset leaves it to the estimate which stages are worth it.
-  const bool chooses_stages =
-      trial.preset == "optimus-cc" && !trial.set.contains("dp.gradient.stages");
-  return chooses_stages || is("dp.gradient.stages", "auto") || is("pp.gradient.when", "critical") ||
-         is("steering.bypass", "auto");
+  return is("dp.gradient.stages", "auto", "optimus-cc") ||
+         is("embedding.rows.method", "auto", "embrace") ||
+         is("pp.gradient.when", "critical", kNoPreset) || is("steering.bypass", "auto", kNoPreset);
 }
 
 Keys keys_of(const Trial& trial, const StudyFile& study, const Places& places,
@@ -264,10 +266,10 @@ Keys keys_of(const Trial& trial, const StudyFile& study, const Places& places,
   Keys keys = study.base;
   if (const StudyModel* model = find_model(study.models, trial.model))
     for (const auto& [key, value] : model->set) keys[key] = value;
-  keys.try_emplace("network.preflight", needs_preflight(trial) ? "true" : "false");
   keys["run.folder"] = folder + "/run";
   keys["train.steps"] = std::to_string(trial.warmup + trial.steps);
   for (const auto& [key, value] : trial.set) keys[key] = value;
+  keys.try_emplace("network.preflight", needs_preflight(trial.preset, keys) ? "true" : "false");
   if (!value_of(keys, "model.start").empty())
     for (const char* name : kShape)
       if (const std::string key = fmt::format("model.{}", name); !trial.set.contains(key))

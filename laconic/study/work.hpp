@@ -55,8 +55,9 @@ double samples_of(const Trial& trial, const StudyFile& study, const Places& plac
 // shows, so that it is run again once there are. Pure.
 Trial without_weights(Trial trial, const std::vector<StudyModel>& models);
 
-// What is measured before the first step decides something in it.
-bool needs_preflight(const Trial& trial);
+// What is measured before the first step decides something in a run with this preset and these
+// keys.
+bool needs_preflight(const std::string& preset, const Keys& keys);
 
 // What `laconic train` is told, "section.key" to value; what the trial sets wins. Pure.
 Keys keys_of(const Trial& trial, const StudyFile& study, const Places& places,

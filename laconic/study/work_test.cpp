@@ -127,13 +127,23 @@ TEST(Preparation, IsLinesForAShell) {
 }
 
 TEST(Preflight, IsAskedForWhereSomethingFollowsFromIt) {
-  EXPECT_FALSE(needs_preflight({.preset = "ac-sgd"}));
-  EXPECT_FALSE(needs_preflight({.set = {{"pp.gradient.when", "epilogue"}}}));
-  EXPECT_FALSE(needs_preflight({.preset = "optimus-cc", .set = {{"dp.gradient.stages", "0.75"}}}));
-  EXPECT_TRUE(needs_preflight({.preset = "optimus-cc"}));
-  EXPECT_TRUE(needs_preflight({.set = {{"dp.gradient.stages", "auto"}}}));
-  EXPECT_TRUE(needs_preflight({.set = {{"pp.gradient.when", "critical"}}}));
-  EXPECT_TRUE(needs_preflight({.set = {{"steering.bypass", "auto"}}}));
+  EXPECT_FALSE(needs_preflight("", {}));
+  EXPECT_FALSE(needs_preflight("ac-sgd", {}));
+  EXPECT_FALSE(needs_preflight("", {{"pp.gradient.when", "epilogue"}}));
+  EXPECT_FALSE(needs_preflight("optimus-cc", {{"dp.gradient.stages", "0.75"}}));
+  EXPECT_FALSE(needs_preflight("embrace", {{"embedding.rows.method", "alltoall"}}));
+  EXPECT_TRUE(needs_preflight("optimus-cc", {}));
+  EXPECT_TRUE(needs_preflight("embrace", {}));
+  EXPECT_TRUE(needs_preflight("", {{"dp.gradient.stages", "auto"}}));
+  EXPECT_TRUE(needs_preflight("", {{"embedding.rows.method", "auto"}}));
+  EXPECT_TRUE(needs_preflight("", {{"pp.gradient.when", "critical"}}));
+  EXPECT_TRUE(needs_preflight("", {{"steering.bypass", "auto"}}));
+  // Where all trials of a study set it.
+  StudyFile all;
+  all.base = {{"steering.bypass", "auto"}};
+  EXPECT_EQ(keys_of({}, all, {}, "folder").at("network.preflight"), "true");
+  all.base["network.preflight"] = "false";
+  EXPECT_EQ(keys_of({}, all, {}, "folder").at("network.preflight"), "false");
 }
 
 TEST(DescriptionOfAModel, IsOfItsShape) {

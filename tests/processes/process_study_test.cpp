@@ -141,7 +141,7 @@ TEST_F(LabReportCommandLine, PrintsWhatItWouldRunAsLinesForAShell) {
       expect_exit(0, {"lab", "report", "--size", "full", "--commands", "--part", "bandwidth",
                       "--rate", "100mbit", "--method", "fp32", "--out", "out"});
   EXPECT_TRUE(contains(outcome.out, " prepare ")) << outcome.out;
-  EXPECT_TRUE(contains(outcome.out, "# bandwidth, 100mbit, fp32, round 1\n")) << outcome.out;
+  EXPECT_TRUE(contains(outcome.out, "# bandwidth/100mbit/fp32/1\n")) << outcome.out;
   EXPECT_TRUE(contains(outcome.out, "--rate 100mbit")) << outcome.out;
   EXPECT_TRUE(contains(outcome.out, "--set mesh.pp=4")) << outcome.out;
   EXPECT_FALSE(fs::exists(*this / "out"));
@@ -153,10 +153,10 @@ TEST_F(LabReportCommandLine, RefusesWithTheReason) {
     const char* reason;
   } cases[] = {{{"lab", "report", "--size", "huge"}, "--size"},
                {{"lab", "report", "--part", "optimuscc"}, "did you mean 'optimus-cc'?"},
-               {{"lab", "report", "--method", "abacus"}, "has 'abacus' in the name"},
+               {{"lab", "report", "--method", "abacus"}, "no trial fits --only abacus"},
                {{"lab", "report", "--deadline", "0"}, "--deadline"},
                {{"lab", "report", "--pages-only", "--out", "nowhere"},
-                "of this size in nowhere/raw to write pages of"}};
+                "there are no outcomes of this study in nowhere"}};
   for (const auto& c : cases)
     EXPECT_TRUE(contains(expect_exit(2, c.words).err, c.reason)) << c.reason;
 }

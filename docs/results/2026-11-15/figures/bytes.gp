@@ -1,8 +1,8 @@
 set terminal svg size 1080,540 dynamic noenhanced background rgb 'white' font 'sans,13'
 set output 'bytes.svg'
-set title 'What all ranks send in a step at 100mbit (measured; mean over the run, first epoch included)'
-set xlabel ''
-set ylabel 'MB a step'
+set title 'What all ranks send in a step at 100mbit, by class, MB (measured; mean over the run, first epoch included)'
+set xlabel 'boundaries'
+set ylabel ''
 set grid
 set key outside right top Left reverse samplen 3
 set style data histograms

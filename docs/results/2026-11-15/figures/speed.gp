@@ -1,14 +1,14 @@
 set terminal svg size 1080,540 dynamic noenhanced background rgb 'white' font 'sans,13'
 set output 'speed.svg'
 set title 'Training speed over the bandwidth of each link (measured)'
-set xlabel 'rate of each link'
+set xlabel 'rate'
 set ylabel 'samples/s'
 set grid
 set key outside right top Left reverse samplen 3
 set logscale x 10
-set xtics ('unshaped' 100000, '10gbit' 10000, '1gbit' 1000, '500mbit' 500, '300mbit' 300, '100mbit' 100, '50mbit' 50, '14mbit' 14) rotate by -35
+set xtics ('unshaped' 30000, '10gbit' 10000, '1gbit' 1000, '500mbit' 500, '300mbit' 300, '100mbit' 100, '50mbit' 50, '14mbit' 14) rotate by -35
 set yrange [0:*]
-set xrange [9.33333:150000]
+set xrange [9.33333:45000]
 plot 'speed.dat' index 0 using 1:2:3:4 with yerrorlines linewidth 2 pointtype 4 linecolor rgb '#D55E00' title 'fp32', \
   'speed.dat' index 1 using 1:2:3:4 with yerrorlines linewidth 2 pointtype 5 linecolor rgb '#0072B2' title 'fp16', \
   'speed.dat' index 2 using 1:2:3:4 with yerrorlines linewidth 2 pointtype 6 linecolor rgb '#009E73' title 'DirectQ, 4 and 8 bits', \

@@ -1,14 +1,14 @@
 set terminal svg size 1080,540 dynamic noenhanced background rgb 'white' font 'sans,13'
 set output 'tokens.svg'
-set title 'Data-parallel training over the bandwidth of each link (measured)'
-set xlabel 'rate of each link'
+set title 'Tokens a second over the bandwidth of each link (measured)'
+set xlabel 'rate'
 set ylabel 'tokens/s'
 set grid
 set key outside right top Left reverse samplen 3
 set logscale x 10
-set logscale y 10
-set xtics ('unshaped' 10000, '1gbit' 1000, '100mbit' 100, '20mbit' 20)
-set xrange [13.3333:15000]
+set xtics ('unshaped' 30000, '1gbit' 1000, '100mbit' 100, '20mbit' 20)
+set yrange [0:*]
+set xrange [13.3333:45000]
 plot 'tokens.dat' index 0 using 1:2:3:4 with yerrorlines linewidth 2 pointtype 4 linecolor rgb '#D55E00' title 'DDP', \
   'tokens.dat' index 1 using 1:2:3:4 with yerrorlines linewidth 2 pointtype 5 linecolor rgb '#0072B2' title 'DDP, fp16 hook', \
   'tokens.dat' index 2 using 1:2:3:4 with yerrorlines linewidth 2 pointtype 6 linecolor rgb '#009E73' title 'DDP, PowerSGD hook rank 32', \
