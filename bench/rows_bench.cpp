@@ -2,10 +2,13 @@
 // that are not here.
 //
 //   rows_bench copies [ROUNDS]   packing, sums at owners and deduplication, in copies (memcpy) of
-//   the bytes that they move rows_bench predict           seconds of a step by method, for 16 and
-//   64 ranks, from cost_of (rows/row_method.hpp)
+//                                the bytes that they move
+//   rows_bench predict           seconds of a step by method, for 16 and 64 ranks, from cost_of
+//                                (rows/row_method.hpp)
 //
-// Both print rows of a Markdown table. One thread.
+// Both print rows of a Markdown table. One thread. Copies want the allocator of a worker, which
+// keeps its pages (MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ as `laconic doctor` has them):
+// without it most of a pass over fresh memory is the kernel's.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
@@ -15,6 +18,7 @@
 #include <array>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -119,12 +123,14 @@ class Copies {
     const std::size_t held = kWidth / kMembers;
     std::size_t all = 0;
     for (const RowIds& list : rows_) all += list.size() * held * sizeof(float);
-    std::vector<float> received(most_ * held, 1.0F);
+    std::vector<std::vector<float>> received;
+    std::vector<const float*> from;
+    for (const RowIds& list : rows_)
+      from.push_back(received.emplace_back(list.size() * held, 1.0F).data());
     row("sums of all members' gradients at an owner", all, [&] {
       const RowIds rows = laconic::union_of(rows_);
-      std::vector<float> sums(rows.size() * held, 0.0F);
-      for (const RowIds& list : rows_)
-        laconic::add_rows(received.data(), laconic::places_in(rows, list), held, sums.data());
+      const auto sums = std::make_unique_for_overwrite<float[]>(rows.size() * held);
+      laconic::sum_rows<float>(rows_, from, rows, held, sums.get());
     });
   }
 

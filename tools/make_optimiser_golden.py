@@ -10,6 +10,8 @@ matrix alone. Gradients are drawn, not computed, so that every algorithm gets th
   gradients.matrix      [steps, 5, 7]; gradients.vector [steps, 7]
   rates                 learning rates, by step
   CASE.matrix, .vector  after the last step
+  outer.changes         mean changes of five rounds of local updates; outer.after: where the outer
+                        step, SGD with lr 0.7 and Nesterov momentum 0.9, has brought 0 by each
 """
 import pathlib
 import sys
@@ -51,6 +53,14 @@ def main():
             optimiser.step()
         for name, p in parameters.items():
             expected[f"{case}.{name}"] = p.detach()
+    changes = normal(5)
+    value, after = torch.zeros(1, dtype=torch.float64, requires_grad=True), []
+    outer = torch.optim.SGD([value], lr=0.7, momentum=0.9, nesterov=True)
+    for change in changes:
+        value.grad = change.reshape(1).clone()
+        outer.step()
+        after.append(value.item())
+    expected |= {"outer.changes": changes, "outer.after": torch.tensor(after, dtype=torch.float64)}
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     write_safetensors(folder / "expected.safetensors", expected)

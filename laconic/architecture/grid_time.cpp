@@ -47,10 +47,14 @@ class RankClock {
       : mesh_(mesh), machine_(machine), bytes_(bytes) {}
 
   void multiply(double multiply_adds) {
-    events_.push_back({.kind = GridEvent::Kind::product});
-    compute(multiply_adds);
+    events_.push_back({.kind = GridEvent::Kind::product, .multiply_adds = multiply_adds});
+    be_busy_with(multiply_adds);
   }
   void compute(double multiply_adds) {
+    events_.push_back({.kind = GridEvent::Kind::other, .multiply_adds = multiply_adds});
+    be_busy_with(multiply_adds);
+  }
+  void be_busy_with(double multiply_adds) {
     const double seconds = per(2 * multiply_adds, machine_.flops_per_second);
     spent_.compute += seconds;
     be_busy(seconds);
@@ -82,14 +86,17 @@ class RankClock {
                         .latency = (is_ring ? messages : rounds * t.calls) * machine_.latency,
                         .shares = shares_of(t, mesh_)});
     under_way_.push_back(flights_.size() - 1);
-    events_.push_back({.kind = GridEvent::Kind::start, .traffic = t});
-    started_.push_back(events_.size() - 1);
+    events_.push_back({.kind = GridEvent::Kind::start,
+                       .traffic = t,
+                       .collective = flights_.size() - 1,
+                       .urgency = static_cast<int>(urgency)});
+    started_.push_back(t);
     return flights_.size() - 1;
   }
   // The time until then is that of whatever has the link, in its turn; what is left is latency.
   void wait(FlightNumber number) {
     events_.push_back(
-        {.kind = GridEvent::Kind::wait, .traffic = events_[started_[number]].traffic});
+        {.kind = GridEvent::Kind::wait, .traffic = started_[number], .collective = number});
     while (!flights_[number].end) wait_for(flights_[most_urgent()].left);
     const Flight flight = flights_[number];
     const double latency = *flight.end + flight.latency - now_;
@@ -102,8 +109,8 @@ class RankClock {
 
   // What was spent since the last of these.
   GridTime take() { return std::exchange(spent_, {}); }
-  // Everything so far, in order.
-  const std::vector<GridEvent>& events() const { return events_; }
+  // What happened since the last of these, in order.
+  std::vector<GridEvent> take_events() { return std::exchange(events_, {}); }
 
  private:
   double loss_of(int members, double bytes_of_a_round) const {
@@ -168,7 +175,7 @@ class RankClock {
   std::vector<Flight> flights_;
   std::vector<FlightNumber> under_way_;
   std::vector<GridEvent> events_;
-  std::vector<std::size_t> started_;  // by flight: its start among them
+  std::vector<GridTraffic> started_;  // by flight
   GridTime spent_;
 };
 
@@ -322,8 +329,13 @@ GridTime& GridTime::operator+=(const GridTime& more) {
 namespace {
 
 // A microbatch, by block.
-std::vector<GridBlockTime> walked(RankClock& clock, const ModelSpec& spec, const GridPlan& plan,
-                                  const GridLoad& load, const GridPasses& passes) {
+struct GridWalk {
+  std::vector<GridBlockTime> times;
+  std::vector<GridBlockEvents> events;
+};
+
+GridWalk walked(RankClock& clock, const ModelSpec& spec, const GridPlan& plan, const GridLoad& load,
+                const GridPasses& passes, std::size_t first, std::size_t end) {
   const std::vector<GridTraffic> traffic = grid_traffic(spec, plan, load);
   const std::size_t blocks = spec.blocks.size();
   WeightClock weights(clock, passes.prefetches);
@@ -339,21 +351,24 @@ std::vector<GridBlockTime> walked(RankClock& clock, const ModelSpec& spec, const
     return passes.recomputes && !spec.blocks[b].out.empty();
   };
   std::vector<GridBlockTime> times(blocks);
-  for (BlockWalk& walk : walks) walk.expect_forward();
-  for (std::size_t b = 0; b < blocks; ++b) {
+  std::vector<GridBlockEvents> events(blocks);
+  for (std::size_t b = first; b < end; ++b) walks[b].expect_forward();
+  for (std::size_t b = first; b < end; ++b) {
     walks[b].forward();
     times[b].forward = clock.take();
+    events[b].forward = clock.take_events();
   }
-  for (std::size_t b = blocks; b-- > 0;) {
+  for (std::size_t b = end; b-- > first;) {
     if (recomputes(b)) walks[b].expect_forward();
     walks[b].expect_backward();
   }
-  for (std::size_t b = blocks; b-- > 0;) {
+  for (std::size_t b = end; b-- > first;) {
     if (recomputes(b)) walks[b].forward();
     walks[b].backward();
     times[b].backward = clock.take();
+    events[b].backward = clock.take_events();
   }
-  return times;
+  return {std::move(times), std::move(events)};
 }
 
 }  // namespace
@@ -362,16 +377,29 @@ std::vector<GridBlockTime> grid_times(const ModelSpec& spec, const GridPlan& pla
                                       const GridLoad& load, const GridMachine& machine,
                                       const GridBytes& bytes, const GridPasses& passes) {
   RankClock clock(plan.mesh, machine, bytes);
-  return walked(clock, spec, plan, load, passes);
+  return walked(clock, spec, plan, load, passes, 0, spec.blocks.size()).times;
+}
+
+std::vector<GridBlockEvents> grid_block_events(const ModelSpec& spec, const GridPlan& plan,
+                                               const GridLoad& load, const GridPasses& passes,
+                                               std::size_t first, std::size_t end) {
+  const GridMachine machine;
+  const GridBytes no_bytes = [](const GridTraffic&) { return GridWire(); };
+  RankClock clock(plan.mesh, machine, no_bytes);
+  return walked(clock, spec, plan, load, passes, first, end).events;
 }
 
 std::vector<GridEvent> grid_events(const ModelSpec& spec, const GridPlan& plan,
                                    const GridLoad& load, const GridPasses& passes) {
-  const GridMachine machine;
-  const GridBytes no_bytes = [](const GridTraffic&) { return GridWire(); };
-  RankClock clock(plan.mesh, machine, no_bytes);
-  walked(clock, spec, plan, load, passes);
-  return clock.events();
+  const std::vector<GridBlockEvents> blocks =
+      grid_block_events(spec, plan, load, passes, 0, spec.blocks.size());
+  std::vector<GridEvent> all;
+  for (const GridBlockEvents& block : blocks)
+    all.insert(all.end(), block.forward.begin(), block.forward.end());
+  for (std::size_t b = blocks.size(); b-- > 0;)
+    all.insert(all.end(), blocks[b].backward.begin(), blocks[b].backward.end());
+  std::erase_if(all, [](const GridEvent& e) { return e.kind == GridEvent::Kind::other; });
+  return all;
 }
 
 GridTime grid_step_time(const std::vector<GridBlockTime>& blocks, std::int64_t microbatches,

@@ -95,12 +95,25 @@ std::vector<GridBlockTime> grid_times(const ModelSpec& spec, const GridPlan& pla
 // The same as what a rank does in which order: products of maps (not of attention), and
 // collectives that start and that are waited for.
 struct GridEvent {
-  enum class Kind : std::uint8_t { start, wait, product };
+  enum class Kind : std::uint8_t { start, wait, product, other };
   Kind kind = Kind::product;
-  GridTraffic traffic = {};  // of what starts or is waited for
+  GridTraffic traffic = {};    // of what starts or is waited for
+  double multiply_adds = 0;    // of a product, or of what else is computed
+  std::size_t collective = 0;  // of what starts or is waited for: its number, from 0
+  int urgency = 0;             // of what starts: 0 is most urgent
 };
 std::vector<GridEvent> grid_events(const ModelSpec& spec, const GridPlan& plan,
                                    const GridLoad& load, const GridPasses& passes);
+
+// The same by block, with what is computed besides products (`other`), of a rank that has the
+// blocks from `first` on, before `end`: those of others have no events. What starts in one block
+// may be waited for in another.
+struct GridBlockEvents {
+  std::vector<GridEvent> forward, backward;
+};
+std::vector<GridBlockEvents> grid_block_events(const ModelSpec& spec, const GridPlan& plan,
+                                               const GridLoad& load, const GridPasses& passes,
+                                               std::size_t first, std::size_t end);
 
 // A step of so many microbatches, one after the other, and the update of a rank's parameters.
 GridTime grid_step_time(const std::vector<GridBlockTime>& blocks, std::int64_t microbatches,

@@ -16,8 +16,10 @@
 #include "laconic/cli/lab_argument.hpp"
 #include "laconic/cli/layout_argument.hpp"
 #include "laconic/cli/model_argument.hpp"
+#include "laconic/cli/plan_argument.hpp"
 #include "laconic/cli/prepare_argument.hpp"
 #include "laconic/cli/schedule_argument.hpp"
+#include "laconic/cli/simulate_argument.hpp"
 #include "laconic/cli/summary_argument.hpp"
 #include "laconic/cli/train_argument.hpp"
 
@@ -39,6 +41,10 @@ class Parser {
     add_lab_verbs();
     add_schedule();
     add_layout();
+    add_words(add_verb("plan", "which mesh, schedule and messages suit these machines", plan_),
+              plan_);
+    add_words(add_verb("simulate", "predict a step of a run on described hosts", simulate_),
+              simulate_);
     add_compare();
     add_words(add_verb("study", "run the trials of a study file, and write its page", study_),
               study_);
@@ -89,6 +95,8 @@ class Parser {
 
   void add_model_verbs() {
     add_words(add_verb("train", "train a model as a configuration says", train_), train_);
+    add_words(add_verb("measure", "measure ranks and links, and write a hosts file", measure_),
+              measure_);
     add_words(add_verb("prepare", "turn text into a dataset: PREFIX.bin and PREFIX.idx", prepare_),
               prepare_);
     add_words(add_verb("generate", "continue a text", generate_), generate_);
@@ -204,6 +212,7 @@ class Parser {
   CLI::App app_;
   std::function<Command()> finish_;
   TrainCommand train_;
+  MeasureCommand measure_;
   PrepareCommand prepare_;
   GenerateCommand generate_;
   EvaluateCommand evaluate_;
@@ -224,6 +233,8 @@ class Parser {
   LabReportCommand lab_report_;
   ScheduleCommand schedule_;
   LayoutCommand layout_;
+  PlanCommand plan_;
+  SimulateCommand simulate_;
   CompareCommand compare_;
   StudyCommand study_;
   DoctorCommand doctor_;

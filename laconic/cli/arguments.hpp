@@ -17,7 +17,9 @@
 #include "laconic/cli/lab_command.hpp"
 #include "laconic/cli/lab_report_command.hpp"
 #include "laconic/cli/layout_command.hpp"
+#include "laconic/cli/plan_command.hpp"
 #include "laconic/cli/schedule_command.hpp"
+#include "laconic/cli/simulate_command.hpp"
 #include "laconic/cli/study_command.hpp"
 #include "laconic/cli/verb_tree.hpp"
 #include "laconic/data/prepare.hpp"
@@ -32,6 +34,13 @@ struct TrainCommand {
   int ranks = 0;         // 0: as many as the mesh has
   int max_restarts = 0;  // of ranks that we start
   std::string json;
+};
+
+// Ranks measure themselves and their links, and rank 0 writes a hosts file.
+struct MeasureCommand {
+  ConfigFile config;
+  int ranks = 0;  // 0: as many as the mesh has
+  std::string output = "hosts.toml";
 };
 
 // Where and how a model is loaded for use.
@@ -129,12 +138,13 @@ struct NoCommand {
 };
 
 using Command =
-    std::variant<NoCommand, TrainCommand, GenerateCommand, EvaluateCommand, PredictCommand,
-                 ExportCommand, PrepareCommand, ConfigCommand, DoctorCommand, CodecListCommand,
-                 CodecShowCommand, CodecEncodeCommand, CodecInspectCommand, CodecDecodeCommand,
-                 CodecBenchCommand, LabUpCommand, LabDownCommand, LabRateCommand, LabStatusCommand,
-                 LabRunCommand, LabReportCommand, ScheduleCommand, LayoutCommand, CompareCommand,
-                 StudyCommand, CompletionCommand, ManCommand>;
+    std::variant<NoCommand, TrainCommand, MeasureCommand, GenerateCommand, EvaluateCommand,
+                 PredictCommand, ExportCommand, PrepareCommand, ConfigCommand, DoctorCommand,
+                 CodecListCommand, CodecShowCommand, CodecEncodeCommand, CodecInspectCommand,
+                 CodecDecodeCommand, CodecBenchCommand, LabUpCommand, LabDownCommand,
+                 LabRateCommand, LabStatusCommand, LabRunCommand, LabReportCommand, ScheduleCommand,
+                 LayoutCommand, PlanCommand, SimulateCommand, CompareCommand, StudyCommand,
+                 CompletionCommand, ManCommand>;
 
 Command parse_arguments(int argc, char** argv);
 

@@ -102,9 +102,19 @@ constexpr std::pair<std::string_view, std::string_view> kOfVerbs[] = {
   laconic schedule 1f1b --ranks 4 --microbatches 8
   laconic schedule --compare --activation 0.3 --when critical
   laconic schedule zero_bubble --text > mine.schedule)"},
+    {"simulate", R"(
+  laconic simulate mine.toml --hosts preset:two-sites
+  laconic simulate mine.toml --hosts mine-hosts.toml --set mesh.dp=8 --gantt
+  laconic simulate mine.toml --hosts preset:home-fibre --straggler 3=1.5 --json step.json)"},
     {"layout", R"(
   laconic layout preset:gpt2 --tp 2,2,2 --batch 8 --set model.vocabulary=50257
   laconic layout mine.toml --tp 4 --method 2d --svg layout.svg)"},
+    {"measure", R"(
+  laconic measure mine.toml --set mesh.dp=4 -o hosts.toml
+  sudo laconic lab run -- laconic measure mine.toml --set mesh.dp=4)"},
+    {"plan", R"(
+  laconic plan preset:gpt2 --set model.vocabulary=50257 --hosts home-fibre
+  laconic plan mine.toml --hosts two-sites --loss-budget 0.3% -o best.toml)"},
     {"compare", R"(
   laconic compare runs/exact runs/four-bits
   laconic compare runs/exact runs/four-bits --by steps --svg loss.svg)"},

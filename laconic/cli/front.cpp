@@ -22,6 +22,7 @@
 #include "laconic/cli/lab_report_command.hpp"
 #include "laconic/cli/lock_owner.hpp"
 #include "laconic/cli/man_page.hpp"
+#include "laconic/cli/subject_config.hpp"
 #include "laconic/cli/train_plan.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/file/atomic_file.hpp"
@@ -85,7 +86,6 @@ void require_vacant_folder(const TrainCommand& command, const RunConfig& config,
 }
 
 int launch_workers(const TrainCommand& command, const RunConfig& config, int workers, char** argv) {
-  refuse(find_missing_data(config.data));
   const RunLock lock(config.run.folder);
   if (!lock.note().empty()) fmt::print(stderr, "laconic: {}\n", lock.note());
   LaunchSpec spec{.program = worker_program(),
@@ -114,8 +114,21 @@ int run_train(const TrainCommand& command, char** argv) {
   const std::optional<Place> place = find_place(current_environment());
   const TrainPlan plan = plan_train(command, config, place);
   if (!place || place->rank == 0) require_vacant_folder(command, config, place);
-  if (plan.workers > 0) return launch_workers(command, config, plan.workers, argv);
-  return become_worker(argv, config.run.threads, plan.sharing);
+  if (plan.workers == 0) return become_worker(argv, config.run.threads, plan.sharing);
+  refuse(find_missing_data(config.data));
+  return launch_workers(command, config, plan.workers, argv);
+}
+
+// As train does, but nothing is kept beside the hosts file.
+int run_measure(const MeasureCommand& command, char** argv) {
+  RunConfig config =
+      read_config({command.config.path, command.config.sets, presets_folder(), false});
+  refuse(check_subject(config));
+  config.run.folder = "runs/measure";
+  const TrainCommand as_train{.config = command.config, .ranks = command.ranks};
+  const TrainPlan plan = plan_train(as_train, config, find_place(current_environment()));
+  if (plan.workers == 0) return become_worker(argv, config.run.threads, plan.sharing);
+  return launch_workers(as_train, config, plan.workers, argv);
 }
 
 int run_config(const ConfigCommand& command) {
@@ -292,6 +305,9 @@ int run(const Command& command, char** argv) {
   if (const auto* c = std::get_if<LabReportCommand>(&command)) return run_lab(*c);
   if (const auto* c = std::get_if<ScheduleCommand>(&command)) return run_schedule(*c);
   if (const auto* c = std::get_if<LayoutCommand>(&command)) return run_layout(*c, presets_folder());
+  if (const auto* c = std::get_if<PlanCommand>(&command)) return run_plan(*c, presets_folder());
+  if (const auto* c = std::get_if<SimulateCommand>(&command))
+    return run_simulate(*c, presets_folder());
   if (const auto* c = std::get_if<StudyCommand>(&command)) return run_study_file(*c);
   if (const auto* c = std::get_if<CompareCommand>(&command)) return run_compare(*c);
   if (const auto* c = std::get_if<CompletionCommand>(&command)) return run_completion(*c);
@@ -300,6 +316,7 @@ int run(const Command& command, char** argv) {
     return 0;
   }
   if (const auto* c = std::get_if<TrainCommand>(&command)) return run_train(*c, argv);
+  if (const auto* c = std::get_if<MeasureCommand>(&command)) return run_measure(*c, argv);
   if (const auto* c = std::get_if<GenerateCommand>(&command))
     return become_worker(argv, c->model.threads);
   if (const auto* c = std::get_if<EvaluateCommand>(&command))

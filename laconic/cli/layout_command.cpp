@@ -9,10 +9,10 @@
 #include "laconic/base/error.hpp"
 #include "laconic/cli/layout_estimate.hpp"
 #include "laconic/cli/layout_report.hpp"
+#include "laconic/cli/subject_config.hpp"
 #include "laconic/config/grid_choice.hpp"
 #include "laconic/config/model_family.hpp"
 #include "laconic/config/read.hpp"
-#include "laconic/data/dataset.hpp"
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/lab/lab_spec.hpp"
 #include "laconic/policy/grid_estimate.hpp"
@@ -33,27 +33,6 @@ RunConfig config_for(const LayoutCommand& command, const std::string& presets_fo
     config.train.microbatch = command.batch;
   }
   return config;
-}
-
-Problems check_vocabulary(RunConfig& config) {
-  if (config.model.vocabulary > 0) return {};
-  if (!config.data.train.empty() && std::filesystem::exists(config.data.train + ".json"))
-    if (const auto sidecar = read_sidecar(config.data.train))
-      config.model.vocabulary = sidecar->vocabulary;
-  if (config.model.vocabulary > 0) return {};
-  return {{"model.vocabulary",
-           "neither the configuration nor its data says how many token ids there are: give it, "
-           "as in --set model.vocabulary=50257"}};
-}
-
-Problems check_subject(RunConfig& config) {
-  Problems problems = check_vocabulary(config);
-  if (!config.model.start.empty())
-    problems.push_back(
-        {"model.start", "is a folder, which is not read here: give the sizes in [model]"});
-  if (config.data.train.empty()) config.data.train = "none";  // nobody reads it
-  append(problems, check(config));
-  return problems;
 }
 
 void require_folder(const std::string& path) {

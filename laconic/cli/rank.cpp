@@ -183,7 +183,8 @@ PreflightReport look_at_network(Transport& transport, const RunConfig& config, c
 }
 
 TrainSummary train_over(Transport& transport, TrainOptions options, Store* store,
-                        const MeterReading& so_far) {
+                        const MeterReading& so_far, const PreflightReport& network,
+                        const RankWork& work) {
   const RunConfig& config = options.config;
   Engine engine(transport, engine_options(config.network));
   engine.meter().include(so_far);
@@ -192,7 +193,7 @@ TrainSummary train_over(Transport& transport, TrainOptions options, Store* store
   Flights flights(world, config.run.folder, store);
   options.world = &world;
   try {
-    TrainSummary summary = train(options);
+    TrainSummary summary = work ? work(options, network) : train(options);
     engine.flush();
     world.gather({});  // nobody leaves while another may still need him
     engine.flush();
@@ -216,7 +217,7 @@ TrainSummary train_over(Transport& transport, TrainOptions options, Store* store
 
 // What cannot be is said last, when it is known that all ranks were told the same: a rank that went
 // at once would leave the others to wait for it, and nobody would learn what the difference was.
-TrainSummary train_as_rank(TrainOptions options, const Place& place) {
+TrainSummary train_as_rank(TrainOptions options, const Place& place, const RankWork& work) {
   const RunConfig& config = options.config;
   const Problems impossible = find_impossible(config, place.size);
   options.start.local_rank = place.local_rank;
@@ -224,14 +225,14 @@ TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   std::unique_ptr<Store> store;
   std::unique_ptr<Transport> transport;
   Meter before;
+  PreflightReport report;
   std::optional<EarlySignals> early(options.stop_signal);
   try {
     const TransportRow& row = choose_transport(config.network.transport);
     if (row.traits.meets_at_store) store = meet(meeting);
     transport = row.connect(place, meeting, store.get());
     if (impossible.empty()) transport = decorated(std::move(transport), config.network);
-    const PreflightReport report =
-        look_at_network(*transport, config, place, before, impossible.empty());
+    report = look_at_network(*transport, config, place, before, impossible.empty());
     if (impossible.empty()) options.link = facts_of(report, mesh_of(config));
   } catch (const ConfigError& error) {
     Problems problems = error.problems();
@@ -242,7 +243,7 @@ TrainSummary train_as_rank(TrainOptions options, const Place& place) {
   }
   if (!impossible.empty()) throw ConfigError(impossible);
   early.reset();
-  return train_over(*transport, std::move(options), store.get(), before.read());
+  return train_over(*transport, std::move(options), store.get(), before.read(), report, work);
 }
 
 TrainSummary train_in_threads(const TrainOptions& options) {
@@ -256,7 +257,7 @@ TrainSummary train_in_threads(const TrainOptions& options) {
   run_ranks(transports, [&](Transport& transport) {
     TrainOptions mine = options;
     mine.start.local_rank = transport.rank();  // all are on this machine
-    TrainSummary summary = train_over(transport, mine, nullptr, {});
+    TrainSummary summary = train_over(transport, mine, nullptr, {}, {}, {});
     if (transport.rank() == 0) first = std::move(summary);
   });
   return first;

@@ -30,6 +30,16 @@ void add_words(CLI::App& verb, TrainCommand& command) {
   add_summary(verb, command.json);
 }
 
+void add_words(CLI::App& verb, MeasureCommand& command) {
+  add_config(verb, command.config);
+  verb.add_option("--ranks", command.ranks, "as of train")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N");
+  verb.add_option("-o,--output", command.output, "the hosts file")
+      ->type_name("FILE")
+      ->capture_default_str();
+}
+
 void add_words(CLI::App& verb, ConfigCommand& command) {
   add_config(verb, command.config, !command.show);
   if (!command.show) verb.add_flag("--no-data", command.skips_data, "do not look at the data");

@@ -11,6 +11,7 @@ class App;
 namespace laconic {
 
 void add_words(CLI::App& verb, TrainCommand& command);
+void add_words(CLI::App& verb, MeasureCommand& command);
 void add_words(CLI::App& verb, ConfigCommand& command);  // as command.show says: `show`, or `check`
 
 }  // namespace laconic

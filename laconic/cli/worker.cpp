@@ -20,16 +20,21 @@
 #include "laconic/cli/lock_owner.hpp"
 #include "laconic/cli/model_command.hpp"
 #include "laconic/cli/rank.hpp"
+#include "laconic/cli/subject_config.hpp"
 #include "laconic/cli/transport_table.hpp"
+#include "laconic/config/model_family.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/doctor/measure.hpp"
 #include "laconic/file/atomic_file.hpp"
+#include "laconic/hosts/hosts_file.hpp"
+#include "laconic/hosts/known_device.hpp"
 #include "laconic/launch/fork_server.hpp"
 #include "laconic/launch/place.hpp"
 #include "laconic/machine/cpu.hpp"
 #include "laconic/machine/environment.hpp"
 #include "laconic/run/run_lock.hpp"
 #include "laconic/train/common_start.hpp"
+#include "laconic/train/host_measure.hpp"
 #include "laconic/train/loop.hpp"
 
 namespace laconic {
@@ -98,6 +103,48 @@ int run_train(const TrainCommand& command) {
   return 128 + summary.signal;
 }
 
+// Times in seconds, rates in bits per second.
+MeasuredLinks links_of(const PreflightReport& network) {
+  MeasuredLinks links{network.latency_ms, network.mbit_per_s};
+  for (std::vector<double>& row : links.latency_seconds)
+    for (double& latency : row) latency /= 1e3;
+  for (std::vector<double>& row : links.bits_per_second)
+    for (double& rate : row) rate *= 1e6;
+  return links;
+}
+
+int run_measure(const MeasureCommand& command) {
+  RunConfig config =
+      read_config({command.config.path, command.config.sets, presets_folder(), false});
+  refuse(check_subject(config));
+  if (config.run.threads > 0) at::set_num_threads(static_cast<int>(config.run.threads));
+  const std::optional<Place> place = find_place(current_environment());
+  const Family family = family_of(config, {});
+  const int cores = usable_threads(detect_cpu());
+  const RankWork work = [&](const TrainOptions& options, const PreflightReport& network) {
+    const at::TensorOptions tensors = tensor_options(config, options.start.local_rank);
+    const std::vector<MeasuredRank> ranks = options.world->gather_values(
+        measure_for_hosts(config, family, tensors, options.memory_bytes, cores));
+    if (options.world->is_first()) {
+      const HostDevice like = *known_device(ranks[0].is_gpu ? "h100" : "core");
+      const Hosts hosts = hosts_from(ranks, links_of(network), like);
+      write_atomically(command.output, fmt::format("# Measured by `laconic measure` ({}).\n\n{}",
+                                                   version_text(), to_toml(hosts)));
+      fmt::print("{}: {} ranks on {} hosts\n", command.output, ranks.size(), host_count(hosts));
+    }
+    return TrainSummary();
+  };
+  World alone;
+  const TrainOptions options{.config = config,
+                             .memory_bytes = usable_memory(),
+                             .world = place && place->size > 1 ? nullptr : &alone};
+  if (options.world == nullptr)
+    train_as_rank(options, *place, work);
+  else
+    work(options, {});
+  return 0;
+}
+
 int run_doctor(const DoctorCommand& command) {
   const DoctorFacts facts = measure_doctor_facts();
   const std::vector<Finding> findings = diagnose(facts);
@@ -115,6 +162,7 @@ int run_doctor(const DoctorCommand& command) {
 int dispatch(const Command& command) {
   if (const auto* c = std::get_if<NoCommand>(&command)) return c->exit_code;
   if (const auto* c = std::get_if<TrainCommand>(&command)) return run_train(*c);
+  if (const auto* c = std::get_if<MeasureCommand>(&command)) return run_measure(*c);
   if (const auto* c = std::get_if<GenerateCommand>(&command)) return run_generate(*c);
   if (const auto* c = std::get_if<EvaluateCommand>(&command)) return run_evaluate(*c);
   if (const auto* c = std::get_if<PredictCommand>(&command)) return run_predict(*c);

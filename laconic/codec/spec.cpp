@@ -240,6 +240,11 @@ std::uint64_t effective_rank(const LowRank& codec, const TensorSpec& tensor) {
   return std::min({matrix.rows, matrix.columns, static_cast<std::uint64_t>(codec.rank)});
 }
 
+std::uint64_t basis_size(const CodecSpec& codec, const TensorSpec& tensor) {
+  const auto* low_rank = std::get_if<LowRank>(&codec);
+  return low_rank == nullptr ? 0 : matrix_shape(tensor).columns * effective_rank(*low_rank, tensor);
+}
+
 Dtype value_dtype(Dtype tensor) {
   return tensor == Dtype::f64 ? Dtype::f32 : tensor;
 }

@@ -161,6 +161,8 @@ struct MatrixShape {
 MatrixShape matrix_shape(const TensorSpec& tensor);
 std::uint64_t scale_count(const Quantise& codec, const TensorSpec& tensor);
 std::uint64_t effective_rank(const LowRank& codec, const TensorSpec& tensor);  // min(n, m, rank)
+// Elements of low_rank's warm start, columns * rank; 0 for other codecs.
+std::uint64_t basis_size(const CodecSpec& codec, const TensorSpec& tensor);
 // What raw values of a sparse codec are stored as: the tensor's own type, but f64 as f32.
 Dtype value_dtype(Dtype tensor);
 TensorSpec value_tensor(Dtype tensor, std::uint64_t count);  // 1-D

@@ -24,7 +24,9 @@ constexpr std::uint64_t kMeetingBytes = std::uint64_t{72} << 10;
 constexpr std::uint64_t kLeastMessage = std::uint64_t{4} << 10;
 constexpr std::uint64_t kMostLanes = 1 << 12;  // a tag has so many parts
 constexpr int kAskedLanes = 4;                 // that wait, before the rest is not asked
-constexpr std::uint64_t kGrain = 1024;         // blocks of codecs should not be cut
+// Where no window says how many: 8 MB of messages, which keeps a link of 1 Gbit/s busy for 60 ms.
+constexpr int kLanesUnderWay = 32;
+constexpr std::uint64_t kGrain = 1024;  // blocks of codecs should not be cut
 
 bool is_sum(CollectiveKind kind) {
   return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter;
@@ -247,25 +249,35 @@ class CollectiveOperation final : public Operation {
   std::vector<bool> ended_;
   std::size_t first_ = 0;                             // lane that has not ended
   std::size_t begun_ = 0;                             // lanes
+  int under_way_ = 0;                                 // of these, those that have not ended
   bool waits_for_gpu_ = false;                        // one of these does
   std::vector<std::optional<Window::Piece>> pieces_;  // lanes under way; empty: they need no window
   bool is_done_ = false;
 };
 
-// Lanes begin in order, at all members alike, and messages come in the order of lanes. So behind
-// some lanes that wait, others wait too: asking them all for every message that comes would cost
-// more than the messages. They are not forgotten: the first lane that has not ended at some member
-// is asked at all of them, and can go on. Lanes that wait for the GPU of this member say nothing of
+// Lanes begin in order, at all members alike, and the first lane that has not ended at some member
+// is asked at all of them, and can go on: nothing waits for ever.
+//
+// Without a window few lanes are under way, and every message that comes finds its lane asked. If
+// all began at once their messages would come round by round of the plan: of a ring the first
+// messages of all lanes would come before the second one of any, and behind lanes that wait for
+// their second nobody would ask for a first. (So it was: then some lanes at a time went round
+// alone, and rings of 64 MB used 60 % of a link.) Within a window they come in the order of lanes,
+// so that behind some lanes that wait others wait too, and asking them all, which may be thousands,
+// would cost more than the messages. Lanes that wait for the GPU of this member say nothing of
 // those behind them, and do not count.
 bool CollectiveOperation::advance(Engine& engine) {
   if (ready_ && !ready_->is_done()) return false;
   ready_.reset();
   waits_for_gpu_ = false;
+  const int asked = pieces_.empty() ? kLanesUnderWay : kAskedLanes;
   int waiting = 0;
-  for (std::size_t i = first_; i < begun_ && waiting < kAskedLanes; ++i)
+  for (std::size_t i = first_; i < begun_ && waiting < asked; ++i)
     if (!ended_[i] && !advance_lane(engine, i) && !walks_[i].waits_for_gpu()) ++waiting;
-  for (; begun_ < walks_.size() && may_begin(engine, begun_); ++begun_)
+  for (; begun_ < walks_.size() && may_begin(engine, begun_); ++begun_) {
+    ++under_way_;
     advance_lane(engine, begun_);
+  }
   engine.push();
   while (first_ < begun_ && ended_[first_]) ++first_;
   is_done_ = first_ == walks_.size();
@@ -279,13 +291,14 @@ bool CollectiveOperation::advance_lane(Engine& engine, std::size_t lane) {
   const std::size_t before = walks_[lane].at();
   ended_[lane] = walks_[lane].advance(engine);
   if (walks_[lane].waits_for_gpu()) waits_for_gpu_ = true;
+  if (ended_[lane]) --under_way_;
   if (ended_[lane] && !pieces_.empty()) pieces_[lane]->end();
   return ended_[lane] || walks_[lane].at() != before;
 }
 
 bool CollectiveOperation::may_begin(Engine& engine, std::size_t lane) {
   if (!state_.may_pack()) return false;
-  if (pieces_.empty()) return true;
+  if (pieces_.empty()) return under_way_ < kLanesUnderWay;
   auto piece = engine.window().begin(state_.key, bytes_sent(lane));
   if (piece) pieces_[lane].emplace(std::move(*piece));
   return piece.has_value();
@@ -325,6 +338,7 @@ struct Collective::Body {
   const std::vector<Hop>& hops() const { return plan.by_member[index(self)]; }
   std::uint64_t elements() const { return spec.offsets.empty() ? 0 : spec.offsets.back(); }
   Slice result_slice() const;
+  std::uint64_t basis_of(const Slice& slice, bool is_up) const;
   Lane make_lane(int lane, const std::vector<Slice>& slices) const;
   void require_idle(const char* what) const;
 
@@ -474,11 +488,22 @@ void Collective::set_codec(const CodecSpec& up, const CodecSpec& down) {
   body_->spec = std::move(changed);
 }
 
+// Of a contribution's warm start; 0 where there is none.
+std::uint64_t Collective::Body::basis_of(const Slice& slice, bool is_up) const {
+  if (!is_up || !spec.has_warm_start || slice.elements == 0) return 0;
+  return basis_size(spec.up, tensor_of(spec, slice.elements));
+}
+
 CollectiveState Collective::save() const {
   LACONIC_ASSERT(!body_->is_begun, fmt::format("{}: a step is open", name_of(body_->spec)));
   CollectiveState state;
   const Slice result = body_->result_slice();
+  bool is_warm = true;
   body_->for_each_link([&](Sender& sender, const Slice& slice, bool is_up) {
+    if (const std::uint64_t size = body_->basis_of(slice, is_up); size > 0) {
+      is_warm = is_warm && sender.basis().size() == size;
+      state.basis.insert(state.basis.end(), sender.basis().begin(), sender.basis().end());
+    }
     const std::span<const float> residual = sender.residual();
     if (residual.empty()) return;
     std::vector<float>& all = is_up ? state.up : state.down;
@@ -486,6 +511,7 @@ CollectiveState Collective::save() const {
     const std::uint64_t start = is_up ? slice.offset : slice.offset - result.offset;
     std::ranges::copy(residual, all.begin() + static_cast<std::ptrdiff_t>(start));
   });
+  if (!is_warm) state.basis.clear();
   return state;
 }
 
@@ -501,12 +527,20 @@ void Collective::load(const CollectiveState& state) {
   check_size("up", state.up.size(), body_->elements());
   check_size("down", state.down.size(), result.elements);
   refuse(problems);
+  std::uint64_t bases = 0;
+  body_->for_each_link(
+      [&](Sender&, const Slice& slice, bool is_up) { bases += body_->basis_of(slice, is_up); });
+  std::span<const float> basis = state.basis;
+  if (basis.size() != bases) basis = {};
   body_->for_each_link([&](Sender& sender, const Slice& slice, bool is_up) {
     const std::span<const float> all = is_up ? state.up : state.down;
     const std::uint64_t start = is_up ? slice.offset : slice.offset - result.offset;
-    if (std::holds_alternative<NoMemory>(sender.spec().memory)) return;
+    if (!has_memory(sender.spec())) return;
     sender.set_residual(tensor_of(body_->spec, slice.elements).shape,
                         all.empty() ? all : all.subspan(start, slice.elements));
+    const std::uint64_t size = basis.empty() ? 0 : body_->basis_of(slice, is_up);
+    sender.set_basis(basis.first(size));
+    basis = basis.subspan(size);
   });
 }
 

@@ -93,8 +93,9 @@ bool adds_payloads(const CollectiveSpec& spec);
 
 // What one member remembers, element by element of the buffer. Empty: nothing yet.
 struct CollectiveState {
-  std::vector<float> up;    // whole buffer; zero where this member encodes nothing
-  std::vector<float> down;  // the chunk whose result this member encodes
+  std::vector<float> up;          // whole buffer; zero where this member encodes nothing
+  std::vector<float> down;        // the chunk whose result this member encodes
+  std::vector<float> basis = {};  // low_rank's warm starts of contributions, one behind the other
   bool operator==(const CollectiveState&) const = default;
 };
 
@@ -138,7 +139,8 @@ class Collective {
   // added as before or not at all as before (adds_payloads()); a codec that is raw stays raw.
   void set_codec(const CodecSpec& up, const CodecSpec& down);
 
-  // Requires: no step is open. load() throws ConfigError when sizes are not those of the spec.
+  // Requires: no step is open. load() throws ConfigError when sizes are not those of the spec; but
+  // warm starts of another rank begin anew.
   CollectiveState save() const;
   void load(const CollectiveState& state);
 

@@ -27,7 +27,7 @@ fs::path source_folder() {
 std::vector<fs::path> presets() {
   std::vector<fs::path> paths;
   for (const auto& entry : fs::directory_iterator(source_folder() / "presets"))
-    paths.push_back(entry.path());
+    if (entry.is_regular_file()) paths.push_back(entry.path());
   return paths;
 }
 

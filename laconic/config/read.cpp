@@ -286,7 +286,7 @@ Reading unreadable(const std::string& path, int error_number, const ConfigSource
   std::error_code ignored;
   if (std::filesystem::path(path).parent_path() == source.presets_folder)
     for (const auto& entry : std::filesystem::directory_iterator(source.presets_folder, ignored))
-      presets.push_back(entry.path().stem().string());
+      if (entry.path().extension() == ".toml") presets.push_back(entry.path().stem().string());
   std::sort(presets.begin(), presets.end());
   const std::string known = presets.empty() ? "" : " (presets: " + join(presets, ", ") + ")";
   return {{{path, fmt::format("cannot be read: {}{}", std::strerror(error_number), known)}}, false};

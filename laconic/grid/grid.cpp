@@ -112,6 +112,11 @@ std::uint64_t TensorGrid::index_beside(const Exchange& exchange) const {
   return static_cast<std::uint64_t>(index_along(mesh_, coord_, beside));
 }
 
+std::vector<float> TensorGrid::take_loaded(const std::string& name) {
+  auto found = loaded_.extract(name);
+  return found.empty() ? std::vector<float>() : std::move(found.mapped());
+}
+
 TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
   const GridCodec choice = codec_of(exchange.site, exchange.call);
   const bool is_plain = !is_lossy(choice.codec);
@@ -132,7 +137,11 @@ TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
   const Algorithm algorithm =
       grid_algorithm(exchange.call, max_payload_bytes(choice.codec, {dtype, {elements}}),
                      extent(exchange.axes), !is_plain);
-  const bool remembers = !is_plain && choice.has_feedback;
+  // Of the same parameter in every step, so each message may begin where the last one ended.
+  const bool is_warm = std::holds_alternative<LowRank>(choice.codec) &&
+                       exchange.site.traffic == Traffic::tp_weight &&
+                       exchange.call == GridCall::scatter;
+  const bool remembers = is_warm || (!is_plain && choice.has_feedback);
   LACONIC_ASSERT(!remembers || first == last, "two sums of one place are under way");
   auto collective = std::make_unique<Collective>(
       progress_thread_.engine(), CollectiveSpec{.traffic = exchange.site.traffic,
@@ -145,15 +154,16 @@ TensorGrid::Row& TensorGrid::row_for(const Exchange& exchange) {
                                                 .columns = columns,
                                                 .up = choice.codec,
                                                 .down = choice.codec,
-                                                .up_feedback = remembers,
-                                                .has_warm_start = false,
+                                                .up_feedback = choice.has_feedback && !is_plain,
+                                                .has_warm_start = is_warm,
                                                 .seed = seed,
                                                 .raw_per_byte = raw_per_byte});
   Row row{.collective = std::move(collective), .is_masked = choice.is_masked};
   if (remembers) {
     row.memory = memory_name(exchange.site);
-    if (auto found = loaded_.extract(row.memory); !found.empty())
-      row.collective->load({.up = std::move(found.mapped()), .down = {}});
+    CollectiveState state{.up = take_loaded(row.memory), .down = {}};
+    state.basis = take_loaded(start_name(row.memory));
+    row.collective->load(state);
   }
   if (is_measured_[static_cast<std::size_t>(exchange.site.traffic)])
     row.collective->measure_fidelity(true);

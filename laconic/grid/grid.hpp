@@ -221,6 +221,7 @@ class TensorGrid {
   std::uint64_t index_beside(const Exchange& exchange) const;
   // One that serves this exchange, not under way.
   Row& row_for(const Exchange& exchange);
+  std::vector<float> take_loaded(const std::string& name);
   // Who fills the exchange's mask, if it asks for one.
   PayloadObserver observer_of(const Exchange& exchange, const Row& row) const;
   void release(Row& row);

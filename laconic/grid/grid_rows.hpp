@@ -28,5 +28,7 @@ struct TensorGrid::Made {
 
 // What sums of gradients at a place remember is called by it.
 std::string memory_name(const GridSite& site);
+// And where low_rank's next message begins.
+std::string start_name(const std::string& memory);
 
 }  // namespace laconic

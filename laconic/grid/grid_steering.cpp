@@ -18,6 +18,10 @@ std::string memory_name(const GridSite& site) {
   return fmt::format("{}.{}", site.block, site.place);
 }
 
+std::string start_name(const std::string& memory) {
+  return memory + ".start";
+}
+
 // In a step every place has asked for what was loaded: the rest is of codecs that are no more.
 void TensorGrid::commit() {
   loaded_.clear();
@@ -37,7 +41,11 @@ NamedFloats TensorGrid::save() const {
   NamedFloats state = loaded_;
   for (const auto& [name, values] : owed_) state[name] = values;
   for (const auto& [purpose, row] : made_->rows)
-    if (!row.memory.empty()) state[row.memory] = row.collective->save().up;
+    if (!row.memory.empty()) {
+      CollectiveState kept = row.collective->save();
+      if (!kept.up.empty()) state[row.memory] = std::move(kept.up);
+      if (!kept.basis.empty()) state[start_name(row.memory)] = std::move(kept.basis);
+    }
   return state;
 }
 

@@ -6,6 +6,9 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <span>
+
+#include "laconic/base/quantity.hpp"
 
 namespace laconic {
 
@@ -21,12 +24,8 @@ constexpr std::uint64_t kLeastBurst = 4096;       // two full packets: less woul
 constexpr std::uint64_t kLeastPortQueue = 49152;  // 32 full packets: TCP cannot live with fewer
 constexpr std::uint64_t kLeastHostQueue = 1 << 20;
 
-struct Unit {
-  std::string_view text;
-  std::uint64_t bits;
-};
-constexpr std::array kUnits = {Unit{"kbit", 1'000}, Unit{"mbit", 1'000'000},
-                               Unit{"gbit", 1'000'000'000}};
+// Nobody has a lab of single bits.
+constexpr std::span<const Unit> kRateUnits = std::span(kBitUnits).subspan(1);
 
 bool is_name_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
@@ -77,26 +76,14 @@ Problems check(const LabSpec& spec) {
 
 std::optional<std::uint64_t> parse_rate(std::string_view text) {
   if (text == "unshaped") return 0;
-  double number = 0;
-  const auto [end, error] =
-      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
-  if (error != std::errc()) return std::nullopt;
-  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  const auto* known =
-      std::find_if(kUnits.begin(), kUnits.end(), [&](const Unit& u) { return u.text == unit; });
-  if (known == kUnits.end()) return std::nullopt;
-  const double bits = number * static_cast<double>(known->bits);
-  if (!(bits >= kLeastRate && bits <= kMostRate)) return std::nullopt;
-  return static_cast<std::uint64_t>(std::llround(bits));
+  const std::optional<double> bits = parse_quantity(text, kRateUnits);
+  if (!bits || !(*bits >= kLeastRate && *bits <= kMostRate)) return std::nullopt;
+  return static_cast<std::uint64_t>(std::llround(*bits));
 }
 
 std::string rate_to_text(std::uint64_t bits_per_second) {
   if (bits_per_second == 0) return "unshaped";
-  const Unit* best = kUnits.data();
-  for (const Unit& unit : kUnits)
-    if (bits_per_second >= unit.bits) best = &unit;
-  return fmt::format("{}{}", static_cast<double>(bits_per_second) / static_cast<double>(best->bits),
-                     best->text);
+  return quantity_text(static_cast<double>(bits_per_second), kRateUnits);
 }
 
 Bucket port_bucket(std::uint64_t bits_per_second, double queue_ms) {

@@ -44,12 +44,6 @@ TensorSpec sample_of(TensorSpec tensor) {
   return tensor;
 }
 
-// Elements of low_rank's warm start; 0 for other codecs.
-std::uint64_t basis_size(const CodecSpec& codec, const TensorSpec& tensor) {
-  const auto* low_rank = std::get_if<LowRank>(&codec);
-  return low_rank == nullptr ? 0 : matrix_shape(tensor).columns * effective_rank(*low_rank, tensor);
-}
-
 }  // namespace
 
 // --- memory under way

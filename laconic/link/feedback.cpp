@@ -146,6 +146,12 @@ void Feedback::set_residual(const Shape& shape, std::span<const float> values) {
     committed_.residual.assign(values.begin(), values.end());
 }
 
+void Feedback::set_basis(std::span<const float> values) {
+  committed_.basis.clear();
+  if (is_finite(values.data(), values.size()))
+    committed_.basis.assign(values.begin(), values.end());
+}
+
 void Feedback::restore(Shape shape, std::vector<float> residual, std::vector<float> basis) {
   committed_ = {std::move(shape), std::move(residual), std::move(basis)};
   is_open_ = false;

@@ -43,6 +43,8 @@ class Feedback {
   // the next message starts afresh. Requires: no step is open, as many values as the shape has
   // elements or none.
   void set_residual(const Shape& shape, std::span<const float> values);
+  // The same of the warm start, for messages of the shape that set_residual() was told.
+  void set_basis(std::span<const float> values);
 
   // All values, as the device keeps them meanwhile (link/device_feedback.hpp). Requires, to
   // restore: no step is open.

@@ -91,6 +91,12 @@ class Sender {
     return feedback_.residual();
   }
   void set_residual(const std::vector<std::int64_t>& shape, std::span<const float> values);
+  // The same of low_rank's warm start. To set: behind set_residual(), which says the shape.
+  std::span<const float> basis() const {
+    bring_home();
+    return feedback_.basis();
+  }
+  void set_basis(std::span<const float> values);
   DeltaStore* references() { return store_.get(); }  // null unless Delta and a sample was packed
 
  private:

@@ -107,6 +107,11 @@ void Sender::set_residual(const std::vector<std::int64_t>& shape, std::span<cons
   feedback_.set_residual(shape, values);
 }
 
+void Sender::set_basis(std::span<const float> values) {
+  require_closed();
+  feedback_.set_basis(values);
+}
+
 void Sender::require_closed() const {
   LACONIC_ASSERT(!feedback_.has_open() && !(device_feedback_ && device_feedback_->has_open()) &&
                      (!store_ || !store_->has_staged()),

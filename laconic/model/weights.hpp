@@ -24,10 +24,10 @@
 #include <string>
 #include <vector>
 
+#include "laconic/architecture/grid_place.hpp"
 #include "laconic/architecture/model_spec.hpp"
 #include "laconic/base/bytes.hpp"
 #include "laconic/base/dtype.hpp"
-#include "laconic/layout/replica_cut.hpp"
 #include "laconic/model/precision.hpp"
 
 namespace laconic {
@@ -52,19 +52,6 @@ struct Leaf {
   at::Tensor value;
   at::Tensor sum;  // gradients of microbatches so far; undefined: none
 };
-
-// Where in a tensor grid a rank holds its parts of parameters; as a rule there is none, and they
-// are whole.
-struct GridPlace {
-  GridPlan plan = {};
-  Coord coord = {};
-  // Tables whose rows are looked up, and no more (ParameterSpec::looked_up_by), that replicas
-  // share.
-  ReplicaCuts tables = {};
-};
-
-// Which blocks somebody holds, by block; empty: all.
-using HeldBlocks = std::vector<bool>;
 
 struct Weights {
   Family family;
@@ -96,15 +83,6 @@ struct Weights {
     return at::TensorOptions().dtype(precision.compute).device(device());
   }
 };
-
-// What a rank at `place` holds of a parameter: its shard of cut_sizes() (layout/grid_plan.hpp).
-// Requires: rows are not dealt.
-std::vector<Range> shard_at(const GridPlace& place, const ParameterSpec& parameter);
-Layout layout_at(const GridPlace& place, const ParameterSpec& parameter);
-std::vector<std::int64_t> sizes_at(const GridPlace& place, const ParameterSpec& parameter);
-
-// The same as runs of elements: also where rows are dealt, which no ranges are.
-std::vector<ShardRun> runs_at(const GridPlace& place, const ParameterSpec& parameter);
 
 // The part of a whole tensor that a rank at `place` holds, as a view: [cut sizes].
 at::Tensor part_in(const at::Tensor& whole, const GridPlace& place, const ParameterSpec& parameter);

@@ -27,8 +27,11 @@ void gather_rows(const RowStretch& from, std::span<const std::int64_t> rows, std
 // Copies rows that lie behind each other into rows of a matrix: to[rows[i]] = from[i].
 void put_rows(const std::byte* from, std::span<const std::int64_t> rows, const RowStretch& to);
 
-// Adds rows of numbers that lie behind each other: sums[places[i]] += from[i].
+// Adds rows of numbers that several members have sent, in their order. from[m] has the rows
+// lists[m] one behind the other; sums[i] becomes the sum of row all[i]. Requires: `all` is
+// union_of(lists).
 template <class T>
-void add_rows(const T* from, std::span<const std::int64_t> places, std::int64_t width, T* sums);
+void sum_rows(std::span<const RowIds> lists, std::span<const T* const> from, const RowIds& all,
+              std::int64_t width, T* sums);
 
 }  // namespace laconic

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 #include <set>
+
+#include "laconic/rows/row_memory.hpp"
 
 namespace laconic {
 namespace {
@@ -49,6 +52,63 @@ TEST(RowPlan, UniqueRowsAscendAndAreThoseOfTheIds) {
       EXPECT_EQ(union_of(std::vector{rows, RowIds{3}})[static_cast<std::size_t>(places[i])],
                 rows[i]);
   }
+}
+
+// Rows that lie near each other, far apart, and so far that nobody may mark them.
+TEST(RowPlan, AUnionHasEveryRowOnceHoweverFarApart) {
+  std::mt19937_64 draw(3);
+  for (const std::uint64_t most : {1UL, 64UL, 65UL, 3000UL, 1UL << 20, 1UL << 62})
+    for (const int lists : {0, 1, 2, 3, 7}) {
+      std::vector<RowIds> all;
+      std::set<std::int64_t> expected;
+      for (int list = 0; list < lists; ++list) {
+        std::vector<std::int64_t> ids;
+        for (std::uint64_t i = draw() % 40; i > 0; --i)
+          ids.push_back(static_cast<std::int64_t>(draw() % most));
+        expected.insert(ids.begin(), ids.end());
+        all.push_back(unique_rows(ids));
+      }
+      EXPECT_EQ(union_of(all), RowIds(expected.begin(), expected.end())) << most << " " << lists;
+    }
+  EXPECT_THROW(union_of(std::vector<RowIds>{{5, 900, 3}, {4}}), std::logic_error);
+}
+
+// Bit for bit zeros to which the members' rows are added one after the other; so -0 alone becomes
+// 0. Widths around the pieces that are added at once.
+TEST(RowMemory, SumsAreInTheOrderOfMembers) {
+  std::mt19937 draw(2);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (const std::int64_t width : {0, 1, 15, 16, 17, 70}) {
+    std::vector<RowIds> lists;
+    std::vector<std::vector<float>> rows;
+    std::vector<const float*> from;
+    for (const int count : {9, 0, 20, 3}) {
+      lists.push_back(random_rows(draw, 25, count));
+      rows.emplace_back(lists.back().size() * static_cast<std::size_t>(width));
+      for (float& x : rows.back()) x = draw() % 8 == 0 ? -0.0F : uniform(draw);
+    }
+    for (const auto& of_member : rows) from.push_back(of_member.data());
+    const RowIds all = union_of(lists);
+    std::vector<float> sums(all.size() * static_cast<std::size_t>(width), 7.0F);
+    sum_rows<float>(lists, from, all, width, sums.data());
+    std::vector<float> expected(sums.size(), 0.0F);
+    for (std::size_t m = 0; m < lists.size(); ++m)
+      for (std::size_t i = 0; i < rows[m].size(); ++i) {
+        const std::size_t c = i % static_cast<std::size_t>(width);
+        const auto place = std::ranges::find(all, lists[m][i / static_cast<std::size_t>(width)]);
+        expected[static_cast<std::size_t>((place - all.begin()) * width) + c] += rows[m][i];
+      }
+    ASSERT_EQ(sums.size(), expected.size());
+    EXPECT_EQ(std::memcmp(sums.data(), expected.data(), sums.size() * sizeof(float)), 0) << width;
+  }
+}
+
+TEST(RowMemory, ARowThatNobodyHasIsNoSum) {
+  const std::vector<RowIds> lists = {{1}, {4}};
+  const float x = 1;
+  const std::vector<const float*> from = {&x, &x};
+  float sums[3];
+  EXPECT_THROW(sum_rows<float>(lists, from, {1, 2, 4}, 1, sums), std::logic_error);
 }
 
 // T7: prior and delayed rows are all rows, none is both, and the prior ones are those of the next

@@ -32,28 +32,6 @@ void to_standard_error(const std::string& text) {
 
 }  // namespace
 
-PipelinePlan plan_for_one(const ModelSpec& spec, int microbatches) {
-  return {.schedule = lowered(one_forward_one_backward({1, 1, microbatches})),
-          .stages = {{0, block_count(spec)}},
-          .encoded = {},
-          .activation = {},
-          .gradient = {}};
-}
-
-std::vector<int> ranks_of_blocks(const PipelinePlan& plan) {
-  std::vector<int> ranks;
-  for (std::size_t s = 0; s < plan.stages.size(); ++s)
-    for (std::int64_t b = plan.stages[s].begin; b < plan.stages[s].end; ++b)
-      ranks.push_back(rank_of_stage(plan.schedule, static_cast<int>(s)));
-  return ranks;
-}
-
-HeldBlocks held_blocks(const PipelinePlan& plan, int rank) {
-  HeldBlocks held;
-  for (const int holder : ranks_of_blocks(plan)) held.push_back(holder == rank);
-  return held;
-}
-
 Pipeline::Pipeline(Weights& weights, PipelinePlan plan, Engine* engine, const Group& ranks,
                    int rank, const PipelineOptions& options)
     : weights_(weights), plan_(std::move(plan)), engine_(engine), rank_(rank), grid_(options.grid) {

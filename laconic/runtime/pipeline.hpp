@@ -28,6 +28,7 @@
 
 #include "laconic/link/codec_override.hpp"
 #include "laconic/mesh/mesh.hpp"
+#include "laconic/policy/pipeline_plan.hpp"
 #include "laconic/runtime/edge.hpp"
 #include "laconic/runtime/link_registry.hpp"
 #include "laconic/runtime/stage.hpp"
@@ -38,22 +39,6 @@ namespace laconic {
 
 struct PipelineEdge;
 class RecordedStep;  // runtime/recorded_step.hpp
-
-// The same on all ranks of a pipeline.
-struct PipelinePlan {
-  Schedule schedule;               // lowered
-  std::vector<BlockRange> stages;  // by stage
-  GradientSends encoded;           // gradients that do not travel raw; empty: all are encoded
-  LinkSpec activation;             // names get the edge's number
-  LinkSpec gradient;
-};
-// One rank, one stage: F0 B0 F1 B1 ...
-PipelinePlan plan_for_one(const ModelSpec& spec, int microbatches);
-
-// The rank of the pipeline that holds each block.
-std::vector<int> ranks_of_blocks(const PipelinePlan& plan);
-// Blocks that a rank holds.
-HeldBlocks held_blocks(const PipelinePlan& plan, int rank);
 
 struct PipelineOptions {
   bool recompute = false;

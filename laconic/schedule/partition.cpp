@@ -158,4 +158,12 @@ std::vector<BlockRange> ranges_of_split(const std::vector<std::int64_t>& split) 
   return ranges;
 }
 
+std::vector<int> ranks_of_blocks(const Schedule& schedule, const std::vector<BlockRange>& stages) {
+  std::vector<int> ranks;
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    for (std::int64_t b = stages[s].begin; b < stages[s].end; ++b)
+      ranks.push_back(rank_of_stage(schedule, static_cast<int>(s)));
+  return ranks;
+}
+
 }  // namespace laconic

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "laconic/base/problem.hpp"
+#include "laconic/schedule/schedule.hpp"
 
 namespace laconic {
 
@@ -28,5 +29,8 @@ std::vector<std::int64_t> parse_split(std::string_view text);
 // may have none).
 Problems check_split(const std::vector<std::int64_t>& split, std::int64_t layers, int stages);
 std::vector<BlockRange> ranges_of_split(const std::vector<std::int64_t>& split);
+
+// The rank of the pipeline that holds each block, when stages have these.
+std::vector<int> ranks_of_blocks(const Schedule& schedule, const std::vector<BlockRange>& stages);
 
 }  // namespace laconic

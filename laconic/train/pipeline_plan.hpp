@@ -12,63 +12,29 @@
 
 #include "laconic/config/run_config.hpp"
 #include "laconic/policy/link_facts.hpp"
+#include "laconic/policy/pipeline_decisions.hpp"
 #include "laconic/runtime/pipeline.hpp"
 #include "laconic/schedule/selection.hpp"
 
 namespace laconic {
 
-struct PipelineDecisions {
-  Schedule schedule;                // compute actions
-  std::vector<std::int64_t> split;  // layers of each stage: blocks without the first and the last
-  GradientSends encoded;            // pp.gradient; empty: all
-  int encoded_ranks = 0;            // dp.gradient.stages: the first so many pipeline ranks
-  // Where the schedule was chosen: its kind, samples of a microbatch, and why, for people.
-  std::string kind = "";
-  std::int64_t microbatch = 0;
-  std::string why = "";
-  bool operator==(const PipelineDecisions&) const = default;
-};
 std::string to_json(const PipelineDecisions& decisions);
 PipelineDecisions parse_decisions(std::string_view json);  // throws ConfigError
 
-// What is impossible, as far as the configuration alone tells. Reads the schedule's file, if there
-// is one.
-Problems check_pipeline(const RunConfig& config);
-
-// Seconds of forward and of backward of a block, for a microbatch of the run.
-struct BlockTimes {
-  double forward = 0;
-  double backward = 0;
-};
 // By block: those of one kind are measured once, and the best of a few counts.
 std::vector<BlockTimes> measure_blocks(const RunConfig& config, const Family& family,
                                        const at::TensorOptions& options);
-
-// What estimate() needs, from the times of the blocks (by block) and the links.
-Costs costs_of(const RunConfig& config, const ModelSpec& spec, const PipelineDecisions& decisions,
-               const std::vector<BlockTimes>& blocks, const LinkFacts& link);
 
 // Measures only if the configuration asks for something that depends on it.
 // Requires: check_pipeline(config) is empty, and pipeline.schedule is not "auto", which is
 // schedule_choice.hpp's. Throws ConfigError when the model does not fit.
 PipelineDecisions decide_pipeline(const RunConfig& config, const Family& family,
                                   const LinkFacts& link, const at::TensorOptions& options);
-// The same by times that are known, all 0 where nobody needs them.
-PipelineDecisions decide_pipeline(const RunConfig& config, const ModelSpec& spec,
-                                  const std::vector<BlockTimes>& times, const LinkFacts& link);
-
 // The configuration with what was decided about the size of microbatches.
 RunConfig as_decided(RunConfig config, const PipelineDecisions& decisions);
 
 // Whether a run that goes on can do by what was decided before: not if the schedule's file says
 // something else by now. Requires: no key was changed that decisions depend on.
 bool still_holds(const PipelineDecisions& decisions, const RunConfig& config);
-
-PipelinePlan plan_of(const RunConfig& config, const PipelineDecisions& decisions);
-
-// Bytes of the budget that references of so many samples take at one end of such a link, over which
-// `seam` travels; 0: it has none.
-std::uint64_t reference_bytes(const LinkSpec& link, const std::vector<SeamTensor>& seam,
-                              std::uint64_t samples);
 
 }  // namespace laconic

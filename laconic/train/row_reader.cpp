@@ -76,7 +76,7 @@ TableFacts facts_of(const ParameterSpec& table, const RowReader& reader) {
   for (int m = 0; m < static_cast<int>(config.mesh.dp); ++m) {
     std::vector<RowIds> by_field;
     for (const std::string& field : table.looked_up_by)
-      by_field.push_back(field == kDrawnField ? drawn_rows(config, table, 0, m)
+      by_field.push_back(field == kDrawnField ? unique_rows(drawn_rows(config, table, 0, m))
                                               : reader.rows(0, m, field));
     by_member.push_back(union_of(by_field));
     looked_up += static_cast<double>(by_member.back().size());

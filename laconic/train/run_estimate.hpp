@@ -15,44 +15,10 @@
 
 #include "laconic/config/run_config.hpp"
 #include "laconic/policy/link_facts.hpp"
+#include "laconic/policy/rank_memory.hpp"
 #include "laconic/train/pipeline_plan.hpp"
 
 namespace laconic {
-
-// Bytes of one rank.
-struct MemoryEstimate {
-  double parameters = 0;
-  double gradients = 0;
-  double optimiser = 0;
-  double activations = 0;  // of all microbatches under way, when they are most
-  double references = 0;   // of delta memories, in memory
-  double buffers = 0;      // of sums, residuals, messages, local updates
-  double sums = 0;         // of these, what is on a GPU that adds: buffers of sums, and residuals,
-  double residuals = 0;    // which are there twice
-  double program = 0;      // what the process holds already
-  // With a GPU: references in its memory, and how many of `references` they are.
-  double gpu_references = 0, spared_references = 0;
-  double total() const {
-    return parameters + gradients + optimiser + activations + references + buffers + program;
-  }
-  MemoryEstimate& operator+=(const MemoryEstimate& more);
-
-  // The two parts of a rank that computes on a GPU, which may add for it, too.
-  MemoryEstimate on_gpu(bool adds) const {
-    return {.parameters = parameters,
-            .gradients = gradients,
-            .optimiser = optimiser,
-            .activations = activations,
-            .references = gpu_references,
-            .buffers = adds ? sums + residuals : 0};
-  }
-  MemoryEstimate on_host(bool gpu_adds) const {
-    return {.references = references - spared_references,
-            .buffers = buffers - (gpu_adds ? sums : 0),
-            .program = program};
-  }
-};
-std::string to_text(const MemoryEstimate& memory);
 
 // What a rank tells of itself.
 struct RankResources {
@@ -98,10 +64,6 @@ struct RunEstimate {
   double step_seconds = 0;      // at best
   bool has_network = false;     // rates are known, and in the seconds
 };
-
-// Six for every multiply-add of a forward pass: two operations forward, four backward.
-// Recomputation does not count.
-double model_flops(const ModelSpec& spec, std::int64_t samples);
 
 // The same of one sample, by its lengths (model_spec()), each of which is computed once.
 class SampleFlops {

@@ -54,7 +54,7 @@ MachineWork busiest_machine(const Timing& timing, const RunConfig& config, const
 TriedSchedule try_schedule(const RunConfig& config, const RunFacts& facts,
                            const std::vector<BlockTimes>& times) {
   const LinkFacts link = rates_of(facts.link);
-  PipelineDecisions decisions = decide_pipeline(config, facts.spec, times, link);
+  PipelineDecisions decisions = decide_pipeline(config, facts.spec, link, [&] { return times; });
   const Schedule lowered = plan_of(config, decisions).schedule;
   Costs costs = costs_of(config, facts.spec, decisions, times, link);
   costs.wiring = Wiring::switched;  // nearest to what is measured

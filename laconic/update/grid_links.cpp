@@ -36,7 +36,9 @@ std::string restore_grid(TensorGrid& grid, const World& world,
   if (!has_grid_memory(saved)) return "";
   if (mesh_of(saved) != world.mesh())
     return fmt::format(
-        "residuals of tp.weight in the checkpoint are those of {}, and this run has {}: dropped",
+        "residuals and warm starts of tp.weight in the checkpoint are those of {}, and this run "
+        "has {}: "
+        "dropped",
         to_text(mesh_of(saved)), to_text(world.mesh()));
   grid.load(grid_floats(saved[static_cast<std::size_t>(world.rank())]));
   return "";

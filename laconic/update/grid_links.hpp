@@ -8,9 +8,9 @@
 
 namespace laconic {
 
-// Codecs may be overridden and fidelity measured. Residuals of weights' gradients belong to a rank
-// of a mesh: on another one they are dropped, and a note says so. Requires: grid and world outlive
-// the registry.
+// Codecs may be overridden and fidelity measured. Residuals and warm starts of weights' gradients
+// belong to a rank of a mesh: on another one they are dropped, and a note says so. Requires: grid
+// and world outlive the registry.
 void add_grid_links(TensorGrid& grid, const World& world, LinkRegistry& registry);
 
 }  // namespace laconic

@@ -119,7 +119,8 @@ class SimRun {
       for (int r = 0; r < s_.ranks; ++r)
         for (const std::int64_t row : read[at(r)]) {
           const auto g = gradient(step, r, row, &table.value[at(row * s_.width)]);
-          add_rows(g.data(), places_in(all, {row}), s_.width, sums.data());
+          const std::int64_t place = places_in(all, {row})[0];
+          for (std::int64_t c = 0; c < s_.width; ++c) sums[at(place * s_.width + c)] += g[at(c)];
         }
       update_rows<float>(rule_of(step), all, sums.data(), table.columns());
       decay.note(all, decay.steps());
@@ -153,9 +154,12 @@ class SimRun {
       const RowIds all = union_of(part.rows);
       for (int owner = 0; owner < s_.ranks; ++owner) {
         SimTable& shard = shards[at(owner)];
-        std::vector<float> sums(all.size() * at(shard.width), 0.0F);
+        std::vector<float> sums(all.size() * at(shard.width));
+        std::vector<std::vector<float>> messages;
+        std::vector<const float*> from;
         for (int r = 0; r < s_.ranks; ++r) {
-          std::vector<float> message(part.rows[at(r)].size() * at(shard.width));
+          std::vector<float>& message =
+              messages.emplace_back(part.rows[at(r)].size() * at(shard.width));
           std::vector<float> values = part.values[at(r)];
           std::vector<std::int64_t> places;
           for (std::size_t i = 0; i < part.rows[at(r)].size(); ++i)
@@ -163,8 +167,9 @@ class SimRun {
           gather_rows(
               stretch_of(bytes(values), s_.width, 4, table_columns(s_.width, s_.ranks, owner)),
               places, bytes(message));
-          add_rows(message.data(), places_in(all, part.rows[at(r)]), shard.width, sums.data());
+          from.push_back(message.data());
         }
+        sum_rows<float>(part.rows, from, all, shard.width, sums.data());
         update_rows<float>(rule, all, sums.data(), shard.columns());
         decays[at(owner)].note(all, part.step);
       }

@@ -1,7 +1,6 @@
 #include "laconic/update/table_exchange.hpp"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
@@ -174,12 +173,13 @@ TableExchange::Sum TableExchange::sum_of(Part& part) const {
   for (const RowIds& rows : part.by_member) of_members.push_back(held_here(rows));
   Sum sum{.rows = union_of(of_members), .values = {}};
   const std::int64_t held = value().size(1);
-  sum.values = at::zeros({static_cast<std::int64_t>(sum.rows.size()), held},
+  sum.values = at::empty({static_cast<std::int64_t>(sum.rows.size()), held},
                          value().options().requires_grad(false));
   with_row_type(value(), [&]<class T>() {
+    std::vector<const T*> from;
     for (int i = 0; i < members(); ++i)
-      add_rows(reinterpret_cast<const T*>(part.exchange->from(i)),
-               places_in(sum.rows, of_members[index(i)]), held, sum.values.template data_ptr<T>());
+      from.push_back(reinterpret_cast<const T*>(part.exchange->from(i)));
+    sum_rows<T>(of_members, from, sum.rows, held, sum.values.template data_ptr<T>());
   });
   part.exchange.reset();
   return sum;

@@ -95,6 +95,65 @@ TEST(TensorCodec, FeedbackOfWeightGradientsSendsLaterWhatWasLost) {
   }
 }
 
+// --- warm starts
+
+// Singular values fall by 0.6: one power step from anywhere finds the largest of them badly.
+Tensor falling_gradient(std::uint64_t number) {
+  Tensor sum = at::zeros({32, 16});
+  for (std::uint64_t i = 0; i < 16; ++i)
+    sum.add_(normal({32, 1}, 100 * number + i).mm(normal({1, 16}, 100 * number + 50 + i)),
+             std::pow(0.6, static_cast<double>(i)));
+  return sum;
+}
+
+TEST(TensorCodec, LowRankGradientsOfWeightsBeginWhereTheLastOneEnded) {
+  const GridPlan plan{TensorMethod::three_d, {.tp = {2, 1, 1}}, TableCut::split};
+  for (const bool has_feedback : {false, true}) {
+    const GridCodec codec{.codec = LowRank{.rank = 4}, .has_feedback = has_feedback};
+    NamedFloats saved[2];
+    Tensor eighth[2];
+    const auto sum = [&](TensorGrid& grid, std::uint64_t step) {
+      const auto me = static_cast<std::uint64_t>(grid.index({Axis::tp0}));
+      grid.begin(step, 0);
+      return grid.scatter_sum(falling_gradient(7 + me), equal_rows(16, 2), {Axis::tp0},
+                              {.traffic = Traffic::tp_weight, .block = 1, .columns = 16});
+    };
+    const Tensor both = falling_gradient(7).add(falling_gradient(8));
+    on_ranks(plan, by_class(Traffic::tp_weight, codec), [&](TensorGrid& grid) {
+      const int me = grid.index({Axis::tp0});
+      std::vector<double> errors;
+      for (std::uint64_t step = 0; step < 8; ++step) {
+        const Tensor before = sum(grid, step);  // of a step that is left out
+        grid.abandon();
+        const Tensor after = sum(grid, step);
+        EXPECT_TRUE(after.equal(before)) << step;
+        grid.commit();
+        errors.push_back(distance_between(after, both.narrow(0, 16 * me, 16)));
+        if (step == 5) saved[me] = grid.save();
+        if (step == 7) eighth[me] = after;
+      }
+      EXPECT_EQ(grid.save().size(), has_feedback ? 2U : 1U);
+      EXPECT_TRUE(has_feedback || errors[7] < 0.7 * errors[0]) << errors[7] << " of " << errors[0];
+    });
+    on_ranks(plan, by_class(Traffic::tp_weight, codec), [&](TensorGrid& grid) {
+      const int me = grid.index({Axis::tp0});
+      grid.load(saved[me]);
+      for (const std::uint64_t step : {6, 7}) {
+        const Tensor after = sum(grid, step);
+        grid.commit();
+        EXPECT_TRUE(step < 7 || after.equal(eighth[me]));
+      }
+    });
+    // What was saved for another rank begins anew.
+    on_ranks(plan,
+             by_class(Traffic::tp_weight, {.codec = LowRank{.rank = 3}, .has_feedback = true}),
+             [&](TensorGrid& grid) {
+               grid.load(saved[grid.index({Axis::tp0})]);
+               EXPECT_TRUE(sum(grid, 6).isfinite().all().item<bool>());
+             });
+  }
+}
+
 // --- steering
 
 // A raw sum has what was owed in it, once, and a step that never was pays nothing.

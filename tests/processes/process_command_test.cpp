@@ -25,7 +25,7 @@ TEST_F(CommandLine, EachHelpHasExamplesOfItsOwnVerb) {
   const std::string all = expect_exit(0, {"--help"}).out;
   std::vector<Words> verbs;
   for (const char* verb : {"train", "prepare", "generate", "evaluate", "export", "config", "codec",
-                           "lab", "schedule", "layout", "compare", "study", "doctor"}) {
+                           "lab", "schedule", "layout", "plan", "compare", "study", "doctor"}) {
     EXPECT_TRUE(contains(all, fmt::format("\n  {} ", verb))) << verb;
     verbs.push_back({verb});
   }

@@ -45,5 +45,31 @@ TEST_F(LayoutVerb, WhatCannotBeIsSaidAtOnce) {
   EXPECT_TRUE(contains(refused({"8", "--svg", "no/x.svg"}), "does not exist"));
 }
 
+TEST_F(LayoutVerb, APlanIsPredictedAndRunsAsItIs) {
+  write_text(folder_ / "hosts.toml",
+             "[[group]]\nname = \"a\"\nhosts = 2\ndevice = \"core\"\n"
+             "card = { rate = \"100mbit\", latency = \"1ms\" }\n");
+  const auto planned = [&](const std::string& hosts, const std::vector<std::string>& more,
+                           int code) {
+    Words all = {"plan",    "preset:gpt-tiny", "--set", "model.vocabulary=256", "--hosts", hosts,
+                 "--quick", "--top",           "3"};
+    all.insert(all.end(), more.begin(), more.end());
+    return expect_exit(code, all);
+  };
+  const std::string out =
+      planned("hosts.toml", {"-o", "best.toml", "--html", "p.html", "--json", "p.json"}, 0).out;
+  EXPECT_TRUE(contains(out, "Predicted, not measured")) << out;
+  EXPECT_TRUE(contains(out, "limited by")) << out;
+  const auto json = nlohmann::json::parse(text("p.json"));
+  EXPECT_EQ(json["kind"], "predicted");
+  EXPECT_EQ(json["plans"].size(), 3);
+  EXPECT_TRUE(contains(text("p.html"), "</html>"));
+  EXPECT_TRUE(contains(text("best.toml"), "# Predicted: "));
+  expect_exit(0, {"config", "check", "best.toml", "--no-data", "--set", "data.train=x"});
+  EXPECT_TRUE(
+      contains(planned("hosts.toml", {"--loss-budget", "much"}, 2).err, "'much' is no share"));
+  EXPECT_TRUE(contains(planned("nowhere", {}, 2).err, "presets: campus"));
+}
+
 }  // namespace
 }  // namespace laconic

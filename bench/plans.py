@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Predicts what papers have measured on their hardware, and plans of large models over the internet: bench/plans.py [PART]
+
+Nothing is measured: all numbers are what `laconic simulate` and `laconic plan` say of the files in docs/plans. Writes docs/plans/README.md
+(papers) and docs/plans/internet.md (internet), or one of them. Takes some minutes of one core, and needs neither ranks nor libtorch.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LACONIC = ROOT / "build/bin/laconic"
+PLANS = ROOT / "docs/plans"
+LONGEST = 100  # seconds that one answer may take
+
+
+def ask(verb, config, hosts, *words):
+    """The JSON that a verb writes about a configuration on hosts, or None where it refuses; and the seconds that it took."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder, "out.json")
+        begin = time.time()
+        try:
+            done = subprocess.run([str(LACONIC), verb, str(config), "--hosts", str(hosts), "--json", str(out), *words], capture_output=True, text=True, timeout=LONGEST)
+        except subprocess.TimeoutExpired:
+            print(f"{verb} {config} {' '.join(words)}: more than {LONGEST} s", file=sys.stderr)
+            return None, LONGEST
+        if done.returncode != 0 or not out.exists():
+            print(f"{verb} {config} {' '.join(words)}: {done.stderr.strip()[:300]}", file=sys.stderr)
+            return None, time.time() - begin
+        return json.loads(out.read_text()), time.time() - begin
+
+
+def sets(keys):
+    return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+
+
+def with_rate(hosts, rate, folder):
+    """The hosts file with other cards."""
+    text = (PLANS / hosts).read_text()
+    card = text.index('card = { rate = "') + len('card = { rate = "')
+    path = pathlib.Path(folder, f"{rate}-{hosts}")
+    path.write_text(text[:card] + rate + text[text.index('"', card):])
+    return path
+
+
+def step_seconds(config, hosts, keys):
+    said, _ = ask("simulate", PLANS / config, hosts, *sets(keys))
+    return None if said is None else said["step_seconds"]
+
+
+def ratio(number):
+    return "-" if number is None else f"{number:.2f}x"
+
+
+# --- AC-SGD: sequences per second of GPT2-XL over eight V100
+
+AC_SGD = {"FP32": {}, "fw4 bw8": {"pp.activation.codec": "quantise:bits=4,group=channel,scale=f16,grid=artefact", "pp.activation.memory": "delta", "pp.gradient.codec": "quantise:bits=8"},
+          "fw3 bw6": {"pp.activation.codec": "quantise:bits=3,block=256", "pp.activation.memory": "delta", "pp.gradient.codec": "quantise:bits=6"}}
+# As remembered of the paper's Table 2; digits were not read again. The last row but one is that of a later measurement by others.
+AC_SGD_PUBLISHED = {"10gbit": (3.8, 4.0, 4.0), "1gbit": (3.2, 3.9, 4.0), "500mbit": (2.7, 3.9, 3.9), "300mbit": (1.8, 3.8, 3.8), "100mbit": (0.5, 3.0, 3.4)}
+
+
+def ac_sgd(folder):
+    lines = ["## AC-SGD: GPT2-XL over a pipeline of eight V100", "",
+             "Sequences per second; published first, then predicted. 32 sequences in 32 microbatches, gpipe, float32; our float32 rate of a V100 is the data sheet's times 0.63.", "",
+             "| link | FP32, published | predicted | fw4 bw8, published | predicted | fw3 bw6, published | predicted |", "|---|--:|--:|--:|--:|--:|--:|"]
+    for rate, published in AC_SGD_PUBLISHED.items():
+        cells = []
+        for (_, keys), said in zip(AC_SGD.items(), published):
+            step = step_seconds("gpt2-xl.toml", with_rate("v100-8.toml", rate, folder), keys)
+            cells += [str(said), "-" if step is None else f"{32 / step:.2f}"]
+        lines.append(f"| {rate} | " + " | ".join(cells) + " |")
+    return lines
+
+
+# --- Optimus-CC: days of GPT 8.3 B on 128 A100
+
+OPTIMUS = {"baseline": {}, "CB": {"pp.gradient.codec": "low_rank:rank=16", "pp.gradient.memory": "feedback", "pp.gradient.when": "epilogue"}}
+OPTIMUS["CB + FE"] = {**OPTIMUS["CB"], "embedding.tied.fused": "true"}
+OPTIMUS["CB + FE + SC"] = {**OPTIMUS["CB + FE"], "dp.gradient.method": "power_sgd", "dp.gradient.rank": "128", "dp.gradient.by_block": "true", "dp.gradient.stages": "0.75"}
+OPTIMUS_DAYS = {"baseline": 37.27, "CB": 34.83, "CB + FE": 32.84, "CB + FE + SC": 25.72}
+OPTIMUS_STEPS = 230_000
+
+
+def optimus(_):
+    lines = ["## Optimus-CC: GPT 8.3 B on 128 A100", "",
+             "Days of 230,000 iterations of 512 sequences; speed-up over the baseline in brackets. 4-way pipeline, 4-way data parallelism over hosts of eight GPUs, float32.", "",
+             "| | published | predicted, our engine over TCP | predicted, if messages cost processors nothing | the same at 30 Gbit/s |", "|---|--:|--:|--:|--:|"]
+    first = {}
+    for name, keys in OPTIMUS.items():
+        cells = [f"{OPTIMUS_DAYS[name]:.1f} ({100 * (OPTIMUS_DAYS['baseline'] / OPTIMUS_DAYS[name] - 1):+.1f} %)"]
+        for hosts in ("a100-16x8.toml", "a100-16x8-rdma.toml", "a100-16x8-30gbit.toml"):
+            step = step_seconds("gpt-8.3b.toml", PLANS / hosts, keys)
+            days = None if step is None else step * OPTIMUS_STEPS / 86400
+            first.setdefault(hosts, days)
+            cells.append("-" if days is None else f"{days:.1f} ({100 * (first[hosts] / days - 1):+.1f} %)")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return lines
+
+
+# --- 3-D tensor parallelism on 64 V100
+
+GRIDS = {"1-D": ("1d", [1, 64, 1]), "2-D": ("2d", [8, 8, 1]), "2.5-D": ("2.5d", [4, 4, 4]), "3-D": ("3d", [4, 4, 4])}
+GRIDS_PUBLISHED = {"1-D": "2.32x", "2-D": "1.57x", "2.5-D": "", "3-D": "1.00x"}
+# Four V100 share a link of 100 Gbit/s; a data sheet's float32 times 0.63.
+V100 = ["--rate", "25gbit", "--latency", "2us", "--gflops", "9900"]
+
+
+def grids(folder):
+    lines = ["## 3-D against 1-D and 2-D tensor parallelism on 64 V100", "",
+             "How many times as fast 3-D is, by `laconic layout --search 64`. Published are sequences per second with batches of their own, and sizes that are not known to us; predicted is a step of 64 sequences of 512 "
+             "tokens and a GPT of 24 layers, width 3072, with 25 Gbit/s for each rank.", "", "| | published | predicted | seconds |", "|---|--:|--:|--:|"]
+    out = pathlib.Path(folder, "grids.json")
+    subprocess.run([str(LACONIC), "layout", str(PLANS / "gpt-64.toml"), "--batch", "64", "--search", "64", *V100, "--json", str(out)], check=True, stdout=subprocess.DEVNULL)
+    found = {(c["method"], tuple(c["grid"])): c.get("predicted") for c in json.loads(out.read_text())["candidates"]}
+    steps = {name: (found.get((method, tuple(grid))) or {}).get("seconds") for name, (method, grid) in GRIDS.items()}
+    for name, step in steps.items():
+        lines.append(f"| {name} | {GRIDS_PUBLISHED[name]} | {ratio(step / steps['3-D'] if step and steps['3-D'] else None)} | {'-' if step is None else f'{step:.3g}'} |")
+    return lines
+
+
+def embrace(_):
+    return ["## EmbRace: models with large tables on 16 GPUs", "",
+            "Published: up to 2.41 times the best of four baselines, and up to 30.66 times one of them. Not predicted: neither the simulator nor the planner has exchanges of rows yet. "
+            "[What we measured](../../bench/results/2026-11-18-embedding.md) on four ranks is another machine."]
+
+
+def commit():
+    said = subprocess.run([str(LACONIC), "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    return said
+
+
+def papers(folder):
+    lines = ["# What papers measured, predicted", "",
+             "**Predicted, not measured**: every number beside a published one is what `laconic simulate` says of the configuration and the hosts in this folder. "
+             "Made by `bench/plans.py papers` with " + commit() + ". [plan.md](../plan.md) tells how hosts are described.", ""]
+    for part in (ac_sgd, optimus, grids, embrace):
+        begin = time.time()
+        lines += part(folder) + [""]
+        print(f"{part.__name__}: {time.time() - begin:.1f} s", file=sys.stderr)
+    notes = PLANS / "notes.md"
+    return lines + (["## Where we differ, and why", "", *notes.read_text().splitlines()] if notes.exists() else [])
+
+
+# --- large models over the internet
+
+HOSTS = (64, 256, 1024)
+RATES = ("100mbit", "1gbit")
+
+
+def internet_hosts(folder, hosts, rate, device):
+    path = pathlib.Path(folder, f"{hosts}-{rate}.toml")
+    path.write_text(f'[[group]]\nname = "hosts"\nhosts = {hosts}\nmemory = "256GB"\ndevice = "{device}"\ncard = {{ rate = "{rate}", latency = "20ms" }}\n')
+    return path
+
+
+def internet_table(folder, model, config, device, words):
+    lines = [f"### {model}, one {device} a host" + (", unproven policies too" if words else ""), "", "| hosts | link | plan | step | tokens a day | what limits it |", "|--:|---|---|--:|--:|---|"]
+    for hosts in HOSTS:
+        for rate in RATES:
+            said, took = ask("plan", PLANS / config, internet_hosts(folder, hosts, rate, device), "--quick", "--top", "1", *words)
+            print(f"{model}, {hosts} x {rate}: {took:.1f} s", file=sys.stderr)
+            if said is None:
+                lines.append(f"| {hosts} | {rate} | no answer: nothing fits, or it takes more than {LONGEST} s to search | | | |")
+                continue
+            best = said["plans"][0]
+            lines.append(f"| {hosts} | {rate} | {best['plan']} | {best['predicted_seconds']:.3g} s | {best['tokens_per_second'] * 86400 / 1e9:.3g} G | {best['limited_by']} |")
+    return lines + [""]
+
+
+def internet(folder):
+    lines = ["# Large models over the internet, predicted", "",
+             "**Predicted, not measured**: the best plan of `laconic plan --top 1` for each row, by `bench/plans.py internet` with " + commit() + ". Hosts have one GPU, 256 GB of memory and a card of the given rate "
+             "with 20 ms of latency; a step has 1024 sequences of 4096 tokens, in bfloat16. Budget of loss: 0.5 %, by losses of small models.", ""]
+    lines += internet_table(folder, "7 B", "llama-7b.toml", "h100", [])
+    lines += internet_table(folder, "70 B", "llama-70b.toml", "h100", [])
+    lines += internet_table(folder, "7 B", "llama-7b.toml", "h100", ["--unproven", "--loss-budget", "100%"])
+    notes = PLANS / "internet-notes.md"
+    return lines + (["## What still hurts", "", *notes.read_text().splitlines()] if notes.exists() else [])
+
+
+def main():
+    parts = {"papers": (papers, "README.md"), "internet": (internet, "internet.md")}
+    for name in sys.argv[1:] or parts:
+        make, page = parts[name]
+        with tempfile.TemporaryDirectory() as folder:
+            (PLANS / page).write_text("\n".join(make(folder)).rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    main()

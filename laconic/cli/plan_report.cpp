@@ -1,0 +1,185 @@
+#include "laconic/cli/plan_report.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "laconic/base/quantity.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/config/read.hpp"
+#include "laconic/report/table.hpp"
+
+namespace laconic {
+
+namespace {
+
+std::string percent_text(const PlanAnswer& plan) {
+  if (!plan.is_proven) return "unproven";
+  const LossEffect& loss = plan.loss;
+  if (loss.most <= 0) return "0 %";
+  if (loss.least == loss.most) return fmt::format("+{:.2g} %", loss.loss);
+  return fmt::format("+{:.2g} % ({:.2g} to {:.2g})", loss.loss, loss.least, loss.most);
+}
+
+std::string fit_text(const Fit& fit) {
+  if (fit.has <= 0) return human_bytes(fit.needed);
+  return fmt::format("{} of {}", human_bytes(fit.needed), human_bytes(fit.has));
+}
+
+std::string rate_text(double bits) {
+  if (bits <= 0) return "never";
+  if (std::isinf(bits)) return "always";
+  const double digits = std::pow(10, std::floor(std::log10(bits)) - 2);
+  return "below " + quantity_text(std::round(bits / digits) * digits, kBitUnits);
+}
+
+std::string plans_text(const PlanAnswers& answers, const PlanSpace& space) {
+  Table table({{""},
+               {"step"},
+               {"by formulas"},
+               {"tokens/s"},
+               {"memory"},
+               {"loss"},
+               {"plan", Align::left},
+               {"limited by", Align::left}});
+  int number = 0;
+  for (const PlanAnswer& plan : answers.plans)
+    table.add({std::to_string(++number), fmt::format("{:.3g} s", plan.seconds),
+               fmt::format("{:.3g} s", plan.parts.seconds), human_count(plan.tokens_per_second),
+               fit_text(plan.fit), percent_text(plan), describe_plan(space, plan.candidate),
+               plan.why});
+  return to_text(table);
+}
+
+std::string break_even_text(const PlanAnswers& answers) {
+  if (answers.break_even.empty()) return "";
+  Table table(
+      {{"messages", Align::left}, {"policy", Align::left}, {"faster than exact"}, {"here"}});
+  for (const BreakEven& row : answers.break_even)
+    table.add({std::string(name_in(kPolicyClassNames, row.of)), row.policy,
+               rate_text(row.bits_per_second), fmt::format("{:.3g}x", row.gain)});
+  return fmt::format("\nWhere short messages pay, by the rate of the slowest link (now {}):\n\n{}",
+                     quantity_text(answers.slowest_rate, kBitUnits), to_text(table));
+}
+
+std::string what_if_text(const PlanAnswers& answers) {
+  if (answers.what_if.empty() || answers.plans.empty()) return "";
+  Table table({{"with", Align::left}, {"step"}, {"speed"}, {"plan", Align::left}});
+  const double now = answers.search.plans.front().seconds;
+  for (const WhatIf& row : answers.what_if)
+    table.add({row.change, fmt::format("{:.3g} s", row.seconds),
+               fmt::format("{:.3g}x", now / row.seconds), row.plan});
+  return "\nWhat else would buy (by formulas):\n\n" + to_text(table);
+}
+
+}  // namespace
+
+std::string hosts_text(const Hosts& hosts) {
+  std::vector<std::string> groups;
+  for (const HostGroup& group : hosts.groups) {
+    std::string text = fmt::format("{} x {} ({})", group.hosts, group.device.name, group.name);
+    if (group.ranks_per_host > 1) text += fmt::format(", {} ranks each", group.ranks_per_host);
+    if (group.cores > 0) text += fmt::format(", {} cores in all", group.cores);
+    text += ", " + quantity_text(group.card.bits_per_second, kBitUnits);
+    if (group.uplink) text += ", uplink " + quantity_text(group.uplink->bits_per_second, kBitUnits);
+    groups.push_back(text);
+  }
+  return join(groups, "; ");
+}
+
+std::string describe(const PlanAnswers& answers, const PlanRequest& request,
+                     const std::string& model) {
+  const PlanSpace space = space_of(request);
+  std::string text = fmt::format(
+      "{}; {} samples of {} tokens a step\nhosts: {}\n\nPredicted, not measured; loss is what was "
+      "measured with models of 0.2 to 14 M parameters.\n\n",
+      model, request.base.train.batch, context_of(space.family), hosts_text(request.hosts));
+  const SearchResult& search = answers.search;
+  if (answers.plans.empty())
+    return text + fmt::format(
+                      "Nothing fits: of {} plans and groups of plans {} are too large, {} cannot "
+                      "be for other reasons\n",
+                      search.timed + search.opened, search.too_large, search.refused);
+  text += plans_text(answers, space) + break_even_text(answers) + what_if_text(answers);
+  return text +
+         fmt::format(
+             "\n{} plans timed{}, {} groups of plans opened{}\n", with_commas(search.timed),
+             search.too_large > 0 ? fmt::format(" ({} too large)", with_commas(search.too_large))
+                                  : "",
+             with_commas(search.opened), search.is_complete ? "" : "; there may be better ones");
+}
+
+namespace {
+
+nlohmann::ordered_json to_json(const StepTime& t) {
+  return {{"seconds", t.seconds}, {"compute", t.compute},   {"codec", t.codec},
+          {"bubble", t.bubble},   {"boundary", t.boundary}, {"grid", t.grid},
+          {"sum", t.sum},         {"tied", t.tied},         {"update", t.update}};
+}
+
+nlohmann::ordered_json to_json(const PlanAnswer& plan, const PlanSpace& space) {
+  nlohmann::ordered_json json = {
+      {"plan", describe_plan(space, plan.candidate)},
+      {"predicted_seconds", plan.seconds},
+      {"by_formulas", to_json(plan.parts)},
+      {"tokens_per_second", plan.tokens_per_second},
+      {"memory", {{"needed", plan.fit.needed}, {"has", plan.fit.has}, {"where", plan.fit.where}}},
+      {"loss_percent",
+       {{"loss", plan.loss.loss},
+        {"least", plan.loss.least},
+        {"most", plan.loss.most},
+        {"is_proven", plan.is_proven}}},
+      {"limited_by", plan.why},
+      {"mesh",
+       {{"pp", plan.config.mesh.pp}, {"dp", plan.config.mesh.dp}, {"tp", plan.config.mesh.tp}}},
+      {"seating", plan.seating},
+      {"differences", differences(space.base, plan.config)}};
+  if (plan.simulated) json["simulated_seconds"] = *plan.simulated;
+  if (!plan.at_rates.empty()) json["seconds_at_rates"] = plan.at_rates;
+  return json;
+}
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const PlanAnswers& answers, const PlanRequest& request) {
+  const PlanSpace space = space_of(request);
+  nlohmann::ordered_json json = {{"command", "plan"}, {"kind", "predicted"}};
+  for (const PlanAnswer& plan : answers.plans) json["plans"].push_back(to_json(plan, space));
+  for (const BreakEven& row : answers.break_even)
+    json["break_even"].push_back({{"messages", name_in(kPolicyClassNames, row.of)},
+                                  {"policy", row.policy},
+                                  {"bits_per_second", row.bits_per_second},
+                                  {"gain", row.gain}});
+  for (const WhatIf& row : answers.what_if)
+    json["what_if"].push_back(
+        {{"change", row.change}, {"seconds", row.seconds}, {"plan", row.plan}});
+  json["search"] = {{"timed", answers.search.timed},
+                    {"opened", answers.search.opened},
+                    {"too_large", answers.search.too_large},
+                    {"refused", answers.search.refused},
+                    {"is_complete", answers.search.is_complete}};
+  if (!answers.rates.empty()) json["rates"] = answers.rates;
+  return json;
+}
+
+std::string plan_file(const PlanAnswer& plan, const PlanRequest& request, bool has_data) {
+  std::string text = fmt::format(
+      "# Made by `laconic plan` for {}.\n# Predicted: {:.3g} s a step, {} tokens/s, {}.\n",
+      hosts_text(request.hosts), plan.seconds, human_count(plan.tokens_per_second),
+      plan.why.empty() ? "nothing waits" : plan.why);
+  if (!plan.seating.empty()) {
+    std::vector<std::string> seats;
+    for (const int seat : plan.seating) seats.push_back(std::to_string(seat));
+    text += fmt::format("# Seats of ranks 0, 1, ... (numbered by group, then host): {}.\n",
+                        join(seats, ", "));
+  }
+  RunConfig config = plan.config;
+  if (!has_data) {
+    text += "# data.train is to be filled in.\n";
+    config.data.train.clear();
+  }
+  return text + "\n" + to_toml(config, false);
+}
+
+}  // namespace laconic

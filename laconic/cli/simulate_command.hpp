@@ -1,0 +1,34 @@
+// cli/simulate_command.hpp — `laconic simulate`: a step of a run on described hosts, without a run.
+//
+// Needs no libtorch, so it all happens in the front, which can read configurations but no folders
+// of models.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "laconic/cli/config_file.hpp"
+
+namespace laconic {
+
+struct SimulateCommand {
+  ConfigFile config;
+  std::string hosts;
+  bool first_epoch = false;
+  bool full = false;  // every rank by itself
+  double jitter = 0;
+  std::uint64_t seed = 1;
+  std::vector<std::string> stragglers;
+  std::string lose;
+  bool gantt = false;
+  int columns = 0;  // 0: the terminal's
+  std::string svg;
+  std::string trace;  // a folder
+  std::string json;
+};
+
+// The exit code. Throws ConfigError with every problem, FileError or SystemError.
+int run_simulate(const SimulateCommand& command, const std::string& presets_folder);
+
+}  // namespace laconic

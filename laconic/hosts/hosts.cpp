@@ -1,0 +1,162 @@
+#include "laconic/hosts/hosts.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace laconic {
+
+namespace {
+
+constexpr int kMostHostsOfGroup = 1'000'000;
+constexpr int kMostRanksOfHost = 1024;
+constexpr int kMostRanksOfAll = 1'000'000;
+constexpr double kMostBitsPerSecond = 1e14;
+constexpr double kLeastBitsPerSecond = 1e3;
+constexpr double kMostLatency = 60;
+constexpr double kLargest = 1e24;
+
+// Collects what is wrong with one group.
+class GroupCheck {
+ public:
+  GroupCheck(std::string where, Problems& problems)
+      : where_(std::move(where)), problems_(problems) {}
+
+  void require(bool holds, const std::string& what) {
+    if (!holds) problems_.push_back({where_, what});
+  }
+  void count(const char* key, int value, int least, int most) {
+    require(value >= least && value <= most,
+            fmt::format("{} = {} is not in {} to {}", key, value, least, most));
+  }
+  // Also refuses NaN.
+  void amount(const std::string& key, double value) {
+    require(value >= 0 && value <= kLargest,
+            fmt::format("{} = {} is not in 0 to {}", key, value, kLargest));
+  }
+  void link(const std::string& key, const Link& link, bool may_have_no_limit) {
+    const bool is_unlimited = may_have_no_limit && link.bits_per_second == 0;
+    require(is_unlimited || (link.bits_per_second >= kLeastBitsPerSecond &&
+                             link.bits_per_second <= kMostBitsPerSecond),
+            fmt::format("{}.rate = {} bit/s is not in 1 kbit/s to 100 Tbit/s", key,
+                        link.bits_per_second));
+    require(link.latency_seconds >= 0 && link.latency_seconds <= kMostLatency,
+            fmt::format("{}.latency = {} s is not in 0 to {} s", key, link.latency_seconds,
+                        kMostLatency));
+  }
+
+ private:
+  std::string where_;
+  Problems& problems_;
+};
+
+void check_device(GroupCheck& c, const HostDevice& device) {
+  const auto key = [&](const char* name) {
+    return fmt::format("device '{}': {}", device.name, name);
+  };
+  c.amount(key("memory"), device.memory_bytes);
+  c.amount(key("updates"), device.updates_per_second);
+  c.amount(key("copy"), device.copy_bytes_per_second);
+  c.amount(key("handled"), device.handled_bytes_per_second);
+  c.amount(key("message_seconds"), device.message_seconds);
+  c.amount(key("call_seconds"), device.call_seconds);
+  for (std::size_t i = 0; i < device.multiply_adds_per_second.size(); ++i)
+    c.amount(key("flops"), device.multiply_adds_per_second[i]);
+  c.require(std::ranges::any_of(device.multiply_adds_per_second, [](double r) { return r > 0; }),
+            key("flops are not known in any precision"));
+  std::set<std::string> kinds;
+  for (const CodecRate& rate : device.codecs) {
+    c.amount(key("codec ") + rate.kind + " encode", rate.encode);
+    c.amount(key("codec ") + rate.kind + " decode", rate.decode);
+    c.require(kinds.insert(rate.kind).second, key("codec ") + rate.kind + " is there twice");
+  }
+  c.require(device.is_gpu || device.memory_bytes == 0,
+            key("memory is for GPUs; a processor has its host's"));
+}
+
+void check_group(const HostGroup& group, bool is_alone, Problems& problems) {
+  GroupCheck c(fmt::format("group '{}'", group.name), problems);
+  c.count("hosts", group.hosts, 1, kMostHostsOfGroup);
+  c.count("ranks_per_host", group.ranks_per_host, 1, kMostRanksOfHost);
+  c.count("cores", group.cores, 0, kMostRanksOfAll);
+  c.amount("memory", group.memory_bytes);
+  c.require(group.cores == 0 || !group.device.is_gpu,
+            fmt::format("cores = {} are shared by ranks that compute on processors, and '{}' is a "
+                        "GPU",
+                        group.cores, group.device.name));
+  check_device(c, group.device);
+  c.link("card", group.card, false);
+  c.link("inside", group.inside, true);
+  if (group.uplink) c.link("uplink", *group.uplink, false);
+  c.require(!group.uplink || !is_alone, "has an uplink, but there is no other group");
+}
+
+}  // namespace
+
+int rank_count(const Hosts& hosts) {
+  int ranks = 0;
+  for (const HostGroup& group : hosts.groups) ranks += group.ranks();
+  return ranks;
+}
+
+int host_count(const Hosts& hosts) {
+  int count = 0;
+  for (const HostGroup& group : hosts.groups) count += group.hosts;
+  return count;
+}
+
+std::vector<Seat> seats_of(const Hosts& hosts) {
+  std::vector<Seat> seats;
+  int first = 0;
+  for (std::size_t g = 0; g < hosts.groups.size(); ++g) {
+    for (int h = 0; h < hosts.groups[g].hosts; ++h)
+      seats.insert(seats.end(), static_cast<std::size_t>(hosts.groups[g].ranks_per_host),
+                   {.group = static_cast<int>(g), .host = first + h});
+    first += hosts.groups[g].hosts;
+  }
+  return seats;
+}
+
+double core_share(const HostGroup& group) {
+  if (group.cores == 0) return 1;
+  return std::min(1.0, static_cast<double>(group.cores) / group.ranks());
+}
+
+double multiply_adds_of(const HostGroup& group, RunPrecision precision) {
+  return core_share(group) *
+         group.device.multiply_adds_per_second[static_cast<std::size_t>(precision)];
+}
+
+CodecRate codec_rate(const HostDevice& device, std::string_view kind) {
+  const auto found = std::ranges::find(device.codecs, kind, &CodecRate::kind);
+  if (found != device.codecs.end()) return *found;
+  return {std::string(kind), device.copy_bytes_per_second, device.copy_bytes_per_second};
+}
+
+Problems check(const Hosts& hosts) {
+  Problems problems;
+  const auto device_name = [](const HostGroup& group) { return group.device.name; };
+  if (hosts.groups.empty()) return {{"hosts", "there is no [[group]]"}};
+  std::set<std::string> names;
+  double ranks = 0;
+  for (const HostGroup& group : hosts.groups) {
+    const HostGroup& first = *std::ranges::find(hosts.groups, group.device.name, device_name);
+    if (first.device != group.device)
+      problems.push_back({fmt::format("group '{}'", group.name),
+                          fmt::format("its device '{}' is another one than that of group '{}'",
+                                      group.device.name, first.name)});
+    if (!names.insert(group.name).second)
+      problems.push_back(
+          {fmt::format("group '{}'", group.name), "there are two groups of that name"});
+    check_group(group, hosts.groups.size() == 1, problems);
+    ranks += static_cast<double>(group.hosts) * group.ranks_per_host;
+  }
+  if (ranks > kMostRanksOfAll)
+    problems.push_back(
+        {"hosts", fmt::format("{:.0f} ranks are more than {}", ranks, kMostRanksOfAll)});
+  return problems;
+}
+
+}  // namespace laconic

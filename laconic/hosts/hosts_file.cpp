@@ -1,0 +1,274 @@
+#include "laconic/hosts/hosts_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <sstream>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/quantity.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/codec/spec.hpp"
+#include "laconic/config/quoted_toml.hpp"
+#include "laconic/config/toml_table.hpp"
+#include "laconic/hosts/known_device.hpp"
+
+namespace laconic {
+
+namespace {
+
+std::string title_of_host(const char* kind, const TomlNode& node) {
+  const TomlNode* name = node.find("name");
+  return name != nullptr && name->kind == TomlNode::Kind::text
+             ? fmt::format("{} '{}'", kind, printable(name->text))
+             : kind;
+}
+
+// A text with a unit: "1gbit".
+void read_quantity(TomlTable& table, const char* key, std::span<const Unit> units,
+                   const char* example, double& value) {
+  const TomlNode* node = table.find(key);
+  if (node == nullptr) return;
+  const std::optional<double> number =
+      node->kind == TomlNode::Kind::text ? parse_quantity(node->text, units) : std::nullopt;
+  if (!number) return table.report_wrong(*node, key, example);
+  value = *number;
+}
+
+void read_link(TomlTable& table, const std::string& title, const char* key, Link& link,
+               Problems& problems) {
+  const TomlNode* node = table.find(key);
+  if (node == nullptr) return;
+  TomlTable inner(*node, fmt::format("{}, {}", title, key), problems);
+  read_quantity(inner, "rate", kBitUnits, "a rate such as \"1gbit\"", link.bits_per_second);
+  read_quantity(inner, "latency", kTimeUnits, "a time such as \"0.1ms\"", link.latency_seconds);
+  inner.read_flag("full_duplex", link.full_duplex);
+  inner.report_unknown();
+}
+
+// Operations, as data sheets count them; two are a multiply-add.
+void read_flops(TomlTable& table, const std::string& title, HostDevice& device,
+                Problems& problems) {
+  double reached = 1;
+  table.read_number("reached", reached);
+  if (!(reached > 0 && reached <= 1))
+    table.report(*table.find("reached"), fmt::format("reached = {} is not in (0, 1]", reached));
+  const TomlNode* node = table.find("flops");
+  if (node == nullptr) return;
+  TomlTable inner(*node, title + ", flops", problems);
+  for (const Named<RunPrecision>& precision : kRunPrecisionNames) {
+    if (node->find(precision.name) == nullptr) {
+      (void)inner.find(precision.name.data());
+      continue;
+    }
+    double flops = 0;
+    inner.read_number(precision.name.data(), flops);
+    device.multiply_adds_per_second[static_cast<std::size_t>(precision.value)] =
+        flops / 2 * reached;
+  }
+  inner.report_unknown();
+}
+
+void read_codecs(TomlTable& table, const std::string& title, HostDevice& device,
+                 Problems& problems) {
+  const TomlNode* node = table.find("codec");
+  if (node == nullptr) return;
+  if (node->kind != TomlNode::Kind::table)
+    return table.report_wrong(*node, "codec", "a table of kinds");
+  std::vector<std::string> kinds;
+  for (const CodecHelp& help : codec_help()) kinds.push_back(help.name);
+  for (const auto& [kind, entry] : node->entries) {
+    if (std::ranges::find(kinds, kind) == kinds.end())
+      table.report(entry, fmt::format("there is no codec '{}'{}", kind, suggestion(kind, kinds)));
+    CodecRate rate{.kind = kind};
+    TomlTable inner(entry, fmt::format("{}, codec {}", title, kind), problems);
+    inner.read_number("encode", rate.encode);
+    inner.read_number("decode", rate.decode);
+    inner.report_unknown();
+    std::erase_if(device.codecs, [&](const CodecRate& r) { return r.kind == rate.kind; });
+    device.codecs.push_back(rate);
+  }
+}
+
+HostDevice device_in(const TomlNode& node, Problems& problems) {
+  const std::string title = title_of_host("device", node);
+  TomlTable table(node, title, problems);
+  HostDevice device;
+  std::string like;
+  table.read("like", like);
+  if (!like.empty()) {
+    if (const auto known = known_device(like))
+      device = *known;
+    else
+      table.report(*node.find("like"), fmt::format("there is no device '{}'{}", printable(like),
+                                                   suggestion(like, known_device_names())));
+  }
+  table.require("name", device.name);
+  table.read_flag("gpu", device.is_gpu);
+  read_quantity(table, "memory", kByteUnits, "a size such as \"24GB\"", device.memory_bytes);
+  read_flops(table, title, device, problems);
+  table.read_number("updates", device.updates_per_second);
+  read_codecs(table, title, device, problems);
+  table.read_number("copy", device.copy_bytes_per_second);
+  table.read_number("handled", device.handled_bytes_per_second);
+  read_quantity(table, "message", kTimeUnits, "a time such as \"0.1ms\"", device.message_seconds);
+  read_quantity(table, "call", kTimeUnits, "a time such as \"0.1ms\"", device.call_seconds);
+  table.report_unknown();
+  return device;
+}
+
+void read_device(TomlTable& table, const TomlNode& node, const std::vector<HostDevice>& devices,
+                 HostDevice& device) {
+  std::string name;
+  table.require("device", name);
+  const auto own = std::ranges::find(devices, name, &HostDevice::name);
+  if (own != devices.end()) {
+    device = *own;
+  } else if (const auto known = known_device(name)) {
+    device = *known;
+  } else if (!name.empty()) {
+    std::vector<std::string> names = known_device_names();
+    for (const HostDevice& d : devices) names.push_back(d.name);
+    table.report(*node.find("device"), fmt::format("there is no device '{}'{}", printable(name),
+                                                   suggestion(name, names)));
+  }
+}
+
+HostGroup group_in(const TomlNode& node, const std::vector<HostDevice>& devices,
+                   Problems& problems) {
+  const std::string title = title_of_host("group", node);
+  TomlTable table(node, title, problems);
+  HostGroup group;
+  table.require("name", group.name);
+  table.read_count("hosts", group.hosts, 1);
+  table.read_count("ranks_per_host", group.ranks_per_host, 1);
+  table.read_count("cores", group.cores, 0);
+  read_quantity(table, "memory", kByteUnits, "a size such as \"64GB\"", group.memory_bytes);
+  read_device(table, node, devices, group.device);
+  if (node.find("card") == nullptr) table.report(node, "card is missing");
+  read_link(table, title, "card", group.card, problems);
+  read_link(table, title, "inside", group.inside, problems);
+  if (node.find("uplink") != nullptr)
+    read_link(table, title, "uplink", group.uplink.emplace(), problems);
+  (void)table.find("uplink");
+  table.report_unknown();
+  return group;
+}
+
+std::string link_text(const Link& link) {
+  return fmt::format("{{ rate = \"{}\", latency = \"{}\"{} }}",
+                     quantity_text(link.bits_per_second, kBitUnits),
+                     quantity_text(link.latency_seconds, kTimeUnits),
+                     link.full_duplex ? "" : ", full_duplex = false");
+}
+
+void write_device(const HostDevice& device, std::string& text) {
+  text += fmt::format("[[device]]\nname = {}\n", quoted_toml(device.name));
+  if (device.is_gpu) text += "gpu = true\n";
+  const auto number = [&](const char* key, double value) {
+    if (value != 0) text += fmt::format("{} = {:.17g}\n", key, value);
+  };
+  if (device.memory_bytes != 0)
+    text += fmt::format("memory = \"{}\"\n", quantity_text(device.memory_bytes, kByteUnits));
+  std::vector<std::string> rates;
+  for (const Named<RunPrecision>& precision : kRunPrecisionNames) {
+    const double rate = device.multiply_adds_per_second[static_cast<std::size_t>(precision.value)];
+    if (rate != 0) rates.push_back(fmt::format("{} = {:.17g}", precision.name, 2 * rate));
+  }
+  text += fmt::format("flops = {{ {} }}\n", join(rates, ", "));
+  number("updates", device.updates_per_second);
+  number("copy", device.copy_bytes_per_second);
+  number("handled", device.handled_bytes_per_second);
+  text += fmt::format("message = \"{}\"\ncall = \"{}\"\n",
+                      quantity_text(device.message_seconds, kTimeUnits),
+                      quantity_text(device.call_seconds, kTimeUnits));
+  for (const CodecRate& rate : device.codecs)
+    text += fmt::format("codec.{} = {{ encode = {:.17g}, decode = {:.17g} }}\n", rate.kind,
+                        rate.encode, rate.decode);
+  text += "\n";
+}
+
+void write_group(const HostGroup& group, std::string& text) {
+  text += fmt::format("[[group]]\nname = {}\nhosts = {}\nranks_per_host = {}\n",
+                      quoted_toml(group.name), group.hosts, group.ranks_per_host);
+  if (group.cores != 0) text += fmt::format("cores = {}\n", group.cores);
+  if (group.memory_bytes != 0)
+    text += fmt::format("memory = \"{}\"\n", quantity_text(group.memory_bytes, kByteUnits));
+  text += fmt::format("device = {}\ncard = {}\n", quoted_toml(group.device.name),
+                      link_text(group.card));
+  if (group.inside != Link()) text += fmt::format("inside = {}\n", link_text(group.inside));
+  if (group.uplink) text += fmt::format("uplink = {}\n", link_text(*group.uplink));
+  text += "\n";
+}
+
+std::string text_of_hosts(const std::string& path, const std::string& known) {
+  errno = 0;
+  std::ifstream file(path);
+  file.peek();
+  if (!file.is_open() || file.bad())
+    throw ConfigError(
+        Problems{{path, fmt::format("cannot be read: {}{}", std::strerror(errno), known)}});
+  std::stringstream text;
+  if (!file.eof()) text << file.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+Hosts parse_hosts(std::string_view text, const std::string& name) {
+  const TomlNode root = parse_toml_tree(text, name);
+  Problems problems;
+  TomlTable table(root, "hosts", problems);
+  std::vector<HostDevice> devices;
+  table.each("device", [&](const TomlNode& node) { devices.push_back(device_in(node, problems)); });
+  Hosts hosts;
+  table.each("group", [&](const TomlNode& node) {
+    hosts.groups.push_back(group_in(node, devices, problems));
+  });
+  table.report_unknown();
+  // What could not be read leaves defaults behind, which would be refused for the wrong reason.
+  if (problems.empty()) append(problems, under(name, check(hosts)));
+  refuse(problems);
+  return hosts;
+}
+
+std::vector<std::string> preset_hosts(const std::string& presets_folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(presets_folder + "/hosts", ignored))
+    if (entry.path().extension() == ".toml") names.push_back(entry.path().stem().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+Hosts read_hosts(const std::string& path, const std::string& presets_folder) {
+  constexpr std::string_view kPreset = "preset:";
+  const std::vector<std::string> presets = preset_hosts(presets_folder);
+  const bool is_preset = path.starts_with(kPreset);
+  const std::string name = is_preset ? path.substr(kPreset.size()) : path;
+  const bool is_word = std::ranges::find(presets, name) != presets.end();
+  const std::string file = is_preset || (is_word && !std::filesystem::exists(path))
+                               ? presets_folder + "/hosts/" + name + ".toml"
+                               : path;
+  return parse_hosts(text_of_hosts(file, fmt::format(" (presets: {})", join(presets, ", "))), file);
+}
+
+std::string to_toml(const Hosts& hosts) {
+  std::string text;
+  std::vector<const HostDevice*> written;
+  for (const HostGroup& group : hosts.groups) {
+    if (std::ranges::any_of(written, [&](const HostDevice* d) { return *d == group.device; }))
+      continue;
+    write_device(group.device, text);
+    written.push_back(&group.device);
+  }
+  for (const HostGroup& group : hosts.groups) write_group(group, text);
+  return text;
+}
+
+}  // namespace laconic

@@ -1,0 +1,245 @@
+#include "laconic/hosts/hosts.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "laconic/base/error.hpp"
+#include "laconic/hosts/hosts_file.hpp"
+#include "laconic/hosts/known_device.hpp"
+#include "laconic/hosts/measured_hosts.hpp"
+
+namespace laconic {
+namespace {
+
+std::string presets() {
+  const char* source = std::getenv("LACONIC_SOURCE");
+  return std::string(source != nullptr ? source : ".") + "/presets";
+}
+
+// What is wrong with such a file, a problem a line.
+std::string refusal(const std::string& text) {
+  try {
+    (void)parse_hosts(text, "h.toml");
+  } catch (const ConfigError& error) {
+    return to_text(error.problems());
+  }
+  return "";
+}
+
+constexpr const char* kTwoSites = R"(
+[[device]]
+name = "mine"
+like = "a100"
+flops = { bfloat16 = 200e12 }
+reached = 0.5
+codec.quantise = { encode = 1e9, decode = 2e9 }
+
+[[group]]
+name = "a"
+hosts = 3
+ranks_per_host = 2
+device = "mine"
+card = { rate = "1gbit", latency = "0.1ms", full_duplex = false }
+uplink = { rate = "20mbit", latency = "30ms" }
+
+[[group]]
+name = "b"
+hosts = 1
+memory = "64GB"
+device = "l4"
+card = { rate = "10gbit" }
+inside = { rate = "100gbit", latency = "5us" }
+)";
+
+TEST(Hosts, AreReadAsWritten) {
+  const Hosts hosts = parse_hosts(kTwoSites, "h.toml");
+  ASSERT_EQ(hosts.groups.size(), 2U);
+  const HostGroup& a = hosts.groups[0];
+  EXPECT_EQ(a.ranks(), 6);
+  EXPECT_EQ(a.card.bits_per_second, 1e9);
+  EXPECT_FALSE(a.card.full_duplex);
+  EXPECT_EQ(a.uplink->latency_seconds, 30 * 1e-3);
+  EXPECT_EQ(multiply_adds_of(a, RunPrecision::bfloat16), 50e12);
+  // What the file does not say is as with the device that it is like.
+  EXPECT_EQ(a.device.memory_bytes, 80e9);
+  EXPECT_EQ(codec_rate(a.device, "quantise").decode, 2e9);
+  EXPECT_EQ(codec_rate(a.device, "half"), codec_rate(*known_device("a100"), "half"));
+  EXPECT_EQ(codec_rate(a.device, "top_k").encode, a.device.copy_bytes_per_second);
+  EXPECT_EQ(hosts.groups[1].memory_bytes, 64e9);
+  EXPECT_EQ(hosts.groups[1].inside.bits_per_second, 100e9);
+  EXPECT_FALSE(hosts.groups[1].uplink);
+  EXPECT_EQ(rank_count(hosts), 7);
+  EXPECT_EQ(host_count(hosts), 4);
+}
+
+TEST(Hosts, ComeBackAsWritten) {
+  std::vector<std::string> names = preset_hosts(presets());
+  EXPECT_GE(names.size(), 7U);
+  for (const std::string& name : names) {
+    const Hosts hosts = read_hosts("preset:" + name, presets());
+    EXPECT_EQ(parse_hosts(to_toml(hosts), name), hosts) << to_toml(hosts);
+    EXPECT_EQ(read_hosts(name, presets()), hosts);
+  }
+  const Hosts hosts = parse_hosts(kTwoSites, "h.toml");
+  EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts);
+}
+
+TEST(Hosts, SeatsAreNumberedByGroupAndHost) {
+  const std::vector<Seat> seats = seats_of(parse_hosts(kTwoSites, "h.toml"));
+  ASSERT_EQ(seats.size(), 7U);
+  EXPECT_EQ(seats[1], (Seat{.group = 0, .host = 0}));
+  EXPECT_EQ(seats[2], (Seat{.group = 0, .host = 1}));
+  EXPECT_EQ(seats[6], (Seat{.group = 1, .host = 3}));
+}
+
+TEST(Hosts, OfALabShareItsCores) {
+  HostGroup group = read_hosts("lab", presets()).groups[0];
+  const double core = group.device.multiply_adds_per_second[0];
+  EXPECT_EQ(multiply_adds_of(group, RunPrecision::float32), core / 2);
+  group.cores = 8;
+  EXPECT_EQ(multiply_adds_of(group, RunPrecision::float32), core);
+  group.cores = 0;
+  EXPECT_EQ(multiply_adds_of(group, RunPrecision::float32), core);
+}
+
+TEST(Hosts, AreRefusedWithEveryReasonAndItsLine) {
+  const std::string refused = refusal(R"([[group]]
+name = "a"
+hosts = 0
+device = "a10"
+crd = 3
+card = { rate = 100, latency = "5 ms" }
+
+[[group]]
+device = 7
+uplink = { rate = "1gbit", speed = 2 }
+)");
+  for (const char* expected :
+       {"h.toml:3:", "hosts must be a whole number above 0, not 0", "there is no device 'a10'",
+        "unknown key 'crd'; did you mean 'card'?", "rate must be a rate such as \"1gbit\", not 100",
+        "latency must be a time such as \"0.1ms\", not the text '5 ms'", "name is missing",
+        "device must be a text in quotes, not 7", "card is missing", "unknown key 'speed'"})
+    EXPECT_NE(refused.find(expected), std::string::npos) << expected << "\n" << refused;
+}
+
+TEST(Hosts, ImpossibleNumbersAreRefusedTogether) {
+  const std::string refused = refusal(R"(
+[[device]]
+name = "none"
+memory = "1GB"
+
+[[group]]
+name = "a"
+device = "l4"
+cores = 2
+card = { rate = "10bit", latency = "100s" }
+uplink = { rate = "1gbit" }
+
+[[group]]
+name = "a"
+device = "none"
+card = { rate = "1gbit" }
+)");
+  for (const char* expected :
+       {"card.rate = 10 bit/s", "card.latency = 100 s", "two groups of that name",
+        "flops are not known", "cores = 2 are shared", "memory is for GPUs"})
+    EXPECT_NE(refused.find(expected), std::string::npos) << expected << "\n" << refused;
+  EXPECT_NE(refusal("").find("there is no [[group]]"), std::string::npos);
+  EXPECT_NE(refusal("[[group]]\nname='a'\ndevice='l4'\ncard={rate='1gbit'}\nuplink={rate='1gbit'}")
+                .find("there is no other group"),
+            std::string::npos);
+  EXPECT_NE(refusal("[[device]]\nname='x'\nlike='y'\nreached=2\ncodec.zip={encode=1}\n")
+                .find("reached = 2 is not in (0, 1]"),
+            std::string::npos);
+}
+
+TEST(Hosts, AFileThatIsNotThereIsToldWithThePresets) {
+  try {
+    (void)read_hosts("nowhere.toml", presets());
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("two-sites"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Hosts, EveryKnownDeviceMakesGoodHosts) {
+  for (const std::string& name : known_device_names()) {
+    HostGroup group{.name = "g", .device = *known_device(name), .card = {.bits_per_second = 1e9}};
+    EXPECT_EQ(to_text(check(Hosts{{group}})), "") << name;
+  }
+  EXPECT_FALSE(known_device("abacus"));
+  // One name is one device: a file has it once.
+  HostGroup group{.name = "a", .device = *known_device("l4"), .card = {.bits_per_second = 1e9}};
+  HostGroup other = group;
+  other.name = "b";
+  EXPECT_EQ(to_text(check(Hosts{{group, other}})), "");
+  other.device.memory_bytes = 1e9;
+  EXPECT_NE(to_text(check(Hosts{{group, other}})).find("is another one than that of group 'a'"),
+            std::string::npos);
+}
+
+MeasuredRank measured(const std::string& host, double rate, bool is_gpu) {
+  MeasuredRank rank{.is_gpu = is_gpu,
+                    .cores = 2,
+                    .multiply_adds_per_second = rate,
+                    .memory_bytes = 8e9,
+                    .gpu_memory_bytes = is_gpu ? 24e9 : 0,
+                    .copy_bytes_per_second = 1e10};
+  std::copy(host.begin(), host.end(), rank.host.begin());
+  rank.encode[1] = 5e9;
+  rank.decode[1] = 6e9;
+  return rank;
+}
+
+// Rates between ranks, fast inside of a host and slow between two.
+MeasuredLinks measured_links(const std::vector<MeasuredRank>& ranks, double inside,
+                             double outside) {
+  MeasuredLinks links;
+  for (const MeasuredRank& a : ranks) {
+    links.latency_seconds.emplace_back(ranks.size(), 1e-3);
+    links.bits_per_second.emplace_back();
+    for (const MeasuredRank& b : ranks)
+      links.bits_per_second.back().push_back(a.host == b.host ? inside : outside);
+  }
+  return links;
+}
+
+TEST(MeasuredHosts, RanksOfOneProcessorAreALab) {
+  const std::vector<MeasuredRank> ranks(4, measured("box", 1e10, false));
+  const Hosts hosts = hosts_from(ranks, measured_links(ranks, 1e8, 0), *known_device("core"));
+  ASSERT_EQ(hosts.groups.size(), 1U);
+  const HostGroup& group = hosts.groups[0];
+  EXPECT_EQ(group.hosts, 4);
+  EXPECT_EQ(group.cores, 2);
+  EXPECT_EQ(group.card.bits_per_second, 1e8);
+  EXPECT_EQ(multiply_adds_of(group, RunPrecision::float32), 0.5e10) << "two of them share a core";
+  EXPECT_EQ(codec_rate(group.device, "quantise").decode, 6e9);
+  EXPECT_EQ(to_text(check(hosts)), "");
+  EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts);
+}
+
+TEST(MeasuredHosts, MachinesThatAreAlikeAreOneGroup) {
+  std::vector<MeasuredRank> ranks;
+  for (const char* host : {"a", "b", "c"})
+    for (int i = 0; i < 2; ++i) ranks.push_back(measured(host, host[0] == 'c' ? 3e12 : 1e12, true));
+  ranks[2].multiply_adds_per_second = 0.95e12;
+  MeasuredLinks links = measured_links(ranks, 1e11, 1e9);
+  for (const std::size_t far : {4U, 5U})
+    for (std::size_t r = 0; r < 4; ++r)
+      links.bits_per_second[far][r] = links.bits_per_second[r][far] = 5e7;
+  const Hosts hosts = hosts_from(ranks, links, *known_device("l4"));
+  ASSERT_EQ(hosts.groups.size(), 2U);
+  EXPECT_EQ(hosts.groups[0].hosts, 2);
+  EXPECT_EQ(hosts.groups[0].ranks_per_host, 2);
+  EXPECT_EQ(hosts.groups[0].card.bits_per_second, 1e9);
+  EXPECT_EQ(hosts.groups[0].inside.bits_per_second, 1e11);
+  EXPECT_EQ(hosts.groups[0].uplink->bits_per_second, 5e7);
+  EXPECT_EQ(hosts.groups[1].hosts, 1);
+  EXPECT_EQ(hosts.groups[1].device.memory_bytes, 24e9);
+  EXPECT_EQ(to_text(check(hosts)), "");
+}
+
+}  // namespace
+}  // namespace laconic

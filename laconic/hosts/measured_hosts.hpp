@@ -1,0 +1,46 @@
+// hosts/measured_hosts.hpp — hosts from what ranks have measured of themselves and of their links.
+//
+// Ranks of one machine that compute on its processor are taken for hosts of a lab, which share its
+// cores: the network between them may be a shaped one. Ranks with a GPU each are ranks of one host.
+// Machines that are alike, with rates within a tenth of each other, are one group; where messages
+// between groups are slower than those inside, that is their uplink.
+//
+// Pure.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "laconic/hosts/hosts.hpp"
+
+namespace laconic {
+
+// What a rank tells of itself; travels as bytes. All ranks measure at the same time.
+struct MeasuredRank {
+  std::array<char, 64> host = {};
+  bool is_gpu = false;
+  std::int32_t cores = 1;  // of its machine, that ranks may use
+  RunPrecision precision = RunPrecision::float32;
+  // Of steps in that precision: the best of a few, so what a core does that it has for itself.
+  double multiply_adds_per_second = 0;
+  double memory_bytes = 0;              // of its machine
+  double gpu_memory_bytes = 0;
+  double copy_bytes_per_second = 0;
+  static constexpr std::array<const char*, 5> kCodecs = {"half", "quantise", "sign", "top_k",
+                                                         "low_rank"};
+  std::array<double, kCodecs.size()> encode = {}, decode = {};  // bytes per second; 0: not measured
+};
+
+// By rank, [from][to]; NaN: nothing was measured.
+struct MeasuredLinks {
+  std::vector<std::vector<double>> latency_seconds;
+  std::vector<std::vector<double>> bits_per_second;
+};
+
+// `like` has what is not measured: handling of messages, updates.
+// Requires: as many rows and columns as ranks, or no links at all.
+Hosts hosts_from(const std::vector<MeasuredRank>& ranks, const MeasuredLinks& links,
+                 const HostDevice& like);
+
+}  // namespace laconic

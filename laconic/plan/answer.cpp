@@ -1,0 +1,235 @@
+#include "laconic/plan/answer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "laconic/base/text.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr double kLeastRate = 1e6, kMostRate = 1e11;  // of curves, in bits per second
+constexpr int kRates = 21;
+constexpr std::size_t kManyRanks = 32;
+constexpr double kFarFactor = 1e6;  // how far links are slowed down or sped up for break-even
+
+PlanSpace on_other_links(const PlanSpace& space, double factor) {
+  PlanSpace other = space;
+  other.hosts = with_link_rates(space.hosts, factor);
+  return other;
+}
+
+double seconds_with_links(const PlanSpace& space, const Candidate& candidate, double factor) {
+  const PlanSpace other = on_other_links(space, factor);
+  return StepModel(other).seconds(candidate);
+}
+
+struct Share {
+  double seconds;
+  std::string what;
+};
+
+// The two largest parts, and memory where there is little left.
+std::string reason_of(const StepTime& t, const StepModel::Patterns& patterns, const Fit& fit,
+                      bool is_ring) {
+  const auto over = [](const PatternCost& cost) {
+    return cost.bottleneck.empty() ? std::string("latency") : cost.bottleneck;
+  };
+  std::vector<Share> shares = {
+      {t.compute - t.codec, "computing"},
+      {t.codec, "codecs and handling of messages"},
+      {t.bubble, "bubbles of the pipeline"},
+      {t.boundary, "activations over " + over(patterns.edge)},
+      {t.grid, "the tensor grid over " + over(patterns.grid)},
+      {t.sum, "gradients over " + over(is_ring ? patterns.ring : patterns.direct)},
+      {t.tied, "the shared table over " + over(patterns.tied)},
+      {t.update, "update and agreement"}};
+  std::ranges::stable_sort(shares,
+                           [](const Share& a, const Share& b) { return a.seconds > b.seconds; });
+  std::vector<std::string> parts;
+  for (const Share& share : shares) {
+    const double percent = t.seconds > 0 ? 100 * share.seconds / t.seconds : 0;
+    if (parts.size() < 2 && percent >= 5)
+      parts.push_back(fmt::format("{:.0f} % {}", percent, share.what));
+  }
+  if (fit.has > 0 && fit.needed > 0.9 * fit.has)
+    parts.push_back(fmt::format("memory {:.0f} % of {}", 100 * fit.needed / fit.has, fit.where));
+  return join(parts, ", ");
+}
+
+bool is_in_order(const std::vector<int>& seating) {
+  for (std::size_t i = 0; i < seating.size(); ++i)
+    if (seating[i] != static_cast<int>(i)) return false;
+  return true;
+}
+
+PlanAnswer answer_of(const PlanSpace& space, StepModel& model, const PlanFound& found,
+                     const AnswerOptions& options) {
+  PlanAnswer plan{.candidate = found.candidate,
+                  .config = config_of(space, found.candidate),
+                  .seating = seating_of(space, arrangement_of(space, found.candidate)),
+                  .seconds = found.seconds,
+                  .simulated = {},
+                  .parts = model.parts(found.candidate),
+                  .fit = model.fit(found.candidate),
+                  .loss = loss_of(space, found.candidate),
+                  .is_proven = is_proven(space, found.candidate)};
+  if (options.confirm) {
+    plan.simulated = options.confirm(plan.config, space.hosts, plan.seating);
+    if (plan.simulated) plan.seconds = *plan.simulated;
+  }
+  if (is_in_order(plan.seating)) plan.seating.clear();
+  const double tokens =
+      static_cast<double>(plan.config.train.batch) * static_cast<double>(context_of(space.family));
+  plan.tokens_per_second = tokens / plan.seconds;
+  const Arrangement& a = arrangement_of(space, found.candidate);
+  const bool is_ring = plan.config.dp_gradient.method == GradientMethod::codec &&
+                       plan.config.dp_gradient.codec == "raw";
+  plan.why = reason_of(plan.parts, model.patterns(a), plan.fit, is_ring);
+  return plan;
+}
+
+// Where `policy` stops being faster than exact messages: bisection between the two last of a row of
+// rates that have it on different sides.
+double break_even_factor(const std::function<bool(double)>& is_faster) {
+  constexpr int kSteps = 24;
+  double below = 0, above = 0;
+  const auto factor_at = [](int i) { return std::pow(kFarFactor, 2.0 * i / kSteps - 1); };
+  for (int i = 0; i <= kSteps; ++i)
+    if (is_faster(factor_at(i))) {
+      below = factor_at(i);
+      above = i == kSteps ? std::numeric_limits<double>::infinity() : factor_at(i + 1);
+    }
+  if (below == 0 || std::isinf(above)) return below == 0 ? 0 : above;
+  for (int i = 0; i < 30; ++i) {
+    const double middle = std::sqrt(below * above);
+    (is_faster(middle) ? below : above) = middle;
+  }
+  return below;
+}
+
+void add_break_even(const PlanSpace& space, const SearchResult& search, PolicyClass of, PlanDim dim,
+                    std::vector<BreakEven>& rows) {
+  const auto uses = [&](const PlanFound& plan) {
+    const Arrangement& a = arrangement_of(space, plan.candidate);
+    return of == PolicyClass::pp ? a.pp > 1 : of == PolicyClass::dp ? a.dp > 1 : a.tp() > 1;
+  };
+  const auto best = std::ranges::find_if(search.plans, uses);
+  if (best == search.plans.end()) return;
+  const auto& policies = space.policies[static_cast<std::size_t>(of)];
+  for (std::size_t i = 1; i < policies.size(); ++i) {
+    Candidate exact = best->candidate, encoded = best->candidate;
+    exact.at(dim) = 0;
+    encoded.at(dim) = static_cast<int>(i);
+    if (!StepModel(space).problems(encoded).empty()) continue;
+    const auto gain = [&](double factor) {
+      return seconds_with_links(space, exact, factor) / seconds_with_links(space, encoded, factor);
+    };
+    const double factor = break_even_factor([&](double f) { return gain(f) > 1; });
+    rows.push_back({of, policies[i].choice.name, factor * slowest_link(space.hosts), gain(1)});
+  }
+}
+
+void add_what_if(const PlanRequest& request, const std::string& change, const Hosts& hosts,
+                 std::vector<WhatIf>& rows) {
+  PlanRequest other = request;
+  other.hosts = hosts;
+  if (!check(other).empty()) return;
+  const PlanSpace space = space_of(other);
+  StepModel model(space);
+  const SearchResult found = search_plans(space, model, {.plans = 1, .most_timed = 20'000});
+  if (found.plans.empty()) return;
+  rows.push_back({change, found.plans[0].seconds, describe_plan(space, found.plans[0].candidate)});
+}
+
+}  // namespace
+
+Hosts with_link_rates(Hosts hosts, double factor) {
+  for (HostGroup& group : hosts.groups) {
+    group.card.bits_per_second *= factor;
+    if (group.uplink) group.uplink->bits_per_second *= factor;
+  }
+  return hosts;
+}
+
+double slowest_link(const Hosts& hosts) {
+  double slowest = std::numeric_limits<double>::infinity();
+  for (const HostGroup& group : hosts.groups) {
+    slowest = std::min(slowest, group.card.bits_per_second);
+    if (group.uplink) slowest = std::min(slowest, group.uplink->bits_per_second);
+  }
+  return slowest;
+}
+
+std::string describe_plan(const PlanSpace& space, const Candidate& candidate) {
+  const Arrangement& a = arrangement_of(space, candidate);
+  const RunConfig config = config_of(space, candidate);
+  std::vector<std::string> words = {
+      a.ranks() == 1 ? "one rank" : to_text(Mesh{.pp = a.pp, .dp = a.dp, .tp = a.grid})};
+  if (a.tp() > 1) words.emplace_back(name_of(a.method));
+  if (a.outer == Axis::dp) words.emplace_back("replicas apart");
+  if (a.pp > 1) words.push_back(config.pipeline.schedule);
+  words.push_back(fmt::format("microbatch {}", config.microbatch_size()));
+  if (config.model.recompute) words.emplace_back("recompute");
+  if (candidate.at(PlanDim::precision) > 0)
+    words.emplace_back(name_in(kRunPrecisionNames, config.run.precision));
+  const auto add_policy = [&](PolicyClass of, PlanDim dim, bool is_used) {
+    if (!is_used || candidate.at(dim) == kOpen) return;
+    const auto number = static_cast<std::size_t>(candidate.at(dim));
+    words.push_back(fmt::format("{}: {}", name_in(kPolicyClassNames, of),
+                                space.policies[static_cast<std::size_t>(of)][number].choice.name));
+  };
+  add_policy(PolicyClass::pp, PlanDim::pp_policy, a.pp > 1);
+  add_policy(PolicyClass::dp, PlanDim::dp_policy, a.dp > 1);
+  add_policy(PolicyClass::tp, PlanDim::tp_policy, a.tp() > 1);
+  return join(words, ", ");
+}
+
+PlanAnswers answer(const PlanRequest& request, const AnswerOptions& options) {
+  const PlanSpace space = space_of(request);
+  StepModel model(space);
+  PlanAnswers answers;
+  // A simulation of many ranks takes seconds.
+  const int confirmed = space.seats.size() > kManyRanks ? options.top : options.confirmed;
+  const int wanted = options.confirm ? std::max(options.top, confirmed) : options.top;
+  answers.search = search_plans(space, model, {.plans = wanted});
+  for (const PlanFound& found : answers.search.plans)
+    answers.plans.push_back(answer_of(space, model, found, options));
+  std::ranges::stable_sort(answers.plans, {}, &PlanAnswer::seconds);
+  answers.plans.resize(
+      std::min<std::size_t>(answers.plans.size(), static_cast<std::size_t>(options.top)));
+  answers.slowest_rate = slowest_link(request.hosts);
+  for (const auto& [of, dim] : {std::pair{PolicyClass::pp, PlanDim::pp_policy},
+                                {PolicyClass::dp, PlanDim::dp_policy},
+                                {PolicyClass::tp, PlanDim::tp_policy}})
+    add_break_even(space, answers.search, of, dim, answers.break_even);
+  if (options.with_curves) {
+    for (int i = 0; i < kRates; ++i)
+      answers.rates.push_back(
+          kLeastRate * std::pow(kMostRate / kLeastRate, i / static_cast<double>(kRates - 1)));
+    for (PlanAnswer& plan : answers.plans)
+      for (const double rate : answers.rates)
+        plan.at_rates.push_back(
+            seconds_with_links(space, plan.candidate, rate / answers.slowest_rate));
+  }
+  if (!options.with_what_if) return answers;
+  add_what_if(request, "links twice as fast", with_link_rates(request.hosts, 2), answers.what_if);
+  add_what_if(request, "links ten times as fast", with_link_rates(request.hosts, 10),
+              answers.what_if);
+  for (std::size_t g = 0; g < request.hosts.groups.size(); ++g) {
+    Hosts more = request.hosts;
+    ++more.groups[g].hosts;
+    add_what_if(request, fmt::format("one more host in {}", more.groups[g].name), more,
+                answers.what_if);
+    more.groups[g].hosts = 2 * request.hosts.groups[g].hosts;
+    add_what_if(request, fmt::format("twice the hosts in {}", more.groups[g].name), more,
+                answers.what_if);
+  }
+  return answers;
+}
+
+}  // namespace laconic

@@ -1,0 +1,75 @@
+// plan/answer.hpp — what somebody who has these hosts wants to know: which plans, how fast, why,
+// and what would make them faster. Everything is predicted.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "laconic/plan/search.hpp"
+
+namespace laconic {
+
+struct PlanAnswer {
+  Candidate candidate;
+  RunConfig config;
+  std::vector<int> seating;  // by rank; empty: rank i has seat i
+  double seconds = 0;        // of a step: simulated if it was, else by formulas
+  std::optional<double> simulated;
+  StepTime parts;  // by formulas
+  Fit fit;
+  LossEffect loss;
+  bool is_proven = true;
+  double tokens_per_second = 0;
+  std::string why;               // what limits it, for people
+  std::vector<double> at_rates;  // seconds at PlanAnswers::rates
+};
+
+// The rate of the slowest link, all others in proportion, at which a policy is as fast as exact
+// messages, with everything else as in the best plan that has such messages.
+struct BreakEven {
+  PolicyClass of = PolicyClass::dp;
+  std::string policy;
+  double bits_per_second = 0;  // below it the policy is faster; 0: never, infinity: always
+  double gain = 1;  // seconds of exact messages by the policy's, on the hosts as they are
+};
+
+// The best plan if the hosts were other ones.
+struct WhatIf {
+  std::string change;  // "links twice as fast"
+  double seconds = 0;
+  std::string plan;
+};
+
+struct PlanAnswers {
+  std::vector<PlanAnswer> plans;  // the fastest first
+  SearchResult search;
+  std::vector<BreakEven> break_even;
+  std::vector<WhatIf> what_if;
+  std::vector<double> rates;  // bits per second of the slowest link, for curves
+  double slowest_rate = 0;    // of the hosts' links, as they are
+};
+
+// Simulates a step: its seconds, or nothing where it cannot.
+using ConfirmPlan = std::function<std::optional<double>(const RunConfig& config, const Hosts& hosts,
+                                                        const std::vector<int>& seating)>;
+
+struct AnswerOptions {
+  int top = 10;
+  int confirmed = 20;   // so many of the fastest are simulated, and sorted by that
+  ConfirmPlan confirm;  // empty: formulas alone
+  bool with_curves = false;
+  bool with_what_if = true;
+};
+
+// Requires: check(request) is empty.
+PlanAnswers answer(const PlanRequest& request, const AnswerOptions& options);
+
+// "pp 4 x dp 2, 1f1b, microbatch 2, dp: 4 bits".
+std::string describe_plan(const PlanSpace& space, const Candidate& candidate);
+
+Hosts with_link_rates(Hosts hosts, double factor);  // of cards and uplinks
+double slowest_link(const Hosts& hosts);            // bits per second
+
+}  // namespace laconic

@@ -1,0 +1,133 @@
+#include "laconic/plan/link_load.hpp"
+
+#include <gtest/gtest.h>
+
+#include "laconic/architecture/grid_time.hpp"
+#include "laconic/base/error.hpp"
+#include "laconic/hosts/known_device.hpp"
+#include "laconic/plan/policy_choice.hpp"
+#include "laconic/plan/sum_cost.hpp"
+
+namespace laconic {
+namespace {
+
+// Seconds of so many bytes over a link of so many bits per second.
+double wire(double bytes, double bits) {
+  return bytes * 8 / (bits * kTcpShare);
+}
+
+Hosts two_groups() {
+  HostGroup north{.name = "north",
+                  .hosts = 2,
+                  .device = *known_device("l4"),
+                  .card = {.bits_per_second = 1e9, .latency_seconds = 1e-3},
+                  .uplink = Link{.bits_per_second = 1e8, .latency_seconds = 5e-3}};
+  HostGroup south = north;
+  south.name = "south";
+  south.uplink->bits_per_second = 5e7;
+  return {{north, south}};
+}
+
+TEST(LinkLoad, ARingCrossesAnUplinkOnce) {
+  const Hosts hosts = two_groups();
+  LinkLoad load(hosts, seats_of(hosts));
+  load.add_ring({0, 1, 2, 3}, 1);
+  const PatternCost cost = load.cost();
+  EXPECT_NEAR(cost.seconds_per_byte, wire(1, 5e7), 1e-15);
+  EXPECT_EQ(cost.bottleneck, "uplink of south (50mbit)");
+  EXPECT_NEAR(cost.latency, 1e-3 + 2 * 5e-3, 1e-15);
+}
+
+TEST(LinkLoad, AnExchangeIsTheFlowsOfAllPairs) {
+  for (const int per_host : {1, 3}) {
+    Hosts hosts = two_groups();
+    for (HostGroup& group : hosts.groups) {
+      group.ranks_per_host = per_host;
+      group.inside.bits_per_second = 1e7;
+      group.card.full_duplex = per_host == 1;
+    }
+    LinkLoad exchange(hosts, seats_of(hosts)), pairs(hosts, seats_of(hosts));
+    std::vector<int> ranks;
+    for (int r = 0; r < rank_count(hosts); ++r) ranks.push_back(r);
+    exchange.add_exchange(ranks, 7);
+    for (const int a : ranks)
+      for (const int b : ranks)
+        if (a != b) pairs.add_flow(a, b, 7);
+    EXPECT_NEAR(exchange.cost().seconds_per_byte, pairs.cost().seconds_per_byte, 1e-12);
+    EXPECT_EQ(exchange.cost().bottleneck, pairs.cost().bottleneck);
+    EXPECT_EQ(exchange.cost().latency, pairs.cost().latency);
+  }
+}
+
+TEST(LinkLoad, HalfDuplexCarriesBothWaysOneAfterTheOther) {
+  Hosts hosts = two_groups();
+  hosts.groups[0].card.full_duplex = false;
+  LinkLoad load(hosts, seats_of(hosts));
+  load.add_flow(0, 1, 10);
+  load.add_flow(1, 0, 10);
+  EXPECT_NEAR(load.cost().seconds_per_byte, wire(20, 1e9), 1e-15);
+}
+
+TEST(SumCost, CountsWhatARankSendsAndReceives) {
+  const ParameterSpec matrix{.name = "w", .sizes = {256, 128}};
+  const std::vector<SummedPart> parts = {{&matrix, 256 * 128}};
+  HostDevice device = *known_device("core");
+  const SumCost exact = sum_cost(parts, {}, 4, device, 0);
+  EXPECT_EQ(exact.up_bytes, 4 * 256 * 128);
+  EXPECT_EQ(exact.handled_bytes, 2 * 0.75 * 4 * 256 * 128);
+  EXPECT_EQ(exact.codec_seconds, 0);
+  const SumCost short_ones =
+      sum_cost(parts, {.up = Quantise{.bits = 4}, .down = Quantise{.bits = 4}}, 4, device, 0);
+  EXPECT_NEAR(exact.up_bytes / short_ones.up_bytes, 32 / 4.125, 1e-9);
+  const CodecRate rate = codec_rate(device, "quantise");
+  EXPECT_NEAR(short_ones.codec_seconds, 4 * 256 * 128 * (1.25 / rate.encode + 1.5 / rate.decode),
+              1e-12);
+  const SumCost factors =
+      sum_cost(parts, {.method = ReduceMethod::power_sgd, .rank = 16}, 4, device, 1e9);
+  EXPECT_EQ(factors.up_bytes, 4 * 16 * (256 + 128));
+  EXPECT_NEAR(factors.codec_seconds, 3 * 16 * 256 * 128 / 1e9, 1e-12);
+  EXPECT_EQ(sum_cost(parts, {}, 1, device, 0).up_bytes, 0);
+}
+
+TEST(PolicyChoice, AFileIsRefusedWithEveryReason) {
+  try {
+    (void)parse_policies(R"(
+[[policy]]
+name = "a"
+class = "dp"
+set = { dp.gradient.codec = "quantise:bits=4", pp.gradient.codec = "half" }
+scratch = { loss = 0.3, least = 0.4, seeds = 1 }
+[[policy]]
+name = "b"
+class = "xx"
+set = { dp.gradient.codek = "raw" }
+[[policy]]
+name = "b"
+class = "pp"
+scratch = { loss = 1 }
+source = "somewhere"
+sauce = 1
+[[policy]]
+name = "c"
+class = "tp"
+set = {}
+[[policy]]
+name = "c"
+class = "tp"
+set = {}
+)",
+                         "l.toml");
+    FAIL();
+  } catch (const ConfigError& error) {
+    const std::string text = to_text(error.problems());
+    for (const char* expected :
+         {"has a loss without a source", "loss = 0.3 is not between least = 0.4 and most = 0.3",
+          "pp.gradient.codec is no key of messages of class dp", "there is no class 'xx'", "codek",
+          "set is missing", "seeds is missing", "unknown key 'sauce'",
+          "policy 'c' of class tp is there twice"})
+      EXPECT_NE(text.find(expected), std::string::npos) << expected << "\n" << text;
+  }
+}
+
+}  // namespace
+}  // namespace laconic

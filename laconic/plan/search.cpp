@@ -1,0 +1,109 @@
+#include "laconic/plan/search.hpp"
+
+#include <algorithm>
+#include <queue>
+#include <tuple>
+
+namespace laconic {
+
+namespace {
+
+// Smaller comes first: by time, then open ones (their best may be as fast), then by number.
+struct Node {
+  double seconds = 0;
+  bool is_whole = false;
+  Candidate candidate;
+  auto key() const { return std::tie(seconds, is_whole, candidate); }
+  bool operator>(const Node& other) const { return key() > other.key(); }
+};
+
+// Whether a run can be. Asked of candidates that would be told: most never come so far.
+class Trial {
+ public:
+  Trial(StepModel& model, SearchResult& result) : model_(model), result_(result) {}
+  bool can_be(const Candidate& candidate) {
+    if (!model_.problems(candidate).empty()) return ++result_.refused, false;
+    if (!model_.fit(candidate).fits) return ++result_.too_large, false;
+    return true;
+  }
+
+ private:
+  StepModel& model_;
+  SearchResult& result_;
+};
+
+void tell(const PlanSpace& space, const SearchLimits& limits, const PlanFound& plan,
+          SearchResult& result) {
+  if (limits.with_variants || !is_variant(space, plan, result.plans)) result.plans.push_back(plan);
+}
+
+}  // namespace
+
+bool is_variant(const PlanSpace& space, const PlanFound& plan, const std::vector<PlanFound>& told) {
+  const auto same = [&](const Candidate& a, const Candidate& b, PlanDim dim) {
+    return a.at(dim) == b.at(dim);
+  };
+  return std::ranges::any_of(told, [&](const PlanFound& other) {
+    return same(plan.candidate, other.candidate, PlanDim::arrangement) &&
+           same(plan.candidate, other.candidate, PlanDim::schedule) &&
+           loss_of(space, plan.candidate).loss >= loss_of(space, other.candidate).loss &&
+           is_proven(space, plan.candidate) <= is_proven(space, other.candidate);
+  });
+}
+
+SearchResult search_plans(const PlanSpace& space, StepModel& model, const SearchLimits& limits) {
+  SearchResult result;
+  Trial trial(model, result);
+  std::priority_queue<Node, std::vector<Node>, std::greater<>> open;
+  open.push({});
+  while (!open.empty() && result.plans.size() < static_cast<std::size_t>(limits.plans)) {
+    if (result.timed >= limits.most_timed) {
+      result.is_complete = false;
+      break;
+    }
+    const Node node = open.top();
+    open.pop();
+    if (node.is_whole) {
+      if (!trial.can_be(node.candidate)) continue;
+      tell(space, limits, {node.candidate, node.seconds}, result);
+      continue;
+    }
+    ++result.opened;
+    const std::size_t depth = depth_of(node.candidate);
+    for (const int option : options(space, node.candidate)) {
+      Node next{.candidate = node.candidate};
+      next.candidate.choice[depth] = option;
+      next.is_whole = depth + 1 == kPlanDims;
+      if (next.is_whole) {
+        ++result.timed;
+        next.seconds = model.seconds(next.candidate);
+      } else {
+        if (!model.may_fit(next.candidate)) {
+          ++result.too_large;
+          continue;
+        }
+        next.seconds = std::max(node.seconds, model.lower_bound(next.candidate));
+      }
+      open.push(next);
+    }
+  }
+  return result;
+}
+
+SearchResult try_all_plans(const PlanSpace& space, StepModel& model, const SearchLimits& limits) {
+  SearchResult result;
+  Trial trial(model, result);
+  std::vector<Node> all;
+  for (const Candidate& candidate : candidates(space)) {
+    ++result.timed;
+    if (trial.can_be(candidate)) all.push_back({model.seconds(candidate), true, candidate});
+  }
+  std::ranges::sort(all, [](const Node& a, const Node& b) { return a.key() < b.key(); });
+  for (const Node& node : all) {
+    if (result.plans.size() == static_cast<std::size_t>(limits.plans)) break;
+    tell(space, limits, {node.candidate, node.seconds}, result);
+  }
+  return result;
+}
+
+}  // namespace laconic

@@ -1,0 +1,262 @@
+#include "laconic/plan/search.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "laconic/base/error.hpp"
+#include "laconic/base/test_effort.hpp"
+#include "laconic/config/read.hpp"
+#include "laconic/hosts/hosts_file.hpp"
+#include "laconic/hosts/known_device.hpp"
+#include "laconic/plan/answer.hpp"
+
+namespace laconic {
+namespace {
+
+std::string plan_presets() {
+  const char* source = std::getenv("LACONIC_SOURCE");
+  return std::string(source != nullptr ? source : ".") + "/presets";
+}
+
+RunConfig planned_config() {
+  RunConfig config;
+  config.model.layers = 2;
+  config.model.width = 64;
+  config.model.heads = 4;
+  config.model.context = 32;
+  config.model.vocabulary = 500;
+  config.train.batch = 4;
+  config.data.train = "none";
+  return config;
+}
+
+// Some of the policies that there are, so that all candidates can be tried.
+std::vector<PolicyChoice> few_policies() {
+  std::vector<PolicyChoice> policies = read_policies(plan_presets() + "/plan/losses.toml");
+  std::erase_if(policies, [](const PolicyChoice& p) {
+    return p.name != "ac-sgd 4/6" && p.name != "4 bits" && p.name != "power_sgd 32, 8 bits" &&
+           p.name != "8 bits";
+  });
+  return policies;
+}
+
+PlanRequest planned_request(const std::string& hosts) {
+  return {.base = planned_config(),
+          .hosts = read_hosts(hosts, plan_presets()),
+          .policies = few_policies()};
+}
+
+// Several ranks on a host, two sites, and a lab; with --all larger ones, too.
+std::vector<PlanRequest> small_requests() {
+  std::vector<PlanRequest> requests = {planned_request("lab"), planned_request("two-sites")};
+  PlanRequest& shared = requests.emplace_back(planned_request("cloud-1gbit"));
+  shared.hosts.groups[0].hosts = 1;
+  shared.hosts.groups[0].ranks_per_host = 2;
+  shared.hosts.groups[0].card.full_duplex = false;
+  requests[0].hosts.groups[0].hosts = 3;
+  for (PlanRequest& request : requests) request.base.train.batch = 2;
+  if (is_thorough()) {
+    requests[0].hosts.groups[0].hosts = 4;
+    requests[2].hosts.groups[0].hosts = 2;
+    for (PlanRequest& request : requests) {
+      request.base.train.batch = 8;
+      request.base.model.layers = 4;
+      request.policies = read_policies(plan_presets() + "/plan/losses.toml");
+    }
+    requests.push_back(planned_request("campus"));
+    requests.push_back(planned_request("home-fibre"));
+  }
+  return requests;
+}
+
+TEST(PlanSearch, FindsWhatTryingAllFinds) {
+  for (const PlanRequest& request : small_requests()) {
+    const PlanSpace space = space_of(request);
+    StepModel model(space);
+    for (const bool with_variants : {true, false}) {
+      const SearchLimits limits{.plans = with_variants ? 100 : 12, .with_variants = with_variants};
+      const SearchResult all = try_all_plans(space, model, limits),
+                         found = search_plans(space, model, limits);
+      EXPECT_EQ(found.plans, all.plans);
+      EXPECT_GE(found.plans.size(), 3U);
+      EXPECT_TRUE(found.is_complete);
+      EXPECT_LE(found.timed, all.timed);
+    }
+  }
+}
+
+TEST(PlanSearch, BoundsAreNeverAboveWhatTheyBound) {
+  for (const PlanRequest& request : small_requests()) {
+    const PlanSpace space = space_of(request);
+    StepModel model(space);
+    for (const Candidate& whole : candidates(space)) {
+      const double seconds = model.seconds(whole);
+      Candidate open = whole;
+      for (std::size_t depth = kPlanDims; depth-- > 0;) {
+        open.choice[depth] = kOpen;
+        ASSERT_LE(model.lower_bound(open), seconds) << describe_plan(space, whole) << ", " << depth;
+      }
+      ASSERT_TRUE(model.may_fit(whole) || !model.fit(whole).fits);
+    }
+  }
+}
+
+TEST(PlanSearch, WhatIsToldRunsAsItIs) {
+  const PlanRequest request = planned_request("two-sites");
+  const PlanAnswers answers = answer(request, {.top = 20, .with_what_if = false});
+  ASSERT_GE(answers.plans.size(), 10U);
+  double before = 0;
+  for (const PlanAnswer& plan : answers.plans) {
+    RunConfig read;
+    EXPECT_EQ(to_text(apply_toml(to_toml(plan.config, false), "plan", read)), "");
+    EXPECT_EQ(to_text(check(read)), "");
+    EXPECT_EQ(differences(plan.config, read), std::vector<std::string>());
+    EXPECT_LE(before, plan.seconds);
+    before = plan.seconds;
+    EXPECT_LE(plan.loss.loss, request.loss_budget);
+    EXPECT_TRUE(plan.fit.fits);
+    const StepTime& t = plan.parts;
+    EXPECT_NEAR(t.compute + t.bubble + t.boundary + t.grid + t.sum + t.tied + t.update, t.seconds,
+                1e-9 * t.seconds)
+        << plan.why;
+  }
+  const PlanAnswers again = answer(request, {.top = 20, .with_what_if = false});
+  for (std::size_t i = 0; i < answers.plans.size(); ++i)
+    EXPECT_EQ(answers.plans[i].candidate, again.plans[i].candidate);
+}
+
+// GPT-2 fits on every GPU, and its activations are far more bytes than its gradients in short form.
+TEST(PlanSearch, ReplicasBeatPipelinesOverSlowLinksWhereTheModelFits) {
+  PlanRequest request = planned_request("home-fibre");
+  request.hosts.groups[0].hosts = 2;
+  request.base = read_config(
+      {"preset:gpt2",
+       {"model.vocabulary=50257", "train.batch=64", "run.precision=bfloat16", "data.train=none"},
+       plan_presets()});
+  const PlanSpace space = space_of(request);
+  StepModel model(space);
+  const SearchResult found = search_plans(space, model, {.plans = 1});
+  ASSERT_EQ(found.plans.size(), 1U);
+  const Arrangement& a = arrangement_of(space, found.plans[0].candidate);
+  EXPECT_EQ(a.pp, 1);
+  EXPECT_GT(a.dp, 1);
+  // The best pipeline over all hosts.
+  PlanSpace pipelines = space;
+  pipelines.arrangements.clear();
+  pipelines.cuttable.clear();
+  for (std::size_t i = 0; i < space.arrangements.size(); ++i)
+    if (space.arrangements[i].pp > 1) {
+      pipelines.arrangements.push_back(space.arrangements[i]);
+      pipelines.cuttable.push_back(space.cuttable[i]);
+    }
+  StepModel other(pipelines);
+  const SearchResult slower = search_plans(pipelines, other, {.plans = 1});
+  ASSERT_EQ(slower.plans.size(), 1U);
+  EXPECT_GT(slower.plans[0].seconds, 3 * found.plans[0].seconds);
+}
+
+TEST(PlanSearch, AModelThatFitsOnNoHostIsCut) {
+  PlanRequest request = planned_request("campus");
+  request.hosts.groups[0].hosts = 2;
+  request.base.model.kind = ModelKind::llama;
+  request.base.model.layers = 8;
+  request.base.model.width = 2048;
+  request.base.model.heads = 16;
+  request.base.model.context = 512;
+  request.base.model.vocabulary = 32000;
+  request.base.train.batch = 4;
+  request.hosts.groups[0].device.memory_bytes = 7e9;  // parameters and moments alone are more
+  const PlanSpace space = space_of(request);
+  StepModel model(space);
+  const SearchResult found = search_plans(space, model, {.plans = 1});
+  ASSERT_EQ(found.plans.size(), 1U);
+  const Arrangement& a = arrangement_of(space, found.plans[0].candidate);
+  EXPECT_GT(a.pp * a.tp(), 1);
+  request.hosts.groups[0].device.memory_bytes = 1e9;  // half is more than that
+  const PlanSpace small = space_of(request);
+  StepModel none(small);
+  EXPECT_TRUE(search_plans(small, none, {.plans = 1}).plans.empty());
+}
+
+TEST(PlanSearch, LossesAreKeptWithinTheBudgetAndProven) {
+  PlanRequest request = planned_request("home-fibre");
+  request.policies = read_policies(plan_presets() + "/plan/losses.toml");
+  const auto names = [&](PolicyClass of) {
+    std::vector<std::string> all;
+    const PlanSpace space = space_of(request);
+    for (const PolicyOption& o : space.policies[static_cast<std::size_t>(of)])
+      all.push_back(o.choice.name);
+    return all;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names(PolicyClass::pp), (Names{"exact", "ac-sgd 4/6", "ac-sgd 4/8"}));
+  request.loss_budget = 0.3;
+  EXPECT_EQ(names(PolicyClass::pp), (Names{"exact"}));
+  EXPECT_EQ(names(PolicyClass::dp),
+            (Names{"exact", "16 bits", "4 bits", "power_sgd 48, 8 bits", "power_sgd 32, 8 bits"}));
+  request.with_unproven = true;
+  EXPECT_EQ(names(PolicyClass::pp), (Names{"exact", "16 bits", "8 bits"}));
+  // A model that is trained on minds less.
+  request.with_unproven = false;
+  request.is_trained = true;
+  EXPECT_EQ(names(PolicyClass::pp), (Names{"exact", "ac-sgd 4/8", "ac-sgd 3/6"}));
+  // Of two policies that are within the budget each the sum may not be.
+  request.is_trained = false;
+  request.loss_budget = 0.45;
+  const PlanSpace space = space_of(request);
+  for (const Candidate& candidate : candidates(space))
+    ASSERT_LE(loss_of(space, candidate).loss, 0.45);
+}
+
+TEST(PlanSearch, BreakEvenIsWhereBothAreAsFast) {
+  PlanRequest request = planned_request("cloud-1gbit");
+  request.hosts.groups[0].device.handled_bytes_per_second = 0;  // or encoding pays at any rate
+  request.hosts.groups[0].device.codecs = {{"quantise", 1e7, 1e7}};
+  request.hosts.groups[0].hosts = 2;
+  const PlanAnswers answers = answer(request, {.top = 40, .with_what_if = false});
+  const auto row = std::ranges::find_if(answers.break_even, [](const BreakEven& b) {
+    return b.of == PolicyClass::dp && b.policy == "4 bits";
+  });
+  ASSERT_NE(row, answers.break_even.end());
+  ASSERT_GT(row->bits_per_second, 1e6);
+  ASSERT_LT(row->bits_per_second, 1e12);
+  const PlanSpace space = space_of(request);
+  const auto replicas = std::ranges::find_if(answers.search.plans, [&](const PlanFound& p) {
+    return arrangement_of(space, p.candidate).dp > 1;
+  });
+  PlanSpace there = space;
+  there.hosts = with_link_rates(space.hosts, row->bits_per_second / answers.slowest_rate);
+  StepModel model(there);
+  Candidate exact = replicas->candidate, encoded = exact;
+  exact.at(PlanDim::dp_policy) = 0;
+  encoded.at(PlanDim::dp_policy) = 1;
+  EXPECT_NEAR(model.seconds(encoded) / model.seconds(exact), 1, 1e-6);
+}
+
+TEST(PlanSearch, FasterLinksAndMoreMemoryNeverHurt) {
+  double before = 1e9;
+  for (const double factor : {0.01, 1.0, 100.0}) {
+    PlanRequest request = planned_request("two-sites");
+    request.base.train.batch = 2;
+    request.hosts = with_link_rates(request.hosts, factor);
+    const PlanSpace space = space_of(request);
+    StepModel model(space);
+    const double best = search_plans(space, model, {.plans = 1}).plans.at(0).seconds;
+    EXPECT_LE(best, before * (1 + 1e-12)) << factor;
+    before = best;
+  }
+}
+
+TEST(PlanSearch, ARequestThatCannotBeAnsweredSaysWhy) {
+  PlanRequest request = planned_request("lab");
+  request.loss_budget = -1;
+  request.base.run.precision = RunPrecision::bfloat16;
+  const std::string problems = to_text(check(request));
+  EXPECT_NE(problems.find("-1 % is not in 0 to 100"), std::string::npos) << problems;
+  EXPECT_NE(problems.find("device 'core' computes in bfloat16 is not known"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace laconic

@@ -1,0 +1,50 @@
+// plan/step_facts.hpp — what all candidates of one arrangement have in common; for
+// plan/step_model.cpp and its kin alone.
+#pragma once
+
+#include <vector>
+
+#include "laconic/layout/grid_plan.hpp"
+#include "laconic/plan/step_model.hpp"
+
+namespace laconic {
+
+struct StepModel::Facts {
+  Arrangement arrangement;
+  std::vector<Seat> seats;               // by rank
+  std::vector<std::vector<int>> groups;  // of hosts, by place in the pipeline
+  HostDevice device;                     // of each property the worst that any rank has
+  double cores = 0;                      // that all ranks share; 0: each has its own
+  double core_share = 1;                 // of a rank while all compute
+  GridPlan grid;
+  bool has_grid = false;
+  std::vector<double> elements;  // of each parameter on a rank
+  Patterns patterns;
+
+  // Multiply-adds per second of ranks at a place of the pipeline.
+  double rate(const PlanSpace& space, int place, RunPrecision precision) const;
+  // The same of one core, where cores are shared.
+  double core_rate(const PlanSpace& space, RunPrecision precision) const;
+};
+
+// What a whole candidate comes to before any clock runs.
+struct StepModel::Step {
+  const Candidate& candidate;
+  RunConfig config;
+  const Facts& facts;
+  const std::vector<BlockTimes>& times;  // by block, on the slowest rank of place 0
+  GradientPolicy sums;
+  double local_steps = 1;  // between two sums
+};
+
+// Seconds that a sum occupies its links, and the processor where it is one.
+struct SumSeconds {
+  double wire = 0;
+  double busy = 0;
+};
+
+inline double per_second(double amount, double rate) {
+  return rate > 0 ? amount / rate : 0;
+}
+
+}  // namespace laconic

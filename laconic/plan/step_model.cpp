@@ -1,0 +1,251 @@
+#include "laconic/plan/step_model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "laconic/architecture/grid_memory.hpp"
+#include "laconic/architecture/grid_time.hpp"
+#include "laconic/config/grid_choice.hpp"
+#include "laconic/plan/step_facts.hpp"
+#include "laconic/policy/class_policy.hpp"
+#include "laconic/policy/grid_policy.hpp"
+
+namespace laconic {
+
+namespace {
+
+// The worse of two, property by property.
+void worsen(HostDevice& device, const HostDevice& other) {
+  const auto slower = [](double& a, double b) { a = a > 0 && b > 0 ? std::min(a, b) : a + b; };
+  slower(device.updates_per_second, other.updates_per_second);
+  slower(device.copy_bytes_per_second, other.copy_bytes_per_second);
+  slower(device.handled_bytes_per_second, other.handled_bytes_per_second);
+  device.message_seconds = std::max(device.message_seconds, other.message_seconds);
+  device.call_seconds = std::max(device.call_seconds, other.call_seconds);
+  device.is_gpu = device.is_gpu && other.is_gpu;
+  for (const CodecRate& rate : other.codecs) {
+    const auto known = std::ranges::find(device.codecs, rate.kind, &CodecRate::kind);
+    if (known == device.codecs.end()) {
+      device.codecs.push_back(rate);
+    } else {
+      slower(known->encode, rate.encode);
+      slower(known->decode, rate.decode);
+    }
+  }
+}
+
+// Replicas of one place and part of the grid, by rank.
+std::vector<std::vector<int>> replica_groups(const Arrangement& a) {
+  std::vector<std::vector<int>> groups;
+  for (int pp = 0; pp < a.pp; ++pp)
+    for (int t = 0; t < a.tp(); ++t) {
+      groups.emplace_back();
+      for (int dp = 0; dp < a.dp; ++dp) groups.back().push_back((pp * a.dp + dp) * a.tp() + t);
+    }
+  return groups;
+}
+
+}  // namespace
+
+StepModel::StepModel(const PlanSpace& space)
+    : space_(space), completed_by_(space.spec.blocks.size()) {
+  for (std::size_t p = 0; p < space.spec.parameters.size(); ++p) {
+    first_users_.push_back(static_cast<std::size_t>(first_user(space.spec, p)));
+    completed_by_[first_users_.back()].push_back(p);
+  }
+}
+StepModel::~StepModel() = default;
+
+double StepModel::Facts::rate(const PlanSpace& space, int place, RunPrecision precision) const {
+  double slowest = std::numeric_limits<double>::infinity();
+  for (const int g : groups[static_cast<std::size_t>(place)]) {
+    const HostGroup& group = space.hosts.groups[static_cast<std::size_t>(g)];
+    const double core = group.device.multiply_adds_per_second[static_cast<std::size_t>(precision)];
+    // In a pipeline some ranks wait while others compute; at least those of one place do it
+    // together.
+    const double together = arrangement.dp * arrangement.tp();
+    const double share = group.cores == 0      ? 1
+                         : arrangement.pp == 1 ? core_share
+                                               : std::min(1.0, group.cores / together);
+    slowest = std::min(slowest, core * share);
+  }
+  return slowest;
+}
+
+double StepModel::Facts::core_rate(const PlanSpace& space, RunPrecision precision) const {
+  const HostGroup& group = space.hosts.groups[static_cast<std::size_t>(seats.front().group)];
+  return group.device.multiply_adds_per_second[static_cast<std::size_t>(precision)];
+}
+
+const StepModel::Facts& StepModel::facts(const Candidate& candidate) {
+  const int number = candidate.at(PlanDim::arrangement);
+  std::unique_ptr<Facts>& known = facts_[number];
+  if (known) return *known;
+  const Arrangement& a = arrangement_of(space_, candidate);
+  known = std::make_unique<Facts>();
+  Facts& f = *known;
+  f.arrangement = a;
+  for (const int seat : seating_of(space_, a))
+    f.seats.push_back(space_.seats[static_cast<std::size_t>(seat)]);
+  std::set<int> all;
+  for (int pp = 0; pp < a.pp; ++pp) {
+    std::set<int> here;
+    for (int r = 0; r < a.dp * a.tp(); ++r)
+      here.insert(f.seats[static_cast<std::size_t>(pp * a.dp * a.tp() + r)].group);
+    f.groups.emplace_back(here.begin(), here.end());
+    all.insert(here.begin(), here.end());
+  }
+  bool is_first = true;
+  for (const int g : all) {
+    const HostGroup& group = space_.hosts.groups[static_cast<std::size_t>(g)];
+    if (std::exchange(is_first, false))
+      f.device = group.device;
+    else
+      worsen(f.device, group.device);
+    f.cores += group.cores;
+  }
+  if (f.cores > 0) f.core_share = std::min(1.0, f.cores / a.ranks());
+  f.has_grid = a.tp() > 1;
+  RunConfig config = space_.base;
+  config.mesh.tp = fmt::format("{}", fmt::join(a.grid, ","));
+  config.tensor.method = a.method;
+  f.grid = grid_plan_of(config, space_.family);
+  for (const ParameterSpec& p : space_.spec.parameters)
+    f.elements.push_back(elements_on_a_rank(f.grid, p));
+  f.patterns = patterns(a);
+  return f;
+}
+
+StepModel::Patterns StepModel::patterns(const Arrangement& a) const {
+  Patterns p;
+  std::vector<Seat> seats;
+  for (const int seat : seating_of(space_, a))
+    seats.push_back(space_.seats[static_cast<std::size_t>(seat)]);
+  const auto cost_of = [&](const auto& add) {
+    LinkLoad load(space_.hosts, seats);
+    add(load);
+    return load.cost();
+  };
+  const int width = a.dp * a.tp();
+  const double n = a.dp;
+  // Every boundary by itself: neighbours are not all busy at once.
+  for (int place = 0; place + 1 < a.pp; ++place) {
+    const PatternCost edge = cost_of([&](LinkLoad& load) {
+      for (int r = 0; r < width; ++r) load.add_flow(place * width + r, (place + 1) * width + r, 1);
+    });
+    const double latency = std::max(p.edge.latency, edge.latency);
+    if (place == 0 || edge.seconds_per_byte > p.edge.seconds_per_byte) p.edge = edge;
+    p.edge.latency = latency;
+  }
+  const std::vector<std::vector<int>> replicas = replica_groups(a);
+  p.ring = cost_of([&](LinkLoad& load) {
+    for (const std::vector<int>& ranks : replicas) load.add_ring(ranks, (n - 1) / n);
+  });
+  p.direct = cost_of([&](LinkLoad& load) {
+    for (const std::vector<int>& ranks : replicas) load.add_exchange(ranks, 1 / n);
+  });
+  // First and last stage, with all their replicas.
+  p.tied = cost_of([&](LinkLoad& load) {
+    for (int t = 0; t < a.tp() && a.pp > 1; ++t) {
+      std::vector<int> ranks;
+      for (const int pp : {0, a.pp - 1})
+        for (int dp = 0; dp < a.dp; ++dp) ranks.push_back((pp * a.dp + dp) * a.tp() + t);
+      load.add_exchange(ranks, 1 / (2 * n));
+    }
+  });
+  p.grid = cost_of([&](LinkLoad& load) {
+    for (int first = 0; first < a.ranks() && a.tp() > 1; first += a.tp()) {
+      std::vector<int> ranks;
+      for (int t = 0; t < a.tp(); ++t) ranks.push_back(first + t);
+      load.add_exchange(ranks, 1.0 / (a.tp() - 1));
+    }
+  });
+  p.agreement = cost_of([&](LinkLoad& load) {
+    std::vector<int> ranks(seats.size());
+    for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r] = static_cast<int>(r);
+    load.add_exchange(ranks, 0);
+  });
+  return p;
+}
+
+const std::vector<BlockTimes>& StepModel::block_times(const Candidate& candidate,
+                                                      const RunConfig& config) {
+  const Facts& f = facts(candidate);
+  const std::array<int, 5> key = {
+      candidate.at(PlanDim::arrangement), candidate.at(PlanDim::precision),
+      candidate.at(PlanDim::recompute), candidate.at(PlanDim::microbatch),
+      candidate.at(PlanDim::tp_policy)};
+  std::vector<BlockTimes>& times = times_[key];
+  if (!times.empty()) return times;
+  double rate = std::numeric_limits<double>::infinity();
+  for (int place = 0; place < f.arrangement.pp; ++place)
+    rate = std::min(rate, f.rate(space_, place, config.run.precision));
+  const double samples = static_cast<double>(config.microbatch_size());
+  const bool recomputes = config.model.recompute;
+  if (!f.has_grid) {
+    for (const BlockSpec& block : space_.spec.blocks) {
+      const double forward = samples * block.multiply_adds / rate;
+      const bool again = recomputes && !block.out.empty();
+      times.push_back({.forward = forward, .backward = (again ? 3 : 2) * forward});
+    }
+    return times;
+  }
+  const double spb = f.patterns.grid.seconds_per_byte, handled = f.device.handled_bytes_per_second;
+  const bool is_gpu = f.device.is_gpu;
+  GridMachine machine{.flops_per_second = 2 * rate,
+                      .bytes_per_second = spb > 0 ? 1 / spb : 0,
+                      .latency = f.patterns.grid.latency};
+  if (is_gpu) {  // the host's processor handles messages while the GPU computes
+    const double link = machine.bytes_per_second;
+    machine.bytes_per_second = link > 0 && handled > 0 ? std::min(link, handled) : link + handled;
+    machine.latency += f.device.message_seconds;
+  } else {
+    machine.handled_bytes_per_second = handled * f.core_share;
+    machine.message_seconds = f.device.message_seconds / f.core_share;
+    machine.call_seconds = f.device.call_seconds / f.core_share;
+  }
+  for (const GridBlockTime& block : grid_times(
+           space_.spec, f.grid,
+           {.samples = config.microbatch_size(), .has_smoothing = config.task.label_smoothing > 0},
+           machine, grid_bytes_of(config, space_.spec),
+           {.recomputes = recomputes, .prefetches = config.tensor.prefetch}))
+    times.push_back({.forward = block.forward.total(), .backward = block.backward.total()});
+  return times;
+}
+
+StepModel::Step StepModel::prepare(const Candidate& candidate) {
+  RunConfig config = config_of(space_, candidate);
+  const std::vector<BlockTimes>& times = block_times(candidate, config);
+  const GradientPolicy sums = policy_of(config);
+  const double steps = config.local.steps > 0 ? static_cast<double>(config.local.steps) : 1;
+  return {candidate, std::move(config), facts(candidate), times, sums, steps};
+}
+
+double StepModel::seconds(const Candidate& candidate) {
+  const Step step = prepare(candidate);
+  return step.facts.arrangement.pp == 1 ? alone_seconds(step, nullptr)
+                                        : pipeline_seconds(step, nullptr);
+}
+
+StepTime StepModel::parts(const Candidate& candidate) {
+  const Step step = prepare(candidate);
+  StepTime parts;
+  parts.seconds =
+      step.facts.arrangement.pp == 1 ? alone_seconds(step, &parts) : pipeline_seconds(step, &parts);
+  return parts;
+}
+
+Problems StepModel::problems(const Candidate& candidate) const {
+  const RunConfig config = config_of(space_, candidate);
+  Problems problems = check(config);
+  if (!problems.empty()) return problems;
+  append(problems, check_parallel(config));
+  append(problems, check_pipeline(config));
+  return problems;
+}
+
+}  // namespace laconic

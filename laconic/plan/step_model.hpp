@@ -1,0 +1,113 @@
+// plan/step_model.hpp — how long a step of a candidate takes, whether it fits, and what it cannot
+// be faster than: predictions, all of them.
+//
+//   computing   multiply-adds by what the device reaches, three times those of forward, four with
+//               recomputation; ranks wait for the slowest at their place of the pipeline
+//   pipeline    estimate() of the very schedule, with what each boundary costs on its slowest link
+//   sums        block by block behind backward where there is no pipeline, else behind the stage
+//   grid        grid_times() with the slowest link between the ranks of a grid
+//   codecs      their time is computing time; so is handling of messages where ranks compute on
+//               processors. Hosts with GPUs have processors for it
+//   cores       ranks that share cores cannot do more work than these
+//
+// lower_bound() of a candidate with open dims is never above the seconds of any way to close them:
+// each term of it is a part of every step, with the cheapest choice where one is open.
+//
+// Remembers what several candidates have in common, and is deterministic all the same.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "laconic/plan/candidate.hpp"
+#include "laconic/plan/link_load.hpp"
+#include "laconic/plan/sum_cost.hpp"
+#include "laconic/policy/pipeline_decisions.hpp"
+#include "laconic/policy/rank_memory.hpp"
+
+namespace laconic {
+
+// Seconds of a step. The parts add up to it.
+struct StepTime {
+  double seconds = 0;
+  double compute = 0;   // of the rank that computes most, with what codecs and messages cost it
+  double codec = 0;     // of that, for messages
+  double bubble = 0;    // waiting in the pipeline that faster links would not end
+  double boundary = 0;  // exposed: messages between stages
+  double grid = 0;      // exposed: messages of a tensor grid
+  double sum = 0;       // exposed: gradients between replicas
+  double tied = 0;      // exposed: the table that stages share
+  double update = 0;    // of parameters, and agreement about the step
+};
+
+// The memory that counts: of the fullest host, or of the fullest GPU.
+struct Fit {
+  bool fits = true;
+  std::vector<MemoryEstimate> by_place;  // one rank at each place of the pipeline
+  double needed = 0, has = 0;            // bytes, where it is tightest; has = 0: not known
+  std::string where;                     // "a host of north", "a GPU of north"
+};
+
+// A step as schedule/gantt.hpp draws it: of a pipeline, or of one rank.
+struct StepPicture {
+  Schedule schedule;
+  Timing timing;
+};
+
+class StepModel {
+ public:
+  // `space` must outlive it.
+  explicit StepModel(const PlanSpace& space);
+  ~StepModel();
+
+  // Requires: the candidate is whole, and its configuration passes check().
+  double seconds(const Candidate& candidate);
+  StepTime parts(const Candidate& candidate);
+  StepPicture picture(const Candidate& candidate);
+  double lower_bound(const Candidate& candidate);
+
+  Fit fit(const Candidate& candidate);
+  // False: no way to close it fits.
+  bool may_fit(const Candidate& candidate);
+
+  // Why the configuration cannot be; empty: it runs as it is.
+  Problems problems(const Candidate& candidate) const;
+
+  // What carries each class of messages.
+  struct Patterns {
+    PatternCost edge, ring, direct, tied, grid, agreement;
+  };
+  Patterns patterns(const Arrangement& arrangement) const;
+
+ private:
+  struct Facts;
+  struct Step;
+  struct PipelineStep;
+  const Facts& facts(const Candidate& candidate);
+  const std::vector<BlockTimes>& block_times(const Candidate& candidate, const RunConfig& config);
+  Step prepare(const Candidate& candidate);
+  double alone_seconds(const Step& step, StepTime* parts) const;
+  double pipeline_seconds(const Step& step, StepTime* parts) const;
+  PipelineStep prepare_pipeline(const Step& step) const;
+  void add_stages(const Step& step, PipelineStep& pipeline) const;
+  void add_sums(const Step& step, PipelineStep& pipeline) const;
+  double least_of_cores(const Step& step, const PipelineStep& pipeline) const;
+  double sum_bound(const Candidate& candidate);
+  double boundary_bound(const Candidate& candidate);
+  double grid_bound(const Candidate& candidate);
+
+  const PlanSpace& space_;
+  std::vector<std::size_t> first_users_;                // by parameter: a block
+  std::vector<std::vector<std::size_t>> completed_by_;  // by block: parameters whose gradients are
+                                                        // there when it has ended backward
+  std::map<int, std::unique_ptr<Facts>> facts_;
+  std::map<std::array<int, 5>, std::vector<BlockTimes>> times_;
+  std::map<std::array<int, 2>, double> sum_bounds_;
+  std::map<std::array<int, 3>, double> boundary_bounds_, grid_bounds_;
+};
+
+}  // namespace laconic

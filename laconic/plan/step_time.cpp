@@ -1,0 +1,288 @@
+// How long a step takes: with and without a pipeline.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "laconic/architecture/grid_memory.hpp"
+#include "laconic/plan/step_facts.hpp"
+#include "laconic/policy/class_policy.hpp"
+#include "laconic/schedule/lower.hpp"
+
+namespace laconic {
+
+namespace {
+
+double rounds_of(int members) {
+  return std::ceil(std::log2(static_cast<double>(members)));
+}
+
+}  // namespace
+
+// What sums of some parameters take on a rank: on the wire, and of a processor that computes, too.
+static SumSeconds sum_seconds(const StepModel::Patterns& patterns, const SumCost& cost,
+                              const GradientPolicy& policy, const HostDevice& device,
+                              double core_share) {
+  const PatternCost& way = policy.algorithm == SumAlgorithm::ring ? patterns.ring : patterns.direct;
+  SumSeconds seconds{.wire = (cost.up_bytes + cost.down_bytes) * way.seconds_per_byte};
+  const double handling = handling_seconds(cost, device);
+  if (device.is_gpu) {
+    seconds.wire = std::max(seconds.wire, handling);
+    seconds.busy = cost.codec_seconds;
+  } else {
+    seconds.busy = (cost.codec_seconds + handling) / core_share;
+  }
+  return seconds;
+}
+
+// Update of a rank's parameters, and the exchange of losses and norms.
+static double tail_seconds(const HostDevice& device, double core_share, double elements,
+                           const PatternCost& agreement, int ranks) {
+  double seconds = per_second(elements, device.updates_per_second * core_share);
+  if (ranks > 1)
+    seconds += rounds_of(ranks) * (agreement.latency + device.message_seconds / core_share);
+  return seconds;
+}
+
+double StepModel::alone_seconds(const Step& step, StepTime* parts) const {
+  const Facts& f = step.facts;
+  const std::vector<BlockSpec>& blocks = space_.spec.blocks;
+  const int dp = f.arrangement.dp;
+  double pass = 0, forward = 0;
+  for (const BlockTimes& t : step.times) pass += t.forward + t.backward, forward += t.forward;
+  const double before = pass * static_cast<double>(step.config.microbatches() - 1) + forward;
+  double clock = before, wire = 0, busy = 0, elements = 0;
+  const double rate = f.rate(space_, 0, RunPrecision::float32);
+  for (std::size_t b = blocks.size(); b-- > 0;) {
+    clock += step.times[b].backward;
+    std::vector<SummedPart> summed;
+    for (const std::size_t p : completed_by_[b]) {
+      summed.push_back({&space_.spec.parameters[p], f.elements[p]});
+      elements += f.elements[p];
+    }
+    if (dp == 1 || summed.empty()) continue;
+    const SumCost cost = sum_cost(summed, step.sums, dp, f.device, rate / f.core_share);
+    const SumSeconds sum = sum_seconds(f.patterns, cost, step.sums, f.device, f.core_share);
+    clock += sum.busy / step.local_steps;
+    busy += sum.busy / step.local_steps;
+    wire = std::max(wire, clock) + sum.wire / step.local_steps;
+  }
+  const double latency = dp == 1 ? 0 : 2 * f.patterns.direct.latency / step.local_steps;
+  const double end = dp == 1 ? clock : std::max(clock, wire + latency);
+  const double tail =
+      tail_seconds(f.device, f.core_share, elements, f.patterns.agreement, f.arrangement.ranks());
+  if (parts != nullptr) {
+    double grid = 0;
+    if (f.has_grid) {  // what is not computing
+      double work = 0;
+      for (const BlockSpec& block : blocks)
+        work += block.multiply_adds * (step.config.model.recompute && !block.out.empty() ? 4 : 3);
+      work *= static_cast<double>(step.config.microbatch_size()) / f.arrangement.tp() /
+              f.rate(space_, 0, step.config.run.precision);
+      grid = (pass - work) * static_cast<double>(step.config.microbatches());
+    }
+    *parts = {
+        .compute = clock - grid, .codec = busy, .grid = grid, .sum = end - clock, .update = tail};
+  }
+  return end + tail;
+}
+
+namespace {
+
+// What a boundary costs its two ends in codecs, for a microbatch.
+struct BoundaryCodec {
+  double encode = 0, decode = 0;
+};
+
+BoundaryCodec boundary_codec(const CodecSpec& codec, const std::vector<TensorSpec>& tensors,
+                             double share, const HostDevice& device) {
+  BoundaryCodec seconds;
+  if (!is_lossy(codec)) return seconds;
+  const CodecRate rate = codec_rate(device, name_of(codec));
+  for (const TensorSpec& tensor : tensors) {
+    const double bytes = 4 * share * static_cast<double>(elements_of(tensor));
+    seconds.encode += per_second(bytes, rate.encode);
+    seconds.decode += per_second(bytes, rate.decode);
+  }
+  return seconds;
+}
+
+double payload_bytes(const CodecSpec& codec, const std::vector<TensorSpec>& tensors) {
+  double bytes = 0;
+  for (const TensorSpec& tensor : tensors)
+    bytes += static_cast<double>(max_payload_bytes(codec, tensor));
+  return bytes;
+}
+
+}  // namespace
+
+// A pipeline's step on its way to be timed.
+struct StepModel::PipelineStep {
+  PipelineDecisions decisions;
+  PipelinePlan plan;
+  Costs costs;
+  std::vector<int> rank_of_block;
+  double own = 1;         // of a core that a rank has for codecs while all compute
+  double codec_work = 0;  // seconds of codecs at all boundaries, for a microbatch
+  double sum_work = 0;    // seconds of codecs and handling of all sums
+  double tied = 0, tail = 0;
+};
+
+// Stages compute, and encode and decode what crosses their boundaries.
+void StepModel::add_stages(const Step& step, PipelineStep& p) const {
+  const Facts& f = step.facts;
+  for (const BlockRange& range : p.plan.stages) {
+    StageCost cost{0, 0, 0, 0, 0};
+    for (std::int64_t b = range.begin; b < range.end; ++b) {
+      cost.forward += step.times[static_cast<std::size_t>(b)].forward;
+      cost.backward += step.times[static_cast<std::size_t>(b)].backward;
+    }
+    p.costs.stages.push_back(cost);
+  }
+  const double seam = f.has_grid ? share_of_seam(f.grid) : 1;
+  const CodecSpec activation = p.plan.activation.codec, gradient = p.plan.gradient.codec;
+  const bool is_always = step.config.pp_gradient.when == When::always;
+  const CodecSpec usual = is_always ? gradient : CodecSpec(Raw{});
+  for (std::size_t s = 0; s + 1 < p.plan.stages.size(); ++s) {
+    p.costs.edges.emplace_back();
+    if (!crosses_ranks(p.plan.schedule, static_cast<int>(s))) continue;
+    const std::vector<TensorSpec> tensors = boundary_of(
+        step.config, space_.spec.blocks[static_cast<std::size_t>(p.plan.stages[s].end - 1)]);
+    const auto seconds = [&](const CodecSpec& codec) {
+      return seam * payload_bytes(codec, tensors) * f.patterns.edge.seconds_per_byte;
+    };
+    p.costs.edges.back() = {.activation = seconds(activation),
+                            .gradient = seconds(usual),
+                            .encoded_gradient = seconds(gradient)};
+    const BoundaryCodec forward = boundary_codec(activation, tensors, seam, f.device),
+                        back = boundary_codec(usual, tensors, seam, f.device);
+    p.costs.stages[s].forward += forward.encode / p.own;
+    p.costs.stages[s].backward += back.decode / p.own;
+    p.costs.stages[s + 1].forward += forward.decode / p.own;
+    p.costs.stages[s + 1].backward += back.encode / p.own;
+    p.codec_work += forward.encode + forward.decode + back.encode + back.decode;
+  }
+  for (StageCost& cost : p.costs.stages)
+    cost.backward_input = cost.backward_weight = cost.backward / 2;
+}
+
+// Sums of each rank behind its last backward, and then that of what stages share.
+void StepModel::add_sums(const Step& step, PipelineStep& p) const {
+  const Facts& f = step.facts;
+  const ModelSpec& spec = space_.spec;
+  std::set<std::size_t> fused;
+  std::vector<SummedPart> shared;
+  if (step.config.embedding_tied.fused)
+    for (const SharedParameters& set : shared_parameters(spec, p.rank_of_block))
+      for (const std::size_t number : set.parameters) {
+        fused.insert(number);
+        shared.push_back({&spec.parameters[number], f.elements[number]});
+      }
+  std::vector<std::vector<SummedPart>> by_rank(static_cast<std::size_t>(f.arrangement.pp));
+  std::vector<double> elements(by_rank.size(), 0);
+  for (std::size_t i = 0; i < spec.parameters.size(); ++i) {
+    const auto rank = static_cast<std::size_t>(p.rank_of_block[first_users_[i]]);
+    elements[rank] += f.elements[i];
+    if (!fused.contains(i)) by_rank[rank].push_back({&spec.parameters[i], f.elements[i]});
+  }
+  const double rate = f.rate(space_, 0, RunPrecision::float32);
+  std::set<int> counted;  // the first stage of a rank has the sums of all its stages
+  for (std::size_t s = 0; s < p.costs.stages.size() && f.arrangement.dp > 1; ++s) {
+    const int rank = rank_of_stage(p.plan.schedule, static_cast<int>(s));
+    if (!counted.insert(rank).second) continue;
+    const GradientPolicy policy =
+        policy_of(step.config, {.pp = rank, .encoded = p.decisions.encoded_ranks});
+    const SumSeconds sum = sum_seconds(
+        f.patterns,
+        sum_cost(by_rank[static_cast<std::size_t>(rank)], policy, f.arrangement.dp, f.device, rate),
+        policy, f.device, p.own);
+    p.costs.stages[s].reduction = (sum.wire + sum.busy) / step.local_steps;
+    p.sum_work += sum.busy * p.own * f.arrangement.dp / step.local_steps;
+  }
+  if (!shared.empty()) {
+    const GradientPolicy policy = shared_policy_of(step.config);
+    const SumSeconds sum = sum_seconds(
+        {.ring = f.patterns.tied, .direct = f.patterns.tied},
+        sum_cost(shared, policy, 2 * f.arrangement.dp, f.device, rate), policy, f.device, p.own);
+    p.tied = sum.wire + sum.busy + 2 * f.patterns.tied.latency;
+  }
+  p.tail = tail_seconds(f.device, f.core_share, *std::ranges::max_element(elements),
+                        f.patterns.agreement, f.arrangement.ranks());
+}
+
+StepModel::PipelineStep StepModel::prepare_pipeline(const Step& step) const {
+  const Facts& f = step.facts;
+  const PatternCost& edge = f.patterns.edge;
+  const LinkFacts link{.bytes_per_second = per_second(1, edge.seconds_per_byte),
+                       .latency = edge.latency};
+  PipelineStep p;
+  p.decisions = decide_pipeline(step.config, space_.spec, link, [&] { return step.times; });
+  p.plan = plan_of(step.config, p.decisions);
+  p.rank_of_block = ranks_of_blocks(p.plan);
+  p.own = f.device.is_gpu ? 1 : f.core_share;
+  p.costs = {.stages = {},
+             .edges = {},
+             .latency = edge.latency + f.device.message_seconds,
+             .wiring = Wiring::switched,
+             .encoded = p.decisions.encoded};
+  add_stages(step, p);
+  add_sums(step, p);
+  return p;
+}
+
+// Ranks that share cores cannot do more work than these do.
+double StepModel::least_of_cores(const Step& step, const PipelineStep& p) const {
+  const Facts& f = step.facts;
+  if (f.cores == 0) return 0;
+  double work = 0;
+  for (const BlockTimes& t : step.times) work += t.forward + t.backward;
+  const RunPrecision precision = step.config.run.precision;
+  work *= f.rate(space_, 0, precision) / f.core_rate(space_, precision);
+  const double microbatches = static_cast<double>(step.config.microbatches());
+  return ((work + p.codec_work) * microbatches * f.arrangement.dp * f.arrangement.tp() +
+          p.sum_work) /
+         f.cores;
+}
+
+double StepModel::pipeline_seconds(const Step& step, StepTime* parts) const {
+  const PipelineStep p = prepare_pipeline(step);
+  const Timing timing = estimate(p.plan.schedule, p.costs);
+  const double floor = least_of_cores(step, p);
+  const double makespan = std::max(timing.makespan, floor);
+  if (parts != nullptr) {
+    Costs still = p.costs, unsummed = p.costs;
+    for (StageCost& stage : unsummed.stages) stage.reduction = 0;
+    still.stages = unsummed.stages;
+    still.edges.assign(still.edges.size(), {});
+    still.latency = 0;
+    const double no_links = estimate(p.plan.schedule, still).makespan,
+                 no_sums = estimate(p.plan.schedule, unsummed).makespan;
+    const double computed = std::max(*std::ranges::max_element(timing.busy), floor);
+    *parts = {.compute = computed,
+              .codec = p.codec_work * static_cast<double>(step.config.microbatches()) / p.own,
+              .bubble = std::max(0.0, no_links - computed),
+              .boundary = std::max(0.0, no_sums - std::max(no_links, computed)),
+              .sum = std::max(0.0, makespan - std::max(no_sums, computed)),
+              .tied = p.tied,
+              .update = p.tail};
+  }
+  return makespan + p.tied + p.tail;
+}
+
+StepPicture StepModel::picture(const Candidate& candidate) {
+  const Step step = prepare(candidate);
+  if (step.facts.arrangement.pp > 1) {
+    PipelineStep p = prepare_pipeline(step);
+    p.costs.step = p.tied + p.tail;
+    return {p.plan.schedule, estimate(p.plan.schedule, p.costs)};
+  }
+  StepTime parts;
+  alone_seconds(step, &parts);
+  StageCost stage{0, 0, 0, 0, parts.sum};
+  for (const BlockTimes& t : step.times) stage.forward += t.forward, stage.backward += t.backward;
+  stage.backward_input = stage.backward_weight = stage.backward / 2;
+  const auto microbatches = static_cast<int>(step.config.microbatches());
+  const Schedule schedule = lowered(one_forward_one_backward({1, 1, microbatches}));
+  return {schedule, estimate(schedule, {.stages = {stage}, .edges = {}, .step = parts.update})};
+}
+
+}  // namespace laconic

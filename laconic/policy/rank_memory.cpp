@@ -1,0 +1,245 @@
+#include "laconic/policy/rank_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "laconic/architecture/grid_memory.hpp"
+#include "laconic/architecture/grid_place.hpp"
+#include "laconic/base/text.hpp"
+#include "laconic/config/row_choice.hpp"
+#include "laconic/policy/class_policy.hpp"
+
+namespace laconic {
+
+namespace {
+
+// One rank's part of the model; counts are elements.
+struct HeldPart {
+  const MemoryRequest& request;
+  const PipelinePlan& plan;
+  int pp = 0;  // its place in the pipeline
+  HeldBlocks held;
+  const std::vector<double>& on_a_rank;  // elements of each parameter
+
+  const RunConfig& config() const { return request.config; }
+  const std::vector<BlockSpec>& blocks() const { return request.spec.blocks; }
+  double elements(std::size_t parameter) const { return on_a_rank[parameter]; }
+  double elements_used_by(const BlockSpec& block) const {
+    double sum = 0;
+    for (const std::size_t p : block.uses) sum += elements(p);
+    return sum;
+  }
+  template <class Visit>
+  void for_each_held(const Visit& visit) const {
+    for (std::size_t b = 0; b < blocks().size(); ++b)
+      if (held.empty() || held[b]) visit(blocks()[b]);
+  }
+  std::set<std::size_t> parameters() const {
+    std::set<std::size_t> used;
+    for_each_held(
+        [&](const BlockSpec& block) { used.insert(block.uses.begin(), block.uses.end()); });
+    return used;
+  }
+};
+
+// What forward of a stage keeps of one sample.
+double kept_by_stage(const HeldPart& part, int stage) {
+  const BlockRange& range = part.plan.stages[static_cast<std::size_t>(stage)];
+  double kept = 0;
+  for (std::int64_t b = range.begin; b < range.end; ++b) {
+    const BlockSpec& block = part.blocks()[static_cast<std::size_t>(b)];
+    kept += kept_on_a_rank(part.request.grid, block, part.config().model.recompute);
+  }
+  return kept;
+}
+
+// The most that is kept at once, by walking the rank's list of the schedule; and the block in
+// backward.
+double live_elements(const HeldPart& part) {
+  double live = 0, most = 0, block_at_work = 0;
+  for (const Action& a : part.plan.schedule.by_rank[static_cast<std::size_t>(part.pp)]) {
+    if (a.op == Op::forward) most = std::max(most, live += kept_by_stage(part, a.stage));
+    if (a.op == Op::backward || a.op == Op::backward_weight) live -= kept_by_stage(part, a.stage);
+  }
+  part.for_each_held([&](const BlockSpec& block) {
+    block_at_work = std::max(
+        block_at_work, at_work_on_a_rank(part.request.grid, block, part.config().model.recompute));
+  });
+  return (most + block_at_work) * static_cast<double>(part.config().microbatch_size());
+}
+
+double gathered_elements(const HeldPart& part) {
+  double most = 0;
+  if (is_trivial(part.request.grid)) return most;
+  const std::vector<double> by_block =
+      gathered_on_a_rank(part.request.spec, part.request.grid, part.config().microbatch_size(),
+                         part.config().tensor.prefetch);
+  for (std::size_t b = 0; b < by_block.size(); ++b)
+    if (part.held.empty() || part.held[b]) most = std::max(most, by_block[b]);
+  return most;
+}
+
+// Each block has a sum of its own for a parameter that several use; a second microbatch's gradient
+// of one block is there before it is added.
+double gradient_elements(const HeldPart& part) {
+  double sums = 0, largest = 0;
+  part.for_each_held([&](const BlockSpec& block) {
+    sums += part.elements_used_by(block);
+    largest = std::max(largest, part.elements_used_by(block));
+  });
+  return sums + (part.config().microbatches() > 1 ? largest : 0);
+}
+
+// Elements for every element of a parameter: buffers of sums, residuals, what local updates
+// remember.
+struct BufferCopies {
+  double flat = 0, residuals = 0, local = 0;
+};
+
+BufferCopies buffer_copies(const HeldPart& part) {
+  const RunConfig& c = part.config();
+  if (c.mesh.dp == 1 && c.mesh.pp == 1) return {};
+  BufferCopies copies{.flat = 1};
+  const SumPlace place{.pp = part.pp, .encoded = part.request.decisions.encoded_ranks};
+  if (is_encoded(Traffic::dp_gradient, c, place) && c.dp_gradient.feedback != FeedbackOf::none)
+    copies.residuals =
+        c.dp_gradient.feedback == FeedbackOf::both ? 1 + 1 / static_cast<double>(c.mesh.dp) : 1;
+  if (c.dp_gradient.late > 0) copies.flat = 2;
+  if (c.local.steps > 0) copies.local = 2;
+  return copies;
+}
+
+// Whether the sums of this part could be made on a GPU (update/gradient_exchange.hpp).
+bool gpu_could_add(const HeldPart& part) {
+  const RunConfig& c = part.config();
+  if (c.local.steps > 0 || c.dp_gradient.method == GradientMethod::compressed_adam) return false;
+  const SumPlace place{.pp = part.pp, .encoded = part.request.decisions.encoded_ranks};
+  return gpus_could_sum(policy_of(c, place), c.run.master_type(), static_cast<int>(c.mesh.dp));
+}
+
+// Of one link for each tensor of a seam, `needed` for all of them.
+void add_references(const Delta& delta, double needed, double tensors, MemoryEstimate& memory) {
+  const auto budget = static_cast<double>(delta.budget_bytes);
+  const double kept = budget > 0 ? std::min(budget, needed) : needed;
+  const double on_gpu = std::min(static_cast<double>(delta.device_bytes) * tensors, kept);
+  memory.gpu_references += on_gpu;
+  if (!delta.folder.empty()) return;
+  memory.references += kept;
+  memory.spared_references += on_gpu;
+}
+
+// Edges to other ranks: what this rank's ends remember, and messages that may be asked for again.
+void add_edges(const HeldPart& part, double item, MemoryEstimate& memory) {
+  const RunConfig& c = part.config();
+  const auto replicas = static_cast<std::uint64_t>(c.mesh.dp);
+  const std::uint64_t samples = (part.request.samples + replicas - 1) / replicas;
+  for (std::size_t e = 0; e + 1 < part.plan.stages.size(); ++e) {
+    const int lower = rank_of_stage(part.plan.schedule, static_cast<int>(e)),
+              upper = rank_of_stage(part.plan.schedule, static_cast<int>(e) + 1);
+    if (lower == upper || (lower != part.pp && upper != part.pp)) continue;
+    const std::vector<SeamTensor>& seam =
+        part.blocks()[static_cast<std::size_t>(part.plan.stages[e].end - 1)].out;
+    memory.buffers +=
+        static_cast<double>(c.local_batch()) * seam_on_a_rank(part.request.grid, seam) * item;
+    for (const LinkSpec* link : {&part.plan.activation, &part.plan.gradient}) {
+      if (const auto* delta = std::get_if<Delta>(&link->memory)) {
+        const double needed = share_of_seam(part.request.grid) *
+                              static_cast<double>(reference_bytes(*link, seam, samples));
+        add_references(*delta, needed, static_cast<double>(seam.size()), memory);
+      }
+    }
+  }
+}
+
+MemoryEstimate memory_of(const HeldPart& part) {
+  const RunSection& run = part.config().run;
+  const auto item = static_cast<double>(bytes_of(run.compute_type()));
+  const auto master = static_cast<double>(bytes_of(run.master_type()));
+  MemoryEstimate memory;
+  const BufferCopies copies = buffer_copies(part);
+  for (const std::size_t p : part.parameters()) {
+    memory.parameters += part.elements(p) * (item == master ? master : master + item);
+    memory.optimiser +=
+        part.elements(p) * master *
+        moment_count(part.config().optimiser.kind, is_hidden_matrix(part.request.spec, p));
+    const double bytes = part.elements(p) * master;
+    memory.buffers += (copies.flat + copies.residuals + copies.local) * bytes;
+    memory.residuals += copies.residuals * bytes;
+    memory.sums += (copies.flat + copies.residuals) * bytes;
+  }
+  if (!gpu_could_add(part)) memory.sums = memory.residuals = 0;
+  memory.gradients = gradient_elements(part) * master;
+  memory.activations = (live_elements(part) + gathered_elements(part)) * item;
+  add_edges(part, item, memory);
+  return memory;
+}
+
+}  // namespace
+
+MemoryEstimate& MemoryEstimate::operator+=(const MemoryEstimate& more) {
+  parameters += more.parameters;
+  gradients += more.gradients;
+  optimiser += more.optimiser;
+  activations += more.activations;
+  references += more.references;
+  gpu_references += more.gpu_references;
+  spared_references += more.spared_references;
+  buffers += more.buffers;
+  sums += more.sums;
+  residuals += more.residuals;
+  program += more.program;
+  return *this;
+}
+
+std::string to_text(const MemoryEstimate& m) {
+  std::vector<std::string> parts;
+  for (const auto& [name, bytes] : {std::pair{"parameters", m.parameters},
+                                    {"gradients", m.gradients},
+                                    {"optimiser", m.optimiser},
+                                    {"activations", m.activations},
+                                    {"references", m.references},
+                                    {"buffers", m.buffers},
+                                    {"program", m.program}})
+    if (bytes > 0) parts.push_back(fmt::format("{} {}", name, human_bytes(bytes)));
+  return join(parts, ", ");
+}
+
+double model_flops(const ModelSpec& spec, std::int64_t samples) {
+  double multiply_adds = 0;
+  for (const BlockSpec& block : spec.blocks) multiply_adds += block.multiply_adds;
+  return 6 * multiply_adds * static_cast<double>(samples);
+}
+
+namespace {
+
+std::vector<double> elements_on_a_rank(const MemoryRequest& request) {
+  const GridPlace place{request.grid, {}, table_cuts(request.config, request.spec)};
+  std::vector<double> counts;
+  for (const ParameterSpec& parameter : request.spec.parameters) {
+    double product = 1;
+    for (const std::int64_t size : sizes_at(place, parameter)) product *= static_cast<double>(size);
+    counts.push_back(product);
+  }
+  return counts;
+}
+
+}  // namespace
+
+std::vector<MemoryEstimate> rank_memory(const MemoryRequest& request) {
+  const PipelinePlan plan = plan_of(request.config, request.decisions);
+  const int ranks = static_cast<int>(request.config.mesh.pp);
+  const std::vector<double> elements = elements_on_a_rank(request);
+  std::vector<MemoryEstimate> by_place;
+  for (int pp = 0; pp < ranks; ++pp)
+    by_place.push_back(memory_of({.request = request,
+                                  .plan = plan,
+                                  .pp = pp,
+                                  .held = ranks > 1 ? held_blocks(plan, pp) : HeldBlocks(),
+                                  .on_a_rank = elements}));
+  return by_place;
+}
+
+}  // namespace laconic

@@ -1,0 +1,267 @@
+#include "laconic/simulate/collective_program.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <deque>
+
+#include "laconic/base/index.hpp"
+#include "laconic/wire/frame.hpp"
+
+namespace laconic {
+
+namespace {
+
+TensorSpec tensor_of_slice(const CollectiveSpec& spec, std::uint64_t elements) {
+  const auto count = static_cast<std::int64_t>(elements);
+  const auto columns = static_cast<std::int64_t>(spec.columns);
+  if (columns == 0) return {spec.dtype, {count}};
+  return {spec.dtype, {count / columns, columns}};
+}
+
+double frame_bytes(const CodecSpec& codec, const TensorSpec& tensor) {
+  return static_cast<double>(max_frame_bytes({.codec = codec, .tensor = tensor}));
+}
+
+class CollectiveWriter {
+ public:
+  CollectiveWriter(ProgramBuilder& builder, const CollectiveSpec& spec, std::uint64_t key)
+      : builder_(builder),
+        spec_(spec),
+        key_(key),
+        members_(static_cast<int>(spec.group.size())),
+        result_codec_(adds_payloads(spec) ? spec.up : spec.down),
+        lanes_(lanes_of(spec)) {
+    for (const Rank rank : spec.group) ++in_class_[builder.class_of(rank)];
+  }
+
+  ExchangeStrands write() {
+    for (const auto& [rank, count] : in_class_) {
+      roots_[rank] = builder_.add_background(rank, key_, spec_.traffic);
+      builder_.compute(roots_[rank], WorkKind::handling, builder_.call_seconds(rank));
+    }
+    if (members_ == 1) return roots_;
+    if (static_cast<int>(in_class_.size()) == members_)
+      write_plan();
+    else
+      write_folded();
+    for (const auto& [root, strand] : to_join_) builder_.join(root, strand);
+    return roots_;
+  }
+
+ private:
+  int add_lane(int rank) {
+    const int strand = builder_.add_background(rank, key_, spec_.traffic);
+    builder_.start(roots_[rank], strand);
+    to_join_.emplace_back(roots_[rank], strand);
+    return strand;
+  }
+
+  // --- as the plan says
+
+  void write_plan() {
+    const Plan plan = make_plan(spec_.kind, spec_.algorithm, members_);
+    const std::size_t lanes = std::max<std::size_t>(1, lanes_.size());
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      std::map<std::pair<int, int>, std::deque<int>> sent;  // messages by sender and receiver
+      for (int self = 0; self < members_; ++self) add_messages(plan, lane, self, sent);
+      for (int self = 0; self < members_; ++self) add_walk(plan, lane, self, sent);
+    }
+  }
+
+  std::uint64_t elements_of_chunk(std::size_t lane, int chunk) const {
+    return chunk == kNoChunk ? 0 : lanes_[lane][index(chunk)].elements;
+  }
+
+  // What a send carries is what the member encoded or received last.
+  void add_messages(const Plan& plan, std::size_t lane, int self,
+                    std::map<std::pair<int, int>, std::deque<int>>& sent) {
+    CodecSpec at_hand = Raw{};
+    bool is_result = has_results();
+    for (const Hop& hop : plan.by_member[index(self)]) {
+      if (hop.act == Act::encode) at_hand = spec_.up;
+      if (hop.act == Act::encode_result) is_result = true;
+      if (is_result) at_hand = result_codec_;
+      if (hop.act != Act::send) continue;
+      const TensorSpec tensor = hop.chunk == kNoChunk
+                                    ? TensorSpec{Dtype::u8, {0}}
+                                    : tensor_of_slice(spec_, elements_of_chunk(lane, hop.chunk));
+      sent[{self, hop.peer}].push_back(builder_.add_message(
+          rank_at(self), rank_at(hop.peer),
+          {.traffic = spec_.traffic, .key = key_, .message_bytes = frame_bytes(at_hand, tensor)}));
+    }
+  }
+
+  void add_walk(const Plan& plan, std::size_t lane, int self,
+                const std::map<std::pair<int, int>, std::deque<int>>& sent) {
+    const int rank = rank_at(self);
+    const int strand = add_lane(rank);
+    std::map<int, std::size_t> to, from;
+    bool is_result = false;
+    for (const Hop& hop : plan.by_member[index(self)]) {
+      const auto elements = static_cast<double>(elements_of_chunk(lane, hop.chunk));
+      switch (hop.act) {
+        case Act::encode: encode(strand, rank, spec_.up, elements); break;
+        case Act::encode_result:
+          encode_result(strand, rank, elements);
+          is_result = true;
+          break;
+        case Act::send: builder_.send(strand, sent.at({self, hop.peer})[to[hop.peer]++]); break;
+        case Act::receive:
+          builder_.wait(strand, sent.at({hop.peer, self})[from[hop.peer]++]);
+          break;
+        case Act::add: decode(strand, rank, spec_.up, elements); break;
+        case Act::store:
+          decode(strand, rank, is_result || has_results() ? result_codec_ : spec_.up, elements);
+          break;
+        case Act::add_own:
+        case Act::finish_sum: break;
+      }
+    }
+  }
+
+  bool has_results() const {
+    return spec_.kind == CollectiveKind::all_gather || spec_.kind == CollectiveKind::broadcast;
+  }
+  int rank_at(int member) const { return builder_.class_of(spec_.group[index(member)]); }
+
+  void encode(int strand, int rank, const CodecSpec& codec, double elements) {
+    builder_.compute(strand, WorkKind::codec, builder_.encode_seconds(rank, codec, elements));
+  }
+  void decode(int strand, int rank, const CodecSpec& codec, double elements) {
+    builder_.compute(strand, WorkKind::codec, builder_.decode_seconds(rank, codec, elements));
+  }
+  // The maker decodes what others will; sums of payloads are there already.
+  void encode_result(int strand, int rank, double elements) {
+    if (!adds_payloads(spec_)) encode(strand, rank, result_codec_, elements);
+    decode(strand, rank, result_codec_, elements);
+  }
+
+  // --- members of one class
+
+  struct MeanChunk {
+    double elements = 0, up_bytes = 0, down_bytes = 0;
+  };
+
+  MeanChunk mean_chunk(std::size_t lane) const {
+    MeanChunk mean;
+    const auto chunks = static_cast<double>(lanes_[lane].size());
+    for (const Slice& slice : lanes_[lane]) {
+      const TensorSpec tensor = tensor_of_slice(spec_, slice.elements);
+      mean.elements += static_cast<double>(slice.elements) / chunks;
+      mean.up_bytes += frame_bytes(spec_.up, tensor) / chunks;
+      mean.down_bytes += frame_bytes(result_codec_, tensor) / chunks;
+    }
+    return mean;
+  }
+
+  void write_folded() {
+    add_gates();
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+      const MeanChunk chunk = mean_chunk(lane);
+      std::map<int, int> strands;
+      for (const auto& [rank, count] : in_class_) strands[rank] = add_lane(rank);
+      switch (spec_.algorithm) {
+        case Algorithm::direct: write_direct(strands, chunk); break;
+        case Algorithm::ring: write_rounds(strands, chunk, true); break;
+        case Algorithm::doubling:
+        case Algorithm::tree: write_rounds(strands, chunk, false); break;
+      }
+    }
+  }
+
+  // Empty strands that a rank starts when it begins, for others to wait for.
+  void add_gates() {
+    for (const auto& [rank, count] : in_class_) {
+      gates_[rank] = builder_.add_background(rank, key_, spec_.traffic);
+      builder_.start(roots_[rank], gates_[rank]);
+    }
+  }
+
+  void write_direct(const std::map<int, int>& strands, const MeanChunk& chunk) {
+    const bool scatters = spec_.kind != CollectiveKind::all_gather,
+               gathers = spec_.kind == CollectiveKind::all_reduce ||
+                         spec_.kind == CollectiveKind::all_gather;
+    const double others = members_ - 1;
+    if (scatters) {
+      for (const auto& [rank, strand] : strands)
+        encode(strand, rank, spec_.up, others * chunk.elements);
+      exchange_with_all(strands, chunk.up_bytes);
+      for (const auto& [rank, strand] : strands)
+        decode(strand, rank, spec_.up, others * chunk.elements);
+    }
+    if (!gathers) return;
+    for (const auto& [rank, strand] : strands) encode_result(strand, rank, chunk.elements);
+    exchange_with_all(strands, chunk.down_bytes);
+    for (const auto& [rank, strand] : strands)
+      decode(strand, rank, result_codec_, others * chunk.elements);
+  }
+
+  void exchange_with_all(const std::map<int, int>& strands, double bytes) {
+    std::map<std::pair<int, int>, int> messages;
+    for (const auto& [from, strand] : strands)
+      for (const auto& [to, other] : strands) {
+        const int count = in_class_.at(to) - (from == to ? 1 : 0);
+        if (count == 0) continue;
+        messages[{from, to}] = builder_.add_message(from, to,
+                                                    {.traffic = spec_.traffic,
+                                                     .key = key_,
+                                                     .message_bytes = bytes,
+                                                     .count = static_cast<double>(count)});
+        builder_.send(strand, messages[{from, to}]);
+      }
+    for (const auto& [pair, message] : messages) builder_.wait(strands.at(pair.second), message);
+  }
+
+  // Round by round, each with the next one of its own class.
+  void write_rounds(const std::map<int, int>& strands, const MeanChunk& chunk, bool is_ring) {
+    const int up = rounds_up(is_ring),
+              down = is_ring && spec_.kind != CollectiveKind::reduce_scatter ? members_ - 1 : 0;
+    for (const auto& [rank, strand] : strands) {
+      for (const auto& [other, gate] : gates_)
+        if (other != rank) builder_.join(strand, gate);
+      for (int round = 0; round < up; ++round) {
+        encode(strand, rank, spec_.up, chunk.elements);
+        pass_on(strand, rank, chunk.up_bytes);
+        decode(strand, rank, spec_.up, chunk.elements);
+      }
+      if (down == 0) continue;
+      encode_result(strand, rank, chunk.elements);
+      for (int round = 0; round < down; ++round) {
+        pass_on(strand, rank, chunk.down_bytes);
+        decode(strand, rank, result_codec_, chunk.elements);
+      }
+    }
+  }
+
+  int rounds_up(bool is_ring) const {
+    if (is_ring) return spec_.kind == CollectiveKind::all_gather ? 0 : members_ - 1;
+    return static_cast<int>(std::bit_width(static_cast<unsigned>(members_ - 1)));
+  }
+
+  void pass_on(int strand, int rank, double bytes) {
+    const int message = builder_.add_message(
+        rank, rank, {.traffic = spec_.traffic, .key = key_, .message_bytes = bytes});
+    builder_.send(strand, message);
+    builder_.wait(strand, message);
+  }
+
+  ProgramBuilder& builder_;
+  const CollectiveSpec& spec_;
+  const std::uint64_t key_;
+  const int members_;
+  const CodecSpec result_codec_;
+  const std::vector<std::vector<Slice>> lanes_;
+  std::map<int, int> in_class_;  // members of the group, by class
+  ExchangeStrands roots_;
+  std::map<int, int> gates_;
+  std::vector<std::pair<int, int>> to_join_;  // root, lane
+};
+
+}  // namespace
+
+ExchangeStrands add_collective(ProgramBuilder& builder, const CollectiveSpec& spec,
+                               std::uint64_t key) {
+  return CollectiveWriter(builder, spec, key).write();
+}
+
+}  // namespace laconic

@@ -1,0 +1,438 @@
+#include "laconic/simulate/run_simulation.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <numeric>
+
+#include "laconic/architecture/grid_time.hpp"
+#include "laconic/base/error.hpp"
+#include "laconic/base/index.hpp"
+#include "laconic/config/grid_choice.hpp"
+#include "laconic/config/model_family.hpp"
+#include "laconic/engine/segment.hpp"
+#include "laconic/schedule/lower.hpp"
+#include "laconic/simulate/collective_program.hpp"
+#include "laconic/simulate/run_picture.hpp"
+#include "laconic/simulate/scenario.hpp"
+#include "laconic/wire/frame.hpp"
+
+namespace laconic {
+namespace {
+
+constexpr double kRounding = 1e-9;  // relative
+
+// Hosts that compute in no time, joined by cards of so many bytes per second that messages see.
+Hosts bare_hosts(int count, double bytes_per_second, double latency = 0) {
+  HostGroup group{.name = "bare", .hosts = count};
+  group.device.name = "none";
+  group.device.is_gpu = true;
+  group.card = {8 * bytes_per_second / kTcpShare, latency / 2, true};
+  return {{group}};
+}
+
+// Seconds that an exchange among all of them takes.
+double exchange_seconds(const Hosts& hosts, const CollectiveSpec& spec, Folding folding) {
+  const std::vector<Seat> seats = seats_of(hosts);
+  const int ranks = static_cast<int>(seats.size());
+  ProgramBuilder builder(hosts, seats, classes_of({.dp = ranks}, hosts, seats, folding),
+                         RunPrecision::float32);
+  const ExchangeStrands strands = add_collective(builder, spec, 0);
+  for (const auto& [rank, strand] : strands) {
+    const int main = builder.add_main(rank);
+    builder.start(main, strand);
+    builder.join(main, strand);
+  }
+  return simulate(builder.program()).seconds;
+}
+
+CollectiveSpec exchange_of(CollectiveKind kind, Algorithm algorithm, int members,
+                           std::uint64_t chunk) {
+  CollectiveSpec spec{.traffic = Traffic::dp_gradient, .kind = kind, .algorithm = algorithm};
+  spec.group.resize(index(members));
+  std::iota(spec.group.begin(), spec.group.end(), 0);
+  for (int i = 0; i <= chunks_of(kind, algorithm, members); ++i)
+    spec.offsets.push_back(static_cast<std::uint64_t>(i) * chunk);
+  return spec;
+}
+
+double message_wire_bytes(std::uint64_t elements) {
+  const FrameHeader header{.codec = Raw{},
+                           .tensor = {Dtype::f32, {static_cast<std::int64_t>(elements)}}};
+  return static_cast<double>(wire_bytes(max_frame_bytes(header), std::size_t{256} << 10));
+}
+
+TEST(CollectiveProgram, TakesWhatItsClosedFormSays) {
+  constexpr double kRate = 1e6, kLatency = 0.003;
+  constexpr std::uint64_t kChunk = 4096;
+  for (const int n : {2, 3, 4, 8}) {
+    const Hosts hosts = bare_hosts(n, kRate, kLatency);
+    const double message = message_wire_bytes(kChunk) / kRate;
+    struct Case {
+      CollectiveKind kind;
+      Algorithm algorithm;
+      double seconds;
+    };
+    std::vector<Case> cases = {
+        {CollectiveKind::all_reduce, Algorithm::direct, 2 * ((n - 1) * message + kLatency)},
+        {CollectiveKind::all_gather, Algorithm::direct, (n - 1) * message + kLatency},
+        {CollectiveKind::reduce_scatter, Algorithm::direct, (n - 1) * message + kLatency},
+        {CollectiveKind::all_reduce, Algorithm::ring, 2 * (n - 1) * (message + kLatency)},
+        {CollectiveKind::all_gather, Algorithm::ring, (n - 1) * (message + kLatency)}};
+    if (n != 3)
+      cases.push_back({CollectiveKind::all_reduce, Algorithm::doubling,
+                       std::bit_width(static_cast<unsigned>(n - 1)) * (message + kLatency)});
+    for (const Case& c : cases)
+      for (const Folding folding : {Folding::never, Folding::always})
+        EXPECT_NEAR(exchange_seconds(hosts, exchange_of(c.kind, c.algorithm, n, kChunk), folding) /
+                        c.seconds,
+                    1, kRounding)
+            << name_of(c.kind) << " by " << name_of(c.algorithm) << ", " << n << " members, "
+            << (folding == Folding::never ? "each by itself" : "as one");
+  }
+}
+
+// A configuration with everything that a simulation asks for.
+struct Subject {
+  explicit Subject(RunConfig its_config, Hosts its_hosts)
+      : config(std::move(its_config)), hosts(std::move(its_hosts)) {
+    const Family family = family_of(config, {});
+    grid = grid_plan_of(config, family);
+    spec = model_spec(family, context_of(family));
+    decisions = decide_for(config, spec, hosts);
+  }
+  RunSimulation run(Folding folding = Folding::never, std::vector<BlockTimes> blocks = {}) const {
+    return simulate({.config = config,
+                     .spec = spec,
+                     .grid = grid,
+                     .decisions = decisions,
+                     .hosts = hosts,
+                     .blocks = std::move(blocks),
+                     .folding = folding});
+  }
+  double seconds(Folding folding = Folding::never) const { return run(folding).step_seconds; }
+  ClassBytes sent(Traffic traffic) const {
+    return run().sent.at(static_cast<std::size_t>(traffic));
+  }
+
+  RunConfig config;
+  Hosts hosts;
+  GridPlan grid;
+  ModelSpec spec;
+  PipelineDecisions decisions;
+};
+
+// The pipeline of the lab report.
+RunConfig lab_config(int pp, int dp) {
+  RunConfig config;
+  config.model.layers = 8;
+  config.model.width = 256;
+  config.model.heads = 4;
+  config.model.context = 128;
+  config.model.vocabulary = 2048;
+  config.mesh.pp = pp;
+  config.mesh.dp = dp;
+  config.train.batch = 32 * dp;
+  config.train.microbatch = 4;
+  return config;
+}
+
+TEST(RunSimulation, PipelinesOfEqualStagesTakeWhatTheirClosedFormSays) {
+  for (const char* schedule : {"gpipe", "1f1b"})
+    for (const int microbatches : {1, 3, 8}) {
+      RunConfig config = lab_config(4, 1);
+      config.pipeline.schedule = schedule;
+      config.pipeline.split = "2,2,2,2";
+      config.train.batch = 4 * microbatches;
+      const Subject subject(config, bare_hosts(4, 0));  // no limit
+      std::vector<BlockTimes> blocks(10, {0.25, 0.5});
+      blocks.front() = blocks.back() = {};
+      EXPECT_NEAR(subject.run(Folding::never, blocks).step_seconds, (microbatches + 3) * 1.5,
+                  kRounding)
+          << schedule << ", " << microbatches << " microbatches";
+    }
+}
+
+// Where computing takes no time, everything that a grid moves is waited for, one after the other.
+TEST(RunSimulation, AGridThatComputesInNoTimeTakesWhatItMoves) {
+  for (const int ranks : {2, 4}) {
+    RunConfig config = lab_config(1, 1);
+    config.model.layers = 2;
+    config.train.batch = 4;
+    config.mesh.tp = fmt::format("1,{},1", ranks);
+    config.tensor.method = TensorMethod::one_d;
+    const Subject subject(config, bare_hosts(ranks, 1e6));
+    for (const Folding folding : {Folding::never, Folding::always}) {
+      const RunSimulation run = subject.run(folding);
+      double bytes = 0;
+      for (const Traffic traffic :
+           {Traffic::tp_activation, Traffic::tp_gradient, Traffic::tp_weight})
+        bytes += static_cast<double>(run.sent.at(static_cast<std::size_t>(traffic)).wire_bytes);
+      const Timing timing =
+          timing_of(run, lowered(subject.decisions.schedule), mesh_of(subject.config));
+      EXPECT_NEAR(timing.compute_end[0] / (bytes / ranks / 1e6), 1, kRounding) << ranks;
+    }
+  }
+}
+
+// Messages and bytes of a step, by the meters of runs in docs/results/2026-11-15/raw.
+TEST(RunSimulation, BytesOfEveryClassAreThoseThatRunsHaveCounted) {
+  using enum Traffic;
+  struct Counted {
+    const char* trial;
+    std::function<void(RunConfig&)> set;
+    std::vector<std::pair<Traffic, ClassBytes>> sent;
+  };
+  const std::vector<Counted> table = {{"bandwidth fp32",
+                                       [](RunConfig&) {},
+                                       {{pp_activation, {24, 12'585'504}},
+                                        {pp_gradient, {24, 12'585'504}},
+                                        {embedding_tied, {20, 4'195'664}}}},
+                                      {"bandwidth DirectQ, 3 and 6 bits",
+                                       [](RunConfig& c) {
+                                         c.pp_activation.codec = "quantise:bits=3,block=64";
+                                         c.pp_gradient.codec = "quantise:bits=6,block=64";
+                                         c.embedding_tied.codec = "quantise:bits=8,block=64";
+                                       },
+                                       {{pp_activation, {24, 1'378'320}},
+                                        {pp_gradient, {24, 2'557'968}},
+                                        {embedding_tied, {20, 1'115'672}}}},
+                                      {"honesty interleaved",
+                                       [](RunConfig& c) {
+                                         c.pipeline.schedule = "interleaved";
+                                         c.pipeline.chunks = 2;
+                                       },
+                                       {{pp_activation, {56, 29'366'176}},
+                                        {pp_gradient, {56, 29'366'176}},
+                                        {embedding_tied, {20, 4'195'664}}}},
+                                      {"end-to-end nothing",
+                                       [](RunConfig& c) {
+                                         c.mesh.dp = 2;
+                                         c.train.batch = 64;
+                                       },
+                                       {{dp_gradient, {232, 50'826'656}},
+                                        {pp_activation, {48, 25'171'008}},
+                                        {pp_gradient, {48, 25'171'008}},
+                                        {embedding_tied, {72, 12'587'808}}}},
+                                      {"end-to-end gradients only",
+                                       [](RunConfig& c) {
+                                         c.mesh.dp = 2;
+                                         c.train.batch = 64;
+                                         c.dp_gradient.codec = "quantise:bits=4,block=64";
+                                       },
+                                       {{dp_gradient, {232, 7'163'376}}}},
+                                      {"optimus-cc CB",
+                                       [](RunConfig& c) {
+                                         c.mesh.dp = 2;
+                                         c.train.batch = 16;
+                                         c.train.microbatch = 1;
+                                         c.embedding_tied.fused = false;
+                                         c.pp_gradient.codec = "low_rank:rank=16";
+                                         c.pp_gradient.when = When::epilogue;
+                                       },
+                                       {{dp_gradient, {264, 59'217'440}},
+                                        {pp_activation, {48, 6'295'104}},
+                                        {pp_gradient, {48, 5'017'212}},
+                                        {embedding_tied, {40, 8'391'328}}}}};
+  for (const Counted& counted : table) {
+    RunConfig config = lab_config(4, 1);
+    counted.set(config);
+    const Subject subject(config, bare_hosts(8, 1e6));
+    for (const auto& [traffic, sent] : counted.sent) {
+      EXPECT_EQ(subject.sent(traffic).wire_bytes, sent.wire_bytes)
+          << counted.trial << ", " << name_of(traffic);
+      EXPECT_EQ(subject.sent(traffic).messages, sent.messages)
+          << counted.trial << ", " << name_of(traffic);
+    }
+  }
+}
+
+std::vector<Subject> various(double rate, double latency) {
+  std::vector<Subject> subjects;
+  const auto add = [&](const std::function<void(RunConfig&)>& set, int pp, int dp) {
+    RunConfig config = lab_config(pp, dp);
+    config.model.layers = 2;
+    set(config);
+    Hosts hosts = bare_hosts(8, rate, latency);
+    hosts.groups[0].device.multiply_adds_per_second[0] = 40e9;
+    subjects.emplace_back(config, hosts);
+  };
+  add([](RunConfig&) {}, 1, 4);
+  add([](RunConfig& c) { c.dp_gradient.codec = "quantise:bits=4"; }, 1, 8);
+  add(
+      [](RunConfig& c) {
+        c.dp_gradient.method = GradientMethod::power_sgd;
+        c.dp_gradient.codec = "quantise:bits=8";
+      },
+      1, 4);
+  add([](RunConfig& c) { c.dp_gradient.overlap = false; }, 2, 2);
+  add([](RunConfig& c) { c.train.update = UpdateBy::block; }, 1, 4);
+  add([](RunConfig& c) { c.pipeline.schedule = "gpipe"; }, 4, 2);
+  add([](RunConfig& c) { c.embedding_tied.fused = false; }, 2, 2);
+  add(
+      [](RunConfig& c) {
+        c.mesh.tp = "1,2,1";
+        c.tensor.method = TensorMethod::one_d;
+      },
+      4, 1);
+  add(
+      [](RunConfig& c) {
+        c.mesh.tp = "2,2,2";
+        c.train.batch = 8;
+        c.train.microbatch = 8;
+      },
+      1, 1);
+  return subjects;
+}
+
+TEST(RunSimulation, WhatGoesOutComesInAndTwiceIsTheSame) {
+  for (const Subject& subject : various(2e6, 1e-4)) {
+    const RunSimulation run = subject.run();
+    double out = 0, in = 0, all = 0;
+    for (std::size_t l = 0; l < run.times.link_bytes.size(); ++l)
+      (run.program.network.names[l].ends_with("out") ? out : in) += run.times.link_bytes[l];
+    for (const ProgramMessage& message : run.program.messages) all += message.bytes;
+    EXPECT_NEAR(out / all, 1, kRounding);
+    EXPECT_NEAR(in / all, 1, kRounding);
+    for (std::size_t rank = 0; rank < run.times.ranks.size(); ++rank) {
+      const RankSpent& spent = run.times.ranks[rank];
+      double sum = spent.bubble + spent.idle;
+      for (const double part : spent.work) sum += part;
+      for (const double part : spent.exposed) sum += part;
+      EXPECT_NEAR(sum / run.times.seconds, 1, kRounding) << "rank " << rank;
+    }
+    const RunSimulation again = subject.run();
+    EXPECT_EQ(again.step_seconds, run.step_seconds);
+    EXPECT_EQ(again.times.link_bytes, run.times.link_bytes);
+  }
+}
+
+TEST(RunSimulation, FasterLinksAndShorterWaysNeverTakeLonger) {
+  const std::vector<Subject> base = various(2e6, 1e-3), faster = various(4e6, 1e-3),
+                             shorter = various(2e6, 1e-4);
+  for (std::size_t i = 0; i < base.size(); ++i) {
+    EXPECT_LE(faster[i].seconds(), base[i].seconds() * (1 + kRounding)) << i;
+    EXPECT_LE(shorter[i].seconds(), base[i].seconds() * (1 + kRounding)) << i;
+  }
+}
+
+// Chunks differ by a few hundred elements, which means leave out; bytes are all there.
+TEST(RunSimulation, RanksThatAreAlikeCanBeSimulatedAsOne) {
+  for (const Subject& subject : various(2e6, 1e-4)) {
+    const RunSimulation full = subject.run(), folded = subject.run(Folding::always);
+    EXPECT_LT(folded.classes.count(), full.classes.count());
+    EXPECT_NEAR(folded.step_seconds / full.step_seconds, 1, 0.02);
+    for (std::size_t t = 0; t < full.sent.size(); ++t) {
+      EXPECT_EQ(folded.sent.at(t).messages, full.sent.at(t).messages) << t;
+      EXPECT_NEAR(static_cast<double>(folded.sent.at(t).wire_bytes),
+                  static_cast<double>(full.sent.at(t).wire_bytes), 64)
+          << t;
+    }
+  }
+}
+
+// What travels is the same; what is computed meanwhile is a whole step instead of a backward.
+TEST(RunSimulation, SumsThatAreLateHideBehindAWholeStep) {
+  const auto subject = [](std::int64_t late) {
+    RunConfig config = lab_config(1, 4);
+    config.dp_gradient.late = late;
+    Hosts hosts = bare_hosts(4, 20e6);
+    hosts.groups[0].device.multiply_adds_per_second[0] = 40e9;
+    return Subject(config, hosts);
+  };
+  const RunSimulation own = subject(0).run(), late = subject(1).run();
+  const auto exposed = [](const RunSimulation& run) {
+    return mean_spent(run).exposed[index(static_cast<int>(Traffic::dp_gradient))];
+  };
+  EXPECT_LT(late.step_seconds, 0.9 * own.step_seconds);
+  EXPECT_LT(exposed(late), 0.1 * exposed(own));
+  EXPECT_EQ(late.sent[index(static_cast<int>(Traffic::dp_gradient))].wire_bytes,
+            own.sent[index(static_cast<int>(Traffic::dp_gradient))].wire_bytes);
+}
+
+TEST(RunSimulation, RanksThatShareCoresOrHostsAreNotFolded) {
+  const Mesh mesh{.dp = 8};
+  Hosts hosts = bare_hosts(8, 1e6);
+  EXPECT_EQ(classes_of(mesh, hosts, seats_of(hosts), Folding::always).count(), 1);
+  EXPECT_EQ(classes_of(mesh, hosts, seats_of(hosts), Folding::automatic).count(), 8);
+  hosts.groups[0].cores = 2;
+  EXPECT_EQ(classes_of(mesh, hosts, seats_of(hosts), Folding::always).count(), 8);
+  Hosts shared = bare_hosts(4, 1e6);
+  shared.groups[0].ranks_per_host = 2;
+  EXPECT_EQ(classes_of(mesh, shared, seats_of(shared), Folding::always).count(), 8);
+  const Mesh both{.dp = 4, .tp = {1, 2, 1}};  // grids inside hosts, replicas across
+  EXPECT_EQ(classes_of(both, shared, seats_of(shared), Folding::always).count(), 2);
+}
+
+TEST(RunSimulation, WhatCannotBeSimulatedIsRefusedWithAllReasons) {
+  RunConfig config = lab_config(4, 4);
+  config.local.steps = 8;
+  config.dp_gradient.algorithm = AllReduceKind::native;
+  const Subject subject(config, bare_hosts(4, 1e6));
+  Hosts hosts = subject.hosts;
+  hosts.groups[0].device.multiply_adds_per_second[0] = 1e9;
+  const Problems problems = check(SimulationRequest{.config = config,
+                                                    .spec = subject.spec,
+                                                    .grid = subject.grid,
+                                                    .decisions = subject.decisions,
+                                                    .hosts = hosts,
+                                                    .blocks = {{1, 2}}});
+  const std::string text = to_text(problems);
+  for (const char* part : {"asks for 16 ranks, and the hosts have 4", "8 local steps",
+                           "\"native\" is the transport's own", "1 times for 10 blocks"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+}
+
+TEST(Scenario, AStragglerHoldsUpAllAndJitterIsDrawnBySeed) {
+  const Subject subject = various(2e6, 1e-4).front();
+  const auto seconds = [&](const Scenario& scenario) {
+    return simulate({.config = subject.config,
+                     .spec = subject.spec,
+                     .grid = subject.grid,
+                     .decisions = subject.decisions,
+                     .hosts = subject.hosts,
+                     .folding = Folding::never},
+                    [&](RunProgram& program, const RankClasses&) { apply(scenario, program); })
+        .step_seconds;
+  };
+  const double usual = seconds({});
+  EXPECT_EQ(usual, subject.seconds());
+  EXPECT_GT(seconds({.stragglers = {{2, 3}}}), usual * 1.05);
+  EXPECT_GT(seconds({.jitter = 0.2}), usual);
+  EXPECT_EQ(seconds({.jitter = 0.2, .seed = 5}), seconds({.jitter = 0.2, .seed = 5}));
+  EXPECT_NE(seconds({.jitter = 0.2, .seed = 5}), seconds({.jitter = 0.2, .seed = 6}));
+}
+
+TEST(Scenario, WordsAreReadStrictly) {
+  EXPECT_EQ(parse_straggler("3=1.5"), (Straggler{3, 1.5}));
+  EXPECT_EQ(parse_lost_rank("2@120"), (LostRank{2, 120}));
+  for (const char* text : {"", "3", "3=", "=2", "3=x", "3=1 ", "a=1"})
+    EXPECT_THROW(parse_straggler(text), ConfigError) << text;
+  for (const char* text : {"", "2@", "@5", "2@x", "2=5"})
+    EXPECT_THROW(parse_lost_rank(text), ConfigError) << text;
+  const Problems problems = check({.jitter = -1, .stragglers = {{4, 0}}}, 4);
+  EXPECT_EQ(problems.size(), 3U);
+  EXPECT_EQ(cost_of({2, 125}, 50, 2).repeated_steps, 25);
+  EXPECT_EQ(cost_of({2, 125}, 50, 2).seconds, 50);
+  EXPECT_EQ(cost_of({2, 125}, 0, 2).repeated_steps, 125);
+}
+
+TEST(RunPicture, ShowsThePipelineOfTheFirstReplica) {
+  const Subject subject(lab_config(4, 2), bare_hosts(8, 1e6));
+  const RunSimulation run = subject.run();
+  const Schedule whole = lowered(subject.decisions.schedule);
+  const Timing timing = timing_of(run, whole, mesh_of(subject.config));
+  EXPECT_EQ(timing.compute.size(), 4U * 2 * 8);
+  EXPECT_EQ(timing.messages.size(), 2U * 3 * 8);
+  EXPECT_LE(timing.makespan, run.step_seconds * (1 + kRounding));
+  EXPECT_GT(timing.makespan, 0.9 * run.step_seconds);
+  for (const Span& span : timing.messages) EXPECT_LT(span.begin, span.end);
+  const RankSpent mean = mean_spent(run);
+  EXPECT_GT(mean.exposed[index(static_cast<int>(Traffic::dp_gradient))], 0);
+}
+
+}  // namespace
+}  // namespace laconic

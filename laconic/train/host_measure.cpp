@@ -1,0 +1,93 @@
+#include "laconic/train/host_measure.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "laconic/base/clock.hpp"
+#include "laconic/base/host_name.hpp"
+#include "laconic/base/philox.hpp"
+#include "laconic/codec/codec.hpp"
+#include "laconic/tensor/gpu.hpp"
+#include "laconic/train/pipeline_plan.hpp"
+
+namespace laconic {
+
+namespace {
+
+constexpr std::int64_t kRows = 1024, kColumns = 1024;  // 4 MiB: a block's gradient, about
+constexpr int kRounds = 3;                             // the best counts
+
+template <class Act>
+double bytes_per_second(const Act& act) {
+  double best = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const Stopwatch watch;
+    act();
+    best = std::max(best, 4.0 * kRows * kColumns / watch.seconds());
+  }
+  return best;
+}
+
+// Forward and backward of all blocks, by the multiply-adds that they count.
+double block_rate(const RunConfig& config, const Family& family, const at::TensorOptions& options) {
+  const ModelSpec spec = model_spec(family, config.model.context);
+  const std::vector<BlockTimes> times = measure_blocks(config, family, options);
+  double work = 0, seconds = 0;
+  for (std::size_t b = 0; b < times.size(); ++b) {
+    work += 3 * spec.blocks[b].multiply_adds * static_cast<double>(config.microbatch_size());
+    seconds += times[b].forward + times[b].backward;
+  }
+  return seconds > 0 ? work / seconds : 0;
+}
+
+void measure_codecs(MeasuredRank& rank) {
+  const TensorSpec tensor{Dtype::f32, {kRows, kColumns}};
+  std::vector<float> x(static_cast<std::size_t>(kRows * kColumns)), back(x.size());
+  fill_normal(key_of(1), 0, 0.0, 1.0, std::span<float>(x));
+  rank.copy_bytes_per_second =
+      bytes_per_second([&] { std::memcpy(back.data(), x.data(), 4 * x.size()); });
+  for (std::size_t i = 0; i < MeasuredRank::kCodecs.size(); ++i) {
+    const CodecSpec codec = parse_codec(MeasuredRank::kCodecs[i]);
+    std::vector<std::byte> payload(max_payload_bytes(codec, tensor));
+    std::size_t size = 0;
+    rank.encode[i] = bytes_per_second([&] {
+      size = encode(codec, {tensor, x.data()}, {.seed = 1}, std::span(payload));
+    });
+    rank.decode[i] = bytes_per_second([&] {
+      decode(codec, ByteView(payload).first(size), {.seed = 1}, {tensor, back.data()});
+    });
+  }
+}
+
+}  // namespace
+
+MeasuredRank measure_for_hosts(const RunConfig& config, const Family& family,
+                               const at::TensorOptions& options, std::int64_t memory_bytes,
+                               int cores) {
+  MeasuredRank rank{.is_gpu = options.device().is_cuda(),
+                    .cores = cores,
+                    .precision = config.run.precision,
+                    .multiply_adds_per_second = block_rate(config, family, options),
+                    .memory_bytes = static_cast<double>(memory_bytes)};
+  const std::string name = host_name();
+  std::memcpy(rank.host.data(), name.data(), std::min(name.size(), rank.host.size() - 1));
+  measure_codecs(rank);
+  if (rank.is_gpu) {
+    rank.gpu_memory_bytes = static_cast<double>(examine_gpu(options.device().index()).total_bytes);
+    // Those of the host say nothing about a GPU, whose codecs go about as copies do.
+    rank.encode = rank.decode = {};
+    const at::Tensor from = at::empty({kRows * 16, kColumns}, options.dtype(at::kFloat)),
+                     to = at::empty_like(from);
+    rank.copy_bytes_per_second = 16 * bytes_per_second([&] {
+                                   to.copy_(from);
+                                   (void)to.view({-1})[0].item<float>();
+                                 });
+  }
+  return rank;
+}
+
+}  // namespace laconic
