@@ -84,7 +84,7 @@ double estimated_seconds(const Trial& trial, const std::vector<StudyModel>& mode
   static const StudyModel unknown;
   const StudyModel* found = find_model(models, trial.model);
   const StudyModel& model = found != nullptr ? *found : unknown;
-  double seconds = 3 + 0.35 * trial.hosts + (needs_preflight(trial) ? 3 : 0);
+  double seconds = 3 + 0.35 * trial.hosts + (needs_preflight(trial.preset, trial.set) ? 3 : 0);
   // Python takes longer to start, and DDP then sends the whole model, twice over its first link.
   if (trial.program == Program::ddp)
     seconds += 5 + travelling_seconds(trial, 2 * 32e-6 * model.summed);
