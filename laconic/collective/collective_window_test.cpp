@@ -1,5 +1,8 @@
 // Lanes: how they are cut where sums are encoded, that a member does not run ahead of the others,
 // and how many are under way.
+#include <algorithm>
+#include <memory>
+
 #include "laconic/collective/test_collective.hpp"
 
 namespace laconic {

@@ -99,7 +99,8 @@ TEST(RowMemory, SumsAreInTheOrderOfMembers) {
         expected[static_cast<std::size_t>((place - all.begin()) * width) + c] += rows[m][i];
       }
     ASSERT_EQ(sums.size(), expected.size());
-    EXPECT_EQ(std::memcmp(sums.data(), expected.data(), sums.size() * sizeof(float)), 0) << width;
+    const std::size_t bytes = sums.size() * sizeof(float);
+    EXPECT_TRUE(bytes == 0 || std::memcmp(sums.data(), expected.data(), bytes) == 0) << width;
   }
 }
 

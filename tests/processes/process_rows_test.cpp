@@ -36,19 +36,22 @@ TEST_F(RowRanks, ARunKilledAgainAndAgainEndsAsOneLeftAlone) {
       by_rows("alltoall") +
       Words{"--set", "train.steps=40", "--set", "checkpoint.every=4", "--set", "train.clip=0"};
   expect_exit(0, on_three("runs/undisturbed", steps));
-  // Block by block the next step is under way when a rank goes; the other run ends every step.
-  Process process(spec(
-      on_three("runs/a", steps + Words{"--set", "train.update=block", "--max-restarts", "3"})));
-  for (int life = 0; life < 2; ++life) {
-    ASSERT_TRUE(wait_for_step(process, "runs/a", 10 + 12 * life)) << to_text(process.wait());
-    kill_rank(process, 1 + life);
-    ASSERT_TRUE(wait_until(process, [&] {
-      return contains(text("process.err"), fmt::format("restart {} of 3", life + 1));
-    })) << to_text(process.wait());
+  // Block by block the next step is under way when a rank goes; the run left alone ends every step.
+  for (const std::string update : {"block", "step"}) {
+    const std::string name = "runs/" + update;
+    Process process(spec(
+        on_three(name, steps + Words{"--set", "train.update=" + update, "--max-restarts", "3"})));
+    for (int life = 0; life < 2; ++life) {
+      ASSERT_TRUE(wait_for_step(process, name, 10 + 12 * life)) << to_text(process.wait());
+      kill_rank(process, 1 + life);
+      ASSERT_TRUE(wait_until(process, [&] {
+        return contains(text("process.err"), fmt::format("restart {} of 3", life + 1));
+      })) << to_text(process.wait());
+    }
+    const ProcessResult outcome = process.wait(60);
+    EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
+    expect_same_end(name, "runs/undisturbed", 40);
   }
-  const ProcessResult outcome = process.wait(60);
-  EXPECT_EQ(outcome.exit_code, 0) << to_text(outcome);
-  expect_same_end("runs/a", "runs/undisturbed", 40);
 }
 
 // It saves where no checkpoint was due, with decay that is caught up there.
