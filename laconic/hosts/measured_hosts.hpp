@@ -24,7 +24,7 @@ struct MeasuredRank {
   RunPrecision precision = RunPrecision::float32;
   // Of steps in that precision: the best of a few, so what a core does that it has for itself.
   double multiply_adds_per_second = 0;
-  double memory_bytes = 0;              // of its machine
+  double memory_bytes = 0;  // of its machine
   double gpu_memory_bytes = 0;
   double copy_bytes_per_second = 0;
   static constexpr std::array<const char*, 5> kCodecs = {"half", "quantise", "sign", "top_k",
