@@ -82,7 +82,7 @@ TEST(Config, EveryNameOfAValueIsReadAndPrintedAgain) {
   RunConfig config;
   NamedKeys keys;
   config.visit(keys);
-  ASSERT_EQ(keys.names.size(), 36U);
+  ASSERT_EQ(keys.names.size(), 38U);
   for (const auto& [key, names] : keys.names)
     for (const std::string& name : names) {
       SCOPED_TRACE(key + " = " + name);
@@ -326,7 +326,7 @@ TEST(Config, NetworkPoliciesAreCheckedTogether) {
   const std::string text = to_text(check(config));
   for (const char* part :
        {"dp.gradient.codec: ", "dp.gradient.warmup: ", "network.deadline: ",
-        "local.steps: steps = 7 with mesh.dp = 1: ", "local.steps: local updates send the change",
+        "local.steps: steps = 7 with mesh.dp = 1: ", "local.steps: local updates send changes",
         "train.steps: train.steps = 1000 is not a multiple of local.steps = 7"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
 }

@@ -321,10 +321,14 @@ TEST(RunSimulation, FasterLinksAndShorterWaysNeverTakeLonger) {
 
 // Chunks differ by a few hundred elements, which means leave out; bytes are all there.
 TEST(RunSimulation, RanksThatAreAlikeCanBeSimulatedAsOne) {
+  int number = 0;
   for (const Subject& subject : various(2e6, 1e-4)) {
+    SCOPED_TRACE(number++);
     const RunSimulation full = subject.run(), folded = subject.run(Folding::always);
     EXPECT_LT(folded.classes.count(), full.classes.count());
-    EXPECT_NEAR(folded.step_seconds / full.step_seconds, 1, 0.02);
+    // In pipelines replicas also meet at the stages' shared sums, which folding takes as even.
+    const double tolerance = subject.config.mesh.pp > 1 ? 0.1 : 0.02;
+    EXPECT_NEAR(folded.step_seconds / full.step_seconds, 1, tolerance);
     for (std::size_t t = 0; t < full.sent.size(); ++t) {
       EXPECT_EQ(folded.sent.at(t).messages, full.sent.at(t).messages) << t;
       EXPECT_NEAR(static_cast<double>(folded.sent.at(t).wire_bytes),

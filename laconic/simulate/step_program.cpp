@@ -353,6 +353,8 @@ class StepWriter {
     if (updates_by_block()) {
       if (!r_.config.dp_gradient.overlap) post_all(rank);
       for (const std::size_t block : writer.held.blocks()) writer.is_owed[block] = true;
+      // What it amounted to is asked for a step later, when it has long been there.
+      if (!control_.empty()) builder_.start(writer.strand, control_.at(rank));
       return;
     }
     if (sums_moments()) {

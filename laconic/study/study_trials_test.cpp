@@ -174,8 +174,9 @@ Problems problems_of(const std::string& file, std::size_t least_settings) {
 
 TEST(StudyFiles, HaveTrialsThatTheConfigurationCheckerAccepts) {
   for (const auto& entry : std::filesystem::directory_iterator(source_tree() + "/studies"))
-    EXPECT_EQ(to_text(problems_of("studies/" + entry.path().filename().string(), 15)), "")
-        << entry.path();
+    if (entry.path().extension() == ".toml")
+      EXPECT_EQ(to_text(problems_of("studies/" + entry.path().filename().string(), 4)), "")
+          << entry.path();
   EXPECT_EQ(to_text(problems_of("examples/study/study.toml", 6)), "");
 }
 

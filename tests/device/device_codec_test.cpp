@@ -473,6 +473,7 @@ TEST_F(DeviceCodec, GoldenFrames) {
   for (const GoldenFrame& golden : golden_frames()) {
     const CodecSpec codec = parse_codec(golden.codec);
     if (!is_float(golden.tensor.dtype)) continue;
+    if (std::holds_alternative<Transform>(codec)) continue;  // the host's alone
     const Bytes bytes = bytes_of_hex(golden.hex);
     const Frame frame = read_frame(bytes);
     SCOPED_TRACE(golden.name);
