@@ -32,7 +32,7 @@ STATE = ROOT / "build/embedding.json"
 PEER = ROOT / "bench/peers/torch_embedding.py"
 RANKS, ROUNDS = 4, 2
 # By link: steps that do not count and steps that do; where whole tables are summed over slow links, fewer.
-LINKS = {"1gbit": (2, 6), "100mbit": (2, 4), "300mbit": (2, 4), "unshaped": (2, 6)}
+LINKS = {"1gbit": (2, 6), "100mbit": (2, 4), "300mbit": (2, 4), "150mbit": (2, 4), "unshaped": (2, 6)}
 FEW = (1, 2)
 TRIALS, MOST_OTHERS = 2, 0.15  # while other programs have more of the cores, again
 
@@ -130,7 +130,7 @@ class Bench:
         if model not in self.prepared:
             prepare(model, self.folder)
             self.prepared.add(model)
-        steps = FEW if is_dense(name) and link in ("100mbit", "300mbit") else LINKS[link]
+        steps = FEW if is_dense(name) and link in ("100mbit", "150mbit", "300mbit") else LINKS[link]
         for _ in range(TRIALS):
             others = Others()
             found = self.peer(model, link, steps, what) if isinstance(what, str) else self.laconic(model, link, steps, what)

@@ -10,7 +10,8 @@ OWN_BASELINES = ("laconic: allreduce", "laconic: allgather", "laconic: server")
 LADDER = {"dense": "laconic: allreduce", "+ hybrid": "laconic: alltoall", "+ horizontal": "laconic: alltoall, block by block",
           "+ vertical": "laconic: alltoall, block by block, split", "hybrid + vertical, without horizontal": "laconic: alltoall, split"}
 # What is judged: the whole method, whatever was fastest, since the fastest of several short runs is fast by luck, too.
-JUDGED = ("laconic: alltoall, block by block, split", "laconic: alltoall, block by block, split, 8 bits")
+JUDGED = ("laconic: alltoall, block by block, split", "laconic: alltoall, block by block, split, 8 bits",
+          "laconic: alltoall, block by block, split, 4 bits")
 CLASSES = {"dp.gradient": "dense sums", "embedding.rows": "rows"}
 
 
