@@ -39,7 +39,9 @@ TRIALS, MOST_OTHERS = 2, 0.15  # while other programs have more of the cores, ag
 ROWS = {"embedding.rows.optimiser": "lazy_adam", "embedding.rows.clip": "dense"}
 ALLTOALL = {**ROWS, "embedding.rows.method": "alltoall"}
 BLOCKS = {"train.update": "block"}  # forward of the next step waits block by block
-EIGHT = "quantise:bits=8,group=row"
+EIGHT, FOUR = "quantise:bits=8,group=row", "quantise:bits=4,group=row"
+# All other gradients as factors in 8 bits, each block's by themselves; vectors, the bias of a softmax too, travel whole.
+FACTORS = {"dp.gradient.method": "power_sgd", "dp.gradient.rank": 32, "dp.gradient.codec": "quantise:bits=8", "dp.gradient.by_block": "true"}
 # What is measured: the way of tables of the peer, or keys.
 CONTESTANTS = {
     "PyTorch: dense": "dense",
@@ -55,6 +57,8 @@ CONTESTANTS = {
     "laconic: alltoall, block by block, split, early": {**ALLTOALL, **BLOCKS, "embedding.rows.split": "on", "embedding.rows.early": "true"},
     "laconic: alltoall, block by block, split, 8 bits": {**ALLTOALL, **BLOCKS, "embedding.rows.split": "on", "embedding.rows.codec": EIGHT,
                                                          "embedding.rows.gradient": EIGHT, "dp.gradient.codec": "quantise:bits=8,block=64"},
+    "laconic: alltoall, block by block, split, 4 bits": {**ALLTOALL, **BLOCKS, **FACTORS, "embedding.rows.split": "on",
+                                                         "embedding.rows.codec": FOUR, "embedding.rows.gradient": FOUR},
 }
 
 
