@@ -24,6 +24,8 @@ CASES = {
     "post": dict(COMMON, norm="post", positions="learned", sharing="none", layers=1, seed=2),
     "two-tiles": dict(COMMON, norm="pre", positions="learned", sharing="output", layers=1, decoder_layers=1, width=6, heads=2,
                       hidden=5, vocabulary=11, context=70, target_context=67, lengths=[69, 65], targets=[66, 3], seed=3),
+    "input": dict(COMMON, norm="pre", positions="sinusoidal", sharing="input", layers=1, decoder_layers=1, width=6, heads=2, hidden=5,
+                  vocabulary=11, smoothing=0.1, seed=4),
 }
 NO_TARGET = -100
 
@@ -52,9 +54,9 @@ class Seq2Seq(nn.Module):
         self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(**options), case["layers"], norm())
         self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**options), case["decoder_layers"], norm())
         self.source = nn.Embedding(case["vocabulary"], width)
-        if case["sharing"] != "all":
+        if case["sharing"] not in ("all", "input"):
             self.target = nn.Embedding(case["vocabulary"], width)
-        if case["sharing"] == "none":
+        if case["sharing"] in ("input", "none"):
             self.output = nn.Linear(width, case["vocabulary"], bias=False)
         if case["positions"] == "learned":
             self.source_positions = nn.Embedding(case["context"], width)
@@ -69,8 +71,8 @@ class Seq2Seq(nn.Module):
         return table(ids) * math.sqrt(width) + positions
 
     def logits(self, fields):
-        target = self.target if self.case["sharing"] != "all" else self.source
-        output = self.output if self.case["sharing"] == "none" else target
+        target = self.source if self.case["sharing"] in ("all", "input") else self.target
+        output = self.output if self.case["sharing"] in ("input", "none") else target
         padding = torch.arange(fields["source"].shape[1])[None, :] >= fields["source_length"]
         tokens = fields["ids"].shape[1]
         future = torch.full((tokens, tokens), float("-inf"), dtype=torch.float64).triu(1)
@@ -87,7 +89,7 @@ class Seq2Seq(nn.Module):
 
 def our_parameters(model):
     """Name, parameter, and the slice of its rows that the name stands for."""
-    is_shared = model.case["sharing"] == "all"
+    is_shared = model.case["sharing"] in ("all", "input")
     plain = {"source": "shared" if is_shared else "encoder.embed_tokens", "target": "decoder.embed_tokens",
              "output": "output", "source_positions": "encoder.embed_positions", "target_positions": "decoder.embed_positions",
              "encoder.norm": "encoder.layer_norm", "decoder.norm": "decoder.layer_norm"}

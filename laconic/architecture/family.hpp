@@ -104,11 +104,22 @@ inline constexpr auto kPositionKindNames = std::to_array<Named<PositionKind>>(
 // Which of the tables of source, target and output are one.
 enum class TableSharing : std::uint8_t {
   all,     // one for the three
+  input,   // the target uses the source's
   output,  // the output uses the target's
   none,
 };
-inline constexpr auto kTableSharingNames = std::to_array<Named<TableSharing>>(
-    {{TableSharing::all, "all"}, {TableSharing::output, "output"}, {TableSharing::none, "none"}});
+inline constexpr auto kTableSharingNames =
+    std::to_array<Named<TableSharing>>({{TableSharing::all, "all"},
+                                        {TableSharing::input, "input"},
+                                        {TableSharing::output, "output"},
+                                        {TableSharing::none, "none"}});
+// Whether source and target look up one table, and whether the output has one of its own.
+constexpr bool is_input_shared(TableSharing sharing) {
+  return sharing == TableSharing::all || sharing == TableSharing::input;
+}
+constexpr bool has_output_table(TableSharing sharing) {
+  return sharing == TableSharing::input || sharing == TableSharing::none;
+}
 
 // The Transformer as it was first described: an encoder, and a decoder that looks at it.
 struct Seq2SeqShape {

@@ -50,16 +50,15 @@ class Seq2SeqParameters {
     linear("fc2", s_.width, s_.hidden, Role::down);
     norm("final_layer_norm");
   }
-  // `field` looks its rows up, and nothing else uses it; empty: something does.
+  // `fields` look its rows up, and nothing else uses it; none: something does.
   void table(const std::string& name, std::int64_t rows, Role role = Role::table,
-             const std::string& field = "") {
+             const std::vector<std::string>& fields = {}) {
     specs_.push_back({.name = at_ + name + ".weight",
                       .sizes = {rows, s_.width},
                       .mean = 0,
                       .deviation = kDeviation,
                       .is_table = true,
-                      .looked_up_by = field.empty() ? std::vector<std::string>()
-                                                    : std::vector<std::string>{field},
+                      .looked_up_by = fields,
                       .role = role});
   }
   std::vector<ParameterSpec> take() { return std::move(specs_); }
@@ -71,8 +70,11 @@ class Seq2SeqParameters {
 };
 
 std::vector<ParameterSpec> source_embedding(const Seq2SeqShape& s) {
-  Seq2SeqParameters p(s, s.sharing == TableSharing::all ? "shared" : "encoder.embed_tokens");
-  p.table("", s.vocabulary, Role::table, s.sharing == TableSharing::all ? "" : "source");
+  std::vector<std::string> fields;
+  if (s.sharing != TableSharing::all) fields.emplace_back("source");
+  if (s.sharing == TableSharing::input) fields.emplace_back("ids");
+  Seq2SeqParameters p(s, is_input_shared(s.sharing) ? "shared" : "encoder.embed_tokens");
+  p.table("", s.vocabulary, Role::table, fields);
   std::vector<ParameterSpec> specs = p.take();
   if (s.positions == PositionKind::learned)
     specs.push_back({"encoder.embed_positions.weight", {s.context, s.width}, 0, kDeviation});
@@ -82,9 +84,10 @@ std::vector<ParameterSpec> source_embedding(const Seq2SeqShape& s) {
 std::vector<ParameterSpec> target_embedding(const Seq2SeqShape& s) {
   Seq2SeqParameters p(s, "");
   if (s.norm == NormPlace::pre) p.norm("encoder.layer_norm");
-  if (s.sharing != TableSharing::all)
-    p.table("decoder.embed_tokens", s.vocabulary, Role::table,
-            s.sharing == TableSharing::none ? "ids" : "");
+  if (!is_input_shared(s.sharing))
+    p.table(
+        "decoder.embed_tokens", s.vocabulary, Role::table,
+        has_output_table(s.sharing) ? std::vector<std::string>{"ids"} : std::vector<std::string>());
   if (s.positions == PositionKind::learned)
     p.table("decoder.embed_positions", s.target_context, Role::stream_vector);
   return p.take();
@@ -130,7 +133,7 @@ ModelSpec seq2seq_spec(const Seq2SeqShape& s, std::int64_t tokens, std::int64_t 
          .multiply_adds = source * (4 * width * width + 2 * width * hidden + 2 * width * source),
          .kept = tokens * (8 * s.width + 2 * s.hidden + s.heads + 4)});
   std::vector<std::size_t> of_target = spec.take(target_embedding(s));
-  const bool has_own_table = s.sharing != TableSharing::all;
+  const bool has_own_table = !is_input_shared(s.sharing);
   // Where the target's table stands: behind the encoder's norm, if it is its own.
   const std::size_t table = has_own_table ? of_target[s.norm == NormPlace::pre ? 2 : 0] : 0;
   if (!has_own_table) of_target.insert(of_target.begin(), 0);
@@ -153,9 +156,9 @@ ModelSpec seq2seq_spec(const Seq2SeqShape& s, std::int64_t tokens, std::int64_t 
   }
   Seq2SeqParameters p(s, "");
   if (s.norm == NormPlace::pre) p.norm("decoder.layer_norm");
-  if (s.sharing == TableSharing::none) p.table("output", s.vocabulary);
+  if (has_output_table(s.sharing)) p.table("output", s.vocabulary);
   std::vector<std::size_t> of_head = spec.take(p.take());
-  if (s.sharing != TableSharing::none) of_head.insert(of_head.begin(), table);
+  if (!has_output_table(s.sharing)) of_head.insert(of_head.begin(), table);
   spec.add({.name = "head",
             .kind = "head",
             .uses = std::move(of_head),

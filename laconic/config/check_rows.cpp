@@ -47,8 +47,7 @@ void check_row_optimiser(Checker& c, const RunConfig& config) {
 }
 
 // Messages of rows have no memory: other rows are in the next one.
-void check_row_codec(Checker& c, const RunConfig& config, const char* leaf,
-                     const std::string& text) {
+void check_row_codec(Checker& c, Dtype dtype, const char* leaf, const std::string& text) {
   const std::string key = fmt::format("embedding.rows.{}", leaf);
   std::optional<CodecSpec> codec;
   try {
@@ -64,13 +63,25 @@ void check_row_codec(Checker& c, const RunConfig& config, const char* leaf,
             fmt::format("{} = \"{}\": what a message of rows loses is lost, since the next one has "
                         "other rows: use half, huffman or quantise",
                         leaf, text));
-  for (const Problem& p : check(*codec, TensorSpec{config.run.master_type(), {64, 64}}))
-    c.require(false, key, p.what);
+  for (const Problem& p : check(*codec, TensorSpec{dtype, {64, 64}})) c.require(false, key, p.what);
   if (quantise != nullptr)
     c.require(quantise->group != ScaleGroup::channel, key,
               fmt::format("{} = \"{}\": a scale for each column would be one of rows that have "
                           "nothing in common: use group=row",
                           leaf, text));
+}
+
+// What arrives early is shrunk there, by a step that has not been taken when it leaves: that is the
+// same number only where nothing was rounded before.
+void check_row_early(Checker& c, const RunConfig& config) {
+  const double decay = row_decay(config);
+  c.require(!config.embedding_rows.early || decay == 0 ||
+                config.run.compute_type() == config.run.master_type(),
+            "embedding.rows.early",
+            fmt::format("early = true with run.precision = \"bfloat16\" and "
+                        "optimiser.weight_decay = {}: rows that leave early would be rounded "
+                        "before they shrink, the others after it. Set early = false, or no decay",
+                        decay));
 }
 
 void check_row_clip(Checker& c, const RunConfig& config) {
@@ -116,13 +127,12 @@ void check_embedding_rows(Checker& c, const RunConfig& config) {
   };
   check_row_optimiser(c, config);
   check_row_clip(c, config);
-  check_row_codec(c, config, "codec", rows.codec);
-  check_row_codec(c, config, "gradient", rows.gradient);
+  check_row_early(c, config);
+  check_row_codec(c, config.run.compute_type(), "codec", rows.codec);
+  check_row_codec(c, config.run.master_type(), "gradient", rows.gradient);
   refuse(config.mesh.tp == "1" || config.mesh.tp == "1,1,1",
          fmt::format("mesh.tp = {}: a grid cuts tables in its own way", config.mesh.tp));
   refuse(!config.run.device.is_cuda(), "run.device = \"cuda\": rows are in host memory as yet");
-  refuse(config.run.precision != RunPrecision::bfloat16,
-         "run.precision = \"bfloat16\": rows travel as they are added up, in float32, as yet");
   refuse(config.local.steps == 0,
          fmt::format("local.steps = {}: ranks that step alone have no rows in common",
                      config.local.steps));

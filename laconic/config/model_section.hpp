@@ -79,8 +79,8 @@ struct ModelSection {
     v("norm", norm, "seq2seq: norms stand before a branch, or behind its sum", kNormPlaceNames);
     v("positions", positions, "seq2seq: how positions are told", kPositionKindNames);
     v("sharing", sharing,
-      "seq2seq: tables that are one; all: of source, target and output; output: of target and "
-      "output",
+      "seq2seq: tables that are one; all: of source, target and output; input: of source and "
+      "target; output: of target and output",
       kTableSharingNames);
     v("projection", projection,
       "lstm: what brings cells back to the width; recurrent: a matrix whose result the next token "

@@ -115,6 +115,14 @@ Problems check_rows(const RunConfig& config, const Family& family) {
              fmt::format("{} = \"{}\" sees rows, and mesh.dp = {} does not divide the {} columns "
                          "of {}, so that messages have rows of two lengths: use group=block",
                          leaf, text, config.mesh.dp, width, spec.parameters[p].name)});
+    const std::size_t users = users_of(spec, p).size();
+    if (users > 1 && config.mesh.pp > 1)
+      problems.push_back(
+          {"embedding.rows.method",
+           fmt::format("method = \"{}\" with mesh.pp = {}: {} blocks look up {}, and where they "
+                       "lie on different ranks their gradients would have to be added before rows "
+                       "leave. Use \"allreduce\", mesh.pp = 1, or model.sharing = \"none\"",
+                       method, config.mesh.pp, users, spec.parameters[p].name)});
     if (is_cut && width < config.mesh.dp)
       problems.push_back(
           {"embedding.rows.method",

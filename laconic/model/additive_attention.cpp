@@ -112,12 +112,15 @@ Tensor mean_by_scores(const Tensor& scores, const Tensor& values, const Tensor& 
   const std::int64_t samples = scores.size(0), keys = scores.size(2), width = values.size(1);
   const Tensor is_padding =
       at::arange(keys, lengths.options()).ge(lengths.unsqueeze(1)).view({samples, 1, keys});
+  // On the CPU products of bfloat16 are those of float32, rounded: some processors lack the others.
+  const Tensor factor = values.is_cpu() ? full_length(values) : values;
   return full_length(scores)
       .masked_fill(is_padding, -std::numeric_limits<double>::infinity())
       .softmax(-1)
-      .to(values.scalar_type())
-      .bmm(values.view({samples, keys, width}))
-      .view({-1, width});
+      .to(factor.scalar_type())
+      .bmm(factor.view({samples, keys, width}))
+      .view({-1, width})
+      .to(values.scalar_type());
 }
 
 }  // namespace laconic

@@ -181,7 +181,7 @@ bool BlockOps::is_elsewhere(std::size_t at) const {
 }
 
 Tensor BlockOps::table_rows(std::size_t at, const Tensor& ids) {
-  if (is_elsewhere(at)) return pass_.rows->rows(number_of(at), ids);
+  if (is_elsewhere(at)) return pass_.rows->rows(number_of(at), block_, ids);
   if (is_whole()) return laconic::table_rows(leaf(at), ids.flatten());
   const TablePlan table = table_plan(plan());
   const Range mine = samples_at(*grid_, table.ids, samples_);

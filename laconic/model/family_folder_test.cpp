@@ -49,7 +49,7 @@ std::vector<Family> all_shapes() {
     if (row.value == BertHead::classify) bert.labels = 3;
     shapes.push_back(bert);
   }
-  for (const TableSharing sharing : {TableSharing::all, TableSharing::none})
+  for (const TableSharing sharing : {TableSharing::all, TableSharing::input, TableSharing::none})
     shapes.push_back(Seq2SeqShape{.layers = 1,
                                   .decoder_layers = 2,
                                   .width = 8,

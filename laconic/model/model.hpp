@@ -61,7 +61,8 @@ std::vector<SeamTensor> sized_for(const Batch& batch, std::vector<SeamTensor> se
 // left.
 struct RowLookup {
   std::set<std::size_t> tables;
-  std::function<at::Tensor(std::size_t parameter, const at::Tensor& ids)> rows;
+  // `block` is the one that looks up: what several add to the gradient of a row stays apart.
+  std::function<at::Tensor(std::size_t parameter, std::int64_t block, const at::Tensor& ids)> rows;
 };
 // 16 MiB of float32.
 inline constexpr std::int64_t kTileElements = std::int64_t{1} << 22;

@@ -141,9 +141,9 @@ struct Seq2SeqHead {
 Seq2SeqHead head_of(const Seq2SeqShape& shape) {
   LeafReader leaves;
   Seq2SeqHead head;
-  if (shape.sharing != TableSharing::none) head.table = leaves.tensor();
+  if (!has_output_table(shape.sharing)) head.table = leaves.tensor();
   if (shape.norm == NormPlace::pre) head.norm = leaves.norm();
-  if (shape.sharing == TableSharing::none) head.table = leaves.tensor();
+  if (has_output_table(shape.sharing)) head.table = leaves.tensor();
   return head;
 }
 
@@ -157,11 +157,11 @@ Seam target_embedding(Seq2SeqBlock& block, const at::Tensor& x, const at::Tensor
                       const Weights& weights) {
   const Seq2SeqShape& shape = block.shape;
   std::size_t table = 0;
-  if (shape.sharing == TableSharing::all) table = block.leaves.tensor();
+  if (is_input_shared(shape.sharing)) table = block.leaves.tensor();
   const at::Tensor memory = shape.norm == NormPlace::pre
                                 ? block.ops.norm(x, block.leaves.norm(), shape.norm_epsilon)
                                 : x.view_as(x);
-  if (shape.sharing != TableSharing::all) table = block.leaves.tensor();
+  if (!is_input_shared(shape.sharing)) table = block.leaves.tensor();
   return {memory, embed(block, table, ids, shape.target_context, weights)};
 }
 
@@ -265,9 +265,9 @@ at::Tensor embed_next(const Seq2SeqShape& shape, const Weights& weights, const a
   at::Tensor table,
       positions = shape.positions == PositionKind::learned ? at::Tensor() : weights.constants[0];
   const auto leaf = [&] { return weights.leaf(block, embedding.tensor()); };
-  if (shape.sharing == TableSharing::all) table = leaf();
+  if (is_input_shared(shape.sharing)) table = leaf();
   if (shape.norm == NormPlace::pre) embedding.norm();
-  if (shape.sharing != TableSharing::all) table = leaf();
+  if (!is_input_shared(shape.sharing)) table = leaf();
   if (!positions.defined()) positions = leaf();
   return table.index_select(0, ids)
       .mul(std::sqrt(static_cast<double>(shape.width)))

@@ -11,12 +11,13 @@ namespace laconic {
 double bytes_of_rank(RowMethod method, const TableFacts& table, const RowNetwork& network) {
   const double n = network.ranks, rows = table.looked_up * table.row_bytes;
   switch (method) {
-    case RowMethod::alltoall: return 2 * (n - 1) / n * rows;
+    case RowMethod::alltoall: return (n - 1) / n * table.looked_up * table.both_ways();
     case RowMethod::allgather: return (n - 1) * rows;
     case RowMethod::allreduce: return 2 * (n - 1) / n * table.rows * table.row_bytes;
     case RowMethod::server:
       if (n == 1) return 0;
-      return table.served > 0 ? table.served * table.row_bytes : 2 * rows;
+      return table.served > 0 ? table.served * table.both_ways() / 2
+                              : table.looked_up * table.both_ways();
   }
   return 0;
 }
@@ -25,7 +26,7 @@ double bytes_of_card(RowMethod method, const TableFacts& table, const RowNetwork
   const double n = network.ranks, g = network.per_card;
   if (g >= n) return 0;
   switch (method) {
-    case RowMethod::alltoall: return 2 * g * (n - g) / n * table.looked_up * table.row_bytes;
+    case RowMethod::alltoall: return g * (n - g) / n * table.looked_up * table.both_ways();
     case RowMethod::allgather:
     case RowMethod::allreduce: return bytes_of_rank(method, table, network);
     case RowMethod::server:

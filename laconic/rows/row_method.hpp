@@ -2,12 +2,14 @@
 // cheapest. Pure.
 //
 //                  bytes that a rank sends in a step      through a card that g ranks share
-//   alltoall       2 (N-1)/N U b                          2 g (N-g)/N U b
+//   alltoall       (N-1)/N U (a + b)                      g (N-g)/N U (a + b)
 //   allgather      (N-1) U b                              (N-1) U b, in a ring
 //   allreduce      2 (N-1)/N V b                          2 (N-1)/N V b, in a ring
-//   server         2 U b, servers apart; S b, dealt       2 g U b; g (N-g)/(N-1) S b
+//   server         U (a + b), servers apart;              g U (a + b);
+//                  S (a + b) / 2, dealt                   g (N-g)/(N-1) S (a + b) / 2
 //
-// with V rows of b bytes, of which a rank looks U different ones up. Nothing crosses the card of
+// with V rows of which a rank looks U different ones up; a row has a bytes, and its gradient b,
+// which are the same unless blocks compute in bfloat16. Nothing crosses the card of
 // a group that has one card alone. Rows are sent once each way, without ids (row_plan.hpp). Where
 // every rank is a server, too, some rows are at home: S counts those that the busiest rank sends,
 // both ways.
@@ -40,14 +42,16 @@ inline constexpr auto kRowMethodNames =
 
 // What a table is to a step.
 struct TableFacts {
-  double rows = 0;       // V
-  double width = 0;      // elements of one
-  double row_bytes = 0;  // b
-  double looked_up = 0;  // U: different rows that a rank reads in a step, on average
-  double all_read = 0;   // different rows that all ranks together read
-  double served = 0;     // S; 0: servers are apart
+  double rows = 0;        // V
+  double width = 0;       // elements of one
+  double row_bytes = 0;   // b
+  double read_bytes = 0;  // a; 0: the same
+  double looked_up = 0;   // U: different rows that a rank reads in a step, on average
+  double all_read = 0;    // different rows that all ranks together read
+  double served = 0;      // S; 0: servers are apart
   double alpha() const { return looked_up / rows; }
   double gamma() const { return all_read / looked_up; }
+  double both_ways() const { return (read_bytes > 0 ? read_bytes : row_bytes) + row_bytes; }
 };
 
 struct RowNetwork {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace laconic {
 namespace {
 
@@ -41,6 +43,22 @@ TEST(RowMethod, VolumesAreThoseOfTheSpecification) {
     EXPECT_NEAR(mib(RowMethod::server, row.facts), row.server, 0.06);
     EXPECT_NEAR(mib(RowMethod::alltoall, row.facts), row.all_to_all, 0.06);
   }
+}
+
+// Rounded rows have half the bytes on their way to who reads them; their gradients have not.
+TEST(RowMethod, RowsThatTravelRoundedAreShorterOneWay) {
+  TableFacts rounded = kGnmt;
+  rounded.read_bytes = kGnmt.row_bytes / 2;
+  for (const auto& [method, share] : {std::pair{RowMethod::alltoall, 0.75},
+                                      {RowMethod::server, 0.75},
+                                      {RowMethod::allgather, 1.0},
+                                      {RowMethod::allreduce, 1.0}})
+    for (const RowNetwork& network : {kSixteen, kFourByFour}) {
+      EXPECT_NEAR(bytes_of_rank(method, rounded, network),
+                  share * bytes_of_rank(method, kGnmt, network), 1e-3);
+      EXPECT_NEAR(bytes_of_card(method, rounded, network),
+                  share * bytes_of_card(method, kGnmt, network), 1e-3);
+    }
 }
 
 TEST(RowMethod, CardsThatRanksShareCorrectTheFlatModel) {

@@ -92,6 +92,7 @@ TableFacts facts_of(const ParameterSpec& table, const RowReader& reader) {
   return {.rows = static_cast<double>(table.sizes[0]),
           .width = width,
           .row_bytes = item * width,
+          .read_bytes = static_cast<double>(bytes_of(config.run.compute_type())) * width,
           .looked_up = looked_up / static_cast<double>(config.mesh.dp),
           .all_read = static_cast<double>(union_of(by_member).size()),
           .served = static_cast<double>(served) / width};

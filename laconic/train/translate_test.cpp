@@ -56,6 +56,7 @@ TEST(Translate, GreedilyTakesTheLikeliestTokenOfTheWholeModel) {
        {Family(tiny_shape(NormPlace::pre, PositionKind::sinusoidal, TableSharing::all)),
         Family(tiny_shape(NormPlace::post, PositionKind::learned, TableSharing::none)),
         Family(tiny_shape(NormPlace::pre, PositionKind::learned, TableSharing::output)),
+        Family(tiny_shape(NormPlace::pre, PositionKind::learned, TableSharing::input)),
         Family(GnmtShape{.layers = 3,
         .decoder_layers = 3,
         .width = 12,

@@ -84,17 +84,18 @@ std::uint64_t TableExchange::block() const {
 
 // Units: some for each table, by what they are for.
 RowExchangeSpec TableExchange::spec_for(Use use) {
+  const bool is_gradient = use == Use::prior || use == Use::delayed;
   const auto u = static_cast<std::size_t>(use);
   const bool is_even = options_.cut != ReplicaCut::columns || width_ % members() == 0;
   RowExchangeSpec spec{.unit = options_.number * kUses + static_cast<std::uint32_t>(u),
                        .number = exchanges_[u]++,
-                       .dtype = dtype_of(value().scalar_type()),
+                       .dtype = dtype_of(is_gradient ? value().scalar_type() : row_type()),
                        .sent = {},
                        .received = {}};
   spec.columns = is_even ? static_cast<std::uint64_t>(shares_.columns(0).size()) : 0;
   spec.seed = options_.seed + spec.unit;
   if (use == Use::rows || use == Use::early) spec.codec = options_.rows;
-  if (use == Use::prior || use == Use::delayed) spec.codec = options_.gradient;
+  if (is_gradient) spec.codec = options_.gradient;
   return spec;
 }
 
@@ -120,13 +121,20 @@ TableExchange::Part TableExchange::send_part(const std::vector<RowIds>& by_membe
   return part;
 }
 
-// What nobody on this rank has looked up, in all microbatches, has a gradient of zeros.
+// The sum of what blocks have left, first block first. What nobody on this rank has looked up, in
+// all microbatches, has a gradient of zeros.
+at::Tensor TableExchange::step_gradient() {
+  if (!rows_) take_step_rows();
+  at::Tensor sum;
+  for (auto& [block, leaf] : rows_->leaves)
+    if (const at::Tensor gradient = leaf.grad(); gradient.defined())
+      sum = sum.defined() ? sum.add_(gradient) : gradient.contiguous();
+  return sum.defined() ? sum : at::zeros_like(rows_->values);
+}
+
 void TableExchange::give(const RowIds& next) {
   const at::NoGradGuard no_grad;
-  if (!rows_) look_up(at::empty({0}, at::kLong));
-  at::Tensor gradient = rows_->leaf.grad();
-  if (!gradient.defined()) gradient = at::zeros_like(rows_->leaf);
-  gradient = gradient.contiguous();
+  const at::Tensor gradient = step_gradient();
   is_finite_ = gradient.isfinite().all().item<bool>();
   std::vector<RowIds> prior, delayed;
   RowSplit mine;

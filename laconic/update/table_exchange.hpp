@@ -2,9 +2,13 @@
 //
 // The replicas share it: each holds some columns of all rows, or some rows, and their moments, and
 // Weights::parameters has them as it has any other part of a tensor. Or it is whole everywhere, and
-// gradients of rows go to everybody, who then all do the same. What blocks compute with is a leaf
+// gradients of rows go to everybody, who then all do the same. What a block computes with is a leaf
 // of the rows that this rank reads in the step, whole and each once; its gradient is then the
-// gradient of these rows, coalesced.
+// gradient of these rows, coalesced. Blocks that look up one table have a leaf each, on the same
+// memory, as they have of other parameters (model/weights.hpp), and for the same reason.
+//
+// Rows travel in the type that blocks compute in, and gradients in the type that they add up in
+// (model/precision.hpp). Leaves are of the latter, so that tokens and microbatches add up in it.
 //
 //   request(t) ─► rows ... backward ─► give(t) ─► wait ─► apply or drop ─► request(t + 1)
 //
@@ -22,6 +26,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -85,9 +90,10 @@ class TableExchange {
   // Sends those of the next step's rows that are final while this step is under way: this step does
   // not read them, and no update of them is put off. request() then sends the others.
   void send_early(const StepRows& next);
-  // One row for each id: of the step's, waiting for them if they are not here yet, or of those of
-  // peek(). An id that nobody has announced is padding, and has a row of zeros; there may be one.
-  at::Tensor look_up(const at::Tensor& ids);
+  // One row for each id, for a block: of the step's, waiting for them if they are not here yet, or
+  // of those of peek(). An id that nobody has announced is padding, and has a row of zeros; there
+  // may be one.
+  at::Tensor look_up(std::int64_t block, const at::Tensor& ids);
 
   // Rows without a step, to be looked up until end_peek(): for evaluation. Changes nothing.
   // Requires: settle() was called since the last update.
@@ -100,7 +106,7 @@ class TableExchange {
 
   // --- backward
 
-  // The leaf's gradient is complete, and leaves. `next` are the rows of the next step.
+  // The gradients of all leaves are complete, and leave. `next` are the rows of the next step.
   void give(const RowIds& next);
   // Whether all of this rank's gradients are numbers. Requires: give().
   bool is_finite() const;
@@ -123,7 +129,8 @@ class TableExchange {
   // Rows as they are looked up.
   struct Rows {
     RowIds ids;
-    at::Tensor leaf;  // [ids + 1, width]; the last row is padding's
+    at::Tensor values;                          // [ids + 1, width]; the last row is padding's
+    std::map<std::int64_t, at::Tensor> leaves;  // by block that looks up, on the same memory
   };
   // Rows on their way here.
   struct Coming {
@@ -165,6 +172,8 @@ class TableExchange {
   int members() const { return shares_.members; }
   bool is_shared() const { return options_.cut != ReplicaCut::whole; }
   const at::Tensor& value() const { return weights_.parameters[place_].value; }
+  at::ScalarType row_type() const { return weights_.precision.compute; }
+  bool is_rounded() const { return row_type() != value().scalar_type(); }
   std::byte* memory() const { return static_cast<std::byte*>(value().data_ptr()); }
   RowStretch all_columns() const;
   std::int64_t vocabulary() const { return weights_.spec.parameters[parameter_].sizes[0]; }
@@ -178,7 +187,11 @@ class TableExchange {
   StepRows clean_rows(const StepRows& next) const;
   Rows empty_rows(const RowIds& ids) const;
   void take_rows(Coming& coming, const Rows& into) const;
-  Rows own_rows(const RowIds& ids) const;
+  Rows own_rows(const RowIds& ids, bool is_peek) const;
+  void pack_rows(const RowIds& stored, bool is_peek, std::byte* to) const;
+  at::Tensor leaf_of(Rows& rows, std::int64_t block) const;
+  void take_step_rows();
+  at::Tensor step_gradient();
   void shrink(const RowIds& stored, std::byte* packed) const;
   at::Tensor places_of(const at::Tensor& ids, const RowIds& rows) const;
   void send_tile();
@@ -197,7 +210,7 @@ class TableExchange {
   const TableOptions options_;
   const std::int64_t width_;
   const TableShares shares_;
-  const std::size_t item_;  // bytes of an element
+  const std::size_t item_;  // bytes of an element, of values and gradients
   RowDecay decay_;
   std::vector<std::uint64_t> exchanges_;  // so far, by use: numbers of tags
 

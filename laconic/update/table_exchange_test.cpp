@@ -1,5 +1,6 @@
 // T1 and T2 of the specification of EmbRace over real exchanges, ranks as threads: 1, 2, 4 and 7 of
-// them, uneven columns, ranks without tokens, ids at both ends of the table, padding.
+// them, uneven columns, ranks without tokens, ids at both ends of the table, padding. T8: what
+// ranks send in which order, whatever pauses they make.
 #include "laconic/update/table_exchange.hpp"
 
 #include <ATen/ops/arange.h>
@@ -11,8 +12,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
 #include <random>
+#include <set>
 #include <stdexcept>
+#include <thread>
 
 #include "laconic/model/model.hpp"
 #include "laconic/transport/in_process.hpp"
@@ -118,13 +125,41 @@ TrainedTable replicated(int ranks) {
 
 enum class Applied { late, early, mixed };
 
-TrainedTable exchanged(int ranks, const TableOptions& options, Applied applied, bool sends_early) {
+// A message as it was queued.
+struct Queued {
+  EngineEvent::Time when;
+  std::string what;
+};
+
+struct Course {
+  Applied applied = Applied::late;
+  bool sends_early = false;
+  unsigned pauses = 0;                         // seed of them, by rank; 0: none
+  std::vector<std::vector<Queued>>* log = {};  // by rank; null: nobody asks
+  at::ScalarType compute = at::kFloat;
+};
+
+class Pauses {
+ public:
+  Pauses(unsigned seed, int rank) : seed_(seed), random_(seed + 17 * static_cast<unsigned>(rank)) {}
+  void maybe() {
+    if (seed_ == 0 || random_() % 3 != 0) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(random_() % 300));
+  }
+
+ private:
+  unsigned seed_;
+  std::mt19937 random_;
+};
+
+TrainedTable exchanged(int ranks, const TableOptions& options, const Course& course) {
   std::vector<TrainedTable> shards(static_cast<std::size_t>(ranks));
   const auto body = [&](World& world) {
     const GridPlace place{.coord = world.coord(),
                           .tables = {.ranks = ranks, .by_name = {{"table", options.cut}}}};
     Weights weights = make_empty_weights(Family(GptShape()), table_model(),
-                                         at::TensorOptions(at::kFloat), {}, place);
+                                         at::TensorOptions(course.compute), {}, place);
+    Pauses pauses(course.pauses, world.dp_member());
     const at::Tensor& value = weights.parameters[0].value;
     {
       const at::NoGradGuard no_grad;
@@ -135,18 +170,22 @@ TrainedTable exchanged(int ranks, const TableOptions& options, Applied applied, 
     table.request(0, rows_of_all(0, ranks));
     for (std::int64_t step = 0; step < kTableSteps; ++step) {
       const std::vector<std::int64_t> ids = tokens_of(step, world.dp_member());
+      pauses.maybe();
       if (!ids.empty())  // padding comes along, and counts nothing
-        backward({loss_of(table.look_up(ids_tensor(ids)), step)}, {at::empty({}).fill_(1)});
+        backward({loss_of(table.look_up(0, ids_tensor(ids)).to(at::kFloat), step)},
+                 {at::empty({}).fill_(1)});
       const auto next = rows_of_all(step + 1, ranks);
-      if (sends_early && step % 4 != 3) table.send_early(*next);
+      if (course.sends_early && step % 4 != 3) table.send_early(*next);
+      pauses.maybe();
       table.give(next->all);
       EXPECT_TRUE(table.is_finite());
       table.wait();
       table.apply(rule_at(step), moment1, moment2);
       table.apply_delayed();
-      if (applied == Applied::early || (applied == Applied::mixed && step % 3 == 0))
+      pauses.maybe();
+      if (course.applied == Applied::early || (course.applied == Applied::mixed && step % 3 == 0))
         table.settle(/*writes_decay=*/step % 2 == 0);
-      table.request(step + 1, next);
+      if (step + 1 < kTableSteps) table.request(step + 1, next);
     }
     table.settle(/*writes_decay=*/true);
     shards[static_cast<std::size_t>(world.dp_member())] = {value.detach().clone(), moment1,
@@ -160,8 +199,19 @@ TrainedTable exchanged(int ranks, const TableOptions& options, Applied applied, 
       Engine engine(transport);
       ProgressThread progress_thread(engine);
       World world(Mesh{.dp = ranks}, progress_thread);
+      std::mutex mutex;
+      std::vector<Queued> log;
+      engine.observe([&](const EngineEvent& event) {
+        if (event.kind != EngineEvent::Kind::send || event.traffic != Traffic::embedding_rows)
+          return;
+        const std::lock_guard lock(mutex);
+        log.push_back({event.begin, event.what});
+      });
       body(world);
       engine.flush();
+      engine.observe({});
+      if (course.log != nullptr)
+        (*course.log)[static_cast<std::size_t>(world.dp_member())] = std::move(log);
       world.gather({});
       engine.flush();
     });
@@ -194,7 +244,7 @@ TEST(TableExchange, IsOneTableBitForBitHoweverItIsCutAndWheneverRowsCome) {
           // Rows that leave early are among them everywhere, but where nothing is put off.
           const TrainedTable got = exchanged(
               ranks, {.cut = cut, .splits = splits, .price = {.is_free = true}, .decays = true},
-              applied, /*sends_early=*/splits);
+              {.applied = applied, .sends_early = splits});
           EXPECT_TRUE(got.value.equal(expected.value));
           EXPECT_TRUE(got.moment1.equal(expected.moment1));
           EXPECT_TRUE(got.moment2.equal(expected.moment2));
@@ -208,9 +258,80 @@ TEST(TableExchange, RowsMayBeDealtToMoreRanksThanColumns) {
   const TrainedTable expected = replicated(kRanks);
   const TrainedTable got = exchanged(
       kRanks, {.cut = ReplicaCut::rows, .splits = true, .price = {.is_free = true}, .decays = true},
-      Applied::late, /*sends_early=*/true);
+      {.sends_early = true});
   EXPECT_TRUE(got.value.equal(expected.value));
   EXPECT_TRUE(got.moment2.equal(expected.moment2));
+}
+
+// When each message was queued first, by its text: "embedding.rows UNIT #NUMBER".
+std::map<std::string, EngineEvent::Time> first_queued(const std::vector<Queued>& log) {
+  std::map<std::string, EngineEvent::Time> first;
+  for (const Queued& one : log) {
+    const auto [found, is_new] = first.emplace(one.what, one.when);
+    if (!is_new) found->second = std::min(found->second, one.when);
+  }
+  return first;
+}
+
+// T8. No order is agreed on, since receivers know messages by their tags; what a log shows is that
+// all ranks send the same messages, and that none leaves before what it is made of: rows of a step
+// before its gradients, gradients that the next step reads before that step's rows, all others
+// before the rows of the step after it.
+TEST(TableExchange, PausesOfAnyRankLeaveTheLogOfSendsInOrder) {
+  constexpr int kRanks = 3;
+  const TrainedTable expected = replicated(kRanks);
+  const TableOptions options{.splits = true, .price = {.is_free = true}, .decays = true};
+  std::set<std::string> all;
+  for (unsigned seed = 1; seed <= 5; ++seed) {
+    SCOPED_TRACE(seed);
+    std::vector<std::vector<Queued>> logs(kRanks);
+    const TrainedTable got = exchanged(kRanks, options, {.pauses = seed, .log = &logs});
+    EXPECT_TRUE(got.value.equal(expected.value));
+    for (const std::vector<Queued>& log : logs) {
+      const auto queued = first_queued(log);
+      std::set<std::string> sent;
+      for (const auto& [what, when] : queued) sent.insert(what);
+      if (all.empty()) all = sent;
+      EXPECT_EQ(sent, all);
+      const auto when = [&](int unit, std::int64_t number) {
+        const auto found = queued.find(fmt::format("embedding.rows {} #{}", unit, number));
+        return found == queued.end() ? std::optional<EngineEvent::Time>() : found->second;
+      };
+      std::int64_t pairs = 0;
+      const auto expect_before = [&](std::optional<EngineEvent::Time> a,
+                                     std::optional<EngineEvent::Time> b) {
+        if (!a || !b) return;
+        EXPECT_LT(*a, *b);
+        ++pairs;
+      };
+      constexpr int kRowsOf = 0, kPrior = 1, kDelayed = 2;
+      for (std::int64_t step = 0; step < kTableSteps; ++step) {
+        expect_before(when(kRowsOf, step), when(kPrior, step));
+        expect_before(when(kPrior, step), when(kRowsOf, step + 1));
+        expect_before(when(kDelayed, step), when(kRowsOf, step + 2));
+      }
+      EXPECT_GT(pairs, 2 * kTableSteps);
+    }
+  }
+}
+
+// Rows travel rounded, wherever they lie, and what changes is not.
+TEST(TableExchange, InBfloat16EveryCutTrainsOneTable) {
+  const TableOptions plain{.splits = true, .price = {.is_free = true}, .decays = true};
+  const TrainedTable exact = exchanged(3, plain, {});
+  const TrainedTable rounded = exchanged(3, plain, {.compute = at::kBFloat16});
+  EXPECT_FALSE(rounded.value.equal(exact.value));
+  EXPECT_LT(rounded.value.sub(exact.value).abs().max().item<double>(), 0.1);
+  EXPECT_FALSE(rounded.value.equal(rounded.value.to(at::kBFloat16).to(at::kFloat)));
+  for (const ReplicaCut cut : {ReplicaCut::whole, ReplicaCut::rows})
+    for (const Applied applied : {Applied::late, Applied::early}) {
+      TableOptions options = plain;
+      options.cut = cut;
+      const TrainedTable got =
+          exchanged(3, options, {.applied = applied, .compute = at::kBFloat16});
+      EXPECT_TRUE(got.value.equal(rounded.value)) << static_cast<int>(cut);
+      EXPECT_TRUE(got.moment1.equal(rounded.moment1)) << static_cast<int>(cut);
+    }
 }
 
 // A table of a tile and a bit, which some members look up whole while the others answer.
@@ -239,7 +360,8 @@ TEST(TableExchange, EvaluationsLookUpTheWholeTableInTiles) {
         std::int64_t at = 0, tiles = 0;
         for (; at < rows; ++tiles) {
           const std::int64_t count = std::min(tile_rows(width), rows - at);
-          EXPECT_TRUE(table.look_up(at::arange(at, at + count)).equal(whole.narrow(0, at, count)));
+          EXPECT_TRUE(
+              table.look_up(0, at::arange(at, at + count)).equal(whole.narrow(0, at, count)));
           at += count;
         }
         EXPECT_EQ(tiles, 2);
@@ -272,10 +394,10 @@ TEST(TableExchange, WhatNobodyAnnouncedIsNoticed) {
   Weights weights =
       make_empty_weights(Family(GptShape()), table_model(), at::TensorOptions(at::kFloat));
   TableExchange table(alone, weights, 0, {});
-  EXPECT_THROW(table.look_up(ids_tensor({1})), std::logic_error);
+  EXPECT_THROW(table.look_up(0, ids_tensor({1})), std::logic_error);
   table.request(0, std::make_shared<const StepRows>(step_rows({{1, 2}})));
-  table.look_up(ids_tensor({1, 2, 5, 5}));  // 5 is padding, then
-  EXPECT_THROW(table.look_up(ids_tensor({1, 5, 6})), std::logic_error);
+  table.look_up(0, ids_tensor({1, 2, 5, 5}));  // 5 is padding, then
+  EXPECT_THROW(table.look_up(0, ids_tensor({1, 5, 6})), std::logic_error);
 }
 
 }  // namespace

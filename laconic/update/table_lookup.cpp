@@ -1,6 +1,7 @@
 // Forward of a table whose rows travel: what update/table_exchange.hpp says of rows.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "laconic/base/index.hpp"
 #include "laconic/model/model.hpp"
 #include "laconic/model/ops.hpp"
+#include "laconic/tensor/host.hpp"
 #include "laconic/update/table_exchange.hpp"
 
 namespace laconic {
@@ -23,6 +25,13 @@ std::byte* first_byte(const at::Tensor& tensor) {
 template <class T>
 RowColumns<T> values_alone(const at::Tensor& value) {
   return {.value = value.data_ptr<T>(), .width = value.size(1)};
+}
+
+// So many rows that lie one behind the other.
+at::Tensor rows_from(const std::byte* first, Dtype dtype, std::size_t rows, const Range& columns) {
+  const std::int64_t count = static_cast<std::int64_t>(rows), width = columns.size();
+  const auto bytes = static_cast<std::size_t>(count * width) * bytes_of(dtype);
+  return tensor_from_bytes({first, bytes}, dtype, {count, width});
 }
 
 // Those of the rows that are not among the others.
@@ -57,6 +66,18 @@ void TableExchange::shrink(const RowIds& stored, std::byte* packed) const {
   });
 }
 
+// Rows as they travel: rounded to the type that blocks compute in, where that is another.
+void TableExchange::pack_rows(const RowIds& stored, bool is_peek, std::byte* to) const {
+  at::Tensor wide;
+  if (is_rounded())
+    wide = at::empty({static_cast<std::int64_t>(stored.size()), value().size(1)},
+                     value().options().requires_grad(false));
+  std::byte* const packed = is_rounded() ? first_byte(wide) : to;
+  gather_rows(all_columns(), stored, packed);
+  if (is_peek) shrink(stored, packed);
+  if (is_rounded()) std::ranges::copy(bytes_of_tensor(wide.to(row_type())), to);
+}
+
 TableExchange::Coming TableExchange::send_rows(const std::vector<RowIds>& by_member, Use use,
                                                std::int64_t step) {
   const int self = world_.dp_member();
@@ -69,11 +90,8 @@ TableExchange::Coming TableExchange::send_rows(const std::vector<RowIds>& by_mem
   Coming coming{.ids = mine,
                 .exchange = std::make_unique<RowExchange>(world_, std::move(spec)),
                 .factors = {}};
-  for (int i = 0; i < members(); ++i) {
-    const RowIds stored = held_here(by_member[index(i)]);
-    gather_rows(all_columns(), stored, coming.exchange->to(i));
-    if (use == Use::peek) shrink(stored, coming.exchange->to(i));
-  }
+  for (int i = 0; i < members(); ++i)
+    pack_rows(held_here(by_member[index(i)]), use == Use::peek, coming.exchange->to(i));
   const auto when = static_cast<std::uint64_t>(step);
   coming.exchange->post(when, deadline_key(when, block(), 1));
   return coming;
@@ -132,28 +150,37 @@ void TableExchange::request(std::int64_t step, std::shared_ptr<const StepRows> r
 TableExchange::Rows TableExchange::empty_rows(const RowIds& ids) const {
   const auto rows = static_cast<std::int64_t>(ids.size());
   Rows made{.ids = ids,
-            .leaf = at::empty({rows + 1, width_}, value().options().requires_grad(false))};
-  made.leaf.narrow(0, rows, 1).zero_();
+            .values = at::empty({rows + 1, width_}, value().options().requires_grad(false)),
+            .leaves = {}};
+  made.values.narrow(0, rows, 1).zero_();
   return made;
 }
 
-// Of a table that is whole here.
-TableExchange::Rows TableExchange::own_rows(const RowIds& ids) const {
+// Of a table that is whole here. Whoever looks them up has them rounded.
+TableExchange::Rows TableExchange::own_rows(const RowIds& ids, bool is_peek) const {
   Rows own = empty_rows(ids);
-  gather_rows(all_columns(), ids, first_byte(own.leaf));
+  gather_rows(all_columns(), ids, first_byte(own.values));
+  if (is_peek) shrink(ids, first_byte(own.values));
   return own;
 }
 
 void TableExchange::take_rows(Coming& coming, const Rows& into) const {
   coming.exchange->wait();
   const std::vector<std::int64_t> places = places_in(into.ids, coming.ids);
-  for (int i = 0; i < members(); ++i)
-    put_rows(coming.exchange->from(i), rows_at(places, shares_.held_places(coming.ids, i)),
-             stretch_of(first_byte(into.leaf), width_, item_, shares_.columns(i)));
-  with_row_type(into.leaf, [&]<class T>() {
+  for (int i = 0; i < members(); ++i) {
+    const std::vector<std::int64_t> held = rows_at(places, shares_.held_places(coming.ids, i));
+    const Range columns = shares_.columns(i);
+    at::Tensor wide;
+    if (is_rounded())
+      wide = rows_from(coming.exchange->from(i), dtype_of(row_type()), held.size(), columns)
+                 .to(into.values.scalar_type());
+    put_rows(is_rounded() ? first_byte(wide) : coming.exchange->from(i), held,
+             stretch_of(first_byte(into.values), width_, item_, columns));
+  }
+  with_row_type(into.values, [&]<class T>() {
     for (const double factor : coming.factors)
       for (const std::int64_t place : places) {
-        T* row = into.leaf.template data_ptr<T>() + place * width_;
+        T* row = into.values.template data_ptr<T>() + place * width_;
         for (std::int64_t c = 0; c < width_; ++c) row[c] *= static_cast<T>(factor);
       }
   });
@@ -180,7 +207,24 @@ at::Tensor TableExchange::places_of(const at::Tensor& ids, const RowIds& rows) c
   return places;
 }
 
-at::Tensor TableExchange::look_up(const at::Tensor& ids) {
+// What several blocks add stays apart until all of them are done.
+at::Tensor TableExchange::leaf_of(Rows& rows, std::int64_t block) const {
+  at::Tensor& leaf = rows.leaves[block];
+  if (!leaf.defined()) leaf = rows.values.detach().requires_grad_(true);
+  return leaf;
+}
+
+// Those of the step, which may be on their way.
+void TableExchange::take_step_rows() {
+  LACONIC_ASSERT(step_rows_ != nullptr, "nobody has asked for rows");
+  const at::NoGradGuard no_grad;
+  const RowIds& mine = step_rows_->by_member[index(world_.dp_member())];
+  rows_ = is_shared() ? empty_rows(mine) : own_rows(mine, false);
+  for (Coming& coming : coming_) take_rows(coming, *rows_);
+  coming_.clear();
+}
+
+at::Tensor TableExchange::look_up(std::int64_t block, const at::Tensor& ids) {
   if (tiles_) {
     const Rows tile = take_tile();
     const auto count = static_cast<std::int64_t>(tile.ids.size());
@@ -188,18 +232,11 @@ at::Tensor TableExchange::look_up(const at::Tensor& ids) {
     LACONIC_ASSERT(wanted.numel() == count && *wanted.data_ptr<std::int64_t>() == tile.ids[0],
                    fmt::format("{} ids, where {} rows from {} on come next", wanted.numel(), count,
                                tile.ids[0]));
-    return tile.leaf.narrow(0, 0, count);
+    return tile.values.narrow(0, 0, count).to(row_type());
   }
-  if (!peeked_ && !rows_) {
-    LACONIC_ASSERT(step_rows_ != nullptr, "nobody has asked for rows");
-    const RowIds& mine = step_rows_->by_member[index(world_.dp_member())];
-    rows_ = is_shared() ? empty_rows(mine) : own_rows(mine);
-    for (Coming& coming : coming_) take_rows(coming, *rows_);
-    rows_->leaf.requires_grad_(true);
-    coming_.clear();
-  }
-  const Rows& rows = peeked_ ? *peeked_ : *rows_;
-  return table_rows(rows.leaf, places_of(ids, rows.ids));
+  if (!peeked_ && !rows_) take_step_rows();
+  const at::Tensor rows = peeked_ ? peeked_->values : leaf_of(*rows_, block);
+  return table_rows(rows, places_of(ids, peeked_ ? peeked_->ids : rows_->ids)).to(row_type());
 }
 
 void TableExchange::peek(const StepRows& rows) {
@@ -211,8 +248,7 @@ void TableExchange::peek(const StepRows& rows) {
     take_rows(coming, *peeked_);
     return;
   }
-  peeked_ = own_rows(mine);
-  shrink(mine, first_byte(peeked_->leaf));
+  peeked_ = own_rows(mine, true);
 }
 
 // --- tiles
@@ -235,9 +271,7 @@ TableExchange::Rows TableExchange::take_tile() {
     const std::int64_t first = tiles_->next % vocabulary();
     const RowIds ids = range_of_rows(first, std::min(tile_rows(width_), vocabulary() - first));
     tiles_->next = first + static_cast<std::int64_t>(ids.size());
-    Rows tile = own_rows(ids);
-    shrink(ids, first_byte(tile.leaf));
-    return tile;
+    return own_rows(ids, true);
   }
   LACONIC_ASSERT(tiles_->coming.exchange != nullptr, "the whole table has been looked up");
   Coming coming = std::move(tiles_->coming);

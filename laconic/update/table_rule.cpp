@@ -73,8 +73,8 @@ class TableRule final : public UpdateRule {
                 .seed = static_cast<std::uint64_t>(config_.run.seed)}));
     left_.resize(tables_.size());
     lookup_.tables = {tables.begin(), tables.end()};
-    lookup_.rows = [this](std::size_t parameter, const at::Tensor& ids) {
-      return table(parameter).look_up(ids);
+    lookup_.rows = [this](std::size_t parameter, std::int64_t block, const at::Tensor& ids) {
+      return table(parameter).look_up(block, ids);
     };
   }
 

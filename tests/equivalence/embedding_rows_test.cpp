@@ -206,6 +206,14 @@ TEST_F(EmbeddingRows, WhatCannotBeIsRefusedWithAllReasons) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   RunConfig tied = config_on("tied", 2, lazy({"model.tied=true"}));
   EXPECT_NE(to_text(check(tied)).find("Llama"), std::string::npos) << to_text(check(tied));
+  const auto of_two_blocks = [&](const std::string& pp) {
+    return to_text(check(config_on("shared", 2,
+                                   lazy({"model.kind=seq2seq", "task.kind=translate",
+                                         "evaluate.bleu_samples=0", "model.sharing=input", pp}))));
+  };
+  EXPECT_NE(of_two_blocks("mesh.pp=2").find("2 blocks look up shared.weight"), std::string::npos)
+      << of_two_blocks("mesh.pp=2");
+  EXPECT_EQ(of_two_blocks("mesh.pp=1"), "");
 }
 
 }  // namespace

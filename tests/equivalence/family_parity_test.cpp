@@ -23,8 +23,8 @@ namespace {
 constexpr const char* kCases[] = {
     "gpt/three-heads",    "gpt/one-head", "gpt/two-tiles",    "llama/grouped",     "llama/biased",
     "llama/normed-heads", "bert/masked",  "bert/pretraining", "bert/classify",     "bert/regress",
-    "bert/span",          "seq2seq/pre",  "seq2seq/post",     "seq2seq/two-tiles", "lstm/recurrent",
-    "lstm/output",        "lstm/plain",   "gnmt/four",        "gnmt/two"};
+    "bert/span",          "seq2seq/pre",  "seq2seq/post",     "seq2seq/two-tiles", "seq2seq/input",
+    "lstm/recurrent",     "lstm/output",  "lstm/plain",       "gnmt/four",         "gnmt/two"};
 
 struct Precision {
   at::ScalarType dtype;

@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 
 #include "embedding_rows.hpp"
+#include "laconic/base/test_effort.hpp"
 #include "laconic/checkpoint/collect.hpp"
 
 namespace laconic {
@@ -127,6 +128,73 @@ TEST_F(RowMethodRun, AutoDecidesForEachTableByTime) {
   ASSERT_EQ(time.reasons.size(), 2U);
   for (const std::string& reason : time.reasons)
     EXPECT_NE(reason.find("0.048 Mbit/s and 1e+03 ms"), std::string::npos) << reason;
+}
+
+// Rows are rounded before they travel, and gradients add up in float32: so methods still agree to
+// the bit, and a row has half the bytes on its way to a block. Also where evaluations read a whole
+// table, in tiles.
+TEST_F(RowMethodRun, InBfloat16EveryMethodTrainsOneModel) {
+  const auto sets_of = [&](const std::vector<std::string>& model, const char* precision,
+                           const char* method) {
+    return lazy(
+        with(model, {fmt::format("run.precision={}", precision),
+                     fmt::format("embedding.rows.method={}", method), "checkpoint.every=3"}));
+  };
+  for (const auto& model : {std::vector<std::string>(), lstm()}) {
+    const std::string kind = model.empty() ? "llama" : "lstm";
+    SCOPED_TRACE(kind);
+    const TrainSummary exact =
+        run(config_on(kind + " float32", 3, sets_of(model, "float32", "alltoall")));
+    const TrainSummary cut = run(config_on(kind, 3, sets_of(model, "bfloat16", "alltoall")));
+    EXPECT_NE(cut.loss, exact.loss);
+    EXPECT_NEAR(cut.loss, exact.loss, 0.005 * exact.loss);
+    EXPECT_NEAR(cut.evaluation->loss, exact.evaluation->loss, 0.005 * exact.evaluation->loss);
+    for (const char* method : {"allgather", "server"})
+      for (const char* split : {"on", "off"}) {
+        if (!is_thorough() && (split == std::string_view("on")) == model.empty()) continue;
+        SCOPED_TRACE(fmt::format("{}, split {}", method, split));
+        const TrainSummary other =
+            run(config_on(fmt::format("{} {} {}", kind, method, split), 3,
+                          with(sets_of(model, "bfloat16", method),
+                               {fmt::format("embedding.rows.split={}", split)})));
+        EXPECT_EQ(other.loss, cut.loss);
+        EXPECT_EQ(other.evaluation->loss, cut.evaluation->loss);
+        EXPECT_TRUE(model_bytes(other.checkpoint) == model_bytes(cut.checkpoint));
+      }
+    const TrainSummary alone =
+        run(config_on(kind + " alone", 1, sets_of(model, "bfloat16", "alltoall")));
+    EXPECT_NEAR(alone.loss, cut.loss, 0.005 * cut.loss);
+    const TrainSummary rest =
+        run(config_on(kind + " rest", 3, sets_of(model, "bfloat16", "alltoall")),
+            folder_ / (kind + "/checkpoints/step-00000003"));
+    EXPECT_EQ(rest.loss, cut.loss);
+    EXPECT_TRUE(model_bytes(rest.checkpoint) == model_bytes(cut.checkpoint));
+  }
+}
+
+// The sum of whole tables rounds otherwise: it adds tokens of a microbatch in bfloat16.
+TEST_F(RowMethodRun, InBfloat16RowsAreNearTheSumOfWholeTablesAndThreeQuartersOfTheBytes) {
+  const auto bytes = [&](const char* precision) {
+    RunConfig c = config_on(precision, 2,
+                            with(sgd(), {"embedding.rows.method=alltoall",
+                                         fmt::format("run.precision={}", precision)}));
+    c.data.valid = "";
+    return run(c);
+  };
+  const TrainSummary exact = bytes("float32"), rounded = bytes("bfloat16");
+  EXPECT_EQ(4 * bytes_of_rows(rounded), 3 * bytes_of_rows(exact));
+  const TrainSummary whole = run(config_on("whole", 2, with(sgd(), {"run.precision=bfloat16"})));
+  EXPECT_NEAR(rounded.loss, whole.loss, 0.005 * whole.loss);
+}
+
+TEST_F(RowMethodRun, WhatRoundedRowsCannotBeIsRefused) {
+  const auto problems = [&](const std::vector<std::string>& sets) {
+    return to_text(check(config_on("bad", 2, lazy(with({"run.precision=bfloat16"}, sets)))));
+  };
+  EXPECT_EQ(problems({}), "");
+  EXPECT_EQ(problems({"embedding.rows.early=true", "optimiser.weight_decay=0"}), "");
+  EXPECT_NE(problems({"embedding.rows.early=true"}).find("rounded before they shrink"),
+            std::string::npos);
 }
 
 // No rank has room for a whole table, not even the one that writes it: it comes in pieces.
