@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "laconic/base/error.hpp"
 #include "laconic/base/word_law.hpp"
 
 namespace laconic {
@@ -49,6 +50,11 @@ std::string describe(const LstmShape& s) {
 std::string describe(const GnmtShape& s) {
   return fmt::format("GNMT, {} + {} layers, width {}", s.layers, s.decoder_layers, s.width);
 }
+
+template <class Shape>
+concept ProjectedShape = requires(const Shape& shape) {
+  shape.project;
+};
 
 using Traits = std::vector<std::pair<std::string, std::string>>;
 
@@ -207,12 +213,49 @@ void check_shape(const LlamaShape& s, Problems& problems) {
 
 }  // namespace
 
+Projection projection_of(const Family& family) {
+  return std::visit(
+      [](const auto& shape) -> Projection {
+        if constexpr (ProjectedShape<std::decay_t<decltype(shape)>>) return shape.project;
+        return {};
+      },
+      family);
+}
+
+bool can_project(const Family& family) {
+  return std::visit([](const auto& shape) { return ProjectedShape<std::decay_t<decltype(shape)>>; },
+                    family);
+}
+
+Family with_projection(const Family& family, const Projection& projection) {
+  LACONIC_ASSERT(can_project(family), to_text(family));
+  return std::visit(
+      [&](auto shape) -> Family {
+        if constexpr (ProjectedShape<decltype(shape)>) shape.project = projection;
+        return shape;
+      },
+      family);
+}
+
 std::string to_text(const Family& family) {
-  return std::visit([](const auto& shape) { return describe(shape); }, family);
+  const Projection projection = projection_of(family);
+  const auto with = [&](const auto& shape) {
+    return describe(shape) +
+           (projection.is_empty() ? "" : ", projected " + to_text(projection, shape.width));
+  };
+  return std::visit(with, family);
 }
 
 std::vector<std::pair<std::string, std::string>> traits_of(const Family& family) {
-  return std::visit([](const auto& shape) { return list_traits(shape); }, family);
+  Traits traits = std::visit([](const auto& shape) { return list_traits(shape); }, family);
+  if (!can_project(family)) return traits;
+  const Projection p = projection_of(family);
+  traits.emplace_back("project_after", fmt::format("\"{}\"", layer_list(p.after)));
+  if (p.is_empty()) return traits;
+  traits.emplace_back("project_rank", fmt::to_string(p.rank));
+  traits.emplace_back("project_basis", name_in(kBasisKindNames, p.basis));
+  traits.emplace_back("project_anchor", name_in(kAnchorKindNames, p.anchor));
+  return traits;
 }
 
 std::int64_t layers_between(const Family& family) {
@@ -246,7 +289,17 @@ Problems check(const Family& family) {
   if (layers > kMostLayers)
     problems.push_back(
         {"model.layers", fmt::format("{} layers; at most {} are possible", layers, kMostLayers)});
-  std::visit([&](const auto& shape) { check_shape(shape, problems); }, family);
+  const auto check_whole = [&](const auto& shape) {
+    check_shape(shape, problems);
+    if constexpr (ProjectedShape<std::decay_t<decltype(shape)>>)
+      append(problems, check(shape.project, shape.layers, shape.width));
+    if (std::holds_alternative<BertShape>(family) &&
+        projection_of(family).anchor == AnchorKind::initial)
+      problems.push_back({"model.project_anchor",
+                          "\"initial\" with a BERT: what its embedding puts out is normed, and is "
+                          "not the sum of rows of tables; take \"learned\""});
+  };
+  std::visit(check_whole, family);
   return problems;
 }
 

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "laconic/architecture/projection.hpp"
 #include "laconic/base/named.hpp"
 #include "laconic/base/problem.hpp"
 
@@ -23,6 +24,7 @@ struct GptShape {
   std::int64_t context = 0;  // positions; a sample may have fewer tokens
   std::int64_t vocabulary = 0;
   double norm_epsilon = 1e-5;
+  Projection project = {};
   bool operator==(const GptShape&) const = default;
 };
 
@@ -61,6 +63,7 @@ struct LlamaShape {
   bool has_qkv_bias = false;  // Qwen2
   bool has_qk_norm = false;   // Qwen3: queries and keys are normed head by head
   bool is_tied = false;       // the head uses the embedding
+  Projection project = {};
   bool operator==(const LlamaShape&) const = default;
 };
 
@@ -90,6 +93,7 @@ struct BertShape {
   double norm_epsilon = 1e-12;
   BertHead head = BertHead::masked;
   std::int64_t labels = 2;  // classify: classes
+  Projection project = {};
   bool operator==(const BertShape&) const = default;
 };
 
@@ -193,6 +197,12 @@ std::int64_t target_context_of(const Family& family);
 
 // Whether its layers go from token to token, one after the other.
 bool is_recurrent(const Family& family);
+
+// Boundaries at which its stream is projected; families that cannot have any have none.
+Projection projection_of(const Family& family);
+bool can_project(const Family& family);
+// The same model with these. Requires: it can.
+Family with_projection(const Family& family, const Projection& projection);
 
 // "GPT, 6 layers, width 384, 6 heads"
 std::string to_text(const Family& family);

@@ -29,7 +29,9 @@ bool uses(const BlockSpec& block, std::size_t parameter) {
 
 }  // namespace
 
-ModelSpec model_spec(const Family& family, std::int64_t tokens, std::int64_t target_tokens) {
+namespace {
+
+ModelSpec plain_spec(const Family& family, std::int64_t tokens, std::int64_t target_tokens) {
   struct Visitor {
     std::int64_t tokens, target_tokens;
     ModelSpec operator()(const GptShape& shape) const { return gpt_spec(shape, tokens); }
@@ -44,6 +46,24 @@ ModelSpec model_spec(const Family& family, std::int64_t tokens, std::int64_t tar
     }
   };
   return std::visit(Visitor{tokens, target_tokens}, family);
+}
+
+// Positions whose rows are in the stream: rotary ones are not.
+std::int64_t learned_positions(const Family& family) {
+  return std::holds_alternative<LlamaShape>(family) ? 0 : context_of(family);
+}
+
+}  // namespace
+
+ModelSpec model_spec(const Family& family, std::int64_t tokens, std::int64_t target_tokens) {
+  ModelSpec spec = plain_spec(family, tokens, target_tokens);
+  add_projection(spec, projection_of(family), vocabulary_of(family), learned_positions(family));
+  return spec;
+}
+
+const ProjectedSeam* projection_behind(const ModelSpec& spec, std::int64_t block) {
+  const auto found = std::ranges::find(spec.projections, block, &ProjectedSeam::block);
+  return found != spec.projections.end() ? &*found : nullptr;
 }
 
 Problems check(const ModelSpec& spec) {
@@ -131,13 +151,15 @@ std::int64_t first_user(const ModelSpec& spec, std::size_t parameter) {
 bool is_hidden_matrix(const ModelSpec& spec, std::size_t parameter) {
   const std::vector<std::int64_t> users = users_of(spec, parameter);
   return spec.parameters[parameter].sizes.size() == 2 && !spec.parameters[parameter].is_table &&
-         users.front() > 0 && users.back() + 1 < block_count(spec);
+         !spec.parameters[parameter].is_basis && users.front() > 0 &&
+         users.back() + 1 < block_count(spec);
 }
 
 std::vector<SharedParameters> shared_parameters(const ModelSpec& spec,
                                                 const std::vector<int>& rank_of_block) {
   std::vector<SharedParameters> sets;
   for (std::size_t p = 0; p < spec.parameters.size(); ++p) {
+    if (spec.parameters[p].is_frozen) continue;
     const std::vector<std::int64_t> users = users_of(spec, p);
     std::vector<int> holders;
     for (const std::int64_t block : users)

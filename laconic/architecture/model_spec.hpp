@@ -51,6 +51,11 @@ struct ParameterSpec {
   std::int64_t parts = 1;           // its outputs are so many things, one behind the other
   // Of learned codes: they are no part of the model that others know, and have a file of their own.
   std::optional<CodeStart> code = {};
+  // Of a projected boundary (architecture/projection.hpp), which others do not know either.
+  bool is_of_boundary = false;
+  bool is_basis = false;       // of these: its rows are orthonormal, and stay so
+  std::string begins_as = {};  // begins with what the parameter of that name begins with
+  bool is_frozen = false;      // no gradient, no update, no sum
 };
 std::int64_t elements_of(const ParameterSpec& parameter);
 // What the same parameter of all layers is called: "h.*.mlp.c_fc.weight".
@@ -78,6 +83,7 @@ struct BlockSpec {
 struct ModelSpec {
   std::vector<ParameterSpec> parameters;  // in the order in which blocks first use them
   std::vector<BlockSpec> blocks;
+  std::vector<ProjectedSeam> projections = {};  // in the order of their blocks
 };
 
 // Tags have numbers for so many tensors of a seam, and for so many blocks (kMostLayers and two).
@@ -95,6 +101,9 @@ ModelSpec model_spec(const Family& family, std::int64_t tokens, std::int64_t tar
 std::int64_t block_count(const ModelSpec& spec);
 std::int64_t parameter_count(const ModelSpec& spec);  // elements of all parameters
 
+// The boundary behind the block, if it is projected; or null.
+const ProjectedSeam* projection_behind(const ModelSpec& spec, std::int64_t block);
+
 // Blocks that residual branches make, ascending: neither embeddings nor the head.
 std::vector<std::size_t> layer_blocks(const ModelSpec& spec);
 
@@ -108,7 +117,8 @@ std::int64_t first_user(const ModelSpec& spec, std::size_t parameter);
 // embedding or a head, which map from or to a vocabulary.
 bool is_hidden_matrix(const ModelSpec& spec, std::size_t parameter);
 
-// Parameters that lie on the same several ranks of a pipeline, all of which add to their gradients.
+// Parameters that lie on the same several ranks of a pipeline, all of which add to their gradients;
+// frozen ones have none.
 struct SharedParameters {
   std::vector<std::size_t> parameters;  // by number, ascending
   std::vector<int> holders;             // places in the pipeline, ascending; at least two

@@ -138,5 +138,63 @@ TEST(Family, SaysEverySizeThatDiffers) {
   EXPECT_EQ(problems[1].what, "was made with model.vocabulary = 11, the run asks for 12");
 }
 
+Family projected(const Projection& projection) {
+  return with_projection(kShape, projection);
+}
+
+TEST(ModelSpec, AProjectedBoundaryIsNarrowAndItsParametersComeLast) {
+  const ModelSpec plain = model_spec(kShape, 4);
+  const ModelSpec spec = model_spec(
+      projected(
+          {.after = {2}, .rank = 3, .basis = BasisKind::learned, .anchor = AnchorKind::learned}),
+      4);
+  EXPECT_TRUE(check(spec).empty());
+  EXPECT_EQ(spec.blocks[2].out[0].per_sample, (std::vector<std::int64_t>{4, 3}));
+  EXPECT_EQ(spec.blocks[1].out[0].per_sample, (std::vector<std::int64_t>{4, 8}));
+  // 4 tokens by 3 directions of a width of 8.
+  EXPECT_EQ(spec.blocks[2].multiply_adds, plain.blocks[2].multiply_adds + 4 * 3 * 8);
+  EXPECT_EQ(spec.blocks[3].multiply_adds, plain.blocks[3].multiply_adds + 4 * 3 * 8);
+  EXPECT_NE(spec.blocks[2].kind, spec.blocks[1].kind);
+  EXPECT_NE(spec.blocks[3].kind, spec.blocks[1].kind);
+  ASSERT_EQ(spec.parameters.size(), plain.parameters.size() + 5);
+  for (std::size_t p = 0; p < plain.parameters.size(); ++p)
+    EXPECT_EQ(spec.parameters[p].name, plain.parameters[p].name);
+  const ProjectedSeam& seam = *projection_behind(spec, 2);
+  EXPECT_EQ(users_of(spec, *seam.basis), (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(users_of(spec, *seam.sent), std::vector<std::int64_t>{2});
+  EXPECT_EQ(users_of(spec, *seam.received), std::vector<std::int64_t>{3});
+  EXPECT_EQ(spec.parameters[*seam.sent].sizes, (std::vector<std::int64_t>{11, 3}));
+  EXPECT_EQ(spec.parameters[*seam.received_at].sizes, (std::vector<std::int64_t>{6, 8}));
+  EXPECT_EQ(projection_behind(spec, 1), nullptr);
+  for (std::size_t p = plain.parameters.size(); p < spec.parameters.size(); ++p)
+    EXPECT_FALSE(is_hidden_matrix(spec, p)) << spec.parameters[p].name;
+}
+
+TEST(ModelSpec, BoundariesThatCannotBeAreRefusedWithTheNumbers) {
+  EXPECT_TRUE(check(projected({.after = {1, 3}, .rank = 8})).empty());
+  const auto problems = [](const Projection& projection) { return check(projected(projection)); };
+  EXPECT_EQ(problems({.after = {0}, .rank = 3}).size(), 1U) << "behind the embedding";
+  EXPECT_EQ(problems({.after = {4}, .rank = 3}).size(), 1U) << "of three layers";
+  EXPECT_EQ(problems({.after = {2, 2}, .rank = 3}).size(), 1U);
+  EXPECT_EQ(problems({.after = {3, 1, 9}, .rank = 9}).size(), 3U);
+  EXPECT_EQ(problems({.after = {1}, .rank = 0}).size(), 1U);
+  EXPECT_EQ(parse_layer_list("2, 4,6"), (std::vector<std::int64_t>{2, 4, 6}));
+  EXPECT_EQ(layer_list({2, 4, 6}), "2,4,6");
+  EXPECT_EQ(parse_layer_list(""), std::vector<std::int64_t>{});
+  for (const char* text : {"2,,4", "a", "2;4", "2,"}) EXPECT_FALSE(parse_layer_list(text)) << text;
+}
+
+// Both have it, so that a run that asks for none does not go on from one that has some.
+TEST(ModelSpec, TraitsTellBoundariesApart) {
+  const Family with = projected({.after = {1}, .rank = 3}), none = kShape;
+  EXPECT_EQ(compare(with, none, "f").size(), 1U);
+  EXPECT_EQ(compare(none, with, "f").size(), 1U);
+  EXPECT_EQ(compare(projected({.after = {1}, .rank = 4, .anchor = AnchorKind::learned}), with, "f")
+                .size(),
+            2U);
+  EXPECT_TRUE(compare(projected({.after = {1}, .rank = 3, .seed = 8}), with, "f").empty())
+      << "which directions they are is the folder's own";
+}
+
 }  // namespace
 }  // namespace laconic

@@ -22,6 +22,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The folder's own, or, where it has none, what the configuration says.
+Family with_boundaries(const Family& found, const RunConfig& config) {
+  const Projection wanted = projection_in(config);
+  if (wanted.is_empty()) return found;
+  if (!can_project(found))
+    throw ConfigError(
+        {{"model.project_after", fmt::format("{} holds a {}, whose boundaries cannot be projected",
+                                             config.model.start, to_text(found))}});
+  const Family asked = with_projection(found, wanted);
+  if (!projection_of(found).is_empty()) {
+    refuse(compare(found, asked, config.model.start));
+    return found;
+  }
+  refuse(check(asked));
+  return asked;
+}
+
 Family configured_family(const RunConfig& config, const DataFacts& data) {
   const ModelSection& m = config.model;
   const DataSizes sizes{.vocabulary = data.vocabulary, .labels = data.labels};
@@ -32,7 +49,7 @@ Family configured_family(const RunConfig& config, const DataFacts& data) {
       throw ConfigError(fmt::format("model.context = {} is more than the {} positions of {}",
                                     m.context, context_of(family), m.start));
     refuse(check_task(family, config));
-    return with_head(family, config, sizes);
+    return with_head(with_boundaries(family, config), config, sizes);
   }
   if (m.vocabulary == 0 && data.vocabulary == 0)
     throw ConfigError(
@@ -195,9 +212,11 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
   } else {
     // What a folder has not of a BERT's head begins anew.
     const bool has_head = !std::holds_alternative<BertShape>(family);
+    // Nor of boundaries that it does not project.
+    const bool has_all = has_head && projection_of(family).is_empty();
     const std::int64_t tokens = config.model.context;
-    start.weights = has_head ? make_empty_weights(family, like, held.blocks, tokens, held.place)
-                             : make_weights(family, seed, like, held.blocks, tokens, held.place);
+    start.weights = has_all ? make_empty_weights(family, like, held.blocks, tokens, held.place)
+                            : make_weights(family, seed, like, held.blocks, tokens, held.place);
     const std::vector<std::string> left = read_weights(
         config.model.start, start.weights, has_head ? HeadPolicy::same : HeadPolicy::exchangeable);
     draw_codes(start.weights, seed, names_of_codes(start.weights));

@@ -211,6 +211,10 @@ int run_export(const ExportCommand& command) {
   if (has_tokeniser(folder)) load_tokeniser(folder).save(command.folder);
   fmt::print("wrote {} ({}, {} parameters)\n", command.folder, command.dtype,
              with_commas(parameter_count(weights.spec)));
+  if (!weights.spec.projections.empty())
+    fmt::print(
+        "its boundaries are projected, which no other program computes: config.json says so by its "
+        "model_type, and only Laconic reads this folder\n");
   return 0;
 }
 

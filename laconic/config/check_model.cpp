@@ -45,6 +45,9 @@ void refuse_keys_of_others(Checker& c, const ModelSection& m) {
       {"norm", m.norm != plain.norm, seq2seq},
       {"positions", m.positions != plain.positions, seq2seq},
       {"sharing", m.sharing != plain.sharing, seq2seq},
+      {"project_after",
+       !m.project_after.empty(),
+       {ModelKind::gpt, ModelKind::llama, ModelKind::bert}},
       {"projection", m.projection != plain.projection, {ModelKind::lstm}}};
   for (const Row& row : rows) {
     if (!row.is_set || std::ranges::find(row.kinds, m.kind) != row.kinds.end()) continue;
@@ -55,6 +58,19 @@ void refuse_keys_of_others(Checker& c, const ModelSection& m) {
               fmt::format("is for models of kind {} alone, and this is \"{}\"",
                           fmt::join(names, " or "), name_in(kModelKindNames, m.kind)));
   }
+}
+
+void check_projection(Checker& c, const ModelSection& m) {
+  const ModelSection plain;
+  c.require(parse_layer_list(m.project_after).has_value(), "model.project_after",
+            fmt::format("\"{}\" is no list of layers, as 2,4,6", m.project_after));
+  c.in_range("model.project_rank", m.project_rank, 0, 1 << 24);
+  if (!m.project_after.empty()) return;
+  for (const auto& [key, is_set] : {std::pair{"rank", m.project_rank != plain.project_rank},
+                                    {"basis", m.project_basis != plain.project_basis},
+                                    {"anchor", m.project_anchor != plain.project_anchor}})
+    c.require(!is_set, std::string("model.project_") + key,
+              "is of no boundary: project_after says behind which layers they are");
 }
 
 }  // namespace
@@ -95,6 +111,7 @@ void check_model(Checker& c, const RunConfig& config) {
     append(c.problems, check(family));
     if (model.start.empty()) append(c.problems, check_task(family, config));
   }
+  check_projection(c, model);
   c.in_range("model.dropout", model.dropout, 0, 1);
   if (!model.start.empty()) return;  // a folder decides, and has its own kind
   refuse_keys_of_others(c, model);

@@ -17,6 +17,7 @@
 #include "laconic/config/checker.hpp"
 #include "laconic/config/layer_choice.hpp"
 #include "laconic/config/model_family.hpp"
+#include "laconic/config/projection_choice.hpp"
 
 namespace laconic {
 
@@ -372,6 +373,7 @@ Problems check_grid_alone(const RunConfig& config, const Family& family) {
   append(problems, check_grid_layers(config, family));
   if (problems.empty()) append(problems, check_cuts(config, family));
   if (problems.empty()) append(problems, check_codes(family, grid_plan_of(config, family)));
+  append(problems, check_projected(config, family));
   return problems;
 }
 

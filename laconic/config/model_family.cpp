@@ -29,9 +29,7 @@ std::int64_t given_or(std::int64_t given, std::int64_t otherwise) {
   return given > 0 ? given : otherwise;
 }
 
-}  // namespace
-
-Family family_of(const RunConfig& config, const DataSizes& sizes) {
+Family plain_family(const RunConfig& config, const DataSizes& sizes) {
   const ModelSection& m = config.model;
   const std::int64_t vocabulary = given_or(m.vocabulary, sizes.vocabulary);
   switch (m.kind) {
@@ -98,6 +96,24 @@ Family family_of(const RunConfig& config, const DataSizes& sizes) {
   }
   LACONIC_ASSERT(false, "no such kind of model");
   return {};
+}
+
+}  // namespace
+
+Projection projection_in(const RunConfig& config) {
+  const ModelSection& m = config.model;
+  const auto after = parse_layer_list(m.project_after);
+  if (!after || after->empty()) return {};
+  return {.after = *after,
+          .rank = m.project_rank,
+          .basis = m.project_basis,
+          .anchor = m.project_anchor,
+          .seed = static_cast<std::uint64_t>(config.run.seed)};
+}
+
+Family family_of(const RunConfig& config, const DataSizes& sizes) {
+  const Family family = plain_family(config, sizes);
+  return can_project(family) ? with_projection(family, projection_in(config)) : family;
 }
 
 std::int64_t layers_between(const ModelSection& m) {

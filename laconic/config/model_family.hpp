@@ -17,6 +17,9 @@ struct DataSizes {
 // The head of a BERT follows from the task. Requires: model.start is empty; check(config) is.
 Family family_of(const RunConfig& config, const DataSizes& sizes);
 
+// Boundaries that the configuration projects, with its seed.
+Projection projection_in(const RunConfig& config);
+
 // Blocks of that family between the first and the last (architecture/family.hpp).
 std::int64_t layers_between(const ModelSection& model);
 

@@ -35,6 +35,10 @@ struct ModelSection {
   PositionKind positions = PositionKind::sinusoidal;
   TableSharing sharing = TableSharing::all;
   LstmProjection projection = LstmProjection::none;
+  std::string project_after = "";
+  std::int64_t project_rank = 0;
+  BasisKind project_basis = BasisKind::seed;
+  AnchorKind project_anchor = AnchorKind::none;
   double dropout = 0.0;
   bool dropout_by_sample = false;
   bool recompute = false;
@@ -86,6 +90,18 @@ struct ModelSection {
       "lstm: what brings cells back to the width; recurrent: a matrix whose result the next token "
       "sees too; output: a linear map behind the layer; none: there are as many cells",
       kLstmProjectionNames);
+    v("project_after", project_after,
+      "gpt, llama, bert: layers behind which the stream is projected, as 2,4,6, counted from 1 "
+      "(docs/projection.md); empty: none");
+    v("project_rank", project_rank, "of these boundaries: numbers that stand for a token's row");
+    v("project_basis", project_basis,
+      "of these: directions that are kept; seed: drawn; pca: found in the first samples; learned: "
+      "trained, and sent every step",
+      kBasisKindNames);
+    v("project_anchor", project_anchor,
+      "of these: rows that both sides know by token and position, and that do not travel; initial: "
+      "what the embedding begins with; learned: tables of each side's own",
+      kAnchorKindNames);
     v("dropout", dropout,
       "after embedding, attention and each residual branch; lstm: after embedding and each layer; "
       "gnmt: before each layer");

@@ -7,6 +7,7 @@
 #include "laconic/config/checker.hpp"
 #include "laconic/config/grid_choice.hpp"
 #include "laconic/config/model_family.hpp"
+#include "laconic/config/projection_choice.hpp"
 #include "laconic/config/row_choice.hpp"
 #include "laconic/schedule/schedule.hpp"
 
@@ -90,6 +91,7 @@ Problems check(const RunConfig& config) {
   append(c.problems,
          has_family ? check_grid(config, family_of(config, {})) : check_grid_texts(config));
   if (has_family) append(c.problems, check_rows(config, family_of(config, {})));
+  if (has_family) append(c.problems, check_projected(config, family_of(config, {})));
   return c.problems;
 }
 

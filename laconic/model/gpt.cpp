@@ -7,6 +7,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/model/block_ops.hpp"
+#include "laconic/model/boundary.hpp"
 #include "laconic/model/ops.hpp"
 
 namespace laconic {
@@ -112,9 +113,10 @@ at::Tensor read_tokens(const GptShape& shape, const Weights& weights,
   const at::NoGradGuard no_grad;
   const auto rows = static_cast<std::int64_t>(ids.size());
   const at::Tensor& table = weights.leaf(0, kTokens);
-  const at::Tensor host = at::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size()));
-  at::Tensor x = table.index_select(0, host.to(table.device()))
-                     .add(weights.leaf(0, kPositions).narrow(0, cache.length, rows));
+  const at::Tensor words =
+      at::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size())).to(table.device());
+  at::Tensor x =
+      table.index_select(0, words).add(weights.leaf(0, kPositions).narrow(0, cache.length, rows));
   const Pass pass;
   for (std::int64_t l = 0; l < shape.layers; ++l) {
     BlockOps ops(weights, l + 1, 1, rows, pass);
@@ -122,6 +124,8 @@ at::Tensor read_tokens(const GptShape& shape, const Weights& weights,
       const std::vector<at::Tensor> parts = qkv.chunk(3, 1);
       return attend(cache, l, parts[0], parts[1], parts[2]);
     });
+    x = cross_boundary(weights, l + 1, {x.unsqueeze(0), words.view({1, -1}), cache.length})
+            .view({rows, -1});
   }
   cache.length += rows;
   return table.mv(last_norm(shape, weights, x.narrow(0, rows - 1, 1)).view({-1}));

@@ -65,13 +65,16 @@ FolderNames find_parameters(const ShardedTensors& tensors, const ModelSpec& mode
   FolderNames found;
   std::vector<std::string> expected;
   for (const auto& [copy, parameter] : convention.copies) expected.push_back(copy);
+  const bool has_boundaries = std::ranges::any_of(
+      tensors.names(), [](const std::string& name) { return name.starts_with(kBoundaryPrefix); });
   for (const ParameterSpec& spec : model.parameters) {
     if (spec.code) {
       found.names.emplace_back();
       continue;
     }
     const bool is_exchangeable =
-        policy == HeadPolicy::exchangeable && is_of_head(convention, spec.name);
+        (policy == HeadPolicy::exchangeable && is_of_head(convention, spec.name)) ||
+        (spec.is_of_boundary && !has_boundaries);
     std::string name = name_in_folder(tensors, convention, spec.name);
     const auto problem = [&](std::string what) {
       if (is_exchangeable)
@@ -179,9 +182,50 @@ void write_index(const std::string& folder, const std::vector<ParameterSpec>& pa
 
 }  // namespace
 
+namespace {
+
+// What a folder of a projected model has in its config.json: a type that no other program takes for
+// the model that it would be without.
+constexpr std::string_view kProjectedType = "laconic-projected-";
+constexpr const char* kProjectKey = "laconic_project";
+
+Projection read_projection(FolderConfig& config) {
+  FolderConfig part = config.part(kProjectKey);
+  Projection projection{.after = {},
+                        .rank = part.size("rank"),
+                        .basis = part.choice("basis", kBasisKindNames),
+                        .anchor = part.choice("anchor", kAnchorKindNames)};
+  const std::string after = part.text("after", ""), seed = part.text("seed", "");
+  if (const auto layers = parse_layer_list(after); layers && !layers->empty())
+    projection.after = *layers;
+  else
+    part.problem("after", fmt::format("= \"{}\" is no list of layers", after));
+  if (const auto number = parse_layer_list(seed); number && number->size() == 1)
+    projection.seed = static_cast<std::uint64_t>(number->front());
+  else
+    part.problem("seed", fmt::format("= \"{}\" is no number", seed));
+  config.take_problems(part);
+  return projection;
+}
+
+void write_projection(const Projection& projection, nlohmann::ordered_json& config) {
+  config.erase("architectures");
+  config["model_type"] = std::string(kProjectedType) + config["model_type"].get<std::string>();
+  config[kProjectKey] = {{"after", layer_list(projection.after)},
+                         {"rank", projection.rank},
+                         {"basis", name_in(kBasisKindNames, projection.basis)},
+                         {"anchor", name_in(kAnchorKindNames, projection.anchor)},
+                         {"seed", fmt::to_string(projection.seed)}};
+}
+
+}  // namespace
+
 Family read_family(const std::string& folder) {
   FolderConfig config(folder + "/config.json");
-  const std::string kind = config.text("model_type", "gpt2");
+  std::string kind = config.text("model_type", "gpt2");
+  const bool is_projected = kind.starts_with(kProjectedType);
+  if (is_projected) kind = kind.substr(kProjectedType.size());
+  const Projection projection = is_projected ? read_projection(config) : Projection();
   Family family;
   if (kind == "gpt2")
     family = read_gpt_shape(config);
@@ -197,7 +241,10 @@ Family read_family(const std::string& folder) {
     family = read_gnmt_shape(config);
   else
     config.problem("model_type", fmt::format("= \"{}\" is not supported", kind));
+  if (is_projected && !can_project(family))
+    config.problem("model_type", fmt::format("= \"{}\" cannot be projected", kind));
   config.finish();
+  if (is_projected) family = with_projection(family, projection);
   refuse(check(family));
   return family;
 }
@@ -213,8 +260,11 @@ std::vector<std::string> read_weights(const std::string& folder, Weights& weight
   const at::NoGradGuard no_grad;
   std::vector<std::string> left;
   for (Parameter& p : weights.parameters) {
-    const std::string& name = found.names[p.number];
-    if (weights.spec.parameters[p.number].code) continue;
+    const ParameterSpec& spec = weights.spec.parameters[p.number];
+    if (spec.code) continue;
+    std::string name = found.names[p.number];
+    if (name.empty() && !spec.begins_as.empty())
+      name = name_in_folder(tensors, convention, spec.begins_as);
     if (name.empty())
       left.push_back(p.name);
     else
@@ -253,11 +303,11 @@ FolderFacts read_folder_facts(const std::string& folder) {
 }
 
 std::string config_json(const Family& family, const FolderFacts& facts, Dtype dtype) {
-  return std::visit(
-             [&](const auto& shape) { return config_json(shape, facts, name_of_type(dtype)); },
-             family)
-             .dump(2) +
-         "\n";
+  nlohmann::ordered_json config = std::visit(
+      [&](const auto& shape) { return config_json(shape, facts, name_of_type(dtype)); }, family);
+  const Projection projection = projection_of(family);
+  if (!projection.is_empty()) write_projection(projection, config);
+  return config.dump(2) + "\n";
 }
 
 void write_model(const std::string& folder, const Family& family, const ParameterSource& source,

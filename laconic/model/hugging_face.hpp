@@ -7,7 +7,9 @@
 // at once.
 //
 // Parameters already carry Hugging Face's names and layouts (architecture/), so
-// nothing is renamed or transposed on the way out.
+// nothing is renamed or transposed on the way out. A model with projected boundaries computes
+// something that nobody else does: its config.json has a model_type of its own, which others
+// refuse.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +29,8 @@ Family read_family(const std::string& folder);
 enum class HeadPolicy : std::uint8_t { same, exchangeable };
 
 // Weights of `folder` into `weights`, converted to its dtype. Returns the parameters that were left
-// alone: none but with an exchangeable head. Throws FileError, ConfigError.
+// alone: of an exchangeable head, and of projected boundaries where the folder has none. Throws
+// FileError, ConfigError.
 // Learned codes of a grid are in no folder, and left as they are. Requires: they are of the
 // folder's family.
 std::vector<std::string> read_weights(const std::string& folder, Weights& weights,

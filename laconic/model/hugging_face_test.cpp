@@ -221,5 +221,49 @@ TEST(HuggingFace, TensorsThatDoNotFitAreNamedTogether) {
   EXPECT_NE(text.find("h.2.mlp.c_fc.bias: is missing"), std::string::npos) << text;
 }
 
+GptShape projected_shape() {
+  GptShape shape = kShape;
+  shape.project = {.after = {1, 2},
+                   .rank = 3,
+                   .basis = BasisKind::learned,
+                   .anchor = AnchorKind::learned,
+                   .seed = 1ULL << 40};
+  return shape;
+}
+
+TEST(HuggingFace, AProjectedModelHasATypeThatNobodyElseReads) {
+  const TemporaryFolder folder;
+  const auto like = at::TensorOptions().dtype(at::kFloat);
+  const Weights weights = make_weights(projected_shape(), 3, like);
+  write_model(folder.path(), weights, {});
+  EXPECT_EQ(read_json(folder.path() + "/config.json")["model_type"], "laconic-projected-gpt2");
+  EXPECT_EQ(read_family(folder.path()), Family(projected_shape()));
+  expect_equal(read_model(folder.path(), like), weights);
+  for (const auto& [key, value] : {std::pair<const char*, nlohmann::json>{"after", "1;2"},
+                                   {"after", "1,3"},
+                                   {"rank", 9},
+                                   {"basis", "svd"},
+                                   {"seed", 5}}) {
+    edit_config(
+        folder.path(), "laconic_project",
+        {{"after", "1,2"}, {"rank", 3}, {"basis", "seed"}, {"anchor", "none"}, {"seed", "1"}});
+    nlohmann::json config = read_json(folder.path() + "/config.json");
+    config["laconic_project"][key] = value;
+    edit_config(folder.path(), "laconic_project", config["laconic_project"]);
+    EXPECT_NE(refusal_to_read(folder.path()).find(key), std::string::npos)
+        << refusal_to_read(folder.path());
+  }
+}
+
+TEST(HuggingFace, BoundariesThatAFolderDoesNotProjectAreLeftAlone) {
+  const TemporaryFolder folder;
+  write_model(folder.path(), some_weights(), {});
+  Weights weights = make_weights(projected_shape(), 7, at::TensorOptions().dtype(at::kFloat));
+  EXPECT_EQ(read_weights(folder.path(), weights).size(), 2U * 5)
+      << "a basis, and tables by token and position on both sides, of each";
+  for (std::size_t p = 0; p < some_weights().parameters.size(); ++p)
+    EXPECT_TRUE(weights.parameters[p].value.equal(some_weights().parameters[p].value));
+}
+
 }  // namespace
 }  // namespace laconic

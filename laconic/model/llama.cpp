@@ -11,6 +11,7 @@
 
 #include "laconic/architecture/llama_spec.hpp"
 #include "laconic/base/error.hpp"
+#include "laconic/model/boundary.hpp"
 #include "laconic/model/layer_parts.hpp"
 #include "laconic/model/ops.hpp"
 
@@ -152,10 +153,11 @@ at::Tensor read_tokens(const LlamaShape& shape, const Weights& weights,
   const at::NoGradGuard no_grad;
   const auto rows = static_cast<std::int64_t>(ids.size());
   const at::Tensor& table = weights.leaf(0, 0);
-  const at::Tensor host = at::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size()));
+  const at::Tensor words =
+      at::tensor(at::ArrayRef<std::int64_t>(ids.data(), ids.size())).to(table.device());
   const at::Tensor cosines = weights.constants[0].narrow(0, cache.length, rows);
   const at::Tensor sines = weights.constants[1].narrow(0, cache.length, rows);
-  at::Tensor x = table.index_select(0, host.to(table.device()));
+  at::Tensor x = table.index_select(0, words);
   const Pass pass;
   for (std::int64_t l = 0; l < shape.layers; ++l) {
     const auto mix = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
@@ -164,6 +166,8 @@ at::Tensor read_tokens(const LlamaShape& shape, const Weights& weights,
     };
     BlockOps ops(weights, l + 1, 1, rows, pass);
     x = layer_with(shape, ops, x, mix);
+    x = cross_boundary(weights, l + 1, {x.unsqueeze(0), words.view({1, -1}), cache.length})
+            .view({rows, -1});
   }
   cache.length += rows;
   const at::Tensor& head = weights.leaf(shape.layers + 1, head_of(shape).table);

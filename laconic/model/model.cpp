@@ -9,6 +9,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/model/bert.hpp"
+#include "laconic/model/boundary.hpp"
 #include "laconic/model/gnmt.hpp"
 #include "laconic/model/gpt.hpp"
 #include "laconic/model/llama.hpp"
@@ -62,11 +63,37 @@ Dropout dropout_at(const Pass& pass, std::int64_t block, std::uint64_t place) {
   return dropout;
 }
 
+StreamRows stream_rows(const at::Tensor& rows, const Batch& batch) {
+  const at::Tensor& ids = batch["ids"];
+  const std::int64_t first = ids.size(1) - rows.size(1);
+  return {rows, ids.narrow(1, first, rows.size(1)), first};
+}
+
+namespace {
+
+// What a block takes of a seam: the stream.
+Seam lifted(const Weights& weights, std::int64_t block, const Seam& in, const Batch& batch) {
+  const ProjectedSeam* seam = projection_behind(weights.spec, block - 1);
+  if (seam == nullptr) return in;
+  return {lift(weights, *seam, stream_rows(in[0], batch))};
+}
+
+}  // namespace
+
+Seam forward_to_boundary(const Weights& weights, std::int64_t block, const Seam& in,
+                         const Batch& batch, const Pass& pass) {
+  const Seam stream = lifted(weights, block, in, batch);
+  return std::visit(
+      [&](const auto& shape) { return forward_block(shape, weights, block, stream, batch, pass); },
+      weights.family);
+}
+
 Seam forward_block(const Weights& weights, std::int64_t block, const Seam& in, const Batch& batch,
                    const Pass& pass) {
-  return std::visit(
-      [&](const auto& shape) { return forward_block(shape, weights, block, in, batch, pass); },
-      weights.family);
+  const Seam out = forward_to_boundary(weights, block, in, batch, pass);
+  const ProjectedSeam* seam = projection_behind(weights.spec, block);
+  if (seam == nullptr) return out;
+  return {project(weights, *seam, stream_rows(out[0], batch))};
 }
 
 void backward(const Seam& outputs, const Seam& gradients) {
@@ -99,6 +126,7 @@ at::Tensor forward_logits(const Weights& weights, const Batch& batch) {
   Seam seam;
   for (std::int64_t b = 0; b + 1 < block_count(weights.spec); ++b)
     seam = forward_block(weights, b, seam, batch, {});
+  seam = lifted(weights, block_count(weights.spec) - 1, seam, batch);
   return std::visit([&](const auto& shape) { return logits_of(shape, weights, seam); },
                     weights.family);
 }

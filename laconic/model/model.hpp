@@ -25,6 +25,7 @@
 namespace laconic {
 
 class DeferredWeights;  // model/deferred.hpp
+struct StreamRows;      // model/boundary.hpp
 class TensorGrid;       // grid/grid.hpp
 
 // What one block hands to the next: few tensors, as BlockSpec::out lists them. Dim 0 is the sample.
@@ -106,6 +107,13 @@ Dropout dropout_at(const Pass& pass, std::int64_t block, std::uint64_t place);
 // One block. Requires: it is held.
 Seam forward_block(const Weights& weights, std::int64_t block, const Seam& in, const Batch& batch,
                    const Pass& pass);
+
+// The same, but for the projection of what it puts out: x [samples, tokens, width] where
+// BlockSpec::out has coordinates.
+Seam forward_to_boundary(const Weights& weights, std::int64_t block, const Seam& in,
+                         const Batch& batch, const Pass& pass);
+// Of the last positions, as many as there are rows. rows: [samples, tokens, ...]
+StreamRows stream_rows(const at::Tensor& rows, const Batch& batch);
 
 // Runs autograd from several tensors at once; gradients go to the leaves' grad(). An output that
 // nothing depends on by a leaf is passed over. Requires: equally many.

@@ -62,14 +62,39 @@ void fill_code(const ParameterSpec& spec, std::uint64_t seed, const GridPlace& p
       value);
 }
 
+// Orthonormal rows, the same bits wherever they are drawn.
+void fill_basis(Key key, at::Tensor& value) {
+  const std::vector<double> rows = orthonormal_rows(value.size(0), value.size(1), key);
+  value.copy_(tensor_from_bytes(as_bytes(std::span(rows)), Dtype::f64, value.sizes().vec()));
+}
+
+// Those that no parameter holds and that a held block needs.
+void draw_bases(Weights& weights, const at::TensorOptions& like) {
+  const at::NoGradGuard no_grad;
+  for (const ProjectedSeam& seam : weights.spec.projections) {
+    at::Tensor& basis = weights.bases.emplace_back();
+    if (seam.basis || !(weights.holds(seam.block) || weights.holds(seam.block + 1))) continue;
+    at::Tensor drawn = at::empty({seam.rank, seam.width}, at::kDouble);
+    fill_basis(
+        derive(derive(key_of(seam.seed), "basis"), static_cast<std::uint64_t>(seam.block), 0),
+        drawn);
+    basis = drawn.to(like.requires_grad(false));
+  }
+}
+
 void fill(const ParameterSpec& spec, std::uint64_t seed, const GridPlace& place,
           at::Tensor& value) {
   if (spec.code && !spec.code->is_drawn) return fill_code(spec, seed, place, value);
+  if (spec.is_basis) {
+    fill_basis(derive(derive(key_of(seed), "parameter"), spec.name), value);
+    return;
+  }
   if (spec.deviation == 0) {
     value.fill_(spec.mean);
     return;
   }
-  const Key key = derive(derive(key_of(seed), "parameter"), spec.name);
+  const std::string& name = spec.begins_as.empty() ? spec.name : spec.begins_as;
+  const Key key = derive(derive(key_of(seed), "parameter"), name);
   const auto draw = [&](auto* data) {
     for (const ShardRun& run : runs_at(place, spec))
       at::parallel_for(0, run.elements, 1 << 14, [&](std::int64_t begin, std::int64_t end) {
@@ -108,7 +133,10 @@ void make_leaves(Weights& weights) {
       const std::size_t place = weights.places[number];
       const at::Tensor& copy = weights.parameters[place].copy;
       weights.leaves[b].push_back(
-          {place, is_taken[place] ? copy.detach().requires_grad_(true) : copy, {}});
+          {place,
+           is_taken[place] ? copy.detach().requires_grad_(!weights.parameters[place].is_frozen)
+                           : copy,
+           {}});
       is_taken[place] = true;
       weights.users[place].push_back(static_cast<std::int64_t>(b));
     }
@@ -175,6 +203,7 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
                   .users = {},
                   .precision = precision_of(c10::typeMetaToScalarType(like.dtype())),
                   .constants = {},
+                  .bases = {},
                   .place = place};
   // What crosses between stages are this rank's features of the stream.
   const int features = extent(place.plan.mesh, stream_of(place.plan).features);
@@ -190,7 +219,7 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
     if (!is_used[p]) continue;
     const std::vector<std::int64_t> sizes = sizes_at(place, specs[p]);
     const std::int64_t room = is_trivial(place.plan) ? room_behind(sizes, like.device()) : 0;
-    const at::Tensor copy = empty_with_room(sizes, room, like).requires_grad_(true);
+    const at::Tensor copy = empty_with_room(sizes, room, like).requires_grad_(!specs[p].is_frozen);
     const bool is_master = weights.precision.master == weights.precision.compute;
     weights.parameters.push_back(
         {.name = specs[p].name,
@@ -198,10 +227,13 @@ Weights make_empty_weights(const Family& family, ModelSpec spec, const at::Tenso
          .number = p,
          .is_hidden_matrix = is_hidden_matrix(weights.spec, p),
          .is_out_in = specs[p].is_out_in,
+         .is_basis = specs[p].is_basis,
+         .is_frozen = specs[p].is_frozen,
          .copy = copy,
          .room = room});
   }
   make_leaves(weights);
+  draw_bases(weights, like);
   return weights;
 }
 

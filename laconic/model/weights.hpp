@@ -40,6 +40,8 @@ struct Parameter {
   at::Tensor gradient = {};
   bool is_hidden_matrix = false;  // see architecture/model_spec.hpp
   bool is_out_in = false;         // likewise
+  bool is_basis = false;          // likewise
+  bool is_frozen = false;         // likewise
   // What blocks compute with: `value` itself, or its copy in another type; undefined: no block
   // does.
   at::Tensor copy = {};
@@ -64,6 +66,9 @@ struct Weights {
   Precision precision;
   // Tables that the family computes by and nobody trains, as constants_of() lists them.
   std::vector<at::Tensor> constants;
+  // By ModelSpec::projections: directions that are drawn and not trained, [rank, width]; undefined:
+  // not of a held block, or a parameter.
+  std::vector<at::Tensor> bases = {};
   GridPlace place = {};
 
   // Requires: parameter number `p` is held.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <numeric>
 #include <set>
 #include <sstream>
 
@@ -20,7 +21,8 @@
 //   schedule  by its name, or from a file.
 //   split     the layers of each stage: as given; or so that the largest stage costs least
 //             (partition()), where a block costs its multiply-adds (`counted_costs`) or the seconds
-//             that measure_blocks() took, forward and backward.
+//             that measure_blocks() took, forward and backward. Cuts are at projected
+//             boundaries, if there are enough of them.
 //   encoded   which gradients between stages are encoded: those that select_gradient_sends() finds
 //             on the critical path of the schedule, or after the last forward of their receiver.
 //   encoded_ranks
@@ -121,6 +123,26 @@ std::vector<double> counted_costs(const ModelSpec& spec) {
   return costs;
 }
 
+// Blocks between boundaries where a cut is wanted stay together: if there are enough of these that
+// are projected, others, whose rows are wider, are no cuts.
+std::vector<BlockRange> cheapest_stages(const std::vector<double>& costs, const ModelSpec& spec,
+                                        int stages) {
+  if (static_cast<int>(spec.projections.size()) + 1 < stages || spec.projections.empty())
+    return partition(costs, stages);
+  std::vector<std::int64_t> begins = {0};
+  for (const ProjectedSeam& seam : spec.projections) begins.push_back(seam.block + 1);
+  begins.push_back(block_count(spec));
+  std::vector<double> together;
+  for (std::size_t i = 0; i + 1 < begins.size(); ++i)
+    together.push_back(
+        std::accumulate(costs.begin() + begins[i], costs.begin() + begins[i + 1], 0.0));
+  std::vector<BlockRange> ranges = partition(together, stages);
+  for (BlockRange& range : ranges)
+    range = {begins[static_cast<std::size_t>(range.begin)],
+             begins[static_cast<std::size_t>(range.end)]};
+  return ranges;
+}
+
 std::vector<std::int64_t> decide_split(const RunConfig& config, const ModelSpec& spec,
                                        const std::vector<BlockTimes>& times) {
   const int stages = shape_of(config).stages;
@@ -136,7 +158,7 @@ std::vector<std::int64_t> decide_split(const RunConfig& config, const ModelSpec&
                                                stages, block_count(spec), spec.blocks.front().name,
                                                layers_of(spec), spec.blocks.back().name)}});
   const std::vector<double> costs = split == kSplitMeasured ? sums_of(times) : counted_costs(spec);
-  return split_of(partition(costs, stages), layers_of(spec));
+  return split_of(cheapest_stages(costs, spec, stages), layers_of(spec));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "laconic/train/code_start.hpp"
 
-#include <ATen/ops/linalg_eigh.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -8,6 +7,8 @@
 #include <map>
 #include <string>
 #include <tuple>
+
+#include "laconic/train/basis_start.hpp"
 
 namespace laconic {
 
@@ -31,18 +32,6 @@ Squares squares_of(TensorGrid& grid, const std::function<void()>& forward) {
   return squares;
 }
 
-// The `count` eigenvectors of the largest eigenvalues, as rows, largest first; of two signs that
-// with which the largest component is positive.
-Tensor principal_rows(const Tensor& square, std::int64_t count) {
-  const Tensor vectors = std::get<1>(at::linalg_eigh(square));  // columns, ascending
-  Tensor rows = vectors.t().flip(0).narrow(0, 0, count).contiguous();
-  for (std::int64_t r = 0; r < count; ++r) {
-    Tensor row = rows[r];
-    if (row[row.abs().argmax()].item<double>() < 0) row.neg_();
-  }
-  return rows;
-}
-
 Axes axes_beside(const Axes& features) {
   Axes beside;
   for (const Axis axis : kTensorAxes)
@@ -57,7 +46,7 @@ Tensor rows_of_slices(TensorGrid& grid, const Tensor& square, const CodeStart& s
   const GridSite site{.traffic = Traffic::tp_weight, .is_small = true};
   const Axes beside = axes_beside(start.features);
   const Tensor all = grid.sum(square, beside, site);
-  Tensor rows = grid.index(beside) == 0 ? principal_rows(all, count)
+  Tensor rows = grid.index(beside) == 0 ? principal_directions(all, count)
                                         : at::zeros({count, start.columns}, at::kDouble);
   rows = grid.sum(rows, beside, site);
   return grid.gather(rows, equal_rows(count, static_cast<int>(start.slices)), start.features, site)

@@ -12,6 +12,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/config/grid_choice.hpp"
+#include "laconic/config/projection_choice.hpp"
 #include "laconic/config/row_choice.hpp"
 #include "laconic/data/window.hpp"
 #include "laconic/file/checksum.hpp"
@@ -57,7 +58,17 @@ RankPart held_here(const RunConfig& config, const Family& family,
   return part;
 }
 
-// Check sums of all that a rank holds, and of each parameter that several blocks use; 0: not held.
+// Of the directions of a boundary that nobody trains; 0: not held.
+std::uint64_t digest_of_basis(const at::Tensor& basis) {
+  if (!basis.defined()) return 0;
+  const at::Tensor host = on_host(basis);
+  Checksum sum;
+  sum.update(bytes_of_tensor(host));
+  return sum.value();
+}
+
+// Check sums of all that a rank holds, of each parameter that several blocks use, and of what both
+// sides of a boundary draw; 0: not held.
 std::vector<std::uint64_t> digests_of(const Weights& weights) {
   Checksum all;
   std::vector<std::uint64_t> digests = {0};
@@ -78,6 +89,7 @@ std::vector<std::uint64_t> digests_of(const Weights& weights) {
     digests[shared] = one.value();
   }
   digests.front() = all.value();
+  for (const at::Tensor& basis : weights.bases) digests.push_back(digest_of_basis(basis));
   return digests;
 }
 
@@ -115,6 +127,7 @@ CommonStart start_all_ranks(const TrainOptions& options, const DataFacts& data, 
   const auto decide = [&](const Family& family, const std::string& checkpoint) {
     refuse(check_grid(config, family));
     refuse(check_rows(config, family));
+    refuse(check_projected(config, family));
     const std::vector<std::string> changes =
         checkpoint.empty() ? std::vector<std::string>() : changes_since(checkpoint, config);
     const CheckpointInfo info =

@@ -124,8 +124,23 @@ class Introduction {
         config_.pp_gradient.when == When::always
             ? ""
             : fmt::format(" ({})", name_of(config_.pp_gradient.when))));
+    introduce_projection();
     introduce_references("pp.activation", pipeline_.activation);
     introduce_references("pp.gradient", pipeline_.gradient);
+  }
+
+  // Cuts elsewhere have rows of the whole width.
+  void introduce_projection() {
+    const ModelSpec& spec = start_.weights.spec;
+    if (spec.projections.empty()) return;
+    std::size_t projected = 0;
+    for (std::size_t s = 0; s + 1 < pipeline_.stages.size(); ++s)
+      projected += projection_behind(spec, pipeline_.stages[s].end - 1) != nullptr ? 1 : 0;
+    lines_.push_back(
+        fmt::format("boundaries: {} of {} between stages are projected: rows of {} "
+                    "numbers instead of {}",
+                    projected, pipeline_.stages.size() - 1, spec.projections.front().rank,
+                    spec.projections.front().width));
   }
 
   void introduce_references(const char* section, const LinkSpec& link) {

@@ -25,6 +25,7 @@
 #include "laconic/steer/guarding.hpp"
 #include "laconic/steer/steering.hpp"
 #include "laconic/tensor/gpu.hpp"
+#include "laconic/train/basis_start.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/code_start.hpp"
 #include "laconic/train/common_start.hpp"
@@ -129,6 +130,7 @@ class Run {
         .before_update = [this](const Measured& m) { guarding_->before_update(m); },
         .is_spoiled = [this](std::int64_t step) { return hooks_.spoiled.contains(step); }};
     start_codes(plan);
+    start_bases(plan);
     try {
       while (start_.state.step < config_.train.steps && summary_.signal == 0 && !is_exhausted())
         take_step(plan);
@@ -196,8 +198,19 @@ class Run {
     if (!grid_ || grid_->plan().codes.size == 0 || start_.is_resumed ||
         config_.tp_activation.start != CodeBegin::pca)
       return;
-    const Batch batch = first_microbatch(plan, start_.weights, start_.state);
+    const Batch batch =
+        first_batches(plan, start_.weights, start_.state, config_.microbatch_size()).front();
     start_codes_by_pca(start_.weights, *grid_, [&] { pipeline_->evaluate(batch, 0); });
+  }
+
+  // Bases of a run that goes on, and of a folder that has some, are what they are.
+  void start_bases(const StepPlan& plan) {
+    const Family& family = start_.weights.family;
+    const bool has_some =
+        !config_.model.start.empty() && !projection_of(read_family(config_.model.start)).is_empty();
+    if (projection_of(family).basis != BasisKind::pca || start_.is_resumed || has_some) return;
+    start_bases_by_pca(start_.weights, *pipeline_, world_,
+                       first_batches(plan, start_.weights, start_.state, kBasisSamples));
   }
 
   void make_rule() {

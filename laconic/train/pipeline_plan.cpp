@@ -104,8 +104,24 @@ Batch random_batch(const RunConfig& config, const Family& family, at::Device dev
 
 }  // namespace
 
-// Only one block of each kind is made. What one kind puts out another takes: the chain holds also
-// without the blocks between.
+namespace {
+
+// What the block before hands on, for as many samples: any numbers.
+Seam random_seam(const ModelSpec& spec, std::int64_t block, const Batch& batch,
+                 const at::TensorOptions& options) {
+  Seam seam;
+  if (block == 0) return seam;
+  for (const SeamTensor& tensor : spec.blocks[static_cast<std::size_t>(block) - 1].out) {
+    std::vector<std::int64_t> sizes = {batch.samples()};
+    sizes.insert(sizes.end(), tensor.per_sample.begin(), tensor.per_sample.end());
+    seam.push_back(at::rand(sizes, at::kFloat).to(options.requires_grad(false)));
+  }
+  return seam;
+}
+
+}  // namespace
+
+// Only one block of each kind is made, and each gets an input and a gradient that were drawn.
 std::vector<BlockTimes> measure_blocks(const RunConfig& config, const Family& family,
                                        const at::TensorOptions& options) {
   const ModelSpec spec = model_spec(family, config.model.context);
@@ -118,23 +134,22 @@ std::vector<BlockTimes> measure_blocks(const RunConfig& config, const Family& fa
   std::map<std::string, BlockTimes> best;
   for (const BlockSpec& block : spec.blocks) best[block.kind] = {kLongest, kLongest};
   for (int round = 0; round < kTimings; ++round) {
-    Seam seam;
-    std::vector<std::unique_ptr<Stage>> stages;
     for (const std::int64_t b : chosen) {
-      double& shortest = best[spec.blocks[static_cast<std::size_t>(b)].kind].forward;
-      stages.push_back(std::make_unique<Stage>(weights, BlockRange{b, b + 1}, StageOptions{}));
-      const Stopwatch watch;
-      seam = stages.back()->forward(0, batch, {}, seam);
-      wait_for(seam.front());
-      shortest = std::min(shortest, watch.seconds());
-    }
-    Seam gradient = {at::scalar_tensor(1.0, seam.front().options())};
-    for (std::size_t i = chosen.size(); i-- > 0;) {
-      double& shortest = best[spec.blocks[static_cast<std::size_t>(chosen[i])].kind].backward;
-      const Stopwatch watch;
-      gradient = stages[i]->backward(0, gradient, {});
-      wait_for(gradient.empty() ? weights.leaves.front().front().sum : gradient.front());
-      shortest = std::min(shortest, watch.seconds());
+      const BlockSpec& block = spec.blocks[static_cast<std::size_t>(b)];
+      BlockTimes& shortest = best[block.kind];
+      Stage stage(weights, {b, b + 1}, {});
+      const Seam input = random_seam(spec, b, batch, options);
+      const Stopwatch forward;
+      const Seam output = stage.forward(0, batch, {}, input);
+      wait_for(output.front());
+      shortest.forward = std::min(shortest.forward, forward.seconds());
+      const Seam gradient = block.out.empty()
+                                ? Seam{at::scalar_tensor(1.0, output.front().options())}
+                                : random_seam(spec, b + 1, batch, options);
+      const Stopwatch backward;
+      const Seam of_input = stage.backward(0, gradient, {});
+      wait_for(of_input.empty() ? weights.leaves.front().front().sum : of_input.front());
+      shortest.backward = std::min(shortest.backward, backward.seconds());
     }
   }
   std::vector<BlockTimes> times;

@@ -221,8 +221,17 @@ ShadowStep shadow_step(const StepPlan& plan, Weights& weights, Pipeline& pipelin
   return shadow;
 }
 
-Batch first_microbatch(const StepPlan& plan, const Weights& weights, const TrainState& state) {
-  return make_batch(plan.task, plan.data, samples_of(plan, state.position, 0, 0), weights.device());
+std::vector<Batch> first_batches(const StepPlan& plan, const Weights& weights,
+                                 const TrainState& state, std::int64_t most) {
+  const std::int64_t end = state.position + std::min(most, plan.config.train.batch);
+  std::vector<Batch> batches;
+  for (std::int64_t at = state.position; at < end; at += plan.config.microbatch_size()) {
+    std::vector<SampleAt> samples;
+    for (std::int64_t s = at; s < std::min(end, at + plan.config.microbatch_size()); ++s)
+      samples.push_back(sample_of(plan, s));
+    batches.push_back(make_batch(plan.task, plan.data, samples, weights.device()));
+  }
+  return batches;
 }
 
 StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,

@@ -89,8 +89,10 @@ class NotFinite : public std::runtime_error {
 ShadowStep shadow_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,
                        const TrainState& state);
 
-// The first microbatch of the coming step, of the first of the ranks that share its batch.
-Batch first_microbatch(const StepPlan& plan, const Weights& weights, const TrainState& state);
+// The first samples of the coming step, at most so many, in batches of a microbatch at most: the
+// same on all ranks, and on every mesh.
+std::vector<Batch> first_batches(const StepPlan& plan, const Weights& weights,
+                                 const TrainState& state, std::int64_t most);
 
 // Collective: every rank calls it at the same step. Throws NotFinite, PeerLost, Timeout, WireError.
 StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline, UpdateRule& rule,

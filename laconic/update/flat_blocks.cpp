@@ -15,7 +15,7 @@ std::vector<std::vector<std::size_t>> members_of(const Weights& weights,
                                                  const ParameterNumbers& left_out) {
   std::vector<std::vector<std::size_t>> members(weights.spec.blocks.size());
   for (std::size_t p = 0; p < weights.parameters.size(); ++p)
-    if (!left_out.contains(weights.parameters[p].number))
+    if (!weights.parameters[p].is_frozen && !left_out.contains(weights.parameters[p].number))
       members[static_cast<std::size_t>(completing_block(weights, weights.parameters[p]))].push_back(
           p);
   return members;

@@ -6,7 +6,7 @@
 // (model/weights.hpp), even if others use it, too.
 //
 // Buffers are numbered as the blocks of the whole model; those of blocks that are
-// not held are empty. Parameters that are left out are in no buffer, travel in no
+// not held are empty. Parameters that are left out, and frozen ones, are in no buffer, travel in no
 // message, and are not touched by anything here.
 #pragma once
 

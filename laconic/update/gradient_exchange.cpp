@@ -117,7 +117,7 @@ void GradientExchange::require_shared(const RuleRequest& request) const {
   for (const SharedParameters& set : request.shared)
     shared.insert(set.parameters.begin(), set.parameters.end());
   for (const Parameter& p : weights_.parameters)
-    LACONIC_ASSERT(shared.contains(p.number) ||
+    LACONIC_ASSERT(p.is_frozen || shared.contains(p.number) ||
                        std::ranges::all_of(users_of(weights_.spec, p.number),
                                            [&](std::int64_t b) { return weights_.holds(b); }),
                    p.name + " is used on another rank, too, and in no set of shared parameters");

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -11,6 +12,7 @@
 #include "laconic/update/cuda_update.hpp"
 #include "laconic/update/kernel/update.hpp"
 #include "laconic/update/muon.hpp"
+#include "laconic/update/spel.hpp"
 
 namespace laconic {
 
@@ -222,16 +224,25 @@ void apply_elementwise(const Step& step, const std::vector<Parameter>& parameter
   refresh_copies(parameters);
 }
 
-// Hidden matrices one by one, each product on all threads; then the rest.
-void apply_muon(const Step& step, const std::vector<Parameter>& parameters) {
+// Bases, and with muon hidden matrices, one by one, each product on all threads; then the rest.
+bool is_whole_update(const Step& step, const Parameter& p) {
+  return p.is_basis || (step.spec.kind == OptimiserKind::muon && p.is_hidden_matrix);
+}
+
+void apply_by_matrix(const Step& step, const std::vector<Parameter>& parameters) {
   std::vector<Parameter> rest = parameters;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const Parameter& parameter = parameters[p];
-    if (!parameter.is_hidden_matrix) continue;
+    if (!is_whole_update(step, parameter)) continue;
     rest[p].gradient.reset();
     if (!parameter.gradient.defined()) continue;
     const at::Tensor gradient =
         parameter.gradient.to(parameter.value.scalar_type()).mul(step.gradient_scale);
+    if (parameter.is_basis) {
+      spel_update(step.lr * kBasisRate, step.spec.beta1, gradient, parameter.value.detach(),
+                  step.state.moment1[p]);
+      continue;
+    }
     muon_update({.lr = step.lr * step.spec.muon_rate,
                  .momentum = step.spec.muon_momentum,
                  .weight_decay = step.spec.weight_decay,
@@ -304,8 +315,8 @@ void apply(const OptimiserSpec& spec, OptimiserState& state,
            const std::vector<Parameter>& parameters, double lr, double gradient_scale) {
   const at::NoGradGuard no_grad;
   const Step step = next_step(spec, state, lr, gradient_scale);
-  if (spec.kind == OptimiserKind::muon)
-    apply_muon(step, parameters);
+  if (std::ranges::any_of(parameters, [&](const Parameter& p) { return is_whole_update(step, p); }))
+    apply_by_matrix(step, parameters);
   else
     apply_elementwise(step, parameters);
 }

@@ -7,6 +7,8 @@
 //   lion   p -= lr sign(b1 m + (1-b1) g), m = b2 m + (1-b2) g, decay decoupled
 //   muon   hidden matrices: momentum, made orthogonal (muon.hpp); all other parameters: adamw
 //
+// Bases of projected boundaries keep orthonormal rows with any of them (spel.hpp).
+//
 // State is one or two tensors per parameter and a count of updates: all of it goes
 // into the checkpoint, and nothing else is needed to continue bit for bit. A
 // skipped update (non-finite gradient) changes neither.

@@ -2,11 +2,15 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
+#include <numbers>
 
 #include "laconic/base/test_target.hpp"
 #include "laconic/update/kernel/update.hpp"
@@ -300,6 +304,41 @@ TEST(Optimiser, AParameterWithoutAGradientStaysAsItIs) {
   apply({}, state, parameters, 0.1, 1);
   EXPECT_TRUE(parameters[0].value.equal(before));
   EXPECT_NEAR(global_norm(parameters), parameters[1].gradient.norm().item<double>(), 1e-6);
+}
+
+at::Tensor orthonormal(std::int64_t rank, std::int64_t width) {
+  at::Tensor rows = at::zeros({rank, width}, at::kDouble);
+  for (std::int64_t i = 0; i < rank; ++i)
+    for (std::int64_t j = 0; j < width; ++j)
+      rows.data_ptr<double>()[i * width + j] =
+          std::sqrt(2.0 / static_cast<double>(width)) *
+          std::cos((static_cast<double>(j) + 0.5) * static_cast<double>(i + 1) * std::numbers::pi /
+                   static_cast<double>(width));
+  return rows;
+}
+
+double distance_from_orthonormal(const at::Tensor& rows) {
+  return rows.mm(rows.t()).sub(at::eye(rows.size(0), at::kDouble)).abs().max().item<double>();
+}
+
+// Energy of rows outside the basis: its minimum is the space of the largest eigenvalues.
+TEST(Optimiser, ABasisKeepsOrthonormalRowsAndFindsTheDirectionsOfTheEnergy) {
+  const at::NoGradGuard no_grad;
+  const std::int64_t rank = 3, width = 10;
+  at::Tensor energy = at::zeros({width}, at::kDouble);
+  for (std::int64_t i = 0; i < width; ++i) energy.data_ptr<double>()[i] = i < rank ? 1.0 : 0.1;
+  std::vector<Parameter> parameters = {
+      {.name = "basis", .value = orthonormal(rank, width), .is_basis = true}};
+  OptimiserState state = make_optimiser_state(parameters);
+  const auto kept = [&] { return parameters[0].value.square().mul(energy).sum().item<double>(); };
+  const double before = kept();
+  for (int step = 0; step < 400; ++step) {
+    parameters[0].gradient = parameters[0].value.mul(energy).mul(-2);
+    apply({}, state, parameters, 0.2, 1);
+    ASSERT_LT(distance_from_orthonormal(parameters[0].value), 1e-12) << step;
+  }
+  EXPECT_LT(before, 2.5);
+  EXPECT_GT(kept(), 2.95);
 }
 
 }  // namespace
