@@ -1,50 +1,92 @@
 #!/usr/bin/env python3
 """Is the planner's first choice the fastest that can be found by hand? Six cases in a lab (docs/lab.md), chosen before any was measured.
 
-For each case the best plan of `laconic plan --hosts lab` (with the case's rate and hosts), and every hand-made candidate that can run, trains
-for a few steps on hosts of one thread; the median of the steps behind the first two counts. A candidate that would need more than SLOW
-seconds a step by prediction of `laconic simulate` is not run: it could not be the fastest. Root; minutes a case, by the machine's clock.
+    bench/plan.py [--minutes M] [--only CASE ...] [--out FILE.jsonl] [--program FILE]
+    bench/plan.py --page [--out FILE.jsonl]      writes the page again, and measures nothing
 
-    bench/plan.py [CASE ...]      all cases, or some; adds lines to bench/results/DATE-plan.jsonl, and goes on when called again
+For each case `laconic measure` describes the lab's hosts once, and `laconic plan` chooses on them: within its usual budget of loss, and without any. These
+choices, every hand-made preset that can run, and other candidates by hand in the order of what `laconic simulate` predicts of them, until LEAST of all by hand
+have been timed, train for a few steps on hosts of one thread. The data has as many samples as the steps that are not counted, so that links that
+remember samples know all of them in those that are. Every outcome is a line of FILE and is never measured again; after M minutes it stops, and goes on when called again.
+Root. The page, FILE.md, is made of these lines alone.
 """
 
+import argparse
+import collections
 import datetime
+import itertools
 import json
+import os
 import pathlib
-import re
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LACONIC = ROOT / "build/bin/laconic"
-STEPS, WARM_UP = 7, 2
-SLOW = 2.5  # seconds a step
-# Name: preset, hosts, rate, batch.
-CASES = {"gpt-20": ("gpt-small", 4, "20mbit", 8), "gpt-100": ("gpt-small", 4, "100mbit", 8), "gpt-1000": ("gpt-small", 4, "1gbit", 8),
-         "llama-100": ("llama-small", 4, "100mbit", 16), "lm-20": ("lm-small", 2, "20mbit", 32), "tiny-50": ("gpt-tiny", 4, "50mbit", 16)}
-SLOW_NETWORK = {"dp.gradient.method": "power_sgd", "dp.gradient.rank": "32", "dp.gradient.codec": "quantise:bits=8", "dp.gradient.by_block": "true"}
-AC_SGD = {"model.dropout_by_sample": "true", "pp.activation.codec": "quantise:bits=4,block=64,scale=f16", "pp.activation.memory": "delta",
-          "pp.activation.first": "quantise:bits=8,block=64", "pp.gradient.codec": "quantise:bits=6,block=128", "embedding.tied.codec": "quantise:bits=8,block=64"}
+WARM_UP, COUNTED = 2, 3
+LEAST = 13      # candidates by hand to time in a case
+LONGEST = 90    # seconds that one run may take
+SLOW = 10       # a candidate that is predicted to take so many times as long as the planner's choice is not run
+STARTING = 6    # seconds that a run takes besides its steps, about
+BUDGET = 0.5    # per cent of loss: what `laconic plan` takes without --loss-budget
+VOCABULARY = 8192
+Case = collections.namedtuple("Case", "model hosts rate batch context")
+CASES = {"gpt-20": Case("gpt-small", 4, "20mbit", 8, 128), "gpt-100": Case("gpt-small", 4, "100mbit", 8, 128), "gpt-1000": Case("gpt-small", 4, "1gbit", 8, 128),
+         "llama-100": Case("llama-small", 4, "100mbit", 16, 128), "lm-20": Case("lm-small", 2, "20mbit", 32, 20), "tiny-50": Case("gpt-tiny", 4, "50mbit", 16, 64)}
+# What presets cost in loss, in per cent, by the pages of presets/plan/losses.toml; None: nobody has measured it.
+PRESET_LOSS = {"slow-network": 0.26, "replicas-20mbit": 2.2, "ac-sgd": 0.40, "pipeline-20mbit": 0.6, "optimus-cc": 0.6, "rotated": 2.5, "tensor-8bit": 0.0, "embrace": None}
+CODEC_LOSS = {"raw": 0.0, "half": 0.0, "quantise:bits=8": None, "quantise:bits=4": 0.24, "quantise:bits=3": 0.41}
 
 
-def by_hand(hosts):
-    """Name: keys. What somebody would try, the hand-made presets among them."""
-    half = hosts // 2
-    found = {"one rank": {}}
-    for codec, name in (("raw", "exact"), ("half", "16 bits"), ("quantise:bits=8", "8 bits"), ("quantise:bits=4", "4 bits"), ("quantise:bits=3", "3 bits")):
-        found[f"dp {hosts}, {name}"] = {"mesh.dp": hosts, "dp.gradient.codec": codec}
-    found[f"dp {hosts}, slow-network"] = {"mesh.dp": hosts, **SLOW_NETWORK}
-    for schedule in ("1f1b", "gpipe", "zero_bubble"):
-        found[f"pp {hosts}, {schedule}, exact"] = {"mesh.pp": hosts, "pipeline.schedule": schedule}
-        found[f"pp {hosts}, {schedule}, ac-sgd"] = {"mesh.pp": hosts, "pipeline.schedule": schedule, **AC_SGD}
-    found[f"pp {hosts}, 1f1b, rotated"] = {"mesh.pp": hosts, "pp.activation.codec": "quantise:bits=4,block=32,rotate=true", "pp.gradient.codec": "quantise:bits=8,block=32,rotate=true",
-                                            "embedding.tied.codec": "quantise:bits=8,block=64"}
+def preset_keys(name):
+    """Keys of a preset, as --set takes them."""
+    def flat(table, prefix):
+        for key, value in table.items():
+            if isinstance(value, dict):
+                yield from flat(value, f"{prefix}{key}.")
+            else:
+                yield prefix + key, str(value).lower() if isinstance(value, bool) else value
+    return dict(flat(tomllib.loads((ROOT / f"presets/{name}.toml").read_text()), ""))
+
+
+def by_hand(case):
+    """Title: keys, loss in per cent, preset. What somebody would try, all hand-made presets among it."""
+    n, half, found = case.hosts, case.hosts // 2, {}
+
+    def add(title, keys, loss, preset=None):
+        found[title] = {"keys": keys, "loss": loss, "preset": preset}
+
+    def add_preset(name, mesh, title, **more):
+        add(f"{title}, {name}", {**preset_keys(name), **mesh, **more}, PRESET_LOSS[name], name)
+
+    add("one rank", {}, 0.0)
+    for codec, title in (("raw", "exact"), ("half", "16 bits"), ("quantise:bits=8", "8 bits"), ("quantise:bits=4", "4 bits"), ("quantise:bits=3", "3 bits")):
+        for size in dict.fromkeys((n, half)):
+            if size > 1:
+                add(f"dp {size}, {title}", {"mesh.dp": size, "dp.gradient.codec": codec}, CODEC_LOSS[codec])
+    for size in dict.fromkeys((n, half)):
+        if size > 1:
+            for name in ("slow-network", "replicas-20mbit"):
+                add_preset(name, {"mesh.dp": size}, f"dp {size}")
+    if case.model in ("llama-small", "lm-small"):  # it wants a table of its own for the output
+        add_preset("embrace", {"mesh.dp": n}, f"dp {n}")
+    for size in dict.fromkeys((n, half)):
+        if size > 1:
+            add_preset("tensor-8bit", {"mesh.tp": f"1,{size},1"}, f"tp {size}")
+    for name in ("ac-sgd", "optimus-cc", "rotated"):
+        add_preset(name, {"mesh.pp": n}, f"pp {n}")
+    add_preset("pipeline-20mbit", {"mesh.pp": n}, f"pp {n}")
     if half > 1:
-        found[f"pp 2 x dp {half}, ac-sgd"] = {"mesh.pp": 2, "mesh.dp": half, **AC_SGD, "dp.gradient.codec": "quantise:bits=4,block=64"}
-        found[f"dp {half}, slow-network"] = {"mesh.dp": half, **SLOW_NETWORK}
-    found[f"tp {hosts}, tensor-8bit"] = {"mesh.tp": f"1,{hosts},1", "tensor.method": "1d", "tp.activation.codec": "quantise:bits=8,block=64", "tp.gradient.codec": "quantise:bits=8,block=64"}
+        for name in ("ac-sgd", "optimus-cc"):  # and gradients between replicas in 4 bits
+            add_preset(name, {"mesh.pp": 2, "mesh.dp": half}, f"pp 2 x dp {half}")
+            found[f"pp 2 x dp {half}, {name}"]["loss"] += CODEC_LOSS["quantise:bits=4"]
+    for schedule, samples in itertools.product(("1f1b", "gpipe", "zero_bubble"), (max(1, case.batch // (2 * n)), case.batch // n)):
+        for name, keys, loss in (("exact", {}, 0.0), ("ac-sgd", preset_keys("ac-sgd"), PRESET_LOSS["ac-sgd"])):
+            add(f"pp {n}, {schedule}, microbatch {samples}, {name}", {**keys, "mesh.pp": n, "pipeline.schedule": schedule, "train.microbatch": samples}, loss)
     return found
 
 
@@ -56,107 +98,229 @@ def set_words(keys):
     return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
 
 
-def common(folder, batch):
-    return {"data.train": f"{folder}/data", "train.batch": batch, "optimiser.warmup": 0, "network.deadline": 600, "network.preflight": "false", "checkpoint.at_end": "false",
-            "report.tensorboard": "false", "run.threads": 1, "train.steps": STEPS}
-
-
-def hosts_file(folder, hosts, rate):
-    text = (ROOT / "presets/hosts/lab.toml").read_text()
-    text = re.sub(r"hosts = \d+", f"hosts = {hosts}", text)
-    text = re.sub(r'rate = "[^"]*"', f'rate = "{rate}"', text)
-    path = pathlib.Path(folder, "hosts.toml")
-    path.write_text(text)
-    return path
-
-
-def predicted(config, hosts, keys, folder):
-    out = pathlib.Path(folder, "simulated.json")
-    done = run(LACONIC, "simulate", config, "--hosts", hosts, "--json", out, *set_words(keys))
-    return json.loads(out.read_text())["step_seconds"] if done.returncode == 0 else None
-
-
-def measured(config, hosts, rate, keys, folder):
-    """The median step; None with the reason where it does not run."""
-    out = pathlib.Path(folder, "run")
-    ranks = 1
-    for key in ("mesh.pp", "mesh.dp"):
-        ranks *= int(keys.get(key, 1))
-    for size in str(keys.get("mesh.tp", "1")).split(","):
+def ranks_of(keys):
+    ranks = int(keys.get("mesh.pp", 1)) * int(keys.get("mesh.dp", 1))
+    for size in str(keys.get("mesh.tp", "1")).strip("[]").split(","):
         ranks *= int(size)
-    words = [LACONIC, "train", config, "--overwrite", *set_words({**keys, "run.folder": out})]
-    if ranks > 1:
-        words = [LACONIC, "lab", "run", "--ephemeral", "--hosts", ranks, "--rate", rate, "--threads", 1, "--", *words]
-    done = run(*words, timeout=240)
-    if done.returncode != 0:
-        return None, done.stderr.strip().splitlines()[-1][:160] if done.stderr.strip() else "failed"
-    steps = [json.loads(line)["seconds"] for line in (out / "log.jsonl").read_text().splitlines()]
-    return statistics.median(steps[WARM_UP:]), ""
+    return ranks
 
 
-def planned(config, hosts, batch, folder):
-    """The keys of the planner's first choice, and what it says of it."""
-    out = pathlib.Path(folder, "plan.json")
-    done = run(LACONIC, "plan", config, "--hosts", hosts, "--batch", batch, "--quick", "--top", "1", "--json", out, "--set", f"data.train={folder}/data")
-    assert done.returncode == 0, done.stderr
-    best = json.loads(out.read_text())["plans"][0]
-    keys = dict(line.split(": ", 1) for line in best["differences"])
-    return {key: value.split(" -> ", 1)[1].strip('"') for key, value in keys.items()}, best
+def steps_of(keys, expected):
+    """Steps that are not counted, and that are. Those of local updates are counted by whole rounds, and those of slow candidates are few."""
+    local = int(keys.get("local.steps", 0))
+    if local > 1:
+        return (2 * local, 2 * local) if local <= 4 else (local, local)
+    return (1, 1) if expected and expected > 5 else (WARM_UP, COUNTED)
 
 
-def case(name, results, done):
-    preset, hosts, rate, batch = CASES[name]
-    config = f"preset:{preset}"
-    with tempfile.TemporaryDirectory() as folder:
-        run(LACONIC, "prepare", "--documents", "paragraph", ROOT / "examples/quickstart/corpus", "--train-bpe", "8192", "--out", f"{folder}/data", check=True)
-        described = hosts_file(folder, hosts, rate)
-        first, said = planned(config, described, batch, folder)
-        rows = [("planned: " + said["plan"], first)] + list(by_hand(hosts).items())
-        for title, keys in rows:
-            if (name, title) in done:
+def shortened(keys, warm_up):
+    """What begins after many steps begins at once."""
+    short = dict(keys)
+    for key in ("dp.gradient.late_after", "embedding.tied.late_after"):
+        if str(keys.get(key.replace("_after", ""), 0)) != "0":
+            short[key] = 1
+    if "local.steps" in keys and keys.get("local.method") == "linear":
+        short["local.warmup"] = warm_up - int(keys["local.steps"])
+    return short
+
+
+class Lab:
+    """One case: its data, its hosts, and what has been measured of it."""
+
+    def __init__(self, name, program, folder, rows, out):
+        self.name, self.case, self.program, self.folder, self.rows, self.out = name, CASES[name], program, pathlib.Path(folder), rows, out
+        self.data = self.folder / "data"
+        self.config = f"preset:{self.case.model}"
+
+    def write(self, row):
+        row = {"case": self.name, **self.case._asdict(), **row}
+        self.rows.append(row)
+        with open(self.out, "a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(json.dumps({key: value for key, value in row.items() if key not in ("keys", "hosts_file")}), flush=True)
+
+    def mine(self):
+        return [row for row in self.rows if row["case"] == self.name]
+
+    def prepare_data(self, samples):
+        done = run(self.program, "prepare", "--synthetic", "zipf", "--tokens", samples * self.case.context + 1, "--vocabulary", VOCABULARY, "--out", self.data, "--overwrite")
+        assert done.returncode == 0, done.stderr
+
+    def common(self, steps):
+        return {"data.train": self.data, "train.batch": self.case.batch, "optimiser.warmup": 0, "network.deadline": 600, "network.preflight": "false",
+                "checkpoint.at_end": "false", "report.tensorboard": "false", "run.threads": 1, "train.steps": steps, "run.folder": self.folder / "run"}
+
+    def in_lab(self, ranks, words, timeout=LONGEST):
+        if ranks > 1:
+            words = [self.program, "lab", "run", "--ephemeral", "--hosts", ranks, "--rate", self.case.rate, "--threads", 1, "--", *words]
+        # Its own group, so that all ranks of a run that takes too long end with it.
+        process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            try:
+                process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+            return None, "", ""
+        return process.returncode, out, err
+
+    def hosts_file(self):
+        """The lab's hosts, as `laconic measure` finds them."""
+        path = self.folder / "hosts.toml"
+        known = [row for row in self.mine() if "hosts_file" in row]
+        if not known:
+            self.prepare_data(2 * self.case.batch)
+            code, _, err = self.in_lab(self.case.hosts, [self.program, "measure", self.config, "-o", path, *set_words({**self.common(1), "mesh.dp": self.case.hosts, "network.preflight": "true"})], 240)
+            assert code == 0, err
+            commit = run("git", "rev-parse", "--short=10", "HEAD").stdout.strip()
+            machine = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+            self.write({"hosts_file": path.read_text(), "commit": commit, "machine": f"{machine}, {os.cpu_count()} cores"})
+            known = self.mine()[-1:]
+        path.write_text(known[0]["hosts_file"])
+        return path
+
+    def simulated(self, hosts, keys):
+        out = self.folder / "simulated.json"
+        done = run(self.program, "simulate", self.config, "--hosts", hosts, "--json", out, *set_words({**self.common(16), **keys}))
+        if done.returncode == 0:
+            return json.loads(out.read_text())["step_seconds"], ""
+        return None, (done.stderr.strip().splitlines() or ["failed"])[-1][:200]
+
+    def planned(self, hosts, *words):
+        """The keys of the planner's first choice, and what it says of it."""
+        out = self.folder / "plan.json"
+        done = run(self.program, "plan", self.config, "--hosts", hosts, "--batch", self.case.batch, "--quick", "--top", 1, "--json", out, "--set", f"data.train={self.data}", *words)
+        assert done.returncode == 0, done.stderr
+        best = json.loads(out.read_text())["plans"][0]
+        changed = (line.split(": ", 1) for line in best["differences"])
+        return {key: change.split(" -> ", 1)[1].strip('"') for key, change in changed}, best
+
+    def measure(self, title, candidate, expected):
+        warm_up, counted = steps_of(candidate["keys"], expected)
+        keys = {**self.common(warm_up + counted), **shortened(candidate["keys"], warm_up)}
+        self.prepare_data(max(1, min(warm_up, WARM_UP)) * self.case.batch)
+        (self.folder / "run").mkdir(exist_ok=True)
+        (self.folder / "run/log.jsonl").unlink(missing_ok=True)
+        code, _, err = self.in_lab(ranks_of(keys), [self.program, "train", self.config, "--overwrite", *set_words(keys)])
+        log = self.folder / "run/log.jsonl"
+        steps = [json.loads(line)["seconds"] for line in log.read_text().splitlines() if line.endswith("}")] if log.exists() else []
+        row = {"candidate": title, **{k: candidate.get(k) for k in ("keys", "loss", "preset", "planned")}, "predicted": expected}
+        if code not in (0, None):
+            row["why"] = (err.strip().splitlines() or ["failed"])[-1][:200]
+        elif steps[warm_up:]:
+            row["steps"] = steps[warm_up:]
+            # Local updates send in some steps of a round: the mean of whole rounds.
+            local = int(candidate["keys"].get("local.steps", 0))
+            row["measured"] = statistics.mean(row["steps"]) if local > 1 else statistics.median(row["steps"])
+        else:
+            row["why"] = f"not {warm_up + 1} steps in {LONGEST} s"
+        self.write(row)
+
+    def go(self, deadline):
+        """True: nothing is left to measure."""
+        hosts = self.hosts_file()
+        self.prepare_data(2 * self.case.batch)
+        queue = []
+        for kind, words in (("within the budget", ()), ("any loss", ("--loss-budget", "100%", "--unproven"))):
+            keys, said = self.planned(hosts, *words)
+            queue.append((f"planned, {kind}: {said['plan']}", {"keys": keys, "loss": said["loss_percent"]["loss"] if said["loss_percent"]["is_proven"] else None, "planned": kind}, said["predicted_seconds"]))
+        candidates = by_hand(self.case)
+        done = {row["candidate"]: row for row in self.mine() if "candidate" in row}
+        predictions = {}
+        for title, candidate in candidates.items():
+            seconds, why = (done[title]["predicted"], "") if title in done else self.simulated(hosts, candidate["keys"])
+            if seconds is None and title not in done and not candidate["preset"]:
+                self.write({"candidate": title, "why": why, "loss": candidate["loss"], "predicted": None})
                 continue
-            all_keys = {**common(folder, batch), **keys}
-            expected = predicted(config, described, all_keys, folder)
-            row = {"case": name, "candidate": title, "predicted": expected, "rate": rate, "hosts": hosts}
-            if expected is not None and expected > SLOW and not title.startswith("planned"):
-                row["left_out"] = f"predicted {expected:.3g} s"
-            else:
-                row["measured"], row["why"] = measured(config, hosts, rate, all_keys, folder)
-            results.write(json.dumps(row) + "\n")
-            results.flush()
-            print(json.dumps(row), flush=True)
+            predictions[title] = seconds
+        presets = [title for title in predictions if candidates[title]["preset"]]
+        others = sorted((title for title in predictions if not candidates[title]["preset"]), key=lambda title: predictions[title] or 1e9)
+        # Presets in the order of their predictions, those without one first; then others, until there are enough.
+        presets.sort(key=lambda title: predictions[title] or 0)
+        queue += [(title, candidates[title], predictions[title]) for title in presets + others]
+        by_now = {title for title, row in done.items() if row.get("measured") and not row.get("planned")}
+        for title, candidate, expected in queue:
+            if title in done or (title in others and len(by_now) >= LEAST):
+                continue
+            if expected and expected > SLOW * queue[0][2]:
+                self.write({"candidate": title, "why": f"predicted {expected:.3g} s", "loss": candidate["loss"], "predicted": expected})
+                continue
+            steps = sum(steps_of(candidate["keys"], expected))
+            if time.time() + min(LONGEST, STARTING + steps * (expected or 1)) > deadline:
+                return False
+            self.measure(title, candidate, expected)
+            if self.rows[-1].get("measured") and not candidate.get("planned"):
+                by_now.add(title)
+        return True
 
 
-def page(rows):
-    """Markdown: a table for each case, the fastest first."""
-    lines = []
+def percent(a, b):
+    return f"{100 * (a / b - 1):+.1f} %"
+
+
+def verdict(plan, timed):
+    """What the page says of one choice of the planner: against the best by hand, and against presets, that lose no more than it may."""
+    allowed = [row for row in timed if not row.get("planned") and (plan["planned"] == "any loss" or (row["loss"] is not None and row["loss"] <= BUDGET))]
+    if not plan.get("measured"):
+        return f"- **{plan['candidate']}**: not measured, {plan.get('why')}."
+    if not allowed:
+        return f"- **{plan['candidate']}**: {plan['measured']:.3f} s, and nothing to compare it with yet."
+    best = min(allowed, key=lambda row: row["measured"])
+    slower = [f"{row['candidate']} ({row['measured']:.3f} s)" for row in allowed if row["preset"] and row["measured"] < plan["measured"]]
+    return (f"- **{plan['candidate']}**: {plan['measured']:.3f} s; the best by hand of {len(allowed)} that may be compared, {best['candidate']}, {best['measured']:.3f} s: {percent(plan['measured'], best['measured'])}, "
+            f"{'within' if plan['measured'] <= 1.05 * best['measured'] else 'NOT within'} 5 %. " +
+            ("Slower than preset " + ", ".join(slower) + "." if slower else "No preset among them is faster."))
+
+
+def case_page(name, rows):
+    about = next((row for row in rows if "hosts_file" in row), rows[0])
+    rows = [row for row in rows if "candidate" in row]
+    timed = sorted((row for row in rows if row.get("measured")), key=lambda row: row["measured"])
+    lines = [f"## {name}: {about['model']}, {about['hosts']} hosts, {about['rate']}, batch {about['batch']}", ""]
+    lines += [verdict(row, timed) for row in rows if row.get("planned")]
+    lines += [f"- {sum(1 for row in timed if not row.get('planned'))} candidates by hand timed; {about.get('machine', '')}, commit {about.get('commit', '')}.", "",
+              "| candidate | s a step | predicted | measured against it | loss |", "|---|--:|--:|--:|--:|"]
+    for row in timed:
+        said = row["predicted"]
+        title = f"**{row['candidate']}**" if row.get("planned") else row["candidate"] + (" (preset)" if row["preset"] else "")
+        lines.append(f"| {title} | {row['measured']:.3f} | {'-' if said is None else f'{said:.3f}'} | {'-' if said is None else percent(row['measured'], said)} | {'not known' if row['loss'] is None else '{:.2f} %'.format(row['loss'])} |")
+    left = [f"{row['candidate']} ({row['why']})" for row in rows if row.get("why")]
+    return lines + ["", *(["Could not be run: " + "; ".join(left) + ".", ""] if left else [])]
+
+
+def page(rows, source):
+    lines = ["# Plans against candidates by hand, measured in a lab", "",
+             f"Made by `bench/plan.py` from the lines in {source.name} alone. Hosts of one thread, which share the machine's cores; for each case described by `laconic measure`. A step is the median of {COUNTED} behind {WARM_UP} (where one takes more than "
+             f"5 s, by prediction, of one behind one; of local updates the mean of two rounds behind two); what begins after many steps in a preset begins at once here. Predictions are by simulation, but where there is no simulation. "
+             f"Choices within the budget are compared with what loses at most {BUDGET} % by what was measured elsewhere; those with any loss with everything.", ""]
     for name in dict.fromkeys(row["case"] for row in rows):
-        mine = [row for row in rows if row["case"] == name]
-        timed = sorted((row for row in mine if row.get("measured")), key=lambda row: row["measured"])
-        first = next(row for row in mine if row["candidate"].startswith("planned"))
-        best = min((row["measured"] for row in timed if row is not first), default=None)
-        preset, hosts, rate, batch = CASES[name]
-        lines += [f"## {name}: preset {preset}, {hosts} hosts, {rate}, batch {batch}", "", "| candidate | measured, s | predicted, s | measured against it |", "|---|--:|--:|--:|"]
-        for row in timed:
-            said = row["predicted"]
-            against = "-" if said is None else f"{100 * (row['measured'] / said - 1):+.0f} %"
-            lines.append(f"| {row['candidate']} | {row['measured']:.3f} | {'-' if said is None else f'{said:.3f}'} | {against} |")
-        left = [f"{row['candidate']} ({row.get('left_out') or row.get('why')})" for row in mine if not row.get("measured")]
-        lines += ["", f"The planner's choice takes {first['measured']:.3f} s, the best of {len(timed) - 1} others {best:.3f} s: {100 * (first['measured'] / best - 1):+.1f} %." if first.get("measured") and best else "Not measured.",
-                  *(["Not run: " + "; ".join(left) + "."] if left else []), ""]
-    return "\n".join(lines)
+        lines += case_page(name, [row for row in rows if row["case"] == name])
+    notes = source.with_suffix(".notes.md")
+    return "\n".join(lines + (notes.read_text().splitlines() if notes.exists() else [])).rstrip() + "\n"
 
 
 def main():
-    day = datetime.date.today().isoformat()
-    path = ROOT / f"bench/results/{day}-plan.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    done = {(row["case"], row["candidate"]) for row in rows}
-    with open(path, "a") as results:
-        for name in sys.argv[1:] or CASES:
-            case(name, results, done)
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    path.with_suffix(".md").write_text("# Plans against candidates by hand, measured in a lab\n\nMade by `bench/plan.py` from the lines in " + path.name + ".\n\n" + page(rows))
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--minutes", type=float, default=1e6)
+    words.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    words.add_argument("--out", type=pathlib.Path, default=ROOT / f"bench/results/{datetime.date.today().isoformat()}-plan-cases.jsonl")
+    words.add_argument("--program", type=pathlib.Path, default=ROOT / "build/bin/laconic")
+    words.add_argument("--page", action="store_true")
+    asked = words.parse_args()
+    rows = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
+    deadline = time.time() + 60 * asked.minutes
+    for name in [] if asked.page else asked.only:
+        begin = time.time()
+        with tempfile.TemporaryDirectory() as folder:
+            is_done = Lab(name, asked.program.resolve(), folder, rows, asked.out).go(deadline)
+        print(f"{name}: {'all' if is_done else 'not all'} measured, {time.time() - begin:.0f} s", file=sys.stderr, flush=True)
+        if not is_done:
+            break
+    if rows:
+        asked.out.with_suffix(".md").write_text(page(rows, asked.out))
 
 
 if __name__ == "__main__":

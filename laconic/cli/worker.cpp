@@ -123,8 +123,8 @@ int run_measure(const MeasureCommand& command) {
   const int cores = usable_threads(detect_cpu());
   const RankWork work = [&](const TrainOptions& options, const PreflightReport& network) {
     const at::TensorOptions tensors = tensor_options(config, options.start.local_rank);
-    const std::vector<MeasuredRank> ranks = options.world->gather_values(
-        measure_for_hosts(config, family, tensors, options.memory_bytes, cores));
+    const std::vector<MeasuredRank> ranks =
+        measure_for_hosts(*options.world, config, family, tensors, options.memory_bytes, cores);
     if (options.world->is_first()) {
       const HostDevice like = *known_device(ranks[0].is_gpu ? "h100" : "core");
       const Hosts hosts = hosts_from(ranks, links_of(network), like);

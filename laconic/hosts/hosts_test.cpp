@@ -213,10 +213,30 @@ TEST(MeasuredHosts, RanksOfOneProcessorAreALab) {
   const HostGroup& group = hosts.groups[0];
   EXPECT_EQ(group.hosts, 4);
   EXPECT_EQ(group.cores, 2);
-  EXPECT_EQ(group.card.bits_per_second, 1e8);
+  EXPECT_NEAR(group.card.bits_per_second, 1.046e8, 1) << "of a link as much more than its payload";
   EXPECT_EQ(multiply_adds_of(group, RunPrecision::float32), 0.5e10) << "two of them share a core";
   EXPECT_EQ(codec_rate(group.device, "quantise").decode, 6e9);
   EXPECT_EQ(to_text(check(hosts)), "");
+  EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts);
+}
+
+TEST(MeasuredHosts, RanksOfALabMeasureAsManyAtOnceAsItHasCores) {
+  std::vector<MeasuredRank> ranks(5, measured("box", 1e10, false));
+  EXPECT_EQ(turns_of(ranks), (std::vector<int>{0, 0, 1, 1, 2}));
+  for (MeasuredRank& rank : ranks) rank.threads = 2;
+  EXPECT_EQ(turns_of(ranks), (std::vector<int>{0, 1, 2, 3, 4}));
+  ranks[4].host[0] = 'f';  // of another machine: rates are those of ranks that all compute
+  EXPECT_EQ(turns_of(ranks), std::vector<int>(5, 0));
+  EXPECT_EQ(turns_of(std::vector<MeasuredRank>(5, measured("box", 1e12, true))),
+            std::vector<int>(5, 0));
+}
+
+// A sample takes as long as every other, and a pass as 3 more: half the speed of few samples.
+TEST(MeasuredHosts, WhatAPassCostsIsKept) {
+  std::vector<MeasuredRank> ranks(2, measured("box", 1e10, false));
+  ranks[0].pass_samples = 3;
+  const Hosts hosts = hosts_from(ranks, {}, *known_device("core"));
+  EXPECT_EQ(hosts.groups[0].device.pass_samples, 3);
   EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts);
 }
 
@@ -233,9 +253,9 @@ TEST(MeasuredHosts, MachinesThatAreAlikeAreOneGroup) {
   ASSERT_EQ(hosts.groups.size(), 2U);
   EXPECT_EQ(hosts.groups[0].hosts, 2);
   EXPECT_EQ(hosts.groups[0].ranks_per_host, 2);
-  EXPECT_EQ(hosts.groups[0].card.bits_per_second, 1e9);
-  EXPECT_EQ(hosts.groups[0].inside.bits_per_second, 1e11);
-  EXPECT_EQ(hosts.groups[0].uplink->bits_per_second, 5e7);
+  EXPECT_NEAR(hosts.groups[0].card.bits_per_second, 1.046e9, 1);
+  EXPECT_NEAR(hosts.groups[0].inside.bits_per_second, 1.046e11, 1);
+  EXPECT_NEAR(hosts.groups[0].uplink->bits_per_second, 5.228e7, 1);
   EXPECT_EQ(hosts.groups[1].hosts, 1);
   EXPECT_EQ(hosts.groups[1].device.memory_bytes, 24e9);
   EXPECT_EQ(to_text(check(hosts)), "");

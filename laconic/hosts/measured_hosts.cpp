@@ -13,6 +13,8 @@ namespace {
 constexpr double kAlike = 1.1;  // rates of machines of one group differ by less
 constexpr double kUnknownRate = 1e9;
 constexpr int kDigits = 4;  // more would be noise
+// What is measured of a link is payload that goes one way; a hosts file has the link's own rate.
+constexpr double kPayloadShare = 1448.0 / 1514;
 
 // One machine: its ranks, and the slowest of each of their rates.
 struct Machine {
@@ -36,6 +38,7 @@ Link rounded(const Link& link) {
 void round_rates(HostGroup& group) {
   HostDevice& device = group.device;
   for (double& rate : device.multiply_adds_per_second) rate = rounded(rate);
+  device.pass_samples = rounded(device.pass_samples);
   device.copy_bytes_per_second = rounded(device.copy_bytes_per_second);
   for (CodecRate& rate : device.codecs)
     rate = {rate.kind, rounded(rate.encode), rounded(rate.decode)};
@@ -56,6 +59,7 @@ void add_rank(const MeasuredRank& rank, const HostDevice& like, Machine& machine
     device.is_gpu = rank.is_gpu;
     device.memory_bytes = 0;
     device.multiply_adds_per_second = {};
+    device.pass_samples = 0;
     device.copy_bytes_per_second = 0;
     device.codecs.clear();
     for (std::size_t i = 0; i < rank.encode.size(); ++i)
@@ -64,6 +68,7 @@ void add_rank(const MeasuredRank& rank, const HostDevice& like, Machine& machine
   }
   double& rate = device.multiply_adds_per_second[static_cast<std::size_t>(rank.precision)];
   rate = lesser(rate, rank.multiply_adds_per_second);
+  device.pass_samples = std::max(device.pass_samples, rank.pass_samples);
   device.copy_bytes_per_second = lesser(device.copy_bytes_per_second, rank.copy_bytes_per_second);
   device.memory_bytes = lesser(device.memory_bytes, rank.is_gpu ? rank.gpu_memory_bytes : 0);
   machine.memory = rank.memory_bytes;
@@ -102,7 +107,7 @@ Link link_between(const std::vector<std::size_t>& from, const std::vector<std::s
     for (const std::size_t b : to) {
       if (a == b || links.bits_per_second.empty()) continue;
       const double rate = links.bits_per_second[a][b], latency = links.latency_seconds[a][b];
-      if (std::isfinite(rate)) slowest = lesser(slowest, rate);
+      if (std::isfinite(rate)) slowest = lesser(slowest, rate / kPayloadShare);
       if (std::isfinite(latency)) latencies.push_back(latency);
     }
   std::ranges::sort(latencies);
@@ -152,7 +157,21 @@ HostGroup group_of_site(const Site& site, const MeasuredLinks& links, std::size_
   return group;
 }
 
+bool is_lab(const std::vector<MeasuredRank>& ranks) {
+  return ranks.size() > 1 && std::ranges::all_of(ranks, [&](const MeasuredRank& rank) {
+           return !rank.is_gpu && rank.host == ranks.front().host;
+         });
+}
+
 }  // namespace
+
+std::vector<int> turns_of(const std::vector<MeasuredRank>& ranks) {
+  std::vector<int> turns(ranks.size(), 0);
+  if (!is_lab(ranks)) return turns;
+  const int at_once = std::max(1, ranks.front().cores / std::max(1, ranks.front().threads));
+  for (std::size_t r = 0; r < ranks.size(); ++r) turns[r] = static_cast<int>(r) / at_once;
+  return turns;
+}
 
 Hosts hosts_from(const std::vector<MeasuredRank>& ranks, const MeasuredLinks& links,
                  const HostDevice& like) {

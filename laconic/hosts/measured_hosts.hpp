@@ -16,14 +16,16 @@
 
 namespace laconic {
 
-// What a rank tells of itself; travels as bytes. All ranks measure at the same time.
+// What a rank tells of itself; travels as bytes. Ranks measure in turns (turns_of).
 struct MeasuredRank {
   std::array<char, 64> host = {};
   bool is_gpu = false;
-  std::int32_t cores = 1;  // of its machine, that ranks may use
+  std::int32_t cores = 1;    // of its machine, that ranks may use
+  std::int32_t threads = 1;  // with which it computes
   RunPrecision precision = RunPrecision::float32;
   // Of steps in that precision: the best of a few, so what a core does that it has for itself.
   double multiply_adds_per_second = 0;
+  double pass_samples = 0;  // HostDevice::pass_samples
   double memory_bytes = 0;  // of its machine
   double gpu_memory_bytes = 0;
   double copy_bytes_per_second = 0;
@@ -37,6 +39,11 @@ struct MeasuredLinks {
   std::vector<std::vector<double>> latency_seconds;
   std::vector<std::vector<double>> bits_per_second;
 };
+
+// By rank: in which turn it measures. All at once, but for ranks of a lab that are more than its
+// cores: what one of them did meanwhile would be a share of a core, and hosts have whole ones.
+// Requires: the first four of each rank are known.
+std::vector<int> turns_of(const std::vector<MeasuredRank>& ranks);
 
 // `like` has what is not measured: handling of messages, updates.
 // Requires: as many rows and columns as ranks, or no links at all.

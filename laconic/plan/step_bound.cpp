@@ -38,8 +38,14 @@ double StepModel::lower_bound(const Candidate& candidate) {
   if (candidate.at(PlanDim::arrangement) == kOpen) return 0;
   const Facts& f = facts(candidate);
   const Arrangement& a = f.arrangement;
-  const double local = static_cast<double>(space_.base.train.batch / a.dp);
-  // Computing: no rank can do more than its rate, and all cores no more than theirs.
+  // Computing: no rank can do more than its rate, and all cores no more than theirs. Every
+  // microbatch has a pass, and there is one at least.
+  const std::int64_t share = space_.base.train.batch / a.dp;
+  const int size = candidate.at(PlanDim::microbatch);
+  const std::int64_t passes =
+      size == kOpen ? 1 : share / space_.microbatches[static_cast<std::size_t>(size)];
+  const double local = static_cast<double>(share) +
+                       (f.has_grid ? 0 : f.device.pass_samples * static_cast<double>(passes));
   const int recompute = candidate.at(PlanDim::recompute), chosen = candidate.at(PlanDim::precision);
   const bool recomputes =
       recompute != kOpen && space_.recomputes[static_cast<std::size_t>(recompute)];
@@ -58,7 +64,7 @@ double StepModel::lower_bound(const Candidate& candidate) {
   }
   // Parameters of the fullest place are at least the mean's. What stages share is counted once.
   double elements = 0;
-  for (const double count : f.elements) elements += count;
+  for (const double count : f.elements()) elements += count;
   const double update = per_second(elements / a.pp, f.device.updates_per_second * f.core_share);
   return kRounding * (std::max({compute, sum_bound(candidate), boundary_bound(candidate),
                                 grid_bound(candidate)}) +
@@ -83,7 +89,7 @@ double StepModel::sum_bound(const Candidate& candidate) {
     std::vector<SummedPart> parts;
     for (std::size_t p = 0; p < space_.spec.parameters.size(); ++p)
       if (a.pp == 1 || users_of(space_.spec, p).size() == 1)
-        parts.push_back({&space_.spec.parameters[p], f.elements[p]});
+        parts.push_back({&space_.spec.parameters[p], f.elements()[p]});
     const SumCost cost = sum_cost(parts, policy, a.dp, f.device, 0);
     const PatternCost& way =
         policy.algorithm == SumAlgorithm::ring ? f.patterns.ring : f.patterns.direct;
@@ -122,7 +128,7 @@ double StepModel::boundary_bound(const Candidate& candidate) {
           here += static_cast<double>(max_payload_bytes(codec, tensor));
         bytes = std::min(bytes, here);
       }
-      const double seam = f.has_grid ? share_of_seam(f.grid) : 1;
+      const double seam = f.has_grid ? share_of_seam(f.grid()) : 1;
       least = std::min(least, seam * bytes * f.patterns.edge.seconds_per_byte);
     }
   return boundary_bounds_[key] = least;
@@ -137,7 +143,7 @@ double StepModel::grid_bound(const Candidate& candidate) {
   if (const auto known = grid_bounds_.find(key); known != grid_bounds_.end()) return known->second;
   const GridLoad load{.samples = space_.base.train.batch / f.arrangement.dp,
                       .has_smoothing = space_.base.task.label_smoothing > 0};
-  const std::vector<GridTraffic> traffic = grid_traffic(space_.spec, f.grid, load);
+  const std::vector<GridTraffic> traffic = grid_traffic(space_.spec, f.grid(), load);
   double least = std::numeric_limits<double>::infinity();
   for (const PolicyOption* option : open_policies(space_, PolicyClass::tp, chosen))
     for (std::size_t i = 0; i < space_.precisions.size(); ++i) {
@@ -159,7 +165,7 @@ bool StepModel::may_fit(const Candidate& candidate) {
   const HostGroup& group = space_.hosts.groups[static_cast<std::size_t>(f.seats.front().group)];
   if (!group.device.is_gpu || group.device.memory_bytes <= 0) return true;
   double elements = 0;
-  for (const double count : f.elements) elements += count;
+  for (const double count : f.elements()) elements += count;
   const double copies = 2 + moment_count(space_.base.optimiser.kind, true);
   return 4 * copies * elements / f.arrangement.pp <= group.device.memory_bytes;
 }
@@ -173,7 +179,7 @@ Fit StepModel::fit(const Candidate& candidate) {
       decide_pipeline(config, space_.spec, link, [&] { return block_times(candidate, config); });
   const auto samples = static_cast<std::uint64_t>(config.train.batch * config.train.steps);
   Fit fit{.by_place = rank_memory(
-              {config, space_.spec, decisions, f.has_grid ? f.grid : GridPlan(), samples})};
+              {config, space_.spec, decisions, f.has_grid ? f.grid() : GridPlan(), samples})};
   // What a host holds: ranks that share cores share the machine.
   std::map<std::pair<int, int>, double> needed;
   const int width = f.arrangement.dp * f.arrangement.tp();

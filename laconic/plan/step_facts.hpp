@@ -9,6 +9,14 @@
 
 namespace laconic {
 
+// What all arrangements with one grid have in common.
+struct StepModel::GridFacts {
+  GridPlan plan;
+  std::vector<double> elements;  // of each parameter on a rank
+  double all_elements = 0;
+  int number = 0;  // in the order in which they were asked for
+};
+
 struct StepModel::Facts {
   Arrangement arrangement;
   std::vector<Seat> seats;               // by rank
@@ -16,10 +24,11 @@ struct StepModel::Facts {
   HostDevice device;                     // of each property the worst that any rank has
   double cores = 0;                      // that all ranks share; 0: each has its own
   double core_share = 1;                 // of a rank while all compute
-  GridPlan grid;
+  const GridFacts* of_grid = nullptr;
   bool has_grid = false;
-  std::vector<double> elements;  // of each parameter on a rank
   Patterns patterns;
+  const GridPlan& grid() const { return of_grid->plan; }
+  const std::vector<double>& elements() const { return of_grid->elements; }
 
   // Multiply-adds per second of ranks at a place of the pipeline.
   double rate(const PlanSpace& space, int place, RunPrecision precision) const;

@@ -24,6 +24,7 @@ void worsen(HostDevice& device, const HostDevice& other) {
   slower(device.updates_per_second, other.updates_per_second);
   slower(device.copy_bytes_per_second, other.copy_bytes_per_second);
   slower(device.handled_bytes_per_second, other.handled_bytes_per_second);
+  device.pass_samples = std::max(device.pass_samples, other.pass_samples);
   device.message_seconds = std::max(device.message_seconds, other.message_seconds);
   device.call_seconds = std::max(device.call_seconds, other.call_seconds);
   device.is_gpu = device.is_gpu && other.is_gpu;
@@ -110,14 +111,25 @@ const StepModel::Facts& StepModel::facts(const Candidate& candidate) {
   }
   if (f.cores > 0) f.core_share = std::min(1.0, f.cores / a.ranks());
   f.has_grid = a.tp() > 1;
+  f.of_grid = &grid_facts(a);
+  f.patterns = patterns(a);
+  return f;
+}
+
+const StepModel::GridFacts& StepModel::grid_facts(const Arrangement& a) {
+  std::unique_ptr<GridFacts>& known = grid_facts_[{a.method, a.grid}];
+  if (known) return *known;
+  known = std::make_unique<GridFacts>();
+  known->number = static_cast<int>(grid_facts_.size());
   RunConfig config = space_.base;
   config.mesh.tp = fmt::format("{}", fmt::join(a.grid, ","));
   config.tensor.method = a.method;
-  f.grid = grid_plan_of(config, space_.family);
-  for (const ParameterSpec& p : space_.spec.parameters)
-    f.elements.push_back(elements_on_a_rank(f.grid, p));
-  f.patterns = patterns(a);
-  return f;
+  known->plan = grid_plan_of(config, space_.family);
+  for (const ParameterSpec& p : space_.spec.parameters) {
+    known->elements.push_back(elements_on_a_rank(known->plan, p));
+    known->all_elements += known->elements.back();
+  }
+  return *known;
 }
 
 StepModel::Patterns StepModel::patterns(const Arrangement& a) const {
@@ -188,7 +200,7 @@ const std::vector<BlockTimes>& StepModel::block_times(const Candidate& candidate
   const bool recomputes = config.model.recompute;
   if (!f.has_grid) {
     for (const BlockSpec& block : space_.spec.blocks) {
-      const double forward = samples * block.multiply_adds / rate;
+      const double forward = (samples + f.device.pass_samples) * block.multiply_adds / rate;
       const bool again = recomputes && !block.out.empty();
       times.push_back({.forward = forward, .backward = (again ? 3 : 2) * forward});
     }
@@ -209,7 +221,7 @@ const std::vector<BlockTimes>& StepModel::block_times(const Candidate& candidate
     machine.call_seconds = f.device.call_seconds / f.core_share;
   }
   for (const GridBlockTime& block : grid_times(
-           space_.spec, f.grid,
+           space_.spec, f.grid(),
            {.samples = config.microbatch_size(), .has_smoothing = config.task.label_smoothing > 0},
            machine, grid_bytes_of(config, space_.spec),
            {.recomputes = recomputes, .prefetches = config.tensor.prefetch}))

@@ -84,9 +84,11 @@ class StepModel {
   Patterns patterns(const Arrangement& arrangement) const;
 
  private:
+  struct GridFacts;
   struct Facts;
   struct Step;
   struct PipelineStep;
+  const GridFacts& grid_facts(const Arrangement& arrangement);
   const Facts& facts(const Candidate& candidate);
   const std::vector<BlockTimes>& block_times(const Candidate& candidate, const RunConfig& config);
   Step prepare(const Candidate& candidate);
@@ -104,6 +106,7 @@ class StepModel {
   std::vector<std::size_t> first_users_;                // by parameter: a block
   std::vector<std::vector<std::size_t>> completed_by_;  // by block: parameters whose gradients are
                                                         // there when it has ended backward
+  std::map<std::pair<TensorMethod, std::array<int, 3>>, std::unique_ptr<GridFacts>> grid_facts_;
   std::map<int, std::unique_ptr<Facts>> facts_;
   std::map<std::array<int, 5>, std::vector<BlockTimes>> times_;
   std::map<std::array<int, 2>, double> sum_bounds_;

@@ -56,8 +56,8 @@ double StepModel::alone_seconds(const Step& step, StepTime* parts) const {
     clock += step.times[b].backward;
     std::vector<SummedPart> summed;
     for (const std::size_t p : completed_by_[b]) {
-      summed.push_back({&space_.spec.parameters[p], f.elements[p]});
-      elements += f.elements[p];
+      summed.push_back({&space_.spec.parameters[p], f.elements()[p]});
+      elements += f.elements()[p];
     }
     if (dp == 1 || summed.empty()) continue;
     const SumCost cost = sum_cost(summed, step.sums, dp, f.device, rate / f.core_share);
@@ -138,7 +138,7 @@ void StepModel::add_stages(const Step& step, PipelineStep& p) const {
     }
     p.costs.stages.push_back(cost);
   }
-  const double seam = f.has_grid ? share_of_seam(f.grid) : 1;
+  const double seam = f.has_grid ? share_of_seam(f.grid()) : 1;
   const CodecSpec activation = p.plan.activation.codec, gradient = p.plan.gradient.codec;
   const bool is_always = step.config.pp_gradient.when == When::always;
   const CodecSpec usual = is_always ? gradient : CodecSpec(Raw{});
@@ -175,14 +175,14 @@ void StepModel::add_sums(const Step& step, PipelineStep& p) const {
     for (const SharedParameters& set : shared_parameters(spec, p.rank_of_block))
       for (const std::size_t number : set.parameters) {
         fused.insert(number);
-        shared.push_back({&spec.parameters[number], f.elements[number]});
+        shared.push_back({&spec.parameters[number], f.elements()[number]});
       }
   std::vector<std::vector<SummedPart>> by_rank(static_cast<std::size_t>(f.arrangement.pp));
   std::vector<double> elements(by_rank.size(), 0);
   for (std::size_t i = 0; i < spec.parameters.size(); ++i) {
     const auto rank = static_cast<std::size_t>(p.rank_of_block[first_users_[i]]);
-    elements[rank] += f.elements[i];
-    if (!fused.contains(i)) by_rank[rank].push_back({&spec.parameters[i], f.elements[i]});
+    elements[rank] += f.elements()[i];
+    if (!fused.contains(i)) by_rank[rank].push_back({&spec.parameters[i], f.elements()[i]});
   }
   const double rate = f.rate(space_, 0, RunPrecision::float32);
   std::set<int> counted;  // the first stage of a rank has the sums of all its stages

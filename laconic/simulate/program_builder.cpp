@@ -156,6 +156,10 @@ double ProgramBuilder::multiply_add_seconds(int rank, double count) const {
       count, device_of(rank).multiply_adds_per_second.at(static_cast<std::size_t>(precision_)));
 }
 
+double ProgramBuilder::pass_samples(int rank) const {
+  return device_of(rank).pass_samples;
+}
+
 double ProgramBuilder::update_seconds(int rank, double parameters) const {
   return seconds_at(parameters, device_of(rank).updates_per_second);
 }

@@ -116,7 +116,9 @@ PipelineDecisions decide_for(const RunConfig& config, const ModelSpec& spec, con
   if (times.empty())
     for (const BlockSpec& block : spec.blocks) {
       const double rate = multiply_adds_of(hosts.groups.front(), config.run.precision);
-      const double work = block.multiply_adds * static_cast<double>(config.microbatch_size());
+      const double samples =
+          static_cast<double>(config.microbatch_size()) + hosts.groups.front().device.pass_samples;
+      const double work = block.multiply_adds * samples;
       times.push_back({rate > 0 ? work / rate : 0, rate > 0 ? 2 * work / rate : 0});
     }
   return decide_pipeline(config, spec, link, [&] { return times; });

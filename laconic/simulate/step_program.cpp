@@ -200,8 +200,9 @@ class StepWriter {
     const bool recomputes = r_.config.model.recompute && !spec.out.empty();
     BlockTimes times;
     if (r_.blocks.empty()) {
-      times.forward = builder_.multiply_add_seconds(
-          rank, spec.multiply_adds * static_cast<double>(r_.config.microbatch_size()));
+      const double samples =
+          static_cast<double>(r_.config.microbatch_size()) + builder_.pass_samples(rank);
+      times.forward = builder_.multiply_add_seconds(rank, spec.multiply_adds * samples);
       times.backward = 2 * times.forward;
     } else {
       times = r_.blocks[block];

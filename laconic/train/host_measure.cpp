@@ -1,5 +1,6 @@
 #include "laconic/train/host_measure.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
@@ -32,16 +33,31 @@ double bytes_per_second(const Act& act) {
   return best;
 }
 
-// Forward and backward of all blocks, by the multiply-adds that they count.
-double block_rate(const RunConfig& config, const Family& family, const at::TensorOptions& options) {
-  const ModelSpec spec = model_spec(family, config.model.context);
-  const std::vector<BlockTimes> times = measure_blocks(config, family, options);
-  double work = 0, seconds = 0;
-  for (std::size_t b = 0; b < times.size(); ++b) {
-    work += 3 * spec.blocks[b].multiply_adds * static_cast<double>(config.microbatch_size());
-    seconds += times[b].forward + times[b].backward;
-  }
-  return seconds > 0 ? work / seconds : 0;
+// Forward and backward of all blocks with so many samples.
+double pass_seconds(RunConfig config, std::int64_t samples, const Family& family,
+                    const at::TensorOptions& options) {
+  config.train.microbatch = samples;
+  double seconds = 0;
+  for (const BlockTimes& times : measure_blocks(config, family, options))
+    seconds += times.forward + times.backward;
+  return seconds;
+}
+
+// A pass of n samples takes (n + pass_samples) * work of a sample / rate: a line through a rank's
+// share of the batch and a single sample.
+void measure_passes(const RunConfig& config, const Family& family, const at::TensorOptions& options,
+                    MeasuredRank& rank) {
+  double work = 0;  // of a sample
+  for (const BlockSpec& block : model_spec(family, config.model.context).blocks)
+    work += 3 * block.multiply_adds;
+  const std::int64_t samples = config.train.batch / config.mesh.dp;
+  const double many = pass_seconds(config, samples, family, options);
+  const double one = samples > 1 ? pass_seconds(config, 1, family, options) : many;
+  const double more = samples > 1 ? (many - one) / static_cast<double>(samples - 1) : many;
+  const double sample_seconds = std::max(more, many / (10.0 * static_cast<double>(samples)));
+  if (sample_seconds <= 0) return;
+  rank.multiply_adds_per_second = work / sample_seconds;
+  rank.pass_samples = std::max(0.0, many / sample_seconds - static_cast<double>(samples));
 }
 
 void measure_codecs(MeasuredRank& rank) {
@@ -63,18 +79,9 @@ void measure_codecs(MeasuredRank& rank) {
   }
 }
 
-}  // namespace
-
-MeasuredRank measure_for_hosts(const RunConfig& config, const Family& family,
-                               const at::TensorOptions& options, std::int64_t memory_bytes,
-                               int cores) {
-  MeasuredRank rank{.is_gpu = options.device().is_cuda(),
-                    .cores = cores,
-                    .precision = config.run.precision,
-                    .multiply_adds_per_second = block_rate(config, family, options),
-                    .memory_bytes = static_cast<double>(memory_bytes)};
-  const std::string name = host_name();
-  std::memcpy(rank.host.data(), name.data(), std::min(name.size(), rank.host.size() - 1));
+void measure_rank(const RunConfig& config, const Family& family, const at::TensorOptions& options,
+                  MeasuredRank& rank) {
+  measure_passes(config, family, options, rank);
   measure_codecs(rank);
   if (rank.is_gpu) {
     rank.gpu_memory_bytes = static_cast<double>(examine_gpu(options.device().index()).total_bytes);
@@ -87,7 +94,28 @@ MeasuredRank measure_for_hosts(const RunConfig& config, const Family& family,
                                    (void)to.view({-1})[0].item<float>();
                                  });
   }
-  return rank;
+}
+
+}  // namespace
+
+std::vector<MeasuredRank> measure_for_hosts(World& world, const RunConfig& config,
+                                            const Family& family, const at::TensorOptions& options,
+                                            std::int64_t memory_bytes, int cores) {
+  MeasuredRank rank{.is_gpu = options.device().is_cuda(),
+                    .cores = cores,
+                    .threads = at::get_num_threads(),
+                    .precision = config.run.precision,
+                    .memory_bytes = static_cast<double>(memory_bytes)};
+  const std::string name = host_name();
+  std::memcpy(rank.host.data(), name.data(), std::min(name.size(), rank.host.size() - 1));
+  std::vector<MeasuredRank> all = world.gather_values(rank);
+  const std::vector<int> turns = turns_of(all);
+  for (int turn = 0; turn <= std::ranges::max(turns); ++turn) {
+    if (turns[static_cast<std::size_t>(world.rank())] == turn)
+      measure_rank(config, family, options, rank);
+    all = world.gather_values(rank);
+  }
+  return all;
 }
 
 }  // namespace laconic
