@@ -97,6 +97,24 @@ void add_choice(CLI::App& verb, ScheduleCommand& command) {
       ->type_name("N");
 }
 
+void add_fragments(CLI::App& verb, ScheduleCommand& command) {
+  FragmentSpec& spec = command.fragments;
+  const auto add = [&](const char* name, auto& number, const char* help) {
+    verb.add_option(name, number, help)->capture_default_str()->type_name("N");
+  };
+  add("--layers", command.layers, "streaming: of the model");
+  add("--fragment", spec.layers, "streaming: layers of a fragment; 0: the whole model is one");
+  add("--steps", spec.steps, "streaming: of a round");
+  add("--overlap", spec.overlap, "streaming: steps that changes travel beside");
+  verb.add_option_function<std::string>(
+          "--order",
+          [&spec](const std::string& name) {
+            spec.order = name == "strided" ? FragmentOrder::strided : FragmentOrder::sequential;
+          },
+          "streaming: strided (default): layers of every depth in each fragment; or sequential")
+      ->check(CLI::IsMember({"strided", "sequential"}));
+}
+
 void add_output(CLI::App& verb, ScheduleCommand& command) {
   verb.add_flag("--compare", command.compare, "a table of all kinds for these costs");
   verb.add_flag("--text", command.text, "print the schedule itself, as a file would hold it");
@@ -116,11 +134,13 @@ void add_words(CLI::App& verb, ScheduleCommand& command) {
   verb.add_option(
       "KIND|FILE", command.what,
       "gpipe, 1f1b, interleaved, zero_bubble, zb_v, a file that holds one, or auto: which of "
-      "them, and in how many microbatches; default: 1f1b");
+      "them, and in how many microbatches; default: 1f1b. streaming: which fragment of a model "
+      "travels when (local.method)");
   add_shape(verb, command);
   add_costs(verb, command);
   add_engine(verb, command);
   add_choice(verb, command);
+  add_fragments(verb, command);
   add_output(verb, command);
 }
 

@@ -396,9 +396,33 @@ int run_auto(const ScheduleCommand& command) {
   return 0;
 }
 
+// --- fragments of Streaming DiLoCo
+
+bool is_streaming(const ScheduleCommand& command) {
+  return command.what == "streaming";
+}
+
+int run_streaming(const ScheduleCommand& command) {
+  FragmentSpec spec = command.fragments;
+  spec.blocks = command.layers + 2;
+  Problems problems;
+  check_count(problems, "--layers", command.layers, 1000);
+  if (spec.steps > kMostForwards)
+    problems.push_back({"--steps", fmt::format("{} is more than {}", spec.steps, kMostForwards)});
+  for (Problem& problem : check(spec)) {
+    if (problem.where == "blocks") continue;  // told already
+    problem.where = problem.where == "layers" ? "--fragment" : "--" + problem.where;
+    problems.push_back(std::move(problem));
+  }
+  refuse(problems);
+  fmt::print("{}", to_text(spec));
+  return 0;
+}
+
 }  // namespace
 
 int run_schedule(const ScheduleCommand& command) {
+  if (is_streaming(command)) return run_streaming(command);
   refuse(check_words(command));
   if (is_automatic(command)) return run_auto(command);
   return command.compare ? run_compare(command) : run_one(command);

@@ -1,4 +1,5 @@
-// cli/schedule_command.hpp — `laconic schedule`: pipeline schedules without a run.
+// cli/schedule_command.hpp — `laconic schedule`: schedules of pipelines, and of the fragments of
+// Streaming DiLoCo, without a run.
 //
 // Needs no libtorch, so it all happens in the front. Seconds of forward and
 // backward are those of a rank, over all of its chunks: so kinds with different
@@ -9,10 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "laconic/schedule/fragment.hpp"
+
 namespace laconic {
 
 struct ScheduleCommand {
-  std::string what;  // a kind, a file or "auto"; empty: 1f1b
+  std::string what;  // a kind, a file, "auto" or "streaming"; empty: 1f1b
   std::optional<int> ranks;
   std::optional<int> microbatches;
   std::optional<int> chunks;
@@ -36,6 +39,9 @@ struct ScheduleCommand {
   int finer = 4;                    // auto: parts that a microbatch may be cut in
   double overhead = 0;              // auto: seconds of forward and of backward that do not shrink
   std::optional<double> most_live;  // auto: live activations there is room for
+
+  FragmentSpec fragments{.layers = 3, .steps = 30};  // streaming; its blocks are those of `layers`
+  int layers = 12;                                   // streaming: of the model
 
   bool compare = false;
   bool lowered = false;

@@ -128,19 +128,13 @@ void check_linear(Checker& c, const RunConfig& config) {
   c.at_least("local.warmup", local.warmup, 0);
   c.at_least("local.refresh", local.refresh, 1);
   if (local.method != LocalMethod::linear) {
-    c.require(
-        local.overlap == 0, "local.overlap",
-        fmt::format("overlap = {} with method = \"{}\": an outer step with momentum cannot be "
-                    "made of some ranks' changes first. Use \"linear\"",
-                    local.overlap, name_in(kLocalMethodNames, local.method)));
+    c.require(local.overlap == 0 || local.method == LocalMethod::streaming_diloco, "local.overlap",
+              fmt::format("overlap = {} with method = \"{}\": ranks go on from what all have "
+                          "changed. Use \"linear\" or \"streaming_diloco\"",
+                          local.overlap, name_in(kLocalMethodNames, local.method)));
     return;
   }
   c.at_most("local.overlap", local.overlap, local.steps);
-  c.require(
-      local.overlap == 0 || config.mesh.pp == 1, "local.overlap",
-      fmt::format("overlap = {} with mesh.pp = {}: parameters that stages share are summed in "
-                  "every step, and their changes cannot travel meanwhile. Set it to 0",
-                  local.overlap, config.mesh.pp));
   c.require(config.optimiser.kind == OptimiserKind::adamw, "local.method",
             fmt::format("linear shares the second moment of adamw, and optimiser.kind is \"{}\": "
                         "use \"diloco\"",
@@ -151,9 +145,30 @@ void check_linear(Checker& c, const RunConfig& config) {
                         local.warmup, local.steps));
 }
 
-}  // namespace
-
-namespace {
+// What travels while ranks go on.
+void check_overlap(Checker& c, const RunConfig& config) {
+  const LocalSection& local = config.local;
+  const bool is_streaming = local.method == LocalMethod::streaming_diloco;
+  if (local.overlap == 0 && !is_streaming) return;
+  const std::string what =
+      is_streaming ? "method = \"streaming_diloco\"" : fmt::format("overlap = {}", local.overlap);
+  const char* key = is_streaming ? "local.method" : "local.overlap";
+  c.require(config.mesh.pp == 1, key,
+            fmt::format("{} with mesh.pp = {}: parameters that stages share are summed in every "
+                        "step, and their changes cannot travel meanwhile. {}",
+                        what, config.mesh.pp, is_streaming ? "Use \"diloco\"" : "Set it to 0"));
+  c.require(!is_streaming || config.mesh.tp == MeshSection().tp, key,
+            fmt::format("{} with mesh.tp = \"{}\": ranks of a grid would have to agree on copies "
+                        "of what is under way. Use \"diloco\"",
+                        what, config.mesh.tp));
+  c.require(config.steering.guard == GuardMode::off && config.steering.bypass == BypassMode::never,
+            key,
+            fmt::format("{} with steering.guard = \"{}\" and steering.bypass = \"{}\": codecs "
+                        "cannot be measured or changed while changes travel. Set both to \"off\" "
+                        "and \"never\"",
+                        what, name_in(kGuardModeNames, config.steering.guard),
+                        name_in(kBypassModeNames, config.steering.bypass)));
+}
 
 void check_sparse(Checker& c, const RunConfig& config) {
   if (config.local.method != LocalMethod::sparse_loco) return;
@@ -175,14 +190,25 @@ void check_sparse(Checker& c, const RunConfig& config) {
 
 }  // namespace
 
+Problems check_fragments(const LocalSection& local, std::int64_t blocks) {
+  if (local.steps < 1 || local.fragment < 0 || local.overlap < 0 || blocks < 1) return {};
+  Problems problems = check(fragments_of(local, blocks));
+  for (Problem& problem : problems)
+    problem.where = problem.where == "layers" ? "local.fragment" : "local." + problem.where;
+  return problems;
+}
+
 void check_local(Checker& c, const RunConfig& config) {
   const LocalSection& local = config.local;
   c.in_range("local.memory", local.memory, 0, 1);
+  c.in_range("local.mixing", local.mixing, 0, 1);
+  c.at_least("local.fragment", local.fragment, 0);
   c.at_least("local.steps", local.steps, 0);
   c.in_range("local.outer_lr", local.outer_lr, 0, kAnyLarge);
   if (local.outer_momentum != -1) c.in_range("local.outer_momentum", local.outer_momentum, 0, 1);
   if (local.steps < 1) return;
   check_linear(c, config);
+  check_overlap(c, config);
   check_sparse(c, config);
   c.require(config.mesh.dp > 1, "local.steps",
             fmt::format("steps = {} with mesh.dp = 1: there is nobody to agree with", local.steps));

@@ -220,6 +220,8 @@ void check_network(Checker& c, const RunConfig& config) {
   const DpGradientSection& gradient = config.dp_gradient;
   check_codec(c, "dp.gradient.codec", gradient.codec);
   if (!gradient.down.empty()) check_codec(c, "dp.gradient.down", gradient.down);
+  if (!config.local.warmup_codec.empty())
+    check_codec(c, "local.warmup_codec", config.local.warmup_codec);
   c.at_least("dp.gradient.warmup", gradient.warmup, 0);
   c.at_least("dp.gradient.rank", gradient.rank, 1);
   c.in_range("dp.gradient.min_ratio", gradient.min_ratio, 0, kAnyLarge);

@@ -7,6 +7,7 @@
 
 #include "laconic/config/option.hpp"
 #include "laconic/layout/grid_plan.hpp"
+#include "laconic/schedule/fragment.hpp"
 
 namespace laconic {
 
@@ -86,14 +87,18 @@ struct PipelineSection {
   }
 };
 
-// Several steps of each rank alone, then one common one (DiLoCo).
+// Several steps of each rank alone, then what they agree on.
 struct LocalSection {
   std::int64_t steps = 0;
   LocalMethod method = LocalMethod::diloco;
   double outer_lr = 0;
   double outer_momentum = -1;
   std::int64_t overlap = 0;
+  std::int64_t fragment = 3;
+  FragmentOrder order = FragmentOrder::strided;
+  double mixing = 0.5;
   std::int64_t warmup = 48;
+  std::string warmup_codec = "";
   std::int64_t refresh = 16;
   ChangeAggregate aggregate = ChangeAggregate::mean;
   double memory = 0.95;
@@ -102,17 +107,29 @@ struct LocalSection {
   void visit(V& v) {
     v("steps", steps, "inner steps between two outer ones; 0: ranks agree after every step");
     v("method", method,
-      "diloco: the mean change of a round is the gradient of an outer step; linear: all ranks "
-      "share "
-      "the second moment of AdamW, and follow the mean of their updates; sparse_loco: a few large "
-      "elements of changes travel, in two bits",
+      "diloco: the mean change of a round is the gradient of an outer step; streaming_diloco: "
+      "fragments of the model travel at different steps, while ranks go on; linear: all ranks "
+      "share the second moment of AdamW, and follow the mean of their updates; sparse_loco: a few "
+      "large elements of changes travel, in two bits",
       kLocalMethodNames);
     v("outer_lr", outer_lr,
-      "diloco, sparse_loco: learning rate of the outer step; 0: 1, of diloco 0.7 from 30 steps on");
+      "all but linear: learning rate of the outer step; 0: 1, from 30 steps on 0.7 of diloco and "
+      "0.4 of streaming_diloco");
     v("outer_momentum", outer_momentum,
-      "diloco: momentum of the outer Nesterov step; -1: 0 below 30 steps, 0.9 from there on");
-    v("overlap", overlap, "linear: steps of the next round that changes may travel beside");
+      "both diloco: momentum of the outer Nesterov step; -1: 0 below 30 steps, 0.9 from there on");
+    v("overlap", overlap,
+      "linear, streaming_diloco: steps that changes may travel beside before they are taken");
+    v("fragment", fragment,
+      "streaming_diloco: layers of a fragment; 0: the whole model travels at once");
+    v("order", order,
+      "streaming_diloco: strided: every fragment has layers of every depth; sequential: "
+      "neighbours",
+      kFragmentOrderNames);
+    v("mixing", mixing,
+      "streaming_diloco: share of a rank's own parameters that stays when a fragment comes");
     v("warmup", warmup, "linear: first steps that ranks take together");
+    v("warmup_codec", warmup_codec,
+      "linear: of gradients in these steps, without residuals; empty: as in [dp.gradient]");
     v("refresh", refresh, "linear: most rounds between two that renew the second moment");
     v("aggregate", aggregate,
       "sparse_loco: an element's changes by the number of ranks, or of those that chose it",

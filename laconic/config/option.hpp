@@ -131,9 +131,10 @@ inline constexpr auto kGradientWhenNames =
     rows_of(kWhenNames, {When::always, When::epilogue, When::critical});
 
 // local.method: what becomes of the changes that ranks make alone
-enum class LocalMethod : std::uint8_t { diloco, linear, sparse_loco };
+enum class LocalMethod : std::uint8_t { diloco, streaming_diloco, linear, sparse_loco };
 inline constexpr auto kLocalMethodNames =
     std::to_array<Named<LocalMethod>>({{LocalMethod::diloco, "diloco"},
+                                       {LocalMethod::streaming_diloco, "streaming_diloco"},
                                        {LocalMethod::linear, "linear"},
                                        {LocalMethod::sparse_loco, "sparse_loco"}});
 

@@ -44,9 +44,19 @@ std::int64_t schedule_steps(const OptimiserSection& optimiser, std::int64_t step
 OuterStep outer_step(const LocalSection& local) {
   constexpr std::int64_t kLongRound = 30;
   const bool is_short = local.steps < kLongRound || local.method == LocalMethod::sparse_loco;
-  const OuterStep of_length = is_short ? OuterStep{} : OuterStep{0.7, 0.9};
+  const double long_lr = local.method == LocalMethod::streaming_diloco ? 0.4 : 0.7;
+  const OuterStep of_length = is_short ? OuterStep{} : OuterStep{long_lr, 0.9};
   return {.lr = local.outer_lr > 0 ? local.outer_lr : of_length.lr,
           .momentum = local.outer_momentum >= 0 ? local.outer_momentum : of_length.momentum};
+}
+
+FragmentSpec fragments_of(const LocalSection& local, std::int64_t blocks) {
+  FragmentSpec spec{.blocks = blocks, .steps = local.steps};
+  if (local.method != LocalMethod::streaming_diloco) return spec;
+  spec.layers = local.fragment;
+  spec.order = local.order;
+  spec.overlap = local.overlap;
+  return spec;
 }
 
 std::int64_t warmup_steps(const OptimiserSection& optimiser, std::int64_t steps) {
@@ -74,8 +84,11 @@ Problems check(const RunConfig& config) {
   check_pipeline(c, config);
   check_boundaries(c, config);
   check_embedding_rows(c, config);
-  if (config.model.start.empty())
-    append(c.problems, check_stages(config, layers_between(config.model)));
+  if (config.model.start.empty()) {
+    const std::int64_t layers = layers_between(config.model);
+    append(c.problems, check_stages(config, layers));
+    append(c.problems, check_fragments(config.local, layers + 2));
+  }
   check_optimiser(c, config);
   check_evaluate(c, config);
   check_checkpoint(c, config);

@@ -111,13 +111,18 @@ RunConfig common_part(RunConfig config);
 // Steps of warm-up in a run of `steps` steps: never more than the schedule has.
 std::int64_t warmup_steps(const OptimiserSection& optimiser, std::int64_t steps);
 
-// The outer step of diloco. What is not said depends on how long rounds are: over a few steps the
-// changes of ranks agree, and momentum on top of the optimiser's own overshoots.
+// The outer step of diloco and of streaming_diloco. What is not said depends on how long rounds
+// are: over a few steps the changes of ranks agree, and momentum on top of the optimiser's own
+// overshoots.
 struct OuterStep {
   double lr = 1;
   double momentum = 0;
 };
 OuterStep outer_step(const LocalSection& local);
+
+// What travels when in a round, of a model of so many blocks: all methods but streaming_diloco have
+// one fragment, which comes at once (what linear has under way is local_round.hpp's).
+FragmentSpec fragments_of(const LocalSection& local, std::int64_t blocks);
 
 // What a run will do otherwise than it was told, for people: "optimiser.warmup = 60 ...".
 std::vector<std::string> warnings_of(const RunConfig& config);
@@ -127,5 +132,6 @@ Problems check(const RunConfig& config);
 // The part of it that asks for the model's layers. With model.start a folder decides those, and
 // check() leaves this to whoever has read it.
 Problems check_stages(const RunConfig& config, std::int64_t layers);
+Problems check_fragments(const LocalSection& local, std::int64_t blocks);
 
 }  // namespace laconic

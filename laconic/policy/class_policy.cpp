@@ -132,6 +132,20 @@ GradientPolicy policy_of(const RunConfig& config) {
           .seed = static_cast<std::uint64_t>(config.run.seed)};
 }
 
+std::optional<RunConfig> warm_up_of(const RunConfig& config) {
+  const LocalSection& local = config.local;
+  const bool has_one = local.steps > 0 && local.method == LocalMethod::linear;
+  if (!has_one || local.warmup_codec.empty()) return std::nullopt;
+  RunConfig warm = config;
+  DpGradientSection& gradient = warm.dp_gradient;
+  gradient.method = GradientMethod::codec;
+  gradient.codec = local.warmup_codec;
+  gradient.down.clear();
+  gradient.feedback = FeedbackOf::none;
+  gradient.warmup = 0;
+  return warm;
+}
+
 GradientPolicy policy_of(const RunConfig& config, const SumPlace& place) {
   if (place.pp < place.encoded) return policy_of(config);
   return {.algorithm = algorithm_of(config.dp_gradient.algorithm, true),
@@ -166,6 +180,9 @@ Problems check_parallel(const RunConfig& config) {
   if (config.mesh.dp > 1 || config.mesh.pp > 1)
     append(problems, under("dp.gradient", check(policy_of(config), config.run.master_type(),
                                                 static_cast<int>(config.mesh.dp))));
+  if (const std::optional<RunConfig> warm = warm_up_of(config))
+    append(problems, all_at("local.warmup_codec", check(policy_of(*warm), config.run.master_type(),
+                                                        static_cast<int>(config.mesh.dp))));
   const std::int64_t ranks = size(mesh_of(config)), parts = ranks / config.mesh.dp;
   if (parts > 1 && config.dp_gradient.algorithm == AllReduceKind::native)
     problems.push_back(

@@ -65,6 +65,9 @@ LinkSpec gradient_link(const RunConfig& config);
 GradientPolicy policy_of(const RunConfig& config);
 // Those at a place: the same, or exact sums without any memory.
 GradientPolicy policy_of(const RunConfig& config, const SumPlace& place);
+// The configuration with the gradients that linear local updates sum in their warm-up by
+// local.warmup_codec; nothing where that is empty, and they travel as all others.
+std::optional<RunConfig> warm_up_of(const RunConfig& config);
 // How many ranks encode, by dp.gradient.stages. Requires: `automatic` has a value if that is
 // "auto".
 int encoded_ranks(const RunConfig& config, std::optional<int> automatic);

@@ -108,7 +108,9 @@ BufferCopies buffer_copies(const HeldPart& part) {
     copies.residuals =
         c.dp_gradient.feedback == FeedbackOf::both ? 1 + 1 / static_cast<double>(c.mesh.dp) : 1;
   if (c.dp_gradient.late > 0) copies.flat = 2;
-  if (c.local.steps > 0) copies.local = 2;
+  if (c.local.steps > 0 && c.local.method == LocalMethod::linear)
+    copies.flat = warm_up_of(c) ? 3 : 2;  // changes, gradients, and gradients of the warm-up
+  if (c.local.steps > 0) copies.local = c.local.method == LocalMethod::streaming_diloco ? 3 : 2;
   return copies;
 }
 

@@ -44,6 +44,7 @@ class PowerSgd final : public Operation {
  public:
   PowerSgd(const SumRequest& request, Span span)
       : span_(span),
+        first_filled_(first_filled(request.blocks, span)),
         tensors_(tensors_of(request.blocks, span)),
         matrices_({.rank = request.policy.rank,
                    .min_ratio = request.policy.min_ratio,
@@ -156,6 +157,11 @@ class PowerSgd final : public Operation {
     engine.meter().spent(traffic_, {.codec = clock.seconds()});
   }
 
+  static std::size_t first_filled(const std::vector<BlockLayout>& blocks, Span span) {
+    std::size_t first = span.first;
+    while (blocks[first].tensors.empty()) ++first;  // a span without any is never made
+    return first;
+  }
   static std::vector<NamedTensor> tensors_of(const std::vector<BlockLayout>& blocks, Span span) {
     std::vector<NamedTensor> all;
     for (std::size_t b = span.first; b < span.first + span.count; ++b)
@@ -167,9 +173,10 @@ class PowerSgd final : public Operation {
     for (const NamedTensor& tensor : tensors_) elements += elements_of(tensor.tensor);
     return static_cast<double>(elements - matrices_.counts().raw);
   }
-  // Units of tags come after those of the blocks, three for every block.
+  // Units of tags come after those of the blocks, three for every block; those of the first that
+  // has tensors, so that sums of other blocks of a model may be under way beside this one.
   std::uint32_t unit(std::size_t number) const {
-    return static_cast<std::uint32_t>(blocks_ + 3 * span_.first + number);
+    return static_cast<std::uint32_t>(blocks_ + 3 * first_filled_ + number);
   }
   bool are_ready() const {
     return std::ranges::all_of(readies_, [](const DeviceEvent& ready) { return ready.is_done(); });
@@ -201,6 +208,7 @@ class PowerSgd final : public Operation {
   }
 
   const Span span_;
+  const std::size_t first_filled_;
   const std::vector<NamedTensor> tensors_;
   PlacedLowRank matrices_;
   const Traffic traffic_;

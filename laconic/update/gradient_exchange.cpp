@@ -26,9 +26,10 @@ bool is_holder(const SharedParameters& set, const World& world) {
 }
 
 // Parameters that are in no buffer of a block: tables of rows, and what is fused.
-ParameterNumbers left_out_of_blocks(const RuleRequest& request, bool is_fused) {
+ParameterNumbers left_out_of_blocks(const RuleRequest& request, bool is_fused,
+                                    ParameterNumbers numbers) {
   const std::vector<std::size_t> tables = row_tables(request.config, request.weights.spec);
-  ParameterNumbers numbers(tables.begin(), tables.end());
+  numbers.insert(tables.begin(), tables.end());
   if (is_fused)
     for (const SharedParameters& set : request.shared)
       numbers.insert(set.parameters.begin(), set.parameters.end());
@@ -60,7 +61,7 @@ bool completes(const Weights& weights, std::int64_t block, std::size_t place) {
 }  // namespace
 
 GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused, bool may_be_on_device,
-                                   std::string_view unit)
+                                   std::string_view unit, const ParameterNumbers& left_out)
     : config_(request.config),
       weights_(request.weights),
       world_(request.world),
@@ -71,16 +72,16 @@ GradientExchange::GradientExchange(const RuleRequest& request, bool is_fused, bo
       may_be_on_device_(may_be_on_device && weights_.device().is_cuda()),
       is_on_device_(stays_on_device(policy_, world_.dp_group())),
       lateness_(lateness_of(config_)),
-      blocks_(request.weights, left_out_of_blocks(request, is_fused),
+      blocks_(request.weights, left_out_of_blocks(request, is_fused, left_out),
               is_on_device_ ? weights_.device() : at::Device(at::kCPU)),
-      layouts_(block_layouts(request.weights, left_out_of_blocks(request, is_fused))),
+      layouts_(block_layouts(request.weights, left_out_of_blocks(request, is_fused, left_out))),
       sum_(make_gradient_sum(world_.progress_thread(), world_.dp_group(), policy_,
                              Traffic::dp_gradient, layouts_, dtype_of(weights_.precision.sum),
                              is_on_device_)),
-      copies_(copies_of_grid()) {
+      copies_(copies_of_grid(left_out)) {
   require_shared(request);
   if (lateness_.of_blocks)
-    kept_.emplace(weights_, left_out_of_blocks(request, is_fused), blocks_.device());
+    kept_.emplace(weights_, left_out_of_blocks(request, is_fused, left_out), blocks_.device());
   std::set<std::int64_t> taken;  // first users of earlier sets
   for (std::size_t i = 0; i < request.shared.size(); ++i) {
     const SharedParameters& set = request.shared[i];
@@ -181,13 +182,15 @@ int GradientExchange::contributors(std::size_t p) const {
 
 // Exact sums of two equal numbers are equal wherever they lie. Of more the order counts, which in a
 // ring is another in every chunk.
-std::vector<GradientExchange::Copies> GradientExchange::copies_of_grid() const {
+std::vector<GradientExchange::Copies> GradientExchange::copies_of_grid(
+    const ParameterNumbers& left_out) const {
   const bool is_lossy_sum =
       is_lossy(policy_.up) || is_lossy(policy_.down) || policy_.method == ReduceMethod::power_sgd;
   if (is_trivial(weights_.place.plan) || members() == 1 || (members() == 2 && !is_lossy_sum))
     return {};
   std::map<Axes, Copies> by_axes;
   for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
+    if (left_out.contains(weights_.parameters[p].number)) continue;
     const Axes cut =
         axes_of(layout_at(weights_.place, weights_.spec.parameters[weights_.parameters[p].number]));
     Axes beside;

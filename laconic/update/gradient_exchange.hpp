@@ -50,10 +50,11 @@ class GradientExchange {
   // With `may_be_on_device` the buffers, and so part(), are on the parameters' device if that is a
   // GPU and can sum what the policy wants (sums_on_device); those of blocks and of shared
   // parameters each for itself. `unit` is what its sums are of (residual_state.hpp); empty: as the
-  // configuration says. Requires: what the request names outlives it; two exchanges are never under
-  // way together.
+  // configuration says. Parameters in `left_out` are not its business. Requires: what the request
+  // names outlives it; two exchanges are never under way together, but for those without pipeline
+  // and grid that have no parameter in common and begin at different steps.
   GradientExchange(const RuleRequest& request, bool is_fused, bool may_be_on_device = false,
-                   std::string_view unit = {});
+                   std::string_view unit = {}, const ParameterNumbers& left_out = {});
 
   int members() const { return static_cast<int>(world_.dp_group().size()); }
   // How many ranks add something to what becomes of the parameter at place `p`.
@@ -125,7 +126,7 @@ class GradientExchange {
     Group group;                      // the first speaks
     std::vector<std::size_t> places;  // in Weights::parameters
   };
-  std::vector<Copies> copies_of_grid() const;
+  std::vector<Copies> copies_of_grid(const ParameterNumbers& left_out) const;
   std::vector<std::vector<std::size_t>> completed_places() const;
   bool has_part_in(const Shared& shared, std::int64_t block) const;
   void agree_on_copies();

@@ -12,6 +12,7 @@
 
 #include <cmath>
 
+#include "laconic/policy/class_policy.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/update/local_round.hpp"
 #include "laconic/update/local_rule.hpp"
@@ -26,8 +27,13 @@ class LinearRule final : public LocalRule {
   explicit LinearRule(const RuleRequest& request)
       : LocalRule(request),
         spec_(optimiser_spec(config_.optimiser)),
-        gradients_(request, request.config.embedding_tied.fused, false, kGradient) {
+        gradients_(request, request.config.embedding_tied.fused, false, kGradient),
+        warm_config_(warm_up_of(request.config)) {
     if (config_.local.overlap > 1) sent_.emplace(weights_);
+    if (!warm_config_) return;
+    const RuleRequest warm{*warm_config_, request.weights, request.world, request.shared,
+                           request.encoded};
+    warm_gradients_.emplace(warm, warm.config.embedding_tied.fused, false, kGradient);
   }
 
   bool agrees_after(std::int64_t step) const override {
@@ -37,19 +43,20 @@ class LinearRule final : public LocalRule {
     LocalRule::begin(step);
     now_ = local_step(config_.local, step);
     if (step == config_.local.warmup) remember_start();
+    if (step >= config_.local.warmup) warm_gradients_.reset();
     if (!now_.is_together) return;
-    gradients_.begin(step);
+    gradients().begin(step);
     posts_early_ = config_.dp_gradient.overlap && !is_under_way_;  // or they would meet changes
   }
   void block_done(std::int64_t block) override {
     if (!now_.is_together) return;
-    gradients_.take(block);
-    if (posts_early_) gradients_.post(block);
+    gradients().take(block);
+    if (posts_early_) gradients().post(block);
   }
   Measured measure(const StepLoss& loss, int signal) override;
   void apply(OptimiserState& state, double lr, double scale) override;
   void abandon() override {
-    if (now_.is_together) gradients_.abandon();
+    if (now_.is_together) gradients().abandon();
     if (now_.ends_round) send_changes();
   }
   void settle(bool /*is_checkpoint*/) override { take_changes(); }
@@ -62,6 +69,7 @@ class LinearRule final : public LocalRule {
   void load(const std::vector<RankTensors>& saved, OptimiserState& state) override;
 
  private:
+  GradientExchange& gradients() { return warm_gradients_ ? *warm_gradients_ : gradients_; }
   Measured measure_together(const StepLoss& loss, int signal);
   void send_changes();
   void take_changes();
@@ -70,7 +78,11 @@ class LinearRule final : public LocalRule {
   }
 
   const OptimiserSpec spec_;
-  GradientExchange gradients_;      // of steps that are taken together
+  GradientExchange gradients_;  // of steps that are taken together
+  // The same during warm-up, if it has a codec of its own: sums that remember nothing, so that no
+  // checkpoint knows of them.
+  const std::optional<RunConfig> warm_config_;
+  std::optional<GradientExchange> warm_gradients_;
   std::optional<FlatBlocks> sent_;  // values when changes left, if steps are made before they come
   LocalStep now_;
   const OptimiserState* state_ = nullptr;  // the run's, from load() on
@@ -93,21 +105,22 @@ Measured LinearRule::measure(const StepLoss& loss, int signal) {
 
 // Gradients are means over the samples of a replica.
 Measured LinearRule::measure_together(const StepLoss& loss, int signal) {
-  if (!posts_early_) gradients_.post_all();
-  gradients_.wait();
-  gradients_.give_gradients();
+  GradientExchange& sums = gradients();
+  if (!posts_early_) sums.post_all();
+  sums.wait();
+  sums.give_gradients();
   const at::NoGradGuard no_grad;
-  for (Parameter& p : weights_.parameters) p.gradient.div_(gradients_.members());
+  for (Parameter& p : weights_.parameters) p.gradient.div_(sums.members());
   const bool speaks = world_.dp_member() == 0;  // for all replicas: they have the same sums
   const std::vector<NumberedSquare> squares =
       speaks ? squares_of(weights_) : std::vector<NumberedSquare>();
   const ReducedStep all = reduce_step(world_, {.loss = loss.value(), .signal = signal}, squares);
-  return measured_by_all(all.loss / gradients_.members(), all.norm, all.signal);
+  return measured_by_all(all.loss / sums.members(), all.norm, all.signal);
 }
 
 void LinearRule::apply(OptimiserState& state, double lr, double scale) {
   if (now_.is_together) {
-    gradients_.commit();
+    gradients().commit();
     ++renewals_;
   }
   apply_held(spec_, state, weights_.parameters, lr, scale,

@@ -10,11 +10,38 @@
 
 namespace laconic {
 
+namespace {
+
+// Throws ConfigError where a model that was read from a folder has too many fragments.
+FragmentSpec fragments_for(const RuleRequest& request) {
+  const std::int64_t blocks = block_count(request.weights.spec);
+  refuse(check_fragments(request.config.local, blocks));
+  return fragments_of(request.config.local, blocks);
+}
+
+std::vector<std::unique_ptr<GradientExchange>> exchanges_of(const RuleRequest& request,
+                                                            const FragmentSpec& fragments) {
+  std::vector<std::unique_ptr<GradientExchange>> exchanges;
+  for (std::int64_t f = 0; f < fragment_count(fragments); ++f) {
+    ParameterNumbers elsewhere;
+    for (const Parameter& p : request.weights.parameters)
+      if (fragment_of(fragments, completing_block(request.weights, p)) != f)
+        elsewhere.insert(p.number);
+    exchanges.push_back(std::make_unique<GradientExchange>(
+        request, /*is_fused=*/false, /*may_be_on_device=*/false, std::string_view(), elsewhere));
+  }
+  return exchanges;
+}
+
+}  // namespace
+
 LocalRule::LocalRule(const RuleRequest& request)
     : config_(request.config),
       weights_(request.weights),
       world_(request.world),
-      exchange_(request, false),
+      fragments_(fragments_for(request)),
+      exchanges_(exchanges_of(request, fragments_)),
+      exchange_(*exchanges_.front()),
       start_(request.weights) {
   remember_start();
 }
@@ -76,91 +103,6 @@ void LocalRule::load_moment(const std::vector<RankTensors>& replicas, const std:
   for (const RankTensors& tensors : replicas)
     if (const auto found = tensors.find(name); found != tensors.end())
       mean.add_(found->second.to(mean.device()), 1.0 / static_cast<double>(replicas.size()));
-}
-
-namespace {
-
-// DiLoCo. The outer step treats the mean change of a round as a gradient and goes along it with
-// Nesterov momentum; it is what all ranks begin the next round with.
-class DilocoRule final : public LocalRule {
- public:
-  explicit DilocoRule(const RuleRequest& request)
-      : LocalRule(request), momentum_(request.weights) {}
-
-  void apply(OptimiserState& state, double lr, double scale) override {
-    laconic::apply(optimiser_spec(config_.optimiser), state, weights_.parameters, lr, scale);
-    finish_step();
-  }
-  void abandon() override { finish_step(); }  // this replica's inner step alone is left out
-
-  RankTensors save(const OptimiserState& state) const override;
-  void load(const std::vector<RankTensors>& saved, OptimiserState& state) override;
-
- private:
-  void finish_step() {
-    if (agrees_after(step_ + 1)) outer_step();
-  }
-
-  // The mean of all replicas' changes is in the buffers afterwards.
-  void sum_changes() {
-    for (std::size_t p = 0; p < weights_.parameters.size(); ++p)
-      exchange_.part(p)
-          .copy_(start_.part(p))
-          .sub_(weights_.parameters[p].value.to(at::kCPU))
-          .div_(exchange_.contributors(p));
-    exchange_.begin(step_);
-    exchange_.post_all();
-    exchange_.wait();
-    exchange_.commit();
-  }
-
-  void outer_step() {
-    const at::NoGradGuard no_grad;
-    sum_changes();
-    const auto [lr, momentum] = laconic::outer_step(config_.local);
-    for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
-      const at::Tensor& change = exchange_.part(p);
-      momentum_.part(p).mul_(momentum).add_(change);
-      change.add_(momentum_.part(p), momentum);
-      start_.part(p).sub_(change, lr);
-      weights_.parameters[p].value.detach().copy_(start_.part(p));
-    }
-    refresh_copies(weights_.parameters);
-  }
-
-  FlatBlocks momentum_;  // of the outer step
-};
-
-RankTensors DilocoRule::save(const OptimiserState& state) const {
-  RankTensors tensors;
-  for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
-    const std::string& name = weights_.parameters[p].name;
-    tensors["moment1." + name] = on_host(state.moment1[p]);
-    if (state.moment2[p].defined()) tensors["moment2." + name] = on_host(state.moment2[p]);
-    if (world_.dp_member() == 0) tensors["outer." + name] = momentum_.part(p);
-  }
-  return tensors;
-}
-
-void DilocoRule::load(const std::vector<RankTensors>& saved, OptimiserState& state) {
-  remember_start();
-  if (saved.empty()) return;
-  const std::vector<RankTensors> replicas = replicas_of(saved);
-  const at::NoGradGuard no_grad;
-  for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
-    const std::string& name = weights_.parameters[p].name;
-    load_moment(replicas, "moment1." + name, state.moment1[p]);
-    if (state.moment2[p].defined()) load_moment(replicas, "moment2." + name, state.moment2[p]);
-    const RankTensors& first = replicas.front();
-    if (const auto found = first.find("outer." + name); found != first.end())
-      momentum_.part(p).copy_(found->second);
-  }
-}
-
-}  // namespace
-
-std::unique_ptr<UpdateRule> make_diloco_rule(const RuleRequest& request) {
-  return std::make_unique<DilocoRule>(request);
 }
 
 }  // namespace laconic

@@ -3,8 +3,12 @@
 // It is a replica that steps alone, and that may be a pipeline: its ranks agree on loss and norm in
 // every inner step, and stages on the gradients of what they share. Stages that make equal steps
 // have equal changes, of which each sends its share.
+//
+// Changes travel in fragments (schedule/fragment.hpp), of which all methods but streaming_diloco
+// have one.
 #pragma once
 
+#include "laconic/schedule/fragment.hpp"
 #include "laconic/update/rule.hpp"
 
 namespace laconic {
@@ -19,7 +23,9 @@ class LocalRule : public UpdateRule {
   void begin_shadow(std::int64_t step) override;
   void block_done(std::int64_t) override {}
   Measured measure(const StepLoss& loss, int signal) override;
-  void add_links(LinkRegistry& registry) override { exchange_.add_links(registry); }
+  void add_links(LinkRegistry& registry) override {
+    for (const auto& exchange : exchanges_) exchange->add_links(registry);
+  }
 
  protected:
   void remember_start();
@@ -33,8 +39,10 @@ class LocalRule : public UpdateRule {
   const RunConfig& config_;
   Weights& weights_;
   World& world_;
-  GradientExchange exchange_;  // of changes
-  FlatBlocks start_;           // parameters at the beginning of the round
+  const FragmentSpec fragments_;
+  const std::vector<std::unique_ptr<GradientExchange>> exchanges_;  // of changes, by fragment
+  GradientExchange& exchange_;  // the first, of all changes where there is but one
+  FlatBlocks start_;            // parameters at the beginning of the round
   std::int64_t step_ = 0;
 
  private:

@@ -19,11 +19,11 @@ bool is_residual(std::string_view name) {
   return name.starts_with(kGradient) || name.starts_with(kMoment) || name.starts_with(kChange);
 }
 
-// Several sums over shared parameters have one prefix, and tell theirs by the names of blocks, or,
-// where matrices have factors, of tensors.
+// Several sums may have one prefix (of shared parameters, of fragments), and tell theirs by the
+// names of blocks, or, where matrices have factors, of tensors.
 bool is_of(const std::vector<BlockLayout>& layouts, std::string_view name) {
   return std::ranges::any_of(layouts, [&](const BlockLayout& layout) {
-    return !layout.name.empty() &&
+    return !layout.name.empty() && !layout.tensors.empty() &&
            (name.starts_with(layout.name + ".") ||
             std::ranges::any_of(layout.tensors, [&](const NamedTensor& tensor) {
               return name.starts_with(tensor.name + ".");
@@ -35,8 +35,7 @@ NamedFloats floats_of(const RankTensors& tensors, const std::string& prefix,
                       const std::vector<BlockLayout>& layouts) {
   NamedFloats values;
   for (const auto& [name, tensor] : tensors)
-    if (name.starts_with(prefix) &&
-        (!prefix.starts_with(kShared) || is_of(layouts, name.substr(prefix.size()))))
+    if (name.starts_with(prefix) && is_of(layouts, name.substr(prefix.size())))
       values[name.substr(prefix.size())] = {tensor.data_ptr<float>(),
                                             tensor.data_ptr<float>() + tensor.numel()};
   return values;

@@ -1,7 +1,7 @@
 // update/rule.hpp — the rules behind make_update_rule(), and what they have in common.
 //
 // Each is in a file of its own: alone_rule, summed_rule, block_rule, compressed_adam_rule,
-// local_rule, linear_rule, sparse_rule, table_rule.
+// local_rule, diloco_rule, linear_rule, sparse_rule, table_rule.
 #pragma once
 
 #include <memory>

@@ -9,7 +9,8 @@ namespace {
 
 std::unique_ptr<UpdateRule> make_local_rule(const RuleRequest& request) {
   switch (request.config.local.method) {
-    case LocalMethod::diloco: break;
+    case LocalMethod::diloco:
+    case LocalMethod::streaming_diloco: break;
     case LocalMethod::linear: return make_linear_rule(request);
     case LocalMethod::sparse_loco: return make_sparse_rule(request);
   }

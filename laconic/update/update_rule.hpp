@@ -14,7 +14,8 @@
 //                    shared parameters over their stages, too (gradient_exchange.hpp)
 //   by block         the same, where a block waits for its own sums alone (block_rule.cpp)
 //   compressed_adam  after warm-up the first moment travels, the second stays as it is
-//   diloco           ranks step alone; every so many steps their changes are averaged (DiLoCo)
+//   diloco           ranks step alone; every so many steps their changes are averaged (DiLoCo),
+//                    or those of a fragment of the model, while ranks go on (Streaming DiLoCo)
 //   linear           the same with one second moment, so that the mean of ranks goes where ranks
 //                    that sum every gradient go
 //   sparse_loco      as diloco, with a few large elements of the changes (SparseLoCo)

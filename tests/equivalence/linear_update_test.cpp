@@ -174,6 +174,32 @@ TEST(LinearLocal, TheSecondMomentIsRenewedTogetherOnly) {
     EXPECT_DOUBLE_EQ(measured[s].clip_times, s < 5 ? 1 : std::sqrt(2.0)) << s;
 }
 
+// Short changes do not make a second moment of coarse gradients; renewals behind the warm-up travel
+// as changes do.
+TEST(LinearLocal, TheWarmUpMayHaveACodecOfItsOwn) {
+  const Mesh mesh{.dp = 2};
+  const std::vector<std::string> exact = {"local.method=linear", "local.steps=4", "local.warmup=4"};
+  std::vector<std::string> coarse = exact, mixed = exact;
+  coarse.push_back("dp.gradient.codec=quantise:bits=2");
+  mixed.insert(mixed.end(), {"dp.gradient.codec=quantise:bits=2", "local.warmup_codec=raw"});
+  const auto after = [&](const std::vector<std::string>& sets, std::int64_t steps) {
+    return run_rules({mesh, config_for(mesh, sets), steps})[0].moment2.at(1);
+  };
+  EXPECT_TRUE(after(mixed, 4).equal(after(exact, 4)));
+  EXPECT_FALSE(after(mixed, 4).equal(after(coarse, 4)));
+  EXPECT_FALSE(after(mixed, 5).equal(after(exact, 5)));
+  const auto half = run_rules({mesh, config_for(mesh, mixed), 4});
+  const auto whole = run_rules({mesh, config_for(mesh, mixed), 12});
+  const auto rest = run_rules(
+      {.mesh = mesh, .config = config_for(mesh, mixed), .steps = 8, .first_step = 4, .from = half});
+  EXPECT_EQ(rest[0].note, "");
+  for (std::size_t r = 0; r < 2; ++r)
+    expect_same_tensors(whole[r].values, rest[r].values, "goes on");
+  mixed.back() = "local.warmup_codec=low_rank:rank=2";
+  const std::string refused = to_text(check_parallel(config_for(mesh, mixed)));
+  EXPECT_TRUE(refused.starts_with("local.warmup_codec: low_rank needs matrices")) << refused;
+}
+
 TEST(LinearLocal, RoundsAreAFunctionOfTheStep) {
   LocalSection local{.steps = 4, .overlap = 2, .warmup = 8, .refresh = 4};
   std::string text;

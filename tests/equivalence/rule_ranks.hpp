@@ -92,6 +92,7 @@ struct RuleRun {
   double lr = 0.01;
   std::function<void(Weights&)> start = {};  // changes what it begins with
   bool is_settled = false;                   // in the end
+  bool is_saved = true;                      // the same; requires that nothing is under way
   std::optional<int> automatic = std::nullopt;
   // To go on from: what a run with the same parts ended with, after so many steps.
   std::int64_t first_step = 0;
@@ -151,6 +152,7 @@ class RankOfRules {
       ended_.moment1[number] = state_.moment1[p];
       ended_.moment2[number] = state_.moment2[p];
     }
+    if (!run_.is_saved) return ended_;
     ended_.saved = rule_->save(state_);
     ended_.saved.merge(links_.tensors());
     add_mesh(run_.mesh, ended_.saved);

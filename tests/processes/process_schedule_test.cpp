@@ -40,6 +40,17 @@ TEST_F(ScheduleVerb, WhatTextPrintsIsAFileOfTheSameSchedule) {
     }
 }
 
+TEST_F(ScheduleVerb, TellsWhichFragmentTravelsWhen) {
+  const std::string out = expect_exit(0, {"schedule", "streaming", "--overlap", "5"}).out;
+  EXPECT_TRUE(contains(out, "fragment 0: blocks 1, 5, 9\n")) << out;
+  EXPECT_TRUE(contains(out, "fragment 4: blocks 0, 13\n")) << out;
+  EXPECT_TRUE(contains(out, "        59              4\n        60       0       \n")) << out;
+  const ProcessResult refused = expect_exit(
+      2, {"schedule", "streaming", "--order", "sequential", "--steps", "4", "--overlap", "4"});
+  EXPECT_TRUE(contains(refused.err, "--overlap: 4 steps of a round of 4")) << refused.err;
+  EXPECT_TRUE(contains(refused.err, "--fragment: 12 layers in fragments of 3")) << refused.err;
+}
+
 TEST_F(ScheduleVerb, ComparesAllKindsTheFastestFirst) {
   const std::string out =
       expect_exit(0, {"schedule", "--compare", "--activation", "0.3", "--json", "c.json"}).out;

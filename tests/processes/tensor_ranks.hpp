@@ -20,15 +20,15 @@ inline const Sets kShortMessages = {
 // Of four ranks each. The first gathers weights, and so has residuals.
 inline const std::vector<Sets> kGrids = {{"mesh.tp=2,2,1"}, {"mesh.tp=4", "tensor.method=1d"}};
 
-// Messages of a class that a rank of four sent in all, from the last table of a run.
-inline int sent_by_a_rank(const std::string& out, const std::string& traffic) {
+// Messages of a class that each of the ranks sent in all, from the last table of a run.
+inline int sent_by_a_rank(const std::string& out, const std::string& traffic, int ranks = 4) {
   std::string digits;
   const std::size_t row = out.rfind("\n" + traffic);
   if (row == std::string::npos) return 0;
   for (std::size_t i = out.find_first_not_of(' ', row + 1 + traffic.size());
        i < out.size() && out[i] != ' '; ++i)
     if (out[i] != ',') digits += out[i];
-  return std::stoi(digits) / 4;
+  return std::stoi(digits) / ranks;
 }
 
 class TensorProcesses : public Workplace {
