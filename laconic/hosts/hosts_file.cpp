@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <span>
 #include <sstream>
 
@@ -227,14 +228,26 @@ Hosts parse_hosts(std::string_view text, const std::string& name) {
   Problems problems;
   TomlTable table(root, "hosts", problems);
   std::vector<HostDevice> devices;
-  table.each("device", [&](const TomlNode& node) { devices.push_back(device_in(node, problems)); });
-  Hosts hosts;
+  std::set<std::string> broken;
+  table.each("device", [&](const TomlNode& node) {
+    const std::size_t before = problems.size();
+    devices.push_back(device_in(node, problems));
+    if (problems.size() > before) broken.insert(devices.back().name);
+  });
+  Hosts hosts, sound;
   table.each("group", [&](const TomlNode& node) {
+    const std::size_t before = problems.size();
     hosts.groups.push_back(group_in(node, devices, problems));
+    const HostGroup& group = hosts.groups.back();
+    if (problems.size() == before && !broken.contains(group.device.name))
+      sound.groups.push_back(group);
   });
   table.report_unknown();
-  // What could not be read leaves defaults behind, which would be refused for the wrong reason.
-  if (problems.empty()) append(problems, under(name, check(hosts)));
+  // What could not be read leaves defaults behind, which would be refused for the wrong reason. An
+  // uplink may be one to a group that could not be.
+  if (sound.groups.size() < hosts.groups.size())
+    for (HostGroup& group : sound.groups) group.uplink.reset();
+  if (problems.empty() || !sound.groups.empty()) append(problems, under(name, check(sound)));
   refuse(problems);
   return hosts;
 }

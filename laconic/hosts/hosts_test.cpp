@@ -155,6 +155,32 @@ card = { rate = "1gbit" }
             std::string::npos);
 }
 
+// What is impossible in a group that could be read is told with what could not be read in others.
+TEST(Hosts, ImpossibleNumbersAreToldBesideWhatCannotBeRead) {
+  const std::string refused = refusal(R"(
+[[device]]
+name = "odd"
+like = "l5"
+
+[[group]]
+name = "a"
+device = "l4"
+cores = 2
+card = { rate = "10bit" }
+uplink = { rate = "1gbit" }
+
+[[group]]
+name = "b"
+device = "odd"
+card = { rate = "fast" }
+)");
+  for (const char* expected : {"there is no device 'l5'", "not the text 'fast'",
+                               "card.rate = 10 bit/s", "cores = 2 are shared"})
+    EXPECT_NE(refused.find(expected), std::string::npos) << expected << "\n" << refused;
+  for (const char* wrong : {"there is no other group", "flops are not known"})
+    EXPECT_EQ(refused.find(wrong), std::string::npos) << wrong << "\n" << refused;
+}
+
 TEST(Hosts, AFileThatIsNotThereIsToldWithThePresets) {
   try {
     (void)read_hosts("nowhere.toml", presets());

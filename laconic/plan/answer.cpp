@@ -83,14 +83,23 @@ PlanAnswer answer_of(const PlanSpace& space, StepModel& model, const PlanFound& 
     if (plan.simulated) plan.seconds = *plan.simulated;
   }
   if (is_in_order(plan.seating)) plan.seating.clear();
-  const double tokens =
-      static_cast<double>(plan.config.train.batch) * static_cast<double>(context_of(space.family));
-  plan.tokens_per_second = tokens / plan.seconds;
   const Arrangement& a = arrangement_of(space, found.candidate);
   const bool is_ring = plan.config.dp_gradient.method == GradientMethod::codec &&
                        plan.config.dp_gradient.codec == "raw";
   plan.why = reason_of(plan.parts, model.patterns(a), plan.fit, is_ring);
   return plan;
+}
+
+// What formulas leave out, simulations see: a plan that cannot be simulated (local updates) would
+// come before all that can. It gets as much longer as the others do, in the median.
+void level(std::vector<PlanAnswer>& plans) {
+  std::vector<double> factors;
+  for (const PlanAnswer& plan : plans)
+    if (plan.simulated) factors.push_back(*plan.simulated / plan.parts.seconds);
+  if (factors.empty()) return;
+  std::ranges::sort(factors);
+  for (PlanAnswer& plan : plans)
+    if (!plan.simulated) plan.seconds = plan.parts.seconds * factors[factors.size() / 2];
 }
 
 // Where `policy` stops being faster than exact messages: bisection between the two last of a row of
@@ -199,14 +208,20 @@ PlanAnswers answer(const PlanRequest& request, const AnswerOptions& options) {
   answers.search = search_plans(space, model, {.plans = wanted});
   for (const PlanFound& found : answers.search.plans)
     answers.plans.push_back(answer_of(space, model, found, options));
+  level(answers.plans);
+  const double tokens =
+      static_cast<double>(request.base.train.batch) * static_cast<double>(context_of(space.family));
+  for (PlanAnswer& plan : answers.plans) plan.tokens_per_second = tokens / plan.seconds;
   std::ranges::stable_sort(answers.plans, {}, &PlanAnswer::seconds);
   answers.plans.resize(
       std::min<std::size_t>(answers.plans.size(), static_cast<std::size_t>(options.top)));
   answers.slowest_rate = slowest_link(request.hosts);
+  // Some hundred timings, which take minutes with many ranks.
+  const bool with_break_even = options.with_what_if || space.seats.size() <= kManyRanks;
   for (const auto& [of, dim] : {std::pair{PolicyClass::pp, PlanDim::pp_policy},
                                 {PolicyClass::dp, PlanDim::dp_policy},
                                 {PolicyClass::tp, PlanDim::tp_policy}})
-    add_break_even(space, answers.search, of, dim, answers.break_even);
+    if (with_break_even) add_break_even(space, answers.search, of, dim, answers.break_even);
   if (options.with_curves) {
     for (int i = 0; i < kRates; ++i)
       answers.rates.push_back(

@@ -15,7 +15,7 @@ struct PlanAnswer {
   Candidate candidate;
   RunConfig config;
   std::vector<int> seating;  // by rank; empty: rank i has seat i
-  double seconds = 0;        // of a step: simulated if it was, else by formulas
+  double seconds = 0;        // of a step: simulated if it was, else by formulas, levelled
   std::optional<double> simulated;
   StepTime parts;  // by formulas
   Fit fit;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kMostMicrobatches = 128;  // of a pipeline: more change little, and take time to plan
 constexpr int kMostGridRanks = 64;
+constexpr std::int64_t kFewLayers = 2;
 
 std::size_t index(PolicyClass of) {
   return static_cast<std::size_t>(of);
@@ -32,17 +33,29 @@ std::vector<int> sizes_up_to(int most) {
   return sizes;
 }
 
-// Grids of so many ranks that can cut the model: each method by the grids that search_grids()
-// knows.
+// The same model with few layers: layers of one kind are cut alike, so one that can be cut says it
+// of all.
+Family with_few_layers(Family family) {
+  std::visit([](auto& shape) { shape.layers = std::min(shape.layers, kFewLayers); }, family);
+  if (auto* shape = std::get_if<Seq2SeqShape>(&family))
+    shape->decoder_layers = std::min(shape->decoder_layers, kFewLayers);
+  return family;
+}
+
+// Grids of so many ranks that can cut the model.
 std::vector<std::pair<TensorMethod, std::array<int, 3>>> grids_of(const PlanSpace& space,
                                                                   int ranks) {
   if (ranks == 1) return {{TensorMethod::three_d, {1, 1, 1}}};
+  const Family few = with_few_layers(space.family);
   RunConfig config = space.base;
   config.mesh.dp = config.mesh.pp = 1;
   config.train.microbatch = 0;
   std::vector<std::pair<TensorMethod, std::array<int, 3>>> grids;
-  for (const GridCandidate& candidate : search_grids(config, space.family, ranks, {}))
-    if (candidate.problems.empty()) grids.emplace_back(candidate.method, candidate.grid);
+  for (const auto& [method, grid] : grids_of_ranks(ranks)) {
+    config.tensor.method = method;
+    config.mesh.tp = fmt::format("{}", fmt::join(grid, ","));
+    if (check_grid_alone(config, few).empty()) grids.emplace_back(method, grid);
+  }
   std::ranges::sort(grids);
   return grids;
 }
@@ -155,6 +168,7 @@ std::vector<int> policy_options(const PlanSpace& space, const Candidate& candida
 
 // A grid cuts samples, too: which microbatches, once for each grid.
 void add_cuttable(PlanSpace& space) {
+  const Family few = with_few_layers(space.family);
   std::map<std::pair<TensorMethod, std::array<int, 3>>, std::vector<bool>> known;
   for (const Arrangement& a : space.arrangements) {
     std::vector<bool>& can = known[{a.method, a.grid}];
@@ -163,7 +177,7 @@ void add_cuttable(PlanSpace& space) {
       config.mesh = {.tp = fmt::format("{}", fmt::join(a.grid, ","))};
       config.tensor.method = a.method;
       config.train.microbatch = space.microbatches[i];
-      can.push_back(a.tp() == 1 || check_grid_alone(config, space.family).empty());
+      can.push_back(a.tp() == 1 || check_grid_alone(config, few).empty());
     }
     space.cuttable.push_back(can);
   }

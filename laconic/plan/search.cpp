@@ -8,12 +8,13 @@ namespace laconic {
 
 namespace {
 
-// Smaller comes first: by time, then open ones (their best may be as fast), then by number.
+// Smaller comes first: by time, then those that are not timed yet (their best may be as fast), then
+// by number.
 struct Node {
-  double seconds = 0;
-  bool is_whole = false;
+  double seconds = 0;  // a bound, unless it is timed
+  bool is_timed = false;
   Candidate candidate;
-  auto key() const { return std::tie(seconds, is_whole, candidate); }
+  auto key() const { return std::tie(seconds, is_timed, candidate); }
   bool operator>(const Node& other) const { return key() > other.key(); }
 };
 
@@ -63,27 +64,26 @@ SearchResult search_plans(const PlanSpace& space, StepModel& model, const Search
     }
     const Node node = open.top();
     open.pop();
-    if (node.is_whole) {
+    if (node.is_timed) {
       if (!trial.can_be(node.candidate)) continue;
       tell(space, limits, {node.candidate, node.seconds}, result);
       continue;
     }
-    ++result.opened;
     const std::size_t depth = depth_of(node.candidate);
+    if (depth == kPlanDims) {  // it could be the next best
+      ++result.timed;
+      open.push({model.seconds(node.candidate), true, node.candidate});
+      continue;
+    }
+    ++result.opened;
     for (const int option : options(space, node.candidate)) {
       Node next{.candidate = node.candidate};
       next.candidate.choice[depth] = option;
-      next.is_whole = depth + 1 == kPlanDims;
-      if (next.is_whole) {
-        ++result.timed;
-        next.seconds = model.seconds(next.candidate);
-      } else {
-        if (!model.may_fit(next.candidate)) {
-          ++result.too_large;
-          continue;
-        }
-        next.seconds = std::max(node.seconds, model.lower_bound(next.candidate));
+      if (!model.may_fit(next.candidate)) {
+        ++result.too_large;
+        continue;
       }
+      next.seconds = std::max(node.seconds, model.lower_bound(next.candidate));
       open.push(next);
     }
   }

@@ -1,9 +1,9 @@
 // plan/search.hpp — the fastest plans that fit, without trying all of them.
 //
 // Best first: of all candidates with open dims the one with the smallest lower bound is opened
-// next; a whole one that comes up before all bounds is the next best. So plans come in the order of
-// their times, equals in the order of their numbers, as if all had been timed and sorted: bounds
-// are never above what they bound.
+// next; a whole one that comes up is timed, and one whose time comes up before all bounds is the
+// next best. So plans come in the order of their times, equals in the order of their numbers, as if
+// all had been timed and sorted: bounds are never above what they bound.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,17 @@ std::vector<PolicyChoice> few_policies() {
   std::vector<PolicyChoice> policies = read_policies(plan_presets() + "/plan/losses.toml");
   std::erase_if(policies, [](const PolicyChoice& p) {
     return p.name != "ac-sgd 4/6" && p.name != "4 bits" && p.name != "power_sgd 32, 8 bits" &&
-           p.name != "8 bits";
+           p.name != "8 bits" && p.name != "linear 4";
+  });
+  return policies;
+}
+
+// Sums that are late, or of rounds, whatever they lose.
+std::vector<PolicyChoice> late_policies() {
+  std::vector<PolicyChoice> policies = read_policies(plan_presets() + "/plan/losses.toml");
+  std::erase_if(policies, [](const PolicyChoice& p) {
+    return p.name != "late" && p.name != "linear 4, power_sgd 8, overlap 2" &&
+           p.name != "ac-sgd 4/6, tied low rank late" && p.name != "transform 4/8";
   });
   return policies;
 }
@@ -56,6 +66,10 @@ std::vector<PlanRequest> small_requests() {
   shared.hosts.groups[0].ranks_per_host = 2;
   shared.hosts.groups[0].card.full_duplex = false;
   requests[0].hosts.groups[0].hosts = 3;
+  PlanRequest& late = requests.emplace_back(planned_request("two-sites"));
+  late.policies = late_policies();
+  late.loss_budget = 100;
+  late.with_unproven = true;
   for (PlanRequest& request : requests) request.base.train.batch = 2;
   if (is_thorough()) {
     requests[0].hosts.groups[0].hosts = 4;
@@ -94,6 +108,7 @@ TEST(PlanSearch, BoundsAreNeverAboveWhatTheyBound) {
     for (const Candidate& whole : candidates(space)) {
       const double seconds = model.seconds(whole);
       Candidate open = whole;
+      ASSERT_LE(model.lower_bound(whole), seconds) << describe_plan(space, whole);
       for (std::size_t depth = kPlanDims; depth-- > 0;) {
         open.choice[depth] = kOpen;
         ASSERT_LE(model.lower_bound(open), seconds) << describe_plan(space, whole) << ", " << depth;
@@ -194,10 +209,11 @@ TEST(PlanSearch, LossesAreKeptWithinTheBudgetAndProven) {
   EXPECT_EQ(names(PolicyClass::pp), (Names{"exact", "ac-sgd 4/6", "ac-sgd 4/8"}));
   request.loss_budget = 0.3;
   EXPECT_EQ(names(PolicyClass::pp), (Names{"exact"}));
-  EXPECT_EQ(names(PolicyClass::dp),
-            (Names{"exact", "16 bits", "4 bits", "power_sgd 48, 8 bits", "power_sgd 32, 8 bits"}));
+  EXPECT_EQ(names(PolicyClass::dp), (Names{"exact", "16 bits", "4 bits", "power_sgd 48, 8 bits",
+                                           "power_sgd 32, 8 bits", "linear 2", "linear 4"}));
   request.with_unproven = true;
-  EXPECT_EQ(names(PolicyClass::pp), (Names{"exact", "16 bits", "8 bits"}));
+  EXPECT_EQ(names(PolicyClass::pp),
+            (Names{"exact", "ac-sgd 4/6, tied 8 bits late", "transform 4/8", "16 bits", "8 bits"}));
   // A model that is trained on minds less.
   request.with_unproven = false;
   request.is_trained = true;
@@ -233,6 +249,58 @@ TEST(PlanSearch, BreakEvenIsWhereBothAreAsFast) {
   exact.at(PlanDim::dp_policy) = 0;
   encoded.at(PlanDim::dp_policy) = 1;
   EXPECT_NEAR(model.seconds(encoded) / model.seconds(exact), 1, 1e-6);
+}
+
+// Two replicas on hosts of their own, by policy and how much faster links are.
+TEST(PlanSearch, SumsThatAreLateOrRareCostWhatIsNotHidden) {
+  PlanRequest request = planned_request("home-fibre");
+  request.hosts.groups[0].hosts = 2;
+  request.hosts.groups[0].card.latency_seconds = 0;
+  request.policies = read_policies(plan_presets() + "/plan/losses.toml");
+  std::erase_if(request.policies, [](const PolicyChoice& p) {
+    return p.name != "late" && p.name != "linear 4" && p.name != "mean of 2";
+  });
+  request.loss_budget = 100;
+  const auto seconds_of = [&](const std::string& name, double factor) {
+    PlanRequest other = request;
+    other.hosts = with_link_rates(request.hosts, factor);
+    const PlanSpace space = space_of(other);
+    StepModel model(space);
+    const auto& policies = space.policies[static_cast<std::size_t>(PolicyClass::dp)];
+    for (const Candidate& c : candidates(space))
+      if (arrangement_of(space, c).dp == 2 &&
+          policies[static_cast<std::size_t>(c.at(PlanDim::dp_policy))].choice.name == name)
+        return model.seconds(c);
+    return 0.0;
+  };
+  // Slow links: what is on the wire is all there is. Of linear rounds one in 16 has two sums.
+  const double exact = seconds_of("exact", 1e-3);
+  EXPECT_NEAR(seconds_of("late", 1e-3) / exact, 1, 0.01);
+  EXPECT_NEAR(seconds_of("mean of 2", 1e-3) / exact, 1.0 / 2, 0.01);
+  EXPECT_NEAR(seconds_of("linear 4", 1e-3) / exact, 17.0 / 16 / 4, 0.01);
+  // Fast ones: nothing is waited for.
+  const double still = seconds_of("exact", 1e9);
+  EXPECT_LE(seconds_of("late", 1e9), still);
+  EXPECT_LE(seconds_of("linear 4", 1e9), still);
+}
+
+TEST(PlanSearch, WhatCannotBeSimulatedGetsAsMuchLongerAsTheOthers) {
+  PlanRequest request = planned_request("home-fibre");
+  request.hosts.groups[0].hosts = 2;
+  const ConfirmPlan confirm = [](const RunConfig& config, const Hosts&, const std::vector<int>&) {
+    return config.local.steps > 0 ? std::nullopt : std::optional(7.0);
+  };
+  const PlanAnswers answers =
+      answer(request, {.top = 20, .confirm = confirm, .with_what_if = false});
+  std::vector<double> factors;
+  for (const PlanAnswer& plan : answers.plans)
+    if (plan.simulated) factors.push_back(7 / plan.parts.seconds);
+  std::ranges::sort(factors);
+  ASSERT_GE(factors.size(), 2U);
+  ASSERT_LT(factors.size(), answers.plans.size()) << "no plan has local updates";
+  for (const PlanAnswer& plan : answers.plans)
+    EXPECT_DOUBLE_EQ(plan.seconds,
+                     plan.simulated ? 7 : plan.parts.seconds * factors[factors.size() / 2]);
 }
 
 TEST(PlanSearch, FasterLinksAndMoreMemoryNeverHurt) {

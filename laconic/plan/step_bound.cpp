@@ -1,35 +1,81 @@
-// What a candidate cannot be faster than, and whether it fits: with dims that are still open, too.
+// What a candidate cannot be faster than, with dims that are still open, too.
+//
+// A rank r of a pipeline, and a step of m microbatches whose stages take f and b:
+//
+//   begins   when the first activation has come through all stages before it
+//   is busy  for m (f + b) of its stages
+//   ends     where backward is not cut in halves: not before the last rank has
+//   ended, and its last
+//            gradient has come back through all stages between; in zero_bubble
+//            the same with the halves that others wait for; in zb_v nothing is
+//            known but begin and busy
+//
+// Sums follow the end of a rank, and share its outlet with its messages. No rank is later than the
+// last, so the mean over ranks of ends and sums is a bound, and sums need not be known rank by
+// rank.
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "laconic/architecture/grid_cost.hpp"
 #include "laconic/architecture/grid_memory.hpp"
-#include "laconic/config/optimiser_section.hpp"
 #include "laconic/plan/step_facts.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/policy/grid_policy.hpp"
+#include "laconic/policy/planned_codec.hpp"
 
 namespace laconic {
 
 namespace {
 
-constexpr double kRounding = 1 - 1e-9;   // the same sum in another order may come out larger
-constexpr double kProgramBytes = 212e6;  // of a rank (bench/results/2026-11-16-rank-memory.md)
+constexpr double kRounding = 1 - 1e-9;  // the same sum in another order may come out larger
+constexpr double kEver = std::numeric_limits<double>::infinity();
 
-double total_work(const ModelSpec& spec, bool recomputes) {
-  double work = 0;
-  for (const BlockSpec& block : spec.blocks)
-    work += block.multiply_adds * (recomputes && !block.out.empty() ? 4 : 3);
-  return work;
+// Whether a choice may still be `number`.
+bool is_open_to(int chosen, std::size_t number) {
+  return chosen == kOpen || static_cast<std::size_t>(chosen) == number;
 }
 
-// Policies that a class may still have: the chosen one, or all of the space.
-std::vector<const PolicyOption*> open_policies(const PlanSpace& space, PolicyClass of, int chosen) {
-  std::vector<const PolicyOption*> options;
-  const auto& all = space.policies[static_cast<std::size_t>(of)];
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (chosen == kOpen || static_cast<std::size_t>(chosen) == i) options.push_back(&all[i]);
-  return options;
+struct StageTimes {
+  double forward = 0, backward = 0;
+};
+
+// Of the last rank, and the mean over ranks of their first stages, whose sums are those of a rank.
+struct LeastEnds {
+  double last = 0, of_stages = 0;
+};
+
+// `stages` in order; a hop is a message that nothing else delays.
+LeastEnds least_ends(const ScheduleChoice& schedule, int ranks, double microbatches,
+                     const std::vector<StageTimes>& stages, double activation_hop,
+                     double gradient_hop) {
+  const auto count = static_cast<std::size_t>(ranks), last = count - 1;
+  std::vector<double> busy(count, 0), begin(count, 0), back(count, 0);
+  const bool is_v = schedule.kind == ScheduleKind::zb_v;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const std::size_t rank = is_v && s >= count ? stages.size() - 1 - s : s % count;
+    busy[rank] += microbatches * (stages[s].forward + stages[s].backward);
+  }
+  const bool is_halved = schedule.kind == ScheduleKind::zero_bubble;
+  const double share = is_halved ? 0.5 : 1;  // of backward, that the stage before waits for
+  for (std::size_t r = 1; r < count; ++r)
+    begin[r] = begin[r - 1] + stages[r - 1].forward + activation_hop;
+  for (std::size_t r = last; r-- > 0;)
+    back[r] = back[r + 1] + share * stages[r].backward + gradient_hop;
+  const double chain =
+      begin[last] + (is_halved
+                         ? microbatches * (stages[last].forward + share * stages[last].backward)
+                         : busy[last]);
+  LeastEnds ends;
+  for (std::size_t r = 0; r < count; ++r) {
+    double end = begin[r] + busy[r];
+    if (!is_v) end = std::max(end, chain + back[r]);
+    ends.last = std::max(ends.last, end);
+    // In a V halves of the second stage may follow the first one.
+    const double after = is_v ? microbatches * stages[stages.size() - 1 - r].backward / 2 : 0;
+    ends.of_stages += (end - after) / ranks;
+  }
+  return ends;
 }
 
 }  // namespace
@@ -38,177 +84,263 @@ double StepModel::lower_bound(const Candidate& candidate) {
   if (candidate.at(PlanDim::arrangement) == kOpen) return 0;
   const Facts& f = facts(candidate);
   const Arrangement& a = f.arrangement;
-  // Computing: no rank can do more than its rate, and all cores no more than theirs. Every
-  // microbatch has a pass, and there is one at least.
+  // Parameters of the fullest place are at least the mean's. What stages share is counted once.
+  const double update =
+      per_second(f.of_grid->all_elements / a.pp, f.device.updates_per_second * f.core_share);
+  return kRounding * ((a.pp == 1 ? alone_bound(candidate) : pipeline_bound(candidate)) + update);
+}
+
+// With a microbatch the very times of blocks; else all samples as one, where grids are for free.
+StepModel::LeastWork StepModel::least_work(const Candidate& candidate) {
+  const Facts& f = facts(candidate);
+  const Arrangement& a = f.arrangement;
   const std::int64_t share = space_.base.train.batch / a.dp;
-  const int size = candidate.at(PlanDim::microbatch);
-  const std::int64_t passes =
-      size == kOpen ? 1 : share / space_.microbatches[static_cast<std::size_t>(size)];
-  const double local = static_cast<double>(share) +
-                       (f.has_grid ? 0 : f.device.pass_samples * static_cast<double>(passes));
-  const int recompute = candidate.at(PlanDim::recompute), chosen = candidate.at(PlanDim::precision);
-  const bool recomputes =
-      recompute != kOpen && space_.recomputes[static_cast<std::size_t>(recompute)];
-  double compute = std::numeric_limits<double>::infinity();
+  const int size = candidate.at(PlanDim::microbatch), recompute = candidate.at(PlanDim::recompute);
+  LeastWork work;
+  if (size != kOpen) {
+    work.passes = static_cast<double>(share / space_.microbatches[static_cast<std::size_t>(size)]);
+    for (const BlockTimes& times : block_times(candidate)) {
+      work.forward += work.passes * times.forward;
+      work.backward += work.passes * times.backward;
+    }
+    return work;
+  }
+  double rate = 0;  // of the fastest precision
   for (std::size_t i = 0; i < space_.precisions.size(); ++i) {
-    if (chosen != kOpen && static_cast<std::size_t>(chosen) != i) continue;
-    double rates = 0, slowest = std::numeric_limits<double>::infinity();
+    if (!is_open_to(candidate.at(PlanDim::precision), i)) continue;
+    double slowest = kEver;
     for (int place = 0; place < a.pp; ++place)
       slowest = std::min(slowest, f.rate(space_, place, space_.precisions[i]));
-    rates = slowest * a.pp * a.tp();
-    double seconds = local * total_work(space_.spec, recomputes) / rates;
-    if (f.cores > 0)
-      seconds = std::max(seconds, local * a.dp * total_work(space_.spec, recomputes) /
-                                      (f.core_rate(space_, space_.precisions[i]) * f.cores));
-    compute = std::min(compute, seconds);
+    rate = std::max(rate, slowest);
   }
-  // Parameters of the fullest place are at least the mean's. What stages share is counted once.
-  double elements = 0;
-  for (const double count : f.elements()) elements += count;
-  const double update = per_second(elements / a.pp, f.device.updates_per_second * f.core_share);
-  return kRounding * (std::max({compute, sum_bound(candidate), boundary_bound(candidate),
-                                grid_bound(candidate)}) +
-                      update);
+  const double samples = static_cast<double>(share) + (f.has_grid ? 0 : f.device.pass_samples);
+  const bool recomputes =
+      recompute != kOpen && space_.recomputes[static_cast<std::size_t>(recompute)];
+  for (const BlockSpec& block : space_.spec.blocks) {
+    const double forward = samples * block.multiply_adds / rate / a.tp();
+    work.forward += forward;
+    work.backward += (recomputes && !block.out.empty() ? 3 : 2) * forward;
+  }
+  return work;
 }
 
-// The sums of the place that has most take at least what the mean does.
-double StepModel::sum_bound(const Candidate& candidate) {
+double StepModel::alone_bound(const Candidate& candidate) {
   const Facts& f = facts(candidate);
-  const Arrangement& a = f.arrangement;
-  if (a.dp == 1) return 0;
-  const int chosen = candidate.at(PlanDim::dp_policy);
-  const std::array<int, 2> key = {candidate.at(PlanDim::arrangement), chosen};
-  if (const auto known = sum_bounds_.find(key); known != sum_bounds_.end()) return known->second;
-  double least = std::numeric_limits<double>::infinity();
-  for (const PolicyOption* option : open_policies(space_, PolicyClass::dp, chosen)) {
-    const GradientPolicy policy = policy_of(option->applied);
-    const double steps =
-        option->applied.local.steps > 0 ? static_cast<double>(option->applied.local.steps) : 1;
-    // All in one sum: payloads of several are never shorter together. Of a pipeline some ranks may
-    // send what is left of a table apart, and some encode nothing.
-    std::vector<SummedPart> parts;
-    for (std::size_t p = 0; p < space_.spec.parameters.size(); ++p)
-      if (a.pp == 1 || users_of(space_.spec, p).size() == 1)
-        parts.push_back({&space_.spec.parameters[p], f.elements()[p]});
-    const SumCost cost = sum_cost(parts, policy, a.dp, f.device, 0);
-    const PatternCost& way =
-        policy.algorithm == SumAlgorithm::ring ? f.patterns.ring : f.patterns.direct;
+  const LeastWork work = least_work(candidate);
+  double computing = work.total();
+  if (candidate.at(PlanDim::microbatch) == kOpen)
+    computing = std::max(computing, grid_bound(candidate));
+  if (f.arrangement.dp == 1) return computing;
+  // Sums begin in the last backward, unless they wait for its end.
+  const double before = work.total() - work.backward / work.passes;
+  const std::vector<LeastSum>& sums = least_sums(f);
+  double least = kEver;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (!is_open_to(candidate.at(PlanDim::dp_policy), i)) continue;
+    const PatternCost& way = sums[i].is_ring ? f.patterns.ring : f.patterns.direct;
+    const double wire = sums[i].bytes * way.seconds_per_byte;
     least =
-        std::min(least, (cost.up_bytes + cost.down_bytes) * way.seconds_per_byte / a.pp / steps);
+        std::min(least, sums[i].rhythm.in_backward ? std::max(computing, before + wire)
+                                                   : with_sums(sums[i].rhythm, computing, wire));
   }
-  return sum_bounds_[key] = least;
+  return least;
 }
 
-// All activations of a step as one message over the slowest boundary.
-double StepModel::boundary_bound(const Candidate& candidate) {
+double StepModel::pipeline_bound(const Candidate& candidate) {
+  const int chosen = candidate.at(PlanDim::schedule);
+  if (chosen != kOpen)
+    return schedule_bound(candidate, space_.schedules[static_cast<std::size_t>(chosen)]);
+  if (candidate.at(PlanDim::microbatch) == kOpen) return schedule_bound(candidate, {});
+  double least = kEver;
+  for (const int schedule : options(space_, candidate))
+    least = std::min(
+        least, schedule_bound(candidate, space_.schedules[static_cast<std::size_t>(schedule)]));
+  return least;
+}
+
+// Without a microbatch the schedule says nothing: ranks begin at once, and nothing comes back.
+double StepModel::schedule_bound(const Candidate& candidate, const ScheduleChoice& schedule) {
   const Facts& f = facts(candidate);
   const Arrangement& a = f.arrangement;
-  if (a.pp == 1) return 0;
-  const int chosen = candidate.at(PlanDim::pp_policy);
-  const std::array<int, 3> key = {candidate.at(PlanDim::arrangement), chosen,
-                                  candidate.at(PlanDim::precision)};
-  if (const auto known = boundary_bounds_.find(key); known != boundary_bounds_.end())
-    return known->second;
-  double least = std::numeric_limits<double>::infinity();
-  for (const PolicyOption* option : open_policies(space_, PolicyClass::pp, chosen))
-    for (std::size_t i = 0; i < space_.precisions.size(); ++i) {
-      if (candidate.at(PlanDim::precision) != kOpen &&
-          static_cast<std::size_t>(candidate.at(PlanDim::precision)) != i)
-        continue;
-      RunConfig config = option->applied;
-      config.run.precision = space_.precisions[i];
-      config.mesh = {.pp = a.pp, .dp = a.dp};
-      config.train = space_.base.train;
-      config.train.microbatch = space_.base.train.batch / a.dp;
-      const CodecSpec codec = activation_link(config).codec;
-      double bytes = std::numeric_limits<double>::infinity();  // of the narrowest boundary
-      for (std::size_t b = 0; b + 1 < space_.spec.blocks.size(); ++b) {
-        double here = 0;
-        for (const TensorSpec& tensor : boundary_of(config, space_.spec.blocks[b]))
-          here += static_cast<double>(max_payload_bytes(codec, tensor));
-        bytes = std::min(bytes, here);
+  const bool has_microbatch = candidate.at(PlanDim::microbatch) != kOpen;
+  const LeastWork work = least_work(candidate);
+  const LeastMessages messages = least_messages(candidate);
+  const double seam = (f.has_grid ? share_of_seam(f.grid()) : 1) * f.patterns.edge.seconds_per_byte;
+  const double activation = seam * messages.activation, gradient = seam * messages.gradient;
+  LeastEnds ends{.last = work.total() / a.pp,
+                 .of_stages = (work.total() - work.backward * second_share(a.pp) / 2) / a.pp};
+  double tied = 0;
+  if (has_microbatch) {
+    const std::vector<BlockTimes>& times = block_times(candidate);
+    std::vector<StageTimes> stages;
+    for (const BlockRange& range : split_in(a.pp * schedule.chunks)) {
+      StageTimes& stage = stages.emplace_back();
+      for (std::int64_t b = range.begin; b < range.end; ++b) {
+        stage.forward += times[static_cast<std::size_t>(b)].forward;
+        stage.backward += times[static_cast<std::size_t>(b)].backward;
       }
-      const double seam = f.has_grid ? share_of_seam(f.grid()) : 1;
-      least = std::min(least, seam * bytes * f.patterns.edge.seconds_per_byte);
     }
-  return boundary_bounds_[key] = least;
+    const double latency = f.patterns.edge.latency + f.device.message_seconds;
+    ends = least_ends(schedule, a.pp, work.passes, stages, activation / work.passes + latency,
+                      gradient / work.passes + latency);
+    if (schedule.kind != ScheduleKind::zb_v) tied = tied_bound(candidate);
+  } else {
+    ends.last = std::max(ends.last, grid_bound(candidate) / a.pp);
+  }
+  if (f.cores > 0) {
+    const double together = work.total() * a.dp * a.tp() *
+                            f.rate(space_, 0, space_.base.run.precision) /
+                            f.core_rate(space_, space_.base.run.precision) / f.cores;
+    if (space_.precisions.size() == 1) ends.last = std::max(ends.last, together);
+  }
+  // What a rank between two others sends.
+  const double outlet = (a.pp - 1.0) / a.pp * (activation + gradient);
+  ends.last = std::max({ends.last, outlet, activation, gradient});
+  if (a.dp == 1) return ends.last + tied;
+  const std::vector<LeastSum>& sums = least_sums(f);
+  double least = kEver;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    if (!is_open_to(candidate.at(PlanDim::dp_policy), i)) continue;
+    const PatternCost& way = sums[i].is_ring ? f.patterns.ring : f.patterns.direct;
+    const double wire = sums[i].bytes * way.seconds_per_byte / a.pp;
+    const SumRhythm& rhythm = sums[i].rhythm;
+    least = std::min(least,
+                     rhythm.in_backward
+                         ? std::max({ends.last, ends.of_stages + wire, outlet + wire})
+                         : with_sums(rhythm, ends.last, wire + (rhythm.beside > 0 ? outlet : 0)));
+  }
+  return least + tied;
 }
 
-// All samples of a step as one microbatch: what moves of weights then moves once.
+// All in one sum: payloads of several are never shorter together. Of a pipeline some ranks may send
+// what is left of a table apart, and some encode nothing.
+const std::vector<StepModel::LeastSum>& StepModel::least_sums(const Facts& f) {
+  const bool is_cut = f.arrangement.pp > 1;
+  std::vector<LeastSum>& sums = least_sums_[{f.of_grid->number, is_cut}];
+  if (!sums.empty()) return sums;
+  std::vector<SummedPart> parts;
+  for (std::size_t p = 0; p < space_.spec.parameters.size(); ++p)
+    if (!is_cut || users_of(space_.spec, p).size() == 1)
+      parts.push_back({&space_.spec.parameters[p], f.elements()[p]});
+  for (const PolicyOption& option : space_.policies[static_cast<std::size_t>(PolicyClass::dp)]) {
+    const GradientPolicy policy = policy_of(option.applied);
+    const SumCost cost = sum_cost(parts, policy, 2, f.device, 0);
+    sums.push_back({.bytes = cost.up_bytes + cost.down_bytes,
+                    .is_ring = policy.algorithm == SumAlgorithm::ring,
+                    .rhythm = rhythm_of(option.applied)});
+  }
+  return sums;
+}
+
+// All activations of a step as one message over the narrowest boundary.
+StepModel::LeastMessages StepModel::least_messages(const Candidate& candidate) {
+  const Facts& f = facts(candidate);
+  const int chosen = candidate.at(PlanDim::pp_policy), precision = candidate.at(PlanDim::precision);
+  const auto [place, is_new] =
+      least_messages_.try_emplace({f.arrangement.dp, chosen, precision}, LeastMessages());
+  LeastMessages& least = place->second;
+  if (!is_new) return least;
+  least = {kEver, kEver};
+  const auto& policies = space_.policies[static_cast<std::size_t>(PolicyClass::pp)];
+  for (std::size_t o = 0; o < policies.size(); ++o)
+    for (std::size_t i = 0; i < space_.precisions.size(); ++i) {
+      if (!is_open_to(chosen, o) || !is_open_to(precision, i)) continue;
+      RunConfig config = policies[o].applied;
+      config.run.precision = space_.precisions[i];
+      config.mesh = {.pp = 2, .dp = f.arrangement.dp};
+      config.train = space_.base.train;
+      config.train.microbatch = space_.base.train.batch / f.arrangement.dp;
+      const CodecSpec activation = planned_codec(activation_link(config).codec),
+                      encoded = planned_codec(gradient_link(config).codec);
+      const bool is_always = config.pp_gradient.when == When::always;
+      for (std::size_t b = 0; b + 1 < space_.spec.blocks.size(); ++b) {
+        LeastMessages here;
+        for (const TensorSpec& tensor : boundary_of(config, space_.spec.blocks[b])) {
+          const auto bytes = [&](const CodecSpec& codec) {
+            return static_cast<double>(max_payload_bytes(codec, tensor));
+          };
+          here.activation += bytes(activation);
+          here.gradient += is_always ? bytes(encoded) : std::min(bytes(encoded), bytes(Raw{}));
+        }
+        least.activation = std::min(least.activation, here.activation);
+        least.gradient = std::min(least.gradient, here.gradient);
+      }
+    }
+  return least;
+}
+
+// All samples of a step as one microbatch: what moves of weights then moves once. Of all stages.
 double StepModel::grid_bound(const Candidate& candidate) {
   const Facts& f = facts(candidate);
   if (!f.has_grid) return 0;
   const int chosen = candidate.at(PlanDim::tp_policy), precision = candidate.at(PlanDim::precision);
-  const std::array<int, 3> key = {candidate.at(PlanDim::arrangement), chosen, precision};
-  if (const auto known = grid_bounds_.find(key); known != grid_bounds_.end()) return known->second;
-  const GridLoad load{.samples = space_.base.train.batch / f.arrangement.dp,
-                      .has_smoothing = space_.base.task.label_smoothing > 0};
-  const std::vector<GridTraffic> traffic = grid_traffic(space_.spec, f.grid(), load);
-  double least = std::numeric_limits<double>::infinity();
-  for (const PolicyOption* option : open_policies(space_, PolicyClass::tp, chosen))
-    for (std::size_t i = 0; i < space_.precisions.size(); ++i) {
-      if (precision != kOpen && static_cast<std::size_t>(precision) != i) continue;
-      RunConfig config = option->applied;
-      config.run.precision = space_.precisions[i];
-      const GridBytes bytes_of_traffic = grid_bytes_of(config, space_.spec);
-      double bytes = 0;
-      for (const GridTraffic& one : traffic) bytes += bytes_of_traffic(one).bytes;
-      // Of a pipeline the stage that has most has at least the mean.
-      least = std::min(least, bytes * f.patterns.grid.seconds_per_byte / f.arrangement.pp);
-    }
-  return grid_bounds_[key] = least;
+  const auto [place, is_new] =
+      grid_bytes_.try_emplace({f.of_grid->number, f.arrangement.dp, chosen, precision}, kEver);
+  double& least = place->second;
+  if (is_new) {
+    const GridLoad load{.samples = space_.base.train.batch / f.arrangement.dp,
+                        .has_smoothing = space_.base.task.label_smoothing > 0};
+    const std::vector<GridTraffic> traffic = grid_traffic(space_.spec, f.grid(), load);
+    const auto& policies = space_.policies[static_cast<std::size_t>(PolicyClass::tp)];
+    for (std::size_t o = 0; o < policies.size(); ++o)
+      for (std::size_t i = 0; i < space_.precisions.size(); ++i) {
+        if (!is_open_to(chosen, o) || !is_open_to(precision, i)) continue;
+        RunConfig config = policies[o].applied;
+        config.run.precision = space_.precisions[i];
+        const GridBytes bytes_of_traffic = grid_bytes_of(config, space_.spec);
+        double bytes = 0;
+        for (const GridTraffic& one : traffic) bytes += bytes_of_traffic(one).bytes;
+        least = std::min(least, bytes);
+      }
+  }
+  return least * f.patterns.grid.seconds_per_byte;
 }
 
-bool StepModel::may_fit(const Candidate& candidate) {
-  if (candidate.at(PlanDim::arrangement) == kOpen) return true;
+// The table that the first and the last block share, where they lie on different ranks.
+double StepModel::tied_bound(const Candidate& candidate) {
   const Facts& f = facts(candidate);
-  const HostGroup& group = space_.hosts.groups[static_cast<std::size_t>(f.seats.front().group)];
-  if (!group.device.is_gpu || group.device.memory_bytes <= 0) return true;
-  double elements = 0;
-  for (const double count : f.elements()) elements += count;
-  const double copies = 2 + moment_count(space_.base.optimiser.kind, true);
-  return 4 * copies * elements / f.arrangement.pp <= group.device.memory_bytes;
-}
-
-Fit StepModel::fit(const Candidate& candidate) {
-  const Facts& f = facts(candidate);
+  const auto [place, is_new] =
+      tied_bounds_.try_emplace({candidate.at(PlanDim::arrangement),
+                                candidate.at(PlanDim::dp_policy), candidate.at(PlanDim::pp_policy)},
+                               0.0);
+  double& seconds = place->second;
+  if (!is_new) return seconds;
   const RunConfig config = config_of(space_, candidate);
-  const LinkFacts link{.bytes_per_second = per_second(1, f.patterns.edge.seconds_per_byte),
-                       .latency = f.patterns.edge.latency};
-  const PipelineDecisions decisions =
-      decide_pipeline(config, space_.spec, link, [&] { return block_times(candidate, config); });
-  const auto samples = static_cast<std::uint64_t>(config.train.batch * config.train.steps);
-  Fit fit{.by_place = rank_memory(
-              {config, space_.spec, decisions, f.has_grid ? f.grid() : GridPlan(), samples})};
-  // What a host holds: ranks that share cores share the machine.
-  std::map<std::pair<int, int>, double> needed;
-  const int width = f.arrangement.dp * f.arrangement.tp();
-  double tightest = -1;
-  const auto consider = [&](double bytes, double has, const std::string& where) {
-    const double use = has > 0 ? bytes / has : 0;
-    if (use <= tightest) return;
-    tightest = use;
-    fit.needed = bytes;
-    fit.has = has;
-    fit.where = where;
-  };
-  for (std::size_t rank = 0; rank < f.seats.size(); ++rank) {
-    MemoryEstimate& memory = fit.by_place[rank / static_cast<std::size_t>(width)];
-    memory.program = kProgramBytes;
-    const Seat& seat = f.seats[rank];
-    const HostGroup& group = space_.hosts.groups[static_cast<std::size_t>(seat.group)];
-    const bool is_gpu = group.device.is_gpu;
-    if (is_gpu)
-      consider(memory.on_gpu(true).total(), group.device.memory_bytes, "a GPU of " + group.name);
-    needed[{seat.group, group.cores > 0 ? 0 : seat.host}] +=
-        is_gpu ? memory.on_host(true).total() : memory.total();
+  if (!config.embedding_tied.fused || config.embedding_tied.late > 0 || config.dp_gradient.late > 0)
+    return seconds;
+  std::vector<SummedPart> shared;
+  for (std::size_t p = 0; p < space_.spec.parameters.size(); ++p) {
+    const auto users = users_of(space_.spec, p);
+    if (users.front() == 0 &&
+        static_cast<std::size_t>(users.back()) + 1 == space_.spec.blocks.size())
+      shared.push_back({&space_.spec.parameters[p], f.elements()[p]});
   }
-  for (const auto& [place, bytes] : needed) {
-    const HostGroup& group = space_.hosts.groups[static_cast<std::size_t>(place.first)];
-    consider(bytes, group.memory_bytes, "a host of " + group.name);
-  }
-  fit.fits = fit.has <= 0 || fit.needed <= fit.has;
-  return fit;
+  if (shared.empty()) return seconds;
+  const SumCost cost =
+      sum_cost(shared, shared_policy_of(config), 2 * f.arrangement.dp, f.device, 0);
+  return seconds = (cost.up_bytes + cost.down_bytes) * f.patterns.tied.seconds_per_byte;
+}
+
+// What second stages have of all work where ranks may have two.
+double StepModel::second_share(int ranks) {
+  if (2 * ranks > static_cast<int>(space_.spec.blocks.size())) return 0;
+  double all = 0, second = 0;
+  const std::vector<BlockRange>& stages = split_in(2 * ranks);
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    for (std::int64_t b = stages[s].begin; b < stages[s].end; ++b) {
+      const double work = space_.spec.blocks[static_cast<std::size_t>(b)].multiply_adds;
+      all += work;
+      if (s >= stages.size() / 2) second += work;
+    }
+  return all > 0 ? second / all : 0;
+}
+
+const std::vector<BlockRange>& StepModel::split_in(int stages) {
+  std::vector<BlockRange>& ranges = splits_[stages];
+  if (!ranges.empty()) return ranges;
+  std::vector<double> costs;
+  for (const BlockSpec& block : space_.spec.blocks) costs.push_back(block.multiply_adds);
+  return ranges = partition(costs, stages);
 }
 
 }  // namespace laconic

@@ -2,6 +2,7 @@
 // plan/step_model.cpp and its kin alone.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "laconic/layout/grid_plan.hpp"
@@ -36,6 +37,20 @@ struct StepModel::Facts {
   double core_rate(const PlanSpace& space, RunPrecision precision) const;
 };
 
+// When sums over replicas travel.
+struct SumRhythm {
+  double per_step = 1;      // sums in a step; below 1 with local updates
+  double beside = 0;        // steps that one may travel beside before it is waited for
+  bool in_backward = true;  // or when a step has ended
+};
+SumRhythm rhythm_of(const RunConfig& config);
+
+// A step that computes for so long, when a sum that does not leave in backward is so long on the
+// wire. Never less for more of either.
+inline double with_sums(const SumRhythm& rhythm, double computing, double wire) {
+  return computing + rhythm.per_step * std::max(0.0, wire - rhythm.beside * computing);
+}
+
 // What a whole candidate comes to before any clock runs.
 struct StepModel::Step {
   const Candidate& candidate;
@@ -43,7 +58,27 @@ struct StepModel::Step {
   const Facts& facts;
   const std::vector<BlockTimes>& times;  // by block, on the slowest rank of place 0
   GradientPolicy sums;
-  double local_steps = 1;  // between two sums
+  SumRhythm rhythm;
+};
+
+// Of one policy, for bounds: bytes of sums of all parameters, up and down.
+struct StepModel::LeastSum {
+  double bytes = 0;
+  bool is_ring = false;
+  SumRhythm rhythm;
+};
+
+// Bytes of all messages of a step over the narrowest boundary, and of the cheaper policy where it
+// is open.
+struct StepModel::LeastMessages {
+  double activation = 0, gradient = 0;
+};
+
+// Seconds of all microbatches of a replica, on one rank that has all stages.
+struct StepModel::LeastWork {
+  double forward = 0, backward = 0;
+  double passes = 1;
+  double total() const { return forward + backward; }
 };
 
 // Seconds that a sum occupies its links, and the processor where it is one.

@@ -132,8 +132,17 @@ const StepModel::GridFacts& StepModel::grid_facts(const Arrangement& a) {
   return *known;
 }
 
-StepModel::Patterns StepModel::patterns(const Arrangement& a) const {
-  Patterns p;
+bool StepModel::are_alike() const {
+  return space_.hosts.groups.size() == 1 && space_.hosts.groups[0].ranks_per_host == 1;
+}
+
+// Where all ranks are alike, a link of any of them says it of all.
+StepModel::Patterns StepModel::patterns(const Arrangement& a) {
+  const auto [place, is_new] =
+      patterns_.try_emplace({a.pp, a.dp, a.outer, a.tp(), a.first_seat}, Patterns());
+  Patterns& p = place->second;
+  if (!is_new) return p;
+  const bool is_one_enough = are_alike();
   std::vector<Seat> seats;
   for (const int seat : seating_of(space_, a))
     seats.push_back(space_.seats[static_cast<std::size_t>(seat)]);
@@ -145,15 +154,17 @@ StepModel::Patterns StepModel::patterns(const Arrangement& a) const {
   const int width = a.dp * a.tp();
   const double n = a.dp;
   // Every boundary by itself: neighbours are not all busy at once.
-  for (int place = 0; place + 1 < a.pp; ++place) {
+  for (int stage = 0; stage + 1 < (is_one_enough ? std::min(a.pp, 2) : a.pp); ++stage) {
     const PatternCost edge = cost_of([&](LinkLoad& load) {
-      for (int r = 0; r < width; ++r) load.add_flow(place * width + r, (place + 1) * width + r, 1);
+      for (int r = 0; r < (is_one_enough ? 1 : width); ++r)
+        load.add_flow(stage * width + r, (stage + 1) * width + r, 1);
     });
     const double latency = std::max(p.edge.latency, edge.latency);
-    if (place == 0 || edge.seconds_per_byte > p.edge.seconds_per_byte) p.edge = edge;
+    if (stage == 0 || edge.seconds_per_byte > p.edge.seconds_per_byte) p.edge = edge;
     p.edge.latency = latency;
   }
-  const std::vector<std::vector<int>> replicas = replica_groups(a);
+  std::vector<std::vector<int>> replicas = replica_groups(a);
+  if (is_one_enough) replicas.resize(1);
   p.ring = cost_of([&](LinkLoad& load) {
     for (const std::vector<int>& ranks : replicas) load.add_ring(ranks, (n - 1) / n);
   });
@@ -162,7 +173,7 @@ StepModel::Patterns StepModel::patterns(const Arrangement& a) const {
   });
   // First and last stage, with all their replicas.
   p.tied = cost_of([&](LinkLoad& load) {
-    for (int t = 0; t < a.tp() && a.pp > 1; ++t) {
+    for (int t = 0; t < (is_one_enough ? 1 : a.tp()) && a.pp > 1; ++t) {
       std::vector<int> ranks;
       for (const int pp : {0, a.pp - 1})
         for (int dp = 0; dp < a.dp; ++dp) ranks.push_back((pp * a.dp + dp) * a.tp() + t);
@@ -170,34 +181,35 @@ StepModel::Patterns StepModel::patterns(const Arrangement& a) const {
     }
   });
   p.grid = cost_of([&](LinkLoad& load) {
-    for (int first = 0; first < a.ranks() && a.tp() > 1; first += a.tp()) {
+    for (int first = 0; first < (is_one_enough ? 1 : a.ranks()) && a.tp() > 1; first += a.tp()) {
       std::vector<int> ranks;
       for (int t = 0; t < a.tp(); ++t) ranks.push_back(first + t);
       load.add_exchange(ranks, 1.0 / (a.tp() - 1));
     }
   });
   p.agreement = cost_of([&](LinkLoad& load) {
-    std::vector<int> ranks(seats.size());
+    std::vector<int> ranks(is_one_enough ? std::min<std::size_t>(seats.size(), 2) : seats.size());
     for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r] = static_cast<int>(r);
     load.add_exchange(ranks, 0);
   });
   return p;
 }
 
-const std::vector<BlockTimes>& StepModel::block_times(const Candidate& candidate,
-                                                      const RunConfig& config) {
+const std::vector<BlockTimes>& StepModel::block_times(const Candidate& candidate) {
   const Facts& f = facts(candidate);
-  const std::array<int, 5> key = {
-      candidate.at(PlanDim::arrangement), candidate.at(PlanDim::precision),
-      candidate.at(PlanDim::recompute), candidate.at(PlanDim::microbatch),
-      candidate.at(PlanDim::tp_policy)};
-  std::vector<BlockTimes>& times = times_[key];
-  if (!times.empty()) return times;
+  const auto chosen = [&](PlanDim dim) { return static_cast<std::size_t>(candidate.at(dim)); };
+  const RunPrecision precision = space_.precisions[chosen(PlanDim::precision)];
   double rate = std::numeric_limits<double>::infinity();
   for (int place = 0; place < f.arrangement.pp; ++place)
-    rate = std::min(rate, f.rate(space_, place, config.run.precision));
-  const double samples = static_cast<double>(config.microbatch_size());
-  const bool recomputes = config.model.recompute;
+    rate = std::min(rate, f.rate(space_, place, precision));
+  const bool is_same_everywhere = are_alike() && f.cores == 0;
+  std::vector<BlockTimes>& times =
+      times_[{f.of_grid->number, candidate.at(PlanDim::precision), candidate.at(PlanDim::recompute),
+              candidate.at(PlanDim::microbatch), candidate.at(PlanDim::tp_policy),
+              is_same_everywhere ? 0 : candidate.at(PlanDim::arrangement)}];
+  if (!times.empty()) return times;
+  const auto samples = static_cast<double>(space_.microbatches[chosen(PlanDim::microbatch)]);
+  const bool recomputes = space_.recomputes[chosen(PlanDim::recompute)];
   if (!f.has_grid) {
     for (const BlockSpec& block : space_.spec.blocks) {
       const double forward = (samples + f.device.pass_samples) * block.multiply_adds / rate;
@@ -206,6 +218,7 @@ const std::vector<BlockTimes>& StepModel::block_times(const Candidate& candidate
     }
     return times;
   }
+  const RunConfig config = config_of(space_, candidate);
   const double spb = f.patterns.grid.seconds_per_byte, handled = f.device.handled_bytes_per_second;
   const bool is_gpu = f.device.is_gpu;
   GridMachine machine{.flops_per_second = 2 * rate,
@@ -231,10 +244,9 @@ const std::vector<BlockTimes>& StepModel::block_times(const Candidate& candidate
 
 StepModel::Step StepModel::prepare(const Candidate& candidate) {
   RunConfig config = config_of(space_, candidate);
-  const std::vector<BlockTimes>& times = block_times(candidate, config);
   const GradientPolicy sums = policy_of(config);
-  const double steps = config.local.steps > 0 ? static_cast<double>(config.local.steps) : 1;
-  return {candidate, std::move(config), facts(candidate), times, sums, steps};
+  const SumRhythm rhythm = rhythm_of(config);
+  return {candidate, std::move(config), facts(candidate), block_times(candidate), sums, rhythm};
 }
 
 double StepModel::seconds(const Candidate& candidate) {

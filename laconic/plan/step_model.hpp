@@ -11,7 +11,8 @@
 //   cores       ranks that share cores cannot do more work than these
 //
 // lower_bound() of a candidate with open dims is never above the seconds of any way to close them:
-// each term of it is a part of every step, with the cheapest choice where one is open.
+// each term of it is a part of every step, with the cheapest choice where one is open. Of whole
+// candidates it takes a fraction of the time that seconds() does.
 //
 // Remembers what several candidates have in common, and is deterministic all the same.
 #pragma once
@@ -21,6 +22,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "laconic/plan/candidate.hpp"
@@ -81,16 +83,17 @@ class StepModel {
   struct Patterns {
     PatternCost edge, ring, direct, tied, grid, agreement;
   };
-  Patterns patterns(const Arrangement& arrangement) const;
+  Patterns patterns(const Arrangement& arrangement);
 
  private:
   struct GridFacts;
   struct Facts;
   struct Step;
   struct PipelineStep;
+  bool are_alike() const;  // every rank has a host of one kind
   const GridFacts& grid_facts(const Arrangement& arrangement);
   const Facts& facts(const Candidate& candidate);
-  const std::vector<BlockTimes>& block_times(const Candidate& candidate, const RunConfig& config);
+  const std::vector<BlockTimes>& block_times(const Candidate& candidate);
   Step prepare(const Candidate& candidate);
   double alone_seconds(const Step& step, StepTime* parts) const;
   double pipeline_seconds(const Step& step, StepTime* parts) const;
@@ -98,9 +101,23 @@ class StepModel {
   void add_stages(const Step& step, PipelineStep& pipeline) const;
   void add_sums(const Step& step, PipelineStep& pipeline) const;
   double least_of_cores(const Step& step, const PipelineStep& pipeline) const;
-  double sum_bound(const Candidate& candidate);
-  double boundary_bound(const Candidate& candidate);
+  double with_late_sums(const Step& step, const PipelineStep& pipeline, double makespan) const;
+
+  // --- bounds (step_bound.cpp)
+  struct LeastSum;
+  struct LeastMessages;
+  struct LeastWork;
+  const std::vector<LeastSum>& least_sums(const Facts& facts);
+  LeastMessages least_messages(const Candidate& candidate);
+  LeastWork least_work(const Candidate& candidate);
   double grid_bound(const Candidate& candidate);
+  double tied_bound(const Candidate& candidate);
+  double alone_bound(const Candidate& candidate);
+  double pipeline_bound(const Candidate& candidate);
+  double schedule_bound(const Candidate& candidate, const ScheduleChoice& schedule);
+  const std::vector<BlockRange>& split_in(int stages);
+  double second_share(int ranks);
+  double references_of(const Facts& facts, const RunConfig& applied) const;
 
   const PlanSpace& space_;
   std::vector<std::size_t> first_users_;                // by parameter: a block
@@ -108,9 +125,14 @@ class StepModel {
                                                         // there when it has ended backward
   std::map<std::pair<TensorMethod, std::array<int, 3>>, std::unique_ptr<GridFacts>> grid_facts_;
   std::map<int, std::unique_ptr<Facts>> facts_;
-  std::map<std::array<int, 5>, std::vector<BlockTimes>> times_;
-  std::map<std::array<int, 2>, double> sum_bounds_;
-  std::map<std::array<int, 3>, double> boundary_bounds_, grid_bounds_;
+  std::map<std::tuple<int, int, Axis, int, int>, Patterns> patterns_;
+  // By grid, precision, recomputation, microbatch, policy; and arrangement, unless all are alike.
+  std::map<std::array<int, 6>, std::vector<BlockTimes>> times_;
+  std::map<std::pair<int, bool>, std::vector<LeastSum>> least_sums_;
+  std::map<std::array<int, 3>, LeastMessages> least_messages_;
+  std::map<std::array<int, 4>, double> grid_bytes_;
+  std::map<std::array<int, 3>, double> tied_bounds_;
+  std::map<int, std::vector<BlockRange>> splits_;
 };
 
 }  // namespace laconic

@@ -6,6 +6,7 @@
 #include "laconic/architecture/grid_memory.hpp"
 #include "laconic/plan/step_facts.hpp"
 #include "laconic/policy/class_policy.hpp"
+#include "laconic/policy/planned_codec.hpp"
 #include "laconic/schedule/lower.hpp"
 
 namespace laconic {
@@ -17,6 +18,23 @@ double rounds_of(int members) {
 }
 
 }  // namespace
+
+SumRhythm rhythm_of(const RunConfig& config) {
+  if (config.local.steps > 1) {
+    const auto steps = static_cast<double>(config.local.steps);
+    const bool is_linear = config.local.method == LocalMethod::linear;
+    // Of some rounds the first step is taken together, too.
+    const double more =
+        is_linear && config.local.refresh > 0 ? 1 / static_cast<double>(config.local.refresh) : 0;
+    const double per_step = (1 + more) / steps;
+    return {
+        .per_step = per_step,
+        .beside = is_linear ? std::min(static_cast<double>(config.local.overlap), 1 / per_step) : 0,
+        .in_backward = false};
+  }
+  if (config.dp_gradient.late > 0) return {.per_step = 1, .beside = 1, .in_backward = false};
+  return {};
+}
 
 // What sums of some parameters take on a rank: on the wire, and of a processor that computes, too.
 static SumSeconds sum_seconds(const StepModel::Patterns& patterns, const SumCost& cost,
@@ -50,7 +68,8 @@ double StepModel::alone_seconds(const Step& step, StepTime* parts) const {
   double pass = 0, forward = 0;
   for (const BlockTimes& t : step.times) pass += t.forward + t.backward, forward += t.forward;
   const double before = pass * static_cast<double>(step.config.microbatches() - 1) + forward;
-  double clock = before, wire = 0, busy = 0, elements = 0;
+  const SumRhythm& rhythm = step.rhythm;
+  double clock = before, wire = 0, busy = 0, elements = 0, on_wire = 0;
   const double rate = f.rate(space_, 0, RunPrecision::float32);
   for (std::size_t b = blocks.size(); b-- > 0;) {
     clock += step.times[b].backward;
@@ -62,12 +81,15 @@ double StepModel::alone_seconds(const Step& step, StepTime* parts) const {
     if (dp == 1 || summed.empty()) continue;
     const SumCost cost = sum_cost(summed, step.sums, dp, f.device, rate / f.core_share);
     const SumSeconds sum = sum_seconds(f.patterns, cost, step.sums, f.device, f.core_share);
-    clock += sum.busy / step.local_steps;
-    busy += sum.busy / step.local_steps;
-    wire = std::max(wire, clock) + sum.wire / step.local_steps;
+    clock += sum.busy * rhythm.per_step;
+    busy += sum.busy * rhythm.per_step;
+    wire = std::max(wire, clock) + sum.wire;
+    on_wire += sum.wire;
   }
-  const double latency = dp == 1 ? 0 : 2 * f.patterns.direct.latency / step.local_steps;
-  const double end = dp == 1 ? clock : std::max(clock, wire + latency);
+  const double latency = dp == 1 ? 0 : 2 * f.patterns.direct.latency;
+  const double end = dp == 1              ? clock
+                     : rhythm.in_backward ? std::max(clock, wire + latency)
+                                          : with_sums(rhythm, clock, on_wire + latency);
   const double tail =
       tail_seconds(f.device, f.core_share, elements, f.patterns.agreement, f.arrangement.ranks());
   if (parts != nullptr) {
@@ -124,7 +146,11 @@ struct StepModel::PipelineStep {
   double own = 1;         // of a core that a rank has for codecs while all compute
   double codec_work = 0;  // seconds of codecs at all boundaries, for a microbatch
   double sum_work = 0;    // seconds of codecs and handling of all sums
-  double tied = 0, tail = 0;
+  // Of sums that do not leave in backward, and of all messages of a step, on the link of a rank.
+  std::vector<SumSeconds> sums;
+  std::vector<double> outlets;
+  SumSeconds tied;
+  double tail = 0;
 };
 
 // Stages compute, and encode and decode what crosses their boundaries.
@@ -139,7 +165,9 @@ void StepModel::add_stages(const Step& step, PipelineStep& p) const {
     p.costs.stages.push_back(cost);
   }
   const double seam = f.has_grid ? share_of_seam(f.grid()) : 1;
-  const CodecSpec activation = p.plan.activation.codec, gradient = p.plan.gradient.codec;
+  const CodecSpec activation = planned_codec(p.plan.activation.codec),
+                  gradient = planned_codec(p.plan.gradient.codec);
+  p.outlets.assign(static_cast<std::size_t>(f.arrangement.pp), 0);
   const bool is_always = step.config.pp_gradient.when == When::always;
   const CodecSpec usual = is_always ? gradient : CodecSpec(Raw{});
   for (std::size_t s = 0; s + 1 < p.plan.stages.size(); ++s) {
@@ -160,6 +188,13 @@ void StepModel::add_stages(const Step& step, PipelineStep& p) const {
     p.costs.stages[s + 1].forward += forward.decode / p.own;
     p.costs.stages[s + 1].backward += back.encode / p.own;
     p.codec_work += forward.encode + forward.decode + back.encode + back.decode;
+    const auto messages = static_cast<double>(step.config.microbatches());
+    const EdgeCost& edge = p.costs.edges.back();
+    p.outlets[static_cast<std::size_t>(rank_of_stage(p.plan.schedule, static_cast<int>(s)))] +=
+        messages * edge.activation;
+    p.outlets[static_cast<std::size_t>(rank_of_stage(p.plan.schedule, static_cast<int>(s) + 1))] +=
+        messages * (p.decisions.encoded.empty() ? edge.gradient
+                                                : std::min(edge.gradient, edge.encoded_gradient));
   }
   for (StageCost& cost : p.costs.stages)
     cost.backward_input = cost.backward_weight = cost.backward / 2;
@@ -195,15 +230,18 @@ void StepModel::add_sums(const Step& step, PipelineStep& p) const {
         f.patterns,
         sum_cost(by_rank[static_cast<std::size_t>(rank)], policy, f.arrangement.dp, f.device, rate),
         policy, f.device, p.own);
-    p.costs.stages[s].reduction = (sum.wire + sum.busy) / step.local_steps;
-    p.sum_work += sum.busy * p.own * f.arrangement.dp / step.local_steps;
+    if (step.rhythm.in_backward)
+      p.costs.stages[s].reduction = sum.wire + sum.busy;
+    else
+      p.sums.push_back(sum);
+    p.sum_work += sum.busy * p.own * f.arrangement.dp * step.rhythm.per_step;
   }
   if (!shared.empty()) {
     const GradientPolicy policy = shared_policy_of(step.config);
-    const SumSeconds sum = sum_seconds(
-        {.ring = f.patterns.tied, .direct = f.patterns.tied},
-        sum_cost(shared, policy, 2 * f.arrangement.dp, f.device, rate), policy, f.device, p.own);
-    p.tied = sum.wire + sum.busy + 2 * f.patterns.tied.latency;
+    p.tied = sum_seconds({.ring = f.patterns.tied, .direct = f.patterns.tied},
+                         sum_cost(shared, policy, 2 * f.arrangement.dp, f.device, rate), policy,
+                         f.device, p.own);
+    p.tied.wire += 2 * f.patterns.tied.latency;
   }
   p.tail = tail_seconds(f.device, f.core_share, *std::ranges::max_element(elements),
                         f.patterns.agreement, f.arrangement.ranks());
@@ -243,11 +281,29 @@ double StepModel::least_of_cores(const Step& step, const PipelineStep& p) const 
          f.cores;
 }
 
+// A step with sums that are not in the schedule: those of rounds, and those that are late, which
+// share links with the messages of the next step.
+double StepModel::with_late_sums(const Step& step, const PipelineStep& p, double makespan) const {
+  double busy = 0, wire = 0;
+  for (std::size_t rank = 0; rank < p.sums.size(); ++rank) {
+    busy = std::max(busy, p.sums[rank].busy);
+    const double shared = step.rhythm.beside > 0 ? p.outlets[rank] : 0;
+    wire = std::max(wire, p.sums[rank].wire + shared);
+  }
+  if (p.sums.empty()) return makespan;
+  return with_sums(step.rhythm, makespan + step.rhythm.per_step * busy,
+                   wire + 2 * step.facts.patterns.direct.latency);
+}
+
 double StepModel::pipeline_seconds(const Step& step, StepTime* parts) const {
   const PipelineStep p = prepare_pipeline(step);
   const Timing timing = estimate(p.plan.schedule, p.costs);
   const double floor = least_of_cores(step, p);
-  const double makespan = std::max(timing.makespan, floor);
+  const double in_order = std::max(timing.makespan, floor);
+  const double makespan = with_late_sums(step, p, in_order);
+  const bool is_tied_late = step.config.embedding_tied.late > 0 || step.config.dp_gradient.late > 0;
+  const double tied =
+      p.tied.busy + (is_tied_late ? std::max(0.0, p.tied.wire - makespan) : p.tied.wire);
   if (parts != nullptr) {
     Costs still = p.costs, unsummed = p.costs;
     for (StageCost& stage : unsummed.stages) stage.reduction = 0;
@@ -262,17 +318,17 @@ double StepModel::pipeline_seconds(const Step& step, StepTime* parts) const {
               .bubble = std::max(0.0, no_links - computed),
               .boundary = std::max(0.0, no_sums - std::max(no_links, computed)),
               .sum = std::max(0.0, makespan - std::max(no_sums, computed)),
-              .tied = p.tied,
+              .tied = tied,
               .update = p.tail};
   }
-  return makespan + p.tied + p.tail;
+  return makespan + tied + p.tail;
 }
 
 StepPicture StepModel::picture(const Candidate& candidate) {
   const Step step = prepare(candidate);
   if (step.facts.arrangement.pp > 1) {
     PipelineStep p = prepare_pipeline(step);
-    p.costs.step = p.tied + p.tail;
+    p.costs.step = p.tied.wire + p.tied.busy + p.tail;
     return {p.plan.schedule, estimate(p.plan.schedule, p.costs)};
   }
   StepTime parts;

@@ -68,6 +68,14 @@ GridCandidate nothing_for(TensorMethod method, int ranks) {
 
 }  // namespace
 
+std::vector<std::pair<TensorMethod, std::array<int, 3>>> grids_of_ranks(int ranks) {
+  std::vector<std::pair<TensorMethod, std::array<int, 3>>> all;
+  for (const auto& named : kTensorMethodNames)
+    for (const std::array<int, 3>& grid : grids_for(named.value, ranks))
+      all.emplace_back(named.value, grid);
+  return all;
+}
+
 GridEstimate estimate_grid(const RunConfig& config, const Family& family,
                            const GridMachine& machine) {
   const ModelSpec spec = model_spec(family, context_of(family));

@@ -5,7 +5,9 @@
 // train/run_estimate.hpp puts around the same times of blocks. Pure and std only.
 #pragma once
 
+#include <array>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "laconic/architecture/family.hpp"
@@ -43,6 +45,9 @@ struct GridCandidate {
   std::optional<GridEstimate> estimate;
   Problems problems;
 };
+
+// Every method with every grid of so many ranks that it could mean, whatever the model is.
+std::vector<std::pair<TensorMethod, std::array<int, 3>>> grids_of_ranks(int ranks);
 
 // Every method on every grid of so many ranks that it could mean, each arrangement once (3d on 1 x
 // p x 1 is 1d-sequence, 2.5d without depth is 2d). The fastest first, then those that cannot be.

@@ -11,6 +11,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/config/stage_choice.hpp"
 #include "laconic/policy/class_policy.hpp"
+#include "laconic/policy/planned_codec.hpp"
 #include "laconic/reduce/gradient_sum.hpp"
 #include "laconic/schedule/check.hpp"
 #include "laconic/schedule/lower.hpp"
@@ -41,14 +42,6 @@ namespace laconic {
 namespace {
 
 constexpr std::string_view kFile = "file:";
-
-// What a message is expected to weigh at most. The bound of transform is that of messages without a
-// basis, which are few; with one it has the error of its bits in no more than those.
-CodecSpec planned(const CodecSpec& codec) {
-  const auto* transform = std::get_if<Transform>(&codec);
-  if (transform == nullptr) return codec;
-  return Quantise{.bits = transform->bits, .block = 64, .scale = transform->scale};
-}
 
 std::vector<double> sums_of(const std::vector<BlockTimes>& blocks) {
   std::vector<double> sums;
@@ -275,8 +268,8 @@ Costs costs_of(const RunConfig& config, const ModelSpec& spec, const PipelineDec
           (is_encoded ? sums.encoded : sums.exact)[static_cast<std::size_t>(rank)] /
           link.bytes_per_second;
   }
-  const CodecSpec activation = planned(activation_link(config).codec),
-                  gradient = planned(gradient_link(config).codec);
+  const CodecSpec activation = planned_codec(activation_link(config).codec),
+                  gradient = planned_codec(gradient_link(config).codec);
   for (std::size_t s = 0; s + 1 < plan.stages.size(); ++s) {
     const std::vector<TensorSpec> tensors =
         boundary_of(config, spec.blocks[static_cast<std::size_t>(plan.stages[s].end - 1)]);
