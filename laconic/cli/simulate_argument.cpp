@@ -16,15 +16,20 @@ void add_words(CLI::App& verb, SimulateCommand& command) {
   verb.add_flag("--first-epoch", command.first_epoch,
                 "samples come for the first time: links that remember them have nothing yet");
   verb.add_flag("--full", command.full, "simulate every rank by itself, also where many are alike");
-  verb.add_option("--jitter", command.jitter,
+  verb.add_option("--rows-read", command.rows_read,
+                  "different rows of an embedding table that a rank reads in a step, where rows "
+                  "travel; default: as words come in a large corpus")
+      ->type_name("ROWS");
+  verb.add_option("--jitter", command.scenario.jitter,
                   "computations take this share longer, more or less, at random")
       ->type_name("SHARE");
-  verb.add_option("--seed", command.seed, "of the jitter")->capture_default_str();
-  verb.add_option("--straggler", command.stragglers,
+  verb.add_option("--seed", command.scenario.seed, "of the jitter")->capture_default_str();
+  verb.add_option("--straggler", command.scenario.stragglers,
                   "a rank that computes so many times longer (may be repeated)")
       ->allow_extra_args(false)
       ->type_name("RANK=FACTOR");
-  verb.add_option("--lose", command.lose, "a rank that is lost in that step: what it costs")
+  verb.add_option("--lose", command.scenario.lose,
+                  "a rank that is lost in that step: what it costs")
       ->type_name("RANK@STEP");
   verb.add_flag("--gantt", command.gantt, "draw the pipeline in time");
   verb.add_option("--columns", command.columns, "of the drawing; default: the terminal's, or 100")

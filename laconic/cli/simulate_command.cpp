@@ -18,18 +18,12 @@
 #include "laconic/report/console.hpp"
 #include "laconic/schedule/gantt.hpp"
 #include "laconic/schedule/lower.hpp"
+#include "laconic/simulate/row_load.hpp"
 #include "laconic/simulate/run_picture.hpp"
 
 namespace laconic {
 
 namespace {
-
-Scenario scenario_of(const SimulateCommand& command) {
-  Scenario scenario{.jitter = command.jitter, .seed = command.seed, .stragglers = {}};
-  for (const std::string& text : command.stragglers)
-    scenario.stragglers.push_back(parse_straggler(text));
-  return scenario;
-}
 
 int columns_for(const SimulateCommand& command) {
   if (command.columns > 0) return command.columns;
@@ -65,8 +59,9 @@ int run_simulate(const SimulateCommand& command, const std::string& presets_fold
   const GridPlan grid = grid_plan_of(config, family);
   ModelSpec spec = model_spec(family, context_of(family));
   add_grid_codes(spec, grid);
+  const Scenario scenario = scenario_of(command.scenario);
+  decide_rows_for(config, spec, hosts, command.rows_read);
   const PipelineDecisions decisions = decide_for(config, spec, hosts);
-  const Scenario scenario = scenario_of(command);
   const SimulationRequest request{
       .config = config,
       .spec = spec,
@@ -74,9 +69,10 @@ int run_simulate(const SimulateCommand& command, const std::string& presets_fold
       .decisions = decisions,
       .hosts = hosts,
       .is_first_epoch = command.first_epoch,
+      .rows_read = command.rows_read,
       .folding = command.full || scenario.changes_ranks() ? Folding::never : Folding::automatic};
   Problems problems = check(request);
-  append(problems, check(scenario, size(mesh_of(config))));
+  append(problems, check(command.scenario, size(request.mesh)));
   refuse(problems);
   SimulatedRun run{
       .model = to_text(family),
@@ -85,15 +81,16 @@ int run_simulate(const SimulateCommand& command, const std::string& presets_fold
       .simulation = simulate(
           request, [&](RunProgram& program, const RankClasses&) { apply(scenario, program); }),
       .memory = rank_memory({config, spec, decisions, grid, 0}),
-      .tokens = config.train.batch * context_of(family)};
+      .tokens = config.train.batch * context_of(family),
+      .rows = describe(row_loads(config, spec, command.rows_read), spec, command.rows_read > 0)};
   fmt::print("{}", describe(run));
   draw(command, run, decisions.schedule);
   nlohmann::ordered_json json = {{"command", "simulate"}};
   json.update(to_json(run));
-  if (!command.lose.empty()) {
-    const LostRank lost = parse_lost_rank(command.lose);
-    const LossCost cost = cost_of(lost, config.checkpoint.every, run.simulation.step_seconds);
-    fmt::print("{}", describe(lost, cost, run));
+  if (scenario.lost) {
+    const LossCost cost =
+        cost_of(*scenario.lost, config.checkpoint.every, run.simulation.step_seconds);
+    fmt::print("{}", describe(*scenario.lost, cost, run));
     json["loss"] = {{"repeated_steps", cost.repeated_steps}, {"seconds", cost.seconds}};
   }
   if (!command.trace.empty()) write_traces(run, command.trace);

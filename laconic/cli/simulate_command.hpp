@@ -4,11 +4,10 @@
 // of models.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "laconic/cli/config_file.hpp"
+#include "laconic/simulate/scenario.hpp"
 
 namespace laconic {
 
@@ -17,10 +16,8 @@ struct SimulateCommand {
   std::string hosts;
   bool first_epoch = false;
   bool full = false;  // every rank by itself
-  double jitter = 0;
-  std::uint64_t seed = 1;
-  std::vector<std::string> stragglers;
-  std::string lose;
+  double rows_read = 0;
+  ScenarioWords scenario;
   bool gantt = false;
   int columns = 0;  // 0: the terminal's
   std::string svg;

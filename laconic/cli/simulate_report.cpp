@@ -141,19 +141,30 @@ std::string name_of_span(const SpanName& span) {
   return fmt::format("{}{}{}", span.stage, span.kind, span.microbatch);
 }
 
+// What a step is a mean of.
+std::string rounds_text(const RunConfig& config) {
+  if (config.local.steps == 0) return "";
+  const std::string renewed =
+      config.local.method == LocalMethod::linear
+          ? fmt::format(", one of {} with a step together", config.local.refresh)
+          : "";
+  return fmt::format("means over rounds of {} local steps by {}{}\n", config.local.steps,
+                     name_in(kLocalMethodNames, config.local.method), renewed);
+}
+
 }  // namespace
 
 std::string describe(const SimulatedRun& run) {
   const RunSimulation& s = run.simulation;
   return fmt::format(
       "{}\n{} ranks{}; {} samples in {} microbatches of each replica\n"
-      "predicted: {:.5g} s a step, {:.4g} samples/s, {:.4g} tokens/s\n\n{}\n{}{}\n{}",
+      "{}{}predicted: {:.5g} s a step, {:.4g} samples/s, {:.4g} tokens/s\n\n{}\n{}{}\n{}",
       run.model, s.classes.class_of.size(),
       s.classes.count() < static_cast<int>(s.classes.class_of.size())
           ? fmt::format(", of which {} are simulated and stand for the others", s.classes.count())
           : "",
-      run.config.train.batch, run.config.microbatches(), s.step_seconds,
-      static_cast<double>(run.config.train.batch) / s.step_seconds,
+      run.config.train.batch, run.config.microbatches(), rounds_text(run.config), run.rows,
+      s.step_seconds, static_cast<double>(run.config.train.batch) / s.step_seconds,
       static_cast<double>(run.tokens) / s.step_seconds, ranks_table(s), classes_table(s),
       links_table(s), memory_table(run));
 }
@@ -176,6 +187,7 @@ nlohmann::ordered_json to_json(const SimulatedRun& run) {
       {"ranks", s.classes.class_of.size()},
       {"simulated_ranks", s.classes.count()},
       {"step_seconds", s.step_seconds},
+      {"steps_in_a_round", std::max<std::int64_t>(1, run.config.local.steps)},
       {"samples_per_second", static_cast<double>(run.config.train.batch) / s.step_seconds},
       {"mean_seconds", json_of(mean_spent(s), 1)}};
   for (std::size_t rank = 0; rank < s.times.ranks.size(); ++rank) {

@@ -17,6 +17,7 @@ struct SimulatedRun {
   RunSimulation simulation;
   std::vector<MemoryEstimate> memory;  // by place in the pipeline
   std::int64_t tokens = 0;             // of a step
+  std::string rows = {};               // how many are read of which table: lines for people
 };
 
 std::string describe(const SimulatedRun& run);

@@ -102,4 +102,23 @@ RowChoice choose_method(const TableFacts& table, const RowNetwork& network,
                     cost(best), is_time ? "seconds" : "bytes", others.empty() ? "" : "; ", others)};
 }
 
+std::vector<RowMethod> methods_for(const TableFacts& table, int ranks, bool may_sum) {
+  std::vector<RowMethod> methods;
+  if (table.width >= ranks) methods.push_back(RowMethod::alltoall);
+  methods.push_back(RowMethod::allgather);
+  if (may_sum) methods.push_back(RowMethod::allreduce);
+  methods.push_back(RowMethod::server);
+  return methods;
+}
+
+bool pays_to_split(const SplitPrice& price, std::uint64_t rows, std::uint64_t delayed,
+                   std::uint64_t row_bytes, int members) {
+  if (price.is_free) return true;
+  const double n = members;
+  const double to_a_peer = static_cast<double>(delayed) / n * static_cast<double>(row_bytes) / n;
+  if (price.bytes_per_second <= 0) return to_a_peer >= price.least_bytes;
+  const double saved = (n - 1) * to_a_peer / price.bytes_per_second;
+  return saved > price.seconds_per_message + price.seconds_per_row * static_cast<double>(rows);
+}
+
 }  // namespace laconic

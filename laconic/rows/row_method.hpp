@@ -79,6 +79,23 @@ struct RowChoice {
 RowChoice choose_method(const TableFacts& table, const RowNetwork& network,
                         const std::vector<RowMethod>& allowed);
 
+// Methods that a table may go by. `may_sum`: the table's own sum is no other algorithm.
+std::vector<RowMethod> methods_for(const TableFacts& table, int ranks, bool may_sum);
+
+// When gradients that come later are worth another message: always, or where sending them takes
+// longer than it costs to tell them apart and to start a message; as long as no rate is known, from
+// so many bytes to each peer on.
+struct SplitPrice {
+  bool is_free = false;
+  double bytes_per_second = 0;  // 0: not known
+  double seconds_per_message = 0;
+  double seconds_per_row = 0;
+  double least_bytes = 4 << 10;
+};
+// `rows` of all members of which `delayed` come later, each of so many bytes.
+bool pays_to_split(const SplitPrice& price, std::uint64_t rows, std::uint64_t delayed,
+                   std::uint64_t row_bytes, int members);
+
 // The share of the table's rows above which alltoall moves more through a card than allreduce: 1
 // with a card for each rank, 0.31 with 16 ranks on 4 cards.
 double alpha_of_break_even(const RowNetwork& network);

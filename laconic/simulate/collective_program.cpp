@@ -1,8 +1,9 @@
 #include "laconic/simulate/collective_program.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <deque>
+#include <set>
 
 #include "laconic/base/index.hpp"
 #include "laconic/wire/frame.hpp"
@@ -154,95 +155,133 @@ class CollectiveWriter {
     return mean;
   }
 
+  // What every member of one class sends those of another in a round, on average.
+  struct Leg {
+    int from = 0, to = 0, way = 0;
+    double messages = 0;
+  };
+  using Legs = std::vector<Leg>;
+
+  class LegCounter {
+   public:
+    void count(int from, int to, int way, double messages) { counts_[{from, to, way}] += messages; }
+    Legs legs() const {
+      Legs legs;
+      for (const auto& [leg, messages] : counts_)
+        legs.push_back({leg[0], leg[1], leg[2], messages});
+      return legs;
+    }
+
+   private:
+    std::map<std::array<int, 3>, double> counts_;
+  };
+
+  int way_between(int from, int to) const {
+    return builder_.classes().way_between(spec_.group[index(from)], spec_.group[index(to)]);
+  }
+
+  // The first member of a class speaks for it: others see the same from where they are.
+  Legs legs_to_all() const {
+    LegCounter counter;
+    std::set<int> counted;
+    for (int from = 0; from < members_; ++from) {
+      if (!counted.insert(rank_at(from)).second) continue;
+      for (int to = 0; to < members_; ++to)
+        if (to != from) counter.count(rank_at(from), rank_at(to), way_between(from, to), 1);
+    }
+    return counter.legs();
+  }
+
+  template <class Partner>
+  Legs legs_to(const Partner& partner) const {
+    LegCounter counter;
+    for (int from = 0; from < members_; ++from) {
+      const int to = partner(from);
+      counter.count(rank_at(from), rank_at(to), way_between(from, to),
+                    1.0 / in_class_.at(rank_at(from)));
+    }
+    return counter.legs();
+  }
+
   void write_folded() {
-    add_gates();
+    std::vector<Legs> rounds;  // of the way up
+    if (spec_.algorithm == Algorithm::direct)
+      rounds = {legs_to_all()};
+    else if (spec_.algorithm == Algorithm::ring)
+      rounds = {legs_to([&](int from) { return (from + 1) % members_; })};
+    else
+      for (int distance = 1; distance < members_; distance *= 2)
+        rounds.push_back(legs_to([&](int from) {
+          const int partner = from ^ distance;
+          return partner < members_ ? partner : (from + distance) % members_;
+        }));
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
       const MeanChunk chunk = mean_chunk(lane);
       std::map<int, int> strands;
       for (const auto& [rank, count] : in_class_) strands[rank] = add_lane(rank);
       switch (spec_.algorithm) {
-        case Algorithm::direct: write_direct(strands, chunk); break;
-        case Algorithm::ring: write_rounds(strands, chunk, true); break;
+        case Algorithm::direct: write_direct(strands, chunk, rounds.front()); break;
+        case Algorithm::ring: write_ring(strands, chunk, rounds.front()); break;
         case Algorithm::doubling:
-        case Algorithm::tree: write_rounds(strands, chunk, false); break;
+        case Algorithm::tree:
+          for (const Legs& legs : rounds) write_up(strands, chunk, legs);
+          break;
       }
     }
   }
 
-  // Empty strands that a rank starts when it begins, for others to wait for.
-  void add_gates() {
-    for (const auto& [rank, count] : in_class_) {
-      gates_[rank] = builder_.add_background(rank, key_, spec_.traffic);
-      builder_.start(roots_[rank], gates_[rank]);
-    }
-  }
-
-  void write_direct(const std::map<int, int>& strands, const MeanChunk& chunk) {
-    const bool scatters = spec_.kind != CollectiveKind::all_gather,
-               gathers = spec_.kind == CollectiveKind::all_reduce ||
-                         spec_.kind == CollectiveKind::all_gather;
+  void write_direct(const std::map<int, int>& strands, const MeanChunk& chunk, const Legs& legs) {
     const double others = members_ - 1;
-    if (scatters) {
+    if (scatters()) {
       for (const auto& [rank, strand] : strands)
         encode(strand, rank, spec_.up, others * chunk.elements);
-      exchange_with_all(strands, chunk.up_bytes);
+      exchange(strands, legs, chunk.up_bytes);
       for (const auto& [rank, strand] : strands)
         decode(strand, rank, spec_.up, others * chunk.elements);
     }
-    if (!gathers) return;
+    if (!gathers()) return;
     for (const auto& [rank, strand] : strands) encode_result(strand, rank, chunk.elements);
-    exchange_with_all(strands, chunk.down_bytes);
+    exchange(strands, legs, chunk.down_bytes);
     for (const auto& [rank, strand] : strands)
       decode(strand, rank, result_codec_, others * chunk.elements);
   }
 
-  void exchange_with_all(const std::map<int, int>& strands, double bytes) {
-    std::map<std::pair<int, int>, int> messages;
-    for (const auto& [from, strand] : strands)
-      for (const auto& [to, other] : strands) {
-        const int count = in_class_.at(to) - (from == to ? 1 : 0);
-        if (count == 0) continue;
-        messages[{from, to}] = builder_.add_message(from, to,
-                                                    {.traffic = spec_.traffic,
-                                                     .key = key_,
-                                                     .message_bytes = bytes,
-                                                     .count = static_cast<double>(count)});
-        builder_.send(strand, messages[{from, to}]);
-      }
-    for (const auto& [pair, message] : messages) builder_.wait(strands.at(pair.second), message);
-  }
-
-  // Round by round, each with the next one of its own class.
-  void write_rounds(const std::map<int, int>& strands, const MeanChunk& chunk, bool is_ring) {
-    const int up = rounds_up(is_ring),
-              down = is_ring && spec_.kind != CollectiveKind::reduce_scatter ? members_ - 1 : 0;
-    for (const auto& [rank, strand] : strands) {
-      for (const auto& [other, gate] : gates_)
-        if (other != rank) builder_.join(strand, gate);
-      for (int round = 0; round < up; ++round) {
-        encode(strand, rank, spec_.up, chunk.elements);
-        pass_on(strand, rank, chunk.up_bytes);
-        decode(strand, rank, spec_.up, chunk.elements);
-      }
-      if (down == 0) continue;
-      encode_result(strand, rank, chunk.elements);
-      for (int round = 0; round < down; ++round) {
-        pass_on(strand, rank, chunk.down_bytes);
+  void write_ring(const std::map<int, int>& strands, const MeanChunk& chunk, const Legs& legs) {
+    for (int round = 1; scatters() && round < members_; ++round) write_up(strands, chunk, legs);
+    if (!gathers()) return;
+    for (const auto& [rank, strand] : strands) encode_result(strand, rank, chunk.elements);
+    for (int round = 1; round < members_; ++round) {
+      exchange(strands, legs, chunk.down_bytes);
+      for (const auto& [rank, strand] : strands)
         decode(strand, rank, result_codec_, chunk.elements);
-      }
     }
   }
 
-  int rounds_up(bool is_ring) const {
-    if (is_ring) return spec_.kind == CollectiveKind::all_gather ? 0 : members_ - 1;
-    return static_cast<int>(std::bit_width(static_cast<unsigned>(members_ - 1)));
+  void write_up(const std::map<int, int>& strands, const MeanChunk& chunk, const Legs& legs) {
+    for (const auto& [rank, strand] : strands) encode(strand, rank, spec_.up, chunk.elements);
+    exchange(strands, legs, chunk.up_bytes);
+    for (const auto& [rank, strand] : strands) decode(strand, rank, spec_.up, chunk.elements);
   }
 
-  void pass_on(int strand, int rank, double bytes) {
-    const int message = builder_.add_message(
-        rank, rank, {.traffic = spec_.traffic, .key = key_, .message_bytes = bytes});
-    builder_.send(strand, message);
-    builder_.wait(strand, message);
+  bool scatters() const { return spec_.kind != CollectiveKind::all_gather; }
+  bool gathers() const {
+    return spec_.kind == CollectiveKind::all_reduce || spec_.kind == CollectiveKind::all_gather;
+  }
+
+  // Everybody sends, and then waits for all that comes.
+  void exchange(const std::map<int, int>& strands, const Legs& legs, double bytes) {
+    std::vector<int> messages;
+    for (const Leg& leg : legs) {
+      messages.push_back(builder_.add_message(leg.from, leg.to,
+                                              {.traffic = spec_.traffic,
+                                               .key = key_,
+                                               .message_bytes = bytes,
+                                               .count = leg.messages,
+                                               .way = leg.way}));
+      builder_.send(strands.at(leg.from), messages.back());
+    }
+    for (std::size_t i = 0; i < legs.size(); ++i)
+      builder_.wait(strands.at(legs[i].to), messages[i]);
   }
 
   ProgramBuilder& builder_;
@@ -253,7 +292,6 @@ class CollectiveWriter {
   const std::vector<std::vector<Slice>> lanes_;
   std::map<int, int> in_class_;  // members of the group, by class
   ExchangeStrands roots_;
-  std::map<int, int> gates_;
   std::vector<std::pair<int, int>> to_join_;  // root, lane
 };
 

@@ -2,12 +2,13 @@
 // with the messages that walk.cpp would send and what its codecs cost.
 //
 // Members that are ranks of their own walk the plan as it is (collective/plan.hpp). Where several
-// members are of one class, all are taken to do the same at the same time, on chunks of mean size:
+// members are of one class, all of these do the same at the same time, on chunks of mean size. What
+// the members of one class send those of another in a round is a message for each way between them
+// (rank_class.hpp), and a class goes on when all that come to it are there:
 //
-//   direct    one message to each class, of as many flows as there are members
-//   ring      a message to oneself for each round; classes begin together
-//   doubling  the same, for each round
-//   tree      the same
+//   direct    to all others, twice in an all-reduce
+//   ring      to the next member, who may be of another class, for each round
+//   doubling  to the partner, for each round
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ GridProgram::GridProgram(ProgramBuilder& builder, const SimulationRequest& reque
     : builder_(builder),
       request_(request),
       is_trivial_(laconic::is_trivial(request.grid)),
-      mesh_(mesh_of(request.config)),
+      mesh_(request.mesh),
       policy_(grid_policy_of(request.config, request.spec)) {
   if (is_trivial_) return;
   const GridLoad load{.samples = request.config.microbatch_size(),
@@ -53,14 +53,14 @@ const std::vector<GridEvent>& GridProgram::events(int stage, std::int64_t block,
 }
 
 // Every rank has a chunk of mean size, so that each receives as many elements as were counted.
-CollectiveSpec GridProgram::spec_of(const GridTraffic& t, Rank rank) const {
+CollectiveSpec GridProgram::spec_of(const GridTraffic& t, Rank rank) {
   const auto members = static_cast<std::uint64_t>(extent(mesh_, t.axes));
   const double rounds = t.collective == GridCollective::all_reduce ? 2 : 1;
   const auto chunk = static_cast<std::uint64_t>(
       std::llround(t.elements / std::max(1, t.calls) / rounds / static_cast<double>(members - 1)));
   CollectiveSpec spec{.traffic = traffic_of(t),
                       .kind = kind_of(t.collective),
-                      .group = group_along(mesh_, rank, t.axes),
+                      .group = group_of(rank, t.axes),
                       .dtype = request_.config.run.compute_type(),
                       .offsets = {}};
   for (std::uint64_t i = 0; i <= members; ++i) spec.offsets.push_back(i * chunk);
@@ -77,11 +77,18 @@ CollectiveSpec GridProgram::spec_of(const GridTraffic& t, Rank rank) const {
   return spec;
 }
 
+// Found once: it looks at all ranks.
+const Group& GridProgram::group_of(Rank rank, const Axes& axes) {
+  const auto [found, is_new] = groups_.try_emplace({rank, axes});
+  if (is_new) found->second = group_along(mesh_, rank, axes);
+  return found->second;
+}
+
 int GridProgram::strand_of(int rank, const GridEvent& start, int stage, std::uint64_t pass) {
   const GridTraffic& t = start.traffic;
   const Rank first = builder_.classes().first[index(rank)];
   int least = rank;
-  for (const Rank member : group_along(mesh_, first, t.axes))
+  for (const Rank member : group_of(first, t.axes))
     least = std::min(least, builder_.class_of(member));
   const Made key{stage, pass, start.collective, t.is_backward, least};
   auto found = made_.find(key);

@@ -25,7 +25,8 @@ class GridProgram {
   int strand_of(int rank, const GridEvent& start, int stage, std::uint64_t pass);
 
  private:
-  CollectiveSpec spec_of(const GridTraffic& traffic, Rank rank) const;
+  CollectiveSpec spec_of(const GridTraffic& traffic, Rank rank);
+  const Group& group_of(Rank rank, const Axes& axes);
   ExchangeStrands add_calls(const GridEvent& start, Rank rank);
 
   ProgramBuilder& builder_;
@@ -34,6 +35,7 @@ class GridProgram {
   const Mesh mesh_;
   const GridPolicy policy_;
   std::vector<std::vector<GridBlockEvents>> by_stage_;  // by stage, then by block of the model
+  std::map<std::pair<Rank, Axes>, Group> groups_;
   struct Made {
     int stage;
     std::uint64_t pass;

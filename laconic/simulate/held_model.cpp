@@ -10,18 +10,19 @@
 #include "laconic/config/row_choice.hpp"
 #include "laconic/layout/layout.hpp"
 #include "laconic/policy/class_policy.hpp"
+#include "laconic/reduce/sparse_change.hpp"
 
 namespace laconic {
 
-HeldModel::HeldModel(const SimulationRequest& request, Rank rank)
+HeldModel::HeldModel(const SimulationRequest& request, Rank rank, bool is_fused)
     : request_(request),
-      mesh_(mesh_of(request.config)),
+      mesh_(request.mesh),
       rank_(rank),
       coord_(coord_of(mesh_, rank)),
       holders_(
           ranks_of_blocks(request.decisions.schedule, ranges_of_split(request.decisions.split))),
-      is_fused_(request.config.embedding_tied.fused ||
-                request.config.dp_gradient.method == GradientMethod::compressed_adam),
+      is_fused_(is_fused),
+      tables_(row_tables(request.config, request.spec)),
       sets_(shared_parameters(request.spec, holders_)) {
   std::set<std::size_t> parameters;
   for (std::size_t b = 0; b < holders_.size(); ++b) {
@@ -62,14 +63,22 @@ TensorSpec HeldModel::tensor_of(std::size_t parameter) const {
 double HeldModel::elements() const {
   double sum = 0;
   for (const std::size_t p : parameters_)
-    sum += static_cast<double>(laconic::elements_of(tensor_of(p)));
+    if (std::ranges::find(tables_, p) == tables_.end())
+      sum += static_cast<double>(laconic::elements_of(tensor_of(p)));
   return sum;
 }
 
 double HeldModel::elements_completed_by(std::size_t block) const {
   double sum = 0;
   for (const std::size_t p : completed_by(block))
-    sum += static_cast<double>(laconic::elements_of(tensor_of(p)));
+    if (std::ranges::find(tables_, p) == tables_.end())
+      sum += static_cast<double>(laconic::elements_of(tensor_of(p)));
+  return sum;
+}
+
+double HeldModel::sparse_change_bytes() const {
+  double sum = 0;
+  for (const std::size_t p : parameters_) sum += static_cast<double>(sparse_bytes(tensor_of(p)));
   return sum;
 }
 
@@ -85,6 +94,7 @@ std::int64_t HeldModel::spoken_for() const {
 }
 
 bool HeldModel::is_left_out(std::size_t parameter) const {
+  if (std::ranges::find(tables_, parameter) != tables_.end()) return true;
   if (!is_fused_) return false;
   return std::ranges::any_of(sets_, [&](const SharedParameters& set) {
     return std::ranges::find(set.parameters, parameter) != set.parameters.end();

@@ -13,7 +13,8 @@ namespace laconic {
 
 class HeldModel {
  public:
-  HeldModel(const SimulationRequest& request, Rank rank);
+  // `is_fused`: parameters that stages share are summed once, over all of their replicas.
+  HeldModel(const SimulationRequest& request, Rank rank, bool is_fused);
 
   const std::vector<std::size_t>& blocks() const { return blocks_; }  // ascending
   bool holds(std::size_t block) const { return is_held_[block]; }
@@ -23,8 +24,11 @@ class HeldModel {
   std::vector<std::size_t> completed_by(std::size_t block) const;
   std::vector<std::size_t> users_here(std::size_t parameter) const;
 
-  double elements() const;  // of all parameters here
+  // Of all parameters here, but for tables whose rows travel.
+  double elements() const;
   double elements_completed_by(std::size_t block) const;
+  // Of a round's changes as SparseLoCo sends them.
+  double sparse_change_bytes() const;
   // Parameters whose norms this rank tells all others.
   std::int64_t spoken_for() const;
 
@@ -51,6 +55,7 @@ class HeldModel {
   bool is_fused_ = false;
   std::vector<bool> is_held_;
   std::vector<std::size_t> blocks_, parameters_;
+  std::vector<std::size_t> tables_;  // parameters whose rows travel
   std::vector<SharedParameters> sets_;
   std::vector<SharedSum> shared_;
 };

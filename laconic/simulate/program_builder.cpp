@@ -139,6 +139,7 @@ int ProgramBuilder::add_message(int from, int to, const Packet& packet) {
   program_.messages.push_back(
       {.from = from,
        .to = to,
+       .way = packet.way,
        .traffic = packet.traffic,
        .key = packet.key,
        .bytes = bytes,

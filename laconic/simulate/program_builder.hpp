@@ -44,6 +44,7 @@ class ProgramBuilder {
     std::uint64_t key = 0;
     double message_bytes = 0;
     double count = 1;
+    int way = 0;
     int edge = -1, microbatch = 0;
   };
   int add_message(int from, int to, const Packet& packet);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "laconic/base/index.hpp"
 
@@ -14,11 +15,17 @@ constexpr int kMostWithoutFolding = 64;
 
 RankClasses classes_along(const Mesh& mesh, bool folds_replicas, bool folds_grid) {
   RankClasses classes;
+  if (folds_replicas) classes.extents[0] = mesh.dp;
+  if (folds_grid) std::ranges::copy(mesh.tp, classes.extents.begin() + 1);
   std::map<Coord, int> by_coord;
   for (Rank rank = 0; rank < size(mesh); ++rank) {
     Coord coord = coord_of(mesh, rank);
-    if (folds_replicas) coord.dp = 0;
-    if (folds_grid) coord.tp = {0, 0, 0};
+    std::array<int, 4>& place = classes.places.emplace_back();
+    if (folds_replicas) place[0] = std::exchange(coord.dp, 0);
+    if (folds_grid) {
+      std::ranges::copy(coord.tp, place.begin() + 1);
+      coord.tp = {0, 0, 0};
+    }
     const auto [found, is_new] = by_coord.try_emplace(coord, classes.count());
     if (is_new) {
       classes.first.push_back(rank);
@@ -53,6 +60,18 @@ bool are_alike(const RankClasses& classes, const Hosts& hosts, const std::vector
 }
 
 }  // namespace
+
+int RankClasses::way_between(Rank from, Rank to) const {
+  int axes = 0;
+  bool is_next = true;
+  for (std::size_t a = 0; a < extents.size(); ++a) {
+    const int apart = places[index(to)][a] - places[index(from)][a];
+    if (apart == 0) continue;
+    axes |= 1 << a;
+    is_next = is_next && (apart == 1 || apart == 1 - extents[a]);
+  }
+  return 2 * axes + (is_next ? 0 : 1);
+}
 
 RankClasses classes_of(const Mesh& mesh, const Hosts& hosts, const std::vector<Seat>& seats,
                        Folding folding) {

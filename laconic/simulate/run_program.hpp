@@ -3,7 +3,7 @@
 // A strand is a list of acts that happen one after the other: a rank's computing thread, or one
 // lane of a collective. Strands compute on workers (threads): a worker does one thing at a time,
 // the most urgent first. Workers of a processor share its cores. Messages leave through an outbox
-// for each pair of ranks and flow over links (fair_share.hpp).
+// for each pair of ranks, and way between them, and flow over links (fair_share.hpp).
 //
 // What one could get wrong: a rank here may stand for several that do the same at the same time
 // (their class). A message between two of them then is all messages of these, `flows` many,
@@ -56,6 +56,7 @@ struct Worker {
 
 struct ProgramMessage {
   int from = 0, to = 0;  // ranks
+  int way = 0;           // of several outboxes between two that stand for many (rank_class.hpp)
   Traffic traffic = Traffic::control;
   std::uint64_t key = 0;  // of the outbox: smaller leaves first
   double bytes = 0;       // on the wire

@@ -9,44 +9,88 @@
 #include "laconic/architecture/grid_time.hpp"
 #include "laconic/base/index.hpp"
 #include "laconic/config/row_choice.hpp"
+#include "laconic/simulate/row_load.hpp"
 #include "laconic/simulate/step_program.hpp"
+#include "laconic/simulate/stretch.hpp"
 
 namespace laconic {
 
 namespace {
 
-constexpr int kOverlappingSteps = 3;
-
 std::vector<Seat> seats_by_rank(const SimulationRequest& r) {
   const std::vector<Seat> seats = seats_of(r.hosts);
   std::vector<Seat> by_rank;
-  for (Rank rank = 0; rank < size(mesh_of(r.config)); ++rank)
+  for (Rank rank = 0; rank < size(r.mesh); ++rank)
     by_rank.push_back(seats[index(r.seating.empty() ? rank : r.seating[index(rank)])]);
   return by_rank;
 }
 
-// From the end of the first step to that of the last; of one step all of it.
-double seconds_of_step(const RunSimulation& simulation) {
-  std::vector<double> ends(index(simulation.steps), 0);
-  for (std::size_t s = 0; s < simulation.program.spans.size(); ++s)
-    if (simulation.program.spans[s].kind == 'S') {
-      double& end = ends[index(simulation.program.spans[s].microbatch)];
-      end = std::max(end, simulation.times.spans[s].end);
+// By step, when its last rank has ended it.
+std::vector<double> ends_of_steps(const RunProgram& program, const RunTimes& times, int steps) {
+  std::vector<double> ends(index(steps), 0);
+  for (std::size_t s = 0; s < program.spans.size(); ++s)
+    if (program.spans[s].kind == 'S') {
+      double& end = ends[index(program.spans[s].microbatch)];
+      end = std::max(end, times.spans[s].end);
     }
-  if (simulation.steps == 1) return ends.front();
-  return (ends.back() - ends.front()) / (simulation.steps - 1);
+  return ends;
 }
 
-void count_bytes(RunSimulation& simulation) {
+// What several stretches come to, each so many times.
+struct Totals {
+  double seconds = 0;
+  std::vector<RankSpent> ranks;
+  std::vector<double> link_bytes;
   std::array<double, kTrafficClasses> messages = {}, bytes = {};
-  for (const ProgramMessage& message : simulation.program.messages) {
-    messages.at(static_cast<std::size_t>(message.traffic)) += message.flows;
-    bytes.at(static_cast<std::size_t>(message.traffic)) += message.bytes;
+
+  void add(const RunProgram& program, const RunTimes& times_of_it, double its_seconds,
+           double times);
+};
+
+void add_times(RankSpent& sum, const RankSpent& one, double times) {
+  for (std::size_t i = 0; i < one.work.size(); ++i) sum.work.at(i) += times * one.work.at(i);
+  for (std::size_t i = 0; i < one.exposed.size(); ++i)
+    sum.exposed.at(i) += times * one.exposed.at(i);
+  sum.bubble += times * one.bubble;
+  sum.idle += times * one.idle;
+}
+
+void Totals::add(const RunProgram& program, const RunTimes& times_of_it, double its_seconds,
+                 double times) {
+  seconds += times * its_seconds;
+  ranks.resize(times_of_it.ranks.size());
+  for (std::size_t r = 0; r < ranks.size(); ++r) add_times(ranks[r], times_of_it.ranks[r], times);
+  link_bytes.resize(times_of_it.link_bytes.size());
+  for (std::size_t l = 0; l < link_bytes.size(); ++l)
+    link_bytes[l] += times * times_of_it.link_bytes[l];
+  for (const ProgramMessage& message : program.messages) {
+    messages.at(static_cast<std::size_t>(message.traffic)) += times * message.flows;
+    bytes.at(static_cast<std::size_t>(message.traffic)) += times * message.bytes;
   }
-  for (std::size_t t = 0; t < messages.size(); ++t)
+}
+
+// Of `steps` steps; what reports divide by is the number of those in the program.
+void put(const Totals& totals, double steps, RunSimulation& simulation) {
+  const double share = simulation.steps / steps;
+  simulation.step_seconds = totals.seconds / steps;
+  for (std::size_t r = 0; r < totals.ranks.size(); ++r) {
+    simulation.times.ranks[r] = {};
+    add_times(simulation.times.ranks[r], totals.ranks[r], share);
+  }
+  for (std::size_t l = 0; l < totals.link_bytes.size(); ++l)
+    simulation.times.link_bytes[l] = share * totals.link_bytes[l];
+  for (std::size_t t = 0; t < totals.messages.size(); ++t)
     simulation.sent.at(t) = {
-        static_cast<std::uint64_t>(std::llround(messages.at(t) / simulation.steps)),
-        static_cast<std::uint64_t>(std::llround(bytes.at(t) / simulation.steps))};
+        static_cast<std::uint64_t>(std::llround(totals.messages.at(t) / steps)),
+        static_cast<std::uint64_t>(std::llround(totals.bytes.at(t) / steps))};
+}
+
+// Whether a step leaves something to the next.
+bool reaches_further(const SimulationRequest& r) {
+  if (r.config.train.update == UpdateBy::block) return true;
+  for (const RowLoad& load : row_loads(r.config, r.spec, r.rows_read))
+    if (r.config.embedding_rows.early || splits_on(r.config, r.spec, load, r.hosts)) return true;
+  return false;
 }
 
 }  // namespace
@@ -54,10 +98,10 @@ void count_bytes(RunSimulation& simulation) {
 Problems check(const SimulationRequest& r) {
   Problems problems = check(r.hosts);
   if (!problems.empty()) return problems;
-  const int ranks = size(mesh_of(r.config)), seats = rank_count(r.hosts);
+  const int ranks = size(r.mesh), seats = rank_count(r.hosts);
   if (ranks > seats)
     problems.push_back({"mesh", fmt::format("{} asks for {} ranks, and the hosts have {}",
-                                            to_text(mesh_of(r.config)), ranks, seats)});
+                                            to_text(r.mesh), ranks, seats)});
   if (!r.seating.empty() && r.seating.size() != index(ranks))
     problems.push_back({"seating", fmt::format("{} seats for {} ranks", r.seating.size(), ranks)});
   for (const int seat : r.seating)
@@ -70,15 +114,18 @@ Problems check(const SimulationRequest& r) {
     problems.push_back({"dp.gradient.algorithm",
                         "\"native\" is the transport's own sum, of which nobody knows the "
                         "messages: use \"auto\""});
-  if (r.config.local.steps > 0)
-    problems.push_back(
-        {"local.steps", fmt::format("{} local steps are not simulated", r.config.local.steps)});
-  if (!row_tables(r.config, r.spec).empty())
-    problems.push_back({"embedding.rows", "exchanges of rows are not simulated"});
+  for (const std::size_t p : row_tables(r.config, r.spec))
+    if (r.rows_read > static_cast<double>(r.spec.parameters[p].sizes[0]))
+      problems.push_back(
+          {"--rows-read", fmt::format("{} of the {} rows of {}", r.rows_read,
+                                      r.spec.parameters[p].sizes[0], r.spec.parameters[p].name)});
+  if (r.rows_read < 0)
+    problems.push_back({"--rows-read", fmt::format("{} is below 0", r.rows_read)});
   return problems;
 }
 
-RunProgram program_of(const SimulationRequest& request, const RankClasses& classes, int steps) {
+RunProgram program_of(const SimulationRequest& request, const RankClasses& classes,
+                      const std::vector<LocalStep>& steps) {
   const std::vector<Seat> seats = seats_by_rank(request);
   ProgramBuilder builder(request.hosts, seats, classes, request.config.run.precision);
   builder.program().segment_bytes = static_cast<double>(request.config.network.segment);
@@ -86,16 +133,35 @@ RunProgram program_of(const SimulationRequest& request, const RankClasses& class
   return std::move(builder.program());
 }
 
+RunProgram program_of(const SimulationRequest& request, const RankClasses& classes, int steps) {
+  return program_of(request, classes,
+                    std::vector<LocalStep>(index(steps), LocalStep{.is_together = true}));
+}
+
 RunSimulation simulate(const SimulationRequest& request, const ProgramChange& change) {
   RunSimulation simulation;
   simulation.classes =
-      classes_of(mesh_of(request.config), request.hosts, seats_by_rank(request), request.folding);
-  simulation.steps = request.config.train.update == UpdateBy::block ? kOverlappingSteps : 1;
-  simulation.program = program_of(request, simulation.classes, simulation.steps);
-  if (change) change(simulation.program, simulation.classes);
-  simulation.times = simulate(simulation.program);
-  simulation.step_seconds = seconds_of_step(simulation);
-  count_bytes(simulation);
+      classes_of(request.mesh, request.hosts, seats_by_rank(request), request.folding);
+  const Stretches stretches = stretches_of(request.config.local, reaches_further(request));
+  Totals totals;
+  for (std::size_t i = 0; i < stretches.all.size(); ++i) {
+    const Stretch& stretch = stretches.all[i];
+    const int steps = static_cast<int>(stretch.steps.size());
+    RunProgram program = program_of(request, simulation.classes, stretch.steps);
+    if (change) change(program, simulation.classes);
+    RunTimes times = simulate(program);
+    const std::vector<double> ends = ends_of_steps(program, times, steps);
+    // Steps that overlap take from the end of one to that of the next.
+    const double seconds = request.config.local.steps > 0 || steps == 1
+                               ? ends.back()
+                               : (ends.back() - ends.front()) / (steps - 1) * steps;
+    totals.add(program, times, seconds, stretch.times);
+    if (i > 0) continue;
+    simulation.steps = steps;
+    simulation.program = std::move(program);
+    simulation.times = std::move(times);
+  }
+  put(totals, stretches.counted(), simulation);
   return simulation;
 }
 

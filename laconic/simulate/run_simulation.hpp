@@ -4,8 +4,9 @@
 // of sums, the policies of classes, deadlines. Bytes are those that its meters would count.
 //
 // What is simulated is a step in the middle of a run: warm-up is over, nothing is saved or
-// evaluated. With train.update = "block" steps overlap: three are simulated, and the time is that
-// of the last ones. Sums are on time; what a network loses and repeats is not there.
+// evaluated. Where a step reaches into the next one, as with train.update = "block", three are
+// simulated, and the time is that of the last ones. With local updates numbers are means over
+// rounds (stretch.hpp). Sums are on time; what a network loses and repeats is not there.
 //
 // Pure, std only, deterministic.
 #pragma once
@@ -18,6 +19,7 @@
 #include "laconic/architecture/model_spec.hpp"
 #include "laconic/config/run_config.hpp"
 #include "laconic/hosts/hosts.hpp"
+#include "laconic/policy/local_round.hpp"
 #include "laconic/policy/pipeline_decisions.hpp"
 #include "laconic/policy/rank_memory.hpp"
 #include "laconic/simulate/rank_class.hpp"
@@ -27,7 +29,8 @@ namespace laconic {
 
 struct SimulationRequest {
   const RunConfig& config;
-  const ModelSpec& spec;  // of the samples' length, codes of a grid included
+  const Mesh mesh = mesh_of(config);  // that finds an order of axes, which takes its time
+  const ModelSpec& spec;              // of the samples' length, codes of a grid included
   const GridPlan& grid;
   const PipelineDecisions& decisions;
   const Hosts& hosts;
@@ -37,6 +40,9 @@ struct SimulationRequest {
   std::vector<BlockTimes> blocks = {};
   // Samples come for the first time: links that remember them send them by their `first` codec.
   bool is_first_epoch = false;
+  // Different rows of each embedding table that a rank reads in a step, where rows travel; 0: as
+  // row_load.hpp expects.
+  double rows_read = 0;
   Folding folding = Folding::automatic;
 };
 
@@ -50,6 +56,8 @@ struct ClassBytes {
 
 struct RunSimulation {
   double step_seconds = 0;
+  // Of local updates program and times are those of the steps that a picture shows, but seconds of
+  // ranks and bytes of links are what so many steps come to on average.
   RunProgram program;
   RunTimes times;
   RankClasses classes;
@@ -61,6 +69,9 @@ struct RunSimulation {
 using ProgramChange = std::function<void(RunProgram&, const RankClasses&)>;
 
 // Requires: check(request) is empty.
+RunProgram program_of(const SimulationRequest& request, const RankClasses& classes,
+                      const std::vector<LocalStep>& steps);
+// The same of so many steps that are alike. Requires: no local updates.
 RunProgram program_of(const SimulationRequest& request, const RankClasses& classes, int steps);
 RunSimulation simulate(const SimulationRequest& request, const ProgramChange& change = {});
 

@@ -8,31 +8,16 @@
 #include <functional>
 #include <numeric>
 
-#include "laconic/architecture/grid_time.hpp"
-#include "laconic/base/error.hpp"
 #include "laconic/base/index.hpp"
-#include "laconic/config/grid_choice.hpp"
-#include "laconic/config/model_family.hpp"
 #include "laconic/engine/segment.hpp"
 #include "laconic/schedule/lower.hpp"
 #include "laconic/simulate/collective_program.hpp"
 #include "laconic/simulate/run_picture.hpp"
-#include "laconic/simulate/scenario.hpp"
+#include "laconic/simulate/test_subject.hpp"
 #include "laconic/wire/frame.hpp"
 
 namespace laconic {
 namespace {
-
-constexpr double kRounding = 1e-9;  // relative
-
-// Hosts that compute in no time, joined by cards of so many bytes per second that messages see.
-Hosts bare_hosts(int count, double bytes_per_second, double latency = 0) {
-  HostGroup group{.name = "bare", .hosts = count};
-  group.device.name = "none";
-  group.device.is_gpu = true;
-  group.card = {8 * bytes_per_second / kTcpShare, latency / 2, true};
-  return {{group}};
-}
 
 // Seconds that an exchange among all of them takes.
 double exchange_seconds(const Hosts& hosts, const CollectiveSpec& spec, Folding folding) {
@@ -93,51 +78,6 @@ TEST(CollectiveProgram, TakesWhatItsClosedFormSays) {
             << name_of(c.kind) << " by " << name_of(c.algorithm) << ", " << n << " members, "
             << (folding == Folding::never ? "each by itself" : "as one");
   }
-}
-
-// A configuration with everything that a simulation asks for.
-struct Subject {
-  explicit Subject(RunConfig its_config, Hosts its_hosts)
-      : config(std::move(its_config)), hosts(std::move(its_hosts)) {
-    const Family family = family_of(config, {});
-    grid = grid_plan_of(config, family);
-    spec = model_spec(family, context_of(family));
-    decisions = decide_for(config, spec, hosts);
-  }
-  RunSimulation run(Folding folding = Folding::never, std::vector<BlockTimes> blocks = {}) const {
-    return simulate({.config = config,
-                     .spec = spec,
-                     .grid = grid,
-                     .decisions = decisions,
-                     .hosts = hosts,
-                     .blocks = std::move(blocks),
-                     .folding = folding});
-  }
-  double seconds(Folding folding = Folding::never) const { return run(folding).step_seconds; }
-  ClassBytes sent(Traffic traffic) const {
-    return run().sent.at(static_cast<std::size_t>(traffic));
-  }
-
-  RunConfig config;
-  Hosts hosts;
-  GridPlan grid;
-  ModelSpec spec;
-  PipelineDecisions decisions;
-};
-
-// The pipeline of the lab report.
-RunConfig lab_config(int pp, int dp) {
-  RunConfig config;
-  config.model.layers = 8;
-  config.model.width = 256;
-  config.model.heads = 4;
-  config.model.context = 128;
-  config.model.vocabulary = 2048;
-  config.mesh.pp = pp;
-  config.mesh.dp = dp;
-  config.train.batch = 32 * dp;
-  config.train.microbatch = 4;
-  return config;
 }
 
 TEST(RunSimulation, PipelinesOfEqualStagesTakeWhatTheirClosedFormSays) {
@@ -250,44 +190,6 @@ TEST(RunSimulation, BytesOfEveryClassAreThoseThatRunsHaveCounted) {
   }
 }
 
-std::vector<Subject> various(double rate, double latency) {
-  std::vector<Subject> subjects;
-  const auto add = [&](const std::function<void(RunConfig&)>& set, int pp, int dp) {
-    RunConfig config = lab_config(pp, dp);
-    config.model.layers = 2;
-    set(config);
-    Hosts hosts = bare_hosts(8, rate, latency);
-    hosts.groups[0].device.multiply_adds_per_second[0] = 40e9;
-    subjects.emplace_back(config, hosts);
-  };
-  add([](RunConfig&) {}, 1, 4);
-  add([](RunConfig& c) { c.dp_gradient.codec = "quantise:bits=4"; }, 1, 8);
-  add(
-      [](RunConfig& c) {
-        c.dp_gradient.method = GradientMethod::power_sgd;
-        c.dp_gradient.codec = "quantise:bits=8";
-      },
-      1, 4);
-  add([](RunConfig& c) { c.dp_gradient.overlap = false; }, 2, 2);
-  add([](RunConfig& c) { c.train.update = UpdateBy::block; }, 1, 4);
-  add([](RunConfig& c) { c.pipeline.schedule = "gpipe"; }, 4, 2);
-  add([](RunConfig& c) { c.embedding_tied.fused = false; }, 2, 2);
-  add(
-      [](RunConfig& c) {
-        c.mesh.tp = "1,2,1";
-        c.tensor.method = TensorMethod::one_d;
-      },
-      4, 1);
-  add(
-      [](RunConfig& c) {
-        c.mesh.tp = "2,2,2";
-        c.train.batch = 8;
-        c.train.microbatch = 8;
-      },
-      1, 1);
-  return subjects;
-}
-
 TEST(RunSimulation, WhatGoesOutComesInAndTwiceIsTheSame) {
   for (const Subject& subject : various(2e6, 1e-4)) {
     const RunSimulation run = subject.run();
@@ -319,25 +221,6 @@ TEST(RunSimulation, FasterLinksAndShorterWaysNeverTakeLonger) {
   }
 }
 
-// Chunks differ by a few hundred elements, which means leave out; bytes are all there.
-TEST(RunSimulation, RanksThatAreAlikeCanBeSimulatedAsOne) {
-  int number = 0;
-  for (const Subject& subject : various(2e6, 1e-4)) {
-    SCOPED_TRACE(number++);
-    const RunSimulation full = subject.run(), folded = subject.run(Folding::always);
-    EXPECT_LT(folded.classes.count(), full.classes.count());
-    // In pipelines replicas also meet at the stages' shared sums, which folding takes as even.
-    const double tolerance = subject.config.mesh.pp > 1 ? 0.1 : 0.02;
-    EXPECT_NEAR(folded.step_seconds / full.step_seconds, 1, tolerance);
-    for (std::size_t t = 0; t < full.sent.size(); ++t) {
-      EXPECT_EQ(folded.sent.at(t).messages, full.sent.at(t).messages) << t;
-      EXPECT_NEAR(static_cast<double>(folded.sent.at(t).wire_bytes),
-                  static_cast<double>(full.sent.at(t).wire_bytes), 64)
-          << t;
-    }
-  }
-}
-
 // What travels is the same; what is computed meanwhile is a whole step instead of a backward.
 TEST(RunSimulation, SumsThatAreLateHideBehindAWholeStep) {
   const auto subject = [](std::int64_t late) {
@@ -357,23 +240,8 @@ TEST(RunSimulation, SumsThatAreLateHideBehindAWholeStep) {
             own.sent[index(static_cast<int>(Traffic::dp_gradient))].wire_bytes);
 }
 
-TEST(RunSimulation, RanksThatShareCoresOrHostsAreNotFolded) {
-  const Mesh mesh{.dp = 8};
-  Hosts hosts = bare_hosts(8, 1e6);
-  EXPECT_EQ(classes_of(mesh, hosts, seats_of(hosts), Folding::always).count(), 1);
-  EXPECT_EQ(classes_of(mesh, hosts, seats_of(hosts), Folding::automatic).count(), 8);
-  hosts.groups[0].cores = 2;
-  EXPECT_EQ(classes_of(mesh, hosts, seats_of(hosts), Folding::always).count(), 8);
-  Hosts shared = bare_hosts(4, 1e6);
-  shared.groups[0].ranks_per_host = 2;
-  EXPECT_EQ(classes_of(mesh, shared, seats_of(shared), Folding::always).count(), 8);
-  const Mesh both{.dp = 4, .tp = {1, 2, 1}};  // grids inside hosts, replicas across
-  EXPECT_EQ(classes_of(both, shared, seats_of(shared), Folding::always).count(), 2);
-}
-
 TEST(RunSimulation, WhatCannotBeSimulatedIsRefusedWithAllReasons) {
   RunConfig config = lab_config(4, 4);
-  config.local.steps = 8;
   config.dp_gradient.algorithm = AllReduceKind::native;
   const Subject subject(config, bare_hosts(4, 1e6));
   Hosts hosts = subject.hosts;
@@ -383,45 +251,12 @@ TEST(RunSimulation, WhatCannotBeSimulatedIsRefusedWithAllReasons) {
                                                     .grid = subject.grid,
                                                     .decisions = subject.decisions,
                                                     .hosts = hosts,
-                                                    .blocks = {{1, 2}}});
+                                                    .blocks = {{1, 2}},
+                                                    .rows_read = -1});
   const std::string text = to_text(problems);
-  for (const char* part : {"asks for 16 ranks, and the hosts have 4", "8 local steps",
+  for (const char* part : {"asks for 16 ranks, and the hosts have 4", "-1 is below 0",
                            "\"native\" is the transport's own", "1 times for 10 blocks"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
-}
-
-TEST(Scenario, AStragglerHoldsUpAllAndJitterIsDrawnBySeed) {
-  const Subject subject = various(2e6, 1e-4).front();
-  const auto seconds = [&](const Scenario& scenario) {
-    return simulate({.config = subject.config,
-                     .spec = subject.spec,
-                     .grid = subject.grid,
-                     .decisions = subject.decisions,
-                     .hosts = subject.hosts,
-                     .folding = Folding::never},
-                    [&](RunProgram& program, const RankClasses&) { apply(scenario, program); })
-        .step_seconds;
-  };
-  const double usual = seconds({});
-  EXPECT_EQ(usual, subject.seconds());
-  EXPECT_GT(seconds({.stragglers = {{2, 3}}}), usual * 1.05);
-  EXPECT_GT(seconds({.jitter = 0.2}), usual);
-  EXPECT_EQ(seconds({.jitter = 0.2, .seed = 5}), seconds({.jitter = 0.2, .seed = 5}));
-  EXPECT_NE(seconds({.jitter = 0.2, .seed = 5}), seconds({.jitter = 0.2, .seed = 6}));
-}
-
-TEST(Scenario, WordsAreReadStrictly) {
-  EXPECT_EQ(parse_straggler("3=1.5"), (Straggler{3, 1.5}));
-  EXPECT_EQ(parse_lost_rank("2@120"), (LostRank{2, 120}));
-  for (const char* text : {"", "3", "3=", "=2", "3=x", "3=1 ", "a=1"})
-    EXPECT_THROW(parse_straggler(text), ConfigError) << text;
-  for (const char* text : {"", "2@", "@5", "2@x", "2=5"})
-    EXPECT_THROW(parse_lost_rank(text), ConfigError) << text;
-  const Problems problems = check({.jitter = -1, .stragglers = {{4, 0}}}, 4);
-  EXPECT_EQ(problems.size(), 3U);
-  EXPECT_EQ(cost_of({2, 125}, 50, 2).repeated_steps, 25);
-  EXPECT_EQ(cost_of({2, 125}, 50, 2).seconds, 50);
-  EXPECT_EQ(cost_of({2, 125}, 0, 2).repeated_steps, 125);
 }
 
 TEST(RunPicture, ShowsThePipelineOfTheFirstReplica) {

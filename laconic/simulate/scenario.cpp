@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "laconic/base/error.hpp"
 #include "laconic/base/index.hpp"
 #include "laconic/base/philox.hpp"
 
@@ -28,36 +27,70 @@ double normal_at(const Key& key, std::uint64_t number) {
 
 }  // namespace
 
-Straggler parse_straggler(std::string_view text) {
+std::optional<Straggler> parse_straggler(std::string_view text) {
   const std::size_t at = text.find('=');
   Straggler straggler;
   if (at == std::string_view::npos || !read_number(text.substr(0, at), straggler.rank) ||
       !read_number(text.substr(at + 1), straggler.factor))
-    throw ConfigError(fmt::format("--straggler '{}' is not RANK=FACTOR, as in 3=1.5", text));
+    return std::nullopt;
   return straggler;
 }
 
-LostRank parse_lost_rank(std::string_view text) {
+std::optional<LostRank> parse_lost_rank(std::string_view text) {
   const std::size_t at = text.find('@');
   LostRank lost;
   if (at == std::string_view::npos || !read_number(text.substr(0, at), lost.rank) ||
       !read_number(text.substr(at + 1), lost.step))
-    throw ConfigError(fmt::format("--lose '{}' is not RANK@STEP, as in 3@120", text));
+    return std::nullopt;
   return lost;
 }
 
-Problems check(const Scenario& scenario, int ranks) {
-  Problems problems;
-  if (!(scenario.jitter >= 0 && scenario.jitter <= 10))
-    problems.push_back({"--jitter", fmt::format("{} is not in 0 to 10", scenario.jitter)});
-  for (const Straggler& one : scenario.stragglers) {
-    if (one.rank < 0 || one.rank >= ranks)
-      problems.push_back({"--straggler", fmt::format("rank {} of {}", one.rank, ranks)});
-    if (!(one.factor > 0 && one.factor <= 1e6))
-      problems.push_back(
-          {"--straggler", fmt::format("a factor of {} is not in 0 to 1000000", one.factor)});
+namespace {
+
+void check_rank(const char* option, Rank rank, int ranks, Problems& problems) {
+  if (rank < 0 || rank >= ranks)
+    problems.push_back({option, fmt::format("rank {} of {}", rank, ranks)});
+}
+
+void check_straggler(const std::string& text, int ranks, Problems& problems) {
+  const std::optional<Straggler> one = parse_straggler(text);
+  if (!one) {
+    problems.push_back({"--straggler", fmt::format("'{}' is not RANK=FACTOR, as in 3=1.5", text)});
+    return;
   }
+  check_rank("--straggler", one->rank, ranks, problems);
+  if (!(one->factor > 0 && one->factor <= 1e6))
+    problems.push_back(
+        {"--straggler", fmt::format("a factor of {} is not in 0 to 1000000", one->factor)});
+}
+
+void check_lost(const std::string& text, int ranks, Problems& problems) {
+  const std::optional<LostRank> lost = parse_lost_rank(text);
+  if (!lost) {
+    problems.push_back({"--lose", fmt::format("'{}' is not RANK@STEP, as in 3@120", text)});
+    return;
+  }
+  check_rank("--lose", lost->rank, ranks, problems);
+  if (lost->step < 0) problems.push_back({"--lose", fmt::format("step {} is below 0", lost->step)});
+}
+
+}  // namespace
+
+Problems check(const ScenarioWords& words, int ranks) {
+  Problems problems;
+  if (!(words.jitter >= 0 && words.jitter <= 10))
+    problems.push_back({"--jitter", fmt::format("{} is not in 0 to 10", words.jitter)});
+  for (const std::string& text : words.stragglers) check_straggler(text, ranks, problems);
+  if (!words.lose.empty()) check_lost(words.lose, ranks, problems);
   return problems;
+}
+
+Scenario scenario_of(const ScenarioWords& words) {
+  Scenario scenario{.jitter = words.jitter, .seed = words.seed};
+  for (const std::string& text : words.stragglers)
+    if (const auto one = parse_straggler(text)) scenario.stragglers.push_back(*one);
+  scenario.lost = parse_lost_rank(words.lose);
+  return scenario;
 }
 
 void apply(const Scenario& scenario, RunProgram& program) {

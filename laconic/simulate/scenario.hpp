@@ -24,18 +24,31 @@ struct LostRank {
   bool operator==(const LostRank&) const = default;
 };
 
+// What somebody has asked for, as it was written.
+struct ScenarioWords {
+  double jitter = 0;
+  std::uint64_t seed = 1;
+  std::vector<std::string> stragglers;  // "3=1.5"
+  std::string lose;                     // "3@120"; empty: nobody
+};
+
 struct Scenario {
   // Each computation takes 1 + jitter |z| times as long, z of a normal distribution.
   double jitter = 0;
   std::uint64_t seed = 1;
-  std::vector<Straggler> stragglers;
+  std::vector<Straggler> stragglers = {};
+  std::optional<LostRank> lost = {};
   bool changes_ranks() const { return jitter > 0 || !stragglers.empty(); }
 };
 
-// "3=1.5", "3@120". Throw ConfigError.
-Straggler parse_straggler(std::string_view text);
-LostRank parse_lost_rank(std::string_view text);
-Problems check(const Scenario& scenario, int ranks);
+// Nothing, where the text is no such thing.
+std::optional<Straggler> parse_straggler(std::string_view text);
+std::optional<LostRank> parse_lost_rank(std::string_view text);
+
+// Everything that is wrong with the words, of a run with so many ranks.
+Problems check(const ScenarioWords& words, int ranks);
+// Leaves out what check() complains about.
+Scenario scenario_of(const ScenarioWords& words);
 
 // Requires: every rank is a class of its own, if the scenario changes_ranks().
 void apply(const Scenario& scenario, RunProgram& program);

@@ -157,8 +157,9 @@ Simulation::Simulation(const RunProgram& program)
   for (std::size_t m = 0; m < program.messages.size(); ++m) {
     const ProgramMessage& message = program.messages[m];
     messages_[m].left = message.bytes;
-    const std::uint64_t pair = std::uint64_t{static_cast<std::uint32_t>(message.from)} << 32 |
-                               static_cast<std::uint32_t>(message.to);
+    const std::uint64_t pair = static_cast<std::uint64_t>(message.from) << 36 |
+                               static_cast<std::uint64_t>(message.to) << 8 |
+                               static_cast<std::uint64_t>(message.way);
     const auto [found, is_new] = by_pair.try_emplace(pair, static_cast<int>(outboxes_.size()));
     if (is_new) {
       const Route route = route_between(program.network, message.from, message.to);

@@ -5,130 +5,117 @@
 #include <optional>
 
 #include "laconic/base/index.hpp"
+#include "laconic/config/row_choice.hpp"
 #include "laconic/engine/engine.hpp"
-#include "laconic/policy/class_policy.hpp"
+#include "laconic/reduce/sparse_change.hpp"
 #include "laconic/schedule/lower.hpp"
 #include "laconic/simulate/grid_program.hpp"
-#include "laconic/simulate/held_model.hpp"
+#include "laconic/simulate/row_program.hpp"
 #include "laconic/simulate/seam_program.hpp"
+#include "laconic/simulate/step_notes.hpp"
+#include "laconic/simulate/step_sums.hpp"
 
 namespace laconic {
 
 namespace {
 
-// What ranks tell each other of a step (update/step_reduction.hpp): a share, and squares of norms.
-constexpr std::uint64_t kShareBytes = 40, kSquareBytes = 16;
-
-// The sums of a step that a rank takes part in.
-struct SumsOfStep {
-  struct Part {
-    std::vector<std::size_t> blocks;
-    int strand = 0;
-    std::size_t missing = 0;  // blocks that are not posted
-  };
-  std::vector<Part> parts;
-  std::vector<int> shared;                // strands, as HeldModel::shared_sums()
-  std::vector<std::size_t> shared_ready;  // parameters that are complete
-};
+constexpr double kNormBytes = 8;  // of rows, which all ranks tell each other
 
 struct RankWriter {
   int strand = 0;
-  HeldModel held;
   std::vector<bool> is_done, is_announced;  // by block, of the step
-  std::optional<SumsOfStep> sums, before;   // of this step, and of the one before
   std::vector<bool> is_owed;                // by block: an update of the step before
+  std::vector<bool> has_begun;              // by block, of the step
 };
+
+std::vector<HeldModel> held_models(const ProgramBuilder& builder, const SimulationRequest& request,
+                                   bool is_fused) {
+  std::vector<HeldModel> held;
+  for (const Rank first : builder.classes().first) held.emplace_back(request, first, is_fused);
+  return held;
+}
+
+bool fuses_gradients(const RunConfig& config) {
+  return config.embedding_tied.fused ||
+         config.dp_gradient.method == GradientMethod::compressed_adam;
+}
 
 class StepWriter {
  public:
   StepWriter(ProgramBuilder& builder, const SimulationRequest& request)
       : builder_(builder),
         r_(request),
-        mesh_(mesh_of(request.config)),
+        mesh_(request.mesh),
         schedule_(lowered(request.decisions.schedule)),
         stages_(ranges_of_split(request.decisions.split)),
-        grid_(builder, request) {
+        grid_(builder, request),
+        seams_(builder, request, schedule_),
+        notes_(builder, request),
+        rows_(builder, request),
+        sums_(builder, held_models(builder, request, fuses_gradients(request.config))) {
     for (int rank = 0; rank < builder.classes().count(); ++rank)
       ranks_.push_back({.strand = builder.add_main(rank),
-                        .held = HeldModel(request, builder.classes().first[index(rank)]),
                         .is_owed = std::vector<bool>(request.spec.blocks.size(), false)});
+    if (request.config.local.steps == 0) return;
+    own_.emplace(builder, held_models(builder, request, false));
+    changes_.emplace(builder, held_models(builder, request, false));
   }
 
-  void write_step(std::uint64_t step) {
+  void write_step(std::uint64_t step, const LocalStep& kind) {
     step_ = step;
-    messages_.clear();
-    add_sums_of_step();
-    add_control();
+    kind_ = kind;
+    seams_.begin(step);
+    rows_.begin(step);
+    if (kind.is_together)
+      sums_.begin(step);
+    else
+      own_->begin(step, StepSums::Which::shared);
+    if (kind.ends_round) begin_changes();
+    begin_notes();
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) write_rank(rank);
   }
 
  private:
   RankWriter& at(int rank) { return ranks_[index(rank)]; }
+  const HeldModel& held(int rank) const { return sums_.held(rank); }
   Coord coord(int rank) const { return coord_of(mesh_, builder_.classes().first[index(rank)]); }
   bool updates_by_block() const { return r_.config.train.update == UpdateBy::block; }
   bool is_late() const { return r_.config.dp_gradient.late > 0; }
+  bool is_local() const { return r_.config.local.steps > 0; }
+  bool is_whole() const { return mesh_.pp * tp_size(mesh_) == 1; }
   bool sums_moments() const {
     return r_.config.dp_gradient.method == GradientMethod::compressed_adam;
   }
-
-  // --- sums, made for all members by the first of them
-
-  bool is_first_of(const Group& group, int rank) const {
-    return std::ranges::all_of(group,
-                               [&](Rank member) { return builder_.class_of(member) >= rank; });
+  // Gradients leave as they come; not beside changes that are under way.
+  bool posts_early() const {
+    return kind_.is_together && r_.config.dp_gradient.overlap && !sums_moments() && !is_late() &&
+           r_.config.local.overlap == 0;
   }
 
-  void add_sums_of_step() {
-    for (RankWriter& writer : ranks_) {
-      writer.before = std::move(writer.sums);
-      writer.sums.emplace();
-      writer.sums->shared.resize(writer.held.shared_sums().size());
-      writer.sums->shared_ready.resize(writer.held.shared_sums().size());
-    }
-    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-      const SumSetting setting = at(rank).held.replica_sums();
-      if (is_first_of(setting.group, rank))
-        for (const SumOperation& operation : add_sums(builder_, setting, step_))
-          for (const auto& [member, strand] : operation.strands)
-            at(member).sums->parts.push_back({operation.blocks, strand, operation.blocks.size()});
-      add_shared_sums(rank);
-    }
+  // --- what ranks tell each other
+
+  // One replica speaks for all; a rank that has the whole gradient tells nothing of its norms,
+  // unless it is about to go alone.
+  void begin_notes() {
+    const bool tells_norms = is_local() || !(is_whole() || sums_moments());
+    common_notes_ = own_notes_ = norm_notes_ = {};
+    if (kind_.is_together)
+      common_notes_ = notes_.among_all(tells_norms ? StepNotes::Squares::first_replica
+                                                   : StepNotes::Squares::none);
+    else
+      own_notes_ = notes_.in_replicas();
+    if (!kind_.is_together && kind_.ends_round)
+      common_notes_ = notes_.among_all(StepNotes::Squares::none);
+    const bool needs_norms = r_.config.embedding_rows.clip == RowsClip::all &&
+                             !splits_rows(r_.config) && !updates_by_block();
+    if (rows_.is_used() && needs_norms) norm_notes_ = notes_.among_all_of(kNormBytes);
   }
 
-  void add_shared_sums(int rank) {
-    const auto& sets = at(rank).held.shared_sums();
-    for (const HeldModel::SharedSum& set : sets) {
-      if (!is_first_of(set.setting.group, rank)) continue;
-      for (const SumOperation& operation : add_sums(builder_, set.setting, step_))
-        for (const auto& [member, strand] : operation.strands) {
-          const auto& theirs = at(member).held.shared_sums();
-          for (std::size_t i = 0; i < theirs.size(); ++i)
-            if (theirs[i].slot == set.slot) at(member).sums->shared[i] = strand;
-        }
-    }
-  }
-
-  // --- what all ranks tell all
-
-  void add_control() {
-    control_.clear();
-    if (size(mesh_) == 1) return;
-    CollectiveSpec spec{.kind = CollectiveKind::all_gather, .dtype = Dtype::u8, .offsets = {0}};
-    for (Rank rank = 0; rank < size(mesh_); ++rank) {
-      spec.group.push_back(rank);
-      spec.offsets.push_back(spec.offsets.back() + note_bytes(rank));
-    }
-    control_ = add_collective(builder_, spec, 0);
-  }
-
-  // One replica speaks for all; a rank that has the whole gradient tells nothing of its norms.
-  std::uint64_t note_bytes(Rank rank) {
-    const Coord place = coord_of(mesh_, rank);
-    const bool is_whole = mesh_.pp * tp_size(mesh_) == 1;
-    if (is_whole || place.dp > 0 || sums_moments()) return kShareBytes;
-    auto& known = spoken_for_[{place.pp, place.tp}];
-    if (!known) known = static_cast<std::uint64_t>(HeldModel(r_, rank).spoken_for());
-    return kShareBytes + kSquareBytes * *known;
+  void tell(int rank, const ExchangeStrands& notes) {
+    const auto note = notes.find(rank);
+    if (note == notes.end()) return;
+    builder_.start(at(rank).strand, note->second);
+    builder_.join(at(rank).strand, note->second);
   }
 
   // --- one rank
@@ -138,8 +125,10 @@ class StepWriter {
     const std::size_t blocks = r_.spec.blocks.size();
     writer.is_done.assign(blocks, false);
     writer.is_announced.assign(blocks, false);
+    writer.has_begun.assign(blocks, false);
     const int span = builder_.begin_span(writer.strand, {rank, 0, static_cast<int>(step_), 'S'});
-    if (is_late()) post_all(rank);  // what was kept of the step before
+    if (is_late()) sums_.post_all(rank, writer.strand);  // what was kept of the step before
+    rows_.request(rank, writer.strand);
     const std::vector<Action>& list = schedule_.by_rank[index(coord(rank).pp)];
     std::map<int, std::size_t> last;  // by stage: its last B or W
     for (std::size_t i = 0; i < list.size(); ++i)
@@ -158,10 +147,10 @@ class StepWriter {
       case Op::backward:
       case Op::backward_input:
       case Op::backward_weight: return compute(rank, a, completes_stage);
-      case Op::send_activation: return send(rank, a, true);
-      case Op::recv_activation: return receive(rank, a, true);
-      case Op::send_gradient: return send(rank, a, false);
-      case Op::recv_gradient: return receive(rank, a, false);
+      case Op::send_activation:
+      case Op::send_gradient: return seams_.send(rank, at(rank).strand, a);
+      case Op::recv_activation:
+      case Op::recv_gradient: return seams_.receive(rank, at(rank).strand, a);
       case Op::prefetch: return;
     }
   }
@@ -178,7 +167,7 @@ class StepWriter {
     for (std::int64_t i = 0; i < range.end - range.begin; ++i) {
       const std::int64_t block = is_forward ? range.begin + i : range.end - 1 - i;
       const auto b = static_cast<std::size_t>(block);
-      if (is_forward && updates_by_block()) update_block(rank, b);
+      if (is_forward) begin_block(rank, b);
       compute_block(rank, a, block);
       if (completes_stage) complete(rank, b);
     }
@@ -231,68 +220,13 @@ class StepWriter {
       }
   }
 
-  // --- between stages
-
-  struct SeamKey {
-    int replica;  // the class of the sender
-    int edge, microbatch;
-    bool is_activation;
-    auto operator<=>(const SeamKey&) const = default;
-  };
-
-  bool is_raw(int edge, int microbatch, bool is_activation) const {
-    const GradientSends& encoded = r_.decisions.encoded;
-    return !is_activation && !encoded.empty() && !encoded[index(edge)][index(microbatch)];
-  }
-
-  // The class at another place of the same pipeline.
-  int neighbour_class(int rank, int stage) const {
-    Coord other = coord(rank);
-    other.pp = rank_of_stage(schedule_, stage);
-    return builder_.class_of(rank_of(mesh_, other));
-  }
-
-  // Whichever end comes first makes the messages.
-  const std::vector<int>& seam(int from, int to, int edge, int microbatch, bool is_activation) {
-    auto [found, is_new] = messages_.try_emplace({from, edge, microbatch, is_activation});
-    if (is_new)
-      for (const SeamMessage& message :
-           seam_messages(r_, builder_.classes().first[index(from)], edge, is_activation,
-                         is_raw(edge, microbatch, is_activation)))
-        found->second.push_back(builder_.add_message(
-            from, to,
-            {.traffic = is_activation ? Traffic::pp_activation : Traffic::pp_gradient,
-             .key = deadline_key(step_, 0, 0),
-             .message_bytes = message.bytes,
-             .edge = edge,
-             .microbatch = microbatch}));
-    return found->second;
-  }
-
-  void send(int rank, const Action& a, bool is_activation) {
-    const int edge = is_activation ? a.stage : a.stage - 1;
-    const int to = neighbour_class(rank, is_activation ? a.stage + 1 : a.stage - 1);
-    const std::vector<int>& messages = seam(rank, to, edge, a.microbatch, is_activation);
-    const auto costs = seam_messages(r_, builder_.classes().first[index(rank)], edge, is_activation,
-                                     is_raw(edge, a.microbatch, is_activation));
-    for (std::size_t i = 0; i < messages.size(); ++i) {
-      builder_.compute(at(rank).strand, WorkKind::codec,
-                       builder_.encode_seconds(rank, costs[i].codec, costs[i].elements));
-      builder_.send(at(rank).strand, messages[i]);
-    }
-  }
-
-  void receive(int rank, const Action& a, bool is_activation) {
-    const int edge = is_activation ? a.stage - 1 : a.stage;
-    const int from = neighbour_class(rank, is_activation ? a.stage - 1 : a.stage + 1);
-    const std::vector<int>& messages = seam(from, rank, edge, a.microbatch, is_activation);
-    const auto costs = seam_messages(r_, builder_.classes().first[index(from)], edge, is_activation,
-                                     is_raw(edge, a.microbatch, is_activation));
-    for (std::size_t i = 0; i < messages.size(); ++i) {
-      builder_.wait(at(rank).strand, messages[i]);
-      builder_.compute(at(rank).strand, WorkKind::codec,
-                       builder_.decode_seconds(rank, costs[i].codec, costs[i].elements));
-    }
+  // Before a block's first forward: what it waits for.
+  void begin_block(int rank, std::size_t block) {
+    RankWriter& writer = at(rank);
+    if (writer.has_begun[block]) return;
+    writer.has_begun[block] = true;
+    rows_.look_up(rank, writer.strand, block);
+    if (updates_by_block()) update_block(rank, block);
   }
 
   // --- gradients leave
@@ -300,51 +234,30 @@ class StepWriter {
   // A block that completes a parameter which others use, too, waits for those.
   void complete(int rank, std::size_t block) {
     RankWriter& writer = at(rank);
+    if (std::ranges::find(writer.is_done, true) == writer.is_done.end())
+      rows_.begin_backward(rank, writer.strand);
     writer.is_done[block] = true;
     announce_if_complete(rank, block);
     for (const std::size_t p : r_.spec.blocks[block].uses)
-      announce_if_complete(rank, writer.held.completing_block(p));
+      announce_if_complete(rank, held(rank).completing_block(p));
   }
 
   void announce_if_complete(int rank, std::size_t block) {
     RankWriter& writer = at(rank);
     if (writer.is_announced[block] || !writer.is_done[block]) return;
-    for (const std::size_t p : writer.held.completed_by(block))
-      for (const std::size_t user : writer.held.users_here(p))
+    for (const std::size_t p : held(rank).completed_by(block))
+      for (const std::size_t user : held(rank).users_here(p))
         if (!writer.is_done[user]) return;
     writer.is_announced[block] = true;
+    rows_.give(rank, writer.strand, block);
+    if (size(mesh_) > 1 && kind_.is_together) copy(rank, held(rank).elements_completed_by(block));
+    if (posts_early()) sums_.post(rank, writer.strand, block);
+  }
+
+  void copy(int rank, double elements) {
     const auto bytes = static_cast<double>(bytes_of(r_.config.run.master_type()));
-    if (size(mesh_) > 1)
-      builder_.compute(
-          writer.strand, WorkKind::handling,
-          builder_.copy_seconds(rank, bytes * writer.held.elements_completed_by(block)));
-    if (r_.config.dp_gradient.overlap && !sums_moments() && !is_late()) post(rank, block);
-  }
-
-  void post(int rank, std::size_t block) {
-    RankWriter& writer = at(rank);
-    if (writer.held.is_fused()) post_shared_of(rank, block);
-    for (SumsOfStep::Part& part : writer.sums->parts)
-      if (std::ranges::find(part.blocks, block) != part.blocks.end() && --part.missing == 0)
-        builder_.start(writer.strand, part.strand);
-  }
-
-  void post_shared_of(int rank, std::size_t block) {
-    RankWriter& writer = at(rank);
-    const auto& sets = writer.held.shared_sums();
-    for (std::size_t i = 0; i < sets.size(); ++i) {
-      std::size_t& ready = writer.sums->shared_ready[i];
-      const std::size_t before = ready;
-      for (const std::size_t p : sets[i].parameters)
-        ready += writer.held.completing_block(p) == block ? 1 : 0;
-      if (ready > before && ready == sets[i].parameters.size())
-        builder_.start(writer.strand, writer.sums->shared[i]);
-    }
-  }
-
-  void post_all(int rank) {
-    const std::vector<std::size_t>& blocks = at(rank).held.blocks();
-    for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) post(rank, *block);
+    builder_.compute(at(rank).strand, WorkKind::handling,
+                     builder_.copy_seconds(rank, bytes * elements));
   }
 
   // --- the end of a step
@@ -352,71 +265,106 @@ class StepWriter {
   void end_step(int rank) {
     RankWriter& writer = at(rank);
     if (updates_by_block()) {
-      if (!r_.config.dp_gradient.overlap) post_all(rank);
-      for (const std::size_t block : writer.held.blocks()) writer.is_owed[block] = true;
+      if (!r_.config.dp_gradient.overlap) sums_.post_all(rank, writer.strand);
+      for (const std::size_t block : held(rank).blocks()) writer.is_owed[block] = true;
       // What it amounted to is asked for a step later, when it has long been there.
-      if (!control_.empty()) builder_.start(writer.strand, control_.at(rank));
+      if (common_notes_.contains(rank)) builder_.start(writer.strand, common_notes_.at(rank));
       return;
     }
-    if (sums_moments()) {
-      tell(rank);
-      post_all(rank);
-      wait_for_sums(rank);
-    } else {
-      if (!r_.config.dp_gradient.overlap && !is_late()) post_all(rank);
-      const bool is_whole = mesh_.pp * tp_size(mesh_) == 1;
-      if (is_whole) tell(rank);
-      wait_for_sums(rank);
-      if (!is_whole) tell(rank);
-    }
+    if (kind_.takes_changes && r_.config.local.overlap > 0) take_changes(rank, kind_.ends_round);
+    if (kind_.is_together)
+      reduce_together(rank);
+    else
+      reduce_alone(rank);
+    rows_.wait(rank, writer.strand);
+    tell(rank, norm_notes_);
     const int span = builder_.begin_span(writer.strand, {rank, 0, 0, 'U'});
-    builder_.compute(writer.strand, WorkKind::update,
-                     builder_.update_seconds(rank, writer.held.elements()));
+    update(rank, held(rank).elements());
+    rows_.update(rank, writer.strand);
     builder_.end_span(writer.strand, span);
+    if (kind_.ends_round) send_changes(rank);
   }
 
-  void tell(int rank) {
-    if (control_.empty()) return;
-    builder_.start(at(rank).strand, control_.at(rank));
-    builder_.join(at(rank).strand, control_.at(rank));
+  void update(int rank, double elements) {
+    builder_.compute(at(rank).strand, WorkKind::update, builder_.update_seconds(rank, elements));
   }
 
-  void wait_for_sums(int rank) {
-    RankWriter& writer = at(rank);
-    for (const SumsOfStep::Part& part : writer.sums->parts)
-      builder_.join(writer.strand, part.strand);
-    for (const int strand : writer.sums->shared) {
-      if (!writer.held.is_fused()) builder_.start(writer.strand, strand);
-      builder_.join(writer.strand, strand);
-    }
+  void reduce_together(int rank) {
+    const int strand = at(rank).strand;
+    const bool tells_first = sums_moments() || (is_whole() && !is_local());
+    if (!sums_moments() && !posts_early() && !is_late()) sums_.post_all(rank, strand);
+    if (tells_first) tell(rank, common_notes_);
+    if (sums_moments()) sums_.post_all(rank, strand);
+    sums_.wait_for_all(rank, strand);
+    if (!tells_first) tell(rank, common_notes_);
+  }
+
+  // A replica by itself; at the end of a round all ranks hear of its loss.
+  void reduce_alone(int rank) {
+    own_->wait_for_all(rank, at(rank).strand);
+    tell(rank, own_notes_);
+    tell(rank, common_notes_);
   }
 
   // What forward of a block waits for, of the step before.
   void update_block(int rank, std::size_t block) {
     RankWriter& writer = at(rank);
-    if (!writer.before) return;
+    if (!sums_.has_before()) return;
     for (const std::size_t p : r_.spec.blocks[block].uses) {
-      const std::size_t completing = writer.held.completing_block(p);
+      const std::size_t completing = held(rank).completing_block(p);
       if (!writer.is_owed[completing]) continue;
       writer.is_owed[completing] = false;
-      for (const SumsOfStep::Part& part : writer.before->parts)
-        if (std::ranges::find(part.blocks, completing) != part.blocks.end())
-          builder_.join(writer.strand, part.strand);
-      join_shared_of(rank, completing);
-      builder_.compute(
-          writer.strand, WorkKind::update,
-          builder_.update_seconds(rank, writer.held.elements_completed_by(completing)));
+      sums_.wait_for_block_before(rank, writer.strand, completing);
+      update(rank, held(rank).elements_completed_by(completing));
     }
   }
 
-  void join_shared_of(int rank, std::size_t block) {
-    RankWriter& writer = at(rank);
-    const auto& sets = writer.held.shared_sums();
-    for (std::size_t i = 0; i < sets.size(); ++i)
-      if (std::ranges::any_of(sets[i].parameters, [&](std::size_t p) {
-            return writer.held.completing_block(p) == block;
-          }))
-        builder_.join(writer.strand, writer.before->shared[i]);
+  // --- the end of a round
+
+  bool is_sparse() const { return r_.config.local.method == LocalMethod::sparse_loco; }
+
+  void begin_changes() {
+    if (!is_sparse()) return changes_->begin(step_);
+    sparse_changes_.clear();
+    for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
+      if (sparse_changes_.contains(rank)) continue;
+      CollectiveSpec spec{.traffic = Traffic::dp_gradient,
+                          .kind = CollectiveKind::all_gather,
+                          .group = group_of(mesh_, builder_.classes().first[index(rank)], Axis::dp),
+                          .dtype = Dtype::u8,
+                          .offsets = {0}};
+      for (std::size_t i = 0; i < spec.group.size(); ++i)
+        spec.offsets.push_back(spec.offsets.back() +
+                               static_cast<std::uint64_t>(held(rank).sparse_change_bytes()));
+      sparse_changes_.merge(add_collective(builder_, spec, deadline_key(step_ + 1, 0, 2)));
+    }
+  }
+
+  // Unless they travel beside the next round, they are taken at once.
+  void send_changes(int rank) {
+    const int strand = at(rank).strand;
+    const double elements = held(rank).elements();
+    copy(rank, elements);
+    if (is_sparse()) {
+      builder_.compute(strand, WorkKind::codec, builder_.encode_seconds(rank, TopK{}, elements));
+      tell(rank, sparse_changes_);
+      constexpr double kKept = 1.0 * kSparseKept / (kSparseEdge * kSparseEdge);
+      builder_.compute(strand, WorkKind::codec,
+                       mesh_.dp * builder_.decode_seconds(rank, TopK{}, kKept * elements));
+      return update(rank, elements);
+    }
+    changes_->post_all(rank, strand);
+    if (r_.config.local.overlap == 0) take_changes(rank, false);
+  }
+
+  // Those of the round before, where this step has made new ones.
+  void take_changes(int rank, bool are_before) {
+    const int strand = at(rank).strand;
+    if (!are_before)
+      changes_->wait_for_all(rank, strand);
+    else if (changes_->has_before())
+      changes_->wait_for_all_before(rank, strand);
+    update(rank, held(rank).elements());
   }
 
   ProgramBuilder& builder_;
@@ -425,18 +373,23 @@ class StepWriter {
   const Schedule schedule_;
   const std::vector<BlockRange> stages_;
   GridProgram grid_;
+  SeamProgram seams_;
+  StepNotes notes_;
+  RowProgram rows_;
+  StepSums sums_;                          // of gradients, over replicas
+  std::optional<StepSums> own_, changes_;  // of local updates: gradients of a replica, and changes
   std::vector<RankWriter> ranks_;
   std::uint64_t step_ = 0;
-  ExchangeStrands control_;
-  std::map<SeamKey, std::vector<int>> messages_;
-  std::map<std::pair<int, std::array<int, 3>>, std::optional<std::uint64_t>> spoken_for_;
+  LocalStep kind_;
+  ExchangeStrands common_notes_, own_notes_, norm_notes_, sparse_changes_;
 };
 
 }  // namespace
 
-void add_steps(ProgramBuilder& builder, const SimulationRequest& request, int steps) {
+void add_steps(ProgramBuilder& builder, const SimulationRequest& request,
+               const std::vector<LocalStep>& steps) {
   StepWriter writer(builder, request);
-  for (int step = 0; step < steps; ++step) writer.write_step(static_cast<std::uint64_t>(step));
+  for (std::size_t step = 0; step < steps.size(); ++step) writer.write_step(step, steps[step]);
 }
 
 }  // namespace laconic

@@ -9,13 +9,21 @@
 //   send, recv  of a seam: encodes, sends, waits, decodes
 //   reduce      waits for sums, tells all ranks of the step, waits for what they tell
 //   update
+//
+// With local updates (update/local_rule.hpp) sums are those of a replica's own stages, ranks tell
+// those of their replica, and changes are summed after the last update of a round. Rows of
+// embedding tables leave when a step begins, and their gradients before those of their block.
 #pragma once
 
+#include <vector>
+
+#include "laconic/policy/local_round.hpp"
 #include "laconic/simulate/program_builder.hpp"
 #include "laconic/simulate/run_simulation.hpp"
 
 namespace laconic {
 
-void add_steps(ProgramBuilder& builder, const SimulationRequest& request, int steps);
+void add_steps(ProgramBuilder& builder, const SimulationRequest& request,
+               const std::vector<LocalStep>& steps);
 
 }  // namespace laconic

@@ -98,16 +98,6 @@ TableFacts facts_of(const ParameterSpec& table, const RowReader& reader) {
           .served = static_cast<double>(served) / width};
 }
 
-std::vector<RowMethod> allowed_methods(const RunConfig& config, const ParameterSpec& table) {
-  std::vector<RowMethod> allowed;
-  if (table.sizes[1] >= config.mesh.dp) allowed.push_back(RowMethod::alltoall);
-  allowed.push_back(RowMethod::allgather);
-  if (config.embedding_rows.optimiser == RowsOptimiser::same)
-    allowed.push_back(RowMethod::allreduce);
-  allowed.push_back(RowMethod::server);
-  return allowed;
-}
-
 // How long it takes to tell apart what the next step reads, of every other row of 4096.
 double measure_seconds_per_row() {
   RowIds rows, next;
@@ -162,8 +152,10 @@ RowDecision decide_rows(const RunConfig& config, World& world) {
                            .latency = rates.latency};
   RowDecision decision;
   for (const ParameterSpec& table : tables) {
+    const TableFacts facts = facts_of(table, reader);
+    const bool may_sum = config.embedding_rows.optimiser == RowsOptimiser::same;
     const RowChoice choice =
-        choose_method(facts_of(table, reader), network, allowed_methods(config, table));
+        choose_method(facts, network, methods_for(facts, network.ranks, may_sum));
     decision.methods[table.name] = method_of(choice.method);
     decision.reasons.push_back(fmt::format("{}: {}", table.name, choice.reason));
   }

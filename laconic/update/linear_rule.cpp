@@ -13,8 +13,8 @@
 #include <cmath>
 
 #include "laconic/policy/class_policy.hpp"
+#include "laconic/policy/local_round.hpp"
 #include "laconic/tensor/host.hpp"
-#include "laconic/update/local_round.hpp"
 #include "laconic/update/local_rule.hpp"
 #include "laconic/update/residual_state.hpp"
 

@@ -32,16 +32,6 @@ RowColumns<T> columns_in(const at::Tensor& value, const at::Tensor& moment1,
 
 }  // namespace
 
-bool pays_to_split(const SplitPrice& price, std::uint64_t rows, std::uint64_t delayed,
-                   std::uint64_t row_bytes, int members) {
-  if (price.is_free) return true;
-  const double n = members;
-  const double to_a_peer = static_cast<double>(delayed) / n * static_cast<double>(row_bytes) / n;
-  if (price.bytes_per_second <= 0) return to_a_peer >= price.least_bytes;
-  const double saved = (n - 1) * to_a_peer / price.bytes_per_second;
-  return saved > price.seconds_per_message + price.seconds_per_row * static_cast<double>(rows);
-}
-
 StepRows step_rows(std::vector<RowIds> by_member) {
   RowIds all = union_of(by_member);
   return {std::move(by_member), std::move(all)};

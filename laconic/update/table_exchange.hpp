@@ -33,6 +33,7 @@
 
 #include "laconic/model/weights.hpp"
 #include "laconic/rows/row_memory.hpp"
+#include "laconic/rows/row_method.hpp"
 #include "laconic/rows/row_plan.hpp"
 #include "laconic/update/row_exchange.hpp"
 #include "laconic/update/row_update.hpp"
@@ -46,20 +47,6 @@ struct StepRows {
   RowIds all;  // of them all
 };
 StepRows step_rows(std::vector<RowIds> by_member);
-
-// When gradients that come later are worth another message: always, or where sending them takes
-// longer than it costs to tell them apart and to start a message; as long as no rate is known, from
-// so many bytes to each peer on.
-struct SplitPrice {
-  bool is_free = false;
-  double bytes_per_second = 0;  // 0: not known
-  double seconds_per_message = 0;
-  double seconds_per_row = 0;
-  double least_bytes = 4 << 10;
-};
-// `rows` of all members of which `delayed` come later, each of so many bytes. Pure.
-bool pays_to_split(const SplitPrice& price, std::uint64_t rows, std::uint64_t delayed,
-                   std::uint64_t row_bytes, int members);
 
 struct TableOptions {
   ReplicaCut cut = ReplicaCut::columns;

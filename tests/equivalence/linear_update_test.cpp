@@ -9,8 +9,8 @@
 
 #include "laconic/data/test_data.hpp"
 #include "laconic/file/safetensors.hpp"
+#include "laconic/policy/local_round.hpp"
 #include "laconic/tensor/host.hpp"
-#include "laconic/update/local_round.hpp"
 #include "rule_ranks.hpp"
 
 namespace laconic::test {

@@ -33,10 +33,28 @@ TEST_F(SimulateVerb, PrintsDrawsTracesAndCounts) {
   EXPECT_GT(json["step_seconds"].get<double>(), 0);
 }
 
+TEST_F(SimulateVerb, SaysWhatAStepIsAMeanOfAndHowManyRowsAreRead) {
+  const std::string local =
+      expect_exit(0, with(kTiny, {"--set", "mesh.dp=2", "--set", "local.steps=5"})).out;
+  EXPECT_TRUE(contains(local, "means over rounds of 5 local steps by diloco")) << local;
+  const Words rows = {"simulate", "preset:embrace",   "--hosts", "preset:lab",
+                      "--set",    "model.kind=llama", "--set",   "model.vocabulary=5000",
+                      "--set",    "mesh.dp=4"};
+  EXPECT_TRUE(
+      contains(expect_exit(0, rows).out, "as words come in the One Billion Word benchmark"));
+  EXPECT_TRUE(contains(expect_exit(0, with(rows, {"--rows-read", "77"})).out,
+                       "a rank is taken to read 77 of 5000 in a step, as told"));
+}
+
 TEST_F(SimulateVerb, WhatCannotBeIsSaidAtOnce) {
   EXPECT_TRUE(contains(expect_exit(2, with(kTiny, {"--set", "mesh.dp=8"})).err,
                        "asks for 8 ranks, and the hosts have 4"));
-  EXPECT_TRUE(contains(expect_exit(2, with(kTiny, {"--straggler", "9"})).err, "RANK=FACTOR"));
+  const std::string err =
+      expect_exit(2, with(kTiny, {"--set", "mesh.dp=2", "--straggler", "9=2", "--straggler", "9",
+                                  "--lose", "7@x", "--rows-read", "-1"}))
+          .err;
+  for (const char* part : {"rank 9 of 2", "RANK=FACTOR", "RANK@STEP", "-1 is below 0"})
+    EXPECT_TRUE(contains(err, part)) << part << " in " << err;
   EXPECT_TRUE(contains(expect_exit(2, {"simulate", "preset:gpt-tiny", "--hosts", "nowhere"}).err,
                        "model.vocabulary"));
 }

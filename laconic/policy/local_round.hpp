@@ -1,4 +1,4 @@
-// update/local_round.hpp — what a step of linear local updates does beside computing, as a pure
+// policy/local_round.hpp — what a step of linear local updates does beside computing, as a pure
 // function of its number.
 //
 //   warm-up: together in every step │ round 1: H steps │ round 2 │ ...
