@@ -2,6 +2,8 @@
 #include "laconic/model/boundary.hpp"
 
 #include <ATen/ops/eye.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
@@ -37,6 +39,16 @@ Family llama_with(const Projection& projection) {
                     .project = projection};
 }
 
+Family bert_with(const Projection& projection) {
+  return BertShape{.layers = 2,
+                   .width = 24,
+                   .heads = 3,
+                   .hidden = 32,
+                   .context = 10,
+                   .vocabulary = 31,
+                   .project = projection};
+}
+
 // Anchors begin with zeros, which would hide mistakes.
 Weights anchored_weights(const Family& family) {
   Weights weights = make_weights(family, 11, at::TensorOptions().dtype(at::kDouble));
@@ -54,18 +66,28 @@ Batch text_batch(std::int64_t samples = 2) {
           {"targets", ids.narrow(1, 1, kTinyShape.context).contiguous()}};
 }
 
+// One sample has padding behind it.
+Batch masked_batch() {
+  const at::Tensor ids = some_ids(2, kTinyShape.context);
+  return {{"ids", ids},
+          {"types", at::zeros_like(ids)},
+          {"length", at::tensor(std::vector<std::int64_t>{10, 7}).view({2, 1})},
+          {"targets", ids.clone()}};
+}
+
 double largest_of(const at::Tensor& x) {
   return x.abs().max().item<double>();
 }
 
 TEST(Boundary, WithAllDirectionsItIsThePlainModel) {
-  const Batch batch = text_batch();
   for (const auto& [plain, whole] :
        {std::pair<Family, Family>{kTinyShape, gpt_with(projection({1, 2}, 24))},
         {kTinyShape, gpt_with(projection({1}, 24, AnchorKind::none, BasisKind::learned))},
         {kTinyShape, gpt_with(projection({1, 2}, 24, AnchorKind::initial, BasisKind::pca))},
-        {llama_with({}), llama_with(projection({1, 2}, 24))}}) {
+        {llama_with({}), llama_with(projection({1, 2}, 24))},
+        {bert_with({}), bert_with(projection({1, 2}, 24))}}) {
     SCOPED_TRACE(to_text(whole));
+    const Batch batch = is_causal(plain) ? text_batch() : masked_batch();
     Weights expected = make_weights(plain, 11, at::TensorOptions().dtype(at::kDouble));
     Weights found = make_weights(whole, 11, at::TensorOptions().dtype(at::kDouble));
     EXPECT_NEAR(forward_backward(found, batch, {}, 1), forward_backward(expected, batch, {}, 1),
@@ -94,13 +116,14 @@ TEST(Boundary, EqualAnchorsOnBothSidesCancelWithAllDirections) {
 }
 
 TEST(Boundary, GradientsAreThoseOfFiniteDifferencesAnchorsAndBasisIncluded) {
-  const Batch batch = text_batch();
   for (const Family& family :
        {Family(gpt_with(projection({1, 2}, 7, AnchorKind::learned, BasisKind::learned))),
+        bert_with(projection({1, 2}, 7, AnchorKind::learned, BasisKind::learned)),
         Family(gpt_with(projection({1}, 5))),
         Family(gpt_with(projection({1, 2}, 5, AnchorKind::initial, BasisKind::pca))),
         llama_with(projection({2}, 6, AnchorKind::learned, BasisKind::learned))}) {
     SCOPED_TRACE(to_text(family));
+    const Batch batch = is_causal(family) ? text_batch() : masked_batch();
     Weights weights = anchored_weights(family);
     forward_backward(weights, batch, {}, 1);
     for (const Parameter& p : weights.parameters) {
