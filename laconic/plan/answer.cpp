@@ -90,8 +90,8 @@ PlanAnswer answer_of(const PlanSpace& space, StepModel& model, const PlanFound& 
   return plan;
 }
 
-// What formulas leave out, simulations see: a plan that cannot be simulated (local updates) would
-// come before all that can. It gets as much longer as the others do, in the median.
+// What formulas leave out, simulations see: a plan that cannot be simulated would come before all
+// that can. It gets as much longer as the others do, in the median.
 void level(std::vector<PlanAnswer>& plans) {
   std::vector<double> factors;
   for (const PlanAnswer& plan : plans)

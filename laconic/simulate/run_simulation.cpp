@@ -110,6 +110,10 @@ Problems check(const SimulationRequest& r) {
   if (!r.blocks.empty() && r.blocks.size() != r.spec.blocks.size())
     problems.push_back(
         {"blocks", fmt::format("{} times for {} blocks", r.blocks.size(), r.spec.blocks.size())});
+  if (r.config.local.steps > 0 && r.config.local.method == LocalMethod::streaming_diloco)
+    problems.push_back({"local.method",
+                        "\"streaming_diloco\": nobody has written yet how fragments of a round "
+                        "travel; \"diloco\" sends as many bytes at once"});
   if (r.config.dp_gradient.algorithm == AllReduceKind::native)
     problems.push_back({"dp.gradient.algorithm",
                         "\"native\" is the transport's own sum, of which nobody knows the "
