@@ -145,7 +145,8 @@ def intro(outcomes, ranks):
             "allocator's settings; *sparse* is DDP with `sparse=True` and SparseAdam, *rows by hand* is coalesced rows, gathered during backward in a group of their "
             "own, with an Adam of rows. Steps are medians over rounds of means, the last step left out (block by block it also waits for what others have put off), in brackets the least and the most step; ratios in brackets are "
             "those of single rounds. Bytes are what host 0 sent by its interface, with headers, with starting divided among our steps. `8 bits` also "
-            f"sends all other gradients in 8 bits, with feedback. Others had {100 * min(others):.0f} to {100 * max(others):.0f} % of the cores, the median "
+            "sends all other gradients in 8 bits, with feedback; `4 bits` sends rows and their gradients in 4, and all others as factors of rank 32 in 8 bits. "
+            f"Others had {100 * min(others):.0f} to {100 * max(others):.0f} % of the cores, the median "
             f"{100 * statistics.median(others):.0f} %. Programs: {'; '.join(commits)}.", ""]
 
 
