@@ -180,14 +180,18 @@ class CollectiveWriter {
     return builder_.classes().way_between(spec_.group[index(from)], spec_.group[index(to)]);
   }
 
-  // The first member of a class speaks for it: others see the same from where they are.
+  // On average over the members of a class; of many the first speaks for all, who see nearly the
+  // same from where they are.
   Legs legs_to_all() const {
+    constexpr int kMostCounted = 512;
     LegCounter counter;
     std::set<int> counted;
     for (int from = 0; from < members_; ++from) {
-      if (!counted.insert(rank_at(from)).second) continue;
+      const bool is_first = counted.insert(rank_at(from)).second;
+      if (!is_first && members_ > kMostCounted) continue;
+      const double share = members_ > kMostCounted ? 1 : 1.0 / in_class_.at(rank_at(from));
       for (int to = 0; to < members_; ++to)
-        if (to != from) counter.count(rank_at(from), rank_at(to), way_between(from, to), 1);
+        if (to != from) counter.count(rank_at(from), rank_at(to), way_between(from, to), share);
     }
     return counter.legs();
   }
@@ -247,13 +251,39 @@ class CollectiveWriter {
   }
 
   void write_ring(const std::map<int, int>& strands, const MeanChunk& chunk, const Legs& legs) {
-    for (int round = 1; scatters() && round < members_; ++round) write_up(strands, chunk, legs);
-    if (!gathers()) return;
-    for (const auto& [rank, strand] : strands) encode_result(strand, rank, chunk.elements);
-    for (int round = 1; round < members_; ++round) {
-      exchange(strands, legs, chunk.down_bytes);
+    std::map<int, std::deque<int>> coming;
+    for (int round = 1; scatters() && round < members_; ++round) {
+      for (const auto& [rank, strand] : strands) encode(strand, rank, spec_.up, chunk.elements);
+      pass_on(strands, legs, chunk.up_bytes, coming);
+      for (const auto& [rank, strand] : strands) decode(strand, rank, spec_.up, chunk.elements);
+    }
+    if (gathers())
+      for (const auto& [rank, strand] : strands) encode_result(strand, rank, chunk.elements);
+    for (int round = 1; gathers() && round < members_; ++round) {
+      pass_on(strands, legs, chunk.down_bytes, coming);
       for (const auto& [rank, strand] : strands)
         decode(strand, rank, result_codec_, chunk.elements);
+    }
+    for (const auto& [rank, messages] : coming)
+      for (const int message : messages) builder_.wait(strands.at(rank), message);
+  }
+
+  // What is late from another class holds up the first member of this one, and the last, who hands
+  // it on, as many rounds later as there are members between: so long the class as a whole goes on.
+  void pass_on(const std::map<int, int>& strands, const Legs& legs, double bytes,
+               std::map<int, std::deque<int>>& coming) {
+    const std::vector<int> messages = send(strands, legs, bytes);
+    for (std::size_t i = 0; i < legs.size(); ++i) {
+      const int to = legs[i].to;
+      if (legs[i].from == to) {
+        builder_.wait(strands.at(to), messages[i]);
+        continue;
+      }
+      std::deque<int>& from_others = coming[to];
+      from_others.push_back(messages[i]);
+      if (static_cast<int>(from_others.size()) < in_class_.at(to)) continue;
+      builder_.wait(strands.at(to), from_others.front());
+      from_others.pop_front();
     }
   }
 
@@ -268,8 +298,7 @@ class CollectiveWriter {
     return spec_.kind == CollectiveKind::all_reduce || spec_.kind == CollectiveKind::all_gather;
   }
 
-  // Everybody sends, and then waits for all that comes.
-  void exchange(const std::map<int, int>& strands, const Legs& legs, double bytes) {
+  std::vector<int> send(const std::map<int, int>& strands, const Legs& legs, double bytes) {
     std::vector<int> messages;
     for (const Leg& leg : legs) {
       messages.push_back(builder_.add_message(leg.from, leg.to,
@@ -280,6 +309,12 @@ class CollectiveWriter {
                                                .way = leg.way}));
       builder_.send(strands.at(leg.from), messages.back());
     }
+    return messages;
+  }
+
+  // Everybody sends, and then waits for all that comes.
+  void exchange(const std::map<int, int>& strands, const Legs& legs, double bytes) {
+    const std::vector<int> messages = send(strands, legs, bytes);
     for (std::size_t i = 0; i < legs.size(); ++i)
       builder_.wait(strands.at(legs[i].to), messages[i]);
   }

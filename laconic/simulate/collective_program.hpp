@@ -7,7 +7,9 @@
 // (rank_class.hpp), and a class goes on when all that come to it are there:
 //
 //   direct    to all others, twice in an all-reduce
-//   ring      to the next member, who may be of another class, for each round
+//   ring      to the next member, who may be of another class, for each round. What comes from
+//             another class holds up this one as many rounds later as it has members before its
+//             last
 //   doubling  to the partner, for each round
 #pragma once
 

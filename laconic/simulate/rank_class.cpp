@@ -13,6 +13,13 @@ namespace {
 
 constexpr int kMostWithoutFolding = 64;
 
+// Which replicas are alike. In a pipeline sums over several stages go round all their replicas, and
+// the first and the last have the neighbours of the other stage.
+int role_of_replica(const Mesh& mesh, int dp) {
+  if (mesh.pp == 1 || dp == 0) return 0;
+  return dp + 1 == mesh.dp ? 2 : 1;
+}
+
 RankClasses classes_along(const Mesh& mesh, bool folds_replicas, bool folds_grid) {
   RankClasses classes;
   if (folds_replicas) classes.extents[0] = mesh.dp;
@@ -21,7 +28,7 @@ RankClasses classes_along(const Mesh& mesh, bool folds_replicas, bool folds_grid
   for (Rank rank = 0; rank < size(mesh); ++rank) {
     Coord coord = coord_of(mesh, rank);
     std::array<int, 4>& place = classes.places.emplace_back();
-    if (folds_replicas) place[0] = std::exchange(coord.dp, 0);
+    if (folds_replicas) place[0] = std::exchange(coord.dp, role_of_replica(mesh, coord.dp));
     if (folds_grid) {
       std::ranges::copy(coord.tp, place.begin() + 1);
       coord.tp = {0, 0, 0};

@@ -2,7 +2,9 @@
 //
 // Replicas have the same program, and so have the ranks of a tensor grid. If their hosts are alike
 // and no two of them share one, turning the axis round changes nothing that anybody could see: such
-// ranks make a class. What is between them is then one message of many flows.
+// ranks make a class. What is between them is then one message of many flows. In a pipeline the
+// first and the last replica are no such ranks: sums over several stages go round all replicas, and
+// these two have neighbours of the other stage, so that their links are shared otherwise.
 //
 // What one could get wrong: ranks have an outbox for each peer, and a class has peers of several
 // kinds in another one: of the own replica, of the next one, of all others. Messages of different

@@ -55,17 +55,22 @@ std::vector<Subject> folding_subjects() {
   return subjects;
 }
 
+// Of the replicas of a pipeline the first and the last are like no other.
+bool has_many_alike(const Mesh& mesh) {
+  return tp_size(mesh) > 1 || mesh.dp > (mesh.pp > 1 ? 3 : 1);
+}
+
 // Chunks differ by a few hundred elements, which means leave out; bytes are all there.
 TEST(RankClasses, RanksThatAreAlikeCanBeSimulatedAsOne) {
   for (const Subject& subject : folding_subjects()) {
     SCOPED_TRACE(fmt::format("{}, gradients by {}, {}", to_text(mesh_of(subject.config)),
                              subject.config.dp_gradient.codec, subject.config.pipeline.schedule));
     const RunSimulation full = subject.run(), folded = subject.run(Folding::always);
-    EXPECT_LT(folded.classes.count(), full.classes.count());
-    // A ring over two stages is as slow as its last replicas, which share their links otherwise.
-    const double tolerance =
-        subject.config.mesh.pp > 1 && subject.config.mesh.dp > 1 ? 0.065 : 0.02;
-    EXPECT_NEAR(folded.step_seconds / full.step_seconds, 1, tolerance);
+    if (has_many_alike(mesh_of(subject.config))) {
+      EXPECT_LT(folded.classes.count(), full.classes.count());
+    }
+    // One of them, pp 2 x dp 4 with encoded gradients, is 2.2 % too long.
+    EXPECT_NEAR(folded.step_seconds / full.step_seconds, 1, 0.025);
     for (std::size_t t = 0; t < full.sent.size(); ++t) {
       EXPECT_EQ(folded.sent.at(t).messages, full.sent.at(t).messages) << t;
       EXPECT_NEAR(static_cast<double>(folded.sent.at(t).wire_bytes),
@@ -93,7 +98,7 @@ TEST(RankClasses, WaysTellPeersApart) {
   const Mesh mesh{.pp = 2, .dp = 4, .tp = {1, 2, 1}};
   const Hosts hosts = bare_hosts(16, 1e6);
   const RankClasses classes = classes_of(mesh, hosts, seats_of(hosts), Folding::always);
-  EXPECT_EQ(classes.count(), 2);
+  EXPECT_EQ(classes.count(), 6);  // stages; first, last and other replicas
   const auto way = [&](const Coord& from, const Coord& to) {
     return classes.way_between(rank_of(mesh, from), rank_of(mesh, to));
   };
