@@ -94,6 +94,41 @@ TEST(LocalUpdates, SparseChangesHaveTheBytesOfTheirFormat) {
   EXPECT_LE(bytes_of_class(subject, Traffic::dp_gradient), least * 1.001);
 }
 
+// What the meters of runs of preset:gpt-tiny counted in rounds of 4 steps, by step: a run of 16
+// steps less one of 8, on 2026-11-18.
+TEST(LocalUpdates, BytesAreThoseThatRunsHaveCounted) {
+  struct Counted {
+    int pp;
+    LocalMethod method;
+    const char* codec;
+    std::vector<std::pair<Traffic, std::uint64_t>> wire_bytes;
+  };
+  using enum Traffic;
+  for (const Counted& counted : std::vector<Counted>{
+           {1, LocalMethod::diloco, "raw", {{dp_gradient, 876'184}}},
+           {2,
+            LocalMethod::diloco,
+            "raw",
+            {{dp_gradient, 941'976}, {pp_activation, 524'592}, {embedding_tied, 658'600}}},
+           {2, LocalMethod::diloco, "quantise:bits=4", {{dp_gradient, 121'846}}},
+           {1, LocalMethod::linear, "raw", {{dp_gradient, 1'752'368}}},
+           {2, LocalMethod::linear, "raw", {{dp_gradient, 1'752'368}, {embedding_tied, 724'664}}},
+           {1, LocalMethod::sparse_loco, "raw", {{dp_gradient, 7'314}}}}) {
+    RunConfig config = local_config(counted.pp, 2, 4, counted.method);
+    config.model.width = 128;
+    config.model.context = 64;
+    config.model.vocabulary = 257;
+    config.train.batch = 16;
+    config.local.refresh = 1;
+    config.dp_gradient.codec = counted.codec;
+    const Subject subject = local_subject(config);
+    for (const auto& [traffic, bytes] : counted.wire_bytes)
+      EXPECT_EQ(subject.sent(traffic).wire_bytes, bytes)
+          << name_in(kLocalMethodNames, counted.method) << ", pp " << counted.pp << ", "
+          << counted.codec << ", " << name_of(traffic);
+  }
+}
+
 // Changes that travel beside steps cost no time, as long as these take longer.
 TEST(LocalUpdates, OverlapHidesWhatTravels) {
   const auto of = [](std::int64_t overlap, double rate) {
