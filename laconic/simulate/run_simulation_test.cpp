@@ -257,7 +257,8 @@ TEST(RunSimulation, WhatCannotBeSimulatedIsRefusedWithAllReasons) {
                                                     .rows_read = -1});
   const std::string text = to_text(problems);
   for (const char* part : {"asks for 16 ranks, and the hosts have 4", "-1 is below 0",
-                           "\"native\" is the transport's own", "\"streaming_diloco\": nobody", "1 times for 10 blocks"})
+                           "\"native\" is the transport's own", "\"streaming_diloco\": nobody",
+                           "1 times for 10 blocks"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
 }
 
