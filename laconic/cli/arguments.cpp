@@ -259,10 +259,10 @@ std::string presets_folder() {
   std::error_code ignored;
   const fs::path bin = fs::read_symlink("/proc/self/exe", ignored).parent_path();
   const fs::path installed = bin / "../share/laconic/presets";
-  if (fs::is_directory(installed)) return installed.lexically_normal().string();
+  if (fs::is_directory(installed, ignored)) return installed.lexically_normal().string();
   // build/bin or build/PRESET/bin inside the source tree
   for (fs::path up = bin; up.has_relative_path(); up = up.parent_path())
-    if (fs::is_regular_file(up / "presets/gpt-small.toml")) return (up / "presets").string();
+    if (fs::is_regular_file(up / "presets/gpt-small.toml", ignored)) return (up / "presets").string();
   return "presets";
 }
 

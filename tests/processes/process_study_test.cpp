@@ -168,6 +168,9 @@ TEST_F(LabReportCommandLine, SaysThatItNeedsRoot) {
     user.words.insert(user.words.begin(), {"/usr/bin/setpriv", "--reuid=65534", "--clear-groups"});
   }
   const ProcessResult outcome = Process(user).wait();
+  // A source tree in a folder of root's own, as on a bare machine.
+  if (contains(outcome.err, "Permission denied"))
+    GTEST_SKIP() << "nobody but root may read what the program needs: " << outcome.err;
   EXPECT_EQ(outcome.exit_code, 2) << to_text(outcome);
   EXPECT_TRUE(contains(outcome.err, "lab needs root")) << outcome.err;
   EXPECT_FALSE(fs::exists(*this / "out"));
