@@ -128,6 +128,11 @@ void check_linear(Checker& c, const RunConfig& config) {
   c.at_least("local.warmup", local.warmup, 0);
   c.at_least("local.refresh", local.refresh, 1);
   if (local.method != LocalMethod::linear) {
+    c.require(!local.spread, "local.spread",
+              fmt::format("spread = true with method = \"{}\": parts of the model travel at "
+                          "different steps in \"linear\", and in \"streaming_diloco\" as "
+                          "local.fragment says",
+                          name_in(kLocalMethodNames, local.method)));
     c.require(local.overlap == 0 || local.method == LocalMethod::streaming_diloco, "local.overlap",
               fmt::format("overlap = {} with method = \"{}\": ranks go on from what all have "
                           "changed. Use \"linear\" or \"streaming_diloco\"",
@@ -149,18 +154,26 @@ void check_linear(Checker& c, const RunConfig& config) {
 void check_overlap(Checker& c, const RunConfig& config) {
   const LocalSection& local = config.local;
   const bool is_streaming = local.method == LocalMethod::streaming_diloco;
-  if (local.overlap == 0 && !is_streaming) return;
-  const std::string what =
-      is_streaming ? "method = \"streaming_diloco\"" : fmt::format("overlap = {}", local.overlap);
-  const char* key = is_streaming ? "local.method" : "local.overlap";
+  const bool has_copies =
+      is_streaming || local.is_spread();  // a rank's own parameters, and all ranks'
+  if (local.overlap == 0 && !has_copies) return;
+  const std::string what = is_streaming        ? "method = \"streaming_diloco\""
+                           : local.is_spread() ? "spread = true"
+                                               : fmt::format("overlap = {}", local.overlap);
+  const char* key = is_streaming        ? "local.method"
+                    : local.is_spread() ? "local.spread"
+                                        : "local.overlap";
+  const char* instead = is_streaming        ? "Use \"diloco\""
+                        : local.is_spread() ? "Set it to false"
+                                            : "Set it to 0";
   c.require(config.mesh.pp == 1, key,
             fmt::format("{} with mesh.pp = {}: parameters that stages share are summed in every "
                         "step, and their changes cannot travel meanwhile. {}",
-                        what, config.mesh.pp, is_streaming ? "Use \"diloco\"" : "Set it to 0"));
-  c.require(!is_streaming || config.mesh.tp == MeshSection().tp, key,
+                        what, config.mesh.pp, instead));
+  c.require(!has_copies || config.mesh.tp == MeshSection().tp, key,
             fmt::format("{} with mesh.tp = \"{}\": ranks of a grid would have to agree on copies "
-                        "of what is under way. Use \"diloco\"",
-                        what, config.mesh.tp));
+                        "of what is under way. {}",
+                        what, config.mesh.tp, instead));
   c.require(config.steering.guard == GuardMode::off && config.steering.bypass == BypassMode::never,
             key,
             fmt::format("{} with steering.guard = \"{}\" and steering.bypass = \"{}\": codecs "

@@ -94,6 +94,7 @@ struct LocalSection {
   double outer_lr = 0;
   double outer_momentum = -1;
   std::int64_t overlap = 0;
+  bool spread = false;
   std::int64_t fragment = 3;
   FragmentOrder order = FragmentOrder::strided;
   double mixing = 0.5;
@@ -102,6 +103,8 @@ struct LocalSection {
   std::int64_t refresh = 16;
   ChangeAggregate aggregate = ChangeAggregate::mean;
   double memory = 0.95;
+
+  bool is_spread() const { return spread && method == LocalMethod::linear; }
 
   template <class V>
   void visit(V& v) {
@@ -119,6 +122,9 @@ struct LocalSection {
       "both diloco: momentum of the outer Nesterov step; -1: 0 below 30 steps, 0.9 from there on");
     v("overlap", overlap,
       "linear, streaming_diloco: steps that changes may travel beside before they are taken");
+    v("spread", spread,
+      "linear: parts of the model, one for each step of a round, travel at different steps instead "
+      "of all at its end");
     v("fragment", fragment,
       "streaming_diloco: layers of a fragment; 0: the whole model travels at once");
     v("order", order,

@@ -52,6 +52,8 @@ OuterStep outer_step(const LocalSection& local) {
 
 FragmentSpec fragments_of(const LocalSection& local, std::int64_t blocks) {
   FragmentSpec spec{.blocks = blocks, .steps = local.steps};
+  if (local.is_spread() && local.steps > 1)  // and embedding and head in one more
+    spec.layers = std::max<std::int64_t>(0, (blocks - 2 + local.steps - 2) / (local.steps - 1));
   if (local.method != LocalMethod::streaming_diloco) return spec;
   spec.layers = local.fragment;
   spec.order = local.order;

@@ -120,8 +120,9 @@ struct OuterStep {
 };
 OuterStep outer_step(const LocalSection& local);
 
-// What travels when in a round, of a model of so many blocks: all methods but streaming_diloco have
-// one fragment, which comes at once (what linear has under way is local_round.hpp's).
+// What travels when in a round, of a model of so many blocks. Methods that are neither
+// streaming_diloco nor spread have one fragment. When that of linear comes is local_round.hpp's to
+// say.
 FragmentSpec fragments_of(const LocalSection& local, std::int64_t blocks);
 
 // What a run will do otherwise than it was told, for people: "optimiser.warmup = 60 ...".

@@ -7,11 +7,16 @@
 // taken together, too, and renews the second moment. Changes leave at the end of a round; they are
 // taken at once, or before the update of step `overlap` of the next round, of its first step if
 // that is taken together.
+//
+// With `spread` parts of the model (schedule/fragment.hpp) leave at different steps, each H steps
+// after it left last, and are taken as many steps later; a step that is taken together takes all
+// that is under way.
 #pragma once
 
 #include <cstdint>
 
 #include "laconic/config/mesh_section.hpp"
+#include "laconic/schedule/fragment.hpp"
 
 namespace laconic {
 
@@ -37,6 +42,23 @@ inline LocalStep local_step(const LocalSection& local, std::int64_t step) {
   one.takes_changes = one.is_together || place + 1 == local.overlap;
   one.ends_round = place + 1 == local.steps;
   return one;
+}
+
+// What happens to one fragment, of which there is but one where nothing is spread. Its first round
+// may be shorter.
+struct FragmentStep {
+  bool comes_before_update = false;
+  bool leaves_after_update = false;
+  bool operator==(const FragmentStep&) const = default;
+};
+
+// Requires: `fragments` are those of `local` (fragments_of).
+inline FragmentStep fragment_step(const LocalSection& local, const FragmentSpec& fragments,
+                                  std::int64_t fragment, std::int64_t step) {
+  const std::int64_t done = step - local.warmup + 1;  // steps of rounds, this one included
+  return {.comes_before_update = local_step(local, step).is_together ||
+                                 leaves_after(fragments, fragment, done - local.overlap),
+          .leaves_after_update = leaves_after(fragments, fragment, done)};
 }
 
 }  // namespace laconic

@@ -110,6 +110,10 @@ Problems check(const SimulationRequest& r) {
   if (!r.blocks.empty() && r.blocks.size() != r.spec.blocks.size())
     problems.push_back(
         {"blocks", fmt::format("{} times for {} blocks", r.blocks.size(), r.spec.blocks.size())});
+  if (r.config.local.steps > 1 && r.config.local.is_spread())
+    problems.push_back({"local.spread",
+                        "true: nobody has written yet how parts of a round travel; false is "
+                        "simulated, whose changes need as many bytes"});
   if (r.config.local.steps > 0 && r.config.local.method == LocalMethod::streaming_diloco)
     problems.push_back({"local.method",
                         "\"streaming_diloco\": nobody has written yet how fragments of a round "

@@ -13,8 +13,6 @@
 // nothing.
 #include <c10/core/GradMode.h>
 
-#include <optional>
-
 #include "laconic/tensor/host.hpp"
 #include "laconic/update/local_rule.hpp"
 
@@ -23,7 +21,6 @@ namespace laconic {
 namespace {
 
 constexpr char kOuter[] = "outer.";
-constexpr char kOwn[] = "own.";    // a rank's own parameters, where they are not the model's
 constexpr char kCame[] = "came.";  // mean changes that the outer step has not taken yet
 
 class DilocoRule final : public LocalRule {
@@ -35,7 +32,7 @@ class DilocoRule final : public LocalRule {
         lanes_(exchanges_.size()) {
     for (std::size_t p = 0; p < weights_.parameters.size(); ++p)
       lanes_[fragment_at(p)].places.push_back(p);
-    if (lanes_.size() > 1 || fragments_.overlap > 0 || mixing_ > 0) own_.emplace(weights_);
+    if (lanes_.size() > 1 || fragments_.overlap > 0 || mixing_ > 0) keep_own();
   }
 
   void begin(std::int64_t step) override {
@@ -60,22 +57,14 @@ class DilocoRule final : public LocalRule {
     bool has_come = false;  // and waits for its step
   };
 
-  std::size_t fragment_at(std::size_t p) const {
-    return static_cast<std::size_t>(
-        fragment_of(fragments_, completing_block(weights_, weights_.parameters[p])));
-  }
-
   void finish_step();
   void send(std::size_t f);
   void come(std::size_t f);
   void take(std::size_t f);
-  void take_back_own();
   void load_lanes(const RankTensors& first);
 
   const double mixing_;
-  FlatBlocks momentum_;            // of the outer step
-  std::optional<FlatBlocks> own_;  // of this rank, while the outer parameters are shown
-  bool is_shown_ = false;
+  FlatBlocks momentum_;      // of the outer step
   std::vector<Lane> lanes_;  // by fragment
 };
 
@@ -131,24 +120,7 @@ void DilocoRule::take(std::size_t f) {
 
 void DilocoRule::settle(bool /*is_checkpoint*/) {
   for (std::size_t f = 0; f < lanes_.size(); ++f) come(f);
-  if (!own_ || is_shown_) return;
-  const at::NoGradGuard no_grad;
-  for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
-    at::Tensor value = weights_.parameters[p].value.detach();
-    own_->part(p).copy_(value);
-    value.copy_(start_.part(p));
-  }
-  refresh_copies(weights_.parameters);
-  is_shown_ = true;
-}
-
-void DilocoRule::take_back_own() {
-  if (!is_shown_) return;
-  const at::NoGradGuard no_grad;
-  for (std::size_t p = 0; p < weights_.parameters.size(); ++p)
-    weights_.parameters[p].value.detach().copy_(own_->part(p));
-  refresh_copies(weights_.parameters);
-  is_shown_ = false;
+  show_outer();
 }
 
 // What all replicas have alike is the first one's to save.
@@ -162,8 +134,8 @@ RankTensors DilocoRule::save(const OptimiserState& state) const {
     if (state.moment2[p].defined()) tensors["moment2." + name] = on_host(state.moment2[p]);
     if (is_first) tensors[kOuter + name] = momentum_.part(p);
     if (is_first && lanes_[f].has_come) tensors[kCame + name] = exchanges_[f]->part(p);
-    if (is_shown_) tensors[kOwn + name] = own_->part(p);
   }
+  save_own(tensors);
   return tensors;
 }
 
@@ -179,11 +151,8 @@ void DilocoRule::load(const std::vector<RankTensors>& saved, OptimiserState& sta
     const RankTensors& first = replicas.front();
     if (const auto found = first.find(kOuter + name); found != first.end())
       momentum_.part(p).copy_(found->second);
-    if (!own_) continue;
-    at::Tensor own = own_->part(p).copy_(start_.part(p));
-    load_moment(replicas, kOwn + name, own);
   }
-  is_shown_ = own_.has_value();
+  load_own(replicas);
   if (fragments_.overlap > 0) load_lanes(replicas.front());
 }
 

@@ -12,6 +12,8 @@ namespace laconic {
 
 namespace {
 
+constexpr char kOwn[] = "own.";  // a rank's own parameters, where they are not the model's
+
 // Throws ConfigError where a model that was read from a folder has too many fragments.
 FragmentSpec fragments_for(const RuleRequest& request) {
   const std::int64_t blocks = block_count(request.weights.spec);
@@ -79,6 +81,42 @@ void LocalRule::remember_start() {
   const at::NoGradGuard no_grad;
   for (std::size_t p = 0; p < weights_.parameters.size(); ++p)
     start_.part(p).copy_(weights_.parameters[p].value);
+}
+
+void LocalRule::show_outer() {
+  if (!own_ || is_shown_) return;
+  const at::NoGradGuard no_grad;
+  for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
+    at::Tensor value = weights_.parameters[p].value.detach();
+    own_->part(p).copy_(value);
+    value.copy_(start_.part(p));
+  }
+  refresh_copies(weights_.parameters);
+  is_shown_ = true;
+}
+
+void LocalRule::take_back_own() {
+  if (!is_shown_) return;
+  const at::NoGradGuard no_grad;
+  for (std::size_t p = 0; p < weights_.parameters.size(); ++p)
+    weights_.parameters[p].value.detach().copy_(own_->part(p));
+  refresh_copies(weights_.parameters);
+  is_shown_ = false;
+}
+
+void LocalRule::save_own(RankTensors& tensors) const {
+  if (!is_shown_) return;
+  for (std::size_t p = 0; p < weights_.parameters.size(); ++p)
+    tensors[kOwn + weights_.parameters[p].name] = own_->part(p);
+}
+
+void LocalRule::load_own(const std::vector<RankTensors>& replicas) {
+  if (!own_) return;
+  for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
+    at::Tensor own = own_->part(p).copy_(start_.part(p));
+    load_moment(replicas, kOwn + weights_.parameters[p].name, own);
+  }
+  is_shown_ = true;
 }
 
 std::vector<RankTensors> LocalRule::replicas_of(const std::vector<RankTensors>& saved) const {

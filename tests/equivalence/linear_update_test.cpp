@@ -6,7 +6,10 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
+#include <functional>
+#include <set>
 
+#include "laconic/architecture/model_spec.hpp"
 #include "laconic/data/test_data.hpp"
 #include "laconic/file/safetensors.hpp"
 #include "laconic/policy/local_round.hpp"
@@ -57,9 +60,11 @@ class Synchronous {
       }
   }
 
-  double farthest(const Ended& rank) const {
+  // Of the parameters that `counts` says, by number; of all without it.
+  double farthest(const Ended& rank, const std::function<bool(std::size_t)>& counts = {}) const {
     double most = 0;
     for (const auto& [number, value] : rank.values) {
+      if (counts && !counts(number)) continue;
       const Numbers found = floats(value);
       for (std::size_t i = 0; i < found.size(); ++i)
         most = std::max(most, std::abs(found[i] - values_[number][i]));
@@ -249,6 +254,109 @@ TEST(LinearLocal, GoesOnBitForBitByAnyPolicy) {
       for (std::size_t r = 0; r < whole.size(); ++r)
         expect_same_tensors(whole[r].values, once[r].values, "whole");
     }
+}
+
+// L4 where parts of the model travel at different steps: each, when it comes, is where summed
+// gradients have brought it by the step after which it left, renewals in the middle of its round
+// included.
+TEST(SpreadLinear, EveryPartGoesWhereSummedGradientsGo) {
+  const Weights weights = make_weights(kShape, 5, at::TensorOptions().dtype(at::kDouble));
+  for (const std::int64_t steps : {2, 3, 5})
+    for (const std::int64_t overlap : {0, 1, 2}) {
+      const Mesh mesh{.dp = 2};
+      std::vector<std::string> sets = linear_sets(steps, overlap);
+      sets.emplace_back("local.spread=true");
+      const RunConfig config = config_for(mesh, sets);
+      const FragmentSpec fragments = fragments_of(config.local, kShape.layers + 2);
+      ASSERT_GT(fragment_count(fragments), 1);
+      const auto fragment_at = [&](std::size_t p) {
+        return fragment_of(fragments, users_of(weights.spec, p).front());
+      };
+      Synchronous expected(config, weights);
+      std::int64_t done = 0;
+      std::set<std::int64_t> seen;
+      for (std::int64_t all = config.local.warmup + steps + 1;
+           all <= config.local.warmup + 2 * steps; ++all) {
+        for (; done < all; ++done) expected.step(done, 0.01, random_gradient);
+        const auto ranks =
+            run_rules({.mesh = mesh, .config = config, .steps = all, .is_settled = true});
+        expect_lock_step(ranks, true);  // the model, though replicas have their own
+        const auto left_now = [&](std::size_t p) {
+          return fragment_step(config.local, fragments, fragment_at(p), all - 1)
+              .leaves_after_update;
+        };
+        for (std::size_t p = 0; p < weights.parameters.size(); ++p)
+          if (left_now(p)) seen.insert(fragment_at(p));
+        for (const Ended& rank : ranks) {
+          EXPECT_LT(expected.farthest(rank, left_now), 1e-12)
+              << steps << " steps, overlap " << overlap << ", after " << all;
+          EXPECT_GT(expected.farthest(rank), 1e-4) << "other parts were there, too";
+        }
+      }
+      EXPECT_EQ(static_cast<std::int64_t>(seen.size()), fragment_count(fragments));
+    }
+}
+
+TEST(SpreadLinear, GoesOnBitForBitWithWhatRanksHaveOfTheirOwn) {
+  for (const std::int64_t overlap : {0, 1, 2}) {
+    SCOPED_TRACE(overlap);
+    std::vector<std::string> sets = linear_sets(4, overlap);
+    sets.insert(sets.end(), {"local.spread=true", "dp.gradient.codec=quantise:bits=4",
+                             "run.precision=float32"});
+    const Mesh mesh{.dp = 2};
+    const RunConfig config = config_for(mesh, sets);
+    const auto half = run_rules({.mesh = mesh, .config = config, .steps = 12, .is_settled = true});
+    EXPECT_TRUE(std::ranges::any_of(
+        half[0].saved, [](const auto& item) { return item.first.starts_with("own."); }));
+    const RuleRun rest{.mesh = mesh,
+                       .config = config,
+                       .steps = 8,
+                       .is_settled = true,
+                       .first_step = 12,
+                       .from = half};
+    const auto once = run_rules(rest), again = run_rules(rest);
+    EXPECT_EQ(once[0].note, "");
+    expect_lock_step(once, true);
+    for (std::size_t r = 0; r < once.size(); ++r)
+      expect_same_tensors(once[r].values, again[r].values, "again");
+    // Changes that come at once leave nothing under way for a checkpoint to hurry.
+    if (overlap > 0) continue;
+    const auto whole = run_rules({.mesh = mesh, .config = config, .steps = 20, .is_settled = true});
+    for (std::size_t r = 0; r < whole.size(); ++r)
+      expect_same_tensors(whole[r].values, once[r].values, "whole");
+  }
+}
+
+TEST(SpreadLinear, EveryStepSendsItsPart) {
+  LocalSection local{
+      .steps = 4, .method = LocalMethod::linear, .overlap = 1, .spread = true, .warmup = 4};
+  const FragmentSpec fragments = fragments_of(local, 8);
+  EXPECT_EQ(fragments.layers, 2);
+  EXPECT_EQ(fragment_count(fragments), 4);
+  std::string text;
+  for (std::int64_t s = 3; s < 14; ++s) {
+    for (std::int64_t f = 0; f < 4; ++f) {
+      const FragmentStep now = fragment_step(local, fragments, f, s);
+      if (now.comes_before_update) text += fmt::format("<{}", f);
+      if (now.leaves_after_update) text += fmt::format("{}>", f);
+    }
+    text += ' ';
+  }
+  // Steps 4 and 8 are taken together, and take all that is under way.
+  EXPECT_EQ(text, "<0<1<2<3 <0<11><2<3 <12> <23> 0><3 <0<11><2<3 <12> <23> 0><3 <01> <12> ");
+  local.steps = 1;
+  EXPECT_EQ(fragment_count(fragments_of(local, 8)), 1);
+  local.steps = 100;
+  EXPECT_EQ(fragment_count(fragments_of(local, 8)), 7);
+}
+
+TEST(SpreadLinear, IsRefusedWithItsReasons) {
+  const std::string text = to_text(check(config_for(
+      {.pp = 2, .dp = 2}, {"local.method=linear", "local.steps=4", "local.spread=true"})));
+  EXPECT_NE(text.find("local.spread: spread = true with mesh.pp = 2"), std::string::npos) << text;
+  const std::string other =
+      to_text(check(config_for({.dp = 2}, {"local.steps=4", "local.spread=true"})));
+  EXPECT_NE(other.find("spread = true with method = \"diloco\""), std::string::npos) << other;
 }
 
 // L1. Numbers that no addition rounds, so that the mean of updates is the update by the mean.

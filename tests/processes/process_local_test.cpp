@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "laconic/base/philox.hpp"
 #include "tests/processes/ranks.hpp"
 #include "tests/processes/tensor_ranks.hpp"
@@ -21,6 +23,14 @@ class LocalRanks : public Ranks {
                    "--set", "evaluate.every=16",
                    "--set", "local.steps=4",
                    "--set", "local.method=" + method};
+    if (method == "spread") {
+      std::ranges::replace(words, "local.method=spread", "local.method=linear");
+      return words + Words{"--set", "local.warmup=8",
+                           "--set", "local.spread=true",
+                           "--set", "local.overlap=1",
+                           "--set", "local.refresh=4",
+                           "--set", "dp.gradient.codec=quantise:bits=4"};
+    }
     if (method == "linear")
       return words + Words{"--set", "local.warmup=8",
                            "--set", "local.overlap=2",
@@ -48,7 +58,8 @@ class LocalRanks : public Ranks {
 };
 
 TEST_F(LocalRanks, KilledAtAnyPointOfARoundEndAsIfLeftAlone) {
-  for (const std::string method : {"linear", "streaming_diloco", "diloco", "sparse_loco"}) {
+  for (const std::string method :
+       {"linear", "spread", "streaming_diloco", "diloco", "sparse_loco"}) {
     SCOPED_TRACE(method);
     const std::string alone = "runs/" + method + "-alone", killed = "runs/" + method + "-killed";
     expect_exit(0, on_three(alone, rounds(method)));
