@@ -34,12 +34,22 @@ std::vector<int> sizes_up_to(int most) {
 }
 
 // The same model with few layers: layers of one kind are cut alike, so one that can be cut says it
-// of all.
+// of all. Of boundaries that are projected one says it, too.
 Family with_few_layers(Family family) {
   std::visit([](auto& shape) { shape.layers = std::min(shape.layers, kFewLayers); }, family);
   if (auto* shape = std::get_if<Seq2SeqShape>(&family))
     shape->decoder_layers = std::min(shape->decoder_layers, kFewLayers);
-  return family;
+  Projection projection = projection_of(family);
+  if (projection.is_empty()) return family;
+  projection.after = {1};
+  return with_projection(family, projection);
+}
+
+// And what is asked of it: which layers encode is nothing to how they are cut.
+bool can_cut(RunConfig config, const Family& few) {
+  config.tp_activation.layers = config.tp_gradient.layers = config.tp_weight.layers =
+      std::string(kAllLayers);
+  return check_grid_alone(config, few).empty();
 }
 
 // Grids of so many ranks that can cut the model.
@@ -54,7 +64,7 @@ std::vector<std::pair<TensorMethod, std::array<int, 3>>> grids_of(const PlanSpac
   for (const auto& [method, grid] : grids_of_ranks(ranks)) {
     config.tensor.method = method;
     config.mesh.tp = fmt::format("{}", fmt::join(grid, ","));
-    if (check_grid_alone(config, few).empty()) grids.emplace_back(method, grid);
+    if (can_cut(config, few)) grids.emplace_back(method, grid);
   }
   std::ranges::sort(grids);
   return grids;
@@ -177,7 +187,7 @@ void add_cuttable(PlanSpace& space) {
       config.mesh = {.tp = fmt::format("{}", fmt::join(a.grid, ","))};
       config.tensor.method = a.method;
       config.train.microbatch = space.microbatches[i];
-      can.push_back(a.tp() == 1 || check_grid_alone(config, few).empty());
+      can.push_back(a.tp() == 1 || can_cut(config, few));
     }
     space.cuttable.push_back(can);
   }

@@ -118,6 +118,39 @@ TEST(PlanSearch, BoundsAreNeverAboveWhatTheyBound) {
   }
 }
 
+// Cut where rows are short, even if stages are then uneven, and by no grid.
+TEST(PlanSearch, BoundsOfProjectedModelsAreThoseOfTheirCuts) {
+  PlanRequest request = planned_request("two-sites");
+  std::erase_if(request.policies, [](const PolicyChoice& p) { return p.name != "4 bits"; });
+  request.base.train.batch = 2;
+  request.base.model.layers = 6;
+  request.base.model.project_after = "5";
+  request.base.model.project_rank = 16;
+  for (const BasisKind basis : {BasisKind::seed, BasisKind::pca}) {
+    request.base.model.project_basis = basis;
+    const PlanSpace space = space_of(request);
+    StepModel model(space);
+    int pipelines = 0;
+    for (const Candidate& whole : candidates(space)) {
+      const Arrangement& a = arrangement_of(space, whole);
+      EXPECT_EQ(a.tp(), 1);
+      pipelines += a.pp > 1 ? 1 : 0;
+      ASSERT_LE(model.lower_bound(whole), model.seconds(whole)) << describe_plan(space, whole);
+    }
+    EXPECT_GT(pipelines, 0);
+  }
+}
+
+// Layers are numbered in the whole model, whatever smaller one tells which grids there are.
+TEST(PlanSearch, GridsAreThoseOfAModelWhateverLayersEncode) {
+  PlanRequest request = planned_request("cloud-1gbit");
+  request.hosts.groups[0].hosts = 2;
+  request.base.model.layers = 6;
+  const std::size_t all = space_of(request).arrangements.size();
+  request.base.tp_activation.layers = request.base.tp_gradient.layers = "4,5";
+  EXPECT_EQ(space_of(request).arrangements.size(), all);
+}
+
 TEST(PlanSearch, WhatIsToldRunsAsItIs) {
   const PlanRequest request = planned_request("two-sites");
   const PlanAnswers answers = answer(request, {.top = 20, .with_what_if = false});

@@ -4,11 +4,9 @@
 //
 //   begins   when the first activation has come through all stages before it
 //   is busy  for m (f + b) of its stages
-//   ends     where backward is not cut in halves: not before the last rank has
-//   ended, and its last
-//            gradient has come back through all stages between; in zero_bubble
-//            the same with the halves that others wait for; in zb_v nothing is
-//            known but begin and busy
+//   ends     where backward is not cut in halves: not before the last rank has ended, and its last
+//            gradient has come back through all stages between; in zero_bubble the same with the
+//            halves that others wait for; in zb_v nothing is known but begin and busy
 //
 // Sums follow the end of a rank, and share its outlet with its messages. No rank is later than the
 // last, so the mean over ranks of ends and sums is a bound, and sums need not be known rank by
@@ -86,7 +84,7 @@ double StepModel::lower_bound(const Candidate& candidate) {
   const Arrangement& a = f.arrangement;
   // Parameters of the fullest place are at least the mean's. What stages share is counted once.
   const double update =
-      per_second(f.of_grid->all_elements / a.pp, f.device.updates_per_second * f.core_share);
+      per_second(f.of_grid->trained_elements / a.pp, f.device.updates_per_second * f.core_share);
   return kRounding * ((a.pp == 1 ? alone_bound(candidate) : pipeline_bound(candidate)) + update);
 }
 
@@ -220,7 +218,7 @@ const std::vector<StepModel::LeastSum>& StepModel::least_sums(const Facts& f) {
   if (!sums.empty()) return sums;
   std::vector<SummedPart> parts;
   for (std::size_t p = 0; p < space_.spec.parameters.size(); ++p)
-    if (!is_cut || users_of(space_.spec, p).size() == 1)
+    if (!space_.spec.parameters[p].is_frozen && (!is_cut || users_of(space_.spec, p).size() == 1))
       parts.push_back({&space_.spec.parameters[p], f.elements()[p]});
   for (const PolicyOption& option : space_.policies[static_cast<std::size_t>(PolicyClass::dp)]) {
     const GradientPolicy policy = policy_of(option.applied);
@@ -340,7 +338,7 @@ const std::vector<BlockRange>& StepModel::split_in(int stages) {
   if (!ranges.empty()) return ranges;
   std::vector<double> costs;
   for (const BlockSpec& block : space_.spec.blocks) costs.push_back(block.multiply_adds);
-  return ranges = partition(costs, stages);
+  return ranges = cheapest_stages(costs, space_.spec, stages);
 }
 
 }  // namespace laconic

@@ -14,8 +14,8 @@ namespace laconic {
 struct StepModel::GridFacts {
   GridPlan plan;
   std::vector<double> elements;  // of each parameter on a rank
-  double all_elements = 0;
-  int number = 0;  // in the order in which they were asked for
+  double trained_elements = 0;   // of all that are not frozen
+  int number = 0;                // in the order in which they were asked for
 };
 
 struct StepModel::Facts {

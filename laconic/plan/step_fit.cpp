@@ -54,7 +54,7 @@ bool StepModel::may_fit(const Candidate& candidate) {
       memory = std::max(memory, device.memory_bytes);
     }
   const double copies = 2 + moment_count(space_.base.optimiser.kind, true);
-  double bytes = 4 * copies * f.of_grid->all_elements / a.pp;
+  double bytes = 4 * copies * f.of_grid->trained_elements / a.pp;
   if (candidate.at(PlanDim::microbatch) != kOpen) {
     const auto chosen = [&](PlanDim dim) { return static_cast<std::size_t>(candidate.at(dim)); };
     RunSection run = space_.base.run;

@@ -56,7 +56,7 @@ StepModel::StepModel(const PlanSpace& space)
     : space_(space), completed_by_(space.spec.blocks.size()) {
   for (std::size_t p = 0; p < space.spec.parameters.size(); ++p) {
     first_users_.push_back(static_cast<std::size_t>(first_user(space.spec, p)));
-    completed_by_[first_users_.back()].push_back(p);
+    if (!space.spec.parameters[p].is_frozen) completed_by_[first_users_.back()].push_back(p);
   }
 }
 StepModel::~StepModel() = default;
@@ -127,7 +127,7 @@ const StepModel::GridFacts& StepModel::grid_facts(const Arrangement& a) {
   known->plan = grid_plan_of(config, space_.family);
   for (const ParameterSpec& p : space_.spec.parameters) {
     known->elements.push_back(elements_on_a_rank(known->plan, p));
-    known->all_elements += known->elements.back();
+    if (!p.is_frozen) known->trained_elements += known->elements.back();
   }
   return *known;
 }

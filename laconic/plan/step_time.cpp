@@ -215,6 +215,7 @@ void StepModel::add_sums(const Step& step, PipelineStep& p) const {
   std::vector<std::vector<SummedPart>> by_rank(static_cast<std::size_t>(f.arrangement.pp));
   std::vector<double> elements(by_rank.size(), 0);
   for (std::size_t i = 0; i < spec.parameters.size(); ++i) {
+    if (spec.parameters[i].is_frozen) continue;
     const auto rank = static_cast<std::size_t>(p.rank_of_block[first_users_[i]]);
     elements[rank] += f.elements()[i];
     if (!fused.contains(i)) by_rank[rank].push_back({&spec.parameters[i], f.elements()[i]});

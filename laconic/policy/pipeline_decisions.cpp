@@ -90,7 +90,7 @@ SumBytes sum_bytes(const RunConfig& config, const ModelSpec& spec, const Pipelin
     for (const SharedParameters& set : shared_parameters(spec, rank_of_block))
       fused.insert(set.parameters.begin(), set.parameters.end());
   for (std::size_t p = 0; p < spec.parameters.size(); ++p) {
-    if (fused.contains(p)) continue;
+    if (fused.contains(p) || spec.parameters[p].is_frozen) continue;
     const int rank = rank_of_block[static_cast<std::size_t>(first_user(spec, p))];
     const auto whole = static_cast<double>(4 * elements_of(spec.parameters[p]));
     bytes.exact[static_cast<std::size_t>(rank)] += passes * whole;
@@ -116,26 +116,6 @@ std::vector<double> counted_costs(const ModelSpec& spec) {
   return costs;
 }
 
-// Blocks between boundaries where a cut is wanted stay together: if there are enough of these that
-// are projected, others, whose rows are wider, are no cuts.
-std::vector<BlockRange> cheapest_stages(const std::vector<double>& costs, const ModelSpec& spec,
-                                        int stages) {
-  if (static_cast<int>(spec.projections.size()) + 1 < stages || spec.projections.empty())
-    return partition(costs, stages);
-  std::vector<std::int64_t> begins = {0};
-  for (const ProjectedSeam& seam : spec.projections) begins.push_back(seam.block + 1);
-  begins.push_back(block_count(spec));
-  std::vector<double> together;
-  for (std::size_t i = 0; i + 1 < begins.size(); ++i)
-    together.push_back(
-        std::accumulate(costs.begin() + begins[i], costs.begin() + begins[i + 1], 0.0));
-  std::vector<BlockRange> ranges = partition(together, stages);
-  for (BlockRange& range : ranges)
-    range = {begins[static_cast<std::size_t>(range.begin)],
-             begins[static_cast<std::size_t>(range.end)]};
-  return ranges;
-}
-
 std::vector<std::int64_t> decide_split(const RunConfig& config, const ModelSpec& spec,
                                        const std::vector<BlockTimes>& times) {
   const int stages = shape_of(config).stages;
@@ -155,6 +135,26 @@ std::vector<std::int64_t> decide_split(const RunConfig& config, const ModelSpec&
 }
 
 }  // namespace
+
+// Blocks between boundaries where a cut is wanted stay together: if there are enough of these that
+// are projected, others, whose rows are wider, are no cuts.
+std::vector<BlockRange> cheapest_stages(const std::vector<double>& costs, const ModelSpec& spec,
+                                        int stages) {
+  if (static_cast<int>(spec.projections.size()) + 1 < stages || spec.projections.empty())
+    return partition(costs, stages);
+  std::vector<std::int64_t> begins = {0};
+  for (const ProjectedSeam& seam : spec.projections) begins.push_back(seam.block + 1);
+  begins.push_back(block_count(spec));
+  std::vector<double> together;
+  for (std::size_t i = 0; i + 1 < begins.size(); ++i)
+    together.push_back(
+        std::accumulate(costs.begin() + begins[i], costs.begin() + begins[i + 1], 0.0));
+  std::vector<BlockRange> ranges = partition(together, stages);
+  for (BlockRange& range : ranges)
+    range = {begins[static_cast<std::size_t>(range.begin)],
+             begins[static_cast<std::size_t>(range.end)]};
+  return ranges;
+}
 
 PipelineShape shape_of(const RunConfig& config) {
   const int ranks = static_cast<int>(config.mesh.pp);

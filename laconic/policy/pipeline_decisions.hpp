@@ -42,6 +42,11 @@ struct BlockTimes {
 };
 using TimeBlocks = std::function<std::vector<BlockTimes>()>;
 
+// The stages that cost least by these costs of blocks, as pipeline.split = "auto" has them: cut at
+// projected boundaries alone, if there are enough of them.
+std::vector<BlockRange> cheapest_stages(const std::vector<double>& costs, const ModelSpec& spec,
+                                        int stages);
+
 // Everything that crosses a boundary behind this block for one microbatch, as links see it.
 std::vector<TensorSpec> boundary_of(const RunConfig& config, const BlockSpec& block);
 

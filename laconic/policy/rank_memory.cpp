@@ -32,6 +32,12 @@ struct HeldPart {
     for (const std::size_t p : block.uses) sum += elements(p);
     return sum;
   }
+  double elements_trained_by(const BlockSpec& block) const {
+    double sum = 0;
+    for (const std::size_t p : block.uses)
+      if (!request.spec.parameters[p].is_frozen) sum += elements(p);
+    return sum;
+  }
   template <class Visit>
   void for_each_held(const Visit& visit) const {
     for (std::size_t b = 0; b < blocks().size(); ++b)
@@ -87,8 +93,8 @@ double gathered_elements(const HeldPart& part) {
 double gradient_elements(const HeldPart& part) {
   double sums = 0, largest = 0;
   part.for_each_held([&](const BlockSpec& block) {
-    sums += part.elements_used_by(block);
-    largest = std::max(largest, part.elements_used_by(block));
+    sums += part.elements_trained_by(block);
+    largest = std::max(largest, part.elements_trained_by(block));
   });
   return sums + (part.config().microbatches() > 1 ? largest : 0);
 }
@@ -168,6 +174,7 @@ MemoryEstimate memory_of(const HeldPart& part) {
     memory.optimiser +=
         part.elements(p) * master *
         moment_count(part.config().optimiser.kind, is_hidden_matrix(part.request.spec, p));
+    if (part.request.spec.parameters[p].is_frozen) continue;
     const double bytes = part.elements(p) * master;
     memory.buffers += (copies.flat + copies.residuals + copies.local) * bytes;
     memory.residuals += copies.residuals * bytes;

@@ -49,7 +49,8 @@ std::size_t HeldModel::completing_block(std::size_t parameter) const {
 std::vector<std::size_t> HeldModel::completed_by(std::size_t block) const {
   std::vector<std::size_t> completed;
   for (const std::size_t p : request_.spec.blocks[block].uses)
-    if (completing_block(p) == block) completed.push_back(p);
+    if (completing_block(p) == block && !request_.spec.parameters[p].is_frozen)
+      completed.push_back(p);
   return completed;
 }
 
@@ -62,9 +63,7 @@ TensorSpec HeldModel::tensor_of(std::size_t parameter) const {
 
 double HeldModel::elements() const {
   double sum = 0;
-  for (const std::size_t p : parameters_)
-    if (std::ranges::find(tables_, p) == tables_.end())
-      sum += static_cast<double>(laconic::elements_of(tensor_of(p)));
+  for (const std::size_t block : blocks_) sum += elements_completed_by(block);
   return sum;
 }
 

@@ -20,11 +20,12 @@ class HeldModel {
   bool holds(std::size_t block) const { return is_held_[block]; }
   // The first block here that uses a parameter: with it the gradient is complete.
   std::size_t completing_block(std::size_t parameter) const;
-  // Parameters whose gradients a block completes, and all blocks here that use them.
+  // Parameters whose gradients a block completes, frozen ones being without, and all blocks here
+  // that use them.
   std::vector<std::size_t> completed_by(std::size_t block) const;
   std::vector<std::size_t> users_here(std::size_t parameter) const;
 
-  // Of all parameters here, but for tables whose rows travel.
+  // Of all parameters here that are trained, but for tables whose rows travel.
   double elements() const;
   double elements_completed_by(std::size_t block) const;
   // Of a round's changes as SparseLoCo sends them.

@@ -148,6 +148,8 @@ void decide_rows_for(RunConfig& config, const ModelSpec& spec, const Hosts& host
         .rows = static_cast<double>(table.sizes[0]),
         .width = static_cast<double>(table.sizes[1]),
         .row_bytes = static_cast<double>(row_bytes(config, table)),
+        .read_bytes = static_cast<double>(bytes_of(config.run.compute_type())) *
+                      static_cast<double>(table.sizes[1]),
         .looked_up = load.read,
         .all_read = load.all_read,
         .served = 2 * load.read * (network.ranks - 1.0) / static_cast<double>(network.ranks)};

@@ -50,7 +50,7 @@ std::uint64_t RowProgram::elements_to(const Table& table, double rows, int membe
 }
 
 // One for each group of replicas that holds the table.
-ExchangeStrands RowProgram::exchange(const Table& table, double rows, const CodecSpec& codec,
+ExchangeStrands RowProgram::exchange(const Table& table, double rows, const Travelling& as,
                                      std::uint64_t key) {
   ExchangeStrands all;
   for (int rank = 0; rank < builder_.classes().count(); ++rank) {
@@ -59,9 +59,9 @@ ExchangeStrands RowProgram::exchange(const Table& table, double rows, const Code
         .traffic = Traffic::embedding_rows,
         .kind = CollectiveKind::reduce_scatter,
         .group = group_of(request_.mesh, builder_.classes().first[index(rank)], Axis::dp),
-        .dtype = request_.config.run.master_type(),
+        .dtype = as.dtype,
         .offsets = {0},
-        .up = codec};
+        .up = as.codec};
     const int members = static_cast<int>(spec.group.size());
     const bool is_even = table.load.method != RowsMethod::alltoall || table.width % members == 0;
     if (is_even)
@@ -78,12 +78,13 @@ ExchangeStrands RowProgram::exchange(const Table& table, double rows, const Code
 void RowProgram::begin(std::uint64_t step) {
   older_ = std::move(before_);
   before_ = std::exchange(now_, std::vector<Exchanges>(tables_.size()));
-  const CodecSpec rows = parse_codec(request_.config.embedding_rows.codec),
-                  gradient = parse_codec(request_.config.embedding_rows.gradient);
+  const RunConfig& config = request_.config;
+  const Travelling rows{config.run.compute_type(), parse_codec(config.embedding_rows.codec)},
+      gradient{config.run.master_type(), parse_codec(config.embedding_rows.gradient)};
   for (std::size_t t = 0; t < tables_.size(); ++t) {
     const Table& table = tables_[t];
     const RowLoad& load = table.load;
-    const bool is_early = request_.config.embedding_rows.early && is_cut(table);
+    const bool is_early = config.embedding_rows.early && is_cut(table);
     const double early = is_early ? load.early : 0;
     if (is_cut(table))
       now_[t].rows = exchange(table, load.read - early, rows, deadline_key(step, table.block, 1));

@@ -37,7 +37,7 @@ class RowProgram {
     bool is_split = false;
     std::size_t block = 0;  // that looks it up first, and completes its gradient
     std::int64_t width = 0;
-    double row_bytes = 0;
+    double row_bytes = 0;  // at its holder, and of its gradient
   };
   struct Exchanges {  // by table
     ExchangeStrands rows, early, prior, delayed;
@@ -45,7 +45,12 @@ class RowProgram {
   bool updates_by_block() const { return request_.config.train.update == UpdateBy::block; }
   bool holds(const Table& table, int rank) const;
   bool is_cut(const Table& table) const { return table.load.method != RowsMethod::allgather; }
-  ExchangeStrands exchange(const Table& table, double rows, const CodecSpec& codec,
+  // What travels of rows: in the type that blocks compute in, gradients in that of sums.
+  struct Travelling {
+    Dtype dtype;
+    CodecSpec codec;
+  };
+  ExchangeStrands exchange(const Table& table, double rows, const Travelling& as,
                            std::uint64_t key);
   std::uint64_t elements_to(const Table& table, double rows, int member) const;
   void update_table(int rank, int strand, std::size_t table, const std::vector<Exchanges>& put_off);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "laconic/base/index.hpp"
 #include "laconic/engine/segment.hpp"
 #include "laconic/rows/row_method.hpp"
@@ -38,8 +40,8 @@ Subject rows_subject(const RunConfig& config) {
 }
 
 // As a matrix of so many rows.
-double matrix_wire_bytes(std::int64_t rows, std::int64_t columns) {
-  const FrameHeader header{.codec = Raw{}, .tensor = {Dtype::f32, {rows, columns}}};
+double matrix_wire_bytes(std::int64_t rows, std::int64_t columns, Dtype dtype = Dtype::f32) {
+  const FrameHeader header{.codec = Raw{}, .tensor = {dtype, {rows, columns}}};
   return static_cast<double>(wire_bytes(max_frame_bytes(header), std::size_t{256} << 10));
 }
 
@@ -78,6 +80,21 @@ TEST(RowProgram, BytesAreThoseOfTheFormulas) {
       EXPECT_DOUBLE_EQ(c.messages * 4 * c.elements_of_one,
                        n * bytes_of_rank(c.formula, table, {.ranks = n}));
     }
+  }
+}
+
+// Rows are rounded before they travel, their gradients are not (ADR 42).
+TEST(RowProgram, RowsInBfloat16AreShorterOneWay) {
+  const auto rows = static_cast<std::int64_t>(kRowsRead);
+  for (const auto& [method, messages, columns] :
+       {std::tuple{RowsMethod::alltoall, 12.0, kTableWidth / 4},
+        {RowsMethod::allgather, 12.0, kTableWidth}}) {
+    RunConfig config = row_config(4, method);
+    config.run.precision = RunPrecision::bfloat16;
+    const double there =
+        method == RowsMethod::alltoall ? matrix_wire_bytes(rows, columns, Dtype::bf16) : 0;
+    EXPECT_EQ(static_cast<double>(rows_subject(config).sent(Traffic::embedding_rows).wire_bytes),
+              messages * (there + matrix_wire_bytes(rows, columns)));
   }
 }
 

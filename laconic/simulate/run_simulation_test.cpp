@@ -12,6 +12,7 @@
 #include "laconic/engine/segment.hpp"
 #include "laconic/schedule/lower.hpp"
 #include "laconic/simulate/collective_program.hpp"
+#include "laconic/simulate/held_model.hpp"
 #include "laconic/simulate/run_picture.hpp"
 #include "laconic/simulate/test_subject.hpp"
 #include "laconic/wire/frame.hpp"
@@ -187,6 +188,27 @@ TEST(RunSimulation, BytesOfEveryClassAreThoseThatRunsHaveCounted) {
       EXPECT_EQ(subject.sent(traffic).messages, sent.messages)
           << counted.trial << ", " << name_of(traffic);
     }
+  }
+}
+
+// A frozen anchor is as large as the embedding, and is in no sum; nor is a frozen basis.
+TEST(RunSimulation, WhatIsFrozenIsInNoSumAndNoUpdate) {
+  for (const int pp : {1, 2}) {
+    RunConfig drawn = lab_config(pp, 2);
+    drawn.model.project_after = "4";
+    drawn.model.project_rank = 64;
+    RunConfig frozen = drawn;
+    frozen.model.project_basis = BasisKind::pca;
+    frozen.model.project_anchor = AnchorKind::initial;
+    const auto sent = [](const RunConfig& config, Traffic traffic) {
+      return Subject(config, bare_hosts(4, 2e6)).sent(traffic).wire_bytes;
+    };
+    for (const Traffic traffic : {Traffic::dp_gradient, Traffic::embedding_tied})
+      EXPECT_EQ(sent(frozen, traffic), sent(drawn, traffic)) << name_of(traffic) << ", pp " << pp;
+    const Subject with(frozen, bare_hosts(4, 2e6)), without(drawn, bare_hosts(4, 2e6));
+    for (Rank rank = 0; rank < 2 * pp; ++rank)
+      EXPECT_EQ(HeldModel(with.request(), rank, true).elements(),
+                HeldModel(without.request(), rank, true).elements());
   }
 }
 

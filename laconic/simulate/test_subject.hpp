@@ -34,15 +34,19 @@ struct Subject {
     decide_rows_for(config, spec, hosts, rows_read);
     decisions = decide_for(config, spec, hosts);
   }
+  SimulationRequest request(Folding folding = Folding::never,
+                            std::vector<BlockTimes> blocks = {}) const {
+    return {.config = config,
+            .spec = spec,
+            .grid = grid,
+            .decisions = decisions,
+            .hosts = hosts,
+            .blocks = std::move(blocks),
+            .rows_read = rows_read,
+            .folding = folding};
+  }
   RunSimulation run(Folding folding = Folding::never, std::vector<BlockTimes> blocks = {}) const {
-    return simulate({.config = config,
-                     .spec = spec,
-                     .grid = grid,
-                     .decisions = decisions,
-                     .hosts = hosts,
-                     .blocks = std::move(blocks),
-                     .rows_read = rows_read,
-                     .folding = folding});
+    return simulate(request(folding, std::move(blocks)));
   }
   double seconds(Folding folding = Folding::never) const { return run(folding).step_seconds; }
   ClassBytes sent(Traffic traffic) const {
