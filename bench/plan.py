@@ -288,6 +288,22 @@ def percent(a, b):
     return f"{100 * (a / b - 1):+.1f} %"
 
 
+def as_run(row):
+    """What a candidate asks for, without what it would have anyway: equal ones are one run that was measured twice."""
+    asked = {key: str(value).lower() for key, value in row["keys"].items() if key != "run.threads"}
+    ranks = int(asked.get("mesh.dp", 1))
+    if "mesh.pp" not in asked and asked.get("train.microbatch") == str(row["batch"] // ranks):
+        del asked["train.microbatch"]
+    return asked
+
+
+def pooled(timed):
+    """Rows with what was measured of the same run under any name."""
+    def steps_of_run(row):
+        return [step for other in timed if as_run(other) == as_run(row) for step in other["steps"]]
+    return [row if is_linear(row["keys"]) else {**row, "measured": seconds_of(row["keys"], steps_of_run(row))} for row in timed]
+
+
 def verdict(plan, timed):
     """What the page says of one choice of the planner: against the best by hand, and against presets, that lose no more than it may."""
     allowed = [row for row in timed if not row.get("planned") and (plan["planned"] == "any loss" or (row["loss"] is not None and row["loss"] <= BUDGET))]
@@ -305,9 +321,10 @@ def verdict(plan, timed):
 def case_page(name, rows):
     about = next((row for row in rows if "hosts_file" in row), rows[0])
     rows = [row for row in rows if "candidate" in row]
-    timed = sorted((row for row in rows if row.get("measured")), key=lambda row: row["measured"])
+    timed = sorted(pooled([row for row in rows if row.get("measured")]), key=lambda row: row["measured"])
+    pools = {row["candidate"]: row for row in timed}
     lines = [f"## {name}: {about['model']}, {about['hosts']} hosts, {about['rate']}, batch {about['batch']}", ""]
-    lines += [verdict(row, timed) for row in rows if row.get("planned")]
+    lines += [verdict(pools.get(row["candidate"], row), timed) for row in rows if row.get("planned")]
     lines += [f"- {sum(1 for row in timed if not row.get('planned'))} candidates by hand timed; {about.get('machine', '')}, commit {about.get('commit', '')}.", "",
               "| candidate | s a step | predicted | measured against it | loss |", "|---|--:|--:|--:|--:|"]
     for row in timed:
@@ -321,7 +338,7 @@ def case_page(name, rows):
 def page(rows, source):
     lines = ["# Plans against candidates by hand, measured in a lab", "",
              f"Made by `bench/plan.py` from the lines in {source.name} alone. Hosts of one thread, which share the machine's cores; for each case described by `laconic measure`. A step is the median of {COUNTED} behind {WARM_UP} (where one takes more than "
-             f"5 s, by prediction, of one behind one; of linear local updates the mean of four rounds behind two, of which the one that renews the second moment counts as one of {REFRESH}); what begins after many steps in a preset begins at once here. Predictions are by simulation, but where there is no simulation. "
+             f"5 s, by prediction, of one behind one; of linear local updates the mean of four rounds behind two, of which the one that renews the second moment counts as one of {REFRESH}; candidates that are the same run under two names are one, of all steps of both); what begins after many steps in a preset begins at once here. Predictions are by simulation, but where there is no simulation. "
              f"Choices within the budget are compared with what loses at most {BUDGET} % by what was measured elsewhere; those with any loss with everything.", ""]
     for name in dict.fromkeys(row["case"] for row in rows):
         lines += case_page(name, [row for row in rows if row["case"] == name])
