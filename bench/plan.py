@@ -19,6 +19,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -27,7 +28,8 @@ import time
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-WARM_UP, COUNTED = 2, 3
+WARM_UP, COUNTED = 2, 7
+REFRESH = 16    # rounds of linear local updates of which one renews the second moment, unless a candidate says it
 LEAST = 13      # candidates by hand to time in a case
 LONGEST = 90    # seconds that one run may take
 SLOW = 10       # a candidate that is predicted to take so many times as long as the planner's choice is not run
@@ -98,6 +100,13 @@ def set_words(keys):
     return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
 
 
+def reason_in(err):
+    """What a command that failed has said: its problems, or the last line where it names none."""
+    lines = err.strip().splitlines() or ["failed"]
+    problems = [match.group(0) for match in (re.search(r"[a-z_]+\.[a-z_0-9.]+: .*", line) for line in lines) if match]
+    return "; ".join(dict.fromkeys(problems))[:400] or lines[-1].strip()[:200]
+
+
 def ranks_of(keys):
     ranks = int(keys.get("mesh.pp", 1)) * int(keys.get("mesh.dp", 1))
     for size in str(keys.get("mesh.tp", "1")).strip("[]").split(","):
@@ -105,22 +114,39 @@ def ranks_of(keys):
     return ranks
 
 
+def is_linear(keys):
+    return keys.get("local.method") == "linear" and int(keys.get("local.steps", 0)) > 1
+
+
+def seconds_of(keys, steps):
+    """A step of many, by those that were counted. Local updates send in some steps of a round, so that rounds count as wholes. Of linear ones the first step of rounds 1, 2, 4, 8
+    and then of every REFRESH-th renews the second moment, which would be every fourth here: round 4 counts as the one in REFRESH that it is."""
+    local = int(keys.get("local.steps", 0))
+    if not is_linear(keys):
+        return statistics.mean(steps) if local > 1 else statistics.median(steps)
+    rounds = [statistics.mean(steps[first:first + local]) for first in range(0, len(steps), local)]
+    share = 1 / int(keys.get("local.refresh", REFRESH))
+    return share * rounds[1] + (1 - share) * statistics.mean(rounds[:1] + rounds[2:])
+
+
 def steps_of(keys, expected):
     """Steps that are not counted, and that are. Those of local updates are counted by whole rounds, and those of slow candidates are few."""
     local = int(keys.get("local.steps", 0))
+    if is_linear(keys):
+        return 3 * local, 4 * local  # warm-up, rounds 1 and 2; rounds 3 to 6
     if local > 1:
         return (2 * local, 2 * local) if local <= 4 else (local, local)
     return (1, 1) if expected and expected > 5 else (WARM_UP, COUNTED)
 
 
-def shortened(keys, warm_up):
+def shortened(keys):
     """What begins after many steps begins at once."""
     short = dict(keys)
     for key in ("dp.gradient.late_after", "embedding.tied.late_after"):
         if str(keys.get(key.replace("_after", ""), 0)) != "0":
             short[key] = 1
-    if "local.steps" in keys and keys.get("local.method") == "linear":
-        short["local.warmup"] = warm_up - int(keys["local.steps"])
+    if is_linear(keys):
+        short["local.warmup"] = int(keys["local.steps"])
     return short
 
 
@@ -187,7 +213,7 @@ class Lab:
         done = run(self.program, "simulate", self.config, "--hosts", hosts, "--json", out, *set_words({**self.common(16), **keys}))
         if done.returncode == 0:
             return json.loads(out.read_text())["step_seconds"], ""
-        return None, (done.stderr.strip().splitlines() or ["failed"])[-1][:200]
+        return None, reason_in(done.stderr)
 
     def planned(self, hosts, *words):
         """The keys of the planner's first choice, and what it says of it."""
@@ -200,7 +226,9 @@ class Lab:
 
     def measure(self, title, candidate, expected):
         warm_up, counted = steps_of(candidate["keys"], expected)
-        keys = {**self.common(warm_up + counted), **shortened(candidate["keys"], warm_up)}
+        keys = {**self.common(warm_up + counted), **shortened(candidate["keys"])}
+        if keys.get("pipeline.schedule") == "auto":  # it is chosen by the rate that a pre-flight measures
+            keys["network.preflight"] = "true"
         self.prepare_data(max(1, min(warm_up, WARM_UP)) * self.case.batch)
         (self.folder / "run").mkdir(exist_ok=True)
         (self.folder / "run/log.jsonl").unlink(missing_ok=True)
@@ -208,13 +236,12 @@ class Lab:
         log = self.folder / "run/log.jsonl"
         steps = [json.loads(line)["seconds"] for line in log.read_text().splitlines() if line.endswith("}")] if log.exists() else []
         row = {"candidate": title, **{k: candidate.get(k) for k in ("keys", "loss", "preset", "planned")}, "predicted": expected}
+        is_whole = len(steps) == warm_up + counted
         if code not in (0, None):
-            row["why"] = (err.strip().splitlines() or ["failed"])[-1][:200]
-        elif steps[warm_up:]:
+            row["why"] = reason_in(err)
+        elif steps[warm_up:] and (is_whole or not is_linear(candidate["keys"])):
             row["steps"] = steps[warm_up:]
-            # Local updates send in some steps of a round: the mean of whole rounds.
-            local = int(candidate["keys"].get("local.steps", 0))
-            row["measured"] = statistics.mean(row["steps"]) if local > 1 else statistics.median(row["steps"])
+            row["measured"] = seconds_of(candidate["keys"], row["steps"])
         else:
             row["why"] = f"not {warm_up + 1} steps in {LONGEST} s"
         self.write(row)
@@ -261,6 +288,22 @@ def percent(a, b):
     return f"{100 * (a / b - 1):+.1f} %"
 
 
+def as_run(row):
+    """What a candidate asks for, without what it would have anyway: equal ones are one run that was measured twice."""
+    asked = {key: str(value).lower() for key, value in row["keys"].items() if key != "run.threads"}
+    ranks = int(asked.get("mesh.dp", 1))
+    if "mesh.pp" not in asked and asked.get("train.microbatch") == str(row["batch"] // ranks):
+        del asked["train.microbatch"]
+    return asked
+
+
+def pooled(timed):
+    """Rows with what was measured of the same run under any name."""
+    def steps_of_run(row):
+        return [step for other in timed if as_run(other) == as_run(row) for step in other["steps"]]
+    return [row if is_linear(row["keys"]) else {**row, "measured": seconds_of(row["keys"], steps_of_run(row))} for row in timed]
+
+
 def verdict(plan, timed):
     """What the page says of one choice of the planner: against the best by hand, and against presets, that lose no more than it may."""
     allowed = [row for row in timed if not row.get("planned") and (plan["planned"] == "any loss" or (row["loss"] is not None and row["loss"] <= BUDGET))]
@@ -278,9 +321,10 @@ def verdict(plan, timed):
 def case_page(name, rows):
     about = next((row for row in rows if "hosts_file" in row), rows[0])
     rows = [row for row in rows if "candidate" in row]
-    timed = sorted((row for row in rows if row.get("measured")), key=lambda row: row["measured"])
+    timed = sorted(pooled([row for row in rows if row.get("measured")]), key=lambda row: row["measured"])
+    pools = {row["candidate"]: row for row in timed}
     lines = [f"## {name}: {about['model']}, {about['hosts']} hosts, {about['rate']}, batch {about['batch']}", ""]
-    lines += [verdict(row, timed) for row in rows if row.get("planned")]
+    lines += [verdict(pools.get(row["candidate"], row), timed) for row in rows if row.get("planned")]
     lines += [f"- {sum(1 for row in timed if not row.get('planned'))} candidates by hand timed; {about.get('machine', '')}, commit {about.get('commit', '')}.", "",
               "| candidate | s a step | predicted | measured against it | loss |", "|---|--:|--:|--:|--:|"]
     for row in timed:
@@ -294,7 +338,7 @@ def case_page(name, rows):
 def page(rows, source):
     lines = ["# Plans against candidates by hand, measured in a lab", "",
              f"Made by `bench/plan.py` from the lines in {source.name} alone. Hosts of one thread, which share the machine's cores; for each case described by `laconic measure`. A step is the median of {COUNTED} behind {WARM_UP} (where one takes more than "
-             f"5 s, by prediction, of one behind one; of local updates the mean of two rounds behind two); what begins after many steps in a preset begins at once here. Predictions are by simulation, but where there is no simulation. "
+             f"5 s, by prediction, of one behind one; of linear local updates the mean of four rounds behind two, of which the one that renews the second moment counts as one of {REFRESH}; candidates that are the same run under two names are one, of all steps of both); what begins after many steps in a preset begins at once here. Predictions are by simulation, but where there is no simulation. "
              f"Choices within the budget are compared with what loses at most {BUDGET} % by what was measured elsewhere; those with any loss with everything.", ""]
     for name in dict.fromkeys(row["case"] for row in rows):
         lines += case_page(name, [row for row in rows if row["case"] == name])

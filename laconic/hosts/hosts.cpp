@@ -60,6 +60,8 @@ void check_device(GroupCheck& c, const HostDevice& device) {
   c.amount(key("pass_samples"), device.pass_samples);
   c.amount(key("updates"), device.updates_per_second);
   c.amount(key("copy"), device.copy_bytes_per_second);
+  c.amount(key("factors product"), device.factors.product);
+  c.amount(key("factors orthonormal"), device.factors.orthonormal);
   c.amount(key("handled"), device.handled_bytes_per_second);
   c.amount(key("message_seconds"), device.message_seconds);
   c.amount(key("call_seconds"), device.call_seconds);
@@ -134,6 +136,15 @@ CodecRate codec_rate(const HostDevice& device, std::string_view kind) {
   const auto found = std::ranges::find(device.codecs, kind, &CodecRate::kind);
   if (found != device.codecs.end()) return *found;
   return {std::string(kind), device.copy_bytes_per_second, device.copy_bytes_per_second};
+}
+
+FactorRate factor_rate(const HostDevice& device) {
+  constexpr double kBytesOfColumn = 8;  // a column's float64, of a dot product or of what it takes
+  const auto float32 = static_cast<std::size_t>(RunPrecision::float32);
+  FactorRate rate = device.factors;
+  if (rate.product == 0) rate.product = device.multiply_adds_per_second[float32];
+  if (rate.orthonormal == 0) rate.orthonormal = 2 * device.copy_bytes_per_second / kBytesOfColumn;
+  return rate;
 }
 
 Problems check(const Hosts& hosts) {

@@ -36,6 +36,15 @@ struct CodecRate {
   bool operator==(const CodecRate&) const = default;
 };
 
+// Multiply-adds per second of what makes low-rank factors of a gradient
+// (reduce/shared_low_rank.hpp): products of a matrix with a thin one, by kernels of their own, and
+// what makes the columns of a thin one orthonormal, in float64.
+struct FactorRate {
+  double product = 0;
+  double orthonormal = 0;
+  bool operator==(const FactorRate&) const = default;
+};
+
 // What one rank computes with, while all others of its host do the same.
 struct HostDevice {
   std::string name;
@@ -46,8 +55,9 @@ struct HostDevice {
   // Small products are slower: a pass of a block takes as long as one over so many samples more.
   // Measured with one model; 0: every sample takes as long as every other.
   double pass_samples = 0;
-  double updates_per_second = 0;  // parameters that AdamW changes
+  double updates_per_second = 0;  // parameters that AdamW changes, their norm taken before
   std::vector<CodecRate> codecs;  // kinds that are not here go as copies do
+  FactorRate factors;             // see factor_rate()
   double copy_bytes_per_second = 0;
   // What the processor of the host does for a rank's messages: handling of bytes received (reading,
   // checking, adding), and besides of each message and of each collective.
@@ -99,6 +109,10 @@ double core_share(const HostGroup& group);
 
 // The codec's rates on a device: its own, or those of a copy.
 CodecRate codec_rate(const HostDevice& device, std::string_view kind);
+
+// The device's own; what is not known is derived: products of float32 as training makes them, and
+// a multiply-add in orthonormal columns for every 8 bytes that a copy reads or writes.
+FactorRate factor_rate(const HostDevice& device);
 
 // Every reason why there are no such hosts, by group: "group 'home': hosts = 0 is below 1".
 Problems check(const Hosts& hosts);

@@ -96,6 +96,16 @@ void read_codecs(TomlTable& table, const std::string& title, HostDevice& device,
   }
 }
 
+void read_factors(TomlTable& table, const std::string& title, HostDevice& device,
+                  Problems& problems) {
+  const TomlNode* node = table.find("factors");
+  if (node == nullptr) return;
+  TomlTable inner(*node, title + ", factors", problems);
+  inner.read_number("product", device.factors.product);
+  inner.read_number("orthonormal", device.factors.orthonormal);
+  inner.report_unknown();
+}
+
 HostDevice device_in(const TomlNode& node, Problems& problems) {
   const std::string title = title_of_host("device", node);
   TomlTable table(node, title, problems);
@@ -116,6 +126,7 @@ HostDevice device_in(const TomlNode& node, Problems& problems) {
   table.read_number("pass_samples", device.pass_samples);
   table.read_number("updates", device.updates_per_second);
   read_codecs(table, title, device, problems);
+  read_factors(table, title, device, problems);
   table.read_number("copy", device.copy_bytes_per_second);
   table.read_number("handled", device.handled_bytes_per_second);
   read_quantity(table, "message", kTimeUnits, "a time such as \"0.1ms\"", device.message_seconds);
@@ -193,6 +204,9 @@ void write_device(const HostDevice& device, std::string& text) {
   for (const CodecRate& rate : device.codecs)
     text += fmt::format("codec.{} = {{ encode = {:.17g}, decode = {:.17g} }}\n", rate.kind,
                         rate.encode, rate.decode);
+  if (device.factors != FactorRate())
+    text += fmt::format("factors = {{ product = {:.17g}, orthonormal = {:.17g} }}\n",
+                        device.factors.product, device.factors.orthonormal);
   text += "\n";
 }
 

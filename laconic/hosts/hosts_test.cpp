@@ -35,6 +35,7 @@ like = "a100"
 flops = { bfloat16 = 200e12 }
 reached = 0.5
 codec.quantise = { encode = 1e9, decode = 2e9 }
+factors = { orthonormal = 3e9 }
 
 [[group]]
 name = "a"
@@ -67,6 +68,8 @@ TEST(Hosts, AreReadAsWritten) {
   EXPECT_EQ(codec_rate(a.device, "quantise").decode, 2e9);
   EXPECT_EQ(codec_rate(a.device, "half"), codec_rate(*known_device("a100"), "half"));
   EXPECT_EQ(codec_rate(a.device, "top_k").encode, a.device.copy_bytes_per_second);
+  EXPECT_EQ(a.device.factors, (FactorRate{.orthonormal = 3e9}));
+  EXPECT_EQ(factor_rate(a.device).product, a.device.multiply_adds_per_second[0]);
   EXPECT_EQ(hosts.groups[1].memory_bytes, 64e9);
   EXPECT_EQ(hosts.groups[1].inside.bits_per_second, 100e9);
   EXPECT_FALSE(hosts.groups[1].uplink);
@@ -212,7 +215,10 @@ MeasuredRank measured(const std::string& host, double rate, bool is_gpu) {
                     .multiply_adds_per_second = rate,
                     .memory_bytes = 8e9,
                     .gpu_memory_bytes = is_gpu ? 24e9 : 0,
-                    .copy_bytes_per_second = 1e10};
+                    .copy_bytes_per_second = 1e10,
+                    .updates_per_second = 5e8,
+                    .factors = {}};
+  if (!is_gpu) rank.factors = {3e10, 4e9};
   std::copy(host.begin(), host.end(), rank.host.begin());
   rank.encode[1] = 5e9;
   rank.decode[1] = 6e9;
@@ -242,6 +248,8 @@ TEST(MeasuredHosts, RanksOfOneProcessorAreALab) {
   EXPECT_NEAR(group.card.bits_per_second, 1.046e8, 1) << "of a link as much more than its payload";
   EXPECT_EQ(multiply_adds_of(group, RunPrecision::float32), 0.5e10) << "two of them share a core";
   EXPECT_EQ(codec_rate(group.device, "quantise").decode, 6e9);
+  EXPECT_EQ(factor_rate(group.device), (FactorRate{3e10, 4e9}));
+  EXPECT_EQ(group.device.updates_per_second, 5e8);
   EXPECT_EQ(to_text(check(hosts)), "");
   EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts);
 }
@@ -255,6 +263,18 @@ TEST(MeasuredHosts, RanksOfALabMeasureAsManyAtOnceAsItHasCores) {
   EXPECT_EQ(turns_of(ranks), std::vector<int>(5, 0));
   EXPECT_EQ(turns_of(std::vector<MeasuredRank>(5, measured("box", 1e12, true))),
             std::vector<int>(5, 0));
+}
+
+// Rates of the device that others are like are no measurement, and the slowest rank counts.
+TEST(MeasuredHosts, OfFactorsAndUpdatesTheSlowestRankCounts) {
+  std::vector<MeasuredRank> ranks(2, measured("box", 1e10, false));
+  ranks[1].factors = {2e10, 5e9};
+  ranks[0].updates_per_second = 4e8;
+  const HostDevice device = hosts_from(ranks, {}, *known_device("core")).groups[0].device;
+  EXPECT_EQ(device.factors, (FactorRate{2e10, 4e9}));
+  EXPECT_EQ(device.updates_per_second, 4e8);
+  const std::vector<MeasuredRank> gpus(2, measured("box", 1e12, true));
+  EXPECT_EQ(hosts_from(gpus, {}, *known_device("core")).groups[0].device.factors, FactorRate());
 }
 
 // A sample takes as long as every other, and a pass as 3 more: half the speed of few samples.

@@ -40,6 +40,8 @@ void round_rates(HostGroup& group) {
   for (double& rate : device.multiply_adds_per_second) rate = rounded(rate);
   device.pass_samples = rounded(device.pass_samples);
   device.copy_bytes_per_second = rounded(device.copy_bytes_per_second);
+  device.updates_per_second = rounded(device.updates_per_second);
+  device.factors = {rounded(device.factors.product), rounded(device.factors.orthonormal)};
   for (CodecRate& rate : device.codecs)
     rate = {rate.kind, rounded(rate.encode), rounded(rate.decode)};
   group.card = rounded(group.card);
@@ -61,6 +63,8 @@ void add_rank(const MeasuredRank& rank, const HostDevice& like, Machine& machine
     device.multiply_adds_per_second = {};
     device.pass_samples = 0;
     device.copy_bytes_per_second = 0;
+    device.updates_per_second = 0;
+    device.factors = {};
     device.codecs.clear();
     for (std::size_t i = 0; i < rank.encode.size(); ++i)
       if (rank.encode[i] > 0)
@@ -70,6 +74,9 @@ void add_rank(const MeasuredRank& rank, const HostDevice& like, Machine& machine
   rate = lesser(rate, rank.multiply_adds_per_second);
   device.pass_samples = std::max(device.pass_samples, rank.pass_samples);
   device.copy_bytes_per_second = lesser(device.copy_bytes_per_second, rank.copy_bytes_per_second);
+  device.updates_per_second = lesser(device.updates_per_second, rank.updates_per_second);
+  device.factors = {lesser(device.factors.product, rank.factors.product),
+                    lesser(device.factors.orthonormal, rank.factors.orthonormal)};
   device.memory_bytes = lesser(device.memory_bytes, rank.is_gpu ? rank.gpu_memory_bytes : 0);
   machine.memory = rank.memory_bytes;
   machine.cores = rank.cores;

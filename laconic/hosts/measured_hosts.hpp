@@ -29,6 +29,8 @@ struct MeasuredRank {
   double memory_bytes = 0;  // of its machine
   double gpu_memory_bytes = 0;
   double copy_bytes_per_second = 0;
+  double updates_per_second = 0;
+  FactorRate factors;  // 0: not measured
   static constexpr std::array<const char*, 5> kCodecs = {"half", "quantise", "sign", "top_k",
                                                          "low_rank"};
   std::array<double, kCodecs.size()> encode = {}, decode = {};  // bytes per second; 0: not measured
@@ -45,7 +47,7 @@ struct MeasuredLinks {
 // Requires: the first four of each rank are known.
 std::vector<int> turns_of(const std::vector<MeasuredRank>& ranks);
 
-// `like` has what is not measured: handling of messages, updates.
+// `like` has what is not measured: handling of messages.
 // Requires: as many rows and columns as ranks, or no links at all.
 Hosts hosts_from(const std::vector<MeasuredRank>& ranks, const MeasuredLinks& links,
                  const HostDevice& like);

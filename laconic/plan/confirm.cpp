@@ -7,8 +7,9 @@
 
 namespace laconic {
 
-std::optional<double> simulated_seconds(const RunConfig& config, const Hosts& hosts,
+std::optional<double> simulated_seconds(const RunConfig& asked, const Hosts& hosts,
                                         const std::vector<int>& seating) {
+  RunConfig config = asked;
   const Family family = family_of(config, {});
   const GridPlan grid = grid_plan_of(config, family);
   ModelSpec spec = model_spec(family, context_of(family));

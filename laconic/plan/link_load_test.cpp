@@ -72,21 +72,26 @@ TEST(SumCost, CountsWhatARankSendsAndReceives) {
   const ParameterSpec matrix{.name = "w", .sizes = {256, 128}};
   const std::vector<SummedPart> parts = {{&matrix, 256 * 128}};
   HostDevice device = *known_device("core");
-  const SumCost exact = sum_cost(parts, {}, 4, device, 0);
+  const SumCost exact = sum_cost(parts, {}, 4, device);
   EXPECT_EQ(exact.up_bytes, 4 * 256 * 128);
   EXPECT_EQ(exact.handled_bytes, 2 * 0.75 * 4 * 256 * 128);
   EXPECT_EQ(exact.codec_seconds, 0);
   const SumCost short_ones =
-      sum_cost(parts, {.up = Quantise{.bits = 4}, .down = Quantise{.bits = 4}}, 4, device, 0);
+      sum_cost(parts, {.up = Quantise{.bits = 4}, .down = Quantise{.bits = 4}}, 4, device);
   EXPECT_NEAR(exact.up_bytes / short_ones.up_bytes, 32 / 4.125, 1e-9);
   const CodecRate rate = codec_rate(device, "quantise");
   EXPECT_NEAR(short_ones.codec_seconds, 4 * 256 * 128 * (1.25 / rate.encode + 1.5 / rate.decode),
               1e-12);
+  device.factors = {1e9, 4e8};
+  device.copy_bytes_per_second = 2e9;
   const SumCost factors =
-      sum_cost(parts, {.method = ReduceMethod::power_sgd, .rank = 16}, 4, device, 1e9);
+      sum_cost(parts, {.method = ReduceMethod::power_sgd, .rank = 16}, 4, device);
   EXPECT_EQ(factors.up_bytes, 4 * 16 * (256 + 128));
-  EXPECT_NEAR(factors.codec_seconds, 3 * 16 * 256 * 128 / 1e9, 1e-12);
-  EXPECT_EQ(sum_cost(parts, {}, 1, device, 0).up_bytes, 0);
+  EXPECT_NEAR(factors.codec_seconds,
+              3 * 16 * 256 * 128 / 1e9 + 2 * 256 * (256 + 128) / 4e8 + 5 * 4 * 256 * 128 / 2e9,
+              1e-12)
+      << "products, columns, and a residual's passes";
+  EXPECT_EQ(sum_cost(parts, {}, 1, device).up_bytes, 0);
 }
 
 TEST(PolicyChoice, AFileIsRefusedWithEveryReason) {

@@ -222,7 +222,7 @@ const std::vector<StepModel::LeastSum>& StepModel::least_sums(const Facts& f) {
       parts.push_back({&space_.spec.parameters[p], f.elements()[p]});
   for (const PolicyOption& option : space_.policies[static_cast<std::size_t>(PolicyClass::dp)]) {
     const GradientPolicy policy = policy_of(option.applied);
-    const SumCost cost = sum_cost(parts, policy, 2, f.device, 0);
+    const SumCost cost = sum_cost(parts, policy, 2, f.device);
     sums.push_back({.bytes = cost.up_bytes + cost.down_bytes,
                     .is_ring = policy.algorithm == SumAlgorithm::ring,
                     .rhythm = rhythm_of(option.applied)});
@@ -314,8 +314,7 @@ double StepModel::tied_bound(const Candidate& candidate) {
       shared.push_back({&space_.spec.parameters[p], f.elements()[p]});
   }
   if (shared.empty()) return seconds;
-  const SumCost cost =
-      sum_cost(shared, shared_policy_of(config), 2 * f.arrangement.dp, f.device, 0);
+  const SumCost cost = sum_cost(shared, shared_policy_of(config), 2 * f.arrangement.dp, f.device);
   return seconds = (cost.up_bytes + cost.down_bytes) * f.patterns.tied.seconds_per_byte;
 }
 

@@ -23,6 +23,8 @@ void worsen(HostDevice& device, const HostDevice& other) {
   const auto slower = [](double& a, double b) { a = a > 0 && b > 0 ? std::min(a, b) : a + b; };
   slower(device.updates_per_second, other.updates_per_second);
   slower(device.copy_bytes_per_second, other.copy_bytes_per_second);
+  slower(device.factors.product, other.factors.product);
+  slower(device.factors.orthonormal, other.factors.orthonormal);
   slower(device.handled_bytes_per_second, other.handled_bytes_per_second);
   device.pass_samples = std::max(device.pass_samples, other.pass_samples);
   device.message_seconds = std::max(device.message_seconds, other.message_seconds);

@@ -8,6 +8,7 @@
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/policy/planned_codec.hpp"
 #include "laconic/schedule/lower.hpp"
+#include "laconic/simulate/rank_work.hpp"
 
 namespace laconic {
 
@@ -52,10 +53,23 @@ static SumSeconds sum_seconds(const StepModel::Patterns& patterns, const SumCost
   return seconds;
 }
 
+// Copies of a rank's parameters in a step, besides its update: what leaves in sums, and of local
+// updates what a round's changes take.
+double copies_of_step(const RunConfig& config, int ranks) {
+  if (ranks == 1) return 0;
+  const ParameterPasses passes = parameter_passes(config.local);
+  if (config.local.steps == 0) return passes.together;
+  const auto steps = static_cast<double>(config.local.steps);
+  const bool is_linear = config.local.method == LocalMethod::linear && config.local.refresh > 0;
+  const double together = is_linear ? 1 / static_cast<double>(config.local.refresh) : 0;
+  return (passes.leaving + passes.arriving + together * passes.together) / steps;
+}
+
 // Update of a rank's parameters, and the exchange of losses and norms.
 static double tail_seconds(const HostDevice& device, double core_share, double elements,
-                           const PatternCost& agreement, int ranks) {
-  double seconds = per_second(elements, device.updates_per_second * core_share);
+                           const PatternCost& agreement, const RunConfig& config, int ranks) {
+  double seconds = per_second(elements, device.updates_per_second * core_share) +
+                   pass_seconds(copies_of_step(config, ranks), elements, device) / core_share;
   if (ranks > 1)
     seconds += rounds_of(ranks) * (agreement.latency + device.message_seconds / core_share);
   return seconds;
@@ -70,7 +84,6 @@ double StepModel::alone_seconds(const Step& step, StepTime* parts) const {
   const double before = pass * static_cast<double>(step.config.microbatches() - 1) + forward;
   const SumRhythm& rhythm = step.rhythm;
   double clock = before, wire = 0, busy = 0, elements = 0, on_wire = 0;
-  const double rate = f.rate(space_, 0, RunPrecision::float32);
   for (std::size_t b = blocks.size(); b-- > 0;) {
     clock += step.times[b].backward;
     std::vector<SummedPart> summed;
@@ -79,7 +92,7 @@ double StepModel::alone_seconds(const Step& step, StepTime* parts) const {
       elements += f.elements()[p];
     }
     if (dp == 1 || summed.empty()) continue;
-    const SumCost cost = sum_cost(summed, step.sums, dp, f.device, rate / f.core_share);
+    const SumCost cost = sum_cost(summed, step.sums, dp, f.device);
     const SumSeconds sum = sum_seconds(f.patterns, cost, step.sums, f.device, f.core_share);
     clock += sum.busy * rhythm.per_step;
     busy += sum.busy * rhythm.per_step;
@@ -90,8 +103,8 @@ double StepModel::alone_seconds(const Step& step, StepTime* parts) const {
   const double end = dp == 1              ? clock
                      : rhythm.in_backward ? std::max(clock, wire + latency)
                                           : with_sums(rhythm, clock, on_wire + latency);
-  const double tail =
-      tail_seconds(f.device, f.core_share, elements, f.patterns.agreement, f.arrangement.ranks());
+  const double tail = tail_seconds(f.device, f.core_share, elements, f.patterns.agreement,
+                                   step.config, f.arrangement.ranks());
   if (parts != nullptr) {
     double grid = 0;
     if (f.has_grid) {  // what is not computing
@@ -220,7 +233,6 @@ void StepModel::add_sums(const Step& step, PipelineStep& p) const {
     elements[rank] += f.elements()[i];
     if (!fused.contains(i)) by_rank[rank].push_back({&spec.parameters[i], f.elements()[i]});
   }
-  const double rate = f.rate(space_, 0, RunPrecision::float32);
   std::set<int> counted;  // the first stage of a rank has the sums of all its stages
   for (std::size_t s = 0; s < p.costs.stages.size() && f.arrangement.dp > 1; ++s) {
     const int rank = rank_of_stage(p.plan.schedule, static_cast<int>(s));
@@ -229,7 +241,7 @@ void StepModel::add_sums(const Step& step, PipelineStep& p) const {
         policy_of(step.config, {.pp = rank, .encoded = p.decisions.encoded_ranks});
     const SumSeconds sum = sum_seconds(
         f.patterns,
-        sum_cost(by_rank[static_cast<std::size_t>(rank)], policy, f.arrangement.dp, f.device, rate),
+        sum_cost(by_rank[static_cast<std::size_t>(rank)], policy, f.arrangement.dp, f.device),
         policy, f.device, p.own);
     if (step.rhythm.in_backward)
       p.costs.stages[s].reduction = sum.wire + sum.busy;
@@ -240,12 +252,12 @@ void StepModel::add_sums(const Step& step, PipelineStep& p) const {
   if (!shared.empty()) {
     const GradientPolicy policy = shared_policy_of(step.config);
     p.tied = sum_seconds({.ring = f.patterns.tied, .direct = f.patterns.tied},
-                         sum_cost(shared, policy, 2 * f.arrangement.dp, f.device, rate), policy,
-                         f.device, p.own);
+                         sum_cost(shared, policy, 2 * f.arrangement.dp, f.device), policy, f.device,
+                         p.own);
     p.tied.wire += 2 * f.patterns.tied.latency;
   }
   p.tail = tail_seconds(f.device, f.core_share, *std::ranges::max_element(elements),
-                        f.patterns.agreement, f.arrangement.ranks());
+                        f.patterns.agreement, step.config, f.arrangement.ranks());
 }
 
 StepModel::PipelineStep StepModel::prepare_pipeline(const Step& step) const {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "laconic/simulate/rank_work.hpp"
+
 namespace laconic {
 
 namespace {
@@ -39,27 +41,19 @@ void add_sum(double elements, const CodecSpec& up, const CodecSpec& down, int me
 }
 
 // Factors of matrices in two sums, the second of which waits for the first; the rest exactly.
-void add_factors(const std::vector<SummedPart>& parts, const GradientPolicy& policy, int members,
-                 const HostDevice& device, double rate, SumCost& cost) {
+void add_power_sgd(const std::vector<SummedPart>& parts, const GradientPolicy& policy, int members,
+                   const HostDevice& device, SumCost& cost) {
   const SharedLowRankSpec spec{.rank = policy.rank, .min_ratio = policy.min_ratio};
-  double left = 0, right = 0, exact = 0;
+  FactorWork work;
   for (const SummedPart& part : parts) {
     const ParameterSpec& p = *part.parameter;
-    const TensorSpec tensor{.dtype = Dtype::f32, .shape = p.sizes};
-    const auto r = static_cast<double>(factor_rank(spec, tensor));
-    if (r == 0) {
-      exact += part.elements;
-      continue;
-    }
-    const double share = part.elements / static_cast<double>(elements_of(p));
-    const MatrixShape shape = matrix_shape(tensor);
-    left += share * r * static_cast<double>(shape.rows);
-    right += share * r * static_cast<double>(shape.columns);
-    cost.codec_seconds += over(3 * r * part.elements, rate);  // two projections, and back
+    add_factors(spec, {.dtype = Dtype::f32, .shape = p.sizes},
+                part.elements / static_cast<double>(elements_of(p)), work);
   }
-  add_sum(left, policy.up, policy.down, members, device, cost);
-  add_sum(right, policy.up, policy.down, members, device, cost);
-  add_sum(exact, Raw{}, Raw{}, members, device, cost);
+  cost.codec_seconds += factor_seconds(work, policy.up_feedback, device).total();
+  add_sum(work.left, policy.up, policy.down, members, device, cost);
+  add_sum(work.right, policy.up, policy.down, members, device, cost);
+  add_sum(work.raw, Raw{}, Raw{}, members, device, cost);
 }
 
 }  // namespace
@@ -75,11 +69,11 @@ SumCost& SumCost::operator+=(const SumCost& more) {
 }
 
 SumCost sum_cost(const std::vector<SummedPart>& parts, const GradientPolicy& policy, int members,
-                 const HostDevice& device, double rate) {
+                 const HostDevice& device) {
   SumCost cost;
   if (members < 2) return cost;
   if (policy.method == ReduceMethod::power_sgd) {
-    add_factors(parts, policy, members, device, rate, cost);
+    add_power_sgd(parts, policy, members, device, cost);
     return cost;
   }
   double elements = 0;

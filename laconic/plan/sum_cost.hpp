@@ -26,9 +26,8 @@ struct SummedPart {
   double elements = 0;  // of it on this rank
 };
 
-// `rate` is in multiply-adds per second, of the device on which factors are made.
 SumCost sum_cost(const std::vector<SummedPart>& parts, const GradientPolicy& policy, int members,
-                 const HostDevice& device, double rate);
+                 const HostDevice& device);
 
 // How long the host's processor is busy with it.
 double handling_seconds(const SumCost& cost, const HostDevice& device);

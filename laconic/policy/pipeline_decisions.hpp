@@ -56,7 +56,7 @@ Costs costs_of(const RunConfig& config, const ModelSpec& spec, const PipelineDec
 
 // Asks for times only if the configuration asks for something that depends on them.
 // Requires: check_pipeline(config) is empty, and pipeline.schedule is not "auto", which is
-// train/schedule_choice.hpp's. Throws ConfigError when the model does not fit.
+// policy/schedule_trials.hpp's. Throws ConfigError when the model does not fit.
 PipelineDecisions decide_pipeline(const RunConfig& config, const ModelSpec& spec,
                                   const LinkFacts& link, const TimeBlocks& time_blocks);
 

@@ -12,6 +12,7 @@
 #include "laconic/codec/spec.hpp"
 #include "laconic/hosts/hosts.hpp"
 #include "laconic/simulate/rank_class.hpp"
+#include "laconic/simulate/rank_work.hpp"
 #include "laconic/simulate/run_program.hpp"
 
 namespace laconic {
@@ -56,6 +57,9 @@ class ProgramBuilder {
   double encode_seconds(int rank, const CodecSpec& codec, double elements) const;
   double decode_seconds(int rank, const CodecSpec& codec, double elements) const;
   double copy_seconds(int rank, double bytes) const;
+  FactorSeconds factor_seconds(int rank, const FactorWork& work, bool has_feedback) const {
+    return laconic::factor_seconds(work, has_feedback, device_of(rank));
+  }
   double call_seconds(int rank) const { return device_of(rank).call_seconds; }
 
  private:

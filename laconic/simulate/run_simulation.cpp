@@ -9,6 +9,8 @@
 #include "laconic/architecture/grid_time.hpp"
 #include "laconic/base/index.hpp"
 #include "laconic/config/row_choice.hpp"
+#include "laconic/policy/rank_memory.hpp"
+#include "laconic/policy/schedule_trials.hpp"
 #include "laconic/simulate/row_load.hpp"
 #include "laconic/simulate/step_program.hpp"
 #include "laconic/simulate/stretch.hpp"
@@ -173,8 +175,9 @@ RunSimulation simulate(const SimulationRequest& request, const ProgramChange& ch
   return simulation;
 }
 
-PipelineDecisions decide_for(const RunConfig& config, const ModelSpec& spec, const Hosts& hosts,
-                             const std::vector<BlockTimes>& blocks) {
+namespace {
+
+LinkFacts slowest_link(const Hosts& hosts) {
   LinkFacts link;
   for (const HostGroup& group : hosts.groups) {
     const auto slower = [&](const Link& one) {
@@ -186,16 +189,89 @@ PipelineDecisions decide_for(const RunConfig& config, const ModelSpec& spec, con
     if (group.uplink) slower(*group.uplink);
   }
   link.slowest_bytes_per_second = link.bytes_per_second;
-  std::vector<BlockTimes> times = blocks;
-  if (times.empty())
-    for (const BlockSpec& block : spec.blocks) {
-      const double rate = multiply_adds_of(hosts.groups.front(), config.run.precision);
-      const double samples =
-          static_cast<double>(config.microbatch_size()) + hosts.groups.front().device.pass_samples;
-      const double work = block.multiply_adds * samples;
-      times.push_back({rate > 0 ? work / rate : 0, rate > 0 ? 2 * work / rate : 0});
+  return link;
+}
+
+// A rank of the first group computes so many multiply-adds in a second.
+std::vector<BlockTimes> times_at(double rate, const HostDevice& device, const ModelSpec& spec,
+                                 std::int64_t microbatch) {
+  std::vector<BlockTimes> times;
+  for (const BlockSpec& block : spec.blocks) {
+    const double work =
+        block.multiply_adds * (static_cast<double>(microbatch) + device.pass_samples);
+    times.push_back({rate > 0 ? work / rate : 0, rate > 0 ? 2 * work / rate : 0});
+  }
+  return times;
+}
+
+// Ranks by group, whose cores they may share and whose memory they have.
+ScheduleCandidate judge(const Hosts& hosts, const ModelSpec& spec, const RunConfig& config,
+                        const PipelineDecisions& decisions, const Timing& timing) {
+  const Mesh mesh = mesh_of(config);
+  const std::vector<Seat> seats = seats_of(hosts);
+  const std::vector<MemoryEstimate> memory = rank_memory({config, spec, decisions});
+  ScheduleCandidate candidate{.seconds = timing.makespan};
+  for (std::size_t g = 0; g < hosts.groups.size(); ++g) {
+    const HostGroup& group = hosts.groups[g];
+    MachineWork work;
+    double most = 0, all = 0;
+    const Rank seated = std::min(size(mesh), static_cast<int>(seats.size()));
+    for (Rank rank = 0; rank < seated; ++rank) {
+      if (seats[index(rank)].group != static_cast<int>(g)) continue;
+      const std::size_t place = index(coord_of(mesh, rank).pp);
+      work.longest = std::max(work.longest, timing.busy[place]);
+      work.all += timing.busy[place];
+      most = std::max(most, memory[place].total());
+      all += memory[place].total();
     }
-  return decide_pipeline(config, spec, link, [&] { return times; });
+    candidate.seconds =
+        std::max(candidate.seconds, shared_seconds(timing.makespan, work, group.cores));
+    const double has = group.device.is_gpu ? group.device.memory_bytes : group.memory_bytes;
+    const double held = group.cores > 0       ? all
+                        : group.device.is_gpu ? most
+                                              : most * group.ranks_per_host;
+    candidate.held = std::max(candidate.held, held);
+    candidate.fits = candidate.fits && (has == 0 || held <= has);
+  }
+  return candidate;
+}
+
+// Cores count by the work of all ranks; here a rank has one for itself.
+PipelineDecisions choose_for(const RunConfig& config, const ModelSpec& spec, const Hosts& hosts,
+                             const std::vector<BlockTimes>& blocks) {
+  const HostDevice& device = hosts.groups.front().device;
+  const auto precision = static_cast<std::size_t>(config.run.precision);
+  const auto times_of = [&](std::int64_t size) {
+    if (blocks.empty())
+      return times_at(device.multiply_adds_per_second.at(precision), device, spec, size);
+    std::vector<BlockTimes> times = blocks;
+    const double share = static_cast<double>(size) / static_cast<double>(config.microbatch_size());
+    for (BlockTimes& t : times) t = {share * t.forward, share * t.backward};
+    return times;
+  };
+  const std::vector<TriedSchedule> tried = try_schedules(
+      config, spec, slowest_link(hosts), times_of,
+      [&](const RunConfig& asked, const PipelineDecisions& decisions, const Timing& timing) {
+        return judge(hosts, spec, asked, decisions, timing);
+      });
+  return schedule_to_take(tried).decisions;
+}
+
+}  // namespace
+
+PipelineDecisions decide_for(RunConfig& config, const ModelSpec& spec, const Hosts& hosts,
+                             const std::vector<BlockTimes>& blocks) {
+  if (config.pipeline.is_automatic() && config.mesh.pp > 1) {
+    PipelineDecisions decisions = choose_for(config, spec, hosts, blocks);
+    config.pipeline.decided_microbatch = decisions.microbatch;
+    return decisions;
+  }
+  const HostGroup& first = hosts.groups.front();
+  return decide_pipeline(config, spec, slowest_link(hosts), [&] {
+    return !blocks.empty() ? blocks
+                           : times_at(multiply_adds_of(first, config.run.precision), first.device,
+                                      spec, config.microbatch_size());
+  });
 }
 
 }  // namespace laconic

@@ -75,8 +75,9 @@ RunProgram program_of(const SimulationRequest& request, const RankClasses& class
 RunProgram program_of(const SimulationRequest& request, const RankClasses& classes, int steps);
 RunSimulation simulate(const SimulationRequest& request, const ProgramChange& change = {});
 
-// Decisions of a run on these hosts, as rank 0 would make them there.
-PipelineDecisions decide_for(const RunConfig& config, const ModelSpec& spec, const Hosts& hosts,
+// Decisions of a run on these hosts, as rank 0 would make them there; where the schedule is to be
+// chosen, by the hosts' rates, and `config` then has the size of its microbatches.
+PipelineDecisions decide_for(RunConfig& config, const ModelSpec& spec, const Hosts& hosts,
                              const std::vector<BlockTimes>& blocks = {});
 
 }  // namespace laconic

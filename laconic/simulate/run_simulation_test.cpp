@@ -119,6 +119,43 @@ TEST(RunSimulation, AGridThatComputesInNoTimeTakesWhatItMoves) {
   }
 }
 
+// A sum that is used a step late is under way while the next step computes: the step is shorter by
+// what the sum took behind the last backward, and sends as much.
+TEST(RunSimulation, ATableThatIsLateTravelsBesideAStep) {
+  const auto run_of = [](std::int64_t late) {
+    RunConfig config = lab_config(2, 1);
+    config.embedding_tied.late = late;
+    const Subject subject(config, bare_hosts(2, 2e6));
+    return subject.run(Folding::never, {subject.spec.blocks.size(), BlockTimes{0.25, 0.5}});
+  };
+  const RunSimulation at_once = run_of(0), late = run_of(1);
+  const auto tied = index(static_cast<int>(Traffic::embedding_tied));
+  EXPECT_EQ(at_once.sent[tied].wire_bytes, late.sent[tied].wire_bytes);
+  const double table_seconds = static_cast<double>(at_once.sent[tied].wire_bytes) / 2 / 2e6;
+  EXPECT_NEAR(at_once.step_seconds - late.step_seconds, table_seconds, 0.1 * table_seconds);
+}
+
+// "auto" is what a run would take at the hosts' rates: on slow links all forwards first, in small
+// microbatches; where ranks share cores and small microbatches cost more, large ones.
+TEST(RunSimulation, AnOrderThatIsToBeChosenIsChosenByTheHosts) {
+  RunConfig config = lab_config(4, 1);
+  config.pipeline.schedule = kScheduleAuto;
+  Hosts hosts = bare_hosts(4, 1e5);
+  hosts.groups[0].device.multiply_adds_per_second[0] = 4e10;
+  const Subject slow(config, hosts);
+  EXPECT_EQ(slow.decisions.kind, "gpipe");
+  EXPECT_EQ(slow.config.microbatch_size(), slow.decisions.microbatch);
+  EXPECT_EQ(slow.decisions.schedule.shape.microbatches, slow.config.microbatches());
+  hosts.groups[0].card.bits_per_second = 1e12;
+  hosts.groups[0].device.is_gpu = false;
+  hosts.groups[0].device.pass_samples = 4;
+  hosts.groups[0].cores = 1;
+  const Subject shared(config, hosts);
+  EXPECT_EQ(shared.decisions.microbatch, config.train.microbatch);
+  config.pipeline.schedule = shared.decisions.kind;
+  EXPECT_EQ(shared.seconds(), Subject(config, hosts).seconds()) << "as if it had been asked for";
+}
+
 // Messages and bytes of a step, by the meters of runs in docs/results/2026-11-15/raw.
 TEST(RunSimulation, BytesOfEveryClassAreThoseThatRunsHaveCounted) {
   using enum Traffic;

@@ -10,6 +10,7 @@
 #include "laconic/reduce/sparse_change.hpp"
 #include "laconic/schedule/lower.hpp"
 #include "laconic/simulate/grid_program.hpp"
+#include "laconic/simulate/rank_work.hpp"
 #include "laconic/simulate/row_program.hpp"
 #include "laconic/simulate/seam_program.hpp"
 #include "laconic/simulate/step_notes.hpp"
@@ -40,6 +41,11 @@ bool fuses_gradients(const RunConfig& config) {
          config.dp_gradient.method == GradientMethod::compressed_adam;
 }
 
+// Where all sums are late, that of the table is no other.
+bool has_late_table(const RunConfig& config) {
+  return config.embedding_tied.late > 0 && config.dp_gradient.late == 0;
+}
+
 class StepWriter {
  public:
   StepWriter(ProgramBuilder& builder, const SimulationRequest& request)
@@ -52,7 +58,9 @@ class StepWriter {
         seams_(builder, request, schedule_),
         notes_(builder, request),
         rows_(builder, request),
-        sums_(builder, held_models(builder, request, fuses_gradients(request.config))) {
+        passes_(parameter_passes(request.config.local)),
+        sums_(builder, held_models(builder, request, fuses_gradients(request.config)),
+              has_late_table(request.config)) {
     for (int rank = 0; rank < builder.classes().count(); ++rank)
       ranks_.push_back({.strand = builder.add_main(rank),
                         .is_owed = std::vector<bool>(request.spec.blocks.size(), false)});
@@ -127,7 +135,9 @@ class StepWriter {
     writer.is_announced.assign(blocks, false);
     writer.has_begun.assign(blocks, false);
     const int span = builder_.begin_span(writer.strand, {rank, 0, static_cast<int>(step_), 'S'});
-    if (is_late()) sums_.post_all(rank, writer.strand);  // what was kept of the step before
+    // What was kept of the step before.
+    if (is_late()) sums_.post_all(rank, writer.strand);
+    if (has_late_table(r_.config)) sums_.post_shared(rank, writer.strand);
     rows_.request(rank, writer.strand);
     const std::vector<Action>& list = schedule_.by_rank[index(coord(rank).pp)];
     std::map<int, std::size_t> last;  // by stage: its last B or W
@@ -250,14 +260,15 @@ class StepWriter {
         if (!writer.is_done[user]) return;
     writer.is_announced[block] = true;
     rows_.give(rank, writer.strand, block);
-    if (size(mesh_) > 1 && kind_.is_together) copy(rank, held(rank).elements_completed_by(block));
+    if (size(mesh_) > 1 && kind_.is_together)
+      pass(rank, passes_.together, held(rank).elements_completed_by(block));
     if (posts_early()) sums_.post(rank, writer.strand, block);
   }
 
-  void copy(int rank, double elements) {
+  void pass(int rank, double copies, double elements) {
     const auto bytes = static_cast<double>(bytes_of(r_.config.run.master_type()));
     builder_.compute(at(rank).strand, WorkKind::handling,
-                     builder_.copy_seconds(rank, bytes * elements));
+                     builder_.copy_seconds(rank, copies * bytes * elements));
   }
 
   // --- the end of a step
@@ -344,14 +355,14 @@ class StepWriter {
   void send_changes(int rank) {
     const int strand = at(rank).strand;
     const double elements = held(rank).elements();
-    copy(rank, elements);
+    pass(rank, passes_.leaving, elements);
     if (is_sparse()) {
       builder_.compute(strand, WorkKind::codec, builder_.encode_seconds(rank, TopK{}, elements));
       tell(rank, sparse_changes_);
       constexpr double kKept = 1.0 * kSparseKept / (kSparseEdge * kSparseEdge);
       builder_.compute(strand, WorkKind::codec,
                        mesh_.dp * builder_.decode_seconds(rank, TopK{}, kKept * elements));
-      return update(rank, elements);
+      return pass(rank, passes_.arriving, elements);
     }
     changes_->post_all(rank, strand);
     if (r_.config.local.overlap == 0) take_changes(rank, false);
@@ -364,7 +375,7 @@ class StepWriter {
       changes_->wait_for_all(rank, strand);
     else if (changes_->has_before())
       changes_->wait_for_all_before(rank, strand);
-    update(rank, held(rank).elements());
+    pass(rank, passes_.arriving, held(rank).elements());
   }
 
   ProgramBuilder& builder_;
@@ -376,6 +387,7 @@ class StepWriter {
   SeamProgram seams_;
   StepNotes notes_;
   RowProgram rows_;
+  const ParameterPasses passes_;
   StepSums sums_;                          // of gradients, over replicas
   std::optional<StepSums> own_, changes_;  // of local updates: gradients of a replica, and changes
   std::vector<RankWriter> ranks_;

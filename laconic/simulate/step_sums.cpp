@@ -7,8 +7,8 @@
 
 namespace laconic {
 
-StepSums::StepSums(ProgramBuilder& builder, std::vector<HeldModel> held)
-    : builder_(builder), held_(std::move(held)) {}
+StepSums::StepSums(ProgramBuilder& builder, std::vector<HeldModel> held, bool shared_are_late)
+    : builder_(builder), held_(std::move(held)), shared_are_late_(shared_are_late) {}
 
 // One rank makes a sum for all members: the first of them.
 bool StepSums::is_first_of(const Group& group, int rank) const {
@@ -48,7 +48,7 @@ void StepSums::add_shared_sums(int rank, std::uint64_t step) {
 }
 
 void StepSums::post(int rank, int strand, std::size_t block) {
-  if (held(rank).is_fused()) post_shared_of(rank, strand, block);
+  if (held(rank).is_fused() && !shared_are_late_) post_shared_of(rank, strand, block);
   for (OfRank::Part& part : now_[index(rank)].parts)
     if (std::ranges::find(part.blocks, block) != part.blocks.end() && --part.missing == 0)
       builder_.start(strand, part.strand);
@@ -69,6 +69,10 @@ void StepSums::post_shared_of(int rank, int strand, std::size_t block) {
 void StepSums::post_all(int rank, int strand) {
   const std::vector<std::size_t>& blocks = held(rank).blocks();
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) post(rank, strand, *block);
+}
+
+void StepSums::post_shared(int rank, int strand) {
+  for (const int shared : now_[index(rank)].shared) builder_.start(strand, shared);
 }
 
 void StepSums::wait_for(const OfRank& sums, int rank, int strand) {

@@ -11,8 +11,9 @@ namespace laconic {
 
 class StepSums {
  public:
-  // `held` by rank: what it has of the model, and sums.
-  StepSums(ProgramBuilder& builder, std::vector<HeldModel> held);
+  // `held` by rank: what it has of the model, and sums. Sums of shared parameters that are late
+  // leave by post_shared() alone, and are fused.
+  StepSums(ProgramBuilder& builder, std::vector<HeldModel> held, bool shared_are_late = false);
 
   // Which sums a step has: all, or those alone of parameters that stages of one replica share.
   enum class Which : std::uint8_t { all, shared };
@@ -22,6 +23,7 @@ class StepSums {
   // --- acts of a rank, on its strand
   void post(int rank, int strand, std::size_t block);
   void post_all(int rank, int strand);
+  void post_shared(int rank, int strand);
   // Sums of shared parameters that are not fused leave when those over replicas are there.
   void wait_for_all(int rank, int strand) {
     wait_for(now_[static_cast<std::size_t>(rank)], rank, strand);
@@ -54,6 +56,7 @@ class StepSums {
 
   ProgramBuilder& builder_;
   const std::vector<HeldModel> held_;
+  const bool shared_are_late_;
   std::vector<OfRank> now_, before_;  // by rank
 };
 

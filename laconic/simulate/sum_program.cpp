@@ -5,7 +5,7 @@
 #include "laconic/base/index.hpp"
 #include "laconic/engine/engine.hpp"
 #include "laconic/reduce/method.hpp"
-#include "laconic/reduce/shared_low_rank.hpp"
+#include "laconic/simulate/rank_work.hpp"
 
 namespace laconic {
 
@@ -19,29 +19,13 @@ SumOperation add_codec_sum(ProgramBuilder& builder, const SumSetting& s, std::si
   return {{block}, add_collective(builder, spec, deadline_key(step + 1, block, 2))};
 }
 
-// The factors of some blocks; what stays raw beside them.
-struct FactorCounts {
-  double left = 0, right = 0, raw = 0;
-  double multiply_adds = 0;  // of one product with all matrices
-};
-
-FactorCounts count_factors(const SumSetting& s, const std::vector<std::size_t>& blocks) {
+FactorWork factors_of(const SumSetting& s, const std::vector<std::size_t>& blocks) {
   const SharedLowRankSpec spec{.rank = s.policy.rank, .min_ratio = s.policy.min_ratio};
-  FactorCounts counts;
+  FactorWork work;
   for (const std::size_t block : blocks)
-    for (const NamedTensor& tensor : s.blocks[block].tensors) {
-      const auto elements = static_cast<double>(elements_of(tensor.tensor));
-      const auto rank = static_cast<double>(factor_rank(spec, tensor.tensor));
-      if (rank == 0) {
-        counts.raw += elements;
-        continue;
-      }
-      const auto rows = static_cast<double>(tensor.tensor.shape[0]);
-      counts.left += rows * rank;
-      counts.right += elements / rows * rank;
-      counts.multiply_adds += elements * rank;
-    }
-  return counts;
+    for (const NamedTensor& tensor : s.blocks[block].tensors)
+      add_factors(spec, tensor.tensor, 1, work);
+  return work;
 }
 
 // One flat sum of such an operation; nothing, without elements.
@@ -60,33 +44,33 @@ ExchangeStrands add_flat(ProgramBuilder& builder, const SumSetting& s, bool is_e
 //        └─► left ─► project ─► right ───────────┴─► finish
 SumOperation add_power_sgd(ProgramBuilder& builder, const SumSetting& s,
                            std::vector<std::size_t> blocks, std::uint64_t step) {
-  const FactorCounts counts = count_factors(s, blocks);
+  const FactorWork work = factors_of(s, blocks);
   const std::uint64_t key = deadline_key(step + 1, s.policy.by_block ? blocks.front() : 0, 2);
-  const ExchangeStrands left = add_flat(builder, s, false, counts.left, key),
-                        raw = add_flat(builder, s, true, counts.raw, key + 1),
-                        right = add_flat(builder, s, false, counts.right, key);
+  const ExchangeStrands left = add_flat(builder, s, false, work.left, key),
+                        raw = add_flat(builder, s, true, work.raw, key + 1),
+                        right = add_flat(builder, s, false, work.right, key);
   SumOperation operation{std::move(blocks), {}};
   for (const Rank member : s.group) {
     const int rank = builder.class_of(member);
     if (operation.strands.contains(rank)) continue;
     const int strand = builder.add_background(rank, key, s.traffic);
     operation.strands[rank] = strand;
-    const double product = builder.multiply_add_seconds(rank, counts.multiply_adds);
+    const FactorSeconds seconds = builder.factor_seconds(rank, work, s.policy.up_feedback);
     const auto start = [&](const ExchangeStrands& sum) {
       if (!sum.empty()) builder.start(strand, sum.at(rank));
     };
     const auto join = [&](const ExchangeStrands& sum) {
       if (!sum.empty()) builder.join(strand, sum.at(rank));
     };
-    builder.compute(strand, WorkKind::codec, product);
+    builder.compute(strand, WorkKind::codec, seconds.begin);
     start(left);
     start(raw);
     join(left);
-    builder.compute(strand, WorkKind::codec, product);
+    builder.compute(strand, WorkKind::codec, seconds.project);
     start(right);
     join(right);
     join(raw);
-    builder.compute(strand, WorkKind::codec, product);
+    builder.compute(strand, WorkKind::codec, seconds.finish);
   }
   return operation;
 }

@@ -3,34 +3,47 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "laconic/base/clock.hpp"
+#include "laconic/base/denormals.hpp"
 #include "laconic/base/host_name.hpp"
 #include "laconic/base/philox.hpp"
 #include "laconic/codec/codec.hpp"
+#include "laconic/codec/kernel/matrix.hpp"
+#include "laconic/codec/subspace.hpp"
 #include "laconic/tensor/gpu.hpp"
 #include "laconic/train/pipeline_plan.hpp"
+#include "laconic/update/optimiser.hpp"
 
 namespace laconic {
 
 namespace {
 
 constexpr std::int64_t kRows = 1024, kColumns = 1024;  // 4 MiB: a block's gradient, about
+constexpr std::int64_t kMatrices = 16;                 // more than caches hold
 constexpr int kRounds = 3;                             // the best counts
 
 template <class Act>
-double bytes_per_second(const Act& act) {
-  double best = 0;
+double best_seconds(const Act& act) {
+  double best = std::numeric_limits<double>::infinity();
   for (int round = 0; round < kRounds; ++round) {
     const Stopwatch watch;
     act();
-    best = std::max(best, 4.0 * kRows * kColumns / watch.seconds());
+    best = std::min(best, watch.seconds());
   }
   return best;
+}
+
+template <class Act>
+double bytes_per_second(const Act& act) {
+  return 4.0 * kRows * kColumns / best_seconds(act);
 }
 
 // Forward and backward of all blocks with so many samples.
@@ -60,12 +73,18 @@ void measure_passes(const RunConfig& config, const Family& family, const at::Ten
   rank.pass_samples = std::max(0.0, many / sample_seconds - static_cast<double>(samples));
 }
 
+// Of all parameters, which caches do not hold.
+void measure_copies(MeasuredRank& rank) {
+  const std::vector<float> from(static_cast<std::size_t>(kMatrices * kRows * kColumns), 1);
+  std::vector<float> to(from.size());
+  rank.copy_bytes_per_second =
+      kMatrices * bytes_per_second([&] { std::memcpy(to.data(), from.data(), 4 * from.size()); });
+}
+
 void measure_codecs(MeasuredRank& rank) {
   const TensorSpec tensor{Dtype::f32, {kRows, kColumns}};
   std::vector<float> x(static_cast<std::size_t>(kRows * kColumns)), back(x.size());
   fill_normal(key_of(1), 0, 0.0, 1.0, std::span<float>(x));
-  rank.copy_bytes_per_second =
-      bytes_per_second([&] { std::memcpy(back.data(), x.data(), 4 * x.size()); });
   for (std::size_t i = 0; i < MeasuredRank::kCodecs.size(); ++i) {
     const CodecSpec codec = parse_codec(MeasuredRank::kCodecs[i]);
     std::vector<std::byte> payload(max_payload_bytes(codec, tensor));
@@ -79,17 +98,61 @@ void measure_codecs(MeasuredRank& rank) {
   }
 }
 
+// Three products, as of a gradient that travels by power_sgd, and the factor between them.
+void measure_factors(MeasuredRank& rank) {
+  constexpr std::size_t kSide = kRows, kRank = 32;
+  static_assert(kRows == kColumns);
+  const ScopedDenormals flush(true);
+  std::vector<float> matrix(kSide * kSide), right(kSide * kRank), left(kSide * kRank);
+  fill_normal(key_of(2), 0, 0.0, 1.0, std::span<float>(matrix));
+  fill_normal(key_of(3), 0, 0.0, 1.0, std::span<float>(right));
+  std::vector<float> product(matrix.size());
+  const double products = best_seconds([&] {
+    kernel::multiply(matrix.data(), kSide, kSide, right.data(), kRank, left.data());
+    kernel::multiply_transposed(matrix.data(), kSide, kSide, left.data(), kRank, right.data());
+    kernel::multiply_factors(left.data(), kSide, right.data(), kSide, kRank, product.data());
+  });
+  rank.factors.product = 3.0 * kSide * kSide * kRank / products;
+  fill_normal(key_of(3), 0, 0.0, 1.0, std::span<float>(left));
+  const double columns = best_seconds([&] {
+    right = left;
+    orthonormalise(right.data(), kSide, kRank);
+  });
+  rank.factors.orthonormal = 2.0 * kSide * kRank * kRank / columns;
+}
+
+// On a GPU asking for the norm waits for the update before it.
+void measure_updates(const at::TensorOptions& options, MeasuredRank& rank) {
+  std::vector<Parameter> parameters;
+  for (std::int64_t i = 0; i < kMatrices; ++i) {
+    const auto zeros = [&] { return at::zeros({kRows, kColumns}, options.dtype(at::kFloat)); };
+    parameters.push_back({.name = fmt::format("{}", i), .value = zeros(), .gradient = zeros()});
+    parameters.back().gradient.fill_(1e-3);
+    parameters.back().copy = parameters.back().value;
+  }
+  OptimiserState state = make_optimiser_state(parameters);
+  (void)global_norm(parameters);
+  const double seconds = best_seconds([&] {
+    apply({}, state, parameters, 1e-4, 1);
+    (void)global_norm(parameters);
+  });
+  rank.updates_per_second = static_cast<double>(kMatrices * kRows * kColumns) / seconds;
+}
+
 void measure_rank(const RunConfig& config, const Family& family, const at::TensorOptions& options,
                   MeasuredRank& rank) {
   measure_passes(config, family, options, rank);
+  measure_copies(rank);
   measure_codecs(rank);
+  measure_updates(options, rank);
+  if (!rank.is_gpu) measure_factors(rank);
   if (rank.is_gpu) {
     rank.gpu_memory_bytes = static_cast<double>(examine_gpu(options.device().index()).total_bytes);
     // Those of the host say nothing about a GPU, whose codecs go about as copies do.
     rank.encode = rank.decode = {};
-    const at::Tensor from = at::empty({kRows * 16, kColumns}, options.dtype(at::kFloat)),
+    const at::Tensor from = at::empty({kRows * kMatrices, kColumns}, options.dtype(at::kFloat)),
                      to = at::empty_like(from);
-    rank.copy_bytes_per_second = 16 * bytes_per_second([&] {
+    rank.copy_bytes_per_second = kMatrices * bytes_per_second([&] {
                                    to.copy_(from);
                                    (void)to.view({-1})[0].item<float>();
                                  });

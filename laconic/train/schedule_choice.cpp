@@ -7,31 +7,11 @@
 #include <map>
 #include <thread>
 
-#include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
-#include "laconic/schedule/estimate.hpp"
 
 namespace laconic {
 
 namespace {
-
-// A candidate with all that would follow from it.
-struct TriedSchedule {
-  ScheduleCandidate candidate;
-  PipelineDecisions decisions;
-};
-
-RunConfig config_with(RunConfig config, ScheduleKind kind, std::int64_t size) {
-  config.pipeline.schedule = name_of(kind);
-  config.pipeline.decided_microbatch = size;
-  return config;
-}
-
-// The rate that messages are timed by: that of neighbours, or any that is known.
-LinkFacts rates_of(LinkFacts link) {
-  if (link.bytes_per_second <= 0) link.bytes_per_second = link.slowest_bytes_per_second;
-  return link;
-}
 
 // Of the machine whose ranks compute most in all; by the mesh a rank has the work of its place in
 // the pipeline.
@@ -51,23 +31,14 @@ MachineWork busiest_machine(const Timing& timing, const RunConfig& config, const
   return most;
 }
 
-TriedSchedule try_schedule(const RunConfig& config, const RunFacts& facts,
-                           const std::vector<BlockTimes>& times) {
-  const LinkFacts link = rates_of(facts.link);
-  PipelineDecisions decisions = decide_pipeline(config, facts.spec, link, [&] { return times; });
-  const Schedule lowered = plan_of(config, decisions).schedule;
-  Costs costs = costs_of(config, facts.spec, decisions, times, link);
-  costs.wiring = Wiring::switched;  // nearest to what is measured
-  const Timing timing = estimate(lowered, costs);
+ScheduleCandidate judge(const RunConfig& config, const RunFacts& facts,
+                        const PipelineDecisions& decisions, const Timing& timing) {
   const RunEstimate run = estimate_run(request_of(config, decisions, facts));
   const int at_once = facts.processors / std::max(1, at::get_num_threads());
-  return {{.kind = parse_schedule_kind(config.pipeline.schedule),
-           .microbatches = lowered.shape.microbatches,
-           .seconds = shared_seconds(timing.makespan, busiest_machine(timing, config, facts),
-                                     facts.processors > 0 ? std::max(1, at_once) : 0),
-           .held = largest_need(run),
-           .fits = check_memory(run).empty()},
-          std::move(decisions)};
+  return {.seconds = shared_seconds(timing.makespan, busiest_machine(timing, config, facts),
+                                    facts.processors > 0 ? std::max(1, at_once) : 0),
+          .held = largest_need(run),
+          .fits = check_memory(run).empty()};
 }
 
 std::string why(const std::vector<TriedSchedule>& tried, const TriedSchedule& taken,
@@ -104,29 +75,14 @@ EstimateRequest request_of(const RunConfig& decided, const PipelineDecisions& de
 
 PipelineDecisions choose_schedule(const RunConfig& config, const RunFacts& facts,
                                   const TimesOfSize& times_of) {
-  const std::int64_t samples = config.local_batch(), pp = config.mesh.pp;
-  // Fewer microbatches than ranks leave some of them idle in any order.
-  const std::int64_t most = config.train.microbatch > 0 ? config.train.microbatch
-                                                        : std::max<std::int64_t>(samples / pp, 1);
-  std::vector<TriedSchedule> tried;
-  for (const std::int64_t size : microbatch_sizes(samples, most)) {
-    const std::vector<BlockTimes> times = times_of(size);
-    for (const ScheduleKind kind : kinds_for_chunks(static_cast<int>(config.pipeline.chunks))) {
-      const RunConfig asked = config_with(config, kind, size);
-      if (!check_pipeline(asked).empty()) continue;  // interleaved, of a number that does not fit
-      tried.push_back(try_schedule(asked, facts, times));
-      tried.back().decisions.kind = name_of(kind);
-      tried.back().decisions.microbatch = size;
-    }
-  }
-  LACONIC_ASSERT(!tried.empty(), "the checks let something through that cannot be");
-  std::vector<ScheduleCandidate> candidates;
-  for (const TriedSchedule& t : tried) candidates.push_back(t.candidate);
-  const auto least = std::ranges::min_element(candidates, {}, &ScheduleCandidate::held);
-  TriedSchedule& taken =
-      tried[choose(candidates).value_or(static_cast<std::size_t>(least - candidates.begin()))];
-  taken.decisions.why = why(tried, taken, rates_of(facts.link));
-  return taken.decisions;
+  const std::vector<TriedSchedule> tried =
+      try_schedules(config, facts.spec, facts.link, times_of,
+                    [&](const RunConfig& asked, const PipelineDecisions& decisions,
+                        const Timing& timing) { return judge(asked, facts, decisions, timing); });
+  const TriedSchedule& taken = schedule_to_take(tried);
+  PipelineDecisions decisions = taken.decisions;
+  decisions.why = why(tried, taken, rates_of(facts.link));
+  return decisions;
 }
 
 PipelineDecisions choose_schedule(const RunConfig& config, const Family& family,

@@ -1,16 +1,13 @@
-// train/schedule_choice.hpp — pipeline.schedule = "auto": who computes what when, by estimate.
-//
-// Candidates are the kinds that the chunks allow, with microbatches of every size that divides a
-// replica's samples and is not above train.microbatch. Each size is measured, since small products
-// are less efficient than large ones; each candidate is decided about as if it had been asked for,
-// and timed with the messages of the run at the rate of the pre-flight.
+// train/schedule_choice.hpp — pipeline.schedule = "auto" of a run: policy/schedule_trials.hpp with
+// what ranks measure. Each size of microbatches is measured, since small products are less
+// efficient than large ones; messages count at the rate of the pre-flight, and memory as
+// run_estimate.hpp counts it.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
-#include "laconic/schedule/choice.hpp"
+#include "laconic/policy/schedule_trials.hpp"
 #include "laconic/train/pipeline_plan.hpp"
 #include "laconic/train/run_estimate.hpp"
 
@@ -29,9 +26,6 @@ struct RunFacts {
 int shared_processors(const std::vector<RankResources>& ranks);
 EstimateRequest request_of(const RunConfig& decided, const PipelineDecisions& decisions,
                            const RunFacts& facts);
-
-// Times of the blocks for microbatches of so many samples.
-using TimesOfSize = std::function<std::vector<BlockTimes>(std::int64_t samples)>;
 
 // Where no candidate fits in memory, the one that needs least: the caller refuses it with the
 // numbers. Requires: check_pipeline(config) is empty, and mesh.pp > 1.
