@@ -33,6 +33,10 @@ class LocalRule : public UpdateRule {
   // parameter, so that they find their way to any other pipeline.
   void load_moment(const std::vector<RankTensors>& replicas, const std::string& name,
                    at::Tensor& moment) const;
+  // How many updates this replica has made: one that has left a step out, alone, has made fewer
+  // than the others, and corrects its moments by fewer.
+  static void save_updates(const OptimiserState& state, RankTensors& tensors);
+  void load_updates(const std::vector<RankTensors>& replicas, OptimiserState& state) const;
   // What replicas saved. Throws ConfigError when they were of another grid.
   std::vector<RankTensors> replicas_of(const std::vector<RankTensors>& saved) const;
 
