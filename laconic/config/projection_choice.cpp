@@ -24,6 +24,10 @@ void check_frozen(Checker& c, const RunConfig& config, const std::string& what) 
                   what));
 }
 
+// By a step of up to about half a basis can be made orthonormal again (update/spel.hpp), and it
+// goes by a tenth of the rate.
+constexpr double kLargestRate = 4;
+
 // Directions that change from step to step.
 void check_changing_basis(Checker& c, const RunConfig& config) {
   for (const auto& [key, memory] : {std::pair{"pp.activation.memory", config.pp_activation.memory},
@@ -40,6 +44,10 @@ void check_changing_basis(Checker& c, const RunConfig& config) {
       "dp.gradient.method",
       "compressed_adam with model.project_basis = \"learned\": it sums first moments of Adam, "
       "and a basis has another optimiser; take basis \"seed\"");
+  c.require(config.optimiser.lr <= kLargestRate, "optimiser.lr",
+            fmt::format("lr = {} with model.project_basis = \"learned\": rows that turn by a tenth "
+                        "of it are not made orthonormal again above {}; take basis \"seed\"",
+                        config.optimiser.lr, kLargestRate));
 }
 
 }  // namespace

@@ -50,6 +50,8 @@ TEST(ProjectionChoice, WhatDoesNotIsRefusedByItsKey) {
   EXPECT_EQ(keys_refused({learned, "mesh.dp=2", "dp.gradient.method=compressed_adam",
                           "dp.gradient.codec=sign", "dp.gradient.warmup=2"}),
             Keys{"dp.gradient.method"});
+  EXPECT_EQ(keys_refused({learned, "optimiser.lr=4.5"}), Keys{"optimiser.lr"});
+  EXPECT_EQ(keys_refused({learned, "optimiser.lr=4"}), Keys{});
   EXPECT_EQ(keys_refused({"model.project_basis=pca", "mesh.dp=2", "local.steps=4"}),
             Keys{"local.steps"});
   EXPECT_EQ(keys_refused({"model.project_anchor=initial", "mesh.dp=2", "local.steps=4"}),

@@ -56,14 +56,15 @@ double pass_seconds(RunConfig config, std::int64_t samples, const Family& family
   return seconds;
 }
 
-// A pass of n samples takes (n + pass_samples) * work of a sample / rate: a line through a rank's
-// share of the batch and a single sample.
+// A pass of n samples takes (n + pass_samples) * work of a sample / rate: a line through a single
+// sample and a microbatch, or, where nobody says how large these are, a rank's share of the batch.
 void measure_passes(const RunConfig& config, const Family& family, const at::TensorOptions& options,
                     MeasuredRank& rank) {
   double work = 0;  // of a sample
   for (const BlockSpec& block : model_spec(family, config.model.context).blocks)
     work += 3 * block.multiply_adds;
-  const std::int64_t samples = config.train.batch / config.mesh.dp;
+  const std::int64_t samples =
+      config.train.microbatch > 0 ? config.train.microbatch : config.local_batch();
   const double many = pass_seconds(config, samples, family, options);
   const double one = samples > 1 ? pass_seconds(config, 1, family, options) : many;
   const double more = samples > 1 ? (many - one) / static_cast<double>(samples - 1) : many;

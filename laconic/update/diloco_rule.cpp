@@ -127,6 +127,7 @@ void DilocoRule::settle(bool /*is_checkpoint*/) {
 RankTensors DilocoRule::save(const OptimiserState& state) const {
   const bool is_first = world_.dp_member() == 0;
   RankTensors tensors;
+  save_updates(state, tensors);
   for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
     const std::string& name = weights_.parameters[p].name;
     const std::size_t f = fragment_at(p);
@@ -143,6 +144,7 @@ void DilocoRule::load(const std::vector<RankTensors>& saved, OptimiserState& sta
   remember_start();
   if (saved.empty()) return;
   const std::vector<RankTensors> replicas = replicas_of(saved);
+  load_updates(replicas, state);
   const at::NoGradGuard no_grad;
   for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
     const std::string& name = weights_.parameters[p].name;

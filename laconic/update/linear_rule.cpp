@@ -214,6 +214,7 @@ void LinearRule::settle(bool /*is_checkpoint*/) {
 // The second moment is the same everywhere, and with the model.
 RankTensors LinearRule::save(const OptimiserState& state) const {
   RankTensors tensors;
+  save_updates(state, tensors);
   for (std::size_t p = 0; p < weights_.parameters.size(); ++p)
     tensors["moment1." + weights_.parameters[p].name] = on_host(state.moment1[p]);
   tensors[std::string(kRenewals)] = at::tensor({renewals_});
@@ -227,6 +228,7 @@ void LinearRule::load(const std::vector<RankTensors>& saved, OptimiserState& sta
   renewals_ = state.updates;  // of a run that renewed it in every step
   if (saved.empty()) return;
   const std::vector<RankTensors> replicas = replicas_of(saved);
+  load_updates(replicas, state);
   if (const auto found = replicas.front().find(std::string(kRenewals));
       found != replicas.front().end())
     renewals_ = found->second.item<std::int64_t>();

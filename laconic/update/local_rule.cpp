@@ -1,5 +1,6 @@
 #include "laconic/update/local_rule.hpp"
 
+#include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
 
 #include <utility>
@@ -13,6 +14,7 @@ namespace laconic {
 namespace {
 
 constexpr char kOwn[] = "own.";  // a rank's own parameters, where they are not the model's
+constexpr char kUpdates[] = "updates";
 
 // Throws ConfigError where a model that was read from a folder has too many fragments.
 FragmentSpec fragments_for(const RuleRequest& request) {
@@ -127,6 +129,18 @@ std::vector<RankTensors> LocalRule::replicas_of(const std::vector<RankTensors>& 
                                  "[{}]: go on with that",
                                  fmt::join(world_.mesh().tp, ", "), fmt::join(before.tp, ", "))}});
   return by_replica(saved, before, world_.coord());
+}
+
+void LocalRule::save_updates(const OptimiserState& state, RankTensors& tensors) {
+  tensors[kUpdates] = at::tensor({state.updates});
+}
+
+void LocalRule::load_updates(const std::vector<RankTensors>& replicas,
+                             OptimiserState& state) const {
+  if (static_cast<int>(replicas.size()) != exchange_.members()) return;  // the model's: the first's
+  const RankTensors& mine = replicas[static_cast<std::size_t>(world_.dp_member())];
+  if (const auto found = mine.find(kUpdates); found != mine.end())
+    state.updates = found->second.item<std::int64_t>();
 }
 
 void LocalRule::load_moment(const std::vector<RankTensors>& replicas, const std::string& name,

@@ -39,7 +39,6 @@ class LocalRule : public UpdateRule {
                    at::Tensor& moment) const;
   // For ranks whose parameters are not the model's, from their construction on.
   void keep_own() { own_.emplace(weights_); }
-  bool keeps_own() const { return own_.has_value(); }
   void show_outer();
   void take_back_own();
   void save_own(RankTensors& tensors) const;
@@ -49,6 +48,10 @@ class LocalRule : public UpdateRule {
     return static_cast<std::size_t>(
         fragment_of(fragments_, completing_block(weights_, weights_.parameters[p])));
   }
+  // How many updates this replica has made: one that has left a step out, alone, has made fewer
+  // than the others, and corrects its moments by fewer.
+  static void save_updates(const OptimiserState& state, RankTensors& tensors);
+  void load_updates(const std::vector<RankTensors>& replicas, OptimiserState& state) const;
   // What replicas saved. Throws ConfigError when they were of another grid.
   std::vector<RankTensors> replicas_of(const std::vector<RankTensors>& saved) const;
 

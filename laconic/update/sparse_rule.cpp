@@ -81,6 +81,7 @@ void SparseRule::end_round() {
 
 RankTensors SparseRule::save(const OptimiserState& state) const {
   RankTensors tensors;
+  save_updates(state, tensors);
   for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
     const std::string& name = weights_.parameters[p].name;
     tensors["moment1." + name] = on_host(state.moment1[p]);
@@ -96,6 +97,7 @@ void SparseRule::load(const std::vector<RankTensors>& saved, OptimiserState& sta
   remember_start();
   if (saved.empty()) return;
   const std::vector<RankTensors> replicas = replicas_of(saved);
+  load_updates(replicas, state);
   const at::NoGradGuard no_grad;
   for (std::size_t p = 0; p < weights_.parameters.size(); ++p) {
     const std::string& name = weights_.parameters[p].name;

@@ -74,5 +74,31 @@ TEST(SkippedStep, LeavesParametersMomentsAndResidualsAsTheyWere) {
       }
 }
 
+// A replica that leaves a step of its round out has made one update fewer than the others, with a
+// checkpoint between, too.
+TEST(SkippedStep, OfOneReplicaAloneIsRememberedByIt) {
+  const Mesh mesh{.dp = 2};
+  for (const char* method : {"diloco", "streaming_diloco", "linear", "sparse_loco"}) {
+    SCOPED_TRACE(method);
+    const RunConfig config = config_for(
+        mesh, {fmt::format("local.method={}", method), "local.steps=4", "local.warmup=0"});
+    RuleRun run{.mesh = mesh,
+                .config = config,
+                .steps = 8,
+                .gradient = damaged_gradient,
+                .is_settled = true};
+    const auto whole = run_rules(run);
+    EXPECT_TRUE(whole[1].measured[kBad].is_skipped);
+    EXPECT_FALSE(whole[0].measured[kBad].is_skipped);
+    RuleRun half = run;
+    half.steps = 4;
+    RuleRun rest = half;
+    rest.first_step = 4;
+    rest.from = run_rules(half);
+    const auto parts = run_rules(rest);
+    for (std::size_t r = 0; r < whole.size(); ++r) expect_same_rank(whole[r], parts[r]);
+  }
+}
+
 }  // namespace
 }  // namespace laconic::test
