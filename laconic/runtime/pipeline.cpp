@@ -22,6 +22,7 @@ constexpr std::uint64_t kEvaluationNumbers = 1 << 24;  // see MessageSpec
 // A codec_override may bring a codec that remembers, or take it away for a while.
 bool has_memory_with(const CodecOverride& codec_override, LinkSpec link) {
   if (has_memory(link)) return true;
+  if (!is_lossy(link)) return false;  // nothing comes there
   link.codec = effective_codec(codec_override, link.codec);
   return has_memory(link);
 }
@@ -221,18 +222,19 @@ double Pipeline::evaluate(const Batch& batch, std::uint64_t number, const Pass& 
 void Pipeline::add_links(LinkRegistry& registry) {
   for (const auto& [number, edge] : edges_)
     for (const auto& ends : edge->ends) {
-      const auto add = [&, edge = edge.get()](auto& end, const char* role, LinkControl control) {
+      const auto add = [&, number = number, edge = edge.get()](auto& end, const char* role,
+                                                               LinkControl control) {
         const Traffic traffic = end.spec().traffic;
-        const LinkSpec& configured =
-            traffic == Traffic::pp_activation ? plan_.activation : plan_.gradient;
+        const LinkSpec configured = link_at(plan_, traffic, number);
         control.traffic = traffic;
         control.name = end.spec().link.name + role;
-        control.override_codec = [&end, &configured, edge,
+        control.override_codec = [&end, configured, edge,
                                   traffic](const CodecOverride& codec_override) {
-          end.set_codec(effective_codec(codec_override, configured.codec));
+          if (is_lossy(configured))  // elsewhere raw stays raw
+            end.set_codec(effective_codec(codec_override, configured.codec));
           edge->override_of(traffic) = codec_override;
         };
-        control.has_memory = [&configured, edge, traffic] {
+        control.has_memory = [configured, edge, traffic] {
           return has_memory_with(edge->override_of(traffic), configured);
         };
         control.save = [&end](const std::string& path) { end.link().save(path); };

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "laconic/base/test_effort.hpp"
+#include "laconic/engine/segment.hpp"
 #include "laconic/file/test_size_limit.hpp"
 #include "lossy_model.hpp"
 #include "pipeline_ranks.hpp"
@@ -115,6 +116,14 @@ const std::vector<LossyCase> kLossy = {
      {"pp.gradient.codec=low_rank:rank=2", "pp.gradient.memory=feedback",
       "pp.gradient.when=critical"},
      true},
+    {"the last boundary",
+     {"pp.activation.codec=quantise:bits=3", "pp.activation.memory=delta",
+      "pp.activation.boundaries=last half", "pp.gradient.codec=low_rank:rank=2",
+      "pp.gradient.memory=feedback", "pp.gradient.boundaries=last half"}},
+    {"the first boundary",
+     {"pp.activation.codec=quantise:bits=4", "pp.activation.boundaries=0",
+      "pp.gradient.codec=quantise:bits=4", "pp.gradient.memory=delta",
+      "pp.gradient.boundaries=first half"}},
     {"always", {"pp.gradient.codec=low_rank:rank=4", "pp.gradient.memory=feedback"}},
     {"no feedback", {"pp.gradient.codec=low_rank:rank=4"}},
     {"reset",
@@ -417,11 +426,48 @@ TEST_F(PipelineParallel, RankZeroHoldsFewTensorsWhileItCollectsACheckpoint) {
   }
 }
 
+std::uint64_t sent_bytes(const TrainSummary& summary, Traffic traffic) {
+  for (const TrafficTotal& total : summary.traffic)
+    if (total.traffic == traffic) return total.sent.wire_bytes;
+  return 0;
+}
+
+// Frames are of fixed length here, and both ends remember all 37 samples.
+TEST_F(PipelineParallel, BoundariesThatAreNotChosenSendWholeRowsAndRememberNothing) {
+  const TensorSpec rows{Dtype::f32, {2 * 24, 16}};
+  const auto message = [&](const CodecSpec& codec) {
+    return max_frame_bytes({.codec = codec, .tensor = rows}) + kSegmentTrailer;
+  };
+  struct Case {
+    const char* boundaries;
+    std::uint64_t encoded;  // of three
+  };
+  for (const auto& [boundaries, encoded] :
+       std::vector<Case>{{"all", 3}, {"last half", 2}, {"first half", 1}, {"[2]", 1}})
+    for (const bool is_delta : {false, true}) {
+      SCOPED_TRACE(boundaries);
+      RunConfig c = config(fmt::format("{}-{}", boundaries, is_delta), 4);
+      c.data.train = folder_ / "few";
+      c.data.valid.clear();
+      c.checkpoint.at_end = false;
+      set(c, {"pp.activation.codec=quantise:bits=4,block=16",
+              fmt::format("pp.activation.boundaries={}", boundaries)});
+      if (is_delta) set(c, {"pp.activation.memory=delta"});
+      const TrainSummary summary = run(c);
+      EXPECT_EQ(summary.pipeline.references, is_delta ? 2 * encoded * 37 : 0);
+      const std::uint64_t messages = 3 * 8;
+      if (!is_delta)
+        EXPECT_EQ(sent_bytes(summary, Traffic::pp_activation),
+                  messages * ((3 - encoded) * message(Raw{}) +
+                              encoded * message(parse_codec("quantise:bits=4,block=16"))));
+    }
+}
+
 TEST_F(PipelineParallel, ACheckpointGoesOnWithAnyOtherMesh) {
   RunConfig c = config("from", 2, 2);
   c.data.train = folder_ / "few";
   set(c, {"pp.activation.codec=quantise:bits=8", "pp.activation.memory=delta",
-          "dp.gradient.codec=quantise:bits=4"});
+          "pp.activation.boundaries=last half", "dp.gradient.codec=quantise:bits=4"});
   const std::string from = run(c).checkpoint;
   for (const auto& [pp, dp] :
        std::vector<std::pair<int, int>>{{1, 1}, {4, 1}, {1, 4}, {3, 2}, {2, 1}}) {
