@@ -408,7 +408,7 @@ class Run {
     rule_->settle(/*is_checkpoint=*/false);
     summary_.evaluation = evaluate(
         [&](const Batch& batch, std::uint64_t number, const Pass& pass) {
-          return pipeline_->evaluate(batch, number, with_rows(pass));
+          return pipeline_->evaluate(batch, number, with_rows(pass), config_.evaluate.encoded);
         },
         *valid_,
         {.task = task_of(config_, *valid_),
