@@ -7,7 +7,7 @@
 #include "laconic/base/error.hpp"
 #include "laconic/codec/spec.hpp"
 #include "laconic/config/checker.hpp"
-#include "laconic/config/layer_choice.hpp"
+#include "laconic/config/place_choice.hpp"
 #include "laconic/config/stage_choice.hpp"
 #include "laconic/schedule/selection.hpp"
 
@@ -31,13 +31,16 @@ bool is_learned(const std::optional<CodecSpec>& codec) {
 
 // What the links of activations and of gradients have in common.
 template <class Section>
-void check_boundary(Checker& c, const std::string& section, const Section& link) {
+void check_boundary(Checker& c, const std::string& section, const Section& link,
+                    std::int64_t boundaries) {
   for (const auto& [leaf, text] : {std::pair{"codec", link.codec}, {"first", link.first}}) {
     const std::string key = fmt::format("{}.{}", section, leaf);
     c.require(!is_learned(check_codec(c, key, text)), key,
               "auto_encoder needs maps that both ends learn, and stage boundaries have none: use "
               "quantise");
   }
+  for (const Problem& p : check_places(link.boundaries, boundaries, kBoundaryWords))
+    c.require(false, section + ".boundaries", p.what);
   c.at_least(section + ".budget", link.budget, 0);
   c.at_least(section + ".device_memory", link.device_memory, 0);
   c.require(!link.store.empty(), section + ".store", "store is empty: write ram, or a folder");
@@ -123,7 +126,7 @@ void check_tensor_traffic(Checker& c, const RunConfig& config) {
                                   {"tp.gradient.layers", config.tp_gradient.layers},
                                   {"tp.weight.layers", config.tp_weight.layers}})
     if (!config.model.start.empty())  // otherwise check_grid() says it, with the model's layers
-      for (const Problem& p : check_layers(text, 0)) c.require(false, key, p.what);
+      for (const Problem& p : check_places(text, 0)) c.require(false, key, p.what);
 }
 
 // The sum of what stages share alone.
@@ -190,10 +193,10 @@ void check_late(Checker& c, const RunConfig& config) {
 
 void check_boundaries(Checker& c, const RunConfig& config) {
   check_tensor_traffic(c, config);
-  check_boundary(c, "pp.activation", config.pp_activation);
+  check_boundary(c, "pp.activation", config.pp_activation, config.stages() - 1);
   c.at_least("pp.activation.hash_every", config.pp_activation.hash_every, 1);
   c.at_most("pp.activation.hash_every", config.pp_activation.hash_every, 1 << 30);
-  check_boundary(c, "pp.gradient", config.pp_gradient);
+  check_boundary(c, "pp.gradient", config.pp_gradient, config.stages() - 1);
   check_tied(c, config.embedding_tied);
   try {
     c.require(

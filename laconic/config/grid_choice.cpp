@@ -15,8 +15,8 @@
 #include "laconic/base/text.hpp"
 #include "laconic/codec/spec.hpp"
 #include "laconic/config/checker.hpp"
-#include "laconic/config/layer_choice.hpp"
 #include "laconic/config/model_family.hpp"
+#include "laconic/config/place_choice.hpp"
 #include "laconic/config/projection_choice.hpp"
 
 namespace laconic {
@@ -140,13 +140,13 @@ GridCodes codes_of(const RunConfig& config, const ModelSpec& spec) {
   const TpActivationSection& activation = config.tp_activation;
   const std::optional<AutoEncoder> learned = learned_codec(activation.codec);
   const auto layers = static_cast<std::int64_t>(layer_blocks(spec).size());
-  if (!learned || !check_layers(activation.layers, layers).empty()) return {};
+  if (!learned || !check_places(activation.layers, layers).empty()) return {};
   GridCodes codes{.size = learned->code,
                   .is_tied = activation.tied,
                   .is_drawn = activation.start == CodeBegin::noise,
                   .blocks = std::vector<bool>(spec.blocks.size(), false)};
   const std::vector<std::size_t> blocks = layer_blocks(spec);
-  const std::vector<bool> chosen = chosen_layers(activation.layers, layers);
+  const std::vector<bool> chosen = chosen_places(activation.layers, layers);
   for (std::size_t i = 0; i < blocks.size(); ++i) codes.blocks[blocks[i]] = chosen[i];
   return codes;
 }
@@ -349,7 +349,7 @@ Problems check_grid_layers(const RunConfig& config, const Family& family) {
   for (const auto& [key, text] : {std::pair{"tp.activation.layers", config.tp_activation.layers},
                                   {"tp.gradient.layers", config.tp_gradient.layers},
                                   {"tp.weight.layers", config.tp_weight.layers}})
-    append(problems, all_at(key, check_layers(text, layers)));
+    append(problems, all_at(key, check_places(text, layers)));
   return problems;
 }
 

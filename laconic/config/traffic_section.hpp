@@ -16,12 +16,15 @@ namespace laconic {
 // pp.*.store when references are kept in memory; anything else is a folder.
 inline constexpr const char* kInRam = "ram";
 
-// tp.*.layers when it is no list of layers.
-inline constexpr const char* kAllLayers = "all";
+// tp.*.layers and pp.*.boundaries when they are no lists.
+inline constexpr const char* kAllPlaces = "all";
 inline constexpr const char* kLayersHelp =
     "layers whose messages are encoded: all, \"last half\", \"first half\", or their numbers from "
     "0 "
     "on, as \"2,3\" or [2, 3]; embeddings and the head are not";
+inline constexpr const char* kBoundariesHelp =
+    "boundaries between stages that are encoded: all, \"last half\", \"first half\", or their "
+    "numbers, as \"1,2\" or [1, 2]; number 0 is behind the first stage";
 
 // What happens to activations on their way to the next stage.
 struct PpActivationSection {
@@ -33,6 +36,7 @@ struct PpActivationSection {
   std::int64_t budget = 0;
   std::int64_t device_memory = 0;
   std::int64_t hash_every = 16;
+  std::string boundaries = kAllPlaces;
 
   template <class V>
   void visit(V& v) {
@@ -50,6 +54,7 @@ struct PpActivationSection {
       "delta, on a GPU: of these, bytes in its memory; the others are in pinned memory of the "
       "host, then in the folder");
     v("hash_every", hash_every, "delta: visits of a sample between comparisons of both ends");
+    v("boundaries", boundaries, kBoundariesHelp, AlsoAsList{});
   }
 };
 
@@ -64,6 +69,7 @@ struct PpGradientSection {
   std::string store = kInRam;
   std::int64_t budget = 0;
   std::int64_t device_memory = 0;
+  std::string boundaries = kAllPlaces;
 
   template <class V>
   void visit(V& v) {
@@ -82,6 +88,7 @@ struct PpGradientSection {
     v("store", store, "delta: where: ram, or a folder on a disk of each machine");
     v("budget", budget, "delta: bytes for one end of one boundary; 0: no limit");
     v("device_memory", device_memory, "delta, on a GPU: of these, bytes in its memory");
+    v("boundaries", boundaries, "as pp.activation.boundaries", AlsoAsList{});
   }
 };
 
@@ -213,7 +220,7 @@ struct TpActivationSection {
   bool masked = false;
   CodeBegin start = CodeBegin::orthogonal;
   bool tied = false;
-  std::string layers = kAllLayers;
+  std::string layers = kAllPlaces;
 
   template <class V>
   void visit(V& v) {
@@ -233,7 +240,7 @@ struct TpActivationSection {
 // What happens to their gradients, in backward.
 struct TpGradientSection {
   std::string codec = "raw";
-  std::string layers = kAllLayers;
+  std::string layers = kAllPlaces;
 
   template <class V>
   void visit(V& v) {
@@ -247,7 +254,7 @@ struct TpWeightSection {
   std::string codec = "raw";
   std::string gradient = "raw";
   bool feedback = true;
-  std::string layers = kAllLayers;
+  std::string layers = kAllPlaces;
 
   template <class V>
   void visit(V& v) {

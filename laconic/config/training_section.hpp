@@ -100,6 +100,7 @@ struct EvaluateSection {
   std::int64_t bleu_samples = 64;
   std::int64_t patience = 0;
   double min_improvement = 0;
+  bool encoded = false;
 
   template <class V>
   void visit(V& v) {
@@ -111,6 +112,9 @@ struct EvaluateSection {
       "evaluations in a row without improvement that end the run (early stopping); 0: never");
     v("min_improvement", min_improvement,
       "patience: by how much, at least, the validation loss must fall to count as improved");
+    v("encoded", encoded,
+      "what travels in evaluations is encoded as in training, and the loss is that of the model "
+      "with what this loses; otherwise everything travels raw");
   }
 };
 

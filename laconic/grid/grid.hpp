@@ -116,8 +116,8 @@ class TensorGrid {
   // What stays the same when a microbatch is computed once more: codecs that draw random numbers
   // draw the same then.
   void begin(std::uint64_t step, std::uint64_t microbatch);
-  // Whether messages are raw whatever their class says, and nothing is remembered: in evaluation,
-  // and in steps that only compare.
+  // Whether messages are raw whatever their class says, and nothing is remembered: in
+  // evaluations that are not encoded, and in steps that only compare.
   void set_exact(bool is_exact) { is_exact_ = is_exact; }
   // Whether activations travel as codes, where they have any.
   bool uses_codes() const { return !is_exact_ && !is_bypassed(Traffic::tp_activation); }

@@ -33,7 +33,10 @@ void give_up(std::unique_ptr<PinnedBuffer>& memory) {
 
 bool is_for_device(const LinkSpec& link, const TensorSpec& tensor, const MessageSpec& message) {
   if (!has_device_codecs()) return false;
-  if (message.use != Use::train) return true;
+  if (message.use != Use::train) {
+    const CodecSpec& codec = codec_of(link, message);
+    return std::holds_alternative<Raw>(codec) || can_encode(codec, tensor);
+  }
   const auto* delta = std::get_if<Delta>(&link.memory);
   return can_encode(link.codec, tensor) && (delta == nullptr || can_encode(delta->first, tensor));
 }
@@ -149,7 +152,8 @@ Bytes DeviceMessage::finish() const {
 
 bool Sender::packs_on_device(const TensorSpec& tensor, const MessageSpec& message) const {
   const bool is_measured = fidelity_ != nullptr && message.use == Use::train;
-  const bool is_cold = !spec_.has_warm_start && std::holds_alternative<LowRank>(spec_.codec);
+  const bool is_cold = std::holds_alternative<LowRank>(codec_of(spec_, message)) &&
+                       (!spec_.has_warm_start || message.use != Use::train);
   if (is_measured || is_cold) return false;
   if (!goes_by_sample(spec_, message)) return is_for_device(spec_, tensor, message);
   return is_for_device(spec_, sample_of(tensor), message);

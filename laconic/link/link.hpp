@@ -7,7 +7,8 @@
 // same bytes. A step is a transaction: everything remembered between begin()
 // and commit() is provisional, and abandon() takes it back (an overflow, a lost
 // peer, a loss that is not finite). Use::bypass and Use::evaluation neither read
-// nor change a memory; recomputation does not call pack() at all.
+// nor change a memory, Use::encoded_evaluation reads where low_rank begins and the
+// directions of transform; recomputation does not call pack() at all.
 //
 // A message that is not finite changes no residual, and a reference that would
 // not be is forgotten at both ends, so that its sample starts anew; until the
@@ -57,8 +58,8 @@ class Sender {
   // Requires: packs_on_device(), and the answer was the same for all messages of the step, but for
   // those of a Delta link.
   DeviceMessage pack_on_device(ConstDeviceTensor x, const MessageSpec& message = {});
-  // False for learned maps, low_rank without a warm start and while fidelity is measured: copy x to
-  // the host then.
+  // False for learned maps, low_rank without a warm start or in evaluations, and while fidelity is
+  // measured: copy x to the host then.
   bool packs_on_device(const TensorSpec& tensor, const MessageSpec& message = {}) const;
   void commit();
   void abandon();
@@ -102,6 +103,8 @@ class Sender {
  private:
   void require_closed() const;
   void bring_home() const;
+  std::size_t encode_forgetting(ConstHostTensor x, CodecInput input, const CodecSpec& codec,
+                                std::span<std::byte> room) const;
   std::size_t encode_remembering(ConstHostTensor x, CodecInput input, const MessageSpec& message,
                                  std::span<std::byte> room);
   Bytes pack_samples(ConstHostTensor x, const MessageSpec& message);

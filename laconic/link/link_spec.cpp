@@ -50,6 +50,12 @@ Problems check(const LinkSpec& link) {
   return problems;
 }
 
+LinkSpec without_codec(LinkSpec link) {
+  link.codec = Raw{};
+  link.memory = NoMemory{};
+  return link;
+}
+
 bool is_lossy(const LinkSpec& link) {
   return is_lossy(link.codec) || std::holds_alternative<Delta>(link.memory);
 }

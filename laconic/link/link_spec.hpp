@@ -69,6 +69,9 @@ struct LinkSpec {
 // Every reason why such a link cannot work.
 Problems check(const LinkSpec& link);
 
+// The same edge, whose messages are raw and of which nothing is remembered.
+LinkSpec without_codec(LinkSpec link);
+
 // True if messages may lose something: by the codec, or by a reference that is rounded.
 bool is_lossy(const LinkSpec& link);
 

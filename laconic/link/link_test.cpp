@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include "laconic/link/link.hpp"
 
 #include "laconic/base/error.hpp"
@@ -269,6 +271,52 @@ TEST(Link, EvaluationTouchesNothing) {
     link.commit();
     undisturbed.commit();
   }
+}
+
+// By the codec, of samples that nobody has met by that of first visits, from where training is; and
+// training goes on as if it had not been.
+TEST(Link, AnEncodedEvaluationIsThatOfTheCodecAndTouchesNothing) {
+  const CodecSpec four = parse_codec("quantise:bits=4,block=32"), eight = parse_codec("quantise");
+  Keys keys(kRows);
+  std::iota(keys.begin(), keys.end(), 100U);
+  const std::vector<std::pair<LinkSpec, CodecSpec>> cases = {
+      {{"a", four, NoMemory{}}, four},
+      {{"a", parse_codec("random_k:keep=0.2"), NoMemory{}, 7}, parse_codec("random_k:keep=0.2")},
+      {with_feedback("sign"), parse_codec("sign")},
+      {{"a", four, Delta{.first = eight}}, eight},
+      {{"a", parse_codec("low_rank:rank=2"), NoMemory{}}, parse_codec("low_rank:rank=2")},
+      {{"a", parse_codec("transform:bits=4"), NoMemory{}}, parse_codec("transform:bits=4")}};
+  for (const auto& [spec, codec] : cases) {
+    SCOPED_TRACE(to_text(spec.codec));
+    LinkPair link(spec, kMatrix), undisturbed(spec, kMatrix);
+    const MessageSpec evaluation{.number = 70000, .use = Use::encoded_evaluation};
+    const Floats y = normal(kElements, 99);
+    for (std::uint64_t step = 0; step < 4; ++step) {
+      const Floats x = normal(kElements, step);
+      EXPECT_TRUE(
+          same_bits(link.step(x, {.samples = keys}), undisturbed.step(x, {.samples = keys})));
+      const Floats once = link.send(y, evaluation);
+      EXPECT_EQ(read_frame(link.last).header.codec, codec);
+      EXPECT_FALSE(same_bits(once, y));
+      EXPECT_TRUE(same_bits(link.send(y, evaluation), once)) << step;
+      if (!std::holds_alternative<Quantise>(codec)) continue;
+      Bytes payload(max_payload_bytes(codec, kMatrix));
+      payload.resize(encode(codec, {kMatrix, y.data()}, {}, payload));
+      Floats decoded(kElements);
+      decode(codec, payload, {}, {kMatrix, decoded.data()});
+      EXPECT_TRUE(same_bits(once, decoded));
+    }
+  }
+}
+
+// It begins where the last message of training ended: a cold start would keep less.
+TEST(Link, AnEncodedEvaluationOfLowRankBeginsWhereTrainingIs) {
+  LinkPair link({"a", parse_codec("low_rank:rank=2"), NoMemory{}}, kMatrix);
+  const Floats x = normal(kElements, 5);
+  const MessageSpec evaluation{.use = Use::encoded_evaluation};
+  const double cold = relative_error(link.send(x, evaluation), x);
+  for (int step = 0; step < 20; ++step) link.step(x);
+  EXPECT_LT(relative_error(link.send(x, evaluation), x), 0.98 * cold);
 }
 
 }  // namespace

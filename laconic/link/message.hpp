@@ -21,7 +21,13 @@ enum class Use : std::uint8_t {
   train,       // as the link's spec says; memory advances
   bypass,      // raw, memory untouched: the policy does not encode this message
   evaluation,  // the same outside of steps
+  // Outside of steps, encoded: as the next message of training would be, but that samples count as
+  // ones nobody has met, and that nothing is remembered of it.
+  encoded_evaluation,
 };
+constexpr bool is_evaluation(Use use) {
+  return use == Use::evaluation || use == Use::encoded_evaluation;
+}
 
 struct MessageSpec {
   // Which message of the step: at a boundary of stages the microbatch. Messages may be unpacked in
@@ -39,6 +45,9 @@ struct MessageSpec {
 
 // True if the message has a frame for each sample, false if it is one frame.
 bool goes_by_sample(const LinkSpec& link, const MessageSpec& message);
+
+// The codec of a message of one frame.
+const CodecSpec& codec_of(const LinkSpec& link, const MessageSpec& message);
 
 // The sequence number of the first frame; frames of further samples count on from it.
 // Requires: the link's numbering has room for the turn and the samples.

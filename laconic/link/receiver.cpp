@@ -112,7 +112,9 @@ void Receiver::set_codec(const CodecSpec& codec) {
 Unpacked Receiver::unpack(ByteView bytes, HostTensor out, const MessageSpec& message) {
   if (goes_by_sample(spec_, message)) return unpack_samples(bytes, out, message);
   const Frame frame = read_expected(bytes, frame_header(spec_, step_, message, out.spec));
-  const CodecInput input{.maps = message.maps, .transform = basis_.current()};
+  const bool is_first = std::holds_alternative<Delta>(spec_.memory);  // as in evaluations
+  const CodecInput input{.maps = message.maps,
+                         .transform = (is_first ? first_basis_ : basis_).current()};
   decode(frame.header.codec, frame.payload, input, out);
   if (message.use == Use::train &&
       BasisMemory::teaches(frame.header.codec, message, out.spec, frame.payload)) {

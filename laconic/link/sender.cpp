@@ -127,9 +127,22 @@ Bytes Sender::pack(ConstHostTensor x, const MessageSpec& message) {
   const std::span<std::byte> room = open_frame(out, header);
   const CodecInput input{.seed = message_seed(spec_.seed, header.sequence), .maps = message.maps};
   const std::size_t bytes = is_remembered ? encode_remembering(x, input, message, room)
-                                          : encode(header.codec, x, input, room);
+                                          : encode_forgetting(x, input, header.codec, room);
   close_frame(out, 0, bytes);
   return out;
+}
+
+// Begins where the last message ended, and leaves that as it is.
+std::size_t Sender::encode_forgetting(ConstHostTensor x, CodecInput input, const CodecSpec& codec,
+                                      std::span<std::byte> room) const {
+  std::vector<float> start;
+  if (spec_.has_warm_start && std::holds_alternative<LowRank>(codec)) {
+    start.assign(basis().begin(), basis().end());
+    input.basis = &start;
+  }
+  const bool is_first = std::holds_alternative<Delta>(spec_.memory);
+  input.transform = (is_first ? first_basis_ : basis_).current();
+  return encode(codec, x, input, room);
 }
 
 // Encodes with what is remembered, and remembers it anew: the residual with ErrorFeedback, the warm

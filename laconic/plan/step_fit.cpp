@@ -19,6 +19,7 @@ constexpr double kProgramBytes = 212e6;  // of a rank (bench/results/2026-11-16-
 double StepModel::references_of(const Facts& f, const RunConfig& applied) const {
   const LinkSpec link = activation_link(applied);
   const auto* delta = std::get_if<Delta>(&link.memory);
+  if (applied.pp_activation.boundaries != kAllPlaces) return 0;  // of a place that has none
   if (delta == nullptr || !delta->folder.empty() || delta->budget_bytes > 0 ||
       delta->device_bytes > 0)
     return 0;

@@ -178,14 +178,16 @@ void StepModel::add_stages(const Step& step, PipelineStep& p) const {
     p.costs.stages.push_back(cost);
   }
   const double seam = f.has_grid ? share_of_seam(f.grid()) : 1;
-  const CodecSpec activation = planned_codec(p.plan.activation.codec),
-                  gradient = planned_codec(p.plan.gradient.codec);
   p.outlets.assign(static_cast<std::size_t>(f.arrangement.pp), 0);
   const bool is_always = step.config.pp_gradient.when == When::always;
-  const CodecSpec usual = is_always ? gradient : CodecSpec(Raw{});
   for (std::size_t s = 0; s + 1 < p.plan.stages.size(); ++s) {
     p.costs.edges.emplace_back();
-    if (!crosses_ranks(p.plan.schedule, static_cast<int>(s))) continue;
+    const int number = static_cast<int>(s);
+    if (!crosses_ranks(p.plan.schedule, number)) continue;
+    const CodecSpec activation =
+                        planned_codec(link_at(p.plan, Traffic::pp_activation, number).codec),
+                    gradient = planned_codec(link_at(p.plan, Traffic::pp_gradient, number).codec);
+    const CodecSpec usual = is_always ? gradient : CodecSpec(Raw{});
     const std::vector<TensorSpec> tensors = boundary_of(
         step.config, space_.spec.blocks[static_cast<std::size_t>(p.plan.stages[s].end - 1)]);
     const auto seconds = [&](const CodecSpec& codec) {

@@ -6,6 +6,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/config/grid_choice.hpp"
+#include "laconic/config/place_choice.hpp"
 #include "laconic/config/stage_choice.hpp"
 
 namespace laconic {
@@ -210,6 +211,23 @@ LinkSpec gradient_link(const RunConfig& config) {
   else if (g.memory == LinkMemory::feedback)
     link.memory = ErrorFeedback{.reset = g.reset ? Reset::step : Reset::never};
   return link;
+}
+
+std::vector<bool> encoded_boundaries(Traffic traffic, const RunConfig& config) {
+  const std::string& text = traffic == Traffic::pp_activation ? config.pp_activation.boundaries
+                                                              : config.pp_gradient.boundaries;
+  const std::int64_t boundaries = config.stages() - 1;
+  if (!check_places(text, boundaries, kBoundaryWords).empty())
+    return std::vector<bool>(static_cast<std::size_t>(boundaries), false);
+  return chosen_places(text, boundaries);
+}
+
+LinkSpec link_at(const RunConfig& config, Traffic traffic, int boundary) {
+  const LinkSpec link =
+      traffic == Traffic::pp_activation ? activation_link(config) : gradient_link(config);
+  return encoded_boundaries(traffic, config).at(static_cast<std::size_t>(boundary))
+             ? link
+             : without_codec(link);
 }
 
 std::optional<ClassPolicy> class_policy(Traffic traffic, const RunConfig& config,

@@ -60,6 +60,12 @@ Problems check(Traffic traffic, const CodecOverride& codec_override, const RunCo
 // Messages between stages (pp.activation, pp.gradient).
 LinkSpec activation_link(const RunConfig& config);
 LinkSpec gradient_link(const RunConfig& config);
+// By boundary: whether its messages of this class are such, or raw and not remembered
+// (pp.activation.boundaries, pp.gradient.boundaries). None where the text names others than there
+// are, which check() reports.
+std::vector<bool> encoded_boundaries(Traffic traffic, const RunConfig& config);
+// What messages of the class undergo at a boundary. Requires: there is such a boundary.
+LinkSpec link_at(const RunConfig& config, Traffic traffic, int boundary);
 
 // Sums of ranks that encode (dp.gradient).
 GradientPolicy policy_of(const RunConfig& config);

@@ -1,6 +1,6 @@
 #include "laconic/policy/grid_policy.hpp"
 
-#include "laconic/config/layer_choice.hpp"
+#include "laconic/config/place_choice.hpp"
 
 namespace laconic {
 
@@ -9,7 +9,7 @@ namespace {
 GridClassPolicy policy_for(const std::string& codec, const std::string& layers, bool has_feedback,
                            const ModelSpec& spec) {
   const std::vector<std::size_t> blocks = layer_blocks(spec);
-  const std::vector<bool> chosen = chosen_layers(layers, static_cast<std::int64_t>(blocks.size()));
+  const std::vector<bool> chosen = chosen_places(layers, static_cast<std::int64_t>(blocks.size()));
   GridClassPolicy policy{.codec = parse_codec(codec),
                          .has_feedback = has_feedback,
                          .blocks = std::vector<bool>(spec.blocks.size(), false)};

@@ -268,9 +268,10 @@ Costs costs_of(const RunConfig& config, const ModelSpec& spec, const PipelineDec
           (is_encoded ? sums.encoded : sums.exact)[static_cast<std::size_t>(rank)] /
           link.bytes_per_second;
   }
-  const CodecSpec activation = planned_codec(activation_link(config).codec),
-                  gradient = planned_codec(gradient_link(config).codec);
   for (std::size_t s = 0; s + 1 < plan.stages.size(); ++s) {
+    const int edge = static_cast<int>(s);
+    const CodecSpec activation = planned_codec(link_at(plan, Traffic::pp_activation, edge).codec),
+                    gradient = planned_codec(link_at(plan, Traffic::pp_gradient, edge).codec);
     const std::vector<TensorSpec> tensors =
         boundary_of(config, spec.blocks[static_cast<std::size_t>(plan.stages[s].end - 1)]);
     const auto seconds = [&](const CodecSpec& codec) {
@@ -316,7 +317,9 @@ PipelinePlan plan_of(const RunConfig& config, const PipelineDecisions& decisions
           .stages = ranges_of_split(decisions.split),
           .encoded = decisions.encoded,
           .activation = activation_link(config),
-          .gradient = gradient_link(config)};
+          .gradient = gradient_link(config),
+          .encodes_activation = encoded_boundaries(Traffic::pp_activation, config),
+          .encodes_gradient = encoded_boundaries(Traffic::pp_gradient, config)};
 }
 
 std::uint64_t reference_bytes(const LinkSpec& link, const std::vector<SeamTensor>& seam,

@@ -9,7 +9,18 @@ PipelinePlan plan_for_one(const ModelSpec& spec, int microbatches) {
           .stages = {{0, block_count(spec)}},
           .encoded = {},
           .activation = {},
-          .gradient = {}};
+          .gradient = {},
+          .encodes_activation = {},
+          .encodes_gradient = {}};
+}
+
+LinkSpec link_at(const PipelinePlan& plan, Traffic traffic, int edge) {
+  const bool is_activation = traffic == Traffic::pp_activation;
+  const std::vector<bool>& encodes =
+      is_activation ? plan.encodes_activation : plan.encodes_gradient;
+  const LinkSpec& link = is_activation ? plan.activation : plan.gradient;
+  const bool is_encoded = encodes.empty() || encodes[static_cast<std::size_t>(edge)];
+  return is_encoded ? link : without_codec(link);
 }
 
 std::vector<int> ranks_of_blocks(const PipelinePlan& plan) {

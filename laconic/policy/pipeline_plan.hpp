@@ -10,6 +10,7 @@
 #include "laconic/schedule/estimate.hpp"
 #include "laconic/schedule/partition.hpp"
 #include "laconic/schedule/schedule.hpp"
+#include "laconic/transport/tag.hpp"
 
 namespace laconic {
 
@@ -18,11 +19,16 @@ struct PipelinePlan {
   Schedule schedule;               // lowered
   std::vector<BlockRange> stages;  // by stage
   GradientSends encoded;           // gradients that do not travel raw; empty: all are encoded
-  LinkSpec activation;             // names get the edge's number
+  LinkSpec activation;             // of edges that are encoded; names get the edge's number
   LinkSpec gradient;
+  std::vector<bool> encodes_activation, encodes_gradient;  // by edge; empty: all
 };
 // One rank, one stage: F0 B0 F1 B1 ...
 PipelinePlan plan_for_one(const ModelSpec& spec, int microbatches);
+
+// What messages of a class undergo on an edge: where it is not encoded they are raw, and nothing is
+// remembered of them.
+LinkSpec link_at(const PipelinePlan& plan, Traffic traffic, int edge);
 
 // The rank of the pipeline that holds each block.
 std::vector<int> ranks_of_blocks(const PipelinePlan& plan);

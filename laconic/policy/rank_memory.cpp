@@ -153,10 +153,11 @@ void add_edges(const HeldPart& part, double item, MemoryEstimate& memory) {
         part.blocks()[static_cast<std::size_t>(part.plan.stages[e].end - 1)].out;
     memory.buffers +=
         static_cast<double>(c.local_batch()) * seam_on_a_rank(part.request.grid, seam) * item;
-    for (const LinkSpec* link : {&part.plan.activation, &part.plan.gradient}) {
-      if (const auto* delta = std::get_if<Delta>(&link->memory)) {
+    for (const Traffic traffic : {Traffic::pp_activation, Traffic::pp_gradient}) {
+      const LinkSpec link = link_at(part.plan, traffic, static_cast<int>(e));
+      if (const auto* delta = std::get_if<Delta>(&link.memory)) {
         const double needed = share_of_seam(part.request.grid) *
-                              static_cast<double>(reference_bytes(*link, seam, samples));
+                              static_cast<double>(reference_bytes(link, seam, samples));
         add_references(*delta, needed, static_cast<double>(seam.size()), memory);
       }
     }

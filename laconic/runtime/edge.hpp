@@ -61,8 +61,8 @@ struct EdgeSpec {
 // has at most `samples` of them. Requires: microbatches > 0.
 FrameNumbering edge_numbering(int microbatches);
 
-// A message is a MessageSpec (link/message.hpp) whose number is the microbatch; with
-// Use::evaluation any number from 0 to 2^24 - 1, and no begin() is needed. Its samples are ids in
+// A message is a MessageSpec (link/message.hpp) whose number is the microbatch; in
+// evaluations any number from 0 to 2^24 - 1, and no begin() is needed. Its samples are ids in
 // the order of the rows of the tensor; each has equally many rows, its tokens, and a delta link
 // sees the tensor as [samples, tokens, ...]. Turn 0 is the message itself, the others answer
 // requests.

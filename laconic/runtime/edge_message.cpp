@@ -29,12 +29,12 @@ Problems problems_of(const EdgeSpec& spec, int ranks) {
 
 Tag tag_of(const EdgeSpec& spec, std::uint64_t step, const MessageSpec& message,
            std::uint32_t part) {
-  const bool is_evaluation = message.use == Use::evaluation;
+  const bool is_of_step = !is_evaluation(message.use);
   const auto microbatch = static_cast<std::uint64_t>(message.number);
   const auto microbatches = static_cast<std::uint64_t>(spec.microbatches);
   return make_tag({.traffic = spec.traffic,
-                   .unit = spec.edge + (is_evaluation ? kEvaluationUnit : 0),
-                   .number = is_evaluation ? microbatch : step * microbatches + microbatch,
+                   .unit = spec.edge + (is_of_step ? 0 : kEvaluationUnit),
+                   .number = is_of_step ? step * microbatches + microbatch : microbatch,
                    .part = part});
 }
 
@@ -65,8 +65,7 @@ bool has_delta(const EdgeSpec& spec) {
 }
 
 void require_sound(const EdgeSpec& spec, const MessageSpec& message) {
-  const int end =
-      message.use == Use::evaluation ? static_cast<int>(kFramesPerStep) : spec.microbatches;
+  const int end = is_evaluation(message.use) ? static_cast<int>(kFramesPerStep) : spec.microbatches;
   LACONIC_ASSERT(message.number >= 0 && message.number < end,
                  fmt::format("{}: microbatch {} of {}", spec.link.name, message.number, end));
   const std::uint32_t most = spec.link.numbering.samples;

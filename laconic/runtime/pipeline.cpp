@@ -22,6 +22,7 @@ constexpr std::uint64_t kEvaluationNumbers = 1 << 24;  // see MessageSpec
 // A codec_override may bring a codec that remembers, or take it away for a while.
 bool has_memory_with(const CodecOverride& codec_override, LinkSpec link) {
   if (has_memory(link)) return true;
+  if (!is_lossy(link)) return false;  // nothing comes there
   link.codec = effective_codec(codec_override, link.codec);
   return has_memory(link);
 }
@@ -186,34 +187,46 @@ void Pipeline::abandon() {
     if (stage != nullptr) stage->clear();
 }
 
-Seam Pipeline::forward(const Batch& batch, std::uint64_t number, const BlockVisit& visit) {
-  const MessageSpec message{.number = static_cast<int>(number % kEvaluationNumbers),
-                            .use = Use::evaluation};
+Seam Pipeline::forward(const Batch& batch, std::uint64_t number, const BlockVisit& visit,
+                       bool is_encoded) {
+  const auto message = [&](const CodecOverride& codec_override) {
+    const bool is_raw = !is_encoded || codec_override.is_bypassed;
+    return MessageSpec{.number = static_cast<int>(number % kEvaluationNumbers),
+                       .use = is_raw ? Use::evaluation : Use::encoded_evaluation};
+  };
   Seam seam;
   for (const int s : stages_of_rank(plan_.schedule, rank_)) {
-    if (edges_.contains(s - 1))
-      seam = edge_at(s - 1)->recv(sized_for(batch, seam_at(s - 1)),
-                                  stream_samples(batch.samples()).size(), options(), message,
-                                  [this] { serve(); });
+    if (edges_.contains(s - 1)) {
+      Edge& edge = *edge_at(s - 1);
+      seam = edge.recv(sized_for(batch, seam_at(s - 1)), stream_samples(batch.samples()).size(),
+                       options(), message(edge.activation), [this] { serve(); });
+    }
     const BlockRange& blocks = stage_of(s).blocks();
     GridPass on_grid(grid_, {PassKind::evaluation, blocks.begin});
     for (std::int64_t b = blocks.begin; b < blocks.end; ++b) seam = visit(b, seam);
     on_grid.end();
-    if (edges_.contains(s)) edge_at(s)->send(seam, message, 0);
+    if (edges_.contains(s)) edge_at(s)->send(seam, message(edge_at(s)->activation), 0);
   }
   // What has not left yet is in memory: let it not be everything.
   if (engine_ != nullptr && number % kEvaluationsInFlight == 0) flush();
   return stages_.back() != nullptr ? seam : Seam();
 }
 
-double Pipeline::evaluate(const Batch& batch, std::uint64_t number, const Pass& pass) {
+double Pipeline::evaluate(const Batch& batch, std::uint64_t number, const Pass& pass,
+                          bool is_encoded) {
   const at::NoGradGuard no_grad;
   Pass on_grid = pass;
   on_grid.grid = grid_;
-  if (grid_ != nullptr) grid_->set_exact(true);
-  const Seam loss = forward(batch, number, [&](std::int64_t block, const Seam& in) {
-    return forward_block(weights_, block, in, batch, on_grid);
-  });
+  if (grid_ != nullptr) {
+    grid_->begin(0, number);  // what it draws is the same whenever it is made
+    grid_->set_exact(!is_encoded);
+  }
+  const Seam loss = forward(
+      batch, number,
+      [&](std::int64_t block, const Seam& in) {
+        return forward_block(weights_, block, in, batch, on_grid);
+      },
+      is_encoded);
   if (grid_ != nullptr) grid_->set_exact(false);
   return loss.empty() ? 0 : loss[0].item<double>();
 }
@@ -221,18 +234,19 @@ double Pipeline::evaluate(const Batch& batch, std::uint64_t number, const Pass& 
 void Pipeline::add_links(LinkRegistry& registry) {
   for (const auto& [number, edge] : edges_)
     for (const auto& ends : edge->ends) {
-      const auto add = [&, edge = edge.get()](auto& end, const char* role, LinkControl control) {
+      const auto add = [&, number = number, edge = edge.get()](auto& end, const char* role,
+                                                               LinkControl control) {
         const Traffic traffic = end.spec().traffic;
-        const LinkSpec& configured =
-            traffic == Traffic::pp_activation ? plan_.activation : plan_.gradient;
+        const LinkSpec configured = link_at(plan_, traffic, number);
         control.traffic = traffic;
         control.name = end.spec().link.name + role;
-        control.override_codec = [&end, &configured, edge,
+        control.override_codec = [&end, configured, edge,
                                   traffic](const CodecOverride& codec_override) {
-          end.set_codec(effective_codec(codec_override, configured.codec));
+          if (is_lossy(configured))  // elsewhere raw stays raw
+            end.set_codec(effective_codec(codec_override, configured.codec));
           edge->override_of(traffic) = codec_override;
         };
-        control.has_memory = [&configured, edge, traffic] {
+        control.has_memory = [configured, edge, traffic] {
           return has_memory_with(edge->override_of(traffic), configured);
         };
         control.save = [&end](const std::string& path) { end.link().save(path); };

@@ -121,16 +121,18 @@ class Pipeline {
   void commit();
   void abandon();
 
-  // The mean loss of a microbatch, without gradients and memories, raw; 0 but where the last
-  // stage is. All ranks call it for the same microbatches in the same order; `number` counts them.
-  double evaluate(const Batch& batch, std::uint64_t number, const Pass& pass = {});
+  // The mean loss of a microbatch, without gradients; 0 but where the last stage is. All ranks call
+  // it for the same microbatches in the same order; `number` counts them. What travels is raw, or
+  // `is_encoded` as in training (Use::encoded_evaluation, link/message.hpp); nothing is remembered.
+  double evaluate(const Batch& batch, std::uint64_t number, const Pass& pass = {},
+                  bool is_encoded = false);
 
   // Takes seams through all stages by something else than forward_block(): `visit` gets this rank's
-  // blocks, first to last, and returns what crosses, with as many tokens as the batch has. Without
-  // memories, raw; as with evaluate() for the rest. Returns what the last block of all put out;
-  // empty on other ranks.
+  // blocks, first to last, and returns what crosses, with as many tokens as the batch has. As with
+  // evaluate() for the rest. Returns what the last block of all put out; empty on other ranks.
   using BlockVisit = std::function<Seam(std::int64_t block, const Seam& in)>;
-  Seam forward(const Batch& batch, std::uint64_t number, const BlockVisit& visit);
+  Seam forward(const Batch& batch, std::uint64_t number, const BlockVisit& visit,
+               bool is_encoded = false);
 
   // This rank's ends of links.
   void add_links(LinkRegistry& registry);

@@ -36,8 +36,8 @@ EdgeSpec edge_spec(const Engine& engine, const PipelinePlan& plan, int number, R
   const Traffic traffic = is_activation ? Traffic::pp_activation : Traffic::pp_gradient;
   const std::string place =
       tensor == 0 ? std::to_string(number) : fmt::format("{}.{}", number, seam[tensor].name);
-  return {.link = named(is_activation ? plan.activation : plan.gradient,
-                        std::string(name_of(traffic)), place, engine.rank()),
+  return {.link = named(link_at(plan, traffic, number), std::string(name_of(traffic)), place,
+                        engine.rank()),
           .traffic = traffic,
           .edge = static_cast<std::uint32_t>(number) +
                   static_cast<std::uint32_t>(tensor) * kUnitsOfATensor,
@@ -70,7 +70,8 @@ PipelineEdge::PipelineEdge(Engine& engine, const PipelinePlan& plan,
                            bool is_upper)
     : peer(other),
       sends_activations(!is_upper),
-      has_gradient_delta(std::holds_alternative<Delta>(plan.gradient.memory)),
+      has_gradient_delta(
+          std::holds_alternative<Delta>(link_at(plan, Traffic::pp_gradient, number).memory)),
       tag{.traffic = Traffic::pp_gradient, .unit = static_cast<std::uint32_t>(number)} {
   for (std::size_t t = 0; t < seam.size(); ++t)
     ends.push_back(

@@ -249,6 +249,22 @@ TEST(RunSimulation, WhatIsFrozenIsInNoSumAndNoUpdate) {
   }
 }
 
+// Of three boundaries the first is whole, and the others are encoded.
+TEST(RunSimulation, BoundariesThatAreNotChosenAreWhole) {
+  const auto sent = [](const char* codec, const char* boundaries) {
+    RunConfig config = lab_config(4, 1);
+    config.pp_activation.codec = config.pp_gradient.codec = codec;
+    config.pp_activation.boundaries = boundaries;
+    const Subject subject(config, bare_hosts(4, 1e6));
+    return std::pair{subject.sent(Traffic::pp_activation).wire_bytes,
+                     subject.sent(Traffic::pp_gradient).wire_bytes};
+  };
+  const auto raw = sent("raw", "all"), encoded = sent("quantise:bits=3,block=64", "all");
+  EXPECT_EQ(sent("quantise:bits=3,block=64", "last half"),
+            std::pair((raw.first + 2 * encoded.first) / 3, encoded.second));
+  EXPECT_EQ(sent("quantise:bits=3,block=64", "2").first, (2 * raw.first + encoded.first) / 3);
+}
+
 TEST(RunSimulation, WhatGoesOutComesInAndTwiceIsTheSame) {
   for (const Subject& subject : various(2e6, 1e-4)) {
     const RunSimulation run = subject.run();

@@ -55,7 +55,8 @@ SeamMessage message_of(const SimulationRequest& r, const LinkSpec& link, const S
 
 std::vector<SeamMessage> seam_messages(const SimulationRequest& r, Rank rank, int edge,
                                        bool is_activation, bool is_raw) {
-  const LinkSpec link = is_activation ? activation_link(r.config) : gradient_link(r.config);
+  const LinkSpec link =
+      link_at(r.config, is_activation ? Traffic::pp_activation : Traffic::pp_gradient, edge);
   const BlockRange below = ranges_of_split(r.decisions.split)[index(edge)];
   std::vector<SeamMessage> messages;
   for (const SeamTensor& tensor : r.spec.blocks[static_cast<std::size_t>(below.end - 1)].out)

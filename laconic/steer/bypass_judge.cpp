@@ -75,17 +75,22 @@ double background_cost(World& world) {
 
 }  // namespace
 
-double encoded_gradients(const PipelinePlan& plan, int pp) {
-  if (plan.encoded.empty()) return 1;
+double encoded_share(const PipelinePlan& plan, Traffic traffic, int pp) {
+  const bool goes_back = traffic == Traffic::pp_gradient;
+  const std::vector<bool>& edges = goes_back ? plan.encodes_gradient : plan.encodes_activation;
+  const bool is_selected = goes_back && !plan.encoded.empty();
+  if (!is_selected && std::ranges::find(edges, false) == edges.end()) return 1;
   const PipelineShape& shape = plan.schedule.shape;
   double all = 0, encoded = 0;
   for (int e = 0; e < edge_count(shape); ++e) {
-    if (rank_of_stage(plan.schedule, e + 1) != pp || rank_of_stage(plan.schedule, e) == pp)
-      continue;
-    for (const bool is_encoded : plan.encoded[static_cast<std::size_t>(e)]) {
-      all += 1;
-      encoded += is_encoded ? 1 : 0;
-    }
+    const int from = rank_of_stage(plan.schedule, goes_back ? e + 1 : e),
+              to = rank_of_stage(plan.schedule, goes_back ? e : e + 1);
+    if (from != pp || to == pp) continue;
+    const auto edge = static_cast<std::size_t>(e);
+    all += shape.microbatches;
+    if (!edges.empty() && !edges[edge]) continue;
+    encoded += is_selected ? static_cast<double>(std::ranges::count(plan.encoded[edge], true))
+                           : shape.microbatches;
   }
   return all > 0 ? encoded / all : 0;
 }
@@ -137,8 +142,7 @@ double BypassJudge::wire_bytes(Traffic traffic) const {
   LinkSpec link = is_activation ? activation_link(parts_.config) : gradient_link(parts_.config);
   if (!std::holds_alternative<Delta>(link.memory)) return wire;
   link.codec = effective_codec(parts_.steering.override_of(traffic), link.codec);
-  const double encoded =
-      is_activation ? 1 : encoded_gradients(parts_.plan, parts_.world.pp_member());
+  const double encoded = encoded_share(parts_.plan, traffic, parts_.world.pp_member());
   const double left =
       1 - encoded + encoded * share_of_difference(link, parts_.config, parts_.spec, parts_.plan);
   return std::min(wire, left * static_cast<double>(count.raw_bytes));

@@ -30,8 +30,8 @@
 
 namespace laconic {
 
-// The share of the messages of pp.gradient sent from place `pp` that is encoded.
-double encoded_gradients(const PipelinePlan& plan, int pp);
+// The share of the messages of a class between stages, sent from place `pp`, that is encoded.
+double encoded_share(const PipelinePlan& plan, Traffic traffic, int pp);
 
 // What counts instead of what was measured: for tests, which must not depend on the clock.
 using CostsOf = std::function<ClassCosts(Traffic, const ClassCosts& measured)>;

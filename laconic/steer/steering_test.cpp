@@ -160,17 +160,26 @@ TEST(Steering, OnlyTheFirstRanksEncodeSumsAndOtherClassesDoNotCare) {
   }
 }
 
-TEST(Steering, OfGradientsBetweenStagesTheShareThatIsEncodedCounts) {
+TEST(Steering, OfMessagesBetweenStagesTheShareThatIsEncodedCounts) {
   PipelinePlan plan{.schedule = one_forward_one_backward({3, 3, 4}),
                     .stages = {},
                     .encoded = {},
                     .activation = {},
-                    .gradient = {}};
-  for (const int pp : {0, 1, 2}) EXPECT_EQ(encoded_gradients(plan, pp), 1);
+                    .gradient = {},
+                    .encodes_activation = {true, true},
+                    .encodes_gradient = {true, true}};
+  using enum Traffic;
+  for (const int pp : {0, 1, 2}) EXPECT_EQ(encoded_share(plan, pp_gradient, pp), 1);
   plan.encoded = {{true, false, false, false}, {true, true, true, false}};
-  EXPECT_EQ(encoded_gradients(plan, 0), 0);  // sends none
-  EXPECT_EQ(encoded_gradients(plan, 1), 0.25);
-  EXPECT_EQ(encoded_gradients(plan, 2), 0.75);
+  EXPECT_EQ(encoded_share(plan, pp_gradient, 0), 0);  // sends none
+  EXPECT_EQ(encoded_share(plan, pp_gradient, 1), 0.25);
+  EXPECT_EQ(encoded_share(plan, pp_gradient, 2), 0.75);
+  EXPECT_EQ(encoded_share(plan, pp_activation, 0), 1);
+  plan.encodes_activation = plan.encodes_gradient = {false, true};
+  EXPECT_EQ(encoded_share(plan, pp_gradient, 1), 0);
+  EXPECT_EQ(encoded_share(plan, pp_gradient, 2), 0.75);
+  EXPECT_EQ(encoded_share(plan, pp_activation, 0), 0);
+  EXPECT_EQ(encoded_share(plan, pp_activation, 1), 1);
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ bool begins_with_any(const std::string& text, std::initializer_list<const char*>
 bool asks_the_same(const std::vector<std::string>& changes) {
   return std::none_of(changes.begin(), changes.end(), [](const std::string& change) {
     return begins_with_any(change, {"mesh.", "pipeline.", "pp.gradient.when", "pp.gradient.codec",
-                                    "dp.gradient.stages", "train.batch", "train.microbatch"});
+                                    "pp.gradient.boundaries", "dp.gradient.stages", "train.batch",
+                                    "train.microbatch"});
   });
 }
 

@@ -108,19 +108,21 @@ class Introduction {
   void introduce_pipeline() {
     std::vector<std::string> layers;
     for (const std::int64_t l : common_.decisions.split) layers.push_back(std::to_string(l));
-    const auto described = [](const std::string& codec, LinkMemory memory) {
-      return memory == LinkMemory::none
-                 ? codec
-                 : fmt::format("{} with {}", codec, name_in(kLinkMemoryNames, memory));
+    const auto described = [](const auto& section) {
+      std::string text = section.codec;
+      if (section.memory != LinkMemory::none)
+        text += fmt::format(" with {}", name_in(kLinkMemoryNames, section.memory));
+      if (section.boundaries != kAllPlaces)
+        text += fmt::format(" (boundaries: {})", section.boundaries);
+      return text;
     };
     const PipelineDecisions& decided = common_.decisions;
     if (!decided.why.empty()) lines_.push_back("schedule: " + decided.why);
     lines_.push_back(fmt::format(
         "pipeline: {}, {} microbatches of {}, layers {}; activations by {}, gradients by {}{}",
         decided.kind.empty() ? config_.pipeline.schedule : decided.kind, config_.microbatches(),
-        config_.microbatch_size(), join(layers, "+"),
-        described(config_.pp_activation.codec, config_.pp_activation.memory),
-        described(config_.pp_gradient.codec, config_.pp_gradient.memory),
+        config_.microbatch_size(), join(layers, "+"), described(config_.pp_activation),
+        described(config_.pp_gradient),
         config_.pp_gradient.when == When::always
             ? ""
             : fmt::format(" ({})", name_of(config_.pp_gradient.when))));

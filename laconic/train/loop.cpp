@@ -295,12 +295,16 @@ class Run {
                            const std::string& text) { reports_->note(step, text); },
             .readings = [this](std::int64_t step,
                                const Readings& readings) { reports_->readings(step, readings); }}});
-    if (!start_.is_resumed || !has_memory()) return;
+    if (!start_.is_resumed || !any_has_memory()) return;
     const std::string note = load_link_files(world_, common_.has_links ? start_.from : "", links_);
     if (!note.empty()) start_.notes.push_back(note);
   }
 
-  bool has_memory() const { return links_.has_memory(); }
+  // Collective: some ranks may have none, where not all boundaries are encoded.
+  bool any_has_memory() const {
+    const std::vector<int> all = world_.gather_values(links_.has_memory() ? 1 : 0);
+    return std::ranges::any_of(all, [](int has) { return has != 0; });
+  }
 
   // A step whose sums are under way, while the next one is computed (train.update = "block").
   struct OpenStep {
@@ -404,7 +408,7 @@ class Run {
     rule_->settle(/*is_checkpoint=*/false);
     summary_.evaluation = evaluate(
         [&](const Batch& batch, std::uint64_t number, const Pass& pass) {
-          return pipeline_->evaluate(batch, number, with_rows(pass));
+          return pipeline_->evaluate(batch, number, with_rows(pass), config_.evaluate.encoded);
         },
         *valid_,
         {.task = task_of(config_, *valid_),
@@ -462,16 +466,18 @@ class Run {
     RankTensors mine = rule_->save(start_.state.optimiser);
     mine.merge(links_.tensors());
     add_mesh(world_.mesh(), mine);
-    bool has_files = has_memory();
+    const bool has_memory = any_has_memory();
+    bool has_files = has_memory;
     for (const int has : world_.gather_values(mine.empty() ? 0 : 1)) has_files |= has != 0;
     const std::uint64_t number = collections_++;
     if (!world_.is_first()) {
       if (is_in_parts()) give(world_, start_.weights, start_.state.optimiser, number);
-      if (has_files) add_files("", mine);
+      if (has_files) add_files("", mine, has_memory);
     }
     summary_.checkpoint = world_.decide_on_rank_0([&] {
       CheckpointSpec spec = checkpoint_spec();
-      if (has_files) spec.add_files = [&](const std::string& folder) { add_files(folder, mine); };
+      if (has_files)
+        spec.add_files = [&](const std::string& folder) { add_files(folder, mine, has_memory); };
       const ModelSource source =
           is_in_parts() ? collecting_source(world_, pipeline_->plan(), start_.weights,
                                             start_.state.optimiser, config_.optimiser.kind, number)
@@ -488,10 +494,10 @@ class Run {
   }
 
   // What this rank alone remembers.
-  void add_files(const std::string& folder, const RankTensors& mine) {
+  void add_files(const std::string& folder, const RankTensors& mine, bool has_memory) {
     const RankFolder place = find_rank_folder(world_, folder);
     add_rank_files(world_, place, mine);
-    if (!has_memory()) return;
+    if (!has_memory) return;
     if (!place.is_seen_by_all)
       reports_->line("note: not every rank sees " + place.path +
                      ": what links remember is not saved, and begins anew after a resume");

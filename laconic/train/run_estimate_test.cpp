@@ -273,6 +273,18 @@ TEST(RunEstimate, PipelinesHoldTheirPartAndWhatIsUnderWay) {
   EXPECT_EQ(last.references, first.references);
 }
 
+// The first of three boundaries remembers nothing.
+TEST(RunEstimate, BoundariesThatAreNotEncodedHaveNoReferences) {
+  const RunConfig c = small({"mesh.pp=4", "train.microbatch=1", "pp.activation.memory=delta",
+                             "pp.activation.boundaries=last half"});
+  const RunEstimate e =
+      estimate_of(c, {rank_on("a", 1), rank_on("b", 2), rank_on("c", 3), rank_on("d", 4)});
+  const double boundary = 100 * 4096;
+  for (const auto& [rank, references] :
+       {std::pair{0U, 0.0}, {1U, boundary}, {2U, 2 * boundary}, {3U, boundary}})
+    EXPECT_EQ(e.ranks.at(rank).references, references) << rank;
+}
+
 // What the GPU holds the host does not, and a disk does not hold it either.
 TEST(RunEstimate, ReferencesAreCountedWhereTheyLie) {
   const auto with = [](const char* more) {

@@ -50,8 +50,8 @@ class LossyModel {
     for (std::size_t s = 0; s < plan_.stages.size(); ++s)
       stages_.emplace_back(start_.weights, plan_.stages[s], StageOptions{});
     for (std::size_t e = 0; e + 1 < plan_.stages.size(); ++e) {
-      up_.emplace_back(numbered(plan_.activation, "pp.activation", e));
-      down_.emplace_back(numbered(plan_.gradient, "pp.gradient", e));
+      up_.emplace_back(numbered(Traffic::pp_activation, e));
+      down_.emplace_back(numbered(Traffic::pp_gradient, e));
     }
   }
 
@@ -77,9 +77,11 @@ class LossyModel {
   void override_codec(Traffic traffic, const CodecOverride& codec_override) {
     const bool is_up = traffic == Traffic::pp_activation;
     (is_up ? is_up_whole_ : is_down_whole_) = codec_override.is_bypassed;
-    const CodecSpec codec =
-        effective_codec(codec_override, is_up ? plan_.activation.codec : plan_.gradient.codec);
-    for (Link& link : is_up ? up_ : down_) {
+    for (std::size_t e = 0; e < up_.size(); ++e) {
+      const LinkSpec configured = link_at(plan_, traffic, static_cast<int>(e));
+      if (!is_lossy(configured)) continue;
+      const CodecSpec codec = effective_codec(codec_override, configured.codec);
+      Link& link = (is_up ? up_ : down_)[e];
       link.sender.set_codec(codec);
       link.receiver.set_codec(codec);
     }
@@ -102,8 +104,9 @@ class LossyModel {
     Receiver receiver;
   };
 
-  LinkSpec numbered(LinkSpec link, const char* traffic, std::size_t edge) const {
-    link.name = fmt::format("{}.{}", traffic, edge);
+  LinkSpec numbered(Traffic traffic, std::size_t edge) const {
+    LinkSpec link = link_at(plan_, traffic, static_cast<int>(edge));
+    link.name = fmt::format("{}.{}", name_of(traffic), edge);
     link.numbering = edge_numbering(static_cast<int>(config_.microbatches()));
     return link;
   }

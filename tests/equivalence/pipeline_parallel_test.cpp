@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "laconic/base/test_effort.hpp"
+#include "laconic/engine/segment.hpp"
 #include "laconic/file/test_size_limit.hpp"
 #include "lossy_model.hpp"
 #include "pipeline_ranks.hpp"
@@ -115,6 +116,14 @@ const std::vector<LossyCase> kLossy = {
      {"pp.gradient.codec=low_rank:rank=2", "pp.gradient.memory=feedback",
       "pp.gradient.when=critical"},
      true},
+    {"the last boundary",
+     {"pp.activation.codec=quantise:bits=3", "pp.activation.memory=delta",
+      "pp.activation.boundaries=last half", "pp.gradient.codec=low_rank:rank=2",
+      "pp.gradient.memory=feedback", "pp.gradient.boundaries=last half"}},
+    {"the first boundary",
+     {"pp.activation.codec=quantise:bits=4", "pp.activation.boundaries=0",
+      "pp.gradient.codec=quantise:bits=4", "pp.gradient.memory=delta",
+      "pp.gradient.boundaries=first half"}},
     {"always", {"pp.gradient.codec=low_rank:rank=4", "pp.gradient.memory=feedback"}},
     {"no feedback", {"pp.gradient.codec=low_rank:rank=4"}},
     {"reset",
@@ -417,11 +426,138 @@ TEST_F(PipelineParallel, RankZeroHoldsFewTensorsWhileItCollectsACheckpoint) {
   }
 }
 
+at::Tensor decoded_of_encoded(const CodecSpec& codec, const at::Tensor& x) {
+  const at::Tensor rows = x.reshape({-1, x.size(-1)}).contiguous(), out = at::empty_like(rows);
+  const TensorSpec spec = spec_of(rows);
+  Bytes payload(max_payload_bytes(codec, spec));
+  payload.resize(encode(codec, {spec, rows.data_ptr()}, {}, payload));
+  decode(codec, payload, {}, {spec, out.data_ptr()});
+  return out.view(x.sizes());
+}
+
+// One process that applies decode(encode(x)) where stages hand on what they have computed.
+double evaluated_by_hand(const RunConfig& c, const std::string& checkpoint,
+                         const std::map<std::size_t, CodecSpec>& at_boundary) {
+  const Weights weights = read_model(checkpoint, tensor_options(c));
+  const PipelinePlan plan = plan_of(c, decide_pipeline(c, weights.family, {}, tensor_options(c)));
+  const Dataset valid = open_dataset(c.data.valid, c.model.context, 257);
+  World alone;
+  const auto forward = [&](const Batch& batch, std::uint64_t, const Pass& pass) {
+    const at::NoGradGuard no_grad;
+    Seam seam;
+    for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+      for (std::int64_t b = plan.stages[s].begin; b < plan.stages[s].end; ++b)
+        seam = forward_block(weights, b, seam, batch, pass);
+      if (const auto codec = at_boundary.find(s); codec != at_boundary.end())
+        seam = {decoded_of_encoded(codec->second, seam[0])};
+    }
+    return seam[0].item<double>();
+  };
+  return evaluate(forward, valid,
+                  {.task = task_of(c, valid), .batch = c.microbatch_size(), .bytes_of_token = {}},
+                  alone)
+      .loss;
+}
+
+// Evaluations come in between steps, and training is the same with them and without.
+TEST_F(PipelineParallel, EncodedEvaluationsLoseWhatTrainingLosesAndChangeNothing) {
+  const CodecSpec two = parse_codec("quantise:bits=2,block=16"), f16 = parse_codec("half:kind=f16");
+  struct Case {
+    const char* name;
+    std::vector<std::string> sets;
+    std::map<std::size_t, CodecSpec> at_boundary;
+  };
+  const std::vector<Case> cases = {
+      {"stateless", {}, {{0, two}, {1, two}}},
+      {"the last boundary", {"pp.activation.boundaries=1"}, {{1, two}}},
+      {"references",
+       {"pp.activation.memory=delta", "pp.activation.first=half:kind=f16"},
+       {{0, f16}, {1, f16}}}};
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.name);
+    RunConfig c = config(one.name, 3);
+    c.data.train = folder_ / "few";
+    set(c, {"pp.activation.codec=quantise:bits=2,block=16"});
+    set(c, one.sets);
+    const TrainSummary whole = run(c);
+    EXPECT_EQ(whole.evaluation->loss, evaluated_by_hand(c, whole.checkpoint, {}));
+    RunConfig encoded = c;
+    encoded.run.folder = folder_ / fmt::format("{} encoded", one.name);
+    encoded.evaluate.encoded = true;
+    encoded.evaluate.every = 1;
+    const TrainSummary lossy = run(encoded);
+    EXPECT_TRUE(model_bytes(lossy.checkpoint) == model_bytes(whole.checkpoint));
+    EXPECT_EQ(lossy.evaluation->loss, evaluated_by_hand(c, lossy.checkpoint, one.at_boundary));
+    EXPECT_NE(lossy.evaluation->loss, whole.evaluation->loss);
+  }
+}
+
+std::uint64_t sent_bytes(const TrainSummary& summary, Traffic traffic) {
+  for (const TrafficTotal& total : summary.traffic)
+    if (total.traffic == traffic) return total.sent.wire_bytes;
+  return 0;
+}
+
+// 20 samples are ten messages over each of two boundaries.
+TEST_F(PipelineParallel, EncodedEvaluationsSendWhatTheCodecSays) {
+  const TensorSpec rows{Dtype::f32, {2 * 24, 16}};
+  const CodecSpec four = parse_codec("quantise:bits=4,block=16");
+  const auto bytes_of = [&](bool is_encoded, std::int64_t samples) {
+    RunConfig c = config(fmt::format("{}-{}", is_encoded, samples), 3);
+    c.checkpoint.at_end = false;
+    c.train.steps = 2;
+    c.evaluate.samples = samples;
+    c.evaluate.encoded = is_encoded;
+    set(c, {"pp.activation.codec=" + to_text(four)});
+    return sent_bytes(run(c), Traffic::pp_activation);
+  };
+  const auto evaluation = [&](bool is_encoded) {
+    return bytes_of(is_encoded, 20) - bytes_of(is_encoded, 2);
+  };
+  const std::uint64_t messages = 2 * (10 - 1);
+  const auto message = [&](const CodecSpec& codec) {
+    return max_frame_bytes({.codec = codec, .tensor = rows}) + kSegmentTrailer;
+  };
+  EXPECT_EQ(evaluation(false), messages * message(Raw{}));
+  EXPECT_EQ(evaluation(true), messages * message(four));
+}
+
+// Frames are of fixed length here, and both ends remember all 37 samples.
+TEST_F(PipelineParallel, BoundariesThatAreNotChosenSendWholeRowsAndRememberNothing) {
+  const TensorSpec rows{Dtype::f32, {2 * 24, 16}};
+  const auto message = [&](const CodecSpec& codec) {
+    return max_frame_bytes({.codec = codec, .tensor = rows}) + kSegmentTrailer;
+  };
+  struct Case {
+    const char* boundaries;
+    std::uint64_t encoded;  // of three
+  };
+  for (const auto& [boundaries, encoded] :
+       std::vector<Case>{{"all", 3}, {"last half", 2}, {"first half", 1}, {"[2]", 1}})
+    for (const bool is_delta : {false, true}) {
+      SCOPED_TRACE(boundaries);
+      RunConfig c = config(fmt::format("{}-{}", boundaries, is_delta), 4);
+      c.data.train = folder_ / "few";
+      c.data.valid.clear();
+      c.checkpoint.at_end = false;
+      set(c, {"pp.activation.codec=quantise:bits=4,block=16",
+              fmt::format("pp.activation.boundaries={}", boundaries)});
+      if (is_delta) set(c, {"pp.activation.memory=delta"});
+      const TrainSummary summary = run(c);
+      EXPECT_EQ(summary.pipeline.references, is_delta ? 2 * encoded * 37 : 0);
+      const std::uint64_t messages = 3 * 8;
+      if (!is_delta)
+        EXPECT_EQ(sent_bytes(summary, Traffic::pp_activation),
+                  messages * ((3 - encoded) * message(Raw{}) +
+                              encoded * message(parse_codec("quantise:bits=4,block=16"))));
+    }
+}
+
 TEST_F(PipelineParallel, ACheckpointGoesOnWithAnyOtherMesh) {
   RunConfig c = config("from", 2, 2);
   c.data.train = folder_ / "few";
   set(c, {"pp.activation.codec=quantise:bits=8", "pp.activation.memory=delta",
-          "dp.gradient.codec=quantise:bits=4"});
+          "pp.activation.boundaries=last half", "dp.gradient.codec=quantise:bits=4"});
   const std::string from = run(c).checkpoint;
   for (const auto& [pp, dp] :
        std::vector<std::pair<int, int>>{{1, 1}, {4, 1}, {1, 4}, {3, 2}, {2, 1}}) {

@@ -1,5 +1,7 @@
 // Whole runs on tensor grids: what travels short, what is remembered, and checkpoints that know no
 // grid.
+#include <cmath>
+
 #include "laconic/base/test_effort.hpp"
 #include "tensor_runs.hpp"
 
@@ -179,6 +181,36 @@ TEST_F(TensorRun, ComposesWithEverythingOnStagesAndReplicas) {
         run(grid_config(fmt::format("resumed{}", i++), sets), checkpoint_of(saved, 2));
     EXPECT_EQ(resumed.loss, got.loss);
     EXPECT_TRUE(model_bytes(resumed.checkpoint) == model_bytes(got.checkpoint));
+  }
+}
+
+// With a learning rate of nothing, the loss of a step is that of an evaluation of its samples that
+// sends as the step did, to the last bit; one that sends whole messages has another.
+TEST_F(TensorRun, EncodedEvaluationsSendAsTrainingDoes) {
+  const std::vector<std::vector<std::string>> rows = {
+      {"mesh.tp=2", "tensor.method=1d", "tp.activation.codec=quantise:bits=2,block=16"},
+      {"mesh.tp=2", "tensor.method=1d", "tp.activation.codec=auto_encoder:code=4"},
+      {"mesh.tp=1,2,1", "tp.activation.codec=random_k:keep=0.3", "mesh.pp=2",
+       "pp.activation.codec=quantise:bits=2,block=16"},
+      {"mesh.tp=2,1,1", "tp.weight.codec=quantise:bits=3,block=16"}};
+  int i = 0;
+  for (const std::vector<std::string>& row : some_of(rows, 2)) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(row, " ")));
+    RunConfig c = grid_config(fmt::format("encoded{}", i++), row);
+    c.optimiser.lr = c.optimiser.min_lr = 1e-30;
+    c.model.dropout = 0;
+    c.data.train = c.data.valid = folder_ / "few";
+    c.train.steps = 1;
+    c.train.batch = c.train.microbatch = 8;
+    c.data.shuffle = false;
+    c.evaluate.samples = 8;
+    const TrainSummary whole = run(c);
+    c.run.folder = c.run.folder + "-again";
+    c.evaluate.encoded = true;
+    const TrainSummary encoded = run(c);
+    EXPECT_EQ(encoded.loss, whole.loss);
+    EXPECT_NEAR(encoded.evaluation->loss, encoded.loss, 1e-6);
+    EXPECT_GT(std::abs(whole.evaluation->loss - whole.loss), 1e-4);
   }
 }
 

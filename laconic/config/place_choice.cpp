@@ -1,4 +1,4 @@
-#include "laconic/config/layer_choice.hpp"
+#include "laconic/config/place_choice.hpp"
 
 #include <fmt/format.h>
 
@@ -37,29 +37,29 @@ std::vector<std::string_view> split_at_commas(std::string_view text) {
 
 }  // namespace
 
-std::vector<bool> chosen_layers(std::string_view text, std::int64_t layers) {
-  const auto count = static_cast<std::size_t>(layers);
-  std::vector<bool> chosen(count, text == kAllLayers);
+std::vector<bool> chosen_places(std::string_view text, std::int64_t places) {
+  const auto count = static_cast<std::size_t>(places);
+  std::vector<bool> chosen(count, text == kAllPlaces);
   if (is_half(text))
     for (std::size_t i = 0; i < count; ++i) chosen[i] = (i >= count / 2) == (text == "last half");
-  else if (text != kAllLayers)
+  else if (text != kAllPlaces)
     for (const std::string_view part : split_at_commas(text))
       chosen.at(static_cast<std::size_t>(*number_in(part))) = true;
   return chosen;
 }
 
-Problems check_layers(std::string_view text, std::int64_t layers) {
-  if (text == kAllLayers || is_half(text)) return {};
+Problems check_places(std::string_view text, std::int64_t places, const PlaceWords& words) {
+  if (text == kAllPlaces || is_half(text)) return {};
   Problems problems;
   for (const std::string_view part : split_at_commas(text)) {
     const std::optional<std::int64_t> number = number_in(part);
     if (!number)
       problems.push_back({"", fmt::format("\"{}\": write all, \"last half\", \"first half\" or "
-                                          "numbers of layers, as 2,3",
-                                          text)});
-    else if (*number < 0 || (layers > 0 && *number >= layers))
-      problems.push_back(
-          {"", fmt::format("layer {} of a model that has {}: they count from 0", *number, layers)});
+                                          "numbers of {}, as 2,3",
+                                          text, words.several)});
+    else if (*number < 0 || (places > 0 && *number >= places))
+      problems.push_back({"", fmt::format("{} {} of {} that has {}: they count from 0", words.one,
+                                          *number, words.whole, places)});
     if (!number) break;
   }
   return problems;
