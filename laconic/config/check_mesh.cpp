@@ -154,8 +154,7 @@ void check_linear(Checker& c, const RunConfig& config) {
 void check_overlap(Checker& c, const RunConfig& config) {
   const LocalSection& local = config.local;
   const bool is_streaming = local.method == LocalMethod::streaming_diloco;
-  const bool has_copies =
-      is_streaming || local.is_spread();  // a rank's own parameters, and all ranks'
+  const bool has_copies = local.has_parts();  // a rank's own parameters, and all ranks'
   if (local.overlap == 0 && !has_copies) return;
   const std::string what = is_streaming        ? "method = \"streaming_diloco\""
                            : local.is_spread() ? "spread = true"

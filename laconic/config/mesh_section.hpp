@@ -105,6 +105,8 @@ struct LocalSection {
   double memory = 0.95;
 
   bool is_spread() const { return spread && method == LocalMethod::linear; }
+  // Whether parts of the model may be in different steps of their rounds.
+  bool has_parts() const { return is_spread() || method == LocalMethod::streaming_diloco; }
 
   template <class V>
   void visit(V& v) {

@@ -47,8 +47,7 @@ Family with_few_layers(Family family) {
 
 // And what is asked of it: which layers encode is nothing to how they are cut.
 bool can_cut(RunConfig config, const Family& few) {
-  config.tp_activation.layers = config.tp_gradient.layers = config.tp_weight.layers =
-      std::string(kAllLayers);
+  config.tp_activation.layers = config.tp_gradient.layers = config.tp_weight.layers = kAllPlaces;
   return check_grid_alone(config, few).empty();
 }
 

@@ -28,10 +28,11 @@ SumRhythm rhythm_of(const RunConfig& config) {
     const double more =
         is_linear && config.local.refresh > 0 ? 1 / static_cast<double>(config.local.refresh) : 0;
     const double per_step = (1 + more) / steps;
-    return {
-        .per_step = per_step,
-        .beside = is_linear ? std::min(static_cast<double>(config.local.overlap), 1 / per_step) : 0,
-        .in_backward = false};
+    // Parts that travel at different steps are under way all the time.
+    const double beside = config.local.has_parts() && config.local.overlap > 0
+                              ? steps
+                              : static_cast<double>(is_linear ? config.local.overlap : 0);
+    return {.per_step = per_step, .beside = std::min(beside, 1 / per_step), .in_backward = false};
   }
   if (config.dp_gradient.late > 0) return {.per_step = 1, .beside = 1, .in_backward = false};
   return {};

@@ -24,6 +24,7 @@ struct LocalStep {
   bool is_together = false;    // gradients are summed, and the second moment renewed
   bool takes_changes = false;  // of the round before, if they are under way
   bool ends_round = false;     // changes leave after its update
+  std::int64_t place = 0;      // in its round, counted from 0
   bool operator==(const LocalStep&) const = default;
 };
 
@@ -37,7 +38,7 @@ inline bool renews_moment(std::int64_t round, std::int64_t refresh) {
 inline LocalStep local_step(const LocalSection& local, std::int64_t step) {
   if (step < local.warmup) return {.is_together = true};
   const std::int64_t since = step - local.warmup, place = since % local.steps;
-  LocalStep one;
+  LocalStep one{.place = place};
   one.is_together = place == 0 && renews_moment(since / local.steps + 1, local.refresh);
   one.takes_changes = one.is_together || place + 1 == local.overlap;
   one.ends_round = place + 1 == local.steps;

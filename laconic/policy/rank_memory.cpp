@@ -116,8 +116,7 @@ BufferCopies buffer_copies(const HeldPart& part) {
   if (c.dp_gradient.late > 0) copies.flat = 2;
   if (c.local.steps > 0 && c.local.method == LocalMethod::linear)
     copies.flat = warm_up_of(c) ? 3 : 2;  // changes, gradients, and gradients of the warm-up
-  const bool has_copies = c.local.method == LocalMethod::streaming_diloco || c.local.is_spread();
-  if (c.local.steps > 0) copies.local = has_copies ? 3 : 2;
+  if (c.local.steps > 0) copies.local = c.local.has_parts() ? 3 : 2;
   return copies;
 }
 

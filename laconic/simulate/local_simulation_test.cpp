@@ -149,6 +149,44 @@ TEST(LocalUpdates, OverlapHidesWhatTravels) {
   }
 }
 
+// Parts of the model at different steps: the bytes of a round are the same, and what a link carries
+// in all steps of a round is hidden behind one of them.
+TEST(LocalUpdates, PartsAtDifferentStepsHideWhatARoundCarries) {
+  const auto of = [](bool spread, std::int64_t overlap, double rate) {
+    RunConfig config = local_config(1, 4, 4, LocalMethod::linear);
+    config.model.layers = 3;
+    config.local.spread = spread;
+    config.local.overlap = overlap;
+    return local_subject(config, rate);
+  };
+  const double whole = bytes_of_class(of(false, 1, 2e6), Traffic::dp_gradient);
+  EXPECT_NEAR(bytes_of_class(of(true, 1, 2e6), Traffic::dp_gradient), whole, 1e-5 * whole);
+  const double inner = computing_of(of(true, 1, 2e6));
+  // A link that is busy for half of the time: at the end of a round that is two steps.
+  const double sum = 4 * (seconds_of(of(false, 0, 2e6)) - inner);
+  const double rate = 2e6 * sum / (2 * inner);
+  EXPECT_GT(seconds_of(of(false, 1, rate)), 1.15 * inner);
+  EXPECT_LT(seconds_of(of(true, 1, rate)), 1.05 * inner);
+  EXPECT_LT(seconds_of(of(true, 1, 2e5)), seconds_of(of(false, 1, 2e5)));
+  // Where nothing is hidden both wait for the same bytes.
+  EXPECT_NEAR(seconds_of(of(true, 0, 2e5)) / seconds_of(of(false, 0, 2e5)), 1, 0.02);
+}
+
+TEST(LocalUpdates, FragmentsOfStreamingDiLoCoAreDiLoCosBytes) {
+  const auto of = [](LocalMethod method) {
+    RunConfig config = local_config(1, 4, 6, method);
+    config.local.fragment = 1;
+    if (method == LocalMethod::streaming_diloco) config.local.overlap = 2;
+    return local_subject(config);
+  };
+  const Subject streaming = of(LocalMethod::streaming_diloco), whole = of(LocalMethod::diloco);
+  EXPECT_NEAR(
+      bytes_of_class(streaming, Traffic::dp_gradient) / bytes_of_class(whole, Traffic::dp_gradient),
+      1, 1e-5);
+  EXPECT_LT(seconds_of(streaming), seconds_of(whole));
+  EXPECT_GE(seconds_of(streaming), computing_of(streaming) * (1 - 1e-9));
+}
+
 TEST(LocalUpdates, RoundsThatRenewTheSecondMomentCostASum) {
   const auto of = [](std::int64_t refresh) {
     RunConfig config = local_config(1, 4, 4, LocalMethod::linear);

@@ -112,14 +112,6 @@ Problems check(const SimulationRequest& r) {
   if (!r.blocks.empty() && r.blocks.size() != r.spec.blocks.size())
     problems.push_back(
         {"blocks", fmt::format("{} times for {} blocks", r.blocks.size(), r.spec.blocks.size())});
-  if (r.config.local.steps > 1 && r.config.local.is_spread())
-    problems.push_back({"local.spread",
-                        "true: nobody has written yet how parts of a round travel; false is "
-                        "simulated, whose changes need as many bytes"});
-  if (r.config.local.steps > 0 && r.config.local.method == LocalMethod::streaming_diloco)
-    problems.push_back({"local.method",
-                        "\"streaming_diloco\": nobody has written yet how fragments of a round "
-                        "travel; \"diloco\" sends as many bytes at once"});
   if (r.config.dp_gradient.algorithm == AllReduceKind::native)
     problems.push_back({"dp.gradient.algorithm",
                         "\"native\" is the transport's own sum, of which nobody knows the "

@@ -27,6 +27,7 @@ struct RankWriter {
   std::vector<bool> is_done, is_announced;  // by block, of the step
   std::vector<bool> is_owed;                // by block: an update of the step before
   std::vector<bool> has_begun;              // by block, of the step
+  std::vector<bool> is_under_way;           // by fragment of changes
 };
 
 std::vector<HeldModel> held_models(const ProgramBuilder& builder, const SimulationRequest& request,
@@ -59,6 +60,8 @@ class StepWriter {
         notes_(builder, request),
         rows_(builder, request),
         passes_(parameter_passes(request.config.local)),
+        fragments_(fragments_of(request.config.local,
+                                static_cast<std::int64_t>(request.spec.blocks.size()))),
         sums_(builder, held_models(builder, request, fuses_gradients(request.config)),
               has_late_table(request.config)) {
     for (int rank = 0; rank < builder.classes().count(); ++rank)
@@ -66,7 +69,11 @@ class StepWriter {
                         .is_owed = std::vector<bool>(request.spec.blocks.size(), false)});
     if (request.config.local.steps == 0) return;
     own_.emplace(builder, held_models(builder, request, false));
-    changes_.emplace(builder, held_models(builder, request, false));
+    const std::int64_t count = fragment_count(fragments_);
+    changes_.reserve(index(static_cast<int>(count)));
+    for (std::int64_t f = 0; f < count; ++f)
+      changes_.emplace_back(builder, held_models(builder, request, false));
+    for (RankWriter& writer : ranks_) writer.is_under_way.assign(changes_.size(), false);
   }
 
   void write_step(std::uint64_t step, const LocalStep& kind) {
@@ -78,7 +85,8 @@ class StepWriter {
       sums_.begin(step);
     else
       own_->begin(step, StepSums::Which::shared);
-    if (kind.ends_round) begin_changes();
+    for (std::size_t f = 0; f < changes_.size(); ++f)
+      if (leaves(f)) begin_changes(f);
     begin_notes();
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) write_rank(rank);
   }
@@ -282,7 +290,8 @@ class StepWriter {
       if (common_notes_.contains(rank)) builder_.start(writer.strand, common_notes_.at(rank));
       return;
     }
-    if (kind_.takes_changes && r_.config.local.overlap > 0) take_changes(rank, kind_.ends_round);
+    for (std::size_t f = 0; f < changes_.size(); ++f)
+      if (is_linear() && comes(f)) take_changes(rank, f, leaves(f));
     if (kind_.is_together)
       reduce_together(rank);
     else
@@ -293,7 +302,10 @@ class StepWriter {
     update(rank, held(rank).elements());
     rows_.update(rank, writer.strand);
     builder_.end_span(writer.strand, span);
-    if (kind_.ends_round) send_changes(rank);
+    for (std::size_t f = 0; f < changes_.size(); ++f) {
+      if (leaves(f)) send_changes(rank, f);
+      if (!is_linear() && comes(f)) take_changes(rank, f, false);
+    }
   }
 
   void update(int rank, double elements) {
@@ -333,9 +345,34 @@ class StepWriter {
   // --- the end of a round
 
   bool is_sparse() const { return r_.config.local.method == LocalMethod::sparse_loco; }
+  bool is_linear() const { return r_.config.local.method == LocalMethod::linear; }
 
-  void begin_changes() {
-    if (!is_sparse()) return changes_->begin(step_);
+  // Fragments leave after an update, and come after one, or before it in linear rounds, whose steps
+  // that are taken together take all (fragment_step).
+  bool leaves(std::size_t f) const {
+    return leaves_after(fragments_, static_cast<std::int64_t>(f), kind_.place + 1);
+  }
+  bool comes(std::size_t f) const {
+    const LocalSection& local = r_.config.local;
+    if (local.overlap == 0) return false;
+    return kind_.is_together || leaves_after(fragments_, static_cast<std::int64_t>(f),
+                                             kind_.place + 1 - local.overlap + local.steps);
+  }
+  bool is_in(std::size_t f, std::size_t block) const {
+    return fragment_of(fragments_, static_cast<std::int64_t>(block)) ==
+           static_cast<std::int64_t>(f);
+  }
+  double elements_of_fragment(int rank, std::size_t f) const {
+    double sum = 0;
+    for (const std::size_t block : held(rank).blocks())
+      if (is_in(f, block)) sum += held(rank).elements_completed_by(block);
+    return sum;
+  }
+
+  void begin_changes(std::size_t f) {
+    if (!is_sparse())
+      return changes_[f].begin(step_, StepSums::Which::all,
+                               [&](std::size_t block) { return is_in(f, block); });
     sparse_changes_.clear();
     for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
       if (sparse_changes_.contains(rank)) continue;
@@ -352,9 +389,9 @@ class StepWriter {
   }
 
   // Unless they travel beside the next round, they are taken at once.
-  void send_changes(int rank) {
+  void send_changes(int rank, std::size_t f) {
     const int strand = at(rank).strand;
-    const double elements = held(rank).elements();
+    const double elements = elements_of_fragment(rank, f);
     pass(rank, passes_.leaving, elements);
     if (is_sparse()) {
       builder_.compute(strand, WorkKind::codec, builder_.encode_seconds(rank, TopK{}, elements));
@@ -364,18 +401,21 @@ class StepWriter {
                        mesh_.dp * builder_.decode_seconds(rank, TopK{}, kKept * elements));
       return pass(rank, passes_.arriving, elements);
     }
-    changes_->post_all(rank, strand);
-    if (r_.config.local.overlap == 0) take_changes(rank, false);
+    changes_[f].post_all(rank, strand);
+    at(rank).is_under_way[f] = true;
+    if (r_.config.local.overlap == 0) take_changes(rank, f, false);
   }
 
   // Those of the round before, where this step has made new ones.
-  void take_changes(int rank, bool are_before) {
-    const int strand = at(rank).strand;
-    if (!are_before)
-      changes_->wait_for_all(rank, strand);
-    else if (changes_->has_before())
-      changes_->wait_for_all_before(rank, strand);
-    pass(rank, passes_.arriving, held(rank).elements());
+  void take_changes(int rank, std::size_t f, bool are_before) {
+    RankWriter& writer = at(rank);
+    if (!writer.is_under_way[f]) return;
+    writer.is_under_way[f] = false;
+    if (are_before)
+      changes_[f].wait_for_all_before(rank, writer.strand);
+    else
+      changes_[f].wait_for_all(rank, writer.strand);
+    pass(rank, passes_.arriving, elements_of_fragment(rank, f));
   }
 
   ProgramBuilder& builder_;
@@ -388,8 +428,10 @@ class StepWriter {
   StepNotes notes_;
   RowProgram rows_;
   const ParameterPasses passes_;
-  StepSums sums_;                          // of gradients, over replicas
-  std::optional<StepSums> own_, changes_;  // of local updates: gradients of a replica, and changes
+  const FragmentSpec fragments_;
+  StepSums sums_;                  // of gradients, over replicas
+  std::optional<StepSums> own_;    // of local updates: gradients of a replica
+  std::vector<StepSums> changes_;  // and changes, by fragment
   std::vector<RankWriter> ranks_;
   std::uint64_t step_ = 0;
   LocalStep kind_;

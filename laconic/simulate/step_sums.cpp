@@ -15,7 +15,8 @@ bool StepSums::is_first_of(const Group& group, int rank) const {
   return std::ranges::all_of(group, [&](Rank member) { return builder_.class_of(member) >= rank; });
 }
 
-void StepSums::begin(std::uint64_t step, Which which) {
+void StepSums::begin(std::uint64_t step, Which which,
+                     const std::function<bool(std::size_t block)>& has) {
   before_ = std::move(now_);
   now_.assign(held_.size(), {});
   for (std::size_t rank = 0; rank < held_.size(); ++rank) {
@@ -24,7 +25,9 @@ void StepSums::begin(std::uint64_t step, Which which) {
   }
   for (int rank = 0; rank < static_cast<int>(held_.size()); ++rank) {
     if (which == Which::all) {
-      const SumSetting setting = held(rank).replica_sums();
+      SumSetting setting = held(rank).replica_sums();
+      for (std::size_t b = 0; has && b < setting.blocks.size(); ++b)
+        if (!has(b)) setting.blocks[b].tensors.clear();
       if (is_first_of(setting.group, rank))
         for (const SumOperation& operation : add_sums(builder_, setting, step))
           for (const auto& [member, strand] : operation.strands)

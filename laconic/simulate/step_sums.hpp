@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "laconic/simulate/held_model.hpp"
@@ -17,8 +18,10 @@ class StepSums {
 
   // Which sums a step has: all, or those alone of parameters that stages of one replica share.
   enum class Which : std::uint8_t { all, shared };
-  // Makes the sums of a step, for all ranks. Those of the step before stay until the next.
-  void begin(std::uint64_t step, Which which = Which::all);
+  // Makes the sums of a step, for all ranks, of all blocks or of those that `has` says. Those of
+  // the step before stay until the next.
+  void begin(std::uint64_t step, Which which = Which::all,
+             const std::function<bool(std::size_t block)>& has = {});
 
   // --- acts of a rank, on its strand
   void post(int rank, int strand, std::size_t block);

@@ -8,6 +8,9 @@
 //
 //   linear, overlap 2, of 6 steps:   [end 1 2 end] - [end] + 3 [inner]
 //
+// Where parts of the model are in different steps of their rounds, no step is like another: a whole
+// round behind a whole one, less one round.
+//
 // Pure.
 #pragma once
 

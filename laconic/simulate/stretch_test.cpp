@@ -17,10 +17,12 @@ TEST(Stretches, CountWhatTheStepsOfARunDo) {
        {LocalMethod::diloco, LocalMethod::linear, LocalMethod::sparse_loco})
     for (const std::int64_t steps : {1, 2, 5, 100})
       for (const std::int64_t overlap : {0, 1, 2, 5})
-        for (const std::int64_t refresh : {1, 4}) {
+        for (const auto& [refresh, spread] :
+             {std::pair<std::int64_t, bool>{1, false}, {4, false}, {1, true}, {4, true}}) {
           const bool is_linear = method == LocalMethod::linear;
-          if (overlap > steps || (overlap > 0 && !is_linear)) continue;
+          if (overlap > steps || ((overlap > 0 || spread) && !is_linear)) continue;
           LocalSection local;
+          local.spread = spread;
           local.steps = steps;
           local.method = method;
           local.overlap = overlap;

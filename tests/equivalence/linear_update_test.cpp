@@ -214,7 +214,7 @@ TEST(LinearLocal, RoundsAreAFunctionOfTheStep) {
   }
   EXPECT_EQ(text, "TTTt.eTt.e.t.eTt.e.t.e.t.e.t.eTt.e.t.e");
   local.overlap = 0;
-  EXPECT_EQ(local_step(local, 9), LocalStep());
+  EXPECT_EQ(local_step(local, 9), LocalStep{.place = 1});
 }
 
 // L7. What is under way is taken before it is saved; with codecs residuals go on.
