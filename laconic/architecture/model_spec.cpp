@@ -24,7 +24,8 @@ std::int64_t product_of(const std::vector<std::int64_t>& sizes) {
 }
 
 bool uses(const BlockSpec& block, std::size_t parameter) {
-  return std::ranges::binary_search(block.uses, parameter);
+  return !block.uses.empty() && block.uses.front() <= parameter && parameter <= block.uses.back() &&
+         std::ranges::binary_search(block.uses, parameter);
 }
 
 }  // namespace
@@ -158,9 +159,13 @@ bool is_hidden_matrix(const ModelSpec& spec, std::size_t parameter) {
 std::vector<SharedParameters> shared_parameters(const ModelSpec& spec,
                                                 const std::vector<int>& rank_of_block) {
   std::vector<SharedParameters> sets;
+  std::vector<std::vector<std::int64_t>> users_of_all(spec.parameters.size());
+  for (std::size_t b = 0; b < spec.blocks.size(); ++b)
+    for (const std::size_t p : spec.blocks[b].uses)
+      users_of_all[p].push_back(static_cast<std::int64_t>(b));
   for (std::size_t p = 0; p < spec.parameters.size(); ++p) {
-    if (spec.parameters[p].is_frozen) continue;
-    const std::vector<std::int64_t> users = users_of(spec, p);
+    const std::vector<std::int64_t>& users = users_of_all[p];
+    if (spec.parameters[p].is_frozen || users.size() < 2) continue;
     std::vector<int> holders;
     for (const std::int64_t block : users)
       holders.push_back(rank_of_block[static_cast<std::size_t>(block)]);

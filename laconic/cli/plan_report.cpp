@@ -52,6 +52,16 @@ std::string plans_text(const PlanAnswers& answers, const PlanSpace& space) {
   return to_text(table);
 }
 
+// Of a group of plans it is only known what each of them needs at least.
+std::string shortage_text(const Shortage& shortage, const PlanSpace& space) {
+  const bool is_whole = depth_of(shortage.candidate) == kPlanDims;
+  return fmt::format(
+      "Nearest is {}{}: {}{}{}, which has {}; {} are missing\n",
+      describe_plan(space, shortage.candidate), is_whole ? "" : ", however it goes on",
+      is_whole ? "it needs " : "it needs at least ", human_bytes(shortage.fit.needed),
+      " on " + shortage.fit.where, human_bytes(shortage.fit.has), human_bytes(shortage.missing()));
+}
+
 std::string break_even_text(const PlanAnswers& answers) {
   if (answers.break_even.empty()) return "";
   Table table(
@@ -98,9 +108,10 @@ std::string describe(const PlanAnswers& answers, const PlanRequest& request,
   const SearchResult& search = answers.search;
   if (answers.plans.empty())
     return text + fmt::format(
-                      "Nothing fits: of {} plans and groups of plans {} are too large, {} cannot "
-                      "be for other reasons\n",
-                      search.timed + search.opened, search.too_large, search.refused);
+                      "Nothing fits: {} plans and groups of plans are too large, {} cannot be for "
+                      "other reasons\n{}",
+                      with_commas(search.too_large), with_commas(search.refused),
+                      search.nearest ? shortage_text(*search.nearest, space) : "");
   text += plans_text(answers, space) + break_even_text(answers) + what_if_text(answers);
   return text +
          fmt::format(
@@ -146,6 +157,15 @@ nlohmann::ordered_json to_json(const PlanAnswers& answers, const PlanRequest& re
   const PlanSpace space = space_of(request);
   nlohmann::ordered_json json = {{"command", "plan"}, {"kind", "predicted"}};
   for (const PlanAnswer& plan : answers.plans) json["plans"].push_back(to_json(plan, space));
+  if (answers.plans.empty() && answers.search.nearest) {
+    const Shortage& nearest = *answers.search.nearest;
+    json["nearest"] = {{"plan", describe_plan(space, nearest.candidate)},
+                       {"is_whole", depth_of(nearest.candidate) == kPlanDims},
+                       {"needed", nearest.fit.needed},
+                       {"has", nearest.fit.has},
+                       {"where", nearest.fit.where},
+                       {"missing", nearest.missing()}};
+  }
   for (const BreakEven& row : answers.break_even)
     json["break_even"].push_back({{"messages", name_in(kPolicyClassNames, row.of)},
                                   {"policy", row.policy},

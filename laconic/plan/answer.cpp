@@ -181,8 +181,10 @@ std::string describe_plan(const PlanSpace& space, const Candidate& candidate) {
       a.ranks() == 1 ? "one rank" : to_text(Mesh{.pp = a.pp, .dp = a.dp, .tp = a.grid})};
   if (a.tp() > 1) words.emplace_back(name_of(a.method));
   if (a.outer == Axis::dp) words.emplace_back("replicas apart");
-  if (a.pp > 1) words.push_back(config.pipeline.schedule);
-  words.push_back(fmt::format("microbatch {}", config.microbatch_size()));
+  if (a.pp > 1 && candidate.at(PlanDim::schedule) != kOpen)
+    words.push_back(config.pipeline.schedule);
+  if (candidate.at(PlanDim::microbatch) != kOpen)
+    words.push_back(fmt::format("microbatch {}", config.microbatch_size()));
   if (config.model.recompute) words.emplace_back("recompute");
   if (candidate.at(PlanDim::precision) > 0)
     words.emplace_back(name_in(kRunPrecisionNames, config.run.precision));

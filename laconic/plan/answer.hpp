@@ -66,7 +66,7 @@ struct AnswerOptions {
 // Requires: check(request) is empty.
 PlanAnswers answer(const PlanRequest& request, const AnswerOptions& options);
 
-// "pp 4 x dp 2, 1f1b, microbatch 2, dp: 4 bits".
+// "pp 4 x dp 2, 1f1b, microbatch 2, dp: 4 bits"; what is open is left out.
 std::string describe_plan(const PlanSpace& space, const Candidate& candidate);
 
 Hosts with_link_rates(Hosts hosts, double factor);  // of cards and uplinks

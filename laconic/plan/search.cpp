@@ -18,17 +18,28 @@ struct Node {
   bool operator>(const Node& other) const { return key() > other.key(); }
 };
 
-// Whether a run can be. Asked of candidates that would be told: most never come so far.
+// Whether a run can be.
 class Trial {
  public:
   Trial(StepModel& model, SearchResult& result) : model_(model), result_(result) {}
-  bool can_be(const Candidate& candidate) {
-    if (!model_.problems(candidate).empty()) return ++result_.refused, false;
-    if (!model_.fit(candidate).fits) return ++result_.too_large, false;
-    return true;
+  // Asked of candidates that would be told: most never come so far.
+  bool passes_check(const Candidate& candidate) {
+    return model_.problems(candidate).empty() || (++result_.refused, false);
   }
+  // Asked before a candidate is timed, which takes longer.
+  bool fits(const Candidate& candidate) { return note(candidate, model_.fit(candidate)); }
+  bool may_fit(const Candidate& candidate) { return note(candidate, model_.least_fit(candidate)); }
 
  private:
+  bool note(const Candidate& candidate, const Fit& fit) {
+    if (fit.fits) return true;
+    ++result_.too_large;
+    const Shortage shortage{candidate, fit};
+    if (!result_.nearest || shortage.missing() < result_.nearest->missing())
+      result_.nearest = shortage;
+    return false;
+  }
+
   StepModel& model_;
   SearchResult& result_;
 };
@@ -65,12 +76,13 @@ SearchResult search_plans(const PlanSpace& space, StepModel& model, const Search
     const Node node = open.top();
     open.pop();
     if (node.is_timed) {
-      if (!trial.can_be(node.candidate)) continue;
+      if (!trial.passes_check(node.candidate)) continue;
       tell(space, limits, {node.candidate, node.seconds}, result);
       continue;
     }
     const std::size_t depth = depth_of(node.candidate);
     if (depth == kPlanDims) {  // it could be the next best
+      if (!trial.fits(node.candidate)) continue;
       ++result.timed;
       open.push({model.seconds(node.candidate), true, node.candidate});
       continue;
@@ -79,10 +91,7 @@ SearchResult search_plans(const PlanSpace& space, StepModel& model, const Search
     for (const int option : options(space, node.candidate)) {
       Node next{.candidate = node.candidate};
       next.candidate.choice[depth] = option;
-      if (!model.may_fit(next.candidate)) {
-        ++result.too_large;
-        continue;
-      }
+      if (!trial.may_fit(next.candidate)) continue;
       next.seconds = std::max(node.seconds, model.lower_bound(next.candidate));
       open.push(next);
     }
@@ -96,7 +105,8 @@ SearchResult try_all_plans(const PlanSpace& space, StepModel& model, const Searc
   std::vector<Node> all;
   for (const Candidate& candidate : candidates(space)) {
     ++result.timed;
-    if (trial.can_be(candidate)) all.push_back({model.seconds(candidate), true, candidate});
+    if (trial.passes_check(candidate) && trial.fits(candidate))
+      all.push_back({model.seconds(candidate), true, candidate});
   }
   std::ranges::sort(all, [](const Node& a, const Node& b) { return a.key() < b.key(); });
   for (const Node& node : all) {

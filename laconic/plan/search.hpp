@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "laconic/plan/candidate.hpp"
@@ -19,6 +20,13 @@ struct PlanFound {
   Candidate candidate;
   double seconds = 0;  // of a step, as the search has timed it
   bool operator==(const PlanFound&) const = default;
+};
+
+// What is too large: one plan, or whatever a group of plans with open dims needs at least.
+struct Shortage {
+  Candidate candidate;
+  Fit fit;
+  double missing() const { return fit.needed - fit.has; }
 };
 
 struct SearchLimits {
@@ -33,9 +41,10 @@ struct SearchResult {
   std::vector<PlanFound> plans;  // the fastest first
   std::int64_t opened = 0;       // candidates with open dims
   std::int64_t timed = 0;        // whole ones
-  std::int64_t too_large = 0;    // would have been told, but do not fit; and groups that cannot
-  std::int64_t refused = 0;      // the same, but the configuration's check refuses them
-  bool is_complete = true;       // false: most_timed was reached
+  std::int64_t too_large = 0;    // whole ones that were not timed, and groups that were not opened
+  std::optional<Shortage> nearest;  // of these, what misses least
+  std::int64_t refused = 0;         // the same, but the configuration's check refuses them
+  bool is_complete = true;          // false: most_timed was reached
 };
 
 SearchResult search_plans(const PlanSpace& space, StepModel& model, const SearchLimits& limits);

@@ -113,7 +113,8 @@ TEST(PlanSearch, BoundsAreNeverAboveWhatTheyBound) {
         open.choice[depth] = kOpen;
         ASSERT_LE(model.lower_bound(open), seconds) << describe_plan(space, whole) << ", " << depth;
       }
-      ASSERT_TRUE(model.may_fit(whole) || !model.fit(whole).fits);
+      const Fit fit = model.fit(whole);
+      ASSERT_TRUE(model.least_fit(whole).fits || !fit.fits) << describe_plan(space, whole);
     }
   }
 }
@@ -225,7 +226,46 @@ TEST(PlanSearch, AModelThatFitsOnNoHostIsCut) {
   request.hosts.groups[0].device.memory_bytes = 1e9;  // half is more than that
   const PlanSpace small = space_of(request);
   StepModel none(small);
-  EXPECT_TRUE(search_plans(small, none, {.plans = 1}).plans.empty());
+  const SearchResult nothing = search_plans(small, none, {.plans = 1});
+  EXPECT_TRUE(nothing.plans.empty());
+  ASSERT_TRUE(nothing.nearest);
+  EXPECT_GT(nothing.nearest->missing(), 0);
+  // No plan misses less than what is told of the nearest, and some plan fits with a little more.
+  double least = 1e99;
+  for (const Candidate& whole : candidates(small)) {
+    const Fit fit = none.fit(whole);
+    if (none.problems(whole).empty()) least = std::min(least, fit.needed - fit.has);
+  }
+  EXPECT_LE(nothing.nearest->missing(), least);
+  EXPECT_GT(nothing.nearest->missing(), 0.5 * least) << "says nothing";
+}
+
+// A group of plans is dropped by what each of them holds: never more than what it does.
+TEST(PlanSearch, NothingNeedsLessMemoryThanItsGroupDoes) {
+  for (const double memory : {1e9, 40e9}) {
+    PlanRequest request = planned_request("campus");
+    request.hosts.groups[0].hosts = 2;
+    request.hosts.groups[0].device.memory_bytes = memory;
+    request.hosts.groups[0].memory_bytes = 0;
+    request.base.model.kind = ModelKind::llama;
+    request.base.model.layers = 5;
+    request.base.model.vocabulary = 5000;
+    request.base.run.precision = RunPrecision::bfloat16;
+    const PlanSpace space = space_of(request);
+    StepModel model(space);
+    double nearest = 0;
+    for (const Candidate& whole : candidates(space)) {
+      const double needed = model.fit(whole).needed;
+      Candidate open = whole;
+      for (std::size_t depth = kPlanDims + 1; depth-- > 1;) {
+        if (depth < kPlanDims) open.choice[depth] = kOpen;
+        const double least = model.least_fit(open).needed;
+        ASSERT_LE(least, needed * (1 + 1e-12)) << describe_plan(space, whole) << ", " << depth;
+        nearest = std::max(nearest, least / needed);
+      }
+    }
+    EXPECT_GT(nearest, 0.8) << "bounds say little";
+  }
 }
 
 TEST(PlanSearch, LossesAreKeptWithinTheBudgetAndProven) {

@@ -8,6 +8,10 @@
 //            gradient has come back through all stages between; in zero_bubble the same with the
 //            halves that others wait for; in zb_v nothing is known but begin and busy
 //
+//   sends    each of its messages through its one outlet, which begins when its first stage has
+//            been forward; where backward goes back rank by rank its last message is the last
+//            gradient, which has to come back through all stages before it
+//
 // Sums follow the end of a rank, and share its outlet with its messages. No rank is later than the
 // last, so the mean over ranks of ends and sums is a bound, and sums need not be known rank by
 // rank.
@@ -27,39 +31,46 @@ namespace laconic {
 namespace {
 
 constexpr double kRounding = 1 - 1e-9;  // the same sum in another order may come out larger
-constexpr double kEver = std::numeric_limits<double>::infinity();
-
-// Whether a choice may still be `number`.
-bool is_open_to(int chosen, std::size_t number) {
-  return chosen == kOpen || static_cast<std::size_t>(chosen) == number;
-}
 
 struct StageTimes {
   double forward = 0, backward = 0;
 };
 
-// Of the last rank, and the mean over ranks of their first stages, whose sums are those of a rank.
+// Of the last rank; and means over ranks: of their first stages, whose sums are those of a rank, of
+// their outlets, and of how long these are busy.
 struct LeastEnds {
-  double last = 0, of_stages = 0;
+  double last = 0, of_stages = 0, of_outlets = 0;
+  double outlet = 0;
 };
 
-// `stages` in order; a hop is a message that nothing else delays.
+// All messages of a kind over a boundary, in seconds of an outlet; and a hop, which is one of them
+// that nothing delays.
+struct MessageTimes {
+  double all = 0, hop = 0;
+};
+
+// `stages` in order.
 LeastEnds least_ends(const ScheduleChoice& schedule, int ranks, double microbatches,
-                     const std::vector<StageTimes>& stages, double activation_hop,
-                     double gradient_hop) {
+                     const std::vector<StageTimes>& stages, const MessageTimes& activation,
+                     const MessageTimes& gradient, double latency) {
   const auto count = static_cast<std::size_t>(ranks), last = count - 1;
-  std::vector<double> busy(count, 0), begin(count, 0), back(count, 0);
+  std::vector<double> busy(count, 0), begin(count, 0), back(count, 0), outlet(count, 0);
   const bool is_v = schedule.kind == ScheduleKind::zb_v;
+  const auto rank_of = [&](std::size_t stage) {
+    return is_v && stage >= count ? stages.size() - 1 - stage : stage % count;
+  };
   for (std::size_t s = 0; s < stages.size(); ++s) {
-    const std::size_t rank = is_v && s >= count ? stages.size() - 1 - s : s % count;
-    busy[rank] += microbatches * (stages[s].forward + stages[s].backward);
+    busy[rank_of(s)] += microbatches * (stages[s].forward + stages[s].backward);
+    if (s + 1 == stages.size() || rank_of(s) == rank_of(s + 1)) continue;
+    outlet[rank_of(s)] += activation.all;
+    outlet[rank_of(s + 1)] += gradient.all;
   }
   const bool is_halved = schedule.kind == ScheduleKind::zero_bubble;
   const double share = is_halved ? 0.5 : 1;  // of backward, that the stage before waits for
   for (std::size_t r = 1; r < count; ++r)
-    begin[r] = begin[r - 1] + stages[r - 1].forward + activation_hop;
+    begin[r] = begin[r - 1] + stages[r - 1].forward + activation.hop;
   for (std::size_t r = last; r-- > 0;)
-    back[r] = back[r + 1] + share * stages[r].backward + gradient_hop;
+    back[r] = back[r + 1] + share * stages[r].backward + gradient.hop;
   const double chain =
       begin[last] + (is_halved
                          ? microbatches * (stages[last].forward + share * stages[last].backward)
@@ -72,6 +83,11 @@ LeastEnds least_ends(const ScheduleChoice& schedule, int ranks, double microbatc
     // In a V halves of the second stage may follow the first one.
     const double after = is_v ? microbatches * stages[stages.size() - 1 - r].backward / 2 : 0;
     ends.of_stages += (end - after) / ranks;
+    const double sent = begin[r] + stages[r].forward + outlet[r];
+    const double until_first = is_v || r == 0 ? 0 : back[0] - back[r] - gradient.hop + latency;
+    ends.last = std::max(ends.last, outlet[r] > 0 ? sent + until_first : 0);
+    ends.of_outlets += (outlet[r] > 0 ? sent : 0) / ranks;
+    ends.outlet += outlet[r] / ranks;
   }
   return ends;
 }
@@ -165,8 +181,12 @@ double StepModel::schedule_bound(const Candidate& candidate, const ScheduleChoic
   const LeastMessages messages = least_messages(candidate);
   const double seam = (f.has_grid ? share_of_seam(f.grid()) : 1) * f.patterns.edge.seconds_per_byte;
   const double activation = seam * messages.activation, gradient = seam * messages.gradient;
+  // What ranks send: those between two others both ways.
+  const double outlet = (a.pp - 1.0) / a.pp * (activation + gradient);
   LeastEnds ends{.last = work.total() / a.pp,
-                 .of_stages = (work.total() - work.backward * second_share(a.pp) / 2) / a.pp};
+                 .of_stages = (work.total() - work.backward * second_share(a.pp) / 2) / a.pp,
+                 .of_outlets = outlet,
+                 .outlet = outlet};
   double tied = 0;
   if (has_microbatch) {
     const std::vector<BlockTimes>& times = block_times(candidate);
@@ -179,8 +199,9 @@ double StepModel::schedule_bound(const Candidate& candidate, const ScheduleChoic
       }
     }
     const double latency = f.patterns.edge.latency + f.device.message_seconds;
-    ends = least_ends(schedule, a.pp, work.passes, stages, activation / work.passes + latency,
-                      gradient / work.passes + latency);
+    ends = least_ends(schedule, a.pp, work.passes, stages,
+                      {activation, activation / work.passes + latency},
+                      {gradient, gradient / work.passes + latency}, latency);
     if (schedule.kind != ScheduleKind::zb_v) tied = tied_bound(candidate);
   } else {
     ends.last = std::max(ends.last, grid_bound(candidate) / a.pp);
@@ -191,9 +212,7 @@ double StepModel::schedule_bound(const Candidate& candidate, const ScheduleChoic
                             f.core_rate(space_, space_.base.run.precision) / f.cores;
     if (space_.precisions.size() == 1) ends.last = std::max(ends.last, together);
   }
-  // What a rank between two others sends.
-  const double outlet = (a.pp - 1.0) / a.pp * (activation + gradient);
-  ends.last = std::max({ends.last, outlet, activation, gradient});
+  ends.last = std::max({ends.last, activation, gradient, a.pp > 2 ? activation + gradient : 0});
   if (a.dp == 1) return ends.last + tied;
   const std::vector<LeastSum>& sums = least_sums(f);
   double least = kEver;
@@ -202,10 +221,10 @@ double StepModel::schedule_bound(const Candidate& candidate, const ScheduleChoic
     const PatternCost& way = sums[i].is_ring ? f.patterns.ring : f.patterns.direct;
     const double wire = sums[i].bytes * way.seconds_per_byte / a.pp;
     const SumRhythm& rhythm = sums[i].rhythm;
-    least = std::min(least,
-                     rhythm.in_backward
-                         ? std::max({ends.last, ends.of_stages + wire, outlet + wire})
-                         : with_sums(rhythm, ends.last, wire + (rhythm.beside > 0 ? outlet : 0)));
+    least = std::min(
+        least, rhythm.in_backward
+                   ? std::max({ends.last, ends.of_stages + wire, ends.of_outlets + wire})
+                   : with_sums(rhythm, ends.last, wire + (rhythm.beside > 0 ? ends.outlet : 0)));
   }
   return least + tied;
 }

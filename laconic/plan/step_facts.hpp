@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "laconic/layout/grid_plan.hpp"
@@ -86,6 +87,13 @@ struct SumSeconds {
   double wire = 0;
   double busy = 0;
 };
+
+inline constexpr double kEver = std::numeric_limits<double>::infinity();
+
+// Whether a choice may still be `number`.
+inline bool is_open_to(int chosen, std::size_t number) {
+  return chosen == kOpen || static_cast<std::size_t>(chosen) == number;
+}
 
 inline double per_second(double amount, double rate) {
   return rate > 0 ? amount / rate : 0;

@@ -60,6 +60,9 @@ StepModel::StepModel(const PlanSpace& space)
     first_users_.push_back(static_cast<std::size_t>(first_user(space.spec, p)));
     if (!space.spec.parameters[p].is_frozen) completed_by_[first_users_.back()].push_back(p);
   }
+  users_.assign(space.spec.parameters.size(), 0);
+  for (const BlockSpec& block : space.spec.blocks)
+    for (const std::size_t p : block.uses) ++users_[p];
 }
 StepModel::~StepModel() = default;
 

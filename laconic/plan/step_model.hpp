@@ -20,6 +20,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -73,8 +74,8 @@ class StepModel {
   double lower_bound(const Candidate& candidate);
 
   Fit fit(const Candidate& candidate);
-  // False: no way to close it fits.
-  bool may_fit(const Candidate& candidate);
+  // What no way to close it does with less, on one GPU or one host. Where nothing is known it fits.
+  Fit least_fit(const Candidate& candidate);
 
   // Why the configuration cannot be; empty: it runs as it is.
   Problems problems(const Candidate& candidate) const;
@@ -96,8 +97,9 @@ class StepModel {
   const std::vector<BlockTimes>& block_times(const Candidate& candidate);
   Step prepare(const Candidate& candidate);
   double alone_seconds(const Step& step, StepTime* parts) const;
-  double pipeline_seconds(const Step& step, StepTime* parts) const;
-  PipelineStep prepare_pipeline(const Step& step) const;
+  double pipeline_seconds(const Step& step, StepTime* parts);
+  PipelineStep prepare_pipeline(const Step& step);
+  const PipelineDecisions& decisions(const Candidate& candidate, const RunConfig& config);
   void add_stages(const Step& step, PipelineStep& pipeline) const;
   void add_sums(const Step& step, PipelineStep& pipeline) const;
   double least_of_cores(const Step& step, const PipelineStep& pipeline) const;
@@ -118,9 +120,13 @@ class StepModel {
   const std::vector<BlockRange>& split_in(int stages);
   double second_share(int ranks);
   double references_of(const Facts& facts, const RunConfig& applied) const;
+  double least_held(const Candidate& candidate);
+  double least_held(const Facts& facts, RunPrecision precision, bool recomputes,
+                    std::int64_t samples) const;
 
   const PlanSpace& space_;
   std::vector<std::size_t> first_users_;                // by parameter: a block
+  std::vector<int> users_;                              // by parameter: how many blocks
   std::vector<std::vector<std::size_t>> completed_by_;  // by block: parameters whose gradients are
                                                         // there when it has ended backward
   std::map<std::pair<TensorMethod, std::array<int, 3>>, std::unique_ptr<GridFacts>> grid_facts_;
@@ -133,6 +139,8 @@ class StepModel {
   std::map<std::array<int, 4>, double> grid_bytes_;
   std::map<std::array<int, 3>, double> tied_bounds_;
   std::map<int, std::vector<BlockRange>> splits_;
+  std::map<std::array<int, 6>, double> least_held_;
+  std::optional<std::pair<Candidate, PipelineDecisions>> decided_;  // the last one
 };
 
 }  // namespace laconic

@@ -263,13 +263,22 @@ void StepModel::add_sums(const Step& step, PipelineStep& p) const {
                         f.patterns.agreement, step.config, f.arrangement.ranks());
 }
 
-StepModel::PipelineStep StepModel::prepare_pipeline(const Step& step) const {
-  const Facts& f = step.facts;
-  const PatternCost& edge = f.patterns.edge;
+// Asked for when a candidate may fit, and again when it is timed.
+const PipelineDecisions& StepModel::decisions(const Candidate& candidate, const RunConfig& config) {
+  if (decided_ && decided_->first == candidate) return decided_->second;
+  const PatternCost& edge = facts(candidate).patterns.edge;
   const LinkFacts link{.bytes_per_second = per_second(1, edge.seconds_per_byte),
                        .latency = edge.latency};
+  decided_.emplace(candidate, decide_pipeline(config, space_.spec, link,
+                                              [&] { return block_times(candidate); }));
+  return decided_->second;
+}
+
+StepModel::PipelineStep StepModel::prepare_pipeline(const Step& step) {
+  const Facts& f = step.facts;
+  const PatternCost& edge = f.patterns.edge;
   PipelineStep p;
-  p.decisions = decide_pipeline(step.config, space_.spec, link, [&] { return step.times; });
+  p.decisions = decisions(step.candidate, step.config);
   p.plan = plan_of(step.config, p.decisions);
   p.rank_of_block = ranks_of_blocks(p.plan);
   p.own = f.device.is_gpu ? 1 : f.core_share;
@@ -311,7 +320,7 @@ double StepModel::with_late_sums(const Step& step, const PipelineStep& p, double
                    wire + 2 * step.facts.patterns.direct.latency);
 }
 
-double StepModel::pipeline_seconds(const Step& step, StepTime* parts) const {
+double StepModel::pipeline_seconds(const Step& step, StepTime* parts) {
   const PipelineStep p = prepare_pipeline(step);
   const Timing timing = estimate(p.plan.schedule, p.costs);
   const double floor = least_of_cores(step, p);

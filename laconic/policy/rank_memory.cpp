@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -23,6 +24,7 @@ struct HeldPart {
   int pp = 0;  // its place in the pipeline
   HeldBlocks held;
   const std::vector<double>& on_a_rank;  // elements of each parameter
+  const std::vector<double>& gathered;   // elements of each block; empty: no grid
 
   const RunConfig& config() const { return request.config; }
   const std::vector<BlockSpec>& blocks() const { return request.spec.blocks; }
@@ -66,9 +68,12 @@ double kept_by_stage(const HeldPart& part, int stage) {
 // backward.
 double live_elements(const HeldPart& part) {
   double live = 0, most = 0, block_at_work = 0;
+  std::map<int, double> kept;  // by stage
   for (const Action& a : part.plan.schedule.by_rank[static_cast<std::size_t>(part.pp)]) {
-    if (a.op == Op::forward) most = std::max(most, live += kept_by_stage(part, a.stage));
-    if (a.op == Op::backward || a.op == Op::backward_weight) live -= kept_by_stage(part, a.stage);
+    const auto [of_stage, is_new] = kept.try_emplace(a.stage);
+    if (is_new) of_stage->second = kept_by_stage(part, a.stage);
+    if (a.op == Op::forward) most = std::max(most, live += of_stage->second);
+    if (a.op == Op::backward || a.op == Op::backward_weight) live -= of_stage->second;
   }
   part.for_each_held([&](const BlockSpec& block) {
     block_at_work = std::max(
@@ -79,12 +84,8 @@ double live_elements(const HeldPart& part) {
 
 double gathered_elements(const HeldPart& part) {
   double most = 0;
-  if (is_trivial(part.request.grid)) return most;
-  const std::vector<double> by_block =
-      gathered_on_a_rank(part.request.spec, part.request.grid, part.config().microbatch_size(),
-                         part.config().tensor.prefetch);
-  for (std::size_t b = 0; b < by_block.size(); ++b)
-    if (part.held.empty() || part.held[b]) most = std::max(most, by_block[b]);
+  for (std::size_t b = 0; b < part.gathered.size(); ++b)
+    if (part.held.empty() || part.held[b]) most = std::max(most, part.gathered[b]);
   return most;
 }
 
@@ -242,13 +243,18 @@ std::vector<MemoryEstimate> rank_memory(const MemoryRequest& request) {
   const PipelinePlan plan = plan_of(request.config, request.decisions);
   const int ranks = static_cast<int>(request.config.mesh.pp);
   const std::vector<double> elements = elements_on_a_rank(request);
+  std::vector<double> gathered;
+  if (!is_trivial(request.grid))
+    gathered = gathered_on_a_rank(request.spec, request.grid, request.config.microbatch_size(),
+                                  request.config.tensor.prefetch);
   std::vector<MemoryEstimate> by_place;
   for (int pp = 0; pp < ranks; ++pp)
     by_place.push_back(memory_of({.request = request,
                                   .plan = plan,
                                   .pp = pp,
                                   .held = ranks > 1 ? held_blocks(plan, pp) : HeldBlocks(),
-                                  .on_a_rank = elements}));
+                                  .on_a_rank = elements,
+                                  .gathered = gathered}));
   return by_place;
 }
 

@@ -215,6 +215,68 @@ TEST(Estimate, SwitchedIsNeverFasterThanWiresOfTheirOwnAndAsFastWithoutMessages)
       }
 }
 
+// What is under way between two ranks: a message on its wire, or sums, which go to nobody.
+struct UnderWay {
+  int from, to;
+  double begin, end, seconds;
+};
+
+std::vector<UnderWay> all_under_way(const Schedule& schedule, const Costs& costs,
+                                    const Timing& timing) {
+  std::vector<UnderWay> all;
+  for (const Span& span : timing.messages) {
+    const bool is_activation = span.action.op == Op::send_activation;
+    const int to = span.action.stage + (is_activation ? 1 : -1);
+    all.push_back({span.rank, rank_of_stage(schedule, to), span.begin, span.end - costs.latency,
+                   is_activation ? costs.edges[0].activation : costs.edges[0].gradient});
+  }
+  for (const Reduction& sum : timing.reductions)
+    all.push_back({sum.rank, -1, sum.begin, sum.end, costs.stages[0].reduction});
+  return all;
+}
+
+// Seconds at full rate that one has come to by its end, by what was under way beside it.
+double carried(const UnderWay& one, const std::vector<UnderWay>& all) {
+  std::vector<double> changes;
+  for (const UnderWay& other : all)
+    for (const double time : {other.begin, other.end})
+      if (one.begin <= time && time <= one.end) changes.push_back(time);
+  std::ranges::sort(changes);
+  double seconds = 0;
+  for (std::size_t i = 1; i < changes.size(); ++i) {
+    const double middle = (changes[i - 1] + changes[i]) / 2;
+    int out = 0, in = 0;
+    for (const UnderWay& other : all) {
+      if (middle < other.begin || other.end < middle) continue;
+      out += other.from == one.from ? 1 : 0;
+      in += one.to >= 0 && other.to == one.to ? 1 : 0;
+    }
+    seconds += (changes[i] - changes[i - 1]) / std::max({1, out, in});
+  }
+  return seconds;
+}
+
+TEST(Estimate, EverySwitchedMessageHasItsShareAllTheTime) {
+  for (const ScheduleKind kind : {ScheduleKind::one_f_one_b, ScheduleKind::zero_bubble,
+                                  ScheduleKind::zb_v, ScheduleKind::interleaved}) {
+    double longest = 0;  // than alone
+    for (const int ranks : {2, 3, 5}) {
+      const int chunks = kind == ScheduleKind::zb_v || kind == ScheduleKind::interleaved ? 2 : 1;
+      const Schedule schedule = make(kind, ranks, 3 * ranks, chunks);
+      Costs costs = with_messages(0.9, 0.7);
+      costs.stages = {{.forward = 0.3, .backward = 0.7, .reduction = 2.5}};
+      costs.latency = 0.05;
+      costs.wiring = Wiring::switched;
+      const std::vector<UnderWay> all = all_under_way(schedule, costs, estimate(schedule, costs));
+      for (const UnderWay& one : all) {
+        ASSERT_NEAR(carried(one, all), one.seconds, 1e-9) << name_of(kind) << ", " << ranks;
+        longest = std::max(longest, one.end - one.begin - one.seconds);
+      }
+    }
+    EXPECT_GT(longest, 0.1) << "nothing shares with " << name_of(kind);
+  }
+}
+
 TEST(Estimate, SwitchedRefusesWhatItCannotTime) {
   Costs costs{.stages = {StageCost{}}};
   costs.wiring = Wiring::switched;
