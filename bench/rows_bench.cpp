@@ -175,7 +175,8 @@ constexpr auto kTables = std::to_array<Table>({{"LM, input", 793470, 512, 1179},
 constexpr double kRate = 10e9 / 8, kMessage = 50e-6;
 
 void predict() {
-  for (const auto& [ranks, per_card] : {std::pair{16, 1}, {16, 4}, {64, 1}, {64, 8}})
+  for (const auto& [ranks, per_card] :
+       {std::pair{16, 1}, {16, 4}, {16, 8}, {64, 1}, {64, 4}, {64, 8}})
     for (const Table& t : kTables) {
       const laconic::TableFacts facts{.rows = t.rows,
                                       .width = t.width,

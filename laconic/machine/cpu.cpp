@@ -103,6 +103,8 @@ CpuInfo parse_cpuinfo(std::string_view text) {
       info.vendor = value;
     } else if ((key == "model name" || key == "Model") && info.model.empty()) {
       info.model = value;
+    } else if (key == "cpu family" && info.family == 0) {
+      info.family = to_int(value, 0);
     } else if (key == "physical id") {
       info.core_of[processor].first = to_int(value, 0);
     } else if (key == "core id") {
@@ -144,6 +146,7 @@ Cpu make_cpu(const CpuInfo& info, const std::vector<int>& processors, double quo
   }
   return {.vendor = info.vendor,
           .model = info.model,
+          .family = info.family,
           .features = info.features,
           .hardware_threads = static_cast<int>(processors.size()),
           .cores = static_cast<int>(cores.size()),

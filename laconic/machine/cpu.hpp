@@ -27,6 +27,7 @@ struct CacheSizes {  // bytes; of the first processor, as one core sees them
 struct Cpu {
   std::string vendor;              // "AuthenticAMD", "GenuineIntel", or empty
   std::string model;               // "AMD EPYC 9354"
+  int family = 0;                  // of x86, as Linux counts: 26 is Zen 5; 0: not told
   std::set<std::string> features;  // as Linux spells them: "avx2", "avx512_bf16"
   int hardware_threads = 0;        // in our affinity mask
   int cores = 0;                   // physical, with a thread in our affinity mask
@@ -56,6 +57,7 @@ std::string features_in_short(const Cpu& cpu);
 struct CpuInfo {
   std::string vendor;
   std::string model;
+  int family = 0;
   std::set<std::string> features;
   std::map<int, std::pair<int, int>> core_of;  // processor -> (package, core)
 };

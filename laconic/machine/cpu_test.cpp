@@ -12,6 +12,7 @@ namespace {
 // Two cores with two hardware threads each, shortened.
 constexpr const char* kIntel = R"(processor	: 0
 vendor_id	: GenuineIntel
+cpu family	: 6
 model name	: Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz
 physical id	: 0
 core id		: 0
@@ -46,8 +47,10 @@ TEST(Cpu, ReadsAnIntelMachineWithHardwareThreads) {
   const CpuInfo info = parse_cpuinfo(kIntel);
   EXPECT_EQ(info.vendor, "GenuineIntel");
   EXPECT_EQ(info.model, "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz");
+  EXPECT_EQ(info.family, 6);
   EXPECT_EQ(info.core_of.size(), 4u);
   const Cpu cpu = make_cpu(info, {0, 1, 2, 3}, 0, {});
+  EXPECT_EQ(cpu.family, 6);
   EXPECT_EQ(cpu.hardware_threads, 4);
   EXPECT_EQ(cpu.cores, 2);
   EXPECT_EQ(usable_threads(cpu), 2);

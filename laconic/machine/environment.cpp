@@ -81,9 +81,11 @@ void want_allocator(Settings& settings) {
 }  // namespace
 
 std::string openblas_core(const Cpu& cpu) {
-  // On AMD's Zen 4 a 512-bit operation is two of 256 bits; the AVX2 kernels are a little faster.
-  const bool is_intel = cpu.vendor == "GenuineIntel";
-  if (has_avx512(cpu) && is_intel) return "SkylakeX";
+  // On AMD's Zen 4, family 25, a 512-bit operation is two of 256 bits, and the AVX2 kernels are a
+  // little faster; from Zen 5 on it is one, and they take twice as long.
+  constexpr int kZen5 = 26;
+  const bool is_halved = cpu.vendor != "GenuineIntel" && cpu.family < kZen5;
+  if (has_avx512(cpu) && !is_halved) return "SkylakeX";
   if (has_avx2_fma(cpu)) return "Haswell";
   return "";
 }

@@ -13,8 +13,9 @@ const std::set<std::string> kAvx2 = {"sse4_2", "avx2", "fma"};
 const std::set<std::string> kAvx512 = {"sse4_2",   "avx2",     "fma",     "avx512f",
                                        "avx512bw", "avx512dq", "avx512vl"};
 
-Cpu cpu_with(std::string vendor, std::set<std::string> features) {
-  return {.vendor = std::move(vendor), .features = std::move(features), .cores = 4};
+Cpu cpu_with(std::string vendor, std::set<std::string> features, int family = 0) {
+  return {
+      .vendor = std::move(vendor), .family = family, .features = std::move(features), .cores = 4};
 }
 
 Cpu sapphire_rapids() {
@@ -35,7 +36,10 @@ TEST(Environment, KernelsFollowTheProcessor) {
   EXPECT_EQ(openblas_core(cpu_with("GenuineIntel", kAvx512)), "SkylakeX");
   EXPECT_EQ(openblas_core(cpu_with("GenuineIntel", kAvx2)), "Haswell");
   EXPECT_EQ(openblas_core(cpu_with("AuthenticAMD", kAvx512)), "Haswell");
+  EXPECT_EQ(openblas_core(cpu_with("AuthenticAMD", kAvx512, 25)), "Haswell");   // Zen 4
+  EXPECT_EQ(openblas_core(cpu_with("AuthenticAMD", kAvx512, 26)), "SkylakeX");  // Zen 5
   EXPECT_EQ(openblas_core(cpu_with("AuthenticAMD", kAvx2)), "Haswell");
+  EXPECT_EQ(openblas_core(cpu_with("AuthenticAMD", kAvx2, 26)), "Haswell");
   EXPECT_EQ(openblas_core(cpu_with("GenuineIntel", {"sse4_2"})), "");
   EXPECT_EQ(openblas_core(cpu_with("", {"asimd"})), "");
 }
