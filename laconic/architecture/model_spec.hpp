@@ -53,9 +53,10 @@ struct ParameterSpec {
   std::optional<CodeStart> code = {};
   // Of a projected boundary (architecture/projection.hpp), which others do not know either.
   bool is_of_boundary = false;
-  bool is_basis = false;       // of these: its rows are orthonormal, and stay so
-  std::string begins_as = {};  // begins with what the parameter of that name begins with
-  bool is_frozen = false;      // no gradient, no update, no sum
+  bool is_basis = false;            // of these: its rows are orthonormal, and stay so
+  bool begins_orthonormal = false;  // a map whose rows are orthonormal at first
+  std::string begins_as = {};       // begins with what the parameter of that name begins with
+  bool is_frozen = false;           // no gradient, no update, no sum
 };
 std::int64_t elements_of(const ParameterSpec& parameter);
 // What the same parameter of all layers is called: "h.*.mlp.c_fc.weight".

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <functional>
 
 #include "laconic/architecture/model_spec.hpp"
@@ -50,6 +51,12 @@ Problems check(const Projection& p, std::int64_t layers, std::int64_t width) {
                           fmt::format("layer {} of {}: they count from 1, and what the embedding "
                                       "puts out is not projected",
                                       block, layers)});
+  if (is_code(p.basis) && p.anchor != AnchorKind::none)
+    problems.push_back(
+        {"model.project_anchor",
+         fmt::format("\"{}\" with learned maps (basis {}), which nobody has built: "
+                     "take \"none\"",
+                     name_in(kAnchorKindNames, p.anchor), name_in(kBasisKindNames, p.basis))});
   if (p.rank < 1 || p.rank > width)
     problems.push_back(
         {"model.project_rank", fmt::format("rank {} of a stream of width {}: 1 to {} are possible",
@@ -89,7 +96,9 @@ class SeamBuilder {
  private:
   void add_parameters(ProjectedSeam& seam, BlockSpec& before, BlockSpec& behind) {
     const std::string name = fmt::format("{}{}.", kBoundaryPrefix, seam.block);
-    if (projection_.basis != BasisKind::seed)
+    if (is_code(projection_.basis))
+      add_maps(seam, name, before, behind);
+    else if (projection_.basis != BasisKind::seed)
       seam.basis = take({.name = name + "basis",
                          .sizes = {seam.rank, seam.width},
                          .is_basis = true,
@@ -106,6 +115,25 @@ class SeamBuilder {
     seam.received = take_table(name + "received", vocabulary_, seam.width, behind);
     if (positions_ > 0)
       seam.received_at = take_table(name + "received_positions", positions_, seam.width, behind);
+  }
+
+  // As published: what comes out of both has about the size of what went in. Both begin alike
+  // where they are not noise.
+  void add_maps(ProjectedSeam& seam, const std::string& name, BlockSpec& before,
+                BlockSpec& behind) {
+    const double deviation = std::sqrt(2 / static_cast<double>(seam.width + seam.rank));
+    ParameterSpec map{.name = name + "encoder",
+                      .sizes = {seam.rank, seam.width},
+                      .deviation = deviation,
+                      .begins_orthonormal = !projection_.is_drawn};
+    if (projection_.basis == BasisKind::tied) {
+      seam.basis = take(map, {&before, &behind});
+      return;
+    }
+    seam.basis = take(map, {&before});
+    map.name = name + "decoder";
+    if (map.begins_orthonormal) map.begins_as = name + "encoder";
+    seam.decoder = take(map, {&behind});
   }
 
   // One for all boundaries: what the embedding's table at place `at` begins with.

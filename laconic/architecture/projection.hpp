@@ -5,6 +5,9 @@
 //
 //   c = A (x - s)      x^ = A^T c + r       A: [rank, width], orthonormal rows
 //
+// With learned maps what decodes is a map of its own, and neither has orthonormal rows: c = E x,
+// x^ = D^T c, an auto-encoder that the task's loss trains.
+//
 // s and r are anchors: rows that both sides find by token (and position), so that c need not
 // carry them. What travels between stages is c, and back comes its gradient: rank numbers for each
 // token. This is a trait of the model, not of the mesh: boundaries are computed wherever the
@@ -29,9 +32,20 @@ enum class BasisKind : std::uint8_t {
   seed,     // drawn, and never changed: nothing to store or to send
   pca,      // those that most of the first samples' rows lies in; found once, and stored
   learned,  // a parameter, whose rows stay orthonormal
+  maps,     // two parameters, E before the boundary and D behind it
+  tied,     // one for both, of any rows
 };
-inline constexpr auto kBasisKindNames = std::to_array<Named<BasisKind>>(
-    {{BasisKind::seed, "seed"}, {BasisKind::pca, "pca"}, {BasisKind::learned, "learned"}});
+inline constexpr auto kBasisKindNames =
+    std::to_array<Named<BasisKind>>({{BasisKind::seed, "seed"},
+                                     {BasisKind::pca, "pca"},
+                                     {BasisKind::learned, "learned"},
+                                     {BasisKind::maps, "maps"},
+                                     {BasisKind::tied, "tied"}});
+
+// Whether they are maps that an auto-encoder learns.
+constexpr bool is_code(BasisKind kind) {
+  return kind == BasisKind::maps || kind == BasisKind::tied;
+}
 
 // What both sides take off and add.
 enum class AnchorKind : std::uint8_t {
@@ -52,6 +66,7 @@ struct Projection {
   BasisKind basis = BasisKind::seed;
   AnchorKind anchor = AnchorKind::none;
   std::uint64_t seed = 0;  // BasisKind::seed: what is drawn by; no trait that a run could change
+  bool is_drawn = false;   // is_code(): maps begin as noise, not with orthonormal rows; no trait
 
   bool is_empty() const { return after.empty(); }
   bool operator==(const Projection&) const = default;
@@ -76,7 +91,8 @@ struct ProjectedSeam {
   std::int64_t rank = 0;
   std::int64_t width = 0;
   std::uint64_t seed = 0;
-  std::optional<std::size_t> basis = {};        // none: drawn
+  std::optional<std::size_t> basis = {};        // none: drawn; of maps, E
+  std::optional<std::size_t> decoder = {};      // D; none: the basis
   std::optional<std::size_t> fixed = {};        // by token, [vocabulary, width]: s and r
   std::optional<std::size_t> fixed_at = {};     // by position, [context, width]
   std::optional<std::size_t> sent = {};         // by token, [vocabulary, rank]: A s

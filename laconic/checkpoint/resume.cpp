@@ -24,7 +24,10 @@ namespace fs = std::filesystem;
 
 // The folder's own, or, where it has none, what the configuration says.
 Family with_boundaries(const Family& found, const RunConfig& config) {
-  const Projection wanted = projection_in(config);
+  Projection wanted = projection_in(config);
+  // Codes are where the model's stages first ended, on any mesh.
+  if (has_boundary_codes(config) && is_code(projection_of(found).basis) && !wanted.is_empty())
+    wanted.after = projection_of(found).after;
   if (wanted.is_empty()) return found;
   if (!can_project(found))
     throw ConfigError(
@@ -37,6 +40,17 @@ Family with_boundaries(const Family& found, const RunConfig& config) {
   }
   refuse(check(asked));
   return asked;
+}
+
+// Codes of a checkpoint are where its stages first ended, on any mesh.
+Family with_codes_of(const std::string& checkpoint, const Family& family, const RunConfig& config) {
+  if (checkpoint.empty() || !has_boundary_codes(config) || !can_project(family)) return family;
+  const Projection found = projection_of(read_family(checkpoint));
+  if (found.is_empty() || !is_code(found.basis)) return family;
+  Projection wanted = projection_of(family);
+  if (wanted.is_empty()) return with_projection(family, found);
+  wanted.after = found.after;
+  return with_projection(family, wanted);
 }
 
 Family configured_family(const RunConfig& config, const DataFacts& data) {
@@ -196,7 +210,7 @@ Start start_run(const RunConfig& config, const StartOptions& options, const Data
                 const HeldBy& held_by) {
   Start start;
   const std::string checkpoint = checkpoint_to_resume(config, options, start);
-  const Family family = configured_family(config, data);
+  const Family family = with_codes_of(checkpoint, configured_family(config, data), config);
   refuse(check(family));
   const ModelSpec spec = model_spec(family, config.model.context);
   refuse(check(spec));

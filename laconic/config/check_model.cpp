@@ -68,6 +68,7 @@ void check_projection(Checker& c, const ModelSection& m) {
   if (!m.project_after.empty()) return;
   for (const auto& [key, is_set] : {std::pair{"rank", m.project_rank != plain.project_rank},
                                     {"basis", m.project_basis != plain.project_basis},
+                                    {"start", m.project_start != plain.project_start},
                                     {"anchor", m.project_anchor != plain.project_anchor}})
     c.require(!is_set, std::string("model.project_") + key,
               "is of no boundary: project_after says behind which layers they are");
@@ -108,7 +109,11 @@ void check_model(Checker& c, const RunConfig& config) {
                 fmt::format("heads = {} does not divide width = {}, and there is no head_width",
                             model.heads, model.width));
     const Family family = family_of(config, {.vocabulary = 1, .labels = 2});
-    append(c.problems, check(family));
+    Problems of_family = check(family);
+    if (has_boundary_codes(config))
+      for (Problem& p : of_family)
+        if (p.where.starts_with("model.project_")) p.where = "pp.activation.codec";
+    append(c.problems, std::move(of_family));
     if (model.start.empty()) append(c.problems, check_task(family, config));
   }
   check_projection(c, model);

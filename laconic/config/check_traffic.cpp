@@ -5,8 +5,10 @@
 #include <optional>
 
 #include "laconic/base/error.hpp"
+#include "laconic/base/text.hpp"
 #include "laconic/codec/spec.hpp"
 #include "laconic/config/checker.hpp"
+#include "laconic/config/model_family.hpp"
 #include "laconic/config/place_choice.hpp"
 #include "laconic/config/stage_choice.hpp"
 #include "laconic/schedule/selection.hpp"
@@ -35,9 +37,9 @@ void check_boundary(Checker& c, const std::string& section, const Section& link,
                     std::int64_t boundaries) {
   for (const auto& [leaf, text] : {std::pair{"codec", link.codec}, {"first", link.first}}) {
     const std::string key = fmt::format("{}.{}", section, leaf);
-    c.require(!is_learned(check_codec(c, key, text)), key,
-              "auto_encoder needs maps that both ends learn, and stage boundaries have none: use "
-              "quantise");
+    c.require(!is_learned(check_codec(c, key, text)) || key == "pp.activation.codec", key,
+              "auto_encoder is for pp.activation.codec, whose gradients are then those of codes; "
+              "here use quantise");
   }
   for (const Problem& p : check_places(link.boundaries, boundaries, kBoundaryWords))
     c.require(false, section + ".boundaries", p.what);
@@ -48,6 +50,40 @@ void check_boundary(Checker& c, const std::string& section, const Section& link,
             section + ".budget",
             fmt::format("budget = {}: references in the folder {} need a limit in bytes",
                         link.budget, link.store));
+}
+
+// Maps are parameters of the model, so it must be known where they are before anything is counted.
+void check_boundary_codes(Checker& c, const RunConfig& config) {
+  if (!has_boundary_codes(config)) return;
+  const std::string& codec = config.pp_activation.codec;
+  const ModelSection& model = config.model;
+  c.require(model.project_after.empty(), "model.project_after",
+            fmt::format("\"{}\" with pp.activation.codec = \"{}\": one of them says where "
+                        "boundaries are projected",
+                        model.project_after, codec));
+  c.require(!model.start.empty() || model.kind == ModelKind::gpt ||
+                model.kind == ModelKind::llama || model.kind == ModelKind::bert,
+            "pp.activation.codec",
+            fmt::format("auto_encoder with a model of kind \"{}\", whose boundaries cannot be "
+                        "projected: use quantise",
+                        name_in(kModelKindNames, model.kind)));
+  c.require(config.pp_activation.start != CodeBegin::pca || config.local.steps == 0,
+            "pp.activation.start",
+            fmt::format("start = \"pca\" with local.steps = {}: rounds are counted from the maps "
+                        "that replicas began with, which are chosen before any activation is "
+                        "known: use orthogonal",
+                        config.local.steps));
+  const std::int64_t stages = config.stages();
+  const std::string& split = config.pipeline.split;
+  if (config.mesh.pp < 2 || stages < 2) return;
+  std::vector<std::string> equal;
+  for (std::int64_t s = 0; s < stages; ++s)
+    equal.push_back(std::to_string(model.layers * (s + 1) / stages - model.layers * s / stages));
+  c.require(split != kSplitAuto && split != kSplitMeasured, "pipeline.split",
+            fmt::format("\"{}\" with pp.activation.codec = \"{}\": its maps are parameters of the "
+                        "model, so it must be known where stages end: write their layers, as "
+                        "\"{}\"",
+                        split, codec, join(equal, ",")));
 }
 
 bool is_transform(const std::optional<CodecSpec>& codec) {
@@ -193,6 +229,7 @@ void check_late(Checker& c, const RunConfig& config) {
 
 void check_boundaries(Checker& c, const RunConfig& config) {
   check_tensor_traffic(c, config);
+  check_boundary_codes(c, config);
   check_boundary(c, "pp.activation", config.pp_activation, config.stages() - 1);
   c.at_least("pp.activation.hash_every", config.pp_activation.hash_every, 1);
   c.at_most("pp.activation.hash_every", config.pp_activation.hash_every, 1 << 30);

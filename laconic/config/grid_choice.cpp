@@ -125,16 +125,6 @@ std::array<int, 3> order_of(const RunConfig& config) {
 
 namespace {
 
-// None where the text is no codec, which is said elsewhere.
-std::optional<AutoEncoder> learned_codec(const std::string& text) {
-  try {
-    const CodecSpec codec = parse_codec(text);
-    if (const auto* learned = std::get_if<AutoEncoder>(&codec)) return *learned;
-  } catch (const ConfigError&) {
-  }
-  return std::nullopt;
-}
-
 // What tp.activation asks for; none where it names layers that the model has not.
 GridCodes codes_of(const RunConfig& config, const ModelSpec& spec) {
   const TpActivationSection& activation = config.tp_activation;

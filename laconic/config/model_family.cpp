@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "laconic/base/error.hpp"
+#include "laconic/config/place_choice.hpp"
+#include "laconic/schedule/partition.hpp"
 
 namespace laconic {
 
@@ -98,17 +100,68 @@ Family plain_family(const RunConfig& config, const DataSizes& sizes) {
   return {};
 }
 
+// Layers behind which stages end whose activations are encoded, by a split that is written out;
+// none where it is not.
+std::vector<std::int64_t> coded_cuts(const RunConfig& config) {
+  const std::string &split = config.pipeline.split, &chosen = config.pp_activation.boundaries;
+  const std::int64_t boundaries = config.stages() - 1;
+  if (boundaries < 1 || split == kSplitAuto || split == kSplitMeasured ||
+      !check_places(chosen, boundaries, kBoundaryWords).empty())
+    return {};
+  std::vector<std::int64_t> cuts, layers;
+  try {
+    layers = parse_split(split);
+  } catch (const ConfigError&) {
+    return {};
+  }
+  if (static_cast<std::int64_t>(layers.size()) != config.stages()) return {};
+  const std::vector<bool> is_coded = chosen_places(chosen, boundaries);
+  std::int64_t before = 0;
+  for (std::size_t q = 0; q < is_coded.size(); ++q) {
+    before += layers[q];
+    if (is_coded[q]) cuts.push_back(before);
+  }
+  return cuts;
+}
+
 }  // namespace
+
+std::optional<AutoEncoder> learned_codec(std::string_view text) {
+  try {
+    const CodecSpec codec = parse_codec(text);
+    if (const auto* learned = std::get_if<AutoEncoder>(&codec)) return *learned;
+  } catch (const ConfigError&) {
+  }
+  return std::nullopt;
+}
+
+bool has_boundary_codes(const RunConfig& config) {
+  return learned_codec(config.pp_activation.codec).has_value();
+}
+
+CodeBegin boundary_start(const RunConfig& config) {
+  return has_boundary_codes(config) ? config.pp_activation.start : config.model.project_start;
+}
 
 Projection projection_in(const RunConfig& config) {
   const ModelSection& m = config.model;
+  const auto seed = static_cast<std::uint64_t>(config.run.seed);
+  const bool is_drawn = boundary_start(config) == CodeBegin::noise;
+  if (const auto learned = learned_codec(config.pp_activation.codec);
+      learned && m.project_after.empty())
+    return {.after = coded_cuts(config),
+            .rank = learned->code,
+            .basis = config.pp_activation.tied ? BasisKind::tied : BasisKind::maps,
+            .seed = seed,
+            .is_drawn = is_drawn};
   const auto after = parse_layer_list(m.project_after);
   if (!after || after->empty()) return {};
   return {.after = *after,
           .rank = m.project_rank,
           .basis = m.project_basis,
           .anchor = m.project_anchor,
-          .seed = static_cast<std::uint64_t>(config.run.seed)};
+          .seed = seed,
+          .is_drawn = is_drawn};
 }
 
 Family family_of(const RunConfig& config, const DataSizes& sizes) {

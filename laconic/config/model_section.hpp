@@ -38,6 +38,7 @@ struct ModelSection {
   std::string project_after = "";
   std::int64_t project_rank = 0;
   BasisKind project_basis = BasisKind::seed;
+  CodeBegin project_start = CodeBegin::orthogonal;
   AnchorKind project_anchor = AnchorKind::none;
   double dropout = 0.0;
   bool dropout_by_sample = false;
@@ -96,8 +97,11 @@ struct ModelSection {
     v("project_rank", project_rank, "of these boundaries: numbers that stand for a token's row");
     v("project_basis", project_basis,
       "of these: directions that are kept; seed: drawn; pca: found in the first samples; learned: "
-      "trained, and sent every step",
+      "trained, and sent every step; maps: a map before and one behind it, trained (an "
+      "auto-encoder); tied: one map for both",
       kBasisKindNames);
+    v("project_start", project_start,
+      "of these, with maps and tied: what they begin as (as tp.activation.start)", kCodeBeginNames);
     v("project_anchor", project_anchor,
       "of these: rows that both sides know by token and position, and that do not travel; initial: "
       "what the embedding begins with; learned: tables of each side's own",

@@ -29,12 +29,17 @@ void check_frozen(Checker& c, const RunConfig& config, const std::string& what) 
 constexpr double kLargestRate = 4;
 
 // Directions that change from step to step.
-void check_changing_basis(Checker& c, const RunConfig& config) {
+void check_memories(Checker& c, const RunConfig& config, BasisKind basis) {
   for (const auto& [key, memory] : {std::pair{"pp.activation.memory", config.pp_activation.memory},
                                     {"pp.gradient.memory", config.pp_gradient.memory}})
     c.require(memory != LinkMemory::delta || config.mesh.pp == 1, key,
-              "\"delta\" with model.project_basis = \"learned\": what a sample was last time is "
-              "remembered in directions that have changed since; take basis \"seed\"");
+              fmt::format("\"delta\" with boundaries of basis \"{}\": what a sample was last time "
+                          "is remembered in directions that have changed since; take {}",
+                          name_in(kBasisKindNames, basis),
+                          is_code(basis) ? "memory \"none\"" : "basis \"seed\""));
+}
+
+void check_changing_basis(Checker& c, const RunConfig& config) {
   c.require(config.local.steps == 0, "local.steps",
             fmt::format("{} with model.project_basis = \"learned\": a mean of orthonormal rows is "
                         "not orthonormal; take basis \"seed\"",
@@ -56,14 +61,20 @@ Problems check_projected(const RunConfig& config, const Family& family) {
   const Projection projection = projection_of(family);
   if (projection.is_empty()) return {};
   Checker c;
-  const bool has_grid =
-      check_grid_texts(config).empty() && !is_trivial(grid_plan_of(config, family));
+  const GridPlan grid =
+      check_grid_texts(config).empty() ? grid_plan_of(config, family) : GridPlan();
+  // With 1d every rank has the whole stream, and makes whole codes of it.
+  const bool has_parts =
+      !is_trivial(grid) && !(grid.method == TensorMethod::one_d && is_code(projection.basis));
   c.require(
-      !has_grid, "mesh.tp",
-      fmt::format("a tensor grid with projected boundaries (behind layers {}): its ranks have "
-                  "a part of the stream each, and c would be a sum over them, which is not "
-                  "built; use mesh.dp and mesh.pp",
-                  layer_list(projection.after)));
+      !has_parts, "mesh.tp",
+      fmt::format("a tensor grid of method \"{}\" with projected boundaries (behind layers {}, "
+                  "basis {}): its ranks have a part of the stream each, and c would be a sum over "
+                  "them, which is not built; use mesh.dp and mesh.pp, or 1d with maps",
+                  name_of(grid.method), layer_list(projection.after),
+                  name_in(kBasisKindNames, projection.basis)));
+  if (projection.basis == BasisKind::learned || is_code(projection.basis))
+    check_memories(c, config, projection.basis);
   if (projection.basis == BasisKind::learned)
     check_changing_basis(c, config);
   else if (projection.basis == BasisKind::pca)

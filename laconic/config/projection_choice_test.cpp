@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "laconic/config/model_family.hpp"
 #include "laconic/config/read.hpp"
 
 namespace laconic {
@@ -38,6 +39,44 @@ TEST(ProjectionChoice, WhatComposesIsAccepted) {
         {"model.kind=llama"},
         {"model.kind=bert", "task.kind=masked"}})
     EXPECT_EQ(keys_refused(sets), Keys{}) << (sets.empty() ? "" : sets.front());
+}
+
+// Learned codes where stages end.
+TEST(ProjectionChoice, CodesAreBehindTheLayersThatEndStages) {
+  const auto with = [](const std::vector<std::string>& sets) {
+    RunConfig config;
+    config.data.train = "data";
+    for (const char* set :
+         {"mesh.pp=3", "model.layers=6", "pp.activation.codec=auto_encoder:code=9"})
+      EXPECT_EQ(to_text(apply_set(set, config)), "");
+    for (const std::string& set : sets) EXPECT_EQ(to_text(apply_set(set, config)), "") << set;
+    return config;
+  };
+  const auto keys = [&](const std::vector<std::string>& sets) {
+    Keys found;
+    for (const Problem& problem : check(with(sets))) found.push_back(problem.where);
+    return found;
+  };
+  using Layers = std::vector<std::int64_t>;
+  const std::string split = "pipeline.split=1,3,2";
+  EXPECT_EQ(keys({split}), Keys{});
+  EXPECT_EQ(projection_in(with({split})).after, (Layers{1, 4}));
+  EXPECT_EQ(projection_in(with({split})).rank, 9);
+  EXPECT_EQ(projection_in(with({split, "pp.activation.boundaries=1"})).after, Layers{4});
+  EXPECT_EQ(projection_in(with({split, "pp.activation.tied=true"})).basis, BasisKind::tied);
+  EXPECT_TRUE(projection_in(with({split, "pp.activation.start=noise"})).is_drawn);
+  EXPECT_TRUE(projection_in(with({"mesh.pp=1"})).is_empty());
+  EXPECT_EQ(keys({"mesh.pp=1"}), Keys{});
+  EXPECT_EQ(keys({}), Keys{"pipeline.split"});
+  EXPECT_EQ(keys({"pipeline.split=0,3,3"}), Keys{"pp.activation.codec"});
+  EXPECT_EQ(keys({split, "pp.activation.codec=auto_encoder:code=999"}),
+            Keys{"pp.activation.codec"});
+  EXPECT_EQ(keys({split, "pp.gradient.codec=auto_encoder:code=9"}), Keys{"pp.gradient.codec"});
+  EXPECT_EQ(keys({split, "pp.activation.memory=delta"}), Keys{"pp.activation.memory"});
+  EXPECT_EQ(keys({split, "pp.gradient.memory=delta"}), Keys{"pp.gradient.memory"});
+  EXPECT_EQ(keys({split, "mesh.tp=2", "tensor.method=1d"}), Keys{});
+  EXPECT_EQ(keys({split, "mesh.tp=1,2,1", "train.microbatch=2", "train.batch=8"}), Keys{"mesh.tp"});
+  EXPECT_EQ(keys({split, "model.kind=lstm"}).front(), "pp.activation.codec");
 }
 
 TEST(ProjectionChoice, WhatDoesNotIsRefusedByItsKey) {

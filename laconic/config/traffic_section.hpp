@@ -37,10 +37,14 @@ struct PpActivationSection {
   std::int64_t device_memory = 0;
   std::int64_t hash_every = 16;
   std::string boundaries = kAllPlaces;
+  CodeBegin start = CodeBegin::orthogonal;
+  bool tied = false;
 
   template <class V>
   void visit(V& v) {
-    v("codec", codec, "of activations, or of their changes (`laconic codec list`)");
+    v("codec", codec,
+      "of activations, or of their changes (`laconic codec list`); auto_encoder: its maps are "
+      "parameters of the model, whose boundaries are projected there");
     v("memory", memory,
       "delta: both ends remember each sample's last activations, and the change travels (AC-SGD)",
       kActivationMemoryNames);
@@ -55,6 +59,11 @@ struct PpActivationSection {
       "host, then in the folder");
     v("hash_every", hash_every, "delta: visits of a sample between comparisons of both ends");
     v("boundaries", boundaries, kBoundariesHelp, AlsoAsList{});
+    v("start", start,
+      "auto_encoder: what its maps begin as; orthogonal: a projection, pca: that on what the first "
+      "samples have most of, noise: as published",
+      kCodeBeginNames);
+    v("tied", tied, "auto_encoder: one map encodes, and its transpose decodes");
   }
 };
 

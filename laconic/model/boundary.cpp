@@ -49,6 +49,7 @@ Tensor with(const Tensor& rows, const Tensor& anchor) {
 }  // namespace
 
 Tensor basis_of(const Weights& weights, const ProjectedSeam& seam, std::int64_t block) {
+  if (seam.decoder && block != seam.block) return leaf_of(weights, block, *seam.decoder);
   if (seam.basis) return leaf_of(weights, block, *seam.basis);
   return weights.bases[static_cast<std::size_t>(&seam - weights.spec.projections.data())];
 }

@@ -20,7 +20,8 @@ struct StreamRows {
   std::int64_t first = 0;  // position of the first token
 };
 
-// The directions of a boundary, [rank, width], as its block sees them: that before it or behind it.
+// The directions of a boundary, [rank, width], as its block sees them: that before it or behind it,
+// which of learned maps are E and D.
 // Requires: the block is held.
 at::Tensor basis_of(const Weights& weights, const ProjectedSeam& seam, std::int64_t block);
 

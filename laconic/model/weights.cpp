@@ -85,16 +85,13 @@ void draw_bases(Weights& weights, const at::TensorOptions& like) {
 void fill(const ParameterSpec& spec, std::uint64_t seed, const GridPlace& place,
           at::Tensor& value) {
   if (spec.code && !spec.code->is_drawn) return fill_code(spec, seed, place, value);
-  if (spec.is_basis) {
-    fill_basis(derive(derive(key_of(seed), "parameter"), spec.name), value);
-    return;
-  }
+  const std::string& name = spec.begins_as.empty() ? spec.name : spec.begins_as;
+  const Key key = derive(derive(key_of(seed), "parameter"), name);
+  if (spec.is_basis || spec.begins_orthonormal) return fill_basis(key, value);
   if (spec.deviation == 0) {
     value.fill_(spec.mean);
     return;
   }
-  const std::string& name = spec.begins_as.empty() ? spec.name : spec.begins_as;
-  const Key key = derive(derive(key_of(seed), "parameter"), name);
   const auto draw = [&](auto* data) {
     for (const ShardRun& run : runs_at(place, spec))
       at::parallel_for(0, run.elements, 1 << 14, [&](std::int64_t begin, std::int64_t end) {

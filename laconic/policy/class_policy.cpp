@@ -199,6 +199,9 @@ Problems check_parallel(const RunConfig& config) {
 LinkSpec activation_link(const RunConfig& config) {
   const PpActivationSection& a = config.pp_activation;
   LinkSpec link = link_of("pp.activation", a.codec, config);
+  // The model makes codes (config/model_family.hpp): they travel as they are, or rounded.
+  if (const auto* learned = std::get_if<AutoEncoder>(&link.codec))
+    link.codec = learned->values == Dtype::f32 ? CodecSpec(Raw{}) : Half{.kind = learned->values};
   if (a.memory == LinkMemory::delta) link.memory = delta_of(a, a.hash_every);
   return link;
 }

@@ -84,6 +84,8 @@ TEST(Boundary, WithAllDirectionsItIsThePlainModel) {
        {std::pair<Family, Family>{kTinyShape, gpt_with(projection({1, 2}, 24))},
         {kTinyShape, gpt_with(projection({1}, 24, AnchorKind::none, BasisKind::learned))},
         {kTinyShape, gpt_with(projection({1, 2}, 24, AnchorKind::initial, BasisKind::pca))},
+        {kTinyShape, gpt_with(projection({1, 2}, 24, AnchorKind::none, BasisKind::maps))},
+        {kTinyShape, gpt_with(projection({1, 2}, 24, AnchorKind::none, BasisKind::tied))},
         {llama_with({}), llama_with(projection({1, 2}, 24))},
         {bert_with({}), bert_with(projection({1, 2}, 24))}}) {
     SCOPED_TRACE(to_text(whole));
@@ -120,6 +122,8 @@ TEST(Boundary, GradientsAreThoseOfFiniteDifferencesAnchorsAndBasisIncluded) {
        {Family(gpt_with(projection({1, 2}, 7, AnchorKind::learned, BasisKind::learned))),
         bert_with(projection({1, 2}, 7, AnchorKind::learned, BasisKind::learned)),
         Family(gpt_with(projection({1}, 5))),
+        Family(gpt_with(projection({1, 2}, 5, AnchorKind::none, BasisKind::maps))),
+        bert_with(projection({1}, 5, AnchorKind::none, BasisKind::tied)),
         Family(gpt_with(projection({1, 2}, 5, AnchorKind::initial, BasisKind::pca))),
         llama_with(projection({2}, 6, AnchorKind::learned, BasisKind::learned))}) {
     SCOPED_TRACE(to_text(family));
@@ -169,6 +173,7 @@ TEST(Boundary, ADecoderGivesTheLogitsOfTheWholeText) {
   for (const Family& family :
        {Family(gpt_with(projection({1, 2}, 7, AnchorKind::learned))),
         Family(gpt_with(projection({1, 2}, 7, AnchorKind::initial))),
+        Family(gpt_with(projection({1, 2}, 7, AnchorKind::none, BasisKind::maps))),
         llama_with(projection({1, 2}, 6, AnchorKind::learned, BasisKind::learned))}) {
     const Weights weights = anchored_weights(family);
     const at::Tensor all = forward_logits(weights, ids);
@@ -200,6 +205,24 @@ TEST(Boundary, LossesOfLastPositionsAreThoseOfTheWholeText) {
               forward_loss(weights, {{"ids", whole["ids"].narrow(1, 0, 1)},
                                      {"targets", whole["targets"].narrow(1, 0, 1)}}),
               1e-11);
+}
+
+// As noise the two maps have nothing to do with each other; otherwise they begin as one projection.
+TEST(Boundary, MapsBeginAsTheirStartSays) {
+  const auto maps_of = [](bool is_drawn) {
+    Projection p = projection({1}, 7, AnchorKind::none, BasisKind::maps);
+    p.is_drawn = is_drawn;
+    const Weights weights = make_weights(gpt_with(p), 11, at::TensorOptions().dtype(at::kDouble));
+    const ProjectedSeam& seam = weights.spec.projections[0];
+    return std::pair(weights.value(*seam.basis).detach(), weights.value(*seam.decoder).detach());
+  };
+  const auto [encoder, decoder] = maps_of(false);
+  EXPECT_TRUE(encoder.equal(decoder));
+  EXPECT_LT(largest_of(encoder.mm(encoder.t()).sub(at::eye(7, at::kDouble))), 1e-14);
+  const auto [noise, other] = maps_of(true);
+  EXPECT_GT(largest_of(noise.sub(other)), 0.1);
+  for (const at::Tensor& map : {noise, other})
+    EXPECT_NEAR(map.square().mean().item<double>(), 2.0 / (7 + 24), 0.02);
 }
 
 TEST(Boundary, BothSidesDrawTheSameDirectionsWhateverElseTheyHold) {

@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 
 #include "laconic/base/error.hpp"
+#include "laconic/grid/grid.hpp"
 #include "laconic/model/boundary.hpp"
 #include "laconic/tensor/host.hpp"
 
@@ -16,13 +17,13 @@ using at::Tensor;
 
 // X^T X of the rows before a boundary, where its block is; elsewhere undefined.
 Tensor square_before(const ProjectedSeam& seam, const Weights& weights, Pipeline& pipeline,
-                     const std::vector<Batch>& batches, std::uint64_t& number) {
+                     const Pass& pass, const std::vector<Batch>& batches, std::uint64_t& number) {
   Tensor square;
   for (const Batch& batch : batches)
     pipeline.forward(batch, number++, [&](std::int64_t block, const Seam& in) -> Seam {
-      if (block != seam.block) return forward_block(weights, block, in, batch, {});
+      if (block != seam.block) return forward_block(weights, block, in, batch, pass);
       const StreamRows x =
-          stream_rows(forward_to_boundary(weights, block, in, batch, {})[0], batch);
+          stream_rows(forward_to_boundary(weights, block, in, batch, pass)[0], batch);
       const Tensor y =
           anchored(weights, seam, x).reshape({-1, seam.width}).to(at::kCPU, at::kDouble);
       square = square.defined() ? square.add_(y.t().mm(y)) : y.t().mm(y);
@@ -54,18 +55,23 @@ Tensor principal_directions(const Tensor& square, std::int64_t count) {
   return rows;
 }
 
-void start_bases_by_pca(Weights& weights, Pipeline& pipeline, World& world,
+void start_bases_by_pca(Weights& weights, Pipeline& pipeline, TensorGrid* grid, World& world,
                         const std::vector<Batch>& batches) {
   const at::NoGradGuard no_grad;
+  Pass pass;
+  pass.grid = grid;
+  if (grid != nullptr) grid->set_exact(true);
   std::uint64_t number = 0;
   for (const ProjectedSeam& seam : weights.spec.projections) {
-    const Tensor square = square_before(seam, weights, pipeline, batches, number);
+    const Tensor square = square_before(seam, weights, pipeline, pass, batches, number);
     const Tensor basis =
         agreed(square.defined() ? principal_directions(square, seam.rank) : Tensor(), seam, world);
     for (Parameter& parameter : weights.parameters)
-      if (parameter.number == *seam.basis) parameter.value.copy_(basis);
+      if (parameter.number == *seam.basis || parameter.number == seam.decoder)
+        parameter.value.copy_(basis);
     refresh_copies(weights.parameters);
   }
+  if (grid != nullptr) grid->set_exact(false);
 }
 
 }  // namespace laconic

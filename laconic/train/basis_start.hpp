@@ -16,9 +16,10 @@ inline constexpr std::int64_t kBasisSamples = 64;
 // The `count` directions that rows with this X^T X have most energy in, as rows, most first.
 at::Tensor principal_directions(const at::Tensor& square, std::int64_t count);
 
-// Sets the bases that the model keeps frozen, boundary after boundary: each is found in what comes
-// through those before it. Collective: all ranks, with the same batches.
-void start_bases_by_pca(Weights& weights, Pipeline& pipeline, World& world,
+// Sets the bases that the model keeps frozen, or both maps of a boundary, boundary after boundary:
+// each is found in what comes through those before it. `grid` may be null. Collective: all ranks,
+// with the same batches.
+void start_bases_by_pca(Weights& weights, Pipeline& pipeline, TensorGrid* grid, World& world,
                         const std::vector<Batch>& batches);
 
 }  // namespace laconic

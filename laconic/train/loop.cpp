@@ -12,6 +12,7 @@
 #include "laconic/checkpoint/link_state.hpp"
 #include "laconic/checkpoint/rank_state.hpp"
 #include "laconic/config/grid_choice.hpp"
+#include "laconic/config/model_family.hpp"
 #include "laconic/config/read.hpp"
 #include "laconic/data/tokeniser.hpp"
 #include "laconic/file/atomic_file.hpp"
@@ -208,8 +209,11 @@ class Run {
     const Family& family = start_.weights.family;
     const bool has_some =
         !config_.model.start.empty() && !projection_of(read_family(config_.model.start)).is_empty();
-    if (projection_of(family).basis != BasisKind::pca || start_.is_resumed || has_some) return;
-    start_bases_by_pca(start_.weights, *pipeline_, world_,
+    const BasisKind basis = projection_of(family).basis;
+    const bool is_found =
+        basis == BasisKind::pca || (is_code(basis) && boundary_start(config_) == CodeBegin::pca);
+    if (!is_found || start_.is_resumed || has_some) return;
+    start_bases_by_pca(start_.weights, *pipeline_, grid_ ? &*grid_ : nullptr, world_,
                        first_batches(plan, start_.weights, start_.state, kBasisSamples));
   }
 

@@ -8,6 +8,7 @@
 
 #include "laconic/base/test_effort.hpp"
 #include "laconic/config/model_family.hpp"
+#include "laconic/engine/segment.hpp"
 #include "laconic/file/json.hpp"
 #include "laconic/train/basis_start.hpp"
 #include "lossy_model.hpp"
@@ -23,6 +24,15 @@ class Projected : public PipelineParallel {
     RunConfig c = config(name, pp, dp);
     set(c,
         {"model.project_after=\"1,3,5\"", "model.project_rank=6", "model.project_anchor=learned"});
+    set(c, sets);
+    return c;
+  }
+  // Learned codes where stages end.
+  RunConfig coded(const std::string& name, std::int64_t pp, const std::vector<std::string>& sets) {
+    RunConfig c = config(name, pp);
+    set(c, {"pp.activation.codec=auto_encoder:code=6", pp == 4   ? "pipeline.split=1,2,2,1"
+                                                       : pp == 2 ? "pipeline.split=3,3"
+                                                                 : "pipeline.split=auto"});
     set(c, sets);
     return c;
   }
@@ -42,7 +52,10 @@ struct BasisCase {
 const std::vector<BasisCase> kBases = {
     {"seed", {}},
     {"learned", {kLearned}},
-    {"pca", {"model.project_basis=pca", "model.project_anchor=initial"}}};
+    {"pca", {"model.project_basis=pca", "model.project_anchor=initial"}},
+    {"maps",
+     {"model.project_basis=maps", "model.project_anchor=none", "model.project_start=noise"}},
+    {"tied", {"model.project_basis=tied", "model.project_anchor=none"}}};
 
 // Each with every schedule; quick tests take a third of the pairs.
 TEST_F(Projected, EveryScheduleTrainsTheModelOfOneProcessBitForBit) {
@@ -143,6 +156,103 @@ TEST_F(Projected, PrincipalDirectionsOfATrainedModelLoseLessThanDrawnOnes) {
   const double drawn = lost("seed"), principal = lost("pca");
   EXPECT_GT(drawn, 0.01);
   EXPECT_LT(principal, drawn / 10);
+  // Of learned codes noise keeps nothing.
+  const auto lost_by_codes = [&](const char* start) {
+    RunConfig c = coded(
+        fmt::format("codes-{}", start), 2,
+        {fmt::format("pp.activation.start={}", start), "optimiser.lr=1e-9", "optimiser.min_lr=0"});
+    c.data.train = folder_ / "few";
+    c.model.start = before.checkpoint;
+    c.train.steps = 1;
+    return run(c).evaluation->loss - before.evaluation->loss;
+  };
+  const double noise = lost_by_codes("noise"), orthogonal = lost_by_codes("orthogonal"),
+               pca = lost_by_codes("pca");
+  EXPECT_LT(pca, orthogonal / 3);
+  EXPECT_LT(pca, noise / 3);
+}
+
+// The function is that of one process with the same maps where stages end, whoever computes it.
+TEST_F(Projected, CodesOfAPipelineAreThoseOfOneProcess) {
+  struct Case {
+    const char* after;
+    std::int64_t pp;
+    std::vector<std::string> sets;
+  };
+  for (const Case& one : std::vector<Case>{
+           {"3", 2, {"pp.activation.start=noise"}},
+           {"1,3,5", 4, {}},
+           {"3,5", 4, {"pp.activation.boundaries=last half", "pp.activation.tied=true"}},
+           {"3", 2, {"mesh.tp=2", "tensor.method=1d"}}}) {
+    SCOPED_TRACE(fmt::format("{} on {}, {}", one.after, one.pp, fmt::join(one.sets, " ")));
+    const auto has = [&](const char* set) {
+      return std::ranges::find(one.sets, set) != one.sets.end();
+    };
+    RunConfig alone = config("alone", 1);
+    alone.run.precision = RunPrecision::float64;
+    set(alone,
+        {fmt::format("model.project_after=\"{}\"", one.after), "model.project_rank=6",
+         has("pp.activation.tied=true") ? "model.project_basis=tied" : "model.project_basis=maps",
+         has("pp.activation.start=noise") ? "model.project_start=noise"
+                                          : "model.project_start=orthogonal"});
+    RunConfig c = coded("stages", one.pp, one.sets);
+    c.run.precision = RunPrecision::float64;
+    const TrainSummary expected = run(alone), found = run(c);
+    EXPECT_NEAR(found.loss, expected.loss, 1e-10);
+    EXPECT_NEAR(found.evaluation->loss, expected.evaluation->loss, 1e-10);
+    EXPECT_LT(largest_difference(found.checkpoint, expected.checkpoint, c), 1e-10);
+    for (const char* name : {"alone", "stages"}) std::filesystem::remove_all(folder_ / name);
+  }
+}
+
+// Stages end elsewhere, or nowhere: the model has its codes where it began with them.
+TEST_F(Projected, CodesOfACheckpointStayWhereTheyAreOnAnyMesh) {
+  const auto with = [&](const char* name, std::int64_t pp, std::int64_t steps) {
+    RunConfig c = coded(name, pp, {});
+    c.train.steps = steps;
+    c.optimiser.decay_steps = 4;
+    return c;
+  };
+  const std::string expected = model_bytes(run(with("whole", 4, 4)).checkpoint);
+  const std::string middle = run(with("half", 4, 2)).checkpoint;
+  for (const std::int64_t pp : {4, 2, 1}) {
+    if (pp == 2 && !is_thorough()) continue;
+    EXPECT_TRUE(model_bytes(run(with("rest", pp, 4), middle).checkpoint) == expected) << pp;
+    std::filesystem::remove_all(folder_ / "rest");
+  }
+  RunConfig other = with("other", 4, 4);
+  other.pp_activation.codec = "auto_encoder:code=5";
+  try {
+    run(other, middle);
+    ADD_FAILURE() << "codes of another size go on";
+  } catch (const std::exception& error) {
+    EXPECT_NE(std::string(error.what()).find("project_rank"), std::string::npos) << error.what();
+  }
+}
+
+// Both ways, and rounded where the codec says so.
+TEST_F(Projected, CodesWeighWhatTheySay) {
+  for (const auto& [values, bytes] : {std::pair{"f32", 4U}, {"f16", 2U}}) {
+    RunConfig c =
+        coded(values, 4,
+              {fmt::format("pp.activation.codec=\"auto_encoder:code=6,values={}\"", values),
+               "pp.activation.boundaries=1,2"});
+    c.data.valid.clear();
+    const TrainSummary summary = run(c);
+    const std::uint64_t messages = 3 * 8, rows = 2 * 24;
+    const Count there = total_of(summary, Traffic::pp_activation).sent,
+                back = total_of(summary, Traffic::pp_gradient).sent;
+    EXPECT_EQ(there.raw_bytes, messages * rows * 4 * (16 + 6 + 6));
+    EXPECT_EQ(back.raw_bytes, there.raw_bytes);
+    const CodecSpec codec = bytes == 2 ? CodecSpec(Half{.kind = Dtype::f16}) : Raw{};
+    const auto frame = [&](const CodecSpec& how, std::int64_t width) {
+      return kSegmentTrailer +
+             max_frame_bytes(
+                 {.codec = how, .tensor = {Dtype::f32, {static_cast<std::int64_t>(rows), width}}});
+    };
+    EXPECT_EQ(there.wire_bytes, messages * (frame(Raw{}, 16) + 2 * frame(codec, 6)));
+    EXPECT_EQ(back.wire_bytes, messages * (frame(Raw{}, 16) + 2 * frame(Raw{}, 6)));
+  }
 }
 
 // Cuts are where rows are short, even if another split were more even; ids never travel.
