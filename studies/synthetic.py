@@ -5,9 +5,10 @@
 
 recall   n pairs of a key and a value, then a key: which value had it? All must pass every boundary, in n grades
 count    words of four classes in any order: of which are there most? Needs a channel for each class
+bytes    words of four letters, some of which are hidden: each can be known from any other of its word (byte-level masked language model)
 copy     a sequence and the same once more: every position of the second half can be known from the first
 
-FOLDER gets TASK.tsv and TASK-valid.tsv (text, label), copy.txt and copy-valid.txt, and vocabulary/vocab.txt, a word for each token.
+FOLDER gets TASK.tsv and TASK-valid.tsv (text, label), bytes.txt, copy.txt and theirs for validation, and vocabulary/vocab.txt, a word for each token.
 """
 
 import pathlib
@@ -17,6 +18,8 @@ import sys
 KEYS, VALUES = "abcdefghijkl", "01234567"
 CLASSES = "pqrs"
 COPIED, LETTERS = 12, "abcdefghijklmnop"
+WORDS = ["lake", "dimo", "fgbn", "pjch"]  # a letter is in one of them alone
+IN_TEXT = 6
 TRAIN, VALID = 20000, 1000
 
 
@@ -36,6 +39,10 @@ def count(draw):
             return " ".join(words), numbers[0][1]
 
 
+def spelled(draw):
+    return " ".join(letter for _ in range(IN_TEXT) for letter in draw.choice(WORDS)) + "\n\n"
+
+
 def copied(draw):
     words = [draw.choice(LETTERS) for _ in range(COPIED)]
     return "".join(words) + "|" + "".join(words) + "\n"
@@ -46,7 +53,7 @@ def main():
     draw = random.Random(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
     (folder / "vocabulary").mkdir(parents=True, exist_ok=True)
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (folder / "vocabulary/vocab.txt").write_text("\n".join([*special, "?", *dict.fromkeys(KEYS + VALUES + CLASSES)]) + "\n")
+    (folder / "vocabulary/vocab.txt").write_text("\n".join([*special, "?", *dict.fromkeys(KEYS + VALUES + CLASSES + LETTERS)]) + "\n")
     tasks = {"recall-2": lambda: recall(draw, 2), "recall-5": lambda: recall(draw, 5), "count": lambda: count(draw)}
     for name, task in tasks.items():
         for ending, number in (("", TRAIN), ("-valid", VALID)):
@@ -54,6 +61,8 @@ def main():
             (folder / f"{name}{ending}.tsv").write_text("\n".join(lines) + "\n")
     for ending, number in (("", TRAIN // 2), ("-valid", VALID)):
         (folder / f"copy{ending}.txt").write_text("".join(copied(draw) for _ in range(number)))
+    for ending, number in (("", TRAIN), ("-valid", VALID)):
+        (folder / f"bytes{ending}.txt").write_text("".join(spelled(draw) for _ in range(number)))
 
 
 if __name__ == "__main__":

@@ -67,6 +67,10 @@ void check_boundary_codes(Checker& c, const RunConfig& config) {
             fmt::format("auto_encoder with a model of kind \"{}\", whose boundaries cannot be "
                         "projected: use quantise",
                         name_in(kModelKindNames, model.kind)));
+  c.require(
+      config.pp_activation.memory != LinkMemory::feedback, "pp.activation.memory",
+      "slot_feedback with auto_encoder: the sender has no decoder, so it does not know what was "
+      "lost; use none");
   c.require(config.pp_activation.start != CodeBegin::pca || config.local.steps == 0,
             "pp.activation.start",
             fmt::format("start = \"pca\" with local.steps = {}: rounds are counted from the maps "

@@ -123,8 +123,12 @@ inline constexpr auto kTableChoiceNames =
 enum class LinkMemory : std::uint8_t { none, feedback, delta };
 inline constexpr auto kLinkMemoryNames = std::to_array<Named<LinkMemory>>(
     {{LinkMemory::none, "none"}, {LinkMemory::feedback, "feedback"}, {LinkMemory::delta, "delta"}});
+// Feedback of activations is named after what is wrong with it: what was lost of one sample goes
+// into another that comes to its place.
 inline constexpr auto kActivationMemoryNames =
-    rows_of(kLinkMemoryNames, {LinkMemory::none, LinkMemory::delta});
+    std::to_array<Named<LinkMemory>>({{LinkMemory::none, "none"},
+                                      {LinkMemory::delta, "delta"},
+                                      {LinkMemory::feedback, "slot_feedback"}});
 
 // pp.gradient.when
 inline constexpr auto kGradientWhenNames =

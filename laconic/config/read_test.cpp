@@ -107,7 +107,7 @@ TEST(Config, OtherNamesAreRefusedWithTheNearestAndChangeNothing) {
       {"run.precision=float23", "run.precision cannot be 'float23'; did you mean 'float32'?"},
       // Names that the enum has, but not the key.
       {"pp.activation.memory=feedback",
-       "pp.activation.memory cannot be 'feedback' (known: none, delta)"},
+       "pp.activation.memory cannot be 'feedback' (known: none, delta, slot_feedback)"},
       {"pp.gradient.when=never",
        "pp.gradient.when cannot be 'never' (known: always, epilogue, critical)"},
       {"steering.guard=3", "steering.guard must be a text in quotes, not integer"},

@@ -46,7 +46,10 @@ struct PpActivationSection {
       "of activations, or of their changes (`laconic codec list`); auto_encoder: its maps are "
       "parameters of the model, whose boundaries are projected there");
     v("memory", memory,
-      "delta: both ends remember each sample's last activations, and the change travels (AC-SGD)",
+      "delta: both ends remember each sample's last activations, and the change travels (AC-SGD); "
+      "slot_feedback, for studies alone, as a control that should not help: what a message lost "
+      "goes "
+      "into the next one, which has other samples",
       kActivationMemoryNames);
     v("first", first, "delta: codec of samples that are not remembered yet");
     v("reference", reference, "delta: how they are remembered", kReferenceNames);

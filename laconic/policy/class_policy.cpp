@@ -203,6 +203,7 @@ LinkSpec activation_link(const RunConfig& config) {
   if (const auto* learned = std::get_if<AutoEncoder>(&link.codec))
     link.codec = learned->values == Dtype::f32 ? CodecSpec(Raw{}) : Half{.kind = learned->values};
   if (a.memory == LinkMemory::delta) link.memory = delta_of(a, a.hash_every);
+  if (a.memory == LinkMemory::feedback) link.memory = ErrorFeedback{};
   return link;
 }
 

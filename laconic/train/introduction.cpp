@@ -108,10 +108,10 @@ class Introduction {
   void introduce_pipeline() {
     std::vector<std::string> layers;
     for (const std::int64_t l : common_.decisions.split) layers.push_back(std::to_string(l));
-    const auto described = [](const auto& section) {
+    const auto described = [](const auto& section, const auto& memories) {
       std::string text = section.codec;
       if (section.memory != LinkMemory::none)
-        text += fmt::format(" with {}", name_in(kLinkMemoryNames, section.memory));
+        text += fmt::format(" with {}", name_in(memories, section.memory));
       if (section.boundaries != kAllPlaces)
         text += fmt::format(" (boundaries: {})", section.boundaries);
       return text;
@@ -121,8 +121,9 @@ class Introduction {
     lines_.push_back(fmt::format(
         "pipeline: {}, {} microbatches of {}, layers {}; activations by {}, gradients by {}{}",
         decided.kind.empty() ? config_.pipeline.schedule : decided.kind, config_.microbatches(),
-        config_.microbatch_size(), join(layers, "+"), described(config_.pp_activation),
-        described(config_.pp_gradient),
+        config_.microbatch_size(), join(layers, "+"),
+        described(config_.pp_activation, kActivationMemoryNames),
+        described(config_.pp_gradient, kLinkMemoryNames),
         config_.pp_gradient.when == When::always
             ? ""
             : fmt::format(" ({})", name_of(config_.pp_gradient.when))));

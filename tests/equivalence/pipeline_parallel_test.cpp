@@ -124,6 +124,7 @@ const std::vector<LossyCase> kLossy = {
      {"pp.activation.codec=quantise:bits=4", "pp.activation.boundaries=0",
       "pp.gradient.codec=quantise:bits=4", "pp.gradient.memory=delta",
       "pp.gradient.boundaries=first half"}},
+    {"slots", {"pp.activation.codec=top_k:keep=0.1", "pp.activation.memory=slot_feedback"}},
     {"always", {"pp.gradient.codec=low_rank:rank=4", "pp.gradient.memory=feedback"}},
     {"no feedback", {"pp.gradient.codec=low_rank:rank=4"}},
     {"reset",

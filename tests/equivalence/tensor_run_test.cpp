@@ -110,6 +110,28 @@ TEST_F(TensorRun, LearnedCodesAreParametersOfARun) {
   }
 }
 
+// As in the settings of the study: inside layers, and where stages end.
+TEST_F(TensorRun, CodesOfLayersAndOfBoundariesCompose) {
+  const std::vector<std::string> sets = {"mesh.tp=2",
+                                         "tensor.method=1d",
+                                         "mesh.pp=2",
+                                         "pipeline.split=2,1",
+                                         "tp.activation.codec=auto_encoder:code=8",
+                                         "tp.activation.start=pca",
+                                         "pp.activation.codec=\"auto_encoder:code=8,values=f16\"",
+                                         "pp.activation.start=pca",
+                                         "pp.gradient.codec=half:kind=f16",
+                                         "evaluate.encoded=true",
+                                         "checkpoint.every=2"};
+  const TrainSummary whole = run(grid_config("both", sets));
+  EXPECT_LT(whole.loss, 5.4);  // it begins at 5.54
+  EXPECT_LT(whole.evaluation->loss, 5.4);
+  const TrainSummary resumed = run(grid_config("resumed", sets), checkpoint_of("both", 2));
+  EXPECT_EQ(resumed.loss, whole.loss);
+  EXPECT_EQ(resumed.evaluation->loss, whole.evaluation->loss);
+  EXPECT_TRUE(model_bytes(resumed.checkpoint) == model_bytes(whole.checkpoint));
+}
+
 // In double, since what is compared is little. What the first microbatch has most of is kept better
 // than what a drawn projection keeps, as the guard sees.
 TEST_F(TensorRun, CodesOfPrincipalDirectionsKeepMore) {
