@@ -142,8 +142,8 @@ def grids(folder):
 
 def embrace(_):
     return ["## EmbRace: models with large tables on 16 GPUs", "",
-            "Published: up to 2.41 times the best of four baselines, and up to 30.66 times one of them. Not predicted: neither the simulator nor the planner has exchanges of rows yet. "
-            "[What we measured](../../bench/results/2026-11-18-embedding.md) on four ranks is another machine."]
+            "Published: up to 2.41 times the best of four baselines, and up to 30.66 times one of them. Not predicted: the planner searches no methods of rows, and speeds of those GPUs on these models are not known to us; `laconic simulate` can time a step with exchanges of rows. "
+            "[What we measured](../../bench/results/2026-11-18-embedding-2.md) on four ranks is another machine."]
 
 
 def commit():
