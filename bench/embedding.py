@@ -88,6 +88,8 @@ def steps_of(model, link, name):
 class Bench:
     def __init__(self, folder, facts):
         self.folder, self.environment = folder, peer_environment(facts)
+        # What a run takes by itself, unless whoever measures has set another: then both have the same.
+        self.kernels = {k: v for k, v in self.environment.items() if k == "OPENBLAS_CORETYPE"}
         self.commit = run(BIN / "laconic", "--version").strip()
         self.state = {"outcomes": {}, "times": {}, **(json.loads(STATE.read_text()) if STATE.exists() else {})}
         pathlib.Path(folder, "defaults.toml").write_text("# All defaults: the command line says the rest.\n")
@@ -122,7 +124,8 @@ class Bench:
                 **MODELS[model]["keys"], "train.batch": MODELS[model]["batch"], "train.steps": warmup + timed, "train.clip": 0,
                 "mesh.dp": RANKS, "optimiser.lr": 0.001, "optimiser.schedule": "constant", "optimiser.warmup": 0, "optimiser.weight_decay": 0,
                 "report.tensorboard": "false", "checkpoint.at_end": "false", "network.preflight": "false", "network.deadline": 600, **keys}
-        _, sent = self.in_lab(link, BIN / "laconic", "train", f"{self.folder}/defaults.toml", "--overwrite", "--json", f"{self.folder}/run.json", *sets(keys))
+        _, sent = self.in_lab(link, BIN / "laconic", "train", f"{self.folder}/defaults.toml", "--overwrite", "--json", f"{self.folder}/run.json", *sets(keys),
+                              environment=self.kernels)
         rows = [json.loads(line) for line in pathlib.Path(self.folder, "run/log.jsonl").read_text().splitlines()]
         rows = [row for row in rows if "loss" in row]
         summary = json.loads(pathlib.Path(self.folder, "run.json").read_text())
