@@ -44,6 +44,8 @@ struct Copies {
   std::string_view kind;
   double encode, decode;
 };
+// Of no device here it was measured how fast factors are made: factor_rate() derives that from
+// products of float32 and copies.
 constexpr std::array kCopiesOnGpu = {Copies{"half", 0.78, 0.94}, Copies{"quantise", 1.18, 1.15}};
 
 // A core of the processor that most of our results come from: an AMD EPYC at 3.6 GHz. `laconic
