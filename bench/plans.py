@@ -169,7 +169,7 @@ def embrace(folder):
         steps = []
         for method, keys in EMBRACE.items():
             words = [] if rows is None or method == "allreduce" else ["--rows-read", str(rows)]
-            said, _ = ask("simulate", config, PLANS / "rtx3090-4x4.toml", *sets({**more, **keys}), *words)
+            said, _ = ask("simulate", config, PLANS / "rtx3090-4x4.toml", *sets({**more, **keys}), *words, "--lanes", "16")
             steps.append(None if said is None else said["step_seconds"])
         known = [step for step in steps[:3] if step is not None]
         last = steps[-1]
@@ -245,23 +245,29 @@ def internet_hosts(folder, hosts, rate, device):
     return path
 
 
+def time_by(plan):
+    if "not_simulated" in plan:
+        return "formulas (" + plan["not_simulated"] + ")"
+    return "coarse simulation" if plan.get("simulated_coarsely") else "simulation"
+
+
 def internet_table(folder, model, config, device, words):
-    lines = [f"## {model}, one {device} a host" + (", unproven policies too, whatever they lose" if words else ""), "", "| hosts | link | plan | step, s | tokens a day | of the hosts' speed | what limits it | answered in, s of a core |", "|--:|---|---|--:|--:|--:|---|--:|"]
+    lines = [f"## {model}, one {device} a host" + (", unproven policies too, whatever they lose" if words else ""), "", "| hosts | link | plan | step, s | tokens a day | of the hosts' speed | time by | what limits it | answered in, s of a core |", "|--:|---|---|--:|--:|--:|---|---|--:|"]
     for hosts in HOSTS:
         for rate in RATES:
             said, took = ask("plan", PLANS / config, internet_hosts(folder, hosts, rate, device), "--quick", "--top", "1", *words)
             print(f"{model}, {hosts} x {rate}: {took:.1f} s", file=sys.stderr)
             if said is None:
-                lines.append(f"| {hosts} | {rate} | {'no answer in ' + str(LONGEST) + ' s of a core' if took > 0 else 'not asked'} | | | | | {took:.1f} |")
+                lines.append(f"| {hosts} | {rate} | {'no answer in ' + str(LONGEST) + ' s of a core' if took > 0 else 'not asked'} | | | | | | {took:.1f} |")
                 continue
             if "plans" not in said:
                 near = said["nearest"]
-                lines.append(f"| {hosts} | {rate} | nothing fits: {near['missing'] / 1e9:.3g} GB are missing on {near['where']}, with {near['plan']} | | | | | {took:.1f} |")
+                lines.append(f"| {hosts} | {rate} | nothing fits: {near['missing'] / 1e9:.3g} GB are missing on {near['where']}, with {near['plan']} | | | | | | {took:.1f} |")
                 continue
             best = said["plans"][0]
             still = best["by_formulas"]["compute"] - best["by_formulas"]["codec"]
             ranks = best["mesh"]["pp"] * best["mesh"]["dp"] * math.prod(int(n) for n in str(best["mesh"]["tp"]).strip("[]").split(","))
-            lines.append(f"| {hosts} | {rate} | {best['plan']} | {best['predicted_seconds']:.3g} | {best['tokens_per_second'] * 86400 / 1e9:.3g} G | {100 * still / best['predicted_seconds'] * ranks / hosts:.0f} % | {best['limited_by']} | {took:.1f} |")
+            lines.append(f"| {hosts} | {rate} | {best['plan']} | {best['predicted_seconds']:.3g} | {best['tokens_per_second'] * 86400 / 1e9:.3g} G | {100 * still / best['predicted_seconds'] * ranks / hosts:.0f} % | {time_by(best)} | {best['limited_by']} | {took:.1f} |")
     return lines + [""]
 
 
@@ -269,7 +275,8 @@ def internet(folder):
     lines = ["# Large models over the internet, predicted", "",
              "**Predicted, not measured**: the best plan of `laconic plan --top 1` for each row, by `bench/plans.py internet` with " + commit() + ". Hosts have one GPU, 256 GB of memory and a card of the given rate "
              "with 20 ms of latency; a step has 1024 sequences of 4096 tokens, in bfloat16. Budget of loss: 0.5 %, by losses of models of 0.2 to 14 million parameters, which nobody has "
-             "measured at this size. *Of the hosts' speed*: how much of all hosts' time is computing. Stragglers, lost hosts and lost packets are left out; over the internet there are all of them.", ""]
+             "measured at this size. *Time by*: `laconic plan` simulates a plan whose program has at most a million messages; otherwise coarsely, with ranks that are alike as one and sums in 16 lanes; where that is too "
+             "much, too, formulas alone say it ([plan.md](../plan.md)). *Of the hosts' speed*: how much of all hosts' time is computing. Stragglers, lost hosts and lost packets are left out; over the internet there are all of them.", ""]
     lines += internet_table(folder, "7 B", "llama-7b.toml", "h100", [])
     lines += internet_table(folder, "70 B", "llama-70b.toml", "h100", [])
     lines += internet_table(folder, "7 B", "llama-7b.toml", "h100", ["--unproven", "--loss-budget", "100%"])

@@ -81,7 +81,7 @@ int run_plan(const PlanCommand& command, const std::string& presets_folder) {
   append(problems, check(request));
   refuse(problems);
   const PlanAnswers answers = answer(request, {.top = command.top,
-                                               .confirm = simulated_seconds,
+                                               .confirm = simulated_plan,
                                                .with_curves = !command.html.empty(),
                                                .with_what_if = !command.is_quick});
   fmt::print("{}", describe(answers, request, to_text(space_of(request).family)));

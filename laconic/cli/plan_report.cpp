@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "laconic/base/quantity.hpp"
@@ -50,6 +51,23 @@ std::string plans_text(const PlanAnswers& answers, const PlanSpace& space) {
                fit_text(plan.fit), percent_text(plan), describe_plan(space, plan.candidate),
                plan.why});
   return to_text(table);
+}
+
+// Which plans were simulated otherwise than others, by how.
+std::string simulations_text(const PlanAnswers& answers) {
+  std::map<std::string, std::vector<std::string>> plans;
+  for (std::size_t i = 0; i < answers.plans.size(); ++i) {
+    const PlanAnswer& plan = answers.plans[i];
+    const std::string number = std::to_string(i + 1);
+    if (plan.is_coarse)
+      plans["simulated with ranks that are alike as one, and sums in few lanes"].push_back(number);
+    if (!plan.unsimulated.empty())
+      plans["not simulated, time by formulas: " + plan.unsimulated].push_back(number);
+  }
+  std::string text;
+  for (const auto& [how, numbers] : plans)
+    text += fmt::format("{}: {}\n", join(numbers, ", "), how);
+  return text.empty() ? text : "\n" + text;
 }
 
 // Of a group of plans it is only known what each of them needs at least.
@@ -112,7 +130,8 @@ std::string describe(const PlanAnswers& answers, const PlanRequest& request,
                       "other reasons\n{}",
                       with_commas(search.too_large), with_commas(search.refused),
                       search.nearest ? shortage_text(*search.nearest, space) : "");
-  text += plans_text(answers, space) + break_even_text(answers) + what_if_text(answers);
+  text += plans_text(answers, space) + simulations_text(answers) + break_even_text(answers) +
+          what_if_text(answers);
   return text +
          fmt::format(
              "\n{} plans timed{}, {} groups of plans opened{}\n", with_commas(search.timed),
@@ -146,7 +165,11 @@ nlohmann::ordered_json to_json(const PlanAnswer& plan, const PlanSpace& space) {
        {{"pp", plan.config.mesh.pp}, {"dp", plan.config.mesh.dp}, {"tp", plan.config.mesh.tp}}},
       {"seating", plan.seating},
       {"differences", differences(space.base, plan.config)}};
-  if (plan.simulated) json["simulated_seconds"] = *plan.simulated;
+  if (plan.simulated) {
+    json["simulated_seconds"] = *plan.simulated;
+    json["simulated_coarsely"] = plan.is_coarse;
+  }
+  if (!plan.unsimulated.empty()) json["not_simulated"] = plan.unsimulated;
   if (!plan.at_rates.empty()) json["seconds_at_rates"] = plan.at_rates;
   return json;
 }

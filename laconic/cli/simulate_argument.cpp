@@ -16,6 +16,10 @@ void add_words(CLI::App& verb, SimulateCommand& command) {
   verb.add_flag("--first-epoch", command.first_epoch,
                 "samples come for the first time: links that remember them have nothing yet");
   verb.add_flag("--full", command.full, "simulate every rank by itself, also where many are alike");
+  verb.add_option("--lanes", command.lanes,
+                  "sums in at most so many lanes: fewer and longer messages, for large models")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
   verb.add_option("--rows-read", command.rows_read,
                   "different rows of an embedding table that a rank reads in a step, where rows "
                   "travel; default: as words come in a large corpus")

@@ -70,7 +70,8 @@ int run_simulate(const SimulateCommand& command, const std::string& presets_fold
       .hosts = hosts,
       .is_first_epoch = command.first_epoch,
       .rows_read = command.rows_read,
-      .folding = command.full || scenario.changes_ranks() ? Folding::never : Folding::automatic};
+      .folding = command.full || scenario.changes_ranks() ? Folding::never : Folding::automatic,
+      .bounds = {.lanes = command.lanes}};
   Problems problems = check(request);
   append(problems, check(command.scenario, size(request.mesh)));
   refuse(problems);
@@ -82,6 +83,7 @@ int run_simulate(const SimulateCommand& command, const std::string& presets_fold
           request, [&](RunProgram& program, const RankClasses&) { apply(scenario, program); }),
       .memory = rank_memory({config, spec, decisions, grid, 0}),
       .tokens = config.train.batch * context_of(family),
+      .lanes = command.lanes,
       .rows = describe(row_loads(config, spec, command.rows_read), spec, command.rows_read > 0)};
   fmt::print("{}", describe(run));
   draw(command, run, decisions.schedule);

@@ -4,6 +4,7 @@
 // of models.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "laconic/cli/config_file.hpp"
@@ -15,7 +16,8 @@ struct SimulateCommand {
   ConfigFile config;
   std::string hosts;
   bool first_epoch = false;
-  bool full = false;  // every rank by itself
+  bool full = false;        // every rank by itself
+  std::uint64_t lanes = 0;  // at most so many of a sum; 0: as a run has them
   double rows_read = 0;
   ScenarioWords scenario;
   bool gantt = false;

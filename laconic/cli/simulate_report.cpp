@@ -158,13 +158,14 @@ std::string describe(const SimulatedRun& run) {
   const RunSimulation& s = run.simulation;
   return fmt::format(
       "{}\n{} ranks{}; {} samples in {} microbatches of each replica\n"
-      "{}{}predicted: {:.5g} s a step, {:.4g} samples/s, {:.4g} tokens/s\n\n{}\n{}{}\n{}",
+      "{}{}{}predicted: {:.5g} s a step, {:.4g} samples/s, {:.4g} tokens/s\n\n{}\n{}{}\n{}",
       run.model, s.classes.class_of.size(),
       s.classes.count() < static_cast<int>(s.classes.class_of.size())
           ? fmt::format(", of which {} are simulated and stand for the others", s.classes.count())
           : "",
       run.config.train.batch, run.config.microbatches(), rounds_text(run.config), run.rows,
-      s.step_seconds, static_cast<double>(run.config.train.batch) / s.step_seconds,
+      run.lanes > 0 ? fmt::format("sums in at most {} lanes\n", run.lanes) : "", s.step_seconds,
+      static_cast<double>(run.config.train.batch) / s.step_seconds,
       static_cast<double>(run.tokens) / s.step_seconds, ranks_table(s), classes_table(s),
       links_table(s), memory_table(run));
 }
@@ -196,6 +197,7 @@ nlohmann::ordered_json to_json(const SimulatedRun& run) {
     one["seconds"] = json_of(s.times.ranks[rank], 1.0 / s.steps);
     json["by_rank"].push_back(std::move(one));
   }
+  if (run.lanes > 0) json["lanes"] = run.lanes;
   json["traffic"] = nlohmann::ordered_json::array();
   for (int t = 0; t < kTrafficClasses; ++t)
     if (s.sent.at(index(t)).messages > 0)

@@ -17,6 +17,7 @@ struct SimulatedRun {
   RunSimulation simulation;
   std::vector<MemoryEstimate> memory;  // by place in the pipeline
   std::int64_t tokens = 0;             // of a step
+  std::uint64_t lanes = 0;             // at most so many of a sum; 0: as a run has them
   std::string rows = {};               // how many are read of which table: lines for people
 };
 

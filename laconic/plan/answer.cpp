@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "laconic/base/text.hpp"
 
@@ -74,12 +75,16 @@ PlanAnswer answer_of(const PlanSpace& space, StepModel& model, const PlanFound& 
                   .seating = seating_of(space, arrangement_of(space, found.candidate)),
                   .seconds = found.seconds,
                   .simulated = {},
+                  .unsimulated = {},
                   .parts = model.parts(found.candidate),
                   .fit = model.fit(found.candidate),
                   .loss = loss_of(space, found.candidate),
                   .is_proven = is_proven(space, found.candidate)};
   if (options.confirm) {
-    plan.simulated = options.confirm(plan.config, space.hosts, plan.seating);
+    PlanConfirmation found_out = options.confirm(plan.config, space.hosts, plan.seating);
+    plan.simulated = found_out.seconds;
+    plan.is_coarse = found_out.is_coarse;
+    plan.unsimulated = std::move(found_out.why_not);
     if (plan.simulated) plan.seconds = *plan.simulated;
   }
   if (is_in_order(plan.seating)) plan.seating.clear();

@@ -11,13 +11,22 @@
 
 namespace laconic {
 
+// A simulated step, or why there is none.
+struct PlanConfirmation {
+  std::optional<double> seconds = {};
+  bool is_coarse = false;  // see plan/confirm.hpp
+  std::string why_not = {};
+};
+
 struct PlanAnswer {
   Candidate candidate;
   RunConfig config;
   std::vector<int> seating;  // by rank; empty: rank i has seat i
   double seconds = 0;        // of a step: simulated if it was, else by formulas, levelled
   std::optional<double> simulated;
-  StepTime parts;  // by formulas
+  bool is_coarse = false;   // the simulation
+  std::string unsimulated;  // why it was not, where it was asked for
+  StepTime parts;           // by formulas
   Fit fit;
   LossEffect loss;
   bool is_proven = true;
@@ -51,9 +60,8 @@ struct PlanAnswers {
   double slowest_rate = 0;    // of the hosts' links, as they are
 };
 
-// Simulates a step: its seconds, or nothing where it cannot.
-using ConfirmPlan = std::function<std::optional<double>(const RunConfig& config, const Hosts& hosts,
-                                                        const std::vector<int>& seating)>;
+using ConfirmPlan = std::function<PlanConfirmation(const RunConfig& config, const Hosts& hosts,
+                                                   const std::vector<int>& seating)>;
 
 struct AnswerOptions {
   int top = 10;

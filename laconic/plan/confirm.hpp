@@ -6,8 +6,11 @@
 
 namespace laconic {
 
-// Nothing where the simulator says that it cannot.
-std::optional<double> simulated_seconds(const RunConfig& config, const Hosts& hosts,
-                                        const std::vector<int>& seating);
+// A plan whose program has too many messages is simulated coarsely: ranks that are alike as one,
+// and sums in few lanes. If it has too many even then, or the simulator cannot have it for other
+// reasons, there is a reason instead of a time. What is too much is counted in messages, not in
+// seconds, so that any machine gives the same answer.
+PlanConfirmation simulated_plan(const RunConfig& config, const Hosts& hosts,
+                                const std::vector<int>& seating);
 
 }  // namespace laconic

@@ -371,7 +371,8 @@ TEST(PlanSearch, WhatCannotBeSimulatedGetsAsMuchLongerAsTheOthers) {
   PlanRequest request = planned_request("home-fibre");
   request.hosts.groups[0].hosts = 2;
   const ConfirmPlan confirm = [](const RunConfig& config, const Hosts&, const std::vector<int>&) {
-    return config.local.steps > 0 ? std::nullopt : std::optional(7.0);
+    return config.local.steps > 0 ? PlanConfirmation{.why_not = "too many"}
+                                  : PlanConfirmation{.seconds = 7.0};
   };
   const PlanAnswers answers =
       answer(request, {.top = 20, .confirm = confirm, .with_what_if = false});
@@ -381,9 +382,11 @@ TEST(PlanSearch, WhatCannotBeSimulatedGetsAsMuchLongerAsTheOthers) {
   std::ranges::sort(factors);
   ASSERT_GE(factors.size(), 2U);
   ASSERT_LT(factors.size(), answers.plans.size()) << "no plan has local updates";
-  for (const PlanAnswer& plan : answers.plans)
+  for (const PlanAnswer& plan : answers.plans) {
     EXPECT_DOUBLE_EQ(plan.seconds,
                      plan.simulated ? 7 : plan.parts.seconds * factors[factors.size() / 2]);
+    EXPECT_EQ(plan.unsimulated, plan.simulated ? "" : "too many");
+  }
 }
 
 TEST(PlanSearch, FasterLinksAndMoreMemoryNeverHurt) {

@@ -23,6 +23,16 @@ double frame_bytes(const CodecSpec& codec, const TensorSpec& tensor) {
   return static_cast<double>(max_frame_bytes({.codec = codec, .tensor = tensor}));
 }
 
+// A round of a ring takes as long when its link is never idle, and lanes follow each other: some do
+// that as well as thousands.
+std::vector<std::vector<Slice>> bounded_lanes(const CollectiveSpec& spec, std::uint64_t most) {
+  std::vector<std::vector<Slice>> lanes = lanes_of(spec);
+  if (most == 0 || lanes.size() <= most) return lanes;
+  CollectiveSpec coarse = spec;
+  coarse.lane_elements = (spec.offsets.back() + most - 1) / most;
+  return lanes_of(coarse);
+}
+
 class CollectiveWriter {
  public:
   CollectiveWriter(ProgramBuilder& builder, const CollectiveSpec& spec, std::uint64_t key)
@@ -31,7 +41,7 @@ class CollectiveWriter {
         key_(key),
         members_(static_cast<int>(spec.group.size())),
         result_codec_(adds_payloads(spec) ? spec.up : spec.down),
-        lanes_(lanes_of(spec)) {
+        lanes_(bounded_lanes(spec, builder.bounds().lanes)) {
     for (const Rank rank : spec.group) ++in_class_[builder.class_of(rank)];
   }
 

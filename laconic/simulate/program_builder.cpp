@@ -7,6 +7,7 @@
 
 #include "laconic/architecture/grid_time.hpp"
 #include "laconic/base/index.hpp"
+#include "laconic/base/text.hpp"
 #include "laconic/engine/segment.hpp"
 
 namespace laconic {
@@ -19,9 +20,17 @@ double seconds_at(double amount, double rate) {
 
 }  // namespace
 
+ProgramTooLarge::ProgramTooLarge(std::uint64_t messages)
+    : std::runtime_error(
+          fmt::format("more than {} messages", with_commas(static_cast<std::int64_t>(messages)))) {}
+
 ProgramBuilder::ProgramBuilder(const Hosts& hosts, const std::vector<Seat>& seats,
-                               RankClasses classes, RunPrecision precision)
-    : hosts_(hosts), seats_(seats), classes_(std::move(classes)), precision_(precision) {
+                               RankClasses classes, RunPrecision precision, ProgramBounds bounds)
+    : hosts_(hosts),
+      seats_(seats),
+      classes_(std::move(classes)),
+      precision_(precision),
+      bounds_(bounds) {
   program_.ranks = classes_.count();
   add_network();
   add_workers();
@@ -128,6 +137,8 @@ int ProgramBuilder::begin_span(int strand, SpanName name) {
 }
 
 int ProgramBuilder::add_message(int from, int to, const Packet& packet) {
+  if (bounds_.messages > 0 && program_.messages.size() >= bounds_.messages)
+    throw ProgramTooLarge(bounds_.messages);
   const double senders = classes_.members[index(from)], receivers = classes_.members[index(to)];
   const double flows = packet.count * senders;
   // A mean of several may have half a byte, and is one segment more or less.

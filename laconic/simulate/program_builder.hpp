@@ -21,11 +21,12 @@ namespace laconic {
 class ProgramBuilder {
  public:
   ProgramBuilder(const Hosts& hosts, const std::vector<Seat>& seats, RankClasses classes,
-                 RunPrecision precision);
+                 RunPrecision precision, ProgramBounds bounds = {});
 
   const RankClasses& classes() const { return classes_; }
   int class_of(Rank rank) const { return classes_.class_of[static_cast<std::size_t>(rank)]; }
   RunProgram& program() { return program_; }
+  const ProgramBounds& bounds() const { return bounds_; }
 
   // --- strands. One of the computing thread, or one that the progress thread carries.
   int add_main(int rank);
@@ -48,6 +49,7 @@ class ProgramBuilder {
     int way = 0;
     int edge = -1, microbatch = 0;
   };
+  // Throws ProgramTooLarge.
   int add_message(int from, int to, const Packet& packet);
 
   // --- what things cost on a rank, in seconds
@@ -75,6 +77,7 @@ class ProgramBuilder {
   const std::vector<Seat>& seats_;  // by world rank
   const RankClasses classes_;
   const RunPrecision precision_;
+  const ProgramBounds bounds_;
   RunProgram program_;
   std::vector<int> main_, progress_;  // workers by rank
 };

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,19 @@
 #include "laconic/transport/tag.hpp"
 
 namespace laconic {
+
+// How large a program may become.
+struct ProgramBounds {
+  std::uint64_t messages = 0;  // 0: any number
+  // Of one collective. More become so many, with all their bytes, so that there are fewer messages,
+  // which are longer; 0: as a run has them.
+  std::uint64_t lanes = 0;
+};
+
+class ProgramTooLarge : public std::runtime_error {
+ public:
+  explicit ProgramTooLarge(std::uint64_t messages);  // more than these
+};
 
 enum class StrandOp : std::uint8_t {
   compute,  // `seconds` on the strand's worker, booked as `work`

@@ -129,7 +129,8 @@ Problems check(const SimulationRequest& r) {
 RunProgram program_of(const SimulationRequest& request, const RankClasses& classes,
                       const std::vector<LocalStep>& steps) {
   const std::vector<Seat> seats = seats_by_rank(request);
-  ProgramBuilder builder(request.hosts, seats, classes, request.config.run.precision);
+  ProgramBuilder builder(request.hosts, seats, classes, request.config.run.precision,
+                         request.bounds);
   builder.program().segment_bytes = static_cast<double>(request.config.network.segment);
   add_steps(builder, request, steps);
   return std::move(builder.program());

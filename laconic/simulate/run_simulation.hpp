@@ -44,6 +44,7 @@ struct SimulationRequest {
   // row_load.hpp expects.
   double rows_read = 0;
   Folding folding = Folding::automatic;
+  ProgramBounds bounds = {};  // of the program of each stretch
 };
 
 // Every reason why it cannot be simulated: too few seats, what nobody has written yet.
@@ -68,7 +69,7 @@ struct RunSimulation {
 // What a scenario changes about a program before it runs.
 using ProgramChange = std::function<void(RunProgram&, const RankClasses&)>;
 
-// Requires: check(request) is empty.
+// Requires: check(request) is empty. Throws ProgramTooLarge past the bounds.
 RunProgram program_of(const SimulationRequest& request, const RankClasses& classes,
                       const std::vector<LocalStep>& steps);
 // The same of so many steps that are alike. Requires: no local updates.

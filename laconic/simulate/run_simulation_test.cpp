@@ -334,6 +334,43 @@ TEST(RunSimulation, WhatCannotBeSimulatedIsRefusedWithAllReasons) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
 }
 
+// A table of 33 MB has 128 / dp lanes and more of its own.
+TEST(RunSimulation, FewLanesTakeAsLongAsMany) {
+  for (const auto& [pp, dp] : {std::pair{1, 4}, {1, 8}, {2, 2}, {4, 4}})
+    for (const double rate : {2e6, 1e8})
+      for (const double latency : {1e-4, 0.02})
+        for (const char* codec : {"raw", "quantise:bits=4"}) {
+          RunConfig config = lab_config(pp, dp);
+          config.model.vocabulary = 32768;
+          config.dp_gradient.codec = codec;
+          Hosts hosts = bare_hosts(16, rate, latency);
+          hosts.groups[0].device.multiply_adds_per_second[0] = 40e9;
+          const Subject subject(config, hosts);
+          SCOPED_TRACE(
+              fmt::format("pp {} x dp {}, {} B/s, {} s, {}", pp, dp, rate, latency, codec));
+          const auto run = [&](ProgramBounds bounds) {
+            return simulate({.config = subject.config,
+                             .spec = subject.spec,
+                             .grid = subject.grid,
+                             .decisions = subject.decisions,
+                             .hosts = subject.hosts,
+                             .bounds = bounds});
+          };
+          const RunSimulation many = run({}), few = run({.lanes = 16});
+          EXPECT_NEAR(few.step_seconds / many.step_seconds, 1, 0.02);
+          for (std::size_t t = 0; t < many.sent.size(); ++t)
+            EXPECT_NEAR(static_cast<double>(few.sent.at(t).wire_bytes),
+                        static_cast<double>(many.sent.at(t).wire_bytes),
+                        0.001 * static_cast<double>(many.sent.at(t).wire_bytes));
+          const std::size_t messages = few.program.messages.size();
+          if (pp == 1) {
+            EXPECT_LT(messages, many.program.messages.size());
+          }
+          EXPECT_EQ(run({.messages = messages, .lanes = 16}).step_seconds, few.step_seconds);
+          EXPECT_THROW(run({.messages = messages - 1, .lanes = 16}), ProgramTooLarge);
+        }
+}
+
 TEST(RunPicture, ShowsThePipelineOfTheFirstReplica) {
   const Subject subject(lab_config(4, 2), bare_hosts(8, 1e6));
   const RunSimulation run = subject.run();
