@@ -1,7 +1,8 @@
 // bench/collective_bench.cpp — how long a collective takes, and how near it comes to its link.
 //
 //   collective_bench [--kind K] [--bytes N] [--codec C] [--feedback] [--algorithm A] [--rounds N]
-//                    [--ranks N] [--group N] [--shape TEXT] [--limit-mbit R] [--lane-elements N]
+//                    [--repeat N] [--ranks N] [--group N] [--shape TEXT] [--limit-mbit R]
+//                    [--lane-elements N]
 //                    [--segment-bytes N] [--json FILE]
 //
 // With RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment it is one rank of a gloo
@@ -13,12 +14,15 @@
 // `of_limit` is the share of it that the bytes on the wire used.
 //
 // A round begins when all ranks have met in a barrier, and lasts as long as it does at the slowest.
-// Rank 0 prints one JSON object: median, least and most seconds, bytes by its meter.
+// It is --repeat collectives, one after the other; seconds are those of one. Rank 0 prints one JSON
+// object: median, least and most seconds, bytes by its meter, and with gloo `processor_s`, the
+// median of what all ranks' processors were busy with for one collective.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <fstream>
 #include <map>
@@ -55,6 +59,7 @@ struct Options {
   bool feedback = false;
   std::string algorithm = "direct";
   int rounds = 10;
+  int repeat = 1;
   int ranks = 4;
   int group = 0;  // ranks of one; 0: all
   std::string shape;
@@ -84,6 +89,8 @@ Options parse(int count, char** words) {
       o.algorithm = value;
     else if (word == "--rounds")
       o.rounds = std::stoi(value);
+    else if (word == "--repeat")
+      o.repeat = std::max(1, std::stoi(value));
     else if (word == "--ranks")
       o.ranks = std::stoi(value);
     else if (word == "--group")
@@ -102,6 +109,13 @@ Options parse(int count, char** words) {
       throw laconic::ConfigError(word + " is not an option");
   }
   return o;
+}
+
+// Of all threads of this process, so far; what the kernel does for them included.
+double processor_seconds() {
+  std::timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 Group everybody(int ranks) {
@@ -161,49 +175,70 @@ class Bench {
   }
 
   nlohmann::json run() {
-    std::vector<double> seconds;
-    for (int round = 0; round < kWarmUpRounds; ++round) slowest(time_round());
+    std::vector<double> seconds, busy;
+    for (int round = 0; round < kWarmUpRounds; ++round) of_all(time_round());
     engine_.flush();
     const auto before = engine_.meter().read();
-    for (int round = 0; round < options_.rounds; ++round) seconds.push_back(slowest(time_round()));
+    for (int round = 0; round < options_.rounds; ++round) {
+      const Round spent = of_all(time_round());
+      seconds.push_back(spent.seconds);
+      busy.push_back(spent.processor);
+    }
     engine_.flush();
     const auto spent = engine_.meter().read() - before;
     window_bytes_ = engine_.window().bytes();
     barrier(engine_, everybody(engine_.size()), Traffic::control, 1, number_++);
     engine_.flush();
-    return rank() == 0 ? report(seconds, spent) : nlohmann::json{};
+    return rank() == 0 ? report(seconds, busy, spent) : nlohmann::json{};
   }
 
  private:
+  // One collective, in seconds.
+  struct Round {
+    double seconds = 0;
+    double processor = 0;
+  };
+
   int rank() const { return engine_.rank(); }
 
-  double time_round() {
+  Round time_round() {
     buffer_ = values_;
     barrier(engine_, everybody(engine_.size()), Traffic::control, 0, number_);
     const laconic::Stopwatch watch;
-    if (options_.algorithm == "native") {
-      transport_.sum(buffer_, laconic::in(std::chrono::minutes(5)));
-      return watch.seconds();
-    }
-    sum_.begin(number_);
+    const double busy = processor_seconds();
+    for (int i = 0; i < options_.repeat; ++i) collective();
+    return {.seconds = watch.seconds() / options_.repeat,
+            .processor = (processor_seconds() - busy) / options_.repeat};
+  }
+
+  void collective() {
+    if (options_.algorithm == "native")
+      return transport_.sum(buffer_, laconic::in(std::chrono::minutes(5)));
+    sum_.begin(begun_++);
     laconic::run(engine_, *sum_.operation(reinterpret_cast<std::byte*>(buffer_.data()), 1));
     sum_.commit();
-    return watch.seconds();
   }
 
-  double slowest(double seconds) {
-    const auto mine = laconic::as_bytes(std::span<const double>(&seconds, 1));
-    for (const auto& bytes :
-         gather_all(engine_, everybody(engine_.size()), Traffic::control, 2, number_++, mine))
-      seconds = std::max(seconds, laconic::get<double>(bytes, 0));
-    return seconds;
+  // The slowest, and the processors of all together.
+  Round of_all(const Round& mine) {
+    Round all{.seconds = mine.seconds};
+    const auto bytes = laconic::as_bytes(std::span<const Round>(&mine, 1));
+    for (const auto& theirs :
+         gather_all(engine_, everybody(engine_.size()), Traffic::control, 2, number_++, bytes)) {
+      all.seconds = std::max(all.seconds, laconic::get<double>(theirs, 0));
+      all.processor += laconic::get<double>(theirs, sizeof(double));
+    }
+    return all;
   }
 
-  nlohmann::json report(std::vector<double> seconds, const laconic::MeterReading& spent) const {
+  nlohmann::json report(std::vector<double> seconds, std::vector<double> busy,
+                        const laconic::MeterReading& spent) const {
     std::ranges::sort(seconds);
+    std::ranges::sort(busy);
     const auto count = laconic::sent(spent, Traffic::dp_gradient);
     const double median = seconds[seconds.size() / 2];
-    const double wire = static_cast<double>(count.wire_bytes) / options_.rounds;
+    const int collectives = options_.rounds * options_.repeat;
+    const double wire = static_cast<double>(count.wire_bytes) / collectives;
     const auto times = spent.times.find(Traffic::dp_gradient);
     nlohmann::json result{{"transport", transport_.name()},
                           {"shape", options_.shape},
@@ -217,11 +252,13 @@ class Bench {
                           {"least_s", seconds.front()},
                           {"most_s", seconds.back()},
                           {"wire_bytes_per_round", wire},
-                          {"messages", count.messages / options_.rounds},
+                          {"messages", count.messages / collectives},
                           {"lanes", lanes_of(sum_.spec()).size()},
                           {"window_bytes", window_bytes_}};
-    if (times != spent.times.end())
-      result["codec_s_per_round"] = times->second.codec / options_.rounds;
+    if (times != spent.times.end()) result["codec_s_per_round"] = times->second.codec / collectives;
+    // Threads of one process cannot be told apart.
+    if (transport_.name() != "in_process" && options_.shape.empty())
+      result["processor_s"] = busy[busy.size() / 2];
     if (options_.limit_mbit > 0)
       result["of_limit"] = limit_bytes(wire) * 8 / (options_.limit_mbit * 1e6) / median;
     return result;
@@ -239,7 +276,7 @@ class Bench {
   Engine engine_;
   Collective sum_;
   std::vector<float> values_, buffer_;
-  std::uint64_t number_ = 0;
+  std::uint64_t number_ = 0, begun_ = 0;
   std::uint64_t window_bytes_ = 0;  // its width at the end
 };
 

@@ -76,7 +76,14 @@ int bench(int rounds) {
   bench_attention(rounds, {"attention, bidirectional, padded", {kSamples, 6, 6, false}, lengths});
   bench_attention(rounds, {"attention, causal, 8 heads, 2 key heads", {kSamples, 8, 2, true}, {}});
   bench_attention(rounds, {"attention, crossed, padded", {kSamples, 6, 6, false}, lengths});
-  const at::Tensor x = leaf(kRows, kWidth), weight = leaf(1, kWidth);
+  const at::Tensor x = leaf(kRows, kWidth), weight = leaf(1, kWidth), shift = leaf(1, kWidth);
+  // What a layer does with the stream: two norms, and two sums with what comes back from branches.
+  print("stream", {x, weight, shift}, [&] {
+    const Forked a = fork_layer_norm(x, weight.view({kWidth}), shift.view({kWidth}), 1e-5);
+    const Forked b =
+        add_layer_norm(a.beside, a.normed, {}, weight.view({kWidth}), shift.view({kWidth}), 1e-5);
+    return dropout_add(b.beside, b.normed, {});
+  });
   print("rms_norm", {x, weight}, [&] { return rms_norm(x, weight.view({kWidth}), 1e-5); });
   const at::Tensor angle = at::outer(at::arange(kTokens, at::kFloat), at::randn({32}));
   const at::Tensor cosines = angle.cos(), sines = angle.sin();

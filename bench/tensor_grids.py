@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The benchmark `tensor_grids` of bench/run: every method of tensor parallelism in a lab, against what `laconic layout` predicts.
+"""The benchmark `tensor_grids` of bench/run: every method of tensor parallelism in a lab, against what `laconic simulate` predicts, and `laconic layout`.
 
     bench/tensor_grids.py [MINUTES]      measures what is missing for so long; bench/run tensor_grids measures the rest, and writes the page;
                                          MINUTES=0 bench/run tensor_grids writes one of what is there
 
 A wide and a long model on 4 and 8 ranks, a rank a host, by rate of the links; as root. Outcomes are kept in build/tensor-grids.json
 with the commit of the program that they are of, and not measured again while they are there. The prediction gets numbers of the machine that no grid was asked for: what ranks
-compute and update without a network, and what exchanges by pairs and by all ranks take. Needs collective_bench (LACONIC_BENCH).
+compute and update without a network, and what exchanges by pairs and by all ranks take, of time and of the processors. Needs collective_bench and ops_bench (LACONIC_BENCH).
 """
 
 import json
@@ -35,6 +35,10 @@ TCP_SHARE = 1448 / 1547  # of a rate, in bytes of messages: `laconic layout` cou
 ROUNDS, WARMUP, STEPS = 2, 2, 5
 TRIALS, MOST_OTHERS = 3, 0.2  # while other programs have more of the cores, again
 LARGE_BYTES, SMALL_BYTES = 2 << 20, 4096  # messages of pairs are half as long
+REPEATS = {SMALL_BYTES: 20, LARGE_BYTES: 2}  # without a barrier between
+CORES = os.cpu_count()
+FASTEST = "100gbit"  # what has no rate is bound by what handling takes
+LEAST_LATENCY = 0.035e-3  # of a lab's link
 LEAST_RING = 64 << 10  # goes_round_a_ring()
 LIMIT = 0.15
 
@@ -129,10 +133,18 @@ class Study:
     def exchange(self, ranks, link, group, size):
         """All-gathers of a buffer by groups of so many ranks, all at once, as grids make them: in seconds."""
         way = "ring" if group > 2 and size / group >= LEAST_RING else "direct"
-        lines = self.in_lab(ranks, link, BIN / "collective_bench", "--kind", "all_gather", "--bytes", size, "--rounds", 5 if size == LARGE_BYTES else 60,
-                            "--group", group, "--algorithm", way, "--codec", "raw").splitlines()
+        lines = self.in_lab(ranks, link, BIN / "collective_bench", "--kind", "all_gather", "--bytes", size, "--rounds", 7,
+                            "--repeat", REPEATS[size], "--group", group, "--algorithm", way, "--codec", "raw").splitlines()
         found = json.loads([line for line in lines if line.startswith("{")][-1])
-        return {"seconds": [found["median_s"]], "least": found["least_s"]}
+        return {"seconds": [found["median_s"]], "least": found["least_s"], "processor": found["processor_s"] / ranks,
+                "messages": found["messages"], "bytes": found["wire_bytes_per_round"]}
+
+    def norms(self):
+        """As many times as there are cores, at once: seconds of an element of the stream in a norm, with what goes with it."""
+        processes = [subprocess.Popen([str(BIN / "ops_bench"), "20"], stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+                     for _ in range(CORES)]
+        found = [json.loads(p.communicate(timeout=300)[0])["stream"] for p in processes]
+        return {"seconds": [1e-3 * ms / (2 * 8 * 256 * 384) for ms in found]}
 
     def grid(self, model, ranks, link, method, grid):
         self.in_lab(ranks, link, *self.train_words("run", model, BATCH, {"mesh.tp": ",".join(map(str, grid)), "tensor.method": method}))
@@ -149,15 +161,46 @@ class Study:
         return json.loads(pathlib.Path(path).read_text())
 
     def calibrate(self, model, ranks, number=0):
-        """GFLOP/s of a rank in a step of the whole model, everything else that it does included: on a grid it does as much of each. Of two rounds the one
-        that took less: others make it longer, never shorter."""
-        name = f"{model}/{ranks}/alone"
-        self.outcome(name, lambda: self.alone(model, ranks, BATCH), number)
-        rounds = (self.state["outcomes"].get(f"{name} #{n + 1}") for n in range(ROUNDS))
-        seconds = min(statistics.median(o["seconds"]) for o in rounds if o)
+        """Seconds of a step of the whole model by each of so many processes, and GFLOP/s of a rank in it, everything else that it does included: on a grid
+        it does as much of each. Of two rounds the one that took less: others make it longer, never shorter."""
+        seconds = self.alone_seconds(model, ranks, BATCH, number)
         # Computing takes a second where a rank does 1 GFLOP/s: so many GFLOP are in a step.
-        gflop = self.layout(model, "--tp", 1, "--method", "3d", "--rate", "unshaped", "--gflops", 1)["predicted"]["compute_seconds"]
-        return {"gflops": gflop / seconds, "seconds": seconds}
+        return {"gflops": self.work(model)["compute_seconds"] / seconds, "seconds": seconds}
+
+    def alone_seconds(self, model, ranks, batch, number=0):
+        name = f"{model}/{ranks}/alone" + ("" if batch == BATCH else f"-{batch}")
+        self.outcome(name, lambda: self.alone(model, ranks, batch), number)
+        rounds = (self.state["outcomes"].get(f"{name} #{n + 1}") for n in range(ROUNDS))
+        return min(statistics.median(o["seconds"]) for o in rounds if o)
+
+    def work(self, model):
+        return self.layout(model, "--tp", 1, "--method", "3d", "--rate", "unshaped", "--gflops", 1)["predicted"]
+
+    def core(self, model, ranks, number=0):
+        """What a core does while as many processes as ranks share the cores: operations/s of this model, parameters updated, and elements of norms.
+        Steps with a whole batch and with one sample tell what is as long for any batch, which is the update."""
+        share = CORES / max(ranks, CORES)
+        sample, rest = {}, {}
+        for name in MODELS:
+            many, one = (share * self.alone_seconds(name, ranks, batch, number) for batch in (BATCH, 1))
+            sample[name] = (many - one) / (BATCH - 1)
+            rest[name] = max(0, one - sample[name])
+        largest = max(MODELS, key=lambda name: self.parameters(name))
+        self.outcome("norms", self.norms, number)
+        element = min(self.found("norms")["seconds"])
+        products = sample[model] - element * self.normed_elements(model)
+        return {"flops": self.work(model)["compute_seconds"] * 1e9 / BATCH / products, "updates": self.parameters(largest) / rest[largest],
+                "elements": 1 / element}
+
+    @staticmethod
+    def normed_elements(model):
+        """Of a sample."""
+        return (2 * MODELS[model]["layers"] + 1) * MODELS[model]["context"] * MODELS[model]["width"]
+
+    @staticmethod
+    def parameters(model):
+        width = MODELS[model]["width"]
+        return MODELS[model]["layers"] * 12 * width * width + (MODELS[model]["vocabulary"] + MODELS[model]["context"]) * width
 
     def handling(self, ranks, link, number=0):
         """Of exchanges by pairs and by all ranks: seconds until a small one is done, seconds for each further message of it, and bytes/s of a large one by
@@ -171,6 +214,49 @@ class Study:
             found = LARGE_BYTES / 2 / (seconds(where, 2, LARGE_BYTES) - seconds(where, 2, SMALL_BYTES))
             return min(found, RATES[where] / 8 * TCP_SHARE) if where in RATES else found
         return {"latency": max(0, pair - message), "message": message, "rate": rate(link), "handled": rate("unshaped")}
+
+    def messages(self, ranks, link, number=0):
+        """What the processors are busy with on this link, by rank: seconds of a collective, of each further message, and bytes/s; and what a message is on
+        its way besides."""
+        self.handling(ranks, link, number)
+        def found(group, size):
+            rounds = [o for n in range(ROUNDS) if (o := self.state["outcomes"].get(f"{ranks}/{link}/{group}-{size} #{n + 1}"))]
+            return min(rounds, key=lambda o: o["processor"])
+        pair, everybody, large = found(2, SMALL_BYTES), found(ranks, SMALL_BYTES), found(2, LARGE_BYTES)
+        message = max(0, everybody["processor"] - pair["processor"]) / (everybody["messages"] - pair["messages"])
+        call = max(0, pair["processor"] - message * pair["messages"])
+        byte = (large["processor"] - call - message * large["messages"]) / large["bytes"]
+        busy = max(ranks / CORES, 1) * pair["processor"]  # as long as that takes where cores are shared
+        return {"call": call, "message": message, "handled": 1 / byte, "latency": max(LEAST_LATENCY, pair["seconds"][0] - busy)}
+
+    def hosts_file(self, model, ranks, link):
+        core, messages, hand = self.core(model, ranks), self.messages(ranks, link), self.handling(ranks, link)
+        rate = f"{hand['rate'] * 8 / TCP_SHARE / 1e6:.2f}mbit" if link in RATES else FASTEST
+        path = pathlib.Path(self.folder, f"hosts-{model}-{ranks}-{link}.toml")
+        path.write_text(f"""[[device]]
+name = "measured"
+like = "core"
+flops = {{ float32 = {core['flops']} }}
+updates = {core['updates']}
+elements = {core['elements']}
+handled = {messages['handled']}
+message = "{1e3 * messages['message']:.6f}ms"
+call = "{1e3 * messages['call']:.6f}ms"
+
+[[group]]
+name = "lab"
+hosts = {ranks}
+cores = {CORES}
+device = "measured"
+card = {{ rate = "{rate}", latency = "{1e3 * messages['latency']:.6f}ms" }}
+""")
+        return path
+
+    def simulate(self, model, ranks, link, method, grid):
+        path = f"{self.folder}/simulate.json"
+        keys = {**model_sets(model), "train.batch": BATCH, "mesh.tp": ",".join(map(str, grid)), "tensor.method": method, "data.train": "none"}
+        run(BIN / "laconic", "simulate", f"{self.folder}/defaults.toml", "--hosts", self.hosts_file(model, ranks, link), "--json", path, *sets(keys))
+        return json.loads(pathlib.Path(path).read_text())["step_seconds"]
 
     def machine_words(self, model, ranks, link):
         core, hand = self.calibrate(model, ranks), self.handling(ranks, link)
@@ -204,11 +290,11 @@ class Study:
         for number in range(ROUNDS):
             for model in MODELS:
                 for ranks in RANKS:
-                    self.calibrate(model, ranks, number)
+                    self.core(model, ranks, number)
             for ranks in RANKS:
                 for link in LINKS:
-                    self.handling(ranks, link, number)
-            for model, ranks, link, name, method, grid in self.cells():
+                    self.messages(ranks, link, number)
+            for model, ranks, link, name, method, grid in reversed(self.cells()):
                 if time.monotonic() > end:
                     return False
                 self.outcome(f"{model}/{ranks}/{link}/{name}", lambda: self.grid(model, ranks, link, method, grid), number)
@@ -216,28 +302,29 @@ class Study:
 
 
 def row_of(study, model, ranks, link, name, method, grid):
-    found, said = study.found(f"{model}/{ranks}/{link}/{name}"), study.predict(model, ranks, link, method, grid)
+    found = study.found(f"{model}/{ranks}/{link}/{name}")
     if found is None:
         return None
+    said, simulated = study.predict(model, ranks, link, method, grid), study.simulate(model, ranks, link, method, grid)
     middle = statistics.median(found["seconds"])
-    return {"name": name, "grid": grid, "measured": middle, "least": min(found["seconds"]), "most": max(found["seconds"]),
-            "predicted": said["seconds"], "bytes": found["bytes"], "formula": said["bytes"], "others": found["others"],
-            "error": middle / said["seconds"] - 1, "said": said}
+    return {"name": name, "grid": grid, "link": link, "measured": middle, "least": min(found["seconds"]), "most": max(found["seconds"]),
+            "predicted": simulated, "quick": said["seconds"], "bytes": found["bytes"], "formula": said["bytes"], "others": found["others"],
+            "error": middle / simulated - 1, "quick_error": middle / said["seconds"] - 1, "said": said}
 
 
 def table_of(rows):
-    lines = ["| method | grid | MB a rank sends, by meter | by the formula | step s | predicted s | measured against it |",
-             "|---|---|--:|--:|--:|--:|--:|"]
+    lines = ["| method | grid | MB a rank sends, by meter | by the formula | step s | predicted s | measured against it | `laconic layout` |",
+             "|---|---|--:|--:|--:|--:|--:|--:|"]
     for r in rows:
         same = "the same" if round(r["bytes"]) == round(r["formula"]) else f"**{r['formula'] / 1e6:.3f}**"
         error = f"{100 * r['error']:+.0f} %"
         lines.append(f"| {r['name']} | {grid_text(r['grid'])} | {r['bytes'] / 1e6:.3f} | {same} | {r['measured']:.3f} ({r['least']:.3f}–"
-                     f"{r['most']:.3f}) | {r['predicted']:.3f} | {error if abs(r['error']) <= LIMIT else f'**{error}**'} |")
+                     f"{r['most']:.3f}) | {r['predicted']:.3f} | {error if abs(r['error']) <= LIMIT else f'**{error}**'} | {r['quick']:.3f} |")
     return lines
 
 
 def pages(study):
-    lines, all_rows, best_said = [], [], []
+    lines, all_rows, best_said, best_quick = [], [], [], []
     for model, shape in MODELS.items():
         cores = {ranks: study.calibrate(model, ranks) for ranks in RANKS}
         lines += [f"### {model}: " + ", ".join(f"{k} {v}" for k, v in shape.items()) + f", batch {BATCH}", "",
@@ -251,38 +338,51 @@ def pages(study):
                 all_rows += rows
                 fastest, chosen = min(rows, key=lambda r: r["measured"]), min(rows, key=lambda r: r["predicted"])
                 best_said.append((fastest, chosen))
+                best_quick.append((fastest, min(rows, key=lambda r: r["quick"])))
                 best = study.search(model, ranks, link)[0]
                 others = [share for r in rows for share in r["others"]]
                 lines += [f"#### {model}, {ranks} ranks, {link}", "", *table_of(rows), "",
                           f"Fastest: {fastest['name']} ({grid_text(fastest['grid'])}); predicted: {chosen['name']} ({grid_text(chosen['grid'])})"
                           + ("" if fastest is chosen else f", which takes {100 * (chosen['measured'] / fastest['measured'] - 1):.0f} % longer")
-                          + f". Of all grids the prediction has {best['method']} {grid_text(best['grid'])} first, {best['predicted']['seconds']:.3f} s. "
+                          + f". Of all grids `laconic layout` has {best['method']} {grid_text(best['grid'])} first, {best['predicted']['seconds']:.3f} s. "
                           + (f"Others had {100 * min(others):.0f} to {100 * max(others):.0f} % of the cores." if others else ""), ""]
-    near = sum(abs(r["error"]) <= LIMIT for r in all_rows)
     equal = sum(round(r["bytes"]) == round(r["formula"]) for r in all_rows)
-    agreed = sum(a is b for a, b in best_said)
-    return [f"**{equal} of {len(all_rows)}** have the bytes of the formula, **{near} of {len(all_rows)}** steps are within {100 * LIMIT:.0f} % of the "
-            f"prediction, in **{agreed} of {len(best_said)}** settings the method that is predicted to be fastest is.", "", *lines]
+    def near(key, rows=all_rows):
+        return sum(abs(r[key]) <= LIMIT for r in rows)
+    agreed, agreed_quick = (sum(a is b for a, b in best) for best in (best_said, best_quick))
+    return [f"**{equal} of {len(all_rows)}** have the bytes of the formula, **{near('error')} of {len(all_rows)}** steps are within {100 * LIMIT:.0f} % of the "
+            f"prediction ({near('quick_error')} of that by `laconic layout`), in **{agreed} of {len(best_said)}** settings the method that is predicted to be fastest is "
+            f"(by `laconic layout` {agreed_quick}).", "",
+            *(f"- {link}: {near('error', some)} of {len(some)}, median error {100 * statistics.median(abs(r['error']) for r in some):.1f} %; by `laconic layout` "
+              f"{near('quick_error', some)}, {100 * statistics.median(abs(r['quick_error']) for r in some):.1f} %"
+              for link in LINKS if (some := [r for r in all_rows if r["link"] == link])), "", *lines]
 
 
 def machine_table(study):
-    lines = ["| ranks | link | a small exchange by pairs, ms | each further message, ms | MB/s of a large one by pairs | and without a rate |",
-             "|--:|---|--:|--:|--:|--:|"]
+    lines = ["| ranks | link | a small exchange by pairs, ms | each further message, ms | MB/s of a large one by pairs | and without a rate | processor: of a collective, ms | "
+             "of a message, ms | MB/s handled | on its way, ms |", "|--:|---|" + "--:|" * 8]
     for ranks in RANKS:
         for link in LINKS:
-            hand = study.handling(ranks, link)
-            lines.append(f"| {ranks} | {link} | {1e3 * (hand['latency'] + hand['message']):.2f} | {1e3 * hand['message']:.2f} | {hand['rate'] / 1e6:.2f} | {hand['handled'] / 1e6:.0f} |")
+            hand, own = study.handling(ranks, link), study.messages(ranks, link)
+            lines.append(f"| {ranks} | {link} | {1e3 * (hand['latency'] + hand['message']):.2f} | {1e3 * hand['message']:.2f} | {hand['rate'] / 1e6:.2f} | {hand['handled'] / 1e6:.0f} | "
+                         f"{1e3 * own['call']:.3f} | {1e3 * own['message']:.3f} | {own['handled'] / 1e6:.0f} | {1e3 * own['latency']:.3f} |")
+    lines += ["", "| model | ranks | GFLOP/s of a core | million parameters updated by a core in a second | million elements of norms |", "|---|--:|--:|--:|--:|"]
+    for model in MODELS:
+        for ranks in RANKS:
+            core = study.core(model, ranks)
+            lines.append(f"| {model} | {ranks} | {core['flops'] / 1e9:.1f} | {core['updates'] / 1e6:.0f} | {core['elements'] / 1e6:.0f} |")
     return [*lines, ""]
 
 
 def intro(study):
     return [f"Steps are medians of up to {ROUNDS} runs of {STEPS} steps, after {WARMUP} that do not count, in brackets the least and the most step. float32, "
             "one thread a rank, a rank a host of a lab, AdamW. Bytes are those of the messages' elements (raw, by the meters of all ranks, "
-            "divided among them), without frames and headers. *Predicted* is what `laconic layout` says with the link's rate and numbers of the "
-            f"machine that no grid was asked for. As many processes as ranks, each with the whole model and no network, tell GFLOP/s of "
+            "divided among them), without frames and headers. *Predicted* is what `laconic simulate` says with the link's rate and numbers of the "
+            f"machine that no grid was asked for, beside it what `laconic layout` does. For both as many processes as ranks, each with the whole model and no network, tell GFLOP/s of "
             f"a rank on {os.cpu_count()} cores. All-gathers by all ranks at once (`collective_bench`) tell the rest: of {SMALL_BYTES >> 10} KiB, by pairs and by all, what a "
             f"collective and what each further message of it takes (`--waking`, `--overhead`); of {LARGE_BYTES >> 20} MiB by pairs the rate of the link (`--rate`), and "
-            "without one what ranks can handle (`--handling`). The less of two rounds counts:", "", *machine_table(study),
+            "without one what ranks can handle (`--handling`); for the simulation what processors were busy with in these exchanges. Steps of one sample beside those of the "
+            "whole batch tell what the update takes, `ops_bench` what norms do. The less of up to two rounds counts:", "", *machine_table(study),
             "Measured with " + ", ".join(sorted({o["commit"] for o in study.state["outcomes"].values()})) + ".", ""]
 
 

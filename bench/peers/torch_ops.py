@@ -65,6 +65,13 @@ def rms_norm(x, weight):
     return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
 
 
+def stream(x, weight, shift):
+    def norm(y):
+        return F.layer_norm(y, (WIDTH,), weight, shift)
+    x = x + norm(x)
+    return x + norm(x)
+
+
 def rotate(x, cosines, sines):  # tables of the whole head width, as Hugging Face keeps them
     x = x.view(SAMPLES, TOKENS, 6, 64)
     a, b = x[..., :32], x[..., 32:]
@@ -83,7 +90,8 @@ def main():
         "attention, causal, 8 heads, 2 key heads": attention(rounds, 8, 2, True),
         "attention, crossed, padded": attention(rounds, 6, 6, False, LENGTHS),
     }
-    x, weight = leaf(ROWS, WIDTH), leaf(WIDTH)
+    x, weight, shift = leaf(ROWS, WIDTH), leaf(WIDTH), leaf(WIDTH)
+    times["stream"] = least_ms(rounds, [x, weight, shift], lambda: stream(x, weight, shift))
     times["rms_norm"] = least_ms(rounds, [x, weight], lambda: rms_norm(x, weight))
     angle = torch.outer(torch.arange(TOKENS).float(), torch.randn(32)).repeat(1, 2)[:, None, :]
     cosines, sines = angle.cos(), angle.sin()

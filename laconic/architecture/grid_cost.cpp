@@ -37,6 +37,11 @@ double rows_of(const JoinedMaps& map, const BlockRows& rows, bool is_last, std::
   return is_last && is_pooled ? static_cast<double>(samples) : rows.stream;
 }
 
+// A vector of the stream that begins with ones is the weight of a norm.
+bool is_norm_of_stream(const ParameterSpec& p) {
+  return p.role == Role::stream_vector && p.sizes.size() == 1 && p.mean == 1;
+}
+
 // Lists what one block calls.
 class BlockTraffic {
  public:
@@ -143,12 +148,11 @@ class BlockTraffic {
     }
   }
 
-  // A vector of the stream that begins with ones is the weight of a norm; with a bias of the same
-  // name it is a LayerNorm.
+  // With a bias of the same name it is a LayerNorm.
   void add_norms() {
     for (const std::size_t number : block_.uses) {
       const ParameterSpec& p = spec_.parameters[number];
-      if (p.role != Role::stream_vector || p.sizes.size() != 1 || p.mean != 1) continue;
+      if (!is_norm_of_stream(p)) continue;
       add_norm(is_layer_norm(p.name), rows_.normed);
     }
   }
@@ -228,6 +232,18 @@ std::vector<GridMapWork> grid_map_work(const ModelSpec& spec, const GridPlan& pl
       add(table.head, table.layout, rows.stream, static_cast<double>(spec.parameters[p].sizes[1]),
           static_cast<double>(spec.parameters[p].sizes[0]));
   return work;
+}
+
+double grid_normed_elements(const ModelSpec& spec, const GridPlan& plan, std::size_t number,
+                            std::int64_t samples) {
+  const double rows = block_rows(spec, number, samples).normed;
+  const ActivationLayout stream = stream_of(plan);
+  const int parts = extent(plan.mesh, stream.rows) * extent(plan.mesh, stream.features);
+  double elements = 0;
+  for (const std::size_t p : spec.blocks[number].uses)
+    if (is_norm_of_stream(spec.parameters[p]))
+      elements += rows * static_cast<double>(spec.parameters[p].sizes[0]) / parts;
+  return elements;
 }
 
 std::vector<GridTraffic> grid_traffic(const ModelSpec& spec, const GridPlan& plan,

@@ -80,6 +80,12 @@ struct GridMapWork {
 std::vector<GridMapWork> grid_map_work(const ModelSpec& spec, const GridPlan& plan,
                                        std::size_t block, std::int64_t samples);
 
+// Elements of the stream that norms of a block take on a rank, of all of them together. With each
+// goes about as much else by element: residual sums, and the sums of what comes back. Where every
+// rank has the whole stream (1d), more ranks have no fewer.
+double grid_normed_elements(const ModelSpec& spec, const GridPlan& plan, std::size_t block,
+                            std::int64_t samples);
+
 double elements_of(const std::vector<GridTraffic>& traffic);
 // The same by axis, tp0 first. What goes along several axes at once counts for the outer ones what
 // would cross them if the inner ones had gathered first.

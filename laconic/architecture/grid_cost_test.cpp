@@ -235,5 +235,18 @@ TEST(GridCost, OneRankReceivesNothing) {
     EXPECT_TRUE(traffic_of(plan_of(row.value, {1, 1, 1}), GridMemory::nocache).empty()) << row.name;
 }
 
+TEST(GridCost, NormsAreSharedButForTheWholeStreamOfOneD) {
+  const ModelSpec spec = model_spec(kGpt, 5);
+  for (const auto& [plan, parts] : {std::pair{GridPlan{}, 1},
+                                    {plan_of(TensorMethod::one_d, {1, 4, 1}), 1},
+                                    {plan_of(TensorMethod::one_d_sequence, {1, 4, 1}), 4},
+                                    {plan_of(TensorMethod::two_and_half_d, {2, 2, 2}), 8},
+                                    {plan_of(TensorMethod::three_d, {2, 2, 2}), 8}}) {
+    EXPECT_EQ(grid_normed_elements(spec, plan, 0, kSamples), 0) << "the embedding has none";
+    EXPECT_EQ(grid_normed_elements(spec, plan, 1, kSamples), 2 * kBsh / parts);
+    EXPECT_EQ(grid_normed_elements(spec, plan, 3, kSamples), kBsh / parts);
+  }
+}
+
 }  // namespace
 }  // namespace laconic

@@ -50,12 +50,14 @@ class RankClock {
     events_.push_back({.kind = GridEvent::Kind::product, .multiply_adds = multiply_adds});
     be_busy_with(multiply_adds);
   }
-  void compute(double multiply_adds) {
-    events_.push_back({.kind = GridEvent::Kind::other, .multiply_adds = multiply_adds});
-    be_busy_with(multiply_adds);
+  void compute(double multiply_adds, double elements) {
+    events_.push_back(
+        {.kind = GridEvent::Kind::other, .multiply_adds = multiply_adds, .elements = elements});
+    be_busy_with(multiply_adds, elements);
   }
-  void be_busy_with(double multiply_adds) {
-    const double seconds = per(2 * multiply_adds, machine_.flops_per_second);
+  void be_busy_with(double multiply_adds, double elements = 0) {
+    const double seconds = per(2 * multiply_adds, machine_.flops_per_second) +
+                           per(elements, machine_.elements_per_second);
     spent_.compute += seconds;
     be_busy(seconds);
   }
@@ -235,8 +237,8 @@ MapMoves moves_of(std::span<const GridTraffic> traffic, int map, bool is_backwar
 class BlockWalk {
  public:
   BlockWalk(RankClock& clock, WeightClock& weights, std::span<const GridTraffic> traffic,
-            const std::vector<GridMapWork>& maps, double multiply_adds)
-      : clock_(clock), weights_(weights), traffic_(traffic), maps_(maps) {
+            const std::vector<GridMapWork>& maps, double multiply_adds, double normed)
+      : clock_(clock), weights_(weights), traffic_(traffic), maps_(maps), normed_(normed) {
     for (const GridMapWork& map : maps) multiply_adds -= map.multiply_adds;
     rest_ = std::max(0.0, multiply_adds);  // attention
   }
@@ -258,11 +260,11 @@ class BlockWalk {
       clock_.multiply(maps_[m].multiply_adds);
       exchange(map.output);
     }
-    clock_.compute(rest_);
+    clock_.compute(rest_, normed_ / 3);
   }
 
   void backward() {
-    clock_.compute(2 * rest_);
+    clock_.compute(2 * rest_, 2 * normed_ / 3);
     for (std::size_t m = maps_.size(); m-- > 0;) {
       const MapMoves map = moves(m, true);
       const double work = maps_[m].multiply_adds;
@@ -305,6 +307,7 @@ class BlockWalk {
   const std::span<const GridTraffic> traffic_;
   const std::vector<GridMapWork>& maps_;
   double rest_ = 0;
+  const double normed_;
 };
 
 // Of all traffic, which is in the order of blocks, that of one.
@@ -346,7 +349,8 @@ GridWalk walked(RankClock& clock, const ModelSpec& spec, const GridPlan& plan, c
   for (std::size_t b = 0; b < blocks; ++b)
     walks.emplace_back(
         clock, weights, of_block(traffic, b), maps[b],
-        spec.blocks[b].multiply_adds * static_cast<double>(load.samples) / tp_size(plan.mesh));
+        spec.blocks[b].multiply_adds * static_cast<double>(load.samples) / tp_size(plan.mesh),
+        grid_normed_elements(spec, plan, b, load.samples));
   const auto recomputes = [&](std::size_t b) {
     return passes.recomputes && !spec.blocks[b].out.empty();
   };

@@ -28,8 +28,9 @@
 // for each such gather or scatter, two for an all-reduce, during which the link is idle.
 //
 // Vectors, norms, look-ups and losses are waited for. Left out: what codecs and operations other
-// than products compute (`flops_per_second` is what a rank reaches with them), and what a link's
-// first bytes cost.
+// than products compute (`flops_per_second` is what a rank reaches with them), but for norms, which
+// may have a rate of their own, since not every method cuts them; and what a link's first bytes
+// cost.
 //
 // Pure and std only.
 #pragma once
@@ -46,6 +47,7 @@ namespace laconic {
 // What a rank has to itself, while all others do the same. 0: takes no time.
 struct GridMachine {
   double flops_per_second = 0;          // in products
+  double elements_per_second = 0;       // of the stream in norms, and what goes with them
   double bytes_per_second = 0;          // of messages through its link, each way
   double latency = 0;                   // of a message, in seconds
   double handled_bytes_per_second = 0;  // of messages received: what the processor is busy with,
@@ -99,6 +101,7 @@ struct GridEvent {
   Kind kind = Kind::product;
   GridTraffic traffic = {};    // of what starts or is waited for
   double multiply_adds = 0;    // of a product, or of what else is computed
+  double elements = 0;         // of the stream that norms take, forward and backward being one
   std::size_t collective = 0;  // of what starts or is waited for: its number, from 0
   int urgency = 0;             // of what starts: 0 is most urgent
 };

@@ -54,6 +54,16 @@ TEST(GridTime, ComputingIsSixOperationsForAMultiplyAddSharedByAllRanks) {
   }
 }
 
+TEST(GridTime, NormsTakeAsLongWithOneDAsWithoutAGrid) {
+  constexpr double kNorms = 2 * kTimedLayers + 1;
+  for (const auto& [plan, parts] : {std::pair{GridPlan{}, 1},
+                                    {timed_plan(TensorMethod::one_d, {1, 4, 1}), 1},
+                                    {timed_plan(TensorMethod::three_d, {2, 2, 2}), 8}}) {
+    const GridTime step = timed_step(plan, {.elements_per_second = kTimedRate});
+    EXPECT_NEAR(step.compute, kNorms * kTimedBsh / parts / kTimedRate, 1e-12) << to_text(plan.mesh);
+  }
+}
+
 // Without anything to compute nothing can be hidden: bytes / rate, whatever is in the background.
 TEST(GridTime, LinksAloneTakeTheirBytes) {
   for (const auto& [method, grid] : {std::pair{TensorMethod::three_d, std::array{2, 2, 2}},

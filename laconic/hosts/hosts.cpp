@@ -57,6 +57,7 @@ void check_device(GroupCheck& c, const HostDevice& device) {
     return fmt::format("device '{}': {}", device.name, name);
   };
   c.amount(key("memory"), device.memory_bytes);
+  c.amount(key("elements"), device.elements_per_second);
   c.amount(key("pass_samples"), device.pass_samples);
   c.amount(key("updates"), device.updates_per_second);
   c.amount(key("copy"), device.copy_bytes_per_second);

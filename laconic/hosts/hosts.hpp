@@ -52,6 +52,9 @@ struct HostDevice {
   double memory_bytes = 0;  // of a GPU; ranks on processors share the memory of their host
   // By precision: what training steps reach, all their operations included.
   std::array<double, kRunPrecisionNames.size()> multiply_adds_per_second = {};
+  // Elements of the stream in norms and what goes with them (grid_normed_elements), forward and
+  // backward. 0: they are among the operations above.
+  double elements_per_second = 0;
   // Small products are slower: a pass of a block takes as long as one over so many samples more.
   // Measured with one model; 0: every sample takes as long as every other.
   double pass_samples = 0;

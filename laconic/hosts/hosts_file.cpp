@@ -123,6 +123,7 @@ HostDevice device_in(const TomlNode& node, Problems& problems) {
   table.read_flag("gpu", device.is_gpu);
   read_quantity(table, "memory", kByteUnits, "a size such as \"24GB\"", device.memory_bytes);
   read_flops(table, title, device, problems);
+  table.read_number("elements", device.elements_per_second);
   table.read_number("pass_samples", device.pass_samples);
   table.read_number("updates", device.updates_per_second);
   read_codecs(table, title, device, problems);
@@ -194,6 +195,7 @@ void write_device(const HostDevice& device, std::string& text) {
     if (rate != 0) rates.push_back(fmt::format("{} = {:.17g}", precision.name, 2 * rate));
   }
   text += fmt::format("flops = {{ {} }}\n", join(rates, ", "));
+  number("elements", device.elements_per_second);
   number("pass_samples", device.pass_samples);
   number("updates", device.updates_per_second);
   number("copy", device.copy_bytes_per_second);

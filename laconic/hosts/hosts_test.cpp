@@ -240,9 +240,9 @@ MeasuredLinks measured_links(const std::vector<MeasuredRank>& ranks, double insi
 
 TEST(MeasuredHosts, RanksOfOneProcessorAreALab) {
   const std::vector<MeasuredRank> ranks(4, measured("box", 1e10, false));
-  const Hosts hosts = hosts_from(ranks, measured_links(ranks, 1e8, 0), *known_device("core"));
+  Hosts hosts = hosts_from(ranks, measured_links(ranks, 1e8, 0), *known_device("core"));
   ASSERT_EQ(hosts.groups.size(), 1U);
-  const HostGroup& group = hosts.groups[0];
+  HostGroup& group = hosts.groups[0];
   EXPECT_EQ(group.hosts, 4);
   EXPECT_EQ(group.cores, 2);
   EXPECT_NEAR(group.card.bits_per_second, 1.046e8, 1) << "of a link as much more than its payload";
@@ -251,6 +251,7 @@ TEST(MeasuredHosts, RanksOfOneProcessorAreALab) {
   EXPECT_EQ(factor_rate(group.device), (FactorRate{3e10, 4e9}));
   EXPECT_EQ(group.device.updates_per_second, 5e8);
   EXPECT_EQ(to_text(check(hosts)), "");
+  group.device.elements_per_second = 7e7;
   EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts);
 }
 

@@ -22,6 +22,7 @@ namespace {
 void worsen(HostDevice& device, const HostDevice& other) {
   const auto slower = [](double& a, double b) { a = a > 0 && b > 0 ? std::min(a, b) : a + b; };
   slower(device.updates_per_second, other.updates_per_second);
+  slower(device.elements_per_second, other.elements_per_second);
   slower(device.copy_bytes_per_second, other.copy_bytes_per_second);
   slower(device.factors.product, other.factors.product);
   slower(device.factors.orthonormal, other.factors.orthonormal);
@@ -215,9 +216,17 @@ const std::vector<BlockTimes>& StepModel::block_times(const Candidate& candidate
   if (!times.empty()) return times;
   const auto samples = static_cast<double>(space_.microbatches[chosen(PlanDim::microbatch)]);
   const bool recomputes = space_.recomputes[chosen(PlanDim::recompute)];
+  const double elements = f.device.elements_per_second * f.core_share;
   if (!f.has_grid) {
-    for (const BlockSpec& block : space_.spec.blocks) {
-      const double forward = (samples + f.device.pass_samples) * block.multiply_adds / rate;
+    for (std::size_t b = 0; b < space_.spec.blocks.size(); ++b) {
+      const BlockSpec& block = space_.spec.blocks[b];
+      const double normed =
+          elements > 0
+              ? grid_normed_elements(space_.spec, {}, b, static_cast<std::int64_t>(samples)) /
+                    elements
+              : 0;
+      const double forward =
+          (samples + f.device.pass_samples) * block.multiply_adds / rate + normed / 3;
       const bool again = recomputes && !block.out.empty();
       times.push_back({.forward = forward, .backward = (again ? 3 : 2) * forward});
     }
@@ -227,6 +236,7 @@ const std::vector<BlockTimes>& StepModel::block_times(const Candidate& candidate
   const double spb = f.patterns.grid.seconds_per_byte, handled = f.device.handled_bytes_per_second;
   const bool is_gpu = f.device.is_gpu;
   GridMachine machine{.flops_per_second = 2 * rate,
+                      .elements_per_second = elements,
                       .bytes_per_second = spb > 0 ? 1 / spb : 0,
                       .latency = f.patterns.grid.latency};
   if (is_gpu) {  // the host's processor handles messages while the GPU computes

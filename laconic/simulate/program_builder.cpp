@@ -168,6 +168,10 @@ double ProgramBuilder::multiply_add_seconds(int rank, double count) const {
       count, device_of(rank).multiply_adds_per_second.at(static_cast<std::size_t>(precision_)));
 }
 
+double ProgramBuilder::element_seconds(int rank, double count) const {
+  return seconds_at(count, device_of(rank).elements_per_second);
+}
+
 double ProgramBuilder::pass_samples(int rank) const {
   return device_of(rank).pass_samples;
 }

@@ -54,6 +54,7 @@ class ProgramBuilder {
 
   // --- what things cost on a rank, in seconds
   double multiply_add_seconds(int rank, double count) const;
+  double element_seconds(int rank, double count) const;
   double pass_samples(int rank) const;  // HostDevice::pass_samples
   double update_seconds(int rank, double parameters) const;
   double encode_seconds(int rank, const CodecSpec& codec, double elements) const;

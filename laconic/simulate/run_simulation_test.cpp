@@ -156,6 +156,26 @@ TEST(RunSimulation, AnOrderThatIsToBeChosenIsChosenByTheHosts) {
   EXPECT_EQ(shared.seconds(), Subject(config, hosts).seconds()) << "as if it had been asked for";
 }
 
+// Of 1d, which has the whole stream on every rank, as long as on one rank.
+TEST(RunSimulation, NormsThatHaveARateTakeItWithAGridAndWithout) {
+  RunConfig config = lab_config(1, 1);
+  config.train.batch = 4;
+  Hosts hosts = bare_hosts(4, 0);
+  hosts.groups[0].device.elements_per_second = 1e6;
+  const Subject alone(config, hosts);
+  double elements = 0;
+  for (std::size_t block = 0; block < alone.spec.blocks.size(); ++block)
+    elements += grid_normed_elements(alone.spec, {}, block, 4);
+  ASSERT_GT(elements, 0);
+  EXPECT_NEAR(alone.seconds() / (elements / 1e6), 1, kRounding);
+  for (const auto& [method, parts] :
+       {std::pair{TensorMethod::one_d, 1}, {TensorMethod::one_d_sequence, 4}}) {
+    config.mesh.tp = "1,4,1";
+    config.tensor.method = method;
+    EXPECT_NEAR(Subject(config, hosts).seconds() / (elements / parts / 1e6), 1, kRounding);
+  }
+}
+
 // Messages and bytes of a step, by the meters of runs in docs/results/2026-11-15/raw.
 TEST(RunSimulation, BytesOfEveryClassAreThoseThatRunsHaveCounted) {
   using enum Traffic;

@@ -211,6 +211,10 @@ class StepWriter {
           static_cast<double>(r_.config.microbatch_size()) + builder_.pass_samples(rank);
       times.forward = builder_.multiply_add_seconds(rank, spec.multiply_adds * samples);
       times.backward = 2 * times.forward;
+      const double norms = builder_.element_seconds(
+          rank, grid_normed_elements(r_.spec, {}, block, r_.config.microbatch_size()));
+      times.forward += norms / 3;
+      times.backward += 2 * norms / 3;
     } else {
       times = r_.blocks[block];
     }
@@ -227,7 +231,9 @@ class StepWriter {
     for (const GridEvent& event : grid_.events(a.stage, block, is_backward)) switch (event.kind) {
         case GridEvent::Kind::product:
         case GridEvent::Kind::other:
-          builder_.compute(strand, work, builder_.multiply_add_seconds(rank, event.multiply_adds));
+          builder_.compute(strand, work,
+                           builder_.multiply_add_seconds(rank, event.multiply_adds) +
+                               builder_.element_seconds(rank, event.elements));
           break;
         case GridEvent::Kind::start:
           builder_.start(strand, grid_.strand_of(rank, event, a.stage, pass));
