@@ -163,7 +163,7 @@ struct OnDevice {
   }
   Bytes encode(Memory memory, DeviceInput in) const {
     device_encode(message.codec, message.spec, source(memory), in, staged.as<std::byte>(),
-                  scratch.as<std::byte>(), nullptr);
+                  scratch.as<std::byte>(), codec_stream());
     Bytes host(staged_bytes(message.codec, message.spec));
     test::from_device(host.data(), staged.as(), host.size());
     Bytes payload = message.room();
@@ -178,7 +178,7 @@ struct OnDevice {
     DeviceInput in = input();
     in.seed = payload_seed(message.codec, payload);
     device_decode(message.codec, message.spec, staged.as<std::byte>(), in, sink,
-                  scratch.as<std::byte>(), nullptr);
+                  scratch.as<std::byte>(), codec_stream());
   }
   Floats floats(const TestBuffer& buffer) const {
     Floats host(message.count());

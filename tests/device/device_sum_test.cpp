@@ -50,6 +50,7 @@ struct SumMember {
       sum->post(b, buffers[b].as<std::byte>(), Ready(DeviceEvent(streams[b].stream())));
     sum->wait();
     gpu.join();
+    streams.clear();  // what nobody adds to nobody has waited for
     for (std::size_t b = 0; b < values.size(); ++b)
       from_device(values[b].data(), buffers[b].as(), values[b].size() * sizeof(float));
     engine.flush();
@@ -168,14 +169,16 @@ TEST_F(DeviceSum, OneRankPaysWhatMoreLeftOutstanding) {
         lone->begin(step);
         for (std::size_t b = 0; b < values.size(); ++b) {
           const TestBuffer buffer(values[b].size() * sizeof(float));
-          HeldStream stream(buffer.as(), values[b].size() * sizeof(float));
-          stream.hold();
-          std::thread gpu([&] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(2));
-            stream.open(values[b].data());
-          });
-          lone->post(b, buffer.as<std::byte>(), Ready(DeviceEvent(stream.stream())));
-          gpu.join();
+          {  // whose end waits for the stream: nobody else does where nothing is outstanding
+            HeldStream stream(buffer.as(), values[b].size() * sizeof(float));
+            stream.hold();
+            std::thread gpu([&] {
+              std::this_thread::sleep_for(std::chrono::milliseconds(2));
+              stream.open(values[b].data());
+            });
+            lone->post(b, buffer.as<std::byte>(), Ready(DeviceEvent(stream.stream())));
+            gpu.join();
+          }
           from_device(values[b].data(), buffer.as(), values[b].size() * sizeof(float));
         }
         lone->wait();
