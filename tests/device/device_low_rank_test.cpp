@@ -9,6 +9,8 @@
 
 #include "laconic/base/denormals.hpp"
 #include "laconic/base/test_effort.hpp"
+#include "laconic/codec/kernel/device_kernel.hpp"
+#include "laconic/codec/subspace.hpp"
 #include "laconic/reduce/device_low_rank.hpp"
 #include "laconic/reduce/test_sums.hpp"
 #include "tests/device/test_device.hpp"
@@ -228,6 +230,59 @@ TEST_F(DeviceLowRankTest, WhatIsNotFiniteLeavesTheTraceOfTheHost) {
 }
 
 // A matrix of low rank has dependent columns, which the host drops or draws anew.
+// Columns of every kind, alone: those made orthonormal together, those that must be settled one
+// after the other, by the first products or by the second, and zero ones.
+TEST_F(DeviceLowRankTest, ColumnsOfEveryKindAreThoseOfTheHost) {
+  const ScopedDenormals flush(true);
+  constexpr std::size_t kRows = 700;
+  for (const std::size_t r : {1, 2, 5, 17, 40}) {
+    Floats noise(kRows * r);
+    draw_start(noise.data(), kRows, r, key_of(7));
+    const auto made = [&](auto&& element) {
+      Floats x(kRows * r);
+      for (std::size_t i = 0; i < kRows; ++i)
+        for (std::size_t c = 0; c < r; ++c) x[i * r + c] = element(i, c);
+      return x;
+    };
+    const auto at = [&](std::size_t i, std::size_t c) { return noise[i * r + c]; };
+    const std::pair<const char*, Floats> kinds[] = {
+        {"apart", noise},
+        {"of all lengths",
+         made([&](auto i, auto c) { return std::ldexp(at(i, c), int(c) * 5 - 60); })},
+        {"near each other",
+         made([&](auto i, auto c) { return at(i, 0) + (c > 0 ? 1e-2F : 0) * at(i, c); })},
+        {"a chain",
+         made([&](auto i, auto c) { return at(i, c > 0 ? c - 1 : 0) + 5e-3F * at(i, c); })},
+        {"too near",
+         made([&](auto i, auto c) { return at(i, 0) + (c > 0 ? 1e-4F : 0) * at(i, c); })},
+        {"equal", made([&](auto i, auto) { return at(i, 0); })},
+        {"with zeros", made([&](auto i, auto c) { return c % 2 == 0 ? 0.0F : at(i, c); })},
+        {"nothing", Floats(kRows * r)},
+        {"denormal", Floats(kRows * r, 1e-40F)}};
+    for (const auto& [kind, x] : kinds) {
+      SCOPED_TRACE(fmt::format("{} columns, {}", r, kind));
+      const TestBuffer scratch(kernel::subspace_scratch_bytes(kRows, r)), has_start(4);
+      for (const bool is_start : {false, true}) {
+        Floats expected = x;
+        const DeviceFloats found(x);
+        const std::uint32_t yes = 1;
+        to_device(has_start.as(), &yes, 4);
+        if (is_start) {
+          orthonormalise_start(expected.data(), kRows, r, key_of(5));
+          kernel::device_orthonormalise_start(found.data(), kRows, r, key_of(5),
+                                              has_start.as<std::uint32_t>(),
+                                              scratch.as<std::byte>(), codec_stream());
+        } else {
+          orthonormalise(expected.data(), kRows, r);
+          kernel::device_orthonormalise(found.data(), kRows, r, scratch.as<std::byte>(),
+                                        codec_stream());
+        }
+        expect_same<float>({expected}, {found.get()}, is_start ? "a start" : "a factor");
+      }
+    }
+  }
+}
+
 TEST_F(DeviceLowRankTest, DependentColumnsAreThoseOfTheHost) {
   Workers workers({.rank = 8, .min_ratio = 0, .feedback = false}, kTensors, 1);
   for (std::uint64_t step = 0; step < 3; ++step) {

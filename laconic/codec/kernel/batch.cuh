@@ -9,8 +9,10 @@
 
 #ifdef __CUDACC__
 #define LACONIC_UNROLL_ALL _Pragma("unroll")
+#define LACONIC_UNROLL_FOUR _Pragma("unroll 4")
 #else
 #define LACONIC_UNROLL_ALL
+#define LACONIC_UNROLL_FOUR
 #endif
 
 namespace laconic::kernel {

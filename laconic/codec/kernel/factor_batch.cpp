@@ -14,11 +14,6 @@ std::uint64_t parts(std::uint64_t count, std::uint64_t size) {
   return count / size + (count % size != 0 ? 1 : 0);
 }
 
-// Doubles of all columns, each padded, and of dot products behind them.
-std::uint64_t column_room(std::uint64_t rows, std::uint64_t rank) {
-  return parts(rows, kColumnStep) * kColumnStep * rank + rank + 1;
-}
-
 std::uint64_t work_of(BatchWork work, const BatchMatrix& m) {
   const std::uint64_t wide = parts(m.rank, kProductWide);
   switch (work) {
@@ -29,6 +24,8 @@ std::uint64_t work_of(BatchWork work, const BatchMatrix& m) {
       return parts(parts(m.rows, kColumnStep) * kColumnStep * m.rank, kBatchTile);
     case BatchWork::right_columns:
       return parts(parts(m.columns, kColumnStep) * kColumnStep * m.rank, kBatchTile);
+    case BatchWork::left_blocks: return parts(m.rows, kGramRows);
+    case BatchWork::right_blocks: return parts(m.columns, kGramRows);
     case BatchWork::multiply:
       return parts(m.rows, kMultiplyRows) * parts(m.columns, kSumBlock) * wide;
     case BatchWork::transposed:
@@ -47,8 +44,8 @@ std::uint64_t place_scratch(std::vector<BatchMatrix>& matrices) {
     m.right_columns = right_columns;
     m.left_parts = left_parts;
     m.right_parts = right_parts;
-    left_columns += column_room(m.rows, m.rank);
-    right_columns += column_room(m.columns, m.rank);
+    left_columns += subspace_doubles(m.rows, m.rank);
+    right_columns += subspace_doubles(m.columns, m.rank);
     left_parts += parts(m.columns, kSumBlock) * m.rows * m.rank;
     right_parts += parts(m.rows, kSumBlock) * m.columns * m.rank;
   }
@@ -71,6 +68,12 @@ const T* moved(const T* offset, const std::byte* device) {
 }
 
 }  // namespace
+
+// Columns, padded; products of each block; those of all, scales, lengths and dot products; a flag.
+std::uint64_t subspace_doubles(std::uint64_t rows, std::uint64_t r) {
+  return parts(rows, kColumnStep) * kColumnStep * r + parts(rows, kGramRows) * (r * (r + 1) / 2) +
+         r * r + 3 * r + 2;
+}
 
 FactorBatch BatchTable::at(const std::byte* device) const {
   FactorBatch batch = view;

@@ -50,11 +50,13 @@ enum class BatchWork : std::uint8_t {
   right,          // those of Q
   left_columns,   // those of P as padded columns
   right_columns,  // those of Q
+  left_blocks,    // of kGramRows rows of P
+  right_blocks,   // of Q
   multiply,       // tiles of products
   transposed,
   expand,
 };
-inline constexpr std::size_t kBatchWorks = 8;
+inline constexpr std::size_t kBatchWorks = 10;
 
 // The table, as kernels see it.
 struct FactorBatch {
@@ -99,6 +101,9 @@ void device_project_factors(const BatchStep& step, float* right, Stream stream);
 // matrix with an unsound factor leaves is NaN, its residual of before, and no basis.
 void device_finish_factors(const BatchStep& step, const float* raw, const float* right,
                            std::uint64_t right_count, Stream stream);
+
+// Doubles that making the columns of a matrix [rows, r] orthonormal takes as scratch.
+std::uint64_t subspace_doubles(std::uint64_t rows, std::uint64_t r);
 
 // --- parts of these, in product.cu and subspace.cu
 

@@ -1,11 +1,11 @@
-// Orthonormal columns, as codec/subspace.cpp: f64, columns one after the other, sums in eight
-// chains.
+// Orthonormal columns, as codec/subspace.cpp: f64, by the products of columns with each other,
+// twice.
 //
-// One block of threads settles the columns of a matrix, since each waits for those before. A column
-// takes three walks down all rows, and in a walk eight chains of additions, each waiting for the
-// one before, take the time: 3 r rows / 8 additions of doubles in a row. More blocks could only
-// share what half of these threads do beside the chains. All matrices of a batch are settled at
-// once; columns are made of rows and rows of columns before and after, by all of the GPU.
+// Products are summed over blocks of kGramRows rows, each by a block of threads, with eight chains
+// of additions; then over blocks, in order, by one block of threads for a matrix, which makes the
+// triangle R of them; then a thread solves a row. Where columns are too nearly dependent for that,
+// which is rare, one block of threads settles those of its matrix one after the other. All matrices
+// of a batch share the kernels.
 #include "laconic/codec/kernel/batch.cuh"
 #include "laconic/codec/kernel/normal.cuh"
 #include "laconic/codec/kernel/projection.hpp"
@@ -18,22 +18,42 @@ namespace {
 constexpr int kDraws = 4;  // as subspace.cpp
 
 struct SubspaceTask {
-  const float* from;              // read, unless drawn
-  float* x;                       // written
-  std::uint64_t rows, r, length;  // length: rows, rounded up to kColumnStep
-  double* columns;                // [r][length]
-  double* dots;                   // [r + 1]
+  const float* from;                 // read, unless drawn
+  float* x;                          // written
+  std::uint64_t rows, r, length;     // length: rows, rounded up to kColumnStep
+  double* columns;                   // in blocks of kGramRows rows, or if settled [r][length]
+  double* parts;                     // [blocks][pairs of columns]: products, summed over a block
+  double *triangle, *scales, *dots;  // [r][r], [r], [2 r + 1]
+  double* is_settled;                // not 0: one after the other
   Key key;
   bool is_start;  // dependent columns are drawn anew
   bool is_drawn;  // all of them are
   bool is_idle;   // nothing is to be done
+
+  __device__ __forceinline__ std::uint64_t pairs() const { return r * (r + 1) / 2; }
+  __device__ __forceinline__ std::uint64_t rows_of_block(std::uint64_t b) const {
+    const std::uint64_t left = length - b * kGramRows;
+    return left < kGramRows ? left : kGramRows;
+  }
+  __device__ __forceinline__ double* block(std::uint64_t b) const {
+    return columns + b * kGramRows * r;
+  }
 };
 
-// --- lists of them
-
-std::uint64_t padded(std::uint64_t rows) {
-  return parts_of(rows, kColumnStep) * kColumnStep;
+// Parts of the scratch, in the order of subspace_doubles().
+LACONIC_BOTH SubspaceTask placed(SubspaceTask task, double* scratch) {
+  const std::uint64_t blocks = (task.rows + kGramRows - 1) / kGramRows;
+  task.length = (task.rows + kColumnStep - 1) / kColumnStep * kColumnStep;
+  task.columns = scratch;
+  task.parts = task.columns + task.length * task.r;
+  task.triangle = task.parts + blocks * (task.r * (task.r + 1) / 2);
+  task.scales = task.triangle + task.r * task.r;
+  task.dots = task.scales + task.r;
+  task.is_settled = task.dots + 2 * task.r + 1;
+  return task;
 }
+
+// --- lists of them
 
 // One matrix. A start is drawn if *is_unsound.
 struct SubspaceSingle {
@@ -43,6 +63,9 @@ struct SubspaceSingle {
   __device__ __forceinline__ std::uint64_t matrices() const { return 1; }
   __device__ __forceinline__ std::uint64_t column_works() const {
     return parts_of(task.length * task.r, kBatchTile);
+  }
+  __device__ __forceinline__ std::uint64_t block_works() const {
+    return parts_of(task.rows, kGramRows);
   }
   __device__ __forceinline__ std::uint64_t row_works() const {
     return parts_of(task.rows * task.r, kFactorTile);
@@ -56,6 +79,9 @@ struct SubspaceSingle {
     own = w;
     return matrix(0);
   }
+  __device__ __forceinline__ SubspaceTask of_blocks(std::uint64_t w, std::uint64_t& own) const {
+    return of_columns(w, own);
+  }
   __device__ __forceinline__ SubspaceTask of_rows(std::uint64_t w, std::uint64_t& own) const {
     return of_columns(w, own);
   }
@@ -68,38 +94,40 @@ struct SubspaceBatch {
 
   static constexpr BatchWork kColumnWork =
       kStart ? BatchWork::right_columns : BatchWork::left_columns;
+  static constexpr BatchWork kBlockWork = kStart ? BatchWork::right_blocks : BatchWork::left_blocks;
   static constexpr BatchWork kRowWork = kStart ? BatchWork::right : BatchWork::left;
 
   __device__ __forceinline__ std::uint64_t matrices() const { return step.batch.count; }
   __device__ __forceinline__ std::uint64_t column_works() const {
     return step.batch.works[static_cast<int>(kColumnWork)];
   }
+  __device__ __forceinline__ std::uint64_t block_works() const {
+    return step.batch.works[static_cast<int>(kBlockWork)];
+  }
   __device__ __forceinline__ std::uint64_t row_works() const {
     return step.batch.works[static_cast<int>(kRowWork)];
   }
   __device__ __forceinline__ SubspaceTask task_of(const BatchMatrix& m) const {
-    const std::uint64_t rows = kStart ? m.columns : m.rows;
-    const std::uint64_t length = (rows + kColumnStep - 1) / kColumnStep * kColumnStep;
-    double* columns =
-        reinterpret_cast<double*>(step.scratch) + (kStart ? m.right_columns : m.left_columns);
     float* x = kStart ? step.next_basis + m.right : step.left + m.left;
-    return {.from = kStart ? step.basis + m.right : x,
-            .x = x,
-            .rows = rows,
-            .r = m.rank,
-            .length = length,
-            .columns = columns,
-            .dots = columns + m.rank * length,
-            .key = m.key,
-            .is_start = kStart,
-            .is_drawn = kStart && step.has_basis[m.number] == 0,
-            .is_idle = !kStart && step.is_unsound[m.number] != 0};
+    return placed(
+        {.from = kStart ? step.basis + m.right : x,
+         .x = x,
+         .rows = kStart ? m.columns : m.rows,
+         .r = m.rank,
+         .key = m.key,
+         .is_start = kStart,
+         .is_drawn = kStart && step.has_basis[m.number] == 0,
+         .is_idle = !kStart && step.is_unsound[m.number] != 0},
+        reinterpret_cast<double*>(step.scratch) + (kStart ? m.right_columns : m.left_columns));
   }
   __device__ __forceinline__ SubspaceTask matrix(std::uint64_t k) const {
     return task_of(step.batch.matrices[k]);
   }
   __device__ __forceinline__ SubspaceTask of_columns(std::uint64_t w, std::uint64_t& own) const {
     return task_of(matrix_at(step.batch, kColumnWork, w, own));
+  }
+  __device__ __forceinline__ SubspaceTask of_blocks(std::uint64_t w, std::uint64_t& own) const {
+    return task_of(matrix_at(step.batch, kBlockWork, w, own));
   }
   __device__ __forceinline__ SubspaceTask of_rows(std::uint64_t w, std::uint64_t& own) const {
     return task_of(matrix_at(step.batch, kRowWork, w, own));
@@ -108,7 +136,7 @@ struct SubspaceBatch {
 
 // --- rows to columns, and back
 
-constexpr unsigned kSpreadThreads = 256;
+constexpr unsigned kThreads = 256;
 
 __device__ __forceinline__ float drawn(const SubspaceTask& task, int number, std::uint64_t i,
                                        std::uint64_t c) {
@@ -116,33 +144,42 @@ __device__ __forceinline__ float drawn(const SubspaceTask& task, int number, std
       number == 0 ? task.key : child_key(task.key, static_cast<unsigned>(number)), i * task.r + c));
 }
 
+__device__ __forceinline__ double begun(const SubspaceTask& task, std::uint64_t i,
+                                        std::uint64_t c) {
+  if (i >= task.rows) return 0.0;
+  return static_cast<double>(task.is_drawn ? drawn(task, 0, i, c) : task.from[i * task.r + c]);
+}
+
 template <class List>
-__global__ void __launch_bounds__(kSpreadThreads) make_columns(List list) {
+__global__ void __launch_bounds__(kThreads) make_columns(List list) {
   for (std::uint64_t w = blockIdx.x; w < list.column_works(); w += gridDim.x) {
     std::uint64_t own = 0;
     const SubspaceTask task = list.of_columns(w, own);
     if (task.is_idle) continue;
+    if (own == 0 && threadIdx.x == 0) *task.is_settled = 0;
     LACONIC_UNROLL_ALL
-    for (unsigned t = 0; t < kBatchTile; t += kSpreadThreads) {
+    for (unsigned t = 0; t < kBatchTile; t += kThreads) {
       const std::uint64_t k = own * kBatchTile + t + threadIdx.x;
       if (k >= task.length * task.r) break;
-      const std::uint64_t i = k % task.length, c = k / task.length;
-      task.columns[k] = i >= task.rows
-                            ? 0.0
-                            : static_cast<double>(task.is_drawn ? drawn(task, 0, i, c)
-                                                                : task.from[i * task.r + c]);
+      const std::uint64_t b = k / (kGramRows * task.r), within = k - b * kGramRows * task.r;
+      const std::uint64_t rows = task.rows_of_block(b);
+      task.columns[k] = begun(task, b * kGramRows + within % rows, within / rows);
     }
   }
 }
 
 template <class List>
-__global__ void __launch_bounds__(kSpreadThreads) make_rows(List list) {
+__global__ void __launch_bounds__(kThreads) make_rows(List list) {
   for (std::uint64_t w = blockIdx.x; w < list.row_works(); w += gridDim.x) {
     std::uint64_t own = 0;
     const SubspaceTask task = list.of_rows(w, own);
     const std::uint64_t k = own * kFactorTile + threadIdx.x;
     if (task.is_idle || k >= task.rows * task.r) continue;
-    const auto value = static_cast<float>(task.columns[k % task.r * task.length + k / task.r]);
+    const std::uint64_t i = k / task.r, c = k % task.r, b = i / kGramRows;
+    const double* from = *task.is_settled != 0
+                             ? task.columns + c * task.length + i
+                             : task.block(b) + c * task.rows_of_block(b) + i % kGramRows;
+    const auto value = static_cast<float>(*from);
     // What is denormal is zero, as the CPU has it.
     task.x[k] = (exact::bits_of(value) & exact::kInfinity) == 0
                     ? exact::float_of(exact::bits_of(value) & exact::kSignBit)
@@ -150,18 +187,9 @@ __global__ void __launch_bounds__(kSpreadThreads) make_rows(List list) {
   }
 }
 
-// --- one column after the other. Half of the threads make chains, eight for a dot product; the
-// other half brings rows to them.
+// --- products of columns, and their triangle
 
-constexpr unsigned kChains = 256, kBringers = 256, kThreads = kChains + kBringers;
-constexpr unsigned kTeams = kChains / 8;   // dot products at a time
-constexpr unsigned kMostColumns = kTeams;  // that go through shared memory
-
-struct SubspaceShared {
-  double dots[kMostColumns];
-  double tiles[2][32 * (64 + 8)];  // of 32 columns, or 16 of more rows
-};
-static_assert(16 * (128 + 8) <= 32 * (64 + 8) && sizeof(SubspaceShared) <= 48 << 10);
+constexpr unsigned kTeams = kThreads / 8;  // dot products at a time
 
 // Where the sum of eight chains is: (s0 + s4) + (s2 + s6), then with those of the odd ones.
 __device__ __forceinline__ double chain_sum(double sum) {
@@ -170,81 +198,116 @@ __device__ __forceinline__ double chain_sum(double sum) {
   return sum + __shfl_xor_sync(kAllLanes, sum, 1);
 }
 
-// Rows that a thread brings: row `row` of every so many tiles.
-template <bool kSubtracts, unsigned kColumns, unsigned kRows>
-struct Bringer {
-  static constexpr unsigned kStride = kRows + 8;  // neighbouring columns in different banks
-
-  const SubspaceTask& task;
-  unsigned v, count, row;
-  double own = 0, others[kColumns] = {};
-
-  __device__ __forceinline__ std::uint64_t at(unsigned tile) const {
-    return std::uint64_t{tile} * kRows + row;
+// Pair number `first`, then every `step`-th: (c, j) with j <= c is number c (c + 1) / 2 + j.
+struct Pairs {
+  std::uint64_t c = 0, j;
+  __device__ __forceinline__ explicit Pairs(std::uint64_t first) : j(first) { settle(); }
+  __device__ __forceinline__ void skip(std::uint64_t step) {
+    j += step;
+    settle();
   }
-  // On its way from memory until it is put.
-  __device__ __forceinline__ void fetch(unsigned tile) {
-    const std::uint64_t i = at(tile);
-    const bool is_there = i < task.length;
-    const unsigned columns = kSubtracts ? v : count;
-    own = is_there ? task.columns[v * task.length + i] : 0.0;
-    LACONIC_UNROLL_ALL
-    for (unsigned c = 0; c < kColumns; ++c)
-      others[c] = is_there && c < columns ? task.columns[c * task.length + i] : 0.0;
-  }
-  __device__ __forceinline__ void put(unsigned tile, const double* dots, double* to) {
-    LACONIC_UNROLL_ALL
-    for (unsigned c = 0; c < kColumns; ++c) {
-      if (kSubtracts && c < v) own = own - dots[c] * others[c];
-      if (c < count) to[c * kStride + row] = others[c];
-    }
-    to[v * kStride + row] = own;
-    if (kSubtracts && at(tile) < task.length) task.columns[v * task.length + at(tile)] = own;
+  __device__ __forceinline__ void settle() {
+    while (j > c) j -= ++c;
   }
 };
 
-// One walk down column v and those before it. First, if kSubtracts, v -= dots[c] column c for all c
-// before it; then, of what v is now, new dots: with the first `count` columns, and v . v behind
-// them if with_square. A tile of rows goes through shared memory while the one before is added up;
-// groups of threads take turns in bringing tiles, so that loads have a while to arrive.
-template <bool kSubtracts, unsigned kColumns, unsigned kRows>
-__device__ __forceinline__ void walk_tiles(const SubspaceTask& task, unsigned v, unsigned count,
-                                           bool with_square) {
-  constexpr unsigned kGroups = kBringers / kRows;
-  using Brings = Bringer<kSubtracts, kColumns, kRows>;
-  auto& shared = shared_memory<SubspaceShared>();
-  const auto tiles = static_cast<unsigned>(parts_of(task.length, kRows));
-  const unsigned total = count + (with_square ? 1 : 0);
-  const bool is_bringer = threadIdx.x >= kChains;
-  const unsigned group = (threadIdx.x - kChains) / kRows;  // of bringers
-  Brings brings{task, v, count, threadIdx.x % kRows};
-  const unsigned k = threadIdx.x % 8, team = threadIdx.x / 8;  // of chains
-  const unsigned partner = team < count ? team : v;
-  double sum = 0;
-  if (is_bringer && group < tiles) brings.fetch(group);
-  for (unsigned tile = 0; tile <= tiles; ++tile) {
-    if (is_bringer) {
-      if (tile < tiles && tile % kGroups == group) {
-        brings.put(tile, shared.dots, shared.tiles[tile % 2]);
-        if (tile + kGroups < tiles) brings.fetch(tile + kGroups);
+template <class List>
+__global__ void __launch_bounds__(kThreads) multiply_columns(List list) {
+  for (std::uint64_t w = blockIdx.x; w < list.block_works(); w += gridDim.x) {
+    std::uint64_t own = 0;
+    const SubspaceTask task = list.of_blocks(w, own);
+    if (task.is_idle) continue;
+    const std::uint64_t rows = task.rows_of_block(own), pairs = task.pairs();
+    const unsigned k = threadIdx.x % 8, team = threadIdx.x / 8;
+    const double* block = task.block(own);
+    Pairs pair(team);
+    for (std::uint64_t round = 0; round < pairs; round += kTeams, pair.skip(kTeams)) {
+      double sum = 0;
+      if (round + team < pairs) {
+        const double *x = block + pair.c * rows, *y = block + pair.j * rows;
+        LACONIC_UNROLL_FOUR
+        for (unsigned i = k; i < rows; i += kColumnStep) sum = sum + x[i] * y[i];
       }
-    } else if (tile > 0 && team < total) {
-      const double* from = shared.tiles[(tile - 1) % 2] + k;
-      const double *mine = from + v * Brings::kStride, *other = from + partner * Brings::kStride;
-      LACONIC_UNROLL_ALL
-      for (unsigned i = 0; i < kRows; i += 8) sum = sum + mine[i] * other[i];
+      sum = chain_sum(sum);
+      if (k == 0 && round + team < pairs) task.parts[own * pairs + round + team] = sum;
     }
-    __syncthreads();  // this tile is there, and the one before is added up
   }
-  sum = chain_sum(sum);
-  if (!is_bringer && k == 0 && team < total) shared.dots[team] = sum;
-  __syncthreads();
 }
 
-// The same for any number of columns, from where they are.
+template <class List>
+__global__ void __launch_bounds__(kThreads) make_triangles(List list, bool is_first) {
+  for (std::uint64_t m = blockIdx.x; m < list.matrices(); m += gridDim.x) {
+    const SubspaceTask task = list.matrix(m);
+    if (task.is_idle) continue;
+    const bool is_settled = !is_first && *task.is_settled != 0;
+    __syncthreads();  // before anybody finds that it is, below
+    if (is_settled) continue;
+    const std::uint64_t blocks = (task.rows + kGramRows - 1) / kGramRows, pairs = task.pairs();
+    const std::uint64_t r = task.r;
+    Pairs pair(threadIdx.x);
+    for (std::uint64_t p = threadIdx.x; p < pairs; p += kThreads, pair.skip(kThreads)) {
+      double sum = 0;
+      LACONIC_UNROLL_FOUR
+      for (std::uint64_t b = 0; b < blocks; ++b) sum = sum + task.parts[b * pairs + p];
+      task.triangle[pair.c * r + pair.j] = sum;
+      if (pair.c == pair.j) task.dots[pair.c] = sum;
+      const double straight = pair.c == pair.j && sum != 0 ? 1.0 : 0.0;
+      if (!is_first && fabs(sum - straight) > kStraight) *task.is_settled = 1;
+    }
+    __syncthreads();
+    for (std::uint64_t k = 0; k < r; ++k) {
+      const double rest = task.triangle[k * r + k];
+      const bool is_zero = task.dots[k] == 0;
+      const double scale = is_zero ? 0.0 : 1.0 / sqrt(rest);
+      if (threadIdx.x == 0) {
+        task.scales[k] = scale;
+        if (is_first && (rest < kApart * task.dots[k] || (is_zero && task.is_start)))
+          *task.is_settled = 1;
+      }
+      for (std::uint64_t c = k + 1 + threadIdx.x; c < r; c += kThreads)
+        task.triangle[c * r + k] = task.triangle[c * r + k] * scale;
+      __syncthreads();
+      const std::uint64_t left = r - 1 - k;
+      Pairs rest_of(threadIdx.x);
+      for (std::uint64_t p = threadIdx.x; p < left * (left + 1) / 2;
+           p += kThreads, rest_of.skip(kThreads)) {
+        const std::uint64_t c = k + 1 + rest_of.c, j = k + 1 + rest_of.j;
+        double& at = task.triangle[c * r + j];
+        at = at - task.triangle[j * r + k] * task.triangle[c * r + k];
+      }
+      __syncthreads();
+    }
+  }
+}
+
+// A thread has a row.
+template <class List>
+__global__ void __launch_bounds__(kThreads) solve_rows(List list) {
+  static_assert(kThreads == kGramRows);
+  for (std::uint64_t w = blockIdx.x; w < list.block_works(); w += gridDim.x) {
+    std::uint64_t own = 0;
+    const SubspaceTask task = list.of_blocks(w, own);
+    const std::uint64_t rows = task.is_idle ? 0 : task.rows_of_block(own);
+    if (threadIdx.x >= rows || *task.is_settled != 0) continue;
+    double* x = task.block(own) + threadIdx.x;
+    for (std::uint64_t c = 0; c < task.r; ++c) {
+      const double* factors = task.triangle + c * task.r;
+      double value = x[c * rows];
+      LACONIC_UNROLL_FOUR
+      for (std::uint64_t j = 0; j < c; ++j) value = value - factors[j] * x[j * rows];
+      x[c * rows] = value * task.scales[c];
+    }
+  }
+}
+
+// --- one column after the other, whatever they are
+
+// One walk down column v and those before it. First, if kSubtracts, v -= dots[c] column c for all c
+// before it; then, of what v is now, new dots: with the first `count` columns, and v . v behind
+// them if with_square.
 template <bool kSubtracts>
-__device__ __forceinline__ void walk_memory(const SubspaceTask& task, std::uint64_t v,
-                                            std::uint64_t count, bool with_square) {
+__device__ __forceinline__ void walk(const SubspaceTask& task, std::uint64_t v, std::uint64_t count,
+                                     bool with_square) {
   double* x = task.columns + v * task.length;
   if (kSubtracts) {
     for (std::uint64_t i = threadIdx.x; i < task.length; i += kThreads) {
@@ -270,28 +333,14 @@ __device__ __forceinline__ void walk_memory(const SubspaceTask& task, std::uint6
   __syncthreads();
 }
 
-// Returns where the dots are.
-template <bool kSubtracts>
-__device__ __forceinline__ const double* walk(const SubspaceTask& task, std::uint64_t v,
-                                              std::uint64_t count, bool with_square) {
-  const auto column = static_cast<unsigned>(v), others = static_cast<unsigned>(count);
-  if (v < 16) {
-    walk_tiles<kSubtracts, 16, 128>(task, column, others, with_square);
-  } else if (v < kMostColumns) {
-    walk_tiles<kSubtracts, 32, 64>(task, column, others, with_square);
-  } else {
-    walk_memory<kSubtracts>(task, v, count, with_square);
-    return task.dots;
-  }
-  return shared_memory<SubspaceShared>().dots;
-}
-
 // Projects column c out of the span of those before it and makes it a unit, or else zero.
 __device__ __forceinline__ bool settle(const SubspaceTask& task, std::uint64_t c) {
-  const double before = sqrt(walk<false>(task, c, c, true)[c]);
+  walk<false>(task, c, c, true);
+  const double before = sqrt(task.dots[c]);
   __syncthreads();
   walk<true>(task, c, c, false);
-  const double after = sqrt(walk<true>(task, c, 0, true)[0]);
+  walk<true>(task, c, 0, true);
+  const double after = sqrt(task.dots[0]);
   const bool is_kept = after > kDependent * before;
   const double scale = is_kept ? 1.0 / after : 0.0;
   double* x = task.columns + c * task.length;
@@ -308,9 +357,13 @@ __device__ __forceinline__ void draw_column(const SubspaceTask& task, int number
 
 template <class List>
 __global__ void __launch_bounds__(kThreads) settle_columns(List list) {
-  for (std::uint64_t k = blockIdx.x; k < list.matrices(); k += gridDim.x) {
-    const SubspaceTask task = list.matrix(k);
-    for (std::uint64_t c = 0; c < task.r && !task.is_idle; ++c)
+  for (std::uint64_t m = blockIdx.x; m < list.matrices(); m += gridDim.x) {
+    const SubspaceTask task = list.matrix(m);
+    if (task.is_idle || *task.is_settled == 0) continue;
+    for (std::uint64_t k = threadIdx.x; k < task.length * task.r; k += kThreads)
+      task.columns[k] = begun(task, k % task.length, k / task.length);
+    __syncthreads();
+    for (std::uint64_t c = 0; c < task.r; ++c)
       for (int number = -1; number < kDraws; ++number) {
         if (number >= 0) draw_column(task, number, c);
         if (settle(task, c) || !task.is_start) break;
@@ -321,49 +374,52 @@ __global__ void __launch_bounds__(kThreads) settle_columns(List list) {
 // --- on the host
 
 struct SubspaceWorks {
-  std::uint64_t columns, matrices, rows;
+  std::uint64_t columns, blocks, matrices, rows;
 };
 
 template <class List>
 void orthonormalise(const List& list, const SubspaceWorks& works, Stream stream) {
-  launch_over(make_columns<List>, works.columns, kSpreadThreads, stream, list);
-  launch_over<SubspaceShared>(settle_columns<List>, works.matrices, kThreads, stream, list);
-  launch_over(make_rows<List>, works.rows, kSpreadThreads, stream, list);
+  launch_over(make_columns<List>, works.columns, kThreads, stream, list);
+  for (int turn = 0; turn < 2; ++turn) {
+    launch_over(multiply_columns<List>, works.blocks, kThreads, stream, list);
+    launch_over(make_triangles<List>, works.matrices, kThreads, stream, list, turn == 0);
+    launch_over(solve_rows<List>, works.blocks, kThreads, stream, list);
+  }
+  launch_over(settle_columns<List>, works.matrices, kThreads, stream, list);
+  launch_over(make_rows<List>, works.rows, kThreads, stream, list);
 }
 
 template <bool kStart>
 void orthonormalise_batch(const BatchStep& step, Stream stream) {
   using List = SubspaceBatch<kStart>;
   orthonormalise(List{step},
-                 {works_of(step.batch, List::kColumnWork), step.batch.count,
-                  works_of(step.batch, List::kRowWork)},
+                 {works_of(step.batch, List::kColumnWork), works_of(step.batch, List::kBlockWork),
+                  step.batch.count, works_of(step.batch, List::kRowWork)},
                  stream);
 }
 
 void orthonormalise_one(float* x, std::uint64_t rows, std::uint64_t r, std::byte* scratch,
                         const Key* start, const std::uint32_t* is_unsound, Stream stream) {
-  const std::uint64_t length = padded(rows);
-  auto* columns = reinterpret_cast<double*>(scratch);
-  const SubspaceTask task{.from = x,
-                          .x = x,
-                          .rows = rows,
-                          .r = r,
-                          .length = length,
-                          .columns = columns,
-                          .dots = columns + r * length,
-                          .key = start != nullptr ? *start : Key{},
-                          .is_start = start != nullptr,
-                          .is_drawn = false,
-                          .is_idle = false};
+  const SubspaceTask task = placed({.from = x,
+                                    .x = x,
+                                    .rows = rows,
+                                    .r = r,
+                                    .key = start != nullptr ? *start : Key{},
+                                    .is_start = start != nullptr,
+                                    .is_drawn = false,
+                                    .is_idle = false},
+                                   reinterpret_cast<double*>(scratch));
   orthonormalise(SubspaceSingle{task, is_unsound},
-                 {parts_of(length * r, kBatchTile), 1, parts_of(rows * r, kFactorTile)}, stream);
+                 {parts_of(task.length * r, kBatchTile), parts_of(rows, kGramRows), 1,
+                  parts_of(rows * r, kFactorTile)},
+                 stream);
 }
 
 }  // namespace
 
-// Columns, dots, and a flag behind them.
+// A flag stands behind.
 std::uint64_t subspace_scratch_bytes(std::uint64_t rows, std::uint64_t r) {
-  return (padded(rows) * r + r + 2) * sizeof(double);
+  return (subspace_doubles(rows, r) + 1) * sizeof(double);
 }
 
 void device_orthonormalise(float* x, std::uint64_t rows, std::uint64_t r, std::byte* scratch,
@@ -375,7 +431,7 @@ void device_orthonormalise_start(float* x, std::uint64_t rows, std::uint64_t r, 
                                  const std::uint32_t* has_start, std::byte* scratch,
                                  Stream stream) {
   auto* is_unsound =
-      reinterpret_cast<std::uint32_t*>(scratch + (padded(rows) * r + r + 1) * sizeof(double));
+      reinterpret_cast<std::uint32_t*>(scratch + subspace_doubles(rows, r) * sizeof(double));
   device_tell_sound(has_start, is_unsound, stream);  // no start is as bad as an unsound one
   device_check_finite(x, rows * r, is_unsound, stream);
   orthonormalise_one(x, rows, r, scratch, &key, is_unsound, stream);
