@@ -46,7 +46,7 @@ constexpr std::int32_t kLowest = -2147483647 - 1;
 // From a four of a thread to its next, in elements; and in shared memory, where the columns of
 // neighbouring lanes then lie in different banks.
 template <bool kWide>
-constexpr unsigned kStride = kWide ? kWarps* kLine : kLine;
+constexpr unsigned kStride = kLine*(kWide ? kWarps : 1);
 template <bool kWide>
 constexpr unsigned kRow = kStride<kWide> + 4;
 
@@ -142,7 +142,8 @@ __device__ __forceinline__ void take_four(const float* from, float (&x)[kEach], 
 // Where a thread's fours lie in shared memory, kRow apart.
 template <bool kWide>
 __device__ __forceinline__ float* own_fours(float* values) {
-  return values + warp_number() * (kWide ? kLine : kSteps * kRow<kWide>)+lane_number() * 4;
+  constexpr unsigned kWarpRoom = kWide ? kLine : kWarpTile + kWarpTile / kLine * 4;
+  return values + warp_number() * kWarpRoom + lane_number() * 4;
 }
 
 // The transform of fours, in place. Requires, if kWide: all threads of the block are here.
@@ -463,14 +464,18 @@ __device__ __forceinline__ Rest rest_of(const RotateTask& task) {
   return {task.shift, size >> task.shift << task.shift, size};
 }
 
-__device__ __forceinline__ float signed_as_drawn(const RotateTask& task, std::uint64_t i,
-                                                 float value) {
+// Elements of a tile a four at a time, this thread's first and on to the next.
+constexpr unsigned kFourStride = kThreads * 4;
+
+__device__ __forceinline__ void apply_signs_at(const RotateTask& task, std::uint64_t i,
+                                               Four& four) {
   const exact::FourWords words = exact::philox_words(task.signs, i / kLine);
-  const unsigned which = i / 32 % 4;
+  const auto which = static_cast<unsigned>(i / 32 % 4);
   const std::uint32_t low = which == 0 ? words.at[0] : words.at[1];
   const std::uint32_t high = which == 2 ? words.at[2] : words.at[3];
-  const std::uint32_t word = which < 2 ? low : high;
-  return exact::float_of(exact::bits_of(value) ^ word >> i % 32 << 31);
+  const std::uint32_t signs = (which < 2 ? low : high) >> i % 32;
+  for (unsigned j = 0; j < 4; ++j)
+    four.at[j] = exact::float_of(exact::bits_of(four.at[j]) ^ signs >> j << 31);
 }
 
 // In place, without the norm. All threads of the block wait for each other, at the end too.
@@ -497,8 +502,11 @@ __device__ __forceinline__ void transform_rest(const Rest& rest, float* values) 
   __syncthreads();
 }
 
-__device__ __forceinline__ float normed(const Rest& rest, const float* values, unsigned i) {
-  return values[i] * exact::hadamard_norm(rest.log_part_of(i));
+__device__ __forceinline__ Four normed_four(const Rest& rest, const float* values, unsigned i) {
+  Four four = load_four(Dtype::f32, values, i, 4, true);
+  for (unsigned j = 0; j < 4; ++j)
+    four.at[j] = four.at[j] * exact::hadamard_norm(rest.log_part_of(i + j));
+  return four;
 }
 
 template <Memory kMemory, bool kWide, bool kTread>
@@ -508,26 +516,35 @@ __device__ __forceinline__ void rotate_rest(const RotateTask& task, bool& is_uns
   const std::uint64_t tile = task.elements - rest.size;
   const unsigned groups = (rest.size + task.block - 1) >> task.shift;
   auto& shared = shared_memory<RotateShared<kWide>>();
-  const auto before_of = [&](unsigned i) {
-    return kMemory == Memory::none ? 0.0f : source.before[tile + i];
-  };
-  const auto sent_of = [&](unsigned i, float before) {
-    return combined(kMemory, load_one(source.dtype, source.x, tile + i), before);
+  const auto load_sent = [&](unsigned i, Four& before) {
+    const unsigned left = i < rest.size ? rest.size - i : 0;
+    Four sent = load_four(source.dtype, source.x, tile + i, left, task.is_aligned);
+    if constexpr (kMemory != Memory::none) {
+      before = load_four(Dtype::f32, source.before, tile + i, left, task.is_aligned);
+      for (unsigned j = 0; j < 4; ++j) sent.at[j] = combined(kMemory, sent.at[j], before.at[j]);
+    }
+    return sent;
   };
   LACONIC_STAY_ROLLED
-  for (unsigned i = threadIdx.x; i < kTile; i += kThreads)
-    shared.values[i] =
-        i < rest.size ? signed_as_drawn(task, tile + i, sent_of(i, before_of(i))) : 0.0f;
+  for (unsigned i = threadIdx.x * 4; i < kTile; i += kFourStride) {
+    Four before, sent = load_sent(i, before);
+    apply_signs_at(task, tile + i, sent);
+    store_floats(shared.values, i, sent, 4, true);
+  }
   LACONIC_STAY_ROLLED
   for (unsigned g = threadIdx.x; g < groups; g += kThreads) shared.extremes[g] = {0, kLowest};
   transform_rest(rest, shared.values);
   LACONIC_STAY_ROLLED
-  for (unsigned i = threadIdx.x; i < rest.size; i += kThreads) {
-    shared.values[i] = normed(rest, shared.values, i);
-    const auto bits = static_cast<std::int32_t>(exact::bits_of(shared.values[i]));
-    Extremes& extremes = shared.extremes[i >> task.shift];
-    atomicMax(&extremes.magnitude, bits & 0x7FFFFFFF);
-    atomicMax(&extremes.highest, bits);
+  for (unsigned i = threadIdx.x * 4; i < rest.size; i += kFourStride) {
+    const Four four = normed_four(rest, shared.values, i);
+    store_floats(shared.values, i, four, 4, true);
+    Extremes extremes{0, kLowest};
+    for (unsigned j = 0; j < 4 && i + j < rest.size; ++j) {
+      const auto bits = static_cast<std::int32_t>(exact::bits_of(four.at[j]));
+      raise(extremes, {bits & 0x7FFFFFFF, bits});
+    }
+    atomicMax(&shared.extremes[i >> task.shift].magnitude, extremes.magnitude);
+    atomicMax(&shared.extremes[i >> task.shift].highest, extremes.highest);
   }
   __syncthreads();
   LACONIC_STAY_ROLLED
@@ -559,12 +576,15 @@ __device__ __forceinline__ void rotate_rest(const RotateTask& task, bool& is_uns
   if constexpr (kMemory == Memory::none) return;
   transform_rest(rest, shared.values);
   LACONIC_STAY_ROLLED
-  for (unsigned i = threadIdx.x; i < rest.size; i += kThreads) {
-    const float before = before_of(i);
-    const float received = signed_as_drawn(task, tile + i, normed(rest, shared.values, i));
-    const float after = remembered(kMemory, sent_of(i, before), received, before);
-    source.after[tile + i] = after;
-    is_unsound |= !exact::is_finite(after);
+  for (unsigned i = threadIdx.x * 4; i < rest.size; i += kFourStride) {
+    Four before, after = normed_four(rest, shared.values, i);
+    const Four sent = load_sent(i, before);
+    apply_signs_at(task, tile + i, after);
+    for (unsigned j = 0; j < 4; ++j) {
+      after.at[j] = remembered(kMemory, sent.at[j], after.at[j], before.at[j]);
+      is_unsound |= i + j < rest.size && !exact::is_finite(after.at[j]);
+    }
+    store_floats(source.after, tile + i, after, rest.size - i, task.is_aligned);
   }
 }
 
@@ -620,8 +640,13 @@ __device__ __forceinline__ bool has_rest(const RotateTask& task) {
   return blockIdx.x == gridDim.x - 1 && task.elements % kTile != 0;
 }
 
+// Blocks of threads that a processor shall have room for: with more, registers spill.
+constexpr unsigned room_for(bool has_kept) {
+  return has_kept ? 5 : 6;
+}
+
 template <Memory kMemory, bool kWide, bool kTread>
-__global__ void __launch_bounds__(kThreads, kMemory == Memory::none ? 6 : 5)
+__global__ void __launch_bounds__(kThreads, room_for(kMemory != Memory::none))
     rotate(RotateTask task) {
   if (blockIdx.x == 0 && threadIdx.x < 8)
     task.payload[threadIdx.x] = static_cast<std::byte>(task.seed >> 8 * threadIdx.x);
@@ -706,9 +731,12 @@ __device__ __forceinline__ void unrotate_rest(const RotateTask& task, float* val
   }
   transform_rest(rest, values);
   LACONIC_STAY_ROLLED
-  for (unsigned i = threadIdx.x; i < rest.size; i += kThreads)
-    deliver_one(task.sink, tile + i,
-                exact::canonical(signed_as_drawn(task, tile + i, normed(rest, values, i))));
+  for (unsigned i = threadIdx.x * 4; i < rest.size; i += kFourStride) {
+    Four four = normed_four(rest, values, i);
+    apply_signs_at(task, tile + i, four);
+    for (float& value : four.at) value = exact::canonical(value);
+    deliver_four(task.sink, tile + i, four, rest.size - i);
+  }
 }
 
 // kFloats: the sink has aligned floats and is of that kind; otherwise it is any.
@@ -743,7 +771,7 @@ __device__ __forceinline__ void unrotate_tile(const RotateTask& task, std::uint6
 }
 
 template <Delivery kKind, bool kFloats, bool kWide>
-__global__ void __launch_bounds__(kThreads, kKind == Delivery::store ? 6 : 5)
+__global__ void __launch_bounds__(kThreads, room_for(kKind != Delivery::store))
     unrotate(RotateTask task) {
   if (has_rest(task)) {
     unrotate_rest(task, shared_memory<UnrotateShared<kWide>>().values);
