@@ -381,6 +381,26 @@ TEST_F(DeviceCodec, LargerTensors) {
           message_of(parse_codec(text), Dtype::f32, {70001}, kind, derive(key_of(3), ++number)));
 }
 
+// Tiles that are whole and a rest that is cut, for all sizes of blocks.
+TEST_F(DeviceCodec, RotatedBlocks) {
+  constexpr const char* kRest[] = {"", ",scale=f16", ",scale=pow2", ",grid=ends",
+                                   ",grid=ends,rounding=stochastic,scale=f16"};
+  constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::bf16, Dtype::f32, Dtype::f16, Dtype::f64};
+  std::uint64_t number = 0;
+  for (int block = 8; block <= 4096; block *= 2)
+    for (const Kind kind : {Kind::normal, Kind::bits, Kind::ties, Kind::one_bad}) {
+      const std::uint64_t n = ++number;
+      const int bits = static_cast<int>(2 + n % 7);
+      Message message =
+          message_of(parse_codec(fmt::format("quantise:bits={},block={},rotate=true{}",
+                                             n % 2 == 0 ? 4 : bits, block, kRest[n % 5])),
+                     kDtypes[n / 2 % 5], {static_cast<std::int64_t>(3 * 4096 + n * 1237 % 4096)},
+                     kind, derive(key_of(5), n));
+      if (n % 6 == 5) message.misalignment = 1 + n % 3;
+      expect_same_message(message);
+    }
+}
+
 // --- at random
 
 std::uint64_t pick(Key key, std::uint64_t index, std::uint64_t below) {

@@ -9,8 +9,8 @@
 #include "laconic/codec/staged_layout.hpp"
 
 // Each codec as a few kernels. Those that can handle a memory in their own pass (raw, half,
-// huffman's numbers, quantise without rotation) do; around the others what is sent, what is
-// received and what is remembered are passes of their own, as codec.cpp composes them on the CPU.
+// huffman's numbers, quantise) do; around the others what is sent, what is received and what is
+// remembered are passes of their own, as codec.cpp composes them on the CPU.
 
 namespace laconic {
 
@@ -42,11 +42,8 @@ std::uint64_t float_bytes(std::uint64_t count) {
 }
 
 bool has_memory_pass(const CodecSpec& codec) {
-  const auto* quantise = std::get_if<Quantise>(&codec);
-  return quantise != nullptr
-             ? !quantise->rotate
-             : std::holds_alternative<Raw>(codec) || std::holds_alternative<Half>(codec) ||
-                   std::holds_alternative<Huffman>(codec);
+  return std::holds_alternative<Raw>(codec) || std::holds_alternative<Half>(codec) ||
+         std::holds_alternative<Huffman>(codec) || std::holds_alternative<Quantise>(codec);
 }
 
 DeviceSource floats_of(const float* x) {

@@ -81,7 +81,7 @@ void device_quantise(const Quantise& codec, const QuantiseLayout& layout,
                      std::byte* scratch, Stream stream);
 void device_dequantise(const Quantise& codec, const QuantiseLayout& layout,
                        const std::byte* payload, const DeviceSink& sink, Stream stream);
-// Rotated: without memory. `seed` is what the payload begins with.
+// Rotated. `seed` is what the payload begins with.
 void device_rotate(const Quantise& codec, const QuantiseLayout& layout, const DeviceSource& source,
                    std::uint64_t seed, std::byte* payload, Stream stream);
 void device_unrotate(const Quantise& codec, const QuantiseLayout& layout, std::uint64_t seed,
