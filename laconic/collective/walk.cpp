@@ -158,11 +158,13 @@ bool LaneWalk::is_packed() const {
 
 void LaneWalk::start_packing(Sender& sender, int chunk) {
   const TensorSpec& what = tensor(chunk);
-  packing_bytes_ = elements_of(what) * bytes_of(what.dtype);
-  if (sender.packs_on_device(what, message_spec()))
+  if (sender.packs_on_device(what, message_spec())) {
     packing_.emplace(sender.pack_on_device({what, values(chunk)}, message_spec()));
-  else
+    packing_bytes_ = packing_->pinned_bytes();
+  } else {
+    packing_bytes_ = elements_of(what) * bytes_of(what.dtype);
     copying_.emplace(values(chunk), packing_bytes_);
+  }
   state_.packing_bytes += packing_bytes_;
 }
 

@@ -197,6 +197,8 @@ struct DpGradientSection {
   std::int64_t late = 0;
   std::int64_t late_after = 50;
   std::string stages = "all";
+  // What all ranks have come to before the first step (policy/class_policy.hpp): no key.
+  std::uint64_t lane_bytes = 0;
 
   template <class V>
   void visit(V& v) {

@@ -84,6 +84,7 @@ class Download {
   // Copies all parts behind all that is queued on the codec stream, and gives the device's memory
   // back: there are no further ones.
   void close();
+  std::uint64_t bytes() const { return taken_; }
   bool is_done() const { return copies_.empty() || copies_.back().host.is_ready(); }
   void wait(std::chrono::milliseconds limit = kGpuDeadline) const;
   // The part on the host. Waits for it, and copies it if nobody has asked for that.
@@ -112,6 +113,7 @@ class DeviceMessage {
   // Copies what is staged to the host, behind all that is queued on the codec stream.
   DeviceMessage(std::shared_ptr<Download> download, std::vector<Part> parts);
 
+  std::uint64_t pinned_bytes() const { return download_->bytes(); }
   bool is_ready() const { return download_->is_done(); }
   void wait(std::chrono::milliseconds limit = kGpuDeadline) const { download_->wait(limit); }
   // The frames. Requires: is_ready(), or wait() has returned.

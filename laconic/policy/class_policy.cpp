@@ -130,7 +130,13 @@ GradientPolicy policy_of(const RunConfig& config) {
           .rank = g.rank,
           .min_ratio = g.min_ratio,
           .by_block = g.by_block,
-          .seed = static_cast<std::uint64_t>(config.run.seed)};
+          .seed = static_cast<std::uint64_t>(config.run.seed),
+          .lane_bytes = g.lane_bytes};
+}
+
+void choose_lanes(bool are_all_on_gpus, RunConfig& config) {
+  constexpr std::uint64_t kGpuLane = std::uint64_t{4} << 20;
+  config.dp_gradient.lane_bytes = are_all_on_gpus ? kGpuLane : 0;
 }
 
 std::optional<RunConfig> warm_up_of(const RunConfig& config) {
@@ -150,7 +156,8 @@ std::optional<RunConfig> warm_up_of(const RunConfig& config) {
 GradientPolicy policy_of(const RunConfig& config, const SumPlace& place) {
   if (place.pp < place.encoded) return policy_of(config);
   return {.algorithm = algorithm_of(config.dp_gradient.algorithm, true),
-          .seed = static_cast<std::uint64_t>(config.run.seed)};
+          .seed = static_cast<std::uint64_t>(config.run.seed),
+          .lane_bytes = config.dp_gradient.lane_bytes};
 }
 
 int encoded_ranks(const RunConfig& config, std::optional<int> automatic) {
@@ -173,7 +180,8 @@ GradientPolicy shared_policy_of(const RunConfig& config) {
               is_plain ? config.dp_gradient.algorithm : AllReduceKind::automatic, is_plain),
           .raw_algorithm = algorithm_of(config.dp_gradient.algorithm, true),
           .rank = tied.rank,
-          .seed = static_cast<std::uint64_t>(config.run.seed)};
+          .seed = static_cast<std::uint64_t>(config.run.seed),
+          .lane_bytes = config.dp_gradient.lane_bytes};
 }
 
 Problems check_parallel(const RunConfig& config) {

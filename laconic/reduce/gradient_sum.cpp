@@ -230,6 +230,7 @@ CollectiveSpec collective_of(const Group& group, const GradientPolicy& policy, T
   spec.group = group;
   spec.dtype = dtype;
   spec.offsets = offsets_of(policy, elements, static_cast<int>(group.size()));
+  spec.lane_elements = policy.lane_bytes / bytes_of(dtype) * (spec.offsets.size() - 1);
   const CodecPair codecs = codecs_of(policy);
   spec.up = codecs.up;
   spec.down = codecs.down;

@@ -65,6 +65,7 @@ struct GradientPolicy {
   // messages.
   bool by_block = false;
   std::uint64_t seed = 0;
+  std::uint64_t lane_bytes = 0;  // of raw values that a lane has of each chunk; 0: as links like it
 };
 // Every reason why the policy cannot work for buffers of this dtype, by key ("codec").
 Problems check(const GradientPolicy& policy, Dtype dtype, int members);

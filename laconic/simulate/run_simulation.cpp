@@ -9,6 +9,7 @@
 #include "laconic/architecture/grid_time.hpp"
 #include "laconic/base/index.hpp"
 #include "laconic/config/row_choice.hpp"
+#include "laconic/policy/class_policy.hpp"
 #include "laconic/policy/rank_memory.hpp"
 #include "laconic/policy/schedule_trials.hpp"
 #include "laconic/simulate/row_load.hpp"
@@ -254,6 +255,7 @@ PipelineDecisions choose_for(const RunConfig& config, const ModelSpec& spec, con
 
 PipelineDecisions decide_for(RunConfig& config, const ModelSpec& spec, const Hosts& hosts,
                              const std::vector<BlockTimes>& blocks) {
+  choose_lanes(config.run.device.is_cuda(), config);
   if (config.pipeline.is_automatic() && config.mesh.pp > 1) {
     PipelineDecisions decisions = choose_for(config, spec, hosts, blocks);
     config.pipeline.decided_microbatch = decisions.microbatch;

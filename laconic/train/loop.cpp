@@ -564,6 +564,12 @@ int gpu_of(const TrainOptions& options) {
   return choose_gpu(options.config.run.device, std::max(count_gpus(), 1), options.start.local_rank);
 }
 
+bool are_all_on_gpus(const RunConfig& config, World& world) {
+  return std::ranges::all_of(
+      world.gather_values(static_cast<std::uint8_t>(config.run.device.is_cuda())),
+      [](std::uint8_t is_gpu) { return is_gpu != 0; });
+}
+
 }  // namespace
 
 TrainSummary train(const TrainOptions& options) {
@@ -585,10 +591,12 @@ TrainSummary train(const TrainOptions& options, const RunHooks& hooks) {
     rows.reasons = decision.reasons;
     return train(decided, hooks);
   }
-  if (!options.config.run.device.is_cuda()) return Run(options, hooks, world).go();
+  TrainOptions chosen = options;
+  choose_lanes(are_all_on_gpus(options.config, world), chosen.config);
+  if (!options.config.run.device.is_cuda()) return Run(chosen, hooks, world).go();
   // The weights go before anything is asked of the GPU again.
   try {
-    return Run(options, hooks, world).go();
+    return Run(chosen, hooks, world).go();
   } catch (...) {
     rethrow_gpu_failure(gpu_of(options), world);
   }
