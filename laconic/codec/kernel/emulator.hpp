@@ -131,6 +131,9 @@ inline int __clz(int x) {
 inline unsigned __byte_perm(unsigned x, unsigned, unsigned) {  // with the selector 0x0123 only
   return __builtin_bswap32(x);
 }
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
+  return by % 32 == 0 ? high : high << by % 32 | low >> (32 - by % 32);
+}
 
 struct NoShared {};
 
