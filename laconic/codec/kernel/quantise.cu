@@ -25,6 +25,10 @@ struct QuantiseTask {
   Quantise codec;
   exact::Rule rule;
   Key noise;
+  float inverse;  // 2 / 2^bits
+  // Four floats kToInteger + code, as bits and each weighed by a power of the radix, are the codes
+  // side by side and a surplus.
+  std::uint32_t radix, surplus;
   std::uint64_t elements, groups, run;
   DeviceSource source;
   bool is_aligned;
@@ -166,20 +170,23 @@ __global__ void __launch_bounds__(kThreads) quantise_small(QuantiseTask task) {
   tell(task, is_unsound);
 }
 
-// One four of a group without any doubt about its elements, or with.
-template <bool kWhole>
-__device__ __forceinline__ Four load_team_four(Dtype dtype, const void* x, std::uint64_t first,
-                                               unsigned at, unsigned size) {
-  if constexpr (kWhole) return load_four(dtype, x, first + at, 4, true);
-  return load_four(dtype, x, first + at, at < size ? size - at : 0, true);
+// The four of a group at `at`, of which min(left, 4) exist; the others are zero. kWhole: all do.
+template <Dtype kDtype, bool kWhole>
+__device__ __forceinline__ void load_team_four(const void* x, std::uint64_t i, unsigned left,
+                                               Four& four) {
+  if (kWhole || left >= 4) return load_wide<kDtype>(x, i, four.at);
+  four = {{0, 0, 0, 0}};
+  if (left == 0) return;
+  for (unsigned j = 0; j < 3; ++j)
+    if (j < left) four.at[j] = load_one(kDtype, x, i + j);
 }
+
+constexpr int kTeamSteps = 4;
 
 struct TeamShared {
   std::int32_t highest[kWarps];
   std::uint32_t bits[kWarps];
 };
-
-constexpr int kTeamSteps = 4;
 
 // The largest as signed and as unsigned numbers: the first is the largest positive, the second the
 // negative that is largest by magnitude, if there are any.
@@ -190,28 +197,71 @@ __device__ __forceinline__ Extremes extremes_of(std::int32_t highest, std::uint3
   return {magnitude, highest};
 }
 
+// What turns numbers into codes, on one of two grids.
+struct Ladder {
+  float factor, middle, step, low, high;
+};
+
+// Of a dead group all codes are that of zero, whatever it holds.
+template <bool kTread>
+__device__ __forceinline__ Ladder ladder_of(const QuantiseTask& task, float scale) {
+  if constexpr (kTread) {
+    if (scale == 0 || exact::is_nan(scale)) return {0, 0, scale, 0, 0};
+    // A step is a quotient by a power of two, so a product is as exact.
+    return {task.rule.half / scale, 0, scale * task.inverse, task.rule.low, task.rule.high};
+  }
+  const Level level = exact::encode_level(task.codec, scale);
+  if (level.encode_factor == 0) return {0, level.middle, level.step, 0, 0};
+  return {level.encode_factor, level.middle, level.step, task.rule.low, task.rule.high};
+}
+
+// As round_to_code(): kToInteger plus the code.
+template <bool kTread>
+__device__ __forceinline__ float round_on(const Ladder& ladder, const exact::Rule& rule, float v,
+                                          std::uint32_t word) {
+  float y = v * ladder.factor;
+  if constexpr (!kTread) {
+    y = y + ladder.middle;
+    if (rule.is_stochastic)
+      // Limits are integers, so it is all the same whether they or rounding down come first.
+      return __fadd_rd(fminf(fmaxf(y + exact::noise_of(word), ladder.low), ladder.high),
+                       exact::kToInteger);
+  }
+  return fminf(fmaxf(y, ladder.low), ladder.high) + rule.to_integer;
+}
+
+template <Dtype kDtype, unsigned kLanes, bool kWhole>
+__device__ __forceinline__ void load_team(const void* x, std::uint64_t first, unsigned size,
+                                          Four (&fours)[kTeamSteps]) {
+  const unsigned lane = threadIdx.x % kLanes;
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kTeamSteps; ++s) {
+    const unsigned at = (kLanes * s + lane) * 4;
+    load_team_four<kDtype, kWhole>(x, first + at, at < size ? size - at : 0, fours[s]);
+  }
+}
+
 template <Memory kMemory, unsigned kLanes, bool kTread, bool kWhole>
 __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uint64_t group,
                                               unsigned size, bool& is_unsound) {
   const unsigned lane = threadIdx.x % kLanes;
   const std::uint64_t first = group * task.run;
   Four sent[kTeamSteps], before[kTeamSteps];
+  if constexpr (kMemory != Memory::none)
+    load_team<Dtype::f32, kLanes, kWhole>(task.source.before, first, size, before);
   if (task.source.dtype == Dtype::f32) {
-    LACONIC_UNROLL_STEPS
-    for (int s = 0; s < kTeamSteps; ++s)
-      sent[s] =
-          load_team_four<kWhole>(Dtype::f32, task.source.x, first, (kLanes * s + lane) * 4, size);
+    load_team<Dtype::f32, kLanes, kWhole>(task.source.x, first, size, sent);
+  } else if (task.source.dtype == Dtype::bf16) {
+    load_team<Dtype::bf16, kLanes, kWhole>(task.source.x, first, size, sent);
   } else {
     LACONIC_UNROLL_STEPS
-    for (int s = 0; s < kTeamSteps; ++s)
-      sent[s] = load_team_four<kWhole>(task.source.dtype, task.source.x, first,
-                                       (kLanes * s + lane) * 4, size);
+    for (int s = 0; s < kTeamSteps; ++s) {
+      const unsigned at = (kLanes * s + lane) * 4;
+      sent[s] =
+          load_four(task.source.dtype, task.source.x, first + at, at < size ? size - at : 0, true);
+    }
   }
   if constexpr (kMemory != Memory::none) {
-    LACONIC_UNROLL_STEPS
-    for (int s = 0; s < kTeamSteps; ++s)
-      before[s] = load_team_four<kWhole>(Dtype::f32, task.source.before, first,
-                                         (kLanes * s + lane) * 4, size);
     LACONIC_UNROLL_STEPS
     for (int s = 0; s < kTeamSteps; ++s)
       for (int j = 0; j < 4; ++j) sent[s].at[j] = combined(kMemory, sent[s].at[j], before[s].at[j]);
@@ -250,32 +300,39 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
     }
   }
   const float scale = exact::choose_scale(task.codec, extremes_of(highest, largest));
-  const Level level = exact::encode_level(task.codec, scale);
+  const Ladder ladder = ladder_of<kTread>(task, scale);
   if (lane == 0 && size > 0) store_scale(task.codec, task.scales, group, scale);
   std::uint32_t codes[kTeamSteps];
   LACONIC_UNROLL_STEPS
   for (int s = 0; s < kTeamSteps; ++s) {
     const unsigned at = (kLanes * s + lane) * 4;
     const unsigned left = kWhole ? 4 : at < size ? size - at : 0;
+    codes[s] = 0;
+    if (left == 0) continue;
     exact::FourWords words = {{0, 0, 0, 0}};
     if (!kTread && task.rule.is_stochastic)
       words = exact::philox_words(task.noise, (first + at) / 4);
-    codes[s] = 0;
     LACONIC_UNROLL_STEPS
     for (unsigned j = 0; j < 4; ++j) {
-      const float rounded = kTread ? exact::round_to_tread(task.rule, sent[s].at[j], level)
-                                   : exact::round_to_code(task.rule, sent[s].at[j], level,
-                                                          exact::noise_of(words.at[j]));
-      const std::uint32_t code = kWhole || j < left ? exact::code_of(rounded) : 0;
-      codes[s] = codes[s] << task.codec.bits | code;
+      const float rounded = round_on<kTread>(ladder, task.rule, sent[s].at[j], words.at[j]);
+      codes[s] = codes[s] * task.radix + exact::bits_of(rounded);
       if constexpr (kMemory != Memory::none) {
-        sent[s].at[j] = remembered(kMemory, sent[s].at[j],
-                                   exact::decoded(task.rule, rounded, level), before[s].at[j]);
-        is_unsound |= (kWhole || j < left) && !exact::is_finite(sent[s].at[j]);
+        float q = rounded - task.rule.to_integer;
+        if constexpr (!kTread) q = q - ladder.middle;
+        const float received = q * ladder.step;
+        sent[s].at[j] =
+            kMemory == Memory::feedback ? sent[s].at[j] - received : before[s].at[j] + received;
       }
     }
-    if constexpr (kMemory != Memory::none)
-      if (kWhole || left > 0) store_floats(task.source.after, first + at, sent[s], left, true);
+    codes[s] -= task.surplus;
+    if (left < 4) codes[s] &= ~0u << (4 - left) * static_cast<unsigned>(task.codec.bits);
+    if constexpr (kMemory != Memory::none) {
+      if (has_unsound(sent[s].at)) [[unlikely]] {
+        is_unsound = true;
+        for (int j = 0; j < 4; ++j) sent[s].at[j] = exact::canonical(sent[s].at[j]);
+      }
+      store_floats(task.source.after, first + at, sent[s], left, true);
+    }
   }
   LACONIC_UNROLL_STEPS
   for (int s = 0; s < kTeamSteps; s += 2) {
@@ -291,10 +348,14 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
   }
 }
 
+// Blocks of threads that a processor should hold: the numbers of a thread lie in registers.
+template <Memory kMemory>
+inline constexpr int kResident = kMemory == Memory::none ? 5 : 3;
+
 // Groups of 64 elements or more, up to 16 for each of kLanes threads. All threads of a block, or of
 // a warp, go round equally often, because they exchange.
 template <Memory kMemory, unsigned kLanes, bool kTread>
-__global__ void __launch_bounds__(kThreads) quantise_teams(QuantiseTask task) {
+__global__ void __launch_bounds__(kThreads, kResident<kMemory>) quantise_teams(QuantiseTask task) {
   constexpr unsigned kTogether = kLanes < 32 ? 32 : kThreads;  // threads that stay together
   constexpr unsigned kTeams = kTogether / kLanes;
   const std::uint64_t team = threadIdx.x % kTogether / kLanes;
@@ -828,9 +889,14 @@ void dequantise_to(const DequantiseTask& task, Stream stream) {
 QuantiseTask task_of(const Quantise& codec, const QuantiseLayout& layout,
                      const DeviceSource& source, std::uint64_t seed, std::byte* payload) {
   constexpr std::uint64_t kRoundingStream = 2;
+  const exact::Rule rule = exact::rule_of(codec);
+  const std::uint32_t radix = 1u << codec.bits;
   return {codec,
-          exact::rule_of(codec),
+          rule,
           derive(key_of(seed), kRoundingStream),
+          1 / rule.half,
+          radix,
+          exact::bits_of(exact::kToInteger) * (((radix + 1) * radix + 1) * radix + 1),
           layout.elements,
           layout.groups,
           layout.run,
