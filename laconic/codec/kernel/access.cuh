@@ -229,6 +229,14 @@ __device__ __forceinline__ float combined(Memory memory, float x, float before) 
   return x;
 }
 
+// The same with the NaN that an x86 makes, where its sign counts.
+__device__ __forceinline__ float combined_exactly(Memory memory, float x, float before) {
+  const float sent = combined(memory, x, before);
+  if (memory == Memory::none || sent == sent) [[likely]]
+    return sent;
+  return memory == Memory::feedback ? exact::sum_of(x, before) : exact::difference_of(x, before);
+}
+
 __device__ __forceinline__ float remembered(Memory memory, float sent, float received,
                                             float before) {
   return exact::canonical(memory == Memory::feedback ? sent - received : before + received);
@@ -316,6 +324,23 @@ __device__ __forceinline__ void deliver_wide(const SinkView& view, std::uint64_t
 __device__ __forceinline__ void deliver_one(const SinkView& view, std::uint64_t i, float value) {
   deliver_four(view, i, {{value, 0, 0, 0}}, 1);
 }
+
+// Division of a number below 2^31 by one that the host knows: the quotient needs a product, a sum
+// and a shift.
+struct Divider {
+  std::uint32_t factor = 0;
+  int shift = 0;
+
+  Divider() = default;
+  explicit Divider(std::uint32_t by) : shift(std::bit_width(by - 1)) {
+    factor = static_cast<std::uint32_t>(
+        ((std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift) - by)) / by + 1);
+  }
+  __device__ __forceinline__ std::uint32_t quotient(std::uint32_t n) const {
+    const auto high = static_cast<std::uint32_t>(std::uint64_t{n} * factor >> 32);
+    return (high + n) >> shift;
+  }
+};
 
 // --- on the host: what may be read four elements at a time
 

@@ -9,7 +9,7 @@
 #include "laconic/codec/staged_layout.hpp"
 
 // Each codec as a few kernels. Those that can handle a memory in their own pass (raw, half,
-// huffman's numbers, quantise without rotation) do; around the others what is sent, what is
+// huffman's numbers, quantise without rotation, sign) do; around the others what is sent, what is
 // received and what is remembered are passes of their own, as codec.cpp composes them on the CPU.
 
 namespace laconic {
@@ -46,7 +46,7 @@ bool has_memory_pass(const CodecSpec& codec) {
   return quantise != nullptr
              ? !quantise->rotate
              : std::holds_alternative<Raw>(codec) || std::holds_alternative<Half>(codec) ||
-                   std::holds_alternative<Huffman>(codec);
+                   std::holds_alternative<Huffman>(codec) || std::holds_alternative<Sign>(codec);
 }
 
 DeviceSource floats_of(const float* x) {

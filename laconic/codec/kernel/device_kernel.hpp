@@ -87,7 +87,7 @@ void device_rotate(const Quantise& codec, const QuantiseLayout& layout, const De
 void device_unrotate(const Quantise& codec, const QuantiseLayout& layout, std::uint64_t seed,
                      const std::byte* payload, const DeviceSink& sink, Stream stream);
 
-// --- sign (sign.cu), without memory
+// --- sign (sign.cu)
 
 std::uint64_t sign_scratch_bytes(std::uint64_t count, std::uint64_t block);
 void device_sign(const DeviceSource& source, std::uint64_t count, std::uint64_t block,

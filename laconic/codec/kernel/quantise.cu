@@ -649,23 +649,6 @@ __global__ void __launch_bounds__(kThreads) dequantise(DequantiseTask task) {
 
 // --- and back where all is aligned and groups, or rows of channels, are whole units
 
-// Division of a number below 2^31 by one that the host knows: the quotient needs a product, a sum
-// and a shift.
-struct Divider {
-  std::uint32_t factor = 0;
-  int shift = 0;
-
-  Divider() = default;
-  explicit Divider(std::uint32_t by) : shift(std::bit_width(by - 1)) {
-    factor = static_cast<std::uint32_t>(
-        ((std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift) - by)) / by + 1);
-  }
-  __device__ __forceinline__ std::uint32_t quotient(std::uint32_t n) const {
-    const auto high = static_cast<std::uint32_t>(std::uint64_t{n} * factor >> 32);
-    return (high + n) >> shift;
-  }
-};
-
 constexpr unsigned kWideTile = 512;  // elements of a warp at a time
 
 struct WideTask {
