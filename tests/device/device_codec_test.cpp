@@ -324,6 +324,8 @@ constexpr const char* kCodecs[] = {
     "sign",
     "sign:block=16",
     "sign:block=10",
+    "sign:block=1024",
+    "sign:block=4096",
     "sign:block=5000",
     "top_k:keep=0.3",
     "top_k:keep=0.01+half",

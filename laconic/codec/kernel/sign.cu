@@ -230,6 +230,23 @@ __device__ __forceinline__ Four load_known(const void* x, std::uint64_t i) {
   return four;
 }
 
+// Stores what is remembered of elements i ... i + 3, if they exist, and says whether it is unsound.
+template <Memory kMemory>
+__device__ __forceinline__ bool remember_four(const SignTask& task, std::uint64_t i, float scale,
+                                              Four sent, const Four& before) {
+  for (int j = 0; j < 4; ++j) {
+    // Where this is NaN, and its sign any, so is the scale.
+    const float received =
+        exact::float_of(exact::bits_of(scale) ^ (exact::bits_of(sent.at[j]) & exact::kSignBit));
+    sent.at[j] = kMemory == Memory::feedback ? sent.at[j] - received : before.at[j] + received;
+  }
+  const bool is_unsound = has_unsound(sent.at);
+  if (is_unsound) [[unlikely]]
+    settle_nans(sent.at);
+  store_floats(task.source.after, i, sent, task.count - i, true);
+  return is_unsound;
+}
+
 // What is remembered, once the scales are known. A thread has 16 elements under way.
 template <Memory kMemory, Dtype kDtype>
 __global__ void __launch_bounds__(kThreads)
@@ -256,18 +273,8 @@ __global__ void __launch_bounds__(kThreads)
     for (unsigned s = 0; s < kSteps; ++s) {
       const std::uint64_t f = (tile * kSteps + s) * kThreads + threadIdx.x;
       if (f >= fours) continue;
-      for (int j = 0; j < 4; ++j) {
-        const float sent = combined(kMemory, x[s].at[j], before[s].at[j]);
-        // Where it is NaN, and its sign any, so is the scale.
-        const float received =
-            exact::float_of(exact::bits_of(scale[s]) ^ (exact::bits_of(sent) & exact::kSignBit));
-        x[s].at[j] = kMemory == Memory::feedback ? sent - received : before[s].at[j] + received;
-      }
-      if (has_unsound(x[s].at)) [[unlikely]] {
-        is_unsound = true;
-        settle_nans(x[s].at);
-      }
-      store_wide<Dtype::f32>(task.source.after, 4 * f, x[s].at);
+      for (int j = 0; j < 4; ++j) x[s].at[j] = combined(kMemory, x[s].at[j], before[s].at[j]);
+      is_unsound |= remember_four<kMemory>(task, 4 * f, scale[s], x[s], before[s]);
     }
   }
   if (is_unsound && task.source.is_unsound != nullptr) *task.source.is_unsound = 1;
@@ -313,6 +320,96 @@ __global__ void __launch_bounds__(kThreads) unsign(UnsignTask task) {
       }
     deliver_four(task.sink, i, four, left);
   }
+}
+
+// --- with a memory in one pass: blocks of a power of two from 256 to 4096
+
+constexpr unsigned kTileThreads = 256;
+constexpr unsigned kTileSteps = kPiece / kTileThreads / 4;
+
+// Magnitudes on their way from the threads that hold elements to those that add up a chain each.
+// Blocks are 16 apart more than they are long, so that two in a warp have different banks.
+struct TileShared {
+  float magnitudes[kPiece + 16 * 16];
+  float scales[16];
+};
+
+// A block of threads takes 4096 elements and keeps them until their scales are known.
+template <Memory kMemory, Dtype kDtype>
+__global__ void __launch_bounds__(kTileThreads) sign_tiles(SignTask task, unsigned shift) {
+  auto& shared = shared_memory<TileShared>();
+  const unsigned t = threadIdx.x, chains = kChains * static_cast<unsigned>(kPiece >> shift);
+  bool is_unsound = false;
+  for (std::uint64_t tile = blockIdx.x; tile * kPiece < task.count; tile += gridDim.x) {
+    const std::uint64_t first = tile * kPiece;
+    Four x[kTileSteps], before[kTileSteps];
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (unsigned s = 0; s < kTileSteps; ++s) {
+      const std::uint64_t i = first + (kTileThreads * s + t) * 4;
+      if (i + 4 <= task.count) {
+        x[s] = load_known<kDtype>(task.source.x, i);
+        before[s] = load_known<Dtype::f32>(task.source.before, i);
+      } else {
+        const std::uint64_t left = i < task.count ? task.count - i : 0;
+        x[s] = load_four(kDtype, task.source.x, i, left, false);
+        before[s] = load_four(Dtype::f32, task.source.before, i, left, false);
+      }
+    }
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (unsigned s = 0; s < kTileSteps; ++s) {
+      const unsigned at = (kTileThreads * s + t) * 4;
+      std::uint32_t bits = 0;
+      Four magnitudes;
+      for (int j = 0; j < 4; ++j) {
+        // A NaN of 16 bits has no sign.
+        if constexpr (kDtype != Dtype::f32) x[s].at[j] = exact::canonical(x[s].at[j]);
+        x[s].at[j] = combined_exactly(kMemory, x[s].at[j], before[s].at[j]);
+        const std::uint32_t all = exact::bits_of(x[s].at[j]);
+        bits |= all >> 31 << j;
+        magnitudes.at[j] = exact::float_of(all & ~exact::kSignBit);
+      }
+      store_wide<Dtype::f32>(shared.magnitudes, at + (at >> shift) * 16, magnitudes.at);
+      bits |= __shfl_xor_sync(kAllLanes, bits, 1) << 4;
+      if (t % 2 == 0 && first + at < task.count)
+        task.signs[(first + at) / 8] = static_cast<std::uint8_t>(bits);
+    }
+    __syncthreads();
+    if (t / 32 * 32 < chains) {
+      const unsigned block = t / kChains;
+      const float* from = shared.magnitudes + (block << shift) + block * 16 + t % kChains;
+      float sum = 0;
+      if (t < chains)
+#ifdef __CUDACC__
+#pragma unroll 16
+#endif
+        for (unsigned row = 0; row < 1u << shift; row += kChains) sum = sum + from[row];
+      for (unsigned by = kChains / 2; by > 0; by /= 2)
+        sum = sum + __shfl_xor_sync(kAllLanes, sum, by);
+      const std::uint64_t begin = first + (block << shift);
+      if (t % kChains == 0 && t < chains && begin < task.count) {
+        const std::uint64_t left = task.count - begin;
+        const float scale =
+            exact::mean_magnitude(static_cast<double>(sum), left < task.block ? left : task.block);
+        reinterpret_cast<float*>(task.scales)[begin >> shift] = scale;
+        shared.scales[block] = scale;
+      }
+    }
+    __syncthreads();
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (unsigned s = 0; s < kTileSteps; ++s) {
+      const unsigned at = (kTileThreads * s + t) * 4;
+      const std::uint64_t i = first + at;
+      if (i >= task.count) continue;
+      is_unsound |= remember_four<kMemory>(task, i, shared.scales[at >> shift], x[s], before[s]);
+    }
+  }
+  if (is_unsound && task.source.is_unsound != nullptr) *task.source.is_unsound = 1;
 }
 
 // Where the signs are those of whole units and all is aligned.
@@ -417,7 +514,25 @@ void remember_signs(const SignTask& task, Stream stream) {
 }
 
 template <Memory kMemory>
+bool sign_by_tiles(const SignTask& task, Stream stream) {
+  const DeviceSource& source = task.source;
+  const bool is_known = source.dtype == Dtype::f32 || source.dtype == Dtype::bf16;
+  if (!is_known || !is_aligned(source) || !std::has_single_bit(task.block) || task.block < 256 ||
+      task.block > kPiece)
+    return false;
+  const auto with = [&](auto* kernel) {
+    launch_over<TileShared>(kernel, parts_of(task.count, kPiece), kTileThreads, stream, task,
+                            static_cast<unsigned>(std::countr_zero(task.block)));
+    return true;
+  };
+  return source.dtype == Dtype::f32 ? with(sign_tiles<kMemory, Dtype::f32>)
+                                    : with(sign_tiles<kMemory, Dtype::bf16>);
+}
+
+template <Memory kMemory>
 void sign_with(const SignTask& task, Stream stream) {
+  if constexpr (kMemory != Memory::none)
+    if (sign_by_tiles<kMemory>(task, stream)) return;
   const std::uint64_t teams = task.blocks * task.pieces;
   const bool is_even = task.block % kChains == 0 || task.blocks == 1;
   if (is_even && task.block > kPiece / 4) {
