@@ -230,12 +230,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    rescale(float* values, std::uint64_t count, float factor) {
-  for (std::uint64_t i = thread_number(); i < count; i += thread_total())
-    values[i] = exact::canonical(values[i] * factor);
-}
-
-__global__ void __launch_bounds__(kThreads)
     settle(const std::uint32_t* is_unsound, const float* before, float* after,
            std::uint64_t count) {
   if (*is_unsound == 0) return;
@@ -368,10 +362,6 @@ void device_check_finite(Dtype dtype, const std::byte* values, std::uint64_t cou
                          std::uint32_t* is_unsound, Stream stream) {
   launch_over(check_numbers, tiles_of(count), kThreads, stream, dtype, values, count, is_unsound,
               is_aligned_to(values, four_bytes(dtype)));
-}
-
-void device_rescale(float* values, std::uint64_t count, float factor, Stream stream) {
-  launch_over(rescale, parts_of(count, kThreads), kThreads, stream, values, count, factor);
 }
 
 void device_settle(const std::uint32_t* is_unsound, const float* before, float* after,
