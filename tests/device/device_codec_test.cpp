@@ -383,6 +383,20 @@ TEST_F(DeviceCodec, LargerTensors) {
           message_of(parse_codec(text), Dtype::f32, {70001}, kind, derive(key_of(3), ++number)));
 }
 
+// More rows than a thread walks down, and rows that are no power of two.
+TEST_F(DeviceCodec, ManyRows) {
+  std::uint64_t number = 0;
+  for (const char* text : {"quantise:bits=4,group=channel", "quantise:bits=3,group=row",
+                           "quantise:bits=8,group=channel,grid=ends,rounding=stochastic"})
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16})
+      for (const Kind kind : {Kind::normal, Kind::one_bad}) {
+        expect_same_message(
+            message_of(parse_codec(text), dtype, {301, 24}, kind, derive(key_of(5), ++number)));
+        expect_same_message(
+            message_of(parse_codec(text), dtype, {9, 768}, kind, derive(key_of(5), ++number)));
+      }
+}
+
 // --- at random
 
 std::uint64_t pick(Key key, std::uint64_t index, std::uint64_t below) {

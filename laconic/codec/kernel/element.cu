@@ -190,6 +190,71 @@ __global__ void __launch_bounds__(kThreads)
   if (kMemory != Memory::none && is_unsound && source.is_unsound != nullptr) *source.is_unsound = 1;
 }
 
+template <Memory kMemory, Dtype kFrom>
+__global__ void __launch_bounds__(kThreads)
+    combine_wide(DeviceSource source, std::uint64_t count, float* out) {
+  for (std::uint64_t tile = blockIdx.x; tile * 16 * kThreads < count; tile += gridDim.x) {
+    float x[4][4], before[4][4];
+    LACONIC_UNROLL
+    for (int s = 0; s < 4; ++s) {
+      const std::uint64_t i = unit_at<4>(tile, s);
+      if (i + 4 > count) continue;
+      load_wide<kFrom>(source.x, i, x[s]);
+      if constexpr (kMemory != Memory::none) load_wide<Dtype::f32>(source.before, i, before[s]);
+    }
+    LACONIC_UNROLL
+    for (int s = 0; s < 4; ++s) {
+      const std::uint64_t i = unit_at<4>(tile, s);
+      if (i + 4 > count) continue;
+      if constexpr (kFrom != Dtype::f32) settle_nans(x[s]);
+      if constexpr (kMemory != Memory::none)
+        for (int j = 0; j < 4; ++j) x[s][j] = combined_exactly(kMemory, x[s][j], before[s][j]);
+      store_wide<Dtype::f32>(out, i, x[s]);
+    }
+  }
+  const std::uint64_t last = count / 4 * 4 + threadIdx.x;
+  if (blockIdx.x != 0 || last >= count) return;
+  const float x = load_one(kFrom, source.x, last);
+  out[last] = kMemory == Memory::none ? x : combined_exactly(kMemory, x, source.before[last]);
+}
+
+// after = other - received or other + received.
+template <Memory kMemory>
+__global__ void __launch_bounds__(kThreads)
+    remember_wide(DeviceSource source, const float* other, const float* received,
+                  std::uint64_t count) {
+  bool is_unsound = false;
+  for (std::uint64_t tile = blockIdx.x; tile * 16 * kThreads < count; tile += gridDim.x) {
+    float x[4][4], after[4][4];
+    LACONIC_UNROLL
+    for (int s = 0; s < 4; ++s) {
+      const std::uint64_t i = unit_at<4>(tile, s);
+      if (i + 4 > count) continue;
+      load_wide<Dtype::f32>(other, i, x[s]);
+      load_wide<Dtype::f32>(received, i, after[s]);
+    }
+    LACONIC_UNROLL
+    for (int s = 0; s < 4; ++s) {
+      const std::uint64_t i = unit_at<4>(tile, s);
+      if (i + 4 > count) continue;
+      for (int j = 0; j < 4; ++j)
+        after[s][j] = kMemory == Memory::feedback ? x[s][j] - after[s][j] : x[s][j] + after[s][j];
+      if (has_unsound(after[s])) [[unlikely]] {
+        is_unsound = true;
+        settle_nans(after[s]);
+      }
+      store_wide<Dtype::f32>(source.after, i, after[s]);
+    }
+  }
+  const std::uint64_t last = count / 4 * 4 + threadIdx.x;
+  if (blockIdx.x == 0 && last < count) {
+    const float after = remembered(kMemory, other[last], received[last], other[last]);
+    source.after[last] = after;
+    is_unsound |= !exact::is_finite(after);
+  }
+  if (is_unsound && source.is_unsound != nullptr) *source.is_unsound = 1;
+}
+
 template <Dtype kFrom, Delivery kKind, Dtype kTo>
 __global__ void __launch_bounds__(kThreads)
     widen_wide(const std::byte* in, std::uint64_t count, SinkView sink) {
@@ -262,7 +327,32 @@ __global__ void put_word(std::uint64_t value, std::byte* out) {
 
 }  // namespace
 
+namespace {
+
+template <Memory kMemory>
+bool combine_fast(const DeviceSource& source, std::uint64_t count, float* out, Stream stream) {
+  if (!is_aligned(source) || !is_aligned_to(out, 16) || !is_common(source.dtype)) return false;
+  const auto with = [&](auto* kernel) {
+    launch_over(kernel, parts_of(count, 16 * kThreads), kThreads, stream, source, count, out);
+    return true;
+  };
+  return source.dtype == Dtype::f32 ? with(combine_wide<kMemory, Dtype::f32>)
+                                    : with(combine_wide<kMemory, Dtype::bf16>);
+}
+
+bool combine_fast(const DeviceSource& source, std::uint64_t count, float* out, Stream stream) {
+  switch (source.memory) {
+    case Memory::none: return combine_fast<Memory::none>(source, count, out, stream);
+    case Memory::feedback: return combine_fast<Memory::feedback>(source, count, out, stream);
+    case Memory::difference: return combine_fast<Memory::difference>(source, count, out, stream);
+  }
+  return false;
+}
+
+}  // namespace
+
 void device_combine(const DeviceSource& source, std::uint64_t count, float* out, Stream stream) {
+  if (combine_fast(source, count, out, stream)) return;
   launch_over(combine, tiles_of(count), kThreads, stream, SourceView{source, is_aligned(source)},
               count, out, is_aligned_to(out, 16));
 }
@@ -271,6 +361,13 @@ void device_remember(const DeviceSource& source, const float* sent, const float*
                      std::uint64_t count, Stream stream) {
   const bool is_all_aligned = is_aligned_to(sent, 16) && is_aligned_to(received, 16) &&
                               is_aligned_to(source.before, 16) && is_aligned_to(source.after, 16);
+  if (is_all_aligned) {
+    const bool is_feedback = source.memory == Memory::feedback;
+    return launch_over(
+        is_feedback ? remember_wide<Memory::feedback> : remember_wide<Memory::difference>,
+        parts_of(count, 16 * kThreads), kThreads, stream, source,
+        is_feedback ? sent : source.before, received, count);
+  }
   launch_over(remember, tiles_of(count), kThreads, stream, source, sent, received, count,
               is_all_aligned);
 }
