@@ -283,16 +283,6 @@ __device__ __forceinline__ void deliver_four(const SinkView& view, std::uint64_t
   store_narrow_four(sink.dtype, sink.out, i, four, count, view.is_aligned);
 }
 
-// The same where the kind is known, and whether the numbers are f32.
-template <Delivery kKind, bool kFloats>
-__device__ __forceinline__ void deliver_four_to(const SinkView& view, std::uint64_t i,
-                                                const Four& four, std::uint64_t count) {
-  SinkView known = view;
-  known.sink.kind = kKind;
-  if (kFloats) known.sink.dtype = Dtype::f32;
-  deliver_four(known, i, four, count);
-}
-
 // Decoded elements i ... i + kCount - 1, all of which exist, in two steps, so that a thread can
 // have the loads of several under way: what a sink needs of memory is loaded, and then it is
 // delivered. Requires: the view is aligned.
@@ -323,6 +313,13 @@ __device__ __forceinline__ void deliver_wide(const SinkView& view, std::uint64_t
 
 __device__ __forceinline__ void deliver_one(const SinkView& view, std::uint64_t i, float value) {
   deliver_four(view, i, {{value, 0, 0, 0}}, 1);
+}
+// The same where it is known what becomes of it.
+template <Delivery kKind, Dtype kDtype>
+__device__ __forceinline__ void deliver_one_to(SinkView view, std::uint64_t i, float value) {
+  view.sink.kind = kKind;
+  view.sink.dtype = kDtype;
+  deliver_one(view, i, value);
 }
 
 // Division of a number below 2^31 by one that the host knows: the quotient needs a product, a sum

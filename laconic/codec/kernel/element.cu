@@ -278,10 +278,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const std::uint64_t last = count / kUnit * kUnit + threadIdx.x;
   if (blockIdx.x != 0 || last >= count) return;
-  SinkView known = sink;
-  known.sink.kind = kKind;
-  known.sink.dtype = kTo;
-  deliver_one(known, last, load_one(kFrom, in, last));
+  deliver_one_to<kKind, kTo>(sink, last, exact::canonical(load_one(kFrom, in, last)));
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -372,12 +369,6 @@ void device_remember(const DeviceSource& source, const float* sent, const float*
               is_all_aligned);
 }
 
-void device_deliver(const float* values, std::uint64_t count, const DeviceSink& sink,
-                    Stream stream) {
-  launch_over(deliver, tiles_of(count), kThreads, stream, values, count, view_of(sink),
-              is_aligned_to(values, 16));
-}
-
 namespace {
 
 template <Memory kMemory>
@@ -400,18 +391,36 @@ bool narrow_fast(const DeviceSource& source, std::uint64_t count, Dtype kind, st
 template <Delivery kKind>
 bool widen_fast(Dtype kind, const std::byte* in, std::uint64_t count, const DeviceSink& sink,
                 Stream stream) {
-  if (!is_wide(sink) || !is_aligned_to(in, 16) || !is_common(sink.dtype) || !is_half(kind))
-    return false;
+  const bool is_known = kind == Dtype::f32 || is_half(kind);
+  if (!is_wide(sink) || !is_aligned_to(in, 16) || !is_common(sink.dtype) || !is_known) return false;
   const auto with = [&](auto* kernel) {
     launch_over(kernel, parts_of(count, 16 * kThreads), kThreads, stream, in, count,
                 SinkView{sink, true});
     return true;
   };
-  if (sink.dtype == Dtype::f32)
-    return kind == Dtype::bf16 ? with(widen_wide<Dtype::bf16, kKind, Dtype::f32>)
-                               : with(widen_wide<Dtype::f16, kKind, Dtype::f32>);
-  return kind == Dtype::bf16 ? with(widen_wide<Dtype::bf16, kKind, Dtype::bf16>)
-                             : with(widen_wide<Dtype::f16, kKind, Dtype::bf16>);
+  const bool is_floats = sink.dtype == Dtype::f32;
+  switch (kind) {
+    case Dtype::f32:
+      return is_floats ? with(widen_wide<Dtype::f32, kKind, Dtype::f32>)
+                       : with(widen_wide<Dtype::f32, kKind, Dtype::bf16>);
+    case Dtype::bf16:
+      return is_floats ? with(widen_wide<Dtype::bf16, kKind, Dtype::f32>)
+                       : with(widen_wide<Dtype::bf16, kKind, Dtype::bf16>);
+    default:
+      return is_floats ? with(widen_wide<Dtype::f16, kKind, Dtype::f32>)
+                       : with(widen_wide<Dtype::f16, kKind, Dtype::bf16>);
+  }
+}
+
+bool widen_fast(Dtype kind, const std::byte* in, std::uint64_t count, const DeviceSink& sink,
+                Stream stream) {
+  switch (sink.kind) {
+    case Delivery::store: return widen_fast<Delivery::store>(kind, in, count, sink, stream);
+    case Delivery::add: return widen_fast<Delivery::add>(kind, in, count, sink, stream);
+    case Delivery::difference:
+      return widen_fast<Delivery::difference>(kind, in, count, sink, stream);
+  }
+  return false;
 }
 
 }  // namespace
@@ -440,19 +449,18 @@ void device_narrow(const DeviceSource& source, std::uint64_t count, Dtype kind, 
 
 void device_widen(Dtype kind, const std::byte* in, std::uint64_t count, const DeviceSink& sink,
                   Stream stream) {
-  bool is_done = false;
-  switch (sink.kind) {
-    case Delivery::store:
-      is_done = widen_fast<Delivery::store>(kind, in, count, sink, stream);
-      break;
-    case Delivery::add: is_done = widen_fast<Delivery::add>(kind, in, count, sink, stream); break;
-    case Delivery::difference:
-      is_done = widen_fast<Delivery::difference>(kind, in, count, sink, stream);
-      break;
-  }
-  if (is_done) return;
+  if (widen_fast(kind, in, count, sink, stream)) return;
   launch_over(widen, tiles_of(count), kThreads, stream, kind, in, count, view_of(sink),
               is_aligned_to(in, four_bytes(kind)));
+}
+
+void device_deliver(const float* values, std::uint64_t count, const DeviceSink& sink,
+                    Stream stream) {
+  // f32 is never delivered to f32 as it is, so NaN may become the canonical one.
+  if (widen_fast(Dtype::f32, reinterpret_cast<const std::byte*>(values), count, sink, stream))
+    return;
+  launch_over(deliver, tiles_of(count), kThreads, stream, values, count, view_of(sink),
+              is_aligned_to(values, 16));
 }
 
 void device_check_finite(Dtype dtype, const std::byte* values, std::uint64_t count,

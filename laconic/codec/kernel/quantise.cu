@@ -741,6 +741,8 @@ __device__ __forceinline__ Four decoded_four(const DequantiseTask& task, std::ui
 // those of the second, and they exchange what belongs to the other's four.
 template <Delivery kKind>
 __global__ void __launch_bounds__(kThreads) dequantise(DequantiseTask task) {
+  SinkView sink = task.sink;
+  sink.sink.kind = kKind;
   const unsigned lane = threadIdx.x % 32;
   const std::uint64_t warps = thread_total() / 32;
   for (std::uint64_t first = thread_number() / 32 * 512; first < task.elements;
@@ -756,7 +758,7 @@ __global__ void __launch_bounds__(kThreads) dequantise(DequantiseTask task) {
       if (at >= size) continue;
       const std::uint64_t left = size - at;
       const Four four = decoded_four(task, codes[s / 2][s % 2], first + at, left, last);
-      deliver_four_to<kKind, false>(task.sink, first + at, four, left);
+      deliver_four(sink, first + at, four, left);
     }
   }
 }
@@ -932,10 +934,7 @@ __device__ __forceinline__ void dequantise_rest(const WideTask& wide, unsigned l
     const auto past = static_cast<unsigned>((end + 7) / 8 * 8 - end);
     const std::uint32_t code = two >> past & ((1u << bits) - 1);
     const std::uint64_t group = kChannel ? i % task.run : i / task.run;
-    SinkView known = task.sink;
-    known.sink.kind = kKind;
-    known.sink.dtype = kDtype;
-    deliver_one(known, i, exact::decoded_code(code, level_of(task, group)));
+    deliver_one_to<kKind, kDtype>(task.sink, i, exact::decoded_code(code, level_of(task, group)));
   }
 }
 

@@ -456,12 +456,9 @@ __global__ void __launch_bounds__(kThreads) unsign_wide(WideUnsign wide) {
   }
   const std::uint64_t last = units * kUnit + threadIdx.x;
   if (blockIdx.x != 0 || last >= task.count) return;
-  SinkView known = task.sink;
-  known.sink.kind = kKind;
-  known.sink.dtype = kDtype;
   const std::uint32_t scale = exact::bits_of(task.scales[last / task.block]);
   const std::uint32_t bit = task.signs[last / 8] >> last % 8 & 1;
-  deliver_one(known, last, exact::float_of(scale ^ bit << 31));
+  deliver_one_to<kKind, kDtype>(task.sink, last, exact::float_of(scale ^ bit << 31));
 }
 
 // By fours; with one block all numbers of fours have the quotient 0.
