@@ -324,6 +324,8 @@ constexpr const char* kCodecs[] = {
     "sign",
     "sign:block=16",
     "sign:block=10",
+    "sign:block=1024",
+    "sign:block=4096",
     "sign:block=5000",
     "top_k:keep=0.3",
     "top_k:keep=0.01+half",
@@ -399,6 +401,20 @@ TEST_F(DeviceCodec, RotatedBlocks) {
       if (n % 6 == 5) message.misalignment = 1 + n % 3;
       expect_same_message(message);
     }
+}
+
+// More rows than a thread walks down, and rows that are no power of two.
+TEST_F(DeviceCodec, ManyRows) {
+  std::uint64_t number = 0;
+  for (const char* text : {"quantise:bits=4,group=channel", "quantise:bits=3,group=row",
+                           "quantise:bits=8,group=channel,grid=ends,rounding=stochastic"})
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16})
+      for (const Kind kind : {Kind::normal, Kind::one_bad}) {
+        expect_same_message(
+            message_of(parse_codec(text), dtype, {301, 24}, kind, derive(key_of(5), ++number)));
+        expect_same_message(
+            message_of(parse_codec(text), dtype, {9, 768}, kind, derive(key_of(5), ++number)));
+      }
 }
 
 // --- at random

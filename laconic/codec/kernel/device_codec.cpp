@@ -9,8 +9,8 @@
 #include "laconic/codec/staged_layout.hpp"
 
 // Each codec as a few kernels. Those that can handle a memory in their own pass (raw, half,
-// huffman's numbers, quantise) do; around the others what is sent, what is received and what is
-// remembered are passes of their own, as codec.cpp composes them on the CPU.
+// huffman's numbers, quantise, sign) do; around the others what is sent, what is received and what
+// is remembered are passes of their own, as codec.cpp composes them on the CPU.
 
 namespace laconic {
 
@@ -43,7 +43,8 @@ std::uint64_t float_bytes(std::uint64_t count) {
 
 bool has_memory_pass(const CodecSpec& codec) {
   return std::holds_alternative<Raw>(codec) || std::holds_alternative<Half>(codec) ||
-         std::holds_alternative<Huffman>(codec) || std::holds_alternative<Quantise>(codec);
+         std::holds_alternative<Huffman>(codec) || std::holds_alternative<Quantise>(codec) ||
+         std::holds_alternative<Sign>(codec);
 }
 
 DeviceSource floats_of(const float* x) {
@@ -128,6 +129,12 @@ std::uint64_t own_scratch(const AutoEncoder& c, const TensorSpec& tensor) {
 
 // --- kept values of sparse codecs
 
+// What they travel as, if not quantised.
+Dtype plain_dtype(const ValueSpec& spec, const TensorSpec& tensor) {
+  const auto* half = std::get_if<Half>(&spec);
+  return half != nullptr ? half->kind : tensor.dtype;
+}
+
 void encode_values(Call& call, const ValueSpec& spec, const TensorSpec& tensor, const float* values,
                    std::byte* out) {
   const std::uint64_t count = elements_of(tensor);
@@ -136,9 +143,7 @@ void encode_values(Call& call, const ValueSpec& spec, const TensorSpec& tensor, 
     return device_quantise(*quantise, layout, floats_of(values), call.input.seed, out,
                            call.arena.take(quantise_scratch_bytes(*quantise, layout)), call.stream);
   }
-  const auto* half = std::get_if<Half>(&spec);
-  device_narrow(floats_of(values), count, half != nullptr ? half->kind : tensor.dtype, out,
-                call.stream);
+  device_narrow(floats_of(values), count, plain_dtype(spec, tensor), out, call.stream);
 }
 
 void decode_values(Call& call, const ValueSpec& spec, const TensorSpec& tensor, const std::byte* in,
@@ -146,9 +151,7 @@ void decode_values(Call& call, const ValueSpec& spec, const TensorSpec& tensor, 
   if (const auto* quantise = std::get_if<Quantise>(&spec))
     return device_dequantise(*quantise, layout_of(*quantise, tensor), in, floats_to(values),
                              call.stream);
-  const auto* half = std::get_if<Half>(&spec);
-  device_widen(half != nullptr ? half->kind : tensor.dtype, in, elements_of(tensor),
-               floats_to(values), call.stream);
+  device_widen(plain_dtype(spec, tensor), in, elements_of(tensor), floats_to(values), call.stream);
 }
 
 // --- encode: `source` has no memory, except for those with a pass of their own
@@ -202,10 +205,15 @@ constexpr std::size_t kSeedBytes = 8;
 void encode_one(const RandomK& c, Call& call, const DeviceSource& source, std::byte* out) {
   const std::uint64_t kept = kept_count(c.kept, call.count);
   if (kept == 0) return;
+  std::byte* choice = call.arena.take(choice_scratch_bytes(call.count));
+  if (!std::holds_alternative<Quantise>(c.values))
+    return device_gather_choice(
+        source, call.count, kept, call.input.seed, out,
+        {plain_dtype(c.values, value_tensor(call.tensor.dtype, kept)), out + kSeedBytes}, choice,
+        call.stream);
   float* values = call.arena.floats(kept);
-  device_gather_choice(source, call.count, kept, call.input.seed, values,
-                       call.arena.take(choice_scratch_bytes(call.count)), call.stream);
-  device_put(call.input.seed, out, call.stream);
+  device_gather_choice(source, call.count, kept, call.input.seed, out, {Dtype::f32, values}, choice,
+                       call.stream);
   encode_values(call, c.values, value_tensor(call.tensor.dtype, kept), values, out + kSeedBytes);
 }
 
@@ -317,12 +325,15 @@ void decode_one(const TopK& c, Call& call, const std::byte* in, const DeviceSink
 void decode_one(const RandomK& c, Call& call, const std::byte* in, const DeviceSink& sink) {
   const std::uint64_t kept = kept_count(c.kept, call.count);
   if (kept == 0) return;
-  float* values = call.arena.floats(kept);
-  decode_values(call, c.values, value_tensor(call.tensor.dtype, kept), in + kSeedBytes, values);
-  if (c.unbiased)
-    device_rescale(values, kept,
-                   static_cast<float>(static_cast<double>(call.count) / static_cast<double>(kept)),
-                   call.stream);
+  ChoiceValues values{plain_dtype(c.values, value_tensor(call.tensor.dtype, kept)),
+                      const_cast<std::byte*>(in + kSeedBytes)};
+  if (std::holds_alternative<Quantise>(c.values)) {
+    float* floats = call.arena.floats(kept);
+    decode_values(call, c.values, value_tensor(call.tensor.dtype, kept), in + kSeedBytes, floats);
+    values = {Dtype::f32, floats};
+  }
+  values.is_scaled = c.unbiased;
+  values.factor = static_cast<float>(static_cast<double>(call.count) / static_cast<double>(kept));
   by_floats(call, sink, [&](float* out) {
     device_scatter_choice(values, call.count, kept, call.input.seed, out,
                           call.arena.take(choice_scratch_bytes(call.count)), call.stream);

@@ -62,8 +62,6 @@ void device_widen(Dtype kind, const std::byte* in, std::uint64_t count, const De
 // Sets *is_unsound when a number is not finite.
 void device_check_finite(Dtype dtype, const std::byte* values, std::uint64_t count,
                          std::uint32_t* is_unsound, Stream stream);
-// values *= factor
-void device_rescale(float* values, std::uint64_t count, float factor, Stream stream);
 // If *is_unsound, after = before (zeros if null): the message leaves no trace.
 void device_settle(const std::uint32_t* is_unsound, const float* before, float* after,
                    std::uint64_t count, Stream stream);
@@ -87,7 +85,7 @@ void device_rotate(const Quantise& codec, const QuantiseLayout& layout, const De
 void device_unrotate(const Quantise& codec, const QuantiseLayout& layout, std::uint64_t seed,
                      const std::byte* payload, const DeviceSink& sink, Stream stream);
 
-// --- sign (sign.cu), without memory
+// --- sign (sign.cu)
 
 std::uint64_t sign_scratch_bytes(std::uint64_t count, std::uint64_t block);
 void device_sign(const DeviceSource& source, std::uint64_t count, std::uint64_t block,
@@ -106,11 +104,19 @@ void device_scatter(const std::uint32_t* indices, const float* values, std::uint
                     std::uint64_t count, Stream stream);
 
 std::uint64_t choice_scratch_bytes(std::uint64_t count);
+// The kept values: as f32, or rounded to another type in the same pass.
+struct ChoiceValues {
+  Dtype dtype = Dtype::f32;
+  void* at = nullptr;
+  bool is_scaled = false;  // scatter: by this factor
+  float factor = 1;
+};
 // values[j] = x[the j-th kept index], and the other way round with zeros elsewhere, as
-// codec/choice.hpp.
+// codec/choice.hpp. `head` gets the seed's eight bytes.
 void device_gather_choice(const DeviceSource& source, std::uint64_t count, std::uint64_t k,
-                          std::uint64_t seed, float* values, std::byte* scratch, Stream stream);
-void device_scatter_choice(const float* values, std::uint64_t count, std::uint64_t k,
+                          std::uint64_t seed, std::byte* head, const ChoiceValues& values,
+                          std::byte* scratch, Stream stream);
+void device_scatter_choice(const ChoiceValues& values, std::uint64_t count, std::uint64_t k,
                            std::uint64_t seed, float* out, std::byte* scratch, Stream stream);
 
 // --- products with thin matrices (product.cu), as codec/kernel/matrix.hpp

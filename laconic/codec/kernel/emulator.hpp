@@ -128,8 +128,17 @@ inline int __ffs(unsigned x) {
 inline int __clz(int x) {
   return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x));
 }
+// Rounded down.
+inline float __fadd_rd(float a, float b) {
+  const double sum = static_cast<double>(a) + b;
+  const auto rounded = static_cast<float>(sum);
+  return rounded > sum ? std::nextafterf(rounded, -HUGE_VALF) : rounded;
+}
 inline unsigned __byte_perm(unsigned x, unsigned, unsigned) {  // with the selector 0x0123 only
   return __builtin_bswap32(x);
+}
+inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by) {
+  return by % 32 == 0 ? high : high << by % 32 | low >> (32 - by % 32);
 }
 
 struct NoShared {};

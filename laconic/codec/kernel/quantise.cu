@@ -25,6 +25,10 @@ struct QuantiseTask {
   Quantise codec;
   exact::Rule rule;
   Key noise;
+  float inverse;  // 2 / 2^bits
+  // Four floats kToInteger + code, as bits and each weighed by a power of the radix, are the codes
+  // side by side and a surplus.
+  std::uint32_t radix, surplus;
   std::uint64_t elements, groups, run;
   DeviceSource source;
   bool is_aligned;
@@ -166,20 +170,23 @@ __global__ void __launch_bounds__(kThreads) quantise_small(QuantiseTask task) {
   tell(task, is_unsound);
 }
 
-// One four of a group without any doubt about its elements, or with.
-template <bool kWhole>
-__device__ __forceinline__ Four load_team_four(Dtype dtype, const void* x, std::uint64_t first,
-                                               unsigned at, unsigned size) {
-  if constexpr (kWhole) return load_four(dtype, x, first + at, 4, true);
-  return load_four(dtype, x, first + at, at < size ? size - at : 0, true);
+// The four of a group at `at`, of which min(left, 4) exist; the others are zero. kWhole: all do.
+template <Dtype kDtype, bool kWhole>
+__device__ __forceinline__ void load_team_four(const void* x, std::uint64_t i, unsigned left,
+                                               Four& four) {
+  if (kWhole || left >= 4) return load_wide<kDtype>(x, i, four.at);
+  four = {{0, 0, 0, 0}};
+  if (left == 0) return;
+  for (unsigned j = 0; j < 3; ++j)
+    if (j < left) four.at[j] = load_one(kDtype, x, i + j);
 }
+
+constexpr int kTeamSteps = 4;
 
 struct TeamShared {
   std::int32_t highest[kWarps];
   std::uint32_t bits[kWarps];
 };
-
-constexpr int kTeamSteps = 4;
 
 // The largest as signed and as unsigned numbers: the first is the largest positive, the second the
 // negative that is largest by magnitude, if there are any.
@@ -190,28 +197,71 @@ __device__ __forceinline__ Extremes extremes_of(std::int32_t highest, std::uint3
   return {magnitude, highest};
 }
 
+// What turns numbers into codes, on one of two grids.
+struct Ladder {
+  float factor, middle, step, low, high;
+};
+
+// Of a dead group all codes are that of zero, whatever it holds.
+template <bool kTread>
+__device__ __forceinline__ Ladder ladder_of(const QuantiseTask& task, float scale) {
+  if constexpr (kTread) {
+    if (scale == 0 || exact::is_nan(scale)) return {0, 0, scale, 0, 0};
+    // A step is a quotient by a power of two, so a product is as exact.
+    return {task.rule.half / scale, 0, scale * task.inverse, task.rule.low, task.rule.high};
+  }
+  const Level level = exact::encode_level(task.codec, scale);
+  if (level.encode_factor == 0) return {0, level.middle, level.step, 0, 0};
+  return {level.encode_factor, level.middle, level.step, task.rule.low, task.rule.high};
+}
+
+// As round_to_code(): kToInteger plus the code.
+template <bool kTread>
+__device__ __forceinline__ float round_on(const Ladder& ladder, const exact::Rule& rule, float v,
+                                          std::uint32_t word) {
+  float y = v * ladder.factor;
+  if constexpr (!kTread) {
+    y = y + ladder.middle;
+    if (rule.is_stochastic)
+      // Limits are integers, so it is all the same whether they or rounding down come first.
+      return __fadd_rd(fminf(fmaxf(y + exact::noise_of(word), ladder.low), ladder.high),
+                       exact::kToInteger);
+  }
+  return fminf(fmaxf(y, ladder.low), ladder.high) + rule.to_integer;
+}
+
+template <Dtype kDtype, unsigned kLanes, bool kWhole>
+__device__ __forceinline__ void load_team(const void* x, std::uint64_t first, unsigned size,
+                                          Four (&fours)[kTeamSteps]) {
+  const unsigned lane = threadIdx.x % kLanes;
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kTeamSteps; ++s) {
+    const unsigned at = (kLanes * s + lane) * 4;
+    load_team_four<kDtype, kWhole>(x, first + at, at < size ? size - at : 0, fours[s]);
+  }
+}
+
 template <Memory kMemory, unsigned kLanes, bool kTread, bool kWhole>
 __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uint64_t group,
                                               unsigned size, bool& is_unsound) {
   const unsigned lane = threadIdx.x % kLanes;
   const std::uint64_t first = group * task.run;
   Four sent[kTeamSteps], before[kTeamSteps];
+  if constexpr (kMemory != Memory::none)
+    load_team<Dtype::f32, kLanes, kWhole>(task.source.before, first, size, before);
   if (task.source.dtype == Dtype::f32) {
-    LACONIC_UNROLL_STEPS
-    for (int s = 0; s < kTeamSteps; ++s)
-      sent[s] =
-          load_team_four<kWhole>(Dtype::f32, task.source.x, first, (kLanes * s + lane) * 4, size);
+    load_team<Dtype::f32, kLanes, kWhole>(task.source.x, first, size, sent);
+  } else if (task.source.dtype == Dtype::bf16) {
+    load_team<Dtype::bf16, kLanes, kWhole>(task.source.x, first, size, sent);
   } else {
     LACONIC_UNROLL_STEPS
-    for (int s = 0; s < kTeamSteps; ++s)
-      sent[s] = load_team_four<kWhole>(task.source.dtype, task.source.x, first,
-                                       (kLanes * s + lane) * 4, size);
+    for (int s = 0; s < kTeamSteps; ++s) {
+      const unsigned at = (kLanes * s + lane) * 4;
+      sent[s] =
+          load_four(task.source.dtype, task.source.x, first + at, at < size ? size - at : 0, true);
+    }
   }
   if constexpr (kMemory != Memory::none) {
-    LACONIC_UNROLL_STEPS
-    for (int s = 0; s < kTeamSteps; ++s)
-      before[s] = load_team_four<kWhole>(Dtype::f32, task.source.before, first,
-                                         (kLanes * s + lane) * 4, size);
     LACONIC_UNROLL_STEPS
     for (int s = 0; s < kTeamSteps; ++s)
       for (int j = 0; j < 4; ++j) sent[s].at[j] = combined(kMemory, sent[s].at[j], before[s].at[j]);
@@ -250,32 +300,39 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
     }
   }
   const float scale = exact::choose_scale(task.codec, extremes_of(highest, largest));
-  const Level level = exact::encode_level(task.codec, scale);
+  const Ladder ladder = ladder_of<kTread>(task, scale);
   if (lane == 0 && size > 0) store_scale(task.codec, task.scales, group, scale);
   std::uint32_t codes[kTeamSteps];
   LACONIC_UNROLL_STEPS
   for (int s = 0; s < kTeamSteps; ++s) {
     const unsigned at = (kLanes * s + lane) * 4;
     const unsigned left = kWhole ? 4 : at < size ? size - at : 0;
+    codes[s] = 0;
+    if (left == 0) continue;
     exact::FourWords words = {{0, 0, 0, 0}};
     if (!kTread && task.rule.is_stochastic)
       words = exact::philox_words(task.noise, (first + at) / 4);
-    codes[s] = 0;
     LACONIC_UNROLL_STEPS
     for (unsigned j = 0; j < 4; ++j) {
-      const float rounded = kTread ? exact::round_to_tread(task.rule, sent[s].at[j], level)
-                                   : exact::round_to_code(task.rule, sent[s].at[j], level,
-                                                          exact::noise_of(words.at[j]));
-      const std::uint32_t code = kWhole || j < left ? exact::code_of(rounded) : 0;
-      codes[s] = codes[s] << task.codec.bits | code;
+      const float rounded = round_on<kTread>(ladder, task.rule, sent[s].at[j], words.at[j]);
+      codes[s] = codes[s] * task.radix + exact::bits_of(rounded);
       if constexpr (kMemory != Memory::none) {
-        sent[s].at[j] = remembered(kMemory, sent[s].at[j],
-                                   exact::decoded(task.rule, rounded, level), before[s].at[j]);
-        is_unsound |= (kWhole || j < left) && !exact::is_finite(sent[s].at[j]);
+        float q = rounded - task.rule.to_integer;
+        if constexpr (!kTread) q = q - ladder.middle;
+        const float received = q * ladder.step;
+        sent[s].at[j] =
+            kMemory == Memory::feedback ? sent[s].at[j] - received : before[s].at[j] + received;
       }
     }
-    if constexpr (kMemory != Memory::none)
-      if (kWhole || left > 0) store_floats(task.source.after, first + at, sent[s], left, true);
+    codes[s] -= task.surplus;
+    if (left < 4) codes[s] &= ~0u << (4 - left) * static_cast<unsigned>(task.codec.bits);
+    if constexpr (kMemory != Memory::none) {
+      if (has_unsound(sent[s].at)) [[unlikely]] {
+        is_unsound = true;
+        for (int j = 0; j < 4; ++j) sent[s].at[j] = exact::canonical(sent[s].at[j]);
+      }
+      store_floats(task.source.after, first + at, sent[s], left, true);
+    }
   }
   LACONIC_UNROLL_STEPS
   for (int s = 0; s < kTeamSteps; s += 2) {
@@ -291,10 +348,14 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
   }
 }
 
+// Blocks of threads that a processor should hold: the numbers of a thread lie in registers.
+template <Memory kMemory>
+inline constexpr int kResident = kMemory == Memory::none ? 5 : 3;
+
 // Groups of 64 elements or more, up to 16 for each of kLanes threads. All threads of a block, or of
 // a warp, go round equally often, because they exchange.
 template <Memory kMemory, unsigned kLanes, bool kTread>
-__global__ void __launch_bounds__(kThreads) quantise_teams(QuantiseTask task) {
+__global__ void __launch_bounds__(kThreads, kResident<kMemory>) quantise_teams(QuantiseTask task) {
   constexpr unsigned kTogether = kLanes < 32 ? 32 : kThreads;  // threads that stay together
   constexpr unsigned kTeams = kTogether / kLanes;
   const std::uint64_t team = threadIdx.x % kTogether / kLanes;
@@ -512,6 +573,120 @@ __global__ void __launch_bounds__(kThreads) any_codes(AnyTask any) {
   tell(task, is_unsound);
 }
 
+// --- channels where all is aligned and rows are whole eights: a thread keeps to eight columns, or
+// to four, and walks down some rows, two or more at a time.
+
+struct ChannelTask {
+  AnyTask any;
+  std::uint64_t rows;
+  unsigned width;  // of a row, in the fours or eights of a thread
+};
+
+constexpr unsigned kChannelRows = 64;  // of a thread that looks for extremes
+constexpr unsigned kCodedRows = 16;    // of a thread that makes codes
+
+template <Memory kMemory, Dtype kDtype>
+__global__ void __launch_bounds__(kThreads) channel_extremes(ChannelTask channel) {
+  constexpr unsigned kAtOnce = 4;
+  const QuantiseTask& task = channel.any.task;
+  const std::uint64_t bands = parts_of(channel.rows, kChannelRows);
+  for (std::uint64_t p = thread_number(); p < bands * channel.width; p += thread_total()) {
+    const std::uint64_t row = p / channel.width * kChannelRows, column = p % channel.width * 4;
+    const std::uint64_t left = channel.rows - row;
+    const unsigned rows = left < kChannelRows ? static_cast<unsigned>(left) : kChannelRows;
+    std::int32_t highest[4] = {kLowest, kLowest, kLowest, kLowest};
+    std::uint32_t largest[4] = {0, 0, 0, 0};
+    for (unsigned r = 0; r < rows; r += kAtOnce) {
+      Four x[kAtOnce], before[kAtOnce];
+      LACONIC_UNROLL_STEPS
+      for (unsigned k = 0; k < kAtOnce; ++k) {
+        // The last row again rather than one that does not exist: extremes do not mind.
+        const unsigned at = r + k < rows ? r + k : rows - 1;
+        const std::uint64_t i = (row + at) * task.run + column;
+        load_wide<kDtype>(task.source.x, i, x[k].at);
+        if constexpr (kMemory != Memory::none)
+          load_wide<Dtype::f32>(task.source.before, i, before[k].at);
+      }
+      LACONIC_UNROLL_STEPS
+      for (unsigned k = 0; k < kAtOnce; ++k)
+        for (int j = 0; j < 4; ++j) {
+          const float sent =
+              kMemory == Memory::none ? x[k].at[j] : combined(kMemory, x[k].at[j], before[k].at[j]);
+          const std::uint32_t bits = exact::bits_of(sent);
+          const auto number = static_cast<std::int32_t>(bits);
+          highest[j] = number > highest[j] ? number : highest[j];
+          largest[j] = bits > largest[j] ? bits : largest[j];
+        }
+    }
+    for (int j = 0; j < 4; ++j)
+      raise_shared(channel.any.extremes[column + j], extremes_of(highest[j], largest[j]));
+  }
+}
+
+template <Memory kMemory, Dtype kDtype, bool kTread>
+__global__ void __launch_bounds__(kThreads) channel_codes(ChannelTask channel) {
+  constexpr unsigned kAtOnce = kMemory == Memory::none ? 4 : 2;
+  const QuantiseTask& task = channel.any.task;
+  const std::uint64_t bands = parts_of(channel.rows, kCodedRows);
+  bool is_unsound = false;
+  for (std::uint64_t p = thread_number(); p < bands * channel.width; p += thread_total()) {
+    const std::uint64_t row = p / channel.width * kCodedRows, column = p % channel.width * 8;
+    const std::uint64_t left = channel.rows - row;
+    const unsigned rows = left < kCodedRows ? static_cast<unsigned>(left) : kCodedRows;
+    Level levels[8];
+    LACONIC_UNROLL_STEPS
+    for (int j = 0; j < 8; ++j) levels[j] = channel.any.levels[column + j];
+    for (unsigned r = 0; r < rows; r += kAtOnce) {
+      float x[kAtOnce][8], before[kAtOnce][8];
+      LACONIC_UNROLL_STEPS
+      for (unsigned k = 0; k < kAtOnce; ++k) {
+        const std::uint64_t i = (row + r + k) * task.run + column;
+        if (r + k >= rows) continue;
+        load_wide<kDtype>(task.source.x, i, x[k]);
+        if constexpr (kMemory != Memory::none)
+          load_wide<Dtype::f32>(task.source.before, i, before[k]);
+      }
+      LACONIC_UNROLL_STEPS
+      for (unsigned k = 0; k < kAtOnce; ++k) {
+        if (r + k >= rows) continue;
+        const std::uint64_t i = (row + r + k) * task.run + column;
+        std::uint32_t codes[2] = {0, 0};
+        LACONIC_UNROLL_STEPS
+        for (int half = 0; half < 2; ++half) {
+          exact::FourWords words = {{0, 0, 0, 0}};
+          if (!kTread && task.rule.is_stochastic)
+            words = exact::philox_words(task.noise, i / 4 + half);
+          LACONIC_UNROLL_STEPS
+          for (int j = 0; j < 4; ++j) {
+            const Level& level = levels[4 * half + j];
+            float& v = x[k][4 * half + j];
+            const float old = before[k][4 * half + j];
+            if constexpr (kMemory != Memory::none) v = combined(kMemory, v, old);
+            const float rounded =
+                kTread ? exact::round_to_tread(task.rule, v, level)
+                       : exact::round_to_code(task.rule, v, level, exact::noise_of(words.at[j]));
+            codes[half] = codes[half] << task.codec.bits | exact::code_of(rounded);
+            if constexpr (kMemory != Memory::none) {
+              float q = rounded - task.rule.to_integer;
+              if (!kTread && task.rule.grid == Grid::ends) q = q - level.middle;
+              v = kMemory == Memory::feedback ? v - q * level.step : old + q * level.step;
+            }
+          }
+        }
+        task.codes.store_eight(i / 8, std::uint64_t{codes[0]} << 4 * task.codec.bits | codes[1], 8);
+        if constexpr (kMemory != Memory::none) {
+          if (has_unsound(x[k])) [[unlikely]] {
+            is_unsound = true;
+            settle_nans(x[k]);
+          }
+          store_wide<Dtype::f32>(task.source.after, i, x[k]);
+        }
+      }
+    }
+  }
+  tell(task, is_unsound);
+}
+
 // --- and back
 
 struct DequantiseTask {
@@ -564,8 +739,10 @@ __device__ __forceinline__ Four decoded_four(const DequantiseTask& task, std::ui
 
 // A warp takes 512 elements, 256 at a time: even lanes read the codes of the first half, odd ones
 // those of the second, and they exchange what belongs to the other's four.
-template <Delivery kKind, bool kFloats>
+template <Delivery kKind>
 __global__ void __launch_bounds__(kThreads) dequantise(DequantiseTask task) {
+  SinkView sink = task.sink;
+  sink.sink.kind = kKind;
   const unsigned lane = threadIdx.x % 32;
   const std::uint64_t warps = thread_total() / 32;
   for (std::uint64_t first = thread_number() / 32 * 512; first < task.elements;
@@ -581,17 +758,241 @@ __global__ void __launch_bounds__(kThreads) dequantise(DequantiseTask task) {
       if (at >= size) continue;
       const std::uint64_t left = size - at;
       const Four four = decoded_four(task, codes[s / 2][s % 2], first + at, left, last);
-      deliver_four_to<kKind, kFloats>(task.sink, first + at, four, left);
+      deliver_four(sink, first + at, four, left);
     }
   }
+}
+
+// --- and back where all is aligned and groups, or rows of channels, are whole units
+
+constexpr unsigned kWideTile = 512;  // elements of a warp at a time
+
+struct WideTask {
+  DequantiseTask task;
+  std::uint64_t tiles;  // whole ones
+  Divider groups;       // of fours
+  std::uint32_t run_fours;
+  // Of all levels but those of the grid `ends`: 1 / middle, a power of two, and the base.
+  float inverse, base;
+};
+
+// What decoded_code() needs of a level.
+struct Rung {
+  float step, base;
+};
+
+__device__ __forceinline__ Rung rung_of(const WideTask& wide, float scale) {
+  if (wide.task.codec.grid == Grid::ends) {
+    const Level level = exact::decode_level(wide.task.codec, scale);
+    return {level.step, 4194304.0f + level.middle};
+  }
+  // Dead groups need no choice: zero stays zero and NaN stays NaN.
+  return {scale * wide.inverse, wide.base};
+}
+
+// The scales of kScales groups from each of `groups` on, a multiple of kScales, as they are stored.
+// Nothing is made of them, so all can be under way.
+template <int kUnits, int kScales>
+__device__ __forceinline__ void load_scales(const DequantiseTask& task,
+                                            const std::uint32_t (&groups)[kUnits],
+                                            std::uint32_t (&words)[kUnits][kScales]) {
+  if (task.codec.scale == ScaleType::f32) {
+    LACONIC_UNROLL_STEPS
+    for (int s = 0; s < kUnits; ++s) {
+      const auto* from = reinterpret_cast<const std::uint32_t*>(task.scales) + groups[s];
+      if constexpr (kScales == 1) words[s][0] = *from;
+      LACONIC_UNROLL_STEPS
+      for (int j = 0; j + 4 <= kScales; j += 4) {
+        const uint4 four = *reinterpret_cast<const uint4*>(from + j);
+        words[s][j] = four.x, words[s][j + 1] = four.y;
+        words[s][j + 2] = four.z, words[s][j + 3] = four.w;
+      }
+    }
+  } else if (task.codec.scale == ScaleType::f16) {
+    LACONIC_UNROLL_STEPS
+    for (int s = 0; s < kUnits; ++s) {
+      const auto* from = reinterpret_cast<const std::uint16_t*>(task.scales) + groups[s];
+      if constexpr (kScales == 1) words[s][0] = *from;
+      LACONIC_UNROLL_STEPS
+      for (int j = 0; j + 4 <= kScales; j += 4) {
+        const uint2 four = *reinterpret_cast<const uint2*>(from + j);
+        words[s][j] = four.x & 0xFFFF, words[s][j + 1] = four.x >> 16;
+        words[s][j + 2] = four.y & 0xFFFF, words[s][j + 3] = four.y >> 16;
+      }
+    }
+  } else {
+    LACONIC_UNROLL_STEPS
+    for (int s = 0; s < kUnits; ++s)
+      for (int j = 0; j < kScales; ++j)
+        words[s][j] = reinterpret_cast<const std::uint8_t*>(task.scales)[groups[s] + j];
+  }
+}
+
+__device__ __forceinline__ float widened_scale(ScaleType type, std::uint32_t word) {
+  if (type != ScaleType::f16) return exact::loaded_scale(type, word);
+  float scale, none;
+  unpack_two<Dtype::f16>(word, scale, none);
+  return exact::is_finite(scale) ? scale : exact::float_of(exact::kNan);  // no infinity
+}
+
+// Where the codes of a four are: from bit `from` of a tile on, in one word, or in two where kBits
+// is 0, for any bits.
+struct Window {
+  std::uint32_t first, second;
+};
+
+template <int kBits>
+__device__ __forceinline__ Window load_window(const std::byte* tile, unsigned from,
+                                              unsigned width) {
+  const auto* word = reinterpret_cast<const std::uint32_t*>(tile) + from / 32;
+  if constexpr (kBits != 0) return {*word, 0};
+  return {word[0], from % 32 + width > 32 ? word[1] : 0};
+}
+
+// Four codes in the low `width` bits, the first in the highest of them.
+template <int kBits>
+__device__ __forceinline__ std::uint32_t codes_of(const Window& window, unsigned from,
+                                                  unsigned width) {
+  const std::uint32_t first = __byte_perm(window.first, 0, 0x0123);
+  if constexpr (kBits != 0) return first << from % 32 >> (32 - width);
+  return __funnelshift_l(__byte_perm(window.second, 0, 0x0123), first, from % 32) >> (32 - width);
+}
+
+// Everything that a lane needs for 16 elements is asked for before anything is used. kBits: 0 for
+// any.
+template <Delivery kKind, Dtype kDtype, bool kChannel, int kBits>
+__device__ __forceinline__ void dequantise_tile(const WideTask& wide, std::uint64_t tile,
+                                                unsigned lane) {
+  constexpr int kUnit = kKind == Delivery::difference ? 4 : kWideCount<kDtype>;
+  constexpr int kUnits = 16 / kUnit, kFours = kUnit / 4;
+  constexpr int kScales = kChannel ? kUnit : 1;
+  const DequantiseTask& task = wide.task;
+  const std::uint64_t first = tile * kWideTile;
+  float old[kUnits][kUnit];
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kUnits; ++s)
+    prepare_wide<kKind, kDtype>(task.sink, first + (32u * s + lane) * kUnit, old[s]);
+  const auto bits = static_cast<unsigned>(kBits == 0 ? task.codec.bits : kBits);
+  const std::byte* at = task.codes.at + tile * (kWideTile / 8) * bits;
+  Window windows[kUnits][kFours];
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kUnits; ++s)
+    for (int f = 0; f < kFours; ++f)
+      windows[s][f] = load_window<kBits>(at, ((32u * s + lane) * kFours + f) * 4 * bits, 4 * bits);
+  std::uint32_t groups[kUnits], words[kUnits][kScales];
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kUnits; ++s) {
+    const auto four =
+        static_cast<std::uint32_t>(tile * (kWideTile / 4)) + (32u * s + lane) * kFours;
+    const std::uint32_t row = wide.groups.quotient(four);
+    groups[s] = kChannel ? (four - row * wide.run_fours) * 4 : row;
+  }
+  load_scales(task, groups, words);
+  const std::uint32_t mask = ((1u << bits) - 1) << 1;
+  LACONIC_UNROLL_STEPS
+  for (int s = 0; s < kUnits; ++s) {
+    Rung rungs[kScales];
+    bool is_sound = true;
+    LACONIC_UNROLL_STEPS
+    for (int j = 0; j < kScales; ++j) {
+      rungs[j] = rung_of(wide, widened_scale(task.codec.scale, words[s][j]));
+      is_sound &= exact::is_finite(rungs[j].step);
+    }
+    float x[kUnit];
+    LACONIC_UNROLL_STEPS
+    for (int f = 0; f < kFours; ++f) {
+      const std::uint32_t codes =
+          codes_of<kBits>(windows[s][f], ((32u * s + lane) * kFours + f) * 4 * bits, 4 * bits);
+      LACONIC_UNROLL_STEPS
+      for (int j = 0; j < 4; ++j) {
+        // As decoded_code(), with the shift to the left in that to the right.
+        const std::uint32_t code = (j == 3 ? codes << 1 : codes >> ((3 - j) * bits - 1)) & mask;
+        const Rung& rung = rungs[kChannel ? 4 * f + j : 0];
+        x[4 * f + j] = (exact::float_of(0x4A800000u | code) - rung.base) * rung.step;
+      }
+    }
+    // A code times anything finite is no NaN.
+    if (!is_sound) [[unlikely]]
+      settle_nans(x);
+    deliver_wide<kKind, kDtype>(task.sink, first + (32u * s + lane) * kUnit, x, old[s]);
+  }
+}
+
+// The last elements of a tensor, one by one.
+template <Delivery kKind, Dtype kDtype, bool kChannel>
+__device__ __forceinline__ void dequantise_rest(const WideTask& wide, unsigned lane) {
+  const DequantiseTask& task = wide.task;
+  const auto bits = static_cast<unsigned>(task.codec.bits);
+#ifdef __CUDACC__
+#pragma unroll 1
+#endif
+  for (std::uint64_t i = wide.tiles * kWideTile + lane; i < task.elements; i += 32) {
+    const std::uint64_t from = i * bits, end = from + bits;
+    const std::uint32_t two = std::to_integer<std::uint32_t>(task.codes.at[from / 8]) << 8 |
+                              std::to_integer<std::uint32_t>(task.codes.at[(end - 1) / 8]);
+    // The second byte is the first again where a code lies in one.
+    const auto past = static_cast<unsigned>((end + 7) / 8 * 8 - end);
+    const std::uint32_t code = two >> past & ((1u << bits) - 1);
+    const std::uint64_t group = kChannel ? i % task.run : i / task.run;
+    deliver_one_to<kKind, kDtype>(task.sink, i, exact::decoded_code(code, level_of(task, group)));
+  }
+}
+
+template <Delivery kKind, Dtype kDtype, bool kChannel, int kBits>
+__global__ void __launch_bounds__(kThreads) dequantise_wide(WideTask wide) {
+  const unsigned lane = threadIdx.x % 32;
+  const std::uint64_t warps = thread_total() / 32;
+  for (std::uint64_t tile = thread_number() / 32; tile < wide.tiles; tile += warps)
+    dequantise_tile<kKind, kDtype, kChannel, kBits>(wide, tile, lane);
+  if (thread_number() / 32 == warps - 1) dequantise_rest<kKind, kDtype, kChannel>(wide, lane);
+}
+
+bool is_wide(const DequantiseTask& task) {
+  const DeviceSink& sink = task.sink.sink;
+  if (sink.dtype != Dtype::f32 && sink.dtype != Dtype::bf16) return false;
+  const unsigned unit = sink.kind == Delivery::difference || sink.dtype == Dtype::f32 ? 4 : 8;
+  return is_wide(sink) && (!task.is_channel || is_aligned_to(task.scales, 16)) &&
+         task.run % unit == 0 && task.codes.alignment >= 4 && task.elements >> 33 == 0 &&
+         task.elements >= kWideTile;
+}
+
+template <Delivery kKind, Dtype kDtype>
+void dequantise_wide_to(const DequantiseTask& task, Stream stream) {
+  const float middle = static_cast<float>(1 << task.codec.bits) / 2;
+  const auto fours = static_cast<std::uint32_t>(task.run / 4);
+  const WideTask wide{task,       task.elements / kWideTile, Divider(fours), fours,
+                      1 / middle, 4194304.0f + middle};
+  const auto with = [&](auto* kernel) {
+    launch_over(kernel, parts_of(wide.tiles, kWarps), kThreads, stream, wide);
+  };
+  if (task.is_channel) return with(dequantise_wide<kKind, kDtype, true, 0>);
+  switch (task.codec.bits) {
+    case 4: return with(dequantise_wide<kKind, kDtype, false, 4>);
+    case 8: return with(dequantise_wide<kKind, kDtype, false, 8>);
+    default: return with(dequantise_wide<kKind, kDtype, false, 0>);
+  }
+}
+
+template <Delivery kKind>
+void dequantise_to(const DequantiseTask& task, Stream stream) {
+  if (!is_wide(task))
+    return launch_over(dequantise<kKind>, parts_of(task.elements, 512 * kWarps), kThreads, stream,
+                       task);
+  task.sink.sink.dtype == Dtype::f32 ? dequantise_wide_to<kKind, Dtype::f32>(task, stream)
+                                     : dequantise_wide_to<kKind, Dtype::bf16>(task, stream);
 }
 
 QuantiseTask task_of(const Quantise& codec, const QuantiseLayout& layout,
                      const DeviceSource& source, std::uint64_t seed, std::byte* payload) {
   constexpr std::uint64_t kRoundingStream = 2;
+  const exact::Rule rule = exact::rule_of(codec);
+  const std::uint32_t radix = 1u << codec.bits;
   return {codec,
-          exact::rule_of(codec),
+          rule,
           derive(key_of(seed), kRoundingStream),
+          1 / rule.half,
+          radix,
+          exact::bits_of(exact::kToInteger) * (((radix + 1) * radix + 1) * radix + 1),
           layout.elements,
           layout.groups,
           layout.run,
@@ -644,6 +1045,23 @@ bool quantise_fast(const QuantiseTask& task, Stream stream) {
                                         : quantise_by_teams<kMemory, false>(task, stream);
 }
 
+template <Memory kMemory, Dtype kDtype>
+void quantise_channels(const AnyTask& any, Stream stream) {
+  const QuantiseTask& task = any.task;
+  const std::uint64_t rows = task.elements / task.run;
+  const auto fours = static_cast<unsigned>(task.run / 4);
+  launch_over(channel_extremes<kMemory, kDtype>,
+              parts_of(parts_of(rows, kChannelRows) * fours, kThreads), kThreads, stream,
+              ChannelTask{any, rows, fours});
+  launch_over(any_levels, parts_of(task.groups, kThreads), kThreads, stream, any);
+  const auto with = [&](auto* kernel) {
+    launch_over(kernel, parts_of(parts_of(rows, kCodedRows) * (fours / 2), kThreads), kThreads,
+                stream, ChannelTask{any, rows, fours / 2});
+  };
+  task.codec.grid == Grid::tread ? with(channel_codes<kMemory, kDtype, true>)
+                                 : with(channel_codes<kMemory, kDtype, false>);
+}
+
 template <Memory kMemory>
 void quantise_any(const QuantiseTask& task, std::byte* scratch, Stream stream) {
   const AnyTask any{task, task.codec.group == ScaleGroup::channel,
@@ -651,6 +1069,13 @@ void quantise_any(const QuantiseTask& task, std::byte* scratch, Stream stream) {
                     reinterpret_cast<Level*>(scratch + task.groups * sizeof(Extremes))};
   launch_over(clear_extremes, parts_of(task.groups, kThreads), kThreads, stream, any.extremes,
               task.groups);
+  if (any.is_channel && task.run % 8 == 0 && task.is_aligned &&
+      (task.source.dtype == Dtype::f32 ||
+       (task.source.dtype == Dtype::bf16 && is_aligned_to(task.source.x, 16)))) {
+    task.source.dtype == Dtype::f32 ? quantise_channels<kMemory, Dtype::f32>(any, stream)
+                                    : quantise_channels<kMemory, Dtype::bf16>(any, stream);
+    return;
+  }
   if (any.is_channel) {
     const std::uint64_t width = task.run * (task.run < kThreads ? kThreads / task.run : 1);
     launch_over(any_channel_extremes,
@@ -699,20 +1124,10 @@ void device_dequantise(const Quantise& codec, const QuantiseLayout& layout,
       payload + layout.scales_at,
       CodeStream(codec.bits, const_cast<std::byte*>(payload) + layout.codes_at),
       view_of(sink)};
-  const auto with = [&](auto* kernel) {
-    launch_over(kernel, parts_of(layout.elements, 512 * kWarps), kThreads, stream, task);
-  };
-  const bool is_floats = sink.dtype == Dtype::f32;
   switch (sink.kind) {
-    case Delivery::store:
-      return is_floats ? with(dequantise<Delivery::store, true>)
-                       : with(dequantise<Delivery::store, false>);
-    case Delivery::add:
-      return is_floats ? with(dequantise<Delivery::add, true>)
-                       : with(dequantise<Delivery::add, false>);
-    case Delivery::difference:
-      return is_floats ? with(dequantise<Delivery::difference, true>)
-                       : with(dequantise<Delivery::difference, false>);
+    case Delivery::store: return dequantise_to<Delivery::store>(task, stream);
+    case Delivery::add: return dequantise_to<Delivery::add>(task, stream);
+    case Delivery::difference: return dequantise_to<Delivery::difference>(task, stream);
   }
 }
 

@@ -307,9 +307,12 @@ struct ChoiceTask {
   std::uint32_t count, k;
   ChoiceControl* control;
   std::uint32_t* bits;  // ceil(count / 32)
+  ChoiceValues values;
   DeviceSource source;  // gather: from here to `values`
-  float* values;
-  float* out;  // scatter: from `values` to here; null: gather
+  std::uint64_t seed;
+  std::byte* head;  // gather: where the seed goes
+  float* out;       // scatter: from `values` to here
+  bool is_aligned;
 };
 
 struct ChoiceShared {
@@ -372,46 +375,132 @@ __device__ __forceinline__ void draw_bits(const ChoiceTask& task, std::uint32_t 
   grid_sync();
 }
 
-__global__ void __launch_bounds__(kThreads, 2) choose(ChoiceTask task) {
-  auto& shared = shared_memory<ChoiceShared>();
+// The words of a warp, one after the other, from number `begin` on for this lane; where the values
+// of the first are.
+struct Stretch {
+  std::uint64_t begin;
+  std::uint32_t steps, at;
+};
+
+// The bits of the kept elements among 32.
+__device__ __forceinline__ std::uint32_t kept_bits(const ChoiceTask& task, std::uint64_t w) {
+  const auto words = static_cast<std::uint32_t>(parts_of(task.count, 32));
+  if (w >= words) return 0;
+  const std::uint32_t bits = task.k <= task.count - task.k ? task.bits[w] : ~task.bits[w];
+  return w + 1 == words && task.count % 32 != 0 ? bits & ((1u << task.count % 32) - 1) : bits;
+}
+
+// Draws, and counts what is kept before this warp's words.
+__device__ __forceinline__ Stretch choose(const ChoiceTask& task, ChoiceShared& shared) {
   const auto words = static_cast<std::uint32_t>(parts_of(task.count, 32));
   for (std::uint64_t w = thread_number(); w < words; w += thread_total()) task.bits[w] = 0;
   if (thread_number() < 4) task.control->fresh[thread_number()] = 0;
   grid_sync();
-  const bool is_few = task.k <= task.count - task.k;
-  draw_bits(task, is_few ? task.k : task.count - task.k, shared);
-  const auto kept = [&](std::uint64_t w) -> std::uint32_t {
-    if (w >= words) return 0;
-    const std::uint32_t bits = is_few ? task.bits[w] : ~task.bits[w];
-    return w + 1 == words && task.count % 32 != 0 ? bits & ((1u << task.count % 32) - 1) : bits;
-  };
+  draw_bits(task, task.k <= task.count - task.k ? task.k : task.count - task.k, shared);
   const std::uint32_t warps = gridDim.x * kWarps;
-  const auto steps = static_cast<std::uint32_t>(parts_of(parts_of(words, 32), warps));
-  const std::uint64_t begin =
-      std::uint64_t{blockIdx.x * kWarps + threadIdx.x / 32} * steps * 32 + lane_number();
+  Stretch stretch;
+  stretch.steps = static_cast<std::uint32_t>(parts_of(parts_of(words, 32), warps));
+  stretch.begin =
+      std::uint64_t{blockIdx.x * kWarps + threadIdx.x / 32} * stretch.steps * 32 + lane_number();
   Counts mine;
-  for (std::uint32_t s = 0; s < steps; ++s)
-    mine.above += static_cast<unsigned>(__popc(kept(begin + std::uint64_t{s} * 32)));
+#ifdef __CUDACC__
+#pragma unroll 4
+#endif
+  for (std::uint32_t s = 0; s < stretch.steps; ++s)
+    mine.above +=
+        static_cast<unsigned>(__popc(kept_bits(task, stretch.begin + std::uint64_t{s} * 32)));
   Counts all;
-  std::uint32_t at = place_of(sum_of_warp(mine), shared.place, task.control->of_blocks, all).above;
-  for (std::uint32_t s = 0; s < steps; ++s) {
-    const std::uint64_t w = begin + std::uint64_t{s} * 32;
-    std::uint32_t bits = kept(w);
-    const auto count = static_cast<std::uint32_t>(__popc(bits));
-    std::uint32_t through = count;
-    for (unsigned by = 1; by < 32; by *= 2) {
-      const std::uint32_t other = __shfl_up_sync(kAllLanes, through, by);
-      if (lane_number() >= by) through += other;
+  stretch.at = place_of(sum_of_warp(mine), shared.place, task.control->of_blocks, all).above;
+  return stretch;
+}
+
+// Where the first value of this lane's word is; moves `at` behind those of the warp's words.
+__device__ __forceinline__ std::uint32_t place_in_warp(std::uint32_t bits, std::uint32_t& at) {
+  const auto count = static_cast<std::uint32_t>(__popc(bits));
+  std::uint32_t through = count;
+  for (unsigned by = 1; by < 32; by *= 2) {
+    const std::uint32_t other = __shfl_up_sync(kAllLanes, through, by);
+    if (lane_number() >= by) through += other;
+  }
+  const std::uint32_t first = at + through - count;
+  at += __shfl_sync(kAllLanes, through, 31);
+  return first;
+}
+
+// Elements lie apart, and each takes as long as memory does: so four words are walked at a time.
+__global__ void __launch_bounds__(kThreads, 2) gather_choice(ChoiceTask task) {
+  constexpr unsigned kAtOnce = 4;
+  Stretch stretch = choose(task, shared_memory<ChoiceShared>());
+  if (thread_number() < sizeof(task.seed) && task.head != nullptr)
+    task.head[thread_number()] = static_cast<std::byte>(task.seed >> 8 * thread_number());
+  for (std::uint32_t s = 0; s < stretch.steps; s += kAtOnce) {
+    std::uint32_t bits[kAtOnce], to[kAtOnce], any = 0;
+    const std::uint64_t w = stretch.begin + std::uint64_t{s} * 32;
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (unsigned q = 0; q < kAtOnce; ++q)
+      bits[q] = s + q < stretch.steps ? kept_bits(task, w + q * 32) : 0;
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (unsigned q = 0; q < kAtOnce; ++q) {
+      to[q] = place_in_warp(bits[q], stretch.at);
+      any |= bits[q];
     }
-    std::uint32_t to = at + through - count;
-    for (; bits != 0; bits &= bits - 1, ++to) {
-      const std::uint64_t i = 32 * w + static_cast<unsigned>(__ffs(bits)) - 1;
-      if (task.out != nullptr)
-        task.out[i] = task.values[to];
-      else
-        task.values[to] = load_one(task.source.dtype, task.source.x, i);
+    while (any != 0) {
+      float value[kAtOnce];
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+      for (unsigned q = 0; q < kAtOnce; ++q)
+        if (bits[q] != 0)
+          value[q] = load_one(task.source.dtype, task.source.x,
+                              32 * (w + q * 32) + static_cast<unsigned>(__ffs(bits[q])) - 1);
+      any = 0;
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+      for (unsigned q = 0; q < kAtOnce; ++q) {
+        if (bits[q] == 0) continue;
+        store_narrow(task.values.dtype, task.values.at, to[q]++, value[q]);
+        bits[q] &= bits[q] - 1;
+        any |= bits[q];
+      }
     }
-    at += __shfl_sync(kAllLanes, through, 31);
+  }
+}
+
+// Zeros and values are written together, in order: lanes take fours of elements side by side, so
+// each asks the lane whose word they are of.
+__global__ void __launch_bounds__(kThreads, 2) scatter_choice(ChoiceTask task) {
+  Stretch stretch = choose(task, shared_memory<ChoiceShared>());
+  const unsigned lane = lane_number(), shift = lane % 8 * 4;
+  std::uint32_t bits = kept_bits(task, stretch.begin);
+  for (std::uint32_t s = 0; s < stretch.steps; ++s) {
+    const std::uint64_t w = stretch.begin + std::uint64_t{s} * 32;
+    const std::uint32_t next = s + 1 < stretch.steps ? kept_bits(task, w + 32) : 0;
+    const std::uint32_t first = place_in_warp(bits, stretch.at);
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+    for (unsigned m = 0; m < 8; ++m) {
+      const unsigned owner = 4 * m + lane / 8;
+      const std::uint32_t word = __shfl_sync(kAllLanes, bits, owner);
+      std::uint32_t from = __shfl_sync(kAllLanes, first, owner);
+      from += static_cast<unsigned>(__popc(word & ((1u << shift) - 1)));
+      Four four = {{0, 0, 0, 0}};
+      if ((word >> shift & 15) != 0)
+        for (unsigned j = 0; j < 4; ++j)
+          if ((word >> shift >> j & 1) != 0) {
+            four.at[j] = exact::canonical(load_one(task.values.dtype, task.values.at, from++));
+            if (task.values.is_scaled)
+              four.at[j] = exact::canonical(four.at[j] * task.values.factor);
+          }
+      const std::uint64_t i = 32 * (w - lane + owner) + shift;
+      if (i < task.count) store_floats(task.out, i, four, task.count - i, task.is_aligned);
+    }
+    bits = next;
   }
 }
 
@@ -436,8 +525,8 @@ LargestTask plan_search(std::uint64_t count, std::uint64_t k) {
   return task;
 }
 
-void run_choice(ChoiceTask task, std::uint64_t count, std::uint64_t k, std::uint64_t seed,
-                std::byte* scratch, Stream stream) {
+void run_choice(void (*kernel)(ChoiceTask), ChoiceTask task, std::uint64_t count, std::uint64_t k,
+                std::uint64_t seed, std::byte* scratch, Stream stream) {
   constexpr std::uint64_t kChoiceStream = 3;  // docs/wire-format.md, "Random numbers"
   task.key = derive(key_of(seed), kChoiceStream);
   task.count = static_cast<std::uint32_t>(count);
@@ -445,7 +534,7 @@ void run_choice(ChoiceTask task, std::uint64_t count, std::uint64_t k, std::uint
   task.control = reinterpret_cast<ChoiceControl*>(scratch);
   task.bits = reinterpret_cast<std::uint32_t*>(scratch + rounded_up(sizeof(ChoiceControl)));
   const std::uint64_t blocks = parts_of(parts_of(count, 32), kThreads);
-  launch_together<ChoiceShared>(choose, blocks < kMaxBlocks ? blocks : kMaxBlocks, kThreads, stream,
+  launch_together<ChoiceShared>(kernel, blocks < kMaxBlocks ? blocks : kMaxBlocks, kThreads, stream,
                                 task);
 }
 
@@ -482,20 +571,23 @@ std::uint64_t choice_scratch_bytes(std::uint64_t count) {
 }
 
 void device_gather_choice(const DeviceSource& source, std::uint64_t count, std::uint64_t k,
-                          std::uint64_t seed, float* values, std::byte* scratch, Stream stream) {
+                          std::uint64_t seed, std::byte* head, const ChoiceValues& values,
+                          std::byte* scratch, Stream stream) {
   ChoiceTask task{};
   task.source = source;
+  task.seed = seed;
+  task.head = head;
   task.values = values;
-  run_choice(task, count, k, seed, scratch, stream);
+  run_choice(gather_choice, task, count, k, seed, scratch, stream);
 }
 
-void device_scatter_choice(const float* values, std::uint64_t count, std::uint64_t k,
+void device_scatter_choice(const ChoiceValues& values, std::uint64_t count, std::uint64_t k,
                            std::uint64_t seed, float* out, std::byte* scratch, Stream stream) {
-  device_clear(out, count * sizeof(float), stream);
   ChoiceTask task{};
-  task.values = const_cast<float*>(values);
+  task.values = values;
   task.out = out;
-  run_choice(task, count, k, seed, scratch, stream);
+  task.is_aligned = is_aligned_to(out, 16);
+  run_choice(scatter_choice, task, count, k, seed, scratch, stream);
 }
 
 }  // namespace laconic::kernel
