@@ -4,7 +4,7 @@
 
 FAMILY is gpt, llama (a quarter of the heads have keys) or bert (with two classes). Written as PyTorch users write it:
 float32 parameters, autocast to bfloat16, scaled_dot_product_attention, F.cross_entropy, clip_grad_norm_, fused AdamW with decay
-on matrices only. The loss of every step is read, as a trainer's log does.
+on matrices only. The loss of every step is read, as a trainer's log does, when the next one has been asked for.
 """
 
 import json
@@ -163,6 +163,8 @@ def main():
     forward = torch.compile(model) if mode == "compiled" else model
     is_short = precision == "bfloat16"
 
+    waiting = []  # losses that nobody has read
+
     def step():
         with torch.autocast("cuda", torch.bfloat16, enabled=is_short):
             loss = forward(*fields)
@@ -170,9 +172,10 @@ def main():
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adamw.step()
         adamw.zero_grad(set_to_none=True)
-        return loss.item()
+        waiting.append(loss.detach())
+        return waiting.pop(0).item() if len(waiting) > 1 else None
 
-    first = None
+    first = loss = None
     for _ in range(WARM_UP):
         loss = step()
         first = loss if first is None else first

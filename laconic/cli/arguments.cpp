@@ -262,7 +262,8 @@ std::string presets_folder() {
   if (fs::is_directory(installed, ignored)) return installed.lexically_normal().string();
   // build/bin or build/PRESET/bin inside the source tree
   for (fs::path up = bin; up.has_relative_path(); up = up.parent_path())
-    if (fs::is_regular_file(up / "presets/gpt-small.toml", ignored)) return (up / "presets").string();
+    if (fs::is_regular_file(up / "presets/gpt-small.toml", ignored))
+      return (up / "presets").string();
   return "presets";
 }
 

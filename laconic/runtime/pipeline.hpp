@@ -83,6 +83,11 @@ class StepLoss {
   void add(double weight, const at::Tensor& loss);
   // Waits for what is not here yet. The same bits whenever it is asked.
   double value() const;
+  // The parts where they are, as doubles, and the value that they amount to once they are here.
+  // What has none amounts to what is known.
+  double known() const { return known_; }
+  at::Tensor parts() const;  // undefined: none
+  double value_of(std::span<const double> parts) const;
   // The same with other weights. Requires: one for each that was added.
   StepLoss with(std::span<const double> weights) const;
 

@@ -9,7 +9,7 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
-#include "laconic/tensor/host.hpp"
+#include "laconic/tensor/arrival.hpp"
 
 namespace laconic {
 
@@ -19,12 +19,22 @@ void StepLoss::add(double weight, const at::Tensor& loss) {
 
 double StepLoss::value() const {
   if (parts_.empty()) return known_;
+  const Arrival parts(this->parts());
+  return value_of({parts.wait().data_ptr<double>(), parts_.size()});
+}
+
+at::Tensor StepLoss::parts() const {
+  if (parts_.empty()) return {};
   std::vector<at::Tensor> losses;
   for (const auto& [weight, loss] : parts_) losses.push_back(loss.to(at::kDouble));
-  const at::Tensor host = at::stack(losses).to(at::kCPU);  // waits, once
+  return at::stack(losses);
+}
+
+double StepLoss::value_of(std::span<const double> parts) const {
+  LACONIC_ASSERT(parts.size() == parts_.size(),
+                 fmt::format("{} of {} losses", parts.size(), parts_.size()));
   double sum = known_;
-  for (std::size_t i = 0; i < parts_.size(); ++i)
-    sum += parts_[i].first * host.data_ptr<double>()[i];
+  for (std::size_t i = 0; i < parts.size(); ++i) sum += parts_[i].first * parts[i];
   return sum;
 }
 

@@ -8,7 +8,7 @@
 #include "laconic/data/prepare.hpp"
 #include "laconic/file/test_folder.hpp"
 #include "laconic/tensor/test_gpu.hpp"
-#include "laconic/train/loop.hpp"
+#include "laconic/train/run_hooks.hpp"
 
 namespace laconic {
 namespace {
@@ -99,6 +99,34 @@ TEST_F(GpuRuns, GoOnAsIfNeverStopped) {
       for (const char* file : {"/model.safetensors", "/optimiser.safetensors"})
         EXPECT_TRUE(bytes(rest.checkpoint + file) == bytes(whole.checkpoint + file)) << file;
     }
+}
+
+// Steps are heard of when the next one has been asked for, which then must not have changed
+// anything.
+TEST_F(GpuRuns, AStepThatIsNotFiniteLeavesNoTrace) {
+  for (const char* precision : {"float32", "bfloat16"}) {
+    SCOPED_TRACE(precision);
+    const std::vector<std::string> settings = {
+        "run.device=cuda",       fmt::format("run.precision={}", precision),
+        "train.non_finite=skip", "train.clip=0.5",
+        "checkpoint.every=1",    "checkpoint.keep=0"};
+    RunConfig c = config(fmt::format("skipped-{}", precision), settings);
+    const auto at = [&](int step) {
+      return fmt::format("{}/checkpoints/step-{:08}", c.run.folder, step);
+    };
+    EXPECT_EQ(train({.config = c}, {.spoiled = {6, 7}}).skipped, 2);
+    for (const char* file : {"/model.safetensors", "/optimiser.safetensors"}) {
+      EXPECT_TRUE(bytes(at(8) + file) == bytes(at(6) + file)) << file;
+      EXPECT_FALSE(bytes(at(9) + file) == bytes(at(8) + file)) << file;
+    }
+    // Without a checkpoint nobody waits anywhere.
+    c.checkpoint.every = 0;
+    const std::string watched = at(12);
+    c.run.folder = folder_ / fmt::format("unwatched-{}", precision);
+    EXPECT_EQ(train({.config = c}, {.spoiled = {6, 7}}).skipped, 2);
+    for (const char* file : {"/model.safetensors", "/optimiser.safetensors"})
+      EXPECT_TRUE(bytes(at(12) + file) == bytes(watched + file)) << file;
+  }
 }
 
 }  // namespace

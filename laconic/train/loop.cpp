@@ -224,7 +224,8 @@ class Run {
                           .weights = start_.weights,
                           .world = world_,
                           .shared = shared_parameters(start_.weights.spec, ranks_of_blocks(plan)),
-                          .encoded = encoded_ranks(config_, common_.decisions.encoded_ranks)});
+                          .encoded = encoded_ranks(config_, common_.decisions.encoded_ranks),
+                          .leaves_on_host = hooks_.leaves_steps});
     rule_->add_links(links_);
     const std::vector<RankTensors> saved = saved_states();
     rule_->load(saved, start_.state.optimiser);
@@ -310,11 +311,13 @@ class Run {
     return std::ranges::any_of(all, [](int has) { return has != 0; });
   }
 
-  // A step whose sums are under way, while the next one is computed (train.update = "block").
+  // A step that nobody has heard of while the next one is computed: its sums are under way
+  // (train.update = "block"), or a GPU is still at work on it.
   struct OpenStep {
     StepReport report;
     MeterReading before;  // of the meter, when it began
     MeterReading wire;
+    TrainState state = {};  // when it began, if it is left; tensors are those of now
   };
 
   void take_step(const StepPlan& plan) {
@@ -333,12 +336,15 @@ class Run {
       return shadow_step(plan, start_.weights, *pipeline_, *rule_, start_.state);
     });
     OpenStep taken{.report = {}, .before = read_meter(), .wire = {}};
+    if (rule_->leaves_steps()) taken.state = start_.state;
     taken.report = train_step(plan, start_.weights, *pipeline_, *rule_, start_.state);
     taken.wire = read_meter() - taken.before;
     if (taken.report.is_open) {
-      if (open_) complete_step(plan, *rule_, open_->report);
       std::optional<OpenStep> done = std::exchange(open_, std::move(taken));
-      if (done) tell_step(*done);
+      if (done && !complete(plan, *done, open_->report)) {
+        open_.reset();
+        return;
+      }
       if (stands_alone) finish_open_step(plan);
     } else {
       tell_step(taken);
@@ -356,13 +362,22 @@ class Run {
   // Ends what the last step has left to the next one.
   void finish_open_step(const StepPlan& plan) {
     if (!open_) return;
+    OpenStep open = *std::exchange(open_, std::nullopt);
     const Stopwatch watch;
     rule_->settle(/*is_checkpoint=*/false);
-    OpenStep open = *std::exchange(open_, std::nullopt);
-    complete_step(plan, *rule_, open.report);
     open.report.seconds += watch.seconds();
     open.wire = read_meter() - open.before;
-    tell_step(open);
+    complete(plan, open, open.report);
+  }
+
+  // Hears of a step and tells it. The time that it waits is a part of the step that `waits`.
+  // Returns whether steps that were taken since stand.
+  bool complete(const StepPlan& plan, OpenStep& step, StepReport& waits) {
+    const Stopwatch watch;
+    const bool stands = complete_step(plan, *rule_, step.state, step.report, start_.state);
+    waits.seconds += watch.seconds();
+    tell_step(step);
+    return stands;
   }
 
   MeterReading read_meter() const {

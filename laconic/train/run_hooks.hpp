@@ -20,6 +20,8 @@ struct RunHooks {
   // Steps, by how many were done before, whose loss is taken for NaN once everything has been sent:
   // links and sums have seen good numbers, and must forget them.
   std::set<std::int64_t> spoiled = {};
+  // One process hears of a step when the next one has been computed, as it does on a GPU.
+  bool leaves_steps = false;
 };
 
 TrainSummary train(const TrainOptions& options, const RunHooks& hooks);

@@ -132,7 +132,7 @@ StepCount count_step(const StepPlan& plan, std::int64_t position, std::int64_t s
 
 // Forward waits, block by block, for what the step before has left.
 std::function<void(std::int64_t)> waiter_of(UpdateRule& rule, Trace& trace) {
-  if (!rule.updates_by_block()) return {};
+  if (!rule.leaves_steps()) return {};
   return [&](std::int64_t block) {
     if (!rule.owes_update(block)) return;
     const TraceSpan span(trace, "update", "optimiser", "compute");
@@ -186,6 +186,17 @@ std::string what_is_not_finite(const StepReport& report) {
 std::string what_would_help(const RunConfig& config) {
   return fmt::format("lower optimiser.lr ({}), raise optimiser.warmup ({})", config.optimiser.lr,
                      warmup_steps(config.optimiser, config.train.steps));
+}
+
+// Counts a step as taken.
+void pass(const StepPlan& plan, const StepReport& report, TrainState& state) {
+  ++state.step;
+  if (pads_to_longest(plan.task) || state.tokens > 0) {
+    if (state.tokens == 0)  // before, there was padding to the context
+      state.tokens = state.position * tokens_per_sample(plan.task, plan.data);
+    state.tokens += report.tokens;
+  }
+  state.position += plan.config.train.batch;
 }
 
 // Throws when a step that is not finite, the `in_a_row`-th such, should end the run.
@@ -257,7 +268,7 @@ StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline
   if (plan.is_spoiled && plan.is_spoiled(state.step)) loss = kNan;
   const int signal = plan.stop_signal != nullptr ? plan.stop_signal() : 0;
   report.lr = learning_rate(plan.config.optimiser, train.steps, state.step);
-  report.is_open = rule.updates_by_block();
+  report.is_open = rule.leaves_steps();
   Measured measured;
   if (!report.is_open) {
     const TraceSpan span(trace, "reduce", "optimiser", "compute");
@@ -268,6 +279,7 @@ StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline
   if (report.is_open) {
     rule.leave(loss, signal, state.optimiser, report.lr);
     pipeline.commit();
+    state.skipped_in_a_row = 0;
   } else if (report.is_skipped) {
     rule.abandon();
     pipeline.abandon();
@@ -289,13 +301,7 @@ StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline
     state.skipped_in_a_row = 0;
   }
   clear_gradients(weights);
-  ++state.step;
-  if (pads_to_longest(plan.task) || state.tokens > 0) {
-    if (state.tokens == 0)  // before, there was padding to the context
-      state.tokens = state.position * tokens_per_sample(plan.task, plan.data);
-    state.tokens += report.tokens;
-  }
-  state.position += train.batch;
+  pass(plan, report, state);
   report.seconds = watch.seconds() - beside;
   if (measured.left_out > 0 && train.non_finite == NonFinite::stop)
     throw NotFinite(fmt::format(
@@ -308,10 +314,20 @@ StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline
   return report;
 }
 
-void complete_step(const StepPlan& plan, UpdateRule& rule, StepReport& report) {
-  tell(rule.hear(), report);
+bool complete_step(const StepPlan& plan, UpdateRule& rule, const TrainState& before,
+                   StepReport& report, TrainState& state) {
+  const Measured measured = rule.hear();
+  tell(measured, report);
   report.is_open = false;
-  if (!report.is_skipped) return;
+  if (!report.is_skipped) return true;
+  if (measured.is_undone) {
+    state = before;
+    refuse_to_go_on(report, plan.config, state.skipped_in_a_row + 1);
+    ++state.skipped;
+    ++state.skipped_in_a_row;
+    pass(plan, report, state);
+    return false;
+  }
   throw NotFinite(
       fmt::format("{}. With train.update = \"block\" this is known when parameters have been "
                   "changed by it; {}, or set update = \"step\"",

@@ -99,8 +99,11 @@ StepReport train_step(const StepPlan& plan, Weights& weights, Pipeline& pipeline
                       TrainState& state);
 
 // Of an open report: loss, norm and signal. Collective; steps in their order. Requires: the step
-// after it was taken, or the rule is settled. Throws NotFinite: the state is lost, and what was
-// saved before the step is not.
-void complete_step(const StepPlan& plan, UpdateRule& rule, StepReport& report);
+// after it was taken, or the rule is settled. Returns whether it was an update. If not, neither it
+// nor what came after it has changed anything: the state is what it was `before` the step, but that
+// the step was left out, and what came after it comes again. Throws NotFinite; what was saved
+// before the step is good, and so is the state, unless it says otherwise.
+bool complete_step(const StepPlan& plan, UpdateRule& rule, const TrainState& before,
+                   StepReport& report, TrainState& state);
 
 }  // namespace laconic

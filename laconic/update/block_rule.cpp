@@ -47,7 +47,7 @@ class BlockRule final : public SummedRule {
     SummedRule::block_done(block);
   }
 
-  bool updates_by_block() const override { return true; }
+  bool leaves_steps() const override { return true; }
 
   void leave(const StepLoss& loss, int signal, OptimiserState& state, double lr) override {
     if (!config_.dp_gradient.overlap) exchange_.post_all();

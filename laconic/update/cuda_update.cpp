@@ -108,6 +108,23 @@ at::Tensor squared_norms(const std::vector<Parameter>& parameters) {
   return at::zeros({all}, reals).index_copy_(0, places.to(device, at::kLong, true), squares);
 }
 
+at::Tensor judge(const JudgeTask& task) {
+  const auto own = static_cast<std::int64_t>(Judgement::count);
+  const std::int64_t parts = task.parts.defined() ? task.parts.numel() : 0;
+  at::Tensor verdict = at::empty({own + parts}, task.squares.options());
+  kernel::judge({.squares = task.squares.data_ptr<double>(),
+                 .count = static_cast<int>(task.squares.numel()),
+                 .parts = parts > 0 ? task.parts.data_ptr<double>() : nullptr,
+                 .part_count = static_cast<int>(parts),
+                 .is_finite = task.is_finite,
+                 .clip = task.clip,
+                 .before = task.before.defined() ? task.before.data_ptr<double>() : nullptr,
+                 .verdict = verdict.data_ptr<double>()},
+                stream_on(verdict.device()));
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return verdict;
+}
+
 void update(const UpdateTask& task, OptimiserState& state,
             const std::vector<Parameter>& parameters) {
   Table table;
@@ -129,7 +146,8 @@ void update(const UpdateTask& task, OptimiserState& state,
   }
   if (table.rows.empty()) return;
   const at::Device device = parameters.front().value.device();
-  kernel::update(table.upload(device), step_of(task), stream_on(device));
+  const double* verdict = task.verdict.defined() ? task.verdict.data_ptr<double>() : nullptr;
+  kernel::update(table.upload(device), step_of(task), verdict, stream_on(device));
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 

@@ -18,11 +18,22 @@ bool updates(const std::vector<Parameter>& parameters);
 // 0 where there is no gradient.
 at::Tensor squared_norms(const std::vector<Parameter>& parameters);
 
+// A Judgement, in the device's memory.
+struct JudgeTask {
+  at::Tensor squares;
+  at::Tensor parts;   // of the loss; may be undefined
+  bool is_finite;     // what is known of the loss
+  double clip;        // 0: nothing is clipped
+  at::Tensor before;  // may be undefined
+};
+at::Tensor judge(const JudgeTask& task);
+
 struct UpdateTask {
   const OptimiserSpec& spec;
   double lr;
   double gradient_scale;
-  kernel::AdamWRule adam;  // of adamw and adam, without the decay
+  kernel::AdamWRule adam;   // of adamw and adam, without the decay
+  at::Tensor verdict = {};  // if defined, it has the scale, and says whether anything changes
 };
 // Changes values, moments and compute copies.
 void update(const UpdateTask& task, OptimiserState& state,

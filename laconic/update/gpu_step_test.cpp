@@ -79,6 +79,10 @@ struct Outcome {
   std::vector<std::string> told = {};
 };
 
+at::TensorOptions value_options() {
+  return at::TensorOptions().dtype(at::kFloat).device(at::kCUDA);
+}
+
 Outcome train_some(const Family& family, at::Device device, at::ScalarType dtype, double dropout,
                    OptimiserKind kind = OptimiserKind::adamw) {
   at::manual_seed(7);
@@ -299,6 +303,59 @@ TEST_F(GpuSteps, EveryOptimiser) {
     const Outcome gpu = train_some(families().front(), at::kCUDA, at::kFloat, 0, kind);
     for (std::size_t i = 0; i < cpu.losses.size(); ++i)
       EXPECT_NEAR(gpu.losses[i], cpu.losses[i], 2e-4 * cpu.losses[i]);
+  }
+}
+
+// Judged on the GPU a step changes what it changes after a wait, bit for bit, or nothing.
+TEST_F(GpuSteps, VerdictsAreTheHosts) {
+  const auto number = [](const at::Tensor& verdict, Judgement place) {
+    return verdict.to(at::kCPU).data_ptr<double>()[static_cast<std::int64_t>(place)];
+  };
+  for (const double clip : {0.0, 1.0, 1e6}) {
+    SCOPED_TRACE(clip);
+    std::vector<Parameter> waited, judged;
+    for (int p = 0; p < 300; ++p) {  // more than a block of threads
+      const at::Tensor value = at::randint(-1000, 1000, {40 + p, 3}, at::kFloat).to(at::kCUDA);
+      const at::Tensor gradient = at::randint(-1000, 1000, {40 + p, 3}, at::kFloat).to(at::kCUDA);
+      for (auto* parameters : {&waited, &judged})
+        parameters->push_back({.name = "w", .value = value.clone(), .gradient = gradient});
+      waited.back().copy = waited.back().value;
+      judged.back().copy = judged.back().value;
+    }
+    OptimiserState a = make_optimiser_state(waited), b = make_optimiser_state(judged);
+    StepLoss loss;
+    loss.add(0.5, at::ones({}, value_options()));
+    loss.add(0.5, at::ones({}, value_options()).mul(3));
+    const double norm = global_norm(waited);
+    apply({}, a, waited, 0.01, clip > 0 && norm > clip ? clip / norm : 1);
+    const at::Tensor good = judge(loss, judged, clip, {});
+    EXPECT_EQ(number(good, Judgement::norm), norm);
+    EXPECT_EQ(number(good, Judgement::is_good), 1);
+    EXPECT_EQ(loss.value(), 2);
+    apply_judged({}, b, judged, 0.01, good);
+    const auto expect_equal = [&] {
+      for (std::size_t p = 0; p < waited.size(); ++p) {
+        EXPECT_TRUE(judged[p].value.equal(waited[p].value)) << p;
+        EXPECT_TRUE(b.moment1[p].equal(a.moment1[p])) << p;
+        EXPECT_TRUE(b.moment2[p].equal(a.moment2[p])) << p;
+      }
+    };
+    expect_equal();
+    StepLoss bad = loss;
+    bad.add(1, at::ones({}, value_options()).div(0));
+    const at::Tensor last = judge(bad, judged, clip, good);
+    EXPECT_EQ(number(last, Judgement::is_good), 0);
+    for (const at::Tensor& verdict :
+         {last, judge(loss, judged, clip, last),
+          judge(StepLoss(std::numeric_limits<double>::quiet_NaN()), judged, clip, good)}) {
+      EXPECT_EQ(number(verdict, Judgement::is_good), 0);
+      apply_judged({}, b, judged, 0.01, verdict);
+    }
+    judged[7].gradient = judged[7].gradient.div(0);
+    const at::Tensor spoiled = judge(loss, judged, clip, good);
+    EXPECT_EQ(number(spoiled, Judgement::is_good), 0);
+    apply_judged({}, b, judged, 0.01, spoiled);
+    expect_equal();
   }
 }
 

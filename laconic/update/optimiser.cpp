@@ -1,6 +1,7 @@
 #include "laconic/update/optimiser.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
@@ -225,15 +226,15 @@ void apply_elementwise(const Step& step, const std::vector<Parameter>& parameter
 }
 
 // Bases, and with muon hidden matrices, one by one, each product on all threads; then the rest.
-bool is_whole_update(const Step& step, const Parameter& p) {
-  return p.is_basis || (step.spec.kind == OptimiserKind::muon && p.is_hidden_matrix);
+bool is_whole_update(OptimiserKind kind, const Parameter& p) {
+  return p.is_basis || (kind == OptimiserKind::muon && p.is_hidden_matrix);
 }
 
 void apply_by_matrix(const Step& step, const std::vector<Parameter>& parameters) {
   std::vector<Parameter> rest = parameters;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const Parameter& parameter = parameters[p];
-    if (!is_whole_update(step, parameter)) continue;
+    if (!is_whole_update(step.spec.kind, parameter)) continue;
     rest[p].gradient.reset();
     if (!parameter.gradient.defined()) continue;
     const at::Tensor gradient =
@@ -284,7 +285,7 @@ PendingSquares::PendingSquares(const std::vector<Parameter>& parameters) {
   const at::NoGradGuard no_grad;
   const at::Tensor& first = parameters.front().value;
   if (cuda::updates(parameters))
-    coming_ = cuda::squared_norms(parameters);
+    coming_.emplace(cuda::squared_norms(parameters));
   else if (!first.is_cpu())
     known_ = squares_on_device(parameters);
   else
@@ -293,8 +294,8 @@ PendingSquares::PendingSquares(const std::vector<Parameter>& parameters) {
 }
 
 std::vector<double> PendingSquares::values() const {
-  if (!coming_.defined()) return known_;
-  const at::Tensor host = coming_.to(at::kCPU);
+  if (!coming_) return known_;
+  const at::Tensor& host = coming_->wait();
   const auto* data = host.data_ptr<double>();
   return {data, data + host.numel()};
 }
@@ -315,10 +316,63 @@ void apply(const OptimiserSpec& spec, OptimiserState& state,
            const std::vector<Parameter>& parameters, double lr, double gradient_scale) {
   const at::NoGradGuard no_grad;
   const Step step = next_step(spec, state, lr, gradient_scale);
-  if (std::ranges::any_of(parameters, [&](const Parameter& p) { return is_whole_update(step, p); }))
+  if (std::ranges::any_of(parameters,
+                          [&](const Parameter& p) { return is_whole_update(spec.kind, p); }))
     apply_by_matrix(step, parameters);
   else
     apply_elementwise(step, parameters);
+}
+
+at::Tensor judge(const StepLoss& loss, const std::vector<Parameter>& parameters, double clip,
+                 const at::Tensor& before) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor parts = loss.parts();
+  const bool is_finite = std::isfinite(loss.known());
+  if (cuda::updates(parameters))
+    return cuda::judge({.squares = cuda::squared_norms(parameters),
+                        .parts = parts,
+                        .is_finite = is_finite,
+                        .clip = clip,
+                        .before = before});
+  constexpr auto kOwn = static_cast<std::int64_t>(Judgement::count);
+  at::Tensor verdict = at::zeros({kOwn + (parts.defined() ? parts.numel() : 0)}, at::kDouble);
+  if (parts.defined()) verdict.narrow(0, kOwn, parts.numel()).copy_(parts);
+  auto* v = verdict.data_ptr<double>();
+  const auto at = [](double* of, Judgement place) -> double& {
+    return of[static_cast<std::int64_t>(place)];
+  };
+  const double norm = global_norm(parameters);
+  const bool was_good = !before.defined() || at(before.data_ptr<double>(), Judgement::is_good) != 0;
+  const bool are_finite =
+      std::all_of(v + kOwn, v + verdict.numel(), [](double part) { return std::isfinite(part); });
+  at(v, Judgement::norm) = norm;
+  at(v, Judgement::scale) = clip > 0 && norm > clip ? clip / norm : 1;
+  at(v, Judgement::is_good) = was_good && is_finite && are_finite && std::isfinite(norm);
+  return verdict;
+}
+
+void apply_judged(const OptimiserSpec& spec, OptimiserState& state,
+                  const std::vector<Parameter>& parameters, double lr, const at::Tensor& verdict) {
+  LACONIC_ASSERT(can_be_judged(spec, parameters), "such updates need numbers on the host");
+  if (verdict.is_cpu()) {
+    const auto* v = verdict.data_ptr<double>();
+    if (v[static_cast<std::int64_t>(Judgement::is_good)] == 0)
+      ++state.updates;
+    else
+      apply(spec, state, parameters, lr, v[static_cast<std::int64_t>(Judgement::scale)]);
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  const Step step = next_step(spec, state, lr, 1);
+  cuda::update({step.spec, step.lr, step.gradient_scale, step.adam, verdict}, step.state,
+               parameters);
+}
+
+bool can_be_judged(const OptimiserSpec& spec, const std::vector<Parameter>& parameters) {
+  if (parameters.front().value.is_cpu()) return true;
+  return cuda::updates(parameters) && std::ranges::none_of(parameters, [&](const Parameter& p) {
+           return is_whole_update(spec.kind, p);
+         });
 }
 
 void apply_moment(const OptimiserSpec& spec, OptimiserState& state,

@@ -17,10 +17,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "laconic/config/run_config.hpp"
 #include "laconic/model/weights.hpp"
+#include "laconic/runtime/pipeline.hpp"
+#include "laconic/tensor/arrival.hpp"
+#include "laconic/update/judgement.hpp"
 
 namespace laconic {
 
@@ -55,7 +59,7 @@ class PendingSquares {
 
  private:
   std::vector<double> known_;
-  at::Tensor coming_;
+  std::optional<Arrival> coming_;
 };
 
 // The square of the norm of each gradient, in the order of the parameters. Sums fixed chunks of
@@ -72,6 +76,17 @@ double global_norm(const std::vector<Parameter>& parameters);
 // was made for the spec's kind.
 void apply(const OptimiserSpec& spec, OptimiserState& state,
            const std::vector<Parameter>& parameters, double lr, double gradient_scale);
+
+// A Judgement of a step, before anybody has waited for its gradients. Clips the norm to `clip`, if
+// that is above 0. Good is a step whose loss and norm are finite, and `before`, undefined or the
+// verdict on the step before, was good, too.
+at::Tensor judge(const StepLoss& loss, const std::vector<Parameter>& parameters, double clip,
+                 const at::Tensor& before);
+// apply() by the verdict's scale, where it is good; otherwise nothing changes but the count of
+// updates. A GPU is not waited for. Requires: can_be_judged().
+void apply_judged(const OptimiserSpec& spec, OptimiserState& state,
+                  const std::vector<Parameter>& parameters, double lr, const at::Tensor& verdict);
+bool can_be_judged(const OptimiserSpec& spec, const std::vector<Parameter>& parameters);
 
 // The same when the new first moment is known already and stands where the gradients were: the
 // second moment stays as it is (compressed_adam). Requires: adamw.

@@ -152,7 +152,7 @@ class TableRule final : public UpdateRule {
   // Each table goes on by itself: its gradients come, it changes, and its rows leave for the next
   // step, whenever this thread passes here and finds them. Nobody waits but the block that looks
   // rows up.
-  bool updates_by_block() const override { return dense_->updates_by_block(); }
+  bool leaves_steps() const override { return dense_->leaves_steps(); }
   void leave(const StepLoss& loss, int signal, OptimiserState& state, double lr) override {
     dense_->leave(checked(loss), signal, state, lr);
     for (auto& left : left_) left = Left{row_rule(state, lr, 1), step_, &state};

@@ -4,12 +4,12 @@
 //
 //   begin ─► backward: block_done(last) ... block_done(0) ─► measure ─► apply or abandon
 //
-// or, where each block is updated by itself (train.update = "block"), and the next step begins
-// before:
+// or, where the next step begins before anybody knows what this one amounts to: because each block
+// is updated by itself (train.update = "block"), or because a GPU is still at work on it:
 //
 //   begin ─► forward: wait_for(0) ... wait_for(last), backward as above ─► leave ─► begin ...
 //
-//   alone            one process: nothing to exchange
+//   alone            one process: nothing to exchange; on a GPU nobody waits between steps
 //   summed           gradients are summed over the dp group (dp.gradient.method codec, power_sgd),
 //                    shared parameters over their stages, too (gradient_exchange.hpp)
 //   by block         the same, where a block waits for its own sums alone (block_rule.cpp)
@@ -54,6 +54,7 @@ struct Measured {
   double norm = 0;            // of the gradient, before clipping
   double clip_times = 1;      // the threshold of clipping is so many times train.clip
   bool is_skipped = false;    // they are not finite: no update
+  bool is_undone = false;     // so are all that were left since, and are forgotten
   bool is_common = true;      // all ranks have the same values; otherwise they are this rank's
   int signal = 0;             // that some rank was told to stop with
   std::int64_t left_out = 0;  // local: inner steps of this round, of all ranks, without an update
@@ -99,9 +100,9 @@ class UpdateRule {
   // --- instead of measure() and apply()
 
   // Whether the step is left, as its sums are, and never abandoned.
-  virtual bool updates_by_block() const { return false; }
+  virtual bool leaves_steps() const { return false; }
   // All blocks are done. Each is updated when its sums are here and somebody needs it or waits for
-  // another one. Requires: `state` outlives the updates.
+  // another one, or when a GPU has judged the step. Requires: `state` outlives the updates.
   virtual void leave(const StepLoss& /*loss*/, int /*signal*/, OptimiserState& /*state*/,
                      double /*lr*/) {}
   // Whether parameters of this block are not yet what the step that was left makes of them.
@@ -109,8 +110,8 @@ class UpdateRule {
   // From now on they are. Before anything reads or changes the block's parameters.
   virtual void wait_for(std::int64_t /*block*/) {}
   // What the first step that was left, and of which nobody has heard, amounts to; is_skipped: it
-  // should have been. Collective. Requires: another step was computed since, or settle() was
-  // called.
+  // should have been, or, where it is_undone, was. Collective. Requires: another step was computed
+  // since, or settle() was called.
   virtual Measured hear() { return {}; }
 
   // The sums of this rank; alone, what a run of more ranks left outstanding.
@@ -130,6 +131,7 @@ struct RuleRequest {
   World& world;
   std::vector<SharedParameters> shared;  // over the ranks of a pipeline
   int encoded;                           // so many first ranks of a pipeline encode
+  bool leaves_on_host = false;           // for tests: one process leaves steps as it does on a GPU
 };
 // Requires: check_parallel(config) is empty; config, weights and world outlive the rule.
 std::unique_ptr<UpdateRule> make_update_rule(const RuleRequest& request);

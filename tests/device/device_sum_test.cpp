@@ -35,13 +35,15 @@ struct SumMember {
       const std::size_t bytes = block.size() * sizeof(float);
       streams.emplace_back(buffers.emplace_back(bytes).as(), bytes);
     }
-    for (HeldStream& stream : streams) stream.hold();
+    // Whoever opens streams begins before they are held: pinning memory, as another rank may do
+    // now, waits for all of them inside CUDA, and this thread would wait for that.
     std::thread gpu([&] {
       for (std::size_t b = values.size(); b-- > 0;) {
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
         streams[b].open(values[b].data());
       }
     });
+    for (HeldStream& stream : streams) stream.hold();
     if (is_shadow)
       sum->begin_shadow(step);
     else

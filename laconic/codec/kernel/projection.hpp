@@ -12,8 +12,8 @@ namespace laconic::kernel {
 inline constexpr std::size_t kColumnStep = 8;
 // Rows of a block, over which products of columns are summed first (codec/subspace.cpp).
 inline constexpr std::size_t kGramRows = 256;
-// Columns are made orthonormal together only if of each at least this share of its square is outside
-// the span of those before, and if products of what comes of it are so near to 0 and 1.
+// Columns are made orthonormal together only if of each at least this share of its square is
+// outside the span of those before, and if products of what comes of it are so near to 0 and 1.
 inline constexpr double kApart = 1e-6, kStraight = 1e-8;
 
 // dots[c] = v . columns[c], c < count. Partial sum s adds the products s, s + 8, s + 16 ... in

@@ -1,5 +1,6 @@
 #include <cuda_bf16.h>
 
+#include "laconic/update/judgement.hpp"
 #include "laconic/update/kernel/device_update.hpp"
 
 namespace laconic::kernel {
@@ -7,6 +8,10 @@ namespace laconic::kernel {
 namespace {
 
 constexpr int kBlock = 256, kWarp = 32;
+constexpr int kNorm = static_cast<int>(Judgement::norm),
+              kScale = static_cast<int>(Judgement::scale),
+              kIsGood = static_cast<int>(Judgement::is_good),
+              kParts = static_cast<int>(Judgement::count);
 
 // The row that a chunk belongs to.
 __device__ const DeviceRow& row_of(const DeviceTable& table, std::int64_t chunk) {
@@ -77,6 +82,29 @@ __global__ void __launch_bounds__(kBlock)
   for (std::int64_t c = threadIdx.x; c < chunks; c += kBlock) sum += partials[row.first_chunk + c];
   sum = block_sum(sum, shared);
   if (threadIdx.x == 0) squares[blockIdx.x] = sum;
+}
+
+// One thread adds: there are some hundreds of squares, and their order is part of the result.
+__global__ void __launch_bounds__(kBlock) judge_step(DeviceJudge j) {
+  __shared__ double squares[kBlock];
+  double sum = 0;
+  for (int first = 0; first < j.count; first += kBlock) {
+    const int here = min(j.count - first, kBlock), mine = static_cast<int>(threadIdx.x);
+    if (mine < here) squares[mine] = j.squares[first + mine];
+    __syncthreads();
+    for (int i = 0; mine == 0 && i < here; ++i) sum += squares[i];
+    __syncthreads();
+  }
+  if (threadIdx.x != 0) return;
+  const double norm = sqrt(sum);
+  bool is_good = j.is_finite && isfinite(norm) && (j.before == nullptr || j.before[kIsGood] != 0);
+  for (int i = 0; i < j.part_count; ++i) {
+    is_good = is_good && isfinite(j.parts[i]);
+    j.verdict[kParts + i] = j.parts[i];
+  }
+  j.verdict[kNorm] = norm;
+  j.verdict[kScale] = j.clip > 0 && norm > j.clip ? j.clip / norm : 1;
+  j.verdict[kIsGood] = is_good ? 1 : 0;
 }
 
 struct Element {
@@ -157,7 +185,12 @@ __device__ void move_four(const DeviceRow& row, const DeviceStep& step, std::int
 }
 
 template <DeviceRule kRule>
-__global__ void __launch_bounds__(kBlock) update_chunks(DeviceTable table, DeviceStep step) {
+__global__ void __launch_bounds__(kBlock)
+    update_chunks(DeviceTable table, DeviceStep step, const double* verdict) {
+  if (verdict != nullptr) {
+    if (verdict[kIsGood] == 0) return;
+    step.scale = static_cast<float>(verdict[kScale]);
+  }
   const DeviceRow row = row_of(table, blockIdx.x);
   const Range range = range_of(row, blockIdx.x);
   const bool is_fast = is_aligned(row.value) && is_aligned(row.gradient) &&
@@ -179,13 +212,18 @@ void sum_squares(const DeviceTable& table, double* partials, double* squares, cu
                                                                              squares);
 }
 
-void update(const DeviceTable& table, const DeviceStep& step, cudaStream_t stream) {
+void judge(const DeviceJudge& judge, cudaStream_t stream) {
+  judge_step<<<1, kBlock, 0, stream>>>(judge);
+}
+
+void update(const DeviceTable& table, const DeviceStep& step, const double* verdict,
+            cudaStream_t stream) {
   const auto kernel = step.rule == DeviceRule::adamw      ? update_chunks<DeviceRule::adamw>
                       : step.rule == DeviceRule::adam     ? update_chunks<DeviceRule::adam>
                       : step.rule == DeviceRule::sgd      ? update_chunks<DeviceRule::sgd>
                       : step.rule == DeviceRule::nesterov ? update_chunks<DeviceRule::nesterov>
                                                           : update_chunks<DeviceRule::lion>;
-  kernel<<<static_cast<unsigned>(table.chunks), kBlock, 0, stream>>>(table, step);
+  kernel<<<static_cast<unsigned>(table.chunks), kBlock, 0, stream>>>(table, step, verdict);
 }
 
 }  // namespace laconic::kernel

@@ -48,6 +48,21 @@ struct DeviceTable {
 // squares[row] = the square of the norm of its gradient. partials: one for each chunk.
 void sum_squares(const DeviceTable& table, double* partials, double* squares, cudaStream_t stream);
 
-void update(const DeviceTable& table, const DeviceStep& step, cudaStream_t stream);
+// All in the device's memory; of `verdict`, see update/judgement.hpp.
+struct DeviceJudge {
+  const double* squares;  // of parameters, added up from first to last
+  int count;
+  const double* parts;  // of the loss
+  int part_count;
+  bool is_finite;        // what is known of the loss
+  double clip;           // 0: nothing is clipped
+  const double* before;  // the verdict on the step before; may be null
+  double* verdict;       // room for its own numbers and for the parts
+};
+void judge(const DeviceJudge& judge, cudaStream_t stream);
+
+// `verdict` may be null. Otherwise its scale counts, and nothing changes where it is not good.
+void update(const DeviceTable& table, const DeviceStep& step, const double* verdict,
+            cudaStream_t stream);
 
 }  // namespace laconic::kernel
