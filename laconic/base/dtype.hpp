@@ -3,6 +3,7 @@
 // The numbers are pinned: they are on the wire (docs/wire-format.md).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -28,10 +29,10 @@ enum class Dtype : std::uint8_t {
 inline constexpr int kDtypes = 10;
 
 // How configurations and commands spell those that a model may have: as PyTorch does.
-inline constexpr auto kDtypeLongNames = std::to_array<Named<Dtype>>({{Dtype::f32, "float32"},
-                                                                     {Dtype::f64, "float64"},
-                                                                     {Dtype::f16, "float16"},
-                                                                     {Dtype::bf16, "bfloat16"}});
+// Not by std::to_array, as elsewhere: nvcc 12.4 takes that for no constant, and kernels read this.
+inline constexpr std::array kDtypeLongNames{
+    Named<Dtype>{Dtype::f32, "float32"}, Named<Dtype>{Dtype::f64, "float64"},
+    Named<Dtype>{Dtype::f16, "float16"}, Named<Dtype>{Dtype::bf16, "bfloat16"}};
 
 // "bf16": how messages and codec texts spell it.
 std::string_view name_of(Dtype dtype);
