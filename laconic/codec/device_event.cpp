@@ -1,9 +1,7 @@
 // Waiting for a GPU, whatever asks it.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
-#include <bit>
 #include <thread>
 
 #include "laconic/base/clock.hpp"
@@ -49,11 +47,6 @@ bool DeviceEvent::wait_quietly() const noexcept {
   } catch (const std::exception&) {
     return false;
   }
-}
-
-std::uint64_t pinned_room(std::uint64_t bytes) {
-  constexpr std::uint64_t kLeast = 4096;
-  return std::bit_ceil(std::max(bytes, kLeast));
 }
 
 }  // namespace laconic

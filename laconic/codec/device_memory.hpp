@@ -4,8 +4,8 @@
 // waits for others by enter(), and others for it by leave(), on the device; the host asks a
 // DeviceEvent. What waits in the codec stream holds up all messages behind it, so whoever can ask
 // an event of the other stream does that instead. Device buffers are made and freed in the order of
-// the codec stream, so one may go while work that uses it is still queued. Pinned memory is kept
-// and used again.
+// the codec stream, so one may go while work that uses it is still queued. Both kinds of memory are
+// kept and used again (room_pool.hpp).
 //
 // In builds without CUDA all of it throws ConfigError; what CUDA refuses is a GpuError.
 // Thread-safe.
@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "laconic/codec/device_codec.hpp"
+#include "laconic/codec/room_pool.hpp"
 
 namespace laconic {
 
@@ -60,9 +61,6 @@ class DeviceBuffer {
   std::uint64_t size_ = 0;
 };
 
-// What pinned memory for so many bytes takes: a power of two, so that it fits others later.
-std::uint64_t pinned_room(std::uint64_t bytes);
-
 // Memory of the host that the device copies to and from by itself. Requires: by then it no longer
 // does, when this is destroyed.
 class PinnedBuffer {
@@ -82,7 +80,8 @@ class PinnedBuffer {
 // How long a GPU may stand still before a wait for it gives up, where nobody says otherwise.
 inline constexpr std::chrono::milliseconds kGpuDeadline{60'000};
 
-// A point in a stream: all that was queued there when it was made.
+// A point in a stream: all that was queued there when it was made. What is known of one of the
+// codec stream others need not ask (stream_progress.hpp).
 class DeviceEvent {
  public:
   DeviceEvent();  // of the codec stream
@@ -97,6 +96,7 @@ class DeviceEvent {
 
  private:
   std::shared_ptr<void> event_;
+  std::uint64_t number_ = 0;  // among those of the codec stream; 0: of another
 };
 
 // What must be done before a buffer may be touched; nothing, for one in host memory.

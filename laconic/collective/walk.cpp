@@ -140,10 +140,10 @@ std::byte* LaneWalk::values(int chunk) const {
 
 // --- packing
 
-std::shared_ptr<Bytes> LaneWalk::pack(Sender& sender, int chunk) {
+std::shared_ptr<Bytes> LaneWalk::pack(Sender& sender, int chunk, Place place) {
   if (!state_.spec.is_on_device)
     return std::make_shared<Bytes>(sender.pack({tensor(chunk), values(chunk)}, message_spec()));
-  if (!packing_ && !copying_ && state_.may_pack()) start_packing(sender, chunk);
+  if (!packing_ && !copying_ && state_.may_pack()) start_packing(sender, chunk, place);
   waits_for_gpu_ = !is_packed();
   if (waits_for_gpu_) return nullptr;
   return std::make_shared<Bytes>(finish_packing(sender, chunk));
@@ -156,10 +156,13 @@ bool LaneWalk::is_packed() const {
   return state_.may_pack();
 }
 
-void LaneWalk::start_packing(Sender& sender, int chunk) {
+void LaneWalk::start_packing(Sender& sender, int chunk, Place place) {
   const TensorSpec& what = tensor(chunk);
   if (sender.packs_on_device(what, message_spec())) {
-    packing_.emplace(sender.pack_on_device({what, values(chunk)}, message_spec()));
+    is_replaced_ = place == Place::replaced;
+    packing_.emplace(is_replaced_
+                         ? sender.pack_in_place_on_device({what, values(chunk)}, message_spec())
+                         : sender.pack_on_device({what, values(chunk)}, message_spec()));
     packing_bytes_ = packing_->pinned_bytes();
   } else {
     packing_bytes_ = elements_of(what) * bytes_of(what.dtype);
@@ -205,17 +208,20 @@ void LaneWalk::show(const CodecSpec& codec, int chunk, ByteView payload) const {
   state_.observer(codec, tensor(chunk), lane_.slices[index(chunk)], payload);
 }
 
-// The maker's own copy comes from the bytes that the others get.
+// The maker's own copy comes from the bytes that the others get: a GPU that makes them decodes them
+// where they lie, others do it here.
 bool LaneWalk::encode_result(int chunk) {
   const CodecSpec& codec = state_.exact ? kRaw : adds_payloads_ ? state_.spec.up : state_.spec.down;
   if (adds_payloads_ && !hold(chunk)) return false;
-  std::shared_ptr<Bytes> packed = adds_payloads_ ? held_ : pack(*lane_.down, chunk);
+  std::shared_ptr<Bytes> packed =
+      adds_payloads_ ? held_ : pack(*lane_.down, chunk, Place::replaced);
   if (packed == nullptr) return false;
   message_ = std::move(packed);
   is_decoded_ = true;
+  const bool is_replaced = std::exchange(is_replaced_, false);
   if (!is_lossy(codec)) return true;
   const ByteView payload = payload_of(*message_, header_of(codec, chunk));
-  decode_values(codec, payload, chunk);
+  if (!is_replaced) decode_values(codec, payload, chunk);
   if (!adds_payloads_) show(codec, chunk, payload);
   return true;
 }

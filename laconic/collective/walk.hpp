@@ -100,9 +100,11 @@ class LaneWalk {
   const CodecSpec& codec_of_message() const;
   const TensorSpec& tensor(int chunk) const;
   std::byte* values(int chunk) const;
+  // Whether what receivers decode takes the place of the values, if a GPU packs them.
+  enum class Place { kept, replaced };
   // Null: a GPU has to work on it first; ask again.
-  std::shared_ptr<Bytes> pack(Sender& sender, int chunk);
-  void start_packing(Sender& sender, int chunk);
+  std::shared_ptr<Bytes> pack(Sender& sender, int chunk, Place place = Place::kept);
+  void start_packing(Sender& sender, int chunk, Place place);
   Bytes finish_packing(Sender& sender, int chunk);
   bool is_packed() const;
   std::shared_ptr<Bytes> take_message();
@@ -116,6 +118,7 @@ class LaneWalk {
   std::optional<HostCopy> copying_;
   std::uint64_t packing_bytes_ = 0;  // of the one
   bool waits_for_gpu_ = false;
+  bool is_replaced_ = false;  // the values that were packed, by what was decoded
   std::shared_ptr<Bytes> message_;
   bool is_sent_ = false;  // so that nobody may change it
   Frame frame_;           // of a message that came

@@ -162,6 +162,18 @@ bool Sender::packs_on_device(const TensorSpec& tensor, const MessageSpec& messag
 DeviceMessage Sender::pack_on_device(ConstDeviceTensor x, const MessageSpec& message) {
   LACONIC_ASSERT(packs_on_device(x.spec, message), spec_.name);
   if (goes_by_sample(spec_, message)) return pack_samples_on_device(x, message);
+  return pack_whole_on_device(x, message, nullptr);
+}
+
+DeviceMessage Sender::pack_in_place_on_device(DeviceTensor x, const MessageSpec& message) {
+  LACONIC_ASSERT(packs_on_device(x.spec, message) && !goes_by_sample(spec_, message), spec_.name);
+  return pack_whole_on_device({x.spec, x.data}, message, x.data);
+}
+
+// What is staged is decoded as it lies on the device, where receivers bring it again: the same
+// bytes, by the same kernels.
+DeviceMessage Sender::pack_whole_on_device(ConstDeviceTensor x, const MessageSpec& message,
+                                           void* decoded) {
   const FrameHeader header = frame_header(spec_, step_, message, x.spec);
   require_encodable(spec_.name, header.codec, x.spec);
   const bool is_remembered = message.use == Use::train;
@@ -190,6 +202,9 @@ DeviceMessage Sender::pack_on_device(ConstDeviceTensor x, const MessageSpec& mes
   }
   device_encode(header.codec, x.spec, source, input, download->device(at), scratch.data(),
                 codec_stream());
+  if (decoded != nullptr && is_lossy(header.codec))
+    device_decode(header.codec, x.spec, download->device(at), {.seed = input.seed},
+                  {.dtype = x.spec.dtype, .out = decoded}, scratch.data(), codec_stream());
   if (has_memory) device_feedback_->settle();
   return {std::move(download), {{header, at}}};
 }

@@ -58,6 +58,8 @@ class Sender {
   // Requires: packs_on_device(), and the answer was the same for all messages of the step, but for
   // those of a Delta link.
   DeviceMessage pack_on_device(ConstDeviceTensor x, const MessageSpec& message = {});
+  // The same, and what receivers will decode is put in the place of x. Requires: no Delta.
+  DeviceMessage pack_in_place_on_device(DeviceTensor x, const MessageSpec& message = {});
   // False for learned maps, low_rank without a warm start or in evaluations, and while fidelity is
   // measured: copy x to the host then.
   bool packs_on_device(const TensorSpec& tensor, const MessageSpec& message = {}) const;
@@ -113,6 +115,8 @@ class Sender {
                   const TensorSpec& whole, Bytes& out);
   void pack_difference(ConstHostTensor x, const MessageSpec& message, std::size_t index,
                        const TensorSpec& whole, const DeltaStore::Record& record, Bytes& out);
+  DeviceMessage pack_whole_on_device(ConstDeviceTensor x, const MessageSpec& message,
+                                     void* decoded);
   DeviceMessage pack_samples_on_device(ConstDeviceTensor x, const MessageSpec& message);
   DeviceMessage::Part pack_first_on_device(ConstDeviceTensor x, const MessageSpec& message,
                                            std::size_t index,

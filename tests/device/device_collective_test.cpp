@@ -61,6 +61,9 @@ TEST_F(DeviceCollective, SumsAndMemoriesAreThoseOfTheHost) {
                         Case{Algorithm::direct, "half", "raw"},
                         Case{Algorithm::direct, "top_k:keep=0.1", "half:kind=f16"},
                         Case{Algorithm::direct, "random_k:keep=0.2+half", "sign"},
+                        Case{Algorithm::direct, "sign", "top_k:keep=0.1+quantise:bits=4"},
+                        Case{Algorithm::direct, "half", "random_k:keep=0.2+quantise:bits=8"},
+                        Case{Algorithm::direct, "huffman", "quantise:bits=4,rotate=true"},
                         Case{Algorithm::direct, "random_k:keep=0.2", "raw"}}) {
     SCOPED_TRACE(fmt::format("{}: {}, {}", name_of(c.algorithm), c.up, c.down));
     CollectiveSpec spec = spec_of(CollectiveKind::all_reduce, c.algorithm, kMembers, 5000);

@@ -31,14 +31,6 @@ TEST(EmulatedDevice, SumsOfTheHostAskForNone) {
   EXPECT_EQ(test::device_calls(), before);
 }
 
-TEST(EmulatedDevice, PinnedMemoryComesInPowersOfTwo) {
-  EXPECT_EQ(pinned_room(0), 4096u);
-  EXPECT_EQ(pinned_room(1), 4096u);
-  EXPECT_EQ(pinned_room(4096), 4096u);
-  EXPECT_EQ(pinned_room(4097), 8192u);
-  EXPECT_EQ(pinned_room(1 << 20), 1u << 20);
-}
-
 TEST(EmulatedDevice, AnEventThatIsNotDoneIsWaitedForUntilTheDeadline) {
   const DeviceEvent event;
   EXPECT_FALSE(event.is_done());

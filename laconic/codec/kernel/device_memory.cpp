@@ -2,12 +2,14 @@
 
 #include <cuda_runtime.h>
 
-#include <map>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "laconic/base/clock.hpp"
 #include "laconic/base/gpu_error.hpp"
+#include "laconic/codec/stream_progress.hpp"
 
 namespace laconic {
 
@@ -84,14 +86,35 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-struct PinnedPool {
-  std::mutex mutex;
-  std::multimap<std::uint64_t, std::byte*> free;  // by room
-};
-
-PinnedPool& pinned_pool() {
-  static auto* pool = new PinnedPool;
+RoomPool& pinned_pool() {
+  static auto* pool = new RoomPool;
   return *pool;
+}
+
+// Pieces for messages. Whoever takes one queues its work behind that of whoever gave it.
+RoomPool& device_pool() {
+  static auto* pool = new RoomPool;
+  return *pool;
+}
+
+cudaError_t allocate(std::uint64_t bytes, void** memory) {
+  const cudaStream_t stream = as_cuda(codec_stream());
+  const RelaxedCapture relaxed;
+  const cudaError_t error = cudaMallocAsync(memory, bytes, stream);
+  if (error != cudaErrorMemoryAllocation) return error;
+  cudaGetLastError();  // or the next kernel would seem to have failed
+  for (std::byte* unused : device_pool().drain()) cudaFreeAsync(unused, stream);
+  return cudaMallocAsync(memory, bytes, stream);
+}
+
+StreamProgress& progress() {
+  static auto* of_codec_stream = new StreamProgress;
+  return *of_codec_stream;
+}
+
+double now() {
+  static const Stopwatch watch;
+  return watch.seconds();
 }
 
 void wait_for(cudaStream_t waiter, cudaStream_t other) {
@@ -132,10 +155,11 @@ void leave_codec_stream(Stream other) {
 
 DeviceBuffer::DeviceBuffer(std::uint64_t bytes) : size_(bytes) {
   if (bytes == 0) return;
-  const cudaStream_t stream = as_cuda(codec_stream());
-  const RelaxedCapture relaxed;
+  const std::uint64_t room = device_room(bytes);
+  if (room > 0) data_ = device_pool().take(room);
+  if (data_ != nullptr) return;
   void* memory = nullptr;
-  const cudaError_t error = cudaMallocAsync(&memory, bytes, stream);
+  const cudaError_t error = allocate(room > 0 ? room : bytes, &memory);
   if (error != cudaSuccess)
     throw GpuError("Tried to get " + std::to_string(bytes) +
                        " bytes for messages: " + cudaGetErrorString(error) + ".",
@@ -146,25 +170,22 @@ DeviceBuffer::DeviceBuffer(std::uint64_t bytes) : size_(bytes) {
 // Where even the device cannot be named any more, its memory is no loss.
 void DeviceBuffer::release() noexcept {
   try {
-    const cudaStream_t stream = as_cuda(codec_stream());
-    const RelaxedCapture relaxed;
-    cudaFreeAsync(data_, stream);
-  } catch (const GpuError&) {
+    if (const std::uint64_t room = device_room(size_); room > 0) {
+      device_pool().give(room, data_);
+    } else {
+      const cudaStream_t stream = as_cuda(codec_stream());
+      const RelaxedCapture relaxed;
+      cudaFreeAsync(data_, stream);
+    }
+  } catch (const std::exception&) {
   }
   data_ = nullptr;
   size_ = 0;
 }
 
 PinnedBuffer::PinnedBuffer(std::uint64_t bytes) : size_(bytes), room_(pinned_room(bytes)) {
-  PinnedPool& pool = pinned_pool();
-  {
-    const std::lock_guard lock(pool.mutex);
-    if (const auto found = pool.free.find(room_); found != pool.free.end()) {
-      data_ = found->second;
-      pool.free.erase(found);
-      return;
-    }
-  }
+  data_ = pinned_pool().take(room_);
+  if (data_ != nullptr) return;
   codec_stream();
   const RelaxedCapture relaxed;
   void* memory = nullptr;
@@ -173,26 +194,38 @@ PinnedBuffer::PinnedBuffer(std::uint64_t bytes) : size_(bytes), room_(pinned_roo
 }
 
 PinnedBuffer::~PinnedBuffer() {
-  PinnedPool& pool = pinned_pool();
-  const std::lock_guard lock(pool.mutex);
-  pool.free.emplace(room_, data_);
+  pinned_pool().give(room_, data_);
 }
 
-DeviceEvent::DeviceEvent() : DeviceEvent(codec_stream()) {}
+DeviceEvent::DeviceEvent() {
+  const cudaStream_t stream = as_cuda(codec_stream());
+  event_ = take_event();
+  number_ = progress().count([&] {
+    require(cudaEventRecord(static_cast<cudaEvent_t>(event_.get()), stream), "an event");
+  });
+}
 
 DeviceEvent::DeviceEvent(Stream stream) {
-  if (codec_stream() != stream) require_not_recorded(as_cuda(stream));
+  if (codec_stream() == stream) {
+    *this = DeviceEvent();
+    return;
+  }
+  require_not_recorded(as_cuda(stream));
   event_ = take_event();
   require(cudaEventRecord(static_cast<cudaEvent_t>(event_.get()), as_cuda(stream)), "an event");
 }
 
 bool DeviceEvent::is_done() const {
+  const bool is_counted = number_ > 0;
+  if (is_counted && progress().is_reached(number_)) return true;
+  if (is_counted && progress().is_known_to_wait(number_, now())) return false;
   codec_stream();
   const RelaxedCapture relaxed;
   const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event_.get()));
-  if (error == cudaErrorNotReady) return false;
-  require(error, "work for a message");
-  return true;
+  if (error != cudaErrorNotReady) require(error, "work for a message");
+  const bool is_done = error == cudaSuccess;
+  if (is_counted) progress().learn(number_, is_done, now());
+  return is_done;
 }
 
 void copy_to_host(const std::byte* device, std::uint64_t bytes, std::byte* host) {
