@@ -5,7 +5,7 @@
     bench/plan.py --page [--out FILE.jsonl]      writes the page again, and measures nothing
 
 For each case `laconic measure` describes the lab's hosts once, and `laconic plan` chooses on them: within its usual budget of loss, and without any. These
-choices, every hand-made preset that can run, and other candidates by hand in the order of what `laconic simulate` predicts of them, until LEAST of all by hand
+choices, every hand-made preset that can run, and other candidates by hand in the order of what `laconic simulate` predicts of them, until LEAST of all by hand and COMPARED of those within the budget
 have been timed, train for a few steps on hosts of one thread. The data has as many samples as the steps that are not counted, so that links that
 remember samples know all of them in those that are. Every outcome is a line of FILE and is never measured again; after M minutes it stops, and goes on when called again.
 Root. The page, FILE.md, is made of these lines alone.
@@ -30,7 +30,8 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WARM_UP, COUNTED = 2, 7
 REFRESH = 16    # rounds of linear local updates of which one renews the second moment, unless a candidate says it
-LEAST = 13      # candidates by hand to time in a case
+LEAST = 13      # candidates by hand to time in a case, and so many of them whose loss is within the budget as COMPARED
+COMPARED = 12
 LONGEST = 90    # seconds that one run may take
 SLOW = 10       # a candidate that is predicted to take so many times as long as the planner's choice is not run
 STARTING = 6    # seconds that a run takes besides its steps, about
@@ -74,6 +75,9 @@ def by_hand(case):
         if size > 1:
             for name in ("slow-network", "replicas-20mbit"):
                 add_preset(name, {"mesh.dp": size}, f"dp {size}")
+    for size in dict.fromkeys((n, half)):
+        if size > 1:  # gains of loss are not counted
+            add(f"dp {size}, linear 4", {"mesh.dp": size, "local.method": "linear", "local.steps": 4}, 0.0)
     if case.model in ("llama-small", "lm-small"):  # it wants a table of its own for the output
         add_preset("embrace", {"mesh.dp": n}, f"dp {n}")
     for size in dict.fromkeys((n, half)):
@@ -269,8 +273,11 @@ class Lab:
         presets.sort(key=lambda title: predictions[title] or 0)
         queue += [(title, candidates[title], predictions[title]) for title in presets + others]
         by_now = {title for title, row in done.items() if row.get("measured") and not row.get("planned")}
+
+        def is_enough():
+            return len(by_now) >= LEAST and sum(within_budget(candidates[title]) for title in by_now) >= COMPARED
         for title, candidate, expected in queue:
-            if title in done or (title in others and len(by_now) >= LEAST):
+            if title in done or (title in others and is_enough()):
                 continue
             if expected and expected > SLOW * queue[0][2]:
                 self.write({"candidate": title, "why": f"predicted {expected:.3g} s", "loss": candidate["loss"], "predicted": expected})
@@ -282,6 +289,10 @@ class Lab:
             if self.rows[-1].get("measured") and not candidate.get("planned"):
                 by_now.add(title)
         return True
+
+
+def within_budget(row):
+    return row["loss"] is not None and row["loss"] <= BUDGET
 
 
 def percent(a, b):
@@ -306,7 +317,7 @@ def pooled(timed):
 
 def verdict(plan, timed):
     """What the page says of one choice of the planner: against the best by hand, and against presets, that lose no more than it may."""
-    allowed = [row for row in timed if not row.get("planned") and (plan["planned"] == "any loss" or (row["loss"] is not None and row["loss"] <= BUDGET))]
+    allowed = [row for row in timed if not row.get("planned") and (plan["planned"] == "any loss" or within_budget(row))]
     if not plan.get("measured"):
         return f"- **{plan['candidate']}**: not measured, {plan.get('why')}."
     if not allowed:
