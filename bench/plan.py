@@ -7,7 +7,7 @@
 For each case `laconic measure` describes the lab's hosts once, and `laconic plan` chooses on them: within its usual budget of loss, and without any. These
 choices, every hand-made preset that can run, and other candidates by hand in the order of what `laconic simulate` predicts of them, until LEAST of all by hand and COMPARED of those within the budget
 have been timed, train for a few steps on hosts of one thread. The data has as many samples as the steps that are not counted, so that links that
-remember samples know all of them in those that are. Every outcome is a line of FILE and is never measured again; after M minutes it stops, and goes on when called again.
+remember samples know all of them in those that are. Whoever is measured at a quiet moment looks fast: the choices and the best by hand are timed in further rounds, by turns. Every outcome is a line of FILE and is never measured again; after M minutes it stops, and goes on when called again.
 Root. The page, FILE.md, is made of these lines alone.
 """
 
@@ -32,6 +32,8 @@ WARM_UP, COUNTED = 2, 7
 REFRESH = 16    # rounds of linear local updates of which one renews the second moment, unless a candidate says it
 LEAST = 13      # candidates by hand to time in a case, and so many of them whose loss is within the budget as COMPARED
 COMPARED = 12
+ROUNDS = 3      # in which the planner's choices and the FINALISTS best by hand that each may be compared with are timed by turns, the first included
+FINALISTS = 3
 LONGEST = 90    # seconds that one run may take
 SLOW = 10       # a candidate that is predicted to take so many times as long as the planner's choice is not run
 STARTING = 6    # seconds that a run takes besides its steps, about
@@ -98,6 +100,10 @@ def by_hand(case):
 
 def run(*words, **how):
     return subprocess.run(list(map(str, words)), capture_output=True, text=True, cwd=ROOT, **how)
+
+
+def head():
+    return run("git", "rev-parse", "--short=10", "HEAD").stdout.strip()
 
 
 def set_words(keys):
@@ -205,9 +211,8 @@ class Lab:
             self.prepare_data(2 * self.case.batch)
             code, _, err = self.in_lab(self.case.hosts, [self.program, "measure", self.config, "-o", path, *set_words({**self.common(1), "mesh.dp": self.case.hosts, "network.preflight": "true"})], 240)
             assert code == 0, err
-            commit = run("git", "rev-parse", "--short=10", "HEAD").stdout.strip()
             machine = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-            self.write({"hosts_file": path.read_text(), "commit": commit, "machine": f"{machine}, {os.cpu_count()} cores"})
+            self.write({"hosts_file": path.read_text(), "commit": head(), "machine": f"{machine}, {os.cpu_count()} cores"})
             known = self.mine()[-1:]
         path.write_text(known[0]["hosts_file"])
         return path
@@ -228,7 +233,7 @@ class Lab:
         changed = (line.split(": ", 1) for line in best["differences"])
         return {key: change.split(" -> ", 1)[1].strip('"') for key, change in changed}, best
 
-    def measure(self, title, candidate, expected):
+    def measure(self, title, candidate, expected, turn=1):
         warm_up, counted = steps_of(candidate["keys"], expected)
         keys = {**self.common(warm_up + counted), **shortened(candidate["keys"])}
         if keys.get("pipeline.schedule") == "auto":  # it is chosen by the rate that a pre-flight measures
@@ -239,7 +244,7 @@ class Lab:
         code, _, err = self.in_lab(ranks_of(keys), [self.program, "train", self.config, "--overwrite", *set_words(keys)])
         log = self.folder / "run/log.jsonl"
         steps = [json.loads(line)["seconds"] for line in log.read_text().splitlines() if line.endswith("}")] if log.exists() else []
-        row = {"candidate": title, **{k: candidate.get(k) for k in ("keys", "loss", "preset", "planned")}, "predicted": expected}
+        row = {"candidate": title, "round": turn, **{k: candidate.get(k) for k in ("keys", "loss", "preset", "planned")}, "predicted": expected}
         is_whole = len(steps) == warm_up + counted
         if code not in (0, None):
             row["why"] = reason_in(err)
@@ -258,6 +263,9 @@ class Lab:
         for kind, words in (("within the budget", ()), ("any loss", ("--loss-budget", "100%", "--unproven"))):
             keys, said = self.planned(hosts, *words)
             queue.append((f"planned, {kind}: {said['plan']}", {"keys": keys, "loss": said["loss_percent"]["loss"] if said["loss_percent"]["is_proven"] else None, "planned": kind}, said["predicted_seconds"]))
+        chosen = {"choices": {candidate["planned"]: title for title, candidate, _ in queue}, "choices_commit": head()}
+        if [row["choices"] for row in self.mine() if "choices" in row][-1:] != [chosen["choices"]]:
+            self.write(chosen)
         candidates = by_hand(self.case)
         done = {row["candidate"]: row for row in self.mine() if "candidate" in row}
         predictions = {}
@@ -288,6 +296,27 @@ class Lab:
             self.measure(title, candidate, expected)
             if self.rows[-1].get("measured") and not candidate.get("planned"):
                 by_now.add(title)
+        return self.finish({title: (candidate, expected) for title, candidate, expected in queue}, deadline)
+
+    def finish(self, known, deadline):
+        """Further rounds of the planner's choices and of the best by hand, by turns."""
+        rows = current(self.mine())
+        timed = pooled([row for row in rows if row.get("measured")])
+        finalists = [row["candidate"] for row in timed if row.get("planned")]
+        for plan in [row for row in timed if row.get("planned")]:
+            finalists += [row["candidate"] for row in sorted(comparable(plan, timed), key=lambda row: row["measured"])[:FINALISTS]]
+        runs = {}  # the same run under two names is timed once
+        for title in finalists:
+            runs.setdefault(json.dumps(as_run({**self.case._asdict(), **known[title][0]}), sort_keys=True), title)
+        for turn in range(2, ROUNDS + 1):
+            there = {row["candidate"] for row in rows if row.get("round", 1) == turn}
+            for title in runs.values():
+                if title in there:
+                    continue
+                candidate, expected = known[title]
+                if time.time() + min(LONGEST, STARTING + sum(steps_of(candidate["keys"], expected)) * (expected or 1)) > deadline:
+                    return False
+                self.measure(title, candidate, expected, turn)
         return True
 
 
@@ -308,40 +337,64 @@ def as_run(row):
     return asked
 
 
+def same_run(row, timed):
+    return [other for other in timed if as_run(other) == as_run(row)]
+
+
 def pooled(timed):
-    """Rows with what was measured of the same run under any name."""
-    def steps_of_run(row):
-        return [step for other in timed if as_run(other) == as_run(row) for step in other["steps"]]
-    return [row if is_linear(row["keys"]) else {**row, "measured": seconds_of(row["keys"], steps_of_run(row))} for row in timed]
+    """One row for each candidate, with what was measured of the same run in any round and under any name, and the least and most of rounds."""
+    def with_rounds(row):
+        same = same_run(row, timed)
+        rounds = [seconds_of(other["keys"], other["steps"]) for other in same]
+        is_whole = is_linear(row["keys"])  # rounds of local updates belong to one run
+        measured = statistics.median(rounds) if is_whole else seconds_of(row["keys"], [step for other in same for step in other["steps"]])
+        return {**row, "measured": measured, "rounds": len(same), "least": min(rounds), "most": max(rounds)}
+    return [with_rounds(row) for row in {row["candidate"]: row for row in reversed(timed)}.values()]
+
+
+def current(rows):
+    """Rows of candidates, without choices that the planner has given up since."""
+    choices = [row["choices"] for row in rows if "choices" in row]
+    return [row for row in rows if "candidate" in row and (not row.get("planned") or not choices or row["candidate"] == choices[-1][row["planned"]])]
+
+
+def comparable(plan, timed):
+    """Candidates by hand that lose no more than the planner's choice may."""
+    return [row for row in timed if not row.get("planned") and (plan["planned"] == "any loss" or within_budget(row))]
 
 
 def verdict(plan, timed):
     """What the page says of one choice of the planner: against the best by hand, and against presets, that lose no more than it may."""
-    allowed = [row for row in timed if not row.get("planned") and (plan["planned"] == "any loss" or within_budget(row))]
+    allowed = comparable(plan, timed)
     if not plan.get("measured"):
         return f"- **{plan['candidate']}**: not measured, {plan.get('why')}."
     if not allowed:
         return f"- **{plan['candidate']}**: {plan['measured']:.3f} s, and nothing to compare it with yet."
     best = min(allowed, key=lambda row: row["measured"])
-    slower = [f"{row['candidate']} ({row['measured']:.3f} s)" for row in allowed if row["preset"] and row["measured"] < plan["measured"]]
+    presets = [row for row in allowed if row["preset"] and row["measured"] < plan["measured"]]
+    slower = [f"{row['candidate']} ({row['measured']:.3f} s)" for row in presets if row["most"] < plan["least"]]
+    even = [f"{row['candidate']} ({row['measured']:.3f} s)" for row in presets if row["most"] >= plan["least"]]
     return (f"- **{plan['candidate']}**: {plan['measured']:.3f} s; the best by hand of {len(allowed)} that may be compared, {best['candidate']}, {best['measured']:.3f} s: {percent(plan['measured'], best['measured'])}, "
             f"{'within' if plan['measured'] <= 1.05 * best['measured'] else 'NOT within'} 5 %. " +
-            ("Slower than preset " + ", ".join(slower) + "." if slower else "No preset among them is faster."))
+            ("Slower than preset " + ", ".join(slower) + ", in every round." if slower else "No preset among them is faster" + (", but by less than rounds differ: " + ", ".join(even) if even else "") + "."))
 
 
 def case_page(name, rows):
     about = next((row for row in rows if "hosts_file" in row), rows[0])
-    rows = [row for row in rows if "candidate" in row]
+    choices = [row for row in rows if "choices" in row]
+    rows = current(rows)
     timed = sorted(pooled([row for row in rows if row.get("measured")]), key=lambda row: row["measured"])
     pools = {row["candidate"]: row for row in timed}
     lines = [f"## {name}: {about['model']}, {about['hosts']} hosts, {about['rate']}, batch {about['batch']}", ""]
-    lines += [verdict(pools.get(row["candidate"], row), timed) for row in rows if row.get("planned")]
-    lines += [f"- {sum(1 for row in timed if not row.get('planned'))} candidates by hand timed; {about.get('machine', '')}, commit {about.get('commit', '')}.", "",
-              "| candidate | s a step | predicted | measured against it | loss |", "|---|--:|--:|--:|--:|"]
+    planned = {row["candidate"]: row for row in rows if row.get("planned")}
+    lines += [verdict(pools.get(title, row), timed) for title, row in planned.items()]
+    lines += [f"- {sum(1 for row in timed if not row.get('planned'))} candidates by hand timed; {about.get('machine', '')}, commit {about.get('commit', '')}{', the choices that of ' + choices[-1]['choices_commit'] if choices else ''}.", "",
+              "| candidate | s a step | rounds | predicted | measured against it | loss |", "|---|--:|--:|--:|--:|--:|"]
     for row in timed:
         said = row["predicted"]
+        spread = f" ({row['least']:.3f} to {row['most']:.3f})" if row["rounds"] > 1 else ""
         title = f"**{row['candidate']}**" if row.get("planned") else row["candidate"] + (" (preset)" if row["preset"] else "")
-        lines.append(f"| {title} | {row['measured']:.3f} | {'-' if said is None else f'{said:.3f}'} | {'-' if said is None else percent(row['measured'], said)} | {'not known' if row['loss'] is None else '{:.2f} %'.format(row['loss'])} |")
+        lines.append(f"| {title} | {row['measured']:.3f}{spread} | {row['rounds']} | {'-' if said is None else f'{said:.3f}'} | {'-' if said is None else percent(row['measured'], said)} | {'not known' if row['loss'] is None else '{:.2f} %'.format(row['loss'])} |")
     left = [f"{row['candidate']} ({row['why']})" for row in rows if row.get("why")]
     return lines + ["", *(["Could not be run: " + "; ".join(left) + ".", ""] if left else [])]
 
@@ -349,7 +402,7 @@ def case_page(name, rows):
 def page(rows, source):
     lines = ["# Plans against candidates by hand, measured in a lab", "",
              f"Made by `bench/plan.py` from the lines in {source.name} alone. Hosts of one thread, which share the machine's cores; for each case described by `laconic measure`. A step is the median of {COUNTED} behind {WARM_UP} (where one takes more than "
-             f"5 s, by prediction, of one behind one; of linear local updates the mean of four rounds behind two, of which the one that renews the second moment counts as one of {REFRESH}; candidates that are the same run under two names are one, of all steps of both); what begins after many steps in a preset begins at once here. Predictions are by simulation, but where there is no simulation. "
+             f"5 s, by prediction, of one behind one; of linear local updates the mean of four rounds behind two, of which the one that renews the second moment counts as one of {REFRESH}; candidates that are the same run under two names are one, of all steps of both; *rounds*: how often a candidate was timed, by turns; the median of all of them counts); what begins after many steps in a preset begins at once here. Predictions are by simulation, but where there is no simulation. "
              f"Choices within the budget are compared with what loses at most {BUDGET} % by what was measured elsewhere; those with any loss with everything.", ""]
     for name in dict.fromkeys(row["case"] for row in rows):
         lines += case_page(name, [row for row in rows if row["case"] == name])

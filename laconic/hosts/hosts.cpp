@@ -70,11 +70,12 @@ void check_device(GroupCheck& c, const HostDevice& device) {
     c.amount(key("flops"), device.multiply_adds_per_second[i]);
   c.require(std::ranges::any_of(device.multiply_adds_per_second, [](double r) { return r > 0; }),
             key("flops are not known in any precision"));
-  std::set<std::string> kinds;
+  std::set<std::string> codecs;
   for (const CodecRate& rate : device.codecs) {
-    c.amount(key("codec ") + rate.kind + " encode", rate.encode);
-    c.amount(key("codec ") + rate.kind + " decode", rate.decode);
-    c.require(kinds.insert(rate.kind).second, key("codec ") + rate.kind + " is there twice");
+    c.amount(key("codec ") + rate.codec + " encode", rate.encode);
+    c.amount(key("codec ") + rate.codec + " decode", rate.decode);
+    c.amount(key("codec ") + rate.codec + " feedback", rate.feedback);
+    c.require(codecs.insert(rate.codec).second, key("codec ") + rate.codec + " is there twice");
   }
   c.require(device.is_gpu || device.memory_bytes == 0,
             key("memory is for GPUs; a processor has its host's"));
@@ -95,6 +96,23 @@ void check_group(const HostGroup& group, bool is_alone, Problems& problems) {
   c.link("inside", group.inside, true);
   if (group.uplink) c.link("uplink", *group.uplink, false);
   c.require(!group.uplink || !is_alone, "has an uplink, but there is no other group");
+}
+
+double seconds_of(double amount, double rate) {
+  return rate > 0 ? amount / rate : 0;
+}
+
+// Of a codec's text; of two codecs, one after the other, of the first.
+std::pair<std::string_view, std::set<std::string>> kind_and_options(std::string_view text) {
+  text = text.substr(0, text.find('+'));
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  std::set<std::string> options;
+  for (std::string_view rest = text.substr(std::min(colon + 1, text.size())); !rest.empty();) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    options.emplace(rest.substr(0, comma));
+    rest = rest.substr(std::min(comma + 1, rest.size()));
+  }
+  return {text.substr(0, colon), options};
 }
 
 }  // namespace
@@ -133,10 +151,22 @@ double multiply_adds_of(const HostGroup& group, RunPrecision precision) {
          group.device.multiply_adds_per_second[static_cast<std::size_t>(precision)];
 }
 
-CodecRate codec_rate(const HostDevice& device, std::string_view kind) {
-  const auto found = std::ranges::find(device.codecs, kind, &CodecRate::kind);
-  if (found != device.codecs.end()) return *found;
-  return {std::string(kind), device.copy_bytes_per_second, device.copy_bytes_per_second};
+CodecRate codec_rate(const HostDevice& device, const CodecSpec& codec) {
+  const std::string_view kind = name_of(codec);
+  CodecRate best{std::string(kind), device.copy_bytes_per_second, device.copy_bytes_per_second};
+  std::optional<std::set<std::string>> options;
+  std::size_t most = 0;
+  for (const CodecRate& rate : device.codecs) {
+    const auto [name, wanted] = kind_and_options(rate.codec);
+    if (name != kind || wanted.size() < most) continue;
+    if (!wanted.empty() && !options) options = kind_and_options(to_text(codec)).second;
+    if (!wanted.empty() && !std::ranges::includes(*options, wanted)) continue;
+    best = rate;
+    most = wanted.size();
+  }
+  const double both = seconds_of(1, best.encode) + seconds_of(1, best.decode);
+  if (best.feedback == 0 && both > 0) best.feedback = 1 / both;
+  return best;
 }
 
 FactorRate factor_rate(const HostDevice& device) {

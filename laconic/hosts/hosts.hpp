@@ -5,7 +5,7 @@
 // those of both uplinks, too. A number of 0 is "not known": it takes no time, or has no
 // limit. Ranks are numbered group by group, host by host; who sits where otherwise is a Seating.
 //
-// Pure and std only; hosts/hosts_file.hpp reads and writes them.
+// Pure; hosts/hosts_file.hpp reads and writes them.
 #pragma once
 
 #include <array>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "laconic/base/problem.hpp"
+#include "laconic/codec/spec.hpp"
 #include "laconic/config/option.hpp"
 
 namespace laconic {
@@ -28,11 +29,13 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
-// Bytes of a float32 tensor per second that a codec of a kind ("quantise") takes.
+// Bytes of a float32 tensor per second that codecs take: of a kind ("quantise"), or those of them
+// that have some options ("quantise:rotate=true").
 struct CodecRate {
-  std::string kind;
+  std::string codec;
   double encode = 0;
   double decode = 0;
+  double feedback = 0;  // encoding that remembers what was lost; 0: as encoding and decoding
   bool operator==(const CodecRate&) const = default;
 };
 
@@ -59,7 +62,7 @@ struct HostDevice {
   // Measured with one model; 0: every sample takes as long as every other.
   double pass_samples = 0;
   double updates_per_second = 0;  // parameters that AdamW changes, their norm taken before
-  std::vector<CodecRate> codecs;  // kinds that are not here go as copies do
+  std::vector<CodecRate> codecs;  // see codec_rate()
   FactorRate factors;             // see factor_rate()
   double copy_bytes_per_second = 0;
   // What the processor of the host does for a rank's messages: handling of bytes received (reading,
@@ -110,8 +113,8 @@ double multiply_adds_of(const HostGroup& group, RunPrecision precision);
 // How much of one core a rank of the group has while all compute: 1, or less in a lab.
 double core_share(const HostGroup& group);
 
-// The codec's rates on a device: its own, or those of a copy.
-CodecRate codec_rate(const HostDevice& device, std::string_view kind);
+// The codec's rates on a device: those of most of its options, those of its kind, or of a copy.
+CodecRate codec_rate(const HostDevice& device, const CodecSpec& codec);
 
 // The device's own; what is not known is derived: products of float32 as training makes them, and
 // a multiply-add in orthonormal columns for every 8 bytes that a copy reads or writes.

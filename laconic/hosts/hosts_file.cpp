@@ -80,18 +80,20 @@ void read_codecs(TomlTable& table, const std::string& title, HostDevice& device,
   const TomlNode* node = table.find("codec");
   if (node == nullptr) return;
   if (node->kind != TomlNode::Kind::table)
-    return table.report_wrong(*node, "codec", "a table of kinds");
-  std::vector<std::string> kinds;
-  for (const CodecHelp& help : codec_help()) kinds.push_back(help.name);
-  for (const auto& [kind, entry] : node->entries) {
-    if (std::ranges::find(kinds, kind) == kinds.end())
-      table.report(entry, fmt::format("there is no codec '{}'{}", kind, suggestion(kind, kinds)));
-    CodecRate rate{.kind = kind};
-    TomlTable inner(entry, fmt::format("{}, codec {}", title, kind), problems);
+    return table.report_wrong(*node, "codec", "a table of codecs");
+  for (const auto& [codec, entry] : node->entries) {
+    try {
+      (void)parse_codec(codec);
+    } catch (const ConfigError& e) {
+      for (const Problem& problem : e.problems()) table.report(entry, problem.what);
+    }
+    CodecRate rate{.codec = codec};
+    TomlTable inner(entry, fmt::format("{}, codec {}", title, codec), problems);
     inner.read_number("encode", rate.encode);
     inner.read_number("decode", rate.decode);
+    inner.read_number("feedback", rate.feedback);
     inner.report_unknown();
-    std::erase_if(device.codecs, [&](const CodecRate& r) { return r.kind == rate.kind; });
+    std::erase_if(device.codecs, [&](const CodecRate& r) { return r.codec == rate.codec; });
     device.codecs.push_back(rate);
   }
 }
@@ -203,9 +205,13 @@ void write_device(const HostDevice& device, std::string& text) {
   text += fmt::format("message = \"{}\"\ncall = \"{}\"\n",
                       quantity_text(device.message_seconds, kTimeUnits),
                       quantity_text(device.call_seconds, kTimeUnits));
-  for (const CodecRate& rate : device.codecs)
-    text += fmt::format("codec.{} = {{ encode = {:.17g}, decode = {:.17g} }}\n", rate.kind,
-                        rate.encode, rate.decode);
+  for (const CodecRate& rate : device.codecs) {
+    const bool is_kind = rate.codec.find(':') == std::string::npos;
+    text += fmt::format("codec.{} = {{ encode = {:.17g}, decode = {:.17g}",
+                        is_kind ? rate.codec : quoted_toml(rate.codec), rate.encode, rate.decode);
+    if (rate.feedback != 0) text += fmt::format(", feedback = {:.17g}", rate.feedback);
+    text += " }\n";
+  }
   if (device.factors != FactorRate())
     text += fmt::format("factors = {{ product = {:.17g}, orthonormal = {:.17g} }}\n",
                         device.factors.product, device.factors.orthonormal);

@@ -35,6 +35,8 @@ like = "a100"
 flops = { bfloat16 = 200e12 }
 reached = 0.5
 codec.quantise = { encode = 1e9, decode = 2e9 }
+codec."quantise:rotate=true" = { encode = 5e8, decode = 1e9 }
+codec."quantise:bits=4,rotate=true" = { encode = 5e8, decode = 1e9, feedback = 4e8 }
 factors = { orthonormal = 3e9 }
 
 [[group]]
@@ -65,9 +67,16 @@ TEST(Hosts, AreReadAsWritten) {
   EXPECT_EQ(multiply_adds_of(a, RunPrecision::bfloat16), 50e12);
   // What the file does not say is as with the device that it is like.
   EXPECT_EQ(a.device.memory_bytes, 80e9);
-  EXPECT_EQ(codec_rate(a.device, "quantise").decode, 2e9);
-  EXPECT_EQ(codec_rate(a.device, "half"), codec_rate(*known_device("a100"), "half"));
-  EXPECT_EQ(codec_rate(a.device, "top_k").encode, a.device.copy_bytes_per_second);
+  EXPECT_EQ(codec_rate(a.device, Quantise{}).decode, 2e9);
+  EXPECT_EQ(codec_rate(a.device, Half{}), codec_rate(*known_device("a100"), Half{}));
+  EXPECT_EQ(codec_rate(a.device, TopK{}).encode, a.device.copy_bytes_per_second);
+  EXPECT_EQ(codec_rate(a.device, Quantise{}).feedback, 1 / (1 / 1e9 + 1 / 2e9));
+  // Those of most of a codec's options, wherever they stand.
+  EXPECT_EQ(codec_rate(a.device, parse_codec("quantise:bits=3,rotate=true")).encode, 5e8);
+  EXPECT_EQ(codec_rate(a.device, parse_codec("quantise:bits=4,rotate=true")).feedback, 4e8);
+  EXPECT_EQ(codec_rate(a.device, parse_codec("quantise:bits=4,block=64")).encode, 1e9);
+  EXPECT_EQ(codec_rate(a.device, parse_codec("top_k+quantise:bits=4")).encode,
+            a.device.copy_bytes_per_second);
   EXPECT_EQ(a.device.factors, (FactorRate{.orthonormal = 3e9}));
   EXPECT_EQ(factor_rate(a.device).product, a.device.multiply_adds_per_second[0]);
   EXPECT_EQ(hosts.groups[1].memory_bytes, 64e9);
@@ -247,7 +256,7 @@ TEST(MeasuredHosts, RanksOfOneProcessorAreALab) {
   EXPECT_EQ(group.cores, 2);
   EXPECT_NEAR(group.card.bits_per_second, 1.046e8, 1) << "of a link as much more than its payload";
   EXPECT_EQ(multiply_adds_of(group, RunPrecision::float32), 0.5e10) << "two of them share a core";
-  EXPECT_EQ(codec_rate(group.device, "quantise").decode, 6e9);
+  EXPECT_EQ(codec_rate(group.device, Quantise{}).decode, 6e9);
   EXPECT_EQ(factor_rate(group.device), (FactorRate{3e10, 4e9}));
   EXPECT_EQ(group.device.updates_per_second, 5e8);
   EXPECT_EQ(to_text(check(hosts)), "");

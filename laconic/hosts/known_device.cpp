@@ -41,7 +41,7 @@ constexpr double kReachedFloat32 = 0.63, kReachedTf32 = 0.26, kReachedHalf = 0.4
 // (bench/results/2026-11-16-gpu-codec.md).
 constexpr double kBytesOfUpdate = 30, kReachedMemory = 0.83;
 struct Copies {
-  std::string_view kind;
+  std::string_view codec;
   double encode, decode;
 };
 // Of no device here it was measured how fast factors are made: factor_rate() derives that from
@@ -57,15 +57,22 @@ constexpr double kCoreFlops = 62.6e9;
 constexpr double kCoreCopy = 10.1e9, kCoreHandled = 468e6, kCoreMessage = 0.11e-3,
                  kCoreCall = 0.15e-3;
 constexpr std::array kCopiesOnCore = {
-    Copies{"half", 0.52, 0.79},  Copies{"quantise", 0.76, 0.80}, Copies{"sign", 0.54, 0.57},
-    Copies{"top_k", 1.20, 1.30}, Copies{"random_k", 0.50, 0.85}, Copies{"low_rank", 2.50, 1.11},
+    Copies{"half", 0.52, 0.79},
+    Copies{"quantise", 0.76, 0.80},
+    Copies{"quantise:rotate=true", 1.71, 1.57},
+    Copies{"quantise:group=channel", 1.35, 0.81},
+    Copies{"quantise:rounding=stochastic,grid=ends", 2.57, 0.80},
+    Copies{"sign", 0.54, 0.57},
+    Copies{"top_k", 1.20, 1.30},
+    Copies{"random_k", 0.50, 0.85},
+    Copies{"low_rank", 2.50, 1.11},
 };
 
 template <class Rows>
 std::vector<CodecRate> rates_of(const Rows& rows, double copy) {
   std::vector<CodecRate> rates;
   for (const Copies& row : rows)
-    rates.push_back({std::string(row.kind), copy / row.encode, copy / row.decode});
+    rates.push_back({std::string(row.codec), copy / row.encode, copy / row.decode});
   return rates;
 }
 

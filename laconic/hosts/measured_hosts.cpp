@@ -43,7 +43,7 @@ void round_rates(HostGroup& group) {
   device.updates_per_second = rounded(device.updates_per_second);
   device.factors = {rounded(device.factors.product), rounded(device.factors.orthonormal)};
   for (CodecRate& rate : device.codecs)
-    rate = {rate.kind, rounded(rate.encode), rounded(rate.decode)};
+    rate = {rate.codec, rounded(rate.encode), rounded(rate.decode), rounded(rate.feedback)};
   group.card = rounded(group.card);
   group.inside = rounded(group.inside);
   if (group.uplink) group.uplink = rounded(*group.uplink);

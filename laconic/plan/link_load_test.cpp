@@ -79,8 +79,16 @@ TEST(SumCost, CountsWhatARankSendsAndReceives) {
   const SumCost short_ones =
       sum_cost(parts, {.up = Quantise{.bits = 4}, .down = Quantise{.bits = 4}}, 4, device);
   EXPECT_NEAR(exact.up_bytes / short_ones.up_bytes, 32 / 4.125, 1e-9);
-  const CodecRate rate = codec_rate(device, "quantise");
-  EXPECT_NEAR(short_ones.codec_seconds, 4 * 256 * 128 * (1.25 / rate.encode + 1.5 / rate.decode),
+  const CodecRate rate = codec_rate(device, Quantise{});
+  EXPECT_NEAR(short_ones.codec_seconds, 4 * 256 * 128 * (1.25 / rate.feedback + 1.5 / rate.decode),
+              1e-12);
+  const SumCost forgetting = sum_cost(parts,
+                                      {.up = Quantise{.bits = 4},
+                                       .down = Quantise{.bits = 4},
+                                       .up_feedback = false,
+                                       .down_feedback = false},
+                                      4, device);
+  EXPECT_NEAR(forgetting.codec_seconds, 4 * 256 * 128 * (1.25 / rate.encode + 1.5 / rate.decode),
               1e-12);
   device.factors = {1e9, 4e8};
   device.copy_bytes_per_second = 2e9;

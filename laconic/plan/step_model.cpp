@@ -32,12 +32,13 @@ void worsen(HostDevice& device, const HostDevice& other) {
   device.call_seconds = std::max(device.call_seconds, other.call_seconds);
   device.is_gpu = device.is_gpu && other.is_gpu;
   for (const CodecRate& rate : other.codecs) {
-    const auto known = std::ranges::find(device.codecs, rate.kind, &CodecRate::kind);
+    const auto known = std::ranges::find(device.codecs, rate.codec, &CodecRate::codec);
     if (known == device.codecs.end()) {
       device.codecs.push_back(rate);
     } else {
       slower(known->encode, rate.encode);
       slower(known->decode, rate.decode);
+      slower(known->feedback, rate.feedback);
     }
   }
 }

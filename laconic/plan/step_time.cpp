@@ -133,7 +133,7 @@ BoundaryCodec boundary_codec(const CodecSpec& codec, const std::vector<TensorSpe
                              double share, const HostDevice& device) {
   BoundaryCodec seconds;
   if (!is_lossy(codec)) return seconds;
-  const CodecRate rate = codec_rate(device, name_of(codec));
+  const CodecRate rate = codec_rate(device, codec);
   for (const TensorSpec& tensor : tensors) {
     const double bytes = 4 * share * static_cast<double>(elements_of(tensor));
     seconds.encode += per_second(bytes, rate.encode);

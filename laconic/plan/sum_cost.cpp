@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "laconic/reduce/method.hpp"
 #include "laconic/simulate/rank_work.hpp"
 
 namespace laconic {
@@ -20,23 +21,29 @@ double payload_of(const CodecSpec& codec, double elements) {
 
 // A sum of so many elements: everybody encodes what it has, decodes the contributions to its own
 // chunk, encodes their sum, and decodes all others'.
-void add_sum(double elements, const CodecSpec& up, const CodecSpec& down, int members,
-             const HostDevice& device, SumCost& cost) {
+void add_sum(double elements, const GradientPolicy& policy, int members, const HostDevice& device,
+             SumCost& cost) {
   if (elements <= 0) return;
   const double n = members, others = (n - 1) / n, bytes = 4 * elements;
-  const double up_bytes = payload_of(up, elements), down_bytes = payload_of(down, elements);
+  const double up_bytes = payload_of(policy.up, elements),
+               down_bytes = payload_of(policy.down, elements);
   cost.up_bytes += up_bytes;
   cost.down_bytes += down_bytes;
   cost.handled_bytes += others * (up_bytes + down_bytes);
   cost.messages += 2 * (n - 1);
   cost.calls += 1;
-  if (is_lossy(up)) {
-    const CodecRate rate = codec_rate(device, name_of(up));
-    cost.codec_seconds += over(bytes, rate.encode) + over(others * bytes, rate.decode);
+  const auto encode_rate = [](const CodecRate& rate, bool has_residual) {
+    return has_residual ? rate.feedback : rate.encode;
+  };
+  if (is_lossy(policy.up)) {
+    const CodecRate rate = codec_rate(device, policy.up);
+    cost.codec_seconds +=
+        over(bytes, encode_rate(rate, has_up_residual(policy))) + over(others * bytes, rate.decode);
   }
-  if (is_lossy(down)) {
-    const CodecRate rate = codec_rate(device, name_of(down));
-    cost.codec_seconds += over(bytes / n, rate.encode) + over(others * bytes, rate.decode);
+  if (is_lossy(policy.down)) {
+    const CodecRate rate = codec_rate(device, policy.down);
+    cost.codec_seconds += over(bytes / n, encode_rate(rate, has_down_residual(policy))) +
+                          over(others * bytes, rate.decode);
   }
 }
 
@@ -51,9 +58,12 @@ void add_power_sgd(const std::vector<SummedPart>& parts, const GradientPolicy& p
                 part.elements / static_cast<double>(elements_of(p)), work);
   }
   cost.codec_seconds += factor_seconds(work, policy.up_feedback, device).total();
-  add_sum(work.left, policy.up, policy.down, members, device, cost);
-  add_sum(work.right, policy.up, policy.down, members, device, cost);
-  add_sum(work.raw, Raw{}, Raw{}, members, device, cost);
+  GradientPolicy flat = policy, exact = policy;
+  flat.up_feedback = flat.down_feedback = false;  // matrices remember, not their factors
+  exact.up = exact.down = Raw{};
+  add_sum(work.left, flat, members, device, cost);
+  add_sum(work.right, flat, members, device, cost);
+  add_sum(work.raw, exact, members, device, cost);
 }
 
 }  // namespace
@@ -78,7 +88,7 @@ SumCost sum_cost(const std::vector<SummedPart>& parts, const GradientPolicy& pol
   }
   double elements = 0;
   for (const SummedPart& part : parts) elements += part.elements;
-  add_sum(elements, policy.up, policy.down, members, device, cost);
+  add_sum(elements, policy, members, device, cost);
   return cost;
 }
 

@@ -111,7 +111,7 @@ class CollectiveWriter {
     for (const Hop& hop : plan.by_member[index(self)]) {
       const auto elements = static_cast<double>(elements_of_chunk(lane, hop.chunk));
       switch (hop.act) {
-        case Act::encode: encode(strand, rank, spec_.up, elements); break;
+        case Act::encode: encode_up(strand, rank, elements); break;
         case Act::encode_result:
           encode_result(strand, rank, elements);
           is_result = true;
@@ -135,15 +135,19 @@ class CollectiveWriter {
   }
   int rank_at(int member) const { return builder_.class_of(spec_.group[index(member)]); }
 
-  void encode(int strand, int rank, const CodecSpec& codec, double elements) {
-    builder_.compute(strand, WorkKind::codec, builder_.encode_seconds(rank, codec, elements));
+  void encode(int strand, int rank, const CodecSpec& codec, double elements, bool has_feedback) {
+    builder_.compute(strand, WorkKind::codec,
+                     builder_.encode_seconds(rank, codec, elements, has_feedback));
+  }
+  void encode_up(int strand, int rank, double elements) {
+    encode(strand, rank, spec_.up, elements, spec_.up_feedback);
   }
   void decode(int strand, int rank, const CodecSpec& codec, double elements) {
     builder_.compute(strand, WorkKind::codec, builder_.decode_seconds(rank, codec, elements));
   }
   // The maker decodes what others will; sums of payloads are there already.
   void encode_result(int strand, int rank, double elements) {
-    if (!adds_payloads(spec_)) encode(strand, rank, result_codec_, elements);
+    if (!adds_payloads(spec_)) encode(strand, rank, result_codec_, elements, spec_.down_feedback);
     decode(strand, rank, result_codec_, elements);
   }
 
@@ -247,8 +251,7 @@ class CollectiveWriter {
   void write_direct(const std::map<int, int>& strands, const MeanChunk& chunk, const Legs& legs) {
     const double others = members_ - 1;
     if (scatters()) {
-      for (const auto& [rank, strand] : strands)
-        encode(strand, rank, spec_.up, others * chunk.elements);
+      for (const auto& [rank, strand] : strands) encode_up(strand, rank, others * chunk.elements);
       exchange(strands, legs, chunk.up_bytes);
       for (const auto& [rank, strand] : strands)
         decode(strand, rank, spec_.up, others * chunk.elements);
@@ -263,7 +266,7 @@ class CollectiveWriter {
   void write_ring(const std::map<int, int>& strands, const MeanChunk& chunk, const Legs& legs) {
     std::map<int, std::deque<int>> coming;
     for (int round = 1; scatters() && round < members_; ++round) {
-      for (const auto& [rank, strand] : strands) encode(strand, rank, spec_.up, chunk.elements);
+      for (const auto& [rank, strand] : strands) encode_up(strand, rank, chunk.elements);
       pass_on(strands, legs, chunk.up_bytes, coming);
       for (const auto& [rank, strand] : strands) decode(strand, rank, spec_.up, chunk.elements);
     }
@@ -298,7 +301,7 @@ class CollectiveWriter {
   }
 
   void write_up(const std::map<int, int>& strands, const MeanChunk& chunk, const Legs& legs) {
-    for (const auto& [rank, strand] : strands) encode(strand, rank, spec_.up, chunk.elements);
+    for (const auto& [rank, strand] : strands) encode_up(strand, rank, chunk.elements);
     exchange(strands, legs, chunk.up_bytes);
     for (const auto& [rank, strand] : strands) decode(strand, rank, spec_.up, chunk.elements);
   }

@@ -180,14 +180,16 @@ double ProgramBuilder::update_seconds(int rank, double parameters) const {
   return seconds_at(parameters, device_of(rank).updates_per_second);
 }
 
-double ProgramBuilder::encode_seconds(int rank, const CodecSpec& codec, double elements) const {
-  return seconds_at(4 * elements, codec_rate(device_of(rank), name_of(codec)).encode);
+double ProgramBuilder::encode_seconds(int rank, const CodecSpec& codec, double elements,
+                                      bool has_feedback) const {
+  const CodecRate rate = codec_rate(device_of(rank), codec);
+  return seconds_at(4 * elements, has_feedback ? rate.feedback : rate.encode);
 }
 
 // What is raw is read and added while it is handled.
 double ProgramBuilder::decode_seconds(int rank, const CodecSpec& codec, double elements) const {
   if (!is_lossy(codec)) return 0;
-  return seconds_at(4 * elements, codec_rate(device_of(rank), name_of(codec)).decode);
+  return seconds_at(4 * elements, codec_rate(device_of(rank), codec).decode);
 }
 
 double ProgramBuilder::copy_seconds(int rank, double bytes) const {

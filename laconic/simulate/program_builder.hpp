@@ -57,7 +57,9 @@ class ProgramBuilder {
   double element_seconds(int rank, double count) const;
   double pass_samples(int rank) const;  // HostDevice::pass_samples
   double update_seconds(int rank, double parameters) const;
-  double encode_seconds(int rank, const CodecSpec& codec, double elements) const;
+  // With feedback the encoder remembers what was lost.
+  double encode_seconds(int rank, const CodecSpec& codec, double elements,
+                        bool has_feedback = false) const;
   double decode_seconds(int rank, const CodecSpec& codec, double elements) const;
   double copy_seconds(int rank, double bytes) const;
   FactorSeconds factor_seconds(int rank, const FactorWork& work, bool has_feedback) const {

@@ -33,6 +33,7 @@ ExchangeStrands add_flat(ProgramBuilder& builder, const SumSetting& s, bool is_e
                          double elements, std::uint64_t key) {
   if (elements == 0) return {};
   GradientPolicy policy = s.policy;
+  policy.up_feedback = policy.down_feedback = false;  // matrices remember, not their factors
   if (is_exact) policy.up = policy.down = Raw{};
   return add_collective(
       builder,
