@@ -41,38 +41,76 @@ void read_quantity(TomlTable& table, const char* key, std::span<const Unit> unit
   value = *number;
 }
 
-void read_link(TomlTable& table, const std::string& title, const char* key, Link& link,
+enum class RateIs : std::uint8_t { needed, optional };
+
+void read_link(TomlTable& table, const std::string& title, const char* key, RateIs rate, Link& link,
                Problems& problems) {
   const TomlNode* node = table.find(key);
   if (node == nullptr) return;
   TomlTable inner(*node, fmt::format("{}, {}", title, key), problems);
+  if (rate == RateIs::needed && node->kind == TomlNode::Kind::table &&
+      node->find("rate") == nullptr)
+    inner.report(*node, "rate is missing");
   read_quantity(inner, "rate", kBitUnits, "a rate such as \"1gbit\"", link.bits_per_second);
   read_quantity(inner, "latency", kTimeUnits, "a time such as \"0.1ms\"", link.latency_seconds);
   inner.read_flag("full_duplex", link.full_duplex);
   inner.report_unknown();
 }
 
-// Operations, as data sheets count them; two are a multiply-add.
-void read_flops(TomlTable& table, const std::string& title, HostDevice& device,
+// A number of each precision that is there, times `unit`.
+void read_by_precision(const TomlNode& node, const std::string& title, double unit,
+                       ByPrecision& numbers, Problems& problems) {
+  TomlTable inner(node, title, problems);
+  for (const Named<RunPrecision>& precision : kRunPrecisionNames) {
+    double number = 0;
+    inner.read_number(precision.name.data(), number);
+    if (node.find(precision.name) != nullptr)
+      numbers[static_cast<std::size_t>(precision.value)] = number * unit;
+  }
+  inner.report_unknown();
+}
+
+// Operations as data sheets count them, of which steps reach some: two are a multiply-add. One
+// number of samples is that of every precision.
+void read_passes(TomlTable& table, const std::string& title, double reached,
+                 ByPrecision& multiply_adds, ByPrecision& pass_samples, Problems& problems) {
+  if (const TomlNode* node = table.find("flops"))
+    read_by_precision(*node, title + ", flops", reached / 2, multiply_adds, problems);
+  const TomlNode* node = table.find("pass_samples");
+  if (node == nullptr) return;
+  if (node->kind == TomlNode::Kind::table)
+    return read_by_precision(*node, title + ", pass_samples", 1, pass_samples, problems);
+  if (node->kind != TomlNode::Kind::number && node->kind != TomlNode::Kind::integer)
+    return table.report_wrong(*node, "pass_samples", "a number, or a table of precisions");
+  pass_samples.fill(node->value);
+}
+
+void read_families(TomlTable& table, const std::string& title, double reached, HostDevice& device,
+                   Problems& problems) {
+  const TomlNode* node = table.find("family");
+  if (node == nullptr) return;
+  TomlTable families(*node, title + ", family", problems);
+  for (const Named<ModelKind>& kind : kModelKindNames) {
+    const TomlNode* own = families.find(kind.name.data());
+    if (own == nullptr) continue;
+    const std::string name = fmt::format("{}, family {}", title, kind.name);
+    PassRates& rates = device.families[static_cast<std::size_t>(kind.value)];
+    TomlTable inner(*own, name, problems);
+    read_passes(inner, name, reached, rates.multiply_adds_per_second, rates.pass_samples, problems);
+    inner.report_unknown();
+  }
+  families.report_unknown();
+}
+
+void read_rates(TomlTable& table, const std::string& title, HostDevice& device,
                 Problems& problems) {
   double reached = 1;
   table.read_number("reached", reached);
   if (!(reached > 0 && reached <= 1))
     table.report(*table.find("reached"), fmt::format("reached = {} is not in (0, 1]", reached));
-  const TomlNode* node = table.find("flops");
-  if (node == nullptr) return;
-  TomlTable inner(*node, title + ", flops", problems);
-  for (const Named<RunPrecision>& precision : kRunPrecisionNames) {
-    if (node->find(precision.name) == nullptr) {
-      (void)inner.find(precision.name.data());
-      continue;
-    }
-    double flops = 0;
-    inner.read_number(precision.name.data(), flops);
-    device.multiply_adds_per_second[static_cast<std::size_t>(precision.value)] =
-        flops / 2 * reached;
-  }
-  inner.report_unknown();
+  read_passes(table, title, reached, device.multiply_adds_per_second, device.pass_samples,
+              problems);
+  read_families(table, title, reached, device, problems);
 }
 
 void read_codecs(TomlTable& table, const std::string& title, HostDevice& device,
@@ -122,9 +160,8 @@ HostDevice device_in(const TomlNode& node, Problems& problems) {
   table.require("name", device.name);
   table.read_flag("gpu", device.is_gpu);
   read_quantity(table, "memory", kByteUnits, "a size such as \"24GB\"", device.memory_bytes);
-  read_flops(table, title, device, problems);
+  read_rates(table, title, device, problems);
   table.read_number("elements", device.elements_per_second);
-  table.read_number("pass_samples", device.pass_samples);
   table.read_number("updates", device.updates_per_second);
   read_codecs(table, title, device, problems);
   read_factors(table, title, device, problems);
@@ -165,10 +202,10 @@ HostGroup group_in(const TomlNode& node, const std::vector<HostDevice>& devices,
   read_quantity(table, "memory", kByteUnits, "a size such as \"64GB\"", group.memory_bytes);
   read_device(table, node, devices, group.device);
   if (node.find("card") == nullptr) table.report(node, "card is missing");
-  read_link(table, title, "card", group.card, problems);
-  read_link(table, title, "inside", group.inside, problems);
+  read_link(table, title, "card", RateIs::needed, group.card, problems);
+  read_link(table, title, "inside", RateIs::optional, group.inside, problems);
   if (node.find("uplink") != nullptr)
-    read_link(table, title, "uplink", group.uplink.emplace(), problems);
+    read_link(table, title, "uplink", RateIs::needed, group.uplink.emplace(), problems);
   (void)table.find("uplink");
   table.report_unknown();
   return group;
@@ -181,22 +218,39 @@ std::string link_text(const Link& link) {
                      link.full_duplex ? "" : ", full_duplex = false");
 }
 
+std::string text_of(const ByPrecision& numbers, double unit) {
+  std::vector<std::string> rows;
+  for (const Named<RunPrecision>& precision : kRunPrecisionNames) {
+    const double number = numbers[static_cast<std::size_t>(precision.value)];
+    if (number != 0) rows.push_back(fmt::format("{} = {}", precision.name, unit * number));
+  }
+  return fmt::format("{{ {} }}", join(rows, ", "));
+}
+
+void write_passes(const std::string& where, const PassRates& rates, std::string& text) {
+  if (rates.multiply_adds_per_second != ByPrecision())
+    text += fmt::format("{}flops = {}\n", where, text_of(rates.multiply_adds_per_second, 2));
+  if (rates.pass_samples == ByPrecision()) return;
+  ByPrecision alike;
+  alike.fill(rates.pass_samples.front());
+  text += fmt::format("{}pass_samples = {}\n", where,
+                      rates.pass_samples == alike ? fmt::format("{}", alike.front())
+                                                  : text_of(rates.pass_samples, 1));
+}
+
 void write_device(const HostDevice& device, std::string& text) {
   text += fmt::format("[[device]]\nname = {}\n", quoted_toml(device.name));
   if (device.is_gpu) text += "gpu = true\n";
   const auto number = [&](const char* key, double value) {
-    if (value != 0) text += fmt::format("{} = {:.17g}\n", key, value);
+    if (value != 0) text += fmt::format("{} = {}\n", key, value);
   };
   if (device.memory_bytes != 0)
     text += fmt::format("memory = \"{}\"\n", quantity_text(device.memory_bytes, kByteUnits));
-  std::vector<std::string> rates;
-  for (const Named<RunPrecision>& precision : kRunPrecisionNames) {
-    const double rate = device.multiply_adds_per_second[static_cast<std::size_t>(precision.value)];
-    if (rate != 0) rates.push_back(fmt::format("{} = {:.17g}", precision.name, 2 * rate));
-  }
-  text += fmt::format("flops = {{ {} }}\n", join(rates, ", "));
+  write_passes("", {device.multiply_adds_per_second, device.pass_samples}, text);
+  for (const Named<ModelKind>& kind : kModelKindNames)
+    write_passes(fmt::format("family.{}.", kind.name),
+                 device.families[static_cast<std::size_t>(kind.value)], text);
   number("elements", device.elements_per_second);
-  number("pass_samples", device.pass_samples);
   number("updates", device.updates_per_second);
   number("copy", device.copy_bytes_per_second);
   number("handled", device.handled_bytes_per_second);
@@ -204,11 +258,11 @@ void write_device(const HostDevice& device, std::string& text) {
                       quantity_text(device.message_seconds, kTimeUnits),
                       quantity_text(device.call_seconds, kTimeUnits));
   for (const CodecRate& rate : device.codecs)
-    text += fmt::format("codec.{} = {{ encode = {:.17g}, decode = {:.17g} }}\n", rate.kind,
-                        rate.encode, rate.decode);
+    text += fmt::format("codec.{} = {{ encode = {}, decode = {} }}\n", rate.kind, rate.encode,
+                        rate.decode);
   if (device.factors != FactorRate())
-    text += fmt::format("factors = {{ product = {:.17g}, orthonormal = {:.17g} }}\n",
-                        device.factors.product, device.factors.orthonormal);
+    text += fmt::format("factors = {{ product = {}, orthonormal = {} }}\n", device.factors.product,
+                        device.factors.orthonormal);
   text += "\n";
 }
 
@@ -247,7 +301,10 @@ Hosts parse_hosts(std::string_view text, const std::string& name) {
   std::set<std::string> broken;
   table.each("device", [&](const TomlNode& node) {
     const std::size_t before = problems.size();
-    devices.push_back(device_in(node, problems));
+    HostDevice device = device_in(node, problems);
+    if (std::ranges::find(devices, device.name, &HostDevice::name) != devices.end())
+      problems.push_back({node.where, title_of_host("device", node) + ": is there twice"});
+    devices.push_back(std::move(device));
     if (problems.size() > before) broken.insert(devices.back().name);
   });
   Hosts hosts, sound;
