@@ -16,7 +16,6 @@ constexpr int kMostRanksOfAll = 1'000'000;
 constexpr double kMostBitsPerSecond = 1e14;
 constexpr double kLeastBitsPerSecond = 1e3;
 constexpr double kMostLatency = 60;
-constexpr double kLargest = 1e24;
 
 // Collects what is wrong with one group.
 class GroupCheck {
@@ -33,8 +32,8 @@ class GroupCheck {
   }
   // Also refuses NaN.
   void amount(const std::string& key, double value) {
-    require(value >= 0 && value <= kLargest,
-            fmt::format("{} = {} is not in 0 to {}", key, value, kLargest));
+    require(value >= 0 && value <= kLargestAmount,
+            fmt::format("{} = {} is not in 0 to {}", key, value, kLargestAmount));
   }
   void link(const std::string& key, const Link& link, bool may_have_no_limit) {
     const bool is_unlimited = may_have_no_limit && link.bits_per_second == 0;

@@ -131,6 +131,8 @@ CodecRate codec_rate(const HostDevice& device, std::string_view kind);
 // a multiply-add in orthonormal columns for every 8 bytes that a copy reads or writes.
 FactorRate factor_rate(const HostDevice& device);
 
+inline constexpr double kLargestAmount = 1e24;  // of any rate
+
 // Every reason why there are no such hosts, by group: "group 'home': hosts = 0 is below 1".
 Problems check(const Hosts& hosts);
 

@@ -30,6 +30,20 @@ std::string title_of_host(const char* kind, const TomlNode& node) {
              : kind;
 }
 
+bool is_amount(const TomlNode& node) {
+  return (node.kind == TomlNode::Kind::number || node.kind == TomlNode::Kind::integer) &&
+         node.value >= 0 && node.value <= kLargestAmount;  // also refuses NaN
+}
+
+void read_amount(TomlTable& table, const char* key, double& value) {
+  const TomlNode* node = table.find(key);
+  if (node == nullptr) return;
+  if (is_amount(*node))
+    value = node->value;
+  else
+    table.report_wrong(*node, key, "a number from 0 on, below 1e24");
+}
+
 // A text with a unit: "1gbit".
 void read_quantity(TomlTable& table, const char* key, std::span<const Unit> units,
                    const char* example, double& value) {
@@ -47,9 +61,11 @@ void read_link(TomlTable& table, const std::string& title, const char* key, Rate
                Problems& problems) {
   const TomlNode* node = table.find(key);
   if (node == nullptr) return;
+  if (node->kind != TomlNode::Kind::table)
+    return table.report_wrong(*node, key,
+                              "a table such as { rate = \"1gbit\", latency = \"0.1ms\" }");
   TomlTable inner(*node, fmt::format("{}, {}", title, key), problems);
-  if (rate == RateIs::needed && node->kind == TomlNode::Kind::table &&
-      node->find("rate") == nullptr)
+  if (rate == RateIs::needed && node->find("rate") == nullptr)
     inner.report(*node, "rate is missing");
   read_quantity(inner, "rate", kBitUnits, "a rate such as \"1gbit\"", link.bits_per_second);
   read_quantity(inner, "latency", kTimeUnits, "a time such as \"0.1ms\"", link.latency_seconds);
@@ -63,7 +79,7 @@ void read_by_precision(const TomlNode& node, const std::string& title, double un
   TomlTable inner(node, title, problems);
   for (const Named<RunPrecision>& precision : kRunPrecisionNames) {
     double number = 0;
-    inner.read_number(precision.name.data(), number);
+    read_amount(inner, precision.name.data(), number);
     if (node.find(precision.name) != nullptr)
       numbers[static_cast<std::size_t>(precision.value)] = number * unit;
   }
@@ -74,14 +90,19 @@ void read_by_precision(const TomlNode& node, const std::string& title, double un
 // number of samples is that of every precision.
 void read_passes(TomlTable& table, const std::string& title, double reached,
                  ByPrecision& multiply_adds, ByPrecision& pass_samples, Problems& problems) {
-  if (const TomlNode* node = table.find("flops"))
-    read_by_precision(*node, title + ", flops", reached / 2, multiply_adds, problems);
+  if (const TomlNode* flops = table.find("flops")) {
+    if (flops->kind == TomlNode::Kind::table)
+      read_by_precision(*flops, title + ", flops", reached / 2, multiply_adds, problems);
+    else
+      table.report_wrong(*flops, "flops", "a table of precisions such as { float32 = 60e12 }");
+  }
   const TomlNode* node = table.find("pass_samples");
   if (node == nullptr) return;
   if (node->kind == TomlNode::Kind::table)
     return read_by_precision(*node, title + ", pass_samples", 1, pass_samples, problems);
-  if (node->kind != TomlNode::Kind::number && node->kind != TomlNode::Kind::integer)
-    return table.report_wrong(*node, "pass_samples", "a number, or a table of precisions");
+  if (!is_amount(*node))
+    return table.report_wrong(*node, "pass_samples",
+                              "a number from 0 on, or a table of precisions");
   pass_samples.fill(node->value);
 }
 
@@ -126,8 +147,8 @@ void read_codecs(TomlTable& table, const std::string& title, HostDevice& device,
       table.report(entry, fmt::format("there is no codec '{}'{}", kind, suggestion(kind, kinds)));
     CodecRate rate{.kind = kind};
     TomlTable inner(entry, fmt::format("{}, codec {}", title, kind), problems);
-    inner.read_number("encode", rate.encode);
-    inner.read_number("decode", rate.decode);
+    read_amount(inner, "encode", rate.encode);
+    read_amount(inner, "decode", rate.decode);
     inner.report_unknown();
     std::erase_if(device.codecs, [&](const CodecRate& r) { return r.kind == rate.kind; });
     device.codecs.push_back(rate);
@@ -139,8 +160,8 @@ void read_factors(TomlTable& table, const std::string& title, HostDevice& device
   const TomlNode* node = table.find("factors");
   if (node == nullptr) return;
   TomlTable inner(*node, title + ", factors", problems);
-  inner.read_number("product", device.factors.product);
-  inner.read_number("orthonormal", device.factors.orthonormal);
+  read_amount(inner, "product", device.factors.product);
+  read_amount(inner, "orthonormal", device.factors.orthonormal);
   inner.report_unknown();
 }
 
@@ -161,12 +182,12 @@ HostDevice device_in(const TomlNode& node, Problems& problems) {
   table.read_flag("gpu", device.is_gpu);
   read_quantity(table, "memory", kByteUnits, "a size such as \"24GB\"", device.memory_bytes);
   read_rates(table, title, device, problems);
-  table.read_number("elements", device.elements_per_second);
-  table.read_number("updates", device.updates_per_second);
+  read_amount(table, "elements", device.elements_per_second);
+  read_amount(table, "updates", device.updates_per_second);
   read_codecs(table, title, device, problems);
   read_factors(table, title, device, problems);
-  table.read_number("copy", device.copy_bytes_per_second);
-  table.read_number("handled", device.handled_bytes_per_second);
+  read_amount(table, "copy", device.copy_bytes_per_second);
+  read_amount(table, "handled", device.handled_bytes_per_second);
   read_quantity(table, "message", kTimeUnits, "a time such as \"0.1ms\"", device.message_seconds);
   read_quantity(table, "call", kTimeUnits, "a time such as \"0.1ms\"", device.call_seconds);
   table.report_unknown();
@@ -320,7 +341,9 @@ Hosts parse_hosts(std::string_view text, const std::string& name) {
   // uplink may be one to a group that could not be.
   if (sound.groups.size() < hosts.groups.size())
     for (HostGroup& group : sound.groups) group.uplink.reset();
-  if (problems.empty() || !sound.groups.empty()) append(problems, under(name, check(sound)));
+  if (problems.empty() || !sound.groups.empty())
+    for (const Problem& found : check(sound))
+      problems.push_back({name, found.where + ": " + found.what});
   refuse(problems);
   return hosts;
 }

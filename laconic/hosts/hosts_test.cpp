@@ -148,8 +148,8 @@ card = { rate = "1gbit" }
 )");
   for (const char* expected :
        {"h.toml:3:", "unknown key 'flaot64'; did you mean 'float64'?",
-        "bfloat16 must be a number, not the text 'fast'",
-        "pass_samples must be a number, or a table of precisions, not the text 'few'",
+        "bfloat16 must be a number from 0 on, below 1e24, not the text 'fast'",
+        "pass_samples must be a number from 0 on, or a table of precisions, not the text 'few'",
         "unknown key 'lama'; did you mean 'llama'?", "unknown key 'flop'; did you mean 'flops'?",
         "family gpt, pass_samples: float32 must be a number", "family bert: must be a table"})
     EXPECT_NE(unreadable.find(expected), std::string::npos) << expected << "\n" << unreadable;
@@ -157,17 +157,48 @@ card = { rate = "1gbit" }
 name = "mine"
 flops = { float32 = 1e9, float64 = -5e9 }
 family.gpt.flops = { bfloat16 = 1e30 }
+family.gpt.pass_samples = -1
+copy = nan
+
+[[device]]
+name = "half"
+flops = { float32 = 1e9 }
 family.bert.pass_samples = 3
 
 [[group]]
 name = "a"
-device = "mine"
+device = "half"
 card = { rate = "1gbit" }
 )");
   for (const char* expected :
-       {"flops.float64 = -5000000000 is not in 0 to", "family.gpt.flops.bfloat16 = 1e+30 is not in",
-        "family.bert.pass_samples goes with flops of that family"})
+       {"h.toml:3:", "flops: float64 must be a number from 0 on, below 1e24, not -5",
+        "family gpt, flops: bfloat16 must be", "family gpt: pass_samples must be",
+        "copy must be a number from 0 on", "device 'half': family.bert.pass_samples goes with"})
     EXPECT_NE(impossible.find(expected), std::string::npos) << expected << "\n" << impossible;
+}
+
+TEST(Hosts, WhatIsThereTwiceOrHasNoRateIsRefused) {
+  const std::string refused = refusal(R"([[device]]
+name = "x"
+flops = 3e12
+
+[[device]]
+name = "x"
+flops = { float32 = 1e12 }
+
+[[group]]
+name = "a"
+device = "x"
+card = { latency = "1ms" }
+inside = { latency = "1ms" }
+uplink = "1gbit"
+)");
+  for (const char* expected :
+       {"h.toml:3:9: device 'x': flops must be a table of precisions such as",
+        "h.toml:5:1: device 'x': is there twice", "h.toml:12:8: group 'a', card: rate is missing",
+        "uplink must be a table such as { rate = \"1gbit\""})
+    EXPECT_NE(refused.find(expected), std::string::npos) << expected << "\n" << refused;
+  EXPECT_EQ(refused.find("inside"), std::string::npos) << refused;
 }
 
 TEST(Hosts, SeatsAreNumberedByGroupAndHost) {
