@@ -39,7 +39,8 @@ struct TrainCommand {
 // Ranks measure themselves and their links, and rank 0 writes a hosts file.
 struct MeasureCommand {
   ConfigFile config;
-  int ranks = 0;  // 0: as many as the mesh has
+  int ranks = 0;         // 0: as many as the mesh has
+  std::string families;  // "all", or names with commas; empty: the configuration's alone
   std::string output = "hosts.toml";
 };
 

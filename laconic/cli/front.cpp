@@ -22,6 +22,7 @@
 #include "laconic/cli/lab_report_command.hpp"
 #include "laconic/cli/lock_owner.hpp"
 #include "laconic/cli/man_page.hpp"
+#include "laconic/cli/measured_config.hpp"
 #include "laconic/cli/subject_config.hpp"
 #include "laconic/cli/train_plan.hpp"
 #include "laconic/config/read.hpp"
@@ -124,6 +125,7 @@ int run_measure(const MeasureCommand& command, char** argv) {
   RunConfig config =
       read_config({command.config.path, command.config.sets, presets_folder(), false});
   refuse(check_subject(config));
+  (void)parse_families(command.families, config.model.kind);
   config.run.folder = "runs/measure";
   const TrainCommand as_train{.config = command.config, .ranks = command.ranks};
   const TrainPlan plan = plan_train(as_train, config, find_place(current_environment()));

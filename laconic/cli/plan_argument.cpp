@@ -15,21 +15,22 @@ void add_words(CLI::App& verb, PlanCommand& command) {
       ->type_name("FILE");
   verb.add_option(
           "--loss-budget", command.loss_budget,
-          "how much higher the loss may be because of short messages, as measured elsewhere")
+          "how much higher the loss may be because of short messages, by what --losses says")
       ->capture_default_str()
       ->type_name("PERCENT");
   verb.add_option("--batch", command.batch, "samples of a step; default: the configuration's")
       ->check(CLI::Range(1, 1 << 24))
       ->type_name("N");
-  verb.add_option("--top", command.top, "plans to tell")
+  verb.add_option("--top", command.top, "how many plans to print, best first")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str()
       ->type_name("N");
-  verb.add_flag("--unproven", command.unproven, "also what nobody has measured the loss of");
+  verb.add_flag("--unproven", command.unproven,
+                "also messages whose loss nobody has measured, and on GPUs bfloat16");
   verb.add_flag(
       "--trained", command.trained,
       "the run begins from a trained model: losses of such runs count where they are known");
-  verb.add_flag("--quick", command.is_quick, "without plans for other links and hosts");
+  verb.add_flag("--quick", command.is_quick, "without what faster links and more hosts would buy");
   verb.add_option("--losses", command.losses,
                   "what messages cost in loss; default: presets/plan/losses.toml")
       ->type_name("FILE");

@@ -68,9 +68,10 @@ void write_page(const std::string& path, const PlanAnswers& answers, const PlanR
 int run_plan(const PlanCommand& command, const std::string& presets_folder) {
   require_parent("--output", command.output);
   require_parent("--html", command.html);
+  const RunConfig base = base_of(command, presets_folder);
   PlanRequest request{
-      .base = base_of(command, presets_folder),
-      .hosts = read_hosts(command.hosts, presets_folder),
+      .base = base,
+      .hosts = hosts_for(read_hosts(command.hosts, presets_folder), base.model.kind),
       .policies = read_policies(command.losses.empty() ? presets_folder + "/plan/losses.toml"
                                                        : command.losses),
       .loss_budget = budget_of(command.loss_budget),

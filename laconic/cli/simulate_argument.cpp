@@ -10,7 +10,7 @@ namespace laconic {
 void add_words(CLI::App& verb, SimulateCommand& command) {
   add_config(verb, command.config);
   verb.add_option("--hosts", command.hosts,
-                  "machines and links between them: a TOML file, or preset:NAME")
+                  "machines and links: a hosts file, or the name of a preset (docs/plan.md)")
       ->type_name("FILE")
       ->required();
   verb.add_flag("--first-epoch", command.first_epoch,
@@ -27,7 +27,8 @@ void add_words(CLI::App& verb, SimulateCommand& command) {
   verb.add_option("--jitter", command.scenario.jitter,
                   "computations take this share longer, more or less, at random")
       ->type_name("SHARE");
-  verb.add_option("--seed", command.scenario.seed, "of the jitter")->capture_default_str();
+  verb.add_option("--seed", command.scenario.seed, "of the jitter: the same number, the same step")
+      ->capture_default_str();
   verb.add_option("--straggler", command.scenario.stragglers,
                   "a rank that computes so many times longer (may be repeated)")
       ->allow_extra_args(false)

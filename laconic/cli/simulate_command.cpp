@@ -54,7 +54,7 @@ void draw(const SimulateCommand& command, const SimulatedRun& run, const Schedul
 int run_simulate(const SimulateCommand& command, const std::string& presets_folder) {
   RunConfig config = read_config({command.config.path, command.config.sets, presets_folder, false});
   refuse(check_all(config));
-  const Hosts hosts = read_hosts(command.hosts, presets_folder);
+  const Hosts hosts = hosts_for(read_hosts(command.hosts, presets_folder), config.model.kind);
   const Family family = family_of(config, {});
   const GridPlan grid = grid_plan_of(config, family);
   ModelSpec spec = model_spec(family, context_of(family));

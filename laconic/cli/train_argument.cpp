@@ -1,9 +1,13 @@
 #include "laconic/cli/train_argument.hpp"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
+#include "laconic/base/text.hpp"
 #include "laconic/cli/config_argument.hpp"
 #include "laconic/cli/summary_argument.hpp"
+#include "laconic/config/option.hpp"
 
 namespace laconic {
 
@@ -32,10 +36,18 @@ void add_words(CLI::App& verb, TrainCommand& command) {
 
 void add_words(CLI::App& verb, MeasureCommand& command) {
   add_config(verb, command.config);
-  verb.add_option("--ranks", command.ranks, "as of train")
+  verb.add_option("--ranks", command.ranks,
+                  "processes to start on this machine, which must be as many as the mesh has; "
+                  "default: that many, or those that torchrun, mpirun or srun has started")
       ->check(CLI::Range(1, 4096))
       ->type_name("N");
-  verb.add_option("-o,--output", command.output, "the hosts file")
+  verb.add_option("--families", command.families,
+                  fmt::format("measure small models of other families, too: all, or some of {}; "
+                              "default: the configuration's model alone",
+                              join(names_in(kModelKindNames), ",")))
+      ->type_name("LIST");
+  verb.add_option("-o,--output", command.output,
+                  "the hosts file to write, for plan and simulate (docs/plan.md)")
       ->type_name("FILE")
       ->capture_default_str();
 }

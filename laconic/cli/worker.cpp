@@ -18,6 +18,7 @@
 #include "laconic/cli/guard.hpp"
 #include "laconic/cli/interruption.hpp"
 #include "laconic/cli/lock_owner.hpp"
+#include "laconic/cli/measured_config.hpp"
 #include "laconic/cli/model_command.hpp"
 #include "laconic/cli/rank.hpp"
 #include "laconic/cli/subject_config.hpp"
@@ -113,30 +114,52 @@ MeasuredLinks links_of(const PreflightReport& network) {
   return links;
 }
 
+// Which models rates are of, for whoever reads the file.
+std::string measured_text(const std::vector<RunConfig>& models, bool has_links) {
+  std::string text = fmt::format("# Measured by `laconic measure` ({}).\n", version_text());
+  for (const RunConfig& model : models)
+    text += fmt::format("# {}: {}, samples of {} tokens\n",
+                        &model == &models.front()
+                            ? "flops"
+                            : fmt::format("family.{}", name_in(kModelKindNames, model.model.kind)),
+                        to_text(family_of(model, {})), model.model.context);
+  if (!has_links) text += "# One rank has no link that could be measured: the card is a guess.\n";
+  return text + "\n";
+}
+
 int run_measure(const MeasureCommand& command) {
   RunConfig config =
       read_config({command.config.path, command.config.sets, presets_folder(), false});
   refuse(check_subject(config));
+  config.network.preflight = true;  // which is what measures links
   if (config.run.threads > 0) at::set_num_threads(static_cast<int>(config.run.threads));
   const std::optional<Place> place = find_place(current_environment());
-  const Family family = family_of(config, {});
-  const int cores = usable_threads(detect_cpu());
+  HostMeasure asked{.models = {config},
+                    .memory_bytes = usable_memory(),
+                    .cores = usable_threads(detect_cpu()),
+                    .tell = [](const std::string& line) {
+                      fmt::print("{}\n", line);
+                      std::fflush(stdout);
+                    }};
+  for (const ModelKind kind : parse_families(command.families, config.model.kind))
+    asked.models.push_back(small_config(kind, config.run, presets_folder()));
   const RankWork work = [&](const TrainOptions& options, const PreflightReport& network) {
-    const at::TensorOptions tensors = tensor_options(config, options.start.local_rank);
-    const std::vector<MeasuredRank> ranks =
-        measure_for_hosts(*options.world, config, family, tensors, options.memory_bytes, cores);
+    asked.local_rank = options.start.local_rank;
+    const std::vector<MeasuredRank> ranks = measure_for_hosts(*options.world, asked);
     if (options.world->is_first()) {
       const HostDevice like = *known_device(ranks[0].is_gpu ? "h100" : "core");
       const Hosts hosts = hosts_from(ranks, links_of(network), like);
-      write_atomically(command.output, fmt::format("# Measured by `laconic measure` ({}).\n\n{}",
-                                                   version_text(), to_toml(hosts)));
-      fmt::print("{}: {} ranks on {} hosts\n", command.output, ranks.size(), host_count(hosts));
+      write_atomically(command.output,
+                       measured_text(asked.models, ranks.size() > 1) + to_toml(hosts));
+      fmt::print("{}: {} rank{} on {} host{}\n", command.output, ranks.size(),
+                 ranks.size() == 1 ? "" : "s", host_count(hosts),
+                 host_count(hosts) == 1 ? "" : "s");
     }
     return TrainSummary();
   };
   World alone;
   const TrainOptions options{.config = config,
-                             .memory_bytes = usable_memory(),
+                             .memory_bytes = asked.memory_bytes,
                              .world = place && place->size > 1 ? nullptr : &alone};
   if (options.world == nullptr)
     train_as_rank(options, *place, work);

@@ -21,7 +21,8 @@ class TomlTable {
   // `what` stands in messages.
   TomlTable(const TomlNode& table, std::string what, Problems& problems)
       : table_(table), what_(std::move(what)), problems_(problems) {
-    if (table.kind != TomlNode::Kind::table) report(table, "must be a table");
+    if (table.kind != TomlNode::Kind::table)
+      report(table, fmt::format("must be a table, not {}", describe(table)));
   }
 
   // Null where the file does not say it.
@@ -95,7 +96,7 @@ class TomlTable {
     if (node->kind == TomlNode::Kind::list)
       for (const TomlNode& item : node->items) read(item);
     else
-      report_wrong(*node, key, "a list of tables");
+      report_wrong(*node, key, fmt::format("a list of tables, [[{}]]", key).c_str());
   }
   void report_unknown() {
     for (const auto& [key, node] : table_.entries)

@@ -16,7 +16,6 @@ constexpr int kMostRanksOfAll = 1'000'000;
 constexpr double kMostBitsPerSecond = 1e14;
 constexpr double kLeastBitsPerSecond = 1e3;
 constexpr double kMostLatency = 60;
-constexpr double kLargest = 1e24;
 
 // Collects what is wrong with one group.
 class GroupCheck {
@@ -33,8 +32,8 @@ class GroupCheck {
   }
   // Also refuses NaN.
   void amount(const std::string& key, double value) {
-    require(value >= 0 && value <= kLargest,
-            fmt::format("{} = {} is not in 0 to {}", key, value, kLargest));
+    require(value >= 0 && value <= kLargestAmount,
+            fmt::format("{} = {} is not in 0 to {}", key, value, kLargestAmount));
   }
   void link(const std::string& key, const Link& link, bool may_have_no_limit) {
     const bool is_unlimited = may_have_no_limit && link.bits_per_second == 0;
@@ -52,13 +51,26 @@ class GroupCheck {
   Problems& problems_;
 };
 
+// As the file has them: two operations are a multiply-add.
+void check_passes(GroupCheck& c, const std::string& where, const ByPrecision& multiply_adds,
+                  const ByPrecision& pass_samples) {
+  for (const Named<RunPrecision>& precision : kRunPrecisionNames) {
+    const auto p = static_cast<std::size_t>(precision.value);
+    c.amount(fmt::format("{}flops.{}", where, precision.name), 2 * multiply_adds[p]);
+    c.amount(fmt::format("{}pass_samples.{}", where, precision.name), pass_samples[p]);
+  }
+}
+
+bool is_any_known(const ByPrecision& numbers) {
+  return std::ranges::any_of(numbers, [](double number) { return number != 0; });
+}
+
 void check_device(GroupCheck& c, const HostDevice& device) {
-  const auto key = [&](const char* name) {
+  const auto key = [&](std::string_view name) {
     return fmt::format("device '{}': {}", device.name, name);
   };
   c.amount(key("memory"), device.memory_bytes);
   c.amount(key("elements"), device.elements_per_second);
-  c.amount(key("pass_samples"), device.pass_samples);
   c.amount(key("updates"), device.updates_per_second);
   c.amount(key("copy"), device.copy_bytes_per_second);
   c.amount(key("factors product"), device.factors.product);
@@ -66,10 +78,16 @@ void check_device(GroupCheck& c, const HostDevice& device) {
   c.amount(key("handled"), device.handled_bytes_per_second);
   c.amount(key("message_seconds"), device.message_seconds);
   c.amount(key("call_seconds"), device.call_seconds);
-  for (std::size_t i = 0; i < device.multiply_adds_per_second.size(); ++i)
-    c.amount(key("flops"), device.multiply_adds_per_second[i]);
-  c.require(std::ranges::any_of(device.multiply_adds_per_second, [](double r) { return r > 0; }),
+  check_passes(c, key(""), device.multiply_adds_per_second, device.pass_samples);
+  c.require(is_any_known(device.multiply_adds_per_second),
             key("flops are not known in any precision"));
+  for (const Named<ModelKind>& kind : kModelKindNames) {
+    const PassRates& own = device.families[static_cast<std::size_t>(kind.value)];
+    const std::string family = key(fmt::format("family.{}", kind.name));
+    check_passes(c, family + ".", own.multiply_adds_per_second, own.pass_samples);
+    c.require(is_any_known(own.multiply_adds_per_second) || !is_any_known(own.pass_samples),
+              family + ".pass_samples goes with flops of that family, which are not there");
+  }
   std::set<std::string> codecs;
   for (const CodecRate& rate : device.codecs) {
     c.amount(key("codec ") + rate.codec + " encode", rate.encode);
@@ -139,6 +157,22 @@ std::vector<Seat> seats_of(const Hosts& hosts) {
     first += hosts.groups[g].hosts;
   }
   return seats;
+}
+
+Hosts hosts_for(Hosts hosts, ModelKind kind) {
+  for (HostGroup& group : hosts.groups) {
+    HostDevice& device = group.device;
+    const PassRates own = device.families[static_cast<std::size_t>(kind)];
+    device.families = {};
+    if (own == PassRates()) continue;
+    device.factors = factor_rate(device);  // of products of any family
+    for (std::size_t p = 0; p < own.multiply_adds_per_second.size(); ++p) {
+      if (own.multiply_adds_per_second[p] == 0) continue;
+      device.multiply_adds_per_second[p] = own.multiply_adds_per_second[p];
+      device.pass_samples[p] = own.pass_samples[p];
+    }
+  }
+  return hosts;
 }
 
 double core_share(const HostGroup& group) {

@@ -48,19 +48,29 @@ struct FactorRate {
   bool operator==(const FactorRate&) const = default;
 };
 
+using ByPrecision = std::array<double, kRunPrecisionNames.size()>;
+
+// How fast passes of blocks are: forward and backward, all their operations included.
+struct PassRates {
+  ByPrecision multiply_adds_per_second = {};
+  // Small products are slower: a pass of a block takes as long as one over so many samples more.
+  // 0: every sample takes as long as every other.
+  ByPrecision pass_samples = {};
+  bool operator==(const PassRates&) const = default;
+};
+
 // What one rank computes with, while all others of its host do the same.
 struct HostDevice {
   std::string name;
   bool is_gpu = false;
   double memory_bytes = 0;  // of a GPU; ranks on processors share the memory of their host
-  // By precision: what training steps reach, all their operations included.
-  std::array<double, kRunPrecisionNames.size()> multiply_adds_per_second = {};
+  ByPrecision multiply_adds_per_second = {};  // PassRates, of models whose family has none below
+  ByPrecision pass_samples = {};
+  // By model.kind. Rates of a family count together, precision by precision: see hosts_for().
+  std::array<PassRates, kModelKindNames.size()> families = {};
   // Elements of the stream in norms and what goes with them (grid_normed_elements), forward and
   // backward. 0: they are among the operations above.
   double elements_per_second = 0;
-  // Small products are slower: a pass of a block takes as long as one over so many samples more.
-  // Measured with one model; 0: every sample takes as long as every other.
-  double pass_samples = 0;
   double updates_per_second = 0;  // parameters that AdamW changes, their norm taken before
   std::vector<CodecRate> codecs;  // see codec_rate()
   FactorRate factors;             // see factor_rate()
@@ -108,6 +118,10 @@ std::vector<Seat> seats_of(const Hosts& hosts);
 // By rank: a number of a seat. Empty: rank i has seat i.
 using Seating = std::vector<int>;
 
+// The hosts as a model of that kind finds them: where a device has rates of its family, these are
+// its rates, and those of other families are gone. What plans and simulations are made of.
+Hosts hosts_for(Hosts hosts, ModelKind kind);
+
 // What a rank of the group computes in a second while all others do, too.
 double multiply_adds_of(const HostGroup& group, RunPrecision precision);
 // How much of one core a rank of the group has while all compute: 1, or less in a lab.
@@ -119,6 +133,8 @@ CodecRate codec_rate(const HostDevice& device, const CodecSpec& codec);
 // The device's own; what is not known is derived: products of float32 as training makes them, and
 // a multiply-add in orthonormal columns for every 8 bytes that a copy reads or writes.
 FactorRate factor_rate(const HostDevice& device);
+
+inline constexpr double kLargestAmount = 1e24;  // of any rate
 
 // Every reason why there are no such hosts, by group: "group 'home': hosts = 0 is below 1".
 Problems check(const Hosts& hosts);

@@ -30,6 +30,20 @@ std::string title_of_host(const char* kind, const TomlNode& node) {
              : kind;
 }
 
+bool is_amount(const TomlNode& node) {
+  return (node.kind == TomlNode::Kind::number || node.kind == TomlNode::Kind::integer) &&
+         node.value >= 0 && node.value <= kLargestAmount;  // also refuses NaN
+}
+
+void read_amount(TomlTable& table, const char* key, double& value) {
+  const TomlNode* node = table.find(key);
+  if (node == nullptr) return;
+  if (is_amount(*node))
+    value = node->value;
+  else
+    table.report_wrong(*node, key, "a number from 0 on, below 1e24");
+}
+
 // A text with a unit: "1gbit".
 void read_quantity(TomlTable& table, const char* key, std::span<const Unit> units,
                    const char* example, double& value) {
@@ -41,38 +55,83 @@ void read_quantity(TomlTable& table, const char* key, std::span<const Unit> unit
   value = *number;
 }
 
-void read_link(TomlTable& table, const std::string& title, const char* key, Link& link,
+enum class RateIs : std::uint8_t { needed, optional };
+
+void read_link(TomlTable& table, const std::string& title, const char* key, RateIs rate, Link& link,
                Problems& problems) {
   const TomlNode* node = table.find(key);
   if (node == nullptr) return;
+  if (node->kind != TomlNode::Kind::table)
+    return table.report_wrong(*node, key,
+                              "a table such as { rate = \"1gbit\", latency = \"0.1ms\" }");
   TomlTable inner(*node, fmt::format("{}, {}", title, key), problems);
+  if (rate == RateIs::needed && node->find("rate") == nullptr)
+    inner.report(*node, "rate is missing");
   read_quantity(inner, "rate", kBitUnits, "a rate such as \"1gbit\"", link.bits_per_second);
   read_quantity(inner, "latency", kTimeUnits, "a time such as \"0.1ms\"", link.latency_seconds);
   inner.read_flag("full_duplex", link.full_duplex);
   inner.report_unknown();
 }
 
-// Operations, as data sheets count them; two are a multiply-add.
-void read_flops(TomlTable& table, const std::string& title, HostDevice& device,
+// A number of each precision that is there, times `unit`.
+void read_by_precision(const TomlNode& node, const std::string& title, double unit,
+                       ByPrecision& numbers, Problems& problems) {
+  TomlTable inner(node, title, problems);
+  for (const Named<RunPrecision>& precision : kRunPrecisionNames) {
+    double number = 0;
+    read_amount(inner, precision.name.data(), number);
+    if (node.find(precision.name) != nullptr)
+      numbers[static_cast<std::size_t>(precision.value)] = number * unit;
+  }
+  inner.report_unknown();
+}
+
+// Operations as data sheets count them, of which steps reach some: two are a multiply-add. One
+// number of samples is that of every precision.
+void read_passes(TomlTable& table, const std::string& title, double reached,
+                 ByPrecision& multiply_adds, ByPrecision& pass_samples, Problems& problems) {
+  if (const TomlNode* flops = table.find("flops")) {
+    if (flops->kind == TomlNode::Kind::table)
+      read_by_precision(*flops, title + ", flops", reached / 2, multiply_adds, problems);
+    else
+      table.report_wrong(*flops, "flops", "a table of precisions such as { float32 = 60e12 }");
+  }
+  const TomlNode* node = table.find("pass_samples");
+  if (node == nullptr) return;
+  if (node->kind == TomlNode::Kind::table)
+    return read_by_precision(*node, title + ", pass_samples", 1, pass_samples, problems);
+  if (!is_amount(*node))
+    return table.report_wrong(*node, "pass_samples",
+                              "a number from 0 on, or a table of precisions");
+  pass_samples.fill(node->value);
+}
+
+void read_families(TomlTable& table, const std::string& title, double reached, HostDevice& device,
+                   Problems& problems) {
+  const TomlNode* node = table.find("family");
+  if (node == nullptr) return;
+  TomlTable families(*node, title + ", family", problems);
+  for (const Named<ModelKind>& kind : kModelKindNames) {
+    const TomlNode* own = families.find(kind.name.data());
+    if (own == nullptr) continue;
+    const std::string name = fmt::format("{}, family {}", title, kind.name);
+    PassRates& rates = device.families[static_cast<std::size_t>(kind.value)];
+    TomlTable inner(*own, name, problems);
+    read_passes(inner, name, reached, rates.multiply_adds_per_second, rates.pass_samples, problems);
+    inner.report_unknown();
+  }
+  families.report_unknown();
+}
+
+void read_rates(TomlTable& table, const std::string& title, HostDevice& device,
                 Problems& problems) {
   double reached = 1;
   table.read_number("reached", reached);
   if (!(reached > 0 && reached <= 1))
     table.report(*table.find("reached"), fmt::format("reached = {} is not in (0, 1]", reached));
-  const TomlNode* node = table.find("flops");
-  if (node == nullptr) return;
-  TomlTable inner(*node, title + ", flops", problems);
-  for (const Named<RunPrecision>& precision : kRunPrecisionNames) {
-    if (node->find(precision.name) == nullptr) {
-      (void)inner.find(precision.name.data());
-      continue;
-    }
-    double flops = 0;
-    inner.read_number(precision.name.data(), flops);
-    device.multiply_adds_per_second[static_cast<std::size_t>(precision.value)] =
-        flops / 2 * reached;
-  }
-  inner.report_unknown();
+  read_passes(table, title, reached, device.multiply_adds_per_second, device.pass_samples,
+              problems);
+  read_families(table, title, reached, device, problems);
 }
 
 void read_codecs(TomlTable& table, const std::string& title, HostDevice& device,
@@ -89,9 +148,9 @@ void read_codecs(TomlTable& table, const std::string& title, HostDevice& device,
     }
     CodecRate rate{.codec = codec};
     TomlTable inner(entry, fmt::format("{}, codec {}", title, codec), problems);
-    inner.read_number("encode", rate.encode);
-    inner.read_number("decode", rate.decode);
-    inner.read_number("feedback", rate.feedback);
+    read_amount(inner, "encode", rate.encode);
+    read_amount(inner, "decode", rate.decode);
+    read_amount(inner, "feedback", rate.feedback);
     inner.report_unknown();
     std::erase_if(device.codecs, [&](const CodecRate& r) { return r.codec == rate.codec; });
     device.codecs.push_back(rate);
@@ -103,8 +162,8 @@ void read_factors(TomlTable& table, const std::string& title, HostDevice& device
   const TomlNode* node = table.find("factors");
   if (node == nullptr) return;
   TomlTable inner(*node, title + ", factors", problems);
-  inner.read_number("product", device.factors.product);
-  inner.read_number("orthonormal", device.factors.orthonormal);
+  read_amount(inner, "product", device.factors.product);
+  read_amount(inner, "orthonormal", device.factors.orthonormal);
   inner.report_unknown();
 }
 
@@ -124,14 +183,13 @@ HostDevice device_in(const TomlNode& node, Problems& problems) {
   table.require("name", device.name);
   table.read_flag("gpu", device.is_gpu);
   read_quantity(table, "memory", kByteUnits, "a size such as \"24GB\"", device.memory_bytes);
-  read_flops(table, title, device, problems);
-  table.read_number("elements", device.elements_per_second);
-  table.read_number("pass_samples", device.pass_samples);
-  table.read_number("updates", device.updates_per_second);
+  read_rates(table, title, device, problems);
+  read_amount(table, "elements", device.elements_per_second);
+  read_amount(table, "updates", device.updates_per_second);
   read_codecs(table, title, device, problems);
   read_factors(table, title, device, problems);
-  table.read_number("copy", device.copy_bytes_per_second);
-  table.read_number("handled", device.handled_bytes_per_second);
+  read_amount(table, "copy", device.copy_bytes_per_second);
+  read_amount(table, "handled", device.handled_bytes_per_second);
   read_quantity(table, "message", kTimeUnits, "a time such as \"0.1ms\"", device.message_seconds);
   read_quantity(table, "call", kTimeUnits, "a time such as \"0.1ms\"", device.call_seconds);
   table.report_unknown();
@@ -167,10 +225,10 @@ HostGroup group_in(const TomlNode& node, const std::vector<HostDevice>& devices,
   read_quantity(table, "memory", kByteUnits, "a size such as \"64GB\"", group.memory_bytes);
   read_device(table, node, devices, group.device);
   if (node.find("card") == nullptr) table.report(node, "card is missing");
-  read_link(table, title, "card", group.card, problems);
-  read_link(table, title, "inside", group.inside, problems);
+  read_link(table, title, "card", RateIs::needed, group.card, problems);
+  read_link(table, title, "inside", RateIs::optional, group.inside, problems);
   if (node.find("uplink") != nullptr)
-    read_link(table, title, "uplink", group.uplink.emplace(), problems);
+    read_link(table, title, "uplink", RateIs::needed, group.uplink.emplace(), problems);
   (void)table.find("uplink");
   table.report_unknown();
   return group;
@@ -183,22 +241,39 @@ std::string link_text(const Link& link) {
                      link.full_duplex ? "" : ", full_duplex = false");
 }
 
+std::string text_of(const ByPrecision& numbers, double unit) {
+  std::vector<std::string> rows;
+  for (const Named<RunPrecision>& precision : kRunPrecisionNames) {
+    const double number = numbers[static_cast<std::size_t>(precision.value)];
+    if (number != 0) rows.push_back(fmt::format("{} = {}", precision.name, unit * number));
+  }
+  return fmt::format("{{ {} }}", join(rows, ", "));
+}
+
+void write_passes(const std::string& where, const PassRates& rates, std::string& text) {
+  if (rates.multiply_adds_per_second != ByPrecision())
+    text += fmt::format("{}flops = {}\n", where, text_of(rates.multiply_adds_per_second, 2));
+  if (rates.pass_samples == ByPrecision()) return;
+  ByPrecision alike;
+  alike.fill(rates.pass_samples.front());
+  text += fmt::format("{}pass_samples = {}\n", where,
+                      rates.pass_samples == alike ? fmt::format("{}", alike.front())
+                                                  : text_of(rates.pass_samples, 1));
+}
+
 void write_device(const HostDevice& device, std::string& text) {
   text += fmt::format("[[device]]\nname = {}\n", quoted_toml(device.name));
   if (device.is_gpu) text += "gpu = true\n";
   const auto number = [&](const char* key, double value) {
-    if (value != 0) text += fmt::format("{} = {:.17g}\n", key, value);
+    if (value != 0) text += fmt::format("{} = {}\n", key, value);
   };
   if (device.memory_bytes != 0)
     text += fmt::format("memory = \"{}\"\n", quantity_text(device.memory_bytes, kByteUnits));
-  std::vector<std::string> rates;
-  for (const Named<RunPrecision>& precision : kRunPrecisionNames) {
-    const double rate = device.multiply_adds_per_second[static_cast<std::size_t>(precision.value)];
-    if (rate != 0) rates.push_back(fmt::format("{} = {:.17g}", precision.name, 2 * rate));
-  }
-  text += fmt::format("flops = {{ {} }}\n", join(rates, ", "));
+  write_passes("", {device.multiply_adds_per_second, device.pass_samples}, text);
+  for (const Named<ModelKind>& kind : kModelKindNames)
+    write_passes(fmt::format("family.{}.", kind.name),
+                 device.families[static_cast<std::size_t>(kind.value)], text);
   number("elements", device.elements_per_second);
-  number("pass_samples", device.pass_samples);
   number("updates", device.updates_per_second);
   number("copy", device.copy_bytes_per_second);
   number("handled", device.handled_bytes_per_second);
@@ -207,14 +282,14 @@ void write_device(const HostDevice& device, std::string& text) {
                       quantity_text(device.call_seconds, kTimeUnits));
   for (const CodecRate& rate : device.codecs) {
     const bool is_kind = rate.codec.find(':') == std::string::npos;
-    text += fmt::format("codec.{} = {{ encode = {:.17g}, decode = {:.17g}",
+    text += fmt::format("codec.{} = {{ encode = {}, decode = {}",
                         is_kind ? rate.codec : quoted_toml(rate.codec), rate.encode, rate.decode);
-    if (rate.feedback != 0) text += fmt::format(", feedback = {:.17g}", rate.feedback);
+    if (rate.feedback != 0) text += fmt::format(", feedback = {}", rate.feedback);
     text += " }\n";
   }
   if (device.factors != FactorRate())
-    text += fmt::format("factors = {{ product = {:.17g}, orthonormal = {:.17g} }}\n",
-                        device.factors.product, device.factors.orthonormal);
+    text += fmt::format("factors = {{ product = {}, orthonormal = {} }}\n", device.factors.product,
+                        device.factors.orthonormal);
   text += "\n";
 }
 
@@ -253,7 +328,10 @@ Hosts parse_hosts(std::string_view text, const std::string& name) {
   std::set<std::string> broken;
   table.each("device", [&](const TomlNode& node) {
     const std::size_t before = problems.size();
-    devices.push_back(device_in(node, problems));
+    HostDevice device = device_in(node, problems);
+    if (std::ranges::find(devices, device.name, &HostDevice::name) != devices.end())
+      problems.push_back({node.where, title_of_host("device", node) + ": is there twice"});
+    devices.push_back(std::move(device));
     if (problems.size() > before) broken.insert(devices.back().name);
   });
   Hosts hosts, sound;
@@ -269,7 +347,9 @@ Hosts parse_hosts(std::string_view text, const std::string& name) {
   // uplink may be one to a group that could not be.
   if (sound.groups.size() < hosts.groups.size())
     for (HostGroup& group : sound.groups) group.uplink.reset();
-  if (problems.empty() || !sound.groups.empty()) append(problems, under(name, check(sound)));
+  if (problems.empty() || !sound.groups.empty())
+    for (const Problem& found : check(sound))
+      problems.push_back({name, found.where + ": " + found.what});
   refuse(problems);
   return hosts;
 }

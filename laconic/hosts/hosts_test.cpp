@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
+#include <functional>
 #include <string>
 
 #include "laconic/base/error.hpp"
@@ -96,6 +98,116 @@ TEST(Hosts, ComeBackAsWritten) {
   }
   const Hosts hosts = parse_hosts(kTwoSites, "h.toml");
   EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts);
+}
+
+constexpr const char* kFamilies = R"(
+[[device]]
+name = "mine"
+flops = { float32 = 60e9, bfloat16 = 4e9 }
+reached = 0.5
+pass_samples = 2
+factors = { orthonormal = 3e9 }
+copy = 8e9
+family.lstm = { flops = { float32 = 20e9 } }
+family.llama.flops = { float32 = 50e9, bfloat16 = 5e9 }
+family.llama.pass_samples = { bfloat16 = 0.25 }
+
+[[group]]
+name = "a"
+device = "mine"
+card = { rate = "1gbit" }
+)";
+
+TEST(Hosts, OfAModelHaveTheRatesOfItsFamilyWhereTheyAreKnown) {
+  const Hosts hosts = parse_hosts(kFamilies, "h.toml");
+  EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts) << to_toml(hosts);
+  const auto rate = [&](ModelKind kind, RunPrecision precision) {
+    return multiply_adds_of(hosts_for(hosts, kind).groups[0], precision);
+  };
+  EXPECT_EQ(rate(ModelKind::gpt, RunPrecision::float32), 15e9);
+  EXPECT_EQ(rate(ModelKind::lstm, RunPrecision::float32), 5e9);
+  EXPECT_EQ(rate(ModelKind::lstm, RunPrecision::bfloat16), 1e9) << "as any family's";
+  EXPECT_EQ(rate(ModelKind::llama, RunPrecision::bfloat16), 1.25e9);
+  // What a pass costs goes with the rate that it was found with.
+  EXPECT_EQ(hosts_for(hosts, ModelKind::gpt).groups[0].device.pass_samples,
+            (ByPrecision{2, 2, 2, 2}));
+  EXPECT_EQ(hosts_for(hosts, ModelKind::lstm).groups[0].device.pass_samples,
+            (ByPrecision{0, 2, 2, 2}));
+  EXPECT_EQ(hosts_for(hosts, ModelKind::llama).groups[0].device.pass_samples,
+            (ByPrecision{0, 2, 0.25, 2}));
+  // Thin products are no passes of a family.
+  const Hosts slow = hosts_for(hosts, ModelKind::lstm);
+  EXPECT_EQ(factor_rate(slow.groups[0].device), factor_rate(hosts.groups[0].device));
+  EXPECT_EQ(hosts_for(slow, ModelKind::llama), slow) << "others are gone";
+}
+
+TEST(Hosts, WhatIsWrongAboutFamiliesIsToldTogether) {
+  const std::string unreadable = refusal(R"([[device]]
+name = "mine"
+flops = { float32 = 1e9, flaot64 = 1e9, bfloat16 = "fast" }
+pass_samples = "few"
+family.lama = { flops = { float32 = 1e9 } }
+family.gpt = { flop = { float32 = 1e9 }, pass_samples = { float32 = true } }
+family.bert = 3e9
+
+[[group]]
+name = "a"
+device = "mine"
+card = { rate = "1gbit" }
+)");
+  for (const char* expected :
+       {"h.toml:3:", "unknown key 'flaot64'; did you mean 'float64'?",
+        "bfloat16 must be a number from 0 on, below 1e24, not the text 'fast'",
+        "pass_samples must be a number from 0 on, or a table of precisions, not the text 'few'",
+        "unknown key 'lama'; did you mean 'llama'?", "unknown key 'flop'; did you mean 'flops'?",
+        "family gpt, pass_samples: float32 must be a number", "family bert: must be a table"})
+    EXPECT_NE(unreadable.find(expected), std::string::npos) << expected << "\n" << unreadable;
+  const std::string impossible = refusal(R"([[device]]
+name = "mine"
+flops = { float32 = 1e9, float64 = -5e9 }
+family.gpt.flops = { bfloat16 = 1e30 }
+family.gpt.pass_samples = -1
+copy = nan
+
+[[device]]
+name = "half"
+flops = { float32 = 1e9 }
+family.bert.pass_samples = 3
+
+[[group]]
+name = "a"
+device = "half"
+card = { rate = "1gbit" }
+)");
+  for (const char* expected :
+       {"h.toml:3:", "flops: float64 must be a number from 0 on, below 1e24, not -5",
+        "family gpt, flops: bfloat16 must be", "family gpt: pass_samples must be",
+        "copy must be a number from 0 on", "device 'half': family.bert.pass_samples goes with"})
+    EXPECT_NE(impossible.find(expected), std::string::npos) << expected << "\n" << impossible;
+}
+
+TEST(Hosts, WhatIsThereTwiceOrHasNoRateIsRefused) {
+  const std::string refused = refusal(R"([[device]]
+name = "x"
+flops = 3e12
+
+[[device]]
+name = "x"
+flops = { float32 = 1e12 }
+
+[[group]]
+name = "a"
+device = "x"
+card = { latency = "1ms" }
+inside = { latency = "1ms" }
+uplink = "1gbit"
+)");
+  for (const char* expected :
+       {"h.toml:3:9: device 'x': flops must be a table of precisions such as",
+        "h.toml:5:1: device 'x': is there twice", "h.toml:12:8: group 'a', card: rate is missing",
+        "uplink must be a table such as { rate = \"1gbit\""})
+    EXPECT_NE(refused.find(expected), std::string::npos) << expected << "\n" << refused;
+  EXPECT_EQ(refused.find("inside"), std::string::npos) << refused;
 }
 
 TEST(Hosts, SeatsAreNumberedByGroupAndHost) {
@@ -221,7 +333,7 @@ TEST(Hosts, EveryKnownDeviceMakesGoodHosts) {
 MeasuredRank measured(const std::string& host, double rate, bool is_gpu) {
   MeasuredRank rank{.is_gpu = is_gpu,
                     .cores = 2,
-                    .multiply_adds_per_second = rate,
+                    .passes = {.multiply_adds_per_second = {rate}},
                     .memory_bytes = 8e9,
                     .gpu_memory_bytes = is_gpu ? 24e9 : 0,
                     .copy_bytes_per_second = 1e10,
@@ -290,9 +402,13 @@ TEST(MeasuredHosts, OfFactorsAndUpdatesTheSlowestRankCounts) {
 // A sample takes as long as every other, and a pass as 3 more: half the speed of few samples.
 TEST(MeasuredHosts, WhatAPassCostsIsKept) {
   std::vector<MeasuredRank> ranks(2, measured("box", 1e10, false));
-  ranks[0].pass_samples = 3;
+  ranks[0].passes.pass_samples = {3};
+  ranks[1].passes.pass_samples = {0, 0, 0.26384};
   const Hosts hosts = hosts_from(ranks, {}, *known_device("core"));
-  EXPECT_EQ(hosts.groups[0].device.pass_samples, 3);
+  EXPECT_EQ(hosts.groups[0].device.pass_samples, (ByPrecision{3, 0, 0.2638}));
+  EXPECT_NE(to_toml(hosts).find("pass_samples = { float32 = 3, bfloat16 = 0.2638 }"),
+            std::string::npos)
+      << to_toml(hosts);
   EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts);
 }
 
@@ -300,7 +416,7 @@ TEST(MeasuredHosts, MachinesThatAreAlikeAreOneGroup) {
   std::vector<MeasuredRank> ranks;
   for (const char* host : {"a", "b", "c"})
     for (int i = 0; i < 2; ++i) ranks.push_back(measured(host, host[0] == 'c' ? 3e12 : 1e12, true));
-  ranks[2].multiply_adds_per_second = 0.95e12;
+  ranks[2].passes.multiply_adds_per_second[0] = 0.95e12;
   MeasuredLinks links = measured_links(ranks, 1e11, 1e9);
   for (const std::size_t far : {4U, 5U})
     for (std::size_t r = 0; r < 4; ++r)
@@ -311,10 +427,107 @@ TEST(MeasuredHosts, MachinesThatAreAlikeAreOneGroup) {
   EXPECT_EQ(hosts.groups[0].ranks_per_host, 2);
   EXPECT_NEAR(hosts.groups[0].card.bits_per_second, 1.046e9, 1);
   EXPECT_NEAR(hosts.groups[0].inside.bits_per_second, 1.046e11, 1);
-  EXPECT_NEAR(hosts.groups[0].uplink->bits_per_second, 5.228e7, 1);
+  // Its own card alone explains why all its links are slow.
+  EXPECT_NEAR(hosts.groups[1].card.bits_per_second, 5.228e7, 1);
+  EXPECT_FALSE(hosts.groups[0].uplink || hosts.groups[1].uplink);
   EXPECT_EQ(hosts.groups[1].hosts, 1);
   EXPECT_EQ(hosts.groups[1].device.memory_bytes, 24e9);
   EXPECT_EQ(to_text(check(hosts)), "");
+}
+
+// A processor with kernels for bfloat16 is another one, however alike float32 is.
+TEST(MeasuredHosts, RatesAreOfEveryPrecisionAndFamily) {
+  std::vector<MeasuredRank> ranks = {measured("a", 1e10, false), measured("b", 1.05e10, false),
+                                     measured("c", 1e10, false)};
+  constexpr auto kHalf = static_cast<std::size_t>(RunPrecision::bfloat16);
+  constexpr auto kLstm = static_cast<std::size_t>(ModelKind::lstm);
+  for (MeasuredRank& rank : ranks) rank.passes.multiply_adds_per_second[kHalf] = 2e9;
+  ranks[2].passes.multiply_adds_per_second[kHalf] = 8e10;
+  ranks[0].families[kLstm] = {.multiply_adds_per_second = {3e9}, .pass_samples = {0.5}};
+  const Hosts hosts = hosts_from(ranks, measured_links(ranks, 1e9, 1e9), *known_device("core"));
+  ASSERT_EQ(hosts.groups.size(), 2U);
+  EXPECT_EQ(hosts.groups[0].hosts, 2);
+  EXPECT_EQ(multiply_adds_of(hosts.groups[0], RunPrecision::bfloat16), 2e9);
+  EXPECT_EQ(multiply_adds_of(hosts.groups[1], RunPrecision::bfloat16), 8e10);
+  EXPECT_EQ(hosts.groups[0].device.families[kLstm], ranks[0].families[kLstm]);
+  EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts) << to_toml(hosts);
+}
+
+TEST(MeasuredHosts, OfACodecTheSlowestRankCounts) {
+  std::vector<MeasuredRank> ranks(2, measured("box", 1e10, false));
+  ranks[1].encode[1] = 4e9;
+  const HostDevice device = hosts_from(ranks, {}, *known_device("core")).groups[0].device;
+  EXPECT_EQ(codec_rate(device, "quantise"), (CodecRate{"quantise", 4e9, 6e9}));
+}
+
+// Ranks of machines a, b, ... of one kind, one each, with what pairs are told to have.
+Hosts hosts_with(std::size_t count, const std::function<Link(std::size_t, std::size_t)>& pair) {
+  std::vector<MeasuredRank> ranks;
+  MeasuredLinks links;
+  for (std::size_t a = 0; a < count; ++a) {
+    ranks.push_back(measured(std::string(1, static_cast<char>('a' + a)), 1e10, true));
+    links.latency_seconds.emplace_back(count);
+    links.bits_per_second.emplace_back(count);
+    for (std::size_t b = 0; b < count; ++b) {
+      links.latency_seconds[a][b] = pair(a, b).latency_seconds;
+      links.bits_per_second[a][b] = pair(a, b).bits_per_second * 1448 / 1514;
+    }
+  }
+  const Hosts hosts = hosts_from(ranks, links, *known_device("l4"));
+  EXPECT_EQ(to_text(check(hosts)), "") << to_toml(hosts);
+  return hosts;
+}
+
+TEST(MeasuredHosts, OneWithASlowCardIsAGroupOfItsOwn) {
+  const Hosts hosts = hosts_with(4, [](std::size_t a, std::size_t b) {
+    return Link{a == 2 || b == 2 ? 1e8 : 1e9, 1e-4};
+  });
+  ASSERT_EQ(hosts.groups.size(), 2U) << to_toml(hosts);
+  EXPECT_EQ(hosts.groups[0].hosts, 3);
+  EXPECT_NEAR(hosts.groups[0].card.bits_per_second, 1e9, 1e6);
+  EXPECT_EQ(hosts.groups[1].name, "c");
+  EXPECT_NEAR(hosts.groups[1].card.bits_per_second, 1e8, 1e5);
+  EXPECT_DOUBLE_EQ(hosts.groups[1].card.latency_seconds, 1e-4);
+  for (const HostGroup& group : hosts.groups) EXPECT_FALSE(group.uplink);
+}
+
+TEST(MeasuredHosts, PlacesHaveUplinks) {
+  // Two by two, and a slow line between them.
+  const Hosts two = hosts_with(4, [](std::size_t a, std::size_t b) {
+    return a / 2 == b / 2 ? Link{1e9, 1e-4} : Link{5e7, 20e-3};
+  });
+  ASSERT_EQ(two.groups.size(), 2U) << to_toml(two);
+  for (const HostGroup& group : two.groups) {
+    EXPECT_EQ(group.hosts, 2);
+    EXPECT_NEAR(group.card.bits_per_second, 1e9, 1e6);
+    EXPECT_NEAR(group.uplink->bits_per_second, 5e7, 1e5);
+    EXPECT_NEAR(group.uplink->latency_seconds, 10e-3, 1e-5);
+  }
+  // As fast as inside, but far: what is slow about it is the wait alone.
+  const Hosts far = hosts_with(4, [](std::size_t a, std::size_t b) {
+    return Link{1e9, a / 2 == b / 2 ? 1e-4 : 20e-3};
+  });
+  ASSERT_EQ(far.groups.size(), 2U) << to_toml(far);
+  EXPECT_NEAR(far.groups[0].uplink->bits_per_second, 2e9, 1e6) << "as much as its cards have";
+  // Three places, as far from the middle as they are: 5, 10 and 20 ms.
+  const Hosts three = hosts_with(6, [](std::size_t a, std::size_t b) {
+    constexpr std::array kFar = {5e-3, 10e-3, 20e-3};
+    if (a / 2 == b / 2) return Link{1e9, 1e-4};
+    return Link{a / 2 == 2 || b / 2 == 2 ? 2e7 : 2e8, kFar[a / 2] + kFar[b / 2]};
+  });
+  ASSERT_EQ(three.groups.size(), 3U) << to_toml(three);
+  EXPECT_NEAR(three.groups[0].uplink->latency_seconds, 5e-3, 1e-5);
+  EXPECT_NEAR(three.groups[2].uplink->latency_seconds, 20e-3, 1e-5);
+  EXPECT_NEAR(three.groups[1].uplink->bits_per_second, 2e8, 1e6) << "the third's is the slow one";
+  EXPECT_NEAR(three.groups[2].uplink->bits_per_second, 2e7, 1e5);
+}
+
+TEST(MeasuredHosts, ThatAreFarFromEachOtherHaveTheirLinksAsCards) {
+  const Hosts hosts = hosts_with(3, [](std::size_t, std::size_t) { return Link{3e7, 15e-3}; });
+  ASSERT_EQ(hosts.groups.size(), 1U) << to_toml(hosts);
+  EXPECT_EQ(hosts.groups[0].hosts, 3);
+  EXPECT_NEAR(hosts.groups[0].card.bits_per_second, 3e7, 1e5);
+  EXPECT_DOUBLE_EQ(hosts.groups[0].card.latency_seconds, 15e-3);
 }
 
 }  // namespace

@@ -13,8 +13,6 @@ namespace {
 constexpr double kAlike = 1.1;  // rates of machines of one group differ by less
 constexpr double kUnknownRate = 1e9;
 constexpr int kDigits = 4;  // more would be noise
-// What is measured of a link is payload that goes one way; a hosts file has the link's own rate.
-constexpr double kPayloadShare = 1448.0 / 1514;
 
 // One machine: its ranks, and the slowest of each of their rates.
 struct Machine {
@@ -25,20 +23,28 @@ struct Machine {
   int cores = 0;
 };
 
+// By whole numbers, so that a file has these digits and no more.
 double rounded(double value) {
   if (!(value > 0)) return value;
-  const double unit = std::pow(10, std::floor(std::log10(value)) + 1 - kDigits);
-  return std::round(value / unit) * unit;
+  const double digits = kDigits - 1 - std::floor(std::log10(value));
+  const double unit = std::pow(10, std::abs(digits));
+  return digits > 0 ? std::round(value * unit) / unit : std::round(value / unit) * unit;
 }
 
 Link rounded(const Link& link) {
   return {rounded(link.bits_per_second), rounded(link.latency_seconds), link.full_duplex};
 }
 
+void round_passes(ByPrecision& multiply_adds, ByPrecision& pass_samples) {
+  for (double& rate : multiply_adds) rate = rounded(rate);
+  for (double& samples : pass_samples) samples = rounded(samples);
+}
+
 void round_rates(HostGroup& group) {
   HostDevice& device = group.device;
-  for (double& rate : device.multiply_adds_per_second) rate = rounded(rate);
-  device.pass_samples = rounded(device.pass_samples);
+  round_passes(device.multiply_adds_per_second, device.pass_samples);
+  for (PassRates& own : device.families)
+    round_passes(own.multiply_adds_per_second, own.pass_samples);
   device.copy_bytes_per_second = rounded(device.copy_bytes_per_second);
   device.updates_per_second = rounded(device.updates_per_second);
   device.factors = {rounded(device.factors.product), rounded(device.factors.orthonormal)};
@@ -49,8 +55,24 @@ void round_rates(HostGroup& group) {
   if (group.uplink) group.uplink = rounded(*group.uplink);
 }
 
-double lesser(double a, double b) {
-  return a > 0 && b > 0 ? std::min(a, b) : std::max(a, b);
+// The slowest rank counts.
+void add_passes(const PassRates& of_rank, ByPrecision& multiply_adds, ByPrecision& pass_samples) {
+  for (std::size_t p = 0; p < multiply_adds.size(); ++p) {
+    multiply_adds[p] = lesser(multiply_adds[p], of_rank.multiply_adds_per_second[p]);
+    pass_samples[p] = std::max(pass_samples[p], of_rank.pass_samples[p]);
+  }
+}
+
+void add_codecs(const MeasuredRank& rank, std::vector<CodecRate>& codecs) {
+  for (std::size_t i = 0; i < rank.encode.size(); ++i) {
+    if (rank.encode[i] == 0) continue;
+    auto known = std::ranges::find(codecs, MeasuredRank::kCodecs[i], &CodecRate::codec);
+    if (known == codecs.end())
+      known = codecs.insert(codecs.end(), {.codec = MeasuredRank::kCodecs[i]});
+    known->encode = lesser(known->encode, rank.encode[i]);
+    known->decode = lesser(known->decode, rank.decode[i]);
+    known->feedback = lesser(known->feedback, rank.feedback[i]);
+  }
 }
 
 void add_rank(const MeasuredRank& rank, const HostDevice& like, Machine& machine) {
@@ -60,19 +82,19 @@ void add_rank(const MeasuredRank& rank, const HostDevice& like, Machine& machine
     device = like;
     device.is_gpu = rank.is_gpu;
     device.memory_bytes = 0;
-    device.multiply_adds_per_second = {};
-    device.pass_samples = 0;
+    device.multiply_adds_per_second = device.pass_samples = {};
+    device.families = {};
     device.copy_bytes_per_second = 0;
     device.updates_per_second = 0;
     device.factors = {};
     device.codecs.clear();
-    for (std::size_t i = 0; i < rank.encode.size(); ++i)
-      if (rank.encode[i] > 0)
-        device.codecs.push_back({MeasuredRank::kCodecs[i], rank.encode[i], rank.decode[i]});
   }
-  double& rate = device.multiply_adds_per_second[static_cast<std::size_t>(rank.precision)];
-  rate = lesser(rate, rank.multiply_adds_per_second);
-  device.pass_samples = std::max(device.pass_samples, rank.pass_samples);
+  add_codecs(rank, device.codecs);
+  add_passes(rank.passes, device.multiply_adds_per_second, device.pass_samples);
+  for (std::size_t kind = 0; kind < device.families.size(); ++kind) {
+    PassRates& own = device.families[kind];
+    add_passes(rank.families[kind], own.multiply_adds_per_second, own.pass_samples);
+  }
   device.copy_bytes_per_second = lesser(device.copy_bytes_per_second, rank.copy_bytes_per_second);
   device.updates_per_second = lesser(device.updates_per_second, rank.updates_per_second);
   device.factors = {lesser(device.factors.product, rank.factors.product),
@@ -105,55 +127,48 @@ bool are_alike(const Machine& a, const Machine& b) {
          near(a.device.memory_bytes, b.device.memory_bytes);
 }
 
-// The slowest of the pairs from some ranks to some others, each way, and the median latency.
-Link link_between(const std::vector<std::size_t>& from, const std::vector<std::size_t>& to,
-                  const MeasuredLinks& links) {
-  std::vector<double> latencies;
-  double slowest = 0;
-  for (const std::size_t a : from)
-    for (const std::size_t b : to) {
-      if (a == b || links.bits_per_second.empty()) continue;
-      const double rate = links.bits_per_second[a][b], latency = links.latency_seconds[a][b];
-      if (std::isfinite(rate)) slowest = lesser(slowest, rate / kPayloadShare);
-      if (std::isfinite(latency)) latencies.push_back(latency);
-    }
-  std::ranges::sort(latencies);
-  return {.bits_per_second = slowest,
-          .latency_seconds = latencies.empty() ? 0 : latencies[latencies.size() / 2]};
-}
-
-// Machines of one group, and all their ranks.
+// Machines of one group.
 struct Site {
-  std::vector<const Machine*> machines;
-  std::vector<std::size_t> ranks;
+  int place = 0;
+  std::vector<std::size_t> machines;
 };
 
-// Pairs on different machines; where there are none, those of one machine.
-Link card_of(const Site& site, const MeasuredLinks& links) {
-  Link card;
-  std::vector<double> latencies;
-  for (const Machine* a : site.machines)
-    for (const Machine* b : site.machines) {
-      if (a == b) continue;
-      const Link link = link_between(a->ranks, b->ranks, links);
-      card.bits_per_second = lesser(card.bits_per_second, link.bits_per_second);
-      card.latency_seconds = std::max(card.latency_seconds, link.latency_seconds);
-    }
-  if (card.bits_per_second == 0) card = link_between(site.ranks, site.ranks, links);
+std::vector<Site> sites_of(const std::vector<Machine>& machines, const MeasuredNetwork& network) {
+  std::vector<Site> sites;
+  for (std::size_t m = 0; m < machines.size(); ++m) {
+    auto found = std::ranges::find_if(sites, [&](const Site& site) {
+      const std::size_t first = site.machines.front();
+      return site.place == network.place_of(m) && are_alike(machines[first], machines[m]) &&
+             network.has_like_card(first, m);
+    });
+    if (found == sites.end()) found = sites.insert(sites.end(), Site{.place = network.place_of(m)});
+    found->machines.push_back(m);
+  }
+  return sites;
+}
+
+// Where there is one machine only, pairs of its ranks are all that was measured.
+Link card_of(const Site& site, const Machine& first, const MeasuredNetwork& network,
+             const MeasuredLinks& links) {
+  Link card = network.card_of(site.machines);
+  if (card.bits_per_second == 0) card = link_between(first.ranks, first.ranks, links);
   if (card.bits_per_second == 0) card.bits_per_second = kUnknownRate;  // one rank: nobody to ask
   return card;
 }
 
-HostGroup group_of_site(const Site& site, const MeasuredLinks& links, std::size_t number) {
-  const Machine& first = *site.machines.front();
+HostGroup group_of_site(const Site& site, const std::vector<Machine>& machines,
+                        const MeasuredNetwork& network, const MeasuredLinks& links,
+                        std::size_t number) {
+  const Machine& first = machines[site.machines.front()];
   HostGroup group{.name = site.machines.size() == 1 ? first.name : fmt::format("site {}", number),
                   .hosts = static_cast<int>(site.machines.size()),
                   .ranks_per_host = static_cast<int>(first.ranks.size()),
                   .memory_bytes = first.memory,
                   .device = first.device,
-                  .card = card_of(site, links)};
+                  .card = card_of(site, first, network, links)};
   group.device.name = fmt::format("measured {}", number);
-  const bool is_lab = site.machines.size() == 1 && !first.device.is_gpu && first.ranks.size() > 1;
+  group.uplink = network.uplink_of(site.place, site.machines, group.card.bits_per_second);
+  const bool is_lab = machines.size() == 1 && !first.device.is_gpu && first.ranks.size() > 1;
   if (is_lab) {
     group.hosts = group.ranks_per_host;
     group.ranks_per_host = 1;
@@ -183,28 +198,13 @@ std::vector<int> turns_of(const std::vector<MeasuredRank>& ranks) {
 Hosts hosts_from(const std::vector<MeasuredRank>& ranks, const MeasuredLinks& links,
                  const HostDevice& like) {
   const std::vector<Machine> machines = machines_of(ranks, like);
-  std::vector<Site> sites;
-  for (const Machine& machine : machines) {
-    auto found = std::ranges::find_if(
-        sites, [&](const Site& site) { return are_alike(*site.machines.front(), machine); });
-    if (found == sites.end()) found = sites.insert(sites.end(), Site());
-    found->machines.push_back(&machine);
-    found->ranks.insert(found->ranks.end(), machine.ranks.begin(), machine.ranks.end());
-  }
+  std::vector<std::vector<std::size_t>> ranks_of;
+  for (const Machine& machine : machines) ranks_of.push_back(machine.ranks);
+  const MeasuredNetwork network(ranks_of, links);
+  const std::vector<Site> sites = sites_of(machines, network);
   Hosts hosts;
   for (std::size_t s = 0; s < sites.size(); ++s)
-    hosts.groups.push_back(group_of_site(sites[s], links, s + 1));
-  for (std::size_t s = 0; s < sites.size() && sites.size() > 1; ++s) {
-    Link out;
-    for (std::size_t o = 0; o < sites.size(); ++o) {
-      if (o == s) continue;
-      const Link link = link_between(sites[s].ranks, sites[o].ranks, links);
-      out.bits_per_second = lesser(out.bits_per_second, link.bits_per_second);
-      out.latency_seconds = std::max(out.latency_seconds, link.latency_seconds / 2);
-    }
-    if (out.bits_per_second > 0 && out.bits_per_second < hosts.groups[s].card.bits_per_second)
-      hosts.groups[s].uplink = out;
-  }
+    hosts.groups.push_back(group_of_site(sites[s], machines, network, links, s + 1));
   for (HostGroup& group : hosts.groups) round_rates(group);
   return hosts;
 }

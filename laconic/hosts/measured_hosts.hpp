@@ -2,8 +2,8 @@
 //
 // Ranks of one machine that compute on its processor are taken for hosts of a lab, which share its
 // cores: the network between them may be a shaped one. Ranks with a GPU each are ranks of one host.
-// Machines that are alike, with rates within a tenth of each other, are one group; where messages
-// between groups are slower than those inside, that is their uplink.
+// Machines of one place (hosts/measured_network.hpp) that are alike, with rates within a tenth of
+// each other and cards within twice, are one group.
 //
 // Pure.
 #pragma once
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "laconic/hosts/hosts.hpp"
+#include "laconic/hosts/measured_network.hpp"
 
 namespace laconic {
 
@@ -22,24 +23,21 @@ struct MeasuredRank {
   bool is_gpu = false;
   std::int32_t cores = 1;    // of its machine, that ranks may use
   std::int32_t threads = 1;  // with which it computes
-  RunPrecision precision = RunPrecision::float32;
-  // Of steps in that precision: the best of a few, so what a core does that it has for itself.
-  double multiply_adds_per_second = 0;
-  double pass_samples = 0;  // HostDevice::pass_samples
+  // The best of a few, so what a core does that it has for itself; 0: not measured. Of the
+  // configuration's model, and of small ones of other families, by model.kind.
+  PassRates passes;
+  std::array<PassRates, kModelKindNames.size()> families = {};
   double memory_bytes = 0;  // of its machine
   double gpu_memory_bytes = 0;
   double copy_bytes_per_second = 0;
   double updates_per_second = 0;
   FactorRate factors;  // 0: not measured
-  static constexpr std::array<const char*, 5> kCodecs = {"half", "quantise", "sign", "top_k",
-                                                         "low_rank"};
-  std::array<double, kCodecs.size()> encode = {}, decode = {};  // bytes per second; 0: not measured
-};
-
-// By rank, [from][to]; NaN: nothing was measured.
-struct MeasuredLinks {
-  std::vector<std::vector<double>> latency_seconds;
-  std::vector<std::vector<double>> bits_per_second;
+  static constexpr std::array<const char*, 9> kCodecs = {
+      "half",    "quantise",  "sign",
+      "top_k",   "random_k",  "low_rank",
+      "huffman", "transform", "quantise:rotate=true"};
+  // CodecRate, in bytes per second; 0: not measured.
+  std::array<double, kCodecs.size()> encode = {}, decode = {}, feedback = {};
 };
 
 // By rank: in which turn it measures. All at once, but for ranks of a lab that are more than its

@@ -72,8 +72,8 @@ std::size_t depth_of(const Candidate& candidate);
 
 struct PlanRequest {
   RunConfig
-      base;  // model, data, batch; whatever it says of mesh, schedule and messages is replaced
-  Hosts hosts;
+      base;     // model, data, batch; whatever it says of mesh, schedule and messages is replaced
+  Hosts hosts;  // for models of that kind: hosts_for()
   std::vector<PolicyChoice> policies;  // besides exact ones
   double loss_budget = 0.5;            // per cent
   bool with_unproven = false;

@@ -119,15 +119,17 @@ StepModel::LeastWork StepModel::least_work(const Candidate& candidate) {
     }
     return work;
   }
-  double rate = 0;  // of the fastest precision
+  double rate = 0, pass_samples = kEver;  // of the fastest precision, and the fewest of any
   for (std::size_t i = 0; i < space_.precisions.size(); ++i) {
     if (!is_open_to(candidate.at(PlanDim::precision), i)) continue;
     double slowest = kEver;
     for (int place = 0; place < a.pp; ++place)
       slowest = std::min(slowest, f.rate(space_, place, space_.precisions[i]));
     rate = std::max(rate, slowest);
+    pass_samples = std::min(pass_samples,
+                            f.device.pass_samples[static_cast<std::size_t>(space_.precisions[i])]);
   }
-  const double samples = static_cast<double>(share) + (f.has_grid ? 0 : f.device.pass_samples);
+  const double samples = static_cast<double>(share) + (f.has_grid ? 0 : pass_samples);
   const bool recomputes =
       recompute != kOpen && space_.recomputes[static_cast<std::size_t>(recompute)];
   for (const BlockSpec& block : space_.spec.blocks) {

@@ -27,7 +27,8 @@ void worsen(HostDevice& device, const HostDevice& other) {
   slower(device.factors.product, other.factors.product);
   slower(device.factors.orthonormal, other.factors.orthonormal);
   slower(device.handled_bytes_per_second, other.handled_bytes_per_second);
-  device.pass_samples = std::max(device.pass_samples, other.pass_samples);
+  for (std::size_t p = 0; p < device.pass_samples.size(); ++p)
+    device.pass_samples[p] = std::max(device.pass_samples[p], other.pass_samples[p]);
   device.message_seconds = std::max(device.message_seconds, other.message_seconds);
   device.call_seconds = std::max(device.call_seconds, other.call_seconds);
   device.is_gpu = device.is_gpu && other.is_gpu;
@@ -227,7 +228,9 @@ const std::vector<BlockTimes>& StepModel::block_times(const Candidate& candidate
                     elements
               : 0;
       const double forward =
-          (samples + f.device.pass_samples) * block.multiply_adds / rate + normed / 3;
+          (samples + f.device.pass_samples[static_cast<std::size_t>(precision)]) *
+              block.multiply_adds / rate +
+          normed / 3;
       const bool again = recomputes && !block.out.empty();
       times.push_back({.forward = forward, .backward = (again ? 3 : 2) * forward});
     }

@@ -173,7 +173,7 @@ double ProgramBuilder::element_seconds(int rank, double count) const {
 }
 
 double ProgramBuilder::pass_samples(int rank) const {
-  return device_of(rank).pass_samples;
+  return device_of(rank).pass_samples.at(static_cast<std::size_t>(precision_));
 }
 
 double ProgramBuilder::update_seconds(int rank, double parameters) const {

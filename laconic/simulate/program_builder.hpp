@@ -55,7 +55,7 @@ class ProgramBuilder {
   // --- what things cost on a rank, in seconds
   double multiply_add_seconds(int rank, double count) const;
   double element_seconds(int rank, double count) const;
-  double pass_samples(int rank) const;  // HostDevice::pass_samples
+  double pass_samples(int rank) const;  // PassRates::pass_samples
   double update_seconds(int rank, double parameters) const;
   // With feedback the encoder remembers what was lost.
   double encode_seconds(int rank, const CodecSpec& codec, double elements,

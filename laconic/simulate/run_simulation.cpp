@@ -187,12 +187,11 @@ LinkFacts slowest_link(const Hosts& hosts) {
 }
 
 // A rank of the first group computes so many multiply-adds in a second.
-std::vector<BlockTimes> times_at(double rate, const HostDevice& device, const ModelSpec& spec,
+std::vector<BlockTimes> times_at(double rate, double pass_samples, const ModelSpec& spec,
                                  std::int64_t microbatch) {
   std::vector<BlockTimes> times;
   for (const BlockSpec& block : spec.blocks) {
-    const double work =
-        block.multiply_adds * (static_cast<double>(microbatch) + device.pass_samples);
+    const double work = block.multiply_adds * (static_cast<double>(microbatch) + pass_samples);
     times.push_back({rate > 0 ? work / rate : 0, rate > 0 ? 2 * work / rate : 0});
   }
   return times;
@@ -237,7 +236,8 @@ PipelineDecisions choose_for(const RunConfig& config, const ModelSpec& spec, con
   const auto precision = static_cast<std::size_t>(config.run.precision);
   const auto times_of = [&](std::int64_t size) {
     if (blocks.empty())
-      return times_at(device.multiply_adds_per_second.at(precision), device, spec, size);
+      return times_at(device.multiply_adds_per_second.at(precision),
+                      device.pass_samples.at(precision), spec, size);
     std::vector<BlockTimes> times = blocks;
     const double share = static_cast<double>(size) / static_cast<double>(config.microbatch_size());
     for (BlockTimes& t : times) t = {share * t.forward, share * t.backward};
@@ -263,9 +263,12 @@ PipelineDecisions decide_for(RunConfig& config, const ModelSpec& spec, const Hos
   }
   const HostGroup& first = hosts.groups.front();
   return decide_pipeline(config, spec, slowest_link(hosts), [&] {
-    return !blocks.empty() ? blocks
-                           : times_at(multiply_adds_of(first, config.run.precision), first.device,
-                                      spec, config.microbatch_size());
+    return !blocks.empty()
+               ? blocks
+               : times_at(
+                     multiply_adds_of(first, config.run.precision),
+                     first.device.pass_samples.at(static_cast<std::size_t>(config.run.precision)),
+                     spec, config.microbatch_size());
   });
 }
 

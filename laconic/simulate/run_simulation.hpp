@@ -33,7 +33,7 @@ struct SimulationRequest {
   const ModelSpec& spec;              // of the samples' length, codes of a grid included
   const GridPlan& grid;
   const PipelineDecisions& decisions;
-  const Hosts& hosts;
+  const Hosts& hosts;  // for models of that kind: hosts_for()
   Seating seating = {};
   // Seconds of each block for a microbatch, on a rank that has its device to itself; empty: by
   // multiply-adds and the rates of devices.

@@ -148,7 +148,7 @@ TEST(RunSimulation, AnOrderThatIsToBeChosenIsChosenByTheHosts) {
   EXPECT_EQ(slow.decisions.schedule.shape.microbatches, slow.config.microbatches());
   hosts.groups[0].card.bits_per_second = 1e12;
   hosts.groups[0].device.is_gpu = false;
-  hosts.groups[0].device.pass_samples = 4;
+  hosts.groups[0].device.pass_samples.fill(4);
   hosts.groups[0].cores = 1;
   const Subject shared(config, hosts);
   EXPECT_EQ(shared.decisions.microbatch, config.train.microbatch);

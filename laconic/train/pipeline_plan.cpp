@@ -16,13 +16,12 @@
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/target.hpp"
+#include "laconic/config/row_choice.hpp"
 #include "laconic/train/batch.hpp"
 
 namespace laconic {
 
 namespace {
-
-constexpr int kTimings = 3;  // of every block; the best counts
 
 // Until a GPU has come so far: it is given work, and the host goes on.
 void wait_for(const at::Tensor& tensor) {
@@ -130,17 +129,18 @@ std::vector<BlockTimes> measure_blocks(const RunConfig& config, const Family& fa
   for (const std::int64_t b : chosen) held[static_cast<std::size_t>(b)] = true;
   Weights weights = make_weights(family, 1, options, held, config.model.context);
   const Batch batch = random_batch(config, family, options.device());
+  const Pass pass{.negatives = negatives_key_of(config, 0, 0)};
   constexpr double kLongest = std::numeric_limits<double>::max();
   std::map<std::string, BlockTimes> best;
   for (const BlockSpec& block : spec.blocks) best[block.kind] = {kLongest, kLongest};
-  for (int round = 0; round < kTimings; ++round) {
+  for (int round = 0; round < kBlockTimings; ++round) {
     for (const std::int64_t b : chosen) {
       const BlockSpec& block = spec.blocks[static_cast<std::size_t>(b)];
       BlockTimes& shortest = best[block.kind];
       Stage stage(weights, {b, b + 1}, {});
       const Seam input = random_seam(spec, b, batch, options);
       const Stopwatch forward;
-      const Seam output = stage.forward(0, batch, {}, input);
+      const Seam output = stage.forward(0, batch, pass, input);
       wait_for(output.front());
       shortest.forward = std::min(shortest.forward, forward.seconds());
       const Seam gradient = block.out.empty()

@@ -21,7 +21,8 @@ namespace laconic {
 std::string to_json(const PipelineDecisions& decisions);
 PipelineDecisions parse_decisions(std::string_view json);  // throws ConfigError
 
-// By block: those of one kind are measured once, and the best of a few counts.
+inline constexpr int kBlockTimings = 3;
+// By block: one of each kind is measured so many times, and the best counts.
 std::vector<BlockTimes> measure_blocks(const RunConfig& config, const Family& family,
                                        const at::TensorOptions& options);
 
