@@ -59,6 +59,8 @@ TEST(HostMeasure, RatesAreThereForEveryPrecisionAndFamily) {
     EXPECT_GT(rank.encode[i], 0) << MeasuredRank::kCodecs[i];
     EXPECT_GT(rank.decode[i], 0) << MeasuredRank::kCodecs[i];
   }
+  EXPECT_GT(rank.feedback[1], 0);
+  EXPECT_LT(rank.feedback[1], rank.encode[1]);
   EXPECT_GT(rank.copy_bytes_per_second, 0);
   EXPECT_GT(rank.factors.product, 0);
   for (const char* part : {"GNMT", "bfloat16", "float64", "4 samples", "copies, codecs"})
