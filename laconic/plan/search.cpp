@@ -91,6 +91,7 @@ SearchResult search_plans(const PlanSpace& space, StepModel& model, const Search
     for (const int option : options(space, node.candidate)) {
       Node next{.candidate = node.candidate};
       next.candidate.choice[depth] = option;
+      if (limits.admits && !limits.admits(next.candidate)) continue;
       if (!trial.may_fit(next.candidate)) continue;
       next.seconds = std::max(node.seconds, model.lower_bound(next.candidate));
       open.push(next);
@@ -104,6 +105,7 @@ SearchResult try_all_plans(const PlanSpace& space, StepModel& model, const Searc
   Trial trial(model, result);
   std::vector<Node> all;
   for (const Candidate& candidate : candidates(space)) {
+    if (limits.admits && !limits.admits(candidate)) continue;
     ++result.timed;
     if (trial.passes_check(candidate) && trial.fits(candidate))
       all.push_back({model.seconds(candidate), true, candidate});

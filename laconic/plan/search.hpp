@@ -35,6 +35,8 @@ struct SearchLimits {
   // or precision, and are neither faster nor lose less, are not told.
   bool with_variants = false;
   std::int64_t most_timed = 200'000;  // then what has been found is all
+  // Whether a candidate is asked for, open dims or not; empty: all are.
+  std::function<bool(const Candidate&)> admits = {};
 };
 
 struct SearchResult {
