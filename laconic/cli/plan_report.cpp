@@ -83,12 +83,13 @@ std::string shortage_text(const Shortage& shortage, const PlanSpace& space) {
 
 // Policies that no plan here can have, by the reason.
 std::string never_text(const PlanAnswers& answers) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
+  using Reason = std::pair<std::string, std::vector<std::string>>;
+  std::vector<Reason> reasons;
   for (const BreakEven& row : answers.break_even) {
     if (row.why_not.empty()) continue;
     const std::string why = fmt::format("{}: {}", name_in(kPolicyClassNames, row.of), row.why_not);
-    auto known = std::ranges::find(reasons, why, [](const auto& reason) { return reason.first; });
-    if (known == reasons.end()) known = reasons.insert(known, {why, {}});
+    auto known = std::ranges::find(reasons, why, &Reason::first);
+    if (known == reasons.end()) known = reasons.emplace(known, why, std::vector<std::string>());
     known->second.push_back(row.policy);
   }
   std::string text = reasons.empty() ? "" : "\nNever here, of messages\n";

@@ -1,7 +1,9 @@
 #include "laconic/plan/row_option.hpp"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -43,6 +45,8 @@ class Refusals {
  private:
   std::string ask(const Arrangement& a, std::size_t policy, bool is_on_gpu) const {
     RunConfig config = row_policies(space_)[policy].applied;
+    if (config.embedding_rows.method == RowsMethod::automatic)
+      return "a run decides what \"auto\" is when it begins: name the ways one by one";
     if (!may_move_rows(config)) return "";
     if (!has_tables_)
       return "the model has no table that is only looked up: it multiplies with it in the end, too";

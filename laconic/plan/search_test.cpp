@@ -498,8 +498,7 @@ TEST(PlanSearch, EveryPolicyHasARateOrAReason) {
     if (policy.of == PolicyClass::pp || policy.of == PolicyClass::tp)
       request.policies.push_back(policy);
   EXPECT_EQ(with_reason(rows_of(request)), "");
-  // One host alone sends nothing; what a tied table cannot have is named.
-  request.base.model.tied = true;
+  // One host alone sends nothing.
   request.hosts.groups[0].hosts = 1;
   const std::string reasons = with_reason(rows_of(request));
   EXPECT_NE(reasons.find("pp ac-sgd 4/6: no mesh of these hosts has stages"), std::string::npos)

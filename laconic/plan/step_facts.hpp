@@ -102,6 +102,18 @@ struct SumSeconds {
   double busy = 0;
 };
 
+const PatternCost& way_of(const StepModel::Patterns& patterns, const GradientPolicy& policy);
+// What sums of some parameters take on a rank: on the wire, and of a processor that computes, too.
+SumSeconds sum_seconds(const PatternCost& way, const SumCost& cost, const HostDevice& device,
+                       double core_share);
+
+// Update of a rank's parameters.
+double update_seconds(const HostDevice& device, double core_share, double elements,
+                      const RunConfig& config, int ranks);
+// The exchange of losses and norms; with rows that are clipped as all else, of their norm, too.
+double agreement_seconds(const StepModel::Patterns& patterns, const HostDevice& device,
+                         double core_share, const std::vector<RowCost>& rows, int ranks);
+
 // Of one table, on a rank: messages, a copy of its rows, and what changes them.
 struct StepModel::RowTimes {
   std::size_t block = 0;

@@ -96,6 +96,7 @@ class StepModel {
   struct Step;
   struct PipelineStep;
   struct RowTimes;
+  struct AloneStep;
   bool are_alike() const;  // every rank has a host of one kind
   const GridFacts& grid_facts(const Arrangement& arrangement);
   const Facts& facts(const Candidate& candidate);

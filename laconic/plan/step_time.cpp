@@ -1,4 +1,4 @@
-// How long a step takes: with and without a pipeline.
+// How long a step of a pipeline takes, and what steps of all kinds are made of.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -39,14 +39,12 @@ SumRhythm rhythm_of(const RunConfig& config) {
   return {};
 }
 
-static const PatternCost& way_of(const StepModel::Patterns& patterns,
-                                 const GradientPolicy& policy) {
+const PatternCost& way_of(const StepModel::Patterns& patterns, const GradientPolicy& policy) {
   return policy.algorithm == SumAlgorithm::ring ? patterns.ring : patterns.direct;
 }
 
-// What sums of some parameters take on a rank: on the wire, and of a processor that computes, too.
-static SumSeconds sum_seconds(const PatternCost& way, const SumCost& cost, const HostDevice& device,
-                              double core_share) {
+SumSeconds sum_seconds(const PatternCost& way, const SumCost& cost, const HostDevice& device,
+                       double core_share) {
   SumSeconds seconds{.wire = (cost.up_bytes + cost.down_bytes) * way.seconds_per_byte};
   const double handling = handling_seconds(cost, device);
   if (device.is_gpu) {
@@ -70,16 +68,14 @@ double copies_of_step(const RunConfig& config, int ranks) {
   return (passes.leaving + passes.arriving + together * passes.together) / steps;
 }
 
-// Update of a rank's parameters.
-static double update_seconds(const HostDevice& device, double core_share, double elements,
-                             const RunConfig& config, int ranks) {
+double update_seconds(const HostDevice& device, double core_share, double elements,
+                      const RunConfig& config, int ranks) {
   return per_second(elements, device.updates_per_second * core_share) +
          pass_seconds(copies_of_step(config, ranks), elements, device) / core_share;
 }
 
-// The exchange of losses and norms; with rows that are clipped as all else, of their norm, too.
-static double agreement_seconds(const StepModel::Patterns& patterns, const HostDevice& device,
-                                double core_share, const std::vector<RowCost>& rows, int ranks) {
+double agreement_seconds(const StepModel::Patterns& patterns, const HostDevice& device,
+                         double core_share, const std::vector<RowCost>& rows, int ranks) {
   if (ranks == 1) return 0;
   const bool asks_for_norm =
       std::ranges::any_of(rows, [](const RowCost& row) { return row.asks_for_norm; });
@@ -103,144 +99,6 @@ std::vector<StepModel::RowTimes> StepModel::row_times(const Step& step) const {
          .update = per_second(row.updated, f.device.updates_per_second * f.core_share)});
   }
   return times;
-}
-
-namespace {
-
-// A step without a pipeline as it goes along.
-struct AloneClock {
-  double clock = 0;    // of the thread that computes
-  double wire = 0;     // when all that was handed to the link is there
-  double on_wire = 0;  // seconds of it
-  double busy = 0;     // of the clock: codecs, copies and handling of messages
-  double waited = 0;   // of the clock: for rows
-  double update = 0;
-
-  void work(double seconds) { clock += seconds, busy += seconds; }
-  void send(double seconds) {
-    wire = std::max(wire, clock) + seconds;
-    on_wire += seconds;
-  }
-};
-
-// One block of a step that begins while sums of the step before are under way: when forward of it
-// begins, when its gradients have been handed to the link, and for how long these occupy it, and
-// the rows that the next step looks up there, which leave when their gradients have come.
-struct BlockOnItsWay {
-  double begins = 0, posted = 0, gradients = 0, rows = 0;
-};
-
-// Messages go by when they are waited for: those of the blocks up to one only wait for each other,
-// and must be there when the next step comes to it. `beside`: seconds of what nobody waits for.
-double seconds_by_block(const std::vector<BlockOnItsWay>& blocks, double clock, double latency,
-                        double beside) {
-  double seconds = clock, all = beside;
-  for (std::size_t b = 0; b < blocks.size(); ++b) {
-    double there = 0, rows = 0;
-    for (std::size_t i = b + 1; i-- > 0;) {
-      there = std::max(there, blocks[i].posted) + blocks[i].gradients;
-      rows += blocks[i].rows;
-    }
-    if (there > 0) seconds = std::max(seconds, there + rows + latency - blocks[b].begins);
-    all += blocks[b].gradients + blocks[b].rows;
-  }
-  return std::max(seconds, all);
-}
-
-}  // namespace
-
-double StepModel::alone_seconds(const Step& step, StepTime* parts) const {
-  const Facts& f = step.facts;
-  const std::vector<BlockSpec>& blocks = space_.spec.blocks;
-  const int dp = f.arrangement.dp, ranks = f.arrangement.ranks();
-  const SumRhythm& rhythm = step.rhythm;
-  const bool by_block = step.updates_by_block();
-  const std::vector<RowTimes> rows = row_times(step);
-  const double hop = f.patterns.direct.latency;
-  std::set<std::size_t> tables;
-  for (const RowCost& row : step.rows) tables.insert(row.parameter);
-  std::vector<BlockOnItsWay> on_its_way(blocks.size());
-  AloneClock a;
-  std::vector<double> there;  // by table
-  for (const RowTimes& row : rows) {
-    a.work(row.copy + row.rows.busy + row.delayed.busy);
-    if (!by_block) a.wire += row.rows.wire;
-    there.push_back(by_block || row.rows.wire == 0 ? 0 : a.wire + hop);
-    on_its_way[row.block].rows += row.rows.wire + (row.rows.wire > 0 ? hop : 0);
-  }
-  for (const RowTimes& row : rows)
-    if (!by_block) a.wire += row.delayed.wire;
-  double pass = 0;
-  for (const BlockTimes& t : step.times) pass += t.forward + t.backward;
-  for (std::size_t b = 0; b < blocks.size(); ++b) {
-    for (std::size_t t = 0; t < rows.size(); ++t) {
-      if (rows[t].block != b) continue;
-      const double wait = std::max(0.0, there[t] - a.clock);
-      a.clock += wait;
-      a.waited += wait;
-      a.work(rows[t].copy);
-    }
-    double elements = 0;
-    for (const std::size_t p : completed_by_[b])
-      if (!tables.contains(p)) elements += f.elements()[p];
-    double update = update_seconds(f.device, f.core_share, elements, step.config, ranks);
-    for (const RowTimes& row : rows)
-      if (row.block == b) update += row.update;
-    a.update += update;
-    on_its_way[b].begins = a.clock;
-    a.clock += step.times[b].forward + (by_block ? update : 0);
-  }
-  a.clock += pass * static_cast<double>(step.config.microbatches() - 1);
-  for (std::size_t b = blocks.size(); b-- > 0;) {
-    a.clock += step.times[b].backward;
-    const double before = a.on_wire;
-    for (const RowTimes& row : rows) {
-      if (row.block != b) continue;
-      a.work(row.copy + row.prior.busy);
-      a.send(row.prior.wire);
-    }
-    std::vector<SummedPart> summed;
-    for (const std::size_t p : completed_by_[b])
-      if (!tables.contains(p)) summed.push_back({&space_.spec.parameters[p], f.elements()[p]});
-    if (dp > 1 && !summed.empty()) {
-      const SumSeconds sum =
-          sum_seconds(way_of(f.patterns, step.sums), sum_cost(summed, step.sums, dp, f.device),
-                      f.device, f.core_share);
-      a.work(sum.busy * rhythm.per_step);
-      a.send(sum.wire);
-    }
-    on_its_way[b].posted = a.clock;
-    on_its_way[b].gradients = a.on_wire - before;
-  }
-  double delayed = 0;
-  for (const RowTimes& row : rows) delayed += row.delayed.wire;
-  const double latency = dp == 1 ? 0 : 2 * hop;
-  const double end = dp == 1              ? a.clock
-                     : by_block           ? seconds_by_block(on_its_way, a.clock, latency, delayed)
-                     : rhythm.in_backward ? std::max(a.clock, a.wire + latency)
-                                          : with_sums(rhythm, a.clock, a.on_wire + latency);
-  const double tail =
-      by_block ? 0
-               : a.update + agreement_seconds(f.patterns, f.device, f.core_share, step.rows, ranks);
-  if (parts != nullptr) {
-    double grid = 0;
-    if (f.has_grid) {  // what is not computing
-      double work = 0;
-      for (const BlockSpec& block : blocks)
-        work += block.multiply_adds * (step.config.model.recompute && !block.out.empty() ? 4 : 3);
-      work *= static_cast<double>(step.config.microbatch_size()) / f.arrangement.tp() /
-              f.rate(space_, 0, step.config.run.precision);
-      grid = (pass - work) * static_cast<double>(step.config.microbatches());
-    }
-    const double inside = by_block ? a.update : 0;
-    *parts = {.compute = a.clock - grid - a.waited - inside,
-              .codec = a.busy,
-              .grid = grid,
-              .rows = a.waited,
-              .sum = end - a.clock,
-              .update = tail + inside};
-  }
-  return end + tail;
 }
 
 namespace {
