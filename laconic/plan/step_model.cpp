@@ -272,9 +272,10 @@ const std::vector<RowCost>& StepModel::row_costs(const Candidate& candidate, std
   const auto [place, is_new] = row_costs_.try_emplace(
       {candidate.at(PlanDim::arrangement), static_cast<int>(policy), precision});
   const Arrangement& a = arrangement_of(space_, candidate);
-  RunConfig config = space_.policies[static_cast<std::size_t>(PolicyClass::rows)][policy].applied;
   const auto loads = space_.row_loads.find(a.dp);
-  if (!is_new || !may_move_rows(config) || loads == space_.row_loads.end()) return place->second;
+  if (!is_new || loads == space_.row_loads.end()) return place->second;
+  RunConfig config = space_.policies[static_cast<std::size_t>(PolicyClass::rows)][policy].applied;
+  if (!may_move_rows(config)) return place->second;
   config.mesh = {.pp = a.pp, .dp = a.dp};
   config.run.precision = space_.precisions[static_cast<std::size_t>(precision)];
   return place->second = laconic::row_costs(config, space_.spec, loads->second, space_.hosts,
