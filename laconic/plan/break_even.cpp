@@ -88,6 +88,12 @@ class BreakEvens {
     return candidate;
   }
 
+  // With exact messages of all other classes.
+  static Candidate alone(Candidate candidate, PolicyClass of, int policy) {
+    for (const PlanDim dim : kPolicyDims) candidate.at(dim) = 0;
+    return with(candidate, of, policy);
+  }
+
   bool can_be(const Candidate& candidate) {
     if (candidate.at(PlanDim::rows_policy) > 0) {
       const auto& rows =
@@ -104,7 +110,10 @@ class BreakEvens {
     const SearchResult& best = best_of(of);
     if (best.plans.empty()) return std::nullopt;
     if (const Candidate one = with(best.plans[0].candidate, of, policy); can_be(one)) return one;
-    if (has_many_ranks(space_)) return std::nullopt;
+    if (has_many_ranks(space_)) {
+      const Candidate one = alone(best.plans[0].candidate, of, policy);
+      return can_be(one) ? std::optional(one) : std::nullopt;
+    }
     const SearchResult found = search(of, policy);
     if (found.plans.empty()) return std::nullopt;
     return found.plans[0].candidate;
@@ -137,7 +146,7 @@ class BreakEvens {
     if (!is_used) return fmt::format("no mesh of these hosts has {}", messages_of(of));
     const SearchResult& best = best_of(of);
     if (!best.plans.empty()) {
-      const Candidate one = with(best.plans[0].candidate, of, policy);
+      const Candidate one = alone(best.plans[0].candidate, of, policy);
       const Problems problems = model_.problems(one);
       if (!problems.empty()) return text_of(problems);
       const Fit fit = model_.fit(one);

@@ -8,7 +8,7 @@ namespace laconic {
 
 namespace {
 
-double over(double amount, double rate) {
+double seconds_at(double amount, double rate) {
   return rate > 0 ? amount / rate : 0;
 }
 
@@ -41,7 +41,8 @@ SumCost exchange_cost(const CodecSpec& codec, const TensorSpec& chunk, std::int6
   cost.handled_bytes = others * payload;
   cost.messages = others;
   cost.calls = 1;
-  cost.codec_seconds = over(bytes, rate.encode) + (is_lossy(codec) ? over(bytes, rate.decode) : 0);
+  cost.codec_seconds =
+      seconds_at(bytes, rate.encode) + (is_lossy(codec) ? seconds_at(bytes, rate.decode) : 0);
   return cost;
 }
 

@@ -68,7 +68,7 @@ class Refusals {
 };
 
 // Another name of one before it, where the configuration says itself what the policy would.
-bool is_repeated(const std::vector<PolicyOption>& policies, std::size_t policy) {
+bool says_nothing_new(const std::vector<PolicyOption>& policies, std::size_t policy) {
   for (std::size_t i = 0; i < policy; ++i)
     if (differences(policies[i].applied, policies[policy].applied).empty()) return true;
   return false;
@@ -76,7 +76,8 @@ bool is_repeated(const std::vector<PolicyOption>& policies, std::size_t policy) 
 
 void remove_repeated(std::vector<PolicyOption>& policies) {
   for (std::size_t i = policies.size(); i-- > 1;)
-    if (is_repeated(policies, i)) policies.erase(policies.begin() + static_cast<std::ptrdiff_t>(i));
+    if (says_nothing_new(policies, i))
+      policies.erase(policies.begin() + static_cast<std::ptrdiff_t>(i));
 }
 
 // Of a policy that no arrangement can have: why not, as the first says that has replicas at all.
