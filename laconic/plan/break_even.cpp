@@ -152,6 +152,8 @@ class BreakEvens {
       const Fit fit = model_.fit(one);
       if (!fit.fits)
         return fmt::format("{} are missing on {}", human_bytes(fit.needed - fit.has), fit.where);
+    } else if (best.first_refused) {
+      return text_of(model_.problems(*best.first_refused));
     } else if (best.nearest) {
       return fmt::format("no plan with {} fits: at least {} are missing on {}", messages_of(of),
                          human_bytes(best.nearest->missing()), best.nearest->fit.where);

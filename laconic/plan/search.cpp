@@ -24,7 +24,10 @@ class Trial {
   Trial(StepModel& model, SearchResult& result) : model_(model), result_(result) {}
   // Asked of candidates that would be told: most never come so far.
   bool passes_check(const Candidate& candidate) {
-    return model_.problems(candidate).empty() || (++result_.refused, false);
+    if (model_.problems(candidate).empty()) return true;
+    ++result_.refused;
+    if (!result_.first_refused) result_.first_refused = candidate;
+    return false;
   }
   // Asked before a candidate is timed, which takes longer.
   bool fits(const Candidate& candidate) { return note(candidate, model_.fit(candidate)); }

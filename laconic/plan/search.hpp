@@ -46,7 +46,8 @@ struct SearchResult {
   std::int64_t too_large = 0;    // whole ones that were not timed, and groups that were not opened
   std::optional<Shortage> nearest;  // of these, what misses least
   std::int64_t refused = 0;         // the same, but the configuration's check refuses them
-  bool is_complete = true;          // false: most_timed was reached
+  std::optional<Candidate> first_refused;
+  bool is_complete = true;  // false: most_timed was reached
 };
 
 SearchResult search_plans(const PlanSpace& space, StepModel& model, const SearchLimits& limits);

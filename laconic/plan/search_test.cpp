@@ -588,7 +588,7 @@ TEST(PlanSearch, FasterLinksAndMoreMemoryNeverHurt) {
   }
 }
 
-TEST(PlanPolicies, WhatIsExactNeedsNoNumberButASource) {
+TEST(PolicyChoice, WhatIsExactNeedsNoNumberButASource) {
   const auto parsed = [](const std::string& more) {
     return parse_policies(
         "[[policy]]\nname = \"p\"\nclass = \"rows\"\nset = { "
