@@ -46,7 +46,8 @@ RunConfig base_of(const PlanCommand& command, const std::string& presets_folder)
   config.pipeline = fresh.pipeline;
   config.model.recompute = false;
   config.train.microbatch = 0;
-  for (const Named<PolicyClass>& one : kPolicyClassNames) copy_policy(one.value, fresh, config);
+  for (const Named<PolicyClass>& one : kPolicyClassNames)
+    config = with_policy(config, exact_policy(one.value));
   if (command.batch > 0) config.train.batch = command.batch;
   return config;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -80,15 +81,39 @@ std::string shortage_text(const Shortage& shortage, const PlanSpace& space) {
       " on " + shortage.fit.where, human_bytes(shortage.fit.has), human_bytes(shortage.missing()));
 }
 
+// Policies that no plan here can have, by the reason.
+std::string never_text(const PlanAnswers& answers) {
+  using Reason = std::pair<std::string, std::vector<std::string>>;
+  std::vector<Reason> reasons;
+  for (const BreakEven& row : answers.break_even) {
+    if (row.why_not.empty()) continue;
+    const std::string why = fmt::format("{}: {}", name_in(kPolicyClassNames, row.of), row.why_not);
+    auto known = std::ranges::find(reasons, why, &Reason::first);
+    if (known == reasons.end()) known = reasons.emplace(known, why, std::vector<std::string>());
+    known->second.push_back(row.policy);
+  }
+  std::string text = reasons.empty() ? "" : "\nNever here, of messages\n";
+  for (const auto& [why, policies] : reasons)
+    text += fmt::format("  {} ({})\n", why, join(policies, "; "));
+  return text;
+}
+
 std::string break_even_text(const PlanAnswers& answers) {
   if (answers.break_even.empty()) return "";
-  Table table(
-      {{"messages", Align::left}, {"policy", Align::left}, {"faster than exact"}, {"here"}});
+  Table table({{"messages", Align::left},
+               {"policy", Align::left},
+               {"faster than exact"},
+               {"here"},
+               {"step, by formulas"},
+               {"of the plan", Align::left}});
   for (const BreakEven& row : answers.break_even)
-    table.add({std::string(name_in(kPolicyClassNames, row.of)), row.policy,
-               rate_text(row.bits_per_second), fmt::format("{:.3g}x", row.gain)});
-  return fmt::format("\nWhere short messages pay, by the rate of the slowest link (now {}):\n\n{}",
-                     quantity_text(answers.slowest_rate, kBitUnits), to_text(table));
+    if (row.why_not.empty())
+      table.add({std::string(name_in(kPolicyClassNames, row.of)), row.policy,
+                 rate_text(row.bits_per_second), fmt::format("{:.3g}x", row.gain),
+                 fmt::format("{:.3g} s", row.seconds), row.plan});
+  return fmt::format(
+      "\nWhere short messages pay, by the rate of the slowest link (now {}):\n\n{}{}",
+      quantity_text(answers.slowest_rate, kBitUnits), to_text(table), never_text(answers));
 }
 
 std::string what_if_text(const PlanAnswers& answers) {
@@ -145,7 +170,8 @@ namespace {
 nlohmann::ordered_json to_json(const StepTime& t) {
   return {{"seconds", t.seconds}, {"compute", t.compute},   {"codec", t.codec},
           {"bubble", t.bubble},   {"boundary", t.boundary}, {"grid", t.grid},
-          {"sum", t.sum},         {"tied", t.tied},         {"update", t.update}};
+          {"rows", t.rows},       {"sum", t.sum},           {"tied", t.tied},
+          {"update", t.update}};
 }
 
 nlohmann::ordered_json to_json(const PlanAnswer& plan, const PlanSpace& space) {
@@ -190,10 +216,17 @@ nlohmann::ordered_json to_json(const PlanAnswers& answers, const PlanRequest& re
                        {"missing", nearest.missing()}};
   }
   for (const BreakEven& row : answers.break_even)
-    json["break_even"].push_back({{"messages", name_in(kPolicyClassNames, row.of)},
-                                  {"policy", row.policy},
-                                  {"bits_per_second", row.bits_per_second},
-                                  {"gain", row.gain}});
+    if (row.why_not.empty())
+      json["break_even"].push_back({{"messages", name_in(kPolicyClassNames, row.of)},
+                                    {"policy", row.policy},
+                                    {"bits_per_second", row.bits_per_second},
+                                    {"gain", row.gain},
+                                    {"by_formulas", row.seconds},
+                                    {"plan", row.plan}});
+    else
+      json["never"].push_back({{"messages", name_in(kPolicyClassNames, row.of)},
+                               {"policy", row.policy},
+                               {"why", row.why_not}});
   for (const WhatIf& row : answers.what_if)
     json["what_if"].push_back(
         {{"change", row.change}, {"seconds", row.seconds}, {"plan", row.plan}});

@@ -15,19 +15,6 @@ namespace {
 
 constexpr double kLeastRate = 1e6, kMostRate = 1e11;  // of curves, in bits per second
 constexpr int kRates = 21;
-constexpr std::size_t kManyRanks = 32;
-constexpr double kFarFactor = 1e6;  // how far links are slowed down or sped up for break-even
-
-PlanSpace on_other_links(const PlanSpace& space, double factor) {
-  PlanSpace other = space;
-  other.hosts = with_link_rates(space.hosts, factor);
-  return other;
-}
-
-double seconds_with_links(const PlanSpace& space, const Candidate& candidate, double factor) {
-  const PlanSpace other = on_other_links(space, factor);
-  return StepModel(other).seconds(candidate);
-}
 
 struct Share {
   double seconds;
@@ -46,6 +33,7 @@ std::string reason_of(const StepTime& t, const StepModel::Patterns& patterns, co
       {t.bubble, "bubbles of the pipeline"},
       {t.boundary, "activations over " + over(patterns.edge)},
       {t.grid, "the tensor grid over " + over(patterns.grid)},
+      {t.rows, "rows of tables over " + over(patterns.direct)},
       {t.sum, "gradients over " + over(is_ring ? patterns.ring : patterns.direct)},
       {t.tied, "the shared table over " + over(patterns.tied)},
       {t.update, "update and agreement"}};
@@ -107,47 +95,6 @@ void level(std::vector<PlanAnswer>& plans) {
     if (!plan.simulated) plan.seconds = plan.parts.seconds * factors[factors.size() / 2];
 }
 
-// Where `policy` stops being faster than exact messages: bisection between the two last of a row of
-// rates that have it on different sides.
-double break_even_factor(const std::function<bool(double)>& is_faster) {
-  constexpr int kSteps = 24;
-  double below = 0, above = 0;
-  const auto factor_at = [](int i) { return std::pow(kFarFactor, 2.0 * i / kSteps - 1); };
-  for (int i = 0; i <= kSteps; ++i)
-    if (is_faster(factor_at(i))) {
-      below = factor_at(i);
-      above = i == kSteps ? std::numeric_limits<double>::infinity() : factor_at(i + 1);
-    }
-  if (below == 0 || std::isinf(above)) return below == 0 ? 0 : above;
-  for (int i = 0; i < 30; ++i) {
-    const double middle = std::sqrt(below * above);
-    (is_faster(middle) ? below : above) = middle;
-  }
-  return below;
-}
-
-void add_break_even(const PlanSpace& space, const SearchResult& search, PolicyClass of, PlanDim dim,
-                    std::vector<BreakEven>& rows) {
-  const auto uses = [&](const PlanFound& plan) {
-    const Arrangement& a = arrangement_of(space, plan.candidate);
-    return of == PolicyClass::pp ? a.pp > 1 : of == PolicyClass::dp ? a.dp > 1 : a.tp() > 1;
-  };
-  const auto best = std::ranges::find_if(search.plans, uses);
-  if (best == search.plans.end()) return;
-  const auto& policies = space.policies[static_cast<std::size_t>(of)];
-  for (std::size_t i = 1; i < policies.size(); ++i) {
-    Candidate exact = best->candidate, encoded = best->candidate;
-    exact.at(dim) = 0;
-    encoded.at(dim) = static_cast<int>(i);
-    if (!StepModel(space).problems(encoded).empty()) continue;
-    const auto gain = [&](double factor) {
-      return seconds_with_links(space, exact, factor) / seconds_with_links(space, encoded, factor);
-    };
-    const double factor = break_even_factor([&](double f) { return gain(f) > 1; });
-    rows.push_back({of, policies[i].choice.name, factor * slowest_link(space.hosts), gain(1)});
-  }
-}
-
 void add_what_if(const PlanRequest& request, const std::string& change, const Hosts& hosts,
                  std::vector<WhatIf>& rows) {
   PlanRequest other = request;
@@ -161,23 +108,6 @@ void add_what_if(const PlanRequest& request, const std::string& change, const Ho
 }
 
 }  // namespace
-
-Hosts with_link_rates(Hosts hosts, double factor) {
-  for (HostGroup& group : hosts.groups) {
-    group.card.bits_per_second *= factor;
-    if (group.uplink) group.uplink->bits_per_second *= factor;
-  }
-  return hosts;
-}
-
-double slowest_link(const Hosts& hosts) {
-  double slowest = std::numeric_limits<double>::infinity();
-  for (const HostGroup& group : hosts.groups) {
-    slowest = std::min(slowest, group.card.bits_per_second);
-    if (group.uplink) slowest = std::min(slowest, group.uplink->bits_per_second);
-  }
-  return slowest;
-}
 
 std::string describe_plan(const PlanSpace& space, const Candidate& candidate) {
   const Arrangement& a = arrangement_of(space, candidate);
@@ -193,15 +123,15 @@ std::string describe_plan(const PlanSpace& space, const Candidate& candidate) {
   if (config.model.recompute) words.emplace_back("recompute");
   if (candidate.at(PlanDim::precision) > 0)
     words.emplace_back(name_in(kRunPrecisionNames, config.run.precision));
-  const auto add_policy = [&](PolicyClass of, PlanDim dim, bool is_used) {
-    if (!is_used || candidate.at(dim) == kOpen) return;
-    const auto number = static_cast<std::size_t>(candidate.at(dim));
-    words.push_back(fmt::format("{}: {}", name_in(kPolicyClassNames, of),
-                                space.policies[static_cast<std::size_t>(of)][number].choice.name));
-  };
-  add_policy(PolicyClass::pp, PlanDim::pp_policy, a.pp > 1);
-  add_policy(PolicyClass::dp, PlanDim::dp_policy, a.dp > 1);
-  add_policy(PolicyClass::tp, PlanDim::tp_policy, a.tp() > 1);
+  for (const PolicyClass of :
+       {PolicyClass::pp, PolicyClass::dp, PolicyClass::rows, PolicyClass::tp}) {
+    const int number = candidate.at(kPolicyDims[static_cast<std::size_t>(of)]);
+    if (number == kOpen || !uses(space, candidate, of)) continue;
+    words.push_back(
+        fmt::format("{}: {}", name_in(kPolicyClassNames, of),
+                    space.policies[static_cast<std::size_t>(of)][static_cast<std::size_t>(number)]
+                        .choice.name));
+  }
   return join(words, ", ");
 }
 
@@ -210,7 +140,7 @@ PlanAnswers answer(const PlanRequest& request, const AnswerOptions& options) {
   StepModel model(space);
   PlanAnswers answers;
   // A simulation of many ranks takes seconds.
-  const int confirmed = space.seats.size() > kManyRanks ? options.top : options.confirmed;
+  const int confirmed = has_many_ranks(space) ? options.top : options.confirmed;
   const int wanted = options.confirm ? std::max(options.top, confirmed) : options.top;
   answers.search = search_plans(space, model, {.plans = wanted});
   for (const PlanFound& found : answers.search.plans)
@@ -223,12 +153,11 @@ PlanAnswers answer(const PlanRequest& request, const AnswerOptions& options) {
   answers.plans.resize(
       std::min<std::size_t>(answers.plans.size(), static_cast<std::size_t>(options.top)));
   answers.slowest_rate = slowest_link(request.hosts);
-  // Some hundred timings, which take minutes with many ranks.
-  const bool with_break_even = options.with_what_if || space.seats.size() <= kManyRanks;
-  for (const auto& [of, dim] : {std::pair{PolicyClass::pp, PlanDim::pp_policy},
-                                {PolicyClass::dp, PlanDim::dp_policy},
-                                {PolicyClass::tp, PlanDim::tp_policy}})
-    if (with_break_even) add_break_even(space, answers.search, of, dim, answers.break_even);
+  // Searches and some hundred timings, which take minutes with many ranks.
+  if (options.with_what_if || !has_many_ranks(space))
+    answers.break_even = break_even_of(space, model, answers.search);
+  for (BreakEven& row : answers.break_even)
+    if (row.why_not.empty()) row.plan = describe_plan(space, row.candidate);
   if (options.with_curves) {
     for (int i = 0; i < kRates; ++i)
       answers.rates.push_back(

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "laconic/plan/break_even.hpp"
 #include "laconic/plan/search.hpp"
 
 namespace laconic {
@@ -33,15 +34,6 @@ struct PlanAnswer {
   double tokens_per_second = 0;
   std::string why;               // what limits it, for people
   std::vector<double> at_rates;  // seconds at PlanAnswers::rates
-};
-
-// The rate of the slowest link, all others in proportion, at which a policy is as fast as exact
-// messages, with everything else as in the best plan that has such messages.
-struct BreakEven {
-  PolicyClass of = PolicyClass::dp;
-  std::string policy;
-  double bits_per_second = 0;  // below it the policy is faster; 0: never, infinity: always
-  double gain = 1;  // seconds of exact messages by the policy's, on the hosts as they are
 };
 
 // The best plan if the hosts were other ones.
@@ -76,8 +68,5 @@ PlanAnswers answer(const PlanRequest& request, const AnswerOptions& options);
 
 // "pp 4 x dp 2, 1f1b, microbatch 2, dp: 4 bits"; what is open is left out.
 std::string describe_plan(const PlanSpace& space, const Candidate& candidate);
-
-Hosts with_link_rates(Hosts hosts, double factor);  // of cards and uplinks
-double slowest_link(const Hosts& hosts);            // bits per second
 
 }  // namespace laconic

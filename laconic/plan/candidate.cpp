@@ -7,6 +7,7 @@
 
 #include "laconic/config/grid_choice.hpp"
 #include "laconic/config/model_family.hpp"
+#include "laconic/plan/row_option.hpp"
 #include "laconic/policy/grid_estimate.hpp"
 
 namespace laconic {
@@ -134,6 +135,7 @@ void add_policies(const PlanRequest& request, PlanSpace& space) {
     if (effect && effect->loss > request.loss_budget) continue;
     space.policies[index(policy.of)].push_back({policy, with_policy(request.base, policy)});
   }
+  add_row_options(space);
 }
 
 // GPUs compute fastest in bfloat16; what that does to losses has not been measured.
@@ -153,23 +155,20 @@ std::vector<int> all_of(std::size_t count) {
 }
 
 const PolicyOption& policy_at(const PlanSpace& space, const Candidate& candidate, PolicyClass of) {
-  constexpr std::array kDims = {PlanDim::pp_policy, PlanDim::dp_policy, PlanDim::tp_policy};
-  const int number = candidate.at(kDims[index(of)]);
+  const int number = candidate.at(kPolicyDims[index(of)]);
   return space.policies[index(of)][static_cast<std::size_t>(std::max(number, 0))];
 }
 
 // Those within the budget, if there is anything to encode at all.
-std::vector<int> policy_options(const PlanSpace& space, const Candidate& candidate, PolicyClass of,
-                                PlanDim dim) {
-  const Arrangement& a = arrangement_of(space, candidate);
-  const bool is_used = of == PolicyClass::pp   ? a.pp > 1
-                       : of == PolicyClass::dp ? a.dp > 1
-                                               : a.tp() > 1;
-  if (!is_used) return {0};
+std::vector<int> policy_options(const PlanSpace& space, const Candidate& candidate,
+                                PolicyClass of) {
+  if (of != PolicyClass::rows && !uses(space, candidate, of)) return {0};
+  const std::vector<int> all = of == PolicyClass::rows ? row_options_beside(space, candidate)
+                                                       : all_of(space.policies[index(of)].size());
   std::vector<int> numbers;
-  for (const int i : all_of(space.policies[index(of)].size())) {
+  for (const int i : all) {
     Candidate with = candidate;
-    with.at(dim) = i;
+    with.at(kPolicyDims[index(of)]) = i;
     if (loss_of(space, with).loss <= space.loss_budget) numbers.push_back(i);
   }
   return numbers;
@@ -244,6 +243,13 @@ Problems check(const PlanRequest& request) {
           {"hosts",
            fmt::format("group '{}': how fast device '{}' computes in {} is not known", group.name,
                        group.device.name, name_in(kRunPrecisionNames, precision))});
+  const bool is_on_gpus = std::ranges::all_of(
+      request.hosts.groups, [](const HostGroup& group) { return group.device.is_gpu; });
+  if (request.base.embedding_rows.optimiser != RowsOptimiser::same && is_on_gpus)
+    problems.push_back(
+        {"embedding.rows.optimiser",
+         "rows have an algorithm of their own, which needs them in host memory as yet, and all "
+         "hosts have GPUs"});
   return problems;
 }
 
@@ -264,16 +270,31 @@ PlanSpace space_of(const PlanRequest& request) {
                                 {ScheduleKind::zb_v, 2},
                                 {ScheduleKind::interleaved, 2}},
                   .policies = {},
+                  .refused = {},
+                  .row_options = {},
+                  .row_loads = {},
                   .loss_budget = request.loss_budget,
                   .with_unproven = request.with_unproven,
                   .is_trained = request.is_trained};
   space.spec = model_spec(space.family, context_of(space.family));
   for (std::int64_t size = space.base.train.batch; size >= 1; --size)
     if (divides(size, space.base.train.batch)) space.microbatches.push_back(size);
-  add_policies(request, space);
   add_arrangements(space);
   add_cuttable(space);
+  add_policies(request, space);
   return space;
+}
+
+bool uses(const PlanSpace& space, const Candidate& candidate, PolicyClass of) {
+  const Arrangement& a = arrangement_of(space, candidate);
+  const auto number = static_cast<std::size_t>(candidate.at(PlanDim::arrangement));
+  switch (of) {
+    case PolicyClass::pp: return a.pp > 1;
+    case PolicyClass::dp: return a.dp > 1;
+    case PolicyClass::tp: return a.tp() > 1;
+    case PolicyClass::rows: return space.row_options[number].size() > 1;
+  }
+  return false;
 }
 
 const Arrangement& arrangement_of(const PlanSpace& space, const Candidate& candidate) {
@@ -282,15 +303,18 @@ const Arrangement& arrangement_of(const PlanSpace& space, const Candidate& candi
 
 std::vector<int> options(const PlanSpace& space, const Candidate& candidate) {
   switch (static_cast<PlanDim>(depth_of(candidate))) {
-    case PlanDim::arrangement: return all_of(space.arrangements.size());
+    case PlanDim::arrangement: {
+      std::vector<int> numbers = all_of(space.arrangements.size());
+      std::erase_if(numbers,
+                    [&](int i) { return space.row_options[static_cast<std::size_t>(i)].empty(); });
+      return numbers;
+    }
     case PlanDim::precision: return all_of(space.precisions.size());
     case PlanDim::recompute: return all_of(space.recomputes.size());
-    case PlanDim::dp_policy:
-      return policy_options(space, candidate, PolicyClass::dp, PlanDim::dp_policy);
-    case PlanDim::pp_policy:
-      return policy_options(space, candidate, PolicyClass::pp, PlanDim::pp_policy);
-    case PlanDim::tp_policy:
-      return policy_options(space, candidate, PolicyClass::tp, PlanDim::tp_policy);
+    case PlanDim::dp_policy: return policy_options(space, candidate, PolicyClass::dp);
+    case PlanDim::pp_policy: return policy_options(space, candidate, PolicyClass::pp);
+    case PlanDim::tp_policy: return policy_options(space, candidate, PolicyClass::tp);
+    case PlanDim::rows_policy: return policy_options(space, candidate, PolicyClass::rows);
     case PlanDim::microbatch: return microbatch_options(space, candidate);
     case PlanDim::schedule: return schedule_options(space, candidate);
   }
@@ -317,6 +341,11 @@ std::vector<Candidate> candidates(const PlanSpace& space) {
   return all;
 }
 
+const HostGroup& first_group(const PlanSpace& space, const Arrangement& a) {
+  const Seat& seat = space.seats[static_cast<std::size_t>(a.first_seat)];
+  return space.hosts.groups[static_cast<std::size_t>(seat.group)];
+}
+
 RunConfig config_of(const PlanSpace& space, const Candidate& candidate) {
   RunConfig config = space.base;
   for (const Named<PolicyClass>& one : kPolicyClassNames)
@@ -326,8 +355,7 @@ RunConfig config_of(const PlanSpace& space, const Candidate& candidate) {
   if (a.tp() == 1) config.mesh.tp = "1";
   config.tensor.method = a.method;
   config.pipeline = {};
-  const HostGroup& group = space.hosts.groups[static_cast<std::size_t>(
-      space.seats[static_cast<std::size_t>(a.first_seat)].group)];
+  const HostGroup& group = first_group(space, a);
   config.run.device = {.kind = group.device.is_gpu ? DeviceKind::cuda : DeviceKind::cpu};
   if (group.cores > 0) config.run.threads = 1;
   const auto chosen = [&](PlanDim dim) { return static_cast<std::size_t>(candidate.at(dim)); };

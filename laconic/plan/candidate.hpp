@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "laconic/mesh/mesh.hpp"
 #include "laconic/plan/policy_choice.hpp"
 #include "laconic/schedule/schedule.hpp"
+#include "laconic/simulate/row_load.hpp"
 
 namespace laconic {
 
@@ -48,6 +50,12 @@ struct PolicyOption {
   RunConfig applied;
 };
 
+// One that no mesh of these hosts can have, and why.
+struct RefusedPolicy {
+  PolicyChoice choice;
+  std::string why;
+};
+
 enum class PlanDim : std::uint8_t {
   arrangement,
   precision,
@@ -55,14 +63,20 @@ enum class PlanDim : std::uint8_t {
   dp_policy,
   pp_policy,
   tp_policy,
+  rows_policy,
   microbatch,
   schedule,
 };
-inline constexpr std::size_t kPlanDims = 8;
+inline constexpr std::size_t kPlanDims = 9;
 inline constexpr int kOpen = -1;
 
+// By PolicyClass: where candidates have it.
+inline constexpr std::array kPolicyDims = {PlanDim::pp_policy, PlanDim::dp_policy,
+                                           PlanDim::tp_policy, PlanDim::rows_policy};
+
 struct Candidate {
-  std::array<int, kPlanDims> choice = {kOpen, kOpen, kOpen, kOpen, kOpen, kOpen, kOpen, kOpen};
+  std::array<int, kPlanDims> choice = {kOpen, kOpen, kOpen, kOpen, kOpen,
+                                       kOpen, kOpen, kOpen, kOpen};
   int at(PlanDim dim) const { return choice[static_cast<std::size_t>(dim)]; }
   int& at(PlanDim dim) { return choice[static_cast<std::size_t>(dim)]; }
   auto operator<=>(const Candidate&) const = default;
@@ -95,6 +109,9 @@ struct PlanSpace {
   std::vector<std::int64_t> microbatches;  // samples, most first
   std::vector<ScheduleChoice> schedules;
   std::array<std::vector<PolicyOption>, kPolicyClasses> policies;  // by PolicyClass
+  std::vector<RefusedPolicy> refused;
+  std::vector<std::vector<int>> row_options;      // by arrangement: policies of rows it can have
+  std::map<int, std::vector<RowLoad>> row_loads;  // by number of replicas, whatever the method
   double loss_budget = 0.5;
   bool with_unproven = false;
   bool is_trained = false;
@@ -109,6 +126,10 @@ std::vector<int> options(const PlanSpace& space, const Candidate& candidate);
 std::vector<Candidate> candidates(const PlanSpace& space);
 
 const Arrangement& arrangement_of(const PlanSpace& space, const Candidate& candidate);
+// Where rank 0 sits.
+const HostGroup& first_group(const PlanSpace& space, const Arrangement& arrangement);
+// Whether a class has messages there: of rows, whether any may travel.
+bool uses(const PlanSpace& space, const Candidate& candidate, PolicyClass of);
 // Requires: the dims that it asks for are chosen; open ones are as in the space's base.
 RunConfig config_of(const PlanSpace& space, const Candidate& candidate);
 // By rank of the mesh: its seat.

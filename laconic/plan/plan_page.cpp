@@ -122,15 +122,29 @@ std::string plan_data(const PlanAnswer& plan, const std::string& name) {
 std::string rows_of_break_even(const PlanAnswers& answers) {
   std::string rows;
   for (const BreakEven& row : answers.break_even) {
+    if (!row.why_not.empty()) continue;
     const std::string rate = row.bits_per_second <= 0          ? "never"
                              : std::isinf(row.bits_per_second) ? "at any rate"
                              : row.bits_per_second >= 1e9
                                  ? fmt::format("below {:.3g} Gbit/s", row.bits_per_second / 1e9)
                                  : fmt::format("below {:.3g} Mbit/s", row.bits_per_second / 1e6);
     rows += fmt::format(
-        "<tr><td class=text>{}</td><td class=text>{}</td><td>{}</td><td>{:.3g}x</td></tr>\n",
-        name_in(kPolicyClassNames, row.of), xml_escaped(row.policy), rate, row.gain);
+        "<tr><td class=text>{}</td><td class=text>{}</td><td>{}</td><td>{:.3g}x</td>"
+        "<td>{:.3g} s</td><td class=text>{}</td></tr>\n",
+        name_in(kPolicyClassNames, row.of), xml_escaped(row.policy), rate, row.gain, row.seconds,
+        xml_escaped(row.plan));
   }
+  return rows;
+}
+
+// Policies that no plan here can have.
+std::string rows_of_never(const PlanAnswers& answers) {
+  std::string rows;
+  for (const BreakEven& row : answers.break_even)
+    if (!row.why_not.empty())
+      rows += fmt::format(
+          "<tr><td class=text>{}</td><td class=text>{}</td><td class=text>{}</td></tr>\n",
+          name_in(kPolicyClassNames, row.of), xml_escaped(row.policy), xml_escaped(row.why_not));
   return rows;
 }
 
@@ -178,8 +192,14 @@ std::string plan_page(const PlanAnswers& answers, const PlanPage& page) {
   html += pictures + "<h2>Memory</h2>\n<div id=memory></div>\n";
   html +=
       "<h2>Where short messages pay</h2>\n<table><thead><tr><th class=text>messages</th>"
-      "<th class=text>policy</th><th>faster than exact</th><th>here</th></tr></thead><tbody>\n" +
+      "<th class=text>policy</th><th>faster than exact</th><th>here</th><th>step, by formulas</th>"
+      "<th class=text>of the plan</th></tr></thead><tbody>\n" +
       rows_of_break_even(answers) + "</tbody></table>\n";
+  if (const std::string never = rows_of_never(answers); !never.empty())
+    html +=
+        "<h2>What no plan here can have</h2>\n<table><thead><tr><th class=text>messages</th>"
+        "<th class=text>policy</th><th class=text>since</th></tr></thead><tbody>\n" +
+        never + "</tbody></table>\n";
   if (!answers.what_if.empty())
     html +=
         "<h2>What else would buy</h2>\n<table><thead><tr><th class=text>with</th><th>step</th>"

@@ -79,6 +79,13 @@ PolicyChoice policy_in(const TomlNode& node, Problems& problems) {
   read_set(table, node, policy);
   policy.scratch = read_effect(table, "scratch", problems);
   policy.trained = read_effect(table, "trained", problems);
+  bool is_exact = false;
+  table.read_flag("exact", is_exact);
+  if (is_exact && (policy.scratch || policy.trained))
+    table.report(
+        node,
+        "exact = true leaves nothing to measure: scratch and trained must not stand beside it");
+  if (is_exact) policy.scratch = policy.trained = LossEffect{};
   table.read("source", policy.source);
   if ((policy.scratch || policy.trained) && policy.source.empty())
     table.report(node, "has a loss without a source: where is it written down?");
@@ -140,6 +147,15 @@ std::vector<PolicyChoice> read_policies(const std::string& path) {
   return parse_policies(text.str(), path);
 }
 
+// What a policy of rows leaves as it is.
+static void keep_training(const RunConfig& config, RunConfig& fresh) {
+  fresh.train.update = config.train.update;
+  fresh.embedding_rows.optimiser = config.embedding_rows.optimiser;
+  fresh.embedding_rows.clip = config.embedding_rows.clip;
+  if (config.embedding_rows.optimiser != RowsOptimiser::same)
+    fresh.embedding_rows.method = RowsMethod::allgather;
+}
+
 void copy_policy(PolicyClass of, const RunConfig& from, RunConfig& to) {
   switch (of) {
     case PolicyClass::pp:
@@ -157,11 +173,16 @@ void copy_policy(PolicyClass of, const RunConfig& from, RunConfig& to) {
       to.tp_gradient = from.tp_gradient;
       to.tp_weight = from.tp_weight;
       return;
+    case PolicyClass::rows:
+      to.embedding_rows = from.embedding_rows;
+      to.train.update = from.train.update;
+      return;
   }
 }
 
 RunConfig with_policy(RunConfig config, const PolicyChoice& policy) {
   RunConfig fresh;
+  if (policy.of == PolicyClass::rows) keep_training(config, fresh);
   for (const auto& key : policy.set) refuse(apply_set(assignment(key), fresh));
   copy_policy(policy.of, fresh, config);
   return config;

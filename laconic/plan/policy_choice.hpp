@@ -2,7 +2,11 @@
 // presets/plan/losses.toml.
 //
 // A number without a source is refused, and a policy without a number is unproven: it is offered
-// only to who asks for it.
+// only to who asks for it. What trains the same model bit for bit needs no number, but a source.
+//
+// Which algorithm changes rows of embedding tables (embedding.rows.optimiser and .clip) and whether
+// blocks are updated one by one (train.update) is what a run trains by: of these a policy of class
+// rows says only what it names, and all else is as the configuration has it.
 #pragma once
 
 #include <array>
@@ -19,9 +23,12 @@
 namespace laconic {
 
 // Messages whose policies are chosen together.
-enum class PolicyClass : std::uint8_t { pp, dp, tp };
-inline constexpr auto kPolicyClassNames = std::to_array<Named<PolicyClass>>(
-    {{PolicyClass::pp, "pp"}, {PolicyClass::dp, "dp"}, {PolicyClass::tp, "tp"}});
+enum class PolicyClass : std::uint8_t { pp, dp, tp, rows };
+inline constexpr auto kPolicyClassNames =
+    std::to_array<Named<PolicyClass>>({{PolicyClass::pp, "pp"},
+                                       {PolicyClass::dp, "dp"},
+                                       {PolicyClass::tp, "tp"},
+                                       {PolicyClass::rows, "rows"}});
 inline constexpr std::size_t kPolicyClasses = kPolicyClassNames.size();
 
 // Per cent above the loss of exact messages.
@@ -47,7 +54,9 @@ struct PolicyChoice {
   }
 };
 
-// What every class has: messages as they are.
+// What every class has: messages as they are. Of rows: whole tables are summed; or, where the
+// configuration names an algorithm for rows, which those sums cannot have, gradients of rows go to
+// everybody.
 PolicyChoice exact_policy(PolicyClass of);
 
 // `name` stands in messages. Throws ConfigError with every problem; exact policies are not listed.

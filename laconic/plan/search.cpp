@@ -24,7 +24,10 @@ class Trial {
   Trial(StepModel& model, SearchResult& result) : model_(model), result_(result) {}
   // Asked of candidates that would be told: most never come so far.
   bool passes_check(const Candidate& candidate) {
-    return model_.problems(candidate).empty() || (++result_.refused, false);
+    if (model_.problems(candidate).empty()) return true;
+    ++result_.refused;
+    if (!result_.first_refused) result_.first_refused = candidate;
+    return false;
   }
   // Asked before a candidate is timed, which takes longer.
   bool fits(const Candidate& candidate) { return note(candidate, model_.fit(candidate)); }
@@ -91,6 +94,7 @@ SearchResult search_plans(const PlanSpace& space, StepModel& model, const Search
     for (const int option : options(space, node.candidate)) {
       Node next{.candidate = node.candidate};
       next.candidate.choice[depth] = option;
+      if (limits.admits && !limits.admits(next.candidate)) continue;
       if (!trial.may_fit(next.candidate)) continue;
       next.seconds = std::max(node.seconds, model.lower_bound(next.candidate));
       open.push(next);
@@ -104,6 +108,7 @@ SearchResult try_all_plans(const PlanSpace& space, StepModel& model, const Searc
   Trial trial(model, result);
   std::vector<Node> all;
   for (const Candidate& candidate : candidates(space)) {
+    if (limits.admits && !limits.admits(candidate)) continue;
     ++result.timed;
     if (trial.passes_check(candidate) && trial.fits(candidate))
       all.push_back({model.seconds(candidate), true, candidate});

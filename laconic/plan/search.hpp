@@ -35,6 +35,8 @@ struct SearchLimits {
   // or precision, and are neither faster nor lose less, are not told.
   bool with_variants = false;
   std::int64_t most_timed = 200'000;  // then what has been found is all
+  // Whether a candidate is asked for, open dims or not; empty: all are.
+  std::function<bool(const Candidate&)> admits = {};
 };
 
 struct SearchResult {
@@ -44,7 +46,8 @@ struct SearchResult {
   std::int64_t too_large = 0;    // whole ones that were not timed, and groups that were not opened
   std::optional<Shortage> nearest;  // of these, what misses least
   std::int64_t refused = 0;         // the same, but the configuration's check refuses them
-  bool is_complete = true;          // false: most_timed was reached
+  std::optional<Candidate> first_refused;
+  bool is_complete = true;  // false: most_timed was reached
 };
 
 SearchResult search_plans(const PlanSpace& space, StepModel& model, const SearchLimits& limits);

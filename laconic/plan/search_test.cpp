@@ -1,5 +1,6 @@
 #include "laconic/plan/search.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "laconic/hosts/hosts_file.hpp"
 #include "laconic/hosts/known_device.hpp"
 #include "laconic/plan/answer.hpp"
+#include "laconic/plan/confirm.hpp"
 
 namespace laconic {
 namespace {
@@ -59,6 +61,35 @@ PlanRequest planned_request(const std::string& hosts) {
           .policies = few_policies()};
 }
 
+// A model with a table of its own, which plain sgd or lazy Adam changes by rows.
+PlanRequest rows_request(RowsOptimiser optimiser) {
+  PlanRequest request = planned_request("lab");
+  request.hosts.groups[0].hosts = 3;
+  request.base.model.kind = ModelKind::llama;
+  request.base.model.tied = false;
+  request.base.model.vocabulary = 3000;
+  request.base.train.batch = 6;
+  request.base.train.clip = 0;
+  request.base.embedding_rows.optimiser = optimiser;
+  if (optimiser == RowsOptimiser::same) {
+    request.base.optimiser.kind = OptimiserKind::sgd;
+    request.base.optimiser.momentum = request.base.optimiser.weight_decay = 0;
+  }
+  request.policies = read_policies(plan_presets() + "/plan/losses.toml");
+  std::erase_if(request.policies, [](const PolicyChoice& p) {
+    return p.of != PolicyClass::rows && !(p.of == PolicyClass::dp && p.name == "4 bits") &&
+           p.name != "linear 4";
+  });
+  return request;
+}
+
+std::vector<std::string> names_of(const PlanSpace& space, PolicyClass of) {
+  std::vector<std::string> names;
+  for (const PolicyOption& o : space.policies[static_cast<std::size_t>(of)])
+    names.push_back(o.choice.name);
+  return names;
+}
+
 // Several ranks on a host, two sites, and a lab; with --all larger ones, too.
 std::vector<PlanRequest> small_requests() {
   std::vector<PlanRequest> requests = {planned_request("lab"), planned_request("two-sites")};
@@ -72,7 +103,8 @@ std::vector<PlanRequest> small_requests() {
   late.loss_budget = 100;
   late.with_unproven = true;
   for (PlanRequest& request : requests) request.base.train.batch = 2;
-  if (is_thorough()) {
+  const bool is_large = is_thorough();
+  if (is_large) {
     requests[0].hosts.groups[0].hosts = 4;
     requests[2].hosts.groups[0].hosts = 2;
     for (PlanRequest& request : requests) {
@@ -82,6 +114,14 @@ std::vector<PlanRequest> small_requests() {
     }
     requests.push_back(planned_request("campus"));
     requests.push_back(planned_request("home-fibre"));
+  }
+  for (const RowsOptimiser optimiser : {RowsOptimiser::same, RowsOptimiser::lazy_adam}) {
+    PlanRequest& rows = requests.emplace_back(rows_request(optimiser));
+    if (!is_large && optimiser == RowsOptimiser::lazy_adam)
+      std::erase_if(rows.policies, [](const PolicyChoice& p) {
+        return p.name != "alltoall" && p.name != "server, 8 bits" &&
+               p.name != "alltoall, 4 bits, block by block";
+      });
   }
   return requests;
 }
@@ -153,10 +193,9 @@ TEST(PlanSearch, GridsAreThoseOfAModelWhateverLayersEncode) {
   EXPECT_EQ(space_of(request).arrangements.size(), all);
 }
 
-TEST(PlanSearch, WhatIsToldRunsAsItIs) {
-  const PlanRequest request = planned_request("two-sites");
+void expect_that_all_run(const PlanRequest& request) {
   const PlanAnswers answers = answer(request, {.top = 20, .with_what_if = false});
-  ASSERT_GE(answers.plans.size(), 10U);
+  ASSERT_GE(answers.plans.size(), 5U);
   double before = 0;
   for (const PlanAnswer& plan : answers.plans) {
     RunConfig read;
@@ -168,13 +207,114 @@ TEST(PlanSearch, WhatIsToldRunsAsItIs) {
     EXPECT_LE(plan.loss.loss, request.loss_budget);
     EXPECT_TRUE(plan.fit.fits);
     const StepTime& t = plan.parts;
-    EXPECT_NEAR(t.compute + t.bubble + t.boundary + t.grid + t.sum + t.tied + t.update, t.seconds,
-                1e-9 * t.seconds)
+    EXPECT_NEAR(t.compute + t.bubble + t.boundary + t.grid + t.rows + t.sum + t.tied + t.update,
+                t.seconds, 1e-9 * t.seconds)
         << plan.why;
   }
   const PlanAnswers again = answer(request, {.top = 20, .with_what_if = false});
   for (std::size_t i = 0; i < answers.plans.size(); ++i)
     EXPECT_EQ(answers.plans[i].candidate, again.plans[i].candidate);
+}
+
+TEST(PlanSearch, WhatIsToldRunsAsItIs) {
+  expect_that_all_run(planned_request("two-sites"));
+  expect_that_all_run(rows_request(RowsOptimiser::same));
+  expect_that_all_run(rows_request(RowsOptimiser::lazy_adam));
+}
+
+// Which ways of rows there are follows from what a run trains by.
+TEST(PlanSearch, RowsAreOfferedWhereAConfigurationCanHaveThem) {
+  using Names = std::vector<std::string>;
+  const auto reasons_of = [](const PlanSpace& space) {
+    std::string text;
+    for (const RefusedPolicy& refused : space.refused)
+      text += refused.choice.name + ": " + refused.why + "\n";
+    return text;
+  };
+  PlanRequest request = rows_request(RowsOptimiser::same);
+  const Names all = {"exact",
+                     "alltoall",
+                     "allgather",
+                     "server",
+                     "alltoall, block by block",
+                     "alltoall, 8 bits",
+                     "alltoall, 4 bits",
+                     "alltoall, 8 bits, block by block",
+                     "alltoall, 4 bits, block by block"};
+  PlanSpace space = space_of(request);
+  EXPECT_EQ(names_of(space, PolicyClass::rows), all);
+  EXPECT_EQ(reasons_of(space), "");
+  for (const Candidate& whole : candidates(space)) {
+    const Arrangement& a = arrangement_of(space, whole);
+    if (whole.at(PlanDim::rows_policy) == 0) continue;
+    const RunConfig config = config_of(space, whole);
+    ASSERT_TRUE(a.dp > 1 && a.tp() == 1 && config.local.steps == 0);
+    ASSERT_TRUE(a.pp == 1 || config.train.update == UpdateBy::step);
+    ASSERT_TRUE(a.dp == 2 || config.embedding_rows.codec == "raw")
+        << "3 does not divide the columns of a row";
+    ASSERT_EQ(to_text(StepModel(space).problems(whole)), "");
+  }
+  // A norm of all gradients is not there block by block.
+  request.base.train.clip = 1;
+  space = space_of(request);
+  EXPECT_EQ(names_of(space, PolicyClass::rows).size(), 6U);
+  EXPECT_NE(reasons_of(space).find("alltoall, block by block: update = \"block\" with "
+                                   "train.clip = 1"),
+            std::string::npos)
+      << reasons_of(space);
+  // Another algorithm is offered to who asks for what nobody has measured, or names it.
+  request = rows_request(RowsOptimiser::lazy_adam);
+  space = space_of(request);
+  Names lazy = all;
+  std::erase(lazy, "allgather");  // which is "exact" there
+  EXPECT_EQ(names_of(space, PolicyClass::rows), lazy);
+  request.base.embedding_rows.optimiser = RowsOptimiser::same;
+  space = space_of(request);
+  EXPECT_EQ(names_of(space, PolicyClass::rows), Names{"exact"});
+  EXPECT_NE(reasons_of(space).find("alltoall: optimiser = \"same\""), std::string::npos)
+      << reasons_of(space);
+  request.with_unproven = true;
+  space = space_of(request);
+  EXPECT_EQ(names_of(space, PolicyClass::rows).size(), 7U);
+  for (const Candidate& whole : candidates(space))
+    ASSERT_TRUE(whole.at(PlanDim::rows_policy) == 0 || !is_proven(space, whole));
+  // Neither a table that is the output's, too, nor rows of a GPU.
+  request = rows_request(RowsOptimiser::same);
+  request.base.model.tied = true;
+  space = space_of(request);
+  EXPECT_EQ(names_of(space, PolicyClass::rows), Names{"exact"});
+  EXPECT_NE(reasons_of(space).find("no table that is only looked up"), std::string::npos);
+  request = rows_request(RowsOptimiser::same);
+  request.hosts = read_hosts("campus", plan_presets());
+  EXPECT_NE(reasons_of(space_of(request)).find("these hosts have GPUs"), std::string::npos);
+  request.base.embedding_rows.optimiser = RowsOptimiser::lazy_adam;
+  EXPECT_NE(to_text(check(request)).find("all hosts have GPUs"), std::string::npos);
+}
+
+// Formulas know of rows what simulations do: which method, codec or order is faster.
+TEST(PlanSearch, RowsTakeAboutAsLongAsInSimulations) {
+  for (const double factor : {0.1, 1.0}) {
+    PlanRequest request = rows_request(RowsOptimiser::lazy_adam);
+    request.hosts.groups[0].hosts = 2;
+    request.hosts = with_link_rates(request.hosts, factor);
+    std::erase_if(request.policies,
+                  [](const PolicyChoice& p) { return p.of != PolicyClass::rows; });
+    const PlanSpace space = space_of(request);
+    StepModel model(space);
+    int compared = 0;
+    for (const Candidate& whole : candidates(space)) {
+      const Arrangement& a = arrangement_of(space, whole);
+      if (a.dp != 2 || a.pp != 1 || whole.at(PlanDim::recompute) != 0 ||
+          whole.at(PlanDim::microbatch) != 1)
+        continue;
+      const RunConfig config = config_of(space, whole);
+      const double simulated =
+          simulated_plan(config, space.hosts, seating_of(space, a)).seconds.value();
+      EXPECT_NEAR(model.seconds(whole) / simulated, 1, 0.15) << describe_plan(space, whole);
+      ++compared;
+    }
+    EXPECT_EQ(compared, 8);
+  }
 }
 
 // GPT-2 fits on every GPU, and its activations are far more bytes than its gradients in short form.
@@ -272,13 +412,7 @@ TEST(PlanSearch, NothingNeedsLessMemoryThanItsGroupDoes) {
 TEST(PlanSearch, LossesAreKeptWithinTheBudgetAndProven) {
   PlanRequest request = planned_request("home-fibre");
   request.policies = read_policies(plan_presets() + "/plan/losses.toml");
-  const auto names = [&](PolicyClass of) {
-    std::vector<std::string> all;
-    const PlanSpace space = space_of(request);
-    for (const PolicyOption& o : space.policies[static_cast<std::size_t>(of)])
-      all.push_back(o.choice.name);
-    return all;
-  };
+  const auto names = [&](PolicyClass of) { return names_of(space_of(request), of); };
   using Names = std::vector<std::string>;
   const std::string late_8 = "ac-sgd 4/6, tied 8 bits late",
                     late_4 = "ac-sgd 4/6, tied 4 bits late";
@@ -328,6 +462,51 @@ TEST(PlanSearch, BreakEvenIsWhereBothAreAsFast) {
   exact.at(PlanDim::dp_policy) = 0;
   encoded.at(PlanDim::dp_policy) = 1;
   EXPECT_NEAR(model.seconds(encoded) / model.seconds(exact), 1, 1e-6);
+}
+
+// Also of classes that no found plan has, and of policies that cannot be told beside others; what
+// cannot be at all has its reason.
+TEST(PlanSearch, EveryPolicyHasARateOrAReason) {
+  const auto rows_of = [](const PlanRequest& request) {
+    const PlanAnswers answers = answer(request, {.top = 3, .with_what_if = false});
+    const PlanSpace space = space_of(request);
+    StepModel model(space);
+    for (const BreakEven& row : answers.break_even) {
+      if (!row.why_not.empty()) continue;
+      const auto& policies = space.policies[static_cast<std::size_t>(row.of)];
+      const int number = row.candidate.at(kPolicyDims[static_cast<std::size_t>(row.of)]);
+      EXPECT_EQ(policies[static_cast<std::size_t>(number)].choice.name, row.policy);
+      EXPECT_EQ(to_text(model.problems(row.candidate)), "") << row.plan;
+      EXPECT_TRUE(model.fit(row.candidate).fits) << row.plan;
+      EXPECT_EQ(model.seconds(row.candidate), row.seconds);
+    }
+    std::size_t wanted = space.refused.size();
+    for (const auto& policies : space.policies) wanted += policies.size() - 1;
+    EXPECT_EQ(answers.break_even.size(), wanted);
+    return answers.break_even;
+  };
+  const auto with_reason = [](const std::vector<BreakEven>& rows) {
+    std::string text;
+    for (const BreakEven& row : rows)
+      if (!row.why_not.empty())
+        text +=
+            fmt::format("{} {}: {}\n", name_in(kPolicyClassNames, row.of), row.policy, row.why_not);
+    return text;
+  };
+  PlanRequest request = rows_request(RowsOptimiser::same);
+  for (const PolicyChoice& policy : few_policies())
+    if (policy.of == PolicyClass::pp || policy.of == PolicyClass::tp)
+      request.policies.push_back(policy);
+  EXPECT_EQ(with_reason(rows_of(request)),
+            "dp linear 4: linear shares the second moment of adamw, and optimiser.kind is \"sgd\": "
+            "use \"diloco\"\n");
+  // One host alone sends nothing.
+  request.hosts.groups[0].hosts = 1;
+  const std::string reasons = with_reason(rows_of(request));
+  EXPECT_NE(reasons.find("pp ac-sgd 4/6: no mesh of these hosts has stages"), std::string::npos)
+      << reasons;
+  EXPECT_NE(reasons.find("rows server: no mesh of these hosts has replicas"), std::string::npos)
+      << reasons;
 }
 
 // Two replicas on hosts of their own, by policy and how much faster links are.
@@ -407,6 +586,28 @@ TEST(PlanSearch, FasterLinksAndMoreMemoryNeverHurt) {
     EXPECT_LE(best, before * (1 + 1e-12)) << factor;
     before = best;
   }
+}
+
+TEST(PolicyChoice, WhatIsExactNeedsNoNumberButASource) {
+  const auto parsed = [](const std::string& more) {
+    return parse_policies(
+        "[[policy]]\nname = \"p\"\nclass = \"rows\"\nset = { "
+        "embedding.rows.method = \"server\" }\n" +
+            more,
+        "file");
+  };
+  const std::vector<PolicyChoice> exact = parsed("exact = true\nsource = \"a test\"");
+  ASSERT_EQ(exact.size(), 1U);
+  EXPECT_EQ(exact[0].scratch, LossEffect{});
+  EXPECT_EQ(exact[0].trained, LossEffect{});
+  EXPECT_FALSE(parsed("")[0].scratch);
+  EXPECT_THROW(parsed("exact = true"), ConfigError);
+  EXPECT_THROW(parsed("exact = true\nsource = \"a\"\nscratch = { loss = 1, seeds = 1 }"),
+               ConfigError);
+  EXPECT_THROW(parse_policies("[[policy]]\nname = \"p\"\nclass = \"rows\"\nset = { "
+                              "dp.gradient.codec = \"half\" }\n",
+                              "file"),
+               ConfigError);
 }
 
 TEST(PlanSearch, ARequestThatCannotBeAnsweredSaysWhy) {

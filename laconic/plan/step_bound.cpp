@@ -21,6 +21,7 @@
 
 #include "laconic/architecture/grid_cost.hpp"
 #include "laconic/architecture/grid_memory.hpp"
+#include "laconic/plan/row_option.hpp"
 #include "laconic/plan/step_facts.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/policy/grid_policy.hpp"
@@ -96,12 +97,35 @@ LeastEnds least_ends(const ScheduleChoice& schedule, int ranks, double microbatc
 
 double StepModel::lower_bound(const Candidate& candidate) {
   if (candidate.at(PlanDim::arrangement) == kOpen) return 0;
+  return kRounding * (arrangement_of(space_, candidate).pp == 1 ? alone_bound(candidate)
+                                                                : pipeline_bound(candidate));
+}
+
+// Of every policy of rows that the candidate may still have.
+std::vector<StepModel::LeastRows> StepModel::least_rows(const Candidate& candidate) {
   const Facts& f = facts(candidate);
-  const Arrangement& a = f.arrangement;
-  // Parameters of the fullest place are at least the mean's. What stages share is counted once.
-  const double update =
-      per_second(f.of_grid->trained_elements / a.pp, f.device.updates_per_second * f.core_share);
-  return kRounding * ((a.pp == 1 ? alone_bound(candidate) : pipeline_bound(candidate)) + update);
+  const double places = f.arrangement.pp, rate = f.device.updates_per_second * f.core_share;
+  std::vector<LeastRows> least;
+  for (const int i :
+       space_.row_options[static_cast<std::size_t>(candidate.at(PlanDim::arrangement))]) {
+    const auto policy = static_cast<std::size_t>(i);
+    if (!is_open_to(candidate.at(PlanDim::rows_policy), policy)) continue;
+    const RunConfig& applied =
+        space_.policies[static_cast<std::size_t>(PolicyClass::rows)][policy].applied;
+    // Parameters of the fullest place are at least the mean's. What stages share is counted once.
+    double bytes = 0, elements = f.of_grid->trained_elements;
+    const std::vector<RowCost>& rows = row_costs(candidate, policy);
+    for (const RowCost& row : rows) {
+      bytes += row.prior.up_bytes;
+      elements -= f.elements()[row.parameter];
+    }
+    least.push_back(
+        {.has_rows = !rows.empty(),
+         .updates_by_block = applied.train.update == UpdateBy::block && f.arrangement.dp > 1,
+         .wire = bytes * f.patterns.direct.seconds_per_byte,
+         .update = per_second(std::max(0.0, elements) / places, rate)});
+  }
+  return least;
 }
 
 // With a microbatch the very times of blocks; else all samples as one, where grids are for free.
@@ -146,18 +170,26 @@ double StepModel::alone_bound(const Candidate& candidate) {
   double computing = work.total();
   if (candidate.at(PlanDim::microbatch) == kOpen)
     computing = std::max(computing, grid_bound(candidate));
-  if (f.arrangement.dp == 1) return computing;
-  // Sums begin in the last backward, unless they wait for its end.
+  // Sums begin in the last backward, unless they wait for its end; block by block the next step
+  // begins meanwhile, and is updated in its forward.
   const double before = work.total() - work.backward / work.passes;
-  const std::vector<LeastSum>& sums = least_sums(f);
   double least = kEver;
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    if (!is_open_to(candidate.at(PlanDim::dp_policy), i)) continue;
-    const PatternCost& way = sums[i].is_ring ? f.patterns.ring : f.patterns.direct;
-    const double wire = sums[i].bytes * way.seconds_per_byte;
-    least =
-        std::min(least, sums[i].rhythm.in_backward ? std::max(computing, before + wire)
-                                                   : with_sums(sums[i].rhythm, computing, wire));
+  for (const LeastRows& rows : least_rows(candidate)) {
+    if (f.arrangement.dp == 1) {
+      least = std::min(least, computing + rows.update);
+      continue;
+    }
+    const std::vector<LeastSum>& sums = least_sums(f, rows.has_rows);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      if (!is_open_to(candidate.at(PlanDim::dp_policy), i)) continue;
+      if (rows.has_rows && !sums[i].may_have_rows) continue;
+      const PatternCost& way = sums[i].is_ring ? f.patterns.ring : f.patterns.direct;
+      const double wire = sums[i].bytes * way.seconds_per_byte + rows.wire;
+      const double end = rows.updates_by_block        ? std::max(computing, wire - rows.update)
+                         : sums[i].rhythm.in_backward ? std::max(computing, before + wire)
+                                                      : with_sums(sums[i].rhythm, computing, wire);
+      least = std::min(least, end + rows.update);
+    }
   }
   return least;
 }
@@ -215,38 +247,47 @@ double StepModel::schedule_bound(const Candidate& candidate, const ScheduleChoic
     if (space_.precisions.size() == 1) ends.last = std::max(ends.last, together);
   }
   ends.last = std::max({ends.last, activation, gradient, a.pp > 2 ? activation + gradient : 0});
-  if (a.dp == 1) return ends.last + tied;
-  const std::vector<LeastSum>& sums = least_sums(f);
   double least = kEver;
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    if (!is_open_to(candidate.at(PlanDim::dp_policy), i)) continue;
-    const PatternCost& way = sums[i].is_ring ? f.patterns.ring : f.patterns.direct;
-    const double wire = sums[i].bytes * way.seconds_per_byte / a.pp;
-    const SumRhythm& rhythm = sums[i].rhythm;
-    least = std::min(
-        least, rhythm.in_backward
-                   ? std::max({ends.last, ends.of_stages + wire, ends.of_outlets + wire})
-                   : with_sums(rhythm, ends.last, wire + (rhythm.beside > 0 ? ends.outlet : 0)));
+  for (const LeastRows& rows : least_rows(candidate)) {
+    if (a.dp == 1) {
+      least = std::min(least, ends.last + rows.update);
+      continue;
+    }
+    const std::vector<LeastSum>& sums = least_sums(f, rows.has_rows);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      if (!is_open_to(candidate.at(PlanDim::dp_policy), i)) continue;
+      if (rows.has_rows && !sums[i].may_have_rows) continue;
+      const PatternCost& way = sums[i].is_ring ? f.patterns.ring : f.patterns.direct;
+      const double wire = (sums[i].bytes * way.seconds_per_byte + rows.wire) / a.pp;
+      const SumRhythm& rhythm = sums[i].rhythm;
+      const double end =
+          rhythm.in_backward
+              ? std::max({ends.last, ends.of_stages + wire, ends.of_outlets + wire})
+              : with_sums(rhythm, ends.last, wire + (rhythm.beside > 0 ? ends.outlet : 0));
+      least = std::min(least, end + rows.update);
+    }
   }
   return least + tied;
 }
 
 // All in one sum: payloads of several are never shorter together. Of a pipeline some ranks may send
-// what is left of a table apart, and some encode nothing.
-const std::vector<StepModel::LeastSum>& StepModel::least_sums(const Facts& f) {
+// what is left of a table apart, and some encode nothing. With rows: without tables.
+const std::vector<StepModel::LeastSum>& StepModel::least_sums(const Facts& f, bool has_rows) {
   const bool is_cut = f.arrangement.pp > 1;
-  std::vector<LeastSum>& sums = least_sums_[{f.of_grid->number, is_cut}];
+  std::vector<LeastSum>& sums = least_sums_[{f.of_grid->number, is_cut, has_rows}];
   if (!sums.empty()) return sums;
   std::vector<SummedPart> parts;
   for (std::size_t p = 0; p < space_.spec.parameters.size(); ++p)
-    if (!space_.spec.parameters[p].is_frozen && (!is_cut || users_of(space_.spec, p).size() == 1))
+    if (!space_.spec.parameters[p].is_frozen && (!is_cut || users_[p] == 1) &&
+        (!has_rows || space_.spec.parameters[p].looked_up_by.empty()))
       parts.push_back({&space_.spec.parameters[p], f.elements()[p]});
   for (const PolicyOption& option : space_.policies[static_cast<std::size_t>(PolicyClass::dp)]) {
     const GradientPolicy policy = policy_of(option.applied);
     const SumCost cost = sum_cost(parts, policy, 2, f.device);
     sums.push_back({.bytes = cost.up_bytes + cost.down_bytes,
                     .is_ring = policy.algorithm == SumAlgorithm::ring,
-                    .rhythm = rhythm_of(option.applied)});
+                    .rhythm = rhythm_of(option.applied),
+                    .may_have_rows = may_move_beside(option.applied)});
   }
   return sums;
 }

@@ -60,6 +60,10 @@ struct StepModel::Step {
   const std::vector<BlockTimes>& times;  // by block, on the slowest rank of place 0
   GradientPolicy sums;
   SumRhythm rhythm;
+  const std::vector<RowCost>& rows;
+  bool updates_by_block() const {
+    return config.train.update == UpdateBy::block && facts.arrangement.dp > 1;
+  }
 };
 
 // Of one policy, for bounds: bytes of sums of all parameters, up and down.
@@ -67,6 +71,16 @@ struct StepModel::LeastSum {
   double bytes = 0;
   bool is_ring = false;
   SumRhythm rhythm;
+  bool may_have_rows = false;  // beside it
+};
+
+// Of one policy of rows, for bounds: seconds of gradients on the wire, and the least that a rank of
+// the mean updates besides.
+struct StepModel::LeastRows {
+  bool has_rows = false;
+  bool updates_by_block = false;
+  double wire = 0;
+  double update = 0;
 };
 
 // Bytes of all messages of a step over the narrowest boundary, and of the cheaper policy where it
@@ -86,6 +100,26 @@ struct StepModel::LeastWork {
 struct SumSeconds {
   double wire = 0;
   double busy = 0;
+};
+
+const PatternCost& way_of(const StepModel::Patterns& patterns, const GradientPolicy& policy);
+// What sums of some parameters take on a rank: on the wire, and of a processor that computes, too.
+SumSeconds sum_seconds(const PatternCost& way, const SumCost& cost, const HostDevice& device,
+                       double core_share);
+
+// Update of a rank's parameters.
+double update_seconds(const HostDevice& device, double core_share, double elements,
+                      const RunConfig& config, int ranks);
+// The exchange of losses and norms; with rows that are clipped as all else, of their norm, too.
+double agreement_seconds(const StepModel::Patterns& patterns, const HostDevice& device,
+                         double core_share, const std::vector<RowCost>& rows, int ranks);
+
+// Of one table, on a rank: messages, a copy of its rows, and what changes them.
+struct StepModel::RowTimes {
+  std::size_t block = 0;
+  SumSeconds rows, prior, delayed;
+  double copy = 0;
+  double update = 0;
 };
 
 inline constexpr double kEver = std::numeric_limits<double>::infinity();

@@ -10,6 +10,7 @@
 #include "laconic/architecture/grid_memory.hpp"
 #include "laconic/architecture/grid_time.hpp"
 #include "laconic/config/grid_choice.hpp"
+#include "laconic/config/row_choice.hpp"
 #include "laconic/plan/step_facts.hpp"
 #include "laconic/policy/class_policy.hpp"
 #include "laconic/policy/grid_policy.hpp"
@@ -265,7 +266,24 @@ StepModel::Step StepModel::prepare(const Candidate& candidate) {
   RunConfig config = config_of(space_, candidate);
   const GradientPolicy sums = policy_of(config);
   const SumRhythm rhythm = rhythm_of(config);
-  return {candidate, std::move(config), facts(candidate), block_times(candidate), sums, rhythm};
+  const auto rows = static_cast<std::size_t>(candidate.at(PlanDim::rows_policy));
+  return {candidate, std::move(config),         facts(candidate), block_times(candidate), sums,
+          rhythm,    row_costs(candidate, rows)};
+}
+
+const std::vector<RowCost>& StepModel::row_costs(const Candidate& candidate, std::size_t policy) {
+  const int precision = std::max(candidate.at(PlanDim::precision), 0);
+  const auto [place, is_new] = row_costs_.try_emplace(
+      {candidate.at(PlanDim::arrangement), static_cast<int>(policy), precision});
+  const Arrangement& a = arrangement_of(space_, candidate);
+  const auto loads = space_.row_loads.find(a.dp);
+  if (!is_new || loads == space_.row_loads.end()) return place->second;
+  RunConfig config = space_.policies[static_cast<std::size_t>(PolicyClass::rows)][policy].applied;
+  if (!may_move_rows(config)) return place->second;
+  config.mesh = {.pp = a.pp, .dp = a.dp};
+  config.run.precision = space_.precisions[static_cast<std::size_t>(precision)];
+  return place->second = laconic::row_costs(config, space_.spec, loads->second, space_.hosts,
+                                            facts(candidate).device);
 }
 
 double StepModel::seconds(const Candidate& candidate) {

@@ -5,6 +5,8 @@
 //               recomputation; ranks wait for the slowest at their place of the pipeline
 //   pipeline    estimate() of the very schedule, with what each boundary costs on its slowest link
 //   sums        block by block behind backward where there is no pipeline, else behind the stage
+//   rows        of tables that travel by rows leave when a step begins, and their gradients as
+//               sums do; with train.update = "block" a step begins while both are under way
 //   grid        grid_times() with the slowest link between the ranks of a grid
 //   codecs      their time is computing time; so is handling of messages where ranks compute on
 //               processors. Hosts with GPUs have processors for it
@@ -28,6 +30,7 @@
 
 #include "laconic/plan/candidate.hpp"
 #include "laconic/plan/link_load.hpp"
+#include "laconic/plan/row_cost.hpp"
 #include "laconic/plan/sum_cost.hpp"
 #include "laconic/policy/pipeline_decisions.hpp"
 #include "laconic/policy/rank_memory.hpp"
@@ -42,6 +45,7 @@ struct StepTime {
   double bubble = 0;    // waiting in the pipeline that faster links would not end
   double boundary = 0;  // exposed: messages between stages
   double grid = 0;      // exposed: messages of a tensor grid
+  double rows = 0;      // exposed: rows of tables that a step begins with
   double sum = 0;       // exposed: gradients between replicas
   double tied = 0;      // exposed: the table that stages share
   double update = 0;    // of parameters, and agreement about the step
@@ -91,17 +95,23 @@ class StepModel {
   struct Facts;
   struct Step;
   struct PipelineStep;
+  struct RowTimes;
+  struct AloneStep;
   bool are_alike() const;  // every rank has a host of one kind
   const GridFacts& grid_facts(const Arrangement& arrangement);
   const Facts& facts(const Candidate& candidate);
   const std::vector<BlockTimes>& block_times(const Candidate& candidate);
+  // Of all tables that travel by rows with this policy.
+  const std::vector<RowCost>& row_costs(const Candidate& candidate, std::size_t policy);
   Step prepare(const Candidate& candidate);
+  std::vector<RowTimes> row_times(const Step& step) const;
   double alone_seconds(const Step& step, StepTime* parts) const;
   double pipeline_seconds(const Step& step, StepTime* parts);
   PipelineStep prepare_pipeline(const Step& step);
   const PipelineDecisions& decisions(const Candidate& candidate, const RunConfig& config);
   void add_stages(const Step& step, PipelineStep& pipeline) const;
   void add_sums(const Step& step, PipelineStep& pipeline) const;
+  void add_rows(const Step& step, PipelineStep& pipeline) const;
   double least_of_cores(const Step& step, const PipelineStep& pipeline) const;
   double with_late_sums(const Step& step, const PipelineStep& pipeline, double makespan) const;
 
@@ -109,7 +119,9 @@ class StepModel {
   struct LeastSum;
   struct LeastMessages;
   struct LeastWork;
-  const std::vector<LeastSum>& least_sums(const Facts& facts);
+  struct LeastRows;
+  const std::vector<LeastSum>& least_sums(const Facts& facts, bool has_rows);
+  std::vector<LeastRows> least_rows(const Candidate& candidate);
   LeastMessages least_messages(const Candidate& candidate);
   LeastWork least_work(const Candidate& candidate);
   double grid_bound(const Candidate& candidate);
@@ -134,7 +146,9 @@ class StepModel {
   std::map<std::tuple<int, int, Axis, int, int>, Patterns> patterns_;
   // By grid, precision, recomputation, microbatch, policy; and arrangement, unless all are alike.
   std::map<std::array<int, 6>, std::vector<BlockTimes>> times_;
-  std::map<std::pair<int, bool>, std::vector<LeastSum>> least_sums_;
+  std::map<std::array<int, 3>, std::vector<RowCost>>
+      row_costs_;  // by arrangement, policy, precision
+  std::map<std::tuple<int, bool, bool>, std::vector<LeastSum>> least_sums_;
   std::map<std::array<int, 3>, LeastMessages> least_messages_;
   std::map<std::array<int, 4>, double> grid_bytes_;
   std::map<std::array<int, 3>, double> tied_bounds_;

@@ -1,7 +1,8 @@
-// How long a step takes: with and without a pipeline.
+// How long a step of a pipeline takes, and what steps of all kinds are made of.
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <vector>
 
 #include "laconic/architecture/grid_memory.hpp"
 #include "laconic/plan/step_facts.hpp"
@@ -38,11 +39,12 @@ SumRhythm rhythm_of(const RunConfig& config) {
   return {};
 }
 
-// What sums of some parameters take on a rank: on the wire, and of a processor that computes, too.
-static SumSeconds sum_seconds(const StepModel::Patterns& patterns, const SumCost& cost,
-                              const GradientPolicy& policy, const HostDevice& device,
-                              double core_share) {
-  const PatternCost& way = policy.algorithm == SumAlgorithm::ring ? patterns.ring : patterns.direct;
+const PatternCost& way_of(const StepModel::Patterns& patterns, const GradientPolicy& policy) {
+  return policy.algorithm == SumAlgorithm::ring ? patterns.ring : patterns.direct;
+}
+
+SumSeconds sum_seconds(const PatternCost& way, const SumCost& cost, const HostDevice& device,
+                       double core_share) {
   SumSeconds seconds{.wire = (cost.up_bytes + cost.down_bytes) * way.seconds_per_byte};
   const double handling = handling_seconds(cost, device);
   if (device.is_gpu) {
@@ -66,60 +68,37 @@ double copies_of_step(const RunConfig& config, int ranks) {
   return (passes.leaving + passes.arriving + together * passes.together) / steps;
 }
 
-// Update of a rank's parameters, and the exchange of losses and norms.
-static double tail_seconds(const HostDevice& device, double core_share, double elements,
-                           const PatternCost& agreement, const RunConfig& config, int ranks) {
-  double seconds = per_second(elements, device.updates_per_second * core_share) +
-                   pass_seconds(copies_of_step(config, ranks), elements, device) / core_share;
-  if (ranks > 1)
-    seconds += rounds_of(ranks) * (agreement.latency + device.message_seconds / core_share);
-  return seconds;
+double update_seconds(const HostDevice& device, double core_share, double elements,
+                      const RunConfig& config, int ranks) {
+  return per_second(elements, device.updates_per_second * core_share) +
+         pass_seconds(copies_of_step(config, ranks), elements, device) / core_share;
 }
 
-double StepModel::alone_seconds(const Step& step, StepTime* parts) const {
+double agreement_seconds(const StepModel::Patterns& patterns, const HostDevice& device,
+                         double core_share, const std::vector<RowCost>& rows, int ranks) {
+  if (ranks == 1) return 0;
+  const bool asks_for_norm =
+      std::ranges::any_of(rows, [](const RowCost& row) { return row.asks_for_norm; });
+  return (asks_for_norm ? 2 : 1) * rounds_of(ranks) *
+         (patterns.agreement.latency + device.message_seconds / core_share);
+}
+
+std::vector<StepModel::RowTimes> StepModel::row_times(const Step& step) const {
   const Facts& f = step.facts;
-  const std::vector<BlockSpec>& blocks = space_.spec.blocks;
-  const int dp = f.arrangement.dp;
-  double pass = 0, forward = 0;
-  for (const BlockTimes& t : step.times) pass += t.forward + t.backward, forward += t.forward;
-  const double before = pass * static_cast<double>(step.config.microbatches() - 1) + forward;
-  const SumRhythm& rhythm = step.rhythm;
-  double clock = before, wire = 0, busy = 0, elements = 0, on_wire = 0;
-  for (std::size_t b = blocks.size(); b-- > 0;) {
-    clock += step.times[b].backward;
-    std::vector<SummedPart> summed;
-    for (const std::size_t p : completed_by_[b]) {
-      summed.push_back({&space_.spec.parameters[p], f.elements()[p]});
-      elements += f.elements()[p];
-    }
-    if (dp == 1 || summed.empty()) continue;
-    const SumCost cost = sum_cost(summed, step.sums, dp, f.device);
-    const SumSeconds sum = sum_seconds(f.patterns, cost, step.sums, f.device, f.core_share);
-    clock += sum.busy * rhythm.per_step;
-    busy += sum.busy * rhythm.per_step;
-    wire = std::max(wire, clock) + sum.wire;
-    on_wire += sum.wire;
+  std::vector<RowTimes> times;
+  for (const RowCost& row : step.rows) {
+    const auto seconds = [&](const SumCost& cost) {
+      return sum_seconds(f.patterns.direct, cost, f.device, f.core_share);
+    };
+    times.push_back(
+        {.block = row.block,
+         .rows = seconds(row.rows),
+         .prior = seconds(row.prior),
+         .delayed = seconds(row.delayed),
+         .copy = per_second(row.copied_bytes, f.device.copy_bytes_per_second * f.core_share),
+         .update = per_second(row.updated, f.device.updates_per_second * f.core_share)});
   }
-  const double latency = dp == 1 ? 0 : 2 * f.patterns.direct.latency;
-  const double end = dp == 1              ? clock
-                     : rhythm.in_backward ? std::max(clock, wire + latency)
-                                          : with_sums(rhythm, clock, on_wire + latency);
-  const double tail = tail_seconds(f.device, f.core_share, elements, f.patterns.agreement,
-                                   step.config, f.arrangement.ranks());
-  if (parts != nullptr) {
-    double grid = 0;
-    if (f.has_grid) {  // what is not computing
-      double work = 0;
-      for (const BlockSpec& block : blocks)
-        work += block.multiply_adds * (step.config.model.recompute && !block.out.empty() ? 4 : 3);
-      work *= static_cast<double>(step.config.microbatch_size()) / f.arrangement.tp() /
-              f.rate(space_, 0, step.config.run.precision);
-      grid = (pass - work) * static_cast<double>(step.config.microbatches());
-    }
-    *parts = {
-        .compute = clock - grid, .codec = busy, .grid = grid, .sum = end - clock, .update = tail};
-  }
-  return end + tail;
+  return times;
 }
 
 namespace {
@@ -164,6 +143,7 @@ struct StepModel::PipelineStep {
   std::vector<SumSeconds> sums;
   std::vector<double> outlets;
   SumSeconds tied;
+  double rows = 0;  // before rows of tables are there, and what they take of a processor
   double tail = 0;
 };
 
@@ -229,9 +209,19 @@ void StepModel::add_sums(const Step& step, PipelineStep& p) const {
         shared.push_back({&spec.parameters[number], f.elements()[number]});
       }
   std::vector<std::vector<SummedPart>> by_rank(static_cast<std::size_t>(f.arrangement.pp));
-  std::vector<double> elements(by_rank.size(), 0);
+  std::vector<double> elements(by_rank.size(), 0), row_updates(by_rank.size(), 0);
+  std::vector<SumSeconds> row_sums(by_rank.size());
+  std::set<std::size_t> tables;
+  const std::vector<RowTimes> rows = row_times(step);
+  for (std::size_t t = 0; t < rows.size(); ++t) {
+    const auto rank = static_cast<std::size_t>(p.rank_of_block[rows[t].block]);
+    tables.insert(step.rows[t].parameter);
+    row_updates[rank] += rows[t].update;
+    row_sums[rank].wire += rows[t].prior.wire;
+    row_sums[rank].busy += rows[t].prior.busy;
+  }
   for (std::size_t i = 0; i < spec.parameters.size(); ++i) {
-    if (spec.parameters[i].is_frozen) continue;
+    if (spec.parameters[i].is_frozen || tables.contains(i)) continue;
     const auto rank = static_cast<std::size_t>(p.rank_of_block[first_users_[i]]);
     elements[rank] += f.elements()[i];
     if (!fused.contains(i)) by_rank[rank].push_back({&spec.parameters[i], f.elements()[i]});
@@ -242,10 +232,12 @@ void StepModel::add_sums(const Step& step, PipelineStep& p) const {
     if (!counted.insert(rank).second) continue;
     const GradientPolicy policy =
         policy_of(step.config, {.pp = rank, .encoded = p.decisions.encoded_ranks});
-    const SumSeconds sum = sum_seconds(
-        f.patterns,
+    SumSeconds sum = sum_seconds(
+        way_of(f.patterns, policy),
         sum_cost(by_rank[static_cast<std::size_t>(rank)], policy, f.arrangement.dp, f.device),
-        policy, f.device, p.own);
+        f.device, p.own);
+    sum.wire += row_sums[static_cast<std::size_t>(rank)].wire;
+    sum.busy += row_sums[static_cast<std::size_t>(rank)].busy;
     if (step.rhythm.in_backward)
       p.costs.stages[s].reduction = sum.wire + sum.busy;
     else
@@ -254,13 +246,37 @@ void StepModel::add_sums(const Step& step, PipelineStep& p) const {
   }
   if (!shared.empty()) {
     const GradientPolicy policy = shared_policy_of(step.config);
-    p.tied = sum_seconds({.ring = f.patterns.tied, .direct = f.patterns.tied},
-                         sum_cost(shared, policy, 2 * f.arrangement.dp, f.device), policy, f.device,
-                         p.own);
+    p.tied = sum_seconds(f.patterns.tied, sum_cost(shared, policy, 2 * f.arrangement.dp, f.device),
+                         f.device, p.own);
     p.tied.wire += 2 * f.patterns.tied.latency;
   }
-  p.tail = tail_seconds(f.device, f.core_share, *std::ranges::max_element(elements),
-                        f.patterns.agreement, step.config, f.arrangement.ranks());
+  const int ranks = f.arrangement.ranks();
+  for (std::size_t rank = 0; rank < elements.size(); ++rank)
+    p.tail =
+        std::max(p.tail, row_updates[rank] + update_seconds(f.device, f.core_share, elements[rank],
+                                                            step.config, ranks));
+  p.tail += agreement_seconds(f.patterns, f.device, f.core_share, step.rows, ranks);
+}
+
+// A step begins when rows of the first stage are there; those of others have until activations
+// come. All of one rank travel at once.
+void StepModel::add_rows(const Step& step, PipelineStep& p) const {
+  const std::vector<RowTimes> rows = row_times(step);
+  std::vector<double> wire(p.outlets.size(), 0), busy(p.outlets.size(), 0);
+  double late = 0;
+  for (const RowTimes& row : rows) {
+    const auto rank = static_cast<std::size_t>(p.rank_of_block[row.block]);
+    busy[rank] += 3 * row.copy + row.rows.busy + row.delayed.busy;
+    wire[rank] += row.rows.wire;
+    double begins = 0;
+    for (std::size_t s = 0; s < p.plan.stages.size(); ++s) {
+      if (static_cast<std::int64_t>(row.block) < p.plan.stages[s].end) break;
+      begins += p.costs.stages[s].forward + p.costs.edges[s].activation + p.costs.latency;
+    }
+    if (row.rows.wire > 0)
+      late = std::max(late, wire[rank] + step.facts.patterns.direct.latency - begins);
+  }
+  if (!rows.empty()) p.rows = late + *std::ranges::max_element(busy);
 }
 
 // Asked for when a candidate may fit, and again when it is timed.
@@ -289,6 +305,7 @@ StepModel::PipelineStep StepModel::prepare_pipeline(const Step& step) {
              .encoded = p.decisions.encoded};
   add_stages(step, p);
   add_sums(step, p);
+  add_rows(step, p);
   return p;
 }
 
@@ -342,23 +359,24 @@ double StepModel::pipeline_seconds(const Step& step, StepTime* parts) {
               .codec = p.codec_work * static_cast<double>(step.config.microbatches()) / p.own,
               .bubble = std::max(0.0, no_links - computed),
               .boundary = std::max(0.0, no_sums - std::max(no_links, computed)),
+              .rows = p.rows,
               .sum = std::max(0.0, makespan - std::max(no_sums, computed)),
               .tied = tied,
               .update = p.tail};
   }
-  return makespan + tied + p.tail;
+  return makespan + p.rows + tied + p.tail;
 }
 
 StepPicture StepModel::picture(const Candidate& candidate) {
   const Step step = prepare(candidate);
   if (step.facts.arrangement.pp > 1) {
     PipelineStep p = prepare_pipeline(step);
-    p.costs.step = p.tied.wire + p.tied.busy + p.tail;
+    p.costs.step = p.tied.wire + p.tied.busy + p.rows + p.tail;
     return {p.plan.schedule, estimate(p.plan.schedule, p.costs)};
   }
   StepTime parts;
   alone_seconds(step, &parts);
-  StageCost stage{0, 0, 0, 0, parts.sum};
+  StageCost stage{0, 0, 0, 0, parts.sum + parts.rows};
   for (const BlockTimes& t : step.times) stage.forward += t.forward, stage.backward += t.backward;
   stage.backward_input = stage.backward_weight = stage.backward / 2;
   const auto microbatches = static_cast<int>(step.config.microbatches());
