@@ -47,21 +47,21 @@ CodecSpec message_codec(const GridClassPolicy& policy, std::size_t block) {
 
 namespace {
 
-bool is_sum(const GridTraffic& t) {
-  return t.collective != GridCollective::all_gather;
+bool is_long(const GridTraffic& t) {
+  return t.collective != GridCollective::all_gather || t.use == CollectiveUse::loss;
 }
 
 }  // namespace
 
 Dtype message_dtype(const RunConfig& config, const GridTraffic& t) {
-  return is_sum(t) ? config.run.master_type() : config.run.compute_type();
+  return is_long(t) ? config.run.master_type() : config.run.compute_type();
 }
 
 GridBytes grid_bytes_of(const RunConfig& config, const ModelSpec& spec) {
   constexpr std::int64_t kRows = 256, kColumns = 256;
-  return [policy = grid_policy_of(config, spec), summed = config.run.master_type(),
+  return [policy = grid_policy_of(config, spec), longer = config.run.master_type(),
           computed = config.run.compute_type()](const GridTraffic& t) {
-    const Dtype dtype = is_sum(t) ? summed : computed;
+    const Dtype dtype = is_long(t) ? longer : computed;
     if (t.map == kNoMap)
       return GridWire{.bytes = t.elements * static_cast<double>(bytes_of(dtype))};
     const CodecSpec codec = message_codec(class_of(policy, t), t.block);

@@ -41,7 +41,8 @@ const GridClassPolicy& class_of(const GridPolicy& policy, const GridTraffic& tra
 // rounded at most.
 CodecSpec message_codec(const GridClassPolicy& policy, std::size_t block);
 
-// Of what moves: sums of short floats are made in float32, and travel so (grid/grid.hpp).
+// Of what moves: sums of short floats are made in float32, and travel so (grid/grid.hpp), as
+// numbers of a loss do.
 Dtype message_dtype(const RunConfig& config, const GridTraffic& traffic);
 
 // Bytes of messages on the wire, by the codecs of their classes and layers: payloads, without
