@@ -182,6 +182,7 @@ def embrace(folder):
 
 STUDY = {"none": "raw", "A1": "auto_encoder:code=50,values=bf16", "A2": "auto_encoder:code=100,values=bf16", "T1": "top_k:keep=0.0095", "T3": "top_k:keep=0.048",
          "R3": "random_k:keep=0.048", "Q1": "quantise:bits=2,group=channel", "Q2": "quantise:bits=4,group=channel", "Q3": "quantise:bits=8,group=channel"}
+STUDY_LAYERS = 24
 # Hosts, t, p, batch of a step, microbatch, tokens; milliseconds as remembered for none, A1, A2.
 STUDY_SETTINGS = [("v100-4-nvlink.toml", 1, 4, 32, 32, 512, (592, 591, 591)), ("v100-4-nvlink.toml", 2, 2, 32, 32, 512, (441, 438, 445)), ("v100-4-nvlink.toml", 4, 1, 32, 32, 512, (261, 270, 275)),
                   ("v100-4-pcie.toml", 1, 4, 32, 32, 512, (633, 620, 620)), ("v100-4-pcie.toml", 2, 2, 32, 32, 512, (646, 587, 595)), ("v100-4-pcie.toml", 4, 1, 32, 32, 512, (737, 651, 667)),
@@ -189,28 +190,29 @@ STUDY_SETTINGS = [("v100-4-nvlink.toml", 1, 4, 32, 32, 512, (592, 591, 591)), ("
 
 
 def study_keys(codec, t, p):
-    """Boundaries between stages have the same codec, but for learned codes, of which there are none there; gradients of quantised activations come back whole, as published."""
-    found = {}
+    """Boundaries between stages have the codec of the layers where as late in the model. Gradients of quantised activations come back whole, as published; those of learned codes are as short as codes."""
+    found = {"pipeline.split": ",".join([str(STUDY_LAYERS // p)] * p)} if p > 1 else {}
+    if codec == "raw":
+        return found | ({"mesh.tp": f"[1,{t},1]", "tensor.method": "1d"} if t > 1 else {})
     if t > 1:
         found |= {"mesh.tp": f"[1,{t},1]", "tensor.method": "1d", "tp.activation.layers": "last half", "tp.activation.codec": codec}
-    if p > 1 and not codec.startswith("auto_encoder"):
-        found["pp.activation.codec"] = codec
-        if not codec.startswith("quantise"):
-            found["pp.gradient.codec"] = codec
+    if p > 1:
+        found |= {"pp.activation.codec": codec, "pp.activation.boundaries": "last half"}
+        if codec.startswith(("top_k", "random_k")):
+            found |= {"pp.gradient.codec": codec, "pp.gradient.boundaries": "last half"}
     return found
 
 
 def study(_):
     lines = ["## Compressed activations: BERT-Large on V100", "",
              "Milliseconds of a step, *predicted* by simulation: t ranks of a 1-D grid, p stages; in brackets what is **remembered** of the paper's tables: none of them could be read again, so none is sure. "
-             "A1, A2: learned codes of 50 and 100 numbers; T1: top-k of as many bytes as A1; T3 and R3: top-k and random-k of as many numbers; Q1, Q2, Q3: 2, 4 and 8 bits. In the last 12 layers, forward.", "",
+             "A1, A2: learned codes of 50 and 100 numbers; T1: top-k of as many bytes as A1; T3 and R3: top-k and random-k of as many numbers; Q1, Q2, Q3: 2, 4 and 8 bits. In the last 12 layers, and at the last half of the boundaries between stages.", "",
              "| hosts | t x p | " + " | ".join(STUDY) + " |", "|---|---|" + "--:|" * len(STUDY)]
     for hosts, t, p, batch, microbatch, tokens, published in STUDY_SETTINGS:
         cells = []
         for number, (name, codec) in enumerate(STUDY.items()):
             more = {"mesh.pp": p, "train.batch": batch, "train.microbatch": microbatch, "model.context": tokens}
-            has_codes = t > 1 or not codec.startswith("auto_encoder")
-            step = step_seconds("bert-large.toml", PLANS / hosts, {**more, **study_keys(codec, t, p)}) if has_codes else None
+            step = step_seconds("bert-large.toml", PLANS / hosts, {**more, **study_keys(codec, t, p)})
             cells.append(("-" if step is None else f"{1e3 * step:.0f}") + (f" ({published[number]})" if number < 3 else ""))
         lines.append(f"| {hosts[:-5]} | {t} x {p} | " + " | ".join(cells) + " |")
     return lines

@@ -1,6 +1,7 @@
 #include "laconic/architecture/grid_cost.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string_view>
 
@@ -58,10 +59,12 @@ class BlockTraffic {
   void list() {
     add_vectors();
     add_norms();
-    for (const JoinedMaps& map : joined_maps(spec_, block_))
-      add_linear(linear_plan(plan_, map.role), layout_of(plan_, map.role, false, 2),
+    for (const JoinedMaps& map : joined_maps(spec_, block_)) {
+      const LinearPlan plan = linear_plan(plan_, map.role);
+      add_linear(plan, layout_of(plan_, map.role, false, 2),
                  rows_of(map, rows_, is_last(), load_.samples), static_cast<double>(map.inputs),
-                 static_cast<double>(map.outputs));
+                 static_cast<double>(map.outputs), weight_columns(plan, map));
+    }
     for (const std::size_t number : block_.uses)
       if (spec_.parameters[number].role == Role::table) add_table(spec_.parameters[number]);
   }
@@ -79,33 +82,45 @@ class BlockTraffic {
 
   // `shard` is the smaller side: what a rank brings to a gather, what it has of a scattered sum.
   void add(bool is_backward, GridCollective collective, CollectiveUse use, const Axes& axes,
-           double shard) {
+           double shard, double columns = 0) {
     const int ranks = extent(plan_.mesh, axes);
     if (ranks == 1) return;
     const double each =
         collective == GridCollective::all_reduce ? 2 * shard / ranks : shard;  // from each other
-    all_.push_back({number_, is_backward, collective, use, axes, 1, (ranks - 1) * each, map_});
+    all_.push_back({number_, is_backward, collective, use, axes, 1, (ranks - 1) * each, map_,
+                    map_ == kNoMap ? 0 : std::llround(columns)});
   }
-  void add_move(bool is_backward, CollectiveUse use, const Move& move, double shard) {
+  void add_move(bool is_backward, CollectiveUse use, const Move& move, double shard,
+                double columns = 0) {
     switch (move.kind) {
       case MoveKind::none:
       case MoveKind::copy: break;
       case MoveKind::sum:
-        add(is_backward, GridCollective::all_reduce, use, move.axes, shard);
+        add(is_backward, GridCollective::all_reduce, use, move.axes, shard, columns);
         break;
       case MoveKind::gather_rows:
       case MoveKind::gather_features:
-        add(is_backward, GridCollective::all_gather, use, move.axes, shard);
+        add(is_backward, GridCollective::all_gather, use, move.axes, shard, columns);
         break;
       case MoveKind::scatter_rows:
       case MoveKind::scatter_features:
-        add(is_backward, GridCollective::reduce_scatter, use, move.axes, shard);
+        add(is_backward, GridCollective::reduce_scatter, use, move.axes, shard, columns);
         break;
     }
   }
 
+  // Of its dims as they lie, the first is the one that is gathered.
+  double weight_columns(const LinearPlan& p, const JoinedMaps& map) const {
+    const auto inputs = static_cast<double>(map.inputs), outputs = static_cast<double>(map.outputs);
+    if (is_narrow(map.role)) return outputs;
+    if (!spec_.parameters[map.weights.front()].is_out_in)
+      return outputs / extent(plan_.mesh, p.to.features);
+    const bool has_all = p.in.kind == MoveKind::gather_features;
+    return has_all ? inputs : inputs / extent(plan_.mesh, p.from.features);
+  }
+
   void add_linear(const LinearPlan& p, const Layout& layout, double rows, double inputs,
-                  double outputs) {
+                  double outputs, double columns_of_weight) {
     // Codes move instead, of as many numbers on every rank.
     const bool is_coded = plan_.codes.size > 0 && plan_.codes.blocks[number_];
     const auto coded = [&](const ActivationLayout& layout_of_move, const Move& move,
@@ -115,20 +130,24 @@ class BlockTraffic {
                                           extent(plan_.mesh, layout_of_move.features)
                                     : features;
     };
-    const double x = local(p.from, rows, coded(p.from, p.in, inputs)),
-                 y = local(p.to, rows, coded(p.to, p.out, outputs)),
+    const double from = coded(p.from, p.in, inputs), to = coded(p.to, p.out, outputs);
+    const double x = local(p.from, rows, from), y = local(p.to, rows, to),
                  w = local(layout, inputs * outputs);
+    const double columns_in = from / extent(plan_.mesh, p.from.features),
+                 columns_out = to / extent(plan_.mesh, p.to.features);
     map_ = next_map_++;
     const auto gather_operands = [&](bool is_backward) {
-      add_move(is_backward, CollectiveUse::input, p.in, x);
-      add(is_backward, GridCollective::all_gather, CollectiveUse::weight, p.weight, w);
+      add_move(is_backward, CollectiveUse::input, p.in, x, columns_in);
+      add(is_backward, GridCollective::all_gather, CollectiveUse::weight, p.weight, w,
+          columns_of_weight);
     };
     gather_operands(kForward);
-    add_move(kForward, CollectiveUse::output, p.out, y);
-    add_move(kBackward, CollectiveUse::output, adjoint(p.out), y);
+    add_move(kForward, CollectiveUse::output, p.out, y, columns_out);
+    add_move(kBackward, CollectiveUse::output, adjoint(p.out), y, columns_out);
     if (load_.memory == GridMemory::nocache) gather_operands(kBackward);
-    add_move(kBackward, CollectiveUse::input, adjoint(p.in), x);
-    add(kBackward, GridCollective::reduce_scatter, CollectiveUse::weight, p.weight, w);
+    add_move(kBackward, CollectiveUse::input, adjoint(p.in), x, columns_in);
+    add(kBackward, GridCollective::reduce_scatter, CollectiveUse::weight, p.weight, w,
+        columns_of_weight);
     map_ = kNoMap;
   }
 
@@ -177,7 +196,7 @@ class BlockTraffic {
     const auto vocabulary = static_cast<double>(p.sizes[0]),
                width = static_cast<double>(p.sizes[1]);
     if (is_last()) {
-      add_linear(table.head, table.layout, rows_.stream, width, vocabulary);
+      add_linear(table.head, table.layout, rows_.stream, width, vocabulary, width);
       const double numbers = load_.has_smoothing ? 4 : 3;
       add(kForward, GridCollective::all_gather, CollectiveUse::loss, table.head.to.features,
           numbers * rows_.stream / extent(plan_.mesh, table.head.to.rows));

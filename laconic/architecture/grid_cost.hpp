@@ -57,8 +57,9 @@ struct GridTraffic {
   CollectiveUse use = CollectiveUse::input;
   Axes axes;
   int calls = 0;
-  double elements = 0;  // in all calls
-  int map = kNoMap;     // which of the block's linear maps it is for, in the order of these
+  double elements = 0;       // in all calls
+  int map = kNoMap;          // which of the block's linear maps it is for, in the order of these
+  std::int64_t columns = 0;  // of the matrix that moves for a map, which codecs see
 };
 
 struct GridLoad {

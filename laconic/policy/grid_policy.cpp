@@ -38,19 +38,36 @@ const GridClassPolicy& class_of(const GridPolicy& policy, const GridTraffic& t) 
   return t.is_backward && !is_again ? policy.gradient : policy.activation;
 }
 
+CodecSpec message_codec(const GridClassPolicy& policy, std::size_t block) {
+  if (!policy.blocks[block]) return Raw{};
+  const auto* learned = std::get_if<AutoEncoder>(&policy.codec);
+  if (learned == nullptr) return policy.codec;
+  return learned->values == Dtype::f32 ? CodecSpec(Raw{}) : Half{learned->values};
+}
+
+namespace {
+
+bool is_long(const GridTraffic& t) {
+  return t.collective != GridCollective::all_gather || t.use == CollectiveUse::loss;
+}
+
+}  // namespace
+
+Dtype message_dtype(const RunConfig& config, const GridTraffic& t) {
+  return is_long(t) ? config.run.master_type() : config.run.compute_type();
+}
+
 GridBytes grid_bytes_of(const RunConfig& config, const ModelSpec& spec) {
   constexpr std::int64_t kRows = 256, kColumns = 256;
-  const Dtype dtype = config.run.compute_type();
-  return [policy = grid_policy_of(config, spec), dtype](const GridTraffic& t) {
-    const double raw = t.elements * static_cast<double>(bytes_of(dtype));
-    const GridClassPolicy& one = class_of(policy, t);
-    if (t.map == kNoMap || !one.blocks[t.block]) return GridWire{.bytes = raw};
-    if (const auto* learned = std::get_if<AutoEncoder>(&one.codec))  // codes count as they are
-      return GridWire{.bytes = t.elements * static_cast<double>(bytes_of(learned->values))};
-    const double share =
-        static_cast<double>(max_payload_bytes(one.codec, {dtype, {kRows, kColumns}})) /
-        static_cast<double>(kRows * kColumns * static_cast<std::int64_t>(bytes_of(dtype)));
-    return GridWire{.bytes = raw * share, .is_encoded = is_lossy(one.codec)};
+  return [policy = grid_policy_of(config, spec), longer = config.run.master_type(),
+          computed = config.run.compute_type()](const GridTraffic& t) {
+    const Dtype dtype = is_long(t) ? longer : computed;
+    if (t.map == kNoMap)
+      return GridWire{.bytes = t.elements * static_cast<double>(bytes_of(dtype))};
+    const CodecSpec codec = message_codec(class_of(policy, t), t.block);
+    const double bytes = static_cast<double>(max_payload_bytes(codec, {dtype, {kRows, kColumns}}));
+    return GridWire{.bytes = t.elements * bytes / static_cast<double>(kRows * kColumns),
+                    .is_encoded = is_lossy(codec)};
   };
 }
 

@@ -61,13 +61,12 @@ CollectiveSpec GridProgram::spec_of(const GridTraffic& t, Rank rank) {
   CollectiveSpec spec{.traffic = traffic_of(t),
                       .kind = kind_of(t.collective),
                       .group = group_of(rank, t.axes),
-                      .dtype = request_.config.run.compute_type(),
+                      .dtype = message_dtype(request_.config, t),
                       .offsets = {}};
   for (std::uint64_t i = 0; i <= members; ++i) spec.offsets.push_back(i * chunk);
-  const GridClassPolicy& policy = class_of(policy_, t);
-  if (t.map != kNoMap && policy.blocks[t.block] &&
-      !std::holds_alternative<AutoEncoder>(policy.codec))
-    spec.up = spec.down = policy.codec;
+  if (t.map != kNoMap) spec.up = spec.down = message_codec(class_of(policy_, t), t.block);
+  const auto columns = static_cast<std::uint64_t>(t.columns);
+  if (is_lossy(spec.up) && columns > 0 && chunk % columns == 0) spec.columns = columns;
   const bool is_encoded_sum = is_lossy(spec.up) && spec.kind != CollectiveKind::all_gather;
   const auto all = static_cast<std::int64_t>(spec.offsets.back());
   if (goes_round_a_ring(static_cast<double>(max_payload_bytes(spec.up, {spec.dtype, {all}})) /

@@ -85,7 +85,7 @@ void RowProgram::begin(std::uint64_t step) {
     const Table& table = tables_[t];
     const RowLoad& load = table.load;
     const bool is_early = config.embedding_rows.early && is_cut(table);
-    const double early = is_early ? load.early : 0;
+    const double early = is_early ? std::round(load.early) : 0;
     if (is_cut(table))
       now_[t].rows = exchange(table, load.read - early, rows, deadline_key(step, table.block, 1));
     if (is_early)

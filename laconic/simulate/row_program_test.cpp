@@ -109,23 +109,29 @@ TEST(RowProgram, ATableThatTravelsByRowsIsInNoOtherSum) {
   EXPECT_NEAR(less / (2.0 * 3 * static_cast<double>(table)), 1, 0.001);
 }
 
-// Rows that come later or earlier than others are the same rows, in one message more to each peer.
+// Rows that come later or earlier than others are the same rows, in one message more to each peer;
+// also where their number is expected, and not whole.
 TEST(RowProgram, SplitAndEarlyRowsMoveNoOtherBytes) {
-  const auto bytes = [](bool is_split, bool is_early) {
+  const auto sent = [](double rows_read, bool is_split, bool is_early) {
     RunConfig config = row_config(4, RowsMethod::alltoall);
     config.train.clip = 0;
     config.embedding_rows.split = is_split ? RowsSplit::on : RowsSplit::off;
     config.embedding_rows.early = is_early;
-    return rows_subject(config).sent(Traffic::embedding_rows);
+    Subject subject = rows_subject(config);
+    subject.rows_read = rows_read;
+    return subject.sent(Traffic::embedding_rows);
   };
-  const ClassBytes plain = bytes(false, false);
-  for (const auto& [split, early] : {std::pair{true, false}, {false, true}, {true, true}}) {
-    const ClassBytes other = bytes(split, early);
-    const double more = 12.0 * ((split ? 1 : 0) + (early ? 1 : 0));
-    EXPECT_EQ(static_cast<double>(other.messages), static_cast<double>(plain.messages) + more);
-    const double frame = matrix_wire_bytes(0, kTableWidth / 4);
-    EXPECT_NEAR(static_cast<double>(other.wire_bytes),
-                static_cast<double>(plain.wire_bytes) + more * frame, 0.001 * 1024 * 1000);
+  for (const double rows_read : {kRowsRead, 999.6, 13.0, 12.6, 12.4}) {
+    const ClassBytes plain = sent(rows_read, false, false);
+    for (const auto& [split, early] : {std::pair{true, false}, {false, true}, {true, true}}) {
+      const ClassBytes other = sent(rows_read, split, early);
+      const double more = 12.0 * ((split ? 1 : 0) + (early ? 1 : 0));
+      EXPECT_EQ(static_cast<double>(other.messages), static_cast<double>(plain.messages) + more);
+      EXPECT_EQ(
+          static_cast<double>(other.wire_bytes),
+          static_cast<double>(plain.wire_bytes) + more * matrix_wire_bytes(0, kTableWidth / 4))
+          << rows_read << " rows, split " << split << ", early " << early;
+    }
   }
 }
 

@@ -119,6 +119,97 @@ TEST(RunSimulation, AGridThatComputesInNoTimeTakesWhatItMoves) {
   }
 }
 
+// A step of a small GPT on a grid of two ranks along each axis, from its shapes alone. Every rank
+// has a p-th of all matrices, and sends as much as it gets.
+class GridByHand {
+ public:
+  static constexpr std::int64_t kSamples = 16, kTokens = 16, kWidth = 64, kVocabulary = 96,
+                                kLayers = 2;
+  // 0: no time. `is_cube`: 3d on 2 x 2 x 2; else 2d or 2.5d, where nothing leaves but inputs.
+  GridByHand(int ranks, bool is_cube, double bytes_per_second, double multiply_adds_per_second)
+      : p_(ranks),
+        is_cube_(is_cube),
+        bytes_per_second_(bytes_per_second),
+        multiply_adds_per_second_(multiply_adds_per_second) {}
+
+  double seconds() const {
+    const double positions = kTokens * h_;
+    const double embedding =
+        2 * (vectors(positions) + sent(kVocabulary * h_, weight_peers()) + sent(r_ * h_));
+    const double attention = 3 * computed(r_ * kTokens * h_);  // backward twice
+    const double layer = map(h_, 3 * h_) + attention + map(h_, h_) + map(h_, 4 * h_) +
+                         map(4 * h_, h_) + 2 * norm() +
+                         2 * (is_cube_ ? vectors(6 * h_) + vectors(7 * h_) : vectors(13 * h_));
+    const double three_numbers_a_row = sent(3 * 2 * r_);
+    const double head = 2 * vectors(2 * h_) + norm() + map(h_, kVocabulary) + three_numbers_a_row;
+    return embedding + kLayers * layer + head;
+  }
+
+ private:
+  // A message of a p-th of so many numbers to each of so many peers.
+  double sent(double numbers, double peers = 1) const {
+    return peers * message_wire_bytes(static_cast<std::uint64_t>(numbers / p_)) / bytes_per_second_;
+  }
+  double computed(double multiply_adds) const {
+    return multiply_adds_per_second_ > 0 ? multiply_adds / p_ / multiply_adds_per_second_ : 0;
+  }
+  // Of the ranks that have other parts of a weight, or of a vector, but the same features.
+  double weight_peers() const { return is_cube_ ? 1 : p_ / 2 - 1; }
+  double vectors(double numbers) const { return sent(numbers, p_ / 2 - 1); }
+  // Forward a sum of one number a row, twice; back one of two. A rank has rows 2 r / p, and sends
+  // half of them, once up and once down.
+  double norm() const { return 2 * 2 * sent(r_) + 2 * sent(2 * r_); }
+  // Forward weight and input come together. Back the gradient of the output, weight and input come;
+  // then the weight's gradient leaves while the input's is computed, which leaves last.
+  double map(double inputs, double outputs) const {
+    const double weight = sent(inputs * outputs, weight_peers()), in = sent(r_ * inputs),
+                 out = is_cube_ ? sent(r_ * outputs) : 0, product = computed(r_ * inputs * outputs);
+    const double forward = weight + in + product + out;
+    return forward + out + weight + in + product + std::max(product, weight) + in;
+  }
+
+  const double p_;
+  const bool is_cube_;
+  const double bytes_per_second_, multiply_adds_per_second_;
+  const double r_ = kSamples * kTokens, h_ = kWidth;
+};
+
+TEST(RunSimulation, GridsOfTwoAndThreeDimensionsTakeWhatTheirClosedFormSays) {
+  struct Grid {
+    TensorMethod method;
+    const char* tp;
+    int ranks;
+  };
+  constexpr double kRate = 1e6;
+  for (const Grid& grid : {Grid{TensorMethod::two_d, "2,2,1", 4},
+                           {TensorMethod::two_and_half_d, "2,2,2", 8},
+                           {TensorMethod::three_d, "2,2,2", 8}})
+    // Products take no time, less than their weights' gradients on the way, and more.
+    for (const double multiply_adds : {0.0, 3e8, 3e7})
+      for (const Folding folding : {Folding::never, Folding::always}) {
+        RunConfig config = lab_config(1, 1);
+        config.model.layers = GridByHand::kLayers;
+        config.model.width = GridByHand::kWidth;
+        config.model.context = GridByHand::kTokens;
+        config.model.vocabulary = GridByHand::kVocabulary;
+        config.train.batch = config.train.microbatch = GridByHand::kSamples;
+        config.mesh.tp = grid.tp;
+        config.tensor.method = grid.method;
+        config.tensor.prefetch = multiply_adds == 0;  // then there is nothing to hide behind
+        const bool is_cube = grid.method == TensorMethod::three_d;
+        if (is_cube) config.tensor.table = TableChoice::split;
+        Hosts hosts = bare_hosts(grid.ranks, kRate);
+        hosts.groups[0].device.multiply_adds_per_second[0] = multiply_adds;
+        const Subject subject(config, hosts);
+        const Timing timing = timing_of(subject.run(folding), lowered(subject.decisions.schedule),
+                                        mesh_of(subject.config));
+        const GridByHand expected(grid.ranks, is_cube, kRate, multiply_adds);
+        EXPECT_NEAR(timing.compute_end[0] / expected.seconds(), 1, kRounding)
+            << name_of(grid.method) << ", " << multiply_adds << " multiply-adds per second, "
+            << (folding == Folding::never ? "each by itself" : "as one");
+      }
+}
+
 // A sum that is used a step late is under way while the next step computes: the step is shorter by
 // what the sum took behind the last backward, and sends as much.
 TEST(RunSimulation, ATableThatIsLateTravelsBesideAStep) {

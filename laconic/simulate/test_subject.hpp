@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "laconic/architecture/grid_codes.hpp"
 #include "laconic/architecture/grid_time.hpp"
 #include "laconic/config/grid_choice.hpp"
 #include "laconic/config/model_family.hpp"
@@ -31,6 +32,7 @@ struct Subject {
     const Family family = family_of(config, {});
     grid = grid_plan_of(config, family);
     spec = model_spec(family, context_of(family));
+    add_grid_codes(spec, grid);
     decide_rows_for(config, spec, hosts, rows_read);
     decisions = decide_for(config, spec, hosts);
   }

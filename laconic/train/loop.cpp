@@ -55,11 +55,11 @@ GridCodecs grid_codecs(const GridPolicy& policy) {
     if (site.traffic == Traffic::tp_gradient) one = &policy.gradient;
     if (site.traffic == Traffic::tp_weight)
       one = call == GridCall::gather ? &policy.weight : &policy.weight_gradient;
-    if (!one->blocks[static_cast<std::size_t>(site.block)]) return {};
-    // What moves are codes by then.
-    if (const auto* learned = std::get_if<AutoEncoder>(&one->codec))
-      return {.codec = learned->values == Dtype::f32 ? CodecSpec(Raw{}) : Half{learned->values}};
-    return {.codec = one->codec, .has_feedback = one->has_feedback, .is_masked = one->is_masked};
+    const auto block = static_cast<std::size_t>(site.block);
+    if (!one->blocks[block]) return {};
+    return {.codec = message_codec(*one, block),
+            .has_feedback = one->has_feedback,
+            .is_masked = one->is_masked};
   };
 }
 
