@@ -457,7 +457,8 @@ TEST(MeasuredHosts, OfACodecTheSlowestRankCounts) {
   std::vector<MeasuredRank> ranks(2, measured("box", 1e10, false));
   ranks[1].encode[1] = 4e9;
   const HostDevice device = hosts_from(ranks, {}, *known_device("core")).groups[0].device;
-  EXPECT_EQ(codec_rate(device, "quantise"), (CodecRate{"quantise", 4e9, 6e9}));
+  EXPECT_EQ(codec_rate(device, Quantise{}).encode, 4e9);
+  EXPECT_EQ(codec_rate(device, Quantise{}).decode, 6e9);
 }
 
 // Ranks of machines a, b, ... of one kind, one each, with what pairs are told to have.

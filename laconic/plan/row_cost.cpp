@@ -36,7 +36,7 @@ SumCost exchange_cost(const CodecSpec& codec, const TensorSpec& chunk, std::int6
   const auto n = static_cast<double>(members), others = n - 1;
   const double payload = static_cast<double>(max_payload_bytes(codec, chunk)),
                bytes = 4 * others * static_cast<double>(elements_of(chunk));
-  const CodecRate rate = codec_rate(device, name_of(codec));
+  const CodecRate rate = codec_rate(device, codec);
   cost.up_bytes = n * payload;
   cost.handled_bytes = others * payload;
   cost.messages = others;
