@@ -95,8 +95,10 @@ class Parser {
 
   void add_model_verbs() {
     add_words(add_verb("train", "train a model as a configuration says", train_), train_);
-    add_words(add_verb("measure", "measure ranks and links, and write a hosts file", measure_),
-              measure_);
+    add_words(
+        add_verb("measure", "measure how fast ranks and links are here, and write a hosts file",
+                 measure_),
+        measure_);
     add_words(add_verb("prepare", "turn text into a dataset: PREFIX.bin and PREFIX.idx", prepare_),
               prepare_);
     add_words(add_verb("generate", "continue a text", generate_), generate_);

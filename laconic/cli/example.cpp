@@ -111,6 +111,7 @@ constexpr std::pair<std::string_view, std::string_view> kOfVerbs[] = {
   laconic layout mine.toml --tp 4 --method 2d --svg layout.svg)"},
     {"measure", R"(
   laconic measure mine.toml --set mesh.dp=4 -o hosts.toml
+  laconic measure mine.toml --families llama,lstm
   sudo laconic lab run -- laconic measure mine.toml --set mesh.dp=4)"},
     {"plan", R"(
   laconic plan preset:gpt2 --set model.vocabulary=50257 --hosts home-fibre

@@ -10,7 +10,9 @@ namespace laconic {
 void add_words(CLI::App& verb, PlanCommand& command) {
   add_config(verb, command.config);
   verb.add_option("--hosts", command.hosts,
-                  "machines and links: a hosts file, or the name of a preset (docs/plan.md)")
+                  "machines and links: a hosts file (docs/plan.md), which `laconic measure` "
+                  "writes, or a preset: "
+                  "home-fibre, campus, two-sites, ...")
       ->required()
       ->type_name("FILE");
   verb.add_option(
@@ -26,13 +28,14 @@ void add_words(CLI::App& verb, PlanCommand& command) {
       ->capture_default_str()
       ->type_name("N");
   verb.add_flag("--unproven", command.unproven,
-                "also messages whose loss nobody has measured, and on GPUs bfloat16");
+                "also messages whose loss nobody has measured; on GPUs also bfloat16");
   verb.add_flag(
       "--trained", command.trained,
       "the run begins from a trained model: losses of such runs count where they are known");
-  verb.add_flag("--quick", command.is_quick, "without what faster links and more hosts would buy");
+  verb.add_flag("--quick", command.is_quick,
+                "leave out what faster links and more hosts would buy");
   verb.add_option("--losses", command.losses,
-                  "what messages cost in loss; default: presets/plan/losses.toml")
+                  "what short messages cost in loss: a table; default: presets/plan/losses.toml")
       ->type_name("FILE");
   verb.add_option("-o,--output", command.output, "write the best plan as a configuration")
       ->type_name("FILE");

@@ -10,7 +10,9 @@ namespace laconic {
 void add_words(CLI::App& verb, SimulateCommand& command) {
   add_config(verb, command.config);
   verb.add_option("--hosts", command.hosts,
-                  "machines and links: a hosts file, or the name of a preset (docs/plan.md)")
+                  "machines and links: a hosts file (docs/plan.md), which `laconic measure` "
+                  "writes, or a preset: "
+                  "home-fibre, campus, two-sites, ...")
       ->type_name("FILE")
       ->required();
   verb.add_flag("--first-epoch", command.first_epoch,

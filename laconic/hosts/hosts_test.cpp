@@ -403,6 +403,7 @@ TEST(MeasuredHosts, OfFactorsAndUpdatesTheSlowestRankCounts) {
 TEST(MeasuredHosts, WhatAPassCostsIsKept) {
   std::vector<MeasuredRank> ranks(2, measured("box", 1e10, false));
   ranks[0].passes.pass_samples = {3};
+  ranks[1].passes.multiply_adds_per_second[2] = 1e9;
   ranks[1].passes.pass_samples = {0, 0, 0.26384};
   const Hosts hosts = hosts_from(ranks, {}, *known_device("core"));
   EXPECT_EQ(hosts.groups[0].device.pass_samples, (ByPrecision{3, 0, 0.2638}));
@@ -410,6 +411,15 @@ TEST(MeasuredHosts, WhatAPassCostsIsKept) {
             std::string::npos)
       << to_toml(hosts);
   EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts);
+}
+
+// Of a rank, not the worst of several: 1 sample of the second takes as long as 2 of the first.
+TEST(MeasuredHosts, WhatAPassCostsGoesWithItsRate) {
+  std::vector<MeasuredRank> ranks = {measured("box", 1e10, false), measured("box", 5e10, false)};
+  ranks[1].passes.pass_samples = {9};
+  const HostDevice device = hosts_from(ranks, {}, *known_device("core")).groups[0].device;
+  EXPECT_EQ(device.multiply_adds_per_second, ByPrecision{5e10});
+  EXPECT_EQ(device.pass_samples, ByPrecision{9});
 }
 
 TEST(MeasuredHosts, MachinesThatAreAlikeAreOneGroup) {

@@ -55,11 +55,17 @@ void round_rates(HostGroup& group) {
   if (group.uplink) group.uplink = rounded(*group.uplink);
 }
 
-// The slowest rank counts.
+// The rank that takes longest for a sample counts, rate and cost of a pass together: they were
+// found together.
 void add_passes(const PassRates& of_rank, ByPrecision& multiply_adds, ByPrecision& pass_samples) {
+  const auto seconds = [](double rate, double samples) {
+    return rate > 0 ? (1 + samples) / rate : 0;
+  };
   for (std::size_t p = 0; p < multiply_adds.size(); ++p) {
-    multiply_adds[p] = lesser(multiply_adds[p], of_rank.multiply_adds_per_second[p]);
-    pass_samples[p] = std::max(pass_samples[p], of_rank.pass_samples[p]);
+    const double rate = of_rank.multiply_adds_per_second[p], samples = of_rank.pass_samples[p];
+    if (seconds(rate, samples) <= seconds(multiply_adds[p], pass_samples[p])) continue;
+    multiply_adds[p] = rate;
+    pass_samples[p] = samples;
   }
 }
 

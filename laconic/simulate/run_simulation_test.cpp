@@ -247,6 +247,16 @@ TEST(RunSimulation, AnOrderThatIsToBeChosenIsChosenByTheHosts) {
   EXPECT_EQ(shared.seconds(), Subject(config, hosts).seconds()) << "as if it had been asked for";
 }
 
+TEST(RunSimulation, APassCostsWhatItDoesInThePrecisionOfTheRun) {
+  RunConfig config = lab_config(1, 1);
+  Hosts hosts = bare_hosts(1, 0);
+  hosts.groups[0].device.multiply_adds_per_second.fill(40e9);
+  hosts.groups[0].device.pass_samples[static_cast<std::size_t>(RunPrecision::float64)] = 4;
+  const double single = Subject(config, hosts).seconds();
+  config.run.precision = RunPrecision::float64;
+  EXPECT_NEAR(Subject(config, hosts).seconds() / single, 2, kRounding) << "4 and 4 samples";
+}
+
 // Of 1d, which has the whole stream on every rank, as long as on one rank.
 TEST(RunSimulation, NormsThatHaveARateTakeItWithAGridAndWithout) {
   RunConfig config = lab_config(1, 1);

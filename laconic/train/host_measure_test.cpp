@@ -12,7 +12,7 @@
 namespace laconic {
 namespace {
 
-RunConfig tiny(ModelKind kind) {
+RunConfig tiny_run(ModelKind kind) {
   RunConfig config;
   config.model = {
       .kind = kind, .layers = 2, .width = 32, .heads = 2, .context = 16, .vocabulary = 64};
@@ -39,10 +39,10 @@ struct Told {
 
 TEST(HostMeasure, RatesAreThereForEveryPrecisionAndFamily) {
   Told told;
-  std::vector<RunConfig> models = {tiny(ModelKind::gpt)};
+  std::vector<RunConfig> models = {tiny_run(ModelKind::gpt)};
   for (const ModelKind kind :
        {ModelKind::llama, ModelKind::bert, ModelKind::seq2seq, ModelKind::lstm, ModelKind::gnmt})
-    models.push_back(tiny(kind));
+    models.push_back(tiny_run(kind));
   World alone;
   const std::vector<MeasuredRank> ranks = measure_for_hosts(alone, told.about(models));
   ASSERT_EQ(ranks.size(), 1U);
@@ -70,7 +70,7 @@ TEST(HostMeasure, RatesAreThereForEveryPrecisionAndFamily) {
 // What would take too long is measured with fewer samples, and says so.
 TEST(HostMeasure, TakesFewerSamplesWhereMoreWouldTakeTooLong) {
   Told told;
-  HostMeasure asked = told.about({tiny(ModelKind::gpt)});
+  HostMeasure asked = told.about({tiny_run(ModelKind::gpt)});
   asked.longest_seconds = 1e-9;
   World alone;
   const PassRates rates = measure_for_hosts(alone, asked).front().passes;
@@ -81,7 +81,7 @@ TEST(HostMeasure, TakesFewerSamplesWhereMoreWouldTakeTooLong) {
 
 // As a step computes it, and as its multiply-adds are counted: with the words that were drawn.
 TEST(HostMeasure, ASampledSoftmaxIsNotOverAllWords) {
-  RunConfig config = tiny(ModelKind::lstm);
+  RunConfig config = tiny_run(ModelKind::lstm);
   config.model.vocabulary = 50'000;
   const auto head_seconds = [&](std::int64_t sampled) {
     config.task.sampled = sampled;

@@ -10,12 +10,12 @@ namespace {
 
 using MeasureVerb = Workplace;
 
-const Words kTiny = {"--set", "model.layers=1",       "--set", "model.width=32",
-                     "--set", "model.heads=2",        "--set", "model.context=16",
-                     "--set", "model.vocabulary=256", "--set", "train.batch=4"};
+const Words kSmall = {"--set", "model.layers=1",       "--set", "model.width=32",
+                      "--set", "model.heads=2",        "--set", "model.context=16",
+                      "--set", "model.vocabulary=256", "--set", "train.batch=4"};
 
 TEST_F(MeasureVerb, WritesHostsThatAreReadByPlanAndSimulate) {
-  const Words two = kTiny + Words{"--set", "mesh.dp=2"};
+  const Words two = kSmall + Words{"--set", "mesh.dp=2"};
   const std::string out =
       expect_exit(0, Words{"measure", "preset:gpt-tiny", "--families", "lstm"} + two).out;
   for (const char* part : {"GPT, 1 layers", "float32", "bfloat16", "float64", "LSTM",
@@ -28,7 +28,7 @@ TEST_F(MeasureVerb, WritesHostsThatAreReadByPlanAndSimulate) {
     EXPECT_TRUE(contains(file, part)) << part << " in " << file;
   expect_exit(0, Words{"simulate", "preset:gpt-tiny", "--hosts", "hosts.toml"} + two);
   const std::string plan =
-      expect_exit(0, Words{"plan", "preset:gpt-tiny", "--hosts", "hosts.toml", "--quick"} + kTiny +
+      expect_exit(0, Words{"plan", "preset:gpt-tiny", "--hosts", "hosts.toml", "--quick"} + kSmall +
                          Words{"--set", "run.precision=float64"})
           .out;
   EXPECT_TRUE(contains(plan, "Predicted")) << plan;
@@ -43,7 +43,7 @@ TEST_F(MeasureVerb, RatesOfAFamilyAreThoseThatPlanAndSimulateTake) {
   write_text(folder_ / "slow.toml", device + "family.gpt.flops = { float32 = 1e8 }\n" + group);
   const auto seconds = [&](const std::string& verb, const std::string& hosts,
                            const std::string& preset) {
-    Words words = Words{verb, "preset:" + preset, "--hosts", hosts, "--json", "x.json"} + kTiny;
+    Words words = Words{verb, "preset:" + preset, "--hosts", hosts, "--json", "x.json"} + kSmall;
     if (verb == "plan") words.emplace_back("--quick");
     expect_exit(0, words);
     const auto json = nlohmann::json::parse(text("x.json"));
@@ -61,7 +61,8 @@ TEST_F(MeasureVerb, RatesOfAFamilyAreThoseThatPlanAndSimulateTake) {
 
 TEST_F(MeasureVerb, WordsThatAreNoFamiliesAreToldTogether) {
   const std::string err =
-      expect_exit(2, Words{"measure", "preset:gpt-tiny", "--families", "lama,gpt,brt"} + kTiny).err;
+      expect_exit(2, Words{"measure", "preset:gpt-tiny", "--families", "lama,gpt,brt"} + kSmall)
+          .err;
   for (const char* part :
        {"no family 'lama'; did you mean 'llama'?", "no family 'brt'; did you mean 'bert'?"})
     EXPECT_TRUE(contains(err, part)) << part << " in " << err;
