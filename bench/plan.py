@@ -3,6 +3,7 @@
 
     bench/plan.py [--minutes M] [--only CASE ...] [--out FILE.jsonl] [--program FILE]
     bench/plan.py --page [--out FILE.jsonl]      writes the page again, and measures nothing
+    bench/plan.py --describe [...]               measures hosts anew, and makes predictions and choices by them: for a planner that has changed
 
 For each case `laconic measure` describes the lab's hosts once, and `laconic plan` chooses on them: within its usual budget of loss, and without any. These
 choices, every hand-made preset that can run, and other candidates by hand in the order of what `laconic simulate` predicts of them, until LEAST of all by hand and COMPARED of those within the budget
@@ -255,6 +256,19 @@ class Lab:
             row["why"] = f"not {warm_up + 1} steps in {LONGEST} s"
         self.write(row)
 
+    def describe_again(self):
+        """Hosts and predictions by the program as it is; what was measured stays."""
+        mine = [row for row in self.mine() if "candidate" in row]
+        self.rows[:] = [row for row in self.rows if row["case"] != self.name]
+        hosts = self.hosts_file()
+        self.prepare_data(2 * self.case.batch)
+        predictions = {}
+        for row in mine:
+            if row.get("keys") and row["candidate"] not in predictions:
+                predictions[row["candidate"]] = self.simulated(hosts, row["keys"])[0]
+        self.rows += [{**row, "predicted": predictions.get(row["candidate"], row["predicted"])} for row in mine]
+        self.out.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+
     def go(self, deadline):
         """True: nothing is left to measure."""
         hosts = self.hosts_file()
@@ -417,13 +431,17 @@ def main():
     words.add_argument("--out", type=pathlib.Path, default=ROOT / f"bench/results/{datetime.date.today().isoformat()}-plan-cases.jsonl")
     words.add_argument("--program", type=pathlib.Path, default=ROOT / "build/bin/laconic")
     words.add_argument("--page", action="store_true")
+    words.add_argument("--describe", action="store_true")
     asked = words.parse_args()
     rows = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
     deadline = time.time() + 60 * asked.minutes
     for name in [] if asked.page else asked.only:
         begin = time.time()
         with tempfile.TemporaryDirectory() as folder:
-            is_done = Lab(name, asked.program.resolve(), folder, rows, asked.out).go(deadline)
+            lab = Lab(name, asked.program.resolve(), folder, rows, asked.out)
+            if asked.describe:
+                lab.describe_again()
+            is_done = lab.go(deadline)
         print(f"{name}: {'all' if is_done else 'not all'} measured, {time.time() - begin:.0f} s", file=sys.stderr, flush=True)
         if not is_done:
             break
