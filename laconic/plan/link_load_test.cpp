@@ -4,8 +4,10 @@
 
 #include "laconic/architecture/grid_time.hpp"
 #include "laconic/base/error.hpp"
+#include "laconic/config/model_family.hpp"
 #include "laconic/hosts/known_device.hpp"
 #include "laconic/plan/policy_choice.hpp"
+#include "laconic/plan/row_cost.hpp"
 #include "laconic/plan/sum_cost.hpp"
 
 namespace laconic {
@@ -100,6 +102,77 @@ TEST(SumCost, CountsWhatARankSendsAndReceives) {
               1e-12)
       << "products, columns, and a residual's passes";
   EXPECT_EQ(sum_cost(parts, {}, 1, device).up_bytes, 0);
+}
+
+// The formulas of docs/embedding.md.
+TEST(RowCost, BytesAreThoseOfTheMethods) {
+  RunConfig config;
+  config.model.kind = ModelKind::llama;
+  config.model.width = 64;
+  config.model.heads = 4;
+  config.model.layers = 1;
+  config.model.vocabulary = 1000;
+  config.mesh.dp = 4;
+  config.embedding_rows.optimiser = RowsOptimiser::lazy_adam;
+  config.embedding_rows.split = RowsSplit::off;
+  const ModelSpec spec = model_spec(family_of(config, {}), config.model.context);
+  const Hosts hosts = two_groups();
+  const HostDevice device = *known_device("core");
+  const auto cost_of = [&](RowsMethod method) {
+    config.embedding_rows.method = method;
+    const std::vector<RowLoad> loads = {
+        {.parameter = 0, .read = 100, .all_read = 250, .prior = 60}};
+    return row_costs(config, spec, loads, hosts, device).at(0);
+  };
+  const double row = 4 * 64;
+  const RowCost cut = cost_of(RowsMethod::alltoall), dealt = cost_of(RowsMethod::server),
+                whole = cost_of(RowsMethod::allgather);
+  EXPECT_EQ(cut.rows.handled_bytes + cut.prior.handled_bytes, 2 * 0.75 * 100 * row);
+  EXPECT_EQ(dealt.rows.handled_bytes + dealt.prior.handled_bytes, 2 * 0.75 * 100 * row);
+  EXPECT_EQ(whole.rows.handled_bytes + whole.prior.handled_bytes, 3 * 100 * row);
+  EXPECT_EQ(whole.rows.messages, 0);
+  EXPECT_EQ(cut.updated, 250 * 64 / 4);
+  EXPECT_EQ(whole.updated, 250 * 64);
+  EXPECT_TRUE(cut.asks_for_norm);
+  // What the next step does not read has time until then; of all of them there is no norm.
+  config.embedding_rows.clip = RowsClip::dense;
+  config.embedding_rows.split = RowsSplit::on;
+  const RowCost split = cost_of(RowsMethod::alltoall);
+  EXPECT_EQ(split.prior.up_bytes, 60 * row);
+  EXPECT_EQ(split.delayed.up_bytes, 40 * row);
+  EXPECT_FALSE(split.asks_for_norm);
+  config.embedding_rows.split = RowsSplit::off;
+  config.run.precision = RunPrecision::bfloat16;
+  const RowCost rounded = cost_of(RowsMethod::alltoall);
+  EXPECT_EQ(rounded.rows.up_bytes, 100 * row / 2);
+  EXPECT_EQ(rounded.prior.up_bytes, 100 * row);
+  config.run.precision = RunPrecision::float32;
+  config.embedding_rows.codec = config.embedding_rows.gradient = "quantise:bits=8,group=row";
+  const RowCost encoded = cost_of(RowsMethod::alltoall);
+  EXPECT_NEAR(encoded.rows.up_bytes, 4 * 100 * (16 + 4), 100);
+  EXPECT_GT(encoded.rows.codec_seconds, cut.rows.codec_seconds);
+}
+
+TEST(PolicyChoice, WhatIsExactNeedsNoNumberButASource) {
+  const auto parsed = [](const std::string& more) {
+    return parse_policies(
+        "[[policy]]\nname = \"p\"\nclass = \"rows\"\nset = { "
+        "embedding.rows.method = \"server\" }\n" +
+            more,
+        "file");
+  };
+  const std::vector<PolicyChoice> exact = parsed("exact = true\nsource = \"a test\"");
+  ASSERT_EQ(exact.size(), 1U);
+  EXPECT_EQ(exact[0].scratch, LossEffect{});
+  EXPECT_EQ(exact[0].trained, LossEffect{});
+  EXPECT_FALSE(parsed("")[0].scratch);
+  EXPECT_THROW(parsed("exact = true"), ConfigError);
+  EXPECT_THROW(parsed("exact = true\nsource = \"a\"\nscratch = { loss = 1, seeds = 1 }"),
+               ConfigError);
+  EXPECT_THROW(parse_policies("[[policy]]\nname = \"p\"\nclass = \"rows\"\nset = { "
+                              "dp.gradient.codec = \"half\" }\n",
+                              "file"),
+               ConfigError);
 }
 
 TEST(PolicyChoice, AFileIsRefusedWithEveryReason) {
