@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kLeastRate = 1e6, kMostRate = 1e11;  // of curves, in bits per second
 constexpr int kRates = 21;
+constexpr int kVariants = 16;
 
 struct Share {
   double seconds;
@@ -95,6 +96,24 @@ void level(std::vector<PlanAnswer>& plans) {
     if (!plan.simulated) plan.seconds = plan.parts.seconds * factors[factors.size() / 2];
 }
 
+// Formulas and simulations may disagree about which of several policies is faster by a hundredth:
+// the fastest variants are simulated, too, and which of them is told is decided then.
+void add_variants(const PlanSpace& space, StepModel& model, std::vector<PlanFound>& plans) {
+  for (const PlanFound& plan :
+       search_plans(space, model, {.plans = kVariants, .with_variants = true}).plans)
+    if (std::ranges::find(plans, plan) == plans.end()) plans.push_back(plan);
+}
+
+void drop_variants(const PlanSpace& space, std::vector<PlanAnswer>& plans) {
+  std::vector<PlanFound> told;
+  std::erase_if(plans, [&](const PlanAnswer& plan) {
+    const PlanFound found{plan.candidate, plan.seconds};
+    if (is_variant(space, found, told)) return true;
+    told.push_back(found);
+    return false;
+  });
+}
+
 void add_what_if(const PlanRequest& request, const std::string& change, const Hosts& hosts,
                  std::vector<WhatIf>& rows) {
   PlanRequest other = request;
@@ -143,13 +162,16 @@ PlanAnswers answer(const PlanRequest& request, const AnswerOptions& options) {
   const int confirmed = has_many_ranks(space) ? options.top : options.confirmed;
   const int wanted = options.confirm ? std::max(options.top, confirmed) : options.top;
   answers.search = search_plans(space, model, {.plans = wanted});
-  for (const PlanFound& found : answers.search.plans)
-    answers.plans.push_back(answer_of(space, model, found, options));
+  std::vector<PlanFound> found = answers.search.plans;
+  if (options.confirm && !has_many_ranks(space)) add_variants(space, model, found);
+  for (const PlanFound& plan : found)
+    answers.plans.push_back(answer_of(space, model, plan, options));
   level(answers.plans);
   const double tokens =
       static_cast<double>(request.base.train.batch) * static_cast<double>(context_of(space.family));
   for (PlanAnswer& plan : answers.plans) plan.tokens_per_second = tokens / plan.seconds;
   std::ranges::stable_sort(answers.plans, {}, &PlanAnswer::seconds);
+  drop_variants(space, answers.plans);
   answers.plans.resize(
       std::min<std::size_t>(answers.plans.size(), static_cast<std::size_t>(options.top)));
   answers.slowest_rate = slowest_link(request.hosts);

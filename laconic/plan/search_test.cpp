@@ -576,11 +576,40 @@ TEST(PlanSearch, WhatCannotBeSimulatedGetsAsMuchLongerAsTheOthers) {
   std::ranges::sort(factors);
   ASSERT_GE(factors.size(), 2U);
   ASSERT_LT(factors.size(), answers.plans.size()) << "no plan has local updates";
+  std::optional<double> median;  // of all that were simulated, those that are not told among them
   for (const PlanAnswer& plan : answers.plans) {
-    EXPECT_DOUBLE_EQ(plan.seconds,
-                     plan.simulated ? 7 : plan.parts.seconds * factors[factors.size() / 2]);
     EXPECT_EQ(plan.unsimulated, plan.simulated ? "" : "too many");
+    if (plan.simulated) {
+      EXPECT_EQ(plan.seconds, 7);
+      continue;
+    }
+    if (!median) median = plan.seconds / plan.parts.seconds;
+    EXPECT_DOUBLE_EQ(plan.seconds, plan.parts.seconds * *median);
+    EXPECT_GE(*median, factors.front() * 0.1);
+    EXPECT_LE(*median, factors.back() * 10);
   }
+}
+
+// Formulas may find another policy faster, by a hundredth: of plans that differ in that alone the
+// one is told that takes less time by simulation.
+TEST(PlanSearch, OfVariantsTheOneIsToldThatSimulationsFindFaster) {
+  PlanRequest request = planned_request("home-fibre");
+  request.hosts.groups[0].hosts = 2;
+  const auto has_four_bits = [](const RunConfig& config) {
+    return config.mesh.dp > 1 && config.dp_gradient.codec == "quantise:bits=4";
+  };
+  const ConfirmPlan confirm = [&](const RunConfig& config, const Hosts&, const std::vector<int>&) {
+    return PlanConfirmation{.seconds = has_four_bits(config) ? 1.0 : 2.0};
+  };
+  const PlanAnswers answers = answer(request, {.confirm = confirm, .with_what_if = false});
+  const PlanSpace space = space_of(request);
+  for (const PlanFound& plan : answers.search.plans)
+    ASSERT_FALSE(has_four_bits(config_of(space, plan.candidate))) << "it is no variant";
+  ASSERT_FALSE(answers.plans.empty());
+  EXPECT_TRUE(has_four_bits(answers.plans[0].config));
+  EXPECT_EQ(answers.plans[0].seconds, 1);
+  for (const PlanAnswer& plan : answers.plans)
+    EXPECT_EQ(has_four_bits(plan.config), &plan == &answers.plans[0]);
 }
 
 TEST(PlanSearch, FasterLinksAndMoreMemoryNeverHurt) {
