@@ -120,15 +120,36 @@ int run_train(const TrainCommand& command, char** argv) {
   return launch_workers(command, config, plan.workers, argv);
 }
 
+// Hours of work must not end with a file that cannot be written.
+Problems check_written(const std::string& option, const std::string& path) {
+  const std::string where = option + " " + path;
+  const fs::path folder = fs::absolute(path).parent_path();
+  if (!fs::is_directory(folder))
+    return {{where, fmt::format("the folder {} does not exist", folder.string())}};
+  if (fs::is_directory(path)) return {{where, "is a folder"}};
+  if (path == "-") return {};
+  // A device would be replaced by a file.
+  if (fs::exists(path) && !fs::is_regular_file(path)) return {{where, "is no plain file"}};
+  try {
+    const AtomicFile probe(path);  // and taken away again
+  } catch (const SystemError& error) {
+    return {{where, error.what()}};
+  }
+  return {};
+}
+
 // As train does, but nothing is kept beside the hosts file.
 int run_measure(const MeasureCommand& command, char** argv) {
   RunConfig config =
       read_config({command.config.path, command.config.sets, presets_folder(), false});
-  refuse(check_subject(config));
-  (void)parse_families(command.families, config.model.kind);
+  Problems problems = check_subject(config);
+  (void)parse_families(command.families, config.model.kind, problems);
+  const std::optional<Place> place = find_place(current_environment());
+  if (!place || place->rank == 0) append(problems, check_written("--output", command.output));
+  refuse(problems);
   config.run.folder = "runs/measure";
   const TrainCommand as_train{.config = command.config, .ranks = command.ranks};
-  const TrainPlan plan = plan_train(as_train, config, find_place(current_environment()));
+  const TrainPlan plan = plan_train(as_train, config, place);
   if (plan.workers == 0) return become_worker(argv, config.run.threads, plan.sharing);
   return launch_workers(as_train, config, plan.workers, argv);
 }
@@ -263,7 +284,6 @@ int run_completion(const CompletionCommand& command) {
   return 0;
 }
 
-// Hours of work must not end with a summary that cannot be written.
 void check_summary_path(const Command& command) {
   const std::string json = std::visit(
       [](const auto& c) -> std::string {
@@ -271,21 +291,7 @@ void check_summary_path(const Command& command) {
         return {};
       },
       command);
-  if (json.empty()) return;
-  const fs::path folder = fs::absolute(json).parent_path();
-  if (!fs::is_directory(folder))
-    throw ConfigError(
-        fmt::format("--json {}: the folder {} does not exist", json, folder.string()));
-  if (fs::is_directory(json)) throw ConfigError(fmt::format("--json {}: is a folder", json));
-  if (json == "-") return;
-  // A device would be replaced by a file.
-  if (fs::exists(json) && !fs::is_regular_file(json))
-    throw ConfigError(fmt::format("--json {}: is no plain file", json));
-  try {
-    const AtomicFile probe(json);  // and taken away again
-  } catch (const SystemError& error) {
-    throw ConfigError(fmt::format("--json {}: {}", json, error.what()));
-  }
+  if (!json.empty()) refuse(check_written("--json", json));
 }
 
 int run(const Command& command, char** argv) {

@@ -28,12 +28,11 @@ constexpr std::int64_t kTokens = 1024;  // of a microbatch
 
 }  // namespace
 
-std::vector<ModelKind> parse_families(std::string_view text, ModelKind own) {
+std::vector<ModelKind> parse_families(std::string_view text, ModelKind own, Problems& problems) {
   std::vector<std::string> known = names_in(kModelKindNames);
   std::vector<std::string> words = text.empty() ? std::vector<std::string>() : split(text, ',');
   if (text == "all") words = known;
   known.emplace_back("all");
-  Problems problems;
   std::vector<ModelKind> kinds;
   for (const std::string& word : words) {
     const std::string name(trim(word));
@@ -44,7 +43,6 @@ std::vector<ModelKind> parse_families(std::string_view text, ModelKind own) {
     else if (*kind != own && std::ranges::find(kinds, *kind) == kinds.end())
       kinds.push_back(*kind);
   }
-  refuse(problems);
   return kinds;
 }
 

@@ -10,8 +10,8 @@
 namespace laconic {
 
 // "all", or families with commas between them; empty: none. Without `own`, which the configuration
-// has a model of. Throws ConfigError with every word that is no family.
-std::vector<ModelKind> parse_families(std::string_view text, ModelKind own);
+// has a model of. Every word that is no family is a problem.
+std::vector<ModelKind> parse_families(std::string_view text, ModelKind own, Problems& problems);
 
 // A small model of that family, on the device of the run: the preset that others begin from.
 // Throws ConfigError.

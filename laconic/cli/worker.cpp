@@ -130,7 +130,10 @@ std::string measured_text(const std::vector<RunConfig>& models, bool has_links) 
 int run_measure(const MeasureCommand& command) {
   RunConfig config =
       read_config({command.config.path, command.config.sets, presets_folder(), false});
-  refuse(check_subject(config));
+  Problems problems = check_subject(config);
+  const std::vector<ModelKind> families =
+      parse_families(command.families, config.model.kind, problems);
+  refuse(problems);
   config.network.preflight = true;  // which is what measures links
   if (config.run.threads > 0) at::set_num_threads(static_cast<int>(config.run.threads));
   const std::optional<Place> place = find_place(current_environment());
@@ -141,7 +144,7 @@ int run_measure(const MeasureCommand& command) {
                       fmt::print("{}\n", line);
                       std::fflush(stdout);
                     }};
-  for (const ModelKind kind : parse_families(command.families, config.model.kind))
+  for (const ModelKind kind : families)
     asked.models.push_back(small_config(kind, config.run, presets_folder()));
   const RankWork work = [&](const TrainOptions& options, const PreflightReport& network) {
     asked.local_rank = options.start.local_rank;

@@ -306,13 +306,13 @@ void write_group(const HostGroup& group, std::string& text) {
   text += "\n";
 }
 
-std::string text_of_hosts(const std::string& path, const std::string& known) {
+std::string text_of_hosts(const std::string& path, const std::string& otherwise) {
   errno = 0;
   std::ifstream file(path);
   file.peek();
   if (!file.is_open() || file.bad())
     throw ConfigError(
-        Problems{{path, fmt::format("cannot be read: {}{}", std::strerror(errno), known)}});
+        Problems{{path, fmt::format("cannot be read: {}{}", std::strerror(errno), otherwise)}});
   std::stringstream text;
   if (!file.eof()) text << file.rdbuf();
   return text.str();
@@ -369,10 +369,16 @@ Hosts read_hosts(const std::string& path, const std::string& presets_folder) {
   const bool is_preset = path.starts_with(kPreset);
   const std::string name = is_preset ? path.substr(kPreset.size()) : path;
   const bool is_word = std::ranges::find(presets, name) != presets.end();
+  const std::string likely = nearest(name, presets);
+  const std::string unknown =
+      fmt::format("there is no preset '{}'{}", printable(name),
+                  likely.empty() ? fmt::format(" (presets: {})", join(presets, ", "))
+                                 : fmt::format("; did you mean '{}'?", likely));
+  if (is_preset && !is_word) throw ConfigError(Problems{{path, unknown}});
   const std::string file = is_preset || (is_word && !std::filesystem::exists(path))
                                ? presets_folder + "/hosts/" + name + ".toml"
                                : path;
-  return parse_hosts(text_of_hosts(file, fmt::format(" (presets: {})", join(presets, ", "))), file);
+  return parse_hosts(text_of_hosts(file, is_word ? "" : ", and " + unknown), file);
 }
 
 std::string to_toml(const Hosts& hosts) {

@@ -314,6 +314,18 @@ TEST(Hosts, AFileThatIsNotThereIsToldWithThePresets) {
   }
 }
 
+TEST(Hosts, APresetThatIsMisspeltIsToldWithTheNearest) {
+  for (const char* path : {"preset:home-fibr", "home-fibr"}) {
+    try {
+      (void)read_hosts(path, presets());
+      FAIL();
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("did you mean 'home-fibre'?"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 TEST(Hosts, EveryKnownDeviceMakesGoodHosts) {
   for (const std::string& name : known_device_names()) {
     HostGroup group{.name = "g", .device = *known_device(name), .card = {.bits_per_second = 1e9}};

@@ -59,12 +59,13 @@ TEST_F(MeasureVerb, RatesOfAFamilyAreThoseThatPlanAndSimulateTake) {
   }
 }
 
-TEST_F(MeasureVerb, WordsThatAreNoFamiliesAreToldTogether) {
-  const std::string err =
-      expect_exit(2, Words{"measure", "preset:gpt-tiny", "--families", "lama,gpt,brt"} + kSmall)
-          .err;
+TEST_F(MeasureVerb, WhatCannotBeIsToldTogetherBeforeAnythingIsMeasured) {
+  const std::string err = expect_exit(2, {"measure", "preset:gpt-tiny", "--families",
+                                          "lama,gpt,brt", "-o", "nowhere/hosts.toml"})
+                              .err;
   for (const char* part :
-       {"no family 'lama'; did you mean 'llama'?", "no family 'brt'; did you mean 'bert'?"})
+       {"no family 'lama'; did you mean 'llama'?", "no family 'brt'; did you mean 'bert'?",
+        "model.vocabulary: neither", "nowhere does not exist"})
     EXPECT_TRUE(contains(err, part)) << part << " in " << err;
 }
 
