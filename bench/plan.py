@@ -131,20 +131,20 @@ def is_linear(keys):
 
 def seconds_of(keys, steps):
     """A step of many, by those that were counted. Local updates send in some steps of a round, so that rounds count as wholes. Of linear ones the first step of rounds 1, 2, 4, 8
-    and then of every REFRESH-th renews the second moment, which would be every fourth here: round 4 counts as the one in REFRESH that it is."""
+    and then of every REFRESH-th renews the second moment, which would be every fourth here: round 8 counts as the one in REFRESH that it is."""
     local = int(keys.get("local.steps", 0))
     if not is_linear(keys):
         return statistics.mean(steps) if local > 1 else statistics.median(steps)
     rounds = [statistics.mean(steps[first:first + local]) for first in range(0, len(steps), local)]
     share = 1 / int(keys.get("local.refresh", REFRESH))
-    return share * rounds[1] + (1 - share) * statistics.mean(rounds[:1] + rounds[2:])
+    return share * rounds[-1] + (1 - share) * statistics.mean(rounds[:-1])
 
 
 def steps_of(keys, expected):
     """Steps that are not counted, and that are. Those of local updates are counted by whole rounds, and those of slow candidates are few."""
     local = int(keys.get("local.steps", 0))
     if is_linear(keys):
-        return 3 * local, 4 * local  # warm-up, rounds 1 and 2; rounds 3 to 6
+        return 5 * local, 4 * local  # warm-up, rounds 1 to 4; rounds 5 to 8: the first ones are slower by up to a tenth
     if local > 1:
         return (2 * local, 2 * local) if local <= 4 else (local, local)
     return (1, 1) if expected and expected > 5 else (WARM_UP, COUNTED)
@@ -416,7 +416,7 @@ def case_page(name, rows):
 def page(rows, source):
     lines = ["# Plans against candidates by hand, measured in a lab", "",
              f"Made by `bench/plan.py` from the lines in {source.name} alone. Hosts of one thread, which share the machine's cores; for each case described by `laconic measure`. A step is the median of {COUNTED} behind {WARM_UP} (where one takes more than "
-             f"5 s, by prediction, of one behind one; of linear local updates the mean of four rounds behind two, of which the one that renews the second moment counts as one of {REFRESH}; candidates that are the same run under two names are one, of all steps of both; *rounds*: how often a candidate was timed, by turns; the median of all of them counts); what begins after many steps in a preset begins at once here. Predictions are by simulation, but where there is no simulation. "
+             f"5 s, by prediction, of one behind one; of linear local updates the mean of four rounds behind four, of which the one that renews the second moment counts as one of {REFRESH}; candidates that are the same run under two names are one, of all steps of both; *rounds*: how often a candidate was timed, by turns; the median of all of them counts); what begins after many steps in a preset begins at once here. Predictions are by simulation, but where there is no simulation. "
              f"Choices within the budget are compared with what loses at most {BUDGET} % by what was measured elsewhere; those with any loss with everything.", ""]
     for name in dict.fromkeys(row["case"] for row in rows):
         lines += case_page(name, [row for row in rows if row["case"] == name])

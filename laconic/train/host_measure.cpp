@@ -36,6 +36,7 @@ namespace {
 
 constexpr std::int64_t kRows = 1024, kColumns = 1024;  // 4 MiB: a block's gradient, about
 constexpr std::int64_t kMatrices = 16;                 // more than caches hold
+constexpr std::int64_t kFarSamples = 8;                // of a batch that has them
 constexpr int kRounds = 3;                             // the best counts
 
 template <class Act>
@@ -80,18 +81,23 @@ struct PassLine {
   double multiply_adds_per_second = 0;
   double pass_samples = 0;
   std::int64_t samples = 1;       // that were measured at once, of those of a microbatch
-  std::int64_t microbatch = 1;    // or of a rank's share of the batch, where nobody says how large
+  std::int64_t microbatch = 1;    // or what is measured where nobody says how large
   double microbatch_seconds = 0;  // that it would have taken to measure that
 };
 
-// Through a single sample and a microbatch, or as much of it as there is time for.
+// Through a single sample and a microbatch, or as much of it as there is time for. Where nobody
+// says how large that is, a rank's share of the batch, but more than one or two samples: a line
+// through neighbours is mostly noise.
 PassLine measure_passes(const RunConfig& config, const Family& family,
                         const at::TensorOptions& options, double longest_seconds) {
   double work = 0;  // of a sample
   for (const BlockSpec& block : model_spec(family, config.model.context).blocks)
     work += 3 * block.multiply_adds;
-  PassLine line{.microbatch =
-                    config.train.microbatch > 0 ? config.train.microbatch : config.local_batch()};
+  PassLine line{.microbatch = config.train.microbatch > 0
+                                  ? config.train.microbatch
+                                  : std::max(config.local_batch(),
+                                             std::min(config.train.batch, kFarSamples))};
+  (void)pass_seconds(config, 1, family, options);  // the first is slower: memory is new
   const PassSeconds one = pass_seconds(config, 1, family, options);
   const double sample_costs = kBlockTimings * one.of_each_kind;
   line.microbatch_seconds = static_cast<double>(line.microbatch) * sample_costs;
