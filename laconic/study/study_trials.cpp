@@ -74,16 +74,20 @@ int ranks_of(const Keys& keys) {
   return ranks;
 }
 
+// Steps of several kinds are never fewer: each kind must be among them.
 void count_steps(const StudyFile& study, const StudyPart& part, std::int64_t warmup, Trial& trial) {
   trial.warmup = part.warmup;
   trial.steps = part.steps;
   const StudyModel* model = find_model(study.models, trial.model);
-  if (part.long_steps && model != nullptr &&
+  if (part.long_steps && model != nullptr && trial.kinds.empty() &&
       estimated_step_seconds(trial, *model) > part.long_steps->over) {
     trial.warmup = part.long_steps->warmup;
     trial.steps = part.long_steps->steps;
   }
   if (part.warmup > 0) trial.warmup = std::max(trial.warmup, warmup);  // or all steps count
+  if (trial.kinds.empty()) return;
+  trial.steps = 0;
+  for (const CountedSteps& kind : trial.kinds) trial.steps += kind.steps;
 }
 
 // The program of a trial is that of any of its settings which is not Laconic's.
@@ -117,6 +121,7 @@ StudyTrial trial_in(const StudyFile& study, const StudyPart& part, const Names& 
     if (!setting.preset.empty()) trial.preset = setting.preset;
     if (!setting.model.empty()) trial.model = setting.model;
     if (!setting.rate.empty()) trial.rate = setting.rate;
+    if (!setting.kinds.empty()) trial.kinds = setting.kinds;
     if (setting.rate.empty()) method.push_back(setting.name);
   }
   trial.method = method.empty() ? "all" : join(method, ", ");
