@@ -74,20 +74,23 @@ int ranks_of(const Keys& keys) {
   return ranks;
 }
 
-// Steps of several kinds are never fewer: each kind must be among them.
+// Steps of several kinds are what their setting says: each kind must be where it says.
 void count_steps(const StudyFile& study, const StudyPart& part, std::int64_t warmup, Trial& trial) {
   trial.warmup = part.warmup;
   trial.steps = part.steps;
   const StudyModel* model = find_model(study.models, trial.model);
-  if (part.long_steps && model != nullptr && trial.kinds.empty() &&
+  if (!trial.kinds.empty()) {
+    trial.warmup = warmup;
+    trial.steps = 0;
+    for (const CountedSteps& kind : trial.kinds) trial.steps += kind.steps;
+    return;
+  }
+  if (part.long_steps && model != nullptr &&
       estimated_step_seconds(trial, *model) > part.long_steps->over) {
     trial.warmup = part.long_steps->warmup;
     trial.steps = part.long_steps->steps;
   }
   if (part.warmup > 0) trial.warmup = std::max(trial.warmup, warmup);  // or all steps count
-  if (trial.kinds.empty()) return;
-  trial.steps = 0;
-  for (const CountedSteps& kind : trial.kinds) trial.steps += kind.steps;
 }
 
 // The program of a trial is that of any of its settings which is not Laconic's.

@@ -162,6 +162,10 @@ long = { over = 3, warmup = 1, steps = 2 }
   EXPECT_EQ(trials[0].trial.steps, 2);
   EXPECT_TRUE(trials[0].trial.kinds.empty());
   EXPECT_EQ(trials[1].trial.steps, 16);
+  study.parts[0].warmup = 0;  // or 100: rounds begin where they begin
+  EXPECT_EQ(expand(study)[1].trial.warmup, 8);
+  study.parts[0].warmup = 100;
+  EXPECT_EQ(expand(study)[1].trial.warmup, 8);
   EXPECT_EQ(trials[1].trial.warmup, 8);
   EXPECT_EQ(trials[1].trial.kinds, (std::vector<CountedSteps>{{4, 1}, {12, 15}}));
 }

@@ -109,6 +109,7 @@ steps = 2
   EXPECT_EQ(local["trial"]["kinds"],
             nlohmann::json::parse(R"([{"steps": 4, "share": 1.0}, {"steps": 12, "share": 15.0}])"));
   const std::string page = text("tiny/README.md");
+  EXPECT_TRUE(contains(page, "Counted: 4 steps for 1 part of a long run, 12 for 15.")) << page;
   for (const char* rule : {"keep nine tenths of their own unshaped speed",
                            "have nine tenths of the unshaped speed of exact gradients"}) {
     const std::size_t at = page.find(fmt::format("| replicas at 20 Mbit/s {} |", rule));
