@@ -33,7 +33,7 @@ int number_of(const Trial& trial, const std::string& key) {
 double shrinkage_by(const std::string& preset) {
   if (preset == "slow-network") return 33;
   if (preset == "replicas-20mbit") return 64;
-  return preset == "replicas-5mbit" ? 250 : 1;
+  return preset == "replicas-5mbit" ? 220 : 1;
 }
 
 // Megabits that pass the busiest link of a step one after the other.
