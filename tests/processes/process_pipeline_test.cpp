@@ -81,9 +81,9 @@ TEST_F(PipelineProcesses, ThreadsNeedNoReplicas) {
 
 TEST_F(PipelineProcesses, GoOnAfterAKillAsIfNothingHadBeen) {
   const std::vector<std::vector<std::string>> policies = {
-      kAcSgd, kOptimusCc, kDeltaTransform, kLateTransform, kProjectionOfMaps, kLearnedProjection};
+      kAcSgd, kOptimusCc, kDeltaTransform, kProjectionOfMaps, kLateTransform, kLearnedProjection};
   int number = 0;
-  for (const auto& policy : some_of(policies, 2, 1)) {
+  for (const auto& policy : some_of(policies, 3, 1)) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(policy, " ")));
     const std::string name = fmt::format("runs/{}", number++);
     auto threads = policy;  // which train the same: see above
