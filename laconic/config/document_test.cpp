@@ -47,7 +47,8 @@ TEST(Presets, AllAreAcceptedInEveryMesh) {
     for (const char* mesh : {"", "mesh.pp=2", "mesh.dp=2", "mesh.pp=4"}) {
       if (preset.stem() == "lm-paper" && std::string(mesh) == "mesh.pp=4") continue;  // 3 blocks
       // Steps that replicas make alone are for replicas.
-      const bool is_local = preset.stem() == "replicas-20mbit" || preset.stem() == "diloco" ||
+      const bool is_local = preset.stem() == "replicas-20mbit" ||
+                            preset.stem() == "replicas-5mbit" || preset.stem() == "diloco" ||
                             preset.stem() == "streaming-diloco";
       if (is_local && std::string(mesh) != "mesh.dp=2") continue;
       EXPECT_EQ(refusal(preset, mesh[0] == 0 ? std::vector<std::string>{"run.seed=1"}

@@ -112,9 +112,10 @@ class Progress {
     const double estimate = study.estimate(outcome.trial);
     done_ += estimate;
     left_ -= estimate;
-    const std::string result = outcome.failure.empty()
-                                   ? "step " + human_seconds(median_seconds(outcome))
-                                   : "failed: " + outcome.failure;
+    const std::string result =
+        outcome.failure.empty()
+            ? "step " + human_seconds(of_a_step(outcome, &StepRow::seconds).value_or(0))
+            : "failed: " + outcome.failure;
     fmt::print("{:>3} of {}  {}  {}, {} in all; so far {}, to go about {}\n", number,
                study.trials.size(), id_of(outcome.trial), result, human_seconds(outcome.seconds),
                human_seconds(clock_.seconds()),

@@ -58,7 +58,7 @@ TEST_F(StudyOfShells, RunsEachTrialOnceAndSkipsWithAReason) {
   ASSERT_EQ(end.outcomes.size(), 3u);
   EXPECT_EQ(end.ran, 2u);
   EXPECT_EQ(ran, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(median_seconds(end.outcomes[0]), 2);
+  EXPECT_EQ(of_a_step(end.outcomes[0], &StepRow::seconds), 2);
   EXPECT_EQ(end.outcomes[0].commit, "abc");
   EXPECT_EQ(end.outcomes[0].machine, "here");
   EXPECT_EQ(end.outcomes[0].samples, 5);

@@ -28,8 +28,9 @@ struct Setting {  // of an axis; what is empty is the part's
   Keys set;  // of another program than Laconic: its options without their dashes
   std::string preset, model, rate;
   Program program = Program::laconic;
-  std::int64_t warmup = 0;      // at least so many steps, of a part that has a warm-up
-  std::optional<double> value;  // where a figure has it on its x axis
+  std::int64_t warmup = 0;          // at least so many steps, of a part that has a warm-up
+  std::vector<CountedSteps> kinds;  // of steps that count: they are as many, whatever the part says
+  std::optional<double> value;      // where a figure has it on its x axis
 };
 
 struct StudyAxis {

@@ -102,6 +102,14 @@ measure = "loss"
         "part 'all': seeds must be a list of whole numbers, not the text 'one'",
         "rule 'r': of names an axis", "'nearly' is no relation"})
     EXPECT_NE(said.find(part), std::string::npos) << part << " in\n" << said;
+  const std::string kinds = problems_in(R"([[axis]]
+name = "a"
+settings = [{ name = "s", kinds = [{ steps = 0, share = -1 }, { steps = 2, shares = 0 }] }, { name = "t", kinds = [{ share = 0 }] }]
+)");
+  for (const char* part :
+       {"setting 's', kinds: steps must be a whole number above 0", "share = -1 is below 0",
+        "unknown key 'shares'; did you mean 'share'?", "no kind of step has a share above 0"})
+    EXPECT_NE(kinds.find(part), std::string::npos) << part << " in\n" << kinds;
   EXPECT_NE(problems_in("models = 3").find("models must be a table of models, not 3"),
             std::string::npos);
   EXPECT_NE(problems_in("a = ").find("mine.toml:1"), std::string::npos);

@@ -58,37 +58,37 @@ bool is_training(const ClassTotal& total) {
 
 bool remembers_samples(const Trial& trial) {
   const auto memory = trial.set.find("pp.activation.memory");
-  return memory != trial.set.end() ? memory->second == "delta" : trial.preset == "ac-sgd";
+  return memory != trial.set.end() ? memory->second == "delta"
+                                   : trial.preset == "ac-sgd" || trial.preset == "pipeline-20mbit";
 }
 
-// Nothing where there are no such steps or a value is not finite.
-template <class Counts>
-void add_median(const Outcome& outcome, const std::string& name, double StepRow::*member,
-                const Counts& counts, Measures& measures) {
-  std::vector<double> values;
+void add_of_a_step(const Outcome& outcome, const std::string& name, double StepRow::*what,
+                   Measures& measures) {
+  if (const auto value = of_a_step(outcome, what)) measures[name] = *value;
+}
+
+// Every replica goes through a shard of its own. A step with samples of two epochs is in neither.
+void add_first_epoch(const Outcome& outcome, const BatchShape& shape, Measures& measures) {
+  if (!remembers_samples(outcome.trial) || !(shape.batch > 0)) return;
+  const double shard = std::floor(outcome.samples / shape.replicas);
+  std::vector<double> seconds;
   for (const StepRow& row : outcome.steps)
-    if (counts(row)) values.push_back(row.*member);
-  if (!values.empty()) measures[name] = median_of(values);
+    if (row.step > 1 && static_cast<double>(row.step) * shape.batch / shape.replicas <= shard)
+      seconds.push_back(row.seconds);
+  if (!seconds.empty()) measures["first_epoch_seconds"] = median_of(seconds);
 }
 
 void add_steps(const Outcome& outcome, Measures& measures) {
-  const auto counts = [&](const StepRow& row) { return row.step > outcome.trial.warmup; };
-  add_median(outcome, "step_seconds", &StepRow::seconds, counts, measures);
+  add_of_a_step(outcome, "step_seconds", &StepRow::seconds, measures);
   if (outcome.trial.program == Program::laconic) {
-    add_median(outcome, "exposed_seconds", &StepRow::exposed_seconds, counts, measures);
-    add_median(outcome, "first_rank_bytes", &StepRow::wire_bytes, counts, measures);
+    add_of_a_step(outcome, "exposed_seconds", &StepRow::exposed_seconds, measures);
+    add_of_a_step(outcome, "first_rank_bytes", &StepRow::wire_bytes, measures);
   }
   const BatchShape shape = shape_of(outcome);
   if (const auto step = measures.find("step_seconds");
       shape.batch > 0 && step != measures.end() && step->second > 0)
     measures["samples_per_second"] = shape.batch / step->second;
-  // Every replica goes through a shard of its own. A step with samples of two epochs is in neither.
-  const double shard = std::floor(outcome.samples / shape.replicas);
-  const auto is_in_first_epoch = [&](const StepRow& row) {
-    return row.step > 1 && static_cast<double>(row.step) * shape.batch / shape.replicas <= shard;
-  };
-  if (remembers_samples(outcome.trial) && shape.batch > 0)
-    add_median(outcome, "first_epoch_seconds", &StepRow::seconds, is_in_first_epoch, measures);
+  add_first_epoch(outcome, shape, measures);
   const double microbatches =
       shape.microbatch > 0 ? std::floor(shape.batch / shape.replicas / shape.microbatch) : 0;
   if (!outcome.computing_seconds.empty() && microbatches > 0)

@@ -5,12 +5,12 @@
 //
 //   loss, validation_loss      of the last five steps, and at the end
 //   accuracy, f1, ...          metrics of the task
-//   step_seconds               the median of steps that count
+//   step_seconds               of steps that count: the median, or the mean over the kinds of them
 //   first_epoch_seconds        where links remember samples: of steps of the first epoch, without
 //                              the very first step, which allocates
 //   samples_per_second         in a step that counts
-//   exposed_seconds            rank 0 waited for others in such a step, the median
-//   first_rank_bytes           rank 0 sent in such a step, the median
+//   exposed_seconds            rank 0 waited for others in such a step
+//   first_rank_bytes           rank 0 sent in such a step
 //   seconds                    of the whole process
 //   computing_seconds          a mean rank's forward and backward of a step, by itself
 //   codec_seconds              a mean rank's encoding and decoding of a step

@@ -106,12 +106,23 @@ std::string keys_text(const Setting& setting) {
   return words.empty() ? "" : "`" + join(words, " ") + "`";
 }
 
+// "Counted: 4 steps for 1 part of a long run, 12 for 15."
+std::string kinds_text(const Setting& setting) {
+  std::string text;
+  for (const CountedSteps& kind : setting.kinds)
+    text += text.empty()
+                ? fmt::format("Counted: {} steps for {} part of a long run", kind.steps, kind.share)
+                : fmt::format(", {} for {}", kind.steps, kind.share);
+  return text.empty() ? "" : text + ".";
+}
+
 std::string settings_section(const StudyFile& study) {
   std::string text = "## Settings\n\n";
   for (const StudyAxis& axis : study.axes) {
     std::vector<Names> lines;
     for (const Setting& setting : axis.settings)
-      lines.push_back({setting.name, setting.about, keys_text(setting)});
+      lines.push_back({setting.name, std::string(trim(setting.about + " " + kinds_text(setting))),
+                       keys_text(setting)});
     text +=
         fmt::format("**{}**{}\n\n", axis.name, axis.about.empty() ? "" : ": " + axis.about) +
         markdown_table({{"", Align::left}, {"meaning", Align::left}, {"keys", Align::left}}, lines);

@@ -34,6 +34,21 @@ void read_program(StudyTable& reader, Setting& setting) {
                   fmt::format("program '{}' is none (known: laconic, ddp)", name));
 }
 
+void read_kinds(StudyTable& reader, Setting& setting, Problems& problems) {
+  double shares = 0;
+  reader.each("kinds", [&](const TomlNode& item) {
+    CountedSteps& kind = setting.kinds.emplace_back();
+    StudyTable inner(item, fmt::format("setting '{}', kinds", setting.name), problems);
+    inner.read_count("steps", kind.steps, 1);
+    inner.read_number("share", kind.share);
+    inner.report_unknown();
+    if (kind.share < 0) inner.report(item, fmt::format("share = {} is below 0", kind.share));
+    shares += kind.share;
+  });
+  if (!setting.kinds.empty() && !(shares > 0))
+    reader.report(*reader.find("kinds"), "no kind of step has a share above 0");
+}
+
 Setting setting_in(const TomlNode& node, const std::string& axis, Problems& problems) {
   Setting setting;
   if (node.kind == TomlNode::Kind::text) {
@@ -51,6 +66,7 @@ Setting setting_in(const TomlNode& node, const std::string& axis, Problems& prob
   if (node.find("value") != nullptr) reader.read_number("value", setting.value.emplace());
   reader.find("value");
   read_program(reader, setting);
+  read_kinds(reader, setting, problems);
   reader.report_unknown();
   return setting;
 }

@@ -74,10 +74,17 @@ int ranks_of(const Keys& keys) {
   return ranks;
 }
 
+// Steps of several kinds are what their setting says: each kind must be where it says.
 void count_steps(const StudyFile& study, const StudyPart& part, std::int64_t warmup, Trial& trial) {
   trial.warmup = part.warmup;
   trial.steps = part.steps;
   const StudyModel* model = find_model(study.models, trial.model);
+  if (!trial.kinds.empty()) {
+    trial.warmup = warmup;
+    trial.steps = 0;
+    for (const CountedSteps& kind : trial.kinds) trial.steps += kind.steps;
+    return;
+  }
   if (part.long_steps && model != nullptr &&
       estimated_step_seconds(trial, *model) > part.long_steps->over) {
     trial.warmup = part.long_steps->warmup;
@@ -117,6 +124,7 @@ StudyTrial trial_in(const StudyFile& study, const StudyPart& part, const Names& 
     if (!setting.preset.empty()) trial.preset = setting.preset;
     if (!setting.model.empty()) trial.model = setting.model;
     if (!setting.rate.empty()) trial.rate = setting.rate;
+    if (!setting.kinds.empty()) trial.kinds = setting.kinds;
     if (setting.rate.empty()) method.push_back(setting.name);
   }
   trial.method = method.empty() ? "all" : join(method, ", ");

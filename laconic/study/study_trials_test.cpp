@@ -144,6 +144,32 @@ TEST(TrialsOfAStudy, HaveFewerStepsWhereTheseTakeLong) {
   EXPECT_EQ(expand(study)[0].trial.warmup, 1);
 }
 
+TEST(TrialsOfAStudy, HaveEveryKindOfStepsWhateverTheseTake) {
+  StudyFile study = expanded_study(R"(
+[[axis]]
+name = "method"
+settings = ["plain", { name = "rounds", warmup = 8, kinds = [{ steps = 4, share = 1 }, { steps = 12, share = 15 }] }]
+[[part]]
+name = "p"
+model = "small"
+axes = ["method"]
+warmup = 4
+steps = 9
+long = { over = 3, warmup = 1, steps = 2 }
+)");
+  study.models[0].step_seconds = 4;
+  const auto trials = expand(study);
+  EXPECT_EQ(trials[0].trial.steps, 2);
+  EXPECT_TRUE(trials[0].trial.kinds.empty());
+  EXPECT_EQ(trials[1].trial.steps, 16);
+  study.parts[0].warmup = 0;  // or 100: rounds begin where they begin
+  EXPECT_EQ(expand(study)[1].trial.warmup, 8);
+  study.parts[0].warmup = 100;
+  EXPECT_EQ(expand(study)[1].trial.warmup, 8);
+  EXPECT_EQ(trials[1].trial.warmup, 8);
+  EXPECT_EQ(trials[1].trial.kinds, (std::vector<CountedSteps>{{4, 1}, {12, 15}}));
+}
+
 TEST(ChosenByWords, AreThoseThatAllOfThemFit) {
   const StudyFile study =
       expanded_study("[[part]]\nname='p'\nmodel='small'\naxes=['rate','codec']");
@@ -174,11 +200,11 @@ Problems problems_of(const std::string& file, std::size_t least_settings) {
 }
 
 TEST(StudyFiles, HaveTrialsThatTheConfigurationCheckerAccepts) {
-  const std::map<std::string, std::size_t> small = {{"block-update", 8},
-                                                    {"local-losses-long", 4},
-                                                    {"pipeline-losses", 8},
-                                                    {"precision", 12},
-                                                    {"row-bits", 3}};
+  const std::map<std::string, std::size_t> small = {
+      {"block-update", 8},     {"local-losses-long", 4},
+      {"local-rates", 6},      {"pipeline-losses", 8},
+      {"precision", 12},       {"row-bits", 3},
+      {"twenty-megabits", 16}, {"twenty-megabits-others", 11}};
   for (const auto& entry : std::filesystem::directory_iterator(source_tree() + "/studies")) {
     if (entry.path().extension() != ".toml") continue;
     const auto found = small.find(entry.path().stem());

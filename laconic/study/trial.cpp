@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <limits>
@@ -10,6 +9,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/file/json.hpp"
+#include "laconic/study/statistics.hpp"
 
 namespace laconic {
 
@@ -41,24 +41,32 @@ Program parse_program(const std::string& name) {
 }
 
 nlohmann::ordered_json json_of(const Trial& t) {
-  return {{"part", t.part},     {"method", t.method}, {"rate", t.rate},
-          {"round", t.round},   {"hosts", t.hosts},   {"program", name_of(t.program)},
-          {"model", t.model},   {"preset", t.preset}, {"set", t.set},
-          {"warmup", t.warmup}, {"steps", t.steps}};
+  nlohmann::ordered_json json = {
+      {"part", t.part},     {"method", t.method}, {"rate", t.rate},
+      {"round", t.round},   {"hosts", t.hosts},   {"program", name_of(t.program)},
+      {"model", t.model},   {"preset", t.preset}, {"set", t.set},
+      {"warmup", t.warmup}, {"steps", t.steps}};
+  for (const CountedSteps& kind : t.kinds)
+    json["kinds"].push_back({{"steps", kind.steps}, {"share", kind.share}});
+  return json;
 }
 
 Trial trial_in(const nlohmann::json& json) {
-  return {.part = json.at("part"),
-          .method = json.at("method"),
-          .rate = json.at("rate"),
-          .round = json.at("round"),
-          .program = parse_program(json.at("program")),
-          .hosts = json.at("hosts"),
-          .model = json.at("model"),
-          .preset = json.at("preset"),
-          .set = json.at("set"),
-          .warmup = json.at("warmup"),
-          .steps = json.at("steps")};
+  Trial trial{.part = json.at("part"),
+              .method = json.at("method"),
+              .rate = json.at("rate"),
+              .round = json.at("round"),
+              .program = parse_program(json.at("program")),
+              .hosts = json.at("hosts"),
+              .model = json.at("model"),
+              .preset = json.at("preset"),
+              .set = json.at("set"),
+              .warmup = json.at("warmup"),
+              .steps = json.at("steps")};
+  if (json.contains("kinds"))
+    for (const nlohmann::json& kind : json.at("kinds"))
+      trial.kinds.push_back({.steps = kind.at("steps"), .share = kind.at("share")});
+  return trial;
 }
 
 // A number that is not finite is null in JSON: a loss can be.
@@ -180,14 +188,22 @@ bool was_skipped(const Outcome& outcome) {
   return outcome.failure.starts_with("skipped");
 }
 
-double median_seconds(const Outcome& outcome) {
-  std::vector<double> seconds;
+std::optional<double> of_a_step(const Outcome& outcome, double StepRow::*what) {
+  std::vector<double> values;
   for (const StepRow& row : outcome.steps)
-    if (row.step > outcome.trial.warmup) seconds.push_back(row.seconds);
-  if (seconds.empty()) return 0;
-  std::sort(seconds.begin(), seconds.end());
-  const std::size_t middle = seconds.size() / 2;
-  return seconds.size() % 2 == 1 ? seconds[middle] : (seconds[middle - 1] + seconds[middle]) / 2;
+    if (row.step > outcome.trial.warmup) values.push_back(row.*what);
+  if (values.empty()) return {};
+  if (outcome.trial.kinds.empty()) return median_of(values);
+  double sum = 0, shares = 0;
+  auto first = values.begin();
+  for (const CountedSteps& kind : outcome.trial.kinds) {
+    if (values.end() - first < kind.steps) return {};
+    const auto last = first + kind.steps;
+    sum += kind.share * mean_of({first, last});
+    shares += kind.share;
+    first = last;
+  }
+  return sum / shares;
 }
 
 }  // namespace laconic

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,14 @@ namespace laconic {
 enum class Program : std::uint8_t {
   laconic,  // `laconic train`
   ddp,      // PyTorch's DistributedDataParallel, by bench/peers/torch_ddp.py
+};
+
+// Steps that count, of one kind: what comes round once in a long run must not count as often as it
+// does in a short one.
+struct CountedSteps {
+  std::int64_t steps = 1;
+  double share = 1;  // of the steps of a long run that are of this kind, in any unit; 0: of none
+  bool operator==(const CountedSteps&) const = default;
 };
 
 struct Trial {
@@ -30,6 +39,7 @@ struct Trial {
   std::map<std::string, std::string> set;  // laconic: keys; ddp: options without their dashes
   std::int64_t warmup = 1;                 // steps before those that count
   std::int64_t steps = 3;                  // that count
+  std::vector<CountedSteps> kinds;         // of these, in their order; empty: all are alike
   bool operator==(const Trial&) const = default;
 };
 // "bandwidth/100mbit/ac-sgd-4-and-6-bits/1": names its file; unique in a study.
@@ -82,7 +92,8 @@ Outcome parse_outcome(const std::string& json);  // throws FileError
 // It could not be run here at all: its failure begins with "skipped". It has no file.
 bool was_skipped(const Outcome& outcome);
 
-// Takes the median over the steps that count; 0 where there are none.
-double median_seconds(const Outcome& outcome);
+// What a step that counts has of something: the median, or, where there are several kinds of steps,
+// the mean over a long run. Nothing where no step counts.
+std::optional<double> of_a_step(const Outcome& outcome, double StepRow::*what);
 
 }  // namespace laconic

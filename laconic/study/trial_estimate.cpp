@@ -28,6 +28,14 @@ int number_of(const Trial& trial, const std::string& key) {
   return std::atoi(value_of(trial, key, "1").c_str());
 }
 
+// How many times fewer bytes of gradients, roughly, by presets that say nothing else of them; of
+// local updates in the long run.
+double shrinkage_by(const std::string& preset) {
+  if (preset == "slow-network") return 33;
+  if (preset == "replicas-20mbit") return 64;
+  return preset == "replicas-5mbit" ? 220 : 1;
+}
+
 // Megabits that pass the busiest link of a step one after the other.
 double replica_megabits(const Trial& trial, double parameters) {
   const double whole =
@@ -37,7 +45,8 @@ double replica_megabits(const Trial& trial, double parameters) {
     return whole / 10;
   if (value_of(trial, "hook", "") == "fp16") return whole / 2;
   const char* usual = trial.preset == "ac-sgd" ? "quantise:bits=4" : "raw";
-  return whole / shrinkage(value_of(trial, "dp.gradient.codec", usual));
+  return whole / shrinkage_by(trial.preset) /
+         shrinkage(value_of(trial, "dp.gradient.codec", usual));
 }
 
 double key_of(const StudyModel& model, const char* key) {
@@ -46,7 +55,8 @@ double key_of(const StudyModel& model, const char* key) {
 }
 
 double boundary_megabits(const Trial& trial, const StudyModel& model) {
-  const bool is_encoded = trial.preset == "ac-sgd" || trial.preset == "rotated";
+  const bool is_encoded =
+      trial.preset == "ac-sgd" || trial.preset == "rotated" || trial.preset == "pipeline-20mbit";
   const double message = 32e-6 * key_of(model, "model.context") * key_of(model, "model.width") *
                          number_of(trial, "train.microbatch");
   const double forward =

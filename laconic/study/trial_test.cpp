@@ -22,7 +22,8 @@ Outcome some_outcome() {
              .preset = "ac-sgd",
              .set = {{"mesh.pp", "4"}, {"pp.gradient.codec", "quantise:bits=8,block=64"}},
              .warmup = 7,
-             .steps = 3};
+             .steps = 3,
+             .kinds = {{1, 1}, {2, 15.5}}};
   o.failure = "exit code 3: \"rank 2\" is lost";
   o.commit = "98d0882";
   o.machine = "a machine, 2 cores";
@@ -89,18 +90,33 @@ TEST(IdOfATrial, IsAPathOfSmallLettersDigitsAndDashes) {
   for (const auto& c : cases) EXPECT_EQ(id_of(c.trial), c.id);
 }
 
-TEST(MedianSeconds, IsThatOfTheStepsThatCount) {
+TEST(OfAStep, IsTheMedianOfTheStepsThatCount) {
   Outcome outcome;
   outcome.trial.warmup = 2;
-  EXPECT_EQ(median_seconds(outcome), 0);
+  EXPECT_FALSE(of_a_step(outcome, &StepRow::seconds));
   outcome.steps = {{1, 100}, {2, 50}};
-  EXPECT_EQ(median_seconds(outcome), 0);
+  EXPECT_FALSE(of_a_step(outcome, &StepRow::seconds));
   outcome.steps.push_back({3, 4});
-  EXPECT_EQ(median_seconds(outcome), 4);
+  EXPECT_EQ(of_a_step(outcome, &StepRow::seconds), 4);
   outcome.steps.push_back({4, 2});
-  EXPECT_EQ(median_seconds(outcome), 3);
-  outcome.steps.push_back({5, 9});
-  EXPECT_EQ(median_seconds(outcome), 4);
+  EXPECT_EQ(of_a_step(outcome, &StepRow::seconds), 3);
+  outcome.steps.push_back({5, 9, 7});
+  EXPECT_EQ(of_a_step(outcome, &StepRow::seconds), 4);
+  EXPECT_EQ(of_a_step(outcome, &StepRow::loss), 0);
+}
+
+TEST(OfAStep, IsTheMeanOfItsKindsInALongRun) {
+  Outcome outcome;
+  outcome.trial.warmup = 1;
+  outcome.trial.steps = 5;
+  outcome.trial.kinds = {{2, 1}, {2, 3}, {1, 0}};
+  outcome.steps = {{1, 100}, {2, 9}, {3, 7}, {4, 1}, {5, 3}, {6, 50}};
+  EXPECT_DOUBLE_EQ(*of_a_step(outcome, &StepRow::seconds), (8 + 3 * 2) / 4.0);
+  // As many as there are of each kind, if that is what their shares say.
+  outcome.trial.kinds = {{2, 2}, {2, 2}, {1, 1}};
+  EXPECT_DOUBLE_EQ(*of_a_step(outcome, &StepRow::seconds), (9 + 7 + 1 + 3 + 50) / 5.0);
+  outcome.steps.pop_back();  // of a kind that never came nothing is known
+  EXPECT_FALSE(of_a_step(outcome, &StepRow::seconds));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Replicas that step alone, as processes: killed at any point of a round and started again, they
-// end as replicas left alone.
+// Replicas that step alone, or use sums a step late, as processes: killed at any point of a round
+// and started again, they end as replicas left alone.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -20,9 +20,13 @@ class LocalRanks : public Ranks {
   static Words rounds(const std::string& method) {
     Words words = {"--set", fmt::format("train.steps={}", kSteps),
                    "--set", "checkpoint.every=8",
-                   "--set", "evaluate.every=16",
-                   "--set", "local.steps=4",
-                   "--set", "local.method=" + method};
+                   "--set", "evaluate.every=16"};
+    if (method == "late")
+      return words + Words{"--set", "dp.gradient.late=1",
+                           "--set", "dp.gradient.late_after=4",
+                           "--set", "dp.gradient.algorithm=direct",
+                           "--set", "dp.gradient.codec=quantise:bits=4"};
+    words = words + Words{"--set", "local.steps=4", "--set", "local.method=" + method};
     if (method == "spread") {
       std::ranges::replace(words, "local.method=spread", "local.method=linear");
       return words + Words{"--set", "local.warmup=8",
@@ -59,7 +63,7 @@ class LocalRanks : public Ranks {
 
 TEST_F(LocalRanks, KilledAtAnyPointOfARoundEndAsIfLeftAlone) {
   for (const std::string method :
-       {"linear", "spread", "streaming_diloco", "diloco", "sparse_loco"}) {
+       {"linear", "spread", "streaming_diloco", "diloco", "sparse_loco", "late"}) {
     SCOPED_TRACE(method);
     const std::string alone = "runs/" + method + "-alone", killed = "runs/" + method + "-killed";
     expect_exit(0, on_three(alone, rounds(method)));
@@ -83,7 +87,7 @@ TEST_F(LocalRanks, KilledAtAnyPointOfARoundEndAsIfLeftAlone) {
 // Before a message of changes leaves: some ranks have what it tells, and others do not. So late
 // that what is left after the checkpoint before is too short for the fault to strike again.
 TEST_F(LocalRanks, KilledWhileChangesLeaveEndAsIfLeftAlone) {
-  for (const std::string method : {"linear", "streaming_diloco"}) {
+  for (const std::string method : {"linear", "spread", "streaming_diloco", "late"}) {
     SCOPED_TRACE(method);
     const std::string alone = "runs/" + method + "-alone", killed = "runs/" + method + "-killed";
     const ProcessResult whole = expect_exit(0, on_three(alone, rounds(method)));

@@ -21,6 +21,28 @@ const std::vector<std::string> kOptimusCc = {
     "pp.gradient.codec=low_rank:rank=2", "pp.gradient.memory=feedback", "pp.gradient.when=epilogue",
     "dp.gradient.method=power_sgd",      "dp.gradient.rank=2",          "dp.gradient.stages=1"};
 
+// What is remembered besides: sums that are a step late, directions that both ends learn, and those
+// that the model learns.
+const std::vector<std::string> kLateTransform = {"embedding.tied.late=1",
+                                                 "embedding.tied.late_after=2",
+                                                 "embedding.tied.codec=quantise:bits=4",
+                                                 "dp.gradient.late=1",
+                                                 "dp.gradient.late_after=3",
+                                                 "dp.gradient.codec=quantise:bits=4",
+                                                 "dp.gradient.algorithm=direct",
+                                                 "pp.activation.codec=transform:bits=5,refresh=2"};
+const std::vector<std::string> kDeltaTransform = {
+    "pp.activation.codec=transform:bits=4,refresh=2", "pp.activation.memory=delta",
+    "pp.activation.first=transform:bits=6,refresh=2", "dp.gradient.algorithm=direct"};
+const std::vector<std::string> kLearnedProjection = {
+    "model.project_after=\"1\"", "model.project_rank=6", "model.project_basis=learned",
+    "model.project_anchor=learned", "dp.gradient.algorithm=direct"};
+const std::vector<std::string> kProjectionOfMaps = {
+    "model.project_after=\"1\"",         "model.project_rank=6",
+    "model.project_basis=maps",          "model.project_start=pca",
+    "dp.gradient.codec=quantise:bits=4", "embedding.tied.late=1",
+    "embedding.tied.late_after=0",       "dp.gradient.algorithm=direct"};
+
 class PipelineProcesses : public Workplace {
  protected:
   PipelineProcesses() { prepare(); }
@@ -58,9 +80,12 @@ TEST_F(PipelineProcesses, ThreadsNeedNoReplicas) {
 }
 
 TEST_F(PipelineProcesses, GoOnAfterAKillAsIfNothingHadBeen) {
-  const std::vector<std::vector<std::string>> policies = {kAcSgd, kOptimusCc};
-  for (const auto& policy : some_of(policies, 2, 1)) {
-    const std::string name = fmt::format("runs/{}", policy.size());
+  const std::vector<std::vector<std::string>> policies = {
+      kAcSgd, kOptimusCc, kDeltaTransform, kProjectionOfMaps, kLateTransform, kLearnedProjection};
+  int number = 0;
+  for (const auto& policy : some_of(policies, 3, 1)) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(policy, " ")));
+    const std::string name = fmt::format("runs/{}", number++);
     auto threads = policy;  // which train the same: see above
     threads.push_back("network.transport=in_process");
     expect_exit(0, on_four(name + "-whole", threads));

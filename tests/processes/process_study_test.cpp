@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -78,6 +79,43 @@ TEST_F(StudyInLabs, KeepsWhatWentWellAndWhatFailed) {
   EXPECT_EQ(run({"retry"}).exit_code, 0);
   EXPECT_EQ(text("ran"), "first\nsecond\nthird\nsecond\n");
   EXPECT_EQ(outcome_of("second")["failure"], "");
+}
+
+// The study of speed at 20 Mbit/s with a tiny model: rounds are counted whole, and rules judged.
+TEST_F(StudyInLabs, OfTwentyMegabitsCountsEveryKindOfStep) {
+  write_text(*this / "tiny.toml", fmt::format(R"(
+extends = "{}/studies/twenty-megabits.toml"
+[models.tiny]
+set = {{ data.train = "$work/text", model = {{ layers = 2, width = 16, heads = 2, context = 16 }}, train.batch = 4 }}
+prepare = [{{ makes = "$work/text.idx", lines = ["$laconic prepare text.txt --overwrite --out $work/text"] }}]
+[[part]]
+name = "replicas"
+model = "tiny"
+axes = ["rate", "replicas"]
+list = [["unshaped", "exact"], ["unshaped", "replicas-20mbit"], ["20mbit", "replicas-20mbit"]]
+set.mesh.dp = 2
+warmup = 1
+steps = 2
+)",
+                                              std::getenv("LACONIC_SOURCE")));
+  expect_exit(0, {"study", "tiny.toml", "--out", "tiny"});
+  const auto trial_of = [&](const std::string& name) {
+    return nlohmann::json::parse(text("tiny/raw/replicas_" + name + "_1.json"));
+  };
+  EXPECT_EQ(trial_of("unshaped_exact")["steps"].size(), 3U);
+  const nlohmann::json local = trial_of("20mbit_replicas-20mbit");
+  EXPECT_EQ(local["failure"], "");
+  EXPECT_EQ(local["steps"].size(), 32U);
+  EXPECT_EQ(local["trial"]["kinds"],
+            nlohmann::json::parse(R"([{"steps": 4, "share": 1.0}, {"steps": 12, "share": 15.0}])"));
+  const std::string page = text("tiny/README.md");
+  EXPECT_TRUE(contains(page, "Counted: 4 steps for 1 part of a long run, 12 for 15.")) << page;
+  for (const char* rule : {"keep nine tenths of their own unshaped speed",
+                           "have nine tenths of the unshaped speed of exact gradients"}) {
+    const std::size_t at = page.find(fmt::format("| replicas at 20 Mbit/s {} |", rule));
+    ASSERT_NE(at, std::string::npos) << page;
+    EXPECT_FALSE(contains(page.substr(at, page.find('\n', at) - at), "judged")) << page;
+  }
 }
 
 TEST_F(StudyInLabs, GoesOnWhereItWasInterrupted) {

@@ -55,8 +55,8 @@ int run(const std::string& out, const std::string& laconic, bool retry) {
   };
   const StudyEnd end = run_study(study);
   for (const Outcome& outcome : end.outcomes)
-    fmt::print("{}: {} {} {}\n", outcome.trial.method, median_seconds(outcome), outcome.samples,
-               outcome.failure);
+    fmt::print("{}: {} {} {}\n", outcome.trial.method,
+               of_a_step(outcome, &StepRow::seconds).value_or(0), outcome.samples, outcome.failure);
   return end.signal != 0 ? 128 + end.signal : 0;
 }
 
