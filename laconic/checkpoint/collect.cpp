@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "laconic/base/error.hpp"
+#include "laconic/layout/box.hpp"
 #include "laconic/tensor/host.hpp"
 #include "laconic/world/control_unit.hpp"
 
@@ -32,8 +33,7 @@ Tag tag_of(CollectMessage message, std::uint64_t number) {
 // keeps 300 Mbit/s busy.
 constexpr std::uint64_t kMostAhead = std::uint64_t{4} << 20;
 
-// Tables that replicas share come in pieces of rows, so many bytes of whole rows each: no rank may
-// have room for all of one.
+// A tensor comes in pieces of at most so many bytes: no rank may have room for all of one.
 constexpr std::uint64_t kPieceBytes = kMostAhead;
 
 constexpr Part kParts[] = {Part::value, Part::moment1, Part::moment2};
@@ -75,56 +75,44 @@ std::vector<std::vector<Giver>> givers_of(const World& world, const PipelinePlan
   return givers;
 }
 
-// Rows [begin, end) of a tensor that come together; of most tensors all of them.
-std::vector<Range> pieces_of(const GridPlace& place, const ParameterSpec& p, Dtype dtype) {
-  if (place.tables.of(p.name) == ReplicaCut::whole) return {{0, p.sizes.empty() ? 1 : p.sizes[0]}};
-  const std::uint64_t row_bytes = bytes_of(dtype) * static_cast<std::uint64_t>(p.sizes[1]);
-  const auto each = static_cast<std::int64_t>(std::max<std::uint64_t>(1, kPieceBytes / row_bytes));
-  std::vector<Range> pieces;
-  for (std::int64_t begin = 0; begin < p.sizes[0]; begin += each)
-    pieces.push_back({begin, std::min(begin + each, p.sizes[0])});
-  return pieces;
+// A tensor comes in boxes of the sizes that a grid cuts.
+BoxCut pieces_of(const ParameterSpec& p, Dtype dtype) {
+  return cut_in_boxes(cut_sizes(p.sizes, p.parts, p.is_out_in),
+                      static_cast<std::int64_t>(kPieceBytes / bytes_of(dtype)));
 }
 
-// Which rows of its own part a rank has of a piece.
-Range rows_in(const Range& piece, const GridPlace& place, const ParameterSpec& p) {
-  if (place.tables.of(p.name) != ReplicaCut::rows) return piece;
-  const int ranks = place.tables.ranks, member = place.coord.dp;
-  return {dealt_rows(piece.begin, ranks, member), dealt_rows(piece.end, ranks, member)};
+// What a rank has of a piece, as a box of its own part; without elements, if nothing.
+Box own_part(const Box& piece, const GridPlace& place, const ParameterSpec& p) {
+  if (is_dealt(place, p)) {
+    const int ranks = place.tables.ranks, member = place.coord.dp;
+    return {{dealt_rows(piece[0].begin, ranks, member), dealt_rows(piece[0].end, ranks, member)},
+            piece[1]};
+  }
+  const Box shard = shard_at(place, p);
+  return seen_from(intersection(piece, shard), shard);
+}
+
+at::Tensor in_box(at::Tensor view, const Box& box) {
+  for (std::size_t d = 0; d < box.size(); ++d)
+    view = view.narrow(static_cast<std::int64_t>(d), box[d].begin, box[d].size());
+  return view;
 }
 
 // What a rank gives of a piece.
-at::Tensor piece_of(const at::Tensor& held, const Range& piece, const GridPlace& place,
+at::Tensor piece_of(const at::Tensor& held, const Box& piece, const GridPlace& place,
                     const ParameterSpec& p) {
-  if (place.tables.of(p.name) == ReplicaCut::whole) return held;
-  const Range rows = rows_in(piece, place, p);
-  return held.narrow(0, rows.begin, rows.size());
-}
-std::vector<std::int64_t> piece_sizes(const Range& piece, const GridPlace& place,
-                                      const ParameterSpec& p) {
-  std::vector<std::int64_t> sizes = sizes_at(place, p);
-  if (place.tables.of(p.name) != ReplicaCut::whole) sizes[0] = rows_in(piece, place, p).size();
-  return sizes;
+  const at::Tensor cut = is_dealt(place, p) ? held : held.view(sizes_of(shard_at(place, p)));
+  return in_box(cut, own_part(piece, place, p));
 }
 
-// Puts what a rank gave where it belongs in the piece.
-void put(const at::Tensor& part, const GridPlace& place, const ParameterSpec& p, const Range& piece,
-         const at::Tensor& whole) {
-  at::Tensor into;
-  switch (place.tables.of(p.name)) {
-    case ReplicaCut::whole: into = part_in(whole, place, p); break;
-    case ReplicaCut::columns: {
-      const Range columns = shard_at(place, p)[1];
-      into = whole.narrow(1, columns.begin, columns.size());
-      break;
-    }
-    case ReplicaCut::rows: {
-      const std::int64_t ranks = place.tables.ranks;
-      const std::int64_t first = ((place.coord.dp - piece.begin) % ranks + ranks) % ranks;
-      into = whole.slice(0, std::min(first, piece.size()), piece.size(), ranks);
-    }
-  }
-  into.copy_(part.view(into.sizes()));
+// Where it belongs in the piece.
+at::Tensor place_in(const at::Tensor& whole, const Box& piece, const GridPlace& place,
+                    const ParameterSpec& p) {
+  if (!is_dealt(place, p))
+    return in_box(whole, seen_from(intersection(piece, shard_at(place, p)), piece));
+  const std::int64_t ranks = place.tables.ranks;
+  const std::int64_t first = ((place.coord.dp - piece[0].begin) % ranks + ranks) % ranks;
+  return whole.slice(0, std::min(first, piece[0].size()), piece[0].size(), ranks);
 }
 
 // Rank 0's end. Items are numbered in the order of the checkpoint, part by part, piece by piece.
@@ -142,9 +130,9 @@ class Collector {
     for (const Part part : kParts)
       for (std::size_t p = 0; p < specs_.size(); ++p) {
         if (!has_part(kind, weights.spec, part, p)) continue;
-        const std::vector<Range> pieces = pieces_of(weights.place, specs_[p], dtype_);
-        for (std::size_t n = 0; n < pieces.size(); ++n)
-          items_.push_back({part, p, static_cast<std::uint32_t>(n), pieces[n]});
+        const std::size_t pieces = box_count(pieces_of(specs_[p], dtype_));
+        for (std::size_t n = 0; n < pieces; ++n)
+          items_.push_back({part, p, static_cast<std::uint32_t>(n)});
       }
   }
 
@@ -165,37 +153,37 @@ class Collector {
     Part part;
     std::size_t p;
     std::uint32_t number;  // among the pieces of the tensor
-    Range rows;
   };
 
+  Box box_of(const Item& item) const {
+    return box_at(pieces_of(specs_[item.p], dtype_), item.number);
+  }
   at::Tensor whole_of(const Item& item) {
     const std::vector<Giver>& givers = givers_[item.p];
-    if (givers.size() == 1) return given(item, givers.front());
+    const Box piece = box_of(item);
+    if (givers.size() == 1) return given(item, piece, givers.front());
     const at::NoGradGuard no_grad;
-    std::vector<std::int64_t> sizes = specs_[item.p].sizes;
-    sizes[0] = item.rows.size();
-    const at::Tensor whole = at::empty(sizes, scalar_type_of(dtype_));
+    const at::Tensor whole = at::empty(sizes_of(piece), scalar_type_of(dtype_));
     for (const Giver& giver : givers)
-      put(on_host(given(item, giver)), giver.place, specs_[item.p], item.rows, whole);
+      if (bytes_from(item, piece, giver) > 0)
+        place_in(whole, piece, giver.place, specs_[item.p]).copy_(given(item, piece, giver));
     return whole;
   }
-  at::Tensor given(const Item& item, const Giver& giver) {
+  at::Tensor given(const Item& item, const Box& piece, const Giver& giver) {
     const ParameterSpec& spec = specs_[item.p];
     if (giver.rank == 0)
-      return piece_of(held(weights_, optimiser_, item.part, weights_.places[item.p]), item.rows,
+      return piece_of(held(weights_, optimiser_, item.part, weights_.places[item.p]), piece,
                       giver.place, spec);
     const Bytes bytes = world_.engine().recv(giver.rank, tag_of(CollectMessage::tensor, number_));
     under_way_ -= bytes.size();
-    return tensor_from_bytes(bytes, dtype_, piece_sizes(item.rows, giver.place, spec));
+    return tensor_from_bytes(bytes, dtype_, sizes_of(own_part(piece, giver.place, spec)));
   }
   bool is_here(std::size_t p) const {
     return givers_[p].size() == 1 && givers_[p].front().rank == 0;
   }
-  std::uint64_t bytes_from(const Item& item, const Giver& giver) const {
-    std::uint64_t product = bytes_of(dtype_);
-    for (const std::int64_t size : piece_sizes(item.rows, giver.place, specs_[item.p]))
-      product *= static_cast<std::uint64_t>(size);
-    return product;
+  std::uint64_t bytes_from(const Item& item, const Box& piece, const Giver& giver) const {
+    return bytes_of(dtype_) *
+           static_cast<std::uint64_t>(elements_of(own_part(piece, giver.place, specs_[item.p])));
   }
 
   // Asks for everything up to `at`; beyond that for one item, and for more as long as there is
@@ -204,26 +192,28 @@ class Collector {
     for (; next_ < items_.size(); ++next_) {
       const Item& item = items_[next_];
       if (is_here(item.p)) continue;
+      const Box piece = box_of(item);
       std::uint64_t bytes = 0;
-      for (const Giver& giver : givers_[item.p]) bytes += bytes_from(item, giver);
+      for (const Giver& giver : givers_[item.p]) bytes += bytes_from(item, piece, giver);
       const bool has_more = last_asked_ > at;
       if (has_more && under_way_ + bytes > kMostAhead) return;
-      ask(item);
+      ask(item, piece);
       last_asked_ = next_;
     }
   }
 
-  void ask(const Item& item) {
+  void ask(const Item& item, const Box& piece) {
     const std::uint64_t which = static_cast<std::uint64_t>(item.part) * specs_.size() + item.p +
                                 (static_cast<std::uint64_t>(item.number) << 32);
     for (const Giver& giver : givers_[item.p]) {
-      if (giver.rank == 0) continue;
+      const std::uint64_t bytes = bytes_from(item, piece, giver);
+      if (giver.rank == 0 || bytes == 0) continue;
       world_.engine().send(
           {.to = giver.rank,
            .tag = tag_of(CollectMessage::request, number_),
            .raw_bytes = sizeof which,
            .message = std::make_shared<const Bytes>(copy_of(as_bytes(std::span(&which, 1))))});
-      under_way_ += bytes_from(item, giver);
+      under_way_ += bytes;
     }
   }
 
@@ -245,7 +235,7 @@ class Collector {
 struct TensorRequest {
   Part part = Part::value;
   std::size_t place = 0;
-  Range rows;
+  Box piece;
 };
 TensorRequest parse_tensor_request(ByteView bytes, const Weights& weights) {
   const std::size_t parameters = weights.places.size();
@@ -253,15 +243,14 @@ TensorRequest parse_tensor_request(ByteView bytes, const Weights& weights) {
       bytes.size() == sizeof(std::uint64_t) ? get<std::uint64_t>(bytes, 0) : UINT64_MAX;
   const std::uint64_t at = which & UINT32_MAX, piece = which >> 32;
   const std::size_t p = at % parameters, place = weights.places[p];
-  const std::vector<Range> pieces =
-      pieces_of(weights.place, weights.spec.parameters[p], dtype_of(weights.precision.master));
+  const BoxCut pieces = pieces_of(weights.spec.parameters[p], dtype_of(weights.precision.master));
   if (at >= std::size(kParts) * parameters || place >= weights.parameters.size() ||
-      weights.parameters[place].number != p || piece >= pieces.size())
+      weights.parameters[place].number != p || piece >= box_count(pieces))
     throw WireError(0, "request",
                     fmt::format("rank 0 asks for piece {} of tensor {} of {} parameters, which is "
                                 "not here",
                                 piece, at, parameters));
-  return {kParts[at / parameters], place, pieces[piece]};
+  return {kParts[at / parameters], place, box_at(pieces, piece)};
 }
 
 }  // namespace
@@ -285,16 +274,24 @@ void give(World& world, const Weights& weights, const OptimiserState& optimiser,
     return weights.spec.parameters[weights.parameters[place].number];
   };
   const Dtype dtype = dtype_of(weights.precision.master);
+  // Those of which this rank has something.
+  const auto pieces_with = [&](const ParameterSpec& spec) {
+    const BoxCut pieces = pieces_of(spec, dtype);
+    std::size_t count = 0;
+    for (std::size_t n = 0; n < box_count(pieces); ++n)
+      if (elements_of(own_part(box_at(pieces, n), weights.place, spec)) > 0) ++count;
+    return count;
+  };
   std::size_t left = 0;
   for (std::size_t p = 0; p < weights.parameters.size(); ++p)
     if ((world.dp_member() == 0 || is_cut_by_replicas(weights, weights.parameters[p])) &&
         speaks_for(weights, weights.parameters[p]))
-      left += pieces_of(weights.place, spec_of(p), dtype).size() *
+      left += pieces_with(spec_of(p)) *
               (optimiser.moment2[p].defined() ? std::size(kParts) : std::size(kParts) - 1);
   for (; left > 0; --left) {
     const Bytes request = world.recv_from_decider(tag_of(CollectMessage::request, number));
-    const auto [part, place, rows] = parse_tensor_request(request, weights);
-    const at::Tensor tensor = on_host(piece_of(held(weights, optimiser, part, place), rows,
+    const auto [part, place, piece] = parse_tensor_request(request, weights);
+    const at::Tensor tensor = on_host(piece_of(held(weights, optimiser, part, place), piece,
                                                weights.place, spec_of(place)))
                                   .contiguous();
     const ByteView bytes = bytes_of_tensor(tensor);

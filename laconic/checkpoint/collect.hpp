@@ -1,13 +1,12 @@
 // checkpoint/collect.hpp — a model whose parts are on many ranks, brought to rank 0 piece by piece.
 //
 // Rank 0 asks for parameters and moments in the order in which a checkpoint holds
-// them, and each comes from the rank that has it. It asks for the next while it
-// writes one, and for more as long as all that it has asked for is below 4 MiB. So
-// its inbox holds two tensors, or 4 MiB of small ones, however many ranks there
-// are, and nobody needs room for the whole model. Where several ranks hold a tensor, the
-// first replica gives it, and a shared parameter the rank with its first user; what a
-// tensor grid has cut is put together here, tensor by tensor, and tables that the replicas share
-// in pieces of rows, of 4 MiB each: nobody needs room for all of one.
+// them, in pieces of at most 4 MiB, and each comes from the ranks that have some of it. It asks for
+// the next while it writes one, and for more as long as all that it has asked for is below 4 MiB.
+// So its inbox holds two pieces, or 4 MiB of small ones, however many ranks there are: beside its
+// share nobody needs room for more. Where several ranks hold a tensor, the first replica gives it,
+// and a shared parameter the rank with its first user; what a tensor grid or the replicas have cut
+// is put together piece by piece.
 #pragma once
 
 #include "laconic/checkpoint/checkpoint.hpp"

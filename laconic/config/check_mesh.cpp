@@ -3,6 +3,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/config/checker.hpp"
+#include "laconic/config/grid_choice.hpp"
 #include "laconic/schedule/partition.hpp"
 #include "laconic/schedule/schedule.hpp"
 
@@ -90,9 +91,7 @@ void check_pipeline(Checker& c, const RunConfig& config) {
   c.at_least("mesh.pp", config.mesh.pp, 1);
   c.at_most("mesh.pp", config.mesh.pp, kMostRanks);
   check_schedule(c, config.pipeline);
-  // The tensor grid's own checks say what is wrong with its text.
-  c.require(!config.pipeline.is_automatic() || config.mesh.tp == MeshSection().tp,
-            "pipeline.schedule",
+  c.require(!config.pipeline.is_automatic() || !has_grid(config), "pipeline.schedule",
             fmt::format("auto with mesh.tp = \"{}\": blocks are timed on one rank, and on a grid "
                         "several compute one: name a schedule",
                         config.mesh.tp));
@@ -169,7 +168,7 @@ void check_overlap(Checker& c, const RunConfig& config) {
             fmt::format("{} with mesh.pp = {}: parameters that stages share are summed in every "
                         "step, and their changes cannot travel meanwhile. {}",
                         what, config.mesh.pp, instead));
-  c.require(!has_copies || config.mesh.tp == MeshSection().tp, key,
+  c.require(!has_copies || !has_grid(config), key,
             fmt::format("{} with mesh.tp = \"{}\": ranks of a grid would have to agree on copies "
                         "of what is under way. {}",
                         what, config.mesh.tp, instead));

@@ -130,7 +130,7 @@ void check_embedding_rows(Checker& c, const RunConfig& config) {
   check_row_early(c, config);
   check_row_codec(c, config.run.compute_type(), "codec", rows.codec);
   check_row_codec(c, config.run.master_type(), "gradient", rows.gradient);
-  refuse(config.mesh.tp == "1" || config.mesh.tp == "1,1,1",
+  refuse(!has_grid(config),
          fmt::format("mesh.tp = {}: a grid cuts tables in its own way", config.mesh.tp));
   refuse(!config.run.device.is_cuda(), "run.device = \"cuda\": rows are in host memory as yet");
   refuse(config.local.steps == 0,

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "laconic/config/checker.hpp"
+#include "laconic/config/grid_choice.hpp"
 
 namespace laconic {
 
@@ -72,7 +73,7 @@ void check_update(Checker& c, const RunConfig& config) {
                      config.steering.shadow));
   refuse(!config.run.device.is_cuda(),
          "run.device = \"cuda\": nobody has tried it on a GPU as yet");
-  refuse(config.mesh.tp == "1" || config.mesh.tp == "1,1,1",
+  refuse(!has_grid(config),
          fmt::format("mesh.tp = {}: the ranks of a grid fetch weights of the next block while "
                      "they compute one",
                      config.mesh.tp));

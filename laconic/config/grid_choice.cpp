@@ -95,6 +95,14 @@ std::array<int, 3> grid_of(const RunConfig& config) {
   return parse_grid(config.mesh.tp, config.tensor.method);
 }
 
+bool has_grid(const RunConfig& config) {
+  try {
+    return grid_of(config) != std::array{1, 1, 1};
+  } catch (const ConfigError&) {
+    return true;
+  }
+}
+
 namespace {
 
 // What a microbatch of the run is to a grid.
@@ -177,6 +185,20 @@ std::optional<std::array<int, 3>> read_grid(Checker& c, const RunConfig& config)
   return std::nullopt;
 }
 
+// Where a method leaves no choice.
+void check_table(Checker& c, const TensorSection& tensor) {
+  if (tensor.table == TableChoice::automatic) return;
+  const bool is_split = tensor.table == TableChoice::split;
+  if (tensor.method == TensorMethod::one_d)
+    c.require(is_split, "tensor.table",
+              "\"gathered\" with tensor.method = \"1d\", which gathers no weights: use split");
+  if (tensor.method == TensorMethod::two_d || tensor.method == TensorMethod::two_and_half_d)
+    c.require(!is_split, "tensor.table",
+              fmt::format("\"split\" with tensor.method = \"{}\", which moves no partial sums: use "
+                          "gathered",
+                          name_of(tensor.method)));
+}
+
 void check_ranks(Checker& c, const MeshSection& mesh, const Mesh& grid) {
   constexpr double kMost = static_cast<double>(kMostRanks) * kMostRanks;
   const double ranks = static_cast<double>(mesh.pp) * static_cast<double>(mesh.dp) * tp_size(grid);
@@ -195,6 +217,7 @@ Problems check_grid_texts(const RunConfig& config) {
   const GridPlan plan{.method = config.tensor.method, .mesh = {.tp = *grid}};
   if (is_trivial(plan)) return c.problems;
   check_ranks(c, config.mesh, plan.mesh);
+  check_table(c, config.tensor);
   append(c.problems, check(plan));
   c.require(
       config.optimiser.kind != OptimiserKind::muon, "optimiser.kind",

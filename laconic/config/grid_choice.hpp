@@ -25,6 +25,8 @@ namespace laconic {
 
 std::array<int, 3> parse_grid(std::string_view text, TensorMethod method);  // throws ConfigError
 std::array<int, 3> parse_order(std::string_view text);                      // throws ConfigError
+// Whether there is a grid of several ranks, or what is asked for cannot be one.
+bool has_grid(const RunConfig& config);
 
 // Requires, for all of these: check_grid_texts(config) is empty, and so is check(family).
 std::array<int, 3> grid_of(const RunConfig& config);

@@ -119,6 +119,74 @@ TEST(GridChoice, MuonNeedsWholeMatrices) {
        {{"optimiser.kind=muon"}, ""}});
 }
 
+// What a grid cannot be combined with, each alone and all at once.
+TEST(GridChoice, WhatAGridCannotBeCombinedWithIsSaidAtOnce) {
+  struct Row {
+    std::vector<std::string> sets;
+    std::vector<std::string> parts;
+  };
+  const std::vector<Row> rows = {
+      {{"optimiser.kind=muon"}, {"optimiser.kind: kind = \"muon\" with mesh.tp = [2, 2, 2]"}},
+      {{"train.update=block"}, {"train.update: ", "mesh.tp = 8: the ranks of a grid"}},
+      {{"embedding.rows.method=alltoall"}, {"mesh.tp = 8: a grid cuts tables in its own way"}},
+      {{"pipeline.schedule=auto"}, {"pipeline.schedule: auto with mesh.tp = \"8\""}},
+      {{"local.steps=2", "local.method=streaming_diloco"},
+       {"local.method: method = \"streaming_diloco\" with mesh.tp = \"8\""}},
+      {{"tp.weight.codec=auto_encoder:code=4"}, {"tp.weight.codec: auto_encoder's maps"}},
+      {{"tp.weight.gradient=transform"}, {"tp.weight.gradient: transform needs a basis"}},
+      {{"tp.gradient.codec=nonsense"}, {"tp.gradient.codec: "}},
+      {{"tp.activation.codec=auto_encoder:code=999"}, {"a code of 999 numbers for rows of 24"}},
+      {{"tp.activation.masked=true"}, {"tp.activation.masked: "}},
+      {{"tp.gradient.layers=7"}, {"tp.gradient.layers: "}}};
+  RunConfig all = with_grid({"mesh.tp=8"});
+  std::vector<std::string> parts;
+  for (const Row& row : rows) {
+    std::vector<std::string> sets = row.sets;
+    sets.emplace_back("mesh.tp=8");
+    const std::string text = to_text(check(with_grid(sets)));
+    for (const std::string& part : row.parts)
+      EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+    // A code's length is asked about where everything else can be.
+    if (row.sets[0].find("code=999") != std::string::npos) continue;
+    for (const std::string& set : row.sets) EXPECT_EQ(to_text(apply_set(set, all)), "");
+    parts.insert(parts.end(), row.parts.begin(), row.parts.end());
+  }
+  const std::string text = to_text(check(all));
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  // Without a grid, however that is written, nothing of this is about one.
+  for (const char* none : {"mesh.tp=1", "mesh.tp=[1,1,1]", "mesh.tp=\"1, 1, 1\""})
+    expect_problems({{{none, "train.update=block", "train.clip=0"}, ""},
+                     {{none, "pipeline.schedule=auto"}, ""},
+                     {{none, "optimiser.kind=muon"}, ""}});
+}
+
+TEST(GridChoice, SomeMethodsCutTheTableInOneWayAlone) {
+  expect_problems(
+      {{{"mesh.tp=4", "tensor.method=1d", "tensor.table=gathered"},
+        "tensor.table: \"gathered\" with tensor.method = \"1d\", which gathers no weights: use "
+        "split"},
+       {{"mesh.tp=4", "tensor.method=2d", "tensor.table=split"},
+        "tensor.table: \"split\" with tensor.method = \"2d\", which moves no partial sums: use "
+        "gathered"},
+       {{"mesh.tp=8", "tensor.method=2.5d", "tensor.table=gathered"}, ""},
+       {{"mesh.tp=4", "tensor.method=1d", "tensor.table=split"}, ""},
+       {{"mesh.tp=4", "tensor.method=1d-sequence", "tensor.table=gathered"}, ""}});
+}
+
+TEST(GridChoice, SquaresMustBeSquare) {
+  for (const char* grid : {"3,1,1", "2,4,1", "3,2,1", "2,2,2"})
+    EXPECT_NE(to_text(check(with_grid({fmt::format("mesh.tp={}", grid), "tensor.method=2d"})))
+                  .find("with tensor.method = \"2d\": it needs a square, [q, q, 1]"),
+              std::string::npos)
+        << grid;
+  for (const char* grid : {"4,1,1", "2,4,2"})
+    EXPECT_NE(to_text(check(with_grid({fmt::format("mesh.tp={}", grid), "tensor.method=2.5d"})))
+                  .find("with tensor.method = \"2.5d\": it needs squares, [q, q, depth]"),
+              std::string::npos)
+        << grid;
+}
+
 // Of 8 samples of 5 tokens the feature's axis carries most (12 bsh), of very short ones the
 // weights' does (12 h h).
 TEST(GridChoice, TheAxisThatCarriesMostIsInnermost) {

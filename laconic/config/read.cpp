@@ -54,6 +54,21 @@ struct RenamedKey {
 };
 constexpr RenamedKey kRenamedKeys[] = {{"run", "dtype", "precision"}};
 
+// Keys that sections like these have and these cannot have: why not is what people want to know.
+struct ImpossibleKey {
+  std::string_view section, key, why;
+};
+constexpr std::string_view kOtherSamples =
+    "the next message is about other samples, and what one lost is no part of it: use a codec that "
+    "loses less; of weights' gradients tp.weight.feedback remembers it";
+constexpr std::string_view kNoReferences =
+    "messages within a layer remember nothing: [pp.activation] and [pp.gradient] do, between "
+    "stages";
+constexpr ImpossibleKey kImpossibleKeys[] = {{"tp.activation", "feedback", kOtherSamples},
+                                             {"tp.gradient", "feedback", kOtherSamples},
+                                             {"tp.activation", "memory", kNoReferences},
+                                             {"tp.gradient", "memory", kNoReferences}};
+
 // Reads the keys of one table into one section: called by Section::visit() with every key there is.
 class SectionReader {
  public:
@@ -93,13 +108,18 @@ class SectionReader {
       const std::string word(key.str());
       if (std::find(known_.begin(), known_.end(), word) != known_.end() || is_old_name(word))
         continue;
-      problems_.push_back(
-          {position(name_, key.source()),
-           with_suggestion(fmt::format("unknown key '{}' in [{}]", word, section_), word, known_)});
+      problems_.push_back({position(name_, key.source()), unknown_key(word)});
     }
   }
 
  private:
+  std::string unknown_key(const std::string& word) const {
+    for (const ImpossibleKey& row : kImpossibleKeys)
+      if (row.section == section_ && row.key == word)
+        return fmt::format("there is no {}.{}: {}", section_, word, row.why);
+    return with_suggestion(fmt::format("unknown key '{}' in [{}]", word, section_), word, known_);
+  }
+
   // What the file says of a key, by its name or by an older one; null when nothing.
   const toml::node* find(const char* key) {
     known_.emplace_back(key);

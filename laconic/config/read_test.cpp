@@ -149,6 +149,19 @@ TEST(Config, UnknownKeysNameLineColumnAndNearestKey) {
             "run.toml:1:2: unknown section 'optimizer'; did you mean 'optimiser'?");
 }
 
+TEST(Config, KeysThatCannotBeSayWhy) {
+  RunConfig config;
+  EXPECT_EQ(to_text(apply_set("tp.activation.feedback=true", config)),
+            "--set tp.activation.feedback=true: there is no tp.activation.feedback: the next "
+            "message is about other samples, and what one lost is no part of it: use a codec that "
+            "loses less; of weights' gradients tp.weight.feedback remembers it");
+  const std::string both = problems_of("[tp.gradient]\nfeedback = true\nmemory = \"delta\"\n");
+  EXPECT_NE(both.find("run.toml:2:1: there is no tp.gradient.feedback: "), std::string::npos)
+      << both;
+  EXPECT_NE(both.find("run.toml:3:1: there is no tp.gradient.memory: "), std::string::npos) << both;
+  EXPECT_EQ(to_text(apply_set("tp.weight.feedback=false", config)), "");
+}
+
 TEST(Config, WrongTypesAreReportedTogetherWithPosition) {
   EXPECT_EQ(
       problems_of(

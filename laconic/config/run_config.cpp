@@ -100,7 +100,8 @@ Problems check(const RunConfig& config) {
   // What asks for a model's sizes needs one that can be.
   const bool is_model_good = std::ranges::none_of(c.problems, [](const Problem& p) {
     return p.where.starts_with("model.") || p.where.starts_with("task.") ||
-           p.where.starts_with("train.") || p.where.starts_with("mesh.");
+           p.where.starts_with("train.batch") || p.where.starts_with("train.microbatch") ||
+           p.where.starts_with("mesh.");
   });
   const bool has_family = config.model.start.empty() && is_model_good;
   append(c.problems,

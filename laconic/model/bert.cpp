@@ -228,16 +228,12 @@ Seam forward_block(const BertShape& shape, const Weights& weights, std::int64_t 
   return {head_loss(shape, weights, ops, in[0], batch)};
 }
 
-at::Tensor logits_of(const BertShape& shape, const Weights& weights, const Seam& seam) {
+at::Tensor logits_of(const BertShape& shape, BlockOps& ops, const at::Tensor& x) {
   if (!finds_words(shape))
     throw ConfigError(fmt::format("a BERT with the head \"{}\" has no logits of tokens",
                                   name_in(kBertHeadNames, shape.head)));
   const BertHeadLeaves head = head_of(shape);
-  const std::int64_t block = shape.layers + 1;
-  const Pass pass;
-  BlockOps ops(weights, block, seam[0].size(0), seam[0].size(1), pass);
-  const at::Tensor x = transformed(shape, head, ops, seam[0].view({-1, shape.width}));
-  return x.mm(weights.leaf(block, head.words).t()).add_(weights.leaf(block, head.bias));
+  return ops.logits(transformed(shape, head, ops, x), head.words, head.bias);
 }
 
 std::vector<at::Tensor> constants_of(const BertShape&, std::int64_t, const at::TensorOptions&) {

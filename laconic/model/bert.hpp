@@ -18,8 +18,9 @@ namespace laconic {
 Seam forward_block(const BertShape& shape, const Weights& weights, std::int64_t block,
                    const Seam& in, const Batch& batch, const Pass& pass);
 
-// Masked and pretraining: logits of all positions [b * t, v]. Throws ConfigError for other heads.
-at::Tensor logits_of(const BertShape& shape, const Weights& weights, const Seam& seam);
+// From what the last layer put out, by the operations of the head; masked and pretraining: [b * t,
+// v]. Throws ConfigError for other heads.
+at::Tensor logits_of(const BertShape& shape, BlockOps& ops, const at::Tensor& x);
 
 // None.
 std::vector<at::Tensor> constants_of(const BertShape& shape, std::int64_t tokens,

@@ -339,6 +339,23 @@ std::int64_t BlockOps::first_entry(std::size_t table) const {
   return block_of(spec(table).sizes[0], parts, first).begin;
 }
 
+// Columns are gathered as rows: the last part of a vocabulary may be shorter.
+Tensor BlockOps::logits(const Tensor& x, std::size_t table, std::optional<std::size_t> bias) {
+  const at::NoGradGuard no_grad;
+  if (is_whole())
+    return bias ? transposed_linear(x, leaf(table), leaf(*bias)) : x.mm(leaf(table).t());
+  const TablePlan way = table_plan(plan());
+  const Tensor here = grid_logits(x, table, bias).t().contiguous();
+  const int members = grid_->extent(way.vocabulary), each = grid_->extent(way.head.weight);
+  std::vector<std::int64_t> entries(static_cast<std::size_t>(members), 0);
+  for (int part = 0; part < members * each; ++part)
+    entries[static_cast<std::size_t>(part / each)] +=
+        block_of(spec(table).sizes[0], members * each, part).size();
+  const Tensor all =
+      grid_->gather(here, entries, way.vocabulary, small_site(next_spot(), Traffic::tp_activation));
+  return all_rows(all.t().contiguous(), RowsAt::logits, tokens_);
+}
+
 Tensor BlockOps::predicted_entries(const Tensor& x, std::size_t table, std::size_t bias) {
   const at::NoGradGuard no_grad;
   const Tensor best = grid_argmax(next_spot(), grid_logits(x, table, bias),

@@ -90,6 +90,9 @@ class BlockOps {
   // share of it. targets: of all samples.
   at::Tensor cross_entropy(const at::Tensor& x, std::size_t table, std::optional<std::size_t> bias,
                            const at::Tensor& targets, double smoothing = 0);
+  // Products with a table, of all samples' rows and with all of its entries, on every rank; without
+  // gradients.
+  at::Tensor logits(const at::Tensor& x, std::size_t table, std::optional<std::size_t> bias = {});
   // The most likely entry of the table for every row of all samples, [samples, tokens]. Requires:
   // on a grid.
   at::Tensor predicted_entries(const at::Tensor& x, std::size_t table, std::size_t bias);

@@ -9,7 +9,6 @@
 #include "laconic/base/error.hpp"
 #include "laconic/model/additive_attention.hpp"
 #include "laconic/model/block_ops.hpp"
-#include "laconic/model/linear.hpp"
 #include "laconic/model/lstm_layer.hpp"
 
 namespace laconic {
@@ -113,10 +112,8 @@ Seam forward_block(const GnmtShape& shape, const Weights& weights, std::int64_t 
   return {in[0].view_as(in[0]), seam(y)};
 }
 
-at::Tensor logits_of(const GnmtShape& shape, const Weights& weights, const Seam& seam) {
-  const std::int64_t head = GnmtBlocks(shape).head;
-  return transposed_linear(seam[0].view({-1, shape.width}), weights.leaf(head, GnmtLeaf::kTable),
-                           weights.leaf(head, GnmtLeaf::kTableBias));
+at::Tensor logits_of(const GnmtShape&, BlockOps& ops, const at::Tensor& x) {
+  return ops.logits(x, GnmtLeaf::kTable, GnmtLeaf::kTableBias);
 }
 
 Seam encode_block(const GnmtShape& shape, const Weights& weights, std::int64_t block,
@@ -140,16 +137,16 @@ Seam read_block(const GnmtShape& shape, const Weights& weights, std::int64_t num
   const GnmtBlocks blocks(shape);
   const std::int64_t rows = ids.size(0);
   const auto seam = [&](const at::Tensor& x) { return x.view({rows, 1, -1}); };
-  if (number == blocks.head) return {logits_of(shape, weights, in)};
   if (number <= blocks.target) {
     const std::int64_t width = number == 1 ? 2 * shape.width : shape.width;
     const at::Tensor nothing = at::zeros({rows, 1, width}, weights.compute_options());
     if (number < blocks.target) return {nothing};
     return {nothing, seam(weights.leaf(number, 0).index_select(0, ids))};
   }
-  const auto layer = static_cast<std::size_t>(blocks.decoder(number));
   const Pass pass;
   BlockOps ops(weights, number, rows, 1, pass);
+  if (number == blocks.head) return {logits_of(shape, ops, in[0].view({rows, -1}))};
+  const auto layer = static_cast<std::size_t>(blocks.decoder(number));
   const auto read = [&](const at::Tensor& x) {
     LstmState state{cache.keys[layer], cache.values[layer]};
     const at::Tensor h = lstm_step(x, layer_at(weights, number), state);

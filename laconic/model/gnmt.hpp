@@ -16,8 +16,8 @@ namespace laconic {
 Seam forward_block(const GnmtShape& shape, const Weights& weights, std::int64_t block,
                    const Seam& in, const Batch& batch, const Pass& pass);
 
-// From what the last layer put out: [b * t, v].
-at::Tensor logits_of(const GnmtShape& shape, const Weights& weights, const Seam& seam);
+// From what the last layer put out, by the operations of the head: [b * t, v].
+at::Tensor logits_of(const GnmtShape& shape, BlockOps& ops, const at::Tensor& x);
 
 // As in target_cache.hpp.
 Seam encode_block(const GnmtShape& shape, const Weights& weights, std::int64_t block,

@@ -94,9 +94,8 @@ Seam forward_block(const GptShape& shape, const Weights& weights, std::int64_t b
                             batch["targets"])};
 }
 
-at::Tensor logits_of(const GptShape& shape, const Weights& weights, const Seam& seam) {
-  const at::Tensor x = seam[0].view({-1, shape.width});
-  return last_norm(shape, weights, x).mm(weights.leaf(shape.layers + 1, kTable).t());
+at::Tensor logits_of(const GptShape& shape, BlockOps& ops, const at::Tensor& x) {
+  return ops.logits(ops.norm(x, norm_at(kNorm), shape.norm_epsilon), kTable);
 }
 
 KeyValueCache make_text_cache(const GptShape& shape, const at::TensorOptions& like) {

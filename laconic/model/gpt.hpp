@@ -15,8 +15,8 @@ namespace laconic {
 Seam forward_block(const GptShape& shape, const Weights& weights, std::int64_t block,
                    const Seam& in, const Batch& batch, const Pass& pass);
 
-// From what the last layer put out: [b * t, v].
-at::Tensor logits_of(const GptShape& shape, const Weights& weights, const Seam& seam);
+// From what the last layer put out, by the operations of the head: [b * t, v].
+at::Tensor logits_of(const GptShape& shape, BlockOps& ops, const at::Tensor& x);
 
 KeyValueCache make_text_cache(const GptShape& shape, const at::TensorOptions& like);
 

@@ -134,9 +134,9 @@ Seam forward_block(const LlamaShape& shape, const Weights& weights, std::int64_t
                             batch["targets"])};
 }
 
-at::Tensor logits_of(const LlamaShape& shape, const Weights& weights, const Seam& seam) {
-  const at::Tensor& table = weights.leaf(shape.layers + 1, head_of(shape).table);
-  return last_norm(shape, weights, seam[0].view({-1, shape.width})).mm(table.t());
+at::Tensor logits_of(const LlamaShape& shape, BlockOps& ops, const at::Tensor& x) {
+  const LlamaHead head = head_of(shape);
+  return ops.logits(ops.norm(x, head.norm, shape.norm_epsilon), head.table);
 }
 
 KeyValueCache make_text_cache(const LlamaShape& shape, const at::TensorOptions& like) {

@@ -13,7 +13,6 @@
 #include "laconic/base/error.hpp"
 #include "laconic/base/word_law.hpp"
 #include "laconic/model/block_ops.hpp"
-#include "laconic/model/linear.hpp"
 #include "laconic/model/ops.hpp"
 #include "laconic/model/sampled_softmax.hpp"
 
@@ -111,10 +110,8 @@ Seam forward_block(const LstmShape& shape, const Weights& weights, std::int64_t 
   return {ops.as_seam(dropped(shape, ops, projected(shape, ops, h)))};
 }
 
-at::Tensor logits_of(const LstmShape& shape, const Weights& weights, const Seam& seam) {
-  const std::int64_t head = shape.layers + 1;
-  return transposed_linear(seam[0].view({-1, shape.width}), weights.leaf(head, LstmLeaf::kSoftmax),
-                           weights.leaf(head, LstmLeaf::kSoftmaxBias));
+at::Tensor logits_of(const LstmShape&, BlockOps& ops, const at::Tensor& x) {
+  return ops.logits(x, LstmLeaf::kSoftmax, LstmLeaf::kSoftmaxBias);
 }
 
 LstmCache make_text_cache(const LstmShape& shape, const at::TensorOptions&) {
@@ -139,7 +136,8 @@ at::Tensor read_tokens(const LstmShape& shape, const Weights& weights,
     }
   }
   cache.length += static_cast<std::int64_t>(ids.size());
-  return logits_of(shape, weights, {x}).view({-1});
+  BlockOps ops(weights, shape.layers + 1, 1, 1, pass);
+  return logits_of(shape, ops, x).view({-1});
 }
 
 std::vector<at::Tensor> constants_of(const LstmShape&, std::int64_t, const at::TensorOptions&) {

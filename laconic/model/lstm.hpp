@@ -17,8 +17,8 @@ namespace laconic {
 Seam forward_block(const LstmShape& shape, const Weights& weights, std::int64_t block,
                    const Seam& in, const Batch& batch, const Pass& pass);
 
-// From what the last layer put out: [b * t, v].
-at::Tensor logits_of(const LstmShape& shape, const Weights& weights, const Seam& seam);
+// From what the last layer put out, by the operations of the head: [b * t, v].
+at::Tensor logits_of(const LstmShape& shape, BlockOps& ops, const at::Tensor& x);
 
 // What is remembered of one text that is being read.
 struct LstmCache {

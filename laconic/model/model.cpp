@@ -9,6 +9,7 @@
 
 #include "laconic/base/error.hpp"
 #include "laconic/model/bert.hpp"
+#include "laconic/model/block_ops.hpp"
 #include "laconic/model/boundary.hpp"
 #include "laconic/model/gnmt.hpp"
 #include "laconic/model/gpt.hpp"
@@ -121,13 +122,14 @@ double forward_loss(const Weights& weights, const Batch& batch, const Pass& pass
   return forward_block(weights, head, seam, batch, pass)[0].item<double>();
 }
 
-at::Tensor forward_logits(const Weights& weights, const Batch& batch) {
+at::Tensor forward_logits(const Weights& weights, const Batch& batch, const Pass& pass) {
   const at::NoGradGuard no_grad;
+  const std::int64_t head = block_count(weights.spec) - 1;
   Seam seam;
-  for (std::int64_t b = 0; b + 1 < block_count(weights.spec); ++b)
-    seam = forward_block(weights, b, seam, batch, {});
-  seam = lifted(weights, block_count(weights.spec) - 1, seam, batch);
-  return std::visit([&](const auto& shape) { return logits_of(shape, weights, seam); },
+  for (std::int64_t b = 0; b < head; ++b) seam = forward_block(weights, b, seam, batch, pass);
+  const at::Tensor x = lifted(weights, head, seam, batch)[0];  // [samples, tokens, width]
+  BlockOps ops(weights, head, batch.samples(), x.size(1), pass);
+  return std::visit([&](const auto& shape) { return logits_of(shape, ops, x.flatten(0, 1)); },
                     weights.family);
 }
 

@@ -24,6 +24,7 @@
 
 namespace laconic {
 
+class BlockOps;         // model/block_ops.hpp
 class DeferredWeights;  // model/deferred.hpp
 struct StreamRows;      // model/boundary.hpp
 class TensorGrid;       // grid/grid.hpp
@@ -124,8 +125,9 @@ void backward(const Seam& outputs, const Seam& gradients);
 double forward_loss(const Weights& weights, const Batch& batch, const Pass& pass = {});
 
 // Logits [rows, vocabulary] of all positions, without gradients, from the fields that the blocks
-// before the last ask for. Throws ConfigError when the model has none. Requires: as above.
-at::Tensor forward_logits(const Weights& weights, const Batch& batch);
+// before the last ask for; on a tensor grid all of them on every rank. Throws ConfigError when the
+// model has none. Requires: as above.
+at::Tensor forward_logits(const Weights& weights, const Batch& batch, const Pass& pass = {});
 inline at::Tensor forward_logits(const Weights& weights, const at::Tensor& ids) {
   return forward_logits(weights, Batch{{"ids", ids}});
 }

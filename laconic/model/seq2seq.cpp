@@ -203,13 +203,9 @@ Seam forward_block(const Seq2SeqShape& shape, const Weights& weights, std::int64
   return {seam(memory, source_tokens), seam(y, tokens)};
 }
 
-at::Tensor logits_of(const Seq2SeqShape& shape, const Weights& weights, const Seam& seam) {
+at::Tensor logits_of(const Seq2SeqShape& shape, BlockOps& ops, const at::Tensor& x) {
   const Seq2SeqHead head = head_of(shape);
-  const std::int64_t block = block_count(weights.spec) - 1;
-  const Pass pass;
-  BlockOps ops(weights, block, seam[0].size(0), seam[0].size(1), pass);
-  return normed(shape, head, ops, seam[0].view({-1, shape.width}))
-      .mm(weights.leaf(block, head.table).t());
+  return ops.logits(normed(shape, head, ops, x), head.table);
 }
 
 namespace {
@@ -304,7 +300,6 @@ Seam read_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_t 
   const std::int64_t rows = ids.size(0), target = shape.layers + 1;
   const std::int64_t head = target + shape.decoder_layers + 1;
   const auto row_seam = [&](const at::Tensor& x) { return x.view({rows, 1, shape.width}); };
-  if (number == head) return {logits_of(shape, weights, in)};
   if (number <= target) {
     const at::Tensor nothing =
         in.empty() ? at::zeros({rows, 1, shape.width}, weights.compute_options()) : in[0];
@@ -313,6 +308,7 @@ Seam read_block(const Seq2SeqShape& shape, const Weights& weights, std::int64_t 
   }
   const Pass pass;
   BlockOps ops(weights, number, rows, 1, pass);
+  if (number == head) return {logits_of(shape, ops, in[0].view({rows, shape.width}))};
   Seq2SeqBlock block{shape, ops};
   const at::Tensor y = row_seam(decode_next(block, in[1].view({rows, shape.width}),
                                             static_cast<std::size_t>(number - target - 1), cache));

@@ -346,6 +346,34 @@ TEST(RunEstimate, OfOneGridIsWhatLayoutPredicts) {
   }
 }
 
+TEST(RunEstimate, OfAGridIsTheShareOfARank) {
+  const auto estimate = [](const RunConfig& c, std::size_t ranks) {
+    const Family family = family_of(c, {});
+    return estimate_run({.config = c,
+                         .spec = model_spec(family, c.model.context),
+                         .decisions = decide_pipeline(c, family, {}, {}),
+                         .grid = grid_plan_of(c, family),
+                         .link = {},
+                         .samples = 100,
+                         .ranks = std::vector<RankResources>(ranks, rank_on("a", 1))})
+        .ranks[0];
+  };
+  const MemoryEstimate whole = estimate(small({"model.vocabulary=56"}), 1);
+  for (const auto& [method, tp, ranks] : {std::tuple{"3d", "2,2,2", 8},
+                                          {"3d", "1,2,4", 8},
+                                          {"2d", "2,2,1", 4},
+                                          {"2.5d", "2,2,2", 8}}) {
+    SCOPED_TRACE(fmt::format("{} on {}", method, tp));
+    const MemoryEstimate part =
+        estimate(small({fmt::format("mesh.tp={}", tp), fmt::format("tensor.method={}", method),
+                        "model.vocabulary=56"}),
+                 static_cast<std::size_t>(ranks));
+    EXPECT_EQ(part.parameters * ranks, whole.parameters);
+    EXPECT_EQ(part.gradients * ranks, whole.gradients);
+    EXPECT_EQ(part.optimiser * ranks, whole.optimiser);
+  }
+}
+
 TEST(RunEstimate, IsToldInTwoLines) {
   const RunConfig c = small({"mesh.dp=2"});
   const std::vector<std::string> lines =

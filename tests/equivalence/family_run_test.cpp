@@ -264,6 +264,44 @@ TEST_F(FamilyRun, ATensorGridTrainsTheModelOfOneProcess) {
   }
 }
 
+// What a folder has not, the head of another task, is drawn the same wherever it lies.
+TEST_F(FamilyRun, AGridGivesAModelAnotherHead) {
+  const auto row_of = [](const std::string& name) {
+    return *std::ranges::find(kRows, name, [](const FamilyRow& row) { return row.name; });
+  };
+  const auto config_on = [&](const FamilyRow& row, const std::string& name,
+                             const std::vector<std::string>& mesh) {
+    RunConfig c = config_of(row, name, 1);
+    c.model.layers = 2;
+    c.model.heads = 4;
+    c.train.microbatch = 8;
+    c.run.precision = RunPrecision::float64;
+    set(c, mesh);
+    return c;
+  };
+  const TrainSummary folder = train({.config = config_on(row_of("bert masked"), "folder", {})});
+  const std::vector<std::pair<std::string, std::vector<std::string>>> heads = {
+      {"bert classify", {"mesh.tp=1,2,2"}},
+      {"bert span", {"mesh.tp=2", "tensor.method=1d"}},
+      {"bert regress", {"mesh.tp=4", "tensor.method=2d"}}};
+  for (const auto& [row, mesh] : some_of(heads, 3)) {
+    const std::string name = row;
+    SCOPED_TRACE(name);
+    const auto tuned = [&](const std::vector<std::string>& on) {
+      RunConfig c = config_on(row_of(name), on.empty() ? "tuned" : "tuned on a grid", on);
+      c.model.start = folder.checkpoint;
+      return run(c);
+    };
+    const TrainSummary alone = tuned({}), together = tuned(mesh);
+    EXPECT_NEAR(together.loss, alone.loss, 1e-10);
+    EXPECT_NEAR(together.evaluation->loss, alone.evaluation->loss, 1e-10);
+    expect_near(together.evaluation->metrics, alone.evaluation->metrics);
+    EXPECT_LT(largest_difference(together.checkpoint, alone.checkpoint,
+                                 config_on(row_of(name), "any", {})),
+              1e-10);
+  }
+}
+
 // Seams travel in bfloat16 then, so a pipeline rounds where one process does.
 TEST_F(FamilyRun, InBfloat16LossesFollowAndAPipelineTrainsTheSameModel) {
   for (const FamilyRow& row : some_of(kRows, 3)) {

@@ -152,7 +152,8 @@ std::vector<GridPlan> plans() {
 struct Outcome {
   double loss = 0;
   std::map<std::string, at::Tensor> gradients;
-  std::map<std::string, at::Tensor> values;  // after the updates
+  std::map<std::string, at::Tensor> values;  // after the updates, and
+  std::map<std::string, at::Tensor> moment1, moment2;
 };
 
 // Several steps; gradients are those of the first.
@@ -171,7 +172,12 @@ Outcome trained(Weights& weights, const GridCase& c, const Pass& pass, int updat
     apply(OptimiserSpec{}, state, weights.parameters, 1e-2, 1.0);
     clear_gradients(weights);
   }
-  for (const Parameter& p : weights.parameters) outcome.values[p.name] = p.value.detach().clone();
+  for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
+    const Parameter& p = weights.parameters[i];
+    outcome.values[p.name] = p.value.detach().clone();
+    outcome.moment1[p.name] = state.moment1[i];
+    outcome.moment2[p.name] = state.moment2[i];
+  }
   return outcome;
 }
 
@@ -230,6 +236,8 @@ void expect_one_process(const GridCase& c, const GridPlan& plan, double dropout,
       expect_same(got.gradients.at(p.name), shard(wanted.gradients.at(p.name)), 1,
                   "gradient of " + what);
       expect_same(got.values.at(p.name), shard(wanted.values.at(p.name)), 1, what);
+      expect_same(got.moment1.at(p.name), shard(wanted.moment1.at(p.name)), 1, "mean of " + what);
+      expect_same(got.moment2.at(p.name), shard(wanted.moment2.at(p.name)), 1, "square of " + what);
     }
   });
   EXPECT_NEAR(loss, wanted.loss, 1e-11);

@@ -1,11 +1,14 @@
 // What codecs do to the messages of a tensor grid: numbers that are the same wherever and whenever
 // they are decoded, feedback of weights' gradients, and codecs that are changed on the way.
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
+#include "laconic/model/grid_ops.hpp"
 #include "tensor_codec.hpp"
 
 namespace laconic::tensor_codec {
@@ -55,6 +58,87 @@ TEST(TensorCodec, LowRankOfFullRankLosesNothing) {
              const Tensor y = grid.sum(x, {Axis::tp1}, {.block = 1, .columns = 6});
              EXPECT_LT(distance_between(y, x.mul(2)), 1e-5);
            });
+}
+
+// Whole numbers below 256 are those of bfloat16, too: what goes through a codec that does not
+// change them has the bits of what goes raw, with a codec or without.
+TEST(TensorCodec, WhatACodecDoesNotChangeIsAsIfItWereNot) {
+  const GridPlan plan{TensorMethod::three_d, {.tp = {1, 2, 1}}, TableCut::split};
+  std::mutex mutex;
+  std::map<std::string, std::vector<Tensor>> first;  // by call and rank
+  for (const GridCodecs& codecs :
+       {GridCodecs(), by_class(Traffic::tp_activation, {.codec = Raw{}}),
+        by_class(Traffic::tp_activation, {.codec = parse_codec("half")})})
+    on_ranks(plan, codecs, [&](TensorGrid& grid) {
+      const int me = grid.index({Axis::tp1});
+      const Tensor x = normal({8, 20}, 10 + static_cast<std::uint64_t>(me)).mul(20).round();
+      const GridSite site{.block = 1, .columns = 20};
+      const std::map<std::string, Tensor> made = {
+          {"gather", grid.gather(x, equal_rows(8, 2), {Axis::tp1}, site)},
+          {"scatter", grid.scatter_sum(x, equal_rows(4, 2), {Axis::tp1}, site)},
+          {"sum", grid.sum(x, {Axis::tp1}, site)}};
+      const std::lock_guard lock(mutex);
+      for (const auto& [call, y] : made) {
+        std::vector<Tensor>& wanted = first[call + std::to_string(me)];
+        if (wanted.empty()) wanted.push_back(y);
+        EXPECT_TRUE(y.equal(wanted[0])) << call << " on rank " << me;
+      }
+    });
+  EXPECT_EQ(first.size(), 6U);
+}
+
+// Half a step of the largest magnitude that a message may have.
+double half_step(const Tensor& largest) {
+  return largest.abs().max().item<double>() / 254 * 1.001;
+}
+
+// Each number of a map's input and weight is off by half a step at most, and so is each partial
+// sum, and a sum that is made for all. What follows for outputs is what they may be off by.
+void expect_bounded(const GridPlan& plan, Role role) {
+  SCOPED_TRACE(fmt::format("{} {}", name_of(plan.method), static_cast<int>(role)));
+  const LinearPlan way = linear_plan(plan, role);
+  const Tensor all_x = normal({kRows, kInputs}, 1), all_w = normal({kInputs, kOutputs}, 2);
+  const Tensor exact = all_x.matmul(all_w);
+  const Tensor x = all_x.abs().add(half_step(all_x)), w = all_w.abs().add(half_step(all_w));
+  const Tensor most = x.matmul(w);
+  const int partial = extent(plan.mesh, way.out.axes);
+  const Tensor bound =
+      most.sub(all_x.abs().matmul(all_w.abs())).add((partial + 1) * half_step(most));
+  const GridCodecs codecs = [](const GridSite&, GridCall) {
+    return GridCodec{.codec = Quantise{.bits = 8}};
+  };
+  std::mutex mutex;
+  double largest = 0;
+  on_ranks(plan, codecs, [&](TensorGrid& grid) {
+    const bool gathers = way.in.kind == MoveKind::gather_features;
+    Axes inputs = gathers ? Axes() : way.from.features;
+    inputs.insert(inputs.end(), way.weight.begin(), way.weight.end());
+    const Tensor weight = part_of(grid, all_w, inputs, way.to.features);
+    const std::vector<std::int64_t> rows(static_cast<std::size_t>(grid.extent(way.weight)),
+                                         weight.size(0));
+    const Tensor y =
+        grid_products({grid, 1, 0}, way, part_of(grid, all_x, way.from.rows, way.from.features),
+                      {{.weight = weight, .rows = rows}}, {kRows, 1}, nullptr)[0];
+    const auto output = [&](const Tensor& t) {
+      return part_of(grid, t, way.to.rows, way.to.features);
+    };
+    const Tensor off = y.detach().sub(output(exact)).abs();
+    const std::lock_guard lock(mutex);
+    EXPECT_TRUE(off.le(output(bound)).all().item<bool>())
+        << off.div(output(bound)).max().item<double>();
+    largest = std::max(largest, off.max().item<double>());
+  });
+  EXPECT_GT(largest, 1e-4);
+  EXPECT_LT(bound.max().item<double>(), 0.2 * most.max().item<double>());
+}
+
+TEST(TensorCodec, EightBitsOfWhatMovesBoundWhatAMapIsOffBy) {
+  expect_bounded({TensorMethod::one_d, {.tp = {1, 4, 1}}, TableCut::split}, Role::down);
+  expect_bounded({TensorMethod::one_d_sequence, {.tp = {1, 2, 1}}, TableCut::split}, Role::up);
+  expect_bounded({TensorMethod::two_d, {.tp = {2, 2, 1}}, TableCut::gathered}, Role::up);
+  expect_bounded({TensorMethod::two_and_half_d, {.tp = {2, 2, 2}}, TableCut::gathered}, Role::down);
+  expect_bounded({TensorMethod::three_d, {.tp = {2, 2, 2}}, TableCut::split}, Role::up);
+  expect_bounded({TensorMethod::three_d, {.tp = {2, 2, 2}}, TableCut::split}, Role::down);
 }
 
 // --- feedback
