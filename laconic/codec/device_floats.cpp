@@ -10,13 +10,19 @@ namespace {
 // Pinned memory is never given back, so a checkpoint should not want a model's worth of it.
 constexpr std::size_t kPiece = std::size_t{16} << 20;
 
-// act(pinned memory, offset, bytes) for pieces of so many bytes.
+// act(pinned memory, offset, bytes) for pieces of so many bytes. A GPU that has failed may use the
+// memory for ever, so it is lost then.
 template <class Act>
 void for_each_piece(std::size_t bytes, const Act& act) {
   if (bytes == 0) return;
-  const PinnedBuffer pinned(std::min(bytes, kPiece));
-  for (std::size_t at = 0; at < bytes; at += kPiece)
-    act(pinned.data(), at, std::min(kPiece, bytes - at));
+  auto pinned = std::make_unique<PinnedBuffer>(std::min(bytes, kPiece));
+  try {
+    for (std::size_t at = 0; at < bytes; at += kPiece)
+      act(pinned->data(), at, std::min(kPiece, bytes - at));
+  } catch (...) {
+    static_cast<void>(pinned.release());
+    throw;
+  }
 }
 
 }  // namespace
