@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 namespace laconic {
 
@@ -10,8 +12,7 @@ namespace {
 // Pinned memory is never given back, so a checkpoint should not want a model's worth of it.
 constexpr std::size_t kPiece = std::size_t{16} << 20;
 
-// act(pinned memory, offset, bytes) for pieces of so many bytes. A GPU that has failed may use the
-// memory for ever, so it is lost then.
+// act(pinned memory, offset, bytes) for pieces of so many bytes.
 template <class Act>
 void for_each_piece(std::size_t bytes, const Act& act) {
   if (bytes == 0) return;
@@ -20,7 +21,7 @@ void for_each_piece(std::size_t bytes, const Act& act) {
     for (std::size_t at = 0; at < bytes; at += kPiece)
       act(pinned->data(), at, std::min(kPiece, bytes - at));
   } catch (...) {
-    static_cast<void>(pinned.release());
+    lose(std::move(pinned));
     throw;
   }
 }

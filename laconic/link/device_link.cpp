@@ -16,18 +16,12 @@ namespace laconic {
 
 namespace {
 
-// Memory that the GPU may use for ever must not serve anybody else: it is lost.
-void give_up(std::unique_ptr<PinnedBuffer>& memory) {
-  static_cast<void>(memory.release());
-}
-
-// When the copy that was just queued is done. If nobody can tell, the GPU may use the memory for
-// ever.
+// When the copy that was just queued is done; if nobody can tell, the memory is lost.
 DeviceEvent copy_of(std::unique_ptr<PinnedBuffer>& memory) {
   try {
     return DeviceEvent();
   } catch (...) {
-    give_up(memory);
+    lose(std::move(memory));
     throw;
   }
 }
@@ -70,7 +64,7 @@ Uploads& Uploads::operator=(Uploads&& other) noexcept {
 
 Uploads::~Uploads() {
   if (queued_.empty() || queued_.back().copied.wait_quietly()) return;
-  for (Upload& upload : queued_) give_up(upload.memory);
+  for (Upload& upload : queued_) lose(std::move(upload.memory));
 }
 
 std::unique_ptr<PinnedBuffer> Uploads::take(std::uint64_t bytes) {
@@ -108,7 +102,7 @@ HostCopy::HostCopy(const std::byte* device, std::uint64_t bytes)
     : memory_(copied_to_pinned(device, bytes)), copied_(copy_of(memory_)) {}
 
 HostCopy::~HostCopy() {
-  if (memory_ != nullptr && !copied_.wait_quietly()) give_up(memory_);
+  if (memory_ != nullptr && !copied_.wait_quietly()) lose(std::move(memory_));
 }
 
 void HostCopy::send_back(std::byte* device) {
