@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 namespace laconic {
 
@@ -14,9 +16,14 @@ constexpr std::size_t kPiece = std::size_t{16} << 20;
 template <class Act>
 void for_each_piece(std::size_t bytes, const Act& act) {
   if (bytes == 0) return;
-  const PinnedBuffer pinned(std::min(bytes, kPiece));
-  for (std::size_t at = 0; at < bytes; at += kPiece)
-    act(pinned.data(), at, std::min(kPiece, bytes - at));
+  auto pinned = std::make_unique<PinnedBuffer>(std::min(bytes, kPiece));
+  try {
+    for (std::size_t at = 0; at < bytes; at += kPiece)
+      act(pinned->data(), at, std::min(kPiece, bytes - at));
+  } catch (...) {
+    lose(std::move(pinned));
+    throw;
+  }
 }
 
 }  // namespace

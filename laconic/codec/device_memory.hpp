@@ -77,6 +77,9 @@ class PinnedBuffer {
   std::uint64_t size_ = 0, room_ = 0;
 };
 
+// A GPU may use it for ever, so it serves nobody any more.
+void lose(std::unique_ptr<PinnedBuffer> memory) noexcept;
+
 // How long a GPU may stand still before a wait for it gives up, where nobody says otherwise.
 inline constexpr std::chrono::milliseconds kGpuDeadline{60'000};
 

@@ -16,6 +16,16 @@ namespace laconic {
 
 namespace {
 
+// When the copy that was just queued is done; if nobody can tell, the memory is lost.
+DeviceEvent copy_of(std::unique_ptr<PinnedBuffer>& memory) {
+  try {
+    return DeviceEvent();
+  } catch (...) {
+    lose(std::move(memory));
+    throw;
+  }
+}
+
 std::unique_ptr<PinnedBuffer> copied_to_pinned(const std::byte* device, std::uint64_t bytes) {
   auto pinned = std::make_unique<PinnedBuffer>(bytes);
   copy_to_host(device, bytes, pinned->data());
@@ -24,11 +34,6 @@ std::unique_ptr<PinnedBuffer> copied_to_pinned(const std::byte* device, std::uin
 
 bool can_encode(const CodecSpec& codec, const TensorSpec& tensor) {
   return !std::holds_alternative<AutoEncoder>(codec) && check_device(codec, tensor).empty();
-}
-
-// Memory that the GPU may use for ever must not serve anybody else: it is lost.
-void give_up(std::unique_ptr<PinnedBuffer>& memory) {
-  static_cast<void>(memory.release());
 }
 
 bool is_for_device(const LinkSpec& link, const TensorSpec& tensor, const MessageSpec& message) {
@@ -51,9 +56,15 @@ TensorSpec sample_of(TensorSpec tensor) {
 
 // --- memory under way
 
+Uploads& Uploads::operator=(Uploads&& other) noexcept {
+  Uploads gone(std::move(*this));  // waits
+  queued_.swap(other.queued_);
+  return *this;
+}
+
 Uploads::~Uploads() {
   if (queued_.empty() || queued_.back().copied.wait_quietly()) return;
-  for (Upload& upload : queued_) give_up(upload.memory);
+  for (Upload& upload : queued_) lose(std::move(upload.memory));
 }
 
 std::unique_ptr<PinnedBuffer> Uploads::take(std::uint64_t bytes) {
@@ -63,7 +74,8 @@ std::unique_ptr<PinnedBuffer> Uploads::take(std::uint64_t bytes) {
 
 void Uploads::queue(std::unique_ptr<PinnedBuffer> memory, std::byte* device) {
   copy_to_device(memory->data(), memory->size(), device);
-  queued_.push_back({std::move(memory), DeviceEvent()});
+  DeviceEvent copied = copy_of(memory);
+  queued_.push_back({std::move(memory), std::move(copied)});
 }
 
 DeviceBuffer Uploads::upload(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload) {
@@ -87,10 +99,15 @@ void Uploads::upload(ByteView bytes, std::byte* device) {
 }
 
 HostCopy::HostCopy(const std::byte* device, std::uint64_t bytes)
-    : memory_(copied_to_pinned(device, bytes)) {}
+    : memory_(copied_to_pinned(device, bytes)), copied_(copy_of(memory_)) {}
 
 HostCopy::~HostCopy() {
-  if (memory_ != nullptr && !copied_.wait_quietly()) give_up(memory_);
+  if (memory_ != nullptr && !copied_.wait_quietly()) lose(std::move(memory_));
+}
+
+void HostCopy::send_back(std::byte* device) {
+  copy_to_device(memory_->data(), memory_->size(), device);
+  copied_ = copy_of(memory_);
 }
 
 std::uint64_t Download::take(std::uint64_t bytes) {
@@ -202,7 +219,7 @@ DeviceMessage Sender::pack_whole_on_device(ConstDeviceTensor x, const MessageSpe
   }
   device_encode(header.codec, x.spec, source, input, download->device(at), scratch.data(),
                 codec_stream());
-  if (decoded != nullptr && is_lossy(header.codec))
+  if (decoded != nullptr && (is_lossy(header.codec) || has_memory))
     device_decode(header.codec, x.spec, download->device(at), {.seed = input.seed},
                   {.dtype = x.spec.dtype, .out = decoded}, scratch.data(), codec_stream());
   if (has_memory) device_feedback_->settle();

@@ -31,7 +31,7 @@ class Uploads {
   Uploads() = default;
   ~Uploads();  // waits until it no longer does
   Uploads(Uploads&&) = default;
-  Uploads& operator=(Uploads&&) = default;
+  Uploads& operator=(Uploads&&) noexcept;
 
   // Queue a copy on the codec stream: of a payload, which is staged, or of bytes as they are.
   // Requires, for the first: the payload passed check_payload().
@@ -55,7 +55,7 @@ class Uploads {
 class HostCopy {
  public:
   HostCopy(const std::byte* device, std::uint64_t bytes);
-  ~HostCopy();  // waits until the GPU no longer writes
+  ~HostCopy();  // waits until the GPU no longer uses it
   HostCopy(HostCopy&&) = default;
   HostCopy& operator=(HostCopy&&) = delete;
 
@@ -64,6 +64,8 @@ class HostCopy {
   // Requires: is_ready(), or wait() has returned.
   ByteView bytes() const { return {memory_->data(), memory_->size()}; }
   std::byte* data() { return memory_->data(); }
+  // Queues the way back. Requires: as bytes(); they change no more until is_ready().
+  void send_back(std::byte* device);
 
  private:
   std::unique_ptr<PinnedBuffer> memory_;

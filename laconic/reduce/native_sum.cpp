@@ -152,8 +152,8 @@ class NativeSum final : public GradientSum {
     HostCopy copy(posted.buffer, elements_[block] * sizeof(float));
     copy.wait(deadline);
     sum_on_host(block, copy.data());
-    copy_to_device(copy.data(), copy.bytes().size(), posted.buffer);
-    DeviceEvent().wait(deadline);
+    copy.send_back(posted.buffer);
+    copy.wait(deadline);
   }
 
   // Counts what any sum must send at least, 2 (D - 1) / D of the buffer, as if by a ring: nobody

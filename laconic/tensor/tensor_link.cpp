@@ -36,9 +36,15 @@ UnpackedTensor unpack(Receiver& receiver, ByteView bytes, const TensorSpec& expe
         at::empty(expected.shape, at::TensorOptions(scalar_type_of(expected.dtype)).device(device));
     // Before: its memory may have been something else's, which is still in use.
     codecs_wait_for(tensor.device());
-    Unpacked unpacked = receiver.unpack_on_device(bytes, {expected, tensor.data_ptr()}, message);
-    wait_for_codecs(tensor.device());
-    return {std::move(tensor), std::move(unpacked.refused)};
+    try {
+      Unpacked unpacked = receiver.unpack_on_device(bytes, {expected, tensor.data_ptr()}, message);
+      wait_for_codecs(tensor.device());
+      return {std::move(tensor), std::move(unpacked.refused)};
+    } catch (...) {
+      // Some of it may be decoded already, and its memory is somebody else's from here on.
+      wait_for_codecs(tensor.device());
+      throw;
+    }
   }
   const at::Tensor host = at::empty(expected.shape, scalar_type_of(expected.dtype));
   Unpacked unpacked = receiver.unpack(bytes, {expected, host.data_ptr()}, message);

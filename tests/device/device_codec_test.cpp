@@ -117,7 +117,7 @@ Message message_of(const CodecSpec& codec, Dtype dtype, std::vector<std::int64_t
   const std::size_t count = elements_of(message.spec);
   const Floats x = numbers_of(kind, count, derive(key, 1));
   message.x.resize(count * bytes_of(dtype));
-  if (dtype == Dtype::f32)
+  if (count > 0 && dtype == Dtype::f32)
     std::memcpy(message.x.data(), x.data(), message.x.size());
   else
     narrow_bytes(dtype, x.data(), count, message.x.data());
@@ -415,6 +415,22 @@ TEST_F(DeviceCodec, ManyRows) {
         expect_same_message(
             message_of(parse_codec(text), dtype, {9, 768}, kind, derive(key_of(5), ++number)));
       }
+}
+
+// Rows that a whole block of threads takes, full and not.
+TEST_F(DeviceCodec, LongRows) {
+  const std::vector<std::vector<std::int64_t>> shapes = {{3, 6144}, {2, 8192}, {2, 4104},
+                                                         {2, 6152}, {1, 6143}, {1, 7001}};
+  constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::bf16, Dtype::f32, Dtype::f16};
+  constexpr Kind kRowKinds[] = {Kind::normal, Kind::one_bad, Kind::denormal};
+  std::uint64_t number = 0;
+  for (const char* text : {"quantise:bits=4,group=row", "quantise:bits=3,group=row,scale=f16",
+                           "quantise:bits=8,group=row,grid=ends,rounding=stochastic"})
+    for (const auto& shape : shapes) {
+      ++number;
+      expect_same_message(message_of(parse_codec(text), kDtypes[number % 4], shape,
+                                     kRowKinds[number / 2 % 3], derive(key_of(6), number)));
+    }
 }
 
 // --- at random

@@ -8,6 +8,7 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
+#include "laconic/codec/kernel/launch.cuh"
 #include "laconic/collective/test_collective.hpp"
 #include "laconic/link/link.hpp"
 #include "tests/device/test_device.hpp"
@@ -66,6 +67,36 @@ TEST(EmulatedDevice, AMessageKeepsItsMemoryUntilItIsWritten) {
   stuck = nullptr;
   giver.join();
   EXPECT_EQ(test::pinned_bytes(), before);
+}
+
+struct Row {
+  int at[64];
+};
+
+// Each thread reads what the one before it has written.
+__global__ void pass_on(int* out, bool waits) {
+  Row& row = kernel::shared_memory<Row>();
+  const unsigned t = kernel::threadIdx.x;
+  row.at[t] = static_cast<int>(t);
+  if (waits) kernel::__syncthreads();
+  out[t] = t == 0 ? 0 : row.at[t - 1];
+}
+
+TEST(EmulatedDevice, AMissingBarrierMakesOtherNumbers) {
+  int wrong = 0;
+  for (int turn = 0; turn < 12; ++turn)
+    for (const bool waits : {true, false}) {
+      int out[64];
+      kernel::launch<Row>(pass_on, 1, 64, codec_stream(), out, waits);
+      for (int t = 1; t < 64; ++t) {
+        if (waits) {
+          ASSERT_EQ(out[t], t - 1);
+        } else {
+          wrong += out[t] != t - 1;
+        }
+      }
+    }
+  EXPECT_GT(wrong, 0);
 }
 
 CollectiveSpec raw_sum(std::uint64_t elements) {

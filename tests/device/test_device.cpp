@@ -19,10 +19,13 @@ TestBuffer::TestBuffer(std::size_t bytes, std::size_t offset)
       data_(memory_ + kGuard + offset) {
   const std::vector<std::byte> rubbish(bytes + offset + 2 * kGuard, kRubbish);
   to_device(memory_, rubbish.data(), rubbish.size());
+  forbid(memory_, kGuard);
+  forbid(memory_ + kGuard + offset + bytes, kGuard);
 }
 
 TestBuffer::~TestBuffer() {
   std::vector<std::byte> all(bytes_ + offset_ + 2 * kGuard);
+  allow(memory_, all.size());
   from_device(all.data(), memory_, all.size());
   const auto is_intact = [&](std::size_t begin, std::size_t end) {
     return std::all_of(all.begin() + static_cast<std::ptrdiff_t>(begin),

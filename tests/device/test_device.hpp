@@ -28,6 +28,9 @@ std::size_t device_elements();
 
 void* device_allocate(std::size_t bytes);
 void device_free(void* memory);
+// So that a sanitizer sees who touches it, and the other way round; nothing on a GPU.
+void forbid(void* device, std::size_t bytes);
+void allow(void* device, std::size_t bytes);
 void to_device(void* device, const void* host, std::size_t bytes);
 void from_device(void* host, const void* device, std::size_t bytes);  // after all work
 

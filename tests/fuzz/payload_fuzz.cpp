@@ -1,98 +1,20 @@
-// A codec against bytes nobody vouches for. The first byte chooses codec and shape, the second what
-// the rest is: a payload, which decodes or raises WireError; or a tensor, which must encode within
-// its bound, twice alike, to something that decodes; or a tensor and changes to its payload.
+// A codec against bytes nobody vouches for (payload_input.hpp): a payload, which decodes or raises
+// WireError; or a tensor, which must encode within its bound, twice alike, to something that
+// decodes; or a tensor and changes to its payload.
+#include "tests/fuzz/payload_input.hpp"
+
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <cstring>
-#include <vector>
 
 #include "laconic/base/error.hpp"
-#include "laconic/codec/codec.hpp"
-#include "laconic/codec/transform_basis.hpp"
 
 using namespace laconic;
+using namespace laconic::fuzz;
 
 namespace {
 
-struct Case {
-  const char* codec;
-  TensorSpec tensor;
-};
-
-// The number of a case is in the seeds: append only.
-const Case kCases[] = {
-    {"raw", {Dtype::f32, {5}}},
-    {"raw", {Dtype::i64, {2, 3}}},
-    {"half", {Dtype::f32, {2, 5}}},
-    {"half:kind=f16", {Dtype::f64, {7}}},
-    {"quantise", {Dtype::f32, {9}}},
-    {"quantise:bits=4,block=8", {Dtype::bf16, {3, 7}}},
-    {"quantise:bits=3,group=row,scale=f16", {Dtype::f32, {4, 5}}},
-    {"quantise:bits=2,group=channel,scale=f16,grid=artefact", {Dtype::f32, {5, 4}}},
-    {"quantise:bits=1,block=8,grid=ends", {Dtype::f16, {19}}},
-    {"quantise:bits=5,block=16,scale=pow2", {Dtype::f32, {33}}},
-    {"quantise:bits=4,block=8,rounding=stochastic,grid=ends,rotate=true", {Dtype::f32, {29}}},
-    {"quantise:bits=7,block=16,rotate=true", {Dtype::f32, {2, 16}}},
-    {"quantise:bits=6,group=channel", {Dtype::f32, {3, 0}}},
-    {"quantise:bits=8,group=row,scale=pow2,grid=ends", {Dtype::f64, {}}},
-    {"sign", {Dtype::f32, {31}}},
-    {"sign:block=8", {Dtype::bf16, {3, 6}}},
-    {"top_k:keep=0.1", {Dtype::f32, {40}}},
-    {"top_k:count=3", {Dtype::f32, {300}}},
-    {"top_k:keep=0.9", {Dtype::f16, {10}}},
-    {"top_k:keep=1", {Dtype::f64, {4}}},
-    {"top_k:count=2", {Dtype::f32, {0}}},
-    {"top_k:count=4+half", {Dtype::f32, {5, 9}}},
-    {"top_k:count=9+quantise:bits=3,block=4", {Dtype::f32, {1000}}},
-    {"random_k:keep=0.2", {Dtype::f32, {41}}},
-    {"random_k:keep=0.8,unbiased=true", {Dtype::bf16, {13}}},
-    {"random_k:count=5+quantise:bits=2,block=2", {Dtype::f64, {50}}},
-    {"low_rank:rank=2", {Dtype::f32, {5, 4}}},
-    {"low_rank:rank=9,factors=f16", {Dtype::f32, {3, 2, 2}}},
-    {"low_rank:rank=1,factors=bf16", {Dtype::bf16, {6}}},
-    {"auto_encoder:code=2", {Dtype::f32, {3, 4}}},
-    {"auto_encoder:code=3,values=f16", {Dtype::f16, {2, 3}}},
-    {"huffman", {Dtype::f32, {40}}},
-    {"huffman:kind=f16", {Dtype::f16, {5, 9}}},
-    {"huffman:kind=f32", {Dtype::f64, {70}}},
-    {"transform", {Dtype::f32, {6, 4}}},
-    {"transform:bits=4,span=8,scale=f16", {Dtype::f32, {28, 5}}},
-};
-
-const CodecSpec& codec_of(std::size_t i) {
-  static const std::vector<CodecSpec> all = [] {
-    std::vector<CodecSpec> codecs;
-    for (const Case& c : kCases) codecs.push_back(parse_codec(c.codec));
-    return codecs;
-  }();
-  return all[i];
-}
-
 void require(bool condition) {
   if (!condition) __builtin_trap();
-}
-
-constexpr std::array<float, 16> kMap = {1, 0.5f, -1, 0, 2, 0.25f, -0.5f, 1,
-                                        0, 1,    3,  1, 0, -1,    1,     0.125f};
-
-// Of five columns, in 4, 2 and 1 bits.
-const TransformBasis& basis() {
-  static const TransformBasis fixed = [] {
-    TransformBasis b{.columns = 5, .bits = {4, 2, 1}, .directions = std::vector<float>(15)};
-    for (std::size_t i = 0; i < 3; ++i) b.directions[i * 3 + i] = 1;
-    b.hash = hash_of(b);
-    return b;
-  }();
-  return fixed;
-}
-
-CodecInput input_of(std::uint8_t seed) {
-  CodecInput input;
-  input.transform = &basis();
-  input.seed = seed;
-  input.maps = {kMap.data(), kMap.data()};
-  return input;
 }
 
 bool accepts(const CodecSpec& codec, const TensorSpec& tensor, ByteView payload) {
@@ -123,37 +45,28 @@ void try_payload(const CodecSpec& codec, const TensorSpec& tensor, ByteView payl
   require(at == payload.size());
 }
 
-Bytes encoded(const CodecSpec& codec, const TensorSpec& tensor, ByteView x, std::uint8_t seed) {
-  Bytes payload(max_payload_bytes(codec, tensor));
-  const std::size_t size = encode(codec, {tensor, x.data()}, input_of(seed), payload);
-  require(size <= payload.size());
-  require(size == payload.size() || !has_fixed_size(codec));
-  payload.resize(size);
+Bytes soundly_encoded(const CodecSpec& codec, const TensorSpec& tensor, ByteView x,
+                      std::uint8_t seed) {
+  Bytes payload = encoded(codec, tensor, x, seed);
+  const std::uint64_t most = max_payload_bytes(codec, tensor);
+  require(payload.size() <= most);
+  require(payload.size() == most || !has_fixed_size(codec));
   return payload;
-}
-
-// As many bytes as the tensor has, repeated where the input is shorter.
-Bytes tensor_of(const TensorSpec& tensor, ByteView data) {
-  Bytes x(elements_of(tensor) * bytes_of(tensor.dtype), std::byte{0});
-  for (std::size_t i = 0; i < x.size() && !data.empty(); ++i) x[i] = data[i % data.size()];
-  return x;
 }
 
 void try_tensor(const CodecSpec& codec, const TensorSpec& tensor, ByteView data,
                 std::uint8_t seed) {
   const Bytes x = tensor_of(tensor, data);
-  const Bytes payload = encoded(codec, tensor, x, seed);
-  require(std::ranges::equal(payload, encoded(codec, tensor, x, seed)));
+  const Bytes payload = soundly_encoded(codec, tensor, x, seed);
+  require(std::ranges::equal(payload, soundly_encoded(codec, tensor, x, seed)));
   require(accepts(codec, tensor, payload));
   try_payload(codec, tensor, payload);
 }
 
-// Pairs of the input are a place and what is changed there.
 void try_change(const CodecSpec& codec, const TensorSpec& tensor, ByteView data,
                 std::uint8_t seed) {
-  Bytes payload = encoded(codec, tensor, tensor_of(tensor, data), seed);
-  for (std::size_t i = 0; i + 1 < std::min<std::size_t>(data.size(), 6) && !payload.empty(); i += 2)
-    payload[std::to_integer<std::size_t>(data[i]) % payload.size()] ^= data[i + 1];
+  Bytes payload = soundly_encoded(codec, tensor, tensor_of(tensor, data), seed);
+  change(payload, data);
   try_payload(codec, tensor, payload);
 }
 
@@ -161,16 +74,15 @@ void try_change(const CodecSpec& codec, const TensorSpec& tensor, ByteView data,
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
-  const std::size_t chosen = data[0] % std::size(kCases);
-  const CodecSpec& codec = codec_of(chosen);
-  const TensorSpec& tensor = kCases[chosen].tensor;
-  // A copy of just these bytes, so that the sanitizer sees a read beyond them.
-  const auto* bytes = reinterpret_cast<const std::byte*>(data);
-  const Bytes rest(bytes + 2, bytes + size);
-  switch (data[1] % 3) {
-    case 0: try_payload(codec, tensor, rest); break;
-    case 1: try_tensor(codec, tensor, rest, data[1]); break;
-    case 2: try_change(codec, tensor, rest, data[1]); break;
+  const PayloadInput input(ByteView(reinterpret_cast<const std::byte*>(data), size));
+  switch (input.kind) {
+    case PayloadKind::payload: try_payload(input.codec(), input.tensor(), input.rest); break;
+    case PayloadKind::tensor:
+      try_tensor(input.codec(), input.tensor(), input.rest, input.seed);
+      break;
+    case PayloadKind::change:
+      try_change(input.codec(), input.tensor(), input.rest, input.seed);
+      break;
   }
   return 0;
 }

@@ -15,8 +15,14 @@ namespace laconic {
 
 namespace {
 
+// What is told here must not seem to be the fault of the next kernel.
+cudaError_t tried(cudaError_t error) {
+  if (error != cudaSuccess) cudaGetLastError();
+  return error;
+}
+
 void require(cudaError_t error, const char* what) {
-  if (error != cudaSuccess)
+  if (tried(error) != cudaSuccess)
     throw GpuError(std::string("CUDA refused ") + what + ": " + cudaGetErrorString(error),
                    error == cudaErrorMemoryAllocation);
 }
@@ -100,11 +106,10 @@ RoomPool& device_pool() {
 cudaError_t allocate(std::uint64_t bytes, void** memory) {
   const cudaStream_t stream = as_cuda(codec_stream());
   const RelaxedCapture relaxed;
-  const cudaError_t error = cudaMallocAsync(memory, bytes, stream);
+  const cudaError_t error = tried(cudaMallocAsync(memory, bytes, stream));
   if (error != cudaErrorMemoryAllocation) return error;
-  cudaGetLastError();  // or the next kernel would seem to have failed
   for (std::byte* unused : device_pool().drain()) cudaFreeAsync(unused, stream);
-  return cudaMallocAsync(memory, bytes, stream);
+  return tried(cudaMallocAsync(memory, bytes, stream));
 }
 
 StreamProgress& progress() {

@@ -2,8 +2,10 @@
 //
 #include <algorithm>
 #include <csetjmp>
+#include <iterator>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -17,6 +19,8 @@ namespace laconic::kernel {
 EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulator {
+
+Start start = [](Stream, std::function<void()> kernel) { kernel(); };
 
 namespace {
 
@@ -115,6 +119,16 @@ void resume(Fiber& fiber) {
   swapcontext(&scheduler, &fiber.context);
 }
 
+// The next of several ways to go through so many: back, in leaps, from the start.
+std::size_t next_stride(std::size_t count) {
+  constexpr std::size_t kLeaps[] = {0, 97, 1, 1009, 0, 37};  // 0: back
+  static std::size_t turn = 0;
+  const std::size_t leap = kLeaps[turn++ % std::size(kLeaps)];
+  std::size_t stride = leap == 0 ? count - 1 : leap % count;
+  while (stride == 0 || std::gcd(stride, count) != 1) ++stride;
+  return stride;
+}
+
 // Blocks [first, last) at once.
 void run_blocks(unsigned first, unsigned last, unsigned threads, std::size_t shared_bytes) {
   grid.blocks.clear();
@@ -140,7 +154,9 @@ void run_blocks(unsigned first, unsigned last, unsigned threads, std::size_t sha
   }
   for (bool is_any = true; is_any;) {
     is_any = false;
-    for (std::size_t i = 0; i < count; ++i)
+    const std::size_t stride = next_stride(count);
+    std::size_t i = stride % count;
+    for (std::size_t left = count; left > 0; --left, i = (i + stride) % count)
       if (!fibers[i]->is_done) {
         if (fibers[i]->can_go_on()) resume(*fibers[i]);
         is_any = true;
@@ -159,7 +175,12 @@ void run(unsigned blocks, unsigned threads, std::size_t shared_bytes, bool toget
   blockDim.x = threads;
   gridDim.x = blocks;
   if (together) return run_blocks(0, blocks, threads, shared_bytes);
-  for (unsigned b = 0; b < blocks; ++b) run_blocks(b, b + 1, threads, shared_bytes);
+  static bool is_turned = false;
+  is_turned = !is_turned;
+  for (unsigned i = 0; i < blocks; ++i) {
+    const unsigned b = is_turned ? blocks - 1 - i : i;
+    run_blocks(b, b + 1, threads, shared_bytes);
+  }
 }
 
 void* shared() {

@@ -2,8 +2,10 @@
 //
 // Every thread of a block is a fiber, and they take turns where they wait for each other: at
 // __syncthreads() and at the exchanges of a warp. So a kernel's indices, its order of operations
-// and its use of shared memory are those of a GPU; races and speed are not seen. Blocks run one
-// after the other, but for launch_together(), where all run at once. Denormals are flushed, as
+// and its use of shared memory are those of a GPU; speed is not seen. Between two barriers the
+// threads go on in an order that is another each time, so most races make other numbers. Blocks run
+// one after the other, forwards or backwards, but for launch_together(), where all run at once.
+// Denormals are flushed, as
 // --ftz=true does.
 //
 // One kernel runs at a time. Only what codec kernels use is here.
@@ -45,6 +47,9 @@ extern EmulatedIndex threadIdx, blockIdx, blockDim, gridDim;
 inline constexpr unsigned kEmulatedBlocks = 3;  // what the "device" holds at a time
 
 namespace emulator {
+// Starts a kernel: at once, or as whoever emulates streams has it.
+using Start = void (*)(Stream, std::function<void()>);
+extern Start start;
 void run(unsigned blocks, unsigned threads, std::size_t shared_bytes, bool together,
          const std::function<void()>& thread);
 void* shared();
@@ -149,20 +154,25 @@ Shared& shared_memory() {
 }
 
 template <class Shared = NoShared, class... P, class... A>
-void launch(void (*kernel)(P...), unsigned blocks, unsigned threads, Stream, A... arguments) {
-  emulator::run(blocks, threads, sizeof(Shared), false, [&] { kernel(arguments...); });
+void launch(void (*kernel)(P...), unsigned blocks, unsigned threads, Stream stream,
+            A... arguments) {
+  emulator::start(stream, [=] {
+    emulator::run(blocks, threads, sizeof(Shared), false, [&] { kernel(arguments...); });
+  });
 }
 template <class Shared = NoShared, class... P, class... A>
-void launch_over(void (*kernel)(P...), std::uint64_t blocks, unsigned threads, Stream,
+void launch_over(void (*kernel)(P...), std::uint64_t blocks, unsigned threads, Stream stream,
                  A... arguments) {
-  emulator::run(static_cast<unsigned>(std::min<std::uint64_t>(blocks, kEmulatedBlocks)), threads,
-                sizeof(Shared), false, [&] { kernel(arguments...); });
+  launch<Shared>(kernel, static_cast<unsigned>(std::min<std::uint64_t>(blocks, kEmulatedBlocks)),
+                 threads, stream, arguments...);
 }
 template <class Shared = NoShared, class... P>
-void launch_together(void (*kernel)(P...), std::uint64_t blocks, unsigned threads, Stream,
+void launch_together(void (*kernel)(P...), std::uint64_t blocks, unsigned threads, Stream stream,
                      P... arguments) {
-  emulator::run(static_cast<unsigned>(std::min<std::uint64_t>(blocks, kEmulatedBlocks)), threads,
-                sizeof(Shared), true, [&] { kernel(arguments...); });
+  const auto room = static_cast<unsigned>(std::min<std::uint64_t>(blocks, kEmulatedBlocks));
+  emulator::start(stream, [=] {
+    emulator::run(room, threads, sizeof(Shared), true, [&] { kernel(arguments...); });
+  });
 }
 
 }  // namespace laconic::kernel

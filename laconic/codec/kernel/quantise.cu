@@ -230,23 +230,23 @@ __device__ __forceinline__ float round_on(const Ladder& ladder, const exact::Rul
   return fminf(fmaxf(y, ladder.low), ladder.high) + rule.to_integer;
 }
 
-template <Dtype kDtype, unsigned kLanes, bool kWhole>
+template <Dtype kDtype, unsigned kLanes, bool kWhole, int kSteps>
 __device__ __forceinline__ void load_team(const void* x, std::uint64_t first, unsigned size,
-                                          Four (&fours)[kTeamSteps]) {
+                                          Four (&fours)[kSteps]) {
   const unsigned lane = threadIdx.x % kLanes;
   LACONIC_UNROLL_STEPS
-  for (int s = 0; s < kTeamSteps; ++s) {
+  for (int s = 0; s < kSteps; ++s) {
     const unsigned at = (kLanes * s + lane) * 4;
     load_team_four<kDtype, kWhole>(x, first + at, at < size ? size - at : 0, fours[s]);
   }
 }
 
-template <Memory kMemory, unsigned kLanes, bool kTread, bool kWhole>
+template <Memory kMemory, unsigned kLanes, bool kTread, bool kWhole, int kSteps>
 __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uint64_t group,
                                               unsigned size, bool& is_unsound) {
   const unsigned lane = threadIdx.x % kLanes;
   const std::uint64_t first = group * task.run;
-  Four sent[kTeamSteps], before[kTeamSteps];
+  Four sent[kSteps], before[kSteps];
   if constexpr (kMemory != Memory::none)
     load_team<Dtype::f32, kLanes, kWhole>(task.source.before, first, size, before);
   if (task.source.dtype == Dtype::f32) {
@@ -255,7 +255,7 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
     load_team<Dtype::bf16, kLanes, kWhole>(task.source.x, first, size, sent);
   } else {
     LACONIC_UNROLL_STEPS
-    for (int s = 0; s < kTeamSteps; ++s) {
+    for (int s = 0; s < kSteps; ++s) {
       const unsigned at = (kLanes * s + lane) * 4;
       sent[s] =
           load_four(task.source.dtype, task.source.x, first + at, at < size ? size - at : 0, true);
@@ -263,14 +263,14 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
   }
   if constexpr (kMemory != Memory::none) {
     LACONIC_UNROLL_STEPS
-    for (int s = 0; s < kTeamSteps; ++s)
+    for (int s = 0; s < kSteps; ++s)
       for (int j = 0; j < 4; ++j) sent[s].at[j] = combined(kMemory, sent[s].at[j], before[s].at[j]);
   }
   // Elements that do not exist are zeros, which no extreme minds.
   std::int32_t highest = kLowest;
   std::uint32_t largest = 0;
   LACONIC_UNROLL_STEPS
-  for (int s = 0; s < kTeamSteps; ++s)
+  for (int s = 0; s < kSteps; ++s)
     for (int j = 0; j < 4; ++j) {
       const std::uint32_t bits = exact::bits_of(sent[s].at[j]);
       highest =
@@ -302,9 +302,9 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
   const float scale = exact::choose_scale(task.codec, extremes_of(highest, largest));
   const Ladder ladder = ladder_of<kTread>(task, scale);
   if (lane == 0 && size > 0) store_scale(task.codec, task.scales, group, scale);
-  std::uint32_t codes[kTeamSteps];
+  std::uint32_t codes[kSteps];
   LACONIC_UNROLL_STEPS
-  for (int s = 0; s < kTeamSteps; ++s) {
+  for (int s = 0; s < kSteps; ++s) {
     const unsigned at = (kLanes * s + lane) * 4;
     const unsigned left = kWhole ? 4 : at < size ? size - at : 0;
     codes[s] = 0;
@@ -335,7 +335,7 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
     }
   }
   LACONIC_UNROLL_STEPS
-  for (int s = 0; s < kTeamSteps; s += 2) {
+  for (int s = 0; s < kSteps; s += 2) {
     const unsigned a = kLanes * s * 4, b = a + kLanes * 4;
     task.codes.store_pair_of<kWhole>(first + a, first + b, lane,
                                      kWhole     ? 4 * kLanes
@@ -349,13 +349,17 @@ __device__ __forceinline__ void quantise_team(const QuantiseTask& task, std::uin
 }
 
 // Blocks of threads that a processor should hold: the numbers of a thread lie in registers.
-template <Memory kMemory>
-inline constexpr int kResident = kMemory == Memory::none ? 5 : 3;
+template <Memory kMemory, int kSteps>
+inline constexpr int kResident = kMemory != Memory::none ? 3
+                                 : kSteps > kTeamSteps   ? 4
+                                                         : 5;
 
-// Groups of 64 elements or more, up to 16 for each of kLanes threads. All threads of a block, or of
-// a warp, go round equally often, because they exchange.
-template <Memory kMemory, unsigned kLanes, bool kTread>
-__global__ void __launch_bounds__(kThreads, kResident<kMemory>) quantise_teams(QuantiseTask task) {
+// Groups of 64 elements or more, up to kSteps fours for each of kLanes threads. All threads of a
+// block, or of a warp, go round equally often, because they exchange.
+template <Memory kMemory, unsigned kLanes, bool kTread, int kSteps = kTeamSteps>
+__global__ void __launch_bounds__(kThreads, kResident<kMemory, kSteps>)
+    quantise_teams(QuantiseTask task) {
+  constexpr unsigned kMost = kLanes * kSteps * 4;
   constexpr unsigned kTogether = kLanes < 32 ? 32 : kThreads;  // threads that stay together
   constexpr unsigned kTeams = kTogether / kLanes;
   const std::uint64_t team = threadIdx.x % kTogether / kLanes;
@@ -364,17 +368,16 @@ __global__ void __launch_bounds__(kThreads, kResident<kMemory>) quantise_teams(Q
   for (std::uint64_t band = thread_number() / kTogether; band * kTeams < task.groups;
        band += bands) {
     const std::uint64_t group = band * kTeams + team;
-    const bool is_whole =
-        task.run == 16 * kLanes && (band + 1) * kTeams * task.run <= task.elements;
+    const bool is_whole = task.run == kMost && (band + 1) * kTeams * task.run <= task.elements;
     if (is_whole) {
-      quantise_team<kMemory, kLanes, kTread, true>(task, group, 16 * kLanes, is_unsound);
+      quantise_team<kMemory, kLanes, kTread, true, kSteps>(task, group, kMost, is_unsound);
     } else {
       unsigned size = 0;
       if (group < task.groups) {
         const std::uint64_t left = task.elements - group * task.run;
         size = static_cast<unsigned>(left < task.run ? left : task.run);
       }
-      quantise_team<kMemory, kLanes, kTread, false>(task, group, size, is_unsound);
+      quantise_team<kMemory, kLanes, kTread, false, kSteps>(task, group, size, is_unsound);
     }
   }
   tell(task, is_unsound);
@@ -1019,7 +1022,13 @@ bool quantise_by_teams(const QuantiseTask& task, Stream stream) {
   if constexpr (kTread)
     if (task.run <= 512) return with(quantise_teams<kMemory, 32, kTread>, 32);
   if (task.run <= 1024) return with(quantise_teams<kMemory, 64, kTread>, 64);
-  return with(quantise_teams<kMemory, 256, kTread>, 256);
+  if (task.run <= 4096) return with(quantise_teams<kMemory, 256, kTread>, 256);
+  // With a memory the numbers of a thread would not fit its registers.
+  if constexpr (kMemory == Memory::none) {
+    if (task.run <= 6144) return with(quantise_teams<kMemory, 256, kTread, 6>, 256);
+    return with(quantise_teams<kMemory, 256, kTread, 8>, 256);
+  }
+  return false;
 }
 
 template <Memory kMemory>
@@ -1036,11 +1045,12 @@ bool quantise_fast(const QuantiseTask& task, Stream stream) {
     return true;
   }
   if ((run % 8 != 0 && task.groups > 1) || run < 48 || run > 8192) return false;
-  if (run > 4096) {
-    launch_over<BlockExtremes>(quantise_group<kMemory, kThreads, 8>, task.groups, kThreads, stream,
-                               task);
-    return true;
-  }
+  if constexpr (kMemory != Memory::none)
+    if (run > 4096) {
+      launch_over<BlockExtremes>(quantise_group<kMemory, kThreads, 8>, task.groups, kThreads,
+                                 stream, task);
+      return true;
+    }
   return task.codec.grid == Grid::tread ? quantise_by_teams<kMemory, true>(task, stream)
                                         : quantise_by_teams<kMemory, false>(task, stream);
 }

@@ -334,9 +334,15 @@ struct TileShared {
   float scales[16];
 };
 
+// Blocks of threads that a processor should hold: while the chains of one are added up, and its
+// other threads wait, only others load.
+template <Memory kMemory>
+inline constexpr int kTileResident = kMemory == Memory::feedback ? 5 : 4;
+
 // A block of threads takes 4096 elements and keeps them until their scales are known.
 template <Memory kMemory, Dtype kDtype>
-__global__ void __launch_bounds__(kTileThreads) sign_tiles(SignTask task, unsigned shift) {
+__global__ void __launch_bounds__(kTileThreads, kTileResident<kMemory>)
+    sign_tiles(SignTask task, unsigned shift) {
   auto& shared = shared_memory<TileShared>();
   const unsigned t = threadIdx.x, chains = kChains * static_cast<unsigned>(kPiece >> shift);
   bool is_unsound = false;
