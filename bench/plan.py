@@ -29,7 +29,7 @@ import time
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-WARM_UP, COUNTED = 2, 7
+WARM_UP, COUNTED = 6, 12  # the first steps of pipelines and of replicas take up to a fifth longer
 REFRESH = 16    # rounds of linear local updates of which one renews the second moment, unless a candidate says it
 LEAST = 13      # candidates by hand to time in a case, and so many of them whose loss is within the budget as COMPARED
 COMPARED = 12
@@ -245,7 +245,7 @@ class Lab:
         code, _, err = self.in_lab(ranks_of(keys), [self.program, "train", self.config, "--overwrite", *set_words(keys)])
         log = self.folder / "run/log.jsonl"
         steps = [json.loads(line)["seconds"] for line in log.read_text().splitlines() if line.endswith("}")] if log.exists() else []
-        row = {"candidate": title, "round": turn, **{k: candidate.get(k) for k in ("keys", "loss", "preset", "planned")}, "predicted": expected}
+        row = {"candidate": title, "round": turn, "skipped": warm_up, **{k: candidate.get(k) for k in ("keys", "loss", "preset", "planned")}, "predicted": expected}
         is_whole = len(steps) == warm_up + counted
         if code not in (0, None):
             row["why"] = reason_in(err)
@@ -416,7 +416,7 @@ def case_page(name, rows):
 
 def page(rows, source):
     lines = ["# Plans against candidates by hand, measured in a lab", "",
-             f"Made by `bench/plan.py` from the lines in {source.name} alone. Hosts of one thread, which share the machine's cores; for each case described by `laconic measure`. A step is the median of {COUNTED} behind {WARM_UP} (where one takes more than "
+             f"Made by `bench/plan.py` from the lines in {source.name} alone. Hosts of one thread, which share the machine's cores; for each case described by `laconic measure`. A step is the median of {COUNTED} behind {WARM_UP} that do not count (7 behind 2 in rows that do not say it; where one takes more than "
              f"5 s, by prediction, of one behind one; of linear local updates the mean of four rounds behind four, of which the one that renews the second moment counts as one of {REFRESH}; candidates that are the same run under two names are one, of all steps of both; *rounds*: how often a candidate was timed, by turns; the median of all of them counts); what begins after many steps in a preset begins at once here. Predictions are by simulation, but where there is no simulation. "
              f"Choices within the budget are compared with what loses at most {BUDGET} % by what was measured elsewhere; those with any loss with everything.", ""]
     for name in dict.fromkeys(row["case"] for row in rows):

@@ -104,11 +104,6 @@ void check_group(const HostGroup& group, bool is_alone, Problems& problems) {
   c.count("hosts", group.hosts, 1, kMostHostsOfGroup);
   c.count("ranks_per_host", group.ranks_per_host, 1, kMostRanksOfHost);
   c.count("cores", group.cores, 0, kMostRanksOfAll);
-  c.require(group.crowded > 0 && group.crowded <= 1,
-            fmt::format("crowded = {} is not in (0, 1]", group.crowded));
-  c.require(group.crowded == 1 || group.cores > 0,
-            fmt::format("crowded = {} goes with cores that ranks share, and there are none",
-                        group.crowded));
   c.amount("memory", group.memory_bytes);
   c.require(group.cores == 0 || !group.device.is_gpu,
             fmt::format("cores = {} are shared by ranks that compute on processors, and '{}' is a "
@@ -182,12 +177,7 @@ Hosts hosts_for(Hosts hosts, ModelKind kind) {
 
 double core_share(const HostGroup& group) {
   if (group.cores == 0) return 1;
-  return speed_of_cores(group, group.ranks()) *
-         std::min(1.0, static_cast<double>(group.cores) / group.ranks());
-}
-
-double speed_of_cores(const HostGroup& group, int ranks) {
-  return group.cores > 0 && ranks > group.cores ? group.crowded : 1;
+  return std::min(1.0, static_cast<double>(group.cores) / group.ranks());
 }
 
 double multiply_adds_of(const HostGroup& group, RunPrecision precision) {

@@ -90,9 +90,6 @@ struct HostGroup {
   // 0: rates of the device are there for each rank. Otherwise all ranks of the group share so many
   // cores, each as fast as the device, as the namespaces of a lab do.
   int cores = 0;
-  // What more ranks than cores leave of the cores' rates: they take turns, and caches from each
-  // other.
-  double crowded = 1;
   double memory_bytes = 0;  // of each host; with `cores` of all of them together
   HostDevice device;
   Link card;
@@ -129,8 +126,6 @@ Hosts hosts_for(Hosts hosts, ModelKind kind);
 double multiply_adds_of(const HostGroup& group, RunPrecision precision);
 // How much of one core a rank of the group has while all compute: 1, or less in a lab.
 double core_share(const HostGroup& group);
-// What is left of the rates of shared cores when so many ranks have them.
-double speed_of_cores(const HostGroup& group, int ranks);
 
 // The codec's rates on a device: those of most of its options, those of its kind, or of a copy.
 CodecRate codec_rate(const HostDevice& device, const CodecSpec& codec);

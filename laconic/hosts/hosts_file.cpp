@@ -222,7 +222,6 @@ HostGroup group_in(const TomlNode& node, const std::vector<HostDevice>& devices,
   table.read_count("hosts", group.hosts, 1);
   table.read_count("ranks_per_host", group.ranks_per_host, 1);
   table.read_count("cores", group.cores, 0);
-  table.read_number("crowded", group.crowded);
   read_quantity(table, "memory", kByteUnits, "a size such as \"64GB\"", group.memory_bytes);
   read_device(table, node, devices, group.device);
   if (node.find("card") == nullptr) table.report(node, "card is missing");
@@ -298,7 +297,6 @@ void write_group(const HostGroup& group, std::string& text) {
   text += fmt::format("[[group]]\nname = {}\nhosts = {}\nranks_per_host = {}\n",
                       quoted_toml(group.name), group.hosts, group.ranks_per_host);
   if (group.cores != 0) text += fmt::format("cores = {}\n", group.cores);
-  if (group.crowded != 1) text += fmt::format("crowded = {}\n", group.crowded);
   if (group.memory_bytes != 0)
     text += fmt::format("memory = \"{}\"\n", quantity_text(group.memory_bytes, kByteUnits));
   text += fmt::format("device = {}\ncard = {}\n", quoted_toml(group.device.name),

@@ -388,29 +388,6 @@ TEST(MeasuredHosts, RanksOfOneProcessorAreALab) {
   EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts);
 }
 
-// Two at once make 10 passes each, four 4 each: sixteen of the twenty that cores can.
-TEST(MeasuredHosts, MoreRanksThanCoresOfALabLeaveLessOfThem) {
-  std::vector<MeasuredRank> ranks(4, measured("box", 1e10, false));
-  for (MeasuredRank& rank : ranks) {
-    rank.passes_at_once = 10;
-    rank.passes_crowded = 4;
-  }
-  Hosts hosts = hosts_from(ranks, {}, *known_device("core"));
-  const HostGroup& group = hosts.groups[0];
-  EXPECT_EQ(group.crowded, 0.8);
-  EXPECT_EQ(speed_of_cores(group, 2), 1);
-  EXPECT_EQ(speed_of_cores(group, 3), 0.8);
-  EXPECT_EQ(multiply_adds_of(group, RunPrecision::float32), 0.8 * 0.5e10);
-  EXPECT_EQ(parse_hosts(to_toml(hosts), "again"), hosts);
-  for (MeasuredRank& rank : ranks) rank.passes_crowded = 6;
-  EXPECT_EQ(hosts_from(ranks, {}, *known_device("core")).groups[0].crowded, 1) << "no gain";
-  hosts.groups[0].crowded = 1.5;
-  EXPECT_NE(to_text(check(hosts)).find("crowded = 1.5 is not in (0, 1]"), std::string::npos);
-  hosts.groups[0].crowded = 0.5;
-  hosts.groups[0].cores = 0;
-  EXPECT_NE(to_text(check(hosts)).find("goes with cores that ranks share"), std::string::npos);
-}
-
 TEST(MeasuredHosts, RanksOfALabMeasureAsManyAtOnceAsItHasCores) {
   std::vector<MeasuredRank> ranks(5, measured("box", 1e10, false));
   EXPECT_EQ(turns_of(ranks), (std::vector<int>{0, 0, 1, 1, 2}));

@@ -41,7 +41,6 @@ void round_passes(ByPrecision& multiply_adds, ByPrecision& pass_samples) {
 }
 
 void round_rates(HostGroup& group) {
-  group.crowded = rounded(group.crowded);
   HostDevice& device = group.device;
   round_passes(device.multiply_adds_per_second, device.pass_samples);
   for (PassRates& own : device.families)
@@ -202,17 +201,6 @@ std::vector<int> turns_of(const std::vector<MeasuredRank>& ranks) {
   return turns;
 }
 
-// Of what the cores of a lab do, with as many ranks as there are cores.
-static double crowded_share(const std::vector<MeasuredRank>& ranks) {
-  double at_once = 0, crowded = 0;
-  for (const MeasuredRank& rank : ranks) {
-    at_once += rank.passes_at_once;
-    crowded += rank.passes_crowded;
-  }
-  const auto turns = static_cast<double>(std::ranges::max(turns_of(ranks)) + 1);
-  return at_once > 0 && crowded > 0 ? std::min(1.0, turns * crowded / at_once) : 1;
-}
-
 Hosts hosts_from(const std::vector<MeasuredRank>& ranks, const MeasuredLinks& links,
                  const HostDevice& like) {
   const std::vector<Machine> machines = machines_of(ranks, like);
@@ -223,7 +211,6 @@ Hosts hosts_from(const std::vector<MeasuredRank>& ranks, const MeasuredLinks& li
   Hosts hosts;
   for (std::size_t s = 0; s < sites.size(); ++s)
     hosts.groups.push_back(group_of_site(sites[s], machines, network, links, s + 1));
-  if (is_lab(ranks)) hosts.groups.front().crowded = crowded_share(ranks);
   for (HostGroup& group : hosts.groups) round_rates(group);
   return hosts;
 }

@@ -27,9 +27,6 @@ struct MeasuredRank {
   // configuration's model, and of small ones of other families, by model.kind.
   PassRates passes;
   std::array<PassRates, kModelKindNames.size()> families = {};
-  // Passes per second of a few blocks: with as many ranks at once as there are cores, and with all;
-  // 0: not measured, since there are enough cores.
-  double passes_at_once = 0, passes_crowded = 0;
   double memory_bytes = 0;  // of its machine
   double gpu_memory_bytes = 0;
   double copy_bytes_per_second = 0;

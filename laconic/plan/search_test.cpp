@@ -100,7 +100,6 @@ std::vector<PlanRequest> small_requests() {
   shared.hosts.groups[0].ranks_per_host = 2;
   shared.hosts.groups[0].card.full_duplex = false;
   requests[0].hosts.groups[0].hosts = 3;
-  requests[0].hosts.groups[0].crowded = 0.8;
   PlanRequest& late = requests.emplace_back(planned_request("two-sites"));
   late.policies = late_policies();
   late.loss_budget = 100;

@@ -26,7 +26,6 @@ struct StepModel::Facts {
   HostDevice device;                     // of each property the worst that any rank has
   double cores = 0;                      // that all ranks share; 0: each has its own
   double core_share = 1;                 // of a rank while all compute
-  double speed_of_cores = 1;             // where there are fewer than ranks
   const GridFacts* of_grid = nullptr;
   bool has_grid = false;
   Patterns patterns;

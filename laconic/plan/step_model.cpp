@@ -81,15 +81,14 @@ double StepModel::Facts::rate(const PlanSpace& space, int place, RunPrecision pr
     const double share = group.cores == 0      ? 1
                          : arrangement.pp == 1 ? core_share
                                                : std::min(1.0, group.cores / together);
-    slowest = std::min(slowest, core * (arrangement.pp == 1 ? 1 : speed_of_cores) * share);
+    slowest = std::min(slowest, core * share);
   }
   return slowest;
 }
 
 double StepModel::Facts::core_rate(const PlanSpace& space, RunPrecision precision) const {
   const HostGroup& group = space.hosts.groups[static_cast<std::size_t>(seats.front().group)];
-  return speed_of_cores *
-         group.device.multiply_adds_per_second[static_cast<std::size_t>(precision)];
+  return group.device.multiply_adds_per_second[static_cast<std::size_t>(precision)];
 }
 
 const StepModel::Facts& StepModel::facts(const Candidate& candidate) {
@@ -118,9 +117,8 @@ const StepModel::Facts& StepModel::facts(const Candidate& candidate) {
     else
       worsen(f.device, group.device);
     f.cores += group.cores;
-    f.speed_of_cores = std::min(f.speed_of_cores, laconic::speed_of_cores(group, a.ranks()));
   }
-  if (f.cores > 0) f.core_share = f.speed_of_cores * std::min(1.0, f.cores / a.ranks());
+  if (f.cores > 0) f.core_share = std::min(1.0, f.cores / a.ranks());
   f.has_grid = a.tp() > 1;
   f.of_grid = &grid_facts(a);
   f.patterns = patterns(a);

@@ -318,9 +318,8 @@ double StepModel::least_of_cores(const Step& step, const PipelineStep& p) const 
   const RunPrecision precision = step.config.run.precision;
   work *= f.rate(space_, 0, precision) / f.core_rate(space_, precision);
   const double microbatches = static_cast<double>(step.config.microbatches());
-  return ((work + p.codec_work / f.speed_of_cores) * microbatches * f.arrangement.dp *
-              f.arrangement.tp() +
-          p.sum_work / f.speed_of_cores) /
+  return ((work + p.codec_work) * microbatches * f.arrangement.dp * f.arrangement.tp() +
+          p.sum_work) /
          f.cores;
 }
 

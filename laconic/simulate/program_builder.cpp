@@ -80,23 +80,19 @@ void ProgramBuilder::add_network() {
 // Ranks that compute on processors of their own have one core each: rates are of all that they
 // have. Handling takes from it.
 void ProgramBuilder::add_workers() {
-  std::map<int, int> processor_of_group, ranks_in;
-  for (int rank = 0; rank < program_.ranks; ++rank)
-    ranks_in[seats_[index(classes_.first[index(rank)])].group] += classes_.members[index(rank)];
+  std::map<int, int> processor_of_group;
   for (int rank = 0; rank < program_.ranks; ++rank) {
     const HostGroup& group = group_of(rank);
     const int number = seats_[index(classes_.first[index(rank)])].group;
     int processor = -1;
     if (group.cores > 0) {
       const auto [found, is_new] =
-          processor_of_group.try_emplace(number, static_cast<int>(program_.processors.size()));
-      if (is_new)
-        program_.processors.push_back({.cores = static_cast<double>(group.cores),
-                                       .speed = speed_of_cores(group, ranks_in[number])});
+          processor_of_group.try_emplace(number, static_cast<int>(program_.cores.size()));
+      if (is_new) program_.cores.push_back(group.cores);
       processor = found->second;
     } else if (!group.device.is_gpu) {
-      processor = static_cast<int>(program_.processors.size());
-      program_.processors.push_back({});
+      processor = static_cast<int>(program_.cores.size());
+      program_.cores.push_back(1);
     }
     const auto add = [&](bool is_main) {
       program_.workers.push_back({.rank = rank, .processor = processor, .is_main = is_main});

@@ -112,15 +112,9 @@ struct Route {
 };
 Route route_between(const NetworkMap& network, int from, int to);
 
-// Cores that workers share.
-struct Processor {
-  double cores = 1;
-  double speed = 1;  // of each, where more ranks have them than there are
-};
-
 struct RunProgram {
   int ranks = 0;
-  std::vector<Processor> processors;
+  std::vector<double> cores;  // by processor: how many
   std::vector<Worker> workers;
   std::vector<int> handlers;  // by rank: the worker that handles messages
   std::vector<Strand> strands;

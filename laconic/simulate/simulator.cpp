@@ -59,13 +59,11 @@ struct Timed {
 using TimedQueue = std::priority_queue<Timed, std::vector<Timed>, std::greater<>>;
 
 struct ProcessorState {
-  Processor processor;
+  double cores = 1;
   double work_clock = 0, since = 0;
   int busy = 0;
   TimedQueue ends;  // by work_clock
-  double rate() const {
-    return busy == 0 ? 0 : processor.speed * std::min(1.0, processor.cores / busy);
-  }
+  double rate() const { return busy == 0 ? 0 : std::min(1.0, cores / busy); }
 };
 
 struct OutboxState {
@@ -151,8 +149,7 @@ Simulation::Simulation(const RunProgram& program)
       messages_(program.messages.size()),
       end_of_rank_(index(program.ranks), 0) {
   for (const double rate : program.network.bytes_per_second) network_.add_link(rate);
-  for (const Processor& processor : program.processors)
-    processors_.push_back({.processor = processor, .ends = {}});
+  for (const double cores : program.cores) processors_.push_back({.cores = cores, .ends = {}});
   times_.ranks.resize(index(program.ranks));
   times_.spans.resize(program.spans.size());
   times_.messages.resize(program.messages.size());

@@ -92,7 +92,7 @@ TEST(Simulator, OfOnePairTheMoreUrgentLeavesFirstButNotWithinASegment) {
 
 TEST(Simulator, FourWorkersOnTwoCoresTakeTwiceAsLong) {
   RunProgram program = hosts_program(4);
-  program.processors = {{.cores = 2}};
+  program.cores = {2};
   for (int rank = 0; rank < 4; ++rank) {
     program.workers[index(rank)].processor = 0;
     add(program, rank, StrandOp::compute, rank < 3 ? 1 : 3);
@@ -101,17 +101,6 @@ TEST(Simulator, FourWorkersOnTwoCoresTakeTwiceAsLong) {
   EXPECT_NEAR(times.seconds, 2 + 2, kExact);  // alone from 2 s on, with 2 s of work left
   EXPECT_NEAR(times.ranks[0].work[0], 2, kExact);
   EXPECT_NEAR(times.ranks[3].work[0], 4, kExact);
-}
-
-TEST(Simulator, CrowdedCoresAreSlowerHoweverManyAreBusy) {
-  RunProgram program = hosts_program(3);
-  program.processors = {{.cores = 2, .speed = 0.8}};
-  for (int rank = 0; rank < 3; ++rank) {
-    program.workers[index(rank)].processor = 0;
-    add(program, rank, StrandOp::compute, rank < 2 ? 1 : 3);
-  }
-  // Three on two cores until 1.5 s of work are behind all, then one on one of them.
-  EXPECT_NEAR(simulate(program).seconds, (1.5 + 2) / 0.8, kExact);
 }
 
 TEST(Simulator, StrandsOfOneWorkerTakeTurnsByKey) {

@@ -296,22 +296,6 @@ void measure_rank(const HostMeasure& asked, MeasuredRank& rank) {
 
 }  // namespace
 
-namespace {
-
-// Of each kind of block one after the other, for a while.
-double passes_per_second(const HostMeasure& asked) {
-  constexpr double kSeconds = 1.5;
-  const RunConfig& config = asked.models.front();
-  const Family family = family_of(config, {});
-  const at::TensorOptions options = tensor_options(config, asked.local_rank);
-  const Stopwatch watch;
-  int passes = 0;
-  for (; watch.seconds() < kSeconds; ++passes) (void)measure_blocks(config, family, options);
-  return passes / watch.seconds();
-}
-
-}  // namespace
-
 std::vector<MeasuredRank> measure_for_hosts(World& world, const HostMeasure& asked) {
   MeasuredRank rank{.is_gpu = asked.models.front().run.device.is_cuda(),
                     .cores = asked.cores,
@@ -329,15 +313,7 @@ std::vector<MeasuredRank> measure_for_hosts(World& world, const HostMeasure& ask
     if (turns[static_cast<std::size_t>(world.rank())] == turn) measure_rank(mine, rank);
     all = world.gather_values(rank);
   }
-  if (last == 0) return all;
-  mine.tell("more ranks than cores");
-  for (int turn = 0; turn <= last; ++turn) {
-    if (turns[static_cast<std::size_t>(world.rank())] == turn)
-      rank.passes_at_once = passes_per_second(asked);
-    all = world.gather_values(rank);
-  }
-  rank.passes_crowded = passes_per_second(asked);
-  return world.gather_values(rank);
+  return all;
 }
 
 }  // namespace laconic
