@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr double kLeastRate = 1e6, kMostRate = 1e11;  // of curves, in bits per second
 constexpr int kRates = 21;
-constexpr int kVariants = 16;
+constexpr int kVariants = 48;  // of which most differ in microbatches
 
 struct Share {
   double seconds;
@@ -96,12 +97,26 @@ void level(std::vector<PlanAnswer>& plans) {
     if (!plan.simulated) plan.seconds = plan.parts.seconds * factors[factors.size() / 2];
 }
 
+bool differs_in_messages_alone(const PlanFound& a, const PlanFound& b) {
+  return std::ranges::all_of(
+      std::array{PlanDim::arrangement, PlanDim::precision, PlanDim::recompute, PlanDim::microbatch,
+                 PlanDim::schedule},
+      [&](PlanDim dim) { return a.candidate.at(dim) == b.candidate.at(dim); });
+}
+
 // Formulas and simulations may disagree about which of several policies is faster by a hundredth:
-// the fastest variants are simulated, too, and which of them is told is decided then.
+// the fastest that differ from a plan in messages alone are simulated, too, and which is told is
+// decided then.
 void add_variants(const PlanSpace& space, StepModel& model, std::vector<PlanFound>& plans) {
+  const std::vector<PlanFound> found = plans;
   for (const PlanFound& plan :
-       search_plans(space, model, {.plans = kVariants, .with_variants = true}).plans)
-    if (std::ranges::find(plans, plan) == plans.end()) plans.push_back(plan);
+       search_plans(space, model, {.plans = kVariants, .with_variants = true}).plans) {
+    const auto is_same = [&](const PlanFound& other) {
+      return differs_in_messages_alone(plan, other);
+    };
+    if (std::ranges::find(found, plan) == found.end() && std::ranges::any_of(found, is_same))
+      plans.push_back(plan);
+  }
 }
 
 void drop_variants(const PlanSpace& space, std::vector<PlanAnswer>& plans) {
