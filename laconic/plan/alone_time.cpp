@@ -168,15 +168,7 @@ double StepModel::alone_seconds(const Step& step, StepTime* parts) const {
                           : alone.update + agreement_seconds(f.patterns, f.device, f.core_share,
                                                              step.rows, f.arrangement.ranks());
   if (parts != nullptr) {
-    double grid = 0;
-    if (f.has_grid) {  // what is not computing
-      double work = 0;
-      for (const BlockSpec& block : space_.spec.blocks)
-        work += block.multiply_adds * (step.config.model.recompute && !block.out.empty() ? 4 : 3);
-      work *= static_cast<double>(step.config.microbatch_size()) / f.arrangement.tp() /
-              f.rate(space_, 0, step.config.run.precision);
-      grid = (pass - work) * static_cast<double>(step.config.microbatches());
-    }
+    const double grid = pass * grid_share(step) * static_cast<double>(step.config.microbatches());
     const double inside = alone.by_block ? alone.update : 0;
     *parts = {.compute = alone.clock - grid - alone.waited - inside,
               .codec = alone.busy,

@@ -623,6 +623,28 @@ source = "a test"
   EXPECT_EQ(answers.plans[0].seconds, 1);
 }
 
+// Of a pipeline, too: what is slow there is told as what it is.
+TEST(PlanSearch, AGridOverSlowLinksIsNotComputing) {
+  PlanRequest request = planned_request("home-fibre");
+  request.hosts.groups[0].hosts = 4;
+  request.hosts = with_link_rates(request.hosts, 1e-3);
+  const PlanSpace space = space_of(request);
+  StepModel model(space);
+  int grids = 0;
+  for (const Candidate& whole : candidates(space)) {
+    const Arrangement& a = arrangement_of(space, whole);
+    if (a.tp() != 2 || a.pp != 2) continue;
+    ++grids;
+    const StepTime t = model.parts(whole);
+    ASSERT_GT(t.grid, t.compute) << describe_plan(space, whole);
+    ASSERT_NEAR((t.compute + t.bubble + t.boundary + t.grid + t.rows + t.sum + t.tied + t.update) /
+                    t.seconds,
+                1, 1e-9)
+        << describe_plan(space, whole);
+  }
+  EXPECT_GT(grids, 0);
+}
+
 TEST(PlanSearch, FasterLinksAndMoreMemoryNeverHurt) {
   double before = 1e9;
   for (const double factor : {0.01, 1.0, 100.0}) {

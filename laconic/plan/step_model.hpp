@@ -106,6 +106,7 @@ class StepModel {
   Step prepare(const Candidate& candidate);
   std::vector<RowTimes> row_times(const Step& step) const;
   double alone_seconds(const Step& step, StepTime* parts) const;
+  double grid_share(const Step& step) const;
   double pipeline_seconds(const Step& step, StepTime* parts);
   PipelineStep prepare_pipeline(const Step& step);
   const PipelineDecisions& decisions(const Candidate& candidate, const RunConfig& config);

@@ -337,6 +337,18 @@ double StepModel::with_late_sums(const Step& step, const PipelineStep& p, double
                    wire + 2 * step.facts.patterns.direct.latency);
 }
 
+// What of a pass is not computing: messages of a grid, and norms.
+double StepModel::grid_share(const Step& step) const {
+  if (!step.facts.has_grid) return 0;
+  double pass = 0, work = 0;
+  for (const BlockTimes& t : step.times) pass += t.forward + t.backward;
+  for (const BlockSpec& block : space_.spec.blocks)
+    work += block.multiply_adds * (step.config.model.recompute && !block.out.empty() ? 4 : 3);
+  work *= static_cast<double>(step.config.microbatch_size()) / step.facts.arrangement.tp() /
+          step.facts.rate(space_, 0, step.config.run.precision);
+  return pass > 0 ? 1 - work / pass : 0;
+}
+
 double StepModel::pipeline_seconds(const Step& step, StepTime* parts) {
   const PipelineStep p = prepare_pipeline(step);
   const Timing timing = estimate(p.plan.schedule, p.costs);
@@ -355,10 +367,13 @@ double StepModel::pipeline_seconds(const Step& step, StepTime* parts) {
     const double no_links = estimate(p.plan.schedule, still).makespan,
                  no_sums = estimate(p.plan.schedule, unsummed).makespan;
     const double computed = std::max(*std::ranges::max_element(timing.busy), floor);
-    *parts = {.compute = computed,
-              .codec = p.codec_work * static_cast<double>(step.config.microbatches()) / p.own,
+    const double codec = p.codec_work * static_cast<double>(step.config.microbatches()) / p.own,
+                 grid = computed * grid_share(step);
+    *parts = {.compute = computed - grid,
+              .codec = std::min(codec, computed - grid),
               .bubble = std::max(0.0, no_links - computed),
               .boundary = std::max(0.0, no_sums - std::max(no_links, computed)),
+              .grid = grid,
               .rows = p.rows,
               .sum = std::max(0.0, makespan - std::max(no_sums, computed)),
               .tied = tied,
