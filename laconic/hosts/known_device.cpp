@@ -51,8 +51,9 @@ constexpr std::array kCopiesOnGpu = {Copies{"half", 0.78, 0.94}, Copies{"quantis
 // A core of the processor that most of our results come from: an AMD EPYC at 3.6 GHz. `laconic
 // doctor` measures 81 to 106 GFLOP/s in products of float32 on it and half of that in float64;
 // steps of the lab's models reach 62.6 on a core (four processes on two cores, 31.3 each). Codecs
-// are those of bench/results/2026-11-15-codec.md, messages of 2026-11-18-tensor-grids-2.md: 234
-// MB/s and 0.22 ms for each of four ranks on two cores.
+// are those of bench/results/2026-11-15-codec.md, huffman and transform what `laconic measure`
+// found of one of the hosts in bench/results/2026-11-19-plan-cases.jsonl, messages of
+// 2026-11-18-tensor-grids-2.md: 234 MB/s and 0.22 ms for each of four ranks on two cores.
 constexpr double kCoreFlops = 62.6e9;
 constexpr double kCoreCopy = 10.1e9, kCoreHandled = 468e6, kCoreMessage = 0.11e-3,
                  kCoreCall = 0.15e-3;
@@ -66,6 +67,8 @@ constexpr std::array kCopiesOnCore = {
     Copies{"top_k", 1.20, 1.30},
     Copies{"random_k", 0.50, 0.85},
     Copies{"low_rank", 2.50, 1.11},
+    Copies{"huffman", 11.8, 8.4},
+    Copies{"transform", 23.5, 27.5},
 };
 
 template <class Rows>

@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-#include <sanitizer/asan_interface.h>
 
 #include <algorithm>
 #include <atomic>
@@ -231,18 +230,6 @@ void* device_allocate(std::size_t bytes) {
 
 void device_free(void* memory) {
   std::free(memory);
-}
-
-void forbid(void* device, std::size_t bytes) {
-  ASAN_POISON_MEMORY_REGION(device, bytes);
-}
-
-void allow(void* device, std::size_t bytes) {
-  ASAN_UNPOISON_MEMORY_REGION(device, bytes);
-}
-
-void to_device(void* device, const void* host, std::size_t bytes) {
-  if (bytes > 0) std::memcpy(device, host, bytes);
 }
 
 void from_device(void* host, const void* device, std::size_t bytes) {
