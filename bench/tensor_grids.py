@@ -397,5 +397,7 @@ def tensor_grids(_):
 
 
 if __name__ == "__main__":
+    for variable in [name for name in os.environ if name.startswith("OPENBLAS_")]:
+        del os.environ[variable]  # as bench/run does
     with tempfile.TemporaryDirectory() as scratch:
         print("all measured" if Study(scratch).measure(float(sys.argv[1]) if len(sys.argv) > 1 else 1e9) else "more to measure")

@@ -27,6 +27,8 @@ class GlooBuffer {
  public:
   virtual ~GlooBuffer() = default;
 
+  // Asks for it, and returns. What goes wrong when it begins is said by the next of its kind, and
+  // by whoever waits.
   virtual std::string send(int to, std::uint64_t slot, std::size_t offset, std::size_t bytes) = 0;
   virtual std::string recv(int from, std::uint64_t slot, std::size_t offset, std::size_t bytes) = 0;
   // Wait, as good as for ever, for one send or receive to complete. `error` is set when `failed`.
@@ -51,7 +53,7 @@ class GlooMesh {
   virtual bool accept(int peer) = 0;
   // Gloo shall read from this descriptor, which is that of the connection it has taken.
   virtual std::string watch(int peer, int descriptor) = 0;
-  // Ends the connection to that rank.
+  // Ends the connection to that rank. What was asked for and has not begun never does.
   virtual void drop(int peer) = 0;
 
   // Null and `error` when gloo refuses.

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <vector>
 
 #include "laconic/base/plugin.hpp"
 #include "laconic/rendezvous/gloo_engine.hpp"
@@ -126,6 +127,42 @@ TEST(GlooModule, AWaitThatIsLetGoIsNoFailure) {
   waker.join();
   EXPECT_EQ(error, "");
   EXPECT_NE(buffer->send(1, 5, 0, 2), "");  // more than there is
+}
+
+// Asked for in this thread, they begin in gloo's, which may come to it when pair and buffer have
+// gone.
+TEST(GlooModule, PairsAndBuffersMayGoBeforeWhatTheyWereAskedForHasBegun) {
+  std::signal(SIGPIPE, SIG_IGN);
+  for (int turn = 0; turn < 20; ++turn) {
+    const Pair pair(open_module());
+    std::vector<std::byte> memory(4096);
+    std::string error;
+    auto buffer = pair.mesh[0]->make_buffer(memory.data(), memory.size(), error);
+    for (std::uint64_t slot = 0; slot < 20; ++slot) {
+      EXPECT_EQ(buffer->send(1, slot, 0, memory.size()), "");
+      EXPECT_EQ(buffer->recv(1, slot, 0, memory.size()), "");
+    }
+    if (turn % 2 == 0)
+      buffer.reset();
+    else
+      pair.mesh[0]->drop(1);
+  }
+}
+
+TEST(GlooModule, WhatFailsWhenItBeginsIsToldToWhoeverWaitsAndToTheNext) {
+  std::signal(SIGPIPE, SIG_IGN);
+  const Pair pair(open_module());
+  std::byte memory{};
+  std::string error;
+  const auto buffer = pair.mesh[0]->make_buffer(&memory, 1, error);
+  pair.mesh[0]->abandon();  // gloo refuses whatever is asked of these connections from now on
+  EXPECT_EQ(buffer->recv(1, 5, 0, 1), "");
+  EXPECT_EQ(buffer->wait_recv(error), GlooWait::failed);
+  EXPECT_NE(error, "");
+  EXPECT_NE(buffer->recv(1, 6, 0, 1), "");
+  EXPECT_EQ(buffer->send(1, 5, 0, 1), "");
+  EXPECT_EQ(buffer->wait_send(error), GlooWait::failed);
+  EXPECT_NE(buffer->send(1, 6, 0, 1), "");
 }
 
 TEST(GlooModule, AnAddressOfAnotherMachineIsRefusedInWords) {
