@@ -40,6 +40,7 @@ CORES = os.cpu_count()
 FASTEST = "100gbit"  # what has no rate is bound by what handling takes
 LEAST_LATENCY = 0.035e-3  # of a lab's link
 LEAST_RING = 64 << 10  # goes_round_a_ring()
+BURST_SECONDS = 0.004  # of a lab's link
 LIMIT = 0.15
 
 
@@ -57,6 +58,11 @@ def model_sets(model):
 
 def grid_text(grid):
     return " x ".join(map(str, grid))
+
+
+def burst_of(link):
+    """Bytes that a lab's link lets pass at once after a pause (docs/lab.md)."""
+    return BURST_SECONDS * RATES[link] / 8 if link in RATES else 0
 
 
 class Others:
@@ -216,18 +222,22 @@ class Study:
         return {"latency": max(0, pair - message), "message": message, "rate": rate(link), "handled": rate("unshaped")}
 
     def messages(self, ranks, link, number=0):
-        """What the processors are busy with on this link, by rank: seconds of a collective, of each further message, and bytes/s; and what a message is on
-        its way besides."""
+        """What the processors are busy with, by rank: seconds of a collective and of each further message on this link, bytes/s; and what a message is on
+        its way besides. Bytes are those of links without a rate: on slow ones processors are woken for every packet, while they wait anyway."""
         self.handling(ranks, link, number)
         def found(group, size):
             rounds = [o for n in range(ROUNDS) if (o := self.state["outcomes"].get(f"{ranks}/{link}/{group}-{size} #{n + 1}"))]
             return min(rounds, key=lambda o: o["processor"])
-        pair, everybody, large = found(2, SMALL_BYTES), found(ranks, SMALL_BYTES), found(2, LARGE_BYTES)
+        pair, everybody = found(2, SMALL_BYTES), found(ranks, SMALL_BYTES)
         message = max(0, everybody["processor"] - pair["processor"]) / (everybody["messages"] - pair["messages"])
         call = max(0, pair["processor"] - message * pair["messages"])
-        byte = (large["processor"] - call - message * large["messages"]) / large["bytes"]
+        if link != "unshaped":
+            handled = self.messages(ranks, "unshaped", number)["handled"]
+        else:
+            large = found(2, LARGE_BYTES)
+            handled = large["bytes"] / (large["processor"] - call - message * large["messages"])
         busy = max(ranks / CORES, 1) * pair["processor"]  # as long as that takes where cores are shared
-        return {"call": call, "message": message, "handled": 1 / byte, "latency": max(LEAST_LATENCY, pair["seconds"][0] - busy)}
+        return {"call": call, "message": message, "handled": handled, "latency": max(LEAST_LATENCY, pair["seconds"][0] - busy)}
 
     def hosts_file(self, model, ranks, link):
         core, messages, hand = self.core(model, ranks), self.messages(ranks, link), self.handling(ranks, link)
@@ -248,7 +258,7 @@ name = "lab"
 hosts = {ranks}
 cores = {CORES}
 device = "measured"
-card = {{ rate = "{rate}", latency = "{1e3 * messages['latency']:.6f}ms" }}
+card = {{ rate = "{rate}", latency = "{1e3 * messages['latency']:.6f}ms", burst = "{burst_of(link):.0f}B" }}
 """)
         return path
 

@@ -26,6 +26,7 @@ struct Link {
   double bits_per_second = 0;
   double latency_seconds = 0;
   bool full_duplex = true;
+  double burst_bytes = 0;  // pass at once after a pause, as through a token bucket
   bool operator==(const Link&) const = default;
 };
 

@@ -69,6 +69,7 @@ void read_link(TomlTable& table, const std::string& title, const char* key, Rate
     inner.report(*node, "rate is missing");
   read_quantity(inner, "rate", kBitUnits, "a rate such as \"1gbit\"", link.bits_per_second);
   read_quantity(inner, "latency", kTimeUnits, "a time such as \"0.1ms\"", link.latency_seconds);
+  read_quantity(inner, "burst", kByteUnits, "a size such as \"500kB\"", link.burst_bytes);
   inner.read_flag("full_duplex", link.full_duplex);
   inner.report_unknown();
 }
@@ -235,10 +236,13 @@ HostGroup group_in(const TomlNode& node, const std::vector<HostDevice>& devices,
 }
 
 std::string link_text(const Link& link) {
-  return fmt::format("{{ rate = \"{}\", latency = \"{}\"{} }}",
-                     quantity_text(link.bits_per_second, kBitUnits),
-                     quantity_text(link.latency_seconds, kTimeUnits),
-                     link.full_duplex ? "" : ", full_duplex = false");
+  return fmt::format(
+      "{{ rate = \"{}\", latency = \"{}\"{}{} }}", quantity_text(link.bits_per_second, kBitUnits),
+      quantity_text(link.latency_seconds, kTimeUnits),
+      link.burst_bytes == 0
+          ? ""
+          : fmt::format(", burst = \"{}\"", quantity_text(link.burst_bytes, kByteUnits)),
+      link.full_duplex ? "" : ", full_duplex = false");
 }
 
 std::string text_of(const ByPrecision& numbers, double unit) {

@@ -46,7 +46,7 @@ name = "a"
 hosts = 3
 ranks_per_host = 2
 device = "mine"
-card = { rate = "1gbit", latency = "0.1ms", full_duplex = false }
+card = { rate = "1gbit", latency = "0.1ms", burst = "500kB", full_duplex = false }
 uplink = { rate = "20mbit", latency = "30ms" }
 
 [[group]]
@@ -65,6 +65,7 @@ TEST(Hosts, AreReadAsWritten) {
   EXPECT_EQ(a.ranks(), 6);
   EXPECT_EQ(a.card.bits_per_second, 1e9);
   EXPECT_FALSE(a.card.full_duplex);
+  EXPECT_EQ(a.card.burst_bytes, 500e3);
   EXPECT_EQ(a.uplink->latency_seconds, 30 * 1e-3);
   EXPECT_EQ(multiply_adds_of(a, RunPrecision::bfloat16), 50e12);
   // What the file does not say is as with the device that it is like.

@@ -18,8 +18,9 @@ constexpr double kEqualShares = 1 + 1e-12;  // that differ by rounding alone
 
 }  // namespace
 
-int FairShare::add_link(double bytes_per_second) {
-  links_.push_back({.capacity = bytes_per_second, .flows = {}});
+int FairShare::add_link(double bytes_per_second, double burst_bytes) {
+  links_.push_back(
+      {.capacity = bytes_per_second, .burst = burst_bytes, .tokens = burst_bytes, .flows = {}});
   return static_cast<int>(links_.size()) - 1;
 }
 
@@ -36,6 +37,21 @@ void FairShare::touch(const Flow& flow) {
   }
 }
 
+// Returns the bytes that all links of a flow let pass at once. Buckets do not fill while something
+// is under way.
+double FairShare::take_tokens(const Flow& flow, double now) {
+  double taken = flow.bytes;
+  for (int i = 0; i < flow.path.count; ++i) {
+    Link& link = link_at(flow.path.links.at(index(i)));
+    if (link.flows.empty())
+      link.tokens = std::min(link.burst, link.tokens + (now - link.idle_since) * link.capacity);
+    link.idle_since = now;
+    taken = std::min(taken, link.tokens);
+  }
+  for (int i = 0; i < flow.path.count; ++i) link_at(flow.path.links.at(index(i))).tokens -= taken;
+  return taken;
+}
+
 void FairShare::start(int number, double weight, double bytes, double now) {
   Flow& flow = flow_at(number);
   flow.weight = weight;
@@ -48,6 +64,7 @@ void FairShare::start(int number, double weight, double bytes, double now) {
     ends_.push({now, number, ++flow.version});
     return;
   }
+  flow.left -= take_tokens(flow, now);
   for (int i = 0; i < flow.path.count; ++i) {
     Link& link = link_at(flow.path.links.at(index(i)));
     flow.places.at(index(i)) = static_cast<int>(link.flows.size());
@@ -70,7 +87,7 @@ void FairShare::shorten(int number, double bytes_less, double now) {
 }
 
 // The last flow of each link takes the place of the one that leaves.
-void FairShare::leave(int number) {
+void FairShare::leave(int number, double now) {
   Flow& flow = flow_at(number);
   flow.is_active = false;
   for (int i = 0; i < flow.path.count && flow.bytes > 0; ++i) {
@@ -81,6 +98,7 @@ void FairShare::leave(int number) {
     const int last = link.flows.back();
     link.flows[index(place)] = last;
     link.flows.pop_back();
+    link.idle_since = now;
     Flow& moved = flow_at(last);
     for (int j = 0; j < moved.path.count; ++j)
       if (moved.path.links.at(index(j)) == link_number) moved.places.at(index(j)) = place;
@@ -185,7 +203,7 @@ int FairShare::take_ended(double until, double now) {
   Flow& flow = flow_at(number);
   flow.left = 0;
   flow.since = now;
-  leave(number);
+  leave(number, now);
   return number;
 }
 

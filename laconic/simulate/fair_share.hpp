@@ -30,7 +30,9 @@ struct FlowPath {
 
 class FairShare {
  public:
-  int add_link(double bytes_per_second);
+  // `burst_bytes` pass at once after a pause, as a token bucket lets them: it fills at the link's
+  // rate while nothing is under way there.
+  int add_link(double bytes_per_second, double burst_bytes = 0);
   int add_flow(const FlowPath& path);
 
   // Requires: the flow is idle. Without links, or without bytes, it ends at once.
@@ -60,9 +62,10 @@ class FairShare {
     bool is_active = false, is_seen = false, is_fixed = false;
   };
   struct Link {
-    double capacity = 0, carried = 0;
-    double room = 0, weight = 0;  // while rates are computed
-    std::vector<int> flows;       // under way
+    double capacity = 0, burst = 0, carried = 0;
+    double tokens = 0, idle_since = 0;  // of the bucket, when the last flow left
+    double room = 0, weight = 0;        // while rates are computed
+    std::vector<int> flows;             // under way
     bool is_changed = false, is_seen = false;
   };
   struct End {
@@ -77,7 +80,8 @@ class FairShare {
   Flow& flow_at(int flow) { return flows_[static_cast<std::size_t>(flow)]; }
   Link& link_at(int link) { return links_[static_cast<std::size_t>(link)]; }
   void touch(const Flow& flow);
-  void leave(int flow);
+  void leave(int flow, double now);
+  double take_tokens(const Flow& flow, double now);
   void find_component(int link);
   void share_component(double now);
   void set_rate(int flow, double rate, double now);

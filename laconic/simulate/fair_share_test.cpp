@@ -31,6 +31,28 @@ TEST(FairShare, OneFlowHasItsNarrowestLinkToItself) {
   EXPECT_DOUBLE_EQ(network.carried(1), 20);
 }
 
+TEST(FairShare, AfterAPauseABucketLetsSoMuchPassAtOnceAsItHasFilledMeanwhile) {
+  FairShare network;
+  network.add_link(10, 30);
+  network.add_link(10, 20);
+  network.add_flow(path_of({0, 1}));
+  network.add_flow(path_of({0}));
+  const auto seconds_of = [&](int flow, double bytes, double now) {
+    network.start(flow, 1, bytes, now);
+    network.settle(now);
+    const double end = network.next_end();
+    EXPECT_EQ(network.take_ended(end, end), flow);
+    network.settle(end);
+    return end - now;
+  };
+  EXPECT_DOUBLE_EQ(seconds_of(0, 50, 0), 3);      // 20 pass at once
+  EXPECT_DOUBLE_EQ(seconds_of(1, 10, 3), 0);      // what the other link did not let pass
+  EXPECT_DOUBLE_EQ(seconds_of(1, 10, 3), 1);      // empty
+  EXPECT_DOUBLE_EQ(seconds_of(0, 50, 5.5), 3.5);  // of link 0 1.5 seconds, of link 1 more
+  EXPECT_DOUBLE_EQ(seconds_of(0, 20, 100), 0);
+  EXPECT_DOUBLE_EQ(network.carried(0), 140);
+}
+
 // Flow 0 over both links, flow 1 over the narrow one: 1 each; flow 2 has what is left of the wide.
 TEST(FairShare, WhatAFlowCannotUseIsGivenToOthers) {
   FairShare network;

@@ -44,6 +44,7 @@ const HostGroup& ProgramBuilder::group_of(int rank) const {
 int ProgramBuilder::add_link(const Link& link, double hosts, const std::string& name) {
   if (link.bits_per_second <= 0) return NetworkMap::kNoLink;
   program_.network.bytes_per_second.push_back(kTcpShare * link.bits_per_second / 8 * hosts);
+  program_.network.burst_bytes.push_back(link.burst_bytes * hosts);
   program_.network.names.push_back(name);
   return static_cast<int>(program_.network.names.size()) - 1;
 }

@@ -100,6 +100,7 @@ struct NetworkMap {
   std::vector<Port> hosts, groups;
   std::vector<Port> inside;              // by host, between its own ranks: `out` alone
   std::vector<double> bytes_per_second;  // by link
+  std::vector<double> burst_bytes;       // by link: what passes at once after a pause
   std::vector<std::string> names;        // by link
 };
 

@@ -148,7 +148,10 @@ Simulation::Simulation(const RunProgram& program)
       strands_(program.strands.size()),
       messages_(program.messages.size()),
       end_of_rank_(index(program.ranks), 0) {
-  for (const double rate : program.network.bytes_per_second) network_.add_link(rate);
+  const NetworkMap& network = program.network;
+  for (std::size_t link = 0; link < network.bytes_per_second.size(); ++link)
+    network_.add_link(network.bytes_per_second[link],
+                      network.burst_bytes.empty() ? 0 : network.burst_bytes[link]);
   for (const double cores : program.cores) processors_.push_back({.cores = cores, .ends = {}});
   times_.ranks.resize(index(program.ranks));
   times_.spans.resize(program.spans.size());
