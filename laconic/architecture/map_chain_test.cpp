@@ -8,11 +8,11 @@
 namespace laconic {
 namespace {
 
-using Maps = std::vector<std::pair<const char*, Role>>;
+using ChainMaps = std::vector<std::pair<const char*, Role>>;
 
 // Two layers of these maps between an embedding and a head. Behind each map stands a norm, so none
 // shares its input with the next.
-ModelSpec made_up(const Maps& maps) {
+ModelSpec made_up(const ChainMaps& maps) {
   ModelSpec spec;
   spec.blocks.push_back({.name = "embedding", .kind = "embedding", .out = {{"x", {4, 8}}}});
   for (int layer = 0; layer < 2; ++layer) {
@@ -36,7 +36,7 @@ ModelSpec made_up(const Maps& maps) {
 }
 
 TEST(MapChain, MapsGoIntoABranchAndOutOfItInTurn) {
-  const std::vector<std::pair<Maps, std::string>> rows = {
+  const std::vector<std::pair<ChainMaps, std::string>> rows = {
       {{}, ""},
       {{{"in", Role::up}, {"out", Role::down}}, ""},
       {{{"in", Role::up}, {"out", Role::down}, {"more", Role::across}}, ""},

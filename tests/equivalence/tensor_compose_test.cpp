@@ -6,24 +6,24 @@
 namespace laconic {
 namespace {
 
-using Sets = std::vector<std::string>;
+using GridSets = std::vector<std::string>;
 
 class TensorCompose : public TensorRun {
  protected:
   // Nobody looks at evaluations here.
-  RunConfig compose_config(const std::string& name, const Sets& sets) {
+  RunConfig compose_config(const std::string& name, const GridSets& sets) {
     RunConfig c = grid_config(name, sets);
     c.data.valid = "";
     return c;
   }
   // The same run where each rank is alone with its stage.
-  static Sets without_grid(Sets sets) {
+  static GridSets without_grid(GridSets sets) {
     std::erase_if(sets, [](const std::string& set) {
       return set.starts_with("mesh.tp") || set.starts_with("tensor.");
     });
     return sets;
   }
-  static Sets with(Sets sets, const Sets& more) {
+  static GridSets with(GridSets sets, const GridSets& more) {
     sets.insert(sets.end(), more.begin(), more.end());
     return sets;
   }
@@ -31,22 +31,24 @@ class TensorCompose : public TensorRun {
 
 // Each method once quickly, and thoroughly on other grids, too.
 TEST_F(TensorCompose, WhatLosesNothingTrainsTheModelThatItTrainsWithoutAGrid) {
-  const Sets local = {"mesh.dp=2", "local.steps=2"},
-             linear = with(local, {"local.method=linear", "local.warmup=2"}),
-             late = {"mesh.dp=2", "dp.gradient.late=1", "dp.gradient.late_after=1"},
-             interleaved = {"mesh.pp=2", "pipeline.schedule=interleaved", "pipeline.chunks=2"},
-             halves = {"mesh.pp=2", "pipeline.schedule=zero_bubble"},
-             tied = {"mesh.pp=2", "embedding.tied.late=1", "embedding.tied.late_after=1"};
-  const Sets one = {"mesh.tp=2", "tensor.method=1d"}, two = {"mesh.tp=4", "tensor.method=2d"};
-  std::vector<Sets> rows = {with(local, {"mesh.tp=1,1,2"}),  with(linear, one),
-                            with(late, {"mesh.tp=1,2,1"}),   with(interleaved, {"mesh.tp=2,1,1"}),
-                            with(halves, {"mesh.tp=1,1,2"}), with(tied, one)};
+  const GridSets local = {"mesh.dp=2", "local.steps=2"},
+                 linear = with(local, {"local.method=linear", "local.warmup=2"}),
+                 late = {"mesh.dp=2", "dp.gradient.late=1", "dp.gradient.late_after=1"},
+                 interleaved = {"mesh.pp=2", "pipeline.schedule=interleaved", "pipeline.chunks=2"},
+                 halves = {"mesh.pp=2", "pipeline.schedule=zero_bubble"},
+                 tied = {"mesh.pp=2", "embedding.tied.late=1", "embedding.tied.late_after=1"};
+  const GridSets one = {"mesh.tp=2", "tensor.method=1d"}, two = {"mesh.tp=4", "tensor.method=2d"};
+  std::vector<GridSets> rows = {
+      with(local, {"mesh.tp=1,1,2"}),  with(linear, one),
+      with(late, {"mesh.tp=1,2,1"}),   with(interleaved, {"mesh.tp=2,1,1"}),
+      with(halves, {"mesh.tp=1,1,2"}), with(tied, one)};
   if (is_thorough())
-    for (const Sets& method : {local, linear, late, interleaved, halves, tied})
-      for (const Sets& grid : {Sets{"mesh.tp=1,2,2"}, one, two}) rows.push_back(with(method, grid));
-  for (const Sets& row : rows) {
+    for (const GridSets& method : {local, linear, late, interleaved, halves, tied})
+      for (const GridSets& grid : {GridSets{"mesh.tp=1,2,2"}, one, two})
+        rows.push_back(with(method, grid));
+  for (const GridSets& row : rows) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(row, " ")));
-    const Sets sets = with(row, {"run.precision=float64"});
+    const GridSets sets = with(row, {"run.precision=float64"});
     const RunConfig alone = compose_config("plain", without_grid(sets));
     const TrainSummary plain = run(alone), got = run(compose_config("grid", sets));
     EXPECT_NEAR(got.loss, plain.loss, 1e-11);
@@ -76,7 +78,7 @@ TEST_F(TensorCompose, WeightsThatRanksShareTrainWhatReplicasTrain) {
 
 // Whatever loses something does so in other pieces on a grid.
 TEST_F(TensorCompose, WhatLosesSomethingTrainsNearlyThatAndGoesOnBitForBit) {
-  const std::vector<Sets> rows = {
+  const std::vector<GridSets> rows = {
       {"mesh.dp=2", "mesh.tp=1,1,2", "dp.gradient.codec=quantise:bits=4"},
       {"mesh.dp=2", "mesh.tp=2,1,1", "dp.gradient.method=compressed_adam", "dp.gradient.codec=sign",
        "dp.gradient.warmup=2"},
@@ -91,9 +93,9 @@ TEST_F(TensorCompose, WhatLosesSomethingTrainsNearlyThatAndGoesOnBitForBit) {
       {"mesh.pp=2", "mesh.dp=2", "mesh.tp=2", "tensor.method=1d",
        "dp.gradient.codec=quantise:bits=4", "dp.gradient.stages=1", "pipeline.split=1,2"},
       {"mesh.pp=2", "mesh.tp=1,1,2", "pp.activation.codec=transform:bits=5,refresh=2"}};
-  for (const Sets& row : rows) {
+  for (const GridSets& row : rows) {
     SCOPED_TRACE(fmt::format("{}", fmt::join(row, " ")));
-    const Sets sets = with(row, {"checkpoint.every=2"});
+    const GridSets sets = with(row, {"checkpoint.every=2"});
     const TrainSummary plain = run(compose_config("plain", without_grid(sets)));
     const TrainSummary got = run(compose_config("grid", sets));
     EXPECT_NEAR(got.loss, plain.loss, 0.02 * plain.loss);

@@ -50,8 +50,8 @@ void operator delete[](void* memory, std::size_t) noexcept {
 namespace laconic {
 namespace {
 
-constexpr std::int64_t kWords = 20'000, kWidth = 256;  // tables of 20 MB
-const at::TensorOptions kFloats = at::TensorOptions().dtype(at::kFloat);
+constexpr std::int64_t kReadWords = 20'000, kReadWidth = 256;  // tables of 20 MB
+const at::TensorOptions kReadFloats = at::TensorOptions().dtype(at::kFloat);
 
 // Every element is its number.
 at::Tensor whole_of(const ParameterSpec& p) {
@@ -66,7 +66,7 @@ struct Needed {
 
 Needed read_part(const std::string& folder, const Family& family, const GridPlace& place) {
   const AliveBytes alive;
-  Weights weights = make_empty_weights(family, kFloats, {}, 4, place);
+  Weights weights = make_empty_weights(family, kReadFloats, {}, 4, place);
   Needed needed;
   for (const Parameter& p : weights.parameters)
     needed.part = std::max(needed.part, p.value.nbytes());
@@ -86,15 +86,16 @@ Needed read_part(const std::string& folder, const Family& family, const GridPlac
 
 TEST(TensorRead, AFolderIsReadByRanges) {
   const std::vector<Family> families = {
-      GptShape{.layers = 1, .width = kWidth, .heads = 4, .context = 8, .vocabulary = kWords},
+      GptShape{
+          .layers = 1, .width = kReadWidth, .heads = 4, .context = 8, .vocabulary = kReadWords},
       LlamaShape{.layers = 1,
-                 .width = kWidth,
+                 .width = kReadWidth,
                  .heads = 4,
                  .key_heads = 4,
                  .head_width = 64,
-                 .hidden = kWidth,
+                 .hidden = kReadWidth,
                  .context = 8,
-                 .vocabulary = kWords}};
+                 .vocabulary = kReadWords}};
   const std::vector<GridPlan> plans = {
       {TensorMethod::three_d, {.tp = {1, 2, 2}}, TableCut::split},
       {TensorMethod::three_d, {.tp = {2, 1, 2}}, TableCut::gathered},
@@ -110,7 +111,7 @@ TEST(TensorRead, AFolderIsReadByRanges) {
       for (const Rank rank : {0, 3}) {
         SCOPED_TRACE(fmt::format("{} rank {}", name_of(plan.method), rank));
         const Needed needed = read_part(folder.path(), family, {plan, coord_of(plan.mesh, rank)});
-        EXPECT_EQ(needed.part, std::size_t{kWords * kWidth});  // a fourth of 4 bytes each
+        EXPECT_EQ(needed.part, std::size_t{kReadWords * kReadWidth});  // a fourth of 4 bytes each
         EXPECT_LE(needed.others, needed.part);
         EXPECT_LE(needed.tensors, needed.part + needed.part / 8);
       }
