@@ -27,23 +27,24 @@ void* note_new(std::size_t bytes) {
 
 }  // namespace
 
-// Of the whole program: the standard's own, and a look at the size.
-void* operator new(std::size_t bytes) {
+// Of the whole program: the standard's own, and a look at the size. Never inlined: compilers warn
+// where they see one half of a pair.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   return note_new(bytes);
 }
-void* operator new[](std::size_t bytes) {
+[[gnu::noinline]] void* operator new[](std::size_t bytes) {
   return note_new(bytes);
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory) noexcept {
+[[gnu::noinline]] void operator delete[](void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
-void operator delete[](void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
