@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "laconic/architecture/grid_codes.hpp"
-#include "laconic/architecture/grid_cost.hpp"
+#include "laconic/architecture/map_chain.hpp"
 #include "laconic/base/error.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/codec/spec.hpp"
@@ -151,6 +151,11 @@ GridCodes codes_of(const RunConfig& config, const ModelSpec& spec) {
 
 }  // namespace
 
+Dtype message_dtype(const RunConfig& config, const GridTraffic& t) {
+  const bool is_long = t.collective != GridCollective::all_gather || t.use == CollectiveUse::loss;
+  return is_long ? config.run.master_type() : config.run.compute_type();
+}
+
 GridPlan grid_plan_of(const RunConfig& config, const Family& family) {
   GridPlan split{.method = config.tensor.method, .mesh = {.tp = grid_of(config)}};
   if (!is_trivial(split)) split.codes = codes_of(config, model_spec(family, context_of(family)));
@@ -158,9 +163,13 @@ GridPlan grid_plan_of(const RunConfig& config, const Family& family) {
   gathered.table = TableCut::gathered;
   if (config.tensor.table == TableChoice::gathered) return gathered;
   if (config.tensor.table == TableChoice::split || is_trivial(split)) return split;
+  // The table, what it is multiplied with and what comes of it travel raw.
   const ModelSpec spec = model_spec(family, context_of(family));
   const auto received = [&](const GridPlan& plan) {
-    return elements_of(grid_traffic(spec, plan, load_of(config)));
+    double bytes = 0;
+    for (const GridTraffic& t : grid_traffic(spec, plan, load_of(config)))
+      bytes += t.elements * static_cast<double>(bytes_of(message_dtype(config, t)));
+    return bytes;
   };
   return received(gathered) < received(split) ? gathered : split;
 }
@@ -321,28 +330,84 @@ double distance(const std::array<int, 3>& a, const std::array<int, 3>& b) {
   return sum;
 }
 
-// Grids of as many ranks that the method allows and that divide everything, the nearest first.
-std::vector<std::array<int, 3>> possible_grids(const Divided& divided, GridPlan plan) {
+// Whether samples or heads alone keep a grid from it, which is soon asked.
+bool is_undivided(const Divided& divided, const GridPlan& plan) {
+  const ActivationLayout stream = stream_of(plan), inner = inner_of(plan);
+  const auto cuts = [&](std::int64_t size, const Axes& axes) {
+    return size % extent(plan.mesh, axes) == 0;
+  };
+  return !cuts(divided.samples, stream.rows) || !cuts(divided.samples, inner.rows) ||
+         !std::ranges::all_of(
+             divided.heads, [&](const auto& heads) { return cuts(heads.second, inner.features); });
+}
+
+// Grids of so many ranks that the method allows and that divide everything, those nearest to the
+// plan's first.
+std::vector<std::array<int, 3>> possible_grids(const Divided& divided, GridPlan plan, int ranks) {
   const std::array<int, 3> asked = plan.mesh.tp;
-  const int ranks = tp_size(plan.mesh);
   std::vector<std::array<int, 3>> grids;
   for (int pi = 1; pi <= ranks; ++pi)
     for (int pj = 1; ranks % pi == 0 && pj <= ranks / pi; ++pj) {
       if (ranks / pi % pj != 0) continue;
       plan.mesh.tp = {pi, pj, ranks / pi / pj};
-      if (check(plan).empty() && check_divided(divided, plan).empty())
+      if (check(plan).empty() && !is_undivided(divided, plan) &&
+          check_divided(divided, plan).empty())
         grids.push_back(plan.mesh.tp);
     }
   std::ranges::stable_sort(grids, {}, [&](const auto& grid) { return distance(grid, asked); });
   return grids;
 }
 
-Problem advice(const Divided& divided, const GridPlan& plan) {
-  std::vector<std::array<int, 3>> grids = possible_grids(divided, plan);
+// "4 ranks ([2, 2, 1])" of the nearest numbers below and above, up to twice as many.
+std::vector<std::string> other_ranks(const Divided& divided, const GridPlan& plan) {
+  const int asked = tp_size(plan.mesh), most = std::min(2 * asked, kMostTensorRanks);
+  std::vector<std::string> others;
+  for (const int step : {-1, 1})
+    for (int ranks = asked + step; ranks > 1 && ranks <= most; ranks += step) {
+      const std::vector<std::array<int, 3>> grids = possible_grids(divided, plan, ranks);
+      if (grids.empty()) continue;
+      others.push_back(fmt::format("{} ranks ({})", ranks, to_list(grids[0])));
+      break;
+    }
+  return others;
+}
+
+// "\"1d\" ([1, 4, 1])" of methods that as many ranks can have.
+std::vector<std::string> other_methods(const RunConfig& config, const Family& family,
+                                       GridPlan plan) {
+  const TensorMethod asked = plan.method;
+  std::vector<std::string> others;
+  for (const auto& named : kTensorMethodNames) {
+    if (named.value == asked) continue;
+    plan.method = named.value;
+    const std::vector<std::array<int, 3>> grids =
+        possible_grids(divided_of(config, family, plan), plan, tp_size(plan.mesh));
+    if (!grids.empty())
+      others.push_back(fmt::format("\"{}\" ({})", name_of(plan.method), to_list(grids[0])));
+  }
+  return others;
+}
+
+std::string instead_of(const RunConfig& config, const Family& family, const Divided& divided,
+                       const GridPlan& plan) {
+  const std::vector<std::string> ranks = other_ranks(divided, plan),
+                                 methods = other_methods(config, family, plan);
+  std::string text;
+  if (!ranks.empty()) text += "; the nearest that can: " + join(ranks, ", ");
+  if (!methods.empty())
+    text +=
+        fmt::format("; {} ranks with another method: {}", tp_size(plan.mesh), join(methods, ", "));
+  return text;
+}
+
+Problem advice(const RunConfig& config, const Family& family, const GridPlan& plan) {
+  const Divided divided = divided_of(config, family, plan);
+  std::vector<std::array<int, 3>> grids = possible_grids(divided, plan, tp_size(plan.mesh));
   const std::string all =
       fmt::format("{} ranks with tensor.method = \"{}\"", tp_size(plan.mesh), name_of(plan.method));
   if (grids.empty())
-    return {"mesh.tp", fmt::format("no grid of {} can cut this model and its microbatches", all)};
+    return {"mesh.tp", fmt::format("no grid of {} can cut this model and its microbatches{}", all,
+                                   instead_of(config, family, divided, plan))};
   if (grids.size() > kMostAdvised) grids.resize(kMostAdvised);
   std::vector<std::string> lists;
   for (const std::array<int, 3>& grid : grids) lists.push_back(to_list(grid));
@@ -371,6 +436,7 @@ Problems check_cuts(const RunConfig& config, const Family& family) {
   const GridPlan plan = grid_plan_of(config, family);
   if (is_trivial(plan)) return {};
   Problems refused = check(plan);
+  append(refused, check_chains(model_spec(family, context_of(family))));
   return refused.empty() ? check_divided(divided_of(config, family, plan), plan) : refused;
 }
 
@@ -407,11 +473,9 @@ Problems check_grid(const RunConfig& config, const Family& family) {
   }
   const bool is_refused = !check(plan).empty();  // which check_grid_texts() has said
   Problems undivided = is_refused ? Problems() : check_cuts(config, family);
-  if (is_refused || !undivided.empty())
-    undivided.push_back(advice(divided_of(config, family, plan), plan));
-  const bool is_cut = undivided.empty();
+  if (is_refused || !undivided.empty()) undivided.push_back(advice(config, family, plan));
   append(problems, std::move(undivided));
-  if (is_cut) append(problems, check_codes(family, plan));
+  if (!is_refused) append(problems, check_codes(family, plan));
   return problems;
 }
 

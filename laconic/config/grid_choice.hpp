@@ -9,7 +9,7 @@
 //                     innermost, where links are fastest
 //   order = [2, 0, 1] tp2 is outermost
 //
-//   table = "auto"    of both ways to cut the table of tokens the one that moves less
+//   table = "auto"    of both ways to cut the table of tokens the one that moves fewer bytes
 //
 // Pure.
 #pragma once
@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "laconic/architecture/family.hpp"
+#include "laconic/architecture/grid_cost.hpp"
 #include "laconic/config/run_config.hpp"
 #include "laconic/layout/grid_plan.hpp"
 
@@ -35,12 +36,17 @@ std::array<int, 3> order_of(const RunConfig& config);
 // The mesh of the plan has `tp` alone.
 GridPlan grid_plan_of(const RunConfig& config, const Family& family);
 
+// Of what moves: sums of short floats are made in float32, and travel so (grid/grid.hpp), as
+// numbers of a loss do.
+Dtype message_dtype(const RunConfig& config, const GridTraffic& traffic);
+
 // Every reason why the grid cannot be, whatever the model is.
 Problems check_grid_texts(const RunConfig& config);
 // That, and every reason why it cannot cut this model and these microbatches.
 Problems check_grid_alone(const RunConfig& config, const Family& family);
-// The same, with grids of as many ranks that could. With model.start check() leaves this to whoever
-// has read the folder.
+// The same, with grids of as many ranks that could, or where there are none with the nearest
+// numbers of ranks and other methods that can. With model.start check() leaves this to whoever has
+// read the folder.
 Problems check_grid(const RunConfig& config, const Family& family);
 
 }  // namespace laconic

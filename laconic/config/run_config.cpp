@@ -76,6 +76,24 @@ std::vector<std::string> warnings_of(const RunConfig& config) {
       asked, all, all)};
 }
 
+namespace {
+
+bool is_of_sizes(const Problem& p) {
+  return p.where.starts_with("model.") || p.where.starts_with("task.") ||
+         p.where.starts_with("train.batch") || p.where.starts_with("train.microbatch") ||
+         p.where.starts_with("mesh.");
+}
+
+// Whether a model can be counted with all the same: so nothing hides what is wrong with its grid.
+bool leaves_sizes(const Problem& p, const RunConfig& config) {
+  const ModelSection& model = config.model;
+  if (p.where == "model.heads") return model.heads >= 1 && model.heads <= model.width;
+  if (p.where == "mesh.pp") return config.mesh.pp >= 1;
+  return p.where == "model.key_heads" || p.where == "model.dropout";
+}
+
+}  // namespace
+
 Problems check(const RunConfig& config) {
   Checker c;
   check_run(c, config);
@@ -98,14 +116,13 @@ Problems check(const RunConfig& config) {
   check_local(c, config);
   check_steering(c, config);
   // What asks for a model's sizes needs one that can be.
-  const bool is_model_good = std::ranges::none_of(c.problems, [](const Problem& p) {
-    return p.where.starts_with("model.") || p.where.starts_with("task.") ||
-           p.where.starts_with("train.batch") || p.where.starts_with("train.microbatch") ||
-           p.where.starts_with("mesh.");
-  });
+  const bool is_model_good = std::ranges::none_of(c.problems, is_of_sizes);
+  const bool is_countable = std::ranges::all_of(
+      c.problems, [&](const Problem& p) { return !is_of_sizes(p) || leaves_sizes(p, config); });
   const bool has_family = config.model.start.empty() && is_model_good;
-  append(c.problems,
-         has_family ? check_grid(config, family_of(config, {})) : check_grid_texts(config));
+  append(c.problems, config.model.start.empty() && is_countable
+                         ? check_grid(config, family_of(config, {}))
+                         : check_grid_texts(config));
   if (has_family) append(c.problems, check_rows(config, family_of(config, {})));
   if (has_family) append(c.problems, check_projected(config, family_of(config, {})));
   return c.problems;

@@ -91,6 +91,18 @@ ActivationLayout inner_of(const GridPlan& plan) {
   return {.rows = {i, l}, .features = {j}};
 }
 
+ActivationKind kind_taken(Role role) {
+  LACONIC_ASSERT(!is_vector(role), fmt::format("role {} is no map", static_cast<int>(role)));
+  const bool is_inside = role == Role::down || role == Role::inner_narrow;
+  return is_inside ? ActivationKind::inner : ActivationKind::stream;
+}
+
+ActivationKind kind_left(Role role) {
+  LACONIC_ASSERT(!is_vector(role), fmt::format("role {} is no map", static_cast<int>(role)));
+  if (is_narrow(role) || role == Role::table) return ActivationKind::few;
+  return role == Role::up ? ActivationKind::inner : ActivationKind::stream;
+}
+
 LinearPlan linear_plan(const GridPlan& plan, Role role) {
   if (plan.method == TensorMethod::one_d) return one_d_plan(plan, role);
   const ActivationLayout stream = stream_of(plan), inner = inner_of(plan);
@@ -297,6 +309,10 @@ bool goes_round_a_ring(double message_bytes, int members, bool is_encoded_sum) {
 
 std::string_view name_of(TensorMethod method) {
   return name_in(kTensorMethodNames, method);
+}
+
+std::string_view name_of(ActivationKind kind) {
+  return name_in(kActivationKindNames, kind);
 }
 
 std::string to_text(const Move& move) {

@@ -59,6 +59,17 @@ enum class Role : std::uint8_t {
   table_bias,     // of such products
 };
 
+// The two kinds of activations, and a third that leads nowhere: logits, numbers of a class.
+enum class ActivationKind : std::uint8_t { stream, inner, few };
+inline constexpr auto kActivationKindNames =
+    std::to_array<Named<ActivationKind>>({{ActivationKind::stream, "the stream"},
+                                          {ActivationKind::inner, "inner activations"},
+                                          {ActivationKind::few, "a few numbers"}});
+// What a linear map takes and what it leaves, whatever the method is: on most grids they lie on
+// other ranks. A product with a table is one, too. Requires: a role of that kind.
+ActivationKind kind_taken(Role role);
+ActivationKind kind_left(Role role);
+
 enum class MoveKind : std::uint8_t {
   none,
   copy,             // nothing; its gradient is summed
@@ -163,6 +174,7 @@ std::optional<std::array<int, 3>> grid_of(TensorMethod method, int ranks);
 bool goes_round_a_ring(double message_bytes, int members, bool is_encoded_sum);
 
 std::string_view name_of(TensorMethod method);
+std::string_view name_of(ActivationKind kind);
 std::string to_text(const Move& move);  // "gather rows tp1"
 
 }  // namespace laconic

@@ -80,6 +80,23 @@ TEST(GridPlan, DownTakesWhereUpHasLeftAndLeavesWhereItBegan) {
   }
 }
 
+// What maps are said to take and to leave is what their plans do.
+TEST(GridPlan, KindsOfActivationsAreThoseOfThePlans) {
+  for (const GridPlan& plan : all_plans())
+    for (const Role role : kMaps) {
+      const auto layout = [&](ActivationKind kind) {
+        return kind == ActivationKind::inner ? inner_of(plan) : stream_of(plan);
+      };
+      EXPECT_EQ(linear_plan(plan, role).from, layout(kind_taken(role)));
+      EXPECT_EQ(kind_left(role) == ActivationKind::few, is_narrow(role));
+      if (!is_narrow(role)) {
+        EXPECT_EQ(linear_plan(plan, role).to, layout(kind_left(role)));
+      }
+    }
+  EXPECT_EQ(kind_taken(Role::table), ActivationKind::stream);
+  EXPECT_EQ(kind_left(Role::table), ActivationKind::few);
+}
+
 // Each element of a weight is held as often as the method says: once, but for 1d's small ones.
 TEST(GridPlan, ParametersAreCutByAllAxesOnce) {
   for (const GridPlan& plan : all_plans()) {

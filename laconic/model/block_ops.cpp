@@ -212,6 +212,17 @@ GridMap BlockOps::grid_map(std::size_t at, const Axes& gathered) const {
           .rows = parts_by_member(at, is_narrow_map ? 1 : 0, gathered)};
 }
 
+void BlockOps::require_kind(std::size_t map) const {
+  const ActivationKind wanted = kind_taken(spec(map).role);
+  LACONIC_ASSERT(wanted == left_, fmt::format("{} takes {}, and {} has left {}", spec(map).name,
+                                              name_of(wanted), left_by_, name_of(left_)));
+}
+
+void BlockOps::leave_kind(std::size_t map) {
+  left_ = kind_left(spec(map).role);
+  left_by_ = spec(map).name;
+}
+
 // --- learned codes
 
 std::optional<std::size_t> BlockOps::place_of(const std::string& name) const {
@@ -262,6 +273,7 @@ void BlockOps::show_codes(const std::vector<MapAt>& maps, const Tensor& x,
 Tensors BlockOps::grid_linears(const Tensor& x, const std::vector<MapAt>& maps,
                                std::int64_t tokens) {
   const LinearPlan way = linear_plan(plan(), spec(maps.front().weight).role);
+  leave_kind(maps.front().weight);
   std::vector<GridMap> parts;
   for (const MapAt& map : maps) parts.push_back(grid_map(map.weight, way.weight));
   Tensors biases;
@@ -276,10 +288,18 @@ Tensors BlockOps::grid_linears(const Tensor& x, const std::vector<MapAt>& maps,
 }
 
 Tensors BlockOps::linears(const Tensor& x, const std::vector<MapAt>& maps, std::int64_t tokens) {
-  if (!is_whole()) return grid_linears(x, maps, tokens);
+  if (!is_whole()) {
+    require_kind(maps.front().weight);
+    return grid_linears(x, maps, tokens);
+  }
   Tensors outputs;
   for (const MapAt& map : maps) outputs.push_back(plain_linear(x, map));
   return outputs;
+}
+
+Tensors BlockOps::memory_linears(const Tensor& memory, const std::vector<MapAt>& maps,
+                                 std::int64_t tokens) {
+  return is_whole() ? linears(memory, maps, tokens) : grid_linears(memory, maps, tokens);
 }
 
 Tensor BlockOps::linear(const Tensor& x, const MapAt& map, std::int64_t tokens) {
@@ -325,6 +345,7 @@ Forked BlockOps::add_norm(const Tensor& residual, const Tensor& x, const Dropout
 // --- losses
 
 Tensor BlockOps::grid_logits(const Tensor& x, std::size_t table, std::optional<std::size_t> bias) {
+  require_kind(table);
   const TablePlan way = table_plan(plan());
   const Tensor added = bias ? vector(*bias) : Tensor();
   const Tensor logits = grid_products(next_spot(), way.head, x, {grid_map(table, way.head.weight)},

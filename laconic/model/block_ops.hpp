@@ -6,7 +6,9 @@
 //
 // Parameters are named by their place in BlockSpec::uses. Activations are matrices
 // [samples * tokens, features] of the samples and features that this rank has, which
-// differ between the stream and the inner part of a layer (layout/grid_plan.hpp).
+// differ between the stream and the inner part of a layer (layout/grid_plan.hpp). On a grid a map
+// that is given what the last one has not left throws, also where all sizes fit; so maps are called
+// in the order in which a layer has them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -78,6 +80,9 @@ class BlockOps {
   at::Tensor linear(const at::Tensor& x, const MapAt& map, std::int64_t tokens = 0);
   // Several maps of one input.
   Tensors linears(const at::Tensor& x, const std::vector<MapAt>& maps, std::int64_t tokens = 0);
+  // The same of what an encoder left, which joins the branch that is open.
+  Tensors memory_linears(const at::Tensor& memory, const std::vector<MapAt>& maps,
+                         std::int64_t tokens);
   at::Tensor gelu_linear(const at::Tensor& x, const MapAt& map);
   at::Tensor exact_gelu_linear(const at::Tensor& x, const MapAt& map);
 
@@ -113,6 +118,9 @@ class BlockOps {
   std::vector<std::int64_t> parts_by_member(std::size_t at, std::size_t dim,
                                             const Axes& axes) const;
   GridMap grid_map(std::size_t at, const Axes& gathered) const;
+  // Throws unless the map takes what the last one has left.
+  void require_kind(std::size_t map) const;
+  void leave_kind(std::size_t map);
   void gather_vectors();
   // The parameter of that name, by its place.
   std::optional<std::size_t> place_of(const std::string& name) const;
@@ -135,6 +143,8 @@ class BlockOps {
   TensorGrid* const grid_;
   ActivationLayout stream_, inner_;
   Axes logits_rows_;
+  ActivationKind left_ = ActivationKind::stream;
+  std::string left_by_ = "the block before";
   int spots_ = 0;                    // counted: the order of operations is the same on all ranks
   std::vector<at::Tensor> vectors_;  // by place, once gathered
 };

@@ -101,7 +101,7 @@ at::Tensor cross_attention(Seq2SeqBlock& block, const at::Tensor& y, const at::T
   return residual(
       block, y, Seq2SeqSite::cross_attention_output, leaves.norm, [&](const at::Tensor& from) {
         const at::Tensor q = block.ops.linear(from, leaves.q);
-        const Tensors kv = block.ops.linears(memory, {leaves.k, leaves.v}, memory_tokens);
+        const Tensors kv = block.ops.memory_linears(memory, {leaves.k, leaves.v}, memory_tokens);
         return block.ops.linear(attention(q, kv[0], kv[1], block.attention_shape(false), lengths,
                                           block.attention_dropout(Seq2SeqSite::cross_attention)),
                                 leaves.out);

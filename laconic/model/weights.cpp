@@ -168,8 +168,12 @@ at::Tensor shard_from(const at::Tensor& whole, const GridPlace& place, const Par
 at::Tensor shard_from_bytes(ByteView bytes, Dtype dtype, const GridPlace& place,
                             const ParameterSpec& p) {
   const std::size_t item = bytes_of(dtype);
+  const std::vector<ShardRun> runs = runs_at(place, p);
+  std::int64_t elements = 0;
+  for (const ShardRun& run : runs) elements += run.elements;
   Bytes part;
-  for (const ShardRun& run : runs_at(place, p)) {
+  part.reserve(static_cast<std::size_t>(elements) * item);
+  for (const ShardRun& run : runs) {
     const ByteView piece = bytes.subspan(static_cast<std::size_t>(run.whole) * item,
                                          static_cast<std::size_t>(run.elements) * item);
     part.insert(part.end(), piece.begin(), piece.end());

@@ -1,5 +1,6 @@
 #include "laconic/policy/grid_policy.hpp"
 
+#include "laconic/config/grid_choice.hpp"
 #include "laconic/config/place_choice.hpp"
 
 namespace laconic {
@@ -45,23 +46,10 @@ CodecSpec message_codec(const GridClassPolicy& policy, std::size_t block) {
   return learned->values == Dtype::f32 ? CodecSpec(Raw{}) : Half{learned->values};
 }
 
-namespace {
-
-bool is_long(const GridTraffic& t) {
-  return t.collective != GridCollective::all_gather || t.use == CollectiveUse::loss;
-}
-
-}  // namespace
-
-Dtype message_dtype(const RunConfig& config, const GridTraffic& t) {
-  return is_long(t) ? config.run.master_type() : config.run.compute_type();
-}
-
 GridBytes grid_bytes_of(const RunConfig& config, const ModelSpec& spec) {
   constexpr std::int64_t kRows = 256, kColumns = 256;
-  return [policy = grid_policy_of(config, spec), longer = config.run.master_type(),
-          computed = config.run.compute_type()](const GridTraffic& t) {
-    const Dtype dtype = is_long(t) ? longer : computed;
+  return [policy = grid_policy_of(config, spec), config](const GridTraffic& t) {
+    const Dtype dtype = message_dtype(config, t);
     if (t.map == kNoMap)
       return GridWire{.bytes = t.elements * static_cast<double>(bytes_of(dtype))};
     const CodecSpec codec = message_codec(class_of(policy, t), t.block);

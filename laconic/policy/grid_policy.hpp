@@ -41,10 +41,6 @@ const GridClassPolicy& class_of(const GridPolicy& policy, const GridTraffic& tra
 // rounded at most.
 CodecSpec message_codec(const GridClassPolicy& policy, std::size_t block);
 
-// Of what moves: sums of short floats are made in float32, and travel so (grid/grid.hpp), as
-// numbers of a loss do.
-Dtype message_dtype(const RunConfig& config, const GridTraffic& traffic);
-
 // Bytes of messages on the wire, by the codecs of their classes and layers: payloads, without
 // frames. What a codec's size depends on (the shape) is taken as that of large matrices.
 GridBytes grid_bytes_of(const RunConfig& config, const ModelSpec& spec);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "laconic/base/index.hpp"
+#include "laconic/config/grid_choice.hpp"
 #include "laconic/engine/engine.hpp"
 #include "laconic/layout/layout.hpp"
 

@@ -21,6 +21,8 @@ class AliveBytes {
 
   // Bytes that were allocated through it and not freed yet.
   static std::size_t now() { return counter().load(); }
+  // The most that there were at once since the last call.
+  static std::size_t take_peak() { return peak().exchange(now()); }
 
  private:
   static constexpr std::uint8_t kPriority = 255;
@@ -31,13 +33,23 @@ class AliveBytes {
     return bytes;
   }
 
+  static std::atomic<std::size_t>& peak() {
+    static std::atomic<std::size_t> bytes = 0;
+    return bytes;
+  }
+  static void raise_peak(std::size_t bytes) {
+    std::size_t before = peak().load();
+    while (before < bytes && !peak().compare_exchange_weak(before, bytes)) {
+    }
+  }
+
   // The size stands before what is handed out.
   static c10::DataPtr take(std::size_t bytes) {
     const std::size_t all = (bytes + 2 * kAlignment - 1) / kAlignment * kAlignment;
     auto* begin = static_cast<std::byte*>(std::aligned_alloc(kAlignment, all));
     if (begin == nullptr) throw std::bad_alloc();
     std::memcpy(begin, &bytes, sizeof bytes);
-    counter() += bytes;
+    raise_peak(counter() += bytes);
     std::byte* data = begin + kAlignment;
     return {data, data, &give, c10::Device(c10::kCPU)};
   }

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "laconic/base/philox.hpp"
 #include "laconic/base/target.hpp"
@@ -192,16 +193,38 @@ Pass pass_of(const GridCase& c, double dropout) {
 }
 
 // Runs `body` with the rank's grid on every rank.
-void on_grid(const GridPlan& plan, const std::function<void(TensorGrid&, Rank)>& body) {
+void on_grid(const GridPlan& plan, const std::function<void(TensorGrid&, Rank)>& body,
+             const GridCodecs& codecs = {}) {
   run_ranks(size(plan.mesh), [&](Transport& transport) {
     Engine engine(transport);
     {
       ProgressThread progress_thread(engine);
-      TensorGrid grid(progress_thread, plan, plan.mesh, transport.rank());
+      TensorGrid grid(progress_thread, plan, plan.mesh, transport.rank(), codecs, 5);
       body(grid, transport.rank());
     }
     engine.flush();
   });
+}
+
+// Of every rank, in the order in which it made them.
+using CallsOfRanks = std::vector<std::vector<GridCallMade>>;
+
+// All members of a group make the same calls in the same order.
+void expect_one_order(const CallsOfRanks& calls, const GridPlan& plan) {
+  const auto along = [&](Rank rank, const Axes& axes) {
+    std::vector<GridCallMade> some;
+    for (const GridCallMade& call : calls[static_cast<std::size_t>(rank)])
+      if (call.axes == axes) some.push_back(call);
+    return some;
+  };
+  for (Rank rank = 0; rank < size(plan.mesh); ++rank) {
+    std::set<Axes> lines;
+    for (const GridCallMade& call : calls[static_cast<std::size_t>(rank)]) lines.insert(call.axes);
+    ASSERT_FALSE(lines.empty());
+    for (const Axes& axes : lines)
+      for (const Rank other : group_along(plan.mesh, rank, axes))
+        ASSERT_EQ(along(other, axes), along(rank, axes)) << rank << " and " << other;
+  }
 }
 
 const at::TensorOptions kInDouble = at::TensorOptions().dtype(at::kDouble);

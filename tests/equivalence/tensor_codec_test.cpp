@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -46,6 +47,35 @@ TEST(TensorCodec, WhatIsSentTwiceIsDecodedTheSame) {
       const Tensor elsewhere =
           grid.gather(x, equal_rows(8, 3), {Axis::tp1}, {.block = 1, .place = 1, .columns = 20});
       EXPECT_EQ(seen[4].equal(elsewhere), std::string(text).starts_with("top_k"));
+    });
+  }
+}
+
+// Rows or columns of a matrix, each a tenth of the one before: with a scale for each of them
+// nothing is off by more than a step of its own, however the matrix travels, as one or flat.
+TEST(TensorCodec, ScalesAreThoseOfTheRowsOrColumnsOfMatrices) {
+  const GridPlan plan{TensorMethod::one_d, {.tp = {1, 2, 1}}, TableCut::split};
+  constexpr std::int64_t kLines = 8, kLength = 20;
+  for (const bool is_row : {true, false}) {
+    SCOPED_TRACE(is_row);
+    const GridCodec codec{
+        .codec = parse_codec(fmt::format("quantise:bits=8,group={}", is_row ? "row" : "channel"))};
+    on_ranks(plan, by_class(Traffic::tp_activation, codec), [&](TensorGrid& grid) {
+      Tensor lines = normal({kLines, kLength}, 3);
+      for (std::int64_t line = 0; line < kLines; ++line)
+        lines.select(0, line).mul_(std::pow(10.0, -static_cast<double>(line)));
+      const Tensor x = (is_row ? lines : lines.t()).contiguous();
+      const GridSite site{.block = 1, .columns = static_cast<int>(x.size(1))};
+      const Tensor gathered = grid.gather(x, equal_rows(x.size(0), 2), {Axis::tp1}, site);
+      const Tensor flat = grid.gather(x.reshape({-1}), equal_rows(x.numel(), 2), {Axis::tp1}, site);
+      const Tensor sum = grid.sum(x, {Axis::tp1}, site).div(2);
+      for (const Tensor& all : {gathered, flat.view({-1, x.size(1)}), sum.repeat({2, 1})})
+        for (const Tensor& y : all.chunk(2)) {
+          const Tensor off = (is_row ? y.sub(x) : y.sub(x).t()).abs();
+          for (std::int64_t line = 0; line < kLines; ++line)
+            EXPECT_LT(off[line].max().item<double>(), 0.02 * lines[line].abs().max().item<double>())
+                << line;
+        }
     });
   }
 }

@@ -2,12 +2,14 @@
 // after several updates, of all families, by every method, in double.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
+#include <c10/core/GradMode.h>
 
 #include "grid_cases.hpp"
 #include "laconic/architecture/grid_cost.hpp"
 #include "laconic/architecture/grid_memory.hpp"
 #include "laconic/base/test_effort.hpp"
-#include "laconic/model/grid_ops.hpp"
+#include "laconic/grid/overlap.hpp"
+#include "laconic/model/block_ops.hpp"
 
 namespace laconic {
 namespace {
@@ -65,37 +67,93 @@ Tally predicted(const GridCase& c, const GridPlan& plan) {
   return tally;
 }
 
-// On every rank, as whole numbers. Vocabularies that grids divide: otherwise ranks differ.
-TEST(TensorGrid, CountsWhatTheFormulasSay) {
-  std::vector<GridCase> all = cases();
-  // Sums of three elements are not the same for all of four ranks.
-  std::erase_if(
-      all, [](const GridCase& c) { return c.name.starts_with("bert") && c.name != "bert masked"; });
-  for (GridCase& c : all) {
-    std::visit([](auto& shape) { shape.vocabulary = 32; }, c.family);
-    for (const GridPlan& plan : plans_for(c)) {
-      SCOPED_TRACE(c.name + " on " + to_text(plan));
-      const Tally wanted = predicted(c, plan);
-      std::mutex mutex;
-      on_grid(plan, [&](TensorGrid& grid, Rank rank) {
-        Pass pass = pass_of(c, 0);
-        pass.grid = &grid;
-        Weights weights =
-            make_weights(c.family, 7, kInDouble, {}, c.tokens(), {plan, coord_of(plan.mesh, rank)});
-        forward_backward(weights, c.batch, pass, 1.0);
-        const std::lock_guard lock(mutex);
-        const Tally got = counted(grid.counts());
-        for (const auto& [key, count] : wanted) {
-          ASSERT_TRUE(got.contains(key)) << static_cast<int>(key.first) << " " << key.second;
-          EXPECT_EQ(got.at(key).first, count.first)
-              << "calls " << static_cast<int>(key.first) << " " << key.second << " rank " << rank;
-          EXPECT_EQ(got.at(key).second, count.second)
-              << "elements " << static_cast<int>(key.first) << " " << key.second;
-        }
-        EXPECT_EQ(got.size(), wanted.size());
-      });
-    }
+// Whether what moves divides by all ranks of a group: otherwise some get more than others.
+bool divides_evenly(const GridCase& c) {
+  return !c.name.starts_with("bert") || c.name == "bert masked";
+}
+
+void expect_tally(const Tally& got, const Tally& wanted, int ranks, const std::string& whose) {
+  EXPECT_EQ(got.size(), wanted.size());
+  for (const auto& [key, count] : wanted) {
+    const std::string what =
+        fmt::format("{} {} of {}", static_cast<int>(key.first), key.second, whose);
+    ASSERT_TRUE(got.contains(key)) << what;
+    EXPECT_EQ(got.at(key).first, count.first * static_cast<std::uint64_t>(ranks)) << what;
+    EXPECT_NEAR(got.at(key).second, count.second * ranks, 1e-6) << what;
   }
+}
+
+// On every rank, as whole numbers; where sums of three elements or vocabularies do not divide, on
+// all ranks together. And all members of a group call in one order.
+void expect_counts(const GridCase& c, const GridPlan& plan, bool is_even) {
+  SCOPED_TRACE(c.name + " on " + to_text(plan));
+  const Tally wanted = predicted(c, plan);
+  CallsOfRanks calls(static_cast<std::size_t>(size(plan.mesh)));
+  Tally all;
+  std::mutex mutex;
+  on_grid(plan, [&](TensorGrid& grid, Rank rank) {
+    grid.observe(
+        [&](const GridCallMade& call) { calls[static_cast<std::size_t>(rank)].push_back(call); });
+    Pass pass = pass_of(c, 0);
+    pass.grid = &grid;
+    Weights weights =
+        make_weights(c.family, 7, kInDouble, {}, c.tokens(), {plan, coord_of(plan.mesh, rank)});
+    forward_backward(weights, c.batch, pass, 1.0);
+    const std::lock_guard lock(mutex);
+    const Tally got = counted(grid.counts());
+    if (is_even) expect_tally(got, wanted, 1, fmt::format("rank {}", rank));
+    for (const auto& [key, count] : got) {
+      all[key].first += count.first;
+      all[key].second += count.second;
+    }
+  });
+  expect_tally(all, wanted, size(plan.mesh), "all ranks");
+  expect_one_order(calls, plan);
+}
+
+TEST(TensorGrid, CountsWhatTheFormulasSay) {
+  for (GridCase& c : cases()) {
+    std::visit([](auto& shape) { shape.vocabulary = 32; }, c.family);
+    for (const GridPlan& plan : plans_for(c)) expect_counts(c, plan, divides_evenly(c));
+  }
+  for (const GridCase& c : some_cases())
+    for (const GridPlan& plan : some_plans()) expect_counts(c, plan, false);
+}
+
+// Encoded, computed once more and in halves, the order is one, too.
+TEST(TensorGrid, MembersOfAGroupCallInOneOrderWithCodecs) {
+  const GridCodecs codecs = [](const GridSite& site, GridCall call) {
+    if (site.is_small) return GridCodec();
+    return GridCodec{
+        .codec = parse_codec("quantise:bits=4,rounding=stochastic,grid=ends"),
+        .has_feedback = site.traffic == Traffic::tp_weight && call != GridCall::gather};
+  };
+  for (const GridCase& c : some_cases())
+    for (const GridPlan& plan : is_thorough() ? plans() : some_plans()) {
+      if (c.name != "gpt" && c.name != "seq2seq" && !is_thorough()) continue;
+      SCOPED_TRACE(c.name + " on " + to_text(plan));
+      CallsOfRanks calls(static_cast<std::size_t>(size(plan.mesh)));
+      on_grid(
+          plan,
+          [&](TensorGrid& grid, Rank rank) {
+            grid.overlap().enable(true);
+            grid.observe([&](const GridCallMade& call) {
+              calls[static_cast<std::size_t>(rank)].push_back(call);
+            });
+            Pass pass = pass_of(c, 0.1);
+            pass.grid = &grid;
+            Weights weights = make_weights(c.family, 7, at::TensorOptions().dtype(at::kFloat), {},
+                                           c.tokens(), {plan, coord_of(plan.mesh, rank)});
+            for (const StageOptions& options :
+                 {StageOptions{.recompute = true}, StageOptions{.is_split = true}}) {
+              grid.begin(options.recompute ? 0 : 1, 0);
+              forward_backward(weights, c.batch, pass, 1.0, options);
+              grid.commit();
+            }
+          },
+          codecs);
+      expect_one_order(calls, plan);
+    }
 }
 
 // Parameters and moments as they lie in memory, on every rank; gradients are of the same sizes
@@ -182,6 +240,112 @@ TEST(TensorGrid, HasTheLogitsOfOneProcess) {
         expect_same_answers(mine, first, "predictions");
         expect_same_answers(my_second, second, "second predictions");
       });
+    }
+  }
+}
+
+// What `act` throws.
+template <class Act>
+std::string thrown_by(const Act& act) {
+  try {
+    act();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+// Where the axes of rows and features are of one size, so are the matrices, and nothing else would
+// notice that samples and features are others.
+TEST(TensorGrid, AMapOfWhatTheLastOneHasNotLeftThrows) {
+  const std::vector<GridCase> all = cases();
+  const GridCase& c = *std::ranges::find(all, "bert masked", &GridCase::name);
+  constexpr std::size_t kQuery = 0, kKey = 2, kOut = 6;  // a bias stands behind each
+  for (const GridPlan& plan :
+       {GridPlan{TensorMethod::three_d, {.tp = {1, 2, 2}}, TableCut::split},
+        GridPlan{TensorMethod::two_d, {.tp = {2, 2, 1}}, TableCut::gathered}})
+    on_grid(plan, [&](TensorGrid& grid, Rank rank) {
+      const Weights weights =
+          make_weights(c.family, 7, kInDouble, {}, c.tokens(), {plan, coord_of(plan.mesh, rank)});
+      const Pass pass{.grid = &grid};
+      BlockOps ops(weights, 1, kGridSamples, kGridTokens, pass);
+      const auto map = [&](const at::Tensor& x, std::size_t at) {
+        return ops.linear(x, {at, at + 1});
+      };
+      const at::Tensor x = at::full({ops.samples(RowsAt::stream) * kGridTokens, 24}, 1, kInDouble);
+      const std::string layer = "bert.encoder.layer.0.attention.";
+      const std::string out = thrown_by([&] { map(x, kOut); });
+      EXPECT_NE(
+          out.find(layer + "output.dense.weight takes inner activations, and the block before "
+                           "has left the stream"),
+          std::string::npos)
+          << out;
+      const at::Tensor inner = map(x, kQuery);
+      ASSERT_EQ(inner.sizes(), x.sizes());
+      const std::string key = thrown_by([&] { map(inner, kKey); });
+      EXPECT_NE(key.find(layer + "self.key.weight takes the stream, and " + layer +
+                         "self.query.weight has left inner activations"),
+                std::string::npos)
+          << key;
+      EXPECT_EQ(map(inner, kOut).sizes(), x.sizes());
+    });
+}
+
+// Exchanges two heads of a layer: the columns of queries, keys and values that make them, and with
+// `is_whole` the rows of the map that takes them.
+void swap_heads(Weights& weights, std::int64_t a, std::int64_t b, bool is_whole) {
+  const at::NoGradGuard no_grad;
+  const auto& shape = std::get<GptShape>(weights.family);
+  const std::int64_t each = shape.width / shape.heads;
+  const auto swap = [&](at::Tensor t, std::int64_t dim, std::int64_t first) {
+    const at::Tensor left = t.narrow(dim, first + a * each, each),
+                     right = t.narrow(dim, first + b * each, each), kept = left.clone();
+    left.copy_(right);
+    right.copy_(kept);
+  };
+  for (Parameter& p : weights.parameters) {
+    if (p.name.starts_with("h.0.attn.c_attn"))
+      for (std::int64_t part = 0; part < 3; ++part)
+        swap(p.value, p.value.dim() - 1, part * shape.width);
+    if (is_whole && p.name == "h.0.attn.c_proj.weight") swap(p.value, 0, 0);
+  }
+}
+
+// A model does not know its heads by their order, and does know which one a row of the map behind
+// them takes: so heads that change places, and ranks, change nothing, and those that do so on one
+// side change the loss as they do in one process.
+TEST(TensorGrid, HeadsAreThoseOfTheirRows) {
+  const GridCase c = cases()[0];
+  const auto made = [&] { return make_weights(c.family, 7, kInDouble, {}, c.tokens()); };
+  const auto loss_of = [&](Weights& weights) {
+    return forward_backward(weights, c.batch, pass_of(c, 0), 1.0);
+  };
+  Weights untouched = made();
+  const double plain = loss_of(untouched);
+  for (const bool is_whole : {true, false}) {
+    Weights swapped = made();
+    swap_heads(swapped, 0, 3, is_whole);
+    const double wanted = loss_of(swapped);
+    EXPECT_EQ(std::abs(wanted - plain) < 1e-11, is_whole) << wanted << " and " << plain;
+    for (const GridPlan& plan : some_plans()) {
+      SCOPED_TRACE(to_text(plan));
+      std::mutex mutex;
+      double loss = 0;
+      on_grid(plan, [&](TensorGrid& grid, Rank rank) {
+        const GridPlace place{plan, coord_of(plan.mesh, rank)};
+        Weights weights = make_weights(c.family, 7, kInDouble, {}, c.tokens(), place);
+        for (std::size_t p = 0; p < weights.parameters.size(); ++p) {
+          const at::NoGradGuard no_grad;
+          weights.parameters[p].value.copy_(
+              shard_from(swapped.parameters[p].value.detach(), place, weights.spec.parameters[p]));
+        }
+        Pass pass = pass_of(c, 0);
+        pass.grid = &grid;
+        const double mine = forward_backward(weights, c.batch, pass, 1.0);
+        const std::lock_guard lock(mutex);
+        loss += mine;
+      });
+      EXPECT_NEAR(loss, wanted, 1e-11);
     }
   }
 }
