@@ -321,8 +321,8 @@ TEST_F(FamilyRun, LazyAdamLeavesPaddingAloneAndItsRowAtHome) {
   }
 }
 
-// T10. Over slow links rows of the decoder's table come while the encoder goes forward, and the
-// gradients of those that the next step reads leave while it goes backward.
+// T10. Over links that take their time rows of the decoder's table come while the encoder goes
+// forward, and the gradients of those that the next step reads leave while it goes backward.
 TEST_F(FamilyRun, RowsOfTheDecoderTravelWhileTheEncoderComputes) {
   RunConfig c = config_of(row_of("gnmt"), "trace", 1, 2);
   set(c, {"embedding.rows.method=alltoall", "embedding.rows.optimiser=lazy_adam",
@@ -330,7 +330,7 @@ TEST_F(FamilyRun, RowsOfTheDecoderTravelWhileTheEncoderComputes) {
           "data.valid=", "train.microbatch=0"});
   std::vector<std::unique_ptr<Transport>> transports = make_in_process(2);
   for (std::unique_ptr<Transport>& transport : transports)
-    transport = make_shaped(std::move(transport), parse_shape("rate=4mbit"));
+    transport = make_shaped(std::move(transport), parse_shape("rate=1gbit,latency=30ms"));
   run_ranks(transports, [&](Transport& transport) {
     Engine engine(transport, {.deadline = std::chrono::seconds(20)});
     ProgressThread progress_thread(engine);
