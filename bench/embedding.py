@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """The benchmark `embedding` of bench/run: models with large tables on four ranks in a lab, by method of [embedding.rows] and against PyTorch DDP.
 
-    bench/embedding.py [--minutes M] [--only REGEX]     measures what is missing for so long; bench/run embedding measures the rest, and writes
+    bench/embedding.py [--minutes M] [--only REGEX] [--stalls]     measures what is missing for so long; bench/run embedding measures the rest, and writes
                                                         the page; MINUTES=0 bench/run embedding writes one of what is there
 
-REGEX is searched in names like `lm/1gbit/laconic: alltoall`. A lab needs root, the peer (bench/peers/torch_embedding.py) Debian's python3-torch, samples the
+REGEX is searched in names like `lm/1gbit/laconic: alltoall`. --stalls: instead, what the stages of the ladder wait for, in runs with a trace that are not
+timed. A lab needs root, the peer (bench/peers/torch_embedding.py) Debian's python3-torch, samples the
 public corpora (docs/data.md). Outcomes are kept in build/embedding.json with the commit of the program, and not measured again while they
 are there. What a build does not know (a method, a key) is left out.
 """
@@ -22,7 +23,8 @@ import time
 
 import embedding_time
 from embedding_data import MODELS, prepare
-from embedding_page import pages
+from embedding_page import LADDER, pages
+from embedding_stalls import read_stalls
 from tensor import peer_environment
 from tensor_grids import Others
 
@@ -39,6 +41,8 @@ TRIALS, MOST_OTHERS = 2, 0.15  # while other programs have more of the cores, ag
 
 ROWS = {"embedding.rows.optimiser": "lazy_adam", "embedding.rows.clip": "dense"}
 ALLTOALL = {**ROWS, "embedding.rows.method": "alltoall"}
+# What preset:embrace leaves to measurements. Rates are those that the pre-flight finds.
+AUTO = {"embedding.rows.method": "auto", "embedding.rows.split": "auto", "network.preflight": "true"}
 BLOCKS = {"train.update": "block"}  # forward of the next step waits block by block
 EIGHT, FOUR = "quantise:bits=8,group=row", "quantise:bits=4,group=row"
 # All other gradients as factors in 8 bits, each block's by themselves; vectors, the bias of a softmax too, travel whole.
@@ -56,6 +60,7 @@ CONTESTANTS = {
     "laconic: alltoall, block by block": {**ALLTOALL, **BLOCKS, "embedding.rows.split": "off"},
     "laconic: alltoall, block by block, split": {**ALLTOALL, **BLOCKS, "embedding.rows.split": "on"},
     "laconic: alltoall, block by block, split, early": {**ALLTOALL, **BLOCKS, "embedding.rows.split": "on", "embedding.rows.early": "true"},
+    "laconic: auto": {**ROWS, **BLOCKS, **AUTO},
     "laconic: alltoall, block by block, split, 8 bits": {**ALLTOALL, **BLOCKS, "embedding.rows.split": "on", "embedding.rows.codec": EIGHT,
                                                          "embedding.rows.gradient": EIGHT, "dp.gradient.codec": "quantise:bits=8,block=64"},
     "laconic: alltoall, block by block, split, 4 bits": {**ALLTOALL, **BLOCKS, **FACTORS, "embedding.rows.split": "on",
@@ -91,7 +96,7 @@ class Bench:
         # What a run takes by itself, unless whoever measures has set another: then both have the same.
         self.kernels = {k: v for k, v in self.environment.items() if k == "OPENBLAS_CORETYPE"}
         self.commit = run(BIN / "laconic", "--version").strip()
-        self.state = {"outcomes": {}, "times": {}, **(json.loads(STATE.read_text()) if STATE.exists() else {})}
+        self.state = {"outcomes": {}, "times": {}, "stalls": {}, **(json.loads(STATE.read_text()) if STATE.exists() else {})}
         pathlib.Path(folder, "defaults.toml").write_text("# All defaults: the command line says the rest.\n")
         self.prepared = set()
 
@@ -136,10 +141,30 @@ class Bench:
                 "exposed": per_step("exposed_seconds"), "active": per_step("active_seconds"), "raw": per_step("raw_bytes"),
                 "peak": summary["peak_memory_bytes"], "held": rank["parameters"] + rank["optimiser"]}
 
-    def measure(self, model, link, name, what):
+    def prepare(self, model):
         if model not in self.prepared:
             prepare(model, self.folder)
             self.prepared.add(model)
+
+    def trace(self, model, link, name):
+        self.prepare(model)
+        steps = steps_of(model, link, name)
+        self.laconic(model, link, steps, {**CONTESTANTS[name], "report.trace": "true"})
+        return read_stalls(f"{self.folder}/run/trace.json", sum(steps))
+
+    def trace_all(self, only):
+        for model in MODELS:
+            for link in LINKS:
+                for name in LADDER.values():
+                    key = f"{model}/{link}/{name}"
+                    if key in self.state["stalls"] or not re.search(only, key):
+                        continue
+                    self.state["stalls"][key] = self.trace(model, link, name)
+                    self.save()
+                    print(f"embedding: {key}: {self.state['stalls'][key]}", file=sys.stderr, flush=True)
+
+    def measure(self, model, link, name, what):
+        self.prepare(model)
         steps = steps_of(model, link, name)
         for _ in range(TRIALS):
             others = Others()
@@ -185,7 +210,7 @@ def embedding(facts):
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(folder, facts)
         bench.measure_all(float(os.environ.get("MINUTES", 1e9)), "")
-        return [*pages(bench.state["outcomes"], list(LINKS), list(CONTESTANTS), RANKS), *embedding_time.page(bench.state["times"]),
+        return [*pages(bench.state["outcomes"], list(LINKS), list(CONTESTANTS), RANKS, bench.state["stalls"]), *embedding_time.page(bench.state["times"]),
                 *embedding_time.copies(), *embedding_time.predictions()]
 
 
@@ -193,10 +218,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--only", default="", metavar="REGEX")
+    parser.add_argument("--stalls", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         run(BIN / "laconic", "doctor", "--json", f"{folder}/doctor.json")
         bench = Bench(folder, json.loads(pathlib.Path(folder, "doctor.json").read_text()))
+        if options.stalls:
+            bench.trace_all(options.only)
+            return
         print("all measured" if bench.measure_all(options.minutes, options.only) else "more to measure")
 
 

@@ -3,6 +3,7 @@
 import statistics
 
 from embedding_data import MODELS
+from embedding_stalls import stall_table
 
 DENSE, BEST_OF_PEERS = "PyTorch: dense", ("PyTorch: dense", "PyTorch: sparse", "PyTorch: rows by hand")
 OWN_BASELINES = ("laconic: allreduce", "laconic: allgather", "laconic: server")
@@ -121,6 +122,14 @@ def memory(found, model, links, ranks):
     return []
 
 
+def peaks(found, model, links, names):
+    """What a rank had in memory at most, libraries, samples and messages included."""
+    lines = ["| link | | peak MB of rank 0 |", "|---|---|--:|"]
+    for link in links:
+        lines += [f"| {link} | {name} | {found.mean(model, link, name, 'peak') / 1e6:.0f} |" for name in names if found.mean(model, link, name, "peak")]
+    return [*lines, ""] if len(lines) > 2 else []
+
+
 def losses(found, model, links, names):
     """Whether all exact ways of rows have the same losses, step by step."""
     lines = []
@@ -150,7 +159,7 @@ def intro(outcomes, ranks):
             f"{100 * statistics.median(others):.0f} %. Programs: {'; '.join(commits)}.", ""]
 
 
-def pages(outcomes, links, names, ranks):
+def pages(outcomes, links, names, ranks, traced=None):
     if not outcomes:
         return ["Nothing was measured.", ""]
     found, lines = Outcomes(outcomes), intro(outcomes, ranks)
@@ -160,5 +169,6 @@ def pages(outcomes, links, names, ranks):
         shape = ", ".join(f"{key} {value}" for key, value in what["keys"].items())
         lines += [f"### {model}: {shape}; batch {what['batch']}", "", *speed_table(found, model, links, names), *verdicts(found, model, links),
                   "Stalls: time of a step that ranks waited, by what for, on average over all steps, the first and the last included.", "", *ladder(found, model, links),
-                  *memory(found, model, links, ranks), *losses(found, model, links, names)]
+                  *stall_table(traced or {}, model, links, LADDER),
+                  *memory(found, model, links, ranks), *peaks(found, model, links, names), *losses(found, model, links, names)]
     return lines

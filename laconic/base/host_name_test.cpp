@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 namespace laconic {
@@ -12,6 +13,13 @@ TEST(HostName, IsTheSystems) {
   std::ifstream("/proc/sys/kernel/hostname") >> name;
   if (name.empty()) GTEST_SKIP() << "no /proc here";
   EXPECT_EQ(host_name(), name);
+}
+
+TEST(HostName, ANetworkIsThatOfTheMachineAndTheNamespace) {
+  EXPECT_EQ(network_name(), network_name());
+  EXPECT_TRUE(network_name().starts_with(host_name() + " ")) << network_name();
+  if (!std::filesystem::exists("/proc/self/ns/net")) GTEST_SKIP() << "no namespaces here";
+  EXPECT_NE(network_name().find("net:["), std::string::npos) << network_name();
 }
 
 TEST(HostName, LoopbackIsKnownByNameAndAddress) {

@@ -31,7 +31,8 @@ class Introduction {
       : config_(run.config),
         common_(run.common),
         start_(run.common.start),
-        data_(run.data),
+        reader_(run.reader),
+        data_(run.reader.data),
         pipeline_(run.pipeline),
         world_(run.world) {}
 
@@ -80,11 +81,12 @@ class Introduction {
       const std::string& name = start_.weights.spec.parameters[p].name;
       const ReplicaCut cut = start_.weights.place.tables.of(name);
       texts.push_back(fmt::format(
-          "{} by {}{}", name, name_in(kRowsMethodNames, method_of_table(config_, name)),
+          "{} by {}{}{}", name, name_in(kRowsMethodNames, method_of_table(config_, name)),
           cut == ReplicaCut::whole
               ? ""
               : fmt::format(", {} on {} ranks", cut == ReplicaCut::rows ? "rows" : "columns",
-                            config_.mesh.dp)));
+                            config_.mesh.dp),
+          shares_text(start_.weights.spec.parameters[p])));
     }
     lines_.push_back(fmt::format(
         "rows: {}; {}{}{}", join(texts, "; "),
@@ -93,6 +95,14 @@ class Introduction {
         splits_rows(config_) ? "; gradients of rows that the next step does not read come later"
                              : "",
         rows.early ? "; rows that this step does not change leave early" : ""));
+  }
+
+  // Rank 0 reads for all.
+  std::string shares_text(const ParameterSpec& table) const {
+    if (!world_.is_first()) return "";
+    const TrainState& state = start_.state;
+    const ReadShares shares = read_shares(table, reader_, state.step, state.position);
+    return fmt::format(", U/T {:.2f}, p {:.2f}", shares.unique, shares.prior);
   }
 
   void introduce_grid() {
@@ -173,6 +183,7 @@ class Introduction {
   const RunConfig& config_;
   const CommonStart& common_;
   const Start& start_;
+  const RowReader& reader_;
   const Dataset& data_;
   const PipelinePlan& pipeline_;
   World& world_;

@@ -5,16 +5,16 @@
 #include <string>
 #include <vector>
 
-#include "laconic/data/dataset.hpp"
 #include "laconic/runtime/pipeline.hpp"
 #include "laconic/train/common_start.hpp"
+#include "laconic/train/row_reader.hpp"
 
 namespace laconic {
 
 struct IntroducedRun {
   const RunConfig& config;
   const CommonStart& common;
-  const Dataset& data;
+  const RowReader& reader;  // of the data that it trains on
   const PipelinePlan& pipeline;
   World& world;
 };

@@ -116,8 +116,9 @@ class Run {
   }
 
   TrainSummary go() {
+    const RowReader reader{config_, train_, order_, task_};
     for (const std::string& line :
-         introduction({config_, common_, train_, pipeline_->plan(), world_}))
+         introduction({config_, common_, reader, pipeline_->plan(), world_}))
       reports_->line(line);
     const StepPlan plan{
         .config = config_,

@@ -8,7 +8,6 @@
 
 #include "laconic/base/clock.hpp"
 #include "laconic/base/error.hpp"
-#include "laconic/base/host_name.hpp"
 #include "laconic/base/target.hpp"
 #include "laconic/checkpoint/resume.hpp"
 #include "laconic/config/model_family.hpp"
@@ -19,7 +18,8 @@
 
 namespace laconic {
 
-RowIds RowReader::rows(std::int64_t position, int member, const std::string& field) const {
+std::vector<std::int64_t> RowReader::tokens(std::int64_t position, int member,
+                                            const std::string& field) const {
   const std::vector<FieldSpec> fields = fields_of(task, tokens_per_sample(task, data));
   std::vector<std::vector<std::int64_t>> sample;
   std::vector<std::span<std::int64_t>> spans;
@@ -41,21 +41,48 @@ RowIds RowReader::rows(std::int64_t position, int member, const std::string& fie
     ids.insert(ids.end(), sample[wanted].begin(), sample[wanted].begin() + used);
   }
   std::erase(ids, kNoTarget);
-  return unique_rows(ids);
+  return ids;
+}
+
+RowIds RowReader::rows(std::int64_t position, int member, const std::string& field) const {
+  return unique_rows(tokens(position, member, field));
 }
 
 namespace {
 
-// Ranks of a dp group that share a machine, and so its card, at most.
-int ranks_per_card(World& world) {
-  const std::string host = host_name();
-  const std::vector<Bytes> hosts =
-      world.gather(as_bytes(std::span<const char>(host.data(), host.size())));
+// Ranks of a dp group that share a card, at most.
+int ranks_per_card(World& world, const std::string& network) {
+  const std::vector<Bytes> networks =
+      world.gather(as_bytes(std::span<const char>(network.data(), network.size())));
   std::map<Bytes, int> counts;
   int most = 1;
   for (const Rank rank : group_of(world.mesh(), 0, Axis::dp))
-    most = std::max(most, ++counts[hosts[static_cast<std::size_t>(rank)]]);
+    most = std::max(most, ++counts[networks[static_cast<std::size_t>(rank)]]);
   return most;
+}
+
+// What members look up of a table in a step, by all fields.
+struct TableReading {
+  std::vector<RowIds> by_member;
+  double tokens = 0;  // of a member, on average
+};
+
+TableReading reading_of(const ParameterSpec& table, const RowReader& reader, std::int64_t step,
+                        std::int64_t position) {
+  const RunConfig& config = reader.config;
+  TableReading reading;
+  for (int m = 0; m < static_cast<int>(config.mesh.dp); ++m) {
+    std::vector<std::int64_t> ids;
+    for (const std::string& field : table.looked_up_by) {
+      const std::vector<std::int64_t> more = field == kDrawnField
+                                                 ? drawn_rows(config, table, step, m)
+                                                 : reader.tokens(position, m, field);
+      ids.insert(ids.end(), more.begin(), more.end());
+    }
+    reading.tokens += static_cast<double>(ids.size()) / static_cast<double>(config.mesh.dp);
+    reading.by_member.push_back(unique_rows(ids));
+  }
+  return reading;
 }
 
 RowsMethod method_of(RowMethod method) {
@@ -71,16 +98,9 @@ RowsMethod method_of(RowMethod method) {
 // Of the first step.
 TableFacts facts_of(const ParameterSpec& table, const RowReader& reader) {
   const RunConfig& config = reader.config;
-  std::vector<RowIds> by_member;
+  const std::vector<RowIds> by_member = reading_of(table, reader, 0, 0).by_member;
   double looked_up = 0;
-  for (int m = 0; m < static_cast<int>(config.mesh.dp); ++m) {
-    std::vector<RowIds> by_field;
-    for (const std::string& field : table.looked_up_by)
-      by_field.push_back(field == kDrawnField ? unique_rows(drawn_rows(config, table, 0, m))
-                                              : reader.rows(0, m, field));
-    by_member.push_back(union_of(by_field));
-    looked_up += static_cast<double>(by_member.back().size());
-  }
+  for (const RowIds& rows : by_member) looked_up += static_cast<double>(rows.size());
   const TableShares dealt{ReplicaCut::rows, static_cast<int>(config.mesh.dp), table.sizes[1]};
   std::uint64_t served = 0;
   for (int m = 0; m < dealt.members; ++m) {
@@ -117,6 +137,22 @@ double measure_seconds_per_row() {
 
 }  // namespace
 
+ReadShares read_shares(const ParameterSpec& table, const RowReader& reader, std::int64_t step,
+                       std::int64_t position) {
+  const RunConfig& config = reader.config;
+  const TableReading now = reading_of(table, reader, step, position);
+  RowIds next;
+  if (step + 1 < config.train.steps)
+    next = union_of(reading_of(table, reader, step + 1, position + config.train.batch).by_member);
+  double rows = 0, prior = 0;
+  for (const RowIds& ids : now.by_member) {
+    rows += static_cast<double>(ids.size());
+    prior += static_cast<double>(split_rows(ids, next).prior.size());
+  }
+  const double tokens = now.tokens * static_cast<double>(config.mesh.dp);
+  return {.unique = tokens > 0 ? rows / tokens : 0, .prior = rows > 0 ? prior / rows : 0};
+}
+
 RowRates measure_row_rates(const LinkFacts& link, World& world) {
   const std::vector<RowRates> all =
       world.gather_values(RowRates{.bytes_per_second = link.slowest_bytes_per_second,
@@ -128,8 +164,8 @@ RowRates measure_row_rates(const LinkFacts& link, World& world) {
   return rates;
 }
 
-RowDecision decide_rows(const RunConfig& config, World& world) {
-  const int per_card = ranks_per_card(world);
+RowDecision decide_rows(const RunConfig& config, World& world, const std::string& network_of_rank) {
+  const int per_card = ranks_per_card(world, network_of_rank);
   const DataFacts facts = read_data_facts(config.data.train);
   const Family family =
       config.model.start.empty()

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "laconic/architecture/model_spec.hpp"
+#include "laconic/base/host_name.hpp"
 #include "laconic/config/run_config.hpp"
 #include "laconic/data/dataset.hpp"
 #include "laconic/data/sampler.hpp"
@@ -28,10 +30,24 @@ struct RowReader {
   const SampleOrder& order;
   const Task& task;
 
-  // The rows that a member of the dp group looks up by a field in the step that begins at
-  // `position`: those of its tokens, but not of padding.
+  // What a member of the dp group looks up by a field in the step that begins at `position`, in the
+  // order of the samples: its tokens, but not padding.
+  std::vector<std::int64_t> tokens(std::int64_t position, int member,
+                                   const std::string& field) const;
+  // Their rows.
   RowIds rows(std::int64_t position, int member, const std::string& field) const;
 };
+
+// What a step makes of a table, on average over the members: different rows of all that a member
+// looks up (U / T), and the share of these that some member reads in the next step (p), whose
+// gradients cannot come later.
+struct ReadShares {
+  double unique = 0;
+  double prior = 0;
+};
+// Of a step that begins at `position`; a run's last one has no next.
+ReadShares read_shares(const ParameterSpec& table, const RowReader& reader, std::int64_t step,
+                       std::int64_t position);
 
 // How fast the network is, as rank 0 has it, and how fast the slowest rank tells rows apart.
 // Collective.
@@ -44,7 +60,8 @@ struct RowDecision {
 };
 // By what the first step reads, and by config.embedding_rows.rates: time, or bytes where no rate is
 // known. Methods that would change the algorithm of rows are left out. Collective: all ranks tell
-// their machine, and come to the same.
-RowDecision decide_rows(const RunConfig& config, World& world);
+// their network (base/host_name.hpp), where those of one name share a card, and come to the same.
+RowDecision decide_rows(const RunConfig& config, World& world,
+                        const std::string& network = network_name());
 
 }  // namespace laconic

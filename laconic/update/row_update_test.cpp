@@ -82,7 +82,8 @@ class SimRun {
   RowRule rule_of(std::int64_t step) const {
     return {.algorithm = s_.algorithm,
             .updates = step + 1,
-            .lr = 0.05 / (1 + 0.1 * static_cast<double>(step)),
+            .lr = 0.05 * std::min(1.0, 0.125 * static_cast<double>(step + 1)) /
+                  (1 + 0.1 * static_cast<double>(step)),  // warm-up, then decay
             .weight_decay = s_.weight_decay};
   }
 

@@ -1,13 +1,16 @@
 // Updates block by block (train.update = "block"): T8 to T11 of the specification of EmbRace, for
 // models with tables and without. Whatever comes when, the model is that of steps that end
 // together.
+#include <ATen/ops/empty.h>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
 #include "laconic/base/test_effort.hpp"
+#include "laconic/config/row_choice.hpp"
 #include "laconic/file/json.hpp"
+#include "laconic/rows/row_plan.hpp"
 #include "laconic/train/step.hpp"
 #include "laconic/transport/shaped.hpp"
 #include "pipeline_ranks.hpp"
@@ -242,8 +245,28 @@ TEST_F(BlockUpdate, NobodyWaitsForDelayedRows) {
 
 // --- rules alone, with gradients that are given
 
+// A model whose table travels by rows, and what ranks look up in it: a function of step and member
+// alone, few rows often and others seldom.
+constexpr LlamaShape kTables{.layers = 8,
+                             .width = 16,
+                             .heads = 2,
+                             .key_heads = 2,
+                             .head_width = 8,
+                             .hidden = 24,
+                             .context = 12,
+                             .vocabulary = 96};
+
+RowIds rows_read_in(std::int64_t step, int member) {
+  std::mt19937_64 draw(static_cast<std::uint64_t>(17 * step + member));
+  std::vector<std::int64_t> ids = {95};
+  for (int i = 0; i < 16; ++i)
+    ids.push_back(static_cast<std::int64_t>((draw() % 96) * (draw() % 96) / 96));
+  return unique_rows(ids);
+}
+
 struct Sent {
-  std::uint64_t key = 0;  // by step and block, as messages are named
+  DeadlineKey key = 0;  // of the step and block that wait for it
+  bool is_rows = false;
   std::uint64_t bytes = 0;
   EngineEvent::Time queued, left;
 };
@@ -254,18 +277,22 @@ struct Trained {
   std::vector<Sent> sent;
 };
 
-// "dp.gradient 2 #17.3": block 2, operation 17.
-std::uint64_t key_of(const std::string& what) {
+// "dp.gradient 2 #17.3": block 2 of step 17; "embedding.rows 1 #17": what unit 1 does in step 17.
+DeadlineKey key_of(const std::string& what) {
   std::istringstream text(what);
   std::string word;
-  std::uint64_t block = 0, number = 0;
+  std::uint64_t unit = 0, step = 0;
   char hash = 0;
-  text >> word >> block >> hash >> number;
-  return number << 16 | block;
+  text >> word >> unit >> hash >> step;
+  if (word == "dp.gradient") return deadline_key(step + 1, unit, 2);
+  constexpr std::uint64_t kPrior = 1, kDelayed = 2;  // 0: rows, on their way to who reads them
+  if (unit == kPrior) return deadline_key(step + 1, 0, 0);
+  return unit == kDelayed ? deadline_key(step + 2, 0, 0) : deadline_key(step, 0, 1);
 }
 
 struct RuleSteps {
   std::int64_t steps = 1;
+  bool has_table = false;
   bool by_block = true;
   std::uint64_t seed = 0;  // of pauses, by rank; 0: none
   std::string shape = "";
@@ -277,7 +304,11 @@ class RuleRank {
   RuleRank(const RuleSteps& run, const RunConfig& config, World& world)
       : run_(run),
         world_(world),
-        weights_(make_weights(kShape, 5, at::TensorOptions().dtype(at::kFloat))),
+        weights_(run.has_table
+                     ? make_weights(kTables, 5, at::TensorOptions().dtype(at::kFloat), {}, 0,
+                                    {.coord = world.coord(),
+                                     .tables = table_cuts(config, model_spec(kTables, 12))})
+                     : make_weights(kShape, 5, at::TensorOptions().dtype(at::kFloat))),
         state_(make_optimiser_state(weights_.parameters)),
         rule_(make_update_rule(
             {.config = config, .weights = weights_, .world = world, .shared = {}, .encoded = 1})),
@@ -285,7 +316,7 @@ class RuleRank {
 
   Trained go() {
     for (std::int64_t s = 0; s < run_.steps; ++s) take_step(s);
-    rule_->settle(false);
+    rule_->settle(run_.has_table);
     if (run_.by_block) trained_.norms.push_back(rule_->hear().norm);
     for (const Parameter& p : weights_.parameters) trained_.values.push_back(p.value.detach());
     return trained_;
@@ -297,15 +328,30 @@ class RuleRank {
     std::this_thread::sleep_for(std::chrono::microseconds(random_() % 200));
   }
 
+  void foresee(std::int64_t step) {
+    rule_->foresee(step, [&](std::int64_t s, const std::string&, int member) {
+      return s < run_.steps ? rows_read_in(s, member) : RowIds();
+    });
+  }
+  void look_up(std::int64_t step) {
+    const RowIds ids = rows_read_in(step, world_.dp_member());
+    const at::Tensor wanted = at::empty({static_cast<std::int64_t>(ids.size())}, at::kLong);
+    std::ranges::copy(ids, wanted.data_ptr<std::int64_t>());
+    backward({rule_->row_lookup()->rows(0, 0, wanted).tanh().sum()}, {at::empty({}).fill_(1)});
+  }
+
   void take_step(std::int64_t step) {
+    foresee(step);
     rule_->begin(step);
     for (std::int64_t b = 0; b < block_count(weights_.spec); ++b) {
       pause();
       rule_->wait_for(b);
       EXPECT_FALSE(rule_->owes_update(b));
     }
+    if (run_.has_table) look_up(step);
     for (Parameter& p : weights_.parameters)
-      p.gradient = test::random_gradient(p, step, world_.dp_member(), test::End::embedding);
+      if (!run_.has_table || p.number != 0)
+        p.gradient = test::random_gradient(p, step, world_.dp_member(), test::End::embedding);
     for (std::int64_t b = block_count(weights_.spec); b-- > 0;) {
       pause();
       rule_->block_done(b);
@@ -345,9 +391,12 @@ std::vector<Trained> train_rules(const RuleSteps& run, int dp) {
     std::mutex mutex;
     std::vector<Sent> sent;
     engine.observe([&](const EngineEvent& event) {
-      if (event.kind != EngineEvent::Kind::send || event.traffic != Traffic::dp_gradient) return;
+      const bool is_rows = event.traffic == Traffic::embedding_rows;
+      if (event.kind != EngineEvent::Kind::send ||
+          (!is_rows && event.traffic != Traffic::dp_gradient))
+        return;
       const std::lock_guard lock(mutex);
-      sent.push_back({key_of(event.what), event.wire_bytes, event.begin, event.end});
+      sent.push_back({key_of(event.what), is_rows, event.wire_bytes, event.begin, event.end});
     });
     Trained& mine = all[static_cast<std::size_t>(transport.rank())];
     mine = RuleRank(run, config, world).go();
@@ -378,24 +427,68 @@ TEST(BlockRule, PausesOfAnyRankChangeNothingAndStopNobody) {
   for (const Trained& rank : apart) expect_same(together[0], rank);
 }
 
+std::vector<std::string> by_rows() {
+  return {"embedding.rows.method=alltoall", "embedding.rows.optimiser=lazy_adam",
+          "embedding.rows.split=on", "optimiser.weight_decay=0.1"};
+}
+
+// The same with a table, of which every rank has its columns.
+TEST(BlockRule, PausesOfAnyRankChangeNothingOfATable) {
+  const std::int64_t steps = is_thorough() ? 1000 : 40;
+  const std::vector<Trained> together =
+      train_rules({.steps = steps, .has_table = true, .by_block = false, .sets = by_rows()}, 3);
+  const std::vector<Trained> apart =
+      train_rules({.steps = steps, .has_table = true, .seed = 7, .sets = by_rows()}, 3);
+  for (std::size_t rank = 0; rank < apart.size(); ++rank) expect_same(together[rank], apart[rank]);
+}
+
+// Bytes of messages that were queued before an urgent one, are for later, and left while it waited.
+std::uint64_t bytes_before(const Sent& urgent, const Trained& rank) {
+  std::uint64_t bytes = 0;
+  for (const Sent& other : rank.sent)
+    if (other.key > urgent.key && other.left > urgent.queued && other.left < urgent.left)
+      bytes += other.bytes;
+  return bytes;
+}
+// Whether it jumped the queue before another message.
+bool has_overtaken(const Sent& urgent, const Sent& other) {
+  return other.key > urgent.key && other.queued < urgent.queued && other.left > urgent.left;
+}
+
 // T9. On a link that is slower than everything else nothing overtakes what a sooner block waits for
-// but what had been handed over: bytes of messages that were queued before an urgent one, are for
-// later blocks, and left while it waited.
+// but what had been handed over.
 TEST(BlockRule, NothingOvertakesMoreThanTheCredit) {
   const std::vector<Trained> ranks = train_rules(
       {.steps = 3, .shape = "rate=16mbit", .sets = {"dp.gradient.algorithm=direct"}}, 2);
   std::uint64_t overtaken = 0;  // messages that jumped the queue
   for (const Trained& rank : ranks)
     for (const Sent& urgent : rank.sent) {
-      std::uint64_t before = 0;
-      for (const Sent& other : rank.sent) {
-        if (other.key <= urgent.key) continue;
-        if (other.left > urgent.queued && other.left < urgent.left) before += other.bytes;
-        overtaken += other.queued < urgent.queued && other.left > urgent.left ? 1 : 0;
-      }
-      EXPECT_LE(before, kCredit) << "a message of " << urgent.bytes;
+      EXPECT_LE(bytes_before(urgent, rank), kCredit) << "a message of " << urgent.bytes;
+      for (const Sent& other : rank.sent) overtaken += has_overtaken(urgent, other) ? 1 : 0;
     }
   EXPECT_GT(overtaken, 0U);
+}
+
+// The same among rows and sums: gradients of rows that the next step reads jump sums, and so do
+// rows; sums jump gradients that come later.
+TEST(BlockRule, RowsAndSumsOvertakeEachOtherByTheirDeadlines) {
+  const std::vector<Trained> ranks =
+      train_rules({.steps = 6,
+                   .has_table = true,
+                   .shape = "rate=8mbit",
+                   .sets = with(by_rows(), {"dp.gradient.algorithm=direct"})},
+                  2);
+  std::uint64_t rows_first = 0, sums_first = 0;
+  for (const Trained& rank : ranks)
+    for (const Sent& urgent : rank.sent) {
+      EXPECT_LE(bytes_before(urgent, rank), kCredit)
+          << (urgent.is_rows ? "rows" : "a sum") << " of " << urgent.bytes;
+      for (const Sent& other : rank.sent)
+        if (urgent.is_rows != other.is_rows && has_overtaken(urgent, other))
+          ++(urgent.is_rows ? rows_first : sums_first);
+    }
+  EXPECT_GT(rows_first, 0U);
+  EXPECT_GT(sums_first, 0U);
 }
 
 }  // namespace

@@ -30,6 +30,34 @@ TEST_F(EmbeddingRows, PlainSgdIsTheSumOfWholeTablesBitForBit) {
   }
 }
 
+// T4: against sums of whole tables as others make them, by a ring and in a tree: two ranks add two
+// numbers, and that is exact; more add them in another order.
+TEST_F(EmbeddingRows, FortyStepsAreThoseOfSumsInOtherOrders) {
+  for (const std::int64_t dp : {2, 4})
+    for (const char* algorithm : {"ring", "doubling"}) {
+      SCOPED_TRACE(fmt::format("{} ranks, {}", dp, algorithm));
+      const auto sets =
+          with(sgd(), {"train.steps=40", "optimiser.lr=0.05",
+                       "data.valid=", fmt::format("dp.gradient.algorithm={}", algorithm)});
+      const RunConfig c = config_on(fmt::format("whole {} {}", algorithm, dp), dp, sets);
+      const TrainSummary whole = run(c);
+      const TrainSummary cut = run(config_on(fmt::format("cut {} {}", algorithm, dp), dp,
+                                             with(sets, {"embedding.rows.method=alltoall"})));
+      if (dp == 2) {
+        EXPECT_EQ(cut.loss, whole.loss);
+        EXPECT_TRUE(parameters_of(cut) == parameters_of(whole));
+        continue;
+      }
+      EXPECT_FALSE(parameters_of(cut) == parameters_of(whole));
+      EXPECT_NEAR(cut.loss, whole.loss, 1e-6 * whole.loss);
+      const Weights model = read_model(whole.checkpoint, tensor_options(c));
+      double largest = 0;
+      for (const Parameter& p : model.parameters)
+        largest = std::max(largest, p.value.abs().max().item<double>());
+      EXPECT_LT(largest_difference(cut.checkpoint, whole.checkpoint, c), 1e-6 * largest);
+    }
+}
+
 // T2, T11: rows that come later change nothing but when they come; evaluations and checkpoints in
 // between see them.
 TEST_F(EmbeddingRows, RowsThatComeLaterChangeNoBit) {
@@ -116,7 +144,8 @@ TEST_F(EmbeddingRows, CodecsMakeMessagesShorterAndRunsRepeat) {
   };
   const auto sets = lazy({"train.steps=8"});
   const TrainSummary exact = run(config_on("exact", 2, sets));
-  for (const char* codec : {"half", "quantise:bits=8,group=row", "quantise:bits=4,block=64"}) {
+  for (const std::string codec : {"half", "quantise:bits=8,group=row", "quantise:bits=4,block=64",
+                                  "huffman", "huffman:kind=f32"}) {
     SCOPED_TRACE(codec);
     const auto short_ones = with(sets, {fmt::format("embedding.rows.codec={}", codec),
                                         fmt::format("embedding.rows.gradient={}", codec)});
@@ -125,12 +154,14 @@ TEST_F(EmbeddingRows, CodecsMakeMessagesShorterAndRunsRepeat) {
       runs.push_back(
           run(config_on(fmt::format("{} {}", codec, split), 2,
                         with(short_ones, {fmt::format("embedding.rows.split={}", split)}))));
+    const bool loses_nothing = codec == "huffman:kind=f32";
     EXPECT_NEAR(runs[0].evaluation->loss, exact.evaluation->loss, 0.02);
-    EXPECT_NE(runs[0].evaluation->loss, exact.evaluation->loss);
+    EXPECT_EQ(runs[0].evaluation->loss == exact.evaluation->loss, loses_nothing);
+    EXPECT_EQ(model_bytes(runs[0].checkpoint) == model_bytes(exact.checkpoint), loses_nothing);
     EXPECT_LT(wire_of(runs[0]), wire_of(exact));
     EXPECT_EQ(bytes_of_rows(runs[0]), bytes_of_rows(exact));
     // A scale of several rows depends on which of them travel together.
-    const bool is_by_row = std::string_view(codec).find("block") == std::string_view::npos;
+    const bool is_by_row = codec.find("block") == std::string::npos;
     EXPECT_TRUE(!is_by_row || model_bytes(runs[0].checkpoint) == model_bytes(runs[1].checkpoint));
   }
   RunConfig bad = config_on(
@@ -214,6 +245,41 @@ TEST_F(EmbeddingRows, WhatCannotBeIsRefusedWithAllReasons) {
   EXPECT_NE(of_two_blocks("mesh.pp=2").find("2 blocks look up shared.weight"), std::string::npos)
       << of_two_blocks("mesh.pp=2");
   EXPECT_EQ(of_two_blocks("mesh.pp=1"), "");
+}
+
+TEST_F(EmbeddingRows, WhatNoMethodCanFollowIsRefusedByName) {
+  const struct {
+    std::vector<std::string> sets;
+    const char* part;
+  } cases[] = {
+      {lazy({"run.device=cuda"}),
+       "method = \"alltoall\" with run.device = \"cuda\": rows are in host memory as yet"},
+      {{"train.update=block", "run.device=cuda"},
+       "update = \"block\" with run.device = \"cuda\": nobody has tried it on a GPU as yet"},
+      {lazy({"model.kind=seq2seq", "model.sharing=none", "task.kind=translate",
+             "evaluate.bleu_samples=4"}),
+       "evaluate.bleu_samples = 4: what is written word by word"},
+      {lazy({"embedding.rows.method=allgather", "embedding.rows.codec=half"}),
+       "codec = \"half\" with method = \"allgather\": where tables are whole on every rank"},
+      {lazy({"embedding.rows.method=allgather", "embedding.rows.gradient=half"}),
+       "gradient = \"half\" with method = \"allgather\""},
+      {lazy({"embedding.rows.method=allgather", "embedding.rows.early=true"}),
+       "early = true with method = \"allgather\""},
+      {{"embedding.rows.optimiser=lazy_adam"},
+       "method = \"allreduce\" with embedding.rows.optimiser = \"lazy_adam\""},
+      {lazy({"optimiser.kind=adam", "optimiser.weight_decay=0.1"}),
+       "optimiser.kind = \"adam\" and weight_decay = 0.1, which is a part of every row's gradient"},
+      {lazy({"embedding.rows.optimiser=sgd", "optimiser.kind=sgd", "optimiser.weight_decay=0.1"}),
+       "optimiser.kind = \"sgd\" and weight_decay = 0.1, which is a part of every row's gradient"},
+      {lazy({"optimiser.kind=sgd", "optimiser.weight_decay=0"}),
+       "keeps two moments, and optimiser.kind = \"sgd\" has one"},
+      {lazy({"optimiser.kind=lion"}), "keeps two moments, and optimiser.kind = \"lion\" has one"},
+      {lazy({"embedding.rows.codec=quantise:group=channel"}),
+       "a scale for each column would be one of rows that have nothing in common"}};
+  for (const auto& one : cases) {
+    const std::string text = to_text(check(config_on("bad", 2, one.sets)));
+    EXPECT_NE(text.find(one.part), std::string::npos) << one.part << " in\n" << text;
+  }
 }
 
 }  // namespace

@@ -1,13 +1,16 @@
 // Every family with each of its tasks: any mesh trains the model that one process trains. One
 // table; a new family or task is a row.
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "laconic/base/test_effort.hpp"
 #include "laconic/config/grid_choice.hpp"
 #include "laconic/config/model_family.hpp"
 #include "laconic/config/row_choice.hpp"
+#include "laconic/file/json.hpp"
 #include "laconic/train/batch.hpp"
 #include "laconic/train/validation_bleu.hpp"
+#include "laconic/transport/shaped.hpp"
 #include "pipeline_ranks.hpp"
 
 namespace laconic {
@@ -133,6 +136,10 @@ class FamilyRun : public PipelineParallel {
   }
 };
 
+const FamilyRow& row_of(const std::string& name) {
+  return *std::ranges::find_if(kRows, [&](const FamilyRow& row) { return row.name == name; });
+}
+
 // Tables of the model that would be cut.
 std::vector<std::size_t> row_tables_of(RunConfig config) {
   config.embedding_rows.method = RowsMethod::alltoall;
@@ -223,6 +230,137 @@ TEST_F(FamilyRun, TablesOnAllReplicasAreTheSumsOfWholeTables) {
   }
 }
 
+// Rows of tables as plain sgd of whole ones has them, where stages have tables: one in the first
+// and one in the middle, and two chunks of the model on every rank.
+TEST_F(FamilyRun, StagesHaveTheirTablesWhateverTheModelAndTheSchedule) {
+  struct Case {
+    const char* row;
+    std::vector<std::string> sets;
+  };
+  const std::vector<std::string> interleaved = {"pipeline.schedule=interleaved",
+                                                "pipeline.chunks=2"};
+  const std::vector<std::string> zb_v = {"pipeline.schedule=zb_v", "pipeline.chunks=2"};
+  const std::vector<Case> cases = {{"gnmt", {}},
+                                   {"seq2seq post", {}},
+                                   {"llama", interleaved},
+                                   {"gnmt", zb_v},
+                                   {"llama", zb_v},
+                                   {"gnmt", interleaved},
+                                   {"seq2seq post", interleaved},
+                                   {"seq2seq post", zb_v}};
+  for (const Case& one : some_of(cases, 4)) {
+    SCOPED_TRACE(fmt::format("{} {}", one.row, fmt::join(one.sets, " ")));
+    const auto config_with = [&](const char* name, const std::vector<std::string>& sets) {
+      RunConfig c = config_of(row_of(one.row), name, 2, 2);
+      set(c, {"optimiser.kind=sgd", "optimiser.momentum=0", "optimiser.weight_decay=0",
+              "train.clip=0"});
+      if (c.task.kind == TaskKind::translate) c.evaluate.bleu_samples = 0;
+      set(c, one.sets);
+      set(c, sets);
+      return c;
+    };
+    const TrainSummary whole = run(config_with("whole", {}));
+    const TrainSummary cut = run(config_with("cut", {"embedding.rows.method=alltoall"}));
+    EXPECT_EQ(cut.loss, whole.loss);
+    EXPECT_EQ(cut.evaluation->loss, whole.evaluation->loss);
+    EXPECT_TRUE(MappedFile(cut.checkpoint + "/model.safetensors").text() ==
+                MappedFile(whole.checkpoint + "/model.safetensors").text());
+    for (const char* name : {"whole", "cut"})
+      std::filesystem::remove_all(config_with(name, {}).run.folder);
+  }
+}
+
+// Of all steps and members: tokens that differ, padding left out, of which [PAD] alone has number
+// 0.
+std::uint64_t rows_read_by(const RunConfig& c, const std::vector<std::string>& fields) {
+  const Dataset data = open_dataset(c.data.train, c.model.context, 29, 0, sample_kind_of(c));
+  const Task task = task_of(c, data);
+  const SampleOrder order = sample_order(c, samples_in(data), 0);
+  std::uint64_t rows = 0;
+  for (std::int64_t first = 0; first < c.train.steps * c.train.batch; first += c.local_batch()) {
+    std::vector<SampleAt> samples;
+    for (std::int64_t p = first; p < first + c.local_batch(); ++p) {
+      const auto position = static_cast<std::uint64_t>(p);
+      samples.push_back({sample_at(order, position), epoch_of(order, position)});
+    }
+    const Batch batch = make_batch(task, data, samples, at::kCPU);
+    for (const std::string& field : fields) {
+      const at::Tensor& ids = batch[field];
+      const std::set<std::int64_t> all(ids.data_ptr<std::int64_t>(),
+                                       ids.data_ptr<std::int64_t>() + ids.numel());
+      rows += all.size() - (all.contains(0) ? 1 : 0);
+    }
+  }
+  return rows;
+}
+
+// Padding is nobody's row, and does not travel: under lazy Adam, too, one replica
+// trains what two do.
+TEST_F(FamilyRun, LazyAdamLeavesPaddingAloneAndItsRowAtHome) {
+  const std::pair<const char*, std::vector<std::string>> cases[] = {
+      {"gnmt", {"source", "ids"}}, {"seq2seq post", {"source", "ids"}}, {"bert classify", {"ids"}}};
+  for (const auto& [name, fields] : cases) {
+    SCOPED_TRACE(name);
+    const auto config_with = [&, name = name](std::int64_t dp) {
+      RunConfig c = config_of(row_of(name), fmt::format("lazy {}", dp), 1, dp);
+      set(c, {"embedding.rows.method=alltoall", "embedding.rows.optimiser=lazy_adam",
+              "run.precision=float64", "train.clip=0", "train.steps=5", "train.batch=4",
+              "data.valid=", "model.dropout=0"});
+      if (c.task.kind == TaskKind::translate) c.evaluate.bleu_samples = 0;
+      return c;
+    };
+    const RunConfig one = config_with(1), two = config_with(2);
+    const TrainSummary alone = run(one), together = run(two);
+    EXPECT_NEAR(together.loss, alone.loss, 1e-11);
+    EXPECT_LT(largest_difference(together.checkpoint, alone.checkpoint, one), 1e-11);
+    std::uint64_t bytes = 0;
+    for (const TrafficTotal& total : together.traffic)
+      if (total.traffic == Traffic::embedding_rows) bytes = total.sent.raw_bytes;
+    EXPECT_EQ(bytes, 2 * static_cast<std::uint64_t>(two.model.width) / 2 * sizeof(double) *
+                         rows_read_by(two, fields));
+  }
+}
+
+// T10. Over links that take their time rows of the decoder's table come while the encoder goes
+// forward, and the gradients of those that the next step reads leave while it goes backward.
+TEST_F(FamilyRun, RowsOfTheDecoderTravelWhileTheEncoderComputes) {
+  RunConfig c = config_of(row_of("gnmt"), "trace", 1, 2);
+  set(c, {"embedding.rows.method=alltoall", "embedding.rows.optimiser=lazy_adam",
+          "embedding.rows.split=on", "train.update=block", "train.clip=0", "report.trace=true",
+          "data.valid=", "train.microbatch=0"});
+  std::vector<std::unique_ptr<Transport>> transports = make_in_process(2);
+  for (std::unique_ptr<Transport>& transport : transports)
+    transport = make_shaped(std::move(transport), parse_shape("rate=1gbit,latency=30ms"));
+  run_ranks(transports, [&](Transport& transport) {
+    Engine engine(transport, {.deadline = std::chrono::seconds(20)});
+    ProgressThread progress_thread(engine);
+    World world(mesh_of(c), progress_thread);
+    train({.config = c, .world = &world});
+    engine.flush();
+    world.gather({});
+    engine.flush();
+  });
+  const nlohmann::json trace = read_json(c.run.folder + "/trace.json");
+  // Passes of encoder layers that begin while such an exchange of the second table is under way.
+  const auto passes_inside = [&](const std::string& exchange, const char* pass) {
+    int inside = 0;
+    for (const auto& rows : trace["traceEvents"]) {
+      if (rows["ph"] != "X" || rows["cat"] != "embedding.rows" ||
+          rows["name"] != "all_to_all of embedding.rows " + exchange)
+        continue;
+      const double begin = rows["ts"], end = begin + rows["dur"].get<double>();
+      for (const auto& one : trace["traceEvents"])
+        if (one["ph"] == "X" && one["cat"] == pass &&
+            one["name"].get<std::string>().starts_with("encoder"))
+          inside += one["ts"] > begin && one["ts"] < end ? 1 : 0;
+    }
+    return inside;
+  };
+  // A table has five units: rows, prior gradients, delayed ones, rows to look at, early rows.
+  EXPECT_GE(passes_inside("5", "forward"), 2);
+  EXPECT_GE(passes_inside("6", "backward"), 2);
+}
+
 // Tensor grids, alone and with stages and replicas, in double: loss, metrics, checkpoint.
 TEST_F(FamilyRun, ATensorGridTrainsTheModelOfOneProcess) {
   const std::vector<std::vector<std::string>> meshes = {
@@ -266,9 +404,6 @@ TEST_F(FamilyRun, ATensorGridTrainsTheModelOfOneProcess) {
 
 // What a folder has not, the head of another task, is drawn the same wherever it lies.
 TEST_F(FamilyRun, AGridGivesAModelAnotherHead) {
-  const auto row_of = [](const std::string& name) {
-    return *std::ranges::find(kRows, name, [](const FamilyRow& row) { return row.name; });
-  };
   const auto config_on = [&](const FamilyRow& row, const std::string& name,
                              const std::vector<std::string>& mesh) {
     RunConfig c = config_of(row, name, 1);

@@ -4,6 +4,8 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 
+#include <set>
+
 #include "embedding_rows.hpp"
 #include "laconic/base/test_effort.hpp"
 #include "laconic/checkpoint/collect.hpp"
@@ -110,6 +112,68 @@ TEST_F(RowMethodRun, AutoTakesWhatMovesLeastAndSaysWhy) {
   EXPECT_EQ(method(decide(24, with(many, {"embedding.rows.optimiser=lazy_adam"}))),
             RowsMethod::server);
   EXPECT_TRUE(decide(2, with(sgd(), {"model.tied=true"})).methods.empty());
+}
+
+// Ranks of one network share its card, and the card that most of them share decides.
+TEST_F(RowMethodRun, AutoCountsTheRanksOfACardByTheirNetworks) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"a net:[1]", "a net:[1]", "b net:[1]", "b net:[1]"}, "2 to a card"},
+      {{"a net:[1]", "a net:[2]", "a net:[3]", "a net:[4]"}, "1 to a card"},
+      {{"a net:[1]", "b net:[1]", "b net:[1]", "b net:[1]"}, "3 to a card"}};
+  const RunConfig c = config_on("auto", 4, with({"embedding.rows.method=auto"}, sgd()));
+  for (const auto& [networks, told] : cases) {
+    SCOPED_TRACE(told);
+    run_ranks(4, [&](Transport& transport) {
+      Engine engine(transport);
+      ProgressThread progress_thread(engine);
+      World world(Mesh{.dp = 4}, progress_thread);
+      const RowDecision decision =
+          decide_rows(c, world, networks[static_cast<std::size_t>(world.rank())]);
+      ASSERT_EQ(decision.reasons.size(), 1U);
+      EXPECT_NE(decision.reasons[0].find(told), std::string::npos) << decision.reasons[0];
+      engine.flush();
+    });
+  }
+}
+
+// U / T and p of spec 2.5, by a count of their own.
+TEST_F(RowMethodRun, ARunTellsHowOftenRowsComeAgain) {
+  RunConfig c = config_on("shares", 3, lazy(lstm()));
+  const Dataset data = open_dataset(c.data.train, c.model.context, 257);
+  const SampleOrder order = sample_order(c, samples_in(data), 0);
+  const Task task = task_of(c);
+  const RowReader reader{c, data, order, task};
+  const ParameterSpec table{
+      .name = "embedding.weight", .sizes = {257, c.model.width}, .looked_up_by = {"ids"}};
+  const auto ids_in = [&](std::int64_t step) {
+    std::vector<std::vector<std::int64_t>> ids;
+    for (int m = 0; m < 3; ++m) ids.push_back(reader.tokens(step * c.train.batch, m, "ids"));
+    return ids;
+  };
+  std::set<std::int64_t> next;
+  for (const auto& ids : ids_in(2)) next.insert(ids.begin(), ids.end());
+  double tokens = 0, rows = 0, prior = 0;
+  for (const auto& ids : ids_in(1)) {
+    tokens += static_cast<double>(ids.size());
+    for (const std::int64_t row : std::set(ids.begin(), ids.end())) {
+      rows += 1;
+      prior += next.contains(row) ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(tokens, static_cast<double>(c.train.batch * c.model.context));
+  const ReadShares shares = read_shares(table, reader, 1, c.train.batch);
+  EXPECT_NEAR(shares.unique, rows / tokens, 1e-12);
+  EXPECT_NEAR(shares.prior, prior / rows, 1e-12);
+  EXPECT_EQ(read_shares(table, reader, c.train.steps - 1, 0).prior, 0);
+  const ReadShares first = read_shares(table, reader, 0, 0);
+  testing::internal::CaptureStdout();
+  run(c);
+  const std::string told = testing::internal::GetCapturedStdout();
+  EXPECT_NE(told.find(fmt::format("embedding.weight by alltoall, columns on 3 ranks, U/T {:.2f}, "
+                                  "p {:.2f};",
+                                  first.unique, first.prior)),
+            std::string::npos)
+      << told;
 }
 
 // Where messages take long, few rows go to everybody at once, and many to where they belong.

@@ -44,6 +44,7 @@ void redirect(const std::string& path, int descriptor) {
   if (::chdir(spec.folder.c_str()) != 0) ::_exit(126);
   limit(RLIMIT_FSIZE, spec.largest_file_bytes);
   limit(RLIMIT_AS, spec.memory_bytes);
+  limit(RLIMIT_DATA, spec.data_bytes);
   for (const auto& [name, value] : spec.environment) ::setenv(name.c_str(), value.c_str(), 1);
   std::vector<char*> words;
   for (const std::string& word : spec.words) words.push_back(const_cast<char*>(word.c_str()));

@@ -18,6 +18,7 @@ struct ProcessSpec {
   std::string folder;                    // to start in, and where stdout and stderr are kept
   std::uint64_t largest_file_bytes = 0;  // RLIMIT_FSIZE; 0: none
   std::uint64_t memory_bytes = 0;        // RLIMIT_AS; 0: none
+  std::uint64_t data_bytes = 0;          // RLIMIT_DATA, memory that no file backs; 0: none
   std::map<std::string, std::string> environment = {};  // beside what we have ourselves
 };
 

@@ -69,6 +69,39 @@ TEST_F(LabOfAUser, RunsACommandOnEveryHostAndTellsRanksApart) {
         << outcome.out;
 }
 
+// Hosts of a lab have the name of the machine, and a card each.
+TEST_F(LabOfAUser, RanksOfAHostShareItsCard) {
+  prepare();
+  for (const auto& [ranks, told] : {std::pair{"1", "1 to a card"}, {"2", "2 to a card"}}) {
+    const ProcessResult outcome = expect_exit(0, {"lab",
+                                                  "run",
+                                                  "--name",
+                                                  name_,
+                                                  "--ranks-per-host",
+                                                  ranks,
+                                                  "--",
+                                                  program(),
+                                                  "train",
+                                                  "run.toml",
+                                                  "--overwrite",
+                                                  "--set",
+                                                  fmt::format("mesh.dp={}", 3 * std::atoi(ranks)),
+                                                  "--set",
+                                                  "train.batch=12",
+                                                  "--set",
+                                                  "train.steps=1",
+                                                  "--set",
+                                                  "model.kind=llama",
+                                                  "--set",
+                                                  "embedding.rows.method=auto",
+                                                  "--set",
+                                                  "embedding.rows.optimiser=lazy_adam",
+                                                  "--set",
+                                                  "embedding.rows.clip=dense"});
+    EXPECT_TRUE(contains(outcome.out, told)) << to_text(outcome);
+  }
+}
+
 TEST_F(LabOfAUser, EndsWithTheExitCodeOfTheFirstFailure) {
   const ProcessResult outcome =
       expect_exit(7, {"lab", "run", "--name", name_, "--grace", "0", "--", "sh", "-c",

@@ -2,6 +2,8 @@
 // model of a run left alone.
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "tests/processes/ranks.hpp"
 
 namespace laconic {
@@ -72,6 +74,43 @@ TEST_F(RowRanks, AnInterruptedRunGoesOnAsIfNothingHadHappened) {
   expect_exit(0, on_three("runs/a", steps + Words{"--resume", "auto"}));
   expect_exit(0, on_three("runs/undisturbed", steps));
   expect_same_end("runs/a", "runs/undisturbed", end);
+}
+
+// A rank may have less memory than the tables and their moments take: columns of them, and a
+// checkpoint that is written in pieces, fit.
+TEST_F(RowRanks, TablesThatNoRankHasRoomForAreTrainedAndSaved) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer itself reserves more than any limit";
+#endif
+  expect_exit(0, {"prepare", "--synthetic", "zipf", "--tokens", "4000", "--vocabulary", "400000",
+                  "--out", "words"});
+  // Two tables of 400,000 x 128 with two moments: 1.2 GB.
+  write_text(*this / "large.toml", R"(extends = "preset:embrace"
+model = { kind = "lstm", layers = 1, width = 128, hidden = 64, context = 10, projection = "output" }
+task = { sampled = 64, negatives = "shared" }
+data = { train = "words" }
+mesh = { dp = 4 }
+train = { steps = 3, batch = 8 }
+run = { threads = 1, memory = 1000000000000000 }
+network = { preflight = false }
+report = { tensorboard = false }
+)");
+  const auto train_by = [&](const std::string& method) {
+    ProcessSpec limited =
+        spec({"train", "large.toml", "--ranks", "4", "--set", "run.folder=runs/" + method, "--set",
+              "embedding.rows.method=" + method});
+    limited.data_bytes = std::uint64_t{1100} << 20;
+    return Process(limited).wait(300);
+  };
+  const ProcessResult cut = train_by("alltoall");
+  EXPECT_EQ(cut.exit_code, 0) << to_text(cut);
+  EXPECT_EQ(steps_saved("runs/alltoall"), std::vector<std::int64_t>{3});
+  EXPECT_GT(
+      std::filesystem::file_size(*this / (checkpoint("runs/alltoall", 3) + "/model.safetensors")),
+      2 * 400'000 * 128 * 4U);
+  const ProcessResult whole = train_by("allgather");
+  EXPECT_NE(whole.exit_code, 0) << to_text(whole);
+  EXPECT_TRUE(contains(whole.err, "memory")) << to_text(whole);
 }
 
 }  // namespace
