@@ -11,10 +11,6 @@
 
 namespace laconic {
 
-// A mark in visit(): the text may also be written as a whole number or as a list of them, [2, 3]
-// for "2,3".
-struct AlsoAsList {};
-
 // pipeline.split when it is no list of layers.
 inline constexpr const char* kSplitAuto = "auto";
 inline constexpr const char* kSplitMeasured = "measured";

@@ -13,6 +13,10 @@
 
 namespace laconic {
 
+// A mark in visit(): the text may also be written as a whole number or as a list of them, [2, 3]
+// for "2,3".
+struct AlsoAsList {};
+
 // run.precision
 enum class RunPrecision : std::uint8_t { float32, tf32, bfloat16, float64 };
 inline constexpr auto kRunPrecisionNames =

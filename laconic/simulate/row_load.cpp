@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 
+#include "laconic/architecture/grid_time.hpp"
 #include "laconic/base/word_law.hpp"
 #include "laconic/config/row_choice.hpp"
 #include "laconic/rows/row_method.hpp"
