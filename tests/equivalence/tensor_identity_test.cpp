@@ -206,18 +206,19 @@ TEST(TensorIdentity, SumsAreAsLongAsClosedFormulasSay) {
   const auto ceiling = [](double x) { return static_cast<std::uint64_t>(std::ceil(x)); };
   const struct {
     const char* text;
+    std::int64_t parameters;                  // bytes of them in a frame
     std::function<double(double n)> payload;  // of n elements in whole rows
-  } cases[] = {{"quantise:bits=2,group=channel,scale=f16,grid=artefact",
+  } cases[] = {{"quantise:bits=2,group=channel,scale=f16,grid=artefact", 10,
                 [](double n) { return n * 2 / 8 + 2 * kColumns; }},
-               {"quantise:bits=4,group=channel,scale=f16,grid=artefact",
+               {"quantise:bits=4,group=channel,scale=f16,grid=artefact", 10,
                 [](double n) { return n * 4 / 8 + 2 * kColumns; }},
-               {"quantise:bits=8,group=channel,scale=f16,grid=artefact",
+               {"quantise:bits=8,group=channel,scale=f16,grid=artefact", 10,
                 [](double n) { return n + 2 * kColumns; }},
-               {"quantise:bits=2,block=64", [](double n) { return n * 2 / 8 + 4 * n / 64; }},
-               {"quantise:bits=4,block=64", [](double n) { return n * 4 / 8 + 4 * n / 64; }},
-               {"quantise:bits=8,block=64", [](double n) { return n + 4 * n / 64; }},
+               {"quantise:bits=2,block=64", 10, [](double n) { return n * 2 / 8 + 4 * n / 64; }},
+               {"quantise:bits=4,block=64", 10, [](double n) { return n * 4 / 8 + 4 * n / 64; }},
+               {"quantise:bits=8,block=64", 10, [](double n) { return n + 4 * n / 64; }},
                // The seed, and halves of the kept ones.
-               {"random_k:keep=0.0469+half:kind=f16",
+               {"random_k:keep=0.0469+half:kind=f16", 19,
                 [&](double n) { return 8 + 2 * std::ceil(0.0469 * n); }}};
   for (const int t : {2, 4}) {
     const double part = static_cast<double>(kMatrixRows * kColumns) / t;
@@ -228,9 +229,11 @@ TEST(TensorIdentity, SumsAreAsLongAsClosedFormulasSay) {
     EXPECT_LT(frame, 200U);
     for (const auto& c : cases) {
       const std::uint64_t bytes = bytes_of_a_sum(t, kMatrixRows, kColumns, c.text, messages);
-      EXPECT_NEAR(static_cast<double>(bytes) / static_cast<double>(messages),
-                  c.payload(part) + static_cast<double>(frame), 24)
-          << c.text << " over " << t;
+      // Besides, the codec's parameters, and the second number of a matrix's shape.
+      const auto beside = static_cast<std::int64_t>(bytes / messages) -
+                          static_cast<std::int64_t>(frame + ceiling(c.payload(part)));
+      EXPECT_TRUE(beside == c.parameters || beside == c.parameters + 8)
+          << c.text << " over " << t << ": " << beside << " bytes";
     }
   }
 }
@@ -359,7 +362,7 @@ TEST(TensorIdentity, MapsAreTheSameOnAllRanksAfterAHundredSteps) {
   });
   EXPECT_EQ(compared, 4 * first.size());
   EXPECT_GE(first.size(), 8U);  // two maps at two sites of two layers
-  for (const auto& [name, value] : first) EXPECT_GT(distance_between(value, before.at(name)), 1e-3);
+  for (const auto& [name, value] : first) EXPECT_GT(distance_between(value, before.at(name)), 1e-5);
 }
 
 }  // namespace
