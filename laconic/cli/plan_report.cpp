@@ -10,6 +10,7 @@
 #include "laconic/base/quantity.hpp"
 #include "laconic/base/text.hpp"
 #include "laconic/config/read.hpp"
+#include "laconic/plan/pipeline_limit.hpp"
 #include "laconic/report/table.hpp"
 
 namespace laconic {
@@ -156,7 +157,7 @@ std::string describe(const PlanAnswers& answers, const PlanRequest& request,
                       with_commas(search.too_large), with_commas(search.refused),
                       search.nearest ? shortage_text(*search.nearest, space) : "");
   text += plans_text(answers, space) + simulations_text(answers) + break_even_text(answers) +
-          what_if_text(answers);
+          what_if_text(answers) + pipeline_warning(space);
   return text +
          fmt::format(
              "\n{} plans timed{}, {} groups of plans opened{}\n", with_commas(search.timed),

@@ -30,9 +30,10 @@ float scale_bound(const Quantise& codec, float largest) {
   return codec.scale == ScaleType::pow2 ? std::exp2(std::ceil(std::log2(largest))) : largest;
 }
 
-// Half a step, or a whole one beyond the last level: that of the sign which -L does not have.
-void expect_within_bounds(const Quantise& codec, const Floats& x) {
-  const Floats y = passed(codec, vector_of(x.size()), x);
+// Half a step, or a whole one beyond the last level: that of the sign which -L does not have. The
+// artefact divides by the scale and a millionth, and multiplies by the scale, which is rounded to
+// the nearest half and may so be below the largest element.
+void expect_within_bounds(const Quantise& codec, const Floats& x, const Floats& y) {
   const float levels = static_cast<float>(1 << codec.bits) / 2;
   const bool is_ends = codec.grid == Grid::ends;
   const float largest = largest_magnitude(x), scale = scale_bound(codec, largest);
@@ -40,9 +41,14 @@ void expect_within_bounds(const Quantise& codec, const Floats& x) {
   const float parts = codec.rounding == Rounding::stochastic ? 1.0f : 0.5f;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const bool may_be_cut = !is_ends && std::abs(x[i]) > largest * (0.9999f - 0.5f / levels);
-    const float bound = step * (may_be_cut ? 1.0f : parts) * 1.0001f + scale * 1e-6f;
+    const float beside = codec.grid == Grid::artefact ? 1e-6f + largest * 0x1p-11f : 0.0f;
+    const float bound = step * (may_be_cut ? 1.0f : parts) * 1.0001f + scale * 1e-6f + beside;
     ASSERT_LE(std::abs(x[i] - y[i]), bound) << i << ": " << x[i] << " became " << y[i];
   }
+}
+
+void expect_within_bounds(const Quantise& codec, const Floats& x) {
+  expect_within_bounds(codec, x, passed(codec, vector_of(x.size()), x));
 }
 
 TEST(QuantiseNumbers, ErrorsStayWithinHalfAStep) {
@@ -59,6 +65,32 @@ TEST(QuantiseNumbers, ErrorsStayWithinHalfAStep) {
         x[77] = static_cast<float>(50 * deviation);
         ASSERT_NO_FATAL_FAILURE(expect_within_bounds(codec, x));
       }
+}
+
+// Of columns that differ by orders of magnitude each has its own step.
+TEST(QuantiseNumbers, ErrorsOfAChannelStayWithinHalfAStepOfItsOwn) {
+  constexpr std::int64_t kRows = 48, kChannels = 8;
+  Floats x = normal_data(kRows * kChannels, 1.0);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] *= std::pow(10.0f, static_cast<float>(i % kChannels) - 4);
+  for (int bits = 1; bits <= 8; ++bits)
+    for (const char* text :
+         {"quantise:group=channel", "quantise:group=channel,scale=f16",
+          "quantise:group=channel,grid=ends", "quantise:group=channel,scale=f16,grid=artefact"}) {
+      const Quantise codec = codec_of(text, bits);
+      if (!check(codec).empty()) continue;
+      SCOPED_TRACE(to_text(codec));
+      const Floats y = passed(codec, {Dtype::f32, {kRows, kChannels}}, x);
+      for (std::size_t c = 0; c < kChannels; ++c) {
+        SCOPED_TRACE(c);
+        Floats before, after;
+        for (std::size_t i = c; i < x.size(); i += kChannels) {
+          before.push_back(x[i]);
+          after.push_back(y[i]);
+        }
+        ASSERT_NO_FATAL_FAILURE(expect_within_bounds(codec, before, after));
+      }
+    }
 }
 
 TEST(QuantiseNumbers, TheLargestElementIsExact) {

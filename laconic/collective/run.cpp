@@ -281,7 +281,7 @@ bool CollectiveOperation::advance(Engine& engine) {
   engine.push();
   while (first_ < begun_ && ended_[first_]) ++first_;
   is_done_ = first_ == walks_.size();
-  engine.meter().spent(traffic(), unit(), {.codec = std::exchange(state_.codec_seconds, 0.0)});
+  engine.meter().spent(traffic(), unit(), std::exchange(state_.spent, {}));
   if (is_done_) is_under_way_ = false;
   return is_done_;
 }

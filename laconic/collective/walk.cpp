@@ -55,6 +55,15 @@ LaneWalk::LaneWalk(OperationState& state, Lane& lane, std::uint32_t part)
             make_tag({state.spec.traffic, state.spec.unit, state.operation, part}), state.key),
       adds_payloads_(!state.exact && adds_payloads(state.spec)) {}
 
+namespace {
+
+// All other acts read what has come, or add it up.
+bool encodes(Act act) {
+  return act == Act::encode || act == Act::encode_result;
+}
+
+}  // namespace
+
 bool LaneWalk::advance(Engine& engine) {
   if (!walk_.advance(engine, *this)) return false;
   end();
@@ -65,7 +74,8 @@ bool LaneWalk::act(const Hop& hop) {
   if (waits_for_gpu_ && !is_packed()) return false;
   const Stopwatch clock;
   const bool is_done = dispatch(hop);
-  state_.codec_seconds += clock.seconds();
+  const double seconds = clock.seconds();
+  state_.spent += {.codec = seconds, .decode = encodes(hop.act) ? 0 : seconds};
   return is_done;
 }
 
@@ -107,7 +117,8 @@ void LaneWalk::take(const Hop& hop, Bytes bytes) {
   message_ = std::make_shared<Bytes>(std::move(bytes));
   is_sent_ = false;
   frame_ = read_expected(*message_, header_of(codec_of_message(), hop.chunk));
-  state_.codec_seconds += clock.seconds();
+  const double seconds = clock.seconds();
+  state_.spent += {.codec = seconds, .decode = seconds};
 }
 
 // Contributions are added and results stored; only plans without results store contributions.

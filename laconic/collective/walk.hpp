@@ -13,6 +13,7 @@
 
 #include "laconic/collective/hop_walk.hpp"
 #include "laconic/collective/run.hpp"
+#include "laconic/engine/meter.hpp"
 #include "laconic/link/link.hpp"
 
 namespace laconic {
@@ -35,7 +36,7 @@ struct OperationState {
   std::uint64_t sequence = 0;   // of all its frames
   bool exact = false;
   PayloadObserver observer = {};
-  double codec_seconds = 0;
+  Times spent;
   Bytes scratch;
   Uploads uploads;                  // when the buffer is in device memory
   std::uint64_t packing_bytes = 0;  // pinned memory that a GPU is writing, for all lanes

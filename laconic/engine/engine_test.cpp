@@ -466,12 +466,12 @@ TEST(Engine, ItsRecordsNameTheRankThatHoldsUpTheOthers) {
 TEST(Meter, ReadingsAreSubtracted) {
   Meter meter;
   meter.sent(Traffic::control, 1, {1, 10, 5});
-  meter.spent(Traffic::control, {.active = 3, .exposed = 2, .codec = 1});
+  meter.spent(Traffic::control, {.active = 3, .exposed = 2, .codec = 1, .decode = 0.5});
   const MeterReading before = meter.read();
   meter.sent(Traffic::control, 1, {2, 20, 6, 4});
   meter.sent(Traffic::preflight, 2, {1, 1, 1});
   meter.received(Traffic::control, 0, {4, 0, 9});
-  meter.spent(Traffic::control, {.active = 0.5, .exposed = 0.25, .codec = 0.125});
+  meter.spent(Traffic::control, {.active = 0.5, .exposed = 0.25, .codec = 0.125, .decode = 0.0625});
   const MeterReading step = meter.read() - before;
   EXPECT_EQ(sent(step, Traffic::control), (Count{2, 20, 6, 4}));
   EXPECT_EQ(sent(step), (Count{3, 21, 7, 4}));
@@ -479,6 +479,7 @@ TEST(Meter, ReadingsAreSubtracted) {
   EXPECT_EQ(step.times.at(Traffic::control).active, 0.5);
   EXPECT_EQ(step.times.at(Traffic::control).exposed, 0.25);
   EXPECT_EQ(step.times.at(Traffic::control).codec, 0.125);
+  EXPECT_EQ(step.times.at(Traffic::control).decode, 0.0625);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ Count minus(const Count& a, const Count& b) {
           a.computed_bytes - b.computed_bytes};
 }
 Times minus(const Times& a, const Times& b) {
-  return {a.active - b.active, a.exposed - b.exposed, a.codec - b.codec};
+  return {a.active - b.active, a.exposed - b.exposed, a.codec - b.codec, a.decode - b.decode};
 }
 
 AxesReading minus(const AxesReading& a, const AxesReading& b) {
@@ -36,6 +36,7 @@ Times& Times::operator+=(const Times& other) {
   active += other.active;
   exposed += other.exposed;
   codec += other.codec;
+  decode += other.decode;
   return *this;
 }
 

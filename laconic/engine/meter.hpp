@@ -10,7 +10,8 @@
 //
 // Time: `active` is when at least one operation of the class was under way,
 // `exposed` when the computing thread waited for one. active - exposed was
-// hidden behind computation. `codec` is time spent encoding and decoding.
+// hidden behind computation. `codec` is time spent encoding and decoding, `decode` the part of it
+// that went to messages that had come: to read, decode and add them up.
 //
 // Thread-safe; always on.
 #pragma once
@@ -39,6 +40,7 @@ struct Times {
   double active = 0;
   double exposed = 0;
   double codec = 0;
+  double decode = 0;  // of codec
   Times& operator+=(const Times& other);
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "laconic/base/text.hpp"
+#include "laconic/config/read.hpp"
 #include "laconic/config/row_choice.hpp"
 
 namespace laconic {

@@ -71,10 +71,19 @@ void wait_until(Engine& engine, Awaited awaited, const std::function<void()>& se
 }
 
 template <class Act>
-auto timed_codec(Engine& engine, Traffic traffic, const Act& act) {
+auto timed_encoding(Engine& engine, Traffic traffic, const Act& act) {
   const Stopwatch watch;
   auto result = act();
   engine.meter().spent(traffic, {.codec = watch.seconds()});
+  return result;
+}
+
+template <class Act>
+auto timed_decoding(Engine& engine, Traffic traffic, const Act& act) {
+  const Stopwatch watch;
+  auto result = act();
+  const double seconds = watch.seconds();
+  engine.meter().spent(traffic, {.codec = seconds, .decode = seconds});
   return result;
 }
 
@@ -113,12 +122,13 @@ void EdgeSender::send_packed(const at::Tensor& x, const MessageSpec& message,
     courier_.hand_over([this, outgoing, packed] {
       packed->message.wait(engine_.options().deadline);
       queue(outgoing,
-            timed_codec(engine_, spec_.traffic, [&] { return packed->message.finish(); }));
+            timed_encoding(engine_, spec_.traffic, [&] { return packed->message.finish(); }));
     });
     engine_.meter().spent(spec_.traffic, {.codec = watch.seconds()});
     return;
   }
-  queue(outgoing, timed_codec(engine_, spec_.traffic, [&] { return pack(sender_, x, message); }));
+  queue(outgoing,
+        timed_encoding(engine_, spec_.traffic, [&] { return pack(sender_, x, message); }));
 }
 
 void EdgeSender::queue(const Outgoing& outgoing, Bytes message) {
@@ -243,8 +253,9 @@ at::Tensor EdgeReceiver::recv(const TensorSpec& expected, at::Device device,
 at::Tensor EdgeReceiver::unpack_tensor(ByteView bytes, const TensorSpec& expected,
                                        at::Device device, const MessageSpec& message) {
   try {
-    return timed_codec(engine_, spec_.traffic,
-                       [&] { return unpack(receiver_, bytes, expected, device, message).tensor; });
+    return timed_decoding(engine_, spec_.traffic, [&] {
+      return unpack(receiver_, bytes, expected, device, message).tensor;
+    });
   } catch (const WireError& error) {
     throw WireError(
         fmt::format("{} from rank {}", to_text(message_tag(spec_, step_, message)), spec_.peer),
@@ -276,7 +287,7 @@ at::Tensor EdgeReceiver::recv_samples(const Bytes& bytes, const TensorSpec& expe
 UnpackedTensor EdgeReceiver::unpack_samples(const Bytes& bytes, TensorSpec expected,
                                             at::Device device, const MessageSpec& message) {
   expected.shape[0] = static_cast<std::int64_t>(message.samples.size());
-  UnpackedTensor part = timed_codec(
+  UnpackedTensor part = timed_decoding(
       engine_, spec_.traffic, [&] { return unpack(receiver_, bytes, expected, device, message); });
   refused_ += part.refused.size();
   return part;

@@ -68,9 +68,9 @@ std::optional<double> height_at(const Curve& curve, double x) {
   return std::nullopt;
 }
 
-void require_drawable(const Figure& figure) {
-  LACONIC_ASSERT(has_data(figure) && figure.curves.size() <= kMostCurves &&
-                     figure.kind == FigureKind::lines && !figure.log_x && !figure.log_y,
+void require_drawable(const Figure& figure, FigureKind kind) {
+  LACONIC_ASSERT(has_data(figure) && figure.curves.size() <= kMostCurves && figure.kind == kind &&
+                     !figure.log_x && !figure.log_y,
                  fmt::format("{}: {} curves", figure.name, figure.curves.size()));
 }
 
@@ -186,6 +186,7 @@ class SvgChart {
   std::string draw() {
     open();
     axes();
+    if (figure_.kind == FigureKind::scatter) diagonal();
     for (std::size_t i = 0; i < figure_.curves.size(); ++i) curve(i);
     legend();
     return out_ + "</svg>\n";
@@ -240,7 +241,22 @@ class SvgChart {
                        *dashes == '\0' ? "" : fmt::format(" stroke-dasharray=\"{}\"", dashes));
   }
 
+  // Where both axes have the same number, as far as both go.
+  void diagonal() {
+    const double from = std::max(0.0, frame_.bottom);
+    const double to = std::min(frame_.right, frame_.top);
+    if (from < to) line(x_of(from), y_of(from), x_of(to), y_of(to), "#bbbbbb");
+  }
+
+  void dots(std::size_t index) {
+    for (const Point& point : figure_.curves[index].points)
+      if (is_finite(point))
+        out_ += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"/>\n",
+                            x_of(point.x), y_of(point.y), colour_of(index));
+  }
+
   void curve(std::size_t index) {
+    if (figure_.kind == FigureKind::scatter) return dots(index);
     std::string points;
     for (const Point& point : figure_.curves[index].points)
       if (is_finite(point))
@@ -266,12 +282,13 @@ class SvgChart {
 }  // namespace
 
 std::string chart_text(const Figure& figure, const ChartOptions& options) {
-  require_drawable(figure);
+  require_drawable(figure, FigureKind::lines);
   return TextChart(figure, options).draw();
 }
 
 std::string chart_svg(const Figure& figure) {
-  require_drawable(figure);
+  const bool is_scatter = figure.kind == FigureKind::scatter;
+  require_drawable(figure, is_scatter ? FigureKind::scatter : FigureKind::lines);
   return SvgChart(figure).draw();
 }
 

@@ -1,7 +1,8 @@
 // study/chart.hpp — a figure of lines, drawn here: as text for a terminal, as SVG for a page.
 //
 // Pure, and without gnuplot: the quickstart draws with what the build needs anyway. Points that are
-// not finite are left out. Only FigureKind::lines with linear axes.
+// not finite are left out. Only FigureKind::lines with linear axes, and as SVG scatters: points,
+// and the line on which both axes are equal. Heat maps are study/heat_map.hpp's.
 #pragma once
 
 #include <string>

@@ -83,5 +83,18 @@ TEST(Chart, TheSvgHasAPolylineForEachCurveAndItsLegend) {
   EXPECT_NE(svg.find("points=\"64.0,61.3 824.0,394.7\""), std::string::npos) << svg;
 }
 
+// Both axes go from 0 to 4 and a little further: the line is the diagonal of what both have.
+TEST(Chart, TheSvgOfAScatterHasPointsAndADiagonal) {
+  Figure figure = falling();
+  figure.kind = FigureKind::scatter;
+  figure.curves = {{"told", {{0, 0}, {4, 4}}}, {"other", {{2, 1}}}};
+  const std::string svg = chart_svg(figure);
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = svg.find("<circle", at)) != std::string::npos; ++at) ++count;
+  EXPECT_EQ(count, 3u);
+  EXPECT_NE(svg.find("stroke=\"#bbbbbb\"/>"), std::string::npos) << svg;
+  EXPECT_EQ(chart_svg(falling()).find("<circle"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace laconic

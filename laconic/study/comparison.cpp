@@ -130,10 +130,10 @@ RunColumn column_of(const ComparedRun& run, const std::vector<RunPoint>& points)
 
 std::int64_t common_validation(const std::vector<ComparedRun>& runs) {
   std::int64_t found = 0;
-  for (const RunLog::Validation& mine : runs[0].log.validations) {
+  for (const ValidationRow& mine : runs[0].log.validations) {
     const bool is_common = std::all_of(runs.begin(), runs.end(), [&](const ComparedRun& run) {
       return std::any_of(run.log.validations.begin(), run.log.validations.end(),
-                         [&](const RunLog::Validation& other) { return other.step == mine.step; });
+                         [&](const ValidationRow& other) { return other.step == mine.step; });
     });
     if (is_common) found = mine.step;
   }
@@ -142,7 +142,7 @@ std::int64_t common_validation(const std::vector<ComparedRun>& runs) {
 
 std::optional<double> validation_at(const RunLog& log, std::int64_t step) {
   std::optional<double> loss;
-  for (const RunLog::Validation& validation : log.validations)
+  for (const ValidationRow& validation : log.validations)
     if (validation.step == step) loss = validation.loss;
   return loss;
 }

@@ -36,6 +36,8 @@ enum class FigureKind : std::uint8_t {
   ranges,   // points joined by lines, with error bars
   lines,    // lines alone
   stacked,  // bars: a tick is a bar, curves are what it is made of
+  scatter,  // points alone, and the line on which both axes are equal
+  heat,     // a field for each curve (a row) and tick (x counts them from 0), coloured by y
 };
 
 struct Figure {
@@ -45,7 +47,7 @@ struct Figure {
   bool log_x = false;
   bool log_y = false;
   std::vector<Tick> ticks;    // of the x axis; empty: gnuplot's own
-  std::vector<Curve> curves;  // at most kMostCurves
+  std::vector<Curve> curves;  // at most kMostCurves; rows of a heat map may be more
 };
 
 // Returns the colour of a curve by its place in the figure: "#D55E00". Requires: index <
@@ -54,7 +56,7 @@ const char* colour_of(std::size_t index);
 
 bool has_data(const Figure& figure);
 std::string data_text(const Figure& figure);
-// Requires: has_data(figure), at most kMostCurves.
+// Requires: has_data(figure), at most kMostCurves but for heat maps.
 std::string script_text(const Figure& figure);
 
 }  // namespace laconic

@@ -52,7 +52,8 @@ void read_summary(const std::string& summary, Outcome& outcome) {
                                .wire_bytes = number(total, "wire_bytes"),
                                .active_seconds = number(total, "active_seconds"),
                                .exposed_seconds = number(total, "exposed_seconds"),
-                               .codec_seconds = number(total, "codec_seconds")});
+                               .codec_seconds = number(total, "codec_seconds"),
+                               .decode_seconds = number(total, "decode_seconds")});
   outcome.validation_loss = number(json, "validation_loss");
   if (const auto metrics = json.find("metrics"); metrics != json.end())
     for (const auto& [name, value] : metrics->items())
@@ -101,6 +102,7 @@ void read_all(const RunTexts& texts, Outcome& outcome) {
   } else {
     RunLog log = read_log(texts.log, "log.jsonl");
     outcome.steps = std::move(log.steps);
+    outcome.validations = std::move(log.validations);
     for (const std::string& note : log.notes) add_note(note, outcome.notes);
     read_summary(texts.summary, outcome);
   }

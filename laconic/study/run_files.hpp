@@ -23,12 +23,8 @@ struct RunTexts {
 
 // What `log.jsonl` holds of a run: its steps, and lines of their own for evaluations and notes.
 struct RunLog {
-  struct Validation {
-    std::int64_t step = 0;
-    double loss = 0;
-  };
   std::vector<StepRow> steps;
-  std::vector<Validation> validations;
+  std::vector<ValidationRow> validations;
   std::vector<std::string> notes;  // each once
   double tokens_per_step = 0;      // 0: no step is there
 };

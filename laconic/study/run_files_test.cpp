@@ -16,7 +16,8 @@ constexpr const char* kLog =
 {"step": 2, "loss": null, "seconds": 1.5}
 )";
 constexpr const char* kSummary = R"({"traffic": [{"class": "pp.activation", "messages": 24,
-  "raw_bytes": 4000, "wire_bytes": 500, "active_seconds": 1, "exposed_seconds": 2, "codec_seconds": 3}],
+  "raw_bytes": 4000, "wire_bytes": 500, "active_seconds": 1, "exposed_seconds": 2, "codec_seconds": 3,
+  "decode_seconds": 1}],
   "pipeline": {"ranks": [{"forward_seconds": 0.25, "backward_seconds": 0.5, "waiting_seconds": 9},
                          {"forward_seconds": 0.5, "backward_seconds": 1, "waiting_seconds": 9}]}})";
 constexpr const char* kLab = R"({"labs": [{"name": "run-1", "hosts": [
@@ -39,7 +40,9 @@ TEST(FilesOfARun, OfLaconicBecomeAnOutcome) {
   EXPECT_EQ(outcome.steps[0], (StepRow{1, 2.5, 7.5, 1000, 0.5}));
   EXPECT_EQ(outcome.steps[1].seconds, 1.5);
   EXPECT_TRUE(std::isnan(outcome.steps[1].loss));
-  EXPECT_EQ(outcome.traffic, (std::vector<ClassTotal>{{"pp.activation", 24, 4000, 500, 1, 2, 3}}));
+  EXPECT_EQ(outcome.traffic,
+            (std::vector<ClassTotal>{{"pp.activation", 24, 4000, 500, 1, 2, 3, 1}}));
+  EXPECT_EQ(outcome.validations, (std::vector<ValidationRow>{{1, 7.4}}));
   EXPECT_EQ(outcome.computing_seconds, (std::vector<double>{0.75, 1.5}));
   EXPECT_EQ(outcome.interface_sent_bytes, 120);
   EXPECT_EQ(outcome.interface_packets, 7);

@@ -126,6 +126,14 @@ void check_pages(const StudyFile& study, NameCheck& check) {
     for (const Names& by : {table.rows, table.columns})
       for (const std::string& axis : by) check.require(where, "axis", axis, axes);
   }
+  for (const FitSpec& fit : study.fits) {
+    const std::string where = fmt::format("fit '{}'", fit.name);
+    check.require(where, "measure", fit.measure, measures);
+    for (const std::string& part : fit.parts) check.require(where, "part", part, study.known_parts);
+    check.require(where, "page", fit.page, pages);
+    check.require_choice(where, fit.only, axes);
+    if (!fit.by.empty()) check.require(where, "axis", fit.by, axes);
+  }
   for (const FigureSpec& figure : study.figures) {
     const std::string where = fmt::format("figure '{}'", figure.name);
     check.require(where, "part", figure.part, study.known_parts);
@@ -133,6 +141,7 @@ void check_pages(const StudyFile& study, NameCheck& check) {
     check.require_choice(where, figure.only, axes);
     for (const std::string& name : figure.y) check.require(where, "measure", name, measures);
     if (!figure.curves.empty()) check.require(where, "axis", figure.curves, axes);
+    if (figure.kind == FigureKind::heat) check.require(where, "axis", figure.x, axes);
     if (!is_among(axes, figure.x)) check.require(where, "measure or axis", figure.x, measures);
   }
 }

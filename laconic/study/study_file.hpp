@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "laconic/base/problem.hpp"
+#include "laconic/study/plot.hpp"
 #include "laconic/study/trial.hpp"
 
 namespace laconic {
@@ -85,6 +86,7 @@ struct MeasureSpec {
   std::string name;  // study/study_measure.hpp has the list
   std::string title, unit;
   std::string is;               // an expression of other measures (study/expression.hpp)
+  std::string after;            // instead: of so many seconds of steps, at which the loss is read
   std::vector<Choice> against;  // whose measures are "against.NAME" in it: the first that fits
   double scale = 1;             // of what is shown
   int digits = 4;               // after the point
@@ -134,9 +136,20 @@ struct FigureSpec {
   std::string name, title, part, page;
   std::string x;               // a measure, or an axis whose settings have values
   std::vector<std::string> y;  // measures; several are stacked, a bar for each setting of x
-  std::string curves;          // the axis that tells them apart, of one measure
+  std::string curves;  // the axis that tells them apart, of one measure; of a heat map: rows
+  FigureKind kind = FigureKind::ranges;  // what the file asks for: of stacked bars y tells
   Choice only;
   bool log_x = false, log_y = false;
+};
+
+// A measure as a sum of terms, fitted on half of the trials (study/study_fit.hpp).
+struct FitSpec {
+  std::string name;  // of the measure that it makes
+  std::string title, measure, page;
+  std::vector<std::string> parts;
+  std::vector<std::string> terms;  // expressions
+  std::string by;                  // an axis: each setting has coefficients of its own; or empty
+  Choice only;
 };
 
 struct StudyFile {
@@ -153,6 +166,7 @@ struct StudyFile {
   std::vector<Rule> rules;
   std::vector<TableSpec> tables;
   std::vector<FigureSpec> figures;
+  std::vector<FitSpec> fits;
   std::vector<std::string> known_parts;  // those of files that it extends, too
 };
 const StudyModel* find_model(const std::vector<StudyModel>& models, const std::string& name);

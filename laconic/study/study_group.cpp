@@ -113,6 +113,26 @@ void add_bars(const StudyFile& study, const RowList& rows, const FigureSpec& spe
   }
 }
 
+// A row for each setting of one axis, a column for each of another.
+void add_fields(const StudyFile& study, const RowList& rows, const FigureSpec& spec,
+                Figure& figure) {
+  const MeasureSpec y = measure_of(study, spec.y.front());
+  const auto columns = grouped(rows, {spec.x});
+  for (std::size_t i = 0; i < columns.size(); ++i)
+    figure.ticks.push_back({static_cast<double>(i), columns[i].first.front()});
+  for (const auto& [key, of_row] : grouped(rows, {spec.curves})) {
+    Curve fields{key.front(), {}};
+    for (const Tick& tick : figure.ticks) {
+      RowList both;
+      for (const StudyRow* row : of_row)
+        if (setting_at(*row, spec.x) == tick.label) both.push_back(row);
+      if (const Average average = average_over(both, y.name); average.count > 0)
+        fields.points.push_back(point_of(tick.x, average, y));
+    }
+    if (!fields.points.empty()) figure.curves.push_back(fields);
+  }
+}
+
 void add_curves(const StudyFile& study, const RowList& rows, const FigureSpec& spec,
                 Figure& figure) {
   const MeasureSpec y = measure_of(study, spec.y.front());
@@ -185,13 +205,15 @@ Figure figure_of(const StudyFile& study, const std::vector<StudyRow>& rows,
                 .title = spec.title,
                 .x_label = find_axis(study, spec.x) ? spec.x : measure_of(study, spec.x).title,
                 .y_label = measure_of(study, spec.y.front()).title,
-                .kind = FigureKind::ranges,
+                .kind = spec.kind,
                 .log_x = spec.log_x,
                 .log_y = spec.log_y};
   const RowList part = rows_of_part(rows, spec.part, spec.only);
   if (spec.y.size() > 1) {
     add_bars(study, part, spec, figure);
     figure.y_label = "";
+  } else if (spec.kind == FigureKind::heat) {
+    add_fields(study, part, spec, figure);
   } else {
     add_curves(study, part, spec, figure);
   }

@@ -9,6 +9,7 @@
 
 #include "laconic/study/expression.hpp"
 #include "laconic/study/statistics.hpp"
+#include "laconic/study/study_fit.hpp"
 
 namespace laconic {
 
@@ -95,12 +96,25 @@ void add_steps(const Outcome& outcome, Measures& measures) {
     measures["computing_seconds"] = microbatches * mean_of(outcome.computing_seconds);
 }
 
+void add_codec(const ClassTotal& total, const std::string& of, double steps, Measures& measures) {
+  measures[of + "decode_seconds"] += total.decode_seconds / steps;
+  measures[of + "encode_seconds"] += (total.codec_seconds - total.decode_seconds) / steps;
+}
+
 void add_traffic(const Outcome& outcome, Measures& measures) {
   const auto steps = static_cast<double>(outcome.steps.size());
   if (outcome.traffic.empty()) return;
+  const bool tells_apart =
+      std::any_of(outcome.traffic.begin(), outcome.traffic.end(),
+                  [](const ClassTotal& total) { return total.decode_seconds > 0; });
   for (const ClassTotal& total : outcome.traffic) {
     measures["codec_seconds"] += total.codec_seconds / steps;
+    if (tells_apart) add_codec(total, "", steps, measures);
     if (!is_training(total)) continue;
+    if (tells_apart) add_codec(total, total.traffic + ".", steps, measures);
+    measures["messages"] += total.messages / steps;
+    measures[total.traffic + ".messages"] += total.messages / steps;
+    measures[total.traffic + ".active_seconds"] += total.active_seconds / steps;
     measures["sent_bytes"] += total.wire_bytes / steps;
     measures["raw_bytes"] += total.raw_bytes / steps;
     measures[total.traffic + ".sent_bytes"] += total.wire_bytes / steps;
@@ -127,6 +141,14 @@ void add_interface(const Outcome& outcome, Measures& measures) {
   measures["meter_error"] = (kernels - kHeader * outcome.interface_packets) / metered - 1;
   if (const auto step = measures.find("first_rank_bytes"); first_rank > 0 && step != measures.end())
     measures["network_bytes"] = step->second * trained / first_rank * kernels / metered;
+}
+
+// In the steps up to that one. Evaluations are between them, and not counted.
+double trained_seconds(const Outcome& outcome, std::int64_t step) {
+  double seconds = 0;
+  for (const StepRow& row : outcome.steps)
+    if (row.step <= step) seconds += row.seconds;
+  return seconds;
 }
 
 void add_loss(const Outcome& outcome, Measures& measures) {
@@ -159,10 +181,15 @@ const StudyRow* row_against(const StudyRow& row, const std::vector<Choice>& agai
   return nullptr;
 }
 
-std::optional<double> value_in(const StudyRow* row, const std::string& measure) {
-  if (row == nullptr || !row->failure.empty()) return {};
-  const auto found = row->measures.find(measure);
-  return found == row->measures.end() ? std::nullopt : std::optional(found->second);
+constexpr std::string_view kValue = "value.";
+
+std::optional<double> value_of_setting(const StudyFile& study, const StudyRow& row,
+                                       const std::string& name) {
+  const StudyAxis* axis = find_axis(study, name);
+  const auto settings = row.settings.find(name);
+  if (axis == nullptr || settings == row.settings.end()) return {};
+  const Setting* setting = find_setting(*axis, settings->second);
+  return setting == nullptr ? std::nullopt : setting->value;
 }
 
 constexpr std::string_view kAgainst = "against.";
@@ -173,6 +200,7 @@ std::map<std::string, double> measures_of(const Outcome& outcome) {
   if (!outcome.failure.empty() || outcome.steps.empty()) return {};
   Measures measures = outcome.metrics;
   measures["seconds"] = outcome.seconds;
+  measures["trained_seconds"] = trained_seconds(outcome, outcome.steps.back().step);
   measures["ranks"] = outcome.trial.hosts;
   add_loss(outcome, measures);
   add_steps(outcome, measures);
@@ -181,20 +209,59 @@ std::map<std::string, double> measures_of(const Outcome& outcome) {
   return measures;
 }
 
+std::vector<CurvePoint> curve_of(const Outcome& outcome) {
+  std::vector<CurvePoint> curve;
+  if (!outcome.failure.empty() || outcome.steps.empty()) return curve;
+  std::vector<ValidationRow> all = outcome.validations;
+  const std::int64_t last = outcome.steps.back().step;
+  if (outcome.validation_loss != 0 && (all.empty() || all.back().step < last))
+    all.push_back({last, outcome.validation_loss});
+  for (const ValidationRow& row : all)
+    if (std::isfinite(row.loss))
+      curve.push_back({row.step, trained_seconds(outcome, row.step), row.loss});
+  return curve;
+}
+
+std::optional<double> loss_after(const std::vector<CurvePoint>& curve, double seconds) {
+  for (std::size_t i = 0; i < curve.size(); ++i) {
+    if (curve[i].seconds < seconds) continue;
+    if (curve[i].seconds == seconds) return curve[i].loss;
+    if (i == 0) return {};
+    const CurvePoint &from = curve[i - 1], &to = curve[i];
+    const double share = (seconds - from.seconds) / (to.seconds - from.seconds);
+    return from.loss + share * (to.loss - from.loss);
+  }
+  return {};
+}
+
+std::optional<double> value_in(const StudyFile& study, const StudyRow& row,
+                               const std::string& measure) {
+  if (!row.failure.empty()) return {};
+  if (measure.starts_with(kValue))
+    return value_of_setting(study, row, measure.substr(kValue.size()));
+  const auto found = row.measures.find(measure);
+  return found == row.measures.end() ? std::nullopt : std::optional(found->second);
+}
+
 void add_derived(const StudyFile& study, std::vector<StudyRow>& rows) {
   RowIndex index;
   for (const StudyRow& row : rows) index[{row.part, row.settings, row.round}] = &row;
   for (const MeasureSpec& measure : study.measures) {
-    if (measure.is.empty()) continue;
+    const std::string& expression = measure.is.empty() ? measure.after : measure.is;
+    if (expression.empty()) continue;
     for (StudyRow& row : rows) {
       const StudyRow* other = row_against(row, measure.against, index);
       const ValueOf value_of = [&](const std::string& name) {
-        return name.starts_with(kAgainst) ? value_in(other, name.substr(kAgainst.size()))
-                                          : value_in(&row, name);
+        if (!name.starts_with(kAgainst)) return value_in(study, row, name);
+        return other == nullptr ? std::nullopt
+                                : value_in(study, *other, name.substr(kAgainst.size()));
       };
-      if (const auto value = evaluate(measure.is, value_of)) row.measures[measure.name] = *value;
+      auto value = evaluate(expression, value_of);
+      if (value && measure.is.empty()) value = loss_after(row.curve, *value);
+      if (value) row.measures[measure.name] = *value;
     }
   }
+  for (const FitSpec& spec : study.fits) fit(study, spec, rows);
 }
 
 }  // namespace laconic

@@ -105,6 +105,78 @@ TEST(Measures, LossIsOfTheLastFiveSteps) {
   EXPECT_FALSE(measures_of(outcome).contains("loss"));
 }
 
+TEST(Measures, TellEncodingFromDecodingWhereTheProgramDid) {
+  Outcome outcome = testing::invented({.codec_seconds = 0.5});
+  const auto steps = static_cast<double>(outcome.steps.size());
+  EXPECT_FALSE(measures_of(outcome).contains("decode_seconds"));
+  outcome.traffic[0].decode_seconds = 0.125 * steps;
+  outcome.traffic[0].active_seconds = 2 * steps;
+  const auto measures = measures_of(outcome);
+  const std::map<std::string, double> expected = {{"decode_seconds", 0.125},
+                                                  {"encode_seconds", 0.375},
+                                                  {"codec_seconds", 0.5},
+                                                  {"pp.activation.decode_seconds", 0.125},
+                                                  {"pp.activation.encode_seconds", 0.125},
+                                                  {"pp.gradient.encode_seconds", 0.25},
+                                                  {"pp.activation.active_seconds", 2},
+                                                  {"pp.activation.messages", 100 / steps},
+                                                  {"messages", 200 / steps}};
+  for (const auto& [name, value] : expected) EXPECT_DOUBLE_EQ(measures.at(name), value) << name;
+}
+
+// The warm-up's step takes 1000 seconds, the others one.
+TEST(LossAfterSeconds, LiesBetweenEvaluationsAndNowhereElse) {
+  Outcome outcome = testing::invented({.steps = 5});
+  outcome.validations = {{1, 8}, {3, 6}, {4, std::nan("")}};
+  outcome.validation_loss = 3;
+  const std::vector<CurvePoint> curve = curve_of(outcome);
+  EXPECT_EQ(curve, (std::vector<CurvePoint>{{1, 1000, 8}, {3, 1002, 6}, {6, 1005, 3}}));
+  EXPECT_EQ(measures_of(outcome).at("trained_seconds"), 1005);
+  const struct {
+    double seconds;
+    std::optional<double> loss;
+  } cases[] = {{999, {}}, {1000, 8}, {1001, 7}, {1002, 6}, {1004, 4}, {1005, 3}, {1006, {}}};
+  for (const auto& c : cases) EXPECT_EQ(loss_after(curve, c.seconds), c.loss) << c.seconds;
+  outcome.validations.push_back({6, 3});  // of the end, which is not counted twice
+  EXPECT_EQ(curve_of(outcome), curve);
+  EXPECT_FALSE(loss_after({}, 0));
+}
+
+// What the slow one has reached when the fast one has made all its steps.
+TEST(LossAfterSeconds, IsAMeasureOfAFileAndOfItsLines) {
+  StudyFile study;
+  apply_study(R"toml(
+measures = [
+  "validation_loss",
+  { name = "early", after = "1002" },
+  { name = "equal", after = "against.trained_seconds", against = { codec = "fast" } },
+]
+[[axis]]
+name = "codec"
+settings = ["slow", "fast"]
+[[part]]
+name = "p"
+axes = ["codec"]
+)toml",
+              "mine.toml", study);
+  std::vector<StudyRow> rows;
+  for (const StudyTrial& one : expand(study)) {
+    const bool is_slow = one.settings.at("codec") == "slow";
+    Outcome outcome = testing::invented({.seconds = is_slow ? 2.0 : 1.0, .steps = 4});
+    outcome.validations = {{1, 8}};
+    outcome.validation_loss = 4;
+    rows.push_back(row_of(one, outcome));
+  }
+  std::vector<StudyRow> again =
+      parse_rows(to_json_line(rows[0]) + "\n" + to_json_line(rows[1]), "");
+  EXPECT_EQ(again, rows);
+  add_derived(study, again);
+  EXPECT_EQ(again[0].measures.at("early"), 7);
+  EXPECT_EQ(again[1].measures.at("early"), 6);
+  EXPECT_EQ(again[0].measures.at("equal"), 6);
+  EXPECT_EQ(again[1].measures.at("equal"), 4);
+}
+
 const char* const kDerived = R"toml(
 rounds = 2
 measures = [
@@ -166,6 +238,16 @@ TEST(Measures, AreDerivedByRoundFromTheFirstChoiceThatFits) {
 
 TEST(Measures, RefuseExpressionsAndChoicesThatAreNone) {
   StudyFile study;
+  try {
+    apply_study(
+        "measures = [{ name = \"x\", after = \"1 +\" }, { name = \"y\", is = \"1\", after = \"2\" "
+        "}]",
+        "mine.toml", study);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_TRUE(contains(error.what(), "is missing after '1 +'")) << error.what();
+    EXPECT_TRUE(contains(error.what(), "both is and after")) << error.what();
+  }
   try {
     apply_study("measures = [{ name = \"x\", is = \"1 +\" }]\nspread = \"wide\"\n", "mine.toml",
                 study);

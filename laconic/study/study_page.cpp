@@ -9,7 +9,9 @@
 #include "laconic/file/atomic_file.hpp"
 #include "laconic/study/chart.hpp"
 #include "laconic/study/draw.hpp"
+#include "laconic/study/heat_map.hpp"
 #include "laconic/study/markdown.hpp"
+#include "laconic/study/study_fit.hpp"
 #include "laconic/study/study_group.hpp"
 #include "laconic/study/study_measure.hpp"
 #include "laconic/study/study_rule.hpp"
@@ -193,6 +195,14 @@ std::string figures_and_tables(const StudyFile& study, const std::vector<StudyRo
   return text;
 }
 
+// Without gnuplot: neither error bars nor logarithms.
+std::string own_svg(Figure figure) {
+  if (figure.kind == FigureKind::heat) return heat_svg(figure);
+  if (figure.kind != FigureKind::scatter) figure.kind = FigureKind::lines;
+  figure.log_x = figure.log_y = false;
+  return chart_svg(figure);
+}
+
 }  // namespace
 
 std::vector<Figure> study_figures(const StudyFile& study, const std::vector<StudyRow>& rows) {
@@ -207,11 +217,12 @@ std::string study_page(const StudyFile& study, const std::vector<StudyTrial>& pl
   for (const PageSpec& spec : study.pages)
     if (spec.name == page)
       return fmt::format("# {}\n\n{}\n\n", spec.title, trim(spec.about)) +
-             rules_section(study, planned, rows, page) +
+             rules_section(study, planned, rows, page) + fits_section(study, rows, page) +
              figures_and_tables(study, rows, has_png, page);
-  std::string text =
-      facts_section(study, planned, rows, command) + contents_section(study, planned, rows) +
-      rules_section(study, planned, rows, "") + figures_and_tables(study, rows, has_png, "");
+  std::string text = facts_section(study, planned, rows, command) +
+                     contents_section(study, planned, rows) +
+                     rules_section(study, planned, rows, "") + fits_section(study, rows, "") +
+                     figures_and_tables(study, rows, has_png, "");
   if (study.pages.empty())
     for (const std::string& part : parts_of(trials_of(planned)))
       text += fmt::format("## Part \"{}\"\n\n{}{}", part, about_of_part(study, part),
@@ -231,12 +242,9 @@ void write_study(const std::string& folder, const StudyFile& study,
   bool has_png = false;
   if (std::any_of(figures.begin(), figures.end(), has_data)) {
     has_png = draw_figures(folder, figures).empty();
-    for (Figure figure : figures)
-      if (!has_png && has_data(figure)) {  // ours has neither error bars nor logarithms
-        figure.kind = FigureKind::lines;
-        figure.log_x = figure.log_y = false;
-        write_atomically(fmt::format("{}/figures/{}.svg", folder, figure.name), chart_svg(figure));
-      }
+    for (const Figure& figure : figures)
+      if (!has_png && has_data(figure))
+        write_atomically(fmt::format("{}/figures/{}.svg", folder, figure.name), own_svg(figure));
   }
   std::vector<PageSpec> pages = study.pages;
   pages.push_back({});

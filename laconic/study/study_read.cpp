@@ -191,10 +191,15 @@ MeasureSpec measure_in(const TomlNode& node, bool has_range, Problems& problems)
   reader.read_count("digits", measure.digits, 0);
   reader.read_count("figures", measure.figures, 1);
   reader.read("is", measure.is);
+  reader.read("after", measure.after);
   reader.read_choices("against", measure.against);
-  if (!measure.is.empty())
-    if (const std::string problem = check_expression(measure.is); !problem.empty())
-      reader.report(*node.find("is"), problem);
+  for (const char* key : {"is", "after"})
+    if (const TomlNode* text = node.find(key))
+      if (const std::string problem = check_expression(text->text); !problem.empty())
+        reader.report(*text, problem);
+  if (!measure.is.empty() && !measure.after.empty())
+    reader.report(node,
+                  "has both is and after: a measure is an expression, or a loss after a time");
   reader.report_unknown();
   return measure;
 }
@@ -247,6 +252,18 @@ TableSpec table_in(const TomlNode& node, Problems& problems) {
   return table;
 }
 
+void read_figure_kind(StudyTable& reader, FigureSpec& figure) {
+  std::string kind;
+  reader.read("kind", kind);
+  if (kind == "scatter")
+    figure.kind = FigureKind::scatter;
+  else if (kind == "heat")
+    figure.kind = FigureKind::heat;
+  else if (!kind.empty())
+    reader.report(*reader.find("kind"),
+                  fmt::format("kind '{}' is none (known: heat, scatter)", kind));
+}
+
 FigureSpec figure_in(const TomlNode& node, Problems& problems) {
   FigureSpec figure;
   StudyTable reader(node, title_of("figure", node), problems);
@@ -260,11 +277,33 @@ FigureSpec figure_in(const TomlNode& node, Problems& problems) {
   reader.read("curves", figure.curves);
   if (figure.curves.empty() == (figure.y.size() == 1))
     reader.report(node, "curves is the axis that tells curves of one measure apart");
+  read_figure_kind(reader, figure);
   reader.read_choice("only", figure.only);
   reader.read_flag("log_x", figure.log_x);
   reader.read_flag("log_y", figure.log_y);
   reader.report_unknown();
   return figure;
+}
+
+FitSpec fit_in(const TomlNode& node, Problems& problems) {
+  FitSpec fit;
+  StudyTable reader(node, title_of("fit", node), problems);
+  reader.require("name", fit.name);
+  fit.title = fit.name;
+  reader.read("title", fit.title);
+  reader.read("page", fit.page);
+  reader.require("measure", fit.measure);
+  reader.read_names("parts", fit.parts);
+  if (fit.parts.empty()) reader.report(node, "parts is missing");
+  reader.read_names("terms", fit.terms);
+  if (fit.terms.empty()) reader.report(node, "terms is missing");
+  for (const std::string& term : fit.terms)
+    if (const std::string problem = check_expression(term); !problem.empty())
+      reader.report(*node.find("terms"), problem);
+  reader.read("by", fit.by);
+  reader.read_choice("only", fit.only);
+  reader.report_unknown();
+  return fit;
 }
 
 PageSpec page_in(const TomlNode& node, Problems& problems) {
@@ -333,6 +372,8 @@ Problems apply_tree(const TomlNode& root, StudyFile& study) {
             [&](const TomlNode& node) { return table_in(node, problems); });
   read_list(reader, "figure", study.figures,
             [&](const TomlNode& node) { return figure_in(node, problems); });
+  read_list(reader, "fit", study.fits,
+            [&](const TomlNode& node) { return fit_in(node, problems); });
   reader.report_unknown();
   for (const StudyPart& part : study.parts) study.known_parts.push_back(part.name);
   return problems;

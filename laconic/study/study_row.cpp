@@ -31,7 +31,18 @@ StudyRow study_row_in(const nlohmann::json& json) {
   for (const auto& [name, value] : json.at("measures").items())
     row.measures[name] =
         value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+  if (const auto curve = json.find("curve"); curve != json.end())
+    for (const nlohmann::json& point : *curve)
+      row.curve.push_back({.step = point.at(0),
+                           .seconds = point.at(1).get<double>(),
+                           .loss = point.at(2).get<double>()});
   return row;
+}
+
+nlohmann::ordered_json json_of(const std::vector<CurvePoint>& curve) {
+  nlohmann::ordered_json points = nlohmann::ordered_json::array();
+  for (const CurvePoint& point : curve) points.push_back({point.step, point.seconds, point.loss});
+  return points;
 }
 
 }  // namespace
@@ -44,6 +55,7 @@ StudyRow row_of(const StudyTrial& planned, const Outcome& outcome) {
           .seed = planned.seed,
           .failure = outcome.failure,
           .measures = measures_of(outcome),
+          .curve = curve_of(outcome),
           .commit = outcome.commit,
           .machine = outcome.machine,
           .began = outcome.began,
@@ -51,11 +63,12 @@ StudyRow row_of(const StudyTrial& planned, const Outcome& outcome) {
 }
 
 std::string to_json_line(const StudyRow& row) {
-  const nlohmann::ordered_json json = {
+  nlohmann::ordered_json json = {
       {"trial", row.id},          {"part", row.part},      {"settings", row.settings},
       {"round", row.round},       {"seed", row.seed},      {"failure", row.failure},
       {"measures", row.measures}, {"commit", row.commit},  {"machine", row.machine},
       {"began", row.began},       {"command", row.command}};
+  if (!row.curve.empty()) json["curve"] = json_of(row.curve);
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

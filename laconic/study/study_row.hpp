@@ -14,6 +14,14 @@
 
 namespace laconic {
 
+// What an evaluation said, and after how many seconds of steps.
+struct CurvePoint {
+  std::int64_t step = 0;
+  double seconds = 0;
+  double loss = 0;
+  bool operator==(const CurvePoint&) const = default;
+};
+
 struct StudyRow {
   std::string id, part;
   std::map<std::string, std::string> settings;  // by axis
@@ -21,6 +29,7 @@ struct StudyRow {
   std::int64_t seed = 0;
   std::string failure;  // empty: it went well
   std::map<std::string, double> measures;
+  std::vector<CurvePoint> curve;  // in the order of steps; losses that are not finite are left out
   std::string commit, machine, began;
   std::vector<std::string> command;
   bool operator==(const StudyRow&) const = default;

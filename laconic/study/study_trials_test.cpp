@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -213,6 +214,57 @@ TEST(StudyFiles, HaveTrialsThatTheConfigurationCheckerAccepts) {
         << entry.path();
   }
   EXPECT_EQ(to_text(problems_of("examples/study/study.toml", 6)), "");
+}
+
+// What evaluations say by the task; everything else is measured of every run.
+std::map<std::string, std::set<std::string>> tasks_with_measures() {
+  return {{"accuracy", {"classify", "masked"}},
+          {"f1", {"classify", "span"}},
+          {"matthews", {"classify"}},
+          {"majority", {"classify"}},
+          {"pearson", {"regress"}},
+          {"spearman", {"regress"}},
+          {"exact_match", {"span"}},
+          {"next_accuracy", {"masked"}},
+          {"perplexity", {"causal"}},
+          {"bits_per_byte", {"causal", "masked"}}};
+}
+
+std::string task_of(const Trial& trial, const StudyFile& study) {
+  const Places places{.laconic = "laconic", .source = source_tree(), .work = "work"};
+  const Keys keys = keys_of(trial, study, places, "folder");
+  const auto value = [&](const char* key) {
+    const auto found = keys.find(key);
+    return found == keys.end() ? std::string() : found->second;
+  };
+  if (!value("task.kind").empty()) return value("task.kind");
+  return value("model.kind") == "bert" ? "masked" : "causal";
+}
+
+// A rule of accuracy that also fits a language model could never be kept: those trials have none.
+TEST(StudyFiles, HaveNoRuleWhoseMeasureItsTasksLack) {
+  std::size_t judged = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(source_tree() + "/studies")) {
+    if (entry.path().extension() != ".toml") continue;
+    const StudyFile study = read_study(entry.path());
+    const auto planned = expand(study);
+    const auto tasks = tasks_with_measures();
+    for (const Rule& rule : study.rules) {
+      const auto having = tasks.find(rule.measure);
+      if (having == tasks.end()) continue;
+      for (const StudyTrial& one : planned) {
+        const bool is_in_part =
+            rule.parts.empty() || std::ranges::count(rule.parts, one.trial.part) > 0;
+        if (!is_in_part || !fits(rule.where, one.settings)) continue;
+        if (!fits(rule.of, one.settings) && !fits(rule.against, one.settings)) continue;
+        ++judged;
+        EXPECT_TRUE(having->second.contains(task_of(one.trial, study)))
+            << entry.path() << ": rule '" << rule.name << "' asks " << id_of(one.trial) << " for "
+            << rule.measure;
+      }
+    }
+  }
+  EXPECT_GT(judged, 0u);
 }
 
 TEST(StudyFiles, HaveTheSettingsOfThePaperOnActivationsOfModelParallelTraining) {

@@ -91,6 +91,10 @@ StepRow row_in(const nlohmann::json& json) {
           .exposed_seconds = number_in(json, "exposed_seconds")};
 }
 
+nlohmann::ordered_json json_of(const ValidationRow& row) {
+  return {{"step", row.step}, {"loss", row.loss}};
+}
+
 nlohmann::ordered_json json_of(const ClassTotal& total) {
   return {{"class", total.traffic},
           {"messages", total.messages},
@@ -98,17 +102,20 @@ nlohmann::ordered_json json_of(const ClassTotal& total) {
           {"wire_bytes", total.wire_bytes},
           {"active_seconds", total.active_seconds},
           {"exposed_seconds", total.exposed_seconds},
-          {"codec_seconds", total.codec_seconds}};
+          {"codec_seconds", total.codec_seconds},
+          {"decode_seconds", total.decode_seconds}};
 }
 
 ClassTotal total_in(const nlohmann::json& json) {
-  return {.traffic = json.at("class"),
-          .messages = number_in(json, "messages"),
-          .raw_bytes = number_in(json, "raw_bytes"),
-          .wire_bytes = number_in(json, "wire_bytes"),
-          .active_seconds = number_in(json, "active_seconds"),
-          .exposed_seconds = number_in(json, "exposed_seconds"),
-          .codec_seconds = number_in(json, "codec_seconds")};
+  return {
+      .traffic = json.at("class"),
+      .messages = number_in(json, "messages"),
+      .raw_bytes = number_in(json, "raw_bytes"),
+      .wire_bytes = number_in(json, "wire_bytes"),
+      .active_seconds = number_in(json, "active_seconds"),
+      .exposed_seconds = number_in(json, "exposed_seconds"),
+      .codec_seconds = number_in(json, "codec_seconds"),
+      .decode_seconds = json.contains("decode_seconds") ? number_in(json, "decode_seconds") : 0};
 }
 
 template <class T>
@@ -140,6 +147,9 @@ Outcome outcome_in(const nlohmann::json& json) {
     for (const auto& [name, value] : json.at("metrics").items())
       outcome.metrics[name] = number_in(json.at("metrics"), name.c_str());
   for (const nlohmann::json& row : json.at("steps")) outcome.steps.push_back(row_in(row));
+  if (json.contains("validations"))
+    for (const nlohmann::json& row : json.at("validations"))
+      outcome.validations.push_back({.step = row.at("step"), .loss = number_in(row, "loss")});
   for (const nlohmann::json& total : json.at("traffic")) outcome.traffic.push_back(total_in(total));
   return outcome;
 }
@@ -168,6 +178,7 @@ std::string to_json(const Outcome& o) {
                                  {"computing_seconds", o.computing_seconds},
                                  {"samples", o.samples},
                                  {"notes", o.notes}};
+  if (!o.validations.empty()) json["validations"] = list_of(o.validations);
   if (o.validation_loss != 0) json["validation_loss"] = o.validation_loss;
   if (!o.metrics.empty()) json["metrics"] = o.metrics;
   if (!o.model_about.empty()) json["model_about"] = o.model_about;

@@ -54,6 +54,13 @@ struct StepRow {
   bool operator==(const StepRow&) const = default;
 };
 
+// What an evaluation said, after that many steps.
+struct ValidationRow {
+  std::int64_t step = 0;
+  double loss = 0;
+  bool operator==(const ValidationRow&) const = default;
+};
+
 // What one class of messages sent in the whole run.
 struct ClassTotal {
   std::string traffic;  // "pp.activation"
@@ -61,20 +68,22 @@ struct ClassTotal {
   double raw_bytes = 0;                                               // all ranks
   double wire_bytes = 0;                                              // all ranks
   double active_seconds = 0, exposed_seconds = 0, codec_seconds = 0;  // mean over ranks
+  double decode_seconds = 0;  // of codec_seconds; 0 in outcomes of programs that did not tell
   bool operator==(const ClassTotal&) const = default;
 };
 
 struct Outcome {
   Trial trial;
-  std::string failure;               // why there are no numbers; empty: it went well
-  std::string commit;                // of the program
-  std::string machine;               // one line
-  std::string began;                 // "2026-11-15T18:00:00Z"
-  double seconds = 0;                // of the whole process
-  std::vector<std::string> command;  // as a user would type it
-  std::vector<StepRow> steps;        // all, warm-up included
-  std::vector<ClassTotal> traffic;   // laconic
-  double interface_sent_bytes = 0;   // all hosts' eth0, whole run, by the kernel; 0: not in a lab
+  std::string failure;                     // why there are no numbers; empty: it went well
+  std::string commit;                      // of the program
+  std::string machine;                     // one line
+  std::string began;                       // "2026-11-15T18:00:00Z"
+  double seconds = 0;                      // of the whole process
+  std::vector<std::string> command;        // as a user would type it
+  std::vector<StepRow> steps;              // all, warm-up included
+  std::vector<ValidationRow> validations;  // laconic: the curve, the last step included if asked
+  std::vector<ClassTotal> traffic;         // laconic
+  double interface_sent_bytes = 0;  // all hosts' eth0, whole run, by the kernel; 0: not in a lab
   double interface_packets = 0;
   double counted_sent_bytes = 0;  // ddp: of a step that counts, all hosts' eth0; 0: not known
   std::string versions;           // ddp: "PyTorch 1.13.1, Python 3.11.2"

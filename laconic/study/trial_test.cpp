@@ -31,7 +31,9 @@ Outcome some_outcome() {
   o.seconds = 12.5;
   o.command = {"laconic", "lab", "run", "--", "sh", "-c", "echo 'a b'"};
   o.steps = {{1, 0.1 + 0.2, 7.625, 1e9 + 1, 0.25}, {2, 1e-9, 6.5, 0, 0}};
-  o.traffic = {{"pp.activation", 96, 5e8, 4e7, 1.5, 0.5, 0.125}, {"control", 3, 1, 2, 3, 4, 5}};
+  o.traffic = {{"pp.activation", 96, 5e8, 4e7, 1.5, 0.5, 0.125, 0.0625},
+               {"control", 3, 1, 2, 3, 4, 5}};
+  o.validations = {{1, 7.5}, {2, 6.25}};
   o.interface_sent_bytes = 123456789012.0;
   o.interface_packets = 98765;
   o.counted_sent_bytes = 4321;

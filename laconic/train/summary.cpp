@@ -72,7 +72,8 @@ std::vector<TrafficTotal> total_traffic(World& world) {
       sums[i].sent += of_rank.sent;
       sums[i].times += {.active = of_rank.times.active * share,
                         .exposed = of_rank.times.exposed * share,
-                        .codec = of_rank.times.codec * share};
+                        .codec = of_rank.times.codec * share,
+                        .decode = of_rank.times.decode * share};
     }
   std::vector<TrafficTotal> totals;
   for (std::size_t t = 0; t < kTrafficClasses; ++t) {
@@ -318,6 +319,7 @@ void add_traffic(const Count& sent, const Times& times, nlohmann::ordered_json& 
   json["exposed_seconds"] = times.exposed;
   json["hidden_seconds"] = hidden_seconds(times);
   json["codec_seconds"] = times.codec;
+  json["decode_seconds"] = times.decode;
 }
 
 nlohmann::ordered_json json_of(const TrafficTotal& total) {

@@ -81,6 +81,26 @@ TEST(Shaped, KeepsToItsRateWithinThreePercent) {
   }
 }
 
+// A message of M bytes takes M / W + a: three decades of M, of which the smallest is all latency
+// and the largest all rate. Within 5 % and 60 us, by which a sleeper wakes late.
+TEST(Shaped, AMessageTakesItsBytesOverTheRateAndTheLatency) {
+  constexpr double kRate = 400e6 / 8, kLatency = 0.002;
+  for (const std::size_t bytes : {1'000u, 10'000u, 100'000u, 1'000'000u}) {
+    const double wanted = static_cast<double>(bytes) / kRate + kLatency;
+    const auto ranks = make_ranks(2, "rate=400mbit,latency=2ms");
+    const double most = kSlack * (1.05 * wanted + 60e-6);
+    const double seconds = quickest(most, [&] {
+      return seconds_of([&] {
+        std::thread sender([&] { send_many(*ranks[0], 1, 1, 1, bytes); });
+        recv_many(*ranks[1], 0, 1, 1);
+        sender.join();
+      });
+    });
+    EXPECT_GE(seconds, 0.95 * wanted) << bytes;
+    EXPECT_LE(seconds, most) << bytes;
+  }
+}
+
 TEST(Shaped, SmallPausesOfASenderDoNotAddUpToALowerRate) {
   const auto ranks = make_ranks(2, "rate=1gbit");
   const double seconds = quickest(kSlack * 0.0515, [&] {  // 100 x 62,500 bytes at 1 Gbit/s: 50 ms

@@ -197,7 +197,7 @@ TEST(LateSums, WhatIsKeptIsSharedOutAmongOtherReplicas) {
   };
   const auto same = on(three), fewer = on(two);
   for (const auto& [number, value] : same[0].values)
-    EXPECT_LT((value - fewer[0].values.at(number)).abs().max().item<double>(), 1e-6) << number;
+    EXPECT_LT(value.sub(fewer[0].values.at(number)).abs().max().item<double>(), 1e-6) << number;
   EXPECT_NEAR(fewer[0].measured[0].norm, same[0].measured[0].norm, 1e-5);
   RunConfig own = config(two);
   own.dp_gradient.late = 0;

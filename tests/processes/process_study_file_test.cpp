@@ -1,11 +1,10 @@
-// Studies of real runs: twelve trials of a tiny model (quick: four), killed in the middle, gone on
-// with, one of them failing, several at once, and their pages made anew.
+// Studies of real runs: twelve trials of a tiny model, killed in the middle, gone on with, one of
+// them failing, several at once, and their pages made anew.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "laconic/base/test_effort.hpp"
 #include "tests/processes/workplace.hpp"
 
 namespace laconic {
@@ -44,13 +43,11 @@ name = "p"
 axes = ["lr", "width"]
 )";
 
+constexpr int kTrials = 12;  // four settings, three seeds
+
 class StudyOfRuns : public Workplace {
  protected:
-  StudyOfRuns() {
-    write_text(*this / "study.toml",
-               kStudy + (is_thorough() ? "seeds = [1, 2, 3]\n" : "seeds = [1]\n"));
-  }
-  static int trials() { return is_thorough() ? 12 : 4; }
+  StudyOfRuns() { write_text(*this / "study.toml", kStudy + "seeds = [1, 2, 3]\n"); }
   Words words(const Words& more = {}) const { return Words{"study", "study.toml"} + more; }
   int outcomes() const {
     int count = 0;
@@ -74,18 +71,18 @@ TEST_F(StudyOfRuns, GoesOnAfterItWasKilledAndMakesItsPageFromLines) {
   EXPECT_FALSE(fs::exists(*this / "runs/study"));
 
   Process first(spec(words()));
-  ASSERT_TRUE(wait_until(first, [&] { return outcomes() >= 1; }));
+  ASSERT_TRUE(wait_until(first, [&] { return outcomes() >= 3; }));
   first.send(SIGKILL);
   first.wait(20);
   const int done = outcomes();
-  EXPECT_LT(done, trials());
+  EXPECT_LT(done, kTrials);
 
   const ProcessResult second = laconic(words({"--jobs", "2"}));
   EXPECT_EQ(second.exit_code, 0) << to_text(second);
-  EXPECT_TRUE(contains(second.out, std::to_string(trials() - done) + " of them run now"))
+  EXPECT_TRUE(contains(second.out, std::to_string(kTrials - done) + " of them run now"))
       << second.out;
   const std::vector<nlohmann::json> rows = lines();
-  ASSERT_EQ(static_cast<int>(rows.size()), trials());
+  ASSERT_EQ(static_cast<int>(rows.size()), kTrials);
   for (const nlohmann::json& row : rows) {
     EXPECT_EQ(row["failure"], "") << row;
     EXPECT_GT(row["measures"]["validation_loss"].get<double>(), 0) << row;
@@ -105,7 +102,7 @@ TEST_F(StudyOfRuns, GoesOnAfterItWasKilledAndMakesItsPageFromLines) {
   // One is run anew; lines of the others stay.
   expect_exit(0, words({"--only", "p/none/low-16/1"}));
   EXPECT_EQ(outcomes(), 1);
-  EXPECT_EQ(static_cast<int>(lines().size()), trials());
+  EXPECT_EQ(static_cast<int>(lines().size()), kTrials);
 }
 
 TEST_F(StudyOfRuns, KeepsAFailureAsARow) {
