@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "laconic/config/mesh_section.hpp"
 #include "laconic/config/option.hpp"
 #include "laconic/transport/transport_kind.hpp"
 
