@@ -19,6 +19,7 @@ struct ProcessSpec {
   std::uint64_t largest_file_bytes = 0;  // RLIMIT_FSIZE; 0: none
   std::uint64_t memory_bytes = 0;        // RLIMIT_AS; 0: none
   std::map<std::string, std::string> environment = {};  // beside what we have ourselves
+  std::string input = {};                               // a file, its standard input; empty: ours
 };
 
 struct ProcessResult {
