@@ -114,7 +114,7 @@ TEST_F(TensorProcesses, AGridThatCannotHoldAModelIsRefusedOnceWithTheReasons) {
        std::vector<Row>{{{"--tp", "3"}, {"tp = 3 is no grid of tensor.method = \"3d\""}},
                         {{"--tp", "2,1,1", "--method", "2d"}, {"2d"}},
                         {{"--tp", "1,3,1", "--method", "1d"},
-                         {"heads = 4, which tp1 = 3 does not divide", "has 48"}},
+                         {"heads = 4, which tp1 = 3 does not divide", "no grid of 3 ranks"}},
                         {{"--method", "1d"}, {"--tp"}}}) {
     const ProcessResult outcome = expect_exit(2, evaluate + row.grid);
     EXPECT_EQ(outcome.out, "");
